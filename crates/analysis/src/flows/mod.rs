@@ -1,0 +1,20 @@
+//! Communication flows: rt-virtio sections II, IV and V.
+//!
+//! A flow set becomes a set of limited-preemption sporadic tasks ([`transform`], Eq. 3, 4 and 19 to 27); the tasks
+//! are tested by the demand of Theorem 1 ([`Analyzer::verdict`]) and the smallest DMA bandwidth at which they pass
+//! is found ([`Analyzer::min_bandwidth`], Algorithm 1). How each equation was read is in `docs/analysis.md`.
+
+mod alignment;
+mod demand;
+mod local;
+mod overheads;
+mod report;
+mod task;
+
+pub use demand::{Analyzer, Cause, Effort, Failure, MinBandwidth, Verdict};
+pub use local::{
+    Copier, Group, Mover, Path, Queue, dma_from, groups, local_setting, on_shared_core,
+};
+pub use overheads::{Overheads, Range, Reading};
+pub use report::{Report, TaskReport, analyze, report};
+pub use task::{Flow, FlowError, FlowErrorKind, Piece, Setting, Task, transform};

@@ -1,0 +1,89 @@
+//! One answer about a flow set, with everything that a person wants to see beside the verdict.
+
+use super::demand::{Analyzer, Effort, Failure, MinBandwidth, Verdict};
+use super::overheads::Overheads;
+use super::task::{Flow, FlowError, Setting, Task, transform};
+use crate::units::BytesPerSec;
+
+/// A flow after its transformation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TaskReport {
+    /// The exact task.
+    pub task: Task,
+    /// C' at the bandwidth asked, ns.
+    pub c_ns: f64,
+    /// D', ns.
+    pub d_ns: f64,
+    /// P', ns.
+    pub p_ns: f64,
+    /// J', ns.
+    pub j_ns: f64,
+    /// q' at the bandwidth asked, ns.
+    pub q_ns: f64,
+    /// The least t - Q - DBF over the flow's own deadlines, ns; `None` if U' > 1 or it was not found in time.
+    pub slack_ns: Option<f64>,
+}
+
+/// What the analysis says of a flow set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Whether it is schedulable at the bandwidth asked.
+    pub verdict: Verdict,
+    /// The earliest instant at which it fails, if it does.
+    pub first_failure: Option<Failure>,
+    /// The smallest bandwidth that would do.
+    pub min_bandwidth: MinBandwidth,
+    /// U' at the bandwidth asked.
+    pub utilization: f64,
+    /// One a flow, in their order.
+    pub tasks: Vec<TaskReport>,
+}
+
+/// Analyzes a flow set at a bandwidth.
+///
+/// # Errors
+/// If the input breaks a rule of [`super::FlowErrorKind`].
+pub fn analyze(
+    flows: &[Flow],
+    setting: &Setting,
+    overheads: &Overheads,
+    bandwidth: BytesPerSec,
+    effort: Effort,
+) -> Result<Report, FlowError> {
+    let tasks = transform(flows, setting, overheads)?;
+    report(&tasks, bandwidth, effort)
+}
+
+/// The same from tasks that are already transformed.
+///
+/// # Errors
+/// If the bandwidth is 0 or over 1 PiB/s.
+pub fn report(tasks: &[Task], bandwidth: BytesPerSec, effort: Effort) -> Result<Report, FlowError> {
+    let mut analyzer = Analyzer::new();
+    analyzer.load(tasks);
+    let verdict = analyzer.verdict(bandwidth, effort)?;
+    let first_failure = match verdict {
+        Verdict::Unschedulable(_) => analyzer.first_failure(bandwidth, effort)?,
+        _ => None,
+    };
+    let slack = analyzer.slack(bandwidth, effort)?;
+    Ok(Report {
+        verdict,
+        first_failure,
+        min_bandwidth: analyzer.min_bandwidth(effort),
+        utilization: analyzer.utilization(bandwidth),
+        tasks: tasks
+            .iter()
+            .zip(slack)
+            .map(|(task, slack_ns)| TaskReport {
+                task: *task,
+                c_ns: task.cost.nanos(bandwidth),
+                d_ns: task.deadline.as_nanos_f64(),
+                p_ns: task.period.as_nanos_f64(),
+                j_ns: task.jitter.as_nanos_f64(),
+                q_ns: task.blocking_nanos(bandwidth),
+                slack_ns,
+            })
+            .collect(),
+    })
+}

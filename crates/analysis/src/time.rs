@@ -1,0 +1,532 @@
+//! Time on a shared core: what a partition schedule supplies, what interrupts of other VMs take from it, and when a
+//! VM's tasks finish under what is left. Times are whole nanoseconds.
+
+use core::fmt;
+
+use crate::units::Nanos;
+
+/// Times beyond this (36 years) are treated as never.
+const NEVER: u64 = 1 << 60;
+/// Steps of an iteration before it is given up.
+const STEPS: u32 = 100_000;
+
+/// A partition schedule, as one VM sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Schedule {
+    /// The core is the VM's own.
+    Dedicated,
+    /// A time table that repeats every `frame`.
+    Table {
+        /// Length of the table.
+        frame: Nanos,
+        /// Start and length of each slot of the VM, in order, apart from each other and within the frame.
+        slots: Vec<(Nanos, Nanos)>,
+    },
+    /// Each VM runs for its quantum in turn; a VM that has nothing to do passes its turn on.
+    RoundRobin {
+        /// The VM's own quantum.
+        quantum: Nanos,
+        /// The sum of the others' quanta.
+        others: Nanos,
+        /// What each switch costs; as many as there are VMs in a round.
+        switch: Nanos,
+        /// VMs on the core, this one included.
+        vms: u32,
+    },
+    /// A budget replenished every period at a fixed priority (periodic resource model, Shin and Lee 2003). Whether
+    /// the budget arrives in time beside servers of higher priority, [`servers_hold`] says.
+    Server {
+        /// Time in each period.
+        budget: Nanos,
+        /// Period.
+        period: Nanos,
+    },
+}
+
+/// What is wrong with a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScheduleError {
+    /// A frame, quantum or period of 0.
+    Zero,
+    /// A slot reaches out of the frame or into the next slot; its position.
+    Slot(usize),
+    /// The budget exceeds the period.
+    Budget,
+    /// A time over 2^60 ns.
+    TooLarge,
+}
+
+impl fmt::Display for ScheduleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Zero => f.write_str("a frame, quantum or period is 0"),
+            Self::Slot(i) => write!(f, "slot {i} reaches out of the frame or into the next slot"),
+            Self::Budget => f.write_str("the budget exceeds the period"),
+            Self::TooLarge => f.write_str("a time is over 2^60 ns"),
+        }
+    }
+}
+
+impl core::error::Error for ScheduleError {}
+
+/// Interrupts that other VMs take on the core, as the admission rule lets them through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterruptLine {
+    /// The admission rule: at most `burst` plus one every `interval`. `None`: every interrupt is let through, so
+    /// nothing is left that could be promised (mobivmm).
+    pub admission: Option<Admission>,
+    /// The most time that one takes from the running VM: the hypervisor's handling, and where it preempts for the
+    /// owner, all that the owner may then run (a quantum, in mobivmm V-B).
+    pub cost: Nanos,
+}
+
+/// A token bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// Interrupts that may come at once; at least 1 is ever let through.
+    pub burst: u64,
+    /// Time to earn another; at least 1 ns.
+    pub interval: Nanos,
+}
+
+/// The supply of a schedule after interrupts, as a lower bound for any window.
+#[derive(Clone, Debug)]
+pub struct Supply {
+    schedule: Schedule,
+    lines: Vec<InterruptLine>,
+}
+
+impl Supply {
+    /// Checks a schedule.
+    ///
+    /// # Errors
+    /// [`ScheduleError`].
+    pub fn new(schedule: Schedule, lines: Vec<InterruptLine>) -> Result<Self, ScheduleError> {
+        let limit = |times: &[Nanos]| {
+            if times.iter().any(|t| t.0 > NEVER) { Err(ScheduleError::TooLarge) } else { Ok(()) }
+        };
+        match &schedule {
+            Schedule::Dedicated => {}
+            Schedule::Table { frame, slots } => {
+                limit(&[*frame])?;
+                if frame.0 == 0 {
+                    return Err(ScheduleError::Zero);
+                }
+                let mut end = 0;
+                for (i, (start, length)) in slots.iter().enumerate() {
+                    let next = start.0.checked_add(length.0).filter(|&e| e <= frame.0);
+                    match next {
+                        Some(next) if start.0 >= end => end = next,
+                        _ => return Err(ScheduleError::Slot(i)),
+                    }
+                }
+            }
+            Schedule::RoundRobin { quantum, others, switch, vms } => {
+                limit(&[*quantum, *others, Nanos(switch.0.saturating_mul(u64::from(*vms)))])?;
+                if quantum.0 == 0 {
+                    return Err(ScheduleError::Zero);
+                }
+            }
+            Schedule::Server { budget, period } => {
+                limit(&[*period])?;
+                if period.0 == 0 {
+                    return Err(ScheduleError::Zero);
+                }
+                if budget > period {
+                    return Err(ScheduleError::Budget);
+                }
+            }
+        }
+        Ok(Self { schedule, lines })
+    }
+
+    /// The least time that the VM gets in any window of length `t`: the supply bound function, less what admitted
+    /// interrupts take. Zero for ever if a line has no admission rule and a cost.
+    #[must_use]
+    pub fn least(&self, t: Nanos) -> Nanos {
+        if self.unprotected() {
+            return Nanos(0);
+        }
+        let supply = u128::from(self.schedule_least(t.0));
+        let taken: u128 = self
+            .lines
+            .iter()
+            .filter_map(|line| line.admission.map(|a| (a, line.cost)))
+            .map(|(a, cost)| {
+                let earned = if t.0 == 0 { 0 } else { t.0.div_ceil(a.interval.0.max(1)) };
+                (u128::from(a.burst.max(1)) + u128::from(earned)) * u128::from(cost.0)
+            })
+            .sum();
+        Nanos(u64::try_from(supply.saturating_sub(taken)).unwrap_or(u64::MAX))
+    }
+
+    /// Whether a line without an admission rule makes every promise void.
+    #[must_use]
+    pub fn unprotected(&self) -> bool {
+        self.lines.iter().any(|line| line.admission.is_none() && line.cost.0 > 0)
+    }
+
+    fn schedule_least(&self, t: u64) -> u64 {
+        match &self.schedule {
+            Schedule::Dedicated => t,
+            Schedule::Table { frame, slots } => {
+                let whole: u64 = slots.iter().map(|s| s.1.0).sum();
+                let (frames, rest) = (t / frame.0, t % frame.0);
+                // The supply in [s, s + rest) is least where s is the end of a slot.
+                let least = slots
+                    .iter()
+                    .map(|&(start, length)| supplied(slots, frame.0, start.0 + length.0, rest))
+                    .min()
+                    .unwrap_or(0);
+                frames.saturating_mul(whole).saturating_add(least)
+            }
+            Schedule::RoundRobin { quantum, others, switch, vms } => {
+                let away = others.0 + switch.0 * u64::from(*vms);
+                let round = away + quantum.0;
+                let rest = (t % round).saturating_sub(away);
+                (t / round).saturating_mul(quantum.0).saturating_add(rest)
+            }
+            Schedule::Server { budget, period } => {
+                let gap = period.0 - budget.0;
+                // Worst case: a budget spent at once, then twice the gap (Shin and Lee, Eq. 3).
+                let Some(after) = t.checked_sub(gap) else {
+                    return 0;
+                };
+                let rest = (after % period.0).saturating_sub(gap);
+                (after / period.0).saturating_mul(budget.0).saturating_add(rest)
+            }
+        }
+    }
+
+    /// The shortest window that is sure to supply `time`; `None` if there is none under 2^60 ns.
+    #[must_use]
+    pub fn window_for(&self, time: Nanos) -> Option<Nanos> {
+        if time.0 == 0 {
+            return Some(Nanos(0));
+        }
+        // Interrupts make the supply fall where a token is earned: gallop and halve on its running maximum, which
+        // is a lower bound too, since supply never shrinks with the window.
+        let mut high = time.0;
+        while self.least(Nanos(high)) < time {
+            high = high.checked_mul(2).filter(|&h| h <= NEVER)?;
+        }
+        let mut low = 0;
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if self.least(Nanos(middle)) >= time {
+                high = middle;
+            } else {
+                low = middle;
+            }
+        }
+        Some(Nanos(high))
+    }
+}
+
+/// A linear lower bound of a supply: `share` / `whole` of all time after `delay`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Linear {
+    /// Numerator of the rate; at least 1.
+    pub share: u64,
+    /// Denominator of the rate.
+    pub whole: u64,
+    /// Nothing is promised before this.
+    pub delay: Nanos,
+}
+
+impl Supply {
+    /// The linear lower bound with the schedule's own rate less that of the interrupts (both rounded in the safe
+    /// direction); `None` if nothing is left.
+    #[must_use]
+    pub fn linear(&self) -> Option<Linear> {
+        let (share, whole) = match &self.schedule {
+            Schedule::Dedicated => (1, 1),
+            Schedule::Table { frame, slots } => (slots.iter().map(|s| s.1.0).sum(), frame.0),
+            Schedule::RoundRobin { quantum, others, switch, vms } => {
+                (quantum.0, quantum.0 + others.0 + switch.0 * u64::from(*vms))
+            }
+            Schedule::Server { budget, period } => (budget.0, period.0),
+        };
+        if share == 0 || self.unprotected() {
+            return None;
+        }
+        // The supply touches the line where a slot starts after a window that began at the end of a slot.
+        let delay = match &self.schedule {
+            Schedule::Dedicated => 0,
+            Schedule::Table { frame, slots } => slots
+                .iter()
+                .flat_map(|&(from, length)| slots.iter().map(move |s| (from.0 + length.0, s.0.0)))
+                .map(|(from, to)| {
+                    let t = (frame.0 + to % frame.0 - from % frame.0) % frame.0;
+                    let got = u128::from(supplied(slots, frame.0, from, t)) * u128::from(whole);
+                    t.saturating_sub(u64::try_from(got / u128::from(share)).unwrap_or(u64::MAX))
+                })
+                .max()
+                .unwrap_or(0),
+            Schedule::RoundRobin { others, switch, vms, .. } => {
+                others.0 + switch.0 * u64::from(*vms)
+            }
+            Schedule::Server { budget, period } => 2 * (period.0 - budget.0),
+        };
+        let lines: Vec<(Admission, u64)> = self
+            .lines
+            .iter()
+            .filter_map(|l| l.admission.map(|a| (a, l.cost.0)))
+            .filter(|l| l.1 > 0)
+            .collect();
+        if lines.is_empty() {
+            return Some(Linear { share, whole, delay: Nanos(delay) });
+        }
+        // In units of 2^-32 of all time: rate - sum of cost/interval, and the bursts (one token may be earned just
+        // as the window starts).
+        let unit = 1u128 << 32;
+        let rate = u128::from(share) * unit / u128::from(whole);
+        let taken: u128 = lines
+            .iter()
+            .map(|(a, cost)| (u128::from(*cost) * unit).div_ceil(u128::from(a.interval.0.max(1))))
+            .sum();
+        let left = rate.checked_sub(taken).filter(|&l| l > 0)?;
+        let bursts: u128 = lines
+            .iter()
+            .map(|(a, cost)| (u128::from(a.burst.max(1)) + 1) * u128::from(*cost))
+            .sum();
+        let lost =
+            (rate + 1).checked_mul(u128::from(delay))?.checked_add(bursts.checked_mul(unit)?)?;
+        let delay = u64::try_from(lost.div_ceil(left)).ok()?;
+        Some(Linear { share: u64::try_from(left).ok()?, whole: 1 << 32, delay: Nanos(delay) })
+    }
+}
+
+/// Supply of a table in [start, start + length), length < frame.
+fn supplied(slots: &[(Nanos, Nanos)], frame: u64, start: u64, length: u64) -> u64 {
+    let start = start % frame;
+    [0, frame]
+        .iter()
+        .flat_map(|shift| slots.iter().map(move |&(s, l)| (s.0 + shift, s.0 + l.0 + shift)))
+        .map(|(from, to)| to.min(start + length).saturating_sub(from.max(start)))
+        .sum()
+}
+
+/// Whether servers (budget, period), highest priority first, each get their budget within their period. A server of
+/// higher priority can spend two budgets back to back, hence its jitter of P - Q.
+#[must_use]
+pub fn servers_hold(servers: &[(Nanos, Nanos)]) -> bool {
+    servers.iter().enumerate().all(|(i, &(budget, period))| {
+        if period.0 == 0 || budget > period || period.0 > NEVER {
+            return false;
+        }
+        let mut r = budget.0;
+        for _ in 0..STEPS {
+            let higher: u128 = servers[..i]
+                .iter()
+                .map(|&(q, p)| u128::from((r + (p.0 - q.0)).div_ceil(p.0)) * u128::from(q.0))
+                .sum();
+            let next = u128::from(budget.0) + higher;
+            if next > u128::from(period.0) {
+                return false;
+            }
+            if next == u128::from(r) {
+                return true;
+            }
+            r = next as u64;
+        }
+        false
+    })
+}
+
+/// A task of a VM that schedules by fixed priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VmTask {
+    /// Worst-case execution time.
+    pub cost: Nanos,
+    /// Least time between two activations; at least 1 ns.
+    pub period: Nanos,
+    /// Release jitter.
+    pub jitter: Nanos,
+    /// The longest that a task of lower priority can block it.
+    pub blocking: Nanos,
+}
+
+/// The worst response times of tasks, highest priority first; `None` where there is no bound (or none was reached in
+/// bounded time).
+#[must_use]
+pub fn response_times(tasks: &[VmTask], supply: &Supply) -> Vec<Option<Nanos>> {
+    (0..tasks.len()).map(|i| response_time(tasks, i, supply)).collect()
+}
+
+fn response_time(tasks: &[VmTask], i: usize, supply: &Supply) -> Option<Nanos> {
+    let task = tasks[i];
+    let mut steps = STEPS;
+    let mut worst = 0;
+    // Jobs in one busy period: a job may still be there when the next arrives.
+    let mut window = 0u64;
+    for job in 0u64.. {
+        let own = u128::from(task.blocking.0) + u128::from(job + 1) * u128::from(task.cost.0);
+        loop {
+            steps = steps.checked_sub(1)?;
+            let higher: u128 = tasks[..i]
+                .iter()
+                .map(|t| {
+                    let jobs = (u128::from(window) + u128::from(t.jitter.0))
+                        .div_ceil(u128::from(t.period.0.max(1)));
+                    jobs.max(1) * u128::from(t.cost.0)
+                })
+                .sum();
+            let needed = u64::try_from(own + higher).ok()?;
+            let next = supply.window_for(Nanos(needed))?.0;
+            if next <= window {
+                break;
+            }
+            window = next;
+        }
+        let release = job.checked_mul(task.period.0)?;
+        worst = worst.max(window.saturating_sub(release).saturating_add(task.jitter.0));
+        if window.saturating_add(task.jitter.0) <= release.saturating_add(task.period.0) {
+            break;
+        }
+    }
+    (worst <= NEVER).then_some(Nanos(worst))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ns(times: &[(u64, u64)]) -> Vec<(Nanos, Nanos)> {
+        times.iter().map(|&(a, b)| (Nanos(a), Nanos(b))).collect()
+    }
+
+    #[test]
+    fn mobivmm_two_vms_of_20_ms() {
+        let schedule = Schedule::RoundRobin {
+            quantum: Nanos(20_000_000),
+            others: Nanos(20_000_000),
+            switch: Nanos(0),
+            vms: 2,
+        };
+        let free = Supply::new(schedule.clone(), vec![]).unwrap();
+        assert_eq!(free.window_for(Nanos(1)), Some(Nanos(20_000_001)));
+        // No admission rule: no bound, and the analysis says so.
+        let open = InterruptLine { admission: None, cost: Nanos(1000) };
+        let flooded = Supply::new(schedule.clone(), vec![open]).unwrap();
+        let task = VmTask {
+            cost: Nanos(1_000_000),
+            period: Nanos(100_000_000),
+            jitter: Nanos(0),
+            blocking: Nanos(0),
+        };
+        assert!(flooded.unprotected());
+        assert_eq!(response_times(&[task], &flooded), [None]);
+        // One interrupt of 10 us a millisecond at most: 1 % less.
+        let rule = Admission { burst: 1, interval: Nanos(1_000_000) };
+        let ruled = InterruptLine { admission: Some(rule), cost: Nanos(10_000) };
+        let guarded = Supply::new(schedule, vec![ruled]).unwrap();
+        let alone = response_times(&[task], &free)[0].unwrap();
+        let beside = response_times(&[task], &guarded)[0].unwrap();
+        assert_eq!(alone, Nanos(21_000_000));
+        assert_eq!(beside, Nanos(21_000_000 + 23 * 10_000));
+    }
+
+    #[test]
+    fn textbook_response_times() {
+        // Burns and Wellings: C 3, 3, 5 of T 7, 12, 20 respond in 3, 6, 20.
+        let tasks = [(3, 7), (3, 12), (5, 20)].map(|(c, p)| VmTask {
+            cost: Nanos(c),
+            period: Nanos(p),
+            jitter: Nanos(0),
+            blocking: Nanos(0),
+        });
+        let supply = Supply::new(Schedule::Dedicated, vec![]).unwrap();
+        assert_eq!(
+            response_times(&tasks, &supply),
+            [Some(Nanos(3)), Some(Nanos(6)), Some(Nanos(20))]
+        );
+        // Lehoczky 1990: C 26, 62 of T 70, 100; the fifth job of the second is the latest, 118.
+        let tasks = [(26, 70), (62, 100)].map(|(c, p)| VmTask {
+            cost: Nanos(c),
+            period: Nanos(p),
+            jitter: Nanos(0),
+            blocking: Nanos(0),
+        });
+        assert_eq!(response_times(&tasks, &supply)[1], Some(Nanos(118)));
+    }
+
+    #[test]
+    fn servers_of_higher_priority_can_hit_twice() {
+        assert!(servers_hold(&ns(&[(2, 10), (5, 10)])));
+        assert!(!servers_hold(&ns(&[(4, 10), (3, 10)])));
+        assert!(!servers_hold(&ns(&[(4, 0)])));
+    }
+
+    #[test]
+    fn bad_schedules_are_refused() {
+        let table = |frame, slots: &[(u64, u64)]| {
+            Supply::new(Schedule::Table { frame: Nanos(frame), slots: ns(slots) }, vec![])
+                .map(|_| ())
+        };
+        assert_eq!(table(0, &[]), Err(ScheduleError::Zero));
+        assert_eq!(table(10, &[(0, 4), (3, 2)]), Err(ScheduleError::Slot(1)));
+        assert_eq!(table(10, &[(8, u64::MAX)]), Err(ScheduleError::Slot(0)));
+        let server = Schedule::Server { budget: Nanos(3), period: Nanos(2) };
+        assert_eq!(Supply::new(server, vec![]).map(|_| ()), Err(ScheduleError::Budget));
+    }
+
+    proptest! {
+        /// Against the supply counted nanosecond by nanosecond over every window of three frames.
+        #[test]
+        fn table_supply_is_the_least_over_all_windows(
+            frame in 1u64..24, cuts in prop::collection::vec(0u64..24, 0..6), t in 0u64..60,
+        ) {
+            let mut cuts: Vec<u64> = cuts.into_iter().map(|c| c % (frame + 1)).collect();
+            cuts.sort_unstable();
+            let slots: Vec<_> = cuts.chunks_exact(2).map(|c| (Nanos(c[0]), Nanos(c[1] - c[0]))).collect();
+            let on = |x: u64| slots.iter().any(|&(s, l)| (s.0..s.0 + l.0).contains(&(x % frame)));
+            let least = (0..frame).map(|s| (s..s + t).filter(|&x| on(x)).count() as u64).min().unwrap();
+            let supply = Supply::new(Schedule::Table { frame: Nanos(frame), slots }, vec![]).unwrap();
+            prop_assert_eq!(supply.least(Nanos(t)), Nanos(least));
+        }
+
+        /// A server whose budget may lie anywhere in each period: the worst window has it early, then late.
+        #[test]
+        fn server_supply_is_that_of_budget_early_then_late(budget in 1u64..10, gap in 0u64..10, t in 0u64..80) {
+            let period = budget + gap;
+            let server = Schedule::Server { budget: Nanos(budget), period: Nanos(period) };
+            let supply = Supply::new(server, vec![]).unwrap();
+            // The window starts as the early budget ends.
+            let late = |x: u64| x >= gap && (x - gap) % period >= gap;
+            let expected = (0..t).filter(|&x| late(x)).count() as u64;
+            prop_assert_eq!(supply.least(Nanos(t)).0, expected);
+        }
+
+        #[test]
+        fn the_line_lies_under_the_supply(
+            frame in 1u64..24, cuts in prop::collection::vec(0u64..24, 0..6), t in 0u64..200,
+            interval in 20u64..90, cost in 0u64..3, kind in 0..3,
+        ) {
+            let mut cuts: Vec<u64> = cuts.into_iter().map(|c| c % (frame + 1)).collect();
+            cuts.sort_unstable();
+            let slots: Vec<_> = cuts.chunks_exact(2).map(|c| (Nanos(c[0]), Nanos(c[1] - c[0]))).collect();
+            let schedule = match kind {
+                0 => Schedule::Table { frame: Nanos(frame), slots },
+                1 => Schedule::Server { budget: Nanos(frame / 2), period: Nanos(frame) },
+                _ => Schedule::RoundRobin { quantum: Nanos(frame), others: Nanos(7), switch: Nanos(1), vms: 2 },
+            };
+            let admission = Some(Admission { burst: 2, interval: Nanos(interval) });
+            let supply = Supply::new(schedule, vec![InterruptLine { admission, cost: Nanos(cost) }]).unwrap();
+            if let Some(line) = supply.linear() {
+                let promised = u128::from(line.share) * u128::from(t.saturating_sub(line.delay.0)) / u128::from(line.whole);
+                prop_assert!(u128::from(supply.least(Nanos(t)).0) >= promised, "{:?}", line);
+            }
+        }
+
+        #[test]
+        fn window_for_is_the_inverse(budget in 1u64..10, gap in 0u64..10, need in 0u64..50) {
+            let server = Schedule::Server { budget: Nanos(budget), period: Nanos(budget + gap) };
+            let supply = Supply::new(server, vec![]).unwrap();
+            let window = supply.window_for(Nanos(need)).unwrap();
+            prop_assert!(supply.least(window).0 >= need);
+            prop_assert!(window.0 == 0 || supply.least(Nanos(window.0 - 1)).0 < need);
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! How many lines of code the hypervisor is made of.
+//!
+//! The rule: a line counts when it is in a file that is compiled into the hypervisor's binary and
+//! is neither blank nor a comment. In detail:
+//! - Counted are the hypervisor's crate and the crates of this workspace that it links, from each
+//!   root file along `mod name;` (with `#[path = ..]`) and `include_str!("name.s")`. Crates of
+//!   others, build scripts, linker scripts and generated constants are not.
+//! - A comment line begins with `//` (so documentation is one), or lies in a `/*` comment that
+//!   begins a line. In assembly `#` begins a comment too. Code with a comment behind it is code.
+//! - What a `#[cfg(..)]` leaves out of the build is left out here, tests with it. Such an item ends
+//!   at the first line in its attribute's column that ends in `}`, `;` or `,` (or deeper, where
+//!   nothing is open: `const A: u32 =` on a line of its own). The sources are formatted by rustfmt,
+//!   which makes that exact without parsing Rust, but for strings that span lines. Such a string
+//!   can only end an item too early, so that more lines are counted, never fewer.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
+
+use crate::failure::{Context, Failure, Result};
+
+/// Root file and features of each crate of the workspace that is in the hypervisor for GICv3.
+const CRATES: [(&str, &[&str]); 5] = [
+    ("crates/hypervisor/src/main.rs", &["default", "gicv3"]),
+    ("crates/vboard/src/lib.rs", &[]),
+    ("crates/trace/src/lib.rs", &[]),
+    ("crates/layout/src/lib.rs", &[]),
+    ("crates/config/src/lib.rs", &[]),
+];
+
+/// Lines of code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Lines {
+    /// Of Rust, inline assembly included.
+    pub rust: u64,
+    /// Of assembly files.
+    pub assembly: u64,
+}
+
+impl Lines {
+    /// Counts the hypervisor's lines in the work tree at `root`.
+    pub fn of_hypervisor(root: &Path) -> Result<Self> {
+        let mut lines = Self::default();
+        for (file, features) in CRATES {
+            lines.add_rust(&root.join(file), features)?;
+        }
+        Ok(lines)
+    }
+
+    /// Both together.
+    pub fn total(self) -> u64 {
+        self.rust + self.assembly
+    }
+
+    fn add_rust(&mut self, file: &Path, features: &[&str]) -> Result {
+        let source = Source::scan(&read(file)?, features)
+            .map_err(|error| Failure::environment(format!("{}: {error}", file.display())))?;
+        self.rust += source.lines;
+        let directory = file.parent().unwrap_or(Path::new("."));
+        for name in source.assembly {
+            let text = read(&directory.join(name))?;
+            self.assembly += code_lines(&text, &["//", "#"]).count() as u64;
+        }
+        for module in source.modules {
+            self.add_rust(&module.find(file, directory)?, features)?;
+        }
+        Ok(())
+    }
+}
+
+fn read(file: &Path) -> Result<String> {
+    fs::read_to_string(file).context(|| format!("read {}", file.display()))
+}
+
+/// A module in a file of its own.
+#[derive(Debug, PartialEq, Eq)]
+struct Module {
+    name: String,
+    /// Its `#[path]`.
+    path: Option<String>,
+}
+
+impl Module {
+    /// Its file, if `parent` in `directory` declares it (Rust reference, "Module source files").
+    fn find(&self, parent: &Path, directory: &Path) -> Result<PathBuf> {
+        if let Some(path) = &self.path {
+            return Ok(directory.join(path));
+        }
+        let stem = parent.file_stem().unwrap_or_default();
+        let directory = if ["lib", "main", "mod"].iter().any(|root| stem == *root) {
+            directory.to_owned()
+        } else {
+            directory.join(stem)
+        };
+        let name = &self.name;
+        [directory.join(format!("{name}.rs")), directory.join(name).join("mod.rs")]
+            .into_iter()
+            .find(|file| file.exists())
+            .ok_or_else(|| {
+                Failure::environment(format!("{}: no file for `mod {name}`", parent.display()))
+            })
+    }
+}
+
+/// One Rust file.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Source {
+    lines: u64,
+    modules: Vec<Module>,
+    /// Assembly files that it includes.
+    assembly: Vec<String>,
+}
+
+impl Source {
+    fn scan(text: &str, features: &[&str]) -> std::result::Result<Self, String> {
+        let mut source = Self::default();
+        let mut path = None;
+        let mut lines = code_lines(text, &["//"]);
+        while let Some(line) = lines.next() {
+            let code = line.trim();
+            if code.starts_with("#[cfg(") || code.starts_with("#![cfg(") {
+                let mut attribute = code.to_owned();
+                let mut length = 1;
+                while !attribute.ends_with(")]") {
+                    attribute.push_str(lines.next().ok_or("an attribute has no end")?.trim());
+                    length += 1;
+                }
+                let start = attribute.find("cfg(").unwrap_or_default() + "cfg(".len();
+                if holds(&attribute[start..attribute.len() - ")]".len()], features)? {
+                    source.lines += length;
+                } else if code.starts_with("#![") {
+                    return Ok(Self::default());
+                } else {
+                    skip_item(&mut lines, indentation(line)).ok_or("an item has no end")?;
+                }
+                continue;
+            }
+            source.lines += 1;
+            if let Some(name) = quoted(code, "#[path = \"") {
+                path = Some(name.to_owned());
+            } else if let Some(name) = module(code) {
+                source.modules.push(Module { name: name.to_owned(), path: path.take() });
+            }
+            if let Some(name) = quoted(code, "include_str!(\"")
+                && Path::new(name).extension().is_some_and(|extension| extension == "s")
+            {
+                source.assembly.push(name.to_owned());
+            }
+        }
+        Ok(source)
+    }
+}
+
+/// The lines of `text` that are neither blank nor comments.
+fn code_lines<'a>(text: &'a str, comments: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
+    let mut in_comment = false;
+    text.lines().filter(move |line| {
+        let line = line.trim();
+        if in_comment || line.starts_with("/*") {
+            in_comment = !line.contains("*/");
+            return false;
+        }
+        !line.is_empty() && !comments.iter().any(|comment| line.starts_with(comment))
+    })
+}
+
+fn indentation(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+/// Passes over the item, field, arm or statement behind an attribute that is indented by `indent`.
+/// None if it has no end.
+fn skip_item<'a>(lines: &mut impl Iterator<Item = &'a str>, indent: usize) -> Option<()> {
+    // Whether the last line in the item's own column leaves something open below it, as `{` does
+    // and the `=` of a constant does not.
+    let mut open = true;
+    for line in lines {
+        let code = line.split(" //").next().unwrap_or(line).trim();
+        let ends = code.ends_with(['}', ';', ',']);
+        if indentation(line) > indent {
+            if !open && ends && !code.ends_with('}') {
+                return Some(());
+            }
+        } else if !code.starts_with("#[") {
+            if ends {
+                return Some(());
+            }
+            open = code.ends_with(['{', '(', '[', '<']) || code == "where";
+        }
+    }
+    None
+}
+
+/// The text between `start` and the next quotation mark.
+fn quoted<'a>(code: &'a str, start: &str) -> Option<&'a str> {
+    code.split_once(start)?.1.split_once('"').map(|(name, _)| name)
+}
+
+/// The name in `mod name;`, with any visibility.
+fn module(code: &str) -> Option<&str> {
+    let code = match code.strip_prefix("pub") {
+        Some(rest) if rest.starts_with('(') => rest.split_once(')')?.1,
+        Some(rest) => rest,
+        None => code,
+    };
+    code.trim_start().strip_prefix("mod ")?.strip_suffix(';')
+}
+
+/// Whether a configuration predicate holds in the build of the hypervisor.
+fn holds(predicate: &str, features: &[&str]) -> std::result::Result<bool, String> {
+    let predicate = predicate.trim().trim_end_matches(',');
+    let list = |name: &str| {
+        predicate.strip_prefix(name)?.trim_start().strip_prefix('(')?.strip_suffix(')')
+    };
+    if let Some(list) = list("not") {
+        return Ok(!holds(list, features)?);
+    }
+    if let Some(list) = list("all") {
+        return parts(list).try_fold(true, |all, part| Ok(all & holds(part, features)?));
+    }
+    if let Some(list) = list("any") {
+        return parts(list).try_fold(false, |any, part| Ok(any | holds(part, features)?));
+    }
+    let (name, value) = match predicate.split_once('=') {
+        Some((name, value)) => (name.trim(), value.trim().trim_matches('"')),
+        None => (predicate, ""),
+    };
+    match name {
+        "test" | "debug_assertions" | "doc" | "loom" => Ok(false),
+        "feature" => Ok(features.contains(&value)),
+        "target_arch" => Ok(value == "aarch64"),
+        "target_os" => Ok(value == "none"),
+        "target_pointer_width" => Ok(value == "64"),
+        _ => Err(format!("whether `cfg({predicate})` holds is not known")),
+    }
+}
+
+/// The parts of a list between its commas outside of parentheses.
+fn parts(list: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0;
+    list.split(move |character| {
+        match character {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        character == ',' && depth == 0
+    })
+    .filter(|part| !part.trim().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(text: &str) -> u64 {
+        Source::scan(text, &["gicv3"]).unwrap().lines
+    }
+
+    #[test]
+    fn blank_lines_and_comments_do_not_count() {
+        let text = "\
+//! A module.
+
+/* a comment
+   of two lines */
+use core::fmt; // counts
+
+/// Documentation.
+#[inline]
+fn f() -> u32 {
+    // A reason.
+    2
+}
+";
+        assert_eq!(count(text), 5);
+    }
+
+    #[test]
+    fn what_is_not_compiled_does_not_count() {
+        let text = "\
+#[cfg(feature = \"gicv3\")]
+mod v3;
+#[cfg(feature = \"gicv2\")]
+mod v2;
+#[cfg(any(feature = \"std\", test))]
+#[derive(Debug)]
+pub fn pack(
+    a: u32,
+) -> Vec<u8> {
+    if a == 1 {
+        return vec![];
+    }
+    vec![1]
+}
+struct S {
+    #[cfg(test)]
+    probes: u32,
+    a: u32,
+}
+#[cfg(all(
+    not(test),
+    target_os = \"none\",
+))]
+const A: u32 = 1;
+#[cfg(feature = \"gicv2\")]
+const DEVICES: &[(u64, u64)] =
+    &[(0, 0x1000)];
+#[cfg(test)]
+impl<T> Probe for S<T>
+where
+    T: Copy,
+{
+    fn probe() {}
+}
+const B: u32 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a() {}
+}
+";
+        let source = Source::scan(text, &["gicv3"]).unwrap();
+        assert_eq!(source.lines, 2 + 3 + 5 + 1);
+        assert_eq!(source.modules, [Module { name: "v3".into(), path: None }]);
+        assert_eq!(count("#![cfg(feature = \"std\")]\nfn f() {}\n"), 0);
+    }
+
+    #[test]
+    fn an_unknown_predicate_is_an_error_and_not_a_guess() {
+        let error = Source::scan("#[cfg(moon = \"full\")]\nfn f() {}\n", &[]).unwrap_err();
+        assert!(error.contains("moon"), "{error}");
+    }
+
+    #[test]
+    fn files_are_found_from_the_root() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let file = directory.path().join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        };
+        write(
+            "main.rs",
+            "pub mod arch;\nmod gic;\n#[path = \"other.rs\"]\npub(crate) mod board;\n",
+        );
+        write("arch/mod.rs", "global_asm!(include_str!(\"boot.s\"));\n");
+        write("arch/boot.s", "// entry\n# old\nstart:\n    nop\n\n/* end\n*/\n    b start\n");
+        write("gic.rs", "mod v3;\n");
+        write("gic/v3.rs", "fn f() {}\n");
+        write("other.rs", "fn f() {}\n");
+        write("forgotten.rs", "fn f() {}\n");
+        let mut lines = Lines::default();
+        lines.add_rust(&directory.path().join("main.rs"), &[]).unwrap();
+        assert_eq!(lines, Lines { rust: 4 + 1 + 1 + 1 + 1, assembly: 3 });
+        assert_eq!(lines.total(), 11);
+
+        fs::remove_file(directory.path().join("gic/v3.rs")).unwrap();
+        let error = lines.add_rust(&directory.path().join("main.rs"), &[]).unwrap_err();
+        assert!(error.text.contains("no file for `mod v3`"), "{}", error.text);
+    }
+
+    #[test]
+    fn every_cfg_and_module_of_the_hypervisor_is_understood() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let lines =
+            Lines::of_hypervisor(&root).unwrap_or_else(|failure| panic!("{}", failure.text));
+        assert!(lines.rust > 1_000, "{lines:?}");
+        assert!(lines.assembly > 100, "{lines:?}");
+    }
+}

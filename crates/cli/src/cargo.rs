@@ -1,0 +1,245 @@
+//! Bare-metal builds through cargo: the hypervisor and the guests.
+
+use crate::{
+    environment::Environment,
+    failure::{Context, Failure, Result},
+    progress::Spinner,
+};
+use rustix::fs::{FlockOperation, flock};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+};
+
+/// The target of everything that runs on the board.
+pub const TARGET: &str = "aarch64-unknown-none-softfloat";
+/// The package, and the binary, of the hypervisor.
+const HYPERVISOR: &str = "weir-hypervisor";
+
+/// The last lines of cargo's output that are shown when a build fails.
+const TAIL: usize = 60;
+
+/// Programs for the board: where they are kept after each build, so that what was built for one board is
+/// still there when cargo has built for another.
+#[derive(Debug)]
+pub struct Programs {
+    directory: PathBuf,
+    /// Take what was built last.
+    no_build: bool,
+}
+
+impl Programs {
+    /// For `environment`; with `no_build` nothing is built, what is there is taken.
+    pub fn new(environment: &Environment, no_build: bool) -> Self {
+        Self { directory: environment.build().join("programs"), no_build }
+    }
+
+    /// The hypervisor's ELF file for a board with this GIC.
+    pub fn hypervisor(&self, environment: &Environment, gic_v2: bool) -> Result<PathBuf> {
+        let feature = if gic_v2 { "gicv2" } else { "gicv3" };
+        let kept = self.directory.join(format!("{HYPERVISOR}-{feature}"));
+        if !self.no_build {
+            let arguments = ["-p", HYPERVISOR, "--no-default-features", "--features", feature];
+            self.build(environment, "the hypervisor", &arguments, |name| {
+                (name == HYPERVISOR).then(|| kept.clone())
+            })?;
+        }
+        present(kept)
+    }
+
+    /// Where a guest's ELF file is once it has been built.
+    pub fn path(&self, guest: &str) -> PathBuf {
+        self.directory.join(guest)
+    }
+
+    /// The ELF files of these guests, by name.
+    pub fn guests(
+        &self,
+        environment: &Environment,
+        names: &[String],
+    ) -> Result<BTreeMap<String, PathBuf>> {
+        let kept = |name: &str| self.path(name);
+        if !self.no_build && !names.is_empty() {
+            let arguments: Vec<&str> =
+                names.iter().flat_map(|name| ["-p", name.as_str()]).collect();
+            self.build(environment, "the guests", &arguments, |name| {
+                names.iter().any(|known| known == name).then(|| kept(name))
+            })?;
+        }
+        names.iter().map(|name| Ok((name.clone(), present(kept(name))?))).collect()
+    }
+
+    /// One call of cargo. `keep` tells for each program that comes out where it is to be kept.
+    fn build(
+        &self,
+        environment: &Environment,
+        what: &str,
+        arguments: &[&str],
+        keep: impl Fn(&str) -> Option<PathBuf>,
+    ) -> Result {
+        let directory = &self.directory;
+        fs::create_dir_all(directory).context(|| format!("create {}", directory.display()))?;
+        // Cargo puts the hypervisor of every board in one place: nobody else may build before it is kept.
+        let lock = File::create(directory.join(".lock")).context(|| "lock the build")?;
+        flock(&lock, FlockOperation::LockExclusive).context(|| "lock the build")?;
+        let mut command = Command::new(&environment.cargo);
+        command
+            .args(["build", "--profile", "bare", "--target", TARGET])
+            .arg("--message-format=json-render-diagnostics")
+            .args(arguments)
+            .args(&environment.bare_flags)
+            .current_dir(environment.root()?);
+        if let Some(rustc) = &environment.rustc {
+            command.env("RUSTC", rustc);
+        }
+        for path in call(&mut command, what, executable)? {
+            let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+            if let Some(kept) = keep(name) {
+                replace(&kept, &fs::read(&path).context(|| format!("read {}", path.display()))?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn present(path: PathBuf) -> Result<PathBuf> {
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(Failure::environment(format!("{} is not there: build without --no-build", path.display())))
+}
+
+/// Builds QEMU's plug-in, `weir-observer`, for this machine and gives its shared object.
+pub fn observer(environment: &Environment) -> Result<PathBuf> {
+    let mut command = Command::new(&environment.cargo);
+    command
+        .args([
+            "build",
+            "--release",
+            "-p",
+            "weir-observer",
+            "--message-format=json-render-diagnostics",
+        ])
+        .current_dir(environment.root()?);
+    if let Some(rustc) = &environment.rustc {
+        command.env("RUSTC", rustc);
+    }
+    let found = call(&mut command, "QEMU's plug-in", shared_object)?.pop();
+    found.ok_or_else(|| Failure::environment("cargo has built no plug-in for QEMU"))
+}
+
+/// Runs cargo and gives what `pick` takes out of its messages.
+fn call(
+    command: &mut Command,
+    what: &str,
+    pick: fn(&str) -> Option<PathBuf>,
+) -> Result<Vec<PathBuf>> {
+    let spinner = Spinner::new(format!("building {what}"));
+    let program = command.get_program().to_string_lossy().into_owned();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context(|| format!("start {program} (WEIR_CARGO says which)"))?;
+    let stdout = child.stdout.take().map(BufReader::new);
+    let stderr = child.stderr.take().map(BufReader::new);
+    let programs = thread::spawn(move || {
+        let lines = stdout.into_iter().flat_map(BufRead::lines).map_while(std::result::Result::ok);
+        lines.filter_map(|line| pick(&line)).collect::<Vec<_>>()
+    });
+    let mut said = Vec::new();
+    for line in stderr.into_iter().flat_map(BufRead::lines).map_while(std::result::Result::ok) {
+        spinner.say(format!("building {what}: {}", line.trim()));
+        said.push(line);
+    }
+    let status = child.wait().context(|| format!("wait for {program}"))?;
+    let programs = programs.join().unwrap_or_default();
+    drop(spinner);
+    if status.success() {
+        return Ok(programs);
+    }
+    let from = said.len().saturating_sub(TAIL);
+    let tail = said.get(from..).unwrap_or(&[]).join("\n");
+    Err(Failure::environment(format!("cannot build {what} ({status}):\n{tail}")))
+}
+
+/// One of cargo's messages, if it is about something that it has built or found fresh.
+fn artifact(line: &str) -> Option<serde_json::Value> {
+    let message: serde_json::Value = serde_json::from_str(line).ok()?;
+    (message.get("reason")? == "compiler-artifact").then_some(message)
+}
+
+/// The program in a message.
+fn executable(line: &str) -> Option<PathBuf> {
+    Some(artifact(line)?.get("executable")?.as_str()?.into())
+}
+
+/// The plug-in in a message.
+fn shared_object(line: &str) -> Option<PathBuf> {
+    let message = artifact(line)?;
+    let files = message.get("filenames")?.as_array()?.iter();
+    let mut files = files.filter_map(|file| file.as_str());
+    files.find(|file| file.ends_with("libweir_observer.so")).map(Into::into)
+}
+
+/// Writes a file so that nobody ever sees half of it, and only if it is not there already.
+pub fn replace(path: &Path, contents: &[u8]) -> Result {
+    if fs::read(path).is_ok_and(|old| old == contents) {
+        return Ok(());
+    }
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let writing = || format!("write {}", path.display());
+    let mut file = tempfile::Builder::new()
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .tempfile_in(directory)
+        .context(writing)?;
+    file.write_all(contents).context(writing)?;
+    file.persist(path).context(writing)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_in_cargos_messages() {
+        let line = r#"{"reason":"compiler-artifact","target":{"name":"x"},"executable":"/t/x"}"#;
+        assert_eq!(executable(line), Some("/t/x".into()));
+        assert_eq!(executable(r#"{"reason":"compiler-artifact","executable":null}"#), None);
+        assert_eq!(executable("not JSON"), None);
+        let line =
+            r#"{"reason":"compiler-artifact","filenames":["/t/x.rlib","/t/libweir_observer.so"]}"#;
+        assert_eq!(shared_object(line), Some("/t/libweir_observer.so".into()));
+    }
+
+    #[test]
+    fn a_failed_build_shows_what_cargo_said() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo error: no such crate >&2; exit 101"]);
+        let failure = call(&mut command, "the guests", executable).expect_err("it fails");
+        assert_eq!(failure.status, crate::failure::ENVIRONMENT);
+        assert!(failure.text.contains("error: no such crate"), "{}", failure.text);
+        let missing =
+            call(&mut Command::new("/nowhere/cargo"), "x", executable).expect_err("it fails");
+        assert!(missing.text.contains("WEIR_CARGO"), "{}", missing.text);
+    }
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("x");
+        replace(&path, b"one").expect("it is written");
+        let before = fs::metadata(&path).and_then(|file| file.modified()).expect("a time");
+        replace(&path, b"one").expect("it stays");
+        assert_eq!(fs::metadata(&path).and_then(|file| file.modified()).expect("a time"), before);
+        replace(&path, b"two").expect("it is written");
+        assert_eq!(fs::read(&path).expect("it is there"), b"two");
+        assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 1);
+    }
+}

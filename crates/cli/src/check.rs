@@ -1,0 +1,216 @@
+//! `weir check`: everything that is wrong with a system, or what it looks like.
+
+use crate::{
+    cargo::Programs,
+    environment::Environment,
+    failure::{Failure, GOOD, Result, SYSTEM},
+    image,
+    run::show::table,
+};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::{Write, stderr, stdout},
+    path::{Path, PathBuf},
+};
+use toml::de::DeTable;
+use weir_config::{
+    Catalog, Faults, Image, Owner, Placement, Row, Source, System, check_file, check_text, place,
+};
+
+/// Checks system files: all their faults at once, each with its place in the file and what to write
+/// instead; or, if there are none, the VMs and the memory map.
+///
+/// The map takes the images at the size that they have now or are likely to have; the one of
+/// `weir build` is final.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weir check systems/demo.toml\n  weir check --json systems/*.toml\n\nExit status: 0 no faults, 1 faults."
+)]
+pub struct Arguments {
+    /// The system files.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// Take this platform instead of the files'.
+    #[arg(long, value_name = "PLATFORM")]
+    platform: Option<String>,
+    /// Print the result as JSON: one object for each file, in a list.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Carries the verb out.
+pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+    let mut out = anstream::stdout().lock();
+    let mut status = GOOD;
+    let mut results = Vec::new();
+    for file in &arguments.files {
+        let checked = load(file, arguments.platform.as_deref(), environment);
+        let checked = checked.and_then(|system| {
+            let placement = place(&system, likely_size(&system, environment))?;
+            Ok((system, placement))
+        });
+        match checked {
+            Ok((system, placement)) if arguments.json => {
+                results.push(describe(file, &system, &placement));
+            }
+            Ok((system, placement)) => {
+                writeln!(out, "{}: good, for {}", file.display(), system.platform.name)?;
+                writeln!(out, "{}\n{placement}", vms(&system))?;
+            }
+            Err(faults) => {
+                status = SYSTEM;
+                if arguments.json {
+                    results.push(json!({
+                        "file": file.display().to_string(),
+                        "good": false,
+                        "faults": faults.to_json(),
+                    }));
+                } else {
+                    out.flush()?;
+                    writeln!(stderr(), "{}: {}", file.display(), image::rendered(&faults))?;
+                }
+            }
+        }
+    }
+    if arguments.json {
+        writeln!(stdout(), "{:#}", Value::from(results))?;
+    }
+    if status == GOOD { Ok(()) } else { Err(Failure::said(status)) }
+}
+
+/// Reads and checks a system file, on another platform than its own if one is given.
+pub fn load(
+    file: &Path,
+    platform: Option<&str>,
+    environment: &Environment,
+) -> std::result::Result<System, Faults> {
+    let catalog = image::catalog(environment);
+    let Some(platform) = platform else {
+        return check_file(file, &catalog);
+    };
+    on_platform(file, platform, &catalog)
+}
+
+fn on_platform(
+    file: &Path,
+    platform: &str,
+    catalog: &Catalog,
+) -> std::result::Result<System, Faults> {
+    // What cannot be read or parsed is the checker's to tell.
+    let Ok(text) = fs::read_to_string(file) else {
+        return check_file(file, catalog);
+    };
+    // A platform file's path is relative to the system file there, and to here on the command line.
+    let path = fs::canonicalize(platform).ok().filter(|path| path.is_file());
+    let platform = path.as_deref().and_then(Path::to_str).unwrap_or(platform);
+    let span = DeTable::parse(&text)
+        .ok()
+        .and_then(|table| table.get_ref().get("platform").map(toml::Spanned::span));
+    let Some(span) = span else {
+        return check_file(file, catalog);
+    };
+    let mut text = text;
+    text.replace_range(span, &Value::from(platform).to_string());
+    check_text(file, &text, catalog)
+}
+
+/// About how long the image of a system will be, in bytes.
+fn likely_size(system: &System, environment: &Environment) -> u64 {
+    const HYPERVISOR: u64 = 1 << 20;
+    const KERNEL: u64 = 40 << 20;
+    const OTHER: u64 = 4 << 20;
+    let size = |source: &Source, otherwise: u64| {
+        let path = match source {
+            Source::File(path) => path.clone(),
+            Source::Named(name) => Programs::new(environment, true).path(name),
+        };
+        fs::metadata(path).map_or(otherwise, |file| file.len())
+    };
+    let images = system.vms.iter().map(|vm| {
+        let linux = matches!(vm.image, Image::Linux { .. });
+        let image = size(vm.image.source(), if linux { KERNEL } else { OTHER });
+        image + vm.image.initrd().map_or(0, |initrd| size(initrd, OTHER))
+    });
+    HYPERVISOR + images.sum::<u64>()
+}
+
+fn describe(file: &Path, system: &System, map: &Placement) -> Value {
+    let vms = system.vms.iter().map(|vm| {
+        json!({
+            "name": vm.name,
+            "cores": vm.cpus.iter().map(|core| core.0).collect::<Vec<_>>(),
+            "memory": vm.memory.iter().map(|piece| json!({
+                "base": format!("{:#x}", piece.base.0),
+                "bytes": piece.size.0,
+            })).collect::<Vec<_>>(),
+            "image": source(vm.image.source()),
+            "initrd": vm.image.initrd().map(source),
+            "devices": vm.devices.iter().map(|device| &device.path).collect::<Vec<_>>(),
+            "expect": vm.expect,
+        })
+    });
+    json!({
+        "file": file.display().to_string(),
+        "good": true,
+        "faults": [],
+        "system": image::name(system),
+        "platform": system.platform.name,
+        "cores": system.cores_needed(),
+        "console_core": system.hypervisor.console_core.0,
+        "vms": vms.collect::<Vec<_>>(),
+        "placement": placement(map),
+    })
+}
+
+/// A memory map as JSON: a list of pieces by address.
+pub fn placement(map: &Placement) -> Value {
+    let owner = |owner: &Owner| match owner {
+        Owner::Vm(_, name) => Value::from(name.as_str()),
+        Owner::Hypervisor => "weir".into(),
+        Owner::Free => Value::Null,
+    };
+    let row = |row: &Row| {
+        json!({
+            "address": format!("{:#x}", row.address.0),
+            "bytes": row.size.0,
+            "owner": owner(&row.owner),
+            "ipa": row.ipa.map(|ipa| format!("{:#x}", ipa.0)),
+            "what": row.what,
+        })
+    };
+    map.rows.iter().map(row).collect()
+}
+
+fn source(source: &Source) -> String {
+    match source {
+        Source::File(path) => path.display().to_string(),
+        Source::Named(name) => name.clone(),
+    }
+}
+
+fn vms(system: &System) -> String {
+    let mut rows = table(["VM", "cores", "memory", "image", "devices", "expected"]);
+    for vm in &system.vms {
+        let list = |items: Vec<String>| {
+            if items.is_empty() { "-".into() } else { items.join("\n") }
+        };
+        let kind = match vm.image {
+            Image::Elf { .. } => "elf",
+            Image::Bin { .. } => "bin",
+            Image::Linux { .. } => "linux",
+        };
+        let cores: Vec<String> = vm.cpus.iter().map(|core| core.0.to_string()).collect();
+        rows.add_row([
+            vm.name.clone(),
+            cores.join(", "),
+            list(
+                vm.memory.iter().map(|piece| format!("{} at {}", piece.size, piece.base)).collect(),
+            ),
+            format!("{kind} {}", source(vm.image.source())),
+            list(vm.devices.iter().map(|device| device.path.clone()).collect()),
+            vm.expect.len().to_string(),
+        ]);
+    }
+    rows.to_string()
+}

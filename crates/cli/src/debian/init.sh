@@ -1,0 +1,124 @@
+#!/bin/busybox sh
+# The first process of weir's Linux guest. The kernel command line says what it does:
+#   weir.run=A,B,..   scenarios, in this order: cyclictest devices memtest sgi shell poweroff reboot
+#   weir.echo=WORD    prints WORD
+#   weir.loops=N      cycles of cyclictest, round trips of sgi (default 1000)
+#   weir.memory=MIB   how much memory memtest fills (default: three quarters of what is free)
+# Every line starts with "linux: ". The last one is "linux: done", or "linux: failed: .." with
+# the names of the scenarios that failed; poweroff and reboot come after it.
+export PATH=/bin HOME=/ LD_LIBRARY_PATH=/lib
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs dev /dev
+mkdir -p /dev/shm
+mount -t tmpfs -o size=100% tmp /tmp
+mount -t tmpfs shm /dev/shm
+
+say() { echo "linux: $*"; }
+
+# Prints the value of the word $1= of the kernel command line, or else $2.
+word() {
+    read -r line </proc/cmdline
+    for pair in $line; do
+        case $pair in "$1="*) echo "${pair#*=}" && return ;; esac
+    done
+    echo "$2"
+}
+
+# Rescheduling interrupts so far, all CPUs together: the SGIs that a wake-up on another CPU costs.
+reschedules() {
+    awk '$1 == "IPI0:" { for (i = 2; $i ~ /^[0-9]+$/; i++) n += $i; print n }' /proc/interrupts
+}
+
+run_cyclictest() {
+    cyclictest --quiet --mlockall --smp --priority=80 --interval=1000 --distance=0 \
+        --loops="$loops" >/tmp/cyclictest 2>&1
+    status=$?
+    while read -r line; do say "cyclictest $line"; done </tmp/cyclictest
+    [ $status = 0 ] && [ "$(grep -c '^T:' /tmp/cyclictest)" = "$(nproc)" ]
+}
+
+run_devices() {
+    for node in $(find /proc/device-tree/ -name compatible | sort); do
+        path=${node#/proc/device-tree}
+        say "device ${path%/compatible} $(tr '\0' ' ' <"$node")"
+    done
+    awk 'NR > 1' /proc/interrupts | while read -r line; do say "interrupts $line"; done
+}
+
+# Fills memory with copies of one block whose pages all differ. 257 pages are no divisor of any
+# block that page tables map, so memory that is mapped twice shows as well as memory that forgets.
+run_memtest() {
+    bytes=$((257 * 4096))
+    free=$(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo)
+    size=$(word weir.memory $((free * 3 / 4)))
+    count=$((size * 1048576 / bytes))
+    seq 1000000 1131584 | head -c $bytes >/tmp/block
+    sum=$(md5sum </tmp/block)
+    written=0
+    while [ $written -lt $count ] && cat /tmp/block; do
+        written=$((written + 1))
+    done >/tmp/filled
+    good=0
+    while [ $good -lt $written ] &&
+        [ "$(dd if=/tmp/filled bs=$bytes skip=$good count=1 2>/dev/null | md5sum)" = "$sum" ]; do
+        good=$((good + 1))
+    done
+    rm /tmp/block /tmp/filled
+    say "memtest $good of $count blocks of 257 pages hold their pattern"
+    [ $good = $count ]
+}
+
+run_sgi() {
+    cpus=$(nproc)
+    [ "$cpus" -gt 1 ] || { say "sgi needs two cpus"; return 1; }
+    taskset -p 1 $$ >/dev/null
+    cpu=1
+    while [ $cpu -lt "$cpus" ]; do
+        rm -f /tmp/there /tmp/back
+        mkfifo /tmp/there /tmp/back
+        taskset "$(printf %x $((1 << cpu)))" cat </tmp/there >/tmp/back &
+        exec 3>/tmp/there 4</tmp/back
+        before=$(reschedules)
+        trip=0
+        while [ $trip -lt "$loops" ] && echo $trip >&3 && read -r answer <&4 && [ "$answer" = $trip ]; do
+            trip=$((trip + 1))
+        done
+        after=$(reschedules)
+        exec 3>&- 4<&-
+        wait
+        say "sgi $trip round trips between cpu 0 and cpu $cpu, $((after - before)) reschedule interrupts"
+        [ $trip = "$loops" ] && [ $((after - before)) -ge "$loops" ] || return 1
+        cpu=$((cpu + 1))
+    done
+    taskset -p "$(printf %x $(((1 << cpus) - 1)))" $$ >/dev/null
+}
+
+run_shell() {
+    busybox --install -s /bin
+    say "shell on $(cat /sys/class/tty/console/active), exit ends it"
+    setsid cttyhack sh -i
+}
+
+say "user space on $(nproc) cpus, $(awk '/^MemTotal:/ { print $2 }' /proc/meminfo) kB"
+sed -n 's/^\([0-9a-f]*\)-\([0-9a-f]*\) : System RAM$/linux: ram 0x\1-0x\2/p' /proc/iomem
+echoed=$(word weir.echo)
+[ -z "$echoed" ] || say "echo $echoed"
+
+loops=$(word weir.loops 1000)
+failed=
+ending=
+for scenario in $(word weir.run | tr , ' '); do
+    case $scenario in
+        cyclictest | devices | memtest | sgi | shell)
+            "run_$scenario" || failed="$failed $scenario" ;;
+        poweroff | reboot) ending=$scenario ;;
+        *) failed="$failed $scenario(unknown)" ;;
+    esac
+done
+if [ -z "$failed" ]; then say "done"; else say "failed:$failed"; fi
+
+# Setting the terminal's mode waits until the UART has sent everything.
+stty opost </dev/console
+[ -z "$ending" ] || "$ending" -f
+while :; do sleep 86400; done

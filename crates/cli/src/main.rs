@@ -1,0 +1,70 @@
+//! The `weir` command: checks, builds, boots and reports systems of virtual machines.
+
+mod attach;
+mod bench;
+mod cargo;
+mod check;
+mod debian;
+mod demo;
+mod environment;
+mod failure;
+mod image;
+mod measure;
+mod new;
+mod platforms;
+mod progress;
+mod run;
+mod terminal;
+
+use clap::{Parser, Subcommand};
+use environment::Environment;
+use failure::{CALL, Failure};
+use std::process::ExitCode;
+
+/// Partitions a board into virtual machines: one TOML file describes the system, one command checks it,
+/// one boots it, one reports.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    arg_required_else_help = true,
+    after_help = "Examples:\n  weir demo\n  weir new my-system\n  weir run my-system/system.toml\n\nExit status: 0 good, 1 the system is at fault, 2 the call is, 3 the environment is."
+)]
+struct Command {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    New(new::Arguments),
+    Check(check::Arguments),
+    Build(image::Arguments),
+    Run(Box<run::Arguments>),
+    Attach(attach::Arguments),
+    Demo(demo::Arguments),
+    Platforms(platforms::Arguments),
+    Bench(measure::Arguments),
+}
+
+fn main() -> ExitCode {
+    let command = match Command::try_parse() {
+        Ok(command) => command,
+        Err(error) => {
+            // Fails when nobody reads it, and then nobody misses it.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(CALL) } else { ExitCode::SUCCESS };
+        }
+    };
+    let environment = Environment::find();
+    let result = match &command.verb {
+        Verb::New(arguments) => new::run(arguments),
+        Verb::Check(arguments) => check::run(arguments, &environment),
+        Verb::Build(arguments) => image::run(arguments, &environment),
+        Verb::Run(arguments) => run::run(arguments, &environment),
+        Verb::Attach(arguments) => attach::run(arguments, &environment),
+        Verb::Demo(arguments) => demo::run(arguments, &environment),
+        Verb::Platforms(arguments) => platforms::run(arguments),
+        Verb::Bench(arguments) => measure::run(arguments, &environment),
+    };
+    result.map_or_else(|failure: Failure| failure.report(), |()| ExitCode::SUCCESS)
+}

@@ -1,0 +1,88 @@
+//! `weir bench`: what weir costs, measured here and now.
+
+use crate::{
+    bench::hypervisor::{Needs, Systems, measure},
+    cargo::{self, Programs},
+    environment::Environment,
+    failure::{Context, Failure, GOOD, Result},
+    run,
+};
+use std::{io::Write, path::Path};
+
+/// The systems of the benchmark, in the checkout.
+const SYSTEMS: &str = "systems";
+
+/// Measures what weir costs.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  weir bench hypervisor\n  weir bench hypervisor --json")]
+pub struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Instructions at EL2 for each thing that a guest asks of it, its boot, its size, its lines of code.
+    ///
+    /// Counted from outside by a plug-in of QEMU, under instruction counting: the same figures each time.
+    #[command(after_help = "Example:\n  weir bench hypervisor --json")]
+    Hypervisor {
+        /// Print the figures as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Carries the verb out.
+pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+    let What::Hypervisor { json } = arguments.what;
+    let root = environment.root()?;
+    let systems = root.join(SYSTEMS);
+    let hypervisor = Programs::new(environment, false).hypervisor(environment, false)?;
+    let figures = measure(Needs {
+        root,
+        hypervisor: &hypervisor,
+        plugin: &cargo::observer(environment)?,
+        scratch: &environment.build().join("bench"),
+        systems: &Systems {
+            paths: systems.join("probe-4.toml"),
+            one_vcpu: systems.join("probe-1.toml"),
+            four_vcpus: systems.join("probe-4.toml"),
+        },
+        run: |system: &Path, qemu: &[String]| boot(system, qemu, environment),
+    })?;
+    let mut out = anstream::stdout().lock();
+    if json {
+        let figures = serde_json::to_string_pretty(&figures).context(|| "write the figures")?;
+        writeln!(out, "{figures}")?;
+    } else {
+        writeln!(out, "{}", figures.table())?;
+        for miss in figures.misses() {
+            writeln!(out, "above its aim: {}: {} of {}", miss.what, miss.weir, miss.limit)?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs a system of the benchmark with the plug-in.
+fn boot(system: &Path, qemu: &[String], environment: &Environment) -> Result {
+    let outcome = run::perform(
+        &run::Arguments {
+            deterministic: true,
+            unsliced: true,
+            quiet: true,
+            qemu_args: qemu.iter().map(Into::into).collect(),
+            ..run::Arguments::of(system.to_owned())
+        },
+        environment,
+    )?;
+    if outcome.status == GOOD {
+        return Ok(());
+    }
+    let why = outcome.trouble.unwrap_or_else(|| run::show::summary(&outcome.report));
+    let logs = outcome.directory.display();
+    Err(Failure {
+        status: outcome.status,
+        text: format!("{}: {why}\nlogs: {logs}", system.display()),
+    })
+}

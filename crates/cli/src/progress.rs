@@ -1,0 +1,33 @@
+//! Progress on a terminal, and none in a pipe.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::Duration;
+
+/// A line on standard error that turns while something takes long; gone when dropped.
+#[derive(Debug)]
+pub struct Spinner(ProgressBar);
+
+impl Spinner {
+    /// Begins with `text`.
+    pub fn new(text: String) -> Self {
+        // Draws on standard error, and only if that is a terminal.
+        let bar = ProgressBar::new_spinner();
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+            bar.set_style(style);
+        }
+        bar.set_message(text);
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Self(bar)
+    }
+
+    /// Says what goes on now.
+    pub fn say(&self, text: String) {
+        self.0.set_message(text);
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,539 @@
+//! `weir run`: a system in QEMU, its consoles side by side, and a report at the end.
+
+pub mod control;
+pub mod demux;
+pub mod expect;
+pub mod qemu;
+mod record;
+pub mod report;
+pub mod session;
+pub mod show;
+mod syndrome;
+#[cfg(test)]
+pub mod synthetic;
+
+use crate::{
+    attach, debian,
+    environment::Environment,
+    failure::{Context, ENVIRONMENT, Failure, GOOD, INTERRUPTED, Result, SYSTEM},
+    image,
+};
+use control::Hub;
+use demux::{Source, Step};
+use qemu::{Heard, Machine, Setup};
+use record::Record;
+use report::{End, Report, VmFacts};
+use serde_json::json;
+use session::{Plan, Session};
+use show::Screen;
+use std::{
+    ffi::OsString,
+    fmt::Write as _,
+    fs,
+    io::{self, Write, stdout},
+    path::{Path, PathBuf},
+    process::ExitStatus,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+use weir_config::{Source as ImageSource, System, units::Nanos};
+
+/// How often to look at the clock and at signals while the wire is quiet.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long to wait for the last counters.
+const LAST_COUNTERS: Duration = Duration::from_secs(1);
+/// How long QEMU may take to end once the system has.
+const ENDING: Duration = Duration::from_secs(5);
+/// How long a machine that counts instructions may be silent before it is given up; its own time limit
+/// needs it to speak.
+const SILENCE: Duration = Duration::from_secs(120);
+
+/// Boots a system in QEMU and shows what its VMs print, each line under the VM's name.
+///
+/// Ends as soon as every `expect` line of the system file was seen (exit status 0), when the time is
+/// over (1 if a line is missing), or when the system has ended. Ctrl-C ends it at any time with the
+/// summary (130); a second one at once. Logs and a JSON report are left in `runs/TIME/`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weir run systems/demo.toml\n  weir run systems/demo.toml --for 30s --json report.json\n  weir run systems/demo.toml --attach linux\n  weir run systems/demo.toml --deterministic --for 5s\n\nExit status: 0 good, 1 the system is at fault, 2 the call is, 3 the environment is, 130 interrupted."
+)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch on the command line")]
+pub struct Arguments {
+    /// The system file.
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub image: image::Options,
+    /// End after this long: of the host's time, or of virtual time with --deterministic.
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub time: Option<Duration>,
+    /// Write the report here as well; `-` prints it, and everything else goes to standard error.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Count instructions instead of time, so that two runs give the same report and logs, byte for byte.
+    #[arg(long, conflicts_with = "attach")]
+    pub deterministic: bool,
+    /// With --deterministic: no slicing ticks, which would show in a measurement of the console core.
+    #[arg(skip)]
+    pub unsliced: bool,
+    /// Connect this terminal to one VM's console; Ctrl-] ends the run.
+    #[arg(long, value_name = "VM")]
+    pub attach: Option<String>,
+    /// Go on when every expected line was seen.
+    #[arg(long)]
+    pub stay: bool,
+    /// Show what happens to the VMs (starts, faults, refusals) between their lines.
+    #[arg(long)]
+    pub events: bool,
+    /// Show no consoles, only the summary.
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Boot this image instead of building one.
+    #[arg(long, value_name = "IMAGE", conflicts_with = "no_build")]
+    pub image_file: Option<PathBuf>,
+    /// One more argument for QEMU; may be given several times.
+    #[arg(long = "qemu-arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
+    pub qemu_args: Vec<OsString>,
+}
+
+impl Arguments {
+    /// To run `file` with nothing else asked for.
+    pub fn of(file: PathBuf) -> Self {
+        Self {
+            file,
+            image: image::Options::default(),
+            time: None,
+            json: None,
+            deterministic: false,
+            unsliced: false,
+            attach: None,
+            stay: false,
+            events: false,
+            quiet: false,
+            image_file: None,
+            qemu_args: Vec::new(),
+        }
+    }
+}
+
+/// What a run has left.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The report.
+    pub report: Report,
+    /// The directory with its logs.
+    pub directory: PathBuf,
+    /// The exit status it deserves.
+    pub status: u8,
+    /// What went wrong beside missed lines, in words.
+    pub trouble: Option<String>,
+}
+
+/// Carries the verb out.
+pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+    let outcome = perform(arguments, environment)?;
+    let json = serde_json::to_string_pretty(&outcome.report).context(|| "write the report")? + "\n";
+    let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
+    match &arguments.json {
+        None => {}
+        Some(_) if to_stdout => stdout().write_all(json.as_bytes())?,
+        Some(path) => fs::write(path, json).context(|| format!("write {}", path.display()))?,
+    }
+    let mut out = messages(to_stdout);
+    writeln!(out, "\n{}", show::summary(&outcome.report))?;
+    writeln!(out, "logs and report: {}", outcome.directory.display())?;
+    out.flush()?;
+    drop(out);
+    match (outcome.status, outcome.trouble) {
+        (GOOD, _) => Ok(()),
+        (status, trouble) => Err(Failure { status, text: trouble.unwrap_or_default() }),
+    }
+}
+
+/// Where lines for a person go.
+fn messages(stdout_is_taken: bool) -> Box<dyn Write> {
+    if stdout_is_taken { Box::new(anstream::stderr()) } else { Box::new(anstream::stdout()) }
+}
+
+/// The longest that a core runs under instruction counting before the next has its turn: a vCPU sees an interrupt or another
+/// core's store later by at most this much for each other core that is busy.
+const SLICE: Nanos = Nanos(100_000);
+
+/// Runs a system from its file to its end, showing consoles but no summary.
+pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outcome> {
+    let signals = Signals::watch()?;
+    let mut system = image::checked(&arguments.file, &arguments.image, environment)?;
+    if arguments.deterministic && !arguments.unsliced {
+        system.hypervisor.slice = Some(SLICE);
+    }
+    let setup = setup(&system, arguments)?;
+    if let Some(vm) = &arguments.attach
+        && !system.vms.iter().any(|known| &known.name == vm)
+    {
+        let names: Vec<&str> = system.vms.iter().map(|vm| vm.name.as_str()).collect();
+        return Err(Failure::call(format!("no VM is named {vm}; there are: {}", names.join(", "))));
+    }
+    let version = qemu::version(&environment.qemu)?;
+    let built = match &arguments.image_file {
+        Some(path) => fs::read(path).context(|| format!("read {}", path.display()))?,
+        None => image::build(&system, arguments.image.no_build, environment, |_| {})?,
+    };
+    if signals.interrupted() {
+        return Err(Failure::said(INTERRUPTED));
+    }
+
+    let record = Record::create(&environment.runs(), &system)?;
+    record.write_file("system.img", &built)?;
+    let command = setup.arguments(record.path("system.img").into_os_string());
+    let log = record.file("qemu.log")?;
+    let started = SystemTime::now();
+    let machine = Machine::start(&environment.qemu, &command, log)?;
+    let mut run = Run::new(arguments, &system, machine, record, signals)?;
+    let (end, trouble) = run.carry_on()?;
+    let Run { session, mut record, machine, hub, .. } = run;
+    // Before the clients learn that it is over, the machine is.
+    let status = machine.end();
+    hub.close();
+    let report = session.report(end);
+    record.finish(&report)?;
+    let wall = started.elapsed().unwrap_or_default();
+    record.write_json("run.json", &json!({
+        "weir": env!("CARGO_PKG_VERSION"),
+        "qemu": version,
+        "command": std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>(),
+        "qemu_command": std::iter::once(&environment.qemu).chain(&command).map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
+        "qemu_status": status.map(|status| status.to_string()),
+        "system": system.path.display().to_string(),
+        "image_bytes": built.len(),
+        "image_crc32": format!("{:#010x}", weir_config::packed::checksum(&built)),
+        "deterministic": arguments.deterministic,
+        "debian_packages": debian_packages(&system, environment),
+        "started": humantime::format_rfc3339_seconds(started).to_string(),
+        "seconds": wall.as_secs_f64(),
+    }))?;
+    record.remove("system.img");
+    let (status, trouble) = verdict(&report, trouble, status, &record);
+    Ok(Outcome { report, directory: record.directory().to_owned(), status, trouble })
+}
+
+/// What the guests out of Debian were made of.
+fn debian_packages(system: &System, environment: &Environment) -> serde_json::Value {
+    let named = |vm: &weir_config::Vm| {
+        let sources = [Some(vm.image.source()), vm.image.initrd()];
+        let guest = matches!(vm.image, weir_config::Image::Elf { .. });
+        !guest
+            && sources.into_iter().flatten().any(|source| matches!(source, ImageSource::Named(_)))
+    };
+    if !system.vms.iter().any(named) {
+        return serde_json::Value::Null;
+    }
+    let root = environment.root().map(debian::cache_dir).ok();
+    let packages = root.and_then(|cache| debian::packages(&cache).ok()).unwrap_or_default();
+    let package = |package: &debian::Package| json!({ "name": package.name, "version": package.version, "sha256": package.sha256 });
+    packages.iter().map(package).collect()
+}
+
+fn setup(system: &System, arguments: &Arguments) -> Result<Setup> {
+    let platform = &system.platform;
+    let qemu = platform.qemu.as_ref().ok_or_else(|| {
+        Failure::call(format!(
+            "QEMU has no machine for {}: build the image with `weir build` and start it on the board",
+            platform.name
+        ))
+    })?;
+    Ok(Setup {
+        machine: qemu.machine.clone(),
+        cpu: qemu.cpu.clone(),
+        cores: system.machine_cores(),
+        memory_mib: platform.memory.size.0 >> 20,
+        deterministic: arguments.deterministic,
+        extra: arguments.qemu_args.clone(),
+    })
+}
+
+/// The exit status that a run deserves, and what to say beside the summary.
+fn verdict(
+    report: &Report,
+    trouble: Option<String>,
+    qemu: Option<ExitStatus>,
+    record: &Record,
+) -> (u8, Option<String>) {
+    let missed = report.totals.met < report.totals.expected;
+    let status = match report.ended_by {
+        End::AllMet => GOOD,
+        End::Interrupted => INTERRUPTED,
+        End::TimeOver => {
+            if missed {
+                SYSTEM
+            } else {
+                GOOD
+            }
+        }
+        End::SystemStop => {
+            let halted = report.vms.iter().any(|vm| vm.state == report::State::Halted);
+            let judged = report.totals.expected > 0;
+            if missed || (halted && !judged) { SYSTEM } else { GOOD }
+        }
+        End::Silent => SYSTEM,
+        // The hypervisor powers off what it refuses to run, which ends QEMU well.
+        End::MachineGone if qemu.is_some_and(|status| status.success()) => SYSTEM,
+        End::MachineGone => ENVIRONMENT,
+    };
+    let mut text = trouble.unwrap_or_default();
+    if report.ended_by == End::MachineGone {
+        let how = qemu.map_or_else(
+            || "QEMU closed its console".into(),
+            |status| format!("QEMU ended ({status})"),
+        );
+        let when = if report.started { "while the system ran" } else { "before the system ran" };
+        let _ = write!(text, "{how} {when}");
+        for line in &report.hypervisor {
+            let _ = write!(text, "\n  the hypervisor said: {line}");
+        }
+        for line in record.tail("qemu.log", 10) {
+            let _ = write!(text, "\n  QEMU said: {line}");
+        }
+    }
+    (status, (!text.is_empty()).then_some(text))
+}
+
+/// Signals that end a run. The first one does it cleanly, the second at once.
+#[derive(Debug)]
+struct Signals(Arc<AtomicBool>);
+
+impl Signals {
+    fn watch() -> Result<Self> {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            // In this order: the one that ends the process looks at the flag before the other sets it.
+            signal_hook::flag::register_conditional_shutdown(
+                signal,
+                i32::from(INTERRUPTED),
+                Arc::clone(&flag),
+            )
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
+            .context(|| "watch for signals")?;
+        }
+        Ok(Self(flag))
+    }
+
+    fn interrupted(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// A run under way.
+struct Run<'a> {
+    arguments: &'a Arguments,
+    session: Session,
+    machine: Machine,
+    record: Record,
+    screen: Option<Screen>,
+    hub: Arc<Hub>,
+    signals: Signals,
+    /// Set when the person at `--attach` left, or the console broke.
+    left: Arc<AtomicBool>,
+    vcpus: usize,
+    steps: Vec<Step>,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        arguments: &'a Arguments,
+        system: &System,
+        machine: Machine,
+        record: Record,
+        signals: Signals,
+    ) -> Result<Self> {
+        let facts = |vm: &weir_config::Vm| VmFacts {
+            name: vm.name.clone(),
+            cores: vm.cpus.iter().map(|core| core.0).collect(),
+        };
+        let vms: Vec<VmFacts> = system.vms.iter().map(facts).collect();
+        let names: Vec<String> = vms.iter().map(|vm| vm.name.clone()).collect();
+        let expect = system.vms.iter().enumerate();
+        let expect =
+            expect.flat_map(|(vm, facts)| facts.expect.iter().map(move |text| (vm, text.clone())));
+        let limit_ns = arguments.time.filter(|_| arguments.deterministic);
+        let vcpus = vms.iter().map(|vm| vm.cores.len()).sum();
+        let plan = Plan {
+            system: image::name(system),
+            platform: system.platform.name.clone(),
+            vms,
+            expect: expect.collect(),
+            limit_ns: limit_ns.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)),
+            stay: arguments.stay || arguments.attach.is_some(),
+        };
+        let hub = Hub::new(names.clone(), machine.input());
+        let left = Arc::new(AtomicBool::new(false));
+        let mut screen = None;
+        if let Some(vm) = &arguments.attach {
+            hub.listen(record.directory())?;
+            let stream = control::connect(record.directory()).context(|| "attach")?;
+            let (vm, leaving) = (vm.clone(), Arc::clone(&left));
+            thread::spawn(move || {
+                // The end of the conversation is the end of the run, whoever ended it; only its
+                // reason has to be told here.
+                if let Err(failure) = attach::converse(stream, &vm, None, &leaving, false) {
+                    failure.report();
+                }
+                leaving.store(true, Ordering::SeqCst);
+            });
+        } else {
+            if !arguments.quiet {
+                let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
+                screen = Some(Screen::new(messages(to_stdout), names, arguments.events));
+            }
+            // Input comes in the host's time: no run with it is like another.
+            if !arguments.deterministic {
+                hub.listen(record.directory())?;
+            }
+        }
+        let session = Session::new(plan);
+        Ok(Self {
+            arguments,
+            session,
+            machine,
+            record,
+            screen,
+            hub,
+            signals,
+            left,
+            vcpus,
+            steps: Vec::new(),
+        })
+    }
+
+    /// From the first byte to the last; gives why it ended and what else there is to say.
+    fn carry_on(&mut self) -> Result<(End, Option<String>)> {
+        let (end, trouble) = self.until_end()?;
+        let ask = match end {
+            End::Interrupted => true,
+            End::AllMet | End::TimeOver => !self.arguments.deterministic,
+            _ => false,
+        };
+        if ask {
+            self.last_counters()?;
+        }
+        let over = !matches!(end, End::MachineGone | End::SystemStop);
+        self.session.finish(over, &mut self.steps);
+        self.take_steps()?;
+        if let Some(screen) = &mut self.screen {
+            forgive(screen.flush())?;
+        }
+        Ok((end, trouble))
+    }
+
+    fn until_end(&mut self) -> Result<(End, Option<String>)> {
+        let started = Instant::now();
+        let (mut heard, mut stopped) = (started, None);
+        loop {
+            match self.machine.hear(LOOK) {
+                Heard::Bytes(bytes) => {
+                    heard = Instant::now();
+                    let (taken, end) = self.session.feed(&bytes, &mut self.steps);
+                    self.record.wire(bytes.get(..taken).unwrap_or(&bytes))?;
+                    if !self.take_steps()? {
+                        return Ok((End::Interrupted, None));
+                    }
+                    if let Some(end) = end {
+                        return Ok((end, None));
+                    }
+                }
+                Heard::Nothing => {
+                    self.record.flush()?;
+                    if let Some(screen) = &mut self.screen {
+                        forgive(screen.flush())?;
+                    }
+                }
+                Heard::Gone if self.session.stopped() => return Ok((End::SystemStop, None)),
+                Heard::Gone => return Ok((End::MachineGone, None)),
+            }
+            if self.signals.interrupted() || self.left.load(Ordering::SeqCst) {
+                return Ok((End::Interrupted, None));
+            }
+            if self.session.stopped() && stopped.get_or_insert_with(Instant::now).elapsed() > ENDING
+            {
+                let trouble = "the system has ended, but QEMU had to be killed";
+                return Ok((End::SystemStop, Some(trouble.into())));
+            }
+            let limit = self.arguments.time.filter(|_| !self.arguments.deterministic);
+            if limit.is_some_and(|limit| started.elapsed() >= limit) {
+                return Ok((End::TimeOver, None));
+            }
+            if self.arguments.deterministic && heard.elapsed() > SILENCE {
+                let trouble = format!("nothing came from the machine for {} s", SILENCE.as_secs());
+                return Ok((End::Silent, Some(trouble)));
+            }
+        }
+    }
+
+    /// Asks for counters and takes what comes until all vCPUs have answered.
+    fn last_counters(&mut self) -> Result {
+        if !self.machine.ask_for_report() {
+            return Ok(());
+        }
+        let until = Instant::now() + LAST_COUNTERS;
+        let mut missing = self.vcpus;
+        while missing > 0 && Instant::now() < until {
+            match self.machine.hear(LOOK) {
+                Heard::Bytes(bytes) => {
+                    let seen = self.steps.len();
+                    self.session.drain(&bytes, &mut self.steps);
+                    self.record.wire(&bytes)?;
+                    let new = self.steps.get(seen..).unwrap_or(&[]);
+                    let counters = new.iter().filter(|step| matches!(step, Step::Counters(_)));
+                    missing = missing.saturating_sub(counters.count());
+                    self.take_steps()?;
+                }
+                Heard::Nothing => {}
+                Heard::Gone => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows and records what the wire said. False when nobody looks any more.
+    fn take_steps(&mut self) -> Result<bool> {
+        let steps = std::mem::take(&mut self.steps);
+        let mut watched = true;
+        let mut spoken: Option<(usize, Vec<u8>)> = None;
+        for step in &steps {
+            if let Step::Byte(Source::Vm(vm), byte) = *step {
+                match &mut spoken {
+                    Some((speaker, bytes)) if *speaker == vm => bytes.push(byte),
+                    _ => {
+                        if let Some((vm, bytes)) = spoken.replace((vm, vec![byte])) {
+                            self.hub.output(vm, &bytes);
+                        }
+                    }
+                }
+            }
+            self.record.step(step, |vm| self.session.name(usize::from(vm)))?;
+            if let Some(screen) = &mut self.screen {
+                match screen.step(step) {
+                    Err(error) if error.kind() == io::ErrorKind::BrokenPipe => watched = false,
+                    other => other?,
+                }
+            }
+        }
+        if let Some((vm, bytes)) = spoken {
+            self.hub.output(vm, &bytes);
+        }
+        self.steps = steps;
+        self.steps.clear();
+        Ok(watched)
+    }
+}
+
+/// A reader of ours that has gone away is noticed elsewhere.
+fn forgive(result: io::Result<()>) -> Result {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,587 @@
+//! The report of a run: what became of each VM, as JSON and as a table.
+//!
+//! Nothing in here depends on the host: the same bytes on the wire give the same report.
+
+use super::{
+    demux::{Source, Step},
+    expect::Expectations,
+    syndrome,
+};
+use serde::Serialize;
+use std::{collections::BTreeMap, fmt::Write as _};
+use weir_trace::wire::{
+    Counters, Denial, Denials, Event, ExitCause, FaultKind, HYPERVISOR, VcpuState, What,
+};
+
+/// Most faults of a VM that are listed one by one; all are counted.
+pub const FAULTS_LISTED: usize = 1000;
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// Every expected line was seen.
+    AllMet,
+    /// The time given with `--for` is over.
+    TimeOver,
+    /// The system ended itself: every VM is off, or one had `on_fault = "stop-system"`.
+    SystemStop,
+    /// A person pressed Ctrl-C, or a signal came.
+    Interrupted,
+    /// The machine was gone before the system said that it ends.
+    MachineGone,
+    /// Nothing was heard of the machine for so long that it was given up.
+    Silent,
+}
+
+/// What became of a VM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// Never started.
+    #[default]
+    NotStarted,
+    /// It was running when the run ended.
+    Running,
+    /// It powered itself off.
+    Off,
+    /// It was stopped for good after a fault.
+    Halted,
+}
+
+impl State {
+    /// As in the JSON form.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotStarted => "not started",
+            Self::Running => "running",
+            Self::Off => "off",
+            Self::Halted => "halted",
+        }
+    }
+}
+
+/// A life ended by force.
+#[derive(Clone, Debug, Serialize)]
+pub struct Fault {
+    /// Nanoseconds since the hypervisor started.
+    pub time_ns: u64,
+    /// The life it ended, counted from 0.
+    pub life: u32,
+    /// The vCPU that did it.
+    pub vcpu: u8,
+    /// A [`FaultKind`] by name.
+    pub kind: String,
+    /// The intermediate physical address.
+    pub address: String,
+    /// The guest's program counter.
+    pub pc: String,
+    /// `ESR_EL2`.
+    pub syndrome: String,
+    /// `ESR_EL2` in words.
+    pub meaning: String,
+    /// `ESR_EL1`: what the guest itself was busy with.
+    pub guest_syndrome: String,
+    /// `ESR_EL1` in words; none while it is 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest_meaning: Option<String>,
+    /// `ELR_EL1`.
+    pub guest_elr: String,
+}
+
+/// What a VM's console said, in numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Console {
+    /// Bytes that came through.
+    pub bytes: u64,
+    /// Lines among them.
+    pub lines: u64,
+    /// Bytes that the hypervisor had to throw away.
+    pub dropped: u64,
+}
+
+/// What a vCPU did, as of its last counters.
+#[derive(Clone, Debug, Serialize)]
+pub struct Vcpu {
+    /// Its number within the VM.
+    #[serde(rename = "vcpu")]
+    pub number: u8,
+    /// The core of the platform that it runs on.
+    pub core: u8,
+    /// When it was counted; none if no counters came.
+    pub counted_ns: Option<u64>,
+    /// `off`, `on` or `halted`.
+    pub state: Option<&'static str>,
+    /// Exits to EL2 by cause.
+    pub exits: BTreeMap<&'static str, u64>,
+    /// Virtual interrupts put into list registers.
+    pub injected: u64,
+}
+
+/// An expected line.
+#[derive(Clone, Debug, Serialize)]
+pub struct Expected {
+    /// What the line must contain.
+    pub text: String,
+    /// Whether it came.
+    pub met: bool,
+    /// When, in nanoseconds since the hypervisor started.
+    pub time_ns: Option<u64>,
+}
+
+/// A VM's part of the report.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Vm {
+    /// Its name.
+    pub name: String,
+    /// What became of it.
+    pub state: State,
+    /// Lives begun.
+    pub lives: u32,
+    /// Lives that another one followed.
+    pub restarts: u32,
+    /// Lives ended by PSCI SYSTEM_RESET.
+    pub resets: u32,
+    /// Its console.
+    pub console: Console,
+    /// Exits to EL2 by cause, all vCPUs together.
+    pub exits: BTreeMap<&'static str, u64>,
+    /// Virtual interrupts put into list registers, all vCPUs together.
+    pub injected: u64,
+    /// Its vCPUs.
+    pub vcpus: Vec<Vcpu>,
+    /// What it was refused and lived on, by name.
+    pub denials: BTreeMap<&'static str, u64>,
+    /// Lives ended by force, by kind.
+    pub fault_counts: BTreeMap<String, u64>,
+    /// The first [`FAULTS_LISTED`] of them, one by one.
+    pub faults: Vec<Fault>,
+    /// How many more there were.
+    pub faults_left_out: u64,
+    /// Its expected lines.
+    pub expect: Vec<Expected>,
+}
+
+/// All VMs together.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Totals {
+    /// Expected lines.
+    pub expected: usize,
+    /// Expected lines that came.
+    pub met: usize,
+    /// Lives that another one followed.
+    pub restarts: u64,
+    /// Lives ended by force.
+    pub faults: u64,
+    /// Things refused.
+    pub denials: u64,
+    /// Exits to EL2.
+    pub exits: u64,
+    /// Virtual interrupts put into list registers.
+    pub injected: u64,
+    /// Console bytes thrown away by the hypervisor.
+    pub dropped: u64,
+    /// Frames that did not survive the wire, or name a VM that does not exist.
+    pub damaged_frames: u64,
+}
+
+/// The report of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The system file's name without its ending.
+    pub system: String,
+    /// The platform that it ran on.
+    pub platform: String,
+    /// Whether the hypervisor said that it runs on all cores.
+    pub started: bool,
+    /// Why the run ended.
+    pub ended_by: End,
+    /// The last time told, in nanoseconds since the hypervisor started.
+    pub time_ns: u64,
+    /// The VMs in the order of the file.
+    pub vms: Vec<Vm>,
+    /// All of them together.
+    pub totals: Totals,
+    /// What the hypervisor printed itself.
+    pub hypervisor: Vec<String>,
+}
+
+/// A VM as the system file has it.
+#[derive(Clone, Debug, Default)]
+pub struct VmFacts {
+    /// Its name.
+    pub name: String,
+    /// The core of each vCPU.
+    pub cores: Vec<u8>,
+}
+
+/// Adds up what the wire says.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    vms: Vec<Vm>,
+    started: bool,
+    stopped: bool,
+    damaged: u64,
+    hypervisor: Vec<String>,
+}
+
+/// Most lines of the hypervisor's own that go into the report; its log has all.
+const HYPERVISOR_LINES: usize = 100;
+
+impl Tally {
+    /// For these VMs, before anything has happened.
+    pub fn new(vms: &[VmFacts]) -> Self {
+        let vcpu = |(number, &core): (usize, &u8)| Vcpu {
+            number: number as u8,
+            core,
+            counted_ns: None,
+            state: None,
+            exits: BTreeMap::new(),
+            injected: 0,
+        };
+        let vms = vms
+            .iter()
+            .map(|facts| Vm {
+                name: facts.name.clone(),
+                vcpus: facts.cores.iter().enumerate().map(vcpu).collect(),
+                ..Vm::default()
+            })
+            .collect();
+        Self { vms, started: false, stopped: false, damaged: 0, hypervisor: Vec::new() }
+    }
+
+    /// Takes the next thing that the wire said.
+    pub fn step(&mut self, step: &Step) {
+        match step {
+            Step::Byte(Source::Vm(vm), _) => self.console(*vm, |console| console.bytes += 1),
+            Step::Line { source: Source::Vm(vm), .. } => {
+                self.console(*vm, |console| console.lines += 1);
+            }
+            Step::Line { source: Source::Hypervisor, text, .. } => {
+                if self.hypervisor.len() < HYPERVISOR_LINES {
+                    self.hypervisor.push(text.clone());
+                }
+            }
+            Step::Dropped { source: Source::Vm(vm), bytes, .. } => {
+                self.console(*vm, |console| console.dropped += u64::from(*bytes));
+            }
+            Step::Event(event) => self.event(event),
+            Step::Counters(counters) => self.counters(counters),
+            Step::Denials(denials) => self.denials(denials),
+            Step::Damaged => self.damaged += 1,
+            Step::Byte(Source::Hypervisor, _)
+            | Step::Dropped { source: Source::Hypervisor, .. }
+            | Step::Unfinished { .. } => {}
+        }
+    }
+
+    fn console(&mut self, vm: usize, change: impl FnOnce(&mut Console)) {
+        if let Some(vm) = self.vms.get_mut(vm) {
+            change(&mut vm.console);
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        let what = What::from_number(event.what);
+        match what {
+            Some(What::SystemStart) => self.started = true,
+            Some(What::SystemStop) => self.stopped = true,
+            _ => {}
+        }
+        let Some(vm) = self.vms.get_mut(usize::from(event.vm)) else {
+            return;
+        };
+        match what {
+            Some(What::VmStart) => {
+                vm.state = State::Running;
+                // A start that was lost on the wire still counts.
+                vm.lives = vm.lives.max(event.detail.saturating_add(1));
+            }
+            Some(What::VmOff) => vm.state = State::Off,
+            Some(What::VmReset) => vm.resets += 1,
+            Some(What::VmHalted) => vm.state = State::Halted,
+            Some(What::VmFault) => vm.fault(event),
+            Some(What::Denied) => {
+                let count = vm.denials.entry(denial_name(event.detail)).or_default();
+                // Until counts come there is only this: at least once.
+                *count = (*count).max(1);
+            }
+            // A number of a newer hypervisor has its line in the log.
+            Some(What::SystemStart | What::SystemStop) | None => {}
+        }
+    }
+
+    fn counters(&mut self, counters: &Counters) {
+        let Some(vm) = self.vms.get_mut(usize::from(counters.vm)) else {
+            return;
+        };
+        vm.restarts = vm.restarts.max(counters.restarts);
+        let Some(vcpu) = vm.vcpus.get_mut(usize::from(counters.vcpu)) else {
+            self.damaged += 1;
+            return;
+        };
+        vcpu.counted_ns = Some(counters.time_ns);
+        vcpu.state = VcpuState::ALL.get(usize::from(counters.state)).map(|state| state.name());
+        vcpu.injected = counters.injected;
+        vcpu.exits = ExitCause::ALL.iter().map(|cause| cause.name()).zip(counters.exits).collect();
+    }
+
+    fn denials(&mut self, denials: &Denials) {
+        let Some(vm) = self.vms.get_mut(denials.vm as usize) else {
+            return;
+        };
+        for (denial, count) in Denial::ALL.iter().zip(denials.counts) {
+            if count > 0 {
+                let known = vm.denials.entry(denial.name()).or_default();
+                *known = (*known).max(count);
+            }
+        }
+    }
+
+    /// Whether the system said that it ends.
+    pub fn stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// The report, as far as it goes.
+    pub fn report(
+        &self,
+        system: &str,
+        platform: &str,
+        expected: &Expectations,
+        ended_by: End,
+        time_ns: u64,
+    ) -> Report {
+        let mut vms = self.vms.clone();
+        let mut totals = Totals { damaged_frames: self.damaged, ..Totals::default() };
+        for (place, vm) in vms.iter_mut().enumerate() {
+            vm.finish();
+            let own = expected.all().iter().filter(|expectation| expectation.vm == place);
+            vm.expect = own
+                .map(|expectation| Expected {
+                    text: expectation.text.clone(),
+                    met: expectation.met_ns.is_some(),
+                    time_ns: expectation.met_ns,
+                })
+                .collect();
+            totals.expected += vm.expect.len();
+            totals.met += vm.expect.iter().filter(|expected| expected.met).count();
+            totals.restarts += u64::from(vm.restarts);
+            totals.faults += vm.fault_counts.values().sum::<u64>();
+            totals.denials += vm.denials.values().sum::<u64>();
+            totals.exits += vm.exits.values().sum::<u64>();
+            totals.injected += vm.injected;
+            totals.dropped += vm.console.dropped;
+        }
+        Report {
+            system: system.into(),
+            platform: platform.into(),
+            started: self.started,
+            ended_by,
+            time_ns,
+            vms,
+            totals,
+            hypervisor: self.hypervisor.clone(),
+        }
+    }
+}
+
+impl Vm {
+    fn fault(&mut self, event: &Event) {
+        let kind = fault_name(event.detail);
+        *self.fault_counts.entry(kind.clone()).or_default() += 1;
+        if self.faults.len() >= FAULTS_LISTED {
+            self.faults_left_out += 1;
+            return;
+        }
+        self.faults.push(Fault {
+            time_ns: event.time_ns,
+            life: self.lives.saturating_sub(1),
+            vcpu: event.vcpu,
+            kind,
+            address: hex(event.address),
+            pc: hex(event.pc),
+            syndrome: hex(event.syndrome),
+            meaning: syndrome::words(event.syndrome),
+            guest_syndrome: hex(event.guest_syndrome),
+            guest_meaning: (event.guest_syndrome != 0)
+                .then(|| syndrome::words(event.guest_syndrome)),
+            guest_elr: hex(event.guest_elr),
+        });
+    }
+
+    fn finish(&mut self) {
+        self.restarts = self.restarts.max(self.lives.saturating_sub(1));
+        for vcpu in &self.vcpus {
+            for (&cause, count) in &vcpu.exits {
+                *self.exits.entry(cause).or_default() += count;
+            }
+            self.injected += vcpu.injected;
+        }
+    }
+}
+
+/// A [`FaultKind`] by its number.
+pub fn fault_name(number: u32) -> String {
+    FaultKind::ALL
+        .get(number as usize)
+        .map_or_else(|| format!("fault of unknown kind {number}"), |kind| kind.name().into())
+}
+
+/// A [`Denial`] by its number.
+pub fn denial_name(number: u32) -> &'static str {
+    Denial::ALL.get(number as usize).map_or("unknown denial", |denial| denial.name())
+}
+
+/// As a person reads addresses.
+pub fn hex(value: u64) -> String {
+    format!("{value:#x}")
+}
+
+/// An event as a line of the hypervisor's log, without its time. `name` gives a VM's name.
+pub fn in_words(event: &Event, name: impl Fn(u8) -> String) -> String {
+    let vm = if event.vm == HYPERVISOR { "weir".to_owned() } else { name(event.vm) };
+    let vcpu = event.vcpu;
+    let place = |event: &Event| format!("at pc {:#x}", event.pc);
+    match What::from_number(event.what) {
+        Some(What::SystemStart) => "weir: running on all cores".into(),
+        Some(What::SystemStop) => "weir: the system ends".into(),
+        Some(What::VmStart) => format!("{vm}: started, life {}", event.detail),
+        Some(What::VmOff) => format!("{vm}: powered off"),
+        Some(What::VmReset) => format!("{vm}: asked for a reset"),
+        Some(What::VmHalted) => format!("{vm}: halted for good"),
+        Some(What::VmFault) => {
+            let mut words = format!(
+                "{vm}: fault on vCPU {vcpu}: {}, address {:#x}, {}; {} (ESR_EL2 {:#x})",
+                fault_name(event.detail),
+                event.address,
+                place(event),
+                syndrome::words(event.syndrome),
+                event.syndrome,
+            );
+            if event.guest_syndrome != 0 {
+                let _ = write!(
+                    words,
+                    "; the guest's own last exception: {} (ESR_EL1 {:#x}) from {:#x}",
+                    syndrome::words(event.guest_syndrome),
+                    event.guest_syndrome,
+                    event.guest_elr
+                );
+            }
+            words
+        }
+        Some(What::Denied) => format!(
+            "{vm}: refused on vCPU {vcpu}: {} {:#x}, {}",
+            denial_name(event.detail),
+            event.syndrome,
+            place(event)
+        ),
+        None => {
+            format!("{vm}: event {} of a newer hypervisor, detail {}", event.what, event.detail)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::{demux::Demux, synthetic::Wire};
+
+    fn tally(wire: &Wire) -> Tally {
+        let facts = [
+            VmFacts { name: "one".into(), cores: vec![0] },
+            VmFacts { name: "two".into(), cores: vec![2, 3] },
+        ];
+        let (mut demux, mut steps) = (Demux::new(2), Vec::new());
+        for &byte in wire.bytes() {
+            demux.push(byte, &mut steps);
+        }
+        demux.finish(&mut steps);
+        let mut tally = Tally::new(&facts);
+        for step in &steps {
+            tally.step(step);
+        }
+        tally
+    }
+
+    fn report(wire: &Wire) -> Report {
+        tally(wire).report("s", "p", &Expectations::default(), End::TimeOver, 9)
+    }
+
+    #[test]
+    fn lives_faults_and_denials_are_counted_by_name() {
+        let wire = Wire::default()
+            .event(1, What::SystemStart, HYPERVISOR, 0)
+            .event(2, What::VmStart, 1, 0)
+            .event(3, What::Denied, 1, Denial::SetWay as u32)
+            .fault(4, 1, FaultKind::Write, 0x9200_0046)
+            .event(5, What::VmStart, 1, 1)
+            .fault(6, 1, FaultKind::Write, 0x9200_0046)
+            .event(7, What::VmHalted, 1, 0);
+        let report = report(&wire);
+        assert!(report.started);
+        assert_eq!(report.vms[0].state, State::NotStarted);
+        let two = &report.vms[1];
+        assert_eq!((two.state, two.lives, two.restarts), (State::Halted, 2, 1));
+        assert_eq!(two.fault_counts["write outside its memory"], 2);
+        assert_eq!(two.denials["set/way cache maintenance"], 1);
+        assert_eq!(two.faults[1].life, 1);
+        assert_eq!(two.faults[1].meaning, "data abort: store, translation fault at level 2");
+        assert_eq!(report.totals.faults, 2);
+    }
+
+    #[test]
+    fn the_last_counters_count() {
+        let wire = Wire::default()
+            .counters(1, 1, 0, 5)
+            .counters(2, 1, 0, 7)
+            .counters(2, 1, 1, 1)
+            .denials(2, 1, 3);
+        let two = report(&wire).vms.remove(1);
+        assert_eq!(two.exits["timer interrupt"], 8);
+        assert_eq!(two.injected, 8);
+        assert_eq!(two.vcpus[0].exits["fault"], 7);
+        assert_eq!((two.vcpus[1].core, two.vcpus[1].counted_ns), (3, Some(2)));
+        assert_eq!(two.denials["PMU register"], 3);
+        assert_eq!(two.denials.len(), Denial::ALL.len());
+    }
+
+    #[test]
+    fn counters_of_a_vcpu_that_does_not_exist_are_damage() {
+        let wire = Wire::default().counters(1, 0, 5, 5).garbage(&[0x10, 1, 1, 1, 1]);
+        assert_eq!(report(&wire).totals.damaged_frames, 2);
+    }
+
+    #[test]
+    fn faults_beyond_the_list_are_still_counted() {
+        let mut wire = Wire::default();
+        for time in 0..FAULTS_LISTED as u64 + 5 {
+            wire = wire.fault(time, 0, FaultKind::Read, 0);
+        }
+        let one = report(&wire).vms.remove(0);
+        assert_eq!(one.faults.len(), FAULTS_LISTED);
+        assert_eq!(one.faults_left_out, 5);
+        assert_eq!(one.fault_counts["read outside its memory"], FAULTS_LISTED as u64 + 5);
+    }
+
+    #[test]
+    fn an_event_of_a_newer_hypervisor_is_named() {
+        let mut event = Event {
+            time_ns: 0,
+            what: 77,
+            vm: 0,
+            vcpu: 0,
+            detail: 5,
+            syndrome: 0,
+            address: 0,
+            pc: 0,
+            guest_syndrome: 0,
+            guest_elr: 0,
+        };
+        let name = |_| "one".to_owned();
+        assert_eq!(in_words(&event, name), "one: event 77 of a newer hypervisor, detail 5");
+        event.what = What::VmFault as u16;
+        event.detail = 99;
+        assert!(in_words(&event, name).contains("fault of unknown kind 99"));
+    }
+}

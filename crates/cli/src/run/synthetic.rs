@@ -1,0 +1,114 @@
+//! Wires for tests, made up frame by frame.
+
+use weir_trace::wire::{
+    Counters, DENIALS, DLE, Denials, EXIT_CAUSES, Event, FaultKind, Kind, Mark, VcpuState, What,
+    frame,
+};
+
+/// A wire in the making.
+#[derive(Clone, Debug, Default)]
+pub struct Wire(Vec<u8>);
+
+impl Wire {
+    /// What has been put on it.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// A mark: from here on the text is of `vm`.
+    pub fn mark(self, time_ns: u64, vm: u32) -> Self {
+        self.mark_dropped(time_ns, vm, 0)
+    }
+
+    /// A mark that owns up to lost bytes.
+    pub fn mark_dropped(mut self, time_ns: u64, vm: u32, dropped: u32) -> Self {
+        frame(Kind::Mark, &Mark { time_ns, vm, dropped }, |byte| self.0.push(byte));
+        self
+    }
+
+    /// Console text.
+    pub fn text(self, text: &str) -> Self {
+        self.raw_text(text.as_bytes())
+    }
+
+    /// Console bytes.
+    pub fn raw_text(mut self, text: &[u8]) -> Self {
+        for &byte in text {
+            if byte == DLE {
+                self.0.push(DLE);
+            }
+            self.0.push(byte);
+        }
+        self
+    }
+
+    /// A line of `vm` that is complete at `time_ns`.
+    pub fn line(self, time_ns: u64, vm: u32, text: &str) -> Self {
+        self.mark(time_ns, vm).text(text).text("\n").mark(time_ns, vm)
+    }
+
+    /// Bytes that are none of the above.
+    pub fn garbage(mut self, bytes: &[u8]) -> Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    /// An event.
+    pub fn event(mut self, time_ns: u64, what: What, vm: u8, detail: u32) -> Self {
+        let event = Event {
+            time_ns,
+            what: what as u16,
+            vm,
+            vcpu: 0,
+            detail,
+            syndrome: 0,
+            address: 0,
+            pc: 0,
+            guest_syndrome: 0,
+            guest_elr: 0,
+        };
+        frame(Kind::Event, &event, |byte| self.0.push(byte));
+        self
+    }
+
+    /// A fault.
+    pub fn fault(mut self, time_ns: u64, vm: u8, kind: FaultKind, syndrome: u64) -> Self {
+        let event = Event {
+            time_ns,
+            what: What::VmFault as u16,
+            vm,
+            vcpu: 0,
+            detail: kind as u32,
+            syndrome,
+            address: 0xdead_0000,
+            pc: 0x4000_1234,
+            guest_syndrome: 0,
+            guest_elr: 0,
+        };
+        frame(Kind::Event, &event, |byte| self.0.push(byte));
+        self
+    }
+
+    /// Counters, `n` for each cause and interrupt.
+    pub fn counters(mut self, time_ns: u64, vm: u8, vcpu: u8, n: u64) -> Self {
+        let counters = Counters {
+            time_ns,
+            vm,
+            vcpu,
+            state: VcpuState::On as u8,
+            reserved: 0,
+            restarts: 0,
+            exits: [n; EXIT_CAUSES],
+            injected: n,
+        };
+        frame(Kind::Counters, &counters, |byte| self.0.push(byte));
+        self
+    }
+
+    /// Denials, `n` of each.
+    pub fn denials(mut self, time_ns: u64, vm: u32, n: u64) -> Self {
+        let denials = Denials { time_ns, vm, reserved: 0, counts: [n; DENIALS] };
+        frame(Kind::Denials, &denials, |byte| self.0.push(byte));
+        self
+    }
+}

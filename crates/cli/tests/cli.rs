@@ -1,0 +1,191 @@
+//! The verbs that need no machine, and calls that are wrong.
+
+mod support;
+
+use serde_json::Value;
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+use support::{Fake, SYSTEM, Said, say};
+
+fn fake() -> Fake {
+    Fake::new(SYSTEM, "")
+}
+
+fn weir(arguments: &[&str]) -> Said {
+    say(fake().weir().args(arguments))
+}
+
+#[test]
+fn every_verb_has_help_with_an_example() {
+    let all = weir(&["--help"]);
+    assert_eq!(all.status, Some(0));
+    for verb in ["new", "check", "build", "run", "attach", "demo", "platforms", "bench"] {
+        assert!(all.out.contains(&format!("\n  {verb} ")), "{}", all.out);
+        let said = weir(&[verb, "--help"]);
+        assert_eq!(said.status, Some(0));
+        assert!(said.out.contains("Example"), "{}", said.out);
+        assert!(said.out.contains(&format!("\n  weir {verb}")), "{}", said.out);
+    }
+}
+
+#[test]
+fn wrong_calls_have_status_2() {
+    for wrong in [
+        &[][..],
+        &["fly"],
+        &["run"],
+        &["run", "system.toml", "--for", "10 parsecs"],
+        &["run", "system.toml", "--deterministic", "--attach", "one"],
+        &["run", "system.toml", "--image-file", "x", "--no-build"],
+        &["attach"],
+        &["attach", "a", "b", "c"],
+        &["attach", "nowhere", "one"],
+        &["check"],
+        &["new"],
+        &["new", "x", "--schema"],
+        &["bench"],
+        &["platforms", "--yaml"],
+    ] {
+        let said = weir(wrong);
+        assert_eq!(said.status, Some(2), "{wrong:?}: {} {}", said.out, said.err);
+        assert!(!said.err.is_empty(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_new_system_checks_and_is_not_overwritten() {
+    let fake = fake();
+    fs::create_dir_all(fake.path("guests/control")).expect("a directory");
+    fake.write("guests/control/Cargo.toml", b"");
+    let said = say(fake.weir().args(["new", "a/b"]));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.out.contains("next: weir run a/b/system.toml"), "{}", said.out);
+    let checked = say(fake.weir().args(["check", "a/b/system.toml"]));
+    assert_eq!(checked.status, Some(0), "{}", checked.err);
+    fake.write("a/b/system.toml", b"mine");
+    let again = say(fake.weir().args(["new", "a/b"]));
+    assert_eq!(again.status, Some(2));
+    assert!(again.err.contains("stays as it is"), "{}", again.err);
+    assert_eq!(fake.read("a/b/system.toml"), "mine");
+    let schema: Value = serde_json::from_str(&weir(&["new", "--schema"]).out).expect("JSON");
+    assert!(schema["$schema"].is_string() && schema["properties"]["vm"].is_object());
+}
+
+#[test]
+fn a_good_system_is_described() {
+    let fake = fake();
+    let said = say(fake.weir().args(["check", "system.toml"]));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.out.contains("system.toml: good, for qemu-virt\n"), "{}", said.out);
+    assert!(said.out.contains("0x4020_0000"), "the memory map: {}", said.out);
+    let said = say(fake.weir().args(["check", "--json", "system.toml"]));
+    let json: Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!((&json[0]["good"], &json[0]["cores"]), (&true.into(), &4.into()));
+    assert_eq!(json[0]["vms"][1]["cores"], serde_json::json!([1, 2]));
+}
+
+#[test]
+fn all_faults_of_all_files_are_told() {
+    let fake = fake();
+    let broken = SYSTEM.replace("memory", "memry").replace("cpus = [1, 2]", "cpus = [0]");
+    fake.write("broken.toml", broken.as_bytes());
+    let said = say(fake.weir().args(["check", "broken.toml", "system.toml", "missing.toml"]));
+    assert_eq!(said.status, Some(1));
+    assert!(
+        said.err.contains("write `memory`") && said.err.contains("missing.toml"),
+        "{}",
+        said.err
+    );
+    assert!(!said.err.contains('\u{1b}'), "no colors in a pipe");
+    assert!(said.out.contains("system.toml: good"), "{}", said.out);
+    let said = say(fake.weir().args(["check", "--json", "broken.toml", "system.toml"]));
+    assert_eq!(said.status, Some(1));
+    let json: Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!((&json[0]["good"], &json[1]["good"]), (&false.into(), &true.into()));
+    let faults = json[0]["faults"].as_array().expect("a list");
+    assert!(faults.len() >= 4 && faults.iter().all(|fault| fault["line"].is_u64()), "{faults:?}");
+    for verb in ["build", "run"] {
+        let said = say(fake.weir().args([verb, "broken.toml"]));
+        assert_eq!(said.status, Some(1));
+        assert!(said.err.contains("write `memory`"), "{}", said.err);
+    }
+}
+
+#[test]
+fn the_platform_can_be_another() {
+    let fake = fake();
+    let check = |platform: &str| {
+        let arguments = ["check", "system.toml", "--json", "--platform", platform];
+        let said = say(fake.weir().args(arguments));
+        serde_json::from_str::<Value>(&said.out).expect("JSON")
+    };
+    assert_eq!(check("qemu-virt-gicv2")[0]["platform"], "qemu-virt-gicv2");
+    assert_eq!(check("a \"strange\" one\n")[0]["faults"][0]["code"], "unknown-platform");
+}
+
+#[test]
+fn platforms_are_listed() {
+    let said = weir(&["platforms"]);
+    assert!(
+        said.out.contains("qemu-virt ") && said.out.contains("qemu-virt-gicv2"),
+        "{}",
+        said.out
+    );
+    let json: Value = serde_json::from_str(&weir(&["platforms", "--json"]).out).expect("JSON");
+    let virt = json.as_array().expect("a list").iter().find(|board| board["name"] == "qemu-virt");
+    let virt = virt.expect("qemu-virt");
+    assert_eq!(
+        (&virt["gic"]["version"], &virt["memory"]["bytes"]),
+        (&3.into(), &(2u64 << 30).into())
+    );
+}
+
+#[test]
+fn a_failed_build_is_the_environments_fault() {
+    let fake = fake();
+    fake.write("cargo", b"#!/bin/sh\necho 'error: the disk has melted' >&2\nexit 101\n");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(fake.path("cargo"), mode).expect("a mode");
+    let said =
+        say(fake.weir().args(["build", "system.toml"]).env("WEIR_CARGO", fake.path("cargo")));
+    assert_eq!(said.status, Some(3));
+    assert!(said.err.contains("cannot build the hypervisor"), "{}", said.err);
+    assert!(said.err.contains("the disk has melted"), "{}", said.err);
+    let said = say(fake.weir().args(["build", "system.toml", "--no-build"]));
+    assert_eq!(said.status, Some(3));
+    assert!(said.err.contains("build without --no-build"), "{}", said.err);
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let mut command = Command::new("sh");
+    let line = format!("{} new --schema; echo status $? >&2", env!("CARGO_BIN_EXE_weir"));
+    // The reader ends before the first byte comes.
+    command.args(["-c", &format!("({{ sleep 0.2; {line}; }}) | true")]).stdin(Stdio::null());
+    let said = say(&mut command);
+    assert!(said.err.contains("status 0"), "{}", said.err);
+    assert!(!said.err.contains("panicked"), "{}", said.err);
+}
+
+#[test]
+fn it_starts_at_once() {
+    let started = Instant::now();
+    let runs: u32 = 5;
+    for _ in 0..runs {
+        assert_eq!(weir(&["platforms"]).status, Some(0));
+    }
+    // 20 ms each on an idle machine; this leaves room for a busy one.
+    assert!(started.elapsed() / runs < Duration::from_secs(1));
+}
+
+#[test]
+fn the_readme_shows_the_demo_as_it_is() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |name: &str| fs::read_to_string(root.join(name)).expect("a text file");
+    let block = format!("```toml\n{}```", read("systems/demo.toml"));
+    assert!(read("README.md").contains(&block), "copy systems/demo.toml into README.md");
+}

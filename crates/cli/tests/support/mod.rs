@@ -1,0 +1,193 @@
+//! A run with a shell script in QEMU's place: what it prints is the wire, what it reads is recorded.
+
+#![allow(dead_code, reason = "each test program uses its part of this")]
+
+use serde_json::Value;
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+pub mod qemu;
+#[path = "../../src/run/synthetic.rs"]
+pub mod synthetic;
+#[allow(unused_imports, reason = "each test program uses its part of this")]
+pub use synthetic::Wire;
+
+/// How long anything may take that takes no time.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Two VMs: `one` on core 0, which is to say "all is well", and `two` on cores 1 and 2.
+pub const SYSTEM: &str = r#"
+platform = "qemu-virt"
+
+[[vm]]
+name = "one"
+cpus = [0]
+memory = "16MiB"
+image = { bin = "guest.bin", load = 0x4010_0000 }
+expect = ["all is well"]
+
+[[vm]]
+name = "two"
+cpus = [1, 2]
+memory = "16MiB"
+image = { bin = "guest.bin", load = 0x4010_0000 }
+"#;
+
+/// A directory that stands for the checkout, with a system and a fake QEMU in it.
+pub struct Fake {
+    pub directory: tempfile::TempDir,
+}
+
+impl Fake {
+    /// `script` runs in the directory, as QEMU would: its standard output is the wire.
+    pub fn new(system: &str, script: &str) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let fake = Self { directory };
+        fake.write("system.toml", system.as_bytes());
+        fake.write("guest.bin", &[0; 64]);
+        fake.write("image", b"an image");
+        let script = format!(
+            "#!/bin/sh\n[ \"$1\" = --version ] && echo fake 1 && exit\ncd \"{}\" || exit\necho $$ > pid\n{script}\n",
+            fake.path("").display()
+        );
+        fake.write("qemu", script.as_bytes());
+        fs::set_permissions(fake.path("qemu"), fs::Permissions::from_mode(0o755)).expect("a mode");
+        fake
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, contents: &[u8]) {
+        fs::write(self.path(name), contents).expect("a file is written");
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        String::from_utf8_lossy(&fs::read(self.path(name)).unwrap_or_default()).into_owned()
+    }
+
+    /// The command, ready for arguments.
+    pub fn weir(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command
+            .current_dir(self.path(""))
+            .env("WEIR_ROOT", self.path(""))
+            .env("WEIR_QEMU", self.path("qemu"))
+            .env_remove("NO_COLOR")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// `weir run` of the system with the fake image.
+    pub fn run(&self, arguments: &[&str]) -> Command {
+        let mut command = self.weir();
+        command.args(["run", "system.toml", "--image-file", "image"]).args(arguments);
+        command
+    }
+
+    /// The directories of the runs so far, oldest first.
+    pub fn runs(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.path("runs")).into_iter().flatten().flatten();
+        let mut runs: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        runs.sort();
+        runs
+    }
+
+    /// A file of the only run.
+    pub fn left(&self, name: &str) -> Vec<u8> {
+        let runs = self.runs();
+        assert_eq!(runs.len(), 1, "one run");
+        fs::read(runs[0].join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// The report of the only run.
+    pub fn report(&self) -> Value {
+        serde_json::from_slice(&self.left("report.json")).expect("a report in JSON")
+    }
+
+    /// Whether the fake QEMU is still there, after waiting a little for its end.
+    pub fn qemu_survives(&self) -> bool {
+        let pid = self.read("pid");
+        let process = Path::new("/proc").join(pid.trim());
+        assert!(!pid.is_empty(), "it was never started");
+        let zombie = || {
+            let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
+            stat.is_empty() || stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z"))
+        };
+        !eventually(zombie)
+    }
+}
+
+/// Whether `it` becomes true before patience ends.
+pub fn eventually(it: impl FnMut() -> bool) -> bool {
+    within(PATIENCE, it)
+}
+
+fn within(limit: Duration, mut it: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + limit;
+    while Instant::now() < until {
+        if it() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+/// What a command said, for assertions.
+pub struct Said {
+    pub status: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        Self {
+            status: output.status.code(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// Runs a command to its end; it is killed, and the test fails, when that takes too long.
+pub fn say(command: &mut Command) -> Said {
+    say_within(command, PATIENCE)
+}
+
+/// The same for a command that may take `limit`.
+pub fn say_within(command: &mut Command, limit: Duration) -> Said {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    finish_within(child.expect("it starts"), limit)
+}
+
+/// Waits for the end of a command whose output goes to pipes.
+pub fn finish(child: Child) -> Said {
+    finish_within(child, PATIENCE)
+}
+
+fn finish_within(child: Child, limit: Duration) -> Said {
+    let id = child.id().to_string();
+    let waiting = thread::spawn(move || child.wait_with_output());
+    if !within(limit, || waiting.is_finished()) {
+        let _ = Command::new("kill").args(["-9", &id]).status();
+        let said: Said = waiting.join().expect("no panic").expect("output").into();
+        panic!("it took too long; out: {}\nerr: {}", said.out, said.err);
+    }
+    waiting.join().expect("no panic").expect("output").into()
+}
+
+/// Sends a signal to a child.
+pub fn signal(child: &Child, name: &str) {
+    let id = child.id().to_string();
+    let status = Command::new("kill").args([&format!("-{name}"), &id]).status().expect("kill");
+    assert!(status.success());
+}

@@ -1,0 +1,227 @@
+//! Which device of the board goes to which VM, and why not.
+
+use super::Checker;
+use crate::{
+    board::BoardDevice,
+    devicetree,
+    image::{overlap, span},
+    packed::{ADDRESS_LIMIT, INTID_LIMIT, PAGE},
+    platform::{Gic, Platform},
+    raw::{self, At},
+    shape::nearest,
+    system::{CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Device, REDISTRIBUTOR_LEN},
+    units::{Bytes, Pa},
+};
+use std::{collections::HashMap, ops::Range, sync::Arc};
+
+/// A device that a VM gets, and where the file says so.
+pub(super) struct Taken {
+    pub device: Device,
+    pub span: Range<usize>,
+}
+
+impl Checker<'_> {
+    /// What each VM gets.
+    pub(super) fn assign(&mut self, vms: &[raw::Vm]) -> Vec<Vec<Taken>> {
+        let mut taken: HashMap<usize, (String, Range<usize>)> = HashMap::new();
+        let mut devices: Vec<Vec<Taken>> = Vec::new();
+        let Some(platform) = self.platform.clone() else {
+            return vms.iter().map(|_| Vec::new()).collect();
+        };
+        let board = Arc::clone(&platform.board);
+        let all = &board.devices;
+        for vm in vms {
+            let mut own = Vec::new();
+            if let Some(At { value: raw::Devices::List(names), .. }) = &vm.devices {
+                let wanted: Vec<_> = names
+                    .iter()
+                    .filter_map(|name| Some((self.find_device(name, all, &platform)?, name)))
+                    .collect();
+                let granted: Vec<_> = wanted.iter().map(|(index, _)| *index).collect();
+                for (index, name) in wanted {
+                    let device = &all[index];
+                    if let Some((owner, first)) = taken.get(&index) {
+                        let message =
+                            format!("{} is given to {owner} and to {}", device.path, vm.title());
+                        let fault =
+                            self.fault("device-taken", &name.span, message).label("again here");
+                        let fault = fault.and(first.clone(), format!("{owner} has it"));
+                        self.faults.push(
+                            fault.help("a device belongs to one VM: take it from one of them"),
+                        );
+                        continue;
+                    }
+                    taken.insert(index, (vm.title(), name.span.clone()));
+                    let granted: Vec<_> = granted.iter().map(|index| &all[*index]).collect();
+                    if let Some(reason) = refusal(device, all, &granted, &platform) {
+                        let message = format!("{} cannot be passed through: {reason}", device.path);
+                        let fault = self.fault("device-refused", &name.span, message).label("this");
+                        let allowed = passable(all, &platform);
+                        let help = format!("what can be: {}", allowed.join(", "));
+                        self.faults.push(fault.help(help));
+                    } else {
+                        own.push(Taken { device: grant(device), span: name.span.clone() });
+                    }
+                }
+            }
+            devices.push(own);
+        }
+        let mut rest: Option<(&raw::Vm, Range<usize>)> = None;
+        for (vm, own) in vms.iter().zip(&mut devices) {
+            let Some(At { value: raw::Devices::Rest, span }) = &vm.devices else {
+                continue;
+            };
+            if let Some((first, first_span)) = &rest {
+                let message = format!(
+                    "both {} and {} get the rest of the devices",
+                    first.title(),
+                    vm.title()
+                );
+                let fault = self.fault("rest-twice", span, message).label("second");
+                let fault = fault.and(first_span.clone(), "first");
+                self.faults.push(fault.help("list the devices of one of them by path"));
+                continue;
+            }
+            rest = Some((vm, span.clone()));
+            let left: Vec<_> = all
+                .iter()
+                .enumerate()
+                .filter(|(index, _)| !taken.contains_key(index))
+                .map(|(_, device)| device)
+                .collect();
+            let granted: Vec<_> = left
+                .iter()
+                .copied()
+                .filter(|device| refusal(device, all, &left, &platform).is_none())
+                .collect();
+            // What needs a device that is itself refused goes too.
+            let granted =
+                granted.iter().filter(|device| refusal(device, all, &granted, &platform).is_none());
+            own.extend(granted.map(|device| Taken { device: grant(device), span: span.clone() }));
+        }
+        devices
+    }
+
+    fn find_device(
+        &mut self,
+        name: &At<String>,
+        all: &[BoardDevice],
+        platform: &Platform,
+    ) -> Option<usize> {
+        let named = platform.devices.iter().find(|device| device.name == name.value);
+        let path = named.map_or(&name.value, |device| &device.path);
+        let found = all.iter().position(|device| device.path == *path);
+        let root = &platform.board.tree.root;
+        if found.is_none() && path.starts_with('/') && devicetree::at(root, path).is_some() {
+            let message = format!("{path} is no device: it has no registers");
+            let fault = self.fault("device-refused", &name.span, message).label("this");
+            self.faults.push(fault.help("pass the devices that it uses; it comes along with them"));
+        } else if found.is_none() {
+            let message = format!("{} has no device `{}`", platform.name, name.value);
+            let fault = self.fault("device-unknown", &name.span, message).label("unknown");
+            let known: Vec<_> = passable(all, platform);
+            let paths = all.iter().map(|device| device.path.as_str());
+            let short = platform.devices.iter().map(|device| device.name.as_str());
+            let help = match nearest(&name.value, paths.chain(short)) {
+                Some(near) => format!("write \"{near}\""),
+                None => format!("what can be passed through: {}", known.join(", ")),
+            };
+            self.faults.push(fault.help(help));
+        }
+        found
+    }
+}
+
+/// A device with its registers rounded to whole pages.
+fn grant(device: &BoardDevice) -> Device {
+    let regions = device.regions.iter().map(|region| {
+        let pages = pages(region);
+        (Pa(pages.start), Bytes(pages.end - pages.start))
+    });
+    Device { path: device.path.clone(), regions: regions.collect(), irqs: device.irqs.clone() }
+}
+
+fn pages((start, len): &(Pa, Bytes)) -> Range<u64> {
+    let end = start.0.saturating_add(len.0);
+    start.0 - start.0 % PAGE..end.checked_next_multiple_of(PAGE).unwrap_or(end)
+}
+
+/// The devices that can be passed through.
+fn passable(all: &[BoardDevice], platform: &Platform) -> Vec<String> {
+    let everything: Vec<_> = all.iter().collect();
+    let good = all.iter().filter(|device| refusal(device, all, &everything, platform).is_none());
+    good.map(|device| device.path.clone()).collect()
+}
+
+/// Why `device` cannot be passed through, if so. `granted` is what the same VM gets beside it.
+fn refusal(
+    device: &BoardDevice,
+    all: &[BoardDevice],
+    granted: &[&BoardDevice],
+    platform: &Platform,
+) -> Option<String> {
+    let is = |name: &String| device.compatible.contains(name);
+    if let Some(deny) = platform.deny.iter().find(|deny| is(&deny.compatible)) {
+        return Some(deny.reason.clone());
+    }
+    if let Some(obstacle) = &device.obstacle {
+        return Some(obstacle.clone());
+    }
+    if !platform.allow.iter().any(is) {
+        let reason = "the platform file does not say of it that it does no DMA; without an SMMU that must be known";
+        return Some(format!("{reason} ({})", device.compatible.join(", ")));
+    }
+    let own: Vec<_> = device.regions.iter().map(pages).collect();
+    for other in all.iter().filter(|other| other.path != device.path) {
+        if other.regions.iter().any(|region| own.iter().any(|own| overlap(own, &pages(region)))) {
+            return Some(format!("it shares a page with {}", other.path));
+        }
+    }
+    if let Some(owned) =
+        owned(platform).iter().find(|owned| own.iter().any(|own| overlap(own, owned)))
+    {
+        return Some(format!("the hypervisor uses {}", span(owned)));
+    }
+    if own.iter().any(|own| own.end > ADDRESS_LIMIT) {
+        return Some("its registers are above 40 bits".to_owned());
+    }
+    if let Some(irq) = device.irqs.iter().find(|irq| irq.intid >= u32::from(INTID_LIMIT)) {
+        return Some(format!(
+            "its interrupt {} is above the virtual GIC's last, {}",
+            irq.intid,
+            INTID_LIMIT - 1
+        ));
+    }
+    if let Some(irq) = device.irqs.iter().find(|irq| irq.intid == platform.uart.intid) {
+        return Some(format!("its interrupt {} is the console's", irq.intid));
+    }
+    let shares = |other: &&BoardDevice| {
+        other.path != device.path
+            && other.irqs.iter().any(|irq| device.irqs.iter().any(|own| own.intid == irq.intid))
+    };
+    if let Some(other) = all.iter().find(shares) {
+        return Some(format!("it shares an interrupt with {}", other.path));
+    }
+    devicetree::missing_provider(&platform.board.tree, device, granted)
+        .map(|path| format!("it needs {path}, which the VM does not have"))
+}
+
+/// Physical addresses that are the hypervisor's own.
+fn owned(platform: &Platform) -> Vec<Range<u64>> {
+    let uart = platform.uart.base.0;
+    let memory = platform.memory;
+    let mut owned = vec![uart..uart + PAGE, memory.base.0..memory.base.0 + memory.size.0];
+    match platform.gic {
+        Gic::V2 { distributor, cpu_interface, hyp, virtual_cpu } => owned.extend([
+            distributor.0..distributor.0 + PAGE,
+            cpu_interface.0..cpu_interface.0 + CPU_INTERFACE_LEN,
+            hyp.0..hyp.0 + PAGE,
+            virtual_cpu.0..virtual_cpu.0 + CPU_INTERFACE_LEN,
+        ]),
+        Gic::V3 { distributor, redistributors } => owned.extend([
+            distributor.0..distributor.0 + DISTRIBUTOR_LEN,
+            redistributors.0..redistributors.0 + REDISTRIBUTOR_LEN * platform.cores.len() as u64,
+        ]),
+    }
+    owned
+}

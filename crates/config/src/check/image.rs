@@ -1,0 +1,116 @@
+//! What a VM runs: its files and arguments.
+
+use super::Checker;
+use crate::{
+    fault, image,
+    raw::{self, At},
+    resolve::{Role, Source},
+    shape::nearest,
+    system::{Image, Piece, Spans},
+    units::Ipa,
+};
+
+/// Longest command line in bytes: arm64's COMMAND_LINE_SIZE less the terminator.
+const ARGS_LIMIT: usize = 2047;
+
+/// An image's files.
+pub(super) struct Files {
+    pub image: Vec<u8>,
+    pub initrd: Option<Vec<u8>>,
+}
+
+impl Checker<'_> {
+    fn args(&mut self, args: Option<&At<String>>) -> String {
+        let Some(At { value, span }) = args else {
+            return String::new();
+        };
+        if value.len() > ARGS_LIMIT {
+            let message = format!("the arguments are {} bytes long", value.len());
+            let fault = self.fault("args-too-long", span, message).label("too long");
+            self.faults.push(fault.help(format!("a guest takes {ARGS_LIMIT} bytes at most")));
+        }
+        if value.contains('\0') {
+            let fault =
+                self.fault("args-nul", span, "the arguments have a NUL in them").label("this");
+            self.faults
+                .push(fault.help("the guest would see the text before it only; leave it out"));
+        }
+        value.clone()
+    }
+
+    /// The image and, if all of it is in files, their contents.
+    pub(super) fn image(
+        &mut self,
+        raw: &At<raw::Image>,
+        memory: &[Piece],
+        spans: &mut Spans,
+    ) -> (Image, Option<Files>) {
+        match &raw.value {
+            raw::Image::Elf { elf, args } => {
+                spans.image = elf.span.clone();
+                let args = self.args(args.as_ref());
+                let (file, bytes) = self.source(Role::Elf, elf);
+                (Image::Elf { file, args }, bytes.map(|image| Files { image, initrd: None }))
+            }
+            raw::Image::Bin { bin, load, entry, args } => {
+                spans.image = bin.span.clone();
+                let args = self.args(args.as_ref());
+                let (file, bytes) = self.source(Role::Bin, bin);
+                let load = load
+                    .as_ref()
+                    .map_or_else(|| image::default_load(memory), |load| Ipa(load.value));
+                let entry = entry.as_ref().map_or(load, |entry| Ipa(entry.value));
+                let files = bytes.map(|image| Files { image, initrd: None });
+                (Image::Bin { file, load, entry, args }, files)
+            }
+            raw::Image::Linux { linux, initrd, cmdline } => {
+                spans.image = linux.span.clone();
+                let cmdline = self.args(cmdline.as_ref());
+                let (kernel, image) = self.source(Role::Kernel, linux);
+                let disk = initrd.as_ref().map(|initrd| {
+                    spans.initrd = initrd.span.clone();
+                    self.source(Role::Initrd, initrd)
+                });
+                let files = match &disk {
+                    Some((_, bytes)) => image
+                        .zip(bytes.clone())
+                        .map(|(image, initrd)| Files { image, initrd: Some(initrd) }),
+                    None => image.map(|image| Files { image, initrd: None }),
+                };
+                (Image::Linux { kernel, initrd: disk.map(|(source, _)| source), cmdline }, files)
+            }
+        }
+    }
+
+    /// What a name stands for, and the contents if that is a file.
+    fn source(&mut self, role: Role, name: &At<String>) -> (Source, Option<Vec<u8>>) {
+        let source = self.catalog.find(role, &name.value, self.directory);
+        let Source::File(path) = &source else {
+            return (source, None);
+        };
+        let read = fault::read_bytes(path);
+        let bytes = match read {
+            Ok(bytes) => Some(bytes),
+            Err(error) => {
+                let known = self.catalog.names(role);
+                let known = known.iter().map(String::as_str);
+                let near =
+                    nearest(&name.value, known.clone()).map(|near| format!("write \"{near}\""));
+                let help = near.unwrap_or_else(|| {
+                    let mut help = "give a path relative to the system file".to_owned();
+                    let known: Vec<_> = known.map(|known| format!("\"{known}\"")).collect();
+                    if !known.is_empty() {
+                        help.push_str(", or one of weir's own: ");
+                        help.push_str(&known.join(", "));
+                    }
+                    help
+                });
+                let message = format!("cannot read {}: {error}", name.value);
+                let fault = self.fault("missing-image", &name.span, message).label("this file");
+                self.faults.push(fault.help(help));
+                None
+            }
+        };
+        (source, bytes)
+    }
+}

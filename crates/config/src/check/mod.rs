@@ -1,0 +1,302 @@
+//! From what a file says to a system that can be built: every rule, each with a message that names both
+//! parties and what to write instead.
+
+mod devices;
+mod image;
+mod vm;
+
+use crate::{
+    fault::{self, Fault, Faults, File},
+    packed::{MAX_CORES, MAX_VMS},
+    platform::Platform,
+    raw::{self, At},
+    resolve::Catalog,
+    shape::suggestion,
+    system::{Hypervisor, System, Vm},
+    units::{Bytes, CoreId, Nanos},
+};
+use std::{collections::HashMap, ops::Range, path::Path};
+
+/// Longest name in bytes.
+const NAME_LIMIT: usize = 31;
+
+/// Reads and checks a system file.
+///
+/// # Errors
+///
+/// Everything that is wrong with it.
+pub fn check_file(path: &Path, catalog: &Catalog) -> Result<System, Faults> {
+    check(path, &fault::read(path)?, catalog, None)
+}
+
+/// Reads and checks a system file as if its `platform` were this one.
+///
+/// # Errors
+///
+/// Everything that is wrong with it on this platform.
+pub fn check_file_on(path: &Path, catalog: &Catalog, platform: Platform) -> Result<System, Faults> {
+    check(path, &fault::read(path)?, catalog, Some(platform))
+}
+
+/// Checks the text of a system file. `path` is its name in messages, and images are looked for beside it.
+///
+/// # Errors
+///
+/// Everything that is wrong with it.
+pub fn check_text(path: &Path, text: &str, catalog: &Catalog) -> Result<System, Faults> {
+    check(path, &fault::file(path, text), catalog, None)
+}
+
+fn check(
+    path: &Path,
+    file: &File,
+    catalog: &Catalog,
+    platform: Option<Platform>,
+) -> Result<System, Faults> {
+    let mut faults = Faults::default();
+    let Some(raw) = raw::parse(file, &raw::SYSTEM, &mut faults, raw::read) else {
+        return Err(faults.into_result(()).err().unwrap_or_default());
+    };
+    let directory = path.parent().unwrap_or(Path::new(""));
+    let mut checker = Checker { file, faults, directory, catalog, platform: None };
+    match platform {
+        Some(platform) => checker.platform = Some(platform),
+        None => checker.platform(raw.platform.as_ref()),
+    }
+    let vms = checker.vms(&raw);
+    let hypervisor = checker.hypervisor(&raw.hypervisor, &vms);
+    let Checker { faults, platform, .. } = checker;
+    match platform {
+        Some(platform) => {
+            let (path, file) = (path.to_owned(), file.clone());
+            faults.into_result(System { path, platform, hypervisor, vms, file })
+        }
+        // Without a platform at least that is a fault.
+        None => Err(faults.into_result(()).err().unwrap_or_default()),
+    }
+}
+
+struct Checker<'a> {
+    file: &'a File,
+    faults: Faults,
+    directory: &'a Path,
+    catalog: &'a Catalog,
+    platform: Option<Platform>,
+}
+
+impl Checker<'_> {
+    fn fault(&self, code: &'static str, span: &Range<usize>, message: impl Into<String>) -> Fault {
+        Fault::new(code, self.file, span.clone(), message)
+    }
+
+    fn platform(&mut self, raw: Option<&At<String>>) {
+        let Some(At { value: name, span }) = raw else {
+            return;
+        };
+        if let Some(platform) = Platform::named(name) {
+            self.platform = Some(platform);
+            return;
+        }
+        let path = self.directory.join(name);
+        if path.extension().is_some_and(|extension| extension == "toml") && path.exists() {
+            match Platform::load(&path) {
+                Ok(platform) => self.platform = Some(platform),
+                Err(faults) => {
+                    let message = format!("the platform file {name} is at fault");
+                    let fault = self.fault("platform", span, message).label("this");
+                    let list: Vec<_> = faults
+                        .0
+                        .iter()
+                        .map(|fault| format!("{}: {fault}", fault.location()))
+                        .collect();
+                    self.faults.push(fault.help(list.join("; ")));
+                }
+            }
+            return;
+        }
+        let fault = self.fault("unknown-platform", span, format!("there is no platform `{name}`"));
+        let help = suggestion(name, Platform::names());
+        self.faults.push(
+            fault.label("unknown").help(format!("{help}, or the path of a platform's TOML file")),
+        );
+    }
+
+    fn hypervisor(&mut self, raw: &raw::Hypervisor, vms: &[Vm]) -> Hypervisor {
+        if let (Some(core), Some(platform)) = (&raw.console_core, &self.platform)
+            && is_unknown(core.value, platform)
+        {
+            let fault = self.unknown_core(core, platform);
+            self.faults.push(fault);
+        }
+        let heartbeat = raw.heartbeat.as_ref();
+        if let Some(At { value, span }) = heartbeat
+            && (!value.0.is_multiple_of(1_000_000) || value.0 / 1_000_000 > u64::from(u32::MAX))
+        {
+            let message =
+                format!("a heartbeat of {value} is not a number of milliseconds below 2^32");
+            let fault = self.fault("heartbeat", span, message).label("this");
+            self.faults
+                .push(fault.help("write whole milliseconds, like \"1s\", or \"0s\" for none"));
+        }
+        let heartbeat = heartbeat.map_or(Nanos(1_000_000_000), |heartbeat| heartbeat.value);
+        let console_core = raw.console_core.as_ref().map(|core| CoreId(core.value as u8));
+        Hypervisor {
+            console_core: console_core.unwrap_or_else(|| self.idle_core(vms)),
+            heartbeat: (heartbeat.0 != 0).then_some(heartbeat),
+            slice: None,
+        }
+    }
+
+    /// A core of the machine without a VM, or else the last core of the last VM: who is named last
+    /// is seldom the most critical.
+    fn idle_core(&self, vms: &[Vm]) -> CoreId {
+        let cores = self.platform.as_ref().and_then(|platform| platform.qemu.as_ref());
+        let cores = cores.map_or(0, |qemu| qemu.cores as u8);
+        let idle = (0..cores).map(CoreId).find(|core| vms.iter().all(|vm| !vm.cpus.contains(core)));
+        let last = vms.last().and_then(|vm| vm.cpus.last()).copied();
+        idle.or(last).unwrap_or(CoreId(0))
+    }
+
+    fn unknown_core(&self, core: &At<u64>, platform: &Platform) -> Fault {
+        let message = format!("{} has no core {}", platform.name, core.value);
+        let last = platform.cores.len().saturating_sub(1);
+        self.fault("core-unknown", &core.span, message)
+            .label("no such core")
+            .help(format!("use cores 0 to {last}"))
+    }
+
+    fn vms(&mut self, raw: &raw::System) -> Vec<Vm> {
+        if let Some(empty) = &raw.no_vms {
+            let fault = self.fault("no-vm", empty, "the system has no VM").label("empty");
+            self.faults.push(fault.help("add [[vm]] with `name`, `cpus`, `memory` and `image`"));
+        }
+        if let Some(extra) = raw.vms.get(MAX_VMS) {
+            let message = format!("{} VMs, but there can be {MAX_VMS}", raw.vms.len());
+            let fault = self.fault("too-many-vms", &extra.span, message).label("one too many");
+            self.faults.push(fault.help("a core runs one vCPU; put fewer VMs into a system"));
+        }
+        self.names(&raw.vms);
+        self.cores(&raw.vms);
+        let devices = self.assign(&raw.vms);
+        let mut total = 0u64;
+        let mut vms = Vec::new();
+        for (raw, devices) in raw.vms.iter().zip(devices) {
+            let vm = self.vm(raw, devices);
+            self.add_up(&mut total, &vm);
+            vms.push(vm);
+        }
+        vms
+    }
+
+    fn names(&mut self, vms: &[raw::Vm]) {
+        let mut seen: HashMap<&str, &Range<usize>> = HashMap::new();
+        for At { value: name, span } in vms.iter().filter_map(|vm| vm.name.as_ref()) {
+            let help = "use 1 to 31 characters of a-z, A-Z, 0-9, `-` and `_`";
+            let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+            let wrong = if name.is_empty() {
+                Some(("name-empty", "a VM's name is empty".to_owned()))
+            } else if name.len() > NAME_LIMIT {
+                Some(("name-too-long", format!("a VM's name is {} bytes long", name.len())))
+            } else {
+                let bad = name.chars().find(|c| !good(*c));
+                bad.map(|bad| ("name-characters", format!("a VM's name has {bad:?} in it")))
+            };
+            if let Some((code, message)) = wrong {
+                let fault = self.fault(code, span, message).label("this name").help(help);
+                self.faults.push(fault);
+            }
+            if let Some(first) = seen.get(name.as_str()) {
+                let message = format!("two VMs are called `{name}`");
+                let fault = self.fault("name-twice", span, message).label("second");
+                self.faults.push(
+                    fault.and((*first).clone(), "first").help("give one of them another name"),
+                );
+            } else {
+                seen.insert(name, span);
+            }
+        }
+    }
+
+    fn cores(&mut self, vms: &[raw::Vm]) {
+        let mut taken: HashMap<u64, (&Range<usize>, String)> = HashMap::new();
+        for vm in vms {
+            let Some(At { value: cpus, span }) = &vm.cpus else {
+                continue;
+            };
+            let name = vm.title();
+            if cpus.is_empty() {
+                let fault =
+                    self.fault("no-cpus", span, format!("{name} has no vCPU")).label("empty");
+                self.faults.push(fault.help("write the core of each vCPU: cpus = [0]"));
+            }
+            for core in cpus {
+                if let Some(platform) = &self.platform
+                    && is_unknown(core.value, platform)
+                {
+                    let fault = self.unknown_core(core, platform);
+                    self.faults.push(fault);
+                }
+                if let Some((first, owner)) = taken.get(&core.value) {
+                    let message = format!("core {} is given to {owner} and to {name}", core.value);
+                    let count =
+                        self.platform.as_ref().map_or(0, |platform| platform.cores.len() as u64);
+                    let used: Vec<_> = vms
+                        .iter()
+                        .filter_map(|vm| vm.cpus.as_ref())
+                        .flat_map(|cpus| cpus.value.iter().map(|core| core.value))
+                        .collect();
+                    let free: Vec<_> = (0..count)
+                        .filter(|core| !used.contains(core))
+                        .map(|core| core.to_string())
+                        .collect();
+                    let help = if free.is_empty() {
+                        "no core is free: a core runs one vCPU".to_owned()
+                    } else {
+                        format!("a core runs one vCPU; free: {}", free.join(", "))
+                    };
+                    let fault = self.fault("core-taken", &core.span, message).label("again here");
+                    self.faults
+                        .push(fault.and((*first).clone(), format!("{owner} has it")).help(help));
+                } else {
+                    taken.insert(core.value, (&core.span, name.clone()));
+                }
+            }
+        }
+    }
+
+    fn add_up(&mut self, total: &mut u64, vm: &Vm) {
+        let Some(platform) = &self.platform else {
+            return;
+        };
+        let board = platform.memory;
+        let before = *total;
+        *total = total.saturating_add(crate::image::total(&vm.memory).0);
+        if before <= board.size.0 && *total > board.size.0 {
+            let message = format!(
+                "the VMs up to {} need {}, but {} has {}",
+                vm.name,
+                Bytes(*total),
+                platform.name,
+                board.size
+            );
+            let fault =
+                self.fault("too-much-memory", &vm.spans.memory, message).label("from here on");
+            let left = Bytes(board.size.0 - before);
+            let help =
+                format!("{left} are left for this VM, the hypervisor and the images; give less");
+            self.faults.push(fault.help(help));
+        }
+    }
+}
+
+/// Whether the platform lacks a core that there can be; of others the walk has said so.
+fn is_unknown(core: u64, platform: &Platform) -> bool {
+    core < MAX_CORES as u64 && core >= platform.cores.len() as u64
+}
+
+impl raw::Vm {
+    /// What to call it in a message.
+    fn title(&self) -> String {
+        self.name.as_ref().map_or("a VM".to_owned(), |name| name.value.clone())
+    }
+}

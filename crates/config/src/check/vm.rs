@@ -1,0 +1,332 @@
+//! A VM by itself: its RAM, its virtual board, what it expects.
+
+use super::{Checker, devices::Taken};
+use crate::{
+    image::{self, in_ram, overlap, span},
+    pack,
+    packed::{ADDRESS_LIMIT, PAGE},
+    platform::Platform,
+    raw::{self, At},
+    resolve::Source,
+    system::{
+        Board, CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Image, Piece, REDISTRIBUTOR_LEN, Spans, Vm,
+    },
+    units::{Bytes, CoreId, Ipa, hex},
+};
+use std::ops::Range;
+
+/// Where RAM starts when the file does not say.
+const DEFAULT_RAM: u64 = 0x4000_0000;
+
+/// Something at an address of a VM.
+struct Area {
+    what: String,
+    range: Range<u64>,
+    span: Range<usize>,
+}
+
+impl Checker<'_> {
+    /// Checks everything but what VMs share.
+    pub(super) fn vm(&mut self, raw: &raw::Vm, devices: Vec<Taken>) -> Vm {
+        let before = self.faults.0.len();
+        let memory = self.memory(raw);
+        let (board, mut areas) = self.board(raw, &memory);
+        areas.extend(devices.iter().flat_map(|taken| {
+            taken.device.regions.iter().map(|(start, len)| Area {
+                what: format!("the device {}", taken.device.path),
+                range: start.0..start.0 + len.0,
+                span: taken.span.clone(),
+            })
+        }));
+        self.overlaps(raw, &areas);
+        let sound = self.faults.0.len() == before && !memory.is_empty();
+        let memory_span =
+            raw.memory.as_ref().map_or(raw.span.clone(), |memory| memory.span.clone());
+        let mut spans = Spans {
+            memory: memory_span.clone(),
+            image: raw.image.as_ref().map_or(raw.span.clone(), |image| image.span.clone()),
+            initrd: raw.span.clone(),
+            device_tree: raw
+                .board
+                .device_tree
+                .as_ref()
+                .map_or(memory_span, |tree| tree.span.clone()),
+        };
+        for taken in &devices {
+            if taken.device.irqs.iter().any(|irq| irq.intid == board.uart_intid) {
+                let span = raw.board.uart_intid.as_ref().map_or(&taken.span, |intid| &intid.span);
+                let message = format!(
+                    "{}'s PL011 and {} have the same interrupt {}",
+                    raw.title(),
+                    taken.device.path,
+                    board.uart_intid
+                );
+                let fault = self.fault("interrupt-twice", span, message).label("this");
+                let fault = fault.and(taken.span.clone(), "the device");
+                self.faults
+                    .push(fault.help("give the PL011 another one: board = { uart_intid = ... }"));
+            }
+        }
+        let devices: Vec<_> = devices.into_iter().map(|taken| taken.device).collect();
+        let expect = self.expect(raw);
+        let image = raw.image.as_ref().map(|image| self.image(image, &memory, &mut spans));
+        let (image, complete) = image.unwrap_or((
+            Image::Elf { file: Source::Named(String::new()), args: String::new() },
+            None,
+        ));
+        let vm = Vm {
+            name: raw.name.as_ref().map_or("?".to_owned(), |name| name.value.clone()),
+            cpus: raw
+                .cpus
+                .iter()
+                .flat_map(|cpus| &cpus.value)
+                .map(|core| CoreId(core.value as u8))
+                .collect(),
+            memory,
+            image,
+            devices,
+            on_fault: raw.on_fault,
+            expect,
+            board,
+            spans,
+        };
+        if let (Some(files), Some(platform), true) = (complete, &self.platform, sound) {
+            let loaded = pack::load(&vm, platform, &files.image, files.initrd.as_deref());
+            for problem in loaded.err().unwrap_or_default() {
+                self.faults.push(vm.image_fault(self.file, problem));
+            }
+        }
+        vm
+    }
+
+    /// The VM's RAM; empty when something is wrong with it.
+    fn memory(&mut self, raw: &raw::Vm) -> Vec<Piece> {
+        let Some(memory) = &raw.memory else {
+            return Vec::new();
+        };
+        let before = self.faults.0.len();
+        let mut pieces = Vec::new();
+        match &memory.value {
+            raw::Memory::Size(size) => {
+                let ram = raw.board.ram.clone();
+                let base = ram.unwrap_or(At { value: DEFAULT_RAM, span: memory.span.clone() });
+                let size = At { value: *size, span: memory.span.clone() };
+                pieces.extend(self.piece(raw, &base, &size));
+            }
+            raw::Memory::Pieces(list) => {
+                if let Some(ram) = &raw.board.ram {
+                    let fault = self.fault(
+                        "ram-twice",
+                        &ram.span,
+                        "`ram` says where RAM is, and so does `memory`",
+                    );
+                    let fault = fault.label("this").and(memory.span.clone(), "and this");
+                    self.faults.push(fault.help("leave out `ram`, or write `memory` as one size"));
+                }
+                if list.is_empty() {
+                    let message = format!("{} has no RAM", raw.title());
+                    let fault = self.fault("no-memory", &memory.span, message).label("empty");
+                    self.faults.push(fault.help("write a size, like \"16MiB\""));
+                }
+                for At { value: raw::Piece { base, size }, .. } in list {
+                    pieces.extend(self.piece(raw, base, size));
+                }
+            }
+        }
+        if self.faults.0.len() == before { pieces } else { Vec::new() }
+    }
+
+    fn piece(&mut self, vm: &raw::Vm, base: &At<u64>, size: &At<Bytes>) -> Option<Piece> {
+        let name = vm.title();
+        if size.value.0 == 0 {
+            let fault = self.fault("memory-zero", &size.span, format!("{name} has RAM of no size"));
+            self.faults.push(fault.label("nothing").help("write a size, like \"16MiB\""));
+            return None;
+        }
+        if !size.value.0.is_multiple_of(PAGE) {
+            let up = Bytes(size.value.0.checked_next_multiple_of(PAGE).unwrap_or(0));
+            let message = format!("{name}'s RAM of {} is not a number of pages", size.value);
+            let fault =
+                self.fault("memory-unaligned", &size.span, message).label("no multiple of 4KiB");
+            self.faults.push(fault.help(format!("write \"{up}\"")));
+            return None;
+        }
+        self.address(vm, "RAM", base, size.value.0, PAGE)?;
+        Some(Piece { base: Ipa(base.value), size: size.value })
+    }
+
+    /// Whether something of `len` bytes can be at `address`.
+    fn address(
+        &mut self,
+        vm: &raw::Vm,
+        what: &str,
+        address: &At<u64>,
+        len: u64,
+        alignment: u64,
+    ) -> Option<()> {
+        let name = vm.title();
+        if !address.value.is_multiple_of(alignment) {
+            let message =
+                format!("{name}: the address {} of the {what} is not aligned", hex(address.value));
+            let fault = self.fault("unaligned", &address.span, message);
+            let down = address.value - address.value % alignment;
+            let fault = fault.label(format!("no multiple of {}", Bytes(alignment)));
+            self.faults.push(fault.help(format!("write {}", hex(down))));
+            return None;
+        }
+        if address.value.checked_add(len).is_none_or(|end| end > ADDRESS_LIMIT) {
+            let message = format!("{name}'s {what} at {} ends above 40 bits", hex(address.value));
+            let fault = self.fault("address-too-high", &address.span, message);
+            let fault = fault.label(format!("{} from here", Bytes(len)));
+            self.faults
+                .push(fault.help(format!("the highest address is {}", hex(ADDRESS_LIMIT - 1))));
+            return None;
+        }
+        Some(())
+    }
+
+    /// The virtual board, and what it has at which address.
+    fn board(&mut self, raw: &raw::Vm, memory: &[Piece]) -> (Board, Vec<Area>) {
+        let gic_v2 = self.platform.as_ref().is_some_and(Platform::is_gic_v2);
+        let known = self.platform.is_some();
+        let (wrong, other, version) = if gic_v2 {
+            (&raw.board.redistributors, "cpu_interface", 2)
+        } else {
+            (&raw.board.cpu_interface, "redistributors", 3)
+        };
+        if let (Some(wrong), true) = (wrong, known) {
+            let message = format!("{} has a GICv{version}, which has no such part", raw.title());
+            let fault =
+                self.fault("gic-version", &wrong.span, message).label("not on this platform");
+            self.faults.push(fault.help(format!("write `{other}`")));
+        }
+        let vcpus = raw.cpus.as_ref().map_or(1, |cpus| cpus.value.len().max(1) as u64);
+        let header = raw.span.clone();
+        let at = |address: &Option<At<u64>>, default: u64| {
+            address.clone().unwrap_or(At { value: default, span: header.clone() })
+        };
+        let distributor = at(&raw.board.distributor, 0x0800_0000);
+        let (gic_cpu, gic_cpu_what, gic_cpu_len, gic_cpu_alignment) = if gic_v2 {
+            (
+                at(&raw.board.cpu_interface, 0x0801_0000),
+                "GIC CPU interface",
+                CPU_INTERFACE_LEN,
+                PAGE,
+            )
+        } else {
+            let len = REDISTRIBUTOR_LEN * vcpus;
+            (at(&raw.board.redistributors, 0x080a_0000), "GIC redistributors", len, 0x1_0000)
+        };
+        let uart = at(&raw.board.uart, 0x0900_0000);
+        let mut areas = Vec::new();
+        let pieces = memory.iter().enumerate().map(|(index, piece)| {
+            let span = match raw.memory.as_ref().map(|memory| &memory.value) {
+                Some(raw::Memory::Pieces(list)) => list.get(index).map(|piece| piece.span.clone()),
+                _ => raw.board.ram.as_ref().map(|ram| ram.span.clone()),
+            };
+            let span = span.or(raw.memory.as_ref().map(|memory| memory.span.clone()));
+            Area {
+                what: "RAM".to_owned(),
+                range: piece.base.0..piece.end(),
+                span: span.unwrap_or(0..0),
+            }
+        });
+        areas.extend(pieces);
+        // The distributor's 64 KiB are one translation granule of the largest kind.
+        let virtual_devices = [
+            (
+                "GIC distributor",
+                &distributor,
+                DISTRIBUTOR_LEN,
+                if gic_v2 { PAGE } else { 0x1_0000 },
+            ),
+            (gic_cpu_what, &gic_cpu, gic_cpu_len, gic_cpu_alignment),
+            ("PL011", &uart, PAGE, PAGE),
+        ];
+        for (what, address, len, alignment) in virtual_devices {
+            if self.address(raw, what, address, len, alignment).is_some() {
+                let range = address.value..address.value + len;
+                areas.push(Area { what: format!("the {what}"), range, span: address.span.clone() });
+            }
+        }
+        let device_tree = self.device_tree(raw, memory);
+        let uart_intid = raw.board.uart_intid.as_ref().map_or(33, |intid| intid.value as u32);
+        let board = Board {
+            distributor: Ipa(distributor.value),
+            gic_cpu: Ipa(gic_cpu.value),
+            uart: Ipa(uart.value),
+            uart_intid,
+            device_tree,
+        };
+        (board, areas)
+    }
+
+    fn device_tree(&mut self, raw: &raw::Vm, memory: &[Piece]) -> Ipa {
+        let Some(tree) = &raw.board.device_tree else {
+            return memory.first().map_or(Ipa(0), |piece| piece.base);
+        };
+        if self.address(raw, "device tree", tree, 8, 8).is_some()
+            && !memory.is_empty()
+            && !in_ram(&(tree.value..tree.value + 8), memory)
+        {
+            let message =
+                format!("{}'s device tree at {} is not in its RAM", raw.title(), hex(tree.value));
+            let fault = self.fault("outside-ram", &tree.span, message).label("this");
+            self.faults.push(fault.help(format!("its RAM is {}", image::ram(memory))));
+        }
+        Ipa(tree.value)
+    }
+
+    fn overlaps(&mut self, raw: &raw::Vm, areas: &[Area]) {
+        for (index, second) in areas.iter().enumerate() {
+            for first in &areas[..index] {
+                if !overlap(&first.range, &second.range) {
+                    continue;
+                }
+                let message = format!(
+                    "{}: {} ({}) and {} ({}) overlap",
+                    raw.title(),
+                    first.what,
+                    span(&first.range),
+                    second.what,
+                    span(&second.range),
+                );
+                let fault = self.fault("overlap", &second.span, message).label(second.what.clone());
+                let fault = fault.and(first.span.clone(), first.what.clone());
+                self.faults
+                    .push(fault.help("move one of them: `memory`, or an address of `board`"));
+            }
+        }
+    }
+
+    fn expect(&mut self, raw: &raw::Vm) -> Vec<String> {
+        let Some(expect) = &raw.expect else {
+            return Vec::new();
+        };
+        let help = "write a text that a line of the console contains, or leave `expect` out";
+        if expect.value.is_empty() {
+            let fault = self.fault(
+                "expect-empty",
+                &expect.span,
+                format!("{} expects nothing", raw.title()),
+            );
+            self.faults.push(fault.label("empty").help(help));
+        }
+        for text in &expect.value {
+            let wrong = if text.value.trim().is_empty() {
+                Some("an empty text, which every line contains")
+            } else {
+                text.value
+                    .contains(['\n', '\r', '\0'])
+                    .then_some("a text of several lines, which no line contains")
+            };
+            if let Some(wrong) = wrong {
+                let message = format!("{} expects {wrong}", raw.title());
+                let fault =
+                    self.fault("expect-empty", &text.span, message).label("this").help(help);
+                self.faults.push(fault);
+            }
+        }
+        expect.value.iter().map(|text| text.value.clone()).collect()
+    }
+}

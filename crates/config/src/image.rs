@@ -1,0 +1,310 @@
+//! What a VM's image puts where in its RAM.
+
+use crate::{
+    system::{Image, Piece},
+    units::{Bytes, Ipa, hex},
+};
+use elf::{ElfBytes, abi, endian::LittleEndian};
+use std::ops::Range;
+
+/// Block that Linux wants to be aligned to (Documentation/arch/arm64/booting.rst), and distance of an
+/// image from the start of RAM, where the device tree is.
+pub(crate) const BLOCK: u64 = 2 << 20;
+
+/// Why an image cannot be loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub code: &'static str,
+    pub message: String,
+    pub help: String,
+    pub party: Party,
+}
+
+/// Which value of the file the problem is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Party {
+    Image,
+    Initrd,
+    DeviceTree,
+}
+
+fn problem(code: &'static str, message: impl Into<String>, help: impl Into<String>) -> Problem {
+    Problem { code, message: message.into(), help: help.into(), party: Party::Image }
+}
+
+/// Something in a VM's RAM when it starts.
+#[derive(Clone, Debug)]
+pub(crate) struct Part<'a> {
+    /// What it is, for a person.
+    pub what: String,
+    pub start: u64,
+    pub data: &'a [u8],
+    /// Bytes that it takes, those that start as zero included.
+    pub len: u64,
+}
+
+impl Part<'_> {
+    pub fn range(&self) -> Range<u64> {
+        self.start..self.start.saturating_add(self.len)
+    }
+}
+
+/// An image that fits into its VM's RAM.
+#[derive(Clone, Debug)]
+pub(crate) struct Program<'a> {
+    pub entry: u64,
+    pub parts: Vec<Part<'a>>,
+    /// Where Linux finds its initial RAM disk.
+    pub initrd: Option<Range<u64>>,
+}
+
+/// Lays out `image`, whose bytes are in `bytes` and `initrd`, in RAM.
+pub(crate) fn lay_out<'a>(
+    image: &Image,
+    bytes: &'a [u8],
+    initrd: Option<&'a [u8]>,
+    memory: &[Piece],
+) -> Result<Program<'a>, Vec<Problem>> {
+    let program = match image {
+        Image::Elf { .. } => elf(bytes)?,
+        Image::Bin { load, entry, .. } => bin(bytes, load.0, entry.0)?,
+        Image::Linux { .. } => linux(bytes, initrd, memory)?,
+    };
+    let mut problems = Vec::new();
+    for part in &program.parts {
+        if !in_ram(&part.range(), memory) {
+            let party = if part.what == INITRD { Party::Initrd } else { Party::Image };
+            let message = format!(
+                "{} needs {} to {}, which is not in the VM's RAM",
+                part.what,
+                hex(part.start),
+                hex(part.range().end),
+            );
+            let elsewhere = match image {
+                Image::Elf { .. } => "link the image elsewhere",
+                Image::Bin { .. } => "change `load`",
+                Image::Linux { .. } => "use a smaller image",
+            };
+            let help = format!("its RAM is {}; enlarge or move it, or {elsewhere}", ram(memory));
+            problems.push(Problem { party, ..problem("outside-ram", message, help) });
+        }
+    }
+    for (index, part) in program.parts.iter().enumerate() {
+        for other in &program.parts[..index] {
+            if overlap(&part.range(), &other.range()) {
+                let message = format!(
+                    "{} ({}) and {} ({}) overlap",
+                    other.what,
+                    span(&other.range()),
+                    part.what,
+                    span(&part.range()),
+                );
+                problems.push(problem(
+                    "parts-overlap",
+                    message,
+                    "link the image with physical addresses that are apart",
+                ));
+            }
+        }
+    }
+    if problems.is_empty() { Ok(program) } else { Err(problems) }
+}
+
+pub(crate) fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+pub(crate) fn span(range: &Range<u64>) -> String {
+    format!("{} to {}", hex(range.start), hex(range.end))
+}
+
+pub(crate) fn in_ram(range: &Range<u64>, memory: &[Piece]) -> bool {
+    memory.iter().any(|piece| piece.base.0 <= range.start && range.end <= piece.end())
+}
+
+pub(crate) fn ram(memory: &[Piece]) -> String {
+    let pieces: Vec<_> = memory.iter().map(|piece| span(&(piece.base.0..piece.end()))).collect();
+    pieces.join(" and ")
+}
+
+const INITRD: &str = "the initial RAM disk";
+
+fn elf(bytes: &[u8]) -> Result<Program<'_>, Vec<Problem>> {
+    let fail = |code, message: &str, help: &str| Err(vec![problem(code, message, help)]);
+    if !bytes.starts_with(b"\x7fELF") {
+        let help = if bytes.get(56..60) == Some(b"ARM\x64") {
+            "this is an arm64 Image: write `linux = ...`, or `bin = ...` if it is no Linux"
+        } else {
+            "for a flat binary write `bin = ...`"
+        };
+        return fail("not-elf", "the image is not an ELF file", help);
+    }
+    let target = "build it for aarch64-unknown-none or with aarch64-linux-gnu-gcc";
+    if bytes.get(4) != Some(&abi::ELFCLASS64) {
+        return fail("elf-32-bit", "the image is a 32-bit ELF file", target);
+    }
+    if bytes.get(5) != Some(&abi::ELFDATA2LSB) {
+        return fail("elf-big-endian", "the image is a big-endian ELF file", target);
+    }
+    let damaged = |error: elf::ParseError| {
+        vec![problem("elf-damaged", format!("the ELF file is damaged: {error}"), "build it again")]
+    };
+    let file = ElfBytes::<LittleEndian>::minimal_parse(bytes).map_err(damaged)?;
+    if file.ehdr.e_machine != abi::EM_AARCH64 {
+        let machine = elf::to_str::e_machine_to_human_str(file.ehdr.e_machine).unwrap_or("another");
+        return fail("elf-machine", &format!("the ELF file is for {machine}, not AArch64"), target);
+    }
+    let headers: Vec<_> =
+        file.segments().into_iter().flat_map(|segments| segments.iter()).collect();
+    if headers.iter().any(|header| header.p_type == abi::PT_INTERP) {
+        return fail("elf-dynamic", "the ELF file needs a dynamic linker", "link it statically");
+    }
+    let loaded =
+        headers.iter().filter(|header| header.p_type == abi::PT_LOAD && header.p_memsz > 0);
+    let mut parts = Vec::new();
+    for (index, header) in loaded.clone().enumerate() {
+        let data = file.segment_data(header).map_err(damaged)?;
+        if header.p_filesz > header.p_memsz {
+            return fail(
+                "elf-damaged",
+                "the ELF file is damaged: a segment is larger in the file than in memory",
+                "build it again",
+            );
+        }
+        let what = format!("segment {index} of the ELF file");
+        parts.push(Part { what, start: header.p_paddr, data, len: header.p_memsz });
+    }
+    if parts.is_empty() {
+        return fail(
+            "elf-nothing",
+            "the ELF file has nothing to load",
+            "link it with a PT_LOAD segment",
+        );
+    }
+    // The entry is a virtual address, and the VM starts with its MMU off.
+    let entry = loaded.into_iter().find_map(|header| {
+        let offset = file.ehdr.e_entry.checked_sub(header.p_vaddr)?;
+        (offset < header.p_memsz).then(|| header.p_paddr.checked_add(offset))?
+    });
+    match entry {
+        Some(entry) if entry.is_multiple_of(4) => Ok(Program { entry, parts, initrd: None }),
+        _ => {
+            let message = format!(
+                "the ELF file's entry {} is in none of its segments",
+                hex(file.ehdr.e_entry)
+            );
+            fail(
+                "entry-outside",
+                &message,
+                "give the linker an entry symbol that is loaded, 4-byte aligned",
+            )
+        }
+    }
+}
+
+fn bin(bytes: &[u8], load: u64, entry: u64) -> Result<Program<'_>, Vec<Problem>> {
+    if bytes.is_empty() {
+        return Err(vec![problem("empty-image", "the image is empty", "build it again")]);
+    }
+    let part =
+        Part { what: "the image".to_owned(), start: load, data: bytes, len: bytes.len() as u64 };
+    if !part.range().contains(&entry) || !entry.is_multiple_of(4) {
+        let message = format!(
+            "the entry {} is no instruction of the image ({})",
+            hex(entry),
+            span(&part.range())
+        );
+        return Err(vec![problem(
+            "entry-outside",
+            message,
+            "move `entry` into the image, 4-byte aligned, or leave it out",
+        )]);
+    }
+    Ok(Program { entry, parts: vec![part], initrd: None })
+}
+
+/// Documentation/arch/arm64/booting.rst: the header, and the alignment of kernel and initial RAM disk.
+fn linux<'a>(
+    bytes: &'a [u8],
+    initrd: Option<&'a [u8]>,
+    memory: &[Piece],
+) -> Result<Program<'a>, Vec<Problem>> {
+    let fail = |code, message: &str, help: &str| Err(vec![problem(code, message, help)]);
+    let word = |at: usize| {
+        let bytes = bytes.get(at..at + 8)?;
+        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    };
+    let (Some(text_offset), Some(image_size), Some(flags), Some(b"ARM\x64")) =
+        (word(8), word(16), word(24), bytes.get(56..60))
+    else {
+        let help = if bytes.starts_with(&[0x1f, 0x8b]) {
+            "it is compressed: unpack it with gunzip"
+        } else if bytes.starts_with(b"\x7fELF") {
+            "it is an ELF file: give arch/arm64/boot/Image of the kernel's build"
+        } else {
+            "give arch/arm64/boot/Image of a kernel's build, or \"debian-rt\""
+        };
+        return fail("not-linux", "the image is not an arm64 Linux Image", help);
+    };
+    if flags & 1 != 0 {
+        return fail(
+            "linux-big-endian",
+            "the kernel is big-endian",
+            "build it with CONFIG_CPU_LITTLE_ENDIAN",
+        );
+    }
+    let Some(first) = memory.first() else {
+        return fail("outside-ram", "the VM has no RAM", "give it `memory`");
+    };
+    let size = image_size.max(bytes.len() as u64);
+    let place = || {
+        let start = first.base.0.checked_next_multiple_of(BLOCK)?.checked_add(BLOCK)?;
+        let start = start.checked_add(text_offset)?;
+        let end = start.checked_add(size)?;
+        Some((start, end, end.checked_next_multiple_of(BLOCK)?))
+    };
+    let Some((start, _, behind)) = place() else {
+        return fail(
+            "linux-damaged",
+            "the kernel's header gives a size beyond all memory",
+            "build it again",
+        );
+    };
+    let mut parts = vec![Part { what: "the kernel".to_owned(), start, data: bytes, len: size }];
+    let mut disk = None;
+    if let Some(data) = initrd {
+        if data.is_empty() {
+            let empty = problem("empty-image", "the initial RAM disk is empty", "build it again");
+            return Err(vec![Problem { party: Party::Initrd, ..empty }]);
+        }
+        let part = Part { what: INITRD.to_owned(), start: behind, data, len: data.len() as u64 };
+        disk = Some(part.range());
+        parts.push(part);
+    }
+    Ok(Program { entry: start, parts, initrd: disk })
+}
+
+impl Piece {
+    /// One above its last byte.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.base.0.saturating_add(self.size.0)
+    }
+}
+
+/// Where a flat binary goes when the file does not say.
+pub(crate) fn default_load(memory: &[Piece]) -> Ipa {
+    Ipa(memory.first().map_or(0, |piece| piece.base.0).saturating_add(BLOCK))
+}
+
+/// How much of `data` must be stored: trailing pages of zeros need not, as RAM starts as zero.
+pub(crate) fn stored(data: &[u8]) -> &[u8] {
+    let end = data.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let end = end.next_multiple_of(crate::packed::PAGE as usize).min(data.len());
+    if data.iter().take(end).all(|byte| *byte == 0) { &[] } else { &data[..end] }
+}
+
+/// All of a VM's RAM.
+pub(crate) fn total(memory: &[Piece]) -> Bytes {
+    Bytes(memory.iter().fold(0, |sum, piece| piece.size.0.saturating_add(sum)))
+}

@@ -1,0 +1,78 @@
+//! The system description.
+//!
+//! With feature `std` (the default) a system file goes through [`check_file`], which finds everything
+//! that is wrong with it and otherwise gives a [`System`], and through [`pack()`], which makes the
+//! system image out of it. Without the feature there is [`packed`] only, the binary form that the
+//! hypervisor reads at EL2.
+//!
+//! ```
+//! use std::path::Path;
+//! use weir_config::{Catalog, check_text};
+//!
+//! let text = r#"
+//! platform = "qemu-virt"
+//!
+//! [[vm]]
+//! name = "linux"
+//! cpus = [0, 4, 9]
+//! memory = "256MB"
+//! image = { linux = "debian-rt", initrd = "busybox" }
+//! "#;
+//! let faults = check_text(Path::new("system.toml"), text, &Catalog::default()).unwrap_err();
+//! let codes: Vec<_> = faults.0.iter().map(|fault| fault.code).collect();
+//! assert_eq!(codes, ["out-of-range", "wrong-unit"]);
+//! assert_eq!(faults.0[1].location().to_string(), "system.toml:7:10");
+//! ```
+#![cfg_attr(not(feature = "std"), no_std)]
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "std")]
+mod board;
+#[cfg(feature = "std")]
+mod check;
+#[cfg(feature = "std")]
+mod devicetree;
+#[cfg(feature = "std")]
+mod fault;
+#[cfg(feature = "std")]
+mod image;
+#[cfg(feature = "std")]
+mod pack;
+pub mod packed;
+#[cfg(feature = "std")]
+mod place;
+#[cfg(feature = "std")]
+pub mod platform;
+#[cfg(feature = "std")]
+mod raw;
+#[cfg(feature = "std")]
+mod resolve;
+#[cfg(feature = "std")]
+mod schema;
+#[cfg(feature = "std")]
+mod shape;
+#[cfg(feature = "std")]
+mod system;
+#[cfg(feature = "std")]
+pub mod units;
+
+#[cfg(feature = "std")]
+pub use board::Irq;
+#[cfg(feature = "std")]
+pub use check::{check_file, check_file_on, check_text};
+#[cfg(feature = "std")]
+pub use fault::{Fault, Faults, Location, Style};
+#[cfg(feature = "std")]
+pub use pack::{Packed, Payload, pack};
+#[cfg(feature = "std")]
+pub use packed::OnFault;
+#[cfg(feature = "std")]
+pub use place::{Owner, Placement, Row, place};
+#[cfg(feature = "std")]
+pub use platform::Platform;
+#[cfg(feature = "std")]
+pub use resolve::{Catalog, Source};
+#[cfg(feature = "std")]
+pub use schema::{TEMPLATE, schema};
+#[cfg(feature = "std")]
+pub use system::{Board, Device, Hypervisor, Image, Piece, System, Vm};

@@ -1,0 +1,299 @@
+//! From a checked system and the bytes of its images to the system image.
+
+use crate::{
+    devicetree,
+    fault::Faults,
+    image::{self, Part, Party, Problem, Program, in_ram, overlap, span, stored},
+    packed::{self, Header, PAGE, Region, Segment, Tables},
+    place::{Placement, memory_end, place},
+    platform::Platform,
+    system::{Piece, System, Vm},
+    units::Pa,
+};
+use crc::{CRC_32_ISCSI, Crc, Digest, Table};
+use std::borrow::Cow;
+
+/// Bytes and where they go: an offset in the image, or an address of a VM.
+type Blob<'a> = (u64, Cow<'a, [u8]>);
+
+/// The bytes of a VM's image.
+#[derive(Clone, Copy, Debug)]
+pub struct Payload<'a> {
+    /// The program or kernel.
+    pub image: &'a [u8],
+    /// The initial RAM disk, where the image has one.
+    pub initrd: Option<&'a [u8]>,
+}
+
+/// A system image but for the hypervisor in front.
+#[derive(Clone, Debug)]
+pub struct Packed<'a> {
+    /// Where the tables go, from the hypervisor's first byte: the page behind it.
+    pub tables_offset: u64,
+    /// Header and tables, see [`packed`].
+    pub tables: Vec<u8>,
+    /// The guests' bytes, each with its offset from the hypervisor's first byte, in this order.
+    pub blobs: Vec<(u64, Cow<'a, [u8]>)>,
+    /// Bytes of the whole image.
+    pub image_len: u64,
+    /// Who has which memory.
+    pub placement: Placement,
+    /// Each VM's flattened device tree.
+    pub device_trees: Vec<Vec<u8>>,
+    /// For each VM its RAM and what is in it at the start.
+    contents: Vec<(Vec<Piece>, Vec<Segment>)>,
+}
+
+/// A VM's image and device tree, laid out in its RAM.
+pub(crate) struct Loaded<'a> {
+    pub program: Program<'a>,
+    pub device_tree: Vec<u8>,
+    /// Where the tree goes.
+    pub device_tree_at: u64,
+}
+
+/// Lays out `image` and generates the device tree.
+pub(crate) fn load<'a>(
+    vm: &Vm,
+    platform: &Platform,
+    image: &'a [u8],
+    initrd: Option<&'a [u8]>,
+) -> Result<Loaded<'a>, Vec<Problem>> {
+    let program = image::lay_out(&vm.image, image, initrd, &vm.memory)?;
+    let device_tree = devicetree::generate(vm, platform, program.initrd.as_ref());
+    let start = vm.board.device_tree.0;
+    let range = start..start.saturating_add(device_tree.len() as u64);
+    let problem = |code, message: String, help: &str| {
+        vec![Problem { code, message, help: help.to_owned(), party: Party::DeviceTree }]
+    };
+    if !in_ram(&range, &vm.memory) {
+        let message = format!("the device tree ({}) is not in the VM's RAM", span(&range));
+        return Err(problem("outside-ram", message, "move it: board = { device_tree = ... }"));
+    }
+    let in_the_way = |part: &&Part<'_>| overlap(&part.range(), &range);
+    if let Some(part) = program.parts.iter().find(in_the_way) {
+        let message = format!(
+            "the device tree ({}) and {} ({}) overlap",
+            span(&range),
+            part.what,
+            span(&part.range()),
+        );
+        let help = "move the tree, board = { device_tree = ... }, or load the image higher";
+        return Err(problem("device-tree-overlap", message, help));
+    }
+    Ok(Loaded { program, device_tree, device_tree_at: start })
+}
+
+/// Packs `system`. `payloads` has the bytes of each VM's image in the order of [`System::vms`], and
+/// `hypervisor_len` the length of the hypervisor's flat binary, in bytes.
+///
+/// # Errors
+///
+/// Images that don't fit their VM, or VMs that don't fit the board.
+///
+/// # Panics
+///
+/// When there are not as many payloads as VMs.
+pub fn pack<'a>(
+    system: &System,
+    payloads: &[Payload<'a>],
+    hypervisor_len: u64,
+) -> Result<Packed<'a>, Faults> {
+    assert_eq!(payloads.len(), system.vms.len(), "one payload for each VM");
+    let mut faults = Faults::default();
+    let mut loaded = Vec::new();
+    for (vm, payload) in system.vms.iter().zip(payloads) {
+        match load(vm, &system.platform, payload.image, payload.initrd) {
+            Ok(vm) => loaded.push(vm),
+            Err(problems) => {
+                for problem in problems {
+                    faults.push(vm.image_fault(&system.file, problem));
+                }
+            }
+        }
+    }
+    faults.into_result(())?;
+
+    let parts: Vec<Vec<Blob<'a>>> = loaded.iter().map(bytes).collect();
+    let mut tables = Tables::default();
+    let tables_offset = hypervisor_len.next_multiple_of(PAGE);
+    let mut end = (tables_offset + tables_len(system, &parts) as u64).next_multiple_of(PAGE);
+    let mut blobs: Vec<Blob<'a>> = Vec::new();
+    let mut contents = Vec::new();
+    for (vm, parts) in system.vms.iter().zip(parts) {
+        let mut segments = Vec::new();
+        for (ipa, bytes) in parts {
+            let len = bytes.len() as u64;
+            // Two VMs that run the same kernel need it once.
+            let known = blobs.iter().find(|(_, known)| *known == bytes).map(|(offset, _)| *offset);
+            let offset = known.unwrap_or_else(|| {
+                let offset = end;
+                end = (end + len).next_multiple_of(PAGE);
+                blobs.push((offset, bytes));
+                offset
+            });
+            segments.push(Segment { ipa, offset, len });
+        }
+        contents.push((vm.memory.clone(), segments));
+    }
+    let placement = place(system, end)?;
+    for (index, vm) in system.vms.iter().enumerate() {
+        add_vm(
+            &mut tables,
+            vm,
+            loaded[index].program.entry,
+            &placement.ram[index],
+            &contents[index].1,
+        );
+    }
+    let header = Header {
+        magic: packed::MAGIC,
+        version: packed::VERSION,
+        crc: 0,
+        tables_len: 0,
+        vms: 0,
+        regions: 0,
+        segments: 0,
+        irqs: 0,
+        cores: system.cores_needed() as u32,
+        console_core: system.hypervisor.console_core.0.into(),
+        heartbeat_ms: system.hypervisor.heartbeat.map_or(0, |time| time.0 / 1_000_000) as u32,
+        slice_us: system.hypervisor.slice.map_or(0, |time| time.0 / 1_000) as u32,
+        reserved: 0,
+        load_address: system.platform.load_address.0,
+        image_len: end,
+        memory_end: memory_end(system, &placement).max(system.platform.load_address.0 + end),
+    };
+    Ok(Packed {
+        tables_offset,
+        tables: tables.pack(header),
+        blobs,
+        image_len: end,
+        placement,
+        device_trees: loaded.into_iter().map(|vm| vm.device_tree).collect(),
+        contents,
+    })
+}
+
+/// Bytes of header and tables.
+fn tables_len(system: &System, parts: &[Vec<Blob<'_>>]) -> usize {
+    let segments: usize = parts.iter().map(Vec::len).sum();
+    let vms = system.vms.iter().map(|vm| {
+        let registers: usize = vm.devices.iter().map(|device| device.regions.len()).sum();
+        let irqs: usize = vm.devices.iter().map(|device| device.irqs.len()).sum();
+        size_of::<packed::Vm>()
+            + (vm.memory.len() + registers) * size_of::<Region>()
+            + irqs * size_of::<packed::Irq>()
+    });
+    size_of::<Header>() + vms.sum::<usize>() + segments * size_of::<Segment>()
+}
+
+/// What of a VM's RAM is not zero at the start, with its address.
+fn bytes<'a>(vm: &Loaded<'a>) -> Vec<Blob<'a>> {
+    let parts = vm.program.parts.iter().map(|part| (part.start, Cow::Borrowed(stored(part.data))));
+    let tree = (vm.device_tree_at, Cow::Owned(vm.device_tree.clone()));
+    parts.filter(|(_, bytes)| !bytes.is_empty()).chain([tree]).collect()
+}
+
+/// Adds a VM with its regions, segments and interrupts.
+fn add_vm(tables: &mut Tables, vm: &Vm, entry: u64, ram: &[Pa], segments: &[Segment]) {
+    let mut name = [0; 32];
+    // The checker allows 31 bytes.
+    name.iter_mut().zip(vm.name.bytes()).for_each(|(to, from)| *to = from);
+    let mut cores = [0; packed::MAX_CORES];
+    cores.iter_mut().zip(&vm.cpus).for_each(|(to, core)| *to = core.0);
+    let pieces = vm.memory.iter().zip(ram).map(|(piece, place)| Region {
+        ipa: piece.base.0,
+        pa: place.0,
+        len: piece.size.0,
+        kind: packed::RAM,
+    });
+    let registers = vm
+        .devices
+        .iter()
+        .flat_map(|device| &device.regions)
+        .map(|(start, len)| Region { ipa: start.0, pa: start.0, len: len.0, kind: packed::DEVICE });
+    let regions: Vec<_> = pieces.chain(registers).collect();
+    let irqs: Vec<_> = vm
+        .devices
+        .iter()
+        .flat_map(|device| &device.irqs)
+        .map(|irq| packed::Irq { intid: irq.intid, edge: irq.edge.into() })
+        .collect();
+    tables.vms.push(packed::Vm {
+        name,
+        entry,
+        device_tree: vm.board.device_tree.0,
+        distributor: vm.board.distributor.0,
+        gic_cpu: vm.board.gic_cpu.0,
+        uart: vm.board.uart.0,
+        uart_intid: vm.board.uart_intid,
+        first_region: tables.regions.len() as u32,
+        regions: regions.len() as u32,
+        first_segment: tables.segments.len() as u32,
+        segments: segments.len() as u32,
+        first_irq: tables.irqs.len() as u32,
+        irqs: irqs.len() as u32,
+        on_fault: vm.on_fault as u8,
+        vcpus: vm.cpus.len() as u8,
+        reserved: [0; 2],
+        cores,
+    });
+    tables.regions.extend(regions);
+    tables.segments.extend_from_slice(segments);
+    tables.irqs.extend(irqs);
+}
+
+impl Packed<'_> {
+    /// The whole image: `hypervisor`, which is the flat binary whose length was given to [`pack`], then
+    /// tables and blobs.
+    ///
+    /// # Panics
+    ///
+    /// When `hypervisor` is longer than it was said to be, up to a page.
+    #[must_use]
+    pub fn image(&self, hypervisor: &[u8]) -> Vec<u8> {
+        assert!(hypervisor.len() as u64 <= self.tables_offset, "the hypervisor has grown");
+        let mut image = vec![0; self.image_len as usize];
+        let tables = [(self.tables_offset, self.tables.as_slice())];
+        let blobs = self.blobs.iter().map(|(offset, bytes)| (*offset, bytes.as_ref()));
+        for (offset, bytes) in [(0, hypervisor)].into_iter().chain(tables).chain(blobs) {
+            let offset = offset as usize;
+            image[offset..offset + bytes.len()].copy_from_slice(bytes);
+        }
+        image
+    }
+
+    /// CRC-32C (iSCSI) over VM `vm`'s RAM as it is when the VM starts, piece after piece.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such VM.
+    #[must_use]
+    pub fn pristine_crc32c(&self, vm: usize) -> u32 {
+        let (memory, segments) = &self.contents[vm];
+        let crc = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
+        let mut digest = crc.digest();
+        let mut segments: Vec<_> = segments.iter().collect();
+        segments.sort_by_key(|segment| segment.ipa);
+        for piece in memory {
+            let mut from = piece.base.0;
+            let inside = |segment: &&&Segment| (piece.base.0..piece.end()).contains(&segment.ipa);
+            for segment in segments.iter().filter(inside) {
+                zeros(&mut digest, segment.ipa - from);
+                let blob = self.blobs.iter().find(|(offset, _)| *offset == segment.offset);
+                let bytes = blob.map_or(&[][..], |(_, bytes)| bytes.as_ref());
+                digest.update(bytes);
+                from = segment.ipa + bytes.len() as u64;
+            }
+            zeros(&mut digest, piece.end() - from);
+        }
+        digest.finalize()
+    }
+}
+
+fn zeros(digest: &mut Digest<'_, u32, Table<16>>, len: u64) {
+    let page = [0; PAGE as usize];
+    (0..len / PAGE).for_each(|_| digest.update(&page));
+    digest.update(&page[..(len % PAGE) as usize]);
+}

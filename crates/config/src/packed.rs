@@ -1,0 +1,513 @@
+//! The packed form of a system: what `weir build` appends to the hypervisor and EL2 reads.
+//!
+//! A system image is the hypervisor's flat binary, then, at the next page, a [`Header`] with its
+//! tables, then the guests' images. Everything is little endian and 8-byte aligned. [`System::parse`]
+//! checks the whole: after it nothing in the tables can make the hypervisor index, add or map beyond
+//! what is there, however the bytes came about.
+
+use core::ops::Range;
+use crc::{CRC_32_ISO_HDLC, Crc, Table};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// First bytes of the packed form.
+pub const MAGIC: [u8; 8] = *b"weirsys\0";
+/// Changes with each change of the layout below.
+pub const VERSION: u32 = 1;
+/// Most cores of a board.
+pub const MAX_CORES: usize = 8;
+/// Most VMs of a system, and most vCPUs of a VM: a core runs one vCPU.
+pub const MAX_VMS: usize = MAX_CORES;
+/// The page, in bytes, that every placement is a multiple of.
+pub const PAGE: u64 = 4096;
+/// One above the highest physical or intermediate physical address: 40 bits, what a Cortex-A53 has.
+pub const ADDRESS_LIMIT: u64 = 1 << 40;
+/// One above the highest interrupt number of the virtual GIC.
+pub const INTID_LIMIT: u16 = 256;
+
+/// The start of the packed form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: [u8; 8],
+    /// [`VERSION`].
+    pub version: u32,
+    /// CRC-32 (ISO HDLC) of everything behind this field, up to `tables_len`.
+    pub crc: u32,
+    /// Bytes of header and tables.
+    pub tables_len: u32,
+    /// Number of entries of each table, in this order behind the header.
+    pub vms: u32,
+    /// Number of [`Region`]s.
+    pub regions: u32,
+    /// Number of [`Segment`]s.
+    pub segments: u32,
+    /// Number of [`Irq`]s.
+    pub irqs: u32,
+    /// Cores that the system needs; core `n` is the n-th of the platform.
+    pub cores: u32,
+    /// The core that serves the board's UART and the heartbeat.
+    pub console_core: u32,
+    /// Milliseconds between two reports of the counters; 0 for none.
+    pub heartbeat_ms: u32,
+    /// Microseconds between two ticks of each core's timer that do nothing, or 0 for none: under QEMU's instruction
+    /// counting the cores run in turn, and a turn lasts until the next deadline of any timer.
+    pub slice_us: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Where the image must be loaded: the physical address of the hypervisor's first byte.
+    pub load_address: u64,
+    /// Bytes of the whole image, guests' images included.
+    pub image_len: u64,
+    /// One above the highest physical address of RAM that the system uses.
+    pub memory_end: u64,
+}
+
+/// What to do when a VM faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum OnFault {
+    /// Stop the VM for good.
+    Halt = 0,
+    /// Start the VM again from its pristine image.
+    Restart = 1,
+    /// Stop the whole system.
+    StopSystem = 2,
+}
+
+/// A VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Vm {
+    /// The name, filled up with zeros.
+    pub name: [u8; 32],
+    /// IPA of the first instruction of vCPU 0.
+    pub entry: u64,
+    /// IPA of the device tree, given in x0.
+    pub device_tree: u64,
+    /// IPA of the virtual GIC's distributor.
+    pub distributor: u64,
+    /// IPA of the redistributors (GICv3; 128 KiB for each vCPU) or of the CPU interface (GICv2; 8 KiB).
+    pub gic_cpu: u64,
+    /// IPA of the virtual PL011, one page.
+    pub uart: u64,
+    /// INTID of the virtual PL011.
+    pub uart_intid: u32,
+    /// First entry in the table of regions.
+    pub first_region: u32,
+    /// Number of regions.
+    pub regions: u32,
+    /// First entry in the table of segments.
+    pub first_segment: u32,
+    /// Number of segments.
+    pub segments: u32,
+    /// First entry in the table of interrupts.
+    pub first_irq: u32,
+    /// Number of interrupts.
+    pub irqs: u32,
+    /// An [`OnFault`].
+    pub on_fault: u8,
+    /// Number of vCPUs.
+    pub vcpus: u8,
+    /// Zero.
+    pub reserved: [u8; 2],
+    /// The core of each vCPU.
+    pub cores: [u8; MAX_CORES],
+}
+
+/// A piece of a VM's address space, mapped in stage 2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Region {
+    /// Where the VM sees it.
+    pub ipa: u64,
+    /// Where it lies.
+    pub pa: u64,
+    /// Bytes.
+    pub len: u64,
+    /// 0: RAM, zeroed at each start of the VM. 1: registers of a device passed through.
+    pub kind: u64,
+}
+
+/// [`Region::kind`] of RAM.
+pub const RAM: u64 = 0;
+/// [`Region::kind`] of a device.
+pub const DEVICE: u64 = 1;
+
+/// Bytes of the image that are copied into a VM's RAM at each start; the rest of the RAM is zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Segment {
+    /// Where in the VM.
+    pub ipa: u64,
+    /// Where in the image, from the hypervisor's first byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// A physical interrupt that a VM was given; it sees it under the same INTID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Irq {
+    /// INTID, a shared peripheral interrupt: 32 to 255.
+    pub intid: u32,
+    /// 1 when edge-triggered, 0 when level-sensitive.
+    pub edge: u32,
+}
+
+/// Why the hypervisor refuses a packed system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// Too short, or not at an 8-byte boundary.
+    Truncated,
+    /// Doesn't begin with [`MAGIC`].
+    Magic,
+    /// Another [`VERSION`].
+    Version(u32),
+    /// The check sum does not fit the bytes.
+    Checksum,
+    /// A table's entries, lengths or offsets point beyond what is there.
+    Table,
+    /// A VM has no vCPU, a core that the system does not have, or another VM's core.
+    Cores(u32),
+    /// An address or a length of the VM's is not a multiple of the page, wraps, or exceeds 40 bits; or
+    /// its regions and devices overlap.
+    Address(u32),
+    /// A segment of the VM's lies outside of its RAM or of the image.
+    Segment(u32),
+    /// An interrupt of the VM's is not a shared peripheral interrupt, or has two owners.
+    Interrupt(u32),
+    /// RAM of this VM overlaps the image or another VM.
+    Overlap(u32),
+    /// A number of the VM's that stands for a choice stands for none.
+    Choice(u32),
+}
+
+impl Damage {
+    /// What is wrong, for a person.
+    #[must_use]
+    pub const fn message(self) -> &'static str {
+        match self {
+            Self::Truncated => "the packed system is cut short",
+            Self::Magic => "no packed system behind the hypervisor",
+            Self::Version(_) => "the packed system is of another version",
+            Self::Checksum => "the packed system's check sum is wrong",
+            Self::Table => "a table of the packed system points beyond its end",
+            Self::Cores(_) => "a VM's cores are not there or not its own",
+            Self::Address(_) => "a VM's addresses are not aligned, overlap or exceed 40 bits",
+            Self::Segment(_) => "a VM's image lies outside of its RAM",
+            Self::Interrupt(_) => "a VM's interrupt is not a shared one or has two owners",
+            Self::Overlap(_) => "a VM's RAM overlaps the image or another VM",
+            Self::Choice(_) => "a VM's on_fault is unknown",
+        }
+    }
+}
+
+/// A packed system whose every number has been checked.
+#[derive(Clone, Copy, Debug)]
+pub struct System<'a> {
+    /// The header.
+    pub header: &'a Header,
+    vms: &'a [Vm],
+    regions: &'a [Region],
+    segments: &'a [Segment],
+    irqs: &'a [Irq],
+}
+
+/// A VM of a checked system, with its parts of the tables.
+#[derive(Clone, Copy, Debug)]
+pub struct VmView<'a> {
+    /// Its place in the system.
+    pub index: usize,
+    /// The entry itself.
+    pub vm: &'a Vm,
+    /// What is mapped.
+    pub regions: &'a [Region],
+    /// What is copied at each start.
+    pub segments: &'a [Segment],
+    /// Physical interrupts that are its own.
+    pub irqs: &'a [Irq],
+}
+
+fn page_range(start: u64, len: u64) -> Option<Range<u64>> {
+    let end = start.checked_add(len)?;
+    (len > 0 && (start | len).is_multiple_of(PAGE) && end <= ADDRESS_LIMIT).then_some(start..end)
+}
+
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+fn part<T>(table: &[T], first: u32, count: u32) -> Option<&[T]> {
+    table.get(first as usize..)?.get(..count as usize)
+}
+
+impl<'a> VmView<'a> {
+    /// The name up to its first zero.
+    #[must_use]
+    pub fn name(&self) -> &'a [u8] {
+        let end = self.vm.name.iter().position(|&byte| byte == 0).unwrap_or(self.vm.name.len());
+        &self.vm.name[..end]
+    }
+
+    /// What to do when it faults.
+    #[must_use]
+    pub fn on_fault(&self) -> OnFault {
+        match self.vm.on_fault {
+            1 => OnFault::Restart,
+            2 => OnFault::StopSystem,
+            _ => OnFault::Halt,
+        }
+    }
+
+    /// The core of each vCPU.
+    #[must_use]
+    pub fn cores(&self) -> &'a [u8] {
+        self.vm.cores.get(..usize::from(self.vm.vcpus)).unwrap_or(&[])
+    }
+
+    /// Whether `ipa` lies in its RAM.
+    #[must_use]
+    pub fn is_ram(&self, ipa: u64) -> bool {
+        self.regions
+            .iter()
+            .any(|region| region.kind == RAM && ipa.wrapping_sub(region.ipa) < region.len)
+    }
+
+    /// The address ranges of the virtual devices: distributor, CPU side of the GIC, UART.
+    /// GICv3 boards have 128 KiB of redistributor a vCPU, GICv2 boards 8 KiB of CPU interface.
+    fn devices(&self, gic_cpu_len: u64) -> Option<[Range<u64>; 3]> {
+        Some([
+            page_range(self.vm.distributor, 0x1_0000)?,
+            page_range(self.vm.gic_cpu, gic_cpu_len)?,
+            page_range(self.vm.uart, PAGE)?,
+        ])
+    }
+
+    fn check(&self, image: &Range<u64>, memory_end: u64, gic_v2: bool) -> Result<(), Damage> {
+        let index = self.index as u32;
+        if self.vm.on_fault > OnFault::StopSystem as u8 {
+            return Err(Damage::Choice(index));
+        }
+        let gic_cpu_len = if gic_v2 { 0x2000 } else { 0x2_0000 * u64::from(self.vm.vcpus) };
+        let devices = self.devices(gic_cpu_len).ok_or(Damage::Address(index))?;
+        for (position, region) in self.regions.iter().enumerate() {
+            let ipa = page_range(region.ipa, region.len).ok_or(Damage::Address(index))?;
+            let pa = page_range(region.pa, region.len).ok_or(Damage::Address(index))?;
+            if region.kind > DEVICE {
+                return Err(Damage::Choice(index));
+            }
+            if overlap(&pa, image) {
+                return Err(Damage::Overlap(index));
+            }
+            if region.kind == RAM && pa.end > memory_end {
+                return Err(Damage::Address(index));
+            }
+            let others = self.regions.get(position + 1..).unwrap_or(&[]);
+            let among_regions = others.iter().any(|other| {
+                page_range(other.ipa, other.len).is_none_or(|other| overlap(&ipa, &other))
+            });
+            let twice = others.iter().any(|other| {
+                page_range(other.pa, other.len).is_none_or(|other| overlap(&pa, &other))
+            });
+            if twice {
+                return Err(Damage::Overlap(index));
+            }
+            if among_regions || devices.iter().any(|device| overlap(&ipa, device)) {
+                return Err(Damage::Address(index));
+            }
+        }
+        let [a, b, c] = &devices;
+        if overlap(a, b) || overlap(a, c) || overlap(b, c) {
+            return Err(Damage::Address(index));
+        }
+        for segment in self.segments {
+            let end = segment.ipa.checked_add(segment.len);
+            let in_ram = end.is_some_and(|end| {
+                self.regions.iter().any(|region| {
+                    region.kind == RAM
+                        && segment.ipa >= region.ipa
+                        && end <= region.ipa.saturating_add(region.len)
+                })
+            });
+            let in_image = segment
+                .offset
+                .checked_add(segment.len)
+                .is_some_and(|end| end <= image.end - image.start);
+            if !in_ram || !in_image {
+                return Err(Damage::Segment(index));
+            }
+        }
+        let mut taken = [false; INTID_LIMIT as usize];
+        for intid in self.irqs.iter().map(|irq| irq.intid).chain([self.vm.uart_intid]) {
+            match taken.get_mut(intid as usize) {
+                Some(taken) if intid >= 32 && !*taken => *taken = true,
+                _ => return Err(Damage::Interrupt(index)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> System<'a> {
+    /// Reads and checks a packed system.
+    ///
+    /// `bytes` begins with the header and may go on behind the tables; `gic_v2` says which virtual GIC
+    /// this hypervisor has.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Damage`] found.
+    pub fn parse(bytes: &'a [u8], gic_v2: bool) -> Result<Self, Damage> {
+        let (header, rest) = Header::ref_from_prefix(bytes).map_err(|_| Damage::Truncated)?;
+        if header.magic != MAGIC {
+            return Err(Damage::Magic);
+        }
+        if header.version != VERSION {
+            return Err(Damage::Version(header.version));
+        }
+        let summed = bytes.get(16..header.tables_len as usize).ok_or(Damage::Truncated)?;
+        if checksum(summed) != header.crc {
+            return Err(Damage::Checksum);
+        }
+        let rest = rest
+            .get(..(header.tables_len as usize).saturating_sub(size_of::<Header>()))
+            .ok_or(Damage::Truncated)?;
+        let (vms, rest) = table::<Vm>(rest, header.vms)?;
+        let (regions, rest) = table::<Region>(rest, header.regions)?;
+        let (segments, rest) = table::<Segment>(rest, header.segments)?;
+        let (irqs, _) = table::<Irq>(rest, header.irqs)?;
+        let system = Self { header, vms, regions, segments, irqs };
+        system.check(gic_v2)?;
+        Ok(system)
+    }
+
+    fn check(&self, gic_v2: bool) -> Result<(), Damage> {
+        let header = self.header;
+        if self.vms.is_empty()
+            || self.vms.len() > MAX_VMS
+            || header.cores as usize > MAX_CORES
+            || header.console_core >= header.cores
+        {
+            return Err(Damage::Table);
+        }
+        let image_len = header.image_len.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
+        let image = page_range(header.load_address, image_len).ok_or(Damage::Table)?;
+        if image.end > header.memory_end {
+            return Err(Damage::Table);
+        }
+        let mut taken = 0u32;
+        for index in 0..self.vms.len() {
+            let vm = self.vm(index).ok_or(Damage::Table)?;
+            if vm.vm.vcpus == 0 || usize::from(vm.vm.vcpus) > MAX_CORES {
+                return Err(Damage::Cores(index as u32));
+            }
+            for &core in vm.cores() {
+                if u32::from(core) >= header.cores || taken & (1 << core) != 0 {
+                    return Err(Damage::Cores(index as u32));
+                }
+                taken |= 1 << core;
+            }
+            vm.check(&image, header.memory_end, gic_v2)?;
+            for other in 0..index {
+                let other = self.vm(other).ok_or(Damage::Table)?;
+                vm.apart_from(&other)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many VMs there are, at least one and at most [`MAX_VMS`].
+    #[must_use]
+    pub fn vms(&self) -> usize {
+        self.vms.len()
+    }
+
+    /// VM number `index`.
+    #[must_use]
+    pub fn vm(&self, index: usize) -> Option<VmView<'a>> {
+        let vm = self.vms.get(index)?;
+        Some(VmView {
+            index,
+            vm,
+            regions: part(self.regions, vm.first_region, vm.regions)?,
+            segments: part(self.segments, vm.first_segment, vm.segments)?,
+            irqs: part(self.irqs, vm.first_irq, vm.irqs)?,
+        })
+    }
+}
+
+impl VmView<'_> {
+    /// No memory and no interrupt of the two is the same.
+    fn apart_from(&self, other: &Self) -> Result<(), Damage> {
+        let index = self.index as u32;
+        for mine in self.regions {
+            for theirs in other.regions {
+                let (mine, theirs) =
+                    (page_range(mine.pa, mine.len), page_range(theirs.pa, theirs.len));
+                if mine.zip(theirs).is_none_or(|(mine, theirs)| overlap(&mine, &theirs)) {
+                    return Err(Damage::Overlap(index));
+                }
+            }
+        }
+        let shared = |irq: &Irq| other.irqs.iter().any(|theirs| theirs.intid == irq.intid);
+        if self.irqs.iter().any(shared) { Err(Damage::Interrupt(index)) } else { Ok(()) }
+    }
+}
+
+fn table<T: FromBytes + Immutable + KnownLayout>(
+    bytes: &[u8],
+    count: u32,
+) -> Result<(&[T], &[u8]), Damage> {
+    <[T]>::ref_from_prefix_with_elems(bytes, count as usize).map_err(|_| Damage::Table)
+}
+
+/// CRC-32 (ISO HDLC, the one of zlib and Ethernet).
+#[must_use]
+pub fn checksum(bytes: &[u8]) -> u32 {
+    Crc::<u32, Table<1>>::new(&CRC_32_ISO_HDLC).checksum(bytes)
+}
+
+/// The tables of a system about to be packed.
+#[cfg(any(feature = "std", test))]
+#[derive(Clone, Debug, Default)]
+pub struct Tables {
+    /// The VMs; their `first_*` and counts point into the tables below.
+    pub vms: Vec<Vm>,
+    /// What is mapped.
+    pub regions: Vec<Region>,
+    /// What is copied.
+    pub segments: Vec<Segment>,
+    /// Which interrupts belong to whom.
+    pub irqs: Vec<Irq>,
+}
+
+#[cfg(any(feature = "std", test))]
+impl Tables {
+    /// Packs the tables behind `header`, whose counts, lengths, version and check sum are filled in here.
+    #[must_use]
+    pub fn pack(&self, header: Header) -> Vec<u8> {
+        let mut body = Vec::new();
+        body.extend_from_slice(self.vms.as_bytes());
+        body.extend_from_slice(self.regions.as_bytes());
+        body.extend_from_slice(self.segments.as_bytes());
+        body.extend_from_slice(self.irqs.as_bytes());
+        let mut header = Header {
+            magic: MAGIC,
+            version: VERSION,
+            crc: 0,
+            tables_len: (size_of::<Header>() + body.len()) as u32,
+            vms: self.vms.len() as u32,
+            regions: self.regions.len() as u32,
+            segments: self.segments.len() as u32,
+            irqs: self.irqs.len() as u32,
+            ..header
+        };
+        let mut packed = header.as_bytes().to_vec();
+        packed.extend_from_slice(&body);
+        header.crc = checksum(&packed[16..]);
+        packed[..size_of::<Header>()].copy_from_slice(header.as_bytes());
+        packed
+    }
+}

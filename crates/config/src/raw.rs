@@ -1,0 +1,437 @@
+//! What a system file says, before anything is checked but keys, types and units.
+//!
+//! Every value carries its place in the file. A value that was wrong, and reported as such, is
+//! `None` here, so that the checker goes on with the rest.
+
+use crate::{
+    fault::{Fault, Faults, File},
+    packed::{INTID_LIMIT, MAX_CORES, OnFault},
+    shape::{Key, Kind, Shape, Walk, integer},
+    units::{Bytes, Nanos},
+};
+use std::ops::Range;
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+/// A value and the bytes of the file that say it.
+#[derive(Clone, Debug)]
+pub(crate) struct At<T> {
+    pub value: T,
+    pub span: Range<usize>,
+}
+
+const fn key(name: &'static str, kind: Kind, doc: &'static str) -> Key {
+    Key { name, doc, required: false, kind }
+}
+
+const fn required(name: &'static str, kind: Kind, doc: &'static str) -> Key {
+    Key { name, doc, required: true, kind }
+}
+
+const TEXTS: Kind = Kind::List(&Kind::Text);
+const CORE: Kind = Kind::Number(0, MAX_CORES as u64 - 1);
+
+/// The system file.
+pub(crate) static SYSTEM: Shape = Shape {
+    name: "the system",
+    doc: "A weir system: virtual machines side by side on one board.",
+    keys: &[
+        required(
+            "platform",
+            Kind::Text,
+            "The board: a name that `weir platforms` lists, or the path of a platform file.",
+        ),
+        required("vm", Kind::List(&Kind::Table(&VM)), "The virtual machines."),
+        key("hypervisor", Kind::Table(&HYPERVISOR), "Options of the hypervisor."),
+    ],
+};
+
+static HYPERVISOR: Shape = Shape {
+    name: "[hypervisor]",
+    doc: "Options of the hypervisor.",
+    keys: &[
+        key(
+            "console_core",
+            CORE,
+            "The core that serves the board's UART. Without it a core that runs no VM, or else the last core of the last VM.",
+        ),
+        key(
+            "heartbeat",
+            Kind::Duration,
+            "Time between two reports of the counters, in whole milliseconds, like \"1s\"; \"0s\" for none. Without it \"1s\".",
+        ),
+    ],
+};
+
+static VM: Shape = Shape {
+    name: "[[vm]]",
+    doc: "A virtual machine.",
+    keys: &[
+        required("name", Kind::Text, "Its name: 1 to 31 characters of a-z, A-Z, 0-9, `-` and `_`."),
+        required("cpus", Kind::List(&CORE), "The core of each of its vCPUs; no core runs two."),
+        required(
+            "memory",
+            Kind::OneOf(&[Kind::Size, Kind::List(&Kind::Table(&PIECE))]),
+            "Its RAM: a size, like \"16MiB\", for one piece at 0x4000_0000, or a list of pieces with their addresses.",
+        ),
+        required("image", Kind::Variant(&IMAGES), "What it runs."),
+        key(
+            "devices",
+            Kind::OneOf(&[Kind::Choice(&["rest"]), TEXTS]),
+            "Devices of the board that it gets, by their path in the board's device tree or their name in the platform file; or \"rest\": all that may be passed through and that no other VM took.",
+        ),
+        key(
+            "on_fault",
+            Kind::Choice(&["halt", "restart", "stop-system"]),
+            "What to do when it does what it must not: stop it (as without the key), start it again from its pristine image, or stop all.",
+        ),
+        key(
+            "expect",
+            TEXTS,
+            "Texts that its console must show, each within a line, for a run to succeed.",
+        ),
+        key(
+            "board",
+            Kind::Table(&BOARD),
+            "Addresses of its virtual board, where they are not those of QEMU's virt machine.",
+        ),
+    ],
+};
+
+static PIECE: Shape = Shape {
+    name: "{ base = ..., size = ... }",
+    doc: "A piece of RAM.",
+    keys: &[
+        required("base", Kind::Address, "Where the VM sees it: an intermediate physical address."),
+        required("size", Kind::Size, "Its size, whole pages of 4 KiB."),
+    ],
+};
+
+static IMAGES: [Shape; 3] = [
+    Shape {
+        name: "{ elf = ... }",
+        doc: "An ELF program, loaded at its physical addresses.",
+        keys: &[
+            required(
+                "elf",
+                Kind::Text,
+                "The file, relative to this one; or guests/NAME, one of weir's own guests.",
+            ),
+            key("args", Kind::Text, "Arguments: /chosen/bootargs of its device tree."),
+        ],
+    },
+    Shape {
+        name: "{ bin = ... }",
+        doc: "A flat binary.",
+        keys: &[
+            required(
+                "bin",
+                Kind::Text,
+                "The file, relative to this one; or u-boot, Debian's for QEMU.",
+            ),
+            key(
+                "load",
+                Kind::Address,
+                "Where its first byte goes. Without it 2 MiB above the start of RAM.",
+            ),
+            key("entry", Kind::Address, "Its first instruction. Without it its first byte."),
+            key("args", Kind::Text, "Arguments: /chosen/bootargs of its device tree."),
+        ],
+    },
+    Shape {
+        name: "{ linux = ... }",
+        doc: "A Linux kernel.",
+        keys: &[
+            required(
+                "linux",
+                Kind::Text,
+                "The kernel's arm64 Image, relative to this file; or debian-rt, Debian's PREEMPT_RT kernel.",
+            ),
+            key(
+                "initrd",
+                Kind::Text,
+                "The initial RAM disk, relative to this file; or busybox, a shell and its tools; or debian-rt, with cyclictest besides.",
+            ),
+            key("cmdline", Kind::Text, "The kernel's command line."),
+        ],
+    },
+];
+
+static BOARD: Shape = Shape {
+    name: "board",
+    doc: "Addresses of the virtual board, each an intermediate physical address.",
+    keys: &[
+        key(
+            "ram",
+            Kind::Address,
+            "Start of RAM, where `memory` is one size; 0x4000_0000 without it.",
+        ),
+        key("distributor", Kind::Address, "The GIC's distributor, 64 KiB; 0x0800_0000 without it."),
+        key(
+            "redistributors",
+            Kind::Address,
+            "GICv3: the redistributors, 128 KiB for each vCPU; 0x080a_0000 without it.",
+        ),
+        key(
+            "cpu_interface",
+            Kind::Address,
+            "GICv2: the CPU interface, 8 KiB; 0x0801_0000 without it.",
+        ),
+        key("uart", Kind::Address, "The PL011, one page; 0x0900_0000 without it."),
+        key(
+            "uart_intid",
+            Kind::Number(32, INTID_LIMIT as u64 - 1),
+            "The PL011's interrupt, a shared one; 33 (SPI 1) without it.",
+        ),
+        key(
+            "device_tree",
+            Kind::Address,
+            "Where the device tree lies, in RAM, 8-byte aligned; the start of RAM without it.",
+        ),
+    ],
+};
+
+/// A file as it stands.
+#[derive(Debug, Default)]
+pub(crate) struct System {
+    pub platform: Option<At<String>>,
+    pub hypervisor: Hypervisor,
+    pub vms: Vec<Vm>,
+    /// Where `vm` is a list with nothing in it.
+    pub no_vms: Option<Range<usize>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Hypervisor {
+    pub console_core: Option<At<u64>>,
+    pub heartbeat: Option<At<Nanos>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Vm {
+    /// The table's header.
+    pub span: Range<usize>,
+    pub name: Option<At<String>>,
+    /// Of the whole list.
+    pub cpus: Option<At<Vec<At<u64>>>>,
+    pub memory: Option<At<Memory>>,
+    pub image: Option<At<Image>>,
+    pub devices: Option<At<Devices>>,
+    pub on_fault: OnFault,
+    pub expect: Option<At<Vec<At<String>>>>,
+    pub board: Board,
+}
+
+#[derive(Debug)]
+pub(crate) enum Memory {
+    Size(Bytes),
+    Pieces(Vec<At<Piece>>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub base: At<u64>,
+    pub size: At<Bytes>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Image {
+    Elf { elf: At<String>, args: Option<At<String>> },
+    Bin { bin: At<String>, load: Option<At<u64>>, entry: Option<At<u64>>, args: Option<At<String>> },
+    Linux { linux: At<String>, initrd: Option<At<String>>, cmdline: Option<At<String>> },
+}
+
+#[derive(Debug)]
+pub(crate) enum Devices {
+    Rest,
+    List(Vec<At<String>>),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    pub ram: Option<At<u64>>,
+    pub distributor: Option<At<u64>>,
+    pub redistributors: Option<At<u64>>,
+    pub cpu_interface: Option<At<u64>>,
+    pub uart: Option<At<u64>>,
+    pub uart_intid: Option<At<u64>>,
+    pub device_tree: Option<At<u64>>,
+}
+
+/// Parses `file` and compares it with `shape`; gives its table if it has no syntax error, whatever else
+/// is wrong.
+pub(crate) fn parse<T>(
+    file: &File,
+    shape: &Shape,
+    faults: &mut Faults,
+    read: impl FnOnce(&DeTable<'_>) -> T,
+) -> Option<T> {
+    let (document, errors) = DeTable::parse_recoverable(file.inner());
+    for error in &errors {
+        let end = file.inner().len();
+        let span = error.span().unwrap_or(0..0);
+        let span = span.start.min(end)..span.end.min(end);
+        let mut message = error.message().trim().replace('\n', ", ");
+        if message.is_empty() {
+            "this is not TOML".clone_into(&mut message);
+        }
+        let fault = Fault::new("syntax", file, span, message).label("here");
+        faults
+            .push(fault.help(
+                "write `key = value`; text and quantities stand in double quotes: \"16MiB\"",
+            ));
+    }
+    let broken = !errors.is_empty();
+    let mut walked = Faults::default();
+    let mut walk = Walk { file, faults: &mut walked, missing: !broken };
+    // A file's own span is its beginning: excerpts of all of it would say nothing.
+    let start = file.inner().find(|c: char| !c.is_whitespace()).unwrap_or(0);
+    let end = file.inner()[start..].find('\n').map_or(file.inner().len(), |line| start + line);
+    walk.table(document.get_ref(), &(start..end), shape);
+    // What stands behind an error is perhaps not what the parser took it for.
+    let first = faults.0.iter().map(|fault| fault.location().line).min().unwrap_or(usize::MAX);
+    faults.0.extend(walked.0.into_iter().filter(|fault| fault.location().line < first));
+    (!broken).then(|| read(document.get_ref()))
+}
+
+/// Reading of a table's values; what has the wrong type or value was reported by the walk.
+pub(crate) trait Values {
+    fn value(&self, key: &str) -> Option<&Spanned<DeValue<'_>>>;
+
+    fn text(&self, key: &str) -> Option<At<String>> {
+        text(self.value(key)?)
+    }
+
+    fn number(&self, key: &str) -> Option<At<u64>> {
+        number(self.value(key)?)
+    }
+
+    fn size(&self, key: &str) -> Option<At<Bytes>> {
+        let text = self.text(key)?;
+        Some(At { value: Bytes::parse(&text.value).ok()?, span: text.span })
+    }
+
+    fn duration(&self, key: &str) -> Option<At<Nanos>> {
+        let text = self.text(key)?;
+        Some(At { value: Nanos::parse(&text.value).ok()?, span: text.span })
+    }
+
+    fn inner(&self, key: &str) -> Option<(&DeTable<'_>, Range<usize>)> {
+        let value = self.value(key)?;
+        Some((value.get_ref().as_table()?, value.span()))
+    }
+
+    /// The tables of a list, with the place of each.
+    fn tables(&self, key: &str) -> Vec<(&DeTable<'_>, Range<usize>)> {
+        let items = self.value(key).and_then(|value| value.get_ref().as_array());
+        items
+            .into_iter()
+            .flatten()
+            .filter_map(|item| Some((item.get_ref().as_table()?, item.span())))
+            .collect()
+    }
+
+    /// The values of a list, if none of them was wrong.
+    fn list<T>(
+        &self,
+        key: &str,
+        read: impl Fn(&Spanned<DeValue<'_>>) -> Option<At<T>>,
+    ) -> Option<At<Vec<At<T>>>> {
+        let value = self.value(key)?;
+        let items = value.get_ref().as_array()?;
+        let items = items.iter().map(read).collect::<Option<Vec<_>>>()?;
+        Some(At { value: items, span: value.span() })
+    }
+}
+
+impl Values for DeTable<'_> {
+    fn value(&self, key: &str) -> Option<&Spanned<DeValue<'_>>> {
+        self.get(key)
+    }
+}
+
+pub(crate) fn text(value: &Spanned<DeValue<'_>>) -> Option<At<String>> {
+    Some(At { value: value.get_ref().as_str()?.to_owned(), span: value.span() })
+}
+
+pub(crate) fn number(value: &Spanned<DeValue<'_>>) -> Option<At<u64>> {
+    Some(At { value: integer(value.get_ref().as_integer()?)?, span: value.span() })
+}
+
+pub(crate) fn read(table: &DeTable<'_>) -> System {
+    let hypervisor = table.inner("hypervisor").map(|(table, _)| Hypervisor {
+        console_core: table.number("console_core"),
+        heartbeat: table.duration("heartbeat"),
+    });
+    let list = table.value("vm");
+    let empty = list.filter(|list| list.get_ref().as_array().is_some_and(|vms| vms.is_empty()));
+    System {
+        no_vms: empty.map(Spanned::span),
+        platform: table.text("platform"),
+        hypervisor: hypervisor.unwrap_or_default(),
+        vms: table.tables("vm").into_iter().map(|(table, span)| read_vm(table, span)).collect(),
+    }
+}
+
+fn read_vm(table: &DeTable<'_>, span: Range<usize>) -> Vm {
+    let board = table.inner("board").map(|(table, _)| Board {
+        ram: table.number("ram"),
+        distributor: table.number("distributor"),
+        redistributors: table.number("redistributors"),
+        cpu_interface: table.number("cpu_interface"),
+        uart: table.number("uart"),
+        uart_intid: table.number("uart_intid"),
+        device_tree: table.number("device_tree"),
+    });
+    Vm {
+        span,
+        name: table.text("name"),
+        cpus: table.list("cpus", number),
+        memory: read_memory(table),
+        image: table
+            .inner("image")
+            .and_then(|(image, span)| Some(At { value: read_image(image)?, span })),
+        devices: read_devices(table),
+        on_fault: match table.text("on_fault").as_ref().map(|choice| choice.value.as_str()) {
+            Some("restart") => OnFault::Restart,
+            Some("stop-system") => OnFault::StopSystem,
+            _ => OnFault::Halt,
+        },
+        expect: table.list("expect", text),
+        board: board.unwrap_or_default(),
+    }
+}
+
+fn read_memory(table: &DeTable<'_>) -> Option<At<Memory>> {
+    if let Some(size) = table.size("memory") {
+        return Some(At { value: Memory::Size(size.value), span: size.span });
+    }
+    let pieces = table.list("memory", |item| {
+        let piece = item.get_ref().as_table()?;
+        let piece = Piece { base: piece.number("base")?, size: piece.size("size")? };
+        Some(At { value: piece, span: item.span() })
+    })?;
+    Some(At { value: Memory::Pieces(pieces.value), span: pieces.span })
+}
+
+fn read_image(table: &DeTable<'_>) -> Option<Image> {
+    if let Some(elf) = table.text("elf") {
+        Some(Image::Elf { elf, args: table.text("args") })
+    } else if let Some(bin) = table.text("bin") {
+        let (load, entry) = (table.number("load"), table.number("entry"));
+        Some(Image::Bin { bin, load, entry, args: table.text("args") })
+    } else {
+        let (initrd, cmdline) = (table.text("initrd"), table.text("cmdline"));
+        Some(Image::Linux { linux: table.text("linux")?, initrd, cmdline })
+    }
+}
+
+fn read_devices(table: &DeTable<'_>) -> Option<At<Devices>> {
+    if let Some(list) = table.list("devices", text) {
+        return Some(At { value: Devices::List(list.value), span: list.span });
+    }
+    let rest = table.text("devices")?;
+    (rest.value == "rest").then_some(At { value: Devices::Rest, span: rest.span })
+}

@@ -1,0 +1,66 @@
+//! What the names in a file stand for: files, or things that weir makes or fetches itself.
+
+use std::path::{Path, PathBuf};
+
+/// Names that stand for no file, since weir builds or fetches what they mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Catalog {
+    /// weir's own guests, that `elf = "guests/NAME"` may name.
+    pub guests: Vec<String>,
+    /// Flat binaries that `bin` may name.
+    pub bins: Vec<String>,
+    /// Kernels that `linux` may name.
+    pub kernels: Vec<String>,
+    /// Initial RAM disks that `initrd` may name.
+    pub initrds: Vec<String>,
+}
+
+impl Default for Catalog {
+    fn default() -> Self {
+        Self {
+            guests: Vec::new(),
+            bins: vec!["u-boot".to_owned()],
+            kernels: vec!["debian-rt".to_owned()],
+            initrds: vec!["busybox".to_owned(), "debian-rt".to_owned()],
+        }
+    }
+}
+
+/// Where the bytes of an image come from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// A file, its path as the process sees it.
+    File(PathBuf),
+    /// A name of the [`Catalog`], without `guests/`.
+    Named(String),
+}
+
+/// A name in a file and what it may mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Elf,
+    Bin,
+    Kernel,
+    Initrd,
+}
+
+impl Catalog {
+    /// The names that `role` may have, as they are written.
+    pub(crate) fn names(&self, role: Role) -> Vec<String> {
+        match role {
+            Role::Elf => self.guests.iter().map(|name| format!("guests/{name}")).collect(),
+            Role::Bin => self.bins.clone(),
+            Role::Kernel => self.kernels.clone(),
+            Role::Initrd => self.initrds.clone(),
+        }
+    }
+
+    /// What `text` means in a file of `directory`.
+    pub(crate) fn find(&self, role: Role, text: &str, directory: &Path) -> Source {
+        let name = if role == Role::Elf { text.strip_prefix("guests/") } else { Some(text) };
+        if let Some(name) = name.filter(|_| self.names(role).iter().any(|known| known == text)) {
+            return Source::Named(name.to_owned());
+        }
+        Source::File(directory.join(text))
+    }
+}

@@ -1,0 +1,419 @@
+//! What a TOML file may say: tables of keys that one walk compares a file with, so that every unknown
+//! key, wrong type and wrong unit is found at once. The JSON schema is made from the same tables.
+
+use crate::{
+    fault::{Fault, Faults, File},
+    units::{BadQuantity, Bytes, Nanos, hex},
+};
+use serde_json::json;
+use std::ops::Range;
+use toml::{
+    Spanned,
+    de::{DeInteger, DeTable, DeValue},
+};
+
+/// The keys of a table.
+pub(crate) struct Shape {
+    /// What a person calls it: `[[vm]]`.
+    pub name: &'static str,
+    /// What it says.
+    pub doc: &'static str,
+    /// Its keys. In one of several shapes ([`Kind::Variant`]) the first key tells which it is.
+    pub keys: &'static [Key],
+}
+
+/// A key of a table.
+pub(crate) struct Key {
+    pub name: &'static str,
+    pub doc: &'static str,
+    pub required: bool,
+    pub kind: Kind,
+}
+
+/// What a value may be.
+pub(crate) enum Kind {
+    /// Any string.
+    Text,
+    /// An integer from the first to the second number.
+    Number(u64, u64),
+    /// An integer that is an address.
+    Address,
+    /// A string like `"16MiB"`.
+    Size,
+    /// A string like `"30us"`.
+    Duration,
+    /// One of these strings.
+    Choice(&'static [&'static str]),
+    /// A list of such values.
+    List(&'static Kind),
+    /// A table.
+    Table(&'static Shape),
+    /// One of several tables, told apart by their first key.
+    Variant(&'static [Shape]),
+    /// One of several kinds, told apart by their TOML type.
+    OneOf(&'static [Kind]),
+}
+
+impl Kind {
+    /// What to write, for a person.
+    fn expected(&self) -> String {
+        match self {
+            Self::Text => "a string in double quotes".to_owned(),
+            Self::Number(low, high) => format!("an integer from {low} to {high}"),
+            Self::Address => "an address, an integer like 0x4000_0000".to_owned(),
+            Self::Size => "a size with its unit in double quotes, like \"16MiB\"".to_owned(),
+            Self::Duration => "a duration with its unit in double quotes, like \"1ms\"".to_owned(),
+            Self::Choice(choices) => one_of(choices),
+            Self::List(kind) => format!("a list of {}", kind.expected_in_list()),
+            Self::Table(shape) => format!("a table with the keys of {}", shape.name),
+            Self::Variant(shapes) => {
+                let examples: Vec<_> = shapes.iter().map(|shape| shape.name).collect();
+                examples.join(" or ")
+            }
+            Self::OneOf(kinds) => {
+                kinds.iter().map(Self::expected).collect::<Vec<_>>().join(", or ")
+            }
+        }
+    }
+
+    fn expected_in_list(&self) -> String {
+        match self {
+            Self::Text => "strings".to_owned(),
+            Self::Number(low, high) => format!("integers from {low} to {high}"),
+            Self::Table(shape) => shape.name.to_owned(),
+            other => other.expected(),
+        }
+    }
+
+    fn has_type_of(&self, value: &DeValue<'_>) -> bool {
+        match self {
+            Self::Text | Self::Size | Self::Duration | Self::Choice(_) => value.is_str(),
+            Self::Number(..) | Self::Address => value.is_integer(),
+            Self::List(_) => value.is_array(),
+            Self::Table(_) | Self::Variant(_) => value.is_table(),
+            Self::OneOf(kinds) => kinds.iter().any(|kind| kind.has_type_of(value)),
+        }
+    }
+}
+
+fn one_of(choices: &[&str]) -> String {
+    let quoted: Vec<_> = choices.iter().map(|choice| format!("\"{choice}\"")).collect();
+    match quoted.as_slice() {
+        [] => String::new(),
+        [only] => only.clone(),
+        [most @ .., last] => format!("{} or {last}", most.join(", ")),
+    }
+}
+
+/// The name among `known` that was probably meant.
+pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|name| (strsim::damerau_levenshtein(word, name), name))
+        .filter(|(distance, name)| *distance <= 1 + name.len().max(word.len()) / 4)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+/// What to write instead of the unknown `word`.
+pub(crate) fn suggestion<'a>(
+    word: &str,
+    known: impl IntoIterator<Item = &'a str> + Clone,
+) -> String {
+    if let Some(name) = nearest(word, known.clone()) {
+        return format!("write `{name}`");
+    }
+    let known: Vec<_> = known.into_iter().map(|name| format!("`{name}`")).collect();
+    if known.is_empty() {
+        "there is none to choose".to_owned()
+    } else {
+        format!("known: {}", known.join(", "))
+    }
+}
+
+/// An integer as written, if it fits.
+pub(crate) fn integer(value: &DeInteger<'_>) -> Option<u64> {
+    u64::from_str_radix(value.as_str().trim_start_matches('+'), value.radix()).ok()
+}
+
+/// Compares a file with a shape.
+pub(crate) struct Walk<'a> {
+    pub file: &'a File,
+    pub faults: &'a mut Faults,
+    /// Whether to report keys that are not there; not worth it when the file has syntax errors.
+    pub missing: bool,
+}
+
+impl Walk<'_> {
+    /// Adds a fault: its rule, place, message, what the place is, and what to write instead.
+    fn fault(
+        &mut self,
+        code: &'static str,
+        span: Range<usize>,
+        message: String,
+        label: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        let fault = Fault::new(code, self.file, span, message).label(label).help(help);
+        self.faults.push(fault);
+    }
+
+    /// Compares a table, which begins at `span`, with `shape`.
+    pub fn table(&mut self, table: &DeTable<'_>, span: &Range<usize>, shape: &Shape) {
+        for (key, value) in table {
+            let name = key.get_ref().as_ref();
+            if let Some(known) = shape.keys.iter().find(|known| known.name == name) {
+                self.value(value, &known.kind, name);
+            } else {
+                let help = suggestion(name, shape.keys.iter().map(|key| key.name));
+                let message = format!("unknown key `{name}` in {}", shape.name);
+                self.fault("unknown-key", key.span(), message, "not a key here", help);
+            }
+        }
+        if !self.missing {
+            return;
+        }
+        for key in shape.keys.iter().filter(|key| key.required) {
+            if !table.contains_key(key.name) {
+                let message = format!("{} has no `{}`", shape.name, key.name);
+                let help =
+                    format!("add `{} = ...`, {}. {}", key.name, key.kind.expected(), key.doc);
+                let help = match key.kind {
+                    Kind::List(Kind::Table(inner)) => format!("add {}. {}", inner.name, key.doc),
+                    Kind::Table(inner) => format!("add {}. {}", inner.name, key.doc),
+                    _ => help,
+                };
+                self.fault("missing-key", span.clone(), message, "in this", help);
+            }
+        }
+    }
+
+    fn wrong_type(&mut self, value: &Spanned<DeValue<'_>>, kind: &Kind, name: &str) {
+        let found = match value.get_ref() {
+            DeValue::String(_) => "a string",
+            DeValue::Integer(_) => "an integer",
+            DeValue::Float(_) => "a floating-point number",
+            DeValue::Boolean(_) => "a boolean",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "a list",
+            DeValue::Table(_) => "a table",
+        };
+        self.fault(
+            "wrong-type",
+            value.span(),
+            format!("`{name}` cannot be {found}"),
+            "this",
+            format!("write {}", kind.expected()),
+        );
+    }
+
+    fn value(&mut self, value: &Spanned<DeValue<'_>>, kind: &Kind, name: &str) {
+        if let Kind::OneOf(kinds) = kind {
+            let fitting = kinds.iter().find(|kind| kind.has_type_of(value.get_ref()));
+            return match fitting {
+                Some(kind) => self.value(value, kind, name),
+                None => self.wrong_type(value, kind, name),
+            };
+        }
+        match (value.get_ref(), kind) {
+            (DeValue::String(_), Kind::Text) => {}
+            (DeValue::String(text), Kind::Size) => {
+                self.quantity(
+                    value.span(),
+                    Bytes::parse(text).err(),
+                    text,
+                    name,
+                    "16MiB",
+                    "B, KiB, MiB or GiB",
+                );
+            }
+            (DeValue::String(text), Kind::Duration) => {
+                self.quantity(
+                    value.span(),
+                    Nanos::parse(text).err(),
+                    text,
+                    name,
+                    "1ms",
+                    "ns, us, ms or s",
+                );
+            }
+            (DeValue::String(text), Kind::Choice(choices)) => {
+                if !choices.contains(&text.as_ref()) {
+                    let help = match nearest(text, choices.iter().copied()) {
+                        Some(choice) => format!("write \"{choice}\""),
+                        None => format!("write {}", one_of(choices)),
+                    };
+                    let message = format!("`{name}` cannot be \"{text}\"");
+                    self.fault("wrong-choice", value.span(), message, "no such choice", help);
+                }
+            }
+            (DeValue::Integer(number), Kind::Number(low, high)) => {
+                self.number(value.span(), number, (*low, *high), name);
+            }
+            (DeValue::Integer(number), Kind::Address) => {
+                self.number(value.span(), number, (0, u64::MAX), name);
+            }
+            (DeValue::Array(items), Kind::List(kind)) => {
+                for item in items {
+                    self.value(item, kind, name);
+                }
+            }
+            (DeValue::Table(table), Kind::Table(shape)) => self.table(table, &value.span(), shape),
+            (DeValue::Table(table), Kind::Variant(shapes)) => {
+                self.variant(table, &value.span(), shapes, name);
+            }
+            _ => self.wrong_type(value, kind, name),
+        }
+    }
+
+    fn variant(&mut self, table: &DeTable<'_>, span: &Range<usize>, shapes: &[Shape], name: &str) {
+        let present: Vec<_> = shapes
+            .iter()
+            .filter_map(|shape| {
+                let key = shape.keys.first()?;
+                table.get_key_value(key.name).map(|(key, _)| (shape, key))
+            })
+            .collect();
+        match present.as_slice() {
+            [] if !self.missing => {}
+            [] => {
+                let firsts =
+                    shapes.iter().filter_map(|shape| shape.keys.first().map(|key| key.name));
+                let written = table.keys().map(|key| (key.get_ref().as_ref(), key.span()));
+                let meant = written
+                    .into_iter()
+                    .find_map(|(key, span)| Some((nearest(key, firsts.clone())?, key, span)));
+                let examples: Vec<_> = shapes.iter().map(|shape| shape.name).collect();
+                let (span, help) = match meant {
+                    Some((meant, key, span)) => (span, format!("write `{meant}` for `{key}`")),
+                    None => (span.clone(), format!("write {}", examples.join(" or "))),
+                };
+                let firsts: Vec<_> = firsts.map(|key| format!("`{key}`")).collect();
+                let message = format!("`{name}` has none of {}", firsts.join(", "));
+                self.fault("missing-key", span, message, "which kind is this?", help);
+            }
+            [(shape, _)] => self.table(table, span, shape),
+            [(first, first_key), (second, second_key), ..] => {
+                let (a, b) = (first_key.get_ref(), second_key.get_ref());
+                let message = format!("`{name}` has both `{a}` and `{b}`");
+                let help = format!("keep one: {} or {}", first.name, second.name);
+                let fault = Fault::new("two-kinds", self.file, second_key.span(), message)
+                    .label("and this")
+                    .and(first_key.span(), "this")
+                    .help(help);
+                self.faults.push(fault);
+            }
+        }
+    }
+
+    fn quantity(
+        &mut self,
+        span: Range<usize>,
+        bad: Option<BadQuantity>,
+        text: &str,
+        name: &str,
+        example: &str,
+        units: &str,
+    ) {
+        let Some(bad) = bad else { return };
+        let (code, message, label) = match bad {
+            BadQuantity::Number => (
+                "wrong-number",
+                format!("`{name}` is not a whole number with a unit"),
+                "not a quantity".to_owned(),
+            ),
+            BadQuantity::NoUnit => {
+                ("no-unit", format!("`{name}` has no unit"), "of what?".to_owned())
+            }
+            BadQuantity::Unit(unit) => (
+                "wrong-unit",
+                format!("`{name}` cannot be in `{unit}`"),
+                format!("`{unit}` is no unit here"),
+            ),
+            BadQuantity::TooLarge => (
+                "too-large",
+                format!("`{name}` does not fit into 64 bits"),
+                format!("`{text}` is more than 2^64 - 1"),
+            ),
+        };
+        let help =
+            format!("write a whole number with one of the units {units}, like \"{example}\"");
+        self.fault(code, span, message, label, help);
+    }
+
+    fn number(
+        &mut self,
+        span: Range<usize>,
+        number: &DeInteger<'_>,
+        range: (u64, u64),
+        name: &str,
+    ) {
+        let (low, high) = range;
+        let negative = number.as_str().starts_with('-');
+        let (code, message, label) = match integer(number) {
+            Some(value) if (low..=high).contains(&value) => return,
+            Some(value) => (
+                "out-of-range",
+                format!("`{name}` cannot be {value}"),
+                format!("not from {low} to {high}"),
+            ),
+            None if negative => {
+                ("negative", format!("`{name}` is negative"), "less than 0".to_owned())
+            }
+            None => (
+                "too-large",
+                format!("`{name}` does not fit into 64 bits"),
+                "more than 2^64 - 1".to_owned(),
+            ),
+        };
+        let help = if high == u64::MAX {
+            format!("write an integer from 0 to {}", hex(crate::packed::ADDRESS_LIMIT - 1))
+        } else {
+            format!("write an integer from {low} to {high}")
+        };
+        self.fault(code, span, message, label, help);
+    }
+}
+
+/// The JSON schema of a table.
+pub(crate) fn schema(shape: &Shape) -> serde_json::Value {
+    let properties: serde_json::Map<_, _> = shape
+        .keys
+        .iter()
+        .map(|key| {
+            let mut schema = kind_schema(&key.kind);
+            schema["description"] = json!(key.doc);
+            (key.name.to_owned(), schema)
+        })
+        .collect();
+    let required: Vec<_> =
+        shape.keys.iter().filter(|key| key.required).map(|key| key.name).collect();
+    json!({
+        "type": "object",
+        "description": shape.doc,
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    })
+}
+
+fn kind_schema(kind: &Kind) -> serde_json::Value {
+    match kind {
+        Kind::Text => json!({ "type": "string" }),
+        Kind::Number(low, high) => json!({ "type": "integer", "minimum": low, "maximum": high }),
+        Kind::Address => {
+            json!({ "type": "integer", "minimum": 0, "exclusiveMaximum": crate::packed::ADDRESS_LIMIT })
+        }
+        Kind::Size => {
+            json!({ "type": "string", "pattern": r"^\s*[0-9_]*[0-9][0-9_]*\s*([KMG]i)?B\s*$" })
+        }
+        Kind::Duration => {
+            json!({ "type": "string", "pattern": r"^\s*[0-9_]*[0-9][0-9_]*\s*[num]?s\s*$" })
+        }
+        Kind::Choice(choices) => json!({ "enum": choices }),
+        Kind::List(kind) => json!({ "type": "array", "items": kind_schema(kind) }),
+        Kind::Table(shape) => schema(shape),
+        Kind::Variant(shapes) => json!({ "oneOf": shapes.iter().map(schema).collect::<Vec<_>>() }),
+        Kind::OneOf(kinds) => json!({ "oneOf": kinds.iter().map(kind_schema).collect::<Vec<_>>() }),
+    }
+}

@@ -1,0 +1,210 @@
+//! A checked system: only what can be built is one.
+
+use crate::{
+    board::Irq,
+    fault::{Fault, File},
+    image::{Party, Problem},
+    packed::OnFault,
+    platform::Platform,
+    resolve::Source,
+    units::{Bytes, CoreId, Ipa, Nanos, Pa},
+};
+use std::{ops::Range, path::PathBuf};
+
+/// Length of a GIC distributor, GICv2 or GICv3.
+pub(crate) const DISTRIBUTOR_LEN: u64 = 0x1_0000;
+/// Length of a GICv3 redistributor: RD_base and SGI_base, 64 KiB each.
+pub(crate) const REDISTRIBUTOR_LEN: u64 = 0x2_0000;
+/// Length of a GICv2 CPU interface.
+pub(crate) const CPU_INTERFACE_LEN: u64 = 0x2000;
+/// A system in which everything that can be known of it was found to be right.
+#[derive(Clone, Debug)]
+pub struct System {
+    /// The file.
+    pub path: PathBuf,
+    /// The board.
+    pub platform: Platform,
+    /// Options of the hypervisor.
+    pub hypervisor: Hypervisor,
+    /// The virtual machines, in the order of the file.
+    pub vms: Vec<Vm>,
+    pub(crate) file: File,
+}
+
+/// Options of the hypervisor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hypervisor {
+    /// The core that serves the board's UART.
+    pub console_core: CoreId,
+    /// Time between two reports of the counters, whole milliseconds.
+    pub heartbeat: Option<Nanos>,
+    /// The longest turn of a core under QEMU's instruction counting, whole microseconds. Not in the file: it belongs to a
+    /// run, not to the system.
+    pub slice: Option<Nanos>,
+}
+
+/// A virtual machine.
+#[derive(Clone, Debug)]
+pub struct Vm {
+    /// Its name, at most 31 bytes of a-z, A-Z, 0-9, `-`, `_`.
+    pub name: String,
+    /// The core of each vCPU.
+    pub cpus: Vec<CoreId>,
+    /// Its RAM, at least one piece.
+    pub memory: Vec<Piece>,
+    /// What it runs.
+    pub image: Image,
+    /// Devices of the board that are its own.
+    pub devices: Vec<Device>,
+    /// What happens when it faults.
+    pub on_fault: OnFault,
+    /// Texts that lines of its console must contain.
+    pub expect: Vec<String>,
+    /// Where its virtual devices are.
+    pub board: Board,
+    pub(crate) spans: Spans,
+}
+
+/// A piece of a VM's RAM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where the VM sees it.
+    pub base: Ipa,
+    /// Its size, whole pages.
+    pub size: Bytes,
+}
+
+/// What a VM runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Image {
+    /// An ELF program.
+    Elf {
+        /// Where it comes from.
+        file: Source,
+        /// /chosen/bootargs.
+        args: String,
+    },
+    /// A flat binary.
+    Bin {
+        /// Where it comes from.
+        file: Source,
+        /// Where its first byte goes.
+        load: Ipa,
+        /// Its first instruction.
+        entry: Ipa,
+        /// /chosen/bootargs.
+        args: String,
+    },
+    /// A Linux kernel.
+    Linux {
+        /// Where the Image comes from.
+        kernel: Source,
+        /// Where the initial RAM disk comes from.
+        initrd: Option<Source>,
+        /// /chosen/bootargs.
+        cmdline: String,
+    },
+}
+
+/// A device of the board that a VM has for itself, at the same address and interrupt as on the board.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its path in the board's device tree.
+    pub path: String,
+    /// Its registers, whole pages.
+    pub regions: Vec<(Pa, Bytes)>,
+    /// Its interrupts.
+    pub irqs: Vec<Irq>,
+}
+
+/// The virtual board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Board {
+    /// The GIC's distributor.
+    pub distributor: Ipa,
+    /// The redistributors (GICv3) or the CPU interface (GICv2).
+    pub gic_cpu: Ipa,
+    /// The PL011.
+    pub uart: Ipa,
+    /// The PL011's interrupt.
+    pub uart_intid: u32,
+    /// The device tree.
+    pub device_tree: Ipa,
+}
+
+/// Places in the file that later faults are about.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Spans {
+    pub memory: Range<usize>,
+    pub image: Range<usize>,
+    pub initrd: Range<usize>,
+    pub device_tree: Range<usize>,
+}
+
+impl System {
+    /// How many cores must run: one more than the number of the highest that is used.
+    #[must_use]
+    pub fn cores_needed(&self) -> usize {
+        let used = self.vms.iter().flat_map(|vm| &vm.cpus).chain([&self.hypervisor.console_core]);
+        used.map(|core| usize::from(core.0) + 1).max().unwrap_or(1)
+    }
+
+    /// How many cores to start an emulated board with.
+    #[must_use]
+    pub fn machine_cores(&self) -> usize {
+        self.platform.qemu.as_ref().map_or(0, |qemu| qemu.cores).max(self.cores_needed())
+    }
+}
+
+impl Image {
+    /// Where the kernel or program comes from.
+    #[must_use]
+    pub const fn source(&self) -> &Source {
+        match self {
+            Self::Elf { file, .. } | Self::Bin { file, .. } | Self::Linux { kernel: file, .. } => {
+                file
+            }
+        }
+    }
+
+    /// Where the initial RAM disk comes from.
+    #[must_use]
+    pub const fn initrd(&self) -> Option<&Source> {
+        match self {
+            Self::Linux { initrd, .. } => initrd.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// What the guest finds in /chosen/bootargs.
+    #[must_use]
+    pub fn args(&self) -> &str {
+        match self {
+            Self::Elf { args, .. } | Self::Bin { args, .. } | Self::Linux { cmdline: args, .. } => {
+                args
+            }
+        }
+    }
+}
+
+impl Vm {
+    /// The fault that `problem` with its image is.
+    pub(crate) fn image_fault(&self, file: &File, problem: Problem) -> Fault {
+        let place = match problem.party {
+            Party::Image => &self.spans.image,
+            Party::Initrd => &self.spans.initrd,
+            Party::DeviceTree => &self.spans.device_tree,
+        };
+        let message = format!("{}: {}", self.name, problem.message);
+        let fault = Fault::new(problem.code, file, place.clone(), message).help(problem.help);
+        if problem.code == "outside-ram" {
+            fault.label("this does not fit").and(self.spans.memory.clone(), "into this RAM")
+        } else if problem.party == Party::DeviceTree {
+            fault
+                .label("the device tree lies in here")
+                .and(self.spans.image.clone(), "and this too")
+        } else {
+            fault.label("this")
+        }
+    }
+}

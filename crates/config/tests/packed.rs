@@ -1,0 +1,343 @@
+//! The packed form: what EL2 must refuse, whatever the bytes are.
+
+use proptest::prelude::*;
+use std::ops::Range;
+use weir_config::packed::{
+    ADDRESS_LIMIT, DEVICE, Damage, Header, Irq, MAGIC, OnFault, PAGE, RAM, Region, Segment, System,
+    Tables, VERSION, Vm, checksum,
+};
+use zerocopy::IntoBytes;
+
+/// Bytes at an 8-byte boundary, as the hypervisor has them.
+struct Aligned {
+    words: Vec<u64>,
+    len: usize,
+}
+
+impl Aligned {
+    fn new(bytes: &[u8]) -> Self {
+        let mut words = vec![0u64; bytes.len().div_ceil(8)];
+        words.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
+        Self { words, len: bytes.len() }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.words.as_bytes()[..self.len]
+    }
+}
+
+fn header() -> Header {
+    Header {
+        magic: MAGIC,
+        version: VERSION,
+        crc: 0,
+        tables_len: 0,
+        vms: 0,
+        regions: 0,
+        segments: 0,
+        irqs: 0,
+        cores: 4,
+        console_core: 3,
+        heartbeat_ms: 1000,
+        slice_us: 0,
+        reserved: 0,
+        load_address: 0x4020_0000,
+        image_len: 0x10_0000,
+        memory_end: 0x8000_0000,
+    }
+}
+
+fn vm(name: &str, cores: &[u8]) -> Vm {
+    let mut vm = Vm {
+        name: [0; 32],
+        entry: 0x4010_0000,
+        device_tree: 0x4000_0000,
+        distributor: 0x0800_0000,
+        gic_cpu: 0x080a_0000,
+        uart: 0x0900_0000,
+        uart_intid: 33,
+        first_region: 0,
+        regions: 0,
+        first_segment: 0,
+        segments: 0,
+        first_irq: 0,
+        irqs: 0,
+        on_fault: OnFault::Restart as u8,
+        vcpus: cores.len() as u8,
+        reserved: [0; 2],
+        cores: [0; 8],
+    };
+    vm.name[..name.len()].copy_from_slice(name.as_bytes());
+    vm.cores[..cores.len()].copy_from_slice(cores);
+    vm
+}
+
+/// Two VMs; the second has two cores and a device.
+fn tables() -> Tables {
+    let ram = |pa| Region { ipa: 0x4000_0000, pa, len: 0x20_0000, kind: RAM };
+    Tables {
+        vms: vec![
+            Vm { regions: 1, segments: 1, ..vm("control", &[0]) },
+            Vm {
+                first_region: 1,
+                regions: 2,
+                first_segment: 1,
+                segments: 1,
+                irqs: 1,
+                ..vm("linux", &[1, 2])
+            },
+        ],
+        regions: vec![
+            ram(0x4040_0000),
+            ram(0x4060_0000),
+            Region { ipa: 0x0901_0000, pa: 0x0901_0000, len: 0x1000, kind: DEVICE },
+        ],
+        segments: vec![
+            Segment { ipa: 0x4010_0000, offset: 0x2_0000, len: 0x1234 },
+            Segment { ipa: 0x4000_0000, offset: 0x3_0000, len: 0x20_0000 - 0x1000 - 0x13_0000 },
+        ],
+        irqs: vec![Irq { intid: 34, edge: 0 }],
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<usize, Damage> {
+    System::parse(Aligned::new(bytes).bytes(), false).map(|system| system.vms())
+}
+
+fn damaged(change: impl FnOnce(&mut Header, &mut Tables)) -> Damage {
+    let (mut header, mut tables) = (header(), tables());
+    change(&mut header, &mut tables);
+    parse(&tables.pack(header)).expect_err("the damage was not seen")
+}
+
+#[test]
+fn reads_what_was_packed() {
+    let bytes = Aligned::new(&tables().pack(header()));
+    let system = System::parse(bytes.bytes(), false).unwrap();
+    assert_eq!(system.vms(), 2);
+    let linux = system.vm(1).unwrap();
+    assert_eq!(linux.name(), b"linux");
+    assert_eq!(linux.cores(), [1, 2]);
+    assert_eq!(linux.on_fault(), OnFault::Restart);
+    assert_eq!((linux.regions.len(), linux.segments.len(), linux.irqs.len()), (2, 1, 1));
+    assert!(linux.is_ram(0x401f_ffff) && !linux.is_ram(0x4020_0000) && !linux.is_ram(0x0901_0000));
+    assert!(system.vm(2).is_none());
+}
+
+#[test]
+fn goes_on_behind_the_tables() {
+    let mut bytes = tables().pack(header());
+    bytes.extend_from_slice(&[0xa5; 100]);
+    assert_eq!(parse(&bytes), Ok(2));
+}
+
+/// The hypervisor and `weir build` are built apart: the layout must not change without [`VERSION`].
+#[test]
+fn layout_is_that_of_version_1() {
+    assert_eq!(VERSION, 1);
+    let bytes = tables().pack(header());
+    assert_eq!(size_of::<Header>(), 80);
+    assert_eq!(size_of::<Vm>(), 112);
+    assert_eq!((size_of::<Region>(), size_of::<Segment>(), size_of::<Irq>()), (32, 24, 8));
+    assert_eq!(bytes.len(), 80 + 2 * 112 + 3 * 32 + 2 * 24 + 8);
+    assert_eq!(&bytes[..8], b"weirsys\0");
+    assert_eq!(checksum(&bytes), 0xed17_52da, "{:#x}", checksum(&bytes));
+    assert_eq!(checksum(b"123456789"), 0xcbf4_3926);
+}
+
+#[test]
+fn refuses_each_kind_of_damage() {
+    let good = tables().pack(header());
+    assert_eq!(parse(&good), Ok(2));
+    assert_eq!(parse(&good[..40]), Err(Damage::Truncated));
+    assert_eq!(parse(&good[..good.len() - 1]), Err(Damage::Truncated));
+    let with = |at: usize, value: u8| {
+        let mut bytes = good.clone();
+        bytes[at] ^= value;
+        parse(&bytes)
+    };
+    assert_eq!(with(0, 1), Err(Damage::Magic));
+    assert_eq!(with(8, 3), Err(Damage::Version(2)));
+    assert_eq!(with(12, 1), Err(Damage::Checksum));
+    assert_eq!(with(good.len() - 1, 1), Err(Damage::Checksum));
+    let misaligned = Aligned::new(&[&[0; 4], good.as_slice()].concat());
+    assert_eq!(System::parse(&misaligned.bytes()[4..], false).unwrap_err(), Damage::Truncated);
+
+    assert_eq!(damaged(|_, tables| tables.vms.clear()), Damage::Table);
+    assert_eq!(damaged(|_, tables| tables.vms[0].first_region = 9), Damage::Table);
+    assert_eq!(damaged(|_, tables| tables.vms[0].regions = u32::MAX), Damage::Table);
+    assert_eq!(damaged(|header, _| header.console_core = 4), Damage::Table);
+    assert_eq!(damaged(|header, _| header.cores = 9), Damage::Table);
+    assert_eq!(damaged(|header, _| header.load_address += 1), Damage::Table);
+    assert_eq!(damaged(|header, _| header.image_len = u64::MAX), Damage::Table);
+    assert_eq!(damaged(|header, _| header.memory_end = 0x4020_0000), Damage::Table);
+}
+
+#[test]
+fn refuses_each_kind_of_damage_to_a_vm() {
+    assert_eq!(damaged(|_, tables| tables.vms[1].cores[1] = 0), Damage::Cores(1));
+    assert_eq!(damaged(|_, tables| tables.vms[1].cores[1] = 4), Damage::Cores(1));
+    assert_eq!(damaged(|_, tables| tables.vms[0].vcpus = 0), Damage::Cores(0));
+    assert_eq!(damaged(|_, tables| tables.vms[0].vcpus = 9), Damage::Cores(0));
+    assert_eq!(damaged(|_, tables| tables.vms[0].uart += 8), Damage::Address(0));
+    assert_eq!(damaged(|_, tables| tables.vms[0].uart = 0x0800_f000), Damage::Address(0));
+    assert_eq!(damaged(|_, tables| tables.vms[0].distributor = 0x4000_0000), Damage::Address(0));
+    assert_eq!(damaged(|_, tables| tables.vms[0].gic_cpu = ADDRESS_LIMIT), Damage::Address(0));
+    assert_eq!(damaged(|_, tables| tables.regions[0].len = 0), Damage::Address(0));
+    assert_eq!(damaged(|_, tables| tables.regions[0].pa += 1), Damage::Address(0));
+    assert_eq!(damaged(|_, tables| tables.regions[0].len = u64::MAX - 0xfff), Damage::Address(0));
+    assert_eq!(damaged(|_, tables| tables.regions[2].ipa = 0x4010_0000), Damage::Address(1));
+    assert_eq!(damaged(|header, _| header.memory_end = 0x407f_f000), Damage::Address(1));
+    assert_eq!(damaged(|_, tables| tables.segments[0].ipa = 0x401f_f000), Damage::Segment(0));
+    assert_eq!(damaged(|_, tables| tables.segments[0].offset = 0xf_f000), Damage::Segment(0));
+    assert_eq!(damaged(|_, tables| tables.segments[0].len = u64::MAX), Damage::Segment(0));
+}
+
+#[test]
+fn refuses_what_two_vms_cannot_share() {
+    assert_eq!(damaged(|_, tables| tables.irqs[0].intid = 31), Damage::Interrupt(1));
+    assert_eq!(damaged(|_, tables| tables.irqs[0].intid = 256), Damage::Interrupt(1));
+    assert_eq!(damaged(|_, tables| tables.irqs[0].intid = 33), Damage::Interrupt(1));
+    assert_eq!(damaged(|_, tables| tables.vms[0].irqs = 1), Damage::Interrupt(1));
+    assert_eq!(damaged(|_, tables| tables.vms[0].uart_intid = 300), Damage::Interrupt(0));
+    assert_eq!(damaged(|_, tables| tables.regions[0].pa = 0x4020_0000), Damage::Overlap(0));
+    assert_eq!(damaged(|_, tables| tables.regions[1].pa = 0x405f_f000), Damage::Overlap(1));
+    assert_eq!(damaged(|_, tables| tables.regions[2].pa = 0x4060_0000), Damage::Overlap(1));
+    assert_eq!(damaged(|_, tables| tables.vms[0].on_fault = 3), Damage::Choice(0));
+    assert_eq!(damaged(|_, tables| tables.regions[0].kind = 2), Damage::Choice(0));
+}
+
+/// A GICv2 board has a CPU interface of 8 KiB where a GICv3 board has 128 KiB for each vCPU.
+#[test]
+fn the_gic_takes_its_room() {
+    let mut tables = tables();
+    tables.vms[1].uart = 0x080d_f000;
+    let bytes = Aligned::new(&tables.pack(header()));
+    assert_eq!(System::parse(bytes.bytes(), false).unwrap_err(), Damage::Address(1));
+    assert!(System::parse(bytes.bytes(), true).is_ok());
+}
+
+fn apart(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.end <= b.start || b.end <= a.start
+}
+
+/// What holds of everything that passes, said without the parser's own helpers.
+fn assert_sound(system: &System<'_>, gic_v2: bool) {
+    let header = system.header;
+    let image = header.load_address..header.load_address + header.image_len;
+    let mut physical = vec![image];
+    let mut cores = Vec::new();
+    let mut irqs = Vec::new();
+    for vm in (0..system.vms()).map(|index| system.vm(index).unwrap()) {
+        let gic_cpu_len = if gic_v2 { 0x2000 } else { 0x2_0000 * u64::from(vm.vm.vcpus) };
+        let mut seen = vec![
+            vm.vm.distributor..vm.vm.distributor + 0x1_0000,
+            vm.vm.gic_cpu..vm.vm.gic_cpu + gic_cpu_len,
+            vm.vm.uart..vm.vm.uart + PAGE,
+        ];
+        for region in vm.regions {
+            assert_eq!((region.ipa | region.pa | region.len) % PAGE, 0);
+            let range = region.pa..region.pa + region.len;
+            assert!(range.start < range.end && range.end <= ADDRESS_LIMIT);
+            assert!(physical.iter().all(|other| apart(other, &range)), "physical overlap");
+            physical.push(range);
+            let range = region.ipa..region.ipa + region.len;
+            assert!(seen.iter().all(|other| apart(other, &range)), "overlap in a VM");
+            seen.push(range);
+        }
+        for segment in vm.segments {
+            assert!(segment.offset + segment.len <= header.image_len);
+            if segment.len > 0 {
+                assert!(vm.is_ram(segment.ipa) && vm.is_ram(segment.ipa + segment.len - 1));
+            }
+        }
+        assert!(!vm.cores().is_empty());
+        cores.extend_from_slice(vm.cores());
+        irqs.extend(vm.irqs.iter().map(|irq| irq.intid));
+        assert!(vm.irqs.iter().all(|irq| irq.intid != vm.vm.uart_intid));
+    }
+    let all = (cores.len(), irqs.len());
+    cores.sort_unstable();
+    cores.dedup();
+    irqs.sort_unstable();
+    irqs.dedup();
+    assert_eq!((cores.len(), irqs.len()), all, "a core or an interrupt has two owners");
+    assert!(cores.iter().all(|core| u32::from(*core) < header.cores));
+}
+
+/// Addresses near one another, so that some tables pass and most almost do.
+fn near() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        8 => (0u64..32).prop_map(|block| 0x4000_0000 + block * 0x20_0000),
+        1 => (0u64..8).prop_map(|page| 0x0900_0000 + page * PAGE),
+        1 => any::<u64>(),
+    ]
+}
+
+prop_compose! {
+    fn region()(ipa in near(), pa in near(), len in prop_oneof![9 => Just(0x20_0000u64), 1 => any::<u64>()], kind in 0u64..2) -> Region {
+        Region { ipa, pa, len, kind }
+    }
+}
+
+prop_compose! {
+    fn any_vm()(
+        cores in prop::collection::vec(0u8..5, 1..3), uart in near(), gic_cpu in prop_oneof![9 => Just(0x080a_0000), 1 => near()],
+        first_region in 0u32..4, regions in 0u32..3, first_segment in 0u32..3, segments in 0u32..3,
+        first_irq in 0u32..3, irqs in 0u32..2,
+    ) -> Vm {
+        Vm { uart, gic_cpu, first_region, regions, first_segment, segments, first_irq, irqs, ..vm("x", &cores) }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), gic_v2: bool) {
+        let bytes = Aligned::new(&bytes);
+        if let Ok(system) = System::parse(bytes.bytes(), gic_v2) {
+            assert_sound(&system, gic_v2);
+        }
+    }
+
+    /// Bytes changed anywhere, with a check sum that fits them: what is left must still be sound.
+    #[test]
+    fn changed_tables_pass_only_when_sound(
+        changes in prop::collection::vec((16usize..448, any::<u8>()), 0..4), gic_v2: bool,
+    ) {
+        let mut bytes = tables().pack(header());
+        for (at, value) in changes {
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = value;
+            }
+        }
+        let end = (u32::from_le_bytes(bytes[16..20].try_into().unwrap()) as usize).min(bytes.len());
+        let sum = checksum(bytes.get(16..end).unwrap_or(&[]));
+        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+        let bytes = Aligned::new(&bytes);
+        if let Ok(system) = System::parse(bytes.bytes(), gic_v2) {
+            assert_sound(&system, gic_v2);
+        }
+    }
+
+    #[test]
+    fn random_tables_pass_only_when_sound(
+        vms in prop::collection::vec(any_vm(), 1..4),
+        regions in prop::collection::vec(region(), 4..6),
+        segments in prop::collection::vec((near(), 0u64..0x20_0000, 0u64..0x20_0000), 3..5),
+        irqs in prop::collection::vec(30u32..40, 3..4),
+        gic_v2: bool,
+    ) {
+        let tables = Tables {
+            vms,
+            regions,
+            segments: segments.into_iter().map(|(ipa, offset, len)| Segment { ipa, offset, len }).collect(),
+            irqs: irqs.into_iter().map(|intid| Irq { intid, edge: 0 }).collect(),
+        };
+        let bytes = Aligned::new(&tables.pack(header()));
+        if let Ok(system) = System::parse(bytes.bytes(), gic_v2) {
+            assert_sound(&system, gic_v2);
+        }
+    }
+}

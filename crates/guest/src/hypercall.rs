@@ -1,0 +1,22 @@
+//! weir's own hypercalls: vendor-specific hypervisor service calls by HVC, SMC64 (Arm SMC Calling
+//! Convention DEN0028, table of function identifiers).
+
+/// Does nothing.
+pub const NULL: u32 = 0xC600_0000;
+/// How many times this VM was restarted.
+pub const RESTARTS: u32 = 0xC600_0001;
+
+/// Calls `function` with arguments in x1 to x3; the answer is x0.
+#[inline(always)]
+#[must_use]
+pub fn call(function: u32, [x1, x2, x3]: [u64; 3]) -> i64 {
+    let mut args = [0; 17];
+    args[..3].copy_from_slice(&[x1, x2, x3]);
+    smccc::hvc64(function, args)[0].cast_signed()
+}
+
+/// How many times this VM was restarted; 0 where there is no weir to ask.
+#[must_use]
+pub fn restarts() -> u64 {
+    u64::try_from(call(RESTARTS, [0; 3])).unwrap_or(0)
+}

@@ -1,0 +1,144 @@
+// From the loader's jump to the first line of Rust, on every core.
+//
+// The image starts wherever the loader put it, at EL2, with the MMU off and interrupts masked (the
+// arm64 boot protocol; PSCI CPU_ON for the other cores). The first page of the image is the trampoline: the
+// only code that runs at its physical address, mapped one to one while the MMU goes on.
+
+    .section .head, "ax"
+    .global _start
+_start:
+    // The arm64 Image header (Linux, Documentation/arch/arm64/booting).
+    b       boot_core
+    .word   0
+    .quad   0                               // text_offset
+    .quad   __image_size                    // weir build adds what it appends
+    .quad   0xa                             // little endian, 4 KiB pages, anywhere in memory
+    .quad   0
+    .quad   0
+    .quad   0
+    .ascii  "ARM\x64"
+    .word   0
+
+// x0: physical address of the board's device tree
+boot_core:
+    mrs     x1, CurrentEL
+    cmp     x1, #(2 << 2)
+    b.ne    not_el2
+    mov     x19, x0
+    adrp    x20, __image_start
+    adrp    x21, {stage1}                   // tables: 0 root, 1 and 2 the image, 3 and 4 the trampoline
+    // A loader that ran with caches on may have left lines of these tables in them: clean ones would hide
+    // what is written below with the MMU off from the table walker, which reads through the caches.
+    mov     x0, x21
+    mov     x1, #(5 * 4096 / 64)
+1:  dc      ivac, x0
+    add     x0, x0, #64
+    subs    x1, x1, #1
+    b.ne    1b
+    // The invalidation before the stores that follow, to the same lines.
+    dsb     sy
+
+    add     x0, x21, #(2 * 4096)            // next entry of the image's level 3
+    mov     x1, x20                         // next physical page
+    ldr     w2, =__text_size
+    ldr     x3, ={code}
+    bl      map_pages
+    ldr     w2, =__rodata_size
+    ldr     x3, ={read}
+    bl      map_pages
+    ldr     w2, =__data_size
+    ldr     x3, ={read_write}
+    bl      map_pages
+    mov     x4, #{max_cores}
+2:  add     x0, x0, #(({stack_guard} / 4096) * 8)   // the guard below each stack stays unmapped
+    add     x1, x1, #{stack_guard}
+    mov     w2, #{stack_size}
+    bl      map_pages
+    subs    x4, x4, #1
+    b.ne    2b
+
+    add     x0, x21, #(1 * 4096)           // root -> level 2 -> level 3 of the image
+    orr     x0, x0, #3
+    str     x0, [x21, #(({hyp_base} >> 30) * 8)]
+    add     x0, x21, #(2 * 4096)
+    orr     x0, x0, #3
+    str     x0, [x21, #(1 * 4096)]
+    add     x0, x21, #(3 * 4096)           // and of the trampoline, at its physical address
+    orr     x0, x0, #3
+    ubfx    x1, x20, #30, #9
+    str     x0, [x21, x1, lsl #3]
+    add     x2, x21, #(3 * 4096)
+    add     x0, x21, #(4 * 4096)
+    orr     x0, x0, #3
+    ubfx    x1, x20, #21, #9
+    str     x0, [x2, x1, lsl #3]
+    add     x2, x21, #(4 * 4096)
+    ldr     x3, ={code}
+    orr     x3, x3, x20
+    ubfx    x1, x20, #12, #9
+    str     x3, [x2, x1, lsl #3]
+    mov     x0, x19
+    mov     x1, x20
+    mov     x19, #0
+    ldr     x30, ={boot_main}
+    b       mmu_on
+
+// x0: next entry, x1: next page, w2: bytes, x3: attributes. Advances x0 and x1.
+map_pages:
+    cbz     w2, 2f
+1:  orr     x5, x1, x3
+    str     x5, [x0], #8
+    add     x1, x1, #4096
+    subs    w2, w2, #4096
+    b.ne    1b
+2:  ret
+
+    .global secondary_start
+// x0: number of the core, from CPU_ON's context
+secondary_start:
+    mov     x19, x0
+    ldr     x30, ={secondary_main}
+// Turns the MMU on and goes to x30 on the stack of core x19; keeps x0 and x1.
+mmu_on:
+    adrp    x21, {stage1}
+    ldr     x2, ={mair}
+    msr     mair_el2, x2
+    ldr     x2, ={tcr}
+    msr     tcr_el2, x2
+    msr     ttbr0_el2, x21
+    // What the TLB and the instruction cache hold from before is not ours. The DSB orders the stores to the tables
+    // before the walks that follow; the ISB the registers above before the MMU.
+    tlbi    alle2
+    ic      iallu
+    dsb     sy
+    isb
+    ldr     x2, ={sctlr}
+    msr     sctlr_el2, x2
+    isb
+    ldr     x2, =__image_end
+    mov     x3, #({stack_size} + {stack_guard})
+    mov     x4, #({max_cores} - 1)
+    sub     x4, x4, x19
+    msub    x2, x3, x4, x2
+    mov     sp, x2
+    ldr     x2, =vectors
+    msr     vbar_el2, x2
+    ret     x30
+
+// Started below EL2, or in EL3: says so on the UART and turns the machine off, or stays.
+not_el2:
+    adr     x1, 3f
+    ldr     x2, ={uart}
+1:  ldrb    w3, [x1], #1
+    cbz     w3, 2f
+    str     w3, [x2]
+    b       1b
+2:  ldr     w0, =0x84000008                 // PSCI SYSTEM_OFF; below EL2 the conduit is HVC
+    mrs     x1, CurrentEL
+    cmp     x1, #(1 << 2)
+    b.ne    4f
+    hvc     #0
+4:  wfi
+    b       4b
+3:  .asciz  "weir: needs EL2, and this core did not start in it: on QEMU add virtualization=on to -M virt\r\n"
+    .ltorg

@@ -1,0 +1,186 @@
+//! A vCPU's context as a value: all that a guest can see or change of its core.
+//!
+//! While a vCPU runs its context is in the registers; [`Context::save`] takes it out, [`Context::load`] puts it
+//! back. The list registers are part of it; what they hold is the virtual GIC's, so who takes a vCPU off for another
+//! tells that as well (`vboard::gic`, `save` and `restore`), which sees to the physical side of its interrupts.
+
+use super::{Frame, gic, isb, sysreg};
+use core::arch::asm;
+
+macro_rules! el1_registers {
+    ($($(#[$doc:meta])* $name:ident = $reset:expr;)*) => {
+        /// System registers of EL1 and EL0.
+        #[derive(Clone, Copy, Debug)]
+        struct El1 { $($(#[$doc])* $name: u64,)* }
+
+        impl El1 {
+            const RESET: Self = Self { $($name: $reset,)* };
+
+            fn save() -> Self {
+                $(
+                    let $name: u64;
+                    // SAFETY: reading a register of EL1 changes nothing.
+                    unsafe { asm!(concat!("mrs {}, ", stringify!($name)), out(reg) $name, options(nostack, preserves_flags)) }
+                )*
+                Self { $($name,)* }
+            }
+
+            fn load(&self) {
+                $(
+                    // SAFETY: registers of EL1 and EL0 have no effect on what EL2 does.
+                    unsafe { asm!(concat!("msr ", stringify!($name), ", {}"), in(reg) self.$name, options(nostack, preserves_flags)) }
+                )*
+            }
+        }
+    };
+}
+
+el1_registers! {
+    /// MMU and caches off, what is RES1 in Armv8.0 set, little endian.
+    sctlr_el1 = 0x30d0_0800;
+    actlr_el1 = 0;
+    cpacr_el1 = 0;
+    ttbr0_el1 = 0;
+    ttbr1_el1 = 0;
+    tcr_el1 = 0;
+    esr_el1 = 0;
+    afsr0_el1 = 0;
+    afsr1_el1 = 0;
+    far_el1 = 0;
+    mair_el1 = 0;
+    amair_el1 = 0;
+    vbar_el1 = 0;
+    contextidr_el1 = 0;
+    elr_el1 = 0;
+    spsr_el1 = 0;
+    sp_el0 = 0;
+    sp_el1 = 0;
+    par_el1 = 0;
+    csselr_el1 = 0;
+    tpidr_el0 = 0;
+    tpidr_el1 = 0;
+    tpidrro_el0 = 0;
+    cntkctl_el1 = 0;
+    cntv_cval_el0 = 0;
+    /// Disabled.
+    cntv_ctl_el0 = 0;
+    cntp_cval_el0 = 0;
+    /// Disabled.
+    cntp_ctl_el0 = 0;
+}
+
+/// FP and SIMD registers: q0 to q31, control, status.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(16))]
+struct Simd {
+    q: [u128; 32],
+    fpcr: u64,
+    fpsr: u64,
+}
+
+macro_rules! simd {
+    ($op:literal, $place:expr) => {
+        // SAFETY: 512 bytes at the place are `Simd::q`, borrowed by the caller for what `$op` does. The hypervisor is built without
+        // FP and SIMD (softfloat), so these registers hold the guest's values only.
+        unsafe {
+            asm!(
+                ".arch_extension fp",
+                ".arch_extension simd",
+                concat!($op, " q0, q1, [{0}]"), concat!($op, " q2, q3, [{0}, #32]"),
+                concat!($op, " q4, q5, [{0}, #64]"), concat!($op, " q6, q7, [{0}, #96]"),
+                concat!($op, " q8, q9, [{0}, #128]"), concat!($op, " q10, q11, [{0}, #160]"),
+                concat!($op, " q12, q13, [{0}, #192]"), concat!($op, " q14, q15, [{0}, #224]"),
+                concat!($op, " q16, q17, [{0}, #256]"), concat!($op, " q18, q19, [{0}, #288]"),
+                concat!($op, " q20, q21, [{0}, #320]"), concat!($op, " q22, q23, [{0}, #352]"),
+                concat!($op, " q24, q25, [{0}, #384]"), concat!($op, " q26, q27, [{0}, #416]"),
+                concat!($op, " q28, q29, [{0}, #448]"), concat!($op, " q30, q31, [{0}, #480]"),
+                in(reg) $place, options(nostack)
+            )
+        }
+    };
+}
+
+impl Simd {
+    const RESET: Self = Self { q: [0; 32], fpcr: 0, fpsr: 0 };
+
+    fn save() -> Self {
+        let mut simd = Self::RESET;
+        simd!("stp", &raw mut simd.q);
+        // FPCR and FPSR by their encodings: the assembler knows their names only with FP.
+        // SAFETY: reading the two registers changes nothing.
+        unsafe {
+            asm!("mrs {}, S3_3_C4_C4_0", "mrs {}, S3_3_C4_C4_1", out(reg) simd.fpcr, out(reg) simd.fpsr, options(nostack));
+        }
+        simd
+    }
+
+    fn load(&self) {
+        simd!("ldp", &raw const self.q);
+        // SAFETY: the two registers rule only instructions that EL2 doesn't use.
+        unsafe {
+            asm!("msr S3_3_C4_C4_0, {}", "msr S3_3_C4_C4_1, {}", in(reg) self.fpcr, in(reg) self.fpsr, options(nostack));
+        }
+    }
+}
+
+/// All that a guest can see or change of its core.
+#[derive(Clone, Copy, Debug)]
+pub struct Context {
+    /// x0 to x30.
+    pub frame: Frame,
+    /// Where it goes on.
+    pub pc: u64,
+    /// In which state.
+    pub pstate: u64,
+    el1: El1,
+    simd: Simd,
+    gic: gic::Interface,
+}
+
+/// EL1h, all interrupts masked: the state of a core that comes on (DEN0022, 6.4).
+const PSTATE_RESET: u64 = 0x3c5;
+
+impl Context {
+    /// A vCPU that comes on at `entry` with `x0`.
+    #[must_use]
+    pub const fn reset(entry: u64, x0: u64) -> Self {
+        Self {
+            frame: Frame::new(x0),
+            pc: entry,
+            pstate: PSTATE_RESET,
+            el1: El1::RESET,
+            simd: Simd::RESET,
+            gic: gic::Interface::RESET,
+        }
+    }
+
+    /// Takes the context of this core's guest, whose general registers are in `frame`.
+    #[must_use]
+    pub fn save(frame: &Frame) -> Self {
+        Self {
+            frame: *frame,
+            pc: sysreg::elr_el2::read(),
+            pstate: sysreg::spsr_el2::read(),
+            el1: El1::save(),
+            simd: Simd::save(),
+            gic: gic::Interface::save(),
+        }
+    }
+
+    /// Puts all but the general registers onto this core; `frame` is left to the way back into the guest.
+    pub fn load(&self) {
+        sysreg::elr_el2::write(self.pc);
+        sysreg::spsr_el2::write(self.pstate);
+        self.el1.load();
+        self.simd.load();
+        self.gic.load();
+        isb();
+    }
+}
+
+/// Stops this core's guest timers, so that no interrupt of a vCPU that is off comes.
+pub fn stop_timers() {
+    // SAFETY: registers of EL1.
+    unsafe { asm!("msr cntv_ctl_el0, xzr", "msr cntp_ctl_el0, xzr", options(nostack)) }
+    isb();
+}

@@ -1,0 +1,186 @@
+//! The board's interrupt controller: GICv3 or GICv2, chosen when the hypervisor is built.
+//!
+//! Physical interrupts are taken at EL2 only. All of them are of one priority, so that none nests; EOI mode 1
+//! splits the end of an interrupt: EL2 drops the priority, and who handles the interrupt deactivates it (a
+//! guest by its own EOI, through the HW bit of the list register).
+
+#[cfg(feature = "gicv2")]
+mod v2;
+#[cfg(feature = "gicv3")]
+mod v3;
+
+#[cfg(feature = "gicv2")]
+pub use v2::*;
+#[cfg(feature = "gicv3")]
+pub use v3::*;
+
+#[cfg(all(feature = "gicv2", feature = "gicv3"))]
+compile_error!("one hypervisor drives one kind of GIC: choose gicv2 or gicv3");
+
+use super::{memory::device, mmio};
+use crate::platform::GICD;
+
+/// SGI by which a core says that it put something into another's mailbox.
+pub const SGI_MESSAGE: u32 = 0;
+/// SGI that stands for SGIs of a guest.
+pub const SGI_GUEST: u32 = 1;
+/// The virtual timer.
+pub const PPI_VIRTUAL_TIMER: u32 = 27;
+/// The physical timer of EL1.
+pub const PPI_PHYSICAL_TIMER: u32 = 30;
+/// EL2's own timer.
+pub const PPI_HYP_TIMER: u32 = 26;
+/// GIC maintenance.
+pub const PPI_MAINTENANCE: u32 = 25;
+/// INTIDs from here on mean that nothing is to be acknowledged.
+pub const SPECIAL: u32 = 1020;
+
+/// Most list registers that are used: what Cortex-A53 and A72 have. A switch over sixteen at each access would cost more than it
+/// gains.
+pub const LISTS: usize = 4;
+
+/// Priority of every physical interrupt.
+const PRIORITY: u8 = 0x80;
+
+/// Registers of the distributor (IHI0069, 12.9; the same in IHI0048, 4.3). Those that act where a one is
+/// written, and only there, are written by [`Line::act`] one bit at a time, and never read first.
+#[derive(Clone, Copy)]
+enum Bits {
+    Group = 0x080,
+    SetEnable = 0x100,
+    ClearEnable = 0x180,
+    SetPending = 0x200,
+    ClearPending = 0x280,
+    SetActive = 0x300,
+    ClearActive = 0x380,
+}
+
+const CTLR: u64 = 0x000;
+const TYPER: u64 = 0x004;
+const PRIORITIES: u64 = 0x400;
+const CONFIG: u64 = 0xc00;
+
+/// Reads the distributor.
+fn gicd_read(offset: u64) -> u32 {
+    // SAFETY: `Stage1::begin` maps the distributor's 4 KiB (GICv2) or 64 KiB, and callers stay within.
+    // Reading its registers changes nothing.
+    unsafe { mmio::read32(device(GICD) + offset) }
+}
+
+/// Writes the distributor.
+fn gicd_write(offset: u64, value: u32) {
+    // SAFETY: as above; interrupts reach EL2 or a guest, never memory.
+    unsafe { mmio::write32(device(GICD) + offset, value) }
+}
+
+/// Where the word of register group `bits` for `intid` lies: in the distributor, or for the first 32 in the place that
+/// belongs to a core.
+fn word(private: u64, bits: Bits, intid: u32) -> u64 {
+    let base = if intid < 32 { private } else { device(GICD) };
+    base + bits as u64 + u64::from(intid / 32 * 4)
+}
+
+/// A line of the GIC: an INTID and, for those below 32, the core that it is private to.
+#[derive(Clone, Copy)]
+pub struct Line {
+    intid: u32,
+    /// Base of the registers of private interrupts of the line's core.
+    private: u64,
+}
+
+impl Line {
+    /// Line `intid` as core `core` sees it. INTIDs above 1019 are none; they stand for the last one here.
+    #[must_use]
+    pub fn new(intid: u32, core: usize) -> Self {
+        Self { intid: intid.min(1019), private: private_registers(core) }
+    }
+
+    fn act(self, bits: Bits) {
+        // SAFETY: the word lies in the distributor or in a redistributor of the board, both mapped by
+        // `Stage1::begin`. A write acts on this line alone.
+        unsafe { mmio::write32(word(self.private, bits, self.intid), 1 << (self.intid % 32)) }
+    }
+
+    fn is(self, bits: Bits) -> bool {
+        // SAFETY: as in `act`; reading changes nothing.
+        let word = unsafe { mmio::read32(word(self.private, bits, self.intid)) };
+        word & 1 << (self.intid % 32) != 0
+    }
+
+    /// Forwards the interrupt, or no longer.
+    pub fn set_enabled(self, enabled: bool) {
+        self.act(if enabled { Bits::SetEnable } else { Bits::ClearEnable });
+    }
+
+    /// Whether the interrupt is pending.
+    #[must_use]
+    pub fn is_pending(self) -> bool {
+        self.is(Bits::SetPending)
+    }
+
+    /// Makes it pending, or takes that back.
+    pub fn set_pending(self, pending: bool) {
+        self.act(if pending { Bits::SetPending } else { Bits::ClearPending });
+    }
+
+    /// Makes it active, or deactivates it.
+    pub fn set_active(self, active: bool) {
+        self.act(if active { Bits::SetActive } else { Bits::ClearActive });
+    }
+
+    /// Edge-triggered or level-sensitive. The line must be disabled (IHI0069, 12.9.9).
+    pub fn set_edge(self, edge: bool) {
+        let base = if self.intid < 32 { self.private } else { device(GICD) };
+        let address = base + CONFIG + u64::from(self.intid / 16 * 4);
+        let bit = 2 << (self.intid % 16 * 2);
+        // SAFETY: as in `act`. Sixteen lines share the word; lines of two VMs may be among them, so
+        // callers hold the lock of the distributor (`DISTRIBUTOR`).
+        unsafe {
+            let old = mmio::read32(address);
+            mmio::write32(address, if edge { old | bit } else { old & !bit });
+        }
+    }
+
+    fn set_priority(self) {
+        let base = if self.intid < 32 { self.private } else { device(GICD) };
+        // SAFETY: as in `act`; a byte of its own for each line.
+        unsafe { mmio::write8(base + PRIORITIES + u64::from(self.intid), PRIORITY) }
+    }
+}
+
+/// Serialises the read-modify-write of words that several lines share.
+pub static DISTRIBUTOR: super::Lock<()> = super::Lock::new(());
+
+/// Puts every shared interrupt into a known state: disabled, inactive, of EL2's priority and group.
+fn reset_shared() {
+    let lines = (gicd_read(TYPER) & 0x1f) * 32 + 32;
+    for first in (32..lines.min(1020)).step_by(32) {
+        let offset = |bits: Bits| bits as u64 + u64::from(first / 8);
+        gicd_write(offset(Bits::ClearEnable), u32::MAX);
+        gicd_write(offset(Bits::ClearPending), u32::MAX);
+        gicd_write(offset(Bits::ClearActive), u32::MAX);
+        gicd_write(offset(Bits::Group), GROUP);
+        for intid in (first..first + 32).step_by(4) {
+            gicd_write(PRIORITIES + u64::from(intid), u32::from_ne_bytes([PRIORITY; 4]));
+        }
+    }
+}
+
+/// Puts this core's private interrupts into a known state and enables those of the hypervisor's own.
+fn reset_private(core: usize) {
+    let base = private_registers(core);
+    let own = [SGI_MESSAGE, SGI_GUEST, PPI_HYP_TIMER, PPI_MAINTENANCE];
+    let enable = own.iter().fold(0, |word, intid| word | 1u32 << intid);
+    // SAFETY: the first words of each group, of this core's private interrupts.
+    unsafe {
+        mmio::write32(base + Bits::ClearEnable as u64, u32::MAX);
+        mmio::write32(base + Bits::ClearPending as u64, u32::MAX);
+        mmio::write32(base + Bits::ClearActive as u64, u32::MAX);
+        mmio::write32(base + Bits::Group as u64, GROUP);
+    }
+    for intid in 0..32 {
+        Line::new(intid, core).set_priority();
+    }
+    // SAFETY: as above.
+    unsafe { mmio::write32(base + Bits::SetEnable as u64, enable) }
+}

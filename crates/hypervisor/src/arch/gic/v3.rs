@@ -1,0 +1,174 @@
+//! GICv3 (IHI0069): CPU interface by system registers, redistributor a core.
+
+use super::{CTLR, LISTS, Line, gicd_write, reset_private, reset_shared};
+use crate::{
+    arch::{
+        dsb_ishst, isb,
+        memory::device,
+        mmio,
+        sysreg::{icc, id_register},
+    },
+    platform::{CORES, GICD, GICR},
+};
+
+/// All interrupts are of group 1: EL2 takes them as IRQ.
+pub(super) const GROUP: u32 = u32::MAX;
+
+/// GICD_CTLR: affinity routing, group 1. With one security state bit 1 enables group 1, with two it does so for the
+/// non-secure copy that EL2 sees.
+const ENABLE: u32 = 1 << 4 | 1 << 1;
+const IROUTER: u64 = 0x6000;
+const GICR_WAKER: u64 = 0x14;
+/// ICC_CTLR_EL1.EOImode.
+const EOI_MODE: u64 = 1 << 1;
+/// ICH_HCR_EL2.En.
+const ICH_EN: u64 = 1;
+
+/// The SGI frame of core `core`'s redistributor.
+pub(super) fn private_registers(core: usize) -> u64 {
+    device(GICR) + 0x2_0000 * core.min(CORES.len() - 1) as u64 + 0x1_0000
+}
+
+/// Brings up the distributor; on the boot core, once.
+pub fn init() {
+    gicd_write(CTLR, 1 << 4);
+    reset_shared();
+    gicd_write(CTLR, ENABLE);
+}
+
+/// Brings up this core's redistributor, CPU interface and virtual interface.
+pub fn init_core(core: usize) {
+    let waker = private_registers(core) - 0x1_0000 + GICR_WAKER;
+    // SAFETY: RD_base of this core's redistributor. Clearing ProcessorSleep (bit 1) wakes it; ChildrenAsleep (bit 2)
+    // falls within a bounded time (IHI0069, 12.11.42).
+    unsafe {
+        mmio::write32(waker, mmio::read32(waker) & !2);
+        while mmio::read32(waker) & 4 != 0 {
+            crate::arch::relax();
+        }
+    }
+    reset_private(core);
+    icc::sre_el2::write(icc::sre_el2::read() | 0xf);
+    isb();
+    icc::sre_el1::write(7);
+    icc::ctlr::write(icc::ctlr::read() | EOI_MODE);
+    icc::pmr::write(0xff);
+    icc::igrpen1::write(1);
+    icc::ich_hcr::write(0);
+    isb();
+}
+
+/// The interrupt of highest priority, now active; [`super::SPECIAL`] or above when there is none.
+#[inline(always)]
+#[must_use]
+pub fn acknowledge() -> u32 {
+    icc::iar1::read() as u32
+}
+
+/// The INTID of what [`acknowledge`] gave.
+#[inline(always)]
+#[must_use]
+pub fn intid(iar: u32) -> u32 {
+    iar
+}
+
+/// Lets the next interrupt come; this one stays active.
+#[inline(always)]
+pub fn drop_priority(intid: u32) {
+    icc::eoir1::write(u64::from(intid));
+}
+
+/// Ends an interrupt of the hypervisor's own.
+#[inline(always)]
+pub fn end(intid: u32) {
+    icc::eoir1::write(u64::from(intid));
+    icc::dir::write(u64::from(intid));
+}
+
+/// Sends an SGI to core `core`.
+#[inline(always)]
+pub fn send(core: usize, sgi: u32) {
+    let Some(mpidr) = CORES.get(core) else { return };
+    // The stores that the message speaks of before the SGI that makes the other core look.
+    dsb_ishst();
+    let aff = |n: u64| mpidr >> (8 * n) & 0xff;
+    icc::sgi1r::write(
+        (mpidr >> 32 & 0xff) << 48
+            | aff(2) << 32
+            | aff(1) << 16
+            | (aff(0) >> 4) << 44
+            | u64::from(sgi) << 24
+            | 1 << (aff(0) & 0xf),
+    );
+}
+
+impl Line {
+    /// Sends a shared interrupt to core `core`.
+    pub fn route(self, core: usize) {
+        if self.intid >= 32
+            && let Some(&mpidr) = CORES.get(core)
+        {
+            // SAFETY: GICD_IROUTER of this line, in the 64 KiB of the distributor.
+            unsafe { mmio::write64(device(GICD) + IROUTER + u64::from(self.intid) * 8, mpidr) }
+        }
+    }
+}
+
+/// How many list registers are in use: those of this core, of the first [`LISTS`].
+#[must_use]
+pub fn list_registers() -> usize {
+    LISTS.min((icc::ich_vtr::read() & 0x1f) as usize + 1)
+}
+
+/// Lets the guest take virtual interrupts, or not: while a vCPU is off or waits, its list registers must not end
+/// a WFI of EL2's.
+pub fn enable_virtual(enabled: bool) {
+    let hcr = icc::ich_hcr::read();
+    icc::ich_hcr::write(if enabled { hcr | ICH_EN } else { hcr & !ICH_EN });
+    isb();
+}
+
+/// Whether this CPU has the system register interface: ID_AA64PFR0_EL1.GIC.
+#[must_use]
+pub fn present() -> bool {
+    id_register(4, 0) >> 24 & 0xf != 0
+}
+
+/// What of the virtual interface a vCPU takes along.
+#[derive(Clone, Copy, Debug)]
+pub struct Interface {
+    lists: [u64; LISTS],
+    vmcr: u64,
+    ap0r0: u64,
+    ap1r0: u64,
+}
+
+impl Interface {
+    /// As after reset: nothing pending, everything masked and disabled.
+    pub const RESET: Self = Self { lists: [0; LISTS], vmcr: 0, ap0r0: 0, ap1r0: 0 };
+
+    /// Reads it from this core.
+    #[must_use]
+    pub fn save() -> Self {
+        let mut lists = [0; LISTS];
+        for (n, list) in lists.iter_mut().enumerate().take(list_registers()) {
+            *list = icc::read_lr(n);
+        }
+        Self {
+            lists,
+            vmcr: icc::ich_vmcr::read(),
+            ap0r0: icc::ich_ap0r0::read(),
+            ap1r0: icc::ich_ap1r0::read(),
+        }
+    }
+
+    /// Puts it onto this core.
+    pub fn load(self) {
+        for (n, list) in self.lists.into_iter().enumerate().take(list_registers()) {
+            icc::write_lr(n, list);
+        }
+        icc::ich_vmcr::write(self.vmcr);
+        icc::ich_ap0r0::write(self.ap0r0);
+        icc::ich_ap1r0::write(self.ap1r0);
+    }
+}

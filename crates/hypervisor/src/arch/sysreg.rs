@@ -1,0 +1,187 @@
+//! System registers. Each is declared once, with its name as the assembler knows it.
+
+macro_rules! registers {
+    ($($(#[$doc:meta])* $name:ident = $asm:literal: $($access:ident)+;)*) => {
+        $($(#[$doc])* pub mod $name { $(registers!(@ $access $asm);)+ })*
+    };
+    (@ read $asm:literal) => {
+        /// Reads the register.
+        #[inline(always)]
+        #[must_use]
+        pub fn read() -> u64 {
+            let value: u64;
+            // SAFETY: reading this register changes nothing, or only what its module says.
+            unsafe { core::arch::asm!(concat!("mrs {}, ", $asm), out(reg) value, options(nostack, preserves_flags)) }
+            value
+        }
+    };
+    (@ write $asm:literal) => {
+        /// Writes the register.
+        #[inline(always)]
+        pub fn write(value: u64) {
+            // SAFETY: the registers declared here configure what EL1 sees and the interrupt interface; those that
+            // decide over EL2's own memory (SCTLR_EL2, TTBR0_EL2, TCR_EL2, MAIR_EL2, VBAR_EL2) are not among them.
+            unsafe { core::arch::asm!(concat!("msr ", $asm, ", {}"), in(reg) value, options(nostack, preserves_flags)) }
+        }
+    };
+}
+
+registers! {
+    /// Syndrome of an exception taken to EL2.
+    esr_el2 = "esr_el2": read;
+    /// Faulting virtual address.
+    far_el2 = "far_el2": read;
+    /// Faulting IPA.
+    hpfar_el2 = "hpfar_el2": read;
+    /// Where the guest goes on.
+    elr_el2 = "elr_el2": read write;
+    /// The guest's processor state.
+    spsr_el2 = "spsr_el2": read write;
+    /// What EL2 traps.
+    hcr_el2 = "hcr_el2": write;
+    /// Debug and PMU traps.
+    mdcr_el2 = "mdcr_el2": write;
+    /// Floating point and trace traps.
+    cptr_el2 = "cptr_el2": write;
+    /// Traps of AArch32 system registers.
+    hstr_el2 = "hstr_el2": write;
+    /// Stage 2 tables and VMID.
+    vttbr_el2 = "vttbr_el2": write;
+    /// Stage 2 format.
+    vtcr_el2 = "vtcr_el2": write;
+    /// MPIDR_EL1 as the guest reads it.
+    vmpidr_el2 = "vmpidr_el2": write;
+    /// MIDR_EL1 as the guest reads it.
+    vpidr_el2 = "vpidr_el2": write;
+    /// This core's identification.
+    midr_el1 = "midr_el1": read;
+    /// EL1 access to the timers.
+    cnthctl_el2 = "cnthctl_el2": write;
+    /// Virtual counter's distance from the physical one.
+    cntvoff_el2 = "cntvoff_el2": write;
+    /// Physical counter.
+    cntpct_el0 = "cntpct_el0": read;
+    /// Ticks a second.
+    cntfrq_el0 = "cntfrq_el0": read;
+    /// Control of EL2's own timer.
+    cnthp_ctl_el2 = "cnthp_ctl_el2": write;
+    /// Deadline of EL2's own timer.
+    cnthp_cval_el2 = "cnthp_cval_el2": write;
+    /// PMU control: how many counters.
+    pmcr_el0 = "pmcr_el0": read;
+    /// EL0's access to the PMU.
+    pmuserenr_el0 = "pmuserenr_el0": write;
+    /// Syndrome of the guest's own last exception.
+    esr_el1 = "esr_el1": read write;
+    /// Where the guest's own last exception came from.
+    elr_el1 = "elr_el1": read write;
+    /// The state it came from.
+    spsr_el1 = "spsr_el1": write;
+    /// Address of the guest's own last exception.
+    far_el1 = "far_el1": write;
+    /// The guest's exception vectors.
+    vbar_el1 = "vbar_el1": read;
+    /// The guest's system control.
+    sctlr_el1 = "sctlr_el1": read;
+    /// Debug control: guests don't reach it, so it stays as set.
+    mdscr_el1 = "mdscr_el1": write;
+    /// EL2's per-core pointer.
+    tpidr_el2 = "tpidr_el2": read write;
+}
+
+/// The GICv3 CPU interface and virtual interface control (IHI0069, chapter 12).
+#[cfg(feature = "gicv3")]
+pub mod icc {
+    registers! {
+        /// Acknowledges the interrupt of highest priority; the read makes it active.
+        iar1 = "S3_0_C12_C12_0": read;
+        /// Priority drop.
+        eoir1 = "S3_0_C12_C12_1": write;
+        /// Deactivation.
+        dir = "S3_0_C12_C11_1": write;
+        /// Priority mask.
+        pmr = "S3_0_C4_C6_0": write;
+        /// Control: EOI mode.
+        ctlr = "S3_0_C12_C12_4": read write;
+        /// Group 1 enable.
+        igrpen1 = "S3_0_C12_C12_7": write;
+        /// System register enable at EL2.
+        sre_el2 = "S3_4_C12_C9_5": read write;
+        /// System register enable at EL1.
+        sre_el1 = "S3_0_C12_C12_5": write;
+        /// Sends an SGI of group 1.
+        sgi1r = "S3_0_C12_C11_5": write;
+        /// Virtual interface: enable and maintenance conditions.
+        ich_hcr = "S3_4_C12_C11_0": read write;
+        /// Virtual interface: how many list registers.
+        ich_vtr = "S3_4_C12_C11_1": read;
+        /// Empty list registers.
+        ich_elrsr = "S3_4_C12_C11_5": read;
+        /// The guest's view: priority mask, groups, EOI mode.
+        ich_vmcr = "S3_4_C12_C11_7": read write;
+        /// Active priorities of group 0.
+        ich_ap0r0 = "S3_4_C12_C8_0": read write;
+        /// Active priorities of group 1.
+        ich_ap1r0 = "S3_4_C12_C9_0": read write;
+    }
+
+    macro_rules! list_registers {
+        ($($n:literal = $asm:literal,)*) => {
+            /// Reads list register `n`, of the first four; 0 for another.
+            #[inline(always)]
+            pub fn read_lr(n: usize) -> u64 {
+                let value: u64;
+                match n {
+                    // SAFETY: reading a list register changes nothing.
+                    $($n => unsafe { core::arch::asm!(concat!("mrs {}, ", $asm), out(reg) value, options(nostack, preserves_flags)) },)*
+                    _ => value = 0,
+                }
+                value
+            }
+
+            /// Writes list register `n`.
+            #[inline(always)]
+            pub fn write_lr(n: usize, value: u64) {
+                match n {
+                    // SAFETY: a list register holds an interrupt of the guest's.
+                    $($n => unsafe { core::arch::asm!(concat!("msr ", $asm, ", {}"), in(reg) value, options(nostack, preserves_flags)) },)*
+                    _ => {}
+                }
+            }
+        };
+    }
+
+    list_registers! {
+        0 = "S3_4_C12_C12_0",
+        1 = "S3_4_C12_C12_1",
+        2 = "S3_4_C12_C12_2",
+        3 = "S3_4_C12_C12_3",
+    }
+}
+
+/// Reads the ID register of encoding op0 = 3, op1 = 0, CRn = 0.
+macro_rules! id_registers {
+    ($($crm:literal: $($op2:literal)+;)*) => {
+        /// The ID register S3_0_C0_C`crm`_`op2`; 0 where the architecture has none.
+        #[must_use]
+        pub fn id_register(crm: u8, op2: u8) -> u64 {
+            let value: u64;
+            match (crm, op2) {
+                // SAFETY: reading an ID register changes nothing.
+                $($(($crm, $op2) => unsafe { core::arch::asm!(concat!("mrs {}, S3_0_C0_C", $crm, "_", $op2), out(reg) value, options(nostack, preserves_flags)) },)+)*
+                _ => value = 0,
+            }
+            value
+        }
+    };
+}
+
+id_registers! {
+    1: 0 1 2 3 4 5 6 7;
+    2: 0 1 2 3 4 5 6 7;
+    3: 0 1 2 3 4 5 6 7;
+    4: 0 1 2 3 4 5 6 7;
+    5: 0 1 2 3 4 5 6 7;
+    6: 0 1 2 3 4 5 6 7;
+    7: 0 1 2 3 4 5 6 7;
+}

@@ -1,0 +1,112 @@
+// Exception vectors of EL2, and the way back into the guest.
+//
+// While a guest runs, SP_EL2 is the top of its core's stack and TPIDR_EL2 the core's `Core`. An exception puts the
+// guest's registers into a `Frame` there. An interrupt saves only what a Rust function may change; the rest
+// follows when `handle_irq` says (by a non-zero return) that more than an injection is to be done.
+
+    .equ    FRAME, 256                      // x0 to x30 and a word of padding
+
+    .macro  save_volatile
+    sub     sp, sp, #FRAME
+    stp     x0, x1, [sp]
+    stp     x2, x3, [sp, #16]
+    stp     x4, x5, [sp, #32]
+    stp     x6, x7, [sp, #48]
+    stp     x8, x9, [sp, #64]
+    stp     x10, x11, [sp, #80]
+    stp     x12, x13, [sp, #96]
+    stp     x14, x15, [sp, #112]
+    stp     x16, x17, [sp, #128]
+    str     x18, [sp, #144]
+    str     x30, [sp, #240]
+    .endm
+
+    .macro  save_rest
+    str     x19, [sp, #152]
+    stp     x20, x21, [sp, #160]
+    stp     x22, x23, [sp, #176]
+    stp     x24, x25, [sp, #192]
+    stp     x26, x27, [sp, #208]
+    stp     x28, x29, [sp, #224]
+    .endm
+
+    .macro  restore_volatile
+    ldp     x0, x1, [sp]
+    ldp     x2, x3, [sp, #16]
+    ldp     x4, x5, [sp, #32]
+    ldp     x6, x7, [sp, #48]
+    ldp     x8, x9, [sp, #64]
+    ldp     x10, x11, [sp, #80]
+    ldp     x12, x13, [sp, #96]
+    ldp     x14, x15, [sp, #112]
+    ldp     x16, x17, [sp, #128]
+    ldr     x18, [sp, #144]
+    ldr     x30, [sp, #240]
+    add     sp, sp, #FRAME
+    .endm
+
+    .macro  own_fault
+    .balign 128
+    mrs     x0, esr_el2
+    mrs     x1, elr_el2
+    mrs     x2, far_el2
+    b       {own_exception}
+    .endm
+
+    .section .vectors, "ax"
+    .balign 2048
+    .global vectors
+vectors:
+    .rept   8                               // from EL2 itself: a fault of ours, nothing that a guest can cause
+    own_fault
+    .endr
+    .rept   2                               // from a guest, with 64-bit and with 32-bit registers
+    .balign 128
+    save_volatile
+    b       sync
+    .balign 128
+    save_volatile
+    mrs     x0, tpidr_el2
+    bl      {handle_irq}
+    cbnz    x0, irq_slow
+    restore_volatile
+    eret
+    .balign 128
+    own_fault                               // FIQ: no interrupt of group 0 is configured
+    .balign 128
+    save_volatile
+    save_rest
+    mov     x0, sp
+    mrs     x1, tpidr_el2
+    bl      {handle_serror}
+    b       resume_sp
+    .endr
+
+sync:
+    save_rest
+    mov     x0, sp
+    mrs     x1, tpidr_el2
+    bl      {handle_sync}
+resume_sp:
+    ldr     x19, [sp, #152]
+    ldp     x20, x21, [sp, #160]
+    ldp     x22, x23, [sp, #176]
+    ldp     x24, x25, [sp, #192]
+    ldp     x26, x27, [sp, #208]
+    ldp     x28, x29, [sp, #224]
+    restore_volatile
+    eret
+
+irq_slow:
+    save_rest
+    mov     x0, sp
+    mrs     x1, tpidr_el2
+    bl      {handle_message}
+    b       resume_sp
+
+    .section .text.resume, "ax"
+    .global resume
+// x0: a frame at the top of this core's stack. Enters the guest with its registers.
+resume:
+    mov     sp, x0
+    b       resume_sp

@@ -1,0 +1,21 @@
+//! weir's hypervisor: what runs at EL2.
+//!
+//! - `arch`: registers, vectors, page tables, the board's GIC and timers.
+//! - `boot`: from the loader to the first guest.
+//! - `console`: the board's UART, shared by all VMs.
+//! - `cpu`: what each core keeps to itself, and messages between cores.
+//! - `platform`: the board's addresses.
+//! - `vm`: what a VM is, how its lives begin and end, and its traps.
+#![no_std]
+#![no_main]
+#![expect(
+    clippy::inline_always,
+    reason = "one or two instructions on the paths that a guest feels, which a call would double"
+)]
+
+mod arch;
+mod boot;
+mod console;
+mod cpu;
+mod platform;
+mod vm;

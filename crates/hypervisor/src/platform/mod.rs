@@ -1,0 +1,18 @@
+//! The board, from its file in `platforms/`.
+
+#[expect(clippy::unreadable_literal, reason = "generated")]
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/platform.rs"));
+}
+
+pub use generated::*;
+
+/// What EL2 drives itself: physical address and bytes.
+#[cfg(feature = "gicv3")]
+pub const EL2_DEVICES: &[(u64, u64)] =
+    &[(UART, 0x1000), (GICD, 0x1_0000), (GICR, 0x2_0000 * CORES.len() as u64)];
+
+/// What EL2 drives itself: physical address and bytes.
+#[cfg(feature = "gicv2")]
+pub const EL2_DEVICES: &[(u64, u64)] =
+    &[(UART, 0x1000), (GICD, 0x1000), (GICC, 0x2000), (GICH, 0x1000)];

@@ -1,0 +1,149 @@
+//! Accesses of a guest to its virtual devices: the GIC's registers and the PL011.
+
+use super::{
+    Vm,
+    interrupts::{GIC_VERSION, Lines, Lists, fold_others, kick, settle},
+};
+use crate::{console, cpu::Seat};
+use weir_trace::wire::ExitCause;
+use weir_vboard::{esr::MmioAccess, gic::VcpuMask, id::GicVersion, pl011::Sink};
+
+/// Bytes of the distributor.
+const DISTRIBUTOR: u64 = 0x1_0000;
+/// Bytes of one vCPU's redistributor.
+const REDISTRIBUTOR: u64 = 0x2_0000;
+/// Bytes of the PL011.
+const UART: u64 = 0x1000;
+
+/// Carries out a guest's access: `value` is what a store writes, the result what a load reads. None when there is no device at
+/// that address.
+pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, value: u64) -> Option<u64> {
+    let vm = seat.vm;
+    let board = vm.view().vm;
+    let offset = access.ipa.wrapping_sub(board.distributor);
+    if offset < DISTRIBUTOR {
+        seat.counts.exit(ExitCause::Gic);
+        return Some(distributor(seat, core, access, offset, value));
+    }
+    let offset = access.ipa.wrapping_sub(board.uart);
+    if offset < UART {
+        seat.counts.exit(ExitCause::Uart);
+        return Some(uart(seat, access, offset, value));
+    }
+    if matches!(GIC_VERSION, GicVersion::V3) {
+        let offset = access.ipa.wrapping_sub(board.gic_cpu);
+        if offset < REDISTRIBUTOR * vm.vcpu_count() as u64 {
+            seat.counts.exit(ExitCause::Gic);
+            return Some(redistributor(seat, core, access, offset, value));
+        }
+    }
+    None
+}
+
+fn distributor(
+    seat: &'static Seat,
+    core: usize,
+    access: &MmioAccess,
+    offset: u64,
+    value: u64,
+) -> u64 {
+    let Seat { vm, vcpu, .. } = *seat;
+    let size = u32::from(access.size);
+    let asked = vm.gic.lock().dist_remote(vcpu, offset, access.write);
+    if !asked.is_empty() {
+        fold_others(vm, vcpu, core, asked);
+    }
+    let mut lines = Lines::new(vm);
+    if access.write {
+        let mask = vm.gic.lock().dist_write(vcpu, offset, size, value, &mut Lists, &mut lines);
+        kick(vm, mask.without(vcpu));
+        0
+    } else {
+        vm.gic.lock().dist_read(vcpu, offset, size, &Lists, &mut lines)
+    }
+}
+
+fn redistributor(
+    seat: &'static Seat,
+    core: usize,
+    access: &MmioAccess,
+    offset: u64,
+    value: u64,
+) -> u64 {
+    let Seat { vm, vcpu, .. } = *seat;
+    let size = u32::from(access.size);
+    let target = (offset / REDISTRIBUTOR) as usize;
+    let offset = offset % REDISTRIBUTOR;
+    let asked = vm.gic.lock().redist_remote(vcpu, target, offset, access.write);
+    if !asked.is_empty() {
+        fold_others(vm, vcpu, core, asked);
+    }
+    let mut lines = Lines::new(vm);
+    if access.write {
+        let mask =
+            vm.gic.lock().redist_write(vcpu, target, offset, size, value, &mut Lists, &mut lines);
+        kick(vm, mask.without(vcpu));
+        0
+    } else {
+        vm.gic.lock().redist_read(vcpu, target, offset, size, &Lists, &mut lines)
+    }
+}
+
+fn uart(seat: &'static Seat, access: &MmioAccess, offset: u64, value: u64) -> u64 {
+    let vm = seat.vm;
+    let mut output = console::Output::new(vm.index());
+    let mut uart = vm.uart.lock();
+    let (read, high) = if access.write {
+        (0, uart.write(offset, value as u32, &mut output))
+    } else {
+        let (read, high) = uart.read(offset, &output);
+        (u64::from(read), high)
+    };
+    // A read may have made room for what a person typed meanwhile.
+    let high = if access.write { high } else { type_in(vm, &mut uart).unwrap_or(high) };
+    let mask = line(vm, high);
+    drop(uart);
+    settle(vm, seat.vcpu, mask);
+    read
+}
+
+/// Moves what a person typed into the PL011's FIFO, as far as it fits; the new interrupt line if anything moved.
+fn type_in(vm: &Vm, uart: &mut weir_vboard::pl011::Pl011) -> Option<bool> {
+    let channel = console::channel(vm.index());
+    let mut high = None;
+    // Bounded by the FIFO, which `can_receive` says is full after at most 32 bytes.
+    while uart.can_receive()
+        && let Some(byte) = channel.typed()
+    {
+        high = Some(uart.receive(byte));
+    }
+    high
+}
+
+fn line(vm: &Vm, high: bool) -> VcpuMask {
+    vm.gic.lock().set_level(vm.view().vm.uart_intid, high)
+}
+
+/// The console has input for the VM, or room for its output.
+pub fn uart_attention(seat: &'static Seat) {
+    let vm = seat.vm;
+    let mut uart = vm.uart.lock();
+    let _ = type_in(vm, &mut uart);
+    let high = uart.drained(console::Output::new(vm.index()).room());
+    let mask = line(vm, high);
+    drop(uart);
+    settle(vm, seat.vcpu, mask);
+}
+
+/// Whether a virtual device is at `ipa`.
+#[must_use]
+pub fn covers(vm: &Vm, ipa: u64) -> bool {
+    let board = vm.view().vm;
+    let redistributors = match GIC_VERSION {
+        GicVersion::V3 => REDISTRIBUTOR * vm.vcpu_count() as u64,
+        GicVersion::V2 => 0,
+    };
+    ipa.wrapping_sub(board.distributor) < DISTRIBUTOR
+        || ipa.wrapping_sub(board.uart) < UART
+        || ipa.wrapping_sub(board.gic_cpu) < redistributors
+}

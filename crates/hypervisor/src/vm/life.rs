@@ -1,0 +1,341 @@
+//! The lives of a VM: how one begins from the pristine image, how it ends, and what a core does meanwhile.
+//!
+//! The core of a VM's first vCPU leads. Whoever ends a life (a call, a fault) writes down why, and every core of the VM
+//! takes its vCPU off and waits here; when all wait, the leader decides by the ending and `on_fault` what comes next. No
+//! other VM is touched, and none of its locks is taken.
+
+use super::{
+    ALIVE, Ending, Start, Vm, devices,
+    interrupts::{Lines, Lists},
+};
+use crate::{
+    arch::{
+        context::{Context, stop_timers},
+        enter_guest, gic,
+        memory::{self, Window},
+        sysreg, wait_for_interrupt,
+    },
+    console,
+    cpu::{self, Core, Seat},
+};
+use core::sync::atomic::{AtomicBool, Ordering};
+use weir_config::packed::{OnFault, RAM};
+use weir_trace::wire::{Event, What};
+use weir_vboard::{pl011::Pl011, psci::Power};
+
+/// Bytes that are loaded between two looks at the mailbox.
+const CHUNK: u64 = memory::WINDOW / 2;
+
+/// HCR_EL2: stage 2 on; interrupts and SErrors to EL2; set/way operations, SMC, ID registers, ACTLR and
+/// implementation-defined registers trap, as do LORegions and error records; EL1 is 64-bit; broadcasts of the guest reach its other cores (FB, BSU); a
+/// page-table walk to device memory faults (PTW).
+const HCR: u64 = 1 // VM
+    | 1 << 1 // SWIO
+    | 1 << 2 // PTW
+    | 1 << 3 // FMO
+    | 1 << 4 // IMO
+    | 1 << 5 // AMO
+    | 1 << 9 // FB
+    | 1 << 10 // BSU: inner shareable
+    | 1 << 18 // TID3
+    | 1 << 19 // TSC
+    | 1 << 20 // TIDCP
+    | 1 << 21 // TACR
+    | 1 << 22 // TSW
+    | 1 << 31 // RW
+    | 1 << 35 // TLOR
+    | 1 << 36; // TERR
+
+/// CPTR_EL2: trace, activity monitors and SVE trap; FP and SIMD don't. The rest is RES1.
+const CPTR: u64 = 0x33ff & !(1 << 10) | 1 << 20 | 1 << 30;
+/// MDCR_EL2: PMU, debug registers and the statistical profiler trap.
+const MDCR: u64 = 1 << 5 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 14;
+/// CNTHCTL_EL2: EL1 reads the physical counter and uses its physical timer.
+const CNTHCTL: u64 = 3;
+
+/// What a guest can't change, on the calling core, once.
+pub fn prepare_core() {
+    sysreg::hcr_el2::write(HCR);
+    sysreg::cptr_el2::write(CPTR);
+    match pmu_counters() {
+        0 => sysreg::mdcr_el2::write(MDCR),
+        counters => {
+            sysreg::mdcr_el2::write(MDCR | counters);
+            sysreg::pmuserenr_el0::write(0);
+        }
+    }
+    sysreg::hstr_el2::write(0);
+    sysreg::cnthctl_el2::write(CNTHCTL);
+    // No offset: QEMU 7.2 adds it to a guest's deadline without a look at the overflow, and a guest that sets the latest deadline there is
+    // would hang the machine.
+    sysreg::cntvoff_el2::write(0);
+    sysreg::mdscr_el1::write(0);
+    sysreg::vpidr_el2::write(sysreg::midr_el1::read());
+    stop_timers();
+}
+
+/// MDCR_EL2.HPMN must not exceed the number of counters, PMCR_EL0.N; all of them are EL1's, which can't reach any.
+fn pmu_counters() -> u64 {
+    // ID_AA64DFR0_EL1.PMUVer: 0 without a PMU, 15 with one of another architecture.
+    match sysreg::id_register(5, 0) >> 8 & 0xf {
+        0 | 15 => 0,
+        _ => sysreg::pmcr_el0::read() >> 11 & 0x1f,
+    }
+}
+
+/// Begins the first life of the VM whose first vCPU is on this core, and waits; what the core does between guests.
+pub fn run(core: &mut Core) -> ! {
+    if let Some(seat) = core.seat
+        && seat.vcpu == 0
+    {
+        begin(core, seat);
+    }
+    wait(core)
+}
+
+/// Loads the pristine image and enters the first vCPU.
+fn begin(core: &mut Core, seat: &'static Seat) -> ! {
+    let vm = seat.vm;
+    let (entry, device_tree) = (vm.view().vm.entry, vm.view().vm.device_tree);
+    load(core, vm);
+    vm.gic.lock().reset(&mut Lines::new(vm));
+    vm.mail.clear();
+    *vm.uart.lock() = Pl011::new();
+    *vm.power.lock() = Some(Power::new(vm.vcpu_count() as u8));
+    vm.denied.store(0, Ordering::Relaxed);
+    {
+        let mut ending = vm.ending.lock();
+        *ending = None;
+        vm.vcpu(0).parked.store(false, Ordering::Relaxed);
+    }
+    console::event(Event {
+        detail: vm.restarts.load(Ordering::Relaxed),
+        pc: entry,
+        ..vm.event(What::VmStart, 0)
+    });
+    come_on(core, seat, entry, device_tree)
+}
+
+/// Makes the VM's memory what it is at the start of each life: zero but for its image.
+fn load(core: &mut Core, vm: &'static Vm) {
+    let view = vm.view();
+    // SAFETY: this is core `core.index`, and the pair lives only in this function, which doesn't call itself.
+    let [mut to, mut from] = unsafe { Window::take(core.index) };
+    for region in view.regions.iter().filter(|region| region.kind == RAM) {
+        let mut done = 0;
+        while done < region.len {
+            let len = (region.len - done).min(memory::WINDOW);
+            to.zero(region.pa + done, len);
+            done += len;
+            attend(core);
+        }
+    }
+    let image = memory::physical(memory::HYP_BASE);
+    for segment in view.segments {
+        let Some(region) =
+            view.regions.iter().find(|region| segment.ipa.wrapping_sub(region.ipa) < region.len)
+        else {
+            continue;
+        };
+        let pa = region.pa + (segment.ipa - region.ipa);
+        let mut done = 0;
+        while done < segment.len {
+            let len = (segment.len - done).min(CHUNK);
+            to.copy(pa + done, &mut from, image + segment.offset + done, len);
+            done += len;
+            attend(core);
+        }
+    }
+    memory::sync_instructions();
+}
+
+/// Enters vCPU `seat` as after a reset.
+fn come_on(core: &mut Core, seat: &'static Seat, entry: u64, x0: u64) -> ! {
+    let vm = seat.vm;
+    let context = Context::reset(entry, x0);
+    context.load();
+    sysreg::vmpidr_el2::write(1 << 31 | seat.vcpu as u64);
+    memory::enter_stage2(vm.root.load(Ordering::Relaxed), vm.index() as u64 + 1);
+    vm.gic.lock().reset_vcpu(seat.vcpu, &mut Lists, &mut Lines::new(vm));
+    if let Some(power) = vm.power.lock().as_mut() {
+        power.started(seat.vcpu as u8);
+    }
+    core.acknowledged = gic::SPECIAL;
+    gic::enable_virtual(true);
+    enter_guest(context.frame)
+}
+
+/// Goes on with a vCPU that was taken off for a while.
+pub fn resume(context: &Context) -> ! {
+    context.load();
+    gic::enable_virtual(true);
+    enter_guest(context.frame)
+}
+
+/// Turns vCPU `vcpu` on at `entry` with `x0`; its core carries it out.
+pub fn turn_on(vm: &Vm, vcpu: usize, entry: u64, x0: u64) {
+    let life = vm.restarts.load(Ordering::Relaxed);
+    *vm.vcpu(vcpu).start.lock() = Start { entry, x0, life };
+    cpu::tell(vm.core_of(vcpu), cpu::START);
+}
+
+/// Ends the life of the VM on this core; `detail` is the event that tells of it. The first to end a life says why.
+pub fn end(core: &mut Core, seat: &'static Seat, ending: Ending, detail: Event) -> ! {
+    let first = {
+        let mut place = seat.vm.ending.lock();
+        let first = place.is_none();
+        place.get_or_insert(ending);
+        first
+    };
+    if first {
+        console::event(detail);
+        for (vcpu, &its) in seat.vm.cores().iter().enumerate() {
+            if vcpu != seat.vcpu {
+                cpu::tell(usize::from(its), cpu::STOP);
+            }
+        }
+    }
+    park(core, seat)
+}
+
+/// Takes the vCPU off this core and waits for what comes next.
+pub fn park(core: &mut Core, seat: &'static Seat) -> ! {
+    let vm = seat.vm;
+    stop_timers();
+    gic::enable_virtual(false);
+    vm.gic.lock().reset_vcpu(seat.vcpu, &mut Lists, &mut Lines::new(vm));
+    // Release: all that this vCPU did comes before the leader's next step.
+    vm.vcpu(seat.vcpu).parked.store(true, Ordering::Release);
+    let leader = vm.core_of(0);
+    if leader != core.index {
+        cpu::tell(leader, cpu::ENDED);
+    }
+    wait(core)
+}
+
+/// What a core does while it has no guest to run.
+fn wait(core: &mut Core) -> ! {
+    gic::enable_virtual(false);
+    loop {
+        attend(core);
+        if let Some(seat) = core.seat {
+            if cpu::take(core.index, cpu::START) != 0
+                && let Some((entry, x0)) = claim_start(seat)
+            {
+                come_on(core, seat, entry, x0);
+            }
+            if seat.vcpu == 0 {
+                lead(core, seat);
+            }
+        }
+        wait_for_interrupt();
+    }
+}
+
+/// Where a vCPU that was turned on comes on; none when the life in which that was asked for has ended, or ends. Decided under the
+/// lock that the leader looks under, so that it either sees the vCPU running or this sees the end.
+fn claim_start(seat: &'static Seat) -> Option<(u64, u64)> {
+    let vcpu = seat.vm.vcpu(seat.vcpu);
+    let ending = seat.vm.ending.lock();
+    let Start { entry, x0, life } = *vcpu.start.lock();
+    if ending.is_some() || life != seat.vm.restarts.load(Ordering::Relaxed) {
+        return None;
+    }
+    vcpu.parked.store(false, Ordering::Relaxed);
+    Some((entry, x0))
+}
+
+/// Takes the interrupts that are pending, and what others have to say but to a guest. Also between the chunks of a load.
+pub fn attend(core: &mut Core) {
+    loop {
+        let iar = gic::acknowledge();
+        if gic::intid(iar) >= gic::SPECIAL {
+            break;
+        }
+        core.acknowledged = iar;
+        super::traps::own_interrupt(core);
+    }
+    serve(core);
+}
+
+/// Carries out the messages that concern the core rather than its guest.
+pub fn serve(core: &mut Core) {
+    if cpu::take(core.index, cpu::FOLD) != 0
+        && let Some(seat) = core.seat
+    {
+        super::interrupts::fold_own(seat.vm, seat.vcpu);
+    }
+    if cpu::take(core.index, cpu::INPUT | cpu::ROOM) != 0
+        && let Some(seat) = core.seat
+    {
+        devices::uart_attention(seat);
+    }
+    if cpu::take(core.index, cpu::CONSOLE) != 0
+        && let Some(wire) = &mut core.wire
+    {
+        wire.drain();
+    }
+    if cpu::take(core.index, cpu::SHUTDOWN) != 0 {
+        shut_down(core);
+    }
+    // Already off: nothing to stop, and the leader looks at `ending` itself.
+    if core.seat.is_none_or(|seat| seat.vm.vcpu(seat.vcpu).parked.load(Ordering::Relaxed)) {
+        let _ = cpu::take(core.index, cpu::STOP | cpu::ENDED);
+    }
+}
+
+/// When a life has ended and every vCPU is off: what comes next.
+fn lead(core: &mut Core, seat: &'static Seat) {
+    let vm = seat.vm;
+    let ending = {
+        let ending = vm.ending.lock();
+        let mut all = 0..vm.vcpu_count();
+        // Acquire: see `park`.
+        if vm.halted.load(Ordering::Relaxed)
+            || !all.all(|vcpu| vm.vcpu(vcpu).parked.load(Ordering::Acquire))
+        {
+            return;
+        }
+        let Some(ending) = *ending else { return };
+        ending
+    };
+    match (ending, vm.view().on_fault()) {
+        (Ending::Reset, _) | (Ending::Fault, OnFault::Restart) => {
+            vm.restarts.fetch_add(1, Ordering::Relaxed);
+            begin(core, seat);
+        }
+        (Ending::Off, _) => {}
+        (Ending::Fault, OnFault::Halt) => console::event(vm.event(What::VmHalted, 0)),
+        (Ending::Fault, OnFault::StopSystem) => {
+            console::event(vm.event(What::VmHalted, 0));
+            stop_system();
+        }
+    }
+    vm.halted.store(true, Ordering::Relaxed);
+    *vm.power.lock() = None;
+    // Nothing of an ended VM's may interrupt a core any more.
+    vm.gic.lock().reset(&mut Lines::new(vm));
+    if ALIVE.fetch_sub(1, Ordering::AcqRel) == 1 {
+        stop_system();
+    }
+}
+
+/// Ends the system: the console core sends the last records and turns the machine off.
+fn stop_system() {
+    static STOPPING: AtomicBool = AtomicBool::new(false);
+    if !STOPPING.swap(true, Ordering::AcqRel) {
+        cpu::tell(console::core(), cpu::SHUTDOWN);
+    }
+}
+
+fn shut_down(core: &mut Core) -> ! {
+    super::report();
+    super::system_event(What::SystemStop);
+    if let Some(wire) = &mut core.wire {
+        wire.flush();
+    }
+    crate::arch::psci::system_off();
+    loop {
+        wait_for_interrupt();
+    }
+}

@@ -1,0 +1,339 @@
+//! The virtual machines: what cores share of each.
+
+pub mod devices;
+pub mod interrupts;
+pub mod life;
+pub mod traps;
+
+use crate::{arch::Lock, console, cpu};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use interrupts::Version;
+use spin::Once;
+use weir_config::packed::{MAX_CORES, MAX_VMS, VmView};
+use weir_trace::wire::{
+    Counters, DENIALS, Denial, Denials, EXIT_CAUSES, Event, ExitCause, HYPERVISOR, Kind, VcpuState,
+    What,
+};
+use weir_vboard::{
+    gic::{Gic, Mailboxes},
+    id::IdRegisters,
+    pl011::Pl011,
+    psci::{Power, State},
+};
+
+/// What one vCPU's core counts; only that core writes.
+pub struct Counts {
+    exits: [AtomicU64; EXIT_CAUSES],
+    injected: AtomicU64,
+}
+
+impl Counts {
+    const fn new() -> Self {
+        Self { exits: [const { AtomicU64::new(0) }; EXIT_CAUSES], injected: AtomicU64::new(0) }
+    }
+
+    /// Counts an exit.
+    #[inline(always)]
+    pub fn exit(&self, cause: ExitCause) {
+        add(&self.exits[cause as usize]);
+    }
+
+    /// Counts an interrupt that was put into a list register.
+    #[inline(always)]
+    pub fn injected(&self) {
+        add(&self.injected);
+    }
+}
+
+/// One more; for counters with one writer.
+#[inline(always)]
+fn add(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+}
+
+/// What cores share of one vCPU.
+pub struct Vcpu {
+    /// Its core; set once, by [`init`].
+    core: AtomicU8,
+    counts: Counts,
+    /// It left the guest, and its core waits.
+    parked: AtomicBool,
+    /// Where it comes on.
+    start: Lock<Start>,
+    /// Folds asked for and done: see [`interrupts::fold_others`].
+    folds_asked: AtomicU32,
+    folds_done: AtomicU32,
+}
+
+/// Where a vCPU comes on, and in which of the VM's lives that was asked for.
+#[derive(Clone, Copy)]
+struct Start {
+    entry: u64,
+    x0: u64,
+    life: u32,
+}
+
+/// What a VM's life ended by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// SYSTEM_OFF, or the last vCPU went off.
+    Off,
+    /// SYSTEM_RESET.
+    Reset,
+    /// A fault.
+    Fault,
+}
+
+/// A virtual machine.
+pub struct Vm {
+    view: Once<VmView<'static>>,
+    /// Number of vCPUs; set once, by [`init`].
+    count: AtomicU8,
+    /// Physical address of its stage 2 tables.
+    root: AtomicU64,
+    /// The virtual GIC.
+    pub gic: Lock<Gic<Version>>,
+    /// SGIs on their way between its vCPUs.
+    pub mail: Mailboxes<Version>,
+    /// The virtual PL011.
+    pub uart: Lock<Pl011>,
+    power: Lock<Option<Power>>,
+    vcpus: [Vcpu; MAX_CORES],
+    ending: Lock<Option<Ending>>,
+    /// Lives that ended and were followed by another.
+    restarts: AtomicU32,
+    halted: AtomicBool,
+    denials: [AtomicU64; DENIALS],
+    /// Kinds of denials in this life.
+    denied: AtomicU32,
+}
+
+impl Vm {
+    const fn new() -> Self {
+        Self {
+            view: Once::new(),
+            count: AtomicU8::new(1),
+            root: AtomicU64::new(0),
+            gic: Lock::new(Gic::new(1, 4)),
+            mail: Mailboxes::new(),
+            uart: Lock::new(Pl011::new()),
+            power: Lock::new(None),
+            vcpus: [const {
+                Vcpu {
+                    core: AtomicU8::new(0),
+                    counts: Counts::new(),
+                    parked: AtomicBool::new(true),
+                    start: Lock::new(Start { entry: 0, x0: 0, life: 0 }),
+                    folds_asked: AtomicU32::new(0),
+                    folds_done: AtomicU32::new(0),
+                }
+            }; MAX_CORES],
+            ending: Lock::new(None),
+            restarts: AtomicU32::new(0),
+            halted: AtomicBool::new(false),
+            denials: [const { AtomicU64::new(0) }; DENIALS],
+            denied: AtomicU32::new(0),
+        }
+    }
+
+    /// Its part of the packed system.
+    ///
+    /// # Panics
+    ///
+    /// Never: [`init`] sets it before any core has a seat.
+    #[must_use]
+    pub fn view(&self) -> &VmView<'static> {
+        self.view.get().expect("set by init")
+    }
+
+    /// Its place in the system.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.view().index
+    }
+
+    /// The core of each vCPU.
+    #[must_use]
+    pub fn cores(&self) -> &'static [u8] {
+        self.view().cores()
+    }
+
+    /// The core of vCPU `vcpu`, a number below that of its vCPUs.
+    #[inline(always)]
+    #[must_use]
+    pub fn core_of(&self, vcpu: usize) -> usize {
+        self.vcpu(vcpu).core.load(Ordering::Relaxed).into()
+    }
+
+    /// How many vCPUs it has.
+    #[inline(always)]
+    #[must_use]
+    pub fn vcpu_count(&self) -> usize {
+        self.count.load(Ordering::Relaxed).into()
+    }
+
+    /// What is shared of vCPU `vcpu`.
+    fn vcpu(&self, vcpu: usize) -> &Vcpu {
+        &self.vcpus[vcpu % MAX_CORES]
+    }
+
+    /// How many lives ended and were followed by another.
+    #[must_use]
+    pub fn restarts(&self) -> u64 {
+        self.restarts.load(Ordering::Relaxed).into()
+    }
+
+    /// Where vCPU `vcpu`'s exits are counted.
+    #[must_use]
+    pub fn counts(&'static self, vcpu: usize) -> &'static Counts {
+        &self.vcpu(vcpu).counts
+    }
+
+    /// An event of this VM's.
+    fn event(&self, what: What, vcpu: usize) -> Event {
+        Event {
+            time_ns: 0,
+            what: what as u16,
+            vm: self.index() as u8,
+            vcpu: vcpu as u8,
+            detail: 0,
+            syndrome: 0,
+            address: 0,
+            pc: 0,
+            guest_syndrome: 0,
+            guest_elr: 0,
+        }
+    }
+
+    /// Counts something that the guest was refused, and tells of the first of its kind in each life.
+    pub fn deny(&self, vcpu: usize, denial: Denial, syndrome: u64) {
+        self.denials[denial as usize].fetch_add(1, Ordering::Relaxed);
+        let bit = 1 << denial as u32;
+        if self.denied.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+            console::event(Event {
+                detail: denial as u32,
+                syndrome,
+                pc: crate::arch::sysreg::elr_el2::read(),
+                ..self.event(What::Denied, vcpu)
+            });
+        }
+    }
+
+    fn report(&self) {
+        let time_ns = crate::arch::timer::now_ns();
+        let vm = self.index();
+        for vcpu in 0..self.cores().len() {
+            let shared = self.vcpu(vcpu);
+            let on = self
+                .power
+                .lock()
+                .as_ref()
+                .is_some_and(|power| power.state(vcpu as u8) != State::Off);
+            let state = match (self.halted.load(Ordering::Relaxed), on) {
+                (true, _) => VcpuState::Halted,
+                (false, true) => VcpuState::On,
+                (false, false) => VcpuState::Off,
+            };
+            let mut exits = [0; EXIT_CAUSES];
+            for (to, from) in exits.iter_mut().zip(&shared.counts.exits) {
+                *to = from.load(Ordering::Relaxed);
+            }
+            console::record(
+                Kind::Counters,
+                &Counters {
+                    time_ns,
+                    vm: vm as u8,
+                    vcpu: vcpu as u8,
+                    state: state as u8,
+                    reserved: 0,
+                    restarts: self.restarts.load(Ordering::Relaxed),
+                    exits,
+                    injected: shared.counts.injected.load(Ordering::Relaxed),
+                },
+            );
+        }
+        let mut counts = [0; DENIALS];
+        for (to, from) in counts.iter_mut().zip(&self.denials) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        console::record(Kind::Denials, &Denials { time_ns, vm: vm as u32, reserved: 0, counts });
+    }
+}
+
+static VMS: [Vm; MAX_VMS] = [const { Vm::new() }; MAX_VMS];
+/// VMs of the system.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+/// VMs that have not ended for good.
+static ALIVE: AtomicU32 = AtomicU32::new(0);
+static IDS: Once<IdRegisters> = Once::new();
+
+/// The VMs of the system.
+pub fn all() -> impl Iterator<Item = &'static Vm> {
+    VMS.iter().take(COUNT.load(Ordering::Relaxed) as usize)
+}
+
+/// The ID registers that guests see.
+fn ids() -> &'static IdRegisters {
+    IDS.call_once(|| {
+        IdRegisters::from_hardware(interrupts::GIC_VERSION, |register| {
+            crate::arch::sysreg::id_register(register.crm(), register.op2())
+        })
+    })
+}
+
+/// Takes the next VM in; on the boot core, in the order of the system file, before any core has a seat.
+pub fn init(view: VmView<'static>, root: u64) {
+    let Some(vm) = VMS.get(view.index) else { return };
+    for (vcpu, &core) in vm.vcpus.iter().zip(view.cores()) {
+        vcpu.core.store(core, Ordering::Relaxed);
+    }
+    vm.count.store(view.vm.vcpus, Ordering::Relaxed);
+    interrupts::init(vm, &view);
+    vm.view.call_once(|| view);
+    vm.root.store(root, Ordering::Relaxed);
+    COUNT.fetch_add(1, Ordering::Relaxed);
+    ALIVE.fetch_add(1, Ordering::Relaxed);
+    // Here rather than at a guest's first read: the boot core is nobody's.
+    let _ = ids();
+}
+
+/// The vCPU that belongs on core `core`.
+#[must_use]
+pub fn seat(core: usize) -> Option<&'static cpu::Seat> {
+    static SEATS: [Once<cpu::Seat>; MAX_CORES] = [const { Once::new() }; MAX_CORES];
+    all().find_map(|vm| {
+        let vcpu = vm.cores().iter().position(|&its| usize::from(its) == core)?;
+        let seat = SEATS.get(core)?;
+        Some(seat.call_once(|| cpu::Seat { vm, vcpu, counts: vm.counts(vcpu) }))
+    })
+}
+
+/// Tells the core of VM `vm`'s first vCPU something.
+pub fn tell_first_core(vm: usize, message: u32) {
+    if let Some(vm) = all().nth(vm) {
+        cpu::tell(vm.core_of(0), message);
+    }
+}
+
+/// Sends the counters of every VM.
+pub fn report() {
+    for vm in all() {
+        vm.report();
+    }
+}
+
+/// An event of the whole system.
+pub fn system_event(what: What) {
+    console::event(Event {
+        time_ns: 0,
+        what: what as u16,
+        vm: HYPERVISOR,
+        vcpu: 0,
+        detail: 0,
+        syndrome: 0,
+        address: 0,
+        pc: 0,
+        guest_syndrome: 0,
+        guest_elr: 0,
+    });
+}

@@ -1,0 +1,463 @@
+//! Exceptions of a guest: what arrives at the vectors, and who deals with it.
+
+use super::{
+    Ending, devices, ids,
+    interrupts::{Lines, Lists, kick},
+    life,
+};
+use crate::{
+    arch::{
+        Frame, context::Context, gic, isb, psci as firmware, sysreg, timer, wait_for_interrupt,
+    },
+    cpu::{self, Core, Seat},
+    platform::UART_INTID,
+};
+use weir_config::packed::INTID_LIMIT;
+use weir_trace::wire::{Denial, Event, ExitCause, FaultKind, What};
+use weir_vboard::{
+    esr::{self, DataAbort, Exception, InstructionAbort, Syndrome, SysRegAccess},
+    gic::{SgiRegister, decode_sgi_register},
+    inject::{self, Interrupted, Kind},
+    psci::{ALREADY_ON, Action, ON_PENDING, Request},
+    smccc::{self, Call},
+    sysreg::{Denied, Outcome, SgiKind},
+};
+
+/// An interrupt while a guest ran. Non-zero when the rest of the guest's registers must be saved and
+/// [`handle_message`] called.
+#[inline(always)]
+pub extern "C" fn handle_irq(core: &mut Core) -> u64 {
+    let iar = gic::acknowledge();
+    let intid = gic::intid(iar);
+    let Some(seat) = core.seat else { return slow(core, iar) };
+    match intid {
+        gic::PPI_VIRTUAL_TIMER | gic::PPI_PHYSICAL_TIMER => {
+            gic::drop_priority(iar);
+            seat.counts.exit(ExitCause::Timer);
+            deliver(seat, intid);
+        }
+        gic::SGI_GUEST => {
+            gic::end(iar);
+            seat.counts.exit(ExitCause::Message);
+            drain(seat);
+        }
+        32.. if intid < u32::from(INTID_LIMIT) && intid != UART_INTID as u32 => {
+            gic::drop_priority(iar);
+            seat.counts.exit(ExitCause::DeviceIrq);
+            deliver(seat, intid);
+        }
+        _ => return slow(core, iar),
+    }
+    0
+}
+
+#[cold]
+fn slow(core: &mut Core, iar: u32) -> u64 {
+    core.acknowledged = iar;
+    1
+}
+
+/// Puts a physical interrupt into a list register.
+#[inline(always)]
+fn deliver(seat: &'static Seat, intid: u32) {
+    let Seat { vm, vcpu, counts } = *seat;
+    counts.injected();
+    let mask = vm.gic.lock().deliver_hw(vcpu, intid, &mut Lists, &mut Lines::new(vm));
+    kick(vm, mask);
+}
+
+/// Takes in what other vCPUs sent.
+#[inline(always)]
+fn drain(seat: &'static Seat) {
+    let Seat { vm, vcpu, .. } = *seat;
+    let mask = vm.gic.lock().drain(vcpu, &vm.mail, &mut Lists, &mut Lines::new(vm));
+    kick(vm, mask);
+}
+
+/// [`deliver`] off the fast path, where one copy serves all.
+#[inline(never)]
+fn deliver_slowly(seat: &'static Seat, intid: u32) {
+    deliver(seat, intid);
+}
+
+/// [`drain`] off the fast path, where one copy serves all.
+#[inline(never)]
+fn drain_slowly(seat: &'static Seat) {
+    drain(seat);
+}
+
+/// An interrupt that the fast path left: the hypervisor's own, and messages.
+pub extern "C" fn handle_message(frame: &mut Frame, core: &mut Core) {
+    let _ = frame;
+    own_interrupt(core);
+    serve_guest(core);
+}
+
+/// Deals with the interrupt in `core.acknowledged`.
+pub fn own_interrupt(core: &mut Core) {
+    let iar = core::mem::replace(&mut core.acknowledged, gic::SPECIAL);
+    let intid = gic::intid(iar);
+    let count = |cause| {
+        if let Some(seat) = core.seat {
+            seat.counts.exit(cause);
+        }
+    };
+    match intid {
+        gic::SGI_MESSAGE => {
+            count(ExitCause::Message);
+            gic::end(iar);
+        }
+        gic::SGI_GUEST => {
+            gic::end(iar);
+            if let Some(seat) = core.seat {
+                drain_slowly(seat);
+            }
+        }
+        gic::PPI_MAINTENANCE => {
+            count(ExitCause::Maintenance);
+            if let Some(&Seat { vm, vcpu, .. }) = core.seat {
+                let mask = vm.gic.lock().maintenance(vcpu, &mut Lists, &mut Lines::new(vm));
+                kick(vm, mask);
+            }
+            // Its level falls with what the model just changed; ended before, it would come again.
+            isb();
+            gic::end(iar);
+        }
+        gic::PPI_HYP_TIMER => {
+            count(ExitCause::OwnIrq);
+            timer::fire_in(core.ticks.interval_us);
+            isb();
+            gic::end(iar);
+            if core.ticks.due(timer::now_ns()) {
+                super::report();
+            }
+        }
+        gic::PPI_VIRTUAL_TIMER | gic::PPI_PHYSICAL_TIMER => {
+            // Of a vCPU that is being taken off, or that waits in CPU_SUSPEND.
+            gic::drop_priority(iar);
+            if let Some(seat) = core.seat {
+                deliver_slowly(seat, intid);
+            }
+        }
+        _ if intid == UART_INTID as u32 => {
+            count(ExitCause::OwnIrq);
+            if let Some(wire) = &mut core.wire {
+                wire.receive();
+                wire.drain();
+            }
+            gic::end(iar);
+        }
+        32.. if intid < u32::from(INTID_LIMIT) => {
+            gic::drop_priority(iar);
+            if let Some(seat) = core.seat {
+                deliver_slowly(seat, intid);
+            }
+        }
+        gic::SPECIAL.. => {}
+        // A private interrupt that nobody enabled.
+        _ => gic::end(iar),
+    }
+}
+
+/// Messages, while a guest runs on this core.
+fn serve_guest(core: &mut Core) {
+    life::serve(core);
+    if cpu::take(core.index, cpu::STOP) != 0
+        && let Some(seat) = core.seat
+    {
+        life::park(core, seat);
+    }
+}
+
+/// Ends the life of the guest on this core by a fault.
+fn fault(core: &mut Core, seat: &'static Seat, kind: FaultKind, address: u64) -> ! {
+    seat.counts.exit(ExitCause::Fault);
+    let event = Event {
+        detail: kind as u32,
+        syndrome: sysreg::esr_el2::read(),
+        address,
+        pc: sysreg::elr_el2::read(),
+        guest_syndrome: sysreg::esr_el1::read(),
+        guest_elr: sysreg::elr_el1::read(),
+        ..seat.vm.event(What::VmFault, seat.vcpu)
+    };
+    life::end(core, seat, Ending::Fault, event)
+}
+
+/// An SError while a guest ran.
+pub extern "C" fn handle_serror(frame: &mut Frame, core: &mut Core) {
+    let _ = frame;
+    match core.seat {
+        Some(seat) => fault(core, seat, FaultKind::SError, 0),
+        None => crate::boot::own_exception(
+            sysreg::esr_el2::read(),
+            sysreg::elr_el2::read(),
+            sysreg::far_el2::read(),
+        ),
+    }
+}
+
+/// A synchronous exception of a guest. Only chooses: each of the four is a function of its own, so that the short ones
+/// don't pay for the registers of the long.
+pub extern "C" fn handle_sync(frame: &mut Frame, core: &mut Core) {
+    let syndrome = Syndrome(sysreg::esr_el2::read());
+    let Some(seat) = core.seat else { return };
+    match syndrome.class() {
+        esr::EC_HVC64 if syndrome.0 & 0xffff == 0 => call(frame, core, seat),
+        esr::EC_SYSREG => system_register(frame, seat, SysRegAccess(syndrome.iss())),
+        esr::EC_DATA_ABORT => data_abort(frame, core, seat, DataAbort(syndrome.iss())),
+        _ => rare(frame, core, seat, syndrome),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn rare(frame: &mut Frame, core: &mut Core, seat: &'static Seat, syndrome: Syndrome) {
+    match syndrome.decode() {
+        Exception::Smc { imm: 0 } => {
+            skip();
+            call(frame, core, seat);
+        }
+        // The calling convention has no other immediate than 0.
+        Exception::Hvc { .. } => refuse_call(frame, seat, syndrome),
+        Exception::Smc { .. } => {
+            skip();
+            refuse_call(frame, seat, syndrome);
+        }
+        Exception::InstructionAbort(abort) => instruction_abort(core, seat, abort),
+        Exception::Wfx(_) => skip(),
+        Exception::Coprocessor(access) => {
+            if syndrome.condition_passed(sysreg::spsr_el2::read()) {
+                let denied = weir_vboard::sysreg::coprocessor(access);
+                seat.counts.exit(ExitCause::SystemRegister);
+                seat.vm.deny(seat.vcpu, denial(denied), syndrome.0);
+                inject(Kind::Undefined);
+            } else {
+                sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_add(syndrome.skip()));
+            }
+        }
+        Exception::Hvc32 { .. } | Exception::Smc32 | Exception::FpTrap | Exception::Unknown(_) => {
+            seat.counts.exit(ExitCause::Other);
+            seat.vm.deny(seat.vcpu, Denial::Register, syndrome.0);
+            inject(Kind::Undefined);
+        }
+        Exception::SError(_) => fault(core, seat, FaultKind::SError, 0),
+        _ => fault(core, seat, FaultKind::Unexpected, sysreg::far_el2::read()),
+    }
+}
+
+/// Steps over the instruction that trapped.
+fn skip() {
+    sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_add(4));
+}
+
+/// Lets the guest take an exception of its own.
+fn inject(kind: Kind) {
+    let interrupted = Interrupted {
+        spsr: sysreg::spsr_el2::read(),
+        elr: sysreg::elr_el2::read(),
+        vbar: sysreg::vbar_el1::read(),
+        sctlr: sysreg::sctlr_el1::read(),
+    };
+    let injection = inject::inject(kind, &interrupted, ids());
+    sysreg::esr_el1::write(injection.esr);
+    sysreg::elr_el1::write(injection.elr);
+    sysreg::spsr_el1::write(injection.spsr);
+    if let Some(far) = injection.far {
+        sysreg::far_el1::write(far);
+    }
+    sysreg::elr_el2::write(injection.pc);
+    sysreg::spsr_el2::write(injection.pstate);
+}
+
+fn denial(denied: Denied) -> Denial {
+    match denied {
+        Denied::Pmu => Denial::Pmu,
+        Denied::Debug => Denial::Debug,
+        Denied::Trace => Denial::Trace,
+        Denied::ImplementationDefined => Denial::ImplementationDefined,
+        Denied::SetWay => Denial::SetWay,
+        Denied::Other => Denial::Register,
+    }
+}
+
+/// ISS of `msr icc_sgi1r_el1, xt`, without the register (op0 3, op1 0, CRn 12, CRm 11, op2 5, write).
+const WRITE_SGI1R: u32 = SysRegAccess::new([3, 0, 12, 11, 5], 0, true).0;
+const RT: u32 = 0x1f << 5;
+
+#[inline(never)]
+fn system_register(frame: &mut Frame, seat: &'static Seat, access: SysRegAccess) {
+    skip();
+    if access.0 & !RT == WRITE_SGI1R {
+        send_sgi(seat, SgiRegister::Sgi1, frame.get(access.rt()));
+    } else {
+        other_register(frame, seat, access);
+    }
+}
+
+#[inline(never)]
+fn other_register(frame: &mut Frame, seat: &'static Seat, access: SysRegAccess) {
+    let value = if access.is_write() { frame.get(access.rt()) } else { 0 };
+    let outcome = weir_vboard::sysreg::access(access, value, ids());
+    if let Some(denied) = outcome.denied() {
+        seat.vm.deny(seat.vcpu, denial(denied), access.0.into());
+    }
+    seat.counts.exit(if matches!(outcome, Outcome::Read(_)) {
+        ExitCause::IdRegister
+    } else {
+        ExitCause::SystemRegister
+    });
+    match outcome {
+        Outcome::Read(value) => frame.set(access.rt(), value),
+        Outcome::Masked(_) if !access.is_write() => frame.set(access.rt(), 0),
+        Outcome::WriteIgnored | Outcome::SetWay | Outcome::Masked(_) => {}
+        Outcome::SendSgi { kind, value } => {
+            let register = match kind {
+                SgiKind::Sgi1 => SgiRegister::Sgi1,
+                SgiKind::Sgi0 => SgiRegister::Sgi0,
+                SgiKind::AliasedSgi1 => SgiRegister::Asgi1,
+            };
+            send_sgi(seat, register, value);
+        }
+        Outcome::Undefined(_) => {
+            sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_sub(4));
+            inject(Kind::Undefined);
+        }
+    }
+}
+
+fn send_sgi(seat: &'static Seat, register: SgiRegister, value: u64) {
+    let Seat { vm, vcpu, counts } = *seat;
+    counts.exit(ExitCause::Sgi);
+    let sgi = decode_sgi_register(register, value, vcpu, vm.vcpu_count());
+    let mask = vm.mail.post(vcpu, sgi);
+    if mask.contains(vcpu) {
+        drain_slowly(seat);
+    }
+    kick(vm, mask.without(vcpu));
+}
+
+#[inline(never)]
+fn data_abort(frame: &mut Frame, core: &mut Core, seat: &'static Seat, abort: DataAbort) {
+    let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
+    if let Some(access) = abort.mmio(hpfar, far) {
+        let value = access.truncate(frame.get(access.reg));
+        if let Some(result) = devices::access(seat, core.index, &access, value) {
+            if !access.write {
+                frame.set(access.reg, access.extend(result));
+            }
+            return skip();
+        }
+    }
+    let address = abort.ipa(hpfar, far);
+    let kind = match abort.fault() {
+        esr::Fault::External | esr::Fault::ExternalOnWalk(_) => FaultKind::External,
+        _ if abort.is_on_walk() => FaultKind::TableWalk,
+        _ if address.is_some_and(|ipa| devices::covers(seat.vm, ipa)) => FaultKind::Undescribed,
+        _ if abort.is_write() => FaultKind::Write,
+        _ => FaultKind::Read,
+    };
+    fault(core, seat, kind, address.unwrap_or(far))
+}
+
+fn instruction_abort(core: &mut Core, seat: &'static Seat, abort: InstructionAbort) {
+    let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
+    let kind = match abort.fault() {
+        esr::Fault::External | esr::Fault::ExternalOnWalk(_) => FaultKind::External,
+        _ if abort.is_on_walk() => FaultKind::TableWalk,
+        _ => FaultKind::Fetch,
+    };
+    fault(core, seat, kind, abort.ipa(hpfar, far).unwrap_or(far))
+}
+
+fn refuse_call(frame: &mut Frame, seat: &'static Seat, syndrome: Syndrome) {
+    seat.counts.exit(ExitCause::Call);
+    seat.vm.deny(seat.vcpu, Denial::Call, syndrome.0);
+    frame.x[0] = smccc::NOT_SUPPORTED;
+}
+
+/// HVC or SMC with immediate 0.
+#[inline(never)]
+fn call(frame: &mut Frame, core: &mut Core, seat: &'static Seat) {
+    let Seat { vm, vcpu, counts } = *seat;
+    counts.exit(ExitCause::Call);
+    let [x0, x1, x2, x3, ..] = frame.x;
+    match smccc::decode(&[x0, x1, x2, x3], core.mitigations) {
+        Call::Return(value) => frame.x[0] = value,
+        Call::Registers(words) => {
+            for (register, word) in frame.x.iter_mut().zip(words) {
+                *register = word.into();
+            }
+        }
+        Call::Restarts => frame.x[0] = vm.restarts(),
+        Call::Mitigate(function) => {
+            firmware::forward(function, x1);
+            frame.x[0] = 0;
+        }
+        Call::Unknown => {
+            vm.deny(vcpu, Denial::Call, x0);
+            frame.x[0] = smccc::NOT_SUPPORTED;
+        }
+        Call::Psci(request) => power(frame, core, seat, request),
+    }
+}
+
+#[inline(never)]
+fn power(frame: &mut Frame, core: &mut Core, seat: &'static Seat, request: Request) {
+    let Seat { vm, vcpu, .. } = *seat;
+    let action = {
+        let mut power = vm.power.lock();
+        let Some(power) = power.as_mut() else { return };
+        power.call(vcpu as u8, request, |address| vm.view().is_ram(address))
+    };
+    match action {
+        Action::Return(value) => {
+            // A core that is on already is no offense.
+            let harmless: [i64; 2] = [ALREADY_ON.into(), ON_PENDING.into()];
+            if value.cast_signed() < 0 && !harmless.contains(&value.cast_signed()) {
+                vm.deny(vcpu, Denial::Psci, frame.x[1]);
+            }
+            frame.x[0] = value;
+        }
+        Action::Start { vcpu: target, entry, context } => {
+            frame.x[0] = 0;
+            life::turn_on(vm, usize::from(target), entry, context);
+        }
+        Action::StopSelf => life::park(core, seat),
+        Action::Standby => {
+            frame.x[0] = 0;
+            suspend(core, seat);
+            // The vCPU's state leaves the core and comes back, as when another had it meanwhile.
+            let context = Context::save(frame);
+            Context::reset(0, 0).load();
+            life::resume(&context);
+        }
+        Action::PowerDown { entry, context } => {
+            suspend(core, seat);
+            life::resume(&Context::reset(entry, context));
+        }
+        Action::SystemOff => life::end(core, seat, Ending::Off, vm.event(What::VmOff, vcpu)),
+        Action::SystemReset => life::end(core, seat, Ending::Reset, vm.event(What::VmReset, vcpu)),
+    }
+}
+
+/// Waits until the guest has an interrupt pending, with its list registers held back so that this core can sleep.
+fn suspend(core: &mut Core, seat: &'static Seat) {
+    let Seat { vm, vcpu, .. } = *seat;
+    gic::enable_virtual(false);
+    loop {
+        life::attend(core);
+        if cpu::take(core.index, cpu::STOP) != 0 {
+            life::park(core, seat);
+        }
+        let pending = {
+            let mut gic = vm.gic.lock();
+            gic.fold(vcpu, &Lists);
+            gic.has_pending(vcpu)
+        };
+        if pending {
+            return;
+        }
+        wait_for_interrupt();
+    }
+}

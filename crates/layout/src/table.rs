@@ -1,0 +1,361 @@
+//! Translation tables of the VMSAv8-64 format with a 4 KiB granule, for stage 1 at EL2 and for stage 2
+//! (Arm ARM, DDI0487, chapter D8).
+//!
+//! A [`Builder`] writes descriptors into tables that its caller owns and knows the physical address of. It
+//! starts at level 1, with one table (39-bit input addresses) or two concatenated ones (40 bits, stage 2
+//! only). Nothing here touches a register: the caller does break-before-make and TLB maintenance, and
+//! for that reason [`Builder::map`] refuses to change a descriptor that is valid.
+
+/// Bytes of a page and of a table.
+pub const PAGE: u64 = 4096;
+/// Bytes that an entry covers, by level.
+const SPAN: [u64; 4] = [1 << 39, 1 << 30, 1 << 21, PAGE];
+/// Bits 47:12 of a descriptor: the output address or the next table.
+const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
+/// A table at levels 0 to 2, a page at level 3 (D8.3.1).
+const TABLE_OR_PAGE: u64 = 0b11;
+/// A block at levels 1 and 2.
+const BLOCK: u64 = 0b01;
+
+/// One table.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(4096))]
+pub struct Table(pub [u64; 512]);
+
+impl Table {
+    /// A table without a valid entry.
+    pub const EMPTY: Self = Self([0; 512]);
+}
+
+/// Lower and upper attributes of a leaf descriptor: all but its type and address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes(u64);
+
+/// Access flag: without it the first access would fault.
+const ACCESS_FLAG: u64 = 1 << 10;
+const INNER_SHAREABLE: u64 = 3 << 8;
+
+/// Leaf attributes of stage 1 at EL2 (D8.3.2, D8.6). The memory attribute index selects from the MAIR_EL2
+/// that the hypervisor sets: 0 is Device-nGnRnE, 1 is Normal write-back.
+pub mod stage1 {
+    use super::{ACCESS_FLAG, Attributes, INNER_SHAREABLE};
+
+    /// AP[1] is RES1 at EL2, AP[2] is read-only.
+    const AP_RES1: u64 = 1 << 6;
+    const READ_ONLY: u64 = 1 << 7;
+    const EXECUTE_NEVER: u64 = 1 << 54;
+    const NORMAL: u64 = 1 << 2 | INNER_SHAREABLE | ACCESS_FLAG | AP_RES1;
+
+    /// Code.
+    pub const CODE: Attributes = Attributes(NORMAL | READ_ONLY);
+    /// Data that nobody writes.
+    pub const READ: Attributes = Attributes(NORMAL | READ_ONLY | EXECUTE_NEVER);
+    /// Data.
+    pub const READ_WRITE: Attributes = Attributes(NORMAL | EXECUTE_NEVER);
+    /// Device registers.
+    pub const DEVICE: Attributes = Attributes(ACCESS_FLAG | AP_RES1 | EXECUTE_NEVER);
+}
+
+/// Leaf attributes of stage 2 (D8.3.2, D8.5): MemAttr in bits 5:2, S2AP in bits 7:6.
+pub mod stage2 {
+    use super::{ACCESS_FLAG, Attributes, INNER_SHAREABLE};
+
+    const READ_WRITE: u64 = 3 << 6;
+    const NORMAL_WRITE_BACK: u64 = 0b1111 << 2;
+    const DEVICE_NGNRE: u64 = 0b0001 << 2;
+    const EXECUTE_NEVER: u64 = 1 << 54;
+
+    /// RAM of a VM.
+    pub const RAM: Attributes =
+        Attributes(NORMAL_WRITE_BACK | READ_WRITE | INNER_SHAREABLE | ACCESS_FLAG);
+    /// Registers of a device that was passed through.
+    pub const DEVICE: Attributes =
+        Attributes(DEVICE_NGNRE | READ_WRITE | ACCESS_FLAG | EXECUTE_NEVER);
+}
+
+impl Attributes {
+    /// A page descriptor at level 3 that maps `output`, which must be page-aligned.
+    #[must_use]
+    pub const fn page(self, output: u64) -> u64 {
+        (output & ADDRESS) | self.0 | TABLE_OR_PAGE
+    }
+}
+
+/// Why a mapping can't be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapError {
+    /// An address or the length is not a multiple of the page.
+    Unaligned,
+    /// The input range leaves what the root covers, or the output range 48 bits.
+    OutOfRange,
+    /// Something is mapped there already.
+    Mapped,
+    /// No table is left.
+    NoTables,
+}
+
+/// Builds one address space in the tables that it was given, all [`Table::EMPTY`] at first.
+#[derive(Debug)]
+pub struct Builder<'a> {
+    tables: &'a mut [Table],
+    roots: usize,
+    used: usize,
+    base: u64,
+}
+
+impl<'a> Builder<'a> {
+    /// An empty address space whose first `roots` tables (1 or 2) are its level 1. `base` is the
+    /// physical address of `tables[0]`. The tables must be empty: they are not cleared here, as those of a program that
+    /// was just loaded are.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::NoTables`] when there are fewer tables than roots, [`MapError::Unaligned`] when `base` is
+    /// not aligned to the root.
+    pub fn new(tables: &'a mut [Table], roots: usize, base: u64) -> Result<Self, MapError> {
+        if tables.len() < roots || roots == 0 {
+            return Err(MapError::NoTables);
+        }
+        if !base.is_multiple_of(roots as u64 * PAGE) {
+            return Err(MapError::Unaligned);
+        }
+        Ok(Self { tables, roots, used: roots, base })
+    }
+
+    /// Goes on with an address space of one root whose first `used` tables are filled in.
+    #[must_use]
+    pub fn resume(tables: &'a mut [Table], used: usize, base: u64) -> Self {
+        Self { tables, roots: 1, used, base }
+    }
+
+    /// How many tables are in use.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Maps `len` bytes from `input` to `output` in the largest blocks that fit.
+    ///
+    /// # Errors
+    ///
+    /// See [`MapError`]; what was mapped before the error stays.
+    pub fn map(
+        &mut self,
+        input: u64,
+        output: u64,
+        len: u64,
+        attributes: Attributes,
+    ) -> Result<(), MapError> {
+        if !(input | output | len).is_multiple_of(PAGE) {
+            return Err(MapError::Unaligned);
+        }
+        let end = input.checked_add(len).ok_or(MapError::OutOfRange)?;
+        if end > self.roots as u64 * SPAN[0]
+            || output.checked_add(len).is_none_or(|end| end > 1 << 48)
+        {
+            return Err(MapError::OutOfRange);
+        }
+        let mut at = input;
+        while at < end {
+            let to = output + (at - input);
+            let level = [1, 2]
+                .into_iter()
+                .find(|&level| (at | to).is_multiple_of(SPAN[level]) && end - at >= SPAN[level])
+                .unwrap_or(3);
+            let kind = if level == 3 { TABLE_OR_PAGE } else { BLOCK };
+            // As many entries of one table as have this size: all that are left, or until a larger one fits.
+            let table = self.table(at, level)?;
+            let left = ((end - at) / SPAN[level]) as usize;
+            let entries =
+                self.tables.get_mut(table).into_iter().flat_map(|table| table.0.iter_mut());
+            for entry in entries.skip(index(at, level)).take(left) {
+                let to = output + (at - input);
+                if *entry != 0 {
+                    return Err(MapError::Mapped);
+                }
+                *entry = to | attributes.0 | kind;
+                at += SPAN[level];
+                let larger = SPAN[level - 1];
+                let next = at | (output + (at - input));
+                if level > 1 && next.is_multiple_of(larger) && end - at >= larger {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes out the pages of `len` bytes from `input`; blocks stay. TLB maintenance is the caller's.
+    pub fn unmap_pages(&mut self, input: u64, len: u64) {
+        for page in (input..input.saturating_add(len)).step_by(PAGE as usize) {
+            if let Ok(table) = self.table(page, 3)
+                && let Some(table) = self.tables.get_mut(table)
+            {
+                table.0[index(page, 3)] = 0;
+            }
+        }
+    }
+
+    /// Makes the table of level 3 that covers `input` and gives its place among the tables: for mappings that
+    /// change while the hypervisor runs, page by page.
+    ///
+    /// # Errors
+    ///
+    /// See [`MapError`].
+    pub fn last_level(&mut self, input: u64) -> Result<usize, MapError> {
+        self.table(input, 3)
+    }
+
+    /// The place of the table of `level` that covers `input`; it and those above it are made where they are missing.
+    fn table(&mut self, input: u64, level: usize) -> Result<usize, MapError> {
+        let mut table = (input / SPAN[0]) as usize;
+        for upper in 1..level {
+            let slot = index(input, upper);
+            let entry = self.tables.get(table).ok_or(MapError::OutOfRange)?.0[slot];
+            table = if entry == 0 {
+                let new = self.used;
+                if new >= self.tables.len() {
+                    return Err(MapError::NoTables);
+                }
+                self.used += 1;
+                let descriptor = (self.base + new as u64 * PAGE) | TABLE_OR_PAGE;
+                self.tables.get_mut(table).ok_or(MapError::OutOfRange)?.0[slot] = descriptor;
+                new
+            } else {
+                self.next(entry).ok_or(MapError::Mapped)?
+            };
+        }
+        Ok(table)
+    }
+
+    /// The table that a descriptor of levels 1 and 2 points to, if it is one of ours.
+    fn next(&self, entry: u64) -> Option<usize> {
+        if entry & TABLE_OR_PAGE != TABLE_OR_PAGE {
+            return None;
+        }
+        let place = (entry & ADDRESS).checked_sub(self.base)? / PAGE;
+        (place < self.used as u64).then_some(place as usize)
+    }
+}
+
+fn index(input: u64, level: usize) -> usize {
+    (input / SPAN[level]) as usize % 512
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BASE: u64 = 0x8_0000_0000;
+
+    /// Walks the tables as the architecture does: output address and leaf attributes.
+    fn translate(tables: &[Table], input: u64) -> Option<(u64, u64)> {
+        let mut table = (input >> 39) as usize;
+        for level in 1..=3 {
+            let entry = tables[table].0[(input >> (39 - 9 * level)) as usize & 511];
+            let span = 1u64 << (39 - 9 * level);
+            match (entry & 3, level) {
+                (3, 3) | (1, 1 | 2) => {
+                    let output = entry & ADDRESS;
+                    assert_eq!(output % span, 0, "a block at level {level} must be aligned");
+                    return Some((output + input % span, entry & !ADDRESS & !3));
+                }
+                (3, _) => table = ((entry & ADDRESS) - BASE) as usize / 4096,
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn picks_the_largest_blocks() {
+        let mut tables = vec![Table::EMPTY; 4];
+        let mut builder = Builder::new(&mut tables, 2, BASE).unwrap();
+        builder.map(0x4000_0000, 0x8000_0000, 1 << 30, stage2::RAM).unwrap();
+        assert_eq!(builder.used(), 2);
+        builder.map(0x8000_0000, 0x4020_0000, 4 << 20, stage2::RAM).unwrap();
+        assert_eq!(builder.used(), 3);
+        assert_eq!(tables[0].0[1] & 3, BLOCK);
+        assert_eq!(tables[2].0[1] & !ADDRESS, stage2::RAM.0 | BLOCK);
+    }
+
+    #[test]
+    fn refuses_what_it_cannot_map() {
+        let mut tables = vec![Table::EMPTY; 3];
+        assert_eq!(Builder::new(&mut tables, 2, BASE + 4096).unwrap_err(), MapError::Unaligned);
+        assert_eq!(Builder::new(&mut tables[..1], 2, BASE).unwrap_err(), MapError::NoTables);
+        let mut builder = Builder::new(&mut tables, 1, BASE).unwrap();
+        let mut map = |input, output, len| builder.map(input, output, len, stage1::READ);
+        assert_eq!(map(1, 0, 4096), Err(MapError::Unaligned));
+        assert_eq!(map(0, 0, 1), Err(MapError::Unaligned));
+        assert_eq!(map((1 << 39) - 4096, 0, 8192), Err(MapError::OutOfRange));
+        assert_eq!(map(u64::MAX - 4095, 0, 4096), Err(MapError::OutOfRange));
+        assert_eq!(map(0, (1 << 48) - 4096, 8192), Err(MapError::OutOfRange));
+        assert_eq!(map(0, 0, 4096), Ok(()));
+        assert_eq!(map(0, 0, 4096), Err(MapError::Mapped));
+        assert_eq!(map(0, 0, 2 << 20), Err(MapError::Mapped));
+        assert_eq!(map(1 << 21, 0, 4096), Err(MapError::NoTables));
+    }
+
+    #[test]
+    fn a_page_cannot_be_put_under_a_block() {
+        let mut tables = vec![Table::EMPTY; 4];
+        let mut builder = Builder::new(&mut tables, 1, BASE).unwrap();
+        builder.map(0, 0, 2 << 20, stage1::READ).unwrap();
+        assert_eq!(builder.map(4096, 0, 4096, stage1::READ), Err(MapError::Mapped));
+        assert_eq!(builder.last_level(4096), Err(MapError::Mapped));
+    }
+
+    #[test]
+    fn pages_can_be_taken_out_and_mapped_again() {
+        let mut tables = vec![Table::EMPTY; 4];
+        let mut builder = Builder::new(&mut tables, 1, BASE).unwrap();
+        builder.map(0x3000, 0x8000, 0x4000, stage1::READ).unwrap();
+        builder.unmap_pages(0x4000, 0x2000);
+        builder.map(0x4000, 0, 0x1000, stage1::READ).unwrap();
+        let seen: Vec<_> =
+            (3..7).map(|page| translate(&tables, page * PAGE).map(|found| found.0)).collect();
+        assert_eq!(seen, [Some(0x8000), Some(0), None, Some(0xb000)]);
+    }
+
+    #[test]
+    fn a_last_level_table_covers_its_address() {
+        let mut tables = vec![Table::EMPTY; 5];
+        let mut builder = Builder::new(&mut tables, 1, BASE).unwrap();
+        let place = builder.last_level(0x40_0020_0000).unwrap();
+        tables[place].0[3] = stage1::READ_WRITE.page(0x1234_5000);
+        assert_eq!(translate(&tables, 0x40_0020_3010).map(|found| found.0), Some(0x1234_5010));
+    }
+
+    proptest! {
+        #[test]
+        fn every_page_of_a_mapping_and_no_other_is_translated(
+            pages in prop::collection::vec((0u64..0x40_0000, 0u64..0x40_0000, 1u64..3000), 1..6),
+            probes in prop::collection::vec(0u64..0x40_0000, 50),
+        ) {
+            let mut tables = vec![Table::EMPTY; 64];
+            let mut builder = Builder::new(&mut tables, 2, BASE).unwrap();
+            let mut mapped: Vec<(u64, u64, u64)> = Vec::new();
+            for (input, output, len) in pages {
+                let free = mapped.iter().all(|&(other, _, n)| input + len <= other || other + n <= input);
+                let result = builder.map(input * PAGE, output * PAGE, len * PAGE, stage2::RAM);
+                if free {
+                    prop_assert_eq!(result, Ok(()));
+                    mapped.push((input, output, len));
+                } else {
+                    prop_assert_eq!(result, Err(MapError::Mapped));
+                    return Ok(());
+                }
+            }
+            let edges = mapped.iter().flat_map(|&(input, _, len)| [input, input + len - 1, input + len]);
+            for page in probes.into_iter().chain(edges) {
+                let expected = mapped
+                    .iter()
+                    .find(|&&(input, _, len)| page.wrapping_sub(input) < len)
+                    .map(|&(input, output, _)| ((output + page - input) * PAGE, stage2::RAM.0));
+                prop_assert_eq!(translate(&tables, page * PAGE), expected);
+            }
+        }
+    }
+}

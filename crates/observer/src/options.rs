@@ -1,0 +1,112 @@
+//! The plug-in's arguments.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// What `-plugin libweir_observer.so,KEY=VALUE,..` says.
+///
+/// | key | value |
+/// | --- | --- |
+/// | `out` | the file to write when QEMU ends |
+/// | `hyp` | `START-END`, the hypervisor's virtual addresses at EL2, end excluded |
+/// | `vectors` | optional: the address in `VBAR_EL2` |
+///
+/// Numbers are decimal, or hexadecimal after `0x`. Without `vectors` a stretch begins with any
+/// instruction inside `hyp`; with it only at one of the eight vectors for a lower exception level,
+/// so guest code that uses the same virtual addresses at EL0 or EL1 is not taken for the
+/// hypervisor, and an interrupt that is pending at the ERET begins a stretch of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The report's file.
+    pub out: PathBuf,
+    /// Virtual addresses of the hypervisor.
+    pub hyp: Range<u64>,
+    /// Address of the exception vectors at EL2.
+    pub vectors: Option<u64>,
+}
+
+impl Options {
+    /// Reads the arguments as QEMU hands them over.
+    ///
+    /// # Errors
+    /// A sentence that names the argument at fault.
+    pub fn parse<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let (mut out, mut hyp, mut vectors) = (None, None, None);
+        for argument in arguments {
+            let (key, value) = argument
+                .split_once('=')
+                .ok_or_else(|| format!("`{argument}` is not of the form key=value"))?;
+            match key {
+                "out" if !value.is_empty() => out = Some(PathBuf::from(value)),
+                "hyp" => hyp = Some(range(value)?),
+                "vectors" => vectors = Some(number(value)?),
+                _ => {
+                    return Err(format!(
+                        "`{argument}`: the arguments are out=FILE, hyp=START-END, vectors=ADDRESS"
+                    ));
+                }
+            }
+        }
+        let out = out.ok_or("out=FILE is missing")?;
+        let hyp = hyp.ok_or("hyp=START-END is missing")?;
+        if let Some(vectors) = vectors
+            && !(vectors % 0x800 == 0 && hyp.contains(&vectors))
+        {
+            return Err(format!("vectors={vectors:#x} is not a multiple of 0x800 inside of hyp"));
+        }
+        Ok(Self { out, hyp, vectors })
+    }
+}
+
+fn range(text: &str) -> Result<Range<u64>, String> {
+    let (start, end) =
+        text.split_once('-').ok_or_else(|| format!("`hyp={text}` is not of the form START-END"))?;
+    let range = number(start)?..number(end)?;
+    if range.is_empty() {
+        return Err(format!("hyp={text} is empty"));
+    }
+    Ok(range)
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    }
+    .map_err(|error| format!("`{text}` is not an address: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_all_arguments() {
+        let options = Options::parse(["out=a.json", "hyp=0x4000-24576", "vectors=0x4800"]).unwrap();
+        assert_eq!(
+            options,
+            Options { out: "a.json".into(), hyp: 0x4000..0x6000, vectors: Some(0x4800) }
+        );
+        assert_eq!(Options::parse(["hyp=0x0-0x1", "out=b"]).unwrap().vectors, None);
+    }
+
+    #[test]
+    fn says_which_argument_is_wrong() {
+        for (arguments, message) in [
+            (&["hyp=0x0-0x10"][..], "out=FILE is missing"),
+            (&["out=a"], "hyp=START-END is missing"),
+            (&["out=", "hyp=0x0-0x10"], "`out=`"),
+            (&["out=a", "hyp=0x10"], "START-END"),
+            (&["out=a", "hyp=0x10-0x10"], "empty"),
+            (&["out=a", "hyp=0x0-0xg"], "`0xg` is not an address"),
+            (&["out=a", "hyp=0x0-0x10000000000000000"], "not an address"),
+            (&["out=a", "hyp=0x0-0x1000", "vectors=0x1000"], "vectors=0x1000"),
+            (&["out=a", "hyp=0x0-0x1000", "vectors=0x80"], "vectors=0x80"),
+            (&["out=a", "hyp=0x0-0x10", "speed=1"], "`speed=1`"),
+            (&["verbose"], "`verbose` is not of the form"),
+        ] {
+            let error = Options::parse(arguments.iter().copied()).unwrap_err();
+            assert!(error.contains(message), "{arguments:?}: {error}");
+        }
+    }
+}

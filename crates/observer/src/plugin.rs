@@ -1,0 +1,308 @@
+//! The interface to QEMU: what it calls here, and what is called there.
+//!
+//! Declared after QEMU's documentation of TCG plug-ins (`docs/devel/tcg-plugins.rst`) and
+//! `include/qemu/qemu-plugin.h`, versions 1 to 5. A plug-in says which version of the interface it
+//! speaks in the exported variable `qemu_plugin_version`, which QEMU reads after it has loaded the
+//! library. No single value suits every QEMU, so a constructor finds the fitting one by looking at
+//! what the executable exports; and every function is looked up by name, so that the library has
+//! no undefined symbols and also links into programs other than QEMU.
+//!
+//! Between 2 and 3 the interface changed in one function that matters here:
+//! `qemu_plugin_insn_data` returned a pointer and now copies.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+
+use crate::count::{Accounting, Step};
+use crate::options::Options;
+
+const _: () = assert!(size_of::<usize>() == 8, "a Step travels in a pointer");
+
+/// `qemu_info_t`: what QEMU says about itself and its machine.
+#[repr(C)]
+pub struct Info {
+    target_name: *const c_char,
+    version_min: c_int,
+    version_cur: c_int,
+    system_emulation: bool,
+    smp_vcpus: c_int,
+    max_vcpus: c_int,
+}
+
+type Tb = *mut c_void;
+type Insn = *mut c_void;
+type TranslatedCb = extern "C" fn(u64, Tb);
+type ExecutedCb = extern "C" fn(c_uint, *mut c_void);
+type AccessedCb = extern "C" fn(c_uint, u32, u64, *mut c_void);
+type ExitCb = extern "C" fn(u64, *mut c_void);
+
+/// `QEMU_PLUGIN_CB_NO_REGS`: the callbacks touch no registers.
+const NO_REGS: c_int = 0;
+/// `QEMU_PLUGIN_MEM_RW`: loads and stores.
+const READ_WRITE: c_int = 3;
+
+#[derive(Clone, Copy)]
+enum InsnData {
+    /// Interface versions 0 to 2.
+    Pointer(unsafe extern "C" fn(Insn) -> *const c_void),
+    /// Version 3 and later.
+    Copy(unsafe extern "C" fn(Insn, *mut c_void, usize) -> usize),
+}
+
+/// The functions of QEMU's that are used.
+struct Api {
+    tb_n_insns: unsafe extern "C" fn(Tb) -> usize,
+    tb_get_insn: unsafe extern "C" fn(Tb, usize) -> Insn,
+    insn_vaddr: unsafe extern "C" fn(Insn) -> u64,
+    insn_size: unsafe extern "C" fn(Insn) -> usize,
+    insn_data: InsnData,
+    register_insn_exec: unsafe extern "C" fn(Insn, ExecutedCb, c_int, *mut c_void),
+    register_mem: unsafe extern "C" fn(Insn, AccessedCb, c_int, c_int, *mut c_void),
+    register_translated: unsafe extern "C" fn(u64, TranslatedCb),
+    register_exit: unsafe extern "C" fn(u64, ExitCb, *mut c_void),
+    get_hwaddr: unsafe extern "C" fn(u32, u64) -> *const c_void,
+    hwaddr_is_io: unsafe extern "C" fn(*const c_void) -> bool,
+}
+
+/// Looks a symbol up among those that the program and its libraries export.
+fn find(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: the name is a C string, and dlsym has no other requirement.
+    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!symbol.is_null()).then_some(symbol)
+}
+
+/// `function!("name" as type)`: the function `name` of the running QEMU.
+macro_rules! function {
+    ($name:literal as $type:ty) => {{
+        let symbol = find($name).ok_or_else(|| format!("QEMU exports no {:?}", $name))?;
+        // SAFETY: the symbol was found, so it is not null, and QEMU's header declares it with
+        // this type in every version that loads this library (see the module's documentation).
+        unsafe { std::mem::transmute::<*mut c_void, $type>(symbol) }
+    }};
+}
+
+impl Api {
+    fn find(version: c_int) -> Result<Self, String> {
+        Ok(Self {
+            tb_n_insns: function!(c"qemu_plugin_tb_n_insns" as unsafe extern "C" fn(Tb) -> usize),
+            tb_get_insn: function!(
+                c"qemu_plugin_tb_get_insn" as unsafe extern "C" fn(Tb, usize) -> Insn
+            ),
+            insn_vaddr: function!(c"qemu_plugin_insn_vaddr" as unsafe extern "C" fn(Insn) -> u64),
+            insn_size: function!(c"qemu_plugin_insn_size" as unsafe extern "C" fn(Insn) -> usize),
+            insn_data: if version < 3 {
+                InsnData::Pointer(function!(
+                    c"qemu_plugin_insn_data" as unsafe extern "C" fn(Insn) -> *const c_void
+                ))
+            } else {
+                InsnData::Copy(function!(
+                    c"qemu_plugin_insn_data"
+                        as unsafe extern "C" fn(Insn, *mut c_void, usize) -> usize
+                ))
+            },
+            register_insn_exec: function!(
+                c"qemu_plugin_register_vcpu_insn_exec_cb"
+                    as unsafe extern "C" fn(Insn, ExecutedCb, c_int, *mut c_void)
+            ),
+            register_mem: function!(
+                c"qemu_plugin_register_vcpu_mem_cb"
+                    as unsafe extern "C" fn(Insn, AccessedCb, c_int, c_int, *mut c_void)
+            ),
+            register_translated: function!(
+                c"qemu_plugin_register_vcpu_tb_trans_cb" as unsafe extern "C" fn(u64, TranslatedCb)
+            ),
+            register_exit: function!(
+                c"qemu_plugin_register_atexit_cb" as unsafe extern "C" fn(u64, ExitCb, *mut c_void)
+            ),
+            get_hwaddr: function!(
+                c"qemu_plugin_get_hwaddr" as unsafe extern "C" fn(u32, u64) -> *const c_void
+            ),
+            hwaddr_is_io: function!(
+                c"qemu_plugin_hwaddr_is_io" as unsafe extern "C" fn(*const c_void) -> bool
+            ),
+        })
+    }
+
+    /// Address and opcode of an instruction; none if it is not four bytes long.
+    fn instruction(&self, tb: Tb, index: usize) -> Option<(Insn, u64, u32)> {
+        // SAFETY: QEMU passed `tb` to the callback that is running, and `index` is below its
+        // number of instructions (`translated`).
+        let insn = unsafe { (self.tb_get_insn)(tb, index) };
+        // SAFETY: `insn` came from the call above and lives as long as `tb`.
+        if unsafe { (self.insn_size)(insn) } != 4 {
+            return None;
+        }
+        // SAFETY: as above.
+        let pc = unsafe { (self.insn_vaddr)(insn) };
+        let mut bytes = [0_u8; 4];
+        match self.insn_data {
+            InsnData::Pointer(data) => {
+                // SAFETY: as above.
+                let pointer = unsafe { data(insn) }.cast::<[u8; 4]>();
+                if pointer.is_null() {
+                    return None;
+                }
+                // SAFETY: the pointer is to as many bytes as `insn_size` said: four. They live
+                // as long as `tb`, and a byte array has no alignment.
+                bytes = unsafe { *pointer };
+            }
+            InsnData::Copy(data) => {
+                // SAFETY: at most four bytes are written to an array of four.
+                let copied = unsafe { data(insn, bytes.as_mut_ptr().cast(), bytes.len()) };
+                if copied != bytes.len() {
+                    return None;
+                }
+            }
+        }
+        Some((insn, pc, u32::from_le_bytes(bytes)))
+    }
+}
+
+/// The plug-in after its installation.
+struct Plugin {
+    api: Api,
+    options: Options,
+    accounting: Accounting,
+}
+
+static PLUGIN: OnceLock<Plugin> = OnceLock::new();
+
+/// The interface version that this library speaks. An atomic has the layout of the plain `int`
+/// that QEMU reads.
+// SAFETY: no other library defines this name; QEMU's interface reserves it for plug-ins.
+#[unsafe(export_name = "qemu_plugin_version")]
+pub static VERSION: AtomicI32 = AtomicI32::new(1);
+
+// SAFETY: the section holds pointers to functions without arguments or result that run when the
+// library is loaded; this is one.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CHOOSE_VERSION: extern "C" fn() = choose_version;
+
+/// Runs when the library is loaded, before QEMU reads the version.
+extern "C" fn choose_version() {
+    // Each of these came with the version. QEMU 9.0 spoke 2 alone, 10.0 speaks 2 to 4.
+    let version = if find(c"qemu_plugin_read_memory_vaddr").is_some() {
+        4
+    } else if find(c"qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu").is_some() {
+        2
+    } else {
+        1
+    };
+    VERSION.store(version, Relaxed);
+}
+
+/// Called by QEMU when it loads the plug-in. Not 0 makes it refuse to start.
+///
+/// # Safety
+/// `info` and the `count` strings at `argv` are valid during the call.
+// SAFETY: as for `VERSION`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: u64,
+    info: *const Info,
+    count: c_int,
+    argv: *const *const c_char,
+) -> c_int {
+    // SAFETY: the caller vouches for it.
+    let info = unsafe { &*info };
+    let arguments = (0..usize::try_from(count).unwrap_or(0)).map(|index| {
+        // SAFETY: `index` is below `count`.
+        let argument = unsafe { argv.add(index) };
+        // SAFETY: the caller vouches for `count` valid pointers.
+        let argument = unsafe { *argument };
+        // SAFETY: the caller vouches for them to be C strings.
+        unsafe { CStr::from_ptr(argument) }
+    });
+    match install(id, info, arguments) {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("weir-observer: {error}");
+            1
+        }
+    }
+}
+
+fn install<'a>(
+    id: u64,
+    info: &Info,
+    arguments: impl Iterator<Item = &'a CStr>,
+) -> Result<(), String> {
+    let arguments = arguments
+        .map(|argument| argument.to_str().map_err(|_| format!("{argument:?} is not UTF-8")))
+        .collect::<Result<Vec<_>, _>>()?;
+    let options = Options::parse(arguments)?;
+    if !info.system_emulation {
+        return Err("only the emulation of whole machines can be observed".to_owned());
+    }
+    // SAFETY: QEMU names its target in a static C string.
+    let target = unsafe { CStr::from_ptr(info.target_name) };
+    if target != c"aarch64" {
+        return Err(format!("the target is {target:?}, not aarch64"));
+    }
+    let vcpus = usize::try_from(info.max_vcpus.max(info.smp_vcpus)).unwrap_or(0);
+    let accounting = Accounting::new(vcpus, &options);
+    let plugin = Plugin { api: Api::find(info.version_cur)?, options, accounting };
+    let (translate, exit) = (plugin.api.register_translated, plugin.api.register_exit);
+    PLUGIN.set(plugin).map_err(|_| "loaded twice".to_owned())?;
+    // SAFETY: `id` is the one that QEMU gave, and the callback is of the type it wants.
+    unsafe { translate(id, translated) };
+    // SAFETY: as above.
+    unsafe { exit(id, exited, std::ptr::null_mut()) };
+    Ok(())
+}
+
+/// QEMU has translated a block: ask to be called for each of its instructions.
+extern "C" fn translated(_id: u64, tb: Tb) {
+    let Some(Plugin { api, options, .. }) = PLUGIN.get() else {
+        return;
+    };
+    // SAFETY: QEMU passes a block that is valid during this call.
+    let length = unsafe { (api.tb_n_insns)(tb) };
+    for index in 0..length {
+        // A guest in AArch32 state may have instructions of two bytes; they are not EL2's.
+        let Some((insn, pc, opcode)) = api.instruction(tb, index) else {
+            continue;
+        };
+        let step = Step::new(pc, opcode, options);
+        let data = std::ptr::without_provenance_mut(step.to_bits() as usize);
+        // SAFETY: `insn` is valid during this call and the callback of the type that QEMU wants.
+        unsafe { (api.register_insn_exec)(insn, executed, NO_REGS, data) };
+        if step.wants_accesses() {
+            // SAFETY: as above.
+            unsafe { (api.register_mem)(insn, accessed, NO_REGS, READ_WRITE, data) };
+        }
+    }
+}
+
+/// A vCPU is about to execute the instruction in `data`. QEMU calls this on the vCPU's thread, one
+/// call at a time for each vCPU.
+extern "C" fn executed(vcpu: c_uint, data: *mut c_void) {
+    if let Some(plugin) = PLUGIN.get() {
+        plugin.accounting.step(vcpu as usize, Step::from_bits(data.addr() as u64));
+    }
+}
+
+/// A vCPU has made a memory access.
+extern "C" fn accessed(vcpu: c_uint, info: u32, vaddr: u64, _data: *mut c_void) {
+    let Some(Plugin { api, accounting, .. }) = PLUGIN.get() else {
+        return;
+    };
+    // SAFETY: `info` and `vaddr` are those of the running callback, which is when this may be
+    // asked.
+    let address = unsafe { (api.get_hwaddr)(info, vaddr) };
+    // SAFETY: the handle is valid until this callback returns.
+    let is_io = !address.is_null() && unsafe { (api.hwaddr_is_io)(address) };
+    accounting.access(vcpu as usize, is_io);
+}
+
+/// QEMU ends.
+extern "C" fn exited(_id: u64, _data: *mut c_void) {
+    let Some(Plugin { options, accounting, .. }) = PLUGIN.get() else {
+        return;
+    };
+    if let Err(error) = accounting.report().write(&options.out) {
+        eprintln!("weir-observer: cannot write {}: {error}", options.out.display());
+    }
+}

@@ -1,0 +1,381 @@
+//! The frames on the board's UART.
+//!
+//! One UART carries every VM's console and the hypervisor's own records. Console bytes go out as
+//! they are; [`DLE`] starts a frame: `DLE kind length payload[length] sum`, where `sum` is the wrapping
+//! sum of kind, length and payload. A console byte equal to `DLE` goes out twice. After a [`Mark`]
+//! frame the console bytes belong to the VM that it names.
+//!
+//! In the other direction a console byte goes to the VM that has the focus, `DLE DLE` is that byte
+//! itself, `DLE a VM` moves the focus, and `DLE r` asks for a round of [`Counters`] and [`Denials`].
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Data link escape: the byte that starts a frame.
+pub const DLE: u8 = 0x10;
+/// Command from the host: the next byte names the VM that gets the console input.
+pub const FOCUS: u8 = b'a';
+/// Command from the host: send the counters now.
+pub const REPORT: u8 = b'r';
+/// The VM number that stands for the hypervisor itself.
+pub const HYPERVISOR: u8 = 0xff;
+
+/// Kinds of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A [`Mark`].
+    Mark = 1,
+    /// An [`Event`].
+    Event = 2,
+    /// [`Counters`].
+    Counters = 3,
+    /// [`Denials`].
+    Denials = 4,
+}
+
+/// From here on the console bytes are of VM `vm`; sent when the VM changes and after each line feed,
+/// so that the mark after a line tells when the line was complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Mark {
+    /// Nanoseconds since the hypervisor started.
+    pub time_ns: u64,
+    /// The VM's place in the system file, or [`HYPERVISOR`].
+    pub vm: u32,
+    /// Console bytes of this VM lost since the last mark that named it.
+    pub dropped: u32,
+}
+
+/// Something that happened to a VM, or to the whole system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Event {
+    /// Nanoseconds since the hypervisor started.
+    pub time_ns: u64,
+    /// A [`What`].
+    pub what: u16,
+    /// The VM, or [`HYPERVISOR`].
+    pub vm: u8,
+    /// The vCPU within the VM.
+    pub vcpu: u8,
+    /// A [`FaultKind`], a [`Denial`], the number of this life, by `what`.
+    pub detail: u32,
+    /// ESR_EL2 of a fault, the function number of a refused call, the encoding of a register.
+    pub syndrome: u64,
+    /// The IPA of a fault.
+    pub address: u64,
+    /// The guest's program counter.
+    pub pc: u64,
+    /// ESR_EL1 at the time of a fault: what the guest itself was busy with.
+    pub guest_syndrome: u64,
+    /// ELR_EL1 at the time of a fault.
+    pub guest_elr: u64,
+}
+
+/// What an [`Event`] is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum What {
+    /// The hypervisor runs on all cores.
+    SystemStart = 1,
+    /// A VM begins a life; `detail` counts from 0.
+    VmStart = 2,
+    /// The VM asked for PSCI SYSTEM_OFF, or its last vCPU went off.
+    VmOff = 3,
+    /// The VM asked for PSCI SYSTEM_RESET.
+    VmReset = 4,
+    /// The VM did what ends a life; `detail` is a [`FaultKind`].
+    VmFault = 5,
+    /// The VM was stopped for good, by `on_fault`.
+    VmHalted = 6,
+    /// The first [`Denial`] of its kind in this life; `detail` says which.
+    Denied = 7,
+    /// The system ends: every VM is off, or one had `on_fault = "stop-system"`.
+    SystemStop = 8,
+}
+
+impl What {
+    /// The name in reports, or none for a number from a newer hypervisor.
+    #[must_use]
+    pub fn from_number(number: u16) -> Option<Self> {
+        use What::{Denied, SystemStart, SystemStop, VmFault, VmHalted, VmOff, VmReset, VmStart};
+        [SystemStart, VmStart, VmOff, VmReset, VmFault, VmHalted, Denied, SystemStop]
+            .into_iter()
+            .find(|what| *what as u16 == number)
+    }
+}
+
+/// Declares an enum whose numbers index an array of counts, with a name for each in reports.
+macro_rules! counted {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum $name { $($(#[$variant_doc])* $variant,)* }
+
+        impl $name {
+            /// All of them, in the order of their numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The name in reports.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+        }
+    };
+}
+
+counted! {
+    /// Why a life ended.
+    FaultKind {
+        /// A load from an IPA that is not the VM's.
+        Read = "read outside its memory",
+        /// A store to an IPA that is not the VM's.
+        Write = "write outside its memory",
+        /// An instruction fetch from an IPA that is not the VM's, or not executable.
+        Fetch = "jump outside its memory",
+        /// An access to an emulated device whose syndrome does not describe it (pairs, exclusives, atomics).
+        Undescribed = "unsupported access to a device",
+        /// A load or store that the board answered with an external abort.
+        External = "external abort",
+        /// A page-table walk of the guest outside of its memory.
+        TableWalk = "page tables outside its memory",
+        /// An SError while the guest ran.
+        SError = "SError",
+        /// An exception that the hypervisor has no use for.
+        Unexpected = "unexpected exception",
+    }
+}
+
+counted! {
+    /// What a guest tried and was refused, and lived on.
+    Denial {
+        /// An HVC or SMC with a function number that weir does not offer.
+        Call = "unknown hypercall or SMC",
+        /// A register of the performance monitors.
+        Pmu = "PMU register",
+        /// A debug register.
+        Debug = "debug register",
+        /// A trace register.
+        Trace = "trace register",
+        /// A register that the implementation defined.
+        ImplementationDefined = "implementation-defined register",
+        /// Cache maintenance by set and way.
+        SetWay = "set/way cache maintenance",
+        /// Another register that traps.
+        Register = "other system register",
+        /// A PSCI call with arguments that are not the VM's to use.
+        Psci = "PSCI call outside the VM",
+    }
+}
+
+counted! {
+    /// Why a vCPU left the guest for EL2.
+    ExitCause {
+        /// The virtual or physical timer of the guest.
+        Timer = "timer interrupt",
+        /// An interrupt of a device that the VM was given.
+        DeviceIrq = "device interrupt",
+        /// A message from another core: an SGI for the guest, or the hypervisor's own.
+        Message = "message from another core",
+        /// GIC maintenance.
+        Maintenance = "GIC maintenance",
+        /// An interrupt of the hypervisor's own (console, heartbeat).
+        OwnIrq = "hypervisor's own interrupt",
+        /// An HVC or SMC, PSCI or other.
+        Call = "hypercall",
+        /// A software-generated interrupt sent by the guest.
+        Sgi = "SGI sent",
+        /// The virtual GIC's registers in memory.
+        Gic = "GIC register",
+        /// The virtual PL011.
+        Uart = "UART register",
+        /// An ID register read.
+        IdRegister = "ID register",
+        /// Any other trapped system register.
+        SystemRegister = "system register",
+        /// What ended a life.
+        Fault = "fault",
+        /// Anything else.
+        Other = "other",
+    }
+}
+
+/// Number of [`ExitCause`]s.
+pub const EXIT_CAUSES: usize = ExitCause::ALL.len();
+/// Number of [`Denial`]s.
+pub const DENIALS: usize = Denial::ALL.len();
+
+/// What one vCPU did since the system started, its VM's earlier lives included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Counters {
+    /// Nanoseconds since the hypervisor started.
+    pub time_ns: u64,
+    /// The VM.
+    pub vm: u8,
+    /// The vCPU within the VM.
+    pub vcpu: u8,
+    /// A [`VcpuState`].
+    pub state: u8,
+    /// Zero.
+    pub reserved: u8,
+    /// Lives that the VM has ended (by reset or by fault) and been restarted from.
+    pub restarts: u32,
+    /// Exits by [`ExitCause`].
+    pub exits: [u64; EXIT_CAUSES],
+    /// Virtual interrupts put into list registers.
+    pub injected: u64,
+}
+
+counted! {
+    /// What a vCPU is doing.
+    VcpuState {
+        /// Powered off, to be turned on by CPU_ON.
+        Off = "off",
+        /// Running the guest (or waiting in the guest's WFI).
+        On = "on",
+        /// Its VM was stopped for good.
+        Halted = "halted",
+    }
+}
+
+/// What one VM was refused since the system started, by [`Denial`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Denials {
+    /// Nanoseconds since the hypervisor started.
+    pub time_ns: u64,
+    /// The VM.
+    pub vm: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// How often, by [`Denial`].
+    pub counts: [u64; DENIALS],
+}
+
+// A frame's length is one byte.
+const _: () = assert!(size_of::<Counters>() < 256 && size_of::<Denials>() < 256);
+
+/// Puts a frame on the wire, byte by byte.
+pub fn frame(kind: Kind, payload: &(impl IntoBytes + Immutable), mut out: impl FnMut(u8)) {
+    let payload = payload.as_bytes();
+    let length = payload.len() as u8;
+    let mut sum = (kind as u8).wrapping_add(length);
+    out(DLE);
+    out(kind as u8);
+    out(length);
+    for &byte in payload {
+        sum = sum.wrapping_add(byte);
+        out(byte);
+    }
+    out(sum);
+}
+
+/// Tells where frames end, for one who passes bytes on and may stop only between frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Framing {
+    /// Not in a frame.
+    #[default]
+    Between,
+    /// After DLE.
+    Escape,
+    /// After the kind.
+    Length,
+    /// So many bytes, the sum included, are to come.
+    Payload(u16),
+}
+
+impl Framing {
+    /// What follows `byte`.
+    #[must_use]
+    pub fn after(self, byte: u8) -> Self {
+        match self {
+            Self::Between if byte == DLE => Self::Escape,
+            Self::Escape if byte != DLE => Self::Length,
+            Self::Length => Self::Payload(u16::from(byte) + 1),
+            Self::Payload(left) if left > 1 => Self::Payload(left - 1),
+            Self::Between | Self::Escape | Self::Payload(_) => Self::Between,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::{Decoder, Piece};
+    use proptest::prelude::*;
+
+    fn decode(bytes: &[u8]) -> Vec<Piece> {
+        let mut decoder = Decoder::default();
+        bytes.iter().filter_map(|&byte| decoder.push(byte)).collect()
+    }
+
+    #[test]
+    fn frames_and_text_come_back_as_sent() {
+        let mark = Mark { time_ns: 0x1010_1010_1010, vm: 2, dropped: 16 };
+        let counters = Counters {
+            time_ns: 5,
+            vm: 1,
+            vcpu: 0,
+            state: VcpuState::On as u8,
+            reserved: 0,
+            restarts: 3,
+            exits: [7; EXIT_CAUSES],
+            injected: 9,
+        };
+        let mut bytes = vec![b'a', DLE, DLE];
+        frame(Kind::Mark, &mark, |byte| bytes.push(byte));
+        bytes.push(b'b');
+        frame(Kind::Counters, &counters, |byte| bytes.push(byte));
+        assert_eq!(
+            decode(&bytes),
+            [
+                Piece::Byte(b'a'),
+                Piece::Byte(DLE),
+                Piece::Mark(mark),
+                Piece::Byte(b'b'),
+                Piece::Counters(counters)
+            ]
+        );
+    }
+
+    #[test]
+    fn framing_ends_where_a_piece_ends() {
+        let mut bytes = vec![b'a', DLE, DLE, b'b'];
+        frame(Kind::Mark, &Mark { time_ns: 0, vm: DLE.into(), dropped: 0 }, |byte| {
+            bytes.push(byte);
+        });
+        bytes.push(b'c');
+        let (mut decoder, mut framing) = (Decoder::default(), Framing::default());
+        for byte in bytes {
+            framing = framing.after(byte);
+            assert_eq!(decoder.push(byte).is_some(), framing == Framing::Between);
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_is_damage() {
+        let mut bytes = Vec::new();
+        frame(Kind::Mark, &Mark { time_ns: 1, vm: 2, dropped: 0 }, |byte| bytes.push(byte));
+        bytes[5] ^= 4;
+        assert_eq!(decode(&bytes), [Piece::Damaged]);
+    }
+
+    #[test]
+    fn names_follow_the_numbers() {
+        for (number, cause) in ExitCause::ALL.iter().enumerate() {
+            assert_eq!(*cause as usize, number);
+        }
+        assert_eq!(What::from_number(What::Denied as u16), Some(What::Denied));
+        assert_eq!(What::from_number(99), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+            decode(&bytes);
+        }
+    }
+}

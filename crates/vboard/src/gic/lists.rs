@@ -1,0 +1,498 @@
+//! From the list registers into the model and back.
+
+use super::lr::{Backing, Entry, Hardware, ListRegisters, Maintenance, State, Version};
+use super::{Bits, CROWDED, Gic, INTENDED, MAX_LIST_REGISTERS, SGIS, VcpuMask, WANTED, place};
+
+/// A set of interrupts.
+#[derive(Clone, Copy)]
+struct Set {
+    words: [u32; 8],
+    /// The words that have members.
+    used: u32,
+}
+
+impl Set {
+    fn of(words: [u32; 8]) -> Self {
+        let mut used = 0;
+        for (w, &word) in words.iter().enumerate() {
+            used |= u32::from(word != 0) << w;
+        }
+        Self { words, used }
+    }
+
+    fn remove(&mut self, w: usize, bit: u32) {
+        self.words[w & 7] &= !bit;
+        if self.words[w & 7] == 0 {
+            self.used &= !(1 << w);
+        }
+    }
+}
+
+impl<V: Version> Gic<V> {
+    /// Brings the shadow of this vCPU's list registers up to date, for an access from another core
+    /// that [`Gic::dist_remote`] or [`Gic::redist_remote`] announced. The list registers stay as they are.
+    #[inline(never)]
+    pub fn fold(&mut self, vcpu: usize, lrs: &impl ListRegisters<V>) {
+        let empty = lrs.empty_mask();
+        let count = self.lr_count();
+        for (i, shadow) in self.cpu_mut(vcpu).shadow.iter_mut().enumerate().take(count) {
+            if *shadow != V::EMPTY {
+                // A register that only has its end to report is kept until `fill` overwrites it.
+                *shadow = if empty >> i & 1 != 0 { V::EMPTY } else { lrs.read(i) };
+            }
+        }
+    }
+
+    /// Takes this vCPU's list registers into the model, applies what is outstanding, chooses anew, and
+    /// sets its core's PPI enables. Called when the vCPU was kicked (through [`Gic::drain`]), after
+    /// [`Gic::set_level`] or [`Gic::pulse`] named it, and at a maintenance interrupt. Returns whom to kick.
+    #[inline(never)]
+    pub fn refresh(
+        &mut self,
+        vcpu: usize,
+        lrs: &mut impl ListRegisters<V>,
+        hw: &mut impl Hardware,
+    ) -> VcpuMask {
+        let left = self.collect(vcpu, lrs, hw);
+        self.fill(vcpu, left, lrs, hw)
+    }
+
+    /// Handles a maintenance interrupt of this vCPU's core: the end of a level-sensitive or shared
+    /// interrupt, no pending list register while more wait, or the end of an interrupt without one.
+    pub fn maintenance(
+        &mut self,
+        vcpu: usize,
+        lrs: &mut impl ListRegisters<V>,
+        hw: &mut impl Hardware,
+    ) -> VcpuMask {
+        self.refresh(vcpu, lrs, hw)
+    }
+
+    /// Takes the vCPU off its core: its list registers go into the model and are emptied, its linked
+    /// PPIs are disabled and deactivated physically, so that another VM's vCPU can use them. Linked SPIs
+    /// stay as they are: one that is active is this VM's alone.
+    pub fn save(
+        &mut self,
+        vcpu: usize,
+        lrs: &mut impl ListRegisters<V>,
+        hw: &mut impl Hardware,
+    ) -> VcpuMask {
+        self.collect(vcpu, lrs, hw);
+        let count = self.lr_count();
+        let cpu = self.cpu_mut(vcpu);
+        cpu.busy |= WANTED;
+        cpu.maintenance = Maintenance::NONE;
+        cpu.shadow = [V::EMPTY; MAX_LIST_REGISTERS];
+        for i in 0..count {
+            lrs.write(i, V::EMPTY);
+        }
+        lrs.set_maintenance(Maintenance::NONE);
+        let held = cpu.private.hw & (cpu.active[0] | cpu.private.pending);
+        let applied = core::mem::take(&mut cpu.applied);
+        for bit in Bits(applied) {
+            hw.set_enabled(vcpu, self.pintid(0, bit), false);
+        }
+        for bit in Bits(held) {
+            hw.set_active(vcpu, self.pintid(0, bit), false);
+        }
+        // SPIs that are routed elsewhere and were only waiting for this vCPU to let go of them.
+        let mut kick = VcpuMask::NONE;
+        for w in 1..8 {
+            let elsewhere = self.takable(vcpu, w) & !self.cpu(vcpu).mine[w];
+            if elsewhere != 0 {
+                kick = kick | self.targets(vcpu, w, elsewhere);
+            }
+        }
+        let kick = kick.without(vcpu);
+        self.want(kick);
+        kick
+    }
+
+    /// Puts the vCPU on this core, whose list registers are empty: activates and enables its linked PPIs
+    /// physically as they were, then fills the list registers.
+    pub fn restore(
+        &mut self,
+        vcpu: usize,
+        lrs: &mut impl ListRegisters<V>,
+        hw: &mut impl Hardware,
+    ) -> VcpuMask {
+        let cpu = self.cpu(vcpu);
+        for bit in Bits(cpu.private.hw & (cpu.active[0] | cpu.private.pending)) {
+            hw.set_active(vcpu, self.pintid(0, bit), true);
+        }
+        self.refresh(vcpu, lrs, hw)
+    }
+
+    /// List registers into the model; the shadow keeps what the registers hold, for `fill` to compare
+    /// with, and must not be taken for state before that. Returns what was there, word by word.
+    #[inline(never)]
+    pub(super) fn collect(
+        &mut self,
+        vcpu: usize,
+        lrs: &mut impl ListRegisters<V>,
+        hw: &mut impl Hardware,
+    ) -> [u32; 8] {
+        let mut was = [0; 8];
+        for &raw in self.shadow(vcpu) {
+            if raw != V::EMPTY {
+                let (w, bit) = place(V::intid(raw));
+                was[w] |= bit;
+            }
+        }
+        self.fold(vcpu, lrs);
+        if self.cpu(vcpu).maintenance.has(Maintenance::ENTRY_MISSING) {
+            // The interrupts without a list register, most urgent first, before those with one join
+            // them in `active`.
+            for _ in 0..lrs.take_eoi_count() {
+                let active = Set::of(self.cpu(vcpu).active);
+                let Some(intid) = self.best(vcpu, &active) else {
+                    break;
+                };
+                let (w, bit) = place(intid);
+                self.cpu_mut(vcpu).active[w] &= !bit;
+                was[w] |= bit;
+                self.deactivate(vcpu, w, bit, hw);
+            }
+        }
+        for i in 0..self.lr_count() {
+            let raw = self.cpu(vcpu).shadow[i & (MAX_LIST_REGISTERS - 1)];
+            let state = V::state(raw);
+            if !state.is_invalid() {
+                self.take_entry(vcpu, &V::decode(raw), hw);
+            }
+        }
+        if self.cpu(vcpu).busy & INTENDED != 0 {
+            let cpu = self.cpu_mut(vcpu);
+            cpu.cancel = [0; 8];
+            let force = core::mem::take(&mut cpu.force);
+            for (w, mask) in force.into_iter().enumerate() {
+                let set = mask & self.cpu(vcpu).active[w] & self.lines(vcpu, w).hw;
+                for bit in Bits(set) {
+                    hw.set_active(vcpu, self.pintid(w, bit), true);
+                }
+            }
+        }
+        was
+    }
+
+    /// One valid list register into the model.
+    fn take_entry(&mut self, vcpu: usize, entry: &Entry, hw: &mut impl Hardware) {
+        let (w, bit) = place(entry.intid);
+        let cancel = self.cpu(vcpu).cancel[w] & bit != 0;
+        let linked = matches!(entry.backing, Backing::Hardware { .. });
+        let sgi = (entry.intid & 15) as usize;
+        if entry.state.pending {
+            let lines = self.lines_mut(vcpu, w);
+            if cancel {
+                if linked && !entry.state.active {
+                    self.deactivate(vcpu, w, bit, hw);
+                }
+            } else if linked || entry.intid < 16 || lines.latched & bit != 0 {
+                lines.pending |= bit;
+                if let Backing::Software { source, .. } = entry.backing
+                    && !V::V3
+                    && entry.intid < 16
+                {
+                    self.cpu_mut(vcpu).sources[sgi] |= 1 << (source & 7);
+                }
+            }
+        }
+        if entry.state.active {
+            let cpu = self.cpu_mut(vcpu);
+            if cpu.force[w] & bit == 0 {
+                cpu.active[w] |= bit;
+                if let Backing::Software { source, .. } = entry.backing
+                    && !V::V3
+                    && entry.intid < 16
+                {
+                    cpu.active_source[sgi] = source as u8;
+                }
+            } else if cpu.active[w] & bit == 0 {
+                self.deactivate(vcpu, w, bit, hw);
+            }
+        }
+    }
+
+    /// Physically deactivates those of `mask` that are linked.
+    #[inline(never)]
+    pub(super) fn deactivate(&self, vcpu: usize, w: usize, mask: u32, hw: &mut impl Hardware) {
+        for bit in Bits(mask & self.lines(vcpu, w).hw) {
+            hw.set_active(vcpu, self.pintid(w, bit), false);
+        }
+    }
+
+    /// Gives waiting linked interrupts back to the physical distributor, which is not to forward them
+    /// (or not yet): an edge is made pending there, a level is there as long as its device holds it (a
+    /// line that the guest ever set pending by register counts as an edge: better once too often).
+    fn give_back(&mut self, vcpu: usize, w: usize, mask: u32, hw: &mut impl Hardware) {
+        let lines = self.lines_mut(vcpu, w);
+        lines.pending &= !mask;
+        let edges = (lines.edge | lines.latched) & mask;
+        for bit in Bits(edges) {
+            hw.set_pending(vcpu, self.pintid(w, bit), true);
+        }
+    }
+
+    /// Enables this core's linked PPIs as the guest has them.
+    pub(super) fn apply_private(&mut self, vcpu: usize, hw: &mut impl Hardware) {
+        let lines = &self.cpu(vcpu).private;
+        let wanted = lines.hw & self.forwarded(lines);
+        let change = wanted ^ self.cpu(vcpu).applied;
+        if change != 0 {
+            for bit in Bits(change) {
+                hw.set_enabled(vcpu, self.pintid(0, bit), wanted >> bit & 1 != 0);
+            }
+            self.cpu_mut(vcpu).applied = wanted;
+        }
+    }
+
+    /// What can go into this vCPU's list registers as pending, and the vCPUs that must say whether they
+    /// still have some of it, active or pending. One whose list register asks for maintenance at the
+    /// interrupt's end will say so then.
+    #[inline(never)]
+    pub(super) fn deliverable(&self, vcpu: usize, w: usize) -> (u32, VcpuMask) {
+        let cpu = self.cpu(vcpu);
+        let mut set = self.takable(vcpu, w) & cpu.mine[w & 7] & !cpu.active[w & 7];
+        let mut ask = VcpuMask::NONE;
+        if w != 0 && set != 0 {
+            for other in VcpuMask::first(self.vcpu_count()).without(vcpu).iter() {
+                let held = self.held(other, w);
+                if held.silent & set != 0 {
+                    ask = ask | VcpuMask::only(other);
+                }
+                set &= !(held.all() | self.cpu(other).active[w & 7]);
+            }
+        }
+        (set, ask)
+    }
+
+    /// The most urgent interrupt of a set.
+    #[inline(never)]
+    fn best(&self, vcpu: usize, set: &Set) -> Option<u32> {
+        let mut best = None;
+        let mut lowest = u32::MAX;
+        for w in Bits(set.used) {
+            let priority = &self.lines(vcpu, w).priority;
+            for bit in Bits(set.words[w & 7]) {
+                let p = u32::from(priority[bit & 31]);
+                if p < lowest {
+                    lowest = p;
+                    best = Some((w << 5 | bit) as u32);
+                }
+            }
+        }
+        best
+    }
+
+    /// Chooses what goes into this vCPU's list registers and writes those that change. `was` is what
+    /// [`Gic::collect`] found. Returns whom to kick.
+    #[inline(never)]
+    pub(super) fn fill(
+        &mut self,
+        vcpu: usize,
+        mut was: [u32; 8],
+        lrs: &mut impl ListRegisters<V>,
+        hw: &mut impl Hardware,
+    ) -> VcpuMask {
+        self.apply_private(vcpu, hw);
+        let mut kick = VcpuMask::NONE;
+        let mut pending = Set { words: [0; 8], used: 0 };
+        for w in 0..8 {
+            let lines = self.lines(vcpu, w);
+            if lines.signaled() == 0 {
+                continue;
+            }
+            let waiting = lines.pending & lines.hw;
+            let back = waiting & !self.forwarded(lines);
+            if waiting != 0 {
+                let active = waiting & self.cpu(vcpu).active[w];
+                self.give_back(vcpu, w, back | active, hw);
+                self.deactivate(vcpu, w, back & !active, hw);
+            }
+            let (set, ask) = self.deliverable(vcpu, w);
+            pending.words[w] = set;
+            pending.used |= u32::from(set != 0) << w;
+            kick = kick | ask;
+        }
+        let mut active = Set::of(self.cpu(vcpu).active);
+        let mut first = self.best(vcpu, &pending);
+        for i in 0..self.lr_count() {
+            let next = if let Some(intid) = first.take() {
+                Some((intid, false))
+            } else if let Some(intid) = self.best(vcpu, &active) {
+                Some((intid, true))
+            } else {
+                self.best(vcpu, &pending).map(|intid| (intid, false))
+            };
+            let mut raw = V::EMPTY;
+            if let Some((intid, is_active)) = next {
+                let (w, bit) = place(intid);
+                if is_active {
+                    active.remove(w, bit);
+                } else {
+                    pending.remove(w, bit);
+                }
+                was[w] &= !bit;
+                raw = self.put_entry(vcpu, intid, is_active);
+                if intid < 16 {
+                    self.cpu_mut(vcpu).slot[intid as usize & 15] = i as u8;
+                }
+            }
+            let shadow = &mut self.cpu_mut(vcpu).shadow[i & (MAX_LIST_REGISTERS - 1)];
+            if *shadow != raw {
+                *shadow = raw;
+                lrs.write(i, raw);
+            }
+        }
+        let maintenance = Maintenance::NONE
+            .and(Maintenance::NO_PENDING, pending.used != 0)
+            .and(Maintenance::ENTRY_MISSING, active.used != 0);
+        // Others may take now what this vCPU has let go of.
+        for (w, &gone) in was.iter().enumerate().skip(1) {
+            if gone != 0 {
+                let free = gone & self.takable(vcpu, w) & !self.cpu(vcpu).mine[w];
+                kick = kick | self.targets(vcpu, w, free);
+            }
+        }
+        let cpu = self.cpu_mut(vcpu);
+        cpu.busy = if maintenance == Maintenance::NONE { 0 } else { CROWDED };
+        if cpu.maintenance != maintenance {
+            cpu.maintenance = maintenance;
+            // Ends counted while nobody asked are not those of interrupts that lack a list register.
+            if maintenance.has(Maintenance::ENTRY_MISSING) {
+                lrs.take_eoi_count();
+            }
+            lrs.set_maintenance(maintenance);
+        }
+        let kick = kick.without(vcpu);
+        self.want(kick);
+        kick
+    }
+
+    /// Puts the one interrupt of `bits` that has just become pending for this vCPU into a free list
+    /// register, without a refresh. False where that takes more: several, a linked one, one that some
+    /// vCPU has already, or something outstanding.
+    pub(super) fn put_now(
+        &mut self,
+        vcpu: usize,
+        w: usize,
+        bits: u32,
+        lrs: &mut impl ListRegisters<V>,
+    ) -> bool {
+        let bits = bits & self.takable(vcpu, w);
+        let linked = self.lines(vcpu, w).hw & bits != 0;
+        if !bits.is_power_of_two() || linked || self.cpu(vcpu).busy != 0 {
+            return false;
+        }
+        self.fold(vcpu, lrs);
+        let free = lrs.empty_mask();
+        let mut taken = !self.holders(vcpu, w, bits).is_empty();
+        for cpu in self.scope(vcpu, w).iter() {
+            taken |= self.cpu(cpu).active[w & 7] & bits != 0;
+        }
+        if free == 0 || taken {
+            return false;
+        }
+        let i = free.trailing_zeros() as usize & (MAX_LIST_REGISTERS - 1);
+        let bit = bits.trailing_zeros() as usize;
+        let raw = self.put_entry(vcpu, (w << 5 | bit) as u32, false);
+        let cpu = self.cpu_mut(vcpu);
+        cpu.shadow[i] = raw;
+        if w == 0 && bit < 16 {
+            cpu.slot[bit & 15] = i as u8;
+        }
+        lrs.write(i, raw);
+        true
+    }
+
+    /// Moves an interrupt's state from the model into a list register value.
+    #[inline(never)]
+    fn put_entry(&mut self, vcpu: usize, intid: u32, active: bool) -> V::Raw {
+        let (w, bit) = place(intid);
+        let takable = self.takable(vcpu, w) & self.cpu(vcpu).mine[w] & bit != 0;
+        let cpu = self.cpu_mut(vcpu);
+        cpu.active[w] &= !bit;
+        let sgi = intid as usize & 15;
+        let mut state = State { pending: !active, active };
+        let mut source = 0;
+        let lines = self.lines_mut(vcpu, w);
+        let mut eoi = lines.edge & bit == 0;
+        let shared = !V::V3 && intid < 16;
+        // Level-sensitive lines and GICv2 SGIs (another sender perhaps) are looked at again at their
+        // end; an edge can follow in the same list register.
+        if active && takable && lines.edge & !lines.hw & bit != 0 && !shared {
+            state.pending = true;
+        }
+        if state.pending && !shared {
+            if lines.hw & bit == 0 {
+                lines.latched = lines.latched & !bit | lines.pending & bit;
+            }
+            lines.pending &= !bit;
+        }
+        eoi |= lines.pending & bit != 0;
+        if shared {
+            let cpu = self.cpu_mut(vcpu);
+            if state.pending {
+                source = cpu.sources[sgi].trailing_zeros() & 7;
+                cpu.sources[sgi] &= !(1 << source);
+            } else {
+                source = u32::from(cpu.active_source[sgi]);
+            }
+            eoi = cpu.sources[sgi] != 0;
+            if !eoi {
+                cpu.private.pending &= !bit;
+            }
+        }
+        self.compose(vcpu, intid, state, eoi, source)
+    }
+
+    /// The list register value of an interrupt in a given state.
+    #[inline(never)]
+    fn compose(&self, vcpu: usize, intid: u32, state: State, eoi: bool, source: u32) -> V::Raw {
+        let (w, bit) = place(intid);
+        let lines = self.lines(vcpu, w);
+        let backing = if lines.hw & bit != 0 {
+            Backing::Hardware { pintid: self.pintid(w, intid as usize & 31) }
+        } else {
+            Backing::Software { eoi, source }
+        };
+        V::encode(&Entry {
+            intid,
+            state,
+            priority: lines.priority[intid as usize & 31],
+            group1: lines.group & bit != 0,
+            backing,
+        })
+    }
+
+    /// After a change of enable, group, priority or route: makes the values for the short paths anew, and
+    /// (for SPIs) the physical enables. Private lines' physical enables follow on their own core.
+    pub(super) fn rearm(&mut self, vcpu: usize, w: usize, mask: u32, hw: &mut impl Hardware) {
+        let lines = self.lines(vcpu, w);
+        let short = mask & (lines.hw | if w == 0 { SGIS } else { 0 });
+        if short == 0 {
+            return;
+        }
+        // An SPI that is routed to no vCPU stays in the physical distributor.
+        let mut routed = 0;
+        for cpu in self.vcpu.iter().take(self.vcpu_count()) {
+            routed |= cpu.mine[w & 7];
+        }
+        let forwarded = self.forwarded(lines) & routed;
+        for bit in Bits(short) {
+            let on = forwarded >> bit & 1 != 0;
+            let raw = if on {
+                let state = State { pending: true, active: false };
+                self.compose(vcpu, (w << 5 | bit) as u32, state, false, 0)
+            } else {
+                V::EMPTY
+            };
+            if w == 0 {
+                self.cpu_mut(vcpu).ready[bit & 31] = raw;
+            } else {
+                self.ready[(w & 7) << 5 | bit & 31] = raw;
+                hw.set_enabled(vcpu, self.pintid(w, bit), on);
+            }
+        }
+    }
+}

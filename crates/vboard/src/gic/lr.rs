@@ -1,0 +1,280 @@
+//! List registers: their two layouts, and what the model asks of the core that owns them.
+//!
+//! Sources: IHI0069H 12.4.4 (`ICH_LR<n>_EL2`), 12.4.5 (`ICH_ELRSR_EL2`), IHI0048B 5.3.9 (`GICH_LRn`).
+
+use super::sgi::Mail;
+use core::fmt::Debug;
+
+/// The bits of a list register that say "pending" and "active".
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct State {
+    /// Waiting for the guest's acknowledge.
+    pub pending: bool,
+    /// Acknowledged and not yet deactivated.
+    pub active: bool,
+}
+
+impl State {
+    /// Neither pending nor active: the list register is free.
+    #[must_use]
+    pub const fn is_invalid(self) -> bool {
+        !self.pending && !self.active
+    }
+
+    const fn bits(self) -> u32 {
+        self.pending as u32 | (self.active as u32) << 1
+    }
+
+    const fn from_bits(bits: u32) -> Self {
+        Self { pending: bits & 1 != 0, active: bits & 2 != 0 }
+    }
+}
+
+/// What backs a virtual interrupt.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Backing {
+    /// A physical interrupt, which the guest's deactivation deactivates too.
+    Hardware {
+        /// The physical INTID, below 1020.
+        pintid: u32,
+    },
+    /// Software.
+    Software {
+        /// Whether the guest's deactivation raises the maintenance interrupt.
+        eoi: bool,
+        /// The vCPU that sent this SGI (GICv2 only, 0 otherwise).
+        source: u32,
+    },
+}
+
+/// The content of one list register, decoded.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Entry {
+    /// The virtual INTID.
+    pub intid: u32,
+    /// Pending, active.
+    pub state: State,
+    /// Priority, of which the five upper bits are implemented.
+    pub priority: u8,
+    /// Group 1, else group 0.
+    pub group1: bool,
+    /// Hardware or software.
+    pub backing: Backing,
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::V2 {}
+    impl Sealed for super::V3 {}
+}
+
+/// The architecture version of a virtual GIC.
+pub trait Version: sealed::Sealed + 'static {
+    /// A list register's value: `u64` for GICv3, `u32` for GICv2.
+    type Raw: Copy + Eq + Debug;
+    /// The words through which SGIs reach one vCPU.
+    type Mail: Mail;
+    /// An empty list register.
+    const EMPTY: Self::Raw;
+    /// Whether this is GICv3 (affinity routing, redistributors).
+    const V3: bool;
+
+    /// The register value of an entry.
+    fn encode(entry: &Entry) -> Self::Raw;
+    /// The entry of a register value.
+    fn decode(raw: Self::Raw) -> Entry;
+    /// The virtual INTID in a register value.
+    fn intid(raw: Self::Raw) -> u32;
+    /// The state in a register value.
+    fn state(raw: Self::Raw) -> State;
+    /// Whether the end of the interrupt in a register value raises the maintenance interrupt.
+    fn tells_end(raw: Self::Raw) -> bool;
+    /// The same value with another SGI source (GICv2; the value itself on GICv3).
+    fn with_source(raw: Self::Raw, source: u32) -> Self::Raw;
+}
+
+/// GICv3 with affinity routing (IHI0069).
+#[derive(Clone, Copy, Debug)]
+pub enum V3 {}
+
+/// GICv2 (IHI0048).
+#[derive(Clone, Copy, Debug)]
+pub enum V2 {}
+
+impl Version for V3 {
+    type Raw = u64;
+    type Mail = super::sgi::MailV3;
+    const EMPTY: u64 = 0;
+    const V3: bool = true;
+
+    #[inline]
+    fn encode(e: &Entry) -> u64 {
+        let common = u64::from(e.intid)
+            | u64::from(e.priority) << 48
+            | u64::from(e.group1) << 60
+            | u64::from(e.state.bits()) << 62;
+        match e.backing {
+            Backing::Hardware { pintid } => common | 1 << 61 | u64::from(pintid & 0x3ff) << 32,
+            Backing::Software { eoi, .. } => common | u64::from(eoi) << 41,
+        }
+    }
+
+    #[inline]
+    fn decode(raw: u64) -> Entry {
+        let backing = if raw >> 61 & 1 != 0 {
+            Backing::Hardware { pintid: (raw >> 32) as u32 & 0x3ff }
+        } else {
+            Backing::Software { eoi: raw >> 41 & 1 != 0, source: 0 }
+        };
+        Entry {
+            intid: Self::intid(raw),
+            state: Self::state(raw),
+            priority: (raw >> 48) as u8,
+            group1: raw >> 60 & 1 != 0,
+            backing,
+        }
+    }
+
+    #[inline]
+    fn intid(raw: u64) -> u32 {
+        raw as u32
+    }
+
+    #[inline]
+    fn state(raw: u64) -> State {
+        State::from_bits((raw >> 62) as u32)
+    }
+
+    #[inline]
+    fn tells_end(raw: u64) -> bool {
+        raw >> 61 & 1 == 0 && raw >> 41 & 1 != 0
+    }
+
+    #[inline]
+    fn with_source(raw: u64, _source: u32) -> u64 {
+        raw
+    }
+}
+
+impl Version for V2 {
+    type Raw = u32;
+    type Mail = super::sgi::MailV2;
+    const EMPTY: u32 = 0;
+    const V3: bool = false;
+
+    #[inline]
+    fn encode(e: &Entry) -> u32 {
+        let common = e.intid & 0x3ff
+            | u32::from(e.priority >> 3) << 23
+            | e.state.bits() << 28
+            | u32::from(e.group1) << 30;
+        match e.backing {
+            Backing::Hardware { pintid } => common | 1 << 31 | (pintid & 0x3ff) << 10,
+            Backing::Software { eoi, source } => common | u32::from(eoi) << 19 | (source & 7) << 10,
+        }
+    }
+
+    #[inline]
+    fn decode(raw: u32) -> Entry {
+        let backing = if raw >> 31 != 0 {
+            Backing::Hardware { pintid: raw >> 10 & 0x3ff }
+        } else {
+            Backing::Software { eoi: raw >> 19 & 1 != 0, source: raw >> 10 & 7 }
+        };
+        Entry {
+            intid: Self::intid(raw),
+            state: Self::state(raw),
+            priority: (raw >> 23 << 3) as u8,
+            group1: raw >> 30 & 1 != 0,
+            backing,
+        }
+    }
+
+    #[inline]
+    fn intid(raw: u32) -> u32 {
+        raw & 0x3ff
+    }
+
+    #[inline]
+    fn state(raw: u32) -> State {
+        State::from_bits(raw >> 28)
+    }
+
+    #[inline]
+    fn tells_end(raw: u32) -> bool {
+        raw >> 31 == 0 && raw >> 19 & 1 != 0
+    }
+
+    #[inline]
+    fn with_source(raw: u32, source: u32) -> u32 {
+        raw | (source & 7) << 10
+    }
+}
+
+/// Which maintenance interrupts the model wants, as bits of `ICH_HCR_EL2` and `GICH_HCR` (the two
+/// have them in the same place: IHI0069H 12.4.2, IHI0048B 5.3.1).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Maintenance(u32);
+
+impl Maintenance {
+    /// None but the end-of-interrupt ones that each list register asks for by itself.
+    pub const NONE: Self = Self(0);
+    /// `LRENPIE`: the guest ended an interrupt that has no list register.
+    pub const ENTRY_MISSING: Self = Self(1 << 2);
+    /// `NPIE`: no list register is pending any more.
+    pub const NO_PENDING: Self = Self(1 << 3);
+    /// Every bit that can be in a value, for the read-modify-write of the register.
+    pub const MASK: u32 = 0b1100;
+
+    /// The bits, in place.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    pub(super) const fn and(self, other: Self, when: bool) -> Self {
+        if when { Self(self.0 | other.0) } else { self }
+    }
+
+    pub(super) const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// The list registers of the core that the caller runs on.
+///
+/// `index` is always below the count that [`super::Gic::new`] was given.
+pub trait ListRegisters<V: Version> {
+    /// Reads `ICH_LR<index>_EL2` or `GICH_LR<index>`.
+    fn read(&self, index: usize) -> V::Raw;
+    /// Writes it.
+    fn write(&mut self, index: usize, raw: V::Raw);
+    /// `ICH_ELRSR_EL2` or `GICH_ELRSR0`: a bit is set where a list register is free and has no
+    /// end-of-interrupt maintenance to report. Bits from the count up are zero.
+    fn empty_mask(&self) -> u32;
+    /// Makes `HCR`'s maintenance enables those, leaving its other bits.
+    fn set_maintenance(&mut self, wanted: Maintenance);
+    /// `HCR.EOIcount` (0 to 31), which becomes 0.
+    fn take_eoi_count(&mut self) -> u32;
+}
+
+/// The physical interrupts behind the lines that [`super::Gic::link`] linked.
+///
+/// The functions act on the physical distributor or redistributor. For a PPI (`pintid` below 32) they
+/// mean the one of the core that runs `vcpu`. All but [`Hardware::pending`] and
+/// [`Hardware::set_pending`] on GICv3 are then called on that core alone, so a GICv2's banked
+/// registers serve them.
+pub trait Hardware {
+    /// Forwards the line or not (GICD_ISENABLER, GICD_ICENABLER).
+    fn set_enabled(&mut self, vcpu: usize, pintid: u32, on: bool);
+    /// Edge-triggered or level-sensitive (GICD_ICFGR).
+    fn set_edge(&mut self, vcpu: usize, pintid: u32, edge: bool);
+    /// Sends an SPI to the core that runs `vcpu` (GICD_IROUTER, GICD_ITARGETSR).
+    fn route(&mut self, pintid: u32, vcpu: usize);
+    /// Whether the line is pending (GICD_ISPENDR).
+    fn pending(&mut self, vcpu: usize, pintid: u32) -> bool;
+    /// Sets or clears the pending state (GICD_ISPENDR, GICD_ICPENDR).
+    fn set_pending(&mut self, vcpu: usize, pintid: u32, on: bool);
+    /// Sets or clears the active state (GICD_ISACTIVER, GICD_ICACTIVER).
+    fn set_active(&mut self, vcpu: usize, pintid: u32, on: bool);
+}

@@ -1,0 +1,707 @@
+//! The virtual GIC of one VM: GICv3 or GICv2, for up to eight vCPUs and 256 INTIDs.
+//!
+//! Pure: the hypervisor owns the registers, this decides. It calls everything here with the VM's
+//! interrupt lock held, on the core of the vCPU that it names, [`Mailboxes::post`] excepted.
+//!
+//! # Where an interrupt's state is
+//!
+//! - In the model: `pending`, `active`, `level` and the configuration, one bit an interrupt, 32 to a
+//!   word. Word 0 (SGIs and PPIs) exists per vCPU, words 1 to 7 (SPIs) once.
+//! - In a list register: while an interrupt has one, its pending and active bits are *there* and not in
+//!   the model; what the model's `pending` says is news that came since. A core sees only its own list
+//!   registers, so each vCPU keeps a `shadow` of what was last written to or read from each.
+//!   [`Gic::fold`] brings it up to date.
+//! - In the physical distributor, for lines linked to hardware ([`Gic::link`]): a line that the guest
+//!   has enabled is enabled there, is pending there, and comes in by [`Gic::deliver_hw`]. From then to
+//!   the guest's deactivation it is physically active, wherever its virtual state is.
+//!
+//! # How a change reaches a vCPU
+//!
+//! Nothing here touches another core's list registers. A change that concerns them marks the vCPU and
+//! returns it in a [`VcpuMask`]: its core is kicked and runs [`Gic::drain`] or [`Gic::refresh`], which
+//! takes all list registers into the model and chooses anew. What a guest did meanwhile to a pending or
+//! active bit in a foreign list register is kept as an intention (`cancel`, `force`) and applied by that
+//! refresh; what it disabled can still be acknowledged until then, as it can on hardware until
+//! `RWP` is clear. Reads see the last fold: [`Gic::dist_remote`] and [`Gic::redist_remote`] say who must fold first.
+//!
+//! # What is in the list registers
+//!
+//! After a refresh: first the highest-priority interrupt that can be taken, then the active ones, then
+//! the others that can be taken; by priority, then by INTID. So no waiting interrupt is more urgent than
+//! one that has a list register. If some wait, `NPIE` brings the next refresh when none is pending
+//! any more. Active interrupts that do not fit are ended by `EOIcount`, the most urgent first
+//! (IHI0069H 4.8, IHI0048B 5.2.2): that is their order unless a guest with EOImode 1 and more nested
+//! interrupts than list registers deactivates out of order.
+//!
+//! Level-sensitive software interrupts ask for a maintenance interrupt at their end, where a line that is
+//! still high makes them pending again. A hardware-linked one whose line falls while it waits in a list
+//! register stays pending: the guest finds its device quiet, as after any spurious interrupt.
+
+mod lists;
+mod lr;
+mod mmio;
+mod sgi;
+#[cfg(test)]
+mod tests;
+
+pub use lr::{Backing, Entry, Hardware, ListRegisters, Maintenance, State, V2, V3, Version};
+pub use sgi::{Mail, Mailboxes, Sgi, SgiRegister, decode_sgi_register, decode_sgir};
+
+use core::ops::BitOr;
+
+/// The largest number of vCPUs of a VM.
+pub const MAX_VCPUS: usize = 8;
+/// INTIDs 0 to 255 exist.
+pub const INTIDS: u32 = 256;
+/// The largest number of list registers of a core.
+pub const MAX_LIST_REGISTERS: usize = 16;
+
+/// SGIs in word 0.
+const SGIS: u32 = 0xffff;
+/// The five upper bits are what every virtual CPU interface implements (IHI0069H 4.8.6, IHI0048B
+/// 5.3.9).
+const PRIORITY_MASK: u8 = 0xf8;
+
+/// A set of vCPUs of one VM.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[must_use]
+pub struct VcpuMask(u8);
+
+impl VcpuMask {
+    /// No vCPU.
+    pub const NONE: Self = Self(0);
+
+    /// One vCPU, `vcpu` modulo 8.
+    #[inline]
+    pub const fn only(vcpu: usize) -> Self {
+        Self(1 << (vcpu & (MAX_VCPUS - 1)))
+    }
+
+    /// The vCPUs 0 to `count - 1`.
+    #[inline]
+    pub const fn first(count: usize) -> Self {
+        if count >= MAX_VCPUS { Self(0xff) } else { Self((1 << count) - 1) }
+    }
+
+    /// Bit `i` is vCPU `i`.
+    #[inline]
+    pub const fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
+    /// Bit `i` is vCPU `i`.
+    #[inline]
+    #[must_use]
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Whether it has no member.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether `vcpu` is a member.
+    #[inline]
+    #[must_use]
+    pub const fn contains(self, vcpu: usize) -> bool {
+        self.0 >> (vcpu & (MAX_VCPUS - 1)) & 1 != 0
+    }
+
+    /// The members, lowest first.
+    #[inline]
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        Bits(u32::from(self.0))
+    }
+
+    /// All members but `vcpu`.
+    #[inline]
+    pub const fn without(self, vcpu: usize) -> Self {
+        Self(self.0 & !Self::only(vcpu).0)
+    }
+}
+
+impl BitOr for VcpuMask {
+    type Output = Self;
+
+    #[inline]
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// The members of a word, lowest first.
+struct Bits(u32);
+
+impl Iterator for Bits {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let bit = self.0.trailing_zeros() as usize;
+        self.0 &= self.0 - 1;
+        Some(bit)
+    }
+}
+
+/// Thirty-two interrupts.
+#[derive(Clone, Copy)]
+struct Lines {
+    enabled: u32,
+    /// Latched: edges, writes to ISPENDR, SGIs; for hardware-linked lines those that are physically
+    /// active and wait for a list register.
+    pending: u32,
+    /// The input line of emulated devices.
+    level: u32,
+    /// Edge-triggered, else level-sensitive.
+    edge: u32,
+    /// Group 1, else group 0.
+    group: u32,
+    /// Linked to a physical interrupt.
+    hw: u32,
+    /// `pending` went into the list register together with (or instead of) the line's level. Linked
+    /// lines: the guest has set them pending by register.
+    latched: u32,
+    /// `GICD_IROUTER.Interrupt_Routing_Mode`.
+    any: u32,
+    priority: [u8; 32],
+}
+
+impl Lines {
+    const RESET: Self = Self {
+        enabled: 0,
+        pending: 0,
+        level: 0,
+        edge: 0,
+        group: 0,
+        hw: 0,
+        latched: 0,
+        any: 0,
+        priority: [0; 32],
+    };
+
+    /// Those that are pending, as far as the model knows.
+    const fn signaled(&self) -> u32 {
+        self.pending | self.level & !self.edge
+    }
+}
+
+/// The lines of a word that are in one vCPU's list registers.
+struct Held {
+    pending: u32,
+    active: u32,
+    /// Those whose end raises no maintenance interrupt.
+    silent: u32,
+}
+
+impl Held {
+    const fn all(&self) -> u32 {
+        self.pending | self.active
+    }
+}
+
+/// What one vCPU has for itself.
+struct Vcpu<V: Version> {
+    /// `WANTED`, `CROWDED`, `INTENDED`: nonzero keeps the short paths away.
+    busy: u32,
+    /// What was last asked of the list registers.
+    maintenance: Maintenance,
+    /// Word 0.
+    private: Lines,
+    /// SPIs that are routed here; word 0 is all ones.
+    mine: [u32; 8],
+    /// Active here and without a list register.
+    active: [u32; 8],
+    /// The pending bit in the list register is void (ICPENDR from another core).
+    cancel: [u32; 8],
+    /// The active bit in the list register is void, `active` counts (ISACTIVER, ICACTIVER from another
+    /// core).
+    force: [u32; 8],
+    /// The hardware-linked PPIs that are enabled in this core's redistributor.
+    applied: u32,
+    /// The list register values of SGIs and PPIs that can be taken now; else empty.
+    ready: [V::Raw; 32],
+    /// The list registers as last read or written.
+    shadow: [V::Raw; MAX_LIST_REGISTERS],
+    /// The list register that each SGI used last: if it has one now, it is that.
+    slot: [u8; 16],
+    /// GICv2: the vCPUs that each pending SGI waits from.
+    sources: [u8; 16],
+    /// GICv2: the sender of each active SGI without a list register.
+    active_source: [u8; 16],
+    /// `GICR_WAKER.ProcessorSleep`.
+    asleep: bool,
+}
+
+/// A refresh is outstanding.
+const WANTED: u32 = 1;
+/// Not everything has a list register.
+const CROWDED: u32 = 2;
+/// `cancel` or `force` has a member.
+const INTENDED: u32 = 4;
+
+impl<V: Version> Vcpu<V> {
+    const RESET: Self = Self {
+        busy: 0,
+        maintenance: Maintenance::NONE,
+        private: Lines { edge: SGIS, enabled: if V::V3 { 0 } else { SGIS }, ..Lines::RESET },
+        mine: [!0, 0, 0, 0, 0, 0, 0, 0],
+        active: [0; 8],
+        cancel: [0; 8],
+        force: [0; 8],
+        applied: 0,
+        ready: [V::EMPTY; 32],
+        shadow: [V::EMPTY; MAX_LIST_REGISTERS],
+        slot: [0; 16],
+        sources: [0; 16],
+        active_source: [0; 16],
+        asleep: true,
+    };
+}
+
+/// The virtual GIC of one VM.
+pub struct Gic<V: Version> {
+    /// Number of vCPUs, 1 to 8.
+    vcpu_count: u8,
+    /// Number of list registers, 1 to 16.
+    lr_count: u8,
+    /// `GICD_CTLR.EnableGrp0` and `EnableGrp1`, in place.
+    enabled_groups: u32,
+    /// Words 1 to 7; word 0 is unused.
+    spi: [Lines; 8],
+    /// GICv3: affinity 3 to 0, a byte each. GICv2: the CPU targets.
+    route: [u32; 256],
+    /// The physical INTIDs of linked lines.
+    pintid: [u16; 256],
+    /// The list register values of linked SPIs that can be taken now; else empty.
+    ready: [V::Raw; 256],
+    vcpu: [Vcpu<V>; MAX_VCPUS],
+}
+
+impl<V: Version> Gic<V> {
+    /// A GIC after reset, no line linked. `vcpus` is clamped to 1 to 8, `list_registers` (the number
+    /// that every core has, `ICH_VTR_EL2.ListRegs + 1`) to 1 to 16.
+    #[must_use]
+    pub const fn new(vcpus: usize, list_registers: usize) -> Self {
+        let vcpu_count = match vcpus {
+            0 => 1,
+            1..=MAX_VCPUS => vcpus as u8,
+            _ => MAX_VCPUS as u8,
+        };
+        let lr_count = match list_registers {
+            0 => 1,
+            1..=MAX_LIST_REGISTERS => list_registers as u8,
+            _ => MAX_LIST_REGISTERS as u8,
+        };
+        let mut gic = Self {
+            vcpu_count,
+            lr_count,
+            enabled_groups: 0,
+            spi: [Lines::RESET; 8],
+            route: [0; 256],
+            pintid: [0; 256],
+            ready: [V::EMPTY; 256],
+            vcpu: [const { Vcpu::RESET }; MAX_VCPUS],
+        };
+        if V::V3 || vcpu_count == 1 {
+            gic.vcpu[0].mine = [!0; 8];
+        }
+        gic
+    }
+
+    /// The number of vCPUs.
+    #[inline]
+    #[must_use]
+    pub const fn vcpu_count(&self) -> usize {
+        self.vcpu_count as usize
+    }
+
+    /// Links a line to a physical interrupt of the same kind: the PPI `intid` of every vCPU to the PPI
+    /// `pintid` of its core, or an SPI to an SPI. Called before the guest runs, with the physical line
+    /// disabled, inactive and not pending. SGIs and INTIDs from 256 up are ignored.
+    pub fn link(&mut self, intid: u32, pintid: u32) {
+        if !(16..INTIDS).contains(&intid) {
+            return;
+        }
+        let (w, bit) = place(intid);
+        if let Some(p) = self.pintid.get_mut(intid as usize) {
+            *p = (pintid & 0x3ff) as u16;
+        }
+        if w == 0 {
+            for vcpu in &mut self.vcpu {
+                vcpu.private.hw |= bit;
+            }
+        } else {
+            self.spi[w & 7].hw |= bit;
+        }
+    }
+
+    /// Brings the VM's GIC back to its state after [`Gic::new`] and the links, and the physical SPIs
+    /// behind it to disabled, not pending, inactive. All vCPUs are stopped; each core then calls
+    /// [`Gic::reset_vcpu`] for its own list registers and PPIs.
+    pub fn reset(&mut self, hw: &mut impl Hardware) {
+        self.enabled_groups = 0;
+        for w in 1..8 {
+            let linked = self.spi[w].hw;
+            for bit in Bits(linked) {
+                let pintid = self.pintid(w, bit);
+                hw.set_enabled(0, pintid, false);
+                hw.set_edge(0, pintid, false);
+                hw.route(pintid, 0);
+                hw.set_pending(0, pintid, false);
+                hw.set_active(0, pintid, false);
+            }
+            self.spi[w] = Lines { hw: linked, ..Lines::RESET };
+        }
+        self.route = [0; 256];
+        self.ready = [V::EMPTY; 256];
+        for vcpu in &mut self.vcpu {
+            *vcpu = Vcpu {
+                private: Lines { hw: vcpu.private.hw, ..Vcpu::<V>::RESET.private },
+                ..Vcpu::RESET
+            };
+        }
+        if V::V3 || self.vcpu_count == 1 {
+            self.vcpu[0].mine = [!0; 8];
+        }
+    }
+
+    /// The part of a reset that only the vCPU's own core can do: empties its list registers; disables
+    /// and clears its linked PPIs.
+    pub fn reset_vcpu(
+        &mut self,
+        vcpu: usize,
+        lrs: &mut impl ListRegisters<V>,
+        hw: &mut impl Hardware,
+    ) {
+        for i in 0..self.lr_count() {
+            lrs.write(i, V::EMPTY);
+        }
+        lrs.set_maintenance(Maintenance::NONE);
+        lrs.take_eoi_count();
+        for bit in Bits(self.cpu(vcpu).private.hw) {
+            let pintid = self.pintid(0, bit);
+            hw.set_enabled(vcpu, pintid, false);
+            hw.set_edge(vcpu, pintid, false);
+            hw.set_pending(vcpu, pintid, false);
+            hw.set_active(vcpu, pintid, false);
+        }
+    }
+
+    /// Delivers the physical interrupt behind a linked line: this core has acknowledged it and dropped
+    /// its priority, and has not deactivated it. Returns whom to kick.
+    ///
+    /// The short path, taken when the line can be taken by the guest, a list register is free and
+    /// nothing is outstanding for the vCPU, is one look-up and one list register write.
+    #[inline]
+    pub fn deliver_hw(
+        &mut self,
+        vcpu: usize,
+        intid: u32,
+        lrs: &mut impl ListRegisters<V>,
+        hw: &mut impl Hardware,
+    ) -> VcpuMask {
+        let cpu = &mut self.vcpu[vcpu & (MAX_VCPUS - 1)];
+        let raw = if intid < 32 {
+            cpu.ready[intid as usize & 31]
+        } else {
+            self.ready[intid as usize & 255]
+        };
+        let free = lrs.empty_mask();
+        if raw == V::EMPTY || free == 0 || cpu.busy != 0 {
+            return self.deliver_slowly(vcpu, intid, lrs, hw);
+        }
+        let i = free.trailing_zeros() as usize & (MAX_LIST_REGISTERS - 1);
+        cpu.shadow[i] = raw;
+        lrs.write(i, raw);
+        VcpuMask::NONE
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn deliver_slowly(
+        &mut self,
+        vcpu: usize,
+        intid: u32,
+        lrs: &mut impl ListRegisters<V>,
+        hw: &mut impl Hardware,
+    ) -> VcpuMask {
+        if !(16..INTIDS).contains(&intid) {
+            return VcpuMask::NONE;
+        }
+        self.hold_hw(vcpu, intid);
+        let (w, bit) = place(intid);
+        let kick = self.refresh(vcpu, lrs, hw) | self.targets(vcpu, w, bit & self.takable(vcpu, w));
+        let kick = kick.without(vcpu);
+        self.want(kick);
+        kick
+    }
+
+    /// Notes that the physical interrupt behind a linked line was acknowledged while its vCPU is
+    /// switched out: [`Gic::restore`] gives it to the guest.
+    pub fn hold_hw(&mut self, vcpu: usize, intid: u32) {
+        let (w, bit) = place(intid);
+        let lines = self.lines_mut(vcpu, w);
+        lines.pending |= lines.hw & bit;
+    }
+
+    /// Takes the SGIs that were posted to this vCPU, and does a refresh if one is outstanding: what
+    /// the receiver of a kick calls, and the sender of an SGI to itself. Returns whom to kick in turn.
+    #[inline]
+    pub fn drain(
+        &mut self,
+        vcpu: usize,
+        mail: &Mailboxes<V>,
+        lrs: &mut impl ListRegisters<V>,
+        hw: &mut impl Hardware,
+    ) -> VcpuMask {
+        let bits = mail.take(vcpu);
+        let cpu = &mut self.vcpu[vcpu & (MAX_VCPUS - 1)];
+        let mut posted = V::Mail::intids(&bits, cpu.private.group);
+        let mut free = lrs.empty_mask();
+        while posted != 0 {
+            let intid = posted.trailing_zeros() as usize & 15;
+            let senders = V::Mail::senders(&bits, intid as u32);
+            let raw = cpu.ready[intid];
+            let mut slot = cpu.slot[intid] as usize & (MAX_LIST_REGISTERS - 1);
+            if free >> slot & 1 == 0 {
+                // Its last list register is in use: by itself, or by another interrupt.
+                if V::intid(cpu.shadow[slot]) == intid as u32 || free == 0 {
+                    break;
+                }
+                slot = free.trailing_zeros() as usize & (MAX_LIST_REGISTERS - 1);
+            }
+            let several = !V::V3 && (senders & senders.wrapping_sub(1) != 0);
+            if raw == V::EMPTY || cpu.busy != 0 || several {
+                break;
+            }
+            posted &= posted - 1;
+            free &= !(1 << slot);
+            let raw = V::with_source(raw, senders.trailing_zeros());
+            cpu.slot[intid] = slot as u8;
+            cpu.shadow[slot] = raw;
+            lrs.write(slot, raw);
+        }
+        if posted != 0 || cpu.busy != 0 {
+            return self.drain_slowly(vcpu, posted, &bits, lrs, hw);
+        }
+        VcpuMask::NONE
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn drain_slowly(
+        &mut self,
+        vcpu: usize,
+        posted: u32,
+        bits: &<V::Mail as Mail>::Bits,
+        lrs: &mut impl ListRegisters<V>,
+        hw: &mut impl Hardware,
+    ) -> VcpuMask {
+        let cpu = self.cpu_mut(vcpu);
+        cpu.private.pending |= posted;
+        for intid in Bits(posted & SGIS) {
+            cpu.sources[intid & 15] |= V::Mail::senders(bits, intid as u32);
+        }
+        self.refresh(vcpu, lrs, hw)
+    }
+
+    /// Sets the input line of the emulated SPI `intid`. Returns whom to kick (the caller's own vCPU
+    /// perhaps among them, for which it calls [`Gic::refresh`] instead). A line that the guest made
+    /// edge-triggered becomes pending as it rises. Linked lines and INTIDs outside 32 to 255 are
+    /// ignored.
+    pub fn set_level(&mut self, intid: u32, high: bool) -> VcpuMask {
+        if intid < 32 { VcpuMask::NONE } else { self.change_level(0, intid, high) }
+    }
+
+    /// The same for a PPI (16 to 31) of one vCPU.
+    pub fn set_private_level(&mut self, vcpu: usize, intid: u32, high: bool) -> VcpuMask {
+        if (16..32).contains(&intid) {
+            self.change_level(vcpu, intid, high)
+        } else {
+            VcpuMask::NONE
+        }
+    }
+
+    fn change_level(&mut self, vcpu: usize, intid: u32, high: bool) -> VcpuMask {
+        if intid >= INTIDS {
+            return VcpuMask::NONE;
+        }
+        let (w, bit) = place(intid);
+        let lines = self.lines_mut(vcpu, w);
+        if lines.hw & bit != 0 || (lines.level & bit != 0) == high {
+            return VcpuMask::NONE;
+        }
+        lines.level ^= bit;
+        if high {
+            lines.pending |= lines.edge & bit;
+        }
+        let kick = if high {
+            self.targets(vcpu, w, bit & self.takable(vcpu, w))
+        } else {
+            self.holders(vcpu, w, bit)
+        };
+        self.want(kick);
+        kick
+    }
+
+    /// One edge on the emulated SPI `intid`: it is pending until it is taken, also where the guest made
+    /// it level-sensitive, so that no event is lost. Otherwise as [`Gic::set_level`].
+    pub fn pulse(&mut self, intid: u32) -> VcpuMask {
+        if !(32..INTIDS).contains(&intid) {
+            return VcpuMask::NONE;
+        }
+        let (w, bit) = place(intid);
+        let lines = self.lines_mut(0, w);
+        if lines.hw & bit != 0 {
+            return VcpuMask::NONE;
+        }
+        lines.pending |= bit;
+        let kick = self.targets(0, w, bit & self.takable(0, w));
+        self.want(kick);
+        kick
+    }
+
+    /// Whether a refresh of this vCPU is outstanding.
+    #[inline]
+    #[must_use]
+    pub fn wants_refresh(&self, vcpu: usize) -> bool {
+        self.cpu(vcpu).busy & WANTED != 0
+    }
+
+    /// Whether the guest would find an interrupt if it looked now: what a vCPU in WFI, or powered up
+    /// and switched out, waits for. Fold first; SGIs still in the mailbox do not count.
+    #[must_use]
+    pub fn has_pending(&self, vcpu: usize) -> bool {
+        (0..8).any(|w| self.deliverable(vcpu, w).0 != 0)
+            || self.cpu(vcpu).shadow.iter().any(|&raw| V::state(raw).pending)
+    }
+
+    #[inline]
+    fn lr_count(&self) -> usize {
+        self.lr_count as usize
+    }
+
+    #[inline]
+    fn cpu(&self, vcpu: usize) -> &Vcpu<V> {
+        &self.vcpu[vcpu & (MAX_VCPUS - 1)]
+    }
+
+    #[inline]
+    fn cpu_mut(&mut self, vcpu: usize) -> &mut Vcpu<V> {
+        &mut self.vcpu[vcpu & (MAX_VCPUS - 1)]
+    }
+
+    #[inline]
+    fn shadow(&self, vcpu: usize) -> &[V::Raw] {
+        let shadow = &self.cpu(vcpu).shadow;
+        shadow.get(..self.lr_count()).unwrap_or(shadow)
+    }
+
+    /// Word `w` as vCPU `vcpu` sees it.
+    #[inline]
+    fn lines(&self, vcpu: usize, w: usize) -> &Lines {
+        if w == 0 { &self.cpu(vcpu).private } else { &self.spi[w & 7] }
+    }
+
+    #[inline]
+    fn lines_mut(&mut self, vcpu: usize, w: usize) -> &mut Lines {
+        if w == 0 { &mut self.cpu_mut(vcpu).private } else { &mut self.spi[w & 7] }
+    }
+
+    #[inline]
+    fn pintid(&self, w: usize, bit: usize) -> u32 {
+        u32::from(self.pintid[(w & 7) << 5 | bit & 31])
+    }
+
+    /// The lines of a word that the distributor forwards when they are pending (IHI0069H 4.1.1: enabled,
+    /// and their group too).
+    fn forwarded(&self, lines: &Lines) -> u32 {
+        let group0 = if self.enabled_groups & 1 != 0 { !lines.group } else { 0 };
+        let group1 = if self.enabled_groups & 2 != 0 { lines.group } else { 0 };
+        lines.enabled & (group0 | group1)
+    }
+
+    /// Those that are pending and forwarded.
+    fn takable(&self, vcpu: usize, w: usize) -> u32 {
+        let lines = self.lines(vcpu, w);
+        lines.signaled() & self.forwarded(lines)
+    }
+
+    /// The lines of a word that are in this vCPU's list registers, by its shadow.
+    #[inline(never)]
+    fn held(&self, vcpu: usize, w: usize) -> Held {
+        let mut held = Held { pending: 0, active: 0, silent: 0 };
+        for &raw in self.shadow(vcpu) {
+            if raw == V::EMPTY {
+                continue;
+            }
+            let intid = V::intid(raw);
+            if intid >> 5 == w as u32 {
+                let state = V::state(raw);
+                let shift = intid & 31;
+                held.pending |= u32::from(state.pending) << shift;
+                held.active |= u32::from(state.active) << shift;
+                held.silent |= u32::from(!state.is_invalid() && !V::tells_end(raw)) << shift;
+            }
+        }
+        held
+    }
+
+    /// The vCPUs that a word can concern: all, or for word 0 its owner.
+    fn scope(&self, owner: usize, w: usize) -> VcpuMask {
+        if w == 0 { VcpuMask::only(owner) } else { VcpuMask::first(self.vcpu_count()) }
+    }
+
+    /// The vCPUs that `mask` of a word is routed to.
+    #[inline(never)]
+    fn targets(&self, owner: usize, w: usize, mask: u32) -> VcpuMask {
+        let mut chosen = VcpuMask::NONE;
+        if mask == 0 {
+            return chosen;
+        }
+        for cpu in self.scope(owner, w).iter() {
+            if self.cpu(cpu).mine[w & 7] & mask != 0 {
+                chosen = chosen | VcpuMask::only(cpu);
+            }
+        }
+        chosen
+    }
+
+    /// The vCPUs that have some of `mask` in their list registers.
+    #[inline(never)]
+    fn holders(&self, owner: usize, w: usize, mask: u32) -> VcpuMask {
+        let mut chosen = VcpuMask::NONE;
+        for cpu in self.scope(owner, w).iter() {
+            for &raw in self.shadow(cpu) {
+                if raw == V::EMPTY {
+                    continue;
+                }
+                let intid = V::intid(raw);
+                let here = intid >> 5 == w as u32 && mask >> (intid & 31) & 1 != 0;
+                if here && !V::state(raw).is_invalid() {
+                    chosen = chosen | VcpuMask::only(cpu);
+                }
+            }
+        }
+        chosen
+    }
+
+    /// Marks vCPUs for a refresh.
+    #[inline(never)]
+    fn want(&mut self, vcpus: VcpuMask) {
+        for vcpu in vcpus.iter() {
+            self.cpu_mut(vcpu).busy |= WANTED;
+        }
+    }
+}
+
+/// The word and the bit of an INTID below 256.
+const fn place(intid: u32) -> (usize, u32) {
+    ((intid >> 5) as usize & 7, 1 << (intid & 31))
+}

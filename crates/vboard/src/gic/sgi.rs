@@ -1,0 +1,211 @@
+//! Software-generated interrupts on their way from one vCPU to another, without the VM's lock.
+//!
+//! A sender's trap decodes the register ([`decode_sgi_register`], [`decode_sgir`]), posts into the
+//! receivers' words ([`Mailboxes::post`]) and kicks the cores that it is told to. A receiver moves its
+//! word into list registers with [`super::Gic::drain`].
+
+use super::lr::Version;
+use super::{MAX_VCPUS, VcpuMask};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// One SGI as its sender asked for it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Sgi {
+    /// INTID, 0 to 15.
+    pub intid: u32,
+    /// Whether the receiver takes it as group 1 or group 0. It is dropped where the receiver has this
+    /// INTID in the other group. GICv2 does not look at it.
+    pub group1: bool,
+    /// The vCPUs that it goes to, the sender perhaps among them.
+    pub targets: VcpuMask,
+}
+
+/// The system registers that send SGIs (GICv3).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SgiRegister {
+    /// `ICC_SGI1R_EL1`.
+    Sgi1,
+    /// `ICC_SGI0R_EL1`.
+    Sgi0,
+    /// `ICC_ASGI1R_EL1`: group 1 of the other Security state. A guest has one Security state, in which
+    /// what the other calls Secure is group 0.
+    Asgi1,
+}
+
+/// Decodes a write to one of the three registers (IHI0069H 12.2.18: TargetList in bits 15:0, Aff1 in
+/// 23:16, INTID in 27:24, Aff2 in 39:32, IRM in 40, RS in 47:44, Aff3 in 55:48).
+///
+/// vCPU `i` has the affinity 0.0.0.`i`.
+#[inline]
+#[must_use]
+pub fn decode_sgi_register(register: SgiRegister, value: u64, sender: usize, vcpus: usize) -> Sgi {
+    const AFFINITY_AND_RANGE: u64 = 0x00ff_f0ff_00ff_0000;
+    let all = VcpuMask::first(vcpus);
+    let targets = if value >> 40 & 1 != 0 {
+        all.without(sender)
+    } else if value & AFFINITY_AND_RANGE == 0 {
+        VcpuMask::from_bits(value as u8 & all.bits())
+    } else {
+        VcpuMask::NONE
+    };
+    Sgi { intid: (value >> 24) as u32 & 15, group1: matches!(register, SgiRegister::Sgi1), targets }
+}
+
+/// Decodes a write to `GICD_SGIR` (IHI0048B 4.3.15: SGIINTID in bits 3:0, CPUTargetList in 23:16,
+/// TargetListFilter in 25:24; NSATT exists only with the Security Extensions).
+#[inline]
+#[must_use]
+pub fn decode_sgir(value: u32, sender: usize, vcpus: usize) -> Sgi {
+    let all = VcpuMask::first(vcpus);
+    let targets = match value >> 24 & 3 {
+        0 => VcpuMask::from_bits((value >> 16) as u8 & all.bits()),
+        1 => all.without(sender),
+        2 => VcpuMask::only(sender),
+        _ => VcpuMask::NONE,
+    };
+    Sgi { intid: value & 15, group1: false, targets }
+}
+
+/// The words of one receiver. Not for callers.
+pub trait Mail {
+    /// Nothing posted.
+    const EMPTY: Self;
+    /// What one word holds.
+    type Bits: Copy;
+    /// Posts; true if nothing was waiting before.
+    fn post(&self, sender: usize, intid: u32, group1: bool) -> bool;
+    /// Takes all.
+    fn take(&self) -> Self::Bits;
+    /// The SGIs among `bits` for a receiver whose group 1 has `group1`, one bit an INTID.
+    fn intids(bits: &Self::Bits, group1: u32) -> u32;
+    /// The senders of an SGI, one bit a vCPU (0 on GICv3, which keeps none).
+    fn senders(bits: &Self::Bits, intid: u32) -> u8;
+}
+
+/// GICv3: bits 0 to 15 are posted as group 1, bits 16 to 31 as group 0.
+#[derive(Debug)]
+pub struct MailV3(AtomicU32);
+
+impl Mail for MailV3 {
+    const EMPTY: Self = Self(AtomicU32::new(0));
+    type Bits = u32;
+
+    #[inline]
+    fn post(&self, _sender: usize, intid: u32, group1: bool) -> bool {
+        let bit = if group1 { 1 } else { 1 << 16 } << (intid & 15);
+        // Release: orders the sender's stores before its SGI (the guest's, and EL2's on its behalf)
+        // before this one. It pairs with the Acquire in `take`.
+        self.0.fetch_or(bit, Ordering::Release) == 0
+    }
+
+    #[inline]
+    fn take(&self) -> u32 {
+        // Acquire: orders this load before the receiver's loads in its handler, so that they see what
+        // the sender stored before `post`.
+        self.0.swap(0, Ordering::Acquire)
+    }
+
+    #[inline]
+    fn intids(bits: &u32, group1: u32) -> u32 {
+        (bits & group1 | bits >> 16 & !group1) & 0xffff
+    }
+
+    #[inline]
+    fn senders(_bits: &u32, _intid: u32) -> u8 {
+        0
+    }
+}
+
+/// GICv2: 16 bits a sender, four senders a word.
+#[derive(Debug)]
+pub struct MailV2([AtomicU64; 2]);
+
+impl Mail for MailV2 {
+    const EMPTY: Self = Self([AtomicU64::new(0), AtomicU64::new(0)]);
+    type Bits = [u64; 2];
+
+    #[inline]
+    fn post(&self, sender: usize, intid: u32, _group1: bool) -> bool {
+        let bit = 1 << ((sender & 3) * 16) << (intid & 15);
+        // Release: orders the sender's stores before its SGI (the guest's, and EL2's on its behalf)
+        // before this one. It pairs with the Acquire in `take`.
+        self.0[sender >> 2 & 1].fetch_or(bit, Ordering::Release) == 0
+    }
+
+    #[inline]
+    fn take(&self) -> [u64; 2] {
+        // Acquire: orders these loads before the receiver's loads in its handler, so that they see
+        // what the sender stored before `post`.
+        [self.0[0].swap(0, Ordering::Acquire), self.0[1].swap(0, Ordering::Acquire)]
+    }
+
+    #[inline]
+    fn intids(bits: &[u64; 2], _group1: u32) -> u32 {
+        let both = bits[0] | bits[1];
+        let half = both | both >> 32;
+        (half | half >> 16) as u32 & 0xffff
+    }
+
+    #[inline]
+    fn senders(bits: &[u64; 2], intid: u32) -> u8 {
+        let spread = |word: u64| {
+            let b = word >> (intid & 15) & 0x0001_0001_0001_0001;
+            (b | b >> 15 | b >> 30 | b >> 45) as u8 & 15
+        };
+        spread(bits[0]) | spread(bits[1]) << 4
+    }
+}
+
+/// The SGIs posted to the vCPUs of one VM and not yet drained. It lies beside the VM's lock, not under
+/// it.
+#[derive(Debug)]
+pub struct Mailboxes<V: Version> {
+    words: [V::Mail; MAX_VCPUS],
+}
+
+impl<V: Version> Default for Mailboxes<V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<V: Version> Mailboxes<V> {
+    /// Nothing posted.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { words: [const { V::Mail::EMPTY }; MAX_VCPUS] }
+    }
+
+    /// Posts an SGI to its targets and returns those that must be told: the others are kicked, the
+    /// sender itself (if it is among them) calls [`super::Gic::drain`].
+    ///
+    /// A target that had something waiting already is not in the result: whoever posted that has
+    /// kicked it or is about to, and the drain that follows takes this SGI too. So every kick must be
+    /// answered by a drain.
+    #[inline]
+    pub fn post(&self, sender: usize, sgi: Sgi) -> VcpuMask {
+        let mut tell = VcpuMask::NONE;
+        let mut left = sgi.targets.bits();
+        while left != 0 {
+            let target = left.trailing_zeros() as usize;
+            left &= left - 1;
+            if self.words[target & (MAX_VCPUS - 1)].post(sender, sgi.intid, sgi.group1) {
+                tell = tell | VcpuMask::only(target);
+            }
+        }
+        tell
+    }
+
+    /// Takes what is posted to a vCPU.
+    #[inline]
+    pub(super) fn take(&self, vcpu: usize) -> <V::Mail as Mail>::Bits {
+        self.words[vcpu & (MAX_VCPUS - 1)].take()
+    }
+
+    /// Forgets everything posted (restart of the VM, all of its vCPUs stopped).
+    pub fn clear(&self) {
+        for word in &self.words {
+            word.take();
+        }
+    }
+}

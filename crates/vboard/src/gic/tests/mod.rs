@@ -1,0 +1,391 @@
+//! The model against a fake of the list-register hardware and of the physical distributor.
+
+mod properties;
+mod registers;
+
+use super::lr::{Backing, Entry, State};
+use super::{Gic, Hardware, ListRegisters, Mailboxes, Maintenance, VcpuMask, Version};
+
+/// The list registers of one core, and the virtual CPU interface that a guest drives them with
+/// (IHI0069H 4.8: highest priority first, `EOImode` 0, `EOIcount`, maintenance conditions).
+pub struct Core<V: Version> {
+    pub lrs: Vec<V::Raw>,
+    pub maintenance: Maintenance,
+    pub eoi_count: u32,
+    pub writes: usize,
+    /// Acknowledged and not ended: INTID, sender, priority.
+    pub running: Vec<(u32, u32, u8)>,
+}
+
+impl<V: Version> ListRegisters<V> for Core<V> {
+    fn read(&self, index: usize) -> V::Raw {
+        self.lrs[index]
+    }
+
+    fn write(&mut self, index: usize, raw: V::Raw) {
+        self.writes += 1;
+        self.lrs[index] = raw;
+    }
+
+    fn empty_mask(&self) -> u32 {
+        let mut mask = 0;
+        for (i, e) in self.entries().enumerate() {
+            if e.state.is_invalid() && !Self::wants_eoi(&e) {
+                mask |= 1 << i;
+            }
+        }
+        mask
+    }
+
+    fn set_maintenance(&mut self, wanted: Maintenance) {
+        self.maintenance = wanted;
+    }
+
+    fn take_eoi_count(&mut self) -> u32 {
+        core::mem::take(&mut self.eoi_count)
+    }
+}
+
+impl<V: Version> Core<V> {
+    pub fn new(count: usize) -> Self {
+        Self {
+            lrs: vec![V::EMPTY; count],
+            maintenance: Maintenance::NONE,
+            eoi_count: 0,
+            writes: 0,
+            running: Vec::new(),
+        }
+    }
+
+    pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        self.lrs.iter().map(|&raw| V::decode(raw))
+    }
+
+    fn wants_eoi(e: &Entry) -> bool {
+        matches!(e.backing, Backing::Software { eoi: true, .. })
+    }
+
+    /// No INTID twice among valid list registers; hardware ones never pending and active
+    /// (IHI0069H 12.4.4).
+    pub fn check(&self) {
+        let valid: Vec<Entry> = self.entries().filter(|e| !e.state.is_invalid()).collect();
+        for (i, e) in valid.iter().enumerate() {
+            assert!(valid[i + 1..].iter().all(|f| f.intid != e.intid), "twice: {valid:?}");
+            if matches!(e.backing, Backing::Hardware { .. }) {
+                assert!(!(e.state.pending && e.state.active), "{e:?}");
+            }
+        }
+    }
+
+    fn running_priority(&self) -> u16 {
+        self.running.last().map_or(0x100, |r| u16::from(r.2))
+    }
+
+    /// The interrupt that an acknowledge would return now.
+    pub fn highest(&self) -> Option<(usize, Entry)> {
+        let pending = |e: &Entry| e.state == State { pending: true, active: false };
+        self.entries()
+            .enumerate()
+            .filter(|(_, e)| pending(e) && u16::from(e.priority) < self.running_priority())
+            .min_by_key(|(_, e)| (e.priority, e.intid))
+    }
+
+    pub fn acknowledge(&mut self) -> Option<Entry> {
+        let (i, entry) = self.highest()?;
+        let state = State { pending: false, active: true };
+        self.lrs[i] = V::encode(&Entry { state, ..entry });
+        let source = match entry.backing {
+            Backing::Software { source, .. } => source,
+            Backing::Hardware { .. } => 0,
+        };
+        self.running.push((entry.intid, source, entry.priority));
+        Some(entry)
+    }
+
+    /// Priority drop and deactivation of the interrupt that runs.
+    pub fn end(&mut self, board: &mut Board, vcpu: usize) -> Option<u32> {
+        let (intid, source, _) = self.running.pop()?;
+        let found = self.entries().enumerate().find(|(_, e)| {
+            let same_source = match e.backing {
+                Backing::Software { source: s, .. } => s == source || intid >= 16,
+                Backing::Hardware { .. } => true,
+            };
+            e.intid == intid && e.state.active && same_source
+        });
+        if let Some((i, e)) = found {
+            let state = State { active: false, ..e.state };
+            self.lrs[i] = V::encode(&Entry { state, ..e });
+            if let Backing::Hardware { pintid } = e.backing {
+                board.line(vcpu, pintid).active = false;
+            }
+        } else {
+            self.eoi_count += 1;
+        }
+        Some(intid)
+    }
+
+    pub fn maintenance_asserted(&self) -> bool {
+        let end = self.entries().any(|e| e.state.is_invalid() && Self::wants_eoi(&e));
+        let missing = self.maintenance.has(Maintenance::ENTRY_MISSING) && self.eoi_count != 0;
+        let only_pending = State { pending: true, active: false };
+        let none = self.maintenance.has(Maintenance::NO_PENDING)
+            && !self.entries().any(|e| e.state == only_pending);
+        end || missing || none
+    }
+}
+
+/// A physical interrupt.
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "one a register bit")]
+pub struct Physical {
+    pub enabled: bool,
+    pub edge: bool,
+    pub latch: bool,
+    pub high: bool,
+    pub active: bool,
+    pub target: usize,
+}
+
+impl Physical {
+    pub fn is_pending(&self) -> bool {
+        self.latch || !self.edge && self.high
+    }
+}
+
+/// The physical distributor.
+pub struct Board {
+    private: [[Physical; 32]; 8],
+    shared: Vec<Physical>,
+    /// The core that runs now: PPI functions may only be called for it, as on a GICv2 (None: any).
+    pub here: Option<usize>,
+}
+
+impl Board {
+    pub fn new() -> Self {
+        Self {
+            private: [[Physical::default(); 32]; 8],
+            shared: vec![Physical::default(); 1024],
+            here: None,
+        }
+    }
+
+    pub fn line(&mut self, vcpu: usize, pintid: u32) -> &mut Physical {
+        if pintid < 32 {
+            &mut self.private[vcpu][pintid as usize]
+        } else {
+            &mut self.shared[pintid as usize]
+        }
+    }
+
+    fn own(&self, vcpu: usize, pintid: u32) {
+        if let Some(here) = self.here {
+            assert!(pintid >= 32 || vcpu == here, "PPI {pintid} of {vcpu} touched from {here}");
+        }
+    }
+}
+
+impl Hardware for Board {
+    fn set_enabled(&mut self, vcpu: usize, pintid: u32, on: bool) {
+        self.own(vcpu, pintid);
+        self.line(vcpu, pintid).enabled = on;
+    }
+
+    fn set_edge(&mut self, vcpu: usize, pintid: u32, edge: bool) {
+        self.line(vcpu, pintid).edge = edge;
+    }
+
+    fn route(&mut self, pintid: u32, vcpu: usize) {
+        self.line(vcpu, pintid).target = vcpu;
+    }
+
+    fn pending(&mut self, vcpu: usize, pintid: u32) -> bool {
+        self.line(vcpu, pintid).is_pending()
+    }
+
+    fn set_pending(&mut self, vcpu: usize, pintid: u32, on: bool) {
+        self.line(vcpu, pintid).latch = on;
+    }
+
+    fn set_active(&mut self, vcpu: usize, pintid: u32, on: bool) {
+        self.line(vcpu, pintid).active = on;
+    }
+}
+
+/// A VM's cores, board and GIC together.
+pub struct Rig<V: Version> {
+    pub gic: Gic<V>,
+    pub mail: Mailboxes<V>,
+    pub cores: Vec<Core<V>>,
+    pub board: Board,
+    /// Kicked and not yet arrived.
+    pub kicks: VcpuMask,
+    /// Kicks arrive at once.
+    pub prompt: bool,
+    pub links: Vec<(u32, u32)>,
+}
+
+impl<V: Version> Rig<V> {
+    pub fn new(vcpus: usize, list_registers: usize, links: &[(u32, u32)]) -> Self {
+        let mut rig = Self {
+            gic: Gic::new(vcpus, list_registers),
+            mail: Mailboxes::new(),
+            cores: (0..vcpus).map(|_| Core::new(list_registers)).collect(),
+            board: Board::new(),
+            kicks: VcpuMask::NONE,
+            prompt: true,
+            links: links.to_vec(),
+        };
+        for &(intid, pintid) in links {
+            rig.gic.link(intid, pintid);
+        }
+        rig
+    }
+
+    /// Takes what a call returned, and lets the machine come to rest.
+    pub fn kick(&mut self, mask: VcpuMask) {
+        self.kicks = self.kicks | mask;
+        self.run();
+    }
+
+    pub fn arrive(&mut self, vcpu: usize) {
+        if self.kicks.contains(vcpu) {
+            self.kicks = self.kicks.without(vcpu);
+            self.board.here = Some(vcpu);
+            let more = self.gic.drain(vcpu, &self.mail, &mut self.cores[vcpu], &mut self.board);
+            self.board.here = None;
+            self.kicks = self.kicks | more;
+        }
+    }
+
+    /// Maintenance and physical interrupts, and (if prompt) kicks, until nothing moves.
+    pub fn run(&mut self) {
+        for round in 0.. {
+            assert!(round < 200, "does not come to rest");
+            let mut moved = false;
+            for vcpu in 0..self.cores.len() {
+                self.cores[vcpu].check();
+                if self.cores[vcpu].maintenance_asserted() {
+                    moved = true;
+                    self.board.here = Some(vcpu);
+                    let more = self.gic.maintenance(vcpu, &mut self.cores[vcpu], &mut self.board);
+                    self.board.here = None;
+                    self.kicks = self.kicks | more;
+                }
+                for (intid, pintid) in self.links.clone() {
+                    let line = self.board.line(vcpu, pintid);
+                    let here = pintid < 32 || line.target == vcpu;
+                    if here && line.enabled && line.is_pending() && !line.active {
+                        moved = true;
+                        line.active = true;
+                        line.latch = false;
+                        self.board.here = Some(vcpu);
+                        let more = self.gic.deliver_hw(
+                            vcpu,
+                            intid,
+                            &mut self.cores[vcpu],
+                            &mut self.board,
+                        );
+                        self.board.here = None;
+                        self.kicks = self.kicks | more;
+                    }
+                }
+                if self.prompt && self.kicks.contains(vcpu) {
+                    moved = true;
+                    self.arrive(vcpu);
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    /// All kicks arrive.
+    pub fn settle(&mut self) {
+        let was = core::mem::replace(&mut self.prompt, true);
+        self.run();
+        self.prompt = was;
+    }
+
+    fn fold(&mut self, who: VcpuMask) {
+        for vcpu in who.iter() {
+            self.gic.fold(vcpu, &self.cores[vcpu]);
+        }
+    }
+
+    pub fn read(&mut self, vcpu: usize, offset: u64, size: u32) -> u64 {
+        self.fold(self.gic.dist_remote(vcpu, offset, false));
+        self.gic.dist_read(vcpu, offset, size, &self.cores[vcpu], &mut self.board)
+    }
+
+    pub fn write(&mut self, vcpu: usize, offset: u64, size: u32, value: u64) {
+        self.fold(self.gic.dist_remote(vcpu, offset, true));
+        let core = &mut self.cores[vcpu];
+        let kick = self.gic.dist_write(vcpu, offset, size, value, core, &mut self.board);
+        assert!(!kick.contains(vcpu));
+        self.kick(kick);
+    }
+
+    pub fn redist_read(&mut self, vcpu: usize, target: usize, offset: u64, size: u32) -> u64 {
+        self.fold(self.gic.redist_remote(vcpu, target, offset, false));
+        let core = &self.cores[vcpu];
+        self.gic.redist_read(vcpu, target, offset, size, core, &mut self.board)
+    }
+
+    pub fn redist_write(&mut self, vcpu: usize, target: usize, offset: u64, size: u32, value: u64) {
+        self.fold(self.gic.redist_remote(vcpu, target, offset, true));
+        let core = &mut self.cores[vcpu];
+        let board = &mut self.board;
+        let kick = self.gic.redist_write(vcpu, target, offset, size, value, core, board);
+        assert!(!kick.contains(vcpu));
+        self.kick(kick);
+    }
+
+    /// A register that is banked: in the redistributor of `target` on GICv3, in the distributor as
+    /// `target` sees it on GICv2.
+    pub fn bank_write(&mut self, vcpu: usize, target: usize, offset: u64, size: u32, value: u64) {
+        if V::V3 {
+            self.redist_write(vcpu, target, offset + 0x1_0000, size, value);
+        } else {
+            self.write(target, offset, size, value);
+        }
+    }
+
+    pub fn bank_read(&mut self, vcpu: usize, target: usize, offset: u64, size: u32) -> u64 {
+        if V::V3 {
+            self.redist_read(vcpu, target, offset + 0x1_0000, size)
+        } else {
+            self.read(target, offset, size)
+        }
+    }
+
+    /// Word `w` of a bitmap register, as vCPU `vcpu` reaches it.
+    pub fn word_write(&mut self, vcpu: usize, base: u64, w: usize, value: u32) {
+        if w == 0 {
+            self.bank_write(vcpu, vcpu, base, 4, u64::from(value));
+        } else {
+            self.write(vcpu, base + 4 * w as u64, 4, u64::from(value));
+        }
+    }
+
+    pub fn word_read(&mut self, vcpu: usize, base: u64, w: usize) -> u32 {
+        (if w == 0 {
+            self.bank_read(vcpu, vcpu, base, 4)
+        } else {
+            self.read(vcpu, base + 4 * w as u64, 4)
+        }) as u32
+    }
+
+    /// Ends whatever runs on a vCPU.
+    pub fn end(&mut self, vcpu: usize) -> Option<u32> {
+        let ended = self.cores[vcpu].end(&mut self.board, vcpu);
+        self.run();
+        ended
+    }
+
+    pub fn acknowledge(&mut self, vcpu: usize) -> Option<Entry> {
+        let entry = self.cores[vcpu].acknowledge();
+        self.run();
+        entry
+    }
+}

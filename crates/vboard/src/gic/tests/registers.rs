@@ -1,0 +1,531 @@
+//! One test a register group, named by the manual's section.
+
+use super::super::lr::{Backing, Entry, State};
+use super::super::{
+    Hardware, Mail, Mailboxes, Maintenance, Sgi, SgiRegister, V2, V3, VcpuMask, Version,
+    decode_sgi_register, decode_sgir,
+};
+use super::Rig;
+use proptest::prelude::*;
+
+const PENDING: State = State { pending: true, active: false };
+
+/// A VM whose groups are on and whose SPI 1 (INTID 33) is enabled at `priority`.
+fn with_33<V: Version>(vcpus: usize, priority: u64) -> Rig<V> {
+    let mut rig = Rig::<V>::new(vcpus, 4, &[(27, 27), (40, 140)]);
+    rig.write(0, 0, 4, 3);
+    rig.write(0, 0x104, 4, 1 << 1);
+    rig.write(0, 0x421, 1, priority);
+    if !V::V3 {
+        rig.write(0, 0x821, 1, 1);
+    }
+    rig
+}
+
+/// IHI0069H 12.4.4, `ICH_LR<n>_EL2`.
+#[test]
+fn list_register_of_gicv3() {
+    let hardware = Entry {
+        intid: 27,
+        state: PENDING,
+        priority: 0xa8,
+        group1: true,
+        backing: Backing::Hardware { pintid: 27 },
+    };
+    assert_eq!(V3::encode(&hardware), 0x70a8_001b_0000_001b);
+    let software = Entry {
+        intid: 33,
+        state: State { pending: true, active: true },
+        priority: 0x10,
+        group1: false,
+        backing: Backing::Software { eoi: true, source: 0 },
+    };
+    assert_eq!(V3::encode(&software), 0xc010_0200_0000_0021);
+    assert!(V3::tells_end(V3::encode(&software)) && !V3::tells_end(V3::encode(&hardware)));
+}
+
+/// IHI0048B 5.3.9, `GICH_LRn`.
+#[test]
+fn list_register_of_gicv2() {
+    let hardware = Entry {
+        intid: 27,
+        state: PENDING,
+        priority: 0xa8,
+        group1: true,
+        backing: Backing::Hardware { pintid: 27 },
+    };
+    assert_eq!(V2::encode(&hardware), 0xda80_6c1b);
+    let sgi = Entry {
+        intid: 3,
+        state: State { pending: false, active: true },
+        priority: 0xf8,
+        group1: false,
+        backing: Backing::Software { eoi: true, source: 5 },
+    };
+    assert_eq!(V2::encode(&sgi), 0x2f88_1403);
+}
+
+proptest! {
+    #[test]
+    fn list_registers_decode_to_what_was_encoded(
+        intid in 0u32..1020, pending: bool, active: bool, priority: u8, group1: bool,
+        linked: bool, pintid in 16u32..1020, eoi: bool, source in 0u32..8,
+    ) {
+        let backing = if linked {
+            Backing::Hardware { pintid }
+        } else {
+            Backing::Software { eoi, source: if intid < 16 { source } else { 0 } }
+        };
+        let state = State { pending, active };
+        let entry = Entry { intid, state, priority: priority & 0xf8, group1, backing };
+        prop_assert_eq!(V2::decode(V2::encode(&entry)), entry);
+        let backing = match backing {
+            Backing::Software { eoi, .. } => Backing::Software { eoi, source: 0 },
+            linked @ Backing::Hardware { .. } => linked,
+        };
+        let entry = Entry { backing, ..entry };
+        prop_assert_eq!(V3::decode(V3::encode(&entry)), entry);
+    }
+}
+
+/// IHI0069H 12.9: GICD_CTLR, GICD_TYPER, GICD_IIDR, GICD_PIDR2; 12.1.3: access sizes.
+#[test]
+fn identification_of_gicv3() {
+    let mut rig = Rig::<V3>::new(3, 4, &[]);
+    assert_eq!(rig.read(0, 0, 4), 0x50, "ARE, DS");
+    rig.write(1, 0, 4, 0xffff_ffff);
+    assert_eq!(rig.read(2, 0, 4), 0x53);
+    assert_eq!(rig.read(0, 4, 4), 0x0148_0007);
+    assert_eq!(rig.read(0, 8, 4) & 0xfff, 0x43b);
+    assert_eq!(rig.read(0, 0xc, 4), 0, "TYPER2");
+    assert_eq!(rig.read(0, 0xffe8, 4) >> 4 & 15, 3);
+    for (offset, size) in [(4, 1), (4, 2), (0, 8), (5, 4), (6, 2), (4, 3), (4, 0)] {
+        assert_eq!(rig.read(0, offset, size), 0, "{offset:#x}/{size}");
+    }
+    for offset in [0x80, 0x100, 0x200, 0x300, 0x400, 0x800, 0xc00, 0xd04, 0xe04, 0xf00, 0x6000] {
+        rig.write(0, offset, 4, !0);
+        assert_eq!(rig.read(0, offset, 4), 0, "{offset:#x} is not the distributor's");
+    }
+    for offset in [0x120, 0x220, 0x320, 0x500, 0xc40, 0x6800, 0x7ff8] {
+        rig.write(0, offset, 4, !0);
+        assert_eq!(rig.read(0, offset, 4), 0, "{offset:#x} is above INTID 255");
+    }
+}
+
+/// IHI0048B 4.3.1, 4.3.2, 4.3.18.
+#[test]
+fn identification_of_gicv2() {
+    let mut rig = Rig::<V2>::new(3, 4, &[]);
+    rig.write(0, 0, 4, !0);
+    assert_eq!(rig.read(0, 0, 4), 3);
+    assert_eq!(rig.read(0, 4, 4), 2 << 5 | 7);
+    assert_eq!(rig.read(0, 0xfe8, 4) >> 4 & 15, 2);
+    assert_eq!(rig.read(0, 0xffe8, 4), 0);
+}
+
+/// IHI0069H 12.11: GICR_TYPER, GICR_WAKER, GICR_PIDR2.
+#[test]
+fn redistributor_identification() {
+    let mut rig = Rig::<V3>::new(3, 4, &[]);
+    for target in 0..3u64 {
+        let last = u64::from(target == 2) << 4;
+        let t = target as usize;
+        assert_eq!(rig.redist_read(0, t, 8, 8), target << 32 | target << 8 | last);
+        assert_eq!(rig.redist_read(0, t, 8, 4), target << 8 | last);
+        assert_eq!(rig.redist_read(0, t, 0xc, 4), target);
+    }
+    assert_eq!(rig.redist_read(0, 3, 8, 8), 0, "no such vCPU");
+    assert_eq!(rig.redist_read(0, 0, 4, 4) & 0xfff, 0x43b);
+    assert_eq!(rig.redist_read(0, 0, 0xffe8, 4) >> 4 & 15, 3);
+    assert_eq!(rig.redist_read(0, 1, 0x14, 4), 6);
+    rig.redist_write(0, 1, 0x14, 4, 0);
+    assert_eq!(rig.redist_read(0, 1, 0x14, 4), 0);
+    assert_eq!(rig.redist_read(0, 2, 0x14, 4), 6);
+    assert_eq!(rig.redist_read(0, 2, 0x1_0d00, 4), 0, "IGRPMODR0");
+}
+
+/// Bitmap registers, IPRIORITYR and ICFGR hold what was written, per vCPU below INTID 32.
+#[test]
+fn configuration_registers() {
+    configuration::<V3>(0);
+    configuration::<V2>(0xffff);
+}
+
+fn configuration<V: Version>(fixed: u32) {
+    let mut rig = Rig::<V>::new(2, 4, &[]);
+    rig.bank_write(0, 0, 0x80, 4, 0x1234_5678);
+    rig.write(1, 0x9c, 4, 0x8000_0001);
+    assert_eq!(rig.bank_read(0, 0, 0x80, 4), 0x1234_5678);
+    assert_eq!(rig.bank_read(1, 1, 0x80, 4), 0);
+    assert_eq!(rig.read(0, 0x9c, 4), 0x8000_0001);
+
+    rig.bank_write(0, 0, 0x100, 4, 0x0f0f_00ff);
+    rig.bank_write(0, 0, 0x180, 4, 0x0001_000f);
+    let enabled = u64::from(0x0f0e_00f0 | fixed);
+    assert_eq!(rig.bank_read(0, 0, 0x100, 4), enabled);
+    assert_eq!(rig.bank_read(0, 0, 0x180, 4), enabled);
+    assert_eq!(rig.bank_read(1, 1, 0x100, 4), u64::from(fixed));
+    rig.bank_write(0, 0, 0x100, 1, 0xff);
+    assert_eq!(rig.bank_read(0, 0, 0x100, 1), 0, "no byte access");
+
+    rig.write(0, 0x440, 4, 0x0102_03ff);
+    assert_eq!(rig.read(1, 0x440, 4), 0x0000_00f8);
+    rig.write(0, 0x4ff, 1, 0xa7);
+    assert_eq!(rig.read(0, 0x4fc, 4), 0xa000_0000);
+    assert_eq!(rig.read(0, 0x4ff, 1), 0xa0);
+    rig.write(0, 0x440, 8, !0);
+    rig.write(0, 0x440, 2, !0);
+    assert_eq!(rig.read(1, 0x440, 4), 0x0000_00f8);
+
+    assert_eq!(rig.bank_read(0, 0, 0xc00, 4), 0xaaaa_aaaa);
+    rig.bank_write(0, 0, 0xc00, 4, 0);
+    assert_eq!(rig.bank_read(0, 0, 0xc00, 4), 0xaaaa_aaaa, "SGIs are edges");
+    rig.bank_write(0, 0, 0xc04, 4, 0xffff_0008);
+    assert_eq!(rig.bank_read(0, 0, 0xc04, 4), 0xaaaa_0008);
+    rig.write(0, 0xc3c, 4, 0x8000_0002);
+    assert_eq!(rig.read(0, 0xc3c, 4), 0x8000_0002);
+}
+
+/// IHI0069H 12.9.22, GICD_IROUTER.
+#[test]
+fn routes_of_gicv3() {
+    let mut rig = with_33::<V3>(3, 0x80);
+    let offset = 0x6000 + 8 * 33;
+    rig.write(0, offset, 8, 0xaa_80ff_0102 | 0x7f00_0000);
+    assert_eq!(rig.read(0, offset, 8), 0xaa_80ff_0102);
+    assert_eq!(rig.read(0, offset, 4), 0x80ff_0102);
+    assert_eq!(rig.read(0, offset + 4, 4), 0xaa);
+    // Any vCPU: vCPU 0 takes it.
+    assert_eq!(rig.gic.set_level(33, true), VcpuMask::only(0));
+    assert_eq!(rig.gic.set_level(33, false), VcpuMask::NONE);
+    rig.write(0, offset, 4, 2);
+    assert_eq!(rig.gic.set_level(33, true), VcpuMask::NONE, "affinity 0xaa.0.0.2 is nobody");
+    rig.gic.set_level(33, false).iter().for_each(drop);
+    rig.write(0, offset + 4, 4, 0);
+    let kick = rig.gic.set_level(33, true);
+    assert_eq!(kick, VcpuMask::only(2));
+    rig.kick(kick);
+    assert_eq!(rig.cores[2].highest().unwrap().1.intid, 33);
+    // It moves with its route.
+    rig.write(0, offset, 8, 1);
+    assert!(rig.cores[2].highest().is_none());
+    assert_eq!(rig.cores[1].highest().unwrap().1.intid, 33);
+}
+
+/// IHI0048B 4.3.12, GICD_ITARGETSR.
+#[test]
+fn targets_of_gicv2() {
+    let mut rig = with_33::<V2>(3, 0x80);
+    assert_eq!(rig.read(2, 0x800, 4), 0x0404_0404);
+    assert_eq!(rig.read(1, 0x81f, 1), 2);
+    rig.write(0, 0x820, 4, 0x00ff_0600);
+    assert_eq!(rig.read(0, 0x820, 4), 0x0007_0600);
+    assert_eq!(rig.gic.set_level(33, true), VcpuMask::only(1), "the lowest of 1 and 2");
+    let mut alone = Rig::<V2>::new(1, 4, &[]);
+    alone.write(0, 0x820, 4, !0);
+    assert_eq!(alone.read(0, 0x820, 4), 0, "RAZ/WI with one vCPU");
+    assert_eq!(alone.read(0, 0x800, 4), 0);
+}
+
+/// IHI0069H 12.2.18 and its neighbors.
+#[test]
+fn sgi_system_registers() {
+    let decode = |value, sender| decode_sgi_register(SgiRegister::Sgi1, value, sender, 4);
+    assert_eq!(
+        decode(5 << 24 | 0xfff3, 0),
+        Sgi { intid: 5, group1: true, targets: VcpuMask::from_bits(3) }
+    );
+    assert_eq!(decode(1 << 40 | 15 << 24, 2).targets.bits(), 0b1011);
+    for elsewhere in [1 << 16, 1 << 32, 1 << 44, 1 << 48] {
+        assert!(decode(elsewhere | 0xf, 0).targets.is_empty());
+    }
+    assert!(!decode_sgi_register(SgiRegister::Sgi0, 1, 0, 4).group1);
+    assert!(!decode_sgi_register(SgiRegister::Asgi1, 1, 0, 4).group1);
+}
+
+/// IHI0048B 4.3.15, 4.3.16, 4.3.17: GICD_SGIR, GICD_CPENDSGIR, GICD_SPENDSGIR.
+#[test]
+fn sgi_registers_of_gicv2() {
+    assert_eq!(decode_sgir(0x00ff_8003, 1, 3).targets.bits(), 0b111);
+    assert_eq!(decode_sgir(0x0100_0003, 1, 3).targets.bits(), 0b101);
+    assert_eq!(decode_sgir(0x0200_0003, 1, 3).targets.bits(), 0b010);
+    assert!(decode_sgir(0x03ff_0003, 1, 3).targets.is_empty());
+
+    let mut rig = with_33::<V2>(3, 0);
+    rig.write(1, 0xf00, 4, 0x0001_0003);
+    rig.write(2, 0xf00, 4, 0x0001_0003);
+    rig.write(2, 0xf00, 4, 0x0001_0003);
+    assert_eq!(rig.read(0, 0xf20, 4), 0x0600_0000);
+    assert_eq!(rig.read(0, 0xf13, 1), 6);
+    assert_eq!(rig.read(1, 0xf20, 4), 0, "banked");
+    rig.write(0, 0xf22, 1, 1);
+    rig.write(0, 0xf10, 4, 0x0200_0000);
+    assert_eq!(rig.read(0, 0xf20, 4), 0x0401_0000);
+    assert_eq!(rig.bank_read(0, 0, 0x200, 4), 0b1100);
+    // Each sender's comes once, with its number.
+    let mut seen = Vec::new();
+    while let Some(entry) = rig.acknowledge(0) {
+        seen.push((entry.intid, entry.backing));
+        rig.end(0);
+    }
+    let from = |source| Backing::Software { eoi: false, source };
+    assert_eq!(seen, [(2, from(0)), (3, from(2))]);
+    rig.write(0, 0x200, 4, 0xffff);
+    assert_eq!(rig.read(0, 0x200, 4), 0, "ISPENDR does not set SGIs");
+}
+
+#[test]
+fn one_sgi_from_three_senders() {
+    let mut rig = with_33::<V2>(4, 0);
+    for sender in 1..4 {
+        let tell = rig.mail.post(sender, decode_sgir(0x0001_0007, sender, 4));
+        assert_eq!(tell.is_empty(), sender > 1, "one kick is enough");
+        rig.kicks = rig.kicks | tell;
+    }
+    rig.settle();
+    let mut senders = Vec::new();
+    while let Some(Entry { backing: Backing::Software { source, .. }, .. }) = rig.acknowledge(0) {
+        senders.push(source);
+        rig.end(0);
+    }
+    assert_eq!(senders, [1, 2, 3]);
+}
+
+#[test]
+fn an_sgi_needs_its_group() {
+    let mut rig = with_33::<V3>(2, 0);
+    for (group1, register, comes) in [
+        (false, SgiRegister::Sgi1, false),
+        (false, SgiRegister::Sgi0, true),
+        (false, SgiRegister::Asgi1, true),
+        (true, SgiRegister::Sgi1, true),
+        (true, SgiRegister::Sgi0, false),
+        (true, SgiRegister::Asgi1, false),
+    ] {
+        rig.redist_write(1, 1, 0x1_0080, 4, if group1 { !0 } else { 0 });
+        rig.redist_write(1, 1, 0x1_0100, 4, 1 << 4);
+        let tell = rig.mail.post(0, decode_sgi_register(register, 4 << 24 | 2, 0, 2));
+        rig.kick(tell);
+        assert_eq!(rig.acknowledge(1).is_some(), comes, "{group1} {register:?}");
+        rig.end(1);
+    }
+}
+
+#[test]
+fn an_sgi_to_oneself_needs_no_kick() {
+    let mut rig = with_33::<V3>(2, 0);
+    rig.redist_write(0, 0, 0x1_0100, 4, 1);
+    let tell = rig.mail.post(0, decode_sgi_register(SgiRegister::Sgi0, 1, 0, 2));
+    assert_eq!(tell, VcpuMask::only(0));
+    let (core, board) = (&mut rig.cores[0], &mut rig.board);
+    assert!(rig.gic.drain(0, &rig.mail, core, board).is_empty());
+    assert_eq!(rig.cores[0].highest().unwrap().1.intid, 0);
+    assert_eq!(rig.cores[0].writes, 1, "one list register write");
+}
+
+#[test]
+fn mail_keeps_senders_apart() {
+    let mail = Mailboxes::<V2>::new();
+    for sender in 0..8 {
+        let targets = VcpuMask::only(5);
+        mail.post(sender, Sgi { intid: 2 * sender as u32, group1: false, targets }).iter().count();
+    }
+    let bits = mail.take(5);
+    assert_eq!(<V2 as Version>::Mail::intids(&bits, 0), 0x5555);
+    for sender in 0..8 {
+        assert_eq!(<V2 as Version>::Mail::senders(&bits, 2 * sender), 1 << sender);
+    }
+    assert_eq!(mail.take(5), [0, 0]);
+}
+
+/// A linked PPI: enables go to the own core only, one list register write delivers, the end comes back.
+#[test]
+fn timer_interrupt() {
+    let mut rig = with_33::<V3>(2, 0);
+    rig.board.here = Some(1);
+    rig.redist_write(0, 1, 0x1_0100, 4, 1 << 27);
+    assert!(rig.board.line(1, 27).enabled && !rig.board.line(0, 27).enabled);
+    rig.board.line(1, 27).high = true;
+    rig.cores[1].writes = 0;
+    rig.run();
+    assert_eq!(rig.cores[1].writes, 1, "one list register write");
+    assert_eq!(rig.acknowledge(1).unwrap().backing, Backing::Hardware { pintid: 27 });
+    assert_eq!(rig.redist_read(0, 1, 0x1_0300, 4), 1 << 27);
+    rig.board.line(1, 27).high = false;
+    rig.end(1);
+    assert!(!rig.board.line(1, 27).active);
+    assert_eq!(rig.redist_read(0, 1, 0x1_0300, 4), 0);
+}
+
+/// A line that is still high at its end comes again, one that is low does not.
+#[test]
+fn level_line_is_raised_again() {
+    let mut rig = with_33::<V3>(1, 0);
+    let kick = rig.gic.set_level(33, true);
+    rig.kick(kick);
+    assert!(rig.acknowledge(0).is_some());
+    rig.end(0);
+    assert!(rig.acknowledge(0).is_some());
+    let kick = rig.gic.set_level(33, false);
+    rig.kick(kick);
+    rig.end(0);
+    assert!(rig.acknowledge(0).is_none());
+}
+
+/// ICPENDR and ICACTIVER of an interrupt in another core's list register wait for its refresh.
+#[test]
+fn intentions_for_another_core() {
+    let mut rig = with_33::<V3>(2, 0);
+    rig.write(0, 0xc08, 4, 2 << 2);
+    let kick = rig.gic.pulse(33);
+    rig.kick(kick);
+    rig.prompt = false;
+    assert_eq!(rig.gic.dist_remote(1, 0x204, false), VcpuMask::only(0));
+    assert!(rig.gic.dist_remote(1, 0x204, true).is_empty());
+    assert!(rig.gic.dist_remote(1, 0x208, false).is_empty());
+    assert!(rig.gic.dist_remote(0, 0x204, false).is_empty());
+    rig.write(1, 0x284, 4, 2);
+    assert_eq!(rig.read(1, 0x204, 4), 0, "reads know of the intention");
+    assert!(rig.cores[0].highest().is_some());
+    assert!(rig.gic.wants_refresh(0));
+    rig.settle();
+    assert!(rig.cores[0].highest().is_none());
+
+    let kick = rig.gic.pulse(33);
+    rig.kick(kick);
+    rig.settle();
+    rig.acknowledge(0);
+    assert_eq!(rig.gic.dist_remote(1, 0x384, true), VcpuMask::only(0));
+    assert_eq!(rig.read(1, 0x304, 4), 2);
+    rig.write(1, 0x384, 4, 2);
+    assert_eq!(rig.read(1, 0x304, 4), 0);
+    rig.settle();
+    assert!(rig.cores[0].entries().all(|e| e.state.is_invalid()));
+    rig.write(1, 0x304, 4, 2);
+    assert_eq!(rig.read(1, 0x304, 4), 2);
+    rig.settle();
+    assert!(rig.cores[0].entries().any(|e| e.state.active && e.intid == 33));
+}
+
+/// An edge that is set pending while nothing stands in its way costs one list register write.
+#[test]
+fn set_pending_at_oneself() {
+    let mut rig = with_33::<V3>(2, 0);
+    rig.write(0, 0xc08, 4, 2 << 2);
+    for _ in 0..3 {
+        rig.cores[0].writes = 0;
+        rig.write(0, 0x204, 4, 2);
+        assert_eq!(rig.cores[0].writes, 1);
+        rig.write(0, 0x204, 4, 2);
+        assert_eq!(rig.acknowledge(0).unwrap().intid, 33);
+        rig.end(0);
+        assert!(rig.acknowledge(0).is_none());
+    }
+}
+
+/// An edge that comes after its line was routed away waits for the end on the old vCPU, then goes to the
+/// new one.
+#[test]
+fn moved_while_active() {
+    let mut rig = with_33::<V3>(2, 0);
+    rig.write(0, 0xc08, 4, 2 << 2);
+    let kick = rig.gic.pulse(33);
+    rig.kick(kick);
+    rig.acknowledge(0);
+    rig.write(0, 0x6000 + 8 * 33, 8, 1);
+    let kick = rig.gic.pulse(33);
+    assert_eq!(kick, VcpuMask::only(1));
+    rig.kick(kick);
+    assert!(rig.cores[1].highest().is_none());
+    rig.end(0);
+    assert_eq!(rig.acknowledge(1).unwrap().intid, 33);
+}
+
+/// More waits than there are list registers: the most urgent have one, and NPIE asks for the rest.
+#[test]
+fn more_interrupts_than_list_registers() {
+    let mut rig = with_33::<V3>(1, 0);
+    rig.write(0, 0x104, 4, !0);
+    rig.write(0, 0xc08, 4, !0);
+    for (i, intid) in (32..40u32).enumerate() {
+        rig.write(0, 0x400 + u64::from(intid), 1, 0xf8 - 8 * i as u64);
+        let kick = rig.gic.pulse(intid);
+        rig.kick(kick);
+    }
+    let mut held: Vec<u32> = rig.cores[0].entries().map(|e| e.intid).collect();
+    held.sort_unstable();
+    assert_eq!(held, [36, 37, 38, 39]);
+    assert_eq!(rig.cores[0].maintenance, Maintenance::NO_PENDING);
+    for intid in (32..40u32).rev() {
+        assert_eq!(rig.acknowledge(0).unwrap().intid, intid);
+        rig.end(0);
+    }
+    assert_eq!(rig.cores[0].maintenance, Maintenance::NONE);
+}
+
+/// A linked interrupt does not take the free list register that a more urgent one waits for.
+#[test]
+fn a_free_list_register_goes_to_the_most_urgent() {
+    let mut rig = with_33::<V3>(1, 0);
+    rig.write(0, 0x104, 4, !0);
+    rig.write(0, 0xc08, 4, !0);
+    rig.write(0, 0x428, 1, 0xf8);
+    for intid in 32..38u32 {
+        let kick = rig.gic.pulse(intid);
+        rig.kick(kick);
+    }
+    assert_eq!(rig.acknowledge(0).unwrap().intid, 32);
+    rig.end(0);
+    rig.board.line(0, 140).latch = true;
+    rig.run();
+    let mut held: Vec<u32> = rig.cores[0].entries().map(|e| e.intid).collect();
+    held.sort_unstable();
+    assert_eq!(held, [33, 34, 35, 36]);
+    assert!(rig.board.line(0, 140).active, "it waits");
+}
+
+/// A restart leaves nothing, in the model or in the physical distributor.
+#[test]
+fn reset() {
+    let mut rig = with_33::<V3>(2, 0);
+    rig.write(0, 0x104, 4, !0);
+    rig.redist_write(0, 0, 0x1_0100, 4, 1 << 27);
+    rig.board.line(0, 140).high = true;
+    rig.board.line(0, 27).high = true;
+    rig.run();
+    rig.acknowledge(0);
+    rig.gic.reset(&mut rig.board);
+    for vcpu in 0..2 {
+        rig.gic.reset_vcpu(vcpu, &mut rig.cores[vcpu], &mut rig.board);
+    }
+    rig.mail.clear();
+    for pintid in [27, 140] {
+        let line = rig.board.line(0, pintid);
+        assert!(!line.enabled && !line.active && !line.latch);
+    }
+    assert!(rig.cores[0].lrs.iter().all(|&raw| raw == 0));
+    assert_eq!(rig.read(0, 0x104, 4), 0);
+    assert_eq!(rig.read(0, 0, 4), 0x50);
+    assert!(!rig.gic.has_pending(0));
+    // The links stay.
+    rig.cores[0].running.clear();
+    rig.write(0, 0, 4, 3);
+    rig.write(0, 0x104, 4, 1 << 8);
+    assert_eq!(rig.acknowledge(0).unwrap().intid, 40);
+}
+
+/// An interrupt that was acknowledged for a vCPU that is switched out comes with its return.
+#[test]
+fn interrupt_for_a_switched_out_vcpu() {
+    let mut rig = with_33::<V3>(1, 0);
+    rig.write(0, 0x104, 4, 1 << 8);
+    rig.gic.save(0, &mut rig.cores[0], &mut rig.board).iter().count();
+    rig.board.set_active(0, 140, true);
+    rig.gic.hold_hw(0, 40);
+    assert!(rig.gic.has_pending(0));
+    let kick = rig.gic.restore(0, &mut rig.cores[0], &mut rig.board);
+    rig.kick(kick);
+    assert_eq!(rig.acknowledge(0).unwrap().intid, 40);
+    rig.end(0);
+    assert!(!rig.board.line(0, 140).active);
+}

@@ -1,0 +1,202 @@
+//! The identification registers that a VM sees.
+//!
+//! A field shows the lesser of what the processor has and what a VM may use, so a VM is never told
+//! of a feature whose registers or instructions the hypervisor traps, nor of one that the processor
+//! lacks. Fields that this table does not name read as zero, which in the ID scheme says "not
+//! implemented", and so does every register that it does not name. A feature of a later
+//! architecture is therefore hidden until someone has decided about it.
+//!
+//! Hidden: EL2 and EL3, PMU, trace, profiling, branch records, activity monitors, SVE, SME, MTE,
+//! RAS, MPAM, nesting, LORegions, NMI, pointer authentication (its keys are not part of a vCPU's
+//! context), and what needs a bit of `HCRX_EL2` (MOPS, LS64, TCR2, SCTLR2, indirect permissions).
+//! Shown, with nothing in EL2 to keep from the guest: BTI, SSBS, DIT, PAN, UAO, LSE, crypto.
+//!
+//! Source: Arm ARM (DDI0487), D23.1 "Principles of the ID scheme for fields in ID registers" and
+//! D24.2 for each register; op0 = 3, op1 = 0, CRn = 0, CRm = 1 to 7 is the feature ID space, whose
+//! unallocated registers read as zero (D18.3.1, trapped by HCR_EL2.TID3).
+
+/// The GIC of the virtual board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GicVersion {
+    /// GICv2: CPU interface in memory.
+    V2,
+    /// GICv3: CPU interface in system registers.
+    V3,
+}
+
+/// One register of the feature ID space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdRegister(u8);
+
+impl IdRegister {
+    const fn at(crm: u8, op2: u8) -> Self {
+        Self((crm - 1) * 8 + op2)
+    }
+
+    /// CRm of its encoding, 1 to 7.
+    #[must_use]
+    pub const fn crm(self) -> u8 {
+        (self.0 >> 3) + 1
+    }
+
+    /// op2 of its encoding, 0 to 7.
+    #[must_use]
+    pub const fn op2(self) -> u8 {
+        self.0 & 7
+    }
+}
+
+/// What a VM may see of a register: `most` has the highest value of each four-bit field.
+struct Rule {
+    register: IdRegister,
+    most: u64,
+    /// Fields where a negative value says that the feature is absent; that value is always shown
+    /// (D23.1.3). As bits of the field's number.
+    signed: u16,
+}
+
+const fn rule(crm: u8, op2: u8, most: u64) -> Rule {
+    Rule { register: IdRegister::at(crm, op2), most, signed: 0 }
+}
+
+/// Registers whose fields come from the hardware. The list in [`IdRegisters::from_hardware`] names
+/// them.
+const RULES: [Rule; 26] = [
+    // ID_AA64PFR0: EL1 is 64-bit (HCR_EL2.RW), EL0 either. CSV2 above 1 would offer SCXTNUM_ELx.
+    // Fields from bit 60: CSV3 CSV2 RME DIT, AMU MPAM SEL2 SVE, RAS GIC AdvSIMD FP, EL3 EL2 EL1
+    // EL0.
+    Rule { register: IdRegister::at(4, 0), most: 0x1101_0000_0011_0012, signed: 1 << 4 | 1 << 5 },
+    // ID_AA64PFR1: SSBS, BT.
+    rule(4, 1, 0x0000_0000_0000_0021),
+    // ID_AA64ISAR0: RNDR TLB TS FHM, DP SM4 SM3 SHA3, RDM (TME) Atomic CRC32, SHA2 SHA1 AES.
+    rule(6, 0, 0x1221_1111_1021_2120),
+    // ID_AA64ISAR1: (LS64) XS I8MM DGH, BF16 SPECRES SB FRINTTS, GPI GPA LRCPC FCMA, JSCVT API APA
+    // DPB.
+    rule(6, 1, 0x0111_1111_0031_1002),
+    // ID_AA64ISAR2: CSSC RPRFM, CLRBHB PAC_frac BC (MOPS), APA3 GPA3 RPRES WFxT.
+    rule(6, 2, 0x0011_0000_1010_0012),
+    // ID_AA64MMFR0: ExS; TGran4 without LPA2, TGran64, TGran16; BigEndEL0 SNSMem BigEnd ASIDBits;
+    // PARange up to 48 bits.
+    Rule { register: IdRegister::at(7, 0), most: 0x0000_1000_0011_1125, signed: 1 << 6 | 1 << 7 },
+    // ID_AA64MMFR1: ECBHB, nTLBPA AFP (HCX) ETS, SpecSEI PAN, HPDS HAFDBS.
+    rule(7, 1, 0x1001_1020_0130_2002),
+    // ID_AA64MMFR2: E0PD (EVT) BBM TTL, (FWB) IDS AT, ST (NV) CCIDX VARange, (IESB) LSM UAO CnP.
+    rule(7, 2, 0x1021_0011_1011_0111),
+    // AArch32 at EL0. ID_PFR0: DIT, CSV2, State2 to State0 (the instruction sets).
+    rule(1, 0, 0x0101_0131),
+    // ID_PFR1: generic timer. No EL3, no EL2, and no programmers' model as EL1 cannot use AArch32.
+    rule(1, 1, 0x0001_0000),
+    // ID_MMFR0 to 3.
+    rule(1, 4, 0xffff_ffff),
+    rule(1, 5, 0xffff_ffff),
+    rule(1, 6, 0xffff_ffff),
+    rule(1, 7, 0xffff_ffff),
+    // ID_ISAR0 to 3.
+    rule(2, 0, 0x0fff_ffff),
+    rule(2, 1, 0xffff_ffff),
+    rule(2, 2, 0xffff_ffff),
+    rule(2, 3, 0xffff_ffff),
+    // ID_ISAR4 without SMC, as when EL1 cannot use AArch32; ID_ISAR5; ID_MMFR4 without XNX and EVT;
+    // ID_ISAR6.
+    rule(2, 4, 0xffff_0fff),
+    rule(2, 5, 0x1101_1121),
+    rule(2, 6, 0x0112_1001),
+    rule(2, 7, 0x1111_1111),
+    // MVFR0 to 2.
+    rule(3, 0, 0xffff_ffff),
+    rule(3, 1, 0xffff_ffff),
+    rule(3, 2, 0xffff_ffff),
+    // ID_PFR2: SSBS, CSV3.
+    rule(3, 4, 0x0000_0011),
+];
+
+const AA64PFR0: usize = IdRegister::at(4, 0).0 as usize;
+const AA64PFR1: usize = IdRegister::at(4, 1).0 as usize;
+const AA64DFR0: usize = IdRegister::at(5, 0).0 as usize;
+const AA64MMFR1: usize = IdRegister::at(7, 1).0 as usize;
+const PFR1: usize = IdRegister::at(1, 1).0 as usize;
+const DFR0: usize = IdRegister::at(1, 2).0 as usize;
+
+/// The Armv8.0 debug architecture with its minimum of two breakpoints and two watchpoints, one of
+/// the former with a context comparator. All else, PMU and trace first, is absent.
+const AA64DFR0_VALUE: u64 = 0x0010_1006;
+/// The same in AArch32 terms: CopDbg is Armv8.0's.
+const DFR0_VALUE: u64 = 0x6;
+
+/// Breakpoints, and watchpoints, that `ID_AA64DFR0_EL1` promises.
+pub(crate) const BREAKPOINTS: u8 = 2;
+
+/// Lesser of two register values in each four-bit field; see [`Rule`].
+const fn lesser(hardware: u64, rule: &Rule) -> u64 {
+    let mut result = 0;
+    let mut field = 0;
+    while field < 16 {
+        let shift = field * 4;
+        let (have, most) = (hardware >> shift & 15, rule.most >> shift & 15);
+        let absent = rule.signed >> field & 1 != 0 && have & 8 != 0;
+        result |= if absent || have < most { have } else { most } << shift;
+        field += 1;
+    }
+    result
+}
+
+/// The feature ID space of a VM: 7 rows (CRm 1 to 7) of 8 registers (op2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdRegisters([u64; 56]);
+
+impl IdRegisters {
+    /// The registers of a VM on this processor. `read` gives the hardware's value of a register; it
+    /// is called once for each that is not constant: CRm 1, op2 0, 1, 4 to 7; CRm 2, op2 0 to 7;
+    /// CRm 3, op2 0, 1, 2, 4; CRm 4, op2 0, 1; CRm 6, op2 0, 1, 2; CRm 7, op2 0, 1, 2. All cores of
+    /// a VM must be alike.
+    #[must_use]
+    pub fn from_hardware(gic: GicVersion, mut read: impl FnMut(IdRegister) -> u64) -> Self {
+        let mut values = [0; 56];
+        for rule in &RULES {
+            if let Some(value) = values.get_mut(usize::from(rule.register.0)) {
+                *value = lesser(read(rule.register), rule);
+            }
+        }
+        values[AA64DFR0] = AA64DFR0_VALUE;
+        values[DFR0] = DFR0_VALUE;
+        if values[AA64PFR0] & 0xf == 2 {
+            values[PFR1] |= u64::from(gic == GicVersion::V3) << 28;
+        } else {
+            // Without AArch32 at EL0 these rows are UNKNOWN.
+            for value in &mut values[..24] {
+                *value = 0;
+            }
+        }
+        values[AA64PFR0] |= u64::from(gic == GicVersion::V3) << 24;
+        Self(values)
+    }
+
+    /// The register S3_0_C0_C`crm`_`op2`; zero for any outside the feature ID space.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, crm: u8, op2: u8) -> u64 {
+        let index = usize::from(crm).wrapping_sub(1).wrapping_mul(8) | usize::from(op2 & 7);
+        self.0.get(index).copied().unwrap_or(0)
+    }
+
+    /// The GIC that the VM has.
+    #[must_use]
+    pub const fn gic(&self) -> GicVersion {
+        match self.0[AA64PFR0] >> 24 & 0xf {
+            0 => GicVersion::V2,
+            _ => GicVersion::V3,
+        }
+    }
+
+    /// Whether there is `PSTATE.PAN`.
+    #[must_use]
+    pub const fn has_pan(&self) -> bool {
+        self.0[AA64MMFR1] >> 20 & 0xf != 0
+    }
+
+    /// Whether there is `PSTATE.SSBS`.
+    #[must_use]
+    pub const fn has_ssbs(&self) -> bool {
+        self.0[AA64PFR1] >> 4 & 0xf != 0
+    }
+}

@@ -1,0 +1,311 @@
+//! The power state coordination interface of a VM: version 1.1, the functions a VM can have an
+//! effect with.
+//!
+//! Decoding is apart from deciding. [`decode`] answers what needs no state and turns the rest into
+//! a [`Request`] whose arguments are checked as far as they can be alone; [`Power`] holds the power
+//! state of the vCPUs and says what has to happen. The caller holds a lock around `Power`, since
+//! two vCPUs can switch a third one on at the same time.
+//!
+//! Source: PSCI (DEN0022) section 5 for each function, 5.2.2 for return codes, 6.6 for the order of
+//! errors and ON_PENDING.
+
+/// Success.
+pub const SUCCESS: i32 = 0;
+/// The function is not implemented.
+pub const NOT_SUPPORTED: i32 = -1;
+/// An argument is wrong.
+pub const INVALID_PARAMETERS: i32 = -2;
+/// The vCPU is on.
+pub const ALREADY_ON: i32 = -4;
+/// The vCPU has been switched on and has not started yet.
+pub const ON_PENDING: i32 = -5;
+/// The entry point is not in the VM's memory.
+pub const INVALID_ADDRESS: i32 = -9;
+
+/// Most vCPUs that a VM can have.
+pub const MAX_VCPUS: u8 = 8;
+
+const VERSION_1_1: u64 = 1 << 16 | 1;
+/// MIGRATE_INFO_TYPE: no trusted OS, or one that needs no migration.
+const MIGRATION_NOT_REQUIRED: u64 = 2;
+/// Function identifiers of PSCI: fast calls of the standard secure service, number below 0x20. The
+/// bit says SMC64.
+const PSCI_SMC32: u32 = 0x8400_0000;
+const SMC64: u32 = 1 << 30;
+
+/// A return code as x0 gets it: 32-bit callers look at w0 alone, 64-bit ones at all of it.
+#[must_use]
+pub const fn code(code: i32) -> u64 {
+    (code as i64).cast_unsigned()
+}
+
+/// A call that needs the VM's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// CPU_SUSPEND (5.4) to standby or to power-down, at power level 0.
+    Suspend {
+        /// Power-down: the vCPU comes back at `entry` in its reset state.
+        power_down: bool,
+        /// Entry point, an IPA.
+        entry: u64,
+        /// What x0 is to hold there.
+        context: u64,
+    },
+    /// CPU_OFF (5.5).
+    Off,
+    /// CPU_ON (5.6).
+    On {
+        /// MPIDR affinity fields.
+        target: u64,
+        /// Entry point, an IPA.
+        entry: u64,
+        /// What x0 is to hold there.
+        context: u64,
+    },
+    /// AFFINITY_INFO (5.7).
+    AffinityInfo {
+        /// MPIDR affinity fields.
+        target: u64,
+        /// Affinity fields below this level do not count.
+        level: u64,
+    },
+    /// SYSTEM_OFF (5.10).
+    SystemOff,
+    /// SYSTEM_RESET (5.11), or SYSTEM_RESET2 (5.12) with an architectural warm reset.
+    SystemReset,
+}
+
+/// What a function identifier of PSCI stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decoded {
+    /// x0 is this, and that is all.
+    Return(u64),
+    /// Ask [`Power::call`].
+    Request(Request),
+    /// Not implemented.
+    Unknown,
+}
+
+/// Whether the function is implemented, in the calling convention that the identifier names.
+const fn is_implemented(id: u32) -> bool {
+    // Bit n is function n. CPU_SUSPEND, CPU_ON, AFFINITY_INFO and SYSTEM_RESET2 take addresses or
+    // MPIDRs and so exist for 64-bit callers too.
+    const SMC32_FUNCTIONS: u32 = 1 << 0x12 | 0x075f;
+    const SMC64_FUNCTIONS: u32 = 1 << 0x12 | 1 << 4 | 1 << 3 | 1 << 1;
+    let number = id & 0x1f;
+    if id & !0x1f == PSCI_SMC32 {
+        SMC32_FUNCTIONS >> number & 1 != 0
+    } else {
+        id & !0x1f == PSCI_SMC32 | SMC64 && SMC64_FUNCTIONS >> number & 1 != 0
+    }
+}
+
+/// The meaning of a call; `args` are x1 to x3.
+#[must_use]
+pub fn decode(id: u32, args: [u64; 3]) -> Decoded {
+    if !is_implemented(id) {
+        return Decoded::Unknown;
+    }
+    let width = if id & SMC64 != 0 { u64::MAX } else { 0xffff_ffff };
+    let [first, second, third] = args.map(|argument| argument & width);
+    match id & 0x1f {
+        0x00 => Decoded::Return(VERSION_1_1),
+        0x01 => {
+            // Original format (5.4.2): StateID in bits 15:0, StateType in 16, PowerLevel in 25:24.
+            // Only a vCPU by itself, level 0, can be suspended. power_state is 32 bits in either
+            // convention.
+            let state = first as u32;
+            if state & 0xfffe_0000 != 0 {
+                return Decoded::Return(code(INVALID_PARAMETERS));
+            }
+            Decoded::Request(Request::Suspend {
+                power_down: state >> 16 & 1 != 0,
+                entry: second,
+                context: third,
+            })
+        }
+        0x02 => Decoded::Request(Request::Off),
+        0x03 => Decoded::Request(Request::On { target: first, entry: second, context: third }),
+        0x04 => {
+            Decoded::Request(Request::AffinityInfo { target: first, level: second & 0xffff_ffff })
+        }
+        0x06 => Decoded::Return(MIGRATION_NOT_REQUIRED),
+        0x08 => Decoded::Request(Request::SystemOff),
+        0x09 => Decoded::Request(Request::SystemReset),
+        0x0a => Decoded::Return(code(features(first as u32))),
+        // SYSTEM_RESET2: type 0 is SYSTEM_WARM_RESET, the other architectural and all vendor types
+        // do not exist.
+        0x12 if first as u32 == 0 => Decoded::Request(Request::SystemReset),
+        0x12 => Decoded::Return(code(INVALID_PARAMETERS)),
+        _ => Decoded::Unknown,
+    }
+}
+
+/// PSCI_FEATURES (5.15): CPU_SUSPEND has the original format and no OS-initiated mode, so every
+/// feature word is 0. SMCCC_VERSION is asked for here too (DEN0028, 7.2.1).
+const fn features(id: u32) -> i32 {
+    if is_implemented(id) || id == crate::smccc::VERSION { SUCCESS } else { NOT_SUPPORTED }
+}
+
+/// What the hypervisor has to do. The vCPU that called goes on unless it is said otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// x0 is this.
+    Return(u64),
+    /// Put vCPU `vcpu` into its reset state, with `entry` as PC and `context` in x0, and let it
+    /// run; [`Power::started`] when it does. x0 of the caller is 0.
+    Start {
+        /// Index of the vCPU, below the number of vCPUs.
+        vcpu: u8,
+        /// Entry point, an IPA.
+        entry: u64,
+        /// For its x0.
+        context: u64,
+    },
+    /// The calling vCPU is off.
+    StopSelf,
+    /// The calling vCPU waits for an interrupt; x0 is 0.
+    Standby,
+    /// The calling vCPU waits for an interrupt, then is reset to run from `entry`.
+    PowerDown {
+        /// Entry point, an IPA.
+        entry: u64,
+        /// For its x0.
+        context: u64,
+    },
+    /// The VM ends.
+    SystemOff,
+    /// The VM restarts from its pristine image.
+    SystemReset,
+}
+
+/// Power state of a vCPU (DEN0022, 6.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Off.
+    Off,
+    /// Switched on, not yet running.
+    OnPending,
+    /// On, or suspended.
+    On,
+}
+
+/// Power state of a VM's vCPUs. vCPU n is the processor with affinity 0.0.0.n.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Power {
+    vcpus: u8,
+    on: u8,
+    pending: u8,
+}
+
+impl Power {
+    /// The state in which a VM of `vcpus` vCPUs starts: the first one on. The number is brought
+    /// into 1 to [`MAX_VCPUS`].
+    #[must_use]
+    pub const fn new(vcpus: u8) -> Self {
+        let vcpus = match vcpus {
+            0 => 1,
+            1..=MAX_VCPUS => vcpus,
+            _ => MAX_VCPUS,
+        };
+        Self { vcpus, on: 1, pending: 0 }
+    }
+
+    const fn bit(vcpu: u8) -> u8 {
+        if vcpu < MAX_VCPUS { 1 << vcpu } else { 0 }
+    }
+
+    /// State of a vCPU; off if there is no such one.
+    #[must_use]
+    pub const fn state(&self, vcpu: u8) -> State {
+        if self.on & Self::bit(vcpu) != 0 {
+            State::On
+        } else if self.pending & Self::bit(vcpu) != 0 {
+            State::OnPending
+        } else {
+            State::Off
+        }
+    }
+
+    /// A vCPU that [`Action::Start`] named begins to run.
+    pub const fn started(&mut self, vcpu: u8) {
+        let bit = Self::bit(vcpu) & self.pending;
+        self.pending &= !bit;
+        self.on |= bit;
+    }
+
+    /// Decides a request of `vcpu`, which is on. `in_ram` says whether an IPA lies in the VM's
+    /// memory.
+    pub fn call(&mut self, vcpu: u8, request: Request, in_ram: impl Fn(u64) -> bool) -> Action {
+        let can_enter = |entry: u64| entry.is_multiple_of(4) && in_ram(entry);
+        match request {
+            Request::Suspend { power_down: false, .. } => Action::Standby,
+            Request::Suspend { entry, context, .. } => {
+                if can_enter(entry) {
+                    Action::PowerDown { entry, context }
+                } else {
+                    Action::Return(code(INVALID_ADDRESS))
+                }
+            }
+            Request::Off => {
+                self.on &= !Self::bit(vcpu);
+                // With no vCPU left to call CPU_ON this VM can never run again.
+                if self.on | self.pending == 0 { Action::SystemOff } else { Action::StopSelf }
+            }
+            Request::On { target, entry, context } => {
+                self.turn_on(target, entry, context, can_enter)
+            }
+            Request::AffinityInfo { target, level } => {
+                Action::Return(self.affinity_info(target, level))
+            }
+            Request::SystemOff => Action::SystemOff,
+            Request::SystemReset => Action::SystemReset,
+        }
+    }
+
+    fn turn_on(
+        &mut self,
+        target: u64,
+        entry: u64,
+        context: u64,
+        can_enter: impl Fn(u64) -> bool,
+    ) -> Action {
+        if target >= u64::from(self.vcpus) {
+            return Action::Return(code(INVALID_PARAMETERS));
+        }
+        let vcpu = target as u8;
+        match self.state(vcpu) {
+            State::On => Action::Return(code(ALREADY_ON)),
+            State::OnPending => Action::Return(code(ON_PENDING)),
+            State::Off if !can_enter(entry) => Action::Return(code(INVALID_ADDRESS)),
+            State::Off => {
+                self.pending |= Self::bit(vcpu);
+                Action::Start { vcpu, entry, context }
+            }
+        }
+    }
+
+    fn affinity_info(&self, target: u64, level: u64) -> u64 {
+        const ON: u64 = 0;
+        const OFF: u64 = 1;
+        const ON_PENDING: u64 = 2;
+        // Aff3 is at bit 32, so that bits 31:24 lie between it and Aff2; they are zero in an
+        // argument (5.1.4).
+        let (within, vcpus) = match level {
+            0 => (target < u64::from(self.vcpus), Self::bit(target as u8)),
+            1 => (target & !0xff == 0, 0xff),
+            2 => (target & !0xffff == 0, 0xff),
+            3 => (target & !0x00ff_ffff == 0, 0xff),
+            _ => (false, 0),
+        };
+        if !within {
+            code(INVALID_PARAMETERS)
+        } else if self.on & vcpus != 0 {
+            ON
+        } else if self.pending & vcpus != 0 {
+            ON_PENDING
+        } else {
+            OFF
+        }
+    }
+}

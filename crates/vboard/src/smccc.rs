@@ -1,0 +1,170 @@
+//! Calls of a VM by HVC or SMC: the SMC calling convention, version 1.2.
+//!
+//! Both instructions mean the same with immediate 0. Calls:
+//!
+//! | identifier | call | result |
+//! | --- | --- | --- |
+//! | 0x8000_0000, 0x8000_0001 | SMCCC_VERSION, SMCCC_ARCH_FEATURES | DEN0028, section 7 |
+//! | 0x8000_8000, 0x8000_7FFF, 0x8000_3FFF | SMCCC_ARCH_WORKAROUND_1, 2, 3 | as far as the firmware has them |
+//! | 0x8400_00xx, 0xC400_00xx | PSCI 1.1 | [`crate::psci`] |
+//! | 0x8600_FF01 | who the hypervisor is | w0 to w3: [`UID`] |
+//! | 0x8600_FF03 | its interface's revision | w0, w1: major, minor |
+//! | 0xC600_0000 | null hypercall | 0 |
+//! | 0xC600_0001 | restarts of this VM | a 64-bit count |
+//!
+//! The rest of 0x8600_xxxx and 0xC600_xxxx is reserved. weir's UID is the UUID
+//! `9f99e9c0-c429-44e8-a53d-10f558e3e6b4`.
+//!
+//! All other identifiers return `NOT_SUPPORTED`. They are counted as wild, except questions that an
+//! OS asks of services it may or may not find (their version, their UID or their revision).
+//!
+//! Source: SMCCC (DEN0028): section 2.5 and table 6-2 for identifiers, section 6.2 for general
+//! queries, section 7 for the Arm architecture calls; DEN0070 is the background of the workarounds.
+
+use crate::psci;
+
+/// SMCCC_VERSION.
+pub const VERSION: u32 = 0x8000_0000;
+/// SMCCC_ARCH_FEATURES.
+pub const ARCH_FEATURES: u32 = 0x8000_0001;
+/// SMCCC_ARCH_WORKAROUND_1, against Spectre variant 2.
+pub const ARCH_WORKAROUND_1: u32 = 0x8000_8000;
+/// SMCCC_ARCH_WORKAROUND_2, against Spectre variant 4.
+pub const ARCH_WORKAROUND_2: u32 = 0x8000_7fff;
+/// SMCCC_ARCH_WORKAROUND_3, against Spectre branch history injection.
+pub const ARCH_WORKAROUND_3: u32 = 0x8000_3fff;
+/// The UID query of the vendor-specific hypervisor service.
+pub const HYPERVISOR_UID: u32 = 0x8600_ff01;
+/// The revision query of the vendor-specific hypervisor service.
+pub const HYPERVISOR_REVISION: u32 = 0x8600_ff03;
+/// The null hypercall.
+pub const NULL: u32 = 0xc600_0000;
+/// How many times this VM has been restarted.
+pub const RESTARTS: u32 = 0xc600_0001;
+
+/// What an unknown call returns in x0.
+pub const NOT_SUPPORTED: u64 = u64::MAX;
+
+/// weir's UID as the query returns it: byte 0 of the UUID is the low byte of w0 (DEN0028, 6.2).
+pub const UID: [u32; 4] = [0xc0e9_999f, 0xe844_29c4, 0xf510_3da5, 0xb4e6_e358];
+/// Major and minor revision of weir's calls.
+pub const REVISION: [u32; 2] = [1, 0];
+
+const SMCCC_1_2: u64 = 1 << 16 | 2;
+const NOT_REQUIRED: i32 = -2;
+
+/// What the firmware says about the workarounds: the results of SMCCC_ARCH_FEATURES for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mitigations {
+    branch_target: i8,
+    store_bypass: i8,
+    branch_history: i8,
+}
+
+impl Mitigations {
+    /// No firmware that knows of them.
+    pub const NONE: Self = Self { branch_target: -1, store_bypass: -1, branch_history: -1 };
+
+    /// Asks the firmware. `features` gives its answer to SMCCC_ARCH_FEATURES, or -1 where it has
+    /// none. If [`Mitigations::needs_workaround_2`] then holds, the caller switches that mitigation
+    /// on, for good and on every core.
+    #[must_use]
+    pub fn from_firmware(mut features: impl FnMut(u32) -> i32) -> Self {
+        let mut ask = |id| i8::try_from(features(id)).unwrap_or(-1);
+        Self {
+            branch_target: ask(ARCH_WORKAROUND_1),
+            store_bypass: ask(ARCH_WORKAROUND_2),
+            branch_history: ask(ARCH_WORKAROUND_3),
+        }
+    }
+
+    /// Whether this processor needs SMCCC_ARCH_WORKAROUND_2 switched on by software. VMs are then
+    /// told that they need not: a mitigation that a guest could switch off would not protect its
+    /// neighbors.
+    #[must_use]
+    pub const fn needs_workaround_2(self) -> bool {
+        self.store_bypass == 0
+    }
+
+    const fn features(self, id: u32) -> i32 {
+        let code = match id {
+            ARCH_WORKAROUND_1 => self.branch_target,
+            ARCH_WORKAROUND_2 if self.store_bypass == 0 => return NOT_REQUIRED,
+            ARCH_WORKAROUND_2 => self.store_bypass,
+            ARCH_WORKAROUND_3 => self.branch_history,
+            VERSION | ARCH_FEATURES => 0,
+            _ => return psci::NOT_SUPPORTED,
+        };
+        code as i32
+    }
+}
+
+/// What the hypervisor has to do about a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// x0 is this.
+    Return(u64),
+    /// x0 to x3 are these.
+    Registers([u32; 4]),
+    /// x0 is the number of restarts of this VM.
+    Restarts,
+    /// Ask [`psci::Power::call`].
+    Psci(psci::Request),
+    /// Call the firmware with this identifier; it returns nothing, and x0 is 0.
+    Mitigate(u32),
+    /// x0 is [`NOT_SUPPORTED`]; count it.
+    Unknown,
+}
+
+/// The meaning of a call with these x0 to x3.
+#[inline]
+#[must_use]
+pub fn decode(x: &[u64; 4], mitigations: Mitigations) -> Call {
+    // The identifier is in w0 in both conventions (DEN0028, 2.7).
+    let id = x[0] as u32;
+    if id == NULL {
+        return Call::Return(0);
+    }
+    decode_other(id, x, mitigations)
+}
+
+fn decode_other(id: u32, x: &[u64; 4], mitigations: Mitigations) -> Call {
+    match psci::decode(id, [x[1], x[2], x[3]]) {
+        psci::Decoded::Return(value) => return Call::Return(value),
+        psci::Decoded::Request(request) => return Call::Psci(request),
+        psci::Decoded::Unknown => {}
+    }
+    match id {
+        RESTARTS => Call::Restarts,
+        VERSION => Call::Return(SMCCC_1_2),
+        ARCH_FEATURES => Call::Return(psci::code(mitigations.features(x[1] as u32))),
+        // 0: call the firmware; 1: calling is allowed and does nothing on this processor.
+        ARCH_WORKAROUND_1 | ARCH_WORKAROUND_3 => match mitigations.features(id) {
+            0 => Call::Mitigate(id),
+            1 => Call::Return(0),
+            _ => Call::Unknown,
+        },
+        HYPERVISOR_UID => Call::Registers(UID),
+        HYPERVISOR_REVISION => Call::Registers([REVISION[0], REVISION[1], 0, 0]),
+        _ if is_question(id) => Call::Return(NOT_SUPPORTED),
+        _ => Call::Unknown,
+    }
+}
+
+/// Whether an OS asks this just to find out what there is.
+const fn is_question(id: u32) -> bool {
+    /// TRNG_VERSION and TRNG_FEATURES (DEN0098), FFA_VERSION (DEN0077), SDEI_VERSION (DEN0054),
+    /// PV_TIME_FEATURES (DEN0057), SMCCC_ARCH_SOC_ID.
+    const ASKED: [u32; 6] =
+        [0x8400_0050, 0x8400_0051, 0x8400_0063, 0xc400_0020, 0xc500_0020, 0x8000_0002];
+    let mut index = 0;
+    while index < ASKED.len() {
+        if ASKED[index] == id {
+            return true;
+        }
+        index += 1;
+    }
+    // General queries, of any owner: call count, UID, revision (DEN0028, 6.2). The call count is
+    // gone in version 1.2.
+    id & 0xc0ff_fffc == 0x8000_ff00
+}

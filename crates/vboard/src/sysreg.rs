@@ -1,0 +1,253 @@
+//! What becomes of a system register access that the hypervisor traps.
+//!
+//! The traps that this policy expects: `HCR_EL2.{TID3, TACR, TIDCP, TSW, TSC, TLOR, TERR, IMO,
+//! FMO}` set, `TWI, TWE, TVM, TRVM` clear; `MDCR_EL2.{TPM, TPMCR, TDA, TDOSA, TDRA}` set;
+//! `CPTR_EL2.{TTA, TAM}` set; `HSTR_EL2` zero; `CNTHCTL_EL2` lets EL1 and EL0 at both timers.
+//! `PMUSERENR_EL0` and `MDSCR_EL1` are zero in the hardware while a VM runs, since their guest-side
+//! values exist only here.
+//!
+//! | group | a guest gets | counted |
+//! | --- | --- | --- |
+//! | feature ID registers | the VM's values ([`crate::id`]) | no |
+//! | `ICC_SGI1R_EL1` and its two siblings | the SGI is sent | no |
+//! | PMU, activity monitors | UNDEFINED: the ID registers say that there is none | always |
+//! | debug, no more than every OS does when it starts | see below | no |
+//! | debug, arming something | reads zero, write ignored | yes |
+//! | debug, registers that are not there | UNDEFINED | yes |
+//! | trace, profiling, branch records | UNDEFINED: the ID registers say that there is none | always |
+//! | `ACTLR_EL1` | reads zero, write ignored | nonzero writes |
+//! | implementation defined (CRn 11 and 15) | UNDEFINED, as on another implementation | always |
+//! | set/way cache maintenance | no effect | always |
+//! | anything else | UNDEFINED | always |
+//!
+//! **Debug.** The debug architecture is not optional, so ID_AA64DFR0_EL1 must offer it, and an OS
+//! unlocks it and disarms it when it starts (`OSLAR_EL1`, `OSDLR_EL1`, `MDSCR_EL1`, zeros into each
+//! breakpoint and watchpoint). All of that is answered as by a processor with nothing armed and no
+//! debugger attached. A write that would arm something (an enabled breakpoint or watchpoint, kernel
+//! debug, monitor debug, single step, the debug communications channel) has no effect and is
+//! counted.
+//!
+//! **Set/way.** These instructions act on one core's caches by position. They cannot mean anything
+//! reliable for a VM: lines move between caches by themselves, and other VMs' lines lie at the same
+//! positions, so carrying them out would let one VM flush another's working set. They have no
+//! effect. That is sound for a VM that reads its memory the way it wrote it: stage 2 is Normal
+//! write-back, the cores are coherent, and no device without an SMMU looks behind the caches. It is
+//! not enough, on a machine with caches, for software that writes with its caches on, turns them
+//! off and then reads, as U-Boot does when it hands over to an OS. There the caller answers the
+//! first [`Outcome::SetWay`] of a sequence with a clean and invalidate of the VM's memory by
+//! address, or sets `HCR_EL2.FWB` where there is FEAT_S2FWB.
+//!
+//! Source: Arm ARM (DDI0487), D18.3 for the encodings, D24.2 HCR_EL2, MDCR_EL2, CPTR_EL2 for what
+//! is trapped, D2 for self-hosted debug; D7.5.9 for set/way.
+
+use crate::esr::{CoprocessorAccess, SysRegAccess};
+use crate::id::{BREAKPOINTS, GicVersion, IdRegisters};
+
+/// What a guest reached for and is not granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Denied {
+    /// Performance or activity monitors.
+    Pmu,
+    /// Self-hosted or external debug.
+    Debug,
+    /// Trace, statistical profiling, branch records.
+    Trace,
+    /// A register of this processor model alone.
+    ImplementationDefined,
+    /// Cache maintenance by set and way.
+    SetWay,
+    /// Any other register.
+    Other,
+}
+
+impl Denied {
+    /// The name for a report.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pmu => "pmu",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+            Self::ImplementationDefined => "implementation-defined",
+            Self::SetWay => "set-way",
+            Self::Other => "system-register",
+        }
+    }
+}
+
+/// Which register sends a software-generated interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SgiKind {
+    /// `ICC_SGI1R_EL1`, group 1.
+    Sgi1,
+    /// `ICC_ASGI1R_EL1`, group 1 of the other Security state.
+    AliasedSgi1,
+    /// `ICC_SGI0R_EL1`, group 0.
+    Sgi0,
+}
+
+/// What the hypervisor has to do. Except after [`Outcome::Undefined`] it goes on behind the
+/// instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The register gets this value.
+    Read(u64),
+    /// Nothing.
+    WriteIgnored,
+    /// Send the interrupt that `value` describes.
+    SendSgi {
+        /// The register written.
+        kind: SgiKind,
+        /// Its value.
+        value: u64,
+    },
+    /// Set/way cache maintenance: nothing, and count it.
+    SetWay,
+    /// A read gets zero, a write does nothing; count it.
+    Masked(Denied),
+    /// Inject UNDEFINED ([`crate::inject`]) and count it.
+    Undefined(Denied),
+}
+
+impl Outcome {
+    /// What to count, if anything.
+    #[must_use]
+    pub const fn denied(self) -> Option<Denied> {
+        match self {
+            Self::Read(_) | Self::WriteIgnored | Self::SendSgi { .. } => None,
+            Self::SetWay => Some(Denied::SetWay),
+            Self::Masked(denied) | Self::Undefined(denied) => Some(denied),
+        }
+    }
+}
+
+const ICC_SGI1R_EL1_WRITE: u32 = SysRegAccess::register_bits([3, 0, 12, 11, 5]);
+
+/// The outcome of a trapped access. `value` is what a write would store.
+#[inline]
+#[must_use]
+pub fn access(access: SysRegAccess, value: u64, ids: &IdRegisters) -> Outcome {
+    // The interrupt between vCPUs is the one trap here whose time a guest feels.
+    if access.key() == ICC_SGI1R_EL1_WRITE {
+        return Outcome::SendSgi { kind: SgiKind::Sgi1, value };
+    }
+    other_access(access, value, ids)
+}
+
+fn other_access(access: SysRegAccess, value: u64, ids: &IdRegisters) -> Outcome {
+    let (crn, crm) = (access.crn(), access.crm());
+    match access.op0() {
+        1 if crn == 7 && access.op1() == 0 && access.op2() == 2 && matches!(crm, 6 | 10 | 14) => {
+            Outcome::SetWay
+        }
+        1 | 3 if crn == 11 || crn == 15 => Outcome::Undefined(Denied::ImplementationDefined),
+        2 => debug(access, value),
+        3 => register(access, value, ids),
+        _ => Outcome::Undefined(Denied::Other),
+    }
+}
+
+/// op0 = 3, except implementation defined registers.
+fn register(access: SysRegAccess, value: u64, ids: &IdRegisters) -> Outcome {
+    let op2 = access.op2();
+    let write = access.is_write();
+    match (access.op1(), access.crn(), access.crm()) {
+        (0, 0, crm @ 1..=7) if !write => Outcome::Read(ids.get(crm, op2)),
+        // REVIDR_EL1, SMIDR_EL1 and AIDR_EL1, if TID1 is set.
+        (0, 0, 0) if op2 == 6 && !write => Outcome::Read(0),
+        (1, 0, 0) if op2 >= 6 && !write => Outcome::Read(0),
+        // ACTLR_EL1.
+        (0, 1, 0) if op2 == 1 => stored(write, value != 0, Denied::ImplementationDefined),
+        // TRFCR_EL1.
+        (0, 1, 2) if op2 == 1 => Outcome::Undefined(Denied::Trace),
+        // Statistical profiling (CRm 9, 10) and trace buffer (11).
+        (0, 9, 9..=11) => Outcome::Undefined(Denied::Trace),
+        // PMINTENSET_EL1 and so on; PMCR_EL0 and so on; PMEVCNTR<n>_EL0, PMEVTYPER<n>_EL0,
+        // PMCCFILTR_EL0; PMEVCNTSVR<n>_EL1; activity monitors.
+        (0 | 3, 9, 12..=14) | (0 | 3, 14, 8..=15) | (3, 13, 2..=15) => {
+            Outcome::Undefined(Denied::Pmu)
+        }
+        (0, 12, 11) if op2 == 6 && write => Outcome::SendSgi { kind: SgiKind::AliasedSgi1, value },
+        (0, 12, 11) if op2 == 7 && write => Outcome::SendSgi { kind: SgiKind::Sgi0, value },
+        // ICC_SRE_EL1, if ICC_SRE_EL2.Enable is clear: system registers only, no bypass.
+        (0, 12, 12) if op2 == 5 && ids.gic() == GicVersion::V3 => {
+            if write {
+                Outcome::WriteIgnored
+            } else {
+                Outcome::Read(7)
+            }
+        }
+        _ => Outcome::Undefined(Denied::Other),
+    }
+}
+
+/// A register that reads as zero; a write that asks for too much is counted.
+fn stored(write: bool, too_much: bool, denied: Denied) -> Outcome {
+    match (write, too_much) {
+        (false, _) => Outcome::Read(0),
+        (true, false) => Outcome::WriteIgnored,
+        (true, true) => Outcome::Masked(denied),
+    }
+}
+
+/// op0 = 2: debug and trace registers.
+fn debug(access: SysRegAccess, value: u64) -> Outcome {
+    /// `MDSCR_EL1`: single step, kernel debug, monitor debug.
+    const SS_KDE_MDE: u64 = 1 | 1 << 13 | 1 << 15;
+    /// `OSLSR_EL1`: the OS lock is implemented (OSLM = 0b10) and open.
+    const OS_LOCK_OPEN: u64 = 1 << 3;
+
+    let write = access.is_write();
+    let op2 = access.op2();
+    let crm = access.crm();
+    let arming = |too_much: bool| stored(write, too_much, Denied::Debug);
+    match (access.op1(), access.crn(), crm, op2) {
+        // DBGBCR<n>_EL1 and DBGWCR<n>_EL1 arm by bit E; DBGBVR<n>_EL1 and DBGWVR<n>_EL1 only hold
+        // an address.
+        (0, 0, _, 5 | 7) if crm < BREAKPOINTS => arming(value & 1 != 0),
+        (0, 0, _, 4 | 6) if crm < BREAKPOINTS => arming(false),
+        // MDSCR_EL1.
+        (0, 0, 2, 2) => arming(value & SS_KDE_MDE != 0),
+        // MDCCINT_EL1, OSECCR_EL1, DBGPRCR_EL1; DBGCLAIMSET_EL1 and DBGCLAIMCLR_EL1, of which no
+        // bit exists.
+        (0, 0, 2, 0) | (0, 0, 6, 2) | (0, 1, 4, 4) | (0, 7, 8 | 9, 6) => arming(value != 0),
+        // OSDTRRX_EL1, OSDTRTX_EL1; DBGDTR_EL0, DBGDTRRX_EL0 and DBGDTRTX_EL0: words from and to a
+        // debugger.
+        (0, 0, 0 | 3, 2) | (3, 0, 4 | 5, 0) => arming(true),
+        // MDRAR_EL1, DBGAUTHSTATUS_EL1, MDCCSR_EL0.
+        (0, 1, 0, 0) | (0, 7, 14, 6) | (3, 0, 1, 0) if !write => Outcome::Read(0),
+        (0, 1, 0, 4) if write => Outcome::WriteIgnored,
+        (0, 1, 1, 4) if !write => Outcome::Read(OS_LOCK_OPEN),
+        // OSDLR_EL1.
+        (0, 1, 3, 4) => arming(false),
+        // The trace unit, and branch records.
+        (1, ..) => Outcome::Undefined(Denied::Trace),
+        _ => Outcome::Undefined(Denied::Debug),
+    }
+}
+
+/// What a trapped coprocessor access of AArch32 code at EL0 reached for. None is granted: inject
+/// UNDEFINED if the instruction's condition passed ([`crate::esr::Syndrome::condition_passed`]),
+/// else skip it.
+#[must_use]
+pub fn coprocessor(access: CoprocessorAccess) -> Denied {
+    match (access.coprocessor(), access.is_double()) {
+        // PMCR to PMOVSSET are c9, c12 to c14, PMEVCNTR<n> to PMCCFILTR c14, c8 to c15, the 64-bit
+        // PMCCNTR c9.
+        (15, false) => match (access.crn(), access.crm()) {
+            (9, 12..=14) | (14, 8..=15) => Denied::Pmu,
+            (9 | 10 | 11 | 15, _) => Denied::ImplementationDefined,
+            _ => Denied::Other,
+        },
+        (15, true) if access.crm() == 9 => Denied::Pmu,
+        // Activity monitors have the 64-bit counters in opc1 0 to 3 of c0 to c5.
+        (15, true) if matches!(access.crm(), 0..=5) => Denied::Pmu,
+        (14, _) => match access.opc1() {
+            0 => Denied::Debug,
+            1 => Denied::Trace,
+            _ => Denied::Other,
+        },
+        _ => Denied::Other,
+    }
+}

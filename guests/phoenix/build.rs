@@ -1,0 +1,6 @@
+//! Links the guest for the virtual board.
+
+fn main() {
+    println!("cargo::rustc-link-arg-bins=-Tguest.ld");
+    println!("cargo::rustc-link-arg-bins=-ephoenix_entry");
+}
