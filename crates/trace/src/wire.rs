@@ -225,7 +225,7 @@ pub struct Counters {
     pub restarts: u32,
     /// Exits by [`ExitCause`].
     pub exits: [u64; EXIT_CAUSES],
-    /// Virtual interrupts put into list registers.
+    /// Times that virtual interrupts were put into list registers: by one physical interrupt, or by what other vCPUs sent.
     pub injected: u64,
 }
 

@@ -38,7 +38,7 @@ impl Counts {
         add(&self.exits[cause as usize]);
     }
 
-    /// Counts an interrupt that was put into a list register.
+    /// Counts that interrupts were put into list registers.
     #[inline(always)]
     pub fn injected(&self) {
         add(&self.injected);

@@ -69,7 +69,8 @@ fn deliver(seat: &'static Seat, intid: u32) {
 /// Takes in what other vCPUs sent.
 #[inline(always)]
 fn drain(seat: &'static Seat) {
-    let Seat { vm, vcpu, .. } = *seat;
+    let Seat { vm, vcpu, counts } = *seat;
+    counts.injected();
     let mask = vm.gic.lock().drain(vcpu, &vm.mail, &mut Lists, &mut Lines::new(vm));
     kick(vm, mask);
 }
