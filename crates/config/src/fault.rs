@@ -3,7 +3,7 @@
 use miette::{
     Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode,
 };
-use std::{error, fmt, fs, io, ops::Range, path::Path, sync::Arc};
+use std::{error, fmt, fmt::Write as _, fs, io, ops::Range, path::Path, sync::Arc};
 
 /// The text of a file and its name, shared by the faults found in it.
 pub(crate) type File = Arc<NamedSource<String>>;
@@ -199,7 +199,11 @@ impl Faults {
         let handler = GraphicalReportHandler::new_themed(theme).with_width(width).with_links(false);
         let mut text = String::new();
         for fault in &self.0 {
-            if handler.render_report(&mut text, fault).is_err() {
+            // The handler can't format a column beyond 16 bits.
+            let location = fault.location();
+            if location.column > usize::from(u16::MAX) / 2 {
+                let _ = writeln!(text, "{location}: {}", fault.message);
+            } else if handler.render_report(&mut text, fault).is_err() {
                 text.push_str(&fault.message);
             }
         }

@@ -137,16 +137,16 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let outcome = perform(arguments, environment)?;
     let json = serde_json::to_string_pretty(&outcome.report).context(|| "write the report")? + "\n";
     let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
-    match &arguments.json {
-        None => {}
-        Some(_) if to_stdout => stdout().write_all(json.as_bytes())?,
-        Some(path) => fs::write(path, json).context(|| format!("write {}", path.display()))?,
+    if let Some(path) = arguments.json.as_deref().filter(|_| !to_stdout) {
+        fs::write(path, &json).context(|| format!("write {}", path.display()))?;
     }
-    let mut out = messages(to_stdout);
-    writeln!(out, "\n{}", show::summary(&outcome.report))?;
-    writeln!(out, "logs and report: {}", outcome.directory.display())?;
-    out.flush()?;
-    drop(out);
+    let told = tell(&outcome, to_stdout.then_some(&json));
+    // A reader that has gone away takes nothing from the verdict.
+    if let Err(error) = told
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        return Err(error.into());
+    }
     match (outcome.status, outcome.trouble) {
         (GOOD, _) => Ok(()),
         (status, trouble) => Err(Failure { status, text: trouble.unwrap_or_default() }),
@@ -254,6 +254,17 @@ fn setup(system: &System, arguments: &Arguments) -> Result<Setup> {
     })
 }
 
+/// Prints the summary, and before it the report where standard output takes it.
+fn tell(outcome: &Outcome, json: Option<&String>) -> io::Result<()> {
+    if let Some(json) = json {
+        stdout().write_all(json.as_bytes())?;
+    }
+    let mut out = messages(json.is_some());
+    writeln!(out, "\n{}", show::summary(&outcome.report))?;
+    writeln!(out, "logs and report: {}", outcome.directory.display())?;
+    out.flush()
+}
+
 /// The exit status that a run deserves, and what to say beside the summary.
 fn verdict(
     report: &Report,
@@ -266,7 +277,7 @@ fn verdict(
         End::AllMet => GOOD,
         End::Interrupted => INTERRUPTED,
         End::TimeOver => {
-            if missed {
+            if missed || !report.started {
                 SYSTEM
             } else {
                 GOOD

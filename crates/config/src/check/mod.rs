@@ -19,6 +19,8 @@ use std::{collections::HashMap, ops::Range, path::Path};
 
 /// Longest name in bytes.
 const NAME_LIMIT: usize = 31;
+/// Names that the tool gives to the hypervisor's own lines and log.
+const RESERVED: [&str; 2] = ["weir", "hypervisor"];
 
 /// Reads and checks a system file.
 ///
@@ -197,11 +199,14 @@ impl Checker<'_> {
                 Some(("name-empty", "a VM's name is empty".to_owned()))
             } else if name.len() > NAME_LIMIT {
                 Some(("name-too-long", format!("a VM's name is {} bytes long", name.len())))
+            } else if RESERVED.contains(&name.as_str()) {
+                Some(("name-reserved", format!("`{name}` is the hypervisor's own name")))
             } else {
                 let bad = name.chars().find(|c| !good(*c));
                 bad.map(|bad| ("name-characters", format!("a VM's name has {bad:?} in it")))
             };
             if let Some((code, message)) = wrong {
+                let help = if code == "name-reserved" { "give the VM another name" } else { help };
                 let fault = self.fault(code, span, message).label("this name").help(help);
                 self.faults.push(fault);
             }

@@ -409,20 +409,16 @@ impl<V: Version> Gic<V> {
     #[inline(never)]
     fn put_entry(&mut self, vcpu: usize, intid: u32, active: bool) -> V::Raw {
         let (w, bit) = place(intid);
-        let takable = self.takable(vcpu, w) & self.cpu(vcpu).mine[w] & bit != 0;
         let cpu = self.cpu_mut(vcpu);
         cpu.active[w] &= !bit;
         let sgi = intid as usize & 15;
-        let mut state = State { pending: !active, active };
+        let state = State { pending: !active, active };
         let mut source = 0;
         let lines = self.lines_mut(vcpu, w);
         let mut eoi = lines.edge & bit == 0;
         let shared = !V::V3 && intid < 16;
-        // Level-sensitive lines and GICv2 SGIs (another sender perhaps) are looked at again at their
-        // end; an edge can follow in the same list register.
-        if active && takable && lines.edge & !lines.hw & bit != 0 && !shared {
-            state.pending = true;
-        }
+        // What is pending besides being active is looked at again at its end: in the same list register it
+        // would come next even where something more urgent waits for one.
         if state.pending && !shared {
             if lines.hw & bit == 0 {
                 lines.latched = lines.latched & !bit | lines.pending & bit;
