@@ -187,12 +187,15 @@ impl<'a> Builder<'a> {
 
     /// Takes out the pages of `len` bytes from `input`; blocks stay. TLB maintenance is the caller's.
     pub fn unmap_pages(&mut self, input: u64, len: u64) {
-        for page in (input..input.saturating_add(len)).step_by(PAGE as usize) {
-            if let Ok(table) = self.table(page, 3)
-                && let Some(table) = self.tables.get_mut(table)
-            {
-                table.0[index(page, 3)] = 0;
-            }
+        let end = input.saturating_add(len);
+        let mut at = input;
+        while at < end {
+            let next = (at / SPAN[2] + 1) * SPAN[2];
+            let pages = ((next.min(end) - at) / PAGE) as usize;
+            let table = self.table(at, 3).ok().and_then(|table| self.tables.get_mut(table));
+            let entries = table.into_iter().flat_map(|table| table.0.iter_mut());
+            entries.skip(index(at, 3)).take(pages).for_each(|entry| *entry = 0);
+            at = next;
         }
     }
 
