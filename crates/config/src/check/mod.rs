@@ -193,20 +193,20 @@ impl Checker<'_> {
     fn names(&mut self, vms: &[raw::Vm]) {
         let mut seen: HashMap<&str, &Range<usize>> = HashMap::new();
         for At { value: name, span } in vms.iter().filter_map(|vm| vm.name.as_ref()) {
-            let help = "use 1 to 31 characters of a-z, A-Z, 0-9, `-` and `_`";
             let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+            let mut help = "use 1 to 31 characters of a-z, A-Z, 0-9, `-` and `_`";
             let wrong = if name.is_empty() {
                 Some(("name-empty", "a VM's name is empty".to_owned()))
             } else if name.len() > NAME_LIMIT {
                 Some(("name-too-long", format!("a VM's name is {} bytes long", name.len())))
             } else if RESERVED.contains(&name.as_str()) {
+                help = "give the VM another name";
                 Some(("name-reserved", format!("`{name}` is the hypervisor's own name")))
             } else {
                 let bad = name.chars().find(|c| !good(*c));
                 bad.map(|bad| ("name-characters", format!("a VM's name has {bad:?} in it")))
             };
             if let Some((code, message)) = wrong {
-                let help = if code == "name-reserved" { "give the VM another name" } else { help };
                 let fault = self.fault(code, span, message).label("this name").help(help);
                 self.faults.push(fault);
             }
