@@ -41,6 +41,9 @@ pub struct Arguments {
     /// With piped input: leave when nothing was printed for this long.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     linger: Duration,
+    /// Leave after this long, whatever is being printed.
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, allow_hyphen_values = true)]
+    time: Option<Duration>,
 }
 
 /// Carries the verb out.
@@ -53,7 +56,8 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         }
     };
     let left = Arc::new(AtomicBool::new(false));
-    converse(stream, vm, Some(arguments.linger), &left, true)
+    let stay = Stay { linger: Some(arguments.linger), time: arguments.time };
+    converse(stream, vm, stay, &left, true)
 }
 
 fn find(run: &str, runs: &Path) -> Result<PathBuf> {
@@ -90,14 +94,22 @@ fn newest(runs: &Path) -> Result<UnixStream> {
     )
 }
 
+/// How long to stay at a console; [`Stay::default`] waits for the run's end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stay {
+    /// How long output may be quiet once piped input has ended.
+    linger: Option<Duration>,
+    /// How long in all.
+    time: Option<Duration>,
+}
+
 /// Talks to `vm` over `stream` until either side ends it.
 ///
-/// `linger` is how long output may be quiet once piped input has ended; none waits for the run's end.
 /// `left` is set when the person left. `end_on_signal` as for [`Raw::enter`].
 pub fn converse(
     mut stream: UnixStream,
     vm: &str,
-    linger: Option<Duration>,
+    stay: Stay,
     left: &Arc<AtomicBool>,
     end_on_signal: bool,
 ) -> Result {
@@ -117,14 +129,14 @@ pub fn converse(
     let (leaving, ended) = (Arc::clone(left), Arc::new(AtomicBool::new(false)));
     let all_typed = Arc::clone(&ended);
     thread::spawn(move || type_in(keys, terminal, &leaving, &all_typed));
-    let result = show(&mut stream, linger, &ended);
+    let result = show(&mut stream, stay, &ended);
     drop(raw);
+    let why = result?;
     if terminal {
-        let left = left.load(Ordering::SeqCst);
-        let why = if left { "left the console" } else { "the run has ended" };
+        let why = if left.load(Ordering::SeqCst) { "left the console" } else { why };
         let _ = writeln!(stderr(), "\nweir: {why}");
     }
-    result
+    Ok(())
 }
 
 fn read_answer(stream: &mut UnixStream) -> io::Result<String> {
@@ -137,14 +149,16 @@ fn read_answer(stream: &mut UnixStream) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Shows what comes; once all input has been typed (`ended`), for as long as it is not quiet for `linger`.
-fn show(stream: &mut UnixStream, linger: Option<Duration>, ended: &AtomicBool) -> Result {
+/// Shows what comes for as long as `stay` says, and says why it ended; `ended` is set once all input has been typed.
+fn show(stream: &mut UnixStream, stay: Stay, ended: &AtomicBool) -> Result<&'static str> {
+    const GONE: &str = "the run has ended";
     stream.set_read_timeout(Some(LOOK)).context(|| "wait for the run")?;
     let mut buffer = [0; 4096];
-    let mut quiet_since = Instant::now();
-    loop {
+    let began = Instant::now();
+    let mut quiet_since = began;
+    while stay.time.is_none_or(|time| began.elapsed() < time) {
         match stream.read(&mut buffer) {
-            Ok(0) => return Ok(()),
+            Ok(0) => return Ok(GONE),
             Ok(count) => {
                 let mut out = stdout().lock();
                 out.write_all(buffer.get(..count).unwrap_or(&[]))?;
@@ -155,14 +169,15 @@ fn show(stream: &mut UnixStream, linger: Option<Duration>, ended: &AtomicBool) -
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if !ended.load(Ordering::SeqCst) {
                     quiet_since = Instant::now();
-                } else if linger.is_some_and(|linger| quiet_since.elapsed() >= linger) {
-                    return Ok(());
+                } else if stay.linger.is_some_and(|linger| quiet_since.elapsed() >= linger) {
+                    return Ok("it has been quiet for a while");
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(GONE),
             Err(error) => return Err(error).context(|| "hear from the run"),
         }
     }
+    Ok("the time is over")
 }
 
 /// Carries standard input to the run.

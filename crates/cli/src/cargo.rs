@@ -197,9 +197,11 @@ pub fn replace(path: &Path, contents: &[u8]) -> Result {
     let mut file = tempfile::Builder::new()
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
         .tempfile_in(directory)
+        // The temporary file's name would only puzzle.
+        .map_err(|error| std::io::Error::from(error.kind()))
         .context(writing)?;
     file.write_all(contents).context(writing)?;
-    file.persist(path).context(writing)?;
+    file.persist(path).map_err(|error| error.error).context(writing)?;
     Ok(())
 }
 

@@ -61,11 +61,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             Err(faults) => {
                 status = SYSTEM;
                 if arguments.json {
-                    results.push(json!({
-                        "file": file.display().to_string(),
-                        "good": false,
-                        "faults": faults.to_json(),
-                    }));
+                    results.push(refusal(file, &faults));
                 } else {
                     out.flush()?;
                     writeln!(stderr(), "{}: {}", file.display(), image::rendered(&faults))?;
@@ -77,6 +73,11 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         writeln!(stdout(), "{:#}", Value::from(results))?;
     }
     if status == GOOD { Ok(()) } else { Err(Failure::said(status)) }
+}
+
+/// What a program is told of a file that does not check.
+pub fn refusal(file: &Path, faults: &Faults) -> Value {
+    json!({ "file": file.display().to_string(), "good": false, "faults": faults.to_json() })
 }
 
 /// Reads and checks a system file, on another platform than its own if one is given.

@@ -57,7 +57,7 @@ pub struct Options {
 
 /// Carries the verb out.
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
-    let system = checked(&arguments.file, &arguments.options, environment)?;
+    let system = checked(&arguments.file, &arguments.options, arguments.json, environment)?;
     let mut described = (String::new(), Value::Null);
     let image = build(&system, arguments.options.no_build, environment, |packed| {
         described = describe(&system, packed);
@@ -96,10 +96,22 @@ pub fn catalog(environment: &Environment) -> Catalog {
     Catalog { guests: environment.guests(), initrds, ..Catalog::default() }
 }
 
-/// Reads and checks a system file; its faults are the failure's text.
-pub fn checked(file: &Path, options: &Options, environment: &Environment) -> Result<System> {
-    crate::check::load(file, options.platform.as_deref(), environment)
-        .map_err(|faults| Failure { status: SYSTEM, text: rendered(&faults) })
+/// Reads and checks a system file; its faults are the failure's text, and go to standard output where a
+/// program waits for JSON there.
+pub fn checked(
+    file: &Path,
+    options: &Options,
+    json: bool,
+    environment: &Environment,
+) -> Result<System> {
+    let faults = match crate::check::load(file, options.platform.as_deref(), environment) {
+        Ok(system) => return Ok(system),
+        Err(faults) => faults,
+    };
+    if json {
+        writeln!(std::io::stdout(), "{:#}", crate::check::refusal(file, &faults))?;
+    }
+    Err(Failure { status: SYSTEM, text: rendered(&faults) })
 }
 
 /// Faults as they are shown on standard error.

@@ -39,6 +39,7 @@ fn wrong_calls_have_status_2() {
         &["fly"],
         &["run"],
         &["run", "system.toml", "--for", "10 parsecs"],
+        &["run", "system.toml", "--for", "-1s"],
         &["run", "system.toml", "--deterministic", "--attach", "one"],
         &["run", "system.toml", "--image-file", "x", "--no-build"],
         &["attach"],
@@ -106,12 +107,19 @@ fn all_faults_of_all_files_are_told() {
     assert_eq!(said.status, Some(1));
     let json: Value = serde_json::from_str(&said.out).expect("JSON");
     assert_eq!((&json[0]["good"], &json[1]["good"]), (&false.into(), &true.into()));
-    let faults = json[0]["faults"].as_array().expect("a list");
+    let json_of_broken = json[0]["faults"].clone();
+    let faults = json_of_broken.as_array().expect("a list");
     assert!(faults.len() >= 4 && faults.iter().all(|fault| fault["line"].is_u64()), "{faults:?}");
     for verb in ["build", "run"] {
         let said = say(fake.weir().args([verb, "broken.toml"]));
         assert_eq!(said.status, Some(1));
         assert!(said.err.contains("write `memory`"), "{}", said.err);
+    }
+    for call in [&["build", "broken.toml", "--json"][..], &["run", "broken.toml", "--json", "-"]] {
+        let said = say(fake.weir().args(call));
+        assert_eq!(said.status, Some(1));
+        let json: Value = serde_json::from_str(&said.out).expect("JSON");
+        assert_eq!((&json["good"], &json["faults"]), (&false.into(), &json_of_broken), "{call:?}");
     }
 }
 

@@ -412,6 +412,18 @@ mod attach {
     }
 
     #[test]
+    fn a_vm_that_is_never_quiet_can_be_left() {
+        let script = "cat good prompt; echo > ready; while :; do cat prompt; sleep 0.02; done";
+        let fake = fake(script);
+        fake.write("prompt", Wire::default().line(10_000, 0, "tick").bytes());
+        let mut run = start(&fake);
+        let said = attach(&fake, &["one", "--for", "300ms"], b"");
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        assert!(said.out.matches("tick").count() > 2, "{:?}", said.out);
+        run.interrupt();
+    }
+
+    #[test]
     fn the_end_of_the_run_ends_it() {
         let fake = prompting();
         let mut run = start(&fake);

@@ -189,7 +189,10 @@ impl Faults {
         Err(self)
     }
 
-    /// The faults with excerpts of the file, `width` columns wide.
+    /// Faults that are shown with an excerpt; who has more will mend these first.
+    const EXCERPTS: usize = 100;
+
+    /// The faults with excerpts of the file, `width` columns wide; from the hundred-and-first on a line each.
     #[must_use]
     pub fn render(&self, style: Style, width: usize) -> String {
         let theme = match style {
@@ -198,10 +201,10 @@ impl Faults {
         };
         let handler = GraphicalReportHandler::new_themed(theme).with_width(width).with_links(false);
         let mut text = String::new();
-        for fault in &self.0 {
-            // The handler can't format a column beyond 16 bits.
+        for (index, fault) in self.0.iter().enumerate() {
+            // The handler reads the file from its start for each excerpt, and can't format a column beyond 16 bits.
             let location = fault.location();
-            if location.column > usize::from(u16::MAX) / 2 {
+            if index >= Self::EXCERPTS || location.column > usize::from(u16::MAX) / 2 {
                 let _ = writeln!(text, "{location}: {}", fault.message);
             } else if handler.render_report(&mut text, fault).is_err() {
                 text.push_str(&fault.message);

@@ -68,7 +68,7 @@ pub struct Arguments {
     #[command(flatten)]
     pub image: image::Options,
     /// End after this long: of the host's time, or of virtual time with --deterministic.
-    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, allow_hyphen_values = true)]
     pub time: Option<Duration>,
     /// Write the report here as well; `-` prints it, and everything else goes to standard error.
     #[arg(long, value_name = "FILE")]
@@ -165,7 +165,8 @@ const SLICE: Nanos = Nanos(100_000);
 /// Runs a system from its file to its end, showing consoles but no summary.
 pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outcome> {
     let signals = Signals::watch()?;
-    let mut system = image::checked(&arguments.file, &arguments.image, environment)?;
+    let json = arguments.json.as_deref() == Some(Path::new("-"));
+    let mut system = image::checked(&arguments.file, &arguments.image, json, environment)?;
     if arguments.deterministic && !arguments.unsliced {
         system.hypervisor.slice = Some(SLICE);
     }
@@ -389,7 +390,9 @@ impl<'a> Run<'a> {
             thread::spawn(move || {
                 // The end of the conversation is the end of the run, whoever ended it; only its
                 // reason has to be told here.
-                if let Err(failure) = attach::converse(stream, &vm, None, &leaving, false) {
+                if let Err(failure) =
+                    attach::converse(stream, &vm, attach::Stay::default(), &leaving, false)
+                {
                     failure.report();
                 }
                 leaving.store(true, Ordering::SeqCst);
