@@ -19,8 +19,8 @@ pub const MAX_CORES: usize = 8;
 pub const MAX_VMS: usize = MAX_CORES;
 /// The page, in bytes, that every placement is a multiple of.
 pub const PAGE: u64 = 4096;
-/// One above the highest physical or intermediate physical address: 40 bits, what a Cortex-A53 has.
-pub const ADDRESS_LIMIT: u64 = 1 << 40;
+/// One above the highest physical or intermediate physical address: 39 bits, what a stage 2 with one root spans.
+pub const ADDRESS_LIMIT: u64 = 1 << 39;
 /// One above the highest interrupt number of the virtual GIC.
 pub const INTID_LIMIT: u16 = 256;
 
@@ -171,7 +171,7 @@ pub enum Damage {
     Table,
     /// A VM has no vCPU, a core that the system does not have, or another VM's core.
     Cores(u32),
-    /// An address or a length of the VM's is not a multiple of the page, wraps, or exceeds 40 bits; or
+    /// An address or a length of the VM's is not a multiple of the page, wraps, or exceeds 39 bits; or
     /// its regions and devices overlap.
     Address(u32),
     /// A segment of the VM's lies outside of its RAM or of the image.
@@ -195,7 +195,7 @@ impl Damage {
             Self::Checksum => "the packed system's check sum is wrong",
             Self::Table => "a table of the packed system points beyond its end",
             Self::Cores(_) => "a VM's cores are not there or not its own",
-            Self::Address(_) => "a VM's addresses are not aligned, overlap or exceed 40 bits",
+            Self::Address(_) => "a VM's addresses are not aligned, overlap or exceed 39 bits",
             Self::Segment(_) => "a VM's image lies outside of its RAM",
             Self::Interrupt(_) => "a VM's interrupt is not a shared one or has two owners",
             Self::Overlap(_) => "a VM's RAM overlaps the image or another VM",

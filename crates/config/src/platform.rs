@@ -387,7 +387,7 @@ impl Reader<'_, '_> {
             );
         }
         if base.checked_add(size.0).is_none_or(|end| end > ADDRESS_LIMIT) {
-            self.fault("address-too-high", span, "RAM ends above 40 bits", "shorten or move it");
+            self.fault("address-too-high", span, "RAM ends above 39 bits", "shorten or move it");
             return None;
         }
         Some(Memory { base: Pa(base), size })
@@ -408,7 +408,7 @@ impl Reader<'_, '_> {
     fn registers(&mut self, table: &DeTable<'_>, key: &str) -> Option<Pa> {
         let At { value, span } = table.number(key)?;
         if !value.is_multiple_of(PAGE) || value >= ADDRESS_LIMIT {
-            let message = format!("`{key}` is at no page below 40 bits");
+            let message = format!("`{key}` is at no page below 39 bits");
             self.fault(
                 "unaligned",
                 span,

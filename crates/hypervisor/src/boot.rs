@@ -137,10 +137,7 @@ fn build_stage2(
     base: u64,
     view: &weir_config::packed::VmView,
 ) -> Option<(usize, u64)> {
-    // Two concatenated roots lie at a multiple of their size.
-    let skip = (base / weir_layout::table::PAGE % 2) as usize;
-    let root = base + skip as u64 * weir_layout::table::PAGE;
-    let mut builder = Builder::new(tables.get_mut(skip..)?, 2, root).ok()?;
+    let mut builder = Builder::new(tables, 1, base).ok()?;
     for region in view.regions {
         let attributes = memory::stage2_attributes(region.kind);
         builder.map(region.ipa, region.pa, region.len, attributes).ok()?;
@@ -150,7 +147,7 @@ fn build_stage2(
         use weir_layout::table::stage2;
         builder.map(view.vm.gic_cpu, crate::platform::GICV, 0x2000, stage2::DEVICE).ok()?;
     }
-    Some((skip + builder.used(), root))
+    Some((builder.used(), base))
 }
 
 /// Compares the RAM that the machine says it has with what the system needs. A machine that hands over no device tree isn't asked.

@@ -33,16 +33,7 @@ impl<const N: usize> ByteRing<N> {
 
     /// Appends a byte; false, and nothing written, when the ring is full.
     pub fn push(&self, byte: u8) -> bool {
-        let head = self.head.load(Ordering::Relaxed);
-        // Acquire: the reader's load of this slot comes before our store to it.
-        let tail = self.tail.load(Ordering::Acquire);
-        if head.wrapping_sub(tail) > Self::MASK {
-            return false;
-        }
-        self.bytes[(head & Self::MASK) as usize].store(byte, Ordering::Relaxed);
-        // Release: our store to the slot comes before the reader's load of it.
-        self.head.store(head.wrapping_add(1), Ordering::Release);
-        true
+        self.push_all(&[byte])
     }
 
     /// Appends all of `bytes`, or none when there is no room for all; the reader sees them at once.
@@ -95,12 +86,6 @@ impl<const N: usize> ByteRing<N> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-
-    /// Whether `push` would refuse.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.len() >= N
-    }
 }
 
 impl<const N: usize> Default for ByteRing<N> {
@@ -128,7 +113,7 @@ mod tests {
                     prop_assert_eq!(ring.pop(), queue.pop_front());
                 }
                 prop_assert_eq!(ring.len(), queue.len());
-                prop_assert_eq!(ring.is_full(), queue.len() == 16);
+                prop_assert_eq!(ring.room(), 16 - queue.len());
             }
         }
     }
@@ -140,7 +125,7 @@ mod tests {
         assert!(!ring.push_all(b"wxyz"));
         assert_eq!(ring.room(), 3);
         assert!(ring.push_all(b"fgh"));
-        assert!(ring.is_full() && !ring.push_all(b"i") && ring.push_all(b""));
+        assert!(ring.room() == 0 && !ring.push_all(b"i") && ring.push_all(b""));
         assert_eq!(std::iter::from_fn(|| ring.pop()).collect::<Vec<_>>(), b"abcdefgh");
     }
 

@@ -47,7 +47,9 @@ pub struct Mark {
 }
 
 /// Something that happened to a VM, or to the whole system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct Event {
     /// Nanoseconds since the hypervisor started.

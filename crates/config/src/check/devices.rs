@@ -183,7 +183,7 @@ fn refusal(
         return Some(format!("the hypervisor uses {}", span(owned)));
     }
     if own.iter().any(|own| own.end > ADDRESS_LIMIT) {
-        return Some("its registers are above 40 bits".to_owned());
+        return Some("its registers are above 39 bits".to_owned());
     }
     if let Some(irq) = device.irqs.iter().find(|irq| irq.intid >= u32::from(INTID_LIMIT)) {
         return Some(format!(

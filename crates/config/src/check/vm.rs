@@ -175,7 +175,7 @@ impl Checker<'_> {
             return None;
         }
         if address.value.checked_add(len).is_none_or(|end| end > ADDRESS_LIMIT) {
-            let message = format!("{name}'s {what} at {} ends above 40 bits", hex(address.value));
+            let message = format!("{name}'s {what} at {} ends above 39 bits", hex(address.value));
             let fault = self.fault("address-too-high", &address.span, message);
             let fault = fault.label(format!("{} from here", Bytes(len)));
             self.faults

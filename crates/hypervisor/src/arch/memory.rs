@@ -35,9 +35,8 @@ pub const MAIR: u64 = 0xff00;
 pub const TCR: u64 = 1 << 31 | 1 << 23 | 2 << 16 | 3 << 12 | 1 << 10 | 1 << 8 | (64 - 39);
 /// MMU, caches, stack alignment check, write implies execute-never; the rest is RES1.
 pub const SCTLR: u64 = 0x30c5_0830 | 1 | 1 << 2 | 1 << 3 | 1 << 12 | 1 << 19;
-/// 40-bit IPAs from level 1 (two concatenated tables), walks inner shareable and write-back, 40-bit
-/// physical addresses.
-const VTCR: u64 = 1 << 31 | 2 << 16 | 3 << 12 | 1 << 10 | 1 << 8 | 1 << 6 | (64 - 40);
+/// 39-bit IPAs from level 1, walks inner shareable and write-back, 40-bit physical addresses.
+const VTCR: u64 = 1 << 31 | 2 << 16 | 3 << 12 | 1 << 10 | 1 << 8 | 1 << 6 | (64 - 39);
 
 /// Tables that boot.s fills in.
 const BOOT_TABLES: usize = 5;

@@ -191,18 +191,7 @@ impl Vm {
 
     /// An event of this VM's.
     fn event(&self, what: What, vcpu: usize) -> Event {
-        Event {
-            time_ns: 0,
-            what: what as u16,
-            vm: self.index() as u8,
-            vcpu: vcpu as u8,
-            detail: 0,
-            syndrome: 0,
-            address: 0,
-            pc: 0,
-            guest_syndrome: 0,
-            guest_elr: 0,
-        }
+        Event { what: what as u16, vm: self.index() as u8, vcpu: vcpu as u8, ..Event::default() }
     }
 
     /// Counts something that the guest was refused, and tells of the first of its kind in each life.
@@ -324,16 +313,5 @@ pub fn report() {
 
 /// An event of the whole system.
 pub fn system_event(what: What) {
-    console::event(Event {
-        time_ns: 0,
-        what: what as u16,
-        vm: HYPERVISOR,
-        vcpu: 0,
-        detail: 0,
-        syndrome: 0,
-        address: 0,
-        pc: 0,
-        guest_syndrome: 0,
-        guest_elr: 0,
-    });
+    console::event(Event { what: what as u16, vm: HYPERVISOR, ..Event::default() });
 }
