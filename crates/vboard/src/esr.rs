@@ -22,8 +22,8 @@ pub struct Syndrome(pub u64);
 /// An exception taken to EL2, by class (DDI0487 D24.2, ESR_EL2.EC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exception {
-    /// A WFI or WFE, with or without time-out.
-    Wfx(Wait),
+    /// A WFI (0), WFE (1), WFIT (2) or WFET (3); the value is ISS.TI.
+    Wfx(u8),
     /// HVC. `ELR_EL2` already points behind it.
     Hvc {
         /// The 16-bit immediate; 0 for SMCCC calls.
@@ -66,19 +66,6 @@ pub enum Exception {
     Unknown(u8),
 }
 
-/// Which wait was trapped (ISS.TI).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// WFI.
-    Interrupt,
-    /// WFE.
-    Event,
-    /// WFIT.
-    InterruptTimeout,
-    /// WFET.
-    EventTimeout,
-}
-
 impl Syndrome {
     /// Exception class, ESR_EL2.EC.
     #[inline]
@@ -96,7 +83,6 @@ impl Syndrome {
 
     /// Bytes to add to `ELR_EL2` once the instruction has been carried out: 0 after HVC, whose
     /// preferred return address is the next instruction, else its length (ESR_EL2.IL).
-    #[inline]
     #[must_use]
     pub const fn skip(self) -> u64 {
         match self.class() {
@@ -146,7 +132,6 @@ impl Syndrome {
     /// The exception by class. The three classes that a well-behaved guest causes all the time cost
     /// a compare each; the rest is out of line, so that the compiler does not make one jump table
     /// of all.
-    #[inline]
     #[must_use]
     pub const fn decode(self) -> Exception {
         match self.class() {
@@ -163,12 +148,7 @@ impl Syndrome {
         let iss = self.iss();
         let class = self.class();
         match class {
-            0x01 => Exception::Wfx(match iss & 3 {
-                0 => Wait::Interrupt,
-                1 => Wait::Event,
-                2 => Wait::InterruptTimeout,
-                _ => Wait::EventTimeout,
-            }),
+            0x01 => Exception::Wfx(iss as u8 & 3),
             0x03..=0x06 | 0x08 | 0x0c => Exception::Coprocessor(CoprocessorAccess(self.0 as u32)),
             0x07 | 0x19 | 0x1d => Exception::FpTrap,
             0x0e => Exception::IllegalState,
@@ -191,77 +171,58 @@ impl Syndrome {
 pub struct SysRegAccess(pub u32);
 
 impl SysRegAccess {
-    const RT: u32 = 0x1f << 5;
-
     /// The access that `MSR|MRS S<op0>_<op1>_C<crn>_C<crm>_<op2>, X<rt>` makes. Fields are cut to
     /// their width.
-    #[inline]
     #[must_use]
-    pub const fn new(register: [u8; 5], rt: u8, write: bool) -> Self {
-        Self(Self::register_bits(register) | (rt as u32 & 0x1f) << 5 | !write as u32)
-    }
-
-    /// `[op0, op1, CRn, CRm, op2]` in their places in ISS.
-    #[must_use]
-    pub(crate) const fn register_bits([op0, op1, crn, crm, op2]: [u8; 5]) -> u32 {
-        (op0 as u32 & 3) << 20
-            | (op2 as u32 & 7) << 17
-            | (op1 as u32 & 7) << 14
-            | (crn as u32 & 15) << 10
-            | (crm as u32 & 15) << 1
-    }
-
-    /// Register and direction, without Rt: one compare tells them apart.
-    #[inline]
-    #[must_use]
-    pub(crate) const fn key(self) -> u32 {
-        self.0 & 0x003f_ffff & !Self::RT
+    pub const fn new([op0, op1, crn, crm, op2]: [u8; 5], rt: u8, write: bool) -> Self {
+        Self(
+            (op0 as u32 & 3) << 20
+                | (op2 as u32 & 7) << 17
+                | (op1 as u32 & 7) << 14
+                | (crn as u32 & 15) << 10
+                | (rt as u32 & 0x1f) << 5
+                | (crm as u32 & 15) << 1
+                | !write as u32,
+        )
     }
 
     /// op0: 1 system instructions, 2 debug and trace registers, 3 other registers.
-    #[inline]
     #[must_use]
     pub const fn op0(self) -> u8 {
         (self.0 >> 20 & 3) as u8
     }
 
     /// op1.
-    #[inline]
     #[must_use]
     pub const fn op1(self) -> u8 {
         (self.0 >> 14 & 7) as u8
     }
 
     /// CRn.
-    #[inline]
     #[must_use]
     pub const fn crn(self) -> u8 {
         (self.0 >> 10 & 15) as u8
     }
 
     /// CRm.
-    #[inline]
     #[must_use]
     pub const fn crm(self) -> u8 {
         (self.0 >> 1 & 15) as u8
     }
 
     /// op2.
-    #[inline]
     #[must_use]
     pub const fn op2(self) -> u8 {
         (self.0 >> 17 & 7) as u8
     }
 
     /// General register; 31 is XZR.
-    #[inline]
     #[must_use]
     pub const fn rt(self) -> u8 {
         (self.0 >> 5 & 0x1f) as u8
     }
 
     /// Whether the register is written (MSR).
-    #[inline]
     #[must_use]
     pub const fn is_write(self) -> bool {
         self.0 & 1 == 0
@@ -309,12 +270,6 @@ impl CoprocessorAccess {
     #[must_use]
     pub const fn crm(self) -> u8 {
         (self.0 >> 1 & 15) as u8
-    }
-
-    /// Whether the register is written.
-    #[must_use]
-    pub const fn is_write(self) -> bool {
-        self.0 & 1 == 0
     }
 }
 
@@ -401,13 +356,6 @@ const fn abort_ipa(iss: u32, hpfar: u64, far: u64) -> Option<u64> {
 pub struct DataAbort(pub u32);
 
 impl DataAbort {
-    /// Whether the access is described (ISV): one general register, no writeback.
-    #[inline]
-    #[must_use]
-    pub const fn is_described(self) -> bool {
-        self.0 & 1 << 24 != 0
-    }
-
     /// Whether it was a write, or a cache maintenance instruction (WnR).
     #[inline]
     #[must_use]

@@ -127,15 +127,13 @@ const DFR0_VALUE: u64 = 0x6;
 pub(crate) const BREAKPOINTS: u8 = 2;
 
 /// Lesser of two register values in each four-bit field; see [`Rule`].
-const fn lesser(hardware: u64, rule: &Rule) -> u64 {
+fn lesser(hardware: u64, rule: &Rule) -> u64 {
     let mut result = 0;
-    let mut field = 0;
-    while field < 16 {
+    for field in 0..16 {
         let shift = field * 4;
         let (have, most) = (hardware >> shift & 15, rule.most >> shift & 15);
         let absent = rule.signed >> field & 1 != 0 && have & 8 != 0;
         result |= if absent || have < most { have } else { most } << shift;
-        field += 1;
     }
     result
 }
@@ -172,7 +170,6 @@ impl IdRegisters {
     }
 
     /// The register S3_0_C0_C`crm`_`op2`; zero for any outside the feature ID space.
-    #[inline]
     #[must_use]
     pub fn get(&self, crm: u8, op2: u8) -> u64 {
         let index = usize::from(crm).wrapping_sub(1).wrapping_mul(8) | usize::from(op2 & 7);

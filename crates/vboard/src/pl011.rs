@@ -27,7 +27,7 @@ pub const FIFO_DEPTH: usize = 32;
 pub trait Sink {
     /// How many bytes can be put now.
     fn room(&self) -> usize;
-    /// Takes a byte. It is called only if there is room.
+    /// Takes a byte. One that it has no room for is lost; it is the sink's to count.
     fn put(&mut self, byte: u8);
 }
 
@@ -89,7 +89,6 @@ pub struct Pl011 {
     imsc: u16,
     ris: u16,
     dmacr: u16,
-    lost: u32,
 }
 
 impl Default for Pl011 {
@@ -118,7 +117,6 @@ impl Pl011 {
             imsc: 0,
             ris: 0,
             dmacr: 0,
-            lost: 0,
         }
     }
 
@@ -127,12 +125,6 @@ impl Pl011 {
     #[must_use]
     pub const fn line(&self) -> bool {
         self.ris & self.imsc != 0
-    }
-
-    /// Bytes that the guest wrote while TXFF was shown, and that are gone.
-    #[must_use]
-    pub const fn lost(&self) -> u32 {
-        self.lost
     }
 
     /// Whether [`Pl011::receive`] would take a byte. A source that can wait should, as there is no
@@ -287,8 +279,6 @@ impl Pl011 {
     fn transmit(&mut self, byte: u8, sink: &mut impl Sink) {
         if self.cr & CR_LBE != 0 {
             self.receive(byte);
-        } else if sink.room() == 0 {
-            self.lost = self.lost.saturating_add(1);
         } else {
             sink.put(byte);
         }

@@ -152,19 +152,12 @@ fn decode_other(id: u32, x: &[u64; 4], mitigations: Mitigations) -> Call {
 }
 
 /// Whether an OS asks this just to find out what there is.
-const fn is_question(id: u32) -> bool {
+fn is_question(id: u32) -> bool {
     /// TRNG_VERSION and TRNG_FEATURES (DEN0098), FFA_VERSION (DEN0077), SDEI_VERSION (DEN0054),
     /// PV_TIME_FEATURES (DEN0057), SMCCC_ARCH_SOC_ID.
     const ASKED: [u32; 6] =
         [0x8400_0050, 0x8400_0051, 0x8400_0063, 0xc400_0020, 0xc500_0020, 0x8000_0002];
-    let mut index = 0;
-    while index < ASKED.len() {
-        if ASKED[index] == id {
-            return true;
-        }
-        index += 1;
-    }
     // General queries, of any owner: call count, UID, revision (DEN0028, 6.2). The call count is
     // gone in version 1.2.
-    id & 0xc0ff_fffc == 0x8000_ff00
+    ASKED.contains(&id) || id & 0xc0ff_fffc == 0x8000_ff00
 }

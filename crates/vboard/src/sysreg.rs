@@ -41,6 +41,7 @@
 //! is trapped, D2 for self-hosted debug; D7.5.9 for set/way.
 
 use crate::esr::{CoprocessorAccess, SysRegAccess};
+use crate::gic::SgiRegister;
 use crate::id::{BREAKPOINTS, GicVersion, IdRegisters};
 
 /// What a guest reached for and is not granted.
@@ -61,32 +62,6 @@ pub enum Denied {
     Other,
 }
 
-impl Denied {
-    /// The name for a report.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Pmu => "pmu",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
-            Self::ImplementationDefined => "implementation-defined",
-            Self::SetWay => "set-way",
-            Self::Other => "system-register",
-        }
-    }
-}
-
-/// Which register sends a software-generated interrupt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SgiKind {
-    /// `ICC_SGI1R_EL1`, group 1.
-    Sgi1,
-    /// `ICC_ASGI1R_EL1`, group 1 of the other Security state.
-    AliasedSgi1,
-    /// `ICC_SGI0R_EL1`, group 0.
-    Sgi0,
-}
-
 /// What the hypervisor has to do. Except after [`Outcome::Undefined`] it goes on behind the
 /// instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +73,7 @@ pub enum Outcome {
     /// Send the interrupt that `value` describes.
     SendSgi {
         /// The register written.
-        kind: SgiKind,
+        register: SgiRegister,
         /// Its value.
         value: u64,
     },
@@ -122,20 +97,9 @@ impl Outcome {
     }
 }
 
-const ICC_SGI1R_EL1_WRITE: u32 = SysRegAccess::register_bits([3, 0, 12, 11, 5]);
-
 /// The outcome of a trapped access. `value` is what a write would store.
-#[inline]
 #[must_use]
 pub fn access(access: SysRegAccess, value: u64, ids: &IdRegisters) -> Outcome {
-    // The interrupt between vCPUs is the one trap here whose time a guest feels.
-    if access.key() == ICC_SGI1R_EL1_WRITE {
-        return Outcome::SendSgi { kind: SgiKind::Sgi1, value };
-    }
-    other_access(access, value, ids)
-}
-
-fn other_access(access: SysRegAccess, value: u64, ids: &IdRegisters) -> Outcome {
     let (crn, crm) = (access.crn(), access.crm());
     match access.op0() {
         1 if crn == 7 && access.op1() == 0 && access.op2() == 2 && matches!(crm, 6 | 10 | 14) => {
@@ -168,8 +132,14 @@ fn register(access: SysRegAccess, value: u64, ids: &IdRegisters) -> Outcome {
         (0 | 3, 9, 12..=14) | (0 | 3, 14, 8..=15) | (3, 13, 2..=15) => {
             Outcome::Undefined(Denied::Pmu)
         }
-        (0, 12, 11) if op2 == 6 && write => Outcome::SendSgi { kind: SgiKind::AliasedSgi1, value },
-        (0, 12, 11) if op2 == 7 && write => Outcome::SendSgi { kind: SgiKind::Sgi0, value },
+        (0, 12, 11) if op2 >= 5 && write => {
+            let register = match op2 {
+                5 => SgiRegister::Sgi1,
+                6 => SgiRegister::Asgi1,
+                _ => SgiRegister::Sgi0,
+            };
+            Outcome::SendSgi { register, value }
+        }
         // ICC_SRE_EL1, if ICC_SRE_EL2.Enable is clear: system registers only, no bypass.
         (0, 12, 12) if op2 == 5 && ids.gic() == GicVersion::V3 => {
             if write {

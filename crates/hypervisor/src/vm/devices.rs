@@ -2,11 +2,16 @@
 
 use super::{
     Vm,
-    interrupts::{GIC_VERSION, Lines, Lists, fold_others, kick, settle},
+    interrupts::{GIC_VERSION, Lines, fold_others, kick, settle},
 };
 use crate::{console, cpu::Seat};
 use weir_trace::wire::ExitCause;
-use weir_vboard::{esr::MmioAccess, gic::VcpuMask, id::GicVersion, pl011::Sink};
+use weir_vboard::{
+    esr::MmioAccess,
+    gic::{self, VcpuMask},
+    id::GicVersion,
+    pl011::Sink,
+};
 
 /// Bytes of the distributor.
 const DISTRIBUTOR: u64 = 0x1_0000;
@@ -23,7 +28,7 @@ pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, value: u64)
     let offset = access.ipa.wrapping_sub(board.distributor);
     if offset < DISTRIBUTOR {
         seat.counts.exit(ExitCause::Gic);
-        return Some(distributor(seat, core, access, offset, value));
+        return Some(gic(seat, core, access, None, offset, value));
     }
     let offset = access.ipa.wrapping_sub(board.uart);
     if offset < UART {
@@ -34,58 +39,39 @@ pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, value: u64)
         let offset = access.ipa.wrapping_sub(board.gic_cpu);
         if offset < REDISTRIBUTOR * vm.vcpu_count() as u64 {
             seat.counts.exit(ExitCause::Gic);
-            return Some(redistributor(seat, core, access, offset, value));
+            let target = Some((offset / REDISTRIBUTOR) as usize);
+            return Some(gic(seat, core, access, target, offset % REDISTRIBUTOR, value));
         }
     }
     None
 }
 
-fn distributor(
+fn gic(
     seat: &'static Seat,
     core: usize,
     access: &MmioAccess,
+    redistributor: Option<usize>,
     offset: u64,
     value: u64,
 ) -> u64 {
     let Seat { vm, vcpu, .. } = *seat;
-    let size = u32::from(access.size);
-    let asked = vm.gic.lock().dist_remote(vcpu, offset, access.write);
+    let &MmioAccess { size, write, .. } = access;
+    let access = gic::Access { vcpu, redistributor, offset, size: size.into() };
+    let mut gic = vm.gic.lock();
+    let asked = gic.remote(&access, write);
     if !asked.is_empty() {
+        drop(gic);
         fold_others(vm, vcpu, core, asked);
+        gic = vm.gic.lock();
     }
     let mut lines = Lines::new(vm);
-    if access.write {
-        let mask = vm.gic.lock().dist_write(vcpu, offset, size, value, &mut Lists, &mut lines);
-        kick(vm, mask.without(vcpu));
+    if write {
+        let mask = gic.write(&access, value, &mut lines);
+        drop(gic);
+        kick(vm, mask);
         0
     } else {
-        vm.gic.lock().dist_read(vcpu, offset, size, &Lists, &mut lines)
-    }
-}
-
-fn redistributor(
-    seat: &'static Seat,
-    core: usize,
-    access: &MmioAccess,
-    offset: u64,
-    value: u64,
-) -> u64 {
-    let Seat { vm, vcpu, .. } = *seat;
-    let size = u32::from(access.size);
-    let target = (offset / REDISTRIBUTOR) as usize;
-    let offset = offset % REDISTRIBUTOR;
-    let asked = vm.gic.lock().redist_remote(vcpu, target, offset, access.write);
-    if !asked.is_empty() {
-        fold_others(vm, vcpu, core, asked);
-    }
-    let mut lines = Lines::new(vm);
-    if access.write {
-        let mask =
-            vm.gic.lock().redist_write(vcpu, target, offset, size, value, &mut Lists, &mut lines);
-        kick(vm, mask.without(vcpu));
-        0
-    } else {
-        vm.gic.lock().redist_read(vcpu, target, offset, size, &Lists, &mut lines)
+        gic.read(&access, &mut lines)
     }
 }
 

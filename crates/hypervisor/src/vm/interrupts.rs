@@ -28,15 +28,17 @@ pub type Version = weir_vboard::gic::V3;
 pub const GIC_VERSION: GicVersion =
     if cfg!(feature = "gicv3") { GicVersion::V3 } else { GicVersion::V2 };
 
-/// The list registers of this core.
-pub struct Lists;
+/// The list registers of this core, and the physical lines that a VM was given.
+pub struct Lines {
+    vm: &'static Vm,
+}
 
 #[cfg(feature = "gicv3")]
 mod lists {
-    use super::{ListRegisters, Lists, Maintenance, Version};
+    use super::{Lines, ListRegisters, Maintenance, Version};
     use crate::arch::sysreg::icc;
 
-    impl ListRegisters<Version> for Lists {
+    impl ListRegisters<Version> for Lines {
         #[inline(always)]
         fn read(&self, index: usize) -> u64 {
             icc::read_lr(index)
@@ -66,7 +68,7 @@ mod lists {
 }
 
 #[cfg(feature = "gicv2")]
-impl ListRegisters<Version> for Lists {
+impl ListRegisters<Version> for Lines {
     #[inline(always)]
     fn read(&self, index: usize) -> u32 {
         gic::read_lr(index)
@@ -94,11 +96,6 @@ impl ListRegisters<Version> for Lists {
     }
 }
 
-/// The physical lines that a VM was given.
-pub struct Lines {
-    vm: &'static Vm,
-}
-
 impl Lines {
     /// Of VM `vm`.
     #[must_use]
@@ -111,7 +108,7 @@ impl Lines {
     }
 }
 
-impl Hardware for Lines {
+impl Hardware<Version> for Lines {
     fn set_enabled(&mut self, vcpu: usize, intid: u32, on: bool) {
         self.line(vcpu, intid).set_enabled(on);
     }
@@ -167,7 +164,7 @@ fn kick_each(vm: &Vm, mask: VcpuMask) {
 /// Kicks the others of `mask`, and refreshes vCPU `vcpu`'s own list registers if it is in it.
 pub fn settle(vm: &'static Vm, vcpu: usize, mask: VcpuMask) {
     let others = if mask.contains(vcpu) {
-        let more = vm.gic.lock().refresh(vcpu, &mut Lists, &mut Lines::new(vm));
+        let more = vm.gic.lock().refresh(vcpu, &mut Lines::new(vm));
         mask.without(vcpu) | more.without(vcpu)
     } else {
         mask
@@ -177,6 +174,7 @@ pub fn settle(vm: &'static Vm, vcpu: usize, mask: VcpuMask) {
 
 /// Has the vCPUs in `mask` write down what is in their list registers, and waits for them: at most as long as a core stays
 /// in EL2 with interrupts masked. `core` is the caller's, running vCPU `vcpu`.
+#[inline(never)]
 pub fn fold_others(vm: &'static Vm, vcpu: usize, core: usize, mask: VcpuMask) {
     let mut tickets = [0; MAX_CORES];
     let others = mask.without(vcpu);
@@ -208,7 +206,7 @@ pub fn fold_own(vm: &'static Vm, vcpu: usize) {
     let shared = vm.vcpu(vcpu);
     let asked = shared.folds_asked.load(Ordering::Relaxed);
     if !shared.parked.load(Ordering::Relaxed) {
-        vm.gic.lock().fold(vcpu, &Lists);
+        vm.gic.lock().fold(vcpu, &Lines::new(vm));
     }
     // Release: see `fold_others`.
     shared.folds_done.store(asked, Ordering::Release);

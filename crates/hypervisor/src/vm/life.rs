@@ -6,7 +6,7 @@
 
 use super::{
     ALIVE, Ending, Start, Vm, devices,
-    interrupts::{Lines, Lists},
+    interrupts::{Lines, kick},
 };
 use crate::{
     arch::{
@@ -156,7 +156,8 @@ fn come_on(core: &mut Core, seat: &'static Seat, entry: u64, x0: u64) -> ! {
     context.load();
     sysreg::vmpidr_el2::write(1 << 31 | seat.vcpu as u64);
     memory::enter_stage2(vm.root.load(Ordering::Relaxed), vm.index() as u64 + 1);
-    vm.gic.lock().reset_vcpu(seat.vcpu, &mut Lists, &mut Lines::new(vm));
+    let others = vm.gic.lock().restore(seat.vcpu, &mut Lines::new(vm));
+    kick(vm, others);
     if let Some(power) = vm.power.lock().as_mut() {
         power.started(seat.vcpu as u8);
     }
@@ -203,7 +204,8 @@ pub fn park(core: &mut Core, seat: &'static Seat) -> ! {
     let vm = seat.vm;
     stop_timers();
     gic::enable_virtual(false);
-    vm.gic.lock().reset_vcpu(seat.vcpu, &mut Lists, &mut Lines::new(vm));
+    let others = vm.gic.lock().save(seat.vcpu, &mut Lines::new(vm));
+    kick(vm, others);
     // Release: all that this vCPU did comes before the leader's next step.
     vm.vcpu(seat.vcpu).parked.store(true, Ordering::Release);
     let leader = vm.core_of(0);

@@ -2,7 +2,7 @@
 
 use super::{
     Ending, devices, ids,
-    interrupts::{Lines, Lists, kick},
+    interrupts::{Lines, kick},
     life,
 };
 use crate::{
@@ -20,7 +20,7 @@ use weir_vboard::{
     inject::{self, Interrupted, Kind},
     psci::{ALREADY_ON, Action, ON_PENDING, Request},
     smccc::{self, Call},
-    sysreg::{Denied, Outcome, SgiKind},
+    sysreg::{Denied, Outcome},
 };
 
 /// An interrupt while a guest ran. Non-zero when the rest of the guest's registers must be saved and
@@ -62,7 +62,7 @@ fn slow(core: &mut Core, iar: u32) -> u64 {
 fn deliver(seat: &'static Seat, intid: u32) {
     let Seat { vm, vcpu, counts } = *seat;
     counts.injected();
-    let mask = vm.gic.lock().deliver_hw(vcpu, intid, &mut Lists, &mut Lines::new(vm));
+    let mask = vm.gic.lock().deliver_hw(vcpu, intid, &mut Lines::new(vm));
     kick(vm, mask);
 }
 
@@ -71,7 +71,7 @@ fn deliver(seat: &'static Seat, intid: u32) {
 fn drain(seat: &'static Seat) {
     let Seat { vm, vcpu, counts } = *seat;
     counts.injected();
-    let mask = vm.gic.lock().drain(vcpu, &vm.mail, &mut Lists, &mut Lines::new(vm));
+    let mask = vm.gic.lock().drain(vcpu, &vm.mail, &mut Lines::new(vm));
     kick(vm, mask);
 }
 
@@ -117,7 +117,7 @@ pub fn own_interrupt(core: &mut Core) {
         gic::PPI_MAINTENANCE => {
             count(ExitCause::Maintenance);
             if let Some(&Seat { vm, vcpu, .. }) = core.seat {
-                let mask = vm.gic.lock().maintenance(vcpu, &mut Lists, &mut Lines::new(vm));
+                let mask = vm.gic.lock().refresh(vcpu, &mut Lines::new(vm));
                 kick(vm, mask);
             }
             // Its level falls with what the model just changed; ended before, it would come again.
@@ -312,14 +312,7 @@ fn other_register(frame: &mut Frame, seat: &'static Seat, access: SysRegAccess) 
         Outcome::Read(value) => frame.set(access.rt(), value),
         Outcome::Masked(_) if !access.is_write() => frame.set(access.rt(), 0),
         Outcome::WriteIgnored | Outcome::SetWay | Outcome::Masked(_) => {}
-        Outcome::SendSgi { kind, value } => {
-            let register = match kind {
-                SgiKind::Sgi1 => SgiRegister::Sgi1,
-                SgiKind::Sgi0 => SgiRegister::Sgi0,
-                SgiKind::AliasedSgi1 => SgiRegister::Asgi1,
-            };
-            send_sgi(seat, register, value);
-        }
+        Outcome::SendSgi { register, value } => send_sgi(seat, register, value),
         Outcome::Undefined(_) => {
             sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_sub(4));
             inject(Kind::Undefined);
@@ -453,7 +446,7 @@ fn suspend(core: &mut Core, seat: &'static Seat) {
         }
         let pending = {
             let mut gic = vm.gic.lock();
-            gic.fold(vcpu, &Lists);
+            gic.fold(vcpu, &Lines::new(vm));
             gic.has_pending(vcpu)
         };
         if pending {

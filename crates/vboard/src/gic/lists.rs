@@ -1,7 +1,7 @@
 //! From the list registers into the model and back.
 
 use super::lr::{Backing, Entry, Hardware, ListRegisters, Maintenance, State, Version};
-use super::{Bits, CROWDED, Gic, INTENDED, MAX_LIST_REGISTERS, SGIS, VcpuMask, WANTED, place};
+use super::{Bits, CROWDED, Gic, INTENDED, MAX_LIST_REGISTERS, OFF, SGIS, VcpuMask, place};
 
 /// A set of interrupts.
 #[derive(Clone, Copy)]
@@ -30,122 +30,106 @@ impl Set {
 
 impl<V: Version> Gic<V> {
     /// Brings the shadow of this vCPU's list registers up to date, for an access from another core
-    /// that [`Gic::dist_remote`] or [`Gic::redist_remote`] announced. The list registers stay as they are.
+    /// that [`Gic::remote`] announced. The list registers stay as they are.
     #[inline(never)]
     pub fn fold(&mut self, vcpu: usize, lrs: &impl ListRegisters<V>) {
         let empty = lrs.empty_mask();
         let count = self.lr_count();
-        for (i, shadow) in self.cpu_mut(vcpu).shadow.iter_mut().enumerate().take(count) {
-            if *shadow != V::EMPTY {
-                // A register that only has its end to report is kept until `fill` overwrites it.
-                *shadow = if empty >> i & 1 != 0 { V::EMPTY } else { lrs.read(i) };
+        let cpu = self.cpu_mut(vcpu);
+        for (i, shadow) in cpu.shadow.iter_mut().enumerate().take(count) {
+            if *shadow == V::EMPTY {
+                continue;
+            }
+            // A register that only has its end to report is kept until `fill` overwrites it.
+            if empty >> i & 1 == 0 {
+                *shadow = lrs.read(i);
+            } else {
+                let (w, bit) = place(V::intid(*shadow));
+                cpu.gone[w] |= bit;
+                *shadow = V::EMPTY;
             }
         }
     }
 
     /// Takes this vCPU's list registers into the model, applies what is outstanding, chooses anew, and
     /// sets its core's PPI enables. Called when the vCPU was kicked (through [`Gic::drain`]), after
-    /// [`Gic::set_level`] or [`Gic::pulse`] named it, and at a maintenance interrupt. Returns whom to kick.
+    /// [`Gic::set_level`] named it, and at a maintenance interrupt: the end of a level-sensitive or shared
+    /// interrupt, no pending list register while more wait, or the end of an interrupt without one. Does
+    /// nothing for a vCPU that is on no core. Returns whom to kick.
     #[inline(never)]
-    pub fn refresh(
-        &mut self,
-        vcpu: usize,
-        lrs: &mut impl ListRegisters<V>,
-        hw: &mut impl Hardware,
-    ) -> VcpuMask {
-        let left = self.collect(vcpu, lrs, hw);
-        self.fill(vcpu, left, lrs, hw)
-    }
-
-    /// Handles a maintenance interrupt of this vCPU's core: the end of a level-sensitive or shared
-    /// interrupt, no pending list register while more wait, or the end of an interrupt without one.
-    pub fn maintenance(
-        &mut self,
-        vcpu: usize,
-        lrs: &mut impl ListRegisters<V>,
-        hw: &mut impl Hardware,
-    ) -> VcpuMask {
-        self.refresh(vcpu, lrs, hw)
+    pub fn refresh(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) -> VcpuMask {
+        if self.cpu(vcpu).busy & OFF != 0 {
+            return VcpuMask::NONE;
+        }
+        let left = self.collect(vcpu, hw);
+        self.fill(vcpu, left, hw)
     }
 
     /// Takes the vCPU off its core: its list registers go into the model and are emptied, its linked
-    /// PPIs are disabled and deactivated physically, so that another VM's vCPU can use them. Linked SPIs
-    /// stay as they are: one that is active is this VM's alone.
-    pub fn save(
-        &mut self,
-        vcpu: usize,
-        lrs: &mut impl ListRegisters<V>,
-        hw: &mut impl Hardware,
-    ) -> VcpuMask {
-        self.collect(vcpu, lrs, hw);
-        let count = self.lr_count();
+    /// PPIs are physically disabled, inactive and not set pending, so that another VM's vCPU can use them.
+    /// Linked SPIs stay as they are: one that is active is this VM's alone. Returns whom to kick.
+    pub fn save(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) -> VcpuMask {
+        self.collect(vcpu, hw);
+        for i in 0..self.lr_count() {
+            hw.write(i, V::EMPTY);
+        }
+        hw.set_maintenance(Maintenance::NONE);
         let cpu = self.cpu_mut(vcpu);
-        cpu.busy |= WANTED;
+        cpu.busy |= OFF;
         cpu.maintenance = Maintenance::NONE;
         cpu.shadow = [V::EMPTY; MAX_LIST_REGISTERS];
-        for i in 0..count {
-            lrs.write(i, V::EMPTY);
-        }
-        lrs.set_maintenance(Maintenance::NONE);
+        let asked = core::mem::take(&mut cpu.private.asked);
         let held = cpu.private.hw & (cpu.active[0] | cpu.private.pending);
+        cpu.private.pending |= asked;
+        cpu.private.latched |= asked;
         let applied = core::mem::take(&mut cpu.applied);
         for bit in Bits(applied) {
             hw.set_enabled(vcpu, self.pintid(0, bit), false);
         }
-        for bit in Bits(held) {
-            hw.set_active(vcpu, self.pintid(0, bit), false);
+        for bit in Bits(asked) {
+            hw.set_pending(vcpu, self.pintid(0, bit), false);
         }
+        self.deactivate(vcpu, 0, held, hw);
         // SPIs that are routed elsewhere and were only waiting for this vCPU to let go of them.
         let mut kick = VcpuMask::NONE;
         for w in 1..8 {
-            let elsewhere = self.takable(vcpu, w) & !self.cpu(vcpu).mine[w];
-            if elsewhere != 0 {
-                kick = kick | self.targets(vcpu, w, elsewhere);
-            }
+            kick = kick | self.targets(vcpu, w, self.takable(vcpu, w) & !self.cpu(vcpu).mine[w]);
         }
         let kick = kick.without(vcpu);
         self.want(kick);
         kick
     }
 
-    /// Puts the vCPU on this core, whose list registers are empty: activates and enables its linked PPIs
-    /// physically as they were, then fills the list registers.
-    pub fn restore(
-        &mut self,
-        vcpu: usize,
-        lrs: &mut impl ListRegisters<V>,
-        hw: &mut impl Hardware,
-    ) -> VcpuMask {
-        let cpu = self.cpu(vcpu);
-        for bit in Bits(cpu.private.hw & (cpu.active[0] | cpu.private.pending)) {
-            hw.set_active(vcpu, self.pintid(0, bit), true);
+    /// Puts the vCPU on this core, whose list registers are empty: configures, activates and enables its
+    /// linked PPIs physically as they were, then fills the list registers. Returns whom to kick.
+    pub fn restore(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) -> VcpuMask {
+        let cpu = self.cpu_mut(vcpu);
+        cpu.busy &= !OFF;
+        let (linked, edge) = (cpu.private.hw, cpu.private.edge);
+        let held = cpu.active[0] | cpu.private.pending;
+        for bit in Bits(linked) {
+            let pintid = self.pintid(0, bit);
+            hw.set_edge(vcpu, pintid, edge >> bit & 1 != 0);
+            if held >> bit & 1 != 0 {
+                hw.set_active(vcpu, pintid, true);
+            }
         }
-        self.refresh(vcpu, lrs, hw)
+        hw.take_eoi_count();
+        self.refresh(vcpu, hw)
     }
 
     /// List registers into the model; the shadow keeps what the registers hold, for `fill` to compare
     /// with, and must not be taken for state before that. Returns what was there, word by word.
     #[inline(never)]
-    pub(super) fn collect(
-        &mut self,
-        vcpu: usize,
-        lrs: &mut impl ListRegisters<V>,
-        hw: &mut impl Hardware,
-    ) -> [u32; 8] {
-        let mut was = [0; 8];
-        for &raw in self.shadow(vcpu) {
-            if raw != V::EMPTY {
-                let (w, bit) = place(V::intid(raw));
-                was[w] |= bit;
-            }
-        }
-        self.fold(vcpu, lrs);
+    pub(super) fn collect(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) -> [u32; 8] {
+        self.fold(vcpu, hw);
+        let mut was = core::mem::take(&mut self.cpu_mut(vcpu).gone);
         if self.cpu(vcpu).maintenance.has(Maintenance::ENTRY_MISSING) {
             // The interrupts without a list register, most urgent first, before those with one join
             // them in `active`.
-            for _ in 0..lrs.take_eoi_count() {
+            for _ in 0..hw.take_eoi_count() {
                 let active = Set::of(self.cpu(vcpu).active);
-                let Some(intid) = self.best(vcpu, &active) else {
+                let Some(intid) = self.best(vcpu, &active, true) else {
                     break;
                 };
                 let (w, bit) = place(intid);
@@ -156,8 +140,9 @@ impl<V: Version> Gic<V> {
         }
         for i in 0..self.lr_count() {
             let raw = self.cpu(vcpu).shadow[i & (MAX_LIST_REGISTERS - 1)];
-            let state = V::state(raw);
-            if !state.is_invalid() {
+            if raw != V::EMPTY {
+                let (w, bit) = place(V::intid(raw));
+                was[w] |= bit;
                 self.take_entry(vcpu, &V::decode(raw), hw);
             }
         }
@@ -175,12 +160,16 @@ impl<V: Version> Gic<V> {
         was
     }
 
-    /// One valid list register into the model.
-    fn take_entry(&mut self, vcpu: usize, entry: &Entry, hw: &mut impl Hardware) {
+    /// One list register into the model.
+    fn take_entry(&mut self, vcpu: usize, entry: &Entry, hw: &mut impl Hardware<V>) {
         let (w, bit) = place(entry.intid);
         let cancel = self.cpu(vcpu).cancel[w] & bit != 0;
         let linked = matches!(entry.backing, Backing::Hardware { .. });
         let sgi = (entry.intid & 15) as usize;
+        let sender = match entry.backing {
+            Backing::Software { source, .. } if !V::V3 && entry.intid < 16 => Some(source),
+            _ => None,
+        };
         if entry.state.pending {
             let lines = self.lines_mut(vcpu, w);
             if cancel {
@@ -189,10 +178,7 @@ impl<V: Version> Gic<V> {
                 }
             } else if linked || entry.intid < 16 || lines.latched & bit != 0 {
                 lines.pending |= bit;
-                if let Backing::Software { source, .. } = entry.backing
-                    && !V::V3
-                    && entry.intid < 16
-                {
+                if let Some(source) = sender {
                     self.cpu_mut(vcpu).sources[sgi] |= 1 << (source & 7);
                 }
             }
@@ -201,12 +187,10 @@ impl<V: Version> Gic<V> {
             let cpu = self.cpu_mut(vcpu);
             if cpu.force[w] & bit == 0 {
                 cpu.active[w] |= bit;
-                if let Backing::Software { source, .. } = entry.backing
-                    && !V::V3
-                    && entry.intid < 16
-                {
+                if let Some(source) = sender {
                     cpu.active_source[sgi] = source as u8;
                 }
+                self.lines_mut(vcpu, w).taken_at[entry.intid as usize & 31] = entry.priority;
             } else if cpu.active[w] & bit == 0 {
                 self.deactivate(vcpu, w, bit, hw);
             }
@@ -215,26 +199,29 @@ impl<V: Version> Gic<V> {
 
     /// Physically deactivates those of `mask` that are linked.
     #[inline(never)]
-    pub(super) fn deactivate(&self, vcpu: usize, w: usize, mask: u32, hw: &mut impl Hardware) {
+    pub(super) fn deactivate(&self, vcpu: usize, w: usize, mask: u32, hw: &mut impl Hardware<V>) {
         for bit in Bits(mask & self.lines(vcpu, w).hw) {
             hw.set_active(vcpu, self.pintid(w, bit), false);
         }
     }
 
     /// Gives waiting linked interrupts back to the physical distributor, which is not to forward them
-    /// (or not yet): an edge is made pending there, a level is there as long as its device holds it (a
-    /// line that the guest ever set pending by register counts as an edge: better once too often).
-    fn give_back(&mut self, vcpu: usize, w: usize, mask: u32, hw: &mut impl Hardware) {
+    /// (or not yet): an edge, or what ISPENDR latched, is made pending there; a level is there as long as
+    /// its device holds it.
+    fn give_back(&mut self, vcpu: usize, w: usize, mask: u32, hw: &mut impl Hardware<V>) {
         let lines = self.lines_mut(vcpu, w);
         lines.pending &= !mask;
-        let edges = (lines.edge | lines.latched) & mask;
+        let latched = lines.latched & mask;
+        lines.latched &= !latched;
+        lines.asked |= latched;
+        let edges = lines.edge & mask | latched;
         for bit in Bits(edges) {
             hw.set_pending(vcpu, self.pintid(w, bit), true);
         }
     }
 
     /// Enables this core's linked PPIs as the guest has them.
-    pub(super) fn apply_private(&mut self, vcpu: usize, hw: &mut impl Hardware) {
+    fn apply_private(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) {
         let lines = &self.cpu(vcpu).private;
         let wanted = lines.hw & self.forwarded(lines);
         let change = wanted ^ self.cpu(vcpu).applied;
@@ -266,13 +253,14 @@ impl<V: Version> Gic<V> {
         (set, ask)
     }
 
-    /// The most urgent interrupt of a set.
+    /// The most urgent interrupt of a set of pending or of active ones.
     #[inline(never)]
-    fn best(&self, vcpu: usize, set: &Set) -> Option<u32> {
+    fn best(&self, vcpu: usize, set: &Set, active: bool) -> Option<u32> {
         let mut best = None;
         let mut lowest = u32::MAX;
         for w in Bits(set.used) {
-            let priority = &self.lines(vcpu, w).priority;
+            let lines = self.lines(vcpu, w);
+            let priority = if active { &lines.taken_at } else { &lines.priority };
             for bit in Bits(set.words[w & 7]) {
                 let p = u32::from(priority[bit & 31]);
                 if p < lowest {
@@ -291,8 +279,7 @@ impl<V: Version> Gic<V> {
         &mut self,
         vcpu: usize,
         mut was: [u32; 8],
-        lrs: &mut impl ListRegisters<V>,
-        hw: &mut impl Hardware,
+        hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
         self.apply_private(vcpu, hw);
         let mut kick = VcpuMask::NONE;
@@ -315,14 +302,14 @@ impl<V: Version> Gic<V> {
             kick = kick | ask;
         }
         let mut active = Set::of(self.cpu(vcpu).active);
-        let mut first = self.best(vcpu, &pending);
+        let mut first = self.best(vcpu, &pending, false);
         for i in 0..self.lr_count() {
             let next = if let Some(intid) = first.take() {
                 Some((intid, false))
-            } else if let Some(intid) = self.best(vcpu, &active) {
+            } else if let Some(intid) = self.best(vcpu, &active, true) {
                 Some((intid, true))
             } else {
-                self.best(vcpu, &pending).map(|intid| (intid, false))
+                self.best(vcpu, &pending, false).map(|intid| (intid, false))
             };
             let mut raw = V::EMPTY;
             if let Some((intid, is_active)) = next {
@@ -341,7 +328,7 @@ impl<V: Version> Gic<V> {
             let shadow = &mut self.cpu_mut(vcpu).shadow[i & (MAX_LIST_REGISTERS - 1)];
             if *shadow != raw {
                 *shadow = raw;
-                lrs.write(i, raw);
+                hw.write(i, raw);
             }
         }
         let maintenance = Maintenance::NONE
@@ -360,9 +347,9 @@ impl<V: Version> Gic<V> {
             cpu.maintenance = maintenance;
             // Ends counted while nobody asked are not those of interrupts that lack a list register.
             if maintenance.has(Maintenance::ENTRY_MISSING) {
-                lrs.take_eoi_count();
+                hw.take_eoi_count();
             }
-            lrs.set_maintenance(maintenance);
+            hw.set_maintenance(maintenance);
         }
         let kick = kick.without(vcpu);
         self.want(kick);
@@ -447,15 +434,16 @@ impl<V: Version> Gic<V> {
     fn compose(&self, vcpu: usize, intid: u32, state: State, eoi: bool, source: u32) -> V::Raw {
         let (w, bit) = place(intid);
         let lines = self.lines(vcpu, w);
+        let n = intid as usize & 31;
         let backing = if lines.hw & bit != 0 {
-            Backing::Hardware { pintid: self.pintid(w, intid as usize & 31) }
+            Backing::Hardware { pintid: self.pintid(w, n) }
         } else {
             Backing::Software { eoi, source }
         };
         V::encode(&Entry {
             intid,
             state,
-            priority: lines.priority[intid as usize & 31],
+            priority: if state.active { lines.taken_at[n] } else { lines.priority[n] },
             group1: lines.group & bit != 0,
             backing,
         })
@@ -463,7 +451,7 @@ impl<V: Version> Gic<V> {
 
     /// After a change of enable, group, priority or route: makes the values for the short paths anew, and
     /// (for SPIs) the physical enables. Private lines' physical enables follow on their own core.
-    pub(super) fn rearm(&mut self, vcpu: usize, w: usize, mask: u32, hw: &mut impl Hardware) {
+    pub(super) fn rearm(&mut self, vcpu: usize, w: usize, mask: u32, hw: &mut impl Hardware<V>) {
         let lines = self.lines(vcpu, w);
         let short = mask & (lines.hw | if w == 0 { SGIS } else { 0 });
         if short == 0 {
@@ -475,9 +463,10 @@ impl<V: Version> Gic<V> {
             routed |= cpu.mine[w & 7];
         }
         let forwarded = self.forwarded(lines) & routed;
+        // With a latch it takes the long path, which sees what becomes of that.
+        let at_once = forwarded & !(lines.hw & (lines.latched | lines.asked));
         for bit in Bits(short) {
-            let on = forwarded >> bit & 1 != 0;
-            let raw = if on {
+            let raw = if at_once >> bit & 1 != 0 {
                 let state = State { pending: true, active: false };
                 self.compose(vcpu, (w << 5 | bit) as u32, state, false, 0)
             } else {
@@ -487,7 +476,7 @@ impl<V: Version> Gic<V> {
                 self.cpu_mut(vcpu).ready[bit & 31] = raw;
             } else {
                 self.ready[(w & 7) << 5 | bit & 31] = raw;
-                hw.set_enabled(vcpu, self.pintid(w, bit), on);
+                hw.set_enabled(vcpu, self.pintid(w, bit), forwarded >> bit & 1 != 0);
             }
         }
     }

@@ -258,13 +258,14 @@ pub trait ListRegisters<V: Version> {
     fn take_eoi_count(&mut self) -> u32;
 }
 
-/// The physical interrupts behind the lines that [`super::Gic::link`] linked.
+/// What the model asks of the core that its caller runs on: the list registers, and the physical
+/// interrupts behind the lines that [`super::Gic::link`] linked.
 ///
-/// The functions act on the physical distributor or redistributor. For a PPI (`pintid` below 32) they
+/// The functions here act on the physical distributor or redistributor. For a PPI (`pintid` below 32) they
 /// mean the one of the core that runs `vcpu`. All but [`Hardware::pending`] and
 /// [`Hardware::set_pending`] on GICv3 are then called on that core alone, so a GICv2's banked
 /// registers serve them.
-pub trait Hardware {
+pub trait Hardware<V: Version>: ListRegisters<V> {
     /// Forwards the line or not (GICD_ISENABLER, GICD_ICENABLER).
     fn set_enabled(&mut self, vcpu: usize, pintid: u32, on: bool);
     /// Edge-triggered or level-sensitive (GICD_ICFGR).

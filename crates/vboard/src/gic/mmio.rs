@@ -6,24 +6,32 @@
 //! zero and ignores writes.
 
 use super::lr::{Hardware, ListRegisters, Version};
-use super::{Bits, Gic, INTENDED, Lines, MAX_VCPUS, PRIORITY_MASK, SGIS, VcpuMask, place};
+use super::{Bits, Gic, INTENDED, Lines, PRIORITY_MASK, SGIS, VcpuMask, place};
 
 /// Implementer 0x43b with a product of its own, 'W' (IHI0069H 12.9.16).
 const IIDR: u32 = 0x5700_043b;
 
-/// What a bitmap register is about; a range of 0x80 bytes each (IHI0069H 12.8).
-#[derive(Clone, Copy)]
-enum Bitmap {
-    Group,
-    Enable { set: bool },
-    Pending { set: bool },
-    Active { set: bool },
+/// One access of a guest to the registers of its GIC.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Access {
+    /// The vCPU that makes it, on whose core the model is asked.
+    pub vcpu: usize,
+    /// The vCPU whose redistributor it goes to (GICv3); the distributor if none.
+    pub redistributor: Option<usize>,
+    /// From the distributor's base, or from RD_base (SGI_base is at 0x1_0000), in bytes.
+    pub offset: u64,
+    /// In bytes.
+    pub size: u32,
 }
 
-/// A register file's register, as far as both frames share it.
+/// A register that distributor and redistributors have at the same offset (IHI0069H 12.8), with its word
+/// and, for bitmaps in pairs, whether it is the one that sets.
 #[derive(Clone, Copy)]
 enum Register {
-    Bitmap(Bitmap, usize),
+    Group(usize),
+    Enable(usize, bool),
+    Pending(usize, bool),
+    Active(usize, bool),
     /// First INTID.
     Priority(usize),
     /// Sixteen interrupts from this one on.
@@ -31,84 +39,131 @@ enum Register {
     Other,
 }
 
-const fn shared(offset: u64) -> Register {
-    let w = (offset as usize & 0x7f) >> 2;
-    let bitmap = match offset >> 7 {
-        1 => Bitmap::Group,
-        2 => Bitmap::Enable { set: true },
-        3 => Bitmap::Enable { set: false },
-        4 => Bitmap::Pending { set: true },
-        5 => Bitmap::Pending { set: false },
-        6 => Bitmap::Active { set: true },
-        7 => Bitmap::Active { set: false },
-        8 | 9 => return Register::Priority(offset as usize & 0xff),
-        0x18 => {
-            return if offset < 0xc40 {
-                Register::Config((offset as usize & 0x3c) << 2)
-            } else {
-                Register::Other
-            };
+impl Access {
+    /// The vCPU whose private interrupts it sees.
+    const fn owner(&self) -> usize {
+        match self.redistributor {
+            Some(target) => target,
+            None => self.vcpu,
         }
-        _ => return Register::Other,
-    };
-    if w < 8 { Register::Bitmap(bitmap, w) } else { Register::Other }
-}
+    }
 
-const fn is_aligned(offset: u64, size: u32) -> bool {
-    matches!(size, 1 | 4 | 8) && offset & (size as u64 - 1) == 0
-}
+    /// Whether it is aligned and has one of the sizes whose sum this is.
+    const fn has_size(&self, sizes: u32) -> bool {
+        let size = self.size;
+        size & sizes != 0 && size.is_power_of_two() && self.offset & (size as u64 - 1) == 0
+    }
 
-/// The part of a 64-bit register that a 32- or 64-bit access sees.
-const fn part(value: u64, offset: u64, size: u32) -> u64 {
-    match size {
-        8 => value,
-        4 => value >> ((offset as u32 & 4) * 8) & 0xffff_ffff,
-        _ => 0,
+    /// With affinity routing, word 0 belongs to the redistributors (IHI0069H 12.9.7 and its like), and
+    /// nothing else does.
+    #[inline]
+    const fn register<V: Version>(&self) -> Register {
+        let offset = match self.redistributor {
+            Some(_) => self.offset.wrapping_sub(0x1_0000),
+            None => self.offset,
+        };
+        if offset < 0x80 || offset >= 0xc40 {
+            return Register::Other;
+        }
+        let set = offset & 0x80 == 0;
+        let word = (offset as usize & 0x7f) >> 2;
+        let intid = offset as usize & 0xff;
+        let (register, w, sizes) = match offset >> 8 {
+            0 if !set => (Register::Group(word), word, 4),
+            1 => (Register::Enable(word, set), word, 4),
+            2 => (Register::Pending(word, set), word, 4),
+            3 => (Register::Active(word, set), word, 4),
+            4 => (Register::Priority(intid), intid >> 5, 1 | 4),
+            0xc => (Register::Config((intid & 0x3c) << 2), intid >> 3, 4),
+            _ => return Register::Other,
+        };
+        let here = match self.redistributor {
+            Some(_) => w == 0,
+            None => w < 8 && !(V::V3 && w == 0),
+        };
+        if here && self.has_size(sizes) { register } else { Register::Other }
+    }
+
+    /// The part of a 64-bit register that a 32- or 64-bit access sees.
+    const fn part(&self, value: u64) -> u64 {
+        match self.size {
+            _ if !self.has_size(4 | 8) => 0,
+            4 => value >> ((self.offset as u32 & 4) * 8) & 0xffff_ffff,
+            _ => value,
+        }
+    }
+
+    /// The bytes of a register that has one an interrupt.
+    fn bytes(&self, at: impl Fn(usize) -> u8) -> u64 {
+        let mut value = 0;
+        for i in 0..self.width() {
+            value |= u64::from(at(i)) << (8 * i);
+        }
+        value
+    }
+
+    /// How many such bytes it concerns.
+    const fn width(&self) -> usize {
+        if self.has_size(1 | 4) { self.size as usize } else { 0 }
     }
 }
 
 impl<V: Version> Gic<V> {
-    /// Who must [`Gic::fold`] on its own core before vCPU `vcpu` accesses the distributor at `offset`,
-    /// so that the access sees its list registers: those that have an interrupt of that register in
-    /// one. Empty for most accesses.
-    pub fn dist_remote(&self, vcpu: usize, offset: u64, write: bool) -> VcpuMask {
-        match shared(offset) {
-            Register::Bitmap(bitmap, w) if w != 0 => self.remote(vcpu, vcpu, bitmap, w, write),
-            _ => VcpuMask::NONE,
-        }
-    }
-
-    /// The same for an access of vCPU `vcpu` to the redistributor of `target`.
-    pub fn redist_remote(&self, vcpu: usize, target: usize, offset: u64, write: bool) -> VcpuMask {
-        match shared(offset.wrapping_sub(0x1_0000)) {
-            Register::Bitmap(bitmap, 0) => self.remote(vcpu, target, bitmap, 0, write),
-            _ => VcpuMask::NONE,
-        }
-    }
-
-    fn remote(&self, vcpu: usize, owner: usize, of: Bitmap, w: usize, write: bool) -> VcpuMask {
-        let state = match of {
-            Bitmap::Pending { .. } => !write,
-            Bitmap::Active { .. } => true,
-            _ => false,
+    /// Who must [`Gic::fold`] on its own core before this access, so that it sees its list registers:
+    /// those that have an interrupt of that register in one. Empty for most accesses.
+    pub fn remote(&self, access: &Access, write: bool) -> VcpuMask {
+        let owner = access.owner();
+        let (w, mask) = match access.register::<V>() {
+            Register::Pending(w, _) if !write => (w, !0),
+            // Whether the latch goes there or into the physical distributor.
+            Register::Pending(w, true) => (w, self.lines(owner, w).hw),
+            Register::Active(w, _) => (w, !0),
+            _ => return VcpuMask::NONE,
         };
-        if state { self.holders(owner, w, !0).without(vcpu) } else { VcpuMask::NONE }
+        if mask == 0 {
+            return VcpuMask::NONE;
+        }
+        self.holders(owner, w, mask).without(access.vcpu)
     }
 
-    /// A read of the distributor by vCPU `vcpu`. `size` in bytes.
-    pub fn dist_read(
-        &mut self,
-        vcpu: usize,
-        offset: u64,
-        size: u32,
-        lrs: &impl ListRegisters<V>,
-        hw: &mut impl Hardware,
-    ) -> u64 {
-        if !is_aligned(offset, size) {
+    /// What a guest's load gets.
+    pub fn read(&mut self, access: &Access, hw: &mut impl Hardware<V>) -> u64 {
+        if access.owner() >= self.vcpu_count() {
             return 0;
         }
+        let owner = access.owner();
+        u64::from(match access.register::<V>() {
+            Register::Group(w) => self.lines(owner, w).group,
+            Register::Enable(w, _) => self.lines(owner, w).enabled,
+            Register::Pending(w, _) => {
+                self.fold(access.vcpu, hw);
+                self.pending_word(owner, w, hw)
+            }
+            Register::Active(w, _) => {
+                self.fold(access.vcpu, hw);
+                self.active_word(owner, w)
+            }
+            Register::Priority(intid) => {
+                let priority = &self.lines(owner, intid >> 5).priority;
+                return access.bytes(|i| priority[(intid + i) & 31]);
+            }
+            Register::Config(intid) => {
+                let edge = self.lines(owner, intid >> 5).edge;
+                spread(edge >> (intid & 16) & 0xffff) << 1
+            }
+            Register::Other => {
+                return match access.redistributor {
+                    None => self.read_distributor(access, hw),
+                    Some(target) => self.read_redistributor(target, access),
+                };
+            }
+        })
+    }
+
+    fn read_distributor(&mut self, access: &Access, lrs: &impl ListRegisters<V>) -> u64 {
         let count = self.vcpu_count() as u32;
-        let value = match offset {
+        let intid = access.offset as usize & 0xff;
+        let value = match access.offset {
             0x0 if V::V3 => self.enabled_groups | 1 << 4 | 1 << 6,
             0x0 => self.enabled_groups,
             // 256 INTIDs (ITLinesNumber 7), IDbits 9 (ten bits), one Security state. GICv3: affinity 3
@@ -119,261 +174,157 @@ impl<V: Version> Gic<V> {
             0xffe8 if V::V3 => 0x3b,
             0xfe8 if !V::V3 => 0x2b,
             0x6100..0x6800 if V::V3 => {
-                return part(self.router(offset as usize >> 3 & 0xff), offset, size);
+                return access.part(self.router(access.offset as usize >> 3 & 0xff));
+            }
+            // ITARGETSR of private interrupts is the reader's own bit.
+            0x800..0x820 if !V::V3 && count > 1 => {
+                return access.bytes(|_| VcpuMask::only(access.vcpu).bits());
             }
             0x820..0x900 if !V::V3 && count > 1 => {
-                return self.targets_read(offset as usize & 0xff, size);
-            }
-            0x800..0x820 if !V::V3 && count > 1 => {
-                let own = 1u64 << (vcpu & (MAX_VCPUS - 1));
-                return match size {
-                    1 => own,
-                    4 => own * 0x0101_0101,
-                    _ => 0,
-                };
+                return access.bytes(|i| self.route[(intid + i) & 0xff] as u8);
             }
             0xf10..0xf30 if !V::V3 => {
-                self.fold(vcpu, lrs);
-                return self.sgi_sources(vcpu, offset as usize & 15, size);
+                self.fold(access.vcpu, lrs);
+                return access.bytes(|i| self.sgi_senders(access.vcpu, (intid + i) & 15));
             }
-            _ => {
-                let frame = Frame::Distributor;
-                return self.shared_read(vcpu, vcpu, frame, offset, size, lrs, hw);
-            }
+            _ => 0,
         };
-        if size == 4 { u64::from(value) } else { 0 }
+        if access.size == 4 { u64::from(value) } else { 0 }
     }
 
-    /// A read of the redistributor of `target` by vCPU `vcpu`: `offset` from its RD_base, SGI_base being
-    /// at 0x1_0000.
-    #[allow(clippy::too_many_arguments, reason = "an access is that many facts")]
-    pub fn redist_read(
-        &mut self,
-        vcpu: usize,
-        target: usize,
-        offset: u64,
-        size: u32,
-        lrs: &impl ListRegisters<V>,
-        hw: &mut impl Hardware,
-    ) -> u64 {
-        if !is_aligned(offset, size) || target >= self.vcpu_count() {
-            return 0;
-        }
-        let value = match offset {
+    fn read_redistributor(&self, target: usize, access: &Access) -> u64 {
+        let value = match access.offset {
             0x4 => IIDR,
             0x8 | 0xc => {
                 let last = u64::from(target + 1 == self.vcpu_count());
                 let number = target as u64;
-                return part(number << 32 | number << 8 | last << 4, offset, size);
+                return access.part(number << 32 | number << 8 | last << 4);
             }
             // ChildrenAsleep follows ProcessorSleep at once.
             0x14 if self.cpu(target).asleep => 0b110,
             0xffe8 => 0x3b,
-            0x1_0000..0x2_0000 => {
-                let (frame, offset) = (Frame::Redistributor, offset - 0x1_0000);
-                return self.shared_read(vcpu, target, frame, offset, size, lrs, hw);
-            }
             _ => 0,
         };
-        if size == 4 { u64::from(value) } else { 0 }
+        if access.size == 4 { u64::from(value) } else { 0 }
     }
 
-    /// A write to the distributor by vCPU `vcpu`. Its own list registers are up to date afterwards;
-    /// returns whom to kick.
-    #[allow(clippy::too_many_arguments, reason = "an access is that many facts")]
-    pub fn dist_write(
-        &mut self,
-        vcpu: usize,
-        offset: u64,
-        size: u32,
-        value: u64,
-        lrs: &mut impl ListRegisters<V>,
-        hw: &mut impl Hardware,
-    ) -> VcpuMask {
-        if !is_aligned(offset, size) {
+    /// A guest's store. The list registers of the vCPU that makes it are up to date afterwards; returns
+    /// whom to kick.
+    pub fn write(&mut self, access: &Access, value: u64, hw: &mut impl Hardware<V>) -> VcpuMask {
+        if access.owner() >= self.vcpu_count() {
             return VcpuMask::NONE;
         }
-        let kick = match offset {
-            0x0 if size == 4 => self.control(value as u32, hw),
-            0x6100..0x6800 if V::V3 && size >= 4 => {
-                self.set_router(offset as usize >> 3 & 0xff, offset, size, value, hw)
-            }
-            0x820..0x900 if !V::V3 && self.vcpu_count() > 1 && size <= 4 => {
-                let mut kick = VcpuMask::NONE;
-                for i in 0..size as usize {
-                    let target = (value >> (8 * i)) as u32 & 0xff;
-                    kick = kick | self.set_route((offset as usize + i) & 0xff, target, false, hw);
-                }
-                kick
-            }
-            0xf00 if !V::V3 && size == 4 => {
-                let sgi = super::decode_sgir(value as u32, vcpu, self.vcpu_count());
-                let mut kick = VcpuMask::NONE;
-                for target in sgi.targets.iter() {
-                    kick = kick | self.pend_sgi(target, sgi.intid as usize, 1 << (vcpu & 7));
-                }
-                kick
-            }
-            0xf10..0xf30 if !V::V3 && size <= 4 => {
-                return self.write_sgi_sources(vcpu, offset, size, value, lrs, hw);
-            }
-            _ => {
-                let frame = Frame::Distributor;
-                return self.shared_write(vcpu, vcpu, frame, offset, size, value, lrs, hw);
-            }
-        };
-        self.settle(vcpu, kick, lrs, hw)
-    }
-
-    /// A write of vCPU `vcpu` to the redistributor of `target`; offsets as in [`Gic::redist_read`], the
-    /// rest as in [`Gic::dist_write`].
-    #[allow(clippy::too_many_arguments, reason = "an access is that many facts")]
-    pub fn redist_write(
-        &mut self,
-        vcpu: usize,
-        target: usize,
-        offset: u64,
-        size: u32,
-        value: u64,
-        lrs: &mut impl ListRegisters<V>,
-        hw: &mut impl Hardware,
-    ) -> VcpuMask {
-        if !is_aligned(offset, size) || target >= self.vcpu_count() {
-            return VcpuMask::NONE;
-        }
-        match offset {
-            0x14 if size == 4 => self.cpu_mut(target).asleep = value & 2 != 0,
-            0x1_0000..0x2_0000 => {
-                let (frame, offset) = (Frame::Redistributor, offset - 0x1_0000);
-                return self.shared_write(vcpu, target, frame, offset, size, value, lrs, hw);
-            }
-            _ => {}
-        }
-        VcpuMask::NONE
-    }
-
-    /// Whether word `w` is reachable in this frame: with affinity routing, word 0 belongs to the
-    /// redistributors (IHI0069H 12.9.7 and its like), and nothing else does.
-    const fn in_frame(frame: Frame, w: usize) -> bool {
-        match frame {
-            Frame::Distributor => !V::V3 || w != 0,
-            Frame::Redistributor => w == 0,
-        }
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "an access is that many facts")]
-    fn shared_read(
-        &mut self,
-        vcpu: usize,
-        owner: usize,
-        frame: Frame,
-        offset: u64,
-        size: u32,
-        lrs: &impl ListRegisters<V>,
-        hw: &mut impl Hardware,
-    ) -> u64 {
-        match shared(offset) {
-            Register::Bitmap(of, w) if size == 4 && Self::in_frame(frame, w) => {
-                let lines = self.lines(owner, w);
-                u64::from(match of {
-                    Bitmap::Group => lines.group,
-                    Bitmap::Enable { .. } => lines.enabled,
-                    Bitmap::Pending { .. } => {
-                        self.fold(vcpu, lrs);
-                        self.pending_word(owner, w, hw)
-                    }
-                    Bitmap::Active { .. } => {
-                        self.fold(vcpu, lrs);
-                        self.active_word(owner, w)
-                    }
-                })
-            }
-            Register::Priority(intid) if Self::in_frame(frame, intid >> 5) => {
-                let priority = &self.lines(owner, intid >> 5).priority;
-                let at = |i: usize| u64::from(priority[(intid + i) & 31]);
-                match size {
-                    1 => at(0),
-                    4 => at(0) | at(1) << 8 | at(2) << 16 | at(3) << 24,
-                    _ => 0,
-                }
-            }
-            Register::Config(intid) if size == 4 && Self::in_frame(frame, intid >> 5) => {
-                let lines = self.lines(owner, intid >> 5);
-                u64::from(spread(lines.edge >> (intid & 16) & 0xffff) << 1)
-            }
-            _ => 0,
-        }
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "an access is that many facts")]
-    fn shared_write(
-        &mut self,
-        vcpu: usize,
-        owner: usize,
-        frame: Frame,
-        offset: u64,
-        size: u32,
-        value: u64,
-        lrs: &mut impl ListRegisters<V>,
-        hw: &mut impl Hardware,
-    ) -> VcpuMask {
-        let bits = value as u32;
-        let kick = match shared(offset) {
-            Register::Bitmap(of, w) if size == 4 && Self::in_frame(frame, w) => match of {
-                Bitmap::Group => {
-                    let change = self.lines(owner, w).group ^ bits;
-                    self.lines_mut(owner, w).group = bits;
-                    self.reconfigured(owner, w, change, hw)
-                }
-                Bitmap::Enable { set } => self.enable(owner, w, bits, set, hw),
-                _ => return self.change_state(vcpu, owner, of, w, bits, lrs, hw),
-            },
-            Register::Priority(intid) if size <= 4 && Self::in_frame(frame, intid >> 5) => {
-                let w = intid >> 5;
+        let (owner, bits) = (access.owner(), value as u32);
+        let kick = match access.register::<V>() {
+            Register::Group(w) => {
                 let lines = self.lines_mut(owner, w);
-                let mut change = 0;
-                for i in 0..size as usize {
-                    let old = &mut lines.priority[(intid + i) & 31];
-                    let new = (value >> (8 * i)) as u8 & PRIORITY_MASK;
-                    if *old != new {
-                        *old = new;
-                        change |= 1 << ((intid + i) & 31);
-                    }
-                }
+                let change = lines.group ^ bits;
+                lines.group = bits;
                 self.reconfigured(owner, w, change, hw)
             }
-            // The SGIs' configuration is fixed.
-            Register::Config(intid)
-                if size == 4 && intid != 0 && Self::in_frame(frame, intid >> 5) =>
-            {
-                let shift = intid & 16;
-                let edge = gather(bits >> 1) << shift;
+            Register::Enable(w, set) => self.enable(owner, w, bits, set, hw),
+            Register::Pending(w, true) => {
+                let kick = self.set_pending(access.vcpu, owner, w, bits, hw);
+                if kick == VcpuMask::only(access.vcpu) && self.put_now(access.vcpu, w, bits, hw) {
+                    return VcpuMask::NONE;
+                }
+                kick
+            }
+            // What is in the writer's list registers is taken into the model first; what is in others'
+            // becomes an intention for their refresh.
+            register @ (Register::Pending(w, _) | Register::Active(w, _)) => {
+                let vcpu = access.vcpu;
+                if w == 0 && owner != vcpu {
+                    self.change_held(vcpu, owner, register, bits, hw)
+                } else {
+                    let was = self.collect(vcpu, hw);
+                    // Its interrupts are in the model now: the shadow must not say that they are not.
+                    let shadow = self.cpu(vcpu).shadow;
+                    self.cpu_mut(vcpu).shadow = [V::EMPTY; super::MAX_LIST_REGISTERS];
+                    let kick = self.change_held(vcpu, owner, register, bits, hw);
+                    self.cpu_mut(vcpu).shadow = shadow;
+                    kick.without(vcpu) | self.fill(vcpu, was, hw)
+                }
+            }
+            Register::Priority(intid) => {
                 let lines = self.lines_mut(owner, intid >> 5);
+                let mut change = 0;
+                for i in 0..access.width() {
+                    let n = (intid + i) & 31;
+                    let new = (value >> (8 * i)) as u8 & PRIORITY_MASK;
+                    change |= u32::from(lines.priority[n] != new) << n;
+                    lines.priority[n] = new;
+                }
+                self.reconfigured(owner, intid >> 5, change, hw)
+            }
+            // The SGIs' configuration is fixed.
+            Register::Config(0) => VcpuMask::NONE,
+            Register::Config(intid) => {
+                let (w, shift) = (intid >> 5, intid & 16);
+                let edge = gather(bits >> 1) << shift;
+                let lines = self.lines_mut(owner, w);
                 let change = (lines.edge ^ edge) & 0xffff << shift;
                 lines.edge ^= change;
                 let linked = lines.hw & change;
                 for bit in Bits(linked) {
-                    let pintid = self.pintid(intid >> 5, bit);
-                    hw.set_edge(owner, pintid, edge >> bit & 1 != 0);
+                    hw.set_edge(owner, self.pintid(w, bit), edge >> bit & 1 != 0);
                 }
-                self.reconfigured(owner, intid >> 5, change, hw)
+                self.reconfigured(owner, w, change, hw)
             }
-            _ => return VcpuMask::NONE,
+            Register::Other => match access.redistributor {
+                None => self.write_distributor(access, value, hw),
+                Some(target) => {
+                    // GICR_WAKER.
+                    if access.offset == 0x14 && access.size == 4 {
+                        self.cpu_mut(target).asleep = value & 2 != 0;
+                    }
+                    VcpuMask::NONE
+                }
+            },
         };
-        self.settle(vcpu, kick, lrs, hw)
+        self.settle(access.vcpu, kick, hw)
+    }
+
+    fn write_distributor(
+        &mut self,
+        access: &Access,
+        value: u64,
+        hw: &mut impl Hardware<V>,
+    ) -> VcpuMask {
+        let &Access { vcpu, offset, size, .. } = access;
+        let intid = offset as usize & 0xff;
+        let mut kick = VcpuMask::NONE;
+        match offset {
+            0x0 if size == 4 => kick = self.control(value as u32, hw),
+            0x6100..0x6800 if V::V3 && access.has_size(4 | 8) => {
+                kick = self.set_router(access, value, hw);
+            }
+            0x820..0x900 if !V::V3 && self.vcpu_count() > 1 => {
+                for i in 0..access.width() {
+                    let target = (value >> (8 * i)) as u32 & 0xff;
+                    kick = kick | self.set_route((intid + i) & 0xff, target, false, hw);
+                }
+            }
+            0xf00 if !V::V3 && size == 4 => {
+                let sgi = super::decode_sgir(value as u32, vcpu, self.vcpu_count());
+                for target in sgi.targets.iter() {
+                    let cpu = self.cpu_mut(target);
+                    cpu.sources[sgi.intid as usize & 15] |= 1 << (vcpu & 7);
+                    cpu.private.pending |= 1 << sgi.intid;
+                }
+                kick = sgi.targets;
+            }
+            0xf10..0xf30 if !V::V3 => kick = self.write_sgi_senders(access, value, hw),
+            _ => {}
+        }
+        kick
     }
 
     /// Marks whom a write concerns, and refreshes the writer itself if it is among them.
     #[inline(never)]
-    fn settle(
-        &mut self,
-        vcpu: usize,
-        kick: VcpuMask,
-        lrs: &mut impl ListRegisters<V>,
-        hw: &mut impl Hardware,
-    ) -> VcpuMask {
+    fn settle(&mut self, vcpu: usize, kick: VcpuMask, hw: &mut impl Hardware<V>) -> VcpuMask {
         self.want(kick);
-        if kick.contains(vcpu) { kick.without(vcpu) | self.refresh(vcpu, lrs, hw) } else { kick }
+        if kick.contains(vcpu) { kick.without(vcpu) | self.refresh(vcpu, hw) } else { kick }
     }
 
     /// Interrupts whose group, priority or trigger changed.
@@ -382,17 +333,21 @@ impl<V: Version> Gic<V> {
         owner: usize,
         w: usize,
         change: u32,
-        hw: &mut impl Hardware,
+        hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
         if change == 0 {
             return VcpuMask::NONE;
         }
         self.rearm(owner, w, change, hw);
+        self.affected(owner, w, change) | self.holders(owner, w, change)
+    }
+
+    /// The vCPUs that may take some of `change` otherwise than before. A linked PPI's physical enable
+    /// has to follow on its own core.
+    fn affected(&self, owner: usize, w: usize, change: u32) -> VcpuMask {
         let lines = self.lines(owner, w);
-        // A linked PPI's physical enable may have to follow on its own core.
         let follow = if w == 0 { lines.hw } else { 0 };
         self.targets(owner, w, change & (lines.signaled() | follow))
-            | self.holders(owner, w, change)
     }
 
     /// ISENABLER and ICENABLER.
@@ -402,7 +357,7 @@ impl<V: Version> Gic<V> {
         w: usize,
         bits: u32,
         set: bool,
-        hw: &mut impl Hardware,
+        hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
         // GICv2: SGIs are always enabled (IHI0048B 4.3.5 permits it).
         let fixed = if !V::V3 && w == 0 { SGIS } else { 0 };
@@ -412,179 +367,172 @@ impl<V: Version> Gic<V> {
             return VcpuMask::NONE;
         }
         lines.enabled ^= change;
-        let follow = if w == 0 { lines.hw } else { 0 };
-        let affected = change & (lines.signaled() | follow);
         self.rearm(owner, w, change, hw);
-        let kick = if affected == 0 { VcpuMask::NONE } else { self.targets(owner, w, affected) };
+        let kick = self.affected(owner, w, change);
         if set { kick } else { kick | self.holders(owner, w, change) }
-    }
-
-    /// ISPENDR, ICPENDR, ISACTIVER and ICACTIVER: what is in the writer's list registers is taken into
-    /// the model first; what is in others' becomes an intention for their refresh.
-    #[allow(clippy::too_many_arguments, reason = "an access is that many facts")]
-    fn change_state(
-        &mut self,
-        vcpu: usize,
-        owner: usize,
-        of: Bitmap,
-        w: usize,
-        bits: u32,
-        lrs: &mut impl ListRegisters<V>,
-        hw: &mut impl Hardware,
-    ) -> VcpuMask {
-        let local = w != 0 || owner == vcpu;
-        let kick = match of {
-            Bitmap::Pending { set: true } => {
-                let kick = self.set_pending(owner, w, bits, hw);
-                if kick == VcpuMask::only(vcpu) && self.put_now(vcpu, w, bits, lrs) {
-                    return VcpuMask::NONE;
-                }
-                return self.settle(vcpu, kick, lrs, hw);
-            }
-            _ if !local => self.change_held(vcpu, owner, of, w, bits, hw),
-            _ => {
-                let was = self.collect(vcpu, lrs, hw);
-                // Its interrupts are in the model now: the shadow must not say that they are not.
-                let shadow = self.cpu(vcpu).shadow;
-                self.cpu_mut(vcpu).shadow = [V::EMPTY; super::MAX_LIST_REGISTERS];
-                let kick = self.change_held(vcpu, owner, of, w, bits, hw);
-                self.cpu_mut(vcpu).shadow = shadow;
-                self.want(kick);
-                kick | self.fill(vcpu, was, lrs, hw)
-            }
-        };
-        let kick = kick.without(vcpu);
-        self.want(kick);
-        kick
     }
 
     /// ISPENDR. GICv2's SGIs ignore it (IHI0048B 4.3.7).
     fn set_pending(
         &mut self,
+        vcpu: usize,
         owner: usize,
         w: usize,
         bits: u32,
-        hw: &mut impl Hardware,
+        hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
         let bits = if !V::V3 && w == 0 { bits & !SGIS } else { bits };
-        let lines = self.lines_mut(owner, w);
-        let linked = bits & lines.hw;
-        lines.pending |= bits & !linked;
-        lines.latched |= linked;
-        for bit in Bits(linked) {
-            hw.set_pending(owner, self.pintid(w, bit), true);
+        let linked = bits & self.lines(owner, w).hw;
+        if linked != 0 {
+            self.fold(vcpu, hw);
+            // Where the line is pending already, one acknowledge takes both.
+            let mut waiting = self.lines(owner, w).pending;
+            for cpu in self.scope(owner, w).iter() {
+                waiting |= self.held(cpu, w).pending & !self.cpu(cpu).cancel[w & 7];
+            }
+            let lines = self.lines_mut(owner, w);
+            lines.latched |= linked & waiting;
+            lines.asked |= linked & !waiting;
+            for bit in Bits(linked & !waiting) {
+                hw.set_pending(owner, self.pintid(w, bit), true);
+            }
+            self.rearm(owner, w, linked, hw);
         }
-        let takable = self.takable(owner, w) & bits;
-        if takable == 0 { VcpuMask::NONE } else { self.targets(owner, w, takable) }
+        self.lines_mut(owner, w).pending |= bits & !linked;
+        self.targets(owner, w, self.takable(owner, w) & bits)
     }
 
-    /// The other three, when nothing of the word is in the writer's own list registers.
+    /// ICPENDR, ISACTIVER and ICACTIVER, when nothing of the word is in the writer's own list registers.
     fn change_held(
         &mut self,
         vcpu: usize,
         owner: usize,
-        of: Bitmap,
+        register: Register,
+        bits: u32,
+        hw: &mut impl Hardware<V>,
+    ) -> VcpuMask {
+        match register {
+            Register::Pending(w, _) => self.clear_pending(owner, w, bits, hw),
+            Register::Active(w, true) => self.set_active(vcpu, owner, w, bits, hw),
+            Register::Active(w, false) => self.clear_active(owner, w, bits, hw),
+            _ => VcpuMask::NONE,
+        }
+    }
+
+    fn clear_pending(
+        &mut self,
+        owner: usize,
         w: usize,
         bits: u32,
-        hw: &mut impl Hardware,
+        hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
-        let scope = self.scope(owner, w);
+        let bits = if !V::V3 && w == 0 { bits & !SGIS } else { bits };
         let mut kick = VcpuMask::NONE;
-        match of {
-            Bitmap::Pending { .. } => {
-                let bits = if !V::V3 && w == 0 { bits & !SGIS } else { bits };
-                for cpu in scope.iter() {
-                    let held = self.held(cpu, w).all() & bits;
-                    if held != 0 {
-                        let other = self.cpu_mut(cpu);
-                        other.busy |= INTENDED;
-                        other.cancel[w & 7] |= held;
-                        kick = kick | VcpuMask::only(cpu);
-                    }
-                }
-                let lines = self.lines_mut(owner, w);
-                let waiting = lines.pending & lines.hw & bits;
-                let linked = lines.hw & bits;
-                lines.pending &= !bits;
-                lines.latched &= !linked;
-                for bit in Bits(linked) {
-                    hw.set_pending(owner, self.pintid(w, bit), false);
-                }
-                self.deactivate(owner, w, waiting, hw);
+        for cpu in self.scope(owner, w).iter() {
+            let held = self.held(cpu, w).all() & bits;
+            if held != 0 {
+                let other = self.cpu_mut(cpu);
+                other.busy |= INTENDED;
+                other.cancel[w & 7] |= held;
+                kick = kick | VcpuMask::only(cpu);
             }
-            Bitmap::Active { set: true } => {
-                let mut rest = bits & !self.active_word(owner, w);
-                for cpu in scope.iter() {
-                    let held = self.held(cpu, w).all() & rest;
-                    if held != 0 {
-                        rest &= !held;
-                        let other = self.cpu_mut(cpu);
-                        other.busy |= INTENDED;
-                        other.force[w & 7] |= held;
-                        other.active[w & 7] |= held;
-                        kick = kick | VcpuMask::only(cpu);
-                    }
-                }
-                for bit in Bits(rest) {
-                    // One that is routed to no vCPU becomes active at the writer.
-                    let to = self.targets(owner, w, 1 << bit);
-                    let cpu = to.iter().next().unwrap_or(vcpu);
-                    self.cpu_mut(cpu).active[w & 7] |= 1 << bit;
-                    kick = kick | VcpuMask::only(cpu);
-                }
-                let linked = rest & self.lines(owner, w).hw;
-                for bit in Bits(linked) {
-                    hw.set_active(owner, self.pintid(w, bit), true);
-                }
+        }
+        let lines = self.lines_mut(owner, w);
+        let linked = lines.hw & bits;
+        let waiting = lines.pending & linked;
+        lines.pending &= !bits;
+        lines.latched &= !linked;
+        lines.asked &= !linked;
+        for bit in Bits(linked) {
+            hw.set_pending(owner, self.pintid(w, bit), false);
+        }
+        self.rearm(owner, w, linked, hw);
+        self.deactivate(owner, w, waiting, hw);
+        kick
+    }
+
+    fn set_active(
+        &mut self,
+        vcpu: usize,
+        owner: usize,
+        w: usize,
+        bits: u32,
+        hw: &mut impl Hardware<V>,
+    ) -> VcpuMask {
+        let mut kick = VcpuMask::NONE;
+        let mut rest = bits & !self.active_word(owner, w);
+        let lines = self.lines_mut(owner, w);
+        for bit in Bits(rest) {
+            lines.taken_at[bit & 31] = lines.priority[bit & 31];
+        }
+        for cpu in self.scope(owner, w).iter() {
+            let held = self.held(cpu, w).all() & rest;
+            if held != 0 {
+                rest &= !held;
+                let other = self.cpu_mut(cpu);
+                other.busy |= INTENDED;
+                other.force[w & 7] |= held;
+                other.active[w & 7] |= held;
+                kick = kick | VcpuMask::only(cpu);
             }
-            _ => {
-                for cpu in scope.iter() {
-                    let in_register = self.held(cpu, w).active & bits;
-                    let other = self.cpu_mut(cpu);
-                    let in_model = other.active[w & 7] & bits;
-                    other.active[w & 7] &= !bits;
-                    if in_register != 0 {
-                        other.busy |= INTENDED;
-                        other.force[w & 7] |= in_register;
-                    }
-                    if in_model | in_register != 0 {
-                        kick = kick | VcpuMask::only(cpu);
-                    }
-                    self.deactivate(owner, w, in_model & !in_register, hw);
-                }
-                // They may be taken again, wherever they are routed.
-                let again = bits & self.takable(owner, w);
-                if again != 0 {
-                    kick = kick | self.targets(owner, w, again);
-                }
-            }
+        }
+        for bit in Bits(rest) {
+            // One that is routed to no vCPU becomes active at the writer.
+            let to = self.targets(owner, w, 1 << bit);
+            let cpu = to.iter().next().unwrap_or(vcpu);
+            self.cpu_mut(cpu).active[w & 7] |= 1 << bit;
+            kick = kick | VcpuMask::only(cpu);
+        }
+        for bit in Bits(rest & self.lines(owner, w).hw) {
+            hw.set_active(owner, self.pintid(w, bit), true);
         }
         kick
     }
 
+    fn clear_active(
+        &mut self,
+        owner: usize,
+        w: usize,
+        bits: u32,
+        hw: &mut impl Hardware<V>,
+    ) -> VcpuMask {
+        let mut kick = VcpuMask::NONE;
+        for cpu in self.scope(owner, w).iter() {
+            let in_register = self.held(cpu, w).active & bits;
+            let other = self.cpu_mut(cpu);
+            let in_model = other.active[w & 7] & bits;
+            other.active[w & 7] &= !bits;
+            if in_register != 0 {
+                other.busy |= INTENDED;
+                other.force[w & 7] |= in_register;
+            }
+            if in_model | in_register != 0 {
+                kick = kick | VcpuMask::only(cpu);
+            }
+            self.deactivate(owner, w, in_model & !in_register, hw);
+        }
+        // They may be taken again, wherever they are routed.
+        kick | self.targets(owner, w, bits & self.takable(owner, w))
+    }
+
     /// ISPENDR and ICPENDR as read: latched, signaled, in a list register, or pending physically.
-    fn pending_word(&self, owner: usize, w: usize, hw: &mut impl Hardware) -> u32 {
+    fn pending_word(&self, owner: usize, w: usize, hw: &mut impl Hardware<V>) -> u32 {
         let lines = self.lines(owner, w);
         let mut word = lines.signaled();
         let kept = lines.hw | lines.latched | if w == 0 { SGIS } else { 0 };
-        let scope = self.scope(owner, w);
-        for cpu in scope.iter() {
-            let held = self.held(cpu, w).pending;
-            word |= held & kept & !self.cpu(cpu).cancel[w & 7];
+        for cpu in self.scope(owner, w).iter() {
+            word |= self.held(cpu, w).pending & kept & !self.cpu(cpu).cancel[w & 7];
         }
         for bit in Bits(lines.hw & !word) {
-            if hw.pending(owner, self.pintid(w, bit)) {
-                word |= 1 << bit;
-            }
+            word |= u32::from(hw.pending(owner, self.pintid(w, bit))) << bit;
         }
         word
     }
 
     /// ISACTIVER and ICACTIVER as read.
     fn active_word(&self, owner: usize, w: usize) -> u32 {
-        let scope = self.scope(owner, w);
         let mut word = 0;
-        for cpu in scope.iter() {
+        for cpu in self.scope(owner, w).iter() {
             let this = self.cpu(cpu);
             word |= this.active[w & 7] | self.held(cpu, w).active & !this.force[w & 7];
         }
@@ -594,7 +542,7 @@ impl<V: Version> Gic<V> {
     /// `GICD_CTLR`: the group enables. ARE and DS are RAO/WI on GICv3, `RWP` reads 0.
     #[cold]
     #[inline(never)]
-    fn control(&mut self, value: u32, hw: &mut impl Hardware) -> VcpuMask {
+    fn control(&mut self, value: u32, hw: &mut impl Hardware<V>) -> VcpuMask {
         let groups = value & 0b11;
         if groups == self.enabled_groups {
             return VcpuMask::NONE;
@@ -617,16 +565,10 @@ impl<V: Version> Gic<V> {
         route & 0x00ff_ffff | any << 31 | (route >> 24) << 32
     }
 
-    fn set_router(
-        &mut self,
-        intid: usize,
-        offset: u64,
-        size: u32,
-        value: u64,
-        hw: &mut impl Hardware,
-    ) -> VcpuMask {
+    fn set_router(&mut self, access: &Access, value: u64, hw: &mut impl Hardware<V>) -> VcpuMask {
+        let intid = access.offset as usize >> 3 & 0xff;
         let old = self.router(intid);
-        let new = match (size, offset & 4) {
+        let new = match (access.size, access.offset & 4) {
             (8, _) => value,
             (_, 0) => old & !0xffff_ffff | value & 0xffff_ffff,
             _ => old & 0xffff_ffff | value << 32,
@@ -642,7 +584,7 @@ impl<V: Version> Gic<V> {
         intid: usize,
         route: u32,
         any: bool,
-        hw: &mut impl Hardware,
+        hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
         let count = self.vcpu_count();
         let route = if V::V3 { route } else { route & u32::from(VcpuMask::first(count).bits()) };
@@ -675,75 +617,41 @@ impl<V: Version> Gic<V> {
         self.targets(0, w, bit & self.takable(0, w)) | self.holders(0, w, bit)
     }
 
-    /// ITARGETSR of SPIs as read.
-    fn targets_read(&self, intid: usize, size: u32) -> u64 {
-        let at = |i: usize| u64::from(self.route[(intid + i) & 255]);
-        match size {
-            1 => at(0),
-            4 => at(0) | at(1) << 8 | at(2) << 16 | at(3) << 24,
-            _ => 0,
-        }
-    }
-
-    /// An SGI under the lock (GICv2).
-    fn pend_sgi(&mut self, target: usize, intid: usize, senders: u8) -> VcpuMask {
-        let cpu = self.cpu_mut(target);
-        cpu.sources[intid & 15] |= senders;
-        cpu.private.pending |= 1 << (intid & 15);
-        VcpuMask::only(target)
-    }
-
-    /// `GICD_CPENDSGIR` and `GICD_SPENDSGIR` as read: a byte an SGI, a bit a sender.
-    fn sgi_sources(&self, vcpu: usize, first: usize, size: u32) -> u64 {
-        let mut value = 0;
-        for i in 0..size.min(4) as usize {
-            let intid = (first + i) & 15;
-            let mut senders = self.cpu(vcpu).sources[intid];
-            for &raw in self.shadow(vcpu) {
-                if V::intid(raw) == intid as u32
-                    && V::state(raw).pending
-                    && let super::Backing::Software { source, .. } = V::decode(raw).backing
-                {
-                    senders |= 1 << (source & 7);
-                }
+    /// The vCPUs that an SGI of `vcpu` is pending from: a byte of `GICD_CPENDSGIR` and `GICD_SPENDSGIR`.
+    fn sgi_senders(&self, vcpu: usize, intid: usize) -> u8 {
+        let mut senders = self.cpu(vcpu).sources[intid & 15];
+        for &raw in self.shadow(vcpu) {
+            if V::intid(raw) == intid as u32
+                && V::state(raw).pending
+                && let super::Backing::Software { source, .. } = V::decode(raw).backing
+            {
+                senders |= 1 << (source & 7);
             }
-            value |= u64::from(senders) << (8 * i);
         }
-        if size == 8 { 0 } else { value }
+        senders
     }
 
     /// `GICD_CPENDSGIR` (0xf10) and `GICD_SPENDSGIR` (0xf20), the writer's own (IHI0048B 4.3.16,
     /// 4.3.17).
-    fn write_sgi_sources(
+    fn write_sgi_senders(
         &mut self,
-        vcpu: usize,
-        offset: u64,
-        size: u32,
+        access: &Access,
         value: u64,
-        lrs: &mut impl ListRegisters<V>,
-        hw: &mut impl Hardware,
+        hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
-        let was = self.collect(vcpu, lrs, hw);
+        let was = self.collect(access.vcpu, hw);
         let exist = VcpuMask::first(self.vcpu_count()).bits();
-        let cpu = self.cpu_mut(vcpu);
-        for i in 0..size as usize {
-            let intid = (offset as usize + i) & 15;
+        let cpu = self.cpu_mut(access.vcpu);
+        for i in 0..access.width() {
+            let intid = (access.offset as usize + i) & 15;
             let senders = (value >> (8 * i)) as u8 & exist;
             let sources = &mut cpu.sources[intid];
-            *sources = if offset < 0xf20 { *sources & !senders } else { *sources | senders };
-            let bit = 1 << intid;
-            let pending = cpu.private.pending & !bit;
-            cpu.private.pending = if *sources == 0 { pending } else { pending | bit };
+            *sources = if access.offset < 0xf20 { *sources & !senders } else { *sources | senders };
+            let pending = cpu.private.pending & !(1 << intid);
+            cpu.private.pending = pending | u32::from(*sources != 0) << intid;
         }
-        self.fill(vcpu, was, lrs, hw)
+        self.fill(access.vcpu, was, hw)
     }
-}
-
-/// Which register file an access went to.
-#[derive(Clone, Copy)]
-enum Frame {
-    Distributor,
-    Redistributor,
 }
 
 /// Bit `i` of the lower half to bit `2 i`.

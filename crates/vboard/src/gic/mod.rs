@@ -22,20 +22,24 @@
 //! takes all list registers into the model and chooses anew. What a guest did meanwhile to a pending or
 //! active bit in a foreign list register is kept as an intention (`cancel`, `force`) and applied by that
 //! refresh; what it disabled can still be acknowledged until then, as it can on hardware until
-//! `RWP` is clear. Reads see the last fold: [`Gic::dist_remote`] and [`Gic::redist_remote`] say who must fold first.
+//! `RWP` is clear. Reads see the last fold: [`Gic::remote`] says who must fold first.
 //!
 //! # What is in the list registers
 //!
 //! After a refresh: first the highest-priority interrupt that can be taken, then the active ones, then
 //! the others that can be taken; by priority, then by INTID. So no waiting interrupt is more urgent than
 //! one that has a list register. If some wait, `NPIE` brings the next refresh when none is pending
-//! any more. Active interrupts that do not fit are ended by `EOIcount`, the most urgent first
-//! (IHI0069H 4.8, IHI0048B 5.2.2): that is their order unless a guest with EOImode 1 and more nested
-//! interrupts than list registers deactivates out of order.
+//! any more. Active interrupts that do not fit are ended by `EOIcount`, the most urgent first, by the
+//! priority that each was acknowledged at (IHI0069H 4.8, IHI0048B 5.2.2): that is their order unless a
+//! guest with EOImode 1 and more nested interrupts than list registers deactivates out of order.
 //!
 //! Level-sensitive software interrupts ask for a maintenance interrupt at their end, where a line that is
 //! still high makes them pending again. A hardware-linked one whose line falls while it waits in a list
 //! register stays pending: the guest finds its device quiet, as after any spurious interrupt.
+//!
+//! ISPENDR's latch of a linked line is in the physical distributor (`asked`) until the line's next
+//! interrupt comes in, and then belongs to that one (`latched`) until the one after it. Given back to
+//! the distributor, the line takes its latch along. While there is one, the short path is closed.
 
 mod lists;
 mod lr;
@@ -45,6 +49,7 @@ mod sgi;
 mod tests;
 
 pub use lr::{Backing, Entry, Hardware, ListRegisters, Maintenance, State, V2, V3, Version};
+pub use mmio::Access;
 pub use sgi::{Mail, Mailboxes, Sgi, SgiRegister, decode_sgi_register, decode_sgir};
 
 use core::ops::BitOr;
@@ -164,12 +169,18 @@ struct Lines {
     group: u32,
     /// Linked to a physical interrupt.
     hw: u32,
-    /// `pending` went into the list register together with (or instead of) the line's level. Linked
-    /// lines: the guest has set them pending by register.
+    /// What went into the list register (linked lines: or waits in `pending`) is a latch, perhaps besides
+    /// the line's level.
     latched: u32,
+    /// Linked lines: ISPENDR's latch is in the physical distributor, and comes with the line's next
+    /// interrupt.
+    asked: u32,
     /// `GICD_IROUTER.Interrupt_Routing_Mode`.
     any: u32,
     priority: [u8; 32],
+    /// The priority that each active interrupt was acknowledged at: the guest may have changed it since,
+    /// but the order in which nested ones end has not.
+    taken_at: [u8; 32],
 }
 
 impl Lines {
@@ -181,8 +192,10 @@ impl Lines {
         group: 0,
         hw: 0,
         latched: 0,
+        asked: 0,
         any: 0,
         priority: [0; 32],
+        taken_at: [0; 32],
     };
 
     /// Those that are pending, as far as the model knows.
@@ -207,7 +220,7 @@ impl Held {
 
 /// What one vCPU has for itself.
 struct Vcpu<V: Version> {
-    /// `WANTED`, `CROWDED`, `INTENDED`: nonzero keeps the short paths away.
+    /// `WANTED`, `CROWDED`, `INTENDED`, `OFF`: nonzero keeps the short paths away.
     busy: u32,
     /// What was last asked of the list registers.
     maintenance: Maintenance,
@@ -222,6 +235,8 @@ struct Vcpu<V: Version> {
     /// The active bit in the list register is void, `active` counts (ISACTIVER, ICACTIVER from another
     /// core).
     force: [u32; 8],
+    /// What a fold has found to have left the list registers since the last refresh.
+    gone: [u32; 8],
     /// The hardware-linked PPIs that are enabled in this core's redistributor.
     applied: u32,
     /// The list register values of SGIs and PPIs that can be taken now; else empty.
@@ -244,16 +259,19 @@ const WANTED: u32 = 1;
 const CROWDED: u32 = 2;
 /// `cancel` or `force` has a member.
 const INTENDED: u32 = 4;
+/// On no core, so that everything waits in the model.
+const OFF: u32 = 8;
 
 impl<V: Version> Vcpu<V> {
     const RESET: Self = Self {
-        busy: 0,
+        busy: OFF,
         maintenance: Maintenance::NONE,
         private: Lines { edge: SGIS, enabled: if V::V3 { 0 } else { SGIS }, ..Lines::RESET },
         mine: [!0, 0, 0, 0, 0, 0, 0, 0],
         active: [0; 8],
         cancel: [0; 8],
         force: [0; 8],
+        gone: [0; 8],
         applied: 0,
         ready: [V::EMPTY; 32],
         shadow: [V::EMPTY; MAX_LIST_REGISTERS],
@@ -284,8 +302,8 @@ pub struct Gic<V: Version> {
 }
 
 impl<V: Version> Gic<V> {
-    /// A GIC after reset, no line linked. `vcpus` is clamped to 1 to 8, `list_registers` (the number
-    /// that every core has, `ICH_VTR_EL2.ListRegs + 1`) to 1 to 16.
+    /// A GIC after reset, no line linked, no vCPU on a core yet ([`Gic::restore`]). `vcpus` is clamped to
+    /// 1 to 8, `list_registers` (the number that every core has, `ICH_VTR_EL2.ListRegs + 1`) to 1 to 16.
     #[must_use]
     pub const fn new(vcpus: usize, list_registers: usize) -> Self {
         let vcpu_count = match vcpus {
@@ -342,9 +360,9 @@ impl<V: Version> Gic<V> {
     }
 
     /// Brings the VM's GIC back to its state after [`Gic::new`] and the links, and the physical SPIs
-    /// behind it to disabled, not pending, inactive. All vCPUs are stopped; each core then calls
-    /// [`Gic::reset_vcpu`] for its own list registers and PPIs.
-    pub fn reset(&mut self, hw: &mut impl Hardware) {
+    /// behind it to disabled, not pending, inactive. Each vCPU has been taken off its core by
+    /// [`Gic::save`].
+    pub fn reset(&mut self, hw: &mut impl Hardware<V>) {
         self.enabled_groups = 0;
         for w in 1..8 {
             let linked = self.spi[w].hw;
@@ -371,83 +389,48 @@ impl<V: Version> Gic<V> {
         }
     }
 
-    /// The part of a reset that only the vCPU's own core can do: empties its list registers; disables
-    /// and clears its linked PPIs.
-    pub fn reset_vcpu(
-        &mut self,
-        vcpu: usize,
-        lrs: &mut impl ListRegisters<V>,
-        hw: &mut impl Hardware,
-    ) {
-        for i in 0..self.lr_count() {
-            lrs.write(i, V::EMPTY);
-        }
-        lrs.set_maintenance(Maintenance::NONE);
-        lrs.take_eoi_count();
-        for bit in Bits(self.cpu(vcpu).private.hw) {
-            let pintid = self.pintid(0, bit);
-            hw.set_enabled(vcpu, pintid, false);
-            hw.set_edge(vcpu, pintid, false);
-            hw.set_pending(vcpu, pintid, false);
-            hw.set_active(vcpu, pintid, false);
-        }
-    }
-
     /// Delivers the physical interrupt behind a linked line: this core has acknowledged it and dropped
     /// its priority, and has not deactivated it. Returns whom to kick.
     ///
     /// The short path, taken when the line can be taken by the guest, a list register is free and
     /// nothing is outstanding for the vCPU, is one look-up and one list register write.
     #[inline]
-    pub fn deliver_hw(
-        &mut self,
-        vcpu: usize,
-        intid: u32,
-        lrs: &mut impl ListRegisters<V>,
-        hw: &mut impl Hardware,
-    ) -> VcpuMask {
+    pub fn deliver_hw(&mut self, vcpu: usize, intid: u32, hw: &mut impl Hardware<V>) -> VcpuMask {
         let cpu = &mut self.vcpu[vcpu & (MAX_VCPUS - 1)];
         let raw = if intid < 32 {
             cpu.ready[intid as usize & 31]
         } else {
             self.ready[intid as usize & 255]
         };
-        let free = lrs.empty_mask();
+        let free = hw.empty_mask();
         if raw == V::EMPTY || free == 0 || cpu.busy != 0 {
-            return self.deliver_slowly(vcpu, intid, lrs, hw);
+            return self.deliver_slowly(vcpu, intid, hw);
         }
         let i = free.trailing_zeros() as usize & (MAX_LIST_REGISTERS - 1);
         cpu.shadow[i] = raw;
-        lrs.write(i, raw);
+        hw.write(i, raw);
         VcpuMask::NONE
     }
 
     #[cold]
     #[inline(never)]
-    fn deliver_slowly(
-        &mut self,
-        vcpu: usize,
-        intid: u32,
-        lrs: &mut impl ListRegisters<V>,
-        hw: &mut impl Hardware,
-    ) -> VcpuMask {
-        if !(16..INTIDS).contains(&intid) {
+    fn deliver_slowly(&mut self, vcpu: usize, intid: u32, hw: &mut impl Hardware<V>) -> VcpuMask {
+        let (w, bit) = place(intid);
+        let lines = self.lines_mut(vcpu, w);
+        if intid >= INTIDS || lines.hw & bit == 0 {
             return VcpuMask::NONE;
         }
-        self.hold_hw(vcpu, intid);
-        let (w, bit) = place(intid);
-        let kick = self.refresh(vcpu, lrs, hw) | self.targets(vcpu, w, bit & self.takable(vcpu, w));
+        lines.pending |= bit;
+        let was = lines.latched & bit;
+        lines.latched = lines.latched & !bit | lines.asked & bit;
+        lines.asked &= !bit;
+        if was != 0 {
+            self.rearm(vcpu, w, bit, hw);
+        }
+        let kick = self.refresh(vcpu, hw) | self.targets(vcpu, w, bit & self.takable(vcpu, w));
         let kick = kick.without(vcpu);
         self.want(kick);
         kick
-    }
-
-    /// Notes that the physical interrupt behind a linked line was acknowledged while its vCPU is
-    /// switched out: [`Gic::restore`] gives it to the guest.
-    pub fn hold_hw(&mut self, vcpu: usize, intid: u32) {
-        let (w, bit) = place(intid);
-        let lines = self.lines_mut(vcpu, w);
-        lines.pending |= lines.hw & bit;
     }
 
     /// Takes the SGIs that were posted to this vCPU, and does a refresh if one is outstanding: what
@@ -457,13 +440,12 @@ impl<V: Version> Gic<V> {
         &mut self,
         vcpu: usize,
         mail: &Mailboxes<V>,
-        lrs: &mut impl ListRegisters<V>,
-        hw: &mut impl Hardware,
+        hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
         let bits = mail.take(vcpu);
         let cpu = &mut self.vcpu[vcpu & (MAX_VCPUS - 1)];
         let mut posted = V::Mail::intids(&bits, cpu.private.group);
-        let mut free = lrs.empty_mask();
+        let mut free = hw.empty_mask();
         while posted != 0 {
             let intid = posted.trailing_zeros() as usize & 15;
             let senders = V::Mail::senders(&bits, intid as u32);
@@ -485,10 +467,10 @@ impl<V: Version> Gic<V> {
             let raw = V::with_source(raw, senders.trailing_zeros());
             cpu.slot[intid] = slot as u8;
             cpu.shadow[slot] = raw;
-            lrs.write(slot, raw);
+            hw.write(slot, raw);
         }
         if posted != 0 || cpu.busy != 0 {
-            return self.drain_slowly(vcpu, posted, &bits, lrs, hw);
+            return self.drain_slowly(vcpu, posted, &bits, hw);
         }
         VcpuMask::NONE
     }
@@ -500,15 +482,14 @@ impl<V: Version> Gic<V> {
         vcpu: usize,
         posted: u32,
         bits: &<V::Mail as Mail>::Bits,
-        lrs: &mut impl ListRegisters<V>,
-        hw: &mut impl Hardware,
+        hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
         let cpu = self.cpu_mut(vcpu);
         cpu.private.pending |= posted;
         for intid in Bits(posted & SGIS) {
             cpu.sources[intid & 15] |= V::Mail::senders(bits, intid as u32);
         }
-        self.refresh(vcpu, lrs, hw)
+        self.refresh(vcpu, hw)
     }
 
     /// Sets the input line of the emulated SPI `intid`. Returns whom to kick (the caller's own vCPU
@@ -516,62 +497,22 @@ impl<V: Version> Gic<V> {
     /// edge-triggered becomes pending as it rises. Linked lines and INTIDs outside 32 to 255 are
     /// ignored.
     pub fn set_level(&mut self, intid: u32, high: bool) -> VcpuMask {
-        if intid < 32 { VcpuMask::NONE } else { self.change_level(0, intid, high) }
-    }
-
-    /// The same for a PPI (16 to 31) of one vCPU.
-    pub fn set_private_level(&mut self, vcpu: usize, intid: u32, high: bool) -> VcpuMask {
-        if (16..32).contains(&intid) {
-            self.change_level(vcpu, intid, high)
-        } else {
-            VcpuMask::NONE
-        }
-    }
-
-    fn change_level(&mut self, vcpu: usize, intid: u32, high: bool) -> VcpuMask {
-        if intid >= INTIDS {
-            return VcpuMask::NONE;
-        }
         let (w, bit) = place(intid);
-        let lines = self.lines_mut(vcpu, w);
-        if lines.hw & bit != 0 || (lines.level & bit != 0) == high {
+        let lines = &mut self.spi[w];
+        let same = (lines.level & bit != 0) == high;
+        if !(32..INTIDS).contains(&intid) || lines.hw & bit != 0 || same {
             return VcpuMask::NONE;
         }
         lines.level ^= bit;
-        if high {
-            lines.pending |= lines.edge & bit;
-        }
+        let edge = lines.edge & bit;
         let kick = if high {
-            self.targets(vcpu, w, bit & self.takable(vcpu, w))
+            lines.pending |= edge;
+            self.targets(0, w, bit & self.takable(0, w))
         } else {
-            self.holders(vcpu, w, bit)
+            self.holders(0, w, bit & !edge)
         };
         self.want(kick);
         kick
-    }
-
-    /// One edge on the emulated SPI `intid`: it is pending until it is taken, also where the guest made
-    /// it level-sensitive, so that no event is lost. Otherwise as [`Gic::set_level`].
-    pub fn pulse(&mut self, intid: u32) -> VcpuMask {
-        if !(32..INTIDS).contains(&intid) {
-            return VcpuMask::NONE;
-        }
-        let (w, bit) = place(intid);
-        let lines = self.lines_mut(0, w);
-        if lines.hw & bit != 0 {
-            return VcpuMask::NONE;
-        }
-        lines.pending |= bit;
-        let kick = self.targets(0, w, bit & self.takable(0, w));
-        self.want(kick);
-        kick
-    }
-
-    /// Whether a refresh of this vCPU is outstanding.
-    #[inline]
-    #[must_use]
-    pub fn wants_refresh(&self, vcpu: usize) -> bool {
-        self.cpu(vcpu).busy & WANTED != 0
     }
 
     /// Whether the guest would find an interrupt if it looked now: what a vCPU in WFI, or powered up

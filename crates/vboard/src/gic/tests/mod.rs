@@ -4,7 +4,7 @@ mod properties;
 mod registers;
 
 use super::lr::{Backing, Entry, State};
-use super::{Gic, Hardware, ListRegisters, Mailboxes, Maintenance, VcpuMask, Version};
+use super::{Access, Gic, Hardware, ListRegisters, Mailboxes, Maintenance, VcpuMask, Version};
 
 /// The list registers of one core, and the virtual CPU interface that a guest drives them with
 /// (IHI0069H 4.8: highest priority first, `EOImode` 0, `EOIcount`, maintenance conditions).
@@ -43,6 +43,34 @@ impl<V: Version> ListRegisters<V> for Core<V> {
 
     fn take_eoi_count(&mut self) -> u32 {
         core::mem::take(&mut self.eoi_count)
+    }
+}
+
+/// A core with the board around it.
+pub struct Machine<'a, V: Version> {
+    core: &'a mut Core<V>,
+    board: &'a mut Board,
+}
+
+impl<V: Version> ListRegisters<V> for Machine<'_, V> {
+    fn read(&self, index: usize) -> V::Raw {
+        self.core.read(index)
+    }
+
+    fn write(&mut self, index: usize, raw: V::Raw) {
+        self.core.write(index, raw);
+    }
+
+    fn empty_mask(&self) -> u32 {
+        self.core.empty_mask()
+    }
+
+    fn set_maintenance(&mut self, wanted: Maintenance) {
+        self.core.set_maintenance(wanted);
+    }
+
+    fn take_eoi_count(&mut self) -> u32 {
+        self.core.take_eoi_count()
     }
 }
 
@@ -184,30 +212,30 @@ impl Board {
     }
 }
 
-impl Hardware for Board {
+impl<V: Version> Hardware<V> for Machine<'_, V> {
     fn set_enabled(&mut self, vcpu: usize, pintid: u32, on: bool) {
-        self.own(vcpu, pintid);
-        self.line(vcpu, pintid).enabled = on;
+        self.board.own(vcpu, pintid);
+        self.board.line(vcpu, pintid).enabled = on;
     }
 
     fn set_edge(&mut self, vcpu: usize, pintid: u32, edge: bool) {
-        self.line(vcpu, pintid).edge = edge;
+        self.board.line(vcpu, pintid).edge = edge;
     }
 
     fn route(&mut self, pintid: u32, vcpu: usize) {
-        self.line(vcpu, pintid).target = vcpu;
+        self.board.line(vcpu, pintid).target = vcpu;
     }
 
     fn pending(&mut self, vcpu: usize, pintid: u32) -> bool {
-        self.line(vcpu, pintid).is_pending()
+        self.board.line(vcpu, pintid).is_pending()
     }
 
     fn set_pending(&mut self, vcpu: usize, pintid: u32, on: bool) {
-        self.line(vcpu, pintid).latch = on;
+        self.board.line(vcpu, pintid).latch = on;
     }
 
     fn set_active(&mut self, vcpu: usize, pintid: u32, on: bool) {
-        self.line(vcpu, pintid).active = on;
+        self.board.line(vcpu, pintid).active = on;
     }
 }
 
@@ -238,7 +266,32 @@ impl<V: Version> Rig<V> {
         for &(intid, pintid) in links {
             rig.gic.link(intid, pintid);
         }
+        for vcpu in 0..vcpus {
+            assert!(rig.on(vcpu, |gic, _, hw| gic.restore(vcpu, hw)).is_empty());
+        }
         rig
+    }
+
+    /// Asks the GIC on the core of a vCPU.
+    pub fn on<R>(
+        &mut self,
+        vcpu: usize,
+        ask: impl FnOnce(&mut Gic<V>, &Mailboxes<V>, &mut Machine<V>) -> R,
+    ) -> R {
+        let mut machine = Machine { core: &mut self.cores[vcpu], board: &mut self.board };
+        ask(&mut self.gic, &self.mail, &mut machine)
+    }
+
+    /// The same, while PPIs of other cores are out of reach.
+    fn alone(
+        &mut self,
+        vcpu: usize,
+        ask: impl FnOnce(&mut Gic<V>, &Mailboxes<V>, &mut Machine<V>) -> VcpuMask,
+    ) {
+        self.board.here = Some(vcpu);
+        let more = self.on(vcpu, ask);
+        self.board.here = None;
+        self.kicks = self.kicks | more;
     }
 
     /// Takes what a call returned, and lets the machine come to rest.
@@ -250,10 +303,7 @@ impl<V: Version> Rig<V> {
     pub fn arrive(&mut self, vcpu: usize) {
         if self.kicks.contains(vcpu) {
             self.kicks = self.kicks.without(vcpu);
-            self.board.here = Some(vcpu);
-            let more = self.gic.drain(vcpu, &self.mail, &mut self.cores[vcpu], &mut self.board);
-            self.board.here = None;
-            self.kicks = self.kicks | more;
+            self.alone(vcpu, |gic, mail, hw| gic.drain(vcpu, mail, hw));
         }
     }
 
@@ -266,10 +316,7 @@ impl<V: Version> Rig<V> {
                 self.cores[vcpu].check();
                 if self.cores[vcpu].maintenance_asserted() {
                     moved = true;
-                    self.board.here = Some(vcpu);
-                    let more = self.gic.maintenance(vcpu, &mut self.cores[vcpu], &mut self.board);
-                    self.board.here = None;
-                    self.kicks = self.kicks | more;
+                    self.alone(vcpu, |gic, _, hw| gic.refresh(vcpu, hw));
                 }
                 for (intid, pintid) in self.links.clone() {
                     let line = self.board.line(vcpu, pintid);
@@ -278,15 +325,7 @@ impl<V: Version> Rig<V> {
                         moved = true;
                         line.active = true;
                         line.latch = false;
-                        self.board.here = Some(vcpu);
-                        let more = self.gic.deliver_hw(
-                            vcpu,
-                            intid,
-                            &mut self.cores[vcpu],
-                            &mut self.board,
-                        );
-                        self.board.here = None;
-                        self.kicks = self.kicks | more;
+                        self.alone(vcpu, |gic, _, hw| gic.deliver_hw(vcpu, intid, hw));
                     }
                 }
                 if self.prompt && self.kicks.contains(vcpu) {
@@ -313,32 +352,44 @@ impl<V: Version> Rig<V> {
         }
     }
 
+    pub fn load(&mut self, access: Access) -> u64 {
+        self.fold(self.gic.remote(&access, false));
+        self.on(access.vcpu, |gic, _, hw| gic.read(&access, hw))
+    }
+
+    pub fn store(&mut self, access: Access, value: u64) {
+        self.fold(self.gic.remote(&access, true));
+        let kick = self.on(access.vcpu, |gic, _, hw| gic.write(&access, value, hw));
+        assert!(!kick.contains(access.vcpu));
+        self.kick(kick);
+    }
+
     pub fn read(&mut self, vcpu: usize, offset: u64, size: u32) -> u64 {
-        self.fold(self.gic.dist_remote(vcpu, offset, false));
-        self.gic.dist_read(vcpu, offset, size, &self.cores[vcpu], &mut self.board)
+        self.load(Access { vcpu, redistributor: None, offset, size })
     }
 
     pub fn write(&mut self, vcpu: usize, offset: u64, size: u32, value: u64) {
-        self.fold(self.gic.dist_remote(vcpu, offset, true));
-        let core = &mut self.cores[vcpu];
-        let kick = self.gic.dist_write(vcpu, offset, size, value, core, &mut self.board);
-        assert!(!kick.contains(vcpu));
-        self.kick(kick);
+        self.store(Access { vcpu, redistributor: None, offset, size }, value);
     }
 
     pub fn redist_read(&mut self, vcpu: usize, target: usize, offset: u64, size: u32) -> u64 {
-        self.fold(self.gic.redist_remote(vcpu, target, offset, false));
-        let core = &self.cores[vcpu];
-        self.gic.redist_read(vcpu, target, offset, size, core, &mut self.board)
+        self.load(Access { vcpu, redistributor: Some(target), offset, size })
     }
 
     pub fn redist_write(&mut self, vcpu: usize, target: usize, offset: u64, size: u32, value: u64) {
-        self.fold(self.gic.redist_remote(vcpu, target, offset, true));
-        let core = &mut self.cores[vcpu];
-        let board = &mut self.board;
-        let kick = self.gic.redist_write(vcpu, target, offset, size, value, core, board);
-        assert!(!kick.contains(vcpu));
+        self.store(Access { vcpu, redistributor: Some(target), offset, size }, value);
+    }
+
+    /// The input line of an emulated SPI.
+    pub fn set_level(&mut self, intid: u32, high: bool) {
+        let kick = self.gic.set_level(intid, high);
         self.kick(kick);
+    }
+
+    /// One edge of it.
+    pub fn pulse(&mut self, intid: u32) {
+        self.set_level(intid, true);
+        self.set_level(intid, false);
     }
 
     /// A register that is banked: in the redistributor of `target` on GICv3, in the distributor as
