@@ -27,6 +27,11 @@ fn main() {
             .unwrap_or_else(|| panic!("{}: `{}` is no address", path.display(), keys.join(".")))
     };
 
+    // What not every board has; 0 stands for its absence.
+    let optional = |section: &str, key: &str| -> u64 {
+        if table.contains_key(section) { number(&[section, key]) } else { 0 }
+    };
+
     let mut constants = String::new();
     let mut put = |name: &str, value: u64, what: &str| {
         writeln!(constants, "/// {what}\npub const {name}: u64 = {value:#x};").unwrap();
@@ -36,6 +41,13 @@ fn main() {
     put("RAM_BASE", number(&["memory", "base"]), "Physical address where RAM begins.");
     put("UART", number(&["uart", "base"]), "Registers of the board's PL011.");
     put("UART_INTID", number(&["uart", "intid"]), "Interrupt of the board's PL011.");
+    put("SMMU", optional("smmu", "base"), "Registers of the board's SMMU; 0 without one.");
+    put(
+        "SMMU_EVENT",
+        optional("smmu", "event_intid"),
+        "Interrupt of its event queue; 0 without one.",
+    );
+    put("ECAM", optional("pci", "ecam"), "PCI configuration space of bus 0; 0 without one.");
     put("GICD", number(&["gic", "distributor"]), "GIC distributor.");
     if platform == "qemu-virt" {
         put("GICR", number(&["gic", "redistributors"]), "GIC redistributors, 128 KiB a core.");

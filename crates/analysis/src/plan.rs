@@ -51,6 +51,8 @@ pub struct Vm {
     pub bandwidth: BytesPerSec,
     /// A task and the time in which it must finish beside all others.
     pub critical: Option<(CriticalTask, Nanos)>,
+    /// A budget, accesses per period of the saturation table, that is not to be chosen.
+    pub given: Option<u64>,
 }
 
 /// A system to be planned.
@@ -66,6 +68,34 @@ pub struct System {
     pub overheads: Overheads,
     /// Everything about flows but the chunk, which is chosen.
     pub setting: Setting,
+    /// A DMA bandwidth that is not to be chosen.
+    pub dma: Option<BytesPerSec>,
+}
+
+/// Who says what flows need and whether tasks hold. Both only get worse with more flows, budgets or DMA bandwidth.
+pub trait Judge {
+    /// The least DMA bandwidth of the flows at these positions with a chunk size; `None` if none is enough.
+    fn least_dma(&self, flows: &[usize], chunk: Bytes) -> Option<BytesPerSec>;
+    /// Whether the critical task of a VM is done in time beside these budgets and this DMA bandwidth.
+    fn task_holds(&self, vm: usize, budgets: &[u64], dma: BytesPerSec) -> bool;
+}
+
+/// Flows of the paper's data path and one critical task a VM.
+struct Standard<'a> {
+    system: &'a System,
+    effort: Effort,
+}
+
+impl Judge for Standard<'_> {
+    fn least_dma(&self, flows: &[usize], chunk: Bytes) -> Option<BytesPerSec> {
+        let flows: Vec<Flow> =
+            flows.iter().filter_map(|&i| self.system.flows.get(i).copied()).collect();
+        least_dma(self.system, &flows, chunk, self.effort)
+    }
+
+    fn task_holds(&self, vm: usize, budgets: &[u64], _dma: BytesPerSec) -> bool {
+        task_holds(self.system, budgets, vm)
+    }
 }
 
 /// One demand, to say which can't live together.
@@ -133,10 +163,18 @@ pub struct Conflict {
 /// # Errors
 /// The conflict, if there is no plan.
 pub fn plan(system: &System, effort: Effort) -> Result<Plan, Conflict> {
+    plan_by(system, &Standard { system, effort })
+}
+
+/// The best plan, where another judge says what flows and tasks need.
+///
+/// # Errors
+/// The conflict, if there is no plan.
+pub fn plan_by(system: &System, judge: &dyn Judge) -> Result<Plan, Conflict> {
     let all = demands(system);
-    match search(system, &all, effort) {
+    match search(system, &all, judge) {
         Some(plan) => Ok(plan),
-        None => Err(conflict(system, &all, effort)),
+        None => Err(conflict(system, &all, judge)),
     }
 }
 
@@ -165,6 +203,8 @@ struct Need {
     colors: u64,
     banks: u64,
     budget: u64,
+    /// What a given budget must be at least.
+    floor: u64,
 }
 
 fn need(system: &System, i: usize, kept: &[Demand]) -> Need {
@@ -181,23 +221,25 @@ fn need(system: &System, i: usize, kept: &[Demand]) -> Need {
     } else {
         1
     };
-    let mut budget = platform.least_budget;
+    let (mut budget, mut floor) = (platform.least_budget, 0);
     if keeps(Demand::Bandwidth(i)) {
         let bytes = u128::from(vm.bandwidth.0) * u128::from(platform.saturation.period().0);
         let accesses = bytes.div_ceil(u128::from(platform.line.0.max(1)) * 1_000_000_000);
-        budget = budget.max(u64::try_from(accesses).unwrap_or(u64::MAX));
+        floor = u64::try_from(accesses).unwrap_or(u64::MAX);
+        budget = budget.max(floor);
     }
-    Need { colors, banks, budget }
+    Need { colors, banks, budget: vm.given.unwrap_or(budget), floor }
 }
 
-fn search(system: &System, kept: &[Demand], effort: Effort) -> Option<Plan> {
+fn search(system: &System, kept: &[Demand], judge: &dyn Judge) -> Option<Plan> {
     let platform = &system.platform;
     let needs: Vec<Need> = (0..system.vms.len()).map(|i| need(system, i, kept)).collect();
+    if needs.iter().any(|need| need.budget < need.floor) {
+        return None;
+    }
     let (colors, banks) = place(system, &needs)?;
-    let flows: Vec<Flow> = kept
-        .iter()
-        .filter_map(|d| if let Demand::Flow(i) = d { system.flows.get(*i).copied() } else { None })
-        .collect();
+    let flows: Vec<usize> =
+        kept.iter().filter_map(|d| if let Demand::Flow(i) = d { Some(*i) } else { None }).collect();
 
     let choices: Vec<(Option<Bytes>, BytesPerSec)> = if flows.is_empty() {
         vec![(None, BytesPerSec(0))]
@@ -206,8 +248,9 @@ fn search(system: &System, kept: &[Demand], effort: Effort) -> Option<Plan> {
             .chunks
             .iter()
             .filter_map(|&(chunk, reach)| {
-                let least = least_dma(system, &flows, chunk, effort)?;
-                (least <= reach).then_some((Some(chunk), least))
+                let least = judge.least_dma(&flows, chunk)?;
+                let dma = system.dma.unwrap_or(least);
+                (least <= dma && dma <= reach).then_some((Some(chunk), dma))
             })
             .collect()
     };
@@ -216,7 +259,8 @@ fn search(system: &System, kept: &[Demand], effort: Effort) -> Option<Plan> {
         let Some(total) = platform.saturation.max_budget(dma) else {
             continue;
         };
-        let Some(budgets) = budgets(system, &needs, kept, total) else {
+        let holds = |vm: usize, budgets: &[u64]| judge.task_holds(vm, budgets, dma);
+        let Some(budgets) = budgets(system, &needs, kept, total, &holds) else {
             continue;
         };
         let best_effort: u64 = total_of(system, &budgets, true);
@@ -292,15 +336,22 @@ fn least_dma(system: &System, flows: &[Flow], chunk: Bytes, effort: Effort) -> O
 }
 
 /// Budgets of all VMs: what each needs, and best effort an even part of the most that harms nobody.
-fn budgets(system: &System, needs: &[Need], kept: &[Demand], total: u64) -> Option<Vec<u64>> {
-    let sharers = system.vms.iter().filter(|vm| vm.best_effort).count() as u64;
+fn budgets(
+    system: &System,
+    needs: &[Need],
+    kept: &[Demand],
+    total: u64,
+    task_holds: &dyn Fn(usize, &[u64]) -> bool,
+) -> Option<Vec<u64>> {
+    let takes_rest = |vm: &Vm| vm.best_effort && vm.given.is_none();
+    let sharers = system.vms.iter().filter(|vm| takes_rest(vm)).count() as u64;
     let with = |extra: u64| -> Vec<u64> {
         let mut rank = 0;
         needs
             .iter()
             .zip(&system.vms)
             .map(|(need, vm)| {
-                if !vm.best_effort {
+                if !takes_rest(vm) {
                     return need.budget;
                 }
                 let part = extra / sharers + u64::from(rank < extra % sharers);
@@ -312,9 +363,9 @@ fn budgets(system: &System, needs: &[Need], kept: &[Demand], total: u64) -> Opti
     let holds = |extra: u64| {
         let budgets = with(extra);
         budgets.iter().fold(0u64, |s, b| s.saturating_add(*b)) <= total
-            && kept.iter().all(|d| {
-                if let Demand::Task(i) = d { task_holds(system, &budgets, *i) } else { true }
-            })
+            && kept
+                .iter()
+                .all(|d| if let Demand::Task(i) = d { task_holds(*i, &budgets) } else { true })
     };
     if !holds(0) {
         return None;
@@ -389,7 +440,7 @@ pub fn check(system: &System, plan: &Plan, effort: Effort) -> Vec<Option<Demand>
                 faults.push(None);
             }
         }
-        if share.budget < platform.least_budget {
+        if vm.given.map_or(share.budget < platform.least_budget, |given| share.budget != given) {
             faults.push(None);
         }
         let cache = u64::from(share.colors.1).saturating_mul(platform.color_bytes.0);
@@ -419,7 +470,9 @@ pub fn check(system: &System, plan: &Plan, effort: Effort) -> Vec<Option<Demand>
         faults.extend((0..system.flows.len()).map(|i| Some(Demand::Flow(i))));
         return faults;
     };
-    if !platform.chunks.iter().any(|&(size, reach)| size == chunk && plan.dma <= reach) {
+    if !platform.chunks.iter().any(|&(size, reach)| size == chunk && plan.dma <= reach)
+        || system.dma.is_some_and(|given| given != plan.dma)
+    {
         faults.push(None);
     }
     let setting = Setting { chunk, ..system.setting };
@@ -439,14 +492,14 @@ const SUBSETS: usize = 20_000;
 
 /// The smallest conflict: dropping a demand never hurts, so the first size at which a subset has no plan is the
 /// smallest.
-fn conflict(system: &System, all: &[Demand], effort: Effort) -> Conflict {
+fn conflict(system: &System, all: &[Demand], judge: &dyn Judge) -> Conflict {
     // An irreducible one first: drop whatever can be dropped.
     let mut kept = all.to_vec();
     let mut i = 0;
     while i < kept.len() {
         let mut without = kept.clone();
         without.remove(i);
-        if search(system, &without, effort).is_none() {
+        if search(system, &without, judge).is_none() {
             kept = without;
         } else {
             i += 1;
@@ -461,7 +514,7 @@ fn conflict(system: &System, all: &[Demand], effort: Effort) -> Conflict {
             }
             left -= 1;
             let subset: Vec<Demand> = picked.iter().map(|&i| all[i]).collect();
-            if search(system, &subset, effort).is_none() {
+            if search(system, &subset, judge).is_none() {
                 return Conflict { demands: subset, smallest: true };
             }
             // The next combination in order.
@@ -501,6 +554,7 @@ mod tests {
                     };
                     (task, Nanos(r.u64(30_000..200_000)))
                 }),
+                given: (r.u8(0..5) == 0).then(|| r.u64(1..6)),
             })
             .collect();
         let flows = (0..r.usize(0..3))
@@ -537,6 +591,7 @@ mod tests {
             flows,
             overheads: Overheads::RT_VIRTIO,
             setting: Setting { chunk: Bytes(1), queues: None, reading: Reading::Printed },
+            dma: (r.u8(0..5) == 0).then(|| BytesPerSec(r.u64(1..6) * 60_000_000)),
         }
     }
 
@@ -577,6 +632,7 @@ mod tests {
         let top = p.saturation.points().iter().map(|x| x.total_budget).max().unwrap();
         let mut dmas: Vec<BytesPerSec> = p.saturation.points().iter().map(|x| x.dma).collect();
         dmas.push(BytesPerSec(0));
+        dmas.extend(system.dma);
         let mut chunks: Vec<Option<Bytes>> = vec![None];
         if !system.flows.is_empty() {
             chunks = p.chunks.iter().map(|c| Some(c.0)).collect();
@@ -601,8 +657,10 @@ mod tests {
                 best_effort: 0,
             };
             let faults = check(system, &plan, EFFORT);
-            // One fault is the saturation by these budgets; flows and tasks are judged below.
-            faults.iter().filter(|f| f.is_none()).count() == 1
+            // One fault is the saturation by these budgets, and one each a budget that is not the given one; flows and
+            // tasks are judged below.
+            let given = system.vms.iter().filter(|vm| vm.given.is_some()).count();
+            faults.iter().filter(|f| f.is_none()).count() == 1 + given
                 && !faults
                     .iter()
                     .any(|f| matches!(f, Some(Demand::WorkingSet(_) | Demand::Memory(_))))
@@ -668,14 +726,15 @@ mod tests {
 
     /// The demands conflict, each of them is needed for it, and no smaller set does.
     fn assert_conflict(system: &System, conflict: &Conflict) {
-        assert!(search(system, &conflict.demands, EFFORT).is_none());
+        let judge = Standard { system, effort: EFFORT };
+        assert!(search(system, &conflict.demands, &judge).is_none());
         assert!(conflict.smallest);
         let all = demands(system);
         for mask in 0u32..1 << all.len() {
             if (mask.count_ones() as usize) < conflict.demands.len() {
                 let subset: Vec<Demand> =
                     (0..all.len()).filter(|i| mask >> i & 1 == 1).map(|i| all[i]).collect();
-                assert!(search(system, &subset, EFFORT).is_some(), "{subset:?} {conflict:?}");
+                assert!(search(system, &subset, &judge).is_some(), "{subset:?} {conflict:?}");
             }
         }
     }

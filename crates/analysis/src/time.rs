@@ -3,6 +3,7 @@
 
 use core::fmt;
 
+use crate::memory::Interferer;
 use crate::units::Nanos;
 
 /// Times beyond this (36 years) are treated as never.
@@ -351,10 +352,58 @@ pub struct VmTask {
 /// bounded time).
 #[must_use]
 pub fn response_times(tasks: &[VmTask], supply: &Supply) -> Vec<Option<Nanos>> {
-    (0..tasks.len()).map(|i| response_time(tasks, i, supply)).collect()
+    response_times_beside(tasks, supply, &[], None)
 }
 
-fn response_time(tasks: &[VmTask], i: usize, supply: &Supply) -> Option<Nanos> {
+/// What other VMs' memory accesses do to a core.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interference {
+    /// The other VMs, and the DMA engine.
+    pub interferers: Vec<Interferer>,
+    /// How much one transaction can delay the core.
+    pub delay: Nanos,
+    /// The most transactions of one interferer that can delay one own access; `None` if unknown.
+    pub per_access: Option<u64>,
+}
+
+impl Interference {
+    /// The most delay in a window of length `t` in which the core itself makes at most `accesses`, if that is known.
+    fn in_window(&self, t: Nanos, accesses: Option<u64>) -> u128 {
+        let transactions: u128 = self
+            .interferers
+            .iter()
+            .map(|i| {
+                u128::from(match (self.per_access, accesses) {
+                    (Some(1), Some(own)) => i.met(t).min(own),
+                    (Some(n), Some(own)) => i.issued(t).min(own.saturating_mul(n)),
+                    _ => i.issued(t),
+                })
+            })
+            .sum();
+        transactions * u128::from(self.delay.0)
+    }
+}
+
+/// The same beside other VMs' memory accesses: whatever they issue in a task's busy window delays it. `accesses` has
+/// each task's own accesses in an activation, where known; a task that can be blocked meets all that is issued, since
+/// nobody knows the blocker's accesses.
+#[must_use]
+pub fn response_times_beside(
+    tasks: &[VmTask],
+    supply: &Supply,
+    accesses: &[Option<u64>],
+    beside: Option<&Interference>,
+) -> Vec<Option<Nanos>> {
+    (0..tasks.len()).map(|i| response_time(tasks, i, supply, accesses, beside)).collect()
+}
+
+fn response_time(
+    tasks: &[VmTask],
+    i: usize,
+    supply: &Supply,
+    accesses: &[Option<u64>],
+    beside: Option<&Interference>,
+) -> Option<Nanos> {
     let task = tasks[i];
     let mut steps = STEPS;
     let mut worst = 0;
@@ -364,15 +413,23 @@ fn response_time(tasks: &[VmTask], i: usize, supply: &Supply) -> Option<Nanos> {
         let own = u128::from(task.blocking.0) + u128::from(job + 1) * u128::from(task.cost.0);
         loop {
             steps = steps.checked_sub(1)?;
-            let higher: u128 = tasks[..i]
-                .iter()
-                .map(|t| {
-                    let jobs = (u128::from(window) + u128::from(t.jitter.0))
-                        .div_ceil(u128::from(t.period.0.max(1)));
-                    jobs.max(1) * u128::from(t.cost.0)
-                })
-                .sum();
-            let needed = u64::try_from(own + higher).ok()?;
+            let jobs_of = |t: &VmTask| {
+                let window = u128::from(window) + u128::from(t.jitter.0);
+                window.div_ceil(u128::from(t.period.0.max(1))).max(1)
+            };
+            let higher: u128 = tasks[..i].iter().map(|t| jobs_of(t) * u128::from(t.cost.0)).sum();
+            let delays = beside.map_or(0, |beside| {
+                let known = |k: usize| accesses.get(k).copied().flatten().map(u128::from);
+                let own_accesses = (task.blocking.0 == 0).then_some(()).and_then(|()| {
+                    let mut sum = u128::from(job + 1).checked_mul(known(i)?)?;
+                    for (k, t) in tasks[..i].iter().enumerate() {
+                        sum = sum.checked_add(jobs_of(t).checked_mul(known(k)?)?)?;
+                    }
+                    u64::try_from(sum).ok()
+                });
+                beside.in_window(Nanos(window), own_accesses)
+            });
+            let needed = u64::try_from(own.checked_add(higher)?.checked_add(delays)?).ok()?;
             let next = supply.window_for(Nanos(needed))?.0;
             if next <= window {
                 break;
@@ -450,6 +507,50 @@ mod tests {
             blocking: Nanos(0),
         });
         assert_eq!(response_times(&tasks, &supply)[1], Some(Nanos(118)));
+    }
+
+    #[test]
+    fn accesses_of_others_delay_by_what_they_issue_or_what_can_be_met() {
+        use crate::memory::{Bound, Budget, CriticalTask, Regulation, execution_bound};
+        let supply = Supply::new(Schedule::Dedicated, vec![]).unwrap();
+        let interferer = Interferer {
+            budget: Budget { accesses: 50, period: Nanos(30_000) },
+            regulation: Regulation::Static,
+            overshoot: 0,
+            write_back: false,
+        };
+        let task = VmTask {
+            cost: Nanos(100_000),
+            period: Nanos(10_000_000),
+            jitter: Nanos(0),
+            blocking: Nanos(0),
+        };
+        for (accesses, per_access) in [(None, None), (Some(40), Some(2)), (Some(10_000), Some(1))] {
+            let delay = Nanos(60);
+            let beside = Interference { interferers: vec![interferer], delay, per_access };
+            let alone = task.cost;
+            let critical =
+                CriticalTask { alone, accesses: accesses.unwrap_or(0), delay, per_access };
+            let Bound::AtMost(bound) = execution_bound(&critical, &[interferer]) else { panic!() };
+            // One job alone on its core is the execution bound.
+            let times = response_times_beside(&[task], &supply, &[accesses], Some(&beside));
+            assert_eq!(times, [Some(bound)]);
+            assert!(bound > task.cost);
+        }
+        // A budget without limit has no bound unless the own accesses cap it.
+        let budget = Budget { accesses: u64::MAX, period: Nanos(1) };
+        let wild = Interferer { budget, ..interferer };
+        let beside =
+            |per_access| Interference { interferers: vec![wild], delay: Nanos(60), per_access };
+        let times = |per_access| {
+            response_times_beside(&[task], &supply, &[Some(10)], Some(&beside(per_access)))
+        };
+        assert_eq!(times(None), [None]);
+        assert_eq!(times(Some(1)), [Some(Nanos(100_600))]);
+        // Blocked by who knows what: no cap.
+        let blocked = VmTask { blocking: Nanos(1), ..task };
+        let times = response_times_beside(&[blocked], &supply, &[Some(10)], Some(&beside(Some(1))));
+        assert_eq!(times, [None]);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! `weir check`: everything that is wrong with a system, or what it looks like.
 
 use crate::{
+    analyze,
     cargo::Programs,
+    coloring,
     environment::Environment,
-    failure::{Failure, GOOD, Result, SYSTEM},
+    failure::{Context, Failure, GOOD, Result, SYSTEM},
     image,
     run::show::table,
 };
@@ -15,7 +17,8 @@ use std::{
 };
 use toml::de::DeTable;
 use weir_config::{
-    Catalog, Faults, Image, Owner, Placement, Row, Source, System, check_file, check_text, place,
+    Catalog, Faults, Image, Owner, Placement, Row, Sizes, Source, System, Vm, check_file,
+    check_text, pci::Function, place_all,
 };
 
 /// Checks system files: all their faults at once, each with its place in the file and what to write
@@ -25,7 +28,7 @@ use weir_config::{
 /// `weir build` is final.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir check systems/demo.toml\n  weir check --json systems/*.toml\n\nExit status: 0 no faults, 1 faults."
+    after_help = "Examples:\n  weir check systems/demo.toml\n  weir check --json systems/*.toml\n  weir check systems/demo.toml --map map.svg\n\nExit status: 0 no faults, 1 faults."
 )]
 pub struct Arguments {
     /// The system files.
@@ -37,26 +40,41 @@ pub struct Arguments {
     /// Print the result as JSON: one object for each file, in a list.
     #[arg(long)]
     json: bool,
+    /// Draw the board's cells and whose they are, as SVG; of one system file.
+    #[arg(long, value_name = "SVG")]
+    map: Option<PathBuf>,
 }
 
 /// Carries the verb out.
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+    if arguments.map.is_some() && arguments.files.len() > 1 {
+        return Err(Failure::call("--map draws one system: give one file".to_owned()));
+    }
     let mut out = anstream::stdout().lock();
     let mut status = GOOD;
     let mut results = Vec::new();
     for file in &arguments.files {
         let checked = load(file, arguments.platform.as_deref(), environment);
         let checked = checked.and_then(|system| {
-            let placement = place(&system, likely_size(&system, environment))?;
-            Ok((system, placement))
+            let placement = place_all(&system, &likely_sizes(&system, environment))?;
+            let left_out = analyze::check(&system.timing)?;
+            Ok((system, placement, left_out))
         });
+        if let (Some(map), Ok((system, placement, _))) = (&arguments.map, &checked) {
+            let svg = coloring::svg(system, placement);
+            fs::write(map, svg).context(|| format!("write {}", map.display()))?;
+        }
         match checked {
-            Ok((system, placement)) if arguments.json => {
+            Ok((system, placement, _)) if arguments.json => {
                 results.push(describe(file, &system, &placement));
             }
-            Ok((system, placement)) => {
+            Ok((system, placement, left_out)) => {
                 writeln!(out, "{}: good, for {}", file.display(), system.platform.name)?;
                 writeln!(out, "{}\n{placement}", vms(&system))?;
+                writeln!(out, "{}", coloring::report(&system, &placement))?;
+                if !left_out.is_empty() {
+                    writeln!(out, "{left_out}")?;
+                }
             }
             Err(faults) => {
                 status = SYSTEM;
@@ -116,8 +134,8 @@ fn on_platform(
     check_text(file, &text, catalog)
 }
 
-/// About how long the image of a system will be, in bytes.
-fn likely_size(system: &System, environment: &Environment) -> u64 {
+/// About how long the parts of a system's image will be.
+fn likely_sizes(system: &System, environment: &Environment) -> Sizes {
     const HYPERVISOR: u64 = 1 << 20;
     const KERNEL: u64 = 40 << 20;
     const OTHER: u64 = 4 << 20;
@@ -133,7 +151,14 @@ fn likely_size(system: &System, environment: &Environment) -> u64 {
         let image = size(vm.image.source(), if linux { KERNEL } else { OTHER });
         image + vm.image.initrd().map_or(0, |initrd| size(initrd, OTHER))
     });
-    HYPERVISOR + images.sum::<u64>()
+    let pristine: Vec<u64> = images.collect();
+    Sizes { image: HYPERVISOR + pristine.iter().sum::<u64>(), hypervisor: HYPERVISOR, pristine }
+}
+
+/// The devices of the board that a VM gets, as its file may name them.
+fn devices(vm: &Vm) -> Vec<String> {
+    let paths = vm.devices.iter().map(|device| device.path.clone());
+    paths.chain(vm.functions.iter().map(Function::name)).collect()
 }
 
 fn describe(file: &Path, system: &System, map: &Placement) -> Value {
@@ -147,7 +172,7 @@ fn describe(file: &Path, system: &System, map: &Placement) -> Value {
             })).collect::<Vec<_>>(),
             "image": source(vm.image.source()),
             "initrd": vm.image.initrd().map(source),
-            "devices": vm.devices.iter().map(|device| &device.path).collect::<Vec<_>>(),
+            "devices": devices(vm),
             "expect": vm.expect,
         })
     });
@@ -160,6 +185,7 @@ fn describe(file: &Path, system: &System, map: &Placement) -> Value {
         "cores": system.cores_needed(),
         "console_core": system.hypervisor.console_core.0,
         "vms": vms.collect::<Vec<_>>(),
+        "division": coloring::json(system, map),
         "placement": placement(map),
     })
 }
@@ -176,6 +202,8 @@ pub fn placement(map: &Placement) -> Value {
             "address": format!("{:#x}", row.address.0),
             "bytes": row.size.0,
             "owner": owner(&row.owner),
+            "end": format!("{:#x}", row.end.0),
+            "cells": row.cells.map(|cells| cells.to_string()),
             "ipa": row.ipa.map(|ipa| format!("{:#x}", ipa.0)),
             "what": row.what,
         })
@@ -209,7 +237,7 @@ fn vms(system: &System) -> String {
                 vm.memory.iter().map(|piece| format!("{} at {}", piece.size, piece.base)).collect(),
             ),
             format!("{kind} {}", source(vm.image.source())),
-            list(vm.devices.iter().map(|device| device.path.clone()).collect()),
+            list(devices(vm)),
             vm.expect.len().to_string(),
         ]);
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     cargo::{Programs, replace},
-    debian,
+    coloring, debian,
     environment::Environment,
     failure::{Context, Failure, Result, SYSTEM},
     progress::Spinner,
@@ -21,7 +21,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_config::{
-    Catalog, Faults, Image, Packed, Payload, Source, Style, System, pack, packed::PAGE,
+    Catalog, Faults, Image, Packed, Payload, Source, Style, System, audit, pack, packed::PAGE,
 };
 
 /// Builds the image of a system: the hypervisor for its platform, the guests, and the tables.
@@ -29,7 +29,7 @@ use weir_config::{
 /// Writes `build/SYSTEM-PLATFORM.img` and beside it a `.map` that says what lies where.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir build systems/demo.toml\n  weir build systems/demo.toml --platform qemu-virt-gicv2 --json"
+    after_help = "Examples:\n  weir build systems/demo.toml\n  weir build systems/demo.toml --platform qemu-virt-gicv2 --json\n  weir build systems/demo.toml --audit"
 )]
 pub struct Arguments {
     /// The system file.
@@ -39,6 +39,9 @@ pub struct Arguments {
     output: Option<PathBuf>,
     #[command(flatten)]
     options: Options,
+    /// Walk every page that the image gives out and every stage 2 that it makes, and show that none has two owners.
+    #[arg(long)]
+    audit: bool,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -59,10 +62,14 @@ pub struct Options {
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let system = checked(&arguments.file, &arguments.options, arguments.json, environment)?;
     let mut described = (String::new(), Value::Null);
+    let mut audited = None;
     let image = build(&system, arguments.options.no_build, environment, |packed| {
         described = describe(&system, packed);
+        audited = arguments.audit.then(|| audit(&system, packed));
     })?;
     let (map, mut json) = described;
+    let audited =
+        audited.transpose().map_err(|error| Failure::system(format!("audit: {error}")))?;
     let path = if let Some(path) = &arguments.output {
         path.clone()
     } else {
@@ -75,9 +82,15 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let mut out = anstream::stdout().lock();
     if arguments.json {
         json["image"] = path.display().to_string().into();
+        if let Some(audited) = &audited {
+            json["audit"] = coloring::audit_json(audited);
+        }
         writeln!(out, "{json:#}")?;
     } else {
         writeln!(out, "{map}{} ({} bytes)", path.display(), image.len())?;
+        if let Some(audited) = &audited {
+            writeln!(out, "{}", coloring::audit_report(audited))?;
+        }
     }
     Ok(())
 }
@@ -104,7 +117,11 @@ pub fn checked(
     json: bool,
     environment: &Environment,
 ) -> Result<System> {
-    let faults = match crate::check::load(file, options.platform.as_deref(), environment) {
+    let checked = crate::check::load(file, options.platform.as_deref(), environment);
+    let carried_out = |system: System| {
+        system.can_run().and_then(|()| system.timing.carried_out()).map(|()| system)
+    };
+    let faults = match checked.and_then(carried_out) {
         Ok(system) => return Ok(system),
         Err(faults) => faults,
     };

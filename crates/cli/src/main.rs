@@ -1,9 +1,11 @@
 //! The `weir` command: checks, builds, boots and reports systems of virtual machines.
 
+mod analyze;
 mod attach;
 mod bench;
 mod cargo;
 mod check;
+mod coloring;
 mod debian;
 mod demo;
 mod environment;
@@ -11,8 +13,11 @@ mod failure;
 mod image;
 mod measure;
 mod new;
+mod observe;
+mod plan;
 mod platforms;
 mod progress;
+mod reproduce;
 mod run;
 mod terminal;
 
@@ -38,12 +43,16 @@ struct Command {
 enum Verb {
     New(new::Arguments),
     Check(check::Arguments),
+    Analyze(analyze::Arguments),
+    Plan(plan::Arguments),
     Build(image::Arguments),
     Run(Box<run::Arguments>),
     Attach(attach::Arguments),
+    Observe(observe::Arguments),
     Demo(demo::Arguments),
     Platforms(platforms::Arguments),
     Bench(measure::Arguments),
+    Reproduce(reproduce::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -59,12 +68,16 @@ fn main() -> ExitCode {
     let result = match &command.verb {
         Verb::New(arguments) => new::run(arguments),
         Verb::Check(arguments) => check::run(arguments, &environment),
+        Verb::Analyze(arguments) => analyze::run(arguments),
+        Verb::Plan(arguments) => plan::run(arguments),
         Verb::Build(arguments) => image::run(arguments, &environment),
         Verb::Run(arguments) => run::run(arguments, &environment),
         Verb::Attach(arguments) => attach::run(arguments, &environment),
+        Verb::Observe(arguments) => observe::run(arguments, &environment),
         Verb::Demo(arguments) => demo::run(arguments, &environment),
         Verb::Platforms(arguments) => platforms::run(arguments),
         Verb::Bench(arguments) => measure::run(arguments, &environment),
+        Verb::Reproduce(arguments) => reproduce::run(arguments, &environment),
     };
     result.map_or_else(|failure: Failure| failure.report(), |()| ExitCode::SUCCESS)
 }

@@ -3,7 +3,8 @@
 use crate::{failure::Result, run::show::table};
 use serde_json::{Value, json};
 use std::io::{Write, stdout};
-use weir_config::platform::{Gic, Platform};
+use weir_config::platform::{Gic, Memory, Platform};
+use weir_layout::cells::Cells;
 
 /// Lists the platforms that a system file may name, and what they have.
 #[derive(Debug, clap::Args)]
@@ -22,25 +23,48 @@ pub fn run(arguments: &Arguments) -> Result {
         writeln!(out, "{list:#}")?;
         return Ok(());
     }
-    let mut rows = table(["platform", "cores", "memory", "GIC", "devices", ""]);
+    let mut rows = table(["platform", "cores", "memory", "GIC", "cells", "devices", "runs", ""]);
     for platform in Platform::all() {
-        let memory = platform.memory;
+        let memory: Vec<_> =
+            memory(&platform).map(|memory| format!("{} at {}", memory.size, memory.base)).collect();
+        let cells: Vec<_> =
+            cells(&platform).map(|(map, cells)| format!("{map}: {}", cells.count())).collect();
         rows.add_row([
             platform.name.clone(),
             platform.cores.len().to_string(),
-            format!("{} at {}", memory.size, memory.base),
+            memory.join("\n"),
             format!("v{}", if platform.is_gic_v2() { 2 } else { 3 }),
+            cells.join("\n"),
             platform
                 .devices
                 .iter()
                 .map(|device| device.name.as_str())
                 .collect::<Vec<_>>()
                 .join(", "),
+            if platform.places.planned.is_some() { "not yet" } else { "in QEMU" }.to_owned(),
             platform.description.clone(),
         ]);
     }
     writeln!(out, "{rows}")?;
+    for platform in Platform::all() {
+        if let Some(reason) = &platform.places.planned {
+            writeln!(out, "{} can be checked and planned for, not run: {reason}", platform.name)?;
+        }
+    }
     Ok(())
+}
+
+/// All RAM of a platform.
+fn memory(platform: &Platform) -> impl Iterator<Item = Memory> + use<'_> {
+    [platform.memory].into_iter().chain(platform.places.more_memory.iter().copied())
+}
+
+/// Its cells, by DRAM map.
+fn cells(platform: &Platform) -> impl Iterator<Item = (&str, Cells)> + use<'_> {
+    let maps = platform.places.dram.iter().enumerate();
+    maps.filter_map(|(place, map)| {
+        Some((map.name.as_str(), Cells::new(&platform.places.geometry(place)).ok()?))
+    })
 }
 
 fn describe(platform: &Platform) -> Value {
@@ -64,6 +88,24 @@ fn describe(platform: &Platform) -> Value {
         "description": platform.description,
         "cores": platform.cores.iter().map(|core| hex(core.mpidr)).collect::<Vec<_>>(),
         "memory": { "base": hex(platform.memory.base.0), "bytes": platform.memory.size.0 },
+        "more_memory": platform.places.more_memory.iter().map(|memory| json!({
+            "base": hex(memory.base.0),
+            "bytes": memory.size.0,
+        })).collect::<Vec<_>>(),
+        "cache": platform.places.cache.map(|cache| json!({
+            "bytes": cache.size.0,
+            "ways": cache.ways,
+            "line_bytes": cache.line.0,
+        })),
+        "dram": cells(platform).map(|(map, cells)| json!({
+            "map": map,
+            "cells": cells.count(),
+            "colors": cells.colors(),
+            "bank_groups": cells.bank_groups(),
+            "banks_in_group": cells.banks_in_group(),
+        })).collect::<Vec<_>>(),
+        "runs": platform.places.planned.is_none(),
+        "planned": platform.places.planned,
         "load_address": hex(platform.load_address.0),
         "gic": gic,
         "uart": { "base": hex(platform.uart.base.0), "intid": platform.uart.intid },

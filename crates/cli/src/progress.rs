@@ -26,6 +26,34 @@ impl Spinner {
     }
 }
 
+/// A bar on standard error while much is counted; gone when dropped, and never there in a pipe.
+#[derive(Debug)]
+pub struct Bar(ProgressBar);
+
+impl Bar {
+    /// Begins at 0 of `total`.
+    pub fn new(text: &'static str, total: u64) -> Self {
+        let bar = ProgressBar::new(total);
+        let template = "{msg} {wide_bar} {human_pos} of {human_len}, {eta} left";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.set_message(text);
+        Self(bar)
+    }
+
+    /// So many more are done.
+    pub fn add(&self, count: u64) {
+        self.0.inc(count);
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
 impl Drop for Spinner {
     fn drop(&mut self) {
         self.0.finish_and_clear();

@@ -23,7 +23,20 @@ fn weir(arguments: &[&str]) -> Said {
 fn every_verb_has_help_with_an_example() {
     let all = weir(&["--help"]);
     assert_eq!(all.status, Some(0));
-    for verb in ["new", "check", "build", "run", "attach", "demo", "platforms", "bench"] {
+    for verb in [
+        "new",
+        "check",
+        "analyze",
+        "plan",
+        "build",
+        "run",
+        "attach",
+        "observe",
+        "demo",
+        "platforms",
+        "bench",
+        "reproduce",
+    ] {
         assert!(all.out.contains(&format!("\n  {verb} ")), "{}", all.out);
         let said = weir(&[verb, "--help"]);
         assert_eq!(said.status, Some(0));

@@ -2,9 +2,9 @@
 
 mod support;
 
-use std::fs;
+use std::{fs, mem::offset_of};
 use support::qemu::{Options, Outcome, build_image, random_word, run_system, system, with};
-use weir_config::packed::{MAGIC, PAGE, checksum};
+use weir_config::packed::{Header, MAGIC, PAGE, Vm, checksum};
 
 const GICV2: &[&str] = &["--platform", "qemu-virt-gicv2"];
 
@@ -248,14 +248,6 @@ fn u_boot_prints_its_device_tree_at_ram_base_0() {
     );
 }
 
-/// Where the fields of the packed form's header are; see [`weir_config::packed::Header`].
-mod header {
-    pub const VERSION: usize = 8;
-    pub const TABLES_LEN: usize = 16;
-    pub const CORES: usize = 36;
-    pub const LEN: usize = 80;
-}
-
 #[test]
 fn damaged_tables_are_refused_with_the_reason() {
     let text =
@@ -270,7 +262,7 @@ fn damaged_tables_are_refused_with_the_reason() {
     let word = |bytes: &[u8], offset: usize| {
         u32::from_le_bytes(bytes[start + offset..][..4].try_into().expect("four bytes")) as usize
     };
-    let tables_len = word(&good, header::TABLES_LEN);
+    let tables_len = word(&good, offset_of!(Header, tables_len));
     // Whoever damages a table may get the check sum right.
     let summed = |mut bytes: Vec<u8>| {
         let sum = checksum(&bytes[start + 16..start + tables_len]);
@@ -283,14 +275,16 @@ fn damaged_tables_are_refused_with_the_reason() {
         bytes
     };
     assert_eq!(summed(good.clone()), good, "the check sum is where it is thought to be");
-    let name_len = 32;
     let cases = [
         ("no packed system", flipped(0)),
-        ("of another version", flipped(header::VERSION)),
-        ("check sum is wrong", flipped(header::LEN + 3)),
+        ("of another version", flipped(offset_of!(Header, version))),
+        ("check sum is wrong", flipped(size_of::<Header>() + 3)),
         ("check sum is wrong", flipped(tables_len - 1)),
-        ("points beyond its end", summed(flipped(header::CORES))),
-        ("addresses are not aligned", summed(flipped(header::LEN + name_len + 16))),
+        ("points beyond its end", summed(flipped(offset_of!(Header, cores)))),
+        (
+            "addresses are not aligned",
+            summed(flipped(size_of::<Header>() + offset_of!(Vm, distributor))),
+        ),
     ];
     for (reason, bytes) in cases {
         fs::write(&file, bytes).expect("an image");

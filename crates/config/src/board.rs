@@ -61,6 +61,11 @@ pub(crate) struct Board {
 }
 
 impl Board {
+    /// A board that nothing is known of.
+    pub fn unknown() -> Self {
+        Self { tree: DeviceTree::new(), devices: Vec::new() }
+    }
+
     /// Reads a flattened device tree.
     pub fn read(blob: &[u8]) -> Result<Self, String> {
         let fdt = Fdt::new(blob).map_err(|error| error.to_string())?;

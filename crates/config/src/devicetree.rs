@@ -4,6 +4,8 @@
 //! Bindings are those of the Linux kernel (Documentation/devicetree/bindings) and of the Devicetree
 //! Specification 0.4.
 
+mod pci;
+
 use crate::{
     board::{self, BoardDevice, cell, cells, strings},
     packed::PAGE,
@@ -213,6 +215,9 @@ pub(crate) fn generate(vm: &Vm, platform: &Platform, initrd: Option<&Range<u64>>
     add(&mut clock, "compatible", "fixed-clock");
     root.add_child(clock);
     root.add_child(uart(vm));
+    if let (Some(host), false) = (&platform.pci, vm.functions.is_empty()) {
+        root.add_child(pci::bridge(vm, host, board));
+    }
     carry(root, vm, &board.root);
     tree.to_dtb()
 }
@@ -229,6 +234,9 @@ fn chosen(vm: &Vm, initrd: Option<&Range<u64>>) -> DeviceTreeNode {
     if let Some(initrd) = initrd {
         add(&mut chosen, "linux,initrd-start", initrd.start);
         add(&mut chosen, "linux,initrd-end", initrd.end);
+    }
+    if !vm.functions.is_empty() {
+        add(&mut chosen, "linux,pci-probe-only", 1_u32);
     }
     add(&mut chosen, "stdout-path", format!("/{}", uart_name(vm)));
     chosen

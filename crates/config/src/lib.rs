@@ -27,9 +27,13 @@
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "std")]
+mod audit;
+#[cfg(feature = "std")]
 mod board;
 #[cfg(feature = "std")]
 mod check;
+#[cfg(feature = "std")]
+pub mod coloring;
 #[cfg(feature = "std")]
 mod devicetree;
 #[cfg(feature = "std")]
@@ -39,6 +43,8 @@ mod image;
 #[cfg(feature = "std")]
 mod pack;
 pub mod packed;
+#[cfg(feature = "std")]
+pub mod pci;
 #[cfg(feature = "std")]
 mod place;
 #[cfg(feature = "std")]
@@ -54,12 +60,18 @@ mod shape;
 #[cfg(feature = "std")]
 mod system;
 #[cfg(feature = "std")]
+pub mod timing;
+#[cfg(feature = "std")]
 pub mod units;
 
+#[cfg(feature = "std")]
+pub use audit::{Audited, audit, page_owners};
 #[cfg(feature = "std")]
 pub use board::Irq;
 #[cfg(feature = "std")]
 pub use check::{check_file, check_file_on, check_text};
+#[cfg(feature = "std")]
+pub use coloring::{Division, Share, shares};
 #[cfg(feature = "std")]
 pub use fault::{Fault, Faults, Location, Style};
 #[cfg(feature = "std")]
@@ -67,7 +79,7 @@ pub use pack::{Packed, Payload, pack};
 #[cfg(feature = "std")]
 pub use packed::OnFault;
 #[cfg(feature = "std")]
-pub use place::{Owner, Placement, Row, place};
+pub use place::{Owner, Placement, Row, Sizes, place, place_all};
 #[cfg(feature = "std")]
 pub use platform::Platform;
 #[cfg(feature = "std")]
@@ -76,3 +88,5 @@ pub use resolve::{Catalog, Source};
 pub use schema::{TEMPLATE, schema};
 #[cfg(feature = "std")]
 pub use system::{Board, Device, Hypervisor, Image, Piece, System, Vm};
+#[cfg(feature = "std")]
+pub use timing::Timing;

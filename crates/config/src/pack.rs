@@ -2,19 +2,23 @@
 
 use crate::{
     devicetree,
-    fault::Faults,
+    fault::{Fault, Faults},
     image::{self, Part, Party, Problem, Program, in_ram, overlap, span, stored},
-    packed::{self, Header, PAGE, Region, Segment, Tables},
-    place::{Placement, memory_end, place},
+    packed::{self, Header, PAGE, Region, Segment, TABLES_LIMIT, Tables},
+    pci,
+    place::{Placed, Placement, Sizes, memory_end, place_all},
     platform::Platform,
     system::{Piece, System, Vm},
-    units::Pa,
+    units::Bytes,
 };
 use crc::{CRC_32_ISCSI, Crc, Digest, Table};
 use std::borrow::Cow;
 
 /// Bytes and where they go: an offset in the image, or an address of a VM.
 type Blob<'a> = (u64, Cow<'a, [u8]>);
+
+/// A VM's RAM, and what is copied there at each start.
+type Contents = (Vec<Piece>, Vec<Segment>);
 
 /// The bytes of a VM's image.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +45,7 @@ pub struct Packed<'a> {
     /// Each VM's flattened device tree.
     pub device_trees: Vec<Vec<u8>>,
     /// For each VM its RAM and what is in it at the start.
-    contents: Vec<(Vec<Piece>, Vec<Segment>)>,
+    contents: Vec<Contents>,
 }
 
 /// A VM's image and device tree, laid out in its RAM.
@@ -115,37 +119,40 @@ pub fn pack<'a>(
     faults.into_result(())?;
 
     let parts: Vec<Vec<Blob<'a>>> = loaded.iter().map(bytes).collect();
-    let mut tables = Tables::default();
     let tables_offset = hypervisor_len.next_multiple_of(PAGE);
-    let mut end = (tables_offset + tables_len(system, &parts) as u64).next_multiple_of(PAGE);
-    let mut blobs: Vec<Blob<'a>> = Vec::new();
-    let mut contents = Vec::new();
-    for (vm, parts) in system.vms.iter().zip(parts) {
-        let mut segments = Vec::new();
-        for (ipa, bytes) in parts {
-            let len = bytes.len() as u64;
-            // Two VMs that run the same kernel need it once.
-            let known = blobs.iter().find(|(_, known)| *known == bytes).map(|(offset, _)| *offset);
-            let offset = known.unwrap_or_else(|| {
-                let offset = end;
-                end = (end + len).next_multiple_of(PAGE);
-                blobs.push((offset, bytes));
-                offset
-            });
-            segments.push(Segment { ipa, offset, len });
+    let mut reserved = tables_len(system, &parts) as u64;
+    // Where memory is divided, a piece of RAM can lie in several places, and each is an entry of its own.
+    let (blobs, contents, end, placement, tables) = loop {
+        let (blobs, contents, end) = lay_out(system, &parts, tables_offset + reserved);
+        let sizes = Sizes {
+            image: end,
+            hypervisor: tables_offset + reserved,
+            pristine: contents.iter().map(|(_, segments)| kept(segments)).collect(),
+        };
+        let placement = place_all(system, &sizes)?;
+        let mut tables = Tables::default();
+        for (index, vm) in system.vms.iter().enumerate() {
+            let entry = loaded[index].program.entry;
+            add_vm(&mut tables, system, (index, vm), entry, &placement, &contents[index].1);
         }
-        contents.push((vm.memory.clone(), segments));
-    }
-    let placement = place(system, end)?;
-    for (index, vm) in system.vms.iter().enumerate() {
-        add_vm(
-            &mut tables,
-            vm,
-            loaded[index].program.entry,
-            &placement.ram[index],
-            &contents[index].1,
+        let needed = tables.packed_len() as u64;
+        if needed <= reserved {
+            break (blobs, contents, end, placement, tables);
+        }
+        reserved = needed;
+    };
+    if reserved > TABLES_LIMIT {
+        let message = format!(
+            "the description of the system takes {}, and EL2 reads {}",
+            Bytes(reserved),
+            Bytes(TABLES_LIMIT)
         );
+        let fault = Fault::new("too-many-pieces", &system.file, 0..0, message);
+        let help =
+            "give the VMs RAM in fewer pieces: sizes instead of lists, more TLB sets side by side";
+        return Err(Faults(vec![fault.help(help)]));
     }
+    let division = &system.division;
     let header = Header {
         magic: packed::MAGIC,
         version: packed::VERSION,
@@ -159,10 +166,15 @@ pub fn pack<'a>(
         console_core: system.hypervisor.console_core.0.into(),
         heartbeat_ms: system.hypervisor.heartbeat.map_or(0, |time| time.0 / 1_000_000) as u32,
         slice_us: system.hypervisor.slice.map_or(0, |time| time.0 / 1_000) as u32,
-        reserved: 0,
+        colored: division.divided.into(),
+        pci: 0,
+        observed: system.hypervisor.observed.into(),
         load_address: system.platform.load_address.0,
         image_len: end,
-        memory_end: memory_end(system, &placement).max(system.platform.load_address.0 + end),
+        memory_end: memory_end(&placement).max(system.platform.load_address.0 + end),
+        functions: division.geometry.into(),
+        cells: division.hypervisor.words(),
+        memory: placement.hypervisor,
     };
     Ok(Packed {
         tables_offset,
@@ -175,6 +187,43 @@ pub fn pack<'a>(
     })
 }
 
+/// Places the guests' bytes in the image, from `start` on: the bytes with their offsets, for each VM its RAM and what is copied
+/// there, and the image's length.
+fn lay_out<'a>(
+    system: &System,
+    parts: &[Vec<Blob<'a>>],
+    start: u64,
+) -> (Vec<Blob<'a>>, Vec<Contents>, u64) {
+    let mut end = start.next_multiple_of(PAGE);
+    let mut blobs: Vec<Blob<'a>> = Vec::new();
+    let mut contents = Vec::new();
+    for (vm, parts) in system.vms.iter().zip(parts) {
+        let mut segments = Vec::new();
+        let mut kept = 0;
+        for (ipa, bytes) in parts {
+            let len = bytes.len() as u64;
+            // Two VMs that run the same kernel need it once.
+            let known = blobs.iter().find(|(_, known)| known == bytes).map(|(offset, _)| *offset);
+            let offset = known.unwrap_or_else(|| {
+                let offset = end;
+                end = (end + len).next_multiple_of(PAGE);
+                blobs.push((offset, bytes.clone()));
+                offset
+            });
+            segments.push(Segment { ipa: *ipa, offset, len, kept });
+            // At a page, so that where both are whole pages a copy can go page by page.
+            kept = (kept + len).next_multiple_of(PAGE);
+        }
+        contents.push((vm.memory.clone(), segments));
+    }
+    (blobs, contents, end)
+}
+
+/// Bytes of the pristine image that has these segments.
+fn kept(segments: &[Segment]) -> u64 {
+    segments.last().map_or(0, |last| last.kept + last.len)
+}
+
 /// Bytes of header and tables.
 fn tables_len(system: &System, parts: &[Vec<Blob<'_>>]) -> usize {
     let segments: usize = parts.iter().map(Vec::len).sum();
@@ -183,7 +232,8 @@ fn tables_len(system: &System, parts: &[Vec<Blob<'_>>]) -> usize {
         let irqs: usize = vm.devices.iter().map(|device| device.irqs.len()).sum();
         size_of::<packed::Vm>()
             + (vm.memory.len() + registers) * size_of::<Region>()
-            + irqs * size_of::<packed::Irq>()
+            + (irqs + pci::lines(vm).count()) * size_of::<packed::Irq>()
+            + vm.functions.len() * size_of::<packed::PciFunction>()
     });
     size_of::<Header>() + vms.sum::<usize>() + segments * size_of::<Segment>()
 }
@@ -196,18 +246,28 @@ fn bytes<'a>(vm: &Loaded<'a>) -> Vec<Blob<'a>> {
 }
 
 /// Adds a VM with its regions, segments and interrupts.
-fn add_vm(tables: &mut Tables, vm: &Vm, entry: u64, ram: &[Pa], segments: &[Segment]) {
+fn add_vm(
+    tables: &mut Tables,
+    system: &System,
+    (index, vm): (usize, &Vm),
+    entry: u64,
+    placement: &Placement,
+    segments: &[Segment],
+) {
+    let ram = &placement.ram[index];
+    let [own, pristine] = placement.kept.get(index).copied().unwrap_or_default();
     let mut name = [0; 32];
     // The checker allows 31 bytes.
     name.iter_mut().zip(vm.name.bytes()).for_each(|(to, from)| *to = from);
     let mut cores = [0; packed::MAX_CORES];
     cores.iter_mut().zip(&vm.cpus).for_each(|(to, core)| *to = core.0);
-    let pieces = vm.memory.iter().zip(ram).map(|(piece, place)| Region {
-        ipa: piece.base.0,
-        pa: place.0,
-        len: piece.size.0,
+    let pieces = ram.iter().map(|placed| Region {
+        ipa: placed.ipa.0,
+        pa: placed.pa.0,
+        len: placed.size.0,
         kind: packed::RAM,
     });
+    let segments = cut(segments, ram);
     let registers = vm
         .devices
         .iter()
@@ -219,6 +279,7 @@ fn add_vm(tables: &mut Tables, vm: &Vm, entry: u64, ram: &[Pa], segments: &[Segm
         .iter()
         .flat_map(|device| &device.irqs)
         .map(|irq| packed::Irq { intid: irq.intid, edge: irq.edge.into() })
+        .chain(pci::lines(vm))
         .collect();
     tables.vms.push(packed::Vm {
         name,
@@ -238,10 +299,35 @@ fn add_vm(tables: &mut Tables, vm: &Vm, entry: u64, ram: &[Pa], segments: &[Segm
         vcpus: vm.cpus.len() as u8,
         reserved: [0; 2],
         cores,
+        cells: system.division.vms[index].words(),
+        own,
+        pristine,
     });
     tables.regions.extend(regions);
-    tables.segments.extend_from_slice(segments);
+    tables.segments.extend_from_slice(&segments);
     tables.irqs.extend(irqs);
+    tables.pci.extend(pci::packed(index, vm));
+}
+
+/// The segments, cut where a piece of RAM goes on in another place.
+fn cut(segments: &[Segment], ram: &[Placed]) -> Vec<Segment> {
+    let mut cut = Vec::new();
+    for segment in segments {
+        for placed in ram {
+            let start = segment.ipa.max(placed.ipa.0);
+            let end = (segment.ipa + segment.len).min(placed.ipa.0 + placed.size.0);
+            if start < end {
+                let skipped = start - segment.ipa;
+                cut.push(Segment {
+                    ipa: start,
+                    offset: segment.offset + skipped,
+                    len: end - start,
+                    kept: segment.kept + skipped,
+                });
+            }
+        }
+    }
+    cut
 }
 
 impl Packed<'_> {

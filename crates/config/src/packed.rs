@@ -5,18 +5,29 @@
 //! checks the whole: after it nothing in the tables can make the hypervisor index, add or map beyond
 //! what is there, however the bytes came about.
 
+mod memory;
+mod pci;
+mod stage2;
+
+pub use memory::{Functions, Span, VM_LEN};
+pub use pci::{ECAM_LEN, MAX_FUNCTIONS, PciFunction, STREAM_LIMIT};
+pub use stage2::GICV_LEN;
+
 use core::ops::Range;
 use crc::{CRC_32_ISO_HDLC, Crc, Table};
+use weir_layout::cells::Cells;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// First bytes of the packed form.
 pub const MAGIC: [u8; 8] = *b"weirsys\0";
 /// Changes with each change of the layout below.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Most cores of a board.
 pub const MAX_CORES: usize = 8;
 /// Most VMs of a system, and most vCPUs of a VM: a core runs one vCPU.
 pub const MAX_VMS: usize = MAX_CORES;
+/// Most bytes of header and tables: what EL2 maps of them.
+pub const TABLES_LIMIT: u64 = 0x1_0000;
 /// The page, in bytes, that every placement is a multiple of.
 pub const PAGE: u64 = 4096;
 /// One above the highest physical or intermediate physical address: 39 bits, what a stage 2 with one root spans.
@@ -53,14 +64,25 @@ pub struct Header {
     /// Microseconds between two ticks of each core's timer that do nothing, or 0 for none: under QEMU's instruction
     /// counting the cores run in turn, and a turn lasts until the next deadline of any timer.
     pub slice_us: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// 1 when memory is divided by cells. 0 when not: then everybody's set is all of the board's cells, each [`Span`] is
+    /// one range, and those that only a divided system has are empty.
+    pub colored: u32,
+    /// Number of [`PciFunction`]s, behind the [`Irq`]s.
+    pub pci: u32,
+    /// 1 when QEMU's plug-ins watch, which do not see DC ZVA: it is prohibited for guests, and EL2 does without it.
+    pub observed: u32,
     /// Where the image must be loaded: the physical address of the hypervisor's first byte.
     pub load_address: u64,
     /// Bytes of the whole image, guests' images included.
     pub image_len: u64,
     /// One above the highest physical address of RAM that the system uses.
     pub memory_end: u64,
+    /// The board's address functions.
+    pub functions: Functions,
+    /// The cells of the hypervisor.
+    pub cells: [u64; 4],
+    /// Where the hypervisor moves with all that is its own, if memory is divided.
+    pub memory: Span,
 }
 
 /// What to do when a VM faults.
@@ -113,6 +135,12 @@ pub struct Vm {
     pub reserved: [u8; 2],
     /// The core of each vCPU.
     pub cores: [u8; MAX_CORES],
+    /// Its cells.
+    pub cells: [u64; 4],
+    /// What the hypervisor keeps for it in its cells: the tables of stage 2, the root first, and the state of the vCPUs.
+    pub own: Span,
+    /// Its pristine image in its cells; see [`Segment::kept`].
+    pub pristine: Span,
 }
 
 /// A piece of a VM's address space, mapped in stage 2.
@@ -121,7 +149,7 @@ pub struct Vm {
 pub struct Region {
     /// Where the VM sees it.
     pub ipa: u64,
-    /// Where it lies.
+    /// Where it lies. RAM: the pages of the VM's cells from this one on. A device: from here on, without a gap.
     pub pa: u64,
     /// Bytes.
     pub len: u64,
@@ -144,6 +172,8 @@ pub struct Segment {
     pub offset: u64,
     /// Bytes.
     pub len: u64,
+    /// Where in [`Vm::pristine`], if memory is divided: the hypervisor moves the bytes there before the first life.
+    pub kept: u64,
 }
 
 /// A physical interrupt that a VM was given; it sees it under the same INTID.
@@ -182,6 +212,10 @@ pub enum Damage {
     Overlap(u32),
     /// A number of the VM's that stands for a choice stands for none.
     Choice(u32),
+    /// The address functions are none, or somebody's cells are not the board's.
+    Geometry,
+    /// A PCI function of the VM's has another owner, too, or something is in the way of its addresses.
+    Function(u32),
 }
 
 impl Damage {
@@ -200,6 +234,8 @@ impl Damage {
             Self::Interrupt(_) => "a VM's interrupt is not a shared one or has two owners",
             Self::Overlap(_) => "a VM's RAM overlaps the image or another VM",
             Self::Choice(_) => "a VM's on_fault is unknown",
+            Self::Geometry => "the cells are not those of the board",
+            Self::Function(_) => "a VM's PCI function has two owners, or its addresses are taken",
         }
     }
 }
@@ -213,6 +249,8 @@ pub struct System<'a> {
     regions: &'a [Region],
     segments: &'a [Segment],
     irqs: &'a [Irq],
+    pci: &'a [PciFunction],
+    cells: Cells,
 }
 
 /// A VM of a checked system, with its parts of the tables.
@@ -285,7 +323,7 @@ impl<'a> VmView<'a> {
         ])
     }
 
-    fn check(&self, image: &Range<u64>, memory_end: u64, gic_v2: bool) -> Result<(), Damage> {
+    fn check(&self, image: &Range<u64>, divided: bool, gic_v2: bool) -> Result<(), Damage> {
         let index = self.index as u32;
         if self.vm.on_fault > OnFault::StopSystem as u8 {
             return Err(Damage::Choice(index));
@@ -294,26 +332,13 @@ impl<'a> VmView<'a> {
         let devices = self.devices(gic_cpu_len).ok_or(Damage::Address(index))?;
         for (position, region) in self.regions.iter().enumerate() {
             let ipa = page_range(region.ipa, region.len).ok_or(Damage::Address(index))?;
-            let pa = page_range(region.pa, region.len).ok_or(Damage::Address(index))?;
             if region.kind > DEVICE {
                 return Err(Damage::Choice(index));
-            }
-            if overlap(&pa, image) {
-                return Err(Damage::Overlap(index));
-            }
-            if region.kind == RAM && pa.end > memory_end {
-                return Err(Damage::Address(index));
             }
             let others = self.regions.get(position + 1..).unwrap_or(&[]);
             let among_regions = others.iter().any(|other| {
                 page_range(other.ipa, other.len).is_none_or(|other| overlap(&ipa, &other))
             });
-            let twice = others.iter().any(|other| {
-                page_range(other.pa, other.len).is_none_or(|other| overlap(&pa, &other))
-            });
-            if twice {
-                return Err(Damage::Overlap(index));
-            }
             if among_regions || devices.iter().any(|device| overlap(&ipa, device)) {
                 return Err(Damage::Address(index));
             }
@@ -335,7 +360,9 @@ impl<'a> VmView<'a> {
                 .offset
                 .checked_add(segment.len)
                 .is_some_and(|end| end <= image.end - image.start);
-            if !in_ram || !in_image {
+            let kept = segment.kept.checked_add(segment.len);
+            let in_store = !divided || kept.is_some_and(|end| end <= self.vm.pristine.len);
+            if !in_ram || !in_image || !in_store {
                 return Err(Damage::Segment(index));
             }
         }
@@ -377,8 +404,10 @@ impl<'a> System<'a> {
         let (vms, rest) = table::<Vm>(rest, header.vms)?;
         let (regions, rest) = table::<Region>(rest, header.regions)?;
         let (segments, rest) = table::<Segment>(rest, header.segments)?;
-        let (irqs, _) = table::<Irq>(rest, header.irqs)?;
-        let system = Self { header, vms, regions, segments, irqs };
+        let (irqs, rest) = table::<Irq>(rest, header.irqs)?;
+        let (pci, _) = table::<PciFunction>(rest, header.pci)?;
+        let cells = header.functions.cells().ok_or(Damage::Geometry)?;
+        let system = Self { header, vms, regions, segments, irqs, pci, cells };
         system.check(gic_v2)?;
         Ok(system)
     }
@@ -409,13 +438,14 @@ impl<'a> System<'a> {
                 }
                 taken |= 1 << core;
             }
-            vm.check(&image, header.memory_end, gic_v2)?;
+            vm.check(&image, self.is_divided(), gic_v2)?;
             for other in 0..index {
                 let other = self.vm(other).ok_or(Damage::Table)?;
                 vm.apart_from(&other)?;
             }
         }
-        Ok(())
+        self.check_pci(gic_v2)?;
+        self.check_memory(&image)
     }
 
     /// How many VMs there are, at least one and at most [`MAX_VMS`].
@@ -439,18 +469,9 @@ impl<'a> System<'a> {
 }
 
 impl VmView<'_> {
-    /// No memory and no interrupt of the two is the same.
+    /// No interrupt of the two is the same.
     fn apart_from(&self, other: &Self) -> Result<(), Damage> {
         let index = self.index as u32;
-        for mine in self.regions {
-            for theirs in other.regions {
-                let (mine, theirs) =
-                    (page_range(mine.pa, mine.len), page_range(theirs.pa, theirs.len));
-                if mine.zip(theirs).is_none_or(|(mine, theirs)| overlap(&mine, &theirs)) {
-                    return Err(Damage::Overlap(index));
-                }
-            }
-        }
         let shared = |irq: &Irq| other.irqs.iter().any(|theirs| theirs.intid == irq.intid);
         if self.irqs.iter().any(shared) { Err(Damage::Interrupt(index)) } else { Ok(()) }
     }
@@ -481,10 +502,23 @@ pub struct Tables {
     pub segments: Vec<Segment>,
     /// Which interrupts belong to whom.
     pub irqs: Vec<Irq>,
+    /// Which PCI functions belong to whom.
+    pub pci: Vec<PciFunction>,
 }
 
 #[cfg(any(feature = "std", test))]
 impl Tables {
+    /// Bytes of header and tables.
+    #[must_use]
+    pub fn packed_len(&self) -> usize {
+        size_of::<Header>()
+            + size_of_val(self.vms.as_slice())
+            + size_of_val(self.regions.as_slice())
+            + size_of_val(self.segments.as_slice())
+            + size_of_val(self.irqs.as_slice())
+            + size_of_val(self.pci.as_slice())
+    }
+
     /// Packs the tables behind `header`, whose counts, lengths, version and check sum are filled in here.
     #[must_use]
     pub fn pack(&self, header: Header) -> Vec<u8> {
@@ -493,6 +527,7 @@ impl Tables {
         body.extend_from_slice(self.regions.as_bytes());
         body.extend_from_slice(self.segments.as_bytes());
         body.extend_from_slice(self.irqs.as_bytes());
+        body.extend_from_slice(self.pci.as_bytes());
         let mut header = Header {
             magic: MAGIC,
             version: VERSION,
@@ -502,6 +537,7 @@ impl Tables {
             regions: self.regions.len() as u32,
             segments: self.segments.len() as u32,
             irqs: self.irqs.len() as u32,
+            pci: self.pci.len() as u32,
             ..header
         };
         let mut packed = header.as_bytes().to_vec();

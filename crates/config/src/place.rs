@@ -1,13 +1,16 @@
 //! Which part of the board's RAM is whose.
 
+mod divided;
+
 use crate::{
     fault::{Fault, Faults},
     image::{BLOCK, overlap},
-    packed::PAGE,
+    packed::{PAGE, Span},
     system::System,
     units::{Bytes, Ipa, Pa},
 };
 use std::{fmt, ops::Range};
+use weir_layout::cells::CellSet;
 
 /// Whose a piece of the board is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,52 +30,85 @@ pub struct Row {
     pub address: Pa,
     /// Its size.
     pub size: Bytes,
+    /// The cells whose pages it is, where memory is divided: from `address` on, as many as `size` is.
+    pub cells: Option<CellSet>,
+    /// One above its last byte.
+    pub end: Pa,
     /// Whose it is.
     pub owner: Owner,
     /// Where the owner sees it, if that is a VM.
     pub ipa: Option<Ipa>,
     /// What it is: `RAM`, `image`, a device's path.
     pub what: String,
+    is_ram: bool,
 }
 
-/// The memory map: RAM without a gap, and the devices passed through, by address. Displayed as a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The memory map: RAM without a gap, unless it is divided by cells, and the devices passed through, by address. Displayed as
+/// a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// Sorted by address.
     pub rows: Vec<Row>,
-    /// For each VM the physical address of each piece of its RAM.
-    pub(crate) ram: Vec<Vec<Pa>>,
+    /// For each VM its RAM in the order of its pieces; a piece can be in several places.
+    pub(crate) ram: Vec<Vec<Placed>>,
+    /// Where memory is divided, for each VM its own tables and state, and its pristine image.
+    pub(crate) kept: Vec<[Span; 2]>,
+    /// Where memory is divided, the hypervisor's.
+    pub(crate) hypervisor: Span,
+}
+
+/// RAM of a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Placed {
+    pub ipa: Ipa,
+    pub pa: Pa,
+    pub size: Bytes,
+}
+
+/// What must find room beside the VMs' RAM, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// The image, the guests' images included, as it is loaded.
+    pub image: u64,
+    /// The hypervisor with its tables.
+    pub hypervisor: u64,
+    /// Of each VM what of its RAM is not zero at the start.
+    pub pristine: Vec<u64>,
 }
 
 /// Places every VM's RAM behind and before the image, which is `image_len` bytes at the platform's load
-/// address.
-///
-/// Pieces of 2 MiB and more come first, at addresses that agree with their intermediate physical
-/// addresses modulo 2 MiB, so that stage 2 needs blocks only; within each class the order is the
-/// file's, and each piece goes to the lowest place that fits: the same file gives the same map.
+/// address. Where memory is divided by cells, the pristine images are taken to be equally long; [`place_all`] takes their sizes.
 ///
 /// # Errors
 ///
 /// A fault for each piece that fits nowhere.
 pub fn place(system: &System, image_len: u64) -> Result<Placement, Faults> {
+    let count = system.vms.len() as u64;
+    let pristine = vec![image_len / count.max(1); system.vms.len()];
+    place_all(system, &Sizes { image: image_len, hypervisor: 1 << 20, pristine })
+}
+
+/// Places everything: by cells, see [`crate::Division`], if there is a division, else as ranges.
+///
+/// # Errors
+///
+/// A fault for each piece that fits nowhere.
+pub fn place_all(system: &System, sizes: &Sizes) -> Result<Placement, Faults> {
+    if system.division.divided {
+        divided::place(system, sizes)
+    } else {
+        place_ranges(system, sizes.image)
+    }
+}
+
+/// Pieces of 2 MiB and more come first, at addresses that agree with their intermediate physical
+/// addresses modulo 2 MiB, so that stage 2 needs blocks only; within each class the order is the
+/// file's, and each piece goes to the lowest place that fits: the same file gives the same map.
+fn place_ranges(system: &System, image_len: u64) -> Result<Placement, Faults> {
     let mut faults = Faults::default();
     let platform = &system.platform;
-    let memory = platform.memory.base.0..platform.memory.base.0 + platform.memory.size.0;
-    let image_end = image_len
-        .checked_next_multiple_of(PAGE)
-        .and_then(|len| platform.load_address.0.checked_add(len))
-        .unwrap_or(u64::MAX);
-    let image = platform.load_address.0..image_end;
-    if image.end > memory.end {
-        let message = format!(
-            "the image is {} long and does not fit into {}",
-            Bytes(image_len),
-            platform.name
-        );
-        let span = system.vms.first().map_or(0..0, |vm| vm.spans.image.clone());
-        faults.push(Fault::new("no-room", &system.file, span, message).help("use smaller images"));
-        return faults.into_result(Placement { rows: Vec::new(), ram: Vec::new() });
-    }
+    let pools = platform.pools();
+    let image = image_range(system, image_len)?;
     let mut used = vec![image.clone()];
     let mut ram: Vec<Vec<Pa>> = system.vms.iter().map(|vm| vec![Pa(0); vm.memory.len()]).collect();
     let pieces = || {
@@ -86,8 +122,11 @@ pub fn place(system: &System, image_len: u64) -> Result<Placement, Faults> {
     for (vm, piece, wanted) in large.chain(small) {
         let aligned = if wanted.size.0 >= BLOCK { BLOCK } else { PAGE };
         let offset = wanted.base.0 % aligned;
-        let start = find(&memory, &used, wanted.size.0, aligned, offset)
-            .or_else(|| find(&memory, &used, wanted.size.0, PAGE, 0));
+        let find = |alignment, offset| {
+            let size = wanted.size.0;
+            pools.iter().find_map(|memory| find(memory, &used, size, alignment, offset))
+        };
+        let start = find(aligned, offset).or_else(|| find(PAGE, 0));
         if let Some(start) = start {
             used.push(start..start + wanted.size.0);
             ram[vm][piece] = Pa(start);
@@ -99,14 +138,43 @@ pub fn place(system: &System, image_len: u64) -> Result<Placement, Faults> {
             let help = format!(
                 "{} of {} are taken, the image included; give less",
                 Bytes(taken),
-                platform.memory.size
+                Bytes(pools.iter().map(|pool| pool.end - pool.start).sum())
             );
             let fault = Fault::new("no-room", &system.file, vm.spans.memory.clone(), message);
             faults.push(fault.label("this").help(help));
         }
     }
-    let rows = rows(system, &memory, &image, &ram);
-    faults.into_result(Placement { rows, ram })
+    let ram: Vec<Vec<Placed>> = system
+        .vms
+        .iter()
+        .zip(&ram)
+        .map(|(vm, places)| {
+            let pieces = vm.memory.iter().zip(places);
+            pieces.map(|(piece, &pa)| Placed { ipa: piece.base, pa, size: piece.size }).collect()
+        })
+        .collect();
+    let rows = rows(system, &pools, &image, &ram);
+    faults.into_result(Placement { rows, ram, ..Placement::default() })
+}
+
+/// Where the image is loaded.
+fn image_range(system: &System, image_len: u64) -> Result<Range<u64>, Faults> {
+    let platform = &system.platform;
+    let image_end = image_len
+        .checked_next_multiple_of(PAGE)
+        .and_then(|len| platform.load_address.0.checked_add(len))
+        .unwrap_or(u64::MAX);
+    if image_end > platform.memory.base.0 + platform.memory.size.0 {
+        let message = format!(
+            "the image is {} long and does not fit into {}",
+            Bytes(image_len),
+            platform.name
+        );
+        let span = system.vms.first().map_or(0..0, |vm| vm.spans.image.clone());
+        let fault = Fault::new("no-room", &system.file, span, message).help("use smaller images");
+        return Err(Faults(vec![fault]));
+    }
+    Ok(platform.load_address.0..image_end)
 }
 
 /// The lowest place of `len` bytes in `memory` off every `used` range whose address is `offset` modulo
@@ -132,38 +200,70 @@ fn find(
         .min()
 }
 
-fn rows(system: &System, memory: &Range<u64>, image: &Range<u64>, ram: &[Vec<Pa>]) -> Vec<Row> {
-    let row = |range: &Range<u64>, owner: Owner, ipa: Option<Ipa>, what: &str| Row {
+/// A line for a range without a gap.
+fn row(range: &Range<u64>, owner: Owner, ipa: Option<Ipa>, what: &str) -> Row {
+    Row {
         address: Pa(range.start),
         size: Bytes(range.end - range.start),
+        cells: None,
+        end: Pa(range.end),
         owner,
         ipa,
         what: what.to_owned(),
-    };
-    let mut rows = vec![row(image, Owner::Hypervisor, None, "image")];
-    for (index, (vm, places)) in system.vms.iter().zip(ram).enumerate() {
-        let owner = || Owner::Vm(index, vm.name.clone());
-        for (piece, place) in vm.memory.iter().zip(places) {
-            rows.push(row(&(place.0..place.0 + piece.size.0), owner(), Some(piece.base), "RAM"));
-        }
+        is_ram: true,
+    }
+}
+
+/// The lines of the devices that were passed through.
+fn device_rows(system: &System) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (index, vm) in system.vms.iter().enumerate() {
         for device in &vm.devices {
             for (start, len) in &device.regions {
                 let range = start.0..start.0 + len.0;
-                rows.push(row(&range, owner(), Some(Ipa(start.0)), &device.path));
+                let owner = Owner::Vm(index, vm.name.clone());
+                let row = row(&range, owner, Some(Ipa(start.0)), &device.path);
+                rows.push(Row { is_ram: false, ..row });
             }
         }
+        for function in &vm.functions {
+            let range = function.bars.0..function.bars.0 + function.bars_len.0;
+            let owner = Owner::Vm(index, vm.name.clone());
+            let row = row(&range, owner, Some(Ipa(range.start)), &function.name());
+            rows.push(Row { is_ram: false, ..row });
+        }
     }
+    rows
+}
+
+fn rows(
+    system: &System,
+    pools: &[Range<u64>],
+    image: &Range<u64>,
+    ram: &[Vec<Placed>],
+) -> Vec<Row> {
+    let mut rows = vec![row(image, Owner::Hypervisor, None, "image")];
+    for (index, (vm, places)) in system.vms.iter().zip(ram).enumerate() {
+        let owner = || Owner::Vm(index, vm.name.clone());
+        for placed in places {
+            let range = placed.pa.0..placed.pa.0 + placed.size.0;
+            rows.push(row(&range, owner(), Some(placed.ipa), "RAM"));
+        }
+    }
+    rows.extend(device_rows(system));
     rows.sort_by_key(|row| row.address);
     let mut gaps = Vec::new();
-    let mut from = memory.start;
-    for taken in rows.iter().filter(|row| memory.contains(&row.address.0)) {
-        if from < taken.address.0 {
-            gaps.push(row(&(from..taken.address.0), Owner::Free, None, "RAM"));
+    for memory in pools {
+        let mut from = memory.start;
+        for taken in rows.iter().filter(|row| memory.contains(&row.address.0)) {
+            if from < taken.address.0 {
+                gaps.push(row(&(from..taken.address.0), Owner::Free, None, "RAM"));
+            }
+            from = taken.end.0;
         }
-        from = taken.address.0 + taken.size.0;
-    }
-    if from < memory.end {
-        gaps.push(row(&(from..memory.end), Owner::Free, None, "RAM"));
+        if from < memory.end {
+            gaps.push(row(&(from..memory.end), Owner::Free, None, "RAM"));
+        }
     }
     rows.extend(gaps);
     rows.sort_by_key(|row| row.address);
@@ -184,30 +284,32 @@ impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let owners = self.rows.iter().map(|row| row.owner.to_string().len());
         let width = owners.max().unwrap_or(0).max("owner".len());
+        let divided = self.rows.iter().any(|row| row.cells.is_some());
+        let last = if divided { format!("{:>14}  ", "up to") } else { String::new() };
         writeln!(
             f,
-            "{:>14}  {:>9}  {:width$}  {:>14}  what",
+            "{:>14}  {last}{:>9}  {:width$}  {:>14}  what",
             "address", "size", "owner", "seen at"
         )?;
         for row in &self.rows {
             let ipa = row.ipa.map_or("-".to_owned(), |ipa| ipa.to_string());
+            let last = if divided { format!("{:>14}  ", row.end) } else { String::new() };
+            let what = if row.owner == Owner::Free { "free" } else { &row.what };
+            let cells = row.cells.map_or(String::new(), |cells| format!(", cells {cells}"));
             writeln!(
                 f,
-                "{:>14}  {:>9}  {:width$}  {ipa:>14}  {}",
+                "{:>14}  {last}{:>9}  {:width$}  {ipa:>14}  {what}{cells}",
                 row.address,
                 row.size.to_string(),
                 row.owner,
-                if row.owner == Owner::Free { "free" } else { &row.what },
             )?;
         }
         Ok(())
     }
 }
 
-/// One above the highest physical address of a VM's RAM.
-pub(crate) fn memory_end(system: &System, placement: &Placement) -> u64 {
-    let ends = system.vms.iter().zip(&placement.ram).flat_map(|(vm, places)| {
-        vm.memory.iter().zip(places).map(|(piece, place)| place.0 + piece.size.0)
-    });
-    ends.max().unwrap_or(0)
+/// One above the highest physical address of RAM that is anybody's.
+pub(crate) fn memory_end(placement: &Placement) -> u64 {
+    let ram = placement.rows.iter().filter(|row| row.owner != Owner::Free && row.is_ram);
+    ram.map(|row| row.end.0).max().unwrap_or(0)
 }

@@ -2,10 +2,13 @@
 
 use crate::{
     board::Board,
+    coloring::{self, Places},
     fault::{self, Fault, Faults, File},
     packed::{ADDRESS_LIMIT, MAX_CORES, PAGE},
+    pci::{self, Pci, Smmu},
     raw::{self, At, Values},
     shape::{Key, Kind, Shape},
+    timing::{self, Overhead, Saturation},
     units::{Bytes, Pa},
 };
 use std::{
@@ -32,13 +35,17 @@ pub struct Platform {
     pub gic: Gic,
     /// The PL011 that is the console of all.
     pub uart: Uart,
+    /// Its PCI host bridge.
+    pub pci: Option<Pci>,
+    /// The SMMU in front of it.
+    pub smmu: Option<Smmu>,
     /// How the firmware is called: `smc` or `hvc`.
     pub psci_conduit: String,
     /// How to start it in QEMU.
     pub qemu: Option<Qemu>,
     /// Short names for devices.
     pub devices: Vec<NamedDevice>,
-    /// The board's flattened device tree.
+    /// The board's flattened device tree; empty where the platform has none.
     pub device_tree: Vec<u8>,
     /// The same, read.
     pub(crate) board: Arc<Board>,
@@ -46,6 +53,12 @@ pub struct Platform {
     pub(crate) allow: Vec<String>,
     /// Why others may not.
     pub(crate) deny: Vec<Deny>,
+    /// Where lines lie in the cache and in DRAM, and more RAM.
+    pub places: Places,
+    /// What the steps of a transfer cost.
+    pub overheads: Vec<Overhead>,
+    /// The saturation of its memory.
+    pub saturation: Option<Saturation>,
 }
 
 /// A piece of RAM.
@@ -137,7 +150,11 @@ static PLATFORM: Shape = Shape {
         key("name", Kind::Text, "Its name."),
         key("description", Kind::Text, "One line about it."),
         key("load_address", Kind::Address, "Where the image lies when its first instruction runs."),
-        key("device_tree", Kind::Text, "Its flattened device tree, a path relative to this file."),
+        optional(
+            "device_tree",
+            Kind::Text,
+            "Its flattened device tree, a path relative to this file; without it no device can be passed through.",
+        ),
         key("memory", Kind::Table(&MEMORY), "Its RAM."),
         key("core", Kind::List(&Kind::Table(&CORE)), "Its cores."),
         key("gic", Kind::Table(&GIC), "Its interrupt controller."),
@@ -147,13 +164,26 @@ static PLATFORM: Shape = Shape {
         optional("device", Kind::List(&Kind::Table(&DEVICE)), "Short names for devices."),
         optional("allow", Kind::List(&Kind::Table(&ALLOW)), "Devices that may be passed through."),
         optional("deny", Kind::List(&Kind::Table(&DENY)), "Why others may not."),
+        coloring::CACHE_KEY,
+        coloring::DRAM_KEY,
+        coloring::TLB_KEY,
+        coloring::GROUP_KEY,
+        coloring::PLANNED_KEY,
+        timing::OVERHEADS_KEY,
+        timing::SATURATION_KEY,
+        pci::PCI_KEY,
+        pci::SMMU_KEY,
     ],
 };
 
 static MEMORY: Shape = Shape {
     name: "[memory]",
     doc: "RAM.",
-    keys: &[key("base", Kind::Address, "Its first byte."), key("size", Kind::Size, "Its size.")],
+    keys: &[
+        key("base", Kind::Address, "Its first byte."),
+        key("size", Kind::Size, "Its size."),
+        coloring::MORE_KEY,
+    ],
 };
 
 static CORE: Shape = Shape {
@@ -234,7 +264,7 @@ struct Embedded {
     device_tree: &'static [u8],
 }
 
-static EMBEDDED: [Embedded; 2] = [
+static EMBEDDED: [Embedded; 5] = [
     Embedded {
         name: "qemu-virt",
         text: include_str!("../../../platforms/qemu-virt.toml"),
@@ -245,6 +275,17 @@ static EMBEDDED: [Embedded; 2] = [
         text: include_str!("../../../platforms/qemu-virt-gicv2.toml"),
         device_tree: include_bytes!("../../../platforms/qemu-virt-gicv2.dtb"),
     },
+    Embedded {
+        name: "zcu102",
+        text: include_str!("../../../platforms/zcu102.toml"),
+        device_tree: &[],
+    },
+    Embedded {
+        name: "zcu104",
+        text: include_str!("../../../platforms/zcu104.toml"),
+        device_tree: &[],
+    },
+    Embedded { name: "rpi4", text: include_str!("../../../platforms/rpi4.toml"), device_tree: &[] },
 ];
 
 /// The embedded platforms, read once.
@@ -286,6 +327,16 @@ impl Platform {
             let path = directory.join(name);
             fault::read_bytes(&path).map_err(|error| format!("cannot read {name}: {error}"))
         })
+    }
+
+    /// All its RAM, by address.
+    #[must_use]
+    pub fn pools(&self) -> Vec<Range<u64>> {
+        let pieces = [self.memory].into_iter().chain(self.places.more_memory.iter().copied());
+        let mut pools: Vec<_> =
+            pieces.map(|memory| memory.base.0..memory.base.0 + memory.size.0).collect();
+        pools.sort_by_key(|pool| pool.start);
+        pools
     }
 
     /// Whether it has a GICv2, and its VMs therefore too.
@@ -336,6 +387,9 @@ impl Reader<'_, '_> {
         let gic = self.gic();
         let uart = self.uart();
         let device_tree = self.device_tree(device_tree);
+        let places = coloring::platform(table, self.file, self.faults);
+        let (overheads, saturation) = timing::platform(table, self.file, self.faults);
+        let (host_bridge, smmu) = pci::platform(table, self.file, self.faults);
         let memory = memory?;
         let inside = (memory.base.0..memory.base.0 + memory.size.0).contains(&load_address.value);
         if !inside || !load_address.value.is_multiple_of(PAGE) {
@@ -353,6 +407,8 @@ impl Reader<'_, '_> {
             cores: cores?,
             gic: gic?,
             uart: uart?,
+            pci: host_bridge,
+            smmu,
             psci_conduit: psci.text("conduit")?.value,
             qemu: table.inner("qemu").and_then(|(qemu, _)| {
                 Some(Qemu {
@@ -372,6 +428,9 @@ impl Reader<'_, '_> {
                 .collect(),
             device_tree,
             board: Arc::new(board),
+            places,
+            overheads,
+            saturation,
         })
     }
 
@@ -453,6 +512,9 @@ impl Reader<'_, '_> {
         &mut self,
         read: impl FnOnce(&str) -> Result<Vec<u8>, String>,
     ) -> Option<(Vec<u8>, Board)> {
+        if !self.table.contains_key("device_tree") {
+            return Some((Vec::new(), Board::unknown()));
+        }
         let At { value: path, span } = self.table.text("device_tree")?;
         let bytes = match read(&path) {
             Ok(bytes) => bytes,

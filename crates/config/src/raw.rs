@@ -4,9 +4,11 @@
 //! `None` here, so that the checker goes on with the rest.
 
 use crate::{
+    coloring,
     fault::{Fault, Faults, File},
     packed::{INTID_LIMIT, MAX_CORES, OnFault},
     shape::{Key, Kind, Shape, Walk, integer},
+    timing,
     units::{Bytes, Nanos},
 };
 use std::ops::Range;
@@ -45,6 +47,14 @@ pub(crate) static SYSTEM: Shape = Shape {
         ),
         required("vm", Kind::List(&Kind::Table(&VM)), "The virtual machines."),
         key("hypervisor", Kind::Table(&HYPERVISOR), "Options of the hypervisor."),
+        coloring::DRAM_MAP_KEY,
+        coloring::GROUP_KEY,
+        timing::FLOW_KEY,
+        timing::DMA_KEY,
+        timing::OVERHEADS_KEY,
+        timing::SATURATION_KEY,
+        timing::CORE_KEY,
+        timing::IRQ_KEY,
     ],
 };
 
@@ -62,6 +72,8 @@ static HYPERVISOR: Shape = Shape {
             Kind::Duration,
             "Time between two reports of the counters, in whole milliseconds, like \"1s\"; \"0s\" for none. Without it \"1s\".",
         ),
+        coloring::COLORS_KEY,
+        coloring::BANKS_KEY,
     ],
 };
 
@@ -80,7 +92,7 @@ static VM: Shape = Shape {
         key(
             "devices",
             Kind::OneOf(&[Kind::Choice(&["rest"]), TEXTS]),
-            "Devices of the board that it gets, by their path in the board's device tree or their name in the platform file; or \"rest\": all that may be passed through and that no other VM took.",
+            "Devices of the board that it gets, by their path in the board's device tree or their name in the platform file, or PCI functions like \"pci:00:02.0\"; or \"rest\": all that may be passed through and that no other VM took.",
         ),
         key(
             "on_fault",
@@ -97,6 +109,13 @@ static VM: Shape = Shape {
             Kind::Table(&BOARD),
             "Addresses of its virtual board, where they are not those of QEMU's virt machine.",
         ),
+        coloring::COLORS_KEY,
+        coloring::BANKS_KEY,
+        coloring::TLB_COLORS_KEY,
+        timing::CRITICALITY_KEY,
+        timing::WORKING_SET_KEY,
+        timing::BANDWIDTH_KEY,
+        timing::TASK_KEY,
     ],
 };
 
@@ -152,7 +171,7 @@ static IMAGES: [Shape; 3] = [
             key(
                 "initrd",
                 Kind::Text,
-                "The initial RAM disk, relative to this file; or busybox, a shell and its tools; or debian-rt, with cyclictest besides.",
+                "The initial RAM disk, relative to this file; or busybox, a shell and its tools; or debian-rt, with cyclictest besides; or debian-virtio, with the modules for virtio disks on PCI.",
             ),
             key("cmdline", Kind::Text, "The kernel's command line."),
         ],
@@ -186,12 +205,20 @@ static BOARD: Shape = Shape {
             "The PL011's interrupt, a shared one; 33 (SPI 1) without it.",
         ),
         key(
+            "ecam",
+            Kind::Address,
+            "The PCI configuration space, 256 MiB, of a VM that has functions; 0x40_1000_0000 without it.",
+        ),
+        key(
             "device_tree",
             Kind::Address,
             "Where the device tree lies, in RAM, 8-byte aligned; the start of RAM without it.",
         ),
     ],
 };
+
+/// What a file may leave out where only its timing is asked.
+pub(crate) const ABSENT: &[&str] = &["the system", VM.name];
 
 /// A file as it stands.
 #[derive(Debug, Default)]
@@ -257,6 +284,7 @@ pub(crate) struct Board {
     pub cpu_interface: Option<At<u64>>,
     pub uart: Option<At<u64>>,
     pub uart_intid: Option<At<u64>>,
+    pub ecam: Option<At<u64>>,
     pub device_tree: Option<At<u64>>,
 }
 
@@ -265,6 +293,17 @@ pub(crate) struct Board {
 pub(crate) fn parse<T>(
     file: &File,
     shape: &Shape,
+    faults: &mut Faults,
+    read: impl FnOnce(&DeTable<'_>) -> T,
+) -> Option<T> {
+    parse_part(file, shape, &[], faults, read)
+}
+
+/// The same where the shapes in `partial` may lack keys.
+pub(crate) fn parse_part<T>(
+    file: &File,
+    shape: &Shape,
+    partial: &[&'static str],
     faults: &mut Faults,
     read: impl FnOnce(&DeTable<'_>) -> T,
 ) -> Option<T> {
@@ -285,7 +324,7 @@ pub(crate) fn parse<T>(
     }
     let broken = !errors.is_empty();
     let mut walked = Faults::default();
-    let mut walk = Walk { file, faults: &mut walked, missing: !broken };
+    let mut walk = Walk { file, faults: &mut walked, missing: !broken, partial };
     // A file's own span is its beginning: excerpts of all of it would say nothing.
     let start = file.inner().find(|c: char| !c.is_whitespace()).unwrap_or(0);
     let end = file.inner()[start..].find('\n').map_or(file.inner().len(), |line| start + line);
@@ -383,6 +422,7 @@ fn read_vm(table: &DeTable<'_>, span: Range<usize>) -> Vm {
         cpu_interface: table.number("cpu_interface"),
         uart: table.number("uart"),
         uart_intid: table.number("uart_intid"),
+        ecam: table.number("ecam"),
         device_tree: table.number("device_tree"),
     });
     Vm {

@@ -3,7 +3,7 @@
 
 use crate::{
     fault::{Fault, Faults, File},
-    units::{BadQuantity, Bytes, Nanos, hex},
+    units::{BadQuantity, Bytes, BytesPerSec, Nanos, hex},
 };
 use serde_json::json;
 use std::ops::Range;
@@ -44,6 +44,10 @@ pub(crate) enum Kind {
     Duration,
     /// One of these strings.
     Choice(&'static [&'static str]),
+    /// A string that is a rate: `"485MB/s"`.
+    Rate,
+    /// `true` or `false`.
+    Boolean,
     /// A list of such values.
     List(&'static Kind),
     /// A table.
@@ -63,6 +67,8 @@ impl Kind {
             Self::Address => "an address, an integer like 0x4000_0000".to_owned(),
             Self::Size => "a size with its unit in double quotes, like \"16MiB\"".to_owned(),
             Self::Duration => "a duration with its unit in double quotes, like \"1ms\"".to_owned(),
+            Self::Rate => "a rate with its unit in double quotes, like \"485MB/s\"".to_owned(),
+            Self::Boolean => "true or false".to_owned(),
             Self::Choice(choices) => one_of(choices),
             Self::List(kind) => format!("a list of {}", kind.expected_in_list()),
             Self::Table(shape) => format!("a table with the keys of {}", shape.name),
@@ -87,7 +93,10 @@ impl Kind {
 
     fn has_type_of(&self, value: &DeValue<'_>) -> bool {
         match self {
-            Self::Text | Self::Size | Self::Duration | Self::Choice(_) => value.is_str(),
+            Self::Text | Self::Size | Self::Duration | Self::Rate | Self::Choice(_) => {
+                value.is_str()
+            }
+            Self::Boolean => value.is_bool(),
             Self::Number(..) | Self::Address => value.is_integer(),
             Self::List(_) => value.is_array(),
             Self::Table(_) | Self::Variant(_) => value.is_table(),
@@ -142,6 +151,8 @@ pub(crate) struct Walk<'a> {
     pub faults: &'a mut Faults,
     /// Whether to report keys that are not there; not worth it when the file has syntax errors.
     pub missing: bool,
+    /// Names of shapes whose required keys may be absent all the same.
+    pub partial: &'a [&'static str],
 }
 
 impl Walk<'_> {
@@ -170,7 +181,7 @@ impl Walk<'_> {
                 self.fault("unknown-key", key.span(), message, "not a key here", help);
             }
         }
-        if !self.missing {
+        if !self.missing || self.partial.contains(&shape.name) {
             return;
         }
         for key in shape.keys.iter().filter(|key| key.required) {
@@ -216,7 +227,7 @@ impl Walk<'_> {
             };
         }
         match (value.get_ref(), kind) {
-            (DeValue::String(_), Kind::Text) => {}
+            (DeValue::String(_), Kind::Text) | (DeValue::Boolean(_), Kind::Boolean) => {}
             (DeValue::String(text), Kind::Size) => {
                 self.quantity(
                     value.span(),
@@ -235,6 +246,16 @@ impl Walk<'_> {
                     name,
                     "1ms",
                     "ns, us, ms or s",
+                );
+            }
+            (DeValue::String(text), Kind::Rate) => {
+                self.quantity(
+                    value.span(),
+                    BytesPerSec::parse(text).err(),
+                    text,
+                    name,
+                    "485MB/s",
+                    "B/s, KB/s, MB/s, GB/s, KiB/s, MiB/s or GiB/s",
                 );
             }
             (DeValue::String(text), Kind::Choice(choices)) => {
@@ -410,6 +431,10 @@ fn kind_schema(kind: &Kind) -> serde_json::Value {
         Kind::Duration => {
             json!({ "type": "string", "pattern": r"^\s*[0-9_]*[0-9][0-9_]*\s*[num]?s\s*$" })
         }
+        Kind::Rate => {
+            json!({ "type": "string", "pattern": r"^\s*[0-9_]*[0-9][0-9_]*\s*([GMK]i?|k)?B/s\s*$" })
+        }
+        Kind::Boolean => json!({ "type": "boolean" }),
         Kind::Choice(choices) => json!({ "enum": choices }),
         Kind::List(kind) => json!({ "type": "array", "items": kind_schema(kind) }),
         Kind::Table(shape) => schema(shape),

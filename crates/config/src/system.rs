@@ -2,11 +2,14 @@
 
 use crate::{
     board::Irq,
-    fault::{Fault, File},
+    coloring::Division,
+    fault::{Fault, Faults, File},
     image::{Party, Problem},
     packed::OnFault,
+    pci::Function,
     platform::Platform,
     resolve::Source,
+    timing::Timing,
     units::{Bytes, CoreId, Ipa, Nanos, Pa},
 };
 use std::{ops::Range, path::PathBuf};
@@ -17,6 +20,8 @@ pub(crate) const DISTRIBUTOR_LEN: u64 = 0x1_0000;
 pub(crate) const REDISTRIBUTOR_LEN: u64 = 0x2_0000;
 /// Length of a GICv2 CPU interface.
 pub(crate) const CPU_INTERFACE_LEN: u64 = 0x2000;
+/// Length of an SMMUv3's registers: two pages of 64 KiB.
+pub(crate) const SMMU_LEN: u64 = 0x2_0000;
 /// A system in which everything that can be known of it was found to be right.
 #[derive(Clone, Debug)]
 pub struct System {
@@ -28,7 +33,13 @@ pub struct System {
     pub hypervisor: Hypervisor,
     /// The virtual machines, in the order of the file.
     pub vms: Vec<Vm>,
+    /// Whose cells are whose.
+    pub division: Division,
+    /// What it says about time and bandwidth.
+    pub timing: Timing,
     pub(crate) file: File,
+    /// Where the file names its platform.
+    pub(crate) platform_span: Range<usize>,
 }
 
 /// Options of the hypervisor.
@@ -41,6 +52,9 @@ pub struct Hypervisor {
     /// The longest turn of a core under QEMU's instruction counting, whole microseconds. Not in the file: it belongs to a
     /// run, not to the system.
     pub slice: Option<Nanos>,
+    /// Whether every store must be one that an emulator's plug-in sees; see [`Header::observed`](crate::packed::Header). Not in the
+    /// file either.
+    pub observed: bool,
 }
 
 /// A virtual machine.
@@ -56,6 +70,8 @@ pub struct Vm {
     pub image: Image,
     /// Devices of the board that are its own.
     pub devices: Vec<Device>,
+    /// PCI functions of the board that are its own.
+    pub functions: Vec<Function>,
     /// What happens when it faults.
     pub on_fault: OnFault,
     /// Texts that lines of its console must contain.
@@ -128,6 +144,8 @@ pub struct Board {
     pub uart: Ipa,
     /// The PL011's interrupt.
     pub uart_intid: u32,
+    /// The PCI configuration space, where it has functions.
+    pub ecam: Ipa,
     /// The device tree.
     pub device_tree: Ipa,
 }
@@ -142,6 +160,19 @@ pub(crate) struct Spans {
 }
 
 impl System {
+    /// Whether this version of weir runs on the platform, or why not.
+    ///
+    /// # Errors
+    ///
+    /// The fault that says why.
+    pub fn can_run(&self) -> Result<(), Faults> {
+        let Some(reason) = &self.platform.places.planned else { return Ok(()) };
+        let message = format!("{} is for checking and planning only: {reason}", self.platform.name);
+        let fault = Fault::new("platform-planned", &self.file, self.platform_span.clone(), message);
+        let help = "name a platform that `weir platforms` says can be run";
+        Err(Faults(vec![fault.label("this").help(help)]))
+    }
+
     /// How many cores must run: one more than the number of the highest that is used.
     #[must_use]
     pub fn cores_needed(&self) -> usize {

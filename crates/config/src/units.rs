@@ -27,6 +27,8 @@ quantity! {
     Pa;
     /// A duration in nanoseconds.
     Nanos;
+    /// A rate in bytes per second.
+    BytesPerSec;
 }
 
 /// A core's place among the platform's cores, from 0.
@@ -40,6 +42,17 @@ pub struct VmId(pub u8);
 const SIZES: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 const DURATIONS: [(&str, u64); 4] =
     [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
+
+const RATES: [(&str, u64); 8] = [
+    ("GiB/s", 1 << 30),
+    ("GB/s", 1_000_000_000),
+    ("MiB/s", 1 << 20),
+    ("MB/s", 1_000_000),
+    ("KiB/s", 1 << 10),
+    ("KB/s", 1_000),
+    ("kB/s", 1_000),
+    ("B/s", 1),
+];
 
 /// What is wrong with a quantity in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +105,37 @@ impl Nanos {
     /// Reads `"30us"`: an integer and one of ns, us, ms, s.
     pub(crate) fn parse(text: &str) -> Result<Self, BadQuantity> {
         parse(text, &DURATIONS).map(Self)
+    }
+}
+
+impl BytesPerSec {
+    /// Reads `"485MB/s"`: an integer and one of B/s, KB/s, MB/s, GB/s, KiB/s, MiB/s, GiB/s.
+    pub(crate) fn parse(text: &str) -> Result<Self, BadQuantity> {
+        parse(text, &RATES).map(Self)
+    }
+}
+
+impl BytesPerSec {
+    /// Reads a rate as a system file has it; none if it is not one.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
+        Self::parse(text).ok()
+    }
+}
+
+impl Nanos {
+    /// Reads a duration as a system file has it; none if it is not one.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
+        Self::parse(text).ok()
+    }
+}
+
+impl fmt::Display for BytesPerSec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const DECIMAL: [(&str, u64); 4] =
+            [("GB/s", 1_000_000_000), ("MB/s", 1_000_000), ("KB/s", 1_000), ("B/s", 1)];
+        write(f, self.0, &DECIMAL)
     }
 }
 
@@ -153,6 +197,9 @@ mod tests {
         assert_eq!(Bytes::parse("1.5GiB"), Err(BadQuantity::Number));
         assert_eq!(Bytes::parse("-1GiB"), Err(BadQuantity::Number));
         assert_eq!(Bytes::parse("17179869184GiB"), Err(BadQuantity::TooLarge));
+        assert_eq!(BytesPerSec::parse("485MB/s"), Ok(BytesPerSec(485_000_000)));
+        assert_eq!(BytesPerSec::parse("2MiB/s"), Ok(BytesPerSec(2 << 20)));
+        assert_eq!(BytesPerSec::parse("485MB"), Err(BadQuantity::Unit("MB".into())));
         assert_eq!(hex(0), "0x0000_0000");
         assert_eq!(hex(0x40_1000_0000), "0x40_1000_0000");
     }
@@ -162,6 +209,8 @@ mod tests {
         fn written_quantities_read_back(value: u64) {
             prop_assert_eq!(Bytes::parse(&Bytes(value).to_string()), Ok(Bytes(value)));
             prop_assert_eq!(Nanos::parse(&Nanos(value).to_string()), Ok(Nanos(value)));
+            let rate = BytesPerSec(value);
+            prop_assert_eq!(BytesPerSec::parse(&rate.to_string()), Ok(rate));
         }
     }
 }

@@ -1,11 +1,12 @@
 //! The packed form: what EL2 must refuse, whatever the bytes are.
 
 use proptest::prelude::*;
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 use weir_config::packed::{
-    ADDRESS_LIMIT, DEVICE, Damage, Header, Irq, MAGIC, OnFault, PAGE, RAM, Region, Segment, System,
-    Tables, VERSION, Vm, checksum,
+    ADDRESS_LIMIT, DEVICE, Damage, Functions, Header, Irq, MAGIC, OnFault, PAGE, RAM, Region,
+    Segment, Span, System, Tables, VERSION, Vm, checksum,
 };
+use weir_layout::cells::{CellSet, Cells, Geometry};
 use zerocopy::IntoBytes;
 
 /// Bytes at an 8-byte boundary, as the hypervisor has them.
@@ -40,12 +41,20 @@ fn header() -> Header {
         console_core: 3,
         heartbeat_ms: 1000,
         slice_us: 0,
-        reserved: 0,
+        colored: 0,
+        pci: 0,
+        observed: 0,
         load_address: 0x4020_0000,
         image_len: 0x10_0000,
         memory_end: 0x8000_0000,
+        functions: Functions { colors: 0xf000, banks: [0; 8] },
+        cells: ALL,
+        memory: Span::default(),
     }
 }
+
+/// The cells of a board with 16 colors.
+const ALL: [u64; 4] = [0xffff, 0, 0, 0];
 
 fn vm(name: &str, cores: &[u8]) -> Vm {
     let mut vm = Vm {
@@ -66,6 +75,9 @@ fn vm(name: &str, cores: &[u8]) -> Vm {
         vcpus: cores.len() as u8,
         reserved: [0; 2],
         cores: [0; 8],
+        cells: ALL,
+        own: Span::default(),
+        pristine: Span::default(),
     };
     vm.name[..name.len()].copy_from_slice(name.as_bytes());
     vm.cores[..cores.len()].copy_from_slice(cores);
@@ -93,11 +105,42 @@ fn tables() -> Tables {
             Region { ipa: 0x0901_0000, pa: 0x0901_0000, len: 0x1000, kind: DEVICE },
         ],
         segments: vec![
-            Segment { ipa: 0x4010_0000, offset: 0x2_0000, len: 0x1234 },
-            Segment { ipa: 0x4000_0000, offset: 0x3_0000, len: 0x20_0000 - 0x1000 - 0x13_0000 },
+            Segment { ipa: 0x4010_0000, offset: 0x2_0000, len: 0x1234, kept: 0 },
+            Segment {
+                ipa: 0x4000_0000,
+                offset: 0x3_0000,
+                len: 0x20_0000 - 0x1000 - 0x13_0000,
+                kept: 0,
+            },
         ],
         irqs: vec![Irq { intid: 34, edge: 0 }],
+        pci: Vec::new(),
     }
+}
+
+/// The same two VMs and the hypervisor in cells of their own: colors 0 to 3, 4 to 7 and 8 to 15.
+fn divided() -> (Header, Tables) {
+    let mut header = header();
+    header.colored = 1;
+    header.cells = [0xff00, 0, 0, 0];
+    header.memory = Span { pa: 0x4030_8000, len: 0x20_0000 };
+    let mut tables = tables();
+    for (place, vm) in tables.vms.iter_mut().enumerate() {
+        let color = 4 * place as u64;
+        vm.cells = [0xf << color, 0, 0, 0];
+        vm.own = Span { pa: 0x4030_0000 + color * PAGE, len: 0x2_0000 };
+        vm.pristine = Span { pa: 0x4040_1000 + color * PAGE, len: 0x11_0000 };
+    }
+    tables.regions[0].pa = 0x4100_0000;
+    tables.regions[1].pa = 0x4100_4000;
+    tables.segments[1].kept = 0x1000;
+    (header, tables)
+}
+
+fn damaged_cells(change: impl FnOnce(&mut Header, &mut Tables)) -> Damage {
+    let (mut header, mut tables) = divided();
+    change(&mut header, &mut tables);
+    parse(&tables.pack(header)).expect_err("the damage was not seen")
 }
 
 fn parse(bytes: &[u8]) -> Result<usize, Damage> {
@@ -133,15 +176,16 @@ fn goes_on_behind_the_tables() {
 
 /// The hypervisor and `weir build` are built apart: the layout must not change without [`VERSION`].
 #[test]
-fn layout_is_that_of_version_1() {
-    assert_eq!(VERSION, 1);
+fn layout_is_that_of_version_2() {
+    assert_eq!(VERSION, 2);
     let bytes = tables().pack(header());
-    assert_eq!(size_of::<Header>(), 80);
-    assert_eq!(size_of::<Vm>(), 112);
-    assert_eq!((size_of::<Region>(), size_of::<Segment>(), size_of::<Irq>()), (32, 24, 8));
-    assert_eq!(bytes.len(), 80 + 2 * 112 + 3 * 32 + 2 * 24 + 8);
+    assert_eq!(size_of::<Header>(), 208);
+    assert_eq!(size_of::<Vm>(), 176);
+    assert_eq!((size_of::<Region>(), size_of::<Segment>(), size_of::<Irq>()), (32, 32, 8));
+    assert_eq!(bytes.len(), 208 + 2 * 176 + 3 * 32 + 2 * 32 + 8);
+    assert_eq!(bytes.len(), tables().packed_len());
     assert_eq!(&bytes[..8], b"weirsys\0");
-    assert_eq!(checksum(&bytes), 0xed17_52da, "{:#x}", checksum(&bytes));
+    assert_eq!(checksum(&bytes), 0x9d94_a765, "{:#x}", checksum(&bytes));
     assert_eq!(checksum(b"123456789"), 0xcbf4_3926);
 }
 
@@ -157,7 +201,7 @@ fn refuses_each_kind_of_damage() {
         parse(&bytes)
     };
     assert_eq!(with(0, 1), Err(Damage::Magic));
-    assert_eq!(with(8, 3), Err(Damage::Version(2)));
+    assert_eq!(with(8, 3), Err(Damage::Version(1)));
     assert_eq!(with(12, 1), Err(Damage::Checksum));
     assert_eq!(with(good.len() - 1, 1), Err(Damage::Checksum));
     let misaligned = Aligned::new(&[&[0; 4], good.as_slice()].concat());
@@ -194,6 +238,61 @@ fn refuses_each_kind_of_damage_to_a_vm() {
 }
 
 #[test]
+fn reads_cells() {
+    let (header, tables) = divided();
+    let bytes = Aligned::new(&tables.pack(header));
+    let system = System::parse(bytes.bytes(), false).unwrap();
+    assert_sound(&system, false);
+    let linux = system.vm(1).unwrap();
+    assert_eq!(system.cells_of(&linux).to_string(), "4-7");
+    assert_eq!(system.hypervisor_cells().to_string(), "8-15");
+    let ram = Span { pa: linux.regions[0].pa, len: linux.regions[0].len };
+    let mut pages = system.pages(&linux, ram);
+    assert_eq!((pages.total(), pages.end()), (512, Some(0x4100_0000 + 0x80_0000 - 0x8000)));
+    assert_eq!(pages.next_run(), Some(0x4100_4000..0x4100_8000));
+    assert_eq!(system.hypervisor_pages().total(), 512);
+}
+
+#[test]
+fn refuses_each_kind_of_damage_to_cells() {
+    assert_eq!(damaged_cells(|header, _| header.functions.banks[0] = 1 << 41), Damage::Geometry);
+    assert_eq!(damaged_cells(|header, _| header.functions.colors = 1), Damage::Geometry);
+    assert_eq!(damaged_cells(|header, _| header.cells[0] = 0), Damage::Geometry);
+    assert_eq!(damaged_cells(|header, _| header.cells[1] = 1), Damage::Geometry);
+    assert_eq!(damaged_cells(|_, tables| tables.vms[1].cells[3] = 1), Damage::Geometry);
+    assert_eq!(damaged_cells(|header, _| header.colored = 2), Damage::Geometry);
+    assert_eq!(damaged_cells(|header, _| header.colored = 0), Damage::Geometry);
+    assert_eq!(damaged(|header, _| header.memory.len = PAGE), Damage::Geometry);
+    assert_eq!(damaged(|_, tables| tables.vms[0].cells[0] = 1), Damage::Geometry);
+    assert_eq!(damaged(|_, tables| tables.vms[0].own.len = PAGE), Damage::Geometry);
+    assert_eq!(damaged(|_, tables| tables.vms[1].pristine.pa = PAGE), Damage::Geometry);
+    assert_eq!(damaged_cells(|header, _| header.memory.len = 0), Damage::Geometry);
+    assert_eq!(damaged_cells(|_, tables| tables.vms[0].own.len = 0), Damage::Geometry);
+    assert_eq!(damaged_cells(|_, tables| tables.vms[0].own.pa += 0x4000), Damage::Address(0));
+    assert_eq!(damaged_cells(|_, tables| tables.vms[0].own.pa += 8), Damage::Address(0));
+    assert_eq!(damaged_cells(|_, tables| tables.vms[1].pristine.len = 1 << 40), Damage::Address(1));
+    assert_eq!(damaged_cells(|_, tables| tables.vms[1].pristine.len = 1 << 29), Damage::Address(1));
+    assert_eq!(damaged_cells(|header, _| header.memory_end = 0x4100_0000), Damage::Address(0));
+    assert_eq!(damaged_cells(|_, tables| tables.vms[0].uart = 1 << 39), Damage::Address(0));
+    assert_eq!(damaged_cells(|_, tables| tables.regions[2].ipa = 1 << 39), Damage::Address(1));
+    assert_eq!(damaged_cells(|_, tables| tables.segments[0].kept = 0x10_f000), Damage::Segment(0));
+    assert_eq!(damaged_cells(|_, tables| tables.segments[0].kept = u64::MAX), Damage::Segment(0));
+    // Interleaved with nobody who has the same cells, nor with the image.
+    assert_eq!(
+        damaged_cells(|_, tables| tables.vms[1].cells = tables.vms[0].cells),
+        Damage::Address(1)
+    );
+    assert_eq!(damaged_cells(|_, tables| tables.vms[1].cells[0] |= 1), Damage::Overlap(1));
+    assert_eq!(damaged_cells(|header, _| header.cells[0] |= 1), Damage::Overlap(0));
+    assert_eq!(
+        damaged_cells(|_, tables| tables.vms[0].pristine.pa = 0x4030_1000),
+        Damage::Overlap(0)
+    );
+    assert_eq!(damaged_cells(|_, tables| tables.regions[0].pa = 0x4020_0000), Damage::Overlap(0));
+    assert_eq!(damaged_cells(|_, tables| tables.regions[2].pa = 0x4100_5000), Damage::Overlap(1));
+}
+
+#[test]
 fn refuses_what_two_vms_cannot_share() {
     assert_eq!(damaged(|_, tables| tables.irqs[0].intid = 31), Damage::Interrupt(1));
     assert_eq!(damaged(|_, tables| tables.irqs[0].intid = 256), Damage::Interrupt(1));
@@ -226,6 +325,23 @@ fn assert_sound(system: &System<'_>, gic_v2: bool) {
     let header = system.header;
     let image = header.load_address..header.load_address + header.image_len;
     let mut physical = vec![image];
+    let mut pages = BTreeSet::new();
+    let cells = system.cells();
+    let divided = system.is_divided();
+    let mut claim = |set: &CellSet, span: Span| {
+        let mut at = span.pa;
+        for _ in 0..(span.len / PAGE).min(4096) {
+            while !set.contains(cells.cell_of(at)) {
+                at += PAGE;
+            }
+            assert!(at < header.memory_end, "beyond RAM");
+            assert!(pages.insert(at), "page {at:#x} has two owners");
+            at += PAGE;
+        }
+    };
+    if divided {
+        claim(&system.hypervisor_cells(), header.memory);
+    }
     let mut cores = Vec::new();
     let mut irqs = Vec::new();
     for vm in (0..system.vms()).map(|index| system.vm(index).unwrap()) {
@@ -239,8 +355,12 @@ fn assert_sound(system: &System<'_>, gic_v2: bool) {
             assert_eq!((region.ipa | region.pa | region.len) % PAGE, 0);
             let range = region.pa..region.pa + region.len;
             assert!(range.start < range.end && range.end <= ADDRESS_LIMIT);
-            assert!(physical.iter().all(|other| apart(other, &range)), "physical overlap");
-            physical.push(range);
+            if divided && region.kind == RAM {
+                claim(&system.cells_of(&vm), Span { pa: region.pa, len: region.len });
+            } else {
+                assert!(physical.iter().all(|other| apart(other, &range)), "physical overlap");
+                physical.push(range);
+            }
             let range = region.ipa..region.ipa + region.len;
             assert!(seen.iter().all(|other| apart(other, &range)), "overlap in a VM");
             seen.push(range);
@@ -251,10 +371,20 @@ fn assert_sound(system: &System<'_>, gic_v2: bool) {
                 assert!(vm.is_ram(segment.ipa) && vm.is_ram(segment.ipa + segment.len - 1));
             }
         }
+        for span in [vm.vm.own, vm.vm.pristine] {
+            claim(&system.cells_of(&vm), span);
+            assert!(divided || span == Span::default());
+        }
+        let kept = vm.segments.iter().map(|segment| segment.kept + segment.len);
+        assert!(!divided || kept.into_iter().all(|end| end <= vm.vm.pristine.len));
+        assert!(seen.iter().all(|range| range.end <= ADDRESS_LIMIT));
         assert!(!vm.cores().is_empty());
         cores.extend_from_slice(vm.cores());
         irqs.extend(vm.irqs.iter().map(|irq| irq.intid));
         assert!(vm.irqs.iter().all(|irq| irq.intid != vm.vm.uart_intid));
+    }
+    for page in pages {
+        assert!(physical.iter().all(|range| !range.contains(&page)), "page {page:#x} is taken");
     }
     let all = (cores.len(), irqs.len());
     cores.sort_unstable();
@@ -304,7 +434,7 @@ proptest! {
     /// Bytes changed anywhere, with a check sum that fits them: what is left must still be sound.
     #[test]
     fn changed_tables_pass_only_when_sound(
-        changes in prop::collection::vec((16usize..448, any::<u8>()), 0..4), gic_v2: bool,
+        changes in prop::collection::vec((16usize..720, any::<u8>()), 0..4), gic_v2: bool,
     ) {
         let mut bytes = tables().pack(header());
         for (at, value) in changes {
@@ -332,12 +462,56 @@ proptest! {
         let tables = Tables {
             vms,
             regions,
-            segments: segments.into_iter().map(|(ipa, offset, len)| Segment { ipa, offset, len }).collect(),
+            segments: segments.into_iter().map(|(ipa, offset, len)| Segment { ipa, offset, len, kept: 0 }).collect(),
             irqs: irqs.into_iter().map(|intid| Irq { intid, edge: 0 }).collect(),
+            pci: Vec::new(),
         };
         let bytes = Aligned::new(&tables.pack(header()));
         if let Ok(system) = System::parse(bytes.bytes(), gic_v2) {
             assert_sound(&system, gic_v2);
+        }
+    }
+
+    /// Cells of all kinds, and spans near one another.
+    #[test]
+    fn divided_memory_passes_only_when_it_is(
+        sets in prop::collection::vec(1u64..256, 3), all in prop::array::uniform4(any::<u64>()), odd: bool,
+        banks in prop::array::uniform3((12u32..16, 12u32..26)),
+        places in prop::collection::vec((0u64..64, 1u64..40), 7),
+    ) {
+        let mut functions = Functions { colors: 0x3000, banks: [0; 8] };
+        for (slot, (low, high)) in functions.banks.iter_mut().zip(banks) {
+            *slot = 1 << low | 1 << high;
+        }
+        let (mut header, mut tables) = divided();
+        header.functions = functions;
+        let geometry = Geometry { colors: functions.colors, banks: functions.banks };
+        let cells = Cells::new(&geometry).unwrap_or(Cells::ONE);
+        let within = |word: u64| {
+            let set = CellSet::new([word, 0, 0, 0]).and_then(|set| set.intersection(&cells.all()));
+            set.unwrap_or(cells.all())
+        };
+        let sets: Vec<_> = sets.into_iter().map(within).collect();
+        let span = |set: &CellSet, place: usize| {
+            let (page, len) = places[place];
+            let start = (0x4030_0000 / PAGE + 4 * page..).map(|page| page * PAGE);
+            let first = start.clone().find(|&at| set.contains(cells.cell_of(at)));
+            Span { pa: first.unwrap_or(0), len: len * PAGE }
+        };
+        header.cells = if odd { all } else { sets[0].words() };
+        header.memory = span(&sets[0], 0);
+        for (place, vm) in tables.vms.iter_mut().enumerate() {
+            let set = &sets[place + 1];
+            vm.cells = set.words();
+            vm.own = span(set, 3 * place + 1);
+            vm.pristine = span(set, 3 * place + 2);
+            let ram = span(set, 3 * place + 3);
+            tables.regions[place] = Region { ipa: 0x4000_0000, pa: ram.pa, len: ram.len, kind: RAM };
+        }
+        tables.segments.fill(Segment { ipa: 0x4000_0000, offset: 0, len: PAGE, kept: 0 });
+        let bytes = Aligned::new(&tables.pack(header));
+        if let Ok(system) = System::parse(bytes.bytes(), false) {
+            assert_sound(&system, false);
         }
     }
 }

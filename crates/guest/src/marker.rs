@@ -52,6 +52,8 @@ markers! {
     WFI = 17, "wfi";
     /// Write of CNTV_CVAL_EL0.
     TIMER_PROGRAM = 18, "timer_program";
+    /// Begin, and then end, of something whose cache misses `weir observe` is to count apart.
+    PHASE = 19, "phase";
     /// End of a measured stretch: EL2 instructions from here on belong to no path.
     NONE = 63, "none";
 }

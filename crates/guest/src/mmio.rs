@@ -57,6 +57,36 @@ pub unsafe fn write64(address: u64, value: u64) {
     unsafe { asm!("str {value}, [{address}]", value = in(reg) value, address = in(reg) address) };
 }
 
+/// Reads the 16-bit register at `address`.
+///
+/// # Safety
+///
+/// As for [`read32`].
+#[inline(always)]
+#[must_use]
+pub unsafe fn read16(address: u64) -> u16 {
+    let value: u32;
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("ldrh {value:w}, [{address}]", value = out(reg) value, address = in(reg) address);
+    };
+    value as u16
+}
+
+/// Writes the 16-bit register at `address`.
+///
+/// # Safety
+///
+/// As for [`write32`].
+#[inline(always)]
+pub unsafe fn write16(address: u64, value: u16) {
+    let value = u32::from(value);
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("strh {value:w}, [{address}]", value = in(reg) value, address = in(reg) address);
+    };
+}
+
 /// Reads the byte at `address`.
 ///
 /// # Safety

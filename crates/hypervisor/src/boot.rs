@@ -10,17 +10,29 @@ use crate::{
     console::{self, Text, Wire},
     cpu,
     platform::{CORES, LOAD_ADDRESS, RAM_BASE, UART_INTID},
-    vm::{self, life},
+    vm::{self, life, space},
 };
-use dtoolkit::fdt::Fdt;
+use dtoolkit::{
+    Node, Property,
+    fdt::{Fdt, FdtNode},
+};
 use spin::Once;
 use weir_config::packed::{MAX_CORES, System};
-use weir_layout::table::Builder;
+use weir_layout::table::PAGE;
 use weir_trace::wire::What;
 use weir_vboard::smccc::{ARCH_WORKAROUND_2, Mitigations};
 
 /// The packed system; set by the boot core before it starts the others.
 static SYSTEM: Once<System<'static>> = Once::new();
+
+/// The packed system.
+///
+/// # Panics
+///
+/// Never: the boot core sets it before it starts a VM or another core.
+pub fn system() -> &'static System<'static> {
+    SYSTEM.get().expect("set by boot_main")
+}
 
 /// On the boot core, at its high address, with the MMU on. `device_tree` and `image` are physical addresses.
 pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
@@ -55,22 +67,53 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
             "built for another interrupt controller than this machine's: give weir --platform, or QEMU another -M virt,gic-version=",
         ]);
     }
+    if system.is_divided() {
+        check_colors(system);
+        // SAFETY: the boot core, and no other runs; `packed` is in slot 0.
+        let Err(_) = unsafe { Stage1::move_in(system) };
+        console::refuse(&["the memory that weir build chose for the hypervisor does not hold it"]);
+    }
+    bring_up(core, system)
+}
 
+/// On the boot core, after the hypervisor moved into its cells, on a new stack.
+pub extern "C" fn boot_moved() -> ! {
+    // SAFETY: the boot core is core 0; `boot_main`, which had the reference before, does not go on.
+    let core = unsafe { cpu::claim(0) };
+    match SYSTEM.get() {
+        Some(system) => bring_up(core, system),
+        None => console::refuse(&["lost its system while it moved"]),
+    }
+}
+
+/// Everything that the boot core does where the hypervisor stays.
+fn bring_up(core: &'static mut cpu::Core, system: &'static System<'static>) -> ! {
     console::init(system.header.console_core as usize);
     gic::init();
+    vm::pci::init(system, system.header.console_core as usize);
     // SAFETY: called once, here, and no other core runs.
     let (mut tables, mut base) = unsafe { memory::stage2_tables() };
     for view in (0..system.vms()).filter_map(|index| system.vm(index)) {
-        let Some((used, root)) = build_stage2(tables, base, &view) else {
+        let root = if system.is_divided() {
+            space::build_in_cells(system, &view)
+        } else {
+            space::build(system, &view, tables, base).map(|(used, root)| {
+                tables = &mut core::mem::take(&mut tables)[used..];
+                base += used as u64 * PAGE;
+                root
+            })
+        };
+        let Some(root) = root else {
             console::refuse(&[
                 "VM ",
                 str::from_utf8(view.name()).unwrap_or("?"),
-                ": its memory does not fit the tables of stage 2; give it fewer pieces",
+                ": its memory does not fit the tables of stage 2 and of the SMMU; give it fewer pieces",
             ]);
         };
         vm::init(view, root);
-        tables = &mut tables[used..];
-        base += used as u64 * weir_layout::table::PAGE;
+    }
+    if system.is_divided() {
+        check_ownership(system);
     }
     let needed = (system.header.cores as usize).min(MAX_CORES);
     for (index, &mpidr) in CORES.iter().enumerate().take(needed).skip(1) {
@@ -131,35 +174,58 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
     life::run(core)
 }
 
-/// Builds the stage 2 of a VM in `tables`, at physical address `base`: how many were used, and the root's address.
-fn build_stage2(
-    tables: &mut [weir_layout::table::Table],
-    base: u64,
-    view: &weir_config::packed::VmView,
-) -> Option<(usize, u64)> {
-    let mut builder = Builder::new(tables, 1, base).ok()?;
-    for region in view.regions {
-        let attributes = memory::stage2_attributes(region.kind);
-        builder.map(region.ipa, region.pa, region.len, attributes).ok()?;
+/// Refuses to go on when a table maps a page outside of its owner's cells.
+fn check_ownership(system: &System) {
+    // SAFETY: the boot core, no other runs, and no window is in use.
+    let found = unsafe { vm::ownership::check(system) };
+    let pages = Text::number(found.pages, 10);
+    if found.strays > 0 {
+        let strays = Text::number(found.strays, 10);
+        console::refuse(&[
+            strays.as_str(),
+            " of ",
+            pages.as_str(),
+            " pages in its tables are not in their owner's cells",
+        ]);
     }
-    #[cfg(feature = "gicv2")]
-    {
-        use weir_layout::table::stage2;
-        builder.map(view.vm.gic_cpu, crate::platform::GICV, 0x2000, stage2::DEVICE).ok()?;
-    }
-    Some((builder.used(), base))
+    console::say(&[pages.as_str(), " pages in its tables, each in its owner's cells"]);
 }
 
-/// Compares the RAM that the machine says it has with what the system needs. A machine that hands over no device tree isn't asked.
+/// Compares the cache that the machine says it has with the colors that the system was built for: one that it lacks would be
+/// two owners' in truth.
+fn check_colors(system: &System) {
+    let there = memory::color_bits();
+    let built_for = system.header.functions.colors;
+    let (there_text, built_for_text) = (Text::number(there, 16), Text::number(built_for, 16));
+    let words = [
+        "built for cache colors by address bits 0x",
+        built_for_text.as_str(),
+        ", and this machine's last-level cache has 0x",
+        there_text.as_str(),
+    ];
+    if built_for & !there != 0 {
+        console::refuse(&words);
+    } else if built_for != there {
+        console::say(&words);
+    }
+}
+
+/// Compares the RAM and the SMMU that the machine says it has with what the system needs. A machine that hands over no device tree isn't asked.
 fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &System) {
-    let end = ram_end(stage1, device_tree);
+    let needs_smmu = !system.pci().is_empty();
+    let machine = machine(stage1, device_tree, needs_smmu);
     // The device tree lies in RAM that may be a VM's.
-    // SAFETY: `ram_end` has given nothing of it out but a number.
+    // SAFETY: `machine` has given nothing of it out but a number and a truth value.
     unsafe {
         stage1.forget(1);
         stage1.forget(2);
     }
-    let Some(end) = end else { return };
+    let Some((end, has_smmu)) = machine else { return };
+    if needs_smmu && !has_smmu {
+        console::refuse(&[
+            "this system has PCI functions, and the machine has no SMMU: give QEMU -M virt,iommu=smmuv3",
+        ]);
+    }
     if end < system.header.memory_end {
         let mib =
             |address: u64| Text::number(address.saturating_sub(RAM_BASE).div_ceil(1 << 20), 10);
@@ -174,8 +240,9 @@ fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &System) {
     }
 }
 
-/// One above the last byte of the RAM at [`RAM_BASE`], from the machine's device tree.
-fn ram_end(stage1: &mut Stage1, device_tree: u64) -> Option<u64> {
+/// What the machine's device tree says: one above the last byte of the RAM at [`RAM_BASE`], and whether there is an SMMU, if that is asked,
+/// as it takes a look at every node.
+fn machine(stage1: &mut Stage1, device_tree: u64, needs_smmu: bool) -> Option<(u64, bool)> {
     const HEADER: u64 = 40;
     if device_tree == 0 || !device_tree.is_multiple_of(8) || device_tree < RAM_BASE {
         return None;
@@ -193,11 +260,15 @@ fn ram_end(stage1: &mut Stage1, device_tree: u64) -> Option<u64> {
     // Unchecked, as checking it all costs more than the rest of the boot: it comes from the firmware, and no guest can have touched it.
     let tree = Fdt::new_unchecked(bytes);
     let memory = tree.memory().ok()?;
-    memory.reg().ok()??.find_map(|reg| {
+    let end = memory.reg().ok()??.find_map(|reg| {
         let base = reg.address::<u64>().ok()?;
         let size = reg.size::<u64>().ok()?;
         (base <= RAM_BASE).then(|| base.saturating_add(size))
-    })
+    })?;
+    let is_smmu = |node: FdtNode<'_>| {
+        node.property("compatible").is_some_and(|names| names.value().starts_with(b"arm,smmu-v3\0"))
+    };
+    Some((end, needs_smmu && tree.root().children().any(is_smmu)))
 }
 
 /// An exception of EL2 itself. Nothing a guest does leads here; a mistake of ours or a broken machine does. This core stops, the

@@ -1,6 +1,9 @@
-//! Where memory lies, with no hardware in it: the page tables that put physical memory where an address
-//! space wants it.
+//! Where memory lies, with no hardware in it: which pages share a part of the cache or of DRAM, and the page tables that put
+//! physical memory where an address space wants it.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod cells;
+pub mod smmu;
 pub mod table;
+pub mod walk;

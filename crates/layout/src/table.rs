@@ -6,16 +6,21 @@
 //! only). Nothing here touches a register: the caller does break-before-make and TLB maintenance, and
 //! for that reason [`Builder::map`] refuses to change a descriptor that is valid.
 
+use crate::cells::Pages;
+
 /// Bytes of a page and of a table.
 pub const PAGE: u64 = 4096;
 /// Bytes that an entry covers, by level.
-const SPAN: [u64; 4] = [1 << 39, 1 << 30, 1 << 21, PAGE];
+pub(crate) const SPAN: [u64; 4] = [1 << 39, 1 << 30, 1 << 21, PAGE];
 /// Bits 47:12 of a descriptor: the output address or the next table.
-const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
+pub(crate) const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
 /// A table at levels 0 to 2, a page at level 3 (D8.3.1).
 const TABLE_OR_PAGE: u64 = 0b11;
 /// A block at levels 1 and 2.
 const BLOCK: u64 = 0b01;
+/// One of sixteen aligned entries that a TLB may hold as one (D8.6.1).
+const CONTIGUOUS: u64 = 1 << 52;
+const SIXTEEN: u64 = 16;
 
 /// One table.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +59,8 @@ pub mod stage1 {
     pub const READ_WRITE: Attributes = Attributes(NORMAL | EXECUTE_NEVER);
     /// Device registers.
     pub const DEVICE: Attributes = Attributes(ACCESS_FLAG | AP_RES1 | EXECUTE_NEVER);
+    /// Memory of a VM for its devices, in an SMMU's tables of EL1: unprivileged (the bit that is RES1 at EL2), of one ASID (nG).
+    pub const DMA: Attributes = Attributes(NORMAL | EXECUTE_NEVER | 1 << 11);
 }
 
 /// Leaf attributes of stage 2 (D8.3.2, D8.5): MemAttr in bits 5:2, S2AP in bits 7:6.
@@ -74,6 +81,12 @@ pub mod stage2 {
 }
 
 impl Attributes {
+    /// Those of a leaf descriptor, without the contiguous hint.
+    #[must_use]
+    pub const fn of(descriptor: u64) -> Self {
+        Self(descriptor & !ADDRESS & !TABLE_OR_PAGE & !CONTIGUOUS)
+    }
+
     /// A page descriptor at level 3 that maps `output`, which must be page-aligned.
     #[must_use]
     pub const fn page(self, output: u64) -> u64 {
@@ -100,7 +113,18 @@ pub struct Builder<'a> {
     tables: &'a mut [Table],
     roots: usize,
     used: usize,
-    base: u64,
+    place: Place<'a>,
+    /// The last table of level 2 that was asked for, with the GiB that it covers.
+    last: Option<(u64, usize)>,
+}
+
+/// Where the tables lie.
+#[derive(Debug)]
+enum Place<'a> {
+    /// One behind the other from a physical address on.
+    From(u64),
+    /// In pages of somebody's cells, the newest in the one at this address.
+    In(&'a Pages<'a>, u64),
 }
 
 impl<'a> Builder<'a> {
@@ -119,13 +143,29 @@ impl<'a> Builder<'a> {
         if !base.is_multiple_of(roots as u64 * PAGE) {
             return Err(MapError::Unaligned);
         }
-        Ok(Self { tables, roots, used: roots, base })
+        Ok(Self { tables, roots, used: roots, place: Place::From(base), last: None })
+    }
+
+    /// An empty address space of 39 bits whose tables lie in `pages`, `tables[n]` in the n-th: it has one root, as two would
+    /// need pages side by side. The tables must be empty.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::NoTables`] when there are no tables or fewer pages than tables.
+    pub fn in_pages(tables: &'a mut [Table], pages: &'a Pages<'a>) -> Result<Self, MapError> {
+        let root = pages.nth_page(0).filter(|_| pages.total() >= tables.len() as u64);
+        match root {
+            Some(root) if !tables.is_empty() => {
+                Ok(Self { tables, roots: 1, used: 1, place: Place::In(pages, root), last: None })
+            }
+            _ => Err(MapError::NoTables),
+        }
     }
 
     /// Goes on with an address space of one root whose first `used` tables are filled in.
     #[must_use]
     pub fn resume(tables: &'a mut [Table], used: usize, base: u64) -> Self {
-        Self { tables, roots: 1, used, base }
+        Self { tables, roots: 1, used, place: Place::From(base), last: None }
     }
 
     /// How many tables are in use.
@@ -134,7 +174,7 @@ impl<'a> Builder<'a> {
         self.used
     }
 
-    /// Maps `len` bytes from `input` to `output` in the largest blocks that fit.
+    /// Maps `len` bytes from `input` to `output` in the largest blocks that fit, with the contiguous hint where sixteen fit.
     ///
     /// # Errors
     ///
@@ -158,29 +198,65 @@ impl<'a> Builder<'a> {
         let mut at = input;
         while at < end {
             let to = output + (at - input);
-            let level = [1, 2]
-                .into_iter()
-                .find(|&level| (at | to).is_multiple_of(SPAN[level]) && end - at >= SPAN[level])
-                .unwrap_or(3);
+            let fits = |span: u64| (at | to).is_multiple_of(span) && end - at >= span;
+            let level = [1, 2].into_iter().find(|&level| fits(SPAN[level])).unwrap_or(3);
+            let span = SPAN[level];
             let kind = if level == 3 { TABLE_OR_PAGE } else { BLOCK };
-            // As many entries of one table as have this size: all that are left, or until a larger one fits.
+            let sixteen = SIXTEEN * span;
+            // As many entries of one table as are of this kind: up to where a larger one, or sixteen, might fit.
+            let (kind, left, larger) = if fits(sixteen) {
+                (kind | CONTIGUOUS, (end - at) / sixteen * SIXTEEN, SPAN[level - 1])
+            } else {
+                (kind, (end - at) / span, sixteen)
+            };
+            let count = left.min((larger - at % larger) / span) as usize;
             let table = self.table(at, level)?;
-            let left = ((end - at) / SPAN[level]) as usize;
             let entries =
                 self.tables.get_mut(table).into_iter().flat_map(|table| table.0.iter_mut());
-            for entry in entries.skip(index(at, level)).take(left) {
-                let to = output + (at - input);
+            for entry in entries.skip(index(at, level)).take(count) {
                 if *entry != 0 {
                     return Err(MapError::Mapped);
                 }
-                *entry = to | attributes.0 | kind;
-                at += SPAN[level];
-                let larger = SPAN[level - 1];
-                let next = at | (output + (at - input));
-                if level > 1 && next.is_multiple_of(larger) && end - at >= larger {
-                    break;
-                }
+                *entry = (output + (at - input)) | attributes.0 | kind;
+                at += span;
             }
+        }
+        Ok(())
+    }
+
+    /// Maps `len` bytes from `input` to the next of `pages`, page by page.
+    ///
+    /// # Errors
+    ///
+    /// See [`MapError`]; it is [`MapError::OutOfRange`] when there are too few pages, too. What was mapped before the error stays.
+    pub fn map_pages(
+        &mut self,
+        input: u64,
+        pages: &mut Pages<'_>,
+        len: u64,
+        attributes: Attributes,
+    ) -> Result<(), MapError> {
+        if !(input | len).is_multiple_of(PAGE) {
+            return Err(MapError::Unaligned);
+        }
+        let end = input.checked_add(len).ok_or(MapError::OutOfRange)?;
+        if end > self.roots as u64 * SPAN[0] || pages.left() < len / PAGE {
+            return Err(MapError::OutOfRange);
+        }
+        let mut at = input;
+        while at < end {
+            let table = self.table(at, 3)?;
+            let first = index(at, 3);
+            let count = ((end - at) / PAGE).min(512 - first as u64);
+            let entries = self.tables.get_mut(table).and_then(|table| {
+                let (_, entries) = table.0.split_at_mut_checked(first)?;
+                entries.get_mut(..count as usize)
+            });
+            let entries = entries.ok_or(MapError::OutOfRange)?;
+            if pages.fill(entries, attributes.page(0)) as u64 != count {
+                return Err(MapError::Mapped);
+            }
+            at += count * PAGE;
         }
         Ok(())
     }
@@ -192,7 +268,8 @@ impl<'a> Builder<'a> {
         while at < end {
             let next = (at / SPAN[2] + 1) * SPAN[2];
             let pages = ((next.min(end) - at) / PAGE) as usize;
-            let table = self.table(at, 3).ok().and_then(|table| self.tables.get_mut(table));
+            // `table` would make one.
+            let table = self.find(at).and_then(|table| self.tables.get_mut(table));
             let entries = table.into_iter().flat_map(|table| table.0.iter_mut());
             entries.skip(index(at, 3)).take(pages).for_each(|entry| *entry = 0);
             at = next;
@@ -213,31 +290,64 @@ impl<'a> Builder<'a> {
     fn table(&mut self, input: u64, level: usize) -> Result<usize, MapError> {
         let mut table = (input / SPAN[0]) as usize;
         for upper in 1..level {
+            if let Some((covered, known)) = self.last
+                && upper == 1
+                && covered == input / SPAN[1]
+            {
+                table = known;
+                continue;
+            }
             let slot = index(input, upper);
             let entry = self.tables.get(table).ok_or(MapError::OutOfRange)?.0[slot];
-            table = if entry == 0 {
-                let new = self.used;
-                if new >= self.tables.len() {
-                    return Err(MapError::NoTables);
-                }
-                self.used += 1;
-                let descriptor = (self.base + new as u64 * PAGE) | TABLE_OR_PAGE;
+            let next =
+                if entry == 0 { self.add()? } else { self.next(entry).ok_or(MapError::Mapped)? };
+            if entry == 0 {
+                let descriptor = next.1 | TABLE_OR_PAGE;
                 self.tables.get_mut(table).ok_or(MapError::OutOfRange)?.0[slot] = descriptor;
-                new
-            } else {
-                self.next(entry).ok_or(MapError::Mapped)?
-            };
+            }
+            table = next.0;
+            if upper == 1 {
+                self.last = Some((input / SPAN[1], table));
+            }
         }
         Ok(table)
     }
 
-    /// The table that a descriptor of levels 1 and 2 points to, if it is one of ours.
-    fn next(&self, entry: u64) -> Option<usize> {
+    /// The place of the table of level 3 that covers `input`, if there is one.
+    fn find(&self, input: u64) -> Option<usize> {
+        (1..3).try_fold((input / SPAN[0]) as usize, |table, upper| {
+            self.next(self.tables.get(table)?.0[index(input, upper)]).map(|next| next.0)
+        })
+    }
+
+    /// Takes the next free table: its place among the tables, and its address.
+    fn add(&mut self) -> Result<(usize, u64), MapError> {
+        let new = self.used;
+        if new >= self.tables.len() {
+            return Err(MapError::NoTables);
+        }
+        let address = match &mut self.place {
+            Place::From(base) => *base + new as u64 * PAGE,
+            Place::In(pages, newest) => {
+                *newest = pages.after(*newest).ok_or(MapError::NoTables)?;
+                *newest
+            }
+        };
+        self.used += 1;
+        Ok((new, address))
+    }
+
+    /// The table that a descriptor of levels 1 and 2 points to, if it is one of ours, and its address.
+    fn next(&self, entry: u64) -> Option<(usize, u64)> {
         if entry & TABLE_OR_PAGE != TABLE_OR_PAGE {
             return None;
         }
-        let place = (entry & ADDRESS).checked_sub(self.base)? / PAGE;
-        (place < self.used as u64).then_some(place as usize)
+        let address = entry & ADDRESS;
+        let place = match &self.place {
+            Place::From(base) => address.checked_sub(*base)? / PAGE,
+            Place::In(pages, _) => pages.index_of(address)?,
+        };
+        (place < self.used as u64).then_some((place as usize, address))
     }
 }
 
@@ -248,6 +358,10 @@ fn index(input: u64, level: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        cells::{Cell, CellSet, Cells, Geometry},
+        walk,
+    };
     use proptest::prelude::*;
 
     const BASE: u64 = 0x8_0000_0000;
@@ -262,7 +376,7 @@ mod tests {
                 (3, 3) | (1, 1 | 2) => {
                     let output = entry & ADDRESS;
                     assert_eq!(output % span, 0, "a block at level {level} must be aligned");
-                    return Some((output + input % span, entry & !ADDRESS & !3));
+                    return Some((output + input % span, Attributes::of(entry).0));
                 }
                 (3, _) => table = ((entry & ADDRESS) - BASE) as usize / 4096,
                 _ => return None,
@@ -323,12 +437,95 @@ mod tests {
     }
 
     #[test]
+    fn sixteen_aligned_entries_carry_the_hint() {
+        let mut tables = vec![Table::EMPTY; 5];
+        let mut builder = Builder::new(&mut tables, 1, BASE).unwrap();
+        // 4 pages up to a boundary of 16, 32 pages, 3 more; then 16 blocks of 2 MiB and one more.
+        builder.map(0xc000, 0x8_0000_c000, 39 * PAGE, stage1::READ).unwrap();
+        builder.map(0x4000_0000, 0x8000_0000, 17 << 21, stage1::READ).unwrap();
+        let hinted = |table: &Table| -> Vec<usize> {
+            let entries = table.0.iter().enumerate();
+            entries.filter(|(_, entry)| *entry & CONTIGUOUS != 0).map(|(n, _)| n).collect()
+        };
+        assert_eq!(hinted(&tables[2]), (16..48).collect::<Vec<_>>());
+        assert_eq!(hinted(&tables[3]), (0..16).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn taking_out_makes_no_table() {
+        let mut tables = vec![Table::EMPTY; 3];
+        let mut builder = Builder::new(&mut tables, 1, BASE).unwrap();
+        builder.unmap_pages(0, 1 << 30);
+        assert_eq!(builder.used(), 1);
+    }
+
+    #[test]
     fn a_last_level_table_covers_its_address() {
         let mut tables = vec![Table::EMPTY; 5];
         let mut builder = Builder::new(&mut tables, 1, BASE).unwrap();
         let place = builder.last_level(0x40_0020_0000).unwrap();
         tables[place].0[3] = stage1::READ_WRITE.page(0x1234_5000);
         assert_eq!(translate(&tables, 0x40_0020_3010).map(|found| found.0), Some(0x1234_5010));
+    }
+
+    /// A VM in cells of its own, with its tables among them.
+    #[test]
+    fn maps_the_pages_of_a_set() {
+        let mut geometry = Geometry { colors: 0xf000, ..Geometry::NONE };
+        geometry.banks[0] = 1 << 16 | 1 << 20;
+        let cells = Cells::new(&geometry).unwrap();
+        let set = CellSet::of([Cell(3), Cell(17), Cell(18)]).unwrap();
+        let own = Pages::new(&cells, set, 0x4000_0000..0x4080_0000);
+        let ram = Pages::new(&cells, set, 0x4080_0000..0x8000_0000);
+        let mut tables = vec![Table::EMPTY; 12];
+        let mut builder = Builder::in_pages(&mut tables, &own).unwrap();
+        // Two pieces that meet within one table of level 3, and one in another GiB.
+        let pieces = [(0x4000_0000, 0x30_1000), (0x4030_1000, 0x50_0000), (0x8000_0000, 0x1000)];
+        let mut left = ram.clone();
+        for (input, len) in pieces {
+            builder.map_pages(input, &mut left, len, stage2::RAM).unwrap();
+        }
+        let used = builder.used();
+        assert_eq!(used, 1 + 2 + 5 + 1);
+        let mut again = ram.clone();
+        assert_eq!(
+            builder.map_pages(0x4000_0000, &mut again, PAGE, stage2::RAM),
+            Err(MapError::Mapped)
+        );
+        let lookup =
+            |address: u64| own.index_of(address).and_then(|place| tables.get(place as usize));
+        let root = own.nth_page(0).unwrap();
+        let mut expected = ram;
+        let mut seen = 0;
+        walk::leaves(root, 1, &lookup, &mut |leaf| {
+            assert_eq!((leaf.len, leaf.attributes), (PAGE, stage2::RAM));
+            let piece = pieces.iter().find(|(input, len)| leaf.input.wrapping_sub(*input) < *len);
+            assert!(piece.is_some());
+            assert_eq!(Some(leaf.output), expected.next());
+            assert!(set.contains(cells.cell_of(leaf.output)));
+            seen += 1;
+        })
+        .unwrap();
+        assert_eq!(seen, 0x301 + 0x500 + 1);
+        assert!(own.clone().take(used).all(|table| set.contains(cells.cell_of(table))));
+    }
+
+    #[test]
+    fn refuses_pages_that_are_not_there() {
+        let ram = |pages| Pages::new(&Cells::ONE, CellSet::ONE, 0..pages * PAGE);
+        let mut tables = vec![Table::EMPTY; 4];
+        assert_eq!(Builder::in_pages(&mut tables, &ram(3)).unwrap_err(), MapError::NoTables);
+        assert_eq!(Builder::in_pages(&mut [], &ram(3)).unwrap_err(), MapError::NoTables);
+        let own = ram(4);
+        let mut builder = Builder::in_pages(&mut tables, &own).unwrap();
+        let mut map =
+            |input, pages, len| builder.map_pages(input, &mut ram(pages), len, stage2::RAM);
+        assert_eq!(map(8, 1, PAGE), Err(MapError::Unaligned));
+        assert_eq!(map(0, 1, 2 * PAGE), Err(MapError::OutOfRange));
+        assert_eq!(map(1 << 39, 1, PAGE), Err(MapError::OutOfRange));
+        assert_eq!(map(u64::MAX - 0xfff, 9, 2 * PAGE), Err(MapError::OutOfRange));
+        assert_eq!(map(0, 700, 700 * PAGE), Ok(()));
+        assert_eq!(map(1 << 30, 1, PAGE), Err(MapError::NoTables));
     }
 
     proptest! {

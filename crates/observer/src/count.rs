@@ -20,7 +20,6 @@
 //!   that it must be atomic. No load or store can follow itself otherwise.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -73,7 +72,7 @@ impl Step {
         if options.hyp.contains(&pc) {
             bits |= match options.vectors {
                 None => Self::INSIDE | Self::ENTRY,
-                Some(vectors) if is_lower_el_vector(pc, vectors) => {
+                Some(_) if options.is_lower_el_vector(pc) => {
                     Self::INSIDE | Self::ENTRY | Self::VECTOR
                 }
                 Some(_) => Self::INSIDE,
@@ -120,14 +119,6 @@ impl Step {
     fn marker(self) -> Option<u8> {
         (self.class() == Self::MARKER).then_some((self.0 >> Self::MARKER_SHIFT) as u8)
     }
-}
-
-/// Vectors are 0x80 apart; those of lower levels fill the second half of the table (Arm ARM
-/// D1.3.1.5).
-fn is_lower_el_vector(pc: u64, vectors: u64) -> bool {
-    const LOWER: Range<u64> = 0x400..0x800;
-    let offset = pc.wrapping_sub(vectors);
-    LOWER.contains(&offset) && offset.is_multiple_of(0x80)
 }
 
 /// A number with a single writer, readable by all.
@@ -491,7 +482,13 @@ mod tests {
 
     impl Machine {
         fn new(vcpus: usize, vectors: Option<u64>) -> Self {
-            let options = Options { out: "unused".into(), hyp: HYP..HYP + 0x1_0000, vectors };
+            let options = Options {
+                out: "unused".into(),
+                hyp: HYP..HYP + 0x1_0000,
+                vectors,
+                caches: None,
+                until: None,
+            };
             let books = Accounting::new(vcpus, &options);
             Self { options, books }
         }

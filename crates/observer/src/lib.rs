@@ -1,7 +1,8 @@
-//! A QEMU TCG plug-in that measures the hypervisor from outside.
+//! A QEMU TCG plug-in that measures the hypervisor and its VMs from outside.
 //!
-//! Built as `libweir_observer.so` and given to QEMU with `-plugin`, it counts every instruction
-//! that each vCPU executes and splits them into *EL2 stretches*: from the first instruction at EL2
+//! Built as `libweir_observer.so` and given to QEMU with `-plugin`, it does one of two jobs. With the argument `caches` it
+//! sends every access through a model of caches and DRAM banks and says who evicted whose lines and who closed whose rows:
+//! see [`caches`]. Without, it counts every instruction that each vCPU executes and splits them into *EL2 stretches*: from the first instruction at EL2
 //! to the ERET that returns to the guest, both included. Guests say with marker instructions which
 //! path they are about to exercise ([`path`]), so each stretch has a name, and the report gives
 //! instructions, barriers, cache and TLB maintenance, device accesses and GIC register accesses
@@ -16,13 +17,14 @@
 //!
 //! What is counted where:
 //! - [`opcode`] knows which instructions matter,
-//! - [`count`] keeps the books, without QEMU and without `unsafe`,
+//! - [`count`] keeps the books of instructions, [`caches`] those of accesses, without QEMU and without `unsafe`,
 //! - [`report`] is the file's form,
 //! - `plugin` is the interface to QEMU and the only file with `unsafe` code.
 //!
 //! One library serves QEMU 7.2 (plug-in interface version 1) and 10.0 (versions 2 to 4): it looks
 //! each function of the interface up when it is loaded.
 
+pub mod caches;
 pub mod count;
 pub mod opcode;
 pub mod options;

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 /// | `out` | the file to write when QEMU ends |
 /// | `hyp` | `START-END`, the hypervisor's virtual addresses at EL2, end excluded |
 /// | `vectors` | optional: the address in `VBAR_EL2` |
+/// | `caches` | optional: a [`Setup`](crate::caches::Setup); caches are observed instead of instructions counted |
+/// | `until` | optional, with `caches`: a file; if it is there when QEMU ends, it says how many bytes of the console are part of the run, and what came behind is left out |
 ///
 /// Numbers are decimal, or hexadecimal after `0x`. Without `vectors` a stretch begins with any
 /// instruction inside `hyp`; with it only at one of the eight vectors for a lower exception level,
@@ -23,6 +25,10 @@ pub struct Options {
     pub hyp: Range<u64>,
     /// Address of the exception vectors at EL2.
     pub vectors: Option<u64>,
+    /// What the caches job is told; it needs `vectors`.
+    pub caches: Option<PathBuf>,
+    /// Where it is told in the end how many bytes of the console count.
+    pub until: Option<PathBuf>,
 }
 
 impl Options {
@@ -32,6 +38,7 @@ impl Options {
     /// A sentence that names the argument at fault.
     pub fn parse<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let (mut out, mut hyp, mut vectors) = (None, None, None);
+        let (mut caches, mut until) = (None, None);
         for argument in arguments {
             let (key, value) = argument
                 .split_once('=')
@@ -40,9 +47,11 @@ impl Options {
                 "out" if !value.is_empty() => out = Some(PathBuf::from(value)),
                 "hyp" => hyp = Some(range(value)?),
                 "vectors" => vectors = Some(number(value)?),
+                "caches" if !value.is_empty() => caches = Some(PathBuf::from(value)),
+                "until" if !value.is_empty() => until = Some(PathBuf::from(value)),
                 _ => {
                     return Err(format!(
-                        "`{argument}`: the arguments are out=FILE, hyp=START-END, vectors=ADDRESS"
+                        "`{argument}`: the arguments are out=FILE, hyp=START-END, vectors=ADDRESS, caches=FILE, until=FILE"
                     ));
                 }
             }
@@ -54,7 +63,21 @@ impl Options {
         {
             return Err(format!("vectors={vectors:#x} is not a multiple of 0x800 inside of hyp"));
         }
-        Ok(Self { out, hyp, vectors })
+        if caches.is_some() && vectors.is_none() {
+            return Err("caches=FILE needs vectors=ADDRESS".to_owned());
+        }
+        Ok(Self { out, hyp, vectors, caches, until })
+    }
+
+    /// Whether `pc` is one of the vectors for a lower exception level. Vectors are 0x80 apart, and those fill the second
+    /// half of the table (Arm ARM D1.3.1.5). Without known vectors nothing is.
+    #[must_use]
+    pub fn is_lower_el_vector(&self, pc: u64) -> bool {
+        const LOWER: Range<u64> = 0x400..0x800;
+        self.vectors.is_some_and(|vectors| {
+            let offset = pc.wrapping_sub(vectors);
+            LOWER.contains(&offset) && offset.is_multiple_of(0x80)
+        })
     }
 }
 
@@ -85,9 +108,20 @@ mod tests {
         let options = Options::parse(["out=a.json", "hyp=0x4000-24576", "vectors=0x4800"]).unwrap();
         assert_eq!(
             options,
-            Options { out: "a.json".into(), hyp: 0x4000..0x6000, vectors: Some(0x4800) }
+            Options {
+                out: "a.json".into(),
+                hyp: 0x4000..0x6000,
+                vectors: Some(0x4800),
+                caches: None,
+                until: None,
+            }
         );
         assert_eq!(Options::parse(["hyp=0x0-0x1", "out=b"]).unwrap().vectors, None);
+        let options =
+            Options::parse(["hyp=0x0-0x1000", "out=b", "caches=c", "vectors=0x800"]).unwrap();
+        assert_eq!((options.caches.as_deref(), &options.until), (Some("c".as_ref()), &None));
+        let vectors = (0..0x2000).filter(|&pc| options.is_lower_el_vector(pc));
+        assert!(vectors.eq((0xc00..0x1000).step_by(0x80)));
     }
 
     #[test]
@@ -103,6 +137,8 @@ mod tests {
             (&["out=a", "hyp=0x0-0x1000", "vectors=0x1000"], "vectors=0x1000"),
             (&["out=a", "hyp=0x0-0x1000", "vectors=0x80"], "vectors=0x80"),
             (&["out=a", "hyp=0x0-0x10", "speed=1"], "`speed=1`"),
+            (&["out=a", "hyp=0x0-0x1000", "caches=c"], "needs vectors"),
+            (&["out=a", "hyp=0x0-0x1000", "caches="], "`caches=`"),
             (&["verbose"], "`verbose` is not of the form"),
         ] {
             let error = Options::parse(arguments.iter().copied()).unwrap_err();

@@ -11,7 +11,7 @@ pub const BOOT: u8 = 0;
 /// The path of every stretch that no marker claims.
 pub const OTHER: u8 = 63;
 
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "boot",
     "timer_irq",
     "spi",
@@ -31,6 +31,7 @@ const NAMES: [&str; 19] = [
     "eoi",
     "wfi",
     "timer_program",
+    "phase",
 ];
 
 /// The name of path `number` in reports; a number without a name of its own becomes `path_N`.

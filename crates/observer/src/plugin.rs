@@ -11,13 +11,16 @@
 //! `qemu_plugin_insn_data` returned a pointer and now copies.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
+use crate::caches::{Block, Books, Data, PAGE, Setup, Start};
 use crate::count::{Accounting, Step};
+use crate::opcode::Class;
 use crate::options::Options;
 
-const _: () = assert!(size_of::<usize>() == 8, "a Step travels in a pointer");
+const _: () = assert!(size_of::<usize>() == 8, "a Step and a Block travel in a pointer");
 
 /// `qemu_info_t`: what QEMU says about itself and its machine.
 #[repr(C)]
@@ -56,13 +59,18 @@ struct Api {
     tb_get_insn: unsafe extern "C" fn(Tb, usize) -> Insn,
     insn_vaddr: unsafe extern "C" fn(Insn) -> u64,
     insn_size: unsafe extern "C" fn(Insn) -> usize,
+    insn_haddr: unsafe extern "C" fn(Insn) -> *const c_void,
     insn_data: InsnData,
     register_insn_exec: unsafe extern "C" fn(Insn, ExecutedCb, c_int, *mut c_void),
+    register_tb_exec: unsafe extern "C" fn(Tb, ExecutedCb, c_int, *mut c_void),
     register_mem: unsafe extern "C" fn(Insn, AccessedCb, c_int, c_int, *mut c_void),
     register_translated: unsafe extern "C" fn(u64, TranslatedCb),
     register_exit: unsafe extern "C" fn(u64, ExitCb, *mut c_void),
     get_hwaddr: unsafe extern "C" fn(u32, u64) -> *const c_void,
     hwaddr_is_io: unsafe extern "C" fn(*const c_void) -> bool,
+    hwaddr_phys_addr: unsafe extern "C" fn(*const c_void) -> u64,
+    mem_size_shift: unsafe extern "C" fn(u32) -> c_uint,
+    mem_is_store: unsafe extern "C" fn(u32) -> bool,
 }
 
 /// Looks a symbol up among those that the program and its libraries export.
@@ -91,6 +99,9 @@ impl Api {
             ),
             insn_vaddr: function!(c"qemu_plugin_insn_vaddr" as unsafe extern "C" fn(Insn) -> u64),
             insn_size: function!(c"qemu_plugin_insn_size" as unsafe extern "C" fn(Insn) -> usize),
+            insn_haddr: function!(
+                c"qemu_plugin_insn_haddr" as unsafe extern "C" fn(Insn) -> *const c_void
+            ),
             insn_data: if version < 3 {
                 InsnData::Pointer(function!(
                     c"qemu_plugin_insn_data" as unsafe extern "C" fn(Insn) -> *const c_void
@@ -104,6 +115,10 @@ impl Api {
             register_insn_exec: function!(
                 c"qemu_plugin_register_vcpu_insn_exec_cb"
                     as unsafe extern "C" fn(Insn, ExecutedCb, c_int, *mut c_void)
+            ),
+            register_tb_exec: function!(
+                c"qemu_plugin_register_vcpu_tb_exec_cb"
+                    as unsafe extern "C" fn(Tb, ExecutedCb, c_int, *mut c_void)
             ),
             register_mem: function!(
                 c"qemu_plugin_register_vcpu_mem_cb"
@@ -120,6 +135,15 @@ impl Api {
             ),
             hwaddr_is_io: function!(
                 c"qemu_plugin_hwaddr_is_io" as unsafe extern "C" fn(*const c_void) -> bool
+            ),
+            hwaddr_phys_addr: function!(
+                c"qemu_plugin_hwaddr_phys_addr" as unsafe extern "C" fn(*const c_void) -> u64
+            ),
+            mem_size_shift: function!(
+                c"qemu_plugin_mem_size_shift" as unsafe extern "C" fn(u32) -> c_uint
+            ),
+            mem_is_store: function!(
+                c"qemu_plugin_mem_is_store" as unsafe extern "C" fn(u32) -> bool
             ),
         })
     }
@@ -163,7 +187,38 @@ impl Api {
 struct Plugin {
     api: Api,
     options: Options,
-    accounting: Accounting,
+    job: Job,
+}
+
+/// What it does.
+enum Job {
+    Count(Accounting),
+    Caches(Box<Caches>),
+}
+
+/// The caches job.
+struct Caches {
+    books: Books,
+    /// The machine's RAM.
+    ram: Range<u64>,
+    /// Where QEMU has that RAM, less its physical address; 0 until the first block was translated.
+    host: AtomicU64,
+}
+
+impl Job {
+    fn new(options: &Options, vcpus: usize) -> Result<Self, String> {
+        let Some(file) = &options.caches else {
+            return Ok(Self::Count(Accounting::new(vcpus, options)));
+        };
+        let setup = Setup::read(file)
+            .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+        let ram = setup.ram..setup.ram.saturating_add(setup.ram_len);
+        Ok(Self::Caches(Box::new(Caches {
+            books: Books::new(setup)?,
+            ram,
+            host: AtomicU64::new(0),
+        })))
+    }
 }
 
 static PLUGIN: OnceLock<Plugin> = OnceLock::new();
@@ -242,8 +297,16 @@ fn install<'a>(
         return Err(format!("the target is {target:?}, not aarch64"));
     }
     let vcpus = usize::try_from(info.max_vcpus.max(info.smp_vcpus)).unwrap_or(0);
-    let accounting = Accounting::new(vcpus, &options);
-    let plugin = Plugin { api: Api::find(info.version_cur)?, options, accounting };
+    // From 10.0 on QEMU translates the vCPU's number into a block as a constant, unless vCPUs run in parallel, which they don't under
+    // -icount (accel/tcg/plugin-gen.c, gen_cpu_index); the block then runs on other vCPUs under that number. 9.2 has the same
+    // interface and is refused with it.
+    if options.caches.is_some() && vcpus > 1 && info.version_cur >= 4 {
+        return Err("this QEMU tells plug-ins the core that translated a block instead of the one that runs it (10.0 and later, under \
+                    -icount): give an older one, 7.2 to 9.1, in WEIR_QEMU"
+            .to_owned());
+    }
+    let job = Job::new(&options, vcpus)?;
+    let plugin = Plugin { api: Api::find(info.version_cur)?, options, job };
     let (translate, exit) = (plugin.api.register_translated, plugin.api.register_exit);
     PLUGIN.set(plugin).map_err(|_| "loaded twice".to_owned())?;
     // SAFETY: `id` is the one that QEMU gave, and the callback is of the type it wants.
@@ -253,13 +316,21 @@ fn install<'a>(
     Ok(())
 }
 
-/// QEMU has translated a block: ask to be called for each of its instructions.
+/// QEMU has translated a block: ask to be called for what the job wants to know of it.
 extern "C" fn translated(_id: u64, tb: Tb) {
-    let Some(Plugin { api, options, .. }) = PLUGIN.get() else {
+    let Some(Plugin { api, options, job }) = PLUGIN.get() else {
         return;
     };
     // SAFETY: QEMU passes a block that is valid during this call.
     let length = unsafe { (api.tb_n_insns)(tb) };
+    match job {
+        Job::Count(_) => count_block(api, options, tb, length),
+        Job::Caches(caches) => cache_block(api, options, caches, tb, length),
+    }
+}
+
+/// Counting: every instruction, and the loads and stores of the hypervisor.
+fn count_block(api: &Api, options: &Options, tb: Tb, length: usize) {
     for index in 0..length {
         // A guest in AArch32 state may have instructions of two bytes; they are not EL2's.
         let Some((insn, pc, opcode)) = api.instruction(tb, index) else {
@@ -276,17 +347,77 @@ extern "C" fn translated(_id: u64, tb: Tb) {
     }
 }
 
+/// Caches: the block as a whole, the place where it crosses into another page, ERETs of the hypervisor, and all loads
+/// and stores.
+fn cache_block(
+    api: &Api,
+    options: &Options,
+    Caches { ram, host, .. }: &Caches,
+    tb: Tb,
+    length: usize,
+) {
+    // The instructions that begin a page of code, each with the bytes of the block in that page.
+    let mut pages: Vec<(Insn, u64, u64)> = Vec::new();
+    for index in 0..length {
+        // SAFETY: `tb` is valid during the callback that is running, and `index` below its instructions.
+        let insn = unsafe { (api.tb_get_insn)(tb, index) };
+        // SAFETY: `insn` came from the call above and lives as long as `tb`.
+        let (pc, size) = unsafe { ((api.insn_vaddr)(insn), (api.insn_size)(insn) as u64) };
+        match pages.last_mut() {
+            Some((_, first, bytes)) if *first / PAGE == pc / PAGE => *bytes = pc + size - *first,
+            _ => pages.push((insn, pc, size)),
+        }
+        // What is not four bytes long is a guest's in AArch32 state, and may be a load.
+        let class = api.instruction(tb, index).map(|(.., opcode)| Class::of(opcode));
+        if class.is_none_or(|class| class == Class::LoadStore) {
+            let data = std::ptr::without_provenance_mut(pc as usize);
+            // SAFETY: `insn` is valid during this call and the callback of the type that QEMU wants.
+            unsafe { (api.register_mem)(insn, moved, NO_REGS, READ_WRITE, data) };
+        } else if class == Some(Class::Eret) && options.hyp.contains(&pc) {
+            // SAFETY: as above.
+            unsafe { (api.register_insn_exec)(insn, returned, NO_REGS, std::ptr::null_mut()) };
+        } else if let Some(Class::Marker(number)) = class {
+            let data = std::ptr::without_provenance_mut(number.into());
+            // SAFETY: as above.
+            unsafe { (api.register_insn_exec)(insn, marked, NO_REGS, data) };
+        }
+    }
+    for (place, (insn, pc, bytes)) in pages.into_iter().enumerate() {
+        // SAFETY: as above.
+        let address = unsafe { (api.insn_haddr)(insn) }.addr() as u64;
+        if address != 0 && host.load(Relaxed) == 0 && ram.contains(&pc) {
+            // The machine starts in RAM with its MMU off, so that this address is physical.
+            host.store(address.wrapping_sub(pc), Relaxed);
+        }
+        let pa = address.wrapping_sub(host.load(Relaxed));
+        let pa = (address != 0 && ram.contains(&pa)).then_some(pa);
+        let block = Block::new(
+            pa,
+            bytes,
+            Start { inside: options.hyp.contains(&pc), vector: options.is_lower_el_vector(pc) },
+        );
+        let data = std::ptr::without_provenance_mut(block.to_bits() as usize);
+        if place == 0 {
+            // SAFETY: `tb` is valid during this call and the callback of the type that QEMU wants.
+            unsafe { (api.register_tb_exec)(tb, began, NO_REGS, data) };
+        } else {
+            // SAFETY: as above, of `insn`.
+            unsafe { (api.register_insn_exec)(insn, crossed, NO_REGS, data) };
+        }
+    }
+}
+
 /// A vCPU is about to execute the instruction in `data`. QEMU calls this on the vCPU's thread, one
 /// call at a time for each vCPU.
 extern "C" fn executed(vcpu: c_uint, data: *mut c_void) {
-    if let Some(plugin) = PLUGIN.get() {
-        plugin.accounting.step(vcpu as usize, Step::from_bits(data.addr() as u64));
+    if let Some(Plugin { job: Job::Count(accounting), .. }) = PLUGIN.get() {
+        accounting.step(vcpu as usize, Step::from_bits(data.addr() as u64));
     }
 }
 
 /// A vCPU has made a memory access.
 extern "C" fn accessed(vcpu: c_uint, info: u32, vaddr: u64, _data: *mut c_void) {
-    let Some(Plugin { api, accounting, .. }) = PLUGIN.get() else {
+    let Some(Plugin { api, job: Job::Count(accounting), .. }) = PLUGIN.get() else {
         return;
     };
     // SAFETY: `info` and `vaddr` are those of the running callback, which is when this may be
@@ -297,12 +428,80 @@ extern "C" fn accessed(vcpu: c_uint, info: u32, vaddr: u64, _data: *mut c_void) 
     accounting.access(vcpu as usize, is_io);
 }
 
-/// QEMU ends.
-extern "C" fn exited(_id: u64, _data: *mut c_void) {
-    let Some(Plugin { options, accounting, .. }) = PLUGIN.get() else {
+/// What the caches job keeps.
+fn books() -> Option<(&'static Api, &'static Books)> {
+    match PLUGIN.get()? {
+        Plugin { api, job: Job::Caches(caches), .. } => Some((api, &caches.books)),
+        Plugin { job: Job::Count(_), .. } => None,
+    }
+}
+
+/// A vCPU begins to execute the block in `data`.
+extern "C" fn began(vcpu: c_uint, data: *mut c_void) {
+    if let Some((_, books)) = books() {
+        books.block(vcpu as usize, Block::from_bits(data.addr() as u64));
+    }
+}
+
+/// A vCPU goes on with a block in another page.
+extern "C" fn crossed(vcpu: c_uint, data: *mut c_void) {
+    if let Some((_, books)) = books() {
+        books.next_page(vcpu as usize, Block::from_bits(data.addr() as u64));
+    }
+}
+
+/// A vCPU is about to execute an ERET of the hypervisor.
+extern "C" fn returned(vcpu: c_uint, _data: *mut c_void) {
+    if let Some((_, books)) = books() {
+        books.eret(vcpu as usize);
+    }
+}
+
+/// A vCPU is about to execute the marker in `data`.
+extern "C" fn marked(vcpu: c_uint, data: *mut c_void) {
+    if let Some((_, books)) = books() {
+        books.mark(vcpu as usize, data.addr() as u8);
+    }
+}
+
+/// A vCPU has loaded or stored with the instruction at the address in `data`.
+extern "C" fn moved(vcpu: c_uint, info: u32, vaddr: u64, data: *mut c_void) {
+    let Some((api, books)) = books() else {
         return;
     };
-    if let Err(error) = accounting.report().write(&options.out) {
+    // SAFETY: `info` and `vaddr` are those of the running callback, which is when this may be
+    // asked.
+    let address = unsafe { (api.get_hwaddr)(info, vaddr) };
+    if address.is_null() {
+        return;
+    }
+    // SAFETY: the handle is valid until this callback returns.
+    let (pa, is_io) = unsafe { ((api.hwaddr_phys_addr)(address), (api.hwaddr_is_io)(address)) };
+    // SAFETY: `info` is that of the running callback.
+    let (shift, write) = unsafe { ((api.mem_size_shift)(info), (api.mem_is_store)(info)) };
+    if is_io {
+        return books.device(pa, write);
+    }
+    let data = Data { pa, bytes: 1 << shift.min(12), write, pc: data.addr() as u64 };
+    books.data(vcpu as usize, data);
+}
+
+/// QEMU ends.
+extern "C" fn exited(_id: u64, _data: *mut c_void) {
+    let Some(Plugin { options, job, .. }) = PLUGIN.get() else {
+        return;
+    };
+    let written = match job {
+        Job::Count(accounting) => accounting.report().write(&options.out),
+        Job::Caches(caches) => {
+            let books = &caches.books;
+            let until = options.until.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
+            let until = until.and_then(|bytes| bytes.trim().parse().ok());
+            let seen = until.and_then(|bytes| books.report_at(bytes));
+            seen.unwrap_or_else(|| books.report()).write(&options.out)
+        }
+    };
+    if let Err(error) = written {
         eprintln!("weir-observer: cannot write {}: {error}", options.out.display());
     }
 }

@@ -82,15 +82,7 @@ impl Report {
     /// # Errors
     /// Those of the file system.
     pub fn write(&self, file: &Path) -> io::Result<()> {
-        let mut unfinished = file.as_os_str().to_owned();
-        unfinished.push(format!(".{}.tmp", std::process::id()));
-        let mut text = serde_json::to_string_pretty(self)?;
-        text.push('\n');
-        fs::write(&unfinished, text)?;
-        fs::rename(&unfinished, file).inspect_err(|_| {
-            // Best effort: the error to report is the one of the rename.
-            let _ = fs::remove_file(&unfinished);
-        })
+        write(self, file)
     }
 
     /// Reads a report back.
@@ -100,4 +92,17 @@ impl Report {
     pub fn read(file: &Path) -> io::Result<Self> {
         Ok(serde_json::from_slice(&fs::read(file)?)?)
     }
+}
+
+/// Writes `contents` as JSON, so that nobody ever sees half of it.
+pub(crate) fn write(contents: &impl Serialize, file: &Path) -> io::Result<()> {
+    let mut unfinished = file.as_os_str().to_owned();
+    unfinished.push(format!(".{}.tmp", std::process::id()));
+    let mut text = serde_json::to_string_pretty(contents)?;
+    text.push('\n');
+    fs::write(&unfinished, text)?;
+    fs::rename(&unfinished, file).inspect_err(|_| {
+        // Best effort: the error to report is the one of the rename.
+        let _ = fs::remove_file(&unfinished);
+    })
 }

@@ -62,9 +62,9 @@ pub struct Event {
     pub vcpu: u8,
     /// A [`FaultKind`], a [`Denial`], the number of this life, by `what`.
     pub detail: u32,
-    /// ESR_EL2 of a fault, the function number of a refused call, the encoding of a register.
+    /// ESR_EL2 of a fault, the function number of a refused call, the encoding of a register, a [`dma_syndrome`].
     pub syndrome: u64,
-    /// The IPA of a fault.
+    /// The IPA of a fault, the address that a device used.
     pub address: u64,
     /// The guest's program counter.
     pub pc: u64,
@@ -72,6 +72,12 @@ pub struct Event {
     pub guest_syndrome: u64,
     /// ELR_EL1 at the time of a fault.
     pub guest_elr: u64,
+}
+
+/// [`Event::syndrome`] of [`Denial::Dma`]: the SMMU's event number in bits 7:0, bit 8 for a write, the stream in bits 63:32.
+#[must_use]
+pub const fn dma_syndrome(stream: u32, write: bool, number: u8) -> u64 {
+    (stream as u64) << 32 | (write as u64) << 8 | number as u64
 }
 
 /// What an [`Event`] is about.
@@ -169,6 +175,8 @@ counted! {
         Register = "other system register",
         /// A PSCI call with arguments that are not the VM's to use.
         Psci = "PSCI call outside the VM",
+        /// An access of a device that it was given, by that device; the event has the SMMU's words for it.
+        Dma = "DMA outside its memory",
     }
 }
 
@@ -199,6 +207,8 @@ counted! {
         SystemRegister = "system register",
         /// What ended a life.
         Fault = "fault",
+        /// The configuration space of its PCI functions.
+        Pci = "PCI configuration",
         /// Anything else.
         Other = "other",
     }

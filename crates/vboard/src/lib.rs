@@ -10,6 +10,7 @@ pub mod esr;
 pub mod gic;
 pub mod id;
 pub mod inject;
+pub mod pci;
 pub mod pl011;
 pub mod psci;
 pub mod smccc;

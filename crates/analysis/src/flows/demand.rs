@@ -160,6 +160,8 @@ pub struct Analyzer {
     period: Vec<i64>,
     cost: Vec<Piece>,
     stretches: Vec<[Piece; 2]>,
+    /// Stretches of best effort, which can block at any instant.
+    background: Vec<[Piece; 2]>,
     // The filter: the same values as doubles.
     d: Vec<f64>,
     rate: Vec<f64>,
@@ -223,7 +225,15 @@ impl Analyzer {
 
     /// Takes a set. Positions in results are positions in `tasks`.
     pub fn load(&mut self, tasks: &[Task]) {
+        self.load_beside(tasks, &[]);
+    }
+
+    /// Takes a set beside best effort, which runs when nothing else is pending: it has no deadline and no demand, but
+    /// its longest stretch can block at any instant. As blockers its tasks count on behind `tasks`.
+    pub fn load_beside(&mut self, tasks: &[Task], best_effort: &[Task]) {
         let n = tasks.len();
+        self.background.clear();
+        self.background.extend(best_effort.iter().map(|task| task.stretches));
         self.index.clear();
         self.index.extend(0..n as u32);
         self.index.sort_unstable_by_key(|&i| tasks[i as usize].window());
@@ -513,6 +523,11 @@ impl Analyzer {
                     .try_fold(1i64, |l, &p| (l / gcd(l, p)).checked_mul(p))
                     .unwrap_or(i64::MAX)
             });
+            if !self.background.is_empty() {
+                // What blocks at any instant blocks beyond H too: from the last d on all repeats after H.
+                let last = self.window[self.window.len() - 1];
+                return end.min(hyperperiod.saturating_add(last));
+            }
             return end.min(hyperperiod);
         }
         end
@@ -667,6 +682,9 @@ impl Analyzer {
             *c = (float_u(piece.fixed) + float_u(piece.bytes) * per_byte) * up;
         }
         let mut q = 0.0f64;
+        for piece in self.background.iter().flatten() {
+            q = q.max((float_u(piece.fixed) + float_u(piece.bytes) * per_byte) * up);
+        }
         for k in (0..n).rev() {
             self.blocking[k] = q;
             for piece in self.stretches[k] {
@@ -737,8 +755,15 @@ impl Analyzer {
         ((t - self.window[i]) / self.period[i]) as u64 + 1
     }
 
+    /// The stretches that can block in segment k, with the positions of their tasks.
+    fn blockers(&self, k: usize) -> impl Iterator<Item = (Piece, usize)> {
+        let later = (k + 1..self.window.len()).map(|i| (self.stretches[i], self.index[i] as usize));
+        let background = self.background.iter().copied().zip(self.window.len()..);
+        later.chain(background).flat_map(|(stretches, task)| stretches.map(|s| (s, task)))
+    }
+
     /// Exactly Q + DBF at t in segment k, times the bandwidth (saturating: the capacity t b is below 2^117), with
-    /// the position of the blocking task.
+    /// the blocking task.
     fn exact_demand(&self, k: usize, t: i64) -> (u128, Option<usize>) {
         let b = self.bandwidth;
         let mut demand = 0u128;
@@ -746,8 +771,9 @@ impl Analyzer {
             let jobs = u128::from(self.jobs(i, t));
             demand = demand.saturating_add(self.cost[i].scaled(b).saturating_mul(jobs));
         }
-        let blocking = (k + 1..self.window.len())
-            .flat_map(|i| self.stretches[i].map(|piece| (piece.scaled(b), i)))
+        let blocking = self
+            .blockers(k)
+            .map(|(piece, task)| (piece.scaled(b), task))
             .max_by_key(|&(scaled, _)| scaled);
         match blocking {
             Some((q, i)) => (demand.saturating_add(q), Some(i)),
@@ -758,11 +784,7 @@ impl Analyzer {
     fn failure(&self, at: i64) -> Failure {
         let k = self.window.partition_point(|&d| d <= at) - 1;
         let (demand, blocker) = self.exact_demand(k, at);
-        Failure {
-            at: HalfNanos(at),
-            demand: div_up(demand, u128::from(self.bandwidth)),
-            blocker: blocker.map(|i| self.index[i] as usize),
-        }
+        Failure { at: HalfNanos(at), demand: div_up(demand, u128::from(self.bandwidth)), blocker }
     }
 
     /// The last point of D at or before t, which lies in segment k.
@@ -871,8 +893,7 @@ impl Analyzer {
             bytes += jobs * u128::from(self.cost[i].bytes);
         }
         let mut least = 0;
-        let blockers =
-            (k + 1..self.window.len()).flat_map(|i| self.stretches[i].map(|s| (s, Some(i))));
+        let blockers = self.blockers(k).map(|(stretch, task)| (stretch, Some(task)));
         for (stretch, blocker) in core::iter::once((Piece::default(), None)).chain(blockers) {
             let overhead = fixed + u128::from(stretch.fixed);
             let data = bytes + u128::from(stretch.bytes);
@@ -881,7 +902,7 @@ impl Analyzer {
                 return Err(Cause::OverheadDemand(Failure {
                     at: HalfNanos(t),
                     demand: u64::try_from(overhead).unwrap_or(u64::MAX),
-                    blocker: blocker.map(|i| self.index[i] as usize),
+                    blocker,
                 }));
             }
             least = least.max(div_up(data.saturating_mul(u128::from(HALVES_PER_SEC)), room));

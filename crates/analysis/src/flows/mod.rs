@@ -16,5 +16,5 @@ pub use local::{
     Copier, Group, Mover, Path, Queue, dma_from, groups, local_setting, on_shared_core,
 };
 pub use overheads::{Overheads, Range, Reading};
-pub use report::{Report, TaskReport, analyze, report};
+pub use report::{Report, TaskReport, analyze, report, report_beside};
 pub use task::{Flow, FlowError, FlowErrorKind, Piece, Setting, Task, transform};

@@ -59,14 +59,28 @@ pub fn analyze(
 /// # Errors
 /// If the bandwidth is 0 or over 1 PiB/s.
 pub fn report(tasks: &[Task], bandwidth: BytesPerSec, effort: Effort) -> Result<Report, FlowError> {
+    report_beside(tasks, &[], bandwidth, effort, effort)
+}
+
+/// The same beside best effort, see [`Analyzer::load_beside`], with an effort of its own for the slacks.
+///
+/// # Errors
+/// As [`report`].
+pub fn report_beside(
+    tasks: &[Task],
+    best_effort: &[Task],
+    bandwidth: BytesPerSec,
+    effort: Effort,
+    slack: Effort,
+) -> Result<Report, FlowError> {
     let mut analyzer = Analyzer::new();
-    analyzer.load(tasks);
+    analyzer.load_beside(tasks, best_effort);
     let verdict = analyzer.verdict(bandwidth, effort)?;
     let first_failure = match verdict {
         Verdict::Unschedulable(_) => analyzer.first_failure(bandwidth, effort)?,
         _ => None,
     };
-    let slack = analyzer.slack(bandwidth, effort)?;
+    let slack = analyzer.slack(bandwidth, slack)?;
     Ok(Report {
         verdict,
         first_failure,

@@ -31,7 +31,7 @@ pub struct Sizes {
 }
 
 /// The hypervisor as it is linked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
     /// Sizes of its sections.
     pub sizes: Sizes,

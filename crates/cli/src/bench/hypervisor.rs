@@ -26,7 +26,10 @@ use super::{
     elf::{Image, Sizes},
     lines::Lines,
 };
-use crate::failure::{Context, Failure, Result};
+use crate::{
+    failure::{Context, Failure, Result},
+    observe::plugin_arguments,
+};
 
 /// A path that the benchmark guest must have taken, and what it costs in the peer.
 struct Peer {
@@ -115,6 +118,8 @@ pub struct Figures {
     pub lines_of_code: u64,
     /// The share of them that is assembly files.
     pub lines_of_assembly: u64,
+    /// All of them by what they are for.
+    pub lines_by_part: BTreeMap<&'static str, u64>,
     /// Median of DSB, DMB, ISB and SB per path.
     pub barriers: BTreeMap<String, u64>,
     /// Median of TLBI, DC and IC per path.
@@ -173,7 +178,7 @@ where
     let mut observe = |system: &Path, name: &str| -> Result<Report> {
         let out = scratch.join(format!("{name}.json"));
         let _ = fs::remove_file(&out);
-        run(system, &plugin_arguments(plugin, &out, &image))?;
+        run(system, &plugin_arguments(plugin, &image, &out, None))?;
         Report::read(&out).context(|| format!("read the plug-in's report on {}", system.display()))
     };
     let paths = observe(&systems.paths, "paths")?;
@@ -191,26 +196,12 @@ where
         &paths,
         [boot(&one, &systems.one_vcpu)?, boot(&four, &systems.four_vcpus)?],
         image.sizes,
-        lines,
+        &lines,
     )
 }
 
-/// QEMU's arguments that load the plug-in.
-fn plugin_arguments(plugin: &Path, out: &Path, image: &Image) -> [String; 2] {
-    // QEMU splits its options at commas; a doubled one stands for itself.
-    let quote = |path: &Path| path.display().to_string().replace(',', ",,");
-    let (start, end) = (image.addresses.start, image.addresses.end);
-    let arguments = format!(
-        "{},out={},hyp={start:#x}-{end:#x},vectors={:#x}",
-        quote(plugin),
-        quote(out),
-        image.vectors
-    );
-    ["-plugin".to_owned(), arguments]
-}
-
 impl Figures {
-    fn new(report: &Report, boot: [u64; 2], sizes: Sizes, lines: Lines) -> Result<Self> {
+    fn new(report: &Report, boot: [u64; 2], sizes: Sizes, lines: &Lines) -> Result<Self> {
         let missing: Vec<_> = PEERS
             .iter()
             .map(|peer| peer.path)
@@ -237,6 +228,7 @@ impl Figures {
             sizes,
             lines_of_code: lines.total(),
             lines_of_assembly: lines.assembly,
+            lines_by_part: lines.parts.clone(),
             barriers: medians(|path| path.barriers),
             maintenance: medians(|path| path.maintenance),
             device_accesses: medians(|path| path.device_accesses),
@@ -328,6 +320,9 @@ impl Figures {
         ] {
             whole.add_row([what, &bytes.to_string(), "-", "-"]);
         }
+        for (part, lines) in &self.lines_by_part {
+            whole.add_row([&format!("lines of code for {part}"), &lines.to_string(), "-", "-"]);
+        }
         let longest = self.longest_masked.as_ref().map_or_else(String::new, |longest| {
             format!(
                 "\nlongest stretch with interrupts masked: {} instructions ({})",
@@ -386,10 +381,10 @@ mod tests {
     }
 
     const SIZES: Sizes = Sizes { text: 40_000, rodata: 8_000, data: 64, bss: 4_096 };
-    const LINES: Lines = Lines { rust: 6_000, assembly: 603 };
+    const LINES: Lines = Lines { rust: 6_000, assembly: 603, parts: BTreeMap::new() };
 
     fn figures() -> Figures {
-        Figures::new(&report(), [400_000, 612_192], SIZES, LINES).unwrap()
+        Figures::new(&report(), [400_000, 612_192], SIZES, &LINES).unwrap()
     }
 
     #[test]
@@ -420,7 +415,8 @@ mod tests {
         report.paths.insert("timer_irq".to_owned(), path(1, 100));
         report.paths.insert("hypercall".to_owned(), path(1, 149));
         let figures =
-            Figures::new(&report, [1, 612_193], SIZES, Lines { rust: 6_604, assembly: 0 }).unwrap();
+            Figures::new(&report, [1, 612_193], SIZES, &Lines { rust: 6_604, ..Lines::default() })
+                .unwrap();
         let misses: Vec<_> = figures.misses().iter().map(|miss| (miss.weir, miss.limit)).collect();
         assert_eq!(misses, [(100, 99), (149, 148), (612_193, 612_192), (6_604, 6_603)]);
     }
@@ -430,7 +426,7 @@ mod tests {
         let mut report = report();
         report.paths.remove("spi");
         report.paths.insert("cpu_on".to_owned(), path(0, 0));
-        let failure = Figures::new(&report, [1, 1], SIZES, LINES).unwrap_err();
+        let failure = Figures::new(&report, [1, 1], SIZES, &LINES).unwrap_err();
         assert_eq!(failure.status, crate::failure::SYSTEM);
         assert!(failure.text.ends_with(": spi, cpu_on"), "{}", failure.text);
     }
@@ -456,7 +452,7 @@ mod tests {
             vectors: 0x40_0000_1000,
         };
         assert_eq!(
-            plugin_arguments(Path::new("/a,b/x.so"), Path::new("/c/out.json"), &image),
+            plugin_arguments(Path::new("/a,b/x.so"), &image, Path::new("/c/out.json"), None),
             [
                 "-plugin",
                 "/a,,b/x.so,out=/c/out.json,hyp=0x4000000000-0x4000050000,vectors=0x4000001000"

@@ -14,6 +14,7 @@
 //!   can only end an item too early, so that more lines are counted, never fewer.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -31,13 +32,33 @@ const CRATES: [(&str, &[&str]); 5] = [
     ("crates/config/src/lib.rs", &[]),
 ];
 
+/// What the lines of a file are for: the first part that names a piece of its path, else [`CORE`].
+const PARTS: [(&str, &[&str]); 2] = [
+    (
+        "memory by cells",
+        &[
+            "/cells/",
+            "/walk.rs",
+            "/packed/memory.rs",
+            "/packed/stage2.rs",
+            "/space.rs",
+            "/ownership.rs",
+        ],
+    ),
+    ("PCI and SMMU", &["/pci", "/smmu", "/ecam.rs"]),
+];
+/// Everything else.
+const CORE: &str = "all else";
+
 /// Lines of code.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lines {
     /// Of Rust, inline assembly included.
     pub rust: u64,
     /// Of assembly files.
     pub assembly: u64,
+    /// All of them by what they are for.
+    pub parts: BTreeMap<&'static str, u64>,
 }
 
 impl Lines {
@@ -51,18 +72,29 @@ impl Lines {
     }
 
     /// Both together.
-    pub fn total(self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.rust + self.assembly
+    }
+
+    fn file_under(&mut self, file: &Path, lines: u64) {
+        let path = file.to_string_lossy();
+        // Not where the checkout lies.
+        let path = path.rsplit_once("/crates/").map_or(&*path, |(_, inside)| inside);
+        let part = PARTS.iter().find(|(_, pieces)| pieces.iter().any(|piece| path.contains(piece)));
+        *self.parts.entry(part.map_or(CORE, |(name, _)| name)).or_default() += lines;
     }
 
     fn add_rust(&mut self, file: &Path, features: &[&str]) -> Result {
         let source = Source::scan(&read(file)?, features)
             .map_err(|error| Failure::environment(format!("{}: {error}", file.display())))?;
         self.rust += source.lines;
+        self.file_under(file, source.lines);
         let directory = file.parent().unwrap_or(Path::new("."));
         for name in source.assembly {
             let text = read(&directory.join(name))?;
-            self.assembly += code_lines(&text, &["//", "#"]).count() as u64;
+            let lines = code_lines(&text, &["//", "#"]).count() as u64;
+            self.assembly += lines;
+            self.file_under(file, lines);
         }
         for module in source.modules {
             self.add_rust(&module.find(file, directory)?, features)?;
@@ -358,7 +390,8 @@ mod tests {
         write("forgotten.rs", "fn f() {}\n");
         let mut lines = Lines::default();
         lines.add_rust(&directory.path().join("main.rs"), &[]).unwrap();
-        assert_eq!(lines, Lines { rust: 4 + 1 + 1 + 1 + 1, assembly: 3 });
+        let parts = [(CORE, 4 + 1 + 1 + 1 + 1 + 3)].into();
+        assert_eq!(lines, Lines { rust: 4 + 1 + 1 + 1 + 1, assembly: 3, parts });
         assert_eq!(lines.total(), 11);
 
         fs::remove_file(directory.path().join("gic/v3.rs")).unwrap();

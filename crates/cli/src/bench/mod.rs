@@ -1,6 +1,8 @@
 //! `weir bench`: what weir costs, measured here and now.
 
+pub mod analysis;
 pub mod hypervisor;
+pub mod mapping;
 
-mod elf;
+pub mod elf;
 mod lines;

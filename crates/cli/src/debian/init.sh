@@ -1,6 +1,7 @@
 #!/bin/busybox sh
 # The first process of weir's Linux guest. The kernel command line says what it does:
-#   weir.run=A,B,..   scenarios, in this order: cyclictest devices memtest sgi shell poweroff reboot
+#   weir.run=A,B,..   scenarios, in this order: cyclictest devices disk memtest sgi shell poweroff
+#                     reboot
 #   weir.echo=WORD    prints WORD
 #   weir.loops=N      cycles of cyclictest, round trips of sgi (default 1000)
 #   weir.memory=MIB   how much memory memtest fills (default: three quarters of what is free)
@@ -44,6 +45,23 @@ run_devices() {
         say "device ${path%/compatible} $(tr '\0' ' ' <"$node")"
     done
     awk 'NR > 1' /proc/interrupts | while read -r line; do say "interrupts $line"; done
+}
+
+# Reads the first line of a virtio disk, then writes 4 MiB on it: the word weir.disk= and numbers. What is
+# read back comes from the disk, since nothing of it is left in memory.
+run_disk() {
+    for module in /lib/modules/*.ko; do
+        insmod "$module" || return 1
+    done
+    [ -b /dev/vda ] || { say "disk is not there"; return 1; }
+    say "disk of $(cat /sys/block/vda/size) sectors begins with $(head -n 1 /dev/vda)"
+    { word weir.disk word; seq 1000000 1600000; } | head -c 4194304 >/tmp/written
+    dd if=/tmp/written of=/dev/vda bs=65536 conv=fsync 2>/dev/null || return 1
+    sync
+    echo 3 >/proc/sys/vm/drop_caches
+    back=$(head -c 4194304 /dev/vda | md5sum)
+    awk '/virtio/ { print }' /proc/interrupts | while read -r line; do say "interrupts $line"; done
+    [ "$back" = "$(md5sum </tmp/written)" ] && say "disk holds what was written"
 }
 
 # Fills memory with copies of one block whose pages all differ. 257 pages are no divisor of any
@@ -110,7 +128,7 @@ failed=
 ending=
 for scenario in $(word weir.run | tr , ' '); do
     case $scenario in
-        cyclictest | devices | memtest | sgi | shell)
+        cyclictest | devices | disk | memtest | sgi | shell)
             "run_$scenario" || failed="$failed $scenario" ;;
         poweroff | reboot) ending=$scenario ;;
         *) failed="$failed $scenario(unknown)" ;;

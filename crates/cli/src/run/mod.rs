@@ -51,6 +51,8 @@ const ENDING: Duration = Duration::from_secs(5);
 /// How long a machine that counts instructions may be silent before it is given up; its own time limit
 /// needs it to speak.
 const SILENCE: Duration = Duration::from_secs(120);
+/// The same where a plug-in watches each access.
+const LONG_SILENCE: Duration = Duration::from_secs(1200);
 
 /// Boots a system in QEMU and shows what its VMs print, each line under the VM's name.
 ///
@@ -79,6 +81,12 @@ pub struct Arguments {
     /// With --deterministic: no slicing ticks, which would show in a measurement of the console core.
     #[arg(skip)]
     pub unsliced: bool,
+    /// A plug-in makes the machine slow: it may be silent for longer.
+    #[arg(skip)]
+    pub slow: bool,
+    /// Where to write, before QEMU ends, how many bytes of the wire belong to the run.
+    #[arg(skip)]
+    pub until: Option<PathBuf>,
     /// Connect this terminal to one VM's console; Ctrl-] ends the run.
     #[arg(long, value_name = "VM")]
     pub attach: Option<String>,
@@ -109,6 +117,8 @@ impl Arguments {
             json: None,
             deterministic: false,
             unsliced: false,
+            slow: false,
+            until: None,
             attach: None,
             stay: false,
             events: false,
@@ -160,7 +170,7 @@ fn messages(stdout_is_taken: bool) -> Box<dyn Write> {
 
 /// The longest that a core runs under instruction counting before the next has its turn: a vCPU sees an interrupt or another
 /// core's store later by at most this much for each other core that is busy.
-const SLICE: Nanos = Nanos(100_000);
+pub const SLICE: Nanos = Nanos(100_000);
 
 /// Runs a system from its file to its end, showing consoles but no summary.
 pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outcome> {
@@ -194,7 +204,10 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
     let machine = Machine::start(&environment.qemu, &command, log)?;
     let mut run = Run::new(arguments, &system, machine, record, signals)?;
     let (end, trouble) = run.carry_on()?;
-    let Run { session, mut record, machine, hub, .. } = run;
+    let Run { session, mut record, machine, hub, wire_bytes, .. } = run;
+    if let Some(file) = &arguments.until {
+        fs::write(file, wire_bytes.to_string()).context(|| "write where the run ends")?;
+    }
     // Before the clients learn that it is over, the machine is.
     let status = machine.end();
     hub.close();
@@ -237,6 +250,17 @@ fn debian_packages(system: &System, environment: &Environment) -> serde_json::Va
     packages.iter().map(package).collect()
 }
 
+/// QEMU's machine, with an SMMU where a VM has PCI functions.
+fn machine(system: &System, plain: &str) -> String {
+    let smmu = system.platform.smmu.as_ref().and_then(|smmu| smmu.machine.as_deref());
+    match smmu {
+        Some(smmu) if system.vms.iter().any(|vm| !vm.functions.is_empty()) => {
+            format!("{plain},{smmu}")
+        }
+        _ => plain.to_owned(),
+    }
+}
+
 fn setup(system: &System, arguments: &Arguments) -> Result<Setup> {
     let platform = &system.platform;
     let qemu = platform.qemu.as_ref().ok_or_else(|| {
@@ -246,7 +270,7 @@ fn setup(system: &System, arguments: &Arguments) -> Result<Setup> {
         ))
     })?;
     Ok(Setup {
-        machine: qemu.machine.clone(),
+        machine: machine(system, &qemu.machine),
         cpu: qemu.cpu.clone(),
         cores: system.machine_cores(),
         memory_mib: platform.memory.size.0 >> 20,
@@ -350,6 +374,8 @@ struct Run<'a> {
     /// Set when the person at `--attach` left, or the console broke.
     left: Arc<AtomicBool>,
     vcpus: usize,
+    /// Bytes of the wire that belong to the run.
+    wire_bytes: usize,
     steps: Vec<Step>,
 }
 
@@ -418,6 +444,7 @@ impl<'a> Run<'a> {
             signals,
             left,
             vcpus,
+            wire_bytes: 0,
             steps: Vec::new(),
         })
     }
@@ -450,7 +477,9 @@ impl<'a> Run<'a> {
                 Heard::Bytes(bytes) => {
                     heard = Instant::now();
                     let (taken, end) = self.session.feed(&bytes, &mut self.steps);
-                    self.record.wire(bytes.get(..taken).unwrap_or(&bytes))?;
+                    let taken = bytes.get(..taken).unwrap_or(&bytes);
+                    self.wire_bytes += taken.len();
+                    self.record.wire(taken)?;
                     if !self.take_steps()? {
                         return Ok((End::Interrupted, None));
                     }
@@ -479,8 +508,9 @@ impl<'a> Run<'a> {
             if limit.is_some_and(|limit| started.elapsed() >= limit) {
                 return Ok((End::TimeOver, None));
             }
-            if self.arguments.deterministic && heard.elapsed() > SILENCE {
-                let trouble = format!("nothing came from the machine for {} s", SILENCE.as_secs());
+            let silence = if self.arguments.slow { LONG_SILENCE } else { SILENCE };
+            if self.arguments.deterministic && heard.elapsed() > silence {
+                let trouble = format!("nothing came from the machine for {} s", silence.as_secs());
                 return Ok((End::Silent, Some(trouble)));
             }
         }

@@ -9,6 +9,7 @@ use super::{
 };
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt::Write as _};
+use weir_layout::smmu;
 use weir_trace::wire::{
     Counters, Denial, Denials, Event, ExitCause, FaultKind, HYPERVISOR, VcpuState, What,
 };
@@ -89,6 +90,37 @@ pub struct Fault {
     pub guest_elr: String,
 }
 
+/// An access that a VM's device tried and the SMMU refused: the first of each stream in a life.
+#[derive(Clone, Debug, Serialize)]
+pub struct Dma {
+    /// Nanoseconds since the hypervisor started.
+    pub time_ns: u64,
+    /// The life in which it was, counted from 0.
+    pub life: u32,
+    /// The device's number at the SMMU.
+    pub stream: u32,
+    /// `read` or `write`.
+    pub access: &'static str,
+    /// The SMMU's name for what was wrong.
+    pub kind: &'static str,
+    /// The address that the device used.
+    pub address: String,
+}
+
+impl Dma {
+    /// What an event of [`Denial::Dma`] tells.
+    fn new(event: &Event, life: u32) -> Self {
+        Self {
+            time_ns: event.time_ns,
+            life,
+            stream: (event.syndrome >> 32) as u32,
+            access: if event.syndrome >> 8 & 1 == 1 { "write" } else { "read" },
+            kind: smmu::fault_name(event.syndrome as u8),
+            address: hex(event.address),
+        }
+    }
+}
+
 /// What a VM's console said, in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Console {
@@ -152,6 +184,9 @@ pub struct Vm {
     pub vcpus: Vec<Vcpu>,
     /// What it was refused and lived on, by name.
     pub denials: BTreeMap<&'static str, u64>,
+    /// What its devices tried and were refused, up to [`FAULTS_LISTED`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dma: Vec<Dma>,
     /// Lives ended by force, by kind.
     pub fault_counts: BTreeMap<String, u64>,
     /// The first [`FAULTS_LISTED`] of them, one by one.
@@ -305,6 +340,11 @@ impl Tally {
                 let count = vm.denials.entry(denial_name(event.detail)).or_default();
                 // Until counts come there is only this: at least once.
                 *count = (*count).max(1);
+                if event.detail == Denial::Dma as u32 && vm.dma.len() < FAULTS_LISTED {
+                    vm.dma.push(Dma::new(event, vm.lives.saturating_sub(1)));
+                    // Each of these is told of.
+                    *count = (*count).max(vm.dma.len() as u64);
+                }
             }
             // A number of a newer hypervisor has its line in the log.
             Some(What::SystemStart | What::SystemStop) | None => {}
@@ -470,6 +510,10 @@ pub fn in_words(event: &Event, name: impl Fn(u8) -> String) -> String {
             }
             words
         }
+        Some(What::Denied) if event.detail == Denial::Dma as u32 => {
+            let Dma { stream, access, kind, address, .. } = Dma::new(event, 0);
+            format!("{vm}: {} (stream {stream}): {access} at {address}, {kind}", Denial::Dma.name())
+        }
         Some(What::Denied) => format!(
             "{vm}: refused on vCPU {vcpu}: {} {:#x}, {}",
             denial_name(event.detail),
@@ -486,6 +530,7 @@ pub fn in_words(event: &Event, name: impl Fn(u8) -> String) -> String {
 mod tests {
     use super::*;
     use crate::run::{demux::Demux, synthetic::Wire};
+    use weir_trace::wire::dma_syndrome;
 
     fn tally(wire: &Wire) -> Tally {
         let facts = [
@@ -550,6 +595,38 @@ mod tests {
     fn counters_of_a_vcpu_that_does_not_exist_are_damage() {
         let wire = Wire::default().counters(1, 0, 5, 5).garbage(&[0x10, 1, 1, 1, 1]);
         assert_eq!(report(&wire).totals.damaged_frames, 2);
+    }
+
+    #[test]
+    fn refused_accesses_of_a_device_name_its_stream() {
+        let mut tally = tally(&Wire::default().event(1, What::VmStart, 1, 4));
+        for (time_ns, write) in [(2, true), (3, false)] {
+            tally.event(&Event {
+                time_ns,
+                what: What::Denied as u16,
+                vm: 1,
+                detail: Denial::Dma as u32,
+                syndrome: dma_syndrome(16, write, 0x10),
+                address: 0x4100_0000,
+                ..Event::default()
+            });
+        }
+        let report = tally.report("s", "p", &Expectations::default(), End::TimeOver, 9);
+        let two = &report.vms[1];
+        assert_eq!(two.denials["DMA outside its memory"], 2);
+        let [first, second] = two.dma.as_slice() else { panic!("{:?}", two.dma) };
+        assert_eq!((first.life, first.stream, first.access), (4, 16, "write"));
+        assert_eq!((first.kind, first.address.as_str()), ("translation fault", "0x41000000"));
+        assert_eq!((second.time_ns, second.access), (3, "read"));
+        let event = Event {
+            what: What::Denied as u16,
+            detail: Denial::Dma as u32,
+            syndrome: dma_syndrome(16, true, 0x13),
+            address: 0x1000,
+            ..Event::default()
+        };
+        let words = "vm: DMA outside its memory (stream 16): write at 0x1000, permission fault";
+        assert_eq!(in_words(&event, |_| "vm".into()), words);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::{
     report::{End, Report},
 };
 use anstyle::{AnsiColor, Style};
-use comfy_table::{Table, presets};
+use comfy_table::{Row, Table, presets};
 use std::{
     fmt::Write as _,
     io::{self, Write},
@@ -94,7 +94,7 @@ pub fn seconds(time_ns: u64) -> String {
 }
 
 /// A table in weir's style.
-pub fn table<const N: usize>(header: [&str; N]) -> Table {
+pub fn table(header: impl Into<Row>) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(header);
     table

@@ -5,11 +5,12 @@ use crate::{
     board::BoardDevice,
     devicetree,
     image::{overlap, span},
-    packed::{ADDRESS_LIMIT, INTID_LIMIT, PAGE},
+    packed::{ADDRESS_LIMIT, ECAM_LEN, INTID_LIMIT, PAGE},
+    pci::PREFIX,
     platform::{Gic, Platform},
     raw::{self, At},
     shape::nearest,
-    system::{CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Device, REDISTRIBUTOR_LEN},
+    system::{CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Device, REDISTRIBUTOR_LEN, SMMU_LEN},
     units::{Bytes, Pa},
 };
 use std::{collections::HashMap, ops::Range, sync::Arc};
@@ -35,6 +36,7 @@ impl Checker<'_> {
             if let Some(At { value: raw::Devices::List(names), .. }) = &vm.devices {
                 let wanted: Vec<_> = names
                     .iter()
+                    .filter(|name| !name.value.starts_with(PREFIX))
                     .filter_map(|name| Some((self.find_device(name, all, &platform)?, name)))
                     .collect();
                 let granted: Vec<_> = wanted.iter().map(|(index, _)| *index).collect();
@@ -195,6 +197,10 @@ fn refusal(
     if let Some(irq) = device.irqs.iter().find(|irq| irq.intid == platform.uart.intid) {
         return Some(format!("its interrupt {} is the console's", irq.intid));
     }
+    let event = platform.smmu.as_ref().map(|smmu| smmu.event_intid);
+    if device.irqs.iter().any(|irq| Some(irq.intid) == event) {
+        return Some("its interrupt is the SMMU's".to_owned());
+    }
     let shares = |other: &&BoardDevice| {
         other.path != device.path
             && other.irqs.iter().any(|irq| device.irqs.iter().any(|own| own.intid == irq.intid))
@@ -211,6 +217,11 @@ fn owned(platform: &Platform) -> Vec<Range<u64>> {
     let uart = platform.uart.base.0;
     let memory = platform.memory;
     let mut owned = vec![uart..uart + PAGE, memory.base.0..memory.base.0 + memory.size.0];
+    owned.extend(platform.smmu.iter().map(|smmu| smmu.base.0..smmu.base.0 + SMMU_LEN));
+    owned.extend(platform.pci.iter().flat_map(|pci| {
+        let window = pci.window.0..pci.window.0 + pci.window_len.0;
+        [pci.ecam.0..pci.ecam.0 + ECAM_LEN, window]
+    }));
     match platform.gic {
         Gic::V2 { distributor, cpu_interface, hyp, virtual_cpu } => owned.extend([
             distributor.0..distributor.0 + PAGE,

@@ -3,16 +3,19 @@
 
 mod devices;
 mod image;
+mod pci;
 mod vm;
 
 use crate::{
+    coloring::{self, Demand, Division, Wishes},
     fault::{self, Fault, Faults, File},
-    packed::{MAX_CORES, MAX_VMS},
+    packed::{ADDRESS_LIMIT, MAX_CORES, MAX_VMS},
     platform::Platform,
     raw::{self, At},
     resolve::Catalog,
     shape::suggestion,
     system::{Hypervisor, System, Vm},
+    timing::{self, TimedVm},
     units::{Bytes, CoreId, Nanos},
 };
 use std::{collections::HashMap, ops::Range, path::Path};
@@ -56,7 +59,13 @@ fn check(
     platform: Option<Platform>,
 ) -> Result<System, Faults> {
     let mut faults = Faults::default();
-    let Some(raw) = raw::parse(file, &raw::SYSTEM, &mut faults, raw::read) else {
+    let mut found = Faults::default();
+    let read = raw::parse(file, &raw::SYSTEM, &mut faults, |table| {
+        let timing = timing::system(table, file, false, &mut found);
+        (raw::read(table), coloring::read(table), timing)
+    });
+    faults.0.append(&mut found.0);
+    let Some((raw, wishes, (mut timing, _))) = read else {
         return Err(faults.into_result(()).err().unwrap_or_default());
     };
     let directory = path.parent().unwrap_or(Path::new(""));
@@ -65,13 +74,24 @@ fn check(
         Some(platform) => checker.platform = Some(platform),
         None => checker.platform(raw.platform.as_ref()),
     }
-    let vms = checker.vms(&raw);
+    let division = checker.division(&raw, &wishes, &timing.vms);
+    let vms = checker.vms(&raw, division.as_ref());
     let hypervisor = checker.hypervisor(&raw.hypervisor, &vms);
     let Checker { faults, platform, .. } = checker;
-    match platform {
-        Some(platform) => {
+    match platform.zip(division) {
+        Some((platform, division)) => {
             let (path, file) = (path.to_owned(), file.clone());
-            faults.into_result(System { path, platform, hypervisor, vms, file })
+            timing.stand_on(Some(platform.clone()));
+            faults.into_result(System {
+                path,
+                platform,
+                hypervisor,
+                vms,
+                division,
+                timing,
+                file,
+                platform_span: raw.platform.map_or(0..0, |name| name.span),
+            })
         }
         // Without a platform at least that is a fault.
         None => Err(faults.into_result(()).err().unwrap_or_default()),
@@ -92,35 +112,9 @@ impl Checker<'_> {
     }
 
     fn platform(&mut self, raw: Option<&At<String>>) {
-        let Some(At { value: name, span }) = raw else {
-            return;
-        };
-        if let Some(platform) = Platform::named(name) {
-            self.platform = Some(platform);
-            return;
+        if let Some(name) = raw {
+            self.platform = find_platform(self.file, self.directory, name, &mut self.faults);
         }
-        let path = self.directory.join(name);
-        if path.extension().is_some_and(|extension| extension == "toml") && path.exists() {
-            match Platform::load(&path) {
-                Ok(platform) => self.platform = Some(platform),
-                Err(faults) => {
-                    let message = format!("the platform file {name} is at fault");
-                    let fault = self.fault("platform", span, message).label("this");
-                    let list: Vec<_> = faults
-                        .0
-                        .iter()
-                        .map(|fault| format!("{}: {fault}", fault.location()))
-                        .collect();
-                    self.faults.push(fault.help(list.join("; ")));
-                }
-            }
-            return;
-        }
-        let fault = self.fault("unknown-platform", span, format!("there is no platform `{name}`"));
-        let help = suggestion(name, Platform::names());
-        self.faults.push(
-            fault.label("unknown").help(format!("{help}, or the path of a platform's TOML file")),
-        );
     }
 
     fn hypervisor(&mut self, raw: &raw::Hypervisor, vms: &[Vm]) -> Hypervisor {
@@ -146,6 +140,7 @@ impl Checker<'_> {
             console_core: console_core.unwrap_or_else(|| self.idle_core(vms)),
             heartbeat: (heartbeat.0 != 0).then_some(heartbeat),
             slice: None,
+            observed: false,
         }
     }
 
@@ -167,7 +162,31 @@ impl Checker<'_> {
             .help(format!("use cores 0 to {last}"))
     }
 
-    fn vms(&mut self, raw: &raw::System) -> Vec<Vm> {
+    fn division(
+        &mut self,
+        raw: &raw::System,
+        wishes: &Wishes,
+        timed: &[TimedVm],
+    ) -> Option<Division> {
+        let demand = |vm: &raw::Vm| {
+            let memory = vm.memory.as_ref();
+            let size = memory.map_or(0, |memory| match &memory.value {
+                raw::Memory::Size(size) => size.0,
+                raw::Memory::Pieces(pieces) => {
+                    let sizes = pieces.iter().map(|piece| piece.value.size.value.0);
+                    sizes.fold(0, u64::saturating_add)
+                }
+            });
+            // What is more than there can be is for others to say.
+            let memory_span = memory.map_or(vm.span.clone(), |memory| memory.span.clone());
+            Demand { name: vm.title(), memory: Bytes(size.min(ADDRESS_LIMIT)), span: memory_span }
+        };
+        let demands: Vec<_> = raw.vms.iter().map(demand).collect();
+        let platform = self.platform.as_ref()?;
+        Some(coloring::assign(wishes, platform, &demands, timed, self.file, &mut self.faults))
+    }
+
+    fn vms(&mut self, raw: &raw::System, division: Option<&Division>) -> Vec<Vm> {
         if let Some(empty) = &raw.no_vms {
             let fault = self.fault("no-vm", empty, "the system has no VM").label("empty");
             self.faults.push(fault.help("add [[vm]] with `name`, `cpus`, `memory` and `image`"));
@@ -180,10 +199,13 @@ impl Checker<'_> {
         self.names(&raw.vms);
         self.cores(&raw.vms);
         let devices = self.assign(&raw.vms);
+        let functions = self.functions(&raw.vms, &devices);
         let mut total = 0u64;
         let mut vms = Vec::new();
-        for (raw, devices) in raw.vms.iter().zip(devices) {
-            let vm = self.vm(raw, devices);
+        let given = devices.into_iter().zip(functions);
+        for (index, (raw, (devices, functions))) in raw.vms.iter().zip(given).enumerate() {
+            let tlb = division.and_then(|division| division.tlb.get(index)?.as_ref());
+            let vm = self.vm(raw, devices, functions, tlb);
             self.add_up(&mut total, &vm);
             vms.push(vm);
         }
@@ -273,25 +295,57 @@ impl Checker<'_> {
         let Some(platform) = &self.platform else {
             return;
         };
-        let board = platform.memory;
+        let board: u64 = platform.pools().iter().map(|pool| pool.end - pool.start).sum();
         let before = *total;
         *total = total.saturating_add(crate::image::total(&vm.memory).0);
-        if before <= board.size.0 && *total > board.size.0 {
+        if before <= board && *total > board {
             let message = format!(
                 "the VMs up to {} need {}, but {} has {}",
                 vm.name,
                 Bytes(*total),
                 platform.name,
-                board.size
+                Bytes(board)
             );
             let fault =
                 self.fault("too-much-memory", &vm.spans.memory, message).label("from here on");
-            let left = Bytes(board.size.0 - before);
+            let left = Bytes(board - before);
             let help =
                 format!("{left} are left for this VM, the hypervisor and the images; give less");
             self.faults.push(fault.help(help));
         }
     }
+}
+
+/// The platform that a file names, beside which `directory` is.
+pub(crate) fn find_platform(
+    file: &File,
+    directory: &Path,
+    name: &At<String>,
+    faults: &mut Faults,
+) -> Option<Platform> {
+    let At { value: name, span } = name;
+    if let Some(platform) = Platform::named(name) {
+        return Some(platform);
+    }
+    let path = directory.join(name);
+    if path.extension().is_some_and(|extension| extension == "toml") && path.exists() {
+        return match Platform::load(&path) {
+            Ok(platform) => Some(platform),
+            Err(broken) => {
+                let message = format!("the platform file {name} is at fault");
+                let fault = Fault::new("platform", file, span.clone(), message).label("this");
+                let list: Vec<_> =
+                    broken.0.iter().map(|fault| format!("{}: {fault}", fault.location())).collect();
+                faults.push(fault.help(list.join("; ")));
+                None
+            }
+        };
+    }
+    let message = format!("there is no platform `{name}`");
+    let help = suggestion(name, Platform::names());
+    let fault = Fault::new("unknown-platform", file, span.clone(), message).label("unknown");
+    faults.push(fault.help(format!("{help}, or the path of a platform's TOML file")));
+    None
 }
 
 /// Whether the platform lacks a core that there can be; of others the walk has said so.

@@ -1,10 +1,12 @@
 //! A VM by itself: its RAM, its virtual board, what it expects.
 
-use super::{Checker, devices::Taken};
+use super::{Checker, devices::Taken, pci::TakenFunction};
 use crate::{
+    coloring::TlbColors,
     image::{self, in_ram, overlap, span},
     pack,
-    packed::{ADDRESS_LIMIT, PAGE},
+    packed::{ADDRESS_LIMIT, ECAM_LEN, PAGE},
+    pci::Function,
     platform::Platform,
     raw::{self, At},
     resolve::Source,
@@ -18,6 +20,9 @@ use std::ops::Range;
 /// Where RAM starts when the file does not say.
 const DEFAULT_RAM: u64 = 0x4000_0000;
 
+/// Where the PCI configuration space is when the file does not say.
+const DEFAULT_ECAM: u64 = 0x40_1000_0000;
+
 /// Something at an address of a VM.
 struct Area {
     what: String,
@@ -27,9 +32,19 @@ struct Area {
 
 impl Checker<'_> {
     /// Checks everything but what VMs share.
-    pub(super) fn vm(&mut self, raw: &raw::Vm, devices: Vec<Taken>) -> Vm {
+    pub(super) fn vm(
+        &mut self,
+        raw: &raw::Vm,
+        devices: Vec<Taken>,
+        functions: Vec<TakenFunction>,
+        tlb: Option<&TlbColors>,
+    ) -> Vm {
         let before = self.faults.0.len();
         let memory = self.memory(raw);
+        let memory = match tlb {
+            Some(tlb) => self.spread(raw, memory, tlb),
+            None => memory,
+        };
         let (board, mut areas) = self.board(raw, &memory);
         areas.extend(devices.iter().flat_map(|taken| {
             taken.device.regions.iter().map(|(start, len)| Area {
@@ -38,6 +53,7 @@ impl Checker<'_> {
                 span: taken.span.clone(),
             })
         }));
+        areas.extend(self.pci_areas(raw, &board, &functions));
         self.overlaps(raw, &areas);
         let sound = self.faults.0.len() == before && !memory.is_empty();
         let memory_span =
@@ -52,22 +68,30 @@ impl Checker<'_> {
                 .as_ref()
                 .map_or(memory_span, |tree| tree.span.clone()),
         };
-        for taken in &devices {
-            if taken.device.irqs.iter().any(|irq| irq.intid == board.uart_intid) {
-                let span = raw.board.uart_intid.as_ref().map_or(&taken.span, |intid| &intid.span);
+        let lines = devices.iter().map(|taken| {
+            let intids = taken.device.irqs.iter().map(|irq| irq.intid).collect();
+            (taken.device.path.clone(), &taken.span, intids)
+        });
+        let pci_lines = functions
+            .iter()
+            .map(|taken| (taken.function.name(), &taken.span, vec![taken.function.intid]));
+        let lines: Vec<(_, _, Vec<u32>)> = lines.chain(pci_lines).collect();
+        for (name, place, intids) in lines {
+            if intids.contains(&board.uart_intid) {
+                let span = raw.board.uart_intid.as_ref().map_or(place, |intid| &intid.span);
                 let message = format!(
-                    "{}'s PL011 and {} have the same interrupt {}",
+                    "{}'s PL011 and {name} have the same interrupt {}",
                     raw.title(),
-                    taken.device.path,
                     board.uart_intid
                 );
                 let fault = self.fault("interrupt-twice", span, message).label("this");
-                let fault = fault.and(taken.span.clone(), "the device");
+                let fault = fault.and(place.clone(), "the device");
                 self.faults
                     .push(fault.help("give the PL011 another one: board = { uart_intid = ... }"));
             }
         }
         let devices: Vec<_> = devices.into_iter().map(|taken| taken.device).collect();
+        let functions = functions.into_iter().map(|taken| taken.function).collect();
         let expect = self.expect(raw);
         let image = raw.image.as_ref().map(|image| self.image(image, &memory, &mut spans));
         let (image, complete) = image.unwrap_or((
@@ -85,6 +109,7 @@ impl Checker<'_> {
             memory,
             image,
             devices,
+            functions,
             on_fault: raw.on_fault,
             expect,
             board,
@@ -134,6 +159,36 @@ impl Checker<'_> {
             }
         }
         if self.faults.0.len() == before { pieces } else { Vec::new() }
+    }
+
+    /// RAM of one size is spread over the TLB sets that the VM may use; pieces with addresses must be there already.
+    fn spread(&mut self, raw: &raw::Vm, memory: Vec<Piece>, tlb: &TlbColors) -> Vec<Piece> {
+        let Some(At { value, span }) = &raw.memory else { return memory };
+        let mut spread = Vec::new();
+        for piece in memory {
+            let pieces = match value {
+                raw::Memory::Size(_) => tlb.spread(piece),
+                raw::Memory::Pieces(_) => tlb.has(piece).then(|| vec![piece]),
+            };
+            let ends =
+                |pieces: &Vec<Piece>| pieces.last().is_none_or(|last| last.end() <= ADDRESS_LIMIT);
+            let Some(pieces) = pieces.filter(ends) else {
+                let message = format!(
+                    "{}'s RAM of {} at {} does not lie in the TLB sets {} in 256 pieces below {}",
+                    raw.title(),
+                    piece.size,
+                    piece.base,
+                    tlb.text(),
+                    hex(ADDRESS_LIMIT)
+                );
+                let fault = self.fault("tlb-colors", span, message).label("this");
+                let help = "give it more sets, side by side, or less memory; pieces with addresses must lie in its sets alone";
+                self.faults.push(fault.help(help));
+                return Vec::new();
+            };
+            spread.extend(pieces);
+        }
+        spread
     }
 
     fn piece(&mut self, vm: &raw::Vm, base: &At<u64>, size: &At<Bytes>) -> Option<Piece> {
@@ -256,6 +311,7 @@ impl Checker<'_> {
             gic_cpu: Ipa(gic_cpu.value),
             uart: Ipa(uart.value),
             uart_intid,
+            ecam: Ipa(raw.board.ecam.as_ref().map_or(DEFAULT_ECAM, |ecam| ecam.value)),
             device_tree,
         };
         (board, areas)
@@ -275,6 +331,35 @@ impl Checker<'_> {
             self.faults.push(fault.help(format!("its RAM is {}", image::ram(memory))));
         }
         Ipa(tree.value)
+    }
+
+    /// Where a VM has its PCI functions.
+    fn pci_areas(
+        &mut self,
+        raw: &raw::Vm,
+        board: &Board,
+        functions: &[TakenFunction],
+    ) -> Vec<Area> {
+        let Some(first) = functions.first() else {
+            return Vec::new();
+        };
+        let span = raw.board.ecam.as_ref().map_or(&first.span, |ecam| &ecam.span).clone();
+        let ecam = At { value: board.ecam.0, span: span.clone() };
+        let mut areas = Vec::new();
+        // As large as it is: an address in it is this one with the function's bits set.
+        if self.address(raw, "PCI configuration space", &ecam, ECAM_LEN, ECAM_LEN).is_some() {
+            let range = ecam.value..ecam.value + ECAM_LEN;
+            areas.push(Area { what: "the PCI configuration space".to_owned(), range, span });
+        }
+        areas.extend(functions.iter().map(|taken| {
+            let Function { bars, bars_len, .. } = taken.function;
+            Area {
+                what: format!("the base addresses of {}", taken.function.name()),
+                range: bars.0..bars.0 + bars_len.0,
+                span: taken.span.clone(),
+            }
+        }));
+        areas
     }
 
     fn overlaps(&mut self, raw: &raw::Vm, areas: &[Area]) {

@@ -95,6 +95,25 @@ pub fn directory(test: &str) -> PathBuf {
         .replace("version = 3", "version = 2")
         .replace("load_address = 0x4", "load_address = 0x1");
     write("broken-platform.toml", broken.as_bytes());
+    let smmu = platform.find("# Only in a machine").unwrap()..platform.find("[psci]").unwrap();
+    let no_smmu = platform.replace(&platform[smmu], "");
+    let pci = no_smmu.find("[pci]").unwrap()..no_smmu.find("[psci]").unwrap();
+    write("no-smmu.toml", no_smmu.as_bytes());
+    write("no-pci.toml", no_smmu.replace(&no_smmu[pci], "").as_bytes());
+    let one_stream = platform.replace("streams = \"function\"", "streams = \"bus\"");
+    write("one-stream.toml", one_stream.as_bytes());
+    write("narrow.toml", platform.replace("\"769984KiB\"", "\"5MiB\"").as_bytes());
+    write("line-of-the-clock.toml", platform.replace("[35, 36", "[34, 36").as_bytes());
+    let odd = [
+        ("\"2MiB\"", "\"3MiB\""),
+        ("0x0905_0000", "0x0905_0800"),
+        ("0x40_1000_0000", "0x100_0000_0000"),
+        ("[35, 36, 37, 38]", "[35, 36]"),
+        ("[35, 36, 37, 38]", "[35, 36, 37, 106]"),
+    ];
+    for (name, (old, new)) in ["aperture", "smmu", "ecam", "lines", "event"].into_iter().zip(odd) {
+        write(&format!("odd-{name}.toml"), platform.replacen(old, new, 1).as_bytes());
+    }
     // A platform file that refuses nothing by kind, with a board whose virtio slots claim no DMA.
     let tree = include_bytes!("../../../../platforms/qemu-virt.dtb");
     let at = tree.windows(13).position(|bytes| bytes == b"dma-coherent\0").unwrap();

@@ -77,6 +77,8 @@ boot_core:
     orr     x3, x3, x20
     ubfx    x1, x20, #12, #9
     str     x3, [x2, x1, lsl #3]
+    adr     x0, stage1_root
+    str     x21, [x0]
     mov     x0, x19
     mov     x1, x20
     mov     x19, #0
@@ -100,7 +102,7 @@ secondary_start:
     ldr     x30, ={secondary_main}
 // Turns the MMU on and goes to x30 on the stack of core x19; keeps x0 and x1.
 mmu_on:
-    adrp    x21, {stage1}
+    ldr     x21, stage1_root
     ldr     x2, ={mair}
     msr     mair_el2, x2
     ldr     x2, ={tcr}
@@ -124,6 +126,32 @@ mmu_on:
     ldr     x2, =vectors
     msr     vbar_el2, x2
     ret     x30
+
+    .global move_in
+// From the trampoline at physical address x0, by which this core came, to its copy at x1: by the tables that the copy names, on a
+// new stack.
+move_in:
+    adr     x2, 1f
+    bfi     x0, x2, #0, #12                 // to where it stays when the MMU goes off
+    br      x0
+1:  mrs     x2, sctlr_el2
+    bic     x2, x2, #1                      // MMU
+    bic     x2, x2, #(1 << 2)               // data caches
+    msr     sctlr_el2, x2
+    // What follows is fetched, and its constants are read, by physical address: from memory, where the loader and the one who
+    // made the copy have cleaned them to.
+    isb
+    mov     x19, #0
+    ldr     x30, ={boot_moved}
+    adr     x2, mmu_on
+    bfi     x1, x2, #0, #12
+    br      x1
+
+    .balign 8
+    .global stage1_root
+// Physical address of the tables of stage 1; each copy of the trampoline has its own.
+stage1_root:
+    .quad   0
 
 // Started below EL2, or in EL3: says so on the UART and turns the machine off, or stays.
 not_el2:

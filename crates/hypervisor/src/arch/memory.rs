@@ -1,18 +1,24 @@
 //! EL2's own address space, and the VMs' stage 2.
 //!
-//! boot.s maps the image; the rest is mapped here, once, by the boot core: device registers, the packed system and
-//! for each core two windows of 2 MiB. A core reaches a VM's memory only through its windows, and only
-//! while it starts that VM: nothing of a VM's is mapped at EL2 while the VM runs.
+//! boot.s maps the image where the loader put it; the rest is mapped here, once, by the boot core: device registers, the
+//! packed system and for each core two windows of 2 MiB. Where memory is divided into cells, the boot core then moves image and
+//! packed system into the hypervisor's cells ([`Stage1::move_in`]) and goes on there. A core reaches a VM's memory only
+//! through its windows, and only while it starts that VM: nothing of a VM's is mapped at EL2 while the VM runs, but for what
+//! EL2 itself keeps of it (`vm::Vm`), in the VM's cells.
 
 use super::{dsb_ishst, isb, sysreg};
 use crate::platform;
 use core::{
     arch::asm,
     cell::UnsafeCell,
+    convert::Infallible,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
-use weir_config::packed::MAX_CORES;
-use weir_layout::table::{Attributes, Builder, MapError, PAGE, Table, stage1, stage2};
+use weir_config::packed::{MAX_CORES, System};
+use weir_layout::{
+    cells::Pages,
+    table::{Attributes, Builder, MapError, PAGE, Table, stage1},
+};
 
 /// Virtual address of the image.
 pub const HYP_BASE: u64 = 0x40_0000_0000;
@@ -28,6 +34,8 @@ const DEVICES: u64 = HYP_BASE + 0x4000_0000;
 const WINDOWS: u64 = HYP_BASE + 0x8000_0000;
 /// Bytes of a window.
 pub const WINDOW: u64 = 0x20_0000;
+/// Windows of all cores.
+const ALL_WINDOWS: usize = 2 * MAX_CORES;
 
 /// Memory attributes: 0 Device-nGnRnE, 1 Normal write-back.
 pub const MAIR: u64 = 0xff00;
@@ -55,20 +63,25 @@ unsafe impl<const N: usize> Sync for Tables<N> {}
 pub static STAGE1: Tables<STAGE1_TABLES> = Tables(UnsafeCell::new([Table::EMPTY; STAGE1_TABLES]));
 static STAGE2: Tables<STAGE2_TABLES> = Tables(UnsafeCell::new([Table::EMPTY; STAGE2_TABLES]));
 
-/// Physical minus virtual address of the image.
+/// Physical minus virtual address of the trampoline, and until the hypervisor moves of the whole image.
 static IMAGE_OFFSET: AtomicU64 = AtomicU64::new(0);
 /// Place of core 0's first window table in [`STAGE1`]; the others follow it.
 static FIRST_WINDOW_TABLE: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" {
+    static __text_end: u8;
+    static __rodata_end: u8;
+    static __data_end: u8;
     static __image_end: u8;
+    static stage1_root: u64;
     fn secondary_start();
+    fn move_in(from: u64, to: u64) -> !;
 }
 
 /// Where the firmware starts the other cores: in the trampoline, by its physical address.
 #[must_use]
 pub fn secondary_entry() -> u64 {
-    physical(secondary_start as *const () as u64)
+    in_image(secondary_start as *const () as u64)
 }
 
 /// Bytes of the hypervisor; the packed system follows it.
@@ -84,10 +97,40 @@ pub fn stack_top(core: usize) -> u64 {
     (&raw const __image_end) as u64 - above * (STACK_SIZE + STACK_GUARD)
 }
 
-/// Physical address of something in the image.
+/// Physical address of something in the trampoline; until the hypervisor moves, of anything in the image.
+fn in_image(address: u64) -> u64 {
+    address.wrapping_add(IMAGE_OFFSET.load(Ordering::Relaxed))
+}
+
+/// Physical address of something that EL2 has mapped, up to the end of its page. Overwrites PAR_EL1, so it is for moments when no guest's
+/// registers are on this core.
 #[must_use]
 pub fn physical(address: u64) -> u64 {
-    address.wrapping_add(IMAGE_OFFSET.load(Ordering::Relaxed))
+    let par: u64;
+    // SAFETY: a translation that nothing else depends on.
+    unsafe {
+        asm!("at s1e2r, {}", "isb", "mrs {}, par_el1", in(reg) address, out(reg) par, options(nostack));
+    }
+    par & 0x0000_ffff_ffff_f000 | address & (PAGE - 1)
+}
+
+/// Bytes of the hypervisor before its stacks.
+fn program_len() -> u64 {
+    (&raw const __data_end) as u64 - HYP_BASE
+}
+
+/// How the page of the image at `va` is mapped; a stack's guard is not.
+fn image_attributes(va: u64) -> Option<Attributes> {
+    let end = |symbol: *const u8| va < symbol as u64;
+    if end(&raw const __text_end) {
+        Some(stage1::CODE)
+    } else if end(&raw const __rodata_end) {
+        Some(stage1::READ)
+    } else {
+        let in_stacks = va.checked_sub(HYP_BASE + program_len());
+        let guard = in_stacks.is_some_and(|at| at % (STACK_SIZE + STACK_GUARD) < STACK_GUARD);
+        (!guard).then_some(stage1::READ_WRITE)
+    }
 }
 
 /// Where the registers at physical address `pa` are mapped.
@@ -101,9 +144,20 @@ pub struct Stage1 {
     builder: Builder<'static>,
 }
 
+/// Maps the devices that EL2 drives, and makes a table for each core's windows; gives the place of the first.
+fn furnish(builder: &mut Builder<'_>) -> Result<usize, MapError> {
+    for &(pa, len) in platform::EL2_DEVICES.iter().chain(platform::PCI_DEVICES) {
+        builder.map(device(pa), pa, len, stage1::DEVICE)?;
+    }
+    let first = builder.last_level(WINDOWS)?;
+    for window in 1..ALL_WINDOWS as u64 {
+        builder.last_level(WINDOWS + window * WINDOW)?;
+    }
+    Ok(first)
+}
+
 impl Stage1 {
-    /// Goes on where boot.s ended: maps the devices that EL2 drives, and tables for each core's windows.
-    /// `image` is the physical address of the image.
+    /// Goes on where boot.s ended. `image` is the physical address of the image.
     ///
     /// # Safety
     ///
@@ -117,19 +171,86 @@ impl Stage1 {
         // SAFETY: by this function's contract nobody else has a reference; the table walker only reads,
         // and sees entries that were invalid become valid.
         let tables = unsafe { &mut *STAGE1.0.get() };
-        let base = physical(STAGE1.0.get() as u64);
+        let base = in_image(STAGE1.0.get() as u64);
         let mut builder = Builder::resume(tables, BOOT_TABLES, base);
-        for &(pa, len) in platform::EL2_DEVICES {
-            builder.map(device(pa), pa, len, stage1::DEVICE)?;
-        }
-        for window in 0..2 * MAX_CORES as u64 {
-            let table = builder.last_level(WINDOWS + window * WINDOW)?;
-            if window == 0 {
-                FIRST_WINDOW_TABLE.store(table, Ordering::Relaxed);
-            }
-        }
+        FIRST_WINDOW_TABLE.store(furnish(&mut builder)?, Ordering::Relaxed);
         publish();
         Ok(Self { builder })
+    }
+
+    /// Moves the image, and the packed system behind it, to the pages of the hypervisor's cells that `weir build` chose, what is
+    /// kept of each VM to that VM's own, and goes on at `boot::boot_moved`, by tables that know the new places alone.
+    ///
+    /// # Safety
+    ///
+    /// Called on the boot core, before it starts another, with the system that [`Stage1::read_only`] mapped in slot 0.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError`] when the pages or the tables don't suffice. Nothing has moved then.
+    pub unsafe fn move_in(system: &System<'static>) -> Result<Infallible, MapError> {
+        let image_pages = (image_len() / PAGE) as usize;
+        let packed_len = u64::from(system.header.tables_len).next_multiple_of(PAGE);
+        let pages = system.hypervisor_pages();
+        let home = |page: usize| -> Option<u64> {
+            crate::vm::kept_page(system, HYP_BASE + page as u64 * PAGE)
+                .or_else(|| pages.nth_page(page as u64))
+        };
+        let homes = || (0..image_pages + (packed_len / PAGE) as usize).map_while(home);
+        if homes().count() as u64 * PAGE != image_len() + packed_len {
+            return Err(MapError::OutOfRange);
+        }
+        let tables_at = STAGE1.0.get() as u64 - HYP_BASE;
+        let first = pages.nth_page(tables_at / PAGE).ok_or(MapError::OutOfRange)?;
+        let table_pages = Pages::from_page(
+            system.cells(),
+            system.hypervisor_cells(),
+            first,
+            STAGE1_TABLES as u64 * PAGE,
+        );
+        // SAFETY: no other core runs, and the pairs that cores take come later.
+        let mut window = unsafe { Window::all() };
+        window.lend(&mut homes(), stage1::READ_WRITE, |copy, _| {
+            let root = first;
+            // SAFETY: the window has the pages of the image's copy in order, so the tables' are there, aligned and zeroed; nobody
+            // else knows of them.
+            let tables = unsafe {
+                let tables = (copy + tables_at) as *mut [Table; STAGE1_TABLES];
+                tables.write_bytes(0, 1);
+                &mut *tables
+            };
+            let mut builder = Builder::in_pages(tables, &table_pages)?;
+            for page in 0..image_pages {
+                let va = HYP_BASE + page as u64 * PAGE;
+                if let Some((attributes, home)) = image_attributes(va).zip(home(page)) {
+                    builder.map(va, home, PAGE, attributes)?;
+                }
+            }
+            let trampoline = home(0).ok_or(MapError::OutOfRange)?;
+            builder.map(trampoline, trampoline, PAGE, stage1::CODE)?;
+            for page in 0..(packed_len / PAGE) as usize {
+                let home = home(image_pages + page).ok_or(MapError::OutOfRange)?;
+                builder.map(PACKED + page as u64 * PAGE, home, PAGE, stage1::READ)?;
+            }
+            FIRST_WINDOW_TABLE.store(furnish(&mut builder)?, Ordering::Relaxed);
+            let old = in_image(HYP_BASE);
+            IMAGE_OFFSET.store(trampoline.wrapping_sub(HYP_BASE), Ordering::Relaxed);
+            // SAFETY: the window has the copy's pages, writable, and none of them is one of the image's own (`System::parse` keeps what
+            // it places off the image). From here on nothing of the image changes any more. The new tables were written above
+            // and are left out. `move_in` needs of the copy only what is written here.
+            unsafe {
+                let behind = tables_at + size_of::<Tables<STAGE1_TABLES>>() as u64;
+                for (from, to) in [(0, tables_at), (behind, program_len())] {
+                    copy_bytes(HYP_BASE + from, copy + from, to - from);
+                }
+                copy_bytes(PACKED, copy + image_len(), packed_len);
+                let place = copy + (&raw const stage1_root) as u64 - HYP_BASE;
+                (place as *mut u64).write(root);
+                clean(copy, image_len() + packed_len, cache_line());
+                sync_instructions();
+                move_in(old, trampoline)
+            }
+        })
     }
 
     /// Maps RAM that EL2 only reads, and gives the bytes. `pa` need not be aligned; `slot` (0 to 2) chooses one of
@@ -182,6 +303,18 @@ fn forget_translations() {
     unsafe { asm!("dsb nshst", "tlbi alle2", "dsb nsh", "isb", options(nostack)) }
 }
 
+/// The tables of stage 1, and the number of the first one's page in the hypervisor's pages.
+///
+/// # Safety
+///
+/// Called on the boot core, before it starts another; nobody uses a window while the reference lives.
+#[must_use]
+pub unsafe fn stage1_tables() -> (&'static [Table], u64) {
+    // SAFETY: nobody writes to the tables now but by the contract.
+    let tables = unsafe { &*STAGE1.0.get() };
+    (tables, (STAGE1.0.get() as u64 - HYP_BASE) / PAGE)
+}
+
 /// The tables from which every VM's stage 2 is built.
 ///
 /// # Safety
@@ -191,12 +324,12 @@ fn forget_translations() {
 pub unsafe fn stage2_tables() -> (&'static mut [Table], u64) {
     // SAFETY: by the contract this is the only reference.
     let tables = unsafe { &mut *STAGE2.0.get() };
-    (tables, physical(STAGE2.0.get() as u64))
+    (tables, in_image(STAGE2.0.get() as u64))
 }
 
-/// A place of 2 MiB in EL2's address space through which one core reaches RAM for a while.
+/// A place in EL2's address space through which one core reaches RAM for a while: 2 MiB, or all of these at once.
 pub struct Window {
-    table: &'static mut Table,
+    tables: &'static mut [Table],
     va: u64,
 }
 
@@ -208,81 +341,126 @@ impl Window {
     /// Called on that core, after [`Stage1::begin`], and never while an earlier pair is in use.
     #[must_use]
     pub unsafe fn take(core: usize) -> [Self; 2] {
-        let first = FIRST_WINDOW_TABLE.load(Ordering::Relaxed) + 2 * core.min(MAX_CORES - 1);
-        [0, 1].map(|which| {
-            // SAFETY: `begin` made 2 * MAX_CORES consecutive tables from `FIRST_WINDOW_TABLE` on, so the place is in
-            // bounds; each belongs to one window of one core, and the contract gives it to this caller.
-            let table = unsafe { &mut (*STAGE1.0.get())[first + which] };
-            Self { table, va: WINDOWS + (2 * core + which) as u64 * WINDOW }
-        })
+        let core = core.min(MAX_CORES - 1);
+        // SAFETY: each pair belongs to one core, and the contract gives it to this caller.
+        [0, 1].map(|which| unsafe { Self::from(2 * core + which, 1) })
     }
 
-    /// Maps `len` bytes (at most 2 MiB, less the offset in the page) at `pa`, lends them to `body`, unmaps them.
-    fn lend<R>(
+    /// All windows as one.
+    ///
+    /// # Safety
+    ///
+    /// Called on the boot core, after [`Stage1::begin`], before it starts another; no other window is in use.
+    #[must_use]
+    pub unsafe fn all() -> Self {
+        // SAFETY: by the contract.
+        unsafe { Self::from(0, ALL_WINDOWS) }
+    }
+
+    /// `count` windows from number `first` on.
+    ///
+    /// # Safety
+    ///
+    /// They are of those that [`furnish`] made tables for, and nobody else's now.
+    unsafe fn from(first: usize, count: usize) -> Self {
+        let place = FIRST_WINDOW_TABLE.load(Ordering::Relaxed) + first;
+        // SAFETY: `furnish` made `ALL_WINDOWS` consecutive tables from `FIRST_WINDOW_TABLE` on, so the place is in bounds; the
+        // contract gives it to this caller.
+        let tables = unsafe {
+            core::slice::from_raw_parts_mut(STAGE1.0.get().cast::<Table>().add(place), count)
+        };
+        Self { tables, va: WINDOWS + first as u64 * WINDOW }
+    }
+
+    /// Maps the next of `pages`, as many as there are and fit, lends them to `body` with their address and their bytes, unmaps them.
+    pub fn lend<R>(
         &mut self,
-        pa: u64,
-        len: u64,
+        pages: &mut dyn Iterator<Item = u64>,
         attributes: Attributes,
-        body: impl FnOnce(u64) -> R,
+        body: impl FnOnce(u64, u64) -> R,
     ) -> R {
-        let offset = pa % PAGE;
-        let pages = (offset + len).div_ceil(PAGE) as usize;
-        for (page, entry) in (0..).zip(self.table.0.iter_mut().take(pages)) {
-            *entry = attributes.page(pa - offset + page * PAGE);
-        }
+        let entries = self.tables.iter_mut().flat_map(|table| &mut table.0);
+        let mapped = entries.zip(pages).map(|(entry, page)| *entry = attributes.page(page)).count();
         publish();
-        let result = body(self.va + offset);
-        for entry in self.table.0.iter_mut().take(pages) {
-            *entry = 0;
-        }
+        let result = body(self.va, mapped as u64 * PAGE);
+        let entries = self.tables.iter_mut().flat_map(|table| &mut table.0);
+        entries.take(mapped).for_each(|entry| *entry = 0);
         // Only this core ever used these addresses, so the others' TLBs need nothing.
         forget_translations();
         result
     }
 
-    /// Zeroes `len` bytes of RAM at `pa`, both page-aligned and at most 2 MiB, in memory as well as in the caches.
-    pub fn zero(&mut self, pa: u64, len: u64) {
+    /// Zeroes the next of `pages`, as many as fit, in memory as well as in the caches; gives how many bytes. `plainly` is with stores that
+    /// QEMU's plug-ins see, which DC ZVA is not.
+    pub fn zero(&mut self, pages: &mut dyn Iterator<Item = u64>, plainly: bool) -> u64 {
         let (block, line) = (zva_block(), cache_line());
-        self.lend(pa, len, stage1::READ_WRITE, |va| {
+        self.lend(pages, stage1::READ_WRITE, |va, len| {
             // The lines go back to memory at once, and out of the caches: EL2 and the last life of the VM were the writers, the reader is
             // the VM, whose caches are off when it starts.
-            if block != line {
+            if plainly {
+                // SAFETY: `lend` mapped these bytes, Normal and writable.
+                unsafe { (va as *mut u8).write_bytes(0, len as usize) }
+                clean(va, len, line);
+            } else if block != line {
                 for at in (va..va + len).step_by(block as usize) {
                     // SAFETY: `lend` mapped these bytes, Normal and writable, and pages are multiples of a block.
                     unsafe { asm!("dc zva, {}", in(reg) at, options(nostack, preserves_flags)) }
                 }
-                return clean(va, len, line);
+                clean(va, len, line);
+            } else if len > 0 {
+                // SAFETY: `lend` mapped `len` bytes at `va`, Normal and writable; `len` is a multiple of the page, and that of four lines.
+                unsafe {
+                    asm!(
+                        "2: dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
+                        "dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
+                        "dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
+                        "dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
+                        "cmp {at}, {end}", "b.lo 2b",
+                        at = inout(reg) va => _, step = in(reg) line, end = in(reg) va + len,
+                        options(nostack)
+                    );
+                }
             }
-            // SAFETY: `lend` mapped `len` bytes at `va`, Normal and writable; `len` is a multiple of the page, and that of four lines.
-            unsafe {
-                asm!(
-                    "2: dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
-                    "dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
-                    "dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
-                    "dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
-                    "cmp {at}, {end}", "b.lo 2b",
-                    at = inout(reg) va => _, step = in(reg) line, end = in(reg) va + len,
-                    options(nostack)
-                );
-            }
-        });
+            len
+        })
     }
 
-    /// Copies `len` bytes (less than 2 MiB, so that any offset in a page fits) of RAM from `from`, through
-    /// `source`, to `to`, in memory as well as in the caches.
-    pub fn copy(&mut self, to: u64, source: &mut Self, from: u64, len: u64) {
+    /// Copies `len` bytes, less than 2 MiB so that any offset in a page fits, of RAM: from a byte of some pages, through `source`, to a
+    /// byte of others, in memory as well as in the caches. What the pages don't hold is left out.
+    pub fn copy(
+        &mut self,
+        (to, to_first): Bytes<'_>,
+        source: &mut Self,
+        (from, from_first): Bytes<'_>,
+        len: u64,
+    ) {
         let line = cache_line();
-        self.lend(to, len, stage1::READ_WRITE, |to| {
-            source.lend(from, len, stage1::READ, |from| {
-                // SAFETY: `lend` mapped `len` bytes at both addresses; the windows are different addresses, and what
-                // lies behind them is different memory: the image and a VM's RAM do not overlap (`packed`).
-                unsafe {
-                    core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len as usize);
-                }
+        let pages = |first: u64| (first + len).div_ceil(PAGE) as usize;
+        self.lend(&mut to.take(pages(to_first)), stage1::READ_WRITE, |to_va, to_len| {
+            source.lend(&mut from.take(pages(from_first)), stage1::READ, |from_va, from_len| {
+                let len = len
+                    .min(to_len.saturating_sub(to_first))
+                    .min(from_len.saturating_sub(from_first));
+                // SAFETY: `lend` mapped these bytes at both addresses; the windows are different addresses, and what lies behind
+                // them is different memory: the image, a VM's pristine copy and its RAM do not overlap (`packed`).
+                unsafe { copy_bytes(from_va + from_first, to_va + to_first, len) }
+                clean(to_va + to_first, len, line);
             });
-            clean(to, len, line);
         });
     }
+}
+
+/// Pages, and a byte from the first one's start.
+pub type Bytes<'a> = (&'a mut dyn Iterator<Item = u64>, u64);
+
+/// Copies `len` bytes from address `from` to address `to`.
+///
+/// # Safety
+///
+/// Both are mapped, the target for writing, and nobody else uses the target.
+unsafe fn copy_bytes(from: u64, to: u64, len: u64) {
+    // SAFETY: by the contract; two places that overlap would both be the target.
+    unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len as usize) }
 }
 
 /// Writes the lines that overlap `len` mapped bytes at `va` back to memory and drops them, for who reads them with its caches off.
@@ -299,6 +477,25 @@ fn zva_block() -> u64 {
     // SAFETY: reading an ID register.
     unsafe { asm!("mrs {}, dczid_el0", out(reg) dczid, options(nomem, nostack, preserves_flags)) }
     4 << (dczid & 0xf)
+}
+
+/// The address bits above the page that choose a set of the last-level cache: the way's bytes, from CCSIDR_EL1 (without FEAT_CCIDX) of the
+/// highest level that CLIDR_EL1 names.
+#[must_use]
+pub fn color_bits() -> u64 {
+    let (clidr, ccsidr): (u64, u64);
+    // SAFETY: reading ID registers. CSSELR_EL1 is a guest's, and no guest runs yet.
+    unsafe {
+        asm!("mrs {}, clidr_el1", out(reg) clidr, options(nomem, nostack, preserves_flags));
+        let last: u64 = (0..7).rev().find(|level| clidr >> (3 * level) & 7 != 0).unwrap_or(0);
+        asm!(
+            "msr csselr_el1, {}", "isb", "mrs {}, ccsidr_el1",
+            in(reg) last << 1, out(reg) ccsidr, options(nostack, preserves_flags)
+        );
+    }
+    let sets = (ccsidr >> 13 & 0x7fff) + 1;
+    let way = sets << ((ccsidr & 7) + 4);
+    way.next_power_of_two().wrapping_sub(1) & !(PAGE - 1)
 }
 
 /// Bytes of the smallest data cache line (CTR_EL0.DminLine).
@@ -323,10 +520,4 @@ pub fn enter_stage2(root: u64, vmid: u64) {
     isb();
     // SAFETY: invalidating the TLB costs time only.
     unsafe { asm!("tlbi vmalls12e1", "dsb nsh", "isb", options(nostack)) }
-}
-
-/// Leaf attributes of a region of a VM, by its kind in the packed system.
-#[must_use]
-pub fn stage2_attributes(kind: u64) -> Attributes {
-    if kind == weir_config::packed::RAM { stage2::RAM } else { stage2::DEVICE }
 }

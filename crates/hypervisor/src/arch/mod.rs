@@ -2,10 +2,12 @@
 //! crates (`vboard`, `layout`, `config`); this module reads, writes and orders.
 
 pub mod context;
+pub mod ecam;
 pub mod gic;
 pub mod memory;
 mod mmio;
 pub mod psci;
+pub mod smmu;
 pub mod sysreg;
 pub mod timer;
 
@@ -15,6 +17,7 @@ global_asm!(
     include_str!("boot.s"),
     stage1 = sym memory::STAGE1,
     boot_main = sym crate::boot::boot_main,
+    boot_moved = sym crate::boot::boot_moved,
     secondary_main = sym crate::boot::secondary_main,
     code = const weir_layout::table::stage1::CODE.page(0),
     read = const weir_layout::table::stage1::READ.page(0),
@@ -123,7 +126,6 @@ pub fn dsb_ishst() {
 }
 
 /// Completes all memory accesses and maintenance before it.
-#[cfg(feature = "gicv2")]
 pub fn dsb_sy() {
     // SAFETY: a barrier.
     unsafe { asm!("dsb sy", options(nostack, preserves_flags)) }

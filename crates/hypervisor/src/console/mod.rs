@@ -385,7 +385,8 @@ pub fn last_words(parts: &[&str]) -> ! {
     }
 }
 
-fn say(parts: &[&str]) {
+/// Says something on the bare UART, on the boot core before it starts another, or as last words.
+pub fn say(parts: &[&str]) {
     // SAFETY: nothing else uses the UART while the boot core refuses. An exception of EL2's own may come while the console core
     // writes; then a frame of its may be torn, which the host notices, but the words come through.
     let mut uart = unsafe { uart() };

@@ -16,3 +16,9 @@ pub const EL2_DEVICES: &[(u64, u64)] =
 #[cfg(feature = "gicv2")]
 pub const EL2_DEVICES: &[(u64, u64)] =
     &[(UART, 0x1000), (GICD, 0x1000), (GICC, 0x2000), (GICH, 0x1000)];
+
+/// What it drives only where the system has PCI functions: the SMMU need not be there otherwise.
+pub const PCI_DEVICES: &[(u64, u64)] = &[
+    (SMMU, if SMMU == 0 { 0 } else { 0x2_0000 }),
+    (ECAM, if ECAM == 0 { 0 } else { crate::arch::ecam::BUS_LEN }),
+];

@@ -1,8 +1,9 @@
-//! Accesses of a guest to its virtual devices: the GIC's registers and the PL011.
+//! Accesses of a guest to its virtual devices: the GIC's registers, the PL011, the configuration space of PCI functions.
 
 use super::{
     Vm,
     interrupts::{GIC_VERSION, Lines, fold_others, kick, settle},
+    pci,
 };
 use crate::{console, cpu::Seat};
 use weir_trace::wire::ExitCause;
@@ -43,7 +44,9 @@ pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, value: u64)
             return Some(gic(seat, core, access, target, offset % REDISTRIBUTOR, value));
         }
     }
-    None
+    let offset = pci::offset(vm, access.ipa)?;
+    seat.counts.exit(ExitCause::Pci);
+    Some(pci::access(vm, access, offset, value))
 }
 
 fn gic(
@@ -132,4 +135,5 @@ pub fn covers(vm: &Vm, ipa: u64) -> bool {
     ipa.wrapping_sub(board.distributor) < DISTRIBUTOR
         || ipa.wrapping_sub(board.uart) < UART
         || ipa.wrapping_sub(board.gic_cpu) < redistributors
+        || pci::offset(vm, ipa).is_some()
 }

@@ -7,24 +7,20 @@
 use super::{
     ALIVE, Ending, Start, Vm, devices,
     interrupts::{Lines, kick},
+    pci, space,
 };
 use crate::{
     arch::{
         context::{Context, stop_timers},
-        enter_guest, gic,
-        memory::{self, Window},
-        sysreg, wait_for_interrupt,
+        enter_guest, gic, memory, sysreg, wait_for_interrupt,
     },
     console,
     cpu::{self, Core, Seat},
 };
 use core::sync::atomic::{AtomicBool, Ordering};
-use weir_config::packed::{OnFault, RAM};
+use weir_config::packed::OnFault;
 use weir_trace::wire::{Event, What};
 use weir_vboard::{pl011::Pl011, psci::Power};
-
-/// Bytes that are loaded between two looks at the mailbox.
-const CHUNK: u64 = memory::WINDOW / 2;
 
 /// HCR_EL2: stage 2 on; interrupts and SErrors to EL2; set/way operations, SMC, ID registers, ACTLR and
 /// implementation-defined registers trap, as do LORegions and error records; EL1 is 64-bit; broadcasts of the guest reach its other cores (FB, BSU); a
@@ -53,9 +49,13 @@ const MDCR: u64 = 1 << 5 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 14;
 /// CNTHCTL_EL2: EL1 reads the physical counter and uses its physical timer.
 const CNTHCTL: u64 = 3;
 
+/// HCR_EL2.TDZ: DC ZVA is prohibited, and DCZID_EL0 says so.
+const HCR_TDZ: u64 = 1 << 28;
+
 /// What a guest can't change, on the calling core, once.
 pub fn prepare_core() {
-    sysreg::hcr_el2::write(HCR);
+    let observed = crate::boot::system().is_observed();
+    sysreg::hcr_el2::write(if observed { HCR | HCR_TDZ } else { HCR });
     sysreg::cptr_el2::write(CPTR);
     match pmu_counters() {
         0 => sysreg::mdcr_el2::write(MDCR),
@@ -97,12 +97,14 @@ pub fn run(core: &mut Core) -> ! {
 fn begin(core: &mut Core, seat: &'static Seat) -> ! {
     let vm = seat.vm;
     let (entry, device_tree) = (vm.view().vm.entry, vm.view().vm.device_tree);
-    load(core, vm);
+    let index = core.index;
+    space::load(crate::boot::system(), vm.view(), index, || attend(core));
     vm.gic.lock().reset(&mut Lines::new(vm));
     vm.mail.clear();
     *vm.uart.lock() = Pl011::new();
     *vm.power.lock() = Some(Power::new(vm.vcpu_count() as u8));
     vm.denied.store(0, Ordering::Relaxed);
+    pci::open(vm);
     {
         let mut ending = vm.ending.lock();
         *ending = None;
@@ -114,39 +116,6 @@ fn begin(core: &mut Core, seat: &'static Seat) -> ! {
         ..vm.event(What::VmStart, 0)
     });
     come_on(core, seat, entry, device_tree)
-}
-
-/// Makes the VM's memory what it is at the start of each life: zero but for its image.
-fn load(core: &mut Core, vm: &'static Vm) {
-    let view = vm.view();
-    // SAFETY: this is core `core.index`, and the pair lives only in this function, which doesn't call itself.
-    let [mut to, mut from] = unsafe { Window::take(core.index) };
-    for region in view.regions.iter().filter(|region| region.kind == RAM) {
-        let mut done = 0;
-        while done < region.len {
-            let len = (region.len - done).min(memory::WINDOW);
-            to.zero(region.pa + done, len);
-            done += len;
-            attend(core);
-        }
-    }
-    let image = memory::physical(memory::HYP_BASE);
-    for segment in view.segments {
-        let Some(region) =
-            view.regions.iter().find(|region| segment.ipa.wrapping_sub(region.ipa) < region.len)
-        else {
-            continue;
-        };
-        let pa = region.pa + (segment.ipa - region.ipa);
-        let mut done = 0;
-        while done < segment.len {
-            let len = (segment.len - done).min(CHUNK);
-            to.copy(pa + done, &mut from, image + segment.offset + done, len);
-            done += len;
-            attend(core);
-        }
-    }
-    memory::sync_instructions();
 }
 
 /// Enters vCPU `seat` as after a reset.
@@ -301,6 +270,7 @@ fn lead(core: &mut Core, seat: &'static Seat) {
         let Some(ending) = *ending else { return };
         ending
     };
+    pci::close(vm, || attend(core));
     match (ending, vm.view().on_fault()) {
         (Ending::Reset, _) | (Ending::Fault, OnFault::Restart) => {
             vm.restarts.fetch_add(1, Ordering::Relaxed);

@@ -3,13 +3,17 @@
 pub mod devices;
 pub mod interrupts;
 pub mod life;
+pub mod ownership;
+pub mod pci;
+pub mod space;
 pub mod traps;
 
 use crate::{arch::Lock, console, cpu};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use interrupts::Version;
 use spin::Once;
-use weir_config::packed::{MAX_CORES, MAX_VMS, VmView};
+use weir_config::packed::{MAX_CORES, MAX_VMS, System, VM_LEN, VmView};
+use weir_layout::table::PAGE;
 use weir_trace::wire::{
     Counters, DENIALS, Denial, Denials, EXIT_CAUSES, Event, ExitCause, HYPERVISOR, Kind, VcpuState,
     What,
@@ -84,7 +88,8 @@ pub enum Ending {
     Fault,
 }
 
-/// A virtual machine.
+/// A virtual machine. Where memory is divided, its pages lie in the VM's own cells: what EL2 does for a VM leaves its traces there.
+#[repr(align(4096))]
 pub struct Vm {
     view: Once<VmView<'static>>,
     /// Number of vCPUs; set once, by [`init`].
@@ -247,6 +252,19 @@ impl Vm {
         }
         console::record(Kind::Denials, &Denials { time_ns, vm: vm as u32, reserved: 0, counts });
     }
+}
+
+/// Bytes of [`Vm`], the last ones of what is kept for a VM in its cells.
+pub const KEPT: u64 = size_of::<Vm>() as u64;
+const _: () = assert!(KEPT <= VM_LEN, "weir build reserves VM_LEN");
+
+/// The physical page to which the image's page at `va` moves if it is part of a [`Vm`].
+#[must_use]
+pub fn kept_page(system: &System<'static>, va: u64) -> Option<u64> {
+    let at = va.checked_sub((&raw const VMS) as u64)?;
+    let view = system.vm((at / KEPT) as usize)?;
+    let pages = system.pages(&view, view.vm.own);
+    pages.nth_page((view.vm.own.len.checked_sub(KEPT)? + at % KEPT) / PAGE)
 }
 
 static VMS: [Vm; MAX_VMS] = [const { Vm::new() }; MAX_VMS];

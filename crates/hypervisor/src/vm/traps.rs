@@ -10,7 +10,7 @@ use crate::{
         Frame, context::Context, gic, isb, psci as firmware, sysreg, timer, wait_for_interrupt,
     },
     cpu::{self, Core, Seat},
-    platform::UART_INTID,
+    platform::{SMMU_EVENT, UART_INTID},
 };
 use weir_config::packed::INTID_LIMIT;
 use weir_trace::wire::{Denial, Event, ExitCause, FaultKind, What};
@@ -41,7 +41,10 @@ pub extern "C" fn handle_irq(core: &mut Core) -> u64 {
             seat.counts.exit(ExitCause::Message);
             drain(seat);
         }
-        32.. if intid < u32::from(INTID_LIMIT) && intid != UART_INTID as u32 => {
+        32.. if intid < u32::from(INTID_LIMIT)
+            && intid != UART_INTID as u32
+            && intid != SMMU_EVENT as u32 =>
+        {
             gic::drop_priority(iar);
             seat.counts.exit(ExitCause::DeviceIrq);
             deliver(seat, intid);
@@ -146,6 +149,11 @@ pub fn own_interrupt(core: &mut Core) {
                 wire.receive();
                 wire.drain();
             }
+            gic::end(iar);
+        }
+        _ if intid == SMMU_EVENT as u32 => {
+            count(ExitCause::OwnIrq);
+            super::pci::report_faults();
             gic::end(iar);
         }
         32.. if intid < u32::from(INTID_LIMIT) => {

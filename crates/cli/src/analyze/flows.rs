@@ -1,0 +1,551 @@
+//! The flows of a system: rt-virtio's analysis, or that of weir's own data paths.
+
+use crate::run::show::table;
+use serde_json::{Value, json};
+use std::fmt;
+use weir_analysis::{
+    Bytes, BytesPerSec, HalfNanos, Nanos,
+    flows::{
+        Analyzer, Cause, Copier, Effort, Failure, Flow, FlowError, FlowErrorKind, Group,
+        MinBandwidth, Mover, Overheads, Path, Queue, Range, Report, Setting, Task, TaskReport,
+        Verdict, dma_from, groups, on_shared_core, report_beside,
+    },
+};
+use weir_config::{
+    Fault, Timing,
+    timing::{DataPath, Place, Runner},
+};
+
+/// Bytes moved between two decisions where the file does not say (rt-virtio V).
+pub const CHUNK: u64 = 4096;
+/// The longest time that the analysis takes: what has no period or deadline has this one.
+const LONGEST: u64 = 1 << 52;
+/// Spent on slacks, which are for a person to see.
+const SLACK: u64 = 1 << 22;
+
+/// What the analysis says of the flows.
+#[derive(Debug)]
+pub struct Flows {
+    /// Bandwidth that was judged, bytes/s; none where neither given nor found.
+    bandwidth: Option<u64>,
+    /// Whether it is from the file or the command line.
+    given: bool,
+    /// How it went for each processor of chunks.
+    parts: Vec<Part>,
+    names: Vec<String>,
+    engine: Engine,
+}
+
+/// When a DMA engine moves a chunk faster than a core copies it.
+#[derive(Clone, Copy, Debug)]
+enum Engine {
+    /// Nobody says what one of them needs.
+    Unknown,
+    /// For chunks of so many bytes and more.
+    From(Bytes),
+    /// For no chunk.
+    Never,
+}
+
+#[derive(Debug)]
+struct Part {
+    /// The VM whose core it is; none for the broker's.
+    vm: Option<String>,
+    /// Positions of the flows of the tasks, and behind them those of best effort.
+    flows: Vec<usize>,
+    report: Option<Report>,
+    least: MinBandwidth,
+}
+
+/// The settings of a file as the library takes them.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// One a flow, in the order of the file; those of best effort with the longest period and deadline.
+    pub flows: Vec<Flow>,
+    /// Receivers of each.
+    pub receivers: Vec<u32>,
+    /// Everything but the overheads.
+    pub setting: Setting,
+    /// The data path with its overheads.
+    pub path: Path,
+}
+
+impl Input {
+    /// Takes the flows of a file.
+    ///
+    /// # Errors
+    ///
+    /// Overheads that are needed and nowhere given.
+    pub fn of(timing: &Timing, reading: weir_analysis::flows::Reading) -> Result<Self, Vec<Fault>> {
+        let mut overheads = Overheads::default();
+        let (mut wake, mut copy) = (Range::default(), Range::default());
+        // The first of a name wins, so the last is set first.
+        for overhead in timing.overheads.iter().rev() {
+            let range = Range { min: Nanos(overhead.min.0), max: Nanos(overhead.max.0) };
+            match overhead.name {
+                "wake" => wake = range,
+                "copy" => copy = range,
+                name => _ = overheads.set(name, range),
+            }
+        }
+        let needed: &[&str] = match timing.dma.path {
+            DataPath::Dma => {
+                &["hc", "pt", "pp", "ql", "qi", "qa", "qr", "ps", "pd", "ft", "ip", "br"]
+            }
+            DataPath::Sender => &["hc", "pt", "pp", "qi", "qa", "qr", "ps", "ft", "br", "copy"],
+            DataPath::Broker | DataPath::Receiver => {
+                &["hc", "pt", "pp", "qi", "qa", "qr", "ps", "ft", "br", "wake", "copy"]
+            }
+        };
+        let known = |name: &&str| timing.overheads.iter().any(|overhead| overhead.name == *name);
+        let missing: Vec<_> = needed.iter().copied().filter(|name| !known(name)).collect();
+        if !missing.is_empty() {
+            let place = timing.flows.first().map_or_else(Place::default, |flow| flow.place.clone());
+            let message = format!("flows need overheads, and nobody says {}", missing.join(", "));
+            let help = format!(
+                "add [overheads] with {} = {{ min = .., max = .. }} in ns, name a platform that has them, or pass --overheads FILE",
+                missing.join(", ")
+            );
+            return Err(vec![timing.fault("no-overheads", &place, message, help)]);
+        }
+        let local = timing.dma.path != DataPath::Dma;
+        let path = Path {
+            wake,
+            copy,
+            queue: if local { Queue::Heap } else { Queue::List },
+            locked: !local,
+            mover: if local { Mover::Cpu } else { Mover::Dma },
+            copier: match timing.dma.path {
+                DataPath::Dma | DataPath::Broker => Copier::Broker,
+                DataPath::Sender => Copier::Sender,
+                DataPath::Receiver => Copier::Receiver,
+            },
+            ..Path::paper(overheads)
+        };
+        let position = |vm: usize| u32::try_from(vm).unwrap_or(u32::MAX);
+        let flows = timing.flows.iter().map(|flow| Flow {
+            size: Bytes(flow.size.0),
+            period: Nanos(flow.period.map_or(LONGEST, |time| time.0)),
+            deadline: Nanos(flow.deadline.map_or(LONGEST, |time| time.0)),
+            from: position(flow.from),
+            to: position(flow.to.first().copied().unwrap_or(flow.from)),
+        });
+        Ok(Self {
+            flows: flows.collect(),
+            receivers: timing.flows.iter().map(|flow| position(flow.to.len())).collect(),
+            setting: Setting {
+                chunk: Bytes(timing.dma.chunk.map_or(CHUNK, |chunk| chunk.0)),
+                queues: timing.dma.queues,
+                reading,
+            },
+            path,
+        })
+    }
+}
+
+/// The fault that an error of the library is, at its place.
+pub fn fault(timing: &Timing, error: FlowError) -> Fault {
+    let flow = error.flow.and_then(|flow| timing.flows.get(flow));
+    let (place, who) = match flow {
+        Some(flow) => {
+            let place = match error.kind {
+                FlowErrorKind::ZeroSize | FlowErrorKind::SizeTooLarge => &flow.places[0],
+                FlowErrorKind::ZeroPeriod => &flow.places[1],
+                FlowErrorKind::TimeTooLarge if flow.period.is_some_and(|p| p.0 > LONGEST) => {
+                    &flow.places[1]
+                }
+                FlowErrorKind::ZeroDeadline | FlowErrorKind::TimeTooLarge => &flow.places[2],
+                _ => &flow.place,
+            };
+            (place, format!("the flow {}: ", flow.name))
+        }
+        None => (&timing.dma.place, String::new()),
+    };
+    let message = format!("{who}{}", error.kind);
+    timing.fault("flow", place, message, "write a value within the limits of the analysis")
+}
+
+/// Analyzes the flows of a file, if it has some.
+///
+/// # Errors
+///
+/// What keeps them from being analyzed.
+pub fn analyze(timing: &Timing, question: &super::Question) -> Result<Option<Flows>, Vec<Fault>> {
+    if timing.flows.is_empty() {
+        return Ok(None);
+    }
+    let input = Input::of(timing, question.reading)?;
+    let one = |error: FlowError| vec![fault(timing, error)];
+    let bandwidth = question.bandwidth.or(timing.dma.bandwidth.map(|rate| rate.0));
+    let groups =
+        groups(&input.flows, &input.receivers, &input.setting, &input.path).map_err(one)?;
+    let mut split = Vec::new();
+    for group in groups {
+        split.push(divide(timing, group)?);
+    }
+    let mut parts = Vec::new();
+    for (vm, flows, tasks, best_effort) in split {
+        let (mut report, mut least) = (None, MinBandwidth::Exactly(BytesPerSec(0)));
+        if let (Some(bandwidth), false) = (bandwidth, tasks.is_empty()) {
+            let found = judge(&tasks, &best_effort, bandwidth, question).map_err(one)?;
+            (least, report) = (found.min_bandwidth, Some(found));
+        } else if !tasks.is_empty() {
+            let mut analyzer = Analyzer::new();
+            analyzer.load_beside(&tasks, &best_effort);
+            least = analyzer.min_bandwidth(question.effort);
+        }
+        parts.push((Part { vm, flows, report, least }, tasks, best_effort));
+    }
+    let mut judged = bandwidth;
+    if bandwidth.is_none() {
+        // Without a bandwidth to judge, what would be seen at the least one.
+        let found = parts.iter().map(|(part, ..)| match part.least {
+            MinBandwidth::Exactly(b) => Some(b.0),
+            MinBandwidth::GaveUp { enough, .. } => enough.map(|b| b.0),
+            MinBandwidth::Never(_) => None,
+        });
+        judged = found.collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max());
+        judged = judged.filter(|judged| *judged > 0);
+        if let Some(judged) = judged {
+            for (part, tasks, best_effort) in &mut parts {
+                if !tasks.is_empty() {
+                    part.report = Some(judge(tasks, best_effort, judged, question).map_err(one)?);
+                }
+            }
+        }
+    }
+    let copies = timing.overheads.iter().any(|overhead| overhead.name == "copy");
+    let both = timing.dma.bandwidth.zip(timing.dma.copy_bandwidth).filter(|_| copies);
+    let engine = both.map_or(Engine::Unknown, |(dma, copy)| {
+        let from = dma_from(&input.path, BytesPerSec(dma.0), BytesPerSec(copy.0));
+        from.map_or(Engine::Never, Engine::From)
+    });
+    Ok(Some(Flows {
+        bandwidth: judged,
+        given: bandwidth.is_some(),
+        parts: parts.into_iter().map(|(part, ..)| part).collect(),
+        names: timing.flows.iter().map(|flow| flow.name.clone()).collect(),
+        engine,
+    }))
+}
+
+fn judge(
+    tasks: &[Task],
+    best_effort: &[Task],
+    bandwidth: u64,
+    question: &super::Question,
+) -> Result<Report, FlowError> {
+    let bandwidth = BytesPerSec(bandwidth);
+    report_beside(tasks, best_effort, bandwidth, question.effort, Effort(SLACK))
+}
+
+/// The least bandwidth at which the flows of a file hold, bytes/s; a proven one if the exact one is out of reach.
+pub fn least(timing: &Timing, question: &super::Question) -> Option<u64> {
+    let input = Input::of(timing, question.reading).ok()?;
+    let groups = groups(&input.flows, &input.receivers, &input.setting, &input.path).ok()?;
+    let mut most = 0;
+    for group in groups {
+        let (_, _, tasks, best_effort) = divide(timing, group).ok()?;
+        if tasks.is_empty() {
+            continue;
+        }
+        let mut analyzer = Analyzer::new();
+        analyzer.load_beside(&tasks, &best_effort);
+        let least = match analyzer.min_bandwidth(question.effort) {
+            MinBandwidth::Exactly(b) => b,
+            MinBandwidth::GaveUp { enough, .. } => enough?,
+            MinBandwidth::Never(_) => return None,
+        };
+        most = most.max(least.0);
+    }
+    Some(most)
+}
+
+type Divided = (Option<String>, Vec<usize>, Vec<Task>, Vec<Task>);
+
+/// Tells real-time tasks from those of best effort, on the supply of the core that serves them.
+fn divide(timing: &Timing, group: Group) -> Result<Divided, Vec<Fault>> {
+    let runner = group.vm.map_or(Runner::Broker, |vm| Runner::Vm(vm as usize));
+    let mut tasks = group.tasks;
+    if let Some((core, supply)) =
+        super::time::supply(timing, runner).map_err(|fault| vec![fault])?
+    {
+        let linear = supply.linear().ok_or_else(|| {
+            let message = format!(
+                "{} moves flows on core {}, where it is sure of no time",
+                runner.name(timing),
+                core.id
+            );
+            let help = "give it time in the schedule, and every [[irq]] on the core a `rate`";
+            vec![timing.fault("no-supply", &core.place, message, help)]
+        })?;
+        tasks = on_shared_core(&tasks, linear).map_err(|error| {
+            let flow = error.flow.and_then(|task| group.flows.get(task).copied());
+            vec![fault(timing, FlowError { flow, ..error })]
+        })?;
+    }
+    let vm = group.vm.and_then(|vm| timing.vms.get(vm as usize)).map(|vm| vm.name.clone());
+    let is_best_effort = |flow: usize| timing.flows.get(flow).is_some_and(|flow| flow.best_effort);
+    let mut flows: Vec<usize> =
+        group.flows.iter().copied().filter(|flow| !is_best_effort(*flow)).collect();
+    let (mut timed, mut best_effort) = (Vec::new(), Vec::new());
+    for (task, flow) in tasks.into_iter().zip(&group.flows) {
+        if is_best_effort(*flow) {
+            best_effort.push(task);
+        } else {
+            timed.push(task);
+        }
+    }
+    flows.extend(group.flows.iter().copied().filter(|flow| is_best_effort(*flow)));
+    Ok((vm, flows, timed, best_effort))
+}
+
+impl Part {
+    fn name<'a>(&self, names: &'a [String], task: usize) -> &'a str {
+        self.flows.get(task).and_then(|flow| names.get(*flow)).map_or("?", String::as_str)
+    }
+
+    fn failure(&self, names: &[String], failure: &Failure) -> String {
+        let demand = HalfNanos(i64::try_from(failure.demand).unwrap_or(i64::MAX));
+        let blocker =
+            failure.blocker.map(|task| format!(", with blocking by {}", self.name(names, task)));
+        format!("{demand} of work in {}{}", failure.at, blocker.unwrap_or_default())
+    }
+
+    /// Why it can't be scheduled, with the flows' names.
+    fn cause(&self, names: &[String], cause: &Cause) -> String {
+        match cause {
+            Cause::NoTime { task, window } => {
+                format!("{}: the overheads leave D' - J' = {window}", self.name(names, *task))
+            }
+            Cause::NoPeriod { task, period } => {
+                format!(
+                    "{}: the spread of the send overhead leaves P' = {period}",
+                    self.name(names, *task)
+                )
+            }
+            Cause::Demand(failure) => {
+                format!("demand exceeds the time: {}", self.failure(names, failure))
+            }
+            Cause::OverheadDemand(failure) => format!(
+                "the overheads alone take more than the time, no bandwidth helps: {}",
+                self.failure(names, failure)
+            ),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl Flows {
+    /// Whether every deadline is met at the bandwidth judged.
+    pub fn holds(&self) -> bool {
+        self.parts.iter().all(|part| match (&part.report, &part.least) {
+            (Some(report), _) => report.verdict == Verdict::Schedulable,
+            // No real-time flow at all.
+            (None, least) => *least == MinBandwidth::Exactly(BytesPerSec(0)),
+        })
+    }
+
+    /// The smallest sufficient bandwidth, bytes/s, if it was found and there is one.
+    pub fn min_bandwidth(&self) -> Option<u64> {
+        let least = self.parts.iter().map(|part| match part.least {
+            MinBandwidth::Exactly(b) => Some(b.0),
+            _ => None,
+        });
+        least.collect::<Option<Vec<_>>>()?.into_iter().max()
+    }
+
+    /// Why the flows don't hold, or what was not shown in time; one line each.
+    pub fn reasons(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        for part in &self.parts {
+            let on = part.vm.as_ref().map_or(String::new(), |vm| format!("on {vm}'s core: "));
+            match part.report.as_ref().map(|report| &report.verdict) {
+                Some(Verdict::Unschedulable(cause)) => {
+                    reasons.push(format!("{on}{}", part.cause(&self.names, cause)));
+                }
+                Some(Verdict::GaveUp { checked }) => reasons.push(format!(
+                    "{on}given up: no failure up to {checked}, but not all instants could be tested in time"
+                )),
+                Some(Verdict::Schedulable) => {}
+                None => {
+                    if let MinBandwidth::Never(cause) = &part.least {
+                        reasons.push(format!("{on}{}", part.cause(&self.names, cause)));
+                    }
+                }
+            }
+        }
+        reasons
+    }
+
+    /// Why not, as faults of the file.
+    pub fn faults(&self, timing: &Timing) -> Vec<Fault> {
+        let help = match self.min_bandwidth() {
+            Some(least) => format!(
+                "the least bandwidth for all flows is {least} B/s; or ask less of the flows"
+            ),
+            None => "ask less of the flows: `weir analyze` tells more".to_owned(),
+        };
+        let places = self.parts.iter().map(|part| {
+            let task = match part.report.as_ref().map(|report| report.verdict) {
+                Some(Verdict::Unschedulable(
+                    Cause::NoTime { task, .. } | Cause::NoPeriod { task, .. },
+                )) => task,
+                _ => 0,
+            };
+            part.flows
+                .get(task)
+                .and_then(|flow| timing.flows.get(*flow))
+                .map(|flow| flow.place.clone())
+        });
+        let place = places.flatten().next().unwrap_or_default();
+        let reasons = self.reasons();
+        reasons
+            .iter()
+            .map(|reason| timing.fault("deadline-missed", &place, reason, &help))
+            .collect()
+    }
+
+    fn rows(&self) -> Vec<(usize, &TaskReport)> {
+        let mut rows: Vec<_> = self
+            .parts
+            .iter()
+            .filter_map(|part| Some((part, part.report.as_ref()?)))
+            .flat_map(|(part, report)| part.flows.iter().copied().zip(&report.tasks))
+            .collect();
+        rows.sort_by_key(|(flow, _)| *flow);
+        rows
+    }
+
+    fn utilization(&self) -> Option<f64> {
+        let reports = self.parts.iter().filter_map(|part| part.report.as_ref());
+        reports.map(|report| report.utilization).reduce(f64::max)
+    }
+
+    fn first_failure(&self) -> Option<Failure> {
+        let reports = self.parts.iter().filter_map(|part| part.report.as_ref());
+        reports.filter_map(|report| report.first_failure).min_by_key(|failure| failure.at)
+    }
+
+    fn gave_up(&self) -> bool {
+        self.parts.iter().any(|part| {
+            matches!(part.least, MinBandwidth::GaveUp { .. })
+                || part
+                    .report
+                    .as_ref()
+                    .is_some_and(|report| matches!(report.verdict, Verdict::GaveUp { .. }))
+        })
+    }
+
+    /// As `weir analyze --json` prints it.
+    pub fn to_json(&self) -> Value {
+        let tasks = self.rows().into_iter().map(|(flow, task)| {
+            json!({
+                "name": self.names.get(flow),
+                "c_ns": task.c_ns,
+                "d_ns": task.d_ns,
+                "p_ns": task.p_ns,
+                "j_ns": task.j_ns,
+                "q_ns": task.q_ns,
+                "slack_ns": task.slack_ns,
+            })
+        });
+        let bounds = self.parts.iter().map(|part| match part.least {
+            MinBandwidth::GaveUp { at_least, enough } => (at_least.0, enough.map(|b| b.0)),
+            MinBandwidth::Exactly(b) => (b.0, Some(b.0)),
+            MinBandwidth::Never(_) => (0, None),
+        });
+        let (at_least, enough) = bounds.fold((0, Some(0)), |(low, high), (at_least, enough)| {
+            (low.max(at_least), high.zip(enough).map(|(a, b): (u64, u64)| a.max(b)))
+        });
+        let mut json = json!({
+            "schedulable": self.holds(),
+            "utilization": self.utilization(),
+            "bandwidth": self.bandwidth,
+            "min_bandwidth": self.min_bandwidth(),
+            "first_failure_ns": self.first_failure().map(|failure| failure.at.as_nanos_f64()),
+            "reasons": self.reasons(),
+            "gave_up": self.gave_up(),
+            "tasks": tasks.collect::<Vec<_>>(),
+        });
+        if self.gave_up() {
+            json["min_bandwidth_at_least"] = at_least.into();
+            json["min_bandwidth_enough"] = enough.into();
+        }
+        match self.engine {
+            Engine::Unknown => {}
+            Engine::From(size) => json["dma_better_from_bytes"] = size.0.into(),
+            Engine::Never => json["dma_better_from_bytes"] = Value::Null,
+        }
+        json
+    }
+}
+
+impl fmt::Display for Flows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rows = table(["flow", "C' ns", "D' ns", "P' ns", "J' ns", "q' ns", "slack ns"]);
+        for (flow, task) in self.rows() {
+            let ns = |time: f64| format!("{time:.1}");
+            rows.add_row([
+                self.names.get(flow).cloned().unwrap_or_default(),
+                ns(task.c_ns),
+                ns(task.d_ns),
+                ns(task.p_ns),
+                ns(task.j_ns),
+                ns(task.q_ns),
+                task.slack_ns.map_or("-".to_owned(), ns),
+            ]);
+        }
+        if !rows.is_empty() {
+            writeln!(f, "{rows}")?;
+        }
+        let verdict = if self.holds() { "schedulable" } else { "not schedulable" };
+        match self.bandwidth {
+            Some(b) if self.given => writeln!(f, "flows: {verdict} at {b} B/s")?,
+            Some(b) => {
+                writeln!(f, "flows: {verdict} at {b} B/s, the least (no bandwidth is given)")?;
+            }
+            None => writeln!(f, "flows: {verdict}")?,
+        }
+        for reason in self.reasons() {
+            writeln!(f, "  {reason}")?;
+        }
+        if let Some(failure) = self.first_failure() {
+            writeln!(f, "first failing instant: {}", failure.at)?;
+        }
+        match self.min_bandwidth() {
+            Some(b) => writeln!(f, "least bandwidth: {b} B/s")?,
+            None => {
+                for part in &self.parts {
+                    match part.least {
+                        MinBandwidth::Never(cause) => {
+                            writeln!(
+                                f,
+                                "no bandwidth is enough: {}",
+                                part.cause(&self.names, &cause)
+                            )?;
+                        }
+                        MinBandwidth::GaveUp { at_least, enough } => {
+                            write!(f, "least bandwidth: given up in time; at least {at_least}")?;
+                            match enough {
+                                Some(b) => writeln!(f, ", and {b} is enough")?,
+                                None => writeln!(f)?,
+                            }
+                        }
+                        MinBandwidth::Exactly(_) => {}
+                    }
+                }
+            }
+        }
+        if let Some(utilization) = self.utilization() {
+            writeln!(f, "utilization U': {utilization:.6}")?;
+        }
+        match self.engine {
+            Engine::Unknown => Ok(()),
+            Engine::From(size) => {
+                writeln!(f, "chunks of {} B and more go faster by DMA than by copy", size.0)
+            }
+            Engine::Never => writeln!(f, "no chunk goes faster by DMA than by copy"),
+        }
+    }
+}

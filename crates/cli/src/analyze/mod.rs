@@ -1,0 +1,281 @@
+//! `weir analyze`: whether a system holds its timing, before it runs.
+
+pub mod curves;
+pub mod flows;
+pub mod memory;
+pub mod time;
+
+use crate::{
+    failure::{Failure, GOOD, Result, SYSTEM},
+    image,
+};
+use rayon::prelude::*;
+use serde_json::{Value, json};
+use std::{
+    fmt::Write as _,
+    io::{Write, stderr},
+    path::{Path, PathBuf},
+};
+use weir_analysis::flows::{Effort, Reading};
+use weir_config::{Fault, Faults, Timing};
+
+/// Says whether the flows, budgets and tasks of systems hold, and how much would be enough.
+///
+/// Only the parts of a system file that concern time and bandwidth are read: a file without images or cores is good
+/// enough.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weir analyze flows.toml\n  weir analyze flows.toml --reading table3\n  weir analyze --json a.toml b.toml\n  weir analyze --trace accesses.txt --service 50/30us\n\nExit status: 0 all holds, 1 not (or it was not shown in time), 2 the call is wrong."
+)]
+pub struct Arguments {
+    /// The system files.
+    #[arg(required_unless_present = "trace")]
+    files: Vec<PathBuf>,
+    /// How Eq. 20 and 22 of rt-virtio are read: as printed, or as its Table III was computed (474 ns less, optimistic).
+    #[arg(long, value_enum, default_value = "printed")]
+    reading: ReadingName,
+    /// Take overheads from this file, a TOML file with `[overheads]`, before those of the system and platform.
+    #[arg(long, value_name = "FILE")]
+    overheads: Option<PathBuf>,
+    /// Take this bandwidth, in bytes/s or with a unit like 485MB/s, instead of `[dma]` `bandwidth`.
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    bandwidth: Option<u64>,
+    /// How much may be spent on one answer, in evaluations of one flow's demand (about 1 ns each) before it is given up.
+    #[arg(long, value_name = "STEPS", default_value_t = Effort::default().0)]
+    effort: u64,
+    /// Print arrival curves of a trace: a text file with the time of an event, in ns, in each line.
+    #[arg(long, value_name = "FILE")]
+    trace: Vec<PathBuf>,
+    /// With --trace: delay and backlog of the events at a service of Q in each period P.
+    #[arg(long, value_name = "Q/P", requires = "trace", value_parser = curves::Service::parse)]
+    service: Option<curves::Service>,
+    /// Print the result as JSON, one line for each file.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ReadingName {
+    Printed,
+    Table3,
+}
+
+impl ReadingName {
+    fn reading(self) -> Reading {
+        match self {
+            Self::Printed => Reading::Printed,
+            Self::Table3 => Reading::Table3,
+        }
+    }
+}
+
+fn rate(text: &str) -> std::result::Result<u64, String> {
+    if let Ok(rate) = text.parse() {
+        return Ok(rate);
+    }
+    weir_config::units::BytesPerSec::from_text(text).map(|rate| rate.0).ok_or_else(|| {
+        "write a whole number of bytes/s, or one with a unit like 485MB/s".to_owned()
+    })
+}
+
+/// What was asked beside the files.
+#[derive(Clone, Copy, Debug)]
+pub struct Question {
+    /// How two equations are read.
+    pub reading: Reading,
+    /// Instead of the file's.
+    pub bandwidth: Option<u64>,
+    /// How much may be spent on one answer.
+    pub effort: Effort,
+}
+
+impl Default for Question {
+    fn default() -> Self {
+        Self { reading: Reading::Printed, bandwidth: None, effort: Effort::default() }
+    }
+}
+
+/// What the analysis says of a file.
+#[derive(Debug, Default)]
+pub struct Analysis {
+    /// Of its flows, if it has some.
+    pub flows: Option<flows::Flows>,
+    /// Of its budgets, if it has some.
+    pub memory: Option<memory::Memory>,
+    /// Of its schedules and tasks, if it has some.
+    pub time: Option<time::Time>,
+}
+
+impl Analysis {
+    /// Analyzes what a file says.
+    ///
+    /// # Errors
+    ///
+    /// Everything in the file that has no meaning for the analysis.
+    pub fn of(timing: &Timing, question: &Question) -> std::result::Result<Self, Faults> {
+        let mut faults = Vec::new();
+        let mut keep = |found: Vec<Fault>| faults.extend(found);
+        let memory = memory::analyze(timing, question.bandwidth);
+        let memory = memory.map_err(&mut keep).ok().flatten();
+        let time = time::analyze(timing).map_err(&mut keep).ok().flatten();
+        let flows = flows::analyze(timing, question).map_err(&mut keep).ok().flatten();
+        if faults.is_empty() { Ok(Self { flows, memory, time }) } else { Err(Faults(faults)) }
+    }
+
+    /// Whether everything holds.
+    pub fn holds(&self) -> bool {
+        self.flows.as_ref().is_none_or(flows::Flows::holds)
+            && self.memory.as_ref().is_none_or(memory::Memory::holds)
+            && self.time.as_ref().is_none_or(time::Time::holds)
+    }
+
+    /// What does not hold, as faults of the file.
+    fn faults(&self, timing: &Timing) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        faults.extend(self.flows.iter().flat_map(|flows| flows.faults(timing)));
+        faults.extend(self.memory.iter().flat_map(|memory| memory.faults(timing)));
+        faults.extend(self.time.iter().flat_map(|time| time.faults(timing)));
+        faults
+    }
+
+    /// As JSON, without the file's name.
+    pub fn to_json(&self) -> Value {
+        let mut json = json!({ "flows": self.flows.as_ref().map(flows::Flows::to_json) });
+        if let Some(memory) = &self.memory {
+            json["memory"] = memory.to_json();
+        }
+        if let Some(time) = &self.time {
+            json["time"] = time.to_json();
+        }
+        json
+    }
+
+    /// For a person.
+    fn text(&self) -> String {
+        let mut text = String::new();
+        let parts = [
+            self.flows.as_ref().map(ToString::to_string),
+            self.memory.as_ref().map(ToString::to_string),
+            self.time.as_ref().map(ToString::to_string),
+        ];
+        for part in parts.into_iter().flatten() {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{part}");
+        }
+        if text.is_empty() {
+            text.push_str(
+                "nothing to analyze: no [[flow]], no bandwidth, no [[vm.task]], no [[core]]\n",
+            );
+        }
+        text
+    }
+}
+
+/// How much a check may spend on one answer.
+const CHECK: Effort = Effort(1 << 26);
+
+/// Analyzes a system that is being checked.
+///
+/// Flows are left out where overheads or bandwidth are not known yet, budgets where the memory's saturation is not; the
+/// text says so.
+///
+/// # Errors
+///
+/// What does not hold, and what keeps it from being analyzed.
+pub fn check(timing: &Timing) -> std::result::Result<String, Faults> {
+    let mut timing = timing.clone();
+    let mut left_out = Vec::new();
+    if !timing.flows.is_empty() {
+        let unknown = flows::Input::of(&timing, Reading::Printed).is_err();
+        if unknown || timing.dma.bandwidth.is_none() {
+            let what = if unknown { "their overheads" } else { "[dma] bandwidth" };
+            left_out.push(format!("the flows were not analyzed: nobody says {what}"));
+            timing.flows.clear();
+        }
+    }
+    if timing.saturation.is_none() && timing.vms.iter().any(|vm| vm.bandwidth.is_some()) {
+        left_out.push("the budgets were not analyzed: nobody says [saturation]".to_owned());
+        timing.vms.iter_mut().for_each(|vm| vm.bandwidth = None);
+    }
+    let analysis = Analysis::of(&timing, &Question { effort: CHECK, ..Question::default() })?;
+    let faults = analysis.faults(&timing);
+    if faults.is_empty() { Ok(left_out.join("\n")) } else { Err(Faults(faults)) }
+}
+
+/// Carries the verb out.
+pub fn run(arguments: &Arguments) -> Result {
+    let mut status = GOOD;
+    if !arguments.trace.is_empty() {
+        let traces = curves::Traces::read(&arguments.trace, arguments.service)?;
+        let mut out = anstream::stdout().lock();
+        if arguments.json {
+            writeln!(out, "{}", traces.to_json())?;
+        } else {
+            write!(out, "{traces}")?;
+        }
+        if !traces.holds() {
+            status = SYSTEM;
+        }
+    }
+    let overheads = match &arguments.overheads {
+        Some(path) => {
+            Timing::load(path)
+                .map_err(|faults| Failure { status: SYSTEM, text: image::rendered(&faults) })?
+                .overheads
+        }
+        None => Vec::new(),
+    };
+    let question = Question {
+        reading: arguments.reading.reading(),
+        bandwidth: arguments.bandwidth,
+        effort: Effort(arguments.effort),
+    };
+    let answer = |path: &PathBuf| {
+        let mut timing = Timing::load(path)?;
+        timing.overheads.splice(0..0, overheads.iter().copied());
+        Analysis::of(&timing, &question)
+    };
+    // Results come out as they are needed, however many files there are.
+    for files in arguments.files.chunks(64) {
+        let answers: Vec<_> = files.par_iter().map(answer).collect();
+        for (file, answer) in files.iter().zip(answers) {
+            if !tell(file, &answer, arguments.json)? {
+                status = SYSTEM;
+            }
+        }
+    }
+    if status == GOOD { Ok(()) } else { Err(Failure::said(status)) }
+}
+
+/// Prints an answer; says whether all holds.
+fn tell(file: &Path, answer: &std::result::Result<Analysis, Faults>, json: bool) -> Result<bool> {
+    let mut out = anstream::stdout().lock();
+    let name = file.display();
+    match answer {
+        Ok(analysis) if json => {
+            let mut line = json!({ "file": name.to_string(), "holds": analysis.holds() });
+            if let (Some(line), Value::Object(parts)) = (line.as_object_mut(), analysis.to_json()) {
+                line.extend(parts);
+            }
+            writeln!(out, "{line}")?;
+        }
+        Ok(analysis) => {
+            let verdict = if analysis.holds() { "all holds" } else { "does not hold" };
+            write!(out, "{name}: {verdict}\n{}", analysis.text())?;
+        }
+        Err(faults) if json => {
+            let line = json!({
+                "file": name.to_string(),
+                "holds": false,
+                "flows": null,
+                "faults": faults.to_json(),
+            });
+            writeln!(out, "{line}")?;
+        }
+        Err(faults) => {
+            out.flush()?;
+            writeln!(stderr(), "{name}: {}", image::rendered(faults))?;
+        }
+    }
+    Ok(answer.as_ref().is_ok_and(Analysis::holds))
+}

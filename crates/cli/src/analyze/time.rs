@@ -1,0 +1,382 @@
+//! Time: what schedules of shared cores supply, and the response times of the VMs' tasks beside other VMs' interrupts and
+//! memory accesses.
+
+use crate::run::show::table;
+use serde_json::{Value, json};
+use std::fmt;
+use weir_analysis::{
+    Nanos,
+    memory::{Budget, Interferer, Regulation},
+    time::{
+        Admission, Interference, InterruptLine, Linear, Schedule as Partition, Supply, VmTask,
+        response_times_beside, servers_hold,
+    },
+};
+use weir_config::{
+    Fault, Timing,
+    timing::{Line, Place, Runner, Schedule, SharedCore},
+};
+
+/// What the analysis says of schedules and tasks.
+#[derive(Debug)]
+pub struct Time {
+    cores: Vec<(u64, Vec<Supplied>)>,
+    tasks: Vec<Row>,
+    /// Whether accesses of other VMs are in the response times.
+    interference: bool,
+    reasons: Vec<(Place, String)>,
+}
+
+/// A VM or the broker, and what it is sure to get; none if nothing.
+type Supplied = (String, Option<Linear>);
+
+#[derive(Debug)]
+struct Row {
+    vm: String,
+    name: String,
+    response: Option<u64>,
+    deadline: u64,
+}
+
+/// The shared core that a VM or the broker runs on, and what it gets there.
+///
+/// # Errors
+///
+/// A schedule that can't be kept.
+pub fn supply(timing: &Timing, runner: Runner) -> Result<Option<(&SharedCore, Supply)>, Fault> {
+    let own = match runner {
+        Runner::Vm(vm) => timing.vms.get(vm).and_then(|vm| vm.cpus.first()).copied(),
+        Runner::Broker => None,
+    };
+    let mut cores = timing
+        .cores
+        .iter()
+        .filter(|core| own.is_none_or(|own| own == core.id) && runs(&core.schedule, runner));
+    let Some(core) = cores.next() else {
+        return Ok(None);
+    };
+    Ok(Some((core, supply_on(timing, core, runner)?)))
+}
+
+fn runs(schedule: &Schedule, runner: Runner) -> bool {
+    match schedule {
+        Schedule::RoundRobin { runners, .. } => runners.contains(&runner),
+        Schedule::Table { slots, .. } => slots.iter().any(|slot| slot.0 == runner),
+        Schedule::FixedPriority { servers } => servers.iter().any(|server| server.0 == runner),
+    }
+}
+
+fn runners(schedule: &Schedule) -> Vec<Runner> {
+    let mut all: Vec<Runner> = match schedule {
+        Schedule::RoundRobin { runners, .. } => runners.clone(),
+        Schedule::Table { slots, .. } => slots.iter().map(|slot| slot.0).collect(),
+        Schedule::FixedPriority { servers } => servers.iter().map(|server| server.0).collect(),
+    };
+    let mut seen = Vec::new();
+    all.retain(|runner| !seen.contains(runner) && (seen.push(*runner), true).1);
+    all
+}
+
+fn supply_on(timing: &Timing, core: &SharedCore, runner: Runner) -> Result<Supply, Fault> {
+    let partition = match &core.schedule {
+        Schedule::RoundRobin { quantum, switch, runners } => {
+            let others = runners.len().saturating_sub(1) as u64;
+            Partition::RoundRobin {
+                quantum: Nanos(quantum.0),
+                others: Nanos(quantum.0.saturating_mul(others)),
+                switch: Nanos(switch.0),
+                vms: u32::try_from(runners.len()).unwrap_or(u32::MAX),
+            }
+        }
+        Schedule::Table { frame, slots } => Partition::Table {
+            frame: Nanos(frame.0),
+            slots: slots
+                .iter()
+                .filter(|slot| slot.0 == runner)
+                .map(|(_, start, length)| (Nanos(start.0), Nanos(length.0)))
+                .collect(),
+        },
+        Schedule::FixedPriority { servers } => {
+            let budgets: Vec<_> =
+                servers.iter().map(|(_, q, p)| (Nanos(q.0), Nanos(p.0))).collect();
+            if !servers_hold(&budgets) {
+                let message = format!("core {}: its budgets can't all be had in time", core.id);
+                let help = "make budgets shorter, or put shorter periods first";
+                return Err(timing.fault("servers", &core.place, message, help));
+            }
+            let own = servers.iter().find(|server| server.0 == runner);
+            let (budget, period) = own.map_or((0, 1), |(_, q, p)| (q.0, p.0));
+            Partition::Server { budget: Nanos(budget), period: Nanos(period) }
+        }
+    };
+    let mut lines = Vec::new();
+    for line in &timing.lines {
+        let owner = Runner::Vm(line.vm);
+        let here = timing.vms.get(line.vm).is_some_and(|vm| vm.cpus.contains(&core.id));
+        if owner != runner && (here || runs(&core.schedule, owner)) {
+            lines.push(interrupt(timing, core, line)?);
+        }
+    }
+    Supply::new(partition, lines).map_err(|error| {
+        let message = format!("core {}: {error}", core.id);
+        timing.fault("schedule", &core.place, message, "write times within the limits")
+    })
+}
+
+/// What an interrupt takes: its own cost and, where it preempts, its VM's turn.
+fn interrupt(timing: &Timing, core: &SharedCore, line: &Line) -> Result<InterruptLine, Fault> {
+    let owner = Runner::Vm(line.vm);
+    let turn = match &core.schedule {
+        _ if !line.preempt => 0,
+        Schedule::RoundRobin { quantum, .. } => quantum.0,
+        Schedule::Table { slots, .. } => {
+            slots.iter().filter(|slot| slot.0 == owner).map(|slot| slot.2.0).max().unwrap_or(0)
+        }
+        Schedule::FixedPriority { servers } => servers
+            .iter()
+            .filter(|server| server.0 == owner)
+            .map(|server| server.1.0)
+            .max()
+            .unwrap_or(0),
+    };
+    let cost = line.cost.0.saturating_add(turn);
+    if cost == 0 {
+        let message =
+            format!("nobody says what interrupt {} takes from core {}", line.name, core.id);
+        let help = "add cost = \"2us\", the most time that one takes";
+        return Err(timing.fault("no-cost", &line.place, message, help));
+    }
+    // Rounded down: interrupts may come a little closer than they may.
+    let admission = line.admission.map(|(rate, burst)| Admission {
+        burst,
+        interval: Nanos((1_000_000_000 / rate.max(1)).max(1)),
+    });
+    Ok(InterruptLine { admission, cost: Nanos(cost) })
+}
+
+/// Everybody else who uses the memory, as a VM sees them; none where nobody says what an access costs.
+fn interference(timing: &Timing, vm: usize) -> Option<Interference> {
+    let known = timing.saturation.as_ref()?;
+    let delay = Nanos(known.delay?.0);
+    let mut interferers = Vec::new();
+    for (_, other) in timing.vms.iter().enumerate().filter(|(other, _)| *other != vm) {
+        let budget = other.bandwidth.as_ref().and_then(|bandwidth| bandwidth.budget);
+        // Without a budget there is no limit.
+        let (accesses, period) = budget.map_or((u64::MAX, known.period), |budget| budget);
+        let window = other.bandwidth.as_ref().and_then(|bandwidth| bandwidth.window);
+        interferers.push(Interferer {
+            budget: Budget { accesses, period: Nanos(period.0) },
+            regulation: window
+                .map_or(Regulation::Static, |window| Regulation::Compensation { window }),
+            overshoot: known.overshoot,
+            write_back: true,
+        });
+    }
+    if let (Some(dma), false) = (timing.dma.bandwidth, timing.flows.is_empty()) {
+        // Each line is read and written.
+        let bytes = u128::from(dma.0) * u128::from(known.period.0);
+        let accesses = bytes.div_ceil(u128::from(known.line.0.max(1)) * 1_000_000_000);
+        interferers.push(Interferer {
+            budget: Budget {
+                accesses: u64::try_from(accesses).unwrap_or(u64::MAX),
+                period: Nanos(known.period.0),
+            },
+            regulation: Regulation::Static,
+            overshoot: 0,
+            write_back: true,
+        });
+    }
+    Some(Interference { interferers, delay, per_access: known.per_access })
+}
+
+/// Analyzes the schedules and tasks of a file, if it has some.
+///
+/// # Errors
+///
+/// What keeps them from being analyzed.
+pub fn analyze(timing: &Timing) -> Result<Option<Time>, Vec<Fault>> {
+    if timing.cores.is_empty() && timing.vms.iter().all(|vm| vm.tasks.is_empty()) {
+        return Ok(None);
+    }
+    let mut faults = Vec::new();
+    let mut time =
+        Time { cores: Vec::new(), tasks: Vec::new(), interference: false, reasons: Vec::new() };
+    for core in &timing.cores {
+        let mut shares = Vec::new();
+        for runner in runners(&core.schedule) {
+            match supply_on(timing, core, runner) {
+                Ok(supply) => shares.push((runner.name(timing).to_owned(), supply.linear())),
+                Err(fault) => {
+                    faults.push(fault);
+                    break;
+                }
+            }
+        }
+        time.cores.push((core.id, shares));
+    }
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    for vm in 0..timing.vms.len() {
+        tasks_of(timing, vm, &mut time).map_err(|fault| vec![fault])?;
+    }
+    Ok(Some(time))
+}
+
+fn tasks_of(timing: &Timing, vm: usize, time: &mut Time) -> Result<(), Fault> {
+    let this = &timing.vms[vm];
+    let core_of = |task: &weir_config::timing::Task| task.core.or(this.cpus.first().copied());
+    let mut cores: Vec<_> = this.tasks.iter().map(core_of).collect();
+    cores.sort_unstable();
+    cores.dedup();
+    let beside = interference(timing, vm);
+    time.interference |= beside.is_some();
+    for core in cores {
+        let tasks: Vec<_> = this.tasks.iter().filter(|task| core_of(task) == core).collect();
+        let shared = timing.cores.iter().find(|shared| {
+            core.is_none_or(|core| core == shared.id) && runs(&shared.schedule, Runner::Vm(vm))
+        });
+        let elsewhere = core.and_then(|core| timing.cores.iter().find(|shared| shared.id == core));
+        let supply = match (shared, elsewhere) {
+            (Some(shared), _) => supply_on(timing, shared, Runner::Vm(vm))?,
+            (None, Some(shared)) => {
+                let message = format!(
+                    "{} has tasks on core {}, whose schedule leaves it out",
+                    this.name, shared.id
+                );
+                let help = "name the VM in the schedule, or give its tasks another `core`";
+                return Err(timing.fault("not-scheduled", &shared.place, message, help));
+            }
+            (None, None) => Supply::new(Partition::Dedicated, Vec::new()).map_err(|error| {
+                timing.fault("schedule", &this.place, error.to_string(), "report this")
+            })?,
+        };
+        let load: Vec<VmTask> = tasks
+            .iter()
+            .map(|task| VmTask {
+                cost: Nanos(task.cost.0),
+                period: Nanos(task.period.0),
+                jitter: Nanos(task.jitter.0),
+                blocking: Nanos(task.blocking.0),
+            })
+            .collect();
+        let accesses: Vec<Option<u64>> = tasks.iter().map(|task| task.accesses).collect();
+        let times = response_times_beside(&load, &supply, &accesses, beside.as_ref());
+        for (task, response) in tasks.iter().zip(times) {
+            let row = Row {
+                vm: this.name.clone(),
+                name: task.name.clone(),
+                response: response.map(|time| time.0),
+                deadline: task.deadline.0,
+            };
+            let reason = match row.response {
+                None if supply.unprotected() => Some(
+                    "has no bound: an interrupt of another VM on its core is let through without a `rate`"
+                        .to_owned(),
+                ),
+                None => Some("has no bound on its response".to_owned()),
+                Some(response) if response > row.deadline => {
+                    Some(format!("may take {response} ns, its deadline is {} ns", row.deadline))
+                }
+                Some(_) => None,
+            };
+            if let Some(reason) = reason {
+                let reason = format!("{}: {} {reason}", row.vm, row.name);
+                time.reasons.push((task.place.clone(), reason));
+            }
+            time.tasks.push(row);
+        }
+    }
+    Ok(())
+}
+
+impl Time {
+    /// Whether every task is done in time.
+    pub fn holds(&self) -> bool {
+        self.reasons.is_empty()
+    }
+
+    /// Why not, as faults of the file.
+    pub fn faults(&self, timing: &Timing) -> Vec<Fault> {
+        let help = "give the VM more time, other VMs less bandwidth, or the task a longer deadline";
+        let fault =
+            |(place, reason): &(Place, String)| timing.fault("response", place, reason, help);
+        self.reasons.iter().map(fault).collect()
+    }
+
+    /// As `weir analyze --json` prints it.
+    pub fn to_json(&self) -> Value {
+        let cores = self.cores.iter().map(|(id, shares)| {
+            let shares = shares.iter().map(|(name, linear)| {
+                json!({
+                    "name": name,
+                    "share": linear.map(share),
+                    "delay_ns": linear.map(|linear| linear.delay.0),
+                })
+            });
+            json!({ "id": id, "vms": shares.collect::<Vec<_>>() })
+        });
+        let tasks = self.tasks.iter().map(|task| {
+            json!({
+                "vm": task.vm,
+                "name": task.name,
+                "response_ns": task.response,
+                "deadline_ns": task.deadline,
+                "holds": task.response.is_some_and(|response| response <= task.deadline),
+            })
+        });
+        json!({
+            "holds": self.holds(),
+            "cores": cores.collect::<Vec<_>>(),
+            "tasks": tasks.collect::<Vec<_>>(),
+            "memory_interference": self.interference,
+            "reasons": self.reasons.iter().map(|reason| &reason.1).collect::<Vec<_>>(),
+        })
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for printing")]
+fn share(linear: Linear) -> f64 {
+    linear.share as f64 / linear.whole as f64
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.cores.is_empty() {
+            let mut rows = table(["core", "VM", "share", "after ns"]);
+            for (id, shares) in &self.cores {
+                for (name, linear) in shares {
+                    let (share, delay) = linear
+                        .map_or(("none".to_owned(), "-".to_owned()), |linear| {
+                            (format!("{:.4}", share(linear)), linear.delay.0.to_string())
+                        });
+                    rows.add_row([id.to_string(), name.clone(), share, delay]);
+                }
+            }
+            writeln!(f, "{rows}")?;
+        }
+        if !self.tasks.is_empty() {
+            let mut rows = table(["VM", "task", "response ns", "deadline ns"]);
+            for task in &self.tasks {
+                let response = task.response.map_or("no bound".to_owned(), |time| time.to_string());
+                rows.add_row([
+                    task.vm.clone(),
+                    task.name.clone(),
+                    response,
+                    task.deadline.to_string(),
+                ]);
+            }
+            writeln!(f, "{rows}")?;
+            if !self.interference {
+                writeln!(
+                    f,
+                    "without memory interference: nobody says what an access of another VM delays ([saturation] delay)"
+                )?;
+            }
+        }
+        for (_, reason) in &self.reasons {
+            writeln!(f, "  {reason}")?;
+        }
+        Ok(())
+    }
+}

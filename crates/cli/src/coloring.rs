@@ -1,0 +1,393 @@
+//! Whose cells are whose, as a table, as JSON, and as a picture.
+
+use crate::run::show::table;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use weir_config::{Audited, Placement, Share, System, packed::PAGE, shares, units::Bytes};
+
+/// What everybody has, and what it costs.
+pub fn report(system: &System, placement: &Placement) -> String {
+    let division = &system.division;
+    let cells = &division.cells;
+    let platform = &system.platform.name;
+    let tlb = tlb(system);
+    if cells.count() == 1 {
+        return format!(
+            "{tlb}{platform} tells no cache colors and no banks: VMs share all of them"
+        );
+    }
+    let mut text = tlb;
+    let groups = match cells.banks_in_group() {
+        1 => "banks".to_owned(),
+        each => format!("groups of {each} banks"),
+    };
+    let map = division.dram.as_ref().map_or(String::new(), |map| format!(" (DRAM map {map})"));
+    let _ = writeln!(
+        text,
+        "{platform}{map}: {} cells, from {} colors and {} {groups}",
+        cells.count(),
+        cells.colors(),
+        cells.bank_groups()
+    );
+    if !division.divided {
+        text += "memory is not divided: everybody can evict everybody's lines and close everybody's rows";
+        return text;
+    }
+    let mut rows = table([
+        "owner",
+        "colors",
+        "banks",
+        "cells",
+        "cache",
+        "RAM in reach",
+        "pages",
+        "shares colors with",
+        "shares banks with",
+    ]);
+    let shares = shares(system, placement);
+    let list = |names: &[String]| if names.is_empty() { "-".to_owned() } else { names.join(", ") };
+    for share in &shares {
+        rows.add_row([
+            share.name.clone(),
+            share.colors_text(),
+            share.banks_text(),
+            share.cells.len().to_string(),
+            share.cache.map_or("-".to_owned(), |cache| cache.to_string()),
+            share.reach.to_string(),
+            share.pages.to_string(),
+            list(&share.shares_colors),
+            list(&share.shares_banks),
+        ]);
+    }
+    let _ = writeln!(text, "{rows}");
+    text + &costs(system, &shares).join("\n")
+}
+
+/// The TLB sets of those who have some.
+fn tlb(system: &System) -> String {
+    let mut text = String::new();
+    for (vm, tlb) in system.vms.iter().zip(&system.division.tlb) {
+        if let Some(tlb) = tlb {
+            let _ = writeln!(
+                text,
+                "{}: TLB sets {} of {}, {} pieces of RAM; who has no `tlb_colors` meets them all",
+                vm.name,
+                tlb.text(),
+                tlb.sets,
+                vm.memory.len()
+            );
+        }
+    }
+    text
+}
+
+/// What the division costs, a line for each kind of cost.
+fn costs(system: &System, shares: &[Share]) -> Vec<String> {
+    let division = &system.division;
+    let mut costs = Vec::new();
+    let kept: Vec<String> = shares
+        .iter()
+        .filter(|share| share.kept_pages > 0)
+        .map(|share| format!("{} {}", share.name, Bytes(share.kept_pages * PAGE)))
+        .collect();
+    costs.push(format!(
+        "cost: everything is mapped page by page; kept beside RAM, for tables, state and the pristine image that a restart copies: {}",
+        kept.join(", ")
+    ));
+    if let Some(cache) = system.platform.places.cache {
+        let smaller: Vec<String> = shares
+            .iter()
+            .filter_map(|share| Some((share, share.cache?)))
+            .filter(|(_, part)| *part < cache.size)
+            .map(|(share, part)| format!("{} {part}", share.name))
+            .collect();
+        if !smaller.is_empty() {
+            costs.push(format!(
+                "cost: of {} of last-level cache the lines of {} can fill no more",
+                cache.size,
+                smaller.join(", ")
+            ));
+        }
+    }
+    let used = division.vms.iter().fold(division.hypervisor, |all, set| all.union(set));
+    let idle = division.cells.count() - used.len();
+    if idle > 0 {
+        costs.push(format!(
+            "cost: {idle} of {} cells are nobody's, since their color and their bank have different owners",
+            division.cells.count()
+        ));
+    }
+    costs
+}
+
+/// The same as data.
+pub fn json(system: &System, placement: &Placement) -> Value {
+    let division = &system.division;
+    let owners: Vec<Value> = shares(system, placement)
+        .iter()
+        .map(|share| {
+            json!({
+                "name": share.name,
+                "colors": share.colors,
+                "banks": share.banks,
+                "cells": share.cells.iter().map(|cell| cell.0).collect::<Vec<_>>(),
+                "cache_bytes": share.cache.map(Bytes::get),
+                "reach_bytes": share.reach.0,
+                "pages": share.pages,
+                "kept_pages": share.kept_pages,
+                "shares_colors_with": share.shares_colors,
+                "shares_banks_with": share.shares_banks,
+            })
+        })
+        .collect();
+    json!({
+        "divided": division.divided,
+        "dram_map": division.dram,
+        "cells": division.cells.count(),
+        "colors": division.cells.colors(),
+        "bank_groups": division.cells.bank_groups(),
+        "banks_in_group": division.cells.banks_in_group(),
+        "tlb_sets": system.vms.iter().zip(&division.tlb).filter_map(|(vm, tlb)| {
+            Some(json!({ "name": vm.name, "sets": tlb.as_ref()?.numbers, "of": tlb.as_ref()?.sets }))
+        }).collect::<Vec<_>>(),
+        "owners": owners,
+    })
+}
+
+/// What an audit found, as a table.
+pub fn audit_report(found: &[Audited]) -> String {
+    let mut rows = table([
+        "audited",
+        "pages",
+        "in colors",
+        "in banks",
+        "leaves",
+        "tables",
+        "meets colors of",
+        "meets banks of",
+        "not its own",
+    ]);
+    let list = |names: &[String]| if names.is_empty() { "-".to_owned() } else { names.join(", ") };
+    for party in found {
+        rows.add_row([
+            party.name.clone(),
+            party.pages.to_string(),
+            party.colors.to_string(),
+            party.banks.to_string(),
+            party.leaves.to_string(),
+            party.tables.to_string(),
+            list(&party.meets_colors),
+            list(&party.meets_banks),
+            "0".to_owned(),
+        ]);
+    }
+    format!("{rows}\nno page has two owners, and no stage 2 maps a page that is not its VM's")
+}
+
+/// The same as data.
+pub fn audit_json(found: &[Audited]) -> Value {
+    let party = |party: &Audited| {
+        json!({
+            "name": party.name,
+            "pages": party.pages,
+            "colors": party.colors,
+            "banks": party.banks,
+            "leaves": party.leaves,
+            "tables": party.tables,
+            "meets_colors_of": party.meets_colors,
+            "meets_banks_of": party.meets_banks,
+            "foreign_pages": 0,
+        })
+    };
+    found.iter().map(party).collect()
+}
+
+/// One of each owner, in turn; dark enough for white to be read on them, and apart for who can't tell red from green.
+const FILLS: [&str; 9] = [
+    "#5f6b7a", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7b3f9e",
+    "#8c564b",
+];
+/// Width and height of a cell.
+const CELL: (usize, usize) = (40, 26);
+/// Room for the numbers of the banks and of the colors.
+const MARGIN: (usize, usize) = (120, 70);
+
+/// The board's cells, a column for each color and a row for each bank, filled with their owners' colors. A place where the board has
+/// no cell is left out.
+pub fn svg(system: &System, placement: &Placement) -> String {
+    let division = &system.division;
+    let cells = &division.cells;
+    let shares = shares(system, placement);
+    let (columns, rows) = (usize::from(cells.colors()), usize::from(cells.bank_groups()));
+    let width = (MARGIN.0 + columns * CELL.0 + 20).max(640);
+    let grid_end = MARGIN.1 + rows * CELL.1;
+    let height = grid_end + 50 + 22 * (shares.len() + 1);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
+    );
+    let file = system
+        .path
+        .file_name()
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let title = format!(
+        "{} on {}: {} cells of {} colors and {} banks{}",
+        file,
+        system.platform.name,
+        cells.count(),
+        columns,
+        rows * usize::from(cells.banks_in_group()),
+        if division.divided { "" } else { ", not divided" }
+    );
+    text(&mut svg, (20, 24), "font-size=\"15\"", &title);
+    text(&mut svg, (MARGIN.0, 46), "", "color");
+    for color in 0..columns {
+        let x = MARGIN.0 + color * CELL.0 + CELL.0 / 2;
+        text(&mut svg, (x, MARGIN.1 - 8), "text-anchor=\"middle\"", &color.to_string());
+    }
+    let each = usize::from(cells.banks_in_group());
+    for bank in 0..rows {
+        let y = MARGIN.1 + bank * CELL.1 + CELL.1 / 2 + 4;
+        let name = if each == 1 { "bank" } else { "banks, pair" };
+        let name = if each > 2 { "banks, group" } else { name };
+        text(&mut svg, (MARGIN.0 - 10, y), "text-anchor=\"end\"", &format!("{name} {bank}"));
+    }
+    for cell in cells.iter() {
+        let owners: Vec<usize> =
+            (0..shares.len()).filter(|&owner| shares[owner].cells.contains(cell)).collect();
+        let x = MARGIN.0 + usize::from(cells.color(cell)) * CELL.0;
+        let y = MARGIN.1 + usize::from(cells.bank(cell)) * CELL.1;
+        let names: Vec<&str> = owners.iter().map(|&owner| shares[owner].name.as_str()).collect();
+        let names = if names.is_empty() { "nobody".to_owned() } else { names.join(", ") };
+        let _ = writeln!(svg, "<g><title>{}</title>", escape(&format!("cell {}: {names}", cell.0)));
+        let _ = writeln!(
+            svg,
+            "<rect x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" fill=\"#f4f4f4\" stroke=\"#999999\"/>",
+            CELL.0, CELL.1
+        );
+        // Who shares a cell has a strip of it.
+        let (inner, count) = (CELL.0 - 2, owners.len());
+        for (strip, owner) in owners.into_iter().enumerate() {
+            let (from, to) = (inner * strip / count, inner * (strip + 1) / count);
+            let _ = writeln!(
+                svg,
+                "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"/>",
+                x + 1 + from,
+                y + 1,
+                to - from,
+                CELL.1 - 2,
+                FILLS[owner % FILLS.len()]
+            );
+        }
+        svg += "</g>\n";
+    }
+    for (owner, share) in shares.iter().enumerate() {
+        let y = grid_end + 30 + 22 * owner;
+        let _ = writeln!(
+            svg,
+            "<rect x=\"20\" y=\"{}\" width=\"24\" height=\"14\" fill=\"{}\"/>",
+            y - 11,
+            FILLS[owner % FILLS.len()]
+        );
+        let cache = share.cache.map_or(String::new(), |cache| format!(", {cache} of cache"));
+        let line = format!(
+            "{}: colors {}, banks {}{cache}, {} of RAM, {} pages taken",
+            share.name,
+            share.colors_text(),
+            share.banks_text(),
+            share.reach,
+            share.pages
+        );
+        text(&mut svg, (54, y), "", &line);
+    }
+    let y = grid_end + 30 + 22 * shares.len();
+    let _ = writeln!(
+        svg,
+        "<rect x=\"20\" y=\"{}\" width=\"24\" height=\"14\" fill=\"#f4f4f4\" stroke=\"#999999\"/>",
+        y - 11
+    );
+    text(&mut svg, (54, y), "", "nobody");
+    svg + "</svg>\n"
+}
+
+fn text(svg: &mut String, (x, y): (usize, usize), attributes: &str, text: &str) {
+    let space = if attributes.is_empty() { "" } else { " " };
+    let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\"{space}{attributes}>{}</text>", escape(text));
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use weir_config::{Catalog, check_text, place};
+
+    fn made(platform: &str, keys: &str) -> (System, Placement) {
+        let text = format!(
+            "platform = \"{platform}\"\n[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = {{ elf = \"guests/g\" }}\n{keys}\n\
+             [[vm]]\nname = \"b\"\ncpus = [1]\nmemory = \"4MiB\"\nimage = {{ elf = \"guests/g\" }}\n"
+        );
+        let catalog = Catalog { guests: vec!["g".to_owned()], ..Catalog::default() };
+        let system = check_text(Path::new("s<1>.toml"), &text, &catalog).expect("a system");
+        let placement = place(&system, 1 << 20).expect("room");
+        (system, placement)
+    }
+
+    #[test]
+    fn the_picture_has_a_strip_for_each_owner_of_each_cell() {
+        let (system, placement) = made("rpi4", "colors = \"0-3,8-11\"");
+        let picture = svg(&system, &placement);
+        let count = |what: &str| picture.matches(what).count();
+        assert_eq!(count("<title>cell "), 16);
+        assert_eq!(count(": a</title>"), 8);
+        assert_eq!(count(": weir, b</title>"), 8);
+        assert_eq!(count(&format!("height=\"24\" fill=\"{}\"", FILLS[1])), 8, "a's");
+        assert_eq!(
+            count(&format!("width=\"19\" height=\"24\" fill=\"{}\"", FILLS[2])),
+            8,
+            "b's halves"
+        );
+        assert!(picture.contains("s&lt;1&gt;.toml on rpi4"), "{picture}");
+        assert!(picture.contains("banks, pair 7") && picture.ends_with("</svg>\n"));
+        assert_eq!(count("<g>"), count("</g>"));
+    }
+
+    #[test]
+    fn the_report_says_what_it_costs() {
+        let (system, placement) = made("zcu102", "colors = \"0-1\"");
+        let text = report(&system, &placement);
+        assert!(text.contains("zcu102 (DRAM map interleaved): 32 cells"), "{text}");
+        assert!(
+            text.contains(
+                "of 1MiB of last-level cache the lines of weir 896KiB, a 128KiB, b 896KiB"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("pristine image"), "{text}");
+        assert!(!text.contains("nobody's"), "{text}");
+        let (system, placement) = made("qemu-virt", "colors = \"0-1\"\nbanks = \"7\"");
+        let text = report(&system, &placement);
+        // Two colors of seven banks, and one bank of fourteen colors.
+        assert!(text.contains("28 of 128 cells are nobody's"), "{text}");
+        let (system, placement) = made("qemu-virt", "tlb_colors = \"64-127\"");
+        assert!(
+            report(&system, &placement).contains("a: TLB sets 64-127 of 128, 16 pieces of RAM")
+        );
+        let (system, placement) = made("qemu-virt", "");
+        assert!(report(&system, &placement).contains("memory is not divided"));
+    }
+
+    #[test]
+    fn data_has_the_cells() {
+        let (system, placement) = made("qemu-virt", "colors = \"2\"\nbanks = \"0\"");
+        let json = json(&system, &placement);
+        assert_eq!(json["divided"], true);
+        assert_eq!(json["owners"][1]["cells"], json!([2]));
+        assert_eq!(json["owners"][1]["colors"], json!([2]));
+        assert_eq!(json["owners"][2]["banks"], json!([1, 2, 3, 4, 5, 6, 7]));
+        assert_eq!(json["owners"][0]["shares_colors_with"], json!(["b"]));
+    }
+}

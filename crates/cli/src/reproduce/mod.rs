@@ -1,0 +1,125 @@
+//! `weir reproduce`: tables and figures of the papers, computed again and compared with what was published.
+
+mod isolation;
+mod rt_virtio;
+
+use crate::{
+    environment::Environment,
+    failure::{Context, Failure, Result},
+    run::show::table,
+};
+use serde_json::{Value, json};
+use std::{fs, io::Write, path::PathBuf};
+
+/// Computes a table or figure of a paper again, compares it with the published one and says where they differ.
+///
+/// Without a name it lists the experiments.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weir reproduce\n  weir reproduce rt-virtio-table3\n  weir reproduce rt-virtio-fig5 -o fig5\n\nExit status: 0 as expected, 1 not, 2 the call is wrong."
+)]
+pub struct Arguments {
+    /// The experiment.
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(EXPERIMENTS.iter().map(|each| each.name)))]
+    experiment: Option<String>,
+    /// Where to write tables and pictures; without it `build/reproduce/EXPERIMENT`.
+    #[arg(short, long, value_name = "DIR", requires = "experiment")]
+    output: Option<PathBuf>,
+    /// Random sets at each point, where an experiment has some.
+    #[arg(long, requires = "experiment", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    sets: Option<u32>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+struct Experiment {
+    name: &'static str,
+    what: &'static str,
+    run: fn(&Request) -> Result<Outcome>,
+}
+
+static EXPERIMENTS: [Experiment; 3] = [
+    Experiment {
+        name: "isolation",
+        what: "cache lines and DRAM rows that VMs take from each other, with colors and banks and without, and a VM's share of the cache",
+        run: isolation::isolation,
+    },
+    Experiment {
+        name: "rt-virtio-table3",
+        what: "smallest period of one flow, four cases, in both readings of the equations",
+        run: rt_virtio::table3,
+    },
+    Experiment {
+        name: "rt-virtio-fig5",
+        what: "share of schedulable flow sets over utilization, 18 curves of 20 points",
+        run: rt_virtio::fig5,
+    },
+];
+
+/// What an experiment is asked.
+pub struct Request {
+    /// Where its files go; it exists.
+    pub directory: PathBuf,
+    /// Random sets at each point.
+    pub sets: Option<u32>,
+    /// The checkout and the tools.
+    pub environment: Environment,
+}
+
+/// What came out.
+pub struct Outcome {
+    /// For a program.
+    pub json: Value,
+    /// For a person.
+    pub text: String,
+    /// Where it differs from what was expected.
+    pub misses: Vec<String>,
+    /// Files that were written.
+    pub files: Vec<PathBuf>,
+}
+
+/// Carries the verb out.
+pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+    let mut out = anstream::stdout().lock();
+    let experiment = arguments.experiment.as_deref();
+    let Some(experiment) = EXPERIMENTS.iter().find(|each| Some(each.name) == experiment) else {
+        if arguments.json {
+            let list =
+                EXPERIMENTS.iter().map(|each| json!({ "name": each.name, "what": each.what }));
+            writeln!(out, "{:#}", list.collect::<Value>())?;
+        } else {
+            let mut rows = table(["experiment", ""]);
+            for each in &EXPERIMENTS {
+                rows.add_row([each.name, each.what]);
+            }
+            writeln!(out, "{rows}")?;
+        }
+        return Ok(());
+    };
+    let otherwise = || environment.build().join("reproduce").join(experiment.name);
+    let directory = arguments.output.clone().unwrap_or_else(otherwise);
+    fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
+    let outcome = (experiment.run)(&Request {
+        directory,
+        sets: arguments.sets,
+        environment: environment.clone(),
+    })?;
+    if arguments.json {
+        let mut json = outcome.json;
+        json["experiment"] = experiment.name.into();
+        json["as_expected"] = outcome.misses.is_empty().into();
+        json["misses"] = outcome.misses.clone().into();
+        json["files"] = outcome.files.iter().map(|file| file.display().to_string()).collect();
+        writeln!(out, "{json:#}")?;
+    } else {
+        writeln!(out, "{}", outcome.text.trim_end())?;
+        for file in &outcome.files {
+            writeln!(out, "{}", file.display())?;
+        }
+    }
+    if outcome.misses.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::system(format!("not as expected: {}", outcome.misses.join("; "))))
+}

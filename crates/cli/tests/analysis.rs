@@ -1,0 +1,766 @@
+//! The verbs that analyze: `analyze`, `plan`, `reproduce`, `bench analysis`, and what `check` and `build` make of the
+//! same keys.
+
+mod support;
+
+use serde_json::Value;
+use std::{
+    fmt::Write as _,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+use support::{Fake, SYSTEM, Said, say};
+
+/// Table II of rt-virtio.
+const OVERHEADS: &str = "
+[overheads]
+hc = { min = 939, max = 949 }
+pt = { min = 111, max = 757 }
+pp = { min = 181, max = 1161 }
+ql = { min = 71, max = 142 }
+qi = { min = 50, max = 101 }
+qa = { min = 24, max = 30 }
+qr = { min = 20, max = 40 }
+ps = { min = 20, max = 71 }
+pd = { min = 373, max = 949 }
+ft = { min = 2222, max = 2646 }
+ip = { min = 797, max = 828 }
+br = { min = 1370, max = 1460 }
+";
+
+/// Table I of rt-virtio.
+const SATURATION: &str = r#"
+[saturation]
+period = "30us"
+line = "64B"
+points = [
+    { budget = 150, dma = "1074MB/s" },
+    { budget = 165, dma = "649MB/s" },
+    { budget = 180, dma = "485MB/s" },
+    { budget = 195, dma = "148MB/s" },
+    { budget = 210, dma = "47MB/s" },
+]
+least_budget = 50
+"#;
+
+fn fake() -> Fake {
+    Fake::new(SYSTEM, "")
+}
+
+fn flow(name: &str, from: &str, to: &str, size: &str, period: &str, deadline: &str) -> String {
+    format!(
+        "[[flow]]\nname = \"{name}\"\nfrom = \"{from}\"\nto = {to}\nsize = \"{size}\"\nperiod = \"{period}\"\ndeadline = \"{deadline}\"\n"
+    )
+}
+
+/// One flow with deadline = period on an engine with one sender.
+fn table3(bandwidth: &str, size: &str, period: u64) -> String {
+    let period = format!("{period}ns");
+    let flow = flow("only", "a", "\"b\"", size, &period, &period);
+    format!("[dma]\nbandwidth = \"{bandwidth}\"\nchunk = \"4KiB\"\n{flow}{OVERHEADS}")
+}
+
+/// Analyzes a text; what was said and the JSON.
+fn analyze(text: &str, arguments: &[&str]) -> (Said, Value) {
+    let fake = fake();
+    fake.write("x.toml", text.as_bytes());
+    let said = say(fake.weir().args(["analyze", "x.toml", "--json"]).args(arguments));
+    let json = serde_json::from_str(&said.out).unwrap_or(Value::Null);
+    (said, json)
+}
+
+#[test]
+fn table_3_in_both_readings() {
+    let rows = [
+        ("148MB/s", "4KiB", 37_407, 36_933),
+        ("148MB/s", "12KiB", 103_645, 103_171),
+        ("485MB/s", "4KiB", 18_177, 17_703),
+        ("485000000B/s", "12KiB", 45_954, 45_480),
+    ];
+    for (bandwidth, size, printed, published) in rows {
+        for (reading, period) in [("printed", printed), ("table3", published)] {
+            for (period, holds) in [(period, true), (period - 1, false)] {
+                let text = table3(bandwidth, size, period);
+                let (said, json) = analyze(&text, &["--reading", reading]);
+                assert_eq!(said.status, Some(i32::from(!holds)), "{}", said.err);
+                assert_eq!(json["flows"]["schedulable"], holds);
+                assert_eq!(json["flows"]["first_failure_ns"].is_null(), holds);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_result_has_the_shape_that_programs_expect() {
+    let (_, json) = analyze(&table3("148MB/s", "4KiB", 37_407), &[]);
+    let flows = &json["flows"];
+    assert_eq!(flows["min_bandwidth"], 147_998_266);
+    assert!((flows["utilization"].as_f64().unwrap() - 0.913_42).abs() < 1e-5);
+    let task = &flows["tasks"][0];
+    assert_eq!(task["name"], "only");
+    for (key, expected) in [
+        ("c_ns", 33_573.675),
+        ("d_ns", 35_190.0),
+        ("p_ns", 36_756.0),
+        ("j_ns", 1616.0),
+        ("q_ns", 33_573.675),
+    ] {
+        assert!((task[key].as_f64().unwrap() - expected).abs() < 0.01, "{key}: {task}");
+    }
+    // One byte/s less than the least is too little, and the first failure is at the only flow's first deadline.
+    for (bandwidth, holds) in [(147_998_266, true), (147_998_265, false)] {
+        let (said, json) =
+            analyze(&table3("148MB/s", "4KiB", 37_407), &["--bandwidth", &bandwidth.to_string()]);
+        assert_eq!(
+            (said.status, &json["flows"]["schedulable"]),
+            (Some(i32::from(!holds)), &holds.into())
+        );
+        let first = &json["flows"]["first_failure_ns"];
+        assert!(if holds { first.is_null() } else { *first == 33_574.0 }, "{first}");
+    }
+}
+
+#[test]
+fn several_files_are_one_line_each_in_their_order() {
+    let fake = fake();
+    fake.write("good.toml", table3("148MB/s", "4KiB", 37_407).as_bytes());
+    fake.write("bad.toml", table3("148MB/s", "4KiB", 30_000).as_bytes());
+    fake.write("broken.toml", b"[[flow]]\nname = 3\n");
+    let files = ["good.toml", "bad.toml", "broken.toml", "nowhere.toml", "good.toml"];
+    let said = say(fake.weir().args(["analyze", "--json"]).args(files));
+    assert_eq!(said.status, Some(1));
+    let lines: Vec<Value> =
+        said.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let holds: Vec<_> = lines.iter().map(|line| line["holds"].as_bool().unwrap()).collect();
+    assert_eq!(holds, [true, false, false, false, true]);
+    let faults = lines[2]["faults"].as_array().expect("faults");
+    assert!(faults.iter().any(|fault| fault["line"] == 2 && fault["code"] == "wrong-type"));
+    for (line, file) in lines.iter().zip(files) {
+        assert_eq!(line["file"], file);
+    }
+    let said = say(fake.weir().args(["analyze", "good.toml", "good.toml"]));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.out.contains("least bandwidth: 147998266 B/s"), "{}", said.out);
+}
+
+#[test]
+fn wrong_calls_have_status_2() {
+    for wrong in [
+        &["analyze"][..],
+        &["analyze", "x", "--reading", "mine"],
+        &["analyze", "x", "--bandwidth", "fast"],
+        &["analyze", "x", "--service", "1/1us"],
+        &["analyze", "--trace", "x", "--service", "0/1us"],
+        &["plan"],
+        &["plan", "a", "b"],
+        &["reproduce", "nothing"],
+        &["reproduce", "rt-virtio-fig5", "--sets", "0"],
+        &["bench", "analysis", "--sets", "0"],
+    ] {
+        assert_eq!(say(fake().weir().args(wrong)).status, Some(2), "{wrong:?}");
+    }
+}
+
+/// Every value that a flow can have wrong, with what is said of it and where.
+#[test]
+fn bad_values_are_refused_at_their_place() {
+    let good = |key: &str, value: &str| {
+        let mut text = String::from("[[flow]]\n");
+        for (known, otherwise) in [
+            ("name", "\"f\""),
+            ("from", "\"a\""),
+            ("to", "\"b\""),
+            ("size", "\"4KiB\""),
+            ("period", "\"1ms\""),
+            ("deadline", "\"1ms\""),
+        ] {
+            let value = if known == key { value } else { otherwise };
+            let _ = writeln!(text, "{known} = {value}");
+        }
+        text
+    };
+    let lines = [("name", 2), ("from", 3), ("to", 4), ("size", 5), ("period", 6), ("deadline", 7)];
+    for (key, value, code) in [
+        ("size", "\"0B\"", "zero"),
+        ("size", "\"-1B\"", "wrong-number"),
+        ("size", "-1", "wrong-type"),
+        ("size", "\"4KB\"", "wrong-unit"),
+        ("size", "\"18446744073709551616B\"", "too-large"),
+        ("size", "\"2000GiB\"", "flow"),
+        ("deadline", "\"0ns\"", "zero"),
+        ("period", "\"0s\"", "zero"),
+        ("period", "\"5000000s\"", "flow"),
+        ("deadline", "\"18446744073s\"", "flow"),
+        ("period", "\"99999999999s\"", "too-large"),
+        ("to", "\"a\"", "self-loop"),
+        ("to", "[]", "no-receiver"),
+        ("to", "[\"b\", \"b\"]", "receiver-twice"),
+        ("best", "1", "none"),
+    ] {
+        let text = format!("{}[dma]\nbandwidth = \"485MB/s\"\n{OVERHEADS}", good(key, value));
+        let (said, json) = analyze(&text, &[]);
+        if code == "none" {
+            assert_eq!(said.status, Some(0), "{}", said.out);
+            continue;
+        }
+        assert_eq!(said.status, Some(1), "{key} = {value}: {}", said.out);
+        let fault = &json["faults"][0];
+        assert_eq!(fault["code"], code, "{key} = {value}: {fault}");
+        let line = lines.iter().find(|line| line.0 == key).expect("a key").1;
+        assert_eq!(fault["line"], line, "{key} = {value}: {fault}");
+        assert!(fault["help"].is_string(), "{fault}");
+    }
+    for (keys, code) in [
+        ("bandwidth = \"0B/s\"", "zero"),
+        ("bandwidth = \"485MB\"", "wrong-unit"),
+        ("bandwidth = 485", "wrong-type"),
+        ("bandwidth = \"9000000GB/s\"", "flow"),
+        ("bandwidth = \"485MB/s\"\nchunk = \"0B\"", "zero"),
+        ("bandwidth = \"485MB/s\"\nqueues = 0", "out-of-range"),
+        ("bandwidth = \"485MB/s\"\nqueues = -1", "negative"),
+        ("bandwith = \"485MB/s\"", "unknown-key"),
+    ] {
+        let (said, json) = analyze(&format!("{}[dma]\n{keys}\n{OVERHEADS}", good("", "")), &[]);
+        assert_eq!((said.status, &json["faults"][0]["code"]), (Some(1), &code.into()), "{keys}");
+    }
+    for (from, to, code) in [
+        ("max = 949 }\npt", "max = 938 }\npt", "range-reversed"),
+        ("hc = ", "hcc = ", "unknown-key"),
+        ("hc = { min = 939, max = 949 }", "", "no-overheads"),
+        ("max = 949 }\npt", "max = \"2000s\" }\npt", "flow"),
+        ("max = 949 }\npt", "max = -1 }\npt", "negative"),
+    ] {
+        let overheads = OVERHEADS.replacen(from, to, 1);
+        let text = format!("{}[dma]\nbandwidth = \"485MB/s\"\n{overheads}", good("", ""));
+        let (said, json) = analyze(&text, &[]);
+        assert_eq!(
+            (said.status, &json["faults"][0]["code"]),
+            (Some(1), &code.into()),
+            "{to}: {json}"
+        );
+    }
+    let named = format!(
+        "[[vm]]\nname = \"bb\"\n[[vm]]\nname = \"a\"\n[[vm]]\nname = \"xyz\"\n{}",
+        good("", "")
+    );
+    let (_, json) = analyze(&named, &[]);
+    assert_eq!(
+        (&json["faults"][0]["code"], &json["faults"][0]["line"]),
+        (&"unknown-vm".into(), &10.into())
+    );
+    assert!(json["faults"][0]["help"].as_str().unwrap().contains("write `"), "{json}");
+}
+
+#[test]
+fn long_periods_are_answered_and_do_not_wrap() {
+    // Periods of hours in ns next to ones of microseconds, deadlines longer and shorter than the period.
+    let text = format!(
+        "[dma]\nbandwidth = \"485MB/s\"\n{}{}{}{OVERHEADS}",
+        flow("hours", "a", "\"b\"", "1000GiB", "14400s", "14400s"),
+        flow("short", "b", "\"a\"", "64B", "100us", "300us"),
+        flow("tight", "b", "\"a\"", "64B", "3600s", "60us"),
+    );
+    let (said, json) = analyze(&text, &[]);
+    assert!(said.status.is_some_and(|status| status < 2), "{}", said.err);
+    assert!(json["flows"]["min_bandwidth"].as_u64().is_some_and(|b| b > 74_000_000), "{json}");
+}
+
+#[test]
+fn ten_thousand_flows_take_bounded_time() {
+    let mut text = format!("[dma]\nbandwidth = \"8GB/s\"\n{OVERHEADS}");
+    for i in 0..10_000 {
+        let period = format!("{}us", 40_000_000 + 13 * i);
+        text.push_str(&flow(
+            &format!("f{i}"),
+            &format!("v{}", i % 64),
+            "\"sink\"",
+            "4KiB",
+            &period,
+            "40s",
+        ));
+    }
+    let fake = fake();
+    fake.write("x.toml", text.as_bytes());
+    // Seconds, even without optimization, but more than `say` waits for on a busy machine.
+    let started = Instant::now();
+    let output = fake.weir().args(["analyze", "x.toml", "--json"]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(0));
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(json["flows"]["tasks"].as_array().map(Vec::len), Some(10_000));
+    assert!(started.elapsed() < Duration::from_secs(500));
+}
+
+#[test]
+fn what_takes_too_long_is_given_up_and_said() {
+    // Periods that have nothing in common: U' <= 1 is what binds, T* lies hours away.
+    let mut text = String::from("[dma]\n");
+    for i in 0..16u64 {
+        let period = 1_000_003 + i * i * 700_001;
+        let time = format!("{period}ns");
+        text.push_str(&flow(&format!("f{i}"), &format!("v{i}"), "\"b\"", "12KiB", &time, &time));
+    }
+    text.push_str(OVERHEADS);
+    let (said, json) = analyze(&text, &[]);
+    assert_eq!((said.status, &json["flows"]["gave_up"]), (Some(0), &false.into()), "{json}");
+    let least = json["flows"]["min_bandwidth"].as_u64().expect("a bandwidth");
+    let (said, json) = analyze(&text, &["--bandwidth", &(least / 2).to_string()]);
+    assert_eq!((said.status, &json["flows"]["min_bandwidth"]), (Some(1), &least.into()), "{json}");
+    let (said, json) = analyze(&text, &["--effort", "100", "--bandwidth", &least.to_string()]);
+    let flows = &json["flows"];
+    assert_eq!((said.status, &flows["gave_up"]), (Some(1), &true.into()), "{json}");
+    assert!(flows["min_bandwidth"].is_null() && flows["min_bandwidth_at_least"].is_u64(), "{json}");
+    assert!(flows["reasons"][0].as_str().is_some_and(|reason| reason.starts_with("given up")));
+}
+
+#[test]
+fn who_is_at_fault_is_named() {
+    let impossible = format!(
+        "[dma]\nbandwidth = \"485MB/s\"\n{}{}{OVERHEADS}",
+        flow("easy", "a", "\"b\"", "4KiB", "10ms", "10ms"),
+        flow("hasty", "a", "\"b\"", "4KiB", "10ms", "2us"),
+    );
+    let (said, json) = analyze(&impossible, &[]);
+    assert_eq!(said.status, Some(1));
+    assert!(json["flows"]["min_bandwidth"].is_null());
+    let reason = json["flows"]["reasons"][0].as_str().expect("a reason");
+    assert!(reason.starts_with("hasty: the overheads leave D' - J' = -"), "{reason}");
+    let overload = format!(
+        "[dma]\nbandwidth = \"1MB/s\"\n{}{OVERHEADS}",
+        flow("much", "a", "\"b\"", "4KiB", "1ms", "1ms")
+    );
+    let (_, json) = analyze(&overload, &[]);
+    assert!(
+        json["flows"]["reasons"][0].as_str().is_some_and(|reason| reason.contains("U' > 1")),
+        "{json}"
+    );
+    assert!(json["flows"]["min_bandwidth"].is_u64());
+}
+
+#[test]
+fn best_effort_blocks_and_several_receivers_cost() {
+    let base = format!("[dma]\nbandwidth = \"148MB/s\"\n{OVERHEADS}");
+    let least = |more: &str| {
+        let (said, json) = analyze(
+            &format!("{base}{}{more}", flow("f", "a", "\"b\"", "4KiB", "90us", "90us")),
+            &[],
+        );
+        assert_eq!(said.status, Some(0), "{} {}", said.err, said.out);
+        json["flows"]["min_bandwidth"].as_u64().expect("a bandwidth")
+    };
+    let alone = least("");
+    let beside = least(
+        "[[flow]]\nname = \"log\"\nfrom = \"a\"\nto = \"b\"\nsize = \"1MiB\"\nbest_effort = true\n",
+    );
+    assert!(beside > alone, "{beside} {alone}");
+    // Its size beyond a chunk does not matter.
+    let larger = least(
+        "[[flow]]\nname = \"log\"\nfrom = \"a\"\nto = \"b\"\nsize = \"9MiB\"\nbest_effort = true\n",
+    );
+    assert_eq!(beside, larger);
+    let (_, one) =
+        analyze(&format!("{base}{}", flow("f", "a", "[\"b\"]", "4KiB", "200us", "200us")), &[]);
+    let (_, two) = analyze(
+        &format!("{base}{}", flow("f", "a", "[\"b\", \"c\"]", "4KiB", "200us", "200us")),
+        &[],
+    );
+    let cost = |json: &Value| json["flows"]["tasks"][0]["c_ns"].as_f64().expect("a cost");
+    assert!(cost(&two) > 1.9 * cost(&one) && cost(&two) < 2.0 * cost(&one));
+}
+
+#[test]
+fn the_own_data_path_has_its_own_terms() {
+    let text = |path: &str| {
+        format!(
+            "[dma]\nbandwidth = \"1GB/s\"\npath = \"{path}\"\n{}{OVERHEADS}copy = {{ min = 50, max = 90 }}\nwake = {{ min = 300, max = 700 }}\n",
+            flow("f", "a", "\"b\"", "4KiB", "90us", "90us")
+        )
+    };
+    let task = |path: &str| {
+        let (said, json) = analyze(&text(path), &[]);
+        assert_eq!(said.status, Some(0), "{path}: {}", said.err);
+        let task = &json["flows"]["tasks"][0];
+        (task["c_ns"].as_f64().unwrap(), task["j_ns"].as_f64().unwrap())
+    };
+    let (dma, broker, sender) = (task("dma"), task("broker"), task("sender"));
+    assert!(broker.0 < dma.0, "no engine to program: {broker:?} {dma:?}");
+    assert!((broker.1 - sender.1 - 700.0).abs() < 0.1, "a sender is awake: {broker:?} {sender:?}");
+    let (said, json) = analyze(&text("broker").replace("copy = ", "#"), &[]);
+    assert_eq!((said.status, &json["faults"][0]["code"]), (Some(1), &"no-overheads".into()));
+    let both = text("dma").replace("path = \"dma\"", "copy_bandwidth = \"400MB/s\"");
+    let (_, json) = analyze(&both, &[]);
+    // (949 + 949 + 828 - 90) / (1/400 - 1/1000) bytes at 1 MB/s = 1 B/us.
+    assert_eq!(json["flows"]["dma_better_from_bytes"], 1758);
+}
+
+/// Two VMs on a core, budgets, a task.
+fn system(more: &str) -> String {
+    format!(
+        r#"
+[[vm]]
+name = "rt"
+cpus = [0]
+bandwidth = {{ budget = 60, period = "30us" }}
+[[vm.task]]
+name = "loop"
+cost = "200us"
+period = "2ms"
+accesses = 500
+[[vm]]
+name = "gp"
+cpus = [0, 1]
+bandwidth = {{ budget = 90, period = "30us" }}
+[[core]]
+id = 0
+schedule = {{ kind = "table", frame = "1ms", slots = [{{ vm = "rt", start = "0us", length = "500us" }}, {{ vm = "gp", start = "500us", length = "400us" }}] }}
+{more}
+{SATURATION}"#
+    )
+}
+
+#[test]
+fn memory_and_time_are_analyzed_too() {
+    let (said, json) = analyze(&system(""), &[]);
+    assert_eq!(said.status, Some(0), "{} {}", said.err, said.out);
+    assert!(json["flows"].is_null());
+    assert_eq!(
+        (&json["memory"]["total_budget"], &json["memory"]["holds"]),
+        (&150.into(), &true.into())
+    );
+    // b = Q S_l / P.
+    assert_eq!(json["memory"]["vms"][0]["bandwidth"], 128_000_000);
+    // 200 us begun at the end of a slot: 500 us away.
+    assert_eq!(json["time"]["tasks"][0]["response_ns"], 700_000);
+    assert_eq!(json["time"]["memory_interference"], false);
+
+    let delay =
+        system("").replace("least_budget", "delay = \"60ns\"\nper_access = 1\nleast_budget");
+    let (_, json) = analyze(&delay, &[]);
+    assert_eq!(json["time"]["tasks"][0]["response_ns"], 700_000 + 500 * 60);
+
+    let (said, json) = analyze(&system("").replace("budget = 90", "budget = 151"), &[]);
+    assert_eq!((said.status, &json["memory"]["holds"]), (Some(1), &false.into()), "{json}");
+    let (said, json) =
+        analyze(&system("").replace("budget = 90, period = \"30us\"", "required = \"1GB/s\""), &[]);
+    assert_eq!((said.status, &json["memory"]["holds"]), (Some(1), &false.into()), "{json}");
+
+    let line = "[[irq]]\nline = 40\nvm = \"gp\"\ncost = \"2us\"\n";
+    let (said, json) = analyze(&system(line), &[]);
+    assert_eq!(said.status, Some(1), "no admission rule: no bound");
+    assert!(json["time"]["tasks"][0]["response_ns"].is_null(), "{json}");
+    assert!(json["time"]["reasons"][0].as_str().is_some_and(|reason| reason.contains("`rate`")));
+    let (said, json) = analyze(&system(&format!("{line}rate = 1000\n")), &[]);
+    assert_eq!((said.status, &json["time"]["tasks"][0]["response_ns"]), (Some(0), &704_000.into()));
+    let (_, json) = analyze(&system(&format!("{line}rate = 1000\npreempt = true\n")), &[]);
+    assert!(
+        json["time"]["tasks"][0]["response_ns"].as_u64().is_none_or(|time| time > 1_000_000),
+        "{json}"
+    );
+}
+
+#[test]
+fn broken_schedules_are_refused_at_their_place() {
+    for (from, to, code) in [
+        ("start = \"500us\"", "start = \"499us\"", "slot"),
+        ("length = \"400us\"", "length = \"501us\"", "slot"),
+        ("frame = \"1ms\", ", "", "missing-key"),
+        ("frame = \"1ms\"", "frame = \"0s\"", "zero"),
+        ("frame = \"1ms\"", "frame = \"1ms\", quantum = \"1ms\"", "wrong-kind"),
+        ("vm = \"gp\", start", "vm = \"gpp\", start", "unknown-vm"),
+        ("budget = 90, period = \"30us\"", "budget = 90", "half-a-budget"),
+        ("budget = 90,", "regulator = \"compensation\", budget = 90,", "window"),
+        ("cost = \"200us\"", "cost = \"0us\"", "zero"),
+        (
+            "slots = [{ vm = \"rt\", start = \"0us\", length = \"500us\" }, ",
+            "slots = [",
+            "not-scheduled",
+        ),
+    ] {
+        let text = system("");
+        assert!(text.contains(from), "{from}");
+        let (said, json) = analyze(&text.replacen(from, to, 1), &[]);
+        assert_eq!(
+            (said.status, &json["faults"][0]["code"]),
+            (Some(1), &code.into()),
+            "{to}: {json}"
+        );
+    }
+}
+
+#[test]
+fn traces_give_arrival_curves() {
+    let fake = fake();
+    let times: Vec<String> =
+        (0..50).flat_map(|p| (0..4).map(move |i| (p * 1000 + i).to_string())).collect();
+    fake.write("trace.txt", format!("# ns\n{}\n", times.join("\n")).as_bytes());
+    let run = |service: &str| {
+        let arguments = ["analyze", "--trace", "trace.txt", "--service", service, "--json"];
+        let said = say(fake.weir().args(arguments));
+        (said.status, serde_json::from_str::<Value>(&said.out).expect("JSON"))
+    };
+    let (status, json) = run("4/1us");
+    assert_eq!(status, Some(0));
+    assert_eq!(json["traces"][0]["events"], 200);
+    assert_eq!(json["traces"][0]["upper"][3], serde_json::json!([4, 4]));
+    assert_eq!(json["service"]["delay_ns"], 1000);
+    assert_eq!(json["service"]["backlog"], 4);
+    let (status, json) = run("3/1us");
+    assert_eq!((status, &json["service"]["delay_ns"]), (Some(1), &Value::Null));
+    fake.write("odd.txt", b"1\n2,x\nthree\n");
+    let said = say(fake.weir().args(["analyze", "--trace", "odd.txt"]));
+    assert_eq!(said.status, Some(1));
+    assert!(said.err.contains("odd.txt:3: `three`"), "{}", said.err);
+}
+
+fn unplanned() -> String {
+    format!(
+        r#"# what the customer wants
+[[vm]]
+name = "rt"       # the loop
+criticality = 2
+bandwidth = {{ required = "50MB/s" }}
+
+[[vm]]
+name = "gp"
+
+{}{SATURATION}{OVERHEADS}"#,
+        flow("f", "gp", "\"rt\"", "12KiB", "1ms", "500us")
+    )
+}
+
+#[test]
+fn a_plan_differs_only_where_it_chose_and_holds() {
+    let fake = fake();
+    fake.write("x.toml", unplanned().as_bytes());
+    let said = say(fake.weir().args(["plan", "x.toml", "-o", "y.toml"]));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.out.contains("y.toml: all holds"), "{}", said.out);
+    let planned = fake.read("y.toml");
+    let kept: Vec<_> =
+        planned.lines().filter(|line| !unplanned().lines().any(|old| old == *line)).collect();
+    assert_eq!(
+        kept,
+        [
+            "bandwidth = { required = \"50MB/s\", budget = 50, period = \"30us\" }",
+            "bandwidth = { budget = 160, period = \"30us\" }",
+            "[dma]",
+            "bandwidth = \"25632950B/s\"",
+            "chunk = \"4KiB\"",
+        ]
+    );
+    let gone: Vec<_> = unplanned()
+        .lines()
+        .map(str::to_owned)
+        .filter(|line| !planned.lines().any(|new| new == line))
+        .collect();
+    assert_eq!(gone, ["bandwidth = { required = \"50MB/s\" }"]);
+    assert_eq!(say(fake.weir().args(["analyze", "y.toml"])).status, Some(0));
+    // Planned already: nothing is left to choose.
+    let said = say(fake.weir().args(["plan", "y.toml"]));
+    assert_eq!((said.status, said.out), (Some(0), planned));
+    let said = say(fake.weir().args(["plan", "x.toml", "--json"]));
+    let json: Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!(
+        (&json["plan"]["best_effort_budget"], &json["analysis"]["flows"]["schedulable"]),
+        (&160.into(), &true.into())
+    );
+}
+
+#[test]
+fn a_plan_keeps_what_is_given() {
+    let fake = fake();
+    let given = format!("{}[dma]\nbandwidth = \"148MB/s\"\nchunk = \"4KiB\"\n", unplanned())
+        .replace("name = \"gp\"", "name = \"gp\"\nbandwidth = { budget = 100, period = \"30us\" }");
+    fake.write("x.toml", given.as_bytes());
+    let said = say(fake.weir().args(["plan", "x.toml"]));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert_eq!(
+        said.out,
+        given.replace(
+            "required = \"50MB/s\"",
+            "required = \"50MB/s\", budget = 50, period = \"30us\""
+        )
+    );
+}
+
+#[test]
+fn colors_and_banks_are_planned_where_the_board_is_known() {
+    let fake = fake();
+    let vm = |name: &str, more: &str| format!("[[vm]]\nname = \"{name}\"\n{more}\n");
+    let system = |memory: &str| {
+        format!(
+            "platform = \"zcu102\"\n{}{}{}",
+            vm("control", "memory = \"64MiB\"\ncriticality = 3\nworking_set = \"192KiB\""),
+            vm(
+                "vision",
+                &format!("memory = \"{memory}\"\ncriticality = 1\nworking_set = \"256KiB\"")
+            ),
+            vm("linux", "memory = \"512MiB\""),
+        )
+    };
+    let plan = |text: &str| {
+        fake.write("x.toml", text.as_bytes());
+        let said = say(fake.weir().args(["plan", "x.toml", "--json"]));
+        let json: Value = serde_json::from_str(&said.out).expect("JSON");
+        let colors = |vm: usize| json["plan"]["vms"][vm]["colors"].as_str().map(str::to_owned);
+        let banks = |vm: usize| json["plan"]["vms"][vm]["banks"].as_str().map(str::to_owned);
+        ([0, 1, 2].map(colors), [0, 1, 2].map(banks), json)
+    };
+    let some = |text: &str| Some(text.to_owned());
+    // 64 KiB of cache and 256 MiB of RAM each.
+    let (colors, banks, json) = plan(&system("64MiB"));
+    assert_eq!((colors, banks), ([some("0-2"), some("3-6"), None], [None, None, None]), "{json}");
+    let (colors, ..) = plan(&system("1280MiB"));
+    assert_eq!(colors[1], some("3-7"), "its memory needs more than its working set");
+    let (.., json) = plan(&system("4GiB"));
+    assert!(json["plan"].is_null() && json["conflict"]["demands"][0].is_string(), "{json}");
+    // Colors and banks independent: 64 MiB in 3 of 16 colors lie in 2 of 16 banks, in 4 of 16 in 1.
+    let on_top = |memory: &str| format!("dram = \"banks-on-top\"\n{}", system(memory));
+    let (colors, banks, json) = plan(&on_top("64MiB"));
+    assert_eq!(colors, [some("0-2"), some("3-6"), None], "{json}");
+    assert_eq!(banks, [some("0-1"), some("2"), None], "{json}");
+    let (_, banks, json) = plan(&on_top("1000MiB"));
+    assert_eq!(
+        banks,
+        [None, None, None],
+        "colors alone, as banks of its own would not hold its memory: {json}"
+    );
+    // Who is said to have which colors keeps them, and nobody else is given any.
+    let given = system("64MiB").replace("criticality = 3", "criticality = 3\ncolors = \"9\"");
+    let (colors, _, json) = plan(&given);
+    assert_eq!(colors, [None, None, None]);
+    assert!(
+        json["toml"].as_str().is_some_and(|toml| toml.matches("colors").count() == 1),
+        "{json}"
+    );
+}
+
+#[test]
+fn demands_that_conflict_are_named() {
+    let fake = fake();
+    let plan = |text: &str| {
+        fake.write("x.toml", text.as_bytes());
+        let said = say(fake.weir().args(["plan", "x.toml", "--json"]));
+        let json: Value = serde_json::from_str(&said.out).expect("JSON");
+        (said, json)
+    };
+    // 180 accesses in 30 us are 384 MB/s: then the engine has at most 485 MB/s.
+    let greedy = unplanned().replace("50MB/s", "260MB/s").replace("500us", "44us");
+    let (said, json) = plan(&greedy);
+    assert_eq!(said.status, Some(1));
+    assert!(json["plan"].is_null());
+    let demands = json["conflict"]["demands"].as_array().expect("demands");
+    assert!(!demands.is_empty() && json["conflict"]["smallest"] == true, "{json}");
+    assert!(said.err.contains("can't be met together"), "{}", said.err);
+    let (said, json) = plan(&unplanned().replace("50MB/s", "900MB/s"));
+    assert_eq!(
+        (said.status, &json["conflict"]["demands"]),
+        (Some(1), &serde_json::json!(["bandwidth of rt"]))
+    );
+    let (said, json) = plan(&unplanned().replace("500us", "2us"));
+    assert_eq!(
+        (said.status, &json["conflict"]["demands"]),
+        (Some(1), &serde_json::json!(["flow f"]))
+    );
+    let bare = unplanned().replace(SATURATION, "");
+    let (said, json) = plan(&bare);
+    assert_eq!((said.status, &json["faults"][0]["code"]), (Some(1), &"no-saturation".into()));
+}
+
+#[test]
+fn check_analyzes_and_build_refuses_what_is_not_enforced() {
+    let fake = fake();
+    let link = flow("link", "one", "\"two\"", "4KiB", "1ms", "500us");
+    let check = |more: &str| {
+        fake.write("x.toml", format!("{SYSTEM}{more}").as_bytes());
+        say(fake.weir().args(["check", "x.toml"]))
+    };
+    let good = format!("{link}[dma]\nbandwidth = \"485MB/s\"\n{OVERHEADS}");
+    assert_eq!(check(&good).status, Some(0));
+    let said = say(fake.weir().args(["build", "x.toml"]));
+    assert_eq!(said.status, Some(1));
+    assert!(said.err.contains("does not enforce it yet"), "{}", said.err);
+    let said = check(&good.replace("500us", "9us"));
+    assert_eq!(said.status, Some(1));
+    assert!(said.err.contains("deadline-missed") && said.err.contains("link"), "{}", said.err);
+    let said = check(&link);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(
+        said.out.contains("the flows were not analyzed: nobody says their overheads"),
+        "{}",
+        said.out
+    );
+    assert_eq!(check(&good.replace("\"two\"", "\"tow\"")).status, Some(1));
+    for more in [
+        "[dma]\nqueues = 2\n",
+        "[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"20ms\" }\n",
+        "[[irq]]\nline = 40\nvm = \"one\"\nrate = 10\ncost = \"1us\"\n",
+    ] {
+        assert_eq!(check(more).status, Some(0), "{more}");
+        let said = say(fake.weir().args(["build", "x.toml"]));
+        assert!(
+            said.status == Some(1) && said.err.contains("not-enforced"),
+            "{more}: {}",
+            said.err
+        );
+    }
+    // What only describes is no promise, so a run may pass it over.
+    let said = check("[overheads]\nhc = { min = 1, max = 2 }\n");
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let said = say(fake.weir().args(["build", "x.toml"]));
+    assert!(!said.err.contains("not-enforced"), "{}", said.err);
+}
+
+#[test]
+fn experiments_are_listed_and_checked() {
+    let fake = fake();
+    let said = say(fake.weir().args(["reproduce"]));
+    assert!(
+        said.out.contains("rt-virtio-table3") && said.out.contains("rt-virtio-fig5"),
+        "{}",
+        said.out
+    );
+    let run = |arguments: &[&str]| {
+        let said = say(fake.weir().arg("reproduce").args(arguments).stderr(Stdio::piped()));
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        assert!(!said.err.contains('\u{1b}'), "no progress in a pipe: {}", said.err);
+        serde_json::from_str::<Value>(&said.out).expect("JSON")
+    };
+    let json = run(&["rt-virtio-table3", "--json", "-o", "t3"]);
+    let printed: Vec<_> = json["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["printed_ns"].as_u64().unwrap())
+        .collect();
+    assert_eq!(printed, [37_407, 103_645, 18_177, 45_954]);
+    let table3: Vec<_> = json["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["table3_ns"].as_u64().unwrap())
+        .collect();
+    assert_eq!(table3, [36_933, 103_171, 17_703, 45_480]);
+    assert!(fake.read("t3/table3.csv").starts_with("bandwidth,size,"));
+
+    let json = run(&["rt-virtio-fig5", "--json", "-o", "f5", "--sets", "3"]);
+    assert_eq!(
+        (&json["as_expected"], json["curves"].as_array().map(Vec::len)),
+        (&true.into(), Some(18))
+    );
+    assert_eq!(fake.read("f5/fig5.csv").lines().count(), 1 + 18 * 20);
+    assert!(fake.read("f5/fig5.svg").contains("</svg>"));
+    assert_eq!(
+        json,
+        run(&["rt-virtio-fig5", "--json", "-o", "f5", "--sets", "3"]),
+        "the same sets each time"
+    );
+}
+
+#[test]
+fn the_analysis_is_timed() {
+    let said = say(fake().weir().args(["bench", "analysis", "--sets", "30", "--json"]));
+    let json: Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!((&json["sets"], &json["gave_up"]), (&30.into(), &0.into()));
+    let times = ["median_ns", "p95_ns", "max_ns"].map(|key| json[key].as_u64().expect("a time"));
+    assert!(times.is_sorted() && times[0] > 0, "{times:?}");
+}

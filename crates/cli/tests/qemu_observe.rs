@@ -1,0 +1,226 @@
+//! Real systems under the model of caches and DRAM banks: who takes lines and rows from whom.
+
+mod support;
+
+use serde_json::Value;
+use std::{fs, process::Command, sync::Mutex, time::Duration};
+use support::{
+    Said,
+    qemu::{Options, root},
+    say_within,
+};
+
+/// Each goes over 2 MiB, twice the cache.
+const HOGS: [&str; 2] = ["mode=write size=0x200000 passes=100", "mode=read size=0x200000"];
+
+/// Two VMs side by side, `a` and `b`, with these arguments. Of `keys` are weir's, `a`'s and `b`'s. Ends when `a` prints `expect`.
+fn pair(keys: [&str; 3], [a_args, b_args]: [&str; 2], expect: &str) -> String {
+    let [weir, a, b] = keys;
+    format!(
+        r#"
+platform = "qemu-virt"
+
+[hypervisor]
+console_core = 1
+{weir}
+
+[[vm]]
+name = "a"
+cpus = [0]
+memory = "8MiB"
+image = {{ elf = "guests/hog", args = "{a_args}" }}
+expect = ["{expect}"]
+{a}
+
+[[vm]]
+name = "b"
+cpus = [1]
+memory = "32MiB"
+image = {{ elf = "guests/hog", args = "{b_args}" }}
+{b}
+"#
+    )
+}
+
+/// Both as hogs.
+fn hogs(keys: [&str; 3]) -> String {
+    pair(keys, HOGS, "hog: 100 passes")
+}
+
+const COLORS: [&str; 3] = ["colors = \"14-15\"", "colors = \"0-3\"", "colors = \"4-7\""];
+const BANKS: [&str; 3] = ["banks = \"7\"", "banks = \"0-2\"", "banks = \"3-5\""];
+
+/// Whether QEMU tells plug-ins which core runs: from 10.0 on it does not, and `weir observe` must refuse it.
+fn refused() -> bool {
+    let qemu = std::env::var_os("WEIR_QEMU").unwrap_or("qemu-system-aarch64".into());
+    let version = Command::new(qemu).arg("--version").output().expect("QEMU").stdout;
+    let version = String::from_utf8_lossy(&version).into_owned();
+    let number = version.split("version ").nth(1).and_then(|rest| rest.split('.').next());
+    let old = number.expect("a version").parse::<u32>().expect("a number") < 10;
+    if !old {
+        let said = call(&hogs([""; 3]), &[]);
+        assert_eq!(said.status, Some(3), "{}", said.err);
+        assert!(said.err.contains("the core that translated a block"), "{}", said.err);
+    }
+    !old
+}
+
+/// What `weir observe` says of a system, in JSON; with `more` arguments.
+fn observe(text: &str, more: &[&str]) -> Value {
+    let said = call(text, more);
+    assert_eq!(said.status, Some(0), "{}\n{}", said.out, said.err);
+    serde_json::from_str(&said.out).expect("JSON")
+}
+
+fn call(text: &str, more: &[&str]) -> Said {
+    // Cargo builds the plug-in and the guests where all tests do.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock();
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("system.toml");
+    fs::write(&file, text).expect("a system file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("observe").arg(&file).arg("--json").args(more);
+    command.env("WEIR_ROOT", root()).env("WEIR_RUNS", directory.path().join("runs"));
+    say_within(&mut command, Duration::from_secs(1200))
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+fn owner<'a>(seen: &'a Value, name: &str) -> &'a Value {
+    let owners = seen["owners"].as_array().expect("owners");
+    owners.iter().find(|owner| owner["name"] == name).unwrap_or_else(|| panic!("no {name}"))
+}
+
+/// What `by` did to `of`.
+fn at(seen: &Value, matrix: &str, by: &str, of: &str) -> u64 {
+    let owners = seen["owners"].as_array().expect("owners");
+    let place = |name: &str| owners.iter().position(|owner| owner["name"] == name).expect("known");
+    number(&seen["matrices"][matrix][place(by)][place(of)])
+}
+
+#[test]
+fn colors_keep_lines_and_banks_keep_rows() {
+    if refused() {
+        return;
+    }
+    let shared = observe(&hogs([""; 3]), &[]);
+    let colored = observe(&hogs(COLORS), &[]);
+    let banked = observe(&hogs(BANKS), &[]);
+    for (what, apart) in [("evictions", &colored), ("row_conflicts", &banked)] {
+        assert!(number(&shared[what]["between_vms"]) > 1000, "{what}: {}", shared[what]);
+        for sum in ["between_vms", "of_vms_by_weir", "of_weir_by_vms"] {
+            assert_eq!(apart[what][sum], 0, "{what}: {}", apart[what]);
+        }
+    }
+    assert_eq!(colored["intrusions"], Value::Array(Vec::new()));
+    assert!(number(&shared["evictions"]["of_vms_by_weir"]) > 0);
+    assert_ne!(shared["intrusions"], Value::Array(Vec::new()));
+    // Neither does for the other.
+    assert!(number(&colored["row_conflicts"]["between_vms"]) > 0);
+    assert!(number(&banked["evictions"]["between_vms"]) > 0);
+    // Each has work of its own: passes over 32768 lines, all of which miss.
+    for seen in [&shared, &colored, &banked] {
+        for (vm, passes) in [("a", 100), ("b", 1)] {
+            let vm = owner(seen, vm);
+            assert!(number(&vm["accesses"]) >= passes << 15, "{vm}");
+            assert!(number(&vm["l2_misses"]) >= passes << 15, "{vm}");
+            assert!(number(&vm["fetches"]) > 0, "{vm}");
+        }
+        assert_eq!(seen["unseen_blocks"], 0);
+        // weir zeroes b's memory while a runs already, by stores that are seen.
+        assert!(number(&owner(seen, "weir for b")["accesses"]) > (8 << 20) / 64);
+    }
+}
+
+#[test]
+fn vms_that_share_what_nobody_owns_are_seen_to_share() {
+    if refused() {
+        return;
+    }
+    let [weir, _, _] = COLORS;
+    let seen = observe(&hogs([weir, "", ""]), &[]);
+    assert!(at(&seen, "l2_evictions", "a", "b") > 1000);
+    assert!(at(&seen, "l2_evictions", "b", "a") > 1000);
+    assert_eq!(seen["evictions"]["of_vms_by_weir"], 0);
+    assert_eq!(seen["evictions"]["of_weir_by_vms"], 0);
+}
+
+#[test]
+fn two_observations_are_one() {
+    if refused() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let picture = directory.path().join("x.svg");
+    let more = ["--svg", picture.to_str().expect("a path")];
+    let text = pair(COLORS, ["passes=3", HOGS[1]], "hog: 3 passes");
+    assert_eq!(observe(&text, &more), observe(&text, &[]));
+    let picture = fs::read_to_string(picture).expect("a picture");
+    assert!(picture.ends_with("</svg>\n") && picture.contains("weir for b"), "{picture}");
+}
+
+#[test]
+fn the_l2_misses_rise_where_the_share_ends() {
+    if refused() {
+        return;
+    }
+    // Four colors of sixteen: 256 KiB of 1 MiB. Misses in a thousand loads.
+    let walk = |keys: [&str; 3]| {
+        let arguments =
+            ["mode=walk size=0x20000 upto=0x80000 loads=200000", "mode=write size=0x200000"];
+        let seen = observe(&pair(keys, arguments, "hog: walked"), &[]);
+        let marks = seen["marks"].as_array().expect("marks").clone();
+        assert_eq!(marks.len(), 6);
+        let misses = |size: usize| {
+            let count = |mark: usize| number(&marks[2 * size + mark]["l2_misses"]);
+            1000 * (count(1) - count(0)) / 200_000_u64.next_multiple_of((0x20000 << size) / 64)
+        };
+        [misses(0), misses(1), misses(2)]
+    };
+    let colored = walk(COLORS);
+    assert!(colored[0] < 10 && colored[2] > 900, "{colored:?}");
+    let shared = walk([""; 3]);
+    assert!(shared[0] > 20, "a neighbor takes its lines: {shared:?}");
+}
+
+#[test]
+fn zeroing_is_made_visible() {
+    if refused() {
+        return;
+    }
+    let zero = "\n[[vm]]\nname = \"zero\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = { elf = \"guests/hog\", args = \"mode=zero size=0x100000 passes=1\" }\n";
+    let text = |expect: &str| format!("platform = \"qemu-virt\"\n{zero}expect = [\"{expect}\"]\n");
+    let seen = observe(&text("hog: zero 1048576 bytes by 8"), &[]);
+    assert!(number(&owner(&seen, "zero")["accesses"]) >= 0x10_0000 / 8);
+    let file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
+    fs::write(&file, text("hog: zero 1048576 bytes by 64")).expect("a system");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("run").arg(file.path()).arg("--deterministic").env("WEIR_ROOT", root());
+    let runs = tempfile::tempdir().expect("a directory");
+    let said = say_within(command.env("WEIR_RUNS", runs.path()), Options::default().limit);
+    assert_eq!(said.status, Some(0), "{}\n{}", said.out, said.err);
+}
+
+#[test]
+fn colored_pages_are_mapped_as_fast() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["bench", "mapping", "--json"]).env("WEIR_ROOT", root());
+    let said = say_within(&mut command, Duration::from_secs(1200));
+    assert_eq!(said.status, Some(0), "{}\n{}", said.out, said.err);
+    let rows: Value = serde_json::from_str(&said.out).expect("JSON");
+    let rows = rows.as_array().expect("a list");
+    let sizes: Vec<u64> = rows.iter().map(|row| number(&row["mib"])).collect();
+    assert_eq!(sizes, [1, 4, 16, 64, 256]);
+    for row in rows {
+        let (native, colored) =
+            (number(&row["native_instructions"]), number(&row["colored_instructions"]));
+        let ratio = row["ratio"].as_f64().expect("a ratio");
+        assert!(100 * colored <= 105 * native && (1.0..=1.05).contains(&ratio), "{row}");
+        // At least one instruction a page, and blocks far fewer.
+        assert!(native >= number(&row["mib"]) * 256, "{row}");
+    }
+    assert!(number(&rows[4]["block_instructions"]) * 50 < number(&rows[4]["native_instructions"]));
+}

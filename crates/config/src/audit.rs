@@ -1,0 +1,257 @@
+//! A proof of ownership that needs no run: the pages that the packed tables name and the stage 2 that follows from them, counted
+//! one by one.
+//!
+//! Colors and banks are found here from each page's address and the board's functions, not from cells, so that a mistake
+//! in the arithmetic of cells would show.
+
+use crate::{
+    coloring::Division,
+    pack::Packed,
+    packed::{self, RAM, Span},
+    platform::Gic,
+    system::System,
+    units::Pa,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use weir_layout::{
+    cells::Pages,
+    table::{Builder, PAGE, Table, stage2},
+    walk,
+};
+use zerocopy::IntoBytes;
+
+/// Tables for a stage 2 of blocks, as many as EL2 has.
+const TABLES: usize = 64;
+
+/// What was found of a party.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audited {
+    /// `weir` or the VM's name.
+    pub name: String,
+    /// Pages that are its own.
+    pub pages: u64,
+    /// How many different cache colors these have.
+    pub colors: usize,
+    /// How many different banks they lie in.
+    pub banks: usize,
+    /// Descriptors of its stage 2 that map RAM; none for the hypervisor.
+    pub leaves: u64,
+    /// Tables of its stage 2.
+    pub tables: usize,
+    /// Other parties with a page of one of these colors.
+    pub meets_colors: Vec<String>,
+    /// Other parties with a page in one of these banks.
+    pub meets_banks: Vec<String>,
+}
+
+/// Whose each page of RAM is that has an owner, by ascending physical address: a VM's by its place in [`System::vms`], or the
+/// hypervisor's.
+///
+/// # Errors
+///
+/// When the tables are damaged, or a page has two owners.
+pub fn page_owners(
+    system: &System,
+    packed: &Packed<'_>,
+) -> Result<Vec<(u64, Option<usize>)>, String> {
+    let words = aligned(&packed.tables);
+    let read = parse(&words.as_bytes()[..packed.tables.len()], system)?;
+    let owners = owners(&read, &names(system))?;
+    Ok(owners.into_iter().map(|(page, (party, _))| (page, party.checked_sub(1))).collect())
+}
+
+/// The tables where [`packed::System::parse`] can read them: at a multiple of 8.
+fn aligned(tables: &[u8]) -> Vec<u64> {
+    let mut words = vec![0; tables.len().div_ceil(8)];
+    words.as_mut_bytes()[..tables.len()].copy_from_slice(tables);
+    words
+}
+
+fn parse<'a>(tables: &'a [u8], system: &System) -> Result<packed::System<'a>, String> {
+    let read = packed::System::parse(tables, system.platform.is_gic_v2());
+    read.map_err(|damage| damage.message().to_owned())
+}
+
+/// The parties' names: the hypervisor's first.
+fn names(system: &System) -> Vec<&str> {
+    ["weir"].into_iter().chain(system.vms.iter().map(|vm| vm.name.as_str())).collect()
+}
+
+/// What a page is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Ram,
+    Kept,
+    Pristine,
+}
+
+/// Checks that every page has one owner, that each VM's stage 2 maps all of its RAM and nothing that is not its own, that its
+/// tables lie in its own pages, and that who owns colors or banks meets nobody there.
+///
+/// # Errors
+///
+/// The first page or descriptor that is not as it should be.
+pub fn audit(system: &System, packed: &Packed<'_>) -> Result<Vec<Audited>, String> {
+    let words = aligned(&packed.tables);
+    let read = parse(&words.as_bytes()[..packed.tables.len()], system)?;
+    let names = names(system);
+    let owners = owners(&read, &names)?;
+    let mut touched = vec![(BTreeSet::new(), BTreeSet::new()); names.len()];
+    for (&page, &(party, _)) in &owners {
+        touched[party].0.insert(page & system.division.geometry.colors);
+        touched[party].1.extend(banks(&system.division, page));
+    }
+    let mut found = Vec::new();
+    for (party, name) in names.iter().enumerate() {
+        let meets = |apart: &dyn Fn(usize) -> bool| -> Vec<String> {
+            let others = (0..names.len()).filter(|&other| other != party && !apart(other));
+            others.map(|other| names[other].to_owned()).collect()
+        };
+        let (leaves, tables) = match party.checked_sub(1) {
+            Some(index) => stage2(system, &read, index, &owners)?,
+            None => (0, 0),
+        };
+        found.push(Audited {
+            name: (*name).to_owned(),
+            pages: owners.values().filter(|(owner, _)| *owner == party).count() as u64,
+            colors: touched[party].0.len(),
+            banks: touched[party].1.len(),
+            leaves,
+            tables,
+            meets_colors: meets(&|other| touched[other].0.is_disjoint(&touched[party].0)),
+            meets_banks: meets(&|other| touched[other].1.is_disjoint(&touched[party].1)),
+        });
+    }
+    for (party, share) in crate::shares(system, &packed.placement).iter().enumerate() {
+        let checks = [
+            ("color", &share.shares_colors, &found[party].meets_colors),
+            ("bank", &share.shares_banks, &found[party].meets_banks),
+        ];
+        for (what, may, does) in checks {
+            if let Some(other) = does.iter().find(|other| !may.contains(other)) {
+                return Err(format!("{} and {other} have pages of one {what}", share.name));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Whose each page is: a place among the parties, and what it is for.
+fn owners(
+    read: &packed::System<'_>,
+    names: &[&str],
+) -> Result<BTreeMap<u64, (usize, Use)>, String> {
+    let mut owners: BTreeMap<u64, (usize, Use)> = BTreeMap::new();
+    let mut take = |party: usize, kind: Use, pages: Pages<'_>| {
+        for page in pages {
+            if let Some((other, _)) = owners.insert(page, (party, kind)) {
+                return Err(format!(
+                    "the page at {} belongs to {} and to {}",
+                    Pa(page),
+                    names[other],
+                    names[party]
+                ));
+            }
+        }
+        Ok(())
+    };
+    take(0, Use::Kept, read.hypervisor_pages())?;
+    let header = read.header;
+    if !read.is_divided() {
+        let len = header.image_len.next_multiple_of(PAGE);
+        let image = header.load_address..header.load_address + len;
+        take(0, Use::Kept, Pages::new(read.cells(), read.cells().all(), image))?;
+    }
+    for vm in (0..read.vms()).filter_map(|index| read.vm(index)) {
+        for region in vm.regions.iter().filter(|region| region.kind == RAM) {
+            let span = Span { pa: region.pa, len: region.len };
+            take(vm.index + 1, Use::Ram, read.pages(&vm, span))?;
+        }
+        take(vm.index + 1, Use::Kept, read.pages(&vm, vm.vm.own))?;
+        take(vm.index + 1, Use::Pristine, read.pages(&vm, vm.vm.pristine))?;
+    }
+    Ok(owners)
+}
+
+/// The banks that a page lies in, by the addresses of its lines.
+fn banks(division: &Division, page: u64) -> BTreeSet<u64> {
+    let bank = |address: u64| {
+        let masks = division.geometry.banks.iter().enumerate();
+        masks
+            .fold(0, |bank, (bit, mask)| bank | u64::from((address & mask).count_ones() % 2) << bit)
+    };
+    let inside = division.geometry.banks.iter().fold(0, |all, mask| all | mask) & (PAGE - 1);
+    let lines = (page..page + PAGE).step_by(if inside == 0 { PAGE as usize } else { 8 });
+    lines.map(bank).collect()
+}
+
+/// Makes VM `index`'s stage 2 and looks at each descriptor: how many map RAM, and how many tables there are.
+fn stage2(
+    system: &System,
+    read: &packed::System<'_>,
+    index: usize,
+    owners: &BTreeMap<u64, (usize, Use)>,
+) -> Result<(u64, usize), String> {
+    let vm = read.vm(index).ok_or("a VM is missing")?;
+    let name = &system.vms[index].name;
+    let own = read.pages(&vm, vm.vm.own);
+    let gicv = match system.platform.gic {
+        Gic::V2 { virtual_cpu, .. } => Some(virtual_cpu.0),
+        Gic::V3 { .. } => None,
+    };
+    let divided = read.is_divided();
+    let count = if divided { own.total() as usize } else { TABLES };
+    let mut tables = vec![Table::EMPTY; count];
+    let (roots, root) = if divided { (1, own.nth_page(0).unwrap_or(0)) } else { (2, 0) };
+    let builder = if divided {
+        Builder::in_pages(&mut tables, &own)
+    } else {
+        Builder::new(&mut tables, roots, root)
+    };
+    let mut builder = builder.map_err(|error| format!("{name}: no stage 2: {error:?}"))?;
+    read.map_stage2(&mut builder, &vm, gicv)
+        .map_err(|error| format!("{name}: its stage 2 can't be made: {error:?}"))?;
+    let used = builder.used();
+    let place = |address: u64| if divided { own.index_of(address) } else { Some(address / PAGE) };
+    let lookup = |address: u64| place(address).and_then(|place| tables.get(place as usize));
+    let devices: Vec<_> = vm
+        .regions
+        .iter()
+        .filter(|region| region.kind != RAM)
+        .map(|region| region.pa..region.pa + region.len)
+        .chain(gicv.map(|gicv| gicv..gicv + packed::GICV_LEN))
+        .collect();
+    let (mut leaves, mut mapped, mut stray) = (0, 0, None);
+    walk::leaves(root, roots, &lookup, &mut |leaf| {
+        if leaf.attributes == stage2::RAM {
+            leaves += 1;
+            for page in (leaf.output..leaf.output + leaf.len).step_by(PAGE as usize) {
+                mapped += 1;
+                if owners.get(&page) != Some(&(index + 1, Use::Ram)) {
+                    stray.get_or_insert(page);
+                }
+            }
+        } else if !devices
+            .iter()
+            .any(|device| device.start <= leaf.output && leaf.output + leaf.len <= device.end)
+        {
+            stray.get_or_insert(leaf.output);
+        }
+    })
+    .map_err(|stray| format!("{name}: its stage 2 is damaged: {stray:?}"))?;
+    if let Some(page) = stray {
+        return Err(format!("{name} maps {}, which is not its own", Pa(page)));
+    }
+    let ram = owners.values().filter(|owner| **owner == (index + 1, Use::Ram)).count() as u64;
+    if mapped != ram {
+        return Err(format!("{name} maps {mapped} pages of RAM and has {ram}"));
+    }
+    let outside = (0..used as u64)
+        .filter(|_| divided)
+        .filter_map(|table| own.nth_page(table))
+        .find(|page| owners.get(page) != Some(&(index + 1, Use::Kept)));
+    match outside {
+        Some(page) => Err(format!("{name} has a table at {}, which is not its own", Pa(page))),
+        None => Ok((leaves, used)),
+    }
+}

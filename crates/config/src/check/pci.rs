@@ -1,0 +1,207 @@
+//! Which PCI function of the board goes to which VM, and why not.
+
+use super::{Checker, devices::Taken};
+use crate::{
+    fault::Fault,
+    packed::MAX_FUNCTIONS,
+    pci::{Address, Function, PREFIX, Pci},
+    platform::Platform,
+    raw::{self, At},
+    units::{Bytes, Pa},
+};
+use std::ops::Range;
+
+/// A function that a VM gets, and where the file says so.
+#[derive(Clone)]
+pub(super) struct TakenFunction {
+    pub function: Function,
+    pub span: Range<usize>,
+}
+
+/// One that an earlier line gave away.
+struct Earlier {
+    vm: usize,
+    owner: String,
+    taken: TakenFunction,
+}
+
+impl Checker<'_> {
+    /// The PCI functions that each VM gets. `devices` is what each gets beside them.
+    pub(super) fn functions(
+        &mut self,
+        vms: &[raw::Vm],
+        devices: &[Vec<Taken>],
+    ) -> Vec<Vec<TakenFunction>> {
+        let mut earlier: Vec<Earlier> = Vec::new();
+        for (vm, raw) in vms.iter().enumerate() {
+            let Some(At { value: raw::Devices::List(names), .. }) = &raw.devices else {
+                continue;
+            };
+            for name in names {
+                let Some(text) = name.value.strip_prefix(PREFIX) else { continue };
+                let Some((pci, address)) = self.function_at(name, text) else { continue };
+                match self.take(&pci, address, (vm, raw), name, &earlier) {
+                    Ok(function) => {
+                        let taken = TakenFunction { function, span: name.span.clone() };
+                        earlier.push(Earlier { vm, owner: raw.title(), taken });
+                    }
+                    Err(fault) => self.faults.push(fault),
+                }
+            }
+        }
+        for one in &earlier {
+            self.alone(one, &earlier, vms, devices);
+        }
+        let mut all: Vec<Vec<_>> = vms.iter().map(|_| Vec::new()).collect();
+        for Earlier { vm, taken, .. } in earlier {
+            all[vm].push(taken);
+        }
+        all
+    }
+
+    /// Where the function of this name is, and the host bridge that it is behind.
+    fn function_at(&mut self, name: &At<String>, text: &str) -> Option<(Pci, Address)> {
+        let platform = self.platform.clone()?;
+        let (code, message, help) = match (Address::parse(text), platform.pci, &platform.smmu) {
+            (None, ..) => (
+                "pci-address",
+                format!("`{}` is no PCI function", name.value),
+                "write bus, device and function as lspci does: \"pci:00:02.0\"".to_owned(),
+            ),
+            (Some(_), None, _) => (
+                "pci-absent",
+                format!("{} has no PCI", platform.name),
+                with_pci("use a platform with [pci] and [smmu]"),
+            ),
+            (Some(_), Some(_), None) => (
+                "pci-no-smmu",
+                format!(
+                    "{} has no SMMU: nothing would keep a PCI function out of other VMs' memory",
+                    platform.name
+                ),
+                with_pci("use a platform with [smmu]"),
+            ),
+            (Some(address), Some(_), Some(_)) if address.bus != 0 => (
+                "pci-bus",
+                format!("{address} is behind a bridge"),
+                "a bridge has one owner for all that is behind it: put the device on bus 00"
+                    .to_owned(),
+            ),
+            (Some(address), Some(pci), Some(_)) => return Some((pci, address)),
+        };
+        let fault = self.fault(code, &name.span, message).label("this");
+        self.faults.push(fault.help(help));
+        None
+    }
+
+    /// The function at `address`, for VM `vm`, or why it can't have it.
+    fn take(
+        &self,
+        pci: &Pci,
+        address: Address,
+        vm: (usize, &raw::Vm),
+        name: &At<String>,
+        earlier: &[Earlier],
+    ) -> Result<Function, Fault> {
+        let (vm, title) = (vm.0, vm.1.title());
+        let (stream, intid) = (pci.stream(address), pci.intid(address));
+        let refuse = |other: &Earlier, code, message: String, help: &str| {
+            let fault = self.fault(code, &name.span, message).label("this");
+            let theirs = other.taken.function.address;
+            let fault = fault.and(other.taken.span.clone(), format!("{theirs} of {}", other.owner));
+            Err(fault.help(help))
+        };
+        if let Some(other) = earlier.iter().find(|one| one.taken.function.address == address) {
+            let message = format!("{} is given to {} and to {title}", name.value, other.owner);
+            let help = "a function belongs to one VM: take it from one of them";
+            return refuse(other, "device-taken", message, help);
+        }
+        for other in earlier.iter().filter(|other| other.vm != vm) {
+            let Function { address: theirs, stream: their_stream, intid: their_line, .. } =
+                other.taken.function;
+            if theirs.device == address.device {
+                let message = format!(
+                    "{address} of {title} and {theirs} of {} are functions of one device",
+                    other.owner
+                );
+                let help = "they can reset each other and reach each other past the SMMU: give both to one VM";
+                return refuse(other, "pci-siblings", message, help);
+            }
+            if their_stream == stream {
+                let message = format!(
+                    "the SMMU can't tell {address} of {title} from {theirs} of {}",
+                    other.owner
+                );
+                let help = format!("both are its stream {stream}: give both to one VM");
+                return refuse(other, "pci-stream", message, &help);
+            }
+            if their_line == intid {
+                let message = format!(
+                    "{address} of {title} and {theirs} of {} share interrupt {intid}",
+                    other.owner
+                );
+                let help = "INTA of device n is line n modulo 4: put one into a slot of another remainder, or give both to one VM";
+                return refuse(other, "pci-line", message, help);
+            }
+        }
+        if earlier.len() >= MAX_FUNCTIONS {
+            let message = format!(
+                "this is PCI function {}, and there can be {MAX_FUNCTIONS}",
+                earlier.len() + 1
+            );
+            let fault = self.fault("pci-too-many", &name.span, message).label("one too many");
+            return Err(fault.help("leave some out"));
+        }
+        let (start, size) = (pci.window.0, pci.aperture.0);
+        let base = start.next_multiple_of(size) + earlier.len() as u64 * size;
+        if base + size > start + pci.window_len.0 {
+            let message = format!(
+                "{title} needs {} for the base addresses of {address}, and the window of {} has no more",
+                pci.aperture, pci.window_len
+            );
+            let fault = self.fault("pci-space", &name.span, message).label("no room for this one");
+            return Err(fault.help("give fewer functions, or make `aperture` of [pci] smaller"));
+        }
+        Ok(Function { address, stream, intid, bars: Pa(base), bars_len: Bytes(size) })
+    }
+
+    /// What a function needs that it doesn't have, and who has its interrupt.
+    fn alone(&mut self, one: &Earlier, all: &[Earlier], vms: &[raw::Vm], devices: &[Vec<Taken>]) {
+        let Function { address, intid, .. } = one.taken.function;
+        let span = &one.taken.span;
+        let first = Address { function: 0, ..address };
+        let has_first = all.iter().any(|other| other.taken.function.address == first);
+        if !has_first {
+            let message = format!("{} gets {address} without {first}", one.owner);
+            let fault = self.fault("pci-first", span, message).label("this");
+            let help = format!(
+                "an OS looks for further functions only where there is function 0: add \"{PREFIX}{first}\""
+            );
+            self.faults.push(fault.help(help));
+        }
+        for (vm, taken) in vms.iter().zip(devices) {
+            let same = |taken: &&Taken| taken.device.irqs.iter().any(|irq| irq.intid == intid);
+            if let Some(other) = taken.iter().find(same) {
+                let path = &other.device.path;
+                let message = format!(
+                    "{address} of {} and {path} of {} share interrupt {intid}",
+                    one.owner,
+                    vm.title()
+                );
+                let fault = self.fault("interrupt-twice", span, message).label("this");
+                let fault = fault.and(other.span.clone(), "the device");
+                self.faults.push(fault.help("put the function into another slot"));
+            }
+        }
+    }
+}
+
+/// Advice that names the platforms on which it can be followed.
+fn with_pci(advice: &str) -> String {
+    let able: Vec<_> = Platform::all()
+        .into_iter()
+        .filter(|platform| platform.pci.is_some() && platform.smmu.is_some())
+        .map(|platform| platform.name)
+        .collect();
+    format!("{advice}: {}", able.join(", "))
+}

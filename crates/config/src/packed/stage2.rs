@@ -1,0 +1,50 @@
+//! What a VM's stage 2 maps: what the host's audit builds and walks.
+
+use super::{DEVICE, Region, Span, System, VmView};
+use weir_layout::table::{Builder, MapError, stage2};
+
+/// Bytes of a GICv2 board's virtual CPU interface.
+pub const GICV_LEN: u64 = 0x2000;
+
+impl System<'_> {
+    /// Maps a region of a VM: RAM page by page where memory is divided, everything else in the largest blocks that fit.
+    ///
+    /// # Errors
+    ///
+    /// See [`MapError`].
+    pub fn map_region(
+        &self,
+        builder: &mut Builder<'_>,
+        vm: &VmView<'_>,
+        region: &Region,
+    ) -> Result<(), MapError> {
+        let Region { ipa, pa, len, kind } = *region;
+        if kind == DEVICE {
+            builder.map(ipa, pa, len, stage2::DEVICE)
+        } else if self.is_divided() {
+            builder.map_pages(ipa, &mut self.pages(vm, Span { pa, len }), len, stage2::RAM)
+        } else {
+            builder.map(ipa, pa, len, stage2::RAM)
+        }
+    }
+
+    /// Maps all regions of a VM, and the GICV at `gicv`, the physical address, where the board has a GICv2.
+    ///
+    /// # Errors
+    ///
+    /// See [`MapError`].
+    pub fn map_stage2(
+        &self,
+        builder: &mut Builder<'_>,
+        vm: &VmView<'_>,
+        gicv: Option<u64>,
+    ) -> Result<(), MapError> {
+        for region in vm.regions {
+            self.map_region(builder, vm, region)?;
+        }
+        match gicv {
+            Some(gicv) => builder.map(vm.vm.gic_cpu, gicv, GICV_LEN, stage2::DEVICE),
+            None => Ok(()),
+        }
+    }
+}

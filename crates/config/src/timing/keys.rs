@@ -1,0 +1,353 @@
+//! The keys of a system file and of a platform file that the analysis of time and bandwidth reads.
+
+use crate::shape::{Key, Kind, Shape};
+
+/// The constants of rt-virtio, Table II, and two of weir's own data path, by their names in a file.
+pub(crate) const OVERHEADS: [&str; 14] =
+    ["hc", "pt", "pp", "ql", "qi", "qa", "qr", "ps", "pd", "ft", "ip", "br", "wake", "copy"];
+
+const fn key(name: &'static str, kind: Kind, doc: &'static str) -> Key {
+    Key { name, doc, required: false, kind }
+}
+
+const fn required(name: &'static str, kind: Kind, doc: &'static str) -> Key {
+    Key { name, doc, required: true, kind }
+}
+
+const ANY: Kind = Kind::Number(0, u64::MAX);
+/// Integers here are nanoseconds.
+const NANOS: Kind = Kind::OneOf(&[Kind::Number(0, u64::MAX), Kind::Duration]);
+
+const FLOW_TABLE: Kind = Kind::Table(&FLOW);
+const CORE_TABLE: Kind = Kind::Table(&CORE);
+const IRQ_TABLE: Kind = Kind::Table(&IRQ);
+const TASK_TABLE: Kind = Kind::Table(&TASK);
+
+/// Key `flow` of a system file.
+pub(crate) const FLOW_KEY: Key = key(
+    "flow",
+    Kind::List(&FLOW_TABLE),
+    "Messages from one VM to others; analyzed, not yet carried out by the hypervisor.",
+);
+/// Key `dma` of a system file.
+pub(crate) const DMA_KEY: Key =
+    key("dma", Kind::Table(&DMA), "How the bytes of all flows are moved.");
+/// Key `overheads` of a system or platform file.
+pub(crate) const OVERHEADS_KEY: Key = key(
+    "overheads",
+    Kind::Table(&OVERHEAD_TABLE),
+    "What each step of a transfer costs; what is not here is taken from the platform.",
+);
+/// Key `saturation` of a system or platform file.
+pub(crate) const SATURATION_KEY: Key = key(
+    "saturation",
+    Kind::Table(&SATURATION),
+    "How much memory traffic leaves everybody's bandwidth unaffected; without it the platform's.",
+);
+/// Key `core` of a system file.
+pub(crate) const CORE_KEY: Key = key(
+    "core",
+    Kind::List(&CORE_TABLE),
+    "Cores that several VMs share; analyzed, not yet carried out by the hypervisor.",
+);
+/// Key `irq` of a system file.
+pub(crate) const IRQ_KEY: Key = key(
+    "irq",
+    Kind::List(&IRQ_TABLE),
+    "Interrupts that take time on a shared core; analyzed, not yet carried out by the hypervisor.",
+);
+
+/// Key `criticality` of a VM.
+pub(crate) const CRITICALITY_KEY: Key = key(
+    "criticality",
+    Kind::Number(0, 255),
+    "How critical it is; 0, as without the key, is best effort: it gets what the others leave.",
+);
+/// Key `working_set` of a VM.
+pub(crate) const WORKING_SET_KEY: Key =
+    key("working_set", Kind::Size, "What should stay in its part of the cache.");
+/// Key `bandwidth` of a VM.
+pub(crate) const BANDWIDTH_KEY: Key = key(
+    "bandwidth",
+    Kind::Table(&BANDWIDTH),
+    "Its memory bandwidth; analyzed, not yet enforced by the hypervisor.",
+);
+/// Key `task` of a VM.
+pub(crate) const TASK_KEY: Key = key(
+    "task",
+    Kind::List(&TASK_TABLE),
+    "Its tasks by falling priority, for the analysis of their response times.",
+);
+
+static FLOW: Shape = Shape {
+    name: "[[flow]]",
+    doc: "Packets from one VM to one or several others.",
+    keys: &[
+        required("name", Kind::Text, "Its name."),
+        required("from", Kind::Text, "The VM that sends."),
+        required(
+            "to",
+            Kind::OneOf(&[Kind::Text, Kind::List(&Kind::Text)]),
+            "The VM that receives, or a list of them.",
+        ),
+        key("port", Kind::Number(0, u32::MAX as u64), "The vsock port of the receiver."),
+        required("size", Kind::Size, "The bytes of a packet."),
+        key("period", Kind::Duration, "The least time between two packets."),
+        key(
+            "deadline",
+            Kind::Duration,
+            "The time in which each packet must arrive; without it the period.",
+        ),
+        key(
+            "best_effort",
+            Kind::Boolean,
+            "Whether it has no deadline and is served when nothing else is.",
+        ),
+    ],
+};
+
+static DMA: Shape = Shape {
+    name: "[dma]",
+    doc: "How the bytes of all flows are moved.",
+    keys: &[
+        key("bandwidth", Kind::Rate, "What the DMA engine, or the copying core, moves."),
+        key(
+            "chunk",
+            Kind::Size,
+            "Bytes moved between two scheduling decisions; without it \"4KiB\".",
+        ),
+        key(
+            "queues",
+            Kind::Number(1, 1 << 16),
+            "Queues that the broker looks into; without it as many as VMs that send.",
+        ),
+        key(
+            "path",
+            Kind::Choice(&["dma", "broker", "sender", "receiver"]),
+            "What moves the bytes: a DMA engine behind a broker, as in rt-virtio (\"dma\", as without the key), or a core that copies: the broker's, the sender's or the receiver's.",
+        ),
+        key("copy_bandwidth", Kind::Rate, "What a core copies, to compare it with the DMA engine."),
+    ],
+};
+
+const fn overhead(name: &'static str, doc: &'static str) -> Key {
+    key(name, Kind::Table(&RANGE), doc)
+}
+
+static OVERHEAD_TABLE: Shape = Shape {
+    name: "[overheads]",
+    doc: "What each step of a transfer costs (rt-virtio, Table II), each as { min, max } in ns.",
+    keys: &[
+        overhead("hc", "Hypervisor entry and exit."),
+        overhead("pt", "Transport layer (PCI or MMIO)."),
+        overhead("pp", "Parsing of one packet header."),
+        overhead("ql", "Queue locking."),
+        overhead("qi", "Queue insertion."),
+        overhead("qa", "Finding the place for the insertion, for each packet in the queue."),
+        overhead("qr", "Removal from a queue."),
+        overhead("ps", "Finding the earliest deadline, for each queue."),
+        overhead("pd", "Processing a packet and programming the DMA engine."),
+        overhead("ft", "Finishing a transfer."),
+        overhead("ip", "The DMA interrupt in the broker."),
+        overhead("br", "Interrupt processing at the receiver."),
+        overhead("wake", "From the SGI to the scheduler of a core that slept; weir's own path."),
+        overhead("copy", "Setting up the copy of a chunk by a core; weir's own path."),
+    ],
+};
+
+static RANGE: Shape = Shape {
+    name: "{ min = ..., max = ... }",
+    doc: "The least and the greatest value that was measured.",
+    keys: &[
+        required("min", NANOS, "Least: an integer in ns, or a duration."),
+        required("max", NANOS, "Greatest: an integer in ns, or a duration."),
+    ],
+};
+
+static SATURATION: Shape = Shape {
+    name: "[saturation]",
+    doc: "Memory traffic that leaves everybody's bandwidth unaffected (rt-virtio, Table I).",
+    keys: &[
+        required("period", Kind::Duration, "The period of the budgets in `points`."),
+        required("line", Kind::Size, "The bytes of a counted access: a cache line."),
+        required(
+            "points",
+            Kind::List(&Kind::Table(&POINT)),
+            "Measured pairs of total budget and DMA bandwidth.",
+        ),
+        key("least_budget", ANY, "The least budget per period that is enforced well."),
+        key("overshoot", ANY, "Accesses that still pass between a budget's end and the stop."),
+        key("delay", Kind::Duration, "How much one access of another VM can delay a core."),
+        key(
+            "per_access",
+            ANY,
+            "The most accesses of each other VM that can delay one access; without it nobody knows.",
+        ),
+        key(
+            "qos_block",
+            Kind::Size,
+            "Bytes that the QoS regulator of the DMA engine lets through at a time.",
+        ),
+        key("qos_clock", Kind::Number(1, u64::MAX), "The clock of that regulator, in Hz."),
+        key(
+            "chunks",
+            Kind::List(&Kind::Table(&REACH)),
+            "Chunk sizes with the bandwidth that the DMA engine reaches.",
+        ),
+    ],
+};
+
+static POINT: Shape = Shape {
+    name: "{ budget = ..., dma = ... }",
+    doc: "A measured pair.",
+    keys: &[
+        required("budget", ANY, "Sum of all VMs' accesses per period."),
+        required("dma", Kind::Rate, "DMA bandwidth beside it."),
+    ],
+};
+
+static REACH: Shape = Shape {
+    name: "{ size = ..., dma = ... }",
+    doc: "A chunk size.",
+    keys: &[
+        required("size", Kind::Size, "The chunk."),
+        required("dma", Kind::Rate, "The bandwidth that the engine reaches with it."),
+    ],
+};
+
+static CORE: Shape = Shape {
+    name: "[[core]]",
+    doc: "A core that several VMs share.",
+    keys: &[
+        required("id", Kind::Number(0, crate::packed::MAX_CORES as u64 - 1), "The core."),
+        required("schedule", Kind::Table(&SCHEDULE), "Who runs when."),
+    ],
+};
+
+static SCHEDULE: Shape = Shape {
+    name: "schedule",
+    doc: "Who runs when. The kind says which keys it has.",
+    keys: &[
+        required(
+            "kind",
+            Kind::Choice(&["round-robin", "table", "fixed-priority"]),
+            "In turn, by a time table, or by budgets of fixed priority.",
+        ),
+        key("quantum", Kind::Duration, "round-robin: the time of each VM's turn."),
+        key("switch", Kind::Duration, "round-robin: what a switch costs."),
+        key(
+            "vms",
+            Kind::List(&Kind::Text),
+            "round-robin: the VMs; without it those with this core in `cpus`.",
+        ),
+        key("frame", Kind::Duration, "table: after this time it repeats."),
+        key("slots", Kind::List(&Kind::Table(&SLOT)), "table: who runs when, in order."),
+        key(
+            "servers",
+            Kind::List(&Kind::Table(&SERVER)),
+            "fixed-priority: budgets by falling priority.",
+        ),
+    ],
+};
+
+static SLOT: Shape = Shape {
+    name: "{ vm = ..., start = ..., length = ... }",
+    doc: "A slot of a time table.",
+    keys: &[
+        required("vm", Kind::Text, "The VM, or \"broker\"."),
+        required("start", Kind::Duration, "Its start in the frame."),
+        required("length", Kind::Duration, "Its length."),
+    ],
+};
+
+static SERVER: Shape = Shape {
+    name: "{ vm = ..., budget = ..., period = ... }",
+    doc: "A budget of time.",
+    keys: &[
+        required("vm", Kind::Text, "The VM, or \"broker\"."),
+        required("budget", Kind::Duration, "Its time in each period."),
+        required("period", Kind::Duration, "The period."),
+    ],
+};
+
+static IRQ: Shape = Shape {
+    name: "[[irq]]",
+    doc: "An interrupt line that takes time on a shared core.",
+    keys: &[
+        required(
+            "line",
+            Kind::OneOf(&[Kind::Text, Kind::Number(0, 1019)]),
+            "The line: a number or a name.",
+        ),
+        required("vm", Kind::Text, "The VM that it belongs to."),
+        key(
+            "class",
+            Kind::Choice(&["dedicated", "active", "running", "dynamic"]),
+            "Its device's class (mobivmm).",
+        ),
+        key(
+            "preempt",
+            Kind::Boolean,
+            "Whether it takes the core for its VM at once, for what is left of the VM's turn.",
+        ),
+        key(
+            "rate",
+            Kind::Number(1, 1_000_000_000),
+            "The most interrupts a second that are let through; without it all.",
+        ),
+        key("burst", Kind::Number(1, 1 << 32), "How many may come at once; 1 without it."),
+        key("over", Kind::Choice(&["defer"]), "What happens to more: they wait."),
+        key(
+            "cost",
+            Kind::Duration,
+            "The most time that one takes from whoever runs; with `preempt` the VM's whole turn comes on top.",
+        ),
+    ],
+};
+
+static BANDWIDTH: Shape = Shape {
+    name: "bandwidth",
+    doc: "A VM's memory bandwidth.",
+    keys: &[
+        key("required", Kind::Rate, "What it must get: `weir plan` chooses the budget from it."),
+        key("budget", ANY, "Accesses in each period."),
+        key("period", Kind::Duration, "The period."),
+        key(
+            "regulator",
+            Kind::Choice(&["static", "memguard", "compensation"]),
+            "How the budget is spent; \"static\" without it.",
+        ),
+        key(
+            "window",
+            Kind::Number(1, u32::MAX as u64),
+            "compensation: periods between two resets.",
+        ),
+    ],
+};
+
+static TASK: Shape = Shape {
+    name: "[[vm.task]]",
+    doc: "A task of a VM.",
+    keys: &[
+        required("name", Kind::Text, "Its name."),
+        required(
+            "cost",
+            Kind::Duration,
+            "Its longest execution time when nobody else uses the memory.",
+        ),
+        required("period", Kind::Duration, "The least time between two activations."),
+        key("deadline", Kind::Duration, "The time in which it must finish; without it the period."),
+        key("jitter", Kind::Duration, "How late an activation may be."),
+        key(
+            "blocking",
+            Kind::Duration,
+            "The longest that a task of lower priority can hold it up.",
+        ),
+        key(
+            "core",
+            Kind::Number(0, crate::packed::MAX_CORES as u64 - 1),
+            "Its core; without it the VM's first.",
+        ),
+        key("accesses", ANY, "Its own memory accesses in an activation; without it nobody knows."),
+    ],
+};

@@ -1,0 +1,365 @@
+//! What a system file says about time and bandwidth: flows, budgets, schedules, tasks. `weir analyze` and `weir plan`
+//! read this part alone, so a file without images or cores is good enough for them.
+
+mod keys;
+mod read;
+
+use crate::{
+    fault::{self, Fault, Faults, File},
+    platform::Platform,
+    raw,
+    units::{Bytes, BytesPerSec, Nanos},
+};
+use std::{ops::Range, path::Path};
+
+pub(crate) use keys::{
+    BANDWIDTH_KEY, CORE_KEY, CRITICALITY_KEY, DMA_KEY, FLOW_KEY, IRQ_KEY, OVERHEADS_KEY,
+    SATURATION_KEY, TASK_KEY, WORKING_SET_KEY,
+};
+pub(crate) use read::{platform, system};
+
+/// A place in the file, for faults that are found later.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place(pub(crate) Range<usize>);
+
+/// What a file says about time and bandwidth.
+#[derive(Clone, Debug)]
+pub struct Timing {
+    /// The board, if the file names one.
+    pub platform: Option<Platform>,
+    /// The VMs in the order of the file; without any, those that flows name.
+    pub vms: Vec<TimedVm>,
+    /// The flows.
+    pub flows: Vec<Flow>,
+    /// How their bytes are moved.
+    pub dma: Dma,
+    /// Overheads: the file's own before the platform's.
+    pub overheads: Vec<Overhead>,
+    /// The saturation of the memory: the file's own or the platform's.
+    pub saturation: Option<Saturation>,
+    /// Cores that VMs share.
+    pub cores: Vec<SharedCore>,
+    /// Interrupts that take time on a shared core.
+    pub lines: Vec<Line>,
+    file: File,
+}
+
+/// A VM's demands.
+#[derive(Clone, Debug)]
+pub struct TimedVm {
+    /// Its name.
+    pub name: String,
+    /// The cores of its vCPUs, as far as the file says.
+    pub cpus: Vec<u64>,
+    /// Its RAM, if the file says.
+    pub memory: Option<Bytes>,
+    /// 0 is best effort.
+    pub criticality: u64,
+    /// What should stay in its part of the cache.
+    pub working_set: Option<Bytes>,
+    /// Its memory bandwidth.
+    pub bandwidth: Option<Bandwidth>,
+    /// Its tasks by falling priority.
+    pub tasks: Vec<Task>,
+    /// Its header.
+    pub place: Place,
+}
+
+/// A VM's memory bandwidth.
+#[derive(Clone, Debug)]
+pub struct Bandwidth {
+    /// What it must get.
+    pub required: Option<BytesPerSec>,
+    /// Accesses in each period, and the period.
+    pub budget: Option<(u64, Nanos)>,
+    /// Periods between two resets of a compensating regulator; none for a static one.
+    pub window: Option<u32>,
+    /// The table.
+    pub place: Place,
+}
+
+/// A task of a VM.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// Its name.
+    pub name: String,
+    /// Longest execution time without interference.
+    pub cost: Nanos,
+    /// Least time between two activations.
+    pub period: Nanos,
+    /// Relative deadline.
+    pub deadline: Nanos,
+    /// Release jitter.
+    pub jitter: Nanos,
+    /// Blocking by lower priorities.
+    pub blocking: Nanos,
+    /// Its core; without it the VM's first.
+    pub core: Option<u64>,
+    /// Its own accesses in an activation.
+    pub accesses: Option<u64>,
+    /// Its header.
+    pub place: Place,
+}
+
+/// A flow.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    /// Its name.
+    pub name: String,
+    /// The VM that sends, a position in [`Timing::vms`].
+    pub from: usize,
+    /// The VMs that receive, at least one.
+    pub to: Vec<usize>,
+    /// Bytes of a packet, at least 1.
+    pub size: Bytes,
+    /// Least time between two packets, at least 1 ns; without it the flow is best effort.
+    pub period: Option<Nanos>,
+    /// Relative deadline, at least 1 ns; without it the flow is best effort.
+    pub deadline: Option<Nanos>,
+    /// No deadline, served when nothing else is.
+    pub best_effort: bool,
+    /// Its header.
+    pub place: Place,
+    /// Of `size`, `period` and `deadline`, or else the header.
+    pub places: [Place; 3],
+}
+
+/// What moves bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DataPath {
+    /// A DMA engine behind a broker with locked lists (rt-virtio).
+    #[default]
+    Dma,
+    /// The broker's core.
+    Broker,
+    /// The sender's core.
+    Sender,
+    /// The receiver's core.
+    Receiver,
+}
+
+/// `[dma]`.
+#[derive(Clone, Debug, Default)]
+pub struct Dma {
+    /// At least 1 byte/s.
+    pub bandwidth: Option<BytesPerSec>,
+    /// At least 1 byte.
+    pub chunk: Option<Bytes>,
+    /// At least 1.
+    pub queues: Option<u32>,
+    /// What moves the bytes.
+    pub path: DataPath,
+    /// At least 1 byte/s.
+    pub copy_bandwidth: Option<BytesPerSec>,
+    /// The table; empty if there is none.
+    pub place: Place,
+    /// Whether the file has the table.
+    pub given: bool,
+}
+
+/// What a step of a transfer costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overhead {
+    /// Its name in Table II of rt-virtio, in lower case, or `wake` or `copy`.
+    pub name: &'static str,
+    /// Least.
+    pub min: Nanos,
+    /// Greatest, at least `min`.
+    pub max: Nanos,
+}
+
+/// Saturation of the memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Saturation {
+    /// The period of all budgets in here, at least 1 ns.
+    pub period: Nanos,
+    /// Bytes of a counted access, at least 1.
+    pub line: Bytes,
+    /// Total budget and DMA bandwidth that are harmless together, at least one pair.
+    pub points: Vec<(u64, BytesPerSec)>,
+    /// The least budget that is enforced well.
+    pub least_budget: u64,
+    /// Accesses between a budget's end and the stop.
+    pub overshoot: u64,
+    /// Delay by one access of another VM.
+    pub delay: Option<Nanos>,
+    /// Accesses of each other VM that can delay one access.
+    pub per_access: Option<u64>,
+    /// Bytes and clock, in Hz, of the DMA engine's QoS regulator (rt-virtio, Eq. 1).
+    pub qos: Option<(Bytes, u64)>,
+    /// Chunk sizes and what the DMA engine reaches with them.
+    pub chunks: Vec<(Bytes, BytesPerSec)>,
+}
+
+/// Who runs on a shared core: a VM by its position, or the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runner {
+    /// A position in [`Timing::vms`].
+    Vm(usize),
+    /// The broker.
+    Broker,
+}
+
+/// A shared core.
+#[derive(Clone, Debug)]
+pub struct SharedCore {
+    /// Its number.
+    pub id: u64,
+    /// Who runs when.
+    pub schedule: Schedule,
+    /// Of the schedule.
+    pub place: Place,
+}
+
+/// A partition schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Schedule {
+    /// Each in turn.
+    RoundRobin {
+        /// Time of a turn.
+        quantum: Nanos,
+        /// Cost of a switch.
+        switch: Nanos,
+        /// Who takes turns.
+        runners: Vec<Runner>,
+    },
+    /// A time table.
+    Table {
+        /// After this it repeats.
+        frame: Nanos,
+        /// Who, start and length; in order and apart.
+        slots: Vec<(Runner, Nanos, Nanos)>,
+    },
+    /// Budgets by falling priority.
+    FixedPriority {
+        /// Who, budget and period.
+        servers: Vec<(Runner, Nanos, Nanos)>,
+    },
+}
+
+/// An interrupt line.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Its number or name.
+    pub name: String,
+    /// The VM that it belongs to.
+    pub vm: usize,
+    /// Whether it takes the core for its VM at once.
+    pub preempt: bool,
+    /// Interrupts a second and burst that are let through; none: all.
+    pub admission: Option<(u64, u64)>,
+    /// What one takes from whoever runs.
+    pub cost: Nanos,
+    /// Its header.
+    pub place: Place,
+}
+
+impl Runner {
+    /// What to call it.
+    #[must_use]
+    pub fn name(self, timing: &Timing) -> &str {
+        match self {
+            Self::Vm(vm) => timing.vms.get(vm).map_or("?", |vm| &vm.name),
+            Self::Broker => "broker",
+        }
+    }
+}
+
+impl Timing {
+    /// Reads what a file says about time and bandwidth; whatever else is missing is no fault.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with this part, and keys that are not keys.
+    pub fn load(path: &Path) -> Result<Self, Faults> {
+        Self::parse(path, &fault::read(path)?)
+    }
+
+    /// The same of a text; `path` is its name in messages.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::load`].
+    pub fn from_text(path: &Path, text: &str) -> Result<Self, Faults> {
+        Self::parse(path, &fault::file(path, text))
+    }
+
+    fn parse(path: &Path, file: &File) -> Result<Self, Faults> {
+        let (mut faults, mut found) = (Faults::default(), Faults::default());
+        let read = raw::parse_part(file, &raw::SYSTEM, raw::ABSENT, &mut faults, |table| {
+            system(table, file, true, &mut found)
+        });
+        faults.0.append(&mut found.0);
+        let Some((mut timing, name)) = read else {
+            return Err(faults.into_result(()).err().unwrap_or_default());
+        };
+        if let Some(name) = name {
+            let directory = path.parent().unwrap_or(Path::new(""));
+            let platform = crate::check::find_platform(file, directory, &name, &mut faults);
+            timing.stand_on(platform);
+        }
+        faults.into_result(timing)
+    }
+
+    /// Takes the platform's overheads and saturation where the file has none.
+    pub(crate) fn stand_on(&mut self, platform: Option<Platform>) {
+        if let Some(platform) = &platform {
+            for overhead in &platform.overheads {
+                if self.overheads.iter().all(|own| own.name != overhead.name) {
+                    self.overheads.push(*overhead);
+                }
+            }
+            if self.saturation.is_none() {
+                self.saturation.clone_from(&platform.saturation);
+            }
+        }
+        self.platform = platform;
+    }
+
+    /// A fault of this file.
+    #[must_use]
+    pub fn fault(
+        &self,
+        code: &'static str,
+        place: &Place,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Fault {
+        Fault::new(code, &self.file, place.0.clone(), message).label("this").help(help)
+    }
+
+    /// What the hypervisor of this version would have to do and does not.
+    ///
+    /// # Errors
+    ///
+    /// A fault for each key that asks for it, if there is one.
+    pub fn carried_out(&self) -> Result<(), Faults> {
+        let mut faults = Faults::default();
+        let help = "take the key out to build the system; `weir analyze` and `weir plan` use it";
+        let mut refuse = |place: &Place, what: String| {
+            let message =
+                format!("this version of weir analyzes {what}, but does not enforce it yet");
+            faults.push(self.fault("not-enforced", place, message, help));
+        };
+        if let Some(flow) = self.flows.first() {
+            let count = self.flows.len();
+            let rest = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+            refuse(&flow.place, format!("the flow {}{rest}", flow.name));
+        }
+        if self.dma.given {
+            refuse(&self.dma.place, "[dma]".to_owned());
+        }
+        for vm in &self.vms {
+            if let Some(bandwidth) = &vm.bandwidth {
+                refuse(&bandwidth.place, format!("the bandwidth of {}", vm.name));
+            }
+        }
+        for core in &self.cores {
+            refuse(&core.place, format!("the schedule of core {}", core.id));
+        }
+        for line in &self.lines {
+            refuse(&line.place, format!("the admission of interrupt {}", line.name));
+        }
+        faults.into_result(())
+    }
+}

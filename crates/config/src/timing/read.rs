@@ -1,0 +1,594 @@
+//! Reads the keys of `keys`. What has the wrong type or is missing was reported by the walk; here the rules between
+//! values are checked, and names become positions.
+
+use super::{
+    Bandwidth, DataPath, Dma, Flow, Line, Overhead, Place, Runner, Saturation, Schedule,
+    SharedCore, Task, TimedVm, Timing, keys,
+};
+use crate::{
+    fault::{Fault, Faults, File},
+    raw::{At, Values, number, text},
+    shape::suggestion,
+    units::{Bytes, BytesPerSec, Nanos},
+};
+use std::{collections::HashMap, fmt::Display, ops::Range, sync::Arc};
+use toml::de::DeTable;
+
+/// What a system file says, and the platform that it names. With `alone` nobody else looks at the VMs' names.
+pub(crate) fn system(
+    table: &DeTable<'_>,
+    file: &File,
+    alone: bool,
+    faults: &mut Faults,
+) -> (Timing, Option<At<String>>) {
+    let mut reader = Reader { file, faults, vms: Vec::new(), by_name: HashMap::new(), open: false };
+    reader.names(table, alone);
+    let flows = reader.flows(table);
+    let dma = reader.dma(table);
+    let overheads = reader.overheads(table);
+    let saturation = reader.saturation(table);
+    let cores = reader.cores(table);
+    let lines = reader.lines(table);
+    let file = Arc::clone(file);
+    let vms = reader.vms;
+    let platform = None;
+    let timing = Timing { platform, vms, flows, dma, overheads, saturation, cores, lines, file };
+    (timing, table.text("platform"))
+}
+
+/// What a platform file says.
+pub(crate) fn platform(
+    table: &DeTable<'_>,
+    file: &File,
+    faults: &mut Faults,
+) -> (Vec<Overhead>, Option<Saturation>) {
+    let mut reader = Reader { file, faults, vms: Vec::new(), by_name: HashMap::new(), open: false };
+    (reader.overheads(table), reader.saturation(table))
+}
+
+struct Reader<'a> {
+    file: &'a File,
+    faults: &'a mut Faults,
+    vms: Vec<TimedVm>,
+    by_name: HashMap<String, usize>,
+    /// Whether the file has no VMs, so that flows name them.
+    open: bool,
+}
+
+fn place(span: &Range<usize>) -> Place {
+    Place(span.clone())
+}
+
+fn place_of<T>(value: Option<&At<T>>, otherwise: &Range<usize>) -> Place {
+    place(value.map_or(otherwise, |value| &value.span))
+}
+
+/// A span of time that may be an integer of nanoseconds.
+fn nanos(table: &DeTable<'_>, key: &str) -> Option<At<Nanos>> {
+    table.duration(key).or_else(|| {
+        let At { value, span } = table.number(key)?;
+        Some(At { value: Nanos(value), span })
+    })
+}
+
+fn rate(table: &DeTable<'_>, key: &str) -> Option<At<BytesPerSec>> {
+    let At { value, span } = table.text(key)?;
+    Some(At { value: BytesPerSec::parse(&value).ok()?, span })
+}
+
+fn boolean(table: &DeTable<'_>, key: &str) -> Option<bool> {
+    table.value(key)?.get_ref().as_bool()
+}
+
+impl Reader<'_> {
+    fn fault(
+        &mut self,
+        code: &'static str,
+        span: &Range<usize>,
+        message: impl Display,
+        help: impl Into<String>,
+    ) {
+        let fault = Fault::new(code, self.file, span.clone(), message.to_string());
+        self.faults.push(fault.label("this").help(help));
+    }
+
+    /// A quantity that must not be 0.
+    fn positive<T: Copy>(
+        &mut self,
+        value: Option<At<T>>,
+        get: impl Fn(T) -> u64,
+        what: &str,
+        example: &str,
+    ) -> Option<At<T>> {
+        let value = value?;
+        if get(value.value) == 0 {
+            let help = format!("write more than 0, like {example}");
+            self.fault("zero", &value.span, format!("{what} is 0"), help);
+            return None;
+        }
+        Some(value)
+    }
+
+    fn time(&mut self, table: &DeTable<'_>, key: &str, owner: &str) -> Option<At<Nanos>> {
+        let what = format!("`{key}` of {owner}");
+        self.positive(table.duration(key), |time| time.0, &what, "\"10ms\"")
+    }
+
+    fn size(&mut self, table: &DeTable<'_>, key: &str, owner: &str) -> Option<At<Bytes>> {
+        let what = format!("`{key}` of {owner}");
+        self.positive(table.size(key), |size| size.0, &what, "\"4KiB\"")
+    }
+
+    fn rate(&mut self, table: &DeTable<'_>, key: &str, owner: &str) -> Option<At<BytesPerSec>> {
+        let what = format!("`{key}` of {owner}");
+        self.positive(rate(table, key), |rate| rate.0, &what, "\"485MB/s\"")
+    }
+
+    fn names(&mut self, table: &DeTable<'_>, alone: bool) {
+        for (vm, span) in table.tables("vm") {
+            let name = vm.text("name");
+            let known = name.as_ref().and_then(|name| self.by_name.get(&name.value));
+            if let (Some(name), Some(_), true) = (&name, known, alone) {
+                let message = format!("two VMs are called `{}`", name.value);
+                self.fault("name-twice", &name.span, message, "give one of them another name");
+            }
+            let title = name.map_or("a VM".to_owned(), |name| name.value);
+            self.by_name.entry(title.clone()).or_insert(self.vms.len());
+            let vm = self.vm(vm, &span, title);
+            self.vms.push(vm);
+        }
+        self.open = self.vms.is_empty();
+    }
+
+    fn vm(&mut self, table: &DeTable<'_>, span: &Range<usize>, name: String) -> TimedVm {
+        let memory = table.size("memory").map(|size| size.value).or_else(|| {
+            let pieces = table.tables("memory");
+            let sizes = pieces.iter().map(|(piece, _)| Some(piece.size("size")?.value.0));
+            let total = sizes.sum::<Option<u64>>()?;
+            (!pieces.is_empty()).then_some(Bytes(total))
+        });
+        let cpus = table.list("cpus", number).map_or(Vec::new(), |cpus| cpus.value);
+        let bandwidth = table.inner("bandwidth");
+        TimedVm {
+            cpus: cpus.into_iter().map(|core| core.value).collect(),
+            memory,
+            criticality: table.number("criticality").map_or(0, |number| number.value),
+            working_set: table.size("working_set").map(|size| size.value),
+            bandwidth: bandwidth.map(|(table, span)| self.bandwidth(table, &span, &name)),
+            tasks: table
+                .tables("task")
+                .into_iter()
+                .filter_map(|(table, span)| self.task(table, &span, &name))
+                .collect(),
+            place: place(span),
+            name,
+        }
+    }
+
+    fn bandwidth(&mut self, table: &DeTable<'_>, span: &Range<usize>, vm: &str) -> Bandwidth {
+        let owner = format!("{vm}'s bandwidth");
+        let (budget, period) = (table.number("budget"), self.time(table, "period", &owner));
+        if budget.is_some() != table.contains_key("period") {
+            let help =
+                "write both, like budget = 4000, period = \"1ms\"; or required = \"100MB/s\" alone";
+            let message = format!("{owner} has only one of `budget` and `period`");
+            self.fault("half-a-budget", span, message, help);
+        }
+        let compensation =
+            table.text("regulator").is_some_and(|regulator| regulator.value == "compensation");
+        let window = table.number("window");
+        if compensation != window.is_some() {
+            let message = if compensation {
+                format!("{owner} is compensated, but has no `window`")
+            } else {
+                format!("{owner} has a `window`, but is not compensated")
+            };
+            let help = "write both: regulator = \"compensation\", window = 10";
+            self.fault("window", span, message, help);
+        }
+        Bandwidth {
+            required: self.rate(table, "required", &owner).map(|rate| rate.value),
+            budget: budget.zip(period).map(|(budget, period)| (budget.value, period.value)),
+            window: window.filter(|_| compensation).map(|window| window.value as u32),
+            place: place(span),
+        }
+    }
+
+    fn task(&mut self, table: &DeTable<'_>, span: &Range<usize>, vm: &str) -> Option<Task> {
+        let name = table.text("name")?.value;
+        let owner = format!("{vm}'s task {name}");
+        let cost = self.time(table, "cost", &owner);
+        let period = self.time(table, "period", &owner);
+        let deadline = if table.contains_key("deadline") {
+            self.time(table, "deadline", &owner)
+        } else {
+            period.clone()
+        };
+        let free = |key: &str| table.duration(key).map_or(Nanos(0), |time| time.value);
+        Some(Task {
+            cost: cost?.value,
+            period: period?.value,
+            deadline: deadline?.value,
+            jitter: free("jitter"),
+            blocking: free("blocking"),
+            core: table.number("core").map(|core| core.value),
+            accesses: table.number("accesses").map(|number| number.value),
+            place: place(span),
+            name,
+        })
+    }
+
+    /// The position of a VM.
+    fn find(&mut self, name: &At<String>) -> Option<usize> {
+        if let Some(vm) = self.by_name.get(&name.value) {
+            return Some(*vm);
+        }
+        if self.open && !name.value.is_empty() {
+            let vm = TimedVm {
+                name: name.value.clone(),
+                cpus: Vec::new(),
+                memory: None,
+                criticality: 0,
+                working_set: None,
+                bandwidth: None,
+                tasks: Vec::new(),
+                place: place(&name.span),
+            };
+            self.by_name.insert(name.value.clone(), self.vms.len());
+            self.vms.push(vm);
+            return Some(self.vms.len() - 1);
+        }
+        let help = suggestion(&name.value, self.vms.iter().map(|vm| vm.name.as_str()));
+        self.fault("unknown-vm", &name.span, format!("there is no VM `{}`", name.value), help);
+        None
+    }
+
+    fn flows(&mut self, table: &DeTable<'_>) -> Vec<Flow> {
+        let mut names: HashMap<String, Range<usize>> = HashMap::new();
+        let mut flows = Vec::new();
+        for (table, span) in table.tables("flow") {
+            let name = table.text("name");
+            if let Some(At { value, span }) = &name {
+                if let Some(first) = names.get(value) {
+                    let message = format!("two flows are called `{value}`");
+                    let fault = Fault::new("flow-twice", self.file, span.clone(), message);
+                    let fault = fault.label("second").and(first.clone(), "first");
+                    self.faults.push(fault.help("give one of them another name"));
+                } else {
+                    names.insert(value.clone(), span.clone());
+                }
+            }
+            let title = name.map_or("?".to_owned(), |name| name.value);
+            flows.extend(self.flow(table, &span, title));
+        }
+        flows
+    }
+
+    fn flow(&mut self, table: &DeTable<'_>, span: &Range<usize>, name: String) -> Option<Flow> {
+        let owner = format!("the flow {name}");
+        let sender = table.text("from");
+        let from = sender.as_ref().and_then(|name| self.find(name));
+        let to = self.receivers(table, &owner, sender.as_ref());
+        let size = self.size(table, "size", &owner);
+        let best_effort = boolean(table, "best_effort").unwrap_or(false);
+        let period = self.time(table, "period", &owner);
+        let deadline = if table.contains_key("deadline") {
+            self.time(table, "deadline", &owner)
+        } else {
+            period.clone()
+        };
+        if best_effort && table.contains_key("deadline") {
+            let span = deadline.as_ref().map_or(span, |deadline| &deadline.span);
+            let message = format!("{owner} is best effort and has a deadline");
+            self.fault("best-effort", span, message, "leave one of the two out");
+        }
+        if !best_effort && !table.contains_key("period") {
+            let help =
+                "add the least time between two packets, period = \"10ms\", or best_effort = true";
+            self.fault("missing-key", span, format!("{owner} has no `period`"), help);
+            return None;
+        }
+        let places = [
+            place_of(size.as_ref(), span),
+            place_of(period.as_ref(), span),
+            place_of(deadline.as_ref(), span),
+        ];
+        if !best_effort && (period.is_none() || deadline.is_none()) {
+            return None;
+        }
+        let timed = |time: Option<At<Nanos>>| time.filter(|_| !best_effort).map(|time| time.value);
+        Some(Flow {
+            name,
+            from: from?,
+            to: to?,
+            size: size?.value,
+            period: timed(period),
+            deadline: timed(deadline),
+            best_effort,
+            place: place(span),
+            places,
+        })
+    }
+
+    fn receivers(
+        &mut self,
+        table: &DeTable<'_>,
+        owner: &str,
+        sender: Option<&At<String>>,
+    ) -> Option<Vec<usize>> {
+        let names = if let Some(list) = table.list("to", text) {
+            list
+        } else {
+            let name = table.text("to")?;
+            At { span: name.span.clone(), value: vec![name] }
+        };
+        if names.value.is_empty() {
+            let message = format!("{owner} has no receiver");
+            self.fault("no-receiver", &names.span, message, "name a VM");
+            return None;
+        }
+        let mut to = Vec::new();
+        let mut sound = true;
+        for name in &names.value {
+            if sender.is_some_and(|sender| sender.value == name.value) {
+                let message = format!("{owner} goes from `{0}` to `{0}`", name.value);
+                self.fault("self-loop", &name.span, message, "name another VM");
+                sound = false;
+                continue;
+            }
+            match self.find(name) {
+                Some(vm) if to.contains(&vm) => {
+                    let message = format!("{owner} goes to `{}` twice", name.value);
+                    self.fault("receiver-twice", &name.span, message, "name each receiver once");
+                    sound = false;
+                }
+                Some(vm) => to.push(vm),
+                None => sound = false,
+            }
+        }
+        sound.then_some(to)
+    }
+
+    fn dma(&mut self, table: &DeTable<'_>) -> Dma {
+        let Some((table, span)) = table.inner("dma") else {
+            return Dma::default();
+        };
+        Dma {
+            bandwidth: self.rate(table, "bandwidth", "[dma]").map(|rate| rate.value),
+            chunk: self.size(table, "chunk", "[dma]").map(|size| size.value),
+            queues: table.number("queues").map(|number| number.value as u32),
+            path: match table.text("path").as_ref().map(|path| path.value.as_str()) {
+                Some("broker") => DataPath::Broker,
+                Some("sender") => DataPath::Sender,
+                Some("receiver") => DataPath::Receiver,
+                _ => DataPath::Dma,
+            },
+            copy_bandwidth: self.rate(table, "copy_bandwidth", "[dma]").map(|rate| rate.value),
+            place: place(&span),
+            given: true,
+        }
+    }
+
+    fn overheads(&mut self, table: &DeTable<'_>) -> Vec<Overhead> {
+        let Some((table, _)) = table.inner("overheads") else {
+            return Vec::new();
+        };
+        let mut overheads = Vec::new();
+        for name in keys::OVERHEADS {
+            let Some((range, span)) = table.inner(name) else {
+                continue;
+            };
+            let (Some(min), Some(max)) = (nanos(range, "min"), nanos(range, "max")) else {
+                continue;
+            };
+            if min.value > max.value {
+                let message = format!(
+                    "the overhead {name} is at least {} and at most {}",
+                    min.value, max.value
+                );
+                self.fault("range-reversed", &span, message, "write the smaller one as `min`");
+                continue;
+            }
+            overheads.push(Overhead { name, min: min.value, max: max.value });
+        }
+        overheads
+    }
+
+    fn saturation(&mut self, table: &DeTable<'_>) -> Option<Saturation> {
+        let (table, _) = table.inner("saturation")?;
+        let period = self.time(table, "period", "[saturation]");
+        let line = self.size(table, "line", "[saturation]");
+        let points: Vec<_> = table
+            .tables("points")
+            .into_iter()
+            .filter_map(|(point, _)| {
+                Some((point.number("budget")?.value, rate(point, "dma")?.value))
+            })
+            .collect();
+        if let (true, Some(points)) = (points.is_empty(), table.value("points")) {
+            let help = "add a measured pair: { budget = 180, dma = \"485MB/s\" }";
+            self.fault("no-points", &points.span(), "[saturation] has no points", help);
+            return None;
+        }
+        let mut chunks = Vec::new();
+        for (chunk, _) in table.tables("chunks") {
+            let size = self.size(chunk, "size", "a chunk");
+            let reach = self.rate(chunk, "dma", "a chunk");
+            chunks.extend(size.zip(reach).map(|(size, reach)| (size.value, reach.value)));
+        }
+        let free = |key: &str| table.number(key).map(|number| number.value);
+        Some(Saturation {
+            period: period?.value,
+            line: line?.value,
+            points,
+            least_budget: free("least_budget").unwrap_or(0),
+            overshoot: free("overshoot").unwrap_or(0),
+            delay: table.duration("delay").map(|delay| delay.value),
+            per_access: free("per_access"),
+            qos: table.size("qos_block").map(|size| size.value).zip(free("qos_clock")),
+            chunks,
+        })
+    }
+
+    fn runner(&mut self, name: &At<String>) -> Option<Runner> {
+        if name.value == "broker" && !self.by_name.contains_key("broker") {
+            return Some(Runner::Broker);
+        }
+        self.find(name).map(Runner::Vm)
+    }
+
+    fn cores(&mut self, table: &DeTable<'_>) -> Vec<SharedCore> {
+        let mut seen: HashMap<u64, Range<usize>> = HashMap::new();
+        let mut cores = Vec::new();
+        for (table, _) in table.tables("core") {
+            let (Some(id), Some((schedule, span))) = (table.number("id"), table.inner("schedule"))
+            else {
+                continue;
+            };
+            if let Some(first) = seen.get(&id.value) {
+                let message = format!("core {} has two schedules", id.value);
+                let fault = Fault::new("core-twice", self.file, id.span.clone(), message);
+                let fault = fault.label("second").and(first.clone(), "first");
+                self.faults.push(fault.help("keep one of them"));
+                continue;
+            }
+            seen.insert(id.value, id.span);
+            if let Some(schedule) = self.schedule(schedule, &span, id.value) {
+                cores.push(SharedCore { id: id.value, schedule, place: place(&span) });
+            }
+        }
+        cores
+    }
+
+    fn schedule(
+        &mut self,
+        table: &DeTable<'_>,
+        span: &Range<usize>,
+        core: u64,
+    ) -> Option<Schedule> {
+        let kind = table.text("kind")?.value;
+        let owner = format!("core {core}'s schedule");
+        let (own, others): (&[&str], &[&str]) = match kind.as_str() {
+            "round-robin" => (&["quantum"], &["frame", "slots", "servers"]),
+            "table" => (&["frame", "slots"], &["quantum", "switch", "vms", "servers"]),
+            _ => (&["servers"], &["quantum", "switch", "vms", "frame", "slots"]),
+        };
+        for key in others {
+            if let Some(value) = table.value(key) {
+                let message = format!("{owner} is of kind {kind}, which has no `{key}`");
+                self.fault("wrong-kind", &value.span(), message, "take the key out");
+            }
+        }
+        for key in own {
+            if !table.contains_key(*key) {
+                let message = format!("{owner} is of kind {kind} and has no `{key}`");
+                self.fault("missing-key", span, message, format!("add `{key} = ...`"));
+            }
+        }
+        match kind.as_str() {
+            "round-robin" => self.round_robin(table, &owner, core),
+            "table" => self.time_table(table, &owner),
+            _ => self.servers(table, &owner),
+        }
+    }
+
+    fn round_robin(&mut self, table: &DeTable<'_>, owner: &str, core: u64) -> Option<Schedule> {
+        let quantum = self.time(table, "quantum", owner)?.value;
+        let switch = table.duration("switch").map_or(Nanos(0), |time| time.value);
+        let runners = if let Some(names) = table.list("vms", text) {
+            names.value.iter().map(|name| self.runner(name)).collect::<Option<Vec<_>>>()?
+        } else {
+            let on_core = |vm: &TimedVm| vm.cpus.contains(&core);
+            let positions = self.vms.iter().enumerate().filter(|(_, vm)| on_core(vm));
+            positions.map(|(vm, _)| Runner::Vm(vm)).collect()
+        };
+        Some(Schedule::RoundRobin { quantum, switch, runners })
+    }
+
+    fn time_table(&mut self, table: &DeTable<'_>, owner: &str) -> Option<Schedule> {
+        let frame = self.time(table, "frame", owner)?;
+        let mut slots: Vec<(Runner, Nanos, Nanos)> = Vec::new();
+        let mut sound = true;
+        for (slot, span) in table.tables("slots") {
+            let (Some(vm), Some(start)) = (slot.text("vm"), slot.duration("start")) else {
+                return None;
+            };
+            let (Some(runner), Some(length)) =
+                (self.runner(&vm), self.time(slot, "length", &format!("a slot of {}", vm.value)))
+            else {
+                sound = false;
+                continue;
+            };
+            let (start, length) = (start.value, length.value);
+            let end = start.0.checked_add(length.0).filter(|end| *end <= frame.value.0);
+            if end.is_none() {
+                let message = format!(
+                    "the slot of {} at {start} for {length} reaches out of the frame of {}",
+                    vm.value, frame.value
+                );
+                self.fault("slot", &span, message, "shorten it, or lengthen the frame");
+                sound = false;
+                continue;
+            }
+            let before = slots.last().map_or(0, |(_, start, length)| start.0 + length.0);
+            if start.0 < before {
+                let message = format!(
+                    "the slot of {} starts at {start}, before the one ahead of it ends at {}",
+                    vm.value,
+                    Nanos(before)
+                );
+                self.fault("slot", &span, message, "write the slots in order, one after the other");
+                sound = false;
+                continue;
+            }
+            slots.push((runner, start, length));
+        }
+        sound.then_some(Schedule::Table { frame: frame.value, slots })
+    }
+
+    fn servers(&mut self, table: &DeTable<'_>, owner: &str) -> Option<Schedule> {
+        let mut servers = Vec::new();
+        for (server, span) in table.tables("servers") {
+            let vm = server.text("vm")?;
+            let runner = self.runner(&vm)?;
+            let budget = self.time(server, "budget", owner)?.value;
+            let period = self.time(server, "period", owner)?.value;
+            if budget > period {
+                let message = format!("{} gets {budget} in each {period}", vm.value);
+                self.fault("server", &span, message, "write a budget of at most the period");
+                return None;
+            }
+            servers.push((runner, budget, period));
+        }
+        Some(Schedule::FixedPriority { servers })
+    }
+
+    fn lines(&mut self, table: &DeTable<'_>) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for (table, span) in table.tables("irq") {
+            let line = table.text("line").map(|line| line.value);
+            let line = line.or_else(|| table.number("line").map(|line| line.value.to_string()));
+            let (Some(name), Some(vm)) = (line, table.text("vm")) else {
+                continue;
+            };
+            let (rate, burst) = (table.number("rate"), table.number("burst"));
+            if let (None, Some(burst)) = (&rate, &burst) {
+                let message = format!("interrupt {name} has a `burst` and no `rate`");
+                let help = "add the interrupts a second that are let through, rate = 1000";
+                self.fault("burst", &burst.span, message, help);
+            }
+            let burst = burst.map_or(1, |burst| burst.value);
+            if let Some(vm) = self.find(&vm) {
+                lines.push(Line {
+                    name,
+                    vm,
+                    preempt: boolean(table, "preempt").unwrap_or(false),
+                    admission: rate.map(|rate| (rate.value, burst)),
+                    cost: table.duration("cost").map_or(Nanos(0), |cost| cost.value),
+                    place: place(&span),
+                });
+            }
+        }
+        lines
+    }
+}

@@ -1,0 +1,560 @@
+//! Colors and banks: the cells of the platforms, what the keys give, and that what is packed is divided.
+
+mod images;
+
+use proptest::prelude::*;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env,
+    fmt::Write as _,
+    fs,
+    path::Path,
+};
+use weir_config::{
+    Catalog, Owner, Payload, Platform, Share, System, audit, check_text, pack, packed, place,
+    shares,
+};
+use weir_layout::cells::{CellSet, Cells};
+use zerocopy::IntoBytes;
+
+const PAGE: u64 = 4096;
+
+/// Systems whose images are files of this test, except that `guest` stands for a guest of weir's.
+fn check(text: &str) -> Result<System, weir_config::Faults> {
+    let directory = images::directory("coloring");
+    let catalog = Catalog { guests: vec!["guest".to_owned()], ..Catalog::default() };
+    check_text(&directory.join("system.toml"), text, &catalog)
+}
+
+fn vm(name: &str, core: usize, keys: &str) -> String {
+    format!(
+        "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nimage = {{ elf = \"guests/guest\" }}\n{keys}\n"
+    )
+}
+
+/// What everybody has, for a system of these VMs: name, and keys beside the usual ones.
+fn divided(platform: &str, head: &str, vms: &[(&str, &str)]) -> Vec<Share> {
+    let mut text = format!("platform = \"{platform}\"\n{head}\n");
+    for (core, (name, keys)) in vms.iter().enumerate() {
+        let memory = if keys.contains("memory") { "" } else { "memory = \"4MiB\"\n" };
+        text += &vm(name, core, &format!("{memory}{keys}"));
+    }
+    let system = check(&text).unwrap_or_else(|faults| panic!("{faults}"));
+    let placed = place(&system, 4 << 20).unwrap_or_else(|faults| panic!("{faults}"));
+    shares(&system, &placed)
+}
+
+fn has(share: &Share, colors: &str, banks: &str) {
+    let name = &share.name;
+    assert_eq!(
+        (share.colors_text().as_str(), share.banks_text().as_str()),
+        (colors, banks),
+        "{name}"
+    );
+}
+
+/// The cells of every platform and DRAM map. Checked by hand against the facts: see the head of each block.
+///
+/// `UPDATE_EXPECTED=1 cargo test` writes the table anew.
+#[test]
+fn cells_of_the_platforms() {
+    let mut table = String::new();
+    for platform in Platform::all() {
+        for map in 0..platform.places.dram.len() {
+            let geometry = platform.places.geometry(map);
+            let cells = Cells::new(&geometry).unwrap();
+            let name = &platform.places.dram[map].name;
+            writeln!(
+                table,
+                "{} {name}: {} cells, {} colors, {} bank groups of {}",
+                platform.name,
+                cells.count(),
+                cells.colors(),
+                cells.bank_groups(),
+                cells.banks_in_group()
+            )
+            .unwrap();
+            for color in 0..cells.colors() {
+                let banks: Vec<_> = cells
+                    .iter()
+                    .filter(|&cell| u16::from(cells.color(cell)) == color)
+                    .map(|cell| format!("{}:{}", cell.0, cells.bank(cell)))
+                    .collect();
+                writeln!(table, "  color {color:2}, cell:bank {}", banks.join(" ")).unwrap();
+            }
+        }
+    }
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cells.expected");
+    if env::var_os("UPDATE_EXPECTED").is_some() {
+        fs::write(&golden, &table).unwrap();
+    }
+    assert_eq!(table, fs::read_to_string(golden).unwrap());
+}
+
+/// The facts in figures, by addresses.
+#[test]
+fn cells_are_the_boards() {
+    let cells = |name: &str, map: usize| {
+        let platform = Platform::named(name).unwrap();
+        Cells::new(&platform.places.geometry(map)).unwrap()
+    };
+    let zcu102 = cells("zcu102", 0);
+    assert_eq!((zcu102.count(), zcu102.colors(), zcu102.bank_groups()), (32, 16, 16));
+    for page in 0..1024u64 {
+        let cell = zcu102.cell_of(page << 12);
+        assert_eq!(u64::from(cell.0), page & 31, "address bits 12 to 16");
+        assert_eq!(u64::from(zcu102.color(cell)), page & 15);
+        assert_eq!(u64::from(zcu102.bank(cell)), page >> 1 & 15, "address bits 13 to 16");
+    }
+    let top = cells("zcu102", 1);
+    assert_eq!((top.count(), top.colors(), top.bank_groups()), (256, 16, 16));
+    assert_eq!(top.bank(top.cell_of(0x8_0000_0000)), 8, "the upper 2 GiB");
+    assert_eq!(top.bank(top.cell_of(0x7000_0000)), 7);
+    let rpi4 = cells("rpi4", 0);
+    assert_eq!((rpi4.count(), rpi4.colors()), (16, 16));
+    assert_eq!((rpi4.bank_groups(), rpi4.banks_in_group()), (8, 2));
+    for page in 0..64u64 {
+        let cell = rpi4.cell_of(page << 12);
+        assert_eq!(u64::from(cell.0), page & 15);
+        assert_eq!(u64::from(rpi4.bank(cell)), page & 7, "address bits 12 to 14");
+    }
+    let qemu = cells("qemu-virt", 0);
+    assert_eq!((qemu.count(), qemu.colors(), qemu.bank_groups()), (128, 16, 8));
+    assert_eq!(qemu, cells("qemu-virt-gicv2", 0));
+    assert_eq!(qemu.bank(qemu.cell_of(0x4009_0000)), 0, "bits 16 and 19");
+}
+
+#[test]
+fn nothing_is_divided_without_a_wish() {
+    let shares = divided("qemu-virt", "", &[("a", ""), ("b", "criticality = 3")]);
+    for share in &shares {
+        has(share, "0-15", "0-7");
+    }
+    assert_eq!(shares[1].shares_colors, ["weir", "b"]);
+    assert_eq!((shares[1].pages, shares[1].kept_pages), (1024, 0));
+}
+
+#[test]
+fn who_asks_owns_and_the_others_share_what_is_left() {
+    let shares = divided(
+        "qemu-virt",
+        "",
+        &[
+            ("a", "colors = \"0-3\""),
+            ("b", "banks = \"rt\""),
+            ("c", ""),
+            ("d", "colors = \"9\"\nbanks = \"0\""),
+        ],
+    );
+    has(&shares[0], "4-8,10-15", "1-3");
+    has(&shares[1], "0-3", "1-3");
+    has(&shares[2], "4-8,10-15", "4-7");
+    has(&shares[3], "4-8,10-15", "1-3");
+    has(&shares[4], "9", "0");
+    assert_eq!(shares[1].shares_colors, [""; 0]);
+    assert_eq!(shares[2].shares_banks, [""; 0]);
+    assert_eq!(shares[3].shares_colors, ["weir", "b"]);
+    assert_eq!(shares[3].shares_banks, ["weir", "a"]);
+    assert_eq!(shares[1].cache.unwrap().0, 256 << 10);
+    assert_eq!(shares[1].reach.0, (2 << 30) / 128 * 12);
+    assert!(shares[1].kept_pages > 0 && shares[1].pages == 1024 + shares[1].kept_pages);
+}
+
+#[test]
+fn the_hypervisor_is_a_party() {
+    let head = "[hypervisor]\ncolors = \"15\"\n";
+    let shares = divided("qemu-virt", head, &[("a", ""), ("b", "colors = \"0\"")]);
+    has(&shares[0], "15", "0-7");
+    has(&shares[1], "1-14", "0-7");
+    assert_eq!(shares[0].shares_colors, [""; 0]);
+}
+
+#[test]
+fn groups_are_shared_by_their_members() {
+    let head = "[[group]]\nname = \"fast\"\ncolors = \"0-7\"\n";
+    let shares = divided(
+        "qemu-virt",
+        head,
+        &[("a", "colors = \"fast\"\nbanks = \"rt\""), ("b", "colors = \"fast\""), ("c", "")],
+    );
+    has(&shares[1], "0-7", "4-7");
+    has(&shares[2], "0-7", "0-3");
+    has(&shares[3], "8-15", "0-3");
+}
+
+#[test]
+fn auto_gives_the_critical_their_own() {
+    let auto = "colors = \"auto\"\ncriticality = ";
+    let shares = divided(
+        "qemu-virt",
+        "",
+        &[
+            ("low", &format!("{auto}1")),
+            ("high", &format!("{auto}2")),
+            ("none", "colors = \"auto\""),
+            ("set", &format!("{auto}1\nworking_set = \"100KiB\"")),
+        ],
+    );
+    has(&shares[2], "0-3", "0-7");
+    has(&shares[1], "4-7", "0-7");
+    has(&shares[4], "8-9", "0-7");
+    has(&shares[3], "10-15", "0-7");
+    has(&shares[0], "10-15", "0-7");
+    // With its tables and image a VM of 1020 MiB needs more than half of the board.
+    let shares = divided(
+        "qemu-virt",
+        "",
+        &[("big", &format!("{auto}1\nmemory = \"1020MiB\"")), ("rest", "memory = \"500MiB\"")],
+    );
+    has(&shares[1], "0-8", "0-7");
+    has(&shares[2], "9-15", "0-7");
+    let both = "colors = \"auto\"\nbanks = \"auto\"\ncriticality = 1";
+    let shares = divided("qemu-virt", "", &[("a", both), ("b", "")]);
+    has(&shares[1], "0-7", "0-3");
+    has(&shares[2], "8-15", "4-7");
+    // Where a page's color fixes its banks, the colors are those of the banks.
+    let shares = divided("rpi4", "", &[("a", both), ("b", "")]);
+    has(&shares[1], "0-3,8-11", "0-3");
+    has(&shares[2], "4-7,12-15", "4-7");
+}
+
+#[test]
+fn the_dram_map_can_be_chosen() {
+    let wish = [("a", "colors = \"0-3\"\nbanks = \"8-15\""), ("b", "")];
+    let shares = divided("zcu102", "dram = \"banks-on-top\"\n", &wish);
+    has(&shares[1], "0-3", "8-15");
+    has(&shares[2], "4-15", "0-7");
+    let shares = divided("zcu102", "", &[("a", "colors = \"rt\"\nbanks = \"rt\""), ("b", "")]);
+    has(&shares[1], "0-3", "0-1,8-9");
+    has(&shares[2], "4-15", "2-7,10-15");
+}
+
+/// Who has which page, by the packed tables alone.
+fn owners(system: &packed::System<'_>) -> BTreeMap<u64, String> {
+    let mut owners = BTreeMap::new();
+    let mut take = |owner: &str, pages: &mut dyn Iterator<Item = u64>| {
+        for page in pages {
+            assert_eq!(owners.insert(page, owner.to_owned()), None, "{page:#x} of {owner}");
+        }
+    };
+    take("weir", &mut system.hypervisor_pages());
+    for vm in (0..system.vms()).map(|index| system.vm(index).unwrap()) {
+        let name = String::from_utf8(vm.name().to_vec()).unwrap();
+        let regions = vm.regions.iter().filter(|region| region.kind == packed::RAM);
+        let spans = regions.map(|region| packed::Span { pa: region.pa, len: region.len });
+        for span in spans.chain([vm.vm.own, vm.vm.pristine]) {
+            let mut pages = system.pages(&vm, span);
+            assert_eq!(pages.total(), span.len / PAGE);
+            take(&name, &mut pages);
+        }
+    }
+    owners
+}
+
+fn packed_system(system: &System, test: impl FnOnce(&packed::System<'_>, &[u8])) {
+    let elf = images::elf(0x4010_0004, &[(0x4010_0000, 0x3000, &[0xaa; 0x2001])]);
+    let payloads = vec![Payload { image: &elf, initrd: None }; system.vms.len()];
+    let packed = pack(system, &payloads, 100_001).unwrap_or_else(|faults| panic!("{faults}"));
+    let image = packed.image(&vec![0x17; 100_001]);
+    let found = audit(system, &packed).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(found.len(), system.vms.len() + 1);
+    let mut words = vec![0u64; packed.tables.len().div_ceil(8)];
+    words.as_mut_bytes()[..packed.tables.len()].copy_from_slice(&packed.tables);
+    let v2 = system.platform.is_gic_v2();
+    let parsed = packed::System::parse(words.as_bytes(), v2);
+    test(&parsed.unwrap_or_else(|damage| panic!("{}", damage.message())), &image);
+}
+
+#[test]
+fn what_is_packed_is_divided() {
+    let text = format!(
+        "platform = \"qemu-virt\"\n{}{}{}",
+        vm("a", 0, "memory = \"8MiB\"\ncolors = \"0\"\nbanks = \"3\""),
+        vm("b", 1, "memory = \"64MiB\"\ncolors = \"1-8\""),
+        vm(
+            "c",
+            2,
+            "memory = [{ base = 0x4000_0000, size = \"2MiB\" }, { base = 0x9000_0000, size = \"4MiB\" }]"
+        ),
+    );
+    let system = check(&text).unwrap_or_else(|faults| panic!("{faults}"));
+    packed_system(&system, |packed, image| {
+        assert!(packed.is_divided());
+        let owners = owners(packed);
+        let loaded =
+            packed.header.load_address..packed.header.load_address + packed.header.image_len;
+        assert!(owners.keys().all(|page| !loaded.contains(page) && *page >= 0x4020_0000));
+        let names = ["weir", "a", "b", "c"];
+        let sets: Vec<_> =
+            [system.division.hypervisor].into_iter().chain(system.division.vms.clone()).collect();
+        for (page, owner) in &owners {
+            let place = names.iter().position(|name| name == owner).unwrap();
+            assert!(sets[place].contains(packed.cells().cell_of(*page)), "{page:#x} of {owner}");
+        }
+        // The pristine image that EL2 puts together is what the segments say.
+        let b = packed.vm(1).unwrap();
+        for segment in b.segments {
+            assert_eq!(segment.kept % PAGE, 0);
+            assert!(segment.kept + segment.len <= b.vm.pristine.len);
+        }
+        let code = b.segments.iter().find(|segment| segment.ipa == 0x4010_0000).unwrap();
+        assert_eq!(image[code.offset as usize..][..0x2001], [0xaa; 0x2001]);
+        assert_eq!(packed.vm(2).unwrap().regions.len(), 2);
+    });
+}
+
+/// The audit counts pages, not cells: it sees a division that the pages don't keep, and a page that is mapped by another.
+#[test]
+fn the_audit_sees_what_is_not_as_it_says() {
+    let text = format!(
+        "platform = \"qemu-virt\"\n{}{}",
+        vm("a", 0, "memory = \"8MiB\"\ncolors = \"0-3\"\nbanks = \"rt\""),
+        vm("b", 1, "memory = \"8MiB\"\ncolors = \"4-7\""),
+    );
+    let mut system = check(&text).unwrap_or_else(|faults| panic!("{faults}"));
+    let elf = images::elf(0x4010_0004, &[(0x4010_0000, 0x3000, &[0xaa; 0x2001])]);
+    let payloads = [Payload { image: &elf, initrd: None }; 2];
+    let mut packed = pack(&system, &payloads, 100_001).unwrap();
+    let found = audit(&system, &packed).unwrap();
+    let a = &found[1];
+    assert_eq!((a.name.as_str(), a.colors, a.banks, a.leaves), ("a", 4, 4, 2048));
+    assert_eq!(a.tables, 1 + 1 + 4);
+    assert!(a.meets_colors.is_empty() && a.meets_banks.is_empty());
+    assert_eq!(found[2].meets_banks, ["weir"]);
+    assert!(found[2].meets_colors.is_empty() && found[0].leaves == 0);
+
+    let mut other = system.clone();
+    other.division.vms[1] = other.division.vms[0];
+    other.division.hypervisor = other.division.vms[0];
+    other.division.vms[0] = system.division.vms[1];
+    other.division.geometry.banks[2] = 1 << 12;
+    assert!(audit(&other, &packed).unwrap_err().contains("have pages of one"));
+
+    // The second VM's own tables where the first one's are: the check of the packed form is the first to see that.
+    let same = packed.tables.len();
+    packed.tables[same - 1] ^= 1;
+    assert!(audit(&system, &packed).unwrap_err().contains("check sum"));
+    system.vms.pop();
+    assert!(audit(&system, &packed).is_err());
+}
+
+/// TLB sets are chosen by where RAM is in the VM's own address space.
+#[test]
+fn tlb_colors_cut_ram_into_pieces() {
+    let tlb = |keys: &str| {
+        let text = format!("platform = \"qemu-virt\"\n{}", vm("a", 0, keys));
+        check(&text).map(|system| {
+            let set = |piece: &weir_config::Piece| piece.base.0 / PAGE % 128;
+            let pieces = &system.vms[0].memory;
+            (
+                pieces.len(),
+                set(&pieces[0]),
+                pieces[0].size.0,
+                system.division.tlb[0].as_ref().unwrap().text(),
+            )
+        })
+    };
+    assert_eq!(
+        tlb("memory = \"4MiB\"\ntlb_colors = \"0-63\"").unwrap(),
+        (16, 0, 256 << 10, "0-63".to_owned())
+    );
+    let auto = "colors = \"4-7\"\ntlb_colors = \"auto\"\nmemory = \"1MiB\"";
+    assert_eq!(tlb(auto).unwrap(), (8, 32, 128 << 10, "32-63".to_owned()));
+    let code = |keys: &str| tlb(keys).unwrap_err().0[0].message.clone();
+    assert!(code("memory = \"1GiB\"\ntlb_colors = \"0-63\"").contains("in 256 pieces"));
+    assert!(code("memory = \"1MiB\"\ntlb_colors = \"128\"").contains("has TLB sets 0 to 127 only"));
+    assert!(code("memory = \"1MiB\"\ntlb_colors = \"auto\"").contains("has none of its own"));
+    assert!(code("memory = \"1MiB\"\ntlb_colors = \"x\"").contains("are no TLB sets"));
+    let pieces = |base: &str| {
+        format!("memory = [{{ base = {base}, size = \"256KiB\" }}]\ntlb_colors = \"64-127\"")
+    };
+    assert!(tlb(&pieces("0x4004_0000")).is_ok());
+    assert!(code(&pieces("0x4003_0000")).contains("does not lie in the TLB sets"));
+    let two = format!(
+        "platform = \"qemu-virt\"\n{}{}",
+        vm("a", 0, "memory = \"1MiB\"\ntlb_colors = \"0-63\""),
+        vm("b", 1, "memory = \"1MiB\"\ntlb_colors = \"63-100\""),
+    );
+    assert!(check(&two).unwrap_err().0[0].message.contains("TLB sets 63 are given to two VMs"));
+}
+
+/// A board file with one thing changed.
+fn platform(from: &str, to: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../platforms/zcu102.toml");
+    let text = fs::read_to_string(path).unwrap();
+    assert!(text.contains(from), "{from}");
+    let path =
+        images::directory("platforms").join(format!("{}.toml", to.len() * 1000 + from.len()));
+    fs::write(&path, text.replacen(from, to, 1)).unwrap();
+    match Platform::load(&path) {
+        Ok(_) => String::new(),
+        Err(faults) => {
+            let list = faults
+                .0
+                .iter()
+                .map(|fault| format!("{}: {}: {fault}", fault.location().line, fault.code));
+            list.collect::<Vec<_>>().join("\n")
+        }
+    }
+}
+
+#[test]
+fn broken_geometries_are_refused() {
+    let refused = |from: &str, to: &str, message: &str| {
+        let found = platform(from, to);
+        assert!(found.contains(message), "{to}: {found}");
+    };
+    assert_eq!(platform("ways = 16", "ways = 16 "), "");
+    let banks = "[[13], [14], [15], [16]]";
+    refused(
+        banks,
+        "[[13], [14], [13, 14], [16]]",
+        "geometry: bank bit 2 is the XOR of some before it",
+    );
+    refused(banks, "[[13], [14, 14]]", "bank bit 1 has no address bit, or the same twice");
+    refused(banks, "[[13], []]", "bank bit 1 has no address bit, or the same twice");
+    refused(banks, "[[13], [40]]", "`banks` cannot be 40");
+    refused(
+        banks,
+        "[[13], [16], [17], [18], [19], [20]]",
+        "9 independent bits choose color (4 of them) and bank",
+    );
+    refused(
+        banks,
+        "[[13], [14], [15], [16], [17], [18], [19], [20], [21]]",
+        "9 bank bits, but there can be 8",
+    );
+    refused(banks, "[[13], [34]]", "16 of 32 cells have no page");
+    refused("size = \"1MiB\"", "size = \"16GiB\"", "geometry: the cache has more than 256 colors");
+    refused("ways = 16", "ways = 12", "lines of 64B make no cache of 1MiB with 12 ways");
+    refused(
+        "size = \"1MiB\"",
+        "size = \"32KiB\"",
+        "a way of 32KiB / 16 is no power of two of pages",
+    );
+    refused("line = \"64B\"", "line = \"48B\"", "lines of 48B make no cache");
+    refused(
+        "line = \"64B\"",
+        "line = \"64B\"\npage = \"64KiB\"",
+        "page-size: weir maps pages of 4KiB, not 64KiB",
+    );
+    refused("entries = 512", "entries = 500", "500 entries in 4 ways are no power of two of sets");
+    refused("banks-on-top", "interleaved", "two maps are called `interleaved`");
+    refused("base = 0x8_0000_0000", "base = 0x4000_0000", "apart from the other");
+    refused("colors = \"0-3\"", "colors = \"3-0\"", "`3-0` are no numbers");
+}
+
+/// A platform that this version can't run on is refused where an image is to be built.
+#[test]
+fn planned_platforms_are_for_checking() {
+    for (name, runs) in [
+        ("qemu-virt", true),
+        ("qemu-virt-gicv2", true),
+        ("zcu102", false),
+        ("zcu104", false),
+        ("rpi4", false),
+    ] {
+        let system =
+            check(&format!("platform = \"{name}\"\n{}", vm("a", 0, "memory = \"4MiB\""))).unwrap();
+        assert_eq!(system.can_run().is_ok(), runs, "{name}");
+        assert_eq!(system.platform.qemu.is_some(), runs, "{name}");
+    }
+}
+
+/// A piece of RAM that no free range holds alone lies in several.
+#[test]
+fn memory_above_a_gap_is_used_too() {
+    let keys = "memory = \"3GiB\"\ncolors = \"0-13\"";
+    let text = format!("platform = \"zcu102\"\n{}", vm("big", 0, keys));
+    let system = check(&text).unwrap_or_else(|faults| panic!("{faults}"));
+    packed_system(&system, |packed, _| {
+        let big = packed.vm(0).unwrap();
+        assert_eq!(big.regions.len(), 2);
+        assert_eq!(big.regions[1].ipa, big.regions[0].ipa + big.regions[0].len);
+        assert_eq!(big.regions.iter().map(|region| region.len).sum::<u64>(), 3 << 30);
+        assert_eq!(big.regions[1].pa, 0x8_0000_0000);
+        owners(packed);
+    });
+}
+
+prop_compose! {
+    fn wish()(colors in prop::option::of(1u16..0xffff), banks in prop::option::of(1u16..0xff), pages in 600u64..3000) -> (String, u64) {
+        let list = |mask: u16| {
+            let numbers: Vec<_> = (0..16).filter(|bit| mask >> bit & 1 != 0).map(|bit| bit.to_string()).collect();
+            numbers.join(",")
+        };
+        let mut keys = format!("memory = \"{}KiB\"\n", 4 * pages);
+        // Few of them, so that several such wishes go together.
+        if let Some(colors) = colors {
+            writeln!(keys, "colors = \"{}\"", list(colors & colors.rotate_left(3) | 1 << (colors % 16))).unwrap();
+        }
+        if let Some(banks) = banks {
+            writeln!(keys, "banks = \"{}\"", list(banks & banks >> 1 & 0xff | 1 << (banks % 8))).unwrap();
+        }
+        (keys, pages)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever is wished: refused, or everybody's pages are in their cells, none has two owners, and nobody else is in a color or
+    /// bank that somebody asked for.
+    #[test]
+    fn wishes_are_kept_or_refused(
+        wishes in prop::collection::vec(wish(), 1..4), platform in prop::sample::select(vec!["qemu-virt", "zcu104", "rpi4"]),
+    ) {
+        let mut text = format!("platform = \"{platform}\"\n");
+        for (core, (keys, _)) in wishes.iter().enumerate() {
+            text += &vm(&format!("vm{core}"), core, keys);
+        }
+        let Ok(system) = check(&text) else { return Ok(()) };
+        let cells = system.division.cells;
+        let named = |keys: &str, key: &str| -> Option<BTreeSet<u16>> {
+            let line = keys.lines().find_map(|line| line.strip_prefix(&format!("{key} = \"")))?;
+            Some(line.trim_end_matches('"').split(',').map(|number| number.parse().unwrap()).collect())
+        };
+        let sets: Vec<CellSet> = system.division.vms.iter().copied().chain([system.division.hypervisor]).collect();
+        for (index, (keys, _)) in wishes.iter().enumerate() {
+            for (key, of) in [("colors", Cells::color as fn(&Cells, _) -> u8), ("banks", Cells::bank)] {
+                let Some(mine) = named(keys, key) else { continue };
+                let found: BTreeSet<u16> = sets[index].iter().map(|cell| u16::from(of(&cells, cell))).collect();
+                prop_assert_eq!(&found, &mine, "the wish is met in full");
+                for (other, set) in sets.iter().enumerate().filter(|(other, _)| *other != index) {
+                    let strangers = set.iter().filter(|&cell| mine.contains(&u16::from(of(&cells, cell)))).count();
+                    prop_assert_eq!(strangers, 0, "party {} is in {} of vm{}", other, key, index);
+                }
+            }
+        }
+        if place(&system, 0x4_0000).is_ok() {
+            packed_system(&system, |packed, _| {
+                for (page, owner) in owners(packed).into_iter().filter(|_| system.division.divided) {
+                    let place = owner.strip_prefix("vm").map_or(wishes.len(), |index| index.parse().unwrap());
+                    assert!(sets[place].contains(cells.cell_of(page)));
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn the_row_of_a_cell_names_its_owner() {
+    let text =
+        format!("platform = \"qemu-virt\"\n{}", vm("a", 0, "memory = \"4MiB\"\ncolors = \"0-1\""));
+    let system = check(&text).unwrap();
+    let placed = place(&system, 1 << 20).unwrap();
+    let mine = |what: &str| {
+        placed
+            .rows
+            .iter()
+            .find(|row| row.owner == Owner::Vm(0, "a".to_owned()) && row.what == what)
+            .unwrap()
+    };
+    assert_eq!(mine("RAM").size.0, 4 << 20);
+    assert_eq!(
+        mine("RAM").end.0 - mine("RAM").address.0,
+        (32 << 20) - (14 << 12),
+        "two pages of sixteen"
+    );
+    assert!(placed.to_string().contains("RAM, cells 0-1,16-17,32-33"), "{placed}");
+}

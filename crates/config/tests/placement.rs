@@ -1,0 +1,43 @@
+//! Where everything lies. Systems without colors lie where they lay before there were any.
+//!
+//! `UPDATE_EXPECTED=1 cargo test` writes the maps in `placement/` anew.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+use weir_config::{Catalog, check_file, place};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn catalog() -> Catalog {
+    let guests = fs::read_dir(root().join("guests")).unwrap();
+    let guests = guests.map(|guest| guest.unwrap().file_name().into_string().unwrap()).collect();
+    let initrds = vec!["busybox".to_owned(), "debian-rt".to_owned()];
+    Catalog { guests, initrds, ..Catalog::default() }
+}
+
+#[test]
+fn systems_lie_where_they_lay() {
+    let maps = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/placement");
+    let mut names: Vec<_> = fs::read_dir(&maps)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "map"))
+        .collect();
+    names.sort();
+    assert!(names.len() >= 14, "{} maps", names.len());
+    for map in names {
+        let name = map.file_stem().unwrap().to_str().unwrap();
+        let system =
+            check_file(&root().join("systems").join(name).with_extension("toml"), &catalog());
+        let system = system.unwrap_or_else(|faults| panic!("{name}: {faults}"));
+        let placed = place(&system, 45_678_901).unwrap_or_else(|faults| panic!("{name}: {faults}"));
+        if env::var_os("UPDATE_EXPECTED").is_some() {
+            fs::write(&map, placed.to_string()).unwrap();
+        }
+        assert_eq!(placed.to_string(), fs::read_to_string(&map).unwrap(), "{name}");
+    }
+}

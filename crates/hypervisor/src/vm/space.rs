@@ -1,0 +1,199 @@
+//! The address spaces of VMs, and the physical pages behind them.
+
+use crate::{
+    arch::memory::{self, Bytes, Window},
+    platform::LOAD_ADDRESS,
+    vm::{KEPT, pci},
+};
+use weir_config::packed::{RAM, Region, Segment, Span, System, VmView};
+use weir_layout::{
+    cells::Pages,
+    table::{Builder, PAGE, Table, stage1},
+};
+
+/// Lends the pages of `span`, without the first `skip` bytes' whole pages, to `body`: pages of the VM's cells, or one after the other
+/// where memory is not divided.
+fn with_pages<R>(
+    system: &System,
+    view: &VmView,
+    span: Span,
+    skip: u64,
+    body: impl FnOnce(&mut dyn Iterator<Item = u64>) -> R,
+) -> R {
+    let skip = (skip / PAGE * PAGE).min(span.len);
+    if system.is_divided() {
+        let pages = system.pages(view, span);
+        let pa = pages.nth_page(skip / PAGE).unwrap_or(0);
+        body(&mut system.pages(view, Span { pa, len: span.len - skip }))
+    } else {
+        body(&mut (span.pa + skip..span.pa.saturating_add(span.len)).step_by(PAGE as usize))
+    }
+}
+
+/// Builds the stage 2 of a VM, and the tables of its DMA where these are not the same, in `tables`, which lie one behind the other
+/// from physical address `base` on: how many are used, and the address of the root.
+pub fn build(
+    system: &System,
+    view: &VmView,
+    tables: &mut [Table],
+    base: u64,
+) -> Option<(usize, u64)> {
+    build_in(system, view, tables, |skip| (base + skip as u64 * PAGE, None))
+}
+
+/// Builds them in pages of the VM's own cells, and moves its pristine image there: the address of the root.
+pub fn build_in_cells(system: &System, view: &VmView) -> Option<u64> {
+    let own = view.vm.own;
+    let len = own.len.checked_sub(KEPT)?;
+    let pages = |skip: usize| {
+        let skip = skip as u64 * PAGE;
+        let pa = system.pages(view, own).nth_page(skip / PAGE).unwrap_or(0);
+        system.pages(view, Span { pa, len: len.saturating_sub(skip) })
+    };
+    // SAFETY: on the boot core, before it starts another; `keep` takes its windows later.
+    let mut window = unsafe { Window::all() };
+    let built = window.lend(&mut pages(0), stage1::READ_WRITE, |va, len| {
+        let count = (len / PAGE) as usize;
+        // SAFETY: the window maps whole tables in RAM that is the VM's own and nobody uses yet; they are zeroed before they are
+        // tables.
+        let tables = unsafe {
+            (va as *mut Table).write_bytes(0, count);
+            core::slice::from_raw_parts_mut(va as *mut Table, count)
+        };
+        build_in(system, view, tables, |skip| {
+            let pages = pages(skip);
+            (pages.nth_page(0).unwrap_or(0), Some(pages))
+        })
+    });
+    let (_, root) = built?;
+    keep(system, view);
+    Some(root)
+}
+
+/// `place` gives the physical address of a table by its number, and the pages that it and those behind it lie in, if not one behind
+/// the other.
+fn build_in<'a>(
+    system: &System,
+    view: &VmView,
+    tables: &mut [Table],
+    place: impl Fn(usize) -> (u64, Option<Pages<'a>>),
+) -> Option<(usize, u64)> {
+    let (root, pages) = place(0);
+    let used = fill(tables, root, pages.as_ref(), |builder| map(builder, system, view))?;
+    if !pci::has_domain(view.index) {
+        return Some((used, root));
+    }
+    let (domain, pages) = place(used);
+    let more = fill(tables.get_mut(used..)?, domain, pages.as_ref(), |builder| {
+        pci::map_domain(builder, system, view).ok()
+    })?;
+    pci::set_domain(view.index, domain);
+    Some((used + more, root))
+}
+
+/// Builds one address space: how many tables are used.
+fn fill(
+    tables: &mut [Table],
+    root: u64,
+    pages: Option<&Pages<'_>>,
+    map: impl FnOnce(&mut Builder<'_>) -> Option<()>,
+) -> Option<usize> {
+    let mut builder = match pages {
+        None => Builder::new(tables, 1, root).ok()?,
+        Some(pages) => {
+            let count = tables.len().min(pages.total() as usize);
+            Builder::in_pages(&mut tables[..count], pages).ok()?
+        }
+    };
+    map(&mut builder)?;
+    Some(builder.used())
+}
+
+fn map(builder: &mut Builder<'_>, system: &System, view: &VmView) -> Option<()> {
+    #[cfg(feature = "gicv2")]
+    let gicv = Some(crate::platform::GICV);
+    #[cfg(feature = "gicv3")]
+    let gicv = None;
+    system.map_stage2(builder, view, gicv).ok()?;
+    pci::map_bars(builder, view.index).ok()
+}
+
+/// Copies the VM's images from where the loader put them to where each life takes them from.
+fn keep(system: &System, view: &VmView) {
+    // SAFETY: on the boot core, before it starts another; the pair lives only here.
+    let [mut to, mut from] = unsafe { Window::take(0) };
+    for segment in view.segments {
+        in_chunks(segment.len, |done, len| {
+            with_pages(system, view, view.vm.pristine, segment.kept + done, |pages| {
+                let to_bytes: Bytes<'_> = (pages, (segment.kept + done) % PAGE);
+                let source = LOAD_ADDRESS + segment.offset + done;
+                to.copy(to_bytes, &mut from, (&mut loaded(source), source % PAGE), len);
+            });
+        });
+    }
+}
+
+/// The pages of the image as the loader put it, from the one around `pa` on.
+fn loaded(pa: u64) -> impl Iterator<Item = u64> {
+    (pa / PAGE * PAGE..).step_by(PAGE as usize)
+}
+
+/// Calls `body` with the start and the length of each chunk of `len` bytes.
+fn in_chunks(len: u64, mut body: impl FnMut(u64, u64)) {
+    let mut done = 0;
+    while done < len {
+        let chunk = (len - done).min(memory::WINDOW / 2);
+        body(done, chunk);
+        done += chunk;
+    }
+}
+
+/// Makes the VM's memory what it is at the start of each life: zero but for its image. `between` is called every 2 MiB or less.
+pub fn load(system: &System, view: &VmView, core: usize, mut between: impl FnMut()) {
+    // SAFETY: this is core `core`, and the pair lives only in this function, which doesn't call itself.
+    let [mut to, mut from] = unsafe { Window::take(core) };
+    for region in view.regions.iter().filter(|region| region.kind == RAM) {
+        let span = Span { pa: region.pa, len: region.len };
+        with_pages(system, view, span, 0, |pages| {
+            while to.zero(pages, system.is_observed()) > 0 {
+                between();
+            }
+        });
+    }
+    for segment in view.segments {
+        let Some(region) =
+            view.regions.iter().find(|region| segment.ipa.wrapping_sub(region.ipa) < region.len)
+        else {
+            continue;
+        };
+        in_chunks(segment.len, |done, len| {
+            restore(system, view, (region, segment), (done, len), (&mut to, &mut from));
+            between();
+        });
+    }
+    memory::sync_instructions();
+}
+
+/// Copies part of a segment from the pristine image into the region that it belongs to.
+fn restore(
+    system: &System,
+    view: &VmView,
+    (region, segment): (&Region, &Segment),
+    (done, len): (u64, u64),
+    (to, from): (&mut Window, &mut Window),
+) {
+    let target = segment.ipa - region.ipa + done;
+    let span = Span { pa: region.pa, len: region.len };
+    with_pages(system, view, span, target, |pages| {
+        let to_bytes: Bytes<'_> = (pages, target % PAGE);
+        if system.is_divided() {
+            let kept = segment.kept + done;
+            with_pages(system, view, view.vm.pristine, kept, |pages| {
+                to.copy(to_bytes, from, (pages, kept % PAGE), len);
+            });
+        } else {
+            let source = LOAD_ADDRESS + segment.offset + done;
+            to.copy(to_bytes, from, (&mut loaded(source), source % PAGE), len);
+        }
+    });
+}

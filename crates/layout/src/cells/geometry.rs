@@ -1,0 +1,352 @@
+//! A board's address functions, and the cells that follow from them.
+
+use super::{Cell, CellSet, MAX_CELLS, PAGE_BITS, PAGE_SHIFT};
+use crate::table::PAGE;
+
+/// Most bits that choose a cell.
+const MAX_RANK: usize = MAX_CELLS.ilog2() as usize;
+/// Most functions that choose a bank.
+pub const MAX_BANK_BITS: usize = 8;
+
+/// Which bits of a physical address choose where a line lies in the last-level cache and in DRAM. A geometry without
+/// any, [`Geometry::NONE`], is that of memory in which every place is like every other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// The bits of the last-level cache's set index above the page: the page's color.
+    pub colors: u64,
+    /// For each bank bit the address bits whose XOR it is; the first zero ends the list.
+    pub banks: [u64; MAX_BANK_BITS],
+}
+
+/// What makes a geometry no geometry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// A page size that is not the 4 KiB that weir maps.
+    Page(u64),
+    /// A way of the cache is not a power of two of bytes, a page or more.
+    Cache,
+    /// A color bit inside the page or above 40 bits.
+    Color(u32),
+    /// Bank function number .0 has no address bit, or one above 40 bits.
+    Bank(usize),
+    /// Bank function number .0 is the XOR of some before it: it tells no banks apart.
+    Dependent(usize),
+    /// So many bits tell cells apart, more than the eight for [`MAX_CELLS`].
+    TooMany(usize),
+}
+
+impl Geometry {
+    /// Nothing to choose: one cell.
+    pub const NONE: Self = Self { colors: 0, banks: [0; MAX_BANK_BITS] };
+
+    /// The address bits that make the color of a page of `page` bytes in a cache of `size` bytes with `ways` ways: those that index a
+    /// set and lie above the page.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken::Page`] and [`Broken::Cache`].
+    pub const fn color_bits(size: u64, ways: u64, page: u64) -> Result<u64, Broken> {
+        if page != PAGE {
+            return Err(Broken::Page(page));
+        }
+        if ways == 0 || !size.is_multiple_of(ways) {
+            return Err(Broken::Cache);
+        }
+        let way = size / ways;
+        if !way.is_power_of_two() || way < page {
+            return Err(Broken::Cache);
+        }
+        Ok((way - 1) & !(page - 1))
+    }
+}
+
+/// The cells of a board: the classes of pages that no choice of whole pages can split. Two pages of one cell have the same cache
+/// color and lie in the same banks.
+///
+/// All address functions are linear over GF(2), so a cell is a vector: the values of as many independent functions of the page's
+/// number as there are. These are kept in the reduced form in which each has a *pivot*, a bit of the page number that occurs in no
+/// other function, and no bit below it. So within a block of pages aligned to its own size the high bits of the cell are
+/// the same, which makes counting and finding pages cheap, and cells are numbered in the order in which memory meets them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cells {
+    rank: u8,
+    /// What each bit of the page number adds (XOR) to the cell's number.
+    pub(super) columns: [u8; PAGE_BITS as usize],
+    /// The bits of the page number that add anything.
+    pub(super) involved: u64,
+    pub(super) pivots: [u8; MAX_RANK],
+    colors: Functions,
+    banks: Functions,
+    /// Bank bits that no choice of pages fixes.
+    split: u8,
+}
+
+/// Functions of the cell's number: bit `n` of the value is the parity of the bits in `masks[n]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Functions {
+    len: u8,
+    masks: [u8; MAX_RANK],
+}
+
+impl Functions {
+    const fn count(&self) -> u16 {
+        1 << self.len
+    }
+
+    fn of(&self, cell: Cell) -> u8 {
+        let masks = self.masks.iter().take(usize::from(self.len)).enumerate();
+        masks
+            .fold(0, |value, (bit, mask)| value | (((mask & cell.0).count_ones() & 1) as u8) << bit)
+    }
+}
+
+impl Cells {
+    /// The one cell of a board without geometry.
+    pub const ONE: Self = Self {
+        rank: 0,
+        columns: [0; PAGE_BITS as usize],
+        involved: 0,
+        pivots: [0; MAX_RANK],
+        colors: Functions { len: 0, masks: [0; MAX_RANK] },
+        banks: Functions { len: 0, masks: [0; MAX_RANK] },
+        split: 0,
+    };
+
+    /// The cells of `geometry`.
+    ///
+    /// A bank function with address bits inside the page has both values in every page. What is left to choose are those
+    /// sums of bank functions in which these bits cancel.
+    ///
+    /// # Errors
+    ///
+    /// See [`Broken`].
+    pub fn new(geometry: &Geometry) -> Result<Self, Broken> {
+        let inside = geometry.colors & (PAGE - 1);
+        let above = geometry.colors >> (PAGE_SHIFT + PAGE_BITS);
+        if inside != 0 {
+            return Err(Broken::Color(inside.trailing_zeros()));
+        }
+        if above != 0 {
+            return Err(Broken::Color(geometry.colors.ilog2()));
+        }
+        let (banks, count, split) = selectable(geometry)?;
+        let colors = geometry.colors >> PAGE_SHIFT;
+        let mut rows = Rows::default();
+        for bit in (0..PAGE_BITS).filter(|bit| colors >> bit & 1 != 0) {
+            rows.add(1 << bit);
+        }
+        for bank in banks.iter().take(count) {
+            rows.add(*bank);
+        }
+        if rows.len > MAX_RANK {
+            return Err(Broken::TooMany(rows.len));
+        }
+        let mut cells = Self { rank: rows.len as u8, split, ..Self::ONE };
+        for (bit, row) in rows.masks.iter().take(rows.len).enumerate() {
+            cells.involved |= row;
+            if let Some(pivot) = cells.pivots.get_mut(bit) {
+                *pivot = row.trailing_zeros() as u8;
+            }
+            for (position, column) in cells.columns.iter_mut().enumerate() {
+                *column |= ((row >> position & 1) as u8) << bit;
+            }
+        }
+        // A function in terms of the rows: it has the rows whose pivots it has.
+        let express = |function: u64| {
+            let pivots = cells.pivots.iter().take(rows.len).enumerate();
+            pivots.fold(0, |mask, (bit, pivot)| mask | ((function >> pivot & 1) as u8) << bit)
+        };
+        let mut color_functions = Self::ONE.colors;
+        for bit in (0..PAGE_BITS).filter(|bit| colors >> bit & 1 != 0) {
+            color_functions.push(express(1 << bit));
+        }
+        let mut bank_functions = Self::ONE.banks;
+        for bank in banks.iter().take(count) {
+            bank_functions.push(express(*bank));
+        }
+        Ok(Self { colors: color_functions, banks: bank_functions, ..cells })
+    }
+
+    /// How many there are, 1 to [`MAX_CELLS`].
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        1 << self.rank
+    }
+
+    /// The logarithm of [`Cells::count`].
+    #[must_use]
+    pub const fn rank(&self) -> u32 {
+        self.rank as u32
+    }
+
+    /// How many cache colors there are.
+    #[must_use]
+    pub const fn colors(&self) -> u16 {
+        self.colors.count()
+    }
+
+    /// How many bank groups there are that pages can be chosen from; each is [`Cells::banks_in_group`] banks.
+    #[must_use]
+    pub const fn bank_groups(&self) -> u16 {
+        self.banks.count()
+    }
+
+    /// In how many banks each page lies, since the address bits inside the page choose among them.
+    #[must_use]
+    pub const fn banks_in_group(&self) -> u16 {
+        1 << self.split
+    }
+
+    /// The cell of the page at, or around, a physical address.
+    #[must_use]
+    pub fn cell_of(&self, address: u64) -> Cell {
+        Cell(self.cell_of_page(address >> PAGE_SHIFT))
+    }
+
+    /// The number of the cell of a page.
+    pub(super) fn cell_of_page(&self, page: u64) -> u8 {
+        let mut bits = page & self.involved;
+        let mut cell = 0;
+        while bits != 0 {
+            cell ^= self.column(bits.trailing_zeros());
+            bits &= bits - 1;
+        }
+        cell
+    }
+
+    pub(super) fn column(&self, position: u32) -> u8 {
+        self.columns.get(position as usize).copied().unwrap_or(0)
+    }
+
+    /// The cache color of a cell, below [`Cells::colors`].
+    #[must_use]
+    pub fn color(&self, cell: Cell) -> u8 {
+        self.colors.of(cell)
+    }
+
+    /// The bank group of a cell, below [`Cells::bank_groups`].
+    #[must_use]
+    pub fn bank(&self, cell: Cell) -> u8 {
+        self.banks.of(cell)
+    }
+
+    /// Whether pages of these cells can evict each other's lines.
+    #[must_use]
+    pub fn share_color(&self, a: Cell, b: Cell) -> bool {
+        self.color(a) == self.color(b)
+    }
+
+    /// Whether pages of these cells can close each other's rows.
+    #[must_use]
+    pub fn share_bank(&self, a: Cell, b: Cell) -> bool {
+        self.bank(a) == self.bank(b)
+    }
+
+    /// Every cell.
+    pub fn iter(&self) -> impl Iterator<Item = Cell> + use<> {
+        (0..self.count()).map(|cell| Cell(cell as u8))
+    }
+
+    /// The cells that `wanted` holds of, or `None` if it holds of none.
+    pub fn select(&self, wanted: impl Fn(Cell) -> bool) -> Option<CellSet> {
+        CellSet::of(self.iter().filter(|&cell| wanted(cell)))
+    }
+
+    /// All cells.
+    #[must_use]
+    pub fn all(&self) -> CellSet {
+        CellSet::first(self.count())
+    }
+
+    /// A set from its bitmap; `None` when it has no cell, or one that this board doesn't have.
+    #[must_use]
+    pub fn set(&self, words: [u64; 4]) -> Option<CellSet> {
+        CellSet::new(words).filter(|set| set.is_within(&self.all()))
+    }
+}
+
+impl Functions {
+    fn push(&mut self, mask: u8) {
+        if let Some(slot) = self.masks.get_mut(usize::from(self.len)) {
+            *slot = mask;
+            self.len += 1;
+        }
+    }
+}
+
+/// The sums of bank functions that are the same all over a page, as functions of the page's number; how many; and how many
+/// functions are lost to the inside of the page. A function without bits inside the page stays as it is.
+fn selectable(geometry: &Geometry) -> Result<([u64; MAX_BANK_BITS], usize, u8), Broken> {
+    let mut all = Rows::default();
+    let mut within = [0; MAX_BANK_BITS];
+    let mut lost = 0;
+    let mut banks = [0; MAX_BANK_BITS];
+    let mut count = 0;
+    let used = geometry.banks.iter().rposition(|&mask| mask != 0).map_or(0, |last| last + 1);
+    for (index, &mask) in geometry.banks.iter().take(used).enumerate() {
+        if mask == 0 || mask >> (PAGE_SHIFT + PAGE_BITS) != 0 {
+            return Err(Broken::Bank(index));
+        }
+        if !all.add(mask) {
+            return Err(Broken::Dependent(index));
+        }
+        let mut rest = mask;
+        for pivot in within.iter().take(lost) {
+            let low = pivot & (PAGE - 1);
+            if low != 0 && rest >> low.trailing_zeros() & 1 != 0 {
+                rest ^= pivot;
+            }
+        }
+        if rest & (PAGE - 1) == 0 {
+            banks[count] = rest >> PAGE_SHIFT;
+            count += 1;
+        } else {
+            within[lost] = rest;
+            lost += 1;
+        }
+    }
+    Ok((banks, count, lost as u8))
+}
+
+/// Most functions of any kind: a color bit for each bit of the page number, and the banks.
+const MAX_ROWS: usize = PAGE_BITS as usize + MAX_BANK_BITS;
+
+/// Independent functions in reduced form: each has a pivot, its lowest bit, which no other has; sorted by pivot.
+struct Rows {
+    masks: [u64; MAX_ROWS],
+    len: usize,
+}
+
+impl Default for Rows {
+    fn default() -> Self {
+        Self { masks: [0; MAX_ROWS], len: 0 }
+    }
+}
+
+impl Rows {
+    /// Adds a function; false when it is a sum of those there are.
+    fn add(&mut self, mask: u64) -> bool {
+        let mut rest = mask;
+        for row in self.masks.iter().take(self.len) {
+            if rest >> row.trailing_zeros() & 1 != 0 {
+                rest ^= row;
+            }
+        }
+        if rest == 0 || self.len >= MAX_ROWS {
+            return false;
+        }
+        for row in self.masks.iter_mut().take(self.len) {
+            if *row >> rest.trailing_zeros() & 1 != 0 {
+                *row ^= rest;
+            }
+        }
+        // Removing a pivot's bit from a row can't change that row's own lowest bit: the new pivot is above it, or
+        // the row would have had the lower one. So they are still sorted.
+        let pivot = rest.trailing_zeros();
+        let place = self.masks[..self.len].partition_point(|row| row.trailing_zeros() < pivot);
+        self.masks.copy_within(place..self.len, place + 1);
+        self.masks[place] = rest;
+        self.len += 1;
+        true
+    }
+}

@@ -1,0 +1,400 @@
+//! The pages of a set of cells.
+
+use super::{Cell, CellSet, Cells, PAGE_BITS, PAGE_SHIFT};
+use crate::table::PAGE;
+use core::ops::Range;
+
+/// Pages of a window that are found one by one before the rest is copied.
+const LIST: usize = 1024;
+/// As many pages as a window should have, so that what a window costs is little for each of them.
+const AIM: u64 = 512;
+/// Bits of the largest window, in pages: what 16 bits of a list entry hold.
+const MAX_WINDOW: u32 = 16;
+/// So many pages that are not in the set are passed one by one.
+const NEAR: u32 = 16;
+
+/// The pages of a set of cells in a range of physical addresses, in ascending order. The iterator gives the address of each.
+///
+/// A *window* is an aligned block of pages; the places of the set's pages in it are kept in a list, which is the same for all
+/// windows of the same cell. So the usual step is one entry of the list, see [`Pages::fill`].
+#[derive(Clone, Debug)]
+pub struct Pages<'a> {
+    cells: &'a Cells,
+    set: CellSet,
+    /// How many pages of the set lie below the range, below the next page, and below the range's end.
+    first: u64,
+    next: u64,
+    end: u64,
+    /// Bits of the window, in pages, once there is a list.
+    bits: Option<u32>,
+    /// Where the range starts.
+    start: u64,
+    /// Bits of a page's number that decide whether the set has it, once there is a list. Others of [`Cells::involved`] lead from
+    /// cells of the set to cells of the set only: the banks, where the set is of colors.
+    matters: u64,
+    /// The first page of the window that the list is for, and the cell that this page adds to each one's.
+    window: u64,
+    coset: u8,
+    list: [u16; LIST],
+    len: usize,
+    at: usize,
+}
+
+impl<'a> Pages<'a> {
+    /// The whole pages of `set` in `range`; what lies above 40 bits is left out.
+    #[must_use]
+    pub fn new(cells: &'a Cells, set: CellSet, range: Range<u64>) -> Self {
+        let limit = 1 << PAGE_BITS;
+        let start = range.start.div_ceil(PAGE).min(limit);
+        let end = (range.end / PAGE).clamp(start, limit);
+        let (first, end) = (below(cells, &set, start), below(cells, &set, end));
+        Self {
+            cells,
+            set,
+            first,
+            next: first,
+            end,
+            bits: None,
+            start,
+            matters: 0,
+            window: 0,
+            coset: 0,
+            list: [0; LIST],
+            len: 0,
+            at: 0,
+        }
+    }
+
+    /// The pages of `set` from the one at `start` on, as many as `len` bytes are.
+    #[must_use]
+    pub fn from_page(cells: &'a Cells, set: CellSet, start: u64, len: u64) -> Self {
+        let mut pages = Self::new(cells, set, start..u64::MAX);
+        pages.end = pages.end.min(pages.first.saturating_add(len / PAGE));
+        pages
+    }
+
+    /// The address of page number `index` of the range, from 0 on, however many were taken already.
+    #[must_use]
+    pub fn nth_page(&self, index: u64) -> Option<u64> {
+        let rank = self.first.checked_add(index).filter(|&rank| rank < self.end)?;
+        if index == 0 {
+            return Some(successor(self.cells, &self.set, self.start)? << PAGE_SHIFT);
+        }
+        Some(nth(self.cells, &self.set, rank) << PAGE_SHIFT)
+    }
+
+    /// The number in the range of the page at, or around, `address`, if it is one of them: the inverse of [`Pages::nth_page`].
+    #[must_use]
+    pub fn index_of(&self, address: u64) -> Option<u64> {
+        let page = address >> PAGE_SHIFT;
+        if page >> PAGE_BITS != 0 || !self.set.contains(self.cells.cell_of(address)) {
+            return None;
+        }
+        let rank = below(self.cells, &self.set, page);
+        (self.first..self.end).contains(&rank).then(|| rank - self.first)
+    }
+
+    /// The address of the first page of the set above the one at `address`, be it in the range or not.
+    #[must_use]
+    pub fn after(&self, address: u64) -> Option<u64> {
+        let page = successor(self.cells, &self.set, (address >> PAGE_SHIFT) + 1)?;
+        Some(page << PAGE_SHIFT)
+    }
+
+    /// How many pages the range has, however many were taken already.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.end - self.first
+    }
+
+    /// How many pages are still to come.
+    #[must_use]
+    pub const fn left(&self) -> u64 {
+        self.end - self.next
+    }
+
+    /// One above the last byte of the last page; `None` when there is no page.
+    #[must_use]
+    pub fn end(&self) -> Option<u64> {
+        Some(self.nth_page(self.total().checked_sub(1)?)? + PAGE)
+    }
+
+    /// The next pages that follow each other without a gap, as many as there are.
+    pub fn next_run(&mut self) -> Option<Range<u64>> {
+        let start = self.next()?;
+        let mut end = start + PAGE;
+        while self.peek() == Some(end) {
+            self.advance();
+            end += PAGE;
+        }
+        Some(start..end)
+    }
+
+    /// Writes the address of the next page, XORed with `attributes`, into each entry, as long as there are pages and the entries are 0.
+    /// Gives how many were written. `attributes` are the bits that every descriptor has beside the address.
+    pub fn fill(&mut self, entries: &mut [u64], attributes: u64) -> usize {
+        let mut filled = 0;
+        while let Some(entries) = entries.get_mut(filled..).filter(|entries| !entries.is_empty()) {
+            if self.peek().is_none() {
+                break;
+            }
+            let left = usize::try_from(self.left()).unwrap_or(usize::MAX);
+            let room = entries.len().min(left).min(self.len - self.at);
+            let (Some(entries), Some(list)) =
+                (entries.get_mut(..room), self.list.get(self.at..self.at + room))
+            else {
+                break;
+            };
+            let key = self.window << PAGE_SHIFT ^ attributes;
+            let mut written = 0;
+            // What is done for each page of a VM: a load, a test, a load, an XOR, a store.
+            for (entry, &place) in entries.iter_mut().zip(list) {
+                if *entry != 0 {
+                    break;
+                }
+                *entry = u64::from(place) << PAGE_SHIFT ^ key;
+                written += 1;
+            }
+            self.at += written;
+            self.next += written as u64;
+            filled += written;
+            if written < room {
+                break;
+            }
+        }
+        filled
+    }
+
+    /// The address that [`Iterator::next`] gives.
+    fn peek(&mut self) -> Option<u64> {
+        if self.next >= self.end {
+            return None;
+        }
+        let bits = match self.bits {
+            Some(bits) => bits,
+            // Not before a page is wanted: who only asks for places needs no list.
+            None => self.seek()?,
+        };
+        while self.at >= self.len {
+            self.next_window(bits)?;
+        }
+        let place = u64::from(*self.list.get(self.at)?);
+        Some((self.window | place) << PAGE_SHIFT)
+    }
+
+    fn advance(&mut self) {
+        self.at += 1;
+        self.next += 1;
+    }
+
+    /// Goes to the next window that has a page.
+    fn next_window(&mut self, bits: u32) -> Option<()> {
+        let next = self.window + (1 << bits);
+        self.at = 0;
+        let changes = self.matters >> bits != 0;
+        if changes && self.cells.cell_of_page(next) != self.coset {
+            let page = successor(self.cells, &self.set, next)?;
+            self.list(page >> bits << bits, bits);
+        } else {
+            self.window = next;
+        }
+        Some(())
+    }
+
+    /// Makes the first list; gives the bits of its window.
+    fn seek(&mut self) -> Option<u32> {
+        let page = successor(self.cells, &self.set, self.start)?;
+        self.matters = matters(self.cells, &self.set);
+        let bits = window_bits(self.cells, &self.set, self.matters, self.left());
+        self.list(page >> bits << bits, bits);
+        let place = (page - self.window) as u16;
+        self.at =
+            self.list.get(..self.len).map_or(0, |list| list.partition_point(|&at| at < place));
+        self.bits = Some(bits);
+        Some(bits)
+    }
+
+    /// Lists the pages of the window of 2^`bits` pages that begins with page `window`.
+    fn list(&mut self, window: u64, bits: u32) {
+        self.window = window;
+        self.coset = self.cells.cell_of_page(window);
+        self.len = 0;
+        // Above the bits that matter, the list repeats.
+        let own = (u64::BITS - self.matters.leading_zeros()).min(bits);
+        let end = window + (1 << own);
+        let (mut page, mut cell, mut misses) = (window, self.coset, 0);
+        while page < end {
+            if self.set.contains(Cell(cell)) {
+                let Some(slot) = self.list.get_mut(self.len) else { return };
+                *slot = (page - window) as u16;
+                self.len += 1;
+                misses = 0;
+            } else if misses < NEAR {
+                misses += 1;
+            } else {
+                // Far apart, it is quicker to look for the next one.
+                let Some(next) = successor(self.cells, &self.set, page) else { return };
+                (page, cell, misses) = (next, self.cells.cell_of_page(next), 0);
+                continue;
+            }
+            // Counting up changes the low bits that are 1, and the one above.
+            (0..=page.trailing_ones()).for_each(|bit| cell ^= self.cells.column(bit));
+            page += 1;
+        }
+        for bit in own..bits {
+            let Some((known, rest)) = self.list.split_at_mut_checked(self.len) else { return };
+            for (slot, place) in rest.iter_mut().zip(known.iter()) {
+                *slot = place | 1 << bit;
+            }
+            self.len = (2 * self.len).min(LIST);
+        }
+    }
+}
+
+impl Cells {
+    /// From the first to one above the last byte of the pages of `set` from the one at `start` on, as many as `len` bytes are: what
+    /// lies outside holds none of them. `None` unless `start` is such a page, `len` whole pages, and there are enough below 40 bits.
+    #[must_use]
+    pub fn extent(&self, set: &CellSet, start: u64, len: u64) -> Option<Range<u64>> {
+        let first = start >> PAGE_SHIFT;
+        if !(start | len).is_multiple_of(PAGE) || first >> PAGE_BITS != 0 || len == 0 {
+            return None;
+        }
+        if *set == self.all() {
+            let end = start.checked_add(len)?;
+            return (end <= 1 << (PAGE_SHIFT + PAGE_BITS)).then_some(start..end);
+        }
+        if !set.contains(self.cell_of(start)) {
+            return None;
+        }
+        let last = below(self, set, first).checked_add(len / PAGE - 1)?;
+        let last = (last < below(self, set, 1 << PAGE_BITS)).then(|| nth(self, set, last))?;
+        Some(start..(last + 1) << PAGE_SHIFT)
+    }
+}
+
+impl Iterator for Pages<'_> {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        let page = self.peek()?;
+        self.advance();
+        Some(page)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = usize::try_from(self.left()).ok();
+        (left.unwrap_or(usize::MAX), left)
+    }
+}
+
+/// Bits of the window for about `wanted` pages of `set`: the largest that has no more than [`AIM`] pages, or just all the
+/// bits that matter if these fit the list, so that one list does for all windows.
+fn window_bits(cells: &Cells, set: &CellSet, matters: u64, wanted: u64) -> u32 {
+    let densest = |bits: u32| {
+        let below = pivots_below(cells, bits);
+        let cosets = (0..cells.count() >> below).map(|high| set.count_under(below, high as u8));
+        cosets.max().unwrap_or(0) << (bits - below)
+    };
+    let aim = wanted.clamp(1, AIM);
+    let fitting = (0..=MAX_WINDOW).rev().find(|&bits| densest(bits) <= aim).unwrap_or(0);
+    let whole = u64::BITS - matters.leading_zeros();
+    if whole > fitting && whole <= MAX_WINDOW && densest(whole) <= LIST as u64 {
+        whole
+    } else {
+        fitting
+    }
+}
+
+/// The bits of a page's number that decide whether `set` has it.
+fn matters(cells: &Cells, set: &CellSet) -> u64 {
+    let bits = (0..PAGE_BITS).filter(|&bit| {
+        let column = cells.column(bit);
+        column != 0 && set.moved(column) != *set
+    });
+    bits.fold(0, |matters, bit| matters | 1 << bit)
+}
+
+/// How many pivots are below bit `position` of the page's number.
+fn pivots_below(cells: &Cells, position: u32) -> u32 {
+    let pivots = cells.pivots.iter().take(cells.rank() as usize);
+    pivots.filter(|&&pivot| u32::from(pivot) < position).count() as u32
+}
+
+/// How many pages of the block of 2^`bits` pages, whose first page is in cell `cell`, are in the set: each of the cells that the
+/// block meets has as many of its pages as any other.
+fn in_block(cells: &Cells, set: &CellSet, bits: u32, cell: u8) -> u64 {
+    let below = pivots_below(cells, bits);
+    set.count_under(below, high(cell, below)) << (bits - below)
+}
+
+/// A cell's number above its low `bits` bits, 0 to 8.
+fn high(cell: u8, bits: u32) -> u8 {
+    (u16::from(cell) >> bits) as u8
+}
+
+/// How many pages of the set have a number below `page`, at most 2^28.
+fn below(cells: &Cells, set: &CellSet, page: u64) -> u64 {
+    let mut cell = 0;
+    let mut count = 0;
+    for bits in (0..=PAGE_BITS).rev().filter(|bits| page >> bits & 1 != 0) {
+        count += in_block(cells, set, bits, cell);
+        cell ^= cells.column(bits);
+    }
+    count
+}
+
+/// The number of page number `rank` of the set, which must be less than there are.
+fn nth(cells: &Cells, set: &CellSet, rank: u64) -> u64 {
+    let (mut page, mut cell, mut rank) = (0, 0, rank);
+    for bits in (0..PAGE_BITS).rev() {
+        let here = in_block(cells, set, bits, cell);
+        if rank >= here {
+            rank -= here;
+            page |= 1 << bits;
+            cell ^= cells.column(bits);
+        }
+    }
+    page
+}
+
+/// The first page of the set at or above `from`.
+fn successor(cells: &Cells, set: &CellSet, from: u64) -> Option<u64> {
+    if from >> PAGE_BITS != 0 {
+        return None;
+    }
+    let mut cell = cells.cell_of_page(from);
+    if set.contains(Cell(cell)) {
+        return Some(from);
+    }
+    // The smallest aligned block above `from` that has a page of the set, growing from the smallest.
+    let (mut page, mut below) = (from, 0);
+    let pivot = |index: u32| cells.pivots.get(index as usize).map(|&pivot| u32::from(pivot));
+    for bits in 0..PAGE_BITS {
+        let column = cells.column(bits);
+        let was_set = page >> bits & 1 != 0;
+        cell ^= column;
+        page ^= 1 << bits;
+        if !was_set && set.any_under(below, high(cell, below)) {
+            break;
+        }
+        if !was_set {
+            cell ^= column;
+            page ^= 1 << bits;
+        }
+        if bits + 1 == PAGE_BITS {
+            return None;
+        }
+        if below < cells.rank() && pivot(below) == Some(bits) {
+            below += 1;
+        }
+    }
+    // Its first page of the set: each pivot, from the highest on, stays 0 if there is one then.
+    for index in (0..below).rev() {
+        if !set.any_under(index, high(cell, index)) {
+            cell ^= 1 << index;
+            page |= 1 << pivot(index)?;
+        }
+    }
+    Some(page)
+}

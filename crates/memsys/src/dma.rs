@@ -1,0 +1,345 @@
+//! A DMA engine with several channels: which transactions it makes, and when a transfer is done. Where they go and how
+//! long they take is the interconnect's business.
+//!
+//! A channel reads bursts of its source as far as its buffer has room, and writes a burst when its data has come. In
+//! linked mode it first reads a descriptor for each piece (ZynqMP: 256 bits for the source side and as much for the
+//! destination side; bao-throttling 3.1.1).
+
+use core::fmt;
+
+use crate::units::{Bytes, Owner, Pa, Picos};
+
+/// Parameters of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DmaConfig {
+    /// Channels, 1 to 64.
+    pub channels: usize,
+    /// Bytes of a transaction: burst length times port width (16 beats of 64 bits are 128 B).
+    pub burst: Bytes,
+    /// Reads that the engine has on their way at most, over all channels.
+    pub reads: usize,
+    /// Writes that the engine has on their way at most, over all channels.
+    pub writes: usize,
+    /// Buffer of a channel, at least a burst: data that was asked for and is not yet on its way out.
+    pub buffer: Bytes,
+    /// From the start of a transfer (or of a piece of a linked one) to its first transaction.
+    pub setup: Picos,
+    /// Bytes of the descriptors of a piece, read in one transaction in linked mode.
+    pub descriptor: Bytes,
+}
+
+/// Why an engine can't be built or a transfer can't be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DmaError {
+    /// Channels outside of 1 to 64, a burst of 0, no transactions, or a buffer smaller than a burst.
+    Config(DmaConfig),
+    /// There is no such channel.
+    NoChannel(usize),
+    /// The channel is still at its last transfer.
+    Busy(usize),
+    /// A transfer of nothing, or a piece of 0 bytes.
+    Empty,
+}
+
+impl fmt::Display for DmaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(c) => write!(
+                f,
+                "a DMA engine of {} channels, bursts of {}, {} reads, {} writes, a buffer of {}: give 1 to 64 \
+                 channels, and room for one burst each way",
+                c.channels, c.burst, c.reads, c.writes, c.buffer
+            ),
+            Self::NoChannel(n) => write!(f, "the DMA engine has no channel {n}"),
+            Self::Busy(n) => write!(f, "DMA channel {n} is busy: wait for its end"),
+            Self::Empty => f.write_str("a DMA transfer of 0 bytes"),
+        }
+    }
+}
+
+impl core::error::Error for DmaError {}
+
+/// Where a piece of a transfer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Read from here; `None` in the write-only mode.
+    pub from: Option<Pa>,
+    /// Written to here; `None` in the read-only mode.
+    pub to: Option<Pa>,
+    /// So much.
+    pub bytes: Bytes,
+}
+
+/// A transfer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transfer {
+    /// One piece, its parameters in registers.
+    Simple(Piece),
+    /// Pieces whose descriptors follow each other from an address.
+    Linked {
+        /// The first descriptor.
+        descriptors: Pa,
+        /// What they say.
+        pieces: Vec<Piece>,
+    },
+}
+
+/// A transaction that a channel makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transaction {
+    /// The channel.
+    pub channel: usize,
+    /// For whom the channel works.
+    pub owner: Owner,
+    /// A write.
+    pub write: bool,
+    /// First address.
+    pub pa: Pa,
+    /// Length; the last one of a piece may be shorter than a burst.
+    pub bytes: Bytes,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Channel {
+    owner: Owner,
+    pieces: Vec<Piece>,
+    descriptors: Option<Pa>,
+    piece: usize,
+    /// Of the present piece: bytes asked for, come, sent, written.
+    asked: u64,
+    come: u64,
+    sent: u64,
+    written: u64,
+    descriptor: Descriptor,
+    reads: usize,
+    writes: usize,
+    /// No transaction before.
+    from: Picos,
+    /// No read (or, write-only, write) before.
+    paced: Picos,
+    /// Least time between the reads (or, write-only, the writes) of two bursts.
+    pace: Picos,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Descriptor {
+    /// None is needed, or it has come.
+    #[default]
+    Known,
+    Needed,
+    Asked,
+}
+
+impl Channel {
+    fn busy(&self) -> bool {
+        self.piece < self.pieces.len()
+    }
+
+    fn begin_piece(&mut self, now: Picos, setup: Picos) {
+        (self.asked, self.come, self.sent, self.written) = (0, 0, 0, 0);
+        self.from = now + setup;
+        self.descriptor =
+            if self.descriptors.is_some() { Descriptor::Needed } else { Descriptor::Known };
+    }
+}
+
+/// What an answer brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The transfer goes on.
+    Going,
+    /// The channel's transfer is done.
+    Done,
+}
+
+/// An engine. See the [module](self).
+#[derive(Clone, Debug)]
+pub struct Engine {
+    config: DmaConfig,
+    channels: Vec<Channel>,
+    reads: usize,
+    writes: usize,
+    /// The channel that is asked first.
+    turn: usize,
+}
+
+impl Engine {
+    /// An idle engine.
+    ///
+    /// # Errors
+    /// [`DmaError::Config`].
+    pub fn new(config: DmaConfig) -> Result<Self, DmaError> {
+        let fits = (1..=64).contains(&config.channels)
+            && config.burst.0 > 0
+            && config.reads > 0
+            && config.writes > 0
+            && config.buffer >= config.burst;
+        if !fits {
+            return Err(DmaError::Config(config));
+        }
+        let channels = vec![Channel::default(); config.channels];
+        Ok(Self { config, channels, reads: 0, writes: 0, turn: 0 })
+    }
+
+    /// Sets the least time between two bursts of a channel (a pause that the driver puts between its pieces, or a
+    /// channel's own rate limit); 0 sets none.
+    ///
+    /// # Errors
+    /// [`DmaError::NoChannel`].
+    pub fn pace(&mut self, channel: usize, pace: Picos) -> Result<(), DmaError> {
+        self.channels.get_mut(channel).ok_or(DmaError::NoChannel(channel))?.pace = pace;
+        Ok(())
+    }
+
+    /// Starts a transfer.
+    ///
+    /// # Errors
+    /// [`DmaError`] if the channel is busy or not there, or there is nothing to do.
+    pub fn start(
+        &mut self,
+        channel: usize,
+        owner: Owner,
+        transfer: Transfer,
+        now: Picos,
+    ) -> Result<(), DmaError> {
+        let setup = self.config.setup;
+        let c = self.channels.get_mut(channel).ok_or(DmaError::NoChannel(channel))?;
+        if c.busy() {
+            return Err(DmaError::Busy(channel));
+        }
+        let (descriptors, pieces) = match transfer {
+            Transfer::Simple(piece) => (None, vec![piece]),
+            Transfer::Linked { descriptors, pieces } => (Some(descriptors), pieces),
+        };
+        let nothing =
+            |piece: &Piece| piece.bytes.0 == 0 || piece.from.is_none() && piece.to.is_none();
+        if pieces.is_empty() || pieces.iter().any(nothing) {
+            return Err(DmaError::Empty);
+        }
+        let pace = c.pace;
+        *c = Channel { owner, pieces, descriptors, pace, ..Channel::default() };
+        c.begin_piece(now, setup);
+        Ok(())
+    }
+
+    /// Whether a channel has a transfer.
+    #[must_use]
+    pub fn is_busy(&self, channel: usize) -> bool {
+        self.channels.get(channel).is_some_and(Channel::busy)
+    }
+
+    /// The next time at which [`Engine::issue`] would give a transaction if no answer comes before, not before `now`;
+    /// `None` if only an answer or a new transfer can bring one.
+    #[must_use]
+    pub fn probe(&self, now: Picos) -> Option<Picos> {
+        let wanted = (0..self.channels.len()).filter_map(|channel| self.wanted(channel));
+        wanted.map(|(_, from)| from.max(now)).min()
+    }
+
+    /// The next transaction, in turn over the channels; `None` if there is none now.
+    pub fn issue(&mut self, now: Picos) -> Option<Transaction> {
+        let count = self.channels.len();
+        for channel in (self.turn..count).chain(0..self.turn) {
+            let Some((transaction, from)) = self.wanted(channel) else { continue };
+            if from > now {
+                continue;
+            }
+            let c = &mut self.channels[channel];
+            let bytes = transaction.bytes.0;
+            if c.descriptor == Descriptor::Needed {
+                c.descriptor = Descriptor::Asked;
+            } else {
+                if transaction.write {
+                    c.sent += bytes;
+                } else {
+                    c.asked += bytes;
+                }
+                if !transaction.write || c.pieces[c.piece].from.is_none() {
+                    c.paced = now + c.pace;
+                }
+            }
+            if transaction.write {
+                c.writes += 1;
+                self.writes += 1;
+            } else {
+                c.reads += 1;
+                self.reads += 1;
+            }
+            self.turn = (channel + 1) % count;
+            return Some(transaction);
+        }
+        None
+    }
+
+    /// A transaction was answered.
+    pub fn answer(&mut self, transaction: Transaction, now: Picos) -> Progress {
+        let setup = self.config.setup;
+        let c = &mut self.channels[transaction.channel];
+        let bytes = transaction.bytes.0;
+        if transaction.write {
+            c.writes -= 1;
+            self.writes -= 1;
+            c.written += bytes;
+        } else {
+            c.reads -= 1;
+            self.reads -= 1;
+            if c.descriptor == Descriptor::Asked {
+                c.descriptor = Descriptor::Known;
+                return Progress::Going;
+            }
+            c.come += bytes;
+        }
+        let piece = c.pieces[c.piece];
+        let moved = if piece.to.is_some() { c.written } else { c.come };
+        if moved < piece.bytes.0 {
+            return Progress::Going;
+        }
+        c.piece += 1;
+        if c.busy() {
+            c.begin_piece(now, setup);
+            return Progress::Going;
+        }
+        Progress::Done
+    }
+
+    /// What a channel would do if it were its turn, and from when on it may. Writes go before reads: they make room.
+    fn wanted(&self, channel: usize) -> Option<(Transaction, Picos)> {
+        let c = &self.channels[channel];
+        let piece = c.pieces.get(c.piece)?;
+        let transaction = |write, pa, bytes| Transaction {
+            channel,
+            owner: c.owner,
+            write,
+            pa,
+            bytes: Bytes(bytes),
+        };
+        match c.descriptor {
+            Descriptor::Asked => return None,
+            Descriptor::Needed => {
+                let size = self.config.descriptor.0;
+                let at = c.descriptors.map_or(0, |base| base.0) + c.piece as u64 * size;
+                return (self.reads < self.config.reads)
+                    .then(|| (transaction(false, Pa(at), size), c.from));
+            }
+            Descriptor::Known => {}
+        }
+        let burst = self.config.burst.0;
+        if let Some(to) = piece.to {
+            let left = piece.bytes.0 - c.sent;
+            let next = burst.min(left);
+            let (here, from) = match piece.from {
+                Some(_) => (c.come - c.sent, c.from),
+                None => (left, c.from.max(c.paced)),
+            };
+            if next > 0 && here >= next && self.writes < self.config.writes {
+                return Some((transaction(true, Pa(to.0 + c.sent), next), from));
+            }
+        }
+        let from = piece.from?;
+        let next = burst.min(piece.bytes.0 - c.asked);
+        let held = if piece.to.is_some() { c.asked - c.sent } else { c.asked - c.come };
+        let room = held + next <= self.config.buffer.0;
+        (next > 0 && room && self.reads < self.config.reads)
+            .then(|| (transaction(false, Pa(from.0 + c.asked), next), c.from.max(c.paced)))
+    }
+}

@@ -1,0 +1,21 @@
+//! DRAM: where an address lies in it, which rows are open and who closed whose, and when commands may follow each
+//! other.
+
+pub mod address;
+pub mod banks;
+pub mod controller;
+pub mod device;
+mod policy;
+mod queue;
+mod request;
+mod schedule;
+pub mod timing;
+pub mod trace;
+
+pub use address::{AddressFields, AddressMap, Location, MapError, plain_bits};
+pub use banks::{BankStats, Banks, RowOutcome};
+pub use controller::Channel;
+pub use device::{Device, Illegal, Shape};
+pub use policy::{ChannelError, DEFAULT_POLICY, Policy};
+pub use request::{ChannelStats, Done, Full, Request, RowUse};
+pub use timing::{Command, RULES, Timing};

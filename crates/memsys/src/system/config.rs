@@ -1,0 +1,144 @@
+//! What a memory system is made of.
+
+use core::fmt;
+
+use crate::{
+    cache::CacheError,
+    dma::{DmaConfig, DmaError},
+    dram::{ChannelError, Policy, Timing},
+    hierarchy::{HierarchyConfig, HierarchyError},
+    qos::Rate,
+    smmu::{StreamId, Tables, TlbConfig},
+    units::Picos,
+};
+
+/// How long the caches take and how much they have on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheTiming {
+    /// A hit in the first level, from the access to its data; also the way of a miss to the second level.
+    pub l1_hit: Picos,
+    /// Least time between two look-ups of a second-level cache.
+    pub l2_cycle: Picos,
+    /// From a look-up of the second level to the core's data, if it hits.
+    pub l2_hit: Picos,
+    /// The same if another core's private cache serves it.
+    pub peer_hit: Picos,
+    /// The same if the third level serves it.
+    pub l3_hit: Picos,
+    /// From a look-up of the second level that misses to the interconnect.
+    pub l2_miss: Picos,
+    /// From the line's arrival at the second level to the core's data.
+    pub fill: Picos,
+    /// Lines that a core can wait for at once.
+    pub core_misses: usize,
+    /// Miss-status registers of a second-level cache: lines that it can wait for at once, over all its cores.
+    pub l2_misses: usize,
+    /// Its write-back buffers.
+    pub l2_write_buffers: usize,
+}
+
+/// The way to DRAM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterconnectTiming {
+    /// Clock of the regulators.
+    pub clock: Picos,
+    /// How long the port of a DRAM channel is taken by one line.
+    pub line: Picos,
+    /// From the port to the controller's queue.
+    pub to_memory: Picos,
+    /// From the last data (or the acceptance of a write) back.
+    pub from_memory: Picos,
+    /// How long a line takes the caches' own port, reads and writes apart.
+    pub cpu_line: Picos,
+    /// Priority of the caches' traffic; higher goes first, equals go in turn.
+    pub cpu_priority: u8,
+}
+
+/// A DMA engine and its port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DmaPort {
+    /// The engine.
+    pub engine: DmaConfig,
+    /// Whether its accesses look into the caches.
+    pub coherent: bool,
+    /// How long a line takes its port, reads and writes apart: 16 ns for 64 B on 64 bits at 500 MHz.
+    pub line: Picos,
+    /// Its priority at the interconnect.
+    pub priority: u8,
+    /// Its QoS-400 regulator's rates for reads and writes, if it has one.
+    pub regulator: Option<(Rate, Rate)>,
+    /// Its way through an SMMU, if it takes one: the number of the TBU, its stream, and where its tables lie. Addresses
+    /// are mapped to themselves.
+    pub smmu: Option<(usize, StreamId, Tables)>,
+}
+
+/// A memory system.
+#[derive(Clone, Debug)]
+pub struct SystemConfig {
+    /// Cores, caches, and the DRAM's address functions, which are needed here.
+    pub hierarchy: HierarchyConfig,
+    /// The caches' timing.
+    pub caches: CacheTiming,
+    /// The interconnect's timing.
+    pub interconnect: InterconnectTiming,
+    /// The DRAM's timing.
+    pub dram: Timing,
+    /// How its controllers decide.
+    pub policy: Policy,
+    /// DMA engines.
+    pub dma: Vec<DmaPort>,
+    /// Translation buffer units of the SMMU.
+    pub tbus: Vec<TlbConfig>,
+}
+
+/// Why a memory system can't be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SystemError {
+    /// The caches.
+    Hierarchy(HierarchyError),
+    /// The hierarchy has no address functions.
+    NoDram,
+    /// A DRAM channel.
+    Dram(ChannelError),
+    /// A number of lines, registers or buffers that is 0, or a clock of 0 ps.
+    Zero(&'static str),
+    /// A DMA engine.
+    Dma {
+        /// Its number.
+        engine: usize,
+        /// What is wrong with it.
+        error: DmaError,
+    },
+    /// A DMA engine behind a TBU that is not there.
+    NoTbu {
+        /// The engine.
+        engine: usize,
+        /// The TBU that it names.
+        tbu: usize,
+    },
+    /// A TBU's TLB.
+    Tbu {
+        /// Its number.
+        tbu: usize,
+        /// What is wrong with it; a line is a page.
+        error: CacheError,
+    },
+}
+
+impl fmt::Display for SystemError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hierarchy(error) => error.fmt(f),
+            Self::NoDram => f.write_str("a timed memory system needs DRAM address functions"),
+            Self::Dram(error) => error.fmt(f),
+            Self::Zero(what) => write!(f, "{what} is 0: give at least 1"),
+            Self::Dma { engine, error } => write!(f, "DMA engine {engine}: {error}"),
+            Self::NoTbu { engine, tbu } => {
+                write!(f, "DMA engine {engine} is behind TBU {tbu}, which is not described")
+            }
+            Self::Tbu { tbu, error } => write!(f, "TBU {tbu}: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for SystemError {}

@@ -1,0 +1,243 @@
+//! A line's way: from a core's miss through the second level and the interconnect to DRAM and back.
+
+use crate::{
+    dram::Request,
+    hierarchy::{Moved, Served},
+    units::{Pa, Picos},
+};
+
+use super::{
+    Answer, MemorySystem,
+    events::Event,
+    interconnect::{Granted, Purpose, Transaction},
+    stage::{Miss, Pending},
+};
+
+impl MemorySystem {
+    pub(super) fn stage_of(&self, core: usize) -> usize {
+        if self.stages.len() > 1 { core } else { 0 }
+    }
+
+    fn is_blocked(&self, stage: usize) -> bool {
+        let (s, caches) = (&self.stages[stage], &self.config.caches);
+        s.pending.len() >= caches.l2_misses || s.write_backs >= caches.l2_write_buffers
+    }
+
+    /// Plans the next look-up of a second level, unless it is planned or can't be.
+    pub(super) fn arm_stage(&mut self, stage: usize) {
+        let now = self.now();
+        let blocked = self.is_blocked(stage);
+        let s = &mut self.stages[stage];
+        let arrival = s.first_arrival();
+        s.note_blocked(blocked && arrival.is_some_and(|at| at <= now), now);
+        let Some(arrival) = arrival else { return };
+        // A request that comes while all is blocked is looked at once, to note that it waits.
+        let at = arrival.max(s.free).max(now);
+        let planned = s.armed.is_some_and(|armed| armed <= at);
+        if planned || blocked && arrival <= now {
+            return;
+        }
+        s.armed = Some(at);
+        self.events.add(at, Event::Stage(stage));
+    }
+
+    pub(super) fn look_up(&mut self, stage: usize, now: Picos) {
+        if self.stages[stage].armed != Some(now) {
+            return;
+        }
+        self.stages[stage].armed = None;
+        if self.stages[stage].free <= now && !self.is_blocked(stage) {
+            self.stages[stage].note_blocked(false, now);
+            if let Some(miss) = self.stages[stage].pop(now) {
+                self.stages[stage].free = now + self.config.caches.l2_cycle;
+                self.look_up_one(stage, miss, now);
+            }
+        }
+        self.arm_stage(stage);
+    }
+
+    fn look_up_one(&mut self, stage: usize, miss: Miss, now: Picos) {
+        let caches = self.config.caches;
+        let Miss { core, line, served, read, writes, .. } = miss;
+        if let Some(read) = read {
+            let pending = Pending { line, cores: vec![core], writes };
+            let register = self.stages[stage].pending.add(pending);
+            self.send(Purpose::Miss(stage, register), stage, read, now + caches.l2_miss);
+            return;
+        }
+        for write in writes {
+            self.write_back(stage, write, now + caches.l2_miss);
+        }
+        if let Some(pending) = self.stages[stage].find_pending(line) {
+            pending.cores.push(core);
+            return;
+        }
+        let latency = match served {
+            Served::Peer => caches.peer_hit,
+            Served::L3 => caches.l3_hit,
+            Served::L1 | Served::L2 | Served::Memory => caches.l2_hit,
+        };
+        self.events.add(now + latency, Event::Answer(core, line));
+    }
+
+    fn write_back(&mut self, stage: usize, moved: Moved, at: Picos) {
+        self.stages[stage].write_backs += 1;
+        self.send(Purpose::WriteBack(stage), stage, moved, at);
+    }
+
+    /// Sends a line to the interconnect, where it comes at `at`.
+    pub(super) fn send(&mut self, purpose: Purpose, master: usize, moved: Moved, at: Picos) {
+        let pa = Pa(moved.line << self.line_shift);
+        let transaction = Transaction {
+            purpose,
+            master,
+            channel: (self.map.locate(pa).bank / self.banks_per_channel) as usize,
+            pa,
+            owner: moved.owner,
+            write: moved.write,
+            first: true,
+        };
+        let number = self.transactions.add(transaction);
+        self.events.add(at, Event::Enqueue(number));
+    }
+
+    pub(super) fn enqueue(&mut self, number: usize, now: Picos) {
+        if let Some(&transaction) = self.transactions.get(number) {
+            self.interconnect.push(number, transaction);
+            self.arm_port(transaction.channel, now);
+        }
+    }
+
+    fn arm_port(&mut self, channel: usize, at: Picos) {
+        if let Some(at) = self.interconnect.arm(channel, at) {
+            self.events.add(at, Event::Grant(channel));
+        }
+    }
+
+    pub(super) fn grant(&mut self, channel: usize, now: Picos) {
+        if !self.interconnect.disarm(channel, now) {
+            return;
+        }
+        let memory = &self.memories[channel];
+        let room = [false, true].map(|write| {
+            memory.channel.room(write).saturating_sub(memory.coming[usize::from(write)])
+        });
+        let timing = self.config.interconnect;
+        match self.interconnect.grant(channel, now, timing.line, room) {
+            Granted::Go(number, behind) => {
+                if let Some(transaction) = self.transactions.get(number) {
+                    self.memories[channel].coming[usize::from(transaction.write)] += 1;
+                }
+                self.events.add(now + timing.to_memory, Event::Arrive(number));
+                self.arm_port(channel, self.interconnect.port_free(channel));
+                if let Some(behind) = behind {
+                    self.arm_port(behind, now);
+                }
+            }
+            Granted::Later(at) => self.arm_port(channel, at),
+            Granted::Nothing => {}
+        }
+    }
+
+    pub(super) fn arrive(&mut self, number: usize, now: Picos) {
+        let Some(&transaction) = self.transactions.get(number) else { return };
+        let Transaction { channel, pa, owner, write, .. } = transaction;
+        let cycle = now.0.div_ceil(self.config.dram.clock_ps);
+        let memory = &mut self.memories[channel];
+        memory.coming[usize::from(write)] -= 1;
+        let request = Request { id: number as u64, pa, owner, write };
+        let taken = memory.channel.push(request, cycle, &mut |done| self.done.push(done));
+        debug_assert!(taken.is_ok(), "room was kept for it");
+        if write {
+            // Accepted is done for whoever wrote: later reads are answered from the queue.
+            let at = now + self.config.interconnect.from_memory;
+            self.events.add(at, Event::Data(number));
+        }
+        self.after_dram(channel, now);
+    }
+
+    pub(super) fn run_dram(&mut self, channel: usize, now: Picos) {
+        let memory = &mut self.memories[channel];
+        if memory.armed != Some(now) {
+            return;
+        }
+        memory.armed = None;
+        let cycle = now.0 / self.config.dram.clock_ps;
+        memory.channel.advance(cycle, &mut |done| self.done.push(done));
+        self.after_dram(channel, now);
+    }
+
+    /// Passes on what a channel has done, and plans its next command.
+    fn after_dram(&mut self, channel: usize, now: Picos) {
+        let clock = Picos(self.config.dram.clock_ps);
+        let mut served = false;
+        for done in self.done.drain(..) {
+            served = true;
+            if !done.write {
+                let at = clock * done.at + self.config.interconnect.from_memory;
+                self.events.add(at, Event::Data(done.id as usize));
+            }
+        }
+        let memory = &mut self.memories[channel];
+        if let Some(cycle) = memory.channel.next_event() {
+            let at = (clock * cycle).max(now);
+            if memory.armed.is_none_or(|armed| at < armed) {
+                memory.armed = Some(at);
+                self.events.add(at, Event::Dram(channel));
+            }
+        }
+        if served {
+            self.arm_port(channel, now);
+        }
+    }
+
+    pub(super) fn data(&mut self, number: usize, now: Picos, answers: &mut impl FnMut(Answer)) {
+        let Some(transaction) = self.transactions.take(number) else { return };
+        match transaction.purpose {
+            Purpose::Miss(stage, register) => {
+                self.stages[stage].filling.push_back(register);
+                self.fill(stage, now);
+            }
+            Purpose::WriteBack(stage) => {
+                self.stages[stage].write_backs -= 1;
+                self.fill(stage, now);
+            }
+            Purpose::Dma(work) => self.dma_line(work, now, answers),
+            Purpose::Walk(work) => self.walk_on(work, now),
+        }
+    }
+
+    /// Takes lines that have come into a second level, as far as there are buffers for what they push out.
+    fn fill(&mut self, stage: usize, now: Picos) {
+        let caches = self.config.caches;
+        while let Some(&register) = self.stages[stage].filling.front() {
+            let writes = self.stages[stage].pending.get(register).map_or(0, |p| p.writes.len());
+            if writes > 0 && self.stages[stage].write_backs >= caches.l2_write_buffers {
+                break;
+            }
+            self.stages[stage].filling.pop_front();
+            let Some(pending) = self.stages[stage].pending.take(register) else { continue };
+            for write in pending.writes {
+                self.write_back(stage, write, now);
+            }
+            for core in pending.cores {
+                self.events.add(now + caches.fill, Event::Answer(core, pending.line));
+            }
+        }
+        self.arm_stage(stage);
+    }
+
+    pub(super) fn answer(
+        &mut self,
+        core: usize,
+        line: u64,
+        now: Picos,
+        answers: &mut impl FnMut(Answer),
+    ) {
+        let waiting = &mut self.cores[core];
+        let Some(at) = waiting.iter().position(|waiting| waiting.line == line) else { return };
+        for (token, served) in waiting.swap_remove(at).tokens {
+            answers(Answer::Core { core, token, at: now, served });
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The second level as a place of contention: one look-up at a time, few misses on their way, few write-back buffers.
+
+use std::collections::VecDeque;
+
+use crate::{
+    hierarchy::{Moved, Served},
+    units::Picos,
+};
+
+use super::events::Slab;
+
+/// A miss of a first level on its way through the second.
+#[derive(Clone, Debug)]
+pub(super) struct Miss {
+    pub core: usize,
+    pub line: u64,
+    pub served: Served,
+    /// The line to be read from DRAM, if it is.
+    pub read: Option<Moved>,
+    /// Lines that must be written to DRAM because this one came in.
+    pub writes: Vec<Moved>,
+    /// When it reaches the second level.
+    pub at: Picos,
+}
+
+/// A line on its way from DRAM.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub line: u64,
+    /// Cores that wait for it.
+    pub cores: Vec<usize>,
+    pub writes: Vec<Moved>,
+}
+
+/// A second-level cache: its queue from each core, and its buffers.
+#[derive(Clone, Debug)]
+pub(super) struct Stage {
+    queues: Vec<VecDeque<Miss>>,
+    /// The core that is asked first.
+    turn: usize,
+    /// No look-up before.
+    pub free: Picos,
+    /// Miss-status registers in use.
+    pub pending: Slab<Pending>,
+    pub write_backs: usize,
+    /// Lines that have come and wait for a write-back buffer.
+    pub filling: VecDeque<usize>,
+    /// Time for which something waited because all registers or buffers were in use.
+    pub blocked: Picos,
+    pub blocked_since: Option<Picos>,
+    /// When the next look-up is planned.
+    pub armed: Option<Picos>,
+}
+
+impl Stage {
+    pub fn new(cores: usize) -> Self {
+        Self {
+            queues: vec![VecDeque::new(); cores],
+            turn: 0,
+            free: Picos(0),
+            pending: Slab::new(),
+            write_backs: 0,
+            filling: VecDeque::new(),
+            blocked: Picos(0),
+            blocked_since: None,
+            armed: None,
+        }
+    }
+
+    pub fn push(&mut self, miss: Miss) {
+        self.queues[miss.core].push_back(miss);
+    }
+
+    /// When the first of all requests has come or will come.
+    pub fn first_arrival(&self) -> Option<Picos> {
+        self.queues.iter().filter_map(|queue| queue.front()).map(|miss| miss.at).min()
+    }
+
+    /// The next request that is here, in turn over the cores.
+    pub fn pop(&mut self, now: Picos) -> Option<Miss> {
+        let cores = self.queues.len();
+        let here = |queue: &VecDeque<Miss>| queue.front().is_some_and(|miss| miss.at <= now);
+        let core = (self.turn..cores).chain(0..self.turn).find(|&core| here(&self.queues[core]))?;
+        self.turn = (core + 1) % cores;
+        self.queues[core].pop_front()
+    }
+
+    pub fn find_pending(&mut self, line: u64) -> Option<&mut Pending> {
+        let at = self.pending.iter().find(|(_, pending)| pending.line == line)?.0;
+        self.pending.get_mut(at)
+    }
+
+    /// Notes whether requests are held up by full buffers.
+    pub fn note_blocked(&mut self, blocked: bool, now: Picos) {
+        match (blocked, self.blocked_since) {
+            (true, None) => self.blocked_since = Some(now),
+            (false, Some(since)) => {
+                self.blocked += now.since(since);
+                self.blocked_since = None;
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! A DMA transaction's way: translation, then its lines, through the caches if the engine is coherent.
+
+use crate::{
+    dma::{Progress, Transaction as DmaTransaction},
+    hierarchy::{Moved, Served},
+    smmu::Translation,
+    units::{Pa, Picos},
+};
+
+use super::{
+    Answer, DmaWork, MemorySystem,
+    events::Event,
+    interconnect::{Purpose, Transaction},
+};
+
+impl MemorySystem {
+    pub(super) fn arm_engine(&mut self, engine: usize, now: Picos) {
+        if let Some(at) = self.engines[engine].probe(now) {
+            self.events.add(at, Event::Dma(engine));
+        }
+    }
+
+    pub(super) fn run_engine(&mut self, engine: usize, now: Picos) {
+        let port = self.config.dma[engine];
+        let mut issued = false;
+        while let Some(transaction) = self.engines[engine].issue(now) {
+            issued = true;
+            let walk = port.smmu.and_then(|(tbu, stream, tables)| {
+                let DmaTransaction { owner, pa, .. } = transaction;
+                match self.tbus[tbu].translate(stream, owner, pa.0, tables) {
+                    Translation::Hit => None,
+                    Translation::Walk(walk) => Some((walk, 0)),
+                }
+            });
+            let work = DmaWork { engine, transaction, left: 0, walk };
+            let number = self.dma_work.add(work);
+            if walk.is_some() {
+                self.walk_read(number, now);
+            } else {
+                self.dma_lines(number, now);
+            }
+        }
+        if issued {
+            self.arm_engine(engine, now);
+        }
+    }
+
+    /// Reads the next descriptor of a transaction's walk.
+    fn walk_read(&mut self, number: usize, now: Picos) {
+        let Some(work) = self.dma_work.get(number) else { return };
+        let (Some((walk, step)), Some((tbu, ..))) = (work.walk, self.config.dma[work.engine].smmu)
+        else {
+            return;
+        };
+        let line = walk.reads()[step].0 >> self.line_shift;
+        let moved = Moved { line, owner: work.transaction.owner, write: false };
+        let master = self.stages.len() + self.engines.len() + tbu;
+        self.send(Purpose::Walk(number), master, moved, now);
+    }
+
+    pub(super) fn walk_on(&mut self, number: usize, now: Picos) {
+        let Some(work) = self.dma_work.get_mut(number) else { return };
+        let Some((walk, step)) = &mut work.walk else { return };
+        *step += 1;
+        if *step < walk.reads().len() {
+            self.walk_read(number, now);
+        } else {
+            work.walk = None;
+            self.dma_lines(number, now);
+        }
+    }
+
+    /// Sends the lines of a DMA transaction.
+    fn dma_lines(&mut self, number: usize, now: Picos) {
+        let Some(work) = self.dma_work.get_mut(number) else { return };
+        let DmaWork { engine, transaction, .. } = *work;
+        let DmaTransaction { owner, write, pa, bytes, .. } = transaction;
+        let first = pa.0 >> self.line_shift;
+        let last = (pa.0 + bytes.0.max(1) - 1) >> self.line_shift;
+        work.left = last - first + 1;
+        let coherent = self.config.dma[engine].coherent;
+        let master = self.stages.len() + engine;
+        let mut counted = false;
+        for line in first..=last {
+            let moved = Moved { line, owner, write };
+            let cached = coherent && {
+                let served = self.hierarchy.device_access(owner, write, line);
+                self.hierarchy.take_moved().for_each(drop);
+                served != Served::Memory
+            };
+            let first = !cached && !counted;
+            counted |= !cached;
+            let pa = Pa(line << self.line_shift);
+            let transaction = Transaction {
+                purpose: Purpose::Dma(number),
+                master,
+                channel: (self.map.locate(pa).bank / self.banks_per_channel) as usize,
+                pa,
+                owner: moved.owner,
+                write,
+                first,
+            };
+            let line = self.transactions.add(transaction);
+            if cached {
+                // It takes a look-up's time from the cores.
+                let stage = &mut self.stages[0];
+                let at = stage.free.max(now);
+                stage.free = at + self.config.caches.l2_cycle;
+                self.events.add(at + self.config.caches.l2_hit, Event::Data(line));
+            } else {
+                self.events.add(now, Event::Enqueue(line));
+            }
+        }
+    }
+
+    pub(super) fn dma_line(&mut self, number: usize, now: Picos, answers: &mut impl FnMut(Answer)) {
+        let Some(work) = self.dma_work.get_mut(number) else { return };
+        work.left -= 1;
+        if work.left > 0 {
+            return;
+        }
+        let Some(DmaWork { engine, transaction, .. }) = self.dma_work.take(number) else { return };
+        if self.engines[engine].answer(transaction, now) == Progress::Done {
+            answers(Answer::Transfer { engine, channel: transaction.channel, at: now });
+        }
+        self.arm_engine(engine, now);
+    }
+}

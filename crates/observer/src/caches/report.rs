@@ -1,0 +1,162 @@
+//! What the caches job writes, and sums over it.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// Whose an access is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Who {
+    /// The VM of this number, at EL1 or EL0.
+    Vm(usize),
+    /// EL2, on its own memory.
+    Weir,
+    /// EL2, on memory that lies in the VM's part: its RAM while it is loaded, its pristine image, its tables and state.
+    WeirFor(usize),
+    /// EL2 or firmware, on memory that is nobody's: where the loader put the image.
+    Nobody,
+}
+
+impl Who {
+    /// The VM in whose part of memory, cache and banks it happens.
+    #[must_use]
+    pub fn vm(self) -> Option<usize> {
+        match self {
+            Self::Vm(vm) | Self::WeirFor(vm) => Some(vm),
+            Self::Weir | Self::Nobody => None,
+        }
+    }
+}
+
+/// One row for each owner that did it, in it one count for each that it was done to.
+pub type Counts = Vec<Vec<u64>>;
+
+/// What was seen of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observed {
+    /// Whose accesses are told apart; the rows and columns of the matrices.
+    pub owners: Vec<Owner>,
+    /// By whose access whose lines left an L1 data cache.
+    pub l1_evictions: Counts,
+    /// By whose access whose lines left the L2.
+    pub l2_evictions: Counts,
+    /// By whose access whose rows were closed.
+    pub rows_closed: Counts,
+    /// Accesses at EL2 that evicted a VM's line from the L2 and were not on that VM's memory, by instruction and page; the
+    /// first 64 of these.
+    pub intrusions: Vec<Intrusion>,
+    /// What VMs had done at their markers; the first 256 of these.
+    pub marks: Vec<Mark>,
+    /// Loads and stores that reached a device, which are no memory accesses.
+    pub device_accesses: u64,
+    /// Blocks of code outside of RAM, which were not counted.
+    pub unseen_blocks: u64,
+    /// Bytes that the machine had written to its console when this was counted.
+    pub console_bytes: u64,
+}
+
+/// The counts of one owner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// For people.
+    pub name: String,
+    /// Who.
+    pub who: Who,
+    /// Loads and stores, by lines touched.
+    pub accesses: u64,
+    /// Those that missed the core's L1 data cache.
+    pub l1_misses: u64,
+    /// Fetches, by lines touched in each block of code that ran.
+    pub fetches: u64,
+    /// Those that missed the core's L1 instruction cache.
+    pub l1i_misses: u64,
+    /// Look-ups in the L2.
+    pub l2_accesses: u64,
+    /// Those that missed it.
+    pub l2_misses: u64,
+    /// Lines read from and written to DRAM.
+    pub dram_accesses: u64,
+    /// Those whose row was open.
+    pub row_hits: u64,
+}
+
+/// An access at EL2 that cost a VM a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intrusion {
+    /// Virtual address of the instruction; 0 if it was itself what was fetched.
+    pub pc: u64,
+    /// Physical address of the page that it touched.
+    pub page: u64,
+    /// How often.
+    pub count: u64,
+}
+
+/// A VM's counts when it executed a marker ([`crate::path`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// The VM.
+    pub vm: usize,
+    /// The marker's number.
+    pub number: u8,
+    /// Loads and stores so far, by lines touched.
+    pub accesses: u64,
+    /// Those that missed the L1 data caches.
+    pub l1_misses: u64,
+    /// Look-ups that missed the L2.
+    pub l2_misses: u64,
+}
+
+impl Observed {
+    /// Events by one VM's accesses, or by EL2's on its memory, to what is another VM's.
+    #[must_use]
+    pub fn between_vms(&self, counts: &Counts) -> u64 {
+        self.sum(counts, |by, of| matches!((by.vm(), of.vm()), (Some(by), Some(of)) if by != of))
+    }
+
+    /// Events by EL2's accesses on its own memory or nobody's, to what is a VM's.
+    #[must_use]
+    pub fn by_weir(&self, counts: &Counts) -> u64 {
+        self.sum(counts, |by, of| by.vm().is_none() && of.vm().is_some())
+    }
+
+    /// Events by a VM's accesses to what is the hypervisor's. Lines of nobody's memory, left from the boot, don't count.
+    #[must_use]
+    pub fn of_weir(&self, counts: &Counts) -> u64 {
+        self.sum(counts, |by, of| by.vm().is_some() && of == Who::Weir)
+    }
+
+    fn sum(&self, counts: &Counts, counted: impl Fn(Who, Who) -> bool) -> u64 {
+        let rows = self.owners.iter().zip(counts);
+        rows.flat_map(|(by, row)| {
+            self.owners.iter().zip(row).map(move |(of, count)| (by, of, count))
+        })
+        .filter(|(by, of, _)| counted(by.who, of.who))
+        .map(|(.., count)| count)
+        .sum()
+    }
+
+    /// The counts of `who`.
+    #[must_use]
+    pub fn owner(&self, who: Who) -> Option<&Owner> {
+        self.owners.iter().find(|owner| owner.who == who)
+    }
+
+    /// Writes it as JSON. The file appears under its name when it is complete.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn write(&self, file: &Path) -> io::Result<()> {
+        crate::report::write(self, file)
+    }
+
+    /// Reads it back.
+    ///
+    /// # Errors
+    /// Those of the file system; `InvalidData` for a file that is something else.
+    pub fn read(file: &Path) -> io::Result<Self> {
+        Ok(serde_json::from_slice(&fs::read(file)?)?)
+    }
+}

@@ -1,0 +1,244 @@
+use super::*;
+
+const RAM: u64 = 0x4000_0000;
+const WAY: u64 = 0x1_0000;
+const UART: u64 = 0x900_0000;
+
+/// Two VMs on a core each and the hypervisor, over an L2 with 16 colors of one page and eight banks.
+fn setup() -> Setup {
+    let page = |page: u64, vm| Run { first: RAM + page * PAGE, count: 1, vm };
+    // VM 0 has color 0, VM 1 color 1, the hypervisor color 2; four pages each.
+    let of = |color: u64, vm| (0..64).map(move |n| page(16 * n + color, vm));
+    Setup {
+        vms: vec!["a".into(), "b".into()],
+        cores: vec![Some(0), Some(1)],
+        l1d: Shape { size: 32 << 10, ways: 4, line: 64 },
+        l1i: Shape { size: 32 << 10, ways: 2, line: 64 },
+        l2: Shape { size: 1 << 20, ways: 16, line: 64 },
+        banks: vec![1 << 16 | 1 << 19, 1 << 17 | 1 << 20, 1 << 18 | 1 << 21],
+        row: 8192,
+        ram: RAM,
+        ram_len: 64 << 20,
+        uart: UART,
+        pages: of(0, Some(0)).chain(of(1, Some(1))).chain(of(2, None)).collect(),
+    }
+}
+
+const LEAVE: Start = Start { inside: false, vector: false };
+const VECTOR: Start = Start { inside: true, vector: true };
+
+/// Both cores in their guests.
+fn started(setup: Setup) -> Books {
+    let books = Books::new(setup).unwrap();
+    for core in [0, 1] {
+        books.eret(core);
+        books.block(core, Block::new(None, 4, LEAVE));
+    }
+    books
+}
+
+fn read(books: &Books, core: usize, pa: u64) {
+    books.data(core, Data { pa, bytes: 8, write: false, pc: 0x1234 });
+}
+
+/// Reads all lines of 64 pages of a color, four times the color's share of the L2.
+fn fill(books: &Books, core: usize, color: u64) {
+    for page in 0..64 {
+        for line in 0..PAGE / 64 {
+            read(books, core, RAM + page * WAY + color * PAGE + line * 64);
+        }
+    }
+}
+
+#[test]
+fn colors_of_their_own_evict_nothing_of_each_other() {
+    let books = started(setup());
+    for _ in 0..2 {
+        fill(&books, 0, 0);
+        fill(&books, 1, 1);
+    }
+    let seen = books.report();
+    assert_eq!(seen.between_vms(&seen.l2_evictions), 0);
+    assert!(seen.l2_evictions[0][0] > 4096 && seen.l2_evictions[1][1] > 4096);
+    assert!(seen.between_vms(&seen.rows_closed) > 0, "banks are shared");
+}
+
+#[test]
+fn one_page_of_the_wrong_color_is_seen() {
+    // Page 3 is b's, and has the color of a instead of its own.
+    let stray = RAM + 3 * WAY;
+    let mut setup = setup();
+    setup.pages.retain(|run| run.first != stray);
+    setup.pages.push(Run { first: stray, count: 1, vm: Some(1) });
+    let books = started(setup);
+    fill(&books, 0, 0);
+    for line in 0..PAGE / 64 {
+        read(&books, 1, stray + line * 64);
+    }
+    let seen = books.report();
+    let lines = PAGE / 64;
+    // All 64 lines are in full sets of a's, and none of them is a's last use of its line.
+    assert_eq!(seen.l2_evictions[1][0], lines);
+    assert_eq!(seen.between_vms(&seen.l2_evictions), lines);
+    assert_eq!(seen.between_vms(&seen.l1_evictions), 0, "the L1s are private");
+}
+
+#[test]
+fn banks_of_their_own_close_nothing_of_each_other() {
+    // Bank bit 2 is address bit 18 XOR 21: both VMs keep to one value of it.
+    let bank_bit = |pa: u64| (pa >> 18 ^ pa >> 21) & 1;
+    for (apart, some) in [(true, false), (false, true)] {
+        let books = started(setup());
+        for page in 0..4096 {
+            let pa = RAM + page * PAGE;
+            let core = if apart { bank_bit(pa) } else { page & 1 };
+            read(&books, core as usize, pa);
+        }
+        let seen = books.report();
+        assert_eq!(seen.between_vms(&seen.rows_closed) > 0, some);
+    }
+}
+
+#[test]
+fn what_el2_does_for_a_vm_is_told_apart() {
+    let books = started(setup());
+    fill(&books, 0, 0);
+    fill(&books, 1, 1);
+    books.block(0, Block::new(None, 4, VECTOR));
+    read(&books, 0, RAM + 40 * WAY + 2 * PAGE);
+    // Page 70 of color 0 is not a's but nobody's: EL2 must not touch it while VMs run.
+    read(&books, 0, RAM + 70 * WAY);
+    // A line of a's that has left the L2.
+    read(&books, 0, RAM + 8);
+    // And one of b's, from a's core.
+    read(&books, 0, RAM + PAGE + 8);
+    let seen = books.report();
+    let at = |by: Who, of: Who| {
+        let place = |who| seen.owners.iter().position(|owner| owner.who == who).unwrap();
+        seen.l2_evictions[place(by)][place(of)]
+    };
+    assert_eq!(seen.owner(Who::Weir).unwrap().accesses, 1);
+    assert_eq!(at(Who::Weir, Who::Vm(0)), 0);
+    assert_eq!(at(Who::Nobody, Who::Vm(0)), 1);
+    assert_eq!(at(Who::WeirFor(0), Who::Vm(0)), 1);
+    assert_eq!(at(Who::WeirFor(1), Who::Vm(1)), 1);
+    assert_eq!(seen.by_weir(&seen.l2_evictions), 1);
+    assert_eq!(seen.between_vms(&seen.l2_evictions), 0);
+    assert_eq!(seen.intrusions, [Intrusion { pc: 0x1234, page: RAM + 70 * WAY, count: 1 }]);
+    // Back in the guest, the same page is the guest's access.
+    books.eret(0);
+    books.block(0, Block::new(None, 4, LEAVE));
+    read(&books, 0, RAM + 40 * WAY + 2 * PAGE);
+    assert_eq!(books.report().owner(Who::Weir).unwrap().accesses, 1);
+}
+
+#[test]
+fn an_access_does_not_reach_into_the_next_physical_page() {
+    let books = started(setup());
+    books.data(0, Data { pa: RAM + PAGE - 4, bytes: 8, write: false, pc: 0 });
+    assert_eq!(books.report().owner(Who::Vm(0)).unwrap().accesses, 1);
+    books.data(0, Data { pa: RAM + 60, bytes: 8, write: false, pc: 0 });
+    assert_eq!(books.report().owner(Who::Vm(0)).unwrap().accesses, 3, "two lines of one page");
+}
+
+#[test]
+fn counting_starts_with_the_first_guest() {
+    let books = Books::new(setup()).unwrap();
+    read(&books, 0, RAM);
+    books.device(UART, false);
+    books.eret(0);
+    books.block(0, Block::new(None, 4, LEAVE));
+    let seen = books.report();
+    assert!(seen.owners.iter().all(|owner| owner.accesses == 0 && owner.l2_misses == 0));
+    assert_eq!(seen.device_accesses, 0);
+    // The line is still there, and the other core's boot counts.
+    read(&books, 0, RAM);
+    read(&books, 1, RAM + 2 * PAGE);
+    let seen = books.report();
+    assert_eq!(seen.owner(Who::Vm(0)).unwrap().l1_misses, 0);
+    assert_eq!(seen.owner(Who::Weir).unwrap().l2_misses, 1);
+}
+
+#[test]
+fn fetches_go_by_lines_and_through_the_instruction_cache() {
+    let books = started(setup());
+    let block = Block::new(Some(RAM + 60), 72, LEAVE);
+    assert_eq!(Block::from_bits(block.to_bits()), block);
+    books.block(0, block);
+    books.block(0, block);
+    let seen = books.report();
+    let a = seen.owner(Who::Vm(0)).unwrap();
+    assert_eq!((a.fetches, a.l1i_misses, a.l2_misses, a.accesses), (6, 3, 3, 0));
+    assert_eq!(seen.unseen_blocks, 2, "those that led into the guests");
+}
+
+#[test]
+fn marks_say_what_their_vm_had_done() {
+    let books = started(setup());
+    books.mark(0, 19);
+    fill(&books, 0, 0);
+    fill(&books, 1, 1);
+    books.mark(0, 19);
+    books.mark(9, 19);
+    books.block(0, Block::new(None, 4, VECTOR));
+    books.mark(0, 19);
+    let lines = 64 * PAGE / 64;
+    let at =
+        |count| Mark { vm: 0, number: 19, accesses: count, l1_misses: count, l2_misses: count };
+    assert_eq!(books.report().marks, [at(0), at(lines)]);
+    for _ in 0..2 * MARKS {
+        books.mark(1, 1);
+    }
+    assert_eq!(books.report().marks.len(), MARKS);
+}
+
+#[test]
+fn what_was_seen_is_known_by_the_console_s_bytes() {
+    let books = started(setup());
+    for page in 0..BYTES as u64 + 10 {
+        read(&books, 0, RAM + page % 64 * WAY);
+        books.device(UART, true);
+        // Neither is a byte.
+        books.device(UART, false);
+        books.device(UART + 0x18, true);
+    }
+    read(&books, 0, RAM);
+    let accesses = |seen: Observed| seen.owner(Who::Vm(0)).unwrap().accesses;
+    assert_eq!(books.report_at(20).map(accesses), Some(20));
+    assert_eq!(books.report_at(BYTES as u64 + 10).map(accesses), Some(BYTES as u64 + 10));
+    assert_eq!(books.report_at(BYTES as u64 + 11), None, "not written yet");
+    assert_eq!(books.report_at(10), None, "too long ago");
+    assert_eq!(accesses(books.report()), BYTES as u64 + 11);
+}
+
+#[test]
+fn a_core_without_a_vm_and_cores_that_are_not_there_count_nothing() {
+    let mut setup = setup();
+    setup.cores[1] = None;
+    let books = started(setup);
+    read(&books, 1, RAM);
+    read(&books, 9, RAM);
+    books.eret(9);
+    books.block(9, Block::new(None, 4, LEAVE));
+    assert!(books.report().owners.iter().all(|owner| owner.accesses == 0));
+}
+
+#[test]
+fn a_setup_that_does_not_fit_is_refused() {
+    let outside = Run { first: RAM + (64 << 20), count: 1, vm: None };
+    for (change, message) in [
+        (&(|setup: &mut Setup| setup.cores[0] = Some(2)) as &dyn Fn(&mut Setup), "2 VMs"),
+        (&|setup: &mut Setup| setup.pages.push(outside), "not in RAM"),
+        (
+            &|setup: &mut Setup| setup.pages.push(Run { vm: Some(7), ..setup.pages[0] }),
+            "not in RAM",
+        ),
+        (&|setup: &mut Setup| setup.l2.ways = 0, "ways"),
+        (&|setup: &mut Setup| setup.banks.push(1 << 16 | 1 << 19), "bank bit 3"),
+    ] {
+        let mut setup = setup();
+        change(&mut setup);
+        let error = Books::new(setup).unwrap_err();
+        assert!(error.contains(message), "{error}");
+    }
+}

@@ -1,0 +1,82 @@
+//! Points its disk at memory that is not its own; another VM watches that nothing changes there.
+//!
+//! With `role=attacker` it drives a virtio disk on PCI (virtio 1.2) without a driver's manners. In each life it reads the disk's first
+//! line into its own memory, to see that the disk works, and then commits one attack, by the restart count that weir keeps: what it
+//! may not change of the configuration space; a buffer, the used ring and the descriptors in the other VM; a buffer in weir's
+//! memory. Then it asks for SYSTEM_RESET. The life after the last attack reads the first line once more and powers off.
+//!
+//! With `role=witness` it fills the memory behind its image with a pattern and checks it ten times a second.
+//!
+//! Arguments: `slot=N` is the disk's device number (2), `ecam=ADDRESS` where the configuration space is (0x4010000000),
+//! `victim=ADDRESS` where the other VM is and `hypervisor=ADDRESS` where weir is, both physical.
+//!
+//! ```text
+//! dma: the disk begins with hello
+//! dma: attack 2: a buffer in another VM, device status 0xf
+//! dma: all 5 attacks done
+//! dma: round 7: 0 of 3932160 words changed
+//! ```
+
+#![no_std]
+#![no_main]
+
+mod pci;
+mod virtio;
+mod witness;
+
+use pci::Function;
+use virtio::{Disk, Places};
+use weir_guest::{Board, entry, hypercall, println, psci};
+
+entry!(main);
+
+/// What an attack points somewhere else: a name, and the places with the target in them.
+type Attack = (&'static str, fn(&Targets, Places) -> Places);
+
+/// Addresses that are not the attacker's.
+struct Targets {
+    victim: u64,
+    hypervisor: u64,
+}
+
+const ATTACKS: [Attack; 4] = [
+    ("a buffer in another VM", |targets, own| Places { buffer: targets.victim, ..own }),
+    ("the used ring in another VM", |targets, own| Places { used: targets.victim, ..own }),
+    ("the descriptors in another VM", |targets, own| Places { descriptors: targets.victim, ..own }),
+    ("a buffer in the hypervisor", |targets, own| Places { buffer: targets.hypervisor, ..own }),
+];
+
+fn main(board: &'static Board) -> ! {
+    match board.args.get("role") {
+        Some("witness") => witness::watch(board),
+        _ => attack(board),
+    }
+}
+
+fn attack(board: &Board) -> ! {
+    let args = board.args;
+    let targets = Targets {
+        victim: args.number("victim", 0x4100_0000),
+        hypervisor: args.number("hypervisor", 0x4020_0000),
+    };
+    let ecam = args.number("ecam", 0x40_1000_0000);
+    let function = Function::new(ecam, args.number("slot", 2));
+    let disk = Disk::find(function).expect("a virtio disk in the slot");
+    println!("dma: the disk begins with {}", disk.first_line());
+    let life = hypercall::restarts() as usize;
+    match (life, life.checked_sub(1).and_then(|attack| ATTACKS.get(attack))) {
+        (0, _) => {
+            let changed = function.attack(ecam);
+            println!("dma: attack 1: the configuration space, {changed} words changed");
+        }
+        (_, Some((name, aim))) => {
+            let status = disk.attack(aim(&targets, virtio::own_places()));
+            println!("dma: attack {}: {name}, device status {status:#x}", life + 1);
+        }
+        (_, None) => {
+            println!("dma: all {} attacks done", ATTACKS.len() + 1);
+            psci::system_off()
+        }
+    }
+    psci::system_reset()
+}
