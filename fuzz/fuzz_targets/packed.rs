@@ -4,7 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weir_config::packed::{ADDRESS_LIMIT, MAGIC, System, VERSION, checksum};
+use std::collections::BTreeSet;
+use weir_config::packed::{ADDRESS_LIMIT, MAGIC, RAM, Span, System, VERSION, checksum};
 use zerocopy::IntoBytes;
 
 fuzz_target!(|input: &[u8]| {
@@ -25,10 +26,17 @@ fuzz_target!(|input: &[u8]| {
     let Ok(system) = System::parse(bytes, options & 2 != 0) else { return };
     let mut taken =
         vec![system.header.load_address..system.header.load_address + system.header.image_len];
+    let mut pages = BTreeSet::new();
     for vm in (0..system.vms()).filter_map(|index| system.vm(index)) {
         for region in vm.regions {
             let range = region.pa..region.pa + region.len;
             assert!(range.end <= ADDRESS_LIMIT && region.ipa + region.len <= ADDRESS_LIMIT);
+            // Where memory is divided, the first pages of each stand for all.
+            if system.is_divided() && region.kind == RAM {
+                let span = Span { pa: region.pa, len: region.len };
+                assert!(system.pages(&vm, span).take(4096).all(|page| pages.insert(page)));
+                continue;
+            }
             assert!(taken.iter().all(|other| range.end <= other.start || other.end <= range.start));
             taken.push(range);
         }
