@@ -189,25 +189,51 @@ fn shared_object(line: &str) -> Option<PathBuf> {
 
 /// Writes a file so that nobody ever sees half of it, and only if it is not there already.
 pub fn replace(path: &Path, contents: &[u8]) -> Result {
-    if fs::read(path).is_ok_and(|old| old == contents) {
+    let writing = || format!("write {}", path.display());
+    // What a link points to is what is meant, and what is no regular file is written to.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let old = fs::metadata(&target).ok();
+    if old.as_ref().is_some_and(|old| !old.is_file() && !old.is_dir()) {
+        return fs::write(&target, contents).context(writing);
+    }
+    if fs::read(&target).is_ok_and(|old| old == contents) {
         return Ok(());
     }
-    let directory = path.parent().unwrap_or(Path::new("."));
-    let writing = || format!("write {}", path.display());
+    let directory = target.parent().unwrap_or(Path::new("."));
+    let permissions = old.map_or_else(
+        || std::os::unix::fs::PermissionsExt::from_mode(0o644),
+        |old| old.permissions(),
+    );
     let mut file = tempfile::Builder::new()
-        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .permissions(permissions)
         .tempfile_in(directory)
         // The temporary file's name would only puzzle.
         .map_err(|error| std::io::Error::from(error.kind()))
         .context(writing)?;
     file.write_all(contents).context(writing)?;
-    file.persist(path).map_err(|error| error.error).context(writing)?;
+    file.persist(&target).map_err(|error| error.error).context(writing)?;
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_replaced_through_its_link_and_keeps_its_rights() {
+        use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+        let directory = tempfile::tempdir().expect("a directory");
+        let [file, link] = ["file", "link"].map(|name| directory.path().join(name));
+        fs::write(&file, "old").expect("a file");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("its rights");
+        symlink(&file, &link).expect("a link");
+        assert!(replace(&link, b"new").is_ok());
+        assert_eq!(fs::read(&file).expect("the file"), b"new");
+        assert_eq!(fs::metadata(&file).expect("its rights").permissions().mode() & 0o777, 0o600);
+        assert!(fs::symlink_metadata(&link).expect("the link").is_symlink());
+        assert!(replace(Path::new("/dev/null"), b"new").is_ok());
+        assert!(fs::metadata("/dev/null").expect("it").file_type().is_char_device());
+    }
 
     #[test]
     fn programs_are_found_in_cargos_messages() {

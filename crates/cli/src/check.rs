@@ -50,6 +50,17 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     if arguments.map.is_some() && arguments.files.len() > 1 {
         return Err(Failure::call("--map draws one system: give one file".to_owned()));
     }
+    let same = |a: &Path, b: &Path| {
+        fs::canonicalize(a).ok().zip(fs::canonicalize(b).ok()).is_some_and(|(a, b)| a == b)
+    };
+    if let Some(map) =
+        arguments.map.as_deref().filter(|map| arguments.files.iter().any(|file| same(file, map)))
+    {
+        return Err(Failure::call(format!(
+            "--map would overwrite {}: name another file",
+            map.display()
+        )));
+    }
     let mut out = anstream::stdout().lock();
     let mut status = GOOD;
     let mut results = Vec::new();

@@ -458,6 +458,52 @@ fn memory_and_time_are_analyzed_too() {
 }
 
 #[test]
+fn a_core_that_is_not_the_vms_own_is_no_free_capacity() {
+    let vm = |name: &str, more: &str| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\ncpus = [0]\n[[vm.task]]\nname = \"t\"\ncost = \"6ms\"\nperiod = \"10ms\"\n{more}"
+        )
+    };
+    let (said, json) = analyze(&format!("{}{}", vm("a", ""), vm("b", "")), &[]);
+    assert_eq!(said.status, Some(1), "{}", said.out);
+    assert_eq!(json["faults"][0]["code"], "no-schedule");
+    assert_eq!(json["faults"][0]["message"], "a and b share core 0, and nobody says how");
+    let (said, json) = analyze(&vm("a", "core = 3\n"), &[]);
+    assert_eq!(said.status, Some(1), "{}", said.out);
+    assert_eq!(json["faults"][0]["code"], "not-its-core");
+    assert_eq!(analyze(&vm("a", ""), &[]).0.status, Some(0));
+}
+
+#[test]
+fn memory_and_tasks_are_judged_beside_the_dma_of_the_flows() {
+    let saturation = SATURATION.replace("least_budget", "delay = \"100ns\"\nleast_budget");
+    let vms = "[[vm]]\nname = \"a\"\nbandwidth = { budget = 100, period = \"30us\" }\n[[vm.task]]\nname = \"t\"\ncost = \"200us\"\nperiod = \"10ms\"\n\
+               [[vm]]\nname = \"b\"\nbandwidth = { budget = 50, period = \"30us\" }\n";
+    let text = |dma: &str| {
+        format!(
+            "{dma}{vms}{}{OVERHEADS}{saturation}",
+            flow("f", "a", "\"b\"", "4KiB", "1ms", "1ms")
+        )
+    };
+    let given = analyze(&text("[dma]\nbandwidth = \"47MB/s\"\n"), &[]).1;
+    let asked = analyze(&text(""), &["--bandwidth", "47MB/s"]).1;
+    assert_eq!((&given["memory"], &given["time"]), (&asked["memory"], &asked["time"]));
+    assert_eq!(given["memory"]["dma_bandwidth"], 47_000_000);
+    let least = analyze(&text(""), &[]).1;
+    assert_eq!(least["memory"]["dma_bandwidth"], least["flows"]["min_bandwidth"]);
+    assert_ne!(least["time"], given["time"], "less DMA, less interference");
+}
+
+#[test]
+fn a_map_does_not_overwrite_the_system() {
+    let fake = fake();
+    let said = say(fake.weir().args(["check", "system.toml", "--map", "./system.toml"]));
+    assert_eq!(said.status, Some(2), "{}", said.err);
+    assert!(said.err.contains("would overwrite"), "{}", said.err);
+    assert_eq!(fake.read("system.toml"), SYSTEM);
+}
+
+#[test]
 fn broken_schedules_are_refused_at_their_place() {
     for (from, to, code) in [
         ("start = \"500us\"", "start = \"499us\"", "slot"),

@@ -337,6 +337,11 @@ impl Part {
 }
 
 impl Flows {
+    /// The bandwidth that was judged, bytes/s; none where neither given nor found.
+    pub const fn bandwidth(&self) -> Option<u64> {
+        self.bandwidth
+    }
+
     /// Whether every deadline is met at the bandwidth judged.
     pub fn holds(&self) -> bool {
         self.parts.iter().all(|part| match (&part.report, &part.least) {

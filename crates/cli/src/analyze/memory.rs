@@ -55,7 +55,7 @@ pub fn saturation(timing: &Timing, from: &Saturation) -> Result<SaturationTable,
 /// # Errors
 ///
 /// What keeps them from being analyzed.
-pub fn analyze(timing: &Timing, bandwidth: Option<u64>) -> Result<Option<Memory>, Vec<Fault>> {
+pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
     if timing.vms.iter().all(|vm| vm.bandwidth.is_none()) {
         return Ok(None);
     }
@@ -98,8 +98,8 @@ pub fn analyze(timing: &Timing, bandwidth: Option<u64>) -> Result<Option<Memory>
             required,
         });
     }
-    let moved = bandwidth.or(timing.dma.bandwidth.map(|rate| rate.0));
-    let dma = if timing.flows.is_empty() { 0 } else { moved.unwrap_or(0) };
+    let moved = timing.dma.bandwidth.map_or(0, |rate| rate.0);
+    let dma = if timing.flows.is_empty() { 0 } else { moved };
     let mut memory = Memory { vms, total: None, dma: (dma, None), qos: None, reasons };
     let first = timing.vms.iter().find_map(|vm| Some(vm.bandwidth.as_ref()?.place.clone()));
     let first = first.unwrap_or_default();

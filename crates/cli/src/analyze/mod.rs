@@ -17,7 +17,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_analysis::flows::{Effort, Reading};
-use weir_config::{Fault, Faults, Timing};
+use weir_config::{Fault, Faults, Timing, units::BytesPerSec};
 
 /// Says whether the flows, budgets and tasks of systems hold, and how much would be enough.
 ///
@@ -73,7 +73,7 @@ fn rate(text: &str) -> std::result::Result<u64, String> {
     if let Ok(rate) = text.parse() {
         return Ok(rate);
     }
-    weir_config::units::BytesPerSec::from_text(text).map(|rate| rate.0).ok_or_else(|| {
+    BytesPerSec::from_text(text).map(|rate| rate.0).ok_or_else(|| {
         "write a whole number of bytes/s, or one with a unit like 485MB/s".to_owned()
     })
 }
@@ -115,10 +115,14 @@ impl Analysis {
     pub fn of(timing: &Timing, question: &Question) -> std::result::Result<Self, Faults> {
         let mut faults = Vec::new();
         let mut keep = |found: Vec<Fault>| faults.extend(found);
-        let memory = memory::analyze(timing, question.bandwidth);
-        let memory = memory.map_err(&mut keep).ok().flatten();
-        let time = time::analyze(timing).map_err(&mut keep).ok().flatten();
         let flows = flows::analyze(timing, question).map_err(&mut keep).ok().flatten();
+        // Memory and tasks are judged beside the DMA that the flows were judged at, wherever its bandwidth came from.
+        let mut timing = timing.clone();
+        if let Some(bandwidth) = flows.as_ref().and_then(flows::Flows::bandwidth) {
+            timing.dma.bandwidth = Some(BytesPerSec(bandwidth));
+        }
+        let memory = memory::analyze(&timing).map_err(&mut keep).ok().flatten();
+        let time = time::analyze(&timing).map_err(&mut keep).ok().flatten();
         if faults.is_empty() { Ok(Self { flows, memory, time }) } else { Err(Faults(faults)) }
     }
 

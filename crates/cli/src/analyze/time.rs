@@ -14,7 +14,7 @@ use weir_analysis::{
 };
 use weir_config::{
     Fault, Timing,
-    timing::{Line, Place, Runner, Schedule, SharedCore},
+    timing::{Line, Place, Runner, Schedule, SharedCore, TimedVm},
 };
 
 /// What the analysis says of schedules and tasks.
@@ -223,6 +223,23 @@ pub fn analyze(timing: &Timing) -> Result<Option<Time>, Vec<Fault>> {
     Ok(Some(time))
 }
 
+/// Why a VM does not have a core without a schedule to itself.
+fn not_its_own(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Option<Fault> {
+    let core = core?;
+    if !vm.cpus.is_empty() && !vm.cpus.contains(&core) {
+        let message = format!("{} has tasks on core {core}, which it does not have", vm.name);
+        let help = "give them a `core` of the VM's `cpus`";
+        return Some(timing.fault("not-its-core", &vm.place, message, help));
+    }
+    let other = timing.vms.iter().find(|other| other.name != vm.name && other.cpus.contains(&core));
+    other.map(|other| {
+        let message =
+            format!("{} and {} share core {core}, and nobody says how", vm.name, other.name);
+        let help = "add [[core]] with its `id` and a `schedule` that names both";
+        timing.fault("no-schedule", &vm.place, message, help)
+    })
+}
+
 fn tasks_of(timing: &Timing, vm: usize, time: &mut Time) -> Result<(), Fault> {
     let this = &timing.vms[vm];
     let core_of = |task: &weir_config::timing::Task| task.core.or(this.cpus.first().copied());
@@ -237,6 +254,11 @@ fn tasks_of(timing: &Timing, vm: usize, time: &mut Time) -> Result<(), Fault> {
             core.is_none_or(|core| core == shared.id) && runs(&shared.schedule, Runner::Vm(vm))
         });
         let elsewhere = core.and_then(|core| timing.cores.iter().find(|shared| shared.id == core));
+        if elsewhere.is_none()
+            && let Some(fault) = not_its_own(timing, this, core)
+        {
+            return Err(fault);
+        }
         let supply = match (shared, elsewhere) {
             (Some(shared), _) => supply_on(timing, shared, Runner::Vm(vm))?,
             (None, Some(shared)) => {
