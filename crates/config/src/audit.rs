@@ -202,11 +202,11 @@ fn stage2(
     let divided = read.is_divided();
     let count = if divided { own.total() as usize } else { TABLES };
     let mut tables = vec![Table::EMPTY; count];
-    let (roots, root) = if divided { (1, own.nth_page(0).unwrap_or(0)) } else { (2, 0) };
+    let root = if divided { own.nth_page(0).unwrap_or(0) } else { 0 };
     let builder = if divided {
         Builder::in_pages(&mut tables, &own)
     } else {
-        Builder::new(&mut tables, roots, root)
+        Builder::new(&mut tables, root)
     };
     let mut builder = builder.map_err(|error| format!("{name}: no stage 2: {error:?}"))?;
     read.map_stage2(&mut builder, &vm, gicv)
@@ -222,7 +222,7 @@ fn stage2(
         .chain(gicv.map(|gicv| gicv..gicv + packed::GICV_LEN))
         .collect();
     let (mut leaves, mut mapped, mut stray) = (0, 0, None);
-    walk::leaves(root, roots, &lookup, &mut |leaf| {
+    walk::leaves(root, &lookup, &mut |leaf| {
         if leaf.attributes == stage2::RAM {
             leaves += 1;
             for page in (leaf.output..leaf.output + leaf.len).step_by(PAGE as usize) {

@@ -2,8 +2,7 @@
 //! (Arm ARM, DDI0487, chapter D8).
 //!
 //! A [`Builder`] writes descriptors into tables that its caller owns and knows the physical address of. It
-//! starts at level 1, with one table (39-bit input addresses) or two concatenated ones (40 bits, stage 2
-//! only). Nothing here touches a register: the caller does break-before-make and TLB maintenance, and
+//! starts at level 1 with one table, for input addresses of 39 bits. Nothing here touches a register: the caller does break-before-make and TLB maintenance, and
 //! for that reason [`Builder::map`] refuses to change a descriptor that is valid.
 
 use crate::cells::Pages;
@@ -111,7 +110,6 @@ pub enum MapError {
 #[derive(Debug)]
 pub struct Builder<'a> {
     tables: &'a mut [Table],
-    roots: usize,
     used: usize,
     place: Place<'a>,
     /// The last table of level 2 that was asked for, with the GiB that it covers.
@@ -128,26 +126,23 @@ enum Place<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// An empty address space whose first `roots` tables (1 or 2) are its level 1. `base` is the
-    /// physical address of `tables[0]`. The tables must be empty: they are not cleared here, as those of a program that
-    /// was just loaded are.
+    /// An empty address space whose root is the first table. `base` is the physical address of `tables[0]`. The tables must be
+    /// empty: they are not cleared here, as those of a program that was just loaded are.
     ///
     /// # Errors
     ///
-    /// [`MapError::NoTables`] when there are fewer tables than roots, [`MapError::Unaligned`] when `base` is
-    /// not aligned to the root.
-    pub fn new(tables: &'a mut [Table], roots: usize, base: u64) -> Result<Self, MapError> {
-        if tables.len() < roots || roots == 0 {
+    /// [`MapError::NoTables`] when there is none, [`MapError::Unaligned`] when `base` is not that of a page.
+    pub fn new(tables: &'a mut [Table], base: u64) -> Result<Self, MapError> {
+        if tables.is_empty() {
             return Err(MapError::NoTables);
         }
-        if !base.is_multiple_of(roots as u64 * PAGE) {
+        if !base.is_multiple_of(PAGE) {
             return Err(MapError::Unaligned);
         }
-        Ok(Self { tables, roots, used: roots, place: Place::From(base), last: None })
+        Ok(Self::resume(tables, 1, base))
     }
 
-    /// An empty address space of 39 bits whose tables lie in `pages`, `tables[n]` in the n-th: it has one root, as two would
-    /// need pages side by side. The tables must be empty.
+    /// An empty address space whose tables lie in `pages`, `tables[n]` in the n-th. The tables must be empty.
     ///
     /// # Errors
     ///
@@ -156,16 +151,16 @@ impl<'a> Builder<'a> {
         let root = pages.nth_page(0).filter(|_| pages.total() >= tables.len() as u64);
         match root {
             Some(root) if !tables.is_empty() => {
-                Ok(Self { tables, roots: 1, used: 1, place: Place::In(pages, root), last: None })
+                Ok(Self { tables, used: 1, place: Place::In(pages, root), last: None })
             }
             _ => Err(MapError::NoTables),
         }
     }
 
-    /// Goes on with an address space of one root whose first `used` tables are filled in.
+    /// Goes on with an address space whose first `used` tables are filled in.
     #[must_use]
     pub fn resume(tables: &'a mut [Table], used: usize, base: u64) -> Self {
-        Self { tables, roots: 1, used, place: Place::From(base), last: None }
+        Self { tables, used, place: Place::From(base), last: None }
     }
 
     /// How many tables are in use.
@@ -190,9 +185,7 @@ impl<'a> Builder<'a> {
             return Err(MapError::Unaligned);
         }
         let end = input.checked_add(len).ok_or(MapError::OutOfRange)?;
-        if end > self.roots as u64 * SPAN[0]
-            || output.checked_add(len).is_none_or(|end| end > 1 << 48)
-        {
+        if end > SPAN[0] || output.checked_add(len).is_none_or(|end| end > 1 << 48) {
             return Err(MapError::OutOfRange);
         }
         let mut at = input;
@@ -240,7 +233,7 @@ impl<'a> Builder<'a> {
             return Err(MapError::Unaligned);
         }
         let end = input.checked_add(len).ok_or(MapError::OutOfRange)?;
-        if end > self.roots as u64 * SPAN[0] || pages.left() < len / PAGE {
+        if end > SPAN[0] || pages.left() < len / PAGE {
             return Err(MapError::OutOfRange);
         }
         let mut at = input;
@@ -288,7 +281,7 @@ impl<'a> Builder<'a> {
 
     /// The place of the table of `level` that covers `input`; it and those above it are made where they are missing.
     fn table(&mut self, input: u64, level: usize) -> Result<usize, MapError> {
-        let mut table = (input / SPAN[0]) as usize;
+        let mut table = 0;
         for upper in 1..level {
             if let Some((covered, known)) = self.last
                 && upper == 1
@@ -315,7 +308,7 @@ impl<'a> Builder<'a> {
 
     /// The place of the table of level 3 that covers `input`, if there is one.
     fn find(&self, input: u64) -> Option<usize> {
-        (1..3).try_fold((input / SPAN[0]) as usize, |table, upper| {
+        (1..3).try_fold(0, |table: usize, upper| {
             self.next(self.tables.get(table)?.0[index(input, upper)]).map(|next| next.0)
         })
     }
@@ -368,7 +361,7 @@ mod tests {
 
     /// Walks the tables as the architecture does: output address and leaf attributes.
     fn translate(tables: &[Table], input: u64) -> Option<(u64, u64)> {
-        let mut table = (input >> 39) as usize;
+        let mut table = 0;
         for level in 1..=3 {
             let entry = tables[table].0[(input >> (39 - 9 * level)) as usize & 511];
             let span = 1u64 << (39 - 9 * level);
@@ -388,21 +381,21 @@ mod tests {
     #[test]
     fn picks_the_largest_blocks() {
         let mut tables = vec![Table::EMPTY; 4];
-        let mut builder = Builder::new(&mut tables, 2, BASE).unwrap();
+        let mut builder = Builder::new(&mut tables, BASE).unwrap();
         builder.map(0x4000_0000, 0x8000_0000, 1 << 30, stage2::RAM).unwrap();
-        assert_eq!(builder.used(), 2);
+        assert_eq!(builder.used(), 1);
         builder.map(0x8000_0000, 0x4020_0000, 4 << 20, stage2::RAM).unwrap();
-        assert_eq!(builder.used(), 3);
+        assert_eq!(builder.used(), 2);
         assert_eq!(tables[0].0[1] & 3, BLOCK);
-        assert_eq!(tables[2].0[1] & !ADDRESS, stage2::RAM.0 | BLOCK);
+        assert_eq!(tables[1].0[1] & !ADDRESS, stage2::RAM.0 | BLOCK);
     }
 
     #[test]
     fn refuses_what_it_cannot_map() {
         let mut tables = vec![Table::EMPTY; 3];
-        assert_eq!(Builder::new(&mut tables, 2, BASE + 4096).unwrap_err(), MapError::Unaligned);
-        assert_eq!(Builder::new(&mut tables[..1], 2, BASE).unwrap_err(), MapError::NoTables);
-        let mut builder = Builder::new(&mut tables, 1, BASE).unwrap();
+        assert_eq!(Builder::new(&mut tables, BASE + 8).unwrap_err(), MapError::Unaligned);
+        assert_eq!(Builder::new(&mut [], BASE).unwrap_err(), MapError::NoTables);
+        let mut builder = Builder::new(&mut tables, BASE).unwrap();
         let mut map = |input, output, len| builder.map(input, output, len, stage1::READ);
         assert_eq!(map(1, 0, 4096), Err(MapError::Unaligned));
         assert_eq!(map(0, 0, 1), Err(MapError::Unaligned));
@@ -418,7 +411,7 @@ mod tests {
     #[test]
     fn a_page_cannot_be_put_under_a_block() {
         let mut tables = vec![Table::EMPTY; 4];
-        let mut builder = Builder::new(&mut tables, 1, BASE).unwrap();
+        let mut builder = Builder::new(&mut tables, BASE).unwrap();
         builder.map(0, 0, 2 << 20, stage1::READ).unwrap();
         assert_eq!(builder.map(4096, 0, 4096, stage1::READ), Err(MapError::Mapped));
         assert_eq!(builder.last_level(4096), Err(MapError::Mapped));
@@ -427,7 +420,7 @@ mod tests {
     #[test]
     fn pages_can_be_taken_out_and_mapped_again() {
         let mut tables = vec![Table::EMPTY; 4];
-        let mut builder = Builder::new(&mut tables, 1, BASE).unwrap();
+        let mut builder = Builder::new(&mut tables, BASE).unwrap();
         builder.map(0x3000, 0x8000, 0x4000, stage1::READ).unwrap();
         builder.unmap_pages(0x4000, 0x2000);
         builder.map(0x4000, 0, 0x1000, stage1::READ).unwrap();
@@ -439,7 +432,7 @@ mod tests {
     #[test]
     fn sixteen_aligned_entries_carry_the_hint() {
         let mut tables = vec![Table::EMPTY; 5];
-        let mut builder = Builder::new(&mut tables, 1, BASE).unwrap();
+        let mut builder = Builder::new(&mut tables, BASE).unwrap();
         // 4 pages up to a boundary of 16, 32 pages, 3 more; then 16 blocks of 2 MiB and one more.
         builder.map(0xc000, 0x8_0000_c000, 39 * PAGE, stage1::READ).unwrap();
         builder.map(0x4000_0000, 0x8000_0000, 17 << 21, stage1::READ).unwrap();
@@ -454,7 +447,7 @@ mod tests {
     #[test]
     fn taking_out_makes_no_table() {
         let mut tables = vec![Table::EMPTY; 3];
-        let mut builder = Builder::new(&mut tables, 1, BASE).unwrap();
+        let mut builder = Builder::new(&mut tables, BASE).unwrap();
         builder.unmap_pages(0, 1 << 30);
         assert_eq!(builder.used(), 1);
     }
@@ -462,7 +455,7 @@ mod tests {
     #[test]
     fn a_last_level_table_covers_its_address() {
         let mut tables = vec![Table::EMPTY; 5];
-        let mut builder = Builder::new(&mut tables, 1, BASE).unwrap();
+        let mut builder = Builder::new(&mut tables, BASE).unwrap();
         let place = builder.last_level(0x40_0020_0000).unwrap();
         tables[place].0[3] = stage1::READ_WRITE.page(0x1234_5000);
         assert_eq!(translate(&tables, 0x40_0020_3010).map(|found| found.0), Some(0x1234_5010));
@@ -497,7 +490,7 @@ mod tests {
         let root = own.nth_page(0).unwrap();
         let mut expected = ram;
         let mut seen = 0;
-        walk::leaves(root, 1, &lookup, &mut |leaf| {
+        walk::leaves(root, &lookup, &mut |leaf| {
             assert_eq!((leaf.len, leaf.attributes), (PAGE, stage2::RAM));
             let piece = pieces.iter().find(|(input, len)| leaf.input.wrapping_sub(*input) < *len);
             assert!(piece.is_some());
@@ -535,7 +528,7 @@ mod tests {
             probes in prop::collection::vec(0u64..0x40_0000, 50),
         ) {
             let mut tables = vec![Table::EMPTY; 64];
-            let mut builder = Builder::new(&mut tables, 2, BASE).unwrap();
+            let mut builder = Builder::new(&mut tables, BASE).unwrap();
             let mut mapped: Vec<(u64, u64, u64)> = Vec::new();
             for (input, output, len) in pages {
                 let free = mapped.iter().all(|&(other, _, n)| input + len <= other || other + n <= input);

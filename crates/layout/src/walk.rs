@@ -24,7 +24,7 @@ pub enum Stray {
     Descriptor(u64),
 }
 
-/// Shows `visit` every leaf below `roots` tables of level 1 that begin at physical address `root`, by ascending input address. `table`
+/// Shows `visit` every leaf below the table of level 1 at physical address `root`, by ascending input address. `table`
 /// finds a table by its physical address.
 ///
 /// # Errors
@@ -32,14 +32,10 @@ pub enum Stray {
 /// The first [`Stray`] descriptor.
 pub fn leaves<'t>(
     root: u64,
-    roots: usize,
     table: &impl Fn(u64) -> Option<&'t Table>,
     visit: &mut impl FnMut(Leaf),
 ) -> Result<(), Stray> {
-    for place in 0..roots as u64 {
-        below(root + place * SPAN[3], 1, place * SPAN[0], table, visit)?;
-    }
-    Ok(())
+    below(root, 1, 0, table, visit)
 }
 
 /// The leaves below one table of `level`, whose first entry stands for `input`. Levels end at 3, and so does this.

@@ -86,7 +86,7 @@ fn in_pages(cells: &Cells, set: CellSet, tables: &mut [Table], len: u64) -> (u64
 /// Maps `len` bytes in the largest blocks that fit.
 fn in_blocks(tables: &mut [Table], len: u64) -> u64 {
     let start = instructions();
-    let mut builder = Builder::new(tables, 1, MEMORY.start).expect("there are tables");
+    let mut builder = Builder::new(tables, MEMORY.start).expect("there are tables");
     builder.map(INPUT, MEMORY.start, len, stage2::RAM).expect("it fits");
     let end = instructions();
     clear(builder.used(), tables);

@@ -84,7 +84,7 @@ fn read<'t>(
     may: impl Fn(u64) -> bool,
 ) -> Found {
     let mut found = Found::default();
-    let walked = leaves(root, 1, table, &mut |leaf| {
+    let walked = leaves(root, table, &mut |leaf| {
         let end = leaf.output.saturating_add(leaf.len);
         // What is not RAM is a device, of which there are no cells.
         if end > RAM_BASE && leaf.output < system.header.memory_end {

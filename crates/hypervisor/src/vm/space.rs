@@ -99,7 +99,7 @@ fn fill(
     map: impl FnOnce(&mut Builder<'_>) -> Option<()>,
 ) -> Option<usize> {
     let mut builder = match pages {
-        None => Builder::new(tables, 1, root).ok()?,
+        None => Builder::new(tables, root).ok()?,
         Some(pages) => {
             let count = tables.len().min(pages.total() as usize);
             Builder::in_pages(&mut tables[..count], pages).ok()?
