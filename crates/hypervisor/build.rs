@@ -70,6 +70,19 @@ fn main() {
     )
     .unwrap();
 
+    let intids: Vec<String> = table
+        .get("pmu")
+        .and_then(|pmu| pmu.get("intids"))
+        .and_then(Value::as_array)
+        .map_or(Vec::new(), |intids| intids.iter().map(ToString::to_string).collect());
+    writeln!(
+        constants,
+        "/// Interrupt of a PMU: private to each core, or one for each.\npub const PMU_INTIDS: [u32; {}] = [{}];",
+        intids.len(),
+        intids.join(", ")
+    )
+    .unwrap();
+
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap());
     fs::write(out.join("platform.rs"), constants).unwrap();
     println!("cargo::rustc-link-arg-bins=-T{}", root.join("crates/hypervisor/link.ld").display());

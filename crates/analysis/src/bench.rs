@@ -85,8 +85,7 @@ impl Family {
             let over = transform(&self.at(&shares, middle), &Self::SETTING, overheads).is_ok_and(
                 |tasks| {
                     analyzer.load(&tasks);
-                    let u = analyzer.utilization(self.bandwidth);
-                    tasks.iter().any(|t| t.period.0 <= 0) || u > inflated
+                    analyzer.utilization(self.bandwidth).is_none_or(|u| u > inflated)
                 },
             );
             if over { high = middle } else { low = middle }

@@ -5,6 +5,7 @@ use crate::{
     coloring, debian,
     environment::Environment,
     failure::{Context, Failure, Result, SYSTEM},
+    observe,
     progress::Spinner,
 };
 use object::{
@@ -118,8 +119,11 @@ pub fn checked(
     environment: &Environment,
 ) -> Result<System> {
     let checked = crate::check::load(file, options.platform.as_deref(), environment);
-    let carried_out = |system: System| {
-        system.can_run().and_then(|()| system.timing.carried_out()).map(|()| system)
+    let carried_out = |mut system: System| {
+        system.can_run().and_then(|()| system.timing.carried_out())?;
+        // What the plug-in counts, EL2 must do in a way that it sees.
+        system.hypervisor.observed = observe::plugin::is_needed(&system);
+        Ok(system)
     };
     let faults = match checked.and_then(carried_out) {
         Ok(system) => return Ok(system),

@@ -20,6 +20,7 @@ mod progress;
 mod reproduce;
 mod run;
 mod terminal;
+mod trace;
 
 use clap::{Parser, Subcommand};
 use environment::Environment;
@@ -49,6 +50,7 @@ enum Verb {
     Run(Box<run::Arguments>),
     Attach(attach::Arguments),
     Observe(observe::Arguments),
+    Trace(trace::Arguments),
     Demo(demo::Arguments),
     Platforms(platforms::Arguments),
     Bench(measure::Arguments),
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Verb::Run(arguments) => run::run(arguments, &environment),
         Verb::Attach(arguments) => attach::run(arguments, &environment),
         Verb::Observe(arguments) => observe::run(arguments, &environment),
+        Verb::Trace(arguments) => trace::run(arguments, &environment),
         Verb::Demo(arguments) => demo::run(arguments, &environment),
         Verb::Platforms(arguments) => platforms::run(arguments),
         Verb::Bench(arguments) => measure::run(arguments, &environment),

@@ -184,9 +184,9 @@ fn a_failed_build_is_the_environments_fault() {
 #[test]
 fn a_reader_that_leaves_is_no_failure() {
     let mut command = Command::new("sh");
-    let line = format!("{} new --schema; echo status $? >&2", env!("CARGO_BIN_EXE_weir"));
     // The reader ends before the first byte comes.
-    command.args(["-c", &format!("({{ sleep 0.2; {line}; }}) | true")]).stdin(Stdio::null());
+    let script = r#"{ sleep 0.2; "$0" new --schema; echo status $? >&2; } | true"#;
+    command.args(["-c", script, env!("CARGO_BIN_EXE_weir")]).stdin(Stdio::null());
     let said = say(&mut command);
     assert!(said.err.contains("status 0"), "{}", said.err);
     assert!(!said.err.contains("panicked"), "{}", said.err);

@@ -2,13 +2,8 @@
 
 mod support;
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Stdio},
-    time::{SystemTime, UNIX_EPOCH},
-};
-use support::qemu::{Options, Outcome, run_system};
+use std::{fs, path::Path, process::Command};
+use support::qemu::{Load, Options, Outcome, random_word, run_system};
 
 /// `echo` and `control` side by side; `echo` is to print `word`.
 fn pair(platform: &str, word: &str) -> String {
@@ -33,12 +28,6 @@ expect = ["control: 100 activations, 0 misses"]
     )
 }
 
-/// A word that no output can have been prepared for.
-fn random_word() -> String {
-    let time = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
-    format!("w{:x}", time.as_nanos() ^ u128::from(std::process::id()) << 64)
-}
-
 #[test]
 fn a_guest_echoes_a_random_word() {
     for platform in ["qemu-virt", "qemu-virt-gicv2"] {
@@ -47,27 +36,6 @@ fn a_guest_echoes_a_random_word() {
         assert!(outcome.lines("echo").contains(&format!("echo: word={word}").as_str()));
         assert_eq!(outcome.vm("echo")["state"], "off");
         assert_eq!(outcome.report["totals"]["damaged_frames"], 0);
-    }
-}
-
-/// Something that keeps every core of the host busy until it is dropped.
-struct Load(Vec<std::process::Child>);
-
-impl Load {
-    fn begin() -> Self {
-        let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        let busy =
-            || Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn();
-        Self((0..cores).map(|_| busy().expect("a shell")).collect())
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }
 
@@ -81,7 +49,9 @@ fn two_deterministic_runs_leave_the_same_bytes() {
     drop(load);
     let names = |outcome: &Outcome| outcome.files.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&here), names(&elsewhere));
-    for (name, bytes) in &here.files {
+    // A reader that the host holds off for too long loses records, and says so.
+    let whole = here.lost_records() == 0 && elsewhere.lost_records() == 0;
+    for (name, bytes) in here.files.iter().filter(|(name, _)| whole || *name != "trace.bin") {
         assert!(bytes == &elsewhere.files[name], "{name} differs");
     }
 }
@@ -114,7 +84,7 @@ fn a_built_image_is_described() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.env("WEIR_ROOT", support::qemu::root());
     command.arg("build").arg(&file).args(["--no-build", "--json", "-o"]).arg(&image);
-    let said = support::say(&mut command);
+    let said = support::say_within(&mut command, Options::default().limit);
     assert_eq!(said.status, Some(0), "{}", said.err);
     let json: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
     let bytes = fs::read(&image).expect("an image");

@@ -14,7 +14,12 @@ use support::{
 const HOGS: [&str; 2] = ["mode=write size=0x200000 passes=100", "mode=read size=0x200000"];
 
 /// Two VMs side by side, `a` and `b`, with these arguments. Of `keys` are weir's, `a`'s and `b`'s. Ends when `a` prints `expect`.
-fn pair(keys: [&str; 3], [a_args, b_args]: [&str; 2], expect: &str) -> String {
+fn pair(
+    keys: [&str; 3],
+    [a_memory, b_memory]: [&str; 2],
+    [a_args, b_args]: [&str; 2],
+    expect: &str,
+) -> String {
     let [weir, a, b] = keys;
     format!(
         r#"
@@ -27,7 +32,7 @@ console_core = 1
 [[vm]]
 name = "a"
 cpus = [0]
-memory = "8MiB"
+memory = "{a_memory}"
 image = {{ elf = "guests/hog", args = "{a_args}" }}
 expect = ["{expect}"]
 {a}
@@ -35,35 +40,25 @@ expect = ["{expect}"]
 [[vm]]
 name = "b"
 cpus = [1]
-memory = "32MiB"
+memory = "{b_memory}"
 image = {{ elf = "guests/hog", args = "{b_args}" }}
 {b}
 "#
     )
 }
 
+/// `a` runs already while weir zeroes `b`'s memory.
+const A_FIRST: [&str; 2] = ["4MiB", "16MiB"];
+/// The other way round.
+const B_FIRST: [&str; 2] = ["32MiB", "4MiB"];
+
 /// Both as hogs.
 fn hogs(keys: [&str; 3]) -> String {
-    pair(keys, HOGS, "hog: 100 passes")
+    pair(keys, A_FIRST, HOGS, "hog: 100 passes")
 }
 
 const COLORS: [&str; 3] = ["colors = \"14-15\"", "colors = \"0-3\"", "colors = \"4-7\""];
 const BANKS: [&str; 3] = ["banks = \"7\"", "banks = \"0-2\"", "banks = \"3-5\""];
-
-/// Whether QEMU tells plug-ins which core runs: from 10.0 on it does not, and `weir observe` must refuse it.
-fn refused() -> bool {
-    let qemu = std::env::var_os("WEIR_QEMU").unwrap_or("qemu-system-aarch64".into());
-    let version = Command::new(qemu).arg("--version").output().expect("QEMU").stdout;
-    let version = String::from_utf8_lossy(&version).into_owned();
-    let number = version.split("version ").nth(1).and_then(|rest| rest.split('.').next());
-    let old = number.expect("a version").parse::<u32>().expect("a number") < 10;
-    if !old {
-        let said = call(&hogs([""; 3]), &[]);
-        assert_eq!(said.status, Some(3), "{}", said.err);
-        assert!(said.err.contains("the core that translated a block"), "{}", said.err);
-    }
-    !old
-}
 
 /// What `weir observe` says of a system, in JSON; with `more` arguments.
 fn observe(text: &str, more: &[&str]) -> Value {
@@ -103,9 +98,6 @@ fn at(seen: &Value, matrix: &str, by: &str, of: &str) -> u64 {
 
 #[test]
 fn colors_keep_lines_and_banks_keep_rows() {
-    if refused() {
-        return;
-    }
     let shared = observe(&hogs([""; 3]), &[]);
     let colored = observe(&hogs(COLORS), &[]);
     let banked = observe(&hogs(BANKS), &[]);
@@ -131,15 +123,12 @@ fn colors_keep_lines_and_banks_keep_rows() {
         }
         assert_eq!(seen["unseen_blocks"], 0);
         // weir zeroes b's memory while a runs already, by stores that are seen.
-        assert!(number(&owner(seen, "weir for b")["accesses"]) > (8 << 20) / 64);
+        assert!(number(&owner(seen, "weir for b")["accesses"]) > (4 << 20) / 64);
     }
 }
 
 #[test]
 fn vms_that_share_what_nobody_owns_are_seen_to_share() {
-    if refused() {
-        return;
-    }
     let [weir, _, _] = COLORS;
     let seen = observe(&hogs([weir, "", ""]), &[]);
     assert!(at(&seen, "l2_evictions", "a", "b") > 1000);
@@ -150,13 +139,10 @@ fn vms_that_share_what_nobody_owns_are_seen_to_share() {
 
 #[test]
 fn two_observations_are_one() {
-    if refused() {
-        return;
-    }
     let directory = tempfile::tempdir().expect("a directory");
     let picture = directory.path().join("x.svg");
     let more = ["--svg", picture.to_str().expect("a path")];
-    let text = pair(COLORS, ["passes=3", HOGS[1]], "hog: 3 passes");
+    let text = pair(COLORS, A_FIRST, ["passes=3", HOGS[1]], "hog: 3 passes");
     assert_eq!(observe(&text, &more), observe(&text, &[]));
     let picture = fs::read_to_string(picture).expect("a picture");
     assert!(picture.ends_with("</svg>\n") && picture.contains("weir for b"), "{picture}");
@@ -164,14 +150,11 @@ fn two_observations_are_one() {
 
 #[test]
 fn the_l2_misses_rise_where_the_share_ends() {
-    if refused() {
-        return;
-    }
     // Four colors of sixteen: 256 KiB of 1 MiB. Misses in a thousand loads.
     let walk = |keys: [&str; 3]| {
         let arguments =
             ["mode=walk size=0x20000 upto=0x80000 loads=200000", "mode=write size=0x200000"];
-        let seen = observe(&pair(keys, arguments, "hog: walked"), &[]);
+        let seen = observe(&pair(keys, B_FIRST, arguments, "hog: walked"), &[]);
         let marks = seen["marks"].as_array().expect("marks").clone();
         assert_eq!(marks.len(), 6);
         let misses = |size: usize| {
@@ -181,16 +164,14 @@ fn the_l2_misses_rise_where_the_share_ends() {
         [misses(0), misses(1), misses(2)]
     };
     let colored = walk(COLORS);
-    assert!(colored[0] < 10 && colored[2] > 900, "{colored:?}");
+    assert!(colored[0] < 10 && colored[1] < 10 && colored[2] > 900, "{colored:?}");
     let shared = walk([""; 3]);
-    assert!(shared[0] > 20, "a neighbor takes its lines: {shared:?}");
+    // Of less than that, too, if the cores' turns are long enough to replace what the other one has.
+    assert!(shared[1] > 20, "a neighbor takes its lines: {shared:?}");
 }
 
 #[test]
 fn zeroing_is_made_visible() {
-    if refused() {
-        return;
-    }
     let zero = "\n[[vm]]\nname = \"zero\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = { elf = \"guests/hog\", args = \"mode=zero size=0x100000 passes=1\" }\n";
     let text = |expect: &str| format!("platform = \"qemu-virt\"\n{zero}expect = [\"{expect}\"]\n");
     let seen = observe(&text("hog: zero 1048576 bytes by 8"), &[]);

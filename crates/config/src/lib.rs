@@ -35,6 +35,8 @@ mod check;
 #[cfg(feature = "std")]
 pub mod coloring;
 #[cfg(feature = "std")]
+pub mod counters;
+#[cfg(feature = "std")]
 mod devicetree;
 #[cfg(feature = "std")]
 mod fault;
@@ -51,6 +53,8 @@ mod place;
 pub mod platform;
 #[cfg(feature = "std")]
 mod raw;
+#[cfg(feature = "std")]
+mod regulation;
 #[cfg(feature = "std")]
 mod resolve;
 #[cfg(feature = "std")]

@@ -302,6 +302,7 @@ fn add_vm(
         cells: system.division.vms[index].words(),
         own,
         pristine,
+        regulation: system.regulations.get(index).copied().unwrap_or_default(),
     });
     tables.regions.extend(regions);
     tables.segments.extend_from_slice(&segments);

@@ -7,10 +7,12 @@
 
 mod memory;
 mod pci;
+pub mod regulation;
 mod stage2;
 
 pub use memory::{Functions, Span, VM_LEN};
 pub use pci::{ECAM_LEN, MAX_FUNCTIONS, PciFunction, STREAM_LIMIT};
+pub use regulation::Regulation;
 pub use stage2::GICV_LEN;
 
 use core::ops::Range;
@@ -21,7 +23,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First bytes of the packed form.
 pub const MAGIC: [u8; 8] = *b"weirsys\0";
 /// Changes with each change of the layout below.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Most cores of a board.
 pub const MAX_CORES: usize = 8;
 /// Most VMs of a system, and most vCPUs of a VM: a core runs one vCPU.
@@ -141,6 +143,8 @@ pub struct Vm {
     pub own: Span,
     /// Its pristine image in its cells; see [`Segment::kept`].
     pub pristine: Span,
+    /// Its memory bandwidth.
+    pub regulation: Regulation,
 }
 
 /// A piece of a VM's address space, mapped in stage 2.
@@ -216,6 +220,8 @@ pub enum Damage {
     Geometry,
     /// A PCI function of the VM's has another owner, too, or something is in the way of its addresses.
     Function(u32),
+    /// The VM's bandwidth is none that can be regulated.
+    Bandwidth(u32),
 }
 
 impl Damage {
@@ -236,6 +242,7 @@ impl Damage {
             Self::Choice(_) => "a VM's on_fault is unknown",
             Self::Geometry => "the cells are not those of the board",
             Self::Function(_) => "a VM's PCI function has two owners, or its addresses are taken",
+            Self::Bandwidth(_) => "a VM's memory bandwidth cannot be regulated as it says",
         }
     }
 }
@@ -439,6 +446,7 @@ impl<'a> System<'a> {
                 taken |= 1 << core;
             }
             vm.check(&image, self.is_divided(), gic_v2)?;
+            self.check_regulation(&vm)?;
             for other in 0..index {
                 let other = self.vm(other).ok_or(Damage::Table)?;
                 vm.apart_from(&other)?;

@@ -3,6 +3,7 @@
 use crate::{
     board::Board,
     coloring::{self, Places},
+    counters::{self, Counters},
     fault::{self, Fault, Faults, File},
     packed::{ADDRESS_LIMIT, MAX_CORES, PAGE},
     pci::{self, Pci, Smmu},
@@ -59,6 +60,8 @@ pub struct Platform {
     pub overheads: Vec<Overhead>,
     /// The saturation of its memory.
     pub saturation: Option<Saturation>,
+    /// What its cores' accesses are counted by.
+    pub counters: Counters,
 }
 
 /// A piece of RAM.
@@ -171,6 +174,8 @@ static PLATFORM: Shape = Shape {
         coloring::PLANNED_KEY,
         timing::OVERHEADS_KEY,
         timing::SATURATION_KEY,
+        counters::PMU_KEY,
+        counters::MONITOR_KEY,
         pci::PCI_KEY,
         pci::SMMU_KEY,
     ],
@@ -389,6 +394,7 @@ impl Reader<'_, '_> {
         let device_tree = self.device_tree(device_tree);
         let places = coloring::platform(table, self.file, self.faults);
         let (overheads, saturation) = timing::platform(table, self.file, self.faults);
+        let counters = counters::read(table, self.file, self.faults);
         let (host_bridge, smmu) = pci::platform(table, self.file, self.faults);
         let memory = memory?;
         let inside = (memory.base.0..memory.base.0 + memory.size.0).contains(&load_address.value);
@@ -431,6 +437,7 @@ impl Reader<'_, '_> {
             places,
             overheads,
             saturation,
+            counters,
         })
     }
 

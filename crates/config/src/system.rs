@@ -5,7 +5,7 @@ use crate::{
     coloring::Division,
     fault::{Fault, Faults, File},
     image::{Party, Problem},
-    packed::OnFault,
+    packed::{OnFault, Regulation},
     pci::Function,
     platform::Platform,
     resolve::Source,
@@ -35,6 +35,8 @@ pub struct System {
     pub vms: Vec<Vm>,
     /// Whose cells are whose.
     pub division: Division,
+    /// How the memory bandwidth of each VM is regulated.
+    pub regulations: Vec<Regulation>,
     /// What it says about time and bandwidth.
     pub timing: Timing,
     pub(crate) file: File,

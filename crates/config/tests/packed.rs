@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::{collections::BTreeSet, ops::Range};
 use weir_config::packed::{
     ADDRESS_LIMIT, DEVICE, Damage, Functions, Header, Irq, MAGIC, OnFault, PAGE, RAM, Region,
-    Segment, Span, System, Tables, VERSION, Vm, checksum,
+    Regulation, Segment, Span, System, Tables, VERSION, Vm, checksum, regulation,
 };
 use weir_layout::cells::{CellSet, Cells, Geometry};
 use zerocopy::IntoBytes;
@@ -78,6 +78,7 @@ fn vm(name: &str, cores: &[u8]) -> Vm {
         cells: ALL,
         own: Span::default(),
         pristine: Span::default(),
+        regulation: Regulation::default(),
     };
     vm.name[..name.len()].copy_from_slice(name.as_bytes());
     vm.cores[..cores.len()].copy_from_slice(cores);
@@ -176,16 +177,16 @@ fn goes_on_behind_the_tables() {
 
 /// The hypervisor and `weir build` are built apart: the layout must not change without [`VERSION`].
 #[test]
-fn layout_is_that_of_version_2() {
-    assert_eq!(VERSION, 2);
+fn layout_is_that_of_version_3() {
+    assert_eq!(VERSION, 3);
     let bytes = tables().pack(header());
     assert_eq!(size_of::<Header>(), 208);
-    assert_eq!(size_of::<Vm>(), 176);
+    assert_eq!(size_of::<Vm>(), 264);
     assert_eq!((size_of::<Region>(), size_of::<Segment>(), size_of::<Irq>()), (32, 32, 8));
-    assert_eq!(bytes.len(), 208 + 2 * 176 + 3 * 32 + 2 * 32 + 8);
+    assert_eq!(bytes.len(), 208 + 2 * 264 + 3 * 32 + 2 * 32 + 8);
     assert_eq!(bytes.len(), tables().packed_len());
     assert_eq!(&bytes[..8], b"weirsys\0");
-    assert_eq!(checksum(&bytes), 0x9d94_a765, "{:#x}", checksum(&bytes));
+    assert_eq!(checksum(&bytes), 0xe885_ef73, "{:#x}", checksum(&bytes));
     assert_eq!(checksum(b"123456789"), 0xcbf4_3926);
 }
 
@@ -201,7 +202,7 @@ fn refuses_each_kind_of_damage() {
         parse(&bytes)
     };
     assert_eq!(with(0, 1), Err(Damage::Magic));
-    assert_eq!(with(8, 3), Err(Damage::Version(1)));
+    assert_eq!(with(8, 2), Err(Damage::Version(1)));
     assert_eq!(with(12, 1), Err(Damage::Checksum));
     assert_eq!(with(good.len() - 1, 1), Err(Damage::Checksum));
     let misaligned = Aligned::new(&[&[0; 4], good.as_slice()].concat());
@@ -251,6 +252,68 @@ fn reads_cells() {
     assert_eq!((pages.total(), pages.end()), (512, Some(0x4100_0000 + 0x80_0000 - 0x8000)));
     assert_eq!(pages.next_run(), Some(0x4100_4000..0x4100_8000));
     assert_eq!(system.hypervisor_pages().total(), 512);
+}
+
+/// A budget of the first VM's, from the PMU, and one of the second's that the first leaves something to.
+fn regulated() -> Tables {
+    let mut tables = tables();
+    tables.vms[0].regulation = Regulation {
+        period_ns: 100_000,
+        reads: 1000,
+        writes: u64::MAX,
+        poll_ns: 1000,
+        access_ns: 1,
+        least: 1,
+        most: 2000,
+        events: [0x17, 0],
+        weights: [1; 8],
+        source: regulation::MONITOR,
+        debt: 1,
+        critical: regulation::NOBODY,
+        setter: 1,
+        ..Regulation::default()
+    };
+    tables.vms[1].regulation = Regulation {
+        kind: regulation::COMPENSATION,
+        window: 10,
+        critical: 0,
+        setter: regulation::NOBODY,
+        ..tables.vms[0].regulation
+    };
+    tables
+}
+
+#[test]
+fn budgets_that_cannot_be_regulated_are_refused() {
+    let parse = |tables: &Tables| {
+        let image = Aligned::new(&tables.pack(header()));
+        System::parse(image.bytes(), false).map(|system| system.setting(1, 1))
+    };
+    let setting = parse(&regulated()).expect("it is good").expect("it is regulated");
+    assert_eq!((setting.budget.reads, setting.budget.writes), (1000, u64::MAX));
+    assert_eq!((setting.vcpu, setting.vcpus, setting.critical_vcpus), (1, 2, 1));
+    let damaged = |vm: usize, damage: fn(&mut Regulation)| {
+        let mut tables = regulated();
+        damage(&mut tables.vms[vm].regulation);
+        assert_eq!(parse(&tables), Err(Damage::Bandwidth(vm as u32)), "{:?}", tables.vms[vm]);
+    };
+    damaged(0, |its| its.period_ns = 0);
+    damaged(0, |its| its.period_ns = 999);
+    damaged(0, |its| its.period_ns = u64::MAX);
+    damaged(0, |its| its.reads = 0);
+    damaged(0, |its| its.poll_ns = 0);
+    damaged(0, |its| its.poll_ns = 100_001);
+    damaged(0, |its| its.access_ns = 0);
+    damaged(0, |its| its.least = 0);
+    damaged(0, |its| its.setter = 2);
+    damaged(0, |its| its.kind = 4);
+    damaged(0, |its| its.source = 2);
+    damaged(0, |its| its.debt = 2);
+    damaged(0, |its| its.staggered = 2);
+    damaged(1, |its| its.critical = 1);
+    damaged(1, |its| its.critical = 9);
+    damaged(1, |its| its.window = 0);
+    damaged(1, |its| its.weights = [0; 8]);
 }
 
 #[test]

@@ -5,6 +5,8 @@
 pub const NULL: u32 = 0xC600_0000;
 /// How many times this VM was restarted.
 pub const RESTARTS: u32 = 0xC600_0001;
+/// Sets a memory budget.
+pub const SET_BUDGET: u32 = 0xC600_0002;
 
 /// Calls `function` with arguments in x1 to x3; the answer is x0.
 #[inline(always)]
@@ -19,4 +21,10 @@ pub fn call(function: u32, [x1, x2, x3]: [u64; 3]) -> i64 {
 #[must_use]
 pub fn restarts() -> u64 {
     u64::try_from(call(RESTARTS, [0; 3])).unwrap_or(0)
+}
+
+/// Sets the memory budget of the VM at place `vm` of the system file; whether that was granted.
+#[must_use]
+pub fn set_budget(vm: u64, reads: u64, writes: u64) -> bool {
+    call(SET_BUDGET, [vm, reads, writes]) == 0
 }

@@ -30,7 +30,7 @@
 //! - The target has no floating point, so that a guest may use the FP/SIMD registers in assembly
 //!   without the compiler's interference.
 //!
-//! What is pure ([`args`], [`mod@board`], [`histogram`], [`time`]'s conversions, [`marker`]'s table)
+//! What is pure ([`args`], [`mod@board`], [`chase`], [`histogram`], [`time`]'s conversions, [`marker`]'s table)
 //! also builds and is tested on the host.
 
 #![cfg_attr(not(test), no_std)]
@@ -38,6 +38,7 @@
 
 pub mod args;
 pub mod board;
+pub mod chase;
 pub mod histogram;
 pub mod marker;
 pub mod time;

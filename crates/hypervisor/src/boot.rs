@@ -9,6 +9,7 @@ use crate::{
     },
     console::{self, Text, Wire},
     cpu,
+    meter::Meter,
     platform::{CORES, LOAD_ADDRESS, RAM_BASE, UART_INTID},
     vm::{self, life, space},
 };
@@ -155,22 +156,21 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
         psci::forward(ARCH_WORKAROUND_2, 1);
     }
     let header = SYSTEM.get().map(|system| system.header);
-    core.ticks.interval_us = header.map_or(0, |header| header.slice_us);
+    core.ticks.interval_ns = header.map_or(0, |header| u64::from(header.slice_us) * 1000);
     if core.index == console::core() {
         // SAFETY: on the console core, once; `Stage1::begin` was before this core started.
         core.wire = Some(unsafe { Wire::take() });
-        let line = gic::Line::new(UART_INTID as u32, core.index);
-        line.route(core.index);
-        line.set_enabled(true);
+        gic::Line::new(UART_INTID as u32, core.index).claim(core.index);
         let heartbeat_ms = header.map_or(0, |header| header.heartbeat_ms);
         core.ticks.report_ns = u64::from(heartbeat_ms) * 1_000_000;
-        if core.ticks.interval_us == 0 {
-            core.ticks.interval_us = heartbeat_ms.saturating_mul(1000);
+        if core.ticks.interval_ns == 0 {
+            core.ticks.interval_ns = core.ticks.report_ns;
         }
     }
-    if core.ticks.interval_us > 0 {
-        timer::fire_in(core.ticks.interval_us);
-    }
+    crate::trace::begin(core.index);
+    core.ticks.start(timer::now_ns());
+    core.meter = core.seat.and_then(|seat| Meter::start(core.index, seat));
+    core.arm();
     life::run(core)
 }
 

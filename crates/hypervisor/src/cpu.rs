@@ -1,8 +1,10 @@
 //! The cores: what each keeps to itself, and how one tells another something.
 
 use crate::{
-    arch::{gic, sysreg},
+    arch::{gic, sysreg, timer},
     console::Wire,
+    meter::Meter,
+    trace::{self, Ring, Who},
     vm::{Counts, Vm},
 };
 use core::{
@@ -10,6 +12,7 @@ use core::{
     sync::atomic::{AtomicU32, Ordering},
 };
 use weir_config::packed::MAX_CORES;
+use weir_trace::wire::ExitCause;
 use weir_vboard::smccc::Mitigations;
 
 /// Message: fold the list registers for another vCPU that reads the distributor.
@@ -28,6 +31,10 @@ pub const ROOM: u32 = 1 << 5;
 pub const CONSOLE: u32 = 1 << 6;
 /// Message: the system ends; to the console core.
 pub const SHUTDOWN: u32 = 1 << 7;
+/// Message: memory budget has come free; ask again.
+pub const BUDGET: u32 = 1 << 8;
+/// Message: the VM's memory budget was set to another.
+pub const SET_BUDGET: u32 = 1 << 9;
 
 static MAIL: [AtomicU32; MAX_CORES] = [const { AtomicU32::new(0) }; MAX_CORES];
 
@@ -63,13 +70,28 @@ pub struct Core {
     pub mitigations: Mitigations,
     /// What its own timer is for.
     pub ticks: Ticks,
+    /// A report of the counters is due.
+    pub report: bool,
+    /// Counts what its vCPU takes of a memory budget.
+    pub meter: Option<Meter>,
 }
 
-/// What a core's own timer is for: reports, on the console core, and under QEMU's instruction counting to end a core's
-/// turn, as a turn lasts until the next deadline of any timer.
+impl Core {
+    /// Arms its own timer for what is due first.
+    #[inline(always)]
+    pub fn arm(&self) {
+        let meter = self.meter.as_ref().map_or(u64::MAX, |meter| meter.deadline);
+        timer::fire_at(meter.min(self.ticks.next));
+    }
+}
+
+/// What a core's own timer is for, beside its meter: reports, on the console core, and under QEMU's instruction counting to end a
+/// core's turn, as a turn lasts until the next deadline of any timer.
 pub struct Ticks {
-    /// Microseconds from one tick to the next; 0 for none.
-    pub interval_us: u32,
+    /// Nanoseconds from one tick to the next; 0 for none.
+    pub interval_ns: u64,
+    /// When the next tick is due; `u64::MAX` for never.
+    pub next: u64,
     /// Nanoseconds from one report of the counters to the next; 0 for none.
     pub report_ns: u64,
     /// When the last report was due.
@@ -77,8 +99,15 @@ pub struct Ticks {
 }
 
 impl Ticks {
-    /// Whether the counters are to be reported at `now`.
-    pub fn due(&mut self, now: u64) -> bool {
+    /// Plans the first tick.
+    pub fn start(&mut self, now: u64) {
+        self.next = if self.interval_ns > 0 { now + self.interval_ns } else { u64::MAX };
+    }
+
+    /// Whether the counters are to be reported at `now`, when a tick was due.
+    #[inline(always)]
+    pub fn tick(&mut self, now: u64) -> bool {
+        self.next = now + self.interval_ns;
         let due = self.report_ns > 0 && now.saturating_sub(self.reported) >= self.report_ns;
         if due {
             self.reported = now - now % self.report_ns;
@@ -96,6 +125,32 @@ pub struct Seat {
     pub vcpu: usize,
     /// Where its exits are counted.
     pub counts: &'static Counts,
+    /// Where its core records what happens to it.
+    pub ring: &'static Ring,
+    /// Who it is in there.
+    pub who: Who,
+}
+
+impl Seat {
+    /// Records something that befell it, off the paths that a guest feels.
+    #[inline(never)]
+    pub fn record(&self, kind: trace::Kind, detail: u32, count: u64, other: u64) {
+        trace::push(self.ring, self.who.tag(kind, detail), count, other);
+    }
+
+    /// Counts a synchronous exit, and records it.
+    pub fn exit(&self, cause: ExitCause) {
+        self.counts.exit(cause);
+        let syndrome = sysreg::esr_el2::read();
+        trace::push(self.ring, self.who.tag(trace::Kind::Exit, cause as u32), syndrome, 0);
+    }
+
+    /// Counts an exit by interrupt `intid`, and records the interrupt.
+    #[inline(always)]
+    pub fn interrupt(&self, cause: ExitCause, intid: u32) {
+        self.counts.exit(cause);
+        trace::push(self.ring, self.who.tag(trace::Kind::Interrupt, intid), 0, 0);
+    }
 }
 
 struct Local(UnsafeCell<Core>);
@@ -111,7 +166,9 @@ static LOCAL: [Local; MAX_CORES] = [const {
         acknowledged: gic::SPECIAL,
         wire: None,
         mitigations: Mitigations::NONE,
-        ticks: Ticks { interval_us: 0, report_ns: 0, reported: 0 },
+        ticks: Ticks { interval_ns: 0, next: u64::MAX, report_ns: 0, reported: 0 },
+        report: false,
+        meter: None,
     }))
 }; MAX_CORES];
 

@@ -4,7 +4,9 @@
 //! - `boot`: from the loader to the first guest.
 //! - `console`: the board's UART, shared by all VMs.
 //! - `cpu`: what each core keeps to itself, and messages between cores.
+//! - `meter`: memory budgets: counts, and the vCPU that must wait.
 //! - `platform`: the board's addresses.
+//! - `trace`: what happened when, for whoever reads along.
 //! - `vm`: what a VM is, how its lives begin and end, and its traps.
 #![no_std]
 #![no_main]
@@ -17,5 +19,7 @@ mod arch;
 mod boot;
 mod console;
 mod cpu;
+mod meter;
 mod platform;
+mod trace;
 mod vm;

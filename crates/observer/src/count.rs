@@ -15,6 +15,9 @@
 //! - A marker names the path of the next stretch on its vCPU. Further stretches before the next
 //!   marker belong to `other`: a timer that fires between two marked hypercalls is not counted as
 //!   a hypercall.
+//! - A marker of EL2's own ([`path::is_hypervisors`]) names the stretch in which it is, and goes into the [`ledger`](crate::ledger).
+//!   A stretch with such a name ends with the wait (WFI) that it leads to, and another begins behind that: the wait of a suspended
+//!   vCPU is in no path, and neither is what others do meanwhile.
 //! - A load or store that is reported twice in a row was executed once: QEMU starts an instruction
 //!   again, when it finds that it touches a device in the middle of a block under `-icount`, or
 //!   that it must be atomic. No load or store can follow itself otherwise.
@@ -24,6 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::Options;
+use crate::ledger::{Book, Counts, Ledger, Mark, Phase};
 use crate::opcode::Class;
 use crate::path;
 use crate::report::{Longest, PathReport, Report, Summary, Vcpu};
@@ -181,6 +185,7 @@ struct Books {
     guest: Cell,
     boot: Cell,
     stretches: Mutex<BTreeMap<u8, Tally>>,
+    budget: Mutex<Book>,
 }
 
 impl Books {
@@ -203,11 +208,16 @@ impl Books {
             guest: Cell::default(),
             boot: Cell::default(),
             stretches: Mutex::default(),
+            budget: Mutex::default(),
         };
         new.mode.set(mode::EL2);
         new.path.set(u64::from(path::BOOT));
         new.next_path.set(u64::from(path::OTHER));
         new
+    }
+
+    fn budget(&self) -> MutexGuard<'_, Book> {
+        self.budget.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn stretches(&self) -> MutexGuard<'_, BTreeMap<u8, Tally>> {
@@ -225,6 +235,11 @@ impl Books {
     fn leave(&self) {
         self.mode.set(mode::GUEST);
         self.end_masked();
+        self.close();
+    }
+
+    /// Books the open stretch.
+    fn close(&self) {
         let mut stretches = self.stretches();
         let tally = stretches.entry(self.path.get() as u8).or_default();
         tally.instructions.add(self.instructions.take());
@@ -232,6 +247,32 @@ impl Books {
         tally.maintenance.add(self.maintenance.take());
         tally.device_accesses.add(self.device_accesses.take());
         tally.gic_sysregs.add(self.gic_sysregs.take());
+    }
+
+    /// EL2 waits. What led to a suspended vCPU's wait is booked; the waits of others are pieces of their stretch.
+    fn wait(&self) {
+        self.end_masked();
+        if matches!(self.path.get() as u8, path::REPLENISH..=path::HELD) {
+            self.close();
+            self.path.set(u64::from(path::HELD));
+        }
+    }
+
+    /// EL2 executes one of its own markers.
+    fn meter(&self, number: u8) {
+        let Some(mark) = Mark::of(number) else { return };
+        let instructions = self.guest.get();
+        self.budget().mark(mark, Counts { instructions, ..Counts::default() });
+        let path = match (self.path.get() as u8, mark) {
+            // The boot, and whatever a period's beginning came with, keep their names.
+            (path::BOOT, _) | (path::REPLENISH | path::RELEASE, Mark::Overflow | Mark::Poll) => {
+                return;
+            }
+            (path::HELD, Mark::Replenish) => path::RELEASE,
+            (path::HELD, _) => return,
+            _ => number,
+        };
+        self.path.set(u64::from(path));
     }
 
     /// Ends a piece of the stretch during which interrupts waited.
@@ -302,7 +343,10 @@ impl Accounting {
                 Step::BARRIER => books.barriers.bump(),
                 Step::MAINTENANCE => books.maintenance.bump(),
                 Step::GIC_SYSREG => books.gic_sysregs.bump(),
-                Step::WAIT => books.end_masked(),
+                Step::WAIT => books.wait(),
+                Step::MARKER if step.is_inside() => {
+                    books.meter(step.marker().unwrap_or(path::OTHER));
+                }
                 _ => {}
             }
         }
@@ -318,7 +362,12 @@ impl Accounting {
                 books.next_path.set(u64::from(path::OTHER));
             }
             path::OTHER => books.next_path.set(u64::from(path::OTHER)),
+            _ if path::is_hypervisors(number) => {}
             _ => {
+                if number == path::PHASE {
+                    let (guest, el2) = (books.guest.get(), books.el2.get());
+                    books.budget().phase(Phase { guest, el2 });
+                }
                 books.next_path.set(u64::from(number));
                 books.stretches().entry(number).or_default().marks += 1;
             }
@@ -335,6 +384,12 @@ impl Accounting {
             books.touched_device.set(1);
             books.device_accesses.bump();
         }
+    }
+
+    /// What the meters' markers said.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        Ledger { cores: self.vcpus.iter().map(|books| books.budget().ledger()).collect() }
     }
 
     /// The books as they stand. A stretch that has not ended counts for the totals only.
@@ -488,6 +543,8 @@ mod tests {
                 vectors,
                 caches: None,
                 until: None,
+                monitor: None,
+                ledger: None,
             };
             let books = Accounting::new(vcpus, &options);
             Self { options, books }

@@ -10,15 +10,22 @@
 //! Between 2 and 3 the interface changed in one function that matters here:
 //! `qemu_plugin_insn_data` returned a pointer and now copies.
 
+mod cores;
+
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fs::File;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+
+use weir_trace::monitor::Monitor;
 
 use crate::caches::{Block, Books, Data, PAGE, Setup, Start};
 use crate::count::{Accounting, Step};
 use crate::opcode::Class;
-use crate::options::Options;
+use crate::options::{Options, Page};
+use cores::Cores;
 
 const _: () = assert!(size_of::<usize>() == 8, "a Step and a Block travel in a pointer");
 
@@ -42,6 +49,8 @@ type ExitCb = extern "C" fn(u64, *mut c_void);
 
 /// `QEMU_PLUGIN_CB_NO_REGS`: the callbacks touch no registers.
 const NO_REGS: c_int = 0;
+/// `QEMU_PLUGIN_CB_R_REGS`: they read some.
+const READ_REGS: c_int = 1;
 /// `QEMU_PLUGIN_MEM_RW`: loads and stores.
 const READ_WRITE: c_int = 3;
 
@@ -187,7 +196,16 @@ impl Api {
 struct Plugin {
     api: Api,
     options: Options,
+    /// Where the callbacks don't say which core runs.
+    cores: Option<Cores>,
     job: Job,
+}
+
+impl Plugin {
+    /// The core that runs, of which a callback says that it is `vcpu`.
+    fn core(&self, vcpu: c_uint) -> usize {
+        if self.cores.is_some() { Cores::current() } else { vcpu as usize }
+    }
 }
 
 /// What it does.
@@ -213,12 +231,39 @@ impl Job {
         let setup = Setup::read(file)
             .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
         let ram = setup.ram..setup.ram.saturating_add(setup.ram_len);
+        let monitor = options.monitor.as_ref().map(|page| map(page, &ram)).transpose()?;
         Ok(Self::Caches(Box::new(Caches {
-            books: Books::new(setup)?,
+            books: Books::new(setup, monitor)?,
             ram,
             host: AtomicU64::new(0),
         })))
     }
+}
+
+/// Maps the page of counters, for as long as QEMU runs. `ram` is where the machine has its RAM.
+fn map(page: &Page, ram: &Range<u64>) -> Result<&'static Monitor, String> {
+    let Page { ram: path, pa } = page;
+    let failed = |error: &std::io::Error| format!("cannot map {}: {error}", path.display());
+    let offset = pa.checked_sub(ram.start).and_then(|offset| i64::try_from(offset).ok());
+    let offset = offset.filter(|_| ram.contains(pa) && pa.is_multiple_of(PAGE));
+    let offset = offset.ok_or_else(|| format!("monitor={pa:#x} is not a page of RAM"))?;
+    let file = File::options().read(true).write(true).open(path).map_err(|error| failed(&error))?;
+    let length = file.metadata().map_err(|error| failed(&error))?.len();
+    if length.checked_sub(offset.unsigned_abs()).is_none_or(|rest| rest < PAGE) {
+        return Err(format!("monitor={pa:#x} is behind the end of {}", path.display()));
+    }
+    let (rights, size) = (libc::PROT_READ | libc::PROT_WRITE, size_of::<Monitor>());
+    // SAFETY: a new mapping at an address of the kernel's choice changes no other memory.
+    let at = unsafe {
+        libc::mmap(std::ptr::null_mut(), size, rights, libc::MAP_SHARED, file.as_raw_fd(), offset)
+    };
+    if at == libc::MAP_FAILED {
+        return Err(failed(&std::io::Error::last_os_error()));
+    }
+    // SAFETY: the mapping has the size of a `Monitor`, begins at a page as that must, lies inside of the file (checked above; nobody
+    // makes the machine's RAM shorter) and is never taken away. What the machine stores there meanwhile are bytes of a static `Monitor` of
+    // the hypervisor's; here only its atomics are used, and any bytes are one.
+    Ok(unsafe { &*at.cast::<Monitor>() })
 }
 
 static PLUGIN: OnceLock<Plugin> = OnceLock::new();
@@ -297,16 +342,11 @@ fn install<'a>(
         return Err(format!("the target is {target:?}, not aarch64"));
     }
     let vcpus = usize::try_from(info.max_vcpus.max(info.smp_vcpus)).unwrap_or(0);
-    // From 10.0 on QEMU translates the vCPU's number into a block as a constant, unless vCPUs run in parallel, which they don't under
-    // -icount (accel/tcg/plugin-gen.c, gen_cpu_index); the block then runs on other vCPUs under that number. 9.2 has the same
-    // interface and is refused with it.
-    if options.caches.is_some() && vcpus > 1 && info.version_cur >= 4 {
-        return Err("this QEMU tells plug-ins the core that translated a block instead of the one that runs it (10.0 and later, under \
-                    -icount): give an older one, 7.2 to 9.1, in WEIR_QEMU"
-            .to_owned());
-    }
+    // 9.2 has the same version of the interface as 10.0, where that is needed.
+    let silent = vcpus > 1 && info.version_cur >= 4;
+    let cores = silent.then(|| Cores::find(vcpus)).transpose()?;
     let job = Job::new(&options, vcpus)?;
-    let plugin = Plugin { api: Api::find(info.version_cur)?, options, job };
+    let plugin = Plugin { api: Api::find(info.version_cur)?, options, cores, job };
     let (translate, exit) = (plugin.api.register_translated, plugin.api.register_exit);
     PLUGIN.set(plugin).map_err(|_| "loaded twice".to_owned())?;
     // SAFETY: `id` is the one that QEMU gave, and the callback is of the type it wants.
@@ -318,11 +358,16 @@ fn install<'a>(
 
 /// QEMU has translated a block: ask to be called for what the job wants to know of it.
 extern "C" fn translated(_id: u64, tb: Tb) {
-    let Some(Plugin { api, options, job }) = PLUGIN.get() else {
+    let Some(Plugin { api, options, cores, job }) = PLUGIN.get() else {
         return;
     };
     // SAFETY: QEMU passes a block that is valid during this call.
     let length = unsafe { (api.tb_n_insns)(tb) };
+    if cores.is_some() {
+        // SAFETY: `tb` is valid during this call and the callback of the type that QEMU wants. Of the callbacks of a block that are
+        // asked for here it is the first that QEMU makes.
+        unsafe { (api.register_tb_exec)(tb, entered, READ_REGS, std::ptr::null_mut()) };
+    }
     match job {
         Job::Count(_) => count_block(api, options, tb, length),
         Job::Caches(caches) => cache_block(api, options, caches, tb, length),
@@ -407,17 +452,24 @@ fn cache_block(
     }
 }
 
+/// A vCPU begins to execute a block.
+extern "C" fn entered(_vcpu: c_uint, _data: *mut c_void) {
+    if let Some(Plugin { cores: Some(cores), .. }) = PLUGIN.get() {
+        cores.note();
+    }
+}
+
 /// A vCPU is about to execute the instruction in `data`. QEMU calls this on the vCPU's thread, one
 /// call at a time for each vCPU.
 extern "C" fn executed(vcpu: c_uint, data: *mut c_void) {
-    if let Some(Plugin { job: Job::Count(accounting), .. }) = PLUGIN.get() {
-        accounting.step(vcpu as usize, Step::from_bits(data.addr() as u64));
+    if let Some(plugin @ Plugin { job: Job::Count(accounting), .. }) = PLUGIN.get() {
+        accounting.step(plugin.core(vcpu), Step::from_bits(data.addr() as u64));
     }
 }
 
 /// A vCPU has made a memory access.
 extern "C" fn accessed(vcpu: c_uint, info: u32, vaddr: u64, _data: *mut c_void) {
-    let Some(Plugin { api, job: Job::Count(accounting), .. }) = PLUGIN.get() else {
+    let Some(plugin @ Plugin { api, job: Job::Count(accounting), .. }) = PLUGIN.get() else {
         return;
     };
     // SAFETY: `info` and `vaddr` are those of the running callback, which is when this may be
@@ -425,48 +477,50 @@ extern "C" fn accessed(vcpu: c_uint, info: u32, vaddr: u64, _data: *mut c_void) 
     let address = unsafe { (api.get_hwaddr)(info, vaddr) };
     // SAFETY: the handle is valid until this callback returns.
     let is_io = !address.is_null() && unsafe { (api.hwaddr_is_io)(address) };
-    accounting.access(vcpu as usize, is_io);
+    accounting.access(plugin.core(vcpu), is_io);
 }
 
-/// What the caches job keeps.
-fn books() -> Option<(&'static Api, &'static Books)> {
+/// What the caches job keeps, and the core that runs, of which a callback says that it is `vcpu`.
+fn books(vcpu: c_uint) -> Option<(&'static Api, &'static Books, usize)> {
     match PLUGIN.get()? {
-        Plugin { api, job: Job::Caches(caches), .. } => Some((api, &caches.books)),
+        plugin @ Plugin { api, job: Job::Caches(caches), .. } => {
+            Some((api, &caches.books, plugin.core(vcpu)))
+        }
         Plugin { job: Job::Count(_), .. } => None,
     }
 }
 
 /// A vCPU begins to execute the block in `data`.
 extern "C" fn began(vcpu: c_uint, data: *mut c_void) {
-    if let Some((_, books)) = books() {
-        books.block(vcpu as usize, Block::from_bits(data.addr() as u64));
+    if let Some((_, books, core)) = books(vcpu) {
+        books.block(core, Block::from_bits(data.addr() as u64));
     }
 }
 
 /// A vCPU goes on with a block in another page.
 extern "C" fn crossed(vcpu: c_uint, data: *mut c_void) {
-    if let Some((_, books)) = books() {
-        books.next_page(vcpu as usize, Block::from_bits(data.addr() as u64));
+    if let Some((_, books, core)) = books(vcpu) {
+        books.next_page(core, Block::from_bits(data.addr() as u64));
     }
 }
 
 /// A vCPU is about to execute an ERET of the hypervisor.
 extern "C" fn returned(vcpu: c_uint, _data: *mut c_void) {
-    if let Some((_, books)) = books() {
-        books.eret(vcpu as usize);
+    if let Some((_, books, core)) = books(vcpu) {
+        books.eret(core);
     }
 }
 
 /// A vCPU is about to execute the marker in `data`.
 extern "C" fn marked(vcpu: c_uint, data: *mut c_void) {
-    if let Some((_, books)) = books() {
-        books.mark(vcpu as usize, data.addr() as u8);
+    if let Some((_, books, core)) = books(vcpu) {
+        books.mark(core, data.addr() as u8);
     }
 }
 
 /// A vCPU has loaded or stored with the instruction at the address in `data`.
 extern "C" fn moved(vcpu: c_uint, info: u32, vaddr: u64, data: *mut c_void) {
-    let Some((api, books)) = books() else {
+    let Some((api, books, core)) = books(vcpu) else {
         return;
     };
     // SAFETY: `info` and `vaddr` are those of the running callback, which is when this may be
@@ -483,7 +537,7 @@ extern "C" fn moved(vcpu: c_uint, info: u32, vaddr: u64, data: *mut c_void) {
         return books.device(pa, write);
     }
     let data = Data { pa, bytes: 1 << shift.min(12), write, pc: data.addr() as u64 };
-    books.data(vcpu as usize, data);
+    books.data(core, data);
 }
 
 /// QEMU ends.
@@ -491,17 +545,27 @@ extern "C" fn exited(_id: u64, _data: *mut c_void) {
     let Some(Plugin { options, job, .. }) = PLUGIN.get() else {
         return;
     };
+    if let Some(file) = &options.ledger {
+        let ledger = match job {
+            Job::Count(accounting) => accounting.ledger(),
+            Job::Caches(caches) => caches.books.ledger(),
+        };
+        if let Err(error) = ledger.write(file) {
+            eprintln!("weir-observer: cannot write {}: {error}", file.display());
+        }
+    }
+    let out = &options.out;
     let written = match job {
-        Job::Count(accounting) => accounting.report().write(&options.out),
+        Job::Count(accounting) => accounting.report().write(out),
         Job::Caches(caches) => {
             let books = &caches.books;
             let until = options.until.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
             let until = until.and_then(|bytes| bytes.trim().parse().ok());
             let seen = until.and_then(|bytes| books.report_at(bytes));
-            seen.unwrap_or_else(|| books.report()).write(&options.out)
+            seen.unwrap_or_else(|| books.report()).write(out)
         }
     };
     if let Err(error) = written {
-        eprintln!("weir-observer: cannot write {}: {error}", options.out.display());
+        eprintln!("weir-observer: cannot write {}: {error}", out.display());
     }
 }

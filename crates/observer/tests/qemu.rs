@@ -1,10 +1,10 @@
 //! The plug-in in a real QEMU: a hand-made "hypervisor" of a few instructions and a guest, whose
 //! counts are known to the instruction.
 
-use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
+mod machine;
 
+use machine::{ERET, HVC, ISB, NOP, SMC, Section, directory, library, load, movk, movz, qemu};
+use std::fs;
 use weir_observer::opcode::marker;
 use weir_observer::report::{Longest, Vcpu};
 use weir_observer::{Report, path};
@@ -15,25 +15,6 @@ const VECTORS: u64 = EL2 + 0x800;
 const HANDLER: u64 = EL2 + 0x1000;
 const HYP: &str = "0x40200000-0x40202000";
 const GUEST: u64 = 0x4021_0000;
-
-const NOP: u32 = 0xD503_201F;
-const ERET: u32 = 0xD69F_03E0;
-const HVC: u32 = 0xD400_0002;
-const SMC: u32 = 0xD400_0003;
-const ISB: u32 = 0xD503_3FDF;
-
-/// MOVZ (64-bit) of `value` << 16 * `half` to X`register`.
-fn movz(register: u32, value: u32, half: u32) -> u32 {
-    0xD280_0000 | half << 21 | value << 5 | register
-}
-
-/// MOVK, likewise.
-fn movk(register: u32, value: u32, half: u32) -> u32 {
-    0xF280_0000 | half << 21 | value << 5 | register
-}
-
-/// Instructions from `address` on.
-struct Section(u64, Vec<u32>);
 
 /// From reset at EL2 to the guest: 17 instructions, the ERET included. Starts vCPU 1 on the way.
 fn start() -> Section {
@@ -112,53 +93,11 @@ fn guest() -> Section {
     Section(GUEST, code)
 }
 
-/// The plug-in that cargo built for this test, in the test's own directory.
-fn library() -> PathBuf {
-    let library = std::env::current_exe().unwrap().with_file_name("libweir_observer.so");
-    assert!(library.exists(), "{} was not built", library.display());
-    library
-}
-
-fn directory(name: &str) -> PathBuf {
-    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::create_dir_all(&directory).unwrap();
-    directory
-}
-
-/// The QEMU to test: the one in `WEIR_QEMU`, else the one on the path.
-fn qemu() -> Command {
-    let program = std::env::var_os("WEIR_QEMU").unwrap_or("qemu-system-aarch64".into());
-    if let Err(error) = Command::new(&program).arg("--version").output() {
-        panic!(
-            "cannot run {} ({error}); `./weir test` installs what the tests need",
-            program.display()
-        );
-    }
-    let mut command = Command::new("timeout");
-    command
-        .arg("60")
-        .arg(program)
-        .args(["-M", "virt,virtualization=on,gic-version=3", "-cpu", "cortex-a53", "-smp", "2"])
-        .args(["-icount", "shift=0,sleep=off", "-display", "none", "-monitor", "none"])
-        .args(["-serial", "none", "-nic", "none"]);
-    command
-}
-
 /// Runs the program with the plug-in's further `arguments`.
 fn observe(name: &str, arguments: &str) -> Report {
     let directory = directory(name);
     let mut command = qemu();
-    let sections = [start(), secondary(), vector(), handler(), guest()];
-    for (index, Section(address, code)) in sections.iter().enumerate() {
-        let file = directory.join(format!("{index}.bin"));
-        fs::write(&file, code.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>())
-            .unwrap();
-        // The first is where vCPU 0 starts.
-        let cpu = if index == 0 { ",cpu-num=0" } else { "" };
-        command
-            .arg("-device")
-            .arg(format!("loader,file={},addr={address:#x},force-raw=on{cpu}", file.display()));
-    }
+    load(&mut command, &directory, &[start(), secondary(), vector(), handler(), guest()]);
     let out = directory.join("count.json");
     let _ = fs::remove_file(&out);
     command.arg("-plugin").arg(format!(

@@ -1,10 +1,29 @@
 //! What a running hypervisor tells the outside: the frames on its wire and the rings that bytes
-//! wait in until the wire takes them. Both ends use this crate: the hypervisor encodes, the `weir`
-//! command decodes.
+//! wait in until the wire takes them; the trace that each core writes, and what reads it. Both ends use this crate: the hypervisor
+//! encodes, the `weir` command decodes.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 #[cfg(any(feature = "decode", test))]
 pub mod decode;
+#[cfg(test)]
+#[expect(
+    clippy::duplicate_mod,
+    reason = "the shipped source, with checked atomics in the place of core's"
+)]
+mod model;
+pub mod monitor;
+#[cfg(any(feature = "decode", test))]
+pub mod reader;
+pub mod record;
+pub mod recorder;
 pub mod ring;
+mod statics;
+#[cfg(test)]
+mod tests;
 pub mod wire;
+
+/// What orders the writer and the readers of a trace; tests put a checked one in its place.
+mod sync {
+    pub use core::sync::atomic::{AtomicU64, Ordering, fence};
+}

@@ -11,6 +11,7 @@
 //! | 0x8600_FF03 | its interface's revision | w0, w1: major, minor |
 //! | 0xC600_0000 | null hypercall | 0 |
 //! | 0xC600_0001 | restarts of this VM | a 64-bit count |
+//! | 0xC600_0002 | sets a memory budget: x1 the VM, x2 the budget (of reads), x3 that of writes | 0, or [`DENIED`] |
 //!
 //! The rest of 0x8600_xxxx and 0xC600_xxxx is reserved. weir's UID is the UUID
 //! `9f99e9c0-c429-44e8-a53d-10f558e3e6b4`.
@@ -42,6 +43,11 @@ pub const NULL: u32 = 0xc600_0000;
 /// How many times this VM has been restarted.
 pub const RESTARTS: u32 = 0xc600_0001;
 
+/// Sets the memory budget of a VM, for who was granted the right.
+pub const SET_BUDGET: u32 = 0xc600_0002;
+
+/// What a call that this VM has no right to returns in x0, or one whose numbers are not within the limits.
+pub const DENIED: u64 = (-3i64).cast_unsigned();
 /// What an unknown call returns in x0.
 pub const NOT_SUPPORTED: u64 = u64::MAX;
 
@@ -108,6 +114,16 @@ pub enum Call {
     Registers([u32; 4]),
     /// x0 is the number of restarts of this VM.
     Restarts,
+    /// Set the budget of this VM, by its place in the system file, to so many reads (or whatever its one budget counts) and writes in
+    /// each period, from the next one on. x0 is 0 or [`DENIED`].
+    SetBudget {
+        /// The VM.
+        vm: u64,
+        /// Its reads.
+        reads: u64,
+        /// Its writes; of no meaning with one budget.
+        writes: u64,
+    },
     /// Ask [`psci::Power::call`].
     Psci(psci::Request),
     /// Call the firmware with this identifier; it returns nothing, and x0 is 0.
@@ -136,6 +152,7 @@ fn decode_other(id: u32, x: &[u64; 4], mitigations: Mitigations) -> Call {
     }
     match id {
         RESTARTS => Call::Restarts,
+        SET_BUDGET => Call::SetBudget { vm: x[1], reads: x[2], writes: x[3] },
         VERSION => Call::Return(SMCCC_1_2),
         ARCH_FEATURES => Call::Return(psci::code(mitigations.features(x[1] as u32))),
         // 0: call the firmware; 1: calling is allowed and does nothing on this processor.

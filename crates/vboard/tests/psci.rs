@@ -19,7 +19,9 @@ fn returned(value: i32) -> Call {
 fn hypercalls() {
     assert_eq!(call(0xc600_0000, [1, 2, 3]), Call::Return(0));
     assert_eq!(call(0xc600_0001, [0; 3]), Call::Restarts);
-    assert_eq!(call(0xc600_0002, [0; 3]), Call::Unknown);
+    let set = Call::SetBudget { vm: 1, reads: 2, writes: 3 };
+    assert_eq!(call(0xc600_0002, [1, 2, 3]), set);
+    assert_eq!(call(0xc600_0003, [0; 3]), Call::Unknown);
     // The null hypercall exists in the 64-bit convention only.
     assert_eq!(call(0x8600_0000, [0; 3]), Call::Unknown);
     // Only w0 names the call (DEN0028, 2.7).
@@ -341,6 +343,7 @@ proptest! {
                 Call::Psci(_) => prop_assert_eq!(id & 0xbfff_ffe0, 0x8400_0000),
                 Call::Mitigate(_) => prop_assert!(false),
                 Call::Restarts => prop_assert_eq!(id, smccc::RESTARTS),
+                Call::SetBudget { .. } => prop_assert_eq!(id, smccc::SET_BUDGET),
                 Call::Registers(_) => prop_assert_eq!(id & 0xffff_0000, 0x8600_0000),
                 Call::Return(_) | Call::Unknown => {}
             }

@@ -3,16 +3,28 @@
 //! Arguments: `mode=read` (the default) or `write` goes over `size=` bytes (1 MiB) in steps of `stride=` bytes (64), one
 //! access each, `passes=` times (0, for ever); between two passes it sleeps until `period_us=` (0, not at all) have gone by
 //! since the first of them began. `mode=zero` zeroes them, all of them, by DC ZVA where that is allowed (DCZID_EL0.DZP) and
-//! else by stores; `stride=` is then what one instruction zeroes.
+//! else by stores; `stride=` is then what one instruction zeroes. They are IsolBench's benchmark of bandwidth (P. K. Valsan, H. Yun,
+//! F. Farshchi: Taming Non-Blocking Caches to Improve Isolation in Multicore Real-Time Systems, RTAS 2016), and its relatives.
+//!
+//! `mode=rowmiss` writes so that each access needs another row of the same DRAM bank than the one before, as USTRESS does: of the
+//! pieces of `row=` bytes (8192) that `size=` holds it takes those in the first one's bank, and writes the first line of each, then the second
+//! of each, and so on. `banks=` tells a bank's number: for each of its bits the address bits whose XOR it is, as a mask, such as
+//! `banks=0x90000,0x120000,0x240000` for the platform's `[[16, 19], [17, 20], [18, 21]]`; no mask may have a bit below `row=`. They are bits of physical addresses:
+//! `physical=` is that of the VM's first byte of RAM (the one that it sees), whose pages must follow each other there, so
+//! not those of a VM with `colors` or `banks`. It takes 2048 pieces at most; more than the cache has ways for what lies in one bank
+//! miss it.
+//!
+//! With `report_us=` (0, none) these modes print how many accesses each such time took, whatever a pass takes; it looks at the
+//! clock each 64 accesses.
 //!
 //! `mode=walk` follows pointers instead, through the same places in a random order that is always the same, so that each
-//! load needs the one before: a latency benchmark after IsolBench (P. K. Valsan, H. Yun, F. Farshchi: Taming Non-Blocking
-//! Caches to Improve Isolation in Multicore Real-Time Systems, RTAS 2016). It does so for `size=`, twice `size=`, and so on
+//! load needs the one before; see the guest `latency` for times alone. It does so for `size=`, twice `size=`, and so on
 //! up to `upto=` (`size=`): after one pass that doesn't count, as many as `loads=` (1000000) loads need, between two markers
 //! for `weir observe`.
 //!
 //! ```text
 //! hog: write 1048576 bytes by 64
+//! hog: 151552 lines in 1000 us
 //! hog: 10 passes, 163840 accesses, 4 ns each
 //!
 //! hog: walk 16384 bytes by 64, 1024 accesses, 5 ns each
@@ -24,9 +36,14 @@
 #![no_std]
 #![no_main]
 
+mod rows;
+
 use core::arch::asm;
+use rows::Rows;
 use weir_guest::{
-    Board, cpu, entry, gic,
+    Args, Board,
+    chase::Places,
+    cpu, entry, gic,
     marker::{PHASE, marker},
     println, psci, time,
 };
@@ -59,6 +76,11 @@ fn main(board: &'static Board) -> ! {
     match args.get("mode").unwrap_or("read") {
         "read" => go_over(board, "read", range(size), read),
         "write" => go_over(board, "write", range(size), write),
+        "rowmiss" => {
+            let rows = Rows::find(&board.args, board.ram.base, range(size));
+            let range = Range { count: rows.lines(stride), ..range(size) };
+            Hog::new(board).go_over("rowmiss", range, |range, part| rows.write(range.stride, part));
+        }
         "zero" => match zva_block() {
             Some(block) => {
                 let range = Range { count: size / block, stride: block, ..range(size) };
@@ -82,39 +104,106 @@ fn main(board: &'static Board) -> ! {
     psci::system_off()
 }
 
+/// Accesses between two looks at the clock, where lines are to be printed.
+const CHUNK: u64 = 64;
+
 fn go_over(board: &Board, mode: &str, range: Range, pass: fn(Range)) {
-    let passes = board.args.number("passes", 0);
-    let period = board.args.number("period_us", 0) * 1000;
-    let period = time::ns_to_ticks(period, time::frequency());
-    gic::init(|_| ());
-    gic::enable(board.virtual_timer);
-    let (mut done, mut busy) = (0, 0);
-    while passes == 0 || done < passes {
-        let start = time::now();
-        pass(range);
-        busy += time::now() - start;
-        done += 1;
-        if done == 1 {
-            println!("hog: {mode} {} bytes by {}", range.count * range.stride, range.stride);
+    Hog::new(board).go_over(mode, range, |range, part| {
+        pass(Range { start: range.start + part.start * range.stride, count: part.count, ..range });
+    });
+}
+
+/// Some of the places of a range.
+#[derive(Clone, Copy)]
+struct Part {
+    /// Number of the first.
+    start: u64,
+    count: u64,
+}
+
+/// What the passes of all modes have in common. Times are in ticks.
+struct Hog {
+    passes: u64,
+    period: u64,
+    /// Time between two lines; 0 for none.
+    report: u64,
+    /// When the last line was due, and the accesses since.
+    reported: u64,
+    accesses: u64,
+}
+
+impl Hog {
+    fn new(board: &Board) -> Self {
+        gic::init(|_| ());
+        gic::enable(board.virtual_timer);
+        let ticks = |args: Args<'_>, key| {
+            let ns = args.number(key, 0).saturating_mul(1000);
+            time::ns_to_ticks(ns, time::frequency())
+        };
+        Self {
+            passes: board.args.number("passes", 0),
+            period: ticks(board.args, "period_us"),
+            report: ticks(board.args, "report_us"),
+            reported: time::now(),
+            accesses: 0,
         }
-        sleep_until(start + period);
     }
-    let accesses = range.count * passes;
-    let each = time::ticks_to_ns(busy, time::frequency()) / accesses;
-    println!("hog: {passes} passes, {accesses} accesses, {each} ns each");
+
+    fn go_over(mut self, mode: &str, range: Range, pass: impl Fn(Range, Part)) {
+        let (mut done, mut busy) = (0, 0);
+        self.reported = time::now();
+        while self.passes == 0 || done < self.passes {
+            let start = time::now();
+            if self.report == 0 {
+                pass(range, Part { start: 0, count: range.count });
+            } else {
+                self.in_chunks(range, &pass);
+            }
+            busy += time::now() - start;
+            done += 1;
+            if done == 1 {
+                println!("hog: {mode} {} bytes by {}", range.count * range.stride, range.stride);
+            }
+            sleep_until(start + self.period);
+        }
+        let accesses = range.count * self.passes;
+        let each = time::ticks_to_ns(busy, time::frequency()) / accesses;
+        println!("hog: {} passes, {accesses} accesses, {each} ns each", self.passes);
+    }
+
+    /// One pass, with lines when they are due.
+    fn in_chunks(&mut self, range: Range, pass: &impl Fn(Range, Part)) {
+        let mut start = 0;
+        while start < range.count {
+            let count = CHUNK.min(range.count - start);
+            pass(range, Part { start, count });
+            start += count;
+            self.accesses += count;
+            let now = time::now();
+            let since = now - self.reported;
+            if since >= self.report {
+                let us = time::ticks_to_ns(since, time::frequency()) / 1000;
+                println!("hog: {} lines in {us} us", self.accesses);
+                (self.reported, self.accesses) = (now, 0);
+            }
+        }
+    }
 }
 
 fn walk_through(range: Range, passes: u64) {
     // SAFETY: `main` checked that the range is in RAM, behind the image, and aligned; nobody else uses it.
-    unsafe { shuffle(range) };
-    let mut at = walk(range, range.start, 1);
+    let places = unsafe { Places::new(range.start, range.count, range.stride) };
+    let first = places.shuffle();
+    // SAFETY: shuffled above, and nothing else is stored there.
+    let mut at = unsafe { places.walk(first, range.count) };
     let start = time::now();
     marker::<PHASE>();
-    at = walk(range, at, passes);
-    marker::<PHASE>();
     let accesses = range.count * passes;
+    // SAFETY: as above.
+    at = unsafe { places.walk(at, accesses) };
+    marker::<PHASE>();
     let each = time::ticks_to_ns(time::now() - start, time::frequency()) / accesses;
-    assert!(at == range.start, "the walk is a circle");
+    assert!(at == first, "the walk is a circle");
     let size = range.count * range.stride;
     println!("hog: walk {size} bytes by {}, {accesses} accesses, {each} ns each", range.stride);
 }
@@ -183,39 +272,4 @@ fn zva_block() -> Option<u64> {
     // SAFETY: reads an ID register.
     unsafe { asm!("mrs {}, dczid_el0", out(reg) dczid, options(nomem, nostack, preserves_flags)) };
     (dczid & 1 << 4 == 0).then_some(4 << (dczid & 0xf))
-}
-
-fn walk(range: Range, mut at: u64, passes: u64) -> u64 {
-    for _ in 0..range.count * passes {
-        // SAFETY: `shuffle` left in each place the address of another one.
-        at = unsafe { (at as *const u64).read_volatile() };
-    }
-    at
-}
-
-/// Makes of all places one cycle in random order (Sattolo's algorithm), each with the address of the next.
-///
-/// # Safety
-///
-/// The range is in RAM, aligned to 8 bytes, and nobody else uses it.
-unsafe fn shuffle(range: Range) {
-    let place = |index: u64| (range.start + index * range.stride) as *mut u64;
-    for index in 0..range.count {
-        // SAFETY: by the contract.
-        unsafe { place(index).write_volatile(place(index) as u64) };
-    }
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    for index in (1..range.count).rev() {
-        // xorshift64 (G. Marsaglia: Xorshift RNGs, 2003).
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        let (one, other) = (place(index), place(random % index));
-        // SAFETY: by the contract; both are in the range.
-        let values = unsafe { (one.read_volatile(), other.read_volatile()) };
-        // SAFETY: as above.
-        unsafe { one.write_volatile(values.1) };
-        // SAFETY: as above.
-        unsafe { other.write_volatile(values.0) };
-    }
 }

@@ -146,7 +146,7 @@ fn cliff(bandwidth_mb: u64, flows: usize, size_kib: u64) -> f64 {
             .collect();
         let over = transform(&set, &Family::SETTING, &Overheads::RT_VIRTIO).is_ok_and(|tasks| {
             analyzer.load(&tasks);
-            analyzer.utilization(family.bandwidth) > 1.0
+            analyzer.utilization(family.bandwidth).is_none_or(|u| u > 1.0)
         });
         if over { high = middle } else { low = middle }
     }

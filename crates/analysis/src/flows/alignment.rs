@@ -8,7 +8,7 @@
 //!
 //! Take some of the tasks; y_i = C_i x_i / A then lies in the simplex y >= 0, sum y <= 1. The job counts
 //! k_i = (t - d_i)/P_i - x_i are integers, hence so is every sum of m_i k_i with integer m_i, which is an affine
-//! function of t and y: a *relation*. A lattice reduction finds relations that hardly change over the whole range of
+//! function of T and y: a *relation*. A lattice reduction finds relations that hardly change over the whole range of
 //! t and have small m_i, so that the function's range over all t and y holds only a few integers. Branching on those
 //! and bounding the remaining body by linear functionals leaves no branch, or candidates, which are swept exactly.
 //!
@@ -27,6 +27,9 @@ const UNIT: f64 = 1.0 / (1u64 << RATE_BITS) as f64;
 /// Relations with larger coefficients are not used: the error estimate assumes them small.
 const LARGEST: i32 = 1 << 10;
 
+/// By how much a swap must shorten: closer to 1 it takes more swaps, and leaves less to branch on.
+const SHORTER: f64 = 0.9;
+
 type Functional = [f64; WIDTH];
 
 /// A task as this argument needs it.
@@ -40,16 +43,25 @@ pub(super) struct Wave {
     pub cost: f64,
 }
 
+/// What the sum of cost times phase must stay under for a failure.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    /// At the first instant, half ns; an upper bound.
+    pub first: f64,
+    /// The part of it by which it is less at the last instant, 0 to 1; a lower bound.
+    pub fall: f64,
+}
+
 /// An interval of instants, inclusive.
 pub(super) type Span = (i64, i64);
 
-/// Instants in `within` where the sum of cost times phase over `waves` can be under `budget`: each such instant lies
-/// in one of the spans returned. `None` if that took more than `nodes` steps or the numbers are out of range.
+/// Instants in `within` where the sum of cost times phase over `waves` can be under the budget, which falls linearly: each such
+/// instant lies in one of the spans returned. `None` if that took more than `nodes` steps, which are counted down, or the numbers are out of range.
 pub(super) fn candidates(
     waves: &[Wave],
-    budget: f64,
+    budget: Budget,
     within: Span,
-    nodes: u64,
+    nodes: &mut u64,
 ) -> Option<Vec<Span>> {
     let mut lattice = Lattice::new(waves, budget, within)?;
     let rates = lattice.rate;
@@ -60,7 +72,7 @@ pub(super) fn candidates(
         if search.as_ref().is_some_and(Search::well_reduced) {
             break;
         }
-        lattice.lll();
+        lattice.reduce();
         search = Search::new(&lattice);
     }
     if !lattice.consistent(&rates) {
@@ -72,16 +84,18 @@ pub(super) fn candidates(
 struct Lattice {
     /// Number of tasks.
     n: usize,
-    middle: i64,
-    half: f64,
+    first: i64,
+    /// Half ns from T = 0 to T = 1.
+    length: f64,
+    fall: f64,
     /// budget / cost.
     reach: [f64; MOST],
-    /// frac((middle - d) / P), from the tasks.
+    /// frac((first - d) / P), from the tasks.
     phase: [f64; MOST],
     period: [f64; MOST],
     /// The relations.
     m: [[i32; MOST]; MOST],
-    /// Their rate of change: half * sum m_i / P_i, in units of 2^-52, cut off once for each task.
+    /// Their rate of change: length * sum m_i / P_i, in units of 2^-52, cut off once for each task.
     rate: [i128; MOST],
 }
 
@@ -109,18 +123,17 @@ fn nearest(x: f64) -> f64 {
 }
 
 impl Lattice {
-    fn new(waves: &[Wave], budget: f64, (first, last): Span) -> Option<Self> {
+    fn new(waves: &[Wave], budget: Budget, (first, last): Span) -> Option<Self> {
         let n = waves.len();
         if n == 0 || n > MOST || first < 0 || last < first {
             return None;
         }
-        let middle = first + (last - first) / 2;
-        // One more on either side makes up for the rounding of the middle.
-        let half = (last - first) / 2 + 2;
+        let length = (last - first).max(1);
         let mut lattice = Self {
             n,
-            middle,
-            half: half as f64,
+            first,
+            length: length as f64,
+            fall: budget.fall.clamp(0.0, 1.0),
             reach: [0.0; MOST],
             phase: [0.0; MOST],
             period: [1.0; MOST],
@@ -128,16 +141,16 @@ impl Lattice {
             rate: [0; MOST],
         };
         for (i, wave) in waves.iter().enumerate() {
-            let reach = budget / wave.cost;
+            let reach = budget.first / wave.cost;
             // In a phase that reaches over many periods nothing is excluded.
             if !(reach > 0.0 && reach < 8.0) {
                 return None;
             }
             let period = wave.period as f64;
-            let rate = (i128::from(half) << RATE_BITS) / i128::from(wave.period);
+            let rate = (i128::from(length) << RATE_BITS) / i128::from(wave.period);
             lattice.reach[i] = reach * (1.0 + 1e-12);
             lattice.period[i] = period;
-            lattice.phase[i] = (middle - wave.window).rem_euclid(wave.period) as f64 / period;
+            lattice.phase[i] = (first - wave.window).rem_euclid(wave.period) as f64 / period;
             lattice.rate[i] = rate;
             lattice.m[i][i] = 1;
         }
@@ -148,11 +161,11 @@ impl Lattice {
     /// deviation over the body.
     fn weighted(&self, j: usize) -> Functional {
         let mut v = [0.0; WIDTH];
-        let spread = 1.0 / (self.n as f64 + 1.0);
+        let [spread, spread_of_time] = spreads(self.n, self.fall);
         for i in 0..self.n {
             v[i] = f64::from(self.m[j][i]) * self.reach[i] * spread;
         }
-        v[self.n] = self.rate[j] as f64 * (0.58 * UNIT);
+        v[self.n] = self.rate[j] as f64 * (spread_of_time * UNIT);
         v
     }
 
@@ -171,38 +184,8 @@ impl Lattice {
         self.rate[a] = self.rate[a].wrapping_sub(self.rate[b].wrapping_mul(i128::from(factor)));
     }
 
-    /// Shortens the relations: first by differences of neighboring rates, as long as the rates dominate, then by
-    /// Lenstra, Lenstra and Lovasz (1982) with doubles.
+    /// Shortens the relations by Lenstra, Lenstra and Lovasz (1982), with doubles.
     fn reduce(&mut self) {
-        let n = self.n;
-        for _ in 0..16 {
-            let mut order: [usize; MOST] = core::array::from_fn(|i| i);
-            for i in 1..n {
-                let mut j = i;
-                while j > 0 && self.rate[order[j - 1]] < self.rate[order[j]] {
-                    order.swap(j - 1, j);
-                    j -= 1;
-                }
-            }
-            let second = self.weighted(order[n.min(2) - 1]);
-            let size = dot(&second, &second);
-            if second[n] * second[n] < 0.75 * size {
-                break;
-            }
-            for pair in order[..n].windows(2) {
-                let (a, b) = (pair[0], pair[1]);
-                // A larger factor would trade a small rate for large coefficients.
-                if self.rate[a] < self.rate[b].saturating_mul(4) {
-                    let rest = |f: i64| self.rate[a] >= self.rate[b].saturating_mul(i128::from(f));
-                    let factor = i64::from(rest(1)) + i64::from(rest(2)) + i64::from(rest(3));
-                    self.combine(a, factor, b);
-                }
-            }
-        }
-        self.lll();
-    }
-
-    fn lll(&mut self) {
         let (n, width) = (self.n, self.width());
         let mut mu = [[0.0f64; MOST]; MOST];
         let mut norm = [0.0f64; MOST];
@@ -239,7 +222,7 @@ impl Lattice {
             if k > 0 {
                 let share = mu[k][k - 1];
                 let swapped = norm[k] + share * share * norm[k - 1];
-                if swapped < 0.95 * norm[k - 1] {
+                if swapped < SHORTER * norm[k - 1] {
                     self.m.swap(k, k - 1);
                     self.rate.swap(k, k - 1);
                     // The usual update of the orthogonalization after a swap.
@@ -288,16 +271,23 @@ impl Lattice {
 /// What every bound is widened by; the errors of a relation's value must stay under it.
 const TOLERANCE: f64 = 1e-5;
 /// Steps towards the wanted values before a branch is taken to be possible.
-const STEPS: usize = 4;
+const STEPS: usize = 6;
 
-/// Least and greatest value over the body: y in the simplex, t in -1..1.
-fn range(v: &Functional, n: usize) -> (f64, f64) {
+/// The deviations of a y_i and of T over the body, about.
+fn spreads(n: usize, fall: f64) -> [f64; 2] {
+    let simplex = 1.0 / (n as f64 + 2.0);
+    [simplex, (1.0 - fall) * 0.29 + fall * simplex]
+}
+
+/// Least and greatest value over the body, at its corners: one y_i is 1 at T = 0 or 1 - fall at T = 1, or none.
+fn range(v: &Functional, n: usize, fall: f64) -> (f64, f64) {
     let (mut low, mut high) = (0.0f64, 0.0f64);
     for &x in &v[..n] {
         low = low.min(x);
         high = high.max(x);
     }
-    (low - v[n].abs(), high + v[n].abs())
+    let rest = 1.0 - fall;
+    (low.min(v[n] + rest * low), high.max(v[n] + rest * high))
 }
 
 /// A point of the body and the values of the functionals there.
@@ -327,22 +317,23 @@ struct Search {
     n: usize,
     /// Coordinates in use, rounded up for vector instructions.
     width: usize,
-    middle: i64,
-    half: f64,
+    first: i64,
+    length: f64,
+    fall: f64,
     reach: [f64; MOST],
     period: [f64; MOST],
-    /// The relations made orthogonal, as functionals of (y, t).
+    /// The relations made orthogonal, as functionals of (y, T).
     functional: [Functional; MOST],
     mu: [[f64; MOST]; MOST],
     norm: [f64; MOST],
     inverse_norm: [f64; MOST],
-    /// What a relation amounts to at y = 0 in the middle, but for an integer.
+    /// What a relation amounts to at y = 0 and T = 0, but for an integer.
     offset: [f64; MOST],
     low: [f64; MOST],
     high: [f64; MOST],
     /// The value that each orthogonal functional has in the current branch.
     value: [f64; MOST],
-    /// How far the instant of a candidate may be off, in units of half the range.
+    /// How far the T of a candidate may be off.
     time_error: f64,
     nodes: u64,
     found: Vec<Span>,
@@ -354,8 +345,9 @@ impl Search {
         let mut search = Self {
             n,
             width: lattice.width(),
-            middle: lattice.middle,
-            half: lattice.half,
+            first: lattice.first,
+            length: lattice.length,
+            fall: lattice.fall,
             reach: lattice.reach,
             period: lattice.period,
             functional: [[0.0; WIDTH]; MOST],
@@ -410,7 +402,7 @@ impl Search {
                 return None;
             }
             search.time_error += weight * weight * v[n].abs() / search.norm[j] * error[j];
-            let (low, high) = range(&v, n);
+            let (low, high) = range(&v, n, lattice.fall);
             search.low[j] = low - TOLERANCE;
             search.high[j] = high + TOLERANCE;
             search.functional[j] = v;
@@ -418,9 +410,10 @@ impl Search {
         Some(search)
     }
 
-    /// The weight of t against the y_i in the metric: its deviation over the body against theirs.
+    /// The weight of T against the y_i in the metric: its deviation over the body against theirs.
     fn time_weight(&self) -> f64 {
-        0.58 * (self.n as f64 + 1.0)
+        let [spread, spread_of_time] = spreads(self.n, self.fall);
+        spread_of_time / spread
     }
 
     /// Whether the reduction did what it should: no length falls by more than its condition allows.
@@ -428,14 +421,19 @@ impl Search {
         self.norm[..self.n].windows(2).all(|pair| pair[1] > 0.4 * pair[0])
     }
 
-    fn run(mut self, nodes: u64) -> Option<Vec<Span>> {
-        self.nodes = nodes;
+    fn run(mut self, nodes: &mut u64) -> Option<Vec<Span>> {
+        self.nodes = *nodes;
         for k in 0..self.n {
             self.inverse_norm[k] = 1.0 / self.norm[k];
         }
         let mut middle = Start { point: [0.0; WIDTH], at: [0.0; MOST], pull: Pull::NONE };
-        middle.point[..self.n].fill(1.0 / (self.n as f64 + 1.0));
-        self.descend(0, &middle).then_some(self.found)
+        let share = 1.0 / (self.n as f64 + 2.0);
+        let time = 0.5 * (1.0 - self.fall) + share * self.fall;
+        middle.point[..self.n].fill(share * (1.0 - self.fall * time));
+        middle.point[self.n] = time;
+        let done = self.descend(0, &middle);
+        *nodes = self.nodes;
+        done.then_some(self.found)
     }
 
     /// Tries every value that relation j can take, the values of the earlier ones being fixed, starting from a point
@@ -489,8 +487,11 @@ impl Search {
                     (corner, high) = (i, x);
                 }
             }
-            let early = direction[n] < 0.0;
-            high += direction[n].abs();
+            // There at T = 1, or at T = 0.
+            let rest = 1.0 - self.fall;
+            let late = direction[n] + rest * high > high;
+            let (height, time) = if late { (rest, 1.0) } else { (1.0, 0.0) };
+            high = height * high + time * direction[n];
             if *wanted > high + slack + 1e-9 * (high.abs() + wanted.abs()) {
                 return false;
             }
@@ -499,8 +500,7 @@ impl Search {
             let mut along = [0.0f64; MOST];
             for k in 0..count {
                 let v = &self.functional[k];
-                let there =
-                    if corner < n { v[corner] } else { 0.0 } + if early { -v[n] } else { v[n] };
+                let there = if corner < n { height * v[corner] } else { 0.0 } + time * v[n];
                 along[k] = there - start.at[k];
                 length += along[k] * along[k] * self.inverse_norm[k];
             }
@@ -513,9 +513,9 @@ impl Search {
                 *x *= 1.0 - share;
             }
             if corner < n {
-                start.point[corner] += share;
+                start.point[corner] += share * height;
             }
-            start.point[n] += if early { -share } else { share };
+            start.point[n] += share * time;
             for k in 0..count {
                 start.at[k] += share * along[k];
             }
@@ -551,8 +551,9 @@ impl Search {
         // The foot of `near` on the line is nearer to it than any point of the body on the line, so the two are
         // within twice the diameter of the body, 4 in every y_i; along the line y_i moves by 1 in reach * P.
         let fastest = (0..n).map(|i| self.reach[i] * self.period[i]).fold(f64::INFINITY, f64::min);
-        let margin = (4.0 * fastest + self.half * (self.time_error + 1e-13) + 2.0).min(1e18) as i64;
-        let at = self.middle + (t * self.half) as i64;
+        let margin =
+            (4.0 * fastest + self.length * (self.time_error + 1e-13) + 2.0).min(1e18) as i64;
+        let at = self.first.saturating_add((t * self.length) as i64);
         self.found.push((at.saturating_sub(margin), at.saturating_add(margin)));
     }
 }
@@ -562,7 +563,7 @@ mod tests {
     use super::*;
 
     /// Instants at which the phases are aligned, by visiting every job of the first task.
-    fn aligned(waves: &[Wave], budget: f64, (first, last): Span) -> Vec<i64> {
+    fn aligned(waves: &[Wave], budget: Budget, (first, last): Span) -> Vec<i64> {
         let mut found = Vec::new();
         for wave in waves {
             let mut t = first + (wave.window - first).rem_euclid(wave.period);
@@ -573,7 +574,8 @@ mod tests {
                         w.cost * ((t - w.window).rem_euclid(w.period) as f64 / w.period as f64)
                     })
                     .sum();
-                if sum < budget {
+                let passed = (t - first) as f64 / (last - first) as f64;
+                if sum < budget.first * (1.0 - budget.fall * passed) {
                     found.push(t);
                 }
                 t += wave.period;
@@ -596,10 +598,12 @@ mod tests {
                 })
                 .collect();
             let total: f64 = waves.iter().map(|w| w.cost).sum();
-            let budget = total * random.f64() * 0.12;
+            // Steady, falling, or falling to nothing.
+            let fall = [0.0, random.f64(), 1.0][random.usize(..3)];
+            let budget = Budget { first: total * random.f64() * 0.16, fall };
             let within = (10_000_000, 10_000_000 + random.i64(1_000_000..3_000_000_000));
             let expected = aligned(&waves, budget, within);
-            let Some(spans) = candidates(&waves, budget, within, 1 << 16) else {
+            let Some(spans) = candidates(&waves, budget, within, &mut (1 << 16)) else {
                 continue;
             };
             empty += usize::from(spans.is_empty());
@@ -622,10 +626,10 @@ mod tests {
             let waves: Vec<Wave> = (0..n)
                 .map(|_| Wave { window: 1, period: random.i64(1_000_000..90_000_000), cost: 1.0 })
                 .collect();
-            let mut lattice = Lattice::new(&waves, 0.5, (0, 1 << 44)).unwrap();
+            let mut lattice =
+                Lattice::new(&waves, Budget { first: 0.5, fall: 1.0 }, (0, 1 << 44)).unwrap();
             let before = lattice.rate;
             lattice.reduce();
-            lattice.lll();
             assert!(lattice.consistent(&before));
             let mut matrix = vec![vec![0.0; n]; n];
             for (j, row) in matrix.iter_mut().enumerate() {

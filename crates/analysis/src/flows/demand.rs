@@ -14,7 +14,7 @@ use core::fmt;
 
 use num_bigint::BigUint;
 
-use super::alignment::{self, Wave};
+use super::alignment::{self, Budget, Wave};
 use super::task::{FlowError, HALVES_PER_SEC, MAX_BANDWIDTH, Piece, Task, check_bandwidth};
 use crate::units::{BytesPerSec, HalfNanos};
 
@@ -167,6 +167,8 @@ pub struct Analyzer {
     rate: Vec<f64>,
     /// C' at `bandwidth`, rounded up.
     c: Vec<f64>,
+    /// The sum of the first of them.
+    total: Vec<f64>,
     /// Q_k at `bandwidth`, rounded up.
     blocking: Vec<f64>,
     /// Q_k + A_k at `bandwidth`, rounded up.
@@ -182,7 +184,11 @@ pub struct Analyzer {
     spare: f64,
     hyperperiod: Option<i64>,
     fault: Option<Cause>,
+    /// What is left of the effort granted.
     effort: u64,
+    /// Effort granted to the question at hand, and what was spent on those before it.
+    granted: u64,
+    before: u64,
 }
 
 /// Added before rounding to the nearest integer, so that the result is floor(x) or, within 2^-30 below an integer,
@@ -193,6 +199,10 @@ const ROUND: f64 = 6_755_399_441_055_744.0;
 const EPS: f64 = f64::EPSILON;
 /// From this many evaluations on, alignment is tried; it costs about as much as a few thousand of them.
 const FAR_EVALUATIONS: f64 = 20_000.0;
+/// Alignments to be expected at most among the tasks that are looked at: fewer tasks are reduced faster, more branch less.
+const UNLIKELY: f64 = 1e-4;
+/// What a branch in the search for alignments costs, in evaluations.
+const NODE: u64 = 256;
 /// Beyond this many half ns (73 years) nothing is tested: a set whose T* lies farther is given up.
 const REACH: i64 = 1 << 62;
 /// Beyond this many half ns (52 days) the filter is not used: as doubles the instants would not be exact.
@@ -254,7 +264,9 @@ impl Analyzer {
             self.d.push(float(window));
             self.rate.push((1.0 + 4.0 * EPS) / float(task.period.0));
         }
-        for buffer in [&mut self.c, &mut self.blocking, &mut self.offset, &mut self.until] {
+        let buffers =
+            [&mut self.c, &mut self.total, &mut self.blocking, &mut self.offset, &mut self.until];
+        for buffer in buffers {
             buffer.clear();
             buffer.resize(n, 0.0);
         }
@@ -274,6 +286,17 @@ impl Analyzer {
         self.hyperperiod = None;
     }
 
+    /// What all questions to this analyzer took so far, in the unit of [`Effort`].
+    #[must_use]
+    pub const fn spent(&self) -> u64 {
+        self.before.saturating_add(self.granted - self.effort)
+    }
+
+    fn grant(&mut self, effort: Effort) {
+        self.before = self.spent();
+        (self.granted, self.effort) = (effort.0, effort.0);
+    }
+
     /// Tests the set at a bandwidth (Theorem 1 over the points of D).
     ///
     /// # Errors
@@ -287,7 +310,7 @@ impl Analyzer {
         if let Some(cause) = self.fault {
             return Ok(Verdict::Unschedulable(cause));
         }
-        self.effort = effort.0;
+        self.grant(effort);
         if self.overloaded(b) {
             return Ok(Verdict::Unschedulable(Cause::Overload));
         }
@@ -306,7 +329,7 @@ impl Analyzer {
         if let Some(cause) = self.fault {
             return MinBandwidth::Never(cause);
         }
-        self.effort = effort.0;
+        self.grant(effort);
         let start = match self.least_for_utilization() {
             Ok(b) => b,
             Err(cause) => return MinBandwidth::Never(cause),
@@ -349,7 +372,7 @@ impl Analyzer {
         if self.fault.is_some() {
             return Ok(None);
         }
-        self.effort = effort.0;
+        self.grant(effort);
         self.overloaded_now = self.overloaded(b);
         self.prepare(b);
         let last = self.window[self.window.len() - 1];
@@ -391,7 +414,7 @@ impl Analyzer {
         if self.fault.is_some() || self.overloaded(b) {
             return Ok(slack);
         }
-        self.effort = effort.0;
+        self.grant(effort);
         self.overloaded_now = false;
         self.prepare(b);
         let excess = self.excess;
@@ -420,10 +443,14 @@ impl Analyzer {
         Ok(slack)
     }
 
-    /// Sum of C'/P', for printing.
+    /// U', the sum of C'/P', for printing; `None` where a flow is left no period, so that there is no such number.
     #[must_use]
-    pub fn utilization(&self, bandwidth: BytesPerSec) -> f64 {
-        self.cost.iter().zip(&self.period).map(|(c, &p)| 2.0 * c.nanos(bandwidth) / float(p)).sum()
+    pub fn utilization(&self, bandwidth: BytesPerSec) -> Option<f64> {
+        if self.period.iter().any(|&p| p <= 0) {
+            return None;
+        }
+        let shares = self.cost.iter().zip(&self.period);
+        Some(shares.map(|(c, &p)| 2.0 * c.nanos(bandwidth) / float(p)).sum())
     }
 
     /// Sweeps everything that has to be tested; also says up to where no failure is left.
@@ -465,8 +492,7 @@ impl Analyzer {
     /// Whether visiting (lo, end] of segment `count` - 1 would take longer than excluding it by alignment.
     fn worth_alignment(&self, count: usize, lo: i64, end: i64) -> bool {
         // QPA descends by about half the sum of costs at a time.
-        let total: f64 = self.c[..count].iter().sum();
-        float(end - lo) * count as f64 > FAR_EVALUATIONS * total
+        float(end - lo) * count as f64 > FAR_EVALUATIONS * self.total[count - 1]
     }
 
     /// Sweeps the instants in (lo, end], all of them after the last d, where the deadlines align; no other can fail.
@@ -484,10 +510,15 @@ impl Analyzer {
     }
 
     /// Spans that hold every instant of `within`, a part of segment `count` - 1, at which Eq. 10 can fail.
-    fn alignments(&self, count: usize, within: (i64, i64)) -> Option<Vec<(i64, i64)>> {
+    fn alignments(&mut self, count: usize, within: (i64, i64)) -> Option<Vec<(i64, i64)>> {
         let mut order: Vec<usize> = (0..count).collect();
         order.sort_unstable_by_key(|&i| core::cmp::Reverse(self.period[i]));
-        let budget = self.offset[count - 1];
+        // Q_k + A_k - (1 - U_k) t, from above: it is nothing at T_k.
+        let (offset, until) = (self.offset[count - 1], self.until[count - 1]);
+        let slope = offset / until * (1.0 - 8.0 * EPS);
+        let length = float(within.1 - within.0);
+        let first = (offset - slope * float(within.0)).max(0.0) + offset * 4.0 * EPS;
+        let budget = Budget { first, fall: (slope * length / first * (1.0 - 8.0 * EPS)).min(1.0) };
         // The tasks with the longest periods pass their deadlines least often: as many of them as make an alignment
         // unlikely, were the phases random.
         let mut waves = Vec::with_capacity(count.min(alignment::MOST));
@@ -496,14 +527,21 @@ impl Analyzer {
             let cost = self.c[i] * (1.0 - 16.0 * EPS);
             waves.push(Wave { window: self.window[i], period: self.period[i], cost });
             rate += 1.0 / float(self.period[i]);
-            if waves.len() > 1 {
-                share *= budget / cost / (waves.len() - 1) as f64;
+            let others = (waves.len() - 1) as f64;
+            if others > 0.0 {
+                share *= first / cost / others;
             }
-            if rate * share * float(within.1 - within.0) < 1e-5 {
+            // The budget falls: on average that leaves this part of the volume.
+            let average = 1.0 / (1.0 + others * budget.fall);
+            if rate * share * average * length < UNLIKELY {
                 break;
             }
         }
-        alignment::candidates(&waves, budget, within, self.effort / 1024)
+        let nodes = self.effort / (4 * NODE);
+        let mut left = nodes;
+        let spans = alignment::candidates(&waves, budget, within, &mut left);
+        self.effort -= (nodes - left) * NODE;
+        spans
     }
 
     /// The instants to test end here: T_k of the last segment, or the hyperperiod (Eq. 13).
@@ -691,9 +729,11 @@ impl Analyzer {
                 q = q.max((float_u(piece.fixed) + float_u(piece.bytes) * per_byte) * up);
             }
         }
-        let (mut u, mut a, mut size) = (0.0, 0.0, 0.0);
+        let (mut u, mut a, mut size, mut total) = (0.0, 0.0, 0.0, 0.0);
         for k in 0..n {
             let (c, rate) = (self.c[k], self.rate[k]);
+            total += c;
+            self.total[k] = total;
             u += c * rate;
             let early = c * rate * self.d[k];
             a += c - early;

@@ -17,4 +17,4 @@ pub use local::{
 };
 pub use overheads::{Overheads, Range, Reading};
 pub use report::{Report, TaskReport, analyze, report, report_beside};
-pub use task::{Flow, FlowError, FlowErrorKind, Piece, Setting, Task, transform};
+pub use task::{Flow, FlowError, FlowErrorKind, MAX_BANDWIDTH, Piece, Setting, Task, transform};

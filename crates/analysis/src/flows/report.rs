@@ -33,8 +33,8 @@ pub struct Report {
     pub first_failure: Option<Failure>,
     /// The smallest bandwidth that would do.
     pub min_bandwidth: MinBandwidth,
-    /// U' at the bandwidth asked.
-    pub utilization: f64,
+    /// U' at the bandwidth asked; `None` where a flow is left no period.
+    pub utilization: Option<f64>,
     /// One a flow, in their order.
     pub tasks: Vec<TaskReport>,
 }

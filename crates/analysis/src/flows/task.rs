@@ -11,7 +11,7 @@ pub(crate) const MAX_NANOS: u64 = 1 << 52;
 /// Largest packet or chunk that is accepted (1 TiB).
 pub(crate) const MAX_BYTES: u64 = 1 << 40;
 /// Largest bandwidth that is accepted, bytes/s (1 PiB/s).
-pub(crate) const MAX_BANDWIDTH: u64 = 1 << 50;
+pub const MAX_BANDWIDTH: u64 = 1 << 50;
 /// Most flows in a set.
 pub(crate) const MAX_FLOWS: usize = 1 << 16;
 /// Longest overhead that is accepted, ns (18 minutes).

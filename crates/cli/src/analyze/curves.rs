@@ -7,6 +7,7 @@ use crate::{
 use serde_json::{Value, json};
 use std::{
     fmt, fs,
+    io::ErrorKind,
     path::{Path, PathBuf},
 };
 use weir_analysis::{Nanos, curves::Curve};
@@ -106,8 +107,15 @@ impl Traces {
 
 fn times(path: &Path) -> Result<Vec<Nanos>> {
     let name = path.display();
-    let text = fs::read_to_string(path)
-        .map_err(|error| Failure::system(format!("cannot read {name}: {error}")))?;
+    let text = fs::read_to_string(path).map_err(|error| {
+        let text = format!("cannot read {name}: {error}");
+        // Text of another kind is the trace's fault, no file there is the call's.
+        if error.kind() == ErrorKind::InvalidData {
+            Failure::system(text)
+        } else {
+            Failure::call(text)
+        }
+    })?;
     let mut times = Vec::new();
     for (line, number) in text.lines().zip(1..) {
         let word = line.split(',').next().unwrap_or("").trim();

@@ -7,8 +7,8 @@ use weir_analysis::{
     Bytes, BytesPerSec, HalfNanos, Nanos,
     flows::{
         Analyzer, Cause, Copier, Effort, Failure, Flow, FlowError, FlowErrorKind, Group,
-        MinBandwidth, Mover, Overheads, Path, Queue, Range, Report, Setting, Task, TaskReport,
-        Verdict, dma_from, groups, on_shared_core, report_beside,
+        MinBandwidth, Mover, Overheads, Path, Queue, Range, Reading, Report, Setting, Task,
+        TaskReport, Verdict, dma_from, groups, on_shared_core, report_beside,
     },
 };
 use weir_config::{
@@ -47,6 +47,28 @@ enum Engine {
     Never,
 }
 
+/// What is known of the smallest bandwidth that is enough for all flows, bytes/s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Least {
+    /// This is it.
+    Exactly(u64),
+    /// No bandwidth is enough.
+    Never,
+    /// The search was given up: no less than the one, and the other, if any was found, is enough.
+    GaveUp { at_least: u64, enough: Option<u64> },
+}
+
+impl Least {
+    /// Its name for programs: why `min_bandwidth` is a number or null.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Exactly(_) => "exact",
+            Self::Never => "none",
+            Self::GaveUp { .. } => "given-up",
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Part {
     /// The VM whose core it is; none for the broker's.
@@ -76,7 +98,7 @@ impl Input {
     /// # Errors
     ///
     /// Overheads that are needed and nowhere given.
-    pub fn of(timing: &Timing, reading: weir_analysis::flows::Reading) -> Result<Self, Vec<Fault>> {
+    pub fn of(timing: &Timing, reading: Reading) -> Result<Self, Vec<Fault>> {
         let mut overheads = Overheads::default();
         let (mut wake, mut copy) = (Range::default(), Range::default());
         // The first of a name wins, so the last is set first.
@@ -103,7 +125,7 @@ impl Input {
             let place = timing.flows.first().map_or_else(Place::default, |flow| flow.place.clone());
             let message = format!("flows need overheads, and nobody says {}", missing.join(", "));
             let help = format!(
-                "add [overheads] with {} = {{ min = .., max = .. }} in ns, name a platform that has them, or pass --overheads FILE",
+                "add [overheads] with {} = {{ min = .., max = .. }} in ns, name a platform that has them (platform = \"zcu102\"), or pass --overheads FILE",
                 missing.join(", ")
             );
             return Err(vec![timing.fault("no-overheads", &place, message, help)]);
@@ -239,11 +261,54 @@ fn judge(
     report_beside(tasks, best_effort, bandwidth, question.effort, Effort(SLACK))
 }
 
-/// The least bandwidth at which the flows of a file hold, bytes/s; a proven one if the exact one is out of reach.
-pub fn least(timing: &Timing, question: &super::Question) -> Option<u64> {
-    let input = Input::of(timing, question.reading).ok()?;
+/// The effort was spent before there was an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct GaveUp;
+
+/// An answer, and the steps that it took.
+pub type Answer<T> = (Result<T, GaveUp>, u64);
+
+/// The least bandwidth at which the flows of a file hold, bytes/s; a proven one if the exact one is out of reach, none if
+/// no bandwidth is enough.
+pub fn least(timing: &Timing, effort: Effort) -> Answer<Option<u64>> {
+    let mut most = Some(0);
+    let mut unsure = false;
+    let spent = each_part(timing, |analyzer| match analyzer.min_bandwidth(effort) {
+        MinBandwidth::Exactly(b) | MinBandwidth::GaveUp { enough: Some(b), .. } => {
+            most = most.map(|most| most.max(b.0));
+        }
+        MinBandwidth::GaveUp { enough: None, .. } => unsure = true,
+        MinBandwidth::Never(_) => most = None,
+    });
+    match spent {
+        None => (Ok(None), 0),
+        Some(spent) if unsure && most.is_some() => (Err(GaveUp), spent),
+        Some(spent) => (Ok(most), spent),
+    }
+}
+
+/// Whether the flows of a file hold at a bandwidth, bytes/s.
+pub fn hold(timing: &Timing, bandwidth: u64, effort: Effort) -> Answer<bool> {
+    let (mut all, mut unsure) = (true, false);
+    let spent =
+        each_part(timing, |analyzer| match analyzer.verdict(BytesPerSec(bandwidth), effort) {
+            Ok(Verdict::Schedulable) => {}
+            Ok(Verdict::GaveUp { .. }) => unsure = true,
+            Ok(Verdict::Unschedulable(_)) | Err(_) => all = false,
+        });
+    match spent {
+        None => (Ok(false), 0),
+        Some(spent) if unsure && all => (Err(GaveUp), spent),
+        Some(spent) => (Ok(all), spent),
+    }
+}
+
+/// Asks about each processor of chunks that has real-time flows; gives the steps that it took, or none where the flows
+/// can't be analyzed.
+fn each_part(timing: &Timing, mut ask: impl FnMut(&mut Analyzer)) -> Option<u64> {
+    let input = Input::of(timing, Reading::Printed).ok()?;
     let groups = groups(&input.flows, &input.receivers, &input.setting, &input.path).ok()?;
-    let mut most = 0;
+    let mut spent = 0u64;
     for group in groups {
         let (_, _, tasks, best_effort) = divide(timing, group).ok()?;
         if tasks.is_empty() {
@@ -251,14 +316,10 @@ pub fn least(timing: &Timing, question: &super::Question) -> Option<u64> {
         }
         let mut analyzer = Analyzer::new();
         analyzer.load_beside(&tasks, &best_effort);
-        let least = match analyzer.min_bandwidth(question.effort) {
-            MinBandwidth::Exactly(b) => b,
-            MinBandwidth::GaveUp { enough, .. } => enough?,
-            MinBandwidth::Never(_) => return None,
-        };
-        most = most.max(least.0);
+        ask(&mut analyzer);
+        spent = spent.saturating_add(analyzer.spent());
     }
-    Some(most)
+    Some(spent)
 }
 
 type Divided = (Option<String>, Vec<usize>, Vec<Task>, Vec<Task>);
@@ -267,17 +328,16 @@ type Divided = (Option<String>, Vec<usize>, Vec<Task>, Vec<Task>);
 fn divide(timing: &Timing, group: Group) -> Result<Divided, Vec<Fault>> {
     let runner = group.vm.map_or(Runner::Broker, |vm| Runner::Vm(vm as usize));
     let mut tasks = group.tasks;
-    if let Some((core, supply)) =
+    if let Some((core, place, supply)) =
         super::time::supply(timing, runner).map_err(|fault| vec![fault])?
     {
         let linear = supply.linear().ok_or_else(|| {
             let message = format!(
-                "{} moves flows on core {}, where it is sure of no time",
-                runner.name(timing),
-                core.id
+                "{} moves flows on {core}, where it is sure of no time",
+                runner.name(timing)
             );
             let help = "give it time in the schedule, and every [[irq]] on the core a `rate`";
-            vec![timing.fault("no-supply", &core.place, message, help)]
+            vec![timing.fault("no-supply", &place, message, help)]
         })?;
         tasks = on_shared_core(&tasks, linear).map_err(|error| {
             let flow = error.flow.and_then(|task| group.flows.get(task).copied());
@@ -353,11 +413,35 @@ impl Flows {
 
     /// The smallest sufficient bandwidth, bytes/s, if it was found and there is one.
     pub fn min_bandwidth(&self) -> Option<u64> {
-        let least = self.parts.iter().map(|part| match part.least {
-            MinBandwidth::Exactly(b) => Some(b.0),
-            _ => None,
-        });
-        least.collect::<Option<Vec<_>>>()?.into_iter().max()
+        match self.least() {
+            Least::Exactly(b) => Some(b),
+            Least::Never | Least::GaveUp { .. } => None,
+        }
+    }
+
+    /// What is known of the smallest sufficient bandwidth.
+    fn least(&self) -> Least {
+        let mut least = Least::Exactly(0);
+        for part in &self.parts {
+            least = match (least, &part.least) {
+                (Least::Never, _) | (_, MinBandwidth::Never(_)) => Least::Never,
+                (Least::Exactly(a), MinBandwidth::Exactly(b)) => Least::Exactly(a.max(b.0)),
+                (Least::GaveUp { at_least, enough }, MinBandwidth::Exactly(b)) => Least::GaveUp {
+                    at_least: at_least.max(b.0),
+                    enough: enough.map(|enough| enough.max(b.0)),
+                },
+                (before, MinBandwidth::GaveUp { at_least, enough }) => {
+                    let (low, high) = match before {
+                        Least::GaveUp { at_least, enough } => (at_least, enough),
+                        Least::Exactly(b) => (b, Some(b)),
+                        Least::Never => (0, None),
+                    };
+                    let high = high.zip(*enough).map(|(high, enough)| high.max(enough.0));
+                    Least::GaveUp { at_least: low.max(at_least.0), enough: high }
+                }
+            };
+        }
+        least
     }
 
     /// Why the flows don't hold, or what was not shown in time; one line each.
@@ -422,9 +506,11 @@ impl Flows {
         rows
     }
 
+    /// The greatest U' of a part; none where nothing was judged or a flow is left no period.
     fn utilization(&self) -> Option<f64> {
         let reports = self.parts.iter().filter_map(|part| part.report.as_ref());
-        reports.map(|report| report.utilization).reduce(f64::max)
+        let all: Option<Vec<f64>> = reports.map(|report| report.utilization).collect();
+        all?.into_iter().reduce(f64::max)
     }
 
     fn first_failure(&self) -> Option<Failure> {
@@ -455,25 +541,18 @@ impl Flows {
                 "slack_ns": task.slack_ns,
             })
         });
-        let bounds = self.parts.iter().map(|part| match part.least {
-            MinBandwidth::GaveUp { at_least, enough } => (at_least.0, enough.map(|b| b.0)),
-            MinBandwidth::Exactly(b) => (b.0, Some(b.0)),
-            MinBandwidth::Never(_) => (0, None),
-        });
-        let (at_least, enough) = bounds.fold((0, Some(0)), |(low, high), (at_least, enough)| {
-            (low.max(at_least), high.zip(enough).map(|(a, b): (u64, u64)| a.max(b)))
-        });
         let mut json = json!({
             "schedulable": self.holds(),
             "utilization": self.utilization(),
             "bandwidth": self.bandwidth,
             "min_bandwidth": self.min_bandwidth(),
+            "min_bandwidth_is": self.least().name(),
             "first_failure_ns": self.first_failure().map(|failure| failure.at.as_nanos_f64()),
             "reasons": self.reasons(),
             "gave_up": self.gave_up(),
             "tasks": tasks.collect::<Vec<_>>(),
         });
-        if self.gave_up() {
+        if let Least::GaveUp { at_least, enough } = self.least() {
             json["min_bandwidth_at_least"] = at_least.into();
             json["min_bandwidth_enough"] = enough.into();
         }
@@ -504,11 +583,23 @@ impl fmt::Display for Flows {
         if !rows.is_empty() {
             writeln!(f, "{rows}")?;
         }
-        let verdict = if self.holds() { "schedulable" } else { "not schedulable" };
+        let refuted = self.parts.iter().any(|part| match &part.report {
+            Some(report) => matches!(report.verdict, Verdict::Unschedulable(_)),
+            None => matches!(part.least, MinBandwidth::Never(_)),
+        });
+        let verdict = match (self.holds(), refuted) {
+            (true, _) => "schedulable",
+            (false, true) => "not schedulable",
+            (false, false) => "not decided in time",
+        };
         match self.bandwidth {
             Some(b) if self.given => writeln!(f, "flows: {verdict} at {b} B/s")?,
             Some(b) => {
-                writeln!(f, "flows: {verdict} at {b} B/s, the least (no bandwidth is given)")?;
+                let which = match self.least() {
+                    Least::Exactly(_) => "the least",
+                    Least::Never | Least::GaveUp { .. } => "which is proven to be enough",
+                };
+                writeln!(f, "flows: {verdict} at {b} B/s, {which} (no bandwidth is given)")?;
             }
             None => writeln!(f, "flows: {verdict}")?,
         }
@@ -518,32 +609,27 @@ impl fmt::Display for Flows {
         if let Some(failure) = self.first_failure() {
             writeln!(f, "first failing instant: {}", failure.at)?;
         }
-        match self.min_bandwidth() {
-            Some(b) => writeln!(f, "least bandwidth: {b} B/s")?,
-            None => {
+        match self.least() {
+            Least::Exactly(b) => writeln!(f, "least bandwidth: {b} B/s")?,
+            Least::Never => {
                 for part in &self.parts {
-                    match part.least {
-                        MinBandwidth::Never(cause) => {
-                            writeln!(
-                                f,
-                                "no bandwidth is enough: {}",
-                                part.cause(&self.names, &cause)
-                            )?;
-                        }
-                        MinBandwidth::GaveUp { at_least, enough } => {
-                            write!(f, "least bandwidth: given up in time; at least {at_least}")?;
-                            match enough {
-                                Some(b) => writeln!(f, ", and {b} is enough")?,
-                                None => writeln!(f)?,
-                            }
-                        }
-                        MinBandwidth::Exactly(_) => {}
+                    if let MinBandwidth::Never(cause) = &part.least {
+                        writeln!(f, "no bandwidth is enough: {}", part.cause(&self.names, cause))?;
                     }
                 }
             }
+            Least::GaveUp { at_least, enough } => {
+                write!(f, "least bandwidth: given up in time; at least {at_least} B/s")?;
+                match enough {
+                    Some(b) => writeln!(f, ", and {b} B/s is enough")?,
+                    None => writeln!(f)?,
+                }
+            }
         }
-        if let Some(utilization) = self.utilization() {
-            writeln!(f, "utilization U': {utilization:.6}")?;
+        match self.utilization() {
+            Some(utilization) => writeln!(f, "utilization U': {utilization:.6}")?,
+            None if rows.is_empty() => {}
+            None => writeln!(f, "utilization U': none, as a flow is left no period")?,
         }
         match self.engine {
             Engine::Unknown => Ok(()),

@@ -6,7 +6,7 @@ pub mod memory;
 pub mod time;
 
 use crate::{
-    failure::{Failure, GOOD, Result, SYSTEM},
+    failure::{CALL, Failure, GOOD, Result, SYSTEM},
     image,
 };
 use rayon::prelude::*;
@@ -16,8 +16,8 @@ use std::{
     io::{Write, stderr},
     path::{Path, PathBuf},
 };
-use weir_analysis::flows::{Effort, Reading};
-use weir_config::{Fault, Faults, Timing, units::BytesPerSec};
+use weir_analysis::flows::{Effort, MAX_BANDWIDTH, Reading};
+use weir_config::{Fault, Faults, Timing, timing::Overhead, units::BytesPerSec};
 
 /// Says whether the flows, budgets and tasks of systems hold, and how much would be enough.
 ///
@@ -25,7 +25,7 @@ use weir_config::{Fault, Faults, Timing, units::BytesPerSec};
 /// enough.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir analyze flows.toml\n  weir analyze flows.toml --reading table3\n  weir analyze --json a.toml b.toml\n  weir analyze --trace accesses.txt --service 50/30us\n\nExit status: 0 all holds, 1 not (or it was not shown in time), 2 the call is wrong."
+    after_help = "Examples:\n  weir analyze flows.toml\n  weir analyze flows.toml --reading table3\n  weir analyze --json a.toml b.toml\n  weir analyze --trace accesses.txt --service 50/30us\n\nExit status: 0 all holds, 1 not (or it was not shown in time), 2 the call is wrong: a file can't be read, or says nothing that could be judged."
 )]
 pub struct Arguments {
     /// The system files.
@@ -34,7 +34,8 @@ pub struct Arguments {
     /// How Eq. 20 and 22 of rt-virtio are read: as printed, or as its Table III was computed (474 ns less, optimistic).
     #[arg(long, value_enum, default_value = "printed")]
     reading: ReadingName,
-    /// Take overheads from this file, a TOML file with `[overheads]`, before those of the system and platform.
+    /// Take overheads from this file, a TOML file with `[overheads]` or a `platform` that has them, before those of the
+    /// system and its platform.
     #[arg(long, value_name = "FILE")]
     overheads: Option<PathBuf>,
     /// Take this bandwidth, in bytes/s or with a unit like 485MB/s, instead of `[dma]` `bandwidth`.
@@ -70,12 +71,15 @@ impl ReadingName {
 }
 
 fn rate(text: &str) -> std::result::Result<u64, String> {
-    if let Ok(rate) = text.parse() {
-        return Ok(rate);
+    let rate = text.parse().ok().or_else(|| BytesPerSec::from_text(text).map(|rate| rate.0));
+    match rate {
+        None => Err("write a whole number of bytes/s, or one with a unit like 485MB/s".to_owned()),
+        Some(0) => Err("nothing moves at 0 B/s: write at least 1".to_owned()),
+        Some(rate) if rate > MAX_BANDWIDTH => {
+            Err(format!("the analysis takes bandwidths up to {MAX_BANDWIDTH} B/s (1 PiB/s)"))
+        }
+        Some(rate) => Ok(rate),
     }
-    BytesPerSec::from_text(text).map(|rate| rate.0).ok_or_else(|| {
-        "write a whole number of bytes/s, or one with a unit like 485MB/s".to_owned()
-    })
 }
 
 /// What was asked beside the files.
@@ -126,7 +130,12 @@ impl Analysis {
         if faults.is_empty() { Ok(Self { flows, memory, time }) } else { Err(Faults(faults)) }
     }
 
-    /// Whether everything holds.
+    /// Whether the file says anything that can be judged.
+    pub fn judged(&self) -> bool {
+        self.flows.is_some() || self.memory.is_some() || self.time.is_some()
+    }
+
+    /// Whether everything holds; so it does where there was nothing to judge.
     pub fn holds(&self) -> bool {
         self.flows.as_ref().is_none_or(flows::Flows::holds)
             && self.memory.as_ref().is_none_or(memory::Memory::holds)
@@ -165,11 +174,6 @@ impl Analysis {
         for part in parts.into_iter().flatten() {
             // Writing to a string does not fail.
             let _ = writeln!(text, "{part}");
-        }
-        if text.is_empty() {
-            text.push_str(
-                "nothing to analyze: no [[flow]], no bandwidth, no [[vm.task]], no [[core]]\n",
-            );
         }
         text
     }
@@ -222,11 +226,7 @@ pub fn run(arguments: &Arguments) -> Result {
         }
     }
     let overheads = match &arguments.overheads {
-        Some(path) => {
-            Timing::load(path)
-                .map_err(|faults| Failure { status: SYSTEM, text: image::rendered(&faults) })?
-                .overheads
-        }
+        Some(path) => overheads(path)?,
         None => Vec::new(),
     };
     let question = Question {
@@ -243,25 +243,59 @@ pub fn run(arguments: &Arguments) -> Result {
     for files in arguments.files.chunks(64) {
         let answers: Vec<_> = files.par_iter().map(answer).collect();
         for (file, answer) in files.iter().zip(answers) {
-            if !tell(file, &answer, arguments.json)? {
-                status = SYSTEM;
+            let said = tell(file, &answer, arguments.json)?;
+            // A system that does not hold is the stronger news.
+            if status != SYSTEM && said != GOOD {
+                status = said;
             }
         }
     }
     if status == GOOD { Ok(()) } else { Err(Failure::said(status)) }
 }
 
-/// Prints an answer; says whether all holds.
-fn tell(file: &Path, answer: &std::result::Result<Analysis, Faults>, json: bool) -> Result<bool> {
+/// The overheads of a file that was given for them.
+fn overheads(path: &Path) -> Result<Vec<Overhead>> {
+    let timing = Timing::load(path)
+        .map_err(|faults| Failure { status: whose(&faults), text: image::rendered(&faults) })?;
+    if timing.overheads.is_empty() {
+        let text = format!(
+            "{} says no overheads: add [overheads] with hc = {{ min = 939, max = 949 }} and so on in ns, or name a platform that has them",
+            path.display()
+        );
+        return Err(Failure::call(text));
+    }
+    Ok(timing.overheads)
+}
+
+/// Whose fault it is: the call's where there is no such file, else the system's.
+pub fn whose(faults: &Faults) -> u8 {
+    let no_file = |fault: &Fault| matches!(fault.code, "unreadable" | "directory");
+    if faults.0.iter().any(no_file) { CALL } else { SYSTEM }
+}
+
+/// What a file must say to be judged.
+const NOTHING: &str = "nothing to judge: there is no [[flow]], no `bandwidth` of a VM, no [[vm.task]] and no [[core]]";
+
+/// Prints an answer; gives the status that it amounts to.
+fn tell(file: &Path, answer: &std::result::Result<Analysis, Faults>, json: bool) -> Result<u8> {
     let mut out = anstream::stdout().lock();
     let name = file.display();
     match answer {
         Ok(analysis) if json => {
-            let mut line = json!({ "file": name.to_string(), "holds": analysis.holds() });
+            let mut line = json!({ "file": name.to_string(), "holds": null });
+            if analysis.judged() {
+                line["holds"] = analysis.holds().into();
+            } else {
+                line["nothing"] = NOTHING.into();
+            }
             if let (Some(line), Value::Object(parts)) = (line.as_object_mut(), analysis.to_json()) {
                 line.extend(parts);
             }
             writeln!(out, "{line}")?;
+        }
+        Ok(analysis) if !analysis.judged() => {
+            out.flush()?;
+            writeln!(stderr(), "{name}: {NOTHING}")?;
         }
         Ok(analysis) => {
             let verdict = if analysis.holds() { "all holds" } else { "does not hold" };
@@ -281,5 +315,10 @@ fn tell(file: &Path, answer: &std::result::Result<Analysis, Faults>, json: bool)
             writeln!(stderr(), "{name}: {}", image::rendered(faults))?;
         }
     }
-    Ok(answer.as_ref().is_ok_and(Analysis::holds))
+    Ok(match answer {
+        Err(faults) => whose(faults),
+        Ok(analysis) if !analysis.judged() => CALL,
+        Ok(analysis) if analysis.holds() => GOOD,
+        Ok(_) => SYSTEM,
+    })
 }

@@ -1,4 +1,4 @@
-//! Time: what schedules of shared cores supply, and the response times of the VMs' tasks beside other VMs' interrupts and
+//! Time: what schedules of shared cores supply, and the response times of the VMs' tasks beside interrupts and other VMs'
 //! memory accesses.
 
 use crate::run::show::table;
@@ -15,10 +15,11 @@ use weir_analysis::{
 use weir_config::{
     Fault, Timing,
     timing::{Line, Place, Runner, Schedule, SharedCore, TimedVm},
+    units,
 };
 
 /// What the analysis says of schedules and tasks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Time {
     cores: Vec<(u64, Vec<Supplied>)>,
     tasks: Vec<Row>,
@@ -38,24 +39,43 @@ struct Row {
     deadline: u64,
 }
 
-/// The shared core that a VM or the broker runs on, and what it gets there.
+/// What a VM or the broker gets of the core that moves its flows, and which core that is; none where it has a core to
+/// itself and no interrupt comes to it.
 ///
 /// # Errors
 ///
 /// A schedule that can't be kept.
-pub fn supply(timing: &Timing, runner: Runner) -> Result<Option<(&SharedCore, Supply)>, Fault> {
-    let own = match runner {
-        Runner::Vm(vm) => timing.vms.get(vm).and_then(|vm| vm.cpus.first()).copied(),
+pub fn supply(timing: &Timing, runner: Runner) -> Result<Option<(String, Place, Supply)>, Fault> {
+    let vm = match runner {
+        Runner::Vm(vm) => timing.vms.get(vm),
         Runner::Broker => None,
     };
+    let own = vm.and_then(|vm| vm.cpus.first()).copied();
     let mut cores = timing
         .cores
         .iter()
         .filter(|core| own.is_none_or(|own| own == core.id) && runs(&core.schedule, runner));
-    let Some(core) = cores.next() else {
-        return Ok(None);
-    };
-    Ok(Some((core, supply_on(timing, core, runner)?)))
+    if let Some(core) = cores.next() {
+        let supply = supply_on(timing, core, runner)?;
+        return Ok(Some((format!("core {}", core.id), core.place.clone(), supply)));
+    }
+    match (runner, vm) {
+        (Runner::Vm(position), Some(vm)) if timing.lines.iter().any(|line| line.vm == position) => {
+            let supply = dedicated(timing, position)?;
+            Ok(Some(("its own core".to_owned(), vm.place.clone(), supply)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// A core of a VM's own, less what the VM's interrupts take: nobody says to which of its cores they come.
+fn dedicated(timing: &Timing, vm: usize) -> Result<Supply, Fault> {
+    let own = timing.lines.iter().filter(|line| line.vm == vm);
+    let lines = own.map(|line| interrupt(timing, line, 0)).collect::<Result<_, _>>()?;
+    Supply::new(Partition::Dedicated, lines).map_err(|error| {
+        let place = timing.vms.get(vm).map(|vm| vm.place.clone()).unwrap_or_default();
+        timing.fault("schedule", &place, error.to_string(), "write times within the limits")
+    })
 }
 
 fn runs(schedule: &Schedule, runner: Runner) -> bool {
@@ -113,8 +133,11 @@ fn supply_on(timing: &Timing, core: &SharedCore, runner: Runner) -> Result<Suppl
     for line in &timing.lines {
         let owner = Runner::Vm(line.vm);
         let here = timing.vms.get(line.vm).is_some_and(|vm| vm.cpus.contains(&core.id));
-        if owner != runner && (here || runs(&core.schedule, owner)) {
-            lines.push(interrupt(timing, core, line)?);
+        if here || runs(&core.schedule, owner) {
+            // The turn that an interrupt brings its VM is no loss to that VM, but being interrupted is.
+            let turn =
+                if line.preempt && owner != runner { turn(&core.schedule, owner) } else { 0 };
+            lines.push(interrupt(timing, line, turn)?);
         }
     }
     Supply::new(partition, lines).map_err(|error| {
@@ -123,11 +146,9 @@ fn supply_on(timing: &Timing, core: &SharedCore, runner: Runner) -> Result<Suppl
     })
 }
 
-/// What an interrupt takes: its own cost and, where it preempts, its VM's turn.
-fn interrupt(timing: &Timing, core: &SharedCore, line: &Line) -> Result<InterruptLine, Fault> {
-    let owner = Runner::Vm(line.vm);
-    let turn = match &core.schedule {
-        _ if !line.preempt => 0,
+/// The longest that a VM runs before another's turn comes.
+fn turn(schedule: &Schedule, owner: Runner) -> u64 {
+    match schedule {
         Schedule::RoundRobin { quantum, .. } => quantum.0,
         Schedule::Table { slots, .. } => {
             slots.iter().filter(|slot| slot.0 == owner).map(|slot| slot.2.0).max().unwrap_or(0)
@@ -138,14 +159,17 @@ fn interrupt(timing: &Timing, core: &SharedCore, line: &Line) -> Result<Interrup
             .map(|server| server.1.0)
             .max()
             .unwrap_or(0),
-    };
-    let cost = line.cost.0.saturating_add(turn);
-    if cost == 0 {
-        let message =
-            format!("nobody says what interrupt {} takes from core {}", line.name, core.id);
+    }
+}
+
+/// What an interrupt takes: its own cost and the `turn` that it brings its VM.
+fn interrupt(timing: &Timing, line: &Line, turn: u64) -> Result<InterruptLine, Fault> {
+    if line.cost.0 == 0 {
+        let message = format!("nobody says what one interrupt {} takes from its core", line.name);
         let help = "add cost = \"2us\", the most time that one takes";
         return Err(timing.fault("no-cost", &line.place, message, help));
     }
+    let cost = line.cost.0.saturating_add(turn);
     // Rounded down: interrupts may come a little closer than they may.
     let admission = line.admission.map(|(rate, burst)| Admission {
         burst,
@@ -154,13 +178,23 @@ fn interrupt(timing: &Timing, core: &SharedCore, line: &Line) -> Result<Interrup
     Ok(InterruptLine { admission, cost: Nanos(cost) })
 }
 
+/// What is tried where a file does not say it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tried<'a> {
+    /// A budget and its period for each VM.
+    pub budgets: &'a [(u64, units::Nanos)],
+    /// Bandwidth of the DMA engine.
+    pub dma: Option<units::BytesPerSec>,
+}
+
 /// Everybody else who uses the memory, as a VM sees them; none where nobody says what an access costs.
-fn interference(timing: &Timing, vm: usize) -> Option<Interference> {
+fn interference(timing: &Timing, vm: usize, tried: Tried) -> Option<Interference> {
     let known = timing.saturation.as_ref()?;
     let delay = Nanos(known.delay?.0);
     let mut interferers = Vec::new();
-    for (_, other) in timing.vms.iter().enumerate().filter(|(other, _)| *other != vm) {
+    for (position, other) in timing.vms.iter().enumerate().filter(|(other, _)| *other != vm) {
         let budget = other.bandwidth.as_ref().and_then(|bandwidth| bandwidth.budget);
+        let budget = budget.or_else(|| tried.budgets.get(position).copied());
         // Without a budget there is no limit.
         let (accesses, period) = budget.map_or((u64::MAX, known.period), |budget| budget);
         let window = other.bandwidth.as_ref().and_then(|bandwidth| bandwidth.window);
@@ -172,7 +206,7 @@ fn interference(timing: &Timing, vm: usize) -> Option<Interference> {
             write_back: true,
         });
     }
-    if let (Some(dma), false) = (timing.dma.bandwidth, timing.flows.is_empty()) {
+    if let (Some(dma), false) = (timing.dma.bandwidth.or(tried.dma), timing.flows.is_empty()) {
         // Each line is read and written.
         let bytes = u128::from(dma.0) * u128::from(known.period.0);
         let accesses = bytes.div_ceil(u128::from(known.line.0.max(1)) * 1_000_000_000);
@@ -199,8 +233,7 @@ pub fn analyze(timing: &Timing) -> Result<Option<Time>, Vec<Fault>> {
         return Ok(None);
     }
     let mut faults = Vec::new();
-    let mut time =
-        Time { cores: Vec::new(), tasks: Vec::new(), interference: false, reasons: Vec::new() };
+    let mut time = Time::default();
     for core in &timing.cores {
         let mut shares = Vec::new();
         for runner in runners(&core.schedule) {
@@ -218,9 +251,20 @@ pub fn analyze(timing: &Timing) -> Result<Option<Time>, Vec<Fault>> {
         return Err(faults);
     }
     for vm in 0..timing.vms.len() {
-        tasks_of(timing, vm, &mut time).map_err(|fault| vec![fault])?;
+        tasks_of(timing, vm, Tried::default(), &mut time).map_err(|fault| vec![fault])?;
     }
     Ok(Some(time))
+}
+
+/// Analyzes the tasks of one VM beside what is tried.
+///
+/// # Errors
+///
+/// What keeps them from being analyzed.
+pub fn tasks(timing: &Timing, vm: usize, tried: Tried) -> Result<Time, Fault> {
+    let mut time = Time::default();
+    tasks_of(timing, vm, tried, &mut time)?;
+    Ok(time)
 }
 
 /// Why a VM does not have a core without a schedule to itself.
@@ -240,13 +284,13 @@ fn not_its_own(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Option<Fault
     })
 }
 
-fn tasks_of(timing: &Timing, vm: usize, time: &mut Time) -> Result<(), Fault> {
+fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result<(), Fault> {
     let this = &timing.vms[vm];
     let core_of = |task: &weir_config::timing::Task| task.core.or(this.cpus.first().copied());
     let mut cores: Vec<_> = this.tasks.iter().map(core_of).collect();
     cores.sort_unstable();
     cores.dedup();
-    let beside = interference(timing, vm);
+    let beside = interference(timing, vm, tried);
     time.interference |= beside.is_some();
     for core in cores {
         let tasks: Vec<_> = this.tasks.iter().filter(|task| core_of(task) == core).collect();
@@ -269,9 +313,7 @@ fn tasks_of(timing: &Timing, vm: usize, time: &mut Time) -> Result<(), Fault> {
                 let help = "name the VM in the schedule, or give its tasks another `core`";
                 return Err(timing.fault("not-scheduled", &shared.place, message, help));
             }
-            (None, None) => Supply::new(Partition::Dedicated, Vec::new()).map_err(|error| {
-                timing.fault("schedule", &this.place, error.to_string(), "report this")
-            })?,
+            (None, None) => dedicated(timing, vm)?,
         };
         let load: Vec<VmTask> = tasks
             .iter()
@@ -293,7 +335,7 @@ fn tasks_of(timing: &Timing, vm: usize, time: &mut Time) -> Result<(), Fault> {
             };
             let reason = match row.response {
                 None if supply.unprotected() => Some(
-                    "has no bound: an interrupt of another VM on its core is let through without a `rate`"
+                    "has no bound: an interrupt on its core is let through without a `rate`"
                         .to_owned(),
                 ),
                 None => Some("has no bound on its response".to_owned()),
@@ -316,6 +358,13 @@ impl Time {
     /// Whether every task is done in time.
     pub fn holds(&self) -> bool {
         self.reasons.is_empty()
+    }
+
+    /// The tasks that are late: name, response and deadline in ns, and that in a sentence.
+    pub fn late(&self) -> impl Iterator<Item = (&str, Option<u64>, u64, &str)> {
+        let late = self.tasks.iter().filter(|row| row.response.is_none_or(|r| r > row.deadline));
+        late.zip(&self.reasons)
+            .map(|(row, reason)| (row.name.as_str(), row.response, row.deadline, reason.1.as_str()))
     }
 
     /// Why not, as faults of the file.

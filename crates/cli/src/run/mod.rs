@@ -4,10 +4,13 @@ pub mod control;
 pub mod demux;
 pub mod expect;
 pub mod qemu;
+pub mod ram;
 mod record;
 pub mod report;
+pub mod rings;
 pub mod session;
 pub mod show;
+pub mod statics;
 mod syndrome;
 #[cfg(test)]
 pub mod synthetic;
@@ -17,12 +20,15 @@ use crate::{
     environment::Environment,
     failure::{Context, ENVIRONMENT, Failure, GOOD, INTERRUPTED, Result, SYSTEM},
     image,
+    observe::plugin::{self, Watch},
 };
 use control::Hub;
 use demux::{Source, Step};
 use qemu::{Heard, Machine, Setup};
+use ram::Ram;
 use record::Record;
 use report::{End, Report, VmFacts};
+use rings::Rings;
 use serde_json::json;
 use session::{Plan, Session};
 use show::Screen;
@@ -81,12 +87,9 @@ pub struct Arguments {
     /// With --deterministic: no slicing ticks, which would show in a measurement of the console core.
     #[arg(skip)]
     pub unsliced: bool,
-    /// A plug-in makes the machine slow: it may be silent for longer.
+    /// A plug-in that watches each access.
     #[arg(skip)]
-    pub slow: bool,
-    /// Where to write, before QEMU ends, how many bytes of the wire belong to the run.
-    #[arg(skip)]
-    pub until: Option<PathBuf>,
+    pub watch: Option<Watch>,
     /// Connect this terminal to one VM's console; Ctrl-] ends the run.
     #[arg(long, value_name = "VM")]
     pub attach: Option<String>,
@@ -117,8 +120,7 @@ impl Arguments {
             json: None,
             deterministic: false,
             unsliced: false,
-            slow: false,
-            until: None,
+            watch: None,
             attach: None,
             stay: false,
             events: false,
@@ -140,6 +142,8 @@ pub struct Outcome {
     pub status: u8,
     /// What went wrong beside missed lines, in words.
     pub trouble: Option<String>,
+    /// What its trace has come to, if the hypervisor left one.
+    pub trace: Option<rings::Told>,
 }
 
 /// Carries the verb out.
@@ -180,7 +184,8 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
     if arguments.deterministic && !arguments.unsliced {
         system.hypervisor.slice = Some(SLICE);
     }
-    let setup = setup(&system, arguments)?;
+    let needs_watch = plugin::is_needed(&system);
+    let mut setup = setup(&system, arguments)?;
     if let Some(vm) = &arguments.attach
         && !system.vms.iter().any(|known| &known.name == vm)
     {
@@ -198,21 +203,51 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
 
     let record = Record::create(&environment.runs(), &system)?;
     record.write_file("system.img", &built)?;
-    let command = setup.arguments(record.path("system.img").into_os_string());
+    let watch = match &arguments.watch {
+        None if needs_watch => Some(Watch::new(&system, None, None, environment)?),
+        watch => watch.clone(),
+    };
+    let ram = Arc::new(Ram::new(system.platform.memory.base, setup.memory)?);
+    let scratch = tempfile::tempdir().context(|| "make a directory")?;
+    let prepare = |watch: &Watch| {
+        let gic_v2 = system.platform.is_gic_v2();
+        watch.prepare(scratch.path(), &built, gic_v2, &ram, needs_watch)
+    };
+    let plugin = watch.as_ref().map(prepare).transpose()?;
+    if let Some(plugin) = &plugin {
+        setup.extra.splice(0..0, plugin.arguments.iter().map(Into::into));
+    }
+    let command = setup.arguments(record.path("system.img").into_os_string(), &ram);
     let log = record.file("qemu.log")?;
+    let rings = Rings::find(&system, &built, environment);
     let started = SystemTime::now();
-    let machine = Machine::start(&environment.qemu, &command, log)?;
+    let machine = Machine::start(&environment.qemu, &command, &ram, log)?;
+    let trace = match rings {
+        Ok(rings) => Ok(rings.start(Arc::clone(&ram), record.directory())?),
+        Err(why) => Err(why),
+    };
     let mut run = Run::new(arguments, &system, machine, record, signals)?;
+    if plugin.is_some() {
+        run.silence = LONG_SILENCE;
+    }
     let (end, trouble) = run.carry_on()?;
     let Run { session, mut record, machine, hub, wire_bytes, .. } = run;
-    if let Some(file) = &arguments.until {
-        fs::write(file, wire_bytes.to_string()).context(|| "write where the run ends")?;
+    if plugin.is_some() {
+        Watch::until(scratch.path(), wire_bytes)?;
     }
     // Before the clients learn that it is over, the machine is.
     let status = machine.end();
     hub.close();
     let report = session.report(end);
     record.finish(&report)?;
+    // A machine that is ended by us goes on for a moment, which takes its time from the host.
+    let cut = arguments.deterministic && matches!(end, End::AllMet | End::TimeOver);
+    let until = cut.then_some(report.time_ns);
+    let trace = trace.map(|trace| trace.finish(until, &record.path(crate::trace::file::NAME)));
+    let (trace, traced) = match trace {
+        Ok(told) => told.map(|told| (Some(told), told.json()))?,
+        Err(why) => (None, json!({ "absent": why })),
+    };
     let wall = started.elapsed().unwrap_or_default();
     record.write_json("run.json", &json!({
         "weir": env!("CARGO_PKG_VERSION"),
@@ -224,13 +259,15 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
         "image_bytes": built.len(),
         "image_crc32": format!("{:#010x}", weir_config::packed::checksum(&built)),
         "deterministic": arguments.deterministic,
+        "monitor": plugin.map(|plugin| plugin.counts(&ram)),
         "debian_packages": debian_packages(&system, environment),
         "started": humantime::format_rfc3339_seconds(started).to_string(),
         "seconds": wall.as_secs_f64(),
+        "trace": traced,
     }))?;
     record.remove("system.img");
     let (status, trouble) = verdict(&report, trouble, status, &record);
-    Ok(Outcome { report, directory: record.directory().to_owned(), status, trouble })
+    Ok(Outcome { report, directory: record.directory().to_owned(), status, trouble, trace })
 }
 
 /// What the guests out of Debian were made of.
@@ -273,7 +310,7 @@ fn setup(system: &System, arguments: &Arguments) -> Result<Setup> {
         machine: machine(system, &qemu.machine),
         cpu: qemu.cpu.clone(),
         cores: system.machine_cores(),
-        memory_mib: platform.memory.size.0 >> 20,
+        memory: ram::size(platform.memory.size, &arguments.qemu_args)?,
         deterministic: arguments.deterministic,
         extra: arguments.qemu_args.clone(),
     })
@@ -286,6 +323,14 @@ fn tell(outcome: &Outcome, json: Option<&String>) -> io::Result<()> {
     }
     let mut out = messages(json.is_some());
     writeln!(out, "\n{}", show::summary(&outcome.report))?;
+    if let Some(trace) = outcome.trace.filter(|trace| trace.lost > 0) {
+        let of = trace.records.saturating_add(trace.lost);
+        writeln!(
+            out,
+            "trace: {} of {of} records were overwritten before they were read",
+            trace.lost
+        )?;
+    }
     writeln!(out, "logs and report: {}", outcome.directory.display())?;
     out.flush()
 }
@@ -374,6 +419,8 @@ struct Run<'a> {
     /// Set when the person at `--attach` left, or the console broke.
     left: Arc<AtomicBool>,
     vcpus: usize,
+    /// How long the machine may be silent.
+    silence: Duration,
     /// Bytes of the wire that belong to the run.
     wire_bytes: usize,
     steps: Vec<Step>,
@@ -444,6 +491,7 @@ impl<'a> Run<'a> {
             signals,
             left,
             vcpus,
+            silence: SILENCE,
             wire_bytes: 0,
             steps: Vec::new(),
         })
@@ -508,7 +556,7 @@ impl<'a> Run<'a> {
             if limit.is_some_and(|limit| started.elapsed() >= limit) {
                 return Ok((End::TimeOver, None));
             }
-            let silence = if self.arguments.slow { LONG_SILENCE } else { SILENCE };
+            let silence = self.silence;
             if self.arguments.deterministic && heard.elapsed() > silence {
                 let trouble = format!("nothing came from the machine for {} s", silence.as_secs());
                 return Ok((End::Silent, Some(trouble)));

@@ -1,17 +1,25 @@
 //! The machine: a QEMU of our own, its UART on two pipes, gone when we are.
 
+use super::ram::Ram;
 use crate::failure::{Failure, Result};
-use rustix::process::{Pid, Signal};
+use rustix::{
+    io::{FdFlags, fcntl_setfd},
+    process::{Pid, Signal},
+};
 use std::{
     ffi::OsString,
     fs::File,
     io::{self, Read, Write},
     os::unix::process::CommandExt,
     process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
-    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
     thread,
     time::{Duration, Instant},
 };
+use weir_config::units::Bytes;
 use weir_trace::wire::{DLE, FOCUS, REPORT};
 
 /// Reads that may wait for us before QEMU has to.
@@ -61,8 +69,8 @@ pub struct Setup {
     pub cpu: String,
     /// `-smp`.
     pub cores: usize,
-    /// `-m`, in MiB.
-    pub memory_mib: u64,
+    /// `-m`.
+    pub memory: Bytes,
     /// Count instructions, so that every run is the same.
     pub deterministic: bool,
     /// The user's own.
@@ -72,7 +80,7 @@ pub struct Setup {
 impl Setup {
     /// QEMU's arguments. No device but the board's own: each of QEMU's virtio devices, displays and
     /// monitors brings the host's time into the machine.
-    pub fn arguments(&self, image: OsString) -> Vec<OsString> {
+    pub fn arguments(&self, image: OsString, ram: &Ram) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = Vec::new();
         let mut option = |name: &str, value: &str| {
             arguments.push(name.into());
@@ -81,7 +89,10 @@ impl Setup {
         option("-machine", &self.machine);
         option("-cpu", &self.cpu);
         option("-smp", &self.cores.to_string());
-        option("-m", &format!("{}M", self.memory_mib));
+        option("-m", &format!("{}k", self.memory.0 >> 10));
+        let [object, backend, machine, memory] = ram.arguments();
+        option(&object, &backend);
+        option(&machine, &memory);
         option("-display", "none");
         option("-monitor", "none");
         option("-rtc", "base=2026-01-01,clock=vm");
@@ -120,11 +131,16 @@ fn missing(program: &OsString, error: &io::Error) -> Failure {
 }
 
 impl Machine {
-    /// Starts QEMU. Its standard error goes to `log`.
+    /// Starts QEMU, which inherits the file of `ram`. Its standard error goes to `log`.
     ///
     /// Must be called on a thread that lives as long as the run: the kernel kills QEMU when the thread
     /// that started it ends.
-    pub fn start(program: &OsString, arguments: &[OsString], log: File) -> Result<Self> {
+    pub fn start(
+        program: &OsString,
+        arguments: &[OsString],
+        ram: &Arc<Ram>,
+        log: File,
+    ) -> Result<Self> {
         let mut command = Command::new(program);
         command
             .args(arguments)
@@ -133,11 +149,13 @@ impl Machine {
             .stderr(log)
             // A group of its own: Ctrl-C on the terminal is for us alone, and ends QEMU by us.
             .process_group(0);
-        let parent = rustix::process::getpid();
+        let (parent, ram) = (rustix::process::getpid(), Arc::clone(ram));
         // SAFETY: between fork and exec only async-signal-safe calls are allowed; the closure makes
-        // two system calls (prctl, getppid) and neither allocates nor locks.
+        // three system calls (fcntl, prctl, getppid) and neither allocates nor locks.
         unsafe {
             command.pre_exec(move || {
+                // Only in this child: no other program that is started meanwhile keeps the memory.
+                fcntl_setfd(ram.descriptor(), FdFlags::empty())?;
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
                 if rustix::process::getppid() == Some(parent) {
                     Ok(())
@@ -295,6 +313,7 @@ fn encode(input: &Input, focus: &mut Option<u8>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_config::units::Pa;
 
     #[test]
     fn keys_are_stuffed_and_the_focus_moves_when_it_must() {
@@ -312,14 +331,16 @@ mod tests {
             machine: "virt".into(),
             cpu: "cortex-a53".into(),
             cores: 4,
-            memory_mib: 2048,
+            memory: Bytes(2 << 30),
             deterministic: true,
             extra: vec!["-d".into(), "int".into()],
         };
-        let arguments = setup.arguments("x.img".into());
+        let ram = Ram::new(Pa(0x4000_0000), Bytes(2 << 30)).expect("memory");
+        let arguments = setup.arguments("x.img".into(), &ram);
         let line: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
         let line = line.join(" ");
         assert!(line.contains("-icount shift=0,sleep=off") && line.contains("clock=vm"), "{line}");
         assert!(line.ends_with("-kernel x.img -d int"), "{line}");
+        assert!(line.contains(&format!("size={},share=on", 2_u64 << 30)), "{line}");
     }
 }

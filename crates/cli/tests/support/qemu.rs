@@ -70,6 +70,8 @@ pub struct Outcome {
     pub consoles: BTreeMap<String, String>,
     /// The files of the run by name, but for those about the host.
     pub files: BTreeMap<String, Vec<u8>>,
+    /// The run's directory, until the end of the test.
+    pub run: PathBuf,
     /// Keeps the files until the end of the test.
     _directory: tempfile::TempDir,
 }
@@ -86,6 +88,13 @@ impl Outcome {
     pub fn vm(&self, name: &str) -> &Value {
         let vms = self.report["vms"].as_array().expect("a report with VMs");
         vms.iter().find(|vm| vm["name"] == name).unwrap_or_else(|| panic!("no VM {name}"))
+    }
+
+    /// Trace records that were overwritten before they were read.
+    pub fn lost_records(&self) -> u64 {
+        let run = fs::read(self.run.join("run.json")).expect("run.json");
+        let run: Value = serde_json::from_slice(&run).expect("JSON");
+        run["trace"]["lost"].as_u64().expect("a number of lost records")
     }
 
     /// The lines of a VM's console.
@@ -149,9 +158,14 @@ pub fn build_programs() {
     // Cargo is asked once for each test program; runs at a time would wait for each other there.
     static BUILT: OnceLock<()> = OnceLock::new();
     BUILT.get_or_init(|| {
-        for platform in ["qemu-virt", "qemu-virt-gicv2"] {
+        for (platform, guests) in [
+            ("qemu-virt", "all-guests"),
+            ("qemu-virt-gicv2", "all-guests"),
+            ("qemu-virt", "more-guests"),
+        ] {
             let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-            let all = root().join("crates/cli/tests/support/all-guests.toml");
+            let file = Path::new("crates/cli/tests/support").join(guests).with_extension("toml");
+            let all = root().join(file);
             let image = std::env::temp_dir().join(format!("weir-test-{}.img", std::process::id()));
             command.arg("build").arg(all).args(["--platform", platform, "-o"]).arg(&image);
             let said = say_within(command.env("WEIR_ROOT", root()), Duration::from_secs(1200));
@@ -235,5 +249,6 @@ pub fn run_system(text: &str, options: &Options) -> Outcome {
     };
     let vms = report["vms"].as_array().cloned().unwrap_or_default();
     let consoles = vms.iter().filter_map(console).collect();
-    Outcome { said, report, consoles, files, _directory: directory }
+    let run = run.unwrap_or_default();
+    Outcome { said, report, consoles, files, run, _directory: directory }
 }

@@ -12,6 +12,7 @@ use crate::{
     packed::{ADDRESS_LIMIT, MAX_CORES, MAX_VMS},
     platform::Platform,
     raw::{self, At},
+    regulation,
     resolve::Catalog,
     shape::suggestion,
     system::{Hypervisor, System, Vm},
@@ -77,21 +78,24 @@ fn check(
     let division = checker.division(&raw, &wishes, &timing.vms);
     let vms = checker.vms(&raw, division.as_ref());
     let hypervisor = checker.hypervisor(&raw.hypervisor, &vms);
-    let Checker { faults, platform, .. } = checker;
+    let Checker { mut faults, platform, .. } = checker;
     match platform.zip(division) {
         Some((platform, division)) => {
             let (path, file) = (path.to_owned(), file.clone());
             timing.stand_on(Some(platform.clone()));
-            faults.into_result(System {
+            let mut system = System {
                 path,
                 platform,
                 hypervisor,
                 vms,
                 division,
+                regulations: Vec::new(),
                 timing,
                 file,
                 platform_span: raw.platform.map_or(0..0, |name| name.span),
-            })
+            };
+            system.regulations = regulation::regulate(&system, &mut faults);
+            faults.into_result(system)
         }
         // Without a platform at least that is a fault.
         None => Err(faults.into_result(()).err().unwrap_or_default()),

@@ -66,12 +66,6 @@ pub(crate) const CRITICALITY_KEY: Key = key(
 /// Key `working_set` of a VM.
 pub(crate) const WORKING_SET_KEY: Key =
     key("working_set", Kind::Size, "What should stay in its part of the cache.");
-/// Key `bandwidth` of a VM.
-pub(crate) const BANDWIDTH_KEY: Key = key(
-    "bandwidth",
-    Kind::Table(&BANDWIDTH),
-    "Its memory bandwidth; analyzed, not yet enforced by the hypervisor.",
-);
 /// Key `task` of a VM.
 pub(crate) const TASK_KEY: Key = key(
     "task",
@@ -301,26 +295,6 @@ static IRQ: Shape = Shape {
             "cost",
             Kind::Duration,
             "The most time that one takes from whoever runs; with `preempt` the VM's whole turn comes on top.",
-        ),
-    ],
-};
-
-static BANDWIDTH: Shape = Shape {
-    name: "bandwidth",
-    doc: "A VM's memory bandwidth.",
-    keys: &[
-        key("required", Kind::Rate, "What it must get: `weir plan` chooses the budget from it."),
-        key("budget", ANY, "Accesses in each period."),
-        key("period", Kind::Duration, "The period."),
-        key(
-            "regulator",
-            Kind::Choice(&["static", "memguard", "compensation"]),
-            "How the budget is spent; \"static\" without it.",
-        ),
-        key(
-            "window",
-            Kind::Number(1, u32::MAX as u64),
-            "compensation: periods between two resets.",
         ),
     ],
 };

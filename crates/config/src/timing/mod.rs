@@ -1,6 +1,7 @@
 //! What a system file says about time and bandwidth: flows, budgets, schedules, tasks. `weir analyze` and `weir plan`
 //! read this part alone, so a file without images or cores is good enough for them.
 
+mod bandwidth;
 mod keys;
 mod read;
 
@@ -12,9 +13,12 @@ use crate::{
 };
 use std::{ops::Range, path::Path};
 
+pub(crate) use bandwidth::BANDWIDTH_KEY;
+pub use bandwidth::Bandwidth;
+pub(crate) use bandwidth::{Regulator, Source, Split};
 pub(crate) use keys::{
-    BANDWIDTH_KEY, CORE_KEY, CRITICALITY_KEY, DMA_KEY, FLOW_KEY, IRQ_KEY, OVERHEADS_KEY,
-    SATURATION_KEY, TASK_KEY, WORKING_SET_KEY,
+    CORE_KEY, CRITICALITY_KEY, DMA_KEY, FLOW_KEY, IRQ_KEY, OVERHEADS_KEY, SATURATION_KEY, TASK_KEY,
+    WORKING_SET_KEY,
 };
 pub(crate) use read::{platform, system};
 
@@ -62,19 +66,6 @@ pub struct TimedVm {
     /// Its tasks by falling priority.
     pub tasks: Vec<Task>,
     /// Its header.
-    pub place: Place,
-}
-
-/// A VM's memory bandwidth.
-#[derive(Clone, Debug)]
-pub struct Bandwidth {
-    /// What it must get.
-    pub required: Option<BytesPerSec>,
-    /// Accesses in each period, and the period.
-    pub budget: Option<(u64, Nanos)>,
-    /// Periods between two resets of a compensating regulator; none for a static one.
-    pub window: Option<u32>,
-    /// The table.
     pub place: Place,
 }
 
@@ -348,11 +339,6 @@ impl Timing {
         }
         if self.dma.given {
             refuse(&self.dma.place, "[dma]".to_owned());
-        }
-        for vm in &self.vms {
-            if let Some(bandwidth) = &vm.bandwidth {
-                refuse(&bandwidth.place, format!("the bandwidth of {}", vm.name));
-            }
         }
         for core in &self.cores {
             refuse(&core.place, format!("the schedule of core {}", core.id));

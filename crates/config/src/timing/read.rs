@@ -2,8 +2,8 @@
 //! values are checked, and names become positions.
 
 use super::{
-    Bandwidth, DataPath, Dma, Flow, Line, Overhead, Place, Runner, Saturation, Schedule,
-    SharedCore, Task, TimedVm, Timing, keys,
+    DataPath, Dma, Flow, Line, Overhead, Place, Runner, Saturation, Schedule, SharedCore, Task,
+    TimedVm, Timing, keys,
 };
 use crate::{
     fault::{Fault, Faults, File},
@@ -46,7 +46,7 @@ pub(crate) fn platform(
     (reader.overheads(table), reader.saturation(table))
 }
 
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     file: &'a File,
     faults: &'a mut Faults,
     vms: Vec<TimedVm>,
@@ -55,11 +55,11 @@ struct Reader<'a> {
     open: bool,
 }
 
-fn place(span: &Range<usize>) -> Place {
+pub(super) fn place(span: &Range<usize>) -> Place {
     Place(span.clone())
 }
 
-fn place_of<T>(value: Option<&At<T>>, otherwise: &Range<usize>) -> Place {
+pub(super) fn place_of<T>(value: Option<&At<T>>, otherwise: &Range<usize>) -> Place {
     place(value.map_or(otherwise, |value| &value.span))
 }
 
@@ -76,12 +76,12 @@ fn rate(table: &DeTable<'_>, key: &str) -> Option<At<BytesPerSec>> {
     Some(At { value: BytesPerSec::parse(&value).ok()?, span })
 }
 
-fn boolean(table: &DeTable<'_>, key: &str) -> Option<bool> {
+pub(super) fn boolean(table: &DeTable<'_>, key: &str) -> Option<bool> {
     table.value(key)?.get_ref().as_bool()
 }
 
 impl Reader<'_> {
-    fn fault(
+    pub(super) fn fault(
         &mut self,
         code: &'static str,
         span: &Range<usize>,
@@ -109,7 +109,12 @@ impl Reader<'_> {
         Some(value)
     }
 
-    fn time(&mut self, table: &DeTable<'_>, key: &str, owner: &str) -> Option<At<Nanos>> {
+    pub(super) fn time(
+        &mut self,
+        table: &DeTable<'_>,
+        key: &str,
+        owner: &str,
+    ) -> Option<At<Nanos>> {
         let what = format!("`{key}` of {owner}");
         self.positive(table.duration(key), |time| time.0, &what, "\"10ms\"")
     }
@@ -119,7 +124,12 @@ impl Reader<'_> {
         self.positive(table.size(key), |size| size.0, &what, "\"4KiB\"")
     }
 
-    fn rate(&mut self, table: &DeTable<'_>, key: &str, owner: &str) -> Option<At<BytesPerSec>> {
+    pub(super) fn rate(
+        &mut self,
+        table: &DeTable<'_>,
+        key: &str,
+        owner: &str,
+    ) -> Option<At<BytesPerSec>> {
         let what = format!("`{key}` of {owner}");
         self.positive(rate(table, key), |rate| rate.0, &what, "\"485MB/s\"")
     }
@@ -150,11 +160,12 @@ impl Reader<'_> {
         let cpus = table.list("cpus", number).map_or(Vec::new(), |cpus| cpus.value);
         let bandwidth = table.inner("bandwidth");
         TimedVm {
+            bandwidth: bandwidth
+                .map(|(table, span)| self.bandwidth(table, &span, &name, cpus.len())),
             cpus: cpus.into_iter().map(|core| core.value).collect(),
             memory,
             criticality: table.number("criticality").map_or(0, |number| number.value),
             working_set: table.size("working_set").map(|size| size.value),
-            bandwidth: bandwidth.map(|(table, span)| self.bandwidth(table, &span, &name)),
             tasks: table
                 .tables("task")
                 .into_iter()
@@ -162,35 +173,6 @@ impl Reader<'_> {
                 .collect(),
             place: place(span),
             name,
-        }
-    }
-
-    fn bandwidth(&mut self, table: &DeTable<'_>, span: &Range<usize>, vm: &str) -> Bandwidth {
-        let owner = format!("{vm}'s bandwidth");
-        let (budget, period) = (table.number("budget"), self.time(table, "period", &owner));
-        if budget.is_some() != table.contains_key("period") {
-            let help =
-                "write both, like budget = 4000, period = \"1ms\"; or required = \"100MB/s\" alone";
-            let message = format!("{owner} has only one of `budget` and `period`");
-            self.fault("half-a-budget", span, message, help);
-        }
-        let compensation =
-            table.text("regulator").is_some_and(|regulator| regulator.value == "compensation");
-        let window = table.number("window");
-        if compensation != window.is_some() {
-            let message = if compensation {
-                format!("{owner} is compensated, but has no `window`")
-            } else {
-                format!("{owner} has a `window`, but is not compensated")
-            };
-            let help = "write both: regulator = \"compensation\", window = 10";
-            self.fault("window", span, message, help);
-        }
-        Bandwidth {
-            required: self.rate(table, "required", &owner).map(|rate| rate.value),
-            budget: budget.zip(period).map(|(budget, period)| (budget.value, period.value)),
-            window: window.filter(|_| compensation).map(|window| window.value as u32),
-            place: place(span),
         }
     }
 

@@ -67,8 +67,22 @@ registers! {
     cnthp_ctl_el2 = "cnthp_ctl_el2": write;
     /// Deadline of EL2's own timer.
     cnthp_cval_el2 = "cnthp_cval_el2": write;
-    /// PMU control: how many counters.
-    pmcr_el0 = "pmcr_el0": read;
+    /// PMU control: how many counters, and whether they count.
+    pmcr_el0 = "pmcr_el0": read write;
+    /// Event counter 0.
+    pmevcntr0_el0 = "pmevcntr0_el0": read write;
+    /// Event counter 1.
+    pmevcntr1_el0 = "pmevcntr1_el0": read write;
+    /// What event counter 0 counts.
+    pmevtyper0_el0 = "pmevtyper0_el0": write;
+    /// What event counter 1 counts.
+    pmevtyper1_el0 = "pmevtyper1_el0": write;
+    /// Counters to enable.
+    pmcntenset_el0 = "pmcntenset_el0": write;
+    /// Overflow interrupts to enable.
+    pmintenset_el1 = "pmintenset_el1": write;
+    /// Overflows to forget.
+    pmovsclr_el0 = "pmovsclr_el0": write;
     /// EL0's access to the PMU.
     pmuserenr_el0 = "pmuserenr_el0": write;
     /// Syndrome of the guest's own last exception.

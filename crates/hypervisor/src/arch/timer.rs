@@ -11,6 +11,12 @@ pub fn start() {
     START.store(cntpct_el0::read(), Ordering::Relaxed);
 }
 
+/// Ticks of the counter a second, and its value at [`start`].
+#[must_use]
+pub fn base() -> (u64, u64) {
+    (cntfrq_el0::read(), START.load(Ordering::Relaxed))
+}
+
 /// Nanoseconds since [`start`].
 #[must_use]
 pub fn now_ns() -> u64 {
@@ -19,9 +25,12 @@ pub fn now_ns() -> u64 {
     (ticks / hz) * 1_000_000_000 + (ticks % hz) * 1_000_000_000 / hz
 }
 
-/// Arms this core's EL2 timer to fire in `microseconds`.
-pub fn fire_in(microseconds: u32) {
-    let ticks = cntfrq_el0::read() * u64::from(microseconds) / 1_000_000;
-    cnthp_cval_el2::write(cntpct_el0::read().wrapping_add(ticks));
-    cnthp_ctl_el2::write(1);
+/// Arms this core's EL2 timer to fire `ns` nanoseconds after [`start`]; never if that is `u64::MAX`.
+#[inline(always)]
+pub fn fire_at(ns: u64) {
+    let hz = cntfrq_el0::read().max(1);
+    let ticks =
+        (ns / 1_000_000_000).saturating_mul(hz) + (ns % 1_000_000_000 * hz).div_ceil(1_000_000_000);
+    cnthp_cval_el2::write(START.load(Ordering::Relaxed).saturating_add(ticks));
+    cnthp_ctl_el2::write(u64::from(ns != u64::MAX));
 }

@@ -28,24 +28,24 @@ pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, value: u64)
     let board = vm.view().vm;
     let offset = access.ipa.wrapping_sub(board.distributor);
     if offset < DISTRIBUTOR {
-        seat.counts.exit(ExitCause::Gic);
+        seat.exit(ExitCause::Gic);
         return Some(gic(seat, core, access, None, offset, value));
     }
     let offset = access.ipa.wrapping_sub(board.uart);
     if offset < UART {
-        seat.counts.exit(ExitCause::Uart);
+        seat.exit(ExitCause::Uart);
         return Some(uart(seat, access, offset, value));
     }
     if matches!(GIC_VERSION, GicVersion::V3) {
         let offset = access.ipa.wrapping_sub(board.gic_cpu);
         if offset < REDISTRIBUTOR * vm.vcpu_count() as u64 {
-            seat.counts.exit(ExitCause::Gic);
+            seat.exit(ExitCause::Gic);
             let target = Some((offset / REDISTRIBUTOR) as usize);
             return Some(gic(seat, core, access, target, offset % REDISTRIBUTOR, value));
         }
     }
     let offset = pci::offset(vm, access.ipa)?;
-    seat.counts.exit(ExitCause::Pci);
+    seat.exit(ExitCause::Pci);
     Some(pci::access(vm, access, offset, value))
 }
 

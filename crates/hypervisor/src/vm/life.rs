@@ -12,13 +12,15 @@ use super::{
 use crate::{
     arch::{
         context::{Context, stop_timers},
-        enter_guest, gic, memory, sysreg, wait_for_interrupt,
+        enter_guest, gic, memory, pmu, sysreg, timer, wait_for_interrupt,
     },
     console,
     cpu::{self, Core, Seat},
+    meter, trace,
 };
 use core::sync::atomic::{AtomicBool, Ordering};
 use weir_config::packed::OnFault;
+use weir_policy::bandwidth::Event as Budget;
 use weir_trace::wire::{Event, What};
 use weir_vboard::{pl011::Pl011, psci::Power};
 
@@ -57,7 +59,8 @@ pub fn prepare_core() {
     let observed = crate::boot::system().is_observed();
     sysreg::hcr_el2::write(if observed { HCR | HCR_TDZ } else { HCR });
     sysreg::cptr_el2::write(CPTR);
-    match pmu_counters() {
+    // MDCR_EL2.HPMN must not exceed the number of counters.
+    match pmu::counters() {
         0 => sysreg::mdcr_el2::write(MDCR),
         counters => {
             sysreg::mdcr_el2::write(MDCR | counters);
@@ -72,15 +75,6 @@ pub fn prepare_core() {
     sysreg::mdscr_el1::write(0);
     sysreg::vpidr_el2::write(sysreg::midr_el1::read());
     stop_timers();
-}
-
-/// MDCR_EL2.HPMN must not exceed the number of counters, PMCR_EL0.N; all of them are EL1's, which can't reach any.
-fn pmu_counters() -> u64 {
-    // ID_AA64DFR0_EL1.PMUVer: 0 without a PMU, 15 with one of another architecture.
-    match sysreg::id_register(5, 0) >> 8 & 0xf {
-        0 | 15 => 0,
-        _ => sysreg::pmcr_el0::read() >> 11 & 0x1f,
-    }
 }
 
 /// Begins the first life of the VM whose first vCPU is on this core, and waits; what the core does between guests.
@@ -110,6 +104,7 @@ fn begin(core: &mut Core, seat: &'static Seat) -> ! {
         *ending = None;
         vm.vcpu(0).parked.store(false, Ordering::Relaxed);
     }
+    seat.record(trace::Kind::VmStart, vm.restarts.load(Ordering::Relaxed), 0, 0);
     console::event(Event {
         detail: vm.restarts.load(Ordering::Relaxed),
         pc: entry,
@@ -131,6 +126,10 @@ fn come_on(core: &mut Core, seat: &'static Seat, entry: u64, x0: u64) -> ! {
         power.started(seat.vcpu as u8);
     }
     core.acknowledged = gic::SPECIAL;
+    seat.record(trace::Kind::VcpuOn, 0, 0, 0);
+    // A life does not begin with more budget than the last one left.
+    meter::note(core, seat, true);
+    meter::hold(core, seat);
     gic::enable_virtual(true);
     enter_guest(context.frame)
 }
@@ -171,6 +170,8 @@ pub fn end(core: &mut Core, seat: &'static Seat, ending: Ending, detail: Event) 
 /// Takes the vCPU off this core and waits for what comes next.
 pub fn park(core: &mut Core, seat: &'static Seat) -> ! {
     let vm = seat.vm;
+    seat.record(trace::Kind::VcpuOff, 0, 0, 0);
+    meter::note(core, seat, false);
     stop_timers();
     gic::enable_virtual(false);
     let others = vm.gic.lock().save(seat.vcpu, &mut Lines::new(vm));
@@ -241,6 +242,17 @@ pub fn serve(core: &mut Core) {
     {
         devices::uart_attention(seat);
     }
+    if cpu::take(core.index, cpu::SET_BUDGET) != 0
+        && let (Some(meter), Some(seat)) = (&mut core.meter, core.seat)
+    {
+        meter.take_budget(seat);
+    }
+    if cpu::take(core.index, cpu::BUDGET) != 0
+        && let (Some(meter), Some(seat)) = (&mut core.meter, core.seat)
+    {
+        meter.step(seat, core.index, timer::now_ns(), Budget::Count);
+        core.arm();
+    }
     if cpu::take(core.index, cpu::CONSOLE) != 0
         && let Some(wire) = &mut core.wire
     {
@@ -271,9 +283,12 @@ fn lead(core: &mut Core, seat: &'static Seat) {
         ending
     };
     pci::close(vm, || attend(core));
+    let life = vm.restarts.load(Ordering::Relaxed);
+    seat.record(trace::Kind::VmStop, life, 0, 0);
     match (ending, vm.view().on_fault()) {
         (Ending::Reset, _) | (Ending::Fault, OnFault::Restart) => {
             vm.restarts.fetch_add(1, Ordering::Relaxed);
+            seat.record(trace::Kind::VmRestart, life.wrapping_add(1), 0, 0);
             begin(core, seat);
         }
         (Ending::Off, _) => {}

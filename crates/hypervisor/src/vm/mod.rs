@@ -8,12 +8,13 @@ pub mod pci;
 pub mod space;
 pub mod traps;
 
-use crate::{arch::Lock, console, cpu};
+use crate::{arch::Lock, console, cpu, trace};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use interrupts::Version;
 use spin::Once;
 use weir_config::packed::{MAX_CORES, MAX_VMS, System, VM_LEN, VmView};
 use weir_layout::table::PAGE;
+use weir_policy::bandwidth::Shared;
 use weir_trace::wire::{
     Counters, DENIALS, Denial, Denials, EXIT_CAUSES, Event, ExitCause, HYPERVISOR, Kind, VcpuState,
     What,
@@ -102,6 +103,10 @@ pub struct Vm {
     pub mail: Mailboxes<Version>,
     /// The virtual PL011.
     pub uart: Lock<Pl011>,
+    /// What its cores share of its memory budget.
+    pub bandwidth: Shared,
+    /// The budget that it was last set to, reads and writes.
+    pub budget: [AtomicU64; 2],
     power: Lock<Option<Power>>,
     vcpus: [Vcpu; MAX_CORES],
     ending: Lock<Option<Ending>>,
@@ -122,6 +127,8 @@ impl Vm {
             gic: Lock::new(Gic::new(1, 4)),
             mail: Mailboxes::new(),
             uart: Lock::new(Pl011::new()),
+            bandwidth: Shared::new(),
+            budget: [const { AtomicU64::new(0) }; 2],
             power: Lock::new(None),
             vcpus: [const {
                 Vcpu {
@@ -311,7 +318,13 @@ pub fn seat(core: usize) -> Option<&'static cpu::Seat> {
     all().find_map(|vm| {
         let vcpu = vm.cores().iter().position(|&its| usize::from(its) == core)?;
         let seat = SEATS.get(core)?;
-        Some(seat.call_once(|| cpu::Seat { vm, vcpu, counts: vm.counts(vcpu) }))
+        Some(seat.call_once(|| cpu::Seat {
+            vm,
+            vcpu,
+            counts: vm.counts(vcpu),
+            ring: trace::ring(core),
+            who: trace::Who::new(vm.index() as u8, vcpu as u8),
+        }))
     })
 }
 

@@ -98,8 +98,7 @@ pub fn init(system: &System<'static>, console_core: usize) {
         let _words = gic::DISTRIBUTOR.lock();
         line.set_edge(true);
     }
-    line.route(console_core);
-    line.set_enabled(true);
+    line.claim(console_core);
 }
 
 fn refuse(entry: &PciFunction, why: &[&str]) -> ! {

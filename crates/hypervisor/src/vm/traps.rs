@@ -10,9 +10,12 @@ use crate::{
         Frame, context::Context, gic, isb, psci as firmware, sysreg, timer, wait_for_interrupt,
     },
     cpu::{self, Core, Seat},
+    meter,
     platform::{SMMU_EVENT, UART_INTID},
+    trace,
 };
 use weir_config::packed::INTID_LIMIT;
+use weir_policy::bandwidth::{Counts, Event as Budget};
 use weir_trace::wire::{Denial, Event, ExitCause, FaultKind, What};
 use weir_vboard::{
     esr::{self, DataAbort, Exception, InstructionAbort, Syndrome, SysRegAccess},
@@ -33,25 +36,67 @@ pub extern "C" fn handle_irq(core: &mut Core) -> u64 {
     match intid {
         gic::PPI_VIRTUAL_TIMER | gic::PPI_PHYSICAL_TIMER => {
             gic::drop_priority(iar);
-            seat.counts.exit(ExitCause::Timer);
+            seat.interrupt(ExitCause::Timer, intid);
             deliver(seat, intid);
         }
         gic::SGI_GUEST => {
             gic::end(iar);
-            seat.counts.exit(ExitCause::Message);
+            seat.interrupt(ExitCause::Message, intid);
             drain(seat);
+        }
+        gic::PPI_HYP_TIMER => {
+            seat.counts.exit(ExitCause::OwnIrq);
+            return clock(core, Some(seat), iar);
+        }
+        _ if meter::is_pmu(intid) => {
+            seat.counts.exit(ExitCause::OwnIrq);
+            return overflow(core, Some(seat), iar);
         }
         32.. if intid < u32::from(INTID_LIMIT)
             && intid != UART_INTID as u32
             && intid != SMMU_EVENT as u32 =>
         {
             gic::drop_priority(iar);
-            seat.counts.exit(ExitCause::DeviceIrq);
+            seat.interrupt(ExitCause::DeviceIrq, intid);
             deliver(seat, intid);
         }
         _ => return slow(core, iar),
     }
     0
+}
+
+/// The core's own timer: ticks, and the memory budget's periods and polls. Non-zero when the vCPU must not go on, or a report is due.
+#[inline(never)]
+fn clock(core: &mut Core, seat: Option<&'static Seat>, iar: u32) -> u64 {
+    let now = timer::now_ns();
+    let mut rest = 0;
+    if let (Some(meter), Some(seat)) = (&mut core.meter, seat)
+        && now >= meter.deadline
+    {
+        meter.step(seat, core.index, now, Budget::Count);
+        rest = u64::from(meter.holds());
+    }
+    if now >= core.ticks.next {
+        core.report |= core.ticks.tick(now);
+        rest |= u64::from(core.report);
+    }
+    core.arm();
+    isb();
+    gic::end(iar);
+    rest
+}
+
+/// A counter reached the limit of the memory budget. Non-zero when the vCPU must not go on.
+#[inline(never)]
+fn overflow(core: &mut Core, seat: Option<&'static Seat>, iar: u32) -> u64 {
+    let mut rest = 0;
+    if let (Some(meter), Some(seat)) = (&mut core.meter, seat) {
+        meter.step(seat, core.index, timer::now_ns(), Budget::Count);
+        rest = u64::from(meter.holds());
+    }
+    core.arm();
+    gic::end(iar);
+    rest
 }
 
 #[cold]
@@ -63,7 +108,7 @@ fn slow(core: &mut Core, iar: u32) -> u64 {
 /// Puts a physical interrupt into a list register.
 #[inline(always)]
 fn deliver(seat: &'static Seat, intid: u32) {
-    let Seat { vm, vcpu, counts } = *seat;
+    let Seat { vm, vcpu, counts, .. } = *seat;
     counts.injected();
     let mask = vm.gic.lock().deliver_hw(vcpu, intid, &mut Lines::new(vm));
     kick(vm, mask);
@@ -72,7 +117,7 @@ fn deliver(seat: &'static Seat, intid: u32) {
 /// Takes in what other vCPUs sent.
 #[inline(always)]
 fn drain(seat: &'static Seat) {
-    let Seat { vm, vcpu, counts } = *seat;
+    let Seat { vm, vcpu, counts, .. } = *seat;
     counts.injected();
     let mask = vm.gic.lock().drain(vcpu, &vm.mail, &mut Lines::new(vm));
     kick(vm, mask);
@@ -95,6 +140,9 @@ pub extern "C" fn handle_message(frame: &mut Frame, core: &mut Core) {
     let _ = frame;
     own_interrupt(core);
     serve_guest(core);
+    if let Some(seat) = core.seat {
+        meter::hold(core, seat);
+    }
 }
 
 /// Deals with the interrupt in `core.acknowledged`.
@@ -103,7 +151,13 @@ pub fn own_interrupt(core: &mut Core) {
     let intid = gic::intid(iar);
     let count = |cause| {
         if let Some(seat) = core.seat {
-            seat.counts.exit(cause);
+            seat.interrupt(cause, intid);
+        }
+    };
+    // Not recorded: what comes of the core's own timer and of its meter is, and under QEMU's instruction counting most ticks are nothing.
+    let tick = || {
+        if let Some(seat) = core.seat {
+            seat.counts.exit(ExitCause::OwnIrq);
         }
     };
     match intid {
@@ -128,13 +182,12 @@ pub fn own_interrupt(core: &mut Core) {
             gic::end(iar);
         }
         gic::PPI_HYP_TIMER => {
-            count(ExitCause::OwnIrq);
-            timer::fire_in(core.ticks.interval_us);
-            isb();
-            gic::end(iar);
-            if core.ticks.due(timer::now_ns()) {
-                super::report();
-            }
+            tick();
+            clock(core, core.seat, iar);
+        }
+        _ if meter::is_pmu(intid) => {
+            tick();
+            overflow(core, core.seat, iar);
         }
         gic::PPI_VIRTUAL_TIMER | gic::PPI_PHYSICAL_TIMER => {
             // Of a vCPU that is being taken off, or that waits in CPU_SUSPEND.
@@ -166,6 +219,9 @@ pub fn own_interrupt(core: &mut Core) {
         // A private interrupt that nobody enabled.
         _ => gic::end(iar),
     }
+    if core::mem::take(&mut core.report) {
+        super::report();
+    }
 }
 
 /// Messages, while a guest runs on this core.
@@ -180,7 +236,8 @@ fn serve_guest(core: &mut Core) {
 
 /// Ends the life of the guest on this core by a fault.
 fn fault(core: &mut Core, seat: &'static Seat, kind: FaultKind, address: u64) -> ! {
-    seat.counts.exit(ExitCause::Fault);
+    seat.exit(ExitCause::Fault);
+    seat.record(trace::Kind::VmFault, kind as u32, sysreg::esr_el2::read(), address);
     let event = Event {
         detail: kind as u32,
         syndrome: sysreg::esr_el2::read(),
@@ -238,7 +295,7 @@ fn rare(frame: &mut Frame, core: &mut Core, seat: &'static Seat, syndrome: Syndr
         Exception::Coprocessor(access) => {
             if syndrome.condition_passed(sysreg::spsr_el2::read()) {
                 let denied = weir_vboard::sysreg::coprocessor(access);
-                seat.counts.exit(ExitCause::SystemRegister);
+                seat.exit(ExitCause::SystemRegister);
                 seat.vm.deny(seat.vcpu, denial(denied), syndrome.0);
                 inject(Kind::Undefined);
             } else {
@@ -246,7 +303,7 @@ fn rare(frame: &mut Frame, core: &mut Core, seat: &'static Seat, syndrome: Syndr
             }
         }
         Exception::Hvc32 { .. } | Exception::Smc32 | Exception::FpTrap | Exception::Unknown(_) => {
-            seat.counts.exit(ExitCause::Other);
+            seat.exit(ExitCause::Other);
             seat.vm.deny(seat.vcpu, Denial::Register, syndrome.0);
             inject(Kind::Undefined);
         }
@@ -311,7 +368,7 @@ fn other_register(frame: &mut Frame, seat: &'static Seat, access: SysRegAccess) 
     if let Some(denied) = outcome.denied() {
         seat.vm.deny(seat.vcpu, denial(denied), access.0.into());
     }
-    seat.counts.exit(if matches!(outcome, Outcome::Read(_)) {
+    seat.exit(if matches!(outcome, Outcome::Read(_)) {
         ExitCause::IdRegister
     } else {
         ExitCause::SystemRegister
@@ -329,8 +386,8 @@ fn other_register(frame: &mut Frame, seat: &'static Seat, access: SysRegAccess) 
 }
 
 fn send_sgi(seat: &'static Seat, register: SgiRegister, value: u64) {
-    let Seat { vm, vcpu, counts } = *seat;
-    counts.exit(ExitCause::Sgi);
+    let Seat { vm, vcpu, .. } = *seat;
+    seat.exit(ExitCause::Sgi);
     let sgi = decode_sgi_register(register, value, vcpu, vm.vcpu_count());
     let mask = vm.mail.post(vcpu, sgi);
     if mask.contains(vcpu) {
@@ -373,7 +430,7 @@ fn instruction_abort(core: &mut Core, seat: &'static Seat, abort: InstructionAbo
 }
 
 fn refuse_call(frame: &mut Frame, seat: &'static Seat, syndrome: Syndrome) {
-    seat.counts.exit(ExitCause::Call);
+    seat.exit(ExitCause::Call);
     seat.vm.deny(seat.vcpu, Denial::Call, syndrome.0);
     frame.x[0] = smccc::NOT_SUPPORTED;
 }
@@ -381,8 +438,8 @@ fn refuse_call(frame: &mut Frame, seat: &'static Seat, syndrome: Syndrome) {
 /// HVC or SMC with immediate 0.
 #[inline(never)]
 fn call(frame: &mut Frame, core: &mut Core, seat: &'static Seat) {
-    let Seat { vm, vcpu, counts } = *seat;
-    counts.exit(ExitCause::Call);
+    let Seat { vm, vcpu, .. } = *seat;
+    seat.exit(ExitCause::Call);
     let [x0, x1, x2, x3, ..] = frame.x;
     match smccc::decode(&[x0, x1, x2, x3], core.mitigations) {
         Call::Return(value) => frame.x[0] = value,
@@ -392,6 +449,13 @@ fn call(frame: &mut Frame, core: &mut Core, seat: &'static Seat) {
             }
         }
         Call::Restarts => frame.x[0] = vm.restarts(),
+        Call::SetBudget { vm: target, reads, writes } => {
+            let granted = meter::set_budget(vm, target, Counts { reads, writes });
+            if !granted {
+                vm.deny(vcpu, Denial::Call, x0);
+            }
+            frame.x[0] = if granted { 0 } else { smccc::DENIED };
+        }
         Call::Mitigate(function) => {
             firmware::forward(function, x1);
             frame.x[0] = 0;
@@ -447,6 +511,7 @@ fn power(frame: &mut Frame, core: &mut Core, seat: &'static Seat, request: Reque
 fn suspend(core: &mut Core, seat: &'static Seat) {
     let Seat { vm, vcpu, .. } = *seat;
     gic::enable_virtual(false);
+    meter::note(core, seat, false);
     loop {
         life::attend(core);
         if cpu::take(core.index, cpu::STOP) != 0 {
@@ -458,7 +523,8 @@ fn suspend(core: &mut Core, seat: &'static Seat) {
             gic.has_pending(vcpu)
         };
         if pending {
-            return;
+            meter::note(core, seat, true);
+            return meter::hold(core, seat);
         }
         wait_for_interrupt();
     }

@@ -8,6 +8,9 @@
 //!
 //! Counting starts when the first core enters a guest; what the boot left in caches and rows stays there.
 //!
+//! A page of counters ([`Monitor`]) can be kept up to date with what each core moves between the shared cache and memory, by
+//! guests and by the hypervisor, from access to access.
+//!
 //! Not seen: table walks, devices' DMA, and cache maintenance, after which the model still has lines that a chip would
 //! have written back. Of an access that crosses into another page only what lies in the first is seen, as its end is
 //! somewhere else in physical memory. DC ZVA is not seen either, so `weir observe` prohibits it.
@@ -23,9 +26,13 @@ pub use setup::{PAGE, Run, Setup, Shape};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use weir_memsys::hierarchy::{Access, Hierarchy, Served};
+use weir_memsys::hierarchy::{Access, CoreTraffic, Hierarchy, Served};
 use weir_memsys::matrix::Matrix;
 use weir_memsys::units::{Owner, Pa};
+use weir_trace::monitor::{Kind, Monitor};
+
+use crate::ledger::{Book, Counts as Done, Ledger, Mark as BudgetMark};
+use crate::path;
 
 /// Most entries of [`Observed::intrusions`].
 const INTRUSIONS: usize = 64;
@@ -105,6 +112,13 @@ pub struct Data {
     pub pc: u64,
 }
 
+/// What a core's guest and the hypervisor on it have moved below the shared cache.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moved {
+    guest: CoreTraffic,
+    hypervisor: CoreTraffic,
+}
+
 /// The caches, the banks and who is where.
 #[derive(Debug)]
 pub struct Books(Mutex<Inner>);
@@ -125,14 +139,20 @@ struct Inner {
     console_bytes: u64,
     /// What was seen when each of the last bytes had been written.
     at_bytes: VecDeque<Observed>,
+    /// What each core has moved since the first guest began.
+    moved: Box<[Moved]>,
+    /// Where that is told while the machine runs.
+    monitor: Option<&'static Monitor>,
+    /// What each core's guest did in each period of its memory budget.
+    budgets: Box<[Book]>,
 }
 
 impl Books {
-    /// Empty caches.
+    /// Empty caches. In `monitor` each core's traffic is counted from the first guest's first instruction on.
     ///
     /// # Errors
     /// A sentence about what in `setup` does not fit.
-    pub fn new(setup: Setup) -> Result<Self, String> {
+    pub fn new(setup: Setup, monitor: Option<&'static Monitor>) -> Result<Self, String> {
         let vms = setup.vms.len();
         let vm_exists = |vm: Option<usize>| vm.is_none_or(|vm| vm < vms);
         if vms > 64 || !setup.cores.iter().all(|&vm| vm_exists(vm)) {
@@ -155,6 +175,8 @@ impl Books {
             }
         }
         let levels = vec![Level::default(); setup.cores.len()].into();
+        let moved = vec![Moved::default(); setup.cores.len()].into();
+        let budgets = vec![Book::default(); setup.cores.len()].into();
         Ok(Self(Mutex::new(Inner {
             setup,
             hierarchy,
@@ -167,6 +189,9 @@ impl Books {
             unseen_blocks: 0,
             console_bytes: 0,
             at_bytes: VecDeque::new(),
+            moved,
+            monitor,
+            budgets,
         })))
     }
 
@@ -205,9 +230,15 @@ impl Books {
     pub fn device(&self, pa: u64, write: bool) {
         let mut inner = self.inner();
         inner.device_accesses += 1;
-        if write && pa == inner.setup.uart {
+        if write && inner.setup.uart == Some(pa) {
             inner.console_byte();
         }
+    }
+
+    /// What the meters' markers said.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        Ledger { cores: self.inner().budgets.iter().map(Book::ledger).collect() }
     }
 
     /// What was seen so far.
@@ -270,6 +301,9 @@ impl Inner {
             self.hierarchy.clear_stats();
             self.intrusions.clear();
             (self.device_accesses, self.unseen_blocks) = (0, 0);
+            if let Some(monitor) = self.monitor {
+                monitor.begin();
+            }
         }
         self.fetch(core, block);
     }
@@ -293,13 +327,37 @@ impl Inner {
         let at_el2 = !matches!(who, Who::Vm(_));
         let before = if at_el2 { self.intruded(who) } else { 0 };
         let bytes = data.bytes.min(PAGE - data.pa % PAGE);
+        let traffic = self.hierarchy.traffic()[core];
         let served = self.hierarchy.access(core, owner, access, Pa(data.pa), bytes);
+        if self.running && served != Served::L1 {
+            self.count_moved(core, at_el2, traffic);
+        }
         if at_el2 && served != Served::L1 && self.intruded(who) > before {
             let place = (data.pc, data.pa & !(PAGE - 1));
             let room = self.intrusions.len() < INTRUSIONS;
             if room || self.intrusions.contains_key(&place) {
                 *self.intrusions.entry(place).or_default() += 1;
             }
+        }
+    }
+
+    /// Counts what core `core` has moved since its traffic was `before`.
+    fn count_moved(&mut self, core: usize, at_el2: bool, before: CoreTraffic) {
+        let now = self.hierarchy.traffic()[core];
+        if now == before {
+            return;
+        }
+        let moved = &mut self.moved[core];
+        let (sum, refills, write_backs) = if at_el2 {
+            (&mut moved.hypervisor, Kind::HypervisorRefills, Kind::HypervisorWriteBacks)
+        } else {
+            (&mut moved.guest, Kind::Refills, Kind::WriteBacks)
+        };
+        sum.refills += now.refills - before.refills;
+        sum.write_backs += now.write_backs - before.write_backs;
+        if let Some(monitor) = self.monitor {
+            monitor.set(core, refills, sum.refills);
+            monitor.set(core, write_backs, sum.write_backs);
         }
     }
 
@@ -313,6 +371,15 @@ impl Inner {
 
     fn mark(&mut self, core: usize, number: u8) {
         let in_guest = self.levels.get(core).is_some_and(|level| !level.is_el2());
+        if path::is_hypervisors(number) {
+            if let (false, Some(mark), Some(book)) =
+                (in_guest, BudgetMark::of(number), self.budgets.get_mut(core))
+            {
+                let CoreTraffic { refills, write_backs } = self.moved[core].guest;
+                book.mark(mark, Done { refills, write_backs, ..Done::default() });
+            }
+            return;
+        }
         let vm = self.setup.cores.get(core).copied().flatten().filter(|_| in_guest);
         let Some(vm) = vm.filter(|_| self.marks.len() < MARKS) else { return };
         let l1s = || (0..self.setup.cores.len()).map(|core| self.hierarchy.l1d(core));

@@ -34,8 +34,9 @@ pub struct Setup {
     pub ram: u64,
     /// Bytes of RAM.
     pub ram_len: u64,
-    /// Physical address of the data register of the UART that is the machine's console.
-    pub uart: u64,
+    /// Physical address of the data register of the UART that is the machine's console; what was seen is kept for each byte
+    /// that is written there.
+    pub uart: Option<u64>,
     /// Whose its pages are. Pages that are not in here are nobody's.
     pub pages: Vec<Run>,
 }

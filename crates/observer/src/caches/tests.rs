@@ -19,7 +19,7 @@ fn setup() -> Setup {
         row: 8192,
         ram: RAM,
         ram_len: 64 << 20,
-        uart: UART,
+        uart: Some(UART),
         pages: of(0, Some(0)).chain(of(1, Some(1))).chain(of(2, None)).collect(),
     }
 }
@@ -29,7 +29,10 @@ const VECTOR: Start = Start { inside: true, vector: true };
 
 /// Both cores in their guests.
 fn started(setup: Setup) -> Books {
-    let books = Books::new(setup).unwrap();
+    begun(Books::new(setup, None).unwrap())
+}
+
+fn begun(books: Books) -> Books {
     for core in [0, 1] {
         books.eret(core);
         books.block(core, Block::new(None, 4, LEAVE));
@@ -143,7 +146,7 @@ fn an_access_does_not_reach_into_the_next_physical_page() {
 
 #[test]
 fn counting_starts_with_the_first_guest() {
-    let books = Books::new(setup()).unwrap();
+    let books = Books::new(setup(), None).unwrap();
     read(&books, 0, RAM);
     books.device(UART, false);
     books.eret(0);
@@ -223,6 +226,124 @@ fn a_core_without_a_vm_and_cores_that_are_not_there_count_nothing() {
     assert!(books.report().owners.iter().all(|owner| owner.accesses == 0));
 }
 
+/// Both cores in their guests, and the page that counts.
+fn monitored() -> (Books, &'static Monitor) {
+    let monitor: &'static Monitor = Box::leak(Box::new(Monitor::new()));
+    let books = Books::new(setup(), Some(monitor)).unwrap();
+    read(&books, 0, RAM + 70 * WAY);
+    assert!(!monitor.is_counting(), "the boot");
+    let books = begun(books);
+    assert!(monitor.is_counting());
+    assert_eq!(monitor.counts(0), (0, 0));
+    (books, monitor)
+}
+
+fn write(books: &Books, core: usize, pa: u64) {
+    books.data(core, Data { pa, bytes: 8, write: true, pc: 0x1234 });
+}
+
+#[test]
+fn the_monitor_counts_each_access_at_once_for_its_core() {
+    let (books, monitor) = monitored();
+    for lines in 1..=10 {
+        read(&books, 0, RAM + lines * 64);
+        read(&books, 0, RAM + lines * 64 + 8);
+        assert_eq!((monitor.counts(0), monitor.counts(1)), ((lines, 0), (0, 0)));
+    }
+    // The other core finds one of them in that core's cache: nothing comes from memory.
+    read(&books, 1, RAM + 64);
+    assert_eq!(monitor.counts(1), (0, 0));
+    read(&books, 1, RAM + PAGE);
+    assert_eq!((monitor.counts(0), monitor.counts(1)), ((10, 0), (1, 0)));
+    // Code comes from there, too.
+    books.block(1, Block::new(Some(RAM + 2 * PAGE), 128, LEAVE));
+    assert_eq!(monitor.counts(1), (3, 0));
+}
+
+#[test]
+fn the_monitor_counts_a_written_line_when_it_leaves_for_who_pushes_it_out() {
+    let (books, monitor) = monitored();
+    // One set of the L2 holds 16 lines, one of the L1 4 of these. Of 20 written ones the 16 that left the L1 are in the L2.
+    let line = |way: u64| RAM + way * WAY;
+    (0..20).for_each(|way| write(&books, 0, line(way)));
+    let (refills, before) = monitor.counts(0);
+    assert_eq!(refills, 20);
+    // Another core's reads push them out: one for each of its refills, once the set holds dirty lines alone.
+    (20..60).for_each(|way| read(&books, 1, line(way)));
+    let (_, after) = monitor.counts(0);
+    let (refills, write_backs) = monitor.counts(1);
+    assert_eq!((after, refills), (before, 40));
+    assert_eq!(before + write_backs, 16, "four are in core 0's L1 still");
+    assert!(write_backs > 0);
+}
+
+#[test]
+fn the_monitor_charges_nobody_for_el2() {
+    let (books, monitor) = monitored();
+    let apart =
+        || [Kind::HypervisorRefills, Kind::HypervisorWriteBacks].map(|kind| monitor.count(0, kind));
+    books.block(0, Block::new(None, 4, VECTOR));
+    read(&books, 0, RAM + 2 * PAGE);
+    read(&books, 0, RAM + 3 * WAY);
+    assert_eq!((monitor.counts(0), apart()), ((0, 0), [2, 0]));
+    books.eret(0);
+    books.block(0, Block::new(None, 4, LEAVE));
+    read(&books, 0, RAM + 4 * WAY);
+    assert_eq!((monitor.counts(0), apart()), ((1, 0), [2, 0]));
+    // Dirty lines that EL2 pushes out are no guest's traffic either.
+    (0..64).for_each(|way| write(&books, 0, RAM + way * WAY + 64));
+    let (_, write_backs) = monitor.counts(0);
+    books.block(0, Block::new(None, 4, VECTOR));
+    (64..128).for_each(|way| read(&books, 0, RAM + way * WAY + 64));
+    assert_eq!(monitor.counts(0).1, write_backs);
+    assert_eq!(apart(), [66, 64 - write_backs]);
+}
+
+#[test]
+fn the_monitor_counts_what_an_access_that_hits_the_l2_pushes_out_of_it() {
+    let (books, monitor) = monitored();
+    let line = |way: u64| RAM + way * WAY;
+    // The first line stays in the L1 by use while 40 others of its set replace it in the L2.
+    write(&books, 0, line(0));
+    for way in 1..=40 {
+        write(&books, 0, line(way));
+        write(&books, 0, line(0));
+    }
+    let (refills, written) = monitor.counts(0);
+    // Four that are in the L2 replace the L1's; the last one the first line, which goes to the L2 in place of a dirty one.
+    (30..33).for_each(|way| read(&books, 0, line(way)));
+    assert_eq!(monitor.counts(0), (refills, written));
+    read(&books, 0, line(33));
+    assert_eq!(monitor.counts(0), (refills, written + 1));
+}
+
+proptest::proptest! {
+    #[test]
+    fn the_monitor_leaves_nothing_out(accesses in proptest::collection::vec((0..2_usize, 0..24_u64, 0..8_u64, proptest::bool::ANY), 500)) {
+        let (books, monitor) = monitored();
+        for (core, way, set, write) in accesses {
+            let pa = RAM + way * WAY + set * (8 << 10);
+            books.data(core, Data { pa, bytes: 8, write, pc: 0 });
+            let traffic = books.inner().hierarchy.traffic()[core];
+            proptest::prop_assert_eq!(monitor.counts(core), (traffic.refills, traffic.write_backs));
+        }
+    }
+}
+
+#[test]
+fn the_monitor_agrees_with_the_caches() {
+    let (books, monitor) = monitored();
+    for core in [0, 1] {
+        fill(&books, core, core as u64);
+        fill(&books, core, 1 - core as u64);
+    }
+    let seen = books.report();
+    for core in [0, 1] {
+        let owner = seen.owner(Who::Vm(core)).unwrap();
+        assert_eq!(monitor.counts(core), (owner.l2_misses, 0));
+    }
+}
+
 #[test]
 fn a_setup_that_does_not_fit_is_refused() {
     let outside = Run { first: RAM + (64 << 20), count: 1, vm: None };
@@ -238,7 +359,7 @@ fn a_setup_that_does_not_fit_is_refused() {
     ] {
         let mut setup = setup();
         change(&mut setup);
-        let error = Books::new(setup).unwrap_err();
+        let error = Books::new(setup, None).unwrap_err();
         assert!(error.contains(message), "{error}");
     }
 }

@@ -1,6 +1,7 @@
 //! The board's interrupt controller: GICv3 or GICv2, chosen when the hypervisor is built.
 //!
-//! Physical interrupts are taken at EL2 only. All of them are of one priority, so that none nests; EOI mode 1
+//! Physical interrupts are taken at EL2 only, which masks them while it runs, so that none nests. There are two priorities: the
+//! hypervisor's own, and that of the guests' lines, which can be held back together. EOI mode 1
 //! splits the end of an interrupt: EL2 drops the priority, and who handles the interrupt deactivates it (a
 //! guest by its own EOI, through the HW bit of the list register).
 
@@ -39,8 +40,12 @@ pub const SPECIAL: u32 = 1020;
 /// gains.
 pub const LISTS: usize = 4;
 
-/// Priority of every physical interrupt.
-const PRIORITY: u8 = 0x80;
+/// Priority of the hypervisor's own interrupts.
+const OWN: u8 = 0x80;
+/// Priority of all others.
+const GUESTS: u8 = 0xa0;
+/// The priority mask that lets the hypervisor's own through.
+const OWN_ONLY: u8 = 0x90;
 
 /// Registers of the distributor (IHI0069, 12.9; the same in IHI0048, 4.3). Those that act where a one is
 /// written, and only there, are written by [`Line::act`] one bit at a time, and never read first.
@@ -141,10 +146,17 @@ impl Line {
         }
     }
 
-    fn set_priority(self) {
+    fn set_priority(self, priority: u8) {
         let base = if self.intid < 32 { self.private } else { device(GICD) };
         // SAFETY: as in `act`; a byte of its own for each line.
-        unsafe { mmio::write8(base + PRIORITIES + u64::from(self.intid), PRIORITY) }
+        unsafe { mmio::write8(base + PRIORITIES + u64::from(self.intid), priority) }
+    }
+
+    /// Makes it an interrupt of the hypervisor's own, for core `core`.
+    pub fn claim(self, core: usize) {
+        self.set_priority(OWN);
+        self.route(core);
+        self.set_enabled(true);
     }
 }
 
@@ -161,7 +173,7 @@ fn reset_shared() {
         gicd_write(offset(Bits::ClearActive), u32::MAX);
         gicd_write(offset(Bits::Group), GROUP);
         for intid in (first..first + 32).step_by(4) {
-            gicd_write(PRIORITIES + u64::from(intid), u32::from_ne_bytes([PRIORITY; 4]));
+            gicd_write(PRIORITIES + u64::from(intid), u32::from_ne_bytes([GUESTS; 4]));
         }
     }
 }
@@ -179,7 +191,8 @@ fn reset_private(core: usize) {
         mmio::write32(base + Bits::Group as u64, GROUP);
     }
     for intid in 0..32 {
-        Line::new(intid, core).set_priority();
+        let priority = if own.contains(&intid) && intid != SGI_GUEST { OWN } else { GUESTS };
+        Line::new(intid, core).set_priority(priority);
     }
     // SAFETY: as above.
     unsafe { mmio::write32(base + Bits::SetEnable as u64, enable) }

@@ -1,6 +1,6 @@
 //! GICv2 (IHI0048): everything in memory; the guest's CPU interface is GICV, mapped into the VM.
 
-use super::{CTLR, LISTS, Line, gicd_read, gicd_write, reset_private, reset_shared};
+use super::{CTLR, LISTS, Line, OWN_ONLY, gicd_read, gicd_write, reset_private, reset_shared};
 use crate::{
     arch::{dsb_ishst, dsb_sy, memory::device, mmio},
     platform::{GICC, GICD, GICH},
@@ -131,6 +131,12 @@ pub fn list_registers() -> usize {
 pub fn enable_virtual(enabled: bool) {
     let hcr = gich_read(GICH_HCR);
     gich_write(GICH_HCR, if enabled { hcr | GICH_EN } else { hcr & !GICH_EN });
+    dsb_sy();
+}
+
+/// Holds the lines of guests back, or lets them through: while they are held they neither interrupt this core nor end a WFI.
+pub fn hold_guests_lines(held: bool) {
+    gicc_write(GICC_PMR, if held { OWN_ONLY.into() } else { 0xff });
     dsb_sy();
 }
 

@@ -1,6 +1,6 @@
 //! GICv3 (IHI0069): CPU interface by system registers, redistributor a core.
 
-use super::{CTLR, LISTS, Line, gicd_write, reset_private, reset_shared};
+use super::{CTLR, LISTS, Line, OWN_ONLY, gicd_write, reset_private, reset_shared};
 use crate::{
     arch::{
         dsb_ishst, isb,
@@ -125,6 +125,12 @@ pub fn list_registers() -> usize {
 pub fn enable_virtual(enabled: bool) {
     let hcr = icc::ich_hcr::read();
     icc::ich_hcr::write(if enabled { hcr | ICH_EN } else { hcr & !ICH_EN });
+    isb();
+}
+
+/// Holds the lines of guests back, or lets them through: while they are held they neither interrupt this core nor end a WFI.
+pub fn hold_guests_lines(held: bool) {
+    icc::pmr::write(if held { OWN_ONLY.into() } else { 0xff });
     isb();
 }
 

@@ -1,6 +1,9 @@
 //! The verbs that analyze: `analyze`, `plan`, `reproduce`, `bench analysis`, and what `check` and `build` make of the
 //! same keys.
 
+mod newcomer;
+mod plan;
+#[path = "../support/mod.rs"]
 mod support;
 
 use serde_json::Value;
@@ -309,7 +312,91 @@ fn what_takes_too_long_is_given_up_and_said() {
     let flows = &json["flows"];
     assert_eq!((said.status, &flows["gave_up"]), (Some(1), &true.into()), "{json}");
     assert!(flows["min_bandwidth"].is_null() && flows["min_bandwidth_at_least"].is_u64(), "{json}");
+    assert_eq!(flows["min_bandwidth_is"], "given-up");
     assert!(flows["reasons"][0].as_str().is_some_and(|reason| reason.starts_with("given up")));
+
+    // Without a bandwidth to judge, a proven one is judged, and nobody calls it the least.
+    let fake = fake();
+    fake.write("x.toml", text.as_bytes());
+    let ask = |more: &[&str]| say(fake.weir().args(["analyze", "x.toml"]).args(more)).out;
+    assert!(ask(&[]).contains("B/s, the least (no bandwidth is given)"), "{}", ask(&[]));
+    let mut proven = 0;
+    for effort in (6..26).map(|bits| (1u64 << bits).to_string()) {
+        let (_, json) = analyze(&text, &["--effort", &effort]);
+        let (is, enough) =
+            (&json["flows"]["min_bandwidth_is"], &json["flows"]["min_bandwidth_enough"]);
+        let said = ask(&["--effort", &effort]);
+        assert_eq!(said.contains("the least ("), *is == "exact", "{effort}: {said}");
+        assert_eq!(json["flows"]["min_bandwidth"].is_u64(), *is == "exact", "{effort}: {json}");
+        if let Some(enough) = enough.as_u64() {
+            proven += 1;
+            assert!(
+                said.contains(&format!("at {enough} B/s, which is proven to be enough")),
+                "{effort}: {said}"
+            );
+        }
+    }
+    assert!(proven > 0, "some effort is enough for a proof, but not for the least");
+}
+
+#[test]
+fn a_flow_without_a_period_has_no_utilization() {
+    let hasty = flow("hasty", "a", "\"b\"", "4KiB", "1ns", "1ms");
+    let (said, json) = analyze(&format!("[dma]\nbandwidth = \"485MB/s\"\n{hasty}{OVERHEADS}"), &[]);
+    assert_eq!(said.status, Some(1));
+    let flows = &json["flows"];
+    assert!(flows["utilization"].is_null(), "{json}");
+    assert_eq!(flows["min_bandwidth_is"], "none");
+    let reason = flows["reasons"][0].as_str().expect("a reason");
+    assert!(reason.starts_with("hasty: the spread of the send overhead leaves P' = -"), "{reason}");
+    let fake = fake();
+    fake.write("x.toml", format!("[dma]\nbandwidth = \"485MB/s\"\n{hasty}{OVERHEADS}").as_bytes());
+    let said = say(fake.weir().args(["analyze", "x.toml"]));
+    assert!(said.out.contains("utilization U': none"), "{}", said.out);
+}
+
+#[test]
+fn where_nothing_can_be_judged_nothing_holds() {
+    let fake = fake();
+    fake.write("bare.toml", b"platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\n");
+    let said = say(fake.weir().args(["analyze", "bare.toml"]));
+    assert_eq!(said.status, Some(2), "{}", said.out);
+    assert!(said.err.contains("nothing to judge") && !said.out.contains("holds"), "{}", said.out);
+    let said = say(fake.weir().args(["analyze", "bare.toml", "--json"]));
+    let json: Value = serde_json::from_str(&said.out).expect("JSON");
+    assert!(json["holds"].is_null() && json["nothing"].is_string(), "{json}");
+    // What does not hold is the stronger news.
+    fake.write("bad.toml", table3("148MB/s", "4KiB", 30_000).as_bytes());
+    for files in [["bad.toml", "bare.toml"], ["bare.toml", "bad.toml"]] {
+        assert_eq!(say(fake.weir().arg("analyze").args(files)).status, Some(1));
+    }
+}
+
+#[test]
+fn a_wrong_call_is_not_blamed_on_the_file() {
+    let fake = fake();
+    fake.write("x.toml", table3("148MB/s", "4KiB", 37_407).as_bytes());
+    fake.write("bare.toml", b"[[vm]]\nname = \"a\"\n");
+    for (arguments, told) in [
+        (&["analyze", "x.toml", "--bandwidth", "0"][..], "at least 1"),
+        (&["analyze", "x.toml", "--bandwidth", "0MB/s"], "at least 1"),
+        (&["analyze", "x.toml", "--bandwidth", "9000000GB/s"], "1 PiB/s"),
+        (&["analyze", "x.toml", "--overheads", "bare.toml"], "bare.toml says no overheads"),
+        (&["analyze", "x.toml", "--overheads", "nowhere.toml"], "nowhere.toml"),
+        (&["analyze", "nowhere.toml"], "cannot read nowhere.toml"),
+        (&["analyze", "nowhere.toml", "--json"], ""),
+        (&["analyze", "."], "is a directory"),
+        (&["analyze", "--trace", "nowhere.txt"], "cannot read nowhere.txt"),
+        (&["plan", "nowhere.toml"], "cannot read nowhere.toml"),
+        (&["plan", "x.toml", "--effort", "some"], "--effort"),
+    ] {
+        let said = say(fake.weir().args(arguments));
+        assert_eq!(said.status, Some(2), "{arguments:?}: {}", said.err);
+        assert!(said.err.contains(told) && !said.err.contains("x.toml:1"), "{}", said.err);
+    }
+    fake.write("table.toml", OVERHEADS.as_bytes());
+    let said = say(fake.weir().args(["analyze", "x.toml", "--overheads", "table.toml"]));
+    assert_eq!(said.status, Some(0), "{}", said.err);
 }
 
 #[test]
@@ -457,6 +544,59 @@ fn memory_and_time_are_analyzed_too() {
     );
 }
 
+/// An interrupt of a VM's own steals its core's time like any other.
+#[test]
+fn own_interrupts_delay_own_tasks() {
+    let line = |rate: &str| format!("[[irq]]\nline = 41\nvm = \"rt\"\ncost = \"2us\"\n{rate}");
+    let response = |text: &str| {
+        let (said, json) = analyze(text, &[]);
+        (said.status, json["time"]["tasks"][0]["response_ns"].clone())
+    };
+    // 200 us of work in a slot after 500 us away, and in 702 or 704 us come one and two.
+    assert_eq!(response(&system("")), (Some(0), 700_000.into()));
+    assert_eq!(response(&system(&line("rate = 1000\n"))), (Some(0), 704_000.into()));
+    // The turn that it brings its own VM is no loss.
+    assert_eq!(
+        response(&system(&line("rate = 1000\npreempt = true\n"))),
+        (Some(0), 704_000.into())
+    );
+    assert_eq!(response(&system(&line(""))), (Some(1), Value::Null));
+    let (_, json) =
+        analyze(&system(&line("preempt = true\n").replace("cost = \"2us\"\n", "")), &[]);
+    assert_eq!(json["faults"][0]["code"], "no-cost");
+
+    // The same on a core of its own: 1 ms of work, 1000 a second in 10 ms and two in the bucket.
+    let own = |line: &str| {
+        format!(
+            "[[vm]]\nname = \"rt\"\ncpus = [0]\n[[vm.task]]\nname = \"loop\"\ncost = \"1ms\"\nperiod = \"10ms\"\n{line}"
+        )
+    };
+    assert_eq!(response(&own("")), (Some(0), 1_000_000.into()));
+    // In 1.008 ms: a burst of 2, and two earned.
+    assert_eq!(response(&own(&line("rate = 1000\nburst = 2\n"))), (Some(0), 1_008_000.into()));
+    let (said, json) = analyze(&own(&line("")), &[]);
+    assert_eq!(said.status, Some(1));
+    let reason = json["time"]["reasons"][0].as_str().expect("a reason");
+    assert!(
+        reason.contains("an interrupt on its core is let through without a `rate`"),
+        "{reason}"
+    );
+
+    // A core that copies flows is interrupted as well.
+    let copies = |line: &str| {
+        let text = format!(
+            "[dma]\nbandwidth = \"1GB/s\"\npath = \"sender\"\n{}{line}{OVERHEADS}copy = {{ min = 50, max = 90 }}\n",
+            flow("f", "rt", "\"b\"", "4KiB", "90us", "90us")
+        );
+        let (said, json) = analyze(&text, &[]);
+        (said.status, json["flows"]["tasks"][0]["c_ns"].as_f64().unwrap_or(0.0))
+    };
+    let (free, interrupted) = (copies(""), copies(&line("rate = 10000\n")));
+    assert_eq!((free.0, interrupted.0), (Some(0), Some(0)));
+    assert!(interrupted.1 > 1.01 * free.1, "{interrupted:?} {free:?}");
+    assert_eq!(copies(&line("")).0, Some(1));
+}
+
 #[test]
 fn a_core_that_is_not_the_vms_own_is_no_free_capacity() {
     let vm = |name: &str, more: &str| {
@@ -555,161 +695,6 @@ fn traces_give_arrival_curves() {
     let said = say(fake.weir().args(["analyze", "--trace", "odd.txt"]));
     assert_eq!(said.status, Some(1));
     assert!(said.err.contains("odd.txt:3: `three`"), "{}", said.err);
-}
-
-fn unplanned() -> String {
-    format!(
-        r#"# what the customer wants
-[[vm]]
-name = "rt"       # the loop
-criticality = 2
-bandwidth = {{ required = "50MB/s" }}
-
-[[vm]]
-name = "gp"
-
-{}{SATURATION}{OVERHEADS}"#,
-        flow("f", "gp", "\"rt\"", "12KiB", "1ms", "500us")
-    )
-}
-
-#[test]
-fn a_plan_differs_only_where_it_chose_and_holds() {
-    let fake = fake();
-    fake.write("x.toml", unplanned().as_bytes());
-    let said = say(fake.weir().args(["plan", "x.toml", "-o", "y.toml"]));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.out.contains("y.toml: all holds"), "{}", said.out);
-    let planned = fake.read("y.toml");
-    let kept: Vec<_> =
-        planned.lines().filter(|line| !unplanned().lines().any(|old| old == *line)).collect();
-    assert_eq!(
-        kept,
-        [
-            "bandwidth = { required = \"50MB/s\", budget = 50, period = \"30us\" }",
-            "bandwidth = { budget = 160, period = \"30us\" }",
-            "[dma]",
-            "bandwidth = \"25632950B/s\"",
-            "chunk = \"4KiB\"",
-        ]
-    );
-    let gone: Vec<_> = unplanned()
-        .lines()
-        .map(str::to_owned)
-        .filter(|line| !planned.lines().any(|new| new == line))
-        .collect();
-    assert_eq!(gone, ["bandwidth = { required = \"50MB/s\" }"]);
-    assert_eq!(say(fake.weir().args(["analyze", "y.toml"])).status, Some(0));
-    // Planned already: nothing is left to choose.
-    let said = say(fake.weir().args(["plan", "y.toml"]));
-    assert_eq!((said.status, said.out), (Some(0), planned));
-    let said = say(fake.weir().args(["plan", "x.toml", "--json"]));
-    let json: Value = serde_json::from_str(&said.out).expect("JSON");
-    assert_eq!(
-        (&json["plan"]["best_effort_budget"], &json["analysis"]["flows"]["schedulable"]),
-        (&160.into(), &true.into())
-    );
-}
-
-#[test]
-fn a_plan_keeps_what_is_given() {
-    let fake = fake();
-    let given = format!("{}[dma]\nbandwidth = \"148MB/s\"\nchunk = \"4KiB\"\n", unplanned())
-        .replace("name = \"gp\"", "name = \"gp\"\nbandwidth = { budget = 100, period = \"30us\" }");
-    fake.write("x.toml", given.as_bytes());
-    let said = say(fake.weir().args(["plan", "x.toml"]));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert_eq!(
-        said.out,
-        given.replace(
-            "required = \"50MB/s\"",
-            "required = \"50MB/s\", budget = 50, period = \"30us\""
-        )
-    );
-}
-
-#[test]
-fn colors_and_banks_are_planned_where_the_board_is_known() {
-    let fake = fake();
-    let vm = |name: &str, more: &str| format!("[[vm]]\nname = \"{name}\"\n{more}\n");
-    let system = |memory: &str| {
-        format!(
-            "platform = \"zcu102\"\n{}{}{}",
-            vm("control", "memory = \"64MiB\"\ncriticality = 3\nworking_set = \"192KiB\""),
-            vm(
-                "vision",
-                &format!("memory = \"{memory}\"\ncriticality = 1\nworking_set = \"256KiB\"")
-            ),
-            vm("linux", "memory = \"512MiB\""),
-        )
-    };
-    let plan = |text: &str| {
-        fake.write("x.toml", text.as_bytes());
-        let said = say(fake.weir().args(["plan", "x.toml", "--json"]));
-        let json: Value = serde_json::from_str(&said.out).expect("JSON");
-        let colors = |vm: usize| json["plan"]["vms"][vm]["colors"].as_str().map(str::to_owned);
-        let banks = |vm: usize| json["plan"]["vms"][vm]["banks"].as_str().map(str::to_owned);
-        ([0, 1, 2].map(colors), [0, 1, 2].map(banks), json)
-    };
-    let some = |text: &str| Some(text.to_owned());
-    // 64 KiB of cache and 256 MiB of RAM each.
-    let (colors, banks, json) = plan(&system("64MiB"));
-    assert_eq!((colors, banks), ([some("0-2"), some("3-6"), None], [None, None, None]), "{json}");
-    let (colors, ..) = plan(&system("1280MiB"));
-    assert_eq!(colors[1], some("3-7"), "its memory needs more than its working set");
-    let (.., json) = plan(&system("4GiB"));
-    assert!(json["plan"].is_null() && json["conflict"]["demands"][0].is_string(), "{json}");
-    // Colors and banks independent: 64 MiB in 3 of 16 colors lie in 2 of 16 banks, in 4 of 16 in 1.
-    let on_top = |memory: &str| format!("dram = \"banks-on-top\"\n{}", system(memory));
-    let (colors, banks, json) = plan(&on_top("64MiB"));
-    assert_eq!(colors, [some("0-2"), some("3-6"), None], "{json}");
-    assert_eq!(banks, [some("0-1"), some("2"), None], "{json}");
-    let (_, banks, json) = plan(&on_top("1000MiB"));
-    assert_eq!(
-        banks,
-        [None, None, None],
-        "colors alone, as banks of its own would not hold its memory: {json}"
-    );
-    // Who is said to have which colors keeps them, and nobody else is given any.
-    let given = system("64MiB").replace("criticality = 3", "criticality = 3\ncolors = \"9\"");
-    let (colors, _, json) = plan(&given);
-    assert_eq!(colors, [None, None, None]);
-    assert!(
-        json["toml"].as_str().is_some_and(|toml| toml.matches("colors").count() == 1),
-        "{json}"
-    );
-}
-
-#[test]
-fn demands_that_conflict_are_named() {
-    let fake = fake();
-    let plan = |text: &str| {
-        fake.write("x.toml", text.as_bytes());
-        let said = say(fake.weir().args(["plan", "x.toml", "--json"]));
-        let json: Value = serde_json::from_str(&said.out).expect("JSON");
-        (said, json)
-    };
-    // 180 accesses in 30 us are 384 MB/s: then the engine has at most 485 MB/s.
-    let greedy = unplanned().replace("50MB/s", "260MB/s").replace("500us", "44us");
-    let (said, json) = plan(&greedy);
-    assert_eq!(said.status, Some(1));
-    assert!(json["plan"].is_null());
-    let demands = json["conflict"]["demands"].as_array().expect("demands");
-    assert!(!demands.is_empty() && json["conflict"]["smallest"] == true, "{json}");
-    assert!(said.err.contains("can't be met together"), "{}", said.err);
-    let (said, json) = plan(&unplanned().replace("50MB/s", "900MB/s"));
-    assert_eq!(
-        (said.status, &json["conflict"]["demands"]),
-        (Some(1), &serde_json::json!(["bandwidth of rt"]))
-    );
-    let (said, json) = plan(&unplanned().replace("500us", "2us"));
-    assert_eq!(
-        (said.status, &json["conflict"]["demands"]),
-        (Some(1), &serde_json::json!(["flow f"]))
-    );
-    let bare = unplanned().replace(SATURATION, "");
-    let (said, json) = plan(&bare);
-    assert_eq!((said.status, &json["faults"][0]["code"]), (Some(1), &"no-saturation".into()));
 }
 
 #[test]

@@ -1,0 +1,315 @@
+//! Why there is no plan: the smallest set of demands that can't live together, and what they are short of.
+//!
+//! Dropping a demand never hurts, so demands either *live* (there is a plan for them) or *conflict*, and conflict stays
+//! conflict when demands are added. A conflict meets the rest of every set that lives in at least one demand, so a
+//! smallest set that meets all rests known so far is no larger than the smallest conflict: where it conflicts, it is
+//! one; where it lives, what it can't be extended to is one more rest (implicit hitting sets, Ignatiev and others 2015).
+
+use super::{Demand, Judge, Need, System, Unsure, flows_among, need, place, sum, tasks_hold};
+use crate::units::{Bytes, BytesPerSec};
+
+/// Demands that can't live together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// Without any one of them the others can, unless that was not found out in time.
+    pub demands: Vec<Demand>,
+    /// Whether no smaller set conflicts.
+    pub smallest: bool,
+    /// No conflict has fewer demands than this.
+    pub at_least: usize,
+}
+
+/// What demands are short of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shortage {
+    /// Colors that all together take.
+    Colors {
+        /// Taken.
+        asked: u64,
+        /// There are so many.
+        have: u64,
+    },
+    /// Banks that all together take.
+    Banks {
+        /// Taken.
+        asked: u64,
+        /// There are so many.
+        have: u64,
+    },
+    /// A VM's given budget is less than its bandwidth takes, in accesses per period of the saturation table.
+    Given {
+        /// The VM.
+        vm: usize,
+        /// What its bandwidth takes.
+        asked: u64,
+        /// Its budget.
+        have: u64,
+    },
+    /// The least budgets of all VMs together, in accesses per period of the saturation table.
+    Budgets {
+        /// Their sum.
+        asked: u64,
+        /// The most that is harmless, beside no DMA.
+        have: u64,
+    },
+    /// DMA bandwidth for the flows.
+    Dma {
+        /// The chunk size with which the least is missing.
+        chunk: Bytes,
+        /// The least that is enough; `None` if nothing is.
+        asked: Option<BytesPerSec>,
+        /// What is given, or what the engine reaches and is harmless beside the least budgets.
+        have: BytesPerSec,
+        /// The sum of the least budgets.
+        budgets: u64,
+    },
+    /// A VM's tasks are late.
+    Task {
+        /// The VM.
+        vm: usize,
+        /// The least budgets of all VMs.
+        budgets: Vec<u64>,
+        /// The least DMA bandwidth of the flows.
+        dma: BytesPerSec,
+    },
+}
+
+/// Whether there is a plan for these demands in one of the systems.
+pub(super) fn live(
+    systems: &[&System],
+    kept: &[Demand],
+    judge: &dyn Judge,
+) -> Result<bool, Unsure> {
+    let mut unsure = false;
+    for system in systems {
+        match lives(system, kept, judge) {
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
+            Err(Unsure) => unsure = true,
+        }
+    }
+    if unsure { Err(Unsure) } else { Ok(false) }
+}
+
+/// Whether the search would find a plan, without finding the best. Where no task minds how much the DMA engine moves,
+/// flows that hold at the most that it may move have a least bandwidth below; nobody needs to know which.
+fn lives(system: &System, kept: &[Demand], judge: &dyn Judge) -> Result<bool, Unsure> {
+    let needs: Vec<Need> = (0..system.vms.len()).map(|i| need(system, i, kept)).collect();
+    if needs.iter().any(|need| need.budget < need.floor) || place(system, &needs).is_none() {
+        return Ok(false);
+    }
+    let budgets: Vec<u64> = needs.iter().map(|need| need.budget).collect();
+    let Some(harmless) = system.platform.saturation.max_dma(sum(&budgets)) else {
+        return Ok(false);
+    };
+    let hold = |dma: BytesPerSec| tasks_hold(kept, &|vm| judge.task_holds(vm, &budgets, dma));
+    let flows = flows_among(kept);
+    if flows.is_empty() {
+        return hold(BytesPerSec(0));
+    }
+    let careless = !kept.iter().any(|demand| matches!(demand, Demand::Task(_)));
+    let mut unsure = false;
+    for &(chunk, reach) in &system.platform.chunks {
+        let most = reach.min(harmless);
+        let top = system.dma.unwrap_or(most);
+        if top > most || top.0 == 0 {
+            continue;
+        }
+        let answer = judge.flows_hold(&flows, chunk, top).and_then(|enough| {
+            if !enough || careless || hold(top)? {
+                return Ok(enough);
+            }
+            // The tasks are late at the most: perhaps not at the least.
+            match (system.dma, judge.least_dma(&flows, chunk)?) {
+                (None, Some(least)) => hold(least),
+                _ => Ok(false),
+            }
+        });
+        match answer {
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
+            Err(Unsure) => unsure = true,
+        }
+    }
+    if unsure { Err(Unsure) } else { Ok(false) }
+}
+
+/// Steps in the search for sets that meet all rests.
+const STEPS: u64 = 1 << 20;
+
+/// The smallest conflict among demands that conflict. What is not found out in time is taken to live, so that the result is
+/// a conflict for sure.
+pub(super) fn smallest(systems: &[&System], all: &[Demand], judge: &dyn Judge) -> Conflict {
+    // Whatever can be dropped, what asks least first: the more each asks, the fewer it takes.
+    let mut order = all.to_vec();
+    order.sort_by_cached_key(|demand| weight(systems, *demand));
+    let mut kept = all.to_vec();
+    for demand in order {
+        let without: Vec<Demand> = kept.iter().copied().filter(|other| *other != demand).collect();
+        if live(systems, &without, judge) == Ok(false) {
+            kept = without;
+        }
+    }
+    let mut rests: Vec<Vec<usize>> = Vec::new();
+    let mut at_least = 0;
+    let mut left = STEPS;
+    loop {
+        let mut met = Vec::new();
+        while at_least < kept.len() && !meet(&rests, &mut met, at_least, &mut left) {
+            if left == 0 {
+                return Conflict { demands: kept, smallest: false, at_least };
+            }
+            at_least += 1;
+        }
+        if at_least >= kept.len() {
+            return Conflict { demands: kept, smallest: true, at_least };
+        }
+        met.sort_unstable();
+        let mut alive: Vec<Demand> = met.iter().map(|i| all[*i]).collect();
+        match live(systems, &alive, judge) {
+            Ok(true) => {}
+            Ok(false) => return Conflict { demands: alive, smallest: true, at_least },
+            Err(Unsure) => return Conflict { demands: kept, smallest: false, at_least },
+        }
+        let mut rest = Vec::new();
+        for (i, demand) in all.iter().enumerate() {
+            if met.contains(&i) {
+                continue;
+            }
+            alive.push(*demand);
+            match live(systems, &alive, judge) {
+                Ok(true) => {}
+                Ok(false) => {
+                    alive.pop();
+                    rest.push(i);
+                }
+                Err(Unsure) => return Conflict { demands: kept, smallest: false, at_least },
+            }
+        }
+        rests.push(rest);
+    }
+}
+
+/// Adds at most `more` to `met` so that it meets every rest; false if that can't be done or no step is left.
+fn meet(rests: &[Vec<usize>], met: &mut Vec<usize>, more: usize, left: &mut u64) -> bool {
+    let missed = rests.iter().filter(|rest| !rest.iter().any(|i| met.contains(i)));
+    let Some(next) = missed.min_by_key(|rest| rest.len()) else {
+        return true;
+    };
+    for &i in next {
+        if more == 0 || *left == 0 {
+            return false;
+        }
+        *left -= 1;
+        met.push(i);
+        if meet(rests, met, more - 1, left) {
+            return true;
+        }
+        met.pop();
+    }
+    false
+}
+
+/// How much a demand asks, for the order in which demands are dropped; flows by their rate in 2^-20 B/ns.
+fn weight(systems: &[&System], demand: Demand) -> u64 {
+    let flow = |i: usize| systems.first().and_then(|system| system.flows.get(i));
+    match demand {
+        Demand::Flow(i) => flow(i).map_or(0, |flow| {
+            let rate = (u128::from(flow.size.0) << 20) / u128::from(flow.period.0.max(1));
+            u64::try_from(rate).unwrap_or(u64::MAX)
+        }),
+        _ => u64::MAX,
+    }
+}
+
+/// What demands that conflict are short of, by the rules of one system; of flows, with the chunk with which the least
+/// is missing.
+#[must_use]
+pub fn shortages(system: &System, demands: &[Demand], judge: &dyn Judge) -> Vec<Shortage> {
+    let platform = &system.platform;
+    let needs: Vec<Need> = (0..system.vms.len()).map(|i| need(system, i, demands)).collect();
+    let mut short = Vec::new();
+    for (vm, need) in needs.iter().enumerate().filter(|(_, need)| need.budget < need.floor) {
+        short.push(Shortage::Given { vm, asked: need.floor, have: need.budget });
+    }
+    let (asked, have) = (taken(system, &needs, |need| need.colors, 0), u64::from(platform.colors));
+    if asked > have {
+        short.push(Shortage::Colors { asked, have });
+    }
+    // The memories of best effort lie side by side; a demand that was dropped counts as one bank.
+    let rest = || needs.iter().zip(&system.vms).filter(|(_, vm)| vm.best_effort);
+    let memory = rest().fold(0u64, |sum, (_, vm)| sum.saturating_add(vm.memory.0));
+    let each = rest().fold(0u64, |sum, (need, _)| sum.saturating_add(need.banks));
+    let whole = memory.div_ceil(platform.bank_bytes.0.max(1)).min(each);
+    let (asked, have) =
+        (taken(system, &needs, |need| need.banks, whole), u64::from(platform.banks));
+    // Where banks are colors, colors may have said it already.
+    if asked > have && !short.iter().any(|short| matches!(short, Shortage::Colors { .. })) {
+        short.push(Shortage::Banks { asked, have });
+    }
+    let budgets: Vec<u64> = needs.iter().map(|need| need.budget).collect();
+    let total = sum(&budgets);
+    let most = platform.saturation.max_budget(BytesPerSec(0)).unwrap_or(0);
+    let Some(harmless) = platform.saturation.max_dma(total) else {
+        short.push(Shortage::Budgets { asked: total, have: most });
+        return short;
+    };
+    let flows = flows_among(demands);
+    let mut dma = BytesPerSec(0);
+    if !flows.is_empty() {
+        let mut nearest: Option<(u64, Shortage)> = None;
+        let mut least_enough: Option<BytesPerSec> = None;
+        for &(chunk, reach) in &platform.chunks {
+            let Ok(asked) = judge.least_dma(&flows, chunk) else {
+                continue;
+            };
+            let most = reach.min(harmless);
+            let have = system.dma.unwrap_or(most);
+            match asked {
+                Some(asked) if asked <= have && have <= most => {
+                    let dma = system.dma.unwrap_or(asked);
+                    least_enough = Some(least_enough.map_or(dma, |least| least.min(dma)));
+                }
+                _ => {
+                    let have = have.min(most);
+                    // A bandwidth that is given and more than harmless is what is asked.
+                    let asked = asked.map(|asked| asked.max(system.dma.unwrap_or(asked)));
+                    let missing = asked.map_or(u64::MAX, |asked| asked.0.saturating_sub(have.0));
+                    let this = Shortage::Dma { chunk, asked, have, budgets: total };
+                    if nearest.as_ref().is_none_or(|nearest| missing < nearest.0) {
+                        nearest = Some((missing, this));
+                    }
+                }
+            }
+        }
+        match (least_enough, nearest) {
+            (Some(least), _) => dma = least,
+            (None, Some((_, shortage))) => {
+                short.push(shortage);
+                return short;
+            }
+            (None, None) => return short,
+        }
+    }
+    for demand in demands {
+        if let Demand::Task(vm) = *demand
+            && judge.task_holds(vm, &budgets, dma) == Ok(false)
+        {
+            short.push(Shortage::Task { vm, budgets: budgets.clone(), dma });
+        }
+    }
+    short
+}
+
+/// What all VMs together take: each its own, best effort together the most of one of them, or `whole`.
+fn taken(system: &System, needs: &[Need], of: fn(&Need) -> u64, whole: u64) -> u64 {
+    let (mut own, mut shared) = (0u64, whole);
+    for (need, vm) in needs.iter().zip(&system.vms) {
+        if vm.best_effort {
+            shared = shared.max(of(need));
+        } else {
+            own = own.saturating_add(of(need));
+        }
+    }
+    own.saturating_add(shared)
+}

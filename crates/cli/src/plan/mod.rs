@@ -1,0 +1,340 @@
+//! `weir plan`: the cheapest setting in which a system holds, proven by `weir analyze`.
+
+mod ask;
+mod board;
+mod edit;
+mod tell;
+
+use crate::{
+    analyze::{Analysis, Question, flows, memory, whose},
+    cargo::replace,
+    failure::{Context, Failure, Result},
+    image,
+};
+use ask::{Asker, EFFORT};
+use board::{Board, is_best_effort};
+use serde_json::json;
+use std::{
+    fs,
+    io::{Write, stderr},
+    path::{Path, PathBuf},
+};
+use tell::Refused;
+use weir_analysis::{
+    Bytes, BytesPerSec, Nanos,
+    flows::{Effort, Overheads, Reading, Setting},
+    memory::{Budget, CriticalTask, SaturationPoint, SaturationTable},
+    plan::{Plan, Platform, Refusal, System, Vm, check, plan_by, shortages},
+};
+use weir_config::{
+    Faults, Timing,
+    timing::{Saturation, TimedVm},
+};
+
+/// Chooses what a system file leaves open - colors, banks, memory budgets, DMA bandwidth and chunk - so that all its
+/// demands hold and best effort is left the most memory bandwidth; proves it by `weir analyze`.
+///
+/// The result is the input with the choices written into it, comments kept. Demands are `criticality`, `bandwidth =
+/// { required = .. }`, `working_set`, `[[vm.task]]` and `[[flow]]`; what the file says already is kept. If they can't live together,
+/// the smallest set of them that can't is named, with what there is too little of.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weir plan system.toml\n  weir plan system.toml -o planned.toml\n  weir plan system.toml --json\n\nExit status: 0 planned, 1 there is no plan (or none was found within the effort), 2 the call is wrong, such as a file that can't be read."
+)]
+pub struct Arguments {
+    /// The system file.
+    file: PathBuf,
+    /// Write the planned system here instead of printing it.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// How much may be spent on the whole search, in steps of about 1 ns.
+    ///
+    /// If it is spent before there is a plan, there is no answer; if it is spent on the search for the smallest set of
+    /// demands that can't live together, a set is named that is perhaps not the smallest.
+    #[arg(long, value_name = "STEPS", default_value_t = 10_000_000_000)]
+    effort: u64,
+    /// Print what was chosen, its analysis and the planned file as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Carries the verb out.
+pub fn run(arguments: &Arguments) -> Result {
+    let path = &arguments.file;
+    let refused = |faults: &Faults| {
+        if arguments.json {
+            let json = json!({ "file": path.display().to_string(), "faults": faults.to_json() });
+            writeln!(anstream::stdout(), "{json}")?;
+        }
+        Err(Failure { status: whose(faults), text: image::rendered(faults) })
+    };
+    let timing = match Timing::load(path) {
+        Ok(timing) => timing,
+        Err(faults) => return refused(&faults),
+    };
+    let text = fs::read_to_string(path).context(|| format!("read {}", path.display()))?;
+    let choice = match choose(&timing, &text, arguments.effort) {
+        Ok(choice) => choice,
+        Err(Trouble::Faults(faults)) => return refused(&faults),
+        Err(Trouble::Refused(why)) => {
+            if arguments.json {
+                let json = json!({
+                    "file": path.display().to_string(),
+                    "plan": null,
+                    "conflict": why.to_json(),
+                });
+                writeln!(anstream::stdout(), "{json}")?;
+            }
+            return Err(Failure::system(why.text()));
+        }
+        Err(Trouble::GaveUp) => {
+            if arguments.json {
+                let json = json!({
+                    "file": path.display().to_string(),
+                    "plan": null,
+                    "conflict": null,
+                    "gave_up": true,
+                });
+                writeln!(anstream::stdout(), "{json}")?;
+            }
+            let effort = arguments.effort;
+            return Err(Failure::system(format!(
+                "given up: within {effort} steps no plan was found, and none was excluded; allow more with --effort, or ask less of the flows"
+            )));
+        }
+    };
+    let planned = edit::write(&text, &timing, &choice)
+        .map_err(|error| Failure::system(format!("cannot edit {}: {error}", path.display())))?;
+    let (proof, analysis) = match prove(path, &planned) {
+        Ok(proof) => proof,
+        Err(faults) => return refused(&faults),
+    };
+    if !analysis.holds() {
+        let text = format!("the plan was refuted by the analysis: {}", analysis.to_json());
+        return Err(Failure::system(text));
+    }
+    if let Some(output) = &arguments.output {
+        replace(output, planned.as_bytes())?;
+    }
+    let left_out = tell::left_out(&proof, &choice);
+    for what in &left_out {
+        writeln!(stderr(), "{}: {what}", path.display())?;
+    }
+    let mut out = anstream::stdout().lock();
+    if arguments.json {
+        let json = json!({
+            "file": path.display().to_string(),
+            "plan": tell::describe(&proof, &choice),
+            "analysis": analysis.to_json(),
+            "output": arguments.output.as_ref().map(|output| output.display().to_string()),
+            "left_out": left_out,
+            "toml": planned,
+        });
+        writeln!(out, "{json}")?;
+    } else if let Some(output) = &arguments.output {
+        write!(out, "{}", tell::summary(&proof, &choice))?;
+        writeln!(out, "{}: all holds", output.display())?;
+    } else {
+        write!(out, "{planned}")?;
+    }
+    Ok(())
+}
+
+/// What was chosen.
+pub struct Choice {
+    plan: Plan,
+    /// What there was to divide, if anything is to be divided.
+    board: Option<Board>,
+    /// Without it there are no budgets.
+    saturation: Option<Saturation>,
+    /// Whether there are flows that need bandwidth.
+    flows: bool,
+}
+
+enum Trouble {
+    Faults(Faults),
+    Refused(Refused),
+    GaveUp,
+}
+
+/// When the memory saturates, as a fault where somebody must know and nobody says.
+fn saturation_of(timing: &Timing) -> std::result::Result<Option<Saturation>, Faults> {
+    if timing.saturation.is_some() {
+        return Ok(timing.saturation.clone());
+    }
+    let asking = timing.vms.iter().find(|vm| vm.bandwidth.is_some());
+    let place = asking.map(|vm| vm.place.clone());
+    let Some(place) = place.or_else(|| timing.flows.first().map(|flow| flow.place.clone())) else {
+        return Ok(None);
+    };
+    let fault = timing.fault(
+        "no-saturation",
+        &place,
+        "bandwidth is asked for, and nobody says how much traffic the memory takes",
+        "add [saturation], like period = \"30us\", line = \"64B\", points = [{ budget = 180, dma = \"485MB/s\" }] as measured on the board, or name a platform that has it: platform = \"zcu102\"",
+    );
+    Err(Faults(vec![fault]))
+}
+
+fn choose(timing: &Timing, text: &str, effort: u64) -> std::result::Result<Choice, Trouble> {
+    let wrong = |faults| Trouble::Faults(Faults(faults));
+    let saturation = saturation_of(timing).map_err(Trouble::Faults)?;
+    let table = match &saturation {
+        Some(saturation) => memory::saturation(timing, saturation).map_err(wrong)?,
+        None => unlimited().map_err(Trouble::Faults)?,
+    };
+    if !timing.flows.is_empty() {
+        flows::Input::of(timing, Reading::Printed).map_err(wrong)?;
+    }
+    // Everything that has no meaning at all is told before anything is chosen.
+    let probe = Question { bandwidth: Some(1), effort: Effort(1), ..Question::default() };
+    Analysis::of(timing, &probe).map_err(Trouble::Faults)?;
+
+    let timed: Vec<usize> =
+        (0..timing.flows.len()).filter(|flow| !timing.flows[*flow].best_effort).collect();
+    let board = Board::of(timing, text);
+    // Banks of its own cost a VM memory: nobody asked for them, so they go first.
+    let colors_only = board.as_ref().and_then(Board::colors_only);
+    let boards: Vec<Option<Board>> = std::iter::once(board).chain(colors_only.map(Some)).collect();
+    let systems: Vec<System> = boards
+        .iter()
+        .map(|board| system(timing, board.as_ref(), saturation.as_ref(), &table, &timed))
+        .collect();
+    let systems: Vec<&System> = systems.iter().collect();
+    let period = weir_config::units::Nanos(table.period().0);
+    let asker = Asker::new(timing, period, timed, effort);
+    match plan_by(&systems, &asker) {
+        Ok((position, plan)) => {
+            let system = systems[position];
+            let flows = !system.flows.is_empty();
+            // Colors, banks and budgets once more by other rules than the search's; flows are proven from the file.
+            let divided = System { flows: Vec::new(), dma: None, ..system.clone() };
+            if check(&divided, &plan, EFFORT).is_empty() {
+                let board = boards.into_iter().nth(position).flatten();
+                return Ok(Choice { plan, board, saturation, flows });
+            }
+            let place = timing.vms.first().map(|vm| vm.place.clone()).unwrap_or_default();
+            let message = "the plan was refuted by its own check";
+            let fault = timing.fault("plan", &place, message, "report this system file");
+            Err(Trouble::Faults(Faults(vec![fault])))
+        }
+        Err(Refusal::Conflict(conflict)) => {
+            let spent = asker.spent();
+            asker.allow_explanation();
+            let last = systems.last().map(|system| shortages(system, &conflict.demands, &asker));
+            Err(Trouble::Refused(Refused::new(&conflict, last.unwrap_or_default(), &asker, spent)))
+        }
+        Err(Refusal::GaveUp) => Err(Trouble::GaveUp),
+    }
+}
+
+/// Where nobody asks for bandwidth, all is harmless.
+fn unlimited() -> std::result::Result<SaturationTable, Faults> {
+    let point = SaturationPoint { total_budget: u64::MAX, dma: BytesPerSec(0) };
+    SaturationTable::new(Nanos(1), vec![point]).map_err(|_| Faults::default())
+}
+
+/// The file's demands as the search has them.
+fn system(
+    timing: &Timing,
+    board: Option<&Board>,
+    saturation: Option<&Saturation>,
+    table: &SaturationTable,
+    timed: &[usize],
+) -> System {
+    let fastest = table.points().iter().map(|point| point.dma).max().unwrap_or_default();
+    let known = saturation.map(|saturation| saturation.chunks.as_slice()).unwrap_or_default();
+    let mut chunks: Vec<(Bytes, BytesPerSec)> =
+        known.iter().map(|(size, reach)| (Bytes(size.0), BytesPerSec(reach.0))).collect();
+    if let Some(given) = timing.dma.chunk {
+        chunks.retain(|(size, _)| size.0 == given.0);
+        if chunks.is_empty() {
+            chunks.push((Bytes(given.0), fastest));
+        }
+    } else if chunks.is_empty() {
+        chunks.push((Bytes(flows::CHUNK), fastest));
+    }
+    let line = Bytes(saturation.map_or(1, |saturation| saturation.line.0));
+    let mut vms: Vec<Vm> = timing.vms.iter().map(|vm| demands(vm, table, line)).collect();
+    if let Some(board) = board {
+        let left = board.left(&timing.vms);
+        for (vm, asked) in vms.iter_mut().zip(&timing.vms) {
+            vm.working_set = Bytes(asked.working_set.map_or(0, |set| set.0));
+            vm.memory = Bytes(board.memory(asked, left));
+        }
+    }
+    System {
+        platform: Platform {
+            // Without a board to divide each VM gets one of many, and none is written.
+            colors: board.map_or(u32::MAX, |board| board.colors),
+            color_bytes: Bytes(board.map_or(u64::MAX, |board| board.color_bytes)),
+            banks: board.map_or(u32::MAX, |board| board.banks.unwrap_or(board.colors)),
+            bank_bytes: Bytes(board.map_or(u64::MAX, Board::piece)),
+            line,
+            least_budget: saturation.map_or(0, |saturation| saturation.least_budget),
+            saturation: table.clone(),
+            chunks,
+            overshoot: saturation.map_or(0, |saturation| saturation.overshoot),
+            banks_are_colors: board.is_some_and(|board| board.banks.is_none()),
+        },
+        vms,
+        flows: flows_of(timing, timed),
+        overheads: Overheads::default(),
+        setting: Setting { chunk: Bytes(1), queues: None, reading: Reading::Printed },
+        dma: timing.dma.bandwidth.map(|rate| BytesPerSec(rate.0)),
+    }
+}
+
+/// Positions are all that the search needs of flows, and their rates; their demand is the judge's.
+fn flows_of(timing: &Timing, timed: &[usize]) -> Vec<weir_analysis::flows::Flow> {
+    let flow = |flow: &usize| {
+        let flow = &timing.flows[*flow];
+        weir_analysis::flows::Flow {
+            size: Bytes(flow.size.0),
+            period: Nanos(flow.period.map_or(1, |time| time.0)),
+            deadline: Nanos(flow.deadline.map_or(1, |time| time.0)),
+            from: 0,
+            to: 1,
+        }
+    };
+    timed.iter().map(flow).collect()
+}
+
+fn demands(vm: &TimedVm, table: &SaturationTable, line: Bytes) -> Vm {
+    let asked = vm.bandwidth.as_ref();
+    let required = asked.and_then(|asked| asked.required);
+    // The search asks the judge about all tasks of a VM as soon as it has one.
+    let critical = vm.tasks.first().map(|task| {
+        let alone = Nanos(task.cost.0);
+        let task_of = CriticalTask { alone, accesses: 0, delay: Nanos(0), per_access: None };
+        (task_of, Nanos(task.deadline.0))
+    });
+    let given = asked.and_then(|asked| asked.budget);
+    let given = given.map(|(accesses, period)| Budget { accesses, period: Nanos(period.0) });
+    let mut bandwidth = required.map_or(0, |rate| rate.0);
+    let mut counted = given.map(|given| table.total(&[given]));
+    if let Some(given) = given {
+        let got = u128::from(given.accesses) * u128::from(line.0) * 1_000_000_000;
+        if got >= u128::from(bandwidth) * u128::from(given.period.0) {
+            bandwidth = 0;
+        } else {
+            // In its own period it is too little, whatever it is in the table's.
+            counted = Some(0);
+        }
+    }
+    Vm {
+        best_effort: is_best_effort(vm),
+        working_set: Bytes(0),
+        memory: Bytes(0),
+        bandwidth: BytesPerSec(bandwidth),
+        critical,
+        given: counted,
+    }
+}
+
+/// Reads the planned file again and analyzes it.
+fn prove(path: &Path, planned: &str) -> std::result::Result<(Timing, Analysis), Faults> {
+    let timing = Timing::from_text(path, planned)?;
+    let analysis = Analysis::of(&timing, &Question { effort: EFFORT, ..Question::default() })?;
+    Ok((timing, analysis))
+}

@@ -1,0 +1,343 @@
+//! `trace.bin`: what the cores of a run have recorded, in the order of time.
+//!
+//! A [`Header`], an entry of 48 bytes for each VM, then records of 32 bytes up to the end of the file, by time and of one time by core;
+//! all little endian. A record is as it was in its core's ring ([`weir_trace::record`]) but for its sequence number, in whose place its
+//! core stands.
+
+use crate::failure::{Context, Failure, Result};
+use std::{
+    fs::File,
+    io::{self, BufReader, Read, Write},
+    path::Path,
+};
+use weir_trace::record::{Kind, Record};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// The file's name in the run's directory.
+pub const NAME: &str = "trace.bin";
+const MAGIC: [u8; 8] = *b"weirtrac";
+const VERSION: u32 = 1;
+/// Most VMs that a trace can tell apart: a record's VM is one byte, and one number stands for none.
+const VMS_LIMIT: u32 = 255;
+
+/// What the file begins with.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Header {
+    magic: [u8; 8],
+    version: u32,
+    /// Cores of the system.
+    cores: u32,
+    /// Ticks of the counter a second.
+    frequency: u64,
+    /// The counter when the hypervisor started.
+    zero: u64,
+    /// Records in the file.
+    records: u64,
+    /// Records that were lost.
+    lost: u64,
+    /// Entries for VMs behind the header.
+    vms: u32,
+    reserved: [u32; 3],
+}
+
+/// A VM's entry.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct VmEntry {
+    name: [u8; 32],
+    vcpus: u32,
+    reserved: u32,
+    /// The core of each vCPU.
+    cores: [u8; 8],
+}
+
+/// A VM of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vm {
+    /// Its name.
+    pub name: String,
+    /// The core of each vCPU, at most 8.
+    pub cores: Vec<u8>,
+}
+
+/// What a trace says of its run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Cores of the system.
+    pub cores: u32,
+    /// Ticks of the counter a second, not 0.
+    pub frequency: u64,
+    /// The counter when the hypervisor started.
+    pub zero: u64,
+    /// Records in the trace.
+    pub records: u64,
+    /// Records that were lost.
+    pub lost: u64,
+    /// Its VMs, in the order of the system file.
+    pub vms: Vec<Vm>,
+}
+
+impl Facts {
+    /// Nanoseconds since the hypervisor's start; the whole ones, as EL2 computes them for the wire.
+    pub fn nanos(&self, ticks: u64) -> u64 {
+        let ticks = u128::from(ticks.wrapping_sub(self.zero));
+        let nanos = ticks * 1_000_000_000 / u128::from(self.frequency.max(1));
+        u64::try_from(nanos).unwrap_or(u64::MAX)
+    }
+
+    /// The name of a VM by its number; none for that of no VM, or of a damaged record.
+    pub fn name(&self, vm: u8) -> Option<&str> {
+        self.vms.get(usize::from(vm)).map(|vm| vm.name.as_str())
+    }
+
+    /// Writes what stands before the records.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let header = Header {
+            magic: MAGIC,
+            version: VERSION,
+            cores: self.cores,
+            frequency: self.frequency,
+            zero: self.zero,
+            records: self.records,
+            lost: self.lost,
+            vms: u32::try_from(self.vms.len()).unwrap_or(VMS_LIMIT),
+            reserved: [0; 3],
+        };
+        out.write_all(header.as_bytes())?;
+        for vm in &self.vms {
+            let mut entry = VmEntry::new_zeroed();
+            fill(&mut entry.name, vm.name.as_bytes());
+            fill(&mut entry.cores, &vm.cores);
+            entry.vcpus = vm.cores.len() as u32;
+            out.write_all(entry.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Reads what [`Facts::write`] wrote; the error says what is wrong.
+    fn read(from: &mut impl Read) -> std::result::Result<Self, String> {
+        let cut = |_| "it is cut short".to_owned();
+        let mut header = Header::new_zeroed();
+        from.read_exact(header.as_mut_bytes()).map_err(cut)?;
+        if header.magic != MAGIC {
+            return Err("it is no trace".into());
+        }
+        if header.version != VERSION {
+            return Err(format!(
+                "it is of version {}, this weir reads {VERSION}: take the weir that ran the system",
+                header.version
+            ));
+        }
+        if header.vms > VMS_LIMIT || header.frequency == 0 {
+            return Err("its header is damaged".into());
+        }
+        let mut facts = Self {
+            cores: header.cores,
+            frequency: header.frequency,
+            zero: header.zero,
+            records: header.records,
+            lost: header.lost,
+            vms: Vec::new(),
+        };
+        for _ in 0..header.vms {
+            let mut entry = VmEntry::new_zeroed();
+            from.read_exact(entry.as_mut_bytes()).map_err(cut)?;
+            let end = entry.name.iter().position(|&byte| byte == 0).unwrap_or(entry.name.len());
+            facts.vms.push(Vm {
+                name: String::from_utf8_lossy(&entry.name[..end]).into_owned(),
+                cores: entry.cores.iter().take(entry.vcpus as usize).copied().collect(),
+            });
+        }
+        Ok(facts)
+    }
+}
+
+fn fill(field: &mut [u8], bytes: &[u8]) {
+    for (place, byte) in field.iter_mut().zip(bytes) {
+        *place = *byte;
+    }
+}
+
+/// The core of a record of a trace.
+pub fn core(record: &Record) -> u16 {
+    record.sequence()
+}
+
+/// In place of records that were lost on `core` before `time`.
+pub fn lost(core: u8, time: u64, records: u64) -> Record {
+    let record = Record {
+        time,
+        kind: Kind::Lost as u16,
+        vm: weir_trace::record::NO_VM,
+        count: records,
+        ..Record::default()
+    };
+    record.with_sequence(core.into())
+}
+
+/// A trace that is read from its first record to its last.
+#[derive(Debug)]
+pub struct Trace<R> {
+    /// What it says of its run.
+    pub facts: Facts,
+    from: R,
+    read: u64,
+}
+
+impl Trace<BufReader<File>> {
+    /// Opens the trace of a run: its directory, or the file itself.
+    pub fn open(path: &Path) -> Result<Self> {
+        let path = if path.is_dir() { path.join(NAME) } else { path.to_owned() };
+        let file = File::open(&path).map_err(|error| {
+            let why = match error.kind() {
+                io::ErrorKind::NotFound => {
+                    "; run.json beside it says why; `weir run` leaves one for each run".to_owned()
+                }
+                _ => format!(": {error}"),
+            };
+            Failure::call(format!("there is no trace {}{why}", path.display()))
+        })?;
+        Self::read(BufReader::with_capacity(1 << 16, file)).map_err(|why| {
+            Failure::system(format!(
+                "cannot read the trace {}: {why}\n  give the directory of a run, such as runs/2026-01-31T12-00-00Z",
+                path.display()
+            ))
+        })
+    }
+}
+
+impl<R: Read> Trace<R> {
+    /// Reads the head of a trace; the error says what is wrong with it.
+    pub fn read(mut from: R) -> std::result::Result<Self, String> {
+        let facts = Facts::read(&mut from)?;
+        Ok(Self { facts, from, read: 0 })
+    }
+
+    /// The next record. The end of the file is the end of the trace; a record that is cut short is none.
+    pub fn next(&mut self) -> Result<Option<Record>> {
+        let mut record = Record::default();
+        match self.from.read_exact(record.as_mut_bytes()) {
+            Ok(()) => {
+                self.read += 1;
+                Ok(Some(record))
+            }
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error).context(|| "read the trace"),
+        }
+    }
+
+    /// What a person should know who has read it to its end: that a part of it is missing.
+    pub fn warning(&self) -> Option<String> {
+        let Facts { records, lost, .. } = self.facts;
+        if self.read < records {
+            return Some(format!("the trace is cut short: {} of {records} records", self.read));
+        }
+        (lost > 0).then(|| {
+            format!("{lost} records were overwritten before they were read; where, the records `lost` tell")
+        })
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Facts of two VMs on three cores, with a counter of 1 GHz.
+    pub fn facts() -> Facts {
+        Facts {
+            cores: 3,
+            frequency: 1_000_000_000,
+            zero: 1000,
+            records: 0,
+            lost: 0,
+            vms: vec![
+                Vm { name: "control".into(), cores: vec![0] },
+                Vm { name: "linux".into(), cores: vec![1, 2] },
+            ],
+        }
+    }
+
+    /// A trace with these records.
+    pub fn trace(mut facts: Facts, records: &[Record]) -> Trace<io::Cursor<Vec<u8>>> {
+        facts.records = records.len() as u64;
+        let mut bytes = Vec::new();
+        facts.write(&mut bytes).expect("memory");
+        bytes.extend_from_slice(records.as_bytes());
+        Trace::read(io::Cursor::new(bytes)).expect("a trace")
+    }
+
+    #[test]
+    fn a_trace_comes_back_as_written() {
+        let records = [lost(1, 1100, 7), lost(2, 1200, 8)];
+        let mut read = trace(facts(), &records);
+        assert_eq!(read.facts, Facts { records: 2, ..facts() });
+        assert_eq!(
+            (read.next().unwrap(), read.next().unwrap()),
+            (Some(records[0]), Some(records[1]))
+        );
+        assert_eq!((read.next().unwrap(), read.warning()), (None, None));
+        assert_eq!((core(&records[1]), read.facts.nanos(records[1].time)), (2, 200));
+        assert_eq!((read.facts.name(1), read.facts.name(255)), (Some("linux"), None));
+    }
+
+    #[test]
+    fn ticks_become_the_nanoseconds_of_the_wire() {
+        let facts = Facts { frequency: 62_500_000, zero: 10, ..Facts::default() };
+        assert_eq!((facts.nanos(10), facts.nanos(11), facts.nanos(72)), (0, 16, 992));
+        assert_eq!(Facts { frequency: 3, zero: 0, ..facts.clone() }.nanos(2), 666_666_666);
+        assert_eq!(Facts { frequency: 0, ..facts }.nanos(0), u64::MAX);
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let mut bytes = Vec::new();
+        Facts { records: 2, lost: 3, ..facts() }.write(&mut bytes).expect("memory");
+        bytes.extend_from_slice(lost(0, 5, 3).as_bytes());
+        for (cut, said) in [(0, "1 of 2"), (5, "0 of 2")] {
+            let part = &bytes[..bytes.len() - cut];
+            let mut trace = Trace::read(part).expect("a trace");
+            while trace.next().expect("memory").is_some() {}
+            assert!(trace.warning().is_some_and(|warning| warning.contains(said)), "{cut}");
+        }
+        bytes.extend_from_slice(lost(0, 5, 3).as_bytes());
+        let mut trace = Trace::read(bytes.as_slice()).expect("a trace");
+        while trace.next().expect("memory").is_some() {}
+        assert!(
+            trace.warning().is_some_and(|warning| warning.contains("3 records were overwritten"))
+        );
+    }
+
+    #[test]
+    fn other_files_are_refused_with_the_reason() {
+        let mut bytes = Vec::new();
+        facts().write(&mut bytes).expect("memory");
+        let with = |place: usize, value: u8| {
+            let mut bytes = bytes.clone();
+            bytes[place] = value;
+            Trace::read(io::Cursor::new(bytes)).expect_err("refused")
+        };
+        assert!(with(0, b'x').contains("no trace"));
+        assert!(with(8, 9).contains("version 9"));
+        assert!(with(49, 9).contains("damaged"));
+        assert!(Trace::read(&bytes[..100]).expect_err("refused").contains("cut short"));
+        assert!(Trace::read(&b""[..]).expect_err("refused").contains("cut short"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..400), dress in any::<bool>()) {
+            if dress && bytes.len() > 12 {
+                bytes[..8].copy_from_slice(&MAGIC);
+                bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+            }
+            if let Ok(mut trace) = Trace::read(bytes.as_slice()) {
+                while let Some(record) = trace.next().expect("memory") {
+                    trace.facts.nanos(record.time);
+                }
+                trace.warning();
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! A trace as ui.perfetto.dev opens it: Chrome's trace event format, one object with a list of events.
+//!
+//! Process 1 has a track for each core: who has it, and inside of that exits and interrupts: as stretches where their ends were recorded, else as
+//! moments. Each VM is a process with a track for each vCPU: running, throttled; and a counter of the accesses of its period beside its
+//! budget. Times are microseconds since the
+//! hypervisor's start.
+
+use super::{
+    file::{Facts, core},
+    words,
+};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
+use weir_trace::record::{Kind, Meter, NO_VM, Record};
+
+/// The process of the cores; that of VM `n` is this plus 1 plus `n`.
+const CORES: u64 = 1;
+
+/// A slice that has not ended.
+#[derive(Clone, Debug)]
+struct Open {
+    name: String,
+    since: u64,
+}
+
+/// A track: process and thread.
+type Track = (u64, u64);
+
+/// Writes events one by one.
+pub struct Events<'a, W: Write> {
+    facts: &'a Facts,
+    out: W,
+    first: bool,
+    /// What goes on, by track.
+    open: BTreeMap<Track, Open>,
+    /// The last exit of each core, as long as its end may come.
+    exits: BTreeMap<Track, (u64, Record)>,
+    now: u64,
+}
+
+/// Whole nanoseconds as the format's microseconds.
+#[expect(clippy::cast_precision_loss, reason = "exact below 2^53 ns, which is 104 days")]
+fn micros(nanos: u64) -> Value {
+    json!(nanos as f64 / 1000.0)
+}
+
+fn core_track(record: &Record) -> Track {
+    (CORES, u64::from(core(record)))
+}
+
+fn vcpu_track(vm: u8, vcpu: u8) -> Track {
+    (CORES + 1 + u64::from(vm), u64::from(vcpu))
+}
+
+impl<'a, W: Write> Events<'a, W> {
+    /// Begins, with the names of the tracks.
+    pub fn new(facts: &'a Facts, mut out: W) -> io::Result<Self> {
+        out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
+        let mut events =
+            Self { facts, out, first: true, open: BTreeMap::new(), exits: BTreeMap::new(), now: 0 };
+        events.name((CORES, 0), "process_name", "cores")?;
+        for core in 0..facts.cores.min(256) {
+            events.name((CORES, core.into()), "thread_name", &format!("core {core}"))?;
+        }
+        for (vm, number) in facts.vms.iter().zip(0u8..) {
+            events.name(vcpu_track(number, 0), "process_name", &vm.name)?;
+            for (vcpu, core) in (0u8..).zip(&vm.cores) {
+                let name = format!("vCPU {vcpu} (core {core})");
+                events.name(vcpu_track(number, vcpu), "thread_name", &name)?;
+            }
+        }
+        Ok(events)
+    }
+
+    /// Takes the next record.
+    pub fn take(&mut self, record: &Record) -> io::Result<()> {
+        self.now = self.facts.nanos(record.time).max(self.now);
+        let (on_core, on_vcpu) = (core_track(record), vcpu_track(record.vm, record.vcpu));
+        let Some(kind) = Kind::from_number(record.kind) else {
+            return self.instant(on_core, record);
+        };
+        let sits = record.vm != NO_VM && !matches!(kind, Kind::VcpuOff | Kind::Lost);
+        if sits {
+            self.becomes(on_core, &words::who(record, self.facts))?;
+            if !self.open.contains_key(&on_vcpu) {
+                self.becomes(on_vcpu, "running")?;
+            }
+        }
+        match kind {
+            Kind::Exit => {
+                if let Some((since, exit)) = self.exits.insert(on_core, (self.now, *record)) {
+                    self.moment(on_core, &exit, since)?;
+                }
+            }
+            Kind::Enter => {
+                if let Some((since, exit)) = self.exits.remove(&on_core) {
+                    let cause = words::detail(&exit, self.facts);
+                    let name = format!("EL2: {}", cause.unwrap_or_else(|| "exit".into()));
+                    self.slice(on_core, &name, since)?;
+                }
+            }
+            Kind::VcpuSwitch => {
+                let [vcpu, vm, ..] = record.detail.to_le_bytes();
+                if (vm, vcpu) != (record.vm, record.vcpu) {
+                    self.end(vcpu_track(vm, vcpu))?;
+                }
+                self.instant(on_core, record)?;
+            }
+            Kind::VcpuOff => {
+                self.instant(on_core, record)?;
+                self.end(on_core)?;
+                self.end(on_vcpu)?;
+            }
+            Kind::Throttle => {
+                self.counter(record)?;
+                self.becomes(on_vcpu, "throttled")?;
+            }
+            Kind::Wake => {
+                self.instant(on_vcpu, record)?;
+                self.becomes(on_vcpu, "running")?;
+            }
+            Kind::Replenish => {
+                self.counter(record)?;
+                self.counter(&Record { count: 0, ..*record })?;
+            }
+            Kind::Poll => self.counter(record)?,
+            Kind::Overflow => {
+                self.counter(record)?;
+                self.instant(on_vcpu, record)?;
+            }
+            Kind::BudgetChanged
+            | Kind::VmStart
+            | Kind::VmStop
+            | Kind::VmFault
+            | Kind::VmRestart
+            | Kind::VcpuOn => self.instant(on_vcpu, record)?,
+            Kind::Interrupt | Kind::Lost => self.instant(on_core, record)?,
+        }
+        Ok(())
+    }
+
+    /// Ends what still goes on, and the list.
+    pub fn finish(mut self) -> io::Result<W> {
+        for (track, (since, exit)) in std::mem::take(&mut self.exits) {
+            self.moment(track, &exit, since)?;
+        }
+        let tracks: Vec<Track> = self.open.keys().copied().collect();
+        for track in tracks {
+            self.end(track)?;
+        }
+        self.out.write_all(b"\n]}\n")?;
+        Ok(self.out)
+    }
+
+    fn event(&mut self, event: &Value) -> io::Result<()> {
+        let comma: &[u8] = if std::mem::take(&mut self.first) { b"\n" } else { b",\n" };
+        self.out.write_all(comma)?;
+        serde_json::to_writer(&mut self.out, event).map_err(io::Error::from)
+    }
+
+    fn name(&mut self, (pid, tid): Track, what: &str, name: &str) -> io::Result<()> {
+        self.event(&json!({
+            "ph": "M", "name": what, "pid": pid, "tid": tid, "args": { "name": name },
+        }))
+    }
+
+    /// The slice of a track is this one from now on.
+    fn becomes(&mut self, track: Track, name: &str) -> io::Result<()> {
+        if self.open.get(&track).is_some_and(|open| open.name == name) {
+            return Ok(());
+        }
+        self.end(track)?;
+        self.open.insert(track, Open { name: name.into(), since: self.now });
+        Ok(())
+    }
+
+    fn end(&mut self, track: Track) -> io::Result<()> {
+        match self.open.remove(&track) {
+            Some(Open { name, since }) => self.slice(track, &name, since),
+            None => Ok(()),
+        }
+    }
+
+    /// A slice from `since` until now.
+    fn slice(&mut self, (pid, tid): Track, name: &str, since: u64) -> io::Result<()> {
+        self.event(&json!({
+            "ph": "X", "name": name, "pid": pid, "tid": tid,
+            "ts": micros(since), "dur": micros(self.now - since),
+        }))
+    }
+
+    fn instant(&mut self, track: Track, record: &Record) -> io::Result<()> {
+        self.moment(track, record, self.now)
+    }
+
+    fn moment(&mut self, (pid, tid): Track, record: &Record, time: u64) -> io::Result<()> {
+        let numbers = words::numbers(record, self.facts);
+        let who = words::who(record, self.facts);
+        self.event(&json!({
+            "ph": "i", "s": "t", "name": words::kind(record), "pid": pid, "tid": tid,
+            "ts": micros(time), "args": { "vcpu": who, "says": numbers },
+        }))
+    }
+
+    fn counter(&mut self, record: &Record) -> io::Result<()> {
+        let meter = Meter::ALL.get(record.detail as usize).map_or("?", |meter| meter.name());
+        let (pid, tid) = vcpu_track(record.vm, record.vcpu);
+        self.event(&json!({
+            "ph": "C", "name": format!("vCPU {}: {meter}", record.vcpu), "pid": pid, "tid": tid,
+            "ts": micros(self.now), "args": { "used": record.count, "budget": record.other() },
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{arrivals::tests::counted, file::tests::facts};
+    use super::*;
+    use proptest::prelude::*;
+
+    fn events(records: &[Record]) -> Vec<Value> {
+        let facts = facts();
+        let mut events = Events::new(&facts, Vec::new()).expect("memory");
+        for record in records {
+            events.take(record).expect("memory");
+        }
+        let text = events.finish().expect("memory");
+        let mut value: Value = serde_json::from_slice(&text).expect("JSON");
+        serde_json::from_value(value["traceEvents"].take()).expect("a list")
+    }
+
+    fn slices(events: &[Value], pid: u64) -> Vec<(String, f64, f64)> {
+        let slices = events.iter().filter(|e| e["ph"] == "X" && e["pid"] == pid);
+        let number = |e: &Value, name: &str| e[name].as_f64().expect("a number");
+        slices
+            .map(|e| {
+                (e["name"].as_str().expect("a name").into(), number(e, "ts"), number(e, "dur"))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_vcpu_is_running_or_throttled() {
+        let events = events(&[
+            counted(Kind::VcpuOn, 0, 1000, 0, 0),
+            counted(Kind::Replenish, 0, 1000, 0, 50),
+            counted(Kind::Throttle, 0, 1500, 55, 50),
+            counted(Kind::Replenish, 0, 2000, 56, 50),
+            counted(Kind::Wake, 0, 2010, 6, 44),
+            counted(Kind::Poll, 0, 2500, 7, 50),
+        ]);
+        let expected = [("running", 1.0, 0.5), ("throttled", 1.5, 0.51), ("running", 2.01, 0.49)];
+        let expected = expected.map(|(name, since, long)| (name.to_owned(), since, long));
+        assert_eq!(slices(&events, 3), expected);
+        let counters: Vec<_> = events.iter().filter(|event| event["ph"] == "C").collect();
+        assert_eq!(counters.len(), 6, "a replenishment ends at what was used, and begins at 0");
+        assert_eq!(counters[2]["args"], json!({ "used": 55, "budget": 50 }));
+        assert!(events.iter().any(|event| event["name"] == "wake" && event["ph"] == "i"));
+    }
+
+    #[test]
+    fn el2_lies_inside_of_the_time_of_its_vcpu() {
+        let exit = |time| Record { detail: 5, ..counted(Kind::Exit, 0, time, 0, 0) };
+        let events = events(&[
+            exit(100),
+            counted(Kind::Enter, 0, 200, 0, 0),
+            exit(250),
+            exit(300),
+            counted(Kind::Interrupt, 0, 350, 0, 0),
+            counted(Kind::Enter, 0, 400, 0, 0),
+            counted(Kind::VcpuOff, 0, 500, 0, 0),
+        ]);
+        let expected =
+            [("EL2: hypercall", 0.1, 0.1), ("EL2: hypercall", 0.3, 0.1), ("linux/0", 0.1, 0.4)];
+        let expected = expected.map(|(name, since, long)| (name.to_owned(), since, long));
+        assert_eq!(slices(&events, 1), expected);
+        let moments = events.iter().filter(|event| event["ph"] == "i");
+        let moments: Vec<_> = moments.map(|event| (&event["name"], &event["ts"])).collect();
+        let expected = [("exit", 0.25), ("interrupt", 0.35), ("vcpu-off", 0.5)];
+        let expected = expected.map(|(name, time)| (json!(name), json!(time)));
+        assert_eq!(
+            moments,
+            expected.each_ref().map(|(name, time)| (name, time)),
+            "no end, no stretch"
+        );
+        let names: Vec<_> = events.iter().filter(|event| event["ph"] == "M").collect();
+        assert_eq!(names.len(), 1 + 3 + 2 + 3, "cores, and VMs with their vCPUs");
+    }
+
+    proptest! {
+        /// Whatever a damaged trace says, what comes out is JSON, and no slice has a negative length.
+        #[test]
+        fn any_records_make_events(words in prop::collection::vec((any::<u16>(), 0u16..24, any::<[u8; 2]>(), any::<u32>(), any::<u64>()), 0..60)) {
+            let records: Vec<_> = words.into_iter().map(|(time, kind, [vm, vcpu], detail, rest)| Record {
+                time: time.into(), kind, vm: vm % 4, vcpu: vcpu % 3, detail: detail % 600, count: rest, rest,
+            }).collect();
+            for (_, since, long) in (1..8).flat_map(|pid| slices(&events(&records), pid)) {
+                prop_assert!(since >= 0.0 && long >= 0.0);
+            }
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! `weir plan`.
+
+use super::{OVERHEADS, SATURATION, analyze, fake, flow};
+use crate::support::{Said, say};
+use serde_json::{Value, json};
+
+fn unplanned() -> String {
+    format!(
+        r#"# what the customer wants
+[[vm]]
+name = "rt"       # the loop
+criticality = 2
+bandwidth = {{ required = "50MB/s" }}
+
+[[vm]]
+name = "gp"
+
+{}{SATURATION}{OVERHEADS}"#,
+        flow("f", "gp", "\"rt\"", "12KiB", "1ms", "500us")
+    )
+}
+
+#[test]
+fn a_plan_differs_only_where_it_chose_and_holds() {
+    let fake = fake();
+    fake.write("x.toml", unplanned().as_bytes());
+    let said = say(fake.weir().args(["plan", "x.toml", "-o", "y.toml"]));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.out.contains("y.toml: all holds"), "{}", said.out);
+    let planned = fake.read("y.toml");
+    let kept: Vec<_> =
+        planned.lines().filter(|line| !unplanned().lines().any(|old| old == *line)).collect();
+    assert_eq!(
+        kept,
+        [
+            "bandwidth = { required = \"50MB/s\", budget = 50, period = \"30us\" }",
+            "bandwidth = { budget = 160, period = \"30us\" }",
+            "[dma]",
+            "bandwidth = \"25632950B/s\"",
+            "chunk = \"4KiB\"",
+        ]
+    );
+    let gone: Vec<_> = unplanned()
+        .lines()
+        .map(str::to_owned)
+        .filter(|line| !planned.lines().any(|new| new == line))
+        .collect();
+    assert_eq!(gone, ["bandwidth = { required = \"50MB/s\" }"]);
+    assert_eq!(say(fake.weir().args(["analyze", "y.toml"])).status, Some(0));
+    // Planned already: nothing is left to choose.
+    let said = say(fake.weir().args(["plan", "y.toml"]));
+    assert_eq!((said.status, said.out), (Some(0), planned));
+    let said = say(fake.weir().args(["plan", "x.toml", "--json"]));
+    let json: Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!(
+        (&json["plan"]["best_effort_budget"], &json["analysis"]["flows"]["schedulable"]),
+        (&160.into(), &true.into())
+    );
+}
+
+#[test]
+fn a_plan_keeps_what_is_given() {
+    let fake = fake();
+    let given = format!("{}[dma]\nbandwidth = \"148MB/s\"\nchunk = \"4KiB\"\n", unplanned())
+        .replace("name = \"gp\"", "name = \"gp\"\nbandwidth = { budget = 100, period = \"30us\" }");
+    fake.write("x.toml", given.as_bytes());
+    let said = say(fake.weir().args(["plan", "x.toml"]));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert_eq!(
+        said.out,
+        given.replace(
+            "required = \"50MB/s\"",
+            "required = \"50MB/s\", budget = 50, period = \"30us\""
+        )
+    );
+}
+
+#[test]
+fn colors_and_banks_are_planned_where_the_board_is_known() {
+    let fake = fake();
+    let vm = |name: &str, more: &str| format!("[[vm]]\nname = \"{name}\"\n{more}\n");
+    let system = |memory: &str| {
+        format!(
+            "platform = \"zcu102\"\n{}{}{}",
+            vm("control", "memory = \"64MiB\"\ncriticality = 3\nworking_set = \"192KiB\""),
+            vm(
+                "vision",
+                &format!("memory = \"{memory}\"\ncriticality = 1\nworking_set = \"256KiB\"")
+            ),
+            vm("linux", "memory = \"512MiB\""),
+        )
+    };
+    let plan = |text: &str| {
+        fake.write("x.toml", text.as_bytes());
+        let said = say(fake.weir().args(["plan", "x.toml", "--json"]));
+        let json: Value = serde_json::from_str(&said.out).expect("JSON");
+        let colors = |vm: usize| json["plan"]["vms"][vm]["colors"].as_str().map(str::to_owned);
+        let banks = |vm: usize| json["plan"]["vms"][vm]["banks"].as_str().map(str::to_owned);
+        ([0, 1, 2].map(colors), [0, 1, 2].map(banks), json)
+    };
+    let some = |text: &str| Some(text.to_owned());
+    // 64 KiB of cache and 256 MiB of RAM each.
+    let (colors, banks, json) = plan(&system("64MiB"));
+    assert_eq!((colors, banks), ([some("0-2"), some("3-6"), None], [None, None, None]), "{json}");
+    let (colors, ..) = plan(&system("1280MiB"));
+    assert_eq!(colors[1], some("3-7"), "its memory needs more than its working set");
+    let (.., json) = plan(&system("4GiB"));
+    assert!(json["plan"].is_null() && json["conflict"]["demands"][0].is_string(), "{json}");
+    // Colors and banks independent: 64 MiB in 3 of 16 colors lie in 2 of 16 banks, in 4 of 16 in 1.
+    let on_top = |memory: &str| format!("dram = \"banks-on-top\"\n{}", system(memory));
+    let (colors, banks, json) = plan(&on_top("64MiB"));
+    assert_eq!(colors, [some("0-2"), some("3-6"), None], "{json}");
+    assert_eq!(banks, [some("0-1"), some("2"), None], "{json}");
+    let (_, banks, json) = plan(&on_top("1000MiB"));
+    assert_eq!(
+        banks,
+        [None, None, None],
+        "colors alone, as banks of its own would not hold its memory: {json}"
+    );
+    // Who is said to have which colors keeps them, and nobody else is given any.
+    let given = system("64MiB").replace("criticality = 3", "criticality = 3\ncolors = \"9\"");
+    let (colors, _, json) = plan(&given);
+    assert_eq!(colors, [None, None, None]);
+    assert!(
+        json["toml"].as_str().is_some_and(|toml| toml.matches("colors").count() == 1),
+        "{json}"
+    );
+}
+
+#[test]
+fn demands_that_conflict_are_named() {
+    let fake = fake();
+    let plan = |text: &str| {
+        fake.write("x.toml", text.as_bytes());
+        let said = say(fake.weir().args(["plan", "x.toml", "--json"]));
+        let json: Value = serde_json::from_str(&said.out).expect("JSON");
+        (said, json)
+    };
+    // 180 accesses in 30 us are 384 MB/s: then the engine has at most 485 MB/s.
+    let greedy = unplanned().replace("50MB/s", "260MB/s").replace("500us", "44us");
+    let (said, json) = plan(&greedy);
+    assert_eq!(said.status, Some(1));
+    assert!(json["plan"].is_null());
+    let demands = json["conflict"]["demands"].as_array().expect("demands");
+    assert!(!demands.is_empty() && json["conflict"]["smallest"] == true, "{json}");
+    assert!(said.err.contains("can't be met together"), "{}", said.err);
+    let (said, json) = plan(&unplanned().replace("50MB/s", "900MB/s"));
+    assert_eq!((said.status, &json["conflict"]["demands"]), (Some(1), &json!(["bandwidth of rt"])));
+    let (said, json) = plan(&unplanned().replace("500us", "2us"));
+    assert_eq!((said.status, &json["conflict"]["demands"]), (Some(1), &json!(["flow f"])));
+    let bare = unplanned().replace(SATURATION, "");
+    let (said, json) = plan(&bare);
+    assert_eq!((said.status, &json["faults"][0]["code"]), (Some(1), &"no-saturation".into()));
+}
+
+/// What `weir plan --json` says of a text.
+fn planned(text: &str, arguments: &[&str]) -> (Said, Value) {
+    let fake = fake();
+    fake.write("x.toml", text.as_bytes());
+    let said = say(fake.weir().args(["plan", "x.toml", "--json"]).args(arguments));
+    let json = serde_json::from_str(&said.out).unwrap_or(Value::Null);
+    (said, json)
+}
+
+#[test]
+fn line_ends_and_the_byte_order_mark_are_kept() {
+    let fake = fake();
+    let lf = unplanned();
+    let plan = |text: &str| {
+        fake.write("x.toml", text.as_bytes());
+        let said = say(fake.weir().args(["plan", "x.toml", "-o", "y.toml"]));
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        fake.read("y.toml")
+    };
+    let chosen = plan(&lf);
+    assert!(chosen != lf && !chosen.contains('\r'));
+    assert_eq!(plan(&lf.replace('\n', "\r\n")), chosen.replace('\n', "\r\n"));
+    let marked = format!("\u{feff}{}", lf.replace('\n', "\r\n"));
+    assert_eq!(plan(&marked), format!("\u{feff}{}", chosen.replace('\n', "\r\n")));
+    // Each line keeps its own end; new ones end like the first.
+    let mixed = lf.replacen("name = \"gp\"\n", "name = \"gp\"\r\n", 1);
+    assert_eq!(plan(&mixed), chosen.replacen("name = \"gp\"\n", "name = \"gp\"\r\n", 1));
+    // Planned already: not a byte changes, with text of several lines and no end of the last.
+    let odd = format!(
+        "{}[[vm]]\r\nname = \"x\"\nbandwidth = {{ budget = 50, period = \"30us\" }}",
+        chosen.replace("best", "\r\n").replacen('\n', "\r\n", 3)
+    );
+    let shrunk = odd.replace("budget = 160", "budget = 100");
+    assert_eq!(plan(&shrunk), shrunk);
+}
+
+#[test]
+fn the_search_ends_by_its_limit_and_says_so() {
+    let many = |more: &str| {
+        let flows: String = (0..200)
+            .map(|i| {
+                let period = format!("{}us", 400_000 + 7 * i);
+                flow(&format!("f{i}"), &format!("v{}", i % 2), "\"sink\"", "4KiB", &period, "100ms")
+            })
+            .collect();
+        format!("{flows}{more}{SATURATION}{OVERHEADS}")
+    };
+    let (said, json) = planned(&many(""), &[]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(json["plan"]["dma_bandwidth"].is_u64());
+    assert!(!said.err.contains('\u{1b}'), "no progress in a pipe: {}", said.err);
+    let (said, json) = planned(&many(""), &["--effort", "1000"]);
+    assert_eq!((said.status, &json["gave_up"]), (Some(1), &true.into()));
+    assert!(said.err.contains("given up") && said.err.contains("--effort"), "{}", said.err);
+
+    // Two that can't live together among two hundred that can.
+    let pair: String = [("x", "v0"), ("y", "v1")]
+        .map(|(name, from)| flow(name, from, "\"sink\"", "4KiB", "30us", "5ms"))
+        .concat();
+    let (said, json) = planned(&many(&pair), &[]);
+    let conflict = &json["conflict"];
+    assert_eq!(said.status, Some(1), "{}", said.err);
+    assert_eq!(conflict["demands"], json!(["flow x", "flow y"]));
+    assert_eq!((&conflict["smallest"], &conflict["at_least"]), (&true.into(), &2.into()));
+    // With less effort they are told without the claim.
+    let claims: Vec<_> = (16..34)
+        .map(|bits| {
+            let (said, json) = planned(&many(&pair), &["--effort", &(1u64 << bits).to_string()]);
+            assert_eq!(said.status, Some(1), "{}", said.err);
+            let smallest = json["conflict"]["smallest"].as_bool();
+            let told = said.err.contains("DMA bandwidth: ");
+            assert_eq!(told, smallest.is_some(), "{}", said.err);
+            assert_eq!(
+                smallest == Some(false),
+                said.err.contains("the effort was spent (--effort)"),
+                "{}",
+                said.err
+            );
+            smallest
+        })
+        .collect();
+    assert_eq!((claims[0], claims[17]), (None, Some(true)), "{claims:?}");
+    assert!(claims.contains(&Some(false)) && claims.is_sorted(), "{claims:?}");
+}
+
+/// Demand, supply and the difference, for each thing that there can be too little of.
+#[test]
+fn what_is_missing_is_named_by_numbers() {
+    let short = |text: &str| {
+        let (said, json) = planned(text, &[]);
+        assert_eq!(said.status, Some(1), "{}", said.out);
+        let shortage = json["conflict"]["shortages"][0].clone();
+        assert!(said.err.contains(shortage["text"].as_str().expect("a text")), "{}", said.err);
+        shortage
+    };
+    // 900 MB/s in 30 us are 27 000 B, 422 lines, and gp has 50.
+    let greedy = short(&unplanned().replace("50MB/s", "900MB/s"));
+    assert_eq!(
+        (&greedy["what"], &greedy["asked"], &greedy["have"], &greedy["missing"]),
+        (&"budgets".into(), &472.into(), &210.into(), &262.into()),
+    );
+    let given = unplanned()
+        .replace("required = \"50MB/s\"", "required = \"500MB/s\", budget = 60, period = \"30us\"");
+    let given = short(&given);
+    assert_eq!(
+        (&given["what"], &given["asked"], &given["have"], &given["missing"]),
+        (&"budget of rt".into(), &235.into(), &60.into(), &175.into()),
+    );
+    // The flow's own least, as `analyze` says it, against what Table I leaves beside 122 + 50.
+    let text = unplanned().replace("50MB/s", "260MB/s").replace("500us", "44us");
+    let least = analyze(&text, &[]).1["flows"]["min_bandwidth"].as_u64().expect("a bandwidth");
+    let tight = short(&text);
+    assert_eq!(
+        (&tight["what"], &tight["asked"], &tight["have"], &tight["missing"]),
+        (
+            &"DMA bandwidth".into(),
+            &least.into(),
+            &485_000_000.into(),
+            &(least - 485_000_000).into()
+        ),
+    );
+    let hasty = short(&unplanned().replace("500us", "2us"));
+    assert_eq!((&hasty["what"], &hasty["asked"]), (&"DMA bandwidth".into(), &Value::Null));
+    assert!(hasty["text"].as_str().is_some_and(|text| text.contains("no bandwidth is enough")));
+    let late = unplanned().replace(
+        "name = \"gp\"",
+        "name = \"gp\"\n[[vm.task]]\nname = \"slow\"\ncost = \"3ms\"\nperiod = \"9ms\"\ndeadline = \"2ms\"",
+    );
+    let late = short(&late);
+    assert_eq!(
+        (&late["what"], &late["asked"], &late["have"], &late["missing"]),
+        (&"deadline of gp: slow".into(), &3_000_000.into(), &2_000_000.into(), &1_000_000.into()),
+    );
+}
+
+#[test]
+fn colors_that_are_missing_are_counted() {
+    let text = |vision: &str| {
+        format!(
+            "platform = \"zcu102\"\n[[vm]]\nname = \"control\"\nmemory = \"64MiB\"\ncriticality = 3\nworking_set = \"512KiB\"\n\
+             [[vm]]\nname = \"vision\"\ncriticality = 1\n{vision}\n[[vm]]\nname = \"linux\"\nmemory = \"512MiB\"\n"
+        )
+    };
+    // 64 KiB of cache and 256 MiB of RAM behind each of 16 colors: 8 and 9, and 2 for linux' memory.
+    let (_, json) = planned(&text("memory = \"64MiB\"\nworking_set = \"576KiB\""), &[]);
+    assert_eq!(
+        json["conflict"]["demands"],
+        json!(["working set of control", "working set of vision"])
+    );
+    let short = &json["conflict"]["shortages"][0];
+    assert_eq!(
+        (&short["what"], &short["asked"], &short["have"], &short["missing"]),
+        (&"colors".into(), &18.into(), &16.into(), &2.into()),
+    );
+    // It is the memory that needs as many colors, not the working set.
+    let (_, json) = planned(&text("memory = \"2304MiB\"\nworking_set = \"64KiB\""), &[]);
+    assert_eq!(json["conflict"]["demands"], json!(["working set of control", "memory of vision"]));
+}

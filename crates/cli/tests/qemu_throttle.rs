@@ -1,0 +1,265 @@
+//! Memory budgets in real runs: what vCPUs may take, and that nothing a guest does gets it more.
+
+mod support;
+
+use std::process::Command;
+use support::{
+    qemu::{Options, Outcome, run_system},
+    say,
+};
+
+/// A record about a budget, as `weir trace` tells it.
+#[derive(Clone, Debug)]
+struct Record {
+    time_ns: u64,
+    vm: String,
+    vcpu: u64,
+    kind: String,
+    used: u64,
+}
+
+/// What the hypervisor recorded about budgets in a run.
+fn budgets(outcome: &Outcome) -> Vec<Record> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("trace").arg(&outcome.run).args(["--format", "csv"]);
+    for kind in ["replenish", "throttle", "wake", "budget-changed"] {
+        command.args(["--kind", kind]);
+    }
+    let said = say(&mut command);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let mut lines = said.out.lines();
+    assert_eq!(lines.next(), Some("time_ns,core,vm,vcpu,kind,detail,count,other"));
+    let record = |line: &str| {
+        let fields: Vec<&str> = line.split(',').collect();
+        let number = |n: usize| fields[n].parse().unwrap_or_else(|_| panic!("{line}"));
+        Record {
+            time_ns: number(0),
+            vm: fields[2].to_owned(),
+            vcpu: number(3),
+            kind: fields[4].to_owned(),
+            used: number(6),
+        }
+    };
+    lines.map(record).collect()
+}
+
+/// What a vCPU used in each period of the second half of a run but the last: long after whatever its guest says first.
+fn periods(records: &[Record], vm: &str, vcpu: u64) -> Vec<u64> {
+    let ends = records
+        .iter()
+        .filter(|record| record.vm == vm && record.vcpu == vcpu && record.kind == "replenish");
+    let mut used: Vec<u64> = ends.map(|record| record.used).collect();
+    // It begins late and may end early.
+    let nothing = |used: &&u64| **used == 0;
+    used.truncate(used.len() - used.iter().rev().take_while(nothing).count());
+    used.drain(..used.iter().take_while(nothing).count());
+    used.drain(..used.len() / 2);
+    used.pop();
+    used
+}
+
+/// The mean, in thousandths.
+fn mean(used: &[u64]) -> u64 {
+    1000 * used.iter().sum::<u64>() / used.len().max(1) as u64
+}
+
+/// A hog on core 0 and nobody else, not even a console.
+fn alone(platform: &str, passes: u32, bandwidth: &str) -> String {
+    format!(
+        r#"
+platform = "{platform}"
+
+[hypervisor]
+console_core = 0
+
+[[vm]]
+name = "hog"
+cpus = [0]
+memory = "8MiB"
+image = {{ elf = "guests/hog", args = "mode=read size=0x200000 passes={passes}" }}
+bandwidth = {{ {bandwidth} }}
+expect = ["hog: {passes} passes"]
+"#
+    )
+}
+
+/// Two hogs side by side.
+fn pair(first: &str, second: &str) -> String {
+    let vm = |name: &str, core: u32, bandwidth: &str| {
+        format!(
+            r#"
+[[vm]]
+name = "{name}"
+cpus = [{core}]
+memory = "8MiB"
+image = {{ elf = "guests/hog", args = "mode=read size=0x200000 passes=4" }}
+bandwidth = {{ {bandwidth} }}
+expect = ["hog: 4 passes"]
+"#
+        )
+    };
+    format!("platform = \"qemu-virt\"\n{}{}", vm("a", 0, first), vm("b", 1, second))
+}
+
+/// A VM that spends on its core 1 and acts on its core 0.
+fn spender(args: &str, bandwidth: &str) -> String {
+    format!(
+        r#"
+platform = "qemu-virt"
+
+[[vm]]
+name = "spender"
+cpus = [0, 1]
+memory = "8MiB"
+image = {{ elf = "guests/spender", args = "{args}" }}
+bandwidth = {{ {bandwidth} }}
+on_fault = "restart"
+expect = ["spender: off"]
+"#
+    )
+}
+
+fn run(text: &str) -> Outcome {
+    run_system(text, &Options::default()).good()
+}
+
+#[test]
+fn the_pmu_stops_a_vcpu_at_the_event() {
+    for platform in ["qemu-virt", "qemu-virt-gicv2"] {
+        let budget = "budget = 20000, period = \"100us\", event = \"inst-retired\"";
+        let outcome = run(&alone(platform, 40, budget));
+        let used = periods(&budgets(&outcome), "hog", 0);
+        assert!(used.len() > 30, "{platform}: {} periods", used.len());
+        assert!(used.iter().all(|used| *used <= 20_008), "{platform}: {used:?}");
+        // What is beyond a budget is taken off the next.
+        assert!(mean(&used).abs_diff(20_000_000) <= 20_000, "{platform}: {used:?}");
+    }
+}
+
+#[test]
+fn without_debt_each_period_has_its_budget() {
+    let budget = "budget = 20000, period = \"100us\", event = \"inst-retired\", debt = false";
+    let outcome = run(&alone("qemu-virt", 20, budget));
+    let used = periods(&budgets(&outcome), "hog", 0);
+    assert!(used.iter().all(|used| (20_000..=20_008).contains(used)), "{used:?}");
+}
+
+#[test]
+fn two_cores_stand_on_the_monitor() {
+    let (a, b) = ("budget = 1000, period = \"100us\"", "budget = 500, period = \"100us\"");
+    let outcome = run(&pair(a, &format!("{b}, phase = \"staggered\"")));
+    let records = budgets(&outcome);
+    for (vm, budget) in [("a", 1000), ("b", 500)] {
+        let used = periods(&records, vm, 0);
+        assert!(used.len() > 30, "{vm}: {} periods", used.len());
+        // A look each microsecond, and at most an access in each nanosecond.
+        assert!(used.iter().all(|used| *used <= budget + 1000), "{vm}: {used:?}");
+        assert!(mean(&used).abs_diff(1000 * budget) <= 10 * budget, "{vm}: {used:?}");
+    }
+    let boundary = |vm: &str| {
+        let last = records.iter().rfind(|record| record.vm == vm && record.kind == "replenish");
+        last.expect("a period").time_ns % 100_000
+    };
+    assert!(boundary("a") < 5_000, "periods begin at multiples: {}", boundary("a"));
+    assert!((20_000..60_000).contains(&boundary("b")), "a quarter later: {}", boundary("b"));
+}
+
+#[test]
+fn a_new_life_brings_no_new_budget() {
+    for (then, split) in [("reset", "even"), ("fault", "pool")] {
+        let bandwidth = format!("budget = 400, period = \"200us\", split = \"{split}\"");
+        let outcome = run(&spender(&format!("then={then}"), &bandwidth));
+        assert_eq!(outcome.vm("spender")["restarts"], 3, "{then}");
+        let records = budgets(&outcome);
+        // Both cores together, over all lives: what the budget says, and an overshoot each.
+        let ends = records.iter().filter(|record| record.kind == "replenish");
+        let sum: u64 = ends.map(|record| record.used).sum();
+        let span = records.last().expect("records").time_ns / 200_000;
+        assert!(sum <= 400 * span + 2 * 1000, "{then}: {sum} in {span} periods");
+        assert!(records.iter().any(|record| record.kind == "throttle"), "{then}");
+    }
+}
+
+#[test]
+fn a_throttled_vcpu_stays_off_under_a_storm() {
+    let outcome = run(&spender("then=storm after_us=2000", "budget = 200, period = \"10ms\""));
+    let last = outcome.lines("spender")[1].to_owned();
+    assert_eq!(last, "spender: 1000 SGIs sent, 0 taken");
+    let used = budgets(&outcome);
+    let most = used.iter().filter(|record| record.vcpu == 1).map(|record| record.used).max();
+    assert!(most.expect("records") <= 100 + 1000, "{used:?}");
+}
+
+#[test]
+fn a_budget_is_set_by_who_may_and_within_limits() {
+    let granted =
+        "budget = 200, period = \"100us\", adjust = { by = \"spender\", min = 1, max = 600 }";
+    let args = |reads: u64| format!("then=set after_us=3000 vm=0 reads={reads}");
+    let outcome = run(&spender(&args(600), granted));
+    assert!(outcome.lines("spender").contains(&"spender: set: granted"));
+    let records = budgets(&outcome);
+    let changed = records.iter().position(|record| record.kind == "budget-changed");
+    let (before, after) = records.split_at(changed.expect("it was changed"));
+    let rate = |records: &[Record]| mean(&periods(records, "spender", 1));
+    // Half of the VM's budget each.
+    assert!(rate(before).abs_diff(100_000) < 25_000, "{}", rate(before));
+    assert!(rate(after).abs_diff(300_000) < 60_000, "{}", rate(after));
+    for (args, bandwidth) in [
+        (args(601), granted),
+        (args(0), granted),
+        (args(100), "budget = 200, period = \"100us\""),
+        ("then=set vm=7 reads=100".to_owned(), granted),
+    ] {
+        let outcome = run(&spender(&args, bandwidth));
+        assert!(outcome.lines("spender").contains(&"spender: set: denied"), "{args}");
+    }
+}
+
+#[test]
+fn the_least_and_the_greatest_budget_work() {
+    for (budget, throttled) in [(2u64, true), (1 << 32, false), (u64::MAX - 1, false)] {
+        let bandwidth = format!("budget = {budget}, period = \"100us\"");
+        let outcome = run(&spender("then=off after_us=300", &bandwidth));
+        let seen = budgets(&outcome).iter().any(|record| record.kind == "throttle");
+        assert_eq!(seen, throttled, "{budget}");
+    }
+}
+
+#[test]
+fn from_a_pool_one_core_gets_what_the_other_leaves() {
+    let mean_of = |split: &str| {
+        let bandwidth = format!("budget = 1000, period = \"100us\", split = {split}");
+        let outcome = run(&spender("then=off after_us=5000", &bandwidth));
+        mean(&periods(&budgets(&outcome), "spender", 1))
+    };
+    let (even, weighted, pool) = (mean_of("\"even\""), mean_of("[1, 3]"), mean_of("\"pool\""));
+    assert!(even.abs_diff(500_000) < 50_000, "{even}");
+    assert!(weighted.abs_diff(750_000) < 75_000, "{weighted}");
+    assert!((800_000..1_050_000).contains(&pool), "{pool}");
+}
+
+#[test]
+fn what_others_leave_raises_a_hungry_vm_and_takes_nobodys_guarantee() {
+    let system = |hungry: &str, other: &str| {
+        let vm = |name: &str, core: u32, args: &str, bandwidth: &str| {
+            format!(
+                "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"8MiB\"\n\
+                 image = {{ elf = \"guests/hog\", args = \"mode=read {args}\" }}\n\
+                 bandwidth = {{ budget = 1000, period = \"100us\"{bandwidth} }}\n"
+            )
+        };
+        let hungry = vm("hungry", 0, "size=0x200000 passes=4", hungry);
+        let other = vm("other", 1, "size=0x8000 passes=0 period_us=300", other);
+        format!("platform = \"qemu-virt\"\n\n{other}\n{hungry}expect = [\"hog: 4 passes\"]\n")
+    };
+    let hungry = |outcome: &Outcome| mean(&periods(&budgets(outcome), "hungry", 0));
+    let alone = hungry(&run(&system("", "")));
+    assert!(alone.abs_diff(1_000_000) < 20_000, "{alone}");
+    let memguard = ", regulator = \"memguard\"";
+    let reclaimed = hungry(&run(&system(memguard, memguard)));
+    assert!(reclaimed > 1_200_000, "{reclaimed}");
+    let compensation = ", regulator = \"compensation\", window = 10, critical = \"other\"";
+    let compensated = hungry(&run(&system(compensation, "")));
+    // The other leaves nearly all: in a window of N periods that makes up to N (N + 1) / 2 budgets, and 5.5 is their mean.
+    assert!((4_000_000..5_600_000).contains(&compensated), "{compensated}");
+}

@@ -1,0 +1,213 @@
+//! What a platform can count of a core's memory traffic, and by what: its PMU, which interrupts when a counter
+//! overflows, or a monitor, a page of counters that EL2 polls.
+
+use crate::{
+    fault::{Fault, Faults, File},
+    raw::{At, Values, number, text},
+    shape::{Key, Kind, Shape, suggestion},
+    units::Nanos,
+};
+use toml::de::DeTable;
+
+/// Something that a core's counters count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Lines brought into the L2 cache.
+    L2dRefill,
+    /// Lines written back from the L2 cache.
+    L2dWriteback,
+    /// Accesses on the core's bus interface.
+    BusAccess,
+    /// Loads and stores.
+    MemAccess,
+    /// Instructions.
+    InstRetired,
+    /// Clock cycles of the core.
+    Cycles,
+}
+
+impl Event {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::L2dRefill,
+        Self::L2dWriteback,
+        Self::BusAccess,
+        Self::MemAccess,
+        Self::InstRetired,
+        Self::Cycles,
+    ];
+
+    /// Its name in files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::L2dRefill => "l2d-refill",
+            Self::L2dWriteback => "l2d-writeback",
+            Self::BusAccess => "bus-access",
+            Self::MemAccess => "mem-access",
+            Self::InstRetired => "inst-retired",
+            Self::Cycles => "cycles",
+        }
+    }
+
+    /// Its number in PMEVTYPERn_EL0.evtCount (DDI0487, D11.11.2, common events): L2D_CACHE_REFILL, L2D_CACHE_WB,
+    /// BUS_ACCESS, MEM_ACCESS, INST_RETIRED, CPU_CYCLES.
+    #[must_use]
+    pub const fn number(self) -> u16 {
+        match self {
+            Self::L2dRefill => 0x17,
+            Self::L2dWriteback => 0x18,
+            Self::BusAccess => 0x19,
+            Self::MemAccess => 0x13,
+            Self::InstRetired => 0x08,
+            Self::Cycles => 0x11,
+        }
+    }
+
+    /// Whether each is a line that goes over the memory bus, so that the platform's saturation limits their sum.
+    #[must_use]
+    pub const fn is_traffic(self) -> bool {
+        matches!(self, Self::L2dRefill | Self::L2dWriteback)
+    }
+
+    /// The event of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|event| event.name() == name)
+    }
+}
+
+/// The names of all events, for keys.
+pub(crate) const EVENT_NAMES: &[&str] =
+    &["l2d-refill", "l2d-writeback", "bus-access", "mem-access", "inst-retired", "cycles"];
+
+/// What a board's cores can count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// The PMUs of its cores.
+    pub pmu: Option<Pmu>,
+    /// A page of counters.
+    pub monitor: Option<Monitor>,
+}
+
+/// The PMUs of a board's cores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pmu {
+    /// What they count.
+    pub events: Vec<Event>,
+    /// The interrupt of an overflow: one that is private to each core, or one for each core; empty where it is not wired.
+    pub intids: Vec<u32>,
+    /// The shortest period that leaves a VM 95 % of its time at the cost of a replenishment and of an overflow.
+    pub least_period: Nanos,
+}
+
+/// A page of counters that somebody beside the cores keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Monitor {
+    /// What it counts: refills and write-backs.
+    pub events: Vec<Event>,
+    /// Time between two looks at it, unless a VM says otherwise.
+    pub poll: Nanos,
+    /// The least time between two events of a core, so that a look can wait as long as the rest of the budget takes at
+    /// least.
+    pub access: Nanos,
+    /// As for a PMU; a look costs as much.
+    pub least_period: Nanos,
+}
+
+const INTID: Kind = Kind::Number(16, 255);
+const EVENT: Kind = Kind::Choice(EVENT_NAMES);
+
+const fn key(name: &'static str, required: bool, kind: Kind, doc: &'static str) -> Key {
+    Key { name, doc, required, kind }
+}
+
+/// Key `pmu` of a platform file.
+pub(crate) const PMU_KEY: Key =
+    key("pmu", false, Kind::Table(&PMU), "What the PMUs of its cores can count.");
+/// Key `monitor` of a platform file.
+pub(crate) const MONITOR_KEY: Key =
+    key("monitor", false, Kind::Table(&MONITOR), "What a page of counters tells of each core.");
+
+const LEAST_PERIOD: Key = key(
+    "least_period",
+    true,
+    Kind::Duration,
+    "The shortest period of a budget: a shorter one would cost more than a twentieth of the core.",
+);
+
+static PMU: Shape = Shape {
+    name: "[pmu]",
+    doc: "What the PMUs of its cores can count.",
+    keys: &[
+        key("events", true, Kind::List(&EVENT), "What they count."),
+        key(
+            "intids",
+            false,
+            Kind::List(&INTID),
+            "The private interrupt of an overflow, or a shared one for each core; without it no budget can stand on the PMU.",
+        ),
+        LEAST_PERIOD,
+    ],
+};
+
+static MONITOR: Shape = Shape {
+    name: "[monitor]",
+    doc: "A page of counters that EL2 polls.",
+    keys: &[
+        key("events", true, Kind::List(&EVENT), "What it counts."),
+        key("poll", true, Kind::Duration, "Time between two looks, unless a VM says otherwise."),
+        key("access", true, Kind::Duration, "The least time between two events of a core."),
+        LEAST_PERIOD,
+    ],
+};
+
+/// Reads what a platform file says.
+pub(crate) fn read(table: &DeTable<'_>, file: &File, faults: &mut Faults) -> Counters {
+    let events = |table: &DeTable<'_>| {
+        let names = table.list("events", text).map_or(Vec::new(), |names| names.value);
+        names.iter().filter_map(|name| Event::named(&name.value)).collect()
+    };
+    let mut time = |table: &DeTable<'_>, key: &str| {
+        let At { value, span } = table.duration(key)?;
+        if value.0 == 0 {
+            let fault = Fault::new("zero", file, span, format!("`{key}` is 0"));
+            faults.push(fault.label("this").help("write more than 0, like \"10us\""));
+            return None;
+        }
+        Some(value)
+    };
+    let pmu = table.inner("pmu").and_then(|(table, _)| {
+        let intids = table.list("intids", number).map_or(Vec::new(), |intids| intids.value);
+        let intids = intids.iter().map(|intid| intid.value as u32).collect();
+        Some(Pmu { events: events(table), intids, least_period: time(table, "least_period")? })
+    });
+    let monitor = table.inner("monitor").and_then(|(table, _)| {
+        Some(Monitor {
+            events: events(table),
+            poll: time(table, "poll")?,
+            access: time(table, "access")?,
+            least_period: time(table, "least_period")?,
+        })
+    });
+    Counters { pmu, monitor }
+}
+
+/// A way out for an event that a source does not count.
+pub(crate) fn instead(event: Event, counted: &[Event]) -> String {
+    suggestion(event.name(), counted.iter().map(|event| event.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_events_are_each_others() {
+        assert!(Event::ALL.iter().map(|event| event.name()).eq(EVENT_NAMES.iter().copied()));
+        for event in Event::ALL {
+            assert_eq!(Event::named(event.name()), Some(event));
+        }
+        assert_eq!(Event::named("l3d-refill"), None);
+    }
+}

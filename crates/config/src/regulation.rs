@@ -1,0 +1,339 @@
+//! From the key `bandwidth` of each VM to what EL2 enforces: who counts, whether the platform can, and whether all budgets
+//! together are what the memory takes.
+
+use crate::{
+    counters::{Event, instead},
+    fault::Faults,
+    packed::{
+        MAX_CORES,
+        regulation::{self as packed, NOBODY, Regulation},
+    },
+    platform::Platform,
+    shape::suggestion,
+    system::System,
+    timing::{Bandwidth, Place, Regulator, Source, Split, TimedVm, Timing},
+    units::Nanos,
+};
+
+/// How each VM is regulated, in the order of the file.
+pub(crate) fn regulate(system: &System, faults: &mut Faults) -> Vec<Regulation> {
+    let System { timing, platform, .. } = system;
+    let cores = system.cores_needed();
+    let mut checker = Checker { timing, platform, cores, faults };
+    let vms = timing.vms.iter().enumerate();
+    let sound = |(index, vm)| {
+        let before = checker.faults.0.len();
+        let regulation = checker.vm(index, vm);
+        // One fault is enough: what follows from it is not said again.
+        if checker.faults.0.len() == before { regulation } else { Regulation::default() }
+    };
+    let all: Vec<_> = vms.map(sound).collect();
+    checker.shared(&all);
+    checker.sum();
+    all
+}
+
+struct Checker<'a> {
+    timing: &'a Timing,
+    platform: &'a Platform,
+    cores: usize,
+    faults: &'a mut Faults,
+}
+
+/// Who counts, at which shortest period, and for a monitor how often it is looked at and the least time of an access.
+struct Chosen {
+    source: u8,
+    least_period: Nanos,
+    poll: Nanos,
+    access: Nanos,
+}
+
+impl Checker<'_> {
+    fn fault(&mut self, code: &'static str, place: &Place, message: String, help: String) {
+        self.faults.push(self.timing.fault(code, place, message, help));
+    }
+
+    fn vm(&mut self, index: usize, vm: &TimedVm) -> Regulation {
+        let none = Regulation::default();
+        let Some(bandwidth) = &vm.bandwidth else { return none };
+        // Without a budget there is a demand only, from which `weir plan` makes one.
+        let Some((_, period)) = bandwidth.budget else { return none };
+        let events = events(bandwidth);
+        let Some(chosen) = self.source(vm, bandwidth, &events) else { return none };
+        if period < chosen.least_period {
+            let least = chosen.least_period;
+            let message = format!(
+                "a period of {period} is shorter than what {} can enforce at a twentieth of a core's time",
+                self.platform.name
+            );
+            let help = format!("write a period of at least \"{least}\"");
+            self.fault("short-period", &bandwidth.rules.places.period, message, help);
+            return none;
+        }
+        if period.0 > packed::MOST_PERIOD_NS {
+            let help = "write a period of at most half an hour".to_owned();
+            let message = format!("a period of {period} is none to count in");
+            self.fault("long-period", &bandwidth.rules.places.period, message, help);
+            return none;
+        }
+        let rules = &bandwidth.rules;
+        let (setter, least, most) = self.setter(vm, bandwidth);
+        Regulation {
+            period_ns: period.0,
+            reads: rules.reads.unwrap_or(u64::MAX),
+            writes: rules.writes.unwrap_or(u64::MAX),
+            poll_ns: chosen.poll.0,
+            access_ns: chosen.access.0,
+            least,
+            most,
+            window: bandwidth.window.unwrap_or(0),
+            events: [events[0].number(), events.get(1).map_or(0, |event| event.number())],
+            weights: self.weights(vm, bandwidth),
+            kind: match (rules.regulator, &rules.split) {
+                (Regulator::Memguard, _) => packed::MEMGUARD,
+                (Regulator::Compensation, _) => packed::COMPENSATION,
+                (Regulator::Static, Split::Pool) => packed::POOL,
+                (Regulator::Static, _) => packed::STATIC,
+            },
+            source: chosen.source,
+            each: rules.each.into(),
+            staggered: rules.staggered.into(),
+            debt: rules.debt.into(),
+            critical: self.critical(index, vm, bandwidth),
+            setter,
+            spare: rules.spare.into(),
+        }
+    }
+
+    /// Who counts these events of a VM.
+    fn source(&mut self, vm: &TimedVm, bandwidth: &Bandwidth, events: &[Event]) -> Option<Chosen> {
+        let rules = &bandwidth.rules;
+        let counters = &self.platform.counters;
+        let pmu = counters.pmu.as_ref().filter(|pmu| !pmu.intids.is_empty()).map(|pmu| {
+            let least_period = pmu.least_period;
+            let source = packed::PMU;
+            (&pmu.events, Chosen { source, least_period, poll: Nanos(0), access: Nanos(0) })
+        });
+        let monitor = counters.monitor.as_ref().map(|monitor| {
+            let (_, period) = bandwidth.budget.unwrap_or((0, Nanos(0)));
+            let wish = rules.poll.as_ref().map_or(monitor.poll, |poll| poll.value);
+            // A period has some looks, unless the file says otherwise.
+            let some = Nanos((period.0 / 8).max(packed::LEAST_POLL_NS));
+            let poll = if rules.poll.is_some() { wish } else { wish.min(some) };
+            let (least_period, access) = (monitor.least_period, monitor.access);
+            (&monitor.events, Chosen { source: packed::MONITOR, least_period, poll, access })
+        });
+        let wish = rules.source.as_ref().map(|source| source.value);
+        let wished = |source| wish.is_none_or(|wish| wish == source);
+        let pmu = pmu.filter(|_| wished(Source::Pmu));
+        let monitor = monitor.filter(|_| wished(Source::Monitor));
+        let mut counted = Vec::new();
+        let mut found = None;
+        for (can, chosen) in [pmu, monitor].into_iter().flatten() {
+            counted.extend(can.iter().copied());
+            if found.is_none() && events.iter().all(|event| can.contains(event)) {
+                found = Some(chosen);
+            }
+        }
+        let Some(found) = found else {
+            let missing =
+                events.iter().find(|event| !counted.contains(event)).unwrap_or(&events[0]);
+            let who = match wish {
+                Some(Source::Pmu) => format!("the PMU of {} does not", self.platform.name),
+                Some(Source::Monitor) => format!("the monitor of {} does not", self.platform.name),
+                None => {
+                    format!("nothing on {} does in a way that can stop a vCPU", self.platform.name)
+                }
+            };
+            let message =
+                format!("{}'s bandwidth is to count `{}`, but {who}", vm.name, missing.name());
+            let place = rules.event.as_ref().map(|event| event.span.clone());
+            let place = place.or(rules.source.as_ref().map(|source| source.span.clone()));
+            let place = place.map_or(bandwidth.place.clone(), Place);
+            self.fault("event", &place, message, instead(*missing, &counted));
+            return None;
+        };
+        if let Some(poll) = &rules.poll {
+            let (_, period) = bandwidth.budget?;
+            let place = Place(poll.span.clone());
+            if found.source == packed::PMU {
+                let message =
+                    format!("{}'s bandwidth is counted by the PMU, which interrupts", vm.name);
+                self.fault("poll", &place, message, "leave `poll` out".to_owned());
+            } else if poll.value.0 < packed::LEAST_POLL_NS || poll.value > period {
+                let message =
+                    format!("a look at the monitor each {} in periods of {period}", poll.value);
+                let help = "write at least \"100ns\" and at most the period".to_owned();
+                self.fault("poll", &place, message, help);
+            }
+        }
+        Some(found)
+    }
+
+    fn weights(&mut self, vm: &TimedVm, bandwidth: &Bandwidth) -> [u16; MAX_CORES] {
+        let mut weights = [0; MAX_CORES];
+        let vcpus = vm.cpus.len().min(MAX_CORES);
+        weights[..vcpus].fill(1);
+        if let Split::Weights(wished) = &bandwidth.rules.split {
+            if wished.len() == vcpus {
+                for (weight, wish) in weights.iter_mut().zip(wished) {
+                    *weight = (*wish).min(u16::MAX.into()) as u16;
+                }
+            } else {
+                let (given, name) = (wished.len(), &vm.name);
+                let message = format!("{given} weights for the {vcpus} vCPUs of {name}");
+                let help = "write one for each of `cpus`".to_owned();
+                self.fault("split", &bandwidth.rules.places.split, message, help);
+            }
+        }
+        weights
+    }
+
+    fn find(&mut self, name: &str, place: &Place) -> Option<usize> {
+        let names = self.timing.vms.iter().map(|vm| vm.name.as_str());
+        let found = names.clone().position(|known| known == name);
+        if found.is_none() {
+            let help = suggestion(name, names);
+            self.fault("unknown-vm", place, format!("there is no VM `{name}`"), help);
+        }
+        found
+    }
+
+    fn critical(&mut self, index: usize, vm: &TimedVm, bandwidth: &Bandwidth) -> u8 {
+        if bandwidth.rules.regulator != Regulator::Compensation {
+            return NOBODY;
+        }
+        let Some(critical) = &bandwidth.rules.critical else {
+            let message = format!("{}'s bandwidth is compensated, but by whom?", vm.name);
+            let help =
+                "add the VM that leaves what it does not need: critical = \"...\"".to_owned();
+            self.fault("no-critical", &bandwidth.place, message, help);
+            return NOBODY;
+        };
+        let place = Place(critical.span.clone());
+        let Some(found) = self.find(&critical.value, &place) else { return NOBODY };
+        let its = self.timing.vms.get(found).and_then(|vm| vm.bandwidth.as_ref()?.budget);
+        let own = bandwidth.budget;
+        if found == index {
+            let message = format!("{} would be compensated by itself", vm.name);
+            self.fault("no-critical", &place, message, "name another VM".to_owned());
+        } else if its.map(|(_, period)| period) != own.map(|(_, period)| period) {
+            let message = format!(
+                "{} has no budget in periods of the same length, so nothing says what it leaves",
+                critical.value
+            );
+            let help = format!(
+                "give {} a bandwidth with a budget and period = \"{}\"",
+                critical.value,
+                own.map_or(Nanos(0), |(_, period)| period)
+            );
+            self.fault("no-critical", &place, message, help);
+        }
+        found as u8
+    }
+
+    fn setter(&mut self, vm: &TimedVm, bandwidth: &Bandwidth) -> (u8, u64, u64) {
+        let Some(adjust) = &bandwidth.rules.adjust else { return (NOBODY, 0, 0) };
+        let place = Place(adjust.by.span.clone());
+        let by = self.find(&adjust.by.value, &place);
+        if let Some((budget, _)) = bandwidth.budget
+            && !(adjust.min..=adjust.max).contains(&budget)
+        {
+            let message = format!(
+                "the budget of {} is {budget}, which {} could not set: it may set {} to {}",
+                vm.name, adjust.by.value, adjust.min, adjust.max
+            );
+            let help = "widen `min` and `max` so that they hold the budget".to_owned();
+            self.fault("adjust", &bandwidth.rules.places.budget, message, help);
+        }
+        (by.map_or(NOBODY, |by| by as u8), adjust.min, adjust.max)
+    }
+
+    /// What depends on all: each vCPU gets something, and what is shared has one period.
+    fn shared(&mut self, all: &[Regulation]) {
+        let cores: Vec<Vec<u8>> = self.timing.vms.iter().map(cores).collect();
+        let of = |index: usize| Some((all.get(index)?, cores.get(index)?.as_slice()));
+        let mut domain: Option<(&TimedVm, u64)> = None;
+        for (index, (vm, regulation)) in self.timing.vms.iter().zip(all).enumerate() {
+            let Some(bandwidth) = vm.bandwidth.as_ref().filter(|_| regulation.is_on()) else {
+                continue;
+            };
+            let places = &bandwidth.rules.places;
+            let mut settings =
+                (0..vm.cpus.len()).filter_map(|vcpu| packed::setting(of, index, vcpu, self.cores));
+            if let Some(refused) = settings.find_map(|setting| setting.check().err()) {
+                let message = format!("the bandwidth of {} cannot be regulated so", vm.name);
+                self.fault("no-budget", &places.budget, message, refused.to_string());
+            }
+            if regulation.kind != packed::MEMGUARD {
+                continue;
+            }
+            match domain {
+                Some((first, period)) if period != regulation.period_ns => {
+                    let message = format!(
+                        "{} and {} share MemGuard's pool, and their periods are {} and {}",
+                        first.name,
+                        vm.name,
+                        Nanos(period),
+                        Nanos(regulation.period_ns)
+                    );
+                    let help = "write the same period for all VMs with regulator = \"memguard\"";
+                    self.fault("memguard-period", &places.period, message, help.to_owned());
+                }
+                Some(_) => {}
+                None => domain = Some((vm, regulation.period_ns)),
+            }
+        }
+    }
+
+    /// All budgets together are what the memory takes.
+    fn sum(&mut self) {
+        let Some(saturation) = &self.platform.saturation.clone().or(self.timing.saturation.clone())
+        else {
+            return;
+        };
+        let limited = |vm: &&TimedVm| {
+            vm.bandwidth.as_ref().is_some_and(|bandwidth| events(bandwidth)[0].is_traffic())
+        };
+        let vms: Vec<_> = self.timing.vms.iter().filter(limited).collect();
+        let rules = || vms.iter().filter_map(|vm| vm.bandwidth.as_ref());
+        if rules().any(|bandwidth| bandwidth.rules.overcommit) {
+            return;
+        }
+        // Lines in the saturation table's period, rounded up for each VM.
+        let lines = rules().filter_map(|bandwidth| {
+            let (budget, period) = bandwidth.budget?;
+            let scaled = u128::from(budget) * u128::from(saturation.period.0);
+            Some(scaled.div_ceil(u128::from(period.0.max(1))))
+        });
+        let sum: u128 = lines.sum();
+        let most = saturation.points.iter().map(|(budget, _)| *budget).max().unwrap_or(0);
+        let last = rules().rfind(|bandwidth| bandwidth.budget.is_some());
+        if sum > u128::from(most)
+            && let Some(last) = last
+        {
+            let names: Vec<_> = vms.iter().map(|vm| vm.name.as_str()).collect();
+            let message = format!(
+                "the budgets of {} are {sum} lines in {}; {}'s memory takes {most}",
+                names.join(", "),
+                saturation.period,
+                self.platform.name
+            );
+            let help =
+                "lower them, or write overcommit = true and bear that budgets may not be reached";
+            self.fault("saturated", &last.rules.places.budget.clone(), message, help.to_owned());
+        }
+    }
+}
+
+/// The core of each vCPU.
+fn cores(vm: &TimedVm) -> Vec<u8> {
+    vm.cpus.iter().take(MAX_CORES).map(|core| *core as u8).collect()
+}
+
+/// What the budgets of a VM count.
+fn events(bandwidth: &Bandwidth) -> Vec<Event> {
+    let rules = &bandwidth.rules;
+    let first = rules.event.as_ref().map_or(Event::L2dRefill, |event| event.value);
+    if rules.writes.is_some() { vec![first, Event::L2dWriteback] } else { vec![first] }
+}

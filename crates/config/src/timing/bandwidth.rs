@@ -1,0 +1,345 @@
+//! The key `bandwidth` of a VM: what it needs, and how it is kept to its budget.
+
+use super::{
+    Place,
+    read::{Reader, boolean, place, place_of},
+};
+use crate::{
+    counters::{EVENT_NAMES, Event},
+    raw::{At, Values, number},
+    shape::{Key, Kind, Shape},
+    units::{BytesPerSec, Nanos},
+};
+use std::ops::Range;
+use toml::de::DeTable;
+
+/// A VM's memory bandwidth.
+#[derive(Clone, Debug)]
+pub struct Bandwidth {
+    /// What it must get.
+    pub required: Option<BytesPerSec>,
+    /// Accesses of all its vCPUs in each period, and the period. With two budgets the reads.
+    pub budget: Option<(u64, Nanos)>,
+    /// Periods between two resets of a compensating regulator; none for a static one.
+    pub window: Option<u32>,
+    /// How the budget is enforced.
+    pub(crate) rules: Rules,
+    /// The table.
+    pub place: Place,
+}
+
+/// How a budget is enforced.
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a key of the file, and any combination of them is one"
+)]
+pub(crate) struct Rules {
+    /// What is counted; without it what the platform counts of memory traffic.
+    pub event: Option<At<Event>>,
+    /// Accesses in each period: of a vCPU or of the VM, by `scope`; reads if there are two budgets.
+    pub reads: Option<u64>,
+    /// Writes in each period.
+    pub writes: Option<u64>,
+    /// Whether each vCPU has the budget for itself.
+    pub each: bool,
+    /// How the VM's vCPUs share it.
+    pub split: Split,
+    /// How it is spent.
+    pub regulator: Regulator,
+    /// compensation: who leaves what it does not need.
+    pub critical: Option<At<String>>,
+    /// memguard: whether all run without a limit once all have spent their budgets.
+    pub spare: bool,
+    /// Whether what is counted beyond a budget is taken off the next.
+    pub debt: bool,
+    /// Who counts; without it whoever can.
+    pub source: Option<At<Source>>,
+    /// Time between two looks at a monitor.
+    pub poll: Option<At<Nanos>>,
+    /// Whether the periods of the cores begin one after the other.
+    pub staggered: bool,
+    /// Whether all budgets together may exceed what the memory takes.
+    pub overcommit: bool,
+    /// Who may change the budget while the system runs.
+    pub adjust: Option<Adjust>,
+    /// The keys that others judge.
+    pub places: Places,
+}
+
+/// Where keys are, or else the table.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    /// `budget`, or `read_budget`.
+    pub budget: Place,
+    /// `period`.
+    pub period: Place,
+    /// `split`.
+    pub split: Place,
+}
+
+/// How the vCPUs of a VM share its budget.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Split {
+    /// Each the same.
+    #[default]
+    Even,
+    /// Who needs more takes more, in slices.
+    Pool,
+    /// By a weight for each vCPU.
+    Weights(Vec<u64>),
+}
+
+/// How a budget is spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Regulator {
+    /// The same in each period.
+    #[default]
+    Static,
+    /// Prediction, donation and reclaim among all VMs with this regulator.
+    Memguard,
+    /// What a critical VM left in earlier periods of a window comes on top.
+    Compensation,
+}
+
+/// Who counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The core's PMU.
+    Pmu,
+    /// The platform's monitor.
+    Monitor,
+}
+
+/// The right to change a budget while the system runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Adjust {
+    /// The VM that may.
+    pub by: At<String>,
+    /// The least budget that it may set.
+    pub min: u64,
+    /// The greatest.
+    pub max: u64,
+}
+
+const fn key(name: &'static str, kind: Kind, doc: &'static str) -> Key {
+    Key { name, doc, required: false, kind }
+}
+
+const ANY: Kind = Kind::Number(0, u64::MAX);
+const WEIGHT: Kind = Kind::Number(0, 1 << 16);
+
+/// Key `bandwidth` of a VM.
+pub(crate) const BANDWIDTH_KEY: Key =
+    key("bandwidth", Kind::Table(&BANDWIDTH), "Its memory bandwidth: see docs/regulators.md.");
+
+static BANDWIDTH: Shape = Shape {
+    name: "bandwidth",
+    doc: "A VM's memory bandwidth.",
+    keys: &[
+        key("required", Kind::Rate, "What it must get: `weir plan` chooses the budget from it."),
+        key("budget", ANY, "Accesses in each period."),
+        key(
+            "read_budget",
+            ANY,
+            "Lines brought into the cache in each period, beside `write_budget`.",
+        ),
+        key("write_budget", ANY, "Lines written back in each period."),
+        key("period", Kind::Duration, "The period."),
+        key("event", Kind::Choice(EVENT_NAMES), "What is counted; without it \"l2d-refill\"."),
+        key(
+            "source",
+            Kind::Choice(&["pmu", "monitor"]),
+            "Who counts: the cores' PMUs, or the platform's monitor; without it who can.",
+        ),
+        key("poll", Kind::Duration, "source monitor: time between two looks."),
+        key(
+            "scope",
+            Kind::Choice(&["vm", "vcpu"]),
+            "Whether the budget is the VM's, as without it, or each vCPU's.",
+        ),
+        key(
+            "split",
+            Kind::OneOf(&[Kind::Choice(&["even", "pool"]), Kind::List(&WEIGHT)]),
+            "scope vm: in equal parts, as without it, from a pool, or by a weight for each vCPU.",
+        ),
+        key(
+            "regulator",
+            Kind::Choice(&["static", "memguard", "compensation"]),
+            "How the budget is spent; \"static\" without it.",
+        ),
+        key("critical", Kind::Text, "compensation: the VM whose unused budget comes on top."),
+        key(
+            "window",
+            Kind::Number(1, u32::MAX as u64),
+            "compensation: periods between two resets.",
+        ),
+        key(
+            "spare",
+            Kind::Boolean,
+            "memguard: whether all run without a limit once all have spent their budgets.",
+        ),
+        key(
+            "debt",
+            Kind::Boolean,
+            "Whether what is counted beyond a budget is taken off the next; true without it.",
+        ),
+        key(
+            "phase",
+            Kind::Choice(&["aligned", "staggered"]),
+            "Whether the periods of all cores begin together, as without it, or one after the other.",
+        ),
+        key(
+            "overcommit",
+            Kind::Boolean,
+            "Whether all budgets together may exceed what the memory takes.",
+        ),
+        key(
+            "adjust",
+            Kind::Table(&ADJUST),
+            "Who may change the budget while the system runs, and how far.",
+        ),
+    ],
+};
+
+static ADJUST: Shape = Shape {
+    name: "{ by = ..., min = ..., max = ... }",
+    doc: "The right to change a budget while the system runs.",
+    keys: &[
+        Key { name: "by", doc: "The VM that may.", required: true, kind: Kind::Text },
+        Key { name: "min", doc: "The least budget.", required: true, kind: ANY },
+        Key { name: "max", doc: "The greatest budget.", required: true, kind: ANY },
+    ],
+};
+
+impl Reader<'_> {
+    /// Reads the table of the VM called `vm`, which has `vcpus` vCPUs as far as the file says.
+    pub(super) fn bandwidth(
+        &mut self,
+        table: &DeTable<'_>,
+        span: &Range<usize>,
+        vm: &str,
+        vcpus: usize,
+    ) -> Bandwidth {
+        let owner = format!("{vm}'s bandwidth");
+        let period = self.time(table, "period", &owner);
+        let (budget, read_budget) = (table.number("budget"), table.number("read_budget"));
+        let write_budget = table.number("write_budget");
+        if let (Some(budget), Some(_)) = (&budget, read_budget.as_ref().or(write_budget.as_ref())) {
+            let message = format!("{owner} has `budget` beside `read_budget` or `write_budget`");
+            let help = "write budget = ..., or read_budget = ... and write_budget = ...";
+            self.fault("two-budgets", &budget.span, message, help);
+        }
+        let reads = budget.or(read_budget);
+        for budget in [&reads, &write_budget].into_iter().flatten() {
+            if budget.value == 0 {
+                let help = "a VM without budget would never run: write at least 1";
+                self.fault("zero", &budget.span, format!("a budget of {owner} is 0"), help);
+            }
+        }
+        if (reads.is_some() || write_budget.is_some()) != table.contains_key("period") {
+            let help =
+                "write both, like budget = 4000, period = \"1ms\"; or required = \"100MB/s\" alone";
+            let message = format!("{owner} has only one of `budget` and `period`");
+            self.fault("half-a-budget", span, message, help);
+        }
+        let choice =
+            |key: &str, value: &str| table.text(key).is_some_and(|text| text.value == value);
+        let regulator = match table.text("regulator").as_ref().map(|text| text.value.as_str()) {
+            Some("memguard") => Regulator::Memguard,
+            Some("compensation") => Regulator::Compensation,
+            _ => Regulator::Static,
+        };
+        let compensation = regulator == Regulator::Compensation;
+        let window = table.number("window");
+        if compensation != window.is_some() {
+            let message = if compensation {
+                format!("{owner} is compensated, but has no `window`")
+            } else {
+                format!("{owner} has a `window`, but is not compensated")
+            };
+            let help = "write both: regulator = \"compensation\", window = 10";
+            self.fault("window", span, message, help);
+        }
+        if let Some(spare) = table.value("spare").filter(|_| regulator != Regulator::Memguard) {
+            let help = "add regulator = \"memguard\", or leave `spare` out";
+            let message = format!("{owner} has a `spare`, but is not MemGuard's");
+            self.fault("spare", &spare.span(), message, help);
+        }
+        let each = choice("scope", "vcpu");
+        let split = split(table);
+        let places = Places {
+            budget: place_of(reads.as_ref().or(write_budget.as_ref()), span),
+            period: place_of(period.as_ref(), span),
+            split: table.value("split").map_or(place(span), |value| place(&value.span())),
+        };
+        if each && split != Split::Even {
+            let help = "a split is of a VM's budget: scope = \"vm\"";
+            self.fault("split", &places.split.0, format!("{owner} is each vCPU's own"), help);
+        }
+        let share = if each { vcpus.max(1) as u64 } else { 1 };
+        let total = reads.as_ref().or(write_budget.as_ref()).zip(period);
+        Bandwidth {
+            required: self.rate(table, "required", &owner).map(|rate| rate.value),
+            budget: total
+                .map(|(budget, period)| (budget.value.saturating_mul(share), period.value)),
+            window: window.filter(|_| compensation).map(|window| window.value as u32),
+            rules: Rules {
+                event: named(table, "event", Event::named),
+                reads: reads.map(|reads| reads.value),
+                writes: write_budget.map(|writes| writes.value),
+                each,
+                split,
+                regulator,
+                critical: table.text("critical"),
+                spare: boolean(table, "spare").unwrap_or(false),
+                debt: boolean(table, "debt").unwrap_or(true),
+                source: named(table, "source", |name| match name {
+                    "pmu" => Some(Source::Pmu),
+                    "monitor" => Some(Source::Monitor),
+                    _ => None,
+                }),
+                poll: self.time_if_there(table, "poll", &owner),
+                staggered: choice("phase", "staggered"),
+                overcommit: boolean(table, "overcommit").unwrap_or(false),
+                adjust: self.adjust(table, &owner),
+                places,
+            },
+            place: place(span),
+        }
+    }
+
+    fn time_if_there(&mut self, table: &DeTable<'_>, key: &str, owner: &str) -> Option<At<Nanos>> {
+        table.contains_key(key).then(|| self.time(table, key, owner)).flatten()
+    }
+
+    fn adjust(&mut self, table: &DeTable<'_>, owner: &str) -> Option<Adjust> {
+        let (adjust, span) = table.inner("adjust")?;
+        let (min, max) = (adjust.number("min")?.value, adjust.number("max")?.value);
+        if min == 0 || min > max {
+            let message = format!("{owner} may be set to {min} to {max}");
+            self.fault(
+                "adjust",
+                &span,
+                message,
+                "write 1 or more for `min`, and no less for `max`",
+            );
+        }
+        Some(Adjust { by: adjust.text("by")?, min, max })
+    }
+}
+
+fn split(table: &DeTable<'_>) -> Split {
+    if let Some(weights) = table.list("split", number) {
+        return Split::Weights(weights.value.iter().map(|weight| weight.value).collect());
+    }
+    match table.text("split") {
+        Some(text) if text.value == "pool" => Split::Pool,
+        _ => Split::Even,
+    }
+}
+
+fn named<T>(table: &DeTable<'_>, key: &str, find: impl Fn(&str) -> Option<T>) -> Option<At<T>> {
+    let At { value, span } = table.text(key)?;
+    Some(At { value: find(&value)?, span })
+}

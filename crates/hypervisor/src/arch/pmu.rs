@@ -1,0 +1,90 @@
+//! EL2's counters of the PMU (PMUv3, DDI0487 D11): event counters 0 and 1 of each core count what its guest does, and
+//! nothing of EL2's own. All accesses of guests trap (MDCR_EL2.TPM and TPMCR), so these counters are EL2's alone.
+
+use super::{
+    isb,
+    sysreg::{
+        id_register, pmcntenset_el0, pmcr_el0, pmevcntr0_el0, pmevcntr1_el0, pmevtyper0_el0,
+        pmevtyper1_el0, pmintenset_el1, pmovsclr_el0,
+    },
+};
+use weir_policy::bandwidth::Counts;
+
+/// Counters 0 and 1.
+const BOTH: u64 = 3;
+/// PMCR_EL0.E: counters below MDCR_EL2.HPMN count.
+const ENABLE: u64 = 1;
+/// How much later than counter 0 counter 1 overflows where both count the same. QEMU (7.2 to 10) plans its look at an overflow one
+/// event early, finds none, and plans no other unless a counter overflows later still.
+const LATER: u32 = 2;
+/// A counter is never set to overflow later than this, so that more than one overflow cannot pass unseen.
+const FARTHEST: u64 = 1 << 31;
+
+/// The two counters of a core as 64-bit ones, for its meter. A counter has 32 bits (PMUv3 before p5).
+#[derive(Clone, Copy)]
+pub struct Pmu {
+    /// What was counted up to `from`.
+    counts: Counts,
+    /// The counters' values then.
+    from: [u32; 2],
+    /// Whether counter 1 counts something of its own.
+    two: bool,
+}
+
+impl Pmu {
+    /// Starts the counters of this core: number 0 counts PMU event `reads`, 1 `writes`, at EL1 and EL0; without the latter (0) both the
+    /// former.
+    #[must_use]
+    pub fn start([reads, writes]: [u16; 2]) -> Self {
+        let two = writes != 0;
+        // P, U, NSK, NSU, NSH zero: EL1 and EL0 count, EL2 and EL3 don't.
+        pmevtyper0_el0::write(reads.into());
+        pmevtyper1_el0::write(if two { writes } else { reads }.into());
+        pmevcntr0_el0::write(0);
+        pmevcntr1_el0::write(0);
+        pmovsclr_el0::write(BOTH);
+        pmcntenset_el0::write(BOTH);
+        pmintenset_el1::write(BOTH);
+        pmcr_el0::write(ENABLE);
+        isb();
+        Self { counts: Counts::ZERO, from: [0; 2], two }
+    }
+
+    /// What was counted since [`Pmu::start`].
+    #[inline(always)]
+    pub fn counts(&mut self) -> Counts {
+        let now = [pmevcntr0_el0::read() as u32, pmevcntr1_el0::read() as u32];
+        let passed = |n: usize| u64::from(now[n].wrapping_sub(self.from[n]));
+        self.counts.reads += passed(0);
+        self.counts.writes += if self.two { passed(1) } else { 0 };
+        self.from = now;
+        self.counts
+    }
+
+    /// Has the interrupt come when one of the counts reaches `limit`, or before; whatever was pending is forgotten. Right
+    /// after [`Pmu::counts`].
+    #[inline(always)]
+    pub fn interrupt_at(&mut self, limit: Counts) {
+        // A limit that is reached already is one for which nobody asks: the vCPU is suspended.
+        let distance = |limit: u64, count: u64| limit.saturating_sub(count).clamp(1, FARTHEST);
+        let from = |limit, count| 0u32.wrapping_sub(distance(limit, count) as u32);
+        let reads = from(limit.reads, self.counts.reads);
+        let writes = from(limit.writes, self.counts.writes);
+        self.from = [reads, if self.two { writes } else { reads.wrapping_sub(LATER) }];
+        pmevcntr0_el0::write(self.from[0].into());
+        pmevcntr1_el0::write(self.from[1].into());
+        pmovsclr_el0::write(BOTH);
+        // The level must have fallen before the interrupt is deactivated.
+        isb();
+    }
+}
+
+/// How many event counters this core has; 0 without a PMU.
+#[must_use]
+pub fn counters() -> u64 {
+    // ID_AA64DFR0_EL1.PMUVer: 0 without a PMU, 15 with one of another architecture.
+    match id_register(5, 0) >> 8 & 0xf {
+        0 | 15 => 0,
+        _ => pmcr_el0::read() >> 11 & 0x1f,
+    }
+}

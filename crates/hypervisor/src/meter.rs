@@ -1,0 +1,301 @@
+//! The meter of a core whose VM has a memory budget: it counts, asks the regulator (`policy::bandwidth`), which decides, and
+//! holds the vCPU back until it may run again.
+//!
+//! Counts come from the core's PMU, which interrupts at a limit, or from the monitor, a page of counters that somebody beside
+//! the cores keeps and that is looked at in time: never later than the rest of the budget takes at least, and never
+//! more often than the system file says.
+
+use crate::{
+    arch::{
+        gic::{self, Line},
+        mark,
+        pmu::Pmu,
+        timer, wait_for_interrupt,
+    },
+    boot,
+    cpu::{self, Core, Seat},
+    platform::PMU_INTIDS,
+    trace::{self, Kind, Meter as Which},
+    vm::{self, Vm, life},
+};
+use core::sync::atomic::Ordering;
+use weir_config::packed::{MAX_CORES, regulation};
+use weir_policy::{
+    Nanos,
+    bandwidth::{Counts, Event, Periods, Regulate, Regulator, Shared, Verdict},
+};
+use weir_trace::monitor::Monitor;
+
+/// The monitor's page. In QEMU the observer plug-in writes it; it finds it by this name.
+#[unsafe(export_name = "weir_monitor")]
+static MONITOR: Monitor = Monitor::new();
+
+/// The monitor's page, as something that changes: the compiler sees no store to it and would take it for a constant.
+#[inline(always)]
+fn monitor() -> &'static Monitor {
+    core::hint::black_box(&MONITOR)
+}
+
+/// What MemGuard's VMs share: one pool for all of them.
+static MEMGUARD: Shared = Shared::new();
+
+/// Markers for those who count from outside: a period begins, a budget is spent, a budget was looked at and the vCPU goes on.
+const MARK_REPLENISH: u32 = 32;
+const MARK_OVERFLOW: u32 = 33;
+const MARK_POLL: u32 = 34;
+
+/// Who counts.
+#[derive(Clone, Copy)]
+enum Source {
+    Pmu(Pmu),
+    Monitor {
+        /// Nanoseconds between two looks, at least.
+        poll: u64,
+        /// The least time of an access, in nanoseconds.
+        access: u64,
+    },
+}
+
+/// The meter of a regulated core.
+pub struct Meter {
+    source: Source,
+    regulator: Regulator,
+    shared: &'static Shared,
+    periods: Periods,
+    /// When the next period begins.
+    boundary: u64,
+    /// When it is to be asked next, by the clock.
+    pub deadline: u64,
+    /// Whether the vCPU may run.
+    runs: bool,
+    /// Whether it has nothing to run.
+    off: bool,
+    /// The counts when this period began, and those at which the vCPU was last told to stop.
+    begun: Counts,
+    limit: Counts,
+    /// Whether there are two budgets, of reads and of writes.
+    two: bool,
+}
+
+impl Meter {
+    /// The meter of the vCPU at `seat`, running from now on; none if its VM's bandwidth is not regulated. On its core.
+    #[must_use]
+    pub fn start(core: usize, seat: &Seat) -> Option<Self> {
+        let system = boot::system();
+        let view = seat.vm.view();
+        let setting = system.setting(view.index, seat.vcpu)?;
+        let its = &view.vm.regulation;
+        let source = if its.source == regulation::PMU {
+            let pmu = Pmu::start(its.events);
+            Line::new(pmu_intid(core), core).claim(core);
+            Source::Pmu(pmu)
+        } else {
+            Source::Monitor { poll: its.poll_ns, access: its.access_ns }
+        };
+        let shared = match its.kind {
+            regulation::MEMGUARD => &MEMGUARD,
+            regulation::COMPENSATION => vm::all()
+                .nth(its.critical.into())
+                .map_or(&seat.vm.bandwidth, |critical| &critical.bandwidth),
+            _ => &seat.vm.bandwidth,
+        };
+        let mut meter = Self {
+            source,
+            regulator: Regulator::new(&setting),
+            shared,
+            periods: setting.periods(),
+            boundary: 0,
+            deadline: 0,
+            runs: true,
+            off: true,
+            begun: Counts::ZERO,
+            limit: Counts::ZERO,
+            two: its.writes != u64::MAX,
+        };
+        meter.off = false;
+        meter.step(seat, core, timer::now_ns(), Event::Start);
+        meter.off = true;
+        Some(meter)
+    }
+
+    #[inline(always)]
+    fn counts(&mut self, core: usize) -> Counts {
+        match &mut self.source {
+            Source::Pmu(pmu) => pmu.counts(),
+            Source::Monitor { .. } => {
+                let (reads, writes) = monitor().counts(core);
+                Counts { reads, writes }
+            }
+        }
+    }
+
+    /// Asks the regulator, and sees to it that it is asked again in time.
+    #[inline(never)]
+    pub fn step(&mut self, seat: &Seat, core: usize, now: u64, event: Event) {
+        let event = if self.off { Event::Stop } else { event };
+        let counts = self.counts(core);
+        let Verdict { run, limit, wake_others } =
+            self.regulator.step(self.shared, Nanos(now), counts, event);
+        let used = counts.minus(self.begun);
+        if run {
+            self.limit = limit;
+        }
+        if now >= self.boundary {
+            self.boundary = self.periods.next(Nanos(now)).0;
+            self.begun = counts;
+            mark::<MARK_REPLENISH>();
+            self.record(seat, Kind::Replenish, used);
+        } else if (run || self.runs) && event != Event::Stop {
+            if run {
+                mark::<MARK_POLL>();
+            } else {
+                mark::<MARK_OVERFLOW>();
+            }
+            self.record(seat, if run { Kind::Poll } else { Kind::Throttle }, used);
+        }
+        if run && !self.runs {
+            self.record(seat, Kind::Wake, Counts::ZERO);
+        }
+        self.runs = run;
+        self.deadline = self.boundary;
+        match &mut self.source {
+            // A counter that is not to interrupt is set as far away as can be.
+            Source::Pmu(pmu) => pmu.interrupt_at(if run { limit } else { Counts::NEVER }),
+            Source::Monitor { poll, access } if run => {
+                let left = |limit: u64, count: u64| limit.saturating_sub(count);
+                let left = left(limit.reads, counts.reads).min(left(limit.writes, counts.writes));
+                let wait = left.saturating_mul(*access).max(*poll);
+                self.deadline = self.deadline.min(now.saturating_add(wait));
+            }
+            Source::Monitor { .. } => {}
+        }
+        if wake_others {
+            wake(core, self.shared);
+        }
+    }
+
+    /// Records something about the budget: what was `used` of it, and what it is; 0 in a period in which a debt leaves nothing.
+    #[inline(always)]
+    fn record(&self, seat: &Seat, kind: Kind, used: Counts) {
+        let budget = self.limit.minus(self.begun);
+        let all = if self.two { Which::Reads } else { Which::All };
+        trace::push(seat.ring, seat.who.tag(kind, all as u32), used.reads, budget.reads);
+        if self.two {
+            record_writes(seat, kind, used.writes, budget.writes);
+        }
+    }
+
+    /// Takes over the budget that its VM was set to.
+    #[cold]
+    pub fn take_budget(&mut self, seat: &Seat) {
+        let its = &seat.vm.view().vm.regulation;
+        let [reads, writes] = [0, 1].map(|n: usize| seat.vm.budget[n].load(Ordering::Relaxed));
+        let limited = |limited: u64, budget| if limited == u64::MAX { limited } else { budget };
+        let budget =
+            Counts { reads: limited(its.reads, reads), writes: limited(its.writes, writes) };
+        // Refused if it leaves this vCPU nothing: then the old one stays.
+        if self.regulator.set_budget(budget).is_ok() {
+            let tag = seat.who.tag(Kind::BudgetChanged, Which::All as u32);
+            trace::push(seat.ring, tag, reads, its.reads);
+        }
+    }
+
+    /// Whether the vCPU must wait for its next budget.
+    #[inline(always)]
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        !self.runs
+    }
+}
+
+#[cold]
+fn record_writes(seat: &Seat, kind: Kind, used: u64, budget: u64) {
+    trace::push(seat.ring, seat.who.tag(kind, Which::Writes as u32), used, budget);
+}
+
+/// Tells the meter that its vCPU goes off or waits in EL2, or (`on`) that it is about to run again.
+pub fn note(core: &mut Core, seat: &Seat, on: bool) {
+    if let Some(meter) = &mut core.meter {
+        let event = if on { Event::Count } else { Event::Stop };
+        meter.off = !on;
+        meter.step(seat, core.index, timer::now_ns(), event);
+        core.arm();
+    }
+}
+
+/// The interrupt of core `core`'s PMU.
+fn pmu_intid(core: usize) -> u32 {
+    PMU_INTIDS.get(core).or(PMU_INTIDS.last()).copied().unwrap_or(gic::SPECIAL)
+}
+
+/// Whether this is the interrupt of a PMU.
+#[inline(always)]
+#[must_use]
+pub fn is_pmu(intid: u32) -> bool {
+    PMU_INTIDS.contains(&intid)
+}
+
+/// Has the other cores whose meters share `shared` ask again.
+#[cold]
+fn wake(core: usize, shared: &'static Shared) {
+    for other in 0..MAX_CORES {
+        let seat = vm::seat(other).filter(|_| other != core);
+        if seat.is_some_and(|seat| shares(seat, shared)) {
+            cpu::tell(other, cpu::BUDGET);
+        }
+    }
+}
+
+fn shares(seat: &Seat, shared: &'static Shared) -> bool {
+    let regulation = &seat.vm.view().vm.regulation;
+    regulation.is_on()
+        && if regulation.kind == regulation::MEMGUARD {
+            core::ptr::eq(shared, &raw const MEMGUARD)
+        } else {
+            core::ptr::eq(shared, &raw const seat.vm.bandwidth)
+        }
+}
+
+/// Sets the budget of VM `target` to `budget` from its next period on, if `setter` was granted the right to this one.
+#[must_use]
+pub fn set_budget(setter: &Vm, target: u64, budget: Counts) -> bool {
+    let Some(target) = usize::try_from(target).ok().and_then(|target| vm::all().nth(target)) else {
+        return false;
+    };
+    let its = &target.view().vm.regulation;
+    let limits = its.least..=its.most;
+    let granted = its.is_on() && usize::from(its.setter) == setter.index();
+    let within = |limited: u64, wish| limited == u64::MAX || limits.contains(&wish);
+    if !granted || !within(its.reads, budget.reads) || !within(its.writes, budget.writes) {
+        return false;
+    }
+    // Two setters at once would be two vCPUs of one VM: each pair is then one that it may set.
+    target.budget[0].store(budget.reads, Ordering::Relaxed);
+    target.budget[1].store(budget.writes, Ordering::Relaxed);
+    for vcpu in 0..target.vcpu_count() {
+        cpu::tell(target.core_of(vcpu), cpu::SET_BUDGET);
+    }
+    true
+}
+
+/// Keeps the vCPU off its core until it may run. Its interrupts stay pending in the GIC: those of guests are held back by their
+/// priority, so that none of them, however many come, ends the wait.
+pub fn hold(core: &mut Core, seat: &'static Seat) {
+    if !core.meter.as_ref().is_some_and(Meter::holds) {
+        return;
+    }
+    gic::enable_virtual(false);
+    gic::hold_guests_lines(true);
+    loop {
+        life::attend(core);
+        let stop = cpu::take(core.index, cpu::STOP) != 0;
+        if stop || !core.meter.as_ref().is_some_and(Meter::holds) {
+            gic::hold_guests_lines(false);
+            if stop {
+                life::park(core, seat);
+            }
+            return gic::enable_virtual(true);
+        }
+        wait_for_interrupt();
+    }
+}

@@ -1,0 +1,208 @@
+//! The monitor: a page in which somebody beside the cores counts each core's memory traffic, and that EL2 polls.
+//!
+//! It stands for the counters of a memory controller that software reads, as in A. Zuepke, A. Bastoni, W. Chen, M. Caccamo,
+//! R. Mancuso: MemPol, Policing Core Memory Bandwidth from Outside of the Cores (RTAS 2023). In QEMU the observer plug-in
+//! is the one that counts, on its model of the caches. The page is a static of the hypervisor:
+//!
+//! ```text
+//!    0  magic, "weirmon\0"
+//!    8  version (u32), cores that have counters (u32)
+//!   16  1 once somebody counts (u64); then zeros up to 64
+//!   64  core 0: eight counters (u64) in the order of [`Kind`], the rest 0
+//!  128  core 1, and so on
+//! ```
+//!
+//! All numbers are little endian. One writer, outside of the machine; each counter only grows. A core that reads its own
+//! counters sees each of its accesses that came before: nothing but its own accesses changes them.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// First bytes of the page.
+pub const MAGIC: [u8; 8] = *b"weirmon\0";
+/// Changes with each change of the layout.
+pub const VERSION: u32 = 1;
+/// Cores that the page has counters for.
+pub const CORES: usize = 8;
+/// Bytes of the page.
+pub const SIZE: usize = 4096;
+
+/// Places for counters of one core.
+const KINDS: usize = 8;
+/// Bytes before the counters of core 0, and of each core.
+const BLOCK: usize = 64;
+
+/// What is counted, by place among a core's counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Lines that an access of the guest at EL1 or EL0 brought into the last cache from memory.
+    Refills = 0,
+    /// Dirty lines that such an access pushed out of the last cache to memory, whoever made them dirty.
+    WriteBacks = 1,
+    /// As [`Kind::Refills`], by EL2: charged to nobody.
+    HypervisorRefills = 2,
+    /// As [`Kind::WriteBacks`], by EL2.
+    HypervisorWriteBacks = 3,
+}
+
+/// One core's counters.
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct CoreCounts([AtomicU64; KINDS]);
+
+/// The page.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct Monitor {
+    magic: [u8; 8],
+    version: u32,
+    cores: u32,
+    counting: AtomicU64,
+    counts: [CoreCounts; CORES],
+}
+
+const _: () = assert!(
+    size_of::<Monitor>() == SIZE
+        && core::mem::offset_of!(Monitor, counts) == BLOCK
+        && size_of::<CoreCounts>() == BLOCK
+);
+
+impl Monitor {
+    /// A page of zeros that nobody counts in.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            magic: MAGIC,
+            version: VERSION,
+            cores: CORES as u32,
+            counting: AtomicU64::new(0),
+            counts: [const { CoreCounts([const { AtomicU64::new(0) }; KINDS]) }; CORES],
+        }
+    }
+
+    /// Whether somebody counts; true at the latest when the first guest runs its first instruction. While nobody does, the
+    /// counters stay 0, and no budget that stands on them is ever spent.
+    #[must_use]
+    #[inline]
+    pub fn is_counting(&self) -> bool {
+        self.counting.load(Relaxed) != 0
+    }
+
+    /// Refills and write-backs of the guest on `core` since it began; 0 of a core that has no counters.
+    #[must_use]
+    #[inline]
+    pub fn counts(&self, core: usize) -> (u64, u64) {
+        (self.count(core, Kind::Refills), self.count(core, Kind::WriteBacks))
+    }
+
+    /// One counter; 0 of a core that has none.
+    #[must_use]
+    #[inline]
+    pub fn count(&self, core: usize, kind: Kind) -> u64 {
+        self.counts.get(core).map_or(0, |counts| counts.0[kind as usize].load(Relaxed))
+    }
+
+    /// The writer begins to count.
+    pub fn begin(&self) {
+        self.counting.store(1, Relaxed);
+    }
+
+    /// The writer sets one counter. Of a core that has none nothing happens.
+    #[inline]
+    pub fn set(&self, core: usize, kind: Kind, count: u64) {
+        if let Some(counts) = self.counts.get(core) {
+            counts.0[kind as usize].store(count, Relaxed);
+        }
+    }
+
+    /// Whether magic, version and number of cores are those of this layout.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        (self.magic, self.version, self.cores) == (MAGIC, VERSION, CORES as u32)
+    }
+
+    /// A copy of the page whose bytes somebody has read; `None` if they are no such page.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; SIZE]) -> Option<Self> {
+        let word = |at: usize| {
+            bytes
+                .get(at..at + 8)
+                .and_then(|word| word.try_into().ok())
+                .map_or(0, u64::from_le_bytes)
+        };
+        let copy = Self {
+            magic: word(0).to_le_bytes(),
+            version: word(8) as u32,
+            cores: (word(8) >> 32) as u32,
+            counting: AtomicU64::new(word(16)),
+            counts: core::array::from_fn(|core| {
+                CoreCounts(core::array::from_fn(|kind| {
+                    AtomicU64::new(word((core + 1) * BLOCK + 8 * kind))
+                }))
+            }),
+        };
+        copy.is_valid().then_some(copy)
+    }
+}
+
+impl Default for Monitor {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes that the documentation of the module names.
+    fn bytes() -> [u8; SIZE] {
+        let mut bytes = [0; SIZE];
+        bytes[..16].copy_from_slice(b"weirmon\0\x01\0\0\0\x08\0\0\0");
+        bytes[16] = 1;
+        bytes[64..72].copy_from_slice(&7_u64.to_le_bytes());
+        bytes[64 + 8..64 + 16].copy_from_slice(&5_u64.to_le_bytes());
+        bytes[8 * 64..8 * 64 + 8].copy_from_slice(&u64::MAX.to_le_bytes());
+        bytes[8 * 64 + 16..8 * 64 + 24].copy_from_slice(&2_u64.to_le_bytes());
+        bytes[8 * 64 + 24..8 * 64 + 32].copy_from_slice(&3_u64.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn the_layout_is_as_documented() {
+        let page = Monitor::from_bytes(&bytes()).expect("a page");
+        assert!(page.is_counting());
+        assert_eq!((page.counts(0), page.counts(1)), ((7, 5), (0, 0)));
+        assert_eq!((page.counts(7), page.counts(8)), ((u64::MAX, 0), (0, 0)));
+        assert_eq!(page.count(7, Kind::HypervisorRefills), 2);
+        assert_eq!(page.count(7, Kind::HypervisorWriteBacks), 3);
+        assert_eq!(page.count(0, Kind::HypervisorRefills), 0);
+    }
+
+    #[test]
+    fn each_counter_has_a_place_of_its_own() {
+        let page = Monitor::new();
+        assert!(page.is_valid() && !page.is_counting());
+        let kinds =
+            [Kind::Refills, Kind::WriteBacks, Kind::HypervisorRefills, Kind::HypervisorWriteBacks];
+        let all = || (0..CORES).flat_map(|core| kinds.map(|kind| (core, kind)));
+        for (n, (core, kind)) in all().enumerate() {
+            page.set(core, kind, n as u64 + 1);
+        }
+        page.set(CORES, Kind::Refills, 99);
+        for (n, (core, kind)) in all().enumerate() {
+            assert_eq!(page.count(core, kind), n as u64 + 1);
+        }
+        page.begin();
+        assert!(page.is_counting());
+    }
+
+    #[test]
+    fn other_bytes_are_no_page() {
+        for (place, byte) in [(0, b'W'), (7, 1), (8, 2), (12, 7), (15, 1)] {
+            let mut bytes = bytes();
+            bytes[place] = byte;
+            assert!(Monitor::from_bytes(&bytes).is_none(), "byte {place}");
+        }
+        assert!(Monitor::from_bytes(&[0; SIZE]).is_none());
+    }
+}

@@ -1,0 +1,220 @@
+//! Trace records: what a core of the hypervisor did, when, for whom.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The VM number of what concerns no VM.
+pub const NO_VM: u8 = 0xff;
+/// Bits of [`Record::other`]; the rest of its word is the record's sequence number.
+pub const OTHER_BITS: u32 = 48;
+
+/// One record, 32 bytes, little endian.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Record {
+    /// The counter (CNTPCT_EL0), in its ticks.
+    pub time: u64,
+    /// A [`Kind`].
+    pub kind: u16,
+    /// The VM's place in the system file, or [`NO_VM`].
+    pub vm: u8,
+    /// The vCPU within the VM.
+    pub vcpu: u8,
+    /// By kind.
+    pub detail: u32,
+    /// By kind.
+    pub count: u64,
+    /// Bits 47:0: [`Record::other`]. Bits 63:48: [`Record::sequence`] in a ring, the core in a file.
+    pub rest: u64,
+}
+
+impl Record {
+    /// The second number, by kind.
+    #[must_use]
+    pub const fn other(&self) -> u64 {
+        self.rest & ((1 << OTHER_BITS) - 1)
+    }
+
+    /// The records pushed before this one on its core, modulo 2^16; in a file, the core.
+    #[must_use]
+    pub const fn sequence(&self) -> u16 {
+        (self.rest >> OTHER_BITS) as u16
+    }
+
+    /// The same record with another number in bits 63:48 of [`Self::rest`].
+    #[must_use]
+    pub const fn with_sequence(self, sequence: u16) -> Self {
+        Self { rest: join(self.other(), sequence as u64), ..self }
+    }
+}
+
+/// The last word of a record: the low 48 bits of `other`, the low 16 of `sequence`.
+pub(crate) const fn join(other: u64, sequence: u64) -> u64 {
+    other & ((1 << OTHER_BITS) - 1) | sequence << OTHER_BITS
+}
+
+/// Whom a record concerns: made once for each vCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Who(u64);
+
+impl Who {
+    /// No VM.
+    pub const NOBODY: Self = Self::new(NO_VM, 0);
+
+    /// A vCPU of the VM at this place in the system file.
+    #[must_use]
+    pub const fn new(vm: u8, vcpu: u8) -> Self {
+        Self((vm as u64) << 16 | (vcpu as u64) << 24)
+    }
+
+    /// What befell it.
+    #[must_use]
+    pub const fn tag(self, kind: Kind, detail: u32) -> Tag {
+        Tag(self.0 | kind as u64 | (detail as u64) << 32)
+    }
+}
+
+/// The second word of a record: kind, VM, vCPU and detail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag(pub(crate) u64);
+
+/// Declares the kinds: number, name in reports, and the names of detail, count and other, empty where a kind has none.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $variant:ident = $number:literal, $name:literal, [$detail:literal, $count:literal, $other:literal];)*) => {
+        /// What a [`Record`] is about, and what its numbers are. The numbers are fixed. 24 to 31 are kept for partition schedules, 32 to
+        /// 63 for the phases of a packet (rt-virtio, Table II).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u16)]
+        pub enum Kind { $($(#[$doc])* $variant = $number,)* }
+
+        impl Kind {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The kind with this number, unless it is from a newer hypervisor.
+            #[must_use]
+            pub const fn from_number(number: u16) -> Option<Self> {
+                match number { $($number => Some(Self::$variant),)* _ => None }
+            }
+
+            /// The name in reports.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// What [`Record::detail`], [`Record::count`] and [`Record::other`] are; empty for one that is not used.
+            #[must_use]
+            pub const fn fields(self) -> [&'static str; 3] {
+                match self { $(Self::$variant => [$detail, $count, $other],)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A trap took the core from a vCPU's guest to EL2: an [`ExitCause`](crate::wire::ExitCause), ESR_EL2.
+    Exit = 1, "exit", ["cause", "syndrome", ""];
+    /// The vCPU goes on in its guest. A hypervisor may leave it out.
+    Enter = 2, "enter", ["", "", ""];
+    /// A physical interrupt took the core from a vCPU's guest to EL2, or came while it was there.
+    Interrupt = 3, "interrupt", ["intid", "", ""];
+    /// A period began: a [`Meter`], the accesses counted in the one that ended, the new budget.
+    Replenish = 4, "replenish", ["meter", "used", "budget"];
+    /// The counter reached the budget: a [`Meter`], the accesses of this period so far, its budget.
+    Overflow = 5, "overflow", ["meter", "used", "budget"];
+    /// The vCPU was suspended until its next budget: a [`Meter`], the accesses of this period so far, its budget.
+    Throttle = 6, "throttle", ["meter", "used", "budget"];
+    /// A suspended vCPU goes on: a [`Meter`], the accesses of the new period so far, its budget less what it owed.
+    Wake = 7, "wake", ["meter", "used", "budget"];
+    /// Another budget from the next period on: a [`Meter`], the new one, the old one.
+    BudgetChanged = 8, "budget-changed", ["meter", "budget", "was"];
+    /// The monitor was polled: a [`Meter`], the accesses of this period so far, its budget.
+    Poll = 9, "poll", ["meter", "used", "budget"];
+    /// A VM begins a life; they are counted from 0.
+    VmStart = 10, "vm-start", ["life", "", ""];
+    /// A VM's life ended by its own call, or by the last CPU_OFF.
+    VmStop = 11, "vm-stop", ["life", "", ""];
+    /// A VM's life ended by a fault: a [`FaultKind`](crate::wire::FaultKind), ESR_EL2, the IPA.
+    VmFault = 12, "vm-fault", ["fault", "syndrome", "address"];
+    /// A VM is to begin another life; they are counted from 0.
+    VmRestart = 13, "vm-restart", ["life", "", ""];
+    /// A vCPU was turned on.
+    VcpuOn = 14, "vcpu-on", ["", "", ""];
+    /// A vCPU was turned off.
+    VcpuOff = 15, "vcpu-off", ["", "", ""];
+    /// A vCPU gets the core; [`outgoing`] says what of the one that had it.
+    VcpuSwitch = 16, "vcpu-switch", ["outgoing", "", ""];
+    /// In files only: records were overwritten before they were read.
+    Lost = 0xffff, "lost", ["", "records", ""];
+}
+
+/// [`Record::detail`] of [`Kind::VcpuSwitch`]: VM and vCPU that had the core; [`NO_VM`] for none.
+#[must_use]
+pub const fn outgoing(vm: u8, vcpu: u8) -> u32 {
+    (vm as u32) << 8 | vcpu as u32
+}
+
+/// Which accesses a budget is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Meter {
+    /// All that the event counts.
+    All = 0,
+    /// Reads: refills.
+    Reads = 1,
+    /// Writes: write-backs.
+    Writes = 2,
+}
+
+impl Meter {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 3] = [Self::All, Self::Reads, Self::Writes];
+
+    /// The name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        ["all", "reads", "writes"][self as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_the_second_word_of_a_record() {
+        let record = Record {
+            kind: Kind::Throttle as u16,
+            vm: 3,
+            vcpu: 1,
+            detail: 0xdead_beef,
+            ..Record::default()
+        };
+        let word = u64::from_le_bytes(record.as_bytes()[8..16].try_into().unwrap());
+        assert_eq!(Who::new(3, 1).tag(Kind::Throttle, 0xdead_beef).0, word);
+        assert_eq!(size_of::<Record>(), 32);
+    }
+
+    #[test]
+    fn numbers_and_names_of_kinds_are_their_own() {
+        for (place, kind) in Kind::ALL.iter().enumerate() {
+            assert_eq!(Kind::from_number(*kind as u16), Some(*kind));
+            assert!(Kind::ALL.iter().skip(place + 1).all(|other| other.name() != kind.name()));
+        }
+        assert_eq!(Kind::from_number(0), None);
+        assert!((24..64).all(|number| Kind::from_number(number).is_none()));
+        for (number, meter) in Meter::ALL.iter().enumerate() {
+            assert_eq!(*meter as usize, number);
+        }
+    }
+
+    #[test]
+    fn the_sequence_number_leaves_48_bits() {
+        let record = Record { rest: join(u64::MAX, 0x1_2345), ..Record::default() };
+        assert_eq!((record.other(), record.sequence()), ((1 << 48) - 1, 0x2345));
+        let record = record.with_sequence(7);
+        assert_eq!((record.other(), record.sequence()), ((1 << 48) - 1, 7));
+    }
+}

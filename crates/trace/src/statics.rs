@@ -1,0 +1,29 @@
+//! What makes a ring a `static`.
+
+use crate::{
+    recorder::{HEADER_WORDS, Ring, SLOT_WORDS},
+    sync::AtomicU64,
+};
+
+impl<const N: usize> Ring<N> {
+    /// A ring that has not begun: zeros.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            header: [const { AtomicU64::new(0) }; HEADER_WORDS],
+            slots: [const { [const { AtomicU64::new(0) }; SLOT_WORDS] }; N],
+        }
+    }
+}
+
+impl<const N: usize> Default for Ring<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+const _: () = assert!(
+    size_of::<Ring<64>>() == crate::recorder::HEADER + 64 * crate::recorder::SLOT
+        && size_of::<crate::recorder::Header>() == crate::recorder::HEADER
+        && size_of::<crate::record::Record>() == crate::recorder::SLOT
+);
