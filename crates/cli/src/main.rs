@@ -3,6 +3,7 @@
 mod analyze;
 mod attach;
 mod bench;
+mod calibrate;
 mod cargo;
 mod check;
 mod coloring;
@@ -19,6 +20,7 @@ mod platforms;
 mod progress;
 mod reproduce;
 mod run;
+mod simulate;
 mod terminal;
 mod trace;
 
@@ -54,7 +56,9 @@ enum Verb {
     Demo(demo::Arguments),
     Platforms(platforms::Arguments),
     Bench(measure::Arguments),
+    Simulate(simulate::Arguments),
     Reproduce(reproduce::Arguments),
+    Calibrate(calibrate::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -80,7 +84,9 @@ fn main() -> ExitCode {
         Verb::Demo(arguments) => demo::run(arguments, &environment),
         Verb::Platforms(arguments) => platforms::run(arguments),
         Verb::Bench(arguments) => measure::run(arguments, &environment),
+        Verb::Simulate(arguments) => simulate::run(arguments, &environment),
         Verb::Reproduce(arguments) => reproduce::run(arguments, &environment),
+        Verb::Calibrate(arguments) => calibrate::run(arguments, &environment),
     };
     result.map_or_else(|failure: Failure| failure.report(), |()| ExitCode::SUCCESS)
 }

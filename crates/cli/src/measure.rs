@@ -4,11 +4,13 @@ use crate::{
     bench::{
         analysis,
         hypervisor::{Needs, Systems, measure},
-        mapping,
+        mapping, simulator,
     },
     cargo::{self, Programs},
     environment::Environment,
     failure::{Context, Failure, GOOD, Result},
+    progress::Bar,
+    reproduce::throttling::{lab::Lab, paths},
     run,
 };
 use std::{io::Write, path::Path};
@@ -19,7 +21,7 @@ const SYSTEMS: &str = "systems";
 /// Measures what weir costs.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir bench hypervisor\n  weir bench hypervisor --json\n  weir bench analysis\n  weir bench mapping"
+    after_help = "Examples:\n  weir bench hypervisor\n  weir bench hypervisor --json\n  weir bench analysis\n  weir bench mapping\n  weir bench simulator"
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -60,6 +62,18 @@ enum What {
         #[arg(long)]
         json: bool,
     },
+    /// Simulated DRAM requests and cache accesses per second of host time, on one core; an optimized build is meant.
+    #[command(
+        after_help = "Examples:\n  weir bench simulator\n  weir bench simulator --requests 10000000 --json"
+    )]
+    Simulator {
+        /// How many DRAM requests of each kind; ten times as many cache hits.
+        #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
+        requests: u64,
+        /// Print the figures as JSON.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// Carries the verb out.
@@ -68,6 +82,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         What::Hypervisor { json } => hypervisor(json, environment),
         What::Analysis { json, sets } => analysis::run(sets, json),
         What::Mapping { json } => mapping::run(json, environment),
+        What::Simulator { requests, json } => simulator::run(requests, json),
     }
 }
 
@@ -87,12 +102,20 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
         },
         run: |system: &Path, qemu: &[String]| boot(system, qemu, environment),
     })?;
+    let scratch = environment.build().join("bench");
+    let lab = Lab::new(environment, &scratch)?;
+    let budgets = paths::run(&lab, &Bar::new("running", paths::RUNS))?;
     let mut out = anstream::stdout().lock();
     if json {
-        let figures = serde_json::to_string_pretty(&figures).context(|| "write the figures")?;
-        writeln!(out, "{figures}")?;
+        let mut figures = serde_json::to_value(&figures).context(|| "write the figures")?;
+        figures["budgets"] = paths::json(&budgets);
+        writeln!(out, "{figures:#}")?;
     } else {
         writeln!(out, "{}", figures.table())?;
+        writeln!(out, "{}", paths::text(&budgets))?;
+        for miss in paths::misses(&budgets) {
+            writeln!(out, "above its aim: {miss}")?;
+        }
         for miss in figures.misses() {
             writeln!(out, "above its aim: {}: {} of {}", miss.what, miss.weir, miss.limit)?;
         }

@@ -35,6 +35,7 @@ fn every_verb_has_help_with_an_example() {
         "demo",
         "platforms",
         "bench",
+        "simulate",
         "reproduce",
     ] {
         assert!(all.out.contains(&format!("\n  {verb} ")), "{}", all.out);

@@ -116,6 +116,7 @@ static VM: Shape = Shape {
         timing::WORKING_SET_KEY,
         timing::BANDWIDTH_KEY,
         timing::TASK_KEY,
+        timing::WORKLOAD_KEY,
     ],
 };
 

@@ -56,6 +56,14 @@ pub fn take(core: usize, messages: u32) -> u32 {
     mail.fetch_and(!messages, Ordering::Acquire) & messages
 }
 
+/// Whether nothing is in core `core`'s mailbox. What is put there later comes with an SGI.
+#[inline(always)]
+#[must_use]
+pub fn is_quiet(core: usize) -> bool {
+    // Relaxed: who finds something takes it, and acquires then.
+    MAIL.get(core).is_none_or(|mail| mail.load(Ordering::Relaxed) == 0)
+}
+
 /// What a core keeps to itself.
 pub struct Core {
     /// Its number, as the platform counts.

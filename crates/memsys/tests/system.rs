@@ -616,3 +616,61 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn what_lines_waited_for_adds_up_to_their_delay(
+        accesses in prop::collection::vec((0_usize..4, 0_u64..1 << 9, 0_u64..60), 1..300),
+        registers in 1_usize..6,
+    ) {
+        let mut config = config();
+        config.caches.l2_misses = registers;
+        let mut system = MemorySystem::new(config).unwrap();
+        let mut asked = BTreeMap::new();
+        let mut delays = [0_u64; 4];
+        let mut now = ns(0);
+        let mut answers = vec![];
+        for (token, (core, place, gap)) in (0..).zip(accesses) {
+            now += ns(gap);
+            // Each core has lines of its own, some of them in the same banks.
+            let pa = Pa((core as u64) << 28 | place << 13);
+            system.advance(now, &mut |answer| answers.push(answer));
+            let issue = system.issue(core, Owner(core as u8), Access::Read, pa, token, now);
+            if issue == Issue::Pending {
+                asked.insert(token, now);
+            }
+        }
+        system.advance(now + ns(1_000_000), &mut |answer| answers.push(answer));
+        for answer in answers {
+            let Answer::Core { core, token, at, served } = answer else { continue };
+            if served != Served::L1 {
+                let took = at.since(asked[&token]);
+                let least = system.unloaded(served);
+                prop_assert!(took >= least, "{took:?} for {served:?}");
+                delays[core] += took.since(least).0;
+            }
+        }
+        for (owner, delay) in (0..).zip(delays) {
+            prop_assert_eq!(system.waits().suffered(Owner(owner)).0, delay);
+            let row: u64 = (0..4).map(|by| system.waits().get(Owner(owner), Owner(by)).0).sum();
+            prop_assert_eq!(row, delay);
+        }
+    }
+}
+
+#[test]
+fn who_waits_behind_anothers_lines_waits_for_that_other() {
+    let mut system = MemorySystem::new(config()).unwrap();
+    // Six reads of core 1 in another row each of bank 0, then one of core 0 there.
+    for line in 0..6 {
+        system.issue(1, Owner(1), Access::Read, Pa((line + 1) << 17), line, ns(0));
+    }
+    system.advance(ns(40), &mut |_| {});
+    system.issue(0, Owner(0), Access::Read, Pa(0), 9, ns(40));
+    system.advance(ns(10_000), &mut |_| {});
+    let waits = system.waits();
+    let (other, own) = (waits.get(Owner(0), Owner(1)), waits.get(Owner(0), Owner(0)));
+    assert!(other > ns(150) && own < ns(60), "{other:?} {own:?}");
+    assert!(waits.get(Owner(1), Owner(0)) < ns(10));
+}

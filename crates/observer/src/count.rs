@@ -47,6 +47,8 @@ impl Step {
     const CLASS_SHIFT: u32 = 48;
     /// Known to be a vector for a lower exception level: a stretch begins here in any case.
     const VECTOR: u64 = 1 << 52;
+    /// Such a vector for synchronous exceptions.
+    const SYNCHRONOUS: u64 = 1 << 53;
     const MARKER_SHIFT: u32 = 56;
 
     const PLAIN: u64 = 0;
@@ -76,8 +78,11 @@ impl Step {
         if options.hyp.contains(&pc) {
             bits |= match options.vectors {
                 None => Self::INSIDE | Self::ENTRY,
-                Some(_) if options.is_lower_el_vector(pc) => {
-                    Self::INSIDE | Self::ENTRY | Self::VECTOR
+                // Every fourth vector is one of synchronous exceptions (Arm ARM D1.3.1.5).
+                Some(vectors) if options.is_lower_el_vector(pc) => {
+                    let first = (pc - vectors).is_multiple_of(0x200);
+                    let synchronous = if first { Self::SYNCHRONOUS } else { 0 };
+                    Self::INSIDE | Self::ENTRY | Self::VECTOR | synchronous
                 }
                 Some(_) => Self::INSIDE,
             };
@@ -183,6 +188,8 @@ struct Books {
     longest_path: Cell,
     el2: Cell,
     guest: Cell,
+    /// Of them loads and stores that led to EL2: they were not made, and are no retired instructions.
+    aborted: Cell,
     boot: Cell,
     stretches: Mutex<BTreeMap<u8, Tally>>,
     budget: Mutex<Book>,
@@ -206,6 +213,7 @@ impl Books {
             longest_path: Cell::default(),
             el2: Cell::default(),
             guest: Cell::default(),
+            aborted: Cell::default(),
             boot: Cell::default(),
             stretches: Mutex::default(),
             budget: Mutex::default(),
@@ -249,19 +257,24 @@ impl Books {
         tally.gic_sysregs.add(self.gic_sysregs.take());
     }
 
-    /// EL2 waits. What led to a suspended vCPU's wait is booked; the waits of others are pieces of their stretch.
+    /// EL2 waits. What led to a suspended vCPU's wait is booked; the waits of others are pieces of their stretch. Whoever waits
+    /// although a period has begun is off, or owes more than a budget.
     fn wait(&self) {
         self.end_masked();
-        if matches!(self.path.get() as u8, path::REPLENISH..=path::HELD) {
-            self.close();
-            self.path.set(u64::from(path::HELD));
-        }
+        let path = match self.path.get() as u8 {
+            path::OVERFLOW => path::OVERFLOW,
+            path::REPLENISH..=path::HELD => path::HELD,
+            _ => return,
+        };
+        self.path.set(u64::from(path));
+        self.close();
+        self.path.set(u64::from(path::HELD));
     }
 
     /// EL2 executes one of its own markers.
     fn meter(&self, number: u8) {
         let Some(mark) = Mark::of(number) else { return };
-        let instructions = self.guest.get();
+        let instructions = self.guest.get() - self.aborted.get();
         self.budget().mark(mark, Counts { instructions, ..Counts::default() });
         let path = match (self.path.get() as u8, mark) {
             // The boot, and whatever a period's beginning came with, keep their names.
@@ -313,7 +326,7 @@ impl Accounting {
         if class == Step::LOAD_STORE && books.last.get() == step.0 {
             return;
         }
-        books.last.set(step.0);
+        let last = Self::last(books, step);
 
         if books.mode.get() == mode::RETURNING {
             // In the first stretch an ERET may lead from one place in EL2 to another.
@@ -325,6 +338,9 @@ impl Accounting {
             }
         }
         if books.mode.get() == mode::GUEST && step.is_entry() {
+            if step.0 & Step::SYNCHRONOUS != 0 && last.class() == Step::LOAD_STORE {
+                books.aborted.bump();
+            }
             books.enter();
         }
 
@@ -353,6 +369,13 @@ impl Accounting {
         if !self.boot_over.load(Relaxed) {
             books.boot.bump();
         }
+    }
+
+    /// The step before this one, which becomes the last.
+    fn last(books: &Books, step: Step) -> Step {
+        let last = Step(books.last.get());
+        books.last.set(step.0);
+        last
     }
 
     fn mark(&self, books: &Books, number: u8) {
@@ -389,7 +412,15 @@ impl Accounting {
     /// What the meters' markers said.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
-        Ledger { cores: self.vcpus.iter().map(|books| books.budget().ledger()).collect() }
+        let core = |books: &Books| {
+            let mut ledger = books.budget().ledger();
+            let stretches = books.stretches();
+            let budgets = stretches.range(path::REPLENISH..=path::HELD);
+            ledger.paths =
+                budgets.map(|(&path, tally)| (path::name(path), tally.report())).collect();
+            ledger
+        };
+        Ledger { cores: self.vcpus.iter().map(core).collect() }
     }
 
     /// The books as they stand. A stretch that has not ended counts for the totals only.
@@ -811,5 +842,89 @@ mod tests {
             prop_assert_eq!(summary.max, values[values.len() - 1]);
             prop_assert_eq!(summary.median, values[(values.len() - 1) / 2]);
         }
+    }
+
+    const REPLENISH: u32 = marker(path::REPLENISH);
+    const OVERFLOW: u32 = marker(path::OVERFLOW);
+    const POLL: u32 = marker(path::POLL);
+
+    #[test]
+    fn a_budget_s_stretches_have_its_names_and_leave_the_wait_out() {
+        let machine = Machine::new(1, Some(VECTORS));
+        machine.boot(0);
+        machine.run(0, GUEST, &[NOP, NOP]);
+        machine.trap(0, &[NOP, REPLENISH, NOP]);
+        machine.run(0, GUEST, &[NOP]);
+        machine.trap(0, &[NOP, NOP, POLL]);
+        machine.run(0, GUEST, &[NOP]);
+        // Spent, woken twice, the second time for a period that a debt takes, and let go with the next one.
+        machine.trap(
+            0,
+            &[
+                OVERFLOW, NOP, WFI, NOP, NOP, WFI, REPLENISH, NOP, WFI, NOP, REPLENISH, POLL, NOP,
+                NOP,
+            ],
+        );
+        machine.run(0, GUEST, &[NOP]);
+        machine.trap(0, &[NOP]);
+        machine.run(0, GUEST, &[NOP]);
+        let of = |name: &str| {
+            let path = machine.path(name);
+            (path.n, path.instructions.min, path.instructions.max)
+        };
+        assert_eq!(of("replenish"), (1, 4, 4));
+        assert_eq!(of("poll"), (1, 4, 4));
+        assert_eq!(of("overflow"), (1, 3, 3));
+        assert_eq!(of("held"), (2, 3, 3));
+        assert_eq!(of("release"), (1, 6, 6));
+        assert_eq!(of("other"), (1, 2, 2));
+        let ledger = machine.books.ledger();
+        assert_eq!(ledger.cores[0].paths["overflow"], machine.path("overflow"));
+        assert!(!ledger.cores[0].paths.contains_key("other"));
+    }
+
+    #[test]
+    fn a_wait_that_no_budget_led_to_stays_in_its_stretch() {
+        let machine = Machine::new(1, Some(VECTORS));
+        machine.boot(0);
+        machine.run(0, GUEST, &[marker(5)]);
+        machine.trap(0, &[NOP, WFI, NOP]);
+        machine.run(0, GUEST, &[NOP]);
+        assert_eq!(machine.path("hypercall").instructions.max, 4);
+    }
+
+    #[test]
+    fn a_guest_has_no_say_in_the_ledger() {
+        let machine = Machine::new(1, Some(VECTORS));
+        machine.boot(0);
+        for _ in 0..3 {
+            machine.run(0, GUEST, &[REPLENISH, OVERFLOW, marker(40), NOP]);
+            machine.trap(0, &[NOP]);
+        }
+        machine.run(0, GUEST, &[NOP]);
+        assert_eq!(machine.books.ledger().cores[0], crate::ledger::CoreLedger::default());
+        assert_eq!(machine.path("other").n, 3);
+    }
+
+    #[test]
+    fn the_ledger_has_what_retired_between_two_replenishments() {
+        let machine = Machine::new(2, Some(VECTORS));
+        machine.boot(0);
+        machine.boot(1);
+        machine.run(0, GUEST, &[NOP]);
+        machine.trap(0, &[REPLENISH]);
+        machine.run(0, GUEST, &[NOP, NOP, LDR]);
+        // The load was trapped: it did not retire. The next exception is an interrupt, and that load did.
+        machine.trap(0, &[NOP]);
+        machine.run(0, GUEST, &[NOP, LDR]);
+        machine.run(0, VECTORS + 0x480, &[OVERFLOW, ERET]);
+        machine.run(0, GUEST + 8, &[marker(19)]);
+        machine.trap(0, &[REPLENISH]);
+        machine.run(0, GUEST, &[NOP]);
+        let ledger = machine.books.ledger();
+        let [period] = ledger.cores[0].periods[..] else { panic!("{ledger:?}") };
+        assert_eq!((period.counts.instructions, period.looks, period.throttled), (5, 2, true));
+        assert_eq!(ledger.cores[0].phases, [Phase { guest: 6, el2: 3 + 2 + 2 + 2 }]);
+        assert!(ledger.cores[1].periods.is_empty());
     }
 }

@@ -4,6 +4,7 @@
 //! ([`path::OVERFLOW`]) and where it looks and lets it go on ([`path::POLL`]). No guest runs while EL2 does, so what a core's guest
 //! did between two such markers does not depend on where in EL2's code they are. Markers 32 to 47 are EL2's: from a guest they mean nothing.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -11,6 +12,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::path;
+use crate::report::PathReport;
 
 /// Most periods that are kept of a core.
 const PERIODS: usize = 1 << 16;
@@ -44,7 +46,7 @@ impl Mark {
 /// What a core's guest has done, at EL1 and EL0. A job counts some of these and leaves the others 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Instructions; by the job that counts them.
+    /// Retired instructions, so without loads and stores that were trapped; by the job that counts instructions.
     pub instructions: u64,
     /// Lines brought into the last cache from memory; by the caches job.
     pub refills: u64,
@@ -84,7 +86,7 @@ pub struct Phase {
 }
 
 /// A core's periods.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CoreLedger {
     /// The whole ones, from the first on. What ran before the first replenishment and behind the last one is in none.
     pub periods: Vec<Period>,
@@ -92,10 +94,12 @@ pub struct CoreLedger {
     pub dropped: u64,
     /// Of the job that counts instructions.
     pub phases: Vec<Phase>,
+    /// Of the same job: EL2's paths that have to do with budgets, by name, on this core alone.
+    pub paths: BTreeMap<String, PathReport>,
 }
 
 /// The file behind the argument `ledger`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
     /// By core.
     pub cores: Vec<CoreLedger>,

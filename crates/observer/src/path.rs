@@ -23,7 +23,7 @@ pub const POLL: u8 = 34;
 /// The path from the wait of a suspended vCPU through the period's beginning to its next instruction. No marker has this number.
 pub const RELEASE: u8 = 35;
 
-/// The path from the wait of a suspended vCPU to another wait, or out of it without a new period. No marker has this number.
+/// The path from the wait of a vCPU that is suspended or off to another wait, or out of it without a new period. No marker has this number.
 pub const HELD: u8 = 36;
 
 /// The path of every stretch that no marker claims.

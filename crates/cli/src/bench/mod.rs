@@ -3,6 +3,7 @@
 pub mod analysis;
 pub mod hypervisor;
 pub mod mapping;
+pub mod simulator;
 
 pub mod elf;
 mod lines;

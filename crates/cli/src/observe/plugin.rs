@@ -38,6 +38,8 @@ pub struct Watch {
     setup: Setup,
     /// Where it leaves its report, if somebody wants it.
     out: Option<PathBuf>,
+    /// Where it leaves the ledger of memory budgets, if somebody wants that.
+    ledger: Option<PathBuf>,
 }
 
 impl Watch {
@@ -60,7 +62,13 @@ impl Watch {
             hypervisor: programs.hypervisor(environment, system.platform.is_gic_v2())?,
             setup,
             out,
+            ledger: None,
         })
+    }
+
+    /// Has it leave the ledger of memory budgets in `file`.
+    pub fn with_ledger(self, file: PathBuf) -> Self {
+        Self { ledger: Some(file), ..self }
     }
 
     /// Writes what the plug-in is told into `scratch`, which must stay while QEMU runs. The machine boots `image` in `ram`. If
@@ -90,8 +98,11 @@ impl Watch {
             }
             Err(_) => None,
         };
+        let [_, told] = &mut arguments;
+        if let Some(file) = &self.ledger {
+            told.push_str(&ledger_argument(file));
+        }
         if let Some(pa) = page.as_ref().and_then(Static::address) {
-            let [_, told] = &mut arguments;
             let _ = write!(told, ",monitor={:#x},ram={}", pa.0, ram.path());
         }
         Ok(Loaded { arguments, page, cores: self.setup.cores.len() })
@@ -144,6 +155,16 @@ fn page(elf: &[u8], image: &[u8], gic_v2: bool) -> std::result::Result<Static, S
     page.ok_or_else(|| format!("the hypervisor has no page `{PAGE_SYMBOL}`"))
 }
 
+/// A path among QEMU's options, which are split at commas; a doubled one stands for itself.
+fn quote(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+/// What makes the plug-in write the ledger of memory budgets to `file`: behind [`plugin_arguments`].
+pub fn ledger_argument(file: &Path) -> String {
+    format!(",ledger={}", quote(file))
+}
+
 /// QEMU's arguments that load the plug-in; for the caches job with the directory of what it is told.
 pub fn plugin_arguments(
     plugin: &Path,
@@ -151,8 +172,6 @@ pub fn plugin_arguments(
     out: &Path,
     caches: Option<&Path>,
 ) -> [String; 2] {
-    // QEMU splits its options at commas; a doubled one stands for itself.
-    let quote = |path: &Path| path.display().to_string().replace(',', ",,");
     let (start, end) = (hypervisor.addresses.start, hypervisor.addresses.end);
     let mut arguments = format!(
         "{},out={},hyp={start:#x}-{end:#x},vectors={:#x}",

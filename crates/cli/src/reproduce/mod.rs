@@ -2,6 +2,7 @@
 
 mod isolation;
 mod rt_virtio;
+pub mod throttling;
 
 use crate::{
     environment::Environment,
@@ -28,6 +29,9 @@ pub struct Arguments {
     /// Random sets at each point, where an experiment has some.
     #[arg(long, requires = "experiment", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     sets: Option<u32>,
+    /// A small part of it, where an experiment has one.
+    #[arg(long, requires = "experiment")]
+    quick: bool,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -39,7 +43,7 @@ struct Experiment {
     run: fn(&Request) -> Result<Outcome>,
 }
 
-static EXPERIMENTS: [Experiment; 3] = [
+static EXPERIMENTS: [Experiment; 4] = [
     Experiment {
         name: "isolation",
         what: "cache lines and DRAM rows that VMs take from each other, with colors and banks and without, and a VM's share of the cache",
@@ -55,6 +59,11 @@ static EXPERIMENTS: [Experiment; 3] = [
         what: "share of schedulable flow sets over utilization, 18 curves of 20 points",
         run: rt_virtio::fig5,
     },
+    Experiment {
+        name: "throttling",
+        what: "memory budgets seen from outside: bounds, rates, arrival curves, what each regulator gives and what it costs at EL2",
+        run: throttling::throttling,
+    },
 ];
 
 /// What an experiment is asked.
@@ -63,6 +72,8 @@ pub struct Request {
     pub directory: PathBuf,
     /// Random sets at each point.
     pub sets: Option<u32>,
+    /// A small part is enough.
+    pub quick: bool,
     /// The checkout and the tools.
     pub environment: Environment,
 }
@@ -103,6 +114,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let outcome = (experiment.run)(&Request {
         directory,
         sets: arguments.sets,
+        quick: arguments.quick,
         environment: environment.clone(),
     })?;
     if arguments.json {

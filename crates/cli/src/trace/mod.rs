@@ -1,7 +1,7 @@
 //! `weir trace`: what the cores of a run have recorded, for people, spreadsheets, programs and Perfetto.
 
 mod arrivals;
-mod curve;
+pub mod curve;
 pub mod file;
 mod perfetto;
 mod words;

@@ -4,6 +4,7 @@
 mod bandwidth;
 mod keys;
 mod read;
+mod workload;
 
 use crate::{
     fault::{self, Fault, Faults, File},
@@ -21,6 +22,8 @@ pub(crate) use keys::{
     WORKING_SET_KEY,
 };
 pub(crate) use read::{platform, system};
+pub(crate) use workload::WORKLOAD_KEY;
+pub use workload::{Kind, Workload};
 
 /// A place in the file, for faults that are found later.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +68,8 @@ pub struct TimedVm {
     pub bandwidth: Option<Bandwidth>,
     /// Its tasks by falling priority.
     pub tasks: Vec<Task>,
+    /// What it does to memory in a simulation.
+    pub workload: Option<Workload>,
     /// Its header.
     pub place: Place,
 }

@@ -159,6 +159,7 @@ impl Reader<'_> {
         });
         let cpus = table.list("cpus", number).map_or(Vec::new(), |cpus| cpus.value);
         let bandwidth = table.inner("bandwidth");
+        let workload = table.inner("workload");
         TimedVm {
             bandwidth: bandwidth
                 .map(|(table, span)| self.bandwidth(table, &span, &name, cpus.len())),
@@ -171,6 +172,7 @@ impl Reader<'_> {
                 .into_iter()
                 .filter_map(|(table, span)| self.task(table, &span, &name))
                 .collect(),
+            workload: workload.and_then(|(table, span)| self.workload(table, &span, &name)),
             place: place(span),
             name,
         }
@@ -214,6 +216,7 @@ impl Reader<'_> {
                 working_set: None,
                 bandwidth: None,
                 tasks: Vec::new(),
+                workload: None,
                 place: place(&name.span),
             };
             self.by_name.insert(name.value.clone(), self.vms.len());

@@ -231,7 +231,15 @@ pub fn attend(core: &mut Core) {
 }
 
 /// Carries out the messages that concern the core rather than its guest.
+#[inline(always)]
 pub fn serve(core: &mut Core) {
+    if !cpu::is_quiet(core.index) {
+        serve_each(core);
+    }
+}
+
+#[inline(never)]
+fn serve_each(core: &mut Core) {
     if cpu::take(core.index, cpu::FOLD) != 0
         && let Some(seat) = core.seat
     {

@@ -138,7 +138,10 @@ fn drain_slowly(seat: &'static Seat) {
 /// An interrupt that the fast path left: the hypervisor's own, and messages.
 pub extern "C" fn handle_message(frame: &mut Frame, core: &mut Core) {
     let _ = frame;
-    own_interrupt(core);
+    // The fast path may have ended its interrupt already.
+    if core.acknowledged != gic::SPECIAL || core.report {
+        own_interrupt(core);
+    }
     serve_guest(core);
     if let Some(seat) = core.seat {
         meter::hold(core, seat);
@@ -226,6 +229,9 @@ pub fn own_interrupt(core: &mut Core) {
 
 /// Messages, while a guest runs on this core.
 fn serve_guest(core: &mut Core) {
+    if cpu::is_quiet(core.index) {
+        return;
+    }
     life::serve(core);
     if cpu::take(core.index, cpu::STOP) != 0
         && let Some(seat) = core.seat

@@ -40,6 +40,15 @@ pub(super) struct Queue {
     len: usize,
     heads: [u8; 64],
     tails: [u8; 64],
+    /// For each bank, how many of its requests are for rows of each number modulo [`ROW_CLASSES`]: most questions for a row
+    /// that nobody wants are answered without going through the list.
+    wanted: Box<[[u8; ROW_CLASSES]; 64]>,
+}
+
+const ROW_CLASSES: usize = 64;
+
+const fn row_class(row: u32) -> usize {
+    row as usize % ROW_CLASSES
 }
 
 impl Queue {
@@ -52,6 +61,7 @@ impl Queue {
             len: 0,
             heads: [NONE; 64],
             tails: [NONE; 64],
+            wanted: Box::new([[0; ROW_CLASSES]; 64]),
         }
     }
 
@@ -96,6 +106,7 @@ impl Queue {
         self.free &= self.free - 1;
         self.len += 1;
         let bank = usize::from(slot.bank & 63);
+        self.wanted[bank][row_class(slot.row)] += 1;
         self.slots[usize::from(at)] = slot;
         if self.heads[bank] == NONE {
             self.heads[bank] = at;
@@ -109,8 +120,9 @@ impl Queue {
     /// Takes `at` out, which follows `before` in its bank's list.
     #[inline]
     pub fn remove(&mut self, at: u8, before: u8) -> &mut Slot {
-        let Slot { next, bank, .. } = self.slots[usize::from(at)];
+        let Slot { next, bank, row, .. } = self.slots[usize::from(at)];
         let bank = usize::from(bank & 63);
+        self.wanted[bank][row_class(row)] -= 1;
         if before == NONE {
             self.heads[bank] = next;
         } else {
@@ -127,6 +139,9 @@ impl Queue {
     /// The oldest request of a bank for a row, and the one before it in the list.
     #[inline]
     pub fn oldest_hit(&self, bank: usize, row: u32) -> Option<(u8, u8)> {
+        if self.wanted[bank & 63][row_class(row)] == 0 {
+            return None;
+        }
         let (mut before, mut at) = (NONE, self.head(bank));
         while at != NONE {
             let slot = self.slot(at);

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use super::blame::{Served, Waits};
 use crate::{
     qos::Regulator,
     units::{Owner, Pa, Picos},
@@ -32,6 +33,15 @@ pub(super) struct Transaction {
     pub write: bool,
     /// The first line of what a regulator counts as one.
     pub first: bool,
+    /// When it came, or comes, to where it waits now.
+    pub at: Picos,
+}
+
+impl Transaction {
+    /// Whether a core waits for it.
+    pub fn is_miss(&self) -> bool {
+        matches!(self.purpose, Purpose::Miss(..))
+    }
 }
 
 /// A master's port.
@@ -50,6 +60,7 @@ struct Port {
     /// The lane that is asked first.
     turn: usize,
     armed: Option<Picos>,
+    served: Served,
 }
 
 /// What a port does now.
@@ -80,7 +91,10 @@ impl Interconnect {
             lanes: vec![VecDeque::new(); masters.len() * 2],
             lanes_free: vec![Picos(0); masters.len() * 2],
             masters,
-            ports: vec![Port { free: Picos(0), turn: 0, armed: None }; channels],
+            ports: vec![
+                Port { free: Picos(0), turn: 0, armed: None, served: Served::default() };
+                channels
+            ],
             clock,
         }
     }
@@ -159,6 +173,27 @@ impl Interconnect {
         port.turn = (lane + 1) % lanes;
         let behind = self.lanes[lane].front().map(|(_, head)| head.channel);
         Granted::Go(number, behind)
+    }
+
+    /// A line of `owner` that came at `from` is passed on at `now`: charges its wait, if it is to be charged.
+    pub fn charge(
+        &mut self,
+        channel: usize,
+        waits: Option<&mut Waits>,
+        owner: Owner,
+        from: Picos,
+        now: Picos,
+    ) {
+        let others = self.lanes.iter().filter_map(|lane| lane.front());
+        let waiting = others.filter(|(_, head)| head.channel == channel).count() > 0;
+        let port = &mut self.ports[channel];
+        if let Some(waits) = waits {
+            port.served.charge(waits, owner, from, now);
+        }
+        port.served.note(now, Some(owner));
+        if !waiting {
+            port.served.note(port.free, None);
+        }
     }
 
     pub fn port_free(&self, channel: usize) -> Picos {

@@ -1,7 +1,7 @@
 //! A line's way: from a core's miss through the second level and the interconnect to DRAM and back.
 
 use crate::{
-    dram::Request,
+    dram::{Request, RowUse},
     hierarchy::{Moved, Served},
     units::{Pa, Picos},
 };
@@ -29,7 +29,13 @@ impl MemorySystem {
         let blocked = self.is_blocked(stage);
         let s = &mut self.stages[stage];
         let arrival = s.first_arrival();
-        s.note_blocked(blocked && arrival.is_some_and(|at| at <= now), now);
+        let held_up = blocked && arrival.is_some_and(|at| at <= now);
+        if held_up && s.blocked_since.is_none() {
+            // Those whose lines fill it hold up whoever waits.
+            let holder = s.holder();
+            s.served.note(now.max(s.free), holder);
+        }
+        s.note_blocked(held_up, now);
         let Some(arrival) = arrival else { return };
         // A request that comes while all is blocked is looked at once, to note that it waits.
         let at = arrival.max(s.free).max(now);
@@ -49,7 +55,14 @@ impl MemorySystem {
         if self.stages[stage].free <= now && !self.is_blocked(stage) {
             self.stages[stage].note_blocked(false, now);
             if let Some(miss) = self.stages[stage].pop(now) {
-                self.stages[stage].free = now + self.config.caches.l2_cycle;
+                let free = now + self.config.caches.l2_cycle;
+                let s = &mut self.stages[stage];
+                s.free = free;
+                s.served.charge(&mut self.waits, miss.owner, miss.at, now);
+                s.served.note(now, Some(miss.owner));
+                if !s.has_waiting(now) {
+                    s.served.note(free, None);
+                }
                 self.look_up_one(stage, miss, now);
             }
         }
@@ -58,9 +71,10 @@ impl MemorySystem {
 
     fn look_up_one(&mut self, stage: usize, miss: Miss, now: Picos) {
         let caches = self.config.caches;
-        let Miss { core, line, served, read, writes, .. } = miss;
+        let Miss { core, owner, line, served, read, writes, .. } = miss;
         if let Some(read) = read {
-            let pending = Pending { line, cores: vec![core], writes };
+            let pending = Pending { line, owner, cores: vec![core], writes };
+            self.stages[stage].take(owner);
             let register = self.stages[stage].pending.add(pending);
             self.send(Purpose::Miss(stage, register), stage, read, now + caches.l2_miss);
             return;
@@ -82,6 +96,7 @@ impl MemorySystem {
 
     fn write_back(&mut self, stage: usize, moved: Moved, at: Picos) {
         self.stages[stage].write_backs += 1;
+        self.stages[stage].take(moved.owner);
         self.send(Purpose::WriteBack(stage), stage, moved, at);
     }
 
@@ -96,6 +111,7 @@ impl MemorySystem {
             owner: moved.owner,
             write: moved.write,
             first: true,
+            at,
         };
         let number = self.transactions.add(transaction);
         self.events.add(at, Event::Enqueue(number));
@@ -125,8 +141,12 @@ impl MemorySystem {
         let timing = self.config.interconnect;
         match self.interconnect.grant(channel, now, timing.line, room) {
             Granted::Go(number, behind) => {
-                if let Some(transaction) = self.transactions.get(number) {
+                if let Some(transaction) = self.transactions.get_mut(number) {
                     self.memories[channel].coming[usize::from(transaction.write)] += 1;
+                    let Transaction { owner, at, .. } = *transaction;
+                    let waits = transaction.is_miss().then_some(&mut self.waits);
+                    transaction.at = now + timing.to_memory;
+                    self.interconnect.charge(channel, waits, owner, at, now);
                 }
                 self.events.add(now + timing.to_memory, Event::Arrive(number));
                 self.arm_port(channel, self.interconnect.port_free(channel));
@@ -145,6 +165,10 @@ impl MemorySystem {
         let cycle = now.0.div_ceil(self.config.dram.clock_ps);
         let memory = &mut self.memories[channel];
         memory.coming[usize::from(write)] -= 1;
+        if memory.channel.waiting() == 0 {
+            // What comes first to an idle channel waits for nobody.
+            memory.served.note(now, None);
+        }
         let request = Request { id: number as u64, pa, owner, write };
         let taken = memory.channel.push(request, cycle, &mut |done| self.done.push(done));
         debug_assert!(taken.is_ok(), "room was kept for it");
@@ -171,14 +195,26 @@ impl MemorySystem {
     fn after_dram(&mut self, channel: usize, now: Picos) {
         let clock = Picos(self.config.dram.clock_ps);
         let mut served = false;
+        let (timing, memory) = (&self.config.dram, &mut self.memories[channel]);
         for done in self.done.drain(..) {
             served = true;
+            let latency = if done.write { timing.cwl } else { timing.cl } + timing.burst;
+            let column = clock * done.at.saturating_sub(latency);
+            if let Some(transaction) = self.transactions.get(done.id as usize)
+                && transaction.is_miss()
+                && done.row != RowUse::Forwarded
+            {
+                let Transaction { owner, at, .. } = *transaction;
+                memory.served.charge(&mut self.waits, owner, at, column);
+            }
+            if done.row != RowUse::Forwarded {
+                memory.served.note(column, Some(done.owner));
+            }
             if !done.write {
                 let at = clock * done.at + self.config.interconnect.from_memory;
                 self.events.add(at, Event::Data(done.id as usize));
             }
         }
-        let memory = &mut self.memories[channel];
         if let Some(cycle) = memory.channel.next_event() {
             let at = (clock * cycle).max(now);
             if memory.armed.is_none_or(|armed| at < armed) {
@@ -195,11 +231,12 @@ impl MemorySystem {
         let Some(transaction) = self.transactions.take(number) else { return };
         match transaction.purpose {
             Purpose::Miss(stage, register) => {
-                self.stages[stage].filling.push_back(register);
+                self.stages[stage].filling.push_back((register, now));
                 self.fill(stage, now);
             }
             Purpose::WriteBack(stage) => {
                 self.stages[stage].write_backs -= 1;
+                self.stages[stage].give_back(transaction.owner);
                 self.fill(stage, now);
             }
             Purpose::Dma(work) => self.dma_line(work, now, answers),
@@ -210,13 +247,17 @@ impl MemorySystem {
     /// Takes lines that have come into a second level, as far as there are buffers for what they push out.
     fn fill(&mut self, stage: usize, now: Picos) {
         let caches = self.config.caches;
-        while let Some(&register) = self.stages[stage].filling.front() {
+        while let Some(&(register, come)) = self.stages[stage].filling.front() {
             let writes = self.stages[stage].pending.get(register).map_or(0, |p| p.writes.len());
             if writes > 0 && self.stages[stage].write_backs >= caches.l2_write_buffers {
                 break;
             }
             self.stages[stage].filling.pop_front();
             let Some(pending) = self.stages[stage].pending.take(register) else { continue };
+            // It waited for a buffer of whoever has the most of them.
+            let holder = self.stages[stage].holder().unwrap_or(pending.owner);
+            self.waits.add(pending.owner, holder, now.since(come));
+            self.stages[stage].give_back(pending.owner);
             for write in pending.writes {
                 self.write_back(stage, write, now);
             }

@@ -8,6 +8,7 @@
 //! [`crate::dram::Channel`]. What is left out: a first level's write-back into the second takes no look-up, and a
 //! non-coherent DMA does not notice that it reads past a dirty line.
 
+mod blame;
 mod config;
 mod events;
 mod interconnect;
@@ -15,6 +16,7 @@ mod lines;
 mod stage;
 mod transfers;
 
+pub use blame::Waits;
 pub use config::{CacheTiming, DmaPort, InterconnectTiming, SystemConfig, SystemError};
 
 use crate::{
@@ -77,6 +79,7 @@ struct Memory {
     armed: Option<Picos>,
     /// Reads and writes that were passed on and have not arrived.
     coming: [usize; 2],
+    served: blame::Served,
 }
 
 #[derive(Clone, Debug)]
@@ -106,6 +109,7 @@ pub struct MemorySystem {
     dma_work: Slab<DmaWork>,
     tbus: Vec<Tbu>,
     done: Vec<Done>,
+    waits: Waits,
 }
 
 impl MemorySystem {
@@ -135,7 +139,7 @@ impl MemorySystem {
             .map_err(SystemError::Dram)?;
         let channels = 1 << map.fields().channel.len();
         let private = config.hierarchy.l2.is_some_and(|l2| l2.sharing == Sharing::Private);
-        let stages = vec![Stage::new(cores); if private { cores } else { 1 }];
+        let stages = vec![Stage::new(cores, owners); if private { cores } else { 1 }];
         let mut tbus = Vec::new();
         for (tbu, &tlb) in config.tbus.iter().enumerate() {
             let new = Tbu::new(tlb, owners).map_err(|error| SystemError::Tbu { tbu, error })?;
@@ -165,9 +169,18 @@ impl MemorySystem {
             cores: vec![Vec::new(); cores],
             interconnect: Interconnect::new(masters, channels, config.interconnect.clock),
             transactions: Slab::new(),
-            memories: vec![Memory { channel, armed: None, coming: [0; 2] }; channels],
+            memories: vec![
+                Memory {
+                    channel,
+                    armed: None,
+                    coming: [0; 2],
+                    served: blame::Served::default()
+                };
+                channels
+            ],
             dma_work: Slab::new(),
             done: Vec::new(),
+            waits: Waits::new(owners),
             hierarchy,
             map,
             stages,
@@ -211,6 +224,29 @@ impl MemorySystem {
         })
     }
 
+    /// For how long the cores' lines waited, and for whose: at the second level, at the interconnect, at the DRAM.
+    #[must_use]
+    pub fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    /// How long an access takes whose line never waits, by who has the line; from DRAM, of an open row.
+    #[must_use]
+    pub fn unloaded(&self, served: Served) -> Picos {
+        let SystemConfig { caches, interconnect, dram, .. } = &self.config;
+        caches.l1_hit
+            + match served {
+                Served::L1 => Picos(0),
+                Served::L2 => caches.l2_hit,
+                Served::Peer => caches.peer_hit,
+                Served::L3 => caches.l3_hit,
+                Served::Memory => {
+                    let way = caches.l2_miss + interconnect.to_memory + interconnect.from_memory;
+                    way + Picos(dram.clock_ps) * (dram.cl + dram.burst) + caches.fill
+                }
+            }
+    }
+
     /// An access of a core at `now`, which must lie within one line. All events before `now` must have been gone through
     /// by [`MemorySystem::advance`], and none after it.
     ///
@@ -251,7 +287,7 @@ impl MemorySystem {
         self.cores[core].push(Outstanding { line, tokens: vec![(token, served)] });
         let at = now + l1_hit;
         let stage = self.stage_of(core);
-        self.stages[stage].push(Miss { core, line, served, read, writes, at });
+        self.stages[stage].push(Miss { core, owner, line, served, read, writes, at });
         self.arm_stage(stage);
         Issue::Pending
     }

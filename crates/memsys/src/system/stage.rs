@@ -4,15 +4,16 @@ use std::collections::VecDeque;
 
 use crate::{
     hierarchy::{Moved, Served},
-    units::Picos,
+    units::{Owner, Picos},
 };
 
-use super::events::Slab;
+use super::{blame, events::Slab};
 
 /// A miss of a first level on its way through the second.
 #[derive(Clone, Debug)]
 pub(super) struct Miss {
     pub core: usize,
+    pub owner: Owner,
     pub line: u64,
     pub served: Served,
     /// The line to be read from DRAM, if it is.
@@ -27,6 +28,8 @@ pub(super) struct Miss {
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub line: u64,
+    /// Whose it is.
+    pub owner: Owner,
     /// Cores that wait for it.
     pub cores: Vec<usize>,
     pub writes: Vec<Moved>,
@@ -44,7 +47,11 @@ pub(super) struct Stage {
     pub pending: Slab<Pending>,
     pub write_backs: usize,
     /// Lines that have come and wait for a write-back buffer.
-    pub filling: VecDeque<usize>,
+    pub filling: VecDeque<(usize, Picos)>,
+    /// Whom it served, and whose lines filled it up.
+    pub served: blame::Served,
+    /// Of each owner, the registers and buffers in use.
+    held: Box<[u32]>,
     /// Time for which something waited because all registers or buffers were in use.
     pub blocked: Picos,
     pub blocked_since: Option<Picos>,
@@ -53,7 +60,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    pub fn new(cores: usize) -> Self {
+    pub fn new(cores: usize, owners: usize) -> Self {
         Self {
             queues: vec![VecDeque::new(); cores],
             turn: 0,
@@ -61,6 +68,8 @@ impl Stage {
             pending: Slab::new(),
             write_backs: 0,
             filling: VecDeque::new(),
+            served: blame::Served::default(),
+            held: vec![0; owners].into_boxed_slice(),
             blocked: Picos(0),
             blocked_since: None,
             armed: None,
@@ -88,6 +97,27 @@ impl Stage {
     pub fn find_pending(&mut self, line: u64) -> Option<&mut Pending> {
         let at = self.pending.iter().find(|(_, pending)| pending.line == line)?.0;
         self.pending.get_mut(at)
+    }
+
+    /// An owner takes a register or a buffer.
+    pub fn take(&mut self, owner: Owner) {
+        self.held[owner.index()] += 1;
+    }
+
+    /// An owner gives one back.
+    pub fn give_back(&mut self, owner: Owner) {
+        self.held[owner.index()] -= 1;
+    }
+
+    /// Who has the most of the registers and buffers.
+    pub fn holder(&self) -> Option<Owner> {
+        let most = self.held.iter().zip(0..).max_by_key(|(held, _)| **held);
+        most.filter(|(held, _)| **held > 0).map(|(_, owner)| Owner(owner))
+    }
+
+    /// Whether a request is here at `now`.
+    pub fn has_waiting(&self, now: Picos) -> bool {
+        self.first_arrival().is_some_and(|at| at <= now)
     }
 
     /// Notes whether requests are held up by full buffers.

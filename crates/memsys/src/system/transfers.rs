@@ -99,6 +99,7 @@ impl MemorySystem {
                 owner: moved.owner,
                 write,
                 first,
+                at: now,
             };
             let line = self.transactions.add(transaction);
             if cached {

@@ -296,7 +296,8 @@ impl Inner {
     fn block(&mut self, core: usize, block: Block) {
         let Some(level) = self.levels.get_mut(core) else { return };
         level.block(block.start());
-        if !self.running && !level.is_el2() {
+        // An interrupt that is pending at the ERET to the guest comes before its first instruction.
+        if !self.running && !level.is_boot() {
             self.running = true;
             self.hierarchy.clear_stats();
             self.intrusions.clear();

@@ -363,3 +363,42 @@ fn a_setup_that_does_not_fit_is_refused() {
         assert!(error.contains(message), "{error}");
     }
 }
+
+#[test]
+fn counting_starts_though_an_interrupt_is_pending_at_the_first_eret() {
+    let monitor: &'static Monitor = Box::leak(Box::new(Monitor::new()));
+    let books = Books::new(setup(), Some(monitor)).unwrap();
+    books.block(0, Block::new(None, 4, VECTOR));
+    assert!(!monitor.is_counting(), "the boot");
+    books.eret(0);
+    books.block(0, Block::new(None, 4, VECTOR));
+    assert!(monitor.is_counting());
+}
+
+#[test]
+fn the_ledger_has_the_refills_and_write_backs_of_each_period() {
+    use crate::{ledger::Counts, path};
+    let books = started(setup());
+    let mark = |core, number| {
+        books.block(core, Block::new(None, 4, VECTOR));
+        books.mark(core, number);
+        books.eret(core);
+        books.block(core, Block::new(None, 4, LEAVE));
+    };
+    // Not at EL2: a guest has no say.
+    books.mark(0, path::REPLENISH);
+    read(&books, 0, RAM);
+    mark(0, path::REPLENISH);
+    (1..=7).for_each(|line| read(&books, 0, RAM + 64 * line));
+    mark(0, path::POLL);
+    read(&books, 0, RAM + 64 * 8);
+    read(&books, 1, RAM + PAGE);
+    mark(0, path::OVERFLOW);
+    mark(0, path::REPLENISH);
+    let ledger = books.ledger();
+    let [period] = ledger.cores[0].periods[..] else { panic!("{ledger:?}") };
+    assert_eq!(period.counts, Counts { refills: 8, ..Counts::default() });
+    assert_eq!((period.looks, period.throttled), (3, true));
+    assert!(ledger.cores[1].periods.is_empty());
+    assert!(books.report().marks.is_empty(), "EL2's markers are no guest's");
+}

@@ -1,0 +1,231 @@
+//! The shape of a throttled VM's arrivals (xen-throttling, Figure 5), and what all VMs together take of the memory.
+
+use super::{
+    grid::{POLL_LINES, measured},
+    lab::{Job, Lab, Seen, Vm},
+};
+use crate::{
+    failure::{Context, Failure, Result},
+    progress::Bar,
+    trace::curve::{Answer, Question},
+};
+use serde_json::{Value, json};
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
+use weir_analysis::Nanos;
+use weir_observer::ledger::Period;
+
+/// The hog's period, in ns, and its budget; it spends that in a tenth of the period.
+const PERIOD: u64 = 100_000;
+const BUDGET: u64 = 5_000;
+/// Points of a curve in each period, and periods.
+const PARTS: u32 = 4;
+const PERIODS: u32 = 10;
+/// A curve is a staircase if so much of it rises in the parts around multiples of the period, the last of one and the first of the next,
+/// and none if no more than that does.
+const STEEP: f64 = 0.9;
+const EVEN: f64 = 0.6;
+/// How often who has no budget is looked at.
+const LOOK: u64 = 10_000;
+
+/// What all VMs may take together in 100 us. Under instruction counting all cores share one clock: they have some 30 000 to 40 000 lines.
+const SATURATION: u64 = 24_000;
+/// Each of three VMs.
+const SHARE: u64 = 8_000;
+
+/// How many runs that is.
+pub const RUNS: u64 = 4;
+
+/// What came out.
+pub struct Shapes {
+    json: Value,
+    text: String,
+    misses: Vec<String>,
+    files: Vec<PathBuf>,
+}
+
+impl Shapes {
+    /// JSON, text, misses and files.
+    pub fn parts(self) -> (Value, String, Vec<String>, Vec<PathBuf>) {
+        (self.json, self.text, self.misses, self.files)
+    }
+}
+
+/// A budget that is never spent, so that there are counts for each period.
+fn wide(period: u64) -> String {
+    let period = weir_config::units::Nanos(period);
+    format!("budget = 100000000, period = \"{period}\"{MONITOR}")
+}
+
+fn narrow(budget: u64, keys: &str) -> String {
+    format!("budget = {budget}, period = \"{}\"{keys}", weir_config::units::Nanos(PERIOD))
+}
+
+const MONITOR: &str = ", source = \"monitor\", overcommit = true";
+
+/// Runs it; pictures go to `directory`.
+pub fn run(lab: &Lab<'_>, directory: &Path, bar: &Bar) -> Result<Shapes> {
+    let one = |name: &str, bandwidth: &str, passes: u64| {
+        let args = format!("mode=read size=0x200000 passes={passes}");
+        let vm = Vm { name: "hog", cpus: "[1]", guest: ("hog", &args), bandwidth };
+        let seen = lab.run(name, &lab.system("", &[vm.toml()]), Job::Traffic);
+        bar.add(1);
+        seen
+    };
+    let throttled = one("curve-throttled", &narrow(BUDGET, MONITOR), 16)?;
+    let free = one("curve-free", &wide(LOOK), 40)?;
+    let mut files = Vec::new();
+    let mut shares = Vec::new();
+    for (name, seen) in [("throttled", &throttled), ("free", &free)] {
+        let (share, file) = shape(seen, &directory.join(format!("arrivals-{name}")))?;
+        shares.push(share);
+        files.extend(file);
+    }
+    throttled.forget();
+    free.forget();
+    let mut misses = Vec::new();
+    if shares[0] < STEEP {
+        misses.push(format!(
+            "the throttled hog's arrival curve is no staircase: {:.0} % of it rises around the periods' multiples",
+            100.0 * shares[0]
+        ));
+    }
+    if shares[1] > EVEN {
+        misses.push(format!(
+            "the unthrottled hog's arrival curve is a staircase: {:.0} % of it rises around the periods' multiples",
+            100.0 * shares[1]
+        ));
+    }
+    let memory = together(lab, bar, &mut misses)?;
+    let mut text = format!(
+        "arrival curves over {PERIODS} periods of {} us: {:.1} % of the throttled one rises around the periods' multiples, {:.1} % of the other\n",
+        PERIOD / 1000,
+        100.0 * shares[0],
+        100.0 * shares[1]
+    );
+    let _ = writeln!(
+        text,
+        "three hogs, of a memory that takes {SATURATION} lines in {} us: {:.1} with budgets of {SHARE}, {:.1} without",
+        PERIOD / 1000,
+        memory[0],
+        memory[1]
+    );
+    let json = json!({
+        "arrivals": { "period_ns": PERIOD, "budget": BUDGET,
+            "rise_at_multiples": { "throttled": shares[0], "free": shares[1], "parts": PARTS } },
+        "traffic": { "period_ns": PERIOD, "saturation": SATURATION, "budget_of_each": SHARE,
+            "throttled": memory[0], "free": memory[1] },
+    });
+    Ok(Shapes { json, text, misses, files })
+}
+
+/// The share of a curve's rise that is around multiples of the period; its picture and its points are written.
+fn shape(seen: &Seen, file: &Path) -> Result<(f64, [PathBuf; 2])> {
+    let answer = Answer::to(&Question {
+        runs: vec![seen.directory.clone()],
+        vms: vec!["hog".to_owned()],
+        between: later_half(seen)?,
+        window: Some(Nanos(PERIOD * u64::from(PERIODS))),
+        points: PARTS * PERIODS,
+    })?;
+    let files = [file.with_extension("svg"), file.with_extension("csv")];
+    let csv = answer.csv();
+    for (file, contents) in files.iter().zip([&answer.svg()?, &csv]) {
+        fs::write(file, contents).context(|| format!("write {}", file.display()))?;
+    }
+    // series, window, at most, recorded, at least
+    let recorded = csv.lines().skip(1).filter_map(|line| line.split(',').nth(3)?.parse().ok());
+    let recorded: Vec<u64> = recorded.collect();
+    let share = rise(&recorded, PARTS as usize);
+    Ok((share.ok_or_else(|| Failure::system("an arrival curve is empty"))?, files))
+}
+
+/// From when to when, in ns: the hog's last half, as in the first it starts and prints.
+fn later_half(seen: &Seen) -> Result<(u64, u64)> {
+    let periods = &seen.core(1)?.periods;
+    let busy = |period: &Period| period.counts.refills > 0;
+    let busy = periods.iter().position(busy).zip(periods.iter().rposition(busy));
+    let between = busy.and_then(|(first, last)| {
+        let begun = seen.boundaries.get(&1)?;
+        Some((*begun.get(usize::midpoint(first, last))?, *begun.get(last)?))
+    });
+    between.ok_or_else(|| Failure::system("the hog made no accesses"))
+}
+
+/// Of a curve at `parts` points in each period, the share of its rise in the first part of each. Of the first period that part holds what
+/// came at once.
+fn rise(curve: &[u64], parts: usize) -> Option<f64> {
+    let steps = (0..curve.len()).map(|point| {
+        let before = point.checked_sub(1).map_or(0, |before| curve[before]);
+        ((point + 1) % parts < 2, curve[point].saturating_sub(before))
+    });
+    let (mut first, mut all) = (0, 0);
+    for (is_first, step) in steps {
+        first += if is_first { step } else { 0 };
+        all += step;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    (all > 0).then(|| first as f64 / all as f64)
+}
+
+/// What three hogs take together in a period, with budgets whose sum is what the memory takes, and without.
+fn together(lab: &Lab<'_>, bar: &Bar, misses: &mut Vec<String>) -> Result<[f64; 2]> {
+    let saturation = format!(
+        "\n[saturation]\nperiod = \"{}\"\nline = \"64B\"\npoints = [{{ budget = {SATURATION}, dma = \"0B/s\" }}]\n",
+        weir_config::units::Nanos(PERIOD)
+    );
+    let run = |name: &str, bandwidth: &str, passes: u64| {
+        let vm = |core: usize| {
+            let (name, cpus) = (format!("hog{core}"), format!("[{core}]"));
+            let args = format!("mode=read size=0x200000 passes={passes}");
+            Vm { name: &name, cpus: &cpus, guest: ("hog", &args), bandwidth }.toml()
+        };
+        let seen = lab.run(name, &lab.system(&saturation, &[1, 2, 3].map(vm)), Job::Traffic);
+        bar.add(1);
+        Ok::<_, Failure>(seen?.forget())
+    };
+    // Without overcommit: `weir check` has added the budgets up.
+    let name = "traffic-throttled";
+    let seen = run(name, &narrow(SHARE, ", source = \"monitor\""), 20)?;
+    let mut throttled = 0.0;
+    for core in 1..4 {
+        let one = measured(name, &seen, core, |counts| counts.refills, SHARE, PERIOD)?;
+        if one.overshoot_max > POLL_LINES {
+            misses.push(format!("{name}: core {core} {} over its budget", one.overshoot_max));
+        }
+        throttled += rate(one.total, one.periods);
+    }
+    let seen = run("traffic-free", &wide(PERIOD), 48)?;
+    let free = seen.together(&[1, 2, 3], PERIOD)?;
+    #[expect(clippy::cast_precision_loss, reason = "a small constant")]
+    let saturation = SATURATION as f64;
+    if throttled > saturation * 1.001 {
+        misses.push(format!("budgets of {SATURATION} lines in all, and {throttled:.1} were moved"));
+    }
+    if free < saturation * 1.1 {
+        misses.push(format!("without budgets no more than {free:.1} lines were moved"));
+    }
+    Ok([throttled, free])
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+fn rate(lines: u64, periods: u64) -> f64 {
+    lines as f64 / periods.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_staircase_rises_at_once_and_a_line_evenly() {
+        let stairs: Vec<u64> = (0..32).map(|point| 100 * (1 + point / 8)).collect();
+        let line: Vec<u64> = (1..=32).map(|point| 50 * point).collect();
+        let of = |curve: &[u64]| rise(curve, 8).expect("it rises");
+        assert!((of(&stairs) - 1.0).abs() < 1e-12 && (of(&line) - 0.25).abs() < 1e-12);
+        assert_eq!(rise(&[0, 0], 8), None);
+    }
+}

@@ -1,0 +1,202 @@
+//! Budgets and periods over two decades and a half, kept by the PMU and by the monitor (bao-throttling, Figure 4.8).
+
+use super::{
+    lab::{Job, Lab, Seen, Vm},
+    measure::{Measured, Pick},
+};
+use crate::{
+    failure::{Failure, Result},
+    progress::Bar,
+    run::show::table,
+};
+use serde_json::{Value, json};
+use weir_config::units::Nanos;
+
+/// The periods, in ns.
+const PERIODS: [u64; 4] = [30_000, 100_000, 1_000_000, 10_000_000];
+/// Budgets with the PMU: instructions in 100 ns. One takes 1 ns.
+const PMU_RATES: [u64; 3] = [10, 20, 40];
+/// Budgets with the monitor: lines in 1000 ns, for each of three cores, which share one clock:
+/// together they can have 500, less what EL2 takes.
+const MONITOR_RATES: [u64; 3] = [10, 20, 40];
+/// Cores of the busy VMs with the monitor; core 0 has the console.
+const BUSY: [usize; 3] = [1, 2, 3];
+/// Periods that a run has at least.
+const LEAST_PERIODS: u64 = 12;
+/// A monitored vCPU takes so much at least, of which an overshoot is then less than a thousandth.
+const LINES: u64 = 1_200_000;
+/// As above, in a run of a PMU.
+const INSTRUCTIONS: u64 = 600_000;
+/// A monitored hog's memory: twice the cache, so that each access is a refill.
+const SIZE: u64 = 2 << 20;
+/// The long-run rate may differ from the budget's by so much.
+const RATE_TOLERANCE: f64 = 1e-3;
+
+/// One run, or of several busy cores the worst.
+pub struct Point {
+    source: &'static str,
+    period: u64,
+    budget: u64,
+    measured: Measured,
+    /// What the overshoot may be.
+    allowed: u64,
+}
+
+/// Runs all of it, or with `quick` one budget for each source and two periods.
+pub fn run(lab: &Lab<'_>, quick: bool, bar: &Bar) -> Result<Vec<Point>> {
+    let mut points = Vec::new();
+    let some = |all: usize, few: usize| if quick { few } else { all };
+    for &period in &PERIODS[..some(4, 2)] {
+        for &rate in &PMU_RATES[..some(3, 1)] {
+            points.push(pmu(lab, period, rate * period / 100)?);
+            bar.add(1);
+        }
+        for &rate in &MONITOR_RATES[..some(3, 1)] {
+            let least = if quick { LINES / 2 } else { LINES };
+            points.push(monitor(lab, period, rate * period / 1000, least)?);
+            bar.add(1);
+        }
+    }
+    Ok(points)
+}
+
+/// How many runs that is.
+pub fn runs(quick: bool) -> u64 {
+    if quick { 4 } else { 24 }
+}
+
+/// One busy vCPU, on the console's core: nobody else runs, and the PMU counts this one alone.
+fn pmu(lab: &Lab<'_>, period: u64, budget: u64) -> Result<Point> {
+    let wanted = INSTRUCTIONS.max(LEAST_PERIODS * budget);
+    // A pass over 64 KiB is some 2500 instructions.
+    let args = format!("mode=read size=0x10000 passes={}", wanted / 2400);
+    let bandwidth = format!(
+        "budget = {budget}, period = \"{}\", event = \"inst-retired\", source = \"pmu\"",
+        Nanos(period)
+    );
+    let vm = Vm { name: "hog", cpus: "[0]", guest: ("hog", &args), bandwidth: &bandwidth };
+    let name = format!("pmu-{period}-{budget}");
+    let seen = lab.run(&name, &lab.system("", &[vm.toml()]), Job::Instructions)?.forget();
+    let measured = measured(&name, &seen, 0, |counts| counts.instructions, budget, period)?;
+    Ok(Point { source: "pmu", period, budget, measured, allowed: (budget / 100).max(8) })
+}
+
+/// Three busy vCPUs, each with the budget.
+fn monitor(lab: &Lab<'_>, period: u64, budget: u64, least: u64) -> Result<Point> {
+    let passes = least.max(LEAST_PERIODS * budget).div_ceil(SIZE / 64);
+    let args = format!("mode=read size={SIZE} passes={passes}");
+    let bandwidth = format!(
+        "budget = {budget}, period = \"{}\", source = \"monitor\", overcommit = true",
+        Nanos(period)
+    );
+    let vm = |core: &usize| {
+        let (name, cpus) = (format!("hog{core}"), format!("[{core}]"));
+        Vm { name: &name, cpus: &cpus, guest: ("hog", &args), bandwidth: &bandwidth }.toml()
+    };
+    let vms: Vec<_> = BUSY.iter().map(vm).collect();
+    let name = format!("monitor-{period}-{budget}");
+    let seen = lab.run(&name, &lab.system("", &vms), Job::Traffic)?.forget();
+    let each =
+        |&core: &usize| measured(&name, &seen, core, |counts| counts.refills, budget, period);
+    let each = BUSY.iter().map(each).collect::<Result<Vec<_>>>()?;
+    let worst = |of: fn(&Measured) -> u64| each.iter().map(of).max().unwrap_or(0);
+    let rate_error = each.iter().map(|one| one.rate_error);
+    let rate_error = rate_error.max_by(|a, b| a.abs().total_cmp(&b.abs())).unwrap_or(0.0);
+    Ok(Point {
+        source: "monitor",
+        period,
+        budget,
+        measured: Measured {
+            max_per_period: worst(|one| one.max_per_period),
+            overshoot_max: worst(|one| one.overshoot_max),
+            rate_error,
+            periods: each.iter().map(|one| one.periods).min().unwrap_or(0),
+            total: each.iter().map(|one| one.total).sum(),
+        },
+        allowed: POLL_LINES,
+    })
+}
+
+/// What a core can do in one poll interval, as `platforms/qemu-virt.toml` tells it: 1 us, and an access in 1 ns.
+pub const POLL_LINES: u64 = 1000;
+
+/// What core `core` got, which must have been busy.
+pub fn measured(
+    name: &str,
+    seen: &Seen,
+    core: usize,
+    pick: Pick,
+    budget: u64,
+    period: u64,
+) -> Result<Measured> {
+    let of = Measured::of(seen.core(core)?, pick, budget, period, seen.boundaries.get(&core));
+    of.ok_or_else(|| Failure::system(format!("{name}: core {core} never spent its budget")))
+}
+
+impl Point {
+    /// What is wrong with it.
+    pub fn misses(&self) -> Vec<String> {
+        let Self { source, period, budget, measured, allowed } = self;
+        let what = format!("{source}, {budget} in {}", Nanos(*period));
+        let mut misses = Vec::new();
+        if measured.overshoot_max > *allowed {
+            let over = measured.overshoot_max;
+            misses.push(format!("{what}: {over} beyond the budget, more than {allowed}"));
+        }
+        if measured.max_per_period > budget + allowed {
+            let most = measured.max_per_period;
+            misses.push(format!("{what}: {most} in one period"));
+        }
+        if measured.rate_error.abs() > RATE_TOLERANCE {
+            misses.push(format!("{what}: the rate is off by {:.3} %", 100.0 * measured.rate_error));
+        }
+        misses
+    }
+
+    /// As the experiment's JSON has it.
+    pub fn json(&self) -> Value {
+        let Self { source, period, budget, measured, allowed } = self;
+        json!({
+            "regulator": "static",
+            "source": source,
+            "period_ns": period,
+            "budget": budget,
+            "max_per_period": measured.max_per_period,
+            "overshoot_max": measured.overshoot_max,
+            "overshoot_allowed": allowed,
+            "rate_error": measured.rate_error,
+            "periods": measured.periods,
+        })
+    }
+}
+
+/// For a person.
+pub fn text(points: &[Point]) -> String {
+    let mut rows = table([
+        "source",
+        "period",
+        "budget",
+        "periods",
+        "most in one",
+        "overshoot",
+        "allowed",
+        "rate error, %",
+        "events/us",
+    ]);
+    for Point { source, period, budget, measured, allowed } in points {
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        let rate = 1000.0 * (*budget as f64 / *period as f64) * (1.0 + measured.rate_error);
+        rows.add_row([
+            (*source).to_owned(),
+            Nanos(*period).to_string(),
+            budget.to_string(),
+            measured.periods.to_string(),
+            measured.max_per_period.to_string(),
+            measured.overshoot_max.to_string(),
+            allowed.to_string(),
+            format!("{:+.4}", 100.0 * measured.rate_error),
+            format!("{rate:.2}"),
+        ]);
+    }
+    rows.to_string()
+}

@@ -1,0 +1,49 @@
+//! Memory budgets, seen from outside of the machine: the bounds and rates of bao-throttling and xen-throttling, over four periods and three
+//! budgets each, by both who can count; the shape of what comes through; what each regulator gives, and what it costs at EL2.
+//!
+//! Counts are the plug-in's own, of the guests' instructions or of the lines that the model of the caches moves. From EL2 come only the times at
+//! which periods began.
+
+mod curves;
+mod grid;
+pub mod lab;
+pub mod measure;
+pub mod paths;
+mod regulators;
+
+use super::{Outcome, Request};
+use crate::{failure::Result, progress::Bar};
+use lab::Lab;
+use serde_json::json;
+
+/// The whole experiment.
+pub fn throttling(request: &Request) -> Result<Outcome> {
+    let lab = Lab::new(&request.environment, &request.directory)?;
+    let mut runs = grid::runs(request.quick);
+    if !request.quick {
+        runs += curves::RUNS + regulators::RUNS + paths::RUNS;
+    }
+    let bar = Bar::new("running", runs);
+    let points = grid::run(&lab, request.quick, &bar)?;
+    let mut misses: Vec<String> = points.iter().flat_map(grid::Point::misses).collect();
+    let mut json = json!({ "runs": points.iter().map(grid::Point::json).collect::<Vec<_>>() });
+    let mut text = grid::text(&points);
+    let mut files = Vec::new();
+    if !request.quick {
+        let (shapes, said, wrong, drawn) = curves::run(&lab, &request.directory, &bar)?.parts();
+        text = format!("{text}\n{said}");
+        misses.extend(wrong);
+        files.extend(drawn);
+        let mut findings = regulators::run(&lab, &bar)?;
+        json["unregulated_overhead"] = regulators::unregulated(&lab, &bar, &mut findings)?.into();
+        let paths = paths::run(&lab, &bar)?;
+        json["el2_instructions"] = paths::json(&paths);
+        json["shapes"] = shapes;
+        json["regulators"] = findings.json;
+        text = format!("{text}{}\n{}", findings.text, paths::text(&paths));
+        misses.extend(findings.misses);
+        misses.extend(paths::misses(&paths));
+    }
+    drop(bar);
+    Ok(Outcome { json, text, misses, files })
+}

@@ -1,0 +1,141 @@
+//! EL2's instructions for a period's beginning and for a budget's end, for each regulator.
+
+use super::lab::{Job, Lab, Vm};
+use crate::{
+    failure::{Failure, Result},
+    progress::Bar,
+    run::show::table,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use weir_observer::report::{PathReport, Summary};
+
+/// Bao's throttling branch of June 2026, per-core static budgets: a replenishment, and an overflow to standby and out of it.
+pub const BAO: [(&str, u64); 2] = [("replenish", 317), ("overflow", 236)];
+
+/// The paths, and what each is.
+pub const PATHS: [(&str, &str); 4] = [
+    ("replenish", "a period begins, the vCPU runs"),
+    ("overflow", "the budget is spent: from the interrupt to the wait"),
+    ("release", "a period begins, the vCPU waits: from the wait to its next instruction"),
+    ("poll", "the budget was asked, the vCPU goes on"),
+];
+
+/// A regulator's keys, and whether another VM is critical.
+const REGULATORS: [(&str, &str, bool); 4] = [
+    ("static", "", false),
+    ("pool", ", split = \"pool\"", false),
+    ("memguard", ", regulator = \"memguard\"", false),
+    ("compensation", ", regulator = \"compensation\", critical = \"critical\", window = 4", true),
+];
+
+/// A regulator's paths by name.
+pub type Paths = BTreeMap<&'static str, PathReport>;
+
+/// How many runs that is.
+pub const RUNS: u64 = 2 * REGULATORS.len() as u64;
+
+/// The paths of each regulator, the PMU being who counts. Each runs twice: with a budget that is spent in each period, and with one that
+/// never is.
+pub fn run(lab: &Lab<'_>, bar: &Bar) -> Result<Vec<(&'static str, Paths)>> {
+    let mut all = Vec::new();
+    for (name, keys, critical) in REGULATORS {
+        let mut paths = Paths::new();
+        for (budget, wanted) in
+            [(20_000_u64, &["overflow", "release", "poll"][..]), (1 << 32, &["replenish"])]
+        {
+            let run = format!("paths-{name}-{}", wanted.last().unwrap_or(&""));
+            let bandwidth = format!(
+                "budget = {budget}, period = \"100us\", event = \"inst-retired\", source = \"pmu\"{keys}"
+            );
+            let guest = ("hog", "mode=read size=0x10000 passes=800");
+            let mut vms =
+                vec![Vm { name: "hog", cpus: "[0]", guest, bandwidth: &bandwidth }.toml()];
+            if critical {
+                // It sleeps between its two passes, longer than the other runs.
+                let guest = ("hog", "mode=read size=0x1000 passes=2 period_us=20000");
+                let bandwidth = bandwidth.replace(keys, "");
+                let vm = Vm { name: "critical", cpus: "[1]", guest, bandwidth: &bandwidth };
+                vms.push(vm.toml());
+            }
+            let seen = lab.run(&run, &lab.system("", &vms), Job::Instructions)?.forget();
+            let seen = &seen.core(0)?.paths;
+            for (path, _) in PATHS.iter().filter(|(path, _)| wanted.contains(path)) {
+                match seen.get(*path) {
+                    Some(report) if report.n > 0 => {
+                        paths.insert(path, report.clone());
+                    }
+                    // A static budget's end is the only thing that is asked of it.
+                    _ if *path == "poll" => {}
+                    _ => {
+                        return Err(Failure::system(format!(
+                            "{run}: EL2 never took the path {path}"
+                        )));
+                    }
+                }
+            }
+            bar.add(1);
+        }
+        all.push((name, paths));
+    }
+    Ok(all)
+}
+
+/// The instructions as JSON: of the static regulator's paths, and of each other's under its name.
+pub fn json(all: &[(&'static str, Paths)]) -> Value {
+    let of = |paths: &Paths| -> Value {
+        let each = |(name, path): (&&str, &PathReport)| {
+            let Summary { min, median, max, .. } = path.instructions;
+            let one = json!({
+                "min": min, "median": median, "max": max, "n": path.n,
+                "barriers": path.barriers, "gic_sysregs": path.gic_sysregs,
+            });
+            ((*name).to_owned(), one)
+        };
+        Value::Object(paths.iter().map(each).collect())
+    };
+    let mut json = all.first().map_or(Value::Null, |(_, paths)| of(paths));
+    for (name, paths) in all.iter().skip(1) {
+        json[*name] = of(paths);
+    }
+    json
+}
+
+/// For a person: least, median and most, and what each regulator's median has on top of the static one's.
+pub fn text(all: &[(&'static str, Paths)]) -> String {
+    let mut rows =
+        table(["EL2 instructions", "regulator", "n", "min", "median", "max", "on top", "Bao"]);
+    let fixed = all.first();
+    for (path, what) in PATHS {
+        for (name, paths) in all {
+            let Some(PathReport { n, instructions, .. }) = paths.get(path) else { continue };
+            let Summary { min, median, max, .. } = *instructions;
+            let fixed = fixed.and_then(|(_, paths)| paths.get(path));
+            let on_top =
+                fixed.map(|fixed| median.cast_signed() - fixed.instructions.median.cast_signed());
+            let bao = BAO.iter().find(|(bao, _)| *bao == path && *name == "static");
+            rows.add_row([
+                format!("{path}: {what}"),
+                (*name).to_owned(),
+                n.to_string(),
+                min.to_string(),
+                median.to_string(),
+                max.to_string(),
+                on_top.map_or_else(|| "-".to_owned(), |more| format!("{more:+}")),
+                bao.map_or_else(|| "-".to_owned(), |(_, bao)| bao.to_string()),
+            ]);
+        }
+    }
+    rows.to_string()
+}
+
+/// Where the static regulator is not below the peer.
+pub fn misses(all: &[(&'static str, Paths)]) -> Vec<String> {
+    let fixed = all.first().map(|(_, paths)| paths);
+    let above = BAO.iter().filter_map(|(path, bao)| {
+        let median = fixed?.get(path)?.instructions.median;
+        (median >= *bao)
+            .then(|| format!("{path}: {median} instructions at EL2, not below the peer's {bao}"))
+    });
+    above.collect()
+}

@@ -1,0 +1,230 @@
+//! A system on the model.
+
+use super::{Arguments, tell, values::Values};
+use crate::{
+    check,
+    environment::Environment,
+    failure::{Failure, Result, SYSTEM},
+    image,
+};
+use serde_json::{Value, json};
+use std::{fs, io::Write, path::Path};
+use weir_config::{Faults, Image, Sizes, System, check_text, place_all};
+use weir_policy::Nanos;
+use weir_sim::{Board, Memory, Outcome, Span, VmOutcome};
+
+/// A board and how long to look at it.
+pub struct Simulation {
+    /// The VMs on their memory.
+    pub board: Board,
+    span: Span,
+}
+
+/// What a run came to, and what each VM does alone.
+pub struct Simulated {
+    /// All together.
+    pub outcome: Outcome,
+    /// Each VM's accesses and mean latency without the others and without budgets; none for those that do nothing.
+    pub alone: Vec<Option<VmOutcome>>,
+}
+
+impl Simulation {
+    /// Reads the system and finds its memory.
+    pub fn new(
+        file: &Path,
+        arguments: &Arguments,
+        values: &[(String, String)],
+        environment: &Environment,
+    ) -> Result<Self> {
+        let values = Values::new(values).map_err(Failure::call)?;
+        let said = |faults: &Faults| {
+            anstream::eprintln!("{faults}");
+            Failure::said(SYSTEM)
+        };
+        let system = load(file, &values, environment)?.map_err(|faults| said(&faults))?;
+        let placement = place_all(&system, &sizes(&system)).map_err(|faults| said(&faults))?;
+        let name = arguments.platform.as_deref().unwrap_or(&system.platform.name);
+        let memory = Memory::find_with(name, &values.memory);
+        let memory = memory.map_err(|error| Failure::system(error.to_string()))?;
+        let board = Board::new(&system, &placement, &memory);
+        let board = board.map_err(|error| Failure::system(error.to_string()))?;
+        if (0..board.len()).all(|vm| !board.works(vm)) {
+            return Err(Failure::system(format!(
+                "{}: no VM has a workload: write workload = {{ kind = \"latency\", size = \"64KiB\" }} into a [[vm]]",
+                file.display()
+            )));
+        }
+        let Arguments { warm_up, length, seed, .. } = arguments;
+        let seed = values.seed.unwrap_or(*seed);
+        let span = Span { warm_up: Nanos(warm_up.0), length: Nanos(length.0), seed };
+        Ok(Self { board, span })
+    }
+
+    /// Simulates a variant of the board.
+    pub fn simulate(&self, board: &Board) -> Result<Outcome> {
+        weir_sim::run(board, self.span).map_err(|error| Failure::system(error.to_string()))
+    }
+
+    /// The board as it is, and each VM alone.
+    pub fn together_and_alone(&self) -> Result<Simulated> {
+        Ok(Simulated { alone: self.alone()?, outcome: self.simulate(&self.board)? })
+    }
+
+    /// What each VM of the board does alone.
+    pub fn alone(&self) -> Result<Vec<Option<VmOutcome>>> {
+        let vms = 0..self.board.len();
+        vms.map(|vm| {
+            if !self.board.works(vm) {
+                return Ok(None);
+            }
+            let mut outcome = self.simulate(&self.board.alone(vm))?;
+            Ok(Some(outcome.vms.swap_remove(vm)))
+        })
+        .collect()
+    }
+}
+
+/// Reads and checks the system with other values for some of its keys.
+fn load(
+    file: &Path,
+    values: &Values,
+    environment: &Environment,
+) -> Result<std::result::Result<System, Faults>> {
+    if values.system.is_empty() {
+        return Ok(check::load(file, None, environment));
+    }
+    let text = fs::read_to_string(file)
+        .map_err(|error| Failure::call(format!("cannot read {}: {error}", file.display())))?;
+    let text = values.edit(&text).map_err(Failure::call)?;
+    Ok(check_text(file, &text, &image::catalog(environment)))
+}
+
+/// The sizes that the images are taken to have; not those of what happens to be built, so that the same file gives the same placement.
+fn sizes(system: &System) -> Sizes {
+    const HYPERVISOR: u64 = 1 << 20;
+    let pristine: Vec<u64> = system
+        .vms
+        .iter()
+        .map(|vm| if matches!(vm.image, Image::Linux { .. }) { 44 << 20 } else { 1 << 20 })
+        .collect();
+    Sizes { image: HYPERVISOR + pristine.iter().sum::<u64>(), hypervisor: HYPERVISOR, pristine }
+}
+
+/// How many times as slow a VM is as alone.
+#[expect(clippy::cast_precision_loss, reason = "a ratio for printing")]
+pub fn slowdown(together: &VmOutcome, alone: Option<&VmOutcome>) -> Option<f64> {
+    let alone = alone?.accesses;
+    Some(alone as f64 / together.accesses.max(1) as f64)
+}
+
+/// Simulates and prints.
+pub fn run(simulation: &Simulation, json: bool) -> Result {
+    let result = simulation.together_and_alone()?;
+    let mut out = anstream::stdout().lock();
+    if json {
+        writeln!(out, "{:#}", describe(&result))?;
+    } else {
+        tell::tables(&mut out, &result)?;
+    }
+    Ok(())
+}
+
+/// As `--json` prints it.
+fn describe(result: &Simulated) -> Value {
+    let Outcome { vms, waits, evictions, closed, blocked_ps, span_ns, slice_ns } = &result.outcome;
+    let name = |vm: usize| vms[vm].name.clone();
+    let matrix = |rows: &[Vec<u64>]| -> Value {
+        rows.iter()
+            .enumerate()
+            .map(|(by, row)| {
+                let of = row.iter().enumerate().map(|(of, count)| (name(of), json!(count)));
+                (name(by), Value::Object(of.collect()))
+            })
+            .collect::<serde_json::Map<_, _>>()
+            .into()
+    };
+    let each = vms.iter().zip(&result.alone).zip(0_u8..).map(|((vm, alone), index)| {
+        let blame = vms.iter().zip(0_u8..).map(|(other, by)| {
+            (
+                other.name.clone(),
+                json!(waits.get(weir_memsys::Owner(index), weir_memsys::Owner(by)).0),
+            )
+        });
+        json!({
+            "name": vm.name,
+            "accesses": vm.accesses,
+            "slowdown": slowdown(vm, alone.as_ref()).map(|times| (times * 1000.0).round() / 1000.0),
+            "latency_ns": latency(vm),
+            "alone": alone.as_ref().map(|alone| json!({
+                "accesses": alone.accesses,
+                "latency_ns": latency(alone),
+            })),
+            "refills": vm.refills,
+            "write_backs": vm.write_backs,
+            "mb_per_s": tell::mb_per_s(vm, *span_ns),
+            "lines_per_slice": vm.slices,
+            "delay_ps": vm.delay_ps,
+            "waited_for_ps": Value::Object(blame.collect()),
+            "arrival_curve": curve(vm),
+            "budgets": vm.budgets.iter().map(budget).collect::<Vec<_>>(),
+        })
+    });
+    json!({
+        "span_ns": span_ns,
+        "slice_ns": slice_ns,
+        "vms": each.collect::<Vec<_>>(),
+        "evicted": matrix(evictions),
+        "rows_closed": matrix(closed),
+        "l2_blocked_ps": blocked_ps,
+    })
+}
+
+/// What a line of a sweep says of each VM.
+pub fn brief(result: &Simulated) -> Value {
+    let vms = result.outcome.vms.iter().zip(&result.alone);
+    let each = vms.map(|(vm, alone)| {
+        json!({
+            "name": vm.name,
+            "accesses": vm.accesses,
+            "slowdown": slowdown(vm, alone.as_ref()).map(|times| (times * 1000.0).round() / 1000.0),
+            "latency_ns": latency(vm),
+            "mb_per_s": tell::mb_per_s(vm, result.outcome.span_ns),
+            "delay_ps": vm.delay_ps,
+            "budgets": vm.budgets.iter().map(budget).collect::<Vec<_>>(),
+        })
+    });
+    each.collect()
+}
+
+/// The most lines that came in in any window, as pairs of a window's length in ns and the lines: the first ones of the span.
+fn curve(vm: &VmOutcome) -> Value {
+    const MOST: usize = 64;
+    let times: Vec<_> = vm.arrivals.iter().map(|at| weir_analysis::Nanos(*at)).collect();
+    let curve = weir_analysis::curves::Curve::upper(&times, MOST);
+    curve.steps().map(|(length, lines)| json!([length.0, lines])).collect()
+}
+
+fn budget(budget: &weir_sim::Budget) -> Value {
+    let count = |count: u64| (count != u64::MAX).then_some(count);
+    json!({
+        "period_ns": budget.period_ns,
+        "granted": [count(budget.granted.reads), count(budget.granted.writes)],
+        "periods": budget.periods,
+        "most_in_a_period": [budget.most.reads, budget.most.writes],
+        "total": [budget.total.reads, budget.total.writes],
+        "throttled": budget.throttled,
+        "stopped_ns": budget.stopped_ns,
+    })
+}
+
+fn latency(vm: &VmOutcome) -> Value {
+    let latency = &vm.latency;
+    json!({
+        "mean": latency.mean().0 / 1000,
+        "p50": latency.at_most_ns(500),
+        "p90": latency.at_most_ns(900),
+        "p99": latency.at_most_ns(990),
+        "p999": latency.at_most_ns(999),
+        "max": latency.most_ns(),
+    })
+}

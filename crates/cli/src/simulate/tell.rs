@@ -1,0 +1,125 @@
+//! A run's tables.
+
+use super::system::{Simulated, slowdown};
+use crate::{failure::Result, run::show::table};
+use std::io::Write;
+use weir_memsys::Owner;
+use weir_sim::{Budget, Outcome, VmOutcome};
+
+/// Megabytes (10^6 bytes) a second that a VM's cores move, both ways.
+#[expect(clippy::cast_precision_loss, reason = "a rate for printing")]
+pub fn mb_per_s(vm: &VmOutcome, span_ns: u64) -> f64 {
+    const LINE: u64 = 64;
+    let bytes = ((vm.refills + vm.write_backs) * LINE) as f64;
+    (bytes * 1e4 / span_ns.max(1) as f64).round() / 10.0
+}
+
+/// Prints what a run came to.
+pub fn tables(out: &mut impl Write, result: &Simulated) -> Result {
+    let Outcome { vms, span_ns, .. } = &result.outcome;
+    let mut rows = table([
+        "VM",
+        "accesses",
+        "slowdown",
+        "mean ns",
+        "50 %",
+        "99 %",
+        "99.9 %",
+        "max",
+        "alone: mean",
+        "MB/s",
+    ]);
+    for (vm, alone) in vms.iter().zip(&result.alone) {
+        let of_alone = alone.as_ref().map(|alone| ns(alone.latency.mean().0));
+        rows.add_row([
+            vm.name.clone(),
+            vm.accesses.to_string(),
+            slowdown(vm, alone.as_ref()).map_or("-".to_owned(), |times| format!("{times:.2}")),
+            ns(vm.latency.mean().0),
+            vm.latency.at_most_ns(500).to_string(),
+            vm.latency.at_most_ns(990).to_string(),
+            vm.latency.at_most_ns(999).to_string(),
+            vm.latency.most_ns().to_string(),
+            of_alone.unwrap_or_else(|| "-".to_owned()),
+            format!("{:.1}", mb_per_s(vm, *span_ns)),
+        ]);
+    }
+    writeln!(out, "{rows}")?;
+    waits(out, &result.outcome)?;
+    counts(
+        out,
+        "L2 lines evicted: who (row) evicted whose",
+        &result.outcome,
+        &result.outcome.evictions,
+    )?;
+    counts(
+        out,
+        "DRAM rows closed: who (row) had whose closed",
+        &result.outcome,
+        &result.outcome.closed,
+    )?;
+    budgets(out, vms)
+}
+
+/// Picoseconds as nanoseconds with one digit behind the point.
+pub fn ns(ps: u64) -> String {
+    format!("{}.{}", ps / 1000, ps % 1000 / 100)
+}
+
+/// Who waited for whom.
+fn waits(out: &mut impl Write, outcome: &Outcome) -> Result {
+    let vms = &outcome.vms;
+    let mut rows = table(
+        std::iter::once("waited, us: who (row) for whom".to_owned())
+            .chain(vms.iter().map(|vm| vm.name.clone()))
+            .chain(["all".to_owned()])
+            .collect::<Vec<_>>(),
+    );
+    let us = |ps: u64| format!("{}.{:03}", ps / 1_000_000, ps % 1_000_000 / 1000);
+    for (vm, victim) in vms.iter().zip(0..) {
+        let by = (0..).take(vms.len()).map(|by| us(outcome.waits.get(Owner(victim), Owner(by)).0));
+        let all = us(outcome.waits.suffered(Owner(victim)).0);
+        rows.add_row(std::iter::once(vm.name.clone()).chain(by).chain([all]).collect::<Vec<_>>());
+    }
+    writeln!(out, "{rows}")?;
+    Ok(())
+}
+
+fn counts(out: &mut impl Write, title: &str, outcome: &Outcome, counts: &[Vec<u64>]) -> Result {
+    let names = outcome.vms.iter().map(|vm| vm.name.clone());
+    let mut rows = table(std::iter::once(title.to_owned()).chain(names).collect::<Vec<_>>());
+    for (vm, row) in outcome.vms.iter().zip(counts) {
+        let row = row.iter().map(u64::to_string);
+        rows.add_row(std::iter::once(vm.name.clone()).chain(row).collect::<Vec<_>>());
+    }
+    writeln!(out, "{rows}")?;
+    Ok(())
+}
+
+fn budgets(out: &mut impl Write, vms: &[VmOutcome]) -> Result {
+    if vms.iter().all(|vm| vm.budgets.is_empty()) {
+        return Ok(());
+    }
+    let mut rows =
+        table(["budgets", "granted", "most in a period", "period us", "periods", "stopped, share"]);
+    let pair = |reads: u64, writes: u64, two: bool| {
+        if two { format!("{reads} + {writes}") } else { reads.to_string() }
+    };
+    for vm in vms {
+        for (vcpu, budget) in vm.budgets.iter().enumerate() {
+            let Budget { granted, most, .. } = budget;
+            let two = granted.writes != u64::MAX;
+            let stopped = budget.stopped_ns * 100 / (budget.periods * budget.period_ns).max(1);
+            rows.add_row([
+                format!("{}, vCPU {vcpu}", vm.name),
+                pair(granted.reads, granted.writes, two),
+                pair(most.reads, most.writes, two),
+                ns(budget.period_ns),
+                budget.periods.to_string(),
+                format!("{stopped} %"),
+            ]);
+        }
+    }
+    writeln!(out, "{rows}")?;
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! `weir reproduce throttling` on a small grid, and `weir calibrate`, in real runs.
+
+mod support;
+
+use serde_json::Value;
+use std::{process::Command, time::Duration};
+use support::{qemu::root, say_within};
+
+fn json(directory: &std::path::Path, arguments: &[&str]) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(arguments).arg("--json");
+    command.env("WEIR_ROOT", root()).env("WEIR_RUNS", directory.join("runs"));
+    let said = say_within(&mut command, Duration::from_secs(1200));
+    assert_eq!(said.status, Some(0), "{}\n{}", said.out, said.err);
+    serde_json::from_str(&said.out).expect("JSON")
+}
+
+#[test]
+fn budgets_are_kept_as_seen_from_outside() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let out = directory.path().join("out");
+    let out = out.to_str().expect("a path");
+    let json = json(directory.path(), &["reproduce", "throttling", "--quick", "-o", out]);
+    let runs = json["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 4);
+    for run in runs {
+        let number = |key: &str| run[key].as_u64().unwrap_or_else(|| panic!("{key}: {run}"));
+        let (budget, most) = (number("budget"), number("max_per_period"));
+        let allowed = if run["source"] == "pmu" { (budget / 100).max(8) } else { 1000 };
+        assert!(budget <= most && most <= budget + allowed, "{run}");
+        assert!(number("overshoot_max") <= allowed && number("periods") > 30, "{run}");
+        assert!(run["rate_error"].as_f64().expect("a rate").abs() <= 1e-3, "{run}");
+        assert_eq!(run["regulator"], "static");
+    }
+    let of = |source: &str| runs.iter().filter(|run| run["source"] == source).count();
+    assert_eq!((of("pmu"), of("monitor")), (2, 2));
+}
+
+#[test]
+fn a_platform_is_calibrated_and_its_table_is_read() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let system = root().join("systems/demo.toml");
+    let table = directory.path().join("saturation.toml");
+    let found = json(
+        directory.path(),
+        &["calibrate", system.to_str().expect("a path"), "-o", table.to_str().expect("a path")],
+    );
+    let number = |key: &str| found[key].as_u64().unwrap_or_else(|| panic!("{key}: {found}"));
+    // A load and an addition take 2 ns, and the loop and EL2 something: less than 50 000 lines in 100 us, whoever moves them.
+    assert!((30_000..=50_000).contains(&number("saturation")), "{found}");
+    assert!((35_000..=50_000).contains(&number("one_core")), "{found}");
+    // Within a poll of 1 us 500 lines come.
+    assert!((100..=1000).contains(&number("overshoot")), "{found}");
+    let least = number("least_budget");
+    assert!(least > number("overshoot") && least < 25_000, "{found}");
+    let table = std::fs::read_to_string(table).expect("the table");
+    let file = directory.path().join("system.toml");
+    let system = |budget: u64| {
+        format!(
+            "platform = \"qemu-virt\"\n{table}\n[[vm]]\nname = \"hog\"\ncpus = [0]\nmemory = \"8MiB\"\n\
+             image = {{ elf = \"guests/hog\" }}\n\
+             bandwidth = {{ budget = {budget}, period = \"100us\" }}\n"
+        )
+    };
+    let check = |budget: u64| {
+        std::fs::write(&file, system(budget)).expect("a system file");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.arg("check").arg(&file).env("WEIR_ROOT", root());
+        say_within(&mut command, Duration::from_secs(60))
+    };
+    let said = check(number("saturation"));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let said = check(number("saturation") + 1);
+    assert_eq!(said.status, Some(1), "{}", said.out);
+    assert!(said.err.contains("memory takes"), "{}", said.err);
+}

@@ -1,0 +1,179 @@
+//! `weir simulate` as it is called.
+#![allow(missing_docs, reason = "tests")]
+
+use serde_json::Value;
+use std::{
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+struct Said {
+    status: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn weir(arguments: &[&str]) -> Said {
+    let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Said { status: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+fn system(name: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems").join(name);
+    root.to_str().unwrap().to_owned()
+}
+
+fn path(directory: &tempfile::TempDir, name: &str) -> (PathBuf, String) {
+    let path = directory.path().join(name);
+    let text = path.to_str().unwrap().to_owned();
+    (path, text)
+}
+
+#[test]
+fn a_dram_trace_of_row_misses_takes_trc_each() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, name) = path(&directory, "trace.txt");
+    let mut text = String::from("# another row of bank 0 each time\n\n");
+    for row in 0..20_000_u64 {
+        writeln!(text, "R {:#x}", row << 17).unwrap();
+    }
+    fs::write(&file, text).unwrap();
+    let said = weir(&["simulate", "--dram-trace", &name, "--platform", "ddr4-2400", "--json"]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let json: Value = serde_json::from_str(&said.out).unwrap();
+    let keys: Vec<_> = json.as_object().unwrap().keys().cloned().collect();
+    assert_eq!(keys, ["requests", "cycles", "row_hits", "row_conflicts", "mb_per_s"]);
+    assert_eq!((json["requests"].as_u64(), json["row_hits"].as_u64()), (Some(20_000), Some(0)));
+    let each = json["cycles"].as_f64().unwrap() / 20_000.0;
+    let expected = 56.0 / (1.0 - 433.0 / 9364.0);
+    assert!((each / expected - 1.0).abs() < 0.003, "{each} {expected}");
+    let rate = 64.0 * 20_000.0 * 1e6 / (json["cycles"].as_f64().unwrap() * 833.0);
+    assert!((json["mb_per_s"].as_f64().unwrap() - rate).abs() < 0.1);
+}
+
+#[test]
+fn what_is_wrong_with_a_trace_or_a_memory_has_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, name) = path(&directory, "trace.txt");
+    fs::write(&file, "R 0x40\nW 64\n").unwrap();
+    let bad = weir(&["simulate", "--dram-trace", &name, "--platform", "ddr4-2400"]);
+    assert_eq!(bad.status, Some(1));
+    assert!(bad.err.contains("trace.txt:2: `W 64` is no request"), "{}", bad.err);
+    let none = weir(&["simulate", "--dram-trace", "nowhere", "--platform", "ddr4-2400"]);
+    assert_eq!(none.status, Some(2));
+    let (memory, memory_name) = path(&directory, "memory.toml");
+    fs::write(&memory, "description = \"x\"\n[dram]\nclock_ps = -1\n").unwrap();
+    let bad = weir(&["simulate", "--dram-trace", &name, "--platform", &memory_name]);
+    assert_eq!(bad.status, Some(1));
+    assert!(bad.err.contains("memory.toml: ") && bad.err.contains("line 3"), "{}", bad.err);
+    for wrong in [
+        &["simulate"][..],
+        &["simulate", "--dram-trace", "x"],
+        &["simulate", "x.toml", "--for", "2s"],
+        &["simulate", "x.toml", "--shard", "1/2"],
+        &["simulate", "x.toml", "--sweep", "seed=1", "--compare"],
+        &["simulate", "x.toml", "--set", "seed"],
+    ] {
+        assert_eq!(weir(wrong).status, Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_simulation_prints_the_same_bytes_again_and_its_waits_add_up() {
+    let file = system("simulate-isolation.toml");
+    let call = ["simulate", &file, "--for", "300us", "--warm-up", "1us", "--json"];
+    let said = weir(&call);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert_eq!(weir(&call).out, said.out);
+    let json: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(json["evicted"]["writers"]["critical"], 0);
+    for vm in json["vms"].as_array().unwrap() {
+        let waited = vm["waited_for_ps"].as_object().unwrap().values();
+        let waited: u64 = waited.map(|wait| wait.as_u64().unwrap()).sum();
+        let delay = vm["delay_ps"].as_u64().unwrap();
+        // What is on its way at the begin has waited before, what is at the end is not answered.
+        assert!(delay > 0 && delay.abs_diff(waited) < 5_000_000, "{delay} {waited}");
+    }
+    let table = weir(&call[..6]).out;
+    assert!(table.contains("slowdown") && table.contains("writers, vCPU 2"), "{table}");
+}
+
+#[test]
+fn the_ready_examples_show_what_they_say() {
+    let variants = |name: &str, more: &[&str]| -> Vec<Value> {
+        let file = system(name);
+        let call = ["simulate", &file, "--compare", "--json", "--for", "2ms"];
+        let said = weir(&[&call, more].concat());
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        serde_json::from_str(&said.out).unwrap()
+    };
+    let slowdown = |variant: &Value| variant["vms"][0]["slowdown"].as_f64().unwrap();
+    let evicted = |variant: &Value| variant["evicted_of_others"][1].as_u64().unwrap();
+    let all = variants("simulate-isolation.toml", &[]);
+    let [both, colors, budgets, neither] = all.as_slice() else { panic!("{all:?}") };
+    assert_eq!((evicted(both), evicted(colors)), (0, 0));
+    assert!(evicted(neither) > 1000 && slowdown(neither) > 5.0, "{neither}");
+    assert!(slowdown(both) < 1.05 && slowdown(colors) < 1.1, "{both} {colors}");
+    for variant in [both, budgets] {
+        for period in variant["vms"][1]["most_in_a_period"].as_array().unwrap() {
+            assert!((30..=45).contains(&period[0].as_u64().unwrap()), "{variant}");
+        }
+    }
+    let few = ["caches.l2_misses=3", "caches.l2_write_buffers=3", "cores.l2.replacement=lru"];
+    let few: Vec<_> = few.into_iter().flat_map(|value| ["--set", value]).collect();
+    let all = variants("simulate-registers.toml", &few);
+    let [both, colors, budgets, neither] = all.as_slice() else { panic!("{all:?}") };
+    assert!(slowdown(colors) > 6.0 && slowdown(neither) > 6.0, "{colors} {neither}");
+    assert!(slowdown(both) < 1.2 && slowdown(budgets) < 1.3, "{both} {budgets}");
+    let ratio = slowdown(neither) / slowdown(colors);
+    assert!((0.8..1.3).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn a_killed_sweep_goes_on_to_the_same_bytes_and_shards_join_to_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = system("simulate-isolation.toml");
+    let sweep = |out: &str, more: &[&str]| {
+        let call = [
+            "simulate",
+            &file,
+            "--for",
+            "50us",
+            "--warm-up",
+            "10us",
+            "--sweep",
+            "vm.writers.bandwidth.budget=45,90",
+            "--sweep",
+            "caches.l2_misses=2,4,8",
+            "--out",
+            out,
+        ];
+        let said = weir(&[&call, more].concat());
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        fs::read_to_string(out).unwrap()
+    };
+    let (_, whole) = path(&directory, "whole");
+    let bytes = sweep(&whole, &[]);
+    assert_eq!(bytes.lines().count(), 6);
+    let last: Value = serde_json::from_str(bytes.lines().last().unwrap()).unwrap();
+    assert_eq!(last["index"], 5);
+    assert_eq!(last["point"]["caches.l2_misses"], "8");
+    let budget = &last["vms"][1]["budgets"][0];
+    assert_eq!(budget["granted"][0], 30);
+    let (killed_path, killed) = path(&directory, "killed");
+    fs::write(&killed_path, &bytes[..bytes.len() / 2]).unwrap();
+    assert_eq!(sweep(&killed, &[]), bytes);
+    let shards: Vec<_> = (1..=3)
+        .map(|shard| {
+            let (_, name) = path(&directory, &format!("shard{shard}"));
+            sweep(&name, &["--shard", &format!("{shard}/3")]);
+            name
+        })
+        .collect();
+    let merged = weir(&["simulate", "--merge", &shards[2], &shards[0], &shards[1]]);
+    assert_eq!(merged.out, bytes);
+    assert_eq!(weir(&["simulate", "--merge", &shards[0], &shards[1]]).status, Some(1));
+}

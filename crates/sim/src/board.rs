@@ -1,0 +1,234 @@
+//! A system file's VMs on a chip's memory.
+
+use crate::{
+    memory::{Chip, Memory},
+    meter::Counter,
+};
+use std::{fmt, path::Path};
+use weir_config::{
+    Owner, Placement, System,
+    packed::regulation,
+    timing::{Kind, Workload},
+};
+use weir_layout::cells::Pages;
+use weir_memsys::{AddressMap, Pa, dram::trace};
+use weir_policy::bandwidth::{Kind as Regulates, Setting};
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+
+/// Why a system can't be simulated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoardError(pub String);
+
+impl fmt::Display for BoardError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BoardError {}
+
+/// A vCPU.
+#[derive(Clone, Debug)]
+pub(crate) struct Vcpu {
+    pub core: usize,
+    /// How it is regulated, by what counters, and with which of the [`weir_policy::bandwidth::Shared`].
+    pub regulation: Option<(Setting, [Counter; 2], usize)>,
+}
+
+/// A VM.
+#[derive(Clone, Debug)]
+pub(crate) struct Vm {
+    pub name: String,
+    pub vcpus: Vec<Vcpu>,
+    pub workload: Option<Workload>,
+    pub trace: Vec<(Pa, bool)>,
+    /// Its RAM, by the physical addresses of its pages.
+    pub pages: Vec<u64>,
+}
+
+/// VMs on a chip.
+#[derive(Clone, Debug)]
+pub struct Board {
+    pub(crate) memory: Memory,
+    pub(crate) chip: Chip,
+    pub(crate) map: AddressMap,
+    pub(crate) cores: usize,
+    pub(crate) vms: Vec<Vm>,
+}
+
+impl Board {
+    /// The VMs of a system, in the pages where `placement` puts them, on a memory. Traces are looked for beside the system's file.
+    ///
+    /// # Errors
+    /// [`BoardError`], if the memory is not that of the system's platform, a trace can't be read, or a budget counts what the model
+    /// does not.
+    pub fn new(
+        system: &System,
+        placement: &Placement,
+        memory: &Memory,
+    ) -> Result<Self, BoardError> {
+        let chip = memory.chip().ok_or_else(|| {
+            BoardError(format!(
+                "{}: it has no cores and no caches; --dram-trace can use it",
+                memory.description
+            ))
+        })?;
+        let banks = &system.division.geometry.banks;
+        let used = banks.iter().rposition(|mask| *mask != 0).map_or(0, |last| last + 1);
+        let map =
+            if used == 0 { memory.dram.map() } else { memory.dram.map_with_banks(&banks[..used]) };
+        let cores: Vec<Vec<u8>> =
+            system.vms.iter().map(|vm| vm.cpus.iter().map(|core| core.0).collect()).collect();
+        let mut vms = Vec::new();
+        for (index, vm) in system.vms.iter().enumerate() {
+            let timed = system.timing.vms.get(index);
+            let workload = timed.and_then(|timed| timed.workload.clone());
+            let of =
+                |index: usize| Some((system.regulations.get(index)?, cores.get(index)?.as_slice()));
+            let mut vcpus = Vec::new();
+            for (vcpu, core) in vm.cpus.iter().enumerate() {
+                let setting = regulation::setting(of, index, vcpu, system.cores_needed());
+                let regulation =
+                    setting.map(|setting| regulate(system, index, setting)).transpose()?;
+                vcpus.push(Vcpu { core: usize::from(core.0), regulation });
+            }
+            let pages = pages(system, placement, index);
+            if pages.is_empty() && workload.is_some() {
+                return Err(BoardError(format!("{} has no RAM for its workload", vm.name)));
+            }
+            vms.push(Vm {
+                name: vm.name.clone(),
+                vcpus,
+                trace: read_trace(&system.path, &vm.name, workload.as_ref())?,
+                workload,
+                pages,
+            });
+        }
+        Ok(Self {
+            memory: memory.clone(),
+            chip,
+            map: map.map_err(BoardError)?,
+            cores: system.cores_needed().max(1),
+            vms,
+        })
+    }
+
+    /// The same board without budgets.
+    #[must_use]
+    pub fn unregulated(&self) -> Self {
+        let mut board = self.clone();
+        let vcpus = board.vms.iter_mut().flat_map(|vm| &mut vm.vcpus);
+        vcpus.for_each(|vcpu| vcpu.regulation = None);
+        board
+    }
+
+    /// The same board without colors and banks: the VMs' pages lie side by side.
+    #[must_use]
+    pub fn undivided(&self) -> Self {
+        let mut board = self.clone();
+        let mut page = board.vms.iter().flat_map(|vm| &vm.pages).min().copied().unwrap_or(0);
+        for own in board.vms.iter_mut().flat_map(|vm| &mut vm.pages) {
+            *own = page;
+            page += PAGE;
+        }
+        board
+    }
+
+    /// The same board without budgets, and with the work of one VM alone.
+    #[must_use]
+    pub fn alone(&self, vm: usize) -> Self {
+        let mut board = self.unregulated();
+        let vms = board.vms.iter_mut().enumerate();
+        vms.filter(|(index, _)| *index != vm).for_each(|(_, other)| other.workload = None);
+        board
+    }
+
+    /// Whether a VM does anything.
+    #[must_use]
+    pub fn works(&self, vm: usize) -> bool {
+        self.vms.get(vm).is_some_and(|vm| vm.workload.is_some())
+    }
+
+    /// How many VMs there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.vms.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.vms.is_empty()
+    }
+}
+
+/// What a vCPU's regulator counts, and which shared state it has: one for each VM, and behind them MemGuard's.
+fn regulate(
+    system: &System,
+    index: usize,
+    setting: Setting,
+) -> Result<(Setting, [Counter; 2], usize), BoardError> {
+    let regulation = &system.regulations[index];
+    let counters = Counter::pair(regulation).ok_or_else(|| {
+        let name = &system.vms[index].name;
+        BoardError(format!(
+            "{name}'s bandwidth counts an event that the model has not: use l2d-refill, l2d-writeback, bus-access or mem-access"
+        ))
+    })?;
+    let shared = match setting.kind {
+        Regulates::Memguard => system.vms.len(),
+        Regulates::Compensation => usize::from(regulation.critical),
+        Regulates::Static | Regulates::Pool => index,
+    };
+    Ok((setting, counters, shared))
+}
+
+/// The physical pages of a VM's RAM, in the order in which it sees them.
+fn pages(system: &System, placement: &Placement, index: usize) -> Vec<u64> {
+    let is_its_ram = |owner: &Owner| matches!(owner, Owner::Vm(vm, _) if *vm == index);
+    let mut rows: Vec<_> = placement
+        .rows
+        .iter()
+        .filter(|row| is_its_ram(&row.owner) && row.what == "RAM" && row.ipa.is_some())
+        .collect();
+    rows.sort_by_key(|row| row.ipa.map(|ipa| ipa.0));
+    let mut pages = Vec::new();
+    for row in rows {
+        match row.cells {
+            Some(set) => {
+                let cells = &system.division.cells;
+                pages.extend(Pages::from_page(cells, set, row.address.0, row.size.0));
+            }
+            None => pages.extend((0..row.size.0 / PAGE).map(|page| row.address.0 + page * PAGE)),
+        }
+    }
+    pages
+}
+
+fn read_trace(
+    system: &Path,
+    vm: &str,
+    workload: Option<&Workload>,
+) -> Result<Vec<(Pa, bool)>, BoardError> {
+    let Some(name) = workload.filter(|w| w.kind == Kind::Trace).and_then(|w| w.file.as_ref())
+    else {
+        return Ok(Vec::new());
+    };
+    let path = system.parent().unwrap_or(Path::new("")).join(name);
+    let shown = path.display();
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| BoardError(format!("{vm}'s trace {shown}: {error}")))?;
+    let mut steps = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        match trace::parse_line(line) {
+            Ok(step) => steps.extend(step),
+            Err(error) => return Err(BoardError(format!("{shown}:{number}: {error}"))),
+        }
+    }
+    if steps.is_empty() {
+        return Err(BoardError(format!("{vm}'s trace {shown} has no accesses")));
+    }
+    Ok(steps)
+}

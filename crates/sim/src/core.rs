@@ -1,0 +1,56 @@
+//! A core: it makes the accesses of its vCPU's program, as far as its waiting lines and its regulator let it.
+
+use crate::{meter::Meter, program::Program};
+use weir_memsys::{Access, Owner, Pa, Picos};
+
+/// A core with a vCPU.
+pub(crate) struct Core {
+    /// Its number on the chip.
+    pub number: usize,
+    /// Its VM.
+    pub owner: Owner,
+    pub program: Option<Program>,
+    /// Least time between two accesses.
+    pub gap: Picos,
+    /// Lines that it waits for at once.
+    pub most_waiting: usize,
+    pub meter: Option<Meter>,
+    /// The access that was refused or is next.
+    pub next: Option<(Access, Pa)>,
+    /// Lines that it waits for: when they were asked for. A place is a token.
+    pub waiting: Vec<Option<Picos>>,
+    pub outstanding: usize,
+    /// Whether only an answer lets it go on.
+    pub blocked: bool,
+    /// Whether its next access is planned.
+    pub armed: bool,
+    /// No access before: the hypervisor has the core.
+    pub busy_until: Picos,
+    pub accesses: u64,
+}
+
+impl Core {
+    /// Whether its regulator lets it run.
+    pub fn may_run(&self) -> bool {
+        self.program.is_some() && self.meter.as_ref().is_none_or(|meter| meter.runs)
+    }
+
+    /// A line is asked for; gives its token.
+    pub fn wait(&mut self, since: Picos) -> usize {
+        self.outstanding += 1;
+        let free = self.waiting.iter().position(Option::is_none);
+        let token = free.unwrap_or_else(|| {
+            self.waiting.push(None);
+            self.waiting.len() - 1
+        });
+        self.waiting[token] = Some(since);
+        token
+    }
+
+    /// A line has come; gives when it was asked for.
+    pub fn answered(&mut self, token: usize) -> Option<Picos> {
+        let since = self.waiting.get_mut(token)?.take()?;
+        self.outstanding -= 1;
+        Some(since)
+    }
+}

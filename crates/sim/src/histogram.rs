@@ -1,0 +1,85 @@
+//! Distributions of latencies.
+
+use weir_memsys::Picos;
+
+/// Latencies in whole nanoseconds, exact up to 64 us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    counts: Box<[u64]>,
+    count: u64,
+    sum: u64,
+    most: u64,
+}
+
+/// Longer latencies are counted as this one, but for the mean and the greatest.
+const MOST: usize = 1 << 16;
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { counts: vec![0; MOST].into_boxed_slice(), count: 0, sum: 0, most: 0 }
+    }
+}
+
+impl Histogram {
+    /// Counts one.
+    pub fn add(&mut self, latency: Picos) {
+        let ns = latency.0 / 1000;
+        let place = usize::try_from(ns).unwrap_or(usize::MAX).min(MOST - 1);
+        self.counts[place] += 1;
+        self.count += 1;
+        self.sum += latency.0;
+        self.most = self.most.max(ns);
+    }
+
+    /// How many were counted.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their mean; 0 without any.
+    #[must_use]
+    pub fn mean(&self) -> Picos {
+        Picos(self.sum.checked_div(self.count).unwrap_or(0))
+    }
+
+    /// The greatest, in ns.
+    #[must_use]
+    pub const fn most_ns(&self) -> u64 {
+        self.most
+    }
+
+    /// So many thousandths of them are at most this long, in ns.
+    #[must_use]
+    pub fn at_most_ns(&self, thousandths: u64) -> u64 {
+        let wanted = (self.count * thousandths).div_ceil(1000).max(1);
+        let mut seen = 0;
+        for (ns, count) in (0..).zip(&self.counts) {
+            seen += count;
+            if seen >= wanted {
+                return ns;
+            }
+        }
+        self.most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_and_the_mean_of_known_latencies() {
+        let mut histogram = Histogram::default();
+        assert_eq!((histogram.mean(), histogram.at_most_ns(500)), (Picos(0), 0));
+        for ns in 1..=1000 {
+            histogram.add(Picos(ns * 1000));
+        }
+        histogram.add(Picos(1_000_000_000));
+        assert_eq!((histogram.count(), histogram.most_ns()), (1001, 1_000_000));
+        assert_eq!(histogram.at_most_ns(500), 501);
+        assert_eq!(histogram.at_most_ns(999), 1000);
+        assert_eq!(histogram.at_most_ns(1000), MOST as u64 - 1);
+        assert_eq!(histogram.mean(), Picos((500_500 + 1_000_000) * 1000 / 1001));
+    }
+}

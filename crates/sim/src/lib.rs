@@ -1,0 +1,23 @@
+//! Systems in virtual time: what QEMU can't show, since it has neither caches nor DRAM.
+//!
+//! [`memory`] reads the files that describe a chip's memory. [`Board`] is a system file's VMs on it: their pages where
+//! `weir build` puts them, their vCPUs doing what `[vm.workload]` says, their budgets enforced by the regulators of
+//! `weir-policy`, the same code that the hypervisor runs. [`run()`] lets time pass, from event to event.
+//!
+//! A run depends on its [`Board`], its [`Span`] and nothing else: the same ones give the same [`Outcome`].
+#![forbid(unsafe_code)]
+
+mod board;
+mod core;
+mod histogram;
+pub mod memory;
+mod meter;
+mod outcome;
+mod program;
+mod run;
+
+pub use board::{Board, BoardError};
+pub use histogram::Histogram;
+pub use memory::{Memory, MemoryError};
+pub use outcome::{Budget, Outcome, VmOutcome};
+pub use run::{Span, run};

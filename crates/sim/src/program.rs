@@ -1,0 +1,148 @@
+//! What a vCPU does to memory: one access after the other, for ever.
+
+use std::sync::Arc;
+use weir_config::timing::{Kind, Workload};
+use weir_memsys::{Access, AddressMap, Pa};
+
+const LINE: u64 = 64;
+const PAGE: u64 = 4096;
+
+/// A vCPU's accesses.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    /// What is gone through, again and again.
+    steps: Arc<[(Access, Pa)]>,
+    at: usize,
+    /// Whether each access waits for the one before.
+    pub dependent: bool,
+}
+
+impl Program {
+    /// The accesses of vCPU number `vcpu` in these pages of its VM. Each vCPU has pages of its own as long as there are enough.
+    pub fn new(
+        workload: &Workload,
+        trace: &[(Pa, bool)],
+        pages: &[u64],
+        vcpu: usize,
+        map: &AddressMap,
+        seed: u64,
+    ) -> Self {
+        let share = (workload.size.0.div_ceil(PAGE) as usize).clamp(1, pages.len());
+        let start = if (vcpu + 1) * share <= pages.len() { vcpu * share } else { 0 };
+        let own = &pages[start..start + share];
+        let lines =
+            || own.iter().flat_map(|page| (0..PAGE / LINE).map(move |l| Pa(page + l * LINE)));
+        let all = |access: Access| lines().map(|pa| (access, pa)).collect::<Vec<_>>();
+        let steps = match workload.kind {
+            Kind::Latency => shuffled(all(Access::Read), seed),
+            Kind::Read => all(Access::Read),
+            Kind::Write => all(Access::Write),
+            Kind::ReadWrite => {
+                lines().flat_map(|pa| [(Access::Read, pa), (Access::Write, pa)]).collect()
+            }
+            Kind::RowMiss => row_misses(own, map),
+            Kind::Trace => trace
+                .iter()
+                .map(|&(Pa(offset), write)| {
+                    let page = pages[(offset / PAGE) as usize % pages.len()];
+                    let access = if write { Access::Write } else { Access::Read };
+                    (access, Pa(page + offset % PAGE))
+                })
+                .collect(),
+        };
+        Self { steps: steps.into(), at: 0, dependent: workload.kind == Kind::Latency }
+    }
+
+    pub fn next(&mut self) -> (Access, Pa) {
+        let step = self.steps[self.at];
+        self.at = if self.at + 1 == self.steps.len() { 0 } else { self.at + 1 };
+        step
+    }
+}
+
+/// Fisher and Yates; the order is the same for the same seed.
+fn shuffled(mut steps: Vec<(Access, Pa)>, seed: u64) -> Vec<(Access, Pa)> {
+    let mut state = seed | 1;
+    for end in (1..steps.len()).rev() {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let draw = (u128::from(state) * (end as u128 + 1)) >> 64;
+        steps.swap(end, draw as usize);
+    }
+    steps
+}
+
+/// Writes that each need another row of the bank of the first: all lines of that bank, row by row, the first line of each row before
+/// the second of any.
+fn row_misses(pages: &[u64], map: &AddressMap) -> Vec<(Access, Pa)> {
+    let bank = map.locate(Pa(pages[0])).bank;
+    let mut places = Vec::new();
+    for page in pages {
+        for pa in (0..PAGE / LINE).map(|line| Pa(page + line * LINE)) {
+            let place = map.locate(pa);
+            if place.bank == bank {
+                places.push((place.row, pa));
+            }
+        }
+    }
+    places.sort_by_key(|(row, pa)| (*row, pa.0));
+    let mut column = 0;
+    let mut ordered = Vec::with_capacity(places.len());
+    for (index, &(row, pa)) in places.iter().enumerate() {
+        column = if index > 0 && places[index - 1].0 == row { column + 1 } else { 0 };
+        ordered.push((column, row, pa));
+    }
+    ordered.sort_by_key(|(column, row, _)| (*column, *row));
+    ordered.into_iter().map(|(_, _, pa)| (Access::Write, pa)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use weir_config::units::{Bytes, Nanos};
+    use weir_memsys::bench::ddr4_2400_map;
+
+    fn program(kind: Kind, pages: &[u64], vcpu: usize) -> Vec<(Access, Pa)> {
+        let workload =
+            Workload { kind, size: Bytes(4 * PAGE), gap: Nanos(0), outstanding: None, file: None };
+        let trace = [(Pa(0x40), false), (Pa(0x9008), true)];
+        let mut program = Program::new(&workload, &trace, pages, vcpu, &ddr4_2400_map(), 7);
+        let steps = program.steps.len();
+        (0..steps).map(|_| program.next()).collect()
+    }
+
+    #[test]
+    fn a_walk_goes_once_through_each_line_of_its_own_pages() {
+        let pages: Vec<_> = (0..8).map(|page| page * 0x3000).collect();
+        let own: BTreeSet<_> =
+            pages[4..].iter().flat_map(|p| (0..64).map(move |l| p + l * 64)).collect();
+        let walk = program(Kind::Latency, &pages, 1);
+        assert_eq!(walk.len(), own.len());
+        assert_eq!(walk.iter().map(|(_, pa)| pa.0).collect::<BTreeSet<_>>(), own);
+        let steps = walk.windows(2).filter(|pair| pair[1].1.0 == pair[0].1.0 + 64).count();
+        assert!(steps < 16, "{steps} of 256 go to the next line");
+    }
+
+    #[test]
+    fn row_misses_need_another_row_of_one_bank_each_time() {
+        let pages: Vec<_> = (0..4).map(|row| row << 17).collect();
+        let map = ddr4_2400_map();
+        let steps = program(Kind::RowMiss, &pages, 0);
+        assert_eq!(steps.len(), 4 * 64);
+        for pair in steps.windows(2) {
+            let [a, b] = [map.locate(pair[0].1), map.locate(pair[1].1)];
+            assert!(a.bank == b.bank && a.row != b.row);
+        }
+    }
+
+    #[test]
+    fn the_hog_reads_and_then_writes_and_a_trace_is_what_it_says() {
+        let pages: Vec<_> = (0..4).map(|page| 0x10_0000 + page * PAGE).collect();
+        let hog = program(Kind::ReadWrite, &pages, 0);
+        assert_eq!(hog[..2], [(Access::Read, Pa(pages[0])), (Access::Write, Pa(pages[0]))]);
+        let trace = program(Kind::Trace, &pages, 0);
+        // Page 9 of 4 is page 1 again.
+        assert_eq!(trace, [(Access::Read, Pa(pages[0] + 0x40)), (Access::Write, Pa(pages[1] + 8))]);
+    }
+}

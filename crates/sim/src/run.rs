@@ -1,0 +1,305 @@
+//! Virtual time: from one event to the next.
+
+mod record;
+
+use crate::{Board, BoardError, Histogram, Outcome, core::Core, meter::Meter, program::Program};
+use record::Begun;
+use std::{cmp::Reverse, collections::BinaryHeap};
+use weir_memsys::{
+    MemorySystem, Owner, Picos,
+    hierarchy::Served,
+    system::{Answer, Issue},
+};
+use weir_policy::{
+    Nanos,
+    bandwidth::{Event as Step, Shared},
+};
+
+/// How long to simulate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Time before what is looked at, in which the caches fill.
+    pub warm_up: Nanos,
+    /// What is looked at, at least 1 ns.
+    pub length: Nanos,
+    /// Of the walks' orders and of random replacement.
+    pub seed: u64,
+}
+
+/// Slices of the span in which bandwidth is counted.
+const SLICES: u64 = 50;
+/// Arrivals of each VM that are kept.
+const ARRIVALS: usize = 20_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A core may make its next access.
+    Go(usize),
+    /// An interrupt of a core: its counter has reached the limit.
+    Overflow(usize),
+    /// An interrupt of a core: its period is over.
+    Period(usize),
+    /// What was until now is not looked at.
+    Begin,
+    /// A slice is over.
+    Slice,
+}
+
+struct Run<'a> {
+    board: &'a Board,
+    memory: MemorySystem,
+    cores: Vec<Core>,
+    shared: Vec<Shared>,
+    events: BinaryHeap<Reverse<(Picos, u64, Event)>>,
+    added: u64,
+    latencies: Vec<Histogram>,
+    delays: Vec<u64>,
+    arrivals: Vec<Vec<u64>>,
+    slices: Vec<Vec<u64>>,
+    begun: Option<Begun>,
+    begin: Picos,
+}
+
+/// Simulates a board.
+///
+/// # Errors
+/// [`BoardError`] if its memory can't be built for so many cores.
+pub fn run(board: &Board, span: Span) -> Result<Outcome, BoardError> {
+    let mut run = Run::new(board, span)?;
+    let begin = Picos::from_nanos(span.warm_up.0);
+    let slice = (span.length.0 / SLICES).max(1);
+    let end = begin + Picos::from_nanos(span.length.0);
+    run.begin = begin;
+    run.add(begin, Event::Begin);
+    for number in 1..=span.length.0 / slice {
+        run.add(begin + Picos::from_nanos(slice * number), Event::Slice);
+    }
+    run.start();
+    run.go_on(end);
+    Ok(run.finish(span, slice))
+}
+
+impl<'a> Run<'a> {
+    fn new(board: &'a Board, span: Span) -> Result<Self, BoardError> {
+        let owners = board.vms.len();
+        let memory = board
+            .memory
+            .build(&board.chip, board.map.clone(), board.cores, owners, span.seed)
+            .map_err(BoardError)?;
+        let mut cores = Vec::new();
+        for (owner, vm) in (0..).zip(&board.vms) {
+            for (index, vcpu) in vm.vcpus.iter().enumerate() {
+                let program = vm.workload.as_ref().map(|workload| {
+                    let seed = span.seed ^ ((cores.len() as u64 + 1) << 32);
+                    Program::new(workload, &vm.trace, &vm.pages, index, &board.map, seed)
+                });
+                let workload = vm.workload.as_ref();
+                let gap = workload.map_or(0, |workload| workload.gap.0);
+                let most = board.chip.cores.outstanding;
+                let wanted = workload.and_then(|w| w.outstanding).unwrap_or(most).min(most);
+                let dependent = program.as_ref().is_some_and(|program| program.dependent);
+                cores.push(Core {
+                    number: vcpu.core,
+                    owner: Owner(owner),
+                    gap: Picos::from_nanos(gap).max(Picos(board.chip.cores.clock_ps)),
+                    most_waiting: if dependent { 1 } else { wanted },
+                    meter: vcpu
+                        .regulation
+                        .as_ref()
+                        .map(|(setting, counters, shared)| Meter::new(setting, *counters, *shared)),
+                    program,
+                    next: None,
+                    waiting: Vec::new(),
+                    outstanding: 0,
+                    blocked: false,
+                    armed: false,
+                    busy_until: Picos(0),
+                    accesses: 0,
+                });
+            }
+        }
+        Ok(Self {
+            memory,
+            cores,
+            shared: (0..=owners).map(|_| Shared::new()).collect(),
+            events: BinaryHeap::new(),
+            added: 0,
+            latencies: vec![Histogram::default(); owners],
+            delays: vec![0; owners],
+            arrivals: vec![Vec::new(); owners],
+            slices: vec![Vec::new(); owners],
+            begun: None,
+            begin: Picos(0),
+            board,
+        })
+    }
+
+    fn add(&mut self, at: Picos, event: Event) {
+        self.events.push(Reverse((at.max(self.memory.now()), self.added, event)));
+        self.added += 1;
+    }
+
+    fn start(&mut self) {
+        for core in 0..self.cores.len() {
+            if self.cores[core].meter.is_some() {
+                self.step(core, Picos(0), Step::Start);
+            }
+            self.arm(core, Picos(0));
+        }
+    }
+
+    /// Goes from event to event. Those of the memory come first where the time is the same, then these in the order in which they
+    /// were added.
+    fn go_on(&mut self, end: Picos) {
+        let mut answers = Vec::new();
+        loop {
+            let own = self.events.peek().map(|Reverse((at, ..))| *at);
+            let memory = self.memory.next_event();
+            let Some(now) = own.into_iter().chain(memory).min().filter(|now| *now <= end) else {
+                break;
+            };
+            debug_assert!(now >= self.memory.now(), "time runs backwards");
+            self.memory.advance(now, &mut |answer| answers.push(answer));
+            for answer in answers.drain(..) {
+                self.answer(answer);
+            }
+            while let Some(Reverse((at, _, event))) = self.events.peek().copied() {
+                if at > now {
+                    break;
+                }
+                self.events.pop();
+                self.handle(now, event);
+            }
+        }
+    }
+
+    fn handle(&mut self, now: Picos, event: Event) {
+        match event {
+            Event::Go(core) => self.access(core, now),
+            Event::Overflow(core) => self.step(core, now, Step::Count),
+            Event::Period(core) => self.step(core, now, Step::Period),
+            Event::Begin => self.begin(now),
+            Event::Slice => self.slice(),
+        }
+    }
+
+    /// Plans a core's next access, if it is to make one.
+    fn arm(&mut self, core: usize, at: Picos) {
+        let c = &mut self.cores[core];
+        if !c.armed && !c.blocked && c.may_run() {
+            c.armed = true;
+            let at = at.max(c.busy_until);
+            self.add(at, Event::Go(core));
+        }
+    }
+
+    fn access(&mut self, core: usize, now: Picos) {
+        let c = &mut self.cores[core];
+        c.armed = false;
+        if !c.may_run() {
+            return;
+        }
+        if c.busy_until > now {
+            return self.arm(core, now);
+        }
+        let Some(program) = &mut c.program else { return };
+        let dependent = program.dependent;
+        let next = c.next.take().unwrap_or_else(|| program.next());
+        let token = c.wait(now);
+        let (access, pa) = next;
+        let before = self.memory.hierarchy().traffic()[c.number].refills;
+        let issued = self.memory.issue(c.number, c.owner, access, pa, token as u64, now);
+        match issued {
+            Issue::Hit(at) => {
+                c.answered(token);
+                c.accesses += 1;
+                let (owner, gap) = (c.owner, c.gap);
+                self.note(owner, Served::L1, now, at);
+                self.arm(core, if dependent { at.max(now + gap) } else { now + gap });
+            }
+            Issue::Pending => {
+                c.accesses += 1;
+                c.blocked = c.outstanding >= c.most_waiting;
+                let (owner, gap) = (usize::from(c.owner.0), c.gap);
+                if self.memory.hierarchy().traffic()[c.number].refills > before
+                    && self.begun.is_some()
+                    && self.arrivals[owner].len() < ARRIVALS
+                {
+                    self.arrivals[owner].push(now.since(self.begin).0 / 1000);
+                }
+                self.arm(core, now + gap);
+            }
+            Issue::Refused => {
+                c.answered(token);
+                c.next = Some(next);
+                c.blocked = true;
+            }
+        }
+        self.count(core, now);
+    }
+
+    /// Has the counters of a core compared with their limits.
+    fn count(&mut self, core: usize, now: Picos) {
+        let latency = Picos::from_nanos(self.board.chip.hypervisor.interrupt_ns);
+        let c = &mut self.cores[core];
+        let traffic = self.memory.hierarchy().traffic()[c.number];
+        let accesses = c.accesses;
+        if let Some(meter) = &mut c.meter
+            && meter.calls(meter.counts(accesses, traffic))
+        {
+            self.add(now + latency, Event::Overflow(core));
+        }
+    }
+
+    /// Asks a core's regulator, which takes time on the core.
+    fn step(&mut self, core: usize, now: Picos, event: Step) {
+        let hypervisor = self.board.chip.hypervisor;
+        let c = &mut self.cores[core];
+        let traffic = self.memory.hierarchy().traffic()[c.number];
+        let Some(meter) = &mut c.meter else { return };
+        let counts = meter.counts(c.accesses, traffic);
+        let ns = Nanos(now.0 / 1000);
+        let group = meter.shared;
+        let wakes = meter.step(&self.shared[group], ns, counts, event);
+        if matches!(event, Step::Start | Step::Period) {
+            let next = Picos::from_nanos(meter.periods.next(ns).0);
+            self.add(next + Picos::from_nanos(hypervisor.interrupt_ns), Event::Period(core));
+        }
+        if event != Step::Start {
+            self.cores[core].busy_until = now + Picos::from_nanos(hypervisor.cost_ns);
+        }
+        self.arm(core, now);
+        if wakes {
+            for other in (0..self.cores.len()).filter(|other| *other != core) {
+                let meter = self.cores[other].meter.as_ref();
+                if meter.is_some_and(|meter| meter.shared == group && !meter.runs) {
+                    let latency = Picos::from_nanos(hypervisor.interrupt_ns);
+                    self.add(now + latency, Event::Overflow(other));
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        let Answer::Core { core: number, token, at, served } = answer else { return };
+        let Some(core) = self.cores.iter().position(|core| core.number == number) else { return };
+        let c = &mut self.cores[core];
+        let Some(since) = c.answered(token as usize) else { return };
+        c.blocked = false;
+        let (owner, gap) = (c.owner, c.gap);
+        self.note(owner, served, since, at);
+        self.arm(core, at.max(since + gap));
+    }
+
+    fn note(&mut self, owner: Owner, served: Served, since: Picos, at: Picos) {
+        if self.begun.is_none() {
+            return;
+        }
+        let owner = usize::from(owner.0);
+        let latency = at.since(since);
+        self.latencies[owner].add(latency);
+        if served != Served::L1 {
+            self.delays[owner] += latency.since(self.memory.unloaded(served)).0;
+        }
+    }
+}

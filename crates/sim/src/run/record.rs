@@ -1,0 +1,137 @@
+//! What is counted, and what it comes to.
+
+use super::{Run, Span};
+use crate::{Outcome, VmOutcome, core::Core};
+use weir_memsys::{Picos, hierarchy::CoreTraffic, system::Waits};
+use weir_policy::Nanos;
+
+/// The counts when the span began.
+pub(super) struct Begun {
+    accesses: Vec<u64>,
+    traffic: Vec<CoreTraffic>,
+    waits: Waits,
+    evictions: Vec<Vec<u64>>,
+    closed: Vec<Vec<u64>>,
+    blocked: u64,
+    /// Lines of each VM at the end of the last slice.
+    lines: Vec<u64>,
+}
+
+impl Run<'_> {
+    /// The lines that each VM's cores have moved.
+    fn lines(&self) -> Vec<u64> {
+        let mut lines = vec![0; self.board.vms.len()];
+        for core in &self.cores {
+            let traffic = self.memory.hierarchy().traffic()[core.number];
+            lines[usize::from(core.owner.0)] += traffic.refills + traffic.write_backs;
+        }
+        lines
+    }
+
+    pub(super) fn begin(&mut self, now: Picos) {
+        let traffic = |core: &Core| self.memory.hierarchy().traffic()[core.number];
+        self.begun = Some(Begun {
+            accesses: self.cores.iter().map(|core| core.accesses).collect(),
+            traffic: self.cores.iter().map(traffic).collect(),
+            waits: self.memory.waits().clone(),
+            evictions: self.evictions(),
+            closed: self.closed(),
+            blocked: self.memory.blocked().map(|time| time.0).sum(),
+            lines: self.lines(),
+        });
+        for meter in self.cores.iter_mut().filter_map(|core| core.meter.as_mut()) {
+            meter.clear(Nanos(now.0 / 1000));
+        }
+    }
+
+    pub(super) fn slice(&mut self) {
+        let lines = self.lines();
+        let Some(begun) = &mut self.begun else { return };
+        for ((slices, now), then) in self.slices.iter_mut().zip(&lines).zip(&begun.lines) {
+            slices.push(now - then);
+        }
+        begun.lines = lines;
+    }
+
+    fn evictions(&self) -> Vec<Vec<u64>> {
+        let owners = self.board.vms.len();
+        let mut all = vec![vec![0; owners]; owners];
+        for stats in self.memory.hierarchy().l2() {
+            add(&mut all, stats.evictions.rows());
+        }
+        all
+    }
+
+    fn closed(&self) -> Vec<Vec<u64>> {
+        let owners = self.board.vms.len();
+        let mut all = vec![vec![0; owners]; owners];
+        for stats in self.memory.channels() {
+            add(&mut all, stats.closed.rows());
+        }
+        all
+    }
+
+    pub(super) fn finish(mut self, span: Span, slice_ns: u64) -> Outcome {
+        let now = Nanos(span.warm_up.0 + span.length.0);
+        if self.begun.is_none() {
+            self.begin(self.memory.now());
+        }
+        let (evictions, closed) = (self.evictions(), self.closed());
+        let waits = self.memory.waits().clone();
+        let blocked: u64 = self.memory.blocked().map(|time| time.0).sum();
+        let traffic: Vec<_> =
+            self.cores.iter().map(|core| self.memory.hierarchy().traffic()[core.number]).collect();
+        let mut vms: Vec<_> = self
+            .board
+            .vms
+            .iter()
+            .zip(self.latencies)
+            .zip(self.slices)
+            .zip(self.arrivals)
+            .zip(&self.delays)
+            .map(|((((vm, latency), slices), arrivals), delay)| VmOutcome {
+                name: vm.name.clone(),
+                accesses: 0,
+                latency,
+                refills: 0,
+                write_backs: 0,
+                slices,
+                delay_ps: *delay,
+                arrivals,
+                budgets: Vec::new(),
+            })
+            .collect();
+        let begun = self.begun.as_ref();
+        for (index, core) in self.cores.into_iter().enumerate() {
+            let vm = &mut vms[usize::from(core.owner.0)];
+            let (accesses, then) = begun
+                .map_or((0, CoreTraffic::default()), |b| (b.accesses[index], b.traffic[index]));
+            vm.accesses += core.accesses - accesses;
+            vm.refills += traffic[index].refills - then.refills;
+            vm.write_backs += traffic[index].write_backs - then.write_backs;
+            vm.budgets.extend(core.meter.map(|meter| meter.finish(now)));
+        }
+        let minus = |now: Vec<Vec<u64>>, then: &[Vec<u64>]| {
+            let rows = now.into_iter().zip(then);
+            rows.map(|(now, then)| now.iter().zip(then).map(|(a, b)| a - b).collect()).collect()
+        };
+        let zero = Vec::new();
+        Outcome {
+            vms,
+            waits: begun.map_or_else(|| waits.clone(), |begun| waits.since(&begun.waits)),
+            evictions: minus(evictions, begun.map_or(&zero, |begun| &begun.evictions)),
+            closed: minus(closed, begun.map_or(&zero, |begun| &begun.closed)),
+            blocked_ps: blocked - begun.map_or(0, |begun| begun.blocked),
+            span_ns: span.length.0,
+            slice_ns,
+        }
+    }
+}
+
+fn add<'a>(all: &mut [Vec<u64>], rows: impl Iterator<Item = &'a [u64]>) {
+    for (sums, row) in all.iter_mut().zip(rows) {
+        for (sum, count) in sums.iter_mut().zip(row) {
+            *sum += count;
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Systems in virtual time: what colors, budgets and registers do, and that it all adds up.
+#![allow(missing_docs, clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
+
+use std::{fs, path::Path};
+use weir_config::{Catalog, Sizes, check_text, place_all};
+use weir_memsys::Owner;
+use weir_policy::Nanos;
+use weir_sim::{Board, Memory, Outcome, Span, run};
+
+const HYPERVISOR: &str = "platform = \"zcu102\"\n[hypervisor]\ncolors = \"14-15\"\n";
+
+fn span(us: u64) -> Span {
+    Span { warm_up: Nanos(us * 1000), length: Nanos(us * 1000), seed: 1 }
+}
+
+fn memory(values: &[(&str, &str)]) -> Memory {
+    let values: Vec<_> =
+        values.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    Memory::find_with("zcu102", &values).unwrap()
+}
+
+fn vm(name: &str, cpus: &str, colors: &str, rest: &str) -> String {
+    format!(
+        "[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"4MiB\"\ncolors = \"{colors}\"\n\
+         image = {{ elf = \"guests/hog\" }}\n{rest}\n"
+    )
+}
+
+fn load(path: &Path, vms: &[String], memory: &Memory) -> Result<Board, String> {
+    let catalog = Catalog { guests: vec!["hog".to_owned()], ..Catalog::default() };
+    let text = format!("{HYPERVISOR}{}", vms.concat());
+    let system = check_text(path, &text, &catalog).map_err(|faults| faults.to_string())?;
+    let sizes = Sizes { image: 4 << 20, hypervisor: 1 << 20, pristine: vec![1 << 20; vms.len()] };
+    let placement = place_all(&system, &sizes).map_err(|faults| faults.to_string())?;
+    Board::new(&system, &placement, memory).map_err(|error| error.to_string())
+}
+
+fn board(vms: &[String], memory: &Memory) -> Board {
+    load(Path::new("system.toml"), vms, memory).unwrap()
+}
+
+const WALK: &str = "workload = { kind = \"latency\", size = \"64KiB\" }";
+
+fn walk_and(attacker: &str) -> [String; 2] {
+    [vm("walk", "[0]", "0-3", WALK), vm("attacker", "[1, 2, 3]", "4-13", attacker)]
+}
+
+fn mean(outcome: &Outcome, vm: usize) -> f64 {
+    outcome.vms[vm].latency.mean().0 as f64
+}
+
+#[test]
+fn a_walk_alone_takes_what_the_memory_file_says() {
+    let memory = memory(&[]);
+    let small = "workload = { kind = \"latency\", size = \"16KiB\" }";
+    let one = |workload| run(&board(&[vm("walk", "[0]", "0-3", workload)], &memory), span(300));
+    // 2.5 ns L1, 10 ns more from the L2.
+    let l1 = one(small).unwrap();
+    assert_eq!(l1.vms[0].latency.mean().0, 2500);
+    assert_eq!(l1.vms[0].latency.most_ns(), 2);
+    let l2 = one(WALK).unwrap();
+    let latency = &l2.vms[0].latency;
+    // Some of 64 KiB is in the L1, whose replacement is random.
+    assert!((9_000..12_500).contains(&latency.mean().0), "{:?}", latency.mean());
+    assert_eq!((latency.at_most_ns(500), latency.most_ns()), (12, 12));
+    assert_eq!((l2.vms[0].refills, l2.vms[0].write_backs), (0, 0));
+    assert_eq!(l2.waits.suffered(Owner(0)).0, 0);
+}
+
+#[test]
+fn with_neither_colors_nor_budgets_three_writers_slow_a_walk_several_times_and_with_colors_none_is_evicted()
+ {
+    let memory = memory(&[]);
+    let writers = [
+        vm("walk", "[0]", "0-3", "workload = { kind = \"latency\", size = \"192KiB\" }"),
+        vm("writers", "[1, 2, 3]", "4-13", "workload = { kind = \"write\", size = \"1MiB\" }"),
+    ];
+    let board = board(&writers, &memory);
+    let alone = run(&board.alone(0), span(2000)).unwrap();
+    let colors = run(&board, span(2000)).unwrap();
+    let neither = run(&board.undivided(), span(2000)).unwrap();
+    let slower = |outcome: &Outcome| mean(outcome, 0) / mean(&alone, 0);
+    assert!(slower(&neither) > 3.0, "{}", slower(&neither));
+    assert!(slower(&colors) < 1.1, "{}", slower(&colors));
+    let evicted = |outcome: &Outcome| outcome.evictions[1][0] + outcome.evictions[0][1];
+    assert_eq!(evicted(&colors), 0);
+    assert!(evicted(&neither) > 500, "{}", evicted(&neither));
+    assert!(neither.waits.get(Owner(0), Owner(1)) > neither.waits.get(Owner(0), Owner(0)));
+}
+
+#[test]
+fn few_registers_let_writers_slow_even_hits_and_only_a_budget_helps() {
+    let memory = memory(&[("caches.l2_misses", "2"), ("caches.l2_write_buffers", "2")]);
+    let attack = "workload = { kind = \"write\", size = \"1MiB\" }\n\
+                  bandwidth = { budget = 60, period = \"100us\", scope = \"vm\", split = \"even\" }";
+    let board = board(&walk_and(attack), &memory);
+    let alone = run(&board.alone(0), span(400)).unwrap();
+    let slower = |board: &Board| mean(&run(board, span(400)).unwrap(), 0) / mean(&alone, 0);
+    let (with, without) = (slower(&board), slower(&board.unregulated()));
+    assert!(without > 5.0, "{without}");
+    assert!(with < 1.3, "{with}");
+    assert!(run(&board.unregulated(), span(400)).unwrap().blocked_ps > 0);
+}
+
+#[test]
+fn no_period_has_more_than_its_budget_and_what_passes_until_the_interrupt() {
+    let memory = memory(&[]);
+    for (regulator, scope) in [("static", "vm"), ("static", "vcpu"), ("memguard", "vm")] {
+        let attack = format!(
+            "workload = {{ kind = \"read-write\", size = \"1MiB\" }}\n\
+             bandwidth = {{ budget = 60, period = \"50us\", scope = \"{scope}\", regulator = \"{regulator}\" }}"
+        );
+        let vms = walk_and(&attack);
+        let outcome = run(&board(&vms, &memory), span(1000)).unwrap();
+        let budgets = &outcome.vms[1].budgets;
+        assert_eq!(budgets.len(), 3);
+        // Three lines on their way, and what one core gets in 300 ns.
+        let overshoot = 12;
+        for budget in budgets {
+            let q = if scope == "vm" && regulator == "static" { 20 } else { 60 };
+            assert_eq!(budget.periods, 20, "{regulator}");
+            assert!(budget.most.reads <= q + overshoot, "{regulator} {scope}: {budget:?}");
+            assert!(budget.throttled >= 18 && budget.stopped_ns > 0, "{regulator}: {budget:?}");
+            if regulator == "static" {
+                // An overshoot is taken off the next budget.
+                let all = budget.total.reads;
+                assert!((q * 19..=q * 20 + overshoot).contains(&all), "{scope}: {budget:?}");
+            }
+        }
+        let all: u64 = budgets.iter().map(|budget| budget.total.reads).sum();
+        if scope == "vm" {
+            assert!(all <= 60 * 20 + 3 * overshoot, "{regulator}: {all}");
+        }
+    }
+}
+
+#[test]
+fn what_a_budget_counts_makes_a_difference() {
+    // So small caches are full of dirty lines at once.
+    let memory = memory(&[("cores.l1.size", "4096"), ("cores.l2.size", "16384")]);
+    let of = |event: &str| {
+        let attack = format!(
+            "workload = {{ kind = \"read-write\", size = \"1MiB\" }}\n\
+             bandwidth = {{ budget = 120, period = \"50us\", event = \"{event}\" }}"
+        );
+        // Alone: whoever pushes a dirty line out is charged for it, whose it ever was.
+        let [_, attacker] = walk_and(&attack);
+        let outcome = run(&board(&[attacker], &memory), span(2000)).unwrap();
+        outcome.vms[0].refills + outcome.vms[0].write_backs
+    };
+    let (refills, bus, accesses) = (of("l2d-refill"), of("bus-access"), of("mem-access"));
+    // Each line is brought in and written back, and accessed twice.
+    let ratio = refills as f64 / bus as f64;
+    assert!((1.6..2.4).contains(&ratio), "{ratio}");
+    assert!(accesses < refills, "{accesses} {refills}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_outcome_on_any_thread() {
+    let memory = memory(&[]);
+    let board = board(&walk_and("workload = { kind = \"row-miss\", size = \"1MiB\" }"), &memory);
+    let first = run(&board.undivided(), span(200)).unwrap();
+    let other = board.clone();
+    let handle = std::thread::spawn(move || run(&other.undivided(), span(200)).unwrap());
+    assert_eq!(handle.join().unwrap(), first);
+    let seed = Span { seed: 2, ..span(200) };
+    assert_ne!(run(&board.undivided(), seed).unwrap(), first);
+}
+
+#[test]
+fn waits_add_up_to_the_delay_and_slices_to_the_lines() {
+    let memory = memory(&[]);
+    let vms = [
+        vm("a", "[0, 1]", "0-5", "workload = { kind = \"read\", size = \"1MiB\" }"),
+        vm(
+            "b",
+            "[2, 3]",
+            "6-13",
+            "workload = { kind = \"read\", size = \"1MiB\", gap = \"100ns\" }",
+        ),
+    ];
+    let Span { length, .. } = span(500);
+    let outcome = run(&board(&vms, &memory), Span { warm_up: Nanos(1), length, seed: 1 }).unwrap();
+    for (vm, owner) in outcome.vms.iter().zip(0..) {
+        let waited = outcome.waits.suffered(Owner(owner)).0;
+        // What is on its way at the end has waited and is not answered: six lines, less than 10 us.
+        assert!(vm.delay_ps > 0 && vm.delay_ps <= waited, "{} {waited}", vm.delay_ps);
+        assert!(waited - vm.delay_ps < 10_000_000, "{} {waited}", vm.delay_ps);
+        assert_eq!(vm.slices.len(), 50);
+        assert_eq!(vm.slices.iter().sum::<u64>(), vm.refills + vm.write_backs);
+        assert!(vm.latency.count().abs_diff(vm.accesses) <= 6);
+        assert_eq!(vm.arrivals.len() as u64, vm.refills.min(20_000));
+        assert!(vm.arrivals.is_sorted());
+    }
+}
+
+#[test]
+fn a_recorded_trace_is_replayed_and_a_bad_one_is_named_by_its_line() {
+    let directory = std::env::temp_dir().join(format!("weir-sim-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("system.toml");
+    let memory = memory(&[]);
+    let vms = [vm("replay", "[0]", "0-3", "workload = { kind = \"trace\", file = \"trace.txt\" }")];
+    fs::write(directory.join("trace.txt"), "# two lines\nR 0x0\nW 0x1000\n").unwrap();
+    let outcome = run(&load(&path, &vms, &memory).unwrap(), span(20)).unwrap();
+    assert!(outcome.vms[0].accesses > 1000);
+    assert_eq!(outcome.vms[0].refills, 0);
+    for (text, said) in [("R 0x0\nR 12\n", "trace.txt:2: `R 12`"), ("\n", "no accesses")] {
+        fs::write(directory.join("trace.txt"), text).unwrap();
+        let error = load(&path, &vms, &memory).unwrap_err();
+        assert!(error.contains(said), "{error}");
+    }
+    fs::remove_file(directory.join("trace.txt")).unwrap();
+    assert!(load(&path, &vms, &memory).unwrap_err().contains("replay's trace"));
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn what_cannot_be_simulated_is_refused_by_name() {
+    let good = memory(&[]);
+    let cases = [
+        ("workload = { kind = \"walk\" }", "latency"),
+        ("workload = { kind = \"latency\", size = \"1KiB\" }", "smaller than a page"),
+        ("workload = { kind = \"read\", file = \"x\" }", "don't agree"),
+        ("workload = { kind = \"trace\" }", "don't agree"),
+        ("workload = { size = \"4KiB\" }", "kind"),
+        (
+            "bandwidth = { budget = 100, period = \"50us\", event = \"cycles\" }",
+            "counts an event that the model has not",
+        ),
+    ];
+    for (rest, said) in cases {
+        let error = load(Path::new("system.toml"), &[vm("a", "[0]", "0-3", rest)], &good);
+        let error = error.err().unwrap_or_default();
+        assert!(error.contains(said), "{rest}: {error}");
+    }
+    let vms = [vm("a", "[0]", "0-3", WALK)];
+    let bare = load(Path::new("x"), &vms, &Memory::find("ddr4-2400").unwrap()).unwrap_err();
+    assert!(bare.contains("--dram-trace"), "{bare}");
+    for (key, value, said) in [
+        ("caches.l2_missing", "2", "no key"),
+        ("caches.l2_misses", "[", "invalid type"),
+        ("cores.l2.replacement", "fifo", "unknown variant"),
+        ("caches.l2_misses", "0", "miss-status registers"),
+        ("caches.l2_hit_ps", "0", "l2_hit_ps"),
+        ("cores.outstanding", "0", "outstanding"),
+        ("cores", "2", "invalid type"),
+    ] {
+        let error = Memory::find_with("zcu102", &[(key.to_owned(), value.to_owned())]);
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with("zcu102: ") && error.contains(said), "{key}: {error}");
+    }
+}
