@@ -92,28 +92,21 @@ impl Meter {
         } else {
             Source::Monitor { poll: its.poll_ns, access: its.access_ns }
         };
-        let shared = match its.kind {
-            regulation::MEMGUARD => &MEMGUARD,
-            regulation::COMPENSATION => vm::all()
-                .nth(its.critical.into())
-                .map_or(&seat.vm.bandwidth, |critical| &critical.bandwidth),
-            _ => &seat.vm.bandwidth,
-        };
         let mut meter = Self {
             source,
             regulator: Regulator::new(&setting),
-            shared,
+            shared: shared(seat),
             periods: setting.periods(),
             boundary: 0,
             deadline: 0,
             runs: true,
-            off: true,
+            off: false,
             begun: Counts::ZERO,
             limit: Counts::ZERO,
             two: its.writes != u64::MAX,
         };
-        meter.off = false;
         meter.step(seat, core, timer::now_ns(), Event::Start);
+        // Until the VM's first life begins.
         meter.off = true;
         Some(meter)
     }
@@ -235,25 +228,28 @@ pub fn is_pmu(intid: u32) -> bool {
     PMU_INTIDS.contains(&intid)
 }
 
-/// Has the other cores whose meters share `shared` ask again.
-#[cold]
-fn wake(core: usize, shared: &'static Shared) {
-    for other in 0..MAX_CORES {
-        let seat = vm::seat(other).filter(|_| other != core);
-        if seat.is_some_and(|seat| shares(seat, shared)) {
-            cpu::tell(other, cpu::BUDGET);
-        }
+/// What a vCPU's regulator shares with others: see `weir_policy::bandwidth::Kind`.
+fn shared(seat: &Seat) -> &'static Shared {
+    let its = &seat.vm.view().vm.regulation;
+    match its.kind {
+        regulation::MEMGUARD => &MEMGUARD,
+        regulation::COMPENSATION => vm::all()
+            .nth(its.critical.into())
+            .map_or(&seat.vm.bandwidth, |critical| &critical.bandwidth),
+        _ => &seat.vm.bandwidth,
     }
 }
 
-fn shares(seat: &Seat, shared: &'static Shared) -> bool {
-    let regulation = &seat.vm.view().vm.regulation;
-    regulation.is_on()
-        && if regulation.kind == regulation::MEMGUARD {
-            core::ptr::eq(shared, &raw const MEMGUARD)
-        } else {
-            core::ptr::eq(shared, &raw const seat.vm.bandwidth)
+/// Has the other cores whose meters share `with` ask again.
+#[cold]
+fn wake(core: usize, with: &'static Shared) {
+    let shares =
+        |seat: &&Seat| seat.vm.view().vm.regulation.is_on() && core::ptr::eq(shared(seat), with);
+    for other in (0..MAX_CORES).filter(|other| *other != core) {
+        if vm::seat(other).as_ref().is_some_and(shares) {
+            cpu::tell(other, cpu::BUDGET);
         }
+    }
 }
 
 /// Sets the budget of VM `target` to `budget` from its next period on, if `setter` was granted the right to this one.
@@ -281,7 +277,8 @@ pub fn set_budget(setter: &Vm, target: u64, budget: Counts) -> bool {
 /// Keeps the vCPU off its core until it may run. Its interrupts stay pending in the GIC: those of guests are held back by their
 /// priority, so that none of them, however many come, ends the wait.
 pub fn hold(core: &mut Core, seat: &'static Seat) {
-    if !core.meter.as_ref().is_some_and(Meter::holds) {
+    let is_held = |core: &Core| core.meter.as_ref().is_some_and(Meter::holds);
+    if !is_held(core) {
         return;
     }
     gic::enable_virtual(false);
@@ -289,7 +286,7 @@ pub fn hold(core: &mut Core, seat: &'static Seat) {
     loop {
         life::attend(core);
         let stop = cpu::take(core.index, cpu::STOP) != 0;
-        if stop || !core.meter.as_ref().is_some_and(Meter::holds) {
+        if stop || !is_held(core) {
             gic::hold_guests_lines(false);
             if stop {
                 life::park(core, seat);

@@ -4,7 +4,7 @@ use crate::{
     failure::{Failure, Result},
     progress::Bar,
     reproduce::throttling::{
-        lab::{Job, Lab, Seen, Vm},
+        lab::{HOG, Lab, Seen},
         measure::hungry,
     },
 };
@@ -14,8 +14,8 @@ use weir_config::units::Nanos;
 const FIRST_BUDGET: u64 = 16;
 /// Periods that are tried, in ns.
 const PERIODS: [u64; 7] = [10_000, 15_000, 20_000, 30_000, 50_000, 100_000, 200_000];
-/// Passes of the hog over its 2 MiB, so many lines each.
-const LINES: u64 = (2 << 20) / 64;
+/// Lines of a hog's pass.
+const LINES: u64 = HOG / 64;
 /// A run takes so many lines at least, of each hog.
 const LEAST: u64 = 8 * LINES;
 /// And so many periods at most.
@@ -129,18 +129,12 @@ fn run(
     (budget, period): (u64, u64),
     passes: u64,
 ) -> Result<Seen> {
-    let args = format!("mode=read size=0x200000 passes={passes}");
     // Without debt: what is counted beyond a budget shows.
     let bandwidth = format!(
         "budget = {budget}, period = \"{}\", source = \"monitor\", debt = false, overcommit = true",
         Nanos(period)
     );
-    let vm = |core: &usize| {
-        let (name, cpus) = (format!("hog{core}"), format!("[{core}]"));
-        Vm { name: &name, cpus: &cpus, guest: ("hog", &args), bandwidth: &bandwidth }.toml()
-    };
-    let vms: Vec<String> = cores.iter().map(vm).collect();
-    Ok(lab.run(name, &lab.system("", &vms), Job::Traffic)?.forget())
+    lab.hogs(name, "", cores, passes, &bandwidth)
 }
 
 /// Lines in `period` ns of hogs on these cores that nothing holds back.

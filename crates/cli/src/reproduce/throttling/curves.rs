@@ -178,14 +178,9 @@ fn together(lab: &Lab<'_>, bar: &Bar, misses: &mut Vec<String>) -> Result<[f64; 
         weir_config::units::Nanos(PERIOD)
     );
     let run = |name: &str, bandwidth: &str, passes: u64| {
-        let vm = |core: usize| {
-            let (name, cpus) = (format!("hog{core}"), format!("[{core}]"));
-            let args = format!("mode=read size=0x200000 passes={passes}");
-            Vm { name: &name, cpus: &cpus, guest: ("hog", &args), bandwidth }.toml()
-        };
-        let seen = lab.run(name, &lab.system(&saturation, &[1, 2, 3].map(vm)), Job::Traffic);
+        let seen = lab.hogs(name, &saturation, &[1, 2, 3], passes, bandwidth);
         bar.add(1);
-        Ok::<_, Failure>(seen?.forget())
+        seen
     };
     // Without overcommit: `weir check` has added the budgets up.
     let name = "traffic-throttled";

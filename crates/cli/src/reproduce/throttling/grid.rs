@@ -1,7 +1,7 @@
 //! Budgets and periods over two decades and a half, kept by the PMU and by the monitor (bao-throttling, Figure 4.8).
 
 use super::{
-    lab::{Job, Lab, Seen, Vm},
+    lab::{HOG, Job, Lab, Seen, Vm},
     measure::{Measured, Pick},
 };
 use crate::{
@@ -27,8 +27,6 @@ const LEAST_PERIODS: u64 = 12;
 const LINES: u64 = 1_200_000;
 /// As above, in a run of a PMU.
 const INSTRUCTIONS: u64 = 600_000;
-/// A monitored hog's memory: twice the cache, so that each access is a refill.
-const SIZE: u64 = 2 << 20;
 /// The long-run rate may differ from the budget's by so much.
 const RATE_TOLERANCE: f64 = 1e-3;
 
@@ -83,19 +81,13 @@ fn pmu(lab: &Lab<'_>, period: u64, budget: u64) -> Result<Point> {
 
 /// Three busy vCPUs, each with the budget.
 fn monitor(lab: &Lab<'_>, period: u64, budget: u64, least: u64) -> Result<Point> {
-    let passes = least.max(LEAST_PERIODS * budget).div_ceil(SIZE / 64);
-    let args = format!("mode=read size={SIZE} passes={passes}");
+    let passes = least.max(LEAST_PERIODS * budget).div_ceil(HOG / 64);
     let bandwidth = format!(
         "budget = {budget}, period = \"{}\", source = \"monitor\", overcommit = true",
         Nanos(period)
     );
-    let vm = |core: &usize| {
-        let (name, cpus) = (format!("hog{core}"), format!("[{core}]"));
-        Vm { name: &name, cpus: &cpus, guest: ("hog", &args), bandwidth: &bandwidth }.toml()
-    };
-    let vms: Vec<_> = BUSY.iter().map(vm).collect();
     let name = format!("monitor-{period}-{budget}");
-    let seen = lab.run(&name, &lab.system("", &vms), Job::Traffic)?.forget();
+    let seen = lab.hogs(&name, "", &BUSY, passes, &bandwidth)?;
     let each =
         |&core: &usize| measured(&name, &seen, core, |counts| counts.refills, budget, period);
     let each = BUSY.iter().map(each).collect::<Result<Vec<_>>>()?;

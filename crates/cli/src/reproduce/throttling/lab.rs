@@ -24,6 +24,8 @@ use weir_trace::record::Kind;
 /// The guests of the experiments.
 const GUESTS: [&str; 3] = ["hog", "latency", "spender"];
 
+/// A monitored hog's memory: twice the cache, so that each access is a refill.
+pub const HOG: u64 = 2 << 20;
 /// Lines in a period of one who is busy, not starting or ending.
 const BUSY: u64 = 1000;
 
@@ -88,6 +90,24 @@ impl<'a> Lab<'a> {
             self.platform,
             vms.concat()
         )
+    }
+
+    /// Runs a hog on each of these cores, which goes `passes` times over [`HOG`] bytes with what stands in `bandwidth`, and `more` before them.
+    pub fn hogs(
+        &self,
+        name: &str,
+        more: &str,
+        cores: &[usize],
+        passes: u64,
+        bandwidth: &str,
+    ) -> Result<Seen> {
+        let args = format!("mode=read size={HOG} passes={passes}");
+        let vm = |core: &usize| {
+            let (name, cpus) = (format!("hog{core}"), format!("[{core}]"));
+            Vm { name: &name, cpus: &cpus, guest: ("hog", &args), bandwidth }.toml()
+        };
+        let vms: Vec<String> = cores.iter().map(vm).collect();
+        Ok(self.run(name, &self.system(more, &vms), Job::Traffic)?.forget())
     }
 
     /// Runs the system in `text` until all its VMs are off.
