@@ -13,7 +13,7 @@ mod stage2;
 pub use memory::{Functions, Span, VM_LEN};
 pub use pci::{ECAM_LEN, MAX_FUNCTIONS, PciFunction, STREAM_LIMIT};
 pub use regulation::Regulation;
-pub use stage2::GICV_LEN;
+pub use stage2::{GICV_LEN, dma_attributes};
 
 use core::ops::Range;
 use crc::{CRC_32_ISO_HDLC, Crc, Table};
@@ -133,8 +133,10 @@ pub struct Vm {
     pub on_fault: u8,
     /// Number of vCPUs.
     pub vcpus: u8,
+    /// Event counters of the PMU that it may use, the cycle counter with them; 0 for no PMU.
+    pub pmu: u8,
     /// Zero.
-    pub reserved: [u8; 2],
+    pub reserved: u8,
     /// The core of each vCPU.
     pub cores: [u8; MAX_CORES],
     /// Its cells.
@@ -160,6 +162,9 @@ pub struct Region {
     /// 0: RAM, zeroed at each start of the VM. 1: registers of a device passed through.
     pub kind: u64,
 }
+
+/// Most event counters that a VM has: all of PMUv3's but two.
+pub const MAX_PMU_COUNTERS: u8 = 29;
 
 /// [`Region::kind`] of RAM.
 pub const RAM: u64 = 0;
@@ -239,7 +244,7 @@ impl Damage {
             Self::Segment(_) => "a VM's image lies outside of its RAM",
             Self::Interrupt(_) => "a VM's interrupt is not a shared one or has two owners",
             Self::Overlap(_) => "a VM's RAM overlaps the image or another VM",
-            Self::Choice(_) => "a VM's on_fault is unknown",
+            Self::Choice(_) => "a VM's on_fault or number of counters is unknown",
             Self::Geometry => "the cells are not those of the board",
             Self::Function(_) => "a VM's PCI function has two owners, or its addresses are taken",
             Self::Bandwidth(_) => "a VM's memory bandwidth cannot be regulated as it says",
@@ -332,7 +337,7 @@ impl<'a> VmView<'a> {
 
     fn check(&self, image: &Range<u64>, divided: bool, gic_v2: bool) -> Result<(), Damage> {
         let index = self.index as u32;
-        if self.vm.on_fault > OnFault::StopSystem as u8 {
+        if self.vm.on_fault > OnFault::StopSystem as u8 || self.vm.pmu > MAX_PMU_COUNTERS {
             return Err(Damage::Choice(index));
         }
         let gic_cpu_len = if gic_v2 { 0x2000 } else { 0x2_0000 * u64::from(self.vm.vcpus) };

@@ -109,6 +109,11 @@ static VM: Shape = Shape {
             Kind::Table(&BOARD),
             "Addresses of its virtual board, where they are not those of QEMU's virt machine.",
         ),
+        key(
+            "pmu",
+            Kind::Number(1, 29),
+            "Event counters of the PMU that it may use on each of its cores, and the cycle counter with them. Without it it sees no PMU.",
+        ),
         coloring::COLORS_KEY,
         coloring::BANKS_KEY,
         coloring::TLB_COLORS_KEY,
@@ -248,6 +253,7 @@ pub(crate) struct Vm {
     pub image: Option<At<Image>>,
     pub devices: Option<At<Devices>>,
     pub on_fault: OnFault,
+    pub pmu: Option<At<u64>>,
     pub expect: Option<At<Vec<At<String>>>>,
     pub board: Board,
 }
@@ -440,6 +446,7 @@ fn read_vm(table: &DeTable<'_>, span: Range<usize>) -> Vm {
             Some("stop-system") => OnFault::StopSystem,
             _ => OnFault::Halt,
         },
+        pmu: table.number("pmu"),
         expect: table.list("expect", text),
         board: board.unwrap_or_default(),
     }

@@ -76,6 +76,8 @@ pub struct Vm {
     pub functions: Vec<Function>,
     /// What happens when it faults.
     pub on_fault: OnFault,
+    /// Event counters of each core's PMU that are its own, the cycle counter with them; 0 for no PMU.
+    pub pmu: u8,
     /// Texts that lines of its console must contain.
     pub expect: Vec<String>,
     /// Where its virtual devices are.

@@ -170,6 +170,7 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
     crate::trace::begin(core.index);
     core.ticks.start(timer::now_ns());
     core.meter = core.seat.and_then(|seat| Meter::start(core.index, seat));
+    vm::pmu::start(core);
     core.arm();
     life::run(core)
 }

@@ -153,6 +153,8 @@ counted! {
         SError = "SError",
         /// An exception that the hypervisor has no use for.
         Unexpected = "unexpected exception",
+        /// Its budget stands on the monitor, and nobody counts there.
+        Uncounted = "a budget whose monitor nobody keeps",
     }
 }
 

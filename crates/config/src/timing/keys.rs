@@ -169,7 +169,12 @@ static SATURATION: Shape = Shape {
             Kind::List(&Kind::Table(&POINT)),
             "Measured pairs of total budget and DMA bandwidth.",
         ),
-        key("least_budget", ANY, "The least budget per period that is enforced well."),
+        key(
+            "least_budget",
+            ANY,
+            "The least budget per `period` that is kept without `debt`, which makes up for what goes beyond.",
+        ),
+        key("least_period", Kind::Duration, "The shortest period whose budgets are kept."),
         key("overshoot", ANY, "Accesses that still pass between a budget's end and the stop."),
         key("delay", Kind::Duration, "How much one access of another VM can delay a core."),
         key(

@@ -175,6 +175,8 @@ pub struct Saturation {
     pub points: Vec<(u64, BytesPerSec)>,
     /// The least budget that is enforced well.
     pub least_budget: u64,
+    /// The shortest period whose budgets are enforced well; 0 where nobody has measured it.
+    pub least_period: Nanos,
     /// Accesses between a budget's end and the stop.
     pub overshoot: u64,
     /// Delay by one access of another VM.

@@ -407,6 +407,7 @@ impl Reader<'_> {
             line: line?.value,
             points,
             least_budget: free("least_budget").unwrap_or(0),
+            least_period: table.duration("least_period").map_or(Nanos(0), |least| least.value),
             overshoot: free("overshoot").unwrap_or(0),
             delay: table.duration("delay").map(|delay| delay.value),
             per_access: free("per_access"),

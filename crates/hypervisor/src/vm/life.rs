@@ -125,6 +125,7 @@ fn come_on(core: &mut Core, seat: &'static Seat, entry: u64, x0: u64) -> ! {
     if let Some(power) = vm.power.lock().as_mut() {
         power.started(seat.vcpu as u8);
     }
+    super::pmu::reset(core);
     core.acknowledged = gic::SPECIAL;
     seat.record(trace::Kind::VcpuOn, 0, 0, 0);
     // A life does not begin with more budget than the last one left.
@@ -173,6 +174,7 @@ pub fn park(core: &mut Core, seat: &'static Seat) -> ! {
     seat.record(trace::Kind::VcpuOff, 0, 0, 0);
     meter::note(core, seat, false);
     stop_timers();
+    super::pmu::reset(core);
     gic::enable_virtual(false);
     let others = vm.gic.lock().save(seat.vcpu, &mut Lines::new(vm));
     kick(vm, others);

@@ -5,6 +5,7 @@ pub mod interrupts;
 pub mod life;
 pub mod ownership;
 pub mod pci;
+pub mod pmu;
 pub mod space;
 pub mod traps;
 
