@@ -7,7 +7,7 @@
 use crate::{
     coloring::Division,
     pack::Packed,
-    packed::{self, RAM, Span, VmView},
+    packed::{self, DEVICE, Span, VmView},
     platform::Gic,
     system::System,
     units::Pa,
@@ -166,7 +166,7 @@ fn owners(
         take(0, Use::Kept, Pages::new(read.cells(), read.cells().all(), image))?;
     }
     for vm in (0..read.vms()).filter_map(|index| read.vm(index)) {
-        for region in vm.regions.iter().filter(|region| region.kind == RAM) {
+        for region in vm.regions.iter().filter(|region| region.kind != DEVICE) {
             let span = Span { pa: region.pa, len: region.len };
             take(vm.index + 1, Use::Ram, read.pages(&vm, span))?;
         }
@@ -202,7 +202,7 @@ fn spaces(
         Gic::V2 { virtual_cpu, .. } => Some(virtual_cpu.0),
         Gic::V3 { .. } => None,
     };
-    let ranges = vm.regions.iter().filter(|region| region.kind != RAM);
+    let ranges = vm.regions.iter().filter(|region| region.kind == DEVICE);
     let devices = ranges
         .map(|region| region.pa..region.pa + region.len)
         .chain(gicv.map(|gicv| gicv..gicv + packed::GICV_LEN))
@@ -281,6 +281,16 @@ impl Space {
                 for page in (leaf.output..leaf.output + leaf.len).step_by(PAGE as usize) {
                     mapped += 1;
                     if owners.get(&page) != Some(&(index + 1, Use::Ram)) {
+                        stray.get_or_insert(page);
+                    }
+                }
+            } else if [stage2::WINDOW, stage2::READ_ONLY_WINDOW].contains(&leaf.attributes) {
+                // The broker sees the VMs in flows, each as its part in them needs.
+                for page in (leaf.output..leaf.output + leaf.len).step_by(PAGE as usize) {
+                    let seen = owners.get(&page).filter(|(_, kind)| *kind == Use::Ram);
+                    let seen = seen.and_then(|(party, _)| read.vm(party.checked_sub(1)?));
+                    let may = seen.and_then(|seen| read.window_attributes(&seen));
+                    if read.header.broker != index as u32 || may != Some(leaf.attributes) {
                         stray.get_or_insert(page);
                     }
                 }

@@ -8,9 +8,9 @@ mod pci;
 
 use crate::{
     board::{self, BoardDevice, cell, cells, strings},
-    packed::PAGE,
+    packed::{PAGE, VIRTIO_LEN},
     platform::Platform,
-    system::{CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, REDISTRIBUTOR_LEN, Vm},
+    system::{CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, REDISTRIBUTOR_LEN, VSOCK, VSOCK_INTID, Vm},
 };
 use dtoolkit::{
     Node, Property, ToPropertyValue,
@@ -220,6 +220,9 @@ pub(crate) fn generate(vm: &Vm, platform: &Platform, initrd: Option<&Range<u64>>
     add(&mut clock, "compatible", "fixed-clock");
     root.add_child(clock);
     root.add_child(uart(vm));
+    if vm.socket {
+        root.add_child(socket());
+    }
     if let (Some(host), false) = (&platform.pci, vm.functions.is_empty()) {
         root.add_child(pci::bridge(vm, host, board));
     }
@@ -342,6 +345,16 @@ fn uart(vm: &Vm) -> DeviceTreeNode {
     add(&mut uart, "reg", reg([(vm.board.uart.0, PAGE)]));
     add(&mut uart, "compatible", vec!["arm,pl011", "arm,primecell"]);
     uart
+}
+
+/// The virtio socket device of a VM in a flow (Linux, Documentation/devicetree/bindings/virtio/mmio.yaml).
+fn socket() -> DeviceTreeNode {
+    let mut socket = node(format!("virtio_mmio@{VSOCK:x}"));
+    add(&mut socket, "dma-coherent", "".as_bytes());
+    add(&mut socket, "interrupts", [SPI, VSOCK_INTID - 32, LEVEL_HIGH]);
+    add(&mut socket, "reg", reg([(VSOCK, VIRTIO_LEN)]));
+    add(&mut socket, "compatible", "virtio,mmio");
+    socket
 }
 
 /// Adds the devices passed through, the fixed clocks and supplies they need, and nodes without

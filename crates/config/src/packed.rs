@@ -5,11 +5,16 @@
 //! checks the whole: after it nothing in the tables can make the hypervisor index, add or map beyond
 //! what is there, however the bytes came about.
 
+mod flows;
 mod memory;
 mod pci;
 pub mod regulation;
 mod stage2;
 
+pub use flows::{
+    FIRST_CID, Flow, MAX_FLOWS, NO_BROKER, PARTITION, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN,
+    WINDOWS,
+};
 pub use memory::{Functions, Span, VM_LEN};
 pub use pci::{ECAM_LEN, MAX_FUNCTIONS, PciFunction, STREAM_LIMIT};
 pub use regulation::Regulation;
@@ -23,7 +28,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First bytes of the packed form.
 pub const MAGIC: [u8; 8] = *b"weirsys\0";
 /// Changes with each change of the layout below.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Most cores of a board.
 pub const MAX_CORES: usize = 8;
 /// Most VMs of a system, and most vCPUs of a VM: a core runs one vCPU.
@@ -73,6 +78,14 @@ pub struct Header {
     pub pci: u32,
     /// 1 when QEMU's plug-ins watch, which do not see DC ZVA: it is prohibited for guests, and EL2 does without it.
     pub observed: u32,
+    /// Number of [`Flow`]s, behind the [`PciFunction`]s.
+    pub flows: u32,
+    /// The VM that moves the flows' packets, or [`NO_BROKER`].
+    pub broker: u32,
+    /// Most bytes/s that it moves; 0 for no limit.
+    pub rate: u64,
+    /// Most bytes that it moves between two decisions, if there are flows.
+    pub chunk: u64,
     /// Where the image must be loaded: the physical address of the hypervisor's first byte.
     pub load_address: u64,
     /// Bytes of the whole image, guests' images included.
@@ -117,6 +130,10 @@ pub struct Vm {
     pub uart: u64,
     /// INTID of the virtual PL011.
     pub uart_intid: u32,
+    /// INTID of the virtual socket device.
+    pub vsock_intid: u32,
+    /// IPA of its registers, one page; 0 where there is none.
+    pub vsock: u64,
     /// First entry in the table of regions.
     pub first_region: u32,
     /// Number of regions.
@@ -136,7 +153,7 @@ pub struct Vm {
     /// Event counters of the PMU that it may use, the cycle counter with them; 0 for no PMU.
     pub pmu: u8,
     /// Zero.
-    pub reserved: u8,
+    pub reserved: [u8; 5],
     /// The core of each vCPU.
     pub cores: [u8; MAX_CORES],
     /// Its cells.
@@ -159,7 +176,7 @@ pub struct Region {
     pub pa: u64,
     /// Bytes.
     pub len: u64,
-    /// 0: RAM, zeroed at each start of the VM. 1: registers of a device passed through.
+    /// [`RAM`], zeroed at each start of the VM; [`DEVICE`], registers of a device passed through; [`PARTITION`].
     pub kind: u64,
 }
 
@@ -227,6 +244,8 @@ pub enum Damage {
     Function(u32),
     /// The VM's bandwidth is none that can be regulated.
     Bandwidth(u32),
+    /// A flow is between VMs that can't have one, or the broker is not what it must be.
+    Flow(u32),
 }
 
 impl Damage {
@@ -247,6 +266,7 @@ impl Damage {
             Self::Choice(_) => "a VM's on_fault or number of counters is unknown",
             Self::Geometry => "the cells are not those of the board",
             Self::Function(_) => "a VM's PCI function has two owners, or its addresses are taken",
+            Self::Flow(_) => "a flow's ends or its broker are not what they must be",
             Self::Bandwidth(_) => "a VM's memory bandwidth cannot be regulated as it says",
         }
     }
@@ -262,6 +282,7 @@ pub struct System<'a> {
     segments: &'a [Segment],
     irqs: &'a [Irq],
     pci: &'a [PciFunction],
+    flows: &'a [Flow],
     cells: Cells,
 }
 
@@ -325,13 +346,15 @@ impl<'a> VmView<'a> {
             .any(|region| region.kind == RAM && ipa.wrapping_sub(region.ipa) < region.len)
     }
 
-    /// The address ranges of the virtual devices: distributor, CPU side of the GIC, UART.
+    /// The address ranges of the virtual devices: distributor, CPU side of the GIC, UART, socket device (or the UART again).
     /// GICv3 boards have 128 KiB of redistributor a vCPU, GICv2 boards 8 KiB of CPU interface.
-    fn devices(&self, gic_cpu_len: u64) -> Option<[Range<u64>; 3]> {
+    fn devices(&self, gic_cpu_len: u64) -> Option<[Range<u64>; 4]> {
+        let vsock = if self.vm.vsock == 0 { self.vm.uart } else { self.vm.vsock };
         Some([
             page_range(self.vm.distributor, 0x1_0000)?,
             page_range(self.vm.gic_cpu, gic_cpu_len)?,
             page_range(self.vm.uart, PAGE)?,
+            page_range(vsock, VIRTIO_LEN)?,
         ])
     }
 
@@ -344,7 +367,7 @@ impl<'a> VmView<'a> {
         let devices = self.devices(gic_cpu_len).ok_or(Damage::Address(index))?;
         for (position, region) in self.regions.iter().enumerate() {
             let ipa = page_range(region.ipa, region.len).ok_or(Damage::Address(index))?;
-            if region.kind > DEVICE {
+            if region.kind > PARTITION {
                 return Err(Damage::Choice(index));
             }
             let others = self.regions.get(position + 1..).unwrap_or(&[]);
@@ -355,8 +378,9 @@ impl<'a> VmView<'a> {
                 return Err(Damage::Address(index));
             }
         }
-        let [a, b, c] = &devices;
-        if overlap(a, b) || overlap(a, c) || overlap(b, c) {
+        let [a, b, c, d] = &devices;
+        let vsock = self.vm.vsock != 0 && [a, b, c].into_iter().any(|other| overlap(other, d));
+        if vsock || overlap(a, b) || overlap(a, c) || overlap(b, c) {
             return Err(Damage::Address(index));
         }
         for segment in self.segments {
@@ -379,7 +403,9 @@ impl<'a> VmView<'a> {
             }
         }
         let mut taken = [false; INTID_LIMIT as usize];
-        for intid in self.irqs.iter().map(|irq| irq.intid).chain([self.vm.uart_intid]) {
+        let vsock = (self.vm.vsock != 0).then_some(self.vm.vsock_intid);
+        let virtual_lines = [self.vm.uart_intid].into_iter().chain(vsock);
+        for intid in self.irqs.iter().map(|irq| irq.intid).chain(virtual_lines) {
             match taken.get_mut(intid as usize) {
                 Some(taken) if intid >= 32 && !*taken => *taken = true,
                 _ => return Err(Damage::Interrupt(index)),
@@ -417,9 +443,10 @@ impl<'a> System<'a> {
         let (regions, rest) = table::<Region>(rest, header.regions)?;
         let (segments, rest) = table::<Segment>(rest, header.segments)?;
         let (irqs, rest) = table::<Irq>(rest, header.irqs)?;
-        let (pci, _) = table::<PciFunction>(rest, header.pci)?;
+        let (pci, rest) = table::<PciFunction>(rest, header.pci)?;
+        let (flows, _) = table::<Flow>(rest, header.flows)?;
         let cells = header.functions.cells().ok_or(Damage::Geometry)?;
-        let system = Self { header, vms, regions, segments, irqs, pci, cells };
+        let system = Self { header, vms, regions, segments, irqs, pci, flows, cells };
         system.check(gic_v2)?;
         Ok(system)
     }
@@ -458,6 +485,7 @@ impl<'a> System<'a> {
             }
         }
         self.check_pci(gic_v2)?;
+        self.check_flows()?;
         self.check_memory(&image)
     }
 
@@ -517,6 +545,8 @@ pub struct Tables {
     pub irqs: Vec<Irq>,
     /// Which PCI functions belong to whom.
     pub pci: Vec<PciFunction>,
+    /// The flows.
+    pub flows: Vec<Flow>,
 }
 
 #[cfg(any(feature = "std", test))]
@@ -530,6 +560,7 @@ impl Tables {
             + size_of_val(self.segments.as_slice())
             + size_of_val(self.irqs.as_slice())
             + size_of_val(self.pci.as_slice())
+            + size_of_val(self.flows.as_slice())
     }
 
     /// Packs the tables behind `header`, whose counts, lengths, version and check sum are filled in here.
@@ -541,6 +572,7 @@ impl Tables {
         body.extend_from_slice(self.segments.as_bytes());
         body.extend_from_slice(self.irqs.as_bytes());
         body.extend_from_slice(self.pci.as_bytes());
+        body.extend_from_slice(self.flows.as_bytes());
         let mut header = Header {
             magic: MAGIC,
             version: VERSION,
@@ -551,6 +583,7 @@ impl Tables {
             segments: self.segments.len() as u32,
             irqs: self.irqs.len() as u32,
             pci: self.pci.len() as u32,
+            flows: self.flows.len() as u32,
             ..header
         };
         let mut packed = header.as_bytes().to_vec();

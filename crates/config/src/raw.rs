@@ -47,6 +47,7 @@ pub(crate) static SYSTEM: Shape = Shape {
         ),
         required("vm", Kind::List(&Kind::Table(&VM)), "The virtual machines."),
         key("hypervisor", Kind::Table(&HYPERVISOR), "Options of the hypervisor."),
+        key("broker", Kind::Table(&BROKER), "Options of the VM that moves the flows' packets."),
         coloring::DRAM_MAP_KEY,
         coloring::GROUP_KEY,
         timing::FLOW_KEY,
@@ -75,6 +76,16 @@ static HYPERVISOR: Shape = Shape {
         coloring::COLORS_KEY,
         coloring::BANKS_KEY,
     ],
+};
+
+static BROKER: Shape = Shape {
+    name: "[broker]",
+    doc: "Options of the VM that moves the flows' packets.",
+    keys: &[key(
+        "cpus",
+        Kind::List(&CORE),
+        "Its core, one. Without it the first core that runs no VM.",
+    )],
 };
 
 static VM: Shape = Shape {
@@ -231,6 +242,8 @@ pub(crate) const ABSENT: &[&str] = &["the system", VM.name];
 pub(crate) struct System {
     pub platform: Option<At<String>>,
     pub hypervisor: Hypervisor,
+    /// The broker's `cpus`.
+    pub broker: Option<At<Vec<At<u64>>>>,
     pub vms: Vec<Vm>,
     /// Where `vm` is a list with nothing in it.
     pub no_vms: Option<Range<usize>>,
@@ -415,6 +428,7 @@ pub(crate) fn read(table: &DeTable<'_>) -> System {
     let empty = list.filter(|list| list.get_ref().as_array().is_some_and(|vms| vms.is_empty()));
     System {
         no_vms: empty.map(Spanned::span),
+        broker: table.inner("broker").and_then(|(table, _)| table.list("cpus", number)),
         platform: table.text("platform"),
         hypervisor: hypervisor.unwrap_or_default(),
         vms: table.tables("vm").into_iter().map(|(table, span)| read_vm(table, span)).collect(),

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bandwidth;
+pub mod transfer;
 mod units;
 mod word;
 

@@ -116,6 +116,7 @@ impl Checker<'_> {
             pmu,
             expect,
             board,
+            socket: false,
             spans,
         };
         if let (Some(files), Some(platform), true) = (complete, &self.platform, sound) {

@@ -34,7 +34,7 @@ impl System<'_> {
         }
     }
 
-    /// Maps all regions of a VM, and the GICV at `gicv`, the physical address, where the board has a GICv2.
+    /// Maps all regions of a VM, for the broker what it sees of others', and the GICV at `gicv`, the physical address, where the board has a GICv2.
     ///
     /// # Errors
     ///
@@ -47,6 +47,9 @@ impl System<'_> {
     ) -> Result<(), MapError> {
         for region in vm.regions {
             self.map_region(builder, vm, region)?;
+        }
+        if vm.index as u32 == self.header.broker {
+            self.map_windows(builder)?;
         }
         match gicv {
             Some(gicv) => builder.map(vm.vm.gic_cpu, gicv, GICV_LEN, stage2::DEVICE),

@@ -27,7 +27,7 @@ const TASK_TABLE: Kind = Kind::Table(&TASK);
 pub(crate) const FLOW_KEY: Key = key(
     "flow",
     Kind::List(&FLOW_TABLE),
-    "Messages from one VM to others; analyzed, not yet carried out by the hypervisor.",
+    "Messages from one VM to others through virtio sockets; the broker moves them by their deadlines.",
 );
 /// Key `dma` of a system file.
 pub(crate) const DMA_KEY: Key =
@@ -84,7 +84,11 @@ static FLOW: Shape = Shape {
             Kind::OneOf(&[Kind::Text, Kind::List(&Kind::Text)]),
             "The VM that receives, or a list of them.",
         ),
-        key("port", Kind::Number(0, u32::MAX as u64), "The vsock port of the receiver."),
+        key(
+            "port",
+            Kind::Number(0, u32::MAX as u64),
+            "The vsock port of the receiver; 5000 without it.",
+        ),
         required("size", Kind::Size, "The bytes of a packet."),
         key("period", Kind::Duration, "The least time between two packets."),
         key(

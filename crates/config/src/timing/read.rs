@@ -286,6 +286,7 @@ impl Reader<'_> {
             name,
             from: from?,
             to: to?,
+            port: table.number("port").map(|port| port.value as u32),
             size: size?.value,
             period: timed(period),
             deadline: timed(deadline),

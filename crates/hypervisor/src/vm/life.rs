@@ -16,7 +16,7 @@ use crate::{
     },
     console,
     cpu::{self, Core, Seat},
-    meter, trace,
+    meter, trace, virtio,
 };
 use core::sync::atomic::{AtomicBool, Ordering};
 use weir_config::packed::OnFault;
@@ -99,6 +99,7 @@ fn begin(core: &mut Core, seat: &'static Seat) -> ! {
     *vm.power.lock() = Some(Power::new(vm.vcpu_count() as u8));
     vm.denied.store(0, Ordering::Relaxed);
     pci::open(vm);
+    virtio::open(vm);
     {
         let mut ending = vm.ending.lock();
         *ending = None;
@@ -166,6 +167,14 @@ pub fn end(core: &mut Core, seat: &'static Seat, ending: Ending, detail: Event) 
         }
     }
     park(core, seat)
+}
+
+/// Ends the life of a VM from another one's core, which does not wait for it.
+pub fn stop(vm: &'static Vm, ending: Ending) {
+    vm.ending.lock().get_or_insert(ending);
+    for &core in vm.cores() {
+        cpu::tell(core.into(), cpu::STOP);
+    }
 }
 
 /// Takes the vCPU off this core and waits for what comes next.
@@ -293,6 +302,7 @@ fn lead(core: &mut Core, seat: &'static Seat) {
         ending
     };
     pci::close(vm, || attend(core));
+    virtio::close(vm, core.index);
     let life = vm.restarts.load(Ordering::Relaxed);
     seat.record(trace::Kind::VmStop, life, 0, 0);
     match (ending, vm.view().on_fault()) {
@@ -312,7 +322,7 @@ fn lead(core: &mut Core, seat: &'static Seat) {
     *vm.power.lock() = None;
     // Nothing of an ended VM's may interrupt a core any more.
     vm.gic.lock().reset(&mut Lines::new(vm));
-    if ALIVE.fetch_sub(1, Ordering::AcqRel) == 1 {
+    if !vm.is_broker() && ALIVE.fetch_sub(1, Ordering::AcqRel) == 1 {
         stop_system();
     }
 }

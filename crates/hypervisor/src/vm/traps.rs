@@ -12,7 +12,7 @@ use crate::{
     cpu::{self, Core, Seat},
     meter,
     platform::{SMMU_EVENT, UART_INTID},
-    trace,
+    trace, virtio,
 };
 use weir_config::packed::INTID_LIMIT;
 use weir_policy::bandwidth::{Counts, Event as Budget};
@@ -479,6 +479,13 @@ fn call(frame: &mut Frame, core: &mut Core, seat: &'static Seat) {
         Call::Restarts => frame.x[0] = vm.restarts(),
         Call::SetBudget { vm: target, reads, writes } => {
             let granted = meter::set_budget(vm, target, Counts { reads, writes });
+            if !granted {
+                vm.deny(vcpu, Denial::Call, x0);
+            }
+            frame.x[0] = if granted { 0 } else { smccc::DENIED };
+        }
+        Call::Complete => {
+            let granted = virtio::complete(core, seat);
             if !granted {
                 vm.deny(vcpu, Denial::Call, x0);
             }
