@@ -1,6 +1,7 @@
 //! `weir reproduce`: tables and figures of the papers, computed again and compared with what was published.
 
 mod isolation;
+mod memory;
 mod rt_virtio;
 pub mod throttling;
 
@@ -43,11 +44,26 @@ struct Experiment {
     run: fn(&Request) -> Result<Outcome>,
 }
 
-static EXPERIMENTS: [Experiment; 4] = [
+static EXPERIMENTS: [Experiment; 7] = [
+    Experiment {
+        name: "bao-throttling-budgets",
+        what: "programs beside three hogs with memory budgets of three periods, with colors and without, on the model of the memory",
+        run: memory::budgets::budgets,
+    },
     Experiment {
         name: "isolation",
         what: "cache lines and DRAM rows that VMs take from each other, with colors and banks and without, and a VM's share of the cache",
         run: isolation::isolation,
+    },
+    Experiment {
+        name: "rt-virtio-dma",
+        what: "bandwidth of a DMA engine by chunk and QoS level, Figure 4 and Table I, on the model of the memory",
+        run: memory::dma::bandwidth,
+    },
+    Experiment {
+        name: "rt-virtio-fig3",
+        what: "bandwidth of USTRESS over the memory budget, on the model of the memory",
+        run: memory::ustress::fig3,
     },
     Experiment {
         name: "rt-virtio-table3",
