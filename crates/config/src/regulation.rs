@@ -14,6 +14,7 @@ use crate::{
     timing::{Bandwidth, Place, Regulator, Saturation, Source, Split, TimedVm, Timing},
     units::Nanos,
 };
+use weir_policy::bandwidth::Refused;
 
 /// Looks at a monitor that are closer leave a vCPU hardly any time.
 const LEAST_POLL: Nanos = Nanos(500);
@@ -300,9 +301,7 @@ impl Checker<'_> {
                 continue;
             };
             let places = &bandwidth.rules.places;
-            let mut settings =
-                (0..vm.cpus.len()).filter_map(|vcpu| packed::setting(of, index, vcpu, self.cores));
-            if let Some(refused) = settings.find_map(|setting| setting.check().err()) {
+            if let Some(refused) = self.refused(of, index) {
                 let message = format!("the bandwidth of {} cannot be regulated so", vm.name);
                 self.fault("no-budget", &places.budget, message, refused.to_string());
             }
@@ -351,6 +350,18 @@ impl Checker<'_> {
         }
     }
 
+    /// Why VM `index` can't be regulated as `of` says of each VM, if it can't.
+    fn refused<'r>(
+        &self,
+        of: impl Fn(usize) -> Option<(&'r Regulation, &'r [u8])> + Copy,
+        index: usize,
+    ) -> Option<Refused> {
+        let vcpus = self.timing.vms.get(index).map_or(0, |vm| vm.cpus.len());
+        let mut settings =
+            (0..vcpus).filter_map(|vcpu| packed::setting(of, index, vcpu, self.cores));
+        settings.find_map(|setting| setting.check().err())
+    }
+
     /// What another VM may set the budget of VM `index` to must be something that it can be regulated by.
     fn adjusted(&mut self, index: usize, all: &[Regulation], cores: &[Vec<u8>]) {
         let (Some(vm), Some(regulation)) = (self.timing.vms.get(index), all.get(index)) else {
@@ -368,11 +379,7 @@ impl Checker<'_> {
                 let its = if other == index { &changed } else { all.get(other)? };
                 Some((its, cores.get(other)?.as_slice()))
             };
-            let mut settings =
-                (0..vm.cpus.len()).filter_map(|vcpu| packed::setting(of, index, vcpu, self.cores));
-            let Some(refused) = settings.find_map(|setting| setting.check().err()) else {
-                continue;
-            };
+            let Some(refused) = self.refused(of, index) else { continue };
             let place = Place(adjust.by.span.clone());
             let message = format!(
                 "{} may set the budget of {} to {limit}, by which it cannot be regulated",
