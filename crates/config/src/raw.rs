@@ -81,11 +81,11 @@ static HYPERVISOR: Shape = Shape {
 static BROKER: Shape = Shape {
     name: "[broker]",
     doc: "Options of the VM that moves the flows' packets.",
-    keys: &[key(
-        "cpus",
-        Kind::List(&CORE),
-        "Its core, one. Without it the first core that runs no VM.",
-    )],
+    keys: &[
+        key("cpus", Kind::List(&CORE), "Its core, one. Without it the first core that runs no VM."),
+        coloring::COLORS_KEY,
+        coloring::BANKS_KEY,
+    ],
 };
 
 static VM: Shape = Shape {

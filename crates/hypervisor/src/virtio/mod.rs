@@ -112,7 +112,7 @@ impl Socket {
 /// Takes the flows of a system in; on the boot core, before another starts. `address` is where the partition is mapped.
 pub fn init(address: u64) {
     let system = boot::system();
-    // SAFETY: `Stage1::shared` mapped PARTITION_LEN bytes there for good, which the assertion above says is enough, page-aligned, all
+    // SAFETY: `memory::shared` gave PARTITION_LEN bytes there for good, which the assertion above says is enough, page-aligned, all
     // zeros; the type is atomics only, of which each bit pattern is one, and both sides use it through atomics alone.
     let partition: &'static Partition = unsafe { &*(address as *const Partition) };
     flows::init();
