@@ -19,6 +19,8 @@ use std::{
 pub const TARGET: &str = "aarch64-unknown-none-softfloat";
 /// The package, and the binary, of the hypervisor.
 const HYPERVISOR: &str = "weir-hypervisor";
+/// The package, and the binary, of what Linux guests send and receive by.
+const TALK: &str = "weir-talk";
 
 /// The last lines of cargo's output that are shown when a build fails.
 const TAIL: usize = 60;
@@ -71,6 +73,16 @@ impl Programs {
             })?;
         }
         names.iter().map(|name| Ok((name.clone(), present(kept(name))?))).collect()
+    }
+
+    /// The program that Linux guests send and receive by.
+    pub fn talk(&self, environment: &Environment) -> Result<PathBuf> {
+        if !self.no_build {
+            self.build(environment, "the Linux guests' program", &["-p", TALK], |name| {
+                (name == TALK).then(|| self.path(name))
+            })?;
+        }
+        present(self.path(TALK))
     }
 
     /// One call of cargo. `keep` tells for each program that comes out where it is to be kept.

@@ -50,14 +50,25 @@ const MODULES: [&str; 4] = [
     "drivers/block/virtio_blk.ko",
 ];
 
+/// The modules of virtio sockets, on MMIO and on PCI, in the order in which [`INIT`] loads them.
+const SOCKET_MODULES: [&str; 7] = [
+    "drivers/virtio/virtio_mmio.ko",
+    "drivers/virtio/virtio_pci_modern_dev.ko",
+    "drivers/virtio/virtio_pci_legacy_dev.ko",
+    "drivers/virtio/virtio_pci.ko",
+    "net/vmw_vsock/vsock.ko",
+    "net/vmw_vsock/vmw_vsock_virtio_transport_common.ko",
+    "net/vmw_vsock/vmw_vsock_virtio_transport.ko",
+];
+
 /// First process of the Linux guest; its head lists the kernel command line words it obeys.
 const INIT: &[u8] = include_bytes!("debian/init.sh");
 
 /// The busybox applets that [`INIT`] calls by name.
-const APPLETS: [&str; 26] = [
+const APPLETS: [&str; 28] = [
     "awk", "cat", "cttyhack", "dd", "find", "grep", "head", "insmod", "md5sum", "mkdir", "mkfifo",
-    "mount", "nproc", "poweroff", "printf", "reboot", "rm", "sed", "seq", "setsid", "sh", "sleep",
-    "sort", "stty", "sync", "taskset",
+    "mount", "nproc", "poweroff", "printf", "reboot", "rm", "rmmod", "sed", "seq", "setsid", "sh",
+    "sleep", "sort", "stty", "sync", "taskset", "tr",
 ];
 
 /// What went wrong, and what helps.
@@ -164,11 +175,13 @@ pub enum Initramfs {
     Rt,
     /// The kernel's modules for virtio disks on PCI: 2.1 MB.
     Virtio,
+    /// The kernel's modules for virtio sockets, and weir's own program that sends and receives: 2.2 MB.
+    Vsock,
 }
 
 impl Initramfs {
     /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Busybox, Self::Rt, Self::Virtio];
+    pub const ALL: [Self; 4] = [Self::Busybox, Self::Rt, Self::Virtio, Self::Vsock];
 
     /// The name by which a system file asks for it.
     #[must_use]
@@ -177,6 +190,7 @@ impl Initramfs {
             Self::Busybox => "busybox",
             Self::Rt => "debian-rt",
             Self::Virtio => "debian-virtio",
+            Self::Vsock => "debian-vsock",
         }
     }
 }
@@ -215,12 +229,12 @@ pub fn linux_rt(cache: &Path) -> Result<LinuxImage> {
 }
 
 /// An initial file system for [`linux_rt`]: an uncompressed cpio archive, the same bytes on every
-/// host for the same packages.
+/// host for the same packages and the same `talk`, the program that [`Initramfs::Vsock`] needs.
 ///
 /// # Errors
 /// As [`linux_rt`], and when the archive can't be written.
-pub fn initramfs(cache: &Path, kind: Initramfs) -> Result<PathBuf> {
-    let bytes = archive(&store(cache)?, kind)?;
+pub fn initramfs(cache: &Path, kind: Initramfs, talk: Option<Vec<u8>>) -> Result<PathBuf> {
+    let bytes = archive(&store(cache)?, kind, talk)?;
     let path = cache.join(format!("initramfs-{}.cpio", kind.name()));
     if !fs::read(&path).is_ok_and(|old| old == bytes) {
         let new = cache.join(format!(".initramfs-{}-{}", kind.name(), std::process::id()));
@@ -717,7 +731,7 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> Error + '_ {
 }
 
 /// The initial file system's archive, out of the store's files.
-fn archive(store: &Path, kind: Initramfs) -> Result<Vec<u8>> {
+fn archive(store: &Path, kind: Initramfs, talk: Option<Vec<u8>>) -> Result<Vec<u8>> {
     let read = |name: &str| {
         let path = store.join(name);
         fs::read(&path).map_err(at(&path))
@@ -740,9 +754,17 @@ fn archive(store: &Path, kind: Initramfs) -> Result<Vec<u8>> {
             files.insert(name, File::Program(content));
         }
     }
-    if kind == Initramfs::Virtio {
+    if let Some(talk) = talk {
+        files.insert("bin/weir-talk".to_owned(), File::Program(talk));
+    }
+    let modules: &[&str] = match kind {
+        Initramfs::Virtio => &MODULES,
+        Initramfs::Vsock => &SOCKET_MODULES,
+        Initramfs::Busybox | Initramfs::Rt => &[],
+    };
+    if !modules.is_empty() {
         files.insert("lib/modules".to_owned(), File::Directory);
-        for (place, module) in MODULES.iter().enumerate() {
+        for (place, module) in modules.iter().enumerate() {
             let content = read(&format!("linux/modules/{module}"))?;
             let name = module.rsplit('/').next().unwrap_or(module);
             files.insert(format!("lib/modules/{place}-{name}"), File::Program(content));
@@ -866,7 +888,7 @@ mod tests {
         for library in LIBRARIES {
             fs::write(store.path().join("lib").join(library), library).unwrap();
         }
-        for module in MODULES {
+        for module in MODULES.iter().chain(&SOCKET_MODULES) {
             let path = store.path().join("linux/modules").join(module);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, module).unwrap();
@@ -877,7 +899,7 @@ mod tests {
     #[test]
     fn the_initial_file_system_holds_what_its_first_process_calls() {
         let store = fake_store();
-        let rt = members(&archive(store.path(), Initramfs::Rt).unwrap());
+        let rt = members(&archive(store.path(), Initramfs::Rt, None).unwrap());
         let names: Vec<&str> = rt.iter().map(|(name, ..)| name.as_str()).collect();
         assert!(names.is_sorted(), "the order does not depend on the host");
         for parent in names.iter().filter_map(|name| Some(name.rsplit_once('/')?.0)) {
@@ -890,29 +912,34 @@ mod tests {
         assert_eq!(find("lib/libc.so.6").2, b"libc.so.6");
         assert_eq!(find("bin/awk").1, 0o120_777);
         assert_eq!(find("bin/awk").2, b"busybox");
-        let small = members(&archive(store.path(), Initramfs::Busybox).unwrap());
+        let small = members(&archive(store.path(), Initramfs::Busybox, None).unwrap());
         assert!(small.iter().all(|(name, ..)| name != "bin/cyclictest" && !name.contains(".so")));
         assert!(small.len() + 1 + LIBRARIES.len() == rt.len());
-        let virtio = members(&archive(store.path(), Initramfs::Virtio).unwrap());
+        let virtio = members(&archive(store.path(), Initramfs::Virtio, None).unwrap());
         let modules: Vec<_> =
             virtio.iter().filter_map(|(name, ..)| name.strip_prefix("lib/modules/")).collect();
         // By name they are in the order in which they need each other.
         assert_eq!(modules.first(), Some(&"0-virtio_pci_modern_dev.ko"));
         assert_eq!(modules.last(), Some(&"3-virtio_blk.ko"));
+        let talk = Some(b"the program".to_vec());
+        let vsock = members(&archive(store.path(), Initramfs::Vsock, talk).unwrap());
+        let find = |name: &str| vsock.iter().find(|member| member.0 == name);
+        assert_eq!(find("bin/weir-talk").unwrap().2, b"the program");
+        assert!(find("lib/modules/6-vmw_vsock_virtio_transport.ko").is_some());
     }
 
     #[test]
     fn the_archive_does_not_depend_on_time_or_place() {
         let (one, other) = (fake_store(), fake_store());
-        let first = archive(one.path(), Initramfs::Rt).unwrap();
-        assert_eq!(first, archive(other.path(), Initramfs::Rt).unwrap());
+        let first = archive(one.path(), Initramfs::Rt, None).unwrap();
+        assert_eq!(first, archive(other.path(), Initramfs::Rt, None).unwrap());
     }
 
     #[test]
     fn a_missing_file_is_named() {
         let store = fake_store();
         fs::remove_file(store.path().join("bin/cyclictest")).unwrap();
-        let error = archive(store.path(), Initramfs::Rt).unwrap_err().to_string();
+        let error = archive(store.path(), Initramfs::Rt, None).unwrap_err().to_string();
         assert!(error.contains("bin/cyclictest") && error.contains("WEIR_CACHE"), "{error}");
     }
 

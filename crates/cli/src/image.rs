@@ -201,11 +201,12 @@ impl Files {
                     (path.ok_or_else(|| unknown("guest", name))?, None)
                 }
                 Image::Elf { file: Source::File(path), .. } => (path.clone(), None),
-                Image::Bin { file, .. } => (fetch("image", file, environment)?, None),
+                Image::Bin { file, .. } => (fetch("image", file, programs, environment)?, None),
                 Image::Linux { kernel, initrd, .. } => {
                     let initrd = initrd.as_ref();
-                    let initrd = initrd.map(|initrd| fetch("initrd", initrd, environment));
-                    (fetch("kernel", kernel, environment)?, initrd.transpose()?)
+                    let initrd =
+                        initrd.map(|initrd| fetch("initrd", initrd, programs, environment));
+                    (fetch("kernel", kernel, programs, environment)?, initrd.transpose()?)
                 }
             };
             for path in std::iter::once(&image).chain(&initrd) {
@@ -229,17 +230,29 @@ fn unknown(role: &str, name: &str) -> Failure {
 }
 
 /// The file behind a source, out of Debian's packages if it is a name.
-fn fetch(role: &str, source: &Source, environment: &Environment) -> Result<PathBuf> {
+fn fetch(
+    role: &str,
+    source: &Source,
+    programs: &Programs,
+    environment: &Environment,
+) -> Result<PathBuf> {
     let name = match source {
         Source::File(path) => return Ok(path.clone()),
         Source::Named(name) => name,
     };
     let cache = debian::cache_dir(environment.root()?);
-    let _spinner = Spinner::new(format!("looking for Debian's {name}"));
     let initrd = debian::Initramfs::ALL.into_iter().find(|kind| kind.name() == name);
+    let talk = match initrd {
+        Some(debian::Initramfs::Vsock) => {
+            let path = programs.talk(environment)?;
+            Some(fs::read(&path).context(|| format!("read {}", path.display()))?)
+        }
+        _ => None,
+    };
+    let _spinner = Spinner::new(format!("looking for Debian's {name}"));
     let path = match (role, name.as_str(), initrd) {
         ("kernel", "debian-rt", _) => debian::linux_rt(&cache).map(|linux| linux.image),
-        ("initrd", _, Some(kind)) => debian::initramfs(&cache, kind),
+        ("initrd", _, Some(kind)) => debian::initramfs(&cache, kind, talk),
         ("image", "u-boot", _) => debian::u_boot(&cache),
         _ => return Err(unknown(role, name)),
     };

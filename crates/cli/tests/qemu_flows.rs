@@ -176,3 +176,111 @@ fn an_end_that_restarts_resets_the_other() {
         }
     }
 }
+
+/// What each VM of a run says, and who must say the same sum.
+fn sums_agree(ran: &Ran, from: [&str; 2], to: [&str; 2]) {
+    let sum = |behind: &str| behind[..16].to_owned();
+    assert_eq!(sum(ran.behind(from[0], from[1])), sum(ran.behind(to[0], to[1])));
+}
+
+/// Debian's kernel with its own modules at one end, weir's guests at the other; messages from 1 B to 1 MiB.
+#[test]
+fn linux_sends_to_bare_metal_and_receives_from_it() {
+    let ran = run(&root().join("systems/flows-linux.toml"), "60s", &[]);
+    sums_agree(
+        &ran,
+        ["linux", "27 messages sent, 3419439 bytes, sum "],
+        ["receiver", "port 5000: 3419439 bytes in order, sum "],
+    );
+    sums_agree(
+        &ran,
+        ["sender", "1000 messages of 4096 bytes sent, sum "],
+        ["linux", "port 5001: 4096000 bytes in order, sum "],
+    );
+    ran.behind("linux", "linux: done");
+    assert_eq!([ran.flow(0)[1], ran.flow(1)[1]], [0, 0], "lost");
+    assert_eq!(ran.report["totals"]["denials"], 0);
+}
+
+/// 200 connections, eight at a time; sockets that keep messages apart; every module out and in again at both ends; and a receiver
+/// that does not read, so that the sender runs out of credit.
+#[test]
+fn linux_sends_to_linux_before_and_after_its_modules_are_reloaded() {
+    let ran = run(&root().join("systems/flows-linux-linux.toml"), "60s", &[]);
+    for (sent, received) in [
+        ("27 messages sent, 3419439 bytes, sum ", "port 5000: 3419439 bytes in order, sum "),
+        ("20 messages sent, 2000000 bytes, sum ", "port 5000: 2000000 bytes in order, sum "),
+        ("1000 messages sent, 1000000 bytes, sum ", "port 5000: 1000000 bytes in order, sum "),
+    ] {
+        sums_agree(&ran, ["sender", sent], ["receiver", received]);
+    }
+    let apart = ran.behind("receiver", "port 5000: 2000000 bytes in order, sum ");
+    assert_eq!(&apart[16..], ", 20 messages");
+    ran.behind("sender", "200 connections, 3000000 bytes sent");
+    ran.behind("receiver", "port 5000: 200 streams, 3000000 bytes, 0 wrong");
+    for name in ["sender", "receiver"] {
+        ran.behind(name, "linux: all modules are out");
+        ran.behind(name, "linux: done");
+    }
+    assert_eq!(ran.flow(0)[1], 0, "lost");
+    assert_eq!(ran.report["totals"]["denials"], 0);
+}
+
+/// The other end dies: a Linux that sends gets EPIPE or ECONNRESET, and one that receives the end of the stream; both go on with
+/// the next life.
+#[test]
+fn linux_sees_that_the_other_end_has_died() {
+    let restart = "on_fault = \"restart\"";
+    let linux = "weir.run=send,receive,poweroff \
+                 weir.send=to=4,messages=200,size=1000,period_us=500 weir.receive=port=5001,streams=2";
+    let text = format!(
+        "platform = \"qemu-virt\"\n\n[[vm]]\nname = \"linux\"\ncpus = [0]\nmemory = \"128MiB\"\n\
+         image = {{ linux = \"debian-rt\", initrd = \"debian-vsock\", cmdline = \"console=ttyAMA0 quiet {linux}\" }}\n{}{}{}{}",
+        vm("receiver", 1, "receiver", "bytes=200000 streams=1 crash=50000", restart),
+        vm(
+            "sender",
+            2,
+            "sender",
+            "to=3 port=5001 messages=200 size=1000 period_us=200 crash=100",
+            restart
+        ),
+        flow("out", "linux", "receiver", 5000, PERIOD),
+        flow("in", "sender", "linux", 5001, PERIOD),
+    );
+    let ran = run_text(&text, "60s", &[]);
+    let errno = ran.behind("linux", "the connection was reset, error ");
+    assert!(["32", "104"].contains(&errno), "{errno}");
+    sums_agree(
+        &ran,
+        ["linux", "200 messages sent, 200000 bytes, sum "],
+        ["receiver", "port 5000: 200000 bytes in order, sum "],
+    );
+    sums_agree(
+        &ran,
+        ["sender", "200 messages of 1000 bytes sent, sum "],
+        ["linux", "port 5001: 200000 bytes in order, sum "],
+    );
+    let (_, console) = ran.consoles.iter().find(|(name, _)| name == "linux").expect("a console");
+    let ends =
+        console.lines().filter(|line| line.contains("port 5001: ") && line.contains(" in order"));
+    assert_eq!(ends.count(), 2, "one ended early: {console}");
+    ran.behind("linux", "linux: done");
+    assert_eq!(ran.report["totals"]["restarts"], 2);
+}
+
+/// Sender, receiver, broker and weir each in cache colors of their own: what EL2 and the broker reach of the VMs' memory follows the
+/// cells.
+#[test]
+fn flows_go_between_cache_colors_on_both_gics() {
+    for platform in ["qemu-virt", "qemu-virt-gicv2"] {
+        let file = root().join("systems/flows-colored.toml");
+        let ran = run(&file, "30s", &["--platform", platform]);
+        sums_agree(
+            &ran,
+            ["sender", "1000 messages of 4096 bytes sent, sum "],
+            ["receiver", "port 5000: 4096000 bytes in order, sum "],
+        );
+        assert_eq!(ran.flow(0), [1000, 0], "{platform}");
+        assert_eq!(ran.report["totals"]["denials"], 0, "{platform}");
+    }
+}

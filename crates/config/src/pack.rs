@@ -286,13 +286,12 @@ fn add_vm(
     name.iter_mut().zip(vm.name.bytes()).for_each(|(to, from)| *to = from);
     let mut cores = [0; packed::MAX_CORES];
     cores.iter_mut().zip(&vm.cpus).for_each(|(to, core)| *to = core.0);
-    // The broker's second piece is what it shares with the hypervisor.
-    let is_partition = |piece: usize| system.broker() == Some(index) && piece == 1;
-    let pieces = ram.iter().enumerate().map(|(piece, placed)| Region {
+    let is_partition = |ipa: u64| system.broker() == Some(index) && ipa == packed::PARTITION_IPA;
+    let pieces = ram.iter().map(|placed| Region {
         ipa: placed.ipa.0,
         pa: placed.pa.0,
         len: placed.size.0,
-        kind: if is_partition(piece) { packed::PARTITION } else { packed::RAM },
+        kind: if is_partition(placed.ipa.0) { packed::PARTITION } else { packed::RAM },
     });
     let segments = cut(segments, ram);
     let registers = vm

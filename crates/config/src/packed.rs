@@ -11,6 +11,8 @@ mod pci;
 pub mod regulation;
 mod stage2;
 
+#[cfg(feature = "std")]
+pub(crate) use flows::window;
 pub use flows::{
     FIRST_CID, Flow, MAX_FLOWS, NO_BROKER, PARTITION, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN,
     WINDOWS,

@@ -81,11 +81,11 @@ static HYPERVISOR: Shape = Shape {
 static BROKER: Shape = Shape {
     name: "[broker]",
     doc: "Options of the VM that moves the flows' packets.",
-    keys: &[key(
-        "cpus",
-        Kind::List(&CORE),
-        "Its core, one. Without it the first core that runs no VM.",
-    )],
+    keys: &[
+        key("cpus", Kind::List(&CORE), "Its core, one. Without it the first core that runs no VM."),
+        coloring::COLORS_KEY,
+        coloring::BANKS_KEY,
+    ],
 };
 
 static VM: Shape = Shape {
@@ -188,7 +188,7 @@ static IMAGES: [Shape; 3] = [
             key(
                 "initrd",
                 Kind::Text,
-                "The initial RAM disk, relative to this file; or busybox, a shell and its tools; or debian-rt, with cyclictest besides; or debian-virtio, with the modules for virtio disks on PCI.",
+                "The initial RAM disk, relative to this file; or busybox, a shell and its tools; or debian-rt, with cyclictest besides; or debian-virtio, with the modules for virtio disks on PCI; or debian-vsock, with those for virtio sockets and a program that uses them.",
             ),
             key("cmdline", Kind::Text, "The kernel's command line."),
         ],

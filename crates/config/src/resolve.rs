@@ -21,7 +21,9 @@ impl Default for Catalog {
             guests: Vec::new(),
             bins: vec!["u-boot".to_owned()],
             kernels: vec!["debian-rt".to_owned()],
-            initrds: ["busybox", "debian-rt", "debian-virtio"].map(str::to_owned).to_vec(),
+            initrds: ["busybox", "debian-rt", "debian-virtio", "debian-vsock"]
+                .map(str::to_owned)
+                .to_vec(),
         }
     }
 }

@@ -199,21 +199,7 @@ impl System {
     ///
     /// A fault for each key that is not.
     pub fn carried_out(&self) -> Result<(), Faults> {
-        self.timing.carried_out()?;
-        if let (Some(flow), None) = (self.timing.flows.first(), self.broker()) {
-            let message = format!(
-                "this version of weir does not carry out flows, like {}, where memory is divided",
-                flow.name
-            );
-            let help = "take `colors`, `banks` and `tlb_colors` out, or the flows; `weir analyze` and `weir plan` use both";
-            return Err(Faults(vec![self.timing.fault(
-                "not-enforced",
-                &flow.place,
-                message,
-                help,
-            )]));
-        }
-        Ok(())
+        self.timing.carried_out()
     }
 
     /// Whether this version of weir runs on the platform, or why not.

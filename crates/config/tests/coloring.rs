@@ -575,3 +575,21 @@ fn the_row_of_a_cell_names_its_owner() {
     );
     assert!(placed.to_string().contains("RAM, cells 0-1,16-17,32-33"), "{placed}");
 }
+
+/// The flows' broker has cells like a VM: its own, or of those that nobody owns.
+#[test]
+fn the_broker_has_cells() {
+    let flow =
+        "[[flow]]\nname = \"x\"\nfrom = \"a\"\nto = \"b\"\nsize = \"4KiB\"\nperiod = \"1ms\"\n";
+    let vms = [("a", "colors = \"0-3\""), ("b", "colors = \"4-7\"")];
+    let shares =
+        divided("qemu-virt", &format!("{flow}[broker]\ncolors = \"8,9\"\nbanks = \"2\""), &vms);
+    let names: Vec<_> = shares.iter().map(|share| share.name.as_str()).collect();
+    assert_eq!(names, ["weir", "a", "b", "broker"]);
+    has(&shares[3], "8-9", "2");
+    has(&shares[1], "0-3", "0-1,3-7");
+    let shares = divided("qemu-virt", flow, &vms);
+    has(&shares[3], "8-15", "0-7");
+    // Without flows there is no broker, whatever the file says of it.
+    assert_eq!(divided("qemu-virt", "[broker]\ncolors = \"8,9\"", &vms).len(), 3);
+}

@@ -445,6 +445,29 @@ fn the_brokers_windows_are_apart() {
     assert_eq!(system.vm(1).unwrap().cid(), 4);
 }
 
+/// RAM that lies in two places, where memory is divided, is one piece for the VM and for its devices.
+#[test]
+fn the_brokers_window_has_no_seam_where_ram_has_none() {
+    let mut header = header();
+    header.broker = NO_BROKER;
+    let mut tables = tables();
+    for (place, region) in tables.regions[..2].iter_mut().enumerate() {
+        let offset = place as u64 * 0x10_0000;
+        *region = Region { ipa: 0x4000_0000 + offset, len: 0x10_0000, ..*region };
+    }
+    tables.vms[0].regions = 2;
+    let other = Region { ipa: 0x4000_0000, pa: 0x4080_0000, len: 0x20_0000, kind: RAM };
+    tables.regions.insert(2, other);
+    tables.vms[1].first_region = 2;
+    let bytes = Aligned::new(&tables.pack(header));
+    let system = System::parse(bytes.bytes(), false).unwrap();
+    let vm = system.vm(0).unwrap();
+    let first = vm.broker_address(0x4000_0000, 1).unwrap();
+    assert_eq!(vm.broker_address(0x400f_fff0, 32), Some(first + 0xf_fff0), "over the seam");
+    assert_eq!(vm.broker_address(0x4000_0000, 0x20_0000), Some(first));
+    assert_eq!(vm.broker_address(0x4000_0000, 0x20_0001), None);
+}
+
 /// A GICv2 board has a CPU interface of 8 KiB where a GICv3 board has 128 KiB for each vCPU.
 #[test]
 fn the_gic_takes_its_room() {

@@ -19,7 +19,7 @@ use dtoolkit::{
     fdt::{Fdt, FdtNode},
 };
 use spin::Once;
-use weir_config::packed::{MAX_CORES, PARTITION_LEN, System};
+use weir_config::packed::{MAX_CORES, System};
 use weir_layout::table::PAGE;
 use weir_trace::wire::What;
 use weir_vboard::smccc::{ARCH_WORKAROUND_2, Mitigations};
@@ -76,11 +76,9 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
         console::refuse(&["the memory that weir build chose for the hypervisor does not hold it"]);
     }
     if let Some(pa) = system.partition() {
-        // SAFETY: `System::parse` checked that it is RAM that nobody else has, in whole pages; no VM runs yet.
-        match unsafe { stage1.shared(pa, PARTITION_LEN) } {
-            Ok(address) => virtio::init(address),
-            Err(_) => console::refuse(&["no room to map what it shares with the broker"]),
-        }
+        let Ok(()) = stage1.share(pa) else {
+            console::refuse(&["no room to map what it shares with the broker"]);
+        };
     }
     bring_up(core, system)
 }
@@ -97,6 +95,10 @@ pub extern "C" fn boot_moved() -> ! {
 
 /// Everything that the boot core does where the hypervisor stays.
 fn bring_up(core: &'static mut cpu::Core, system: &'static System<'static>) -> ! {
+    if system.broker().is_some() {
+        // SAFETY: `System::parse` checked that it is RAM that nobody else has, and the callers have mapped it; no VM runs yet.
+        virtio::init(unsafe { memory::shared() });
+    }
     console::init(system.header.console_core as usize);
     gic::init();
     vm::pci::init(system, system.header.console_core as usize);

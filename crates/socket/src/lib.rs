@@ -8,9 +8,9 @@
 pub mod pattern;
 pub mod stream;
 
-#[cfg(target_os = "none")]
+#[cfg(all(target_os = "none", feature = "driver"))]
 mod driver;
 
-#[cfg(target_os = "none")]
+#[cfg(all(target_os = "none", feature = "driver"))]
 pub use driver::{Socket, acknowledge};
 pub use weir_virtio::vsock::{Header, MAX_PAYLOAD};

@@ -1,7 +1,8 @@
 #!/bin/busybox sh
 # The first process of weir's Linux guest. The kernel command line says what it does:
 #   weir.run=A,B,..   scenarios, in this order: cyclictest devices disk hog memtest sgi shell
-#                     poweroff reboot
+#                     send* receive* reload poweroff reboot
+#   weir.NAME=A,B,..  arguments of weir-talk for the scenario NAME, which begins with send or receive
 #   weir.echo=WORD    prints WORD
 #   weir.loops=N      cycles of cyclictest, round trips of sgi, blocks of hog (default 1000)
 #   weir.cpu=N        where hog runs (default: the last one)
@@ -63,6 +64,30 @@ run_disk() {
     back=$(head -c 4194304 /dev/vda | md5sum)
     awk '/virtio/ { print }' /proc/interrupts | while read -r line; do say "interrupts $line"; done
     [ "$back" = "$(md5sum </tmp/written)" ] && say "disk holds what was written"
+}
+
+# Sends or receives by a virtio socket: the scenario's name, which begins with the verb.
+run_talk() {
+    load_modules || return 1
+    case $1 in send*) verb=send ;; *) verb=receive ;; esac
+    # shellcheck disable=SC2046 # A list of words.
+    weir-talk $verb $(word "weir.$1" | tr , ' ')
+}
+
+load_modules() {
+    [ ! -e /dev/vsock ] || return 0
+    for module in /lib/modules/*.ko; do
+        insmod "$module" || return 1
+    done
+}
+
+# Takes every module out, the last one first.
+run_reload() {
+    for module in $(echo /lib/modules/*.ko | tr ' ' '\n' | sort -r); do
+        name=${module##*/?-}
+        rmmod "${name%.ko}" || return 1
+    done
+    [ ! -e /dev/vsock ] && say "all modules are out" && load_modules && say "all modules are back"
 }
 
 # Writes blocks of 4 MiB, more than a cache holds, on one CPU.
@@ -137,8 +162,9 @@ failed=
 ending=
 for scenario in $(word weir.run | tr , ' '); do
     case $scenario in
-        cyclictest | devices | disk | hog | memtest | sgi | shell)
+        cyclictest | devices | disk | hog | memtest | reload | sgi | shell)
             "run_$scenario" || failed="$failed $scenario" ;;
+        send* | receive*) run_talk "$scenario" || failed="$failed $scenario" ;;
         poweroff | reboot) ending=$scenario ;;
         *) failed="$failed $scenario(unknown)" ;;
     esac

@@ -2,6 +2,7 @@
 
 use super::{Checker, is_unknown};
 use crate::{
+    coloring::Demand,
     image::overlap,
     packed::{MAX_FLOWS, MAX_VMS, OnFault, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN},
     platform::Platform,
@@ -20,20 +21,24 @@ const PARTITION: Piece = Piece { base: Ipa(PARTITION_IPA), size: Bytes(PARTITION
 /// Most bytes of a packet's payload: what virtio drivers cut messages into.
 const MAX_PACKET: u64 = 64 << 10;
 
+/// Whether there are flows that can be carried out: the platform runs, each flow has one receiver.
+pub(super) fn is_needed(timing: &Timing, platform: &Platform) -> bool {
+    let one_receiver = timing.flows.iter().all(|flow| flow.to.len() == 1);
+    !timing.flows.is_empty() && platform.places.planned.is_none() && one_receiver
+}
+
+/// What the broker wants of memory.
+pub(super) fn demand(timing: &Timing) -> Demand {
+    let memory = Bytes(RAM.size.0 + PARTITION.size.0);
+    let span = timing.flows.first().map_or(0..0, |flow| flow.place.0.clone());
+    Demand { name: "the flows' broker".to_owned(), memory, span }
+}
+
 impl Checker<'_> {
-    /// Gives the VMs in flows their socket devices, and the system its broker, where the flows can be carried out: memory is not
-    /// divided, the platform runs, each flow has one receiver.
-    pub(super) fn broker(
-        &mut self,
-        raw: &raw::System,
-        timing: &Timing,
-        divided: bool,
-        vms: &mut Vec<Vm>,
-    ) {
+    /// Gives the VMs in flows their socket devices, and the system its broker, if it [`is_needed`].
+    pub(super) fn broker(&mut self, raw: &raw::System, timing: &Timing, vms: &mut Vec<Vm>) {
         let Some(platform) = self.platform.clone() else { return };
-        let one_receiver = timing.flows.iter().all(|flow| flow.to.len() == 1);
-        let planned = platform.places.planned.is_some();
-        if timing.flows.is_empty() || divided || planned || !one_receiver {
+        if !is_needed(timing, &platform) {
             return;
         }
         self.flows(timing);

@@ -17,7 +17,7 @@ use crate::{
     resolve::Catalog,
     shape::suggestion,
     system::{BROKER, Hypervisor, System, Vm},
-    timing::{self, TimedVm},
+    timing::{self, Timing},
     units::{Bytes, CoreId, Nanos},
 };
 use std::{collections::HashMap, ops::Range, path::Path};
@@ -76,12 +76,12 @@ fn check(
         Some(platform) => checker.platform = Some(platform),
         None => checker.platform(raw.platform.as_ref()),
     }
-    let division = checker.division(&raw, &wishes, &timing.vms);
+    let division = checker.division(&raw, &wishes, &timing);
     let mut vms = checker.vms(&raw, division.as_ref());
     let mut division = division;
-    let divided = division.as_ref().is_none_or(|division| division.divided);
-    checker.broker(&raw, &timing, divided, &mut vms);
+    checker.broker(&raw, &timing, &mut vms);
     if let Some(division) = &mut division {
+        // What is no VM after all, for a fault that was found, needs none.
         let all = division.cells.all();
         division.vms.resize(vms.len(), all);
         division.tlb.resize_with(vms.len(), || None);
@@ -179,7 +179,7 @@ impl Checker<'_> {
         &mut self,
         raw: &raw::System,
         wishes: &Wishes,
-        timed: &[TimedVm],
+        timing: &Timing,
     ) -> Option<Division> {
         let demand = |vm: &raw::Vm| {
             let memory = vm.memory.as_ref();
@@ -194,9 +194,20 @@ impl Checker<'_> {
             let memory_span = memory.map_or(vm.span.clone(), |memory| memory.span.clone());
             Demand { name: vm.title(), memory: Bytes(size.min(ADDRESS_LIMIT)), span: memory_span }
         };
-        let demands: Vec<_> = raw.vms.iter().map(demand).collect();
+        let mut demands: Vec<_> = raw.vms.iter().map(demand).collect();
         let platform = self.platform.as_ref()?;
-        Some(coloring::assign(wishes, platform, &demands, timed, self.file, &mut self.faults))
+        let mut wishes = wishes.clone();
+        if !raw.vms.is_empty() && broker::is_needed(timing, platform) {
+            let demand = broker::demand(timing);
+            let mut wish = wishes.broker.clone();
+            if wish.span.is_empty() {
+                wish.span = demand.span.clone();
+            }
+            demands.push(demand);
+            wishes.vms.push(wish);
+        }
+        let timed = &timing.vms;
+        Some(coloring::assign(&wishes, platform, &demands, timed, self.file, &mut self.faults))
     }
 
     fn vms(&mut self, raw: &raw::System, division: Option<&Division>) -> Vec<Vm> {

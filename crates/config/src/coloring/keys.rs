@@ -16,14 +16,14 @@ const fn required(name: &'static str, kind: Kind, doc: &'static str) -> Key {
     Key { name, doc, required: true, kind }
 }
 
-/// Key `colors` of a VM and of the hypervisor.
+/// Key `colors` of a VM, of the hypervisor and of the broker.
 pub(crate) const COLORS_KEY: Key = key(
     "colors",
     Kind::Text,
     "Colors of the last-level cache that nobody else gets: numbers like \"0-3,8\", the name of a group, or \"auto\". Without it the colors that nobody took.",
 );
 
-/// Key `banks` of a VM and of the hypervisor.
+/// Key `banks` of a VM, of the hypervisor and of the broker.
 pub(crate) const BANKS_KEY: Key = key(
     "banks",
     Kind::Text,
@@ -142,6 +142,8 @@ pub(crate) struct Wishes {
     pub dram: Option<At<String>>,
     pub groups: Vec<RawGroup>,
     pub hypervisor: Wish,
+    pub broker: Wish,
+    /// Of each VM in turn.
     pub vms: Vec<Wish>,
 }
 
@@ -171,13 +173,12 @@ pub(crate) fn read(table: &DeTable<'_>) -> Wishes {
         tlb_colors: table.text("tlb_colors"),
         span,
     };
+    let inner = |name| table.inner(name).map(|(table, span)| wish(table, span)).unwrap_or_default();
     Wishes {
         dram: table.text("dram"),
         groups: groups(table),
-        hypervisor: table
-            .inner("hypervisor")
-            .map(|(table, span)| wish(table, span))
-            .unwrap_or_default(),
+        hypervisor: inner("hypervisor"),
+        broker: inner("broker"),
         vms: table.tables("vm").into_iter().map(|(table, span)| wish(table, span)).collect(),
     }
 }

@@ -1,9 +1,10 @@
 //! Flows: who sends to whom, and what their broker sees of the VMs' memory.
 
 use super::{
-    ADDRESS_LIMIT, Damage, MAX_VMS, PAGE, RAM, Region, System, VmView, overlap, page_range,
+    ADDRESS_LIMIT, Damage, MAX_VMS, PAGE, RAM, Region, Span, System, VmView, overlap, page_range,
 };
 use core::ops::Range;
+use weir_layout::cells::Pages;
 use weir_layout::table::{Attributes, Builder, MapError, stage2};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -70,13 +71,24 @@ impl VmView<'_> {
         FIRST_CID + self.index as u64
     }
 
-    /// Where the broker sees the `len` bytes at `ipa`, if they are in one piece of the VM's RAM.
+    /// Where the broker sees the `len` bytes at `ipa`, if they are in one piece of the VM's RAM, or in some that follow each other.
     #[must_use]
     pub fn broker_address(&self, ipa: u64, len: u64) -> Option<u64> {
+        // Where it begins, and the bytes from there on.
+        let mut found: Option<(u64, u64)> = None;
         for (start, region) in self.broker_window() {
             let offset = ipa.wrapping_sub(region.ipa);
-            if offset < region.len && len <= region.len - offset {
-                return Some(start + offset);
+            found = match found {
+                Some((address, reach)) if ipa.checked_add(reach) == Some(region.ipa) => {
+                    Some((address, reach.saturating_add(region.len)))
+                }
+                Some(_) => return None,
+                None => (offset < region.len).then(|| (start + offset, region.len - offset)),
+            };
+            if let Some((address, reach)) = found
+                && len <= reach
+            {
+                return Some(address);
             }
         }
         None
@@ -84,15 +96,28 @@ impl VmView<'_> {
 
     /// Its pieces of RAM, each with its place in the broker's address space.
     fn broker_window(&self) -> impl Iterator<Item = (u64, &Region)> {
-        let mut next = WINDOW * (self.index as u64 + 1);
         let ram = self.regions.iter().filter(|region| region.kind == RAM);
-        ram.map(move |region| {
-            // As in the VM modulo a block, so that blocks of stage 2 serve here as well.
-            let start = next + region.ipa % BLOCK;
-            next = (start + region.len).next_multiple_of(BLOCK);
-            (start, region)
-        })
+        window(self.index, ram.map(|region| (region, region.ipa, region.len)))
     }
+}
+
+/// Where the broker sees pieces of RAM, each given with its address and its length in the VM, the system's VM number `index`: pieces
+/// that follow each other there do so here.
+pub(crate) fn window<T>(
+    index: usize,
+    ram: impl Iterator<Item = (T, u64, u64)>,
+) -> impl Iterator<Item = (u64, T)> {
+    let (mut end, mut ipa_end) = (WINDOW * (index as u64 + 1), None);
+    ram.map(move |(piece, ipa, len)| {
+        // As in the VM modulo a block, so that blocks of stage 2 serve here as well.
+        let start = match ipa_end {
+            Some(ipa_end) if ipa_end == ipa => end,
+            _ => (end.saturating_add(BLOCK - 1) / BLOCK * BLOCK).saturating_add(ipa % BLOCK),
+        };
+        end = start.saturating_add(len);
+        ipa_end = ipa.checked_add(len);
+        (start, piece)
+    })
 }
 
 impl System<'_> {
@@ -115,6 +140,14 @@ impl System<'_> {
         broker.regions.iter().find(|region| region.kind == PARTITION).map(|region| region.pa)
     }
 
+    /// The pages of the memory that the hypervisor shares with the broker, where memory is divided.
+    #[must_use]
+    pub fn partition_pages(&self) -> Option<Pages<'_>> {
+        let broker = self.broker()?;
+        let pa = self.partition()?;
+        Some(self.pages(&broker, Span { pa, len: PARTITION_LEN }))
+    }
+
     /// Maps what the broker sees of the VMs in flows: senders' RAM read-only, receivers' writable.
     ///
     /// # Errors
@@ -124,7 +157,7 @@ impl System<'_> {
         for vm in (0..self.vms()).filter_map(|index| self.vm(index)) {
             let Some(attributes) = self.window_attributes(&vm) else { continue };
             for (start, region) in vm.broker_window() {
-                builder.map(start, region.pa, region.len, attributes)?;
+                self.map_ram(builder, &vm, &Region { ipa: start, ..*region }, attributes)?;
             }
         }
         Ok(())
@@ -181,7 +214,7 @@ impl System<'_> {
             let there = region.kind != PARTITION || region.ipa == PARTITION_IPA;
             there && range.is_some_and(|range| !overlap(&range, &WINDOWS))
         });
-        if self.is_divided() || broker.vm.vsock != 0 || !own {
+        if broker.vm.vsock != 0 || !own {
             return Err(Damage::Flow(self.header.broker));
         }
         match self.flows.iter().find(|flow| !flow.is_sound(self)) {

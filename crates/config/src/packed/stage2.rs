@@ -31,7 +31,7 @@ impl System<'_> {
         }
     }
 
-    fn map_ram(
+    pub(super) fn map_ram(
         &self,
         builder: &mut Builder<'_>,
         vm: &VmView<'_>,

@@ -6,7 +6,7 @@
 use super::{Owner, Placed, Placement, Row, Sizes, device_rows, image_range, row};
 use crate::{
     fault::{Fault, Faults},
-    packed::{PAGE, Span, VM_LEN},
+    packed::{PAGE, PARTITION_IPA, Span, VM_LEN, window},
     system::{System, Vm},
     units::{Bytes, Ipa, Pa},
 };
@@ -75,7 +75,12 @@ pub(super) fn place(system: &System, sizes: &Sizes) -> Result<Placement, Faults>
         let sets = if vm.functions.is_empty() { 1 } else { 2 };
         // And stage 2 has their base addresses, which lie anywhere: a table of each level for each.
         let bars = 2 * vm.functions.len() as u64;
-        let own = (sets * tables(system, vm) + bars) * PAGE + VM_LEN;
+        let windows = if system.broker() == Some(index) {
+            windows(system, &placement.ram)
+        } else {
+            Vec::new()
+        };
+        let own = (sets * tables(system, vm, &windows) + bars) * PAGE + VM_LEN;
         let mut kept = [Span::default(); 2];
         let wanted = [(own, "tables and state"), (pages(pristine), "pristine image")];
         for (kept, (len, what)) in kept.iter_mut().zip(wanted).filter(|(_, (len, _))| *len > 0) {
@@ -87,7 +92,14 @@ pub(super) fn place(system: &System, sizes: &Sizes) -> Result<Placement, Faults>
         placement.kept.push(kept);
         let mut ram = Vec::new();
         for piece in &vm.memory {
-            match board.ram(&party, piece.base, piece.size) {
+            // EL2 maps what it shares with the broker as one.
+            let placed = if piece.base.0 == PARTITION_IPA {
+                let span = board.whole(&party, piece.size.0, "memory shared with weir");
+                span.map(|span| vec![Placed { ipa: piece.base, pa: Pa(span.pa), size: piece.size }])
+            } else {
+                board.ram(&party, piece.base, piece.size)
+            };
+            match placed {
                 Ok(placed) => ram.extend(placed),
                 Err(fault) => faults.push(*fault),
             }
@@ -104,9 +116,19 @@ fn pages(len: u64) -> u64 {
     len.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX - PAGE)
 }
 
-/// Tables of a stage 2 that maps everything page by page from a root of one page: one below the root for each GiB that is met, and
-/// one for each 2 MiB.
-pub(super) fn tables(system: &System, vm: &Vm) -> u64 {
+/// Where the broker sees the RAM of the VMs in flows, whose places are `ram`.
+fn windows(system: &System, ram: &[Vec<Placed>]) -> Vec<Range<u64>> {
+    let vms = system.vms.iter().zip(ram).enumerate().filter(|(_, (vm, _))| vm.socket);
+    vms.flat_map(|(index, (_, ram))| {
+        let ram = ram.iter().map(|placed| (placed.size.0, placed.ipa.0, placed.size.0));
+        window(index, ram).map(|(start, len)| start..start + len)
+    })
+    .collect()
+}
+
+/// Tables of a stage 2 that maps everything page by page from a root of one page, `more` beside what is the VM's own: one below the root
+/// for each GiB that is met, and one for each 2 MiB.
+pub(super) fn tables(system: &System, vm: &Vm, more: &[Range<u64>]) -> u64 {
     let ram = vm.memory.iter().map(|piece| piece.base.0..piece.end());
     let devices = vm.devices.iter().flat_map(|device| &device.regions);
     let devices = devices.map(|(start, len)| start.0..start.0 + len.0);
@@ -114,7 +136,9 @@ pub(super) fn tables(system: &System, vm: &Vm) -> u64 {
     let gic = vm.board.gic_cpu.0;
     let gic = system.platform.is_gic_v2().then_some(gic..gic + 2 * PAGE);
     let (mut upper, mut lower) = (BTreeSet::new(), BTreeSet::new());
-    for range in ram.chain(devices).chain(gic).filter(|range| !range.is_empty()) {
+    for range in
+        ram.chain(devices).chain(gic).chain(more.iter().cloned()).filter(|range| !range.is_empty())
+    {
         upper.extend(range.start >> 30..=(range.end - 1) >> 30);
         lower.extend(range.start >> 21..=(range.end - 1) >> 21);
     }

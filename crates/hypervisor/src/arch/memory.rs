@@ -14,7 +14,7 @@ use core::{
     convert::Infallible,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
-use weir_config::packed::{MAX_CORES, System};
+use weir_config::packed::{MAX_CORES, PARTITION_LEN, System};
 use weir_layout::{
     cells::Pages,
     table::{Attributes, Builder, MapError, PAGE, Table, stage1},
@@ -32,10 +32,13 @@ const PACKED: u64 = HYP_BASE + 0x1000_0000;
 const DEVICES: u64 = HYP_BASE + 0x4000_0000;
 /// Virtual address of core 0's windows; each core has two.
 const WINDOWS: u64 = HYP_BASE + 0x8000_0000;
-/// Place of what is shared with the broker, among those that [`Stage1::read_only`] has at [`PACKED`].
-const SHARED: u64 = 3;
+/// Virtual address of what is shared with the broker, behind the places that [`Stage1::read_only`] has at [`PACKED`].
+const SHARED: u64 = PACKED + 3 * WINDOW;
 /// Bytes of a window.
 pub const WINDOW: u64 = 0x20_0000;
+
+const _: () = assert!(PARTITION_LEN <= WINDOW);
+
 /// Windows of all cores.
 const ALL_WINDOWS: usize = 2 * MAX_CORES;
 
@@ -234,6 +237,9 @@ impl Stage1 {
                 let home = home(image_pages + page).ok_or(MapError::OutOfRange)?;
                 builder.map(PACKED + page as u64 * PAGE, home, PAGE, stage1::READ)?;
             }
+            for (number, page) in system.partition_pages().into_iter().flatten().enumerate() {
+                builder.map(SHARED + number as u64 * PAGE, page, PAGE, stage1::READ_WRITE)?;
+            }
             FIRST_WINDOW_TABLE.store(furnish(&mut builder)?, Ordering::Relaxed);
             let old = in_image(HYP_BASE);
             IMAGE_OFFSET.store(trampoline.wrapping_sub(HYP_BASE), Ordering::Relaxed);
@@ -281,28 +287,16 @@ impl Stage1 {
         Ok(unsafe { core::slice::from_raw_parts((va + offset) as *const u8, len as usize) })
     }
 
-    /// Maps RAM that EL2 shares with the broker for good, zeroes it, and gives its address.
-    ///
-    /// # Safety
-    ///
-    /// `len` bytes at `pa`, both multiples of the page and 2 MiB at most, are RAM that nobody uses yet and that nobody ever uses but through
-    /// atomics. Called once.
+    /// Maps RAM that EL2 shares with the broker for good: [`shared`] takes it from there. [`Stage1::move_in`] does so where memory is
+    /// divided.
     ///
     /// # Errors
     ///
     /// What the tables say.
-    pub unsafe fn shared(&mut self, pa: u64, len: u64) -> Result<u64, MapError> {
-        if len > WINDOW {
-            return Err(MapError::OutOfRange);
-        }
-        let va = PACKED + SHARED * WINDOW;
-        self.builder.map(va, pa, len, stage1::READ_WRITE)?;
+    pub fn share(&mut self, pa: u64) -> Result<(), MapError> {
+        self.builder.map(SHARED, pa, PARTITION_LEN, stage1::READ_WRITE)?;
         publish();
-        // SAFETY: just mapped, writable, and by the contract nobody else's yet.
-        unsafe { (va as *mut u8).write_bytes(0, len as usize) }
-        // The broker may look before its caches are on.
-        clean(va, len, cache_line());
-        Ok(va)
+        Ok(())
     }
 
     /// Takes out what [`Stage1::read_only`] mapped in `slot`.
@@ -314,6 +308,20 @@ impl Stage1 {
         self.builder.unmap_pages(PACKED + slot * WINDOW, WINDOW);
         forget_translations();
     }
+}
+
+/// Zeroes what [`Stage1::share`] or [`Stage1::move_in`] mapped, and gives its address.
+///
+/// # Safety
+///
+/// One of them did, for a system with a broker, whose partition nobody uses yet and nobody ever uses but through atomics. Called once.
+#[must_use]
+pub unsafe fn shared() -> u64 {
+    // SAFETY: mapped, writable, and by the contract nobody else's yet.
+    unsafe { (SHARED as *mut u8).write_bytes(0, PARTITION_LEN as usize) }
+    // The broker may look before its caches are on.
+    clean(SHARED, PARTITION_LEN, cache_line());
+    SHARED
 }
 
 /// Makes new table entries visible: the stores to the tables come before the walks for later accesses.

@@ -1,7 +1,10 @@
 //! A VM's memory as its socket device reaches it: by copies, through a peephole.
 
-use crate::arch::{dmb_ish, memory::Peephole};
-use weir_config::packed::{RAM, VmView};
+use crate::{
+    arch::{dmb_ish, memory::Peephole},
+    boot,
+};
+use weir_config::packed::{RAM, Span, VmView};
 use weir_layout::table::PAGE;
 use weir_virtio::{GuestMemory, Outside};
 
@@ -21,8 +24,12 @@ impl<'a> Memory<'a> {
     fn physical(&self, ipa: u64) -> Option<u64> {
         let mut regions = self.view.regions.iter().filter(|region| region.kind == RAM);
         let region = regions.find(|region| ipa.wrapping_sub(region.ipa) < region.len)?;
-        // In one piece: a system with flows is not divided (`packed`, `check_flows`).
-        Some(region.pa + (ipa - region.ipa))
+        let (offset, system) = (ipa - region.ipa, boot::system());
+        if system.is_divided() {
+            let pages = system.pages(self.view, Span { pa: region.pa, len: region.len });
+            return Some(pages.nth_page(offset / PAGE)? + offset % PAGE);
+        }
+        Some(region.pa + offset)
     }
 
     /// Calls `body` with the physical address of each part of `len` bytes that lies in one page, and where in these bytes it is.

@@ -37,8 +37,11 @@ use weir_virtio::{
     vsock::{HEADER_LEN, Header, Operation},
 };
 
-/// Buffers of a receiver that are kept for control packets.
-const STOCK: usize = 8;
+/// The part of a receiver's ring that is kept for control packets.
+const RESERVE: u16 = 8;
+/// The part that the broker has at most. What is kept and what the broker has are together less than half of the ring: Linux makes no
+/// buffers available before more than half of them have come back.
+const OFFERED: u16 = 4;
 /// Control packets that wait for a buffer; more are dropped.
 const WAITING: usize = 32;
 /// How long a copy that was begun may take, in ns; a broker that needs longer is stopped.
@@ -71,7 +74,8 @@ struct Sent {
 /// The socket device of a VM.
 pub struct Socket {
     registers: Registers,
-    stock: [Chain; STOCK],
+    /// Receive buffers that neither a packet nor the broker has.
+    stock: [Chain; RING],
     stocked: usize,
     waiting: [Header; WAITING],
     waits: usize,
@@ -85,7 +89,7 @@ impl Socket {
     pub const fn new() -> Self {
         Self {
             registers: Registers::new(0),
-            stock: [const { Chain::EMPTY }; STOCK],
+            stock: [const { Chain::EMPTY }; RING],
             stocked: 0,
             waiting: [Header::ZERO; WAITING],
             waits: 0,
@@ -108,7 +112,7 @@ impl Socket {
 /// Takes the flows of a system in; on the boot core, before another starts. `address` is where the partition is mapped.
 pub fn init(address: u64) {
     let system = boot::system();
-    // SAFETY: `Stage1::shared` mapped PARTITION_LEN bytes there for good, which the assertion above says is enough, page-aligned, all
+    // SAFETY: `memory::shared` gave PARTITION_LEN bytes there for good, which the assertion above says is enough, page-aligned, all
     // zeros; the type is atomics only, of which each bit pattern is one, and both sides use it through atomics alone.
     let partition: &'static Partition = unsafe { &*(address as *const Partition) };
     flows::init();
@@ -249,8 +253,6 @@ fn wake_broker(link: &Link) {
 /// Takes new receive buffers in: for control packets that wait, for the stock, and for the broker.
 fn supply(vm: &Vm, socket: &mut Socket, peephole: &mut Peephole) -> Result<(), Broken> {
     let Some(link) = LINK.get() else { return Ok(()) };
-    let port = link.partition.port(vm.index());
-    let mut wake = false;
     let mut memory = Memory::new(vm.view(), peephole);
     let size = socket.registers.queue(RX).map_or(0, |queue| queue.size());
     // Bounded: the ring has no more than `size` chains that the device does not have already.
@@ -271,22 +273,35 @@ fn supply(vm: &Vm, socket: &mut Socket, peephole: &mut Peephole) -> Result<(), B
             socket.waiting.copy_within(1..socket.waits, 0);
             socket.waits -= 1;
             give(socket, &chain, &header, &mut memory)?;
-        } else if socket.stocked < STOCK {
-            socket.stock[socket.stocked] = chain;
+        } else if let Some(place) = socket.stock.get_mut(socket.stocked) {
+            *place = chain;
             socket.stocked += 1;
-        } else {
-            let pieces = broker_pieces(vm, chain.writable()).ok_or(Broken::Outside)?;
-            // A broker without buffers of this receiver's may wait for one.
-            wake |= socket.offered == 0;
-            socket.offered |= 1 << chain.head;
-            port.offer(chain.head, &pieces);
         }
     }
-    if wake {
+    // A broker without buffers of this receiver's may wait for one.
+    let had_none = socket.offered == 0;
+    if offer(vm, socket, link) && had_none {
         wake_broker(link);
     }
     raise_own(socket, &mut memory);
     Ok(())
+}
+
+/// Lends receive buffers to the broker until it has its part; whether it got any.
+fn offer(vm: &Vm, socket: &mut Socket, link: &Link) -> bool {
+    let size = socket.registers.queue(RX).map_or(0, |queue| queue.size());
+    let (kept, most) = (usize::from(size / RESERVE), u32::from((size / OFFERED).max(1)));
+    let before = socket.offered;
+    // Bounded: each turn takes one out of the stock.
+    while socket.stocked > kept && socket.offered.count_ones() < most {
+        socket.stocked -= 1;
+        let chain = socket.stock[socket.stocked];
+        // It was in the VM's RAM when it was taken in, and RAM stays RAM.
+        let Some(pieces) = broker_pieces(vm, chain.writable()) else { continue };
+        socket.offered |= 1u64.checked_shl(chain.head.into()).unwrap_or(0);
+        link.partition.port(vm.index()).offer(chain.head, &pieces);
+    }
+    socket.offered != before
 }
 
 /// As [`raise`], for a caller that sets the line itself.
@@ -532,7 +547,7 @@ pub fn complete(core: &Core, seat: &Seat) -> bool {
     // SAFETY: on this core, in a trap of its guest.
     let mut peephole = unsafe { Peephole::open(core.index) };
     let mut taken = link.taken.lock();
-    let (mut returned, mut raised) = (0u32, timer::now_ns());
+    let (mut returned, mut filled, mut raised) = (0u32, 0u32, timer::now_ns());
     for _ in 0..Partition::most_completions() {
         let Some(completion) = link.partition.next_completion(&mut taken) else { break };
         let Some(vm) = vm::all().nth(completion.port) else { continue };
@@ -545,9 +560,13 @@ pub fn complete(core: &Core, seat: &Seat) -> bool {
             && finish(vm, &mut socket, (&completion, raised), &mut peephole)
         {
             returned |= 1 << completion.port;
+            filled |= u32::from(completion.outcome != Outcome::Sent) << completion.port;
         }
     }
     let _ = raise_all(&mut returned, &mut peephole);
+    for vm in vm::all().filter(|vm| filled >> vm.index() & 1 != 0) {
+        offer(vm, &mut vm.socket.lock(), link);
+    }
     true
 }
 

@@ -51,7 +51,9 @@ unsafe fn of_hypervisor(system: &System<'_>) -> Found {
             own.index_of(page).is_some_and(|index| index >= own.total() - KEPT / PAGE)
         })
     };
-    let may = |page| set.contains(system.cells().cell_of(page)) || kept(page);
+    let shared =
+        |page| system.partition_pages().is_some_and(|pages| pages.index_of(page).is_some());
+    let may = |page| set.contains(system.cells().cell_of(page)) || kept(page) || shared(page);
     pages
         .nth_page(first)
         .map_or(Found { pages: 0, strays: 1 }, |root| read(system, root, &table, may))
@@ -60,6 +62,17 @@ unsafe fn of_hypervisor(system: &System<'_>) -> Found {
 unsafe fn of_vm(system: &System<'_>, view: &VmView<'_>) -> Found {
     let own = system.pages(view, view.vm.own);
     let set = system.cells_of(view);
+    // The broker sees the VMs in flows, too.
+    let seen = |page| {
+        let mut vms = (0..system.vms()).filter_map(|index| system.vm(index));
+        view.index == system.header.broker as usize
+            && vms.any(|vm| {
+                let cells = system.cells_of(&vm);
+                system.window_attributes(&vm).is_some()
+                    && cells.contains(system.cells().cell_of(page))
+            })
+    };
+    let may = |page| set.contains(system.cells().cell_of(page)) || seen(page);
     let mut found = Found::default();
     // SAFETY: by the contract of `check`.
     let mut window = unsafe { Window::all() };
@@ -69,7 +82,7 @@ unsafe fn of_vm(system: &System<'_>, view: &VmView<'_>) -> Found {
             unsafe { core::slice::from_raw_parts(va as *const Table, (len / PAGE) as usize) };
         let table = |pa| tables.get(own.index_of(pa)? as usize);
         for root in own.nth_page(0).into_iter().chain(pci::domain(view.index)) {
-            let its = read(system, root, &table, |page| set.contains(system.cells().cell_of(page)));
+            let its = read(system, root, &table, may);
             found.pages += its.pages;
             found.strays += its.strays;
         }
