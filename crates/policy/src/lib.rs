@@ -6,7 +6,9 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod bandwidth;
+pub mod partition;
 mod units;
 mod word;
 
