@@ -8,11 +8,13 @@
 mod memory;
 mod pci;
 pub mod regulation;
+pub mod schedule;
 mod stage2;
 
 pub use memory::{Functions, Span, VM_LEN};
 pub use pci::{ECAM_LEN, MAX_FUNCTIONS, PciFunction, STREAM_LIMIT};
 pub use regulation::Regulation;
+pub use schedule::{Schedule, Shared, Turn};
 pub use stage2::GICV_LEN;
 
 use core::ops::Range;
@@ -23,10 +25,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First bytes of the packed form.
 pub const MAGIC: [u8; 8] = *b"weirsys\0";
 /// Changes with each change of the layout below.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Most cores of a board.
 pub const MAX_CORES: usize = 8;
-/// Most VMs of a system, and most vCPUs of a VM: a core runs one vCPU.
+/// Most VMs of a system, and most vCPUs of a VM: a core runs at most one of a VM's.
 pub const MAX_VMS: usize = MAX_CORES;
 /// Most bytes of header and tables: what EL2 maps of them.
 pub const TABLES_LIMIT: u64 = 0x1_0000;
@@ -73,6 +75,10 @@ pub struct Header {
     pub pci: u32,
     /// 1 when QEMU's plug-ins watch, which do not see DC ZVA: it is prohibited for guests, and EL2 does without it.
     pub observed: u32,
+    /// Number of [`Schedule`]s, behind the [`PciFunction`]s.
+    pub schedules: u32,
+    /// Number of [`Turn`]s, behind the [`Schedule`]s.
+    pub turns: u32,
     /// Where the image must be loaded: the physical address of the hypervisor's first byte.
     pub load_address: u64,
     /// Bytes of the whole image, guests' images included.
@@ -133,8 +139,10 @@ pub struct Vm {
     pub on_fault: u8,
     /// Number of vCPUs.
     pub vcpus: u8,
+    /// [`schedule::KEEP_TICKS`] or [`schedule::LOSE_TICKS`].
+    pub ticks: u8,
     /// Zero.
-    pub reserved: [u8; 2],
+    pub reserved: u8,
     /// The core of each vCPU.
     pub cores: [u8; MAX_CORES],
     /// Its cells.
@@ -188,6 +196,12 @@ pub struct Irq {
     pub intid: u32,
     /// 1 when edge-triggered, 0 when level-sensitive.
     pub edge: u32,
+    /// On a core that its VM shares: nanoseconds in which it earns another interrupt; 0 where it is not limited.
+    pub interval_ns: u64,
+    /// How many may come at once, if it is limited.
+    pub burst: u32,
+    /// 1 when it takes a shared core for its VM, for what is left of the turn that is under way.
+    pub preempt: u32,
 }
 
 /// Why the hypervisor refuses a packed system.
@@ -203,7 +217,7 @@ pub enum Damage {
     Checksum,
     /// A table's entries, lengths or offsets point beyond what is there.
     Table,
-    /// A VM has no vCPU, a core that the system does not have, or another VM's core.
+    /// A VM has no vCPU, a core that the system does not have, one core twice, or, where no schedule shares it, another VM's.
     Cores(u32),
     /// An address or a length of the VM's is not a multiple of the page, wraps, or exceeds 39 bits; or
     /// its regions and devices overlap.
@@ -222,6 +236,8 @@ pub enum Damage {
     Function(u32),
     /// The VM's bandwidth is none that can be regulated.
     Bandwidth(u32),
+    /// The core's schedule is none that can be run, or does not name all VMs on the core and no other.
+    Schedule(u32),
 }
 
 impl Damage {
@@ -237,12 +253,15 @@ impl Damage {
             Self::Cores(_) => "a VM's cores are not there or not its own",
             Self::Address(_) => "a VM's addresses are not aligned, overlap or exceed 39 bits",
             Self::Segment(_) => "a VM's image lies outside of its RAM",
-            Self::Interrupt(_) => "a VM's interrupt is not a shared one or has two owners",
+            Self::Interrupt(_) => {
+                "a VM's interrupt is not a shared one, has two owners, or a rule that is none"
+            }
             Self::Overlap(_) => "a VM's RAM overlaps the image or another VM",
-            Self::Choice(_) => "a VM's on_fault is unknown",
+            Self::Choice(_) => "a VM's on_fault or ticks is unknown",
             Self::Geometry => "the cells are not those of the board",
             Self::Function(_) => "a VM's PCI function has two owners, or its addresses are taken",
             Self::Bandwidth(_) => "a VM's memory bandwidth cannot be regulated as it says",
+            Self::Schedule(_) => "a core's schedule cannot be run, or is not that of its VMs",
         }
     }
 }
@@ -257,6 +276,8 @@ pub struct System<'a> {
     segments: &'a [Segment],
     irqs: &'a [Irq],
     pci: &'a [PciFunction],
+    schedules: &'a [Schedule],
+    turns: &'a [Turn],
     cells: Cells,
 }
 
@@ -286,6 +307,20 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
 
 fn part<T>(table: &[T], first: u32, count: u32) -> Option<&[T]> {
     table.get(first as usize..)?.get(..count as usize)
+}
+
+impl Irq {
+    /// Whether it is limited, or takes the core.
+    #[must_use]
+    pub const fn has_rule(&self) -> bool {
+        self.interval_ns != 0 || self.preempt != 0
+    }
+
+    /// A physical interrupt that comes as it will.
+    #[must_use]
+    pub const fn new(intid: u32, edge: bool) -> Self {
+        Self { intid, edge: edge as u32, interval_ns: 0, burst: 0, preempt: 0 }
+    }
 }
 
 impl<'a> VmView<'a> {
@@ -332,7 +367,7 @@ impl<'a> VmView<'a> {
 
     fn check(&self, image: &Range<u64>, divided: bool, gic_v2: bool) -> Result<(), Damage> {
         let index = self.index as u32;
-        if self.vm.on_fault > OnFault::StopSystem as u8 {
+        if self.vm.on_fault > OnFault::StopSystem as u8 || self.vm.ticks > schedule::LOSE_TICKS {
             return Err(Damage::Choice(index));
         }
         let gic_cpu_len = if gic_v2 { 0x2000 } else { 0x2_0000 * u64::from(self.vm.vcpus) };
@@ -373,6 +408,14 @@ impl<'a> VmView<'a> {
                 return Err(Damage::Segment(index));
             }
         }
+        let ruled = |irq: &Irq| {
+            irq.preempt <= 1
+                && (irq.interval_ns == 0) == (irq.burst == 0)
+                && irq.interval_ns <= schedule::MOST_TURN_NS
+        };
+        if !self.irqs.iter().all(ruled) {
+            return Err(Damage::Interrupt(index));
+        }
         let mut taken = [false; INTID_LIMIT as usize];
         for intid in self.irqs.iter().map(|irq| irq.intid).chain([self.vm.uart_intid]) {
             match taken.get_mut(intid as usize) {
@@ -412,9 +455,11 @@ impl<'a> System<'a> {
         let (regions, rest) = table::<Region>(rest, header.regions)?;
         let (segments, rest) = table::<Segment>(rest, header.segments)?;
         let (irqs, rest) = table::<Irq>(rest, header.irqs)?;
-        let (pci, _) = table::<PciFunction>(rest, header.pci)?;
+        let (pci, rest) = table::<PciFunction>(rest, header.pci)?;
+        let (schedules, rest) = table::<Schedule>(rest, header.schedules)?;
+        let (turns, _) = table::<Turn>(rest, header.turns)?;
         let cells = header.functions.cells().ok_or(Damage::Geometry)?;
-        let system = Self { header, vms, regions, segments, irqs, pci, cells };
+        let system = Self { header, vms, regions, segments, irqs, pci, schedules, turns, cells };
         system.check(gic_v2)?;
         Ok(system)
     }
@@ -433,18 +478,25 @@ impl<'a> System<'a> {
         if image.end > header.memory_end {
             return Err(Damage::Table);
         }
+        let shared = self
+            .schedules
+            .iter()
+            .fold(0u32, |cores, schedule| cores | 1u32.checked_shl(schedule.core).unwrap_or(0));
         let mut taken = 0u32;
         for index in 0..self.vms.len() {
             let vm = self.vm(index).ok_or(Damage::Table)?;
             if vm.vm.vcpus == 0 || usize::from(vm.vm.vcpus) > MAX_CORES {
                 return Err(Damage::Cores(index as u32));
             }
+            let mut own = 0u32;
             for &core in vm.cores() {
-                if u32::from(core) >= header.cores || taken & (1 << core) != 0 {
+                let others = taken & !shared | own;
+                if u32::from(core) >= header.cores || others & (1 << core) != 0 {
                     return Err(Damage::Cores(index as u32));
                 }
-                taken |= 1 << core;
+                own |= 1 << core;
             }
+            taken |= own;
             vm.check(&image, self.is_divided(), gic_v2)?;
             self.check_regulation(&vm)?;
             for other in 0..index {
@@ -452,6 +504,7 @@ impl<'a> System<'a> {
                 vm.apart_from(&other)?;
             }
         }
+        self.check_schedules()?;
         self.check_pci(gic_v2)?;
         self.check_memory(&image)
     }
@@ -512,6 +565,10 @@ pub struct Tables {
     pub irqs: Vec<Irq>,
     /// Which PCI functions belong to whom.
     pub pci: Vec<PciFunction>,
+    /// The shared cores' schedules; their first turns and counts point into the table below.
+    pub schedules: Vec<Schedule>,
+    /// Their turns.
+    pub turns: Vec<Turn>,
 }
 
 #[cfg(any(feature = "std", test))]
@@ -525,6 +582,8 @@ impl Tables {
             + size_of_val(self.segments.as_slice())
             + size_of_val(self.irqs.as_slice())
             + size_of_val(self.pci.as_slice())
+            + size_of_val(self.schedules.as_slice())
+            + size_of_val(self.turns.as_slice())
     }
 
     /// Packs the tables behind `header`, whose counts, lengths, version and check sum are filled in here.
@@ -536,6 +595,8 @@ impl Tables {
         body.extend_from_slice(self.segments.as_bytes());
         body.extend_from_slice(self.irqs.as_bytes());
         body.extend_from_slice(self.pci.as_bytes());
+        body.extend_from_slice(self.schedules.as_bytes());
+        body.extend_from_slice(self.turns.as_bytes());
         let mut header = Header {
             magic: MAGIC,
             version: VERSION,
@@ -546,6 +607,8 @@ impl Tables {
             segments: self.segments.len() as u32,
             irqs: self.irqs.len() as u32,
             pci: self.pci.len() as u32,
+            schedules: self.schedules.len() as u32,
+            turns: self.turns.len() as u32,
             ..header
         };
         let mut packed = header.as_bytes().to_vec();

@@ -76,6 +76,9 @@ pub struct Vm {
     pub functions: Vec<Function>,
     /// What happens when it faults.
     pub on_fault: OnFault,
+    /// What becomes of timer ticks while it is off a core that it shares: [`KEEP_TICKS`](crate::packed::schedule::KEEP_TICKS) or
+    /// [`LOSE_TICKS`](crate::packed::schedule::LOSE_TICKS).
+    pub ticks: u8,
     /// Texts that lines of its console must contain.
     pub expect: Vec<String>,
     /// Where its virtual devices are.

@@ -11,7 +11,7 @@ use crate::{
     cpu,
     meter::Meter,
     platform::{CORES, LOAD_ADDRESS, RAM_BASE, UART_INTID},
-    vm::{self, life, space},
+    vm::{self, life, share, space},
 };
 use dtoolkit::{
     Node, Property,
@@ -149,8 +149,9 @@ pub extern "C" fn secondary_main(index: u64) -> ! {
 
 fn start_core(core: &'static mut cpu::Core) -> ! {
     gic::init_core(core.index);
-    life::prepare_core();
-    core.seat = vm::seat(core.index);
+    share::furnish(core);
+    life::prepare_core(core.share.is_some());
+    core.seat = vm::seats(core.index).next().filter(|_| core.share.is_none());
     core.mitigations = Mitigations::from_firmware(psci::arch_features);
     if core.mitigations.needs_workaround_2() {
         psci::forward(ARCH_WORKAROUND_2, 1);
@@ -169,9 +170,18 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
     }
     crate::trace::begin(core.index);
     core.ticks.start(timer::now_ns());
-    core.meter = core.seat.and_then(|seat| Meter::start(core.index, seat));
+    start_meters(core);
     core.arm();
     life::run(core)
+}
+
+/// Not part of who calls it: its stack is needed no more when guests run.
+#[inline(never)]
+fn start_meters(core: &mut cpu::Core) {
+    core.meter = core.seat.and_then(|seat| Meter::start(core.index, seat));
+    if let Some(share) = &mut core.share {
+        share.start_meters(core.index);
+    }
 }
 
 /// Refuses to go on when a table maps a page outside of its owner's cells.

@@ -5,7 +5,7 @@ use crate::{
     console::Wire,
     meter::Meter,
     trace::{self, Ring, Who},
-    vm::{Counts, Vm},
+    vm::{Counts, Vm, share::Share},
 };
 use core::{
     cell::UnsafeCell,
@@ -68,8 +68,10 @@ pub fn is_quiet(core: usize) -> bool {
 pub struct Core {
     /// Its number, as the platform counts.
     pub index: usize,
-    /// The VM whose vCPU it runs, and which one.
+    /// The vCPU that has it for itself; none on a core that several share, or that none has.
     pub seat: Option<&'static Seat>,
+    /// The vCPUs that share it, and its schedule.
+    pub share: Option<Share>,
     /// An interrupt that was acknowledged on the fast path and is handled on the slow one.
     pub acknowledged: u32,
     /// The board's UART, on the console core.
@@ -80,11 +82,17 @@ pub struct Core {
     pub ticks: Ticks,
     /// A report of the counters is due.
     pub report: bool,
-    /// Counts what its vCPU takes of a memory budget.
+    /// Counts what the vCPU that it runs takes of a memory budget.
     pub meter: Option<Meter>,
 }
 
 impl Core {
+    /// The vCPU whose guest was interrupted, or that EL2 does something for.
+    #[must_use]
+    pub fn current(&self) -> Option<&'static Seat> {
+        self.seat.or_else(|| self.share.as_ref().and_then(Share::current))
+    }
+
     /// Arms its own timer for what is due first.
     #[inline(always)]
     pub fn arm(&self) {
@@ -171,6 +179,7 @@ static LOCAL: [Local; MAX_CORES] = [const {
     Local(UnsafeCell::new(Core {
         index: 0,
         seat: None,
+        share: None,
         acknowledged: gic::SPECIAL,
         wire: None,
         mitigations: Mitigations::NONE,

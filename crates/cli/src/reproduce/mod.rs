@@ -1,6 +1,7 @@
 //! `weir reproduce`: tables and figures of the papers, computed again and compared with what was published.
 
 mod isolation;
+mod mobivmm;
 mod rt_virtio;
 pub mod throttling;
 
@@ -43,11 +44,16 @@ struct Experiment {
     run: fn(&Request) -> Result<Outcome>,
 }
 
-static EXPERIMENTS: [Experiment; 4] = [
+static EXPERIMENTS: [Experiment; 5] = [
     Experiment {
         name: "isolation",
         what: "cache lines and DRAM rows that VMs take from each other, with colors and banks and without, and a VM's share of the cache",
         run: isolation::isolation,
+    },
+    Experiment {
+        name: "mobivmm",
+        what: "how long a sleep takes beside another VM on the core and its interrupts: Table I, Figures 8, 9 and 11, and with admission",
+        run: mobivmm::mobivmm,
     },
     Experiment {
         name: "rt-virtio-table3",

@@ -111,6 +111,7 @@ impl Checker<'_> {
             devices,
             functions,
             on_fault: raw.on_fault,
+            ticks: raw.ticks,
             expect,
             board,
             spans,

@@ -81,6 +81,10 @@ registers! {
     pmcntenset_el0 = "pmcntenset_el0": write;
     /// Overflow interrupts to enable.
     pmintenset_el1 = "pmintenset_el1": write;
+    /// Counters to disable.
+    pmcntenclr_el0 = "pmcntenclr_el0": write;
+    /// Overflow interrupts to disable.
+    pmintenclr_el1 = "pmintenclr_el1": write;
     /// Overflows to forget.
     pmovsclr_el0 = "pmovsclr_el0": write;
     /// EL0's access to the PMU.

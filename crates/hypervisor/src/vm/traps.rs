@@ -3,7 +3,7 @@
 use super::{
     Ending, devices, ids,
     interrupts::{Lines, kick},
-    life,
+    life, share,
 };
 use crate::{
     arch::{
@@ -67,7 +67,7 @@ pub extern "C" fn handle_irq(core: &mut Core) -> u64 {
 
 /// The core's own timer: ticks, and the memory budget's periods and polls. Non-zero when the vCPU must not go on, or a report is due.
 #[inline(never)]
-fn clock(core: &mut Core, seat: Option<&'static Seat>, iar: u32) -> u64 {
+pub fn clock(core: &mut Core, seat: Option<&'static Seat>, iar: u32) -> u64 {
     let now = timer::now_ns();
     let mut rest = 0;
     if let (Some(meter), Some(seat)) = (&mut core.meter, seat)
@@ -88,7 +88,7 @@ fn clock(core: &mut Core, seat: Option<&'static Seat>, iar: u32) -> u64 {
 
 /// A counter reached the limit of the memory budget. Non-zero when the vCPU must not go on.
 #[inline(never)]
-fn overflow(core: &mut Core, seat: Option<&'static Seat>, iar: u32) -> u64 {
+pub fn overflow(core: &mut Core, seat: Option<&'static Seat>, iar: u32) -> u64 {
     let mut rest = 0;
     if let (Some(meter), Some(seat)) = (&mut core.meter, seat) {
         meter.step(seat, core.index, timer::now_ns(), Budget::Count);
@@ -125,26 +125,26 @@ fn drain(seat: &'static Seat) {
 
 /// [`deliver`] off the fast path, where one copy serves all.
 #[inline(never)]
-fn deliver_slowly(seat: &'static Seat, intid: u32) {
+pub fn deliver_slowly(seat: &'static Seat, intid: u32) {
     deliver(seat, intid);
 }
 
 /// [`drain`] off the fast path, where one copy serves all.
 #[inline(never)]
-fn drain_slowly(seat: &'static Seat) {
+pub fn drain_slowly(seat: &'static Seat) {
     drain(seat);
 }
 
 /// An interrupt that the fast path left: the hypervisor's own, and messages.
 pub extern "C" fn handle_message(frame: &mut Frame, core: &mut Core) {
-    let _ = frame;
     // The fast path may have ended its interrupt already.
     if core.acknowledged != gic::SPECIAL || core.report {
         own_interrupt(core);
     }
     serve_guest(core);
-    if let Some(seat) = core.seat {
-        meter::hold(core, seat);
+    match core.seat {
+        Some(seat) => meter::hold(core, seat),
+        None => share::settle(frame, core),
     }
 }
 
@@ -152,14 +152,15 @@ pub extern "C" fn handle_message(frame: &mut Frame, core: &mut Core) {
 pub fn own_interrupt(core: &mut Core) {
     let iar = core::mem::replace(&mut core.acknowledged, gic::SPECIAL);
     let intid = gic::intid(iar);
+    let seat = core.current();
     let count = |cause| {
-        if let Some(seat) = core.seat {
+        if let Some(seat) = seat {
             seat.interrupt(cause, intid);
         }
     };
     // Not recorded: what comes of the core's own timer and of its meter is, and under QEMU's instruction counting most ticks are nothing.
     let tick = || {
-        if let Some(seat) = core.seat {
+        if let Some(seat) = seat {
             seat.counts.exit(ExitCause::OwnIrq);
         }
     };
@@ -170,13 +171,14 @@ pub fn own_interrupt(core: &mut Core) {
         }
         gic::SGI_GUEST => {
             gic::end(iar);
-            if let Some(seat) = core.seat {
-                drain_slowly(seat);
+            match core.seat {
+                Some(seat) => drain_slowly(seat),
+                None => share::message(core),
             }
         }
         gic::PPI_MAINTENANCE => {
             count(ExitCause::Maintenance);
-            if let Some(&Seat { vm, vcpu, .. }) = core.seat {
+            if let Some(&Seat { vm, vcpu, .. }) = seat {
                 let mask = vm.gic.lock().refresh(vcpu, &mut Lines::new(vm));
                 kick(vm, mask);
             }
@@ -186,17 +188,21 @@ pub fn own_interrupt(core: &mut Core) {
         }
         gic::PPI_HYP_TIMER => {
             tick();
-            clock(core, core.seat, iar);
+            clock(core, seat, iar);
         }
         _ if meter::is_pmu(intid) => {
             tick();
-            overflow(core, core.seat, iar);
+            overflow(core, seat, iar);
         }
         gic::PPI_VIRTUAL_TIMER | gic::PPI_PHYSICAL_TIMER => {
             // Of a vCPU that is being taken off, or that waits in CPU_SUSPEND.
-            gic::drop_priority(iar);
-            if let Some(seat) = core.seat {
-                deliver_slowly(seat, intid);
+            match seat {
+                Some(seat) => {
+                    gic::drop_priority(iar);
+                    deliver_slowly(seat, intid);
+                }
+                // Of one that has just left a core that it shares: it comes again when it is back.
+                None => gic::end(iar),
             }
         }
         _ if intid == UART_INTID as u32 => {
@@ -214,8 +220,9 @@ pub fn own_interrupt(core: &mut Core) {
         }
         32.. if intid < u32::from(INTID_LIMIT) => {
             gic::drop_priority(iar);
-            if let Some(seat) = core.seat {
-                deliver_slowly(seat, intid);
+            match core.seat {
+                Some(seat) => deliver_slowly(seat, intid),
+                None => share::deliver(core, intid),
             }
         }
         gic::SPECIAL.. => {}
@@ -233,7 +240,8 @@ fn serve_guest(core: &mut Core) {
         return;
     }
     life::serve(core);
-    if cpu::take(core.index, cpu::STOP) != 0
+    if core.seat.is_some()
+        && cpu::take(core.index, cpu::STOP) != 0
         && let Some(seat) = core.seat
     {
         life::park(core, seat);
@@ -259,7 +267,7 @@ fn fault(core: &mut Core, seat: &'static Seat, kind: FaultKind, address: u64) ->
 /// An SError while a guest ran.
 pub extern "C" fn handle_serror(frame: &mut Frame, core: &mut Core) {
     let _ = frame;
-    match core.seat {
+    match core.current() {
         Some(seat) => fault(core, seat, FaultKind::SError, 0),
         None => crate::boot::own_exception(
             sysreg::esr_el2::read(),
@@ -273,7 +281,13 @@ pub extern "C" fn handle_serror(frame: &mut Frame, core: &mut Core) {
 /// don't pay for the registers of the long.
 pub extern "C" fn handle_sync(frame: &mut Frame, core: &mut Core) {
     let syndrome = Syndrome(sysreg::esr_el2::read());
-    let Some(seat) = core.seat else { return };
+    let Some(seat) = core.seat else { return share::handle_sync(frame, core) };
+    dispatch(frame, core, seat, syndrome);
+}
+
+/// Calls who deals with it.
+#[inline(always)]
+pub fn dispatch(frame: &mut Frame, core: &mut Core, seat: &'static Seat, syndrome: Syndrome) {
     match syndrome.class() {
         esr::EC_HVC64 if syndrome.0 & 0xffff == 0 => call(frame, core, seat),
         esr::EC_SYSREG => system_register(frame, seat, SysRegAccess(syndrome.iss())),
@@ -297,7 +311,10 @@ fn rare(frame: &mut Frame, core: &mut Core, seat: &'static Seat, syndrome: Syndr
             refuse_call(frame, seat, syndrome);
         }
         Exception::InstructionAbort(abort) => instruction_abort(core, seat, abort),
-        Exception::Wfx(_) => skip(),
+        Exception::Wfx(_) => {
+            skip();
+            share::wait_for_interrupt(frame, core);
+        }
         Exception::Coprocessor(access) => {
             if syndrome.condition_passed(sysreg::spsr_el2::read()) {
                 let denied = weir_vboard::sysreg::coprocessor(access);
@@ -498,6 +515,9 @@ fn power(frame: &mut Frame, core: &mut Core, seat: &'static Seat, request: Reque
         Action::StopSelf => life::park(core, seat),
         Action::Standby => {
             frame.x[0] = 0;
+            if core.share.is_some() {
+                return share::wait_for_interrupt(frame, core);
+            }
             suspend(core, seat);
             // The vCPU's state leaves the core and comes back, as when another had it meanwhile.
             let context = Context::save(frame);
@@ -505,6 +525,9 @@ fn power(frame: &mut Frame, core: &mut Core, seat: &'static Seat, request: Reque
             life::resume(&context);
         }
         Action::PowerDown { entry, context } => {
+            if core.share.is_some() {
+                share::power_down(frame, core, entry, context);
+            }
             suspend(core, seat);
             life::resume(&Context::reset(entry, context));
         }

@@ -428,9 +428,7 @@ impl<V: Version> Gic<V> {
             self.rearm(vcpu, w, bit, hw);
         }
         let kick = self.refresh(vcpu, hw) | self.targets(vcpu, w, bit & self.takable(vcpu, w));
-        let kick = kick.without(vcpu);
-        self.want(kick);
-        kick
+        self.want(kick.without(vcpu))
     }
 
     /// Takes the SGIs that were posted to this vCPU, and does a refresh if one is outstanding: what
@@ -511,8 +509,7 @@ impl<V: Version> Gic<V> {
         } else {
             self.holders(0, w, bit & !edge)
         };
-        self.want(kick);
-        kick
+        self.want(kick)
     }
 
     /// Whether the guest would find an interrupt if it looked now: what a vCPU in WFI, or powered up
@@ -633,12 +630,47 @@ impl<V: Version> Gic<V> {
         chosen
     }
 
-    /// Marks vCPUs for a refresh.
+    /// Marks vCPUs for a refresh; gives those that are to be told. One that is on no core is told once: it finds everything when it
+    /// gets one, so others can't take its core's time by telling it again.
     #[inline(never)]
-    fn want(&mut self, vcpus: VcpuMask) {
+    fn want(&mut self, vcpus: VcpuMask) -> VcpuMask {
+        let mut told = vcpus;
         for vcpu in vcpus.iter() {
-            self.cpu_mut(vcpu).busy |= WANTED;
+            let busy = &mut self.cpu_mut(vcpu).busy;
+            if *busy & (OFF | WANTED) == OFF | WANTED {
+                told = told.without(vcpu);
+            }
+            *busy |= WANTED;
         }
+        told
+    }
+
+    /// Whether the private lines of a vCPU are those of a core that it does not have: then physically they are another's.
+    fn is_away(&self, vcpu: usize, w: usize) -> bool {
+        w == 0 && self.cpu(vcpu).busy & OFF != 0
+    }
+
+    /// Whether ISPENDR's latch of the linked SPI `intid` came, or is to come, with its interrupt.
+    #[must_use]
+    pub fn is_latched(&self, intid: u32) -> bool {
+        let (w, bit) = place(intid);
+        self.spi[w & 7].asked & bit != 0
+    }
+
+    /// Whether the guest wants the linked SPI `intid` to come: it is enabled, its group too, and it is routed to a vCPU.
+    #[must_use]
+    pub fn is_forwarded(&self, intid: u32) -> bool {
+        let (w, bit) = place(intid);
+        let routed = VcpuMask::first(self.vcpu_count())
+            .iter()
+            .any(|vcpu| self.cpu(vcpu).mine[w & 7] & bit != 0);
+        (32..INTIDS).contains(&intid) && routed && self.forwarded(&self.spi[w & 7]) & bit != 0
+    }
+
+    /// Whether a vCPU that is on no core was to be told something since [`Gic::save`], or when it was called.
+    #[must_use]
+    pub fn is_wanted(&self, vcpu: usize) -> bool {
+        self.cpu(vcpu).busy & WANTED != 0
     }
 }
 

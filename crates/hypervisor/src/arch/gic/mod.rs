@@ -146,6 +146,15 @@ impl Line {
         }
     }
 
+    /// Whether it is edge-triggered.
+    #[must_use]
+    pub fn is_edge(self) -> bool {
+        let base = if self.intid < 32 { self.private } else { device(GICD) };
+        // SAFETY: as in `act`; reading changes nothing.
+        let word = unsafe { mmio::read32(base + CONFIG + u64::from(self.intid / 16 * 4)) };
+        word & 2 << (self.intid % 16 * 2) != 0
+    }
+
     fn set_priority(self, priority: u8) {
         let base = if self.intid < 32 { self.private } else { device(GICD) };
         // SAFETY: as in `act`; a byte of its own for each line.
