@@ -146,16 +146,15 @@ impl SaturationTable {
         &self.points
     }
 
-    /// Budgets as a total per period of the table. One with a longer period counts whole, since it may be spent in
-    /// one burst; one with a shorter period counts by its rate, rounded up.
+    /// Budgets as a total per period of the table: each as the budget of that period which lets through at least as
+    /// much in any window. One with a longer period counts whole, since it may be spent in one burst; one with a
+    /// shorter period counts as often as it is needed to fill the table's, rounded up, since a window holds at most
+    /// so many of its periods for each one of the table's.
     #[must_use]
     pub fn total(&self, budgets: &[Budget]) -> u64 {
         budgets.iter().fold(0u64, |sum, b| {
-            let share = if b.period >= self.period {
-                b.accesses
-            } else {
-                scale_up(b.accesses, self.period.0, b.period.0.max(1))
-            };
+            let times = self.period.0.div_ceil(b.period.0.max(1));
+            let share = b.accesses.saturating_mul(times);
             sum.saturating_add(share)
         })
     }
@@ -354,6 +353,22 @@ mod tests {
             if let Some(most) = table.max_budget(BytesPerSec(dma)) {
                 prop_assert!(table.holds(most, BytesPerSec(dma)));
                 prop_assert!(!table.holds(most + 1, BytesPerSec(dma)));
+            }
+        }
+
+        /// What the table is asked about lets through no less than the budget itself, whatever the window.
+        #[test]
+        fn a_budget_of_the_tables_period_covers_the_given_one(
+            q in 1u64..50, period in 1u64..100, of_table in 1u64..100, window in 0u64..500,
+        ) {
+            let points = vec![SaturationPoint { total_budget: 1, dma: BytesPerSec(1) }];
+            let table = SaturationTable::new(Nanos(of_table), points).unwrap();
+            let given = Budget { accesses: q, period: Nanos(period) };
+            let counted = Budget { accesses: table.total(&[given]), period: Nanos(of_table) };
+            prop_assert!(counted.most_in(Nanos(window)) >= given.most_in(Nanos(window)));
+            // And not without need: whole periods of the one in the other.
+            if of_table % period == 0 {
+                prop_assert_eq!(counted.accesses, q * (of_table / period));
             }
         }
 

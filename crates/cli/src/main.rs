@@ -15,6 +15,7 @@ mod image;
 mod measure;
 mod new;
 mod observe;
+mod picture;
 mod plan;
 mod platforms;
 mod progress;

@@ -4,7 +4,11 @@ mod support;
 
 use serde_json::Value;
 use std::{fs, process::Command, time::Duration};
-use support::{Said, qemu::root, say_within};
+use support::{
+    Said,
+    qemu::{build_image, root},
+    say_within,
+};
 
 /// What a run left.
 struct Ran {
@@ -214,4 +218,41 @@ fn a_throttled_load_takes_longer() {
     );
     // Each load is a refill, and 1000 of them take 100 us.
     assert!(free[2] < 10.0 && (95.0..106.0).contains(&throttled[2]), "{free:?} {throttled:?}");
+}
+
+#[test]
+fn a_budget_whose_monitor_nobody_keeps_ends_its_vm() {
+    let text = r#"
+platform = "qemu-virt"
+
+[[vm]]
+name = "hog"
+cpus = [0]
+memory = "8MiB"
+image = { elf = "guests/hog", args = "mode=read size=0x100000 passes=0" }
+bandwidth = { budget = 1000, period = "100us", source = "monitor" }
+on_fault = "stop-system"
+"#;
+    let dir = tempfile::tempdir().expect("a directory");
+    let image = dir.path().join("hog.img");
+    build_image(text, &image);
+    let qemu = std::env::var_os("WEIR_QEMU").unwrap_or_else(|| "qemu-system-aarch64".into());
+    // Without the plug-in; the guest would run for ever.
+    let mut machine = Command::new("timeout");
+    machine.arg("60").arg(qemu).args(["-machine", "virt,virtualization=on,gic-version=3"]);
+    machine.args([
+        "-cpu",
+        "cortex-a53",
+        "-smp",
+        "4",
+        "-m",
+        "2G",
+        "-display",
+        "none",
+        "-monitor",
+        "none",
+    ]);
+    machine.args(["-nodefaults", "-serial", "stdio", "-icount", "shift=0,sleep=off", "-kernel"]);
+    let output = machine.arg(&image).output().expect("QEMU");
+    assert!(output.status.success(), "the system did not end: {:?}", output.status);
 }

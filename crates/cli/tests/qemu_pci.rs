@@ -188,3 +188,44 @@ fn machines_on_which_the_function_is_not_confined_are_refused() {
     );
     assert!(without.contains("has PCI functions, and the machine has no SMMU"), "{without}");
 }
+
+/// A VM with functions of NVMe controllers, which can be reset by themselves (a function-level reset). Its guest writes a register of the
+/// last of them in each of three lives.
+fn tenant(name: &str, core: u32, slot: u32, functions: u32) -> String {
+    let devices: Vec<String> =
+        (0..functions).map(|n| format!("\"pci:00:{slot:02x}.{n}\"")).collect();
+    format!(
+        r#"
+[[vm]]
+name = "{name}"
+cpus = [{core}]
+memory = "4MiB"
+image = {{ elf = "guests/dma", args = "role=tenant slot={slot} function={} register=0x14 value=0x460001" }}
+devices = [{}]
+expect = ["dma: life 2"]
+"#,
+        functions - 1,
+        devices.join(", ")
+    )
+}
+
+#[test]
+fn functions_of_two_vms_are_reset_between_lives_and_apart() {
+    let text =
+        format!("platform = \"qemu-virt\"\n{}{}", tenant("a", 0, 3, 1), tenant("b", 1, 4, 2));
+    let devices = ["addr=3,serial=a", "addr=4.0,multifunction=on,serial=b", "addr=4.1,serial=c"];
+    let qemu = devices.map(|device| format!("--qemu-arg=nvme,{device}"));
+    let device = "--qemu-arg=-device";
+    let arguments =
+        [&["--for", "20s"], &[device, &qemu[0], device, &qemu[1], device, &qemu[2]][..]];
+    let arguments = arguments.concat();
+    let outcome =
+        run_system(&text, &Options { arguments: &arguments, ..Options::default() }).good();
+    for vm in ["a", "b"] {
+        let lives: Vec<String> = (0..3)
+            .map(|life| format!("dma: life {life}: the register reads 0x0, then 0x460001"))
+            .collect();
+        assert_eq!(outcome.lines(vm), lives, "{vm}");
+        assert_eq!((&outcome.vm(vm)["resets"], &outcome.vm(vm)["dma"]), (&2.into(), &Value::Null));
+    }
+}

@@ -238,6 +238,43 @@ fn from_a_pool_one_core_gets_what_the_other_leaves() {
     assert!((800_000..1_050_000).contains(&pool), "{pool}");
 }
 
+/// Linux with a load on the second of its two vCPUs: what that one uses in a period in which it is stopped; the middle one of five.
+fn unbalanced_linux(split: &str) -> u64 {
+    let text = format!(
+        r#"
+platform = "qemu-virt"
+
+[[vm]]
+name = "linux"
+cpus = [0, 1]
+memory = "128MiB"
+image = {{ linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 weir.run=hog,poweroff weir.loops=3" }}
+bandwidth = {{ budget = 32000, period = "2ms", poll = "100us", source = "monitor", split = "{split}" }}
+expect = ["linux: hog wrote 3 blocks of 4 MiB on cpu 1", "linux: done"]
+"#
+    );
+    let outcome =
+        run_system(&text, &Options { arguments: &["--for", "60s"], ..Options::default() });
+    let records = budgets(&outcome.good());
+    let its = |record: &&Record| record.vm == "linux" && record.vcpu == 1;
+    let its: Vec<&Record> = records.iter().filter(its).collect();
+    // Periods in which it was stopped: the last ones are the load's.
+    let stopped =
+        its.windows(2).filter(|pair| pair[0].kind == "throttle" && pair[1].kind == "replenish");
+    let mut used: Vec<u64> = stopped.map(|pair| pair[1].used).collect();
+    assert!(used.len() > 5, "{used:?}");
+    let last = used.len() - 5;
+    used[last..].sort_unstable();
+    used[last + 2]
+}
+
+#[test]
+fn an_unbalanced_linux_gets_the_whole_budget_from_a_pool_and_half_of_it_evenly() {
+    let (even, pool) = (unbalanced_linux("even"), unbalanced_linux("pool"));
+    assert!(even.abs_diff(16_000) < 1600, "{even}");
+    assert!(pool.abs_diff(32_000) < 3200, "{pool}");
+}
+
 #[test]
 fn what_others_leave_raises_a_hungry_vm_and_takes_nobodys_guarantee() {
     let system = |hungry: &str, other: &str| {
@@ -262,4 +299,77 @@ fn what_others_leave_raises_a_hungry_vm_and_takes_nobodys_guarantee() {
     let compensated = hungry(&run(&system(compensation, "")));
     // The other leaves nearly all: in a window of N periods that makes up to N (N + 1) / 2 budgets, and 5.5 is their mean.
     assert!((4_000_000..5_600_000).contains(&compensated), "{compensated}");
+}
+
+/// A VM that uses its own counters, and turns off, clears and resets all that it can reach.
+fn counting(platform: &str, keys: &str) -> Outcome {
+    run(&format!(
+        r#"
+platform = "{platform}"
+
+[hypervisor]
+console_core = 0
+
+[[vm]]
+name = "counting"
+cpus = [0]
+memory = "8MiB"
+image = {{ elf = "guests/counting", args = "passes=4000" }}
+{keys}
+expect = ["counting: done"]
+"#
+    ))
+}
+
+#[test]
+fn a_vm_uses_the_counters_that_it_was_granted_and_no_others() {
+    for platform in ["qemu-virt", "qemu-virt-gicv2"] {
+        let outcome = counting(platform, "pmu = 2");
+        let lines = outcome.lines("counting");
+        assert_eq!(lines[0], "counting: PMUv3 with 2 event counters", "{platform}");
+        let seen = lines[1].strip_prefix("counting: ");
+        let seen = seen.and_then(|seen| seen.strip_suffix(" instructions in a loop of 20000"));
+        let seen: u64 = seen.and_then(|seen| seen.parse().ok()).expect(lines[1]);
+        // QEMU's counters begin and end an instruction early or late.
+        assert!(seen.abs_diff(20_000) <= 2, "{platform}: {seen}");
+        assert_eq!(lines[2], "counting: 5 increments of 5", "{platform}");
+        // How late they come is QEMU's: it looks one event too early and not again before something reads a counter.
+        assert!(
+            lines[3].starts_with("counting: 3 overflows, 3 interrupts, "),
+            "{platform}: {}",
+            lines[3]
+        );
+        assert!(outcome.vm("counting")["faults"] == serde_json::json!([]));
+    }
+}
+
+#[test]
+fn a_vm_with_counters_of_its_own_does_not_reach_those_of_its_budget() {
+    let budget = "bandwidth = { budget = 20000, period = \"100us\", event = \"inst-retired\" }";
+    let outcome = counting("qemu-virt", &format!("pmu = 3\n{budget}"));
+    assert_eq!(outcome.lines("counting")[0], "counting: PMUv3 with 3 event counters");
+    let used = periods(&budgets(&outcome), "counting", 0);
+    assert!(used.len() > 100, "{} periods", used.len());
+    assert!(used.iter().all(|used| *used <= 20_008), "{used:?}");
+    assert!(mean(&used).abs_diff(20_000_000) <= 20_000, "{used:?}");
+}
+
+#[test]
+fn linux_finds_the_counters_that_it_was_granted() {
+    let text = r#"
+platform = "qemu-virt"
+
+[[vm]]
+name = "linux"
+cpus = [0, 1]
+memory = "128MiB"
+image = { linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 weir.run=devices,poweroff" }
+pmu = 4
+expect = ["hw perfevents: enabled with armv8_pmuv3 PMU driver, 5 counters available", "linux: done"]
+"#;
+    let outcome = run_system(text, &Options { arguments: &["--for", "60s"], ..Options::default() });
+    let outcome = outcome.good();
+    let said = |text: &str| outcome.lines("linux").iter().any(|line| line.contains(text));
+    assert!(said("device /pmu arm,armv8-pmuv3"), "{:#?}", outcome.lines("linux"));
+    assert!(said("arm-pmu"), "{:#?}", outcome.lines("linux"));
 }

@@ -102,6 +102,41 @@ fn a_simulation_prints_the_same_bytes_again_and_its_waits_add_up() {
 }
 
 #[test]
+fn pictures_have_a_line_for_each_vm() {
+    let directory = tempfile::tempdir().unwrap();
+    let (to, name) = path(&directory, "pictures");
+    let file = system("simulate-isolation.toml");
+    let said = weir(&["simulate", &file, "--for", "300us", "--svg", &name]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    for picture in ["bandwidth.svg", "latency.svg", "arrivals.svg"] {
+        let text = fs::read_to_string(to.join(picture)).unwrap();
+        assert!(text.starts_with("<svg") && text.contains("writers"), "{picture}");
+        assert!(text.contains("critical") && said.out.contains(picture), "{picture}");
+    }
+}
+
+#[test]
+fn a_dma_engine_and_its_tbu_are_in_what_is_printed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, name) = path(&directory, "dma.toml");
+    let text = "platform = \"zcu102\"\n[[vm]]\nname = \"mover\"\ncpus = [0]\nmemory = \"4MiB\"\n\
+                image = { elf = \"guests/hog\" }\n\
+                workload = { kind = \"dma\", engine = \"lpd\", chunk = \"4KiB\" }\n";
+    fs::write(&file, text).unwrap();
+    let call = ["simulate", &name, "--for", "500us", "--warm-up", "100us"];
+    let table = weir(&call);
+    assert_eq!(table.status, Some(0), "{}", table.err);
+    assert!(table.out.contains("TBU lpd"), "{}", table.out);
+    let json: Value = serde_json::from_str(&weir(&[&call[..], &["--json"]].concat()).out).unwrap();
+    let free = json["vms"][0]["dma_bytes"].as_u64().unwrap();
+    assert!(free > 500_000, "{json}");
+    assert!(json["tbus"][0]["lookups"]["mover"].as_u64().unwrap() > 1000, "{json}");
+    let slow = weir(&[&call[..], &["--json", "--set", "dma.lpd.qos=10"]].concat());
+    let json: Value = serde_json::from_str(&slow.out).unwrap();
+    assert!(json["vms"][0]["dma_bytes"].as_u64().unwrap() < free / 8, "{json}");
+}
+
+#[test]
 fn the_ready_examples_show_what_they_say() {
     let variants = |name: &str, more: &[&str]| -> Vec<Value> {
         let file = system(name);

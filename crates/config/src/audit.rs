@@ -1,5 +1,5 @@
-//! A proof of ownership that needs no run: the pages that the packed tables name and the stage 2 that follows from them, counted
-//! one by one.
+//! A proof of ownership that needs no run: the pages that the packed tables name, the stage 2 and the tables of the SMMU that follow from
+//! them, counted one by one.
 //!
 //! Colors and banks are found here from each page's address and the board's functions, not from cells, so that a mistake
 //! in the arithmetic of cells would show.
@@ -7,15 +7,18 @@
 use crate::{
     coloring::Division,
     pack::Packed,
-    packed::{self, RAM, Span},
+    packed::{self, DEVICE, Span, VmView},
     platform::Gic,
     system::System,
     units::Pa,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 use weir_layout::{
     cells::Pages,
-    table::{Builder, PAGE, Table, stage2},
+    table::{Attributes, Builder, MapError, PAGE, Table, stage2},
     walk,
 };
 use zerocopy::IntoBytes;
@@ -36,7 +39,7 @@ pub struct Audited {
     pub banks: usize,
     /// Descriptors of its stage 2 that map RAM; none for the hypervisor.
     pub leaves: u64,
-    /// Tables of its stage 2.
+    /// Tables of its stage 2, and of its devices' address space if it has PCI functions.
     pub tables: usize,
     /// Other parties with a page of one of these colors.
     pub meets_colors: Vec<String>,
@@ -85,8 +88,8 @@ enum Use {
     Pristine,
 }
 
-/// Checks that every page has one owner, that each VM's stage 2 maps all of its RAM and nothing that is not its own, that its
-/// tables lie in its own pages, and that who owns colors or banks meets nobody there.
+/// Checks that every page has one owner, that each VM's stage 2 maps all of its RAM and nothing that is not its own, that its devices reach
+/// just that RAM, that its tables lie in its own pages, and that who owns colors or banks meets nobody there.
 ///
 /// # Errors
 ///
@@ -108,7 +111,7 @@ pub fn audit(system: &System, packed: &Packed<'_>) -> Result<Vec<Audited>, Strin
             others.map(|other| names[other].to_owned()).collect()
         };
         let (leaves, tables) = match party.checked_sub(1) {
-            Some(index) => stage2(system, &read, index, &owners)?,
+            Some(index) => spaces(system, &read, index, &owners)?,
             None => (0, 0),
         };
         found.push(Audited {
@@ -163,7 +166,7 @@ fn owners(
         take(0, Use::Kept, Pages::new(read.cells(), read.cells().all(), image))?;
     }
     for vm in (0..read.vms()).filter_map(|index| read.vm(index)) {
-        for region in vm.regions.iter().filter(|region| region.kind == RAM) {
+        for region in vm.regions.iter().filter(|region| region.kind != DEVICE) {
             let span = Span { pa: region.pa, len: region.len };
             take(vm.index + 1, Use::Ram, read.pages(&vm, span))?;
         }
@@ -185,73 +188,128 @@ fn banks(division: &Division, page: u64) -> BTreeSet<u64> {
     lines.map(bank).collect()
 }
 
-/// Makes VM `index`'s stage 2 and looks at each descriptor: how many map RAM, and how many tables there are.
-fn stage2(
+/// Makes VM `index`'s stage 2, and the tables of its devices in both of an SMMU's formats, and looks at each descriptor: how many of
+/// stage 2 map RAM, and how many tables that one and the larger of the others have.
+fn spaces(
     system: &System,
     read: &packed::System<'_>,
     index: usize,
-    owners: &BTreeMap<u64, (usize, Use)>,
+    owners: &Owners,
 ) -> Result<(u64, usize), String> {
     let vm = read.vm(index).ok_or("a VM is missing")?;
     let name = &system.vms[index].name;
-    let own = read.pages(&vm, vm.vm.own);
     let gicv = match system.platform.gic {
         Gic::V2 { virtual_cpu, .. } => Some(virtual_cpu.0),
         Gic::V3 { .. } => None,
     };
-    let divided = read.is_divided();
-    let count = if divided { own.total() as usize } else { TABLES };
-    let mut tables = vec![Table::EMPTY; count];
-    let root = if divided { own.nth_page(0).unwrap_or(0) } else { 0 };
-    let builder = if divided {
-        Builder::in_pages(&mut tables, &own)
-    } else {
-        Builder::new(&mut tables, root)
-    };
-    let mut builder = builder.map_err(|error| format!("{name}: no stage 2: {error:?}"))?;
-    read.map_stage2(&mut builder, &vm, gicv)
-        .map_err(|error| format!("{name}: its stage 2 can't be made: {error:?}"))?;
-    let used = builder.used();
-    let place = |address: u64| if divided { own.index_of(address) } else { Some(address / PAGE) };
-    let lookup = |address: u64| place(address).and_then(|place| tables.get(place as usize));
-    let devices: Vec<_> = vm
-        .regions
-        .iter()
-        .filter(|region| region.kind != RAM)
+    let ranges = vm.regions.iter().filter(|region| region.kind == DEVICE);
+    let devices = ranges
         .map(|region| region.pa..region.pa + region.len)
         .chain(gicv.map(|gicv| gicv..gicv + packed::GICV_LEN))
         .collect();
-    let (mut leaves, mut mapped, mut stray) = (0, 0, None);
-    walk::leaves(root, &lookup, &mut |leaf| {
-        if leaf.attributes == stage2::RAM {
-            leaves += 1;
-            for page in (leaf.output..leaf.output + leaf.len).step_by(PAGE as usize) {
-                mapped += 1;
-                if owners.get(&page) != Some(&(index + 1, Use::Ram)) {
-                    stray.get_or_insert(page);
-                }
-            }
-        } else if !devices
-            .iter()
-            .any(|device| device.start <= leaf.output && leaf.output + leaf.len <= device.end)
-        {
-            stray.get_or_insert(leaf.output);
+    let stage2 = Space { what: "stage 2", ram: stage2::RAM, devices, first: 0 };
+    let (leaves, used) = stage2
+        .check(system, read, (index, &vm), owners, |builder| read.map_stage2(builder, &vm, gicv))?;
+    let mut more = 0;
+    for is_stage2 in [false, true] {
+        if system.vms[index].functions.is_empty() {
+            break;
         }
-    })
-    .map_err(|stray| format!("{name}: its stage 2 is damaged: {stray:?}"))?;
-    if let Some(page) = stray {
-        return Err(format!("{name} maps {}, which is not its own", Pa(page)));
+        // Whatever the machine's SMMU has.
+        let what = if is_stage2 { "DMA in stage 2" } else { "DMA in stage 1" };
+        let ram = packed::dma_attributes(is_stage2);
+        let space = Space { what, ram, devices: Vec::new(), first: used };
+        let map = |builder: &mut Builder<'_>| read.map_domain(builder, &vm, is_stage2);
+        let (_, used) = space.check(system, read, (index, &vm), owners, map)?;
+        more = more.max(used);
     }
-    let ram = owners.values().filter(|owner| **owner == (index + 1, Use::Ram)).count() as u64;
-    if mapped != ram {
-        return Err(format!("{name} maps {mapped} pages of RAM and has {ram}"));
+    if read.is_divided() && (used + more) as u64 > vm.vm.own.len / PAGE {
+        return Err(format!("{name} has no room for its tables"));
     }
-    let outside = (0..used as u64)
-        .filter(|_| divided)
-        .filter_map(|table| own.nth_page(table))
-        .find(|page| owners.get(page) != Some(&(index + 1, Use::Kept)));
-    match outside {
-        Some(page) => Err(format!("{name} has a table at {}, which is not its own", Pa(page))),
-        None => Ok((leaves, used)),
+    Ok((leaves, used + more))
+}
+
+type Owners = BTreeMap<u64, (usize, Use)>;
+
+/// An address space of a VM or of its devices.
+struct Space {
+    what: &'static str,
+    /// The attributes of RAM in there.
+    ram: Attributes,
+    /// What else may be mapped.
+    devices: Vec<Range<u64>>,
+    /// The number of its first table among the VM's.
+    first: usize,
+}
+
+impl Space {
+    /// Makes it and looks at each descriptor: how many map RAM, and how many tables there are.
+    fn check(
+        &self,
+        system: &System,
+        read: &packed::System<'_>,
+        (index, vm): (usize, &VmView<'_>),
+        owners: &Owners,
+        map: impl FnOnce(&mut Builder<'_>) -> Result<(), MapError>,
+    ) -> Result<(u64, usize), String> {
+        let name = format!("{}'s {}", system.vms[index].name, self.what);
+        let skip = self.first as u64 * PAGE;
+        let all = read.pages(vm, vm.vm.own);
+        let divided = read.is_divided();
+        let pa = all.nth_page(self.first as u64).unwrap_or(0);
+        let own = read.pages(vm, Span { pa, len: vm.vm.own.len.saturating_sub(skip) });
+        let count = if divided { own.total() as usize } else { TABLES };
+        let mut tables = vec![Table::EMPTY; count];
+        let root = if divided { pa } else { 0 };
+        let builder = if divided {
+            Builder::in_pages(&mut tables, &own)
+        } else {
+            Builder::new(&mut tables, root)
+        };
+        let mut builder = builder.map_err(|error| format!("{name}: no tables: {error:?}"))?;
+        map(&mut builder).map_err(|error| format!("{name} can't be made: {error:?}"))?;
+        let used = builder.used();
+        let place = |address| if divided { own.index_of(address) } else { Some(address / PAGE) };
+        let lookup = |address: u64| place(address).and_then(|place| tables.get(place as usize));
+        let (mut leaves, mut mapped, mut stray) = (0, 0, None);
+        walk::leaves(root, &lookup, &mut |leaf| {
+            let is_in = |device: &Range<u64>| {
+                device.start <= leaf.output && leaf.output + leaf.len <= device.end
+            };
+            if leaf.attributes == self.ram {
+                leaves += 1;
+                for page in (leaf.output..leaf.output + leaf.len).step_by(PAGE as usize) {
+                    mapped += 1;
+                    if owners.get(&page) != Some(&(index + 1, Use::Ram)) {
+                        stray.get_or_insert(page);
+                    }
+                }
+            } else if [stage2::WINDOW, stage2::READ_ONLY_WINDOW].contains(&leaf.attributes) {
+                // The broker sees the VMs in flows, each as its part in them needs.
+                for page in (leaf.output..leaf.output + leaf.len).step_by(PAGE as usize) {
+                    let seen = owners.get(&page).filter(|(_, kind)| *kind == Use::Ram);
+                    let seen = seen.and_then(|(party, _)| read.vm(party.checked_sub(1)?));
+                    let may = seen.and_then(|seen| read.window_attributes(&seen));
+                    if read.header.broker != index as u32 || may != Some(leaf.attributes) {
+                        stray.get_or_insert(page);
+                    }
+                }
+            } else if !self.devices.iter().any(is_in) {
+                stray.get_or_insert(leaf.output);
+            }
+        })
+        .map_err(|stray| format!("{name} is damaged: {stray:?}"))?;
+        if let Some(page) = stray {
+            return Err(format!("{name} maps {}, which is not its own", Pa(page)));
+        }
+        let ram = owners.values().filter(|owner| **owner == (index + 1, Use::Ram)).count() as u64;
+        if mapped != ram {
+            return Err(format!("{name} maps {mapped} pages of RAM of {ram}"));
+        }
+        let mut outside = (0..used as u64).filter(|_| divided).filter_map(|n| own.nth_page(n));
+        match outside.find(|page| owners.get(page) != Some(&(index + 1, Use::Kept))) {
+            Some(page) => Err(format!("{name} has a table at {}, which is not its own", Pa(page))),
+            None => Ok((leaves, used)),
+        }
     }
 }

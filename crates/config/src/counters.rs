@@ -97,9 +97,14 @@ pub struct Pmu {
     pub events: Vec<Event>,
     /// The interrupt of an overflow: one that is private to each core, or one for each core; empty where it is not wired.
     pub intids: Vec<u32>,
+    /// Event counters of each core, 0 where the file does not say.
+    pub counters: u8,
     /// The shortest period that leaves a VM 95 % of its time at the cost of a replenishment and of an overflow.
     pub least_period: Nanos,
 }
+
+/// Event counters that the hypervisor keeps for memory budgets.
+pub const KEPT_COUNTERS: u8 = 2;
 
 /// A page of counters that somebody beside the cores keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,6 +147,12 @@ static PMU: Shape = Shape {
     keys: &[
         key("events", true, Kind::List(&EVENT), "What they count."),
         key(
+            "counters",
+            false,
+            Kind::Number(1, 31),
+            "Event counters of each core. Two are the hypervisor's; without the key no VM can have others.",
+        ),
+        key(
             "intids",
             false,
             Kind::List(&INTID),
@@ -180,7 +191,9 @@ pub(crate) fn read(table: &DeTable<'_>, file: &File, faults: &mut Faults) -> Cou
     let pmu = table.inner("pmu").and_then(|(table, _)| {
         let intids = table.list("intids", number).map_or(Vec::new(), |intids| intids.value);
         let intids = intids.iter().map(|intid| intid.value as u32).collect();
-        Some(Pmu { events: events(table), intids, least_period: time(table, "least_period")? })
+        let counters = table.number("counters").map_or(0, |counters| counters.value as u8);
+        let least_period = time(table, "least_period")?;
+        Some(Pmu { events: events(table), intids, counters, least_period })
     });
     let monitor = table.inner("monitor").and_then(|(table, _)| {
         Some(Monitor {

@@ -8,9 +8,9 @@ mod pci;
 
 use crate::{
     board::{self, BoardDevice, cell, cells, strings},
-    packed::PAGE,
+    packed::{PAGE, VIRTIO_LEN},
     platform::Platform,
-    system::{CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, REDISTRIBUTOR_LEN, Vm},
+    system::{CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, REDISTRIBUTOR_LEN, VSOCK, VSOCK_INTID, Vm},
 };
 use dtoolkit::{
     Node, Property, ToPropertyValue,
@@ -30,6 +30,8 @@ const SPI: u32 = 0;
 const PPI: u32 = 1;
 /// Interrupt specifier, third cell.
 const LEVEL_HIGH: u32 = 4;
+/// The PPI of the PMU on the virtual board: INTID 23.
+const PMU_PPI: u32 = 7;
 
 /// Properties that name providers, with the property that tells how many cells follow each phandle.
 const REFERENCES: [(&str, &str); 5] = [
@@ -206,6 +208,9 @@ pub(crate) fn generate(vm: &Vm, platform: &Platform, initrd: Option<&Range<u64>>
     root.add_child(memory(vm));
     root.add_child(cpus(vm, board));
     root.add_child(timer(vm, platform));
+    if vm.pmu > 0 {
+        root.add_child(pmu(vm, platform));
+    }
     root.add_child(interrupt_controller(vm, platform));
     let mut clock = node("apb-pclk");
     add(&mut clock, "phandle", CLOCK);
@@ -215,6 +220,9 @@ pub(crate) fn generate(vm: &Vm, platform: &Platform, initrd: Option<&Range<u64>>
     add(&mut clock, "compatible", "fixed-clock");
     root.add_child(clock);
     root.add_child(uart(vm));
+    if vm.socket {
+        root.add_child(socket());
+    }
     if let (Some(host), false) = (&platform.pci, vm.functions.is_empty()) {
         root.add_child(pci::bridge(vm, host, board));
     }
@@ -282,11 +290,15 @@ fn cpus(vm: &Vm, board: &DeviceTree) -> DeviceTreeNode {
     cpus
 }
 
+/// The part of a PPI's specifier that says which cores it is wired to: a GICv2's.
+fn ppi_cores(vm: &Vm, platform: &Platform) -> u32 {
+    if platform.is_gic_v2() { ((1 << vm.cpus.len()) - 1) << 8 } else { 0 }
+}
+
 /// The architected timer's interrupts in the order of the binding: secure physical, non-secure
 /// physical, virtual, hypervisor.
 fn timer(vm: &Vm, platform: &Platform) -> DeviceTreeNode {
-    // A GICv2's PPI specifier also says which cores it is wired to.
-    let cores = if platform.is_gic_v2() { ((1 << vm.cpus.len()) - 1) << 8 } else { 0 };
+    let cores = ppi_cores(vm, platform);
     let mut timer = node("timer");
     let interrupts: Vec<u32> =
         [13, 14, 11, 10].into_iter().flat_map(|number| [PPI, number, cores | LEVEL_HIGH]).collect();
@@ -294,6 +306,14 @@ fn timer(vm: &Vm, platform: &Platform) -> DeviceTreeNode {
     add(&mut timer, "always-on", "".as_bytes());
     add(&mut timer, "compatible", vec!["arm,armv8-timer", "arm,armv7-timer"]);
     timer
+}
+
+/// The vCPUs' PMUs: as of any Armv8 core, so that drivers ask the registers what there is.
+fn pmu(vm: &Vm, platform: &Platform) -> DeviceTreeNode {
+    let mut pmu = node("pmu");
+    add(&mut pmu, "interrupts", [PPI, PMU_PPI, ppi_cores(vm, platform) | LEVEL_HIGH]);
+    add(&mut pmu, "compatible", "arm,armv8-pmuv3");
+    pmu
 }
 
 fn interrupt_controller(vm: &Vm, platform: &Platform) -> DeviceTreeNode {
@@ -325,6 +345,16 @@ fn uart(vm: &Vm) -> DeviceTreeNode {
     add(&mut uart, "reg", reg([(vm.board.uart.0, PAGE)]));
     add(&mut uart, "compatible", vec!["arm,pl011", "arm,primecell"]);
     uart
+}
+
+/// The virtio socket device of a VM in a flow (Linux, Documentation/devicetree/bindings/virtio/mmio.yaml).
+fn socket() -> DeviceTreeNode {
+    let mut socket = node(format!("virtio_mmio@{VSOCK:x}"));
+    add(&mut socket, "dma-coherent", "".as_bytes());
+    add(&mut socket, "interrupts", [SPI, VSOCK_INTID - 32, LEVEL_HIGH]);
+    add(&mut socket, "reg", reg([(VSOCK, VIRTIO_LEN)]));
+    add(&mut socket, "compatible", "virtio,mmio");
+    socket
 }
 
 /// Adds the devices passed through, the fixed clocks and supplies they need, and nodes without

@@ -8,12 +8,15 @@ use crate::{
     pci,
     place::{Placed, Placement, Sizes, memory_end, place_all},
     platform::Platform,
-    system::{Piece, System, Vm},
-    timing::{Line, Runner, Schedule as Plan},
+    system::{Piece, System, VSOCK, VSOCK_INTID, Vm},
+    timing::{DEFAULT_PORT, Line, Runner, Schedule as Plan},
     units::{Bytes, Nanos},
 };
 use crc::{CRC_32_ISCSI, Crc, Digest, Table};
 use std::borrow::Cow;
+
+/// Bytes that the broker moves between two decisions where the file does not say (rt-virtio, section V).
+const DEFAULT_CHUNK: u64 = 4096;
 
 /// Bytes and where they go: an offset in the image, or an address of a VM.
 type Blob<'a> = (u64, Cow<'a, [u8]>);
@@ -137,6 +140,7 @@ pub fn pack<'a>(
             add_vm(&mut tables, system, (index, vm), entry, &placement, &contents[index].1);
         }
         add_schedules(&mut tables, system);
+        tables.flows = flows(system);
         let needed = tables.packed_len() as u64;
         if needed <= reserved {
             break (blobs, contents, end, placement, tables);
@@ -173,6 +177,10 @@ pub fn pack<'a>(
         observed: system.hypervisor.observed.into(),
         schedules: 0,
         turns: 0,
+        flows: 0,
+        broker: system.broker().map_or(packed::NO_BROKER, |broker| broker as u32),
+        rate: system.timing.dma.bandwidth.map_or(0, |rate| rate.0),
+        chunk: system.timing.dma.chunk.map_or(DEFAULT_CHUNK, |chunk| chunk.0),
         load_address: system.platform.load_address.0,
         image_len: end,
         memory_end: memory_end(&placement).max(system.platform.load_address.0 + end),
@@ -228,6 +236,21 @@ fn kept(segments: &[Segment]) -> u64 {
     segments.last().map_or(0, |last| last.kept + last.len)
 }
 
+/// The flows, where there is a broker to move them.
+fn flows(system: &System) -> Vec<packed::Flow> {
+    let flows = system.timing.flows.iter().filter(|_| system.broker().is_some());
+    flows
+        .map(|flow| packed::Flow {
+            from: flow.from as u32,
+            to: flow.to.first().map_or(0, |&to| to as u32),
+            port: flow.port.unwrap_or(DEFAULT_PORT),
+            size: u32::try_from(flow.size.0).unwrap_or(u32::MAX),
+            period: flow.period.map_or(0, |period| period.0),
+            deadline: flow.deadline.map_or(0, |deadline| deadline.0),
+        })
+        .collect()
+}
+
 /// Bytes of header and tables.
 fn tables_len(system: &System, parts: &[Vec<Blob<'_>>]) -> usize {
     let segments: usize = parts.iter().map(Vec::len).sum();
@@ -239,7 +262,8 @@ fn tables_len(system: &System, parts: &[Vec<Blob<'_>>]) -> usize {
             + (irqs + pci::lines(vm).count()) * size_of::<packed::Irq>()
             + vm.functions.len() * size_of::<packed::PciFunction>()
     });
-    size_of::<Header>() + vms.sum::<usize>() + segments * size_of::<Segment>()
+    let flows = size_of_val(flows(system).as_slice());
+    size_of::<Header>() + vms.sum::<usize>() + segments * size_of::<Segment>() + flows
 }
 
 /// What of a VM's RAM is not zero at the start, with its address.
@@ -265,11 +289,13 @@ fn add_vm(
     name.iter_mut().zip(vm.name.bytes()).for_each(|(to, from)| *to = from);
     let mut cores = [0; packed::MAX_CORES];
     cores.iter_mut().zip(&vm.cpus).for_each(|(to, core)| *to = core.0);
-    let pieces = ram.iter().map(|placed| Region {
+    // The broker's second piece is what it shares with the hypervisor.
+    let is_partition = |piece: usize| system.broker() == Some(index) && piece == 1;
+    let pieces = ram.iter().enumerate().map(|(piece, placed)| Region {
         ipa: placed.ipa.0,
         pa: placed.pa.0,
         len: placed.size.0,
-        kind: packed::RAM,
+        kind: if is_partition(piece) { packed::PARTITION } else { packed::RAM },
     });
     let segments = cut(segments, ram);
     let registers = vm
@@ -294,6 +320,8 @@ fn add_vm(
         gic_cpu: vm.board.gic_cpu.0,
         uart: vm.board.uart.0,
         uart_intid: vm.board.uart_intid,
+        vsock_intid: if vm.socket { VSOCK_INTID } else { 0 },
+        vsock: if vm.socket { VSOCK } else { 0 },
         first_region: tables.regions.len() as u32,
         regions: regions.len() as u32,
         first_segment: tables.segments.len() as u32,
@@ -302,8 +330,9 @@ fn add_vm(
         irqs: irqs.len() as u32,
         on_fault: vm.on_fault as u8,
         vcpus: vm.cpus.len() as u8,
+        pmu: vm.pmu,
         ticks: vm.ticks,
-        reserved: 0,
+        reserved: [0; 4],
         cores,
         cells: system.division.vms[index].words(),
         own,

@@ -5,17 +5,22 @@
 //! checks the whole: after it nothing in the tables can make the hypervisor index, add or map beyond
 //! what is there, however the bytes came about.
 
+mod flows;
 mod memory;
 mod pci;
 pub mod regulation;
 pub mod schedule;
 mod stage2;
 
+pub use flows::{
+    FIRST_CID, Flow, MAX_FLOWS, NO_BROKER, PARTITION, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN,
+    WINDOWS,
+};
 pub use memory::{Functions, Span, VM_LEN};
 pub use pci::{ECAM_LEN, MAX_FUNCTIONS, PciFunction, STREAM_LIMIT};
 pub use regulation::Regulation;
 pub use schedule::{Schedule, Shared, Turn};
-pub use stage2::GICV_LEN;
+pub use stage2::{GICV_LEN, dma_attributes};
 
 use core::ops::Range;
 use crc::{CRC_32_ISO_HDLC, Crc, Table};
@@ -25,7 +30,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First bytes of the packed form.
 pub const MAGIC: [u8; 8] = *b"weirsys\0";
 /// Changes with each change of the layout below.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Most cores of a board.
 pub const MAX_CORES: usize = 8;
 /// Most VMs of a system, and most vCPUs of a VM: a core runs at most one of a VM's.
@@ -75,7 +80,15 @@ pub struct Header {
     pub pci: u32,
     /// 1 when QEMU's plug-ins watch, which do not see DC ZVA: it is prohibited for guests, and EL2 does without it.
     pub observed: u32,
-    /// Number of [`Schedule`]s, behind the [`PciFunction`]s.
+    /// Number of [`Flow`]s, behind the [`PciFunction`]s.
+    pub flows: u32,
+    /// The VM that moves the flows' packets, or [`NO_BROKER`].
+    pub broker: u32,
+    /// Most bytes/s that it moves; 0 for no limit.
+    pub rate: u64,
+    /// Most bytes that it moves between two decisions, if there are flows.
+    pub chunk: u64,
+    /// Number of [`Schedule`]s, behind the [`Flow`]s.
     pub schedules: u32,
     /// Number of [`Turn`]s, behind the [`Schedule`]s.
     pub turns: u32,
@@ -123,6 +136,10 @@ pub struct Vm {
     pub uart: u64,
     /// INTID of the virtual PL011.
     pub uart_intid: u32,
+    /// INTID of the virtual socket device.
+    pub vsock_intid: u32,
+    /// IPA of its registers, one page; 0 where there is none.
+    pub vsock: u64,
     /// First entry in the table of regions.
     pub first_region: u32,
     /// Number of regions.
@@ -139,10 +156,12 @@ pub struct Vm {
     pub on_fault: u8,
     /// Number of vCPUs.
     pub vcpus: u8,
+    /// Event counters of the PMU that it may use, the cycle counter with them; 0 for no PMU.
+    pub pmu: u8,
     /// [`schedule::KEEP_TICKS`] or [`schedule::LOSE_TICKS`].
     pub ticks: u8,
     /// Zero.
-    pub reserved: u8,
+    pub reserved: [u8; 4],
     /// The core of each vCPU.
     pub cores: [u8; MAX_CORES],
     /// Its cells.
@@ -165,9 +184,12 @@ pub struct Region {
     pub pa: u64,
     /// Bytes.
     pub len: u64,
-    /// 0: RAM, zeroed at each start of the VM. 1: registers of a device passed through.
+    /// [`RAM`], zeroed at each start of the VM; [`DEVICE`], registers of a device passed through; [`PARTITION`].
     pub kind: u64,
 }
+
+/// Most event counters that a VM has: all of PMUv3's but two.
+pub const MAX_PMU_COUNTERS: u8 = 29;
 
 /// [`Region::kind`] of RAM.
 pub const RAM: u64 = 0;
@@ -238,6 +260,8 @@ pub enum Damage {
     Bandwidth(u32),
     /// The core's schedule is none that can be run, or does not name all VMs on the core and no other.
     Schedule(u32),
+    /// A flow is between VMs that can't have one, or the broker is not what it must be.
+    Flow(u32),
 }
 
 impl Damage {
@@ -257,9 +281,10 @@ impl Damage {
                 "a VM's interrupt is not a shared one, has two owners, or a rule that is none"
             }
             Self::Overlap(_) => "a VM's RAM overlaps the image or another VM",
-            Self::Choice(_) => "a VM's on_fault or ticks is unknown",
+            Self::Choice(_) => "a VM's on_fault, ticks or number of counters is unknown",
             Self::Geometry => "the cells are not those of the board",
             Self::Function(_) => "a VM's PCI function has two owners, or its addresses are taken",
+            Self::Flow(_) => "a flow's ends or its broker are not what they must be",
             Self::Bandwidth(_) => "a VM's memory bandwidth cannot be regulated as it says",
             Self::Schedule(_) => "a core's schedule cannot be run, or is not that of its VMs",
         }
@@ -276,6 +301,7 @@ pub struct System<'a> {
     segments: &'a [Segment],
     irqs: &'a [Irq],
     pci: &'a [PciFunction],
+    flows: &'a [Flow],
     schedules: &'a [Schedule],
     turns: &'a [Turn],
     cells: Cells,
@@ -355,26 +381,31 @@ impl<'a> VmView<'a> {
             .any(|region| region.kind == RAM && ipa.wrapping_sub(region.ipa) < region.len)
     }
 
-    /// The address ranges of the virtual devices: distributor, CPU side of the GIC, UART.
+    /// The address ranges of the virtual devices: distributor, CPU side of the GIC, UART, socket device (or the UART again).
     /// GICv3 boards have 128 KiB of redistributor a vCPU, GICv2 boards 8 KiB of CPU interface.
-    fn devices(&self, gic_cpu_len: u64) -> Option<[Range<u64>; 3]> {
+    fn devices(&self, gic_cpu_len: u64) -> Option<[Range<u64>; 4]> {
+        let vsock = if self.vm.vsock == 0 { self.vm.uart } else { self.vm.vsock };
         Some([
             page_range(self.vm.distributor, 0x1_0000)?,
             page_range(self.vm.gic_cpu, gic_cpu_len)?,
             page_range(self.vm.uart, PAGE)?,
+            page_range(vsock, VIRTIO_LEN)?,
         ])
     }
 
     fn check(&self, image: &Range<u64>, divided: bool, gic_v2: bool) -> Result<(), Damage> {
         let index = self.index as u32;
-        if self.vm.on_fault > OnFault::StopSystem as u8 || self.vm.ticks > schedule::LOSE_TICKS {
+        if self.vm.on_fault > OnFault::StopSystem as u8
+            || self.vm.ticks > schedule::LOSE_TICKS
+            || self.vm.pmu > MAX_PMU_COUNTERS
+        {
             return Err(Damage::Choice(index));
         }
         let gic_cpu_len = if gic_v2 { 0x2000 } else { 0x2_0000 * u64::from(self.vm.vcpus) };
         let devices = self.devices(gic_cpu_len).ok_or(Damage::Address(index))?;
         for (position, region) in self.regions.iter().enumerate() {
             let ipa = page_range(region.ipa, region.len).ok_or(Damage::Address(index))?;
-            if region.kind > DEVICE {
+            if region.kind > PARTITION {
                 return Err(Damage::Choice(index));
             }
             let others = self.regions.get(position + 1..).unwrap_or(&[]);
@@ -385,8 +416,9 @@ impl<'a> VmView<'a> {
                 return Err(Damage::Address(index));
             }
         }
-        let [a, b, c] = &devices;
-        if overlap(a, b) || overlap(a, c) || overlap(b, c) {
+        let [a, b, c, d] = &devices;
+        let vsock = self.vm.vsock != 0 && [a, b, c].into_iter().any(|other| overlap(other, d));
+        if vsock || overlap(a, b) || overlap(a, c) || overlap(b, c) {
             return Err(Damage::Address(index));
         }
         for segment in self.segments {
@@ -417,7 +449,9 @@ impl<'a> VmView<'a> {
             return Err(Damage::Interrupt(index));
         }
         let mut taken = [false; INTID_LIMIT as usize];
-        for intid in self.irqs.iter().map(|irq| irq.intid).chain([self.vm.uart_intid]) {
+        let vsock = (self.vm.vsock != 0).then_some(self.vm.vsock_intid);
+        let virtual_lines = [self.vm.uart_intid].into_iter().chain(vsock);
+        for intid in self.irqs.iter().map(|irq| irq.intid).chain(virtual_lines) {
             match taken.get_mut(intid as usize) {
                 Some(taken) if intid >= 32 && !*taken => *taken = true,
                 _ => return Err(Damage::Interrupt(index)),
@@ -456,10 +490,12 @@ impl<'a> System<'a> {
         let (segments, rest) = table::<Segment>(rest, header.segments)?;
         let (irqs, rest) = table::<Irq>(rest, header.irqs)?;
         let (pci, rest) = table::<PciFunction>(rest, header.pci)?;
+        let (flows, rest) = table::<Flow>(rest, header.flows)?;
         let (schedules, rest) = table::<Schedule>(rest, header.schedules)?;
         let (turns, _) = table::<Turn>(rest, header.turns)?;
         let cells = header.functions.cells().ok_or(Damage::Geometry)?;
-        let system = Self { header, vms, regions, segments, irqs, pci, schedules, turns, cells };
+        let system =
+            Self { header, vms, regions, segments, irqs, pci, flows, schedules, turns, cells };
         system.check(gic_v2)?;
         Ok(system)
     }
@@ -506,6 +542,7 @@ impl<'a> System<'a> {
         }
         self.check_schedules()?;
         self.check_pci(gic_v2)?;
+        self.check_flows()?;
         self.check_memory(&image)
     }
 
@@ -565,6 +602,8 @@ pub struct Tables {
     pub irqs: Vec<Irq>,
     /// Which PCI functions belong to whom.
     pub pci: Vec<PciFunction>,
+    /// The flows.
+    pub flows: Vec<Flow>,
     /// The shared cores' schedules; their first turns and counts point into the table below.
     pub schedules: Vec<Schedule>,
     /// Their turns.
@@ -582,6 +621,7 @@ impl Tables {
             + size_of_val(self.segments.as_slice())
             + size_of_val(self.irqs.as_slice())
             + size_of_val(self.pci.as_slice())
+            + size_of_val(self.flows.as_slice())
             + size_of_val(self.schedules.as_slice())
             + size_of_val(self.turns.as_slice())
     }
@@ -595,6 +635,7 @@ impl Tables {
         body.extend_from_slice(self.segments.as_bytes());
         body.extend_from_slice(self.irqs.as_bytes());
         body.extend_from_slice(self.pci.as_bytes());
+        body.extend_from_slice(self.flows.as_bytes());
         body.extend_from_slice(self.schedules.as_bytes());
         body.extend_from_slice(self.turns.as_bytes());
         let mut header = Header {
@@ -607,6 +648,7 @@ impl Tables {
             segments: self.segments.len() as u32,
             irqs: self.irqs.len() as u32,
             pci: self.pci.len() as u32,
+            flows: self.flows.len() as u32,
             schedules: self.schedules.len() as u32,
             turns: self.turns.len() as u32,
             ..header

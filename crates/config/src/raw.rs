@@ -47,6 +47,7 @@ pub(crate) static SYSTEM: Shape = Shape {
         ),
         required("vm", Kind::List(&Kind::Table(&VM)), "The virtual machines."),
         key("hypervisor", Kind::Table(&HYPERVISOR), "Options of the hypervisor."),
+        key("broker", Kind::Table(&BROKER), "Options of the VM that moves the flows' packets."),
         coloring::DRAM_MAP_KEY,
         coloring::GROUP_KEY,
         timing::FLOW_KEY,
@@ -75,6 +76,16 @@ static HYPERVISOR: Shape = Shape {
         coloring::COLORS_KEY,
         coloring::BANKS_KEY,
     ],
+};
+
+static BROKER: Shape = Shape {
+    name: "[broker]",
+    doc: "Options of the VM that moves the flows' packets.",
+    keys: &[key(
+        "cpus",
+        Kind::List(&CORE),
+        "Its core, one. Without it the first core that runs no VM.",
+    )],
 };
 
 static VM: Shape = Shape {
@@ -117,6 +128,11 @@ static VM: Shape = Shape {
             "board",
             Kind::Table(&BOARD),
             "Addresses of its virtual board, where they are not those of QEMU's virt machine.",
+        ),
+        key(
+            "pmu",
+            Kind::Number(1, 29),
+            "Event counters of the PMU that it may use on each of its cores, and the cycle counter with them. Without it it sees no PMU.",
         ),
         coloring::COLORS_KEY,
         coloring::BANKS_KEY,
@@ -235,6 +251,8 @@ pub(crate) const ABSENT: &[&str] = &["the system", VM.name];
 pub(crate) struct System {
     pub platform: Option<At<String>>,
     pub hypervisor: Hypervisor,
+    /// The broker's `cpus`.
+    pub broker: Option<At<Vec<At<u64>>>>,
     pub vms: Vec<Vm>,
     /// Where `vm` is a list with nothing in it.
     pub no_vms: Option<Range<usize>>,
@@ -258,6 +276,7 @@ pub(crate) struct Vm {
     pub devices: Option<At<Devices>>,
     pub on_fault: OnFault,
     pub ticks: u8,
+    pub pmu: Option<At<u64>>,
     pub expect: Option<At<Vec<At<String>>>>,
     pub board: Board,
 }
@@ -419,6 +438,7 @@ pub(crate) fn read(table: &DeTable<'_>) -> System {
     let empty = list.filter(|list| list.get_ref().as_array().is_some_and(|vms| vms.is_empty()));
     System {
         no_vms: empty.map(Spanned::span),
+        broker: table.inner("broker").and_then(|(table, _)| table.list("cpus", number)),
         platform: table.text("platform"),
         hypervisor: hypervisor.unwrap_or_default(),
         vms: table.tables("vm").into_iter().map(|(table, span)| read_vm(table, span)).collect(),
@@ -454,6 +474,7 @@ fn read_vm(table: &DeTable<'_>, span: Range<usize>) -> Vm {
             Some("lose") => schedule::LOSE_TICKS,
             _ => schedule::KEEP_TICKS,
         },
+        pmu: table.number("pmu"),
         expect: table.list("expect", text),
         board: board.unwrap_or_default(),
     }

@@ -11,7 +11,7 @@ use crate::{
     platform::Platform,
     shape::suggestion,
     system::System,
-    timing::{Bandwidth, Place, Regulator, Source, Split, TimedVm, Timing},
+    timing::{Bandwidth, Place, Regulator, Saturation, Source, Split, TimedVm, Timing},
     units::Nanos,
 };
 
@@ -70,6 +70,9 @@ impl Checker<'_> {
             self.fault("short-period", &bandwidth.rules.places.period, message, help);
             return none;
         }
+        if !self.is_kept(vm, bandwidth, &events) {
+            return none;
+        }
         if period.0 > packed::MOST_PERIOD_NS {
             let help = "write a period of at most half an hour".to_owned();
             let message = format!("a period of {period} is none to count in");
@@ -103,6 +106,39 @@ impl Checker<'_> {
             setter,
             spare: rules.spare.into(),
         }
+    }
+
+    /// The saturation table of the platform, or the system's own.
+    fn saturation(&self) -> Option<Saturation> {
+        self.platform.saturation.clone().or(self.timing.saturation.clone())
+    }
+
+    /// Whether period and budget are none of those that were measured not to be kept.
+    fn is_kept(&mut self, vm: &TimedVm, bandwidth: &Bandwidth, events: &[Event]) -> bool {
+        let Some((budget, period)) = bandwidth.budget else { return true };
+        let Some(saturation) = self.saturation() else { return true };
+        let places = &bandwidth.rules.places;
+        let least = saturation.least_period;
+        if period < least {
+            let message = format!(
+                "a period of {period} is shorter than {least}, below which [saturation] says that budgets are not kept"
+            );
+            let help = format!("write a period of at least \"{least}\"");
+            self.fault("short-period", &places.period, message, help);
+            return false;
+        }
+        let lines = events.iter().all(|event| event.is_traffic());
+        if !bandwidth.rules.debt && lines && budget < saturation.least_budget {
+            let message = format!(
+                "{}: a budget of {budget} is smaller than {}, below which [saturation] says that more is taken",
+                vm.name, saturation.least_budget
+            );
+            let help = "remove `debt = false`: what goes beyond is then taken off the next budget"
+                .to_owned();
+            self.fault("small-budget", &places.budget, message, help);
+            return false;
+        }
+        true
     }
 
     /// Who counts these events of a VM.
@@ -288,8 +324,7 @@ impl Checker<'_> {
 
     /// All budgets together are what the memory takes.
     fn sum(&mut self) {
-        let Some(saturation) = &self.platform.saturation.clone().or(self.timing.saturation.clone())
-        else {
+        let Some(saturation) = &self.saturation() else {
             return;
         };
         let limited = |vm: &&TimedVm| {

@@ -22,6 +22,13 @@ pub(crate) const REDISTRIBUTOR_LEN: u64 = 0x2_0000;
 pub(crate) const CPU_INTERFACE_LEN: u64 = 0x2000;
 /// Length of an SMMUv3's registers: two pages of 64 KiB.
 pub(crate) const SMMU_LEN: u64 = 0x2_0000;
+/// The name of the VM that moves the flows' packets.
+pub(crate) const BROKER: &str = "broker";
+/// Where a VM in a flow finds its socket device: the first virtio-mmio slot of QEMU's `virt`.
+pub(crate) const VSOCK: u64 = 0x0a00_0000;
+/// Its interrupt.
+pub(crate) const VSOCK_INTID: u32 = 48;
+
 /// A system in which everything that can be known of it was found to be right.
 #[derive(Clone, Debug)]
 pub struct System {
@@ -79,10 +86,14 @@ pub struct Vm {
     /// What becomes of timer ticks while it is off a core that it shares: [`KEEP_TICKS`](crate::packed::schedule::KEEP_TICKS) or
     /// [`LOSE_TICKS`](crate::packed::schedule::LOSE_TICKS).
     pub ticks: u8,
+    /// Event counters of each core's PMU that are its own, the cycle counter with them; 0 for no PMU.
+    pub pmu: u8,
     /// Texts that lines of its console must contain.
     pub expect: Vec<String>,
     /// Where its virtual devices are.
     pub board: Board,
+    /// Whether it is in a flow, and so has a virtio socket device.
+    pub socket: bool,
     pub(crate) spans: Spans,
 }
 
@@ -164,7 +175,69 @@ pub(crate) struct Spans {
     pub device_tree: Range<usize>,
 }
 
+impl Board {
+    /// That of QEMU's `virt` machine.
+    pub(crate) const fn usual(gic_v2: bool) -> Self {
+        Self {
+            distributor: Ipa(0x0800_0000),
+            gic_cpu: Ipa(if gic_v2 { 0x0801_0000 } else { 0x080a_0000 }),
+            uart: Ipa(0x0900_0000),
+            uart_intid: 33,
+            ecam: Ipa(0x40_1000_0000),
+            device_tree: Ipa(0x4000_0000),
+        }
+    }
+}
+
 impl System {
+    /// The place of the VM that moves the flows' packets, behind those of the file.
+    #[must_use]
+    pub fn broker(&self) -> Option<usize> {
+        self.vms.len().checked_sub(1).filter(|_| self.vms.iter().any(|vm| vm.socket))
+    }
+
+    /// Whether everything in the file is carried out by this version.
+    ///
+    /// # Errors
+    ///
+    /// A fault for each key that is not.
+    pub fn carried_out(&self) -> Result<(), Faults> {
+        self.timing.carried_out()?;
+        if let (Some(flow), None) = (self.timing.flows.first(), self.broker()) {
+            let message = format!(
+                "this version of weir does not carry out flows, like {}, where memory is divided",
+                flow.name
+            );
+            let help = "take `colors`, `banks` and `tlb_colors` out, or the flows; `weir analyze` and `weir plan` use both";
+            return Err(Faults(vec![self.timing.fault(
+                "not-enforced",
+                &flow.place,
+                message,
+                help,
+            )]));
+        }
+        let timing = &self.timing;
+        let mut faults = Faults::default();
+        for (index, vm) in self.vms.iter().enumerate().filter(|(index, _)| timing.is_shared(*index))
+        {
+            let Some(place) = timing.vms.get(index).map(|vm| &vm.place) else { continue };
+            let mut refuse = |what: &str, help: &str| {
+                let message = format!(
+                    "this version of weir gives no {what} to {}, which shares a core",
+                    vm.name
+                );
+                faults.push(timing.fault("not-enforced", place, message, help));
+            };
+            if vm.pmu > 0 {
+                refuse("event counters", "take its `pmu` out, or give it cores of its own");
+            }
+            if vm.socket {
+                refuse("flows", "take it out of the flows, or give it cores of its own");
+            }
+        }
+        faults.into_result(())
+    }
+
     /// Whether this version of weir runs on the platform, or why not.
     ///
     /// # Errors

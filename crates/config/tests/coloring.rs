@@ -338,6 +338,23 @@ fn the_audit_sees_what_is_not_as_it_says() {
     assert!(audit(&system, &packed).is_err());
 }
 
+/// What a VM's devices reach is audited with what the VM does, in both of an SMMU's formats.
+#[test]
+fn the_audit_walks_what_devices_reach() {
+    let elf = images::elf(0x4010_0004, &[(0x4010_0000, 0x3000, &[0xaa; 0x2001])]);
+    let tables = |colors: &str, devices: &str| {
+        let keys = format!("memory = \"8MiB\"\n{colors}{devices}");
+        let text = format!("platform = \"qemu-virt\"\n{}", vm("a", 0, &keys));
+        let system = check(&text).unwrap_or_else(|faults| panic!("{faults}"));
+        let packed = pack(&system, &[Payload { image: &elf, initrd: None }], 100_001).unwrap();
+        audit(&system, &packed).unwrap_or_else(|error| panic!("{error}"))[1].tables
+    };
+    let (colors, function) = ("colors = \"0-3\"\n", "devices = [\"pci:00:02.0\"]\n");
+    // A root, one below, and four of pages; the same again for the function.
+    assert_eq!((tables(colors, ""), tables(colors, function)), (6, 12));
+    assert_eq!((tables("", ""), tables("", function)), (2, 4));
+}
+
 /// TLB sets are chosen by where RAM is in the VM's own address space.
 #[test]
 fn tlb_colors_cut_ram_into_pieces() {

@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 use std::{collections::BTreeSet, ops::Range};
 use weir_config::packed::{
-    ADDRESS_LIMIT, DEVICE, Damage, Functions, Header, Irq, MAGIC, OnFault, PAGE, RAM, Region,
-    Regulation, Schedule, Segment, Span, System, Tables, Turn, VERSION, Vm, checksum, regulation,
-    schedule,
+    ADDRESS_LIMIT, DEVICE, Damage, Flow, Functions, Header, Irq, MAGIC, NO_BROKER, OnFault, PAGE,
+    PARTITION, PARTITION_IPA, PARTITION_LEN, RAM, Region, Regulation, Schedule, Segment, Span,
+    System, Tables, Turn, VERSION, Vm, WINDOWS, checksum, regulation, schedule,
 };
 use weir_layout::cells::{CellSet, Cells, Geometry};
 use weir_policy::{
@@ -49,6 +49,10 @@ fn header() -> Header {
         colored: 0,
         pci: 0,
         observed: 0,
+        flows: 0,
+        broker: NO_BROKER,
+        rate: 0,
+        chunk: 4096,
         schedules: 0,
         turns: 0,
         load_address: 0x4020_0000,
@@ -72,6 +76,8 @@ fn vm(name: &str, cores: &[u8]) -> Vm {
         gic_cpu: 0x080a_0000,
         uart: 0x0900_0000,
         uart_intid: 33,
+        vsock_intid: 0,
+        vsock: 0,
         first_region: 0,
         regions: 0,
         first_segment: 0,
@@ -80,8 +86,9 @@ fn vm(name: &str, cores: &[u8]) -> Vm {
         irqs: 0,
         on_fault: OnFault::Restart as u8,
         vcpus: cores.len() as u8,
+        pmu: 0,
         ticks: 0,
-        reserved: 0,
+        reserved: [0; 4],
         cores: [0; 8],
         cells: ALL,
         own: Span::default(),
@@ -185,17 +192,17 @@ fn goes_on_behind_the_tables() {
 
 /// The hypervisor and `weir build` are built apart: the layout must not change without [`VERSION`].
 #[test]
-fn layout_is_that_of_version_4() {
-    assert_eq!(VERSION, 4);
+fn layout_is_that_of_version_5() {
+    assert_eq!(VERSION, 5);
     let bytes = tables().pack(header());
-    assert_eq!(size_of::<Header>(), 216);
+    assert_eq!(size_of::<Header>(), 240);
     assert_eq!((size_of::<Schedule>(), size_of::<Turn>()), (24, 24));
-    assert_eq!(size_of::<Vm>(), 264);
+    assert_eq!((size_of::<Vm>(), size_of::<Flow>()), (280, 32));
     assert_eq!((size_of::<Region>(), size_of::<Segment>(), size_of::<Irq>()), (32, 32, 24));
-    assert_eq!(bytes.len(), 216 + 2 * 264 + 3 * 32 + 2 * 32 + 24);
+    assert_eq!(bytes.len(), 240 + 2 * 280 + 3 * 32 + 2 * 32 + 24);
     assert_eq!(bytes.len(), tables().packed_len());
     assert_eq!(&bytes[..8], b"weirsys\0");
-    assert_eq!(checksum(&bytes), 0xbaf7_da0c, "{:#x}", checksum(&bytes));
+    assert_eq!(checksum(&bytes), 0xfb7e_999e, "{:#x}", checksum(&bytes));
     assert_eq!(checksum(b"123456789"), 0xcbf4_3926);
 }
 
@@ -211,7 +218,7 @@ fn refuses_each_kind_of_damage() {
         parse(&bytes)
     };
     assert_eq!(with(0, 1), Err(Damage::Magic));
-    assert_eq!(with(8, 1), Err(Damage::Version(5)));
+    assert_eq!(with(8, 1), Err(Damage::Version(4)));
     assert_eq!(with(12, 1), Err(Damage::Checksum));
     assert_eq!(with(good.len() - 1, 1), Err(Damage::Checksum));
     let misaligned = Aligned::new(&[&[0; 4], good.as_slice()].concat());
@@ -461,7 +468,74 @@ fn refuses_what_two_vms_cannot_share() {
     assert_eq!(damaged(|_, tables| tables.regions[1].pa = 0x405f_f000), Damage::Overlap(1));
     assert_eq!(damaged(|_, tables| tables.regions[2].pa = 0x4060_0000), Damage::Overlap(1));
     assert_eq!(damaged(|_, tables| tables.vms[0].on_fault = 3), Damage::Choice(0));
-    assert_eq!(damaged(|_, tables| tables.regions[0].kind = 2), Damage::Choice(0));
+    assert_eq!(damaged(|_, tables| tables.regions[0].kind = 3), Damage::Choice(0));
+}
+
+/// The two VMs with a flow, and their broker.
+fn with_flow(change: impl FnOnce(&mut Header, &mut Tables)) -> Result<(), Damage> {
+    let (mut header, mut tables) = (header(), tables());
+    header.broker = 2;
+    for vm in &mut tables.vms {
+        (vm.vsock, vm.vsock_intid) = (0x0a00_0000, 48);
+    }
+    tables.vms.push(Vm { first_region: 3, regions: 2, ..vm("broker", &[3]) });
+    tables.regions.push(Region { ipa: 0x4000_0000, pa: 0x4080_0000, len: 0x20_0000, kind: RAM });
+    tables.regions.push(Region {
+        ipa: PARTITION_IPA,
+        pa: 0x40a0_0000,
+        len: PARTITION_LEN,
+        kind: PARTITION,
+    });
+    tables.flows.push(Flow { from: 0, to: 1, port: 5000, size: 4096, period: 9, deadline: 9 });
+    change(&mut header, &mut tables);
+    System::parse(Aligned::new(&tables.pack(header)).bytes(), false).map(|_| ())
+}
+
+#[test]
+fn a_flow_has_two_ends_and_a_broker() {
+    assert_eq!(with_flow(|_, _| ()), Ok(()));
+    let damaged = |vm, change: fn(&mut Header, &mut Tables)| {
+        assert_eq!(with_flow(change), Err(Damage::Flow(vm)));
+    };
+    damaged(0, |_, tables| tables.flows[0].to = 0);
+    damaged(0, |_, tables| tables.flows[0].to = 2);
+    damaged(9, |_, tables| tables.flows[0].from = 9);
+    damaged(0, |_, tables| tables.flows[0].size = 0);
+    damaged(0, |_, tables| tables.flows[0].period = 0);
+    damaged(0, |_, tables| tables.flows[0].deadline = u64::MAX);
+    damaged(0, |_, tables| tables.vms[1].vsock = 0);
+    damaged(0, |_, tables| tables.flows = vec![tables.flows[0]; 33]);
+    damaged(0, |_, tables| tables.flows.clear());
+    damaged(2, |header, _| header.broker = NO_BROKER);
+    damaged(2, |_, tables| tables.regions[4].len = PARTITION_LEN - PAGE);
+    damaged(2, |_, tables| tables.regions[4].ipa += PAGE);
+    damaged(2, |_, tables| tables.regions[3].ipa = WINDOWS.start);
+    damaged(1, |_, tables| tables.regions[2].kind = PARTITION);
+    let address = |_: &mut Header, tables: &mut Tables| tables.vms[0].vsock = 0x0900_0000;
+    assert_eq!(with_flow(address), Err(Damage::Address(0)));
+    let line = |_: &mut Header, tables: &mut Tables| tables.vms[1].vsock_intid = 34;
+    assert_eq!(with_flow(line), Err(Damage::Interrupt(1)));
+}
+
+/// What the broker sees of a VM is as long as the VM's RAM, and nobody else's.
+#[test]
+fn the_brokers_windows_are_apart() {
+    let mut header = header();
+    header.broker = NO_BROKER;
+    let bytes = Aligned::new(&tables().pack(header));
+    let system = System::parse(bytes.bytes(), false).unwrap();
+    let seen = [0, 1].map(|index| {
+        let vm = system.vm(index).unwrap();
+        let first = vm.broker_address(0x4000_0000, 0x20_0000).unwrap();
+        assert_eq!(vm.broker_address(0x401f_fff0, 16), Some(first + 0x1f_fff0));
+        assert_eq!(vm.broker_address(0x401f_fff0, 17), None);
+        assert_eq!(vm.broker_address(0x3fff_ffff, 1), None);
+        assert_eq!(vm.broker_address(u64::MAX, 2), None);
+        assert!(WINDOWS.contains(&first) && first.is_multiple_of(0x20_0000));
+        first
+    });
+    assert!(seen[1] >= seen[0] + 0x20_0000);
+    assert_eq!(system.vm(1).unwrap().cid(), 4);
 }
 
 /// A GICv2 board has a CPU interface of 8 KiB where a GICv3 board has 128 KiB for each vCPU.

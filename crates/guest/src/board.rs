@@ -85,6 +85,8 @@ pub struct Board {
     pub physical_timer: u32,
     /// The PL031, where the guest has one.
     pub rtc: Option<Device>,
+    /// The first virtio device on the MMIO transport, where the guest has one.
+    pub socket: Option<Device>,
     /// The boot arguments.
     pub args: Args<'static>,
     cores: [u64; MAX_CORES],
@@ -163,6 +165,7 @@ impl Board {
             virtual_timer,
             physical_timer,
             rtc: find("arm,pl031").and_then(device),
+            socket: find("virtio,mmio").and_then(device),
             args: Args::new(args),
             cores,
             core_count,

@@ -8,6 +8,9 @@ pub const RESTARTS: u32 = 0xC600_0001;
 /// Sets a memory budget.
 pub const SET_BUDGET: u32 = 0xC600_0002;
 
+/// Tells that there are completions; of the broker only.
+pub const COMPLETE: u32 = 0xC600_0003;
+
 /// Calls `function` with arguments in x1 to x3; the answer is x0.
 #[inline(always)]
 #[must_use]
@@ -27,4 +30,10 @@ pub fn restarts() -> u64 {
 #[must_use]
 pub fn set_budget(vm: u64, reads: u64, writes: u64) -> bool {
     call(SET_BUDGET, [vm, reads, writes]) == 0
+}
+
+/// Tells the hypervisor that the broker has completions.
+#[inline(always)]
+pub fn complete() {
+    let _ = call(COMPLETE, [0; 3]);
 }

@@ -5,6 +5,12 @@
 
 use core::arch::asm;
 
+/// Touches what no VM has, which ends its life.
+pub fn crash() {
+    // SAFETY: there is nothing at this address, so nothing is changed.
+    unsafe { write32(0x0bad_0000, 0) }
+}
+
 /// Reads the 32-bit register at `address`.
 ///
 /// # Safety

@@ -7,7 +7,10 @@
 //! secondary cores find them ready.
 
 use crate::board::Region;
-use core::arch::{asm, global_asm};
+use core::{
+    arch::{asm, global_asm},
+    ops::Range,
+};
 
 #[repr(C, align(4096))]
 struct Table([u64; 512]);
@@ -122,6 +125,26 @@ pub unsafe fn init(ram: Region) {
     unsafe { asm!("dc ivac, {}", "dsb sy", in(reg) root as u64, options(nostack)) };
     // SAFETY: the tables map image, stack and devices to themselves.
     unsafe { asm!("bl enable_mmu", out("x8") _, out("x9") _, out("x30") _) };
+}
+
+/// Maps the gibibytes that `range` touches to themselves, as write-back memory that is never executed, instead of as device memory.
+///
+/// # Safety
+///
+/// There is memory, of which this guest has used nothing yet, and nothing else; this core is the only one that runs.
+pub unsafe fn add_memory(range: Range<u64>) {
+    let level1 = &raw mut LEVEL1;
+    for gib in range.start / GIB..range.end.div_ceil(GIB).min(512) {
+        // SAFETY: this core is the only one, and uses nothing that the entry maps; it is broken before it is made (D8.16.1).
+        unsafe {
+            let entry = (&raw mut (*level1).0).cast::<u64>().add(gib as usize);
+            entry.write_volatile(0);
+            asm!("dsb ishst", "tlbi vmalle1", "dsb nsh", "isb", options(nostack));
+            entry.write_volatile((gib * GIB) | MEMORY | 1 << 54 | 1 << 53);
+        }
+    }
+    // SAFETY: a barrier, between the writes above and the walks for what they map.
+    unsafe { asm!("dsb ishst", "isb", options(nostack)) };
 }
 
 /// Turns this core's MMU and data cache off, so that what the guest can address is bounded by

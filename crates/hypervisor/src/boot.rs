@@ -11,6 +11,7 @@ use crate::{
     cpu,
     meter::Meter,
     platform::{CORES, LOAD_ADDRESS, RAM_BASE, UART_INTID},
+    virtio,
     vm::{self, life, share, space},
 };
 use dtoolkit::{
@@ -18,7 +19,7 @@ use dtoolkit::{
     fdt::{Fdt, FdtNode},
 };
 use spin::Once;
-use weir_config::packed::{MAX_CORES, System};
+use weir_config::packed::{MAX_CORES, PARTITION_LEN, System};
 use weir_layout::table::PAGE;
 use weir_trace::wire::What;
 use weir_vboard::smccc::{ARCH_WORKAROUND_2, Mitigations};
@@ -73,6 +74,13 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
         // SAFETY: the boot core, and no other runs; `packed` is in slot 0.
         let Err(_) = unsafe { Stage1::move_in(system) };
         console::refuse(&["the memory that weir build chose for the hypervisor does not hold it"]);
+    }
+    if let Some(pa) = system.partition() {
+        // SAFETY: `System::parse` checked that it is RAM that nobody else has, in whole pages; no VM runs yet.
+        match unsafe { stage1.shared(pa, PARTITION_LEN) } {
+            Ok(address) => virtio::init(address),
+            Err(_) => console::refuse(&["no room to map what it shares with the broker"]),
+        }
     }
     bring_up(core, system)
 }
@@ -171,6 +179,7 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
     crate::trace::begin(core.index);
     core.ticks.start(timer::now_ns());
     start_meters(core);
+    vm::pmu::start(core);
     core.arm();
     life::run(core)
 }

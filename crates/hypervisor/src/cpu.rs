@@ -13,7 +13,7 @@ use core::{
 };
 use weir_config::packed::MAX_CORES;
 use weir_trace::wire::ExitCause;
-use weir_vboard::smccc::Mitigations;
+use weir_vboard::{pmu::Pmu, smccc::Mitigations};
 
 /// Message: fold the list registers for another vCPU that reads the distributor.
 pub const FOLD: u32 = 1 << 0;
@@ -38,12 +38,16 @@ pub const SET_BUDGET: u32 = 1 << 9;
 
 static MAIL: [AtomicU32; MAX_CORES] = [const { AtomicU32::new(0) }; MAX_CORES];
 
+/// Core `core`'s mailbox. Masked, so that no number can reach beyond; cores are below [`MAX_CORES`] anyway (`packed`).
+fn mail(core: usize) -> &'static AtomicU32 {
+    &MAIL[core % MAX_CORES]
+}
+
 /// Puts `message` into core `core`'s mailbox and makes it look.
 pub fn tell(core: usize, message: u32) {
-    let Some(mail) = MAIL.get(core) else { return };
     // Release: what the message speaks of was written before; the receiver's `take` acquires. A message that is already there
     // has its SGI under way or not yet looked at, and needs no second one.
-    if mail.fetch_or(message, Ordering::Release) & message != message {
+    if mail(core).fetch_or(message, Ordering::Release) & message != message {
         gic::send(core, gic::SGI_MESSAGE);
     }
 }
@@ -51,9 +55,8 @@ pub fn tell(core: usize, message: u32) {
 /// Takes those of `messages` that are in core `core`'s mailbox.
 #[must_use]
 pub fn take(core: usize, messages: u32) -> u32 {
-    let Some(mail) = MAIL.get(core) else { return 0 };
     // Acquire: see `tell`.
-    mail.fetch_and(!messages, Ordering::Acquire) & messages
+    mail(core).fetch_and(!messages, Ordering::Acquire) & messages
 }
 
 /// Whether nothing is in core `core`'s mailbox. What is put there later comes with an SGI.
@@ -61,7 +64,15 @@ pub fn take(core: usize, messages: u32) -> u32 {
 #[must_use]
 pub fn is_quiet(core: usize) -> bool {
     // Relaxed: who finds something takes it, and acquires then.
-    MAIL.get(core).is_none_or(|mail| mail.load(Ordering::Relaxed) == 0)
+    mail(core).load(Ordering::Relaxed) == 0
+}
+
+/// Whether one of `messages` is in core `core`'s mailbox. One that is put there later comes with an SGI.
+#[inline(always)]
+#[must_use]
+pub fn is_told(core: usize, messages: u32) -> bool {
+    // Relaxed: see `is_quiet`.
+    mail(core).load(Ordering::Relaxed) & messages != 0
 }
 
 /// What a core keeps to itself.
@@ -84,6 +95,10 @@ pub struct Core {
     pub report: bool,
     /// Counts what the vCPU that it runs takes of a memory budget.
     pub meter: Option<Meter>,
+    /// The vCPU's own PMU, if it was granted one.
+    pub pmu: Option<Pmu>,
+    /// The interrupt of the PMU where only the meter uses that.
+    pub meter_intid: u32,
 }
 
 impl Core {
@@ -186,6 +201,8 @@ static LOCAL: [Local; MAX_CORES] = [const {
         ticks: Ticks { interval_ns: 0, next: u64::MAX, report_ns: 0, reported: 0 },
         report: false,
         meter: None,
+        pmu: None,
+        meter_intid: gic::SPECIAL,
     }))
 }; MAX_CORES];
 

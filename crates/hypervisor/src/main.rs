@@ -7,6 +7,7 @@
 //! - `meter`: memory budgets: counts, and the vCPU that must wait.
 //! - `platform`: the board's addresses.
 //! - `trace`: what happened when, for whoever reads along.
+//! - `virtio`: the socket devices of VMs in flows.
 //! - `vm`: what a VM is, how its lives begin and end, and its traps.
 #![no_std]
 #![no_main]
@@ -22,4 +23,5 @@ mod cpu;
 mod meter;
 mod platform;
 mod trace;
+mod virtio;
 mod vm;

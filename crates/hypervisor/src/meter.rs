@@ -80,6 +80,8 @@ pub struct Meter {
     /// The counts when this period began, and those at which the vCPU was last told to stop.
     begun: Counts,
     limit: Counts,
+    /// The budget of its VM.
+    budget: Counts,
     /// Whether there are two budgets, of reads and of writes.
     two: bool,
     /// The counts since another vCPU has the core.
@@ -114,6 +116,7 @@ impl Meter {
             off: false,
             begun: Counts::ZERO,
             limit: Counts::ZERO,
+            budget: Counts { reads: its.reads, writes: its.writes },
             two: its.writes != u64::MAX,
             away: None,
             others: Counts::ZERO,
@@ -194,8 +197,9 @@ impl Meter {
         self.deadline = self.boundary;
         match &mut self.source {
             Source::Pmu(_) if self.away.is_some() => {}
-            // A counter that is not to interrupt is set as far away as can be.
-            Source::Pmu(pmu) => pmu.interrupt_at(if run { limit } else { Counts::NEVER }),
+            Source::Pmu(pmu) if run => pmu.interrupt_at(limit),
+            // Nothing is counted while it waits, so that no interrupt can come but the one that did.
+            Source::Pmu(_) => Pmu::forget(),
             Source::Monitor { poll, access } if run => {
                 let left = |limit: u64, count: u64| limit.saturating_sub(count);
                 let left = left(limit.reads, counts.reads).min(left(limit.writes, counts.writes));
@@ -220,6 +224,13 @@ impl Meter {
         }
     }
 
+    /// Whether somebody counts what the vCPU, which has run, takes of its budget.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_counted(&self) -> bool {
+        self.off || matches!(self.source, Source::Pmu(_)) || monitor().is_counting()
+    }
+
     /// Takes over the budget that its VM was set to.
     #[cold]
     pub fn take_budget(&mut self, seat: &Seat) {
@@ -231,7 +242,11 @@ impl Meter {
         // Refused if it leaves this vCPU nothing: then the old one stays.
         if self.regulator.set_budget(budget).is_ok() {
             let tag = seat.who.tag(Kind::BudgetChanged, Which::All as u32);
-            trace::push(seat.ring, tag, reads, its.reads);
+            let before = core::mem::replace(&mut self.budget, budget);
+            trace::push(seat.ring, tag, budget.reads, before.reads);
+            if self.two {
+                record_writes(seat, Kind::BudgetChanged, budget.writes, before.writes);
+            }
         }
     }
 
@@ -259,7 +274,8 @@ pub fn note(core: &mut Core, seat: &Seat, on: bool) {
 }
 
 /// The interrupt of core `core`'s PMU.
-fn pmu_intid(core: usize) -> u32 {
+#[must_use]
+pub fn pmu_intid(core: usize) -> u32 {
     PMU_INTIDS.get(core).or(PMU_INTIDS.last()).copied().unwrap_or(gic::SPECIAL)
 }
 
@@ -323,18 +339,18 @@ pub fn hold(core: &mut Core, seat: &'static Seat) {
     if !is_held(core) {
         return;
     }
-    gic::enable_virtual(false);
-    gic::hold_guests_lines(true);
-    loop {
-        life::attend(core);
-        let stop = cpu::take(core.index, cpu::STOP) != 0;
-        if stop || !is_held(core) {
-            gic::hold_guests_lines(false);
-            if stop {
-                life::park(core, seat);
-            }
-            return gic::enable_virtual(true);
-        }
+    gic::hold_guests(true);
+    while !cpu::is_told(core.index, cpu::STOP) {
+        // What came meanwhile is pending still, and ends the wait at once.
         wait_for_interrupt();
+        life::attend(core);
+        if !is_held(core) {
+            break;
+        }
+    }
+    gic::hold_guests(false);
+    // Its SGI may have been what ended the wait.
+    if cpu::take(core.index, cpu::STOP) != 0 {
+        life::park(core, seat);
     }
 }

@@ -71,6 +71,13 @@ pub mod stage2 {
     const DEVICE_NGNRE: u64 = 0b0001 << 2;
     const EXECUTE_NEVER: u64 = 1 << 54;
 
+    const READ: u64 = 1 << 6;
+
+    /// RAM of another VM, as the broker sees a receiver's.
+    pub const WINDOW: Attributes = Attributes(RAM.0 | EXECUTE_NEVER);
+    /// RAM of another VM, as the broker sees a sender's.
+    pub const READ_ONLY_WINDOW: Attributes =
+        Attributes(NORMAL_WRITE_BACK | READ | INNER_SHAREABLE | ACCESS_FLAG | EXECUTE_NEVER);
     /// RAM of a VM.
     pub const RAM: Attributes =
         Attributes(NORMAL_WRITE_BACK | READ_WRITE | INNER_SHAREABLE | ACCESS_FLAG);

@@ -113,6 +113,8 @@ struct Channel {
     descriptor: Descriptor,
     reads: usize,
     writes: usize,
+    /// Bytes of all transfers that were written, or read and not to be written.
+    moved: u64,
     /// No transaction before.
     from: Picos,
     /// No read (or, write-only, write) before.
@@ -216,8 +218,8 @@ impl Engine {
         if pieces.is_empty() || pieces.iter().any(nothing) {
             return Err(DmaError::Empty);
         }
-        let pace = c.pace;
-        *c = Channel { owner, pieces, descriptors, pace, ..Channel::default() };
+        let (pace, moved) = (c.pace, c.moved);
+        *c = Channel { owner, pieces, descriptors, moved, pace, ..Channel::default() };
         c.begin_piece(now, setup);
         Ok(())
     }
@@ -226,6 +228,12 @@ impl Engine {
     #[must_use]
     pub fn is_busy(&self, channel: usize) -> bool {
         self.channels.get(channel).is_some_and(Channel::busy)
+    }
+
+    /// Bytes that a channel has moved in all its transfers: written, or where a piece is not written, read.
+    #[must_use]
+    pub fn moved(&self, channel: usize) -> Bytes {
+        Bytes(self.channels.get(channel).map_or(0, |channel| channel.moved))
     }
 
     /// The next time at which [`Engine::issue`] would give a transaction if no answer comes before, not before `now`;
@@ -290,6 +298,9 @@ impl Engine {
             c.come += bytes;
         }
         let piece = c.pieces[c.piece];
+        if transaction.write || piece.to.is_none() {
+            c.moved += bytes;
+        }
         let moved = if piece.to.is_some() { c.written } else { c.come };
         if moved < piece.bytes.0 {
             return Progress::Going;

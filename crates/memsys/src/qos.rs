@@ -3,7 +3,8 @@
 //! Three parameters, for reads and writes apart (bao-throttling 3.1.1 and 5.1): average rate as a 12-bit fraction of a
 //! transaction per clock, burstiness as a number of transactions, peak rate as an 8-bit fraction. In any window of L
 //! clocks pass at most `burst` + ceil(L `average` / 2^12) transactions, and of a master that always wants one exactly
-//! that rate: Eq. 1 of rt-virtio.
+//! that rate: Eq. 1 of rt-virtio. With a *hold*, no credit is gathered in so many clocks after each transaction, and the rate
+//! stays below Eq. 1.
 
 /// The registers of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,7 +28,7 @@ struct Bucket {
     /// Most units, but for what the last clock brought.
     depth: u64,
     level: u64,
-    /// Clock of `level`.
+    /// Clock of `level`; it does not grow before.
     at: u64,
 }
 
@@ -48,13 +49,14 @@ impl Bucket {
             return now;
         }
         let missing = self.cost.saturating_sub(self.level_at(now));
-        now + missing.div_ceil(self.rate)
+        // What is missing comes from when it grows on.
+        if missing == 0 { now } else { now.max(self.at) + missing.div_ceil(self.rate) }
     }
 
-    fn take(&mut self, now: u64) {
+    fn take(&mut self, now: u64, hold: u64) {
         if self.rate > 0 {
             self.level = self.level_at(now) - self.cost;
-            self.at = now;
+            self.at = now + hold;
         }
     }
 }
@@ -64,12 +66,14 @@ impl Bucket {
 struct Gate {
     average: Bucket,
     peak: Bucket,
+    hold: u64,
 }
 
 impl Gate {
-    fn new(rate: Rate) -> Self {
+    fn new(rate: Rate, hold: u64) -> Self {
         let burst = u64::from(rate.burst.max(1));
         Self {
+            hold,
             average: Bucket::new(u64::from(rate.average), 1 << 12, burst),
             peak: Bucket::new(u64::from(rate.peak), 1 << 8, 1),
         }
@@ -98,7 +102,13 @@ impl Regulator {
     /// A regulator whose credit is full at clock 0.
     #[must_use]
     pub fn new(reads: Rate, writes: Rate) -> Self {
-        Self { reads: Gate::new(reads), writes: Gate::new(writes) }
+        Self::with_hold(reads, writes, 0)
+    }
+
+    /// One that gathers no credit in `hold` clocks after each transaction.
+    #[must_use]
+    pub fn with_hold(reads: Rate, writes: Rate, hold: u64) -> Self {
+        Self { reads: Gate::new(reads, hold), writes: Gate::new(writes, hold) }
     }
 
     /// The first clock from `now` on at which a transaction may pass.
@@ -117,8 +127,8 @@ impl Regulator {
             return Err(Held { ready });
         }
         let gate = if write { &mut self.writes } else { &mut self.reads };
-        gate.average.take(now);
-        gate.peak.take(now);
+        gate.average.take(now, gate.hold);
+        gate.peak.take(now, 0);
         Ok(())
     }
 }

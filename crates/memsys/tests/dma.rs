@@ -235,3 +235,20 @@ fn pages_of_different_tlb_sets_never_push_each_other_out() {
     assert_eq!(run(true), 0);
     assert!(run(false) > 100);
 }
+
+#[test]
+fn a_hold_comes_on_top_of_each_transactions_share() {
+    let rate = Rate { average: 64, burst: 1, peak: 0 };
+    for hold in [0, 16, 100] {
+        let mut regulator = Regulator::with_hold(rate, Rate::default(), hold);
+        let mut now = 0;
+        for number in 0..100 {
+            now = regulator.probe(false, now);
+            assert_eq!(now, number * (64 + hold));
+            if number > 0 {
+                assert_eq!(regulator.issue(false, now - 1), Err(Held { ready: now }));
+            }
+            regulator.issue(false, now).unwrap();
+        }
+    }
+}

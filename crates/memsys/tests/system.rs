@@ -42,6 +42,7 @@ fn port() -> DmaPort {
         line: ns(4),
         priority: 0,
         regulator: None,
+        hold: 0,
         smmu: None,
     }
 }

@@ -8,7 +8,7 @@ use std::{fmt, path::Path};
 use weir_config::{
     Owner, Placement, System,
     packed::regulation,
-    timing::{Kind, Workload},
+    timing::{Kind, Transfers, Workload},
 };
 use weir_layout::cells::Pages;
 use weir_memsys::{AddressMap, Pa, dram::trace};
@@ -46,6 +46,8 @@ pub(crate) struct Vm {
     pub trace: Vec<(Pa, bool)>,
     /// Its RAM, by the physical addresses of its pages.
     pub pages: Vec<u64>,
+    /// The DMA engine that works for it, the first of its channels there, and the bytes of a descriptor.
+    pub engine: Option<(usize, usize, u64)>,
 }
 
 /// VMs on a chip.
@@ -56,6 +58,8 @@ pub struct Board {
     pub(crate) map: AddressMap,
     pub(crate) cores: usize,
     pub(crate) vms: Vec<Vm>,
+    /// Where the translation tables of devices lie.
+    pub(crate) tables: Pa,
 }
 
 impl Board {
@@ -82,6 +86,7 @@ impl Board {
         let cores: Vec<Vec<u8>> =
             system.vms.iter().map(|vm| vm.cpus.iter().map(|core| core.0).collect()).collect();
         let mut vms = Vec::new();
+        let mut taken = vec![0; memory.engine_names().len()];
         for (index, vm) in system.vms.iter().enumerate() {
             let timed = system.timing.vms.get(index);
             let workload = timed.and_then(|timed| timed.workload.clone());
@@ -98,7 +103,12 @@ impl Board {
             if pages.is_empty() && workload.is_some() {
                 return Err(BoardError(format!("{} has no RAM for its workload", vm.name)));
             }
+            let transfers = workload.as_ref().and_then(|workload| workload.transfers.as_ref());
+            let engine = transfers
+                .map(|transfers| engine(memory, &vm.name, transfers, &mut taken))
+                .transpose()?;
             vms.push(Vm {
+                engine,
                 name: vm.name.clone(),
                 vcpus,
                 trace: read_trace(&system.path, &vm.name, workload.as_ref())?,
@@ -112,6 +122,7 @@ impl Board {
             map: map.map_err(BoardError)?,
             cores: system.cores_needed().max(1),
             vms,
+            tables: tables(placement),
         })
     }
 
@@ -183,6 +194,40 @@ fn regulate(
         Regulates::Static | Regulates::Pool => index,
     };
     Ok((setting, counters, shared))
+}
+
+/// The engine for a VM's transfers: its number, the first of the channels that are the VM's, and the bytes of a descriptor.
+fn engine(
+    memory: &Memory,
+    vm: &str,
+    transfers: &Transfers,
+    taken: &mut [usize],
+) -> Result<(usize, usize, u64), BoardError> {
+    let name = &transfers.engine;
+    let (number, engine) = memory.engine(name).ok_or_else(|| {
+        let names: Vec<_> = memory.engine_names().collect();
+        BoardError(format!(
+            "{vm}'s workload names the DMA engine `{name}`; {} has: {}",
+            memory.description,
+            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+        ))
+    })?;
+    let first = taken[number];
+    taken[number] += transfers.channels;
+    if taken[number] > engine.channels() {
+        return Err(BoardError(format!(
+            "{vm}'s workload wants {} channels of the DMA engine {name}, of which {} are left: write channels = N",
+            transfers.channels,
+            engine.channels().saturating_sub(first)
+        )));
+    }
+    Ok((number, first, engine.descriptor()))
+}
+
+/// Translation tables are the hypervisor's: they are taken to lie in its memory.
+fn tables(placement: &Placement) -> Pa {
+    let own = placement.rows.iter().find(|row| matches!(row.owner, Owner::Hypervisor));
+    Pa(own.map_or(0, |row| row.address.0))
 }
 
 /// The physical pages of a VM's RAM, in the order in which it sees them.

@@ -27,6 +27,30 @@ pub(crate) struct Core {
     /// No access before: the hypervisor has the core.
     pub busy_until: Picos,
     pub accesses: u64,
+    pub passes: Passes,
+}
+
+/// Passes through what a program does, that began in the span.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Passes {
+    first: Option<Picos>,
+    last: Picos,
+    begun: u64,
+}
+
+impl Passes {
+    /// One begins.
+    pub fn begin(&mut self, now: Picos) {
+        self.first.get_or_insert(now);
+        self.last = now;
+        self.begun += 1;
+    }
+
+    /// Mean time of a pass; `None` if none ended.
+    pub fn mean(self) -> Option<Picos> {
+        let ended = self.begun.checked_sub(1).filter(|ended| *ended > 0)?;
+        Some(Picos(self.last.since(self.first?).0 / ended))
+    }
 }
 
 impl Core {

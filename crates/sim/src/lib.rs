@@ -10,6 +10,8 @@
 mod board;
 mod core;
 mod histogram;
+mod kernels;
+mod master;
 pub mod memory;
 mod meter;
 mod outcome;
@@ -19,5 +21,5 @@ mod run;
 pub use board::{Board, BoardError};
 pub use histogram::Histogram;
 pub use memory::{Memory, MemoryError};
-pub use outcome::{Budget, Outcome, VmOutcome};
+pub use outcome::{Budget, Outcome, TbuOutcome, VmOutcome};
 pub use run::{Span, run};

@@ -1,6 +1,7 @@
 //! What a run came to.
 
 use crate::Histogram;
+use weir_memsys::Picos;
 use weir_memsys::system::Waits;
 use weir_policy::bandwidth::Counts;
 
@@ -43,7 +44,7 @@ impl Budget {
 pub struct VmOutcome {
     /// Its name.
     pub name: String,
-    /// Accesses that were answered.
+    /// Accesses that were answered; of a DMA engine's channels, transfers.
     pub accesses: u64,
     /// How long they took.
     pub latency: Histogram,
@@ -59,6 +60,23 @@ pub struct VmOutcome {
     pub arrivals: Vec<u64>,
     /// The budget of each regulated vCPU.
     pub budgets: Vec<Budget>,
+    /// Mean time of the passes that the first vCPU made through what it does, from beginning to beginning; `None` if none ended.
+    pub pass: Option<Picos>,
+    /// Bytes that DMA channels moved for it.
+    pub moved: u64,
+}
+
+/// What a translation buffer unit of the SMMU counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TbuOutcome {
+    /// Its name.
+    pub name: String,
+    /// Translations asked for, by VM.
+    pub lookups: Vec<u64>,
+    /// Those that needed a walk: writes of its TLB.
+    pub misses: Vec<u64>,
+    /// Who (row) threw out whose (column) entries.
+    pub evictions: Vec<Vec<u64>>,
 }
 
 /// What a run came to, without its warm-up.
@@ -72,10 +90,21 @@ pub struct Outcome {
     pub evictions: Vec<Vec<u64>>,
     /// Rows of DRAM banks: who (row) had whose (column) closed.
     pub closed: Vec<Vec<u64>>,
+    /// The translation buffer units, in the order of their names.
+    pub tbus: Vec<TbuOutcome>,
     /// For how long requests to the second level waited because its registers or buffers were all in use, in ps.
     pub blocked_ps: u64,
     /// Length of what was looked at, in ns.
     pub span_ns: u64,
     /// Length of a slice, in ns.
     pub slice_ns: u64,
+}
+
+impl TbuOutcome {
+    /// Entries of other VMs that one VM's devices threw out.
+    #[must_use]
+    pub fn of_others(&self, vm: usize) -> u64 {
+        let row = self.evictions.get(vm).into_iter().flatten().enumerate();
+        row.filter(|(of, _)| *of != vm).map(|(_, count)| count).sum()
+    }
 }

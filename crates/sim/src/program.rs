@@ -1,5 +1,6 @@
 //! What a vCPU does to memory: one access after the other, for ever.
 
+use crate::kernels;
 use std::sync::Arc;
 use weir_config::timing::{Kind, Workload};
 use weir_memsys::{Access, AddressMap, Pa};
@@ -15,6 +16,8 @@ pub(crate) struct Program {
     at: usize,
     /// Whether each access waits for the one before.
     pub dependent: bool,
+    /// Cycles between two accesses, if the workload says nothing else.
+    pub cycles: u64,
 }
 
 impl Program {
@@ -33,6 +36,8 @@ impl Program {
         let lines =
             || own.iter().flat_map(|page| (0..PAGE / LINE).map(move |l| Pa(page + l * LINE)));
         let all = |access: Access| lines().map(|pa| (access, pa)).collect::<Vec<_>>();
+        let mut cycles = 0;
+        let place = |offset: u64| Pa(pages[(offset / PAGE) as usize % pages.len()] + offset % PAGE);
         let steps = match workload.kind {
             Kind::Latency => shuffled(all(Access::Read), seed),
             Kind::Read => all(Access::Read),
@@ -41,16 +46,29 @@ impl Program {
                 lines().flat_map(|pa| [(Access::Read, pa), (Access::Write, pa)]).collect()
             }
             Kind::RowMiss => row_misses(own, map),
+            Kind::Dma => Vec::new(),
             Kind::Trace => trace
                 .iter()
                 .map(|&(Pa(offset), write)| {
-                    let page = pages[(offset / PAGE) as usize % pages.len()];
-                    let access = if write { Access::Write } else { Access::Read };
-                    (access, Pa(page + offset % PAGE))
+                    (if write { Access::Write } else { Access::Read }, place(offset))
                 })
                 .collect(),
+            Kind::Kernel => {
+                let recording = workload.kernel.as_deref().and_then(kernels::record);
+                let (steps, between) = recording.map_or((Vec::new(), 0), |r| (r.steps, r.cycles));
+                cycles = between;
+                let place = |(access, at): (Access, u32)| (access, place(u64::from(at)));
+                steps.into_iter().map(place).collect()
+            }
         };
-        Self { steps: steps.into(), at: 0, dependent: workload.kind == Kind::Latency }
+        // An in-order core waits for a kernel's loads.
+        let dependent = matches!(workload.kind, Kind::Latency | Kind::Kernel);
+        Self { steps: steps.into(), at: 0, dependent, cycles }
+    }
+
+    /// Whether the next step is the first of a pass.
+    pub const fn begins(&self) -> bool {
+        self.at == 0
     }
 
     pub fn next(&mut self) -> (Access, Pa) {
@@ -104,8 +122,15 @@ mod tests {
     use weir_memsys::bench::ddr4_2400_map;
 
     fn program(kind: Kind, pages: &[u64], vcpu: usize) -> Vec<(Access, Pa)> {
-        let workload =
-            Workload { kind, size: Bytes(4 * PAGE), gap: Nanos(0), outstanding: None, file: None };
+        let workload = Workload {
+            kind,
+            size: Bytes(4 * PAGE),
+            gap: Nanos(0),
+            outstanding: None,
+            file: None,
+            kernel: None,
+            transfers: None,
+        };
         let trace = [(Pa(0x40), false), (Pa(0x9008), true)];
         let mut program = Program::new(&workload, &trace, pages, vcpu, &ddr4_2400_map(), 7);
         let steps = program.steps.len();

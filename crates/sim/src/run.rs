@@ -2,11 +2,18 @@
 
 mod record;
 
-use crate::{Board, BoardError, Histogram, Outcome, core::Core, meter::Meter, program::Program};
+use crate::{
+    Board, BoardError, Histogram, Outcome,
+    core::{Core, Passes},
+    master::{Master, Place},
+    meter::Meter,
+    program::Program,
+};
 use record::Begun;
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 use weir_memsys::{
     MemorySystem, Owner, Picos,
+    dma::DmaError,
     hierarchy::Served,
     system::{Answer, Issue},
 };
@@ -43,12 +50,15 @@ enum Event {
     Begin,
     /// A slice is over.
     Slice,
+    /// A DMA channel may start its next transfer.
+    Transfer(usize),
 }
 
 struct Run<'a> {
     board: &'a Board,
     memory: MemorySystem,
     cores: Vec<Core>,
+    masters: Vec<Master>,
     shared: Vec<Shared>,
     events: BinaryHeap<Reverse<(Picos, u64, Event)>>,
     added: u64,
@@ -79,29 +89,53 @@ pub fn run(board: &Board, span: Span) -> Result<Outcome, BoardError> {
     Ok(run.finish(span, slice))
 }
 
+/// The DMA channels that work for the VMs.
+fn masters(board: &Board) -> Vec<Master> {
+    let mut masters = Vec::new();
+    for (owner, vm) in (0..).zip(&board.vms) {
+        let Some(workload) = &vm.workload else { continue };
+        let (Some(transfers), Some((engine, first, descriptor))) = (&workload.transfers, vm.engine)
+        else {
+            continue;
+        };
+        let pages: Arc<[u64]> = vm.pages.as_slice().into();
+        for index in 0..transfers.channels {
+            let place =
+                Place { engine, channel: first + index, owner: Owner(owner), pages: pages.clone() };
+            let gap = Picos::from_nanos(workload.gap.0);
+            let size = workload.size.0;
+            masters.push(Master::new(transfers, place, index as u64, size, gap, descriptor));
+        }
+    }
+    masters
+}
+
 impl<'a> Run<'a> {
     fn new(board: &'a Board, span: Span) -> Result<Self, BoardError> {
         let owners = board.vms.len();
-        let memory = board
+        let mut memory = board
             .memory
-            .build(&board.chip, board.map.clone(), board.cores, owners, span.seed)
+            .build(&board.chip, board.map.clone(), board.cores, owners, span.seed, board.tables)
             .map_err(BoardError)?;
         let mut cores = Vec::new();
         for (owner, vm) in (0..).zip(&board.vms) {
             for (index, vcpu) in vm.vcpus.iter().enumerate() {
-                let program = vm.workload.as_ref().map(|workload| {
+                let vcpus_work = vm.workload.as_ref().filter(|w| w.transfers.is_none());
+                let program = vcpus_work.map(|workload| {
                     let seed = span.seed ^ ((cores.len() as u64 + 1) << 32);
                     Program::new(workload, &vm.trace, &vm.pages, index, &board.map, seed)
                 });
                 let workload = vm.workload.as_ref();
-                let gap = workload.map_or(0, |workload| workload.gap.0);
+                let gap = Picos::from_nanos(workload.map_or(0, |workload| workload.gap.0));
+                let clock = board.chip.cores.clock_ps;
+                let cycles = program.as_ref().map_or(0, |program| program.cycles).max(1);
                 let most = board.chip.cores.outstanding;
                 let wanted = workload.and_then(|w| w.outstanding).unwrap_or(most).min(most);
                 let dependent = program.as_ref().is_some_and(|program| program.dependent);
                 cores.push(Core {
                     number: vcpu.core,
                     owner: Owner(owner),
-                    gap: Picos::from_nanos(gap).max(Picos(board.chip.cores.clock_ps)),
+                    gap: if gap.0 == 0 { Picos(clock) * cycles } else { gap.max(Picos(clock)) },
                     most_waiting: if dependent { 1 } else { wanted },
                     meter: vcpu
                         .regulation
@@ -115,12 +149,21 @@ impl<'a> Run<'a> {
                     armed: false,
                     busy_until: Picos(0),
                     accesses: 0,
+                    passes: Passes::default(),
                 });
             }
+        }
+        let masters = masters(board);
+        for master in &masters {
+            let Master { engine, channel, pages, pace, .. } = master;
+            let refused = |error: DmaError| BoardError(error.to_string());
+            memory.map_channel(*engine, *channel, pages.clone()).map_err(refused)?;
+            memory.pace(*engine, *channel, *pace).map_err(refused)?;
         }
         Ok(Self {
             memory,
             cores,
+            masters,
             shared: (0..=owners).map(|_| Shared::new()).collect(),
             events: BinaryHeap::new(),
             added: 0,
@@ -146,6 +189,18 @@ impl<'a> Run<'a> {
             }
             self.arm(core, Picos(0));
         }
+        for master in 0..self.masters.len() {
+            self.add(Picos(0), Event::Transfer(master));
+        }
+    }
+
+    /// Starts a DMA channel's next transfer.
+    fn transfer(&mut self, master: usize, now: Picos) {
+        let m = &mut self.masters[master];
+        m.since = now;
+        let transfer = m.next();
+        let started = self.memory.start_transfer(m.engine, m.channel, m.owner, transfer, now);
+        debug_assert!(started.is_ok(), "the channel is there and has nothing to do");
     }
 
     /// Goes from event to event. Those of the memory come first where the time is the same, then these in the order in which they
@@ -180,6 +235,7 @@ impl<'a> Run<'a> {
             Event::Period(core) => self.step(core, now, Step::Period),
             Event::Begin => self.begin(now),
             Event::Slice => self.slice(),
+            Event::Transfer(master) => self.transfer(master, now),
         }
     }
 
@@ -204,7 +260,12 @@ impl<'a> Run<'a> {
         }
         let Some(program) = &mut c.program else { return };
         let dependent = program.dependent;
-        let next = c.next.take().unwrap_or_else(|| program.next());
+        let next = c.next.take().unwrap_or_else(|| {
+            if self.begun.is_some() && program.begins() {
+                c.passes.begin(now);
+            }
+            program.next()
+        });
         let token = c.wait(now);
         let (access, pa) = next;
         let before = self.memory.hierarchy().traffic()[c.number].refills;
@@ -281,7 +342,12 @@ impl<'a> Run<'a> {
     }
 
     fn answer(&mut self, answer: Answer) {
-        let Answer::Core { core: number, token, at, served } = answer else { return };
+        let (number, token, at, served) = match answer {
+            Answer::Core { core, token, at, served } => (core, token, at, served),
+            Answer::Transfer { engine, channel, at } => {
+                return self.transferred(engine, channel, at);
+            }
+        };
         let Some(core) = self.cores.iter().position(|core| core.number == number) else { return };
         let c = &mut self.cores[core];
         let Some(since) = c.answered(token as usize) else { return };
@@ -289,6 +355,18 @@ impl<'a> Run<'a> {
         let (owner, gap) = (c.owner, c.gap);
         self.note(owner, served, since, at);
         self.arm(core, at.max(since + gap));
+    }
+
+    fn transferred(&mut self, engine: usize, channel: usize, at: Picos) {
+        let is_it = |master: &Master| master.engine == engine && master.channel == channel;
+        let Some(number) = self.masters.iter().position(is_it) else { return };
+        let master = &mut self.masters[number];
+        master.ended += 1;
+        let (owner, since, gap) = (usize::from(master.owner.0), master.since, master.gap);
+        if self.begun.is_some() {
+            self.latencies[owner].add(at.since(since));
+        }
+        self.add(at + gap, Event::Transfer(number));
     }
 
     fn note(&mut self, owner: Owner, served: Served, since: Picos, at: Picos) {

@@ -5,9 +5,14 @@ use proptest::prelude::*;
 use weir_memsys::{
     Pa,
     bench::ddr4_2400_map,
-    dram::{DEFAULT_POLICY, timing::DDR4_2400},
+    dram::{
+        DEFAULT_POLICY,
+        timing::{DDR2_800, DDR4_2400, LPDDR4_3200},
+    },
 };
-use weir_sim::Memory;
+use weir_sim::{Memory, run};
+
+mod support;
 
 const TEXT: &str = include_str!("../../../platforms/ddr4-2400.toml");
 
@@ -44,6 +49,42 @@ fn what_is_wrong_is_named_with_its_place() {
     }
     let error = Memory::find("nowhere").unwrap_err().to_string();
     assert!(error.contains("ddr4-2400"), "{error}");
+}
+
+#[test]
+fn lpddr4_and_ddr2_are_the_parts_of_the_model() {
+    assert_eq!(Memory::find("rpi4").unwrap().dram.timing(), LPDDR4_3200);
+    assert_eq!(Memory::find("athlon64x2").unwrap().dram.timing(), DDR2_800);
+}
+
+/// Lines of the walk that three writers (or as many as there are cores) evict, and its mean latency in ns.
+fn beside_writers(platform: &str, memory: &str, cpus: &str) -> (u64, u64) {
+    let vm = |name: &str, cpus: &str, workload: &str| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"4MiB\"\nimage = {{ elf = \"guests/hog\" }}\n\
+             workload = {{ kind = \"{workload}\" }}\n"
+        )
+    };
+    let walk = vm("walk", "[0]", "latency\", size = \"256KiB");
+    let text =
+        format!("platform = \"{platform}\"\n{walk}{}", vm("write", cpus, "write\", size = \"1MiB"));
+    let board = support::board_of(&text, &Memory::find(memory).unwrap());
+    let outcome = run(&board, support::span(500)).unwrap();
+    assert!(outcome.vms.iter().all(|vm| vm.accesses > 100), "{memory}");
+    (outcome.evictions[1][0], outcome.vms[0].latency.mean().0 / 1000)
+}
+
+#[test]
+fn each_chip_runs_and_private_second_levels_share_no_lines() {
+    for chip in ["zcu104", "rpi4"] {
+        let (evicted, mean) = beside_writers(chip, chip, "[1, 2, 3]");
+        assert!(evicted > 50 && mean > 10, "{chip}: {evicted}, {mean} ns");
+    }
+    // Too slow to fill its L2 in that time.
+    let (_, mean) = beside_writers("qemu-virt", "arm11mpcore", "[1]");
+    assert!(mean > 60, "{mean} ns");
+    let (evicted, mean) = beside_writers("qemu-virt", "athlon64x2", "[1]");
+    assert!(evicted == 0 && mean < 30, "{evicted}, {mean} ns");
 }
 
 proptest! {

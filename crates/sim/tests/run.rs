@@ -2,42 +2,13 @@
 #![allow(missing_docs, clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
 
 use std::{fs, path::Path};
-use weir_config::{Catalog, Sizes, check_text, place_all};
 use weir_memsys::Owner;
 use weir_policy::Nanos;
 use weir_sim::{Board, Memory, Outcome, Span, run};
 
-const HYPERVISOR: &str = "platform = \"zcu102\"\n[hypervisor]\ncolors = \"14-15\"\n";
+mod support;
 
-fn span(us: u64) -> Span {
-    Span { warm_up: Nanos(us * 1000), length: Nanos(us * 1000), seed: 1 }
-}
-
-fn memory(values: &[(&str, &str)]) -> Memory {
-    let values: Vec<_> =
-        values.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    Memory::find_with("zcu102", &values).unwrap()
-}
-
-fn vm(name: &str, cpus: &str, colors: &str, rest: &str) -> String {
-    format!(
-        "[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"4MiB\"\ncolors = \"{colors}\"\n\
-         image = {{ elf = \"guests/hog\" }}\n{rest}\n"
-    )
-}
-
-fn load(path: &Path, vms: &[String], memory: &Memory) -> Result<Board, String> {
-    let catalog = Catalog { guests: vec!["hog".to_owned()], ..Catalog::default() };
-    let text = format!("{HYPERVISOR}{}", vms.concat());
-    let system = check_text(path, &text, &catalog).map_err(|faults| faults.to_string())?;
-    let sizes = Sizes { image: 4 << 20, hypervisor: 1 << 20, pristine: vec![1 << 20; vms.len()] };
-    let placement = place_all(&system, &sizes).map_err(|faults| faults.to_string())?;
-    Board::new(&system, &placement, memory).map_err(|error| error.to_string())
-}
-
-fn board(vms: &[String], memory: &Memory) -> Board {
-    load(Path::new("system.toml"), vms, memory).unwrap()
-}
+use support::{board, board_of, load, memory, span, vm};
 
 const WALK: &str = "workload = { kind = \"latency\", size = \"64KiB\" }";
 
@@ -249,5 +220,22 @@ fn what_cannot_be_simulated_is_refused_by_name() {
         let error = Memory::find_with("zcu102", &[(key.to_owned(), value.to_owned())]);
         let error = error.unwrap_err().to_string();
         assert!(error.starts_with("zcu102: ") && error.contains(said), "{key}: {error}");
+    }
+}
+
+/// rt-virtio V-A.1: the value that `row_change` of the memory file was fitted to, and one that it was not.
+#[test]
+fn row_misses_of_any_number_of_cores_saturate_at_what_was_measured() {
+    for cores in ["[0, 1, 2]", "[0]"] {
+        let text = format!(
+            "platform = \"zcu102\"\ndram = \"banks-on-top\"\n[hypervisor]\nbanks = \"1\"\n[[vm]]\nname = \"ustress\"\n\
+             cpus = {cores}\nmemory = \"16MiB\"\nbanks = \"0\"\nimage = {{ elf = \"guests/hog\" }}\n\
+             workload = {{ kind = \"row-miss\", size = \"4MiB\" }}\n"
+        );
+        let span = Span { warm_up: Nanos(30_000_000), length: Nanos(2_000_000), seed: 1 };
+        let outcome = run(&board_of(&text, &memory(&[])), span).unwrap();
+        let lines = outcome.vms[0].refills + outcome.vms[0].write_backs;
+        let mb_per_s = (lines * 64) as f64 / 2000.0;
+        assert!((mb_per_s / 960.0 - 1.0).abs() < 0.015, "{cores}: {mb_per_s}");
     }
 }

@@ -1,6 +1,6 @@
 //! The host's end of the wire.
 
-use crate::wire::{Counters, DLE, Denials, Event, Mark};
+use crate::wire::{Counters, DLE, Denials, Event, Flow, Mark};
 use zerocopy::FromBytes;
 
 /// What the wire says, one piece at a time.
@@ -16,6 +16,8 @@ pub enum Piece {
     Counters(Counters),
     /// Denials of a VM.
     Denials(Denials),
+    /// Counts of a flow.
+    Flow(Flow),
     /// A frame of an unknown kind, with a wrong sum or a wrong length: bytes were lost.
     Damaged,
 }
@@ -88,6 +90,7 @@ impl Decoder {
             2 => Event::read_from_bytes(payload).ok().map(Piece::Event),
             3 => Counters::read_from_bytes(payload).ok().map(Piece::Counters),
             4 => Denials::read_from_bytes(payload).ok().map(Piece::Denials),
+            5 => Flow::read_from_bytes(payload).ok().map(Piece::Flow),
             _ => None,
         }
     }

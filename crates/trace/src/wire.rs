@@ -31,6 +31,8 @@ pub enum Kind {
     Counters = 3,
     /// [`Denials`].
     Denials = 4,
+    /// A [`Flow`].
+    Flow = 5,
 }
 
 /// From here on the console bytes are of VM `vm`; sent when the VM changes and after each line feed,
@@ -153,6 +155,8 @@ counted! {
         SError = "SError",
         /// An exception that the hypervisor has no use for.
         Unexpected = "unexpected exception",
+        /// Its budget stands on the monitor, and nobody counts there.
+        Uncounted = "a budget whose monitor nobody keeps",
     }
 }
 
@@ -177,6 +181,8 @@ counted! {
         Psci = "PSCI call outside the VM",
         /// An access of a device that it was given, by that device; the event has the SMMU's words for it.
         Dma = "DMA outside its memory",
+        /// A packet that no flow allows or that is malformed, or a ring that makes no sense.
+        Virtio = "malformed or disallowed packet",
     }
 }
 
@@ -209,6 +215,8 @@ counted! {
         Fault = "fault",
         /// The configuration space of its PCI functions.
         Pci = "PCI configuration",
+        /// The virtio socket device.
+        Virtio = "virtio register",
         /// Anything else.
         Other = "other",
     }
@@ -265,6 +273,24 @@ pub struct Denials {
     pub reserved: u32,
     /// How often, by [`Denial`].
     pub counts: [u64; DENIALS],
+}
+
+/// What became of a flow's packets since the system started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Flow {
+    /// Nanoseconds since the hypervisor started.
+    pub time_ns: u64,
+    /// Its place in the system file.
+    pub flow: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Packets that arrived.
+    pub packets: u64,
+    /// Packets that were given up, as an end was reset.
+    pub lost: u64,
+    /// The longest time from the later of a packet's notification and its eligibility to its receiver's interrupt, in ns.
+    pub worst_ns: u64,
 }
 
 // A frame's length is one byte.

@@ -12,6 +12,7 @@ pub mod id;
 pub mod inject;
 pub mod pci;
 pub mod pl011;
+pub mod pmu;
 pub mod psci;
 pub mod smccc;
 pub mod sysreg;

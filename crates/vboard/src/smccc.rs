@@ -12,6 +12,7 @@
 //! | 0xC600_0000 | null hypercall | 0 |
 //! | 0xC600_0001 | restarts of this VM | a 64-bit count |
 //! | 0xC600_0002 | sets a memory budget: x1 the VM, x2 the budget (of reads), x3 that of writes | 0, or [`DENIED`] |
+//! | 0xC600_0003 | of the broker only: it has completions | 0, or [`DENIED`] |
 //!
 //! The rest of 0x8600_xxxx and 0xC600_xxxx is reserved. weir's UID is the UUID
 //! `9f99e9c0-c429-44e8-a53d-10f558e3e6b4`.
@@ -45,6 +46,9 @@ pub const RESTARTS: u32 = 0xc600_0001;
 
 /// Sets the memory budget of a VM, for who was granted the right.
 pub const SET_BUDGET: u32 = 0xc600_0002;
+
+/// The broker has completions for the hypervisor.
+pub const COMPLETE: u32 = 0xc600_0003;
 
 /// What a call that this VM has no right to returns in x0, or one whose numbers are not within the limits.
 pub const DENIED: u64 = (-3i64).cast_unsigned();
@@ -124,6 +128,8 @@ pub enum Call {
         /// Its writes; of no meaning with one budget.
         writes: u64,
     },
+    /// Look at the broker's completions, if this VM is the broker. x0 is 0 or [`DENIED`].
+    Complete,
     /// Ask [`psci::Power::call`].
     Psci(psci::Request),
     /// Call the firmware with this identifier; it returns nothing, and x0 is 0.
@@ -153,6 +159,7 @@ fn decode_other(id: u32, x: &[u64; 4], mitigations: Mitigations) -> Call {
     match id {
         RESTARTS => Call::Restarts,
         SET_BUDGET => Call::SetBudget { vm: x[1], reads: x[2], writes: x[3] },
+        COMPLETE => Call::Complete,
         VERSION => Call::Return(SMCCC_1_2),
         ARCH_FEATURES => Call::Return(psci::code(mitigations.features(x[1] as u32))),
         // 0: call the firmware; 1: calling is allowed and does nothing on this processor.

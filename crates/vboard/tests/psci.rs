@@ -21,7 +21,8 @@ fn hypercalls() {
     assert_eq!(call(0xc600_0001, [0; 3]), Call::Restarts);
     let set = Call::SetBudget { vm: 1, reads: 2, writes: 3 };
     assert_eq!(call(0xc600_0002, [1, 2, 3]), set);
-    assert_eq!(call(0xc600_0003, [0; 3]), Call::Unknown);
+    assert_eq!(call(0xc600_0003, [0; 3]), Call::Complete);
+    assert_eq!(call(0xc600_0004, [0; 3]), Call::Unknown);
     // The null hypercall exists in the 64-bit convention only.
     assert_eq!(call(0x8600_0000, [0; 3]), Call::Unknown);
     // Only w0 names the call (DEN0028, 2.7).
@@ -343,6 +344,7 @@ proptest! {
                 Call::Psci(_) => prop_assert_eq!(id & 0xbfff_ffe0, 0x8400_0000),
                 Call::Mitigate(_) => prop_assert!(false),
                 Call::Restarts => prop_assert_eq!(id, smccc::RESTARTS),
+                Call::Complete => prop_assert_eq!(id, smccc::COMPLETE),
                 Call::SetBudget { .. } => prop_assert_eq!(id, smccc::SET_BUDGET),
                 Call::Registers(_) => prop_assert_eq!(id & 0xffff_0000, 0x8600_0000),
                 Call::Return(_) | Call::Unknown => {}

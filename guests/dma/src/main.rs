@@ -7,6 +7,10 @@
 //!
 //! With `role=witness` it fills the memory behind its image with a pattern and checks it ten times a second.
 //!
+//! With `role=tenant` it has another function, of `function=` (0) in its slot: in each life it reads the register at `register=` of its
+//! first base address, which the last life left at `value=`, and writes it; in the life `lives=` (2) it powers off instead of asking
+//! for SYSTEM_RESET.
+//!
 //! Arguments: `slot=N` is the disk's device number (2), `ecam=ADDRESS` where the configuration space is (0x4010000000),
 //! `victim=ADDRESS` where the other VM is and `hypervisor=ADDRESS` where weir is, both physical.
 //!
@@ -15,6 +19,7 @@
 //! dma: attack 2: a buffer in another VM, device status 0xf
 //! dma: all 5 attacks done
 //! dma: round 7: 0 of 3932160 words changed
+//! dma: life 1: the register reads 0x0, then 0x460001
 //! ```
 
 #![no_std]
@@ -26,7 +31,7 @@ mod witness;
 
 use pci::Function;
 use virtio::{Disk, Places};
-use weir_guest::{Board, entry, hypercall, println, psci};
+use weir_guest::{Board, entry, hypercall, mmio, println, psci};
 
 entry!(main);
 
@@ -49,8 +54,29 @@ const ATTACKS: [Attack; 4] = [
 fn main(board: &'static Board) -> ! {
     match board.args.get("role") {
         Some("witness") => witness::watch(board),
+        Some("tenant") => live(board),
         _ => attack(board),
     }
+}
+
+fn live(board: &Board) -> ! {
+    let args = board.args;
+    let ecam = args.number("ecam", 0x40_1000_0000);
+    let place = args.number("slot", 2) << 3 | args.number("function", 0);
+    let function = Function::at(ecam, place);
+    function.enable();
+    let register = function.base() + args.number("register", 0);
+    // SAFETY: a register of the function's, which is this VM's; its first base address is mapped as a device.
+    let read = || unsafe { mmio::read32(register) };
+    let before = read();
+    // SAFETY: as above.
+    unsafe { mmio::write32(register, args.number("value", 0) as u32) };
+    let life = hypercall::restarts();
+    println!("dma: life {life}: the register reads {before:#x}, then {:#x}", read());
+    if life < args.number("lives", 2) {
+        psci::system_reset()
+    }
+    psci::system_off()
 }
 
 fn attack(board: &Board) -> ! {

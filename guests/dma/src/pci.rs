@@ -25,7 +25,17 @@ pub struct Place {
 
 impl Function {
     pub fn new(ecam: u64, slot: u64) -> Self {
-        Self { registers: ecam + (slot << 15) }
+        Self::at(ecam, slot << 3)
+    }
+
+    /// The function at `place`: a slot in the high bits, a function of it in the lowest three.
+    pub fn at(ecam: u64, place: u64) -> Self {
+        Self { registers: ecam + (place << 12) }
+    }
+
+    /// Its first base address.
+    pub fn base(self) -> u64 {
+        u64::from(self.read(BARS) & !0xf)
     }
 
     pub fn read(self, offset: u64) -> u32 {

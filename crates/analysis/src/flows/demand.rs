@@ -156,6 +156,8 @@ enum Swept {
 pub struct Analyzer {
     // In order of d, all of the same length.
     index: Vec<u32>,
+    /// d and position, to sort by.
+    keys: Vec<u64>,
     window: Vec<i64>,
     period: Vec<i64>,
     cost: Vec<Piece>,
@@ -183,6 +185,8 @@ pub struct Analyzer {
     /// A lower bound of 1 - U' at `bandwidth`; 0 if U' = 1.
     spare: f64,
     hyperperiod: Option<i64>,
+    /// The set is schedulable at this bandwidth, as was found out before.
+    enough: Option<u64>,
     fault: Option<Cause>,
     /// What is left of the effort granted.
     effort: u64,
@@ -200,7 +204,7 @@ const EPS: f64 = f64::EPSILON;
 /// From this many evaluations on, alignment is tried; it costs about as much as a few thousand of them.
 const FAR_EVALUATIONS: f64 = 20_000.0;
 /// Alignments to be expected at most among the tasks that are looked at: fewer tasks are reduced faster, more branch less.
-const UNLIKELY: f64 = 1e-4;
+const UNLIKELY: f64 = 1e-5;
 /// What a branch in the search for alignments costs, in evaluations.
 const NODE: u64 = 256;
 /// Beyond this many half ns (73 years) nothing is tested: a set whose T* lies farther is given up.
@@ -246,7 +250,17 @@ impl Analyzer {
         self.background.extend(best_effort.iter().map(|task| task.stretches));
         self.index.clear();
         self.index.extend(0..n as u32);
-        self.index.sort_unstable_by_key(|&i| tasks[i as usize].window());
+        if n <= 1 << 16 && tasks.iter().all(|task| (0..1 << 47).contains(&task.window())) {
+            // In one integer both are compared without a look at the tasks.
+            self.keys.clear();
+            self.keys.extend(tasks.iter().zip(0..).map(|(t, i)| (t.window() as u64) << 16 | i));
+            self.keys.sort_unstable();
+            for (index, key) in self.index.iter_mut().zip(&self.keys) {
+                *index = (key & 0xffff) as u32;
+            }
+        } else {
+            self.index.sort_unstable_by_key(|&i| tasks[i as usize].window());
+        }
         self.window.clear();
         self.period.clear();
         self.cost.clear();
@@ -284,6 +298,7 @@ impl Analyzer {
         self.bandwidth = 0;
         self.overloaded_now = false;
         self.hyperperiod = None;
+        self.enough = None;
     }
 
     /// What all questions to this analyzer took so far, in the unit of [`Effort`].
@@ -311,6 +326,10 @@ impl Analyzer {
             return Ok(Verdict::Unschedulable(cause));
         }
         self.grant(effort);
+        // C' and q' fall with the bandwidth and nothing else depends on it.
+        if self.enough.is_some_and(|enough| b >= enough) {
+            return Ok(Verdict::Schedulable);
+        }
         if self.overloaded(b) {
             return Ok(Verdict::Unschedulable(Cause::Overload));
         }
@@ -337,7 +356,10 @@ impl Analyzer {
         self.overloaded_now = false;
         self.prepare(start);
         match self.run(OnFailure::Raise) {
-            (_, Swept::Clean) => MinBandwidth::Exactly(BytesPerSec(self.bandwidth)),
+            (_, Swept::Clean) => {
+                self.enough = Some(self.bandwidth);
+                MinBandwidth::Exactly(BytesPerSec(self.bandwidth))
+            }
             (_, Swept::Never(cause)) => MinBandwidth::Never(cause),
             (_, Swept::Fails(_) | Swept::Spent) => self.bracket(effort),
         }
@@ -474,13 +496,23 @@ impl Analyzer {
             let near = end.min(REACH);
             if self.worth_alignment(self.window.len(), hi, near) && near - hi < retry_below {
                 let before = self.bandwidth;
-                match self.sweep_alignments(hi, near, on_failure) {
+                // Past `REACH` no instant is visited, but all of them may be excluded.
+                let far = if end > REACH { self.until[self.until.len() - 1] as i128 } else { 0 };
+                let mut outcome = None;
+                if far > 0 {
+                    outcome = self.sweep_alignments(hi, far, on_failure);
+                }
+                let beyond = outcome.is_none() && near < end;
+                if outcome.is_none() {
+                    outcome = self.sweep_alignments(hi, near.into(), on_failure);
+                }
+                match outcome {
                     // Raised: T* is nearer now.
                     Some(Swept::Clean) if self.bandwidth > before => {
                         (lo, hi) = (hi, hi);
                         continue;
                     }
-                    Some(Swept::Clean) if near < end => return (near, Swept::Spent),
+                    Some(Swept::Clean) if beyond => return (near, Swept::Spent),
                     Some(outcome) => return (hi, outcome),
                     None => retry_below = (near - hi) / 4,
                 }
@@ -497,33 +529,38 @@ impl Analyzer {
 
     /// Sweeps the instants in (lo, end], all of them after the last d, where the deadlines align; no other can fail.
     /// `None` if they are too many.
-    fn sweep_alignments(&mut self, lo: i64, end: i64, on_failure: OnFailure) -> Option<Swept> {
+    fn sweep_alignments(&mut self, lo: i64, end: i128, on_failure: OnFailure) -> Option<Swept> {
         let spans = self.alignments(self.window.len(), (lo, end))?;
         let before = self.bandwidth;
+        let mut outcome = Swept::Clean;
         for (first, last) in spans {
-            match self.sweep_points(first.max(lo), last.min(end), on_failure, false) {
+            let last = i64::try_from(end).map_or(last, |end| last.min(end));
+            if last > REACH {
+                outcome = Swept::Spent;
+            }
+            match self.sweep_points(first.max(lo), last.min(REACH), on_failure, false) {
                 Swept::Clean if self.bandwidth == before => {}
                 other => return Some(other),
             }
         }
-        Some(Swept::Clean)
+        Some(outcome)
     }
 
     /// Spans that hold every instant of `within`, a part of segment `count` - 1, at which Eq. 10 can fail.
-    fn alignments(&mut self, count: usize, within: (i64, i64)) -> Option<Vec<(i64, i64)>> {
-        let mut order: Vec<usize> = (0..count).collect();
-        order.sort_unstable_by_key(|&i| core::cmp::Reverse(self.period[i]));
+    fn alignments(&mut self, count: usize, within: (i64, i128)) -> Option<Vec<(i64, i64)>> {
         // Q_k + A_k - (1 - U_k) t, from above: it is nothing at T_k.
         let (offset, until) = (self.offset[count - 1], self.until[count - 1]);
         let slope = offset / until * (1.0 - 8.0 * EPS);
-        let length = float(within.1 - within.0);
+        let length = (within.1 - i128::from(within.0)) as f64 * (1.0 - EPS);
         let first = (offset - slope * float(within.0)).max(0.0) + offset * 4.0 * EPS;
         let budget = Budget { first, fall: (slope * length / first * (1.0 - 8.0 * EPS)).min(1.0) };
         // The tasks with the longest periods pass their deadlines least often: as many of them as make an alignment
         // unlikely, were the phases random.
-        let mut waves = Vec::with_capacity(count.min(alignment::MOST));
+        let (longest, found) = self.longest_periods(count);
+        let mut waves = Vec::with_capacity(found);
         let (mut rate, mut share) = (0.0, 1.0);
-        for &i in order.iter().take(alignment::MOST) {
+        for &i in &longest[..found] {
+            let i = i as usize;
             let cost = self.c[i] * (1.0 - 16.0 * EPS);
             waves.push(Wave { window: self.window[i], period: self.period[i], cost });
             rate += 1.0 / float(self.period[i]);
@@ -544,6 +581,25 @@ impl Analyzer {
         spans
     }
 
+    /// The tasks with the longest periods among the first `count`, longest first, and how many these are.
+    fn longest_periods(&self, count: usize) -> ([u32; alignment::MOST], usize) {
+        let (mut longest, mut found) = ([0u32; alignment::MOST], 0);
+        // The latest d mostly have the longest periods, so that hardly any has to move up.
+        for i in (0..count).rev() {
+            let period = self.period[i];
+            let mut at = found;
+            while at > 0 && self.period[longest[at - 1] as usize] < period {
+                at -= 1;
+            }
+            if at < longest.len() {
+                found = (found + 1).min(longest.len());
+                longest.copy_within(at..found - 1, at + 1);
+                longest[at] = i as u32;
+            }
+        }
+        (longest, found)
+    }
+
     /// The instants to test end here: T_k of the last segment, or the hyperperiod (Eq. 13).
     fn horizon(&mut self) -> i64 {
         let last = self.until[self.until.len() - 1];
@@ -556,9 +612,12 @@ impl Analyzer {
         if self.spare < 1e-4 && self.spare >= 0.0 {
             let periods = &self.period;
             let hyperperiod = *self.hyperperiod.get_or_insert_with(|| {
+                // Beyond all that is tested it does not matter.
                 periods
                     .iter()
-                    .try_fold(1i64, |l, &p| (l / gcd(l, p)).checked_mul(p))
+                    .try_fold(1i64, |l, &p| {
+                        (l / gcd(l, p)).checked_mul(p).filter(|&multiple| multiple < REACH)
+                    })
                     .unwrap_or(i64::MAX)
             });
             if !self.background.is_empty() {
@@ -863,7 +922,7 @@ impl Analyzer {
             let from = first.max(lo + 1);
             // An overloaded set has no A to speak of.
             if leap && !self.overloaded_now && self.worth_alignment(k, from, t) {
-                if let Some(mut spans) = self.alignments(k, (from, t)) {
+                if let Some(mut spans) = self.alignments(k, (from, t.into())) {
                     // A point that fails at a bandwidth that was raised meanwhile failed before, so it is in a span.
                     spans.sort_unstable_by_key(|span| core::cmp::Reverse(span.1));
                     for (start, end) in spans {
@@ -951,9 +1010,14 @@ impl Analyzer {
     }
 }
 
-fn gcd(mut a: i64, mut b: i64) -> i64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
+/// By halving and subtracting (Stein 1967); both are positive.
+fn gcd(a: i64, b: i64) -> i64 {
+    let twos = (a | b).trailing_zeros();
+    let (mut a, mut b) = (a >> a.trailing_zeros(), b >> b.trailing_zeros());
+    while a != b {
+        let (low, high) = (a.min(b), a.max(b));
+        a = low;
+        b = (high - low) >> (high - low).trailing_zeros();
     }
-    a
+    a << twos
 }

@@ -121,13 +121,35 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
         let reason = format!("no budget for {free}: nothing keeps the memory from saturation");
         memory.reasons.push((first, reason));
     } else if !table.holds(total, BytesPerSec(dma)) {
-        let reason = format!(
+        let mut reason = format!(
             "budgets of {total} in {} beside {dma} B/s of DMA saturate the memory (Eq. 2)",
             table.period()
         );
+        if let Some(hint) = counted_whole(&memory.vms, table.period()) {
+            reason.push_str(&hint);
+        }
         memory.reasons.push((first, reason));
     }
     Ok(Some(memory))
+}
+
+/// Which budgets count more than their rate, and how to write them so that they don't.
+fn counted_whole(vms: &[Row], of_table: Nanos) -> Option<String> {
+    let longer: Vec<_> = vms
+        .iter()
+        .filter_map(|vm| {
+            let (accesses, period) = vm.budget.filter(|(_, period)| *period > of_table)?;
+            let share = u128::from(accesses) * u128::from(of_table.0) / u128::from(period.0);
+            Some(format!("{} {share}", vm.name))
+        })
+        .collect();
+    (!longer.is_empty()).then(|| {
+        format!(
+            "; a budget of a longer period may be spent in one burst and counts whole, in {of_table} the same \
+             rate would be {}",
+            longer.join(", ")
+        )
+    })
 }
 
 impl Memory {

@@ -94,14 +94,13 @@ fn toml(found: &Calibrated, line: u64, arguments: &Arguments) -> String {
     let Calibrated { period, saturation, least_budget, least_period, overshoot, .. } = found;
     format!(
         "# By `weir calibrate {}`: cores {:?} together, the bandwidth within {} %.\n\
-         # Periods shorter than {} are not kept so well.\n\
          [saturation]\nperiod = \"{}\"\nline = \"{line}B\"\npoints = [{{ budget = {saturation}, dma = \"0B/s\" }}]\n\
-         least_budget = {least_budget}\novershoot = {overshoot}\n",
+         least_budget = {least_budget}\nleast_period = \"{}\"\novershoot = {overshoot}\n",
         arguments.file.display(),
         found.cores,
         arguments.tolerance,
-        Nanos(*least_period),
         Nanos(*period),
+        Nanos(*least_period),
     )
 }
 

@@ -1,9 +1,10 @@
 #!/bin/busybox sh
 # The first process of weir's Linux guest. The kernel command line says what it does:
-#   weir.run=A,B,..   scenarios, in this order: cyclictest devices disk memtest sgi shell poweroff
-#                     reboot
+#   weir.run=A,B,..   scenarios, in this order: cyclictest devices disk hog memtest sgi shell
+#                     poweroff reboot
 #   weir.echo=WORD    prints WORD
-#   weir.loops=N      cycles of cyclictest, round trips of sgi (default 1000)
+#   weir.loops=N      cycles of cyclictest, round trips of sgi, blocks of hog (default 1000)
+#   weir.cpu=N        where hog runs (default: the last one)
 #   weir.memory=MIB   how much memory memtest fills (default: three quarters of what is free)
 # Every line starts with "linux: ". The last one is "linux: done", or "linux: failed: .." with
 # the names of the scenarios that failed; poweroff and reboot come after it.
@@ -62,6 +63,14 @@ run_disk() {
     back=$(head -c 4194304 /dev/vda | md5sum)
     awk '/virtio/ { print }' /proc/interrupts | while read -r line; do say "interrupts $line"; done
     [ "$back" = "$(md5sum </tmp/written)" ] && say "disk holds what was written"
+}
+
+# Writes blocks of 4 MiB, more than a cache holds, on one CPU.
+run_hog() {
+    cpu=$(word weir.cpu $(($(nproc) - 1)))
+    taskset "$(printf %x $((1 << cpu)))" dd if=/dev/zero of=/dev/null bs=4194304 count="$loops" \
+        2>/dev/null || return 1
+    say "hog wrote $loops blocks of 4 MiB on cpu $cpu"
 }
 
 # Fills memory with copies of one block whose pages all differ. 257 pages are no divisor of any
@@ -128,7 +137,7 @@ failed=
 ending=
 for scenario in $(word weir.run | tr , ' '); do
     case $scenario in
-        cyclictest | devices | disk | memtest | sgi | shell)
+        cyclictest | devices | disk | hog | memtest | sgi | shell)
             "run_$scenario" || failed="$failed $scenario" ;;
         poweroff | reboot) ending=$scenario ;;
         *) failed="$failed $scenario(unknown)" ;;

@@ -1,6 +1,7 @@
 //! `weir reproduce`: tables and figures of the papers, computed again and compared with what was published.
 
 mod isolation;
+mod memory;
 mod mobivmm;
 mod rt_virtio;
 pub mod throttling;
@@ -44,7 +45,12 @@ struct Experiment {
     run: fn(&Request) -> Result<Outcome>,
 }
 
-static EXPERIMENTS: [Experiment; 5] = [
+static EXPERIMENTS: [Experiment; 8] = [
+    Experiment {
+        name: "bao-throttling-budgets",
+        what: "programs beside three hogs with memory budgets of three periods, with colors and without, on the model of the memory",
+        run: memory::budgets::budgets,
+    },
     Experiment {
         name: "isolation",
         what: "cache lines and DRAM rows that VMs take from each other, with colors and banks and without, and a VM's share of the cache",
@@ -54,6 +60,16 @@ static EXPERIMENTS: [Experiment; 5] = [
         name: "mobivmm",
         what: "how long a sleep takes beside another VM on the core and its interrupts: Table I, Figures 8, 9 and 11, and with admission",
         run: mobivmm::mobivmm,
+    },
+    Experiment {
+        name: "rt-virtio-dma",
+        what: "bandwidth of a DMA engine by chunk and QoS level, Figure 4 and Table I, on the model of the memory",
+        run: memory::dma::bandwidth,
+    },
+    Experiment {
+        name: "rt-virtio-fig3",
+        what: "bandwidth of USTRESS over the memory budget, on the model of the memory",
+        run: memory::ustress::fig3,
     },
     Experiment {
         name: "rt-virtio-table3",

@@ -5,7 +5,7 @@
 
 use weir_trace::{
     decode::{Decoder, Piece},
-    wire::{Counters, Denials, Event, HYPERVISOR, Mark},
+    wire::{Counters, Denials, Event, Flow, HYPERVISOR, Mark},
 };
 
 /// Longest console line, in bytes; a longer one is cut into several.
@@ -40,6 +40,8 @@ pub enum Step {
     Counters(Counters),
     /// The denials of a VM.
     Denials(Denials),
+    /// Counts of a flow.
+    Flow(Flow),
     /// The hypervisor had to throw console bytes of this VM away.
     Dropped { source: Source, bytes: u32, time_ns: u64 },
     /// A frame did not survive the wire, or names a VM that does not exist.
@@ -116,6 +118,10 @@ impl Demux {
                 self.at(denials.time_ns, steps);
                 let known = matches!(self.source(denials.vm), Some(Source::Vm(_)));
                 steps.push(if known { Step::Denials(denials) } else { Step::Damaged });
+            }
+            Some(Piece::Flow(flow)) => {
+                self.at(flow.time_ns, steps);
+                steps.push(Step::Flow(flow));
             }
             Some(Piece::Damaged) => steps.push(Step::Damaged),
         }

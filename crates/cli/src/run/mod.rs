@@ -27,7 +27,7 @@ use demux::{Source, Step};
 use qemu::{Heard, Machine, Setup};
 use ram::Ram;
 use record::Record;
-use report::{End, Report, VmFacts};
+use report::{End, FlowFacts, Report, VmFacts};
 use rings::Rings;
 use serde_json::json;
 use session::{Plan, Session};
@@ -449,6 +449,7 @@ impl<'a> Run<'a> {
             system: image::name(system),
             platform: system.platform.name.clone(),
             vms,
+            flows: flows(system),
             expect: expect.collect(),
             limit_ns: limit_ns.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)),
             stay: arguments.stay || arguments.attach.is_some(),
@@ -628,4 +629,13 @@ fn forgive(result: io::Result<()>) -> Result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }
+}
+
+/// The flows that the broker moves, with what the analysis says of each.
+fn flows(system: &System) -> Vec<FlowFacts> {
+    if system.broker().is_none() {
+        return Vec::new();
+    }
+    let flows = system.timing.flows.iter();
+    flows.map(|flow| FlowFacts { name: flow.name.clone(), bound_ns: None }).collect()
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::{collections::BTreeMap, fmt::Write as _};
 use weir_layout::smmu;
 use weir_trace::wire::{
-    Counters, Denial, Denials, Event, ExitCause, FaultKind, HYPERVISOR, VcpuState, What,
+    self, Counters, Denial, Denials, Event, ExitCause, FaultKind, HYPERVISOR, VcpuState, What,
 };
 
 /// Most faults of a VM that are listed one by one; all are counted.
@@ -197,6 +197,30 @@ pub struct Vm {
     pub expect: Vec<Expected>,
 }
 
+/// A flow's part of the report.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Flow {
+    /// Its name.
+    pub name: String,
+    /// Packets that arrived.
+    pub packets: u64,
+    /// Packets that were given up, as one of the flow's ends was reset.
+    pub lost: u64,
+    /// The longest time in ns from the later of a packet's notification and its eligibility to its receiver's interrupt.
+    pub worst_ns: u64,
+    /// What the analysis says that this is at most, where it can say.
+    pub bound_ns: Option<u64>,
+}
+
+/// A flow as the system file has it.
+#[derive(Clone, Debug, Default)]
+pub struct FlowFacts {
+    /// Its name.
+    pub name: String,
+    /// See [`Flow::bound_ns`].
+    pub bound_ns: Option<u64>,
+}
+
 /// All VMs together.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Totals {
@@ -235,6 +259,9 @@ pub struct Report {
     pub time_ns: u64,
     /// The VMs in the order of the file.
     pub vms: Vec<Vm>,
+    /// The flows in the order of the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flows: Vec<Flow>,
     /// All of them together.
     pub totals: Totals,
     /// What the hypervisor printed itself.
@@ -258,6 +285,8 @@ pub struct Tally {
     stopped: bool,
     damaged: u64,
     hypervisor: Vec<String>,
+    /// The last counts of each flow, by its place in the file.
+    flows: BTreeMap<u32, wire::Flow>,
 }
 
 /// Most lines of the hypervisor's own that go into the report; its log has all.
@@ -282,7 +311,14 @@ impl Tally {
                 ..Vm::default()
             })
             .collect();
-        Self { vms, started: false, stopped: false, damaged: 0, hypervisor: Vec::new() }
+        Self {
+            vms,
+            started: false,
+            stopped: false,
+            damaged: 0,
+            hypervisor: Vec::new(),
+            flows: BTreeMap::new(),
+        }
     }
 
     /// Takes the next thing that the wire said.
@@ -303,6 +339,7 @@ impl Tally {
             Step::Event(event) => self.event(event),
             Step::Counters(counters) => self.counters(counters),
             Step::Denials(denials) => self.denials(denials),
+            Step::Flow(flow) => _ = self.flows.insert(flow.flow, *flow),
             Step::Damaged => self.damaged += 1,
             Step::Byte(Source::Hypervisor, _)
             | Step::Dropped { source: Source::Hypervisor, .. }
@@ -378,6 +415,21 @@ impl Tally {
         }
     }
 
+    /// What became of these flows.
+    pub fn flows(&self, facts: &[FlowFacts]) -> Vec<Flow> {
+        let flow = |(place, facts): (u32, &FlowFacts)| {
+            let counts = self.flows.get(&place);
+            Flow {
+                name: facts.name.clone(),
+                packets: counts.map_or(0, |counts| counts.packets),
+                lost: counts.map_or(0, |counts| counts.lost),
+                worst_ns: counts.map_or(0, |counts| counts.worst_ns),
+                bound_ns: facts.bound_ns,
+            }
+        };
+        (0..).zip(facts).map(flow).collect()
+    }
+
     /// Whether the system said that it ends.
     pub fn stopped(&self) -> bool {
         self.stopped
@@ -420,6 +472,7 @@ impl Tally {
             ended_by,
             time_ns,
             vms,
+            flows: Vec::new(),
             totals,
             hypervisor: self.hypervisor.clone(),
         }
@@ -589,6 +642,18 @@ mod tests {
         assert_eq!((two.vcpus[1].core, two.vcpus[1].counted_ns), (3, Some(2)));
         assert_eq!(two.denials["PMU register"], 3);
         assert_eq!(two.denials.len(), Denial::ALL.len());
+    }
+
+    #[test]
+    fn the_last_counts_of_a_flow_count() {
+        let wire = Wire::default().flow(1, 1, [5, 0, 70]).flow(2, 1, [9, 1, 80]).flow(2, 7, [1; 3]);
+        let facts = |name: &str, bound_ns| FlowFacts { name: name.into(), bound_ns };
+        let flows = tally(&wire).flows(&[facts("a", None), facts("b", Some(90))]);
+        let numbers = |flow: &Flow| (flow.packets, flow.lost, flow.worst_ns, flow.bound_ns);
+        assert_eq!(
+            flows.iter().map(numbers).collect::<Vec<_>>(),
+            [(0, 0, 0, None), (9, 1, 80, Some(90))]
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::{
     demux::{Demux, Step},
     expect::Expectations,
-    report::{End, Report, Tally, VmFacts},
+    report::{End, FlowFacts, Report, Tally, VmFacts},
 };
 
 /// What a run is told before it begins.
@@ -15,6 +15,8 @@ pub struct Plan {
     pub platform: String,
     /// The VMs, in the order of the file.
     pub vms: Vec<VmFacts>,
+    /// The flows, in the order of the file.
+    pub flows: Vec<FlowFacts>,
     /// The expected lines: a VM's place and a text.
     pub expect: Vec<(usize, String)>,
     /// End when the wire tells a time above this many nanoseconds.
@@ -109,8 +111,10 @@ impl Session {
 
     /// The report, as far as it goes.
     pub fn report(&self, ended_by: End) -> Report {
-        let Plan { system, platform, .. } = &self.plan;
-        self.tally.report(system, platform, &self.expected, ended_by, self.demux.time_ns())
+        let Plan { system, platform, flows, .. } = &self.plan;
+        let time_ns = self.demux.time_ns();
+        let report = self.tally.report(system, platform, &self.expected, ended_by, time_ns);
+        Report { flows: self.tally.flows(flows), ..report }
     }
 }
 
@@ -126,6 +130,7 @@ mod tests {
         Plan {
             system: "demo".into(),
             platform: "qemu-virt".into(),
+            flows: Vec::new(),
             vms: vec![vm("control", 0), vm("crime", 1)],
             expect: vec![(0, "0 misses".into()), (1, "again".into())],
             limit_ns: None,

@@ -1,8 +1,8 @@
 //! Wires for tests, made up frame by frame.
 
 use weir_trace::wire::{
-    Counters, DENIALS, DLE, Denials, EXIT_CAUSES, Event, FaultKind, Kind, Mark, VcpuState, What,
-    frame,
+    Counters, DENIALS, DLE, Denials, EXIT_CAUSES, Event, FaultKind, Flow, Kind, Mark, VcpuState,
+    What, frame,
 };
 
 /// A wire in the making.
@@ -102,6 +102,13 @@ impl Wire {
             injected: n,
         };
         frame(Kind::Counters, &counters, |byte| self.0.push(byte));
+        self
+    }
+
+    /// Counts of a flow.
+    pub fn flow(mut self, time_ns: u64, flow: u32, [packets, lost, worst_ns]: [u64; 3]) -> Self {
+        let counts = Flow { time_ns, flow, reserved: 0, packets, lost, worst_ns };
+        frame(Kind::Flow, &counts, |byte| self.0.push(byte));
         self
     }
 

@@ -2,6 +2,7 @@
 
 mod compare;
 mod dram;
+mod draw;
 mod sweep;
 mod system;
 mod tell;
@@ -13,6 +14,7 @@ use crate::{
 };
 use std::path::PathBuf;
 use sweep::{Axis, Shard};
+pub use tell::mb_per_s;
 use weir_config::units::Nanos;
 
 /// Runs a system on a timing model of its board's caches and DRAM.
@@ -33,7 +35,7 @@ pub struct Arguments {
     /// A file of DRAM requests.
     #[arg(long, value_name = "FILE", requires = "platform")]
     dram_trace: Option<PathBuf>,
-    /// The memory: a name that weir knows (ddr4-2400, zcu102, zcu104), or the path of a memory file. Without it that of the system's platform.
+    /// The memory: a name that weir knows (ddr4-2400, zcu102, zcu104, rpi4, athlon64x2, arm11mpcore), or the path of a memory file. Without it that of the system's platform.
     #[arg(long, value_name = "PLATFORM")]
     platform: Option<String>,
     /// Another value for a key: of the memory file (caches.l2_misses=2), of the system file (vm.NAME.bandwidth.budget=600,
@@ -64,6 +66,9 @@ pub struct Arguments {
     /// Join the files that the shards of a sweep wrote.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["system", "sweep", "dram_trace", "compare"])]
     merge: Vec<PathBuf>,
+    /// Draw bandwidth over time, latencies and arrival curves, each as an SVG file in this directory.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["compare", "sweep", "dram_trace", "merge"])]
+    svg: Option<PathBuf>,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -101,6 +106,6 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     if arguments.compare {
         compare::run(&simulation, arguments.json)
     } else {
-        system::run(&simulation, arguments.json)
+        system::run(&simulation, arguments.svg.as_deref(), arguments.json)
     }
 }

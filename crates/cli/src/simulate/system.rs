@@ -1,6 +1,6 @@
 //! A system on the model.
 
-use super::{Arguments, tell, values::Values};
+use super::{Arguments, draw, tell, values::Values};
 use crate::{
     check,
     environment::Environment,
@@ -118,20 +118,29 @@ pub fn slowdown(together: &VmOutcome, alone: Option<&VmOutcome>) -> Option<f64> 
 }
 
 /// Simulates and prints.
-pub fn run(simulation: &Simulation, json: bool) -> Result {
+pub fn run(simulation: &Simulation, svg: Option<&Path>, json: bool) -> Result {
     let result = simulation.together_and_alone()?;
+    let files = svg.map_or(Ok(Vec::new()), |directory| draw::write(directory, &result))?;
     let mut out = anstream::stdout().lock();
     if json {
-        writeln!(out, "{:#}", describe(&result))?;
+        let mut all = describe(&result);
+        if svg.is_some() {
+            all["files"] = files.iter().map(|file| file.display().to_string()).collect();
+        }
+        writeln!(out, "{all:#}")?;
     } else {
         tell::tables(&mut out, &result)?;
+        for file in files {
+            writeln!(out, "{}", file.display())?;
+        }
     }
     Ok(())
 }
 
 /// As `--json` prints it.
 fn describe(result: &Simulated) -> Value {
-    let Outcome { vms, waits, evictions, closed, blocked_ps, span_ns, slice_ns } = &result.outcome;
+    let Outcome { vms, waits, evictions, closed, tbus, blocked_ps, span_ns, slice_ns } =
+        &result.outcome;
     let name = |vm: usize| vms[vm].name.clone();
     let matrix = |rows: &[Vec<u64>]| -> Value {
         rows.iter()
@@ -159,8 +168,10 @@ fn describe(result: &Simulated) -> Value {
                 "accesses": alone.accesses,
                 "latency_ns": latency(alone),
             })),
+            "pass_ps": vm.pass.map(|pass| pass.0),
             "refills": vm.refills,
             "write_backs": vm.write_backs,
+            "dma_bytes": vm.moved,
             "mb_per_s": tell::mb_per_s(vm, *span_ns),
             "lines_per_slice": vm.slices,
             "delay_ps": vm.delay_ps,
@@ -175,8 +186,19 @@ fn describe(result: &Simulated) -> Value {
         "vms": each.collect::<Vec<_>>(),
         "evicted": matrix(evictions),
         "rows_closed": matrix(closed),
+        "tbus": tbus.iter().map(|tbu| json!({
+            "name": tbu.name,
+            "lookups": by_vm(vms, &tbu.lookups),
+            "walks": by_vm(vms, &tbu.misses),
+            "evicted": matrix(&tbu.evictions),
+        })).collect::<Vec<_>>(),
         "l2_blocked_ps": blocked_ps,
     })
+}
+
+fn by_vm(vms: &[VmOutcome], counts: &[u64]) -> Value {
+    let each = vms.iter().zip(counts).map(|(vm, count)| (vm.name.clone(), json!(count)));
+    Value::Object(each.collect())
 }
 
 /// What a line of a sweep says of each VM.
@@ -197,11 +219,11 @@ pub fn brief(result: &Simulated) -> Value {
 }
 
 /// The most lines that came in in any window, as pairs of a window's length in ns and the lines: the first ones of the span.
-fn curve(vm: &VmOutcome) -> Value {
+pub fn curve(vm: &VmOutcome) -> Vec<(u64, u64)> {
     const MOST: usize = 64;
     let times: Vec<_> = vm.arrivals.iter().map(|at| weir_analysis::Nanos(*at)).collect();
     let curve = weir_analysis::curves::Curve::upper(&times, MOST);
-    curve.steps().map(|(length, lines)| json!([length.0, lines])).collect()
+    curve.steps().map(|(length, lines)| (length.0, lines)).collect()
 }
 
 fn budget(budget: &weir_sim::Budget) -> Value {

@@ -6,11 +6,13 @@ use std::io::Write;
 use weir_memsys::Owner;
 use weir_sim::{Budget, Outcome, VmOutcome};
 
-/// Megabytes (10^6 bytes) a second that a VM's cores move, both ways.
+/// Bytes of a line.
+pub const LINE: u64 = 64;
+
+/// Megabytes (10^6 bytes) a second that a VM's cores move, both ways, and those that DMA channels copy for it.
 #[expect(clippy::cast_precision_loss, reason = "a rate for printing")]
 pub fn mb_per_s(vm: &VmOutcome, span_ns: u64) -> f64 {
-    const LINE: u64 = 64;
-    let bytes = ((vm.refills + vm.write_backs) * LINE) as f64;
+    let bytes = ((vm.refills + vm.write_backs) * LINE + vm.moved) as f64;
     (bytes * 1e4 / span_ns.max(1) as f64).round() / 10.0
 }
 
@@ -58,7 +60,30 @@ pub fn tables(out: &mut impl Write, result: &Simulated) -> Result {
         &result.outcome,
         &result.outcome.closed,
     )?;
+    translations(out, &result.outcome)?;
     budgets(out, vms)
+}
+
+/// What the SMMU's translation buffer units counted, where one was used.
+fn translations(out: &mut impl Write, outcome: &Outcome) -> Result {
+    for tbu in &outcome.tbus {
+        if tbu.lookups.iter().all(|count| *count == 0) {
+            continue;
+        }
+        let title = format!("TBU {}", tbu.name);
+        let mut rows =
+            table([title.as_str(), "translations", "walks", "entries of others thrown out"]);
+        for (index, vm) in outcome.vms.iter().enumerate() {
+            rows.add_row([
+                vm.name.clone(),
+                tbu.lookups[index].to_string(),
+                tbu.misses[index].to_string(),
+                tbu.of_others(index).to_string(),
+            ]);
+        }
+        writeln!(out, "{rows}")?;
+    }
+    Ok(())
 }
 
 /// Picoseconds as nanoseconds with one digit behind the point.

@@ -73,6 +73,30 @@ fn analyze(text: &str, arguments: &[&str]) -> (Said, Value) {
 }
 
 #[test]
+fn a_budget_of_a_longer_period_counts_whole_and_the_answer_says_how_to_write_it() {
+    let system = |a: &str, b: &str| {
+        let vm = |name: &str, cpu: u8, budget: &str| {
+            format!("[[vm]]\nname = \"{name}\"\ncpus = [{cpu}]\nbandwidth = {{ {budget} }}\n")
+        };
+        vm("a", 0, a) + &vm("b", 1, b) + SATURATION
+    };
+    let long = ["budget = 390, period = \"100us\"", "budget = 300, period = \"100us\""];
+    let (said, json) = analyze(&system(long[0], long[1]), &[]);
+    assert_eq!(said.status, Some(1), "{}", said.err);
+    assert_eq!(json["memory"]["total_budget"], 690);
+    let reason = json["memory"]["reasons"][0].as_str().unwrap();
+    assert!(reason.contains("counts whole") && reason.contains("a 117, b 90"), "{reason}");
+    let (said, json) =
+        analyze(&system("budget = 117, period = \"30us\"", "budget = 90, period = \"30us\""), &[]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert_eq!(json["memory"]["total_budget"], 207);
+    // 29 us are not 30: an interval just over 29 us meets three of these and only two of the table's.
+    let (_, json) =
+        analyze(&system("budget = 100, period = \"29us\"", "budget = 5, period = \"10us\""), &[]);
+    assert_eq!(json["memory"]["total_budget"], 215);
+}
+
+#[test]
 fn table_3_in_both_readings() {
     let rows = [
         ("148MB/s", "4KiB", 37_407, 36_933),
@@ -397,6 +421,38 @@ fn a_wrong_call_is_not_blamed_on_the_file() {
     fake.write("table.toml", OVERHEADS.as_bytes());
     let said = say(fake.weir().args(["analyze", "x.toml", "--overheads", "table.toml"]));
     assert_eq!(said.status, Some(0), "{}", said.err);
+}
+
+#[test]
+fn names_line_ends_and_places_of_any_kind_are_taken_or_refused() {
+    let fake = fake();
+    let text = table3("485MB/s", "4KiB", 1_000_000).replace("\"only\"", "\"Müßig 流 🦀\"");
+    fake.write("ünd so.toml", text.as_bytes());
+    fake.write("crlf.toml", format!("\u{feff}{}", text.replace('\n', "\r\n")).as_bytes());
+    for name in ["ünd so.toml", "crlf.toml"] {
+        let said = say(fake.weir().args(["analyze", name]));
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        assert!(said.out.contains("Müßig 流 🦀"), "{}", said.out);
+    }
+    fake.write(
+        "x.toml",
+        format!("{text}{SATURATION}").replace("bandwidth = \"485MB/s\"", "").as_bytes(),
+    );
+    let said = say(fake.weir().args(["plan", "x.toml"]));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    for place in ["/proc/nowhere/x.toml", "/"] {
+        let said = say(fake.weir().args(["plan", "x.toml", "-o", place]));
+        assert_eq!(said.status, Some(3), "{}", said.err);
+        assert!(said.err.contains("cannot write"), "{}", said.err);
+    }
+    // A disk that is full is the machine's fault, not the system's.
+    for arguments in
+        [&["analyze", "crlf.toml"][..], &["plan", "x.toml"], &["bench", "analysis", "--sets", "1"]]
+    {
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let status = fake.weir().args(arguments).stdout(full).stderr(Stdio::null()).status();
+        assert_eq!(status.unwrap().code(), Some(3), "{arguments:?}");
+    }
 }
 
 #[test]

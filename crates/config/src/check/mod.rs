@@ -1,6 +1,7 @@
 //! From what a file says to a system that can be built: every rule, each with a message that names both
 //! parties and what to write instead.
 
+mod broker;
 mod cores;
 mod devices;
 mod image;
@@ -16,7 +17,7 @@ use crate::{
     regulation,
     resolve::Catalog,
     shape::suggestion,
-    system::{Hypervisor, System, Vm},
+    system::{BROKER, Hypervisor, System, Vm},
     timing::{self, TimedVm, Timing},
     units::{Bytes, CoreId, Nanos},
 };
@@ -77,8 +78,16 @@ fn check(
         None => checker.platform(raw.platform.as_ref()),
     }
     let division = checker.division(&raw, &wishes, &timing.vms);
-    let vms = checker.vms(&raw, division.as_ref(), &timing);
+    let mut vms = checker.vms(&raw, division.as_ref(), &timing);
     checker.lines(&timing, &vms);
+    let mut division = division;
+    let divided = division.as_ref().is_none_or(|division| division.divided);
+    checker.broker(&raw, &timing, divided, &mut vms);
+    if let Some(division) = &mut division {
+        let all = division.cells.all();
+        division.vms.resize(vms.len(), all);
+        division.tlb.resize_with(vms.len(), || None);
+    }
     let hypervisor = checker.hypervisor(&raw.hypervisor, &vms);
     let Checker { mut faults, platform, .. } = checker;
     match platform.zip(division) {
@@ -156,7 +165,7 @@ impl Checker<'_> {
         let cores = self.platform.as_ref().and_then(|platform| platform.qemu.as_ref());
         let cores = cores.map_or(0, |qemu| qemu.cores as u8);
         let idle = (0..cores).map(CoreId).find(|core| vms.iter().all(|vm| !vm.cpus.contains(core)));
-        let last = vms.last().and_then(|vm| vm.cpus.last()).copied();
+        let last = vms.iter().rfind(|vm| vm.name != BROKER).and_then(|vm| vm.cpus.last()).copied();
         idle.or(last).unwrap_or(CoreId(0))
     }
 

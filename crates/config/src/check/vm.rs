@@ -3,6 +3,7 @@
 use super::{Checker, devices::Taken, pci::TakenFunction};
 use crate::{
     coloring::TlbColors,
+    counters::KEPT_COUNTERS,
     image::{self, in_ram, overlap, span},
     pack,
     packed::{ADDRESS_LIMIT, ECAM_LEN, PAGE},
@@ -93,6 +94,7 @@ impl Checker<'_> {
         let devices: Vec<_> = devices.into_iter().map(|taken| taken.device).collect();
         let functions = functions.into_iter().map(|taken| taken.function).collect();
         let expect = self.expect(raw);
+        let pmu = self.pmu(raw);
         let image = raw.image.as_ref().map(|image| self.image(image, &memory, &mut spans));
         let (image, complete) = image.unwrap_or((
             Image::Elf { file: Source::Named(String::new()), args: String::new() },
@@ -112,8 +114,10 @@ impl Checker<'_> {
             functions,
             on_fault: raw.on_fault,
             ticks: raw.ticks,
+            pmu,
             expect,
             board,
+            socket: false,
             spans,
         };
         if let (Some(files), Some(platform), true) = (complete, &self.platform, sound) {
@@ -123,6 +127,28 @@ impl Checker<'_> {
             }
         }
         vm
+    }
+
+    /// How many event counters it gets; 0 when the board can't give what it wants.
+    fn pmu(&mut self, raw: &raw::Vm) -> u8 {
+        let (Some(wish), Some(platform)) = (&raw.pmu, &self.platform) else { return 0 };
+        let pmu = platform.counters.pmu.as_ref();
+        let left = pmu.map_or(0, |pmu| pmu.counters.saturating_sub(KEPT_COUNTERS));
+        if wish.value <= left.into() {
+            return wish.value as u8;
+        }
+        let message = format!(
+            "{} wants {} event counters of each core's PMU, and {} has {left} for VMs beside weir's {KEPT_COUNTERS}",
+            raw.title(),
+            wish.value,
+            platform.name,
+        );
+        let fault = self.fault("pmu-counters", &wish.span, message).label("this");
+        self.faults.push(fault.help(match left {
+            0 => "remove `pmu`, or say how many there are: `counters` under [pmu] in the platform file".to_owned(),
+            _ => format!("write at most {left}"),
+        }));
+        0
     }
 
     /// The VM's RAM; empty when something is wrong with it.

@@ -1,10 +1,16 @@
 //! What a VM's stage 2 maps: what the host's audit builds and walks.
 
-use super::{DEVICE, Region, Span, System, VmView};
-use weir_layout::table::{Builder, MapError, stage2};
+use super::{DEVICE, RAM, Region, Span, System, VmView};
+use weir_layout::table::{Attributes, Builder, MapError, stage1, stage2};
 
 /// Bytes of a GICv2 board's virtual CPU interface.
 pub const GICV_LEN: u64 = 0x2000;
+
+/// The attributes of RAM in an SMMU's tables, of stage 2 or of stage 1.
+#[must_use]
+pub const fn dma_attributes(stage2: bool) -> Attributes {
+    if stage2 { stage2::RAM } else { stage1::DMA }
+}
 
 impl System<'_> {
     /// Maps a region of a VM: RAM page by page where memory is divided, everything else in the largest blocks that fit.
@@ -28,7 +34,7 @@ impl System<'_> {
         }
     }
 
-    /// Maps all regions of a VM, and the GICV at `gicv`, the physical address, where the board has a GICv2.
+    /// Maps all regions of a VM, for the broker what it sees of others', and the GICV at `gicv`, the physical address, where the board has a GICv2.
     ///
     /// # Errors
     ///
@@ -42,9 +48,35 @@ impl System<'_> {
         for region in vm.regions {
             self.map_region(builder, vm, region)?;
         }
+        if vm.index as u32 == self.header.broker {
+            self.map_windows(builder)?;
+        }
         match gicv {
             Some(gicv) => builder.map(vm.vm.gic_cpu, gicv, GICV_LEN, stage2::DEVICE),
             None => Ok(()),
         }
+    }
+
+    /// Maps what a VM's devices reach by DMA, in an SMMU's tables of stage 2 or (not `stage2`) of stage 1: its RAM, at the addresses that the VM has
+    /// it, and nothing else; no device, and on a GICv2 board not its GIC.
+    ///
+    /// # Errors
+    ///
+    /// See [`MapError`].
+    pub fn map_domain(
+        &self,
+        builder: &mut Builder<'_>,
+        vm: &VmView<'_>,
+        stage2: bool,
+    ) -> Result<(), MapError> {
+        let attributes = dma_attributes(stage2);
+        for &Region { ipa, pa, len, .. } in vm.regions.iter().filter(|region| region.kind == RAM) {
+            if self.is_divided() {
+                builder.map_pages(ipa, &mut self.pages(vm, Span { pa, len }), len, attributes)?;
+            } else {
+                builder.map(ipa, pa, len, attributes)?;
+            }
+        }
+        Ok(())
     }
 }

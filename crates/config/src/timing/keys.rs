@@ -27,7 +27,7 @@ const TASK_TABLE: Kind = Kind::Table(&TASK);
 pub(crate) const FLOW_KEY: Key = key(
     "flow",
     Kind::List(&FLOW_TABLE),
-    "Messages from one VM to others; analyzed, not yet carried out by the hypervisor.",
+    "Messages from one VM to others through virtio sockets; the broker moves them by their deadlines.",
 );
 /// Key `dma` of a system file.
 pub(crate) const DMA_KEY: Key =
@@ -78,7 +78,11 @@ static FLOW: Shape = Shape {
             Kind::OneOf(&[Kind::Text, Kind::List(&Kind::Text)]),
             "The VM that receives, or a list of them.",
         ),
-        key("port", Kind::Number(0, u32::MAX as u64), "The vsock port of the receiver."),
+        key(
+            "port",
+            Kind::Number(0, u32::MAX as u64),
+            "The vsock port of the receiver; 5000 without it.",
+        ),
         required("size", Kind::Size, "The bytes of a packet."),
         key("period", Kind::Duration, "The least time between two packets."),
         key(
@@ -163,7 +167,12 @@ static SATURATION: Shape = Shape {
             Kind::List(&Kind::Table(&POINT)),
             "Measured pairs of total budget and DMA bandwidth.",
         ),
-        key("least_budget", ANY, "The least budget per period that is enforced well."),
+        key(
+            "least_budget",
+            ANY,
+            "The least budget per `period` that is kept without `debt`, which makes up for what goes beyond.",
+        ),
+        key("least_period", Kind::Duration, "The shortest period whose budgets are kept."),
         key("overshoot", ANY, "Accesses that still pass between a budget's end and the stop."),
         key("delay", Kind::Duration, "How much one access of another VM can delay a core."),
         key(

@@ -23,7 +23,10 @@ pub(crate) use keys::{
 };
 pub(crate) use read::{platform, system};
 pub(crate) use workload::WORKLOAD_KEY;
-pub use workload::{Kind, Workload};
+pub use workload::{KERNELS, Kind, Mode, Transfers, Workload};
+
+/// The port of a flow that names none.
+pub const DEFAULT_PORT: u32 = 5000;
 
 /// A place in the file, for faults that are found later.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,6 +109,8 @@ pub struct Flow {
     pub from: usize,
     /// The VMs that receive, at least one.
     pub to: Vec<usize>,
+    /// The receivers' vsock port, if the file says.
+    pub port: Option<u32>,
     /// Bytes of a packet, at least 1.
     pub size: Bytes,
     /// Least time between two packets, at least 1 ns; without it the flow is best effort.
@@ -175,6 +180,8 @@ pub struct Saturation {
     pub points: Vec<(u64, BytesPerSec)>,
     /// The least budget that is enforced well.
     pub least_budget: u64,
+    /// The shortest period whose budgets are enforced well; 0 where nobody has measured it.
+    pub least_period: Nanos,
     /// Accesses between a budget's end and the stop.
     pub overshoot: u64,
     /// Delay by one access of another VM.
@@ -406,13 +413,11 @@ impl Timing {
                 format!("this version of weir analyzes {what}, but does not enforce it yet");
             faults.push(self.fault("not-enforced", place, message, help));
         };
-        if let Some(flow) = self.flows.first() {
-            let count = self.flows.len();
-            let rest = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
-            refuse(&flow.place, format!("the flow {}{rest}", flow.name));
+        for flow in self.flows.iter().filter(|flow| flow.to.len() > 1) {
+            refuse(&flow.place, format!("the flow {} to several receivers", flow.name));
         }
-        if self.dma.given {
-            refuse(&self.dma.place, "[dma]".to_owned());
+        if self.dma.given && self.dma.path != DataPath::Broker {
+            refuse(&self.dma.place, "a [dma] whose path is not \"broker\"".to_owned());
         }
         for core in &self.cores {
             if core.schedule.runners().contains(&Runner::Broker) {

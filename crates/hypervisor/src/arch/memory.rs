@@ -32,6 +32,8 @@ const PACKED: u64 = HYP_BASE + 0x1000_0000;
 const DEVICES: u64 = HYP_BASE + 0x4000_0000;
 /// Virtual address of core 0's windows; each core has two.
 const WINDOWS: u64 = HYP_BASE + 0x8000_0000;
+/// Place of what is shared with the broker, among those that [`Stage1::read_only`] has at [`PACKED`].
+const SHARED: u64 = 3;
 /// Bytes of a window.
 pub const WINDOW: u64 = 0x20_0000;
 /// Windows of all cores.
@@ -279,6 +281,30 @@ impl Stage1 {
         Ok(unsafe { core::slice::from_raw_parts((va + offset) as *const u8, len as usize) })
     }
 
+    /// Maps RAM that EL2 shares with the broker for good, zeroes it, and gives its address.
+    ///
+    /// # Safety
+    ///
+    /// `len` bytes at `pa`, both multiples of the page and 2 MiB at most, are RAM that nobody uses yet and that nobody ever uses but through
+    /// atomics. Called once.
+    ///
+    /// # Errors
+    ///
+    /// What the tables say.
+    pub unsafe fn shared(&mut self, pa: u64, len: u64) -> Result<u64, MapError> {
+        if len > WINDOW {
+            return Err(MapError::OutOfRange);
+        }
+        let va = PACKED + SHARED * WINDOW;
+        self.builder.map(va, pa, len, stage1::READ_WRITE)?;
+        publish();
+        // SAFETY: just mapped, writable, and by the contract nobody else's yet.
+        unsafe { (va as *mut u8).write_bytes(0, len as usize) }
+        // The broker may look before its caches are on.
+        clean(va, len, cache_line());
+        Ok(va)
+    }
+
     /// Takes out what [`Stage1::read_only`] mapped in `slot`.
     ///
     /// # Safety
@@ -448,6 +474,123 @@ impl Window {
             });
         });
     }
+}
+
+/// Pages that a [`Peephole`] shows at once.
+const PEEPHOLE: usize = 16;
+
+/// A few pages of VMs' RAM through which one core looks while it handles one trap: mapped as they are needed, unmapped when it is
+/// dropped. The VMs run and may write what is read here, so all accesses are single loads and stores that assume nothing.
+pub struct Peephole {
+    window: Window,
+    pages: [u64; PEEPHOLE],
+    used: usize,
+}
+
+impl Peephole {
+    /// Through a window of core `core`.
+    ///
+    /// # Safety
+    ///
+    /// As [`Window::take`].
+    #[must_use]
+    pub unsafe fn open(core: usize) -> Self {
+        // SAFETY: by the contract.
+        let [window, _] = unsafe { Window::take(core) };
+        Self { window, pages: [0; PEEPHOLE], used: 0 }
+    }
+
+    /// Where the page at `pa` is mapped.
+    fn show(&mut self, pa: u64) -> u64 {
+        let known = self.pages.iter().take(self.used).position(|&page| page == pa);
+        let place = known.unwrap_or_else(|| {
+            if self.used == PEEPHOLE {
+                self.close();
+            }
+            let place = self.used;
+            self.pages[place] = pa;
+            self.used += 1;
+            if let Some(entry) = self.window.tables[0].0.get_mut(place) {
+                *entry = stage1::READ_WRITE.page(pa);
+            }
+            publish();
+            place
+        });
+        self.window.va + place as u64 * PAGE
+    }
+
+    fn close(&mut self) {
+        if self.used > 0 {
+            self.window.tables[0].0.iter_mut().take(self.used).for_each(|entry| *entry = 0);
+            self.used = 0;
+            forget_translations();
+        }
+    }
+
+    /// Copies bytes out of one page of RAM.
+    ///
+    /// # Safety
+    ///
+    /// The bytes at `pa` are RAM of a VM, in one page.
+    pub unsafe fn read(&mut self, pa: u64, to: &mut [u8]) {
+        let mut at = self.show(pa / PAGE * PAGE) + pa % PAGE;
+        let mut rest = to;
+        while !rest.is_empty() {
+            let unit = unit(at, rest.len());
+            let (now, later) = rest.split_at_mut(unit);
+            // SAFETY: `show` mapped the page, and the access is aligned.
+            let value = unsafe {
+                match unit {
+                    8 => (at as *const u64).read_volatile(),
+                    4 => (at as *const u32).read_volatile().into(),
+                    2 => (at as *const u16).read_volatile().into(),
+                    _ => (at as *const u8).read_volatile().into(),
+                }
+            };
+            now.copy_from_slice(&value.to_le_bytes()[..unit]);
+            at += unit as u64;
+            rest = later;
+        }
+    }
+
+    /// Copies bytes into one page of RAM.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::read`], and it is the VM's wish that these bytes are written.
+    pub unsafe fn write(&mut self, pa: u64, from: &[u8]) {
+        let mut at = self.show(pa / PAGE * PAGE) + pa % PAGE;
+        let mut rest = from;
+        while !rest.is_empty() {
+            let unit = unit(at, rest.len());
+            let (now, later) = rest.split_at(unit);
+            let mut bytes = [0; 8];
+            bytes[..unit].copy_from_slice(now);
+            let value = u64::from_le_bytes(bytes);
+            // SAFETY: as in `read`.
+            unsafe {
+                match unit {
+                    8 => (at as *mut u64).write_volatile(value),
+                    4 => (at as *mut u32).write_volatile(value as u32),
+                    2 => (at as *mut u16).write_volatile(value as u16),
+                    _ => (at as *mut u8).write_volatile(value as u8),
+                }
+            }
+            at += unit as u64;
+            rest = later;
+        }
+    }
+}
+
+impl Drop for Peephole {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The largest aligned access at `at` with at most `left` bytes.
+fn unit(at: u64, left: usize) -> usize {
+    [8, 4, 2].into_iter().find(|&unit| at.is_multiple_of(unit as u64) && left >= unit).unwrap_or(1)
 }
 
 /// Pages, and a byte from the first one's start.

@@ -135,6 +135,12 @@ pub fn dsb_ishst() {
     unsafe { asm!("dsb ishst", options(nostack, preserves_flags)) }
 }
 
+/// Orders memory accesses before it before those behind it, for all cores.
+pub fn dmb_ish() {
+    // SAFETY: a barrier.
+    unsafe { asm!("dmb ish", options(nostack, preserves_flags)) }
+}
+
 /// Completes all memory accesses and maintenance before it.
 pub fn dsb_sy() {
     // SAFETY: a barrier.

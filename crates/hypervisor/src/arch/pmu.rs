@@ -1,19 +1,25 @@
-//! EL2's counters of the PMU (PMUv3, DDI0487 D11): event counters 0 and 1 of each core count what its guest does, and
-//! nothing of EL2's own. All accesses of guests trap (MDCR_EL2.TPM and TPMCR), so these counters are EL2's alone.
+//! The PMU (PMUv3, DDI0487 D11). Event counters 0 and 1 of each core are EL2's own: they count what its guest does, and nothing of EL2's.
+//! From 2 on they are the guest's, if its VM was granted some, and the cycle counter with them. All accesses of guests trap
+//! (MDCR_EL2.TPM and TPMCR); what becomes of them is decided in `vboard::pmu`.
 
 use super::{
     isb,
     sysreg::{
-        id_register, pmcntenclr_el0, pmcntenset_el0, pmcr_el0, pmevcntr0_el0, pmevcntr1_el0,
-        pmevtyper0_el0, pmevtyper1_el0, pmintenclr_el1, pmintenset_el1, pmovsclr_el0,
+        id_register, pmccfiltr_el0, pmccntr_el0, pmceid0_el0, pmceid1_el0, pmcntenclr_el0,
+        pmcntenset_el0, pmcr_el0, pmevcntr0_el0, pmevcntr1_el0, pmevtyper0_el0, pmevtyper1_el0,
+        pmintenclr_el1, pmintenset_el1, pmovsclr_el0, pmovsset_el0, pmselr_el0, pmuserenr_el0,
+        pmxevcntr_el0, pmxevtyper_el0,
     },
 };
 use weir_policy::bandwidth::Counts;
+use weir_vboard::pmu::{CYCLES, Counters};
 
 /// Counters 0 and 1.
 const BOTH: u64 = 3;
-/// PMCR_EL0.E: counters below MDCR_EL2.HPMN count.
-const ENABLE: u64 = 1;
+/// How many they are.
+pub const OWN: u8 = 2;
+/// PMCR_EL0.E: those count that are enabled. LC: the cycle counter has 64 bits.
+const ENABLE: u64 = 1 | 1 << 6;
 /// How much later than counter 0 counter 1 overflows where both count the same. QEMU (7.2 to 10) plans its look at an overflow one
 /// event early, finds none, and plans no other unless a counter overflows later still.
 const LATER: u32 = 2;
@@ -91,6 +97,12 @@ impl Pmu {
         self.from = [reads, if self.two { writes } else { reads.wrapping_sub(LATER) }];
         pmevcntr0_el0::write(self.from[0].into());
         pmevcntr1_el0::write(self.from[1].into());
+        Self::forget();
+    }
+
+    /// Forgets an overflow.
+    #[inline(always)]
+    pub fn forget() {
         pmovsclr_el0::write(BOTH);
         // The level must have fallen before the interrupt is deactivated.
         isb();
@@ -104,5 +116,92 @@ pub fn counters() -> u64 {
     match id_register(5, 0) >> 8 & 0xf {
         0 | 15 => 0,
         _ => pmcr_el0::read() >> 11 & 0x1f,
+    }
+}
+
+/// The event counters of this core from number [`OWN`] on, and its cycle counter, of a VM that was granted so many.
+pub struct Granted(pub u8);
+
+impl Granted {
+    /// Starts to count what the guest enables.
+    pub fn start() {
+        pmcr_el0::write(ENABLE);
+    }
+
+    /// The guest's mask as the hardware's.
+    fn mask(&self, mask: u32) -> u64 {
+        let events = mask & ((1 << self.0) - 1);
+        u64::from(events << OWN | mask & CYCLES)
+    }
+
+    fn all(&self) -> u64 {
+        self.mask(u32::MAX)
+    }
+
+    fn select(n: usize) {
+        pmselr_el0::write((n + usize::from(OWN)) as u64 & 0x1f);
+        isb();
+    }
+}
+
+impl Counters for Granted {
+    fn read(&mut self, n: usize) -> u32 {
+        Self::select(n);
+        pmxevcntr_el0::read() as u32
+    }
+
+    fn write(&mut self, n: usize, value: u32) {
+        Self::select(n);
+        pmxevcntr_el0::write(value.into());
+    }
+
+    fn read_cycles(&mut self) -> u64 {
+        pmccntr_el0::read()
+    }
+
+    fn write_cycles(&mut self, value: u64) {
+        pmccntr_el0::write(value);
+    }
+
+    fn set_type(&mut self, n: usize, kind: u32) {
+        Self::select(n);
+        pmxevtyper_el0::write(kind.into());
+    }
+
+    fn set_filter(&mut self, filter: u32) {
+        pmccfiltr_el0::write(filter.into());
+    }
+
+    fn set_enabled(&mut self, mask: u32) {
+        pmcntenclr_el0::write(self.all() & !self.mask(mask));
+        pmcntenset_el0::write(self.mask(mask));
+    }
+
+    fn set_interrupts(&mut self, mask: u32) {
+        pmintenclr_el1::write(self.all() & !self.mask(mask));
+        pmintenset_el1::write(self.mask(mask));
+        // The level must have fallen before the interrupt is deactivated.
+        isb();
+    }
+
+    fn overflowed(&mut self) -> u32 {
+        let mask = pmovsset_el0::read() & self.all();
+        (mask as u32 & !CYCLES) >> OWN | mask as u32 & CYCLES
+    }
+
+    fn clear_overflowed(&mut self, mask: u32) {
+        pmovsclr_el0::write(self.mask(mask));
+    }
+
+    fn set_overflowed(&mut self, mask: u32) {
+        pmovsset_el0::write(self.mask(mask));
+    }
+
+    fn events(&mut self, register: u8) -> u64 {
+        if register == 0 { pmceid0_el0::read() } else { pmceid1_el0::read() }
+    }
+
+    fn set_user(&mut self, user: u32) {
+        pmuserenr_el0::write(user.into());
     }
 }

@@ -87,6 +87,22 @@ registers! {
     pmintenclr_el1 = "pmintenclr_el1": write;
     /// Overflows to forget.
     pmovsclr_el0 = "pmovsclr_el0": write;
+    /// Overflows so far, or to make up.
+    pmovsset_el0 = "pmovsset_el0": read write;
+    /// Which counter the next two are.
+    pmselr_el0 = "pmselr_el0": write;
+    /// The selected event counter.
+    pmxevcntr_el0 = "pmxevcntr_el0": read write;
+    /// What it counts.
+    pmxevtyper_el0 = "pmxevtyper_el0": write;
+    /// The cycle counter.
+    pmccntr_el0 = "pmccntr_el0": read write;
+    /// Where it counts.
+    pmccfiltr_el0 = "pmccfiltr_el0": write;
+    /// Which common events there are.
+    pmceid0_el0 = "pmceid0_el0": read;
+    /// The same, from 0x20 on.
+    pmceid1_el0 = "pmceid1_el0": read;
     /// EL0's access to the PMU.
     pmuserenr_el0 = "pmuserenr_el0": write;
     /// Syndrome of the guest's own last exception.

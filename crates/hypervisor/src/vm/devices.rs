@@ -1,11 +1,11 @@
-//! Accesses of a guest to its virtual devices: the GIC's registers, the PL011, the configuration space of PCI functions.
+//! Accesses of a guest to its virtual devices: the GIC's registers, the PL011, the socket device, the configuration space of PCI functions.
 
 use super::{
     Vm,
     interrupts::{GIC_VERSION, Lines, fold_others, kick, settle},
     pci,
 };
-use crate::{console, cpu::Seat};
+use crate::{console, cpu::Seat, virtio};
 use weir_trace::wire::ExitCause;
 use weir_vboard::{
     esr::MmioAccess,
@@ -43,6 +43,10 @@ pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, value: u64)
             let target = Some((offset / REDISTRIBUTOR) as usize);
             return Some(gic(seat, core, access, target, offset % REDISTRIBUTOR, value));
         }
+    }
+    if let Some(offset) = virtio::offset(vm, access.ipa) {
+        seat.exit(ExitCause::Virtio);
+        return Some(virtio::access(seat, core, access, offset, value));
     }
     let offset = pci::offset(vm, access.ipa)?;
     seat.exit(ExitCause::Pci);
@@ -135,5 +139,6 @@ pub fn covers(vm: &Vm, ipa: u64) -> bool {
     ipa.wrapping_sub(board.distributor) < DISTRIBUTOR
         || ipa.wrapping_sub(board.uart) < UART
         || ipa.wrapping_sub(board.gic_cpu) < redistributors
+        || virtio::offset(vm, ipa).is_some()
         || pci::offset(vm, ipa).is_some()
 }

@@ -16,7 +16,7 @@ use crate::{
     },
     console,
     cpu::{self, Core, Seat},
-    meter, trace,
+    meter, trace, virtio,
 };
 use core::sync::atomic::{AtomicBool, Ordering};
 use weir_config::packed::OnFault;
@@ -112,6 +112,7 @@ pub fn start(seat: &'static Seat) -> (u64, u64) {
     *vm.power.lock() = Some(Power::new(vm.vcpu_count() as u8));
     vm.denied.store(0, Ordering::Relaxed);
     pci::open(vm);
+    virtio::open(vm);
     {
         let mut ending = vm.ending.lock();
         *ending = None;
@@ -135,6 +136,7 @@ fn come_on(core: &mut Core, seat: &'static Seat, entry: u64, x0: u64) -> ! {
     memory::enter_stage2(vm.root.load(Ordering::Relaxed), vm.index() as u64 + 1);
     let others = vm.gic.lock().restore(seat.vcpu, &mut Lines::new(vm));
     kick(vm, others);
+    super::pmu::reset(core);
     core.acknowledged = gic::SPECIAL;
     started(seat);
     // A life does not begin with more budget than the last one left.
@@ -185,12 +187,21 @@ pub fn end(core: &mut Core, seat: &'static Seat, ending: Ending, detail: Event) 
     park(core, seat)
 }
 
+/// Ends the life of a VM from another one's core, which does not wait for it.
+pub fn stop(vm: &'static Vm, ending: Ending) {
+    vm.ending.lock().get_or_insert(ending);
+    for &core in vm.cores() {
+        cpu::tell(core.into(), cpu::STOP);
+    }
+}
+
 /// Takes the vCPU off this core and waits for what comes next.
 pub fn park(core: &mut Core, seat: &'static Seat) -> ! {
     let vm = seat.vm;
     seat.record(trace::Kind::VcpuOff, 0, 0, 0);
     meter::note(core, seat, false);
     stop_timers();
+    super::pmu::reset(core);
     gic::enable_virtual(false);
     let others = vm.gic.lock().save(seat.vcpu, &mut Lines::new(vm));
     kick(vm, others);
@@ -328,6 +339,7 @@ pub fn lead(core: &mut Core, seat: &'static Seat) -> bool {
         ending
     };
     pci::close(vm, || attend(core));
+    virtio::close(vm, core.index);
     let life = vm.restarts.load(Ordering::Relaxed);
     seat.record(trace::Kind::VmStop, life, 0, 0);
     match (ending, vm.view().on_fault()) {
@@ -347,7 +359,7 @@ pub fn lead(core: &mut Core, seat: &'static Seat) -> bool {
     *vm.power.lock() = None;
     // Nothing of an ended VM's may interrupt a core any more.
     vm.gic.lock().reset(&mut Lines::new(vm));
-    if ALIVE.fetch_sub(1, Ordering::AcqRel) == 1 {
+    if !vm.is_broker() && ALIVE.fetch_sub(1, Ordering::AcqRel) == 1 {
         stop_system();
     }
     false

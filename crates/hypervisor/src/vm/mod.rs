@@ -6,6 +6,7 @@ pub mod interrupts;
 pub mod life;
 pub mod ownership;
 pub mod pci;
+pub mod pmu;
 pub mod share;
 pub mod space;
 pub mod traps;
@@ -13,6 +14,7 @@ pub mod traps;
 use crate::{
     arch::{Lock, context::Context},
     console, cpu, trace,
+    virtio::{self, Socket},
 };
 use core::{
     cell::UnsafeCell,
@@ -119,6 +121,8 @@ pub struct Vm {
     pub mail: Mailboxes<Version>,
     /// The virtual PL011.
     pub uart: Lock<Pl011>,
+    /// The socket device, of a VM in a flow.
+    pub socket: Lock<Socket>,
     /// What its cores share of its memory budget.
     pub bandwidth: Shared,
     /// The budget that it was last set to, reads and writes.
@@ -163,6 +167,7 @@ impl Vm {
             gic: Lock::new(Gic::new(1, 4)),
             mail: Mailboxes::new(),
             uart: Lock::new(Pl011::new()),
+            socket: Lock::new(Socket::new()),
             bandwidth: Shared::new(),
             budget: [const { AtomicU64::new(0) }; 2],
             power: Lock::new(None),
@@ -256,9 +261,25 @@ impl Vm {
         Event { what: what as u16, vm: self.index() as u8, vcpu: vcpu as u8, ..Event::default() }
     }
 
+    /// Whether it moves the packets of the others' flows.
+    pub fn is_broker(&self) -> bool {
+        crate::boot::system().header.broker as usize == self.index()
+    }
+
+    /// Whether none of its vCPUs runs.
+    pub fn is_parked(&self) -> bool {
+        // Acquire: see `life::park`.
+        (0..self.vcpu_count()).all(|vcpu| self.vcpu(vcpu).parked.load(Ordering::Acquire))
+    }
+
+    /// Counts something that the guest was refused.
+    pub fn count_denial(&self, denial: Denial) {
+        self.denials[denial as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts something that the guest was refused, and tells of the first of its kind in each life.
     pub fn deny(&self, vcpu: usize, denial: Denial, syndrome: u64) {
-        self.denials[denial as usize].fetch_add(1, Ordering::Relaxed);
+        self.count_denial(denial);
         let bit = 1 << denial as u32;
         if self.denied.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
             console::event(Event {
@@ -327,7 +348,7 @@ pub fn kept_page(system: &System<'static>, va: u64) -> Option<u64> {
 static VMS: [Kept; MAX_VMS] = [const { Kept::new() }; MAX_VMS];
 /// VMs of the system.
 static COUNT: AtomicU32 = AtomicU32::new(0);
-/// VMs that have not ended for good.
+/// VMs that have not ended for good; the broker, which serves them, is not counted.
 static ALIVE: AtomicU32 = AtomicU32::new(0);
 static IDS: Once<IdRegisters> = Once::new();
 
@@ -361,7 +382,7 @@ pub fn init(view: VmView<'static>, root: u64) {
     vm.view.call_once(|| view);
     vm.root.store(root, Ordering::Relaxed);
     COUNT.fetch_add(1, Ordering::Relaxed);
-    ALIVE.fetch_add(1, Ordering::Relaxed);
+    ALIVE.fetch_add(u32::from(!vm.is_broker()), Ordering::Relaxed);
     // Here rather than at a guest's first read: the boot core is nobody's.
     let _ = ids();
 }
@@ -407,6 +428,7 @@ pub fn report() {
     for vm in all() {
         vm.report();
     }
+    virtio::report();
 }
 
 /// An event of the whole system.

@@ -14,12 +14,10 @@ use crate::{
 };
 use core::sync::atomic::Ordering;
 use spin::Once;
-use weir_config::packed::{
-    ECAM_LEN, MAX_FUNCTIONS, MAX_VMS, PciFunction, RAM, Span, System, VmView,
-};
+use weir_config::packed::{ECAM_LEN, MAX_FUNCTIONS, MAX_VMS, PciFunction, System, VmView};
 use weir_layout::{
     smmu::Format,
-    table::{Builder, MapError, stage1, stage2},
+    table::{Builder, MapError, stage2},
 };
 use weir_trace::wire::{Denial, Event, What, dma_syndrome};
 use weir_vboard::{
@@ -154,8 +152,7 @@ pub fn has_domain(vm: usize) -> bool {
     of(vm).next().is_some()
 }
 
-/// Fills in the tables by which a VM's functions reach its RAM, at the addresses that the VM has it, and nothing else: no device,
-/// and on a GICv2 board not its GIC.
+/// Fills in the tables by which a VM's functions reach its RAM, in the format of the SMMU.
 ///
 /// # Errors
 ///
@@ -165,19 +162,7 @@ pub fn map_domain(
     system: &System<'_>,
     view: &VmView<'_>,
 ) -> Result<(), MapError> {
-    let attributes = match FORMAT.get() {
-        Some(Format::Stage2) => stage2::RAM,
-        _ => stage1::DMA,
-    };
-    for region in view.regions.iter().filter(|region| region.kind == RAM) {
-        if system.is_divided() {
-            let span = Span { pa: region.pa, len: region.len };
-            builder.map_pages(region.ipa, &mut system.pages(view, span), region.len, attributes)?;
-        } else {
-            builder.map(region.ipa, region.pa, region.len, attributes)?;
-        }
-    }
-    Ok(())
+    system.map_domain(builder, view, matches!(FORMAT.get(), Some(Format::Stage2)))
 }
 
 /// Where the tables of VM `vm`'s DMA are.

@@ -12,7 +12,7 @@ use crate::{
     cpu::{self, Core, Seat},
     meter,
     platform::{SMMU_EVENT, UART_INTID},
-    trace,
+    trace, virtio,
 };
 use weir_config::packed::INTID_LIMIT;
 use weir_policy::bandwidth::{Counts, Event as Budget};
@@ -21,6 +21,7 @@ use weir_vboard::{
     esr::{self, DataAbort, Exception, InstructionAbort, Syndrome, SysRegAccess},
     gic::{SgiRegister, decode_sgi_register},
     inject::{self, Interrupted, Kind},
+    pmu::Pmu,
     psci::{ALREADY_ON, Action, ON_PENDING, Request},
     smccc::{self, Call},
     sysreg::{Denied, Outcome},
@@ -48,11 +49,12 @@ pub extern "C" fn handle_irq(core: &mut Core) -> u64 {
             seat.counts.exit(ExitCause::OwnIrq);
             return clock(core, Some(seat), iar);
         }
-        _ if meter::is_pmu(intid) => {
+        _ if intid == core.meter_intid => {
             seat.counts.exit(ExitCause::OwnIrq);
             return overflow(core, Some(seat), iar);
         }
         32.. if intid < u32::from(INTID_LIMIT)
+            && !meter::is_pmu(intid)
             && intid != UART_INTID as u32
             && intid != SMMU_EVENT as u32 =>
         {
@@ -75,6 +77,10 @@ pub fn clock(core: &mut Core, seat: Option<&'static Seat>, iar: u32) -> u64 {
     {
         meter.step(seat, core.index, now, Budget::Count);
         rest = u64::from(meter.holds());
+        if !meter.is_counted() {
+            gic::end(iar);
+            fault(core, seat, FaultKind::Uncounted, 0);
+        }
     }
     if now >= core.ticks.next {
         core.report |= core.ticks.tick(now);
@@ -91,10 +97,14 @@ pub fn clock(core: &mut Core, seat: Option<&'static Seat>, iar: u32) -> u64 {
 pub fn overflow(core: &mut Core, seat: Option<&'static Seat>, iar: u32) -> u64 {
     let mut rest = 0;
     if let (Some(meter), Some(seat)) = (&mut core.meter, seat) {
+        let deadline = meter.deadline;
         meter.step(seat, core.index, timer::now_ns(), Budget::Count);
         rest = u64::from(meter.holds());
+        // Only where a period began meanwhile.
+        if meter.deadline != deadline {
+            core.arm();
+        }
     }
-    core.arm();
     gic::end(iar);
     rest
 }
@@ -192,6 +202,9 @@ pub fn own_interrupt(core: &mut Core) {
         }
         _ if meter::is_pmu(intid) => {
             tick();
+            if let Some(seat) = seat {
+                super::pmu::update(core, seat);
+            }
             overflow(core, seat, iar);
         }
         gic::PPI_VIRTUAL_TIMER | gic::PPI_PHYSICAL_TIMER => {
@@ -290,7 +303,7 @@ pub extern "C" fn handle_sync(frame: &mut Frame, core: &mut Core) {
 pub fn dispatch(frame: &mut Frame, core: &mut Core, seat: &'static Seat, syndrome: Syndrome) {
     match syndrome.class() {
         esr::EC_HVC64 if syndrome.0 & 0xffff == 0 => call(frame, core, seat),
-        esr::EC_SYSREG => system_register(frame, seat, SysRegAccess(syndrome.iss())),
+        esr::EC_SYSREG => system_register(frame, core, seat, SysRegAccess(syndrome.iss())),
         esr::EC_DATA_ABORT => data_abort(frame, core, seat, DataAbort(syndrome.iss())),
         _ => rare(frame, core, seat, syndrome),
     }
@@ -359,6 +372,12 @@ fn inject(kind: Kind) {
     sysreg::spsr_el2::write(injection.pstate);
 }
 
+/// The instruction that was stepped over is UNDEFINED.
+pub fn inject_undefined() {
+    sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_sub(4));
+    inject(Kind::Undefined);
+}
+
 fn denial(denied: Denied) -> Denial {
     match denied {
         Denied::Pmu => Denial::Pmu,
@@ -375,17 +394,20 @@ const WRITE_SGI1R: u32 = SysRegAccess::new([3, 0, 12, 11, 5], 0, true).0;
 const RT: u32 = 0x1f << 5;
 
 #[inline(never)]
-fn system_register(frame: &mut Frame, seat: &'static Seat, access: SysRegAccess) {
+fn system_register(frame: &mut Frame, core: &mut Core, seat: &'static Seat, access: SysRegAccess) {
     skip();
     if access.0 & !RT == WRITE_SGI1R {
         send_sgi(seat, SgiRegister::Sgi1, frame.get(access.rt()));
     } else {
-        other_register(frame, seat, access);
+        other_register(frame, core, seat, access);
     }
 }
 
 #[inline(never)]
-fn other_register(frame: &mut Frame, seat: &'static Seat, access: SysRegAccess) {
+fn other_register(frame: &mut Frame, core: &mut Core, seat: &'static Seat, access: SysRegAccess) {
+    if super::pmu::access(frame, core, seat, access) {
+        return;
+    }
     let value = if access.is_write() { frame.get(access.rt()) } else { 0 };
     let outcome = weir_vboard::sysreg::access(access, value, ids());
     if let Some(denied) = outcome.denied() {
@@ -397,14 +419,14 @@ fn other_register(frame: &mut Frame, seat: &'static Seat, access: SysRegAccess) 
         ExitCause::SystemRegister
     });
     match outcome {
-        Outcome::Read(value) => frame.set(access.rt(), value),
+        Outcome::Read(value) => {
+            let value = if core.pmu.is_some() { Pmu::shown(access, value) } else { value };
+            frame.set(access.rt(), value);
+        }
         Outcome::Masked(_) if !access.is_write() => frame.set(access.rt(), 0),
         Outcome::WriteIgnored | Outcome::SetWay | Outcome::Masked(_) => {}
         Outcome::SendSgi { register, value } => send_sgi(seat, register, value),
-        Outcome::Undefined(_) => {
-            sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_sub(4));
-            inject(Kind::Undefined);
-        }
+        Outcome::Undefined(_) => inject_undefined(),
     }
 }
 
@@ -474,6 +496,13 @@ fn call(frame: &mut Frame, core: &mut Core, seat: &'static Seat) {
         Call::Restarts => frame.x[0] = vm.restarts(),
         Call::SetBudget { vm: target, reads, writes } => {
             let granted = meter::set_budget(vm, target, Counts { reads, writes });
+            if !granted {
+                vm.deny(vcpu, Denial::Call, x0);
+            }
+            frame.x[0] = if granted { 0 } else { smccc::DENIED };
+        }
+        Call::Complete => {
+            let granted = virtio::complete(core, seat);
             if !granted {
                 vm.deny(vcpu, Denial::Call, x0);
             }

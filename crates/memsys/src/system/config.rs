@@ -67,8 +67,10 @@ pub struct DmaPort {
     pub priority: u8,
     /// Its QoS-400 regulator's rates for reads and writes, if it has one.
     pub regulator: Option<(Rate, Rate)>,
-    /// Its way through an SMMU, if it takes one: the number of the TBU, its stream, and where its tables lie. Addresses
-    /// are mapped to themselves.
+    /// Clocks after each transaction in which that regulator gathers no credit.
+    pub hold: u64,
+    /// Its way through an SMMU, if it takes one: the number of the TBU, the stream of its first channel (the others' follow), and
+    /// where its tables lie.
     pub smmu: Option<(usize, StreamId, Tables)>,
 }
 

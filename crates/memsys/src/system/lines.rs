@@ -200,7 +200,9 @@ impl MemorySystem {
             served = true;
             let latency = if done.write { timing.cwl } else { timing.cl } + timing.burst;
             let column = clock * done.at.saturating_sub(latency);
-            if let Some(transaction) = self.transactions.get(done.id as usize)
+            // A write was answered when it was accepted, and its number may be another transaction's by now.
+            if !done.write
+                && let Some(transaction) = self.transactions.get(done.id as usize)
                 && transaction.is_miss()
                 && done.row != RowUse::Forwarded
             {

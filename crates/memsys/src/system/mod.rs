@@ -25,11 +25,12 @@ use crate::{
     hierarchy::{Access, Hierarchy, Served, Sharing},
     qos::Regulator,
     smmu::{Tbu, Walk},
-    units::{Owner, Pa, Picos},
+    units::{Bytes, Owner, Pa, Picos},
 };
 use events::{Event, Events, Slab};
 use interconnect::{Interconnect, Master, Transaction};
 use stage::{Miss, Stage};
+use std::sync::Arc;
 
 /// What became of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +107,8 @@ pub struct MemorySystem {
     transactions: Slab<Transaction>,
     memories: Vec<Memory>,
     engines: Vec<Engine>,
+    /// Of each engine's channels: the physical pages of what the channel sees as memory.
+    pages: Vec<Vec<Option<Arc<[u64]>>>>,
     dma_work: Slab<DmaWork>,
     tbus: Vec<Tbu>,
     done: Vec<Done>,
@@ -158,7 +161,9 @@ impl MemorySystem {
                 return Err(SystemError::NoTbu { engine, tbu });
             }
             engines.push(new);
-            let regulator = port.regulator.map(|(reads, writes)| Regulator::new(reads, writes));
+            let regulator = port
+                .regulator
+                .map(|(reads, writes)| Regulator::with_hold(reads, writes, port.hold));
             masters.push(Master { priority: port.priority, line: port.line, regulator });
         }
         masters.extend(vec![cpu; tbus.len()]);
@@ -178,6 +183,7 @@ impl MemorySystem {
                 };
                 channels
             ],
+            pages: config.dma.iter().map(|port| vec![None; port.engine.channels]).collect(),
             dma_work: Slab::new(),
             done: Vec::new(),
             waits: Waits::new(owners),
@@ -312,6 +318,29 @@ impl MemorySystem {
         e.start(channel, owner, transfer, now)?;
         self.arm_engine(engine, now);
         Ok(())
+    }
+
+    /// Sets the physical pages, of 4 KiB each, of what a DMA channel sees as memory from address 0 on; what lies behind the last
+    /// is the first again. Without it, and with none, its addresses are physical ones.
+    ///
+    /// # Errors
+    /// [`DmaError::NoChannel`] if there is no such engine or channel.
+    pub fn map_channel(
+        &mut self,
+        engine: usize,
+        channel: usize,
+        pages: Arc<[u64]>,
+    ) -> Result<(), DmaError> {
+        let channels = self.pages.get_mut(engine).ok_or(DmaError::NoChannel(channel))?;
+        let place = channels.get_mut(channel).ok_or(DmaError::NoChannel(channel))?;
+        *place = (!pages.is_empty()).then_some(pages);
+        Ok(())
+    }
+
+    /// Bytes that a DMA channel has moved.
+    #[must_use]
+    pub fn moved(&self, engine: usize, channel: usize) -> Bytes {
+        self.engines.get(engine).map_or(Bytes(0), |engine| engine.moved(channel))
     }
 
     /// Sets the least time between two bursts of a DMA channel.

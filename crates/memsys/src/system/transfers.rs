@@ -3,7 +3,7 @@
 use crate::{
     dma::{Progress, Transaction as DmaTransaction},
     hierarchy::{Moved, Served},
-    smmu::Translation,
+    smmu::{StreamId, Translation},
     units::{Pa, Picos},
 };
 
@@ -26,7 +26,8 @@ impl MemorySystem {
         while let Some(transaction) = self.engines[engine].issue(now) {
             issued = true;
             let walk = port.smmu.and_then(|(tbu, stream, tables)| {
-                let DmaTransaction { owner, pa, .. } = transaction;
+                let DmaTransaction { owner, pa, channel, .. } = transaction;
+                let stream = StreamId(stream.0 + channel as u16);
                 match self.tbus[tbu].translate(stream, owner, pa.0, tables) {
                     Translation::Hit => None,
                     Translation::Walk(walk) => Some((walk, 0)),
@@ -74,7 +75,8 @@ impl MemorySystem {
     fn dma_lines(&mut self, number: usize, now: Picos) {
         let Some(work) = self.dma_work.get_mut(number) else { return };
         let DmaWork { engine, transaction, .. } = *work;
-        let DmaTransaction { owner, write, pa, bytes, .. } = transaction;
+        let DmaTransaction { owner, write, pa, bytes, channel } = transaction;
+        let pages = self.pages[engine].get(channel).cloned().flatten();
         let first = pa.0 >> self.line_shift;
         let last = (pa.0 + bytes.0.max(1) - 1) >> self.line_shift;
         work.left = last - first + 1;
@@ -82,6 +84,10 @@ impl MemorySystem {
         let master = self.stages.len() + engine;
         let mut counted = false;
         for line in first..=last {
+            let line = match &pages {
+                Some(pages) => physical(pages, line << self.line_shift) >> self.line_shift,
+                None => line,
+            };
             let moved = Moved { line, owner, write };
             let cached = coherent && {
                 let served = self.hierarchy.device_access(owner, write, line);
@@ -126,4 +132,11 @@ impl MemorySystem {
         }
         self.arm_engine(engine, now);
     }
+}
+
+/// Where a device's address lies: in these pages of 4 KiB, again and again.
+fn physical(pages: &[u64], address: u64) -> u64 {
+    const PAGE: u64 = 4096;
+    let page = (address / PAGE) % (pages.len() as u64).max(1);
+    pages.get(page as usize).copied().unwrap_or(0) + address % PAGE
 }

@@ -29,11 +29,14 @@ struct Cache {
     replacement: Policy,
     #[serde(default)]
     inclusive: bool,
+    /// Of an L2: each core has one of its own.
+    #[serde(default)]
+    private: bool,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Policy {
+pub(super) enum Policy {
     Lru,
     Plru,
     Random,
@@ -58,7 +61,7 @@ pub struct Caches {
 #[serde(deny_unknown_fields)]
 #[expect(clippy::struct_field_names, reason = "the keys of the file, with their unit")]
 pub struct Interconnect {
-    clock_ps: u64,
+    pub(super) clock_ps: u64,
     line_ps: u64,
     to_memory_ps: u64,
     from_memory_ps: u64,
@@ -75,13 +78,19 @@ pub struct Hypervisor {
     pub cost_ns: u64,
 }
 
+impl Policy {
+    pub(super) const fn with(self, seed: u64) -> Replacement {
+        match self {
+            Self::Lru => Replacement::Lru,
+            Self::Plru => Replacement::TreePlru,
+            Self::Random => Replacement::Random { seed },
+        }
+    }
+}
+
 impl Cache {
     const fn config(self, seed: u64) -> CacheConfig {
-        let replacement = match self.replacement {
-            Policy::Lru => Replacement::Lru,
-            Policy::Plru => Replacement::TreePlru,
-            Policy::Random => Replacement::Random { seed },
-        };
+        let replacement = self.replacement.with(seed);
         CacheConfig { size: Bytes(self.size), ways: self.ways, line: Bytes(64), replacement }
     }
 }
@@ -96,7 +105,7 @@ impl Cores {
             l1i: None,
             l2: Some(L2Config {
                 cache: self.l2.config(seed ^ 1),
-                sharing: Sharing::Shared,
+                sharing: if self.l2.private { Sharing::Private } else { Sharing::Shared },
                 inclusive: self.l2.inclusive,
             }),
             l3: None,
@@ -117,7 +126,7 @@ impl Cores {
 }
 
 /// A time that must not be 0.
-fn check(what: &str, ps: u64) -> Result<(), String> {
+pub(super) fn check(what: &str, ps: u64) -> Result<(), String> {
     if ps == 0 || ps > MOST_PS {
         return Err(format!("{what} is {ps}: write 1 to {MOST_PS} ps"));
     }

@@ -33,6 +33,9 @@ pub struct Dram {
     ppd: u64,
     turnaround: u64,
     rank_switch: u64,
+    /// Cycles that the controller takes to change a bank's row beside tRP.
+    #[serde(default)]
+    row_change: u64,
     #[serde(default = "one")]
     column_slots: u64,
     #[serde(default = "one")]
@@ -92,7 +95,7 @@ impl Dram {
             cwl: self.cwl,
             burst: self.burst,
             rcd: self.rcd,
-            rp: self.rp,
+            rp: self.rp.saturating_add(self.row_change),
             ras: self.ras,
             rc: self.rc,
             rrd_s: self.rrd_s,

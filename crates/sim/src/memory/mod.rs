@@ -2,13 +2,16 @@
 
 mod chip;
 mod dram;
+mod engines;
 
-use std::{fmt, path::Path};
+use std::{collections::BTreeMap, fmt, path::Path};
 
 pub use chip::{Caches, Cores, Hypervisor, Interconnect};
 pub use dram::Dram;
+use engines::Engines;
+pub use engines::{Engine, Tbu};
 use serde::Deserialize;
-use weir_memsys::{AddressMap, MemorySystem, SystemConfig};
+use weir_memsys::{AddressMap, MemorySystem, Pa, SystemConfig};
 
 /// A memory system, as far as its file describes one.
 #[derive(Clone, Debug, Deserialize)]
@@ -22,6 +25,10 @@ pub struct Memory {
     caches: Option<Caches>,
     interconnect: Option<Interconnect>,
     hypervisor: Option<Hypervisor>,
+    #[serde(default)]
+    dma: BTreeMap<String, Engine>,
+    #[serde(default)]
+    tbu: BTreeMap<String, Tbu>,
 }
 
 /// What is between the cores and DRAM.
@@ -55,8 +62,11 @@ impl fmt::Display for MemoryError {
 impl std::error::Error for MemoryError {}
 
 /// The files that weir brings along, by name.
-const EMBEDDED: [(&str, &str); 3] = [
+const EMBEDDED: [(&str, &str); 6] = [
+    ("arm11mpcore", include_str!("../../../../platforms/arm11mpcore-memory.toml")),
+    ("athlon64x2", include_str!("../../../../platforms/athlon64x2-memory.toml")),
     ("ddr4-2400", include_str!("../../../../platforms/ddr4-2400.toml")),
+    ("rpi4", include_str!("../../../../platforms/rpi4-memory.toml")),
     ("zcu102", ZYNQ),
     ("zcu104", ZYNQ),
 ];
@@ -139,7 +149,9 @@ impl Memory {
             let bare = self.cores.is_none()
                 && self.caches.is_none()
                 && self.interconnect.is_none()
-                && self.hypervisor.is_none();
+                && self.hypervisor.is_none()
+                && self.dma.is_empty()
+                && self.tbu.is_empty();
             let parts = "[cores], [caches], [interconnect], [hypervisor]";
             return if bare { Ok(()) } else { Err(format!("{parts}: write all or none")) };
         };
@@ -147,10 +159,32 @@ impl Memory {
         chip.caches.check()?;
         chip.interconnect.check()?;
         chip.hypervisor.check()?;
-        self.build(&chip, self.dram.map()?, 1, 1, 0).map(|_| ())
+        self.engines().check(chip.interconnect.clock_ps)?;
+        self.build(&chip, self.dram.map()?, 1, 1, 0, Pa(0)).map(|_| ())
     }
 
-    /// The memory system of a chip with so many cores, for so many owners, and these address functions of the DRAM.
+    fn engines(&self) -> Engines<'_> {
+        Engines::new(&self.dma, &self.tbu)
+    }
+
+    /// The DMA engine of a name: its number and what the file says of it.
+    pub(crate) fn engine(&self, name: &str) -> Option<(usize, &Engine)> {
+        let at = self.dma.keys().position(|known| known == name)?;
+        Some((at, &self.dma[name]))
+    }
+
+    /// Names of the DMA engines.
+    pub fn engine_names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.dma.keys().map(String::as_str)
+    }
+
+    /// Names of the translation buffer units.
+    pub fn tbu_names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.tbu.keys().map(String::as_str)
+    }
+
+    /// The memory system of a chip with so many cores, for so many owners, and these address functions of the DRAM. Translation tables
+    /// of devices lie at `tables`.
     pub(crate) fn build(
         &self,
         chip: &Chip,
@@ -158,6 +192,7 @@ impl Memory {
         cores: usize,
         owners: usize,
         seed: u64,
+        tables: Pa,
     ) -> Result<MemorySystem, String> {
         let mut hierarchy = chip.cores.hierarchy(cores, owners, seed);
         hierarchy.dram = Some(map);
@@ -167,8 +202,8 @@ impl Memory {
             interconnect: chip.interconnect.timing(),
             dram: self.dram.timing(),
             policy: self.dram.policy(),
-            dma: vec![],
-            tbus: vec![],
+            dma: self.engines().ports(tables),
+            tbus: self.engines().tlbs(seed),
         })
         .map_err(|error| error.to_string())
     }

@@ -1,7 +1,7 @@
 //! What is counted, and what it comes to.
 
 use super::{Run, Span};
-use crate::{Outcome, VmOutcome, core::Core};
+use crate::{Outcome, TbuOutcome, VmOutcome, core::Core, master::Master};
 use weir_memsys::{Picos, hierarchy::CoreTraffic, system::Waits};
 use weir_policy::Nanos;
 
@@ -13,6 +13,9 @@ pub(super) struct Begun {
     evictions: Vec<Vec<u64>>,
     closed: Vec<Vec<u64>>,
     blocked: u64,
+    /// Transfers and bytes of each DMA channel.
+    transfers: Vec<(u64, u64)>,
+    tbus: Vec<TbuOutcome>,
     /// Lines of each VM at the end of the last slice.
     lines: Vec<u64>,
 }
@@ -24,6 +27,11 @@ impl Run<'_> {
         for core in &self.cores {
             let traffic = self.memory.hierarchy().traffic()[core.number];
             lines[usize::from(core.owner.0)] += traffic.refills + traffic.write_backs;
+        }
+        for master in &self.masters {
+            // Each line of a DMA engine's is counted once, as its bandwidth is.
+            let moved = self.memory.moved(master.engine, master.channel).0;
+            lines[usize::from(master.owner.0)] += moved / 64;
         }
         lines
     }
@@ -37,11 +45,32 @@ impl Run<'_> {
             evictions: self.evictions(),
             closed: self.closed(),
             blocked: self.memory.blocked().map(|time| time.0).sum(),
+            transfers: self.transfers(),
+            tbus: self.tbus(),
             lines: self.lines(),
         });
         for meter in self.cores.iter_mut().filter_map(|core| core.meter.as_mut()) {
             meter.clear(Nanos(now.0 / 1000));
         }
+    }
+
+    fn transfers(&self) -> Vec<(u64, u64)> {
+        let moved = |m: &Master| (m.ended, self.memory.moved(m.engine, m.channel).0);
+        self.masters.iter().map(moved).collect()
+    }
+
+    fn tbus(&self) -> Vec<TbuOutcome> {
+        let names = self.board.memory.tbu_names().enumerate();
+        let each = names.filter_map(|(number, name)| {
+            let stats = self.memory.tbu(number)?.stats();
+            Some(TbuOutcome {
+                name: name.to_owned(),
+                lookups: stats.accesses.to_vec(),
+                misses: stats.misses.to_vec(),
+                evictions: stats.evictions.rows().map(<[u64]>::to_vec).collect(),
+            })
+        });
+        each.collect()
     }
 
     pub(super) fn slice(&mut self) {
@@ -77,6 +106,7 @@ impl Run<'_> {
             self.begin(self.memory.now());
         }
         let (evictions, closed) = (self.evictions(), self.closed());
+        let (transfers, tbus) = (self.transfers(), self.tbus());
         let waits = self.memory.waits().clone();
         let blocked: u64 = self.memory.blocked().map(|time| time.0).sum();
         let traffic: Vec<_> =
@@ -99,6 +129,8 @@ impl Run<'_> {
                 delay_ps: *delay,
                 arrivals,
                 budgets: Vec::new(),
+                moved: 0,
+                pass: None,
             })
             .collect();
         let begun = self.begun.as_ref();
@@ -109,11 +141,18 @@ impl Run<'_> {
             vm.accesses += core.accesses - accesses;
             vm.refills += traffic[index].refills - then.refills;
             vm.write_backs += traffic[index].write_backs - then.write_backs;
+            vm.pass = vm.pass.or(core.passes.mean());
             vm.budgets.extend(core.meter.map(|meter| meter.finish(now)));
         }
-        let minus = |now: Vec<Vec<u64>>, then: &[Vec<u64>]| {
-            let rows = now.into_iter().zip(then);
-            rows.map(|(now, then)| now.iter().zip(then).map(|(a, b)| a - b).collect()).collect()
+        for (index, (master, (ended, moved))) in self.masters.iter().zip(transfers).enumerate() {
+            let (ended_then, moved_then) = begun.map_or((0, 0), |begun| begun.transfers[index]);
+            let vm = &mut vms[usize::from(master.owner.0)];
+            vm.accesses += ended - ended_then;
+            vm.moved += moved - moved_then;
+        }
+        let tbus = match begun {
+            Some(begun) => tbus.into_iter().zip(&begun.tbus).map(|(n, t)| n.since(t)).collect(),
+            None => tbus,
         };
         let zero = Vec::new();
         Outcome {
@@ -121,9 +160,30 @@ impl Run<'_> {
             waits: begun.map_or_else(|| waits.clone(), |begun| waits.since(&begun.waits)),
             evictions: minus(evictions, begun.map_or(&zero, |begun| &begun.evictions)),
             closed: minus(closed, begun.map_or(&zero, |begun| &begun.closed)),
+            tbus,
             blocked_ps: blocked - begun.map_or(0, |begun| begun.blocked),
             span_ns: span.length.0,
             slice_ns,
+        }
+    }
+}
+
+fn less(now: &[u64], then: &[u64]) -> Vec<u64> {
+    now.iter().zip(then).map(|(now, then)| now - then).collect()
+}
+
+fn minus(now: Vec<Vec<u64>>, then: &[Vec<u64>]) -> Vec<Vec<u64>> {
+    now.into_iter().zip(then).map(|(now, then)| less(&now, then)).collect()
+}
+
+impl TbuOutcome {
+    /// What was counted since `then`.
+    fn since(self, then: &Self) -> Self {
+        Self {
+            lookups: less(&self.lookups, &then.lookups),
+            misses: less(&self.misses, &then.misses),
+            evictions: minus(self.evictions, &then.evictions),
+            name: self.name,
         }
     }
 }

@@ -495,19 +495,28 @@ impl<V: Version> Gic<V> {
     /// edge-triggered becomes pending as it rises. Linked lines and INTIDs outside 32 to 255 are
     /// ignored.
     pub fn set_level(&mut self, intid: u32, high: bool) -> VcpuMask {
+        if intid < 32 { VcpuMask::NONE } else { self.set_line(0, intid, high) }
+    }
+
+    /// As [`Gic::set_level`], of the emulated PPI `intid` of vCPU `vcpu`.
+    pub fn set_private_level(&mut self, vcpu: usize, intid: u32, high: bool) -> VcpuMask {
+        if (16..32).contains(&intid) { self.set_line(vcpu, intid, high) } else { VcpuMask::NONE }
+    }
+
+    fn set_line(&mut self, vcpu: usize, intid: u32, high: bool) -> VcpuMask {
         let (w, bit) = place(intid);
-        let lines = &mut self.spi[w];
+        let lines = self.lines_mut(vcpu, w);
         let same = (lines.level & bit != 0) == high;
-        if !(32..INTIDS).contains(&intid) || lines.hw & bit != 0 || same {
+        if intid >= INTIDS || lines.hw & bit != 0 || same {
             return VcpuMask::NONE;
         }
         lines.level ^= bit;
         let edge = lines.edge & bit;
         let kick = if high {
             lines.pending |= edge;
-            self.targets(0, w, bit & self.takable(0, w))
+            self.targets(vcpu, w, bit & self.takable(vcpu, w))
         } else {
-            self.holders(0, w, bit & !edge)
+            self.holders(vcpu, w, bit & !edge)
         };
         self.want(kick)
     }

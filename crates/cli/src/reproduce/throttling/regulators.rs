@@ -9,11 +9,12 @@ use crate::{
     progress::Bar,
 };
 use serde_json::{Value, json};
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 use weir_observer::ledger::Period;
 
 /// The period of all, in ns, and everybody's budget, in lines.
 const PERIOD: &str = "100us";
+const PERIOD_NS: u64 = 100_000;
 const BUDGET: u64 = 1_000;
 /// Periods in a window of compensation.
 const WINDOW: u64 = 4;
@@ -157,18 +158,17 @@ fn memguard(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result {
     Ok(())
 }
 
-/// The most that both cores had in one period. Their periods are aligned, and begin where the later one's do.
+/// The most that both cores had in one period. Their periods are aligned; a core whose turn on the emulated machine's clock is late begins
+/// one late, but never by half of it.
 fn domain(seen: &Seen) -> Result<u64> {
-    let [one, two] = [HUNGRY, OTHER].map(|core| seen.core(core).map(|core| refills(&core.periods)));
-    let (one, two) = (one?, two?);
-    let begun = |core| seen.boundaries.get(&core).and_then(|times| times.get(1)).copied();
-    let (Some(first), Some(second)) = (begun(HUNGRY), begun(OTHER)) else {
-        return Ok(0);
+    let by_number = |core| -> Result<BTreeMap<u64, u64>> {
+        let used = refills(&seen.core(core)?.periods);
+        let begun = seen.boundaries.get(&core).into_iter().flatten();
+        Ok(begun.map(|ns| (ns + PERIOD_NS / 2) / PERIOD_NS).zip(used).collect())
     };
-    let skip = |own: u64, other: u64| (other.saturating_sub(own) + 50_000) / 100_000;
-    let one = one.into_iter().skip(1 + skip(first, second) as usize);
-    let two = two.into_iter().skip(1 + skip(second, first) as usize);
-    Ok(one.zip(two).map(|(one, two)| one + two).max().unwrap_or(0))
+    let (one, two) = (by_number(HUNGRY)?, by_number(OTHER)?);
+    let both = one.iter().filter_map(|(number, used)| Some(used + two.get(number)?));
+    Ok(both.max().unwrap_or(0))
 }
 
 fn compensation(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result {

@@ -134,8 +134,11 @@ pub fn enable_virtual(enabled: bool) {
     dsb_sy();
 }
 
-/// Holds the lines of guests back, or lets them through: while they are held they neither interrupt this core nor end a WFI.
-pub fn hold_guests_lines(held: bool) {
+/// Holds all of the guest's interrupts back, or lets them through: while they are held neither its virtual ones nor the lines of
+/// guests interrupt this core or end a WFI.
+pub fn hold_guests(held: bool) {
+    let hcr = gich_read(GICH_HCR);
+    gich_write(GICH_HCR, if held { hcr & !GICH_EN } else { hcr | GICH_EN });
     gicc_write(GICC_PMR, if held { OWN_ONLY.into() } else { 0xff });
     dsb_sy();
 }

@@ -128,8 +128,11 @@ pub fn enable_virtual(enabled: bool) {
     isb();
 }
 
-/// Holds the lines of guests back, or lets them through: while they are held they neither interrupt this core nor end a WFI.
-pub fn hold_guests_lines(held: bool) {
+/// Holds all of the guest's interrupts back, or lets them through: while they are held neither its virtual ones nor the lines of
+/// guests interrupt this core or end a WFI.
+pub fn hold_guests(held: bool) {
+    let hcr = icc::ich_hcr::read();
+    icc::ich_hcr::write(if held { hcr & !ICH_EN } else { hcr | ICH_EN });
     icc::pmr::write(if held { OWN_ONLY.into() } else { 0xff });
     isb();
 }

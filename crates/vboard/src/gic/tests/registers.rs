@@ -702,3 +702,34 @@ fn an_end_that_was_seen_early_is_not_forgotten() {
         rig.end(1);
     }
 }
+
+/// An emulated PPI: each vCPU has its own line.
+fn private_level<V: Version>() {
+    let mut rig = Rig::<V>::new(2, 4, &[]);
+    let intid = 23;
+    for vcpu in 0..2 {
+        rig.bank_write(vcpu, vcpu, 0x80, 4, 1 << intid);
+        rig.bank_write(vcpu, vcpu, 0x100, 4, 1 << intid);
+    }
+    rig.write(0, 0, 4, 3);
+    assert_eq!(rig.gic.set_private_level(0, 15, true), VcpuMask::NONE, "an SGI has no line");
+    assert_eq!(rig.gic.set_private_level(0, 32, true), VcpuMask::NONE, "nor is an SPI private");
+    let kick = rig.gic.set_private_level(1, intid, true);
+    rig.kick(kick);
+    assert!(rig.cores[0].highest().is_none());
+    assert_eq!(rig.cores[1].highest().map(|(_, its)| its.intid), Some(intid));
+    assert_eq!(rig.gic.set_private_level(1, intid, true), VcpuMask::NONE, "it is high already");
+    let kick = rig.gic.set_private_level(1, intid, false);
+    rig.kick(kick);
+    assert!(rig.cores[1].highest().is_none());
+}
+
+#[test]
+fn a_private_line_of_gicv3() {
+    private_level::<V3>();
+}
+
+#[test]
+fn a_private_line_of_gicv2() {
+    private_level::<V2>();
+}

@@ -1,0 +1,354 @@
+//! The broker's decisions: which packet is moved next, how much of it, and when there is nothing to do.
+
+use crate::shared::{Completion, FLOWS, Flow, Outcome, PORTS, Partition, Pieces, RING};
+use weir_policy::transfer::{Bucket, Edf};
+use weir_virtio::vsock::{HEADER_LEN, Header, SEQPACKET};
+
+/// Flags of a message's last packet: end of message, end of record (virtio 1.2, section 5.10.6.6).
+const ENDS: u32 = 3;
+/// No packet.
+const NONE: u8 = u8::MAX;
+
+/// What moves bytes in the broker's address space: the core, or a DMA engine.
+pub trait Mover {
+    /// Copies `len` bytes from one address to another.
+    fn copy(&mut self, from: u64, to: u64, len: u64);
+    /// Writes these bytes.
+    fn write(&mut self, to: u64, bytes: &[u8]);
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Call [`Broker::step`] again.
+    Again,
+    /// Tell the hypervisor that there are completions, then call again.
+    Tell,
+    /// Nothing until an interrupt, or until this time in ns.
+    Wait(Option<u64>),
+}
+
+/// What the broker remembers of a port.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    epoch: u32,
+    /// Submissions taken.
+    submitted: u32,
+    /// Buffers used.
+    used: u32,
+    /// Buffers offered, when last looked at.
+    offered: u32,
+}
+
+/// Where a flow's first packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Where {
+    /// There is none.
+    Idle,
+    /// In the queue by the time at which it may go.
+    Delayed,
+    /// In the queue by deadline.
+    Ready,
+    /// It waits for a buffer of its receiver's.
+    Blocked,
+}
+
+/// A flow's packets, in the order in which they came: a list through [`Broker::next`].
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    flow: Flow,
+    bucket: Bucket,
+    first: u8,
+    last: u8,
+    /// Bytes of the first packet's payload that have been moved.
+    moved: u32,
+    place: Where,
+}
+
+/// The broker.
+#[derive(Debug)]
+pub struct Broker<'a> {
+    shared: &'a Partition,
+    chunk: u32,
+    engine: Bucket,
+    known: [Known; PORTS],
+    lines: [Line; FLOWS],
+    flows: usize,
+    /// For each packet of each port the one behind it in its flow.
+    next: [[u8; RING]; PORTS],
+    delayed: Edf<u8, FLOWS>,
+    ready: Edf<u8, FLOWS>,
+    completed: u32,
+    /// There are completions that the hypervisor has not been told of.
+    untold: bool,
+}
+
+impl<'a> Broker<'a> {
+    /// As configured in `shared`.
+    #[must_use]
+    pub fn new(shared: &'a Partition) -> Self {
+        let settings = shared.settings();
+        let lines = core::array::from_fn(|index| {
+            let flow = shared.flow(index);
+            let bucket = Bucket::new(flow.rate, flow.burst);
+            Line { flow, bucket, first: NONE, last: NONE, moved: 0, place: Where::Idle }
+        });
+        Self {
+            shared,
+            chunk: settings.chunk,
+            engine: Bucket::new(settings.rate, settings.chunk.into()),
+            known: [Known::default(); PORTS],
+            lines,
+            flows: settings.flows.into(),
+            next: [[NONE; RING]; PORTS],
+            delayed: Edf::new(),
+            ready: Edf::new(),
+            completed: 0,
+            untold: false,
+        }
+    }
+
+    /// Takes in what is new, and moves at most one chunk. `now` is in ns of the counter.
+    pub fn step(&mut self, now: u64, mover: &mut impl Mover) -> Step {
+        let mut settled = true;
+        for port in 0..PORTS {
+            settled &= self.take_in(port);
+        }
+        while let Some((time, flow)) = self.delayed.peek()
+            && time <= now
+        {
+            self.delayed.pop();
+            self.enqueue(flow.into(), now);
+        }
+        // Bounded: each turn takes a flow or a packet out of the queue, or ends.
+        while let Some((deadline, flow)) = self.ready.peek() {
+            let index = usize::from(flow);
+            let Some(line) = self.lines.get(index).copied() else { break };
+            let (sender, receiver) = (usize::from(line.flow.from), usize::from(line.flow.to));
+            if line.first == NONE || self.shared.port(sender).times(line.first).1 != deadline {
+                // Its sender was reset meanwhile; a packet that came since has a place of its own.
+                self.ready.pop();
+                self.lines[index].place = Where::Idle;
+                self.enqueue(index, now);
+                continue;
+            }
+            let known = self.known[receiver];
+            let epoch = self.shared.port(receiver).epoch();
+            if self.shared.port(sender).receivers_epoch(line.first) != epoch {
+                // Meant for a life of the receiver's that is over.
+                self.finish(index, Outcome::Lost, now);
+                continue;
+            }
+            if known.epoch != epoch {
+                // It was reset since it was looked at.
+                return Step::Again;
+            }
+            if known.used == known.offered {
+                self.ready.pop();
+                self.lines[index].place = Where::Blocked;
+                continue;
+            }
+            let (header, pieces) = self.shared.port(sender).packet(line.first);
+            let header = Header::from_bytes(&header);
+            let (head, buffer) = self.shared.port(receiver).buffer(known.used);
+            let room = buffer.len().saturating_sub(HEADER_LEN as u64);
+            let left = header.len.saturating_sub(line.moved);
+            let bytes = u64::from(left.min(self.chunk)).min(room);
+            let own = line.bucket.ready_at(bytes);
+            if own > now {
+                self.ready.pop();
+                self.delay(index, own);
+                continue;
+            }
+            let engine = self.engine.ready_at(bytes);
+            if engine > now {
+                let wake = self.delayed.peek().map_or(engine, |(time, _)| time.min(engine));
+                return if self.untold { self.told() } else { Step::Wait(Some(wake)) };
+            }
+            let epochs = [sender, receiver].map(|port| (port, self.known[port].epoch));
+            if !self.shared.begin_copy(epochs[0], epochs[1]) {
+                return Step::Again;
+            }
+            let piece = Header {
+                len: bytes as u32,
+                flags: if header.kind == SEQPACKET && bytes < left.into() {
+                    header.flags & !ENDS
+                } else {
+                    header.flags
+                },
+                ..header
+            };
+            scatter(mover, &buffer, &piece.to_bytes());
+            transfer(mover, (&pieces, HEADER_LEN as u64 + u64::from(line.moved)), &buffer, bytes);
+            self.shared.end_copy();
+            self.lines[index].bucket.take(now, bytes);
+            self.engine.take(now, bytes);
+            self.known[receiver].used = known.used.wrapping_add(1);
+            let written = HEADER_LEN as u32 + bytes as u32;
+            self.answer(receiver, head.into(), Outcome::Received(written));
+            self.lines[index].moved += bytes as u32;
+            if bytes < left.into() && bytes > 0 {
+                return Step::Again;
+            }
+            // A buffer with no room for payload, of which the device offers none, would never move the packet.
+            let outcome = if bytes == left.into() { Outcome::Sent } else { Outcome::Lost };
+            self.finish(index, outcome, now);
+            return self.told();
+        }
+        if self.untold {
+            return self.told();
+        }
+        if !settled {
+            return Step::Again;
+        }
+        Step::Wait(self.delayed.peek().map(|(time, _)| time))
+    }
+
+    fn told(&mut self) -> Step {
+        self.untold = false;
+        Step::Tell
+    }
+
+    /// The first packet of a flow is done with.
+    fn finish(&mut self, index: usize, outcome: Outcome, now: u64) {
+        let line = &mut self.lines[index];
+        let sender = usize::from(line.flow.from);
+        let head = line.first;
+        line.first = self.next[sender][usize::from(head) % RING];
+        line.moved = 0;
+        line.place = Where::Idle;
+        self.ready.pop();
+        self.answer(sender, head.into(), outcome);
+        self.enqueue(index, now);
+    }
+
+    fn answer(&mut self, port: usize, head: u16, outcome: Outcome) {
+        let epoch = self.known[port].epoch;
+        self.shared.complete(self.completed, Completion { port, epoch, head, outcome });
+        self.completed = self.completed.wrapping_add(1);
+        self.untold = true;
+    }
+
+    /// Puts a flow whose first packet is in no queue into one.
+    fn enqueue(&mut self, index: usize, now: u64) {
+        let line = self.lines[index];
+        if line.first == NONE {
+            self.lines[index].place = Where::Idle;
+            return;
+        }
+        let (eligible, deadline) = self.shared.port(usize::from(line.flow.from)).times(line.first);
+        let ready_at = eligible.max(line.bucket.ready_at(1));
+        if ready_at > now {
+            self.delay(index, ready_at);
+        } else if self.ready.push(deadline, index as u8).is_ok() {
+            self.lines[index].place = Where::Ready;
+        }
+    }
+
+    fn delay(&mut self, index: usize, until: u64) {
+        // There are as many places as flows, and a flow has one.
+        if self.delayed.push(until, index as u8).is_ok() {
+            self.lines[index].place = Where::Delayed;
+        }
+    }
+
+    /// Takes in what is new of a port; false if it was reset meanwhile, and there may be more.
+    fn take_in(&mut self, index: usize) -> bool {
+        // Twice, as what is there after a reset must not be slept over; no more, as a driver that resets its device all the time holds up
+        // nobody else.
+        self.look(index) || self.look(index)
+    }
+
+    fn look(&mut self, index: usize) -> bool {
+        let port = self.shared.port(index);
+        let known = self.known[index];
+        let (submitted, offered) = (port.submitted(), port.offered());
+        // Bounded by the ring; more can't be new.
+        let new = submitted.wrapping_sub(known.submitted).min(RING as u32);
+        for count in (0..new).map(|more| known.submitted.wrapping_add(more)) {
+            let (head, flow) = port.submission(count);
+            if !port.is_in(known.epoch) {
+                break;
+            }
+            self.append(index, head, flow.into());
+        }
+        if !port.is_in(known.epoch) {
+            self.forget(index);
+            return false;
+        }
+        self.known[index] = Known { submitted, offered, ..known };
+        if offered != known.offered {
+            self.unblock(index);
+        }
+        true
+    }
+
+    /// Flows that wait for a receiver's buffers are to be looked at again.
+    fn unblock(&mut self, receiver: usize) {
+        for flow in 0..self.flows {
+            let Line { flow: its, place, .. } = self.lines[flow];
+            if place == Where::Blocked && usize::from(its.to) == receiver {
+                self.lines[flow].place = Where::Idle;
+                self.enqueue(flow, u64::MAX);
+            }
+        }
+    }
+
+    /// Appends a packet to its flow.
+    fn append(&mut self, port: usize, head: u8, flow: usize) {
+        if flow >= self.flows || usize::from(self.lines[flow].flow.from) != port {
+            return;
+        }
+        self.next[port][usize::from(head)] = NONE;
+        let line = &mut self.lines[flow];
+        if line.first == NONE {
+            (line.first, line.last, line.moved) = (head, head, 0);
+            if line.place == Where::Idle {
+                self.enqueue(flow, 0);
+            }
+        } else {
+            self.next[port][usize::from(line.last) % RING] = head;
+            line.last = head;
+        }
+    }
+
+    /// The port was reset: its packets and its buffers are no more, and packets to it wait in vain.
+    fn forget(&mut self, index: usize) {
+        let epoch = self.shared.port(index).epoch();
+        self.known[index] = Known { epoch, ..Known::default() };
+        for line in &mut self.lines {
+            if usize::from(line.flow.from) == index {
+                (line.first, line.last, line.moved) = (NONE, NONE, 0);
+                if line.place == Where::Blocked {
+                    line.place = Where::Idle;
+                }
+            }
+        }
+        self.unblock(index);
+    }
+}
+
+/// Writes `bytes` at the start of a buffer.
+fn scatter(mover: &mut impl Mover, buffer: &Pieces, bytes: &[u8]) {
+    let mut done = 0;
+    while let Some((to, len)) = buffer.at(done as u64)
+        && let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty())
+    {
+        let len = rest.len().min(usize::try_from(len).unwrap_or(usize::MAX));
+        mover.write(to, &rest[..len]);
+        done += len;
+    }
+}
+
+/// Moves `bytes` from byte `from.1` of a packet's buffers to behind the header of the receiver's.
+fn transfer(mover: &mut impl Mover, from: (&Pieces, u64), buffer: &Pieces, bytes: u64) {
+    let mut done = 0;
+    while done < bytes
+        && let Some((source, source_len)) = from.0.at(from.1 + done)
+        && let Some((target, target_len)) = buffer.at(HEADER_LEN as u64 + done)
+    {
+        let len = source_len.min(target_len).min(bytes - done);
+        mover.copy(source, target, len);
+        done += len;
+    }
+}

@@ -1,0 +1,204 @@
+//! The VM that moves the flows' packets: it is in no file, and in the system as the last VM.
+
+use super::{Checker, is_unknown};
+use crate::{
+    image::overlap,
+    packed::{MAX_FLOWS, MAX_VMS, OnFault, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN, schedule},
+    platform::Platform,
+    raw,
+    resolve::Source,
+    system::{BROKER, Board, Image, Piece, Spans, VSOCK, VSOCK_INTID, Vm},
+    timing::{DEFAULT_PORT, Flow, Timing},
+    units::{Bytes, CoreId, Ipa, hex},
+};
+use std::ops::Range;
+
+/// RAM of the broker: what the guest runtime links for.
+const RAM: Piece = Piece { base: Ipa(0x4000_0000), size: Bytes(2 << 20) };
+/// The memory that it shares with the hypervisor.
+const PARTITION: Piece = Piece { base: Ipa(PARTITION_IPA), size: Bytes(PARTITION_LEN) };
+/// Most bytes of a packet's payload: what virtio drivers cut messages into.
+const MAX_PACKET: u64 = 64 << 10;
+
+impl Checker<'_> {
+    /// Gives the VMs in flows their socket devices, and the system its broker, where the flows can be carried out: memory is not
+    /// divided, the platform runs, each flow has one receiver.
+    pub(super) fn broker(
+        &mut self,
+        raw: &raw::System,
+        timing: &Timing,
+        divided: bool,
+        vms: &mut Vec<Vm>,
+    ) {
+        let Some(platform) = self.platform.clone() else { return };
+        let one_receiver = timing.flows.iter().all(|flow| flow.to.len() == 1);
+        let planned = platform.places.planned.is_some();
+        if timing.flows.is_empty() || divided || planned || !one_receiver {
+            return;
+        }
+        self.flows(timing);
+        for flow in &timing.flows {
+            for index in flow.to.iter().copied().chain([flow.from]) {
+                if let Some(vm) = vms.get_mut(index).filter(|vm| !vm.socket) {
+                    vm.socket = true;
+                    self.socket(raw, index, vm, flow);
+                }
+            }
+        }
+        let span = timing.flows.first().map_or(0..0, |flow| flow.place.0.clone());
+        if let Some(vm) = raw.vms.iter().find(|vm| vm.is_called(BROKER)) {
+            let message = format!("a system with flows has a VM called `{BROKER}` already");
+            let fault = self.fault("name-reserved", &vm.span, message).label("this");
+            self.faults.push(fault.help("give the VM another name"));
+        }
+        if vms.len() >= MAX_VMS {
+            let message =
+                format!("{} VMs and the flows' broker, but there can be {MAX_VMS}", vms.len());
+            let fault = self.fault("too-many-vms", &span, message).label("the flows are here");
+            self.faults.push(fault.help("put fewer VMs into a system with flows"));
+            return;
+        }
+        let Some(core) = self.broker_core(raw, &platform, vms, &span) else { return };
+        vms.push(Vm {
+            name: BROKER.to_owned(),
+            cpus: vec![core],
+            memory: vec![RAM, PARTITION],
+            image: Image::Elf { file: Source::Named(BROKER.to_owned()), args: String::new() },
+            devices: Vec::new(),
+            functions: Vec::new(),
+            on_fault: OnFault::Halt,
+            ticks: schedule::KEEP_TICKS,
+            expect: Vec::new(),
+            board: Board::usual(platform.is_gic_v2()),
+            socket: false,
+            pmu: 0,
+            spans: Spans {
+                memory: span.clone(),
+                image: span.clone(),
+                initrd: span.clone(),
+                device_tree: span,
+            },
+        });
+    }
+
+    /// What holds for flows that are carried out.
+    fn flows(&mut self, timing: &Timing) {
+        if let Some(extra) = timing.flows.get(MAX_FLOWS) {
+            let message = format!("{} flows, but there can be {MAX_FLOWS}", timing.flows.len());
+            let fault = self.fault("too-many-flows", &extra.place.0, message).label("one too many");
+            self.faults.push(fault.help("send several kinds of messages by one flow"));
+        }
+        for (position, flow) in timing.flows.iter().enumerate() {
+            if flow.size.0 > MAX_PACKET {
+                let message = format!(
+                    "the flow {} has packets of {}, and a virtio socket's have at most {}",
+                    flow.name,
+                    flow.size,
+                    Bytes(MAX_PACKET)
+                );
+                let fault = self.fault("packet-too-long", &flow.places[0].0, message).label("this");
+                let help =
+                    "a longer message is several packets: write the size and the period of one";
+                self.faults.push(fault.help(help));
+            }
+            let key = |flow: &Flow| (flow.from, flow.to.clone(), flow.port.unwrap_or(DEFAULT_PORT));
+            let mut before = timing.flows.iter().take(position);
+            if let Some(first) = before.find(|other| key(other) == key(flow)) {
+                let message = format!(
+                    "the flows {} and {} go from one VM to one port of another",
+                    first.name, flow.name
+                );
+                let fault = self.fault("port-twice", &flow.place.0, message).label("second");
+                let fault = fault.and(first.place.0.clone(), "first");
+                self.faults.push(fault.help("give one of them another `port`"));
+            }
+        }
+    }
+
+    /// Nothing is in the way of a VM's socket device.
+    fn socket(&mut self, raw: &raw::System, index: usize, vm: &Vm, flow: &Flow) {
+        let device = VSOCK..VSOCK + VIRTIO_LEN;
+        let span = raw.vms.get(index).map_or(0..0, |vm| vm.span.clone());
+        let board = &vm.board;
+        let pieces = vm.memory.iter().map(|piece| ("RAM", piece.base.0..piece.end()));
+        let own = [
+            ("the GIC distributor", board.distributor.0, 0x1_0000),
+            ("the GIC's CPU side", board.gic_cpu.0, 0x2_0000 * vm.cpus.len() as u64),
+            ("the PL011", board.uart.0, 0x1000),
+        ];
+        let own = own.into_iter().map(|(what, start, len)| (what, start..start + len));
+        let regions = vm.devices.iter().flat_map(|device| &device.regions);
+        let passed = regions.map(|(start, len)| ("a device", start.0..start.0 + len.0));
+        if let Some((what, _)) =
+            pieces.chain(own).chain(passed).find(|(_, range)| overlap(range, &device))
+        {
+            let message = format!(
+                "{}'s socket device, for the flow {}, and {what} are both at {}",
+                vm.name,
+                flow.name,
+                hex(VSOCK)
+            );
+            let fault = self.fault("overlap", &span, message).label("this VM");
+            self.faults.push(fault.help(format!("move {what} away from there")));
+        }
+        let lines = vm.devices.iter().flat_map(|device| &device.irqs).map(|irq| irq.intid);
+        let lines = lines.chain(vm.functions.iter().map(|function| function.intid));
+        if lines.chain([board.uart_intid]).any(|intid| intid == VSOCK_INTID) {
+            let message = format!(
+                "{}'s socket device, for the flow {}, and another one have interrupt {VSOCK_INTID}",
+                vm.name, flow.name
+            );
+            let fault = self.fault("interrupt-twice", &span, message).label("this VM");
+            self.faults.push(fault.help("give the other device's interrupt up, or the flow"));
+        }
+    }
+
+    fn broker_core(
+        &mut self,
+        raw: &raw::System,
+        platform: &Platform,
+        vms: &[Vm],
+        flows: &Range<usize>,
+    ) -> Option<CoreId> {
+        let taken = |core: u8| vms.iter().find(|vm| vm.cpus.contains(&CoreId(core)));
+        let count = platform.cores.len().min(u8::MAX.into()) as u8;
+        let free = (0..count).find(|&core| taken(core).is_none());
+        let Some(cpus) = &raw.broker else {
+            if free.is_none() {
+                let message =
+                    "the broker that moves the flows' packets needs a core, and none is free";
+                let fault = self.fault("no-core", flows, message).label("the flows are here");
+                self.faults.push(fault.help("give a VM fewer vCPUs"));
+            }
+            return free.map(CoreId);
+        };
+        let [core] = cpus.value.as_slice() else {
+            let message = format!("the broker has {} cores, and needs one", cpus.value.len());
+            let fault = self.fault("broker-cores", &cpus.span, message).label("this");
+            self.faults.push(fault.help("write one core: cpus = [3]"));
+            return None;
+        };
+        if is_unknown(core.value, platform) {
+            let fault = self.unknown_core(core, platform);
+            self.faults.push(fault);
+            return None;
+        }
+        if let Some(owner) = taken(core.value as u8) {
+            let message =
+                format!("core {} is given to {} and to the broker", core.value, owner.name);
+            let fault = self.fault("core-taken", &core.span, message).label("here");
+            let help = free.map_or_else(
+                || "no core is free: a core runs one vCPU".to_owned(),
+                |free| format!("a core runs one vCPU; core {free} is free"),
+            );
+            self.faults.push(fault.help(help));
+        }
+        Some(CoreId(core.value as u8))
+    }
+}
+
+impl raw::Vm {
+    fn is_called(&self, name: &str) -> bool {
+        self.name.as_ref().is_some_and(|its| its.value == name)
+    }
+}

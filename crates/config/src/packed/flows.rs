@@ -1,0 +1,195 @@
+//! Flows: who sends to whom, and what their broker sees of the VMs' memory.
+
+use super::{
+    ADDRESS_LIMIT, Damage, MAX_VMS, PAGE, RAM, Region, System, VmView, overlap, page_range,
+};
+use core::ops::Range;
+use weir_layout::table::{Attributes, Builder, MapError, stage2};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Most flows of a system.
+pub const MAX_FLOWS: usize = 32;
+/// [`Region::kind`] of the memory that the hypervisor shares with the broker: RAM that outlives the broker's lives.
+pub const PARTITION: u64 = 2;
+/// Bytes of that memory.
+pub const PARTITION_LEN: u64 = 0x2_0000;
+/// Where the broker sees it: above its windows.
+pub const PARTITION_IPA: u64 = 0x60_0000_0000;
+/// Where the broker sees the RAM of VMs in flows.
+pub const WINDOWS: Range<u64> = WINDOW..WINDOW * (MAX_VMS as u64 + 1);
+/// Bytes of a virtio device's registers.
+pub const VIRTIO_LEN: u64 = PAGE;
+/// [`Header::broker`](super::Header::broker) of a system without one.
+pub const NO_BROKER: u32 = u32::MAX;
+/// The first context identifier: 0 to 2 are reserved (virtio 1.2, section 5.10.4).
+pub const FIRST_CID: u64 = 3;
+
+/// Where the broker sees the RAM of the system's first VM; the next ones' follow at this distance each.
+const WINDOW: u64 = 1 << 35;
+/// Pieces of RAM begin at a multiple of this there.
+const BLOCK: u64 = 0x20_0000;
+
+/// A flow.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Flow {
+    /// The VM that sends.
+    pub from: u32,
+    /// The VM that receives.
+    pub to: u32,
+    /// The receiver's vsock port.
+    pub port: u32,
+    /// Most bytes of a packet's payload.
+    pub size: u32,
+    /// Least time between two packets, in ns; 0 for a flow of best effort.
+    pub period: u64,
+    /// Relative deadline in ns; 0 for a flow of best effort.
+    pub deadline: u64,
+}
+
+impl Flow {
+    /// Whether each party is in the system and nothing about it overflows.
+    fn is_sound(&self, system: &System<'_>) -> bool {
+        let end = |index: u32| {
+            let vm = system.vm(index as usize);
+            vm.is_some_and(|vm| vm.vm.vsock != 0) && index != system.header.broker
+        };
+        let most = 1 << 62;
+        let timed = (self.period == 0) == (self.deadline == 0);
+        let bounded = self.size > 0 && self.period < most && self.deadline < most;
+        end(self.from) && end(self.to) && self.from != self.to && timed && bounded
+    }
+}
+
+impl VmView<'_> {
+    /// The vsock context identifier.
+    #[must_use]
+    pub const fn cid(&self) -> u64 {
+        FIRST_CID + self.index as u64
+    }
+
+    /// Where the broker sees the `len` bytes at `ipa`, if they are in one piece of the VM's RAM.
+    #[must_use]
+    pub fn broker_address(&self, ipa: u64, len: u64) -> Option<u64> {
+        for (start, region) in self.broker_window() {
+            let offset = ipa.wrapping_sub(region.ipa);
+            if offset < region.len && len <= region.len - offset {
+                return Some(start + offset);
+            }
+        }
+        None
+    }
+
+    /// Its pieces of RAM, each with its place in the broker's address space.
+    fn broker_window(&self) -> impl Iterator<Item = (u64, &Region)> {
+        let mut next = WINDOW * (self.index as u64 + 1);
+        let ram = self.regions.iter().filter(|region| region.kind == RAM);
+        ram.map(move |region| {
+            // As in the VM modulo a block, so that blocks of stage 2 serve here as well.
+            let start = next + region.ipa % BLOCK;
+            next = (start + region.len).next_multiple_of(BLOCK);
+            (start, region)
+        })
+    }
+}
+
+impl System<'_> {
+    /// The flows; their numbers are their places here.
+    #[must_use]
+    pub const fn flows(&self) -> &[Flow] {
+        self.flows
+    }
+
+    /// The broker, where there are flows.
+    #[must_use]
+    pub fn broker(&self) -> Option<VmView<'_>> {
+        self.vm(self.header.broker as usize)
+    }
+
+    /// Physical address of the memory that the hypervisor shares with the broker.
+    #[must_use]
+    pub fn partition(&self) -> Option<u64> {
+        let broker = self.broker()?;
+        broker.regions.iter().find(|region| region.kind == PARTITION).map(|region| region.pa)
+    }
+
+    /// Maps what the broker sees of the VMs in flows: senders' RAM read-only, receivers' writable.
+    ///
+    /// # Errors
+    ///
+    /// See [`MapError`].
+    pub fn map_windows(&self, builder: &mut Builder<'_>) -> Result<(), MapError> {
+        for vm in (0..self.vms()).filter_map(|index| self.vm(index)) {
+            let Some(attributes) = self.window_attributes(&vm) else { continue };
+            for (start, region) in vm.broker_window() {
+                builder.map(start, region.pa, region.len, attributes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How the broker may use a VM's RAM, if at all.
+    #[must_use]
+    pub fn window_attributes(&self, vm: &VmView<'_>) -> Option<Attributes> {
+        let is = |index: u32| index as usize == vm.index;
+        if self.flows.iter().any(|flow| is(flow.to)) {
+            Some(stage2::WINDOW)
+        } else if self.flows.iter().any(|flow| is(flow.from)) {
+            Some(stage2::READ_ONLY_WINDOW)
+        } else {
+            None
+        }
+    }
+
+    /// Flows have a broker, the broker has its partition, nobody else has one, and the windows are within bounds.
+    pub(super) fn check_flows(&self) -> Result<(), Damage> {
+        let partitions = |vm: &VmView<'_>| {
+            let mut of = vm.regions.iter().filter(|region| region.kind == PARTITION);
+            (of.next().map(|region| region.len), of.next().is_some())
+        };
+        for vm in (0..self.vms()).filter_map(|index| self.vm(index)) {
+            let damage = Damage::Flow(vm.index as u32);
+            let wanted = if vm.index as u32 == self.header.broker {
+                (Some(PARTITION_LEN), false)
+            } else {
+                (None, false)
+            };
+            let spanned = vm
+                .regions
+                .iter()
+                .filter(|region| region.kind == RAM)
+                .fold(0u64, |total, region| {
+                    total.saturating_add(region.len).saturating_add(2 * BLOCK)
+                });
+            if partitions(&vm) != wanted || (vm.vm.vsock != 0 && spanned > WINDOW) {
+                return Err(damage);
+            }
+        }
+        let none = self.header.broker == NO_BROKER;
+        if none != self.flows.is_empty() || self.flows.len() > MAX_FLOWS {
+            return Err(Damage::Flow(0));
+        }
+        if none {
+            return Ok(());
+        }
+        let broker = self.broker().ok_or(Damage::Flow(self.header.broker))?;
+        // Its windows are where its own regions are not.
+        let own = broker.regions.iter().all(|region| {
+            let range = page_range(region.ipa, region.len);
+            let there = region.kind != PARTITION || region.ipa == PARTITION_IPA;
+            there && range.is_some_and(|range| !overlap(&range, &WINDOWS))
+        });
+        if self.is_divided() || broker.vm.vsock != 0 || !own {
+            return Err(Damage::Flow(self.header.broker));
+        }
+        match self.flows.iter().find(|flow| !flow.is_sound(self)) {
+            Some(flow) => Err(Damage::Flow(flow.from)),
+            None => Ok(()),
+        }
+    }
+}
+
+const _: () =
+    assert!(WINDOWS.end <= PARTITION_IPA && PARTITION_IPA + PARTITION_LEN <= ADDRESS_LIMIT);

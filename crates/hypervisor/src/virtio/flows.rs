@@ -1,0 +1,173 @@
+//! What is kept of each flow: its pace, its connections, its counts.
+
+use crate::{arch::Lock, boot, console, vm::Vm};
+use core::sync::atomic::{AtomicU64, Ordering};
+use spin::Once;
+use weir_config::packed::{self, FIRST_CID, MAX_FLOWS};
+use weir_policy::transfer::{Bucket, Pace, Stamp};
+use weir_trace::wire;
+use weir_virtio::{
+    flows::Rule,
+    vsock::{Header, Operation},
+};
+
+/// Connections of a flow at once.
+const CONNECTIONS: usize = 16;
+/// Control packets of a flow that may come at once, both ways together; so many may come in each [`CONTROL_PERIODS`] periods, too.
+const CONTROL: u64 = 64;
+/// See [`CONTROL`].
+const CONTROL_PERIODS: u64 = 8;
+/// The period of a flow without one, for its control packets, in ns.
+const BEST_EFFORT: u64 = 1_000_000;
+
+/// A connection, by the sender's port: the receiver's is the flow's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Connection {
+    port: u32,
+    kind: u16,
+}
+
+/// What is kept of a flow.
+pub struct Flow {
+    pace: Lock<Pace>,
+    /// Control packets, one a byte.
+    control: Lock<Bucket>,
+    connections: Lock<[Option<Connection>; CONNECTIONS]>,
+    packets: AtomicU64,
+    lost: AtomicU64,
+    worst_ns: AtomicU64,
+}
+
+static FLOWS: [Once<Flow>; MAX_FLOWS] = [const { Once::new() }; MAX_FLOWS];
+
+/// Takes the system's flows in; on the boot core.
+pub fn init() {
+    for (flow, place) in boot::system().flows().iter().zip(&FLOWS) {
+        place.call_once(|| Flow {
+            pace: Lock::new(Pace::new(flow.period, flow.deadline)),
+            control: Lock::new(Bucket::new(control_rate(flow.period), CONTROL)),
+            connections: Lock::new([None; CONNECTIONS]),
+            packets: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            worst_ns: AtomicU64::new(0),
+        });
+    }
+}
+
+/// Control packets a second of a flow with this period in ns.
+fn control_rate(period: u64) -> u64 {
+    let period = if period == 0 { BEST_EFFORT } else { period };
+    (CONTROL * 1_000_000_000 / period.saturating_mul(CONTROL_PERIODS)).max(1)
+}
+
+/// Flow `index`, if there is one: what the system file says, and what is kept.
+pub fn get(index: usize) -> Option<(&'static packed::Flow, &'static Flow)> {
+    boot::system().flows().get(index).zip(FLOWS.get(index)?.get())
+}
+
+/// What each flow allows.
+pub fn rules() -> impl Iterator<Item = Rule> {
+    let cid = |vm: u32| FIRST_CID + u64::from(vm);
+    let flows = boot::system().flows().iter();
+    flows.map(move |flow| Rule { from: cid(flow.from), to: cid(flow.to), port: flow.port })
+}
+
+impl Flow {
+    /// Stamps a packet that was seen at `now_ns`.
+    pub fn stamp(&self, now_ns: u64) -> Stamp {
+        self.pace.lock().stamp(now_ns)
+    }
+
+    /// Stamps what follows the packets seen so far, at `now_ns`, and is none itself.
+    pub fn follow(&self, now_ns: u64) -> Stamp {
+        self.pace.lock().follow(now_ns)
+    }
+
+    /// Whether one more control packet may be passed at `now_ns`.
+    pub fn admits_control(&self, now_ns: u64) -> bool {
+        let mut control = self.control.lock();
+        let admitted = control.ready_at(1) <= now_ns;
+        if admitted {
+            control.take(now_ns, 1);
+        }
+        admitted
+    }
+
+    /// A packet has arrived, so long after it could go.
+    pub fn arrived(&self, latency_ns: u64) {
+        self.packets.fetch_add(1, Ordering::Relaxed);
+        self.worst_ns.fetch_max(latency_ns, Ordering::Relaxed);
+    }
+
+    /// Packets were given up.
+    pub fn lose(&self, packets: u64) {
+        self.lost.fetch_add(packets, Ordering::Relaxed);
+    }
+
+    /// Notes what a control packet does to the flow's connections; `forth` says whether the sender sends it. False for a request beyond
+    /// those that there can be.
+    pub fn note(&self, header: &Header, operation: Operation, forth: bool) -> bool {
+        let port = if forth { header.src_port } else { header.dst_port };
+        let connection = Some(Connection { port, kind: header.kind });
+        let mut connections = self.connections.lock();
+        let known = connections.iter().position(|one| *one == connection);
+        match operation {
+            Operation::Request if known.is_none() => {
+                let free = connections.iter_mut().find(|one| one.is_none());
+                free.map(|place| *place = connection).is_some()
+            }
+            Operation::Reset => {
+                if let Some(place) = known.and_then(|known| connections.get_mut(known)) {
+                    *place = None;
+                }
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// Forgets all connections, and gives for each the reset that `ended`, one end of the flow, would have sent to the other.
+    pub fn end(&self, flow: &packed::Flow, ended: u32) -> impl Iterator<Item = Header> + use<> {
+        let connections = core::mem::replace(&mut *self.connections.lock(), [None; CONNECTIONS]);
+        let (flow, cid) = (*flow, |vm: u32| FIRST_CID + u64::from(vm));
+        connections.into_iter().flatten().map(move |connection| {
+            let (src_port, dst_port, to) = if ended == flow.from {
+                (connection.port, flow.port, flow.to)
+            } else {
+                (flow.port, connection.port, flow.from)
+            };
+            Header {
+                src_cid: cid(ended),
+                dst_cid: cid(to),
+                src_port,
+                dst_port,
+                kind: connection.kind,
+                op: Operation::Reset as u16,
+                ..Header::default()
+            }
+        })
+    }
+}
+
+/// Sends the counts of every flow.
+pub fn report() {
+    let time_ns = crate::arch::timer::now_ns();
+    for (index, flow) in FLOWS.iter().map_while(Once::get).enumerate() {
+        let counts = wire::Flow {
+            time_ns,
+            flow: index as u32,
+            reserved: 0,
+            packets: flow.packets.load(Ordering::Relaxed),
+            lost: flow.lost.load(Ordering::Relaxed),
+            worst_ns: flow.worst_ns.load(Ordering::Relaxed),
+        };
+        console::record(wire::Kind::Flow, &counts);
+    }
+}
+
+/// The flows that `vm` is an end of.
+pub fn of(vm: &Vm) -> impl Iterator<Item = (&'static packed::Flow, &'static Flow)> {
+    let index = vm.index() as u32;
+    let all = (0..MAX_FLOWS).map_while(get);
+    all.filter(move |(flow, _)| flow.from == index || flow.to == index)
+}

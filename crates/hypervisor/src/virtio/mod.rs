@@ -1,0 +1,610 @@
+//! The socket devices of VMs in flows: rings and control packets here, payloads by the broker.
+//!
+//! A device's rings are looked at on the core of the VM that notifies, and on the broker's when it has completions, each time
+//! through a [`Peephole`]. Data go to the broker by the partition that both share; control packets are passed at once, into a stock of
+//! buffers that is kept for them, so that a receiver that returns none holds up its own flows only.
+//!
+//! Locks: a device's own ([`Socket`]) is taken alone or with a flow's and the VM's GIC inside, never with another device's.
+
+mod flows;
+mod memory;
+
+use crate::{
+    arch::{Lock, memory::Peephole, relax, sysreg, timer},
+    boot,
+    cpu::{Core, Seat},
+    vm::{
+        self, Ending, Vm,
+        interrupts::{kick, settle},
+        life,
+    },
+};
+pub use flows::report;
+use memory::Memory;
+use spin::Once;
+use weir_broker::shared::{self, Completion, Outcome, Packet, Partition, Pieces, RING, Settings};
+use weir_config::packed::{FIRST_CID, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN, WINDOWS};
+use weir_trace::wire::Denial;
+use weir_vboard::{
+    esr::MmioAccess,
+    gic::{Sgi, VcpuMask},
+};
+use weir_virtio::{
+    GuestMemory,
+    flows::{Verdict, admit},
+    mmio::{Effect, RX, Registers, TX},
+    queue::{Broken, Chain, Segment},
+    vsock::{HEADER_LEN, Header, Operation},
+};
+
+/// Buffers of a receiver that are kept for control packets.
+const STOCK: usize = 8;
+/// Control packets that wait for a buffer; more are dropped.
+const WAITING: usize = 32;
+/// How long a copy that was begun may take, in ns; a broker that needs longer is stopped.
+const LONGEST_COPY: u64 = 20_000_000;
+
+/// What the hypervisor shares with the broker.
+struct Link {
+    partition: &'static Partition,
+    /// The broker's place in the system.
+    broker: usize,
+    /// Completions taken so far.
+    taken: Lock<u32>,
+}
+
+static LINK: Once<Link> = Once::new();
+
+const _: () = assert!(size_of::<Partition>() as u64 <= PARTITION_LEN);
+const _: () = assert!(shared::ADDRESS == PARTITION_IPA);
+const _: () = assert!(shared::WINDOWS.start == WINDOWS.start && shared::WINDOWS.end == WINDOWS.end);
+
+/// A packet that the broker has.
+#[derive(Clone, Copy)]
+struct Sent {
+    flow: u8,
+    /// Data, and not a packet that only must not overtake them.
+    data: bool,
+    eligible: u64,
+}
+
+/// The socket device of a VM.
+pub struct Socket {
+    registers: Registers,
+    stock: [Chain; STOCK],
+    stocked: usize,
+    waiting: [Header; WAITING],
+    waits: usize,
+    /// Receive buffers that the broker has, one bit a head.
+    offered: u64,
+    sent: [Option<Sent>; RING],
+}
+
+impl Socket {
+    /// Of no VM.
+    pub const fn new() -> Self {
+        Self {
+            registers: Registers::new(0),
+            stock: [const { Chain::EMPTY }; STOCK],
+            stocked: 0,
+            waiting: [Header::ZERO; WAITING],
+            waits: 0,
+            offered: 0,
+            sent: [None; RING],
+        }
+    }
+
+    /// Forgets everything but its registers.
+    fn forget(&mut self) {
+        for sent in self.sent.iter_mut().filter_map(Option::take).filter(|sent| sent.data) {
+            if let Some((_, flow)) = flows::get(sent.flow.into()) {
+                flow.lose(1);
+            }
+        }
+        (self.stocked, self.waits, self.offered) = (0, 0, 0);
+    }
+}
+
+/// Takes the flows of a system in; on the boot core, before another starts. `address` is where the partition is mapped.
+pub fn init(address: u64) {
+    let system = boot::system();
+    // SAFETY: `Stage1::shared` mapped PARTITION_LEN bytes there for good, which the assertion above says is enough, page-aligned, all
+    // zeros; the type is atomics only, of which each bit pattern is one, and both sides use it through atomics alone.
+    let partition: &'static Partition = unsafe { &*(address as *const Partition) };
+    flows::init();
+    let settings = Settings {
+        flows: system.flows().len() as u8,
+        chunk: u32::try_from(system.header.chunk).unwrap_or(u32::MAX),
+        rate: system.header.rate,
+        start: timer::base().1,
+    };
+    let flows = system.flows().iter().map(|flow| shared::Flow {
+        from: flow.from as u8,
+        to: flow.to as u8,
+        rate: 0,
+        burst: 0,
+    });
+    partition.configure(&settings, flows);
+    LINK.call_once(|| Link {
+        partition,
+        broker: system.header.broker as usize,
+        taken: Lock::new(0),
+    });
+}
+
+/// Whether `ipa` is in the VM's socket device, and where.
+pub fn offset(vm: &Vm, ipa: u64) -> Option<u64> {
+    let base = vm.view().vm.vsock;
+    let offset = ipa.wrapping_sub(base);
+    (base != 0 && offset < VIRTIO_LEN).then_some(offset)
+}
+
+/// The life of a VM begins: its device is as after power-on.
+pub fn open(vm: &'static Vm) {
+    if vm.view().vm.vsock != 0 {
+        let mut socket = vm.socket.lock();
+        socket.registers = Registers::new(vm.view().cid());
+        reset(vm, &mut socket);
+    }
+}
+
+/// The life of a VM has ended, and none of its vCPUs runs: nobody uses its memory any more, and whoever was connected to it learns
+/// that it is gone.
+pub fn close(vm: &'static Vm, core: usize) {
+    if vm.view().vm.vsock == 0 {
+        return;
+    }
+    open(vm);
+    // SAFETY: on core `core`, whose VM's life has ended, so that it handles no other trap; the next load opens its windows later.
+    let mut peephole = unsafe { Peephole::open(core) };
+    for (entry, flow) in flows::of(vm) {
+        for header in flow.end(entry, vm.index() as u32) {
+            let _ = deliver(&header, &mut peephole);
+        }
+    }
+}
+
+/// Carries out an access to the registers.
+pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, at: u64, value: u64) -> u64 {
+    let vm = seat.vm;
+    let size = access.size.into();
+    // SAFETY: on core `core`, in a trap of its guest: nothing else uses its windows until this returns.
+    let mut peephole = unsafe { Peephole::open(core) };
+    let mut socket = vm.socket.lock();
+    if !access.write {
+        return socket.registers.read(at, size);
+    }
+    let memory = Memory::new(vm.view(), &mut peephole);
+    let effect = socket.registers.write(at, size, value, &memory);
+    match effect {
+        Effect::Line => {}
+        Effect::Reset => reset(vm, &mut socket),
+        Effect::Notified(RX) => {
+            if let Err(broken) = supply(vm, &mut socket, &mut peephole) {
+                break_down(seat, &mut socket, broken);
+            }
+        }
+        Effect::Notified(TX) => {
+            drop(socket);
+            drain(seat, &mut peephole);
+            socket = vm.socket.lock();
+        }
+        // The queue of events: there are none.
+        Effect::None | Effect::Notified(_) => return 0,
+    }
+    let mask = line(vm, &socket);
+    drop(socket);
+    settle(vm, seat.vcpu, mask);
+    0
+}
+
+/// Gives the interrupt the level that the registers say.
+fn line(vm: &Vm, socket: &Socket) -> VcpuMask {
+    vm.gic.lock().set_level(vm.view().vm.vsock_intid, socket.registers.line())
+}
+
+/// Asks the driver whether it wants an interrupt for what it got back, and raises it. Gives the time at which it was pending.
+fn raise(vm: &'static Vm, socket: &mut Socket, peephole: &mut Peephole) -> u64 {
+    let mut wanted = false;
+    for index in [RX, TX] {
+        let mut memory = Memory::new(vm.view(), peephole);
+        if let Some(queue) = socket.registers.queue(index) {
+            wanted |= queue.wants_interrupt(&mut memory).unwrap_or(false);
+        }
+    }
+    if wanted {
+        socket.registers.signal_used();
+    }
+    let mask = line(vm, socket);
+    // Before the other core is told: an emulator that runs its cores in turn may run that one first.
+    let now = timer::now_ns();
+    kick(vm, mask);
+    now
+}
+
+/// The driver's ring made no sense.
+fn break_down(seat: &Seat, socket: &mut Socket, broken: Broken) {
+    seat.vm.deny(seat.vcpu, Denial::Virtio, broken as u64);
+    socket.registers.break_down();
+}
+
+/// The device is reset: its rings and what the broker has of them are no more.
+fn reset(vm: &'static Vm, socket: &mut Socket) {
+    socket.forget();
+    let Some(link) = LINK.get() else { return };
+    link.partition.reset(vm.index());
+    let begun = timer::now_ns();
+    // Bounded by LONGEST_COPY, and then by the time in which the broker's core takes an interrupt.
+    while link.partition.is_copying(vm.index()) {
+        let Some(broker) = vm::all().nth(link.broker).filter(|broker| !broker.is_parked()) else {
+            break;
+        };
+        if timer::now_ns().saturating_sub(begun) > LONGEST_COPY {
+            life::stop(broker, Ending::Fault);
+        }
+        relax();
+    }
+    wake_broker(link);
+}
+
+/// Makes the broker look at the partition.
+fn wake_broker(link: &Link) {
+    if let Some(broker) = vm::all().nth(link.broker) {
+        let sgi = Sgi { intid: shared::SGI, group1: true, targets: VcpuMask::only(0) };
+        kick(broker, broker.mail.post(0, sgi));
+    }
+}
+
+/// Takes new receive buffers in: for control packets that wait, for the stock, and for the broker.
+fn supply(vm: &Vm, socket: &mut Socket, peephole: &mut Peephole) -> Result<(), Broken> {
+    let Some(link) = LINK.get() else { return Ok(()) };
+    let port = link.partition.port(vm.index());
+    let mut wake = false;
+    let mut memory = Memory::new(vm.view(), peephole);
+    let size = socket.registers.queue(RX).map_or(0, |queue| queue.size());
+    // Bounded: the ring has no more than `size` chains that the device does not have already.
+    for _ in 0..=size {
+        let Some(queue) = socket.registers.queue(RX) else { break };
+        let Some(chain) = queue.pop(&mut memory)? else {
+            if queue.ask_notification(&mut memory)? {
+                continue;
+            }
+            break;
+        };
+        let room: u64 = chain.writable().iter().map(|segment| u64::from(segment.len)).sum();
+        if room <= HEADER_LEN as u64 {
+            return Err(Broken::TooShort);
+        }
+        if socket.waits > 0 {
+            let header = socket.waiting[0];
+            socket.waiting.copy_within(1..socket.waits, 0);
+            socket.waits -= 1;
+            give(socket, &chain, &header, &mut memory)?;
+        } else if socket.stocked < STOCK {
+            socket.stock[socket.stocked] = chain;
+            socket.stocked += 1;
+        } else {
+            let pieces = broker_pieces(vm, chain.writable()).ok_or(Broken::Outside)?;
+            // A broker without buffers of this receiver's may wait for one.
+            wake |= socket.offered == 0;
+            socket.offered |= 1 << chain.head;
+            port.offer(chain.head, &pieces);
+        }
+    }
+    if wake {
+        wake_broker(link);
+    }
+    raise_own(socket, &mut memory);
+    Ok(())
+}
+
+/// As [`raise`], for a caller that sets the line itself.
+fn raise_own(socket: &mut Socket, memory: &mut Memory<'_>) {
+    for index in [RX, TX] {
+        let wanted = socket
+            .registers
+            .queue(index)
+            .is_some_and(|queue| queue.wants_interrupt(memory) == Ok(true));
+        if wanted {
+            socket.registers.signal_used();
+        }
+    }
+}
+
+/// Where the broker sees a VM's buffers.
+fn broker_pieces(vm: &Vm, segments: &[Segment]) -> Option<Pieces> {
+    let mut seen = [Segment::default(); weir_virtio::queue::MAX_SEGMENTS];
+    for (place, segment) in seen.iter_mut().zip(segments) {
+        let address = vm.view().broker_address(segment.address, segment.len.into())?;
+        *place = Segment { address, len: segment.len };
+    }
+    Some(Pieces::new(seen.into_iter().take(segments.len())))
+}
+
+/// Writes a control packet into a buffer and returns it to the driver.
+fn give(
+    socket: &mut Socket,
+    chain: &Chain,
+    header: &Header,
+    memory: &mut Memory<'_>,
+) -> Result<(), Broken> {
+    let bytes = header.to_bytes();
+    let mut rest = bytes.as_slice();
+    for segment in chain.writable() {
+        let len = rest.len().min(segment.len as usize);
+        let (now, later) = rest.split_at(len);
+        memory.write(segment.address, now)?;
+        rest = later;
+    }
+    if let Some(queue) = socket.registers.queue(RX) {
+        queue.push(memory, chain.head, HEADER_LEN as u32)?;
+    }
+    Ok(())
+}
+
+/// Passes a control packet to the VM that it is for. Gives the answer if there is nobody.
+fn deliver(header: &Header, peephole: &mut Peephole) -> Option<Header> {
+    let index = header.dst_cid.checked_sub(FIRST_CID).and_then(|index| usize::try_from(index).ok());
+    let Some(vm) = index.and_then(|index| vm::all().nth(index)) else { return header.refusal() };
+    let mut socket = vm.socket.lock();
+    if socket.registers.queue(RX).is_none() {
+        return header.refusal();
+    }
+    if let Some(last) = socket.stocked.checked_sub(1) {
+        let chain = socket.stock[last];
+        socket.stocked = last;
+        let mut memory = Memory::new(vm.view(), peephole);
+        if give(&mut socket, &chain, header, &mut memory).is_err() {
+            socket.registers.break_down();
+        }
+        let _ = raise(vm, &mut socket, peephole);
+    } else if socket.waits < WAITING {
+        let place = socket.waits;
+        socket.waiting[place] = *header;
+        socket.waits += 1;
+    } else {
+        // Its own driver returns no buffers: what is lost is lost to it.
+        vm.count_denial(Denial::Virtio);
+    }
+    None
+}
+
+/// What becomes of a packet that was sent.
+enum Fate {
+    /// The ring is empty.
+    Empty,
+    /// The broker has it, or it makes no sense.
+    Done,
+    /// To be passed on.
+    Control(Header, Operation, usize),
+    /// To be answered.
+    Refused(Header),
+}
+
+/// Takes all that the driver sends, at most a ring's worth; if there is more, the notification traps again.
+fn drain(seat: &'static Seat, peephole: &mut Peephole) {
+    let vm = seat.vm;
+    let Some(link) = LINK.get() else { return };
+    let now = timer::now_ns();
+    let mut submitted = false;
+    let mut again = true;
+    for _ in 0..RING {
+        let fate = {
+            let mut socket = vm.socket.lock();
+            match take(vm, &mut socket, link, (now, &mut submitted), peephole) {
+                Ok(fate) => fate,
+                Err(broken) => {
+                    break_down(seat, &mut socket, broken);
+                    Fate::Empty
+                }
+            }
+        };
+        let answer = match fate {
+            Fate::Empty => {
+                again = false;
+                break;
+            }
+            Fate::Done => None,
+            Fate::Control(header, operation, flow) => {
+                pass(vm, &header, operation, (flow, now), peephole)
+            }
+            Fate::Refused(header) => {
+                vm.count_denial(Denial::Virtio);
+                header.refusal()
+            }
+        };
+        if let Some(answer) = answer {
+            let _ = deliver(&answer, peephole);
+        }
+    }
+    if submitted {
+        wake_broker(link);
+    }
+    let mut socket = vm.socket.lock();
+    raise_own(&mut socket, &mut Memory::new(vm.view(), peephole));
+    if again {
+        // The caller steps over the store; so it is carried out once more, behind whatever interrupts came.
+        sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_sub(4));
+    }
+}
+
+/// Passes a control packet of a flow; gives the answer if it can't be. More than the flow admits are dropped: whoever sends them takes
+/// the time of the one who gets them.
+fn pass(
+    vm: &Vm,
+    header: &Header,
+    operation: Operation,
+    (flow, now): (usize, u64),
+    peephole: &mut Peephole,
+) -> Option<Header> {
+    let (entry, kept) = flows::get(flow)?;
+    if !kept.admits_control(now) {
+        vm.count_denial(Denial::Virtio);
+        return None;
+    }
+    let forth = header.src_cid == FIRST_CID + u64::from(entry.from);
+    if !kept.note(header, operation, forth) {
+        return header.refusal();
+    }
+    let answer = deliver(header, peephole)?;
+    // Who asked for a connection learns that there will be none.
+    kept.note(&answer, Operation::Reset, !forth);
+    Some(answer)
+}
+
+/// Takes the next packet out of the ring of a device.
+fn take(
+    vm: &'static Vm,
+    socket: &mut Socket,
+    link: &Link,
+    (now, submitted): (u64, &mut bool),
+    peephole: &mut Peephole,
+) -> Result<Fate, Broken> {
+    let mut memory = Memory::new(vm.view(), peephole);
+    let Some(queue) = socket.registers.queue(TX) else { return Ok(Fate::Empty) };
+    let mut popped = queue.pop(&mut memory)?;
+    if popped.is_none() && queue.ask_notification(&mut memory)? {
+        popped = queue.pop(&mut memory)?;
+    }
+    let Some(chain) = popped else { return Ok(Fate::Empty) };
+    let mut bytes = [0; HEADER_LEN];
+    let len = gather(&mut memory, chain.readable(), &mut bytes)?;
+    let header = Header::from_bytes(&bytes);
+    let room = len.checked_sub(HEADER_LEN as u64);
+    let checked = room.and_then(|room| header.check(vm.view().cid(), room).ok());
+    let fate = match checked.map(|operation| (operation, admit(flows::rules(), &header, operation)))
+    {
+        None => {
+            vm.count_denial(Denial::Virtio);
+            Fate::Done
+        }
+        Some((operation, Verdict::Transfer(flow))) => {
+            if submit(vm, socket, link, &chain, (&header, operation, flow), now) {
+                *submitted = true;
+                return Ok(Fate::Done);
+            }
+            Fate::Refused(header)
+        }
+        Some((operation, Verdict::Pass(flow))) => Fate::Control(header, operation, flow),
+        Some((_, Verdict::Refuse)) => Fate::Refused(header),
+    };
+    if let Some(queue) = socket.registers.queue(TX) {
+        queue.push(&mut memory, chain.head, 0)?;
+    }
+    Ok(fate)
+}
+
+/// Copies the first bytes of buffers; gives the bytes of all.
+fn gather(memory: &mut Memory<'_>, segments: &[Segment], to: &mut [u8]) -> Result<u64, Broken> {
+    let mut rest = to;
+    for segment in segments {
+        let len = rest.len().min(segment.len as usize);
+        let (now, later) = rest.split_at_mut(len);
+        memory.read(segment.address, now)?;
+        rest = later;
+    }
+    Ok(segments.iter().map(|segment| u64::from(segment.len)).sum())
+}
+
+/// Hands a packet of a flow to the broker; false if it can't.
+fn submit(
+    vm: &Vm,
+    socket: &mut Socket,
+    link: &Link,
+    chain: &Chain,
+    (header, operation, flow): (&Header, Operation, usize),
+    now: u64,
+) -> bool {
+    let Some((entry, kept)) = flows::get(flow) else { return false };
+    let Some(pieces) = broker_pieces(vm, chain.readable()) else { return false };
+    let data = operation == Operation::Data;
+    kept.note(header, operation, true);
+    let stamp = if data { kept.stamp(now) } else { kept.follow(now) };
+    if let Some(place) = socket.sent.get_mut(usize::from(chain.head)) {
+        *place = Some(Sent { flow: flow as u8, data, eligible: stamp.eligible });
+    }
+    let packet = Packet {
+        flow: flow as u8,
+        eligible: stamp.eligible,
+        deadline: stamp.deadline,
+        epoch: link.partition.port(entry.to as usize).epoch(),
+        header: header.to_bytes(),
+        pieces,
+    };
+    link.partition.port(vm.index()).submit(chain.head, &packet);
+    true
+}
+
+/// The broker has completions; on its core. False for a VM that is not the broker.
+pub fn complete(core: &Core, seat: &Seat) -> bool {
+    let Some(link) = LINK.get().filter(|link| link.broker == seat.vm.index()) else { return false };
+    // SAFETY: on this core, in a trap of its guest.
+    let mut peephole = unsafe { Peephole::open(core.index) };
+    let mut taken = link.taken.lock();
+    let (mut returned, mut raised) = (0u32, timer::now_ns());
+    for _ in 0..Partition::most_completions() {
+        let Some(completion) = link.partition.next_completion(&mut taken) else { break };
+        let Some(vm) = vm::all().nth(completion.port) else { continue };
+        if completion.outcome == Outcome::Sent {
+            // The receiver's interrupt is pending before the packet counts as arrived.
+            raised = raise_all(&mut returned, &mut peephole).unwrap_or(raised);
+        }
+        let mut socket = vm.socket.lock();
+        if completion.epoch == link.partition.port(completion.port).epoch()
+            && finish(vm, &mut socket, (&completion, raised), &mut peephole)
+        {
+            returned |= 1 << completion.port;
+        }
+    }
+    let _ = raise_all(&mut returned, &mut peephole);
+    true
+}
+
+/// Raises the interrupts of those VMs, one bit each, that got buffers back, if there are any; gives the time at which the last was
+/// pending.
+fn raise_all(returned: &mut u32, peephole: &mut Peephole) -> Option<u64> {
+    let mut last = None;
+    for vm in vm::all() {
+        if *returned >> vm.index() & 1 != 0 {
+            last = Some(raise(vm, &mut vm.socket.lock(), peephole));
+        }
+    }
+    *returned = 0;
+    last
+}
+
+/// Returns one chain to its driver; false for one that the broker does not have. `raised` is when the last receiver's interrupt was
+/// pending.
+fn finish(
+    vm: &'static Vm,
+    socket: &mut Socket,
+    (completion, raised): (&Completion, u64),
+    peephole: &mut Peephole,
+) -> bool {
+    let head = completion.head;
+    let mut memory = Memory::new(vm.view(), peephole);
+    let (index, written) = match completion.outcome {
+        Outcome::Received(written) => {
+            let bit = 1u64.checked_shl(head.into()).unwrap_or(0);
+            if socket.offered & bit == 0 {
+                return false;
+            }
+            socket.offered &= !bit;
+            (RX, written)
+        }
+        outcome => {
+            let sent = socket.sent.get_mut(usize::from(head)).and_then(Option::take);
+            let Some(sent) = sent else { return false };
+            if let (Some((_, flow)), true) = (flows::get(sent.flow.into()), sent.data) {
+                if outcome == Outcome::Sent {
+                    flow.arrived(raised.saturating_sub(sent.eligible));
+                } else {
+                    flow.lose(1);
+                }
+            }
+            (TX, 0)
+        }
+    };
+    let queue = socket.registers.queue(index);
+    queue.is_some_and(|queue| queue.push(&mut memory, head, written).is_ok())
+}

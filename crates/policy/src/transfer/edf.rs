@@ -1,0 +1,105 @@
+//! A queue by deadline.
+
+/// The queue holds as many as it can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry<T> {
+    time: u64,
+    turn: u64,
+    item: T,
+}
+
+impl<T> Entry<T> {
+    fn key(&self) -> (u64, u64) {
+        (self.time, self.turn)
+    }
+}
+
+/// At most `N` items, earliest time first, and among equal times the one that came first. A binary heap: [`Self::push`] and
+/// [`Self::pop`] take at most log2(`N`) + 1 comparisons on the way, [`Self::peek`] none.
+#[derive(Clone, Debug)]
+pub struct Edf<T, const N: usize> {
+    entries: [Option<Entry<T>>; N],
+    len: usize,
+    turn: u64,
+}
+
+impl<T: Copy, const N: usize> Default for Edf<T, N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Copy, const N: usize> Edf<T, N> {
+    /// Empty.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { entries: [const { None }; N], len: 0, turn: 0 }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The earliest with its time.
+    #[must_use]
+    pub fn peek(&self) -> Option<(u64, T)> {
+        let first = self.entries.first()?.as_ref()?;
+        Some((first.time, first.item))
+    }
+
+    /// Inserts `item` with its time.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] when there are `N` already.
+    pub fn push(&mut self, time: u64, item: T) -> Result<(), Full> {
+        let place = self.entries.get_mut(self.len).ok_or(Full)?;
+        *place = Some(Entry { time, turn: self.turn, item });
+        self.turn += 1;
+        self.len += 1;
+        let mut at = self.len - 1;
+        while at > 0 && self.is_before(at, (at - 1) / 2) {
+            self.entries.swap(at, (at - 1) / 2);
+            at = (at - 1) / 2;
+        }
+        Ok(())
+    }
+
+    /// Takes the earliest out.
+    pub fn pop(&mut self) -> Option<(u64, T)> {
+        let last = self.len.checked_sub(1)?;
+        self.entries.swap(0, last);
+        self.len = last;
+        let taken = self.entries.get_mut(last)?.take()?;
+        let mut at = 0;
+        loop {
+            let mut first = at;
+            for child in [2 * at + 1, 2 * at + 2] {
+                if child < self.len && self.is_before(child, first) {
+                    first = child;
+                }
+            }
+            if first == at {
+                return Some((taken.time, taken.item));
+            }
+            self.entries.swap(at, first);
+            at = first;
+        }
+    }
+
+    fn is_before(&self, a: usize, b: usize) -> bool {
+        let key = |at: usize| self.entries.get(at).and_then(Option::as_ref).map(Entry::key);
+        key(a) < key(b)
+    }
+}

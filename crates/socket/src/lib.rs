@@ -1,0 +1,16 @@
+//! Virtio sockets for bare-metal guests: a driver that sleeps where it waits, and one end of a stream.
+//!
+//! Queues and transport are those of `virtio-drivers`. Its own socket driver needs an allocator and waits for each packet without
+//! sleeping, which a core that others share an emulated clock with must not do.
+
+#![cfg_attr(not(test), no_std)]
+
+pub mod pattern;
+pub mod stream;
+
+#[cfg(target_os = "none")]
+mod driver;
+
+#[cfg(target_os = "none")]
+pub use driver::{Socket, acknowledge};
+pub use weir_virtio::vsock::{Header, MAX_PAYLOAD};

@@ -1,0 +1,302 @@
+//! The PMU of a vCPU that was granted some of its core's event counters, and the cycle counter with them.
+//!
+//! Every access traps (`MDCR_EL2.{TPM, TPMCR}`), since the hypervisor's own counters are in the same registers. The guest's
+//! counter n stands for one of the hardware's ([`Counters`]), which counts at EL1 and EL0 only. What applies to all counters of a core
+//! (`PMCR_EL0.E`) exists only here: a counter runs if the guest enabled it and all of them.
+//!
+//! The guest's overflow interrupt is a line of its own, never the hardware's: an overflow is disabled there until the guest has
+//! cleared it, so that however it is left, the hypervisor's own overflows come.
+//!
+//! Of PMUv3 before Armv8.1: 32-bit event counters, event numbers of 10 bits, `PMCR_EL0.LC` always set. Not offered are PMSWINC's
+//! AArch32 twins and the other CP15 registers.
+//!
+//! Source: Arm ARM (DDI0487), D11 "The Performance Monitors Extension", D24.5 for each register.
+
+use crate::esr::SysRegAccess;
+
+/// The INTID of the guest's overflow interrupt, as on QEMU's `virt` board.
+pub const INTID: u32 = 23;
+/// Most event counters that a guest has.
+pub const MOST: usize = 29;
+/// The bit of the cycle counter among those of the counters.
+pub const CYCLES: u32 = 1 << 31;
+
+/// `ID_AA64DFR0_EL1.PMUVer` of PMUv3.
+const PMUVER: u64 = 1 << 8;
+/// `PMCR_EL0`: enable, reset of event counters, reset of the cycle counter, disable the cycle counter where events must not be
+/// counted (which is nowhere that a guest is), long cycle counter.
+const E: u64 = 1;
+const P: u64 = 1 << 1;
+const C: u64 = 1 << 2;
+const DP: u64 = 1 << 5;
+const LC: u64 = 1 << 6;
+/// `PMEVTYPER<n>_EL0`: not at EL1, not at EL0, and what to count; all else would count elsewhere, or is not there.
+const TYPE: u32 = NOT_AT_EL1 | NOT_AT_EL0 | EVENT;
+const NOT_AT_EL1: u32 = 1 << 31;
+const NOT_AT_EL0: u32 = 1 << 30;
+/// The event; 0 is a software increment.
+const EVENT: u32 = 0x3ff;
+/// `PMCCFILTR_EL0`.
+const FILTER: u32 = 0xc000_0000;
+/// `PMSELR_EL0.SEL`, and the cycle counter's number there.
+const SEL: u64 = 0x1f;
+const CYCLE_COUNTER: u8 = 31;
+/// `PMUSERENR_EL0`: EN, SW, CR, ER.
+const USER: u64 = 0xf;
+
+/// The counters of a core that a guest was granted. Masks have bit n for event counter n and [`CYCLES`].
+pub trait Counters {
+    /// Event counter `n`, which is granted.
+    fn read(&mut self, n: usize) -> u32;
+    /// Sets it.
+    fn write(&mut self, n: usize, value: u32);
+    /// The cycle counter.
+    fn read_cycles(&mut self) -> u64;
+    /// Sets it.
+    fn write_cycles(&mut self, value: u64);
+    /// Sets what event counter `n` counts: the low 10 bits, and the two highest for not at EL1, not at EL0.
+    fn set_type(&mut self, n: usize, kind: u32);
+    /// Sets where the cycle counter counts.
+    fn set_filter(&mut self, filter: u32);
+    /// Has those of `mask` count, and no others of the granted ones.
+    fn set_enabled(&mut self, mask: u32);
+    /// Has those of `mask` interrupt, and no others of the granted ones.
+    fn set_interrupts(&mut self, mask: u32);
+    /// Those that have overflowed since that was last cleared.
+    fn overflowed(&mut self) -> u32;
+    /// Clears it.
+    fn clear_overflowed(&mut self, mask: u32);
+    /// Sets it.
+    fn set_overflowed(&mut self, mask: u32);
+    /// `PMCEID0_EL0` or `PMCEID1_EL0`: which common events there are.
+    fn events(&mut self, register: u8) -> u64;
+    /// Sets what EL0 may do without a trap to EL1: `PMUSERENR_EL0`.
+    fn set_user(&mut self, user: u32);
+}
+
+/// What becomes of an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The register gets this value.
+    Read(u64),
+    /// It was written. The line may have changed: see [`Pmu::line`].
+    Written,
+    /// No such register, or it can't be accessed so: inject UNDEFINED.
+    Undefined,
+}
+
+/// A vCPU's PMU.
+#[derive(Clone, Debug)]
+pub struct Pmu {
+    count: u8,
+    control: u64,
+    enabled: u32,
+    interrupts: u32,
+    selected: u8,
+    user: u32,
+    types: [u32; MOST],
+    filter: u32,
+}
+
+impl Pmu {
+    /// A PMU of `count` event counters, at most [`MOST`], as after a reset.
+    #[must_use]
+    pub const fn new(count: u8) -> Self {
+        Self {
+            count: if count as usize > MOST { MOST as u8 } else { count },
+            control: 0,
+            enabled: 0,
+            interrupts: 0,
+            selected: 0,
+            user: 0,
+            types: [0; MOST],
+            filter: 0,
+        }
+    }
+
+    /// Resets it: the vCPU comes on, or goes off. Every counter is stopped and zero.
+    pub fn reset(&mut self, hw: &mut impl Counters) {
+        *self = Self::new(self.count);
+        hw.set_enabled(0);
+        hw.set_interrupts(0);
+        hw.set_user(0);
+        for n in 0..usize::from(self.count) {
+            hw.set_type(n, 0);
+            hw.write(n, 0);
+        }
+        hw.set_filter(0);
+        hw.write_cycles(0);
+        hw.clear_overflowed(self.all());
+    }
+
+    /// The counters that there are.
+    const fn all(&self) -> u32 {
+        ((1 << self.count) - 1) | CYCLES
+    }
+
+    /// What a feature ID register of a VM with a PMU shows instead of `value`.
+    #[must_use]
+    pub const fn shown(access: SysRegAccess, value: u64) -> u64 {
+        let id_aa64dfr0 = access.op1() == 0 && access.crn() == 0 && access.crm() == 5;
+        if access.op0() == 3 && id_aa64dfr0 && access.op2() == 0 { value | PMUVER } else { value }
+    }
+
+    /// The state of the overflow interrupt's line. An overflow that the guest has not cleared does not interrupt the hypervisor
+    /// again.
+    pub fn line(&mut self, hw: &mut impl Counters) -> bool {
+        let overflowed = hw.overflowed() & self.all();
+        let wanted = if self.control & E == 0 { 0 } else { self.interrupts };
+        hw.set_interrupts(wanted & !overflowed);
+        wanted & overflowed != 0
+    }
+
+    /// Carries out a trapped access to one of its registers, from EL0 (`user`) or EL1: `value` is what a write stores. `None` if it is
+    /// none of its registers.
+    pub fn access(
+        &mut self,
+        access: SysRegAccess,
+        value: u64,
+        user: bool,
+        hw: &mut impl Counters,
+    ) -> Option<Outcome> {
+        let (crm, op2, write) = (access.crm(), access.op2(), access.is_write());
+        match (access.op0(), access.op1(), access.crn(), crm) {
+            (3, 3, 9, 12..=14) | (3, 0, 9, 14) => {
+                let level1 = access.op1() == 0;
+                let write = write.then_some(value);
+                Some(self.control_register(level1, (crm, op2), write, user, hw))
+            }
+            // PMEVCNTR<n>_EL0, PMEVTYPER<n>_EL0, and where the type of a 32nd would be the filter of the cycle counter.
+            (3, 3, 14, 8..=11) => Some(self.counter((crm & 3) << 3 | op2, write, value, hw)),
+            (3, 3, 14, 12..=15) => Some(self.kind((crm & 3) << 3 | op2, write, value, hw)),
+            _ => None,
+        }
+    }
+
+    fn control_register(
+        &mut self,
+        level1: bool,
+        place: (u8, u8),
+        write: Option<u64>,
+        user: bool,
+        hw: &mut impl Counters,
+    ) -> Outcome {
+        let (value, write) = (write.unwrap_or(0), write.is_some());
+        let mask = value as u32 & self.all();
+        let enabled = u64::from(self.enabled);
+        let interrupts = u64::from(self.interrupts);
+        match (level1, place, write) {
+            // PMINTENSET_EL1, PMINTENCLR_EL1.
+            (true, (14, 1), true) => self.interrupts |= mask,
+            (true, (14, 2), true) => self.interrupts &= !mask,
+            (true, (14, 1 | 2), false) => return Outcome::Read(interrupts),
+            // PMCR_EL0.
+            (false, (12, 0), true) => self.write_control(value, hw),
+            (false, (12, 0), false) => {
+                return Outcome::Read(self.control | LC | u64::from(self.count) << 11);
+            }
+            // PMCNTENSET_EL0, PMCNTENCLR_EL0.
+            (false, (12, 1), true) => self.enable(self.enabled | mask, hw),
+            (false, (12, 2), true) => self.enable(self.enabled & !mask, hw),
+            (false, (12, 1 | 2), false) => return Outcome::Read(enabled),
+            // PMOVSCLR_EL0, PMOVSSET_EL0.
+            (false, (12, 3), true) => hw.clear_overflowed(mask),
+            (false, (14, 3), true) => hw.set_overflowed(mask),
+            (false, (12 | 14, 3), false) => {
+                return Outcome::Read((hw.overflowed() & self.all()).into());
+            }
+            // PMSWINC_EL0.
+            (false, (12, 4), true) => self.increment(mask, user, hw),
+            // PMSELR_EL0.
+            (false, (12, 5), true) => self.selected = (value & SEL) as u8,
+            (false, (12, 5), false) => return Outcome::Read(self.selected.into()),
+            // PMCEID0_EL0, PMCEID1_EL0: the events of Armv8.0, in the low half.
+            (false, (12, register @ 6..=7), false) => {
+                return Outcome::Read(hw.events(register - 6) & 0xffff_ffff);
+            }
+            // PMCCNTR_EL0.
+            (false, (13, 0), true) => hw.write_cycles(value),
+            (false, (13, 0), false) => return Outcome::Read(hw.read_cycles()),
+            // PMXEVTYPER_EL0, PMXEVCNTR_EL0.
+            (false, (13, 1), _) => return self.kind(self.selected, write, value, hw),
+            (false, (13, 2), _) => return self.counter(self.selected, write, value, hw),
+            // PMUSERENR_EL0.
+            (false, (14, 0), true) => {
+                self.user = (value & USER) as u32;
+                hw.set_user(self.user);
+            }
+            (false, (14, 0), false) => return Outcome::Read(self.user.into()),
+            _ => return Outcome::Undefined,
+        }
+        Outcome::Written
+    }
+
+    fn write_control(&mut self, value: u64, hw: &mut impl Counters) {
+        self.control = value & (E | DP);
+        if value & P != 0 {
+            for n in 0..usize::from(self.count) {
+                hw.write(n, 0);
+            }
+        }
+        if value & C != 0 {
+            hw.write_cycles(0);
+        }
+        self.enable(self.enabled, hw);
+    }
+
+    /// Software increments. What the hardware makes of them it would do at EL2, where these counters stand still.
+    fn increment(&mut self, mask: u32, user: bool, hw: &mut impl Counters) {
+        let mask = if self.control & E == 0 { 0 } else { mask & self.enabled };
+        let elsewhere = if user { NOT_AT_EL0 } else { NOT_AT_EL1 };
+        for n in 0..usize::from(self.count) {
+            if mask >> n & 1 != 0 && self.types[n] & (EVENT | elsewhere) == 0 {
+                let value = hw.read(n).wrapping_add(1);
+                hw.write(n, value);
+                if value == 0 {
+                    hw.set_overflowed(1 << n);
+                }
+            }
+        }
+    }
+
+    fn enable(&mut self, mask: u32, hw: &mut impl Counters) {
+        self.enabled = mask;
+        hw.set_enabled(if self.control & E == 0 { 0 } else { mask });
+    }
+
+    /// `PMEVCNTR<n>_EL0`; one that is not there reads as zero.
+    fn counter(&self, n: u8, write: bool, value: u64, hw: &mut impl Counters) -> Outcome {
+        let n = usize::from(n);
+        match (n < self.count.into(), write) {
+            (true, true) => hw.write(n, value as u32),
+            (true, false) => return Outcome::Read(hw.read(n).into()),
+            (false, true) => {}
+            (false, false) => return Outcome::Read(0),
+        }
+        Outcome::Written
+    }
+
+    /// `PMEVTYPER<n>_EL0`, `PMCCFILTR_EL0`.
+    fn kind(&mut self, n: u8, write: bool, value: u64, hw: &mut impl Counters) -> Outcome {
+        let place = match self.types.get_mut(usize::from(n)) {
+            Some(kind) if n < self.count => kind,
+            _ if n == CYCLE_COUNTER => &mut self.filter,
+            _ if write => return Outcome::Written,
+            _ => return Outcome::Read(0),
+        };
+        if !write {
+            return Outcome::Read((*place).into());
+        }
+        if n == CYCLE_COUNTER {
+            *place = value as u32 & FILTER;
+            hw.set_filter(*place);
+        } else {
+            *place = value as u32 & TYPE;
+            hw.set_type(n.into(), *place);
+        }
+        Outcome::Written
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,36 @@
+//! A guest's memory as a device reaches it.
+
+/// An address that is not RAM of the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outside;
+
+/// Memory of a guest, by intermediate physical address. The guest may change it at any moment, so there are no references into
+/// it: each byte is copied once, and what was copied is looked at.
+pub trait GuestMemory {
+    /// Whether all of `len` bytes from `address` on are the guest's RAM.
+    fn contains(&self, address: u64, len: u64) -> bool;
+
+    /// Copies bytes out.
+    ///
+    /// # Errors
+    ///
+    /// [`Outside`] when some of it is not RAM; `to` is undefined then.
+    fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), Outside>;
+
+    /// Copies bytes in.
+    ///
+    /// # Errors
+    ///
+    /// [`Outside`] when some of it is not RAM.
+    fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Outside>;
+
+    /// Orders accesses before it before those behind it, as the driver's cores see them: between an index and what it announces.
+    fn fence(&mut self);
+}
+
+/// Reads a little-endian half word.
+pub(crate) fn read_u16(memory: &mut impl GuestMemory, address: u64) -> Result<u16, Outside> {
+    let mut bytes = [0; 2];
+    memory.read(address, &mut bytes)?;
+    Ok(u16::from_le_bytes(bytes))
+}

@@ -1,0 +1,343 @@
+//! A split virtqueue, the device's side (virtio 1.2, section 2.7).
+
+use crate::memory::{GuestMemory, Outside, read_u16};
+
+/// Most entries of a ring: the heads in flight are one bit each.
+pub const MAX_SIZE: u16 = 64;
+/// Most buffers of a chain.
+pub const MAX_SEGMENTS: usize = 4;
+
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+const INDIRECT: u16 = 4;
+const NO_INTERRUPT: u16 = 1;
+const DESCRIPTOR: u64 = 16;
+
+/// A buffer of the guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Segment {
+    /// Its first byte, an intermediate physical address; all of it was RAM when it was looked at, and RAM stays RAM.
+    pub address: u64,
+    /// Bytes.
+    pub len: u32,
+}
+
+/// Buffers that belong together, copied out of the ring and checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Chain {
+    /// The descriptor that it starts with: its name in the used ring, below the ring's size.
+    pub head: u16,
+    segments: [Segment; MAX_SEGMENTS],
+    readable: u8,
+    writable: u8,
+}
+
+impl Chain {
+    /// No buffers.
+    pub const EMPTY: Self = Self {
+        head: 0,
+        segments: [Segment { address: 0, len: 0 }; MAX_SEGMENTS],
+        readable: 0,
+        writable: 0,
+    };
+
+    /// What the device may read, in order.
+    #[must_use]
+    pub fn readable(&self) -> &[Segment] {
+        self.segments.get(..self.readable.into()).unwrap_or(&[])
+    }
+
+    /// What the device may write, in order.
+    #[must_use]
+    pub fn writable(&self) -> &[Segment] {
+        let end = usize::from(self.readable) + usize::from(self.writable);
+        self.segments.get(self.readable.into()..end).unwrap_or(&[])
+    }
+
+    /// Takes `segment` in.
+    fn push(&mut self, segment: Segment, writable: bool) -> Result<(), Broken> {
+        // Section 2.7.4.2: what the device reads comes before what it writes.
+        if !writable && self.writable > 0 {
+            return Err(Broken::Order);
+        }
+        let place = usize::from(self.readable) + usize::from(self.writable);
+        *self.segments.get_mut(place).ok_or(Broken::TooLong)? = segment;
+        *(if writable { &mut self.writable } else { &mut self.readable }) += 1;
+        Ok(())
+    }
+}
+
+/// What a driver did that leaves its ring without meaning. The device then needs a reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Broken {
+    /// The available index is more than the ring's size ahead.
+    Index,
+    /// A head, or the number of a next descriptor, is not below the size of its table.
+    Number,
+    /// A head that the device has not yet returned was made available again.
+    InFlight,
+    /// More than [`MAX_SEGMENTS`] buffers.
+    TooLong,
+    /// A chain that comes back to one of its own descriptors.
+    Circle,
+    /// A buffer that the device reads behind one that it writes.
+    Order,
+    /// An indirect table that is none: not negotiated, nested, of another length than whole descriptors, or with a successor.
+    Indirect,
+    /// A ring, a table or a buffer outside of RAM.
+    Outside,
+    /// A buffer to receive into that has no room for more than a header.
+    TooShort,
+}
+
+impl From<Outside> for Broken {
+    fn from(_: Outside) -> Self {
+        Self::Outside
+    }
+}
+
+/// Where a driver put a ring's three areas, and how large it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Entries, a power of two up to [`MAX_SIZE`].
+    pub size: u16,
+    /// The descriptor table, at a multiple of 16.
+    pub descriptors: u64,
+    /// The available ring, at a multiple of 2.
+    pub available: u64,
+    /// The used ring, at a multiple of 4.
+    pub used: u64,
+}
+
+impl Layout {
+    /// Whether it is one: size, alignments (section 2.7), and all of it in RAM.
+    #[must_use]
+    pub fn is_sound(&self, memory: &impl GuestMemory) -> bool {
+        let size = u64::from(self.size);
+        let aligned = self.descriptors.is_multiple_of(16)
+            && self.available.is_multiple_of(2)
+            && self.used.is_multiple_of(4);
+        self.size.is_power_of_two()
+            && self.size <= MAX_SIZE
+            && aligned
+            && memory.contains(self.descriptors, DESCRIPTOR * size)
+            && memory.contains(self.available, 6 + 2 * size)
+            && memory.contains(self.used, 6 + 8 * size)
+    }
+}
+
+/// What driver and device agreed on for their rings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// VIRTIO_F_INDIRECT_DESC.
+    pub indirect: bool,
+    /// VIRTIO_F_EVENT_IDX.
+    pub event_index: bool,
+}
+
+/// A ring in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Queue {
+    layout: Layout,
+    options: Options,
+    next_available: u16,
+    next_used: u16,
+    /// [`Self::next_used`] when the driver was last asked whether it wants an interrupt.
+    asked: u16,
+    /// The heads that the device has and the driver has not, one bit each.
+    in_flight: u64,
+}
+
+impl Queue {
+    /// A ring whose layout [`Layout::is_sound`].
+    #[must_use]
+    pub const fn new(layout: Layout, options: Options) -> Self {
+        Self { layout, options, next_available: 0, next_used: 0, asked: 0, in_flight: 0 }
+    }
+
+    /// Entries.
+    #[must_use]
+    pub const fn size(&self) -> u16 {
+        self.layout.size
+    }
+
+    /// Whether the device has the chain that starts at `head`.
+    #[must_use]
+    pub const fn has(&self, head: u16) -> bool {
+        head < MAX_SIZE && self.in_flight >> head & 1 != 0
+    }
+
+    /// Takes the next available chain. Reads each descriptor once, at most [`MAX_SEGMENTS`] of them and one that points to a table.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`]; the ring can't be used until it is set up anew.
+    pub fn pop(&mut self, memory: &mut impl GuestMemory) -> Result<Option<Chain>, Broken> {
+        let index = read_u16(memory, self.layout.available + 2)?;
+        let ready = index.wrapping_sub(self.next_available);
+        if ready == 0 {
+            return Ok(None);
+        }
+        if ready > self.layout.size {
+            return Err(Broken::Index);
+        }
+        // The index is read before what it announces.
+        memory.fence();
+        let place = u64::from(self.next_available % self.layout.size);
+        let head = read_u16(memory, self.layout.available + 4 + 2 * place)?;
+        if head >= self.layout.size {
+            return Err(Broken::Number);
+        }
+        if self.has(head) {
+            return Err(Broken::InFlight);
+        }
+        let chain = self.chain(memory, head)?;
+        self.next_available = self.next_available.wrapping_add(1);
+        self.in_flight |= 1 << head;
+        Ok(Some(chain))
+    }
+
+    fn chain(&self, memory: &mut impl GuestMemory, head: u16) -> Result<Chain, Broken> {
+        let mut chain = Chain { head, ..Chain::default() };
+        let first = Descriptor::read(memory, self.layout.descriptors, head)?;
+        if first.flags & INDIRECT == 0 {
+            let table = (self.layout.descriptors, self.layout.size.into());
+            walk(memory, &mut chain, (head, first), table)?;
+            return Ok(chain);
+        }
+        // Section 2.7.5.3.1: no successor, no table in a table, and not longer than a ring.
+        let entries = u64::from(first.len) / DESCRIPTOR;
+        let whole = u64::from(first.len).is_multiple_of(DESCRIPTOR);
+        let fits = (1..=u64::from(self.layout.size)).contains(&entries);
+        if !self.options.indirect || first.flags & NEXT != 0 || !whole || !fits {
+            return Err(Broken::Indirect);
+        }
+        if !memory.contains(first.address, first.len.into()) {
+            return Err(Broken::Outside);
+        }
+        let second = Descriptor::read(memory, first.address, 0)?;
+        walk(memory, &mut chain, (0, second), (first.address, entries))?;
+        Ok(chain)
+    }
+
+    /// Returns a chain to the driver, with the bytes that were written to it. One that the device does not have is left alone.
+    ///
+    /// # Errors
+    ///
+    /// [`Outside`] when the ring is no longer RAM, which it was when it was set up.
+    pub fn push(
+        &mut self,
+        memory: &mut impl GuestMemory,
+        head: u16,
+        written: u32,
+    ) -> Result<(), Outside> {
+        if !self.has(head) {
+            return Ok(());
+        }
+        self.in_flight &= !(1 << head);
+        let place = u64::from(self.next_used % self.layout.size);
+        let mut element = [0; 8];
+        element[..4].copy_from_slice(&u32::from(head).to_le_bytes());
+        element[4..].copy_from_slice(&written.to_le_bytes());
+        memory.write(self.layout.used + 4 + 8 * place, &element)?;
+        self.next_used = self.next_used.wrapping_add(1);
+        // The buffer and the element are written before the index that announces them.
+        memory.fence();
+        memory.write(self.layout.used + 2, &self.next_used.to_le_bytes())
+    }
+
+    /// Whether the driver wants an interrupt for what was returned since it was last asked (section 2.7.7).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::push`].
+    pub fn wants_interrupt(&mut self, memory: &mut impl GuestMemory) -> Result<bool, Outside> {
+        let before = core::mem::replace(&mut self.asked, self.next_used);
+        if before == self.next_used {
+            return Ok(false);
+        }
+        // The index is written before the driver's wish is read: who changes the wish looks at the index behind it.
+        memory.fence();
+        if self.options.event_index {
+            let event = read_u16(memory, self.layout.available + 4 + 2 * u64::from(self.size()))?;
+            let passed = self.next_used.wrapping_sub(event).wrapping_sub(1);
+            return Ok(passed < self.next_used.wrapping_sub(before));
+        }
+        Ok(read_u16(memory, self.layout.available)? & NO_INTERRUPT == 0)
+    }
+
+    /// Asks for a notification when the driver makes the next chain available. Gives whether one is available already, in which
+    /// case none may come.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::push`].
+    pub fn ask_notification(&mut self, memory: &mut impl GuestMemory) -> Result<bool, Outside> {
+        if self.options.event_index {
+            let place = self.layout.used + 4 + 8 * u64::from(self.size());
+            memory.write(place, &self.next_available.to_le_bytes())?;
+            // The wish is written before the index is read: see `wants_interrupt`.
+            memory.fence();
+        }
+        Ok(read_u16(memory, self.layout.available + 2)? != self.next_available)
+    }
+}
+
+/// Takes the buffers from a descriptor with its number on, which follow each other in the table at `table` with `entries` entries, each
+/// once.
+fn walk(
+    memory: &mut impl GuestMemory,
+    chain: &mut Chain,
+    (first, mut descriptor): (u16, Descriptor),
+    (table, entries): (u64, u64),
+) -> Result<(), Broken> {
+    // A table has 64 entries at most.
+    let mut seen = 1u64 << (first % MAX_SIZE);
+    // Bounded: a chain takes MAX_SEGMENTS.
+    loop {
+        if descriptor.flags & INDIRECT != 0 {
+            return Err(Broken::Indirect);
+        }
+        let Descriptor { address, len, flags, next } = descriptor;
+        if !memory.contains(address, len.into()) {
+            return Err(Broken::Outside);
+        }
+        chain.push(Segment { address, len }, flags & WRITE != 0)?;
+        if flags & NEXT == 0 {
+            return Ok(());
+        }
+        if u64::from(next) >= entries {
+            return Err(Broken::Number);
+        }
+        let bit = 1 << (next % MAX_SIZE);
+        if seen & bit != 0 {
+            return Err(Broken::Circle);
+        }
+        seen |= bit;
+        descriptor = Descriptor::read(memory, table, next)?;
+    }
+}
+
+/// A descriptor, as it was when it was copied (section 2.7.5).
+#[derive(Clone, Copy, Debug)]
+struct Descriptor {
+    address: u64,
+    len: u32,
+    flags: u16,
+    next: u16,
+}
+
+impl Descriptor {
+    fn read(memory: &mut impl GuestMemory, table: u64, number: u16) -> Result<Self, Outside> {
+        let mut bytes = [0; DESCRIPTOR as usize];
+        memory.read(table.wrapping_add(DESCRIPTOR * u64::from(number)), &mut bytes)?;
+        let [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, f0, f1, n0, n1] = bytes;
+        Ok(Self {
+            address: u64::from_le_bytes([a0, a1, a2, a3, a4, a5, a6, a7]),
+            len: u32::from_le_bytes([l0, l1, l2, l3]),
+            flags: u16::from_le_bytes([f0, f1]),
+            next: u16::from_le_bytes([n0, n1]),
+        })
+    }
+}

@@ -1,0 +1,175 @@
+//! Packets of a socket device (virtio 1.2, section 5.10).
+
+/// Bytes of a [`Header`].
+pub const HEADER_LEN: usize = 44;
+/// Most bytes of a packet's payload: what Linux sends at most.
+pub const MAX_PAYLOAD: u32 = 64 << 10;
+
+/// A stream socket's packet.
+pub const STREAM: u16 = 1;
+/// A packet of a socket that keeps messages apart.
+pub const SEQPACKET: u16 = 2;
+
+/// What a packet is for (section 5.10.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Operation {
+    /// Asks for a connection.
+    Request = 1,
+    /// Accepts one.
+    Response = 2,
+    /// Refuses or ends one.
+    Reset = 3,
+    /// Will send or receive no more.
+    Shutdown = 4,
+    /// Has a payload.
+    Data = 5,
+    /// Tells how much room there is.
+    CreditUpdate = 6,
+    /// Asks how much room there is.
+    CreditRequest = 7,
+}
+
+impl Operation {
+    const ALL: [Self; 7] = [
+        Self::Request,
+        Self::Response,
+        Self::Reset,
+        Self::Shutdown,
+        Self::Data,
+        Self::CreditUpdate,
+        Self::CreditRequest,
+    ];
+}
+
+/// The header of a packet. Its bytes are little-endian and without gaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// The sending VM's context identifier.
+    pub src_cid: u64,
+    /// The receiving VM's.
+    pub dst_cid: u64,
+    /// The sending socket's port.
+    pub src_port: u32,
+    /// The receiving socket's.
+    pub dst_port: u32,
+    /// Bytes of payload.
+    pub len: u32,
+    /// [`STREAM`] or [`SEQPACKET`].
+    pub kind: u16,
+    /// An [`Operation`].
+    pub op: u16,
+    /// By operation.
+    pub flags: u32,
+    /// Bytes that the sender of this packet has room for.
+    pub buf_alloc: u32,
+    /// Bytes that it has taken out of that room.
+    pub fwd_cnt: u32,
+}
+
+/// What is wrong with a packet that a driver sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// Of no operation or no kind of socket.
+    Unknown,
+    /// Not from this device's context identifier.
+    Source,
+    /// The payload is longer than the buffers or than [`MAX_PAYLOAD`], or there is one that may not be, or none that must.
+    Length,
+}
+
+impl Header {
+    /// All zeros.
+    pub const ZERO: Self = Self {
+        src_cid: 0,
+        dst_cid: 0,
+        src_port: 0,
+        dst_port: 0,
+        len: 0,
+        kind: 0,
+        op: 0,
+        flags: 0,
+        buf_alloc: 0,
+        fwd_cnt: 0,
+    };
+
+    /// From the bytes in a buffer.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; HEADER_LEN]) -> Self {
+        let word = |at: usize| {
+            let mut word = [0; 4];
+            word.copy_from_slice(&bytes[at..at + 4]);
+            u32::from_le_bytes(word)
+        };
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        Self {
+            src_cid: long(0),
+            dst_cid: long(8),
+            src_port: word(16),
+            dst_port: word(20),
+            len: word(24),
+            kind: word(28) as u16,
+            op: (word(28) >> 16) as u16,
+            flags: word(32),
+            buf_alloc: word(36),
+            fwd_cnt: word(40),
+        }
+    }
+
+    /// As bytes for a buffer.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        bytes[..8].copy_from_slice(&self.src_cid.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.dst_cid.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.src_port.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.dst_port.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.len.to_le_bytes());
+        bytes[28..30].copy_from_slice(&self.kind.to_le_bytes());
+        bytes[30..32].copy_from_slice(&self.op.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.flags.to_le_bytes());
+        bytes[36..40].copy_from_slice(&self.buf_alloc.to_le_bytes());
+        bytes[40..44].copy_from_slice(&self.fwd_cnt.to_le_bytes());
+        bytes
+    }
+
+    /// What it is for, if that is anything.
+    #[must_use]
+    pub fn operation(&self) -> Option<Operation> {
+        Operation::ALL.into_iter().find(|operation| *operation as u16 == self.op)
+    }
+
+    /// What it is for, if it is well formed: from context identifier `cid`, with `room` bytes in the buffers behind the header.
+    ///
+    /// # Errors
+    ///
+    /// What is [`Malformed`].
+    pub fn check(&self, cid: u64, room: u64) -> Result<Operation, Malformed> {
+        let operation = self.operation().ok_or(Malformed::Unknown)?;
+        if self.kind != STREAM && self.kind != SEQPACKET {
+            return Err(Malformed::Unknown);
+        }
+        if self.src_cid != cid {
+            return Err(Malformed::Source);
+        }
+        let has_payload = operation == Operation::Data;
+        if self.len > MAX_PAYLOAD || u64::from(self.len) > room || (self.len != 0) != has_payload {
+            return Err(Malformed::Length);
+        }
+        Ok(operation)
+    }
+
+    /// The reset that answers this packet; none for a reset.
+    #[must_use]
+    pub fn refusal(&self) -> Option<Self> {
+        (self.op != Operation::Reset as u16).then_some(Self {
+            src_cid: self.dst_cid,
+            dst_cid: self.src_cid,
+            src_port: self.dst_port,
+            dst_port: self.src_port,
+            kind: self.kind,
+            op: Operation::Reset as u16,
+            ..Self::default()
+        })
+    }
+}

@@ -1,0 +1,142 @@
+//! Receives streams by flows and checks each byte's place in its stream.
+//!
+//! Arguments: `port=` (5000) the first port, `ports=` (1) how many from there on, one stream each, `bytes=` to expect of each stream;
+//! `streams=` (0) after how many that ended to power off, 0 for never; `crash=` in the VM's
+//! first life, after so many bytes of a stream.
+//!
+//! ```text
+//! receiver: port 5000: 4096000 bytes in order, sum 8c1fd2f6e8b4e3aa
+//! ```
+
+#![no_std]
+#![no_main]
+
+use weir_guest::{
+    Board, board, cpu, entry,
+    gic::{self, Interrupt},
+    hypercall, mmio, println, psci,
+};
+use weir_socket::{
+    Socket, acknowledge,
+    pattern::{Sum, fill},
+    stream::{Event, Stream},
+};
+use weir_virtio::vsock::Operation;
+
+entry!(main);
+
+/// Most streams.
+const STREAMS: usize = 16;
+/// Bytes that are compared at once.
+const PIECE: usize = 256;
+
+#[derive(Clone, Copy)]
+struct Incoming {
+    stream: Option<Stream>,
+    bytes: u64,
+    wrong: u64,
+    sum: Sum,
+}
+
+fn main(board: &'static Board) -> ! {
+    let args = board.args;
+    let device = board.socket.expect("a VM in a flow has a socket device");
+    let first = args.number("port", 5000) as u32;
+    let ports = args.number("ports", 1) as u32;
+    let expected = args.number("bytes", 4_096_000);
+    let streams = args.number("streams", 0);
+    let crash = args.get("crash").filter(|_| hypercall::restarts() == 0);
+    let crash = crash.map_or(u64::MAX, |_| args.number("crash", 0));
+    let mut ended = 0;
+    assert!(ports as usize <= STREAMS, "at most {STREAMS} ports");
+
+    gic::init(handle);
+    gic::enable(device.intid);
+    let mut socket = Socket::open(device.base);
+    let mut all = [Incoming { stream: None, bytes: 0, wrong: 0, sum: Sum::default() }; STREAMS];
+    loop {
+        // WFI wakes for a masked interrupt too: none is lost between the last look and the sleep.
+        cpu::wait_for_interrupt();
+        cpu::unmask_interrupts();
+        cpu::mask_interrupts();
+        let mut answer = None;
+        while socket.receive(|header, payload| {
+            let place = header.dst_port.wrapping_sub(first);
+            let known = all.get_mut(place as usize).filter(|_| place < ports);
+            let Some(incoming) = known else {
+                answer = header.refusal();
+                return;
+            };
+            if header.op == Operation::Request as u16 {
+                let (stream, response) = Stream::accept(header);
+                *incoming =
+                    Incoming { stream: Some(stream), bytes: 0, wrong: 0, sum: Sum::default() };
+                answer = Some(response);
+                return;
+            }
+            let Some(stream) = &mut incoming.stream else {
+                answer = header.refusal();
+                return;
+            };
+            let (event, reply) = stream.receive(header);
+            answer = reply;
+            match event {
+                Event::Data(_) => {
+                    incoming.check(payload);
+                    if incoming.bytes >= crash {
+                        mmio::crash();
+                    }
+                    if incoming.bytes == expected {
+                        println!("receiver: port {}: {incoming}", header.dst_port);
+                    }
+                }
+                Event::Closed => {
+                    incoming.stream = None;
+                    ended += 1;
+                }
+                Event::None | Event::Connected => {}
+            }
+        }) {
+            if let Some(header) = answer.take() {
+                while !socket.send(&header, |_| ()) {
+                    cpu::relax();
+                }
+            }
+        }
+        if streams > 0 && ended >= streams {
+            while !socket.is_idle() {
+                cpu::relax();
+            }
+            psci::system_off();
+        }
+    }
+}
+
+impl Incoming {
+    fn check(&mut self, payload: &[u8]) {
+        let mut wanted = [0; PIECE];
+        for piece in payload.chunks(PIECE) {
+            let wanted = &mut wanted[..piece.len()];
+            fill(self.bytes, wanted);
+            self.wrong +=
+                piece.iter().zip(wanted).filter(|(found, wanted)| found != wanted).count() as u64;
+            self.bytes += piece.len() as u64;
+        }
+        self.sum.add(payload);
+    }
+}
+
+impl core::fmt::Display for Incoming {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.wrong {
+            0 => write!(f, "{} bytes in order, sum {:016x}", self.bytes, self.sum.0),
+            wrong => write!(f, "{wrong} of {} bytes are wrong", self.bytes),
+        }
+    }
+}
+
+fn handle(interrupt: Interrupt) {
+    if let Some(device) = board().socket.filter(|device| device.intid == interrupt.intid) {
+        acknowledge(device.base);
+    }
+}
