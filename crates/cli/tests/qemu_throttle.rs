@@ -193,7 +193,7 @@ fn a_throttled_vcpu_stays_off_under_a_storm() {
 #[test]
 fn a_budget_is_set_by_who_may_and_within_limits() {
     let granted =
-        "budget = 200, period = \"100us\", adjust = { by = \"spender\", min = 1, max = 600 }";
+        "budget = 200, period = \"100us\", adjust = { by = \"spender\", min = 2, max = 600 }";
     let args = |reads: u64| format!("then=set after_us=3000 vm=0 reads={reads}");
     let outcome = run(&spender(&args(600), granted));
     assert!(outcome.lines("spender").contains(&"spender: set: granted"));

@@ -103,9 +103,6 @@ pub struct Pmu {
     pub least_period: Nanos,
 }
 
-/// Event counters that the hypervisor keeps for memory budgets.
-pub const KEPT_COUNTERS: u8 = 2;
-
 /// A page of counters that somebody beside the cores keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Monitor {

@@ -188,8 +188,10 @@ pub struct Region {
     pub kind: u64,
 }
 
-/// Most event counters that a VM has: all of PMUv3's but two.
-pub const MAX_PMU_COUNTERS: u8 = 29;
+/// Event counters that the hypervisor keeps for memory budgets: the first ones of each core.
+pub const KEPT_COUNTERS: u8 = 2;
+/// Most event counters that a VM has: the rest of PMUv3's 31.
+pub const MAX_PMU_COUNTERS: u8 = 31 - KEPT_COUNTERS;
 
 /// [`Region::kind`] of RAM.
 pub const RAM: u64 = 0;

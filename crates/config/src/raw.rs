@@ -6,7 +6,7 @@
 use crate::{
     coloring,
     fault::{Fault, Faults, File},
-    packed::{INTID_LIMIT, MAX_CORES, OnFault, schedule},
+    packed::{INTID_LIMIT, MAX_CORES, MAX_PMU_COUNTERS, OnFault, schedule},
     shape::{Key, Kind, Shape, Walk, integer},
     timing,
     units::{Bytes, Nanos},
@@ -131,7 +131,7 @@ static VM: Shape = Shape {
         ),
         key(
             "pmu",
-            Kind::Number(1, 29),
+            Kind::Number(1, MAX_PMU_COUNTERS as u64),
             "Event counters of the PMU that it may use on each of its cores, and the cycle counter with them. Without it it sees no PMU.",
         ),
         coloring::COLORS_KEY,

@@ -14,6 +14,10 @@ use crate::{
     timing::{Bandwidth, Place, Regulator, Saturation, Source, Split, TimedVm, Timing},
     units::Nanos,
 };
+use weir_policy::bandwidth::Refused;
+
+/// Looks at a monitor that are closer leave a vCPU hardly any time.
+const LEAST_POLL: Nanos = Nanos(500);
 
 /// How each VM is regulated, in the order of the file.
 pub(crate) fn regulate(system: &System, faults: &mut Faults) -> Vec<Regulation> {
@@ -108,9 +112,9 @@ impl Checker<'_> {
         }
     }
 
-    /// The saturation table of the platform, or the system's own.
+    /// The system's own saturation table, or the platform's.
     fn saturation(&self) -> Option<Saturation> {
-        self.platform.saturation.clone().or(self.timing.saturation.clone())
+        self.timing.saturation.clone().or(self.platform.saturation.clone())
     }
 
     /// Whether period and budget are none of those that were measured not to be kept.
@@ -196,10 +200,12 @@ impl Checker<'_> {
                 let message =
                     format!("{}'s bandwidth is counted by the PMU, which interrupts", vm.name);
                 self.fault("poll", &place, message, "leave `poll` out".to_owned());
-            } else if poll.value.0 < packed::LEAST_POLL_NS || poll.value > period {
+            } else if poll.value < LEAST_POLL || poll.value > period {
                 let message =
                     format!("a look at the monitor each {} in periods of {period}", poll.value);
-                let help = "write at least \"100ns\" and at most the period".to_owned();
+                let help = format!(
+                    "write at least \"{LEAST_POLL}\", as a look costs some hundred instructions, and at most the period"
+                );
                 self.fault("poll", &place, message, help);
             }
         }
@@ -289,36 +295,98 @@ impl Checker<'_> {
     fn shared(&mut self, all: &[Regulation]) {
         let cores: Vec<Vec<u8>> = self.timing.vms.iter().map(cores).collect();
         let of = |index: usize| Some((all.get(index)?, cores.get(index)?.as_slice()));
-        let mut domain: Option<(&TimedVm, u64)> = None;
+        let mut domain: Option<(&TimedVm, &Regulation)> = None;
         for (index, (vm, regulation)) in self.timing.vms.iter().zip(all).enumerate() {
             let Some(bandwidth) = vm.bandwidth.as_ref().filter(|_| regulation.is_on()) else {
                 continue;
             };
             let places = &bandwidth.rules.places;
-            let mut settings =
-                (0..vm.cpus.len()).filter_map(|vcpu| packed::setting(of, index, vcpu, self.cores));
-            if let Some(refused) = settings.find_map(|setting| setting.check().err()) {
+            if let Some(refused) = self.refused(of, index) {
                 let message = format!("the bandwidth of {} cannot be regulated so", vm.name);
                 self.fault("no-budget", &places.budget, message, refused.to_string());
+            }
+            self.adjusted(index, all, &cores);
+            let same = |other: &Regulation| {
+                (other.source, other.events) == (regulation.source, regulation.events)
+            };
+            let critical = all.get(usize::from(regulation.critical));
+            if regulation.kind == packed::COMPENSATION
+                && let Some(critical) = critical.filter(|critical| critical.is_on())
+                && !same(critical)
+            {
+                let message = format!(
+                    "what {} counts is not what the VM counts whose rest it is to get",
+                    vm.name
+                );
+                let help = "write the same `event` and `source` for both".to_owned();
+                self.fault("compensation-event", &places.budget, message, help);
             }
             if regulation.kind != packed::MEMGUARD {
                 continue;
             }
             match domain {
-                Some((first, period)) if period != regulation.period_ns => {
+                Some((first, other)) if !same(other) => {
+                    let message = format!(
+                        "{} and {} share MemGuard's pool, and do not count the same",
+                        first.name, vm.name
+                    );
+                    let help = "write the same `event` and `source` for all VMs with regulator = \"memguard\"";
+                    self.fault("memguard-event", &places.budget, message, help.to_owned());
+                }
+                Some((first, other)) if other.period_ns != regulation.period_ns => {
                     let message = format!(
                         "{} and {} share MemGuard's pool, and their periods are {} and {}",
                         first.name,
                         vm.name,
-                        Nanos(period),
+                        Nanos(other.period_ns),
                         Nanos(regulation.period_ns)
                     );
                     let help = "write the same period for all VMs with regulator = \"memguard\"";
                     self.fault("memguard-period", &places.period, message, help.to_owned());
                 }
                 Some(_) => {}
-                None => domain = Some((vm, regulation.period_ns)),
+                None => domain = Some((vm, regulation)),
             }
+        }
+    }
+
+    /// Why VM `index` can't be regulated as `of` says of each VM, if it can't.
+    fn refused<'r>(
+        &self,
+        of: impl Fn(usize) -> Option<(&'r Regulation, &'r [u8])> + Copy,
+        index: usize,
+    ) -> Option<Refused> {
+        let vcpus = self.timing.vms.get(index).map_or(0, |vm| vm.cpus.len());
+        let mut settings =
+            (0..vcpus).filter_map(|vcpu| packed::setting(of, index, vcpu, self.cores));
+        settings.find_map(|setting| setting.check().err())
+    }
+
+    /// What another VM may set the budget of VM `index` to must be something that it can be regulated by.
+    fn adjusted(&mut self, index: usize, all: &[Regulation], cores: &[Vec<u8>]) {
+        let (Some(vm), Some(regulation)) = (self.timing.vms.get(index), all.get(index)) else {
+            return;
+        };
+        let bandwidth = vm.bandwidth.as_ref().filter(|_| regulation.setter != NOBODY);
+        let Some(adjust) = bandwidth.and_then(|bandwidth| bandwidth.rules.adjust.as_ref()) else {
+            return;
+        };
+        for limit in [regulation.least, regulation.most] {
+            let set = |budget: u64| if budget == u64::MAX { budget } else { limit };
+            let (reads, writes) = (set(regulation.reads), set(regulation.writes));
+            let changed = Regulation { reads, writes, ..*regulation };
+            let of = |other: usize| {
+                let its = if other == index { &changed } else { all.get(other)? };
+                Some((its, cores.get(other)?.as_slice()))
+            };
+            let Some(refused) = self.refused(of, index) else { continue };
+            let place = Place(adjust.by.span.clone());
+            let message = format!(
+                "{} may set the budget of {} to {limit}, by which it cannot be regulated",
+                adjust.by.value, vm.name
+            );
+            let help = format!("narrow `min` and `max`: {refused}");
+            return self.fault("adjust", &place, message, help);
         }
     }
 

@@ -21,11 +21,7 @@ proptest! {
         budget in budgets(1), phase in 0..100_u64, debt: bool, overshoot in 0..20_u64, actions in actions(),
     ) {
         let setting = Setting { debt, phase: Nanos(phase), ..Setting::new(PERIOD, budget, 0, 1) };
-        let mut board = Board::new([setting], true, overshoot);
-        for action in &actions {
-            board.act(action);
-        }
-        board.end();
+        let board = Board::played([setting], true, overshoot, &actions);
         let (each, once) = if debt { (0, overshoot) } else { (overshoot, 0) };
         board.assert_bounded(budget, each, once);
     }
@@ -39,11 +35,7 @@ proptest! {
             weights: weights.map(|weight| weight / 2 + 20_000),
             ..Setting::new(PERIOD, budget, vcpu, 4)
         });
-        let mut board = Board::new(settings, true, overshoot);
-        for action in &actions {
-            board.act(action);
-        }
-        board.end();
+        let board = Board::played(settings, true, overshoot, &actions);
         board.assert_bounded(budget, 0, 4 * overshoot);
     }
 

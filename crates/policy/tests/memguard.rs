@@ -44,11 +44,7 @@ proptest! {
             slice: Counts { reads: slice, writes: slice },
             ..memguard(budget, member, members)
         });
-        let mut board = Board::new(settings, wakes, overshoot);
-        for action in &actions {
-            board.act(action);
-        }
-        board.end();
+        let board = Board::played(settings, wakes, overshoot, &actions);
         let sum = budgets.iter().fold(Counts::ZERO, |sum, &budget| sum.plus(budget));
         let all = u64::from(members) * overshoot;
         let (each, once) = if debt { (0, all) } else { (all, 0) };
@@ -67,11 +63,7 @@ proptest! {
             slice: Counts { reads: slice, writes: slice },
             ..memguard(budget, member, members)
         });
-        let mut board = Board::new(settings, wakes, overshoot);
-        for action in &actions {
-            board.act(action);
-        }
-        board.end();
+        let board = Board::played(settings, wakes, overshoot, &actions);
         for (vcpu, budget) in board.vcpus.iter().zip(&budgets) {
             // Less its debt, which is an overshoot.
             let own = |budget: u64| budget.saturating_sub(overshoot);

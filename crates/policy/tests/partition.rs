@@ -153,7 +153,7 @@ proptest! {
     /// A driver that comes late gives no more than that in the long run.
     #[test]
     fn what_a_server_got_too_much_comes_off_its_next_budget(
-        budget in 1..10_u64, gap in 1..20_u64, lates in prop::collection::vec(0..5_u64, 1..40),
+        budget in 1..10_u64, gap in 1..20_u64, lates in prop::collection::vec(0..90_u64, 1..40),
     ) {
         let period = budget + gap;
         let mut partition = Partition::Servers(Servers::new(&[(Nanos(budget), Nanos(period))]));
@@ -165,7 +165,7 @@ proptest! {
                 got += next - now;
             }
             now = next;
-            prop_assert!(got <= (now / period + 1) * budget + 4, "{got} in {now}");
+            prop_assert!(got <= (now / period + 1) * budget + 89, "{got} in {now}");
         }
     }
 

@@ -36,11 +36,7 @@ proptest! {
             slice: Counts { reads: slice, writes: slice },
             ..pool(budget, vcpu, vcpus)
         });
-        let mut board = Board::new(settings, wakes, overshoot);
-        for action in &actions {
-            board.act(action);
-        }
-        board.end();
+        let board = Board::played(settings, wakes, overshoot, &actions);
         let all = u64::from(vcpus) * overshoot;
         let (each, once) = if debt { (0, all) } else { (all, 0) };
         board.assert_bounded(budget, each, once);

@@ -1,10 +1,10 @@
 //! Isolation by cache colors and DRAM banks, measured on the accesses of real guests, with and without; and what share of the
 //! cache a VM has, after IsolBench.
 
-use super::{Outcome, Request};
+use super::{Outcome, Request, write};
 use crate::{
     environment::Environment,
-    failure::{Context, Failure, GOOD, Result},
+    failure::{Failure, GOOD, Result},
     image, observe,
     progress::Bar,
     run,
@@ -13,7 +13,6 @@ use crate::{
 use serde_json::json;
 use std::{
     fmt::Write as _,
-    fs,
     path::{Path, PathBuf},
 };
 use weir_observer::caches::{Counts, Observed};
@@ -108,10 +107,6 @@ pub fn isolation(request: &Request) -> Result<Outcome> {
     });
     let text = format!("{lines}\n{rows}\n{}", share_table(&curves));
     Ok(Outcome { json, text, misses, files })
-}
-
-fn write(file: &Path, contents: &str) -> Result {
-    fs::write(file, contents).context(|| format!("write {}", file.display()))
 }
 
 /// Observes a system that must do what it says it does.

@@ -12,7 +12,11 @@ use crate::{
     run::show::table,
 };
 use serde_json::{Value, json};
-use std::{fs, io::Write, path::PathBuf};
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 /// Computes a table or figure of a paper again, compares it with the published one and says where they differ.
 ///
@@ -156,4 +160,9 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         return Ok(());
     }
     Err(Failure::system(format!("not as expected: {}", outcome.misses.join("; "))))
+}
+
+/// Writes a file of an experiment's.
+fn write(file: &Path, contents: &str) -> Result {
+    fs::write(file, contents).context(|| format!("write {}", file.display()))
 }

@@ -1,12 +1,12 @@
 //! The analysis of rt-virtio (RTSS 2021): Table III and Figure 5.
 
-use super::{Outcome, Request};
+use super::{Outcome, Request, write};
 use crate::{
     failure::{Context, Result},
     progress::Bar,
 };
 use serde_json::{Value, json};
-use std::{fmt::Write as _, fs};
+use std::fmt::Write as _;
 use weir_analysis::{
     experiments::{self, Curve},
     flows::Effort,
@@ -42,7 +42,7 @@ pub fn table3(request: &Request) -> Result<Outcome> {
         }));
     }
     let file = request.directory.join("table3.csv");
-    fs::write(&file, csv).context(|| format!("write {}", file.display()))?;
+    write(&file, &csv)?;
     let text = format!(
         "{}\nprinted: the equations as they are printed, the default of `weir analyze`. table3: O_r = BR_max - HC_max and O_s^max\nrounded up to whole ns, which gives the published values. Those are optimistic: of a hypercall only the exit runs in\nparallel with the IPI, so taking off the entry, too, leaves out time that passes.\n",
         experiments::render_table3(&rows)
@@ -69,7 +69,7 @@ pub fn fig5(request: &Request) -> Result<Outcome> {
         experiments::fig5(sets, STEPS, 1, Effort(1 << 26), |more| bar.add(more))
     };
     let (csv, svg) = (request.directory.join("fig5.csv"), request.directory.join("fig5.svg"));
-    fs::write(&csv, figure.csv()).context(|| format!("write {}", csv.display()))?;
+    write(&csv, &figure.csv())?;
     figure.svg(&svg).context(|| format!("write {}", svg.display()))?;
     let mut text =
         String::from("MB/s flows KiB  cliff  schedulable at utilization 0.05, 0.10, .. 1.00\n");

@@ -3,10 +3,9 @@
 use super::{Checker, devices::Taken, pci::TakenFunction};
 use crate::{
     coloring::TlbColors,
-    counters::KEPT_COUNTERS,
     image::{self, in_ram, overlap, span},
     pack,
-    packed::{ADDRESS_LIMIT, ECAM_LEN, PAGE},
+    packed::{ADDRESS_LIMIT, ECAM_LEN, KEPT_COUNTERS, PAGE},
     pci::Function,
     platform::Platform,
     raw::{self, At},

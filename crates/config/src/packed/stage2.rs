@@ -24,13 +24,24 @@ impl System<'_> {
         vm: &VmView<'_>,
         region: &Region,
     ) -> Result<(), MapError> {
-        let Region { ipa, pa, len, kind } = *region;
-        if kind == DEVICE {
-            builder.map(ipa, pa, len, stage2::DEVICE)
-        } else if self.is_divided() {
-            builder.map_pages(ipa, &mut self.pages(vm, Span { pa, len }), len, stage2::RAM)
+        if region.kind == DEVICE {
+            builder.map(region.ipa, region.pa, region.len, stage2::DEVICE)
         } else {
-            builder.map(ipa, pa, len, stage2::RAM)
+            self.map_ram(builder, vm, region, stage2::RAM)
+        }
+    }
+
+    fn map_ram(
+        &self,
+        builder: &mut Builder<'_>,
+        vm: &VmView<'_>,
+        &Region { ipa, pa, len, .. }: &Region,
+        attributes: Attributes,
+    ) -> Result<(), MapError> {
+        if self.is_divided() {
+            builder.map_pages(ipa, &mut self.pages(vm, Span { pa, len }), len, attributes)
+        } else {
+            builder.map(ipa, pa, len, attributes)
         }
     }
 
@@ -69,13 +80,8 @@ impl System<'_> {
         vm: &VmView<'_>,
         stage2: bool,
     ) -> Result<(), MapError> {
-        let attributes = dma_attributes(stage2);
-        for &Region { ipa, pa, len, .. } in vm.regions.iter().filter(|region| region.kind == RAM) {
-            if self.is_divided() {
-                builder.map_pages(ipa, &mut self.pages(vm, Span { pa, len }), len, attributes)?;
-            } else {
-                builder.map(ipa, pa, len, attributes)?;
-            }
+        for region in vm.regions.iter().filter(|region| region.kind == RAM) {
+            self.map_ram(builder, vm, region, dma_attributes(stage2))?;
         }
         Ok(())
     }

@@ -73,7 +73,9 @@ pub(super) fn place(system: &System, sizes: &Sizes) -> Result<Placement, Faults>
         let party = Party { owner, set, system, span: vm.spans.memory.clone() };
         // The SMMU has tables of its own for the same memory.
         let sets = if vm.functions.is_empty() { 1 } else { 2 };
-        let own = sets * tables(system, vm) * PAGE + VM_LEN;
+        // And stage 2 has their base addresses, which lie anywhere: a table of each level for each.
+        let bars = 2 * vm.functions.len() as u64;
+        let own = (sets * tables(system, vm) + bars) * PAGE + VM_LEN;
         let mut kept = [Span::default(); 2];
         let wanted = [(own, "tables and state"), (pages(pristine), "pristine image")];
         for (kept, (len, what)) in kept.iter_mut().zip(wanted).filter(|(_, (len, _))| *len > 0) {

@@ -11,13 +11,12 @@ use super::{
         pmxevcntr_el0, pmxevtyper_el0,
     },
 };
+use weir_config::packed::KEPT_COUNTERS;
 use weir_policy::bandwidth::Counts;
 use weir_vboard::pmu::{CYCLES, Counters};
 
 /// Counters 0 and 1.
 const BOTH: u64 = 3;
-/// How many they are.
-pub const OWN: u8 = 2;
 /// PMCR_EL0.E: those count that are enabled. LC: the cycle counter has 64 bits.
 const ENABLE: u64 = 1 | 1 << 6;
 /// How much later than counter 0 counter 1 overflows where both count the same. QEMU (7.2 to 10) plans its look at an overflow one
@@ -119,7 +118,7 @@ pub fn counters() -> u64 {
     }
 }
 
-/// The event counters of this core from number [`OWN`] on, and its cycle counter, of a VM that was granted so many.
+/// The event counters of this core from number [`KEPT_COUNTERS`] on, and its cycle counter, of a VM that was granted so many.
 pub struct Granted(pub u8);
 
 impl Granted {
@@ -131,7 +130,7 @@ impl Granted {
     /// The guest's mask as the hardware's.
     fn mask(&self, mask: u32) -> u64 {
         let events = mask & ((1 << self.0) - 1);
-        u64::from(events << OWN | mask & CYCLES)
+        u64::from(events << KEPT_COUNTERS | mask & CYCLES)
     }
 
     fn all(&self) -> u64 {
@@ -139,7 +138,7 @@ impl Granted {
     }
 
     fn select(n: usize) {
-        pmselr_el0::write((n + usize::from(OWN)) as u64 & 0x1f);
+        pmselr_el0::write((n + usize::from(KEPT_COUNTERS)) as u64 & 0x1f);
         isb();
     }
 }
@@ -186,7 +185,7 @@ impl Counters for Granted {
 
     fn overflowed(&mut self) -> u32 {
         let mask = pmovsset_el0::read() & self.all();
-        (mask as u32 & !CYCLES) >> OWN | mask as u32 & CYCLES
+        (mask as u32 & !CYCLES) >> KEPT_COUNTERS | mask as u32 & CYCLES
     }
 
     fn clear_overflowed(&mut self, mask: u32) {

@@ -1,10 +1,7 @@
 //! A VM's memory as its socket device reaches it: by copies, through a peephole.
 
-use crate::{
-    arch::{dmb_ish, memory::Peephole},
-    boot,
-};
-use weir_config::packed::{RAM, Span, VmView};
+use crate::arch::{dmb_ish, memory::Peephole};
+use weir_config::packed::{RAM, VmView};
 use weir_layout::table::PAGE;
 use weir_virtio::{GuestMemory, Outside};
 
@@ -24,13 +21,8 @@ impl<'a> Memory<'a> {
     fn physical(&self, ipa: u64) -> Option<u64> {
         let mut regions = self.view.regions.iter().filter(|region| region.kind == RAM);
         let region = regions.find(|region| ipa.wrapping_sub(region.ipa) < region.len)?;
-        let offset = ipa - region.ipa;
-        let system = boot::system();
-        if !system.is_divided() {
-            return Some(region.pa + offset);
-        }
-        let span = Span { pa: region.pa, len: region.len };
-        Some(system.pages(self.view, span).nth_page(offset / PAGE)? + offset % PAGE)
+        // In one piece: a system with flows is not divided (`packed`, `check_flows`).
+        Some(region.pa + (ipa - region.ipa))
     }
 
     /// Calls `body` with the physical address of each part of `len` bytes that lies in one page, and where in these bytes it is.

@@ -205,16 +205,7 @@ fn line(vm: &Vm, socket: &Socket) -> VcpuMask {
 
 /// Asks the driver whether it wants an interrupt for what it got back, and raises it. Gives the time at which it was pending.
 fn raise(vm: &'static Vm, socket: &mut Socket, peephole: &mut Peephole) -> u64 {
-    let mut wanted = false;
-    for index in [RX, TX] {
-        let mut memory = Memory::new(vm.view(), peephole);
-        if let Some(queue) = socket.registers.queue(index) {
-            wanted |= queue.wants_interrupt(&mut memory).unwrap_or(false);
-        }
-    }
-    if wanted {
-        socket.registers.signal_used();
-    }
+    raise_own(socket, &mut Memory::new(vm.view(), peephole));
     let mask = line(vm, socket);
     // Before the other core is told: an emulator that runs its cores in turn may run that one first.
     let now = timer::now_ns();

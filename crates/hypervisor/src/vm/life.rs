@@ -328,11 +328,7 @@ pub fn lead(core: &mut Core, seat: &'static Seat) -> bool {
     let vm = seat.vm;
     let ending = {
         let ending = vm.ending.lock();
-        let mut all = 0..vm.vcpu_count();
-        // Acquire: see `park`.
-        if vm.halted.load(Ordering::Relaxed)
-            || !all.all(|vcpu| vm.vcpu(vcpu).parked.load(Ordering::Acquire))
-        {
+        if vm.halted.load(Ordering::Relaxed) || !vm.is_parked() {
             return false;
         }
         let Some(ending) = *ending else { return false };

@@ -12,7 +12,6 @@ use crate::{
     console::{self, Text},
     platform::SMMU_EVENT,
 };
-use core::sync::atomic::Ordering;
 use spin::Once;
 use weir_config::packed::{ECAM_LEN, MAX_FUNCTIONS, MAX_VMS, PciFunction, System, VmView};
 use weir_layout::{
@@ -255,9 +254,7 @@ pub fn report_faults() {
         let Some(vm) = owner.and_then(|one| super::all().nth(one.entry.vm as usize)) else {
             continue;
         };
-        if let Some(count) = vm.denials.get(Denial::Dma as usize) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
+        vm.count_denial(Denial::Dma);
         console::event(Event {
             detail: Denial::Dma as u32,
             syndrome: dma_syndrome(fault.stream, fault.write, fault.number),

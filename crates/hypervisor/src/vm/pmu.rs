@@ -5,18 +5,21 @@ use crate::{
     arch::{
         Frame,
         gic::Line,
-        pmu::{Granted, OWN, counters},
+        pmu::{Granted, counters},
         sysreg,
     },
     console::{self, Text},
     cpu::{Core, Seat},
     meter::pmu_intid,
 };
+use weir_config::packed::{KEPT_COUNTERS, MAX_PMU_COUNTERS};
 use weir_trace::wire::ExitCause;
 use weir_vboard::{
     esr::SysRegAccess,
-    pmu::{INTID, Outcome, Pmu},
+    pmu::{INTID, MOST, Outcome, Pmu},
 };
+
+const _: () = assert!(MAX_PMU_COUNTERS as usize <= MOST, "the model has them all");
 
 /// Gives core `core` its part in the PMU: what its VM was granted, and who takes the interrupt. After its meter has started.
 pub fn start(core: &mut Core) {
@@ -28,7 +31,7 @@ pub fn start(core: &mut Core) {
         return;
     }
     let there = counters();
-    if there < u64::from(OWN + count) {
+    if there < u64::from(KEPT_COUNTERS + count) {
         console::refuse(&[
             "a VM was granted ",
             Text::number(count.into(), 10).as_str(),

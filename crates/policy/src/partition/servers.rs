@@ -16,8 +16,11 @@ struct Server {
 impl Server {
     fn replenish(&mut self, now: u64) {
         if now >= self.end {
-            self.left = self.budget.saturating_sub(self.owed);
-            self.owed = self.owed.saturating_sub(self.budget);
+            // Each period that went by since has taken its budget off what is owed.
+            let passed = (now - self.end) / self.period;
+            let owed = self.owed.saturating_sub(passed.saturating_mul(self.budget));
+            self.left = self.budget.saturating_sub(owed);
+            self.owed = owed.saturating_sub(self.budget);
             self.end = (now - now % self.period).saturating_add(self.period);
         }
     }
@@ -29,13 +32,14 @@ impl Server {
 
     /// Has run from `since` to `now`. What was used of a period that is over comes off that one's budget.
     fn ran(&mut self, since: u64, now: u64) {
+        self.replenish(since.min(now));
         let before = now.min(self.end);
         self.spend(before.saturating_sub(since));
+        let beyond = now - before;
+        // The periods in between were used as a whole.
+        self.owed = self.owed.saturating_add(beyond - beyond % self.period);
         self.replenish(now);
-        if now > before {
-            let begun = self.end.saturating_sub(self.period).max(before);
-            self.spend(now.saturating_sub(begun));
-        }
+        self.spend(beyond % self.period);
     }
 }
 

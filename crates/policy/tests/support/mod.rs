@@ -191,6 +191,21 @@ impl Board {
         self.vcpus[index].counts.reads - before
     }
 
+    /// A new board after these actions, and the periods that end what they began.
+    pub fn played(
+        settings: impl IntoIterator<Item = Setting>,
+        wakes: bool,
+        overshoot: u64,
+        actions: &[Action],
+    ) -> Self {
+        let mut board = Self::new(settings, wakes, overshoot);
+        for action in actions {
+            board.act(action);
+        }
+        board.end();
+        board
+    }
+
     pub fn act(&mut self, action: &Action) {
         let count = self.vcpus.len();
         match *action {

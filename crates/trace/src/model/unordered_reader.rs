@@ -1,11 +1,7 @@
 //! A reader without its barriers.
 #![allow(dead_code, reason = "not everything of the shipped source is called here")]
 
-use crate::record;
-#[path = "../reader.rs"]
-pub mod reader;
-#[path = "../recorder.rs"]
-pub mod recorder;
+include!("parts.rs");
 
 mod sync {
     pub use loom::sync::atomic::{AtomicU64, Ordering};
@@ -14,13 +10,5 @@ mod sync {
         if order != Ordering::Acquire {
             loom::sync::atomic::fence(order);
         }
-    }
-}
-
-/// An empty ring.
-pub fn ring<const N: usize>() -> recorder::Ring<N> {
-    recorder::Ring {
-        header: std::array::from_fn(|_| sync::AtomicU64::new(0)),
-        slots: std::array::from_fn(|_| std::array::from_fn(|_| sync::AtomicU64::new(0))),
     }
 }

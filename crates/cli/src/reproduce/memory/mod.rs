@@ -5,17 +5,13 @@ pub mod budgets;
 pub mod dma;
 pub mod ustress;
 
-use super::Outcome;
+use super::{Outcome, write};
 use crate::{
-    failure::{Context, Failure, Result},
+    failure::{Failure, Result},
     run::show::table,
 };
 use serde_json::{Value, json};
-use std::{
-    fmt::Write as _,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fmt::Write as _, path::Path};
 use weir_config::{Catalog, Sizes, check_text, place_all};
 use weir_policy::Nanos;
 use weir_sim::{Board, Memory, Outcome as Simulated, Span};
@@ -157,10 +153,6 @@ fn outcome(
         })).collect::<Vec<_>>(),
     });
     Ok(Outcome { json, text, misses, files: vec![file] })
-}
-
-fn write(file: &PathBuf, text: &str) -> Result<()> {
-    fs::write(file, text).context(|| format!("write {}", file.display()))
 }
 
 /// The board of a system that an experiment wrote, on a memory file with some other values.

@@ -5,14 +5,14 @@ use super::{
     lab::{Job, Lab, Seen, Vm},
 };
 use crate::{
-    failure::{Context, Failure, Result},
+    failure::{Failure, Result},
     progress::Bar,
+    reproduce::write,
     trace::curve::{Answer, Question},
 };
 use serde_json::{Value, json};
 use std::{
     fmt::Write as _,
-    fs,
     path::{Path, PathBuf},
 };
 use weir_analysis::Nanos;
@@ -134,7 +134,7 @@ fn shape(seen: &Seen, file: &Path) -> Result<(f64, [PathBuf; 2])> {
     let files = [file.with_extension("svg"), file.with_extension("csv")];
     let csv = answer.csv();
     for (file, contents) in files.iter().zip([&answer.svg()?, &csv]) {
-        fs::write(file, contents).context(|| format!("write {}", file.display()))?;
+        write(file, contents)?;
     }
     // series, window, at most, recorded, at least
     let recorded = csv.lines().skip(1).filter_map(|line| line.split(',').nth(3)?.parse().ok());

@@ -129,16 +129,20 @@ pub fn list_registers() -> usize {
 /// Lets the guest take virtual interrupts, or not: while a vCPU is off or waits, its list registers must not end
 /// a WFI of EL2's.
 pub fn enable_virtual(enabled: bool) {
+    switch_virtual(enabled);
+    dsb_sy();
+}
+
+#[inline(always)]
+fn switch_virtual(enabled: bool) {
     let hcr = gich_read(GICH_HCR);
     gich_write(GICH_HCR, if enabled { hcr | GICH_EN } else { hcr & !GICH_EN });
-    dsb_sy();
 }
 
 /// Holds all of the guest's interrupts back, or lets them through: while they are held neither its virtual ones nor the lines of
 /// guests interrupt this core or end a WFI.
 pub fn hold_guests(held: bool) {
-    let hcr = gich_read(GICH_HCR);
-    gich_write(GICH_HCR, if held { hcr & !GICH_EN } else { hcr | GICH_EN });
+    switch_virtual(!held);
     gicc_write(GICC_PMR, if held { OWN_ONLY.into() } else { 0xff });
     dsb_sy();
 }

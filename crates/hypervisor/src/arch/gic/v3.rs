@@ -123,16 +123,20 @@ pub fn list_registers() -> usize {
 /// Lets the guest take virtual interrupts, or not: while a vCPU is off or waits, its list registers must not end
 /// a WFI of EL2's.
 pub fn enable_virtual(enabled: bool) {
+    switch_virtual(enabled);
+    isb();
+}
+
+#[inline(always)]
+fn switch_virtual(enabled: bool) {
     let hcr = icc::ich_hcr::read();
     icc::ich_hcr::write(if enabled { hcr | ICH_EN } else { hcr & !ICH_EN });
-    isb();
 }
 
 /// Holds all of the guest's interrupts back, or lets them through: while they are held neither its virtual ones nor the lines of
 /// guests interrupt this core or end a WFI.
 pub fn hold_guests(held: bool) {
-    let hcr = icc::ich_hcr::read();
-    icc::ich_hcr::write(if held { hcr & !ICH_EN } else { hcr | ICH_EN });
+    switch_virtual(!held);
     icc::pmr::write(if held { OWN_ONLY.into() } else { 0xff });
     isb();
 }

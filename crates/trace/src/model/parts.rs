@@ -1,0 +1,15 @@
+// What the builds of writer and reader have in common; each has its own `sync`.
+
+use crate::record;
+#[path = "../reader.rs"]
+pub mod reader;
+#[path = "../recorder.rs"]
+pub mod recorder;
+
+/// An empty ring.
+pub fn ring<const N: usize>() -> recorder::Ring<N> {
+    recorder::Ring {
+        header: std::array::from_fn(|_| sync::AtomicU64::new(0)),
+        slots: std::array::from_fn(|_| std::array::from_fn(|_| sync::AtomicU64::new(0))),
+    }
+}
