@@ -85,7 +85,7 @@ pub struct Core {
     /// The vCPUs that share it, and its schedule.
     pub share: Option<Share>,
     /// An interrupt that was acknowledged on the fast path and is handled on the slow one.
-    pub acknowledged: u32,
+    pub acknowledged: u64,
     /// The board's UART, on the console core.
     pub wire: Option<Wire>,
     /// What the firmware offers against speculation attacks.
@@ -189,7 +189,7 @@ static LOCAL: [Local; MAX_CORES] = [const {
         index: 0,
         seat: None,
         share: None,
-        acknowledged: gic::SPECIAL,
+        acknowledged: gic::NOTHING,
         wire: None,
         mitigations: Mitigations::NONE,
         ticks: Ticks { beat: Beat::NEVER, report_ns: 0, reported: 0 },

@@ -30,14 +30,14 @@ impl Beat {
     }
 
     /// When the next tick is due; `u64::MAX` for never.
-    #[inline(always)]
+    #[inline]
     #[must_use]
     pub const fn next(&self) -> u64 {
         self.next
     }
 
     /// A tick was due and comes at `now`: the next one is the first after that.
-    #[inline(always)]
+    #[inline]
     pub fn tick(&mut self, now: Nanos) {
         if self.next <= now.0 {
             // How late it came changes nothing about when the next one comes.

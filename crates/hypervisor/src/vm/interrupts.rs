@@ -110,8 +110,9 @@ impl Lines {
 
 impl Hardware<Version> for Lines {
     fn set_enabled(&mut self, vcpu: usize, intid: u32, on: bool) {
-        // What is masked for want of credit is enabled when there is some.
-        self.line(vcpu, intid).set_enabled(on && !admission::is_masked(intid));
+        // What is masked for want of credit, which only shared lines can be, is enabled when there is some.
+        let on = on && (intid < 32 || !admission::is_masked(intid));
+        self.line(vcpu, intid).set_enabled(on);
     }
 
     fn set_edge(&mut self, vcpu: usize, intid: u32, edge: bool) {

@@ -137,7 +137,7 @@ fn come_on(core: &mut Core, seat: &'static Seat, entry: u64, x0: u64) -> ! {
     let others = vm.gic.lock().restore(seat.vcpu, &mut Lines::new(vm));
     kick(vm, others);
     super::pmu::reset(core);
-    core.acknowledged = gic::SPECIAL;
+    core.acknowledged = gic::NOTHING;
     started(seat);
     // A life does not begin with more budget than the last one left.
     meter::note(core, seat, true);

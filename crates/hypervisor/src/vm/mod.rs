@@ -53,10 +53,17 @@ impl Counts {
         add(&self.exits[cause as usize]);
     }
 
-    /// Counts that interrupts were put into list registers.
+    /// Counts that interrupts were put into list registers, but for those that are counted as exits of the kinds in [`Counts::all_injected`].
     #[inline(always)]
     pub fn injected(&self) {
         add(&self.injected);
+    }
+
+    /// How often interrupts were put into list registers: each timer's and device's that is an exit has one.
+    fn all_injected(&self) -> u64 {
+        let exits = |cause| self.exits[cause as usize].load(Ordering::Relaxed);
+        let counted = exits(ExitCause::Timer).wrapping_add(exits(ExitCause::DeviceIrq));
+        self.injected.load(Ordering::Relaxed).wrapping_add(counted)
     }
 }
 
@@ -320,7 +327,7 @@ impl Vm {
                     reserved: 0,
                     restarts: self.restarts.load(Ordering::Relaxed),
                     exits,
-                    injected: shared.counts.injected.load(Ordering::Relaxed),
+                    injected: shared.counts.all_injected(),
                 },
             );
         }

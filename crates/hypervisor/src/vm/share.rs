@@ -267,7 +267,7 @@ fn enter(core: &mut Core, party: u8) {
     share.current = Some(party);
     share.last = outgoing(vm.index() as u8, vcpu as u8);
     let switched = share.last != last;
-    core.acknowledged = gic::SPECIAL;
+    core.acknowledged = gic::NOTHING;
     let (root, vmid) = (vm.root.load(Ordering::Relaxed), vm.index() as u64 + 1);
     if fresh {
         memory::enter_stage2(root, vmid);
@@ -281,13 +281,9 @@ fn enter(core: &mut Core, party: u8) {
         context.lose_ticks(cntpct_el0::read());
     }
     context.load();
-    let mut lines = Lines::new(vm);
-    let others = {
-        let mut gic = vm.gic.lock();
-        let others = gic.restore(vcpu, &mut lines);
-        others | gic.drain(vcpu, &vm.mail, &mut lines)
-    };
+    let others = vm.gic.lock().restore(vcpu, &mut Lines::new(vm));
     kick(vm, others);
+    traps::drain(seat);
     if switched {
         // The first time there is more to do.
         if !fresh {
@@ -455,7 +451,7 @@ pub fn deliver(core: &mut Core, intid: u32) {
 /// SGIs of guests came, or what others changed in the distributor.
 pub fn message(core: &mut Core) {
     if let Some(seat) = core.current() {
-        traps::drain_slowly(seat);
+        traps::drain(seat);
     }
     if let Some(share) = core.share.as_mut() {
         share.rouse();

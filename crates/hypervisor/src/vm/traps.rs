@@ -35,15 +35,29 @@ pub extern "C" fn handle_irq(core: &mut Core) -> u64 {
     let intid = gic::intid(iar);
     let Some(seat) = core.seat else { return slow(core, iar) };
     match intid {
+        // First, and before what costs the others nothing: each line of these is an instruction for every device interrupt.
+        32.. if intid < u32::from(INTID_LIMIT)
+            && !meter::is_pmu(intid)
+            && intid != UART_INTID as u32
+            && intid != SMMU_EVENT as u32 =>
+        {
+            gic::drop_priority(iar);
+            seat.interrupt(ExitCause::DeviceIrq, intid);
+            if !seat.vm.gic.lock().put_shared(seat.vcpu, intid, &mut Lines::new(seat.vm)) {
+                return deliver(seat, intid);
+            }
+        }
         gic::PPI_VIRTUAL_TIMER | gic::PPI_PHYSICAL_TIMER => {
             gic::drop_priority(iar);
             seat.interrupt(ExitCause::Timer, intid);
-            deliver(seat, intid);
+            if !seat.vm.gic.lock().put_private(seat.vcpu, intid, &mut Lines::new(seat.vm)) {
+                return deliver(seat, intid);
+            }
         }
         gic::SGI_GUEST => {
             gic::end(iar);
             seat.interrupt(ExitCause::Message, intid);
-            drain(seat);
+            return drain(seat);
         }
         gic::PPI_HYP_TIMER => {
             seat.counts.exit(ExitCause::OwnIrq);
@@ -53,15 +67,6 @@ pub extern "C" fn handle_irq(core: &mut Core) -> u64 {
             seat.counts.exit(ExitCause::OwnIrq);
             return overflow(core, Some(seat), iar);
         }
-        32.. if intid < u32::from(INTID_LIMIT)
-            && !meter::is_pmu(intid)
-            && intid != UART_INTID as u32
-            && intid != SMMU_EVENT as u32 =>
-        {
-            gic::drop_priority(iar);
-            seat.interrupt(ExitCause::DeviceIrq, intid);
-            deliver(seat, intid);
-        }
         _ => return slow(core, iar),
     }
     0
@@ -69,7 +74,7 @@ pub extern "C" fn handle_irq(core: &mut Core) -> u64 {
 
 /// The core's own timer: ticks, and the memory budget's periods and polls. Non-zero when the vCPU must not go on, or a report is due.
 #[inline(never)]
-pub fn clock(core: &mut Core, seat: Option<&'static Seat>, iar: u32) -> u64 {
+pub fn clock(core: &mut Core, seat: Option<&'static Seat>, iar: u64) -> u64 {
     let now = timer::now_ns();
     let mut rest = 0;
     if let (Some(meter), Some(seat)) = (&mut core.meter, seat)
@@ -94,7 +99,7 @@ pub fn clock(core: &mut Core, seat: Option<&'static Seat>, iar: u32) -> u64 {
 
 /// A counter reached the limit of the memory budget. Non-zero when the vCPU must not go on.
 #[inline(never)]
-pub fn overflow(core: &mut Core, seat: Option<&'static Seat>, iar: u32) -> u64 {
+pub fn overflow(core: &mut Core, seat: Option<&'static Seat>, iar: u64) -> u64 {
     let mut rest = 0;
     if let (Some(meter), Some(seat)) = (&mut core.meter, seat) {
         let deadline = meter.deadline;
@@ -110,45 +115,40 @@ pub fn overflow(core: &mut Core, seat: Option<&'static Seat>, iar: u32) -> u64 {
 }
 
 #[cold]
-fn slow(core: &mut Core, iar: u32) -> u64 {
+fn slow(core: &mut Core, iar: u64) -> u64 {
     core.acknowledged = iar;
     1
 }
 
-/// Puts a physical interrupt into a list register.
-#[inline(always)]
-fn deliver(seat: &'static Seat, intid: u32) {
-    let Seat { vm, vcpu, counts, .. } = *seat;
-    counts.injected();
+/// Puts a physical interrupt into a list register, or where it waits for one. 0: the guest goes on.
+#[inline(never)]
+fn deliver(seat: &'static Seat, intid: u32) -> u64 {
+    let Seat { vm, vcpu, .. } = *seat;
     let mask = vm.gic.lock().deliver_hw(vcpu, intid, &mut Lines::new(vm));
     kick(vm, mask);
+    0
 }
 
-/// Takes in what other vCPUs sent.
-#[inline(always)]
-fn drain(seat: &'static Seat) {
+/// The same for an interrupt that did not come by the fast path, which counts it as an exit.
+pub fn deliver_slowly(seat: &'static Seat, intid: u32) {
+    seat.counts.injected();
+    deliver(seat, intid);
+}
+
+/// Takes in what other vCPUs sent. 0: the guest goes on.
+#[inline(never)]
+pub fn drain(seat: &'static Seat) -> u64 {
     let Seat { vm, vcpu, counts, .. } = *seat;
     counts.injected();
     let mask = vm.gic.lock().drain(vcpu, &vm.mail, &mut Lines::new(vm));
     kick(vm, mask);
-}
-
-/// [`deliver`] off the fast path, where one copy serves all.
-#[inline(never)]
-pub fn deliver_slowly(seat: &'static Seat, intid: u32) {
-    deliver(seat, intid);
-}
-
-/// [`drain`] off the fast path, where one copy serves all.
-#[inline(never)]
-pub fn drain_slowly(seat: &'static Seat) {
-    drain(seat);
+    0
 }
 
 /// An interrupt that the fast path left: the hypervisor's own, and messages.
 pub extern "C" fn handle_message(frame: &mut Frame, core: &mut Core) {
     // The fast path may have ended its interrupt already.
-    if core.acknowledged != gic::SPECIAL || core.report {
+    if core.acknowledged != gic::NOTHING || core.report {
         own_interrupt(core);
     }
     serve_guest(core);
@@ -160,7 +160,7 @@ pub extern "C" fn handle_message(frame: &mut Frame, core: &mut Core) {
 
 /// Deals with the interrupt in `core.acknowledged`.
 pub fn own_interrupt(core: &mut Core) {
-    let iar = core::mem::replace(&mut core.acknowledged, gic::SPECIAL);
+    let iar = core::mem::replace(&mut core.acknowledged, gic::NOTHING);
     let intid = gic::intid(iar);
     let seat = core.current();
     let count = |cause| {
@@ -182,7 +182,7 @@ pub fn own_interrupt(core: &mut Core) {
         gic::SGI_GUEST => {
             gic::end(iar);
             match core.seat {
-                Some(seat) => drain_slowly(seat),
+                Some(seat) => _ = drain(seat),
                 None => share::message(core),
             }
         }
@@ -436,7 +436,7 @@ fn send_sgi(seat: &'static Seat, register: SgiRegister, value: u64) {
     let sgi = decode_sgi_register(register, value, vcpu, vm.vcpu_count());
     let mask = vm.mail.post(vcpu, sgi);
     if mask.contains(vcpu) {
-        drain_slowly(seat);
+        drain(seat);
     }
     kick(vm, mask.without(vcpu));
 }

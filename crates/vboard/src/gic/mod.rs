@@ -280,6 +280,19 @@ impl<V: Version> Vcpu<V> {
         active_source: [0; 16],
         asleep: true,
     };
+
+    /// Writes `raw` to a free list register, if there are both and nothing is outstanding; whether it did.
+    #[inline]
+    fn put(&mut self, raw: V::Raw, hw: &mut impl Hardware<V>) -> bool {
+        let free = hw.empty_mask();
+        if raw == V::EMPTY || free == 0 || self.busy != 0 {
+            return false;
+        }
+        let i = free.trailing_zeros() as usize & (MAX_LIST_REGISTERS - 1);
+        self.shadow[i] = raw;
+        hw.write(i, raw);
+        true
+    }
 }
 
 /// The virtual GIC of one VM.
@@ -391,25 +404,30 @@ impl<V: Version> Gic<V> {
 
     /// Delivers the physical interrupt behind a linked line: this core has acknowledged it and dropped
     /// its priority, and has not deactivated it. Returns whom to kick.
-    ///
-    /// The short path, taken when the line can be taken by the guest, a list register is free and
-    /// nothing is outstanding for the vCPU, is one look-up and one list register write.
     #[inline]
     pub fn deliver_hw(&mut self, vcpu: usize, intid: u32, hw: &mut impl Hardware<V>) -> VcpuMask {
-        let cpu = &mut self.vcpu[vcpu & (MAX_VCPUS - 1)];
-        let raw = if intid < 32 {
-            cpu.ready[intid as usize & 31]
+        let put = if intid < 32 {
+            self.put_private(vcpu, intid, hw)
         } else {
-            self.ready[intid as usize & 255]
+            self.put_shared(vcpu, intid, hw)
         };
-        let free = hw.empty_mask();
-        if raw == V::EMPTY || free == 0 || cpu.busy != 0 {
-            return self.deliver_slowly(vcpu, intid, hw);
-        }
-        let i = free.trailing_zeros() as usize & (MAX_LIST_REGISTERS - 1);
-        cpu.shadow[i] = raw;
-        hw.write(i, raw);
-        VcpuMask::NONE
+        if put { VcpuMask::NONE } else { self.deliver_slowly(vcpu, intid, hw) }
+    }
+
+    /// The short path of [`Gic::deliver_hw`] for a private line, INTID 16 to 31: one look-up and one list register write. Taken, as it says, when
+    /// the line can be taken by the guest, a list register is free and nothing is outstanding for the vCPU; otherwise nothing is done.
+    #[inline]
+    pub fn put_private(&mut self, vcpu: usize, intid: u32, hw: &mut impl Hardware<V>) -> bool {
+        let cpu = &mut self.vcpu[vcpu & (MAX_VCPUS - 1)];
+        let raw = cpu.ready[intid as usize & 31];
+        cpu.put(raw, hw)
+    }
+
+    /// The same for a shared line, INTID 32 to 255.
+    #[inline]
+    pub fn put_shared(&mut self, vcpu: usize, intid: u32, hw: &mut impl Hardware<V>) -> bool {
+        let raw = self.ready[intid as usize & 255];
+        self.vcpu[vcpu & (MAX_VCPUS - 1)].put(raw, hw)
     }
 
     #[cold]

@@ -35,6 +35,8 @@ pub const PPI_HYP_TIMER: u32 = 26;
 pub const PPI_MAINTENANCE: u32 = 25;
 /// INTIDs from here on mean that nothing is to be acknowledged.
 pub const SPECIAL: u32 = 1020;
+/// What [`acknowledge`] gives when there is nothing.
+pub const NOTHING: u64 = 1023;
 
 /// Most list registers that are used: what Cortex-A53 and A72 have. A switch over sixteen at each access would cost more than it
 /// gains.
