@@ -134,6 +134,30 @@ fn a_budget_on_the_monitor_is_kept() {
 }
 
 #[test]
+fn whichever_of_two_budgets_is_spent_first_stops() {
+    // A writer brings in a line and writes back another, each time.
+    let rate = |budgets: &str| {
+        let keys = format!("bandwidth = {{ {budgets}, period = \"100us\", source = \"monitor\" }}");
+        let arguments = format!("mode=write {SIZE} passes=5 report_us=1000");
+        let ran = run(&system(&[vm("hog", 0, "hog", &arguments, &keys)]), &[]).good();
+        let lines = ran.numbers("hog", "lines in");
+        // The cache is clean at first, so that nothing is written back.
+        let later = &lines[lines.len() / 2..];
+        let [count, us] = [0, 1].map(|n| later.iter().map(|line| line[n]).sum::<f64>());
+        1000.0 * count / us
+    };
+    for (budgets, expected) in [
+        ("read_budget = 900, write_budget = 500", 5000.0),
+        ("read_budget = 500, write_budget = 900", 5000.0),
+        ("write_budget = 700", 7000.0),
+        ("budget = 600, event = \"l2d-writeback\"", 6000.0),
+    ] {
+        let rate = rate(budgets);
+        assert!((rate / expected - 1.0).abs() < 0.06, "{budgets}: {rate} of {expected} in 1 ms");
+    }
+}
+
+#[test]
 fn memory_of_the_user_s_own_size_is_taken_and_other_memory_is_refused() {
     let text = system(&[vm("reader", 0, "hog", "passes=1", "expect = [\"hog: 1 passes\"]")]);
     let ran = run(&text, &["--qemu-arg=-m", "--qemu-arg=512M"]).good();

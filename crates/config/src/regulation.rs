@@ -119,7 +119,7 @@ impl Checker<'_> {
 
     /// Whether period and budget are none of those that were measured not to be kept.
     fn is_kept(&mut self, vm: &TimedVm, bandwidth: &Bandwidth, events: &[Event]) -> bool {
-        let Some((budget, period)) = bandwidth.budget else { return true };
+        let Some((_, period)) = bandwidth.budget else { return true };
         let Some(saturation) = self.saturation() else { return true };
         let places = &bandwidth.rules.places;
         let least = saturation.least_period;
@@ -131,16 +131,23 @@ impl Checker<'_> {
             self.fault("short-period", &places.period, message, help);
             return false;
         }
-        let lines = events.iter().all(|event| event.is_traffic());
-        if !bandwidth.rules.debt && lines && budget < saturation.least_budget {
-            let message = format!(
-                "{}: a budget of {budget} is smaller than {}, below which [saturation] says that more is taken",
-                vm.name, saturation.least_budget
-            );
-            let help = "remove `debt = false`: what goes beyond is then taken off the next budget"
-                .to_owned();
-            self.fault("small-budget", &places.budget, message, help);
-            return false;
+        if bandwidth.rules.debt {
+            return true;
+        }
+        // Each against its own counter: what overshoots is a vCPU.
+        let rules = &bandwidth.rules;
+        let reads = rules.reads.filter(|_| events[0].is_traffic());
+        for (budget, place) in [(reads, &places.budget), (rules.writes, &places.writes)] {
+            if let Some(budget) = budget.filter(|budget| *budget < saturation.least_budget) {
+                let message = format!(
+                    "{}: a budget of {budget} is smaller than {}, below which [saturation] says that more is taken",
+                    vm.name, saturation.least_budget
+                );
+                let help =
+                    "remove `debt = false`: what goes beyond is then taken off the next budget";
+                self.fault("small-budget", place, message, help.to_owned());
+                return false;
+            }
         }
         true
     }
@@ -278,15 +285,19 @@ impl Checker<'_> {
         let Some(adjust) = &bandwidth.rules.adjust else { return (NOBODY, 0, 0) };
         let place = Place(adjust.by.span.clone());
         let by = self.find(&adjust.by.value, &place);
-        if let Some((budget, _)) = bandwidth.budget
-            && !(adjust.min..=adjust.max).contains(&budget)
-        {
+        let rules = &bandwidth.rules;
+        let places = &rules.places;
+        for (budget, place) in [(rules.reads, &places.budget), (rules.writes, &places.writes)] {
+            let Some(budget) = budget.filter(|budget| !(adjust.min..=adjust.max).contains(budget))
+            else {
+                continue;
+            };
             let message = format!(
                 "the budget of {} is {budget}, which {} could not set: it may set {} to {}",
                 vm.name, adjust.by.value, adjust.min, adjust.max
             );
             let help = "widen `min` and `max` so that they hold the budget".to_owned();
-            self.fault("adjust", &bandwidth.rules.places.budget, message, help);
+            self.fault("adjust", place, message, help);
         }
         (by.map_or(NOBODY, |by| by as u8), adjust.min, adjust.max)
     }
@@ -301,7 +312,9 @@ impl Checker<'_> {
                 continue;
             };
             let places = &bandwidth.rules.places;
-            if let Some(refused) = self.refused(of, index) {
+            // A budget of 0 is refused where it is read.
+            let is_read = regulation.reads > 0 && regulation.writes > 0;
+            if let Some(refused) = self.refused(of, index).filter(|_| is_read) {
                 let message = format!("the bandwidth of {} cannot be regulated so", vm.name);
                 self.fault("no-budget", &places.budget, message, refused.to_string());
             }
@@ -371,7 +384,8 @@ impl Checker<'_> {
         let Some(adjust) = bandwidth.and_then(|bandwidth| bandwidth.rules.adjust.as_ref()) else {
             return;
         };
-        for limit in [regulation.least, regulation.most] {
+        // 0 is refused where it is read.
+        for limit in [regulation.least, regulation.most].into_iter().filter(|limit| *limit > 0) {
             let set = |budget: u64| if budget == u64::MAX { budget } else { limit };
             let (reads, writes) = (set(regulation.reads), set(regulation.writes));
             let changed = Regulation { reads, writes, ..*regulation };
@@ -395,23 +409,22 @@ impl Checker<'_> {
         let Some(saturation) = &self.saturation() else {
             return;
         };
-        let limited = |vm: &&TimedVm| {
-            vm.bandwidth.as_ref().is_some_and(|bandwidth| events(bandwidth)[0].is_traffic())
-        };
+        let limited = |vm: &&TimedVm| vm.bandwidth.as_ref().and_then(Bandwidth::refills).is_some();
         let vms: Vec<_> = self.timing.vms.iter().filter(limited).collect();
         let rules = || vms.iter().filter_map(|vm| vm.bandwidth.as_ref());
-        if rules().any(|bandwidth| bandwidth.rules.overcommit) {
+        let mut all = self.timing.vms.iter().filter_map(|vm| vm.bandwidth.as_ref());
+        if all.any(Bandwidth::overcommits) {
             return;
         }
         // Lines in the saturation table's period, rounded up for each VM.
         let lines = rules().filter_map(|bandwidth| {
-            let (budget, period) = bandwidth.budget?;
+            let (budget, period) = bandwidth.refills()?;
             let scaled = u128::from(budget) * u128::from(saturation.period.0);
             Some(scaled.div_ceil(u128::from(period.0.max(1))))
         });
         let sum: u128 = lines.sum();
         let most = saturation.points.iter().map(|(budget, _)| *budget).max().unwrap_or(0);
-        let last = rules().rfind(|bandwidth| bandwidth.budget.is_some());
+        let last = rules().next_back();
         if sum > u128::from(most)
             && let Some(last) = last
         {

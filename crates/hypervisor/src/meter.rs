@@ -333,18 +333,18 @@ pub fn set_budget(setter: &Vm, target: u64, budget: Counts) -> bool {
 }
 
 /// Keeps the vCPU off its core until it may run. Its interrupts stay pending in the GIC: those of guests are held back by their
-/// priority, so that none of them, however many come, ends the wait.
+/// priority, so that none of them, however many come, ends the wait. The caller has dealt with the messages whose SGIs it took.
 pub fn hold(core: &mut Core, seat: &'static Seat) {
     let is_held = |core: &Core| core.meter.as_ref().is_some_and(Meter::holds);
     if !is_held(core) {
         return;
     }
     gic::hold_guests(true);
-    while !cpu::is_told(core.index, cpu::STOP) {
+    loop {
         // What came meanwhile is pending still, and ends the wait at once.
         wait_for_interrupt();
         life::attend(core);
-        if !is_held(core) {
+        if !is_held(core) || cpu::is_told(core.index, cpu::STOP) {
             break;
         }
     }

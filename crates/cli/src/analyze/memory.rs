@@ -9,7 +9,8 @@ use weir_analysis::{
 };
 use weir_config::{
     Fault, Timing,
-    timing::{Place, Saturation},
+    counters::Event,
+    timing::{Bandwidth, Place, Saturation},
 };
 
 /// What the analysis says of the budgets.
@@ -23,11 +24,14 @@ pub struct Memory {
     /// Level of the QoS regulator and the bandwidth that it lets through at most, bytes/s.
     qos: Option<(u16, u64)>,
     reasons: Vec<(Place, String)>,
+    /// How the memory may be saturated.
+    saturated: Option<(Place, String)>,
 }
 
 #[derive(Debug)]
 struct Row {
     name: String,
+    /// Refills and their period.
     budget: Option<(u64, Nanos)>,
     /// Refills, and refills with write-backs, bytes/s.
     bandwidth: Option<(u64, u64)>,
@@ -66,11 +70,18 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
     for vm in &timing.vms {
         let asked = vm.bandwidth.as_ref();
         let place = asked.map_or_else(|| vm.place.clone(), |asked| asked.place.clone());
-        let budget = asked.and_then(|asked| asked.budget);
+        let budget = asked.and_then(Bandwidth::refills);
         let budget = budget.map(|(accesses, period)| Budget { accesses, period: Nanos(period.0) });
+        let other = asked.filter(|asked| asked.budget.is_some() && budget.is_none());
         match budget {
             Some(budget) => budgets.push(budget),
-            None => free.push(vm.name.as_str()),
+            None => free.push(other.map_or_else(
+                || vm.name.clone(),
+                |other| {
+                    let event = other.event().unwrap_or(Event::L2dWriteback);
+                    format!("{} ({} says nothing of refills)", vm.name, event.name())
+                },
+            )),
         }
         let required = asked.and_then(|asked| asked.required).map(|rate| rate.0);
         if let (Some(required), Some(line), Some(budget)) = (required, line, budget) {
@@ -86,7 +97,8 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
                 ));
             }
         } else if let (Some(required), None) = (required, budget) {
-            let reason = format!("{}: it must get {required} B/s and has no budget", vm.name);
+            let reason =
+                format!("{}: it must get {required} B/s and has no budget of refills", vm.name);
             reasons.push((place, reason));
         }
         vms.push(Row {
@@ -100,7 +112,8 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
     }
     let moved = timing.dma.bandwidth.map_or(0, |rate| rate.0);
     let dma = if timing.flows.is_empty() { 0 } else { moved };
-    let mut memory = Memory { vms, total: None, dma: (dma, None), qos: None, reasons };
+    let mut memory =
+        Memory { vms, total: None, dma: (dma, None), qos: None, reasons, saturated: None };
     let first = timing.vms.iter().find_map(|vm| Some(vm.bandwidth.as_ref()?.place.clone()));
     let first = first.unwrap_or_default();
     let Some(known) = known else {
@@ -118,8 +131,9 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
     }
     if !free.is_empty() {
         let free = free.join(", ");
-        let reason = format!("no budget for {free}: nothing keeps the memory from saturation");
-        memory.reasons.push((first, reason));
+        let reason =
+            format!("no budget of refills for {free}: nothing keeps the memory from saturation");
+        memory.saturated = Some((first, reason));
     } else if !table.holds(total, BytesPerSec(dma)) {
         let mut reason = format!(
             "budgets of {total} in {} beside {dma} B/s of DMA saturate the memory (Eq. 2)",
@@ -128,7 +142,7 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
         if let Some(hint) = counted_whole(&memory.vms, table.period()) {
             reason.push_str(&hint);
         }
-        memory.reasons.push((first, reason));
+        memory.saturated = Some((first, reason));
     }
     Ok(Some(memory))
 }
@@ -155,15 +169,29 @@ fn counted_whole(vms: &[Row], of_table: Nanos) -> Option<String> {
 impl Memory {
     /// Whether nothing saturates and every VM gets what it must.
     pub fn holds(&self) -> bool {
-        self.reasons.is_empty()
+        self.reasons().next().is_none()
     }
 
-    /// Why not, as faults of the file.
+    /// Why not.
+    fn reasons(&self) -> impl Iterator<Item = &(Place, String)> {
+        self.reasons.iter().chain(&self.saturated)
+    }
+
+    /// How the memory may be saturated where the file says that it bears that.
+    pub fn overcommitted(&self, timing: &Timing) -> Option<&str> {
+        let mut rules = timing.vms.iter().filter_map(|vm| vm.bandwidth.as_ref());
+        let (_, reason) = self.saturated.as_ref()?;
+        rules.any(Bandwidth::overcommits).then_some(reason.as_str())
+    }
+
+    /// Why not, as faults of the file, less what it bears.
     pub fn faults(&self, timing: &Timing) -> Vec<Fault> {
         let help = "let `weir plan` choose, or lower budgets or the DMA bandwidth until `weir analyze` agrees";
         let fault =
             |(place, reason): &(Place, String)| timing.fault("bandwidth", place, reason, help);
-        self.reasons.iter().map(fault).collect()
+        let borne = self.overcommitted(timing).is_some();
+        let saturated = self.saturated.iter().filter(|_| !borne);
+        self.reasons.iter().chain(saturated).map(fault).collect()
     }
 
     /// As `weir analyze --json` prints it.
@@ -188,7 +216,7 @@ impl Memory {
             "qos_level": self.qos.map(|qos| qos.0),
             "qos_bandwidth": self.qos.map(|qos| qos.1),
             "vms": vms.collect::<Vec<_>>(),
-            "reasons": self.reasons.iter().map(|reason| &reason.1).collect::<Vec<_>>(),
+            "reasons": self.reasons().map(|reason| &reason.1).collect::<Vec<_>>(),
         })
     }
 }
@@ -218,7 +246,7 @@ impl fmt::Display for Memory {
         if let Some((level, most)) = self.qos {
             writeln!(f, "QoS level {level} lets at most {most} B/s through (Eq. 1)")?;
         }
-        for (_, reason) in &self.reasons {
+        for (_, reason) in self.reasons() {
             writeln!(f, "  {reason}")?;
         }
         Ok(())

@@ -14,7 +14,7 @@ use weir_analysis::{
 };
 use weir_config::{
     Fault, Timing,
-    timing::{Line, Place, Runner, Schedule, SharedCore, TimedVm},
+    timing::{Bandwidth, Line, Place, Runner, Schedule, SharedCore, TimedVm},
     units,
 };
 
@@ -193,7 +193,7 @@ fn interference(timing: &Timing, vm: usize, tried: Tried) -> Option<Interference
     let delay = Nanos(known.delay?.0);
     let mut interferers = Vec::new();
     for (position, other) in timing.vms.iter().enumerate().filter(|(other, _)| *other != vm) {
-        let budget = other.bandwidth.as_ref().and_then(|bandwidth| bandwidth.budget);
+        let budget = other.bandwidth.as_ref().and_then(Bandwidth::refills);
         let budget = budget.or_else(|| tried.budgets.get(position).copied());
         // Without a budget there is no limit.
         let (accesses, period) = budget.map_or((u64::MAX, known.period), |budget| budget);

@@ -28,7 +28,7 @@ use weir_analysis::{
 };
 use weir_config::{
     Faults, Timing,
-    timing::{Saturation, TimedVm},
+    timing::{Bandwidth, Saturation, TimedVm},
 };
 
 /// Chooses what a system file leaves open - colors, banks, memory budgets, DMA bandwidth and chunk - so that all its
@@ -309,7 +309,7 @@ fn demands(vm: &TimedVm, table: &SaturationTable, line: Bytes) -> Vm {
         let task_of = CriticalTask { alone, accesses: 0, delay: Nanos(0), per_access: None };
         (task_of, Nanos(task.deadline.0))
     });
-    let given = asked.and_then(|asked| asked.budget);
+    let given = asked.and_then(Bandwidth::refills);
     let given = given.map(|(accesses, period)| Budget { accesses, period: Nanos(period.0) });
     let mut bandwidth = required.map_or(0, |rate| rate.0);
     let mut counted = given.map(|given| table.total(&[given]));

@@ -97,6 +97,49 @@ fn a_budget_of_a_longer_period_counts_whole_and_the_answer_says_how_to_write_it(
 }
 
 #[test]
+fn what_does_not_limit_refills_limits_no_memory_and_overcommitment_is_borne_by_check() {
+    let fake = fake();
+    let system = |budget: &str| {
+        let vm = |name: &str, cpu: u8, budget: &str| {
+            format!(
+                "[[vm]]\nname = \"{name}\"\ncpus = [{cpu}]\nmemory = \"16MiB\"\nimage = {{ bin = \"guest.bin\", load = 0x4010_0000 }}\nbandwidth = {{ {budget}, period = \"30us\" }}\n"
+            )
+        };
+        fake.write(
+            "x.toml",
+            format!(
+                "platform = \"qemu-virt\"\n{}{}{SATURATION}",
+                vm("hog", 0, budget),
+                vm("latency", 1, "budget = 90")
+            )
+            .as_bytes(),
+        );
+        let verbs = ["check", "analyze"];
+        verbs.map(|verb| say(fake.weir().args([verb, "x.toml"])))
+    };
+    for (budget, named) in [
+        ("budget = 9, event = \"inst-retired\"", "hog (inst-retired says nothing of refills)"),
+        ("write_budget = 9", "hog (l2d-writeback says nothing of refills)"),
+    ] {
+        for said in system(budget) {
+            assert_eq!(said.status, Some(1), "{}", said.err);
+            // Lines are broken where the terminal ends.
+            let text = (said.out + &said.err).replace("\n  | ", " ");
+            assert!(text.contains(named), "{budget}: {text}");
+        }
+    }
+    let [check, analyze] = system("budget = 130");
+    assert_eq!([check.status, analyze.status], [Some(1); 2]);
+    let [check, analyze] = system("budget = 130, overcommit = true");
+    assert_eq!([check.status, analyze.status], [Some(0), Some(1)], "{}", check.err);
+    assert!(
+        check.out.contains("Eq. 2") && check.out.contains("overcommit = true"),
+        "{}",
+        check.out
+    );
+}
+
+#[test]
 fn table_3_in_both_readings() {
     let rows = [
         ("148MB/s", "4KiB", 37_407, 36_933),

@@ -18,7 +18,7 @@ use toml::de::DeTable;
 pub struct Bandwidth {
     /// What it must get.
     pub required: Option<BytesPerSec>,
-    /// Accesses of all its vCPUs in each period, and the period. With two budgets the reads.
+    /// Accesses of all its vCPUs in each period, and the period. With two budgets the reads, or else the writes.
     pub budget: Option<(u64, Nanos)>,
     /// Periods between two resets of a compensating regulator; none for a static one.
     pub window: Option<u32>,
@@ -26,6 +26,28 @@ pub struct Bandwidth {
     pub(crate) rules: Rules,
     /// The table.
     pub place: Place,
+}
+
+impl Bandwidth {
+    /// The budget, if it limits the lines that are brought into the cache: nothing else does, and what saturates the memory is
+    /// measured in these.
+    #[must_use]
+    pub fn refills(&self) -> Option<(u64, Nanos)> {
+        let event = self.rules.event.as_ref().map_or(Event::L2dRefill, |event| event.value);
+        self.budget.filter(|_| self.rules.reads.is_some() && event == Event::L2dRefill)
+    }
+
+    /// What is counted, where the file says it.
+    #[must_use]
+    pub fn event(&self) -> Option<Event> {
+        self.rules.event.as_ref().map(|event| event.value)
+    }
+
+    /// Whether the file bears that all budgets together exceed what the memory takes.
+    #[must_use]
+    pub fn overcommits(&self) -> bool {
+        self.rules.overcommit
+    }
 }
 
 /// How a budget is enforced.
@@ -74,6 +96,8 @@ pub(crate) struct Places {
     pub budget: Place,
     /// `period`.
     pub period: Place,
+    /// `write_budget`.
+    pub writes: Place,
     /// `split`.
     pub split: Place,
 }
@@ -126,8 +150,9 @@ const fn key(name: &'static str, kind: Kind, doc: &'static str) -> Key {
     Key { name, doc, required: false, kind }
 }
 
-const ANY: Kind = Kind::Number(0, u64::MAX);
-const WEIGHT: Kind = Kind::Number(0, 1 << 16);
+/// `u64::MAX` is no limit, for a VM that is only counted.
+const ACCESSES: Kind = Kind::Number(0, u64::MAX - 1);
+const WEIGHT: Kind = Kind::Number(0, u16::MAX as u64);
 
 /// Key `bandwidth` of a VM.
 pub(crate) const BANDWIDTH_KEY: Key =
@@ -138,13 +163,13 @@ static BANDWIDTH: Shape = Shape {
     doc: "A VM's memory bandwidth.",
     keys: &[
         key("required", Kind::Rate, "What it must get: `weir plan` chooses the budget from it."),
-        key("budget", ANY, "Accesses in each period."),
+        key("budget", ACCESSES, "Accesses in each period."),
         key(
             "read_budget",
-            ANY,
+            ACCESSES,
             "Lines brought into the cache in each period, beside `write_budget`.",
         ),
-        key("write_budget", ANY, "Lines written back in each period."),
+        key("write_budget", ACCESSES, "Lines written back in each period."),
         key("period", Kind::Duration, "The period."),
         key("event", Kind::Choice(EVENT_NAMES), "What is counted; without it \"l2d-refill\"."),
         key(
@@ -207,8 +232,8 @@ static ADJUST: Shape = Shape {
     doc: "The right to change a budget while the system runs.",
     keys: &[
         Key { name: "by", doc: "The VM that may.", required: true, kind: Kind::Text },
-        Key { name: "min", doc: "The least budget.", required: true, kind: ANY },
-        Key { name: "max", doc: "The greatest budget.", required: true, kind: ANY },
+        Key { name: "min", doc: "The least budget.", required: true, kind: ACCESSES },
+        Key { name: "max", doc: "The greatest budget.", required: true, kind: ACCESSES },
     ],
 };
 
@@ -223,26 +248,7 @@ impl Reader<'_> {
     ) -> Bandwidth {
         let owner = format!("{vm}'s bandwidth");
         let period = self.time(table, "period", &owner);
-        let (budget, read_budget) = (table.number("budget"), table.number("read_budget"));
-        let write_budget = table.number("write_budget");
-        if let (Some(budget), Some(_)) = (&budget, read_budget.as_ref().or(write_budget.as_ref())) {
-            let message = format!("{owner} has `budget` beside `read_budget` or `write_budget`");
-            let help = "write budget = ..., or read_budget = ... and write_budget = ...";
-            self.fault("two-budgets", &budget.span, message, help);
-        }
-        let reads = budget.or(read_budget);
-        for budget in [&reads, &write_budget].into_iter().flatten() {
-            if budget.value == 0 {
-                let help = "a VM without budget would never run: write at least 1";
-                self.fault("zero", &budget.span, format!("a budget of {owner} is 0"), help);
-            }
-        }
-        if (reads.is_some() || write_budget.is_some()) != table.contains_key("period") {
-            let help =
-                "write both, like budget = 4000, period = \"1ms\"; or required = \"100MB/s\" alone";
-            let message = format!("{owner} has only one of `budget` and `period`");
-            self.fault("half-a-budget", span, message, help);
-        }
+        let (reads, write_budget) = self.amounts(table, span, &owner);
         let choice =
             |key: &str, value: &str| table.text(key).is_some_and(|text| text.value == value);
         let regulator = match table.text("regulator").as_ref().map(|text| text.value.as_str()) {
@@ -252,7 +258,7 @@ impl Reader<'_> {
         };
         let compensation = regulator == Regulator::Compensation;
         let window = table.number("window");
-        if compensation != window.is_some() {
+        if compensation != table.contains_key("window") {
             let message = if compensation {
                 format!("{owner} is compensated, but has no `window`")
             } else {
@@ -266,16 +272,27 @@ impl Reader<'_> {
             let message = format!("{owner} has a `spare`, but is not MemGuard's");
             self.fault("spare", &spare.span(), message, help);
         }
+        if let Some(critical) = table.value("critical").filter(|_| !compensation) {
+            let help = "add regulator = \"compensation\", or leave `critical` out";
+            let message = format!("{owner} has a `critical` VM, but is not compensated");
+            self.fault("no-critical", &critical.span(), message, help);
+        }
         let each = choice("scope", "vcpu");
         let split = split(table);
         let places = Places {
             budget: place_of(reads.as_ref().or(write_budget.as_ref()), span),
             period: place_of(period.as_ref(), span),
+            writes: place_of(write_budget.as_ref(), span),
             split: table.value("split").map_or(place(span), |value| place(&value.span())),
         };
         if each && split != Split::Even {
             let help = "a split is of a VM's budget: scope = \"vm\"";
             self.fault("split", &places.split.0, format!("{owner} is each vCPU's own"), help);
+        }
+        if split == Split::Pool && regulator != Regulator::Static {
+            let help = "a pool is a regulator of its own: leave `split` or `regulator` out";
+            let message = format!("{owner} has a pool beside another regulator");
+            self.fault("split", &places.split.0, message, help);
         }
         let share = if each { vcpus.max(1) as u64 } else { 1 };
         let total = reads.as_ref().or(write_budget.as_ref()).zip(period);
@@ -307,6 +324,49 @@ impl Reader<'_> {
             },
             place: place(span),
         }
+    }
+
+    /// How much: of accesses, or of reads, and of writes.
+    fn amounts(
+        &mut self,
+        table: &DeTable<'_>,
+        span: &Range<usize>,
+        owner: &str,
+    ) -> (Option<At<u64>>, Option<At<u64>>) {
+        let (budget, read_budget) = (table.number("budget"), table.number("read_budget"));
+        let write_budget = table.number("write_budget");
+        if let (Some(budget), Some(_)) = (&budget, read_budget.as_ref().or(write_budget.as_ref())) {
+            let message = format!("{owner} has `budget` beside `read_budget` or `write_budget`");
+            let help = "write budget = ..., or read_budget = ... and write_budget = ...";
+            self.fault("two-budgets", &budget.span, message, help);
+        }
+        let two = read_budget.as_ref().or(write_budget.as_ref()).is_some();
+        if let Some(event) = table.value("event").filter(|_| two) {
+            let message = format!("{owner} has an `event` beside `read_budget` or `write_budget`");
+            let help = "leave `event` out: these two count l2d-refill and l2d-writeback";
+            self.fault("two-budgets", &event.span(), message, help);
+        }
+        let reads = budget.or(read_budget);
+        for budget in [&reads, &write_budget].into_iter().flatten() {
+            if budget.value == 0 {
+                let help = "a VM without budget would never run: write at least 1";
+                self.fault("zero", &budget.span, format!("a budget of {owner} is 0"), help);
+            }
+        }
+        let written = |keys: &[&str]| keys.iter().any(|key| table.contains_key(*key));
+        let has_budget = written(&["budget", "read_budget", "write_budget"]);
+        if !has_budget && !written(&["period", "required"]) {
+            let help =
+                "write budget = 4000, period = \"1ms\"; or required = \"100MB/s\"; or leave it out";
+            self.fault("half-a-budget", span, format!("{owner} says nothing"), help);
+        }
+        if has_budget != table.contains_key("period") {
+            let help =
+                "write both, like budget = 4000, period = \"1ms\"; or required = \"100MB/s\" alone";
+            let message = format!("{owner} has only one of `budget` and `period`");
+            self.fault("half-a-budget", span, message, help);
+        }
+        (reads, write_budget)
     }
 
     fn time_if_there(&mut self, table: &DeTable<'_>, key: &str, owner: &str) -> Option<At<Nanos>> {
