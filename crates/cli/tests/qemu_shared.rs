@@ -187,30 +187,41 @@ fn ticks_are_kept_or_lost() {
     );
 }
 
-/// A sleeper, and a VM whose second vCPU raises a line of a device every so many microseconds; with the line's rule.
-fn interrupted(interval_us: u32, rule: &str) -> Outcome {
-    let sleeper = r#"
+/// A VM that sleeps for a tick of 2 ms, so often.
+fn sleeper(sleeps: u32) -> String {
+    format!(
+        r#"
 [[vm]]
 name = "sleeper"
 cpus = [0]
 memory = "4MiB"
 ticks = "lose"
-image = { elf = "guests/responder", args = "role=sleeper sleeps=8 tick_us=2000" }
-expect = ["sleeper: 8 sleeps"]
-"#;
-    let loaded = format!(
+image = {{ elf = "guests/responder", args = "role=sleeper sleeps={sleeps} tick_us=2000" }}
+expect = ["sleeper: {sleeps} sleeps"]
+"#
+    )
+}
+
+/// A VM whose second vCPU raises line 34 of a device, and what else `args` say.
+fn loaded(args: &str, devices: &str) -> String {
+    format!(
         r#"
 [[vm]]
 name = "loaded"
 cpus = [0, 1]
 memory = "4MiB"
-image = {{ elf = "guests/responder", args = "role=loaded tick_us=2000 line=34 interval_us={interval_us} work_us=5 report=20" }}
-devices = ["/pl031@9010000"]
+image = {{ elf = "guests/responder", args = "role=loaded tick_us=2000 line=34 report=20 {args}" }}
+devices = {devices}
 expect = ["loaded: 20 ticks"]
 "#
-    );
-    let schedule = r#"kind = "round-robin", quantum = "4ms""#;
-    let text = system("qemu-virt", schedule, &[sleeper.to_owned(), loaded]);
+    )
+}
+
+/// The two, with the line's rule.
+fn interrupted(interval_us: u32, rule: &str) -> Outcome {
+    let args = format!("interval_us={interval_us} work_us=5");
+    let vms = [sleeper(8), loaded(&args, r#"["/pl031@9010000"]"#)];
+    let text = system("qemu-virt", r#"kind = "round-robin", quantum = "4ms""#, &vms);
     let text = format!("{text}\n[[irq]]\nline = 34\nvm = \"loaded\"\ncost = \"10us\"\n{rule}\n");
     run_system(&text, &Options::default()).good()
 }
@@ -255,6 +266,97 @@ fn a_storm_is_masked_until_there_is_credit() {
     let (all, some) = (seen(&open), seen(&limited));
     // Twenty ticks of 2 ms, in which one comes each millisecond, and it still comes.
     assert!((20..60).contains(&some) && all > 3 * some, "{all} without a limit, {some} with");
+}
+
+/// Both lines of the VM's devices, raised again as fast as its second vCPU can, and an SGI with each.
+#[test]
+fn a_storm_on_every_line_at_once_leaves_the_sleeper_its_turns() {
+    let sleeper = sleeper(8);
+    let loaded = loaded(
+        "interval_us=1 second=39 second_us=1 sgi=1 work_us=5",
+        r#"["/pl031@9010000", "/pl061@9030000"]"#,
+    );
+    for (schedule, rule, most) in [
+        // Two ticks of its own time take at most three turns, between which are two of the other's.
+        (r#"kind = "round-robin", quantum = "4ms""#, "", 21_000),
+        // One interrupt of each line may take a turn of it from time to time.
+        (
+            r#"kind = "round-robin", quantum = "4ms""#,
+            "preempt = true\nrate = 10\nburst = 1\n",
+            38_000,
+        ),
+        (
+            r#"kind = "table", frame = "8ms", slots = [
+                { vm = "sleeper", start = "0ms", length = "4ms" }, { vm = "loaded", start = "4ms", length = "4ms" },
+            ]"#,
+            "",
+            21_000,
+        ),
+        (
+            r#"kind = "fixed-priority", servers = [
+                { vm = "sleeper", budget = "4ms", period = "8ms" }, { vm = "loaded", budget = "4ms", period = "8ms" },
+            ]"#,
+            "preempt = true\n",
+            21_000,
+        ),
+    ] {
+        let text = system("qemu-virt", schedule, &[sleeper.clone(), loaded.clone()]);
+        let rules = [34, 39].map(|line| {
+            format!("\n[[irq]]\nline = {line}\nvm = \"loaded\"\ncost = \"10us\"\n{rule}")
+        });
+        let outcome = run_system(&format!("{text}{}", rules.concat()), &Options::default()).good();
+        let lines = outcome.lines("sleeper");
+        let said =
+            lines.iter().find(|line| line.starts_with("sleeper: 8 sleeps")).expect("a report");
+        let numbers: Vec<u64> =
+            said.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+        assert!(numbers[2] <= most, "{schedule} {rule}: {said}");
+        // It is a storm, or would be one.
+        let (came, masked) = (seen(&outcome), records(&outcome, "line-deferred"));
+        assert!(if rule.contains("rate") { masked >= 2 } else { came > 100 }, "{came}, {masked}");
+    }
+}
+
+/// In a time table: one that resets itself, one that powers off, one whose memory budget is spent, one that faults and is not started again.
+#[test]
+fn what_a_vm_does_in_its_slot_stays_there() {
+    let table = r#"kind = "table", frame = "2ms", slots = [
+        { vm = "a", start = "0ms", length = "600us" }, { vm = "b", start = "700us", length = "100us" },
+        { vm = "c", start = "800us", length = "700us" }, { vm = "d", start = "1600us", length = "200us" },
+    ]"#;
+    let budget = r#"bandwidth = { event = "inst-retired", budget = 100000, period = "1ms" }"#;
+    let vms = [
+        vm("a", 600, "spin=2000 seed=3 then=reset", ""),
+        vm("b", 10, "spin=100", ""),
+        vm("c", 400, "spin=5000 seed=5", budget),
+        vm("d", 10, "spin=100 seed=8 then=fault", ""),
+    ];
+    let outcome = run_system(&system("qemu-virt", table, &vms), &Options::default()).good();
+    for name in ["a", "b", "c", "d"] {
+        let [_, damaged, _, early, odd] = report(&outcome, name);
+        assert_eq!((damaged, early, odd), (0, 0, 0), "{name}");
+    }
+    assert_eq!(outcome.vm("a")["restarts"], 1);
+    assert_eq!(outcome.vm("b")["state"], "off");
+    assert_eq!(outcome.vm("d")["state"], "halted");
+    assert!(records(&outcome, "throttle") > 5);
+    let slots = [
+        ("a", 0, 600_000),
+        ("b", 700_000, 800_000),
+        ("c", 800_000, 1_500_000),
+        ("d", 1_600_000, 1_800_000),
+    ];
+    let mut late = 0;
+    for (begun, vm, _) in turns(&outcome) {
+        let at = begun % 2_000_000;
+        let in_slot =
+            |(name, from, to): &&(&str, u64, u64)| *name == vm && (*from..*to).contains(&at);
+        let slot = slots.iter().find(in_slot);
+        let (_, from, _) = slot.unwrap_or_else(|| panic!("{vm} got the core at {at}"));
+        late += u32::from(vm == "a" && at - from > 20_000);
+    }
+    // It wants the core all the time but while its image is loaded, for each of its two lives.
+    assert!(late <= 2, "{late} times");
 }
 
 /// Linux in a VM of this name, on core 0.

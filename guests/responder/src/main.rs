@@ -10,7 +10,7 @@
 //! ```
 //!
 //! `role=loaded`: its second core raises line `line=` every `interval_us=`, a quarter more or less, and, if there is one, line `second=` every `second_us=`; its first
-//! core is busy and takes `work_us=` for each interrupt. A report comes every `report=` ticks.
+//! core is busy and takes `work_us=` for each interrupt. With `sgi=1` it gets an SGI with each. A report comes every `report=` ticks.
 //!
 //! ```text
 //! loaded: 100 ticks, 812 interrupts, 203 of the second line
@@ -23,11 +23,11 @@
 
 use core::{
     arch::asm,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use weir_guest::{
     Board, board, cpu, entry,
-    gic::{self, Interrupt},
+    gic::{self, Interrupt, SgiTarget},
     println, psci, time,
 };
 
@@ -42,6 +42,11 @@ static CAME: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// When each line is raised next, and how long after that again; by the second core.
 static NEXT: [AtomicU64; 2] = [const { AtomicU64::new(u64::MAX) }; 2];
 static EVERY: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Whether an SGI goes with each.
+static SGI: AtomicBool = AtomicBool::new(false);
+/// That SGI.
+const WITH_LINES: u32 = 3;
 
 static RANDOM: AtomicU64 = AtomicU64::new(1);
 
@@ -64,6 +69,7 @@ fn main(board: &'static Board) -> ! {
     PERIOD.store(ticks(args.number("tick_us", 10_000).max(1)), Ordering::Relaxed);
     if args.get("role") == Some("loaded") {
         WORK.store(ticks(args.number("work_us", 20)), Ordering::Relaxed);
+        SGI.store(args.number("sgi", 0) != 0, Ordering::Relaxed);
         for (n, [line, every]) in
             [["line", "interval_us"], ["second", "second_us"]].into_iter().enumerate()
         {
@@ -121,6 +127,7 @@ fn phase(length: u64) {
 fn loaded(board: &'static Board) -> ! {
     let report = board.args.number("report", 100).max(1);
     begin(board);
+    gic::enable(WITH_LINES);
     for line in &LINES {
         let intid = get(line) as u32;
         if intid != 0 {
@@ -207,6 +214,9 @@ fn raise_lines() {
     for n in 0..LINES.len() {
         if get(&NEXT[n]) <= now {
             gic::set_pending(get(&LINES[n]) as u32);
+            if SGI.load(Ordering::Relaxed) {
+                gic::send(WITH_LINES, SgiTarget::Core(0));
+            }
             // A quarter more or less, or the lines would keep in step with the schedule.
             let every = get(&EVERY[n]);
             let random = next_random(&RANDOM) % (every / 2 + 1);
