@@ -83,7 +83,7 @@ pub struct Core {
     /// The vCPU that has it for itself; none on a core that several share, or that none has.
     pub seat: Option<&'static Seat>,
     /// The vCPUs that share it, and its schedule.
-    pub share: Option<Share>,
+    pub share: Option<&'static mut Share>,
     /// An interrupt that was acknowledged on the fast path and is handled on the slow one.
     pub acknowledged: u64,
     /// The board's UART, on the console core.
@@ -106,7 +106,7 @@ impl Core {
     /// The vCPU whose guest was interrupted, or that EL2 does something for.
     #[must_use]
     pub fn current(&self) -> Option<&'static Seat> {
-        self.seat.or_else(|| self.share.as_ref().and_then(Share::current))
+        self.seat.or_else(|| self.share.as_deref().and_then(Share::current))
     }
 
     /// Arms its own timer for what is due first.

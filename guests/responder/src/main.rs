@@ -13,7 +13,7 @@
 //! core is busy and takes `work_us=` for each interrupt. With `sgi=1` it gets an SGI with each. A report comes every `report=` ticks.
 //!
 //! ```text
-//! loaded: 100 ticks, 812 interrupts, 203 of the second line
+//! loaded: 100 ticks, 812 interrupts, 203 of the second line, in 2010000 us
 //! ```
 //!
 //! Arguments of both: `tick_us=` (10000), `seed=`.
@@ -126,6 +126,7 @@ fn phase(length: u64) {
 
 fn loaded(board: &'static Board) -> ! {
     let report = board.args.number("report", 100).max(1);
+    let begun = time::now();
     begin(board);
     gic::enable(WITH_LINES);
     for line in &LINES {
@@ -150,10 +151,11 @@ fn loaded(board: &'static Board) -> ! {
         if get(&TICKS) >= next {
             next += report;
             println!(
-                "loaded: {} ticks, {} interrupts, {} of the second line",
+                "loaded: {} ticks, {} interrupts, {} of the second line, in {} us",
                 get(&TICKS),
                 get(&CAME[0]),
-                get(&CAME[1])
+                get(&CAME[1]),
+                time::ticks_to_ns(time::now() - begun, time::frequency()) / 1000
             );
         }
         busy_for_a_while();

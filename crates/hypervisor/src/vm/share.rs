@@ -11,6 +11,7 @@
 //! So no VM can take the core's time in another's turn more than once a line and once a turn of its own.
 
 use super::{
+    Place,
     admission::{Rule, Verdict},
     interrupts::{Lines, kick},
     life, seat_of, space, traps,
@@ -28,9 +29,9 @@ use crate::{
     meter::Meter,
     trace::{self, Kind},
 };
-use core::sync::atomic::Ordering;
+use core::{cell::UnsafeCell, sync::atomic::Ordering};
 use weir_config::packed::{
-    MAX_VMS, Shared,
+    MAX_CORES, MAX_VMS, Shared,
     schedule::{self, MAX_RULES},
 };
 use weir_policy::{Nanos, bandwidth::Event as Budget, partition::Ready};
@@ -168,10 +169,17 @@ impl Share {
     }
 }
 
-/// Gives a core its schedule and vCPUs, if it is shared; on that core. Not part of who calls it: its stack is needed no more when guests run.
+/// Beside the cores' own, which are small so that the paths of those that are not shared reach all of it at once.
+static SHARES: [Place<Option<Share>>; MAX_CORES] =
+    [const { Place(UnsafeCell::new(None)) }; MAX_CORES];
+
+/// Gives a core its schedule and vCPUs, if it is shared; on that core, once. Not part of who calls it: its stack is needed no more when guests run.
 #[inline(never)]
 pub fn furnish(core: &mut Core) {
-    core.share = Share::new(core.index);
+    // SAFETY: each core calls this once, and nobody else reaches for its element.
+    let place = unsafe { &mut *SHARES[core.index % MAX_CORES].0.get() };
+    *place = Share::new(core.index);
+    core.share = place.as_mut();
 }
 
 /// Whether a vCPU that is off its core has something to look at.
@@ -187,7 +195,7 @@ fn is_called(seat: &Seat) -> bool {
 /// Who has the core at `now`: the party's number.
 fn decide(core: &mut Core, now: u64) -> Option<u8> {
     let held = core.meter.as_ref().is_some_and(Meter::holds);
-    let share = core.share.as_mut()?;
+    let share = core.share.as_deref_mut()?;
     let (ready, wake) = share.ready(core.index, now, held);
     let mut credit = u64::MAX;
     for rule in share.rules.iter_mut().flatten() {
@@ -205,7 +213,7 @@ fn decide(core: &mut Core, now: u64) -> Option<u8> {
 /// Arms the core's timer for whatever is due first.
 fn arm(core: &Core) {
     let meter = core.meter.as_ref().map_or(u64::MAX, |meter| meter.deadline);
-    let share = core.share.as_ref().map_or(u64::MAX, |share| share.until);
+    let share = core.share.as_deref().map_or(u64::MAX, |share| share.until);
     timer::fire_at(meter.min(core.ticks.beat.next()).min(share));
 }
 
@@ -217,7 +225,7 @@ pub fn run(core: &mut Core) -> ! {
         let party = decide(core, now);
         arm(core);
         let index = core.index;
-        let Some(share) = core.share.as_mut() else { break };
+        let Some(share) = core.share.as_deref_mut() else { break };
         let Some(member) = party.and_then(|party| share.member(party)) else {
             sleep();
             continue;
@@ -250,7 +258,7 @@ fn come_on(member: &mut Member, entry: u64, x0: u64) {
 /// Gives the core to `party`, which is ready; comes back only if its memory budget is spent.
 fn enter(core: &mut Core, party: u8) {
     let index = core.index;
-    let Some(share) = core.share.as_mut() else { return };
+    let Some(share) = core.share.as_deref_mut() else { return };
     let last = share.last;
     let Some(member) = share.member(party) else { return };
     let seat = member.seat;
@@ -301,7 +309,7 @@ fn enter(core: &mut Core, party: u8) {
 fn leave<'core>(frame: &Frame, core: &'core mut Core) -> Option<&'core mut Member> {
     let index = core.index;
     let mut meter = core.meter.take();
-    let share = core.share.as_mut()?;
+    let share = core.share.as_deref_mut()?;
     let party = share.current.take()?;
     share.stale = true;
     let member = share.member(party)?;
@@ -321,7 +329,18 @@ fn leave<'core>(frame: &Frame, core: &'core mut Core) -> Option<&'core mut Membe
     Some(member)
 }
 
+/// An interrupt while a guest ran.
+#[inline(never)]
+pub fn handle_message(frame: &Frame, core: &mut Core) {
+    if core.acknowledged != gic::NOTHING || core.report {
+        traps::own_interrupt(core);
+    }
+    life::serve(core);
+    settle(frame, core);
+}
+
 /// At the end of an exception: goes on with the current vCPU, or with the one whose turn it is now.
+#[inline(never)]
 pub fn settle(frame: &Frame, core: &mut Core) {
     let held = core.meter.as_ref().is_some_and(Meter::holds);
     let Some(share) = &core.share else { return };
@@ -341,7 +360,7 @@ pub fn parked(core: &mut Core) -> ! {
     if let Some(meter) = &mut meter {
         meter.leave(index);
     }
-    if let Some(share) = core.share.as_mut()
+    if let Some(share) = core.share.as_deref_mut()
         && let Some(party) = share.current.take()
         && let Some(member) = share.member(party)
     {
@@ -355,13 +374,13 @@ pub fn parked(core: &mut Core) -> ! {
 /// Whatever the VMs whose first vCPU is on this core have to do next, if a life of theirs has ended.
 fn lead(core: &mut Core) {
     for place in 0..MAX_VMS {
-        let leader = core.share.as_mut().and_then(|share| share.member(place as u8));
+        let leader = core.share.as_deref_mut().and_then(|share| share.member(place as u8));
         let leader = leader.filter(|member| matches!(member.state, State::Off));
         let Some(seat) = leader.map(|member| member.seat).filter(|seat| seat.vcpu == 0) else {
             continue;
         };
         if life::lead(core, seat)
-            && let Some(share) = core.share.as_mut()
+            && let Some(share) = core.share.as_deref_mut()
         {
             share.stale = true;
             if let Some(member) = share.member(place as u8) {
@@ -379,7 +398,7 @@ pub fn serve(core: &mut Core) {
     let start = cpu::take(index, cpu::START) != 0;
     let stop = cpu::take(index, cpu::STOP) != 0;
     let ended = cpu::take(index, cpu::ENDED) != 0;
-    let Some(share) = core.share.as_mut() else { return };
+    let Some(share) = core.share.as_deref_mut() else { return };
     share.rouse();
     let current = share.current.map(usize::from);
     share.stale |= start | stop | ended | budget;
@@ -428,7 +447,7 @@ pub fn deliver(core: &mut Core, intid: u32) {
     trace::push(seat.ring, seat.who.tag(Kind::Interrupt, intid), 0, 0);
     let current = core.current();
     let is_current = current.is_some_and(|current| core::ptr::eq(current, seat));
-    let Some(share) = core.share.as_mut() else { return };
+    let Some(share) = core.share.as_deref_mut() else { return };
     let came = timer::now_ns();
     let rule = share.rules.iter_mut().flatten().find(|rule| rule.is_of(intid));
     let verdict = rule.map_or(Verdict::Deliver, |rule| rule.come(seat, index, came, is_current));
@@ -453,7 +472,7 @@ pub fn message(core: &mut Core) {
     if let Some(seat) = core.current() {
         traps::drain(seat);
     }
-    if let Some(share) = core.share.as_mut() {
+    if let Some(share) = core.share.as_deref_mut() {
         share.rouse();
     }
 }
@@ -464,14 +483,16 @@ pub fn handle_sync(frame: &mut Frame, core: &mut Core) {
     let Some(seat) = core.current() else { return };
     traps::dispatch(frame, core, seat, Syndrome(sysreg::esr_el2::read()));
     // Time has its interrupt.
-    if core.share.as_ref().is_some_and(|share| share.stale) {
+    if core.share.as_deref().is_some_and(|share| share.stale) {
         settle(frame, core);
     }
 }
 
 /// The current vCPU waits for an interrupt (WFI, CPU_SUSPEND), if it has none.
 pub fn wait_for_interrupt(frame: &Frame, core: &mut Core) {
-    let Some(&Seat { vm, vcpu, .. }) = core.share.as_ref().and_then(Share::current) else { return };
+    let Some(&Seat { vm, vcpu, .. }) = core.share.as_deref().and_then(Share::current) else {
+        return;
+    };
     let pending = {
         let mut gic = vm.gic.lock();
         gic.fold(vcpu, &Lines::new(vm));

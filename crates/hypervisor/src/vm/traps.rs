@@ -147,15 +147,15 @@ pub fn drain(seat: &'static Seat) -> u64 {
 
 /// An interrupt that the fast path left: the hypervisor's own, and messages.
 pub extern "C" fn handle_message(frame: &mut Frame, core: &mut Core) {
+    let Some(seat) = core.seat else { return share::handle_message(frame, core) };
     // The fast path may have ended its interrupt already.
     if core.acknowledged != gic::NOTHING || core.report {
         own_interrupt(core);
     }
-    serve_guest(core);
-    match core.seat {
-        Some(seat) => meter::hold(core, seat),
-        None => share::settle(frame, core),
+    if !cpu::is_quiet(core.index) {
+        serve_guest(core, seat);
     }
+    meter::hold(core, seat);
 }
 
 /// Deals with the interrupt in `core.acknowledged`.
@@ -248,15 +248,9 @@ pub fn own_interrupt(core: &mut Core) {
 }
 
 /// Messages, while a guest runs on this core.
-fn serve_guest(core: &mut Core) {
-    if cpu::is_quiet(core.index) {
-        return;
-    }
+fn serve_guest(core: &mut Core, seat: &'static Seat) {
     life::serve(core);
-    if core.seat.is_some()
-        && cpu::take(core.index, cpu::STOP) != 0
-        && let Some(seat) = core.seat
-    {
+    if cpu::take(core.index, cpu::STOP) != 0 {
         life::park(core, seat);
     }
 }
