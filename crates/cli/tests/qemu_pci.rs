@@ -202,7 +202,7 @@ cpus = [{core}]
 memory = "4MiB"
 image = {{ elf = "guests/dma", args = "role=tenant slot={slot} function={} register=0x14 value=0x460001" }}
 devices = [{}]
-expect = ["dma: life 2"]
+expect = ["dma: life 2: the register reads 0x0, then 0x460001"]
 "#,
         functions - 1,
         devices.join(", ")
