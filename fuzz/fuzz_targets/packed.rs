@@ -6,6 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeSet;
 use weir_config::packed::{ADDRESS_LIMIT, MAGIC, RAM, Span, System, VERSION, checksum};
+use weir_policy::{Nanos, partition::Ready};
 use zerocopy::IntoBytes;
 
 fuzz_target!(|input: &[u8]| {
@@ -24,6 +25,11 @@ fuzz_target!(|input: &[u8]| {
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
     }
     let Ok(system) = System::parse(bytes, options & 2 != 0) else { return };
+    for mut shared in (0..8).filter_map(|core| system.shared(core)) {
+        assert!(shared.vms().iter().all(|vm| usize::from(*vm) < system.vms()));
+        let run = shared.partition.step(Nanos(1), Ready::of(0..8)).run;
+        assert!(run.is_none_or(|party| usize::from(party) < shared.vms().len()));
+    }
     let mut taken =
         vec![system.header.load_address..system.header.load_address + system.header.image_len];
     let mut pages = BTreeSet::new();

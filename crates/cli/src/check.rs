@@ -83,6 +83,9 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
                 writeln!(out, "{}: good, for {}", file.display(), system.platform.name)?;
                 writeln!(out, "{}\n{placement}", vms(&system))?;
                 writeln!(out, "{}", coloring::report(&system, &placement))?;
+                if let Some(supply) = analyze::time::supplies(&system.timing) {
+                    write!(out, "{supply}")?;
+                }
                 if !left_out.is_empty() {
                     writeln!(out, "{left_out}")?;
                 }
@@ -198,6 +201,8 @@ fn describe(file: &Path, system: &System, map: &Placement) -> Value {
         "vms": vms.collect::<Vec<_>>(),
         "division": coloring::json(system, map),
         "placement": placement(map),
+        "shared_cores": analyze::time::supplies(&system.timing)
+            .map_or_else(|| json!([]), |supply| supply.to_json()["cores"].take()),
     })
 }
 

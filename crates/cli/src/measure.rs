@@ -99,6 +99,7 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
             paths: systems.join("probe-4.toml"),
             one_vcpu: systems.join("probe-1.toml"),
             four_vcpus: systems.join("probe-4.toml"),
+            shared: systems.join("shared.toml"),
         },
         run: |system: &Path, qemu: &[String]| boot(system, qemu, environment),
     })?;

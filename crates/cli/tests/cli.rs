@@ -104,6 +104,21 @@ fn a_good_system_is_described() {
 }
 
 #[test]
+fn what_vms_get_of_a_shared_core_is_told() {
+    let fake = fake();
+    let shared = SYSTEM.replace("cpus = [1, 2]", "cpus = [0, 1]")
+        + "\n[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"2ms\" }\n";
+    fake.write("shared.toml", shared.as_bytes());
+    let said = say(fake.weir().args(["check", "shared.toml"]));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let share = said.out.lines().filter(|line| line.contains("0.5000") && line.contains("2000000"));
+    assert_eq!(share.count(), 2, "{}", said.out);
+    let said = say(fake.weir().args(["check", "--json", "shared.toml"]));
+    let json: Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!(json[0]["shared_cores"][0]["vms"][1]["delay_ns"], 2_000_000);
+}
+
+#[test]
 fn all_faults_of_all_files_are_told() {
     let fake = fake();
     let broken = SYSTEM.replace("memory", "memry").replace("cpus = [1, 2]", "cpus = [0]");

@@ -4,13 +4,13 @@ use crate::{
     devicetree,
     fault::{Fault, Faults},
     image::{self, Part, Party, Problem, Program, in_ram, overlap, span, stored},
-    packed::{self, Header, PAGE, Region, Segment, TABLES_LIMIT, Tables},
+    packed::{self, Header, PAGE, Region, Schedule, Segment, TABLES_LIMIT, Tables, Turn, schedule},
     pci,
     place::{Placed, Placement, Sizes, memory_end, place_all},
     platform::Platform,
     system::{Piece, System, VSOCK, VSOCK_INTID, Vm},
-    timing::DEFAULT_PORT,
-    units::Bytes,
+    timing::{DEFAULT_PORT, Line, Runner, Schedule as Plan},
+    units::{Bytes, Nanos},
 };
 use crc::{CRC_32_ISCSI, Crc, Digest, Table};
 use std::borrow::Cow;
@@ -139,6 +139,7 @@ pub fn pack<'a>(
             let entry = loaded[index].program.entry;
             add_vm(&mut tables, system, (index, vm), entry, &placement, &contents[index].1);
         }
+        add_schedules(&mut tables, system);
         tables.flows = flows(system);
         let needed = tables.packed_len() as u64;
         if needed <= reserved {
@@ -174,6 +175,8 @@ pub fn pack<'a>(
         colored: division.divided.into(),
         pci: 0,
         observed: system.hypervisor.observed.into(),
+        schedules: 0,
+        turns: 0,
         flows: 0,
         broker: system.broker().map_or(packed::NO_BROKER, |broker| broker as u32),
         rate: system.timing.dma.bandwidth.map_or(0, |rate| rate.0),
@@ -304,8 +307,9 @@ fn add_vm(
         .devices
         .iter()
         .flat_map(|device| &device.irqs)
-        .map(|irq| packed::Irq { intid: irq.intid, edge: irq.edge.into() })
+        .map(|irq| packed::Irq::new(irq.intid, irq.edge))
         .chain(pci::lines(vm))
+        .map(|irq| ruled(system, index, irq))
         .collect();
     tables.vms.push(packed::Vm {
         name,
@@ -326,7 +330,8 @@ fn add_vm(
         on_fault: vm.on_fault as u8,
         vcpus: vm.cpus.len() as u8,
         pmu: vm.pmu,
-        reserved: [0; 5],
+        ticks: vm.ticks,
+        reserved: [0; 4],
         cores,
         cells: system.division.vms[index].words(),
         own,
@@ -337,6 +342,56 @@ fn add_vm(
     tables.segments.extend_from_slice(&segments);
     tables.irqs.extend(irqs);
     tables.pci.extend(pci::packed(index, vm));
+}
+
+/// An interrupt with the rule that the file gives it.
+fn ruled(system: &System, vm: usize, irq: packed::Irq) -> packed::Irq {
+    let lines = &system.timing.lines;
+    let its = |line: &&Line| line.vm == vm && line.intid() == Some(irq.intid);
+    let Some(line) = lines.iter().find(its) else { return irq };
+    let (interval_ns, burst) = line.admission.map_or((0, 0), |(rate, burst)| {
+        // Rounded down, as the analysis takes it.
+        let burst = burst.clamp(1, u64::from(u32::MAX)) as u32;
+        ((1_000_000_000 / rate.max(1)).max(1), burst)
+    });
+    packed::Irq { interval_ns, burst, preempt: line.preempt.into(), ..irq }
+}
+
+/// Adds the schedules of the shared cores.
+fn add_schedules(tables: &mut Tables, system: &System) {
+    for core in &system.timing.cores {
+        let first = tables.turns.len();
+        let turn = |runner: &Runner, length: Nanos, at: Nanos| {
+            // `carried_out` refuses a broker.
+            let Runner::Vm(vm) = *runner else { return None };
+            Some(Turn { vm: vm as u32, reserved: 0, length_ns: length.0, at_ns: at.0 })
+        };
+        let (kind, frame) = match &core.schedule {
+            Plan::RoundRobin { quantum, runners, .. } => {
+                let turns = runners.iter().filter_map(|runner| turn(runner, *quantum, Nanos(0)));
+                tables.turns.extend(turns);
+                (schedule::ROUND_ROBIN, Nanos(0))
+            }
+            Plan::Table { frame, slots } => {
+                let turns = slots.iter().filter_map(|(who, start, len)| turn(who, *len, *start));
+                tables.turns.extend(turns);
+                (schedule::TIME_TABLE, *frame)
+            }
+            Plan::FixedPriority { servers } => {
+                let turns =
+                    servers.iter().filter_map(|(who, len, period)| turn(who, *len, *period));
+                tables.turns.extend(turns);
+                (schedule::FIXED_PRIORITY, Nanos(0))
+            }
+        };
+        tables.schedules.push(Schedule {
+            core: core.id as u32,
+            kind,
+            frame_ns: frame.0,
+            first_turn: first as u32,
+            turns: (tables.turns.len() - first) as u32,
+        });
+    }
 }
 
 /// The segments, cut where a piece of RAM goes on in another place.

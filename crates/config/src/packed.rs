@@ -9,6 +9,7 @@ mod flows;
 mod memory;
 mod pci;
 pub mod regulation;
+pub mod schedule;
 mod stage2;
 
 #[cfg(feature = "std")]
@@ -20,6 +21,7 @@ pub use flows::{
 pub use memory::{Functions, Span, VM_LEN};
 pub use pci::{ECAM_LEN, MAX_FUNCTIONS, PciFunction, STREAM_LIMIT};
 pub use regulation::Regulation;
+pub use schedule::{Schedule, Shared, Turn};
 pub use stage2::{GICV_LEN, dma_attributes};
 
 use core::ops::Range;
@@ -30,10 +32,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First bytes of the packed form.
 pub const MAGIC: [u8; 8] = *b"weirsys\0";
 /// Changes with each change of the layout below.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Most cores of a board.
 pub const MAX_CORES: usize = 8;
-/// Most VMs of a system, and most vCPUs of a VM: a core runs one vCPU.
+/// Most VMs of a system, and most vCPUs of a VM: a core runs at most one of a VM's.
 pub const MAX_VMS: usize = MAX_CORES;
 /// Most bytes of header and tables: what EL2 maps of them.
 pub const TABLES_LIMIT: u64 = 0x1_0000;
@@ -88,6 +90,10 @@ pub struct Header {
     pub rate: u64,
     /// Most bytes that it moves between two decisions, if there are flows.
     pub chunk: u64,
+    /// Number of [`Schedule`]s, behind the [`Flow`]s.
+    pub schedules: u32,
+    /// Number of [`Turn`]s, behind the [`Schedule`]s.
+    pub turns: u32,
     /// Where the image must be loaded: the physical address of the hypervisor's first byte.
     pub load_address: u64,
     /// Bytes of the whole image, guests' images included.
@@ -154,8 +160,10 @@ pub struct Vm {
     pub vcpus: u8,
     /// Event counters of the PMU that it may use, the cycle counter with them; 0 for no PMU.
     pub pmu: u8,
+    /// [`schedule::KEEP_TICKS`] or [`schedule::LOSE_TICKS`].
+    pub ticks: u8,
     /// Zero.
-    pub reserved: [u8; 5],
+    pub reserved: [u8; 4],
     /// The core of each vCPU.
     pub cores: [u8; MAX_CORES],
     /// Its cells.
@@ -214,6 +222,12 @@ pub struct Irq {
     pub intid: u32,
     /// 1 when edge-triggered, 0 when level-sensitive.
     pub edge: u32,
+    /// On a core that its VM shares: nanoseconds in which it earns another interrupt; 0 where it is not limited.
+    pub interval_ns: u64,
+    /// How many may come at once, if it is limited.
+    pub burst: u32,
+    /// 1 when it takes a shared core for its VM, for what is left of the turn that is under way.
+    pub preempt: u32,
 }
 
 /// Why the hypervisor refuses a packed system.
@@ -229,7 +243,7 @@ pub enum Damage {
     Checksum,
     /// A table's entries, lengths or offsets point beyond what is there.
     Table,
-    /// A VM has no vCPU, a core that the system does not have, or another VM's core.
+    /// A VM has no vCPU, a core that the system does not have, one core twice, or, where no schedule shares it, another VM's.
     Cores(u32),
     /// An address or a length of the VM's is not a multiple of the page, wraps, or exceeds 39 bits; or
     /// its regions and devices overlap.
@@ -248,6 +262,8 @@ pub enum Damage {
     Function(u32),
     /// The VM's bandwidth is none that can be regulated.
     Bandwidth(u32),
+    /// The core's schedule is none that can be run, or does not name all VMs on the core and no other.
+    Schedule(u32),
     /// A flow is between VMs that can't have one, or the broker is not what it must be.
     Flow(u32),
 }
@@ -265,13 +281,16 @@ impl Damage {
             Self::Cores(_) => "a VM's cores are not there or not its own",
             Self::Address(_) => "a VM's addresses are not aligned, overlap or exceed 39 bits",
             Self::Segment(_) => "a VM's image lies outside of its RAM",
-            Self::Interrupt(_) => "a VM's interrupt is not a shared one or has two owners",
+            Self::Interrupt(_) => {
+                "a VM's interrupt is not a shared one, has two owners, or a rule that is none"
+            }
             Self::Overlap(_) => "a VM's RAM overlaps the image or another VM",
-            Self::Choice(_) => "a VM's on_fault or number of counters is unknown",
+            Self::Choice(_) => "a VM's on_fault, ticks or number of counters is unknown",
             Self::Geometry => "the cells are not those of the board",
             Self::Function(_) => "a VM's PCI function has two owners, or its addresses are taken",
             Self::Flow(_) => "a flow's ends or its broker are not what they must be",
             Self::Bandwidth(_) => "a VM's memory bandwidth cannot be regulated as it says",
+            Self::Schedule(_) => "a core's schedule cannot be run, or is not that of its VMs",
         }
     }
 }
@@ -287,6 +306,8 @@ pub struct System<'a> {
     irqs: &'a [Irq],
     pci: &'a [PciFunction],
     flows: &'a [Flow],
+    schedules: &'a [Schedule],
+    turns: &'a [Turn],
     cells: Cells,
 }
 
@@ -316,6 +337,20 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
 
 fn part<T>(table: &[T], first: u32, count: u32) -> Option<&[T]> {
     table.get(first as usize..)?.get(..count as usize)
+}
+
+impl Irq {
+    /// Whether it is limited, or takes the core.
+    #[must_use]
+    pub const fn has_rule(&self) -> bool {
+        self.interval_ns != 0 || self.preempt != 0
+    }
+
+    /// A physical interrupt that comes as it will.
+    #[must_use]
+    pub const fn new(intid: u32, edge: bool) -> Self {
+        Self { intid, edge: edge as u32, interval_ns: 0, burst: 0, preempt: 0 }
+    }
 }
 
 impl<'a> VmView<'a> {
@@ -364,7 +399,10 @@ impl<'a> VmView<'a> {
 
     fn check(&self, image: &Range<u64>, divided: bool, gic_v2: bool) -> Result<(), Damage> {
         let index = self.index as u32;
-        if self.vm.on_fault > OnFault::StopSystem as u8 || self.vm.pmu > MAX_PMU_COUNTERS {
+        if self.vm.on_fault > OnFault::StopSystem as u8
+            || self.vm.ticks > schedule::LOSE_TICKS
+            || self.vm.pmu > MAX_PMU_COUNTERS
+        {
             return Err(Damage::Choice(index));
         }
         let gic_cpu_len = if gic_v2 { 0x2000 } else { 0x2_0000 * u64::from(self.vm.vcpus) };
@@ -405,6 +443,14 @@ impl<'a> VmView<'a> {
             if !in_ram || !in_image || !in_store {
                 return Err(Damage::Segment(index));
             }
+        }
+        let ruled = |irq: &Irq| {
+            irq.preempt <= 1
+                && (irq.interval_ns == 0) == (irq.burst == 0)
+                && irq.interval_ns <= schedule::MOST_TURN_NS
+        };
+        if !self.irqs.iter().all(ruled) {
+            return Err(Damage::Interrupt(index));
         }
         let mut taken = [false; INTID_LIMIT as usize];
         let vsock = (self.vm.vsock != 0).then_some(self.vm.vsock_intid);
@@ -448,9 +494,12 @@ impl<'a> System<'a> {
         let (segments, rest) = table::<Segment>(rest, header.segments)?;
         let (irqs, rest) = table::<Irq>(rest, header.irqs)?;
         let (pci, rest) = table::<PciFunction>(rest, header.pci)?;
-        let (flows, _) = table::<Flow>(rest, header.flows)?;
+        let (flows, rest) = table::<Flow>(rest, header.flows)?;
+        let (schedules, rest) = table::<Schedule>(rest, header.schedules)?;
+        let (turns, _) = table::<Turn>(rest, header.turns)?;
         let cells = header.functions.cells().ok_or(Damage::Geometry)?;
-        let system = Self { header, vms, regions, segments, irqs, pci, flows, cells };
+        let system =
+            Self { header, vms, regions, segments, irqs, pci, flows, schedules, turns, cells };
         system.check(gic_v2)?;
         Ok(system)
     }
@@ -469,18 +518,25 @@ impl<'a> System<'a> {
         if image.end > header.memory_end {
             return Err(Damage::Table);
         }
+        let shared = self
+            .schedules
+            .iter()
+            .fold(0u32, |cores, schedule| cores | 1u32.checked_shl(schedule.core).unwrap_or(0));
         let mut taken = 0u32;
         for index in 0..self.vms.len() {
             let vm = self.vm(index).ok_or(Damage::Table)?;
             if vm.vm.vcpus == 0 || usize::from(vm.vm.vcpus) > MAX_CORES {
                 return Err(Damage::Cores(index as u32));
             }
+            let mut own = 0u32;
             for &core in vm.cores() {
-                if u32::from(core) >= header.cores || taken & (1 << core) != 0 {
+                let others = taken & !shared | own;
+                if u32::from(core) >= header.cores || others & (1 << core) != 0 {
                     return Err(Damage::Cores(index as u32));
                 }
-                taken |= 1 << core;
+                own |= 1 << core;
             }
+            taken |= own;
             vm.check(&image, self.is_divided(), gic_v2)?;
             self.check_regulation(&vm)?;
             for other in 0..index {
@@ -488,6 +544,7 @@ impl<'a> System<'a> {
                 vm.apart_from(&other)?;
             }
         }
+        self.check_schedules()?;
         self.check_pci(gic_v2)?;
         self.check_flows()?;
         self.check_memory(&image)
@@ -551,6 +608,10 @@ pub struct Tables {
     pub pci: Vec<PciFunction>,
     /// The flows.
     pub flows: Vec<Flow>,
+    /// The shared cores' schedules; their first turns and counts point into the table below.
+    pub schedules: Vec<Schedule>,
+    /// Their turns.
+    pub turns: Vec<Turn>,
 }
 
 #[cfg(any(feature = "std", test))]
@@ -565,6 +626,8 @@ impl Tables {
             + size_of_val(self.irqs.as_slice())
             + size_of_val(self.pci.as_slice())
             + size_of_val(self.flows.as_slice())
+            + size_of_val(self.schedules.as_slice())
+            + size_of_val(self.turns.as_slice())
     }
 
     /// Packs the tables behind `header`, whose counts, lengths, version and check sum are filled in here.
@@ -577,6 +640,8 @@ impl Tables {
         body.extend_from_slice(self.irqs.as_bytes());
         body.extend_from_slice(self.pci.as_bytes());
         body.extend_from_slice(self.flows.as_bytes());
+        body.extend_from_slice(self.schedules.as_bytes());
+        body.extend_from_slice(self.turns.as_bytes());
         let mut header = Header {
             magic: MAGIC,
             version: VERSION,
@@ -588,6 +653,8 @@ impl Tables {
             irqs: self.irqs.len() as u32,
             pci: self.pci.len() as u32,
             flows: self.flows.len() as u32,
+            schedules: self.schedules.len() as u32,
+            turns: self.turns.len() as u32,
             ..header
         };
         let mut packed = header.as_bytes().to_vec();

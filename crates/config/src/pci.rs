@@ -137,7 +137,7 @@ pub(crate) fn lines(vm: &Vm) -> impl Iterator<Item = packed::Irq> {
     let mut lines: Vec<_> = vm.functions.iter().map(|function| function.intid).collect();
     lines.sort_unstable();
     lines.dedup();
-    lines.into_iter().map(|intid| packed::Irq { intid, edge: 0 })
+    lines.into_iter().map(|intid| packed::Irq::new(intid, false))
 }
 
 /// The functions of the VM at place `index`, as the hypervisor reads them.

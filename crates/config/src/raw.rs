@@ -6,7 +6,7 @@
 use crate::{
     coloring,
     fault::{Fault, Faults, File},
-    packed::{INTID_LIMIT, MAX_CORES, MAX_PMU_COUNTERS, OnFault},
+    packed::{INTID_LIMIT, MAX_CORES, MAX_PMU_COUNTERS, OnFault, schedule},
     shape::{Key, Kind, Shape, Walk, integer},
     timing,
     units::{Bytes, Nanos},
@@ -93,7 +93,11 @@ static VM: Shape = Shape {
     doc: "A virtual machine.",
     keys: &[
         required("name", Kind::Text, "Its name: 1 to 31 characters of a-z, A-Z, 0-9, `-` and `_`."),
-        required("cpus", Kind::List(&CORE), "The core of each of its vCPUs; no core runs two."),
+        required(
+            "cpus",
+            Kind::List(&CORE),
+            "The core of each of its vCPUs; no core runs two, unless it has a schedule: [[core]].",
+        ),
         required(
             "memory",
             Kind::OneOf(&[Kind::Size, Kind::List(&Kind::Table(&PIECE))]),
@@ -109,6 +113,11 @@ static VM: Shape = Shape {
             "on_fault",
             Kind::Choice(&["halt", "restart", "stop-system"]),
             "What to do when it does what it must not: stop it (as without the key), start it again from its pristine image, or stop all.",
+        ),
+        key(
+            "ticks",
+            Kind::Choice(&["keep", "lose"]),
+            "What becomes of timer ticks that fall due while it is off a core that it shares: they are late (\"keep\", as without the key), or one comes for all (\"lose\", for a guest that takes its next deadline from the timer).",
         ),
         key(
             "expect",
@@ -266,6 +275,7 @@ pub(crate) struct Vm {
     pub image: Option<At<Image>>,
     pub devices: Option<At<Devices>>,
     pub on_fault: OnFault,
+    pub ticks: u8,
     pub pmu: Option<At<u64>>,
     pub expect: Option<At<Vec<At<String>>>>,
     pub board: Board,
@@ -459,6 +469,10 @@ fn read_vm(table: &DeTable<'_>, span: Range<usize>) -> Vm {
             Some("restart") => OnFault::Restart,
             Some("stop-system") => OnFault::StopSystem,
             _ => OnFault::Halt,
+        },
+        ticks: match table.text("ticks").as_ref().map(|choice| choice.value.as_str()) {
+            Some("lose") => schedule::LOSE_TICKS,
+            _ => schedule::KEEP_TICKS,
         },
         pmu: table.number("pmu"),
         expect: table.list("expect", text),

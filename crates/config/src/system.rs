@@ -83,6 +83,9 @@ pub struct Vm {
     pub functions: Vec<Function>,
     /// What happens when it faults.
     pub on_fault: OnFault,
+    /// What becomes of timer ticks while it is off a core that it shares: [`KEEP_TICKS`](crate::packed::schedule::KEEP_TICKS) or
+    /// [`LOSE_TICKS`](crate::packed::schedule::LOSE_TICKS).
+    pub ticks: u8,
     /// Event counters of each core's PMU that are its own, the cycle counter with them; 0 for no PMU.
     pub pmu: u8,
     /// Texts that lines of its console must contain.
@@ -199,7 +202,27 @@ impl System {
     ///
     /// A fault for each key that is not.
     pub fn carried_out(&self) -> Result<(), Faults> {
-        self.timing.carried_out()
+        self.timing.carried_out()?;
+        let timing = &self.timing;
+        let mut faults = Faults::default();
+        for (index, vm) in self.vms.iter().enumerate().filter(|(index, _)| timing.is_shared(*index))
+        {
+            let Some(place) = timing.vms.get(index).map(|vm| &vm.place) else { continue };
+            let mut refuse = |what: &str, help: &str| {
+                let message = format!(
+                    "this version of weir gives no {what} to {}, which shares a core",
+                    vm.name
+                );
+                faults.push(timing.fault("not-enforced", place, message, help));
+            };
+            if vm.pmu > 0 {
+                refuse("event counters", "take its `pmu` out, or give it cores of its own");
+            }
+            if vm.socket {
+                refuse("flows", "take it out of the flows, or give it cores of its own");
+            }
+        }
+        faults.into_result(())
     }
 
     /// Whether this version of weir runs on the platform, or why not.

@@ -4,10 +4,14 @@ use proptest::prelude::*;
 use std::{collections::BTreeSet, ops::Range};
 use weir_config::packed::{
     ADDRESS_LIMIT, DEVICE, Damage, Flow, Functions, Header, Irq, MAGIC, NO_BROKER, OnFault, PAGE,
-    PARTITION, PARTITION_IPA, PARTITION_LEN, RAM, Region, Regulation, Segment, Span, System,
-    Tables, VERSION, Vm, WINDOWS, checksum, regulation,
+    PARTITION, PARTITION_IPA, PARTITION_LEN, RAM, Region, Regulation, Schedule, Segment, Span,
+    System, Tables, Turn, VERSION, Vm, WINDOWS, checksum, regulation, schedule,
 };
 use weir_layout::cells::{CellSet, Cells, Geometry};
+use weir_policy::{
+    Nanos,
+    partition::{Decision, Ready},
+};
 use zerocopy::IntoBytes;
 
 /// Bytes at an 8-byte boundary, as the hypervisor has them.
@@ -49,6 +53,8 @@ fn header() -> Header {
         broker: NO_BROKER,
         rate: 0,
         chunk: 4096,
+        schedules: 0,
+        turns: 0,
         load_address: 0x4020_0000,
         image_len: 0x10_0000,
         memory_end: 0x8000_0000,
@@ -81,7 +87,8 @@ fn vm(name: &str, cores: &[u8]) -> Vm {
         on_fault: OnFault::Restart as u8,
         vcpus: cores.len() as u8,
         pmu: 0,
-        reserved: [0; 5],
+        ticks: 0,
+        reserved: [0; 4],
         cores: [0; 8],
         cells: ALL,
         own: Span::default(),
@@ -122,9 +129,8 @@ fn tables() -> Tables {
                 kept: 0,
             },
         ],
-        irqs: vec![Irq { intid: 34, edge: 0 }],
-        pci: Vec::new(),
-        flows: Vec::new(),
+        irqs: vec![Irq::new(34, false)],
+        ..Tables::default()
     }
 }
 
@@ -186,16 +192,17 @@ fn goes_on_behind_the_tables() {
 
 /// The hypervisor and `weir build` are built apart: the layout must not change without [`VERSION`].
 #[test]
-fn layout_is_that_of_version_4() {
-    assert_eq!(VERSION, 4);
+fn layout_is_that_of_version_5() {
+    assert_eq!(VERSION, 5);
     let bytes = tables().pack(header());
-    assert_eq!(size_of::<Header>(), 232);
+    assert_eq!(size_of::<Header>(), 240);
+    assert_eq!((size_of::<Schedule>(), size_of::<Turn>()), (24, 24));
     assert_eq!((size_of::<Vm>(), size_of::<Flow>()), (280, 32));
-    assert_eq!((size_of::<Region>(), size_of::<Segment>(), size_of::<Irq>()), (32, 32, 8));
-    assert_eq!(bytes.len(), 232 + 2 * 280 + 3 * 32 + 2 * 32 + 8);
+    assert_eq!((size_of::<Region>(), size_of::<Segment>(), size_of::<Irq>()), (32, 32, 24));
+    assert_eq!(bytes.len(), 240 + 2 * 280 + 3 * 32 + 2 * 32 + 24);
     assert_eq!(bytes.len(), tables().packed_len());
     assert_eq!(&bytes[..8], b"weirsys\0");
-    assert_eq!(checksum(&bytes), 0xe8b4_29ec, "{:#x}", checksum(&bytes));
+    assert_eq!(checksum(&bytes), 0xfb7e_999e, "{:#x}", checksum(&bytes));
     assert_eq!(checksum(b"123456789"), 0xcbf4_3926);
 }
 
@@ -211,7 +218,7 @@ fn refuses_each_kind_of_damage() {
         parse(&bytes)
     };
     assert_eq!(with(0, 1), Err(Damage::Magic));
-    assert_eq!(with(8, 2), Err(Damage::Version(6)));
+    assert_eq!(with(8, 1), Err(Damage::Version(4)));
     assert_eq!(with(12, 1), Err(Damage::Checksum));
     assert_eq!(with(good.len() - 1, 1), Err(Damage::Checksum));
     let misaligned = Aligned::new(&[&[0; 4], good.as_slice()].concat());
@@ -245,6 +252,9 @@ fn refuses_each_kind_of_damage_to_a_vm() {
     assert_eq!(damaged(|_, tables| tables.segments[0].ipa = 0x401f_f000), Damage::Segment(0));
     assert_eq!(damaged(|_, tables| tables.segments[0].offset = 0xf_f000), Damage::Segment(0));
     assert_eq!(damaged(|_, tables| tables.segments[0].len = u64::MAX), Damage::Segment(0));
+    assert_eq!(damaged(|_, tables| tables.irqs[0].preempt = 2), Damage::Interrupt(1));
+    assert_eq!(damaged(|_, tables| tables.irqs[0].burst = 1), Damage::Interrupt(1));
+    assert_eq!(damaged(|_, tables| tables.irqs[0].interval_ns = 1), Damage::Interrupt(1));
 }
 
 #[test]
@@ -323,6 +333,89 @@ fn budgets_that_cannot_be_regulated_are_refused() {
     damaged(1, |its| its.critical = 9);
     damaged(1, |its| its.window = 0);
     damaged(1, |its| its.weights = [0; 8]);
+}
+
+/// Both VMs on core 1: the second's first vCPU, and the first.
+fn shared(kind: u32) -> Tables {
+    let mut tables = tables();
+    tables.vms[0].cores[0] = 1;
+    let table = kind == schedule::TIME_TABLE;
+    let at = |table_at: u64| match kind {
+        schedule::ROUND_ROBIN => 0,
+        schedule::TIME_TABLE => table_at,
+        _ => 100_000,
+    };
+    let turn = |vm, at_ns, length_ns| Turn { vm, reserved: 0, length_ns, at_ns };
+    tables.turns = vec![turn(1, at(0), 20_000), turn(0, at(30_000), 30_000)];
+    if table {
+        tables.turns.push(turn(1, 80_000, 20_000));
+    }
+    tables.schedules = vec![Schedule {
+        core: 1,
+        kind,
+        frame_ns: if table { 100_000 } else { 0 },
+        first_turn: 0,
+        turns: tables.turns.len() as u32,
+    }];
+    tables
+}
+
+#[test]
+fn schedules_say_who_has_the_core() {
+    for (kind, second) in [
+        (schedule::ROUND_ROBIN, (Some(1), 65_000)),
+        (schedule::TIME_TABLE, (Some(1), 60_000)),
+        (schedule::FIXED_PRIORITY, (Some(1), 65_000)),
+    ] {
+        let bytes = Aligned::new(&shared(kind).pack(header()));
+        let system = System::parse(bytes.bytes(), false).unwrap();
+        assert!(system.shared(0).is_none() && system.shared(2).is_none());
+        let mut shared = system.shared(1).unwrap();
+        assert_eq!(shared.vms(), [1, 0]);
+        assert_eq!((shared.party(0), shared.party(1), shared.party(2)), (Some(1), Some(0), None));
+        let both = Ready::of([0, 1]);
+        let first = shared.partition.step(Nanos(0), both);
+        assert_eq!(first, Decision { run: Some(0), until: Nanos(20_000) });
+        let Decision { run, until } = shared.partition.step(Nanos(35_000), both);
+        assert_eq!((run, until.0), second, "{kind}");
+    }
+}
+
+#[test]
+fn schedules_that_cannot_be_run_are_refused() {
+    let damage = |kind: u32, damage: &dyn Fn(&mut Tables)| {
+        let mut tables = shared(kind);
+        damage(&mut tables);
+        parse(&tables.pack(header())).expect_err("the damage was not seen")
+    };
+    let all = [schedule::ROUND_ROBIN, schedule::TIME_TABLE, schedule::FIXED_PRIORITY];
+    for kind in all {
+        let damaged = |change: &dyn Fn(&mut Tables)| {
+            assert_eq!(damage(kind, change), Damage::Schedule(1), "{kind}");
+        };
+        damaged(&|tables| tables.schedules[0].turns = 0);
+        damaged(&|tables| tables.schedules[0].turns = 9);
+        damaged(&|tables| tables.schedules[0].first_turn = u32::MAX);
+        damaged(&|tables| tables.schedules[0].kind = 3);
+        damaged(&|tables| tables.schedules[0].frame_ns = u64::MAX);
+        damaged(&|tables| tables.turns[0].length_ns = 9_999);
+        damaged(&|tables| tables.turns[1].length_ns = u64::MAX);
+        damaged(&|tables| tables.turns[1].at_ns = 1);
+        damaged(&|tables| tables.turns[0].reserved = 1);
+        damaged(&|tables| tables.turns[1].vm = 2);
+        damaged(&|tables| tables.turns[1].vm = 1);
+        damaged(&|tables| tables.schedules.push(tables.schedules[0]));
+        // The first VM is not there any more; the second is.
+        damaged(&|tables| tables.vms[0].cores[0] = 0);
+        let elsewhere = |tables: &mut Tables| tables.schedules[0].core = 4;
+        assert_eq!(damage(kind, &elsewhere), Damage::Cores(1));
+        let unshared = |tables: &mut Tables| tables.schedules.clear();
+        assert_eq!(damage(kind, &unshared), Damage::Cores(1));
+        let twice = |tables: &mut Tables| tables.vms[1].cores[1] = 1;
+        assert_eq!(damage(kind, &twice), Damage::Cores(1));
+        let ticks = |tables: &mut Tables| tables.vms[1].ticks = 2;
+        assert_eq!(damage(kind, &ticks), Damage::Choice(1));
+    }
 }
 
 #[test]
@@ -504,7 +597,7 @@ fn assert_sound(system: &System<'_>, gic_v2: bool) {
     if divided {
         claim(&system.hypervisor_cells(), header.memory);
     }
-    let mut cores = Vec::new();
+    let mut cores: Vec<u8> = Vec::new();
     let mut irqs = Vec::new();
     for vm in (0..system.vms()).map(|index| system.vm(index).unwrap()) {
         let gic_cpu_len = if gic_v2 { 0x2000 } else { 0x2_0000 * u64::from(vm.vm.vcpus) };
@@ -541,12 +634,22 @@ fn assert_sound(system: &System<'_>, gic_v2: bool) {
         assert!(!divided || kept.into_iter().all(|end| end <= vm.vm.pristine.len));
         assert!(seen.iter().all(|range| range.end <= ADDRESS_LIMIT));
         assert!(!vm.cores().is_empty());
-        cores.extend_from_slice(vm.cores());
+        let own = vm.cores().iter().filter(|core| system.shared(usize::from(**core)).is_none());
+        cores.extend(own);
         irqs.extend(vm.irqs.iter().map(|irq| irq.intid));
         assert!(vm.irqs.iter().all(|irq| irq.intid != vm.vm.uart_intid));
     }
     for page in pages {
         assert!(physical.iter().all(|range| !range.contains(&page)), "page {page:#x} is taken");
+    }
+    for core in 0..8 {
+        let Some(mut shared) = system.shared(core) else { continue };
+        for now in [0, 1, 100_000, u64::MAX] {
+            let run = shared.partition.step(Nanos(now), Ready::of(0..8)).run;
+            let Some(vm) = run.map(|party| shared.vms()[usize::from(party)]) else { continue };
+            let vm = system.vm(vm.into()).unwrap();
+            assert!(vm.cores().iter().any(|its| usize::from(*its) == core), "it has no vCPU there");
+        }
     }
     let all = (cores.len(), irqs.len());
     cores.sort_unstable();
@@ -596,9 +699,9 @@ proptest! {
     /// Bytes changed anywhere, with a check sum that fits them: what is left must still be sound.
     #[test]
     fn changed_tables_pass_only_when_sound(
-        changes in prop::collection::vec((16usize..720, any::<u8>()), 0..4), gic_v2: bool,
+        changes in prop::collection::vec((16usize..1100, any::<u8>()), 0..4), gic_v2: bool, kind in 0..4u32,
     ) {
-        let mut bytes = tables().pack(header());
+        let mut bytes = if kind < 3 { shared(kind) } else { tables() }.pack(header());
         for (at, value) in changes {
             if let Some(byte) = bytes.get_mut(at) {
                 *byte = value;
@@ -625,9 +728,8 @@ proptest! {
             vms,
             regions,
             segments: segments.into_iter().map(|(ipa, offset, len)| Segment { ipa, offset, len, kept: 0 }).collect(),
-            irqs: irqs.into_iter().map(|intid| Irq { intid, edge: 0 }).collect(),
-            pci: Vec::new(),
-            flows: Vec::new(),
+            irqs: irqs.into_iter().map(|intid| Irq::new(intid, false)).collect(),
+            ..Tables::default()
         };
         let bytes = Aligned::new(&tables.pack(header()));
         if let Ok(system) = System::parse(bytes.bytes(), gic_v2) {

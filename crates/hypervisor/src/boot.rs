@@ -12,7 +12,7 @@ use crate::{
     meter::Meter,
     platform::{CORES, LOAD_ADDRESS, RAM_BASE, UART_INTID},
     virtio,
-    vm::{self, life, space},
+    vm::{self, life, share, space},
 };
 use dtoolkit::{
     Node, Property,
@@ -21,6 +21,7 @@ use dtoolkit::{
 use spin::Once;
 use weir_config::packed::{MAX_CORES, System};
 use weir_layout::table::PAGE;
+use weir_policy::{Nanos, beat::Beat};
 use weir_trace::wire::What;
 use weir_vboard::smccc::{ARCH_WORKAROUND_2, Mitigations};
 
@@ -159,30 +160,41 @@ pub extern "C" fn secondary_main(index: u64) -> ! {
 
 fn start_core(core: &'static mut cpu::Core) -> ! {
     gic::init_core(core.index);
-    life::prepare_core();
-    core.seat = vm::seat(core.index);
+    share::furnish(core);
+    life::prepare_core(core.share.is_some());
+    core.seat = vm::seats(core.index).next().filter(|_| core.share.is_none());
     core.mitigations = Mitigations::from_firmware(psci::arch_features);
     if core.mitigations.needs_workaround_2() {
         psci::forward(ARCH_WORKAROUND_2, 1);
     }
     let header = SYSTEM.get().map(|system| system.header);
-    core.ticks.interval_ns = header.map_or(0, |header| u64::from(header.slice_us) * 1000);
+    let mut interval = header.map_or(0, |header| u64::from(header.slice_us) * 1000);
     if core.index == console::core() {
         // SAFETY: on the console core, once; `Stage1::begin` was before this core started.
         core.wire = Some(unsafe { Wire::take() });
         gic::Line::new(UART_INTID as u32, core.index).claim(core.index);
         let heartbeat_ms = header.map_or(0, |header| header.heartbeat_ms);
         core.ticks.report_ns = u64::from(heartbeat_ms) * 1_000_000;
-        if core.ticks.interval_ns == 0 {
-            core.ticks.interval_ns = core.ticks.report_ns;
+        if interval == 0 {
+            interval = core.ticks.report_ns;
         }
     }
     crate::trace::begin(core.index);
-    core.ticks.start(timer::now_ns());
-    core.meter = core.seat.and_then(|seat| Meter::start(core.index, seat));
+    let cores = header.map_or(1, |header| header.cores as usize);
+    core.ticks.beat = Beat::new(Nanos(interval), (core.index, cores), Nanos(timer::now_ns()));
+    start_meters(core);
     vm::pmu::start(core);
     core.arm();
     life::run(core)
+}
+
+/// Not part of who calls it: its stack is needed no more when guests run.
+#[inline(never)]
+fn start_meters(core: &mut cpu::Core) {
+    core.meter = core.seat.and_then(|seat| Meter::start(core.index, seat));
+    if let Some(share) = &mut core.share {
+        share.start_meters(core.index);
+    }
 }
 
 /// Refuses to go on when a table maps a page outside of its owner's cells.

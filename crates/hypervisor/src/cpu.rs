@@ -5,13 +5,14 @@ use crate::{
     console::Wire,
     meter::Meter,
     trace::{self, Ring, Who},
-    vm::{Counts, Vm},
+    vm::{Counts, Vm, share::Share},
 };
 use core::{
     cell::UnsafeCell,
     sync::atomic::{AtomicU32, Ordering},
 };
 use weir_config::packed::MAX_CORES;
+use weir_policy::{Nanos, beat::Beat};
 use weir_trace::wire::ExitCause;
 use weir_vboard::{pmu::Pmu, smccc::Mitigations};
 
@@ -79,10 +80,12 @@ pub fn is_told(core: usize, messages: u32) -> bool {
 pub struct Core {
     /// Its number, as the platform counts.
     pub index: usize,
-    /// The VM whose vCPU it runs, and which one.
+    /// The vCPU that has it for itself; none on a core that several share, or that none has.
     pub seat: Option<&'static Seat>,
+    /// The vCPUs that share it, and its schedule.
+    pub share: Option<&'static mut Share>,
     /// An interrupt that was acknowledged on the fast path and is handled on the slow one.
-    pub acknowledged: u32,
+    pub acknowledged: u64,
     /// The board's UART, on the console core.
     pub wire: Option<Wire>,
     /// What the firmware offers against speculation attacks.
@@ -91,7 +94,7 @@ pub struct Core {
     pub ticks: Ticks,
     /// A report of the counters is due.
     pub report: bool,
-    /// Counts what its vCPU takes of a memory budget.
+    /// Counts what the vCPU that it runs takes of a memory budget.
     pub meter: Option<Meter>,
     /// The vCPU's own PMU, if it was granted one.
     pub pmu: Option<Pmu>,
@@ -100,21 +103,25 @@ pub struct Core {
 }
 
 impl Core {
+    /// The vCPU whose guest was interrupted, or that EL2 does something for.
+    #[must_use]
+    pub fn current(&self) -> Option<&'static Seat> {
+        self.seat.or_else(|| self.share.as_deref().and_then(Share::current))
+    }
+
     /// Arms its own timer for what is due first.
     #[inline(always)]
     pub fn arm(&self) {
         let meter = self.meter.as_ref().map_or(u64::MAX, |meter| meter.deadline);
-        timer::fire_at(meter.min(self.ticks.next));
+        timer::fire_at(meter.min(self.ticks.beat.next()));
     }
 }
 
 /// What a core's own timer is for, beside its meter: reports, on the console core, and under QEMU's instruction counting to end a
-/// core's turn, as a turn lasts until the next deadline of any timer.
+/// core's turn.
 pub struct Ticks {
-    /// Nanoseconds from one tick to the next; 0 for none.
-    pub interval_ns: u64,
-    /// When the next tick is due; `u64::MAX` for never.
-    pub next: u64,
+    /// When they come.
+    pub beat: Beat,
     /// Nanoseconds from one report of the counters to the next; 0 for none.
     pub report_ns: u64,
     /// When the last report was due.
@@ -122,15 +129,10 @@ pub struct Ticks {
 }
 
 impl Ticks {
-    /// Plans the first tick.
-    pub fn start(&mut self, now: u64) {
-        self.next = if self.interval_ns > 0 { now + self.interval_ns } else { u64::MAX };
-    }
-
     /// Whether the counters are to be reported at `now`, when a tick was due.
     #[inline(always)]
     pub fn tick(&mut self, now: u64) -> bool {
-        self.next = now + self.interval_ns;
+        self.beat.tick(Nanos(now));
         let due = self.report_ns > 0 && now.saturating_sub(self.reported) >= self.report_ns;
         if due {
             self.reported = now - now % self.report_ns;
@@ -186,10 +188,11 @@ static LOCAL: [Local; MAX_CORES] = [const {
     Local(UnsafeCell::new(Core {
         index: 0,
         seat: None,
-        acknowledged: gic::SPECIAL,
+        share: None,
+        acknowledged: gic::NOTHING,
         wire: None,
         mitigations: Mitigations::NONE,
-        ticks: Ticks { interval_ns: 0, next: u64::MAX, report_ns: 0, reported: 0 },
+        ticks: Ticks { beat: Beat::NEVER, report_ns: 0, reported: 0 },
         report: false,
         meter: None,
         pmu: None,

@@ -36,6 +36,13 @@ fn monitor() -> &'static Monitor {
     core::hint::black_box(&MONITOR)
 }
 
+/// What the monitor counted on core `core` of all that ran there.
+#[inline(always)]
+fn monitored(core: usize) -> Counts {
+    let (reads, writes) = monitor().counts(core);
+    Counts { reads, writes }
+}
+
 /// What MemGuard's VMs share: one pool for all of them.
 static MEMGUARD: Shared = Shared::new();
 
@@ -77,6 +84,10 @@ pub struct Meter {
     budget: Counts,
     /// Whether there are two budgets, of reads and of writes.
     two: bool,
+    /// The counts since another vCPU has the core.
+    away: Option<Counts>,
+    /// What the monitor counted of others on this core.
+    others: Counts,
 }
 
 impl Meter {
@@ -107,6 +118,8 @@ impl Meter {
             limit: Counts::ZERO,
             budget: Counts { reads: its.reads, writes: its.writes },
             two: its.writes != u64::MAX,
+            away: None,
+            others: Counts::ZERO,
         };
         meter.step(seat, core, timer::now_ns(), Event::Start);
         // Until the VM's first life begins.
@@ -114,14 +127,42 @@ impl Meter {
         Some(meter)
     }
 
+    /// Its vCPU is about to run on a core that it shares.
+    pub fn resume(&mut self, seat: &Seat, core: usize) {
+        self.off = false;
+        self.step(seat, core, timer::now_ns(), Event::Count);
+    }
+
     #[inline(always)]
     fn counts(&mut self, core: usize) -> Counts {
+        if let Some(counts) = self.away {
+            return counts;
+        }
         match &mut self.source {
             Source::Pmu(pmu) => pmu.counts(),
-            Source::Monitor { .. } => {
-                let (reads, writes) = monitor().counts(core);
-                Counts { reads, writes }
+            Source::Monitor { .. } => monitored(core).minus(self.others),
+        }
+    }
+
+    /// Another vCPU gets the core: nothing counts for this one any more.
+    pub fn leave(&mut self, core: usize) {
+        let counts = self.counts(core);
+        if let Source::Pmu(_) = self.source {
+            Pmu::suspend();
+        }
+        self.away = Some(counts);
+    }
+
+    /// This one's vCPU gets the core again.
+    pub fn enter(&mut self, core: usize) {
+        let Some(counts) = self.away.take() else { return };
+        match &mut self.source {
+            Source::Pmu(pmu) => {
+                pmu.resume();
+                let limit = if self.runs { self.limit } else { Counts::NEVER };
+                pmu.interrupt_at(limit);
             }
+            Source::Monitor { .. } => self.others = monitored(core).minus(counts),
         }
     }
 
@@ -155,6 +196,7 @@ impl Meter {
         self.runs = run;
         self.deadline = self.boundary;
         match &mut self.source {
+            Source::Pmu(_) if self.away.is_some() => {}
             Source::Pmu(pmu) if run => pmu.interrupt_at(limit),
             // Nothing is counted while it waits, so that no interrupt can come but the one that did.
             Source::Pmu(_) => Pmu::forget(),
@@ -262,7 +304,7 @@ fn wake(core: usize, with: &'static Shared) {
     let shares =
         |seat: &&Seat| seat.vm.view().vm.regulation.is_on() && core::ptr::eq(shared(seat), with);
     for other in (0..MAX_CORES).filter(|other| *other != core) {
-        if vm::seat(other).as_ref().is_some_and(shares) {
+        if vm::seats(other).any(|seat| shares(&seat)) {
             cpu::tell(other, cpu::BUDGET);
         }
     }

@@ -174,6 +174,8 @@ struct Books {
     next_path: Cell,
     /// The open stretch.
     path: Cell,
+    /// Whether EL2 waited in it.
+    waited: Cell,
     instructions: Cell,
     barriers: Cell,
     maintenance: Cell,
@@ -202,6 +204,7 @@ impl Books {
             last: Cell::default(),
             next_path: Cell::default(),
             path: Cell::default(),
+            waited: Cell::default(),
             instructions: Cell::default(),
             barriers: Cell::default(),
             maintenance: Cell::default(),
@@ -236,6 +239,7 @@ impl Books {
     fn enter(&self) {
         self.mode.set(mode::EL2);
         self.path.set(self.next_path.get());
+        self.waited.set(0);
         self.next_path.set(u64::from(path::OTHER));
     }
 
@@ -261,6 +265,7 @@ impl Books {
     /// although a period has begun is off, or owes more than a budget.
     fn wait(&self) {
         self.end_masked();
+        self.waited.set(1);
         let path = match self.path.get() as u8 {
             path::OVERFLOW => path::OVERFLOW,
             path::REPLENISH..=path::HELD => path::HELD,
@@ -273,6 +278,12 @@ impl Books {
 
     /// EL2 executes one of its own markers.
     fn meter(&self, number: u8) {
+        if number == path::SWITCH
+            && self.waited.get() == 0
+            && self.path.get() != u64::from(path::BOOT)
+        {
+            self.path.set(u64::from(path::SWITCH));
+        }
         let Some(mark) = Mark::of(number) else { return };
         let instructions = self.guest.get() - self.aborted.get();
         self.budget().mark(mark, Counts { instructions, ..Counts::default() });
@@ -904,6 +915,20 @@ mod tests {
         machine.run(0, GUEST, &[NOP]);
         assert_eq!(machine.books.ledger().cores[0], crate::ledger::CoreLedger::default());
         assert_eq!(machine.path("other").n, 3);
+    }
+
+    #[test]
+    fn a_switch_without_a_wait_is_a_path_of_its_own() {
+        const SWITCH: u32 = marker(path::SWITCH);
+        let machine = Machine::new(1, Some(VECTORS));
+        machine.boot(0);
+        machine.run(0, GUEST, &[NOP]);
+        machine.trap(0, &[NOP, SWITCH, NOP, NOP]);
+        machine.run(0, GUEST, &[NOP, SWITCH]);
+        machine.trap(0, &[NOP, WFI, NOP, SWITCH, NOP]);
+        machine.run(0, GUEST, &[NOP]);
+        let path = machine.path("vcpu_switch");
+        assert_eq!((path.n, path.instructions.min, path.instructions.max), (1, 5, 5));
     }
 
     #[test]

@@ -26,6 +26,10 @@ pub const RELEASE: u8 = 35;
 /// The path from the wait of a vCPU that is suspended or off to another wait, or out of it without a new period. No marker has this number.
 pub const HELD: u8 = 36;
 
+/// EL2's marker where another vCPU gets a core that several share; the path of a stretch that begins in the one's guest and ends in the
+/// other's, without a wait between.
+pub const SWITCH: u8 = 37;
+
 /// The path of every stretch that no marker claims.
 pub const OTHER: u8 = 63;
 
@@ -77,6 +81,7 @@ pub fn name(number: u8) -> String {
             POLL => "poll".to_owned(),
             RELEASE => "release".to_owned(),
             HELD => "held".to_owned(),
+            SWITCH => "vcpu_switch".to_owned(),
             OTHER => "other".to_owned(),
             _ => format!("path_{number}"),
         },

@@ -8,6 +8,7 @@
 
 pub mod admission;
 pub mod bandwidth;
+pub mod beat;
 pub mod partition;
 pub mod transfer;
 mod units;

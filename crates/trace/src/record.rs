@@ -82,7 +82,7 @@ pub struct Tag(pub(crate) u64);
 /// Declares the kinds: number, name in reports, and the names of detail, count and other, empty where a kind has none.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $variant:ident = $number:literal, $name:literal, [$detail:literal, $count:literal, $other:literal];)*) => {
-        /// What a [`Record`] is about, and what its numbers are. The numbers are fixed. 24 to 31 are kept for partition schedules, 32 to
+        /// What a [`Record`] is about, and what its numbers are. The numbers are fixed. 26 to 31 are kept for partition schedules, 32 to
         /// 63 for the phases of a packet (rt-virtio, Table II).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u16)]
@@ -146,6 +146,10 @@ kinds! {
     VcpuOff = 15, "vcpu-off", ["", "", ""];
     /// A vCPU gets the core; [`outgoing`] says what of the one that had it.
     VcpuSwitch = 16, "vcpu-switch", ["outgoing", "", ""];
+    /// An interrupt came that has no credit: its INTID, how often that has happened, and when there will be credit (ns) if it is masked until then.
+    LineDeferred = 24, "line-deferred", ["intid", "deferred", "until"];
+    /// An interrupt took the core for its VM: its INTID.
+    LinePreempted = 25, "line-preempted", ["intid", "", ""];
     /// In files only: records were overwritten before they were read.
     Lost = 0xffff, "lost", ["", "records", ""];
 }
@@ -204,7 +208,7 @@ mod tests {
             assert!(Kind::ALL.iter().skip(place + 1).all(|other| other.name() != kind.name()));
         }
         assert_eq!(Kind::from_number(0), None);
-        assert!((24..64).all(|number| Kind::from_number(number).is_none()));
+        assert!((26..64).all(|number| Kind::from_number(number).is_none()));
         for (number, meter) in Meter::ALL.iter().enumerate() {
             assert_eq!(*meter as usize, number);
         }

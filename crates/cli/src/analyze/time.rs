@@ -256,6 +256,13 @@ pub fn analyze(timing: &Timing) -> Result<Option<Time>, Vec<Fault>> {
     Ok(Some(time))
 }
 
+/// What each VM is sure to get of the cores that it shares; none if no core is shared.
+pub fn supplies(timing: &Timing) -> Option<Time> {
+    let mut timing = timing.clone();
+    timing.vms.iter_mut().for_each(|vm| vm.tasks.clear());
+    analyze(&timing).ok().flatten()
+}
+
 /// Analyzes the tasks of one VM beside what is tried.
 ///
 /// # Errors

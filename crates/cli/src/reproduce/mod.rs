@@ -2,6 +2,7 @@
 
 mod isolation;
 mod memory;
+mod mobivmm;
 mod rt_virtio;
 pub mod throttling;
 
@@ -48,7 +49,7 @@ struct Experiment {
     run: fn(&Request) -> Result<Outcome>,
 }
 
-static EXPERIMENTS: [Experiment; 7] = [
+static EXPERIMENTS: [Experiment; 8] = [
     Experiment {
         name: "bao-throttling-budgets",
         what: "programs beside three hogs with memory budgets of three periods, with colors and without, on the model of the memory",
@@ -58,6 +59,11 @@ static EXPERIMENTS: [Experiment; 7] = [
         name: "isolation",
         what: "cache lines and DRAM rows that VMs take from each other, with colors and banks and without, and a VM's share of the cache",
         run: isolation::isolation,
+    },
+    Experiment {
+        name: "mobivmm",
+        what: "how long a sleep takes beside another VM on the core and its interrupts: Table I, Figures 8, 9 and 11, and with admission",
+        run: mobivmm::mobivmm,
     },
     Experiment {
         name: "rt-virtio-dma",

@@ -103,6 +103,10 @@ impl<'a, W: Write> Events<'a, W> {
                 }
             }
             Kind::VcpuSwitch => {
+                // The other's last exit is over, whoever goes on now.
+                if let Some((since, exit)) = self.exits.remove(&on_core) {
+                    self.moment(on_core, &exit, since)?;
+                }
                 let [vcpu, vm, ..] = record.detail.to_le_bytes();
                 if (vm, vcpu) != (record.vm, record.vcpu) {
                     self.end(vcpu_track(vm, vcpu))?;
@@ -137,7 +141,9 @@ impl<'a, W: Write> Events<'a, W> {
             | Kind::VmFault
             | Kind::VmRestart
             | Kind::VcpuOn => self.instant(on_vcpu, record)?,
-            Kind::Interrupt | Kind::Lost => self.instant(on_core, record)?,
+            Kind::Interrupt | Kind::LineDeferred | Kind::LinePreempted | Kind::Lost => {
+                self.instant(on_core, record)?;
+            }
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::{Checker, is_unknown};
 use crate::{
     coloring::Demand,
     image::overlap,
-    packed::{MAX_FLOWS, MAX_VMS, OnFault, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN},
+    packed::{MAX_FLOWS, MAX_VMS, OnFault, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN, schedule},
     platform::Platform,
     raw,
     resolve::Source,
@@ -72,6 +72,7 @@ impl Checker<'_> {
             devices: Vec::new(),
             functions: Vec::new(),
             on_fault: OnFault::Halt,
+            ticks: schedule::KEEP_TICKS,
             expect: Vec::new(),
             board: Board::usual(platform.is_gic_v2()),
             socket: false,

@@ -2,6 +2,7 @@
 //! parties and what to write instead.
 
 mod broker;
+mod cores;
 mod devices;
 mod image;
 mod pci;
@@ -77,7 +78,8 @@ fn check(
         None => checker.platform(raw.platform.as_ref()),
     }
     let division = checker.division(&raw, &wishes, &timing);
-    let mut vms = checker.vms(&raw, division.as_ref());
+    let mut vms = checker.vms(&raw, division.as_ref(), &timing);
+    checker.lines(&timing, &vms);
     let mut division = division;
     checker.broker(&raw, &timing, &mut vms);
     if let Some(division) = &mut division {
@@ -210,7 +212,7 @@ impl Checker<'_> {
         Some(coloring::assign(&wishes, platform, &demands, timed, self.file, &mut self.faults))
     }
 
-    fn vms(&mut self, raw: &raw::System, division: Option<&Division>) -> Vec<Vm> {
+    fn vms(&mut self, raw: &raw::System, division: Option<&Division>, timing: &Timing) -> Vec<Vm> {
         if let Some(empty) = &raw.no_vms {
             let fault = self.fault("no-vm", empty, "the system has no VM").label("empty");
             self.faults.push(fault.help("add [[vm]] with `name`, `cpus`, `memory` and `image`"));
@@ -218,10 +220,11 @@ impl Checker<'_> {
         if let Some(extra) = raw.vms.get(MAX_VMS) {
             let message = format!("{} VMs, but there can be {MAX_VMS}", raw.vms.len());
             let fault = self.fault("too-many-vms", &extra.span, message).label("one too many");
-            self.faults.push(fault.help("a core runs one vCPU; put fewer VMs into a system"));
+            self.faults.push(fault.help("put fewer VMs into a system"));
         }
         self.names(&raw.vms);
-        self.cores(&raw.vms);
+        self.cores(&raw.vms, timing);
+        self.schedules(timing);
         let devices = self.assign(&raw.vms);
         let functions = self.functions(&raw.vms, &devices);
         let mut total = 0u64;
@@ -264,53 +267,6 @@ impl Checker<'_> {
                 );
             } else {
                 seen.insert(name, span);
-            }
-        }
-    }
-
-    fn cores(&mut self, vms: &[raw::Vm]) {
-        let mut taken: HashMap<u64, (&Range<usize>, String)> = HashMap::new();
-        for vm in vms {
-            let Some(At { value: cpus, span }) = &vm.cpus else {
-                continue;
-            };
-            let name = vm.title();
-            if cpus.is_empty() {
-                let fault =
-                    self.fault("no-cpus", span, format!("{name} has no vCPU")).label("empty");
-                self.faults.push(fault.help("write the core of each vCPU: cpus = [0]"));
-            }
-            for core in cpus {
-                if let Some(platform) = &self.platform
-                    && is_unknown(core.value, platform)
-                {
-                    let fault = self.unknown_core(core, platform);
-                    self.faults.push(fault);
-                }
-                if let Some((first, owner)) = taken.get(&core.value) {
-                    let message = format!("core {} is given to {owner} and to {name}", core.value);
-                    let count =
-                        self.platform.as_ref().map_or(0, |platform| platform.cores.len() as u64);
-                    let used: Vec<_> = vms
-                        .iter()
-                        .filter_map(|vm| vm.cpus.as_ref())
-                        .flat_map(|cpus| cpus.value.iter().map(|core| core.value))
-                        .collect();
-                    let free: Vec<_> = (0..count)
-                        .filter(|core| !used.contains(core))
-                        .map(|core| core.to_string())
-                        .collect();
-                    let help = if free.is_empty() {
-                        "no core is free: a core runs one vCPU".to_owned()
-                    } else {
-                        format!("a core runs one vCPU; free: {}", free.join(", "))
-                    };
-                    let fault = self.fault("core-taken", &core.span, message).label("again here");
-                    self.faults
-                        .push(fault.and((*first).clone(), format!("{owner} has it")).help(help));
-                } else {
-                    taken.insert(core.value, (&core.span, name.clone()));
-                }
             }
         }
     }

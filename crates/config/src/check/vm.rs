@@ -112,6 +112,7 @@ impl Checker<'_> {
             devices,
             functions,
             on_fault: raw.on_fault,
+            ticks: raw.ticks,
             pmu,
             expect,
             board,

@@ -45,17 +45,11 @@ pub(crate) const SATURATION_KEY: Key = key(
     "How much memory traffic leaves everybody's bandwidth unaffected; without it the platform's.",
 );
 /// Key `core` of a system file.
-pub(crate) const CORE_KEY: Key = key(
-    "core",
-    Kind::List(&CORE_TABLE),
-    "Cores that several VMs share; analyzed, not yet carried out by the hypervisor.",
-);
+pub(crate) const CORE_KEY: Key =
+    key("core", Kind::List(&CORE_TABLE), "Cores that several VMs share.");
 /// Key `irq` of a system file.
-pub(crate) const IRQ_KEY: Key = key(
-    "irq",
-    Kind::List(&IRQ_TABLE),
-    "Interrupts that take time on a shared core; analyzed, not yet carried out by the hypervisor.",
-);
+pub(crate) const IRQ_KEY: Key =
+    key("irq", Kind::List(&IRQ_TABLE), "Interrupts that take time on a shared core.");
 
 /// Key `criticality` of a VM.
 pub(crate) const CRITICALITY_KEY: Key = key(

@@ -240,6 +240,20 @@ pub enum Schedule {
     },
 }
 
+/// Whose a device is when several VMs are on its core (mobivmm).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Class {
+    /// One VM's.
+    #[default]
+    Dedicated,
+    /// Handed from VM to VM by an explicit act.
+    Active,
+    /// Of whoever runs.
+    Running,
+    /// Shared by all.
+    Dynamic,
+}
+
 /// An interrupt line.
 #[derive(Clone, Debug)]
 pub struct Line {
@@ -247,6 +261,8 @@ pub struct Line {
     pub name: String,
     /// The VM that it belongs to.
     pub vm: usize,
+    /// Of which class its device is.
+    pub class: Class,
     /// Whether it takes the core for its VM at once.
     pub preempt: bool,
     /// Interrupts a second and burst that are let through; none: all.
@@ -255,6 +271,53 @@ pub struct Line {
     pub cost: Nanos,
     /// Its header.
     pub place: Place,
+}
+
+impl Line {
+    /// Its number, if it goes by that.
+    #[must_use]
+    pub fn intid(&self) -> Option<u32> {
+        self.name.parse().ok()
+    }
+}
+
+impl Schedule {
+    /// Who has each turn, slot or budget, and how long it is.
+    #[must_use]
+    pub fn turns(&self) -> Vec<(Runner, Nanos)> {
+        match self {
+            Self::RoundRobin { quantum, runners, .. } => {
+                runners.iter().map(|runner| (*runner, *quantum)).collect()
+            }
+            Self::Table { slots, .. } => slots.iter().map(|slot| (slot.0, slot.2)).collect(),
+            Self::FixedPriority { servers } => {
+                servers.iter().map(|server| (server.0, server.1)).collect()
+            }
+        }
+    }
+
+    /// Everybody who has a turn, once.
+    #[must_use]
+    pub fn runners(&self) -> Vec<Runner> {
+        let mut runners = Vec::new();
+        for (runner, _) in self.turns() {
+            if !runners.contains(&runner) {
+                runners.push(runner);
+            }
+        }
+        runners
+    }
+
+    /// The longest after which it repeats: its frame or its longest period.
+    pub(crate) fn repeats(&self) -> Nanos {
+        match self {
+            Self::RoundRobin { .. } => Nanos(0),
+            Self::Table { frame, .. } => *frame,
+            Self::FixedPriority { servers } => {
+                servers.iter().map(|server| server.2).max().unwrap_or(Nanos(0))
+            }
+        }
+    }
 }
 
 impl Runner {
@@ -319,6 +382,12 @@ impl Timing {
         self.platform = platform;
     }
 
+    /// Whether a VM is on a core that has a schedule.
+    pub(crate) fn is_shared(&self, vm: usize) -> bool {
+        let cpus = self.vms.get(vm).map_or(&[][..], |vm| &vm.cpus);
+        self.cores.iter().any(|core| cpus.contains(&core.id))
+    }
+
     /// A fault of this file.
     #[must_use]
     pub fn fault(
@@ -351,10 +420,25 @@ impl Timing {
             refuse(&self.dma.place, "a [dma] whose path is not \"broker\"".to_owned());
         }
         for core in &self.cores {
-            refuse(&core.place, format!("the schedule of core {}", core.id));
+            if core.schedule.runners().contains(&Runner::Broker) {
+                refuse(&core.place, format!("the broker's turn on core {}", core.id));
+            }
         }
         for line in &self.lines {
-            refuse(&line.place, format!("the admission of interrupt {}", line.name));
+            let name = &line.name;
+            if line.class != Class::Dedicated {
+                refuse(&line.place, format!("the class of interrupt {name}"));
+            } else if line.intid().is_none() {
+                refuse(
+                    &line.place,
+                    format!("the admission of {name}, an interrupt without a number"),
+                );
+            } else if !self.is_shared(line.vm) {
+                refuse(
+                    &line.place,
+                    format!("the admission of interrupt {name} on a core of its VM's own"),
+                );
+            }
         }
         faults.into_result(())
     }

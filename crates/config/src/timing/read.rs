@@ -2,8 +2,8 @@
 //! values are checked, and names become positions.
 
 use super::{
-    DataPath, Dma, Flow, Line, Overhead, Place, Runner, Saturation, Schedule, SharedCore, Task,
-    TimedVm, Timing, keys,
+    Class, DataPath, Dma, Flow, Line, Overhead, Place, Runner, Saturation, Schedule, SharedCore,
+    Task, TimedVm, Timing, keys,
 };
 use crate::{
     fault::{Fault, Faults, File},
@@ -569,6 +569,12 @@ impl Reader<'_> {
                 lines.push(Line {
                     name,
                     vm,
+                    class: match table.text("class").as_ref().map(|class| class.value.as_str()) {
+                        Some("active") => Class::Active,
+                        Some("running") => Class::Running,
+                        Some("dynamic") => Class::Dynamic,
+                        _ => Class::Dedicated,
+                    },
                     preempt: boolean(table, "preempt").unwrap_or(false),
                     admission: rate.map(|rate| (rate.value, burst)),
                     cost: table.duration("cost").map_or(Nanos(0), |cost| cost.value),

@@ -137,6 +137,9 @@ pub struct Context {
     gic: gic::Interface,
 }
 
+/// CNTV_CTL_EL0.ENABLE and CNTP_CTL_EL0.ENABLE; bit 1 masks the interrupt.
+const ENABLE: u64 = 1;
+
 /// EL1h, all interrupts masked: the state of a core that comes on (DEN0022, 6.4).
 const PSTATE_RESET: u64 = 0x3c5;
 
@@ -151,6 +154,37 @@ impl Context {
             el1: El1::RESET,
             simd: Simd::RESET,
             gic: gic::Interface::RESET,
+        }
+    }
+
+    /// The same vCPU with the timers of `other`.
+    #[must_use]
+    pub fn with_timers_of(mut self, other: &Self) -> Self {
+        self.el1.cntv_cval_el0 = other.el1.cntv_cval_el0;
+        self.el1.cntv_ctl_el0 = other.el1.cntv_ctl_el0;
+        self.el1.cntp_cval_el0 = other.el1.cntp_cval_el0;
+        self.el1.cntp_ctl_el0 = other.el1.cntp_ctl_el0;
+        self
+    }
+
+    /// The counter's value at which the first of its timers is due that is to interrupt; none if none is.
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        let El1 { cntv_cval_el0, cntv_ctl_el0, cntp_cval_el0, cntp_ctl_el0, .. } = self.el1;
+        let timers = [(cntv_ctl_el0, cntv_cval_el0), (cntp_ctl_el0, cntp_cval_el0)];
+        let due = timers.into_iter().filter(|(control, _)| control & 3 == ENABLE);
+        due.map(|(_, compare)| compare).min()
+    }
+
+    /// Takes timers that fell due before `now`, a value of the counter, to be due since then.
+    pub fn lose_ticks(&mut self, now: u64) {
+        for (control, compare) in [
+            (self.el1.cntv_ctl_el0, &mut self.el1.cntv_cval_el0),
+            (self.el1.cntp_ctl_el0, &mut self.el1.cntp_cval_el0),
+        ] {
+            if control & ENABLE != 0 && *compare < now {
+                *compare = now;
+            }
         }
     }
 

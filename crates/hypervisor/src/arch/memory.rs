@@ -664,11 +664,16 @@ pub fn sync_instructions() {
     unsafe { asm!("dsb sy", "ic ialluis", "dsb ish", "isb", options(nostack)) }
 }
 
-/// Makes this core translate for the VM with `vmid` by the tables at `root`, and forget what it knew of that VM.
-pub fn enter_stage2(root: u64, vmid: u64) {
+/// Makes this core translate for the VM with `vmid` by the tables at `root`. What it knows of others carries their VMIDs.
+pub fn switch_stage2(root: u64, vmid: u64) {
     sysreg::vtcr_el2::write(VTCR);
     sysreg::vttbr_el2::write(vmid << 48 | root);
     isb();
+}
+
+/// The same, and forgets what the core knew of that VM.
+pub fn enter_stage2(root: u64, vmid: u64) {
+    switch_stage2(root, vmid);
     // SAFETY: invalidating the TLB costs time only.
     unsafe { asm!("tlbi vmalls12e1", "dsb nsh", "isb", options(nostack)) }
 }

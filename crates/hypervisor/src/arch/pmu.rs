@@ -34,6 +34,8 @@ pub struct Pmu {
     from: [u32; 2],
     /// Whether counter 1 counts something of its own.
     two: bool,
+    /// What the two count.
+    events: [u64; 2],
 }
 
 impl Pmu {
@@ -42,9 +44,17 @@ impl Pmu {
     #[must_use]
     pub fn start([reads, writes]: [u16; 2]) -> Self {
         let two = writes != 0;
+        let events = [reads, if two { writes } else { reads }].map(u64::from);
+        let mut pmu = Self { counts: Counts::ZERO, from: [0; 2], two, events };
+        pmu.resume();
+        pmu
+    }
+
+    /// Goes on counting on this core, whose counters were another's or nobody's meanwhile.
+    pub fn resume(&mut self) {
         // P, U, NSK, NSU, NSH zero: EL1 and EL0 count, EL2 and EL3 don't.
-        pmevtyper0_el0::write(reads.into());
-        pmevtyper1_el0::write(if two { writes } else { reads }.into());
+        pmevtyper0_el0::write(self.events[0]);
+        pmevtyper1_el0::write(self.events[1]);
         pmevcntr0_el0::write(0);
         pmevcntr1_el0::write(0);
         pmovsclr_el0::write(BOTH);
@@ -52,7 +62,15 @@ impl Pmu {
         pmintenset_el1::write(BOTH);
         pmcr_el0::write(ENABLE);
         isb();
-        Self { counts: Counts::ZERO, from: [0; 2], two }
+        self.from = [0; 2];
+    }
+
+    /// Stops this core's counters. What they counted was asked for; the next thing is [`Pmu::resume`].
+    pub fn suspend() {
+        pmcntenclr_el0::write(BOTH);
+        pmintenclr_el1::write(BOTH);
+        pmovsclr_el0::write(BOTH);
+        isb();
     }
 
     /// What was counted since [`Pmu::start`].

@@ -81,14 +81,14 @@ registers! {
     pmcntenset_el0 = "pmcntenset_el0": write;
     /// Overflow interrupts to enable.
     pmintenset_el1 = "pmintenset_el1": write;
-    /// Overflows to forget.
-    pmovsclr_el0 = "pmovsclr_el0": write;
-    /// Overflows so far, or to make up.
-    pmovsset_el0 = "pmovsset_el0": read write;
     /// Counters to disable.
     pmcntenclr_el0 = "pmcntenclr_el0": write;
     /// Overflow interrupts to disable.
     pmintenclr_el1 = "pmintenclr_el1": write;
+    /// Overflows to forget.
+    pmovsclr_el0 = "pmovsclr_el0": write;
+    /// Overflows so far, or to make up.
+    pmovsset_el0 = "pmovsset_el0": read write;
     /// Which counter the next two are.
     pmselr_el0 = "pmselr_el0": write;
     /// The selected event counter.

@@ -25,6 +25,16 @@ pub fn now_ns() -> u64 {
     (ticks / hz) * 1_000_000_000 + (ticks % hz) * 1_000_000_000 / hz
 }
 
+/// Nanoseconds from [`start`] to the moment when the counter is at `ticks`, rounded up; 0 if that is before.
+#[must_use]
+pub fn ns_at(ticks: u64) -> u64 {
+    let ticks = ticks.saturating_sub(START.load(Ordering::Relaxed));
+    let hz = cntfrq_el0::read().max(1);
+    (ticks / hz)
+        .saturating_mul(1_000_000_000)
+        .saturating_add((ticks % hz * 1_000_000_000).div_ceil(hz))
+}
+
 /// Arms this core's EL2 timer to fire `ns` nanoseconds after [`start`]; never if that is `u64::MAX`.
 #[inline(always)]
 pub fn fire_at(ns: u64) {

@@ -8,7 +8,7 @@ use crate::{
         relax,
     },
     cpu,
-    vm::Vm,
+    vm::{Vm, admission},
 };
 use core::sync::atomic::Ordering;
 use weir_config::packed::{MAX_CORES, VmView};
@@ -110,6 +110,8 @@ impl Lines {
 
 impl Hardware<Version> for Lines {
     fn set_enabled(&mut self, vcpu: usize, intid: u32, on: bool) {
+        // What is masked for want of credit, which only shared lines can be, is enabled when there is some.
+        let on = on && (intid < 32 || !admission::is_masked(intid));
         self.line(vcpu, intid).set_enabled(on);
     }
 
@@ -135,7 +137,8 @@ impl Hardware<Version> for Lines {
     }
 }
 
-/// Gives a VM its virtual GIC; on the boot core.
+/// Gives a VM its virtual GIC; on the boot core. Not part of who calls it: its stack is needed no more when guests run.
+#[inline(never)]
 pub fn init(vm: &'static Vm, view: &VmView<'static>) {
     let mut gic = vm.gic.lock();
     *gic = weir_vboard::gic::Gic::new(view.cores().len(), gic::list_registers());
@@ -194,10 +197,17 @@ pub fn fold_others(vm: &'static Vm, vcpu: usize, core: usize, mask: VcpuMask) {
             < 0
         {
             if cpu::take(core, cpu::FOLD) != 0 {
-                fold_own(vm, vcpu);
+                fold_all(core);
             }
             relax();
         }
+    }
+}
+
+/// The same for every vCPU on core `core`, the caller's; of those that are off it nothing is in the list registers.
+pub fn fold_all(core: usize) {
+    for seat in super::seats(core) {
+        fold_own(seat.vm, seat.vcpu);
     }
 }
 

@@ -7,7 +7,7 @@
 use super::{
     ALIVE, Ending, Start, Vm, devices,
     interrupts::{Lines, kick},
-    pci, space,
+    pci, share, space,
 };
 use crate::{
     arch::{
@@ -51,13 +51,17 @@ const MDCR: u64 = 1 << 5 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 14;
 /// CNTHCTL_EL2: EL1 reads the physical counter and uses its physical timer.
 const CNTHCTL: u64 = 3;
 
+/// HCR_EL2.TWI: WFI traps, on a core that others can use meanwhile.
+const HCR_TWI: u64 = 1 << 13;
 /// HCR_EL2.TDZ: DC ZVA is prohibited, and DCZID_EL0 says so.
 const HCR_TDZ: u64 = 1 << 28;
 
 /// What a guest can't change, on the calling core, once.
-pub fn prepare_core() {
+pub fn prepare_core(shared: bool) {
     let observed = crate::boot::system().is_observed();
-    sysreg::hcr_el2::write(if observed { HCR | HCR_TDZ } else { HCR });
+    let observed = if observed { HCR_TDZ } else { 0 };
+    let shared = if shared { HCR_TWI } else { 0 };
+    sysreg::hcr_el2::write(HCR | observed | shared);
     sysreg::cptr_el2::write(CPTR);
     // MDCR_EL2.HPMN must not exceed the number of counters.
     match pmu::counters() {
@@ -79,6 +83,9 @@ pub fn prepare_core() {
 
 /// Begins the first life of the VM whose first vCPU is on this core, and waits; what the core does between guests.
 pub fn run(core: &mut Core) -> ! {
+    if core.share.is_some() {
+        share::run(core);
+    }
     if let Some(seat) = core.seat
         && seat.vcpu == 0
     {
@@ -89,10 +96,16 @@ pub fn run(core: &mut Core) -> ! {
 
 /// Loads the pristine image and enters the first vCPU.
 fn begin(core: &mut Core, seat: &'static Seat) -> ! {
+    let index = core.index;
+    space::load(crate::boot::system(), seat.vm.view(), index, || attend(core));
+    let (entry, device_tree) = start(seat);
+    come_on(core, seat, entry, device_tree)
+}
+
+/// When the image is loaded: makes everything else what it is at the start of a life, and says where the first vCPU begins, and with what.
+pub fn start(seat: &'static Seat) -> (u64, u64) {
     let vm = seat.vm;
     let (entry, device_tree) = (vm.view().vm.entry, vm.view().vm.device_tree);
-    let index = core.index;
-    space::load(crate::boot::system(), vm.view(), index, || attend(core));
     vm.gic.lock().reset(&mut Lines::new(vm));
     vm.mail.clear();
     *vm.uart.lock() = Pl011::new();
@@ -111,7 +124,7 @@ fn begin(core: &mut Core, seat: &'static Seat) -> ! {
         pc: entry,
         ..vm.event(What::VmStart, 0)
     });
-    come_on(core, seat, entry, device_tree)
+    (entry, device_tree)
 }
 
 /// Enters vCPU `seat` as after a reset.
@@ -123,17 +136,22 @@ fn come_on(core: &mut Core, seat: &'static Seat, entry: u64, x0: u64) -> ! {
     memory::enter_stage2(vm.root.load(Ordering::Relaxed), vm.index() as u64 + 1);
     let others = vm.gic.lock().restore(seat.vcpu, &mut Lines::new(vm));
     kick(vm, others);
-    if let Some(power) = vm.power.lock().as_mut() {
-        power.started(seat.vcpu as u8);
-    }
     super::pmu::reset(core);
-    core.acknowledged = gic::SPECIAL;
-    seat.record(trace::Kind::VcpuOn, 0, 0, 0);
+    core.acknowledged = gic::NOTHING;
+    started(seat);
     // A life does not begin with more budget than the last one left.
     meter::note(core, seat, true);
     meter::hold(core, seat);
     gic::enable_virtual(true);
     enter_guest(context.frame)
+}
+
+/// Notes that a vCPU has come on.
+pub fn started(seat: &Seat) {
+    if let Some(power) = seat.vm.power.lock().as_mut() {
+        power.started(seat.vcpu as u8);
+    }
+    seat.record(trace::Kind::VcpuOn, 0, 0, 0);
 }
 
 /// Goes on with a vCPU that was taken off for a while.
@@ -146,7 +164,7 @@ pub fn resume(context: &Context) -> ! {
 /// Turns vCPU `vcpu` on at `entry` with `x0`; its core carries it out.
 pub fn turn_on(vm: &Vm, vcpu: usize, entry: u64, x0: u64) {
     let life = vm.restarts.load(Ordering::Relaxed);
-    *vm.vcpu(vcpu).start.lock() = Start { entry, x0, life };
+    *vm.vcpu(vcpu).start.lock() = Start { entry, x0, life, asked: true };
     cpu::tell(vm.core_of(vcpu), cpu::START);
 }
 
@@ -187,13 +205,27 @@ pub fn park(core: &mut Core, seat: &'static Seat) -> ! {
     gic::enable_virtual(false);
     let others = vm.gic.lock().save(seat.vcpu, &mut Lines::new(vm));
     kick(vm, others);
-    // Release: all that this vCPU did comes before the leader's next step.
-    vm.vcpu(seat.vcpu).parked.store(true, Ordering::Release);
-    let leader = vm.core_of(0);
-    if leader != core.index {
-        cpu::tell(leader, cpu::ENDED);
+    parked(seat, core.index);
+    if core.share.is_some() {
+        share::parked(core);
     }
     wait(core)
+}
+
+/// Says that a vCPU is off, on core `core`, to the leader.
+pub fn parked(seat: &Seat, core: usize) {
+    // Release: all that this vCPU did comes before the leader's next step.
+    seat.vm.vcpu(seat.vcpu).parked.store(true, Ordering::Release);
+    let leader = seat.vm.core_of(0);
+    if leader != core {
+        cpu::tell(leader, cpu::ENDED);
+    }
+}
+
+/// Whether the life of its VM has ended and it is not off yet.
+pub fn must_stop(seat: &Seat) -> bool {
+    let ended = seat.vm.ending.lock().is_some();
+    ended && !seat.vm.vcpu(seat.vcpu).parked.load(Ordering::Relaxed)
 }
 
 /// What a core does while it has no guest to run.
@@ -207,8 +239,8 @@ fn wait(core: &mut Core) -> ! {
             {
                 come_on(core, seat, entry, x0);
             }
-            if seat.vcpu == 0 {
-                lead(core, seat);
+            if seat.vcpu == 0 && lead(core, seat) {
+                begin(core, seat);
             }
         }
         wait_for_interrupt();
@@ -217,11 +249,16 @@ fn wait(core: &mut Core) -> ! {
 
 /// Where a vCPU that was turned on comes on; none when the life in which that was asked for has ended, or ends. Decided under the
 /// lock that the leader looks under, so that it either sees the vCPU running or this sees the end.
-fn claim_start(seat: &'static Seat) -> Option<(u64, u64)> {
+pub fn claim_start(seat: &'static Seat) -> Option<(u64, u64)> {
     let vcpu = seat.vm.vcpu(seat.vcpu);
     let ending = seat.vm.ending.lock();
-    let Start { entry, x0, life } = *vcpu.start.lock();
-    if ending.is_some() || life != seat.vm.restarts.load(Ordering::Relaxed) {
+    let Start { entry, x0, life, asked } = {
+        let mut start = vcpu.start.lock();
+        let found = *start;
+        start.asked = false;
+        found
+    };
+    if !asked || ending.is_some() || life != seat.vm.restarts.load(Ordering::Relaxed) {
         return None;
     }
     vcpu.parked.store(false, Ordering::Relaxed);
@@ -251,15 +288,14 @@ pub fn serve(core: &mut Core) {
 
 #[inline(never)]
 fn serve_each(core: &mut Core) {
-    if cpu::take(core.index, cpu::FOLD) != 0
-        && let Some(seat) = core.seat
-    {
-        super::interrupts::fold_own(seat.vm, seat.vcpu);
+    if cpu::take(core.index, cpu::FOLD) != 0 {
+        super::interrupts::fold_all(core.index);
     }
-    if cpu::take(core.index, cpu::INPUT | cpu::ROOM) != 0
-        && let Some(seat) = core.seat
-    {
-        devices::uart_attention(seat);
+    if cpu::take(core.index, cpu::INPUT | cpu::ROOM) != 0 {
+        super::seats(core.index).for_each(devices::uart_attention);
+    }
+    if core.share.is_some() {
+        share::serve(core);
     }
     if cpu::take(core.index, cpu::SET_BUDGET) != 0
         && let (Some(meter), Some(seat)) = (&mut core.meter, core.seat)
@@ -281,20 +317,21 @@ fn serve_each(core: &mut Core) {
         shut_down(core);
     }
     // Already off: nothing to stop, and the leader looks at `ending` itself.
-    if core.seat.is_none_or(|seat| seat.vm.vcpu(seat.vcpu).parked.load(Ordering::Relaxed)) {
+    let is_off = |seat: &Seat| seat.vm.vcpu(seat.vcpu).parked.load(Ordering::Relaxed);
+    if core.seat.is_none_or(is_off) && core.share.is_none() {
         let _ = cpu::take(core.index, cpu::STOP | cpu::ENDED);
     }
 }
 
-/// When a life has ended and every vCPU is off: what comes next.
-fn lead(core: &mut Core, seat: &'static Seat) {
+/// When a life has ended and every vCPU is off: what comes next. Whether that is another life.
+pub fn lead(core: &mut Core, seat: &'static Seat) -> bool {
     let vm = seat.vm;
     let ending = {
         let ending = vm.ending.lock();
         if vm.halted.load(Ordering::Relaxed) || !vm.is_parked() {
-            return;
+            return false;
         }
-        let Some(ending) = *ending else { return };
+        let Some(ending) = *ending else { return false };
         ending
     };
     pci::close(vm, || attend(core));
@@ -305,7 +342,7 @@ fn lead(core: &mut Core, seat: &'static Seat) {
         (Ending::Reset, _) | (Ending::Fault, OnFault::Restart) => {
             vm.restarts.fetch_add(1, Ordering::Relaxed);
             seat.record(trace::Kind::VmRestart, life.wrapping_add(1), 0, 0);
-            begin(core, seat);
+            return true;
         }
         (Ending::Off, _) => {}
         (Ending::Fault, OnFault::Halt) => console::event(vm.event(What::VmHalted, 0)),
@@ -321,6 +358,7 @@ fn lead(core: &mut Core, seat: &'static Seat) {
     if !vm.is_broker() && ALIVE.fetch_sub(1, Ordering::AcqRel) == 1 {
         stop_system();
     }
+    false
 }
 
 /// Ends the system: the console core sends the last records and turns the machine off.

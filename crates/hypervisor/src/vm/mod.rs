@@ -1,23 +1,28 @@
 //! The virtual machines: what cores share of each.
 
+pub mod admission;
 pub mod devices;
 pub mod interrupts;
 pub mod life;
 pub mod ownership;
 pub mod pci;
 pub mod pmu;
+pub mod share;
 pub mod space;
 pub mod traps;
 
 use crate::{
-    arch::Lock,
+    arch::{Lock, context::Context},
     console, cpu, trace,
     virtio::{self, Socket},
 };
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::{
+    cell::UnsafeCell,
+    sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
+};
 use interrupts::Version;
 use spin::Once;
-use weir_config::packed::{MAX_CORES, MAX_VMS, System, VM_LEN, VmView};
+use weir_config::packed::{INTID_LIMIT, MAX_CORES, MAX_VMS, System, VM_LEN, VmView};
 use weir_layout::table::PAGE;
 use weir_policy::bandwidth::Shared;
 use weir_trace::wire::{
@@ -48,10 +53,17 @@ impl Counts {
         add(&self.exits[cause as usize]);
     }
 
-    /// Counts that interrupts were put into list registers.
+    /// Counts that interrupts were put into list registers, but for those that are counted as exits of the kinds in [`Counts::all_injected`].
     #[inline(always)]
     pub fn injected(&self) {
         add(&self.injected);
+    }
+
+    /// How often interrupts were put into list registers: each timer's and device's that is an exit has one.
+    fn all_injected(&self) -> u64 {
+        let exits = |cause| self.exits[cause as usize].load(Ordering::Relaxed);
+        let counted = exits(ExitCause::Timer).wrapping_add(exits(ExitCause::DeviceIrq));
+        self.injected.load(Ordering::Relaxed).wrapping_add(counted)
     }
 }
 
@@ -75,12 +87,20 @@ pub struct Vcpu {
     folds_done: AtomicU32,
 }
 
+/// A place that one core alone uses.
+struct Place<T>(UnsafeCell<T>);
+
+// SAFETY: who reaches for the content is on that core, see `Vm::context`.
+unsafe impl<T> Sync for Place<T> {}
+
 /// Where a vCPU comes on, and in which of the VM's lives that was asked for.
 #[derive(Clone, Copy)]
 struct Start {
     entry: u64,
     x0: u64,
     life: u32,
+    /// Asked for, and not yet carried out, on a core that it shares.
+    asked: bool,
 }
 
 /// What a VM's life ended by.
@@ -125,6 +145,26 @@ pub struct Vm {
     denied: AtomicU32,
 }
 
+/// All that is kept for a VM, in whole pages.
+#[repr(align(4096))]
+struct Kept {
+    vm: Vm,
+    /// Each vCPU's place on its core; set once.
+    seats: [Once<cpu::Seat>; MAX_CORES],
+    /// What each vCPU is while another has the core that they share.
+    contexts: [Place<Context>; MAX_CORES],
+}
+
+impl Kept {
+    const fn new() -> Self {
+        Self {
+            vm: Vm::new(),
+            seats: [const { Once::new() }; MAX_CORES],
+            contexts: [const { Place(UnsafeCell::new(Context::reset(0, 0))) }; MAX_CORES],
+        }
+    }
+}
+
 impl Vm {
     const fn new() -> Self {
         Self {
@@ -143,7 +183,7 @@ impl Vm {
                     core: AtomicU8::new(0),
                     counts: Counts::new(),
                     parked: AtomicBool::new(true),
-                    start: Lock::new(Start { entry: 0, x0: 0, life: 0 }),
+                    start: Lock::new(Start { entry: 0, x0: 0, life: 0, asked: false }),
                     folds_asked: AtomicU32::new(0),
                     folds_done: AtomicU32::new(0),
                 }
@@ -195,6 +235,20 @@ impl Vm {
     /// What is shared of vCPU `vcpu`.
     fn vcpu(&self, vcpu: usize) -> &Vcpu {
         &self.vcpus[vcpu % MAX_CORES]
+    }
+
+    /// The context of vCPU `vcpu`, while it is off the core that it shares.
+    ///
+    /// # Safety
+    ///
+    /// Called on that core, which has no other reference to it.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "what is shared of a VM is in one static; the contract says who may"
+    )]
+    unsafe fn context(&self, vcpu: usize) -> &mut Context {
+        // SAFETY: the contract.
+        unsafe { &mut *VMS[self.index() % MAX_VMS].contexts[vcpu % MAX_CORES].0.get() }
     }
 
     /// How many lives ended and were followed by another.
@@ -273,7 +327,7 @@ impl Vm {
                     reserved: 0,
                     restarts: self.restarts.load(Ordering::Relaxed),
                     exits,
-                    injected: shared.counts.injected.load(Ordering::Relaxed),
+                    injected: shared.counts.all_injected(),
                 },
             );
         }
@@ -285,11 +339,11 @@ impl Vm {
     }
 }
 
-/// Bytes of [`Vm`], the last ones of what is kept for a VM in its cells.
-pub const KEPT: u64 = size_of::<Vm>() as u64;
+/// Bytes of [`Kept`], the last ones of what is kept for a VM in its cells.
+pub const KEPT: u64 = size_of::<Kept>() as u64;
 const _: () = assert!(KEPT <= VM_LEN, "weir build reserves VM_LEN");
 
-/// The physical page to which the image's page at `va` moves if it is part of a [`Vm`].
+/// The physical page to which the image's page at `va` moves if it is part of what is kept for a VM.
 #[must_use]
 pub fn kept_page(system: &System<'static>, va: u64) -> Option<u64> {
     let at = va.checked_sub((&raw const VMS) as u64)?;
@@ -298,7 +352,7 @@ pub fn kept_page(system: &System<'static>, va: u64) -> Option<u64> {
     pages.nth_page((view.vm.own.len.checked_sub(KEPT)? + at % KEPT) / PAGE)
 }
 
-static VMS: [Vm; MAX_VMS] = [const { Vm::new() }; MAX_VMS];
+static VMS: [Kept; MAX_VMS] = [const { Kept::new() }; MAX_VMS];
 /// VMs of the system.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 /// VMs that have not ended for good; the broker, which serves them, is not counted.
@@ -307,7 +361,7 @@ static IDS: Once<IdRegisters> = Once::new();
 
 /// The VMs of the system.
 pub fn all() -> impl Iterator<Item = &'static Vm> {
-    VMS.iter().take(COUNT.load(Ordering::Relaxed) as usize)
+    VMS.iter().map(|kept| &kept.vm).take(COUNT.load(Ordering::Relaxed) as usize)
 }
 
 /// The ID registers that guests see.
@@ -321,12 +375,17 @@ fn ids() -> &'static IdRegisters {
 
 /// Takes the next VM in; on the boot core, in the order of the system file, before any core has a seat.
 pub fn init(view: VmView<'static>, root: u64) {
-    let Some(vm) = VMS.get(view.index) else { return };
+    let Some(vm) = VMS.get(view.index).map(|kept| &kept.vm) else { return };
     for (vcpu, &core) in vm.vcpus.iter().zip(view.cores()) {
         vcpu.core.store(core, Ordering::Relaxed);
     }
     vm.count.store(view.vm.vcpus, Ordering::Relaxed);
     interrupts::init(vm, &view);
+    for irq in view.irqs {
+        if let Some(owner) = OWNERS.get(irq.intid as usize) {
+            owner.store(view.index as u8, Ordering::Relaxed);
+        }
+    }
     vm.view.call_once(|| view);
     vm.root.store(root, Ordering::Relaxed);
     COUNT.fetch_add(1, Ordering::Relaxed);
@@ -335,21 +394,33 @@ pub fn init(view: VmView<'static>, root: u64) {
     let _ = ids();
 }
 
-/// The vCPU that belongs on core `core`.
+/// The vCPUs that belong on core `core`: at most one, unless the core has a schedule.
+pub fn seats(core: usize) -> impl Iterator<Item = &'static cpu::Seat> {
+    all().filter_map(move |vm| seat_of(vm, core))
+}
+
+/// VM `vm`'s vCPU that belongs on core `core`.
 #[must_use]
-pub fn seat(core: usize) -> Option<&'static cpu::Seat> {
-    static SEATS: [Once<cpu::Seat>; MAX_CORES] = [const { Once::new() }; MAX_CORES];
-    all().find_map(|vm| {
-        let vcpu = vm.cores().iter().position(|&its| usize::from(its) == core)?;
-        let seat = SEATS.get(core)?;
-        Some(seat.call_once(|| cpu::Seat {
-            vm,
-            vcpu,
-            counts: vm.counts(vcpu),
-            ring: trace::ring(core),
-            who: trace::Who::new(vm.index() as u8, vcpu as u8),
-        }))
-    })
+pub fn seat_of(vm: &'static Vm, core: usize) -> Option<&'static cpu::Seat> {
+    let vcpu = vm.cores().iter().position(|&its| usize::from(its) == core)?;
+    Some(VMS[vm.index() % MAX_VMS].seats[vcpu % MAX_CORES].call_once(|| cpu::Seat {
+        vm,
+        vcpu,
+        counts: vm.counts(vcpu),
+        ring: trace::ring(core),
+        who: trace::Who::new(vm.index() as u8, vcpu as u8),
+    }))
+}
+
+/// The VM that each shared interrupt belongs to, by its place in the system.
+static OWNERS: [AtomicU8; INTID_LIMIT as usize] =
+    [const { AtomicU8::new(u8::MAX) }; INTID_LIMIT as usize];
+
+/// The VM that physical interrupt `intid` belongs to.
+#[must_use]
+pub fn owner(intid: u32) -> Option<&'static Vm> {
+    let owner = OWNERS.get(intid as usize)?.load(Ordering::Relaxed);
+    all().nth(owner.into())
 }
 
 /// Tells the core of VM `vm`'s first vCPU something.

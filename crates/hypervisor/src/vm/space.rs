@@ -161,17 +161,64 @@ pub fn load(system: &System, view: &VmView, core: usize, mut between: impl FnMut
         });
     }
     for segment in view.segments {
-        let Some(region) =
-            view.regions.iter().find(|region| segment.ipa.wrapping_sub(region.ipa) < region.len)
-        else {
-            continue;
-        };
+        let Some(region) = region_of(view, segment) else { continue };
         in_chunks(segment.len, |done, len| {
             restore(system, view, (region, segment), (done, len), (&mut to, &mut from));
             between();
         });
     }
     memory::sync_instructions();
+}
+
+fn region_of<'a>(view: &VmView<'a>, segment: &Segment) -> Option<&'a Region> {
+    view.regions.iter().find(|region| segment.ipa.wrapping_sub(region.ipa) < region.len)
+}
+
+/// How far a load has come that is done piece by piece, in the VM's turns on a core that it shares.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Load {
+    /// Regions, then segments, that are done.
+    entries: usize,
+    /// Bytes of the next one that are.
+    bytes: u64,
+}
+
+impl Load {
+    /// The most bytes that are zeroed at a time, and copied: what a turn can be late by, some us.
+    const ZERO: u64 = 0x1_0000;
+    const COPY: u64 = 0x2000;
+
+    /// Does the next piece; whether there is none any more. On core `core`.
+    #[inline(never)]
+    pub fn step(&mut self, system: &System, view: &VmView, core: usize) -> bool {
+        // SAFETY: this is core `core`, and the pair lives only in this function, which doesn't call itself.
+        let [mut to, mut from] = unsafe { Window::take(core) };
+        let Self { entries, bytes: done } = *self;
+        let (len, piece) = if let Some(region) = view.regions.get(entries) {
+            let span = Span { pa: region.pa, len: region.len };
+            if region.kind == RAM && done < region.len {
+                with_pages(system, view, span, done, |pages| {
+                    let mut pages = pages.take((Self::ZERO / PAGE) as usize);
+                    to.zero(&mut pages, system.is_observed());
+                });
+            }
+            (if region.kind == RAM { region.len } else { 0 }, Self::ZERO)
+        } else if let Some(segment) = view.segments.get(entries - view.regions.len()) {
+            let piece = (segment.len - done).min(Self::COPY);
+            if let Some(region) = region_of(view, segment).filter(|_| piece > 0) {
+                restore(system, view, (region, segment), (done, piece), (&mut to, &mut from));
+            }
+            (segment.len, Self::COPY)
+        } else {
+            memory::sync_instructions();
+            return true;
+        };
+        self.bytes = done + piece;
+        if self.bytes >= len {
+            *self = Self { entries: entries + 1, bytes: 0 };
+        }
+        false
+    }
 }
 
 /// Copies part of a segment from the pristine image into the region that it belongs to.

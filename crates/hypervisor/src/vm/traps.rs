@@ -3,7 +3,7 @@
 use super::{
     Ending, devices, ids,
     interrupts::{Lines, kick},
-    life,
+    life, share,
 };
 use crate::{
     arch::{
@@ -35,15 +35,29 @@ pub extern "C" fn handle_irq(core: &mut Core) -> u64 {
     let intid = gic::intid(iar);
     let Some(seat) = core.seat else { return slow(core, iar) };
     match intid {
+        // First, and before what costs the others nothing: each line of these is an instruction for every device interrupt.
+        32.. if intid < u32::from(INTID_LIMIT)
+            && !meter::is_pmu(intid)
+            && intid != UART_INTID as u32
+            && intid != SMMU_EVENT as u32 =>
+        {
+            gic::drop_priority(iar);
+            seat.interrupt(ExitCause::DeviceIrq, intid);
+            if !seat.vm.gic.lock().put_shared(seat.vcpu, intid, &mut Lines::new(seat.vm)) {
+                return deliver(seat, intid);
+            }
+        }
         gic::PPI_VIRTUAL_TIMER | gic::PPI_PHYSICAL_TIMER => {
             gic::drop_priority(iar);
             seat.interrupt(ExitCause::Timer, intid);
-            deliver(seat, intid);
+            if !seat.vm.gic.lock().put_private(seat.vcpu, intid, &mut Lines::new(seat.vm)) {
+                return deliver(seat, intid);
+            }
         }
         gic::SGI_GUEST => {
             gic::end(iar);
             seat.interrupt(ExitCause::Message, intid);
-            drain(seat);
+            return drain(seat);
         }
         gic::PPI_HYP_TIMER => {
             seat.counts.exit(ExitCause::OwnIrq);
@@ -53,15 +67,6 @@ pub extern "C" fn handle_irq(core: &mut Core) -> u64 {
             seat.counts.exit(ExitCause::OwnIrq);
             return overflow(core, Some(seat), iar);
         }
-        32.. if intid < u32::from(INTID_LIMIT)
-            && !meter::is_pmu(intid)
-            && intid != UART_INTID as u32
-            && intid != SMMU_EVENT as u32 =>
-        {
-            gic::drop_priority(iar);
-            seat.interrupt(ExitCause::DeviceIrq, intid);
-            deliver(seat, intid);
-        }
         _ => return slow(core, iar),
     }
     0
@@ -69,7 +74,7 @@ pub extern "C" fn handle_irq(core: &mut Core) -> u64 {
 
 /// The core's own timer: ticks, and the memory budget's periods and polls. Non-zero when the vCPU must not go on, or a report is due.
 #[inline(never)]
-fn clock(core: &mut Core, seat: Option<&'static Seat>, iar: u32) -> u64 {
+pub fn clock(core: &mut Core, seat: Option<&'static Seat>, iar: u64) -> u64 {
     let now = timer::now_ns();
     let mut rest = 0;
     if let (Some(meter), Some(seat)) = (&mut core.meter, seat)
@@ -82,7 +87,7 @@ fn clock(core: &mut Core, seat: Option<&'static Seat>, iar: u32) -> u64 {
             fault(core, seat, FaultKind::Uncounted, 0);
         }
     }
-    if now >= core.ticks.next {
+    if now >= core.ticks.beat.next() {
         core.report |= core.ticks.tick(now);
         rest |= u64::from(core.report);
     }
@@ -94,7 +99,7 @@ fn clock(core: &mut Core, seat: Option<&'static Seat>, iar: u32) -> u64 {
 
 /// A counter reached the limit of the memory budget. Non-zero when the vCPU must not go on.
 #[inline(never)]
-fn overflow(core: &mut Core, seat: Option<&'static Seat>, iar: u32) -> u64 {
+pub fn overflow(core: &mut Core, seat: Option<&'static Seat>, iar: u64) -> u64 {
     let mut rest = 0;
     if let (Some(meter), Some(seat)) = (&mut core.meter, seat) {
         let deadline = meter.deadline;
@@ -110,66 +115,62 @@ fn overflow(core: &mut Core, seat: Option<&'static Seat>, iar: u32) -> u64 {
 }
 
 #[cold]
-fn slow(core: &mut Core, iar: u32) -> u64 {
+fn slow(core: &mut Core, iar: u64) -> u64 {
     core.acknowledged = iar;
     1
 }
 
-/// Puts a physical interrupt into a list register.
-#[inline(always)]
-fn deliver(seat: &'static Seat, intid: u32) {
-    let Seat { vm, vcpu, counts, .. } = *seat;
-    counts.injected();
+/// Puts a physical interrupt into a list register, or where it waits for one. 0: the guest goes on.
+#[inline(never)]
+fn deliver(seat: &'static Seat, intid: u32) -> u64 {
+    let Seat { vm, vcpu, .. } = *seat;
     let mask = vm.gic.lock().deliver_hw(vcpu, intid, &mut Lines::new(vm));
     kick(vm, mask);
+    0
 }
 
-/// Takes in what other vCPUs sent.
-#[inline(always)]
-fn drain(seat: &'static Seat) {
+/// The same for an interrupt that did not come by the fast path, which counts it as an exit.
+pub fn deliver_slowly(seat: &'static Seat, intid: u32) {
+    seat.counts.injected();
+    deliver(seat, intid);
+}
+
+/// Takes in what other vCPUs sent. 0: the guest goes on.
+#[inline(never)]
+pub fn drain(seat: &'static Seat) -> u64 {
     let Seat { vm, vcpu, counts, .. } = *seat;
     counts.injected();
     let mask = vm.gic.lock().drain(vcpu, &vm.mail, &mut Lines::new(vm));
     kick(vm, mask);
-}
-
-/// [`deliver`] off the fast path, where one copy serves all.
-#[inline(never)]
-fn deliver_slowly(seat: &'static Seat, intid: u32) {
-    deliver(seat, intid);
-}
-
-/// [`drain`] off the fast path, where one copy serves all.
-#[inline(never)]
-fn drain_slowly(seat: &'static Seat) {
-    drain(seat);
+    0
 }
 
 /// An interrupt that the fast path left: the hypervisor's own, and messages.
 pub extern "C" fn handle_message(frame: &mut Frame, core: &mut Core) {
-    let _ = frame;
+    let Some(seat) = core.seat else { return share::handle_message(frame, core) };
     // The fast path may have ended its interrupt already.
-    if core.acknowledged != gic::SPECIAL || core.report {
+    if core.acknowledged != gic::NOTHING || core.report {
         own_interrupt(core);
     }
-    serve_guest(core);
-    if let Some(seat) = core.seat {
-        meter::hold(core, seat);
+    if !cpu::is_quiet(core.index) {
+        serve_guest(core, seat);
     }
+    meter::hold(core, seat);
 }
 
 /// Deals with the interrupt in `core.acknowledged`.
 pub fn own_interrupt(core: &mut Core) {
-    let iar = core::mem::replace(&mut core.acknowledged, gic::SPECIAL);
+    let iar = core::mem::replace(&mut core.acknowledged, gic::NOTHING);
     let intid = gic::intid(iar);
+    let seat = core.current();
     let count = |cause| {
-        if let Some(seat) = core.seat {
+        if let Some(seat) = seat {
             seat.interrupt(cause, intid);
         }
     };
     // Not recorded: what comes of the core's own timer and of its meter is, and under QEMU's instruction counting most ticks are nothing.
     let tick = || {
-        if let Some(seat) = core.seat {
+        if let Some(seat) = seat {
             seat.counts.exit(ExitCause::OwnIrq);
         }
     };
@@ -180,13 +181,14 @@ pub fn own_interrupt(core: &mut Core) {
         }
         gic::SGI_GUEST => {
             gic::end(iar);
-            if let Some(seat) = core.seat {
-                drain_slowly(seat);
+            match core.seat {
+                Some(seat) => _ = drain(seat),
+                None => share::message(core),
             }
         }
         gic::PPI_MAINTENANCE => {
             count(ExitCause::Maintenance);
-            if let Some(&Seat { vm, vcpu, .. }) = core.seat {
+            if let Some(&Seat { vm, vcpu, .. }) = seat {
                 let mask = vm.gic.lock().refresh(vcpu, &mut Lines::new(vm));
                 kick(vm, mask);
             }
@@ -196,20 +198,24 @@ pub fn own_interrupt(core: &mut Core) {
         }
         gic::PPI_HYP_TIMER => {
             tick();
-            clock(core, core.seat, iar);
+            clock(core, seat, iar);
         }
         _ if meter::is_pmu(intid) => {
             tick();
-            if let Some(seat) = core.seat {
+            if let Some(seat) = seat {
                 super::pmu::update(core, seat);
             }
-            overflow(core, core.seat, iar);
+            overflow(core, seat, iar);
         }
         gic::PPI_VIRTUAL_TIMER | gic::PPI_PHYSICAL_TIMER => {
             // Of a vCPU that is being taken off, or that waits in CPU_SUSPEND.
-            gic::drop_priority(iar);
-            if let Some(seat) = core.seat {
-                deliver_slowly(seat, intid);
+            match seat {
+                Some(seat) => {
+                    gic::drop_priority(iar);
+                    deliver_slowly(seat, intid);
+                }
+                // Of one that has just left a core that it shares: it comes again when it is back.
+                None => gic::end(iar),
             }
         }
         _ if intid == UART_INTID as u32 => {
@@ -227,8 +233,9 @@ pub fn own_interrupt(core: &mut Core) {
         }
         32.. if intid < u32::from(INTID_LIMIT) => {
             gic::drop_priority(iar);
-            if let Some(seat) = core.seat {
-                deliver_slowly(seat, intid);
+            match core.seat {
+                Some(seat) => deliver_slowly(seat, intid),
+                None => share::deliver(core, intid),
             }
         }
         gic::SPECIAL.. => {}
@@ -241,14 +248,9 @@ pub fn own_interrupt(core: &mut Core) {
 }
 
 /// Messages, while a guest runs on this core.
-fn serve_guest(core: &mut Core) {
-    if cpu::is_quiet(core.index) {
-        return;
-    }
+fn serve_guest(core: &mut Core, seat: &'static Seat) {
     life::serve(core);
-    if cpu::take(core.index, cpu::STOP) != 0
-        && let Some(seat) = core.seat
-    {
+    if cpu::take(core.index, cpu::STOP) != 0 {
         life::park(core, seat);
     }
 }
@@ -272,7 +274,7 @@ fn fault(core: &mut Core, seat: &'static Seat, kind: FaultKind, address: u64) ->
 /// An SError while a guest ran.
 pub extern "C" fn handle_serror(frame: &mut Frame, core: &mut Core) {
     let _ = frame;
-    match core.seat {
+    match core.current() {
         Some(seat) => fault(core, seat, FaultKind::SError, 0),
         None => crate::boot::own_exception(
             sysreg::esr_el2::read(),
@@ -286,7 +288,13 @@ pub extern "C" fn handle_serror(frame: &mut Frame, core: &mut Core) {
 /// don't pay for the registers of the long.
 pub extern "C" fn handle_sync(frame: &mut Frame, core: &mut Core) {
     let syndrome = Syndrome(sysreg::esr_el2::read());
-    let Some(seat) = core.seat else { return };
+    let Some(seat) = core.seat else { return share::handle_sync(frame, core) };
+    dispatch(frame, core, seat, syndrome);
+}
+
+/// Calls who deals with it.
+#[inline(always)]
+pub fn dispatch(frame: &mut Frame, core: &mut Core, seat: &'static Seat, syndrome: Syndrome) {
     match syndrome.class() {
         esr::EC_HVC64 if syndrome.0 & 0xffff == 0 => call(frame, core, seat),
         esr::EC_SYSREG => system_register(frame, core, seat, SysRegAccess(syndrome.iss())),
@@ -310,7 +318,10 @@ fn rare(frame: &mut Frame, core: &mut Core, seat: &'static Seat, syndrome: Syndr
             refuse_call(frame, seat, syndrome);
         }
         Exception::InstructionAbort(abort) => instruction_abort(core, seat, abort),
-        Exception::Wfx(_) => skip(),
+        Exception::Wfx(_) => {
+            skip();
+            share::wait_for_interrupt(frame, core);
+        }
         Exception::Coprocessor(access) => {
             if syndrome.condition_passed(sysreg::spsr_el2::read()) {
                 let denied = weir_vboard::sysreg::coprocessor(access);
@@ -419,7 +430,7 @@ fn send_sgi(seat: &'static Seat, register: SgiRegister, value: u64) {
     let sgi = decode_sgi_register(register, value, vcpu, vm.vcpu_count());
     let mask = vm.mail.post(vcpu, sgi);
     if mask.contains(vcpu) {
-        drain_slowly(seat);
+        drain(seat);
     }
     kick(vm, mask.without(vcpu));
 }
@@ -527,6 +538,9 @@ fn power(frame: &mut Frame, core: &mut Core, seat: &'static Seat, request: Reque
         Action::StopSelf => life::park(core, seat),
         Action::Standby => {
             frame.x[0] = 0;
+            if core.share.is_some() {
+                return share::wait_for_interrupt(frame, core);
+            }
             suspend(core, seat);
             // The vCPU's state leaves the core and comes back, as when another had it meanwhile.
             let context = Context::save(frame);
@@ -534,6 +548,9 @@ fn power(frame: &mut Frame, core: &mut Core, seat: &'static Seat, request: Reque
             life::resume(&context);
         }
         Action::PowerDown { entry, context } => {
+            if core.share.is_some() {
+                share::power_down(frame, core, entry, context);
+            }
             suspend(core, seat);
             life::resume(&Context::reset(entry, context));
         }

@@ -95,9 +95,7 @@ impl<V: Version> Gic<V> {
         for w in 1..8 {
             kick = kick | self.targets(vcpu, w, self.takable(vcpu, w) & !self.cpu(vcpu).mine[w]);
         }
-        let kick = kick.without(vcpu);
-        self.want(kick);
-        kick
+        self.want(kick.without(vcpu))
     }
 
     /// Puts the vCPU on this core, whose list registers are empty: configures, activates and enables its
@@ -351,9 +349,7 @@ impl<V: Version> Gic<V> {
             }
             hw.set_maintenance(maintenance);
         }
-        let kick = kick.without(vcpu);
-        self.want(kick);
-        kick
+        self.want(kick.without(vcpu))
     }
 
     /// Puts the one interrupt of `bits` that has just become pending for this vCPU into a free list

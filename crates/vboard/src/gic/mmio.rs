@@ -265,7 +265,8 @@ impl<V: Version> Gic<V> {
                 let lines = self.lines_mut(owner, w);
                 let change = (lines.edge ^ edge) & 0xffff << shift;
                 lines.edge ^= change;
-                let linked = lines.hw & change;
+                let linked =
+                    if self.is_away(owner, w) { 0 } else { self.lines(owner, w).hw & change };
                 for bit in Bits(linked) {
                     hw.set_edge(owner, self.pintid(w, bit), edge >> bit & 1 != 0);
                 }
@@ -323,7 +324,7 @@ impl<V: Version> Gic<V> {
     /// Marks whom a write concerns, and refreshes the writer itself if it is among them.
     #[inline(never)]
     fn settle(&mut self, vcpu: usize, kick: VcpuMask, hw: &mut impl Hardware<V>) -> VcpuMask {
-        self.want(kick);
+        let kick = self.want(kick);
         if kick.contains(vcpu) { kick.without(vcpu) | self.refresh(vcpu, hw) } else { kick }
     }
 
@@ -382,7 +383,13 @@ impl<V: Version> Gic<V> {
         hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
         let bits = if !V::V3 && w == 0 { bits & !SGIS } else { bits };
-        let linked = bits & self.lines(owner, w).hw;
+        let mut linked = bits & self.lines(owner, w).hw;
+        if self.is_away(owner, w) {
+            // As `save` keeps what the distributor had.
+            self.lines_mut(owner, w).latched |= linked;
+            self.rearm(owner, w, linked, hw);
+            linked = 0;
+        }
         if linked != 0 {
             self.fold(vcpu, hw);
             // Where the line is pending already, one acknowledge takes both.
@@ -443,11 +450,13 @@ impl<V: Version> Gic<V> {
         lines.pending &= !bits;
         lines.latched &= !linked;
         lines.asked &= !linked;
-        for bit in Bits(linked) {
-            hw.set_pending(owner, self.pintid(w, bit), false);
-        }
         self.rearm(owner, w, linked, hw);
-        self.deactivate(owner, w, waiting, hw);
+        if !self.is_away(owner, w) {
+            for bit in Bits(linked) {
+                hw.set_pending(owner, self.pintid(w, bit), false);
+            }
+            self.deactivate(owner, w, waiting, hw);
+        }
         kick
     }
 
@@ -483,7 +492,8 @@ impl<V: Version> Gic<V> {
             self.cpu_mut(cpu).active[w & 7] |= 1 << bit;
             kick = kick | VcpuMask::only(cpu);
         }
-        for bit in Bits(rest & self.lines(owner, w).hw) {
+        let linked = if self.is_away(owner, w) { 0 } else { rest & self.lines(owner, w).hw };
+        for bit in Bits(linked) {
             hw.set_active(owner, self.pintid(w, bit), true);
         }
         kick
@@ -509,7 +519,9 @@ impl<V: Version> Gic<V> {
             if in_model | in_register != 0 {
                 kick = kick | VcpuMask::only(cpu);
             }
-            self.deactivate(owner, w, in_model & !in_register, hw);
+            if !self.is_away(owner, w) {
+                self.deactivate(owner, w, in_model & !in_register, hw);
+            }
         }
         // They may be taken again, wherever they are routed.
         kick | self.targets(owner, w, bits & self.takable(owner, w))
@@ -523,7 +535,8 @@ impl<V: Version> Gic<V> {
         for cpu in self.scope(owner, w).iter() {
             word |= self.held(cpu, w).pending & kept & !self.cpu(cpu).cancel[w & 7];
         }
-        for bit in Bits(lines.hw & !word) {
+        let outside = if self.is_away(owner, w) { 0 } else { lines.hw & !word };
+        for bit in Bits(outside) {
             word |= u32::from(hw.pending(owner, self.pintid(w, bit))) << bit;
         }
         word

@@ -280,6 +280,19 @@ impl<V: Version> Vcpu<V> {
         active_source: [0; 16],
         asleep: true,
     };
+
+    /// Writes `raw` to a free list register, if there are both and nothing is outstanding; whether it did.
+    #[inline]
+    fn put(&mut self, raw: V::Raw, hw: &mut impl Hardware<V>) -> bool {
+        let free = hw.empty_mask();
+        if raw == V::EMPTY || free == 0 || self.busy != 0 {
+            return false;
+        }
+        let i = free.trailing_zeros() as usize & (MAX_LIST_REGISTERS - 1);
+        self.shadow[i] = raw;
+        hw.write(i, raw);
+        true
+    }
 }
 
 /// The virtual GIC of one VM.
@@ -391,25 +404,30 @@ impl<V: Version> Gic<V> {
 
     /// Delivers the physical interrupt behind a linked line: this core has acknowledged it and dropped
     /// its priority, and has not deactivated it. Returns whom to kick.
-    ///
-    /// The short path, taken when the line can be taken by the guest, a list register is free and
-    /// nothing is outstanding for the vCPU, is one look-up and one list register write.
     #[inline]
     pub fn deliver_hw(&mut self, vcpu: usize, intid: u32, hw: &mut impl Hardware<V>) -> VcpuMask {
-        let cpu = &mut self.vcpu[vcpu & (MAX_VCPUS - 1)];
-        let raw = if intid < 32 {
-            cpu.ready[intid as usize & 31]
+        let put = if intid < 32 {
+            self.put_private(vcpu, intid, hw)
         } else {
-            self.ready[intid as usize & 255]
+            self.put_shared(vcpu, intid, hw)
         };
-        let free = hw.empty_mask();
-        if raw == V::EMPTY || free == 0 || cpu.busy != 0 {
-            return self.deliver_slowly(vcpu, intid, hw);
-        }
-        let i = free.trailing_zeros() as usize & (MAX_LIST_REGISTERS - 1);
-        cpu.shadow[i] = raw;
-        hw.write(i, raw);
-        VcpuMask::NONE
+        if put { VcpuMask::NONE } else { self.deliver_slowly(vcpu, intid, hw) }
+    }
+
+    /// The short path of [`Gic::deliver_hw`] for a private line, INTID 16 to 31: one look-up and one list register write. Taken, as it says, when
+    /// the line can be taken by the guest, a list register is free and nothing is outstanding for the vCPU; otherwise nothing is done.
+    #[inline]
+    pub fn put_private(&mut self, vcpu: usize, intid: u32, hw: &mut impl Hardware<V>) -> bool {
+        let cpu = &mut self.vcpu[vcpu & (MAX_VCPUS - 1)];
+        let raw = cpu.ready[intid as usize & 31];
+        cpu.put(raw, hw)
+    }
+
+    /// The same for a shared line, INTID 32 to 255.
+    #[inline]
+    pub fn put_shared(&mut self, vcpu: usize, intid: u32, hw: &mut impl Hardware<V>) -> bool {
+        let raw = self.ready[intid as usize & 255];
+        self.vcpu[vcpu & (MAX_VCPUS - 1)].put(raw, hw)
     }
 
     #[cold]
@@ -428,9 +446,7 @@ impl<V: Version> Gic<V> {
             self.rearm(vcpu, w, bit, hw);
         }
         let kick = self.refresh(vcpu, hw) | self.targets(vcpu, w, bit & self.takable(vcpu, w));
-        let kick = kick.without(vcpu);
-        self.want(kick);
-        kick
+        self.want(kick.without(vcpu))
     }
 
     /// Takes the SGIs that were posted to this vCPU, and does a refresh if one is outstanding: what
@@ -520,8 +536,7 @@ impl<V: Version> Gic<V> {
         } else {
             self.holders(vcpu, w, bit & !edge)
         };
-        self.want(kick);
-        kick
+        self.want(kick)
     }
 
     /// Whether the guest would find an interrupt if it looked now: what a vCPU in WFI, or powered up
@@ -642,12 +657,47 @@ impl<V: Version> Gic<V> {
         chosen
     }
 
-    /// Marks vCPUs for a refresh.
+    /// Marks vCPUs for a refresh; gives those that are to be told. One that is on no core is told once: it finds everything when it
+    /// gets one, so others can't take its core's time by telling it again.
     #[inline(never)]
-    fn want(&mut self, vcpus: VcpuMask) {
+    fn want(&mut self, vcpus: VcpuMask) -> VcpuMask {
+        let mut told = vcpus;
         for vcpu in vcpus.iter() {
-            self.cpu_mut(vcpu).busy |= WANTED;
+            let busy = &mut self.cpu_mut(vcpu).busy;
+            if *busy & (OFF | WANTED) == OFF | WANTED {
+                told = told.without(vcpu);
+            }
+            *busy |= WANTED;
         }
+        told
+    }
+
+    /// Whether the private lines of a vCPU are those of a core that it does not have: then physically they are another's.
+    fn is_away(&self, vcpu: usize, w: usize) -> bool {
+        w == 0 && self.cpu(vcpu).busy & OFF != 0
+    }
+
+    /// Whether ISPENDR's latch of the linked SPI `intid` came, or is to come, with its interrupt.
+    #[must_use]
+    pub fn is_latched(&self, intid: u32) -> bool {
+        let (w, bit) = place(intid);
+        self.spi[w & 7].asked & bit != 0
+    }
+
+    /// Whether the guest wants the linked SPI `intid` to come: it is enabled, its group too, and it is routed to a vCPU.
+    #[must_use]
+    pub fn is_forwarded(&self, intid: u32) -> bool {
+        let (w, bit) = place(intid);
+        let routed = VcpuMask::first(self.vcpu_count())
+            .iter()
+            .any(|vcpu| self.cpu(vcpu).mine[w & 7] & bit != 0);
+        (32..INTIDS).contains(&intid) && routed && self.forwarded(&self.spi[w & 7]) & bit != 0
+    }
+
+    /// Whether a vCPU that is on no core was to be told something since [`Gic::save`], or when it was called.
+    #[must_use]
+    pub fn is_wanted(&self, vcpu: usize) -> bool {
+        self.cpu(vcpu).busy & WANTED != 0
     }
 }
 

@@ -76,6 +76,8 @@ pub trait Mail {
     fn post(&self, sender: usize, intid: u32, group1: bool) -> bool;
     /// Takes all.
     fn take(&self) -> Self::Bits;
+    /// Whether nothing waits.
+    fn is_empty(&self) -> bool;
     /// The SGIs among `bits` for a receiver whose group 1 has `group1`, one bit an INTID.
     fn intids(bits: &Self::Bits, group1: u32) -> u32;
     /// The senders of an SGI, one bit a vCPU (0 on GICv3, which keeps none).
@@ -103,6 +105,10 @@ impl Mail for MailV3 {
         // Acquire: orders this load before the receiver's loads in its handler, so that they see what
         // the sender stored before `post`.
         self.0.swap(0, Ordering::Acquire)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
     }
 
     #[inline]
@@ -137,6 +143,10 @@ impl Mail for MailV2 {
         // Acquire: orders these loads before the receiver's loads in its handler, so that they see
         // what the sender stored before `post`.
         [self.0[0].swap(0, Ordering::Acquire), self.0[1].swap(0, Ordering::Acquire)]
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| word.load(Ordering::Relaxed) == 0)
     }
 
     #[inline]
@@ -200,6 +210,12 @@ impl<V: Version> Mailboxes<V> {
     #[inline]
     pub(super) fn take(&self, vcpu: usize) -> <V::Mail as Mail>::Bits {
         self.words[vcpu & (MAX_VCPUS - 1)].take()
+    }
+
+    /// Whether nothing is posted to a vCPU. Whoever posts to one of which this is true makes its core look.
+    #[must_use]
+    pub fn is_empty(&self, vcpu: usize) -> bool {
+        self.words[vcpu & (MAX_VCPUS - 1)].is_empty()
     }
 
     /// Forgets everything posted (restart of the VM, all of its vCPUs stopped).

@@ -35,6 +35,8 @@ pub const PPI_HYP_TIMER: u32 = 26;
 pub const PPI_MAINTENANCE: u32 = 25;
 /// INTIDs from here on mean that nothing is to be acknowledged.
 pub const SPECIAL: u32 = 1020;
+/// What [`acknowledge`] gives when there is nothing.
+pub const NOTHING: u64 = 1023;
 
 /// Most list registers that are used: what Cortex-A53 and A72 have. A switch over sixteen at each access would cost more than it
 /// gains.
@@ -144,6 +146,15 @@ impl Line {
             let old = mmio::read32(address);
             mmio::write32(address, if edge { old | bit } else { old & !bit });
         }
+    }
+
+    /// Whether it is edge-triggered.
+    #[must_use]
+    pub fn is_edge(self) -> bool {
+        let base = if self.intid < 32 { self.private } else { device(GICD) };
+        // SAFETY: as in `act`; reading changes nothing.
+        let word = unsafe { mmio::read32(base + CONFIG + u64::from(self.intid / 16 * 4)) };
+        word & 2 << (self.intid % 16 * 2) != 0
     }
 
     fn set_priority(self, priority: u8) {

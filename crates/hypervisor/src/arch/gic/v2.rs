@@ -76,28 +76,28 @@ pub fn init_core(core: usize) {
 /// 12:10 tell the sender, and [`end`] needs them.
 #[inline(always)]
 #[must_use]
-pub fn acknowledge() -> u32 {
-    gicc_read(GICC_IAR)
+pub fn acknowledge() -> u64 {
+    gicc_read(GICC_IAR).into()
 }
 
 /// The INTID of what [`acknowledge`] gave.
 #[inline(always)]
 #[must_use]
-pub fn intid(iar: u32) -> u32 {
-    iar & 0x3ff
+pub fn intid(iar: u64) -> u32 {
+    iar as u32 & 0x3ff
 }
 
 /// Lets the next interrupt come; this one stays active.
 #[inline(always)]
-pub fn drop_priority(iar: u32) {
-    gicc_write(GICC_EOIR, iar);
+pub fn drop_priority(iar: u64) {
+    gicc_write(GICC_EOIR, iar as u32);
 }
 
 /// Ends an interrupt of the hypervisor's own.
 #[inline(always)]
-pub fn end(iar: u32) {
-    gicc_write(GICC_EOIR, iar);
-    gicc_write(GICC_DIR, iar);
+pub fn end(iar: u64) {
+    gicc_write(GICC_EOIR, iar as u32);
+    gicc_write(GICC_DIR, iar as u32);
 }
 
 /// Sends an SGI to core `core`.

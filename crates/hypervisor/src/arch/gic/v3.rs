@@ -61,28 +61,28 @@ pub fn init_core(core: usize) {
 /// The interrupt of highest priority, now active; [`super::SPECIAL`] or above when there is none.
 #[inline(always)]
 #[must_use]
-pub fn acknowledge() -> u32 {
-    icc::iar1::read() as u32
+pub fn acknowledge() -> u64 {
+    icc::iar1::read()
 }
 
 /// The INTID of what [`acknowledge`] gave.
 #[inline(always)]
 #[must_use]
-pub fn intid(iar: u32) -> u32 {
-    iar
+pub fn intid(iar: u64) -> u32 {
+    iar as u32
 }
 
 /// Lets the next interrupt come; this one stays active.
 #[inline(always)]
-pub fn drop_priority(intid: u32) {
-    icc::eoir1::write(u64::from(intid));
+pub fn drop_priority(iar: u64) {
+    icc::eoir1::write(iar);
 }
 
 /// Ends an interrupt of the hypervisor's own.
 #[inline(always)]
-pub fn end(intid: u32) {
-    icc::eoir1::write(u64::from(intid));
-    icc::dir::write(u64::from(intid));
+pub fn end(iar: u64) {
+    icc::eoir1::write(iar);
+    icc::dir::write(iar);
 }
 
 /// Sends an SGI to core `core`.

@@ -1,0 +1,183 @@
+//! Who is on which core, and how VMs share one.
+
+use super::{Checker, is_unknown};
+use crate::{
+    packed::schedule::{LEAST_TURN_NS, MAX_RULES, MAX_TURNS, MOST_TURN_NS},
+    pci,
+    raw::{self, At},
+    system::Vm,
+    timing::{Line, Runner, Schedule, SharedCore, Timing},
+    units::Nanos,
+};
+use std::{collections::HashMap, ops::Range};
+
+impl Checker<'_> {
+    /// Each vCPU has a core that there is, and shares it only where a schedule says how.
+    pub(super) fn cores(&mut self, vms: &[raw::Vm], timing: &Timing) {
+        let mut taken: HashMap<u64, (&Range<usize>, String)> = HashMap::new();
+        for vm in vms {
+            let Some(At { value: cpus, span }) = &vm.cpus else {
+                continue;
+            };
+            let name = vm.title();
+            if cpus.is_empty() {
+                let fault =
+                    self.fault("no-cpus", span, format!("{name} has no vCPU")).label("empty");
+                self.faults.push(fault.help("write the core of each vCPU: cpus = [0]"));
+            }
+            for core in cpus {
+                if let Some(platform) = &self.platform
+                    && is_unknown(core.value, platform)
+                {
+                    let fault = self.unknown_core(core, platform);
+                    self.faults.push(fault);
+                }
+                let shared = timing.cores.iter().any(|shared| shared.id == core.value);
+                let before = taken.get(&core.value).filter(|(_, owner)| !shared || *owner == name);
+                if let Some((first, owner)) = before {
+                    let message = format!("core {} is given to {owner} and to {name}", core.value);
+                    let count =
+                        self.platform.as_ref().map_or(0, |platform| platform.cores.len() as u64);
+                    let used: Vec<_> = vms
+                        .iter()
+                        .filter_map(|vm| vm.cpus.as_ref())
+                        .flat_map(|cpus| cpus.value.iter().map(|core| core.value))
+                        .collect();
+                    let free: Vec<_> = (0..count)
+                        .filter(|core| !used.contains(core))
+                        .map(|core| core.to_string())
+                        .collect();
+                    let free = if free.is_empty() {
+                        "no core is free".to_owned()
+                    } else {
+                        format!("free: {}", free.join(", "))
+                    };
+                    let help = if *owner == name {
+                        format!("a core runs one vCPU of a VM; {free}")
+                    } else {
+                        format!(
+                            "a core runs one vCPU, unless a schedule shares it: [[core]] with id = {}; {free}",
+                            core.value
+                        )
+                    };
+                    let fault = self.fault("core-taken", &core.span, message).label("again here");
+                    self.faults
+                        .push(fault.and((*first).clone(), format!("{owner} has it")).help(help));
+                } else {
+                    taken.insert(core.value, (&core.span, name.clone()));
+                }
+            }
+        }
+    }
+
+    /// Every VM on a shared core has a turn there, nobody else has one, and every turn is one that can be kept.
+    pub(super) fn schedules(&mut self, timing: &Timing) {
+        for core in &timing.cores {
+            self.turns(timing, core);
+            let named = core.schedule.runners();
+            for (position, vm) in timing.vms.iter().enumerate() {
+                if vm.cpus.contains(&core.id) && !named.contains(&Runner::Vm(position)) {
+                    let message =
+                        format!("{} has core {} in its cpus and no turn there", vm.name, core.id);
+                    let fault =
+                        self.fault("no-turn", &core.place.0, message).label("this schedule");
+                    let help = format!("give {} a turn, or another core", vm.name);
+                    self.faults.push(fault.and(vm.place.0.clone(), "the VM").help(help));
+                }
+            }
+            for runner in &named {
+                let Runner::Vm(position) = *runner else { continue };
+                let Some(vm) = timing.vms.get(position) else { continue };
+                if !vm.cpus.contains(&core.id) {
+                    let message = format!(
+                        "{} has a turn on core {}, which is not in its cpus",
+                        vm.name, core.id
+                    );
+                    let fault = self.fault("not-on-core", &core.place.0, message);
+                    let fault = fault.label("this schedule").and(vm.place.0.clone(), "the VM");
+                    let help =
+                        format!("add {} to the cpus of {}, or take the turn out", core.id, vm.name);
+                    self.faults.push(fault.help(help));
+                }
+            }
+        }
+    }
+
+    /// Every interrupt with a rule, of a VM that shares a core, is one of that VM's devices, and there are not too many.
+    pub(super) fn lines(&mut self, timing: &Timing, vms: &[Vm]) {
+        for core in &timing.cores {
+            let here =
+                |line: &&Line| timing.vms.get(line.vm).is_some_and(|vm| vm.cpus.contains(&core.id));
+            if let Some(line) = timing.lines.iter().filter(here).nth(MAX_RULES) {
+                let message =
+                    format!("more than {MAX_RULES} interrupts have rules on core {}", core.id);
+                let fault = self.fault("too-many-rules", &line.place.0, message);
+                self.faults.push(fault.label("one too many").help("keep those that come often"));
+            }
+        }
+        for (place, line) in timing.lines.iter().enumerate() {
+            let (Some(intid), Some(vm)) = (line.intid(), vms.get(line.vm)) else { continue };
+            if !timing.is_shared(line.vm) {
+                continue;
+            }
+            let devices = vm.devices.iter().flat_map(|device| &device.irqs).map(|irq| irq.intid);
+            let own: Vec<_> = devices.chain(pci::lines(vm).map(|irq| irq.intid)).collect();
+            let same = |other: &Line| other.intid() == Some(intid) && other.vm == line.vm;
+            let (code, message, help) = if !own.contains(&intid) {
+                let own: Vec<_> = own.iter().map(u32::to_string).collect();
+                let help = if own.is_empty() {
+                    format!("{} has none: give it a device", vm.name)
+                } else {
+                    format!("its own are {}", own.join(", "))
+                };
+                (
+                    "not-its-interrupt",
+                    format!("{} has no device with interrupt {intid}", vm.name),
+                    help,
+                )
+            } else if timing.lines.iter().take(place).any(same) {
+                let message = format!("interrupt {intid} of {} has two rules", vm.name);
+                ("irq-twice", message, "keep one of them".to_owned())
+            } else {
+                continue;
+            };
+            let fault = self.fault(code, &line.place.0, message).label("this rule");
+            self.faults.push(fault.help(help));
+        }
+    }
+
+    fn turns(&mut self, timing: &Timing, core: &SharedCore) {
+        let turns = core.schedule.turns();
+        let mut wrong = |code, message: String, help: String| {
+            let fault = self.fault(code, &core.place.0, message).label("this schedule");
+            self.faults.push(fault.help(help));
+        };
+        if turns.is_empty() {
+            let message = format!("nobody has a turn on core {}", core.id);
+            wrong("no-turns", message, format!("give a VM the core, cpus = [{}]", core.id));
+        }
+        if turns.len() > MAX_TURNS {
+            let message =
+                format!("core {} has {} slots, and there can be {MAX_TURNS}", core.id, turns.len());
+            wrong("too-many-slots", message, "use a shorter frame".to_owned());
+        }
+        let is_table = matches!(core.schedule, Schedule::Table { .. });
+        for (place, (runner, length)) in turns.iter().enumerate() {
+            let name = runner.name(timing);
+            if !is_table && turns.iter().take(place).any(|(other, _)| other == runner) {
+                let message = format!("{name} has two turns on core {}", core.id);
+                wrong("turn-twice", message, "keep one of them, or write a time table".to_owned());
+            }
+            if length.0 < LEAST_TURN_NS || length.0 > MOST_TURN_NS {
+                let message = format!("{name} has {length} of core {} at a time", core.id);
+                let (least, most) = (Nanos(LEAST_TURN_NS), Nanos(MOST_TURN_NS));
+                wrong("turn-length", message, format!("write between {least} and {most}"));
+            }
+        }
+        if core.schedule.repeats() > Nanos(MOST_TURN_NS) {
+            let message =
+                format!("core {}'s schedule repeats after more than half an hour", core.id);
+            wrong("turn-length", message, format!("write at most {}", Nanos(MOST_TURN_NS)));
+        }
+    }
+}
