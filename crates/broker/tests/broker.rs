@@ -349,3 +349,76 @@ fn a_copy_is_seen_until_it_ends() {
     assert_eq!(looking.1, 1);
     assert!((0..8).all(|port| !world.partition.is_copying(port)));
 }
+
+/// A mover at whose copy number `at` a port is reset, as when its VM restarts in the midst of a chunk: the hypervisor waits until
+/// `is_copying` says no, and then the memory has a new owner.
+struct Dying<'a> {
+    ram: &'a mut Ram,
+    partition: &'static Partition,
+    port: usize,
+    at: usize,
+    copies: usize,
+    /// The chunk in whose midst it was has ended.
+    over: bool,
+}
+
+impl Mover for Dying<'_> {
+    fn copy(&mut self, from: u64, to: u64, len: u64) {
+        assert!(!self.over || !self.partition.is_copying(self.port), "memory of a new owner");
+        let half = len / 2;
+        self.ram.copy(from, to, half);
+        if self.copies == self.at {
+            self.partition.reset(self.port);
+            assert!(self.partition.is_copying(self.port), "the hypervisor must wait");
+        }
+        self.copies += 1;
+        self.ram.copy(from + half, to + half, len - half);
+    }
+
+    fn write(&mut self, to: u64, bytes: &[u8]) {
+        assert!(!self.over || !self.partition.is_copying(self.port), "memory of a new owner");
+        self.ram.write(to, bytes);
+    }
+}
+
+/// Whichever chunk of a packet it is, and whichever end restarts: the chunk ends, nothing of that life is touched any more, nobody else
+/// loses anything, and the next life's packets arrive.
+#[test]
+fn an_end_that_restarts_in_the_midst_of_a_chunk_stops_its_own_packet_alone() {
+    for (port, at) in [0, 3].into_iter().flat_map(|port| (0..3).map(move |at| (port, at))) {
+        let mut world = World::new(&[flow(0, 3), flow(1, 2)], 1000, 0);
+        (0..4).for_each(|head| _ = world.offer(3, head, 4000, 4000));
+        world.offer(2, 0, 4000, 4000);
+        let (mut broker, mut taken) = (Broker::new(world.partition), 0);
+        world.send(0, 0, 0, 3000, (0, 50), 3044);
+        world.send(1, 1, 0, 500, (0, 60), 544);
+        let (mut ram, partition) = (std::mem::take(&mut world.ram), world.partition);
+        let mut dying = Dying { ram: &mut ram, partition, port, at, copies: 0, over: false };
+        let mut steps = 0;
+        while !matches!(broker.step(0, &mut dying), Step::Wait(_)) {
+            dying.over = dying.copies > at;
+            assert!((0..8).all(|port| !partition.is_copying(port)), "between two steps");
+            steps += 1;
+            assert!(steps < 100, "the broker does not come to rest");
+        }
+        assert!(dying.over, "port {port}, copy {at}: it came so far");
+        world.ram = ram;
+        let completions = world.completions(&mut taken);
+        assert!(sent(&completions).contains(&(1, 0)), "the other flow's packet has arrived");
+        let epoch = partition.port(port).epoch();
+        let mut of_now = completions.iter().filter(|one| one.port == port && one.epoch == epoch);
+        assert_eq!(of_now.next(), None, "the new life has sent and offered nothing");
+        // Whose receiver is gone gets the buffers back, unless this was the packet's last chunk.
+        let lost = completions.iter().any(|one| one.port == 0 && one.outcome == Outcome::Lost);
+        assert_eq!(lost, port == 3 && at < 2, "port {port}, copy {at}: {completions:?}");
+        (10..14).for_each(|head| _ = world.offer(3, head, 4000, 4000));
+        let payload = world.send(0, 0, 5, 2000, (0, 70), 2044);
+        let completions = run(&mut world, &mut broker, &mut taken, 0);
+        assert!(sent(&completions).contains(&(0, 5)), "port {port}, copy {at}: {completions:?}");
+        let bytes = completions.iter().filter(|one| one.port == 3).map(|one| match one.outcome {
+            Outcome::Received(bytes) => bytes as usize - HEADER_LEN,
+            _ => 0,
+        });
+        assert_eq!(bytes.sum::<usize>(), payload.len());
+    }
+}

@@ -3,8 +3,11 @@
 mod support;
 
 use serde_json::Value;
-use std::{fs, path::Path, process::Command, time::Duration};
-use support::{qemu::root, say_within};
+use std::{fs, os::unix::fs::symlink, path::Path, process::Command, time::Duration};
+use support::{
+    qemu::{build_programs, root},
+    say_within,
+};
 
 /// What a run left: `report.json` and the consoles by name.
 struct Ran {
@@ -34,11 +37,16 @@ impl Ran {
 
 /// Runs a system under instruction counting until it ends itself, or until the time is over.
 fn run(file: &Path, time: &str, arguments: &[&str]) -> Ran {
+    run_in(&root(), file, time, arguments)
+}
+
+/// As [`run`], of the programs of another checkout.
+fn run_in(checkout: &Path, file: &Path, time: &str, arguments: &[&str]) -> Ran {
     let directory = tempfile::tempdir().expect("a directory");
     let runs = directory.path().join("runs");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.arg("run").arg(file).args(["--deterministic", "--stay", "-q", "--for", time]);
-    command.args(arguments).env("WEIR_ROOT", root()).env("WEIR_RUNS", &runs);
+    command.args(arguments).env("WEIR_ROOT", checkout).env("WEIR_RUNS", &runs);
     let said = say_within(&mut command, Duration::from_secs(1200));
     let ran = fs::read_dir(&runs).into_iter().flatten().flatten().next();
     let ran = ran.unwrap_or_else(|| panic!("{}\n{}", said.out, said.err)).path();
@@ -283,4 +291,66 @@ fn flows_go_between_cache_colors_on_both_gics() {
         assert_eq!(ran.flow(0), [1000, 0], "{platform}");
         assert_eq!(ran.report["totals"]["denials"], 0, "{platform}");
     }
+}
+
+/// Runs a system with `guests/laggard` in the broker's place: in a checkout that has another program by that name.
+fn run_with_laggard(text: &str, time: &str) -> Ran {
+    build_programs();
+    let checkout = tempfile::tempdir().expect("a directory");
+    let (from, to) = (root(), checkout.path());
+    for name in ["crates", "guests", "platforms", "systems", "Cargo.toml"] {
+        symlink(from.join(name), to.join(name)).expect("a link");
+    }
+    let programs = to.join("build/programs");
+    fs::create_dir_all(&programs).expect("a directory");
+    for name in ["weir-hypervisor-gicv3", "control", "sender", "receiver"] {
+        fs::copy(from.join("build/programs").join(name), programs.join(name)).expect(name);
+    }
+    fs::copy(from.join("build/programs/laggard"), programs.join("broker")).expect("the laggard");
+    let file = to.join("system.toml");
+    fs::write(&file, text).expect("a system file");
+    run_in(to, &file, time, &["--no-build"])
+}
+
+/// Each copy takes 3 ms, so that who restarts does so in the midst of one. Nothing of the old life comes into a stream of the new one.
+#[test]
+fn an_end_that_restarts_in_the_midst_of_a_chunk_waits_for_it() {
+    for (sender, receiver) in [("crash=5", "streams=2"), ("", "streams=1 crash=5000")] {
+        let restart = "on_fault = \"restart\"";
+        let sending = format!("to=4 messages=20 size=1000 period_us=3000 {sender}");
+        let text = format!(
+            "platform = \"qemu-virt\"\n{}{}{}",
+            vm("sender", 0, "sender", &sending, restart),
+            vm("receiver", 1, "receiver", &format!("bytes=20000 {receiver}"), restart),
+            flow("messages", "sender", "receiver", 5000, PERIOD),
+        );
+        let ran = run_with_laggard(&text, "2s");
+        let sum = ran.behind("sender", "20 messages of 1000 bytes sent, sum ");
+        assert_eq!(ran.behind("receiver", "20000 bytes in order, sum "), sum);
+        assert_eq!(ran.report["totals"]["restarts"], 1);
+        assert_eq!(ran.report["totals"]["faults"], 1, "the broker goes on");
+    }
+}
+
+/// A copy that does not end holds up a restart for 20 ms. Then the broker is stopped, which is said; the restart goes on, and both
+/// ends of every flow learn that nobody moves packets any more.
+#[test]
+fn a_broker_that_hangs_is_stopped() {
+    let sending = "to=4 messages=60 size=999 period_us=1000 crash=3";
+    let text = format!(
+        "platform = \"qemu-virt\"\n{}{}{}{}",
+        vm("sender", 0, "sender", sending, "on_fault = \"restart\""),
+        vm("receiver", 1, "receiver", "bytes=59940", ""),
+        vm("control", 2, "control", "activations=500", ""),
+        flow("messages", "sender", "receiver", 5000, PERIOD),
+    );
+    let ran = run_with_laggard(&text, "1s");
+    let broker = ran.vm("broker");
+    assert_eq!(broker["state"], "halted");
+    assert_eq!(broker["faults"][0]["kind"], "a copy that does not end");
+    assert_eq!(ran.vm("sender")["restarts"], 1);
+    assert_eq!(ran.vm("sender")["state"], "running");
+    let (_, console) = ran.consoles.iter().find(|(name, _)| name == "sender").expect("a console");
+    assert_eq!(console.matches("connected to").count(), 1, "refused in its second life: {console}");
+    assert!(ran.behind("control", "500 activations, ").starts_with("0 misses"));
 }

@@ -157,6 +157,8 @@ counted! {
         Unexpected = "unexpected exception",
         /// Its budget stands on the monitor, and nobody counts there.
         Uncounted = "a budget whose monitor nobody keeps",
+        /// The broker of the flows did not end a copy whose sender or receiver was reset.
+        Stuck = "a copy that does not end",
     }
 }
 

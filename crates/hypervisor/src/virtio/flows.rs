@@ -25,6 +25,8 @@ const BEST_EFFORT: u64 = 1_000_000;
 struct Connection {
     port: u32,
     kind: u16,
+    /// One end is gone, and the other has not been told.
+    ended: bool,
 }
 
 /// What is kept of a flow.
@@ -108,7 +110,7 @@ impl Flow {
     /// those that there can be.
     pub fn note(&self, header: &Header, operation: Operation, forth: bool) -> bool {
         let port = if forth { header.src_port } else { header.dst_port };
-        let connection = Some(Connection { port, kind: header.kind });
+        let connection = Some(Connection { port, kind: header.kind, ended: false });
         let mut connections = self.connections.lock();
         let known = connections.iter().position(|one| *one == connection);
         match operation {
@@ -126,9 +128,24 @@ impl Flow {
         }
     }
 
-    /// Forgets all connections, and gives for each the reset that `ended`, one end of the flow, would have sent to the other.
-    pub fn end(&self, flow: &packed::Flow, ended: u32) -> impl Iterator<Item = Header> + use<> {
-        let connections = core::mem::replace(&mut *self.connections.lock(), [None; CONNECTIONS]);
+    /// Whether a packet of the sender's belongs to a connection that both ends still have.
+    pub fn is_known(&self, header: &Header) -> bool {
+        let connection = Connection { port: header.src_port, kind: header.kind, ended: false };
+        self.connections.lock().contains(&Some(connection))
+    }
+
+    /// Ends all connections: nothing more is sent by them.
+    pub fn end(&self) {
+        self.connections.lock().iter_mut().flatten().for_each(|connection| connection.ended = true);
+    }
+
+    /// Forgets the connections that have ended, and gives for each the reset that `ended`, one end of the flow, would have sent to the
+    /// other.
+    pub fn ended(&self, flow: &packed::Flow, ended: u32) -> impl Iterator<Item = Header> + use<> {
+        let mut connections = [None; CONNECTIONS];
+        for (gone, connection) in connections.iter_mut().zip(self.connections.lock().iter_mut()) {
+            *gone = connection.take_if(|connection| connection.ended);
+        }
         let (flow, cid) = (*flow, |vm: u32| FIRST_CID + u64::from(vm));
         connections.into_iter().flatten().map(move |connection| {
             let (src_port, dst_port, to) = if ended == flow.from {

@@ -14,17 +14,20 @@ use crate::{
     boot,
     cpu::{Core, Seat},
     vm::{
-        self, Ending, Vm,
+        self, Vm,
         interrupts::{kick, settle},
         life,
     },
 };
+use core::sync::atomic::{AtomicBool, Ordering};
 pub use flows::report;
 use memory::Memory;
 use spin::Once;
 use weir_broker::shared::{self, Completion, Outcome, Packet, Partition, Pieces, RING, Settings};
-use weir_config::packed::{FIRST_CID, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN, WINDOWS};
-use weir_trace::wire::Denial;
+use weir_config::packed::{
+    FIRST_CID, MAX_FLOWS, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN, WINDOWS,
+};
+use weir_trace::wire::{Denial, FaultKind};
 use weir_vboard::{
     esr::MmioAccess,
     gic::{Sgi, VcpuMask},
@@ -54,6 +57,8 @@ struct Link {
     broker: usize,
     /// Completions taken so far.
     taken: Lock<u32>,
+    /// The broker's life has ended: nobody moves packets any more.
+    abandoned: AtomicBool,
 }
 
 static LINK: Once<Link> = Once::new();
@@ -133,6 +138,7 @@ pub fn init(address: u64) {
         partition,
         broker: system.header.broker as usize,
         taken: Lock::new(0),
+        abandoned: AtomicBool::new(false),
     });
 }
 
@@ -155,15 +161,43 @@ pub fn open(vm: &'static Vm) {
 /// The life of a VM has ended, and none of its vCPUs runs: nobody uses its memory any more, and whoever was connected to it learns
 /// that it is gone.
 pub fn close(vm: &'static Vm, core: usize) {
-    if vm.view().vm.vsock == 0 {
+    if vm.view().vm.vsock == 0 && !vm.is_broker() {
         return;
     }
+    // First of all: a packet that is taken by a connection that goes on is one of the life that ends: see `submit`.
+    flows::of(vm).for_each(|(_, flow)| flow.end());
     open(vm);
     // SAFETY: on core `core`, whose VM's life has ended, so that it handles no other trap; the next load opens its windows later.
     let mut peephole = unsafe { Peephole::open(core) };
+    if vm.is_broker() {
+        abandon(&mut peephole);
+        return;
+    }
     for (entry, flow) in flows::of(vm) {
-        for header in flow.end(entry, vm.index() as u32) {
+        for header in flow.ended(entry, vm.index() as u32) {
             let _ = deliver(&header, &mut peephole);
+        }
+    }
+}
+
+/// The broker is gone: both ends of every connection learn that nothing will come any more.
+fn abandon(peephole: &mut Peephole) {
+    let Some(link) = LINK.get() else { return };
+    // Before the connections are looked at: whoever asks for one is refused, or reset below. Ordered by their lock.
+    link.abandoned.store(true, Ordering::Relaxed);
+    for (entry, flow) in (0..MAX_FLOWS).map_while(flows::get) {
+        flow.end();
+        for forth in flow.ended(entry, entry.from) {
+            let back = Header {
+                src_cid: forth.dst_cid,
+                dst_cid: forth.src_cid,
+                src_port: forth.dst_port,
+                dst_port: forth.src_port,
+                ..forth
+            };
+            for header in [forth, back] {
+                let _ = deliver(&header, peephole);
+            }
         }
     }
 }
@@ -235,7 +269,7 @@ fn reset(vm: &'static Vm, socket: &mut Socket) {
             break;
         };
         if timer::now_ns().saturating_sub(begun) > LONGEST_COPY {
-            life::stop(broker, Ending::Fault);
+            life::stop(broker, FaultKind::Stuck);
         }
         relax();
     }
@@ -385,6 +419,8 @@ enum Fate {
     Control(Header, Operation, usize),
     /// To be answered.
     Refused(Header),
+    /// Of a connection that there is no more: to be answered, but nothing to be refused for, as the driver may not know yet.
+    Late(Header),
 }
 
 /// Takes all that the driver sends, at most a ring's worth; if there is more, the notification traps again.
@@ -418,6 +454,7 @@ fn drain(seat: &'static Seat, peephole: &mut Peephole) {
                 vm.count_denial(Denial::Virtio);
                 header.refusal()
             }
+            Fate::Late(header) => header.refusal(),
         };
         if let Some(answer) = answer {
             let _ = deliver(&answer, peephole);
@@ -449,7 +486,10 @@ fn pass(
         return None;
     }
     let forth = header.src_cid == FIRST_CID + u64::from(entry.from);
-    if !kept.note(header, operation, forth) {
+    let noted = kept.note(header, operation, forth);
+    // Looked at behind the note: see `abandon`.
+    let in_vain = LINK.get().is_none_or(|link| link.abandoned.load(Ordering::Relaxed));
+    if !noted || in_vain && operation == Operation::Request {
         return header.refusal();
     }
     let answer = deliver(header, peephole)?;
@@ -489,7 +529,7 @@ fn take(
                 *submitted = true;
                 return Ok(Fate::Done);
             }
-            Fate::Refused(header)
+            Fate::Late(header)
         }
         Some((operation, Verdict::Pass(flow))) => Fate::Control(header, operation, flow),
         Some((_, Verdict::Refuse)) => Fate::Refused(header),
@@ -512,7 +552,7 @@ fn gather(memory: &mut Memory<'_>, segments: &[Segment], to: &mut [u8]) -> Resul
     Ok(segments.iter().map(|segment| u64::from(segment.len)).sum())
 }
 
-/// Hands a packet of a flow to the broker; false if it can't.
+/// Hands a packet of a flow to the broker; false if it can't, or if the packet belongs to no connection.
 fn submit(
     vm: &Vm,
     socket: &mut Socket,
@@ -522,8 +562,17 @@ fn submit(
     now: u64,
 ) -> bool {
     let Some((entry, kept)) = flows::get(flow) else { return false };
+    if link.abandoned.load(Ordering::Relaxed) {
+        return false;
+    }
     let Some(pieces) = broker_pieces(vm, chain.readable()) else { return false };
     let data = operation == Operation::Data;
+    // Before the connection is looked at: if that goes on, the receiver's life in which it was made does in this epoch. What was sent
+    // by it before its sender learned of its end must not come into a new one of the same ports.
+    let epoch = link.partition.port(entry.to as usize).epoch();
+    if !kept.is_known(header) {
+        return false;
+    }
     kept.note(header, operation, true);
     let stamp = if data { kept.stamp(now) } else { kept.follow(now) };
     if let Some(place) = socket.sent.get_mut(usize::from(chain.head)) {
@@ -533,7 +582,7 @@ fn submit(
         flow: flow as u8,
         eligible: stamp.eligible,
         deadline: stamp.deadline,
-        epoch: link.partition.port(entry.to as usize).epoch(),
+        epoch,
         header: header.to_bytes(),
         pieces,
     };

@@ -21,7 +21,7 @@ use crate::{
 use core::sync::atomic::{AtomicBool, Ordering};
 use weir_config::packed::OnFault;
 use weir_policy::bandwidth::Event as Budget;
-use weir_trace::wire::{Event, What};
+use weir_trace::wire::{Event, FaultKind, What};
 use weir_vboard::{pl011::Pl011, psci::Power};
 
 /// HCR_EL2: stage 2 on; interrupts and SErrors to EL2; set/way operations, SMC, ID registers, ACTLR and
@@ -187,9 +187,16 @@ pub fn end(core: &mut Core, seat: &'static Seat, ending: Ending, detail: Event) 
     park(core, seat)
 }
 
-/// Ends the life of a VM from another one's core, which does not wait for it.
-pub fn stop(vm: &'static Vm, ending: Ending) {
-    vm.ending.lock().get_or_insert(ending);
+/// Ends the life of a VM, for a fault, from another one's core, which does not wait for it.
+pub fn stop(vm: &'static Vm, kind: FaultKind) {
+    {
+        let mut place = vm.ending.lock();
+        if place.is_some() {
+            return;
+        }
+        *place = Some(Ending::Fault);
+    }
+    console::event(Event { detail: kind as u32, ..vm.event(What::VmFault, 0) });
     for &core in vm.cores() {
         cpu::tell(core.into(), cpu::STOP);
     }
