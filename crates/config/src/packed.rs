@@ -30,7 +30,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First bytes of the packed form.
 pub const MAGIC: [u8; 8] = *b"weirsys\0";
 /// Changes with each change of the layout below.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Most cores of a board.
 pub const MAX_CORES: usize = 8;
 /// Most VMs of a system, and most vCPUs of a VM: a core runs one vCPU.

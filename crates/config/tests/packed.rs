@@ -186,16 +186,16 @@ fn goes_on_behind_the_tables() {
 
 /// The hypervisor and `weir build` are built apart: the layout must not change without [`VERSION`].
 #[test]
-fn layout_is_that_of_version_4() {
-    assert_eq!(VERSION, 4);
+fn layout_is_that_of_version_5() {
+    assert_eq!(VERSION, 5);
     let bytes = tables().pack(header());
     assert_eq!(size_of::<Header>(), 232);
-    assert_eq!((size_of::<Vm>(), size_of::<Flow>()), (280, 32));
+    assert_eq!((size_of::<Vm>(), size_of::<Flow>()), (280, 40));
     assert_eq!((size_of::<Region>(), size_of::<Segment>(), size_of::<Irq>()), (32, 32, 8));
     assert_eq!(bytes.len(), 232 + 2 * 280 + 3 * 32 + 2 * 32 + 8);
     assert_eq!(bytes.len(), tables().packed_len());
     assert_eq!(&bytes[..8], b"weirsys\0");
-    assert_eq!(checksum(&bytes), 0xe8b4_29ec, "{:#x}", checksum(&bytes));
+    assert_eq!(checksum(&bytes), 0x301b_a7aa, "{:#x}", checksum(&bytes));
     assert_eq!(checksum(b"123456789"), 0xcbf4_3926);
 }
 
@@ -211,7 +211,7 @@ fn refuses_each_kind_of_damage() {
         parse(&bytes)
     };
     assert_eq!(with(0, 1), Err(Damage::Magic));
-    assert_eq!(with(8, 2), Err(Damage::Version(6)));
+    assert_eq!(with(8, 2), Err(Damage::Version(7)));
     assert_eq!(with(12, 1), Err(Damage::Checksum));
     assert_eq!(with(good.len() - 1, 1), Err(Damage::Checksum));
     let misaligned = Aligned::new(&[&[0; 4], good.as_slice()].concat());
@@ -393,7 +393,15 @@ fn with_flow(change: impl FnOnce(&mut Header, &mut Tables)) -> Result<(), Damage
         len: PARTITION_LEN,
         kind: PARTITION,
     });
-    tables.flows.push(Flow { from: 0, to: 1, port: 5000, size: 4096, period: 9, deadline: 9 });
+    tables.flows.push(Flow {
+        from: 0,
+        to: 1,
+        port: 5000,
+        size: 4096,
+        period: 9,
+        deadline: 9,
+        rate: 0,
+    });
     change(&mut header, &mut tables);
     System::parse(Aligned::new(&tables.pack(header)).bytes(), false).map(|_| ())
 }

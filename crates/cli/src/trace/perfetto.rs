@@ -137,6 +137,9 @@ impl<'a, W: Write> Events<'a, W> {
             | Kind::VmFault
             | Kind::VmRestart
             | Kind::VcpuOn => self.instant(on_vcpu, record)?,
+            Kind::PacketSent | Kind::PacketChunk | Kind::PacketArrived | Kind::PacketTaken => {
+                self.instant(on_vcpu, record)?;
+            }
             Kind::Interrupt | Kind::Lost => self.instant(on_core, record)?,
         }
         Ok(())
