@@ -1,6 +1,6 @@
 //! The broker's decisions: which packet is moved next, how much of it, and when there is nothing to do.
 
-use crate::shared::{Completion, FLOWS, Flow, Outcome, PORTS, Partition, Pieces, RING};
+use super::shared::{Completion, FLOWS, Flow, Outcome, PORTS, Partition, Pieces, RING};
 use weir_policy::transfer::{Bucket, Edf};
 use weir_virtio::vsock::{HEADER_LEN, Header, SEQPACKET};
 
@@ -15,6 +15,8 @@ pub trait Mover {
     fn copy(&mut self, from: u64, to: u64, len: u64);
     /// Writes these bytes.
     fn write(&mut self, to: u64, bytes: &[u8]);
+    /// The counter, in ticks: how long each phase takes is told with the completions.
+    fn ticks(&mut self) -> u64;
 }
 
 /// What to do next.
@@ -81,6 +83,20 @@ pub struct Broker<'a> {
     completed: u32,
     /// There are completions that the hypervisor has not been told of.
     untold: bool,
+    phases: Phases,
+}
+
+/// How long the phases took that no chunk has told yet, in ticks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Phases {
+    /// When the last phase ended; 0 when the broker has slept since.
+    mark: u64,
+    find_place: u64,
+    wake: u64,
+    round_trip: u64,
+    finalize: u64,
+    /// Chunks since the last hypercall.
+    chunks: u64,
 }
 
 impl<'a> Broker<'a> {
@@ -105,14 +121,26 @@ impl<'a> Broker<'a> {
             ready: Edf::new(),
             completed: 0,
             untold: false,
+            phases: Phases::default(),
         }
     }
 
     /// Takes in what is new, and moves at most one chunk. `now` is in ns of the counter.
     pub fn step(&mut self, now: u64, mover: &mut impl Mover) -> Step {
-        let mut settled = true;
+        let slept = self.phases.mark == 0;
+        if slept {
+            self.phases.mark = mover.ticks();
+        }
+        let begun = self.phases.mark;
+        let (mut settled, mut packets) = (true, 0);
         for port in 0..PORTS {
-            settled &= self.take_in(port);
+            let (is_settled, new) = self.take_in(port);
+            settled &= is_settled;
+            packets += new;
+            if slept && new > 0 {
+                let waited = begun.saturating_sub(self.shared.port(port).rung());
+                self.phases.wake = self.phases.wake.max(waited);
+            }
         }
         while let Some((time, flow)) = self.delayed.peek()
             && time <= now
@@ -120,6 +148,31 @@ impl<'a> Broker<'a> {
             self.delayed.pop();
             self.enqueue(flow.into(), now);
         }
+        let mut mark = begun;
+        if packets > 0 {
+            mark = mover.ticks();
+            self.phases.find_place = mark.wrapping_sub(begun) / u64::from(packets);
+        }
+        let step = self.choose(now, mark, mover);
+        if matches!(step, Step::Wait(_)) {
+            self.phases.mark = 0;
+        }
+        if settled || !matches!(step, Step::Wait(_)) { step } else { Step::Again }
+    }
+
+    /// The hypercall of [`Step::Tell`] was made: when it was called and when it came back, and how long the hypervisor was busy inside, in
+    /// ticks.
+    pub fn told(&mut self, called: u64, back: u64, inside: u64) {
+        let whole = back.wrapping_sub(called);
+        let phases = &mut self.phases;
+        phases.round_trip = whole.saturating_sub(inside);
+        phases.finalize = whole / phases.chunks.max(1);
+        phases.chunks = 0;
+        phases.mark = back;
+    }
+
+    /// Moves at most one chunk of the packet with the earliest deadline. `mark` is when that began, in ticks.
+    fn choose(&mut self, now: u64, mark: u64, mover: &mut impl Mover) -> Step {
         // Bounded: each turn takes a flow or a packet out of the queue, or ends.
         while let Some((deadline, flow)) = self.ready.peek() {
             let index = usize::from(flow);
@@ -163,8 +216,9 @@ impl<'a> Broker<'a> {
             let engine = self.engine.ready_at(bytes);
             if engine > now {
                 let wake = self.delayed.peek().map_or(engine, |(time, _)| time.min(engine));
-                return if self.untold { self.told() } else { Step::Wait(Some(wake)) };
+                return if self.untold { self.tell() } else { Step::Wait(Some(wake)) };
             }
+            let picked = mover.ticks();
             let epochs = [sender, receiver].map(|port| (port, self.known[port].epoch));
             if !self.shared.begin_copy(epochs[0], epochs[1]) {
                 return Step::Again;
@@ -179,32 +233,39 @@ impl<'a> Broker<'a> {
                 ..header
             };
             scatter(mover, &buffer, &piece.to_bytes());
+            let programmed = mover.ticks();
             transfer(mover, (&pieces, HEADER_LEN as u64 + u64::from(line.moved)), &buffer, bytes);
+            let copied = mover.ticks();
             self.shared.end_copy();
             self.lines[index].bucket.take(now, bytes);
             self.engine.take(now, bytes);
             self.known[receiver].used = known.used.wrapping_add(1);
             let written = HEADER_LEN as u32 + bytes as u32;
+            let chunk = self.completed;
             self.answer(receiver, head.into(), Outcome::Received(written));
             self.lines[index].moved += bytes as u32;
-            if bytes < left.into() && bytes > 0 {
-                return Step::Again;
+            let more = bytes < left.into() && bytes > 0;
+            if !more {
+                // A buffer with no room for payload, of which the device offers none, would never move the packet.
+                let outcome = if bytes == left.into() { Outcome::Sent } else { Outcome::Lost };
+                self.finish(index, outcome, now);
             }
-            // A buffer with no room for payload, of which the device offers none, would never move the packet.
-            let outcome = if bytes == left.into() { Outcome::Sent } else { Outcome::Lost };
-            self.finish(index, outcome, now);
-            return self.told();
+            let removed = mover.ticks();
+            let phases =
+                [(mark, picked), (picked, programmed), (programmed, copied), (copied, removed)]
+                    .map(|(from, to)| to.wrapping_sub(from));
+            self.shared.note(chunk, phases);
+            self.phases.chunks += 1;
+            self.phases.mark = removed;
+            return if more { Step::Again } else { self.tell() };
         }
         if self.untold {
-            return self.told();
-        }
-        if !settled {
-            return Step::Again;
+            return self.tell();
         }
         Step::Wait(self.delayed.peek().map(|(time, _)| time))
     }
 
-    fn told(&mut self) -> Step {
+    fn tell(&mut self) -> Step {
         self.untold = false;
         Step::Tell
     }
@@ -218,13 +279,17 @@ impl<'a> Broker<'a> {
         line.moved = 0;
         line.place = Where::Idle;
         self.ready.pop();
+        let Phases { find_place, wake, round_trip, finalize, .. } = self.phases;
+        self.shared.note(self.completed, [find_place, wake, round_trip, finalize]);
+        // A sleep is told once.
+        self.phases.wake = 0;
         self.answer(sender, head.into(), outcome);
         self.enqueue(index, now);
     }
 
     fn answer(&mut self, port: usize, head: u16, outcome: Outcome) {
         let epoch = self.known[port].epoch;
-        self.shared.complete(self.completed, Completion { port, epoch, head, outcome });
+        self.shared.complete(self.completed, Completion { port, epoch, head, outcome, phases: 0 });
         self.completed = self.completed.wrapping_add(1);
         self.untold = true;
     }
@@ -252,17 +317,21 @@ impl<'a> Broker<'a> {
         }
     }
 
-    /// Takes in what is new of a port; false if it was reset meanwhile, and there may be more.
-    fn take_in(&mut self, index: usize) -> bool {
+    /// Takes in what is new of a port; false if it was reset meanwhile, and there may be more. And how many packets are new.
+    fn take_in(&mut self, index: usize) -> (bool, u32) {
         // Twice, as what is there after a reset must not be slept over; no more, as a driver that resets its device all the time holds up
         // nobody else.
-        self.look(index) || self.look(index)
+        match self.look(index).or_else(|| self.look(index)) {
+            Some(new) => (true, new),
+            None => (false, 0),
+        }
     }
 
-    fn look(&mut self, index: usize) -> bool {
+    /// The packets that were new; none if the port was reset meanwhile.
+    fn look(&mut self, index: usize) -> Option<u32> {
         let port = self.shared.port(index);
         let known = self.known[index];
-        let (submitted, offered) = (port.submitted(), port.offered());
+        let (submitted, offered) = (port.submitted(known.epoch), port.offered(known.epoch));
         // Bounded by the ring; more can't be new.
         let new = submitted.wrapping_sub(known.submitted).min(RING as u32);
         for count in (0..new).map(|more| known.submitted.wrapping_add(more)) {
@@ -274,13 +343,13 @@ impl<'a> Broker<'a> {
         }
         if !port.is_in(known.epoch) {
             self.forget(index);
-            return false;
+            return None;
         }
         self.known[index] = Known { submitted, offered, ..known };
         if offered != known.offered {
             self.unblock(index);
         }
-        true
+        Some(new)
     }
 
     /// Flows that wait for a receiver's buffers are to be looked at again.

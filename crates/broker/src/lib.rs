@@ -10,4 +10,26 @@
 #![forbid(unsafe_code)]
 
 pub mod broker;
+#[cfg(test)]
+#[expect(
+    clippy::duplicate_mod,
+    reason = "the shipped source, with checked atomics in the place of core's"
+)]
+mod model;
 pub mod shared;
+mod statics;
+
+/// How many there are of what is shared; tests put fewer in their place.
+mod sizes {
+    /// Most ports: one a VM.
+    pub const PORTS: usize = 8;
+    /// Entries of a port's rings: as many as a virtqueue has, so that they never overflow.
+    pub const RING: usize = weir_virtio::queue::MAX_SIZE as usize;
+    /// Most flows of a system.
+    pub const FLOWS: usize = 32;
+}
+
+/// What orders hypervisor and broker; tests put checked ones in their place.
+mod sync {
+    pub use core::sync::atomic::{AtomicU32, AtomicU64, fence};
+}

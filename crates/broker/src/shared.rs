@@ -5,16 +5,15 @@
 //! completions, whose one writer it is. A port that is reset begins a new *epoch*: both its rings start anew, and completions of an
 //! earlier epoch mean nothing any more.
 
+pub use super::sizes::{FLOWS, PORTS, RING};
+use super::sync::{AtomicU32, AtomicU64, fence};
 use core::{
     ops::Range,
-    sync::atomic::{
-        AtomicU32, AtomicU64,
-        Ordering::{Acquire, Relaxed, Release, SeqCst},
-        fence,
-    },
+    sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
+use weir_trace::phases::pack;
 use weir_virtio::{
-    queue::{MAX_SEGMENTS, MAX_SIZE, Segment},
+    queue::{MAX_SEGMENTS, Segment},
     vsock::HEADER_LEN,
 };
 
@@ -25,16 +24,10 @@ pub const WINDOWS: Range<u64> = 1 << 35..9 << 35;
 /// The SGI by which it learns that there is something new in the partition.
 pub const SGI: u32 = 1;
 
-/// Most ports: one a VM.
-pub const PORTS: usize = 8;
-/// Entries of a port's rings: as many as a virtqueue has, so that they never overflow.
-pub const RING: usize = MAX_SIZE as usize;
-/// Most flows of a system.
-pub const FLOWS: usize = 32;
 /// Entries of the ring of completions: every buffer and every packet of every port at once.
-const COMPLETIONS: usize = 2 * PORTS * RING;
+pub(super) const COMPLETIONS: usize = 2 * PORTS * RING;
 /// Words of a header.
-const HEADER_WORDS: usize = HEADER_LEN / 4;
+pub(super) const HEADER_WORDS: usize = HEADER_LEN / 4;
 
 /// Bytes somewhere in the broker's address space, in pieces: a packet to send, or a buffer to receive into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,19 +98,12 @@ pub struct Packet {
 
 #[derive(Debug)]
 #[repr(C)]
-struct SharedPieces {
-    addresses: [AtomicU64; MAX_SEGMENTS],
-    lens: [AtomicU32; MAX_SEGMENTS],
+pub(super) struct SharedPieces {
+    pub(super) addresses: [AtomicU64; MAX_SEGMENTS],
+    pub(super) lens: [AtomicU32; MAX_SEGMENTS],
 }
 
 impl SharedPieces {
-    const fn new() -> Self {
-        Self {
-            addresses: [const { AtomicU64::new(0) }; MAX_SEGMENTS],
-            lens: [const { AtomicU32::new(0) }; MAX_SEGMENTS],
-        }
-    }
-
     fn set(&self, pieces: &Pieces) {
         for (index, segment) in pieces.segments.iter().enumerate() {
             let in_use = index < pieces.count;
@@ -137,52 +123,32 @@ impl SharedPieces {
 
 #[derive(Debug)]
 #[repr(C)]
-struct SharedPacket {
-    eligible: AtomicU64,
-    deadline: AtomicU64,
-    pieces: SharedPieces,
-    header: [AtomicU32; HEADER_WORDS],
-    flow: AtomicU32,
-    epoch: AtomicU32,
+pub(super) struct SharedPacket {
+    pub(super) eligible: AtomicU64,
+    pub(super) deadline: AtomicU64,
+    pub(super) pieces: SharedPieces,
+    pub(super) header: [AtomicU32; HEADER_WORDS],
+    pub(super) flow: AtomicU32,
+    pub(super) epoch: AtomicU32,
 }
 
 /// The rings of one port.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Port {
-    epoch: AtomicU32,
-    submitted: AtomicU32,
-    offered: AtomicU32,
-    reserved: AtomicU32,
-    submissions: [AtomicU32; RING],
-    packets: [SharedPacket; RING],
-    heads: [AtomicU32; RING],
-    buffers: [SharedPieces; RING],
+    pub(super) epoch: AtomicU32,
+    pub(super) submitted: AtomicU64,
+    pub(super) offered: AtomicU64,
+    pub(super) reserved: AtomicU32,
+    /// When the last packet was submitted, in ticks of the counter.
+    pub(super) rung: AtomicU64,
+    pub(super) submissions: [AtomicU32; RING],
+    pub(super) packets: [SharedPacket; RING],
+    pub(super) heads: [AtomicU32; RING],
+    pub(super) buffers: [SharedPieces; RING],
 }
 
 impl Port {
-    const fn new() -> Self {
-        Self {
-            epoch: AtomicU32::new(0),
-            submitted: AtomicU32::new(0),
-            offered: AtomicU32::new(0),
-            reserved: AtomicU32::new(0),
-            submissions: [const { AtomicU32::new(0) }; RING],
-            packets: [const {
-                SharedPacket {
-                    eligible: AtomicU64::new(0),
-                    deadline: AtomicU64::new(0),
-                    pieces: SharedPieces::new(),
-                    header: [const { AtomicU32::new(0) }; HEADER_WORDS],
-                    flow: AtomicU32::new(0),
-                    epoch: AtomicU32::new(0),
-                }
-            }; RING],
-            heads: [const { AtomicU32::new(0) }; RING],
-            buffers: [const { SharedPieces::new() }; RING],
-        }
-    }
-
     /// The hypervisor submits the packet whose chain starts at `head`, which is not submitted now.
     pub fn submit(&self, head: u16, packet: &Packet) {
         let Some(place) = self.packets.get(usize::from(head)) else { return };
@@ -197,7 +163,17 @@ impl Port {
         let count = self.submitted.load(Relaxed);
         self.submissions[count as usize % RING].store(head.into(), Relaxed);
         // Release: the packet is written before the count that announces it; pairs with `submitted`.
-        self.submitted.store(count.wrapping_add(1), Release);
+        self.submitted.store(next(count), Release);
+    }
+
+    /// The hypervisor says when it had submitted the last packet, in ticks of the counter.
+    pub fn ring(&self, ticks: u64) {
+        self.rung.store(ticks, Relaxed);
+    }
+
+    /// What [`Self::ring`] said last.
+    pub(crate) fn rung(&self) -> u64 {
+        self.rung.load(Relaxed)
     }
 
     /// The hypervisor offers the buffer whose chain starts at `head`, which is not offered now.
@@ -207,7 +183,7 @@ impl Port {
         self.heads[place].store(head.into(), Relaxed);
         self.buffers[place].set(pieces);
         // Release: as in `submit`; pairs with `offered`.
-        self.offered.store(count.wrapping_add(1), Release);
+        self.offered.store(next(count), Release);
     }
 
     /// The epoch that the port is in.
@@ -216,14 +192,14 @@ impl Port {
         self.epoch.load(Acquire)
     }
 
-    /// Packets submitted in this epoch, modulo 2^32.
-    pub(crate) fn submitted(&self) -> u32 {
-        self.submitted.load(Acquire)
+    /// Packets submitted in `epoch`, modulo 2^32.
+    pub(crate) fn submitted(&self, epoch: u32) -> u32 {
+        counted(self.submitted.load(Acquire), epoch)
     }
 
-    /// Buffers offered in this epoch, modulo 2^32.
-    pub(crate) fn offered(&self) -> u32 {
-        self.offered.load(Acquire)
+    /// Buffers offered in `epoch`, modulo 2^32.
+    pub(crate) fn offered(&self, epoch: u32) -> u32 {
+        counted(self.offered.load(Acquire), epoch)
     }
 
     /// Submission number `count`: its head and its packet's flow.
@@ -267,6 +243,21 @@ impl Port {
     }
 }
 
+/// A count's word in its epoch, none yet. A count says which epoch it is of: who has seen the new epoch may still see counts of the old.
+const fn first(epoch: u32) -> u64 {
+    (epoch as u64) << 32
+}
+
+/// The count in a word, if it is of `epoch`; else nothing has been counted in it yet, or it is over.
+const fn counted(word: u64, epoch: u32) -> u32 {
+    if (word >> 32) as u32 == epoch { word as u32 } else { 0 }
+}
+
+/// The word behind this one in the same epoch.
+const fn next(word: u64) -> u64 {
+    first((word >> 32) as u32) | (word as u32).wrapping_add(1) as u64
+}
+
 /// What became of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -289,6 +280,9 @@ pub struct Completion {
     pub head: u16,
     /// What became of it.
     pub outcome: Outcome,
+    /// How long the broker took, by its own account (`weir_trace::phases`): [`Phase::of`](weir_trace::phases::Phase::of) a chunk, or of a
+    /// packet.
+    pub phases: u64,
 }
 
 impl Completion {
@@ -306,7 +300,7 @@ impl Completion {
             | u64::from(len) & 0x3_ffff
     }
 
-    fn from_word(word: u64) -> Option<Self> {
+    fn from_word(word: u64, phases: u64) -> Option<Self> {
         let outcome = match word >> 18 & 3 {
             0 => Outcome::Received((word & 0x3_ffff) as u32),
             1 => Outcome::Sent,
@@ -318,6 +312,7 @@ impl Completion {
             epoch: (word >> 32) as u32,
             head: (word >> 20 & 0xff) as u16,
             outcome,
+            phases,
         })
     }
 }
@@ -350,10 +345,10 @@ pub struct Settings {
 
 #[derive(Debug)]
 #[repr(C)]
-struct SharedFlow {
-    ports: AtomicU64,
-    rate: AtomicU64,
-    burst: AtomicU64,
+pub(super) struct SharedFlow {
+    pub(super) ports: AtomicU64,
+    pub(super) rate: AtomicU64,
+    pub(super) burst: AtomicU64,
 }
 
 /// All that hypervisor and broker share.
@@ -361,43 +356,19 @@ struct SharedFlow {
 #[repr(C, align(4096))]
 pub struct Partition {
     /// Written by the hypervisor before the broker starts.
-    settings: [AtomicU64; 4],
-    flows: [SharedFlow; FLOWS],
-    ports: [Port; PORTS],
+    pub(super) settings: [AtomicU64; 4],
+    pub(super) flows: [SharedFlow; FLOWS],
+    pub(super) ports: [Port; PORTS],
     /// Written by the broker: the ports that the copy under way reads or writes, one bit each.
-    busy: AtomicU32,
+    pub(super) busy: AtomicU32,
     /// Written by the broker: completions so far, modulo 2^32.
-    completed: AtomicU32,
-    completions: [AtomicU64; COMPLETIONS],
-}
-
-impl Default for Partition {
-    fn default() -> Self {
-        Self::new()
-    }
+    pub(super) completed: AtomicU32,
+    pub(super) completions: [AtomicU64; COMPLETIONS],
+    /// Of each completion, how long the broker's phases took.
+    pub(super) phases: [AtomicU64; COMPLETIONS],
 }
 
 impl Partition {
-    /// Without flows, all rings empty: all zeros.
-    #[expect(clippy::large_stack_arrays, reason = "a constant, or in a test's heap")]
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            settings: [const { AtomicU64::new(0) }; 4],
-            flows: [const {
-                SharedFlow {
-                    ports: AtomicU64::new(0),
-                    rate: AtomicU64::new(0),
-                    burst: AtomicU64::new(0),
-                }
-            }; FLOWS],
-            ports: [const { Port::new() }; PORTS],
-            busy: AtomicU32::new(0),
-            completed: AtomicU32::new(0),
-            completions: [const { AtomicU64::new(0) }; COMPLETIONS],
-        }
-    }
-
     /// Port `index`, a number below [`PORTS`].
     #[must_use]
     pub fn port(&self, index: usize) -> &Port {
@@ -448,12 +419,13 @@ impl Partition {
     /// may still go on until [`Self::is_copying`] says no.
     pub fn reset(&self, index: usize) {
         let port = self.port(index);
-        port.epoch.store(port.epoch.load(Relaxed).wrapping_add(1), Relaxed);
+        let epoch = port.epoch.load(Relaxed).wrapping_add(1);
+        port.epoch.store(epoch, Relaxed);
         // Release: the new epoch is written before anything of it; pairs with `Port::is_in`. SeqCst with the fence in `begin_copy`: either
         // the broker sees the new epoch there, or `is_copying` sees its copy.
         fence(SeqCst);
-        port.submitted.store(0, Relaxed);
-        port.offered.store(0, Relaxed);
+        port.submitted.store(first(epoch), Relaxed);
+        port.offered.store(first(epoch), Relaxed);
     }
 
     /// Whether the copy under way reads or writes memory of this port's VM.
@@ -489,6 +461,12 @@ impl Partition {
         self.completed.store(count.wrapping_add(1), Release);
     }
 
+    /// The broker says how long the phases of completion number `count` took, in ticks, before it tells the hypervisor of it: a figure, on which
+    /// nothing depends.
+    pub(crate) fn note(&self, count: u32, ticks: [u64; 4]) {
+        self.phases[count as usize % COMPLETIONS].store(pack(ticks), Relaxed);
+    }
+
     /// The next completion for the hypervisor, which has taken `taken` so far. A broker that claims more than there can be is not believed:
     /// one call takes one, and the caller bounds its calls by [`Self::most_completions`].
     pub fn next_completion(&self, taken: &mut u32) -> Option<Completion> {
@@ -498,9 +476,11 @@ impl Partition {
             if completed == *taken {
                 return None;
             }
-            let word = self.completions[*taken as usize % COMPLETIONS].load(Relaxed);
+            let place = *taken as usize % COMPLETIONS;
+            let [word, phases] =
+                [&self.completions, &self.phases].map(|ring| ring[place].load(Relaxed));
             *taken = taken.wrapping_add(1);
-            if let Some(completion) = Completion::from_word(word)
+            if let Some(completion) = Completion::from_word(word, phases)
                 && completion.port < PORTS
             {
                 return Some(completion);

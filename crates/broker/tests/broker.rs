@@ -20,6 +20,7 @@ const BASE: u64 = 1 << 35;
 struct Ram {
     bytes: Vec<u8>,
     moved: u64,
+    ticks: u64,
 }
 
 impl Ram {
@@ -46,6 +47,11 @@ impl Mover for Ram {
 
     fn write(&mut self, to: u64, bytes: &[u8]) {
         self.put(to, bytes);
+    }
+
+    fn ticks(&mut self) -> u64 {
+        self.ticks += 1;
+        self.ticks
     }
 }
 
@@ -339,6 +345,10 @@ fn a_copy_is_seen_until_it_ends() {
             assert_eq!(seen, [true, false, false, true]);
             self.1 += 1;
         }
+        fn ticks(&mut self) -> u64 {
+            0
+        }
+
         fn write(&mut self, _: u64, _: &[u8]) {}
     }
     let mut world = World::new(&[flow(0, 3)], 4096, 0);
@@ -378,6 +388,10 @@ impl Mover for Dying<'_> {
     fn write(&mut self, to: u64, bytes: &[u8]) {
         assert!(!self.over || !self.partition.is_copying(self.port), "memory of a new owner");
         self.ram.write(to, bytes);
+    }
+
+    fn ticks(&mut self) -> u64 {
+        self.ram.ticks()
     }
 }
 

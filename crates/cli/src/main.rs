@@ -19,6 +19,7 @@ mod picture;
 mod plan;
 mod platforms;
 mod progress;
+mod report;
 mod reproduce;
 mod run;
 mod simulate;
@@ -54,6 +55,7 @@ enum Verb {
     Attach(attach::Arguments),
     Observe(observe::Arguments),
     Trace(trace::Arguments),
+    Report(report::Arguments),
     Demo(demo::Arguments),
     Platforms(platforms::Arguments),
     Bench(measure::Arguments),
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Verb::Attach(arguments) => attach::run(arguments, &environment),
         Verb::Observe(arguments) => observe::run(arguments, &environment),
         Verb::Trace(arguments) => trace::run(arguments, &environment),
+        Verb::Report(arguments) => report::run(arguments, &environment),
         Verb::Demo(arguments) => demo::run(arguments, &environment),
         Verb::Platforms(arguments) => platforms::run(arguments),
         Verb::Bench(arguments) => measure::run(arguments, &environment),

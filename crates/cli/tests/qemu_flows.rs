@@ -3,7 +3,13 @@
 mod support;
 
 use serde_json::Value;
-use std::{fs, os::unix::fs::symlink, path::Path, process::Command, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 use support::{
     qemu::{build_programs, root},
     say_within,
@@ -37,13 +43,13 @@ impl Ran {
 
 /// Runs a system under instruction counting until it ends itself, or until the time is over.
 fn run(file: &Path, time: &str, arguments: &[&str]) -> Ran {
-    run_in(&root(), file, time, arguments)
+    let directory = tempfile::tempdir().expect("a directory");
+    run_in(&root(), directory.path(), file, time, arguments)
 }
 
-/// As [`run`], of the programs of another checkout.
-fn run_in(checkout: &Path, file: &Path, time: &str, arguments: &[&str]) -> Ran {
-    let directory = tempfile::tempdir().expect("a directory");
-    let runs = directory.path().join("runs");
+/// The same with the programs of `checkout`, leaving the run in `directory`, which has none.
+fn run_in(checkout: &Path, directory: &Path, file: &Path, time: &str, arguments: &[&str]) -> Ran {
+    let runs = directory.join("runs");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.arg("run").arg(file).args(["--deterministic", "--stay", "-q", "--for", time]);
     command.args(arguments).env("WEIR_ROOT", checkout).env("WEIR_RUNS", &runs);
@@ -128,6 +134,164 @@ fn two_runs_have_the_same_latencies() {
     let [one, two] = [0, 1].map(|_| run_text(&text, "10s", &[]).report["flows"].clone());
     assert_eq!(one, two);
     assert_eq!(one[0]["packets"], 100);
+}
+
+/// Overheads that a run of `system` has measured, as a file in `directory`.
+fn measure(directory: &Path, system: &Path) -> PathBuf {
+    run_in(&root(), directory, system, "10s", &["--no-slices"]);
+    let file = directory.join("overheads.toml");
+    let ran = fs::read_dir(directory.join("runs")).into_iter().flatten().flatten().next();
+    let ran = ran.expect("a run").path();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["report", "--overheads"]).arg(ran).arg("-o").arg(&file);
+    let said = say_within(&mut command, Duration::from_secs(60));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    file
+}
+
+/// A system of the tree with these overheads.
+fn with_overheads(system: &str, overheads: &Path) -> String {
+    let text = fs::read_to_string(root().join("systems").join(system)).expect("a system");
+    let named = format!("overheads = \"{}\"", overheads.display());
+    assert!(text.contains("overheads = \"overheads/flows.toml\""), "{system}");
+    text.replace("overheads = \"overheads/flows.toml\"", &named)
+}
+
+/// The issue's promise, judged by overheads of another run: no packet takes longer than its flow's bound, and where the run is as bad as the
+/// analysis has to think (`tight`), the bound is no more than twice what was measured.
+fn holds(ran: &Ran, tight: &[usize]) {
+    let flows = ran.report["flows"].as_array().expect("flows");
+    for (index, flow) in flows.iter().enumerate() {
+        let [worst, bound] = ["worst_ns", "bound_ns"].map(|key| flow[key].as_u64());
+        let (worst, bound) = (worst.expect("a time"), bound.expect("a bound"));
+        assert!(worst > 0 && worst <= bound, "{flow}");
+        assert!(!tight.contains(&index) || 2 * worst >= bound, "the bound is loose: {flow}");
+    }
+}
+
+#[test]
+fn no_packet_takes_longer_than_its_bound_and_the_bound_is_tight() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let overheads = measure(directory.path(), &root().join("systems/flows-overheads.toml"));
+    let text = with_overheads("flows-exact.toml", &overheads);
+    let ran = run_text(&text, "10s", &["--no-slices"]);
+    assert_eq!(ran.flow(0), [200, 0]);
+    holds(&ran, &[0]);
+    // Longer ones, in chunks, and shorter ones.
+    for (size, key, period) in [(65_000, "64KiB", 5000), (1, "1B", 1000)] {
+        let text = text
+            .replace("messages=200 size=4096", &format!("messages=30 size={size}"))
+            .replace("period_us=1000", &format!("period_us={period}"))
+            .replace("bytes=819200", &format!("bytes={}", 30 * size))
+            .replace("\"4KiB\"", &format!("\"{key}\""));
+        let ran = run_text(&text, "10s", &["--no-slices"]);
+        assert_eq!(ran.flow(0), [30, 0]);
+        holds(&ran, &[0]);
+    }
+}
+
+/// Twelve flows between four VMs which all send at the same moment, so that each packet meets all the others.
+#[test]
+fn each_of_twelve_flows_keeps_its_bound_when_all_send_at_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let text = fs::read_to_string(root().join("systems/flows-mesh.toml")).expect("a system");
+    let shorter = [("size=4096", "size=2000"), ("of 4096", "of 2000"), ("245760", "120000")];
+    let shorter = shorter.iter().fold(text.clone(), |text, (from, to)| text.replace(from, to));
+    let unmeasured = shorter.replace("overheads = \"overheads/flows-mesh.toml\"", "");
+    let system = directory.path().join("shorter.toml");
+    fs::write(&system, unmeasured).expect("a system file");
+    let overheads = measure(directory.path(), &system);
+    let named = format!("overheads = \"{}\"", overheads.display());
+    let text = text.replace("overheads = \"overheads/flows-mesh.toml\"", &named);
+    let ran = run_text(&text, "10s", &["--no-slices"]);
+    (0..12).for_each(|flow| assert_eq!(ran.flow(flow), [20, 0]));
+    for vm in ["north", "east", "south", "west"] {
+        ran.behind(vm, "to each of 3 ends, got 245760 bytes in order");
+    }
+    // The emulator's cores notify in their order: those of the last meet as many packets as there can be.
+    holds(&ran, &[9, 10, 11]);
+}
+
+/// Beside one that keeps the rules: `culprits`, VMs and flows, of which each sleeps whenever it can. Nothing is printed meanwhile.
+fn beside(culprits: &str, overheads: &Path) -> Ran {
+    let text = format!(
+        "platform = \"qemu-virt\"\n{}{}{culprits}{}\n[dma]\npath = \"broker\"\n\
+         [broker]\ncpus = [6]\noverheads = \"{}\"\n[hypervisor]\nconsole_core = 7\nheartbeat = \"200ms\"\n",
+        vm(
+            "good",
+            0,
+            "sender",
+            "to=4 messages=150 size=4096 period_us=1000 start_us=20000",
+            "on_fault = \"stop-system\""
+        ),
+        vm("receiver", 1, "receiver", "bytes=614400 streams=1", ""),
+        flow("good", "good", "receiver", 5000, "period = \"1ms\"\ndeadline = \"300us\""),
+        overheads.display(),
+    );
+    run_text(&text, "300ms", &["--no-slices"])
+}
+
+#[test]
+fn who_floods_breaks_rings_or_keeps_buffers_takes_nobody_over_his_bound() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let overheads = measure(directory.path(), &root().join("systems/flows-overheads.toml"));
+    let own = "period = \"100us\"\ndeadline = \"100us\"";
+    let short = |text: String| text.replace("size = \"4KiB\"", "size = \"64B\"");
+    let flood = format!(
+        "{}{}{}",
+        vm("flooder", 2, "sender", "to=6 messages=1000000 size=64 period_us=0", ""),
+        vm("drain", 3, "receiver", "", ""),
+        short(flow("flood", "flooder", "drain", 5000, own)),
+    );
+    let crook = format!(
+        "{}{}",
+        vm("crook", 2, "crook", "rounds=1000000 pause_us=70", ""),
+        flow("crooked", "crook", "receiver", 5001, own),
+    );
+    let hoard = format!(
+        "{}{}{}",
+        vm("giver", 2, "sender", "to=6 messages=1000 size=64 period_us=100", ""),
+        vm("miser", 3, "receiver", "hoard=640", ""),
+        short(flow("hoard", "giver", "miser", 5000, own)),
+    );
+    for (name, culprits) in [("flood", flood), ("crook", crook), ("hoard", hoard)] {
+        let ran = beside(&culprits, &overheads);
+        let flows = &ran.report["flows"];
+        assert_eq!(flows[1]["name"], "good");
+        let [worst, bound] = ["worst_ns", "bound_ns"].map(|key| flows[1][key].as_u64());
+        assert!(worst > Some(0) && worst <= bound, "beside {name}: {flows}");
+        if name == "flood" {
+            // As fast as the driver can, which is every few microseconds: one a period, and no more.
+            let most = ran.report["time_ns"].as_u64().expect("a time") / 100_000 + 1;
+            let packets = flows[0]["packets"].as_u64().expect("a count");
+            assert!((most / 4..=most).contains(&packets), "{packets} of {most}");
+        }
+    }
+}
+
+/// Of best effort, so that only the bucket holds it up: its own, or the engine's.
+#[test]
+fn a_flow_and_the_engine_keep_their_bandwidth() {
+    let text = |flow_keys: &str, engine: &str| {
+        format!(
+            "platform = \"qemu-virt\"\n{}{}{}\n[dma]\npath = \"broker\"\n{engine}\n",
+            vm("sender", 0, "sender", "to=4 messages=200 size=1000 period_us=10", ""),
+            vm("receiver", 1, "receiver", "bytes=200000 streams=1", ""),
+            flow("lazy", "sender", "receiver", 5000, &format!("best_effort = true\n{flow_keys}")),
+        )
+    };
+    let limit = "bandwidth = \"2MB/s\"";
+    for (text, least, most) in [
+        (text("", ""), 0, 60_000_000),
+        // All but the burst, at 2 bytes a microsecond.
+        (text(limit, ""), 97_000_000, 140_000_000),
+        (text("", limit), 97_000_000, 140_000_000),
+    ] {
+        let ran = run_text(&text, "10s", &[]);
+        assert_eq!(ran.flow(0), [200, 0]);
+        let time = ran.report["time_ns"].as_u64().expect("a time");
+        assert!((least..most).contains(&time), "{time}: {text}");
+    }
 }
 
 /// Two who break the rules beside a flow that keeps them: one sends to a port that is not its flow's, one breaks its rings.
@@ -309,7 +473,7 @@ fn run_with_laggard(text: &str, time: &str) -> Ran {
     fs::copy(from.join("build/programs/laggard"), programs.join("broker")).expect("the laggard");
     let file = to.join("system.toml");
     fs::write(&file, text).expect("a system file");
-    run_in(to, &file, time, &["--no-build"])
+    run_in(to, to, &file, time, &["--no-build"])
 }
 
 /// Each copy takes 3 ms, so that who restarts does so in the midst of one. Nothing of the old life comes into a stream of the new one.

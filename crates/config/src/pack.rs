@@ -247,6 +247,7 @@ fn flows(system: &System) -> Vec<packed::Flow> {
             size: u32::try_from(flow.size.0).unwrap_or(u32::MAX),
             period: flow.period.map_or(0, |period| period.0),
             deadline: flow.deadline.map_or(0, |deadline| deadline.0),
+            rate: flow.bandwidth.map_or(0, |rate| rate.0),
         })
         .collect()
 }

@@ -85,6 +85,11 @@ static BROKER: Shape = Shape {
         key("cpus", Kind::List(&CORE), "Its core, one. Without it the first core that runs no VM."),
         coloring::COLORS_KEY,
         coloring::BANKS_KEY,
+        key(
+            "overheads",
+            Kind::Text,
+            "A file with measured [overheads], as `weir report --overheads` writes it: flows get bounds. Relative to this file.",
+        ),
     ],
 };
 

@@ -197,7 +197,7 @@ fn layout_is_that_of_version_5() {
     let bytes = tables().pack(header());
     assert_eq!(size_of::<Header>(), 240);
     assert_eq!((size_of::<Schedule>(), size_of::<Turn>()), (24, 24));
-    assert_eq!((size_of::<Vm>(), size_of::<Flow>()), (280, 32));
+    assert_eq!((size_of::<Vm>(), size_of::<Flow>()), (280, 40));
     assert_eq!((size_of::<Region>(), size_of::<Segment>(), size_of::<Irq>()), (32, 32, 24));
     assert_eq!(bytes.len(), 240 + 2 * 280 + 3 * 32 + 2 * 32 + 24);
     assert_eq!(bytes.len(), tables().packed_len());
@@ -486,7 +486,15 @@ fn with_flow(change: impl FnOnce(&mut Header, &mut Tables)) -> Result<(), Damage
         len: PARTITION_LEN,
         kind: PARTITION,
     });
-    tables.flows.push(Flow { from: 0, to: 1, port: 5000, size: 4096, period: 9, deadline: 9 });
+    tables.flows.push(Flow {
+        from: 0,
+        to: 1,
+        port: 5000,
+        size: 4096,
+        period: 9,
+        deadline: 9,
+        rate: 0,
+    });
     change(&mut header, &mut tables);
     System::parse(Aligned::new(&tables.pack(header)).bytes(), false).map(|_| ())
 }

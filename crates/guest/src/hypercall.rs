@@ -32,8 +32,9 @@ pub fn set_budget(vm: u64, reads: u64, writes: u64) -> bool {
     call(SET_BUDGET, [vm, reads, writes]) == 0
 }
 
-/// Tells the hypervisor that the broker has completions.
+/// Tells the hypervisor that the broker has completions; how long it was busy with them, in ticks of the counter.
 #[inline(always)]
-pub fn complete() {
-    let _ = call(COMPLETE, [0; 3]);
+#[must_use]
+pub fn complete() -> u64 {
+    smccc::hvc64(COMPLETE, [0; 17])[1]
 }

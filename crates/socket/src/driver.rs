@@ -156,6 +156,17 @@ impl Socket {
     ///
     /// With more than 64 KiB.
     pub fn send(&mut self, header: &Header, fill: impl FnOnce(&mut [u8])) -> bool {
+        let put = self.put(header, fill);
+        self.notify();
+        put
+    }
+
+    /// As [`Self::send`], but tells the device nothing before [`Self::notify`].
+    ///
+    /// # Panics
+    ///
+    /// With more than 64 KiB.
+    pub fn put(&mut self, header: &Header, fill: impl FnOnce(&mut [u8])) -> bool {
         self.reclaim();
         let Some(slot) = self.buffers.slots.iter_mut().find(|slot| slot.token.is_none()) else {
             return false;
@@ -173,10 +184,14 @@ impl Socket {
             }
         };
         slot.token = Some(added.expect("two descriptors for each slot"));
+        true
+    }
+
+    /// Tells the device that there are packets, if it wants to know.
+    pub fn notify(&mut self) {
         if self.tx.should_notify() {
             self.transport.notify(TX);
         }
-        true
     }
 
     /// Whether [`Self::send`] would send.

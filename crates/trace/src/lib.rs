@@ -13,6 +13,7 @@ pub mod decode;
 )]
 mod model;
 pub mod monitor;
+pub mod phases;
 #[cfg(any(feature = "decode", test))]
 pub mod reader;
 pub mod record;

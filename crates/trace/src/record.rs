@@ -82,8 +82,8 @@ pub struct Tag(pub(crate) u64);
 /// Declares the kinds: number, name in reports, and the names of detail, count and other, empty where a kind has none.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $variant:ident = $number:literal, $name:literal, [$detail:literal, $count:literal, $other:literal];)*) => {
-        /// What a [`Record`] is about, and what its numbers are. The numbers are fixed. 26 to 31 are kept for partition schedules, 32 to
-        /// 63 for the phases of a packet (rt-virtio, Table II).
+        /// What a [`Record`] is about, and what its numbers are. The numbers are fixed. 26 to 31 are kept for partition schedules, 36 to
+        /// 63 for more phases of a packet (rt-virtio, Table II).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u16)]
         pub enum Kind { $($(#[$doc])* $variant = $number,)* }
@@ -150,6 +150,15 @@ kinds! {
     LineDeferred = 24, "line-deferred", ["intid", "deferred", "until"];
     /// An interrupt took the core for its VM: its INTID.
     LinePreempted = 25, "line-preempted", ["intid", "", ""];
+    /// A packet was handed to the broker: flow and head ([`packet`]), [`phases`](crate::phases), bytes of its payload.
+    PacketSent = 32, "packet-sent", ["packet", "phases", "bytes"];
+    /// The broker moved a chunk into a receiver's buffer: the buffer's head, [`phases`](crate::phases), bytes.
+    PacketChunk = 33, "packet-chunk", ["buffer", "phases", "bytes"];
+    /// A packet has arrived: flow and head ([`packet`]), [`phases`](crate::phases), ns from where it could go to its receiver's
+    /// interrupt. Hc and Ft are those of the hypercall before.
+    PacketArrived = 34, "packet-arrived", ["packet", "phases", "latency"];
+    /// The receiver's driver acknowledged the interrupt for what had arrived: [`phases`](crate::phases).
+    PacketTaken = 35, "packet-taken", ["", "phases", ""];
     /// In files only: records were overwritten before they were read.
     Lost = 0xffff, "lost", ["", "records", ""];
 }
@@ -158,6 +167,12 @@ kinds! {
 #[must_use]
 pub const fn outgoing(vm: u8, vcpu: u8) -> u32 {
     (vm as u32) << 8 | vcpu as u32
+}
+
+/// [`Record::detail`] of a packet: its flow, and the head of its chain in the sender's ring.
+#[must_use]
+pub const fn packet(flow: u8, head: u16) -> u32 {
+    (flow as u32) << 16 | head as u32
 }
 
 /// Which accesses a budget is for.
@@ -208,7 +223,7 @@ mod tests {
             assert!(Kind::ALL.iter().skip(place + 1).all(|other| other.name() != kind.name()));
         }
         assert_eq!(Kind::from_number(0), None);
-        assert!((26..64).all(|number| Kind::from_number(number).is_none()));
+        assert!((26..32).chain(36..64).all(|number| Kind::from_number(number).is_none()));
         for (number, meter) in Meter::ALL.iter().enumerate() {
             assert_eq!(*meter as usize, number);
         }

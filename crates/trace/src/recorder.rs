@@ -102,6 +102,14 @@ impl<const N: usize> Ring<N> {
         self.header[HEAD_WORD].store(head.wrapping_add(1), Ordering::Relaxed);
     }
 
+    /// The time of the newest record, for the core that writes; 0 before the first.
+    #[inline]
+    #[must_use]
+    pub fn latest(&self) -> u64 {
+        let head = self.header[HEAD_WORD].load(Ordering::Relaxed);
+        self.slots[(head.wrapping_sub(1) & Self::MASK) as usize][0].load(Ordering::Relaxed)
+    }
+
     /// Word `index` of header and slots; 0 behind them.
     #[cfg(any(feature = "decode", test))]
     pub(crate) fn word(&self, index: usize) -> u64 {

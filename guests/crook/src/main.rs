@@ -1,5 +1,6 @@
 //! Breaks the rules of its socket device: rings full of random numbers, heads twice, chains that end in themselves, buffers outside of
-//! memory, packets to whom no flow allows, resets in the midst of it. For ever, or `rounds=` of them; `seed=` (1) chooses them.
+//! memory, packets to whom no flow allows, resets in the midst of it. For ever, or `rounds=` of them; `seed=` (1) chooses them; `pause_us=` (0)
+//! it sleeps behind each.
 //!
 //! ```text
 //! crook: 1000 rounds
@@ -9,7 +10,11 @@
 #![no_main]
 
 use core::{cell::UnsafeCell, ptr};
-use weir_guest::{Board, board, cpu, entry, mmio, println, psci};
+use weir_guest::{
+    Board, board, cpu, entry,
+    gic::{self, Interrupt},
+    mmio, println, psci, time,
+};
 
 entry!(main);
 
@@ -55,6 +60,9 @@ fn put(address: u64, bytes: &[u8]) {
 
 fn main(board: &'static Board) -> ! {
     let rounds = board.args.number("rounds", u64::MAX);
+    let pause = time::ns_to_ticks(board.args.number("pause_us", 0) * 1000, time::frequency());
+    gic::init(|_: Interrupt| time::disarm());
+    gic::enable(board.virtual_timer);
     let mut random = Random(board.args.number("seed", 1));
     for _ in 0..rounds {
         set_up(&mut random);
@@ -62,10 +70,23 @@ fn main(board: &'static Board) -> ! {
             fill(&mut random);
             write(0x50, random.below(4));
         }
+        if pause > 0 {
+            sleep(time::now() + pause);
+        }
     }
     println!("crook: {rounds} rounds");
     cpu::mask_interrupts();
     psci::system_off()
+}
+
+/// Until this time, in ticks.
+fn sleep(until: u64) {
+    time::arm(until);
+    while time::now() < until {
+        cpu::wait_for_interrupt();
+        cpu::unmask_interrupts();
+        cpu::mask_interrupts();
+    }
 }
 
 /// Resets the device and sets its first two queues up, mostly as they must be.

@@ -2,7 +2,7 @@
 //!
 //! Arguments: `port=` (5000) the first port, `ports=` (1) how many from there on, one stream each, `bytes=` to expect of each stream;
 //! `streams=` (0) after how many that ended to power off, 0 for never; `crash=` in the VM's
-//! first life, after so many bytes of a stream.
+//! first life, after so many bytes of a stream; `hoard=` after so many bytes of a stream it returns no more buffers.
 //!
 //! ```text
 //! receiver: port 5000: 4096000 bytes in order, sum 8c1fd2f6e8b4e3aa
@@ -45,9 +45,10 @@ fn main(board: &'static Board) -> ! {
     let ports = args.number("ports", 1) as u32;
     let expected = args.number("bytes", 4_096_000);
     let streams = args.number("streams", 0);
+    let hoard = args.number("hoard", u64::MAX);
     let crash = args.get("crash").filter(|_| hypercall::restarts() == 0);
     let crash = crash.map_or(u64::MAX, |_| args.number("crash", 0));
-    let mut ended = 0;
+    let (mut ended, mut hoards) = (0, false);
     assert!(ports as usize <= STREAMS, "at most {STREAMS} ports");
 
     gic::init(handle);
@@ -60,43 +61,46 @@ fn main(board: &'static Board) -> ! {
         cpu::unmask_interrupts();
         cpu::mask_interrupts();
         let mut answer = None;
-        while socket.receive(|header, payload| {
-            let place = header.dst_port.wrapping_sub(first);
-            let known = all.get_mut(place as usize).filter(|_| place < ports);
-            let Some(incoming) = known else {
-                answer = header.refusal();
-                return;
-            };
-            if header.op == Operation::Request as u16 {
-                let (stream, response) = Stream::accept(header);
-                *incoming =
-                    Incoming { stream: Some(stream), bytes: 0, wrong: 0, sum: Sum::default() };
-                answer = Some(response);
-                return;
-            }
-            let Some(stream) = &mut incoming.stream else {
-                answer = header.refusal();
-                return;
-            };
-            let (event, reply) = stream.receive(header);
-            answer = reply;
-            match event {
-                Event::Data(_) => {
-                    incoming.check(payload);
-                    if incoming.bytes >= crash {
-                        mmio::crash();
-                    }
-                    if incoming.bytes == expected {
-                        println!("receiver: port {}: {incoming}", header.dst_port);
-                    }
+        while !hoards
+            && socket.receive(|header, payload| {
+                let place = header.dst_port.wrapping_sub(first);
+                let known = all.get_mut(place as usize).filter(|_| place < ports);
+                let Some(incoming) = known else {
+                    answer = header.refusal();
+                    return;
+                };
+                if header.op == Operation::Request as u16 {
+                    let (stream, response) = Stream::accept(header);
+                    *incoming =
+                        Incoming { stream: Some(stream), bytes: 0, wrong: 0, sum: Sum::default() };
+                    answer = Some(response);
+                    return;
                 }
-                Event::Closed => {
-                    incoming.stream = None;
-                    ended += 1;
+                let Some(stream) = &mut incoming.stream else {
+                    answer = header.refusal();
+                    return;
+                };
+                let (event, reply) = stream.receive(header);
+                answer = reply;
+                match event {
+                    Event::Data(_) => {
+                        incoming.check(payload);
+                        if incoming.bytes >= crash {
+                            mmio::crash();
+                        }
+                        hoards |= incoming.bytes >= hoard;
+                        if incoming.bytes == expected {
+                            println!("receiver: port {}: {incoming}", header.dst_port);
+                        }
+                    }
+                    Event::Closed => {
+                        incoming.stream = None;
+                        ended += 1;
+                    }
+                    Event::None | Event::Connected => {}
                 }
-                Event::None | Event::Connected => {}
-            }
-        }) {
+            })
+        {
             if let Some(header) = answer.take() {
                 while !socket.send(&header, |_| ()) {
                     cpu::relax();

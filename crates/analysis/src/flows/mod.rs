@@ -9,6 +9,7 @@ mod demand;
 mod local;
 mod overheads;
 mod report;
+mod response;
 mod task;
 
 pub use demand::{Analyzer, Cause, Effort, Failure, MinBandwidth, Verdict};
@@ -17,4 +18,5 @@ pub use local::{
 };
 pub use overheads::{Overheads, Range, Reading};
 pub use report::{Report, TaskReport, analyze, report, report_beside};
+pub use response::{Bandwidths, responses};
 pub use task::{Flow, FlowError, FlowErrorKind, MAX_BANDWIDTH, Piece, Setting, Task, transform};

@@ -6,9 +6,9 @@ use std::fmt;
 use weir_analysis::{
     Bytes, BytesPerSec, HalfNanos, Nanos,
     flows::{
-        Analyzer, Cause, Copier, Effort, Failure, Flow, FlowError, FlowErrorKind, Group,
-        MinBandwidth, Mover, Overheads, Path, Queue, Range, Reading, Report, Setting, Task,
-        TaskReport, Verdict, dma_from, groups, on_shared_core, report_beside,
+        Analyzer, Bandwidths, Cause, Copier, Effort, Failure, Flow, FlowError, FlowErrorKind,
+        Group, MinBandwidth, Mover, Overheads, Path, Queue, Range, Reading, Report, Setting, Task,
+        TaskReport, Verdict, dma_from, groups, on_shared_core, report_beside, responses,
     },
 };
 use weir_config::{
@@ -20,6 +20,8 @@ use weir_config::{
 pub const CHUNK: u64 = 4096;
 /// The longest time that the analysis takes: what has no period or deadline has this one.
 const LONGEST: u64 = 1 << 52;
+/// Packets that one notification hands over at most: a virtqueue's.
+const RING: u32 = 64;
 /// Spent on slacks, which are for a person to see.
 const SLACK: u64 = 1 << 22;
 
@@ -33,6 +35,8 @@ pub struct Flows {
     /// How it went for each processor of chunks.
     parts: Vec<Part>,
     names: Vec<String>,
+    /// Of each flow, how long a packet takes at most, in ns, where weir's broker moves it.
+    bounds: Vec<Option<u64>>,
     engine: Engine,
 }
 
@@ -157,7 +161,8 @@ impl Input {
             receivers: timing.flows.iter().map(|flow| position(flow.to.len())).collect(),
             setting: Setting {
                 chunk: Bytes(timing.dma.chunk.map_or(CHUNK, |chunk| chunk.0)),
-                queues: timing.dma.queues,
+                // weir's broker picks from one queue of all flows, the paper's from one for each sender.
+                queues: timing.dma.queues.or((timing.dma.path == DataPath::Broker).then_some(1)),
                 reading,
             },
             path,
@@ -187,6 +192,12 @@ pub fn fault(timing: &Timing, error: FlowError) -> Fault {
     timing.fault("flow", place, message, "write a value within the limits of the analysis")
 }
 
+/// What the flows are moved at, bytes/s, if that is known: `[dma]` `bandwidth`, or what weir's broker copies as fast as it can.
+pub fn bandwidth(timing: &Timing) -> Option<u64> {
+    let copy = timing.dma.copy_bandwidth.filter(|_| timing.dma.path == DataPath::Broker);
+    timing.dma.bandwidth.or(copy).map(|rate| rate.0)
+}
+
 /// Analyzes the flows of a file, if it has some.
 ///
 /// # Errors
@@ -198,7 +209,7 @@ pub fn analyze(timing: &Timing, question: &super::Question) -> Result<Option<Flo
     }
     let input = Input::of(timing, question.reading)?;
     let one = |error: FlowError| vec![fault(timing, error)];
-    let bandwidth = question.bandwidth.or(timing.dma.bandwidth.map(|rate| rate.0));
+    let bandwidth = question.bandwidth.or(bandwidth(timing));
     let groups =
         groups(&input.flows, &input.receivers, &input.setting, &input.path).map_err(one)?;
     let mut split = Vec::new();
@@ -247,8 +258,37 @@ pub fn analyze(timing: &Timing, question: &super::Question) -> Result<Option<Flo
         given: bandwidth.is_some(),
         parts: parts.into_iter().map(|(part, ..)| part).collect(),
         names: timing.flows.iter().map(|flow| flow.name.clone()).collect(),
+        bounds: if timing.dma.path == DataPath::Broker { bounds(timing) } else { Vec::new() },
         engine,
     }))
+}
+
+/// How long packets take at most where weir's broker moves them by a core's copy: for each flow the longest time in ns from the later of
+/// notification and eligibility to the receiver's interrupt. None for best effort, and where overheads or the copy's bandwidth are not known.
+pub fn bounds(timing: &Timing) -> Vec<Option<u64>> {
+    let mut timing = timing.clone();
+    timing.dma.path = DataPath::Broker;
+    found_bounds(&timing).unwrap_or_else(|| vec![None; timing.flows.len()])
+}
+
+fn found_bounds(timing: &Timing) -> Option<Vec<Option<u64>>> {
+    let input = Input::of(timing, Reading::Printed).ok()?;
+    let copy = timing.dma.copy_bandwidth?.0;
+    let paced = timing.dma.bandwidth.map_or(copy, |rate| rate.0.min(copy));
+    let at = Bandwidths { paced: BytesPerSec(paced), chunk: BytesPerSec(copy) };
+    let parts = |path: &Path| groups(&input.flows, &input.receivers, &input.setting, path).ok();
+    // A sender that floods hands over a whole ring at a time: it is late then, and catches up.
+    let flooded = Path { batch: Some(RING), ..input.path };
+    let mut bounds = vec![None; timing.flows.len()];
+    for (group, flooded) in parts(&input.path)?.into_iter().zip(parts(&flooded)?) {
+        let (_, flows, tasks, best_effort) = divide(timing, group).ok()?;
+        let (_, _, flooded, _) = divide(timing, flooded).ok()?;
+        let late: Vec<HalfNanos> = flooded.iter().map(|task| task.jitter).collect();
+        for (flow, bound) in flows.into_iter().zip(responses(&tasks, &late, &best_effort, at)) {
+            *bounds.get_mut(flow)? = bound.map(|bound| bound.0);
+        }
+    }
+    Some(bounds)
 }
 
 fn judge(
@@ -539,6 +579,7 @@ impl Flows {
                 "j_ns": task.j_ns,
                 "q_ns": task.q_ns,
                 "slack_ns": task.slack_ns,
+                "bound_ns": self.bounds.get(flow).copied().flatten(),
             })
         });
         let mut json = json!({
@@ -567,10 +608,12 @@ impl Flows {
 
 impl fmt::Display for Flows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rows = table(["flow", "C' ns", "D' ns", "P' ns", "J' ns", "q' ns", "slack ns"]);
+        let header = ["flow", "C' ns", "D' ns", "P' ns", "J' ns", "q' ns", "slack ns", "bound ns"];
+        let shown = if self.bounds.is_empty() { &header[..7] } else { &header };
+        let mut rows = table(shown.to_vec());
         for (flow, task) in self.rows() {
             let ns = |time: f64| format!("{time:.1}");
-            rows.add_row([
+            let mut row = vec![
                 self.names.get(flow).cloned().unwrap_or_default(),
                 ns(task.c_ns),
                 ns(task.d_ns),
@@ -578,7 +621,11 @@ impl fmt::Display for Flows {
                 ns(task.j_ns),
                 ns(task.q_ns),
                 task.slack_ns.map_or("-".to_owned(), ns),
-            ]);
+            ];
+            if let Some(bound) = self.bounds.get(flow) {
+                row.push(bound.map_or("-".to_owned(), |bound| bound.to_string()));
+            }
+            rows.add_row(row);
         }
         if !rows.is_empty() {
             writeln!(f, "{rows}")?;

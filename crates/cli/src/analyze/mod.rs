@@ -17,7 +17,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_analysis::flows::{Effort, MAX_BANDWIDTH, Reading};
-use weir_config::{Fault, Faults, Timing, timing::Overhead, units::BytesPerSec};
+use weir_config::{Fault, Faults, Timing, units::BytesPerSec};
 
 /// Says whether the flows, budgets and tasks of systems hold, and how much would be enough.
 ///
@@ -195,7 +195,7 @@ pub fn check(timing: &Timing) -> std::result::Result<String, Faults> {
     let mut left_out = Vec::new();
     if !timing.flows.is_empty() {
         let unknown = flows::Input::of(&timing, Reading::Printed).is_err();
-        if unknown || timing.dma.bandwidth.is_none() {
+        if unknown || flows::bandwidth(&timing).is_none() {
             let what = if unknown { "their overheads" } else { "[dma] bandwidth" };
             left_out.push(format!("the flows were not analyzed: nobody says {what}"));
             timing.flows.clear();
@@ -227,10 +227,7 @@ pub fn run(arguments: &Arguments) -> Result {
             status = SYSTEM;
         }
     }
-    let overheads = match &arguments.overheads {
-        Some(path) => overheads(path)?,
-        None => Vec::new(),
-    };
+    let overheads = arguments.overheads.as_deref().map(overheads).transpose()?;
     let question = Question {
         reading: arguments.reading.reading(),
         bandwidth: arguments.bandwidth,
@@ -238,7 +235,10 @@ pub fn run(arguments: &Arguments) -> Result {
     };
     let answer = |path: &PathBuf| {
         let mut timing = Timing::load(path)?;
-        timing.overheads.splice(0..0, overheads.iter().copied());
+        if let Some(given) = &overheads {
+            timing.overheads.splice(0..0, given.overheads.iter().copied());
+            timing.adopt(given);
+        }
         Analysis::of(&timing, &question)
     };
     // Results come out as they are needed, however many files there are.
@@ -256,7 +256,7 @@ pub fn run(arguments: &Arguments) -> Result {
 }
 
 /// The overheads of a file that was given for them.
-fn overheads(path: &Path) -> Result<Vec<Overhead>> {
+fn overheads(path: &Path) -> Result<Timing> {
     let timing = Timing::load(path)
         .map_err(|faults| Failure { status: whose(&faults), text: image::rendered(&faults) })?;
     if timing.overheads.is_empty() {
@@ -266,7 +266,7 @@ fn overheads(path: &Path) -> Result<Vec<Overhead>> {
         );
         return Err(Failure::call(text));
     }
-    Ok(timing.overheads)
+    Ok(timing)
 }
 
 /// Whose fault it is: the call's where there is no such file, else the system's.

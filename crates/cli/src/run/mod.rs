@@ -16,6 +16,7 @@ mod syndrome;
 pub mod synthetic;
 
 use crate::{
+    analyze::flows::bounds,
     attach, debian,
     environment::Environment,
     failure::{Context, ENVIRONMENT, Failure, GOOD, INTERRUPTED, Result, SYSTEM},
@@ -84,8 +85,8 @@ pub struct Arguments {
     /// Count instructions instead of time, so that two runs give the same report and logs, byte for byte.
     #[arg(long, conflicts_with = "attach")]
     pub deterministic: bool,
-    /// With --deterministic: no slicing ticks, which would show in a measurement of the console core.
-    #[arg(skip)]
+    /// With --deterministic: no ticks that end a core's turn. Latencies are exact then, as long as all cores but one sleep.
+    #[arg(long = "no-slices", requires = "deterministic")]
     pub unsliced: bool,
     /// A plug-in that watches each access.
     #[arg(skip)]
@@ -449,7 +450,7 @@ impl<'a> Run<'a> {
             system: image::name(system),
             platform: system.platform.name.clone(),
             vms,
-            flows: flows(system),
+            flows: flows(system, arguments.deterministic),
             expect: expect.collect(),
             limit_ns: limit_ns.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)),
             stay: arguments.stay || arguments.attach.is_some(),
@@ -631,11 +632,16 @@ fn forgive(result: io::Result<()>) -> Result {
     }
 }
 
-/// The flows that the broker moves, with what the analysis says of each.
-fn flows(system: &System) -> Vec<FlowFacts> {
+/// The flows that the broker moves, with what the analysis says of each: nothing in a run whose time is the host's.
+fn flows(system: &System, counted: bool) -> Vec<FlowFacts> {
     if system.broker().is_none() {
         return Vec::new();
     }
-    let flows = system.timing.flows.iter();
-    flows.map(|flow| FlowFacts { name: flow.name.clone(), bound_ns: None }).collect()
+    let flows = system.timing.flows.iter().zip(bounds(&system.timing));
+    flows
+        .map(|(flow, bound)| FlowFacts {
+            name: flow.name.clone(),
+            bound_ns: bound.filter(|_| counted),
+        })
+        .collect()
 }

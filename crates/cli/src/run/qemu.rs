@@ -87,7 +87,12 @@ impl Setup {
             arguments.push(value.into());
         };
         option("-machine", &self.machine);
-        option("-cpu", &self.cpu);
+        if self.deterministic {
+            // A tick of the counter is one instruction then, and not 16.
+            option("-cpu", &format!("{},cntfrq=1000000000", self.cpu));
+        } else {
+            option("-cpu", &self.cpu);
+        }
         option("-smp", &self.cores.to_string());
         option("-m", &format!("{}k", self.memory.0 >> 10));
         let [object, backend, machine, memory] = ram.arguments();
@@ -339,6 +344,7 @@ mod tests {
         let arguments = setup.arguments("x.img".into(), &ram);
         let line: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
         let line = line.join(" ");
+        assert!(line.contains("-cpu cortex-a53,cntfrq=1000000000 "), "{line}");
         assert!(line.contains("-icount shift=0,sleep=off") && line.contains("clock=vm"), "{line}");
         assert!(line.ends_with("-kernel x.img -d int"), "{line}");
         assert!(line.contains(&format!("size={},share=on", 2_u64 << 30)), "{line}");

@@ -2,7 +2,7 @@
 
 use super::{
     demux::{Source, Step},
-    report::{End, Report},
+    report::{End, Flow, Report},
 };
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Row, Table, presets};
@@ -109,6 +109,26 @@ pub fn counts<K: AsRef<str>>(counts: impl IntoIterator<Item = (K, u64)>) -> Stri
     if lines.is_empty() { "-".into() } else { lines.join("\n") }
 }
 
+/// The flows' packets, with what they took at most, what the analysis says of that, and the part of the one in the other.
+fn flows(flows: &[Flow]) -> Table {
+    let mut rows = table(["flow", "packets", "lost", "worst ns", "bound ns", "worst/bound"]);
+    for flow in flows {
+        let part = |bound: u64| {
+            let permille = u128::from(flow.worst_ns) * 1000 / u128::from(bound.max(1));
+            format!("{}.{:03}", permille / 1000, permille % 1000)
+        };
+        rows.add_row([
+            flow.name.clone(),
+            flow.packets.to_string(),
+            flow.lost.to_string(),
+            flow.worst_ns.to_string(),
+            flow.bound_ns.map_or_else(|| "-".into(), |bound| bound.to_string()),
+            flow.bound_ns.map_or_else(|| "-".into(), part),
+        ]);
+    }
+    rows
+}
+
 /// The summary of a run: a table of the VMs, what was missed and why it ended.
 pub fn summary(report: &Report) -> String {
     let mut rows =
@@ -134,6 +154,9 @@ pub fn summary(report: &Report) -> String {
         if vm.console.dropped > 0 {
             let _ = writeln!(text, "{}: {} console bytes lost", vm.name, vm.console.dropped);
         }
+    }
+    if !report.flows.is_empty() {
+        let _ = writeln!(text, "{}", flows(&report.flows));
     }
     if report.totals.damaged_frames > 0 {
         let _ = writeln!(text, "{} frames were damaged on the wire", report.totals.damaged_frames);

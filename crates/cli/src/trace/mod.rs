@@ -4,7 +4,7 @@ mod arrivals;
 pub mod curve;
 pub mod file;
 mod perfetto;
-mod words;
+pub mod words;
 
 use crate::{
     environment::Environment,
@@ -110,13 +110,13 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
 }
 
 /// A run by the name that a person gives it.
-fn find(run: &Path, runs: &Path) -> PathBuf {
+pub fn find(run: &Path, runs: &Path) -> PathBuf {
     let beside = runs.join(run);
     if !run.exists() && beside.exists() { beside } else { run.to_owned() }
 }
 
 /// The newest run with a trace.
-fn newest(runs: &Path) -> Result<PathBuf> {
+pub fn newest(runs: &Path) -> Result<PathBuf> {
     let entries = fs::read_dir(runs).into_iter().flatten().flatten();
     let made = |path: &PathBuf| fs::metadata(path.join(file::NAME)).ok()?.modified().ok();
     let found =

@@ -144,6 +144,9 @@ impl<'a, W: Write> Events<'a, W> {
             Kind::Interrupt | Kind::LineDeferred | Kind::LinePreempted | Kind::Lost => {
                 self.instant(on_core, record)?;
             }
+            Kind::PacketSent | Kind::PacketChunk | Kind::PacketArrived | Kind::PacketTaken => {
+                self.instant(on_vcpu, record)?;
+            }
         }
         Ok(())
     }

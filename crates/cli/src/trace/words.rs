@@ -3,6 +3,7 @@
 use super::file::{Facts, core};
 use serde_json::{Value, json};
 use weir_trace::{
+    phases::{Phase, unpack},
     record::{Kind, Meter, NO_VM, OTHER_BITS, Record},
     wire::{ExitCause, FaultKind},
 };
@@ -34,6 +35,9 @@ pub fn detail(record: &Record, facts: &Facts) -> Option<String> {
         | Kind::Wake
         | Kind::BudgetChanged
         | Kind::Poll => Meter::ALL.get(number).map(|meter| meter.name().into()),
+        Kind::PacketSent | Kind::PacketArrived => {
+            Some(format!("{} of flow {}", record.detail & 0xffff, record.detail >> 16))
+        }
         Kind::VcpuSwitch => {
             let [vcpu, vm, ..] = record.detail.to_le_bytes();
             Some(who(&Record { vm, vcpu, ..*record }, facts))
@@ -57,10 +61,24 @@ pub fn numbers(record: &Record, facts: &Facts) -> String {
             (field, Some(said)) => words.push(format!("{field} {said}")),
             ("syndrome", None) if value == 0 => {}
             ("syndrome" | "address", None) => words.push(format!("{field} {value:#x}")),
+            ("phases", None) => {
+                let phases = phases(record, facts);
+                words.extend(phases.map(|(phase, ns)| format!("{} {ns} ns", phase.name())));
+            }
+            ("latency", None) => words.push(format!("{field} {value} ns")),
             (field, None) => words.push(format!("{field} {value}")),
         }
     }
     words.join(", ")
+}
+
+/// The phases of a packet that a record tells, those that it had, in ns.
+pub fn phases(record: &Record, facts: &Facts) -> impl Iterator<Item = (Phase, u64)> {
+    let named = Kind::from_number(record.kind).map_or(&[][..], Phase::of);
+    let hertz = facts.frequency.max(1);
+    let told = named.iter().copied().zip(unpack(record.count));
+    told.filter(|(_, ticks)| *ticks > 0)
+        .map(move |(phase, ticks)| (phase, ticks * 1_000_000_000 / hertz))
 }
 
 /// The columns of [`csv`].
@@ -98,7 +116,10 @@ pub fn json(record: &Record, facts: &Facts) -> Value {
     let fields = named.unwrap_or(["detail", "count", "other"]);
     let numbers = [u64::from(record.detail), record.count, record.other()];
     for (place, (field, number)) in fields.into_iter().zip(numbers).enumerate() {
-        if !field.is_empty() {
+        if field == "phases" {
+            let phases = phases(record, facts).map(|(phase, ns)| (phase.name().into(), ns.into()));
+            value[field] = Value::Object(phases.collect());
+        } else if !field.is_empty() {
             let said = detail(record, facts).filter(|_| place == 0);
             value[field] = said.map_or_else(|| number.into(), Into::into);
         }

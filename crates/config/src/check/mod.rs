@@ -89,6 +89,7 @@ fn check(
         division.tlb.resize_with(vms.len(), || None);
     }
     let hypervisor = checker.hypervisor(&raw.hypervisor, &vms);
+    timing.measure(directory, &mut checker.faults);
     let Checker { mut faults, platform, .. } = checker;
     match platform.zip(division) {
         Some((platform, division)) => {

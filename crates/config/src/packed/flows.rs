@@ -48,9 +48,19 @@ pub struct Flow {
     pub period: u64,
     /// Relative deadline in ns; 0 for a flow of best effort.
     pub deadline: u64,
+    /// Most bytes/s; 0 for no limit but the period.
+    pub rate: u64,
 }
 
 impl Flow {
+    /// Bytes that may go at once under [`Self::rate`]. Packets that keep their period and meet their deadline never wait for it: in any time t
+    /// begin no more than 1 + (t + deadline) / period of them.
+    #[must_use]
+    pub const fn burst(&self) -> u64 {
+        let late = if self.period == 0 { 0 } else { self.deadline.div_ceil(self.period) };
+        (self.size as u64).saturating_mul(late.saturating_add(1))
+    }
+
     /// Whether each party is in the system and nothing about it overflows.
     fn is_sound(&self, system: &System<'_>) -> bool {
         let end = |index: u32| {

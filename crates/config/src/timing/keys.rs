@@ -91,6 +91,11 @@ static FLOW: Shape = Shape {
             "The time in which each packet must arrive; without it the period.",
         ),
         key(
+            "bandwidth",
+            Kind::Rate,
+            "The most that the broker moves of it, as a regulator at its source would: no less than `size` in each `period`. Without it no limit but the period.",
+        ),
+        key(
             "best_effort",
             Kind::Boolean,
             "Whether it has no deadline and is served when nothing else is.",

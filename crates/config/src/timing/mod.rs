@@ -51,6 +51,8 @@ pub struct Timing {
     pub cores: Vec<SharedCore>,
     /// Interrupts that take time on a shared core.
     pub lines: Vec<Line>,
+    /// The file that `[broker] overheads` names.
+    measured: Option<(String, Place)>,
     file: File,
 }
 
@@ -119,6 +121,8 @@ pub struct Flow {
     pub deadline: Option<Nanos>,
     /// No deadline, served when nothing else is.
     pub best_effort: bool,
+    /// What the broker moves of it at most; at least `size` in each period.
+    pub bandwidth: Option<BytesPerSec>,
     /// Its header.
     pub place: Place,
     /// Of `size`, `period` and `deadline`, or else the header.
@@ -338,7 +342,7 @@ impl Timing {
     ///
     /// Everything that is wrong with this part, and keys that are not keys.
     pub fn load(path: &Path) -> Result<Self, Faults> {
-        Self::parse(path, &fault::read(path)?)
+        Self::parse(path, &fault::read(path)?, true)
     }
 
     /// The same of a text; `path` is its name in messages.
@@ -347,10 +351,11 @@ impl Timing {
     ///
     /// As [`Self::load`].
     pub fn from_text(path: &Path, text: &str) -> Result<Self, Faults> {
-        Self::parse(path, &fault::file(path, text))
+        Self::parse(path, &fault::file(path, text), true)
     }
 
-    fn parse(path: &Path, file: &File) -> Result<Self, Faults> {
+    /// With `follow` the overheads of the file that `[broker] overheads` names are taken, too.
+    fn parse(path: &Path, file: &File, follow: bool) -> Result<Self, Faults> {
         let (mut faults, mut found) = (Faults::default(), Faults::default());
         let read = raw::parse_part(file, &raw::SYSTEM, raw::ABSENT, &mut faults, |table| {
             system(table, file, true, &mut found)
@@ -359,12 +364,46 @@ impl Timing {
         let Some((mut timing, name)) = read else {
             return Err(faults.into_result(()).err().unwrap_or_default());
         };
+        let directory = path.parent().unwrap_or(Path::new(""));
+        if follow {
+            timing.measure(directory, &mut faults);
+        }
         if let Some(name) = name {
-            let directory = path.parent().unwrap_or(Path::new(""));
             let platform = crate::check::find_platform(file, directory, &name, &mut faults);
             timing.stand_on(platform);
         }
         faults.into_result(timing)
+    }
+
+    /// Takes the overheads that `[broker] overheads` names, and the copy's bandwidth with them, where the file has none.
+    pub(crate) fn measure(&mut self, directory: &Path, faults: &mut Faults) {
+        let Some((name, place)) = &self.measured else { return };
+        let path = directory.join(name);
+        let read = fault::read(&path).and_then(|file| Self::parse(&path, &file, false));
+        let why = match read {
+            Ok(measured) if measured.overheads.is_empty() => "has no [overheads]".to_owned(),
+            Ok(measured) => {
+                self.adopt(&measured);
+                return;
+            }
+            Err(why) => {
+                let first = why.0.first().map(|fault| fault.message.clone());
+                format!("can't be used: {}", first.unwrap_or_default())
+            }
+        };
+        let message = format!("`{name}`, the broker's overheads, {why}");
+        let help = "run a system with flows with --deterministic, and let `weir report --overheads -o FILE` write it; or take the key out";
+        faults.push(self.fault("broker-overheads", place, message, help));
+    }
+
+    /// Takes another file's overheads, and the bandwidth of its copy, where this one has none.
+    pub fn adopt(&mut self, measured: &Self) {
+        for overhead in &measured.overheads {
+            if self.overheads.iter().all(|own| own.name != overhead.name) {
+                self.overheads.push(*overhead);
+            }
+        }
+        self.dma.copy_bandwidth = self.dma.copy_bandwidth.or(measured.dma.copy_bandwidth);
     }
 
     /// Takes the platform's overheads and saturation where the file has none.

@@ -29,10 +29,13 @@ pub(crate) fn system(
     let saturation = reader.saturation(table);
     let cores = reader.cores(table);
     let lines = reader.lines(table);
+    let measured = table.inner("broker").and_then(|(table, _)| table.text("overheads"));
+    let measured = measured.map(|At { value, span }| (value, place(&span)));
     let file = Arc::clone(file);
     let vms = reader.vms;
     let platform = None;
-    let timing = Timing { platform, vms, flows, dma, overheads, saturation, cores, lines, file };
+    let timing =
+        Timing { platform, vms, flows, dma, overheads, saturation, cores, lines, measured, file };
     (timing, table.text("platform"))
 }
 
@@ -281,6 +284,23 @@ impl Reader<'_> {
         if !best_effort && (period.is_none() || deadline.is_none()) {
             return None;
         }
+        let bandwidth = self.rate(table, "bandwidth", &owner);
+        if let (Some(rate), Some(size), Some(period), false) =
+            (&bandwidth, &size, &period, best_effort)
+        {
+            let needed = u128::from(size.value.0) * 1_000_000_000;
+            let needed = needed.div_ceil(period.value.0.max(1).into());
+            if u128::from(rate.value.0) < needed {
+                let message = format!(
+                    "{owner} is limited to {} B/s, and its packets of {} each {} are {needed} B/s",
+                    rate.value.0, size.value, period.value
+                );
+                let help = format!(
+                    "write bandwidth = \"{needed}B/s\" or more, or leave it out: its period limits it already"
+                );
+                self.fault("flow-bandwidth", &rate.span, message, help);
+            }
+        }
         let timed = |time: Option<At<Nanos>>| time.filter(|_| !best_effort).map(|time| time.value);
         Some(Flow {
             name,
@@ -291,6 +311,7 @@ impl Reader<'_> {
             period: timed(period),
             deadline: timed(deadline),
             best_effort,
+            bandwidth: bandwidth.map(|rate| rate.value),
             place: place(span),
             places,
         })

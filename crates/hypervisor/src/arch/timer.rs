@@ -20,14 +20,27 @@ pub fn base() -> (u64, u64) {
 /// Nanoseconds since [`start`].
 #[must_use]
 pub fn now_ns() -> u64 {
-    let ticks = cntpct_el0::read().wrapping_sub(START.load(Ordering::Relaxed));
+    ns_at(ticks())
+}
+
+/// The counter.
+#[inline(always)]
+#[must_use]
+pub fn ticks() -> u64 {
+    cntpct_el0::read()
+}
+
+/// Nanoseconds from [`start`] to when the counter was `ticks`.
+#[must_use]
+pub fn ns_at(ticks: u64) -> u64 {
+    let ticks = ticks.wrapping_sub(START.load(Ordering::Relaxed));
     let hz = cntfrq_el0::read().max(1);
     (ticks / hz) * 1_000_000_000 + (ticks % hz) * 1_000_000_000 / hz
 }
 
 /// Nanoseconds from [`start`] to the moment when the counter is at `ticks`, rounded up; 0 if that is before.
 #[must_use]
-pub fn ns_at(ticks: u64) -> u64 {
+pub fn due_ns(ticks: u64) -> u64 {
     let ticks = ticks.saturating_sub(START.load(Ordering::Relaxed));
     let hz = cntfrq_el0::read().max(1);
     (ticks / hz)

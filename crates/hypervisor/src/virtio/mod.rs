@@ -13,6 +13,7 @@ use crate::{
     arch::{Lock, memory::Peephole, relax, sysreg, timer},
     boot,
     cpu::{Core, Seat},
+    trace::Ring,
     vm::{
         self, Vm,
         interrupts::{kick, settle},
@@ -27,7 +28,11 @@ use weir_broker::shared::{self, Completion, Outcome, Packet, Partition, Pieces, 
 use weir_config::packed::{
     FIRST_CID, MAX_FLOWS, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN, WINDOWS,
 };
-use weir_trace::wire::{Denial, FaultKind};
+use weir_trace::{
+    phases::pack,
+    record::{Kind, Who, packet},
+    wire::{Denial, FaultKind},
+};
 use weir_vboard::{
     esr::MmioAccess,
     gic::{Sgi, VcpuMask},
@@ -87,6 +92,8 @@ pub struct Socket {
     /// Receive buffers that the broker has, one bit a head.
     offered: u64,
     sent: [Option<Sent>; RING],
+    /// When the interrupt was raised for what had arrived, in ticks; 0 once the driver has acknowledged it.
+    raised: u64,
 }
 
 impl Socket {
@@ -100,6 +107,7 @@ impl Socket {
             waits: 0,
             offered: 0,
             sent: [None; RING],
+            raised: 0,
         }
     }
 
@@ -110,7 +118,7 @@ impl Socket {
                 flow.lose(1);
             }
         }
-        (self.stocked, self.waits, self.offered) = (0, 0, 0);
+        (self.stocked, self.waits, self.offered, self.raised) = (0, 0, 0, 0);
     }
 }
 
@@ -130,8 +138,8 @@ pub fn init(address: u64) {
     let flows = system.flows().iter().map(|flow| shared::Flow {
         from: flow.from as u8,
         to: flow.to as u8,
-        rate: 0,
-        burst: 0,
+        rate: flow.rate,
+        burst: flow.burst(),
     });
     partition.configure(&settings, flows);
     LINK.call_once(|| Link {
@@ -215,7 +223,13 @@ pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, at: u64, va
     let memory = Memory::new(vm.view(), &mut peephole);
     let effect = socket.registers.write(at, size, value, &memory);
     match effect {
-        Effect::Line => {}
+        Effect::Line => {
+            let raised = core::mem::take(&mut socket.raised);
+            if raised > 0 {
+                let notified = pack([timer::ticks().wrapping_sub(raised), 0, 0, 0]);
+                seat.record(Kind::PacketTaken, 0, notified, 0);
+            }
+        }
         Effect::Reset => reset(vm, &mut socket),
         Effect::Notified(RX) => {
             if let Err(broken) = supply(vm, &mut socket, &mut peephole) {
@@ -427,13 +441,16 @@ enum Fate {
 fn drain(seat: &'static Seat, peephole: &mut Peephole) {
     let vm = seat.vm;
     let Some(link) = LINK.get() else { return };
-    let now = timer::now_ns();
-    let mut submitted = false;
+    let ticks = timer::ticks();
+    let now = timer::ns_at(ticks);
+    // The exit's record is the newest.
+    let transport = ticks.wrapping_sub(seat.ring.latest());
+    let mut notice = Notice { now, mark: ticks, transport, submitted: false };
     let mut again = true;
     for _ in 0..RING {
         let fate = {
             let mut socket = vm.socket.lock();
-            match take(vm, &mut socket, link, (now, &mut submitted), peephole) {
+            match take(seat, &mut socket, link, &mut notice, peephole) {
                 Ok(fate) => fate,
                 Err(broken) => {
                     break_down(seat, &mut socket, broken);
@@ -460,7 +477,7 @@ fn drain(seat: &'static Seat, peephole: &mut Peephole) {
             let _ = deliver(&answer, peephole);
         }
     }
-    if submitted {
+    if notice.submitted {
         wake_broker(link);
     }
     let mut socket = vm.socket.lock();
@@ -498,14 +515,28 @@ fn pass(
     Some(answer)
 }
 
+/// A driver's notification that it sends, while it is dealt with.
+struct Notice {
+    /// The time of all its packets, in ns.
+    now: u64,
+    /// When the last phase ended, in ticks.
+    mark: u64,
+    /// Ticks from the exit until then; of the first packet only.
+    transport: u64,
+    /// The broker has got packets.
+    submitted: bool,
+}
+
 /// Takes the next packet out of the ring of a device.
 fn take(
-    vm: &'static Vm,
+    seat: &'static Seat,
     socket: &mut Socket,
     link: &Link,
-    (now, submitted): (u64, &mut bool),
+    notice: &mut Notice,
     peephole: &mut Peephole,
 ) -> Result<Fate, Broken> {
+    let vm = seat.vm;
+    let locked = timer::ticks();
     let mut memory = Memory::new(vm.view(), peephole);
     let Some(queue) = socket.registers.queue(TX) else { return Ok(Fate::Empty) };
     let mut popped = queue.pop(&mut memory)?;
@@ -524,9 +555,28 @@ fn take(
             vm.count_denial(Denial::Virtio);
             Fate::Done
         }
+        // What is longer than the flow's packets would take the others' time; of best effort only ever a chunk does.
+        Some((Operation::Data, Verdict::Transfer(flow)))
+            if flows::get(flow)
+                .is_some_and(|(entry, _)| entry.period > 0 && header.len > entry.size) =>
+        {
+            Fate::Refused(header)
+        }
         Some((operation, Verdict::Transfer(flow))) => {
-            if submit(vm, socket, link, &chain, (&header, operation, flow), now) {
-                *submitted = true;
+            let parsed = timer::ticks();
+            if submit(vm, socket, link, &chain, (&header, operation, flow), notice.now) {
+                let inserted = timer::ticks();
+                let phases = [
+                    core::mem::take(&mut notice.transport),
+                    parsed.wrapping_sub(locked),
+                    locked.wrapping_sub(notice.mark),
+                    inserted.wrapping_sub(parsed),
+                ];
+                let tag = seat.who.tag(Kind::PacketSent, packet(flow as u8, chain.head));
+                seat.ring.push(inserted, tag, pack(phases), header.len.into());
+                link.partition.port(vm.index()).ring(inserted);
+                notice.mark = inserted;
+                notice.submitted = true;
                 return Ok(Fate::Done);
             }
             Fate::Late(header)
@@ -590,9 +640,10 @@ fn submit(
     true
 }
 
-/// The broker has completions; on its core. False for a VM that is not the broker.
-pub fn complete(core: &Core, seat: &Seat) -> bool {
-    let Some(link) = LINK.get().filter(|link| link.broker == seat.vm.index()) else { return false };
+/// The broker has completions; on its core. Gives how long that took, in ticks; nothing for a VM that is not the broker.
+pub fn complete(core: &Core, seat: &Seat) -> Option<u64> {
+    let begun = timer::ticks();
+    let link = LINK.get().filter(|link| link.broker == seat.vm.index())?;
     // SAFETY: on this core, in a trap of its guest.
     let mut peephole = unsafe { Peephole::open(core.index) };
     let mut taken = link.taken.lock();
@@ -606,7 +657,7 @@ pub fn complete(core: &Core, seat: &Seat) -> bool {
         }
         let mut socket = vm.socket.lock();
         if completion.epoch == link.partition.port(completion.port).epoch()
-            && finish(vm, &mut socket, (&completion, raised), &mut peephole)
+            && finish((vm, seat.ring), &mut socket, (&completion, raised), &mut peephole)
         {
             returned |= 1 << completion.port;
             filled |= u32::from(completion.outcome != Outcome::Sent) << completion.port;
@@ -616,7 +667,7 @@ pub fn complete(core: &Core, seat: &Seat) -> bool {
     for vm in vm::all().filter(|vm| filled >> vm.index() & 1 != 0) {
         offer(vm, &mut vm.socket.lock(), link);
     }
-    true
+    Some(timer::ticks().wrapping_sub(begun))
 }
 
 /// Raises the interrupts of those VMs, one bit each, that got buffers back, if there are any; gives the time at which the last was
@@ -625,7 +676,9 @@ fn raise_all(returned: &mut u32, peephole: &mut Peephole) -> Option<u64> {
     let mut last = None;
     for vm in vm::all() {
         if *returned >> vm.index() & 1 != 0 {
-            last = Some(raise(vm, &mut vm.socket.lock(), peephole));
+            let mut socket = vm.socket.lock();
+            socket.raised = timer::ticks();
+            last = Some(raise(vm, &mut socket, peephole));
         }
     }
     *returned = 0;
@@ -635,7 +688,7 @@ fn raise_all(returned: &mut u32, peephole: &mut Peephole) -> Option<u64> {
 /// Returns one chain to its driver; false for one that the broker does not have. `raised` is when the last receiver's interrupt was
 /// pending.
 fn finish(
-    vm: &'static Vm,
+    (vm, ring): (&'static Vm, &'static Ring),
     socket: &mut Socket,
     (completion, raised): (&Completion, u64),
     peephole: &mut Peephole,
@@ -649,6 +702,9 @@ fn finish(
                 return false;
             }
             socket.offered &= !bit;
+            let bytes = u64::from(written).saturating_sub(HEADER_LEN as u64);
+            let tag = Who::new(vm.index() as u8, 0).tag(Kind::PacketChunk, head.into());
+            ring.push(timer::ticks(), tag, completion.phases, bytes);
             (RX, written)
         }
         outcome => {
@@ -656,7 +712,11 @@ fn finish(
             let Some(sent) = sent else { return false };
             if let (Some((_, flow)), true) = (flows::get(sent.flow.into()), sent.data) {
                 if outcome == Outcome::Sent {
-                    flow.arrived(raised.saturating_sub(sent.eligible));
+                    let latency = raised.saturating_sub(sent.eligible);
+                    flow.arrived(latency);
+                    let tag = Who::new(vm.index() as u8, 0)
+                        .tag(Kind::PacketArrived, packet(sent.flow, head));
+                    ring.push(timer::ticks(), tag, completion.phases, latency);
                 } else {
                     flow.lose(1);
                 }

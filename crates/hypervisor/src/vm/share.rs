@@ -513,7 +513,7 @@ fn idle(frame: &Frame, core: &mut Core, reset: Option<(u64, u64)>) -> ! {
         let Seat { vm, vcpu, .. } = *member.seat;
         // SAFETY: on its core, and the only reference.
         let context = unsafe { vm.context(vcpu) };
-        let due = context.deadline().map_or(u64::MAX, timer::ns_at);
+        let due = context.deadline().map_or(u64::MAX, timer::due_ns);
         if let Some((entry, x0)) = reset {
             *context = Context::reset(entry, x0).with_timers_of(context);
         }

@@ -496,11 +496,12 @@ fn call(frame: &mut Frame, core: &mut Core, seat: &'static Seat) {
             frame.x[0] = if granted { 0 } else { smccc::DENIED };
         }
         Call::Complete => {
-            let granted = virtio::complete(core, seat);
-            if !granted {
+            let taken = virtio::complete(core, seat);
+            if taken.is_none() {
                 vm.deny(vcpu, Denial::Call, x0);
             }
-            frame.x[0] = if granted { 0 } else { smccc::DENIED };
+            frame.x[0] = if taken.is_some() { 0 } else { smccc::DENIED };
+            frame.x[1] = taken.unwrap_or(0);
         }
         Call::Mitigate(function) => {
             firmware::forward(function, x1);

@@ -1,0 +1,276 @@
+//! How long a packet can take: the longest response times of limited-preemption sporadic tasks under EDF, after Spuri, *Analysis of
+//! Deadline Scheduled Real-Time Systems* (INRIA RR-2772, 1996), theorem 3.2, with release jitter and blocking.
+//!
+//! A job stamped `a` after the beginning of a busy period ends at the latest with the work of all jobs that are there by then
+//! and whose deadlines are not behind its own, its own predecessors, and one stretch (Eq. 4) of a job with a later deadline that
+//! had begun. Which `a` is the worst is not known, but only where a job of another task comes to be counted can it begin. That the
+//! last stretch is not interrupted, so that what comes meanwhile waits, is left out: it makes the bound larger, never smaller.
+
+use super::task::{HALVES_PER_SEC, Task};
+use crate::units::{BytesPerSec, HalfNanos, Nanos};
+
+/// Most instants that are looked at for one task, and most turns of one fixed point.
+const MOST: usize = 1 << 16;
+
+/// At which bandwidths bytes are moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bandwidths {
+    /// Of all flows over time: the lower of the two where the engine is paced.
+    pub paced: BytesPerSec,
+    /// Of one chunk while it is moved, at least `paced`: what comes behind a packet's last chunk waits for the pace, but the packet does not.
+    pub chunk: BytesPerSec,
+}
+
+/// A task in half nanoseconds at a bandwidth, costs rounded up.
+#[derive(Clone, Copy)]
+struct Timed {
+    cost: i128,
+    stretch: i128,
+    deadline: i128,
+    period: i128,
+    jitter: i128,
+    /// The jitter that others must expect of it.
+    late: i128,
+    /// What the pace adds to the last chunk.
+    rest: i128,
+}
+
+impl Timed {
+    fn new(task: &Task, late: i64, at: Bandwidths) -> Self {
+        let paced = at.paced.0.max(1);
+        let time =
+            |scaled: u128| i128::try_from(scaled.div_ceil(paced.into())).unwrap_or(i128::MAX);
+        let [end, _] = task.stretches;
+        let moving = u128::from(end.bytes) * u128::from(HALVES_PER_SEC);
+        let quick = moving.div_ceil(at.chunk.0.max(1).into());
+        let rest = (moving / u128::from(paced)).saturating_sub(quick);
+        Self {
+            cost: time(task.cost.scaled(paced)),
+            stretch: task.stretches.iter().map(|one| time(one.scaled(paced))).max().unwrap_or(0),
+            deadline: task.deadline.0.into(),
+            period: task.period.0.into(),
+            jitter: task.jitter.0.into(),
+            late: late.max(task.jitter.0).into(),
+            rest: i128::try_from(rest).unwrap_or(0),
+        }
+    }
+
+    /// Jobs that are there in a busy period of length `t`.
+    fn arrived(&self, t: i128) -> i128 {
+        (t + self.late + self.period - 1).div_euclid(self.period).max(0)
+    }
+
+    /// Jobs with a deadline no later than `limit` after the busy period's beginning.
+    fn due(&self, limit: i128) -> i128 {
+        ((limit - self.deadline + self.late).div_euclid(self.period) + 1).max(0)
+    }
+}
+
+/// The least `t` with `t = work(t)`, from `start` on, if it is at most `limit`; `work` does not fall.
+fn settle(start: i128, limit: i128, work: impl Fn(i128) -> i128) -> Option<i128> {
+    let mut t = start;
+    for _ in 0..MOST {
+        let next = work(t).max(t);
+        if next == t {
+            return Some(t);
+        }
+        if next > limit {
+            return None;
+        }
+        t = next;
+    }
+    None
+}
+
+/// For each task the longest time from a packet's stamp, or from where it may go if that is later, to the end of its last chunk's
+/// notification. `late` says by how much each can be late at the broker at most, where a sender does more than its flows say: others are
+/// judged beside that. `best_effort` only blocks. `None` where there is no bound, or it takes too long to be found: where the flows load the broker
+/// fully, or a task is left no period.
+#[must_use]
+pub fn responses(
+    tasks: &[Task],
+    late: &[HalfNanos],
+    best_effort: &[Task],
+    at: Bandwidths,
+) -> Vec<Option<Nanos>> {
+    let late = late.iter().map(|late| late.0).chain(std::iter::repeat(0));
+    let all: Vec<Timed> =
+        tasks.iter().zip(late).map(|(task, late)| Timed::new(task, late, at)).collect();
+    let background = best_effort.iter().map(|task| Timed::new(task, 0, at).stretch);
+    let background = background.max().unwrap_or(0);
+    if all.iter().any(|task| task.period <= 0) {
+        return vec![None; all.len()];
+    }
+    let blocking = all.iter().map(|task| task.stretch).chain([background]).max().unwrap_or(0);
+    let most = 1i128 << 62;
+    let everything =
+        |t: i128| blocking + all.iter().map(|one| one.arrived(t) * one.cost).sum::<i128>();
+    let Some(busy) = settle(1, most, everything) else { return vec![None; all.len()] };
+    all.iter().enumerate().map(|(i, own)| response(&all, i, own, background, busy)).collect()
+}
+
+fn response(all: &[Timed], i: usize, own: &Timed, background: i128, busy: i128) -> Option<Nanos> {
+    let mut stamps: Vec<i128> = Vec::new();
+    for one in all {
+        let first = one.deadline - own.deadline - one.late;
+        let steps = (busy + own.jitter) / one.period + 2;
+        // From the first that is not before the task's own earliest stamp.
+        let skip = (-own.jitter - first + one.period - 1).div_euclid(one.period).max(0);
+        if stamps.len() as i128 + steps > MOST as i128 {
+            return None;
+        }
+        let each = (skip..=skip + steps).map(|k| first + k * one.period);
+        stamps.extend(each.take_while(|stamp| *stamp <= busy));
+    }
+    stamps.push(-own.jitter);
+    stamps.sort_unstable();
+    stamps.dedup();
+    let mut longest = own.jitter + own.cost;
+    for stamp in stamps {
+        let limit = stamp + own.deadline;
+        // Its own later packets are behind it in its flow.
+        let later = all.iter().enumerate().filter(|(j, one)| *j != i && one.deadline > limit);
+        let blocked = later.map(|(_, one)| one.stretch).chain([background]).max().unwrap_or(0);
+        let before = (stamp + own.jitter).div_euclid(own.period) + 1;
+        let work = |t: i128| {
+            let others = all.iter().enumerate().filter(|(j, _)| *j != i);
+            let others = others.map(|(_, one)| one.arrived(t).min(one.due(limit)) * one.cost);
+            blocked + before * own.cost + others.sum::<i128>()
+        };
+        let end = settle(blocked + before * own.cost, i128::MAX / 4, work)?;
+        longest = longest.max(end - stamp);
+    }
+    // Half nanoseconds.
+    u64::try_from((longest - own.rest + 1) / 2).ok().map(Nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flows::Piece;
+    use proptest::prelude::*;
+
+    const FAST: Bandwidths =
+        Bandwidths { paced: BytesPerSec(1_000_000_000), chunk: BytesPerSec(1_000_000_000) };
+
+    /// All in ns; the chunk is `chunk` of the cost.
+    fn task(cost: u64, chunk: u64, deadline: i64, period: i64, jitter: i64) -> Task {
+        let piece = |ns| Piece { fixed: 2 * ns, bytes: 0 };
+        Task {
+            cost: piece(cost),
+            deadline: HalfNanos(2 * deadline),
+            period: HalfNanos(2 * period),
+            jitter: HalfNanos(2 * jitter),
+            stretches: [piece(chunk); 2],
+        }
+    }
+
+    fn ns(tasks: &[Task], best_effort: &[Task]) -> Vec<Option<u64>> {
+        responses(tasks, &[], best_effort, FAST).into_iter().map(|one| one.map(|ns| ns.0)).collect()
+    }
+
+    #[test]
+    fn one_task_takes_its_jitter_and_its_cost() {
+        assert_eq!(ns(&[task(100, 100, 900, 1000, 30)], &[]), [Some(130)]);
+        let best_effort = task(70, 50, 1, 1000, 0);
+        assert_eq!(ns(&[task(100, 100, 900, 1000, 30)], &[best_effort]), [Some(180)]);
+    }
+
+    #[test]
+    fn the_urgent_one_waits_for_a_chunk_and_the_other_for_the_urgent_one() {
+        let tasks = [task(100, 100, 200, 1000, 0), task(300, 40, 900, 1000, 0)];
+        assert_eq!(ns(&tasks, &[]), [Some(140), Some(400)]);
+    }
+
+    #[test]
+    fn who_is_later_than_it_should_be_is_late_for_the_others_too() {
+        let tasks = [task(100, 100, 900, 1000, 0), task(100, 100, 900, 1000, 0)];
+        let late = |late: i64| responses(&tasks, &[HalfNanos(0), HalfNanos(2 * late)], &[], FAST);
+        let first = |ns: Vec<Option<Nanos>>| ns[0].map(|ns| ns.0);
+        assert_eq!(first(late(0)), Some(200));
+        // Two of its packets come at once.
+        assert_eq!(first(late(1000)), Some(300));
+    }
+
+    #[test]
+    fn a_full_broker_has_no_bound() {
+        assert_eq!(
+            ns(&[task(600, 1, 900, 1000, 0), task(600, 1, 900, 1000, 0)], &[]),
+            [None, None]
+        );
+        assert_eq!(ns(&[task(6, 1, 900, 0, 0)], &[]), [None]);
+    }
+
+    #[test]
+    fn what_comes_behind_waits_for_the_pace_but_the_packet_does_not() {
+        let slow = Bandwidths { paced: BytesPerSec(100_000_000), ..FAST };
+        let piece = Piece { fixed: 200, bytes: 1000 };
+        let packet = Task { cost: piece, stretches: [piece; 2], ..task(0, 0, 90_000, 100_000, 0) };
+        let bound = |at| responses(&[packet], &[], &[], at)[0].map(|ns| ns.0);
+        assert_eq!((bound(FAST), bound(slow)), (Some(1100), Some(1100)));
+        let two = responses(&[packet, packet], &[], &[], slow)[0].map(|ns| ns.0);
+        assert_eq!(two, Some(100 + 10_000 + 1100));
+    }
+
+    /// Jobs of a task: stamp, when it is there, deadline, cost, chunk.
+    type Job = (u64, u64, u64, u64, u64);
+
+    /// Limited-preemption EDF; the longest response of each task.
+    fn simulate(jobs: &mut Vec<(usize, Job)>, count: usize) -> Vec<u64> {
+        let (mut now, mut worst) = (0, vec![0; count]);
+        while !jobs.is_empty() {
+            let there = jobs.iter().enumerate().filter(|(_, (_, job))| job.1 <= now);
+            let Some(first) = there.min_by_key(|(_, (task, job))| (job.2, *task)).map(|(at, _)| at)
+            else {
+                now = jobs.iter().map(|(_, job)| job.1).min().unwrap_or(now);
+                continue;
+            };
+            let (task, job) = &mut jobs[first];
+            let step = job.3.min(job.4);
+            now += step;
+            job.3 -= step;
+            if job.3 == 0 {
+                worst[*task] = worst[*task].max(now - job.0);
+                jobs.remove(first);
+            }
+        }
+        worst
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// No schedule of any sporadic arrivals takes longer, whether deadlines are met or not.
+        #[test]
+        fn no_packet_takes_longer(
+            set in prop::collection::vec((1u64..40, 1u64..15, 5u64..300, 60u64..300, 0u64..30), 1..5),
+            gaps in prop::collection::vec(prop::collection::vec((0u64..30, 0u64..=30), 8), 5),
+            starts in prop::collection::vec(0u64..60, 5),
+            lazy in prop::option::of(1u64..15),
+        ) {
+            let tasks: Vec<Task> = set.iter().map(|&(cost, chunk, deadline, period, jitter)| {
+                task(cost, chunk.min(cost), deadline as i64, period as i64, jitter as i64)
+            }).collect();
+            let best_effort: Vec<Task> = lazy.iter().map(|chunk| task(60, *chunk, 1, 1, 0)).collect();
+            let bounds = ns(&tasks, &best_effort);
+            let mut jobs = Vec::new();
+            for (index, &(cost, chunk, deadline, period, jitter)) in set.iter().enumerate() {
+                let mut stamp = starts[index];
+                for (wait, late) in &gaps[index] {
+                    let there = stamp + late.min(&jitter);
+                    jobs.push((index, (stamp, there, stamp + deadline, cost, chunk.min(cost))));
+                    stamp += period + wait / 3 * 3;
+                }
+            }
+            if let Some(chunk) = lazy {
+                for start in [0, 500] {
+                    jobs.push((set.len(), (start, start, u64::MAX, 60, chunk)));
+                }
+            }
+            let worst = simulate(&mut jobs, set.len() + 1);
+            for (bound, worst) in bounds.iter().zip(worst) {
+                prop_assert!(bound.is_none_or(|bound| worst <= bound), "{worst} {bound:?}");
+            }
+        }
+    }
+}

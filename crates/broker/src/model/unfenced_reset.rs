@@ -1,0 +1,15 @@
+//! A reset and a copy that do not see each other begin.
+#![allow(dead_code, reason = "not everything of the shipped source is called here")]
+
+include!("parts.rs");
+
+mod sync {
+    use loom::sync::atomic::Ordering;
+    pub use loom::sync::atomic::{AtomicU32, AtomicU64};
+
+    pub fn fence(order: Ordering) {
+        if order != Ordering::SeqCst {
+            loom::sync::atomic::fence(order);
+        }
+    }
+}

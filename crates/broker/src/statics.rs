@@ -1,0 +1,73 @@
+//! What makes the partition a constant: all zeros, as the hypervisor finds it.
+
+use crate::{
+    shared::{
+        COMPLETIONS, FLOWS, HEADER_WORDS, PORTS, Partition, Port, RING, SharedFlow, SharedPacket,
+        SharedPieces,
+    },
+    sync::{AtomicU32, AtomicU64},
+};
+use weir_virtio::queue::MAX_SEGMENTS;
+
+impl SharedPieces {
+    const fn new() -> Self {
+        Self {
+            addresses: [const { AtomicU64::new(0) }; MAX_SEGMENTS],
+            lens: [const { AtomicU32::new(0) }; MAX_SEGMENTS],
+        }
+    }
+}
+
+impl Port {
+    const fn new() -> Self {
+        Self {
+            epoch: AtomicU32::new(0),
+            submitted: AtomicU64::new(0),
+            offered: AtomicU64::new(0),
+            reserved: AtomicU32::new(0),
+            rung: AtomicU64::new(0),
+            submissions: [const { AtomicU32::new(0) }; RING],
+            packets: [const {
+                SharedPacket {
+                    eligible: AtomicU64::new(0),
+                    deadline: AtomicU64::new(0),
+                    pieces: SharedPieces::new(),
+                    header: [const { AtomicU32::new(0) }; HEADER_WORDS],
+                    flow: AtomicU32::new(0),
+                    epoch: AtomicU32::new(0),
+                }
+            }; RING],
+            heads: [const { AtomicU32::new(0) }; RING],
+            buffers: [const { SharedPieces::new() }; RING],
+        }
+    }
+}
+
+impl Default for Partition {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Partition {
+    /// Without flows, all rings empty: all zeros.
+    #[expect(clippy::large_stack_arrays, reason = "a constant, or in a test's heap")]
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            settings: [const { AtomicU64::new(0) }; 4],
+            flows: [const {
+                SharedFlow {
+                    ports: AtomicU64::new(0),
+                    rate: AtomicU64::new(0),
+                    burst: AtomicU64::new(0),
+                }
+            }; FLOWS],
+            ports: [const { Port::new() }; PORTS],
+            busy: AtomicU32::new(0),
+            completed: AtomicU32::new(0),
+            completions: [const { AtomicU64::new(0) }; COMPLETIONS],
+            phases: [const { AtomicU64::new(0) }; COMPLETIONS],
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! How long the phases of packets took: a run's Table II (rt-virtio).
+
+use crate::{
+    failure::{Failure, Result, SYSTEM},
+    run::show::table,
+    trace::{file::Trace, words},
+};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Write as _},
+    io::Read,
+};
+use weir_trace::{phases::Phase, record::Kind};
+
+/// What a run's packets took.
+#[derive(Debug)]
+pub struct Overheads {
+    /// In ns, each in order, of those phases that occurred.
+    phases: BTreeMap<Phase, Vec<u64>>,
+    /// Bytes and ns of each chunk's copy.
+    copies: Vec<(u64, u64)>,
+    /// Packets that arrived.
+    packets: usize,
+    /// Records that the trace lost.
+    lost: u64,
+    /// The run counted instructions, one a nanosecond.
+    counted: bool,
+}
+
+/// Least, mean, median and greatest of what was measured, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Spread {
+    min: u64,
+    avg: u64,
+    median: u64,
+    max: u64,
+}
+
+impl Spread {
+    /// Of values in order.
+    fn of(values: &[u64]) -> Self {
+        let (Some(min), Some(max)) = (values.first(), values.last()) else {
+            return Self::default();
+        };
+        let sum: u64 = values.iter().sum();
+        let median = values.get(values.len() / 2).copied().unwrap_or(*max);
+        Self { min: *min, avg: sum / values.len() as u64, median, max: *max }
+    }
+
+    fn row(self) -> [u64; 4] {
+        [self.min, self.avg, self.median, self.max]
+    }
+
+    fn to_json(self) -> Value {
+        json!({ "min": self.min, "avg": self.avg, "median": self.median, "max": self.max })
+    }
+}
+
+impl Overheads {
+    /// Collects what the records of a trace tell. `counted` says whether its nanoseconds are instructions.
+    ///
+    /// # Errors
+    ///
+    /// A damaged trace, or one in which no packet arrived.
+    pub fn of<R: Read>(trace: &mut Trace<R>, counted: bool) -> Result<Self> {
+        let facts = trace.facts.clone();
+        let mut phases: BTreeMap<Phase, Vec<u64>> = BTreeMap::new();
+        let (mut copies, mut packets) = (Vec::new(), 0);
+        while let Some(record) = trace.next()? {
+            packets += usize::from(record.kind == Kind::PacketArrived as u16);
+            for (phase, ns) in words::phases(&record, &facts) {
+                phases.entry(phase).or_default().push(ns);
+                if phase == Phase::Copy {
+                    copies.push((record.other(), ns));
+                }
+            }
+        }
+        if packets == 0 {
+            let text = "no packet of a flow has arrived in this run: run a system with [[flow]]s"
+                .to_owned();
+            return Err(Failure { status: SYSTEM, text });
+        }
+        for values in phases.values_mut() {
+            values.sort_unstable();
+        }
+        Ok(Self { phases, copies, packets, lost: facts.lost, counted })
+    }
+
+    fn spread(&self, phase: Phase) -> Spread {
+        Spread::of(self.phases.get(&phase).map_or(&[], Vec::as_slice))
+    }
+
+    /// The bandwidth of the copy, bytes/s: the least of long chunks. What short ones take longer is their set-up, in ns: the greatest.
+    fn copy(&self) -> (u64, u64) {
+        let longest = self.copies.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0);
+        let long = self.copies.iter().filter(|(bytes, _)| *bytes * 2 > longest);
+        let bandwidth = long.map(|(bytes, ns)| bytes * 1_000_000_000 / ns.max(&1)).min();
+        let bandwidth = bandwidth.unwrap_or(0).max(1);
+        let set_up = |(bytes, ns): &(u64, u64)| {
+            let moving = u128::from(*bytes) * 1_000_000_000 / u128::from(bandwidth);
+            ns.saturating_sub(u64::try_from(moving).unwrap_or(u64::MAX))
+        };
+        (bandwidth, self.copies.iter().map(set_up).max().unwrap_or(0))
+    }
+
+    /// As `weir analyze` reads it: `copy` is the set-up of a chunk's copy, its program included.
+    pub fn to_toml(&self, system: &str) -> String {
+        let unit = if self.counted { "1 ns is 1 instruction" } else { "of the host's time" };
+        let mut text = format!(
+            "# What {} packets took in a run of {system}, in ns ({unit}): weir report --overheads\n[overheads]\n",
+            self.packets
+        );
+        let (bandwidth, set_up) = self.copy();
+        for phase in Phase::ALL {
+            let mut spread = self.spread(phase);
+            if phase == Phase::Copy {
+                let program = self.spread(Phase::Pd);
+                spread = Spread { min: program.min, max: program.max + set_up, ..program };
+            }
+            let Spread { min, max, .. } = spread;
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{} = {{ min = {min}, max = {max} }}", phase.name());
+        }
+        text + &format!("\n[dma]\ncopy_bandwidth = \"{bandwidth}B/s\"\n")
+    }
+
+    /// For programs.
+    pub fn to_json(&self) -> Value {
+        let phases = Phase::ALL.map(|phase| {
+            let spread = self.spread(phase);
+            json!({
+                "name": phase.name(),
+                "action": phase.action(),
+                "count": self.phases.get(&phase).map_or(0, Vec::len),
+                "ns": spread.to_json(),
+                "instructions": self.counted.then(|| spread.to_json()),
+            })
+        });
+        let (bandwidth, set_up) = self.copy();
+        json!({
+            "packets": self.packets,
+            "records_lost": self.lost,
+            "phases": phases,
+            "copy_bandwidth": bandwidth,
+            "copy_set_up_ns": set_up,
+        })
+    }
+}
+
+impl fmt::Display for Overheads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = if self.counted { "ns = instructions" } else { "ns" };
+        let header = ["", unit, "times", "min", "avg", "median", "max"];
+        let mut rows = table(header.map(str::to_owned));
+        for phase in Phase::ALL {
+            let count = self.phases.get(&phase).map_or(0, Vec::len).to_string();
+            let mut row = vec![phase.name().to_owned(), phase.action().to_owned(), count];
+            row.extend(self.spread(phase).row().map(|ns| ns.to_string()));
+            rows.add_row(row);
+        }
+        writeln!(f, "{rows}")?;
+        let (bandwidth, set_up) = self.copy();
+        writeln!(f, "{} packets; copies at {bandwidth} B/s and {set_up} ns more", self.packets)?;
+        if !self.counted {
+            writeln!(f, "in the host's time; with --deterministic a nanosecond is an instruction")?;
+        }
+        if self.lost > 0 {
+            writeln!(f, "{} records were lost: the greatest may be among them", self.lost)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn overheads(copies: &[(u64, u64)]) -> Overheads {
+        let mut phases = BTreeMap::from([(Phase::Pd, vec![80, 90, 100])]);
+        let mut times: Vec<u64> = copies.iter().map(|(_, ns)| *ns).collect();
+        times.sort_unstable();
+        phases.insert(Phase::Copy, times);
+        Overheads { phases, copies: copies.to_vec(), packets: 3, lost: 0, counted: true }
+    }
+
+    #[test]
+    fn no_copy_takes_longer_than_set_up_and_bandwidth_say() {
+        let all = [(4096, 1200), (4096, 1230), (3000, 1000), (1, 70), (44, 60)];
+        let (bandwidth, set_up) = overheads(&all).copy();
+        assert_eq!((bandwidth, set_up), (3_000_000_000, 70));
+        for (bytes, ns) in all {
+            assert!(ns <= set_up + (bytes * 1_000_000_000).div_ceil(bandwidth), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let text = overheads(&[(4096, 1024), (1, 30)]).to_toml("flows");
+        let timing = weir_config::Timing::from_text("o.toml".as_ref(), &text).expect("overheads");
+        assert_eq!(timing.overheads.len(), Phase::ALL.len());
+        let named = |name| timing.overheads.iter().find(|one| one.name == name).expect("a phase");
+        assert_eq!((named("pd").min.0, named("pd").max.0), (80, 100));
+        assert_eq!((named("copy").min.0, named("copy").max.0), (80, 130));
+        assert_eq!(named("ip").max.0, 0, "a core that copies raises no interrupt");
+        assert_eq!(timing.dma.copy_bandwidth.map(|rate| rate.0), Some(4_000_000_000));
+    }
+}

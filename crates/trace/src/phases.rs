@@ -1,0 +1,145 @@
+//! The phases of a packet: rt-virtio's Table II, and what weir's own path has beside it. A record holds up to four of them.
+
+use crate::record::Kind;
+
+/// Most ticks that a phase can be told to take; what took longer is told as this.
+pub const LONGEST: u64 = 0xffff;
+
+/// A step in the life of a packet. Durations are in ticks of the counter; 0 where a packet did not have the phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Hypervisor entry and exit: of the broker's hypercall, without what it does.
+    Hc,
+    /// Transport: from the record of the exit to the packet's time stamp; of a notification's first packet.
+    Pt,
+    /// Parsing: the chain is taken out of the ring, the header copied and checked.
+    Pp,
+    /// Locking: of the sender's device. The queues themselves have one writer each, and no lock.
+    Ql,
+    /// Insertion: the packet is stamped and handed to the broker.
+    Qi,
+    /// Find the place: the broker takes a packet in and puts its flow into the queue by deadline.
+    Qa,
+    /// Removal, by the broker, for each chunk: its completions are written, the flow's next packet takes the packet's place.
+    Qr,
+    /// Pick: the broker finds the packet with the earliest deadline, and a buffer.
+    Ps,
+    /// Program: the broker prepares a chunk, and writes its header.
+    Pd,
+    /// Finalize, for each chunk: the broker's hypercall, which returns buffers and raises interrupts.
+    Ft,
+    /// The DMA engine's interrupt: none, as a core copies.
+    Ip,
+    /// Notification: from the receiver's interrupt to its driver's acknowledgment.
+    Br,
+    /// Wake-up: from the last insertion of a notification to the first look of the broker that slept.
+    Wake,
+    /// The copy of a chunk.
+    Copy,
+}
+
+impl Phase {
+    /// The twelve of Table II in its order, and weir's own two.
+    pub const ALL: [Self; 14] = [
+        Self::Hc,
+        Self::Pt,
+        Self::Pp,
+        Self::Ql,
+        Self::Qi,
+        Self::Qa,
+        Self::Qr,
+        Self::Ps,
+        Self::Pd,
+        Self::Ft,
+        Self::Ip,
+        Self::Br,
+        Self::Wake,
+        Self::Copy,
+    ];
+
+    /// The name in files: Table II's symbol in lower case.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        const NAMES: [&str; 14] = [
+            "hc", "pt", "pp", "ql", "qi", "qa", "qr", "ps", "pd", "ft", "ip", "br", "wake", "copy",
+        ];
+        NAMES[self as usize]
+    }
+
+    /// What happens in it.
+    #[must_use]
+    pub const fn action(self) -> &'static str {
+        const ACTIONS: [&str; 14] = [
+            "hypervisor entry and exit",
+            "transport",
+            "packet parsing",
+            "queue locking",
+            "queue insertion",
+            "find the place for insertion",
+            "queue removal",
+            "pick the earliest deadline",
+            "process the packet, program the copy",
+            "finalize the transfer",
+            "DMA interrupt",
+            "notification of the receiver",
+            "wake-up of the broker",
+            "copy of a chunk",
+        ];
+        ACTIONS[self as usize]
+    }
+
+    /// The phases that a record of this kind tells, in the order of [`unpack`]; none for another kind.
+    #[must_use]
+    pub const fn of(kind: Kind) -> &'static [Self] {
+        match kind {
+            Kind::PacketSent => &[Self::Pt, Self::Pp, Self::Ql, Self::Qi],
+            Kind::PacketChunk => &[Self::Ps, Self::Pd, Self::Copy, Self::Qr],
+            Kind::PacketArrived => &[Self::Qa, Self::Wake, Self::Hc, Self::Ft],
+            Kind::PacketTaken => &[Self::Br],
+            _ => &[],
+        }
+    }
+}
+
+/// Four durations in ticks in a word, the first in bits 15:0.
+#[inline]
+#[must_use]
+pub const fn pack(ticks: [u64; 4]) -> u64 {
+    let [a, b, c, d] = ticks;
+    clamp(a) | clamp(b) << 16 | clamp(c) << 32 | clamp(d) << 48
+}
+
+const fn clamp(ticks: u64) -> u64 {
+    if ticks < LONGEST { ticks } else { LONGEST }
+}
+
+/// The durations of [`pack`].
+#[must_use]
+pub const fn unpack(word: u64) -> [u64; 4] {
+    [word & LONGEST, word >> 16 & LONGEST, word >> 32 & LONGEST, word >> 48]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn four_durations_come_back_up_to_the_longest(ticks in any::<[u32; 4]>(), shift in 0u32..32) {
+            let ticks = ticks.map(|ticks| u64::from(ticks >> shift));
+            prop_assert_eq!(unpack(pack(ticks)), ticks.map(|ticks| ticks.min(LONGEST)));
+        }
+    }
+
+    #[test]
+    fn each_phase_but_the_engines_interrupt_is_told_once() {
+        let told: Vec<Phase> =
+            Kind::ALL.iter().flat_map(|kind| Phase::of(*kind).iter().copied()).collect();
+        for (place, phase) in Phase::ALL.into_iter().enumerate() {
+            assert_eq!(phase as usize, place);
+            let times = told.iter().filter(|one| **one == phase).count();
+            assert_eq!(times, usize::from(phase != Phase::Ip), "{}", phase.name());
+        }
+    }
+}
