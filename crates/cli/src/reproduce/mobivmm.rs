@@ -359,7 +359,7 @@ fn unexpected(points: &[(Point, Response)]) -> Vec<String> {
         let (least, most) = its
             .map(|(_, response)| response.max)
             .fold((f64::MAX, 0.0_f64), |(a, b), ms| (a.min(ms), b.max(ms)));
-        if most - least > 1.0 {
+        if most - least > 2.0 {
             misses.push(format!(
                 "{}: the longest response depends on the load, {least:.1} to {most:.1} ms",
                 policy.name()
