@@ -359,15 +359,15 @@ fn what_a_vm_does_in_its_slot_stays_there() {
     assert!(late <= 2, "{late} times");
 }
 
-/// Linux in a VM of this name, on core 0.
-fn linux(name: &str) -> String {
+/// Linux in a VM of this name, on core 0, and what it runs from which initrd.
+fn linux(name: &str, initrd: &str, run: &str) -> String {
     format!(
         r#"
 [[vm]]
 name = "{name}"
 cpus = [0]
-memory = "192MiB"
-image = {{ linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 weir.run=poweroff" }}
+memory = "256MiB"
+image = {{ linux = "debian-rt", initrd = "{initrd}", cmdline = "console=ttyAMA0 weir.run={run}" }}
 expect = ["linux: user space on 1 cpus", "linux: done"]
 "#
     )
@@ -386,15 +386,23 @@ expect = ["control: 1500 activations, 0 misses"]
     let servers = r#"kind = "fixed-priority", servers = [
         { vm = "control", budget = "100us", period = "1ms" }, { vm = "linux", budget = "800us", period = "1ms" },
     ]"#;
-    let text = system("qemu-virt", servers, &[control.to_owned(), linux("linux")]);
+    let linux = linux("linux", "busybox", "poweroff");
+    let text = system("qemu-virt", servers, &[control.to_owned(), linux]);
     run_system(&text, &Options::default()).good();
 }
 
 #[test]
 fn two_linux_share_a_core() {
     let schedule = r#"kind = "round-robin", quantum = "10ms""#;
+    let linux = |name| linux(name, "debian-rt", "cyclictest");
     let text = system("qemu-virt", schedule, &[linux("one"), linux("two")]);
-    run_system(&text, &Options::default()).good();
+    let outcome = run_system(&text, &Options::default()).good();
+    for name in ["one", "two"] {
+        let lines = outcome.lines(name);
+        let all =
+            |line: &&str| line.starts_with("linux: cyclictest T: 0") && line.contains("C:   1000 ");
+        assert!(lines.iter().any(all), "{name}: {lines:?}");
+    }
 }
 
 #[test]

@@ -334,6 +334,15 @@ fn told(alone: Response, shared: Response, points: &[(Point, Response)]) -> Outc
             "second": response.came.map(|came| came[1]),
         }));
     }
+    misses.extend(unexpected(points));
+    let table1: Value = json!({ "alone_ms": alone.avg, "shared_ms": shared.avg });
+    let json = json!({ "table1": table1, "curves": curves, "interrupts_per_10ms": sources });
+    Outcome { json, text, misses, files: Vec::new() }
+}
+
+/// What the curves say against the paper, and against what is claimed beyond it.
+fn unexpected(points: &[(Point, Response)]) -> Vec<String> {
+    let mut misses = Vec::new();
     let of = |policy: Policy, quantum: u64, audio: bool| {
         let its = points.iter().filter(move |(point, _)| {
             (point.policy, point.quantum_ms, point.audio) == (policy, quantum, audio)
@@ -345,13 +354,14 @@ fn told(alone: Response, shared: Response, points: &[(Point, Response)]) -> Outc
         misses
             .push("more interrupts that take the core do not make the response longer".to_owned());
     }
-    for policy in [Policy::Defer, Policy::FixedPriority] {
-        let its = of(policy, 20, true);
-        let (least, most) =
-            its.iter().fold((f64::MAX, 0.0_f64), |(a, b), ms| (a.min(*ms), b.max(*ms)));
+    for policy in [Policy::Admit, Policy::Defer, Policy::FixedPriority] {
+        let its = points.iter().filter(|(point, _)| point.policy == policy);
+        let (least, most) = its
+            .map(|(_, response)| response.max)
+            .fold((f64::MAX, 0.0_f64), |(a, b), ms| (a.min(ms), b.max(ms)));
         if most - least > 2.0 {
             misses.push(format!(
-                "{}: the response depends on the load, {least:.1} to {most:.1} ms",
+                "{}: the longest response depends on the load, {least:.1} to {most:.1} ms",
                 policy.name()
             ));
         }
@@ -361,8 +371,7 @@ fn told(alone: Response, shared: Response, points: &[(Point, Response)]) -> Outc
     if !short.is_empty() && mean(&short) >= mean(&long) {
         misses.push("a shorter quantum does not make the response shorter".to_owned());
     }
-    let table1: Value = json!({ "alone_ms": alone.avg, "shared_ms": shared.avg });
-    // Figure 10: the second source gets nothing where the first leaves the guest no time for it.
+    // Figure 10: the second source gets less where the first leaves the guest little time for it.
     let second = |interval_us: u32| {
         let mut its = points.iter().filter(|(point, _)| {
             (point.policy, point.audio, point.interval_us)
@@ -371,14 +380,13 @@ fn told(alone: Response, shared: Response, points: &[(Point, Response)]) -> Outc
         its.next()?.1.came.map(|came| came[1])
     };
     if let (Some(starved), Some(calm)) = (second(STORM_US), second(20_000))
-        && (starved > calm / 10.0 || calm == 0.0)
+        && starved > 0.7 * calm
     {
         misses.push(format!(
             "the second source has {starved:.1} interrupts in 10 ms beside a storm of the first, {calm:.1} without"
         ));
     }
-    let json = json!({ "table1": table1, "curves": curves, "interrupts_per_10ms": sources });
-    Outcome { json, text, misses, files: Vec::new() }
+    misses
 }
 
 #[cfg(test)]
