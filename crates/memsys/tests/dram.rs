@@ -306,11 +306,11 @@ proptest! {
             (prop_oneof![6 => 0_u64..3, 3 => 3_u64..60, 1 => 60_u64..3000], 0_u64..1 << 9, any::<bool>()),
             1..250,
         ),
-        reads in 1_usize..9,
-        writes in 2_usize..9,
+        reads in prop_oneof![1_usize..9, 30_usize..65],
+        writes in prop_oneof![2_usize..9, 30_usize..65],
         cap in 0_u32..4,
         ranks in 0_u32..2,
-        groups in 0_u32..2,
+        groups in 0_u32..3,
         part in 0_usize..3,
     ) {
         // Refreshes often enough to be met.
@@ -338,7 +338,8 @@ proptest! {
             map,
             queues: [vec![], vec![]],
             draining: false,
-            seq: 0,
+            // A refresh's precharge counts as older than any request.
+            seq: 1,
             passed: BTreeMap::new(),
             fresh: BTreeSet::new(),
             due: (1..=rank_count).map(|r| timing.refi * r / rank_count).collect(),
@@ -524,6 +525,44 @@ fn an_unloaded_read_takes_the_sum_of_its_commands() {
 }
 
 #[test]
+fn the_time_of_the_day_does_not_matter() {
+    // Cycle 2^30 lies between two refreshes.
+    let timing = Timing { refi: 9400, ..DDR4_2400 };
+    let run = |start: u64| {
+        let mut channel = Channel::new(ddr4_map(), timing, DEFAULT_POLICY, 1).unwrap();
+        let mut done = vec![];
+        let mut note =
+            |d: Done| done.push(Done { at: d.at - start, arrived: d.arrived - start, ..d });
+        channel.advance(start, &mut note);
+        let mut now = start + 1000;
+        let mut state = 1_u64;
+        // More requests than ages are told apart without renumbering.
+        for id in 0..20_000 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let (pa, write) = (Pa(state >> 40 << 6), state >> 33 & 3 == 0);
+            while !channel.has_room(write) {
+                now = now.max(channel.step(u64::MAX, &mut note).unwrap().0 + 1);
+            }
+            now += state >> 34 & 7;
+            channel.push(Request { id, pa, owner: Owner(0), write }, now, &mut note).unwrap();
+        }
+        while channel.waiting() > 0 {
+            channel.step(u64::MAX, &mut note);
+        }
+        done
+    };
+    let early = run(0);
+    assert_eq!(early.len(), 20_000);
+    // Cycles are counted in 32 bits from one that is moved every 2^30.
+    for moved in [1_u64 << 30, 1 << 31, 1 << 32, 1 << 50] {
+        let refreshes = (moved - 50_000) / timing.refi;
+        assert_eq!(run(refreshes * timing.refi), early);
+    }
+}
+
+#[test]
 fn idle_years_cost_nothing_and_their_refreshes_are_counted() {
     let mut channel = Channel::new(ddr4_map(), DDR4_2400, DEFAULT_POLICY, 1).unwrap();
     let years = 100_000_000_000_000_000;
@@ -573,6 +612,8 @@ fn memory_that_cannot_be_is_refused() {
     let error = new(timing, DEFAULT_POLICY);
     assert_eq!(error, ChannelError::Refresh { rfc: 433, refi: 400 });
     assert!(error.to_string().contains("tREFI"));
+    let timing = Timing { rcd: 10_000, refi: 100_000, ..DDR4_2400 };
+    assert_eq!(new(timing, DEFAULT_POLICY), ChannelError::Gap(10_000));
     let fields = AddressFields { bank: plain_bits(10..=16), ..Default::default() };
     let map = AddressMap::new(fields).unwrap();
     let error = Channel::new(map, DDR4_2400, DEFAULT_POLICY, 1).unwrap_err();

@@ -11,7 +11,7 @@ use crate::{
         policy::{ChannelError, Policy},
         queue::{NONE, Queue, Slot},
         request::{ChannelStats, Done, Full, Request, RowUse},
-        schedule::{LONGEST_WAIT, Next, Schedule, Wish},
+        schedule::{ACTIVATE, AGES, COLUMN, LONGEST_GAP, PRECHARGE, Schedule, Wish},
         timing::{Command, RULES, Timing},
     },
     matrix::Matrix,
@@ -28,7 +28,8 @@ pub struct Channel {
     reads: Queue,
     writes: Queue,
     draining: bool,
-    seq: u64,
+    /// The age of the next request.
+    age: u32,
     schedule: Schedule,
     /// Column commands that passed an older request since the bank's row was opened.
     passed: [u32; 64],
@@ -38,9 +39,8 @@ pub struct Channel {
     refresh_due: Box<[u64]>,
     /// Ranks that are being emptied for a refresh.
     refreshing: u64,
-    /// The next refresh that falls due.
-    next_due: Next,
-    next: Option<Next>,
+    /// The first cycle in which a refresh falls due that has not begun, and the rank's first bank.
+    next_due: (u64, usize),
     now: u64,
     stats: ChannelStats,
 }
@@ -78,13 +78,13 @@ impl Channel {
         }
         let gaps = RULES.iter().map(|rule| (rule.gap)(&timing));
         let longest = gaps.chain([timing.faw]).max().unwrap_or(0);
-        if longest > LONGEST_WAIT {
+        if longest > LONGEST_GAP {
             return Err(ChannelError::Gap(longest));
         }
         // Ranks are refreshed in turn, so that not all are gone at once.
         let ranks = shape.ranks() as u64;
         let refresh_due = (1..=ranks).map(|rank| timing.refi * rank / ranks).collect();
-        let next_due = Next::refresh_due(timing.refi / ranks, 0);
+        let next_due = (timing.refi / ranks, 0);
         Ok(Self {
             map,
             bank_mask: (1 << bits) - 1,
@@ -93,15 +93,14 @@ impl Channel {
             reads: Queue::new(policy.read_queue),
             writes: Queue::new(policy.write_queue),
             draining: false,
-            seq: 0,
-            schedule: Schedule::new(shape),
+            age: 1,
+            schedule: Schedule::new(),
             passed: [0; 64],
             fresh: 0,
             row_owner: [Owner(0); 64],
             refresh_due,
             refreshing: 0,
             next_due,
-            next: None,
             now: 0,
             stats: ChannelStats {
                 reads: 0,
@@ -163,7 +162,7 @@ impl Channel {
         done: &mut impl FnMut(Done),
     ) -> Result<(), Full> {
         debug_assert!(now >= self.now, "a request from the past");
-        if now > 0 {
+        if now > 0 && (self.can_act(now - 1) || self.waiting() == 0) {
             self.advance(now - 1, done);
         }
         let Location { bank, row } = self.map.locate(request.pa);
@@ -176,12 +175,15 @@ impl Channel {
             done(Done { id, owner, write, at: now + 1, arrived: now, row });
             return Ok(());
         }
-        let slot = Slot::new(&request, bank as u8, row, self.seq, now);
+        if self.age == AGES {
+            self.renumber();
+        }
+        let slot = Slot::new(&request, bank as u8, row, self.age, now);
         let queue = if write { &mut self.writes } else { &mut self.reads };
         if !queue.push(slot) {
             return Err(Full);
         }
-        self.seq += 1;
+        self.age += 1;
         self.now = self.now.max(now);
         if self.turn_if_needed() {
             self.want_all();
@@ -198,7 +200,8 @@ impl Channel {
         if self.waiting() == 0 {
             return None;
         }
-        Some(self.decide().at)
+        let (wish, ..) = self.first_wish();
+        Some(wish.min(self.first_refresh().0).min(self.next_due.0))
     }
 
     /// Issues all commands up to and including cycle `until`.
@@ -211,30 +214,70 @@ impl Channel {
     }
 
     /// Issues the next command, if it comes by `until`.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a loop over commands spends a tenth of its time on the calls otherwise"
+    )]
     pub fn step(
         &mut self,
         until: u64,
         done: &mut impl FnMut(Done),
     ) -> Option<(u64, Command, usize)> {
         loop {
-            let next = self.decide();
-            if next.at > until {
+            if !self.can_act(until) {
                 return None;
             }
-            self.next = None;
-            self.now = self.now.max(next.at);
-            let Some(command) = next.command else {
-                self.start_refresh(next.bank);
-                continue;
-            };
-            match command {
-                Command::Read | Command::Write => self.column(next, command, done),
-                Command::Activate => self.activate(next),
-                Command::Precharge => self.precharge(next),
-                Command::Refresh => self.refresh(next),
+            let (at, kind, bank) = self.first_wish();
+            if self.refreshing != 0 {
+                let (refresh, bank) = self.first_refresh();
+                if refresh <= at && refresh < self.next_due.0 {
+                    if refresh > until {
+                        return None;
+                    }
+                    self.now = refresh;
+                    self.refresh(refresh, bank);
+                    return Some((refresh, Command::Refresh, bank));
+                }
             }
-            return Some((next.at, command, next.bank));
+            let (due, due_bank) = self.next_due;
+            if due <= at {
+                if due > until {
+                    return None;
+                }
+                self.now = self.now.max(due);
+                self.start_refresh(due_bank);
+                continue;
+            }
+            if at > until {
+                return None;
+            }
+            self.now = at;
+            return Some(match kind {
+                ACTIVATE => {
+                    self.activate(at, bank);
+                    (at, Command::Activate, bank)
+                }
+                PRECHARGE => {
+                    self.precharge(at, bank);
+                    (at, Command::Precharge, bank)
+                }
+                _ if self.draining => {
+                    self.column::<true>(at, bank, done);
+                    (at, Command::Write, bank)
+                }
+                _ => {
+                    self.column::<false>(at, bank, done);
+                    (at, Command::Read, bank)
+                }
+            });
         }
+    }
+
+    /// Whether there could be something to do up to and including cycle `until`.
+    #[inline]
+    fn can_act(&self, until: u64) -> bool {
+        self.floor().min(self.next_due.0) <= until
     }
 
     fn queue_mut(&mut self) -> &mut Queue {
@@ -260,19 +303,34 @@ impl Channel {
         }
     }
 
+    /// Gives all requests new ages, from 1 on: 0 is for those who want a bank closed for its refresh.
+    #[cold]
+    fn renumber(&mut self) {
+        let mut waiting: Vec<_> = self.reads.iter_mut().chain(self.writes.iter_mut()).collect();
+        waiting.sort_by_key(|slot| slot.age);
+        self.age = 1;
+        for slot in waiting {
+            slot.age = self.age;
+            self.age += 1;
+        }
+        self.want_all();
+    }
+
     /// Works out what a bank wants.
     #[inline]
     fn want(&mut self, bank: usize) {
-        self.next = None;
         self.schedule.clear(bank);
-        let rank = self.device.shape().rank_of(bank);
-        let refreshing = self.refreshing >> rank & 1 == 1;
         let queue = if self.draining { &self.writes } else { &self.reads };
         let head = queue.head(bank);
-        let age = |slot: u8| if slot == NONE { 0 } else { queue.slot(slot).seq };
+        let refreshing =
+            self.refreshing != 0 && self.refreshing >> self.device.shape().rank_of(bank) & 1 == 1;
+        if head == NONE && !refreshing {
+            return;
+        }
+        let age = |slot: u8| if slot == NONE { 0 } else { queue.slot(slot).age };
         let Some(row) = self.device.open_row(bank) else {
-            if head != NONE && !refreshing {
-                self.wish(bank, Command::Activate, age(head), head, NONE);
+            if !refreshing {
+                self.wish::<ACTIVATE>(bank, Command::Activate, age(head), head, NONE);
             }
             return;
         };
@@ -283,19 +341,30 @@ impl Channel {
         };
         let hit = hit.filter(|&(at, _)| at == head || self.passed[bank] < self.policy.cap);
         if let Some((slot, before)) = hit {
-            let command = if self.draining { Command::Write } else { Command::Read };
-            self.wish(bank, command, age(slot), slot, before);
+            self.wish::<COLUMN>(bank, self.column_command(), age(slot), slot, before);
         } else if refreshing {
-            self.wish(bank, Command::Precharge, 0, NONE, NONE);
-        } else if head != NONE {
-            self.wish(bank, Command::Precharge, age(head), head, NONE);
+            self.wish::<PRECHARGE>(bank, Command::Precharge, 0, NONE, NONE);
+        } else {
+            self.wish::<PRECHARGE>(bank, Command::Precharge, age(head), head, NONE);
         }
     }
 
     #[inline]
-    fn wish(&mut self, bank: usize, command: Command, age: u64, slot: u8, before: u8) {
-        let floor = self.floor();
-        self.schedule.set(&self.device, floor, bank, command, age, Wish { slot, before });
+    fn column_command(&self) -> Command {
+        if self.draining { Command::Write } else { Command::Read }
+    }
+
+    #[inline]
+    fn wish<const KIND: usize>(
+        &mut self,
+        bank: usize,
+        command: Command,
+        age: u32,
+        slot: u8,
+        before: u8,
+    ) {
+        let floor = self.floor_from_epoch();
+        self.schedule.set::<KIND>(&self.device, floor, bank, command, age, Wish { slot, before });
     }
 
     /// A request for `row` was added to the end of a bank's list. What the bank wants changes only if it wanted
@@ -315,15 +384,42 @@ impl Channel {
         self.device.bus_free().max(self.now)
     }
 
-    /// What happens next, if no request comes before.
+    /// The same, counted from the device's epoch, which begins anew if that was too long ago.
     #[inline]
-    fn decide(&mut self) -> Next {
-        if let Some(next) = self.next {
-            return next;
+    fn floor_from_epoch(&mut self) -> i32 {
+        let floor = self.floor();
+        if self.device.is_beyond(floor) {
+            self.device.begin_epoch(floor);
+            self.schedule.forget();
         }
-        let next = self.choose();
-        self.next = Some(next);
-        next
+        (floor - self.device.epoch()) as i32
+    }
+
+    /// The wish that can be granted first: when, its kind, its bank.
+    #[inline]
+    fn first_wish(&mut self) -> (u64, usize, usize) {
+        let floor = self.floor_from_epoch();
+        let column = self.column_command();
+        let (after, kind, bank) = self.schedule.choose(&self.device, floor, column);
+        (self.device.epoch().saturating_add(after), kind, bank)
+    }
+
+    /// The refresh that can be issued first: when, and its rank's first bank.
+    #[inline]
+    fn first_refresh(&self) -> (u64, usize) {
+        let floor = self.floor();
+        let per_rank = self.device.shape().banks_per_rank();
+        let mut first = (u64::MAX, 0);
+        for rank in 0..self.refresh_due.len() {
+            let empty = self.device.open_mask() & self.device.rank_mask(rank) == 0;
+            if self.refreshing >> rank & 1 == 1 && empty {
+                let at = self.device.earliest(Command::Refresh, rank * per_rank).max(floor);
+                if at < first.0 {
+                    first = (at, rank * per_rank);
+                }
+            }
+        }
+        first
     }
 
     /// The rank of a bank is to be refreshed: its rows are closed first.
@@ -335,63 +431,36 @@ impl Channel {
         }
     }
 
-    /// The command that is legal first, or the refresh that falls due before it.
-    #[inline]
-    fn choose(&mut self) -> Next {
-        let floor = self.floor();
-        let per_rank = self.device.shape().banks_per_rank();
-        let mut first = self.next_due;
-        if self.refreshing != 0 {
-            for rank in 0..self.refresh_due.len() {
-                let empty = self.device.open_mask() & self.device.rank_mask(rank) == 0;
-                if self.refreshing >> rank & 1 == 1 && empty {
-                    let bank = rank * per_rank;
-                    let at = self.device.earliest(Command::Refresh, bank).max(floor);
-                    if at < first.at {
-                        first = Next::refresh(at, bank);
-                    }
-                }
-            }
-        }
-        self.schedule.choose(&self.device, floor, first)
-    }
-
     /// Finds the rank whose refresh falls due next.
     fn find_next_due(&mut self) {
         let per_rank = self.device.shape().banks_per_rank();
-        self.next_due = Next::refresh_due(u64::MAX, 0);
+        self.next_due = (u64::MAX, 0);
         for (rank, &due) in self.refresh_due.iter().enumerate() {
-            if self.refreshing >> rank & 1 == 0 && due < self.next_due.at {
-                self.next_due = Next::refresh_due(due, rank * per_rank);
+            if self.refreshing >> rank & 1 == 0 && due < self.next_due.0 {
+                self.next_due = (due, rank * per_rank);
             }
         }
     }
 
     #[inline]
-    fn column(&mut self, next: Next, command: Command, done: &mut impl FnMut(Done)) {
-        let Next { at, bank, .. } = next;
+    fn column<const WRITE: bool>(&mut self, at: u64, bank: usize, done: &mut impl FnMut(Done)) {
+        let command = if WRITE { Command::Write } else { Command::Read };
         let Wish { slot, before } = self.schedule.wish(bank);
-        let slot = *self.queue_mut().remove(slot, before);
+        let slot = *if WRITE { &mut self.writes } else { &mut self.reads }.remove(slot, before);
         self.device.apply(command, bank, slot.row, at);
-        self.schedule.issued(command);
+        self.schedule.granted::<COLUMN>(bank);
         self.fresh &= !(1 << bank);
-        if before != NONE {
-            self.passed[bank] += 1;
-        }
+        self.passed[bank] += u32::from(before != NONE);
         self.row_owner[bank] = slot.owner;
-        match slot.row_use {
-            RowUse::Hit => self.stats.row_hits += 1,
-            RowUse::Conflict => self.stats.row_conflicts += 1,
-            RowUse::Empty | RowUse::Forwarded => {}
-        }
-        let write = command == Command::Write;
+        self.stats.row_hits += u64::from(slot.row_use == RowUse::Hit);
+        self.stats.row_conflicts += u64::from(slot.row_use == RowUse::Conflict);
         let timing = self.device.timing();
-        let latency = if write { timing.cwl } else { timing.cl } + timing.burst;
-        *(if write { &mut self.stats.writes } else { &mut self.stats.reads }) += 1;
+        let latency = if WRITE { timing.cwl } else { timing.cl } + timing.burst;
+        *(if WRITE { &mut self.stats.writes } else { &mut self.stats.reads }) += 1;
         done(Done {
             id: slot.id,
             owner: slot.owner,
-            write,
+            write: WRITE,
             at: at + latency,
             arrived: slot.arrived,
             row: slot.row_use,
@@ -400,52 +469,51 @@ impl Channel {
             self.want_all();
         } else {
             self.want(bank);
+            let floor = self.device.bus_free_from_epoch();
+            self.schedule.look::<COLUMN>(&self.device, floor, command);
         }
     }
 
     #[inline]
-    fn activate(&mut self, next: Next) {
-        let Next { at, bank, .. } = next;
+    fn activate(&mut self, at: u64, bank: usize) {
         let wish = self.schedule.wish(bank);
         let slot = self.queue_mut().slot_mut(wish.slot);
         if slot.row_use == RowUse::Hit {
             slot.row_use = RowUse::Empty;
         }
-        let (row, owner, seq) = (slot.row, slot.owner, slot.seq);
+        let (row, owner) = (slot.row, slot.owner);
         self.device.apply(Command::Activate, bank, row, at);
-        self.schedule.issued(Command::Activate);
-        self.passed[bank] = 0;
+        self.passed[bank % 64] = 0;
         self.fresh |= 1 << bank;
-        self.row_owner[bank] = owner;
+        self.row_owner[bank % 64] = owner;
         // The row was opened for the bank's oldest request, so that is the oldest that hits.
-        let command = if self.draining { Command::Write } else { Command::Read };
-        self.next = None;
-        self.schedule.clear(bank);
-        self.wish(bank, command, seq, wish.slot, NONE);
+        let (floor, column) = (self.device.bus_free_from_epoch(), self.column_command());
+        self.schedule.goes_on::<ACTIVATE, COLUMN>(&self.device, floor, bank, column);
+        self.schedule.look::<ACTIVATE>(&self.device, floor, Command::Activate);
     }
 
     #[inline]
-    fn precharge(&mut self, next: Next) {
-        let Next { at, bank, .. } = next;
-        let wish = self.schedule.wish(bank);
+    fn precharge(&mut self, at: u64, bank: usize) {
         self.device.apply(Command::Precharge, bank, 0, at);
-        self.schedule.issued(Command::Precharge);
         self.fresh &= !(1 << bank);
-        self.next = None;
-        self.schedule.clear(bank);
-        // A row that is closed for a refresh is closed for nobody.
-        if wish.slot != NONE {
-            let of = self.row_owner[bank];
-            let slot = self.queue_mut().slot_mut(wish.slot);
-            slot.row_use = RowUse::Conflict;
-            let (by, seq) = (slot.owner, slot.seq);
-            self.stats.closed.add(by, of);
-            self.wish(bank, Command::Activate, seq, wish.slot, NONE);
+        let wish = self.schedule.wish(bank);
+        if wish.slot == NONE {
+            // A row that is closed for a refresh is closed for nobody.
+            self.schedule.granted::<PRECHARGE>(bank);
+            return;
         }
+        let of = self.row_owner[bank % 64];
+        let slot = self.queue_mut().slot_mut(wish.slot);
+        slot.row_use = RowUse::Conflict;
+        let by = slot.owner;
+        self.stats.closed.add(by, of);
+        let floor = self.device.bus_free_from_epoch();
+        let next = Command::Activate;
+        self.schedule.goes_on::<PRECHARGE, ACTIVATE>(&self.device, floor, bank, next);
+        self.schedule.look::<PRECHARGE>(&self.device, floor, Command::Precharge);
     }
 
-    fn refresh(&mut self, next: Next) {
-        let Next { at, bank, .. } = next;
+    fn refresh(&mut self, at: u64, bank: usize) {
         let rank = self.device.shape().rank_of(bank);
         self.device.apply(Command::Refresh, bank, 0, at);
         self.stats.refreshes += 1;

@@ -75,45 +75,49 @@ impl fmt::Display for Illegal {
 
 impl core::error::Error for Illegal {}
 
-/// First legal cycles by command; the last three are padding, so that a place is found by a shift.
-type Ready = [u64; 8];
+/// A channel has so many banks at most.
+pub(crate) const BANKS: usize = 64;
 
-/// The rules that a command brings into force at one scope: the command that they hold up, and for how long.
-#[derive(Clone, Copy, Debug, Default)]
-struct Holds {
-    len: usize,
-    holds: [(u8, u64); 5],
+/// Cycles are counted in 32 bits from one that is never so long ago.
+const EPOCH: u64 = 1 << 30;
+
+/// Whether there is a rule, by scope, first command and second command.
+const RULED: [[[bool; 5]; 5]; 4] = {
+    let mut ruled = [[[false; 5]; 5]; 4];
+    let mut i = 0;
+    while i < RULES.len() {
+        ruled[RULES[i].scope as usize][RULES[i].first as usize][RULES[i].then as usize] = true;
+        i += 1;
+    }
+    ruled
+};
+
+/// The gaps of the rules, by scope, first command and second command; 0 where there is none.
+type Gaps = [[[i32; 5]; 5]; 4];
+
+const BANK: usize = Scope::Bank as usize;
+const GROUP: usize = Scope::Group as usize;
+const RANK: usize = Scope::Rank as usize;
+const OTHER_RANK: usize = Scope::OtherRank as usize;
+
+fn gaps(timing: &Timing) -> Gaps {
+    let mut gaps = Gaps::default();
+    for rule in RULES {
+        let gap = &mut gaps[rule.scope as usize][rule.first as usize][rule.then as usize];
+        *gap = ((rule.gap)(timing) as i32).max(*gap);
+    }
+    // What a rank says need not be said of its groups.
+    for (first, then) in (0..5).flat_map(|first| (0..5).map(move |then| (first, then))) {
+        if gaps[GROUP][first][then] <= gaps[RANK][first][then] {
+            gaps[GROUP][first][then] = 0;
+        }
+    }
+    gaps
 }
 
-impl Holds {
-    fn new(scope: Scope, first: Command, timing: &Timing) -> Self {
-        let mut holds = Self::default();
-        for rule in RULES.iter().filter(|rule| rule.scope == scope && rule.first == first) {
-            let gap = (rule.gap)(timing);
-            if gap > 0 {
-                holds.holds[holds.len] = (rule.then.index() as u8, gap);
-                holds.len += 1;
-            }
-        }
-        holds
-    }
-
-    #[inline]
-    fn raise(&self, ready: &mut Ready, at: u64) {
-        for &(then, gap) in &self.holds[..self.len.min(5)] {
-            let ready = &mut ready[usize::from(then & 7)];
-            *ready = (at + gap).max(*ready);
-        }
-    }
-}
-
-/// What a command brings into force.
-#[derive(Clone, Copy, Debug, Default)]
-struct Effects {
-    bank: Holds,
-    group: Holds,
-    rank: Holds,
-    other_rank: Holds,
+#[inline]
+fn raise(ready: &mut i32, to: i32) {
+    *ready = to.max(*ready);
 }
 
 /// State of a channel's memory.
@@ -121,15 +125,16 @@ struct Effects {
 pub struct Device {
     shape: Shape,
     timing: Timing,
-    effects: [Effects; 5],
-    /// First cycle at which each command is legal as far as the commands to this bank say.
-    bank_ready: Box<[Ready; 64]>,
-    /// The same for what its group and its rank say.
-    group_ready: Box<[Ready; 64]>,
-    rank_ready: Box<[Ready; 64]>,
+    gaps: Gaps,
+    /// The cycle from which the following count.
+    epoch: u64,
+    /// First cycle at which each command is legal as far as the commands to each bank and its group say.
+    ready: [[i32; BANKS]; 5],
+    /// The same for what each rank says.
+    rank_ready: [[i32; BANKS]; 5],
     /// Of each rank, the ends of the windows that its last four activates opened.
-    windows: Box<[[u64; 4]]>,
-    rows: Box<[u32; 64]>,
+    windows: [[i32; 4]; BANKS],
+    rows: [u32; BANKS],
     /// One bit a bank.
     open: u64,
     bus_free: u64,
@@ -142,22 +147,13 @@ impl Device {
         if shape.rank_bits + shape.group_bits + shape.bank_bits > 6 {
             return None;
         }
-        let effects = Command::ALL.map(|first| {
-            let holds = |scope| Holds::new(scope, first, &timing);
-            Effects {
-                bank: holds(Scope::Bank),
-                group: holds(Scope::Group),
-                rank: holds(Scope::Rank),
-                other_rank: holds(Scope::OtherRank),
-            }
-        });
         Some(Self {
-            effects,
-            bank_ready: Box::new([Ready::default(); 64]),
-            group_ready: Box::new([Ready::default(); 64]),
-            rank_ready: Box::new([Ready::default(); 64]),
-            windows: vec![[0; 4]; shape.ranks()].into_boxed_slice(),
-            rows: Box::new([0; 64]),
+            gaps: gaps(&timing),
+            epoch: 0,
+            ready: [[0; BANKS]; 5],
+            rank_ready: [[0; BANKS]; 5],
+            windows: [[0; 4]; BANKS],
+            rows: [0; BANKS],
             open: 0,
             bus_free: 0,
             shape,
@@ -180,7 +176,7 @@ impl Device {
     /// The open row of a bank.
     #[must_use]
     pub fn open_row(&self, bank: usize) -> Option<u32> {
-        (bank < self.shape.banks() && self.open >> bank & 1 == 1).then(|| self.rows[bank & 63])
+        (bank < self.shape.banks() && self.open >> bank & 1 == 1).then(|| self.rows[bank % BANKS])
     }
 
     /// The first cycle at which a command is legal if no other one comes before; `row` matters to column commands
@@ -220,6 +216,9 @@ impl Device {
         if at < ready {
             return Err(Illegal::Early { ready });
         }
+        if self.is_beyond(at) {
+            self.begin_epoch(at);
+        }
         self.apply(command, bank, row, at);
         Ok(())
     }
@@ -228,6 +227,12 @@ impl Device {
     #[inline]
     pub(crate) fn bus_free(&self) -> u64 {
         self.bus_free
+    }
+
+    /// The same, counted from the epoch; not long after a command.
+    #[inline]
+    pub(crate) fn bus_free_from_epoch(&self) -> i32 {
+        (self.bus_free - self.epoch) as i32
     }
 
     #[inline]
@@ -243,65 +248,123 @@ impl Device {
     /// When a command's bank, group and rank allow it; the caller sees to the row and to the bus.
     #[inline]
     pub(crate) fn earliest(&self, command: Command, bank: usize) -> u64 {
-        let shared = self.shared_earliest(command, self.shape.group_of(bank));
-        self.bank_earliest(command, bank).max(shared)
+        self.epoch + u64::from(self.ready(command, bank).cast_unsigned())
     }
 
-    /// When a command's bank allows it.
+    /// The same, counted from the epoch.
     #[inline]
-    pub(crate) fn bank_earliest(&self, command: Command, bank: usize) -> u64 {
-        self.bank_ready[bank & 63][command.index()]
+    pub(crate) fn ready(&self, command: Command, bank: usize) -> i32 {
+        let by_rank = self.rank_ready(command, self.rank_of(bank));
+        self.ready[command.index()][bank % BANKS].max(by_rank)
     }
 
-    /// When a group (numbered over all ranks) and its rank allow a command.
+    /// When banks and their groups allow a command, counted from the epoch.
     #[inline]
-    pub(crate) fn shared_earliest(&self, command: Command, group: usize) -> u64 {
-        let rank = group >> self.shape.group_bits;
-        self.group_earliest(command, group).max(self.rank_earliest(command, rank))
+    pub(crate) fn banks_ready(&self, command: Command) -> &[i32; BANKS] {
+        &self.ready[command.index()]
     }
 
-    /// When a group allows a command.
+    /// When a rank allows a command, counted from the epoch.
     #[inline]
-    pub(crate) fn group_earliest(&self, command: Command, group: usize) -> u64 {
-        self.group_ready[group & 63][command.index()]
+    pub(crate) fn rank_ready(&self, command: Command, rank: usize) -> i32 {
+        self.rank_ready[command.index()][rank % BANKS]
     }
 
-    /// When a rank allows a command.
+    /// The cycle from which others are counted.
     #[inline]
-    pub(crate) fn rank_earliest(&self, command: Command, rank: usize) -> u64 {
-        self.rank_ready[rank & 63][command.index()]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
     }
 
-    /// A command that is legal at `at`.
+    /// Whether a cycle is too long after the epoch to be counted from it; before one that is, call
+    /// [`Device::begin_epoch`].
     #[inline]
-    pub(crate) fn apply(&mut self, command: Command, bank: usize, row: u32, at: u64) {
-        let effects = &self.effects[command.index()];
-        let rank = self.shape.rank_of(bank);
-        let group = self.shape.group_of(bank);
-        effects.bank.raise(&mut self.bank_ready[bank & 63], at);
-        effects.group.raise(&mut self.group_ready[group & 63], at);
-        effects.rank.raise(&mut self.rank_ready[rank & 63], at);
-        if self.shape.rank_bits > 0 {
-            let ranks = self.shape.ranks();
-            for (other, ready) in self.rank_ready[..ranks].iter_mut().enumerate() {
-                if other != rank {
-                    effects.other_rank.raise(ready, at);
-                }
-            }
+    pub(crate) fn is_beyond(&self, cycle: u64) -> bool {
+        cycle - self.epoch >= EPOCH
+    }
+
+    /// Counts from another cycle, before which no command will be issued any more.
+    #[cold]
+    pub(crate) fn begin_epoch(&mut self, cycle: u64) {
+        let passed = cycle - self.epoch;
+        self.epoch = cycle;
+        let ready = self.ready.iter_mut().chain(&mut self.rank_ready).flatten();
+        for ready in ready.chain(self.windows.iter_mut().flatten()) {
+            *ready = i64::from(*ready).saturating_sub_unsigned(passed).max(0) as i32;
         }
+    }
+
+    /// A command that is legal at `at`, which is not long after the present epoch. The caller names it as a constant, so
+    /// that only what it means is compiled in its place.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "the command is a constant of the caller")]
+    pub(crate) fn apply(&mut self, command: Command, bank: usize, row: u32, at: u64) {
+        let from_epoch = (at - self.epoch) as i32;
         match command {
             Command::Activate => {
                 self.open |= 1 << bank;
-                self.rows[bank & 63] = row;
+                self.rows[bank % BANKS] = row;
+                let rank = self.rank_of(bank);
                 let window = &mut self.windows[rank];
-                *window = [window[1], window[2], window[3], at + self.timing.faw];
-                let ready = &mut self.rank_ready[rank & 63][Command::Activate.index()];
-                *ready = window[0].max(*ready);
+                *window = [window[1], window[2], window[3], from_epoch + self.timing.faw as i32];
+                raise(&mut self.rank_ready[Command::Activate.index()][rank], window[0]);
+                self.bring_into_force::<{ Command::Activate as usize }>(bank, from_epoch);
             }
-            Command::Precharge => self.open &= !(1 << bank),
-            Command::Read | Command::Write | Command::Refresh => {}
+            Command::Precharge => {
+                self.open &= !(1 << bank);
+                self.bring_into_force::<{ Command::Precharge as usize }>(bank, from_epoch);
+            }
+            Command::Read => self.bring_into_force::<{ Command::Read as usize }>(bank, from_epoch),
+            Command::Write => {
+                self.bring_into_force::<{ Command::Write as usize }>(bank, from_epoch);
+            }
+            Command::Refresh => {
+                self.bring_into_force::<{ Command::Refresh as usize }>(bank, from_epoch);
+            }
         }
         self.bus_free = at + command.slots(&self.timing);
+    }
+
+    #[inline]
+    fn rank_of(&self, bank: usize) -> usize {
+        if self.shape.rank_bits == 0 { 0 } else { self.shape.rank_of(bank) % BANKS }
+    }
+
+    /// What the command numbered `FIRST` means for later ones.
+    #[inline]
+    fn bring_into_force<const FIRST: usize>(&mut self, bank: usize, at: i32) {
+        self.hold_up::<FIRST, { Command::Activate as usize }>(bank, at);
+        self.hold_up::<FIRST, { Command::Precharge as usize }>(bank, at);
+        self.hold_up::<FIRST, { Command::Read as usize }>(bank, at);
+        self.hold_up::<FIRST, { Command::Write as usize }>(bank, at);
+        self.hold_up::<FIRST, { Command::Refresh as usize }>(bank, at);
+    }
+
+    /// What the command numbered `FIRST` means for the one numbered `THEN`. Whether there is a rule is known to the
+    /// compiler.
+    #[inline]
+    fn hold_up<const FIRST: usize, const THEN: usize>(&mut self, bank: usize, at: i32) {
+        if const { RULED[BANK][FIRST][THEN] } {
+            raise(&mut self.ready[THEN][bank % BANKS], at + self.gaps[BANK][FIRST][THEN]);
+        }
+        if const { RULED[GROUP][FIRST][THEN] } && self.gaps[GROUP][FIRST][THEN] > 0 {
+            let first = self.shape.group_of(bank) << self.shape.bank_bits;
+            let group = first..first + (1 << self.shape.bank_bits);
+            for ready in &mut self.ready[THEN][group] {
+                raise(ready, at + self.gaps[GROUP][FIRST][THEN]);
+            }
+        }
+        if const { RULED[RANK][FIRST][THEN] } {
+            let rank = self.rank_of(bank);
+            raise(&mut self.rank_ready[THEN][rank], at + self.gaps[RANK][FIRST][THEN]);
+        }
+        if const { RULED[OTHER_RANK][FIRST][THEN] } && self.shape.rank_bits > 0 {
+            let rank = self.rank_of(bank);
+            for other in (0..self.shape.ranks()).filter(|&other| other != rank) {
+                let ready = &mut self.rank_ready[THEN][other % BANKS];
+                raise(ready, at + self.gaps[OTHER_RANK][FIRST][THEN]);
+            }
+        }
     }
 
     /// Closes a rank's rows because it was refreshed some time in the past, long enough ago for every rule.

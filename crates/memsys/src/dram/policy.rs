@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::dram::schedule::LONGEST_WAIT;
+use crate::dram::schedule::LONGEST_GAP;
 
 /// How a controller decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl fmt::Display for ChannelError {
                 write!(f, "2^{bits} DRAM banks on a channel: the model has at most 64")
             }
             Self::Gap(cycles) => {
-                write!(f, "a DRAM timing of {cycles} cycles: the model counts to {LONGEST_WAIT}")
+                write!(f, "a DRAM timing of {cycles} cycles: the model counts to {LONGEST_GAP}")
             }
             Self::Refresh { rfc, refi } => {
                 write!(

@@ -13,10 +13,10 @@ pub(super) const NONE: u8 = u8::MAX;
 pub(super) struct Slot {
     pub id: u64,
     pub pa: Pa,
-    /// Its age: lower is older.
-    pub seq: u64,
     pub arrived: u64,
     pub row: u32,
+    /// Its place in the order of arrival: lower is older.
+    pub age: u32,
     pub bank: u8,
     pub owner: Owner,
     pub row_use: RowUse,
@@ -25,9 +25,9 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub fn new(request: &Request, bank: u8, row: u32, seq: u64, arrived: u64) -> Self {
+    pub fn new(request: &Request, bank: u8, row: u32, age: u32, arrived: u64) -> Self {
         let &Request { id, pa, owner, .. } = request;
-        Self { id, pa, seq, arrived, row, bank, owner, row_use: RowUse::Hit, next: NONE }
+        Self { id, pa, arrived, row, age, bank, owner, row_use: RowUse::Hit, next: NONE }
     }
 }
 
@@ -78,6 +78,13 @@ impl Queue {
     #[inline]
     pub fn is_full(&self) -> bool {
         self.free == 0
+    }
+
+    /// All requests.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        let free = self.free;
+        let slots = self.slots.iter_mut().enumerate();
+        slots.filter(move |(at, _)| free >> at & 1 == 0).map(|(_, slot)| slot)
     }
 
     /// The oldest request of a bank, or [`NONE`].

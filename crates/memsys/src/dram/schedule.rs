@@ -2,10 +2,11 @@
 //!
 //! Of each kind of command the first wish is remembered. A command changes what group and rank say of its own kind
 //! only, and what one bank wants: so one kind is looked through again after each command, and a new wish of another
-//! kind is compared with that kind's first.
+//! kind is compared with that kind's first. Looking through goes over all banks without a branch, several at a time:
+//! which of them want something is as good as random, and a wrongly predicted branch costs more than a few banks.
 
 use crate::dram::{
-    device::{Device, Shape},
+    device::{BANKS, Device},
     timing::Command,
 };
 
@@ -16,183 +17,243 @@ pub(super) struct Wish {
     pub before: u8,
 }
 
-/// What the channel does next.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Next {
-    pub at: u64,
-    /// `None`: a refresh of the bank's rank falls due.
-    pub command: Option<Command>,
-    pub bank: usize,
-    /// Decides in the same cycle: the lower comes first.
-    rank: u64,
-}
+/// Bits of a wish's order: the age above the bank.
+const BANK_BITS: u32 = 6;
+const ORDER_BITS: u32 = 18;
+/// Ages are lower than this.
+pub(super) const AGES: u32 = 1 << (ORDER_BITS - BANK_BITS);
+/// What is left of 31 bits for the cycles until a wish can be granted.
+pub(super) const LONGEST_GAP: u64 = (1 << (31 - ORDER_BITS)) - 1;
+/// The order of a bank that wants nothing: lower than no key.
+const ABSENT: i32 = i32::MAX;
 
-/// Bits of a wish's rank: the class (column commands before the rest) above the age above the bank.
-const CLASS_SHIFT: u32 = 42;
-const AGE_SHIFT: u32 = 6;
-const AGE: u64 = (1 << (CLASS_SHIFT - AGE_SHIFT)) - 1;
-/// Above the rank of a wish: the cycles until it can be granted, so that one comparison decides.
-const WAIT_SHIFT: u32 = 44;
-pub(super) const LONGEST_WAIT: u64 = (1 << (64 - WAIT_SHIFT)) - 1;
-const NEVER: u64 = u64::MAX;
-
-const fn class(command: Command) -> u64 {
-    match command {
-        Command::Refresh => 1,
-        Command::Read | Command::Write => 2,
-        Command::Activate | Command::Precharge => 3,
-    }
-}
+/// When the first wish of a kind can be granted, and which it is, so that one comparison decides: the cycle above the class (0
+/// for a column command) above its order above its kind.
+type Packed = u64;
+const KIND_BITS: u32 = 2;
+const CLASS_SHIFT: u32 = KIND_BITS + ORDER_BITS;
+const AT_SHIFT: u32 = CLASS_SHIFT + 1;
+const ORDER: i32 = (1 << ORDER_BITS) - 1;
+const NEVER: Packed = Packed::MAX;
+/// Lower than any cycle: it has to be looked for.
+const UNKNOWN: Packed = 0;
 
 /// Kinds of commands that have rules among themselves: activates, precharges, column commands.
 const KINDS: usize = 3;
+pub(super) const ACTIVATE: usize = 0;
+pub(super) const PRECHARGE: usize = 1;
+pub(super) const COLUMN: usize = 2;
 
+#[inline]
 const fn kind(command: Command) -> usize {
     match command {
-        Command::Activate => 0,
-        Command::Precharge => 1,
-        Command::Read | Command::Write | Command::Refresh => 2,
+        Command::Activate => ACTIVATE,
+        Command::Precharge => PRECHARGE,
+        Command::Read | Command::Write | Command::Refresh => COLUMN,
     }
+}
+
+#[inline]
+const fn pack<const KIND: usize>(at: i32, order: i32) -> Packed {
+    let class = ((KIND != COLUMN) as u64) << CLASS_SHIFT;
+    // One more than the cycle, so that 0 is none.
+    (at.cast_unsigned() as u64 + 1) << AT_SHIFT
+        | class
+        | (order.cast_unsigned() as u64) << KIND_BITS
+        | KIND as u64
 }
 
 /// Wishes of up to 64 banks, field by field.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
-    wishes: [Wish; 64],
-    commands: [Command; 64],
-    ranks: [u64; 64],
-    /// When the bank itself allows what it wants.
-    ripens: [u64; 64],
-    /// The bank's group.
-    groups: [u8; 64],
-    /// Banks that want a command of each kind.
-    wanting: [u64; KINDS],
-    /// The first wish of each kind: one more than its cycle, and its rank. Out of date if that cycle has passed, and so
-    /// 0 if it is not known.
-    first: [(u64, u64); KINDS],
+    wishes: [Wish; BANKS],
+    commands: [Command; BANKS],
+    /// Banks that want something.
+    wanting: u64,
+    /// Of each kind, the order of each bank's wish.
+    orders: [[i32; BANKS]; KINDS],
+    /// The first wish of each kind. Out of date if its cycle has passed.
+    first: [Packed; KINDS],
 }
 
 impl Schedule {
-    pub fn new(shape: Shape) -> Self {
+    pub fn new() -> Self {
         Self {
-            wishes: [Wish { slot: 0, before: 0 }; 64],
-            commands: [Command::Activate; 64],
-            ranks: [0; 64],
-            ripens: [0; 64],
-            groups: core::array::from_fn(|bank| shape.group_of(bank) as u8),
-            wanting: [0; KINDS],
-            first: [(NEVER, 0); KINDS],
+            wishes: [Wish { slot: 0, before: 0 }; BANKS],
+            commands: [Command::Activate; BANKS],
+            wanting: 0,
+            orders: [[ABSENT; BANKS]; KINDS],
+            first: [NEVER; KINDS],
         }
     }
 
     #[inline]
     pub fn wish(&self, bank: usize) -> Wish {
-        self.wishes[bank & 63]
+        self.wishes[bank % BANKS]
     }
 
     /// The command that a bank wants, if any.
     #[inline]
     pub fn wanted(&self, bank: usize) -> Option<Command> {
-        let [activate, precharge, column] = self.wanting;
-        let any = activate | precharge | column;
-        (any >> (bank & 63) & 1 == 1).then(|| self.commands[bank & 63])
+        (self.wanting >> (bank % BANKS) & 1 == 1).then(|| self.commands[bank % BANKS])
     }
 
     /// The bank wants nothing any more.
     #[inline]
     pub fn clear(&mut self, bank: usize) {
-        let kind = kind(self.commands[bank & 63]);
-        self.wanting[kind] &= !(1 << (bank & 63));
-        if self.first[kind].1 & 63 == bank as u64 {
-            self.first[kind].0 = 0;
+        if self.wanting >> (bank % BANKS) & 1 == 1 {
+            let kind = kind(self.commands[bank % BANKS]);
+            self.first[kind] = UNKNOWN;
+            self.orders[kind][bank % BANKS] = ABSENT;
+            self.wanting &= !(1 << (bank % BANKS));
         }
     }
 
-    /// A command was issued: what was known of the others of its kind is out of date.
+    /// A bank got the command that it wanted, of kind `KIND`, and wants nothing any more.
     #[inline]
-    pub fn issued(&mut self, command: Command) {
-        self.first[kind(command)].0 = 0;
+    pub fn granted<const KIND: usize>(&mut self, bank: usize) {
+        self.first[KIND] = UNKNOWN;
+        self.orders[KIND][bank % BANKS] = ABSENT;
+        self.wanting &= !(1 << (bank % BANKS));
+    }
+
+    /// A bank got the command that it wanted, of kind `KIND`, and wants another one for the same request, of kind `NEXT`.
+    #[inline]
+    pub fn goes_on<const KIND: usize, const NEXT: usize>(
+        &mut self,
+        device: &Device,
+        floor: i32,
+        bank: usize,
+        command: Command,
+    ) {
+        let bank = bank % BANKS;
+        let order = self.orders[KIND][bank];
+        self.first[KIND] = UNKNOWN;
+        self.orders[KIND][bank] = ABSENT;
+        self.commands[bank] = command;
+        self.orders[NEXT][bank] = order;
+        let at = device.ready(command, bank).max(floor);
+        self.first[NEXT] = self.first[NEXT].min(pack::<NEXT>(at, order));
+    }
+
+    /// Cycles are counted from another one.
+    pub fn forget(&mut self) {
+        self.first = [UNKNOWN; KINDS];
     }
 
     /// Sets the wish of a bank that wants nothing.
     #[inline]
-    pub fn set(
+    pub fn set<const KIND: usize>(
         &mut self,
         device: &Device,
-        floor: u64,
+        floor: i32,
         bank: usize,
         command: Command,
-        age: u64,
+        age: u32,
         wish: Wish,
     ) {
-        let at = bank & 63;
-        self.wishes[at] = wish;
-        self.commands[at] = command;
-        self.ranks[at] = class(command) << CLASS_SHIFT | (age & AGE) << AGE_SHIFT | bank as u64;
-        self.ripens[at] = device.bank_earliest(command, bank);
-        let kind = kind(command);
-        self.wanting[kind] |= 1 << at;
-        let group = usize::from(self.groups[at]);
-        let when = self.ripens[at].max(device.shared_earliest(command, group)).max(floor);
-        self.first[kind] = self.first[kind].min((when + 1, self.ranks[at]));
+        let bank = bank % BANKS;
+        self.wishes[bank] = wish;
+        self.commands[bank] = command;
+        self.wanting |= 1 << bank;
+        let order = (age << BANK_BITS | bank as u32).cast_signed();
+        self.orders[KIND][bank] = order;
+        let at = device.ready(command, bank).max(floor);
+        self.first[KIND] = self.first[KIND].min(pack::<KIND>(at, order));
     }
 
-    /// The first of all wishes that can be granted at `floor` or later, or `first` if that comes before.
+    /// The first of all wishes that can be granted at `floor` or later: when (`u64::MAX` if there is none), of which kind,
+    /// for which bank. `column` is what column commands are.
     #[inline]
-    pub fn choose(&mut self, device: &Device, floor: u64, first: Next) -> Next {
-        for kind in 0..KINDS {
-            if self.first[kind].0 <= floor {
-                self.first[kind] = self.look_through(device, floor, kind);
-            }
+    pub fn choose(&mut self, device: &Device, floor: i32, column: Command) -> (u64, usize, usize) {
+        let known = pack::<0>(floor, 0) >> AT_SHIFT << AT_SHIFT;
+        let mut first = self.first();
+        if first < known {
+            self.look_if_unknown::<ACTIVATE>(device, floor, known, Command::Activate);
+            self.look_if_unknown::<PRECHARGE>(device, floor, known, Command::Precharge);
+            self.look_if_unknown::<COLUMN>(device, floor, known, column);
+            first = self.first();
         }
+        let bank = (first >> KIND_BITS) as usize % BANKS;
+        let at = if first == NEVER { u64::MAX } else { (first >> AT_SHIFT) - 1 };
+        (at, first as usize % (1 << KIND_BITS), bank)
+    }
+
+    #[inline]
+    fn first(&self) -> Packed {
         let [activate, precharge, column] = self.first;
-        let (after, rank) = activate.min(precharge).min(column);
-        let at = after - 1;
-        if (at, rank) < (first.at, first.rank) {
-            let bank = (rank & 63) as usize;
-            Next { at, command: Some(self.commands[bank]), bank, rank }
-        } else {
-            first
+        activate.min(precharge).min(column)
+    }
+
+    /// Looks for the first wish of a kind that has just been granted one, at `floor` or later.
+    #[inline]
+    pub fn look<const KIND: usize>(&mut self, device: &Device, floor: i32, command: Command) {
+        self.first[KIND] = self.look_through::<KIND>(device, floor, command);
+    }
+
+    #[inline]
+    fn look_if_unknown<const KIND: usize>(
+        &mut self,
+        device: &Device,
+        floor: i32,
+        known: Packed,
+        command: Command,
+    ) {
+        if self.first[KIND] < known {
+            self.look::<KIND>(device, floor, command);
         }
     }
 
     #[inline]
-    fn look_through(&self, device: &Device, floor: u64, kind: usize) -> (u64, u64) {
-        let mut banks = self.wanting[kind];
-        if banks == 0 {
-            return (NEVER, 0);
+    fn look_through<const KIND: usize>(
+        &self,
+        device: &Device,
+        floor: i32,
+        command: Command,
+    ) -> Packed {
+        let (ready, orders) = (device.banks_ready(command), &self.orders[KIND]);
+        let shape = device.shape();
+        let banks = shape.banks_per_rank();
+        if shape.rank_bits == 0 {
+            let floor = device.rank_ready(command, 0).max(floor);
+            // Behind the last bank nobody wants anything.
+            let chunks = banks.div_ceil(LANES);
+            return first::<KIND>(least(ready, orders, chunks, floor), floor);
         }
-        // All wishes of a kind are for the same command: columns are all reads or all writes.
-        let command = self.commands[(banks.trailing_zeros() & 63) as usize];
-        let one_rank = device.shape().rank_bits == 0;
-        // With one rank, what it says is the same for all banks.
-        let all = if one_rank { floor.max(device.rank_earliest(command, 0)) } else { floor };
-        let mut best = u64::MAX;
-        while banks != 0 {
-            let bank = (banks.trailing_zeros() & 63) as usize;
-            banks &= banks - 1;
-            let group = usize::from(self.groups[bank]);
-            let shared = if one_rank {
-                device.group_earliest(command, group)
-            } else {
-                device.shared_earliest(command, group)
-            };
-            let wait = self.ripens[bank].max(shared).max(all) - floor;
-            best = best.min(wait << WAIT_SHIFT | self.ranks[bank]);
-        }
-        (floor + (best >> WAIT_SHIFT) + 1, best & ((1 << WAIT_SHIFT) - 1))
+        (0..shape.ranks()).fold(NEVER, |least, rank| {
+            let floor = device.rank_ready(command, rank).max(floor);
+            let here = rank * banks..(rank + 1) * banks;
+            let keys = here.map(|bank| key(ready[bank % BANKS], orders[bank % BANKS], floor));
+            least.min(first::<KIND>(keys.min().unwrap_or(ABSENT), floor))
+        })
     }
 }
 
-impl Next {
-    /// A refresh of a bank's rank that falls due at `at`.
-    pub fn refresh_due(at: u64, bank: usize) -> Self {
-        Self { at, command: None, bank, rank: 0 }
-    }
+/// Banks that are looked at together.
+const LANES: usize = 8;
 
-    /// A refresh of a bank's rank that can be issued at `at`.
-    pub fn refresh(at: u64, bank: usize) -> Self {
-        let rank = class(Command::Refresh) << CLASS_SHIFT;
-        Self { at, command: Some(Command::Refresh), bank, rank }
+/// The cycles from `floor` to when a bank is ready, above the order of its wish.
+#[inline]
+fn key(ready: i32, order: i32, floor: i32) -> i32 {
+    (ready - floor).max(0) << ORDER_BITS | order
+}
+
+/// The wish with the least key.
+#[inline]
+fn first<const KIND: usize>(key: i32, floor: i32) -> Packed {
+    let found = pack::<KIND>(floor + (key >> ORDER_BITS), key & ORDER);
+    if key == ABSENT { NEVER } else { found }
+}
+
+/// The least key of the banks in so many chunks.
+#[inline]
+fn least(ready: &[i32; BANKS], orders: &[i32; BANKS], chunks_of_banks: usize, floor: i32) -> i32 {
+    let mut least = [ABSENT; LANES];
+    let chunks = ready.as_chunks::<LANES>().0.iter().zip(orders.as_chunks::<LANES>().0);
+    for (ready, orders) in chunks.take(chunks_of_banks) {
+        for ((least, &ready), &order) in least.iter_mut().zip(ready).zip(orders) {
+            *least = key(ready, order, floor).min(*least);
+        }
     }
+    least.into_iter().min().unwrap_or(ABSENT)
 }

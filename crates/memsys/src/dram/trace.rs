@@ -94,7 +94,8 @@ pub fn run(
     let mut requests = 0;
     let mut done = |d: Done| last = last.max(d.at);
     for (pa, write) in trace {
-        let channel = &mut channels[(map.locate(pa).bank / per_channel) as usize];
+        let number = if channels.len() == 1 { 0 } else { map.locate(pa).bank / per_channel };
+        let channel = &mut channels[number as usize];
         while !channel.has_room(write) {
             let freed = if write { Command::Write } else { Command::Read };
             while let Some((at, command, _)) = channel.step(u64::MAX, &mut done) {
