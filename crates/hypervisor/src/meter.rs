@@ -334,6 +334,7 @@ pub fn set_budget(setter: &Vm, target: u64, budget: Counts) -> bool {
 
 /// Keeps the vCPU off its core until it may run. Its interrupts stay pending in the GIC: those of guests are held back by their
 /// priority, so that none of them, however many come, ends the wait. The caller has dealt with the messages whose SGIs it took.
+#[inline(always)]
 pub fn hold(core: &mut Core, seat: &'static Seat) {
     let is_held = |core: &Core| core.meter.as_ref().is_some_and(Meter::holds);
     if !is_held(core) {
