@@ -40,7 +40,11 @@ fn main(board: &'static Board) -> ! {
         let now = time::ticks_to_ns(time::now().wrapping_sub(start), hertz);
         match broker.step(now, &mut Laggard) {
             Step::Again => {}
-            Step::Tell => hypercall::complete(),
+            Step::Tell => {
+                let called = time::now();
+                let inside = hypercall::complete();
+                broker.told(called, time::now(), inside);
+            }
             Step::Wait(until) => {
                 if let Some(until) = until {
                     time::arm(start.wrapping_add(time::ns_to_ticks(until, hertz)));
@@ -69,6 +73,10 @@ impl Mover for Laggard {
 
     fn write(&mut self, to: u64, bytes: &[u8]) {
         copy(bytes.as_ptr() as u64, to, bytes.len() as u64);
+    }
+
+    fn ticks(&mut self) -> u64 {
+        time::now()
     }
 }
 
