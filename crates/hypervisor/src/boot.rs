@@ -21,7 +21,6 @@ use dtoolkit::{
 use spin::Once;
 use weir_config::packed::{MAX_CORES, System};
 use weir_layout::table::PAGE;
-use weir_policy::{Nanos, beat::Beat};
 use weir_trace::wire::What;
 use weir_vboard::smccc::{ARCH_WORKAROUND_2, Mitigations};
 
@@ -168,20 +167,19 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
         psci::forward(ARCH_WORKAROUND_2, 1);
     }
     let header = SYSTEM.get().map(|system| system.header);
-    let mut interval = header.map_or(0, |header| u64::from(header.slice_us) * 1000);
+    core.ticks.interval_ns = header.map_or(0, |header| u64::from(header.slice_us) * 1000);
     if core.index == console::core() {
         // SAFETY: on the console core, once; `Stage1::begin` was before this core started.
         core.wire = Some(unsafe { Wire::take() });
         gic::Line::new(UART_INTID as u32, core.index).claim(core.index);
         let heartbeat_ms = header.map_or(0, |header| header.heartbeat_ms);
         core.ticks.report_ns = u64::from(heartbeat_ms) * 1_000_000;
-        if interval == 0 {
-            interval = core.ticks.report_ns;
+        if core.ticks.interval_ns == 0 {
+            core.ticks.interval_ns = core.ticks.report_ns;
         }
     }
     crate::trace::begin(core.index);
-    let cores = header.map_or(1, |header| header.cores as usize);
-    core.ticks.beat = Beat::new(Nanos(interval), (core.index, cores), Nanos(timer::now_ns()));
+    core.ticks.start(timer::now_ns());
     start_meters(core);
     vm::pmu::start(core);
     core.arm();

@@ -12,7 +12,6 @@ use core::{
     sync::atomic::{AtomicU32, Ordering},
 };
 use weir_config::packed::MAX_CORES;
-use weir_policy::{Nanos, beat::Beat};
 use weir_trace::wire::ExitCause;
 use weir_vboard::{pmu::Pmu, smccc::Mitigations};
 
@@ -113,15 +112,17 @@ impl Core {
     #[inline(always)]
     pub fn arm(&self) {
         let meter = self.meter.as_ref().map_or(u64::MAX, |meter| meter.deadline);
-        timer::fire_at(meter.min(self.ticks.beat.next()));
+        timer::fire_at(meter.min(self.ticks.next));
     }
 }
 
 /// What a core's own timer is for, beside its meter: reports, on the console core, and under QEMU's instruction counting to end a
-/// core's turn.
+/// core's turn, as a turn lasts until the next deadline of any timer.
 pub struct Ticks {
-    /// When they come.
-    pub beat: Beat,
+    /// Nanoseconds from one tick to the next; 0 for none.
+    pub interval_ns: u64,
+    /// When the next tick is due; `u64::MAX` for never.
+    pub next: u64,
     /// Nanoseconds from one report of the counters to the next; 0 for none.
     pub report_ns: u64,
     /// When the last report was due.
@@ -129,10 +130,15 @@ pub struct Ticks {
 }
 
 impl Ticks {
+    /// Plans the first tick.
+    pub fn start(&mut self, now: u64) {
+        self.next = if self.interval_ns > 0 { now + self.interval_ns } else { u64::MAX };
+    }
+
     /// Whether the counters are to be reported at `now`, when a tick was due.
     #[inline(always)]
     pub fn tick(&mut self, now: u64) -> bool {
-        self.beat.tick(Nanos(now));
+        self.next = now + self.interval_ns;
         let due = self.report_ns > 0 && now.saturating_sub(self.reported) >= self.report_ns;
         if due {
             self.reported = now - now % self.report_ns;
@@ -192,7 +198,7 @@ static LOCAL: [Local; MAX_CORES] = [const {
         acknowledged: gic::NOTHING,
         wire: None,
         mitigations: Mitigations::NONE,
-        ticks: Ticks { beat: Beat::NEVER, report_ns: 0, reported: 0 },
+        ticks: Ticks { interval_ns: 0, next: u64::MAX, report_ns: 0, reported: 0 },
         report: false,
         meter: None,
         pmu: None,

@@ -8,7 +8,6 @@
 
 pub mod admission;
 pub mod bandwidth;
-pub mod beat;
 pub mod partition;
 pub mod transfer;
 mod units;

@@ -214,7 +214,7 @@ fn decide(core: &mut Core, now: u64) -> Option<u8> {
 fn arm(core: &Core) {
     let meter = core.meter.as_ref().map_or(u64::MAX, |meter| meter.deadline);
     let share = core.share.as_deref().map_or(u64::MAX, |share| share.until);
-    timer::fire_at(meter.min(core.ticks.beat.next()).min(share));
+    timer::fire_at(meter.min(core.ticks.next).min(share));
 }
 
 /// What a shared core does when no guest has it: who is next?

@@ -87,7 +87,7 @@ pub fn clock(core: &mut Core, seat: Option<&'static Seat>, iar: u64) -> u64 {
             fault(core, seat, FaultKind::Uncounted, 0);
         }
     }
-    if now >= core.ticks.beat.next() {
+    if now >= core.ticks.next {
         core.report |= core.ticks.tick(now);
         rest |= u64::from(core.report);
     }
