@@ -26,6 +26,21 @@ pub fn fill(at: u64, bytes: &mut [u8]) {
     }
 }
 
+/// How many of `bytes` are not those of the stream from byte `at` on.
+#[must_use]
+pub fn wrong(at: u64, bytes: &[u8]) -> u64 {
+    const PIECE: usize = 256;
+    let mut wanted = [0; PIECE];
+    let pieces = bytes.chunks(PIECE).zip((at..).step_by(PIECE));
+    pieces
+        .map(|(piece, at)| {
+            let wanted = &mut wanted[..piece.len()];
+            fill(at, wanted);
+            piece.iter().zip(wanted).filter(|(found, wanted)| found != wanted).count() as u64
+        })
+        .sum()
+}
+
 /// A running check sum: FNV-1a over bytes, 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sum(pub u64);
@@ -56,6 +71,19 @@ mod tests {
             let mut piece = vec![0; len];
             fill(at, &mut piece);
             prop_assert!(piece.iter().zip(at..).all(|(&found, at)| found == byte(at)));
+        }
+
+        #[test]
+        fn each_wrong_byte_counts(
+            at in 0u64..10_000, len in 0usize..1000, places in prop::collection::btree_set(0usize..1000, 0..9),
+        ) {
+            let mut bytes = vec![0; len];
+            fill(at, &mut bytes);
+            let places: Vec<_> = places.into_iter().filter(|&place| place < len).collect();
+            for &place in &places {
+                bytes[place] ^= 0x10;
+            }
+            prop_assert_eq!(wrong(at, &bytes), places.len() as u64);
         }
     }
 }

@@ -5,10 +5,8 @@ use crate::{
     linux::{self, Arguments, Errno, Kind, NONE, Poll, say},
 };
 use core::cell::UnsafeCell;
-use weir_socket::pattern::{Sum, fill};
+use weir_socket::pattern::{Sum, wrong};
 
-/// Bytes that are compared at once.
-const PIECE: usize = 256;
 /// There is something to read.
 const READABLE: i16 = 1;
 
@@ -29,14 +27,8 @@ struct Incoming {
 
 impl Incoming {
     fn check(&mut self, payload: &[u8]) {
-        let mut wanted = [0; PIECE];
-        for piece in payload.chunks(PIECE) {
-            let wanted = &mut wanted[..piece.len()];
-            fill(self.bytes, wanted);
-            let pairs = piece.iter().zip(wanted);
-            self.wrong += pairs.filter(|(found, wanted)| found != wanted).count() as u64;
-            self.bytes += piece.len() as u64;
-        }
+        self.wrong += wrong(self.bytes, payload);
+        self.bytes += payload.len() as u64;
         self.reads += 1;
         self.sum.add(payload);
     }

@@ -1,56 +1,16 @@
-//! The broker's VM: it moves the flows' packets by the core's own loads and stores, and sleeps in WFI while there is nothing to do.
-//! What it decides is in `weir-broker`. `weir build` adds it to every system with flows.
+//! The broker's VM: it moves the flows' packets by the core's own loads and stores. What it decides is in `weir-broker`. `weir build` adds it to every system with flows.
 
 #![no_std]
 #![no_main]
 
 use core::arch::asm;
-use weir_broker::{
-    broker::{Broker, Mover, Step},
-    shared::{self, Partition},
-};
-use weir_guest::{
-    Board, cpu, entry,
-    gic::{self, Interrupt},
-    hypercall, mmu, time,
-};
+use weir_broker::broker::Mover;
+use weir_guest::{Board, entry, time};
 
 entry!(main);
 
 fn main(board: &'static Board) -> ! {
-    // SAFETY: the hypervisor maps the partition and the windows there, as memory, and nothing else; nobody has used them yet.
-    unsafe {
-        mmu::add_memory(shared::WINDOWS);
-        mmu::add_memory(shared::ADDRESS..shared::ADDRESS + 1);
-    }
-    // SAFETY: the partition is there for good, all of it atomics, which the hypervisor accesses as such, too.
-    let partition: &'static Partition = unsafe { &*(shared::ADDRESS as *const Partition) };
-    let start = partition.settings().start;
-    let hertz = time::frequency();
-    gic::init(|_: Interrupt| time::disarm());
-    gic::enable(shared::SGI);
-    gic::enable(board.virtual_timer);
-    let mut broker = Broker::new(partition);
-    loop {
-        let now = time::ticks_to_ns(time::now().wrapping_sub(start), hertz);
-        match broker.step(now, &mut Core) {
-            Step::Again => {}
-            Step::Tell => {
-                let called = time::now();
-                let inside = hypercall::complete();
-                broker.told(called, time::now(), inside);
-            }
-            Step::Wait(until) => {
-                if let Some(until) = until {
-                    time::arm(start.wrapping_add(time::ns_to_ticks(until, hertz)));
-                }
-                // An interrupt that came since the last look is pending, and ends the wait at once.
-                cpu::wait_for_interrupt();
-                cpu::unmask_interrupts();
-                cpu::mask_interrupts();
-            }
-        }
-    }
+    broker_vm::serve(board, Core)
 }
 
 /// The core as the engine that moves bytes. Both VMs may write what is moved meanwhile; it is moved all the same.

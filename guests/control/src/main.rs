@@ -54,10 +54,7 @@ fn main(board: &'static Board) -> ! {
     time::arm(start);
 
     loop {
-        // WFI wakes for a masked interrupt too: none is lost between the check and the sleep.
-        cpu::wait_for_interrupt();
-        cpu::unmask_interrupts();
-        cpu::mask_interrupts();
+        cpu::sleep();
         if RECORD.lock().latency_ns.count() >= next_report {
             let record = RECORD.lock();
             let (latency, misses) = (record.latency_ns.clone(), record.misses);

@@ -83,9 +83,7 @@ fn main(board: &'static Board) -> ! {
 fn sleep(until: u64) {
     time::arm(until);
     while time::now() < until {
-        cpu::wait_for_interrupt();
-        cpu::unmask_interrupts();
-        cpu::mask_interrupts();
+        cpu::sleep();
     }
 }
 

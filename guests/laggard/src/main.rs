@@ -5,15 +5,8 @@
 #![no_main]
 
 use core::ptr;
-use weir_broker::{
-    broker::{Broker, Mover, Step},
-    shared::{self, Partition},
-};
-use weir_guest::{
-    Board, cpu, entry,
-    gic::{self, Interrupt},
-    hypercall, mmu, time,
-};
+use weir_broker::broker::Mover;
+use weir_guest::{Board, cpu, entry, time};
 
 entry!(main);
 
@@ -23,39 +16,7 @@ const STUCK: u64 = 999;
 const LAG: u64 = 3_000_000;
 
 fn main(board: &'static Board) -> ! {
-    // SAFETY: the hypervisor maps the partition and the windows there, as memory, and nothing else; nobody has used them yet.
-    unsafe {
-        mmu::add_memory(shared::WINDOWS);
-        mmu::add_memory(shared::ADDRESS..shared::ADDRESS + 1);
-    }
-    // SAFETY: the partition is there for good, all of it atomics, which the hypervisor accesses as such, too.
-    let partition: &'static Partition = unsafe { &*(shared::ADDRESS as *const Partition) };
-    let start = partition.settings().start;
-    let hertz = time::frequency();
-    gic::init(|_: Interrupt| time::disarm());
-    gic::enable(shared::SGI);
-    gic::enable(board.virtual_timer);
-    let mut broker = Broker::new(partition);
-    loop {
-        let now = time::ticks_to_ns(time::now().wrapping_sub(start), hertz);
-        match broker.step(now, &mut Laggard) {
-            Step::Again => {}
-            Step::Tell => {
-                let called = time::now();
-                let inside = hypercall::complete();
-                broker.told(called, time::now(), inside);
-            }
-            Step::Wait(until) => {
-                if let Some(until) = until {
-                    time::arm(start.wrapping_add(time::ns_to_ticks(until, hertz)));
-                }
-                // An interrupt that came since the last look is pending, and ends the wait at once.
-                cpu::wait_for_interrupt();
-                cpu::unmask_interrupts();
-                cpu::mask_interrupts();
-            }
-        }
-    }
+    broker_vm::serve(board, Laggard)
 }
 
 struct Laggard;

@@ -61,7 +61,7 @@ fn main(board: &'static Board) -> ! {
             while left > 0 {
                 let len = left.min(MAX_PAYLOAD.into()) as u32;
                 while stream.is_open() && (stream.credit() < len || !socket.can_send()) {
-                    sleep();
+                    cpu::sleep();
                     take(&mut socket, &mut stream);
                 }
                 if !stream.is_open() {
@@ -84,7 +84,7 @@ fn main(board: &'static Board) -> ! {
         }
         // On an emulator that runs its cores in turn nobody else moves the last packet while this one prints.
         while stream.is_open() && !socket.is_idle() {
-            sleep();
+            cpu::sleep();
         }
         take(&mut socket, &mut stream);
         println!("sender: {messages} messages of {size} bytes sent, sum {:016x}", sum.0);
@@ -92,7 +92,7 @@ fn main(board: &'static Board) -> ! {
     }
     let _ = socket.send(&stream.shut_down(), |_| ());
     while !socket.is_idle() {
-        sleep();
+        cpu::sleep();
     }
     psci::system_off()
 }
@@ -102,11 +102,11 @@ fn connect(socket: &mut Socket, local: (u64, u32), peer: (u64, u32)) -> Stream {
     loop {
         let (mut stream, request) = Stream::connect(local, peer);
         while !socket.send(&request, |_| ()) {
-            sleep();
+            cpu::sleep();
         }
         let mut refused = false;
         while !refused && !stream.is_open() {
-            sleep();
+            cpu::sleep();
             refused = take(socket, &mut stream);
         }
         if stream.is_open() {
@@ -137,16 +137,8 @@ fn wait_until(due: u64) {
     DUE.store(due, Ordering::Relaxed);
     time::arm(due);
     while time::now() < due {
-        sleep();
+        cpu::sleep();
     }
-}
-
-/// Sleeps until an interrupt, and has it handled.
-fn sleep() {
-    // WFI wakes for a masked interrupt too: none is lost between the caller's look and the sleep.
-    cpu::wait_for_interrupt();
-    cpu::unmask_interrupts();
-    cpu::mask_interrupts();
 }
 
 fn handle(interrupt: Interrupt) {

@@ -1,0 +1,47 @@
+//! What a broker's VM does: it asks `weir-broker` what comes next, has it moved, and sleeps in WFI while there is nothing to do.
+
+#![no_std]
+
+use weir_broker::{
+    broker::{Broker, Mover, Step},
+    shared::{self, Partition},
+};
+use weir_guest::{
+    Board, cpu,
+    gic::{self, Interrupt},
+    hypercall, mmu, time,
+};
+
+/// Serves the flows for ever; `mover` moves the bytes. Called once, first of all.
+pub fn serve(board: &'static Board, mut mover: impl Mover) -> ! {
+    // SAFETY: the hypervisor maps the partition and the windows there, as memory, and nothing else; nobody has used them yet.
+    unsafe {
+        mmu::add_memory(shared::WINDOWS);
+        mmu::add_memory(shared::ADDRESS..shared::ADDRESS + 1);
+    }
+    // SAFETY: the partition is there for good, all of it atomics, which the hypervisor accesses as such, too.
+    let partition: &'static Partition = unsafe { &*(shared::ADDRESS as *const Partition) };
+    let start = partition.settings().start;
+    let hertz = time::frequency();
+    gic::init(|_: Interrupt| time::disarm());
+    gic::enable(shared::SGI);
+    gic::enable(board.virtual_timer);
+    let mut broker = Broker::new(partition);
+    loop {
+        let now = time::ticks_to_ns(time::now().wrapping_sub(start), hertz);
+        match broker.step(now, &mut mover) {
+            Step::Again => {}
+            Step::Tell => {
+                let called = time::now();
+                let inside = hypercall::complete();
+                broker.told(called, time::now(), inside);
+            }
+            Step::Wait(until) => {
+                if let Some(until) = until {
+                    time::arm(start.wrapping_add(time::ns_to_ticks(until, hertz)));
+                }
+                cpu::sleep();
+            }
+        }
+    }
+}
