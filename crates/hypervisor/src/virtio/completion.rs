@@ -10,7 +10,7 @@ use crate::{
 use weir_broker::shared::{Completion, Outcome, Partition};
 use weir_trace::record::{Kind, Who, packet};
 use weir_virtio::{
-    mmio::{RX, TX},
+    device::{RX, TX},
     vsock::HEADER_LEN,
 };
 
@@ -98,6 +98,6 @@ fn finish(
             (TX, 0)
         }
     };
-    let queue = socket.registers.queue(index);
+    let queue = socket.transport.queue(index);
     queue.is_some_and(|queue| queue.push(&mut memory, head, written).is_ok())
 }

@@ -32,7 +32,9 @@ use send::drain;
 pub use socket::Socket;
 use spin::Once;
 use weir_broker::shared::{self, Partition, Pieces, Settings};
-use weir_config::packed::{MAX_FLOWS, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN, WINDOWS};
+use weir_config::packed::{
+    MAX_FLOWS, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS,
+};
 use weir_trace::{
     phases::pack,
     record::Kind,
@@ -43,8 +45,11 @@ use weir_vboard::{
     gic::{Sgi, VcpuMask},
 };
 use weir_virtio::{
-    mmio::{Effect, RX, Registers, TX},
+    device::{Effect, RX, TX},
+    mmio::Registers,
+    pci::{self, Function, SPACE_LEN},
     queue::{Broken, Segment},
+    transport::Transport,
     vsock::Header,
 };
 
@@ -65,7 +70,7 @@ struct Link {
 static LINK: Once<Link> = Once::new();
 
 const _: () = assert!(size_of::<Partition>() as u64 <= PARTITION_LEN);
-const _: () = assert!(shared::ADDRESS == PARTITION_IPA);
+const _: () = assert!(shared::ADDRESS == PARTITION_IPA && pci::LEN == VSOCK_BAR_LEN);
 const _: () = assert!(shared::WINDOWS.start == WINDOWS.start && shared::WINDOWS.end == WINDOWS.end);
 
 /// Takes the flows of a system in; on the boot core, before another starts. `address` is where the partition is mapped.
@@ -96,18 +101,46 @@ pub fn init(address: u64) {
     });
 }
 
+/// Where in a VM's socket device an address is.
+#[derive(Clone, Copy)]
+pub enum Place {
+    /// At this offset of its registers.
+    Registers(u64),
+    /// At this offset of the configuration space of its PCI function.
+    Space(u64),
+}
+
 /// Whether `ipa` is in the VM's socket device, and where.
-pub fn offset(vm: &Vm, ipa: u64) -> Option<u64> {
-    let base = vm.view().vm.vsock;
-    let offset = ipa.wrapping_sub(base);
-    (base != 0 && offset < VIRTIO_LEN).then_some(offset)
+pub fn place(vm: &Vm, ipa: u64) -> Option<Place> {
+    let vm = vm.view().vm;
+    let (len, pci) = match vm.vsock_ecam {
+        0 => (VIRTIO_LEN, false),
+        _ => (VSOCK_BAR_LEN, true),
+    };
+    let offset = ipa.wrapping_sub(vm.vsock);
+    if vm.vsock != 0 && offset < len {
+        return Some(Place::Registers(offset));
+    }
+    let function = vm.vsock_ecam.wrapping_add(SPACE_LEN * 8 * u64::from(VSOCK_SLOT));
+    let offset = ipa.wrapping_sub(function);
+    (pci && offset < SPACE_LEN).then_some(Place::Space(offset))
+}
+
+/// The device as after power-on.
+fn fresh(vm: &Vm) -> Transport {
+    let (cid, vm) = (vm.view().cid(), vm.view().vm);
+    match vm.vsock_ecam {
+        0 => Transport::Mmio(Registers::new(cid)),
+        // The packed system was checked: it ends below 4 GiB.
+        _ => Transport::Pci(Function::new(cid, vm.vsock as u32)),
+    }
 }
 
 /// The life of a VM begins: its device is as after power-on.
 pub fn open(vm: &'static Vm) {
     if vm.view().vm.vsock != 0 {
         let mut socket = vm.socket.lock();
-        socket.registers = Registers::new(vm.view().cid());
+        socket.transport = fresh(vm);
         reset(vm, &mut socket);
     }
 }
@@ -118,18 +151,23 @@ pub fn close(vm: &'static Vm, core: usize) {
     if vm.view().vm.vsock == 0 && !vm.is_broker() {
         return;
     }
-    // First of all: a packet that is taken by a connection that goes on is one of the life that ends: see `submit`.
-    flows::of(vm).for_each(|(_, flow)| flow.end());
-    open(vm);
     // SAFETY: on core `core`, whose VM's life has ended, so that it handles no other trap; the next load opens its windows later.
     let mut peephole = unsafe { Peephole::open(core) };
     if vm.is_broker() {
         abandon(&mut peephole);
         return;
     }
+    disconnect(vm, &mut peephole, || open(vm));
+}
+
+/// A VM's device is reset, by `reset`: whoever was connected to it learns that this end knows of no connection any more.
+fn disconnect(vm: &'static Vm, peephole: &mut Peephole, reset: impl FnOnce()) {
+    // First of all: a packet that is taken by a connection that goes on is one of the time before: see `submit`.
+    flows::of(vm).for_each(|(_, flow)| flow.end());
+    reset();
     for (entry, flow) in flows::of(vm) {
         for header in flow.ended(entry, vm.index() as u32) {
-            let _ = deliver(&header, &mut peephole);
+            let _ = deliver(&header, peephole);
         }
     }
 }
@@ -156,18 +194,38 @@ fn abandon(peephole: &mut Peephole) {
     }
 }
 
-/// Carries out an access to the registers.
-pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, at: u64, value: u64) -> u64 {
+/// Carries out an access to the device: `value` is what a store writes, the result what a load reads.
+pub fn access(
+    seat: &'static Seat,
+    core: usize,
+    access: &MmioAccess,
+    place: Place,
+    value: u64,
+) -> u64 {
     let vm = seat.vm;
     let size = access.size.into();
     // SAFETY: on core `core`, in a trap of its guest: nothing else uses its windows until this returns.
     let mut peephole = unsafe { Peephole::open(core) };
     let mut socket = vm.socket.lock();
-    if !access.write {
-        return socket.registers.read(at, size);
-    }
     let memory = Memory::new(vm.view(), &mut peephole);
-    let effect = socket.registers.write(at, size, value, &memory);
+    let (read, effect) = match (&mut socket.transport, place, access.write) {
+        (Transport::Mmio(device), Place::Registers(at), false) => {
+            (device.read(at, size), Effect::None)
+        }
+        (Transport::Mmio(device), Place::Registers(at), true) => {
+            (0, device.write(at, size, value, &memory))
+        }
+        (Transport::Pci(device), Place::Registers(at), false) => device.read(at, size),
+        (Transport::Pci(device), Place::Registers(at), true) => {
+            (0, device.write(at, size, value, &memory))
+        }
+        (Transport::Pci(device), Place::Space(at), false) => device.read_space(at, size),
+        (Transport::Pci(device), Place::Space(at), true) => {
+            (0, device.write_space(at, size, value, &memory))
+        }
+        // It has no such place.
+        (Transport::Mmio(_), Place::Space(_), _) => (0, Effect::None),
+    };
     match effect {
         Effect::Line => {
             let raised = core::mem::take(&mut socket.raised);
@@ -176,7 +234,11 @@ pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, at: u64, va
                 seat.record(Kind::PacketTaken, 0, notified, 0);
             }
         }
-        Effect::Reset => reset(vm, &mut socket),
+        Effect::Reset => {
+            drop(socket);
+            disconnect(vm, &mut peephole, || reset(vm, &mut vm.socket.lock()));
+            socket = vm.socket.lock();
+        }
         Effect::Notified(RX) => {
             if let Err(broken) = supply(vm, &mut socket, &mut peephole) {
                 break_down(seat, &mut socket, broken);
@@ -188,17 +250,17 @@ pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, at: u64, va
             socket = vm.socket.lock();
         }
         // The queue of events: there are none.
-        Effect::None | Effect::Notified(_) => return 0,
+        Effect::None | Effect::Notified(_) => return read,
     }
     let mask = line(vm, &socket);
     drop(socket);
     settle(vm, seat.vcpu, mask);
-    0
+    read
 }
 
 /// Gives the interrupt the level that the registers say.
 fn line(vm: &Vm, socket: &Socket) -> VcpuMask {
-    vm.gic.lock().set_level(vm.view().vm.vsock_intid, socket.registers.line())
+    vm.gic.lock().set_level(vm.view().vm.vsock_intid, socket.transport.line())
 }
 
 /// Asks the driver whether it wants an interrupt for what it got back, and raises it. Gives the time at which it was pending.
@@ -214,7 +276,7 @@ fn raise(vm: &'static Vm, socket: &mut Socket, peephole: &mut Peephole) -> u64 {
 /// The driver's ring made no sense.
 fn break_down(seat: &Seat, socket: &mut Socket, broken: Broken) {
     seat.vm.deny(seat.vcpu, Denial::Virtio, broken as u64);
-    socket.registers.break_down();
+    socket.transport.break_down();
 }
 
 /// The device is reset: its rings and what the broker has of them are no more.
@@ -248,11 +310,11 @@ fn wake_broker(link: &Link) {
 fn raise_own(socket: &mut Socket, memory: &mut Memory<'_>) {
     for index in [RX, TX] {
         let wanted = socket
-            .registers
+            .transport
             .queue(index)
             .is_some_and(|queue| queue.wants_interrupt(memory) == Ok(true));
         if wanted {
-            socket.registers.signal_used();
+            socket.transport.signal_used();
         }
     }
 }

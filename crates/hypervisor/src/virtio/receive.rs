@@ -9,7 +9,7 @@ use weir_config::packed::FIRST_CID;
 use weir_trace::wire::Denial;
 use weir_virtio::{
     GuestMemory,
-    mmio::RX,
+    device::RX,
     queue::{Broken, Chain},
     vsock::{HEADER_LEN, Header},
 };
@@ -26,10 +26,10 @@ pub(super) const WAITING: usize = 32;
 pub(super) fn supply(vm: &Vm, socket: &mut Socket, peephole: &mut Peephole) -> Result<(), Broken> {
     let Some(link) = LINK.get() else { return Ok(()) };
     let mut memory = Memory::new(vm.view(), peephole);
-    let size = socket.registers.queue(RX).map_or(0, |queue| queue.size());
+    let size = socket.transport.queue(RX).map_or(0, |queue| queue.size());
     // Bounded: the ring has no more than `size` chains that the device does not have already.
     for _ in 0..=size {
-        let Some(queue) = socket.registers.queue(RX) else { break };
+        let Some(queue) = socket.transport.queue(RX) else { break };
         let Some(chain) = queue.pop(&mut memory)? else {
             if queue.ask_notification(&mut memory)? {
                 continue;
@@ -61,7 +61,7 @@ pub(super) fn supply(vm: &Vm, socket: &mut Socket, peephole: &mut Peephole) -> R
 
 /// Lends receive buffers to the broker until it has its part; whether it got any.
 pub(super) fn offer(vm: &Vm, socket: &mut Socket, link: &Link) -> bool {
-    let size = socket.registers.queue(RX).map_or(0, |queue| queue.size());
+    let size = socket.transport.queue(RX).map_or(0, |queue| queue.size());
     let (kept, most) = (usize::from(size / RESERVE), u32::from((size / OFFERED).max(1)));
     let before = socket.offered;
     // Bounded: each turn takes one out of the stock.
@@ -91,7 +91,7 @@ fn give(
         memory.write(segment.address, now)?;
         rest = later;
     }
-    if let Some(queue) = socket.registers.queue(RX) {
+    if let Some(queue) = socket.transport.queue(RX) {
         queue.push(memory, chain.head, HEADER_LEN as u32)?;
     }
     Ok(())
@@ -102,7 +102,7 @@ pub(super) fn deliver(header: &Header, peephole: &mut Peephole) -> Option<Header
     let index = header.dst_cid.checked_sub(FIRST_CID).and_then(|index| usize::try_from(index).ok());
     let Some(vm) = index.and_then(|index| vm::all().nth(index)) else { return header.refusal() };
     let mut socket = vm.socket.lock();
-    if socket.registers.queue(RX).is_none() {
+    if socket.transport.queue(RX).is_none() {
         return header.refusal();
     }
     if let Some(last) = socket.stocked.checked_sub(1) {
@@ -110,7 +110,7 @@ pub(super) fn deliver(header: &Header, peephole: &mut Peephole) -> Option<Header
         socket.stocked = last;
         let mut memory = Memory::new(vm.view(), peephole);
         if give(&mut socket, &chain, header, &mut memory).is_err() {
-            socket.registers.break_down();
+            socket.transport.break_down();
         }
         let _ = raise(vm, &mut socket, peephole);
     } else if socket.waits < WAITING {

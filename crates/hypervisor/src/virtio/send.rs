@@ -19,8 +19,8 @@ use weir_trace::{
 };
 use weir_virtio::{
     GuestMemory,
+    device::TX,
     flows::{Verdict, admit},
-    mmio::TX,
     queue::{Broken, Chain, Segment},
     vsock::{HEADER_LEN, Header, Operation},
 };
@@ -140,7 +140,7 @@ fn take(
     let vm = seat.vm;
     let locked = timer::ticks();
     let mut memory = Memory::new(vm.view(), peephole);
-    let Some(queue) = socket.registers.queue(TX) else { return Ok(Fate::Empty) };
+    let Some(queue) = socket.transport.queue(TX) else { return Ok(Fate::Empty) };
     let mut popped = queue.pop(&mut memory)?;
     if popped.is_none() && queue.ask_notification(&mut memory)? {
         popped = queue.pop(&mut memory)?;
@@ -186,7 +186,7 @@ fn take(
         Some((operation, Verdict::Pass(flow))) => Fate::Control(header, operation, flow),
         Some((_, Verdict::Refuse)) => Fate::Refused(header),
     };
-    if let Some(queue) = socket.registers.queue(TX) {
+    if let Some(queue) = socket.transport.queue(TX) {
         queue.push(&mut memory, chain.head, 0)?;
     }
     Ok(fate)

@@ -2,7 +2,7 @@
 
 use super::{flows, receive::WAITING};
 use weir_broker::shared::RING;
-use weir_virtio::{mmio::Registers, queue::Chain, vsock::Header};
+use weir_virtio::{mmio::Registers, queue::Chain, transport::Transport, vsock::Header};
 
 /// A packet that the broker has.
 #[derive(Clone, Copy)]
@@ -15,7 +15,7 @@ pub(super) struct Sent {
 
 /// The socket device of a VM.
 pub struct Socket {
-    pub(super) registers: Registers,
+    pub(super) transport: Transport,
     /// Receive buffers that neither a packet nor the broker has.
     pub(super) stock: [Chain; RING],
     pub(super) stocked: usize,
@@ -32,7 +32,7 @@ impl Socket {
     /// Of no VM.
     pub const fn new() -> Self {
         Self {
-            registers: Registers::new(0),
+            transport: Transport::Mmio(Registers::new(0)),
             stock: [const { Chain::EMPTY }; RING],
             stocked: 0,
             waiting: [Header::ZERO; WAITING],
@@ -43,7 +43,7 @@ impl Socket {
         }
     }
 
-    /// Forgets everything but its registers.
+    /// Forgets everything but how its driver sees it.
     pub(super) fn forget(&mut self) {
         for sent in self.sent.iter_mut().filter_map(Option::take).filter(|sent| sent.data) {
             if let Some((_, flow)) = flows::get(sent.flow.into()) {
