@@ -61,9 +61,13 @@ impl Partition {
                     ports: AtomicU64::new(0),
                     rate: AtomicU64::new(0),
                     burst: AtomicU64::new(0),
+                    members: AtomicU32::new(0),
+                    member: AtomicU32::new(0),
+                    retired: AtomicU64::new(0),
                 }
             }; FLOWS],
             ports: [const { Port::new() }; PORTS],
+            alarm: AtomicU64::new(0),
             busy: AtomicU32::new(0),
             completed: AtomicU32::new(0),
             completions: [const { AtomicU64::new(0) }; COMPLETIONS],

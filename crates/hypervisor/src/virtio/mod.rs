@@ -9,6 +9,7 @@
 mod completion;
 mod flows;
 mod memory;
+mod multicast;
 mod receive;
 mod send;
 mod socket;
@@ -63,6 +64,8 @@ struct Link {
     broker: usize,
     /// Completions taken so far.
     taken: Lock<u32>,
+    /// When the broker is to say that somebody may have waited for too long, in ns.
+    alarm: Lock<u64>,
     /// The broker's life has ended: nobody moves packets any more.
     abandoned: AtomicBool,
 }
@@ -93,10 +96,16 @@ pub fn init(address: u64) {
         burst: flow.burst(),
     });
     partition.configure(&settings, flows);
+    for (index, flow) in system.flows().iter().enumerate() {
+        if flow.members > 1 && flow.first as usize == index {
+            partition.group(index, flow.members as usize);
+        }
+    }
     LINK.call_once(|| Link {
         partition,
         broker: system.header.broker as usize,
         taken: Lock::new(0),
+        alarm: Lock::new(u64::MAX),
         abandoned: AtomicBool::new(false),
     });
 }
@@ -164,6 +173,7 @@ pub fn close(vm: &'static Vm, core: usize) {
 fn disconnect(vm: &'static Vm, peephole: &mut Peephole, reset: impl FnOnce()) {
     // First of all: a packet that is taken by a connection that goes on is one of the time before: see `submit`.
     flows::of(vm).for_each(|(_, flow)| flow.end());
+    multicast::end(vm, peephole);
     reset();
     for (entry, flow) in flows::of(vm) {
         for header in flow.ended(entry, vm.index() as u32) {
@@ -177,6 +187,7 @@ fn abandon(peephole: &mut Peephole) {
     let Some(link) = LINK.get() else { return };
     // Before the connections are looked at: whoever asks for one is refused, or reset below. Ordered by their lock.
     link.abandoned.store(true, Ordering::Relaxed);
+    multicast::abandon(peephole);
     for (entry, flow) in (0..MAX_FLOWS).map_while(flows::get) {
         flow.end();
         for forth in flow.ended(entry, entry.from) {
