@@ -6,7 +6,12 @@
 //! asked again with a later packet, as one that refused or restarted is, and takes part from the packet on that comes when it has
 //! accepted.
 
+mod ends;
+mod post;
+
 use crate::vsock::{Header, Operation};
+use ends::{Member, Sender, Standing};
+pub use post::Post;
 
 /// Most receivers.
 pub const MEMBERS: usize = 8;
@@ -28,104 +33,6 @@ pub struct Rules {
     pub patience: u64,
 }
 
-/// How the device stands with a receiver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    /// Not connected; not asked again before this time.
-    Apart(u64),
-    /// It was asked, and has until this time to answer.
-    Asked(u64),
-    /// Connected.
-    Joined,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Member {
-    cid: u64,
-    /// The sender's port and the kind of socket by which it is connected, or was last.
-    peer: (u32, u16),
-    standing: Standing,
-    /// Bytes that it has room for, and those that it has taken out of that room, by its own account.
-    room: u32,
-    taken: u32,
-    /// Bytes that were sent to it since it joined.
-    sent: u32,
-    /// Packets that are on their way to it.
-    pending: u32,
-    /// When the oldest of them should have arrived; `u64::MAX` without one.
-    late_at: u64,
-    /// When it has been without room for too long; `u64::MAX` while it has.
-    dry_at: u64,
-    dropped: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sender {
-    port: u32,
-    kind: u16,
-    /// It has its answer.
-    open: bool,
-    /// It will send no more.
-    ends: bool,
-    /// The room that it was told of.
-    room: u32,
-    /// The bytes taken out of it that it was told of.
-    taken: u32,
-    sent: u32,
-}
-
-impl Sender {
-    /// Bytes that it may send by what it was told.
-    const fn credit(&self) -> u32 {
-        self.room.saturating_sub(self.sent.wrapping_sub(self.taken))
-    }
-}
-
-impl Member {
-    fn credit(&self) -> u32 {
-        self.room.saturating_sub(self.sent.wrapping_sub(self.taken))
-    }
-}
-
-/// What is to be done outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Post {
-    headers: [Header; Self::MOST],
-    count: usize,
-    /// Members, one bit each, whose packets on their way are to be given up.
-    pub retire: u8,
-}
-
-impl Default for Post {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Post {
-    const MOST: usize = 2 * MEMBERS + 2;
-
-    /// Nothing.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { headers: [Header::ZERO; Self::MOST], count: 0, retire: 0 }
-    }
-
-    /// Control packets to deliver, in order.
-    #[must_use]
-    pub fn headers(&self) -> &[Header] {
-        self.headers.get(..self.count).unwrap_or(&[])
-    }
-
-    fn push(&mut self, header: Header) {
-        // There are never more than two for each receiver, and two for the sender.
-        if let Some(place) = self.headers.get_mut(self.count) {
-            *place = header;
-            self.count += 1;
-        }
-    }
-}
-
 /// The connections of a flow to several receivers: of one socket of the sender's at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
@@ -138,19 +45,7 @@ pub struct Group {
 impl Group {
     /// Without a connection; `cids` are the receivers' context identifiers, at most [`MEMBERS`].
     pub fn new(rules: Rules, cids: impl IntoIterator<Item = u64>) -> Self {
-        let none = Member {
-            cid: 0,
-            peer: (0, 0),
-            standing: Standing::Apart(0),
-            room: 0,
-            taken: 0,
-            sent: 0,
-            pending: 0,
-            late_at: u64::MAX,
-            dry_at: u64::MAX,
-            dropped: 0,
-        };
-        let (mut members, mut count) = ([none; MEMBERS], 0);
+        let (mut members, mut count) = ([Member::NONE; MEMBERS], 0);
         for (place, cid) in members.iter_mut().zip(cids) {
             place.cid = cid;
             count += 1;
