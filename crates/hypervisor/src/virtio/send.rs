@@ -61,7 +61,10 @@ pub(super) fn drain(seat: &'static Seat, peephole: &mut Peephole) {
                 }
             }
         };
-        if let Some((first, post)) = notice.post.take() {
+        // Asked first: taking copies it, which is long.
+        if notice.post.is_some()
+            && let Some((first, post)) = notice.post.take()
+        {
             multicast::carry_out(first, post, peephole);
         }
         let answer = match fate {
