@@ -405,6 +405,62 @@ fn two_linux_share_a_core() {
     }
 }
 
+/// One that compares the time that it is told was stolen from it with what it misses, beside one that is always busy.
+#[test]
+fn a_vm_is_told_the_time_that_others_take_from_it_and_cannot_change_that() {
+    let teller = |args: &str, more: &str| {
+        format!(
+            r#"
+[[vm]]
+name = "told"
+cpus = [0]
+memory = "4MiB"
+image = {{ elf = "guests/stolen", args = "{args}" }}
+{more}
+"#
+        )
+    };
+    let expect = r#"expect = ["stolen: it adds up"]"#;
+    for (platform, schedule, more) in [
+        ("qemu-virt", r#"kind = "round-robin", quantum = "2ms""#, ""),
+        ("qemu-virt-gicv2", r#"kind = "round-robin", quantum = "2ms""#, ""),
+        (
+            "qemu-virt",
+            r#"kind = "table", frame = "5ms", slots = [
+                { vm = "told", start = "0ms", length = "2ms" }, { vm = "b", start = "2ms", length = "3ms" } ]"#,
+            "",
+        ),
+        // Where memory is divided the page lies in the VM's own cells, and it is one of two vCPUs.
+        ("qemu-virt", r#"kind = "round-robin", quantum = "2ms""#, "colors = \"0-3\""),
+    ] {
+        let told = teller("ms=100", &format!("{expect}\n{more}"));
+        let vms = [told, vm("b", 30_000, "spin=5000", "").replace("expect", "# expect")];
+        run_system(&system(platform, schedule, &vms), &Options::default()).good();
+    }
+    // What it tries to write is its fault, and a new life begins with nothing stolen.
+    let told = teller("ms=10 write=1", &format!("{expect}\non_fault = \"restart\""));
+    let vms = [told, vm("b", 5000, "spin=5000", "")];
+    let text = system("qemu-virt", ROUND_ROBIN, &vms);
+    let outcome = run_system(&text, &Options::default()).good();
+    assert_eq!(outcome.vm("told")["restarts"], 1);
+    assert!(!outcome.consoles["told"].contains("can be changed"));
+    // Nothing is stolen on a core that is the VM's own.
+    let alone = "\nplatform = \"qemu-virt\"\n".to_owned()
+        + &teller("", r#"expect = ["stolen: nobody tells"]"#);
+    run_system(&alone, &Options::default()).good();
+}
+
+#[test]
+fn linux_counts_the_time_that_is_stolen_from_it() {
+    let schedule = r#"kind = "round-robin", quantum = "10ms""#;
+    let linux = linux("linux", "busybox", "steal,poweroff");
+    let vms = [linux, vm("b", 10, "spin=100", "").replace("rounds=10 ", "rounds=4000000000 ")];
+    let vms = vms.map(|vm| vm.replace("expect = [\"context", "# [\"context"));
+    let outcome = run_system(&system("qemu-virt", schedule, &vms), &Options::default()).good();
+    let lines = outcome.lines("linux");
+    assert!(lines.iter().any(|line| line.contains("using stolen time PV")), "{lines:?}");
+}
+
 #[test]
 fn a_core_without_a_schedule_is_one_vcpus() {
     let text = three("qemu-virt", ROUND_ROBIN);

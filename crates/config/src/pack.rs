@@ -8,7 +8,7 @@ use crate::{
     pci,
     place::{Placed, Placement, Sizes, memory_end, place_all},
     platform::Platform,
-    system::{Piece, System, VSOCK, VSOCK_INTID, Vm},
+    system::{Piece, STOLEN_TIME, System, VSOCK, VSOCK_INTID, Vm},
     timing::{DEFAULT_PORT, Line, Runner, Schedule as Plan},
     units::{Bytes, Nanos},
 };
@@ -322,6 +322,7 @@ fn add_vm(
         uart_intid: vm.board.uart_intid,
         vsock_intid: if vm.socket { VSOCK_INTID } else { 0 },
         vsock: if vm.socket { VSOCK } else { 0 },
+        stolen_time: if vm.stolen_time { STOLEN_TIME } else { 0 },
         first_region: tables.regions.len() as u32,
         regions: regions.len() as u32,
         first_segment: tables.segments.len() as u32,

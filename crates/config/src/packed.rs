@@ -32,7 +32,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First bytes of the packed form.
 pub const MAGIC: [u8; 8] = *b"weirsys\0";
 /// Changes with each change of the layout below.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Most cores of a board.
 pub const MAX_CORES: usize = 8;
 /// Most VMs of a system, and most vCPUs of a VM: a core runs at most one of a VM's.
@@ -142,6 +142,8 @@ pub struct Vm {
     pub vsock_intid: u32,
     /// IPA of its registers, one page; 0 where there is none.
     pub vsock: u64,
+    /// IPA of the page that tells its vCPUs their stolen time; 0 where there is none.
+    pub stolen_time: u64,
     /// First entry in the table of regions.
     pub first_region: u32,
     /// Number of regions.
@@ -385,15 +387,17 @@ impl<'a> VmView<'a> {
             .any(|region| region.kind == RAM && ipa.wrapping_sub(region.ipa) < region.len)
     }
 
-    /// The address ranges of the virtual devices: distributor, CPU side of the GIC, UART, socket device (or the UART again).
-    /// GICv3 boards have 128 KiB of redistributor a vCPU, GICv2 boards 8 KiB of CPU interface.
-    fn devices(&self, gic_cpu_len: u64) -> Option<[Range<u64>; 4]> {
-        let vsock = if self.vm.vsock == 0 { self.vm.uart } else { self.vm.vsock };
+    /// The address ranges of the virtual devices: distributor, CPU side of the GIC, UART, and those of the socket device and the stolen time that
+    /// there are. GICv3 boards have 128 KiB of redistributor a vCPU, GICv2 boards 8 KiB of CPU interface.
+    fn devices(&self, gic_cpu_len: u64) -> Option<[Option<Range<u64>>; 5]> {
+        let one = |start, len| page_range(start, len).map(Some);
+        let may = |start, len| if start == 0 { Some(None) } else { one(start, len) };
         Some([
-            page_range(self.vm.distributor, 0x1_0000)?,
-            page_range(self.vm.gic_cpu, gic_cpu_len)?,
-            page_range(self.vm.uart, PAGE)?,
-            page_range(vsock, VIRTIO_LEN)?,
+            one(self.vm.distributor, 0x1_0000)?,
+            one(self.vm.gic_cpu, gic_cpu_len)?,
+            one(self.vm.uart, PAGE)?,
+            may(self.vm.vsock, VIRTIO_LEN)?,
+            may(self.vm.stolen_time, PAGE)?,
         ])
     }
 
@@ -416,14 +420,15 @@ impl<'a> VmView<'a> {
             let among_regions = others.iter().any(|other| {
                 page_range(other.ipa, other.len).is_none_or(|other| overlap(&ipa, &other))
             });
-            if among_regions || devices.iter().any(|device| overlap(&ipa, device)) {
+            if among_regions || devices.iter().flatten().any(|device| overlap(&ipa, device)) {
                 return Err(Damage::Address(index));
             }
         }
-        let [a, b, c, d] = &devices;
-        let vsock = self.vm.vsock != 0 && [a, b, c].into_iter().any(|other| overlap(other, d));
-        if vsock || overlap(a, b) || overlap(a, c) || overlap(b, c) {
-            return Err(Damage::Address(index));
+        for (position, device) in devices.iter().enumerate() {
+            let mut before = devices.iter().take(position).flatten();
+            if device.as_ref().is_some_and(|device| before.any(|other| overlap(other, device))) {
+                return Err(Damage::Address(index));
+            }
         }
         for segment in self.segments {
             let end = segment.ipa.checked_add(segment.len);

@@ -4,7 +4,7 @@ use crate::{
     board::Irq,
     coloring::Division,
     fault::{Fault, Faults, File},
-    image::{Party, Problem},
+    image::{Party, Problem, overlap},
     packed::{OnFault, Regulation},
     pci::Function,
     platform::Platform,
@@ -28,6 +28,8 @@ pub(crate) const BROKER: &str = "broker";
 pub(crate) const VSOCK: u64 = 0x0a00_0000;
 /// Its interrupt.
 pub(crate) const VSOCK_INTID: u32 = 48;
+/// Where a VM that shares a core finds its vCPUs' stolen time: as on QEMU's `virt`.
+pub(crate) const STOLEN_TIME: u64 = 0x090a_0000;
 
 /// A system in which everything that can be known of it was found to be right.
 #[derive(Clone, Debug)]
@@ -94,6 +96,8 @@ pub struct Vm {
     pub board: Board,
     /// Whether it is in a flow, and so has a virtio socket device.
     pub socket: bool,
+    /// Whether it shares a core, and so is told what time others take from it.
+    pub stolen_time: bool,
     pub(crate) spans: Spans,
 }
 
@@ -284,6 +288,22 @@ impl Image {
 }
 
 impl Vm {
+    /// What the VM has at one of these addresses, virtual devices at fixed places aside.
+    pub(crate) fn in_the_way(&self, range: &Range<u64>) -> Option<&'static str> {
+        let board = &self.board;
+        let pieces = self.memory.iter().map(|piece| ("RAM", piece.base.0..piece.end()));
+        let own = [
+            ("the GIC distributor", board.distributor.0, DISTRIBUTOR_LEN),
+            ("the GIC's CPU side", board.gic_cpu.0, REDISTRIBUTOR_LEN * self.cpus.len() as u64),
+            ("the PL011", board.uart.0, 0x1000),
+        ];
+        let own = own.into_iter().map(|(what, start, len)| (what, start..start + len));
+        let regions = self.devices.iter().flat_map(|device| &device.regions);
+        let passed = regions.map(|(start, len)| ("a device", start.0..start.0 + len.0));
+        let mut all = pieces.chain(own).chain(passed);
+        all.find(|(_, taken)| overlap(taken, range)).map(|(what, _)| what)
+    }
+
     /// The fault that `problem` with its image is.
     pub(crate) fn image_fault(&self, file: &File, problem: Problem) -> Fault {
         let place = match problem.party {

@@ -78,6 +78,7 @@ fn vm(name: &str, cores: &[u8]) -> Vm {
         uart_intid: 33,
         vsock_intid: 0,
         vsock: 0,
+        stolen_time: 0,
         first_region: 0,
         regions: 0,
         first_segment: 0,
@@ -192,17 +193,17 @@ fn goes_on_behind_the_tables() {
 
 /// The hypervisor and `weir build` are built apart: the layout must not change without [`VERSION`].
 #[test]
-fn layout_is_that_of_version_5() {
-    assert_eq!(VERSION, 5);
+fn layout_is_that_of_version_6() {
+    assert_eq!(VERSION, 6);
     let bytes = tables().pack(header());
     assert_eq!(size_of::<Header>(), 240);
     assert_eq!((size_of::<Schedule>(), size_of::<Turn>()), (24, 24));
-    assert_eq!((size_of::<Vm>(), size_of::<Flow>()), (280, 40));
+    assert_eq!((size_of::<Vm>(), size_of::<Flow>()), (288, 40));
     assert_eq!((size_of::<Region>(), size_of::<Segment>(), size_of::<Irq>()), (32, 32, 24));
-    assert_eq!(bytes.len(), 240 + 2 * 280 + 3 * 32 + 2 * 32 + 24);
+    assert_eq!(bytes.len(), 240 + 2 * 288 + 3 * 32 + 2 * 32 + 24);
     assert_eq!(bytes.len(), tables().packed_len());
     assert_eq!(&bytes[..8], b"weirsys\0");
-    assert_eq!(checksum(&bytes), 0xfb7e_999e, "{:#x}", checksum(&bytes));
+    assert_eq!(checksum(&bytes), 0xd070_b7c3, "{:#x}", checksum(&bytes));
     assert_eq!(checksum(b"123456789"), 0xcbf4_3926);
 }
 
@@ -218,7 +219,7 @@ fn refuses_each_kind_of_damage() {
         parse(&bytes)
     };
     assert_eq!(with(0, 1), Err(Damage::Magic));
-    assert_eq!(with(8, 1), Err(Damage::Version(4)));
+    assert_eq!(with(8, 1), Err(Damage::Version(7)));
     assert_eq!(with(12, 1), Err(Damage::Checksum));
     assert_eq!(with(good.len() - 1, 1), Err(Damage::Checksum));
     let misaligned = Aligned::new(&[&[0; 4], good.as_slice()].concat());
@@ -520,6 +521,8 @@ fn a_flow_has_two_ends_and_a_broker() {
     damaged(2, |_, tables| tables.regions[3].ipa = WINDOWS.start);
     damaged(1, |_, tables| tables.regions[2].kind = PARTITION);
     let address = |_: &mut Header, tables: &mut Tables| tables.vms[0].vsock = 0x0900_0000;
+    assert_eq!(with_flow(address), Err(Damage::Address(0)));
+    let address = |_: &mut Header, tables: &mut Tables| tables.vms[0].stolen_time = 0x0a00_0000;
     assert_eq!(with_flow(address), Err(Damage::Address(0)));
     let line = |_: &mut Header, tables: &mut Tables| tables.vms[1].vsock_intid = 34;
     assert_eq!(with_flow(line), Err(Damage::Interrupt(1)));

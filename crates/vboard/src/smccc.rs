@@ -7,6 +7,7 @@
 //! | 0x8000_0000, 0x8000_0001 | SMCCC_VERSION, SMCCC_ARCH_FEATURES | DEN0028, section 7 |
 //! | 0x8000_8000, 0x8000_7FFF, 0x8000_3FFF | SMCCC_ARCH_WORKAROUND_1, 2, 3 | as far as the firmware has them |
 //! | 0x8400_00xx, 0xC400_00xx | PSCI 1.1 | [`crate::psci`] |
+//! | 0xC500_0020, 0xC500_0021 | PV_TIME_FEATURES, PV_TIME_ST | DEN0057, of VMs that share a core |
 //! | 0x8600_FF01 | who the hypervisor is | w0 to w3: [`UID`] |
 //! | 0x8600_FF03 | its interface's revision | w0, w1: major, minor |
 //! | 0xC600_0000 | null hypercall | 0 |
@@ -35,6 +36,10 @@ pub const ARCH_WORKAROUND_1: u32 = 0x8000_8000;
 pub const ARCH_WORKAROUND_2: u32 = 0x8000_7fff;
 /// SMCCC_ARCH_WORKAROUND_3, against Spectre branch history injection.
 pub const ARCH_WORKAROUND_3: u32 = 0x8000_3fff;
+/// PV_TIME_FEATURES: whether there is paravirtualized time.
+pub const PV_TIME_FEATURES: u32 = 0xc500_0020;
+/// PV_TIME_ST: where the calling vCPU's stolen time is.
+pub const PV_TIME_ST: u32 = 0xc500_0021;
 /// The UID query of the vendor-specific hypervisor service.
 pub const HYPERVISOR_UID: u32 = 0x8600_ff01;
 /// The revision query of the vendor-specific hypervisor service.
@@ -130,6 +135,10 @@ pub enum Call {
     },
     /// Look at the broker's completions, if this VM is the broker. x0 is 0 or [`DENIED`].
     Complete,
+    /// x0 is 0 if this VM is told its stolen time, else [`NOT_SUPPORTED`].
+    HasStolenTime,
+    /// x0 is the address of the calling vCPU's [stolen time](crate::stolen), or [`NOT_SUPPORTED`].
+    StolenTime,
     /// Ask [`psci::Power::call`].
     Psci(psci::Request),
     /// Call the firmware with this identifier; it returns nothing, and x0 is 0.
@@ -161,6 +170,11 @@ fn decode_other(id: u32, x: &[u64; 4], mitigations: Mitigations) -> Call {
         SET_BUDGET => Call::SetBudget { vm: x[1], reads: x[2], writes: x[3] },
         COMPLETE => Call::Complete,
         VERSION => Call::Return(SMCCC_1_2),
+        ARCH_FEATURES if x[1] as u32 == PV_TIME_FEATURES => Call::HasStolenTime,
+        PV_TIME_FEATURES if [PV_TIME_FEATURES, PV_TIME_ST].contains(&(x[1] as u32)) => {
+            Call::HasStolenTime
+        }
+        PV_TIME_ST => Call::StolenTime,
         ARCH_FEATURES => Call::Return(psci::code(mitigations.features(x[1] as u32))),
         // 0: call the firmware; 1: calling is allowed and does nothing on this processor.
         ARCH_WORKAROUND_1 | ARCH_WORKAROUND_3 => match mitigations.features(id) {

@@ -133,6 +133,13 @@ fn arm_architecture_calls() {
     };
     assert_eq!(features(Mitigations::NONE, smccc::VERSION), returned(0));
     assert_eq!(features(Mitigations::NONE, smccc::ARCH_FEATURES), returned(0));
+    // DEN0057: asked by SMCCC_ARCH_FEATURES first, then by its own call.
+    let asks_time = |id: u32| call(smccc::PV_TIME_FEATURES, [id.into(), 0, 0]);
+    assert_eq!(features(Mitigations::NONE, smccc::PV_TIME_FEATURES), Call::HasStolenTime);
+    assert_eq!(asks_time(smccc::PV_TIME_FEATURES), Call::HasStolenTime);
+    assert_eq!(asks_time(smccc::PV_TIME_ST), Call::HasStolenTime);
+    assert_eq!(asks_time(0xc500_0022), Call::Return(smccc::NOT_SUPPORTED));
+    assert_eq!(call(smccc::PV_TIME_ST, [0; 3]), Call::StolenTime);
     assert_eq!(features(Mitigations::NONE, 0xc500_0020), returned(-1));
     for id in [smccc::ARCH_WORKAROUND_1, smccc::ARCH_WORKAROUND_2, smccc::ARCH_WORKAROUND_3] {
         assert_eq!(features(Mitigations::NONE, id), returned(-1));
@@ -347,7 +354,7 @@ proptest! {
                 Call::Complete => prop_assert_eq!(id, smccc::COMPLETE),
                 Call::SetBudget { .. } => prop_assert_eq!(id, smccc::SET_BUDGET),
                 Call::Registers(_) => prop_assert_eq!(id & 0xffff_0000, 0x8600_0000),
-                Call::Return(_) | Call::Unknown => {}
+                Call::Return(_) | Call::Unknown | Call::HasStolenTime | Call::StolenTime => {}
             }
         }
     }

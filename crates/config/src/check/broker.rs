@@ -3,7 +3,6 @@
 use super::{Checker, is_unknown};
 use crate::{
     coloring::Demand,
-    image::overlap,
     packed::{MAX_FLOWS, MAX_VMS, OnFault, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN, schedule},
     platform::Platform,
     raw,
@@ -76,6 +75,7 @@ impl Checker<'_> {
             expect: Vec::new(),
             board: Board::usual(platform.is_gic_v2()),
             socket: false,
+            stolen_time: false,
             pmu: 0,
             spans: Spans {
                 memory: span.clone(),
@@ -122,21 +122,9 @@ impl Checker<'_> {
 
     /// Nothing is in the way of a VM's socket device.
     fn socket(&mut self, raw: &raw::System, index: usize, vm: &Vm, flow: &Flow) {
-        let device = VSOCK..VSOCK + VIRTIO_LEN;
         let span = raw.vms.get(index).map_or(0..0, |vm| vm.span.clone());
         let board = &vm.board;
-        let pieces = vm.memory.iter().map(|piece| ("RAM", piece.base.0..piece.end()));
-        let own = [
-            ("the GIC distributor", board.distributor.0, 0x1_0000),
-            ("the GIC's CPU side", board.gic_cpu.0, 0x2_0000 * vm.cpus.len() as u64),
-            ("the PL011", board.uart.0, 0x1000),
-        ];
-        let own = own.into_iter().map(|(what, start, len)| (what, start..start + len));
-        let regions = vm.devices.iter().flat_map(|device| &device.regions);
-        let passed = regions.map(|(start, len)| ("a device", start.0..start.0 + len.0));
-        if let Some((what, _)) =
-            pieces.chain(own).chain(passed).find(|(_, range)| overlap(range, &device))
-        {
+        if let Some(what) = vm.in_the_way(&(VSOCK..VSOCK + VIRTIO_LEN)) {
             let message = format!(
                 "{}'s socket device, for the flow {}, and {what} are both at {}",
                 vm.name,

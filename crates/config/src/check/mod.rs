@@ -80,6 +80,7 @@ fn check(
     let division = checker.division(&raw, &wishes, &timing);
     let mut vms = checker.vms(&raw, division.as_ref(), &timing);
     checker.lines(&timing, &vms);
+    checker.stolen_time(&raw, &timing, &mut vms);
     let mut division = division;
     checker.broker(&raw, &timing, &mut vms);
     if let Some(division) = &mut division {

@@ -117,6 +117,7 @@ impl Checker<'_> {
             expect,
             board,
             socket: false,
+            stolen_time: false,
             spans,
         };
         if let (Some(files), Some(platform), true) = (complete, &self.platform, sound) {

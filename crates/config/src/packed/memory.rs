@@ -6,7 +6,7 @@ use weir_layout::cells::{CellSet, Cells, Geometry, MAX_BANK_BITS, Pages};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes of [`super::Vm::own`] for a VM's state and rings, beside its tables.
-pub const VM_LEN: u64 = 8 * PAGE;
+pub const VM_LEN: u64 = 9 * PAGE;
 
 /// [`Geometry`] as it is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -106,7 +106,8 @@ impl VmView<'_> {
         let gic_cpu_len = if gic_v2 { 0x2000 } else { 0x2_0000 * u64::from(self.vm.vcpus) };
         let devices = self.devices(gic_cpu_len);
         range.end > ADDRESS_LIMIT
-            || devices.is_none_or(|devices| devices.iter().any(|device| overlap(device, range)))
+            || devices
+                .is_none_or(|devices| devices.iter().flatten().any(|device| overlap(device, range)))
             || self
                 .regions
                 .iter()

@@ -108,6 +108,7 @@ pub fn start(seat: &'static Seat) -> (u64, u64) {
     let (entry, device_tree) = (vm.view().vm.entry, vm.view().vm.device_tree);
     vm.gic.lock().reset(&mut Lines::new(vm));
     vm.mail.clear();
+    vm.stolen_time().reset();
     *vm.uart.lock() = Pl011::new();
     *vm.power.lock() = Some(Power::new(vm.vcpu_count() as u8));
     vm.denied.store(0, Ordering::Relaxed);
