@@ -7,7 +7,7 @@
 use crate::{
     coloring::Division,
     pack::Packed,
-    packed::{self, DEVICE, Span, VmView},
+    packed::{self, ACTIVE, DEVICE, Span, VmView},
     platform::Gic,
     system::System,
     units::Pa,
@@ -166,7 +166,7 @@ fn owners(
         take(0, Use::Kept, Pages::new(read.cells(), read.cells().all(), image))?;
     }
     for vm in (0..read.vms()).filter_map(|index| read.vm(index)) {
-        for region in vm.regions.iter().filter(|region| region.kind != DEVICE) {
+        for region in vm.regions.iter().filter(|region| ![ACTIVE, DEVICE].contains(&region.kind)) {
             let span = Span { pa: region.pa, len: region.len };
             take(vm.index + 1, Use::Ram, read.pages(&vm, span))?;
         }
@@ -202,7 +202,7 @@ fn spaces(
         Gic::V2 { virtual_cpu, .. } => Some(virtual_cpu.0),
         Gic::V3 { .. } => None,
     };
-    let ranges = vm.regions.iter().filter(|region| region.kind == DEVICE);
+    let ranges = vm.regions.iter().filter(|region| [ACTIVE, DEVICE].contains(&region.kind));
     let devices = ranges
         .map(|region| region.pa..region.pa + region.len)
         .chain(gicv.map(|gicv| gicv..gicv + packed::GICV_LEN))

@@ -164,8 +164,10 @@ pub struct Vm {
     pub pmu: u8,
     /// [`schedule::KEEP_TICKS`] or [`schedule::LOSE_TICKS`].
     pub ticks: u8,
+    /// 1 when it may hand the console and the active devices to a VM.
+    pub focus: u8,
     /// Zero.
-    pub reserved: [u8; 4],
+    pub reserved: [u8; 3],
     /// The core of each vCPU.
     pub cores: [u8; MAX_CORES],
     /// Its cells.
@@ -188,7 +190,8 @@ pub struct Region {
     pub pa: u64,
     /// Bytes.
     pub len: u64,
-    /// [`RAM`], zeroed at each start of the VM; [`DEVICE`], registers of a device passed through; [`PARTITION`].
+    /// [`RAM`], zeroed at each start of the VM; [`DEVICE`], registers of a device passed through; [`ACTIVE`], of one that is
+    /// handed from VM to VM; [`PARTITION`].
     pub kind: u64,
 }
 
@@ -201,6 +204,8 @@ pub const MAX_PMU_COUNTERS: u8 = 31 - KEPT_COUNTERS;
 pub const RAM: u64 = 0;
 /// [`Region::kind`] of a device.
 pub const DEVICE: u64 = 1;
+/// [`Region::kind`] of a device of the class *active*: several VMs have it, of which one sees it at a time.
+pub const ACTIVE: u64 = 3;
 
 /// Bytes of the image that are copied into a VM's RAM at each start; the rest of the RAM is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -229,7 +234,9 @@ pub struct Irq {
     /// How many may come at once, if it is limited.
     pub burst: u32,
     /// 1 when it takes a shared core for its VM, for what is left of the turn that is under way.
-    pub preempt: u32,
+    pub preempt: u16,
+    /// 1 when it is of a device of the class *active*, and comes to whichever VM has that.
+    pub active: u16,
 }
 
 /// Why the hypervisor refuses a packed system.
@@ -287,7 +294,7 @@ impl Damage {
                 "a VM's interrupt is not a shared one, has two owners, or a rule that is none"
             }
             Self::Overlap(_) => "a VM's RAM overlaps the image or another VM",
-            Self::Choice(_) => "a VM's on_fault, ticks or number of counters is unknown",
+            Self::Choice(_) => "a VM's on_fault, ticks, focus or number of counters is unknown",
             Self::Geometry => "the cells are not those of the board",
             Self::Function(_) => "a VM's PCI function has two owners, or its addresses are taken",
             Self::Flow(_) => "a flow's ends or its broker are not what they must be",
@@ -351,7 +358,7 @@ impl Irq {
     /// A physical interrupt that comes as it will.
     #[must_use]
     pub const fn new(intid: u32, edge: bool) -> Self {
-        Self { intid, edge: edge as u32, interval_ns: 0, burst: 0, preempt: 0 }
+        Self { intid, edge: edge as u32, interval_ns: 0, burst: 0, preempt: 0, active: 0 }
     }
 }
 
@@ -406,6 +413,7 @@ impl<'a> VmView<'a> {
         if self.vm.on_fault > OnFault::StopSystem as u8
             || self.vm.ticks > schedule::LOSE_TICKS
             || self.vm.pmu > MAX_PMU_COUNTERS
+            || self.vm.focus > 1
         {
             return Err(Damage::Choice(index));
         }
@@ -413,7 +421,7 @@ impl<'a> VmView<'a> {
         let devices = self.devices(gic_cpu_len).ok_or(Damage::Address(index))?;
         for (position, region) in self.regions.iter().enumerate() {
             let ipa = page_range(region.ipa, region.len).ok_or(Damage::Address(index))?;
-            if region.kind > PARTITION {
+            if region.kind > ACTIVE || (divided && region.kind == ACTIVE) {
                 return Err(Damage::Choice(index));
             }
             let others = self.regions.get(position + 1..).unwrap_or(&[]);
@@ -451,6 +459,8 @@ impl<'a> VmView<'a> {
         }
         let ruled = |irq: &Irq| {
             irq.preempt <= 1
+                && irq.active <= 1
+                && !(irq.active == 1 && irq.has_rule())
                 && (irq.interval_ns == 0) == (irq.burst == 0)
                 && irq.interval_ns <= schedule::MOST_TURN_NS
         };
@@ -576,10 +586,13 @@ impl<'a> System<'a> {
 }
 
 impl VmView<'_> {
-    /// No interrupt of the two is the same.
+    /// No interrupt of the two is the same, but those of active devices.
     fn apart_from(&self, other: &Self) -> Result<(), Damage> {
         let index = self.index as u32;
-        let shared = |irq: &Irq| other.irqs.iter().any(|theirs| theirs.intid == irq.intid);
+        let shared = |irq: &Irq| {
+            let same = |theirs: &&Irq| theirs.intid == irq.intid;
+            other.irqs.iter().filter(same).any(|theirs| theirs.active & irq.active == 0)
+        };
         if self.irqs.iter().any(shared) { Err(Damage::Interrupt(index)) } else { Ok(()) }
     }
 }

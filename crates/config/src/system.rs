@@ -9,7 +9,7 @@ use crate::{
     pci::Function,
     platform::Platform,
     resolve::Source,
-    timing::Timing,
+    timing::{Class, Timing},
     units::{Bytes, CoreId, Ipa, Nanos, Pa},
 };
 use std::{ops::Range, path::PathBuf};
@@ -88,6 +88,8 @@ pub struct Vm {
     /// What becomes of timer ticks while it is off a core that it shares: [`KEEP_TICKS`](crate::packed::schedule::KEEP_TICKS) or
     /// [`LOSE_TICKS`](crate::packed::schedule::LOSE_TICKS).
     pub ticks: u8,
+    /// Whether it may hand the console and the active devices to a VM.
+    pub focus: bool,
     /// Event counters of each core's PMU that are its own, the cycle counter with them; 0 for no PMU.
     pub pmu: u8,
     /// Texts that lines of its console must contain.
@@ -209,6 +211,13 @@ impl System {
         self.timing.carried_out()?;
         let timing = &self.timing;
         let mut faults = Faults::default();
+        for line in timing.lines.iter().filter(|line| line.class == Class::Active) {
+            if self.division.divided {
+                let message = "this version of weir hands no device over where memory is divided";
+                let help = "give the device to one VM, or take `colors` and `banks` out";
+                faults.push(timing.fault("not-enforced", &line.place, message, help));
+            }
+        }
         for (index, vm) in self.vms.iter().enumerate().filter(|(index, _)| timing.is_shared(*index))
         {
             let Some(place) = timing.vms.get(index).map(|vm| &vm.place) else { continue };

@@ -72,6 +72,7 @@ impl Checker<'_> {
             functions: Vec::new(),
             on_fault: OnFault::Halt,
             ticks: schedule::KEEP_TICKS,
+            focus: false,
             expect: Vec::new(),
             board: Board::usual(platform.is_gic_v2()),
             socket: false,

@@ -9,7 +9,7 @@ use crate::{
     pci,
     raw::{self, At},
     system::{STOLEN_TIME, Vm},
-    timing::{Line, Runner, Schedule, SharedCore, Timing},
+    timing::{Class, Line, Runner, Schedule, SharedCore, Timing},
     units::{Nanos, hex},
 };
 use std::{collections::HashMap, ops::Range};
@@ -139,7 +139,7 @@ impl Checker<'_> {
         }
         for (place, line) in timing.lines.iter().enumerate() {
             let (Some(intid), Some(vm)) = (line.intid(), vms.get(line.vm)) else { continue };
-            if !timing.is_shared(line.vm) {
+            if !timing.is_shared(line.vm) && line.class != Class::Active {
                 continue;
             }
             let devices = vm.devices.iter().flat_map(|device| &device.irqs).map(|irq| irq.intid);

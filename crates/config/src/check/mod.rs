@@ -227,7 +227,7 @@ impl Checker<'_> {
         self.names(&raw.vms);
         self.cores(&raw.vms, timing);
         self.schedules(timing);
-        let devices = self.assign(&raw.vms);
+        let devices = self.assign(&raw.vms, timing);
         let functions = self.functions(&raw.vms, &devices);
         let mut total = 0u64;
         let mut vms = Vec::new();

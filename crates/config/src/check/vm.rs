@@ -113,6 +113,7 @@ impl Checker<'_> {
             functions,
             on_fault: raw.on_fault,
             ticks: raw.ticks,
+            focus: raw.focus,
             pmu,
             expect,
             board,

@@ -1,6 +1,6 @@
 //! What a VM's stage 2 maps: what the host's audit builds and walks.
 
-use super::{DEVICE, PAGE, RAM, Region, Span, System, VmView};
+use super::{ACTIVE, DEVICE, PAGE, RAM, Region, Span, System, VmView};
 use weir_layout::table::{Attributes, Builder, MapError, stage1, stage2};
 
 /// Bytes of a GICv2 board's virtual CPU interface.
@@ -26,6 +26,12 @@ impl System<'_> {
     ) -> Result<(), MapError> {
         if region.kind == DEVICE {
             builder.map(region.ipa, region.pa, region.len, stage2::DEVICE)
+        } else if region.kind == ACTIVE {
+            // Page by page, so that each can be taken out and put in again.
+            let mut pages = (0..region.len).step_by(PAGE as usize);
+            pages.try_for_each(|page| {
+                builder.map(region.ipa + page, region.pa + page, PAGE, stage2::DEVICE)
+            })
         } else {
             self.map_ram(builder, vm, region, stage2::RAM)
         }

@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod devices;
+pub mod focus;
 pub mod interrupts;
 pub mod life;
 pub mod ownership;

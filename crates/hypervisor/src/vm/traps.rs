@@ -1,7 +1,7 @@
 //! Exceptions of a guest: what arrives at the vectors, and who deals with it.
 
 use super::{
-    Ending, devices, ids,
+    Ending, devices, focus, ids,
     interrupts::{Lines, kick},
     life, share,
 };
@@ -496,6 +496,14 @@ fn call(frame: &mut Frame, core: &mut Core, seat: &'static Seat) {
             }
             frame.x[0] = if granted { 0 } else { smccc::DENIED };
         }
+        Call::HandOver(to) => {
+            let granted = focus::request(vm, to);
+            if !granted {
+                vm.deny(vcpu, Denial::Call, x0);
+            }
+            frame.x[0] = if granted { 0 } else { smccc::DENIED };
+        }
+        Call::HasDevices => frame.x[0] = focus::is_with(vm).into(),
         Call::HasStolenTime | Call::StolenTime => stolen_time(frame, seat),
         Call::Complete => {
             let taken = virtio::complete(core, seat);
