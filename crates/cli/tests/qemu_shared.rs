@@ -317,6 +317,58 @@ fn a_storm_on_every_line_at_once_leaves_the_sleeper_its_turns() {
     }
 }
 
+/// SGIs, CPU_ON, lines that are routed to the shared core and away, looks at what is pending there: none is worth more than once a turn.
+#[test]
+fn a_vm_that_floods_its_first_core_from_its_second_leaves_the_sleeper_its_turns() {
+    for platform in ["qemu-virt", "qemu-virt-gicv2"] {
+        let flood = r#"
+[[vm]]
+name = "flood"
+cpus = [0, 1]
+memory = "4MiB"
+image = { elf = "guests/flood" }
+devices = ["/pl031@9010000"]
+"#;
+        let text = system(
+            platform,
+            r#"kind = "round-robin", quantum = "4ms""#,
+            &[sleeper(16), flood.to_owned()],
+        );
+        let outcome = run_system(&text, &Options::default()).good();
+        let lines = outcome.lines("sleeper");
+        let said =
+            lines.iter().find(|line| line.starts_with("sleeper: 16 sleeps")).expect("a report");
+        let numbers: Vec<u64> =
+            said.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+        // As beside one that raises lines: see above.
+        assert!(numbers[2] <= 21_000, "{said}");
+        let lines = outcome.lines("flood");
+        let last = lines.last().expect("a report of the flood");
+        let numbers: Vec<u64> =
+            last.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+        assert!(numbers[0] >= 1000 && numbers[1] >= 5, "{last}");
+        // What the first core was interrupted for, all in all: at most for its start and for one SGI in each of the sleeper's turns.
+        let csv = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .arg("trace")
+            .arg(&outcome.run)
+            .args(["--format", "csv", "--kind", "interrupt"])
+            .output()
+            .expect("weir trace");
+        let csv = String::from_utf8_lossy(&csv.stdout).into_owned();
+        let turns = turns(&outcome);
+        assert!(csv.lines().count() > 5 && turns.len() > 5, "{csv}");
+        for (begun, vm, length) in turns.iter().filter(|(_, vm, _)| vm == "sleeper") {
+            let in_turn = |line: &&str| {
+                let fields: Vec<&str> = line.split(',').collect();
+                let at: u64 = fields[0].parse().unwrap_or(0);
+                fields[1] == "0" && (*begun..begun + length).contains(&at)
+            };
+            let came = csv.lines().skip(1).filter(in_turn).count();
+            assert!(came <= 2, "{vm} at {begun}: {came} interrupts in {length} ns");
+        }
+    }
+}
+
 /// In a time table: one that resets itself, one that powers off, one whose memory budget is spent, one that faults and is not started again.
 #[test]
 fn what_a_vm_does_in_its_slot_stays_there() {
