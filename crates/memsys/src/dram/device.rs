@@ -134,7 +134,7 @@ impl Device {
     /// The open row of a bank.
     #[must_use]
     pub fn open_row(&self, bank: usize) -> Option<u32> {
-        (bank < self.shape.banks() && self.open >> bank & 1 == 1).then(|| self.rows[bank % BANKS])
+        (bank < BANKS && self.open >> bank & 1 == 1).then(|| self.rows[bank % BANKS])
     }
 
     /// The first cycle at which a command is legal if no other one comes before; `row` matters to column commands
@@ -151,7 +151,7 @@ impl Device {
             Command::Read | Command::Write if self.open_row(bank) != Some(row) => {
                 return Err(Illegal::RowNotOpen);
             }
-            Command::Refresh if self.open & self.rank_mask(self.shape.rank_of(bank)) != 0 => {
+            Command::Refresh if self.open & self.rank_mask(self.rank_of(bank)) != 0 => {
                 return Err(Illegal::RowOpen);
             }
             _ => {}
@@ -201,7 +201,7 @@ impl Device {
     #[inline]
     pub(crate) fn earliest(&self, command: Command, bank: usize) -> u64 {
         let ready = match command {
-            Command::Refresh => self.refresh_ready[self.shape.rank_of(bank) % BANKS],
+            Command::Refresh => self.refresh_ready[self.rank_of(bank)],
             _ => self.ready_at(command, bank),
         };
         self.epoch + u64::from(ready.cast_unsigned())
@@ -223,6 +223,12 @@ impl Device {
     #[inline]
     pub(crate) fn paces_precharges(&self) -> bool {
         self.timing.ppd > 0
+    }
+
+    /// The rank of a bank.
+    #[inline]
+    pub(crate) fn rank_of(&self, bank: usize) -> usize {
+        bank >> self.rules.rank_shift() & (BANKS - 1)
     }
 
     /// Chunks of banks in use.
@@ -272,7 +278,7 @@ impl Device {
             Command::Activate => {
                 self.open |= 1 << bank;
                 self.rows[bank % BANKS] = row;
-                let rank = self.shape.rank_of(bank) % BANKS;
+                let rank = self.rank_of(bank);
                 let windows = &mut self.windows[rank];
                 *windows = *windows >> 16
                     | (u64::from(from_epoch.cast_unsigned()) + self.timing.faw) << 48;
@@ -307,7 +313,7 @@ impl Device {
         self.hold_up::<FIRST, { Command::Read as usize }>(bank, at);
         self.hold_up::<FIRST, { Command::Write as usize }>(bank, at);
         if const { rules::is_ruled(FIRST, Command::Refresh as usize) } {
-            let ready = &mut self.refresh_ready[self.shape.rank_of(bank) % BANKS];
+            let ready = &mut self.refresh_ready[self.rank_of(bank)];
             *ready = (at + self.rules.gap(FIRST, Command::Refresh as usize)).max(*ready);
         }
     }

@@ -68,6 +68,7 @@ pub(super) const fn wide_pair(first: usize, then: usize) -> usize {
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
     chunks: usize,
+    rank_shift: u32,
     /// Between commands to the same bank, by the two commands; 0 where there is none.
     same: [[i16; 5]; 5],
     /// For each pair of commands and each bank of the first one, the gap of every bank. Empty where all are 0.
@@ -107,13 +108,20 @@ impl Rules {
             members
         });
         let chunks = (chunk_of(banks - 1) + 1).max(2);
-        Self { chunks, same, wide, ranks: ranks.collect() }
+        let rank_shift = shape.group_bits + shape.bank_bits;
+        Self { chunks, rank_shift, same, wide, ranks: ranks.collect() }
     }
 
     /// Chunks of banks in use.
     #[inline]
     pub fn chunks(&self) -> usize {
         self.chunks
+    }
+
+    /// A bank's number shifted right by this is its rank's.
+    #[inline]
+    pub fn rank_shift(&self) -> u32 {
+        self.rank_shift
     }
 
     /// Every bit of the banks of a rank.

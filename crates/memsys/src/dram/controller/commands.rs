@@ -4,7 +4,7 @@ use crate::dram::{
     controller::Channel,
     queue::NONE,
     request::{Done, RowUse},
-    schedule::{ACTIVATE, COLUMN, Kind, PRECHARGE, Wish},
+    schedule::{ACTIVATE, COLUMN, First, Kind, PRECHARGE, Wish},
     timing::Command,
 };
 
@@ -21,8 +21,8 @@ impl Channel {
         let slot = *if WRITE { &mut self.writes } else { &mut self.reads }.remove(slot, before);
         self.device.apply(command, bank, slot.row, at);
         self.fresh &= !(1 << bank);
-        self.passed[bank] += u32::from(before != NONE);
-        self.row_owner[bank] = slot.owner;
+        self.passed[bank % 64] += u32::from(before != NONE);
+        self.row_owner[bank % 64] = slot.owner;
         self.stats.row_hits += u64::from(slot.row_use == RowUse::Hit);
         self.stats.row_conflicts += u64::from(slot.row_use == RowUse::Conflict);
         let timing = self.device.timing();
@@ -55,7 +55,7 @@ impl Channel {
         self.passed[bank % 64] = 0;
         self.fresh |= 1 << bank;
         self.row_owner[bank % 64] = owner;
-        self.first = None;
+        self.first = First::UNKNOWN;
         self.device.apply(Command::Activate, bank, row, at);
         self.hold_up(ACTIVATE, Command::Activate);
         // The row was opened for the bank's oldest request, so that is the oldest that hits.
@@ -66,7 +66,7 @@ impl Channel {
     #[inline]
     pub(super) fn precharge(&mut self, at: u64, bank: usize) {
         self.fresh &= !(1 << bank);
-        self.first = None;
+        self.first = First::UNKNOWN;
         let wish = self.schedule.wish(bank);
         // A row that is closed for a refresh is closed for nobody.
         let for_request = wish.slot != NONE;

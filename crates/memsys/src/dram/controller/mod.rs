@@ -16,7 +16,7 @@ use crate::{
         queue::{Queue, Slot},
         request::{ChannelStats, Done, Full, Request, RowUse},
         rules::LONGEST_GAP,
-        schedule::{ACTIVATE, AGES, PRECHARGE, Schedule},
+        schedule::{ACTIVATE, AGES, First, PRECHARGE, Schedule},
         timing::{Command, Timing},
     },
     matrix::Matrix,
@@ -36,8 +36,8 @@ pub struct Channel {
     /// The age of the next request.
     age: u32,
     schedule: Schedule,
-    /// The first wish and its bank, until a command or another wish comes; out of date if its cycle has passed.
-    first: Option<(u64, usize)>,
+    /// The first wish, until a command or another wish comes; out of date if its cycle has passed.
+    first: First,
     /// Column commands that passed an older request since the bank's row was opened.
     passed: [u32; 64],
     /// Banks whose row was opened and not used yet: a refresh waits for one use.
@@ -101,7 +101,7 @@ impl Channel {
             draining: false,
             age: 1,
             schedule: Schedule::new(),
-            first: None,
+            first: First::UNKNOWN,
             passed: [0; 64],
             fresh: 0,
             row_owner: [Owner(0); 64],
@@ -207,7 +207,7 @@ impl Channel {
         if self.waiting() == 0 {
             return None;
         }
-        let (wish, _) = self.first_wish();
+        let wish = self.first_wish().at;
         Some(wish.min(self.first_refresh().0).min(self.next_due.0))
     }
 
@@ -235,7 +235,8 @@ impl Channel {
             if !self.can_act(until) {
                 return None;
             }
-            let (at, bank) = self.first_wish();
+            let First { at, kind, bank } = self.first_wish();
+            let bank = usize::from(bank);
             if self.refreshing != 0 {
                 let (refresh, first_bank) = self.first_refresh();
                 if refresh <= at && refresh < self.next_due.0 {
@@ -260,12 +261,12 @@ impl Channel {
                 return None;
             }
             self.now = at;
-            return Some(match self.schedule.wanted(bank) {
-                Some(ACTIVATE) => {
+            return Some(match kind {
+                ACTIVATE => {
                     self.activate(at, bank);
                     (at, Command::Activate, bank)
                 }
-                Some(PRECHARGE) => {
+                PRECHARGE => {
                     self.precharge(at, bank);
                     (at, Command::Precharge, bank)
                 }
@@ -292,24 +293,20 @@ impl Channel {
         self.device.bus_free().max(self.now)
     }
 
-    /// The wish that can be granted first: when (`u64::MAX` if there is none), and its bank.
+    /// The wish that can be granted first; in cycle `u64::MAX` if there is none.
     #[inline]
-    fn first_wish(&mut self) -> (u64, usize) {
+    fn first_wish(&mut self) -> First {
         let floor = self.floor();
-        if let Some(first) = self.first
-            && first.0 >= floor
-        {
-            return first;
+        if self.first.at >= floor.max(1) {
+            return self.first;
         }
         if self.device.is_beyond(floor) {
             let passed = self.device.begin_epoch(floor);
             self.schedule.begin_epoch(passed);
         }
         let epoch = self.device.epoch();
-        let first = self.schedule.first((floor - epoch) as i16, self.device.chunks());
-        let first =
-            first.map_or((u64::MAX, 0), |(at, bank)| (epoch + u64::from(at.cast_unsigned()), bank));
-        self.first = Some(first);
+        let first = self.schedule.first(epoch, (floor - epoch) as i16, self.device.chunks());
+        self.first = first;
         first
     }
 }

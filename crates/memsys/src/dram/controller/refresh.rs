@@ -1,6 +1,6 @@
 //! Refreshes: each rank in its turn, as soon as its rows are closed.
 
-use crate::dram::{controller::Channel, timing::Command};
+use crate::dram::{controller::Channel, schedule::First, timing::Command};
 
 impl Channel {
     /// The refresh that can be issued first: when, and its rank's first bank.
@@ -23,9 +23,9 @@ impl Channel {
 
     /// The rank of a bank is to be refreshed: its rows are closed first.
     pub(super) fn start_refresh(&mut self, bank: usize) {
-        self.refreshing |= 1 << self.device.shape().rank_of(bank);
+        self.refreshing |= 1 << self.device.rank_of(bank);
         self.find_next_due();
-        self.first = None;
+        self.first = First::UNKNOWN;
         for bank in bank..bank + self.device.shape().banks_per_rank() {
             self.want(bank);
         }
@@ -42,13 +42,13 @@ impl Channel {
         }
     }
     pub(super) fn refresh(&mut self, at: u64, bank: usize) {
-        let rank = self.device.shape().rank_of(bank);
+        let rank = self.device.rank_of(bank);
         self.device.apply(Command::Refresh, bank, 0, at);
         self.stats.refreshes += 1;
         self.refresh_due[rank] += self.device.timing().refi;
         self.refreshing &= !(1 << rank);
         self.find_next_due();
-        self.first = None;
+        self.first = First::UNKNOWN;
         for bank in bank..bank + self.device.shape().banks_per_rank() {
             self.want(bank);
         }

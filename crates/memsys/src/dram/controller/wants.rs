@@ -3,7 +3,7 @@
 use crate::dram::{
     controller::Channel,
     queue::{NONE, Queue},
-    schedule::{ACTIVATE, COLUMN, Kind, PRECHARGE, Wish},
+    schedule::{ACTIVATE, COLUMN, First, Kind, PRECHARGE, Wish},
     timing::Command,
 };
 
@@ -47,11 +47,11 @@ impl Channel {
     /// Works out what a bank wants.
     #[inline]
     pub(super) fn want(&mut self, bank: usize) {
-        self.first = None;
+        self.first = First::UNKNOWN;
         let queue = if self.draining { &self.writes } else { &self.reads };
         let head = queue.head(bank);
         let refreshing =
-            self.refreshing != 0 && self.refreshing >> self.device.shape().rank_of(bank) & 1 == 1;
+            self.refreshing != 0 && self.refreshing >> self.device.rank_of(bank) & 1 == 1;
         if head == NONE && !refreshing {
             self.schedule.clear(bank);
             return;
@@ -69,7 +69,7 @@ impl Channel {
         } else {
             queue.oldest_hit(bank, row)
         };
-        let hit = hit.filter(|&(at, _)| at == head || self.passed[bank] < self.policy.cap);
+        let hit = hit.filter(|&(at, _)| at == head || self.passed[bank % 64] < self.policy.cap);
         if let Some((slot, before)) = hit {
             self.wish(bank, COLUMN, slot, before);
         } else if refreshing {
