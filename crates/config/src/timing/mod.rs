@@ -24,7 +24,7 @@ pub(crate) use keys::{
 };
 pub(crate) use read::{boolean, platform, system};
 pub(crate) use workload::WORKLOAD_KEY;
-pub use workload::{KERNELS, Kind, Mode, Transfers, Workload};
+pub use workload::{KERNELS, Kind, Mode, Network, Phase, Transfers, Workload};
 
 /// The port of a flow that names none.
 pub const DEFAULT_PORT: u32 = 5000;
