@@ -46,7 +46,7 @@ pub enum Effect {
     Line,
     /// Look at this queue, which is in use.
     Notified(usize),
-    /// Everything was reset: forget all chains.
+    /// All queues were reset, or none is served until they are: forget all chains.
     Reset,
 }
 
@@ -164,7 +164,7 @@ impl Registers {
             0x020 => self.accept(value),
             0x024 => self.driver_features_select = value,
             0x030 => self.select = value,
-            0x044 => self.set_ready(value, memory),
+            0x044 => return self.set_ready(value, memory),
             0x050 => {
                 let index = value as usize;
                 if self.queue(index).is_some() {
@@ -230,14 +230,19 @@ impl Registers {
         }
     }
 
-    /// A queue is ready when its layout is one, after the features were agreed on, and until the device is reset.
-    fn set_ready(&mut self, value: u32, memory: &impl GuestMemory) {
+    /// A queue is ready when its layout is one, after the features were agreed on. One queue is not stopped alone: a driver that takes a
+    /// queue's readiness back must reset the device before it goes on (sections 2.1.2 and 4.2.2.1).
+    fn set_ready(&mut self, value: u32, memory: &impl GuestMemory) -> Effect {
         let selected = self.select as usize;
         let (Some(layout), Some(queue)) =
             (self.layouts.get(selected), self.queues.get_mut(selected))
         else {
-            return;
+            return Effect::None;
         };
+        if value == 0 && queue.take().is_some() {
+            self.break_down();
+            return Effect::Reset;
+        }
         if value == 1
             && queue.is_none()
             && self.status & FEATURES_OK != 0
@@ -249,6 +254,7 @@ impl Registers {
             };
             *queue = Some(Queue::new(*layout, options));
         }
+        Effect::None
     }
 }
 

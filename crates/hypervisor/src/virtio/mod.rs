@@ -24,7 +24,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 pub use flows::report;
 use memory::Memory;
 use spin::Once;
-use weir_broker::shared::{self, Completion, Outcome, Packet, Partition, Pieces, RING, Settings};
+use weir_broker::shared::{
+    self, Completion, Doorbell, Outcome, PORTS, Packet, Partition, Pieces, RING, Settings,
+};
 use weir_config::packed::{
     FIRST_CID, MAX_FLOWS, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN, WINDOWS,
 };
@@ -42,7 +44,7 @@ use weir_virtio::{
     flows::{Verdict, admit},
     mmio::{Effect, RX, Registers, TX},
     queue::{Broken, Chain, Segment},
-    vsock::{HEADER_LEN, Header, Operation},
+    vsock::{HEADER_LEN, Header, Malformed, Operation},
 };
 
 /// The part of a receiver's ring that is kept for control packets.
@@ -60,6 +62,9 @@ struct Link {
     partition: &'static Partition,
     /// The broker's place in the system.
     broker: usize,
+    doorbell: Doorbell,
+    /// Packets that a notification of each VM is worth: as many as it sends flows, and one at the least.
+    sends: [u8; PORTS],
     /// Completions taken so far.
     taken: Lock<u32>,
     /// The broker's life has ended: nobody moves packets any more.
@@ -142,9 +147,12 @@ pub fn init(address: u64) {
         burst: flow.burst(),
     });
     partition.configure(&settings, flows);
+    let sends = |vm| system.flows().iter().filter(|flow| flow.from as usize == vm).count().max(1);
     LINK.call_once(|| Link {
+        sends: core::array::from_fn(|vm| sends(vm) as u8),
         partition,
         broker: system.header.broker as usize,
+        doorbell: Doorbell::new(),
         taken: Lock::new(0),
         abandoned: AtomicBool::new(false),
     });
@@ -290,8 +298,11 @@ fn reset(vm: &'static Vm, socket: &mut Socket) {
     wake_broker(link);
 }
 
-/// Makes the broker look at the partition.
+/// Makes the broker look at the partition, if it is about to sleep: a broker at work is interrupted by nobody, whatever guests do.
 fn wake_broker(link: &Link) {
+    if !link.doorbell.must_ring(link.partition) {
+        return;
+    }
     if let Some(broker) = vm::all().nth(link.broker) {
         let sgi = Sgi { intid: shared::SGI, group1: true, targets: VcpuMask::only(0) };
         kick(broker, broker.mail.post(0, sgi));
@@ -437,7 +448,8 @@ enum Fate {
     Late(Header),
 }
 
-/// Takes all that the driver sends, at most a ring's worth; if there is more, the notification traps again.
+/// Takes what the driver sends, as many packets as the VM sends flows; if there is more, the notification traps again, and these are of
+/// that one. So the first of them is not later at the broker for all that a driver can put into its ring.
 fn drain(seat: &'static Seat, peephole: &mut Peephole) {
     let vm = seat.vm;
     let Some(link) = LINK.get() else { return };
@@ -446,8 +458,9 @@ fn drain(seat: &'static Seat, peephole: &mut Peephole) {
     // The exit's record is the newest.
     let transport = ticks.wrapping_sub(seat.ring.latest());
     let mut notice = Notice { now, mark: ticks, transport, submitted: false };
+    let most = link.sends.get(vm.index()).copied().unwrap_or(1);
     let mut again = true;
-    for _ in 0..RING {
+    for _ in 0..most {
         let fate = {
             let mut socket = vm.socket.lock();
             match take(seat, &mut socket, link, &mut notice, peephole) {
@@ -481,7 +494,12 @@ fn drain(seat: &'static Seat, peephole: &mut Peephole) {
         wake_broker(link);
     }
     let mut socket = vm.socket.lock();
-    raise_own(&mut socket, &mut Memory::new(vm.view(), peephole));
+    let mut memory = Memory::new(vm.view(), peephole);
+    if again {
+        let queue = socket.registers.queue(TX);
+        again = queue.is_some_and(|queue| queue.ask_notification(&mut memory) == Ok(true));
+    }
+    raise_own(&mut socket, &mut memory);
     if again {
         // The caller steps over the store; so it is carried out once more, behind whatever interrupts came.
         sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_sub(4));
@@ -548,21 +566,22 @@ fn take(
     let len = gather(&mut memory, chain.readable(), &mut bytes)?;
     let header = Header::from_bytes(&bytes);
     let room = len.checked_sub(HEADER_LEN as u64);
-    let checked = room.and_then(|room| header.check(vm.view().cid(), room).ok());
-    let fate = match checked.map(|operation| (operation, admit(flows::rules(), &header, operation)))
-    {
-        None => {
+    let judged = |operation| (operation, admit(flows::rules(), &header, operation));
+    let checked = room.map(|room| header.check(vm.view().cid(), room).map(judged));
+    let fate = match checked {
+        Some(Err(Malformed::Kind)) => Fate::Refused(header),
+        None | Some(Err(_)) => {
             vm.count_denial(Denial::Virtio);
             Fate::Done
         }
         // What is longer than the flow's packets would take the others' time; of best effort only ever a chunk does.
-        Some((Operation::Data, Verdict::Transfer(flow)))
+        Some(Ok((Operation::Data, Verdict::Transfer(flow))))
             if flows::get(flow)
                 .is_some_and(|(entry, _)| entry.period > 0 && header.len > entry.size) =>
         {
             Fate::Refused(header)
         }
-        Some((operation, Verdict::Transfer(flow))) => {
+        Some(Ok((operation, Verdict::Transfer(flow)))) => {
             let parsed = timer::ticks();
             if submit(vm, socket, link, &chain, (&header, operation, flow), notice.now) {
                 let inserted = timer::ticks();
@@ -581,8 +600,8 @@ fn take(
             }
             Fate::Late(header)
         }
-        Some((operation, Verdict::Pass(flow))) => Fate::Control(header, operation, flow),
-        Some((_, Verdict::Refuse)) => Fate::Refused(header),
+        Some(Ok((operation, Verdict::Pass(flow)))) => Fate::Control(header, operation, flow),
+        Some(Ok((_, Verdict::Refuse))) => Fate::Refused(header),
     };
     if let Some(queue) = socket.registers.queue(TX) {
         queue.push(&mut memory, chain.head, 0)?;
@@ -624,7 +643,8 @@ fn submit(
         return false;
     }
     kept.note(header, operation, true);
-    let stamp = if data { kept.stamp(now) } else { kept.follow(now) };
+    // What ends a connection keeps the period like a packet, or it would take others' time: the broker moves it like one.
+    let stamp = kept.stamp(now);
     if let Some(place) = socket.sent.get_mut(usize::from(chain.head)) {
         *place = Some(Sent { flow: flow as u8, data, eligible: stamp.eligible });
     }
