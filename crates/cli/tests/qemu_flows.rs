@@ -107,6 +107,27 @@ fn ten_thousand_packets_arrive_in_order_on_both_gics() {
     }
 }
 
+/// Found by enumeration under the VM's configuration space: at both ends, or at one.
+#[test]
+fn ten_thousand_packets_arrive_over_pci_on_both_gics() {
+    let pci = "vsock = \"pci\"";
+    for (platform, sender, receiver) in
+        [("qemu-virt", pci, pci), ("qemu-virt-gicv2", pci, pci), ("qemu-virt", "", pci)]
+    {
+        let text = format!(
+            "platform = \"{platform}\"\n{}{}{}",
+            vm("sender", 0, "sender", "to=4 messages=10000 size=700 period_us=200", sender),
+            vm("receiver", 1, "receiver", "bytes=7000000 streams=1", receiver),
+            flow("messages", "sender", "receiver", 5000, PERIOD),
+        );
+        let ran = run_text(&text, "60s", &[]);
+        assert_eq!(ran.flow(0), [10_000, 0], "{platform}");
+        let sum = ran.behind("sender", "10000 messages of 700 bytes sent, sum ");
+        assert_eq!(ran.behind("receiver", "7000000 bytes in order, sum "), sum, "{platform}");
+        assert_eq!(ran.report["totals"]["denials"], 0, "{platform}");
+    }
+}
+
 #[test]
 fn messages_of_1_byte_and_of_1_mib_go_side_by_side() {
     let ran = run(&root().join("systems/flows-many.toml"), "60s", &[]);
@@ -188,6 +209,28 @@ fn no_packet_takes_longer_than_its_bound_and_the_bound_is_tight() {
         assert_eq!(ran.flow(0), [30, 0]);
         holds(&ran, &[0]);
     }
+}
+
+/// The same over PCI, by overheads of another run over PCI.
+#[test]
+fn no_packet_takes_longer_than_its_bound_over_pci() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let over_pci = |text: &str| {
+        let ends = text.replace("memory = \"2MiB\"", "memory = \"2MiB\"\nvsock = \"pci\"");
+        assert!(ends.matches("vsock").count() >= 2);
+        ends
+    };
+    let measured = fs::read_to_string(root().join("systems/flows-overheads.toml"));
+    let system = directory.path().join("overheads-pci.toml");
+    fs::write(&system, over_pci(&measured.expect("a system"))).expect("a system file");
+    let overheads = measure(directory.path(), &system);
+    let ran = run_text(
+        &over_pci(&with_overheads("flows-exact.toml", &overheads)),
+        "10s",
+        &["--no-slices"],
+    );
+    assert_eq!(ran.flow(0), [200, 0]);
+    holds(&ran, &[0]);
 }
 
 /// Twelve flows between four VMs which all send at the same moment, so that each packet meets all the others.
@@ -412,6 +455,26 @@ fn linux_sends_to_bare_metal_and_receives_from_it() {
         ["linux", "27 messages sent, 3419439 bytes, sum "],
         ["receiver", "port 5000: 3419439 bytes in order, sum "],
     );
+    sums_agree(
+        &ran,
+        ["sender", "1000 messages of 4096 bytes sent, sum "],
+        ["linux", "port 5001: 4096000 bytes in order, sum "],
+    );
+    ran.behind("linux", "linux: done");
+    assert_eq!([ran.flow(0)[1], ran.flow(1)[1]], [0, 0], "lost");
+    assert_eq!(ran.report["totals"]["denials"], 0);
+}
+
+/// The same kernel with its modules for PCI, which are taken out and put back in between.
+#[test]
+fn linux_sends_and_receives_over_pci() {
+    let ran = run(&root().join("systems/flows-pci-linux.toml"), "60s", &[]);
+    sums_agree(
+        &ran,
+        ["linux", "27 messages sent, 3419439 bytes, sum "],
+        ["receiver", "port 5000: 3419439 bytes in order, sum "],
+    );
+    ran.behind("linux", "linux: all modules are back");
     sums_agree(
         &ran,
         ["sender", "1000 messages of 4096 bytes sent, sum "],

@@ -16,7 +16,7 @@ mod stage2;
 pub(crate) use flows::window;
 pub use flows::{
     FIRST_CID, Flow, MAX_FLOWS, NO_BROKER, PARTITION, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN,
-    WINDOWS,
+    VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS,
 };
 pub use memory::{Functions, Span, VM_LEN};
 pub use pci::{ECAM_LEN, MAX_FUNCTIONS, PciFunction, STREAM_LIMIT};
@@ -32,7 +32,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First bytes of the packed form.
 pub const MAGIC: [u8; 8] = *b"weirsys\0";
 /// Changes with each change of the layout below.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Most cores of a board.
 pub const MAX_CORES: usize = 8;
 /// Most VMs of a system, and most vCPUs of a VM: a core runs at most one of a VM's.
@@ -140,8 +140,10 @@ pub struct Vm {
     pub uart_intid: u32,
     /// INTID of the virtual socket device.
     pub vsock_intid: u32,
-    /// IPA of its registers, one page; 0 where there is none.
+    /// IPA of its registers; 0 where there is none.
     pub vsock: u64,
+    /// IPA of the PCI configuration space that it is in, or 0 where it is on the MMIO transport.
+    pub vsock_ecam: u64,
     /// First entry in the table of regions.
     pub first_region: u32,
     /// Number of regions.
@@ -388,12 +390,16 @@ impl<'a> VmView<'a> {
     /// The address ranges of the virtual devices: distributor, CPU side of the GIC, UART, socket device (or the UART again).
     /// GICv3 boards have 128 KiB of redistributor a vCPU, GICv2 boards 8 KiB of CPU interface.
     fn devices(&self, gic_cpu_len: u64) -> Option<[Range<u64>; 4]> {
-        let vsock = if self.vm.vsock == 0 { self.vm.uart } else { self.vm.vsock };
+        let vsock = match (self.vm.vsock, self.vm.vsock_ecam) {
+            (0, _) => page_range(self.vm.uart, PAGE)?,
+            (registers, 0) => page_range(registers, VIRTIO_LEN)?,
+            (registers, _) => page_range(registers, VSOCK_BAR_LEN)?,
+        };
         Some([
             page_range(self.vm.distributor, 0x1_0000)?,
             page_range(self.vm.gic_cpu, gic_cpu_len)?,
             page_range(self.vm.uart, PAGE)?,
-            page_range(vsock, VIRTIO_LEN)?,
+            vsock,
         ])
     }
 
@@ -425,6 +431,7 @@ impl<'a> VmView<'a> {
         if vsock || overlap(a, b) || overlap(a, c) || overlap(b, c) {
             return Err(Damage::Address(index));
         }
+        self.check_vsock(&devices)?;
         for segment in self.segments {
             let end = segment.ipa.checked_add(segment.len);
             let in_ram = end.is_some_and(|end| {

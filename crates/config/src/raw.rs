@@ -135,6 +135,11 @@ static VM: Shape = Shape {
             "Addresses of its virtual board, where they are not those of QEMU's virt machine.",
         ),
         key(
+            "vsock",
+            Kind::Choice(&["mmio", "pci"]),
+            "How it sees its virtio socket device, if it is in a flow: by registers at a fixed address (\"mmio\", as without the key), or as a PCI function (\"pci\").",
+        ),
+        key(
             "pmu",
             Kind::Number(1, MAX_PMU_COUNTERS as u64),
             "Event counters of the PMU that it may use on each of its cores, and the cycle counter with them. Without it it sees no PMU.",
@@ -238,7 +243,7 @@ static BOARD: Shape = Shape {
         key(
             "ecam",
             Kind::Address,
-            "The PCI configuration space, 256 MiB, of a VM that has functions; 0x40_1000_0000 without it.",
+            "The PCI configuration space, 256 MiB, of a VM that has functions or its socket device on PCI; 0x40_1000_0000 without it.",
         ),
         key(
             "device_tree",
@@ -281,6 +286,7 @@ pub(crate) struct Vm {
     pub devices: Option<At<Devices>>,
     pub on_fault: OnFault,
     pub ticks: u8,
+    pub vsock: Option<At<String>>,
     pub pmu: Option<At<u64>>,
     pub expect: Option<At<Vec<At<String>>>>,
     pub board: Board,
@@ -479,6 +485,7 @@ fn read_vm(table: &DeTable<'_>, span: Range<usize>) -> Vm {
             Some("lose") => schedule::LOSE_TICKS,
             _ => schedule::KEEP_TICKS,
         },
+        vsock: table.text("vsock"),
         pmu: table.number("pmu"),
         expect: table.list("expect", text),
         board: board.unwrap_or_default(),

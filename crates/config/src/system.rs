@@ -5,7 +5,7 @@ use crate::{
     coloring::Division,
     fault::{Fault, Faults, File},
     image::{Party, Problem},
-    packed::{OnFault, Regulation},
+    packed::{OnFault, Regulation, VIRTIO_LEN, VSOCK_BAR_LEN},
     pci::Function,
     platform::Platform,
     resolve::Source,
@@ -24,8 +24,10 @@ pub(crate) const CPU_INTERFACE_LEN: u64 = 0x2000;
 pub(crate) const SMMU_LEN: u64 = 0x2_0000;
 /// The name of the VM that moves the flows' packets.
 pub(crate) const BROKER: &str = "broker";
-/// Where a VM in a flow finds its socket device: the first virtio-mmio slot of QEMU's `virt`.
+/// Where a VM in a flow finds its socket device on the MMIO transport: the first virtio-mmio slot of QEMU's `virt`.
 pub(crate) const VSOCK: u64 = 0x0a00_0000;
+/// Where it finds the registers of one on PCI: the end of the window for 32-bit base addresses of QEMU's `virt`.
+pub(crate) const VSOCK_BAR: u64 = 0x3eff_0000 - VSOCK_BAR_LEN;
 /// Its interrupt.
 pub(crate) const VSOCK_INTID: u32 = 48;
 
@@ -92,9 +94,29 @@ pub struct Vm {
     pub expect: Vec<String>,
     /// Where its virtual devices are.
     pub board: Board,
-    /// Whether it is in a flow, and so has a virtio socket device.
-    pub socket: bool,
+    /// Its virtio socket device, if it is in a flow.
+    pub socket: Option<Socket>,
     pub(crate) spans: Spans,
+}
+
+/// How a VM sees its virtio socket device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Socket {
+    /// By registers at a fixed address.
+    #[default]
+    Mmio,
+    /// As a PCI function.
+    Pci,
+}
+
+impl Socket {
+    /// Where its registers are.
+    pub(crate) const fn registers(self) -> Range<u64> {
+        match self {
+            Self::Mmio => VSOCK..VSOCK + VIRTIO_LEN,
+            Self::Pci => VSOCK_BAR..VSOCK_BAR + VSOCK_BAR_LEN,
+        }
+    }
 }
 
 /// A piece of a VM's RAM.
@@ -160,7 +182,7 @@ pub struct Board {
     pub uart: Ipa,
     /// The PL011's interrupt.
     pub uart_intid: u32,
-    /// The PCI configuration space, where it has functions.
+    /// The PCI configuration space, where it has functions or its socket device on PCI.
     pub ecam: Ipa,
     /// The device tree.
     pub device_tree: Ipa,
@@ -193,7 +215,7 @@ impl System {
     /// The place of the VM that moves the flows' packets, behind those of the file.
     #[must_use]
     pub fn broker(&self) -> Option<usize> {
-        self.vms.len().checked_sub(1).filter(|_| self.vms.iter().any(|vm| vm.socket))
+        self.vms.len().checked_sub(1).filter(|_| self.vms.iter().any(|vm| vm.socket.is_some()))
     }
 
     /// Whether everything in the file is carried out by this version.
@@ -218,7 +240,7 @@ impl System {
             if vm.pmu > 0 {
                 refuse("event counters", "take its `pmu` out, or give it cores of its own");
             }
-            if vm.socket {
+            if vm.socket.is_some() {
                 refuse("flows", "take it out of the flows, or give it cores of its own");
             }
         }
@@ -284,6 +306,11 @@ impl Image {
 }
 
 impl Vm {
+    /// Whether it has a PCI host bridge.
+    pub(crate) fn has_pci(&self) -> bool {
+        !self.functions.is_empty() || self.socket == Some(Socket::Pci)
+    }
+
     /// The fault that `problem` with its image is.
     pub(crate) fn image_fault(&self, file: &File, problem: Problem) -> Fault {
         let place = match problem.party {

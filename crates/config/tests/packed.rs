@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use std::{collections::BTreeSet, ops::Range};
 use weir_config::packed::{
     ADDRESS_LIMIT, DEVICE, Damage, Flow, Functions, Header, Irq, MAGIC, NO_BROKER, OnFault, PAGE,
-    PARTITION, PARTITION_IPA, PARTITION_LEN, RAM, Region, Regulation, Schedule, Segment, Span,
-    System, Tables, Turn, VERSION, Vm, WINDOWS, checksum, regulation, schedule,
+    PARTITION, PARTITION_IPA, PARTITION_LEN, PciFunction, RAM, Region, Regulation, Schedule,
+    Segment, Span, System, Tables, Turn, VERSION, Vm, WINDOWS, checksum, regulation, schedule,
 };
 use weir_layout::cells::{CellSet, Cells, Geometry};
 use weir_policy::{
@@ -78,6 +78,7 @@ fn vm(name: &str, cores: &[u8]) -> Vm {
         uart_intid: 33,
         vsock_intid: 0,
         vsock: 0,
+        vsock_ecam: 0,
         first_region: 0,
         regions: 0,
         first_segment: 0,
@@ -192,17 +193,17 @@ fn goes_on_behind_the_tables() {
 
 /// The hypervisor and `weir build` are built apart: the layout must not change without [`VERSION`].
 #[test]
-fn layout_is_that_of_version_5() {
-    assert_eq!(VERSION, 5);
+fn layout_is_that_of_version_6() {
+    assert_eq!(VERSION, 6);
     let bytes = tables().pack(header());
     assert_eq!(size_of::<Header>(), 240);
     assert_eq!((size_of::<Schedule>(), size_of::<Turn>()), (24, 24));
-    assert_eq!((size_of::<Vm>(), size_of::<Flow>()), (280, 40));
+    assert_eq!((size_of::<Vm>(), size_of::<Flow>()), (288, 40));
     assert_eq!((size_of::<Region>(), size_of::<Segment>(), size_of::<Irq>()), (32, 32, 24));
-    assert_eq!(bytes.len(), 240 + 2 * 280 + 3 * 32 + 2 * 32 + 24);
+    assert_eq!(bytes.len(), 240 + 2 * 288 + 3 * 32 + 2 * 32 + 24);
     assert_eq!(bytes.len(), tables().packed_len());
     assert_eq!(&bytes[..8], b"weirsys\0");
-    assert_eq!(checksum(&bytes), 0xfb7e_999e, "{:#x}", checksum(&bytes));
+    assert_eq!(checksum(&bytes), 0xd070_b7c3, "{:#x}", checksum(&bytes));
     assert_eq!(checksum(b"123456789"), 0xcbf4_3926);
 }
 
@@ -218,7 +219,7 @@ fn refuses_each_kind_of_damage() {
         parse(&bytes)
     };
     assert_eq!(with(0, 1), Err(Damage::Magic));
-    assert_eq!(with(8, 1), Err(Damage::Version(4)));
+    assert_eq!(with(8, 1), Err(Damage::Version(7)));
     assert_eq!(with(12, 1), Err(Damage::Checksum));
     assert_eq!(with(good.len() - 1, 1), Err(Damage::Checksum));
     let misaligned = Aligned::new(&[&[0; 4], good.as_slice()].concat());
@@ -521,6 +522,43 @@ fn a_flow_has_two_ends_and_a_broker() {
     damaged(1, |_, tables| tables.regions[2].kind = PARTITION);
     let address = |_: &mut Header, tables: &mut Tables| tables.vms[0].vsock = 0x0900_0000;
     assert_eq!(with_flow(address), Err(Damage::Address(0)));
+    let on_pci = |change: fn(&mut Tables)| {
+        with_flow(|_, tables| {
+            (tables.vms[0].vsock, tables.vms[0].vsock_ecam) = (0x3efe_c000, 0x40_1000_0000);
+            change(tables);
+        })
+    };
+    assert_eq!(on_pci(|_| ()), Ok(()));
+    let wrong: [fn(&mut Tables); 8] = [
+        |tables| tables.vms[0].vsock = 0x3efe_d000,
+        |tables| tables.vms[0].vsock = 0x1_3efe_c000,
+        |tables| tables.vms[0].vsock = 0,
+        |tables| tables.vms[0].vsock = 0x3fff_c000 + 0x4000,
+        |tables| tables.vms[0].vsock_ecam = 0x3000_0000,
+        |tables| tables.vms[0].vsock_ecam = 0x4000_0000,
+        |tables| tables.vms[0].vsock_ecam = 0x0900_0000,
+        |tables| tables.vms[0].vsock_ecam = u64::MAX - 4095,
+    ];
+    for change in wrong {
+        assert_eq!(on_pci(change), Err(Damage::Address(0)));
+    }
+    let beside = |slot: u32, ecam: u64| {
+        with_flow(|_, tables| {
+            (tables.vms[0].vsock, tables.vms[0].vsock_ecam) = (0x3efe_c000, 0x40_1000_0000);
+            tables.pci.push(PciFunction {
+                vm: 0,
+                address: slot << 3,
+                stream: 1,
+                reserved: 0,
+                ecam,
+                bars: 0x1000_0000,
+                bars_len: 0x20_0000,
+            });
+        })
+    };
+    assert_eq!(beside(2, 0x40_1000_0000), Ok(()));
+    assert_eq!(beside(31, 0x40_1000_0000), Err(Damage::Function(0)));
+    assert_eq!(beside(2, 0x40_2000_0000), Err(Damage::Function(0)));
     let line = |_: &mut Header, tables: &mut Tables| tables.vms[1].vsock_intid = 34;
     assert_eq!(with_flow(line), Err(Damage::Interrupt(1)));
 }

@@ -4,7 +4,8 @@ mod support;
 
 use support::{Driver, Memory, RAM, layout};
 use weir_virtio::{
-    mmio::{Effect, QUEUES, RX, Registers, TX},
+    device::{Effect, QUEUES, RX, TX},
+    mmio::Registers,
     queue::{Broken, Layout, MAX_SIZE, Options, Queue},
     vsock::{Header, Malformed, Operation, SEQPACKET, STREAM},
 };

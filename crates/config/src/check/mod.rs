@@ -6,6 +6,7 @@ mod cores;
 mod devices;
 mod image;
 mod pci;
+mod socket;
 mod vm;
 
 use crate::{
@@ -81,6 +82,7 @@ fn check(
     let mut vms = checker.vms(&raw, division.as_ref(), &timing);
     checker.lines(&timing, &vms);
     let mut division = division;
+    checker.sockets(&raw, &timing);
     checker.broker(&raw, &timing, &mut vms);
     if let Some(division) = &mut division {
         // What is no VM after all, for a fault that was found, needs none.

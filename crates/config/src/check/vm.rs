@@ -116,7 +116,7 @@ impl Checker<'_> {
             pmu,
             expect,
             board,
-            socket: false,
+            socket: None,
             spans,
         };
         if let (Some(files), Some(platform), true) = (complete, &self.platform, sound) {
@@ -237,7 +237,7 @@ impl Checker<'_> {
     }
 
     /// Whether something of `len` bytes can be at `address`.
-    fn address(
+    pub(super) fn address(
         &mut self,
         vm: &raw::Vm,
         what: &str,
