@@ -160,8 +160,7 @@ fn take(
     let judged = |operation| (operation, admit(flows::rules(), &header, operation));
     let checked = room.map(|room| header.check(vm.view().cid(), room).map(judged));
     let fate = match checked {
-        Some(Err(Malformed::Kind)) => Fate::Refused(header),
-        None | Some(Err(_)) => {
+        None | Some(Err(Malformed::Unknown | Malformed::Source | Malformed::Length)) => {
             vm.count_denial(Denial::Virtio);
             Fate::Done
         }
@@ -192,7 +191,7 @@ fn take(
             Fate::Late(header)
         }
         Some(Ok((operation, Verdict::Pass(flow)))) => Fate::Control(header, operation, flow),
-        Some(Ok((_, Verdict::Refuse))) => Fate::Refused(header),
+        Some(Err(Malformed::Kind) | Ok((_, Verdict::Refuse))) => Fate::Refused(header),
     };
     if let Some(queue) = socket.transport.queue(TX) {
         queue.push(&mut memory, chain.head, 0)?;
