@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use std::{collections::BTreeSet, ops::Range};
 use weir_config::packed::{
     ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, Flow, Functions, Header, Irq, MAGIC, NO_BROKER, OnFault,
-    PAGE, PARTITION, PARTITION_IPA, PARTITION_LEN, RAM, Region, Regulation, Schedule, Segment,
-    Span, System, Tables, Turn, VERSION, Vm, WINDOWS, checksum, regulation, schedule,
+    PAGE, PARTITION, PARTITION_IPA, PARTITION_LEN, PciFunction, RAM, Region, Regulation, Schedule,
+    Segment, Span, System, Tables, Turn, VERSION, Vm, WINDOWS, checksum, regulation, schedule,
 };
 use weir_layout::cells::{CellSet, Cells, Geometry};
 use weir_policy::{
@@ -79,6 +79,7 @@ fn vm(name: &str, cores: &[u8]) -> Vm {
         vsock_intid: 0,
         vsock: 0,
         stolen_time: 0,
+        vsock_ecam: 0,
         first_region: 0,
         regions: 0,
         first_segment: 0,
@@ -551,6 +552,43 @@ fn a_flow_has_two_ends_and_a_broker() {
     assert_eq!(with_flow(address), Err(Damage::Address(0)));
     let address = |_: &mut Header, tables: &mut Tables| tables.vms[0].stolen_time = 0x0a00_0000;
     assert_eq!(with_flow(address), Err(Damage::Address(0)));
+    let on_pci = |change: fn(&mut Tables)| {
+        with_flow(|_, tables| {
+            (tables.vms[0].vsock, tables.vms[0].vsock_ecam) = (0x3efe_c000, 0x40_1000_0000);
+            change(tables);
+        })
+    };
+    assert_eq!(on_pci(|_| ()), Ok(()));
+    let wrong: [fn(&mut Tables); 8] = [
+        |tables| tables.vms[0].vsock = 0x3efe_d000,
+        |tables| tables.vms[0].vsock = 0x1_3efe_c000,
+        |tables| tables.vms[0].vsock = 0,
+        |tables| tables.vms[0].vsock = 0x3fff_c000 + 0x4000,
+        |tables| tables.vms[0].vsock_ecam = 0x3000_0000,
+        |tables| tables.vms[0].vsock_ecam = 0x4000_0000,
+        |tables| tables.vms[0].vsock_ecam = 0x0900_0000,
+        |tables| tables.vms[0].vsock_ecam = u64::MAX - 4095,
+    ];
+    for change in wrong {
+        assert_eq!(on_pci(change), Err(Damage::Address(0)));
+    }
+    let beside = |slot: u32, ecam: u64| {
+        with_flow(|_, tables| {
+            (tables.vms[0].vsock, tables.vms[0].vsock_ecam) = (0x3efe_c000, 0x40_1000_0000);
+            tables.pci.push(PciFunction {
+                vm: 0,
+                address: slot << 3,
+                stream: 1,
+                reserved: 0,
+                ecam,
+                bars: 0x1000_0000,
+                bars_len: 0x20_0000,
+            });
+        })
+    };
+    assert_eq!(beside(2, 0x40_1000_0000), Ok(()));
+    assert_eq!(beside(31, 0x40_1000_0000), Err(Damage::Function(0)));
+    assert_eq!(beside(2, 0x40_2000_0000), Err(Damage::Function(0)));
     let line = |_: &mut Header, tables: &mut Tables| tables.vms[1].vsock_intid = 34;
     assert_eq!(with_flow(line), Err(Damage::Interrupt(1)));
 }

@@ -49,6 +49,7 @@ pub fn partition() -> shared::Partition {
             burst: AtomicU64::new(0),
         }),
         ports: [port(), port()],
+        dozes: AtomicU32::new(0),
         busy: AtomicU32::new(0),
         completed: AtomicU32::new(0),
         completions: longs::<COMPLETIONS>(),

@@ -3,13 +3,13 @@
 use super::{Checker, is_unknown};
 use crate::{
     coloring::Demand,
-    packed::{MAX_FLOWS, MAX_VMS, OnFault, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN, schedule},
+    packed::{MAX_FLOWS, MAX_VMS, OnFault, PARTITION_IPA, PARTITION_LEN, schedule},
     platform::Platform,
     raw,
     resolve::Source,
-    system::{BROKER, Board, Image, Piece, Spans, VSOCK, VSOCK_INTID, Vm},
+    system::{BROKER, Board, Image, Piece, Spans, Vm},
     timing::{DEFAULT_PORT, Flow, Timing},
-    units::{Bytes, CoreId, Ipa, hex},
+    units::{Bytes, CoreId, Ipa},
 };
 use std::ops::Range;
 
@@ -43,9 +43,10 @@ impl Checker<'_> {
         self.flows(timing);
         for flow in &timing.flows {
             for index in flow.to.iter().copied().chain([flow.from]) {
-                if let Some(vm) = vms.get_mut(index).filter(|vm| !vm.socket) {
-                    vm.socket = true;
-                    self.socket(raw, index, vm, flow);
+                let its = raw.vms.get(index).zip(vms.get_mut(index));
+                if let Some((raw, vm)) = its.filter(|(_, vm)| vm.socket.is_none()) {
+                    vm.socket = Some(raw.socket());
+                    self.socket(raw, vm, flow);
                 }
             }
         }
@@ -75,7 +76,7 @@ impl Checker<'_> {
             focus: false,
             expect: Vec::new(),
             board: Board::usual(platform.is_gic_v2()),
-            socket: false,
+            socket: None,
             stolen_time: false,
             pmu: 0,
             spans: Spans {
@@ -118,32 +119,6 @@ impl Checker<'_> {
                 let fault = fault.and(first.place.0.clone(), "first");
                 self.faults.push(fault.help("give one of them another `port`"));
             }
-        }
-    }
-
-    /// Nothing is in the way of a VM's socket device.
-    fn socket(&mut self, raw: &raw::System, index: usize, vm: &Vm, flow: &Flow) {
-        let span = raw.vms.get(index).map_or(0..0, |vm| vm.span.clone());
-        let board = &vm.board;
-        if let Some(what) = vm.in_the_way(&(VSOCK..VSOCK + VIRTIO_LEN)) {
-            let message = format!(
-                "{}'s socket device, for the flow {}, and {what} are both at {}",
-                vm.name,
-                flow.name,
-                hex(VSOCK)
-            );
-            let fault = self.fault("overlap", &span, message).label("this VM");
-            self.faults.push(fault.help(format!("move {what} away from there")));
-        }
-        let lines = vm.devices.iter().flat_map(|device| &device.irqs).map(|irq| irq.intid);
-        let lines = lines.chain(vm.functions.iter().map(|function| function.intid));
-        if lines.chain([board.uart_intid]).any(|intid| intid == VSOCK_INTID) {
-            let message = format!(
-                "{}'s socket device, for the flow {}, and another one have interrupt {VSOCK_INTID}",
-                vm.name, flow.name
-            );
-            let fault = self.fault("interrupt-twice", &span, message).label("this VM");
-            self.faults.push(fault.help("give the other device's interrupt up, or the flow"));
         }
     }
 

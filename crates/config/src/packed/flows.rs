@@ -20,6 +20,10 @@ pub const PARTITION_IPA: u64 = 0x60_0000_0000;
 pub const WINDOWS: Range<u64> = WINDOW..WINDOW * (MAX_VMS as u64 + 1);
 /// Bytes of a virtio device's registers.
 pub const VIRTIO_LEN: u64 = PAGE;
+/// Bytes of the registers of a socket device on PCI.
+pub const VSOCK_BAR_LEN: u64 = 0x4000;
+/// Where such a device is: its number on bus 0, and it has function 0 alone. Devices of a board are seldom there.
+pub const VSOCK_SLOT: u32 = 31;
 /// [`Header::broker`](super::Header::broker) of a system without one.
 pub const NO_BROKER: u32 = u32::MAX;
 /// The first context identifier: 0 to 2 are reserved (virtio 1.2, section 5.10.4).

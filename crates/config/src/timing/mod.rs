@@ -46,6 +46,8 @@ pub struct Timing {
     pub dma: Dma,
     /// Overheads: the file's own before the platform's.
     pub overheads: Vec<Overhead>,
+    /// The greatest wake-up behind the notifications of some senders, by their names: the others' is in `overheads`.
+    pub wakes: Vec<(String, Nanos)>,
     /// The saturation of the memory: the file's own or the platform's.
     pub saturation: Option<Saturation>,
     /// Cores that VMs share.
@@ -402,6 +404,11 @@ impl Timing {
         for overhead in &measured.overheads {
             if self.overheads.iter().all(|own| own.name != overhead.name) {
                 self.overheads.push(*overhead);
+            }
+        }
+        for (sender, wake) in &measured.wakes {
+            if self.wakes.iter().all(|(own, _)| own != sender) {
+                self.wakes.push((sender.clone(), *wake));
             }
         }
         self.dma.copy_bandwidth = self.dma.copy_bandwidth.or(measured.dma.copy_bandwidth);
