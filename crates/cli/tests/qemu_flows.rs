@@ -314,6 +314,96 @@ fn stock_socat_gives_and_takes() {
     assert_eq!(ran.report["totals"]["denials"], 0);
 }
 
+/// One that sends to several.
+fn flow_to(name: &str, from: &str, to: &[&str], keys: &str) -> String {
+    let flow = flow(name, from, "?", 5000, keys);
+    flow.replace("\"?\"", &format!("{to:?}"))
+}
+
+/// Several receivers of one sender's packets: two get every byte, one of them over PCI; the third dies, begins anew, and is in from the
+/// packet on that comes when it has accepted.
+#[test]
+fn every_receiver_gets_every_packet_and_one_that_restarts_joins_again() {
+    for platform in ["qemu-virt", "qemu-virt-gicv2"] {
+        let file = root().join("systems/flows-multicast.toml");
+        let ran = run(&file, "5s", &["--platform", platform]);
+        for (index, name) in ["north", "south"].into_iter().enumerate() {
+            sums_agree(
+                &ran,
+                ["sender", "1000 messages of 4096 bytes sent, sum "],
+                [name, "4096000 bytes in order, sum "],
+            );
+            assert_eq!(ran.flow(index), [1000, 0], "{name}");
+        }
+        let joined = ran.behind("west", "bytes in order from byte ");
+        let from: u64 = joined.split(' ').next().and_then(|at| at.parse().ok()).expect("a place");
+        assert!((409_600..4_096_000).contains(&from), "{from}");
+        assert_eq!(ran.vm("west")["restarts"], 1);
+        let dropped = [0, 1, 2].map(|flow| ran.report["flows"][flow]["dropped"].clone());
+        assert_eq!(dropped, [0, 0, 0], "nobody was slow");
+        assert_eq!(ran.report["totals"]["denials"], 0);
+    }
+}
+
+/// One that leaves everything in its ring, and one that nobody reads at: both are dropped, and the third misses nothing.
+#[test]
+fn a_receiver_that_is_slow_is_dropped_and_the_others_miss_nothing() {
+    let linux = "weir.run=receive weir.receive=port=5000,streams=1,pause_ms=2000";
+    let text = format!(
+        "platform = \"qemu-virt\"\n{}{}{}{}\n[[vm]]\nname = \"linux\"\ncpus = [3]\nmemory = \"128MiB\"\n\
+         image = {{ linux = \"debian-rt\", initrd = \"debian-vsock\", cmdline = \"console=ttyAMA0 quiet {linux}\" }}\n",
+        vm(
+            "sender",
+            0,
+            "sender",
+            "to=256 messages=1000 size=4096 period_us=1000 connect_us=1500000",
+            "on_fault = \"stop-system\""
+        ),
+        vm("good", 1, "receiver", "bytes=4096000 streams=1", ""),
+        vm("miser", 2, "receiver", "hoard=409600", ""),
+        flow_to("orders", "sender", &["good", "miser", "linux"], "period = \"1ms\""),
+    );
+    let ran = run_text(&text, "4s", &[]);
+    sums_agree(
+        &ran,
+        ["sender", "1000 messages of 4096 bytes sent, sum "],
+        ["good", "4096000 bytes in order, sum "],
+    );
+    assert_eq!(ran.flow(0), [1000, 0]);
+    let flows = &ran.report["flows"];
+    assert_eq!(flows[0]["dropped"], 0);
+    for (index, most) in [(1, 200), (2, 999)] {
+        let [packets, dropped] = ["packets", "dropped"].map(|key| flows[index][key].as_u64());
+        assert!(dropped > Some(0), "{flows}");
+        assert!(packets > Some(0) && packets <= Some(most), "{flows}");
+    }
+}
+
+/// One transfer for each receiver, and the bound holds for the last of them.
+#[test]
+fn no_receiver_waits_longer_than_the_bound_of_their_flow() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let overheads = measure(directory.path(), &root().join("systems/flows-overheads.toml"));
+    let text = format!(
+        "platform = \"qemu-virt\"\n{}{}{}{}\n[dma]\npath = \"broker\"\n[broker]\ncpus = [3]\n\
+         overheads = \"{}\"\n[hypervisor]\nconsole_core = 4\nheartbeat = \"0s\"\n",
+        vm(
+            "sender",
+            0,
+            "sender",
+            "to=256 messages=200 size=4096 period_us=1000 connect_us=10000 start_us=20000",
+            ""
+        ),
+        vm("north", 1, "receiver", "bytes=819200 streams=1", ""),
+        vm("south", 2, "receiver", "bytes=819200 streams=1", ""),
+        flow_to("orders", "sender", &["north", "south"], "period = \"1ms\"\ndeadline = \"500us\""),
+        overheads.display(),
+    );
+    let ran = run_text(&text, "10s", &["--no-slices"]);
+    assert_eq!([ran.flow(0), ran.flow(1)], [[200, 0]; 2]);
+    holds(&ran, &[]);
+}
+
 /// Beside one that keeps the rules: `culprits`, VMs and flows, of which each sleeps whenever it can. Nothing is printed meanwhile.
 fn beside(culprits: &str, overheads: &Path) -> Ran {
     let text = format!(

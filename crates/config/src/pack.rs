@@ -236,20 +236,24 @@ fn kept(segments: &[Segment]) -> u64 {
     segments.last().map_or(0, |last| last.kept + last.len)
 }
 
-/// The flows, where there is a broker to move them.
+/// The flows, where there is a broker to move them: one for each receiver.
 fn flows(system: &System) -> Vec<packed::Flow> {
-    let flows = system.timing.flows.iter().filter(|_| system.broker().is_some());
-    flows
-        .map(|flow| packed::Flow {
+    let mut flows = Vec::new();
+    for flow in system.timing.flows.iter().filter(|_| system.broker().is_some()) {
+        let first = flows.len() as u32;
+        flows.extend(flow.to.iter().map(|&to| packed::Flow {
             from: flow.from as u32,
-            to: flow.to.first().map_or(0, |&to| to as u32),
+            to: to as u32,
             port: flow.port.unwrap_or(DEFAULT_PORT),
             size: u32::try_from(flow.size.0).unwrap_or(u32::MAX),
             period: flow.period.map_or(0, |period| period.0),
             deadline: flow.deadline.map_or(0, |deadline| deadline.0),
             rate: flow.bandwidth.map_or(0, |rate| rate.0),
-        })
-        .collect()
+            first,
+            members: flow.to.len() as u32,
+        }));
+    }
+    flows
 }
 
 /// Bytes of header and tables.

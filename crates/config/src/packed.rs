@@ -15,8 +15,8 @@ mod stage2;
 #[cfg(feature = "std")]
 pub(crate) use flows::window;
 pub use flows::{
-    FIRST_CID, Flow, MAX_FLOWS, NO_BROKER, PARTITION, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN,
-    VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS,
+    FIRST_CID, FIRST_GROUP, Flow, MAX_FLOWS, NO_BROKER, PARTITION, PARTITION_IPA, PARTITION_LEN,
+    VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS,
 };
 pub use memory::{Functions, Span, VM_LEN};
 pub use pci::{ECAM_LEN, MAX_FUNCTIONS, PciFunction, STREAM_LIMIT};

@@ -5,7 +5,7 @@ use crate::{
     coloring::Division,
     fault::{Fault, Faults, File},
     image::{Party, Problem, overlap},
-    packed::{OnFault, Regulation, VIRTIO_LEN, VSOCK_BAR_LEN},
+    packed::{FIRST_CID, FIRST_GROUP, OnFault, Regulation, VIRTIO_LEN, VSOCK_BAR_LEN},
     pci::Function,
     platform::Platform,
     resolve::Source,
@@ -222,6 +222,17 @@ impl System {
     #[must_use]
     pub fn broker(&self) -> Option<usize> {
         self.vms.len().checked_sub(1).filter(|_| self.vms.iter().any(|vm| vm.socket.is_some()))
+    }
+
+    /// The context identifier by which the sender of flow `index` knows its receiver, or all of them.
+    #[must_use]
+    pub fn destination(&self, index: usize) -> u64 {
+        let flows = &self.timing.flows;
+        let before = || flows.iter().take(index).map(|flow| flow.to.len() as u64).sum::<u64>();
+        match flows.get(index).map(|flow| flow.to.as_slice()) {
+            Some([to]) => FIRST_CID + *to as u64,
+            _ => FIRST_GROUP + before(),
+        }
     }
 
     /// Whether everything in the file is carried out by this version.

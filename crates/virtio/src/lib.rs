@@ -12,6 +12,7 @@ pub mod device;
 pub mod flows;
 pub mod memory;
 pub mod mmio;
+pub mod multicast;
 pub mod pci;
 pub mod queue;
 pub mod transport;

@@ -20,10 +20,9 @@ const PARTITION: Piece = Piece { base: Ipa(PARTITION_IPA), size: Bytes(PARTITION
 /// Most bytes of a packet's payload: what virtio drivers cut messages into.
 const MAX_PACKET: u64 = 64 << 10;
 
-/// Whether there are flows that can be carried out: the platform runs, each flow has one receiver.
+/// Whether there are flows that can be carried out: the platform runs.
 pub(super) fn is_needed(timing: &Timing, platform: &Platform) -> bool {
-    let one_receiver = timing.flows.iter().all(|flow| flow.to.len() == 1);
-    !timing.flows.is_empty() && platform.places.planned.is_none() && one_receiver
+    !timing.flows.is_empty() && platform.places.planned.is_none()
 }
 
 /// What the broker wants of memory.
@@ -90,8 +89,16 @@ impl Checker<'_> {
 
     /// What holds for flows that are carried out.
     fn flows(&mut self, timing: &Timing) {
-        if let Some(extra) = timing.flows.get(MAX_FLOWS) {
-            let message = format!("{} flows, but there can be {MAX_FLOWS}", timing.flows.len());
+        let count = |flows: &[Flow]| flows.iter().map(|flow| flow.to.len()).sum::<usize>();
+        let mut until = 1..=timing.flows.len();
+        if let Some(extra) = until
+            .find(|&end| count(&timing.flows[..end]) > MAX_FLOWS)
+            .and_then(|end| timing.flows.get(end - 1))
+        {
+            let message = format!(
+                "{} flows, one for each receiver, but there can be {MAX_FLOWS}",
+                count(&timing.flows)
+            );
             let fault = self.fault("too-many-flows", &extra.place.0, message).label("one too many");
             self.faults.push(fault.help("send several kinds of messages by one flow"));
         }
@@ -108,9 +115,12 @@ impl Checker<'_> {
                     "a longer message is several packets: write the size and the period of one";
                 self.faults.push(fault.help(help));
             }
-            let key = |flow: &Flow| (flow.from, flow.to.clone(), flow.port.unwrap_or(DEFAULT_PORT));
+            let key = |flow: &Flow| (flow.from, flow.port.unwrap_or(DEFAULT_PORT));
             let mut before = timing.flows.iter().take(position);
-            if let Some(first) = before.find(|other| key(other) == key(flow)) {
+            let clashes = |other: &&Flow| {
+                key(other) == key(flow) && other.to.iter().any(|to| flow.to.contains(to))
+            };
+            if let Some(first) = before.find(clashes) {
                 let message = format!(
                     "the flows {} and {} go from one VM to one port of another",
                     first.name, flow.name

@@ -469,9 +469,6 @@ impl Timing {
                 format!("this version of weir analyzes {what}, but does not enforce it yet");
             faults.push(self.fault("not-enforced", place, message, help));
         };
-        for flow in self.flows.iter().filter(|flow| flow.to.len() > 1) {
-            refuse(&flow.place, format!("the flow {} to several receivers", flow.name));
-        }
         if self.dma.given && self.dma.path != DataPath::Broker {
             refuse(&self.dma.place, "a [dma] whose path is not \"broker\"".to_owned());
         }

@@ -1,6 +1,6 @@
 //! What the broker is done with goes back to the drivers.
 
-use super::{LINK, Socket, flows, memory::Memory, raise, receive::offer};
+use super::{LINK, Socket, flows, memory::Memory, multicast, raise, receive::offer, socket::Sent};
 use crate::{
     arch::{memory::Peephole, timer},
     cpu::{Core, Seat},
@@ -11,6 +11,7 @@ use weir_broker::shared::{Completion, Outcome, Partition};
 use weir_trace::record::{Kind, Who, packet};
 use weir_virtio::{
     device::{RX, TX},
+    multicast::{Group, Post},
     vsock::HEADER_LEN,
 };
 
@@ -41,6 +42,7 @@ pub fn complete(core: &Core, seat: &Seat) -> Option<u64> {
     for vm in vm::all().filter(|vm| filled >> vm.index() & 1 != 0) {
         offer(vm, &mut vm.socket.lock(), link);
     }
+    multicast::attend(link, &mut peephole);
     Some(timer::ticks().wrapping_sub(begun))
 }
 
@@ -82,18 +84,35 @@ fn finish(
             (RX, written)
         }
         outcome => {
-            let sent = socket.sent.get_mut(usize::from(head)).and_then(Option::take);
-            let Some(sent) = sent else { return false };
-            if let (Some((_, flow)), true) = (flows::get(sent.flow.into()), sent.data) {
+            let Some(place) = socket.sent.get_mut(usize::from(head)) else { return false };
+            let Some(sent) = *place else { return false };
+            let member = completion.flow.wrapping_sub(sent.flow);
+            // Of several receivers each answers once.
+            let left = match sent.members {
+                0 if member == 0 => 0,
+                members if members.checked_shr(member.into()).unwrap_or(0) & 1 != 0 => {
+                    let answered = |group: &mut Group, _: &mut Post| {
+                        group.answered(member.into(), timer::now_ns());
+                    };
+                    let _ = multicast::with(sent.flow.into(), answered, &mut Post::new());
+                    members & !(1 << member)
+                }
+                _ => return false,
+            };
+            *place = (left != 0).then_some(Sent { members: left, ..sent });
+            if let (Some((_, flow)), true) = (flows::get(completion.flow.into()), sent.data) {
                 if outcome == Outcome::Sent {
                     let latency = raised.saturating_sub(sent.eligible);
                     flow.arrived(latency);
                     let tag = Who::new(vm.index() as u8, 0)
-                        .tag(Kind::PacketArrived, packet(sent.flow, head));
+                        .tag(Kind::PacketArrived, packet(completion.flow, head));
                     ring.push(timer::ticks(), tag, completion.phases, latency);
                 } else {
                     flow.lose(1);
                 }
+            }
+            if left != 0 {
+                return false;
             }
             (TX, 0)
         }

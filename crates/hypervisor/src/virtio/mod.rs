@@ -9,6 +9,7 @@
 mod completion;
 mod flows;
 mod memory;
+mod multicast;
 mod receive;
 mod send;
 mod socket;
@@ -66,6 +67,8 @@ struct Link {
     sends: [u8; PORTS],
     /// Completions taken so far.
     taken: Lock<u32>,
+    /// When the broker is to say that somebody may have waited for too long, in ns.
+    alarm: Lock<u64>,
     /// The broker's life has ended: nobody moves packets any more.
     abandoned: AtomicBool,
 }
@@ -96,13 +99,26 @@ pub fn init(address: u64) {
         burst: flow.burst(),
     });
     partition.configure(&settings, flows);
-    let sends = |vm| system.flows().iter().filter(|flow| flow.from as usize == vm).count().max(1);
+    // A flow to several receivers is one flow of its sender.
+    let is_first = |(index, flow): &(usize, &weir_config::packed::Flow)| {
+        flow.members <= 1 || flow.first as usize == *index
+    };
+    let sends = |vm| {
+        let flows = system.flows().iter().enumerate().filter(is_first);
+        flows.filter(|(_, flow)| flow.from as usize == vm).count().max(1)
+    };
+    for (index, flow) in system.flows().iter().enumerate() {
+        if flow.members > 1 && flow.first as usize == index {
+            partition.group(index, flow.members as usize);
+        }
+    }
     LINK.call_once(|| Link {
         sends: core::array::from_fn(|vm| sends(vm) as u8),
         partition,
         broker: system.header.broker as usize,
         doorbell: Doorbell::new(),
         taken: Lock::new(0),
+        alarm: Lock::new(u64::MAX),
         abandoned: AtomicBool::new(false),
     });
 }
@@ -170,6 +186,7 @@ pub fn close(vm: &'static Vm, core: usize) {
 fn disconnect(vm: &'static Vm, peephole: &mut Peephole, reset: impl FnOnce()) {
     // First of all: a packet that is taken by a connection that goes on is one of the time before: see `submit`.
     flows::of(vm).for_each(|(_, flow)| flow.end());
+    multicast::end(vm, peephole);
     reset();
     for (entry, flow) in flows::of(vm) {
         for header in flow.ended(entry, vm.index() as u32) {
@@ -183,6 +200,7 @@ fn abandon(peephole: &mut Peephole) {
     let Some(link) = LINK.get() else { return };
     // Before the connections are looked at: whoever asks for one is refused, or reset below. Ordered by their lock.
     link.abandoned.store(true, Ordering::Relaxed);
+    multicast::abandon(peephole);
     for (entry, flow) in (0..MAX_FLOWS).map_while(flows::get) {
         flow.end();
         for forth in flow.ended(entry, entry.from) {

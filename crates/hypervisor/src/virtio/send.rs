@@ -1,7 +1,7 @@
 //! The ring by which a driver sends: packets are taken, judged, and handed to the broker or passed on.
 
 use super::{
-    LINK, Link, Socket, break_down, broker_pieces, flows, memory::Memory, raise_own,
+    LINK, Link, Socket, break_down, broker_pieces, flows, memory::Memory, multicast, raise_own,
     receive::deliver, socket::Sent, wake_broker,
 };
 use crate::{
@@ -20,7 +20,8 @@ use weir_trace::{
 use weir_virtio::{
     GuestMemory,
     device::TX,
-    flows::{Verdict, admit},
+    flows::Verdict,
+    multicast::{Group, Post},
     queue::{Broken, Chain, Segment},
     vsock::{HEADER_LEN, Header, Malformed, Operation},
 };
@@ -48,7 +49,7 @@ pub(super) fn drain(seat: &'static Seat, peephole: &mut Peephole) {
     let now = timer::ns_at(ticks);
     // The exit's record is the newest.
     let transport = ticks.wrapping_sub(seat.ring.latest());
-    let mut notice = Notice { now, mark: ticks, transport, submitted: false };
+    let mut notice = Notice { now, mark: ticks, transport, submitted: false, post: None };
     let most = link.sends.get(vm.index()).copied().unwrap_or(1);
     let mut again = true;
     for _ in 0..most {
@@ -62,6 +63,9 @@ pub(super) fn drain(seat: &'static Seat, peephole: &mut Peephole) {
                 }
             }
         };
+        if let Some((first, post)) = notice.post.take() {
+            multicast::carry_out(first, post, peephole);
+        }
         let answer = match fate {
             Fate::Empty => {
                 again = false;
@@ -111,11 +115,18 @@ fn pass(
         vm.count_denial(Denial::Virtio);
         return None;
     }
+    let is_in_vain = || LINK.get().is_none_or(|link| link.abandoned.load(Ordering::Relaxed));
+    if entry.members > 1 {
+        if operation == Operation::Request && is_in_vain() {
+            return header.refusal();
+        }
+        multicast::control(entry, header, operation, now, peephole);
+        return None;
+    }
     let forth = header.src_cid == FIRST_CID + u64::from(entry.from);
     let noted = kept.note(header, operation, forth);
     // Looked at behind the note: see `abandon`.
-    let in_vain = LINK.get().is_none_or(|link| link.abandoned.load(Ordering::Relaxed));
-    if !noted || in_vain && operation == Operation::Request {
+    if !noted || is_in_vain() && operation == Operation::Request {
         return header.refusal();
     }
     let answer = deliver(header, peephole)?;
@@ -134,6 +145,8 @@ struct Notice {
     transport: u64,
     /// The broker has got packets.
     submitted: bool,
+    /// What flows to several receivers have to say, once no device is locked.
+    post: Option<(usize, Post)>,
 }
 
 /// Takes the next packet out of the ring of a device.
@@ -157,7 +170,7 @@ fn take(
     let len = gather(&mut memory, chain.readable(), &mut bytes)?;
     let header = Header::from_bytes(&bytes);
     let room = len.checked_sub(HEADER_LEN as u64);
-    let judged = |operation| (operation, admit(flows::rules(), &header, operation));
+    let judged = |operation| (operation, flows::judge(&header, operation));
     let checked = room.map(|room| header.check(vm.view().cid(), room).map(judged));
     let fate = match checked {
         None | Some(Err(Malformed::Unknown | Malformed::Source | Malformed::Length)) => {
@@ -173,7 +186,7 @@ fn take(
         }
         Some(Ok((operation, Verdict::Transfer(flow)))) => {
             let parsed = timer::ticks();
-            if submit(vm, socket, link, &chain, (&header, operation, flow), notice.now) {
+            if submit(vm, socket, link, &chain, (&header, operation, flow), notice) {
                 let inserted = timer::ticks();
                 let phases = [
                     core::mem::take(&mut notice.transport),
@@ -218,8 +231,9 @@ fn submit(
     link: &Link,
     chain: &Chain,
     (header, operation, flow): (&Header, Operation, usize),
-    now: u64,
+    notice: &mut Notice,
 ) -> bool {
+    let now = notice.now;
     let Some((entry, kept)) = flows::get(flow) else { return false };
     if link.abandoned.load(Ordering::Relaxed) {
         return false;
@@ -229,15 +243,12 @@ fn submit(
     // Before the connection is looked at: if that goes on, the receiver's life in which it was made does in this epoch. What was sent
     // by it before its sender learned of its end must not come into a new one of the same ports.
     let epoch = link.partition.port(entry.to as usize).epoch();
-    if !kept.is_known(header) {
+    let shared = entry.members > 1;
+    if !shared && !kept.is_known(header) {
         return false;
     }
-    kept.note(header, operation, true);
     // What ends a connection keeps the period like a packet, or it would take others' time: the broker moves it like one.
     let stamp = kept.stamp(now);
-    if let Some(place) = socket.sent.get_mut(usize::from(chain.head)) {
-        *place = Some(Sent { flow: flow as u8, data, eligible: stamp.eligible });
-    }
     let packet = Packet {
         flow: flow as u8,
         eligible: stamp.eligible,
@@ -246,6 +257,31 @@ fn submit(
         header: header.to_bytes(),
         pieces,
     };
-    link.partition.port(vm.index()).submit(chain.head, &packet);
+    let rings = link.partition.port(vm.index());
+    let mut members = 0;
+    if shared {
+        let due = match stamp.deadline {
+            u64::MAX => now,
+            deadline => deadline,
+        };
+        let mut post = Post::new();
+        // Under the group's lock: what is on its way to a receiver is not taken back beside it.
+        let submit = |group: &mut Group, post: &mut Post| {
+            let receivers = group.send(header, operation, (now, due), post)?;
+            rings.submit_to(chain.head, &packet, receivers);
+            Some(receivers)
+        };
+        let receivers = multicast::with(flow, submit, &mut post).flatten();
+        notice.post = Some((flow, post));
+        let Some(receivers) = receivers else { return false };
+        members = receivers;
+    } else {
+        kept.note(header, operation, true);
+        rings.submit(chain.head, &packet);
+    }
+    // The device is locked: it is not completed before.
+    if let Some(place) = socket.sent.get_mut(usize::from(chain.head)) {
+        *place = Some(Sent { flow: flow as u8, members, data, eligible: stamp.eligible });
+    }
     true
 }

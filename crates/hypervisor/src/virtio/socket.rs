@@ -8,6 +8,8 @@ use weir_virtio::{mmio::Registers, queue::Chain, transport::Transport, vsock::He
 #[derive(Clone, Copy)]
 pub(super) struct Sent {
     pub(super) flow: u8,
+    /// Those of several receivers that have not answered for it yet, one bit each; 0 where there is one.
+    pub(super) members: u8,
     /// Data, and not a packet that only must not overtake them.
     pub(super) data: bool,
     pub(super) eligible: u64,
@@ -46,8 +48,11 @@ impl Socket {
     /// Forgets everything but how its driver sees it.
     pub(super) fn forget(&mut self) {
         for sent in self.sent.iter_mut().filter_map(Option::take).filter(|sent| sent.data) {
-            if let Some((_, flow)) = flows::get(sent.flow.into()) {
-                flow.lose(1);
+            let waits = |member: &usize| sent.members.max(1) >> member & 1 != 0;
+            for member in (0..8).filter(waits) {
+                if let Some((_, flow)) = flows::get(usize::from(sent.flow) + member) {
+                    flow.lose(1);
+                }
             }
         }
         (self.stocked, self.waits, self.offered, self.raised) = (0, 0, 0, 0);
