@@ -34,6 +34,16 @@ pub enum Step {
     Wait(Option<u64>),
 }
 
+impl Step {
+    /// Without a sleep.
+    const fn or_again(self) -> Self {
+        match self {
+            Self::Wait(_) => Self::Again,
+            step => step,
+        }
+    }
+}
+
 /// What the broker remembers of a port.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
@@ -96,6 +106,8 @@ pub struct Broker<'a> {
     completed: u32,
     /// There are completions that the hypervisor has not been told of.
     untold: bool,
+    /// There was nothing to do, the hypervisor knows that it must wake the broker from now on, and this is the last look before it sleeps.
+    dozing: bool,
     phases: Phases,
 }
 
@@ -105,7 +117,8 @@ struct Phases {
     /// When the last phase ended; 0 when the broker has slept since.
     mark: u64,
     find_place: u64,
-    wake: u64,
+    /// Of each port's packets that came while the broker slept.
+    wake: [u64; PORTS],
     round_trip: u64,
     finalize: u64,
     /// Chunks since the last hypercall.
@@ -147,6 +160,7 @@ impl<'a> Broker<'a> {
             ready: Edf::new(),
             completed: 0,
             untold: false,
+            dozing: false,
             phases: Phases::default(),
         }
     }
@@ -168,7 +182,7 @@ impl<'a> Broker<'a> {
             packets += new;
             if slept && new > 0 {
                 let waited = begun.saturating_sub(self.shared.port(port).rung());
-                self.phases.wake = self.phases.wake.max(waited);
+                self.phases.wake[port] = self.phases.wake[port].max(waited);
             }
         }
         while let Some((time, flow)) = self.delayed.peek()
@@ -183,10 +197,20 @@ impl<'a> Broker<'a> {
             self.phases.find_place = mark.wrapping_sub(begun) / u64::from(packets);
         }
         let step = self.choose(now, mark, mover);
-        if matches!(step, Step::Wait(_)) {
-            self.phases.mark = 0;
+        let idle = settled && matches!(step, Step::Wait(_));
+        if !idle {
+            self.dozing = false;
+            return if settled { step } else { step.or_again() };
         }
-        if settled || !matches!(step, Step::Wait(_)) { step } else { Step::Again }
+        self.dozing = !self.dozing;
+        if self.dozing {
+            // Said first, and then looked once more: what comes behind that look has its interrupt.
+            self.shared.doze();
+            self.phases.mark = mover.ticks();
+            return Step::Again;
+        }
+        self.phases.mark = 0;
+        step
     }
 
     /// The hypercall of [`Step::Tell`] was made: when it was called and when it came back, and how long the hypervisor was busy inside, in
@@ -325,10 +349,10 @@ impl<'a> Broker<'a> {
         line.moved = 0;
         line.place = Where::Idle;
         self.ready.pop();
-        let Phases { find_place, wake, round_trip, finalize, .. } = self.phases;
-        self.shared.note(self.completed, [find_place, wake, round_trip, finalize]);
+        let Phases { find_place, round_trip, finalize, .. } = self.phases;
         // A sleep is told once.
-        self.phases.wake = 0;
+        let wake = core::mem::take(&mut self.phases.wake[sender % PORTS]);
+        self.shared.note(self.completed, [find_place, wake, round_trip, finalize]);
         self.answer(sender, head.into(), index as u8, outcome);
         self.enqueue(index, now);
     }

@@ -274,6 +274,38 @@ const fn next(word: u64) -> u64 {
     first((word >> 32) as u32) | (word as u32).wrapping_add(1) as u64
 }
 
+/// By which the hypervisor knows whether to send the broker its SGI: once each time that it is about to sleep, whoever does whatever
+/// meanwhile. One for all cores, in the hypervisor's own memory.
+#[derive(Debug)]
+pub struct Doorbell {
+    /// The broker's count of [`Partition::doze`] when it was last rung.
+    rung: AtomicU32,
+}
+
+impl Doorbell {
+    /// For a broker that has not begun.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { rung: AtomicU32::new(0) }
+    }
+
+    /// Whether the broker needs its SGI to see what was written to the partition before.
+    #[must_use]
+    pub fn must_ring(&self, partition: &Partition) -> bool {
+        // See `Partition::doze`.
+        fence(SeqCst);
+        let dozes = partition.dozes.load(Relaxed);
+        // Who finds it rung for the same doze need not ring, as the broker looks behind that SGI, and had not yet said its next doze.
+        self.rung.swap(dozes, Relaxed) != dozes
+    }
+}
+
+impl Default for Doorbell {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// What became of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -384,6 +416,8 @@ pub struct Partition {
     pub(super) settings: [AtomicU64; 4],
     pub(super) flows: [SharedFlow; FLOWS],
     pub(super) ports: [Port; PORTS],
+    /// Written by the broker: how often it was about to sleep.
+    pub(super) dozes: AtomicU32,
     /// Written by the hypervisor: when it is to be told, in ns of the counter.
     pub(super) alarm: AtomicU64,
     /// Written by the broker: the ports that the copy under way reads or writes, one bit each.
@@ -497,6 +531,13 @@ impl Partition {
         fence(SeqCst);
         port.submitted.store(first(epoch), Relaxed);
         port.offered.store(first(epoch), Relaxed);
+    }
+
+    /// The broker is about to sleep: from now on it must be woken for what it does not see when it looks behind this.
+    pub(crate) fn doze(&self) {
+        self.dozes.store(self.dozes.load(Relaxed).wrapping_add(1), Relaxed);
+        // SeqCst with the fence in `Doorbell::must_ring`: either the broker sees what was written there before, or that sees the new count.
+        fence(SeqCst);
     }
 
     /// Whether the copy under way reads or writes memory of this port's VM.

@@ -67,6 +67,7 @@ impl Partition {
                 }
             }; FLOWS],
             ports: [const { Port::new() }; PORTS],
+            dozes: AtomicU32::new(0),
             alarm: AtomicU64::new(0),
             busy: AtomicU32::new(0),
             completed: AtomicU32::new(0),

@@ -264,8 +264,54 @@ fn each_of_twelve_flows_keeps_its_bound_when_all_send_at_once() {
     for vm in ["north", "east", "south", "west"] {
         ran.behind(vm, "to each of 3 ends, got 245760 bytes in order");
     }
-    // The emulator's cores notify in their order: those of the last meet as many packets as there can be.
-    holds(&ran, &[9, 10, 11]);
+    holds(&ran, &(0..12).collect::<Vec<_>>());
+}
+
+/// Ten thousand packets over the mesh, none lost, each end's bytes in order.
+#[test]
+fn ten_thousand_packets_cross_the_mesh() {
+    let text = fs::read_to_string(root().join("systems/flows-mesh.toml")).expect("a system");
+    let more = [
+        ("messages=20 size=4096", "messages=834 size=4096 period_us=2000 lead_us=600"),
+        ("sent 20 messages", "sent 834 messages"),
+        ("245760 bytes", "10248192 bytes"),
+        ("period = \"10ms\"", "period = \"2ms\""),
+    ];
+    let text = more.iter().fold(text, |text, (from, to)| text.replace(from, to));
+    let ran = run_text(&text, "10s", &["--no-slices"]);
+    (0..12).for_each(|flow| assert_eq!(ran.flow(flow), [834, 0]));
+    for vm in ["north", "east", "south", "west"] {
+        ran.behind(vm, "to each of 3 ends, got 10248192 bytes in order");
+    }
+    assert_eq!(ran.report["totals"]["denials"], 0);
+}
+
+/// Each message is answered, a thousand times, on bare metal and between two Linux guests.
+#[test]
+fn messages_are_answered() {
+    let ran = run(&root().join("systems/flows-pingpong.toml"), "10s", &["--no-slices"]);
+    assert!(ran.behind("ping", "1000 round trips of 64 bytes: min ").ends_with("0 bytes wrong"));
+    ran.behind("pong", "answered 1000 messages of 64 bytes, 0 bytes wrong");
+    assert_eq!([ran.flow(0), ran.flow(1)], [[1000, 0]; 2]);
+    let ran = run(&root().join("systems/flows-linux-latency.toml"), "30s", &["--no-slices"]);
+    assert!(ran.behind("ping", "1000 round trips of 64 bytes: min ").ends_with("0 bytes wrong"));
+    ran.behind("pong", "port 5002: 4194304 bytes in ");
+    sums_agree(
+        &ran,
+        ["ping", "64 messages sent, 4194304 bytes, sum "],
+        ["pong", "port 5002: 4194304 bytes in order, sum "],
+    );
+    assert_eq!(ran.report["totals"]["denials"], 0);
+}
+
+/// Debian's socat at both ends: what one gives the other takes.
+#[test]
+fn stock_socat_gives_and_takes() {
+    let ran = run(&root().join("systems/flows-linux-socat.toml"), "30s", &[]);
+    let given = ran.behind("giver", "socat gave 800000 bytes, ");
+    assert_eq!(ran.behind("taker", "socat took 800000 bytes, "), given);
+    assert_eq!(ran.flow(0)[1], 0, "lost");
+    assert_eq!(ran.report["totals"]["denials"], 0);
 }
 
 /// One that sends to several.
@@ -385,7 +431,9 @@ fn who_floods_breaks_rings_or_keeps_buffers_takes_nobody_over_his_bound() {
     let short = |text: String| text.replace("size = \"4KiB\"", "size = \"64B\"");
     let flood = format!(
         "{}{}{}",
-        vm("flooder", 2, "sender", "to=6 messages=1000000 size=64 period_us=0", ""),
+        // Half a period away from the other's packets, as the emulated cores take turns: what a packet of either takes from the other
+        // on the broker's core is judged in the broker's own test, `culprits`.
+        vm("flooder", 2, "sender", "to=6 messages=1000000 size=64 period_us=0 start_us=15050", ""),
         vm("drain", 3, "receiver", "", ""),
         short(flow("flood", "flooder", "drain", 5000, own)),
     );

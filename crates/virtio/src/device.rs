@@ -42,7 +42,7 @@ pub enum Effect {
     Line,
     /// Look at this queue, which is in use.
     Notified(usize),
-    /// Everything was reset: forget all chains.
+    /// All queues were reset, or none is served until they are: forget all chains.
     Reset,
 }
 
@@ -221,6 +221,16 @@ impl Device {
             };
             *queue = Some(Queue::new(*layout, options));
         }
+    }
+
+    /// The driver takes the readiness of queue `index` back. One queue is not stopped alone: the driver must reset the device before it goes
+    /// on (sections 2.1.2 and 4.2.2.1).
+    pub(crate) fn stop(&mut self, index: usize) -> Effect {
+        if self.queues.get_mut(index).and_then(Option::take).is_none() {
+            return Effect::None;
+        }
+        self.break_down();
+        Effect::Reset
     }
 
     /// Reads `size` bytes (1, 2, 4 or 8) at `at` of the configuration (section 5.10.4): the context identifier.

@@ -120,6 +120,7 @@ impl Registers {
             0x030 => self.select = value,
             0x038 => self.device.set_size(selected, value),
             0x044 if value == 1 => self.device.set_up(selected, memory),
+            0x044 if value == 0 => return self.device.stop(selected),
             0x050 => {
                 let index = value as usize;
                 if self.queue(index).is_some() {

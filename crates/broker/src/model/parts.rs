@@ -52,6 +52,7 @@ pub fn partition() -> shared::Partition {
             retired: AtomicU64::new(0),
         }),
         ports: [port(), port()],
+        dozes: AtomicU32::new(0),
         alarm: AtomicU64::new(0),
         busy: AtomicU32::new(0),
         completed: AtomicU32::new(0),

@@ -7,6 +7,7 @@ mod read;
 mod workload;
 
 use crate::{
+    board::Irq,
     fault::{self, Fault, Faults, File},
     platform::Platform,
     raw,
@@ -21,9 +22,9 @@ pub(crate) use keys::{
     CORE_KEY, CRITICALITY_KEY, DMA_KEY, FLOW_KEY, IRQ_KEY, OVERHEADS_KEY, SATURATION_KEY, TASK_KEY,
     WORKING_SET_KEY,
 };
-pub(crate) use read::{platform, system};
+pub(crate) use read::{boolean, platform, system};
 pub(crate) use workload::WORKLOAD_KEY;
-pub use workload::{KERNELS, Kind, Mode, Transfers, Workload};
+pub use workload::{KERNELS, Kind, Mode, Network, Phase, Transfers, Workload};
 
 /// The port of a flow that names none.
 pub const DEFAULT_PORT: u32 = 5000;
@@ -45,6 +46,8 @@ pub struct Timing {
     pub dma: Dma,
     /// Overheads: the file's own before the platform's.
     pub overheads: Vec<Overhead>,
+    /// The greatest wake-up behind the notifications of some senders, by their names: the others' is in `overheads`.
+    pub wakes: Vec<(String, Nanos)>,
     /// The saturation of the memory: the file's own or the platform's.
     pub saturation: Option<Saturation>,
     /// Cores that VMs share.
@@ -403,6 +406,11 @@ impl Timing {
                 self.overheads.push(*overhead);
             }
         }
+        for (sender, wake) in &measured.wakes {
+            if self.wakes.iter().all(|(own, _)| own != sender) {
+                self.wakes.push((sender.clone(), *wake));
+            }
+        }
         self.dma.copy_bandwidth = self.dma.copy_bandwidth.or(measured.dma.copy_bandwidth);
     }
 
@@ -425,6 +433,15 @@ impl Timing {
     pub(crate) fn is_shared(&self, vm: usize) -> bool {
         let cpus = self.vms.get(vm).map_or(&[][..], |vm| &vm.cpus);
         self.cores.iter().any(|core| cpus.contains(&core.id))
+    }
+
+    /// Whether a device of these interrupts is one of VM `vm`'s *active* ones: it has some, and the file says so of each.
+    pub(crate) fn is_active(&self, vm: usize, irqs: &[Irq]) -> bool {
+        let is = |irq: &Irq| {
+            let its = |line: &&Line| line.vm == vm && line.intid() == Some(irq.intid);
+            self.lines.iter().find(its).is_some_and(|line| line.class == Class::Active)
+        };
+        !irqs.is_empty() && irqs.iter().all(is)
     }
 
     /// A fault of this file.
@@ -462,7 +479,11 @@ impl Timing {
         }
         for line in &self.lines {
             let name = &line.name;
-            if line.class != Class::Dedicated {
+            if line.class == Class::Active && line.intid().is_some() {
+                if line.preempt || line.admission.is_some() {
+                    refuse(&line.place, format!("the rule of interrupt {name}, which is active"));
+                }
+            } else if line.class != Class::Dedicated {
                 refuse(&line.place, format!("the class of interrupt {name}"));
             } else if line.intid().is_none() {
                 refuse(

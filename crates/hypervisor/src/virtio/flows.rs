@@ -141,11 +141,6 @@ impl Flow {
         self.pace.lock().stamp(now_ns)
     }
 
-    /// Stamps what follows the packets seen so far, at `now_ns`, and is none itself.
-    pub fn follow(&self, now_ns: u64) -> Stamp {
-        self.pace.lock().follow(now_ns)
-    }
-
     /// Whether one more control packet may be passed at `now_ns`.
     pub fn admits_control(&self, now_ns: u64) -> bool {
         let mut control = self.control.lock();

@@ -32,7 +32,7 @@ use receive::{deliver, supply};
 use send::drain;
 pub use socket::Socket;
 use spin::Once;
-use weir_broker::shared::{self, Partition, Pieces, Settings};
+use weir_broker::shared::{self, Doorbell, PORTS, Partition, Pieces, Settings};
 use weir_config::packed::{
     MAX_FLOWS, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS,
 };
@@ -62,6 +62,9 @@ struct Link {
     partition: &'static Partition,
     /// The broker's place in the system.
     broker: usize,
+    doorbell: Doorbell,
+    /// Packets that a notification of each VM is worth: as many as it sends flows, and one at the least.
+    sends: [u8; PORTS],
     /// Completions taken so far.
     taken: Lock<u32>,
     /// When the broker is to say that somebody may have waited for too long, in ns.
@@ -96,14 +99,24 @@ pub fn init(address: u64) {
         burst: flow.burst(),
     });
     partition.configure(&settings, flows);
+    // A flow to several receivers is one flow of its sender.
+    let is_first = |(index, flow): &(usize, &weir_config::packed::Flow)| {
+        flow.members <= 1 || flow.first as usize == *index
+    };
+    let sends = |vm| {
+        let flows = system.flows().iter().enumerate().filter(is_first);
+        flows.filter(|(_, flow)| flow.from as usize == vm).count().max(1)
+    };
     for (index, flow) in system.flows().iter().enumerate() {
         if flow.members > 1 && flow.first as usize == index {
             partition.group(index, flow.members as usize);
         }
     }
     LINK.call_once(|| Link {
+        sends: core::array::from_fn(|vm| sends(vm) as u8),
         partition,
         broker: system.header.broker as usize,
+        doorbell: Doorbell::new(),
         taken: Lock::new(0),
         alarm: Lock::new(u64::MAX),
         abandoned: AtomicBool::new(false),
@@ -309,8 +322,11 @@ fn reset(vm: &'static Vm, socket: &mut Socket) {
     wake_broker(link);
 }
 
-/// Makes the broker look at the partition.
+/// Makes the broker look at the partition, if it is about to sleep: a broker at work is interrupted by nobody, whatever guests do.
 fn wake_broker(link: &Link) {
+    if !link.doorbell.must_ring(link.partition) {
+        return;
+    }
     if let Some(broker) = vm::all().nth(link.broker) {
         let sgi = Sgi { intid: shared::SGI, group1: true, targets: VcpuMask::only(0) };
         kick(broker, broker.mail.post(0, sgi));

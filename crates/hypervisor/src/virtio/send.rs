@@ -10,7 +10,7 @@ use crate::{
     vm::Vm,
 };
 use core::sync::atomic::Ordering;
-use weir_broker::shared::{Packet, RING};
+use weir_broker::shared::Packet;
 use weir_config::packed::FIRST_CID;
 use weir_trace::{
     phases::pack,
@@ -23,7 +23,7 @@ use weir_virtio::{
     flows::Verdict,
     multicast::{Group, Post},
     queue::{Broken, Chain, Segment},
-    vsock::{HEADER_LEN, Header, Operation},
+    vsock::{HEADER_LEN, Header, Malformed, Operation},
 };
 
 /// What becomes of a packet that was sent.
@@ -40,7 +40,8 @@ enum Fate {
     Late(Header),
 }
 
-/// Takes all that the driver sends, at most a ring's worth; if there is more, the notification traps again.
+/// Takes what the driver sends, as many packets as the VM sends flows; if there is more, the notification traps again, and these are of
+/// that one. So the first of them is not later at the broker for all that a driver can put into its ring.
 pub(super) fn drain(seat: &'static Seat, peephole: &mut Peephole) {
     let vm = seat.vm;
     let Some(link) = LINK.get() else { return };
@@ -49,8 +50,9 @@ pub(super) fn drain(seat: &'static Seat, peephole: &mut Peephole) {
     // The exit's record is the newest.
     let transport = ticks.wrapping_sub(seat.ring.latest());
     let mut notice = Notice { now, mark: ticks, transport, submitted: false, post: None };
+    let most = link.sends.get(vm.index()).copied().unwrap_or(1);
     let mut again = true;
-    for _ in 0..RING {
+    for _ in 0..most {
         let fate = {
             let mut socket = vm.socket.lock();
             match take(seat, &mut socket, link, &mut notice, peephole) {
@@ -90,7 +92,12 @@ pub(super) fn drain(seat: &'static Seat, peephole: &mut Peephole) {
         wake_broker(link);
     }
     let mut socket = vm.socket.lock();
-    raise_own(&mut socket, &mut Memory::new(vm.view(), peephole));
+    let mut memory = Memory::new(vm.view(), peephole);
+    if again {
+        let queue = socket.transport.queue(TX);
+        again = queue.is_some_and(|queue| queue.ask_notification(&mut memory) == Ok(true));
+    }
+    raise_own(&mut socket, &mut memory);
     if again {
         // The caller steps over the store; so it is carried out once more, behind whatever interrupts came.
         sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_sub(4));
@@ -166,20 +173,21 @@ fn take(
     let len = gather(&mut memory, chain.readable(), &mut bytes)?;
     let header = Header::from_bytes(&bytes);
     let room = len.checked_sub(HEADER_LEN as u64);
-    let checked = room.and_then(|room| header.check(vm.view().cid(), room).ok());
-    let fate = match checked.map(|operation| (operation, flows::judge(&header, operation))) {
-        None => {
+    let judged = |operation| (operation, flows::judge(&header, operation));
+    let checked = room.map(|room| header.check(vm.view().cid(), room).map(judged));
+    let fate = match checked {
+        None | Some(Err(Malformed::Unknown | Malformed::Source | Malformed::Length)) => {
             vm.count_denial(Denial::Virtio);
             Fate::Done
         }
         // What is longer than the flow's packets would take the others' time; of best effort only ever a chunk does.
-        Some((Operation::Data, Verdict::Transfer(flow)))
+        Some(Ok((Operation::Data, Verdict::Transfer(flow))))
             if flows::get(flow)
                 .is_some_and(|(entry, _)| entry.period > 0 && header.len > entry.size) =>
         {
             Fate::Refused(header)
         }
-        Some((operation, Verdict::Transfer(flow))) => {
+        Some(Ok((operation, Verdict::Transfer(flow)))) => {
             let parsed = timer::ticks();
             if submit(vm, socket, link, &chain, (&header, operation, flow), notice) {
                 let inserted = timer::ticks();
@@ -198,8 +206,8 @@ fn take(
             }
             Fate::Late(header)
         }
-        Some((operation, Verdict::Pass(flow))) => Fate::Control(header, operation, flow),
-        Some((_, Verdict::Refuse)) => Fate::Refused(header),
+        Some(Ok((operation, Verdict::Pass(flow)))) => Fate::Control(header, operation, flow),
+        Some(Err(Malformed::Kind) | Ok((_, Verdict::Refuse))) => Fate::Refused(header),
     };
     if let Some(queue) = socket.transport.queue(TX) {
         queue.push(&mut memory, chain.head, 0)?;
@@ -242,7 +250,8 @@ fn submit(
     if !shared && !kept.is_known(header) {
         return false;
     }
-    let stamp = if data { kept.stamp(now) } else { kept.follow(now) };
+    // What ends a connection keeps the period like a packet, or it would take others' time: the broker moves it like one.
+    let stamp = kept.stamp(now);
     let packet = Packet {
         flow: flow as u8,
         eligible: stamp.eligible,
