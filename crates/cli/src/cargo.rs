@@ -1,4 +1,4 @@
-//! Bare-metal builds through cargo: the hypervisor and the guests.
+//! Builds through cargo: the hypervisor and the guests for the board, and what QEMU loads for this machine.
 
 use crate::{
     environment::Environment,
@@ -21,6 +21,11 @@ pub const TARGET: &str = "aarch64-unknown-none-softfloat";
 const HYPERVISOR: &str = "weir-hypervisor";
 /// The package, and the binary, of what Linux guests send and receive by.
 const TALK: &str = "weir-talk";
+
+/// The package of QEMU's plug-in.
+const OBSERVER: &str = "weir-observer";
+/// The package of what is preloaded into QEMU.
+const STEADY: &str = "weir-steady";
 
 /// The last lines of cargo's output that are shown when a build fails.
 const TAIL: usize = 60;
@@ -85,6 +90,46 @@ impl Programs {
         present(self.path(TALK))
     }
 
+    /// QEMU's plug-in, for this machine.
+    pub fn observer(&self, environment: &Environment) -> Result<PathBuf> {
+        self.library(environment, OBSERVER)
+    }
+
+    /// What is preloaded into QEMU so that counted runs repeat.
+    pub fn steady(&self, environment: &Environment) -> Result<PathBuf> {
+        self.library(environment, STEADY)
+    }
+
+    /// All that a run loads into QEMU.
+    pub fn libraries(&self, environment: &Environment) -> Result {
+        [OBSERVER, STEADY].iter().try_for_each(|name| self.library(environment, name).map(drop))
+    }
+
+    /// The shared object of a package, for this machine.
+    fn library(&self, environment: &Environment, package: &str) -> Result<PathBuf> {
+        let name = format!("lib{}.so", package.replace('-', "_"));
+        let kept = self.directory.join(&name);
+        if self.no_build {
+            return present(kept);
+        }
+        let directory = &self.directory;
+        fs::create_dir_all(directory).context(|| format!("create {}", directory.display()))?;
+        let mut command = Command::new(&environment.cargo);
+        command
+            .args(["build", "--release", "-p", package])
+            .arg("--message-format=json-render-diagnostics")
+            .current_dir(environment.root()?);
+        if let Some(rustc) = &environment.rustc {
+            command.env("RUSTC", rustc);
+        }
+        let built = call(&mut command, "what QEMU loads", shared_object)?;
+        let built = built.iter().find(|path| path.ends_with(&name)).ok_or_else(|| {
+            Failure::environment(format!("cargo has built no {name} out of {package}"))
+        })?;
+        replace(&kept, &fs::read(built).context(|| format!("read {}", built.display()))?)?;
+        Ok(kept)
+    }
+
     /// One call of cargo. `keep` tells for each program that comes out where it is to be kept.
     fn build(
         &self,
@@ -123,25 +168,6 @@ fn present(path: PathBuf) -> Result<PathBuf> {
         return Ok(path);
     }
     Err(Failure::environment(format!("{} is not there: build without --no-build", path.display())))
-}
-
-/// Builds QEMU's plug-in, `weir-observer`, for this machine and gives its shared object.
-pub fn observer(environment: &Environment) -> Result<PathBuf> {
-    let mut command = Command::new(&environment.cargo);
-    command
-        .args([
-            "build",
-            "--release",
-            "-p",
-            "weir-observer",
-            "--message-format=json-render-diagnostics",
-        ])
-        .current_dir(environment.root()?);
-    if let Some(rustc) = &environment.rustc {
-        command.env("RUSTC", rustc);
-    }
-    let found = call(&mut command, "QEMU's plug-in", shared_object)?.pop();
-    found.ok_or_else(|| Failure::environment("cargo has built no plug-in for QEMU"))
 }
 
 /// Runs cargo and gives what `pick` takes out of its messages.
@@ -191,12 +217,12 @@ fn executable(line: &str) -> Option<PathBuf> {
     Some(artifact(line)?.get("executable")?.as_str()?.into())
 }
 
-/// The plug-in in a message.
+/// The shared object in a message.
 fn shared_object(line: &str) -> Option<PathBuf> {
     let message = artifact(line)?;
     let files = message.get("filenames")?.as_array()?.iter();
-    let mut files = files.filter_map(|file| file.as_str());
-    files.find(|file| file.ends_with("libweir_observer.so")).map(Into::into)
+    let mut files = files.filter_map(|file| Some(PathBuf::from(file.as_str()?)));
+    files.find(|file| file.extension().is_some_and(|ending| ending == "so"))
 }
 
 /// Writes a file so that nobody ever sees half of it, and only if it is not there already.

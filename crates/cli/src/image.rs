@@ -68,6 +68,10 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         described = describe(&system, packed);
         audited = arguments.audit.then(|| audit(&system, packed));
     })?;
+    if !arguments.options.no_build {
+        // A later run with --no-build has all that it takes then.
+        Programs::new(environment, false).libraries(environment)?;
+    }
     let (map, mut json) = described;
     let audited =
         audited.transpose().map_err(|error| Failure::system(format!("audit: {error}")))?;

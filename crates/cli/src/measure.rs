@@ -6,7 +6,7 @@ use crate::{
         hypervisor::{Needs, Systems, measure},
         mapping, simulator,
     },
-    cargo::{self, Programs},
+    cargo::Programs,
     environment::Environment,
     failure::{Context, Failure, GOOD, Result},
     progress::Bar,
@@ -89,11 +89,12 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
 fn hypervisor(json: bool, environment: &Environment) -> Result {
     let root = environment.root()?;
     let systems = root.join(SYSTEMS);
-    let hypervisor = Programs::new(environment, false).hypervisor(environment, false)?;
+    let programs = Programs::new(environment, false);
+    let hypervisor = programs.hypervisor(environment, false)?;
     let figures = measure(Needs {
         root,
         hypervisor: &hypervisor,
-        plugin: &cargo::observer(environment)?,
+        plugin: &programs.observer(environment)?,
         scratch: &environment.build().join("bench"),
         systems: &Systems {
             paths: systems.join("probe-4.toml"),

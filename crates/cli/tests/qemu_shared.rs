@@ -317,6 +317,58 @@ fn a_storm_on_every_line_at_once_leaves_the_sleeper_its_turns() {
     }
 }
 
+/// SGIs, CPU_ON, lines that are routed to the shared core and away, looks at what is pending there: none is worth more than once a turn.
+#[test]
+fn a_vm_that_floods_its_first_core_from_its_second_leaves_the_sleeper_its_turns() {
+    for platform in ["qemu-virt", "qemu-virt-gicv2"] {
+        let flood = r#"
+[[vm]]
+name = "flood"
+cpus = [0, 1]
+memory = "4MiB"
+image = { elf = "guests/flood" }
+devices = ["/pl031@9010000"]
+"#;
+        let text = system(
+            platform,
+            r#"kind = "round-robin", quantum = "4ms""#,
+            &[sleeper(16), flood.to_owned()],
+        );
+        let outcome = run_system(&text, &Options::default()).good();
+        let lines = outcome.lines("sleeper");
+        let said =
+            lines.iter().find(|line| line.starts_with("sleeper: 16 sleeps")).expect("a report");
+        let numbers: Vec<u64> =
+            said.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+        // As beside one that raises lines: see above.
+        assert!(numbers[2] <= 21_000, "{said}");
+        let lines = outcome.lines("flood");
+        let last = lines.last().expect("a report of the flood");
+        let numbers: Vec<u64> =
+            last.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+        assert!(numbers[0] >= 1000 && numbers[1] >= 5, "{last}");
+        // What the first core was interrupted for, all in all: at most for its start and for one SGI in each of the sleeper's turns.
+        let csv = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .arg("trace")
+            .arg(&outcome.run)
+            .args(["--format", "csv", "--kind", "interrupt"])
+            .output()
+            .expect("weir trace");
+        let csv = String::from_utf8_lossy(&csv.stdout).into_owned();
+        let turns = turns(&outcome);
+        assert!(csv.lines().count() > 5 && turns.len() > 5, "{csv}");
+        for (begun, vm, length) in turns.iter().filter(|(_, vm, _)| vm == "sleeper") {
+            let in_turn = |line: &&str| {
+                let fields: Vec<&str> = line.split(',').collect();
+                let at: u64 = fields[0].parse().unwrap_or(0);
+                fields[1] == "0" && (*begun..begun + length).contains(&at)
+            };
+            let came = csv.lines().skip(1).filter(in_turn).count();
+            assert!(came <= 2, "{vm} at {begun}: {came} interrupts in {length} ns");
+        }
+    }
+}
+
 /// In a time table: one that resets itself, one that powers off, one whose memory budget is spent, one that faults and is not started again.
 #[test]
 fn what_a_vm_does_in_its_slot_stays_there() {
@@ -403,6 +455,62 @@ fn two_linux_share_a_core() {
             |line: &&str| line.starts_with("linux: cyclictest T: 0") && line.contains("C:   1000 ");
         assert!(lines.iter().any(all), "{name}: {lines:?}");
     }
+}
+
+/// One that compares the time that it is told was stolen from it with what it misses, beside one that is always busy.
+#[test]
+fn a_vm_is_told_the_time_that_others_take_from_it_and_cannot_change_that() {
+    let teller = |args: &str, more: &str| {
+        format!(
+            r#"
+[[vm]]
+name = "told"
+cpus = [0]
+memory = "4MiB"
+image = {{ elf = "guests/stolen", args = "{args}" }}
+{more}
+"#
+        )
+    };
+    let expect = r#"expect = ["stolen: it adds up"]"#;
+    for (platform, schedule, more) in [
+        ("qemu-virt", r#"kind = "round-robin", quantum = "2ms""#, ""),
+        ("qemu-virt-gicv2", r#"kind = "round-robin", quantum = "2ms""#, ""),
+        (
+            "qemu-virt",
+            r#"kind = "table", frame = "5ms", slots = [
+                { vm = "told", start = "0ms", length = "2ms" }, { vm = "b", start = "2ms", length = "3ms" } ]"#,
+            "",
+        ),
+        // Where memory is divided the page lies in the VM's own cells, and it is one of two vCPUs.
+        ("qemu-virt", r#"kind = "round-robin", quantum = "2ms""#, "colors = \"0-3\""),
+    ] {
+        let told = teller("ms=100", &format!("{expect}\n{more}"));
+        let vms = [told, vm("b", 30_000, "spin=5000", "").replace("expect", "# expect")];
+        run_system(&system(platform, schedule, &vms), &Options::default()).good();
+    }
+    // What it tries to write is its fault, and a new life begins with nothing stolen.
+    let told = teller("ms=10 write=1", &format!("{expect}\non_fault = \"restart\""));
+    let vms = [told, vm("b", 5000, "spin=5000", "")];
+    let text = system("qemu-virt", ROUND_ROBIN, &vms);
+    let outcome = run_system(&text, &Options::default()).good();
+    assert_eq!(outcome.vm("told")["restarts"], 1);
+    assert!(!outcome.consoles["told"].contains("can be changed"));
+    // Nothing is stolen on a core that is the VM's own.
+    let alone = "\nplatform = \"qemu-virt\"\n".to_owned()
+        + &teller("", r#"expect = ["stolen: nobody tells"]"#);
+    run_system(&alone, &Options::default()).good();
+}
+
+#[test]
+fn linux_counts_the_time_that_is_stolen_from_it() {
+    let schedule = r#"kind = "round-robin", quantum = "10ms""#;
+    let linux = linux("linux", "busybox", "steal,poweroff");
+    let vms = [linux, vm("b", 10, "spin=100", "").replace("rounds=10 ", "rounds=4000000000 ")];
+    let vms = vms.map(|vm| vm.replace("expect = [\"context", "# [\"context"));
+    let outcome = run_system(&system("qemu-virt", schedule, &vms), &Options::default()).good();
+    let lines = outcome.lines("linux");
+    assert!(lines.iter().any(|line| line.contains("using stolen time PV")), "{lines:?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use crate::{
     coloring::Division,
     pack::Packed,
-    packed::{self, DEVICE, Span, VmView},
+    packed::{self, ACTIVE, DEVICE, Span, VmView},
     platform::Gic,
     system::System,
     units::Pa,
@@ -166,7 +166,7 @@ fn owners(
         take(0, Use::Kept, Pages::new(read.cells(), read.cells().all(), image))?;
     }
     for vm in (0..read.vms()).filter_map(|index| read.vm(index)) {
-        for region in vm.regions.iter().filter(|region| region.kind != DEVICE) {
+        for region in vm.regions.iter().filter(|region| ![ACTIVE, DEVICE].contains(&region.kind)) {
             let span = Span { pa: region.pa, len: region.len };
             take(vm.index + 1, Use::Ram, read.pages(&vm, span))?;
         }
@@ -202,14 +202,18 @@ fn spaces(
         Gic::V2 { virtual_cpu, .. } => Some(virtual_cpu.0),
         Gic::V3 { .. } => None,
     };
-    let ranges = vm.regions.iter().filter(|region| region.kind == DEVICE);
+    let ranges = vm.regions.iter().filter(|region| [ACTIVE, DEVICE].contains(&region.kind));
     let devices = ranges
         .map(|region| region.pa..region.pa + region.len)
         .chain(gicv.map(|gicv| gicv..gicv + packed::GICV_LEN))
         .collect();
-    let stage2 = Space { what: "stage 2", ram: stage2::RAM, devices, first: 0 };
-    let (leaves, used) = stage2
-        .check(system, read, (index, &vm), owners, |builder| read.map_stage2(builder, &vm, gicv))?;
+    // Undivided it is somewhere in the hypervisor's image, whose first page stands for it here.
+    let last = (vm.vm.own.len / PAGE).saturating_sub(1);
+    let stolen_time = read.pages(&vm, vm.vm.own).nth_page(last).filter(|_| read.is_divided());
+    let stolen_time = stolen_time.unwrap_or(read.header.load_address);
+    let stage2 = Space { what: "stage 2", ram: stage2::RAM, devices, stolen_time, first: 0 };
+    let map = |builder: &mut Builder<'_>| read.map_stage2(builder, &vm, gicv, stolen_time);
+    let (leaves, used) = stage2.check(system, read, (index, &vm), owners, map)?;
     let mut more = 0;
     for is_stage2 in [false, true] {
         if system.vms[index].functions.is_empty() {
@@ -218,7 +222,7 @@ fn spaces(
         // Whatever the machine's SMMU has.
         let what = if is_stage2 { "DMA in stage 2" } else { "DMA in stage 1" };
         let ram = packed::dma_attributes(is_stage2);
-        let space = Space { what, ram, devices: Vec::new(), first: used };
+        let space = Space { what, ram, devices: Vec::new(), stolen_time: 0, first: used };
         let map = |builder: &mut Builder<'_>| read.map_domain(builder, &vm, is_stage2);
         let (_, used) = space.check(system, read, (index, &vm), owners, map)?;
         more = more.max(used);
@@ -238,6 +242,8 @@ struct Space {
     ram: Attributes,
     /// What else may be mapped.
     devices: Vec<Range<u64>>,
+    /// The page of the VM's stolen time.
+    stolen_time: u64,
     /// The number of its first table among the VM's.
     first: usize,
 }
@@ -283,6 +289,13 @@ impl Space {
                     if owners.get(&page) != Some(&(index + 1, Use::Ram)) {
                         stray.get_or_insert(page);
                     }
+                }
+            } else if (leaf.input, leaf.output, leaf.len, leaf.attributes)
+                == (vm.vm.stolen_time, self.stolen_time, PAGE, stage2::READ_ONLY_WINDOW)
+            {
+                let party = if divided { index + 1 } else { 0 };
+                if owners.get(&leaf.output) != Some(&(party, Use::Kept)) {
+                    stray.get_or_insert(leaf.output);
                 }
             } else if [stage2::WINDOW, stage2::READ_ONLY_WINDOW].contains(&leaf.attributes) {
                 // The broker sees the VMs in flows, each as its part in them needs.

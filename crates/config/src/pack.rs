@@ -8,8 +8,8 @@ use crate::{
     pci,
     place::{Placed, Placement, Sizes, memory_end, place_all},
     platform::Platform,
-    system::{Piece, Socket, System, VSOCK_INTID, Vm},
-    timing::{DEFAULT_PORT, Line, Runner, Schedule as Plan},
+    system::{Piece, STOLEN_TIME, Socket, System, VSOCK_INTID, Vm},
+    timing::{Class, DEFAULT_PORT, Line, Runner, Schedule as Plan},
     units::{Bytes, Nanos},
 };
 use crc::{CRC_32_ISCSI, Crc, Digest, Table};
@@ -301,8 +301,12 @@ fn add_vm(
     let registers = vm
         .devices
         .iter()
-        .flat_map(|device| &device.regions)
-        .map(|(start, len)| Region { ipa: start.0, pa: start.0, len: len.0, kind: packed::DEVICE });
+        .flat_map(|device| device.regions.iter().map(move |region| (device, region)))
+        .map(|(device, (start, len))| {
+            let active = system.timing.is_active(index, &device.irqs);
+            let kind = if active { packed::ACTIVE } else { packed::DEVICE };
+            Region { ipa: start.0, pa: start.0, len: len.0, kind }
+        });
     let regions: Vec<_> = pieces.chain(registers).collect();
     let irqs: Vec<_> = vm
         .devices
@@ -320,6 +324,7 @@ fn add_vm(
         gic_cpu: vm.board.gic_cpu.0,
         uart: vm.board.uart.0,
         uart_intid: vm.board.uart_intid,
+        stolen_time: if vm.stolen_time { STOLEN_TIME } else { 0 },
         vsock_intid: vm.socket.map_or(0, |_| VSOCK_INTID),
         vsock: vm.socket.map_or(0, |socket| socket.registers().start),
         vsock_ecam: if vm.socket == Some(Socket::Pci) { vm.board.ecam.0 } else { 0 },
@@ -333,7 +338,8 @@ fn add_vm(
         vcpus: vm.cpus.len() as u8,
         pmu: vm.pmu,
         ticks: vm.ticks,
-        reserved: [0; 4],
+        focus: vm.focus.into(),
+        reserved: [0; 3],
         cores,
         cells: system.division.vms[index].words(),
         own,
@@ -356,7 +362,8 @@ fn ruled(system: &System, vm: usize, irq: packed::Irq) -> packed::Irq {
         let burst = burst.clamp(1, u64::from(u32::MAX)) as u32;
         ((1_000_000_000 / rate.max(1)).max(1), burst)
     });
-    packed::Irq { interval_ns, burst, preempt: line.preempt.into(), ..irq }
+    let active = (line.class == Class::Active).into();
+    packed::Irq { interval_ns, burst, preempt: line.preempt.into(), active, ..irq }
 }
 
 /// Adds the schedules of the shared cores.

@@ -142,6 +142,8 @@ pub struct Vm {
     pub vsock_intid: u32,
     /// IPA of its registers; 0 where there is none.
     pub vsock: u64,
+    /// IPA of the page that tells its vCPUs their stolen time; 0 where there is none.
+    pub stolen_time: u64,
     /// IPA of the PCI configuration space that it is in, or 0 where it is on the MMIO transport.
     pub vsock_ecam: u64,
     /// First entry in the table of regions.
@@ -164,8 +166,10 @@ pub struct Vm {
     pub pmu: u8,
     /// [`schedule::KEEP_TICKS`] or [`schedule::LOSE_TICKS`].
     pub ticks: u8,
+    /// 1 when it may hand the console and the active devices to a VM.
+    pub focus: u8,
     /// Zero.
-    pub reserved: [u8; 4],
+    pub reserved: [u8; 3],
     /// The core of each vCPU.
     pub cores: [u8; MAX_CORES],
     /// Its cells.
@@ -188,7 +192,8 @@ pub struct Region {
     pub pa: u64,
     /// Bytes.
     pub len: u64,
-    /// [`RAM`], zeroed at each start of the VM; [`DEVICE`], registers of a device passed through; [`PARTITION`].
+    /// [`RAM`], zeroed at each start of the VM; [`DEVICE`], registers of a device passed through; [`ACTIVE`], of one that is
+    /// handed from VM to VM; [`PARTITION`].
     pub kind: u64,
 }
 
@@ -201,6 +206,8 @@ pub const MAX_PMU_COUNTERS: u8 = 31 - KEPT_COUNTERS;
 pub const RAM: u64 = 0;
 /// [`Region::kind`] of a device.
 pub const DEVICE: u64 = 1;
+/// [`Region::kind`] of a device of the class *active*: several VMs have it, of which one sees it at a time.
+pub const ACTIVE: u64 = 3;
 
 /// Bytes of the image that are copied into a VM's RAM at each start; the rest of the RAM is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -229,7 +236,9 @@ pub struct Irq {
     /// How many may come at once, if it is limited.
     pub burst: u32,
     /// 1 when it takes a shared core for its VM, for what is left of the turn that is under way.
-    pub preempt: u32,
+    pub preempt: u16,
+    /// 1 when it is of a device of the class *active*, and comes to whichever VM has that.
+    pub active: u16,
 }
 
 /// Why the hypervisor refuses a packed system.
@@ -287,7 +296,7 @@ impl Damage {
                 "a VM's interrupt is not a shared one, has two owners, or a rule that is none"
             }
             Self::Overlap(_) => "a VM's RAM overlaps the image or another VM",
-            Self::Choice(_) => "a VM's on_fault, ticks or number of counters is unknown",
+            Self::Choice(_) => "a VM's on_fault, ticks, focus or number of counters is unknown",
             Self::Geometry => "the cells are not those of the board",
             Self::Function(_) => "a VM's PCI function has two owners, or its addresses are taken",
             Self::Flow(_) => "a flow's ends or its broker are not what they must be",
@@ -351,7 +360,7 @@ impl Irq {
     /// A physical interrupt that comes as it will.
     #[must_use]
     pub const fn new(intid: u32, edge: bool) -> Self {
-        Self { intid, edge: edge as u32, interval_ns: 0, burst: 0, preempt: 0 }
+        Self { intid, edge: edge as u32, interval_ns: 0, burst: 0, preempt: 0, active: 0 }
     }
 }
 
@@ -387,19 +396,18 @@ impl<'a> VmView<'a> {
             .any(|region| region.kind == RAM && ipa.wrapping_sub(region.ipa) < region.len)
     }
 
-    /// The address ranges of the virtual devices: distributor, CPU side of the GIC, UART, socket device (or the UART again).
-    /// GICv3 boards have 128 KiB of redistributor a vCPU, GICv2 boards 8 KiB of CPU interface.
-    fn devices(&self, gic_cpu_len: u64) -> Option<[Range<u64>; 4]> {
-        let vsock = match (self.vm.vsock, self.vm.vsock_ecam) {
-            (0, _) => page_range(self.vm.uart, PAGE)?,
-            (registers, 0) => page_range(registers, VIRTIO_LEN)?,
-            (registers, _) => page_range(registers, VSOCK_BAR_LEN)?,
-        };
+    /// The address ranges of the virtual devices: distributor, CPU side of the GIC, UART, and those of the socket device and the stolen time that
+    /// there are. GICv3 boards have 128 KiB of redistributor a vCPU, GICv2 boards 8 KiB of CPU interface.
+    fn devices(&self, gic_cpu_len: u64) -> Option<[Option<Range<u64>>; 5]> {
+        let one = |start, len| page_range(start, len).map(Some);
+        let may = |start, len| if start == 0 { Some(None) } else { one(start, len) };
+        let vsock_len = if self.vm.vsock_ecam == 0 { VIRTIO_LEN } else { VSOCK_BAR_LEN };
         Some([
-            page_range(self.vm.distributor, 0x1_0000)?,
-            page_range(self.vm.gic_cpu, gic_cpu_len)?,
-            page_range(self.vm.uart, PAGE)?,
-            vsock,
+            one(self.vm.distributor, 0x1_0000)?,
+            one(self.vm.gic_cpu, gic_cpu_len)?,
+            one(self.vm.uart, PAGE)?,
+            may(self.vm.vsock, vsock_len)?,
+            may(self.vm.stolen_time, PAGE)?,
         ])
     }
 
@@ -408,6 +416,7 @@ impl<'a> VmView<'a> {
         if self.vm.on_fault > OnFault::StopSystem as u8
             || self.vm.ticks > schedule::LOSE_TICKS
             || self.vm.pmu > MAX_PMU_COUNTERS
+            || self.vm.focus > 1
         {
             return Err(Damage::Choice(index));
         }
@@ -415,21 +424,22 @@ impl<'a> VmView<'a> {
         let devices = self.devices(gic_cpu_len).ok_or(Damage::Address(index))?;
         for (position, region) in self.regions.iter().enumerate() {
             let ipa = page_range(region.ipa, region.len).ok_or(Damage::Address(index))?;
-            if region.kind > PARTITION {
+            if region.kind > ACTIVE || (divided && region.kind == ACTIVE) {
                 return Err(Damage::Choice(index));
             }
             let others = self.regions.get(position + 1..).unwrap_or(&[]);
             let among_regions = others.iter().any(|other| {
                 page_range(other.ipa, other.len).is_none_or(|other| overlap(&ipa, &other))
             });
-            if among_regions || devices.iter().any(|device| overlap(&ipa, device)) {
+            if among_regions || devices.iter().flatten().any(|device| overlap(&ipa, device)) {
                 return Err(Damage::Address(index));
             }
         }
-        let [a, b, c, d] = &devices;
-        let vsock = self.vm.vsock != 0 && [a, b, c].into_iter().any(|other| overlap(other, d));
-        if vsock || overlap(a, b) || overlap(a, c) || overlap(b, c) {
-            return Err(Damage::Address(index));
+        for (position, device) in devices.iter().enumerate() {
+            let mut before = devices.iter().take(position).flatten();
+            if device.as_ref().is_some_and(|device| before.any(|other| overlap(other, device))) {
+                return Err(Damage::Address(index));
+            }
         }
         self.check_vsock(&devices)?;
         for segment in self.segments {
@@ -453,6 +463,8 @@ impl<'a> VmView<'a> {
         }
         let ruled = |irq: &Irq| {
             irq.preempt <= 1
+                && irq.active <= 1
+                && !(irq.active == 1 && irq.has_rule())
                 && (irq.interval_ns == 0) == (irq.burst == 0)
                 && irq.interval_ns <= schedule::MOST_TURN_NS
         };
@@ -578,10 +590,13 @@ impl<'a> System<'a> {
 }
 
 impl VmView<'_> {
-    /// No interrupt of the two is the same.
+    /// No interrupt of the two is the same, but those of active devices.
     fn apart_from(&self, other: &Self) -> Result<(), Damage> {
         let index = self.index as u32;
-        let shared = |irq: &Irq| other.irqs.iter().any(|theirs| theirs.intid == irq.intid);
+        let shared = |irq: &Irq| {
+            let same = |theirs: &&Irq| theirs.intid == irq.intid;
+            other.irqs.iter().filter(same).any(|theirs| theirs.active & irq.active == 0)
+        };
         if self.irqs.iter().any(shared) { Err(Damage::Interrupt(index)) } else { Ok(()) }
     }
 }

@@ -125,6 +125,11 @@ static VM: Shape = Shape {
             "What becomes of timer ticks that fall due while it is off a core that it shares: they are late (\"keep\", as without the key), or one comes for all (\"lose\", for a guest that takes its next deadline from the timer).",
         ),
         key(
+            "focus",
+            Kind::Boolean,
+            "Whether it may hand the console and the devices of class \"active\" to a VM, by a hypercall.",
+        ),
+        key(
             "expect",
             TEXTS,
             "Texts that its console must show, each within a line, for a run to succeed.",
@@ -286,6 +291,7 @@ pub(crate) struct Vm {
     pub devices: Option<At<Devices>>,
     pub on_fault: OnFault,
     pub ticks: u8,
+    pub focus: bool,
     pub vsock: Option<At<String>>,
     pub pmu: Option<At<u64>>,
     pub expect: Option<At<Vec<At<String>>>>,
@@ -485,6 +491,7 @@ fn read_vm(table: &DeTable<'_>, span: Range<usize>) -> Vm {
             Some("lose") => schedule::LOSE_TICKS,
             _ => schedule::KEEP_TICKS,
         },
+        focus: timing::boolean(table, "focus").unwrap_or(false),
         vsock: table.text("vsock"),
         pmu: table.number("pmu"),
         expect: table.list("expect", text),

@@ -4,12 +4,12 @@ use crate::{
     board::Irq,
     coloring::Division,
     fault::{Fault, Faults, File},
-    image::{Party, Problem},
+    image::{Party, Problem, overlap},
     packed::{OnFault, Regulation, VIRTIO_LEN, VSOCK_BAR_LEN},
     pci::Function,
     platform::Platform,
     resolve::Source,
-    timing::Timing,
+    timing::{Class, Timing},
     units::{Bytes, CoreId, Ipa, Nanos, Pa},
 };
 use std::{ops::Range, path::PathBuf};
@@ -30,6 +30,8 @@ pub(crate) const VSOCK: u64 = 0x0a00_0000;
 pub(crate) const VSOCK_BAR: u64 = 0x3eff_0000 - VSOCK_BAR_LEN;
 /// Its interrupt.
 pub(crate) const VSOCK_INTID: u32 = 48;
+/// Where a VM that shares a core finds its vCPUs' stolen time: as on QEMU's `virt`.
+pub(crate) const STOLEN_TIME: u64 = 0x090a_0000;
 
 /// A system in which everything that can be known of it was found to be right.
 #[derive(Clone, Debug)]
@@ -88,12 +90,16 @@ pub struct Vm {
     /// What becomes of timer ticks while it is off a core that it shares: [`KEEP_TICKS`](crate::packed::schedule::KEEP_TICKS) or
     /// [`LOSE_TICKS`](crate::packed::schedule::LOSE_TICKS).
     pub ticks: u8,
+    /// Whether it may hand the console and the active devices to a VM.
+    pub focus: bool,
     /// Event counters of each core's PMU that are its own, the cycle counter with them; 0 for no PMU.
     pub pmu: u8,
     /// Texts that lines of its console must contain.
     pub expect: Vec<String>,
     /// Where its virtual devices are.
     pub board: Board,
+    /// Whether it shares a core, and so is told what time others take from it.
+    pub stolen_time: bool,
     /// Its virtio socket device, if it is in a flow.
     pub socket: Option<Socket>,
     pub(crate) spans: Spans,
@@ -227,6 +233,13 @@ impl System {
         self.timing.carried_out()?;
         let timing = &self.timing;
         let mut faults = Faults::default();
+        for line in timing.lines.iter().filter(|line| line.class == Class::Active) {
+            if self.division.divided {
+                let message = "this version of weir hands no device over where memory is divided";
+                let help = "give the device to one VM, or take `colors` and `banks` out";
+                faults.push(timing.fault("not-enforced", &line.place, message, help));
+            }
+        }
         for (index, vm) in self.vms.iter().enumerate().filter(|(index, _)| timing.is_shared(*index))
         {
             let Some(place) = timing.vms.get(index).map(|vm| &vm.place) else { continue };
@@ -306,6 +319,24 @@ impl Image {
 }
 
 impl Vm {
+    /// What the VM has at one of these addresses, virtual devices at fixed places aside.
+    pub(crate) fn in_the_way(&self, range: &Range<u64>) -> Option<&'static str> {
+        let board = &self.board;
+        let pieces = self.memory.iter().map(|piece| ("RAM", piece.base.0..piece.end()));
+        let own = [
+            ("the GIC distributor", board.distributor.0, DISTRIBUTOR_LEN),
+            ("the GIC's CPU side", board.gic_cpu.0, REDISTRIBUTOR_LEN * self.cpus.len() as u64),
+            ("the PL011", board.uart.0, 0x1000),
+        ];
+        let own = own.into_iter().map(|(what, start, len)| (what, start..start + len));
+        let regions = self.devices.iter().flat_map(|device| &device.regions);
+        let passed = regions.map(|(start, len)| ("a device", start.0..start.0 + len.0));
+        let bars = self.functions.iter().map(|one| (one.bars.0, one.bars.0 + one.bars_len.0));
+        let bars = bars.map(|(start, end)| ("the base addresses of a PCI function", start..end));
+        let mut all = pieces.chain(own).chain(passed).chain(bars);
+        all.find(|(_, taken)| overlap(taken, range)).map(|(what, _)| what)
+    }
+
     /// Whether it has a PCI host bridge.
     pub(crate) fn has_pci(&self) -> bool {
         !self.functions.is_empty() || self.socket == Some(Socket::Pci)

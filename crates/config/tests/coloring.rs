@@ -568,11 +568,7 @@ fn the_row_of_a_cell_names_its_owner() {
             .unwrap()
     };
     assert_eq!(mine("RAM").size.0, 4 << 20);
-    assert_eq!(
-        mine("RAM").end.0 - mine("RAM").address.0,
-        (32 << 20) - (14 << 12),
-        "two pages of sixteen"
-    );
+    assert_eq!(mine("RAM").end.0 - mine("RAM").address.0, 32 << 20, "two pages of sixteen");
     assert!(placed.to_string().contains("RAM, cells 0-1,16-17,32-33"), "{placed}");
 }
 

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use std::{collections::BTreeSet, ops::Range};
 use weir_config::packed::{
-    ADDRESS_LIMIT, DEVICE, Damage, Flow, Functions, Header, Irq, MAGIC, NO_BROKER, OnFault, PAGE,
-    PARTITION, PARTITION_IPA, PARTITION_LEN, PciFunction, RAM, Region, Regulation, Schedule,
+    ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, Flow, Functions, Header, Irq, MAGIC, NO_BROKER, OnFault,
+    PAGE, PARTITION, PARTITION_IPA, PARTITION_LEN, PciFunction, RAM, Region, Regulation, Schedule,
     Segment, Span, System, Tables, Turn, VERSION, Vm, WINDOWS, checksum, regulation, schedule,
 };
 use weir_layout::cells::{CellSet, Cells, Geometry};
@@ -78,6 +78,7 @@ fn vm(name: &str, cores: &[u8]) -> Vm {
         uart_intid: 33,
         vsock_intid: 0,
         vsock: 0,
+        stolen_time: 0,
         vsock_ecam: 0,
         first_region: 0,
         regions: 0,
@@ -89,7 +90,8 @@ fn vm(name: &str, cores: &[u8]) -> Vm {
         vcpus: cores.len() as u8,
         pmu: 0,
         ticks: 0,
-        reserved: [0; 4],
+        focus: 0,
+        reserved: [0; 3],
         cores: [0; 8],
         cells: ALL,
         own: Span::default(),
@@ -469,7 +471,33 @@ fn refuses_what_two_vms_cannot_share() {
     assert_eq!(damaged(|_, tables| tables.regions[1].pa = 0x405f_f000), Damage::Overlap(1));
     assert_eq!(damaged(|_, tables| tables.regions[2].pa = 0x4060_0000), Damage::Overlap(1));
     assert_eq!(damaged(|_, tables| tables.vms[0].on_fault = 3), Damage::Choice(0));
-    assert_eq!(damaged(|_, tables| tables.regions[0].kind = 3), Damage::Choice(0));
+    assert_eq!(damaged(|_, tables| tables.regions[0].kind = 4), Damage::Choice(0));
+    assert_eq!(damaged(|_, tables| tables.vms[0].focus = 2), Damage::Choice(0));
+}
+
+/// The first VM has the second one's device, too, if both say that it is handed over.
+fn active(change: impl FnOnce(&mut Header, &mut Tables)) -> Result<usize, Damage> {
+    let (mut header, mut tables) = (header(), tables());
+    tables.regions[2].kind = ACTIVE;
+    tables.irqs[0].active = 1;
+    tables.regions.insert(1, tables.regions[2]);
+    tables.irqs.insert(0, tables.irqs[0]);
+    tables.vms[0] = Vm { regions: 2, irqs: 1, ..tables.vms[0] };
+    tables.vms[1] = Vm { first_region: 2, first_irq: 1, ..tables.vms[1] };
+    change(&mut header, &mut tables);
+    parse(&tables.pack(header))
+}
+
+#[test]
+fn a_device_that_is_handed_over_is_so_for_all_who_have_it() {
+    assert_eq!(active(|_, _| ()), Ok(2));
+    assert_eq!(active(|_, tables| tables.irqs[0].active = 0), Err(Damage::Interrupt(1)));
+    assert_eq!(active(|_, tables| tables.irqs[1].active = 2), Err(Damage::Interrupt(1)));
+    assert_eq!(active(|_, tables| tables.irqs[1].preempt = 1), Err(Damage::Interrupt(1)));
+    assert_eq!(active(|_, tables| tables.regions[1].kind = DEVICE), Err(Damage::Overlap(1)));
+    assert_eq!(active(|_, tables| tables.regions[1].pa = 0x4060_0000), Err(Damage::Overlap(1)));
+    // Its pages are where no cell says whose they are.
+    assert_eq!(damaged_cells(|_, tables| tables.regions[2].kind = ACTIVE), Damage::Choice(1));
 }
 
 /// The two VMs with a flow, and their broker.
@@ -521,6 +549,8 @@ fn a_flow_has_two_ends_and_a_broker() {
     damaged(2, |_, tables| tables.regions[3].ipa = WINDOWS.start);
     damaged(1, |_, tables| tables.regions[2].kind = PARTITION);
     let address = |_: &mut Header, tables: &mut Tables| tables.vms[0].vsock = 0x0900_0000;
+    assert_eq!(with_flow(address), Err(Damage::Address(0)));
+    let address = |_: &mut Header, tables: &mut Tables| tables.vms[0].stolen_time = 0x0a00_0000;
     assert_eq!(with_flow(address), Err(Damage::Address(0)));
     let on_pci = |change: fn(&mut Tables)| {
         with_flow(|_, tables| {

@@ -8,6 +8,40 @@ pub const RESTARTS: u32 = 0xC600_0001;
 /// Sets a memory budget.
 pub const SET_BUDGET: u32 = 0xC600_0002;
 
+/// Hands the console and the active devices to a VM.
+pub const HAND_OVER: u32 = 0xC600_0004;
+/// Whether the active devices are this VM's.
+pub const HAS_DEVICES: u32 = 0xC600_0005;
+
+/// Hands the console's input at once, and the active devices as soon as none of their interrupts is being handled, to the VM at place `vm` of the system file; whether that was granted.
+#[must_use]
+pub fn hand_over(vm: u64) -> bool {
+    call(HAND_OVER, [vm, 0, 0]) == 0
+}
+
+/// Whether the active devices are this VM's now.
+#[must_use]
+pub fn has_devices() -> bool {
+    call(HAS_DEVICES, [0; 3]) == 1
+}
+
+/// Where Arm's paravirtualized time (DEN0057) is asked for.
+pub const PV_TIME_FEATURES: u32 = 0xC500_0020;
+/// Where the calling vCPU's stolen time is.
+pub const PV_TIME_ST: u32 = 0xC500_0021;
+/// SMCCC_ARCH_FEATURES.
+const ARCH_FEATURES: u32 = 0x8000_0001;
+
+/// Address of what this vCPU is told of its stolen time: see DEN0057, section 4; none where nobody tells.
+#[must_use]
+pub fn stolen_time() -> Option<u64> {
+    let has = |asked, what: u32| call(asked, [what.into(), 0, 0]) == 0;
+    let known = has(ARCH_FEATURES, PV_TIME_FEATURES)
+        && has(PV_TIME_FEATURES, PV_TIME_FEATURES)
+        && has(PV_TIME_FEATURES, PV_TIME_ST);
+    known.then(|| u64::try_from(call(PV_TIME_ST, [0; 3])).ok())?
+}
+
 /// Tells that there are completions; of the broker only.
 pub const COMPLETE: u32 = 0xC600_0003;
 

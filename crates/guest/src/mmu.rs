@@ -147,6 +147,41 @@ pub unsafe fn add_memory(range: Range<u64>) {
     unsafe { asm!("dsb ishst", "isb", options(nostack)) };
 }
 
+/// Maps the page at `address`, which [`init`] took for a device's, to itself, as write-back memory that is never executed.
+///
+/// # Safety
+///
+/// There is memory; this core is the only one that runs, and this is called once.
+pub unsafe fn add_page(address: u64) {
+    static mut SPLIT: [Table; 2] = [const { Table([0; 512]) }; 2];
+    const INDEX: u64 = 511;
+    let split = &raw mut SPLIT;
+    // SAFETY: by the contract nobody else uses them.
+    let [level2, level3] = unsafe { &mut *split };
+    let (level1, base) = (&raw mut LEVEL1, address & !(GIB - 1));
+    for (block, entry) in level2.0.iter_mut().enumerate() {
+        *entry = (base + block as u64 * MIB_2) | DEVICE;
+    }
+    let base = address & !(MIB_2 - 1);
+    for (page, entry) in level3.0.iter_mut().enumerate() {
+        // At level 3 a page's descriptor is what a table's is above.
+        *entry = (base + page as u64 * 4096) | DEVICE | TABLE;
+    }
+    level3.0[(address >> 12 & INDEX) as usize] =
+        (address & !4095) | MEMORY | 1 << 54 | 1 << 53 | TABLE;
+    level2.0[(address >> 21 & INDEX) as usize] = (&raw const *level3) as u64 | TABLE;
+    // SAFETY: this core is the only one, and uses nothing of what the entry maps, devices, meanwhile; it is broken before it is made (D8.16.1).
+    unsafe {
+        let entry = (&raw mut (*level1).0).cast::<u64>().add(((address / GIB) & INDEX) as usize);
+        if entry.read() & 3 == 1 {
+            entry.write_volatile(0);
+            asm!("dsb ishst", "tlbi vmalle1", "dsb nsh", "isb", options(nostack));
+            entry.write_volatile((&raw const *level2) as u64 | TABLE);
+        }
+        asm!("dsb ishst", "isb", options(nostack));
+    }
+}
+
 /// Turns this core's MMU and data cache off, so that what the guest can address is bounded by
 /// stage 2 only. Cleans the image's data and stack to memory first.
 ///

@@ -123,6 +123,7 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static System<'static>) -> !
         };
         vm::init(view, root);
     }
+    vm::focus::init();
     if system.is_divided() {
         check_ownership(system);
     }

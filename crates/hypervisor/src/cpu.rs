@@ -35,6 +35,8 @@ pub const SHUTDOWN: u32 = 1 << 7;
 pub const BUDGET: u32 = 1 << 8;
 /// Message: the VM's memory budget was set to another.
 pub const SET_BUDGET: u32 = 1 << 9;
+/// Message: hand the active devices over, if they are to go elsewhere.
+pub const HAND_OVER: u32 = 1 << 10;
 
 static MAIL: [AtomicU32; MAX_CORES] = [const { AtomicU32::new(0) }; MAX_CORES];
 

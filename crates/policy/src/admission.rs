@@ -2,7 +2,7 @@
 
 use crate::Nanos;
 
-/// A token bucket: `burst` at once, and one more every `interval`. In any window of length t at most `burst` + ceil(t / `interval`)
+/// A token bucket: `burst` at once, and one more every `interval`. In any window of length t at most `burst` + floor(t / `interval`)
 /// are admitted, as `weir_analysis::time::Admission` takes them to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {

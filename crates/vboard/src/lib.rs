@@ -15,4 +15,5 @@ pub mod pl011;
 pub mod pmu;
 pub mod psci;
 pub mod smccc;
+pub mod stolen;
 pub mod sysreg;

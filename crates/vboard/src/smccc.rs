@@ -7,12 +7,15 @@
 //! | 0x8000_0000, 0x8000_0001 | SMCCC_VERSION, SMCCC_ARCH_FEATURES | DEN0028, section 7 |
 //! | 0x8000_8000, 0x8000_7FFF, 0x8000_3FFF | SMCCC_ARCH_WORKAROUND_1, 2, 3 | as far as the firmware has them |
 //! | 0x8400_00xx, 0xC400_00xx | PSCI 1.1 | [`crate::psci`] |
+//! | 0xC500_0020, 0xC500_0021 | PV_TIME_FEATURES, PV_TIME_ST | DEN0057, of VMs that share a core |
 //! | 0x8600_FF01 | who the hypervisor is | w0 to w3: [`UID`] |
 //! | 0x8600_FF03 | its interface's revision | w0, w1: major, minor |
 //! | 0xC600_0000 | null hypercall | 0 |
 //! | 0xC600_0001 | restarts of this VM | a 64-bit count |
 //! | 0xC600_0002 | sets a memory budget: x1 the VM, x2 the budget (of reads), x3 that of writes | 0, or [`DENIED`] |
 //! | 0xC600_0003 | of the broker only: it has completions | 0, or [`DENIED`] |
+//! | 0xC600_0004 | hands the console and the active devices to VM x1 | 0, or [`DENIED`] |
+//! | 0xC600_0005 | whether the active devices are this VM's now | 1 or 0 |
 //!
 //! The rest of 0x8600_xxxx and 0xC600_xxxx is reserved. weir's UID is the UUID
 //! `9f99e9c0-c429-44e8-a53d-10f558e3e6b4`.
@@ -35,6 +38,10 @@ pub const ARCH_WORKAROUND_1: u32 = 0x8000_8000;
 pub const ARCH_WORKAROUND_2: u32 = 0x8000_7fff;
 /// SMCCC_ARCH_WORKAROUND_3, against Spectre branch history injection.
 pub const ARCH_WORKAROUND_3: u32 = 0x8000_3fff;
+/// PV_TIME_FEATURES: whether there is paravirtualized time.
+pub const PV_TIME_FEATURES: u32 = 0xc500_0020;
+/// PV_TIME_ST: where the calling vCPU's stolen time is.
+pub const PV_TIME_ST: u32 = 0xc500_0021;
 /// The UID query of the vendor-specific hypervisor service.
 pub const HYPERVISOR_UID: u32 = 0x8600_ff01;
 /// The revision query of the vendor-specific hypervisor service.
@@ -49,6 +56,11 @@ pub const SET_BUDGET: u32 = 0xc600_0002;
 
 /// The broker has completions for the hypervisor.
 pub const COMPLETE: u32 = 0xc600_0003;
+
+/// Hands the console and the active devices to a VM, for who was granted the right.
+pub const HAND_OVER: u32 = 0xc600_0004;
+/// Whether the active devices are this VM's.
+pub const HAS_DEVICES: u32 = 0xc600_0005;
 
 /// What a call that this VM has no right to returns in x0, or one whose numbers are not within the limits.
 pub const DENIED: u64 = (-3i64).cast_unsigned();
@@ -128,8 +140,16 @@ pub enum Call {
         /// Its writes; of no meaning with one budget.
         writes: u64,
     },
+    /// Hand the console and the active devices to this VM, by its place in the system file. x0 is 0 or [`DENIED`].
+    HandOver(u64),
+    /// x0 is 1 if the active devices are this VM's, else 0.
+    HasDevices,
     /// Look at the broker's completions, if this VM is the broker. x0 is 0 or [`DENIED`].
     Complete,
+    /// x0 is 0 if this VM is told its stolen time, else [`NOT_SUPPORTED`].
+    HasStolenTime,
+    /// x0 is the address of the calling vCPU's [stolen time](crate::stolen), or [`NOT_SUPPORTED`].
+    StolenTime,
     /// Ask [`psci::Power::call`].
     Psci(psci::Request),
     /// Call the firmware with this identifier; it returns nothing, and x0 is 0.
@@ -160,7 +180,14 @@ fn decode_other(id: u32, x: &[u64; 4], mitigations: Mitigations) -> Call {
         RESTARTS => Call::Restarts,
         SET_BUDGET => Call::SetBudget { vm: x[1], reads: x[2], writes: x[3] },
         COMPLETE => Call::Complete,
+        HAND_OVER => Call::HandOver(x[1]),
+        HAS_DEVICES => Call::HasDevices,
         VERSION => Call::Return(SMCCC_1_2),
+        ARCH_FEATURES if x[1] as u32 == PV_TIME_FEATURES => Call::HasStolenTime,
+        PV_TIME_FEATURES if [PV_TIME_FEATURES, PV_TIME_ST].contains(&(x[1] as u32)) => {
+            Call::HasStolenTime
+        }
+        PV_TIME_ST => Call::StolenTime,
         ARCH_FEATURES => Call::Return(psci::code(mitigations.features(x[1] as u32))),
         // 0: call the firmware; 1: calling is allowed and does nothing on this processor.
         ARCH_WORKAROUND_1 | ARCH_WORKAROUND_3 => match mitigations.features(id) {

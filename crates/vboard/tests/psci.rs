@@ -22,7 +22,9 @@ fn hypercalls() {
     let set = Call::SetBudget { vm: 1, reads: 2, writes: 3 };
     assert_eq!(call(0xc600_0002, [1, 2, 3]), set);
     assert_eq!(call(0xc600_0003, [0; 3]), Call::Complete);
-    assert_eq!(call(0xc600_0004, [0; 3]), Call::Unknown);
+    assert_eq!(call(0xc600_0004, [3, 0, 0]), Call::HandOver(3));
+    assert_eq!(call(0xc600_0005, [0; 3]), Call::HasDevices);
+    assert_eq!(call(0xc600_0006, [0; 3]), Call::Unknown);
     // The null hypercall exists in the 64-bit convention only.
     assert_eq!(call(0x8600_0000, [0; 3]), Call::Unknown);
     // Only w0 names the call (DEN0028, 2.7).
@@ -133,7 +135,14 @@ fn arm_architecture_calls() {
     };
     assert_eq!(features(Mitigations::NONE, smccc::VERSION), returned(0));
     assert_eq!(features(Mitigations::NONE, smccc::ARCH_FEATURES), returned(0));
-    assert_eq!(features(Mitigations::NONE, 0xc500_0020), returned(-1));
+    // DEN0057: asked by SMCCC_ARCH_FEATURES first, then by its own call.
+    let asks_time = |id: u32| call(smccc::PV_TIME_FEATURES, [id.into(), 0, 0]);
+    assert_eq!(features(Mitigations::NONE, smccc::PV_TIME_FEATURES), Call::HasStolenTime);
+    assert_eq!(asks_time(smccc::PV_TIME_FEATURES), Call::HasStolenTime);
+    assert_eq!(asks_time(smccc::PV_TIME_ST), Call::HasStolenTime);
+    assert_eq!(asks_time(0xc500_0022), Call::Return(smccc::NOT_SUPPORTED));
+    assert_eq!(call(smccc::PV_TIME_ST, [0; 3]), Call::StolenTime);
+    assert_eq!(features(Mitigations::NONE, smccc::PV_TIME_ST), returned(-1));
     for id in [smccc::ARCH_WORKAROUND_1, smccc::ARCH_WORKAROUND_2, smccc::ARCH_WORKAROUND_3] {
         assert_eq!(features(Mitigations::NONE, id), returned(-1));
         assert_eq!(call(id, [0; 3]), Call::Unknown);
@@ -345,9 +354,11 @@ proptest! {
                 Call::Mitigate(_) => prop_assert!(false),
                 Call::Restarts => prop_assert_eq!(id, smccc::RESTARTS),
                 Call::Complete => prop_assert_eq!(id, smccc::COMPLETE),
+                Call::HandOver(vm) => prop_assert_eq!((id, vm), (smccc::HAND_OVER, x[0])),
+                Call::HasDevices => prop_assert_eq!(id, smccc::HAS_DEVICES),
                 Call::SetBudget { .. } => prop_assert_eq!(id, smccc::SET_BUDGET),
                 Call::Registers(_) => prop_assert_eq!(id & 0xffff_0000, 0x8600_0000),
-                Call::Return(_) | Call::Unknown => {}
+                Call::Return(_) | Call::Unknown | Call::HasStolenTime | Call::StolenTime => {}
             }
         }
     }

@@ -9,7 +9,7 @@ use weir_analysis::{
     memory::{Budget, Interferer, Regulation},
     time::{
         Admission, Interference, InterruptLine, Linear, Schedule as Partition, Supply, VmTask,
-        response_times_beside, servers_hold,
+        put_off, response_times_beside, servers_hold,
     },
 };
 use weir_config::{
@@ -71,7 +71,7 @@ pub fn supply(timing: &Timing, runner: Runner) -> Result<Option<(String, Place, 
 /// A core of a VM's own, less what the VM's interrupts take: nobody says to which of its cores they come.
 fn dedicated(timing: &Timing, vm: usize) -> Result<Supply, Fault> {
     let own = timing.lines.iter().filter(|line| line.vm == vm);
-    let lines = own.map(|line| interrupt(timing, line, 0)).collect::<Result<_, _>>()?;
+    let lines = own.map(|line| interrupt(timing, line, 0, 0)).collect::<Result<_, _>>()?;
     Supply::new(Partition::Dedicated, lines).map_err(|error| {
         let place = timing.vms.get(vm).map(|vm| vm.place.clone()).unwrap_or_default();
         timing.fault("schedule", &place, error.to_string(), "write times within the limits")
@@ -135,9 +135,12 @@ fn supply_on(timing: &Timing, core: &SharedCore, runner: Runner) -> Result<Suppl
         let here = timing.vms.get(line.vm).is_some_and(|vm| vm.cpus.contains(&core.id));
         if here || runs(&core.schedule, owner) {
             // The turn that an interrupt brings its VM is no loss to that VM, but being interrupted is.
-            let turn =
-                if line.preempt && owner != runner { turn(&core.schedule, owner) } else { 0 };
-            lines.push(interrupt(timing, line, turn)?);
+            let (taken, delay) = if line.preempt && owner != runner {
+                preempted(&core.schedule, runner)
+            } else {
+                (0, 0)
+            };
+            lines.push(interrupt(timing, line, taken, delay)?);
         }
     }
     Supply::new(partition, lines).map_err(|error| {
@@ -146,36 +149,35 @@ fn supply_on(timing: &Timing, core: &SharedCore, runner: Runner) -> Result<Suppl
     })
 }
 
-/// The longest that a VM runs before another's turn comes.
-fn turn(schedule: &Schedule, owner: Runner) -> u64 {
+/// What an interrupt that takes the core takes of `runner`'s supply, at most, and by how much it puts off the rest. Servers have their order for that.
+fn preempted(schedule: &Schedule, runner: Runner) -> (u64, u64) {
     match schedule {
-        Schedule::RoundRobin { quantum, .. } => quantum.0,
-        Schedule::Table { slots, .. } => {
-            slots.iter().filter(|slot| slot.0 == owner).map(|slot| slot.2.0).max().unwrap_or(0)
+        Schedule::RoundRobin { quantum, switch, runners } => {
+            let vms = u32::try_from(runners.len()).unwrap_or(u32::MAX);
+            (0, put_off(Nanos(quantum.0), Nanos(switch.0), vms).0)
         }
-        Schedule::FixedPriority { servers } => servers
-            .iter()
-            .filter(|server| server.0 == owner)
-            .map(|server| server.1.0)
-            .max()
-            .unwrap_or(0),
+        Schedule::Table { slots, .. } => {
+            let own = slots.iter().filter(|slot| slot.0 == runner).map(|slot| slot.2.0);
+            (own.max().unwrap_or(0), 0)
+        }
+        Schedule::FixedPriority { .. } => (0, 0),
     }
 }
 
-/// What an interrupt takes: its own cost and the `turn` that it brings its VM.
-fn interrupt(timing: &Timing, line: &Line, turn: u64) -> Result<InterruptLine, Fault> {
+/// What an interrupt takes: its own cost and what its VM takes by it, and how much it puts off.
+fn interrupt(timing: &Timing, line: &Line, taken: u64, delay: u64) -> Result<InterruptLine, Fault> {
     if line.cost.0 == 0 {
         let message = format!("nobody says what one interrupt {} takes from its core", line.name);
         let help = "add cost = \"2us\", the most time that one takes";
         return Err(timing.fault("no-cost", &line.place, message, help));
     }
-    let cost = line.cost.0.saturating_add(turn);
+    let cost = line.cost.0.saturating_add(taken);
     // Rounded down: interrupts may come a little closer than they may.
     let admission = line.admission.map(|(rate, burst)| Admission {
         burst,
         interval: Nanos((1_000_000_000 / rate.max(1)).max(1)),
     });
-    Ok(InterruptLine { admission, cost: Nanos(cost) })
+    Ok(InterruptLine { admission, cost: Nanos(cost), delay: Nanos(delay) })
 }
 
 /// What is tried where a file does not say it.

@@ -1,6 +1,6 @@
 #!/bin/busybox sh
 # The first process of weir's Linux guest. The kernel command line says what it does:
-#   weir.run=A,B,..   scenarios, in this order: cyclictest devices disk hog memtest sgi shell
+#   weir.run=A,B,..   scenarios, in this order: cyclictest devices disk hog memtest sgi shell steal
 #                     send* receive* ping* pong* give* take* reload poweroff reboot
 #   weir.NAME=A,B,..  arguments of weir-talk for the scenario NAME, which begins with send, receive, ping or pong
 #   weir.NAME=ADDR    address of socat for the scenario NAME, which begins with give or take: where 100000 lines go, or come from
@@ -165,6 +165,15 @@ run_sgi() {
     taskset -p "$(printf %x $(((1 << cpus) - 1)))" $$ >/dev/null
 }
 
+# Jiffies that others took from all CPUs while this one was busy.
+run_steal() {
+    before=$(awk '$1 == "cpu" { print $9 }' /proc/stat)
+    seq 1 "${loops}000" | tail -n 1 >/dev/null
+    after=$(awk '$1 == "cpu" { print $9 }' /proc/stat)
+    say "steal $before jiffies before, $after after"
+    [ "$after" -gt "$before" ]
+}
+
 run_shell() {
     busybox --install -s /bin
     say "shell on $(cat /sys/class/tty/console/active), exit ends it"
@@ -181,7 +190,7 @@ failed=
 ending=
 for scenario in $(word weir.run | tr , ' '); do
     case $scenario in
-        cyclictest | devices | disk | hog | memtest | reload | sgi | shell)
+        cyclictest | devices | disk | hog | memtest | reload | sgi | shell | steal)
             "run_$scenario" || failed="$failed $scenario" ;;
         give* | take*) run_socat "$scenario" || failed="$failed $scenario" ;;
         send* | receive* | ping* | pong*) run_talk "$scenario" || failed="$failed $scenario" ;;

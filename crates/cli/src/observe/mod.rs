@@ -121,9 +121,10 @@ pub fn observe(
     let scratch = tempfile::tempdir().context(|| "make a directory")?;
     let file = |name: &str| scratch.path().join(name);
     let mut watch = None;
-    let built = image::build(&system, arguments.image.no_build, environment, |packed| {
+    let no_build = arguments.image.no_build;
+    let built = image::build(&system, no_build, environment, |packed| {
         let out = Some(file("seen.json"));
-        watch = Some(Watch::new(&system, Some(packed), out, environment));
+        watch = Some(Watch::new(&system, Some(packed), out, no_build, environment));
     })?;
     fs::write(file("system.img"), built).context(|| "write the image")?;
     let run = run::perform(

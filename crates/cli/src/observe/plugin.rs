@@ -3,7 +3,7 @@
 use super::{CACHES, L1D, L1I, ROW, UNTIL};
 use crate::{
     bench::elf::Image,
-    cargo::{self, Programs},
+    cargo::Programs,
     environment::Environment,
     failure::{Context, Failure, Result},
     run::{
@@ -49,6 +49,7 @@ impl Watch {
         system: &System,
         packed: Option<&Packed>,
         out: Option<PathBuf>,
+        no_build: bool,
         environment: &Environment,
     ) -> Result<Self> {
         let mut setup = setup(system, packed).map_err(Failure::system)?;
@@ -58,7 +59,7 @@ impl Watch {
         }
         let programs = Programs::new(environment, true);
         Ok(Self {
-            library: cargo::observer(environment)?,
+            library: Programs::new(environment, no_build).observer(environment)?,
             hypervisor: programs.hypervisor(environment, system.platform.is_gic_v2())?,
             setup,
             out,

@@ -190,7 +190,14 @@ mod tests {
         let mut times: Vec<u64> = copies.iter().map(|(_, ns)| *ns).collect();
         times.sort_unstable();
         phases.insert(Phase::Copy, times);
-        Overheads { phases, copies: copies.to_vec(), packets: 3, lost: 0, counted: true }
+        Overheads {
+            phases,
+            copies: copies.to_vec(),
+            wakes: BTreeMap::new(),
+            packets: 3,
+            lost: 0,
+            counted: true,
+        }
     }
 
     #[test]

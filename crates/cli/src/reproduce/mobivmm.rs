@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::{fmt::Write as _, fs, path::Path};
 use weir_analysis::{
     Nanos,
-    time::{Admission, InterruptLine, Schedule, Supply},
+    time::{Admission, InterruptLine, Schedule, Supply, put_off},
 };
 
 /// Milliseconds of a tick of both guests, and of the sleep.
@@ -30,6 +30,9 @@ const ADMITTED: (u64, u64) = (5, 1);
 const COST_US: u64 = 10;
 /// The interval, in microseconds, that stands for a storm: the line is raised again as fast as a core can.
 const STORM_US: u32 = 1;
+/// By how much the longest of some sleeps at random phases may differ from load to load where none of it takes the core: the phases, and EL2's own time for the
+/// interrupts, in microseconds.
+const INDEPENDENT_US: u32 = 500;
 /// What the sleeper needs besides its ticks until it has noticed, in microseconds.
 const NOTICE_US: u64 = 200;
 
@@ -126,8 +129,9 @@ impl Point {
         )
     }
 
-    /// The longest that a sleep can take, in milliseconds: two ticks of the sleeper's own time.
+    /// The longest that a sleep can take, in milliseconds: to the sleeper's second tick.
     fn bound_ms(&self) -> Option<f64> {
+        const EACH: Nanos = Nanos(COST_US * 1000);
         let quantum = Nanos(self.quantum_ms * 1_000_000);
         let schedule = match self.policy {
             Policy::FixedPriority => {
@@ -146,18 +150,18 @@ impl Point {
         let lines = match self.policy {
             Policy::Preempt => return None,
             Policy::Admit => {
-                let cost = Nanos(COST_US * 1000 + quantum.0);
-                vec![InterruptLine { admission: Some(admitted), cost }; sources]
+                let delay = put_off(quantum, Nanos(COST_US * 1000), 2);
+                vec![InterruptLine { admission: Some(admitted), cost: EACH, delay }; sources]
             }
             // A line of a VM that is off comes once in each of its turns.
             Policy::Defer | Policy::FixedPriority => {
                 let once = Admission { burst: 1, interval: quantum };
-                let cost = Nanos(COST_US * 1000);
-                vec![InterruptLine { admission: Some(once), cost }; sources]
+                let delay = Nanos(0);
+                vec![InterruptLine { admission: Some(once), cost: EACH, delay }; sources]
             }
         };
-        let needed = Nanos(2 * TICK_MS * 1_000_000 + NOTICE_US * 1000);
-        let window = Supply::new(schedule, lines).ok()?.window_for(needed)?;
+        let (tick, notice) = (Nanos(TICK_MS * 1_000_000), Nanos(NOTICE_US * 1000));
+        let window = Supply::new(schedule, lines).ok()?.nth_tick(2, tick, notice)?;
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
         let ms = window.0 as f64 / 1e6;
         Some(ms)
@@ -354,14 +358,18 @@ fn unexpected(points: &[(Point, Response)]) -> Vec<String> {
         misses
             .push("more interrupts that take the core do not make the response longer".to_owned());
     }
-    for policy in [Policy::Admit, Policy::Defer, Policy::FixedPriority] {
+    // Where interrupts may take the core now and then, some of the sleeps meet one.
+    for (policy, which) in
+        [(Policy::Admit, "mean"), (Policy::Defer, "longest"), (Policy::FixedPriority, "longest")]
+    {
         let its = points.iter().filter(|(point, _)| point.policy == policy);
         let (least, most) = its
-            .map(|(_, response)| response.max)
+            .map(|(_, response)| if which == "mean" { response.avg } else { response.max })
             .fold((f64::MAX, 0.0_f64), |(a, b), ms| (a.min(ms), b.max(ms)));
-        if most - least > 2.0 {
+        let may = if which == "mean" { 2.0 } else { f64::from(INDEPENDENT_US) / 1000.0 };
+        if most - least > may {
             misses.push(format!(
-                "{}: the longest response depends on the load, {least:.1} to {most:.1} ms",
+                "{}: the {which} response depends on the load, {least:.2} to {most:.2} ms",
                 policy.name()
             ));
         }
@@ -380,7 +388,7 @@ fn unexpected(points: &[(Point, Response)]) -> Vec<String> {
         its.next()?.1.came.map(|came| came[1])
     };
     if let (Some(starved), Some(calm)) = (second(STORM_US), second(20_000))
-        && starved > 0.7 * calm
+        && starved >= calm
     {
         misses.push(format!(
             "the second source has {starved:.1} interrupts in 10 ms beside a storm of the first, {calm:.1} without"
@@ -417,6 +425,7 @@ mod tests {
         let defer = Point { policy: Policy::Defer, ..point }.bound_ms();
         let fixed = Point { policy: Policy::FixedPriority, ..point }.bound_ms();
         assert!(admit > defer && defer > Some(40.0), "{admit:?} {defer:?}");
-        assert!(fixed >= Some(60.0), "{fixed:?}");
+        assert!(fixed > Some(40.0), "{fixed:?}");
+        assert!(admit < Some(81.0) && defer < Some(41.0), "{admit:?} {defer:?}");
     }
 }

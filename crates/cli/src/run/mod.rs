@@ -17,7 +17,9 @@ pub mod synthetic;
 
 use crate::{
     analyze::flows::bounds,
-    attach, debian,
+    attach,
+    cargo::Programs,
+    debian,
     environment::Environment,
     failure::{Context, ENVIRONMENT, Failure, GOOD, INTERRUPTED, Result, SYSTEM},
     image,
@@ -25,7 +27,7 @@ use crate::{
 };
 use control::Hub;
 use demux::{Source, Step};
-use qemu::{Heard, Machine, Setup};
+use qemu::{Heard, Machine, Preload, Setup};
 use ram::Ram;
 use record::Record;
 use report::{End, FlowFacts, Report, VmFacts};
@@ -198,6 +200,11 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
         Some(path) => fs::read(path).context(|| format!("read {}", path.display()))?,
         None => image::build(&system, arguments.image.no_build, environment, |_| {})?,
     };
+    let no_build = arguments.image.no_build;
+    // What the user adds may need QEMU's main loop while a core runs.
+    let steady = arguments.deterministic && arguments.qemu_args.is_empty();
+    let steady = steady.then(|| Programs::new(environment, no_build).steady(environment));
+    let preload = steady.transpose()?.map(|library| Preload::open(&library)).transpose()?;
     if signals.interrupted() {
         return Err(Failure::said(INTERRUPTED));
     }
@@ -205,7 +212,7 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
     let record = Record::create(&environment.runs(), &system)?;
     record.write_file("system.img", &built)?;
     let watch = match &arguments.watch {
-        None if needs_watch => Some(Watch::new(&system, None, None, environment)?),
+        None if needs_watch => Some(Watch::new(&system, None, None, no_build, environment)?),
         watch => watch.clone(),
     };
     let ram = Arc::new(Ram::new(system.platform.memory.base, setup.memory)?);
@@ -222,7 +229,7 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
     let log = record.file("qemu.log")?;
     let rings = Rings::find(&system, &built, environment);
     let started = SystemTime::now();
-    let machine = Machine::start(&environment.qemu, &command, &ram, log)?;
+    let machine = Machine::start(&environment.qemu, &command, &ram, preload, log)?;
     let trace = match rings {
         Ok(rings) => Ok(rings.start(Arc::clone(&ram), record.directory())?),
         Err(why) => Err(why),

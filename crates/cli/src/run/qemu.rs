@@ -1,7 +1,7 @@
 //! The machine: a QEMU of our own, its UART on two pipes, gone when we are.
 
 use super::ram::Ram;
-use crate::failure::{Failure, Result};
+use crate::failure::{Context, Failure, Result};
 use rustix::{
     io::{FdFlags, fcntl_setfd},
     process::{Pid, Signal},
@@ -10,7 +10,8 @@ use std::{
     ffi::OsString,
     fs::File,
     io::{self, Read, Write},
-    os::unix::process::CommandExt,
+    os::{fd::AsRawFd, unix::process::CommandExt},
+    path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
     sync::{
         Arc,
@@ -115,6 +116,30 @@ impl Setup {
     }
 }
 
+/// Names what the loader takes before the program's own libraries, split at blanks and colons.
+const PRELOAD: &str = "LD_PRELOAD";
+
+/// A library that QEMU loads before its own, handed over as an open file: its path may have blanks.
+#[derive(Debug)]
+pub struct Preload(File);
+
+impl Preload {
+    /// Opens it.
+    pub fn open(library: &Path) -> Result<Self> {
+        Ok(Self(File::open(library).context(|| format!("read {}", library.display()))?))
+    }
+
+    /// The value of the loader's variable, for a child that inherits the file: this library, then the user's own.
+    fn list(&self, own: Option<OsString>) -> OsString {
+        let mut list = OsString::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()));
+        if let Some(own) = own {
+            list.push(":");
+            list.push(own);
+        }
+        list
+    }
+}
+
 /// The version that QEMU tells, or why it can't be started.
 pub fn version(program: &OsString) -> Result<String> {
     let output = Command::new(program)
@@ -136,7 +161,7 @@ fn missing(program: &OsString, error: &io::Error) -> Failure {
 }
 
 impl Machine {
-    /// Starts QEMU, which inherits the file of `ram`. Its standard error goes to `log`.
+    /// Starts QEMU, which inherits the file of `ram` and loads `preload` before all else. Its standard error goes to `log`.
     ///
     /// Must be called on a thread that lives as long as the run: the kernel kills QEMU when the thread
     /// that started it ends.
@@ -144,9 +169,13 @@ impl Machine {
         program: &OsString,
         arguments: &[OsString],
         ram: &Arc<Ram>,
+        preload: Option<Preload>,
         log: File,
     ) -> Result<Self> {
         let mut command = Command::new(program);
+        if let Some(preload) = &preload {
+            command.env(PRELOAD, preload.list(std::env::var_os(PRELOAD)));
+        }
         command
             .args(arguments)
             .stdin(Stdio::piped())
@@ -156,11 +185,14 @@ impl Machine {
             .process_group(0);
         let (parent, ram) = (rustix::process::getpid(), Arc::clone(ram));
         // SAFETY: between fork and exec only async-signal-safe calls are allowed; the closure makes
-        // three system calls (fcntl, prctl, getppid) and neither allocates nor locks.
+        // four system calls (fcntl twice, prctl, getppid) and neither allocates nor locks.
         unsafe {
             command.pre_exec(move || {
                 // Only in this child: no other program that is started meanwhile keeps the memory.
                 fcntl_setfd(ram.descriptor(), FdFlags::empty())?;
+                if let Some(Preload(library)) = &preload {
+                    fcntl_setfd(library, FdFlags::empty())?;
+                }
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
                 if rustix::process::getppid() == Some(parent) {
                     Ok(())

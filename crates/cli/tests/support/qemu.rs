@@ -51,12 +51,14 @@ pub struct Options<'a> {
     /// What is typed at a VM's console: the VM, the text to wait for there, the keys. Needs the host's
     /// time: not `deterministic`.
     pub typed: Option<(&'a str, &'a str, &'a str)>,
+    /// What is typed then.
+    pub then: Option<(&'a str, &'a str, &'a str)>,
 }
 
 impl Default for Options<'_> {
     fn default() -> Self {
         let limit = Duration::from_secs(300);
-        Self { limit, deterministic: true, arguments: &[], from: None, typed: None }
+        Self { limit, deterministic: true, arguments: &[], from: None, typed: None, then: None }
     }
 }
 
@@ -234,7 +236,12 @@ pub fn run_system(text: &str, options: &Options) -> Outcome {
     command.current_dir(options.from.unwrap_or(directory.path()));
     let said = thread::scope(|scope| {
         if let Some((vm, prompt, keys)) = options.typed {
-            scope.spawn(|| type_keys(&runs, vm, prompt, keys));
+            scope.spawn(|| {
+                type_keys(&runs, vm, prompt, keys);
+                if let Some((vm, prompt, keys)) = options.then {
+                    type_keys(&runs, vm, prompt, keys);
+                }
+            });
         }
         say_within(&mut command, options.limit)
     });

@@ -73,9 +73,11 @@ impl Checker<'_> {
             functions: Vec::new(),
             on_fault: OnFault::Halt,
             ticks: schedule::KEEP_TICKS,
+            focus: false,
             expect: Vec::new(),
             board: Board::usual(platform.is_gic_v2()),
             socket: None,
+            stolen_time: false,
             pmu: 0,
             spans: Spans {
                 memory: span.clone(),

@@ -2,16 +2,38 @@
 
 use super::{Checker, is_unknown};
 use crate::{
-    packed::schedule::{LEAST_TURN_NS, MAX_RULES, MAX_TURNS, MOST_TURN_NS},
+    packed::{
+        PAGE,
+        schedule::{LEAST_TURN_NS, MAX_RULES, MAX_TURNS, MOST_TURN_NS},
+    },
     pci,
     raw::{self, At},
-    system::Vm,
-    timing::{Line, Runner, Schedule, SharedCore, Timing},
-    units::Nanos,
+    system::{STOLEN_TIME, Vm},
+    timing::{Class, Line, Runner, Schedule, SharedCore, Timing},
+    units::{Nanos, hex},
 };
 use std::{collections::HashMap, ops::Range};
 
 impl Checker<'_> {
+    /// Gives the VMs that share a core the page of their stolen time.
+    pub(super) fn stolen_time(&mut self, raw: &raw::System, timing: &Timing, vms: &mut [Vm]) {
+        let sharers = vms.iter_mut().enumerate().filter(|(index, _)| timing.is_shared(*index));
+        for (index, vm) in sharers {
+            vm.stolen_time = true;
+            if let Some(what) = vm.in_the_way(&(STOLEN_TIME..STOLEN_TIME + PAGE)) {
+                let span = raw.vms.get(index).map_or(0..0, |vm| vm.span.clone());
+                let message = format!(
+                    "the page that tells {}, which shares a core, its stolen time and {what} are both at {}",
+                    vm.name,
+                    hex(STOLEN_TIME)
+                );
+                let fault = self.fault("overlap", &span, message).label("this VM");
+                let help = format!("move {what} away from there, or give the VM cores of its own");
+                self.faults.push(fault.help(help));
+            }
+        }
+    }
+
     /// Each vCPU has a core that there is, and shares it only where a schedule says how.
     pub(super) fn cores(&mut self, vms: &[raw::Vm], timing: &Timing) {
         let mut taken: HashMap<u64, (&Range<usize>, String)> = HashMap::new();
@@ -117,7 +139,7 @@ impl Checker<'_> {
         }
         for (place, line) in timing.lines.iter().enumerate() {
             let (Some(intid), Some(vm)) = (line.intid(), vms.get(line.vm)) else { continue };
-            if !timing.is_shared(line.vm) {
+            if !timing.is_shared(line.vm) && line.class != Class::Active {
                 continue;
             }
             let devices = vm.devices.iter().flat_map(|device| &device.irqs).map(|irq| irq.intid);

@@ -11,6 +11,7 @@ use crate::{
     raw::{self, At},
     shape::nearest,
     system::{CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Device, REDISTRIBUTOR_LEN, SMMU_LEN},
+    timing::Timing,
     units::{Bytes, Pa},
 };
 use std::{collections::HashMap, ops::Range, sync::Arc};
@@ -23,15 +24,15 @@ pub(super) struct Taken {
 
 impl Checker<'_> {
     /// What each VM gets.
-    pub(super) fn assign(&mut self, vms: &[raw::Vm]) -> Vec<Vec<Taken>> {
-        let mut taken: HashMap<usize, (String, Range<usize>)> = HashMap::new();
+    pub(super) fn assign(&mut self, vms: &[raw::Vm], timing: &Timing) -> Vec<Vec<Taken>> {
+        let mut taken: HashMap<usize, (usize, String, Range<usize>)> = HashMap::new();
         let mut devices: Vec<Vec<Taken>> = Vec::new();
         let Some(platform) = self.platform.clone() else {
             return vms.iter().map(|_| Vec::new()).collect();
         };
         let board = Arc::clone(&platform.board);
         let all = &board.devices;
-        for vm in vms {
+        for (place, vm) in vms.iter().enumerate() {
             let mut own = Vec::new();
             if let Some(At { value: raw::Devices::List(names), .. }) = &vm.devices {
                 let wanted: Vec<_> = names
@@ -42,18 +43,22 @@ impl Checker<'_> {
                 let granted: Vec<_> = wanted.iter().map(|(index, _)| *index).collect();
                 for (index, name) in wanted {
                     let device = &all[index];
-                    if let Some((owner, first)) = taken.get(&index) {
+                    let active = |vm| timing.is_active(vm, &device.irqs);
+                    let had = taken.get(&index);
+                    if let Some((_, owner, first)) =
+                        had.filter(|(first, ..)| !(active(*first) && active(place)))
+                    {
                         let message =
                             format!("{} is given to {owner} and to {}", device.path, vm.title());
                         let fault =
                             self.fault("device-taken", &name.span, message).label("again here");
                         let fault = fault.and(first.clone(), format!("{owner} has it"));
                         self.faults.push(
-                            fault.help("a device belongs to one VM: take it from one of them"),
+                            fault.help("a device belongs to one VM: take it from one of them, or give both an [[irq]] of class \"active\" for each of its interrupts"),
                         );
                         continue;
                     }
-                    taken.insert(index, (vm.title(), name.span.clone()));
+                    taken.insert(index, (place, vm.title(), name.span.clone()));
                     let granted: Vec<_> = granted.iter().map(|index| &all[*index]).collect();
                     if let Some(reason) = refusal(device, all, &granted, &platform) {
                         let message = format!("{} cannot be passed through: {reason}", device.path);

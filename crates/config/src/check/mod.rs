@@ -81,6 +81,7 @@ fn check(
     let division = checker.division(&raw, &wishes, &timing);
     let mut vms = checker.vms(&raw, division.as_ref(), &timing);
     checker.lines(&timing, &vms);
+    checker.stolen_time(&raw, &timing, &mut vms);
     let mut division = division;
     checker.sockets(&raw, &timing);
     checker.broker(&raw, &timing, &mut vms);
@@ -228,7 +229,7 @@ impl Checker<'_> {
         self.names(&raw.vms);
         self.cores(&raw.vms, timing);
         self.schedules(timing);
-        let devices = self.assign(&raw.vms);
+        let devices = self.assign(&raw.vms, timing);
         let functions = self.functions(&raw.vms, &devices);
         let mut total = 0u64;
         let mut vms = Vec::new();

@@ -114,20 +114,7 @@ impl Checker<'_> {
         flow: &Flow,
         span: &Range<usize>,
     ) {
-        let board = &vm.board;
-        let pieces = vm.memory.iter().map(|piece| ("RAM", piece.base.0..piece.end()));
-        let own = [
-            ("the GIC distributor", board.distributor.0, 0x1_0000),
-            ("the GIC's CPU side", board.gic_cpu.0, 0x2_0000 * vm.cpus.len() as u64),
-            ("the PL011", board.uart.0, 0x1000),
-        ];
-        let own = own.into_iter().map(|(what, start, len)| (what, start..start + len));
-        let regions = vm.devices.iter().flat_map(|device| &device.regions);
-        let passed = regions.map(|(start, len)| ("a device", start.0..start.0 + len.0));
-        let bars = vm.functions.iter().map(|one| (one.bars.0, one.bars.0 + one.bars_len.0));
-        let bars = bars.map(|(start, end)| ("the base addresses of a PCI function", start..end));
-        let mut others = pieces.chain(own).chain(passed).chain(bars);
-        if let Some((other, _)) = others.find(|(_, other)| overlap(other, range)) {
+        if let Some(other) = vm.in_the_way(range) {
             let message = format!(
                 "{}'s {what}, for the flow {}, and {other} are both at {}",
                 vm.name,

@@ -113,10 +113,12 @@ impl Checker<'_> {
             functions,
             on_fault: raw.on_fault,
             ticks: raw.ticks,
+            focus: raw.focus,
             pmu,
             expect,
             board,
             socket: None,
+            stolen_time: false,
             spans,
         };
         if let (Some(files), Some(platform), true) = (complete, &self.platform, sound) {

@@ -1,12 +1,12 @@
 //! Whose physical memory is whose: cells, spans, and that nothing has two owners.
 
-use super::{ADDRESS_LIMIT, DEVICE, Damage, PAGE, System, VmView, overlap, page_range};
+use super::{ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, PAGE, System, VmView, overlap, page_range};
 use core::ops::Range;
 use weir_layout::cells::{CellSet, Cells, Geometry, MAX_BANK_BITS, Pages};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes of [`super::Vm::own`] for a VM's state and rings, beside its tables.
-pub const VM_LEN: u64 = 8 * PAGE;
+pub const VM_LEN: u64 = 9 * PAGE;
 
 /// [`Geometry`] as it is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -52,6 +52,8 @@ struct Claim {
     span: Span,
     /// Whether it must be RAM that the machine has.
     ram: bool,
+    /// Whether another VM may have it at another time.
+    active: bool,
 }
 
 impl Claim {
@@ -67,7 +69,7 @@ impl Claim {
     fn may_meet(&self, other: &Self) -> bool {
         match (&self.set, &other.set) {
             (Some(mine), Some(theirs)) => !mine.is_apart_from(theirs),
-            _ => true,
+            _ => !(self.active && other.active),
         }
     }
 }
@@ -123,6 +125,7 @@ impl<'a> System<'a> {
             set: Some(self.hypervisor_cells()),
             span: self.header.memory,
             ram: true,
+            active: false,
         };
         let vms = (0..self.vms()).filter_map(|index| self.vm(index)).flat_map(move |vm| {
             let set = self.cells_of(&vm);
@@ -131,9 +134,12 @@ impl<'a> System<'a> {
                 set: (!device && set != all).then_some(set),
                 span,
                 ram: !device,
+                active: false,
             };
             let regions = vm.regions.iter().map(move |region| {
-                claim(Span { pa: region.pa, len: region.len }, region.kind == DEVICE)
+                let device = region.kind == DEVICE || region.kind == ACTIVE;
+                let active = region.kind == ACTIVE;
+                Claim { active, ..claim(Span { pa: region.pa, len: region.len }, device) }
             });
             let kept = [vm.vm.own, vm.vm.pristine].into_iter().filter(|span| span.len != 0);
             regions.chain(kept.map(move |span| claim(span, false)))

@@ -110,7 +110,7 @@ impl<'a> System<'a> {
 
 impl VmView<'_> {
     /// Where its socket device is on PCI, its base address is one, and nothing is in the way of its configuration space.
-    pub(super) fn check_vsock(&self, devices: &[Range<u64>]) -> Result<(), Damage> {
+    pub(super) fn check_vsock(&self, devices: &[Option<Range<u64>>]) -> Result<(), Damage> {
         if self.vm.vsock_ecam == 0 {
             return Ok(());
         }
@@ -120,7 +120,7 @@ impl VmView<'_> {
         let sound = self.vm.vsock != 0
             && self.vm.vsock.is_multiple_of(VSOCK_BAR_LEN)
             && end <= 1 << 32
-            && devices.iter().all(|device| !overlap(device, &ecam))
+            && devices.iter().flatten().all(|device| !overlap(device, &ecam))
             && self.regions.iter().all(|region| {
                 !overlap(&ecam, &(region.ipa..region.ipa.saturating_add(region.len)))
             });
@@ -132,7 +132,8 @@ impl VmView<'_> {
         let gic_cpu_len = if gic_v2 { 0x2000 } else { 0x2_0000 * u64::from(self.vm.vcpus) };
         let devices = self.devices(gic_cpu_len);
         range.end > ADDRESS_LIMIT
-            || devices.is_none_or(|devices| devices.iter().any(|device| overlap(device, range)))
+            || devices
+                .is_none_or(|devices| devices.iter().flatten().any(|device| overlap(device, range)))
             || self
                 .regions
                 .iter()

@@ -1,6 +1,6 @@
 //! What a VM's stage 2 maps: what the host's audit builds and walks.
 
-use super::{DEVICE, RAM, Region, Span, System, VmView};
+use super::{ACTIVE, DEVICE, PAGE, RAM, Region, Span, System, VmView};
 use weir_layout::table::{Attributes, Builder, MapError, stage1, stage2};
 
 /// Bytes of a GICv2 board's virtual CPU interface.
@@ -26,6 +26,12 @@ impl System<'_> {
     ) -> Result<(), MapError> {
         if region.kind == DEVICE {
             builder.map(region.ipa, region.pa, region.len, stage2::DEVICE)
+        } else if region.kind == ACTIVE {
+            // Page by page, so that each can be taken out and put in again.
+            let mut pages = (0..region.len).step_by(PAGE as usize);
+            pages.try_for_each(|page| {
+                builder.map(region.ipa + page, region.pa + page, PAGE, stage2::DEVICE)
+            })
         } else {
             self.map_ram(builder, vm, region, stage2::RAM)
         }
@@ -45,7 +51,8 @@ impl System<'_> {
         }
     }
 
-    /// Maps all regions of a VM, for the broker what it sees of others', and the GICV at `gicv`, the physical address, where the board has a GICv2.
+    /// Maps all regions of a VM, for the broker what it sees of others', the GICV at `gicv`, the physical address, where the board has a GICv2, and
+    /// the page of its vCPUs' stolen time, which lies at `stolen_time`, if the VM has one.
     ///
     /// # Errors
     ///
@@ -55,12 +62,16 @@ impl System<'_> {
         builder: &mut Builder<'_>,
         vm: &VmView<'_>,
         gicv: Option<u64>,
+        stolen_time: u64,
     ) -> Result<(), MapError> {
         for region in vm.regions {
             self.map_region(builder, vm, region)?;
         }
         if vm.index as u32 == self.header.broker {
             self.map_windows(builder)?;
+        }
+        if vm.vm.stolen_time != 0 {
+            builder.map(vm.vm.stolen_time, stolen_time, PAGE, stage2::READ_ONLY_WINDOW)?;
         }
         match gicv {
             Some(gicv) => builder.map(vm.vm.gic_cpu, gicv, GICV_LEN, stage2::DEVICE),

@@ -7,7 +7,7 @@ use super::{Owner, Placed, Placement, Row, Sizes, device_rows, image_range, row}
 use crate::{
     fault::{Fault, Faults},
     packed::{PAGE, PARTITION_IPA, Span, VM_LEN, window},
-    system::{System, Vm},
+    system::{STOLEN_TIME, System, Vm},
     units::{Bytes, Ipa, Pa},
 };
 use std::{collections::BTreeSet, ops::Range};
@@ -135,10 +135,10 @@ pub(super) fn tables(system: &System, vm: &Vm, more: &[Range<u64>]) -> u64 {
     // On a GICv2 board the board's own CPU interface is mapped there.
     let gic = vm.board.gic_cpu.0;
     let gic = system.platform.is_gic_v2().then_some(gic..gic + 2 * PAGE);
+    let stolen_time = vm.stolen_time.then_some(STOLEN_TIME..STOLEN_TIME + PAGE);
     let (mut upper, mut lower) = (BTreeSet::new(), BTreeSet::new());
-    for range in
-        ram.chain(devices).chain(gic).chain(more.iter().cloned()).filter(|range| !range.is_empty())
-    {
+    let all = ram.chain(devices).chain(gic).chain(stolen_time).chain(more.iter().cloned());
+    for range in all.filter(|range| !range.is_empty()) {
         upper.extend(range.start >> 30..=(range.end - 1) >> 30);
         lower.extend(range.start >> 21..=(range.end - 1) >> 21);
     }

@@ -7,6 +7,7 @@ mod read;
 mod workload;
 
 use crate::{
+    board::Irq,
     fault::{self, Fault, Faults, File},
     platform::Platform,
     raw,
@@ -21,9 +22,9 @@ pub(crate) use keys::{
     CORE_KEY, CRITICALITY_KEY, DMA_KEY, FLOW_KEY, IRQ_KEY, OVERHEADS_KEY, SATURATION_KEY, TASK_KEY,
     WORKING_SET_KEY,
 };
-pub(crate) use read::{platform, system};
+pub(crate) use read::{boolean, platform, system};
 pub(crate) use workload::WORKLOAD_KEY;
-pub use workload::{KERNELS, Kind, Mode, Transfers, Workload};
+pub use workload::{KERNELS, Kind, Mode, Network, Phase, Transfers, Workload};
 
 /// The port of a flow that names none.
 pub const DEFAULT_PORT: u32 = 5000;
@@ -434,6 +435,15 @@ impl Timing {
         self.cores.iter().any(|core| cpus.contains(&core.id))
     }
 
+    /// Whether a device of these interrupts is one of VM `vm`'s *active* ones: it has some, and the file says so of each.
+    pub(crate) fn is_active(&self, vm: usize, irqs: &[Irq]) -> bool {
+        let is = |irq: &Irq| {
+            let its = |line: &&Line| line.vm == vm && line.intid() == Some(irq.intid);
+            self.lines.iter().find(its).is_some_and(|line| line.class == Class::Active)
+        };
+        !irqs.is_empty() && irqs.iter().all(is)
+    }
+
     /// A fault of this file.
     #[must_use]
     pub fn fault(
@@ -472,7 +482,11 @@ impl Timing {
         }
         for line in &self.lines {
             let name = &line.name;
-            if line.class != Class::Dedicated {
+            if line.class == Class::Active && line.intid().is_some() {
+                if line.preempt || line.admission.is_some() {
+                    refuse(&line.place, format!("the rule of interrupt {name}, which is active"));
+                }
+            } else if line.class != Class::Dedicated {
                 refuse(&line.place, format!("the class of interrupt {name}"));
             } else if line.intid().is_none() {
                 refuse(

@@ -100,7 +100,7 @@ fn rate(table: &DeTable<'_>, key: &str) -> Option<At<BytesPerSec>> {
     Some(At { value: BytesPerSec::parse(&value).ok()?, span })
 }
 
-pub(super) fn boolean(table: &DeTable<'_>, key: &str) -> Option<bool> {
+pub(crate) fn boolean(table: &DeTable<'_>, key: &str) -> Option<bool> {
     table.value(key)?.get_ref().as_bool()
 }
 

@@ -61,7 +61,7 @@ const STAGE2_TABLES: usize = 64;
 pub struct Tables<const N: usize>(UnsafeCell<[Table; N]>);
 
 // SAFETY: all writers are named below: the boot core before it starts the others (`Stage1::begin`,
-// `stage2_tables`), and each core its own windows' tables (`Window::take`).
+// `stage2_tables`), each core its own windows' tables (`Window::take`), and whoever hands devices over the entries of their pages (`show`).
 unsafe impl<const N: usize> Sync for Tables<N> {}
 
 /// Stage 1 of all cores; boot.s begins it.
@@ -655,6 +655,44 @@ fn cache_line() -> u64 {
     // SAFETY: reading an ID register.
     unsafe { asm!("mrs {}, ctr_el0", out(reg) ctr, options(nomem, nostack, preserves_flags)) }
     4 << ((ctr >> 16) & 0xf)
+}
+
+/// Lets the VM with `vmid`, whose stage 2 begins at `root` in the image's tables, see the pages of `len` bytes from `ipa`, or not any more: on return nobody goes
+/// on with what was looked up before. Pages that were never mapped stay so.
+///
+/// # Safety
+///
+/// One core at a time; `root` is of a VM of a system that is not divided.
+pub unsafe fn show(root: u64, vmid: u64, ipa: u64, len: u64, visible: bool) {
+    let (tables, base) = (STAGE2.0.get().cast::<AtomicU64>(), in_image(STAGE2.0.get() as u64));
+    let entry = |table: u64, ipa: u64, level: u32| {
+        let number = table.checked_sub(base)? / PAGE;
+        let index = ipa >> (12 + 9 * (3 - level)) & 511;
+        let place = (number * 512 + index) as usize;
+        // SAFETY: within the tables; once the cores run they are words that this function alone changes, by the contract one at a time.
+        (number < STAGE2_TABLES as u64).then(|| unsafe { &*tables.add(place) })
+    };
+    for page in (ipa..ipa + len).step_by(PAGE as usize) {
+        let below = |table: u64, level| {
+            let found = entry(table, page, level)?.load(Ordering::Relaxed);
+            (found & 3 == 3).then_some(found & 0xffff_ffff_f000)
+        };
+        let last = below(root, 1).and_then(|table| below(table, 2));
+        if let Some(leaf) = last.and_then(|table| entry(table, page, 3)) {
+            let found = leaf.load(Ordering::Relaxed);
+            // Only the lowest bit says that there is one: the rest stays for when it is back.
+            let with = if visible && found != 0 { found | 1 } else { found & !1 };
+            leaf.store(with, Ordering::Relaxed);
+        }
+    }
+    let own = sysreg::vttbr_el2::read();
+    sysreg::vttbr_el2::write(vmid << 48 | root);
+    // SAFETY: the stores above come before the invalidation, on all cores, and that before what follows. It costs time only.
+    unsafe {
+        asm!("dsb ishst", "isb", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack));
+    }
+    sysreg::vttbr_el2::write(own);
+    isb();
 }
 
 /// Code that was written by EL2 is about to be executed by a VM on any core.

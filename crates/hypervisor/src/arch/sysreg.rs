@@ -46,7 +46,7 @@ registers! {
     /// Traps of AArch32 system registers.
     hstr_el2 = "hstr_el2": write;
     /// Stage 2 tables and VMID.
-    vttbr_el2 = "vttbr_el2": write;
+    vttbr_el2 = "vttbr_el2": read write;
     /// Stage 2 format.
     vtcr_el2 = "vtcr_el2": write;
     /// MPIDR_EL1 as the guest reads it.

@@ -336,7 +336,7 @@ impl Wire {
                     Input::Text
                 }
                 (Input::Focus, vm) => {
-                    FOCUS.store(vm, Ordering::Relaxed);
+                    give_input_to(vm);
                     Input::Text
                 }
                 (Input::Text, _) | (Input::Escape, wire::DLE) => {
@@ -355,6 +355,18 @@ impl Wire {
         }
         // The receive interrupts fall when the FIFO has been read empty. Cleared by hand, that of a byte that came since would be lost.
     }
+}
+
+/// The VM that has what a person types.
+#[must_use]
+pub fn focus() -> usize {
+    FOCUS.load(Ordering::Relaxed).into()
+}
+
+/// From here on what a person types is this VM's, and the active devices are to be.
+pub fn give_input_to(vm: u8) {
+    FOCUS.store(vm, Ordering::Relaxed);
+    vm::focus::hand_over();
 }
 
 /// Says which core serves the UART; before any other core runs.

@@ -8,7 +8,7 @@ use crate::{
         relax,
     },
     cpu,
-    vm::{Vm, admission},
+    vm::{Vm, admission, focus},
 };
 use core::sync::atomic::Ordering;
 use weir_config::packed::{MAX_CORES, VmView};
@@ -134,6 +134,9 @@ impl Hardware<Version> for Lines {
 
     fn set_active(&mut self, vcpu: usize, intid: u32, on: bool) {
         self.line(vcpu, intid).set_active(on);
+        if !on {
+            focus::ended(self.vm, intid);
+        }
     }
 }
 
@@ -146,7 +149,11 @@ pub fn init(vm: &'static Vm, view: &VmView<'static>) {
         gic.link(timer, timer);
     }
     for irq in view.irqs {
-        gic.link(irq.intid, irq.intid);
+        if irq.active == 0 {
+            gic.link(irq.intid, irq.intid);
+        } else {
+            gic.relay(irq.intid, irq.intid);
+        }
     }
 }
 

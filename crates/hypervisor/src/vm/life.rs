@@ -5,7 +5,7 @@
 //! other VM is touched, and none of its locks is taken.
 
 use super::{
-    ALIVE, Ending, Start, Vm, devices,
+    ALIVE, Ending, Start, Vm, devices, focus,
     interrupts::{Lines, kick},
     pci, share, space,
 };
@@ -108,6 +108,7 @@ pub fn start(seat: &'static Seat) -> (u64, u64) {
     let (entry, device_tree) = (vm.view().vm.entry, vm.view().vm.device_tree);
     vm.gic.lock().reset(&mut Lines::new(vm));
     vm.mail.clear();
+    vm.stolen_time().reset();
     *vm.uart.lock() = Pl011::new();
     *vm.power.lock() = Some(Power::new(vm.vcpu_count() as u8));
     vm.denied.store(0, Ordering::Relaxed);
@@ -315,6 +316,9 @@ fn serve_each(core: &mut Core) {
         meter.step(seat, core.index, timer::now_ns(), Budget::Count);
         core.arm();
     }
+    if cpu::take(core.index, cpu::HAND_OVER) != 0 {
+        focus::hand_over();
+    }
     if cpu::take(core.index, cpu::CONSOLE) != 0
         && let Some(wire) = &mut core.wire
     {
@@ -347,6 +351,7 @@ pub fn lead(core: &mut Core, seat: &'static Seat) -> bool {
     seat.record(trace::Kind::VmStop, life, 0, 0);
     match (ending, vm.view().on_fault()) {
         (Ending::Reset, _) | (Ending::Fault, OnFault::Restart) => {
+            focus::give_back(vm, true);
             vm.restarts.fetch_add(1, Ordering::Relaxed);
             seat.record(trace::Kind::VmRestart, life.wrapping_add(1), 0, 0);
             return true;
@@ -362,6 +367,7 @@ pub fn lead(core: &mut Core, seat: &'static Seat) -> bool {
     *vm.power.lock() = None;
     // Nothing of an ended VM's may interrupt a core any more.
     vm.gic.lock().reset(&mut Lines::new(vm));
+    focus::give_back(vm, false);
     if !vm.is_broker() && ALIVE.fetch_sub(1, Ordering::AcqRel) == 1 {
         stop_system();
     }

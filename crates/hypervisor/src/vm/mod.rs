@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod devices;
+pub mod focus;
 pub mod interrupts;
 pub mod life;
 pub mod ownership;
@@ -12,7 +13,7 @@ pub mod space;
 pub mod traps;
 
 use crate::{
-    arch::{Lock, context::Context},
+    arch::{Lock, context::Context, memory},
     console, cpu, trace,
     virtio::{self, Socket},
 };
@@ -34,6 +35,7 @@ use weir_vboard::{
     id::IdRegisters,
     pl011::Pl011,
     psci::{Power, State},
+    stolen::StolenTime,
 };
 
 /// What one vCPU's core counts; only that core writes.
@@ -146,13 +148,15 @@ pub struct Vm {
 }
 
 /// All that is kept for a VM, in whole pages.
-#[repr(align(4096))]
+#[repr(C, align(4096))]
 struct Kept {
     vm: Vm,
     /// Each vCPU's place on its core; set once.
     seats: [Once<cpu::Seat>; MAX_CORES],
     /// What each vCPU is while another has the core that they share.
     contexts: [Place<Context>; MAX_CORES],
+    /// The last page, which the guest sees.
+    stolen_time: StolenTime,
 }
 
 impl Kept {
@@ -161,6 +165,7 @@ impl Kept {
             vm: Vm::new(),
             seats: [const { Once::new() }; MAX_CORES],
             contexts: [const { Place(UnsafeCell::new(Context::reset(0, 0))) }; MAX_CORES],
+            stolen_time: StolenTime::new(),
         }
     }
 }
@@ -249,6 +254,11 @@ impl Vm {
     unsafe fn context(&self, vcpu: usize) -> &mut Context {
         // SAFETY: the contract.
         unsafe { &mut *VMS[self.index() % MAX_VMS].contexts[vcpu % MAX_CORES].0.get() }
+    }
+
+    /// What its vCPUs are told of the time that others took from them.
+    fn stolen_time(&self) -> &'static StolenTime {
+        &VMS[self.index() % MAX_VMS].stolen_time
     }
 
     /// How many lives ended and were followed by another.
@@ -350,6 +360,12 @@ pub fn kept_page(system: &System<'static>, va: u64) -> Option<u64> {
     let view = system.vm((at / KEPT) as usize)?;
     let pages = system.pages(&view, view.vm.own);
     pages.nth_page((view.vm.own.len.checked_sub(KEPT)? + at % KEPT) / PAGE)
+}
+
+/// The physical page with what the VM at place `index` is told of its stolen time; on the boot core, before it starts another.
+#[must_use]
+pub fn stolen_time_page(index: usize) -> u64 {
+    memory::physical(&raw const VMS[index % MAX_VMS].stolen_time as u64)
 }
 
 static VMS: [Kept; MAX_VMS] = [const { Kept::new() }; MAX_VMS];

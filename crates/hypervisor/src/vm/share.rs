@@ -58,6 +58,8 @@ enum State {
 struct Member {
     seat: &'static Seat,
     state: State,
+    /// Since when it wants the core, if it is ready or soon was.
+    since: u64,
     /// While it is current, the meter is the core's.
     meter: Option<Meter>,
     /// It has not had the core in this life.
@@ -88,7 +90,7 @@ impl Share {
             let seat = super::all().nth((*vm).into()).and_then(|vm| seat_of(vm, core))?;
             let state =
                 if seat.vcpu == 0 { State::Loading(space::Load::default()) } else { State::Off };
-            *member = Some(Member { seat, state, meter: None, fresh: true });
+            *member = Some(Member { seat, state, since: 0, meter: None, fresh: true });
         }
         let mut rules = [const { None }; MAX_RULES];
         let lines = members.iter().flatten().flat_map(|member| {
@@ -136,6 +138,7 @@ impl Share {
                     continue;
                 }
                 member.state = State::Ready;
+                member.since = member.since.max(due);
             }
             let held = match (&member.state, &mut member.meter) {
                 (State::Off, _) => true,
@@ -163,6 +166,7 @@ impl Share {
         for member in self.members.iter_mut().flatten() {
             if matches!(member.state, State::Waiting(_)) && is_called(member.seat) {
                 member.state = State::Ready;
+                member.since = timer::now_ns();
                 self.stale = true;
             }
         }
@@ -251,6 +255,7 @@ fn come_on(member: &mut Member, entry: u64, x0: u64) {
     // SAFETY: on its core, and the only reference.
     unsafe { *seat.vm.context(seat.vcpu) = Context::reset(entry, x0) };
     member.state = State::Ready;
+    member.since = timer::now_ns();
     member.fresh = true;
     life::started(seat);
 }
@@ -270,6 +275,7 @@ fn enter(core: &mut Core, party: u8) {
             return meter.leave(index);
         }
     }
+    vm.stolen_time().add(vcpu, timer::now_ns().saturating_sub(member.since));
     let fresh = core::mem::take(&mut member.fresh);
     core.meter = member.meter.take();
     share.current = Some(party);
@@ -326,6 +332,7 @@ fn leave<'core>(frame: &Frame, core: &'core mut Core) -> Option<&'core mut Membe
     }
     member.meter = meter;
     member.state = State::Ready;
+    member.since = timer::now_ns();
     Some(member)
 }
 

@@ -3,7 +3,7 @@
 use crate::{
     arch::memory::{self, Bytes, Window},
     platform::LOAD_ADDRESS,
-    vm::{KEPT, pci},
+    vm::{KEPT, pci, stolen_time_page},
 };
 use weir_config::packed::{RAM, Region, Segment, Span, System, VmView};
 use weir_layout::{
@@ -114,7 +114,7 @@ fn map(builder: &mut Builder<'_>, system: &System, view: &VmView) -> Option<()> 
     let gicv = Some(crate::platform::GICV);
     #[cfg(feature = "gicv3")]
     let gicv = None;
-    system.map_stage2(builder, view, gicv).ok()?;
+    system.map_stage2(builder, view, gicv, stolen_time_page(view.index)).ok()?;
     pci::map_bars(builder, view.index).ok()
 }
 

@@ -1,7 +1,7 @@
 //! Exceptions of a guest: what arrives at the vectors, and who deals with it.
 
 use super::{
-    Ending, devices, ids,
+    Ending, devices, focus, ids,
     interrupts::{Lines, kick},
     life, share,
 };
@@ -24,6 +24,7 @@ use weir_vboard::{
     pmu::Pmu,
     psci::{ALREADY_ON, Action, ON_PENDING, Request},
     smccc::{self, Call},
+    stolen::StolenTime,
     sysreg::{Denied, Outcome},
 };
 
@@ -495,6 +496,15 @@ fn call(frame: &mut Frame, core: &mut Core, seat: &'static Seat) {
             }
             frame.x[0] = if granted { 0 } else { smccc::DENIED };
         }
+        Call::HandOver(to) => {
+            let granted = focus::request(vm, to);
+            if !granted {
+                vm.deny(vcpu, Denial::Call, x0);
+            }
+            frame.x[0] = if granted { 0 } else { smccc::DENIED };
+        }
+        Call::HasDevices => frame.x[0] = focus::is_with(vm).into(),
+        Call::HasStolenTime | Call::StolenTime => stolen_time(frame, seat),
         Call::Complete => {
             let taken = virtio::complete(core, seat);
             if taken.is_none() {
@@ -513,6 +523,18 @@ fn call(frame: &mut Frame, core: &mut Core, seat: &'static Seat) {
         }
         Call::Psci(request) => power(frame, core, seat, request),
     }
+}
+
+/// PV_TIME_FEATURES and PV_TIME_ST, and what SMCCC_ARCH_FEATURES says of the first.
+#[cold]
+#[inline(never)]
+fn stolen_time(frame: &mut Frame, seat: &'static Seat) {
+    let page = seat.vm.view().vm.stolen_time;
+    frame.x[0] = match frame.x[0] as u32 {
+        _ if page == 0 => smccc::NOT_SUPPORTED,
+        smccc::PV_TIME_ST => StolenTime::address(page, seat.vcpu),
+        _ => 0,
+    };
 }
 
 #[inline(never)]

@@ -51,6 +51,26 @@ impl<V: Version> Gic<V> {
         }
     }
 
+    /// The guest has ended these interrupts: those that are relayed fall.
+    fn end_relayed(&mut self, w: usize, mask: u32) {
+        let lines = &mut self.spi[w & 7];
+        let fallen = mask & lines.relayed & lines.level;
+        lines.level &= !fallen;
+        lines.ended |= fallen;
+    }
+
+    /// Deactivates physically what has ended of the relayed lines.
+    #[cold]
+    #[inline(never)]
+    fn tell_ends(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) {
+        for w in 1..8 {
+            let ended = core::mem::take(&mut self.spi[w].ended);
+            for bit in Bits(ended) {
+                hw.set_active(vcpu, self.pintid(w, bit), false);
+            }
+        }
+    }
+
     /// Takes this vCPU's list registers into the model, applies what is outstanding, chooses anew, and
     /// sets its core's PPI enables. Called when the vCPU was kicked (through [`Gic::drain`]), after
     /// [`Gic::set_level`] named it, and at a maintenance interrupt: the end of a level-sensitive or shared
@@ -134,6 +154,9 @@ impl<V: Version> Gic<V> {
                 self.cpu_mut(vcpu).active[w] &= !bit;
                 was[w] |= bit;
                 self.deactivate(vcpu, w, bit, hw);
+                if w != 0 {
+                    self.end_relayed(w, bit);
+                }
             }
         }
         for i in 0..self.lr_count() {
@@ -142,7 +165,14 @@ impl<V: Version> Gic<V> {
                 let (w, bit) = place(V::intid(raw));
                 was[w] |= bit;
                 self.take_entry(vcpu, &V::decode(raw), hw);
+                // Its list register told of its end.
+                if self.relays && w != 0 && V::state(raw).is_invalid() {
+                    self.end_relayed(w, bit);
+                }
             }
+        }
+        if self.relays {
+            self.tell_ends(vcpu, hw);
         }
         if self.cpu(vcpu).busy & INTENDED != 0 {
             let cpu = self.cpu_mut(vcpu);
@@ -398,7 +428,7 @@ impl<V: Version> Gic<V> {
         let state = State { pending: !active, active };
         let mut source = 0;
         let lines = self.lines_mut(vcpu, w);
-        let mut eoi = lines.edge & bit == 0;
+        let mut eoi = (lines.edge & !lines.relayed) & bit == 0;
         let shared = !V::V3 && intid < 16;
         // What is pending besides being active is looked at again at its end: in the same list register it
         // would come next even where something more urgent waits for one.

@@ -37,6 +37,9 @@
 //! still high makes them pending again. A hardware-linked one whose line falls while it waits in a list
 //! register stays pending: the guest finds its device quiet, as after any spurious interrupt.
 //!
+//! A *relayed* line ([`Gic::relay`]) is emulated, and high from its physical interrupt, which stays active, to the guest's end of it: that one tells of its
+//! end, whatever the guest made of it, and the physical interrupt is deactivated then. So such a line can be taken from one VM and given to another between two interrupts.
+//!
 //! ISPENDR's latch of a linked line is in the physical distributor (`asked`) until the line's next
 //! interrupt comes in, and then belongs to that one (`latched`) until the one after it. Given back to
 //! the distributor, the line takes its latch along. While there is one, the short path is closed.
@@ -169,6 +172,9 @@ struct Lines {
     group: u32,
     /// Linked to a physical interrupt.
     hw: u32,
+    /// Relayed from a physical interrupt, and those whose end has not been told to the distributor.
+    relayed: u32,
+    ended: u32,
     /// What went into the list register (linked lines: or waits in `pending`) is a latch, perhaps besides
     /// the line's level.
     latched: u32,
@@ -191,6 +197,8 @@ impl Lines {
         edge: 0,
         group: 0,
         hw: 0,
+        relayed: 0,
+        ended: 0,
         latched: 0,
         asked: 0,
         any: 0,
@@ -307,7 +315,9 @@ pub struct Gic<V: Version> {
     spi: [Lines; 8],
     /// GICv3: affinity 3 to 0, a byte each. GICv2: the CPU targets.
     route: [u32; 256],
-    /// The physical INTIDs of linked lines.
+    /// Whether there are relayed lines.
+    relays: bool,
+    /// The physical INTIDs of linked and of relayed lines.
     pintid: [u16; 256],
     /// The list register values of linked SPIs that can be taken now; else empty.
     ready: [V::Raw; 256],
@@ -335,6 +345,7 @@ impl<V: Version> Gic<V> {
             enabled_groups: 0,
             spi: [Lines::RESET; 8],
             route: [0; 256],
+            relays: false,
             pintid: [0; 256],
             ready: [V::EMPTY; 256],
             vcpu: [const { Vcpu::RESET }; MAX_VCPUS],
@@ -372,6 +383,39 @@ impl<V: Version> Gic<V> {
         }
     }
 
+    /// Relays the physical SPI `pintid` to the SPI `intid`: it is delivered by [`Gic::deliver_hw`] like a linked one. Called before the guest runs.
+    pub fn relay(&mut self, intid: u32, pintid: u32) {
+        if (32..INTIDS).contains(&intid) {
+            let (w, bit) = place(intid);
+            self.pintid[intid as usize & 255] = (pintid & 0x3ff) as u16;
+            self.spi[w & 7].relayed |= bit;
+            self.relays = true;
+        }
+    }
+
+    /// Whether the relayed line `intid` has come to the guest and not been ended.
+    #[must_use]
+    pub fn is_high(&self, intid: u32) -> bool {
+        let (w, bit) = place(intid);
+        self.spi[w & 7].relayed & self.spi[w & 7].level & bit != 0
+    }
+
+    /// Takes the relayed line `intid` back from a guest that has not taken it, if it was high. Whether the guest has nothing to do with it now;
+    /// while it is in a list register or active it has. The physical interrupt is the caller's.
+    pub fn withdraw(&mut self, intid: u32) -> bool {
+        let (w, bit) = place(intid);
+        if self.spi[w & 7].relayed & bit == 0 || self.spi[w & 7].level & bit == 0 {
+            return true;
+        }
+        let is_active = self.vcpu.iter().any(|vcpu| vcpu.active[w & 7] & bit != 0);
+        if is_active || !self.holders(0, w, bit).is_empty() {
+            return false;
+        }
+        self.spi[w & 7].level &= !bit;
+        self.spi[w & 7].pending &= !bit;
+        true
+    }
+
     /// Brings the VM's GIC back to its state after [`Gic::new`] and the links, and the physical SPIs
     /// behind it to disabled, not pending, inactive. Each vCPU has been taken off its core by
     /// [`Gic::save`].
@@ -387,7 +431,11 @@ impl<V: Version> Gic<V> {
                 hw.set_pending(0, pintid, false);
                 hw.set_active(0, pintid, false);
             }
-            self.spi[w] = Lines { hw: linked, ..Lines::RESET };
+            let relayed = self.spi[w].relayed;
+            for bit in Bits(relayed & self.spi[w].level) {
+                hw.set_active(0, self.pintid(w, bit), false);
+            }
+            self.spi[w] = Lines { hw: linked, relayed, ..Lines::RESET };
         }
         self.route = [0; 256];
         self.ready = [V::EMPTY; 256];
@@ -435,6 +483,11 @@ impl<V: Version> Gic<V> {
     fn deliver_slowly(&mut self, vcpu: usize, intid: u32, hw: &mut impl Hardware<V>) -> VcpuMask {
         let (w, bit) = place(intid);
         let lines = self.lines_mut(vcpu, w);
+        if intid < INTIDS && lines.relayed & bit != 0 {
+            let told = self.set_line(vcpu, intid, true);
+            let more = if told.contains(vcpu) { self.refresh(vcpu, hw) } else { VcpuMask::NONE };
+            return told.without(vcpu) | more.without(vcpu);
+        }
         if intid >= INTIDS || lines.hw & bit == 0 {
             return VcpuMask::NONE;
         }

@@ -2,7 +2,7 @@
 
 use crate::{
     bench::elf::Image,
-    cargo::{self, Programs},
+    cargo::Programs,
     environment::Environment,
     failure::{Context, Failure, GOOD, Result},
     image,
@@ -78,7 +78,7 @@ impl<'a> Lab<'a> {
             platform: platform.to_owned(),
             environment,
             directory,
-            plugin: cargo::observer(environment)?,
+            plugin: programs.observer(environment)?,
             hypervisor: Image::read(&hypervisor)?,
         })
     }
@@ -136,7 +136,7 @@ impl<'a> Lab<'a> {
             }
             Job::Traffic => {
                 let checked = image::checked(&system, &options, false, self.environment)?;
-                let watch = Watch::new(&checked, None, None, self.environment)?;
+                let watch = Watch::new(&checked, None, None, true, self.environment)?;
                 arguments.watch = Some(watch.with_ledger(ledger.clone()));
             }
         }

@@ -119,6 +119,26 @@ impl Line {
         self.act(if enabled { Bits::SetEnable } else { Bits::ClearEnable });
     }
 
+    /// Forwards the interrupt no longer, as of the return: none that comes later than that is seen by a core.
+    pub fn withhold(self) {
+        self.set_enabled(false);
+        // GICD_CTLR.RWP, which a GICv2 does not have, and does not need (IHI0069, 12.9.4).
+        let waits = || {
+            // SAFETY: the distributor is mapped by `Stage1::begin`; reading its control register changes nothing.
+            let control = unsafe { mmio::read32(device(GICD) + CTLR) };
+            cfg!(feature = "gicv3") && control >> 31 != 0
+        };
+        while waits() {
+            super::relax();
+        }
+    }
+
+    /// Whether the interrupt is active.
+    #[must_use]
+    pub fn is_active(self) -> bool {
+        self.is(Bits::SetActive)
+    }
+
     /// Whether the interrupt is pending.
     #[must_use]
     pub fn is_pending(self) -> bool {

@@ -2,6 +2,7 @@
 
 mod properties;
 mod registers;
+mod relayed;
 
 use super::lr::{Backing, Entry, State};
 use super::{Access, Gic, Hardware, ListRegisters, Mailboxes, Maintenance, VcpuMask, Version};

@@ -1,0 +1,115 @@
+//! Lines that are relayed: one physical interrupt, from whoever has it now to whoever has it next.
+
+use super::{Rig, Version};
+use crate::gic::{V2, V3};
+
+const LINE: u32 = 39;
+
+/// One vCPU with the line relayed, not linked; the board's run() delivers it as if it were linked.
+fn rig<V: Version>() -> Rig<V> {
+    let mut rig = Rig::<V>::new(1, 4, &[]);
+    rig.gic.relay(LINE, LINE);
+    rig.links = vec![(LINE, LINE)];
+    rig.write(0, 0, 4, 3);
+    rig.write(0, 0x80 + 4, 4, 0xffff_ffff);
+    let line = rig.board.line(0, LINE);
+    (line.enabled, line.high) = (true, true);
+    rig
+}
+
+fn enable<V: Version>(rig: &mut Rig<V>) {
+    rig.write(0, 0x100 + 4, 4, 1 << (LINE - 32));
+}
+
+fn is_active<V: Version>(rig: &mut Rig<V>) -> bool {
+    rig.board.line(0, LINE).active
+}
+
+fn comes_once_for_each_end<V: Version>(edge: bool) {
+    let mut rig = rig::<V>();
+    if edge {
+        // What the guest makes of it changes nothing of its end.
+        rig.write(0, 0xc00 + 8, 4, 2 << (2 * (LINE - 32)));
+    }
+    rig.run();
+    assert!(is_active(&mut rig) && rig.acknowledge(0).is_none(), "not enabled");
+    enable(&mut rig);
+    rig.run();
+    assert_eq!(rig.acknowledge(0).map(|entry| entry.intid), Some(LINE));
+    assert!(is_active(&mut rig));
+    // Its device is quiet when it ends; then not.
+    rig.board.line(0, LINE).high = false;
+    assert_eq!(rig.end(0), Some(LINE));
+    assert!(!is_active(&mut rig) && rig.acknowledge(0).is_none());
+    rig.board.line(0, LINE).high = true;
+    rig.run();
+    assert_eq!(rig.acknowledge(0).map(|entry| entry.intid), Some(LINE));
+    assert_eq!(rig.end(0), Some(LINE));
+    assert!(is_active(&mut rig), "again, as the device still asks for it");
+    assert!(rig.acknowledge(0).is_some());
+}
+
+#[test]
+fn a_relayed_line_is_the_guests_to_its_end() {
+    comes_once_for_each_end::<V2>(false);
+    comes_once_for_each_end::<V3>(false);
+    comes_once_for_each_end::<V2>(true);
+    comes_once_for_each_end::<V3>(true);
+}
+
+#[test]
+fn what_was_not_taken_can_be_withdrawn_and_what_was_cannot() {
+    let mut rig = rig::<V3>();
+    assert!(rig.gic.withdraw(LINE), "quiet");
+    rig.run();
+    assert!(rig.gic.withdraw(LINE), "not enabled, so it waits in the model");
+    rig.board.line(0, LINE).high = false;
+    enable(&mut rig);
+    rig.run();
+    assert!(rig.acknowledge(0).is_none(), "it is another's now");
+    rig.board.line(0, LINE).active = false;
+    rig.board.line(0, LINE).high = true;
+    rig.run();
+    assert!(!rig.gic.withdraw(LINE), "in a list register");
+    assert!(rig.acknowledge(0).is_some());
+    assert!(!rig.gic.withdraw(LINE), "being handled");
+    // Off the core it still is.
+    let _ = rig.on(0, |gic, _, hw| gic.save(0, hw));
+    assert!(!rig.gic.withdraw(LINE));
+    rig.board.line(0, LINE).high = false;
+    let _ = rig.on(0, |gic, _, hw| gic.restore(0, hw));
+    assert_eq!(rig.end(0), Some(LINE));
+    assert!(rig.gic.withdraw(LINE) && !is_active(&mut rig));
+}
+
+/// What a guest does to its own view of a line that another has is no end of that one's.
+#[test]
+fn a_guest_ends_only_what_came_to_it() {
+    let mut rig = rig::<V3>();
+    rig.links.clear();
+    rig.board.line(0, LINE).active = true;
+    enable(&mut rig);
+    rig.write(0, 0x200 + 4, 4, 1 << (LINE - 32));
+    assert_eq!(rig.acknowledge(0).map(|entry| entry.intid), Some(LINE));
+    assert_eq!(rig.end(0), Some(LINE));
+    assert!(is_active(&mut rig));
+    rig.on(0, |gic, _, hw| {
+        let _ = gic.save(0, hw);
+        gic.reset(hw);
+    });
+    assert!(is_active(&mut rig));
+}
+
+#[test]
+fn a_life_that_ends_lets_go_of_the_line() {
+    let mut rig = rig::<V3>();
+    enable(&mut rig);
+    rig.run();
+    assert!(rig.acknowledge(0).is_some() && is_active(&mut rig));
+    rig.on(0, |gic, _, hw| {
+        let _ = gic.save(0, hw);
+        gic.reset(hw);
+    });
+    assert!(!is_active(&mut rig) && rig.gic.withdraw(LINE));
+    enable(&mut rig);
+}
