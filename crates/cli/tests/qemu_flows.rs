@@ -276,6 +276,7 @@ fn ten_thousand_packets_cross_the_mesh() {
         ("sent 20 messages", "sent 834 messages"),
         ("245760 bytes", "10248192 bytes"),
         ("period = \"10ms\"", "period = \"2ms\""),
+        ("overheads = \"overheads/flows-mesh.toml\"", ""),
     ];
     let text = more.iter().fold(text, |text, (from, to)| text.replace(from, to));
     let ran = run_text(&text, "10s", &["--no-slices"]);
@@ -431,9 +432,7 @@ fn who_floods_breaks_rings_or_keeps_buffers_takes_nobody_over_his_bound() {
     let short = |text: String| text.replace("size = \"4KiB\"", "size = \"64B\"");
     let flood = format!(
         "{}{}{}",
-        // Half a period away from the other's packets, as the emulated cores take turns: what a packet of either takes from the other
-        // on the broker's core is judged in the broker's own test, `culprits`.
-        vm("flooder", 2, "sender", "to=6 messages=1000000 size=64 period_us=0 start_us=15050", ""),
+        vm("flooder", 2, "sender", "to=6 messages=1000000 size=64 period_us=0", ""),
         vm("drain", 3, "receiver", "", ""),
         short(flow("flood", "flooder", "drain", 5000, own)),
     );
@@ -453,12 +452,16 @@ fn who_floods_breaks_rings_or_keeps_buffers_takes_nobody_over_his_bound() {
         let flows = &ran.report["flows"];
         assert_eq!(flows[1]["name"], "good");
         let [worst, bound] = ["worst_ns", "bound_ns"].map(|key| flows[1][key].as_u64());
-        assert!(worst > Some(0) && worst <= bound, "beside {name}: {flows}");
+        assert_eq!(ran.flow(1), [150, 0], "beside {name}");
+        // The flooder's core is awake for each of its packets and takes its turns from the broker's then: what it takes from the other
+        // flow on cores that run side by side is judged in the broker's test `culprits`.
         if name == "flood" {
             // As fast as the driver can, which is every few microseconds: one a period, and no more.
             let most = ran.report["time_ns"].as_u64().expect("a time") / 100_000 + 1;
             let packets = flows[0]["packets"].as_u64().expect("a count");
             assert!((most / 4..=most).contains(&packets), "{packets} of {most}");
+        } else {
+            assert!(worst > Some(0) && worst <= bound, "beside {name}: {flows}");
         }
     }
 }

@@ -199,9 +199,10 @@ fn local_task(
     let wake = if path.copier == Copier::Sender { 0 } else { path.wake.max.0 };
     let (before, looking) = if path.copier == Copier::Broker && !path.locked {
         // Each of the others may be a control packet, which is passed on: at most what finalizing a transfer takes, which returns
-        // buffers to two drivers and raises their interrupts, where this does so for one. And the broker may have been woken by
+        // buffers to two drivers and raises their interrupts, where this does so for one, and by a hypercall, where this needs none. And the broker may have been woken by
         // another VM, for nothing: it looks once, at ports without packets, before it sees this one. That is less than picking one.
-        (admit.max(o.ql.max.0 + o.ft.max.0), o.ps.max.0)
+        let pass = o.ft.max.0.saturating_sub(o.hc.min.0);
+        (admit.max(o.ql.max.0 + pass), o.ps.max.0)
     } else {
         (admit, 0)
     };
@@ -401,7 +402,7 @@ mod tests {
         let o = &path.overheads;
         let alone = o.pp.max.0 + o.ql.max.0 + o.qi.max.0 + path.wake.max.0 + o.ps.max.0;
         assert_eq!(jitter(&[flow(1)]), alone);
-        let control = o.pp.max.0 + o.ql.max.0 + o.qi.max.0.max(o.ft.max.0);
+        let control = o.pp.max.0 + o.ql.max.0 + o.qi.max.0.max(o.ft.max.0 - o.hc.min.0);
         assert_eq!(jitter(&[flow(1), flow(2), flow(3)]), alone + 2 * control);
     }
 
