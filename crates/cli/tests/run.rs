@@ -39,6 +39,8 @@ fn fake(script: &str) -> Fake {
     let fake = Fake::new(SYSTEM, script);
     fake.write("good", good().bytes());
     fake.write("last", last_counters().bytes());
+    fs::create_dir_all(fake.path("build/programs")).expect("a directory");
+    fake.write("build/programs/libweir_steady.so", "stands for what QEMU would load");
     fake
 }
 

@@ -203,8 +203,7 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
     let no_build = arguments.image.no_build;
     // What the user adds may need QEMU's main loop while a core runs.
     let steady = arguments.deterministic && arguments.qemu_args.is_empty();
-    let steady = steady.then(|| Programs::new(environment, no_build).steady(environment));
-    let preload = steady.transpose()?.map(|library| Preload::open(&library)).transpose()?;
+    let preload = steady.then(|| preload(arguments, environment)).transpose()?;
     if signals.interrupted() {
         return Err(Failure::said(INTERRUPTED));
     }
@@ -322,6 +321,17 @@ fn setup(system: &System, arguments: &Arguments) -> Result<Setup> {
         deterministic: arguments.deterministic,
         extra: arguments.qemu_args.clone(),
     })
+}
+
+/// What QEMU loads first so that a counted run repeats. For an image that was built before what was built with it will do.
+fn preload(arguments: &Arguments, environment: &Environment) -> Result<Preload> {
+    let kept = Programs::new(environment, true).steady(environment);
+    let library = match kept {
+        Ok(kept) if arguments.image.no_build || arguments.image_file.is_some() => kept,
+        Err(error) if arguments.image.no_build => return Err(error),
+        _ => Programs::new(environment, false).steady(environment)?,
+    };
+    Preload::open(&library)
 }
 
 /// Prints the summary, and before it the report where standard output takes it.
