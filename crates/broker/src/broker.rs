@@ -1,11 +1,15 @@
 //! The broker's decisions: which packet is moved next, how much of it, and when there is nothing to do.
 
-use super::shared::{Completion, FLOWS, Flow, Outcome, PORTS, Partition, Pieces, RING};
+use super::shared::{
+    Completion, FLOWS, Flow, Outcome, PORTS, Partition, Pieces, RING, retired_before,
+};
 use weir_policy::transfer::{Bucket, Edf};
 use weir_virtio::vsock::{HEADER_LEN, Header, SEQPACKET};
 
 /// Flags of a message's last packet: end of message, end of record (virtio 1.2, section 5.10.6.6).
 const ENDS: u32 = 3;
+/// The context identifier of port 0's VM.
+const FIRST_CID: u64 = 3;
 /// No packet.
 const NONE: u8 = u8::MAX;
 
@@ -28,6 +32,16 @@ pub enum Step {
     Tell,
     /// Nothing until an interrupt, or until this time in ns.
     Wait(Option<u64>),
+}
+
+impl Step {
+    /// Without a sleep.
+    const fn or_again(self) -> Self {
+        match self {
+            Self::Wait(_) => Self::Again,
+            step => step,
+        }
+    }
 }
 
 /// What the broker remembers of a port.
@@ -55,10 +69,19 @@ enum Where {
     Blocked,
 }
 
-/// A flow's packets, in the order in which they came: a list through [`Broker::next`].
+/// A flow's packets, in the order in which they came: a list through [`Broker::next`]. Flows to several receivers have one list, in which
+/// each has its own place: whoever is behind is behind in packets that are all for it too, so that no place is in one that has left.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     flow: Flow,
+    /// Flows from this one on that are one to several receivers; 1 of a flow to one.
+    members: usize,
+    /// Which of them this is.
+    member: usize,
+    /// [`Partition::retired`] when last looked at.
+    retired: u64,
+    /// Submissions of its sender's before this number were taken back; none when all that come are later.
+    before: Option<u32>,
     bucket: Bucket,
     first: u8,
     last: u8,
@@ -83,6 +106,8 @@ pub struct Broker<'a> {
     completed: u32,
     /// There are completions that the hypervisor has not been told of.
     untold: bool,
+    /// There was nothing to do, the hypervisor knows that it must wake the broker from now on, and this is the last look before it sleeps.
+    dozing: bool,
     phases: Phases,
 }
 
@@ -92,7 +117,8 @@ struct Phases {
     /// When the last phase ended; 0 when the broker has slept since.
     mark: u64,
     find_place: u64,
-    wake: u64,
+    /// Of each port's packets that came while the broker slept.
+    wake: [u64; PORTS],
     round_trip: u64,
     finalize: u64,
     /// Chunks since the last hypercall.
@@ -107,7 +133,20 @@ impl<'a> Broker<'a> {
         let lines = core::array::from_fn(|index| {
             let flow = shared.flow(index);
             let bucket = Bucket::new(flow.rate, flow.burst);
-            Line { flow, bucket, first: NONE, last: NONE, moved: 0, place: Where::Idle }
+            let (members, member) = shared.members(index);
+            let retired = shared.retired(index);
+            Line {
+                flow,
+                members,
+                member,
+                retired,
+                before: None,
+                bucket,
+                first: NONE,
+                last: NONE,
+                moved: 0,
+                place: Where::Idle,
+            }
         });
         Self {
             shared,
@@ -121,6 +160,7 @@ impl<'a> Broker<'a> {
             ready: Edf::new(),
             completed: 0,
             untold: false,
+            dozing: false,
             phases: Phases::default(),
         }
     }
@@ -133,13 +173,16 @@ impl<'a> Broker<'a> {
         }
         let begun = self.phases.mark;
         let (mut settled, mut packets) = (true, 0);
+        for index in 0..self.flows {
+            self.retire(index);
+        }
         for port in 0..PORTS {
             let (is_settled, new) = self.take_in(port);
             settled &= is_settled;
             packets += new;
             if slept && new > 0 {
                 let waited = begun.saturating_sub(self.shared.port(port).rung());
-                self.phases.wake = self.phases.wake.max(waited);
+                self.phases.wake[port] = self.phases.wake[port].max(waited);
             }
         }
         while let Some((time, flow)) = self.delayed.peek()
@@ -154,10 +197,20 @@ impl<'a> Broker<'a> {
             self.phases.find_place = mark.wrapping_sub(begun) / u64::from(packets);
         }
         let step = self.choose(now, mark, mover);
-        if matches!(step, Step::Wait(_)) {
-            self.phases.mark = 0;
+        let idle = settled && matches!(step, Step::Wait(_));
+        if !idle {
+            self.dozing = false;
+            return if settled { step } else { step.or_again() };
         }
-        if settled || !matches!(step, Step::Wait(_)) { step } else { Step::Again }
+        self.dozing = !self.dozing;
+        if self.dozing {
+            // Said first, and then looked once more: what comes behind that look has its interrupt.
+            self.shared.doze();
+            self.phases.mark = mover.ticks();
+            return Step::Again;
+        }
+        self.phases.mark = 0;
+        step
     }
 
     /// The hypercall of [`Step::Tell`] was made: when it was called and when it came back, and how long the hypervisor was busy inside, in
@@ -187,7 +240,12 @@ impl<'a> Broker<'a> {
             }
             let known = self.known[receiver];
             let epoch = self.shared.port(receiver).epoch();
-            if self.shared.port(sender).receivers_epoch(line.first) != epoch {
+            if line.is_one_of_several() {
+                // Behind the epoch: who was reset had its packets taken back before.
+                if self.retire(index) {
+                    continue;
+                }
+            } else if self.shared.port(sender).receivers_epoch(line.first) != epoch {
                 // Meant for a life of the receiver's that is over.
                 self.finish(index, Outcome::Lost, now);
                 continue;
@@ -215,8 +273,7 @@ impl<'a> Broker<'a> {
             }
             let engine = self.engine.ready_at(bytes);
             if engine > now {
-                let wake = self.delayed.peek().map_or(engine, |(time, _)| time.min(engine));
-                return if self.untold { self.tell() } else { Step::Wait(Some(wake)) };
+                return self.rest(engine, now);
             }
             let picked = mover.ticks();
             let epochs = [sender, receiver].map(|port| (port, self.known[port].epoch));
@@ -230,6 +287,11 @@ impl<'a> Broker<'a> {
                 } else {
                     header.flags
                 },
+                dst_cid: if line.is_one_of_several() {
+                    FIRST_CID + u64::from(line.flow.to)
+                } else {
+                    header.dst_cid
+                },
                 ..header
             };
             scatter(mover, &buffer, &piece.to_bytes());
@@ -242,7 +304,7 @@ impl<'a> Broker<'a> {
             self.known[receiver].used = known.used.wrapping_add(1);
             let written = HEADER_LEN as u32 + bytes as u32;
             let chunk = self.completed;
-            self.answer(receiver, head.into(), Outcome::Received(written));
+            self.answer(receiver, head.into(), 0, Outcome::Received(written));
             self.lines[index].moved += bytes as u32;
             let more = bytes < left.into() && bytes > 0;
             if !more {
@@ -259,10 +321,18 @@ impl<'a> Broker<'a> {
             self.phases.mark = removed;
             return if more { Step::Again } else { self.tell() };
         }
-        if self.untold {
+        self.rest(u64::MAX, now)
+    }
+
+    /// Nothing can be moved before `until`.
+    fn rest(&mut self, until: u64, now: u64) -> Step {
+        let alarm = self.shared.alarm();
+        if self.untold || alarm <= now {
             return self.tell();
         }
-        Step::Wait(self.delayed.peek().map(|(time, _)| time))
+        let delayed = self.delayed.peek().map_or(u64::MAX, |(time, _)| time);
+        let wake = until.min(alarm).min(delayed);
+        Step::Wait((wake != u64::MAX).then_some(wake))
     }
 
     fn tell(&mut self) -> Step {
@@ -279,17 +349,44 @@ impl<'a> Broker<'a> {
         line.moved = 0;
         line.place = Where::Idle;
         self.ready.pop();
-        let Phases { find_place, wake, round_trip, finalize, .. } = self.phases;
-        self.shared.note(self.completed, [find_place, wake, round_trip, finalize]);
+        let Phases { find_place, round_trip, finalize, .. } = self.phases;
         // A sleep is told once.
-        self.phases.wake = 0;
-        self.answer(sender, head.into(), outcome);
+        let wake = core::mem::take(&mut self.phases.wake[sender % PORTS]);
+        self.shared.note(self.completed, [find_place, wake, round_trip, finalize]);
+        self.answer(sender, head.into(), index as u8, outcome);
         self.enqueue(index, now);
     }
 
-    fn answer(&mut self, port: usize, head: u16, outcome: Outcome) {
+    /// Gives up the packets of a flow that the hypervisor has taken back since it was last looked at; whether it has.
+    fn retire(&mut self, index: usize) -> bool {
+        let retired = self.shared.retired(index);
+        let line = &mut self.lines[index];
+        if line.retired == retired {
+            return false;
+        }
+        let sender = usize::from(line.flow.from);
+        line.retired = retired;
+        line.before = retired_before(retired, self.known[sender].epoch);
+        let mut head = core::mem::replace(&mut line.first, NONE);
+        line.moved = 0;
+        if line.place == Where::Blocked {
+            line.place = Where::Idle;
+        }
+        // Bounded: a list has each head once at most.
+        for _ in 0..RING {
+            if head == NONE {
+                break;
+            }
+            self.answer(sender, head.into(), index as u8, Outcome::Lost);
+            head = self.next[sender][usize::from(head) % RING];
+        }
+        true
+    }
+
+    fn answer(&mut self, port: usize, head: u16, flow: u8, outcome: Outcome) {
         let epoch = self.known[port].epoch;
-        self.shared.complete(self.completed, Completion { port, epoch, head, outcome, phases: 0 });
+        let completion = Completion { port, epoch, head, flow, outcome, phases: 0 };
+        self.shared.complete(self.completed, completion);
         self.completed = self.completed.wrapping_add(1);
         self.untold = true;
     }
@@ -339,7 +436,7 @@ impl<'a> Broker<'a> {
             if !port.is_in(known.epoch) {
                 break;
             }
-            self.append(index, head, flow.into());
+            self.append(index, (count, head), flow.into());
         }
         if !port.is_in(known.epoch) {
             self.forget(index);
@@ -363,21 +460,38 @@ impl<'a> Broker<'a> {
         }
     }
 
-    /// Appends a packet to its flow.
-    fn append(&mut self, port: usize, head: u8, flow: usize) {
+    /// Appends a packet, submission number `count` of its port, to its flow.
+    fn append(&mut self, port: usize, (count, head): (u32, u8), flow: usize) {
         if flow >= self.flows || usize::from(self.lines[flow].flow.from) != port {
             return;
         }
+        let group = flow..(flow + self.lines[flow].members).min(self.flows);
+        for index in group.clone() {
+            // Whoever is not behind in this packet is in none.
+            self.retire(index);
+        }
         self.next[port][usize::from(head)] = NONE;
-        let line = &mut self.lines[flow];
-        if line.first == NONE {
-            (line.first, line.last, line.moved) = (head, head, 0);
-            if line.place == Where::Idle {
-                self.enqueue(flow, 0);
+        if self.lines[group.clone()].iter().any(|line| line.first != NONE) {
+            self.next[port][usize::from(self.lines[flow].last) % RING] = head;
+        }
+        self.lines[flow].last = head;
+        let members = self.shared.port(port).members(head);
+        for (index, bit) in group.zip(0..8) {
+            let line = &mut self.lines[index];
+            let is_before = |until: u32| count.wrapping_sub(until).cast_signed() < 0;
+            if line.before.is_some_and(is_before) {
+                if members >> bit & 1 != 0 {
+                    self.answer(port, head.into(), index as u8, Outcome::Lost);
+                }
+                continue;
             }
-        } else {
-            self.next[port][usize::from(line.last) % RING] = head;
-            line.last = head;
+            line.before = None;
+            if line.first == NONE && members >> bit & 1 != 0 {
+                (line.first, line.moved) = (head, 0);
+                if line.place == Where::Idle {
+                    self.enqueue(index, 0);
+                }
+            }
         }
     }
 
@@ -388,12 +502,20 @@ impl<'a> Broker<'a> {
         for line in &mut self.lines {
             if usize::from(line.flow.from) == index {
                 (line.first, line.last, line.moved) = (NONE, NONE, 0);
+                line.before = retired_before(line.retired, epoch);
                 if line.place == Where::Blocked {
                     line.place = Where::Idle;
                 }
             }
         }
         self.unblock(index);
+    }
+}
+
+impl Line {
+    /// Whether it is to one of several receivers.
+    const fn is_one_of_several(&self) -> bool {
+        self.members > 1 || self.member > 0
     }
 }
 

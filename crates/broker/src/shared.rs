@@ -151,6 +151,12 @@ pub struct Port {
 impl Port {
     /// The hypervisor submits the packet whose chain starts at `head`, which is not submitted now.
     pub fn submit(&self, head: u16, packet: &Packet) {
+        self.submit_to(head, packet, 1);
+    }
+
+    /// The same for a packet to several receivers: bit n of `members` is for the n-th flow from the packet's on. Each that it is for answers
+    /// once. Its epoch means nothing: see [`Partition::retire`].
+    pub fn submit_to(&self, head: u16, packet: &Packet, members: u8) {
         let Some(place) = self.packets.get(usize::from(head)) else { return };
         place.eligible.store(packet.eligible, Relaxed);
         place.deadline.store(packet.deadline, Relaxed);
@@ -158,7 +164,7 @@ impl Port {
         for (word, bytes) in place.header.iter().zip(packet.header.as_chunks().0) {
             word.store(u32::from_le_bytes(*bytes), Relaxed);
         }
-        place.flow.store(packet.flow.into(), Relaxed);
+        place.flow.store(u32::from(packet.flow) | u32::from(members) << 8, Relaxed);
         place.epoch.store(packet.epoch, Relaxed);
         let count = self.submitted.load(Relaxed);
         self.submissions[count as usize % RING].store(head.into(), Relaxed);
@@ -208,6 +214,11 @@ impl Port {
         (head, self.packets[usize::from(head)].flow.load(Relaxed) as u8)
     }
 
+    /// Which flows from its own on the packet at `head` is for, one bit each.
+    pub(crate) fn members(&self, head: u8) -> u8 {
+        (self.packets[usize::from(head) % RING].flow.load(Relaxed) >> 8) as u8
+    }
+
     /// When the packet at `head` may go, and its deadline.
     pub(crate) fn times(&self, head: u8) -> (u64, u64) {
         let packet = &self.packets[usize::from(head) % RING];
@@ -253,9 +264,46 @@ const fn counted(word: u64, epoch: u32) -> u32 {
     if (word >> 32) as u32 == epoch { word as u32 } else { 0 }
 }
 
+/// How many submissions were taken back by what [`Partition::retired`] gives, if they are of `epoch`.
+pub(crate) const fn retired_before(word: u64, epoch: u32) -> Option<u32> {
+    if (word >> 32) as u32 == epoch { Some(word as u32) } else { None }
+}
+
 /// The word behind this one in the same epoch.
 const fn next(word: u64) -> u64 {
     first((word >> 32) as u32) | (word as u32).wrapping_add(1) as u64
+}
+
+/// By which the hypervisor knows whether to send the broker its SGI: once each time that it is about to sleep, whoever does whatever
+/// meanwhile. One for all cores, in the hypervisor's own memory.
+#[derive(Debug)]
+pub struct Doorbell {
+    /// The broker's count of [`Partition::doze`] when it was last rung.
+    rung: AtomicU32,
+}
+
+impl Doorbell {
+    /// For a broker that has not begun.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { rung: AtomicU32::new(0) }
+    }
+
+    /// Whether the broker needs its SGI to see what was written to the partition before.
+    #[must_use]
+    pub fn must_ring(&self, partition: &Partition) -> bool {
+        // See `Partition::doze`.
+        fence(SeqCst);
+        let dozes = partition.dozes.load(Relaxed);
+        // Who finds it rung for the same doze need not ring, as the broker looks behind that SGI, and had not yet said its next doze.
+        self.rung.swap(dozes, Relaxed) != dozes
+    }
+}
+
+impl Default for Doorbell {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// What became of a chain.
@@ -278,6 +326,8 @@ pub struct Completion {
     pub epoch: u32,
     /// The chain's head.
     pub head: u16,
+    /// The flow that it answers for; 0 of a buffer.
+    pub flow: u8,
     /// What became of it.
     pub outcome: Outcome,
     /// How long the broker took, by its own account (`weir_trace::phases`): [`Phase::of`](weir_trace::phases::Phase::of) a chunk, or of a
@@ -286,12 +336,12 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Epoch in bits 63:32, port in 31:28, head in 27:20, 2 bits of outcome, 18 of length.
+    /// Epoch in bits 63:32, port in 31:28, head in 27:20, 2 bits of outcome, 18 of length or of the flow's number.
     fn to_word(self) -> u64 {
         let (kind, len) = match self.outcome {
             Outcome::Received(len) => (0, len),
-            Outcome::Sent => (1, 0),
-            Outcome::Lost => (2, 0),
+            Outcome::Sent => (1, self.flow.into()),
+            Outcome::Lost => (2, self.flow.into()),
         };
         u64::from(self.epoch) << 32
             | (self.port as u64 & 0xf) << 28
@@ -311,6 +361,7 @@ impl Completion {
             port: (word >> 28 & 0xf) as usize,
             epoch: (word >> 32) as u32,
             head: (word >> 20 & 0xff) as u16,
+            flow: if matches!(outcome, Outcome::Received(_)) { 0 } else { word as u8 },
             outcome,
             phases,
         })
@@ -349,6 +400,12 @@ pub(super) struct SharedFlow {
     pub(super) ports: AtomicU64,
     pub(super) rate: AtomicU64,
     pub(super) burst: AtomicU64,
+    /// How many flows, from this one on, are one to several receivers; 0 or 1 of a flow to one.
+    pub(super) members: AtomicU32,
+    /// Which of such flows it is.
+    pub(super) member: AtomicU32,
+    /// What its sender's port had submitted, with the epoch, when [`Partition::retire`] was last called for it.
+    pub(super) retired: AtomicU64,
 }
 
 /// All that hypervisor and broker share.
@@ -359,6 +416,10 @@ pub struct Partition {
     pub(super) settings: [AtomicU64; 4],
     pub(super) flows: [SharedFlow; FLOWS],
     pub(super) ports: [Port; PORTS],
+    /// Written by the broker: how often it was about to sleep.
+    pub(super) dozes: AtomicU32,
+    /// Written by the hypervisor: when it is to be told, in ns of the counter.
+    pub(super) alarm: AtomicU64,
     /// Written by the broker: the ports that the copy under way reads or writes, one bit each.
     pub(super) busy: AtomicU32,
     /// Written by the broker: completions so far, modulo 2^32.
@@ -388,6 +449,50 @@ impl Partition {
             place.burst.store(flow.burst, Relaxed);
         }
         fence(Release);
+    }
+
+    /// The hypervisor says that `count` flows from `first` on are one to several receivers, before the broker starts.
+    pub fn group(&self, first: usize, count: usize) {
+        for (member, flow) in self.flows.iter().skip(first).take(count).enumerate() {
+            flow.members.store(if member == 0 { count as u32 } else { 0 }, Relaxed);
+            flow.member.store(member as u32, Relaxed);
+        }
+        fence(Release);
+    }
+
+    /// Of flow `index`: how many flows from it on are one to several receivers, and which of such flows it is.
+    pub(crate) fn members(&self, index: usize) -> (usize, usize) {
+        let flow = &self.flows[index % FLOWS];
+        let [count, member] = [&flow.members, &flow.member].map(|word| word.load(Relaxed) as usize);
+        (count.clamp(1, FLOWS), member % FLOWS)
+    }
+
+    /// The hypervisor takes back what was submitted for flow `index`, one of those to several receivers, and not answered: the broker
+    /// answers that it is lost. Not beside [`Port::submit_to`]; and none for this flow may be submitted before these answers came.
+    pub fn retire(&self, index: usize) {
+        let submitted = &self.port(self.flow(index).from.into()).submitted;
+        self.flows[index % FLOWS].retired.store(submitted.load(Relaxed), Relaxed);
+        // Release: who sees a later epoch of the receiver's port sees this; pairs with `Port::epoch`.
+        fence(Release);
+    }
+
+    /// Changes with each call of [`Self::retire`] for flow `index`.
+    pub(crate) fn retired(&self, index: usize) -> u64 {
+        self.flows[index % FLOWS].retired.load(Relaxed)
+    }
+
+    /// The hypervisor says when it is to be told, whatever else there is: at `ns` of the counter.
+    pub fn set_alarm(&self, ns: u64) {
+        self.alarm.store(ns, Relaxed);
+    }
+
+    /// When the hypervisor is to be told; `u64::MAX` for never.
+    pub(crate) fn alarm(&self) -> u64 {
+        match self.alarm.load(Relaxed) {
+            // As the partition is found at first.
+            0 => u64::MAX,
+            ns => ns,
+        }
     }
 
     /// What holds for all flows.
@@ -426,6 +531,13 @@ impl Partition {
         fence(SeqCst);
         port.submitted.store(first(epoch), Relaxed);
         port.offered.store(first(epoch), Relaxed);
+    }
+
+    /// The broker is about to sleep: from now on it must be woken for what it does not see when it looks behind this.
+    pub(crate) fn doze(&self) {
+        self.dozes.store(self.dozes.load(Relaxed).wrapping_add(1), Relaxed);
+        // SeqCst with the fence in `Doorbell::must_ring`: either the broker sees what was written there before, or that sees the new count.
+        fence(SeqCst);
     }
 
     /// Whether the copy under way reads or writes memory of this port's VM.

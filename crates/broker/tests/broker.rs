@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use weir_broker::{
     broker::{Broker, Mover, Step},
-    shared::{Completion, Flow, Outcome, Packet, Partition, Pieces, Settings},
+    shared::{Completion, Doorbell, Flow, Outcome, Packet, Partition, Pieces, Settings},
 };
 use weir_virtio::{
     queue::Segment,
@@ -268,10 +268,10 @@ fn a_packet_waits_until_it_is_eligible_and_best_effort_until_nothing_else_is() {
     world.send(0, 0, 1, 10, (700, 800), 44);
     world.send(1, 1, 0, 10, (0, u64::MAX), 44);
     assert_eq!(sent(&run(&mut world, &mut broker, &mut taken, 100)), [(1, 0)]);
-    assert_eq!(broker.step(100, &mut world.ram), Step::Wait(Some(500)));
+    assert_eq!(rest(&mut broker, 100, &mut world), Step::Wait(Some(500)));
     world.send(1, 1, 1, 10, (0, u64::MAX), 44);
     assert_eq!(sent(&run(&mut world, &mut broker, &mut taken, 500)), [(0, 0), (1, 1)]);
-    assert_eq!(broker.step(500, &mut world.ram), Step::Wait(Some(700)));
+    assert_eq!(rest(&mut broker, 500, &mut world), Step::Wait(Some(700)));
     assert_eq!(sent(&run(&mut world, &mut broker, &mut taken, 700)), [(0, 1)]);
 }
 
@@ -322,6 +322,40 @@ fn what_a_reset_port_had_is_forgotten_and_what_comes_then_is_taken() {
     assert_eq!(sent(&run(&mut world, &mut broker, &mut taken, 300)), [(1, 1)]);
 }
 
+/// Two looks: the second one behind the broker's word that it is about to sleep.
+fn rest(broker: &mut Broker<'_>, now: u64, world: &mut World) -> Step {
+    assert_eq!(broker.step(now, &mut world.ram), Step::Again);
+    broker.step(now, &mut world.ram)
+}
+
+/// However often guests notify or reset their devices, a broker at work gets no interrupt, and one that is about to sleep gets one.
+#[test]
+fn the_broker_is_rung_once_a_doze_and_not_while_it_works() {
+    let mut world = World::new(&[flow(0, 3), flow(1, 3)], 1000, 0);
+    (0..8).for_each(|head| _ = world.offer(3, head, 4000, 44));
+    let (mut broker, bell) = (Broker::new(world.partition), Doorbell::new());
+    let storm = |world: &World| {
+        let rings = (0..100).filter(|_| {
+            world.partition.reset(1);
+            bell.must_ring(world.partition)
+        });
+        rings.count()
+    };
+    world.send(0, 0, 0, 3000, (0, 50), 44);
+    for wanted in [Step::Again, Step::Again, Step::Tell] {
+        assert_eq!(storm(&world), 0, "it has not slept yet");
+        assert_eq!(broker.step(0, &mut world.ram), wanted);
+    }
+    assert_eq!(broker.step(0, &mut world.ram), Step::Again, "it says that it is about to sleep");
+    assert_eq!(storm(&world), 1);
+    assert_eq!(broker.step(0, &mut world.ram), Step::Wait(None));
+    assert_eq!(storm(&world), 0, "its interrupt is pending");
+    world.send(0, 0, 1, 100, (0, 50), 44);
+    assert!(!bell.must_ring(world.partition));
+    assert_eq!(broker.step(0, &mut world.ram), Step::Tell);
+    assert_eq!(storm(&world), 0);
+}
+
 #[test]
 fn the_engine_keeps_its_rate() {
     // 1 byte/ns: each chunk of 1000 bytes takes a microsecond.
@@ -331,7 +365,7 @@ fn the_engine_keeps_its_rate() {
     world.send(0, 0, 0, 3000, (0, 50), 44);
     assert_eq!(broker.step(0, &mut world.ram), Step::Again);
     assert_eq!(broker.step(10, &mut world.ram), Step::Tell);
-    assert_eq!(broker.step(10, &mut world.ram), Step::Wait(Some(1000)));
+    assert_eq!(rest(&mut broker, 10, &mut world), Step::Wait(Some(1000)));
     assert_eq!(broker.step(1000, &mut world.ram), Step::Again);
     assert_eq!(world.ram.moved, 2000);
 }

@@ -17,8 +17,11 @@ use std::{
 };
 use toml::de::DeTable;
 use weir_config::{
-    Catalog, Faults, Image, Owner, Placement, Row, Sizes, Source, System, Vm, check_file,
-    check_text, pci::Function, place_all,
+    Catalog, Faults, Image, Owner, Placement, Row, Sizes, Socket, Source, System, Vm, check_file,
+    check_text,
+    pci::Function,
+    place_all,
+    timing::{DEFAULT_PORT, Flow},
 };
 
 /// Checks system files: all their faults at once, each with its place in the file and what to write
@@ -81,7 +84,11 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             }
             Ok((system, placement, left_out)) => {
                 writeln!(out, "{}: good, for {}", file.display(), system.platform.name)?;
-                writeln!(out, "{}\n{placement}", vms(&system))?;
+                writeln!(out, "{}", vms(&system))?;
+                if system.broker().is_some() {
+                    writeln!(out, "{}", flows(&system))?;
+                }
+                writeln!(out, "{placement}")?;
                 writeln!(out, "{}", coloring::report(&system, &placement))?;
                 if let Some(supply) = analyze::time::supplies(&system.timing) {
                     write!(out, "{supply}")?;
@@ -190,6 +197,16 @@ fn describe(file: &Path, system: &System, map: &Placement) -> Value {
             "expect": vm.expect,
         })
     });
+    let carried = system.timing.flows.iter().filter(|_| system.broker().is_some());
+    let flows = carried.enumerate().map(|(index, flow)| {
+        json!({
+            "name": flow.name,
+            "from": system.vms[flow.from].name,
+            "to": receivers(system, flow),
+            "cid": system.destination(index),
+            "port": flow.port.unwrap_or(DEFAULT_PORT),
+        })
+    });
     json!({
         "file": file.display().to_string(),
         "good": true,
@@ -199,6 +216,7 @@ fn describe(file: &Path, system: &System, map: &Placement) -> Value {
         "cores": system.cores_needed(),
         "console_core": system.hypervisor.console_core.0,
         "vms": vms.collect::<Vec<_>>(),
+        "flows": flows.collect::<Vec<_>>(),
         "division": coloring::json(system, map),
         "placement": placement(map),
         "shared_cores": analyze::time::supplies(&system.timing)
@@ -232,6 +250,32 @@ fn source(source: &Source) -> String {
         Source::File(path) => path.display().to_string(),
         Source::Named(name) => name.clone(),
     }
+}
+
+/// The names of a flow's receivers.
+fn receivers(system: &System, flow: &Flow) -> Vec<String> {
+    flow.to.iter().map(|&to| system.vms[to].name.clone()).collect()
+}
+
+/// Whom each flow's sender connects to, and how both ends see their devices.
+fn flows(system: &System) -> String {
+    let mut rows = table(["flow", "from", "to", "the sender connects to"]);
+    let on = |vm: usize| {
+        let vm = &system.vms[vm];
+        let bus = if vm.socket == Some(Socket::Pci) { " (PCI)" } else { "" };
+        format!("{}{bus}", vm.name)
+    };
+    for (index, flow) in system.timing.flows.iter().enumerate() {
+        let to: Vec<_> = flow.to.iter().map(|&to| on(to)).collect();
+        let port = flow.port.unwrap_or(DEFAULT_PORT);
+        rows.add_row([
+            flow.name.clone(),
+            on(flow.from),
+            to.join(", "),
+            format!("{}:{port}", system.destination(index)),
+        ]);
+    }
+    rows.to_string()
 }
 
 fn vms(system: &System) -> String {

@@ -30,10 +30,25 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const KERNEL: &str = "linux-image-rt-arm64";
 
 /// The packages beside the kernel.
-const PACKAGES: [&str; 5] = ["busybox-static", "rt-tests", "libnuma1", "libc6", "u-boot-qemu"];
+const PACKAGES: [&str; 6] =
+    ["busybox-static", "rt-tests", "libnuma1", "libc6", "u-boot-qemu", "socat"];
+
+/// What socat depends on, and these in turn; the C library aside.
+const SOCAT_PACKAGES: [&str; 10] = [
+    "libssl3",
+    "libwrap0",
+    "libnsl2",
+    "libtirpc3",
+    "libgssapi-krb5-2",
+    "libkrb5-3",
+    "libk5crypto3",
+    "libkrb5support0",
+    "libcom-err2",
+    "libkeyutils1",
+];
 
 /// First line of the manifest. Another number makes an older store stale.
-const FORMAT: &str = "# weir: Debian packages, store 1";
+const FORMAT: &str = "# weir: Debian packages, store 2";
 
 /// File of the store that lists the packages it was made of.
 const MANIFEST: &str = "packages.lock";
@@ -41,6 +56,24 @@ const MANIFEST: &str = "packages.lock";
 /// The shared objects that `cyclictest` names as needed, and the loader.
 const LIBRARIES: [&str; 5] =
     ["ld-linux-aarch64.so.1", "libc.so.6", "libnuma.so.1", "libpthread.so.0", "librt.so.1"];
+
+/// The shared objects that `socat` and its libraries name as needed, and the loader.
+const SOCAT_LIBRARIES: [&str; 14] = [
+    "ld-linux-aarch64.so.1",
+    "libc.so.6",
+    "libresolv.so.2",
+    "libssl.so.3",
+    "libcrypto.so.3",
+    "libwrap.so.0",
+    "libnsl.so.2",
+    "libtirpc.so.3",
+    "libgssapi_krb5.so.2",
+    "libkrb5.so.3",
+    "libk5crypto.so.3",
+    "libkrb5support.so.0",
+    "libcom_err.so.2",
+    "libkeyutils.so.1",
+];
 
 /// The modules that a virtio disk on PCI needs, in the order in which [`INIT`] loads them.
 const MODULES: [&str; 4] = [
@@ -65,10 +98,10 @@ const SOCKET_MODULES: [&str; 7] = [
 const INIT: &[u8] = include_bytes!("debian/init.sh");
 
 /// The busybox applets that [`INIT`] calls by name.
-const APPLETS: [&str; 28] = [
+const APPLETS: [&str; 29] = [
     "awk", "cat", "cttyhack", "dd", "find", "grep", "head", "insmod", "md5sum", "mkdir", "mkfifo",
     "mount", "nproc", "poweroff", "printf", "reboot", "rm", "rmmod", "sed", "seq", "setsid", "sh",
-    "sleep", "sort", "stty", "sync", "taskset", "tr",
+    "sleep", "sort", "stat", "stty", "sync", "taskset", "tr",
 ];
 
 /// What went wrong, and what helps.
@@ -177,11 +210,13 @@ pub enum Initramfs {
     Virtio,
     /// The kernel's modules for virtio sockets, and weir's own program that sends and receives: 2.2 MB.
     Vsock,
+    /// The same modules, and Debian's socat with its libraries: 12 MB.
+    Socat,
 }
 
 impl Initramfs {
     /// Every kind.
-    pub const ALL: [Self; 4] = [Self::Busybox, Self::Rt, Self::Virtio, Self::Vsock];
+    pub const ALL: [Self; 5] = [Self::Busybox, Self::Rt, Self::Virtio, Self::Vsock, Self::Socat];
 
     /// The name by which a system file asks for it.
     #[must_use]
@@ -191,6 +226,7 @@ impl Initramfs {
             Self::Rt => "debian-rt",
             Self::Virtio => "debian-virtio",
             Self::Vsock => "debian-vsock",
+            Self::Socat => "debian-socat",
         }
     }
 }
@@ -345,7 +381,7 @@ fn fill(scratch: &Path, fresh: &Path) -> Result<()> {
         package: KERNEL.to_owned(),
         lacks: "dependency on a kernel".to_owned(),
     })?;
-    let mut names = PACKAGES.to_vec();
+    let mut names = [&PACKAGES[..], &SOCAT_PACKAGES].concat();
     names.push(kernel);
     names.sort_unstable();
 
@@ -377,6 +413,10 @@ fn fill(scratch: &Path, fresh: &Path) -> Result<()> {
     unpack("rt-tests", &["./usr/bin/cyclictest"])?;
     unpack("libnuma1", &["./usr/lib/aarch64-linux-gnu/libnuma.so.*"])?;
     unpack("libc6", &["./lib/aarch64-linux-gnu/*.so.*"])?;
+    unpack("socat", &["./usr/bin/socat*"])?;
+    for package in SOCAT_PACKAGES {
+        unpack(package, &["./*/aarch64-linux-gnu/*.so.*"])?;
+    }
     unpack("u-boot-qemu", &["./usr/lib/u-boot/qemu_arm64/u-boot.bin"])?;
 
     let version = kernel.trim_start_matches("linux-image-");
@@ -394,13 +434,14 @@ fn fill(scratch: &Path, fresh: &Path) -> Result<()> {
 
     place(&unpacked.join("bin/busybox"), &fresh.join("bin/busybox"))?;
     place(&unpacked.join("usr/bin/cyclictest"), &fresh.join("bin/cyclictest"))?;
-    for library in LIBRARIES {
+    place(&unpacked.join("usr/bin/socat"), &fresh.join("bin/socat"))?;
+    for library in LIBRARIES.into_iter().chain(SOCAT_LIBRARIES) {
         let place_of = ["lib", "usr/lib"]
             .map(|dir| unpacked.join(dir).join("aarch64-linux-gnu").join(library))
             .into_iter()
             .find(|path| path.exists())
             .ok_or_else(|| Error::Unexpected {
-                package: "libc6 or libnuma1".to_owned(),
+                package: "libc6, libnuma1, socat or what it depends on".to_owned(),
                 lacks: library.to_owned(),
             })?;
         place(&place_of, &fresh.join("lib").join(library))?;
@@ -746,9 +787,14 @@ fn archive(store: &Path, kind: Initramfs, talk: Option<Vec<u8>>) -> Result<Vec<u
     for applet in APPLETS {
         files.insert(format!("bin/{applet}"), File::Link("busybox"));
     }
-    if kind == Initramfs::Rt {
-        files.insert("bin/cyclictest".to_owned(), File::Program(read("bin/cyclictest")?));
-        for library in LIBRARIES {
+    let (program, libraries): (_, &[&str]) = match kind {
+        Initramfs::Rt => (Some("bin/cyclictest"), &LIBRARIES),
+        Initramfs::Socat => (Some("bin/socat"), &SOCAT_LIBRARIES),
+        Initramfs::Busybox | Initramfs::Virtio | Initramfs::Vsock => (None, &[]),
+    };
+    if let Some(program) = program {
+        files.insert(program.to_owned(), File::Program(read(program)?));
+        for library in libraries {
             let name = format!("lib/{library}");
             let content = read(&name)?;
             files.insert(name, File::Program(content));
@@ -759,7 +805,7 @@ fn archive(store: &Path, kind: Initramfs, talk: Option<Vec<u8>>) -> Result<Vec<u
     }
     let modules: &[&str] = match kind {
         Initramfs::Virtio => &MODULES,
-        Initramfs::Vsock => &SOCKET_MODULES,
+        Initramfs::Vsock | Initramfs::Socat => &SOCKET_MODULES,
         Initramfs::Busybox | Initramfs::Rt => &[],
     };
     if !modules.is_empty() {

@@ -110,6 +110,27 @@ fn ten_thousand_packets_arrive_in_order_on_both_gics() {
     }
 }
 
+/// Found by enumeration under the VM's configuration space: at both ends, or at one.
+#[test]
+fn ten_thousand_packets_arrive_over_pci_on_both_gics() {
+    let pci = "vsock = \"pci\"";
+    for (platform, sender, receiver) in
+        [("qemu-virt", pci, pci), ("qemu-virt-gicv2", pci, pci), ("qemu-virt", "", pci)]
+    {
+        let text = format!(
+            "platform = \"{platform}\"\n{}{}{}",
+            vm("sender", 0, "sender", "to=4 messages=10000 size=700 period_us=200", sender),
+            vm("receiver", 1, "receiver", "bytes=7000000 streams=1", receiver),
+            flow("messages", "sender", "receiver", 5000, PERIOD),
+        );
+        let ran = run_text(&text, "60s", &[]);
+        assert_eq!(ran.flow(0), [10_000, 0], "{platform}");
+        let sum = ran.behind("sender", "10000 messages of 700 bytes sent, sum ");
+        assert_eq!(ran.behind("receiver", "7000000 bytes in order, sum "), sum, "{platform}");
+        assert_eq!(ran.report["totals"]["denials"], 0, "{platform}");
+    }
+}
+
 #[test]
 fn messages_of_1_byte_and_of_1_mib_go_side_by_side() {
     let ran = run(&root().join("systems/flows-many.toml"), "60s", &[]);
@@ -203,6 +224,28 @@ fn no_packet_takes_longer_than_its_bound_and_the_bound_is_tight() {
     }
 }
 
+/// The same over PCI, by overheads of another run over PCI.
+#[test]
+fn no_packet_takes_longer_than_its_bound_over_pci() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let over_pci = |text: &str| {
+        let ends = text.replace("memory = \"2MiB\"", "memory = \"2MiB\"\nvsock = \"pci\"");
+        assert!(ends.matches("vsock").count() >= 2);
+        ends
+    };
+    let measured = fs::read_to_string(root().join("systems/flows-overheads.toml"));
+    let system = directory.path().join("overheads-pci.toml");
+    fs::write(&system, over_pci(&measured.expect("a system"))).expect("a system file");
+    let overheads = measure(directory.path(), &system);
+    let ran = run_text(
+        &over_pci(&with_overheads("flows-exact.toml", &overheads)),
+        "10s",
+        &["--no-slices"],
+    );
+    assert_eq!(ran.flow(0), [200, 0]);
+    holds(&ran, &[0]);
+}
+
 /// Twelve flows between four VMs which all send at the same moment, so that each packet meets all the others.
 #[test]
 fn each_of_twelve_flows_keeps_its_bound_when_all_send_at_once() {
@@ -221,8 +264,144 @@ fn each_of_twelve_flows_keeps_its_bound_when_all_send_at_once() {
     for vm in ["north", "east", "south", "west"] {
         ran.behind(vm, "to each of 3 ends, got 245760 bytes in order");
     }
-    // The emulator's cores notify in their order: those of the last meet as many packets as there can be.
-    holds(&ran, &[9, 10, 11]);
+    holds(&ran, &(0..12).collect::<Vec<_>>());
+}
+
+/// Ten thousand packets over the mesh, none lost, each end's bytes in order.
+#[test]
+fn ten_thousand_packets_cross_the_mesh() {
+    let text = fs::read_to_string(root().join("systems/flows-mesh.toml")).expect("a system");
+    let more = [
+        ("messages=20 size=4096", "messages=834 size=4096 period_us=2000 lead_us=600"),
+        ("sent 20 messages", "sent 834 messages"),
+        ("245760 bytes", "10248192 bytes"),
+        ("period = \"10ms\"", "period = \"2ms\""),
+    ];
+    let text = more.iter().fold(text, |text, (from, to)| text.replace(from, to));
+    let ran = run_text(&text, "10s", &["--no-slices"]);
+    (0..12).for_each(|flow| assert_eq!(ran.flow(flow), [834, 0]));
+    for vm in ["north", "east", "south", "west"] {
+        ran.behind(vm, "to each of 3 ends, got 10248192 bytes in order");
+    }
+    assert_eq!(ran.report["totals"]["denials"], 0);
+}
+
+/// Each message is answered, a thousand times, on bare metal and between two Linux guests.
+#[test]
+fn messages_are_answered() {
+    let ran = run(&root().join("systems/flows-pingpong.toml"), "10s", &["--no-slices"]);
+    assert!(ran.behind("ping", "1000 round trips of 64 bytes: min ").ends_with("0 bytes wrong"));
+    ran.behind("pong", "answered 1000 messages of 64 bytes, 0 bytes wrong");
+    assert_eq!([ran.flow(0), ran.flow(1)], [[1000, 0]; 2]);
+    let ran = run(&root().join("systems/flows-linux-latency.toml"), "30s", &["--no-slices"]);
+    assert!(ran.behind("ping", "1000 round trips of 64 bytes: min ").ends_with("0 bytes wrong"));
+    ran.behind("pong", "port 5002: 4194304 bytes in ");
+    sums_agree(
+        &ran,
+        ["ping", "64 messages sent, 4194304 bytes, sum "],
+        ["pong", "port 5002: 4194304 bytes in order, sum "],
+    );
+    assert_eq!(ran.report["totals"]["denials"], 0);
+}
+
+/// Debian's socat at both ends: what one gives the other takes.
+#[test]
+fn stock_socat_gives_and_takes() {
+    let ran = run(&root().join("systems/flows-linux-socat.toml"), "30s", &[]);
+    let given = ran.behind("giver", "socat gave 800000 bytes, ");
+    assert_eq!(ran.behind("taker", "socat took 800000 bytes, "), given);
+    assert_eq!(ran.flow(0)[1], 0, "lost");
+    assert_eq!(ran.report["totals"]["denials"], 0);
+}
+
+/// One that sends to several.
+fn flow_to(name: &str, from: &str, to: &[&str], keys: &str) -> String {
+    let flow = flow(name, from, "?", 5000, keys);
+    flow.replace("\"?\"", &format!("{to:?}"))
+}
+
+/// Several receivers of one sender's packets: two get every byte, one of them over PCI; the third dies, begins anew, and is in from the
+/// packet on that comes when it has accepted.
+#[test]
+fn every_receiver_gets_every_packet_and_one_that_restarts_joins_again() {
+    for platform in ["qemu-virt", "qemu-virt-gicv2"] {
+        let file = root().join("systems/flows-multicast.toml");
+        let ran = run(&file, "5s", &["--platform", platform]);
+        for (index, name) in ["north", "south"].into_iter().enumerate() {
+            sums_agree(
+                &ran,
+                ["sender", "1000 messages of 4096 bytes sent, sum "],
+                [name, "4096000 bytes in order, sum "],
+            );
+            assert_eq!(ran.flow(index), [1000, 0], "{name}");
+        }
+        let joined = ran.behind("west", "bytes in order from byte ");
+        let from: u64 = joined.split(' ').next().and_then(|at| at.parse().ok()).expect("a place");
+        assert!((409_600..4_096_000).contains(&from), "{from}");
+        assert_eq!(ran.vm("west")["restarts"], 1);
+        let dropped = [0, 1, 2].map(|flow| ran.report["flows"][flow]["dropped"].clone());
+        assert_eq!(dropped, [0, 0, 0], "nobody was slow");
+        assert_eq!(ran.report["totals"]["denials"], 0);
+    }
+}
+
+/// One that leaves everything in its ring, and one that nobody reads at: both are dropped, and the third misses nothing.
+#[test]
+fn a_receiver_that_is_slow_is_dropped_and_the_others_miss_nothing() {
+    let linux = "weir.run=receive weir.receive=port=5000,streams=1,pause_ms=2000";
+    let text = format!(
+        "platform = \"qemu-virt\"\n{}{}{}{}\n[[vm]]\nname = \"linux\"\ncpus = [3]\nmemory = \"128MiB\"\n\
+         image = {{ linux = \"debian-rt\", initrd = \"debian-vsock\", cmdline = \"console=ttyAMA0 quiet {linux}\" }}\n",
+        vm(
+            "sender",
+            0,
+            "sender",
+            "to=256 messages=1000 size=4096 period_us=1000 connect_us=1500000",
+            "on_fault = \"stop-system\""
+        ),
+        vm("good", 1, "receiver", "bytes=4096000 streams=1", ""),
+        vm("miser", 2, "receiver", "hoard=409600", ""),
+        flow_to("orders", "sender", &["good", "miser", "linux"], "period = \"1ms\""),
+    );
+    let ran = run_text(&text, "4s", &[]);
+    sums_agree(
+        &ran,
+        ["sender", "1000 messages of 4096 bytes sent, sum "],
+        ["good", "4096000 bytes in order, sum "],
+    );
+    assert_eq!(ran.flow(0), [1000, 0]);
+    let flows = &ran.report["flows"];
+    assert_eq!(flows[0]["dropped"], 0);
+    for (index, most) in [(1, 200), (2, 999)] {
+        let [packets, dropped] = ["packets", "dropped"].map(|key| flows[index][key].as_u64());
+        assert!(dropped > Some(0), "{flows}");
+        assert!(packets > Some(0) && packets <= Some(most), "{flows}");
+    }
+}
+
+/// One transfer for each receiver, and the bound holds for the last of them.
+#[test]
+fn no_receiver_waits_longer_than_the_bound_of_their_flow() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let overheads = measure(directory.path(), &root().join("systems/flows-overheads.toml"));
+    let text = format!(
+        "platform = \"qemu-virt\"\n{}{}{}{}\n[dma]\npath = \"broker\"\n[broker]\ncpus = [3]\n\
+         overheads = \"{}\"\n[hypervisor]\nconsole_core = 4\nheartbeat = \"0s\"\n",
+        vm(
+            "sender",
+            0,
+            "sender",
+            "to=256 messages=200 size=4096 period_us=1000 connect_us=10000 start_us=20000",
+            ""
+        ),
+        vm("north", 1, "receiver", "bytes=819200 streams=1", ""),
+        vm("south", 2, "receiver", "bytes=819200 streams=1", ""),
+        flow_to("orders", "sender", &["north", "south"], "period = \"1ms\"\ndeadline = \"500us\""),
+        overheads.display(),
+    );
+    let ran = run_text(&text, "10s", &["--no-slices"]);
+    assert_eq!([ran.flow(0), ran.flow(1)], [[200, 0]; 2]);
+    holds(&ran, &[]);
 }
 
 /// Beside one that keeps the rules: `culprits`, VMs and flows, of which each sleeps whenever it can. Nothing is printed meanwhile.
@@ -252,7 +431,9 @@ fn who_floods_breaks_rings_or_keeps_buffers_takes_nobody_over_his_bound() {
     let short = |text: String| text.replace("size = \"4KiB\"", "size = \"64B\"");
     let flood = format!(
         "{}{}{}",
-        vm("flooder", 2, "sender", "to=6 messages=1000000 size=64 period_us=0", ""),
+        // Half a period away from the other's packets, as the emulated cores take turns: what a packet of either takes from the other
+        // on the broker's core is judged in the broker's own test, `culprits`.
+        vm("flooder", 2, "sender", "to=6 messages=1000000 size=64 period_us=0 start_us=15050", ""),
         vm("drain", 3, "receiver", "", ""),
         short(flow("flood", "flooder", "drain", 5000, own)),
     );
@@ -377,6 +558,26 @@ fn linux_sends_to_bare_metal_and_receives_from_it() {
         ["linux", "27 messages sent, 3419439 bytes, sum "],
         ["receiver", "port 5000: 3419439 bytes in order, sum "],
     );
+    sums_agree(
+        &ran,
+        ["sender", "1000 messages of 4096 bytes sent, sum "],
+        ["linux", "port 5001: 4096000 bytes in order, sum "],
+    );
+    ran.behind("linux", "linux: done");
+    assert_eq!([ran.flow(0)[1], ran.flow(1)[1]], [0, 0], "lost");
+    assert_eq!(ran.report["totals"]["denials"], 0);
+}
+
+/// The same kernel with its modules for PCI, which are taken out and put back in between.
+#[test]
+fn linux_sends_and_receives_over_pci() {
+    let ran = run(&root().join("systems/flows-pci-linux.toml"), "60s", &[]);
+    sums_agree(
+        &ran,
+        ["linux", "27 messages sent, 3419439 bytes, sum "],
+        ["receiver", "port 5000: 3419439 bytes in order, sum "],
+    );
+    ran.behind("linux", "linux: all modules are back");
     sums_agree(
         &ran,
         ["sender", "1000 messages of 4096 bytes sent, sum "],

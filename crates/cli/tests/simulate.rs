@@ -116,6 +116,40 @@ fn pictures_have_a_line_for_each_vm() {
 }
 
 #[test]
+fn deadlines_and_arrival_curves_are_in_the_tables_the_json_and_the_pictures() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, name) = path(&directory, "periodic.toml");
+    let text = "platform = \"zcu102\"\n[[vm]]\nname = \"periodic\"\ncpus = [0]\nmemory = \"4MiB\"\n\
+                image = { elf = \"guests/hog\" }\n\
+                workload = { kind = \"read\", size = \"2MiB\", period = \"2ms\" }\n\
+                bandwidth = { budget = 2500, period = \"100us\", overcommit = true }\n";
+    fs::write(&file, text).unwrap();
+    let (to, pictures) = path(&directory, "pictures");
+    let call = ["simulate", &name, "--for", "8ms", "--warm-up", "2ms"];
+    let table = weir(&[&call[..], &["--svg", &pictures]].concat());
+    assert_eq!(table.status, Some(0), "{}", table.err);
+    for column in ["met", "missed", "response", "L2 refills, at most in any", "responses.svg"] {
+        assert!(table.out.contains(column), "{column} {}", table.out);
+    }
+    assert!(fs::read_to_string(to.join("responses.svg")).unwrap().contains("periodic"));
+    let of = |more: &[&str]| -> Value {
+        serde_json::from_str(&weir(&[&call[..], &["--json"], more].concat()).out).unwrap()
+    };
+    let free = of(&[]);
+    let jobs = &free["vms"][0]["jobs"];
+    assert_eq!((jobs["ended"].as_u64(), jobs["met"].as_u64()), (Some(4), Some(4)), "{jobs}");
+    assert_eq!((jobs["missed"].as_u64(), jobs["deadline_ns"].as_u64()), (Some(0), Some(2_000_000)));
+    let late = of(&["--set", "vm.periodic.bandwidth.budget=1200"]);
+    let jobs = &late["vms"][0]["jobs"];
+    assert!(jobs["missed"].as_u64().unwrap() > 1, "{jobs}");
+    assert!(late["vms"][0]["slowdown"].as_f64().unwrap() > 1.5, "{late}");
+    let curve = free["vms"][0]["arrival_curve"].as_array().unwrap();
+    let (first, last) = (&curve[0], curve.last().unwrap());
+    assert_eq!(first[0].as_u64(), Some(1), "{first}");
+    assert!(last[1].as_u64() == Some(256) && last[0].as_u64().unwrap() > 1000, "{last}");
+}
+
+#[test]
 fn a_dma_engine_and_its_tbu_are_in_what_is_printed() {
     let directory = tempfile::tempdir().unwrap();
     let (file, name) = path(&directory, "dma.toml");

@@ -10,7 +10,9 @@ use crate::{
     board::{self, BoardDevice, cell, cells, strings},
     packed::{PAGE, VIRTIO_LEN},
     platform::Platform,
-    system::{CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, REDISTRIBUTOR_LEN, VSOCK, VSOCK_INTID, Vm},
+    system::{
+        CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, REDISTRIBUTOR_LEN, Socket, VSOCK, VSOCK_INTID, Vm,
+    },
 };
 use dtoolkit::{
     Node, Property, ToPropertyValue,
@@ -220,11 +222,11 @@ pub(crate) fn generate(vm: &Vm, platform: &Platform, initrd: Option<&Range<u64>>
     add(&mut clock, "compatible", "fixed-clock");
     root.add_child(clock);
     root.add_child(uart(vm));
-    if vm.socket {
+    if vm.socket == Some(Socket::Mmio) {
         root.add_child(socket());
     }
-    if let (Some(host), false) = (&platform.pci, vm.functions.is_empty()) {
-        root.add_child(pci::bridge(vm, host, board));
+    if vm.has_pci() {
+        root.add_child(pci::bridge(vm, platform.pci.as_ref(), board));
     }
     carry(root, vm, &board.root);
     tree.to_dtb()
@@ -243,7 +245,7 @@ fn chosen(vm: &Vm, initrd: Option<&Range<u64>>) -> DeviceTreeNode {
         add(&mut chosen, "linux,initrd-start", initrd.start);
         add(&mut chosen, "linux,initrd-end", initrd.end);
     }
-    if !vm.functions.is_empty() {
+    if vm.has_pci() {
         add(&mut chosen, "linux,pci-probe-only", 1_u32);
     }
     add(&mut chosen, "stdout-path", format!("/{}", uart_name(vm)));
@@ -347,7 +349,7 @@ fn uart(vm: &Vm) -> DeviceTreeNode {
     uart
 }
 
-/// The virtio socket device of a VM in a flow (Linux, Documentation/devicetree/bindings/virtio/mmio.yaml).
+/// The virtio socket device of a VM in a flow, on the MMIO transport (Linux, Documentation/devicetree/bindings/virtio/mmio.yaml).
 fn socket() -> DeviceTreeNode {
     let mut socket = node(format!("virtio_mmio@{VSOCK:x}"));
     add(&mut socket, "dma-coherent", "".as_bytes());

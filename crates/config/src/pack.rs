@@ -8,7 +8,7 @@ use crate::{
     pci,
     place::{Placed, Placement, Sizes, memory_end, place_all},
     platform::Platform,
-    system::{Piece, STOLEN_TIME, System, VSOCK, VSOCK_INTID, Vm},
+    system::{Piece, STOLEN_TIME, Socket, System, VSOCK_INTID, Vm},
     timing::{Class, DEFAULT_PORT, Line, Runner, Schedule as Plan},
     units::{Bytes, Nanos},
 };
@@ -236,20 +236,24 @@ fn kept(segments: &[Segment]) -> u64 {
     segments.last().map_or(0, |last| last.kept + last.len)
 }
 
-/// The flows, where there is a broker to move them.
+/// The flows, where there is a broker to move them: one for each receiver.
 fn flows(system: &System) -> Vec<packed::Flow> {
-    let flows = system.timing.flows.iter().filter(|_| system.broker().is_some());
-    flows
-        .map(|flow| packed::Flow {
+    let mut flows = Vec::new();
+    for flow in system.timing.flows.iter().filter(|_| system.broker().is_some()) {
+        let first = flows.len() as u32;
+        flows.extend(flow.to.iter().map(|&to| packed::Flow {
             from: flow.from as u32,
-            to: flow.to.first().map_or(0, |&to| to as u32),
+            to: to as u32,
             port: flow.port.unwrap_or(DEFAULT_PORT),
             size: u32::try_from(flow.size.0).unwrap_or(u32::MAX),
             period: flow.period.map_or(0, |period| period.0),
             deadline: flow.deadline.map_or(0, |deadline| deadline.0),
             rate: flow.bandwidth.map_or(0, |rate| rate.0),
-        })
-        .collect()
+            first,
+            members: flow.to.len() as u32,
+        }));
+    }
+    flows
 }
 
 /// Bytes of header and tables.
@@ -324,9 +328,10 @@ fn add_vm(
         gic_cpu: vm.board.gic_cpu.0,
         uart: vm.board.uart.0,
         uart_intid: vm.board.uart_intid,
-        vsock_intid: if vm.socket { VSOCK_INTID } else { 0 },
-        vsock: if vm.socket { VSOCK } else { 0 },
         stolen_time: if vm.stolen_time { STOLEN_TIME } else { 0 },
+        vsock_intid: vm.socket.map_or(0, |_| VSOCK_INTID),
+        vsock: vm.socket.map_or(0, |socket| socket.registers().start),
+        vsock_ecam: if vm.socket == Some(Socket::Pci) { vm.board.ecam.0 } else { 0 },
         first_region: tables.regions.len() as u32,
         regions: regions.len() as u32,
         first_segment: tables.segments.len() as u32,

@@ -15,8 +15,8 @@ mod stage2;
 #[cfg(feature = "std")]
 pub(crate) use flows::window;
 pub use flows::{
-    FIRST_CID, Flow, MAX_FLOWS, NO_BROKER, PARTITION, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN,
-    WINDOWS,
+    FIRST_CID, FIRST_GROUP, Flow, MAX_FLOWS, NO_BROKER, PARTITION, PARTITION_IPA, PARTITION_LEN,
+    VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS,
 };
 pub use memory::{Functions, Span, VM_LEN};
 pub use pci::{ECAM_LEN, MAX_FUNCTIONS, PciFunction, STREAM_LIMIT};
@@ -140,10 +140,12 @@ pub struct Vm {
     pub uart_intid: u32,
     /// INTID of the virtual socket device.
     pub vsock_intid: u32,
-    /// IPA of its registers, one page; 0 where there is none.
+    /// IPA of its registers; 0 where there is none.
     pub vsock: u64,
     /// IPA of the page that tells its vCPUs their stolen time; 0 where there is none.
     pub stolen_time: u64,
+    /// IPA of the PCI configuration space that it is in, or 0 where it is on the MMIO transport.
+    pub vsock_ecam: u64,
     /// First entry in the table of regions.
     pub first_region: u32,
     /// Number of regions.
@@ -399,11 +401,12 @@ impl<'a> VmView<'a> {
     fn devices(&self, gic_cpu_len: u64) -> Option<[Option<Range<u64>>; 5]> {
         let one = |start, len| page_range(start, len).map(Some);
         let may = |start, len| if start == 0 { Some(None) } else { one(start, len) };
+        let vsock_len = if self.vm.vsock_ecam == 0 { VIRTIO_LEN } else { VSOCK_BAR_LEN };
         Some([
             one(self.vm.distributor, 0x1_0000)?,
             one(self.vm.gic_cpu, gic_cpu_len)?,
             one(self.vm.uart, PAGE)?,
-            may(self.vm.vsock, VIRTIO_LEN)?,
+            may(self.vm.vsock, vsock_len)?,
             may(self.vm.stolen_time, PAGE)?,
         ])
     }
@@ -438,6 +441,7 @@ impl<'a> VmView<'a> {
                 return Err(Damage::Address(index));
             }
         }
+        self.check_vsock(&devices)?;
         for segment in self.segments {
             let end = segment.ipa.checked_add(segment.len);
             let in_ram = end.is_some_and(|end| {

@@ -140,6 +140,11 @@ static VM: Shape = Shape {
             "Addresses of its virtual board, where they are not those of QEMU's virt machine.",
         ),
         key(
+            "vsock",
+            Kind::Choice(&["mmio", "pci"]),
+            "How it sees its virtio socket device, if it is in a flow: by registers at a fixed address (\"mmio\", as without the key), or as a PCI function (\"pci\").",
+        ),
+        key(
             "pmu",
             Kind::Number(1, MAX_PMU_COUNTERS as u64),
             "Event counters of the PMU that it may use on each of its cores, and the cycle counter with them. Without it it sees no PMU.",
@@ -207,7 +212,7 @@ static IMAGES: [Shape; 3] = [
             key(
                 "initrd",
                 Kind::Text,
-                "The initial RAM disk, relative to this file; or busybox, a shell and its tools; or debian-rt, with cyclictest besides; or debian-virtio, with the modules for virtio disks on PCI; or debian-vsock, with those for virtio sockets and a program that uses them.",
+                "The initial RAM disk, relative to this file; or busybox, a shell and its tools; or debian-rt, with cyclictest besides; or debian-virtio, with the modules for virtio disks on PCI; or debian-vsock, with those for virtio sockets and a program that uses them; or debian-socat, with socat besides.",
             ),
             key("cmdline", Kind::Text, "The kernel's command line."),
         ],
@@ -243,7 +248,7 @@ static BOARD: Shape = Shape {
         key(
             "ecam",
             Kind::Address,
-            "The PCI configuration space, 256 MiB, of a VM that has functions; 0x40_1000_0000 without it.",
+            "The PCI configuration space, 256 MiB, of a VM that has functions or its socket device on PCI; 0x40_1000_0000 without it.",
         ),
         key(
             "device_tree",
@@ -287,6 +292,7 @@ pub(crate) struct Vm {
     pub on_fault: OnFault,
     pub ticks: u8,
     pub focus: bool,
+    pub vsock: Option<At<String>>,
     pub pmu: Option<At<u64>>,
     pub expect: Option<At<Vec<At<String>>>>,
     pub board: Board,
@@ -486,6 +492,7 @@ fn read_vm(table: &DeTable<'_>, span: Range<usize>) -> Vm {
             _ => schedule::KEEP_TICKS,
         },
         focus: timing::boolean(table, "focus").unwrap_or(false),
+        vsock: table.text("vsock"),
         pmu: table.number("pmu"),
         expect: table.list("expect", text),
         board: board.unwrap_or_default(),

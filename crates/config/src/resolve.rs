@@ -21,7 +21,7 @@ impl Default for Catalog {
             guests: Vec::new(),
             bins: vec!["u-boot".to_owned()],
             kernels: vec!["debian-rt".to_owned()],
-            initrds: ["busybox", "debian-rt", "debian-virtio", "debian-vsock"]
+            initrds: ["busybox", "debian-rt", "debian-virtio", "debian-vsock", "debian-socat"]
                 .map(str::to_owned)
                 .to_vec(),
         }

@@ -5,7 +5,7 @@ use crate::{
     coloring::Division,
     fault::{Fault, Faults, File},
     image::{Party, Problem, overlap},
-    packed::{OnFault, Regulation},
+    packed::{FIRST_CID, FIRST_GROUP, OnFault, Regulation, VIRTIO_LEN, VSOCK_BAR_LEN},
     pci::Function,
     platform::Platform,
     resolve::Source,
@@ -24,8 +24,10 @@ pub(crate) const CPU_INTERFACE_LEN: u64 = 0x2000;
 pub(crate) const SMMU_LEN: u64 = 0x2_0000;
 /// The name of the VM that moves the flows' packets.
 pub(crate) const BROKER: &str = "broker";
-/// Where a VM in a flow finds its socket device: the first virtio-mmio slot of QEMU's `virt`.
+/// Where a VM in a flow finds its socket device on the MMIO transport: the first virtio-mmio slot of QEMU's `virt`.
 pub(crate) const VSOCK: u64 = 0x0a00_0000;
+/// Where it finds the registers of one on PCI: the end of the window for 32-bit base addresses of QEMU's `virt`.
+pub(crate) const VSOCK_BAR: u64 = 0x3eff_0000 - VSOCK_BAR_LEN;
 /// Its interrupt.
 pub(crate) const VSOCK_INTID: u32 = 48;
 /// Where a VM that shares a core finds its vCPUs' stolen time: as on QEMU's `virt`.
@@ -96,11 +98,31 @@ pub struct Vm {
     pub expect: Vec<String>,
     /// Where its virtual devices are.
     pub board: Board,
-    /// Whether it is in a flow, and so has a virtio socket device.
-    pub socket: bool,
     /// Whether it shares a core, and so is told what time others take from it.
     pub stolen_time: bool,
+    /// Its virtio socket device, if it is in a flow.
+    pub socket: Option<Socket>,
     pub(crate) spans: Spans,
+}
+
+/// How a VM sees its virtio socket device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Socket {
+    /// By registers at a fixed address.
+    #[default]
+    Mmio,
+    /// As a PCI function.
+    Pci,
+}
+
+impl Socket {
+    /// Where its registers are.
+    pub(crate) const fn registers(self) -> Range<u64> {
+        match self {
+            Self::Mmio => VSOCK..VSOCK + VIRTIO_LEN,
+            Self::Pci => VSOCK_BAR..VSOCK_BAR + VSOCK_BAR_LEN,
+        }
+    }
 }
 
 /// A piece of a VM's RAM.
@@ -166,7 +188,7 @@ pub struct Board {
     pub uart: Ipa,
     /// The PL011's interrupt.
     pub uart_intid: u32,
-    /// The PCI configuration space, where it has functions.
+    /// The PCI configuration space, where it has functions or its socket device on PCI.
     pub ecam: Ipa,
     /// The device tree.
     pub device_tree: Ipa,
@@ -199,7 +221,18 @@ impl System {
     /// The place of the VM that moves the flows' packets, behind those of the file.
     #[must_use]
     pub fn broker(&self) -> Option<usize> {
-        self.vms.len().checked_sub(1).filter(|_| self.vms.iter().any(|vm| vm.socket))
+        self.vms.len().checked_sub(1).filter(|_| self.vms.iter().any(|vm| vm.socket.is_some()))
+    }
+
+    /// The context identifier by which the sender of flow `index` knows its receiver, or all of them.
+    #[must_use]
+    pub fn destination(&self, index: usize) -> u64 {
+        let flows = &self.timing.flows;
+        let before = || flows.iter().take(index).map(|flow| flow.to.len() as u64).sum::<u64>();
+        match flows.get(index).map(|flow| flow.to.as_slice()) {
+            Some([to]) => FIRST_CID + *to as u64,
+            _ => FIRST_GROUP + before(),
+        }
     }
 
     /// Whether everything in the file is carried out by this version.
@@ -231,7 +264,7 @@ impl System {
             if vm.pmu > 0 {
                 refuse("event counters", "take its `pmu` out, or give it cores of its own");
             }
-            if vm.socket {
+            if vm.socket.is_some() {
                 refuse("flows", "take it out of the flows, or give it cores of its own");
             }
         }
@@ -309,8 +342,15 @@ impl Vm {
         let own = own.into_iter().map(|(what, start, len)| (what, start..start + len));
         let regions = self.devices.iter().flat_map(|device| &device.regions);
         let passed = regions.map(|(start, len)| ("a device", start.0..start.0 + len.0));
-        let mut all = pieces.chain(own).chain(passed);
+        let bars = self.functions.iter().map(|one| (one.bars.0, one.bars.0 + one.bars_len.0));
+        let bars = bars.map(|(start, end)| ("the base addresses of a PCI function", start..end));
+        let mut all = pieces.chain(own).chain(passed).chain(bars);
         all.find(|(_, taken)| overlap(taken, range)).map(|(what, _)| what)
+    }
+
+    /// Whether it has a PCI host bridge.
+    pub(crate) fn has_pci(&self) -> bool {
+        !self.functions.is_empty() || self.socket == Some(Socket::Pci)
     }
 
     /// The fault that `problem` with its image is.

@@ -10,7 +10,7 @@ use dtoolkit::{
 use std::{fmt::Write, fs, path::Path, process::Command};
 use weir_config::{Catalog, Payload, Platform, check_text, pack};
 
-/// The tree of the only VM of this system, with a Linux of 1.5 MiB and a RAM disk of 5000 bytes, or an
+/// The tree of the first VM of this system, whose VMs each have a Linux of 1.5 MiB and a RAM disk of 5000 bytes, or an
 /// ELF program.
 fn tree(text: &str) -> (DeviceTree, Vec<u8>) {
     let directory = images::directory("devicetree");
@@ -19,12 +19,15 @@ fn tree(text: &str) -> (DeviceTree, Vec<u8>) {
         .unwrap_or_else(|faults| panic!("{faults}"));
     let elf = images::elf(0x4010_0000, &[(0x4010_0000, 0x1000, &[1; 16])]);
     let linux = images::linux(4096, 0x18_0000, 0xa);
-    let payload = if system.vms[0].image.initrd().is_some() {
-        Payload { image: &linux, initrd: Some(&[1; 5000]) }
-    } else {
-        Payload { image: &elf, initrd: None }
-    };
-    let packed = pack(&system, &[payload], 4096).unwrap_or_else(|faults| panic!("{faults}"));
+    let payloads = system.vms.iter().map(|vm| {
+        if vm.image.initrd().is_some() {
+            Payload { image: &linux, initrd: Some(&[1; 5000]) }
+        } else {
+            Payload { image: &elf, initrd: None }
+        }
+    });
+    let payloads: Vec<_> = payloads.collect();
+    let packed = pack(&system, &payloads, 4096).unwrap_or_else(|faults| panic!("{faults}"));
     let blob = packed.device_trees[0].clone();
     (DeviceTree::from_fdt(&Fdt::new(&blob).unwrap()), blob)
 }
@@ -106,6 +109,48 @@ fn every_address_can_be_moved() {
 #[test]
 fn devices_come_with_what_they_need() {
     assert_golden("rest.txt", &vm("qemu-virt", "[0]", "devices = \"rest\""));
+}
+
+/// What makes VM `a` a sender.
+fn with_flow(keys: &str) -> String {
+    let other =
+        "[[vm]]\nname = \"b\"\ncpus = [1]\nmemory = \"16MiB\"\nimage = { elf = \"good.elf\" }\n";
+    let flow =
+        "[[flow]]\nname = \"x\"\nfrom = \"a\"\nto = \"b\"\nsize = \"4KiB\"\nperiod = \"10ms\"\n";
+    vm("qemu-virt", "[0]", keys) + "\n" + other + flow
+}
+
+/// The nodes of the host bridge, and of a socket device on the MMIO transport.
+fn buses(tree: &DeviceTree) -> [bool; 3] {
+    ["/pcie@4010000000", "/pcie@5000000000", "/virtio_mmio@a000000"]
+        .map(|path| tree.find_node(path).is_some())
+}
+
+#[test]
+fn a_socket_device_is_on_the_bus_that_the_file_names() {
+    assert_eq!(buses(&tree(&vm("qemu-virt", "[0]", "")).0), [false; 3]);
+    assert_eq!(buses(&tree(&with_flow("")).0), [false, false, true]);
+    assert_eq!(buses(&tree(&with_flow("vsock = \"mmio\"")).0), [false, false, true]);
+    let (tree, _) = tree(&with_flow("vsock = \"pci\"\nboard = { ecam = 0x50_0000_0000 }"));
+    assert_eq!(buses(&tree), [false, true, false]);
+    let bridge = tree.find_node("/pcie@5000000000").unwrap();
+    let of = |name: &str| value(bridge.property(name).unwrap().value());
+    assert_eq!(of("reg"), "<50 0 0 10000000>");
+    assert_eq!(of("interrupt-map"), "<f800 0 0 1 1 0 0 0 10 4>");
+    assert_eq!(of("ranges"), "<2000000 0 3efec000 0 3efec000 0 4000>");
+    let chosen = tree.find_node("/chosen").unwrap();
+    assert_eq!(value(chosen.property("linux,pci-probe-only").unwrap().value()), "<1>");
+}
+
+/// One bridge for both, which passes the board's window.
+#[test]
+fn a_socket_device_is_beside_the_functions_of_the_board() {
+    let (tree, _) = tree(&with_flow("vsock = \"pci\"\ndevices = [\"pci:00:02.0\"]"));
+    assert_eq!(buses(&tree), [true, false, false]);
+    let bridge = tree.find_node("/pcie@4010000000").unwrap();
+    let of = |name: &str| value(bridge.property(name).unwrap().value());
+    assert_eq!(of("interrupt-map"), "<1000 0 0 1 1 0 0 0 5 4 f800 0 0 1 1 0 0 0 10 4>");
+    assert_eq!(of("ranges"), "<2000000 0 10000000 0 10000000 0 2eff0000>");
 }
 
 #[test]

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use std::{collections::BTreeSet, ops::Range};
 use weir_config::packed::{
     ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, Flow, Functions, Header, Irq, MAGIC, NO_BROKER, OnFault,
-    PAGE, PARTITION, PARTITION_IPA, PARTITION_LEN, RAM, Region, Regulation, Schedule, Segment,
-    Span, System, Tables, Turn, VERSION, Vm, WINDOWS, checksum, regulation, schedule,
+    PAGE, PARTITION, PARTITION_IPA, PARTITION_LEN, PciFunction, RAM, Region, Regulation, Schedule,
+    Segment, Span, System, Tables, Turn, VERSION, Vm, WINDOWS, checksum, regulation, schedule,
 };
 use weir_layout::cells::{CellSet, Cells, Geometry};
 use weir_policy::{
@@ -79,6 +79,7 @@ fn vm(name: &str, cores: &[u8]) -> Vm {
         vsock_intid: 0,
         vsock: 0,
         stolen_time: 0,
+        vsock_ecam: 0,
         first_region: 0,
         regions: 0,
         first_segment: 0,
@@ -199,7 +200,7 @@ fn layout_is_that_of_version_6() {
     let bytes = tables().pack(header());
     assert_eq!(size_of::<Header>(), 240);
     assert_eq!((size_of::<Schedule>(), size_of::<Turn>()), (24, 24));
-    assert_eq!((size_of::<Vm>(), size_of::<Flow>()), (288, 40));
+    assert_eq!((size_of::<Vm>(), size_of::<Flow>()), (288, 48));
     assert_eq!((size_of::<Region>(), size_of::<Segment>(), size_of::<Irq>()), (32, 32, 24));
     assert_eq!(bytes.len(), 240 + 2 * 288 + 3 * 32 + 2 * 32 + 24);
     assert_eq!(bytes.len(), tables().packed_len());
@@ -522,6 +523,8 @@ fn with_flow(change: impl FnOnce(&mut Header, &mut Tables)) -> Result<(), Damage
         period: 9,
         deadline: 9,
         rate: 0,
+        first: 0,
+        members: 1,
     });
     change(&mut header, &mut tables);
     System::parse(Aligned::new(&tables.pack(header)).bytes(), false).map(|_| ())
@@ -540,6 +543,13 @@ fn a_flow_has_two_ends_and_a_broker() {
     damaged(0, |_, tables| tables.flows[0].period = 0);
     damaged(0, |_, tables| tables.flows[0].deadline = u64::MAX);
     damaged(0, |_, tables| tables.vms[1].vsock = 0);
+    damaged(0, |_, tables| tables.flows[0].first = 1);
+    damaged(0, |_, tables| tables.flows[0].members = 0);
+    damaged(0, |_, tables| tables.flows[0].members = u32::MAX);
+    damaged(0, |_, tables| {
+        tables.flows[0].members = 2;
+        tables.flows.push(tables.flows[0]);
+    });
     damaged(0, |_, tables| tables.flows = vec![tables.flows[0]; 33]);
     damaged(0, |_, tables| tables.flows.clear());
     damaged(2, |header, _| header.broker = NO_BROKER);
@@ -551,8 +561,83 @@ fn a_flow_has_two_ends_and_a_broker() {
     assert_eq!(with_flow(address), Err(Damage::Address(0)));
     let address = |_: &mut Header, tables: &mut Tables| tables.vms[0].stolen_time = 0x0a00_0000;
     assert_eq!(with_flow(address), Err(Damage::Address(0)));
+    let on_pci = |change: fn(&mut Tables)| {
+        with_flow(|_, tables| {
+            (tables.vms[0].vsock, tables.vms[0].vsock_ecam) = (0x3efe_c000, 0x40_1000_0000);
+            change(tables);
+        })
+    };
+    assert_eq!(on_pci(|_| ()), Ok(()));
+    let wrong: [fn(&mut Tables); 8] = [
+        |tables| tables.vms[0].vsock = 0x3efe_d000,
+        |tables| tables.vms[0].vsock = 0x1_3efe_c000,
+        |tables| tables.vms[0].vsock = 0,
+        |tables| tables.vms[0].vsock = 0x3fff_c000 + 0x4000,
+        |tables| tables.vms[0].vsock_ecam = 0x3000_0000,
+        |tables| tables.vms[0].vsock_ecam = 0x4000_0000,
+        |tables| tables.vms[0].vsock_ecam = 0x0900_0000,
+        |tables| tables.vms[0].vsock_ecam = u64::MAX - 4095,
+    ];
+    for change in wrong {
+        assert_eq!(on_pci(change), Err(Damage::Address(0)));
+    }
+    let beside = |slot: u32, ecam: u64| {
+        with_flow(|_, tables| {
+            (tables.vms[0].vsock, tables.vms[0].vsock_ecam) = (0x3efe_c000, 0x40_1000_0000);
+            tables.pci.push(PciFunction {
+                vm: 0,
+                address: slot << 3,
+                stream: 1,
+                reserved: 0,
+                ecam,
+                bars: 0x1000_0000,
+                bars_len: 0x20_0000,
+            });
+        })
+    };
+    assert_eq!(beside(2, 0x40_1000_0000), Ok(()));
+    assert_eq!(beside(31, 0x40_1000_0000), Err(Damage::Function(0)));
+    assert_eq!(beside(2, 0x40_2000_0000), Err(Damage::Function(0)));
     let line = |_: &mut Header, tables: &mut Tables| tables.vms[1].vsock_intid = 34;
     assert_eq!(with_flow(line), Err(Damage::Interrupt(1)));
+}
+
+/// One flow to two receivers: an entry for each, side by side, alike but for the receiver.
+#[test]
+fn a_flow_to_several_has_an_entry_for_each() {
+    let parsed = |change: fn(&mut Vec<Flow>)| {
+        with_flow(|header, tables| {
+            (header.cores, header.broker) = (5, 3);
+            let broker = tables.vms.pop().unwrap();
+            let third = Vm { first_region: 5, regions: 1, ..vm("c", &[4]) };
+            tables.vms.push(Vm { vsock: 0x0a00_0000, vsock_intid: 48, ..third });
+            tables.vms.push(broker);
+            let ipa = 0x4000_0000;
+            tables.regions.push(Region { ipa, pa: 0x40c0_0000, len: 0x20_0000, kind: RAM });
+            let flow = Flow { members: 2, ..tables.flows[0] };
+            tables.flows = vec![flow, Flow { to: 2, ..flow }];
+            change(&mut tables.flows);
+        })
+    };
+    assert_eq!(parsed(|_| ()), Ok(()));
+    let wrong: [fn(&mut Vec<Flow>); 6] = [
+        |flows| flows[1].to = 1,
+        |flows| flows[1].port = 5001,
+        |flows| flows[1].deadline = 8,
+        |flows| flows[1].first = 1,
+        |flows| flows[0].members = 3,
+        |flows| _ = flows.pop(),
+    ];
+    for change in wrong {
+        assert_eq!(parsed(change), Err(Damage::Flow(0)));
+    }
+    let alone: fn(&mut Vec<Flow>) = |flows| {
+        flows[0].members = 1;
+        (flows[1].first, flows[1].members) = (1, 1);
+    };
+    assert_eq!(parsed(alone), Ok(()));
+    let flow = Flow { to: 2, first: 4, members: 2, ..Flow::default() };
+    assert_eq!((flow.destination(), Flow { members: 1, ..flow }.destination()), (260, 5));
 }
 
 /// What the broker sees of a VM is as long as the VM's RAM, and nobody else's.

@@ -85,7 +85,8 @@ pub struct Board {
     pub physical_timer: u32,
     /// The PL031, where the guest has one.
     pub rtc: Option<Device>,
-    /// The first virtio device on the MMIO transport, where the guest has one.
+    /// The socket device, where the guest has one: the registers of the first virtio device on the MMIO transport; or the configuration
+    /// space of a PCI bus, of which the device tree names one interrupt, so that there is one device.
     pub socket: Option<Device>,
     /// The boot arguments.
     pub args: Args<'static>,
@@ -165,7 +166,9 @@ impl Board {
             virtual_timer,
             physical_timer,
             rtc: find("arm,pl031").and_then(device),
-            socket: find("virtio,mmio").and_then(device),
+            socket: find("virtio,mmio")
+                .and_then(device)
+                .or_else(|| find("pci-host-ecam-generic").and_then(only_function)),
             args: Args::new(args),
             cores,
             core_count,
@@ -215,6 +218,20 @@ fn interrupt(node: FdtNode<'_>, index: usize) -> Option<u32> {
 
 fn device(node: FdtNode<'_>) -> Option<Device> {
     Some(Device { base: region(node, 0)?.base, intid: interrupt(node, 0)? })
+}
+
+/// The configuration space of a host bridge, and the interrupt of the only device behind it: an entry of `interrupt-map` is three
+/// cells of the device's address, its pin, a phandle, and, as the GIC has `#address-cells` of 2, five cells at the GIC (Devicetree
+/// Specification 0.4, 2.4.3).
+fn only_function(node: FdtNode<'_>) -> Option<Device> {
+    const ENTRY: usize = 10;
+    let map = node.property("interrupt-map")?;
+    let intid = match cells(map.value(), 7, 1)? {
+        0 => cells(map.value(), 8, 1)? as u32 + 32,
+        _ => return None,
+    };
+    let alone = map.value().len() == ENTRY * 4;
+    Some(Device { base: region(node, 0)?.base, intid }).filter(|_| alone)
 }
 
 /// `count` (1 or 2) big-endian 32-bit cells from cell `first` on, as one number.
@@ -304,6 +321,26 @@ mod tests {
         assert!(matches!(board.gic, Gic::V2 { .. }));
         assert_eq!(board.gic.gicd(), 0x800_0000);
         assert_eq!(board.rtc, None);
+    }
+
+    /// A board with a host bridge behind which there are devices with these interrupts.
+    fn with_bridge(intids: &[u32]) -> Option<Device> {
+        let dtb = Fdt::new(dtb("arm,gic-v3", "")).unwrap();
+        let mut tree = DeviceTree::from_fdt(&dtb);
+        let reg = [0x40, 0x1000_0000, 0, 0x1000_0000];
+        let mut bridge = node("pcie@4010000000", "pci-host-ecam-generic", &reg, &[]);
+        let map: Vec<u32> =
+            intids.iter().flat_map(|intid| [0xf800, 0, 0, 1, 1, 0, 0, 0, intid - 32, 4]).collect();
+        bridge.add_property(DeviceTreeProperty::new("interrupt-map", bytes(&map)).unwrap());
+        tree.root.add_child(bridge);
+        Board::from_dtb(Box::leak(tree.to_dtb().into_boxed_slice())).unwrap().socket
+    }
+
+    #[test]
+    fn finds_the_only_device_behind_a_bridge() {
+        assert_eq!(with_bridge(&[48]), Some(Device { base: 0x40_1000_0000, intid: 48 }));
+        assert_eq!(with_bridge(&[36, 48]), None);
+        assert_eq!(with_bridge(&[]), None);
     }
 
     #[test]

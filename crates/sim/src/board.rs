@@ -135,6 +135,17 @@ impl Board {
         board
     }
 
+    /// The same board with budgets of which nothing is taken off for what went beyond the last ones.
+    #[must_use]
+    pub fn without_debt(&self) -> Self {
+        let mut board = self.clone();
+        let vcpus = board.vms.iter_mut().flat_map(|vm| &mut vm.vcpus);
+        for (setting, ..) in vcpus.filter_map(|vcpu| vcpu.regulation.as_mut()) {
+            setting.debt = false;
+        }
+        board
+    }
+
     /// The same board without colors and banks: the VMs' pages lie side by side.
     #[must_use]
     pub fn undivided(&self) -> Self {

@@ -2,7 +2,7 @@
 
 use weir_memsys::Picos;
 
-/// Latencies in whole nanoseconds, exact up to 64 us.
+/// Latencies in whole nanoseconds, exact up to 64 us, and in steps of as much beyond.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     counts: Box<[u64]>,
@@ -11,12 +11,12 @@ pub struct Histogram {
     most: u64,
 }
 
-/// Longer latencies are counted as this one, but for the mean and the greatest.
+/// Latencies below this one are counted each by itself, up to this times as much in steps of this, longer ones as the longest.
 const MOST: usize = 1 << 16;
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { counts: vec![0; MOST].into_boxed_slice(), count: 0, sum: 0, most: 0 }
+        Self { counts: vec![0; 2 * MOST].into_boxed_slice(), count: 0, sum: 0, most: 0 }
     }
 }
 
@@ -24,11 +24,22 @@ impl Histogram {
     /// Counts one.
     pub fn add(&mut self, latency: Picos) {
         let ns = latency.0 / 1000;
-        let place = usize::try_from(ns).unwrap_or(usize::MAX).min(MOST - 1);
+        let ns_place = usize::try_from(ns).unwrap_or(usize::MAX);
+        let place = if ns_place < MOST { ns_place } else { MOST + (ns_place / MOST).min(MOST - 1) };
         self.counts[place] += 1;
         self.count += 1;
         self.sum += latency.0;
         self.most = self.most.max(ns);
+    }
+
+    /// Counts what another one has counted, too.
+    pub(crate) fn join(&mut self, other: &Self) {
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+        self.count += other.count;
+        self.sum += other.sum;
+        self.most = self.most.max(other.most);
     }
 
     /// How many were counted.
@@ -54,10 +65,13 @@ impl Histogram {
     pub fn at_most_ns(&self, thousandths: u64) -> u64 {
         let wanted = (self.count * thousandths).div_ceil(1000).max(1);
         let mut seen = 0;
-        for (ns, count) in (0..).zip(&self.counts) {
+        let below = |place: u64| {
+            place.checked_sub(MOST as u64).map_or(place, |step| (step + 1) * MOST as u64 - 1)
+        };
+        for (place, count) in (0..).zip(&self.counts) {
             seen += count;
             if seen >= wanted {
-                return ns;
+                return below(place).min(self.most);
             }
         }
         self.most
@@ -79,7 +93,10 @@ mod tests {
         assert_eq!((histogram.count(), histogram.most_ns()), (1001, 1_000_000));
         assert_eq!(histogram.at_most_ns(500), 501);
         assert_eq!(histogram.at_most_ns(999), 1000);
-        assert_eq!(histogram.at_most_ns(1000), MOST as u64 - 1);
-        assert_eq!(histogram.mean(), Picos((500_500 + 1_000_000) * 1000 / 1001));
+        assert_eq!(histogram.at_most_ns(1000), 1_000_000);
+        histogram.add(Picos(2_000_000_000));
+        assert_eq!(histogram.at_most_ns(999), 16 * MOST as u64 - 1);
+        assert_eq!(histogram.at_most_ns(1000), 2_000_000);
+        assert_eq!(histogram.mean(), Picos((500_500 + 3_000_000) * 1000 / 1002));
     }
 }

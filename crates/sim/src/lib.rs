@@ -10,16 +10,19 @@
 mod board;
 mod core;
 mod histogram;
+mod jobs;
 mod kernels;
 mod master;
 pub mod memory;
 mod meter;
 mod outcome;
+mod prefetch;
 mod program;
 mod run;
 
 pub use board::{Board, BoardError};
 pub use histogram::Histogram;
+pub use jobs::JobsOutcome;
 pub use memory::{Memory, MemoryError};
 pub use outcome::{Budget, Outcome, TbuOutcome, VmOutcome};
 pub use run::{Span, run};

@@ -1,7 +1,7 @@
 //! A channel of a DMA engine that works for a VM: one transfer after the other, for ever.
 
 use std::sync::Arc;
-use weir_config::timing::{Mode, Transfers};
+use weir_config::timing::{Mode, Network, Transfers};
 use weir_memsys::{
     Bytes, Owner, Pa, Picos,
     dma::{Piece, Transfer},
@@ -27,6 +27,8 @@ pub(crate) struct Master {
     pub started: u64,
     /// Transfers that have ended, and bytes that it had moved, when counting began.
     pub ended: u64,
+    /// Of a network device: what its sender may do.
+    pub sender: Option<Sender>,
     mode: Mode,
     /// Where its source begins, its destination, and its descriptors.
     source: u64,
@@ -35,6 +37,17 @@ pub(crate) struct Master {
     size: u64,
     chunk: u64,
     piece: u64,
+}
+
+/// The other end of a network.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sender {
+    /// Packets that it may send now.
+    pub credits: u64,
+    /// From the end of a packet's handling until it knows.
+    pub delay: Picos,
+    /// Whether it would send if it had a credit.
+    pub waits: bool,
 }
 
 /// Where a channel works: for whom, with which of the engine's channels, in which memory.
@@ -71,6 +84,7 @@ impl Master {
             since: Picos(0),
             started: 0,
             ended: 0,
+            sender: None,
             mode: transfers.mode,
             source,
             destination: source + span,
@@ -79,6 +93,23 @@ impl Master {
             chunk: transfers.chunk.0,
             piece: transfers.piece.0,
         }
+    }
+
+    /// The same as a network device.
+    pub fn of_network(mut self, network: &Network) -> Self {
+        let ring = self.size / self.chunk;
+        let credits = (network.window.0 / self.chunk).min(ring).max(1);
+        let delay = Picos::from_nanos(network.delay.0);
+        self.sender = Some(Sender { credits, delay, waits: false });
+        self
+    }
+
+    /// Takes a credit, if it needs one; whether the next transfer may start.
+    pub const fn may_send(&mut self) -> bool {
+        let Some(sender) = &mut self.sender else { return true };
+        sender.waits = sender.credits == 0;
+        sender.credits = sender.credits.saturating_sub(1);
+        !sender.waits
     }
 
     /// The next transfer.

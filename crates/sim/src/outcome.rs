@@ -1,6 +1,6 @@
 //! What a run came to.
 
-use crate::Histogram;
+use crate::{Histogram, JobsOutcome};
 use weir_memsys::Picos;
 use weir_memsys::system::Waits;
 use weir_policy::bandwidth::Counts;
@@ -62,6 +62,8 @@ pub struct VmOutcome {
     pub budgets: Vec<Budget>,
     /// Mean time of the passes that the first vCPU made through what it does, from beginning to beginning; `None` if none ended.
     pub pass: Option<Picos>,
+    /// Its passes or packets, if they are released one by one.
+    pub jobs: Option<JobsOutcome>,
     /// Bytes that DMA channels moved for it.
     pub moved: u64,
 }

@@ -2,8 +2,8 @@
 
 use crate::kernels;
 use std::sync::Arc;
-use weir_config::timing::{Kind, Workload};
-use weir_memsys::{Access, AddressMap, Pa};
+use weir_config::timing::{Kind, Phase, Workload};
+use weir_memsys::{Access, AddressMap, Pa, Picos};
 
 const LINE: u64 = 64;
 const PAGE: u64 = 4096;
@@ -14,6 +14,11 @@ pub(crate) struct Program {
     /// What is gone through, again and again.
     steps: Arc<[(Access, Pa)]>,
     at: usize,
+    /// Steps of a job.
+    job: usize,
+    /// Where the steps of each phase end, and the least time between two of them; none of a program without phases.
+    phases: Arc<[(usize, Picos)]>,
+    phase: usize,
     /// Whether each access waits for the one before.
     pub dependent: bool,
     /// Cycles between two accesses, if the workload says nothing else.
@@ -39,7 +44,7 @@ impl Program {
         let mut cycles = 0;
         let place = |offset: u64| Pa(pages[(offset / PAGE) as usize % pages.len()] + offset % PAGE);
         let steps = match workload.kind {
-            Kind::Latency => shuffled(all(Access::Read), seed),
+            Kind::Latency | Kind::Cyclictest => shuffled(all(Access::Read), seed),
             Kind::Read => all(Access::Read),
             Kind::Write => all(Access::Write),
             Kind::ReadWrite => {
@@ -47,6 +52,10 @@ impl Program {
             }
             Kind::RowMiss => row_misses(own, map),
             Kind::Dma => Vec::new(),
+            Kind::Network => packets(workload, place),
+            Kind::Profile => {
+                workload.phases.iter().flat_map(|phase| accesses(phase, own, seed)).collect()
+            }
             Kind::Trace => trace
                 .iter()
                 .map(|&(Pa(offset), write)| {
@@ -62,8 +71,16 @@ impl Program {
             }
         };
         // An in-order core waits for a kernel's loads.
-        let dependent = matches!(workload.kind, Kind::Latency | Kind::Kernel);
-        Self { steps: steps.into(), at: 0, dependent, cycles }
+        let dependent = matches!(workload.kind, Kind::Latency | Kind::Kernel | Kind::Cyclictest);
+        let packets =
+            workload.transfers.as_ref().map_or(1, |t| (workload.size.0 / t.chunk.0).max(1));
+        let job = steps.len() / packets as usize;
+        let ends = workload.phases.iter().scan(0, |end, phase| {
+            *end += phase.accesses as usize;
+            Some((*end, Picos::from_nanos(phase.gap.0)))
+        });
+        let phases = ends.collect();
+        Self { steps: steps.into(), at: 0, job, phases, phase: 0, dependent, cycles }
     }
 
     /// Whether the next step is the first of a pass.
@@ -71,21 +88,76 @@ impl Program {
         self.at == 0
     }
 
+    /// Whether the next step is the first of a job: of a pass, or of a packet.
+    pub const fn is_between_jobs(&self) -> bool {
+        self.at.is_multiple_of(self.job)
+    }
+
+    /// The least time between two accesses of the phase of the last step, if it has phases.
+    pub fn gap(&self) -> Option<Picos> {
+        Some(self.phases.get(self.phase)?.1)
+    }
+
     pub fn next(&mut self) -> (Access, Pa) {
         let step = self.steps[self.at];
+        if let Some((end, _)) = self.phases.get(self.phase) {
+            if self.at == 0 {
+                self.phase = 0;
+            } else if self.at == *end {
+                self.phase += 1;
+            }
+        }
         self.at = if self.at + 1 == self.steps.len() { 0 } else { self.at + 1 };
         step
     }
 }
 
+/// Each packet of a ring is read and copied: a line is read, then written behind the ring.
+fn packets(workload: &Workload, place: impl Fn(u64) -> Pa) -> Vec<(Access, Pa)> {
+    let size = workload.size.0;
+    let packet = workload.transfers.as_ref().map_or(size, |transfers| transfers.chunk.0);
+    let starts = (0..(size / packet).max(1)).map(|number| number * packet);
+    let lines =
+        |start: u64| (start / LINE..(start + packet).div_ceil(LINE)).map(|line| line * LINE);
+    // Where the device has the ring: see `Master`.
+    let ring = size.div_ceil(PAGE) * PAGE;
+    let copy = 2 * ring;
+    starts
+        .flat_map(lines)
+        .flat_map(|at| [(Access::Read, place(ring + at)), (Access::Write, place(copy + at))])
+        .collect()
+}
+
+/// The accesses of a phase, the same ones for the same seed.
+fn accesses(phase: &Phase, pages: &[u64], seed: u64) -> Vec<(Access, Pa)> {
+    let mut random = Random(seed);
+    let lines = phase.size.0 / LINE;
+    let step = |number: u64| {
+        let line = if phase.stream { number % lines } else { random.below(lines) };
+        let writes = random.below(100) < phase.writes;
+        let page = pages[(line * LINE / PAGE) as usize % pages.len()];
+        let access = if writes { Access::Write } else { Access::Read };
+        (access, Pa(page + line * LINE % PAGE))
+    };
+    (0..phase.accesses).map(step).collect()
+}
+
+/// Knuth's MMIX generator, of which the upper bits are the random ones.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((u128::from(self.0) * u128::from(end)) >> 64) as u64
+    }
+}
+
 /// Fisher and Yates; the order is the same for the same seed.
 fn shuffled(mut steps: Vec<(Access, Pa)>, seed: u64) -> Vec<(Access, Pa)> {
-    let mut state = seed | 1;
+    let mut random = Random(seed | 1);
     for end in (1..steps.len()).rev() {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let draw = (u128::from(state) * (end as u128 + 1)) >> 64;
-        steps.swap(end, draw as usize);
+        steps.swap(end, random.below(end as u64 + 1) as usize);
     }
     steps
 }
@@ -130,6 +202,10 @@ mod tests {
             file: None,
             kernel: None,
             transfers: None,
+            period: None,
+            deadline: None,
+            phases: Vec::new(),
+            network: None,
         };
         let trace = [(Pa(0x40), false), (Pa(0x9008), true)];
         let mut program = Program::new(&workload, &trace, pages, vcpu, &ddr4_2400_map(), 7);

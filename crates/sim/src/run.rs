@@ -1,16 +1,21 @@
 //! Virtual time: from one event to the next.
 
+mod prefetch;
 mod record;
+mod released;
 
 use crate::{
     Board, BoardError, Histogram, Outcome,
-    core::{Core, Passes},
+    core::{Core, Passes, is_prefetch},
+    jobs::Jobs,
     master::{Master, Place},
     meter::Meter,
+    prefetch::Prefetcher,
     program::Program,
 };
 use record::Begun;
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
+use weir_config::timing::Workload;
 use weir_memsys::{
     MemorySystem, Owner, Picos,
     dma::DmaError,
@@ -35,6 +40,8 @@ pub struct Span {
 
 /// Slices of the span in which bandwidth is counted.
 const SLICES: u64 = 50;
+/// Bytes of a line.
+const LINE: u64 = 64;
 /// Arrivals of each VM that are kept.
 const ARRIVALS: usize = 20_000;
 
@@ -52,6 +59,10 @@ enum Event {
     Slice,
     /// A DMA channel may start its next transfer.
     Transfer(usize),
+    /// A core's next pass is released.
+    Release(usize),
+    /// A network device's sender may send a packet more.
+    Credit(usize),
 }
 
 struct Run<'a> {
@@ -104,10 +115,21 @@ fn masters(board: &Board) -> Vec<Master> {
                 Place { engine, channel: first + index, owner: Owner(owner), pages: pages.clone() };
             let gap = Picos::from_nanos(workload.gap.0);
             let size = workload.size.0;
-            masters.push(Master::new(transfers, place, index as u64, size, gap, descriptor));
+            let master = Master::new(transfers, place, index as u64, size, gap, descriptor);
+            masters.push(match &workload.network {
+                Some(network) => master.of_network(network),
+                None => master,
+            });
         }
     }
     masters
+}
+
+/// The jobs of a vCPU, if what it does is released.
+fn jobs(workload: &Workload) -> Option<Jobs> {
+    let time = |time: weir_config::units::Nanos| Picos::from_nanos(time.0);
+    let is_released = workload.period.is_some() || workload.network.is_some();
+    is_released.then(|| Jobs::new(workload.period.map(time), workload.deadline.map(time)))
 }
 
 impl<'a> Run<'a> {
@@ -120,19 +142,29 @@ impl<'a> Run<'a> {
         let mut cores = Vec::new();
         for (owner, vm) in (0..).zip(&board.vms) {
             for (index, vcpu) in vm.vcpus.iter().enumerate() {
-                let vcpus_work = vm.workload.as_ref().filter(|w| w.transfers.is_none());
+                // A network's packets are all handled by the first.
+                let is_its_work = |workload: &&Workload| match workload.network {
+                    Some(_) => index == 0,
+                    None => workload.transfers.is_none(),
+                };
+                let vcpus_work = vm.workload.as_ref().filter(is_its_work);
                 let program = vcpus_work.map(|workload| {
                     let seed = span.seed ^ ((cores.len() as u64 + 1) << 32);
                     Program::new(workload, &vm.trace, &vm.pages, index, &board.map, seed)
                 });
                 let workload = vm.workload.as_ref();
-                let gap = Picos::from_nanos(workload.map_or(0, |workload| workload.gap.0));
+                // A network's `gap` is between its packets.
+                let own = workload.filter(|workload| workload.network.is_none());
+                let gap = Picos::from_nanos(own.map_or(0, |workload| workload.gap.0));
                 let clock = board.chip.cores.clock_ps;
                 let cycles = program.as_ref().map_or(0, |program| program.cycles).max(1);
                 let most = board.chip.cores.outstanding;
                 let wanted = workload.and_then(|w| w.outstanding).unwrap_or(most).min(most);
                 let dependent = program.as_ref().is_some_and(|program| program.dependent);
                 cores.push(Core {
+                    jobs: program.as_ref().and(workload).and_then(jobs),
+                    prefetcher: Prefetcher::new(board.chip.cores.prefetch as u64),
+                    prefetched: Vec::new(),
                     number: vcpu.core,
                     owner: Owner(owner),
                     gap: if gap.0 == 0 { Picos(clock) * cycles } else { gap.max(Picos(clock)) },
@@ -187,20 +219,14 @@ impl<'a> Run<'a> {
             if self.cores[core].meter.is_some() {
                 self.step(core, Picos(0), Step::Start);
             }
+            if self.cores[core].jobs.as_ref().is_some_and(|jobs| jobs.period.is_some()) {
+                self.add(Picos(0), Event::Release(core));
+            }
             self.arm(core, Picos(0));
         }
         for master in 0..self.masters.len() {
             self.add(Picos(0), Event::Transfer(master));
         }
-    }
-
-    /// Starts a DMA channel's next transfer.
-    fn transfer(&mut self, master: usize, now: Picos) {
-        let m = &mut self.masters[master];
-        m.since = now;
-        let transfer = m.next();
-        let started = self.memory.start_transfer(m.engine, m.channel, m.owner, transfer, now);
-        debug_assert!(started.is_ok(), "the channel is there and has nothing to do");
     }
 
     /// Goes from event to event. Those of the memory come first where the time is the same, then these in the order in which they
@@ -236,6 +262,8 @@ impl<'a> Run<'a> {
             Event::Begin => self.begin(now),
             Event::Slice => self.slice(),
             Event::Transfer(master) => self.transfer(master, now),
+            Event::Release(core) => self.release(core, now),
+            Event::Credit(master) => self.credit(master, now),
         }
     }
 
@@ -260,12 +288,23 @@ impl<'a> Run<'a> {
         }
         let Some(program) = &mut c.program else { return };
         let dependent = program.dependent;
-        let next = c.next.take().unwrap_or_else(|| {
+        let next = if let Some(next) = c.next.take() {
+            next
+        } else {
+            if let Some(jobs) = c.jobs.as_mut().filter(|_| program.is_between_jobs())
+                && (jobs.has_begun() || !jobs.begin())
+            {
+                // The last lines of a job are on their way, or the next one was not released.
+                return;
+            }
             if self.begun.is_some() && program.begins() {
                 c.passes.begin(now);
             }
             program.next()
-        });
+        };
+        if let Some(gap) = program.gap() {
+            c.gap = gap.max(Picos(self.board.chip.cores.clock_ps));
+        }
         let token = c.wait(now);
         let (access, pa) = next;
         let before = self.memory.hierarchy().traffic()[c.number].refills;
@@ -276,18 +315,14 @@ impl<'a> Run<'a> {
                 c.accesses += 1;
                 let (owner, gap) = (c.owner, c.gap);
                 self.note(owner, Served::L1, now, at);
+                self.end_job(core, at);
                 self.arm(core, if dependent { at.max(now + gap) } else { now + gap });
             }
             Issue::Pending => {
                 c.accesses += 1;
                 c.blocked = c.outstanding >= c.most_waiting;
-                let (owner, gap) = (usize::from(c.owner.0), c.gap);
-                if self.memory.hierarchy().traffic()[c.number].refills > before
-                    && self.begun.is_some()
-                    && self.arrivals[owner].len() < ARRIVALS
-                {
-                    self.arrivals[owner].push(now.since(self.begin).0 / 1000);
-                }
+                let gap = c.gap;
+                self.refilled(core, before, now);
                 self.arm(core, now + gap);
             }
             Issue::Refused => {
@@ -295,6 +330,9 @@ impl<'a> Run<'a> {
                 c.next = Some(next);
                 c.blocked = true;
             }
+        }
+        if !matches!(issued, Issue::Refused) {
+            self.prefetch(core, pa, matches!(issued, Issue::Pending), now);
         }
         self.count(core, now);
     }
@@ -351,33 +389,32 @@ impl<'a> Run<'a> {
         let Some(core) = self.cores.iter().position(|core| core.number == number) else { return };
         let c = &mut self.cores[core];
         let Some(since) = c.answered(token as usize) else { return };
-        c.blocked = false;
         let (owner, gap) = (c.owner, c.gap);
-        self.note(owner, served, since, at);
-        self.arm(core, at.max(since + gap));
-    }
-
-    fn transferred(&mut self, engine: usize, channel: usize, at: Picos) {
-        let is_it = |master: &Master| master.engine == engine && master.channel == channel;
-        let Some(number) = self.masters.iter().position(is_it) else { return };
-        let master = &mut self.masters[number];
-        master.ended += 1;
-        let (owner, since, gap) = (usize::from(master.owner.0), master.since, master.gap);
-        if self.begun.is_some() {
-            self.latencies[owner].add(at.since(since));
+        if is_prefetch(token as usize) {
+            c.blocked &= c.outstanding >= c.most_waiting;
+            self.delayed(owner, served, at.since(since));
+            return self.arm(core, at);
         }
-        self.add(at + gap, Event::Transfer(number));
+        c.blocked = false;
+        self.note(owner, served, since, at);
+        self.end_job(core, at);
+        self.arm(core, at.max(since + gap));
     }
 
     fn note(&mut self, owner: Owner, served: Served, since: Picos, at: Picos) {
         if self.begun.is_none() {
             return;
         }
-        let owner = usize::from(owner.0);
         let latency = at.since(since);
-        self.latencies[owner].add(latency);
-        if served != Served::L1 {
-            self.delays[owner] += latency.since(self.memory.unloaded(served)).0;
+        self.latencies[usize::from(owner.0)].add(latency);
+        self.delayed(owner, served, latency);
+    }
+
+    /// Counts how much longer a line took than one that never waits.
+    fn delayed(&mut self, owner: Owner, served: Served, latency: Picos) {
+        if self.begun.is_some() && served != Served::L1 {
+            let delay = latency.since(self.memory.unloaded(served));
+            self.delays[usize::from(owner.0)] += delay.0;
         }
     }
 }

@@ -109,8 +109,8 @@ fn what_does_not_fit_is_named() {
         load(Path::new("s.toml"), &[vm("dma", "[0]", "0-3", workload)], &memory(&[])).unwrap_err()
     };
     for (workload, said) in [
-        ("workload = { kind = \"dma\" }", "names none"),
-        ("workload = { kind = \"read\", pace = \"1us\" }", "has `pace`, but no DMA engine"),
+        ("workload = { kind = \"dma\" }", "kind \"dma\" needs `engine`"),
+        ("workload = { kind = \"read\", pace = \"1us\" }", "kind \"read\" has no `pace`"),
         ("workload = { kind = \"dma\", engine = \"gdma\" }", "has: fpd, lpd"),
         (&dma("channels = 9"), "of which 8 are left"),
         (&dma("chunk = \"128KiB\""), "a chunk of 131072 bytes"),

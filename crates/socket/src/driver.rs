@@ -1,6 +1,6 @@
-//! The driver of a socket device on the MMIO transport.
+//! The driver of a socket device.
 
-use crate::Header;
+use crate::{Header, bus};
 use core::{
     cell::UnsafeCell,
     ptr::NonNull,
@@ -9,9 +9,8 @@ use core::{
 use virtio_drivers::{
     BufferDirection, Hal, PAGE_SIZE, PhysAddr,
     queue::VirtQueue,
-    transport::{Transport, mmio::MmioTransport},
+    transport::{SomeTransport, Transport},
 };
-use weir_guest::mmio;
 use weir_virtio::vsock::{HEADER_LEN, MAX_PAYLOAD};
 
 bitflags::bitflags! {
@@ -43,7 +42,7 @@ static POOL: Pages = Pages(UnsafeCell::new([[0; PAGE_SIZE]; PAGES]));
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Memory as the device sees it: where the guest sees it.
-struct Memory;
+pub(crate) struct Memory;
 
 // SAFETY: `dma_alloc` gives zeroed pages of the pool, each once.
 unsafe impl Hal for Memory {
@@ -95,7 +94,7 @@ static BUFFERS: Store = Store(UnsafeCell::new(Buffers {
 
 /// The guest's socket device.
 pub struct Socket {
-    transport: MmioTransport<'static>,
+    transport: SomeTransport<'static>,
     rx: VirtQueue<Memory, QUEUE>,
     tx: VirtQueue<Memory, QUEUE>,
     _events: VirtQueue<Memory, QUEUE>,
@@ -104,17 +103,14 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Sets up the device whose registers are at `base`.
+    /// Sets up the device at `base`: [`weir_guest::Board::socket`] says where that is.
     ///
     /// # Panics
     ///
     /// When there is no socket device, or when called twice.
     #[must_use]
     pub fn open(base: u64) -> Self {
-        let header = NonNull::new(base as *mut _).expect("no device is at 0");
-        // SAFETY: the device tree says that a virtio device is there; it is mapped as device memory, and nobody else uses it.
-        let transport = unsafe { MmioTransport::new(header, 0x1000) };
-        let mut transport = transport.expect("a virtio device");
+        let mut transport = bus::find(base);
         let features = transport.begin_init(Features::all());
         let event_index = features.contains(Features::EVENT_INDEX);
         let mut queue = |index| {
@@ -248,10 +244,4 @@ impl Socket {
         }
         true
     }
-}
-
-/// Lowers the interrupt of the device at `base`; for the guest's handler.
-pub fn acknowledge(base: u64) {
-    // SAFETY: the two registers of the device by which an interrupt is acknowledged (virtio 1.2, section 4.2.2).
-    unsafe { mmio::write32(base + 0x64, mmio::read32(base + 0x60)) }
 }

@@ -9,8 +9,12 @@ pub mod pattern;
 pub mod stream;
 
 #[cfg(all(target_os = "none", feature = "driver"))]
+mod bus;
+#[cfg(all(target_os = "none", feature = "driver"))]
 mod driver;
 
 #[cfg(all(target_os = "none", feature = "driver"))]
-pub use driver::{Socket, acknowledge};
+pub use bus::acknowledge;
+#[cfg(all(target_os = "none", feature = "driver"))]
+pub use driver::Socket;
 pub use weir_virtio::vsock::{Header, MAX_PAYLOAD};

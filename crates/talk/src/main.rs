@@ -7,18 +7,24 @@
 //! connection is reset it connects again, and begins that one anew.
 //!
 //! `weir-talk receive`: `port=` (5000), `streams=` (1) after how many that ended it ends, `pause_ms=` (0) before it begins to read,
-//! `kind=`.
+//! `kind=`, `rate=` 1 to say how fast the bytes of all of them came, from the first to the last.
+//!
+//! `weir-talk ping` and, at the other end, `weir-talk pong`: `to=` and `port=` as of `send`, `own=` (5001) the port at which the other
+//! end's messages come, `rounds=` (1000), `size=` (64), `kind=`.
 //!
 //! ```text
 //! linux: connected to 4:5000
 //! linux: 100 messages sent, 409600 bytes, sum 8c1fd2f6e8b4e3aa
 //! linux: port 5000: 409600 bytes in order, sum 8c1fd2f6e8b4e3aa
+//! linux: port 5000: 409600 bytes in 3071 us
+//! linux: 1000 round trips of 64 bytes: min 104320, avg 110871, max 291008 ns, 0 bytes wrong
 //! ```
 
 #![no_std]
 #![no_main]
 
 mod linux;
+mod ping;
 mod receive;
 mod send;
 
@@ -38,8 +44,9 @@ fn main(arguments: Arguments) -> u8 {
     let done = match arguments.word(1) {
         Some("send") => send::run(arguments, kind),
         Some("receive") => receive::run(arguments, kind),
+        Some(verb @ ("ping" | "pong")) => ping::run(arguments, kind, verb == "pong"),
         _ => {
-            say(format_args!("usage: weir-talk send|receive [KEY=VALUE].."));
+            say(format_args!("usage: weir-talk send|receive|ping|pong [KEY=VALUE].."));
             return 2;
         }
     };

@@ -47,6 +47,7 @@ pub fn run(arguments: Arguments, kind: Kind) -> Result<(), Errno> {
     polls[OPEN].fd = listening;
     let mut all = [Incoming::default(); OPEN];
     let (mut ended, mut total, mut wrong) = (0, 0, 0);
+    let (mut first, mut last) = (None, 0);
     while ended < streams {
         linux::poll(&mut polls)?;
         let (connections, listener) = polls.split_at_mut(OPEN);
@@ -57,6 +58,8 @@ pub fn run(arguments: Arguments, kind: Kind) -> Result<(), Errno> {
             match linux::receive(connection.fd, buffer) {
                 Ok(0) | Err(Errno::RESET) => {}
                 Ok(len) => {
+                    last = linux::now();
+                    first.get_or_insert(last);
                     incoming.check(&buffer[..len]);
                     continue;
                 }
@@ -82,6 +85,10 @@ pub fn run(arguments: Arguments, kind: Kind) -> Result<(), Errno> {
     }
     if streams > OPEN as u64 {
         say(format_args!("linux: port {port}: {streams} streams, {total} bytes, {wrong} wrong"));
+    }
+    if let (1, Some(first)) = (arguments.number("rate", 0), first) {
+        let took = (last - first) / 1000;
+        say(format_args!("linux: port {port}: {total} bytes in {took} us"));
     }
     linux::close(listening);
     Ok(())

@@ -75,7 +75,7 @@ pub fn run(arguments: Arguments, kind: Kind) -> Result<(), Errno> {
             finish(fd);
         }
         loop {
-            let fd = connect(&plan)?;
+            let fd = connect(plan.to, plan.port, plan.kind)?;
             if connections == 1 {
                 say(format_args!("linux: connected to {}:{}", plan.to, plan.port));
             }
@@ -107,11 +107,11 @@ pub fn run(arguments: Arguments, kind: Kind) -> Result<(), Errno> {
 }
 
 /// Asks until the receiver listens.
-fn connect(plan: &Plan) -> Result<Fd, Errno> {
+pub fn connect(to: u32, port: u32, kind: Kind) -> Result<Fd, Errno> {
     let mut told = false;
     loop {
-        let fd = linux::socket(plan.kind)?;
-        match linux::connect(fd, plan.to, plan.port) {
+        let fd = linux::socket(kind)?;
+        match linux::connect(fd, to, port) {
             Ok(()) => return Ok(fd),
             Err(errno @ (Errno::RESET | Errno::TIMED_OUT)) => {
                 linux::close(fd);
@@ -151,7 +151,7 @@ fn send(fd: Fd, plan: &Plan, message: &mut [u8; LONGEST]) -> Result<Sent, Errno>
 }
 
 /// Ends a connection once the receiver has seen all of it: it ends its side then.
-fn finish(fd: Fd) {
+pub fn finish(fd: Fd) {
     let _ = linux::shut_down(fd);
     let mut byte = [0];
     while linux::receive(fd, &mut byte) == Err(Errno::INTERRUPTED) {}

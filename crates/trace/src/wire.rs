@@ -283,10 +283,10 @@ pub struct Denials {
 pub struct Flow {
     /// Nanoseconds since the hypervisor started.
     pub time_ns: u64,
-    /// Its place in the system file.
+    /// Its place in the system file, where a flow to several receivers counts once for each.
     pub flow: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// How often its receiver was dropped, being one of several, as it kept the others waiting.
+    pub dropped: u32,
     /// Packets that arrived.
     pub packets: u64,
     /// Packets that were given up, as an end was reset.

@@ -1,4 +1,4 @@
-//! The device's side of virtio (virtio 1.2): split rings, the registers of the MMIO transport, vsock packets and which of them a
+//! The device's side of virtio (virtio 1.2): split rings, the MMIO and the PCI transport, vsock packets and which of them a
 //! system's flows allow.
 //!
 //! Pure: guest memory is behind [`GuestMemory`], which copies. A driver is hostile until proven otherwise: what it can change
@@ -8,10 +8,14 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod device;
 pub mod flows;
 pub mod memory;
 pub mod mmio;
+pub mod multicast;
+pub mod pci;
 pub mod queue;
+pub mod transport;
 pub mod vsock;
 
 pub use memory::{GuestMemory, Outside};

@@ -168,7 +168,8 @@ impl Queue {
         head < MAX_SIZE && self.in_flight >> head & 1 != 0
     }
 
-    /// Takes the next available chain. Reads each descriptor once, at most [`MAX_SEGMENTS`] of them and one that points to a table.
+    /// Takes the next available chain. Reads each descriptor once, at most [`MAX_SEGMENTS`] of them and two more: one that points to a
+    /// table, and one too many.
     ///
     /// # Errors
     ///
@@ -200,25 +201,22 @@ impl Queue {
 
     fn chain(&self, memory: &mut impl GuestMemory, head: u16) -> Result<Chain, Broken> {
         let mut chain = Chain { head, ..Chain::default() };
-        let first = Descriptor::read(memory, self.layout.descriptors, head)?;
-        if first.flags & INDIRECT == 0 {
-            let table = (self.layout.descriptors, self.layout.size.into());
-            walk(memory, &mut chain, (head, first), table)?;
-            return Ok(chain);
-        }
-        // Section 2.7.5.3.1: no successor, no table in a table, and not longer than a ring.
-        let entries = u64::from(first.len) / DESCRIPTOR;
-        let whole = u64::from(first.len).is_multiple_of(DESCRIPTOR);
+        let table = (self.layout.descriptors, self.layout.size.into());
+        let Some(indirect) = walk(memory, &mut chain, head, table)? else { return Ok(chain) };
+        // Sections 2.7.5.3.1 and 2.7.5.3.2: the last of the chain, and not longer than a ring; whether it is writable means nothing.
+        let entries = u64::from(indirect.len) / DESCRIPTOR;
+        let whole = u64::from(indirect.len).is_multiple_of(DESCRIPTOR);
         let fits = (1..=u64::from(self.layout.size)).contains(&entries);
-        if !self.options.indirect || first.flags & NEXT != 0 || !whole || !fits {
+        if !self.options.indirect || indirect.flags & NEXT != 0 || !whole || !fits {
             return Err(Broken::Indirect);
         }
-        if !memory.contains(first.address, first.len.into()) {
+        if !memory.contains(indirect.address, indirect.len.into()) {
             return Err(Broken::Outside);
         }
-        let second = Descriptor::read(memory, first.address, 0)?;
-        walk(memory, &mut chain, (0, second), (first.address, entries))?;
-        Ok(chain)
+        match walk(memory, &mut chain, 0, (indirect.address, entries))? {
+            None => Ok(chain),
+            Some(_) => Err(Broken::Indirect),
+        }
     }
 
     /// Returns a chain to the driver, with the bytes that were written to it. One that the device does not have is left alone.
@@ -284,38 +282,40 @@ impl Queue {
     }
 }
 
-/// Takes the buffers from a descriptor with its number on, which follow each other in the table at `table` with `entries` entries, each
-/// once.
+/// Takes the buffers from descriptor `first` on, which follow each other in the table at `table` with `entries` entries, each once. Gives the
+/// descriptor that points to another table, which is where the chain goes on.
 fn walk(
     memory: &mut impl GuestMemory,
     chain: &mut Chain,
-    (first, mut descriptor): (u16, Descriptor),
+    first: u16,
     (table, entries): (u64, u64),
-) -> Result<(), Broken> {
+) -> Result<Option<Descriptor>, Broken> {
+    let mut number = first;
     // A table has 64 entries at most.
-    let mut seen = 1u64 << (first % MAX_SIZE);
+    let mut seen = 0u64;
     // Bounded: a chain takes MAX_SEGMENTS.
     loop {
-        if descriptor.flags & INDIRECT != 0 {
-            return Err(Broken::Indirect);
+        let bit = 1 << (number % MAX_SIZE);
+        if seen & bit != 0 {
+            return Err(Broken::Circle);
         }
+        seen |= bit;
+        let descriptor = Descriptor::read(memory, table, number)?;
         let Descriptor { address, len, flags, next } = descriptor;
+        if flags & INDIRECT != 0 {
+            return Ok(Some(descriptor));
+        }
         if !memory.contains(address, len.into()) {
             return Err(Broken::Outside);
         }
         chain.push(Segment { address, len }, flags & WRITE != 0)?;
         if flags & NEXT == 0 {
-            return Ok(());
+            return Ok(None);
         }
         if u64::from(next) >= entries {
             return Err(Broken::Number);
         }
-        let bit = 1 << (next % MAX_SIZE);
-        if seen & bit != 0 {
-            return Err(Broken::Circle);
-        }
-        seen |= bit;
-        descriptor = Descriptor::read(memory, table, next)?;
+        number = next;
     }
 }
 

@@ -70,10 +70,12 @@ pub struct Header {
 /// What is wrong with a packet that a driver sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// Of no operation or no kind of socket.
+    /// Of no operation.
     Unknown,
     /// Not from this device's context identifier.
     Source,
+    /// Of no kind of socket: it is answered with a reset (section 5.10.6.5).
+    Kind,
     /// The payload is longer than the buffers or than [`MAX_PAYLOAD`], or there is one that may not be, or none that must.
     Length,
 }
@@ -146,11 +148,12 @@ impl Header {
     /// What is [`Malformed`].
     pub fn check(&self, cid: u64, room: u64) -> Result<Operation, Malformed> {
         let operation = self.operation().ok_or(Malformed::Unknown)?;
-        if self.kind != STREAM && self.kind != SEQPACKET {
-            return Err(Malformed::Unknown);
-        }
+        // First, as an answer goes to where the packet says that it is from.
         if self.src_cid != cid {
             return Err(Malformed::Source);
+        }
+        if self.kind != STREAM && self.kind != SEQPACKET {
+            return Err(Malformed::Kind);
         }
         let has_payload = operation == Operation::Data;
         if self.len > MAX_PAYLOAD || u64::from(self.len) > room || (self.len != 0) != has_payload {

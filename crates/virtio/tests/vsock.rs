@@ -32,7 +32,8 @@ fn malformed_packets_have_names() {
     assert_eq!(good.check(3, 8), Ok(Operation::Data));
     let cases = [
         (Header { src_cid: 4, ..good }, Malformed::Source),
-        (Header { kind: 3, ..good }, Malformed::Unknown),
+        (Header { kind: 3, ..good }, Malformed::Kind),
+        (Header { kind: 3, src_cid: 4, ..good }, Malformed::Source),
         (Header { op: 0, ..good }, Malformed::Unknown),
         (Header { op: 8, ..good }, Malformed::Unknown),
         (Header { len: 9, ..good }, Malformed::Length),

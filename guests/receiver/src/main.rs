@@ -2,7 +2,8 @@
 //!
 //! Arguments: `port=` (5000) the first port, `ports=` (1) how many from there on, one stream each, `bytes=` to expect of each stream;
 //! `streams=` (0) after how many that ended to power off, 0 for never; `crash=` in the VM's
-//! first life, after so many bytes of a stream; `hoard=` after so many bytes of a stream it returns no more buffers.
+//! first life, after so many bytes of a stream; `hoard=` after so many bytes of a stream it returns no more buffers; `join=` (0) a stream
+//! may begin in the midst of the sender's, at a multiple of so many bytes.
 //!
 //! ```text
 //! receiver: port 5000: 4096000 bytes in order, sum 8c1fd2f6e8b4e3aa
@@ -31,6 +32,8 @@ const STREAMS: usize = 16;
 #[derive(Clone, Copy)]
 struct Incoming {
     stream: Option<Stream>,
+    /// Where in the sender's stream it began.
+    from: u64,
     bytes: u64,
     wrong: u64,
     sum: Sum,
@@ -44,6 +47,7 @@ fn main(board: &'static Board) -> ! {
     let expected = args.number("bytes", 4_096_000);
     let streams = args.number("streams", 0);
     let hoard = args.number("hoard", u64::MAX);
+    let join = args.number("join", 0);
     let crash = args.get("crash").filter(|_| hypercall::restarts() == 0);
     let crash = crash.map_or(u64::MAX, |_| args.number("crash", 0));
     let (mut ended, mut hoards) = (0, false);
@@ -52,7 +56,7 @@ fn main(board: &'static Board) -> ! {
     gic::init(handle);
     gic::enable(device.intid);
     let mut socket = Socket::open(device.base);
-    let mut all = [Incoming { stream: None, bytes: 0, wrong: 0, sum: Sum::default() }; STREAMS];
+    let mut all = [Incoming::new(None); STREAMS];
     loop {
         cpu::sleep();
         let mut answer = None;
@@ -66,8 +70,7 @@ fn main(board: &'static Board) -> ! {
                 };
                 if header.op == Operation::Request as u16 {
                     let (stream, response) = Stream::accept(header);
-                    *incoming =
-                        Incoming { stream: Some(stream), bytes: 0, wrong: 0, sum: Sum::default() };
+                    *incoming = Incoming::new(Some(stream));
                     answer = Some(response);
                     return;
                 }
@@ -79,12 +82,15 @@ fn main(board: &'static Board) -> ! {
                 answer = reply;
                 match event {
                     Event::Data(_) => {
+                        if incoming.bytes == 0 && join > 0 {
+                            incoming.find(payload, join);
+                        }
                         incoming.check(payload);
                         if incoming.bytes >= crash {
                             mmio::crash();
                         }
                         hoards |= incoming.bytes >= hoard;
-                        if incoming.bytes == expected {
+                        if incoming.from + incoming.bytes == expected {
                             println!("receiver: port {}: {incoming}", header.dst_port);
                         }
                     }
@@ -111,9 +117,23 @@ fn main(board: &'static Board) -> ! {
     }
 }
 
+/// How many places in the sender's stream are tried.
+const PLACES: u64 = 100_000;
+
 impl Incoming {
+    fn new(stream: Option<Stream>) -> Self {
+        Self { stream, from: 0, bytes: 0, wrong: 0, sum: Sum::default() }
+    }
+
+    /// Where in the sender's stream this is, a multiple of `step`.
+    fn find(&mut self, payload: &[u8], step: u64) {
+        let places = (0..PLACES).map(|place| place * step);
+        let known = payload.get(..16).unwrap_or(payload);
+        self.from = places.into_iter().find(|&at| wrong(at, known) == 0).unwrap_or(0);
+    }
+
     fn check(&mut self, payload: &[u8]) {
-        self.wrong += wrong(self.bytes, payload);
+        self.wrong += wrong(self.from + self.bytes, payload);
         self.bytes += payload.len() as u64;
         self.sum.add(payload);
     }
@@ -122,6 +142,9 @@ impl Incoming {
 impl core::fmt::Display for Incoming {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self.wrong {
+            0 if self.from > 0 => {
+                write!(f, "{} bytes in order from byte {} on", self.bytes, self.from)
+            }
             0 => write!(f, "{} bytes in order, sum {:016x}", self.bytes, self.sum.0),
             wrong => write!(f, "{wrong} of {} bytes are wrong", self.bytes),
         }

@@ -2,7 +2,7 @@
 //!
 //! Arguments: `to=` the receiver's context identifier, `port=` (5000), `from=` (1024) its own port, `messages=` (1000), `size=` (4096)
 //! bytes of each, cut into packets of 64 KiB, `period_us=` (1000), `start_us=` when the first is due, by the counter; without it a
-//! period after the connection. `crash=` in the VM's first life, after so many messages. When the
+//! period after the connection. `connect_us=` (0) when it connects, by the counter. `crash=` in the VM's first life, after so many messages. When the
 //! connection is reset it connects again, and begins anew.
 //!
 //! ```text
@@ -47,6 +47,8 @@ fn main(board: &'static Board) -> ! {
     let crash = args.get("crash").filter(|_| hypercall::restarts() == 0);
     let crash = crash.map(|_| args.number("crash", 0));
     let start = time::ns_to_ticks(args.number("start_us", 0) * 1000, time::frequency());
+    let connects = time::ns_to_ticks(args.number("connect_us", 0) * 1000, time::frequency());
+    wait_until(connects);
     let mut stream = connect(&mut socket, local, peer);
     'anew: loop {
         println!("sender: connected to {}:{}", peer.0, peer.1);

@@ -7,7 +7,7 @@
 //! last stretch is not interrupted, so that what comes meanwhile waits, is left out: it makes the bound larger, never smaller.
 
 use super::task::{HALVES_PER_SEC, Task};
-use crate::units::{BytesPerSec, HalfNanos, Nanos};
+use crate::units::{BytesPerSec, Nanos};
 
 /// Most instants that are looked at for one task, and most turns of one fixed point.
 const MOST: usize = 1 << 16;
@@ -29,14 +29,12 @@ struct Timed {
     deadline: i128,
     period: i128,
     jitter: i128,
-    /// The jitter that others must expect of it.
-    late: i128,
     /// What the pace adds to the last chunk.
     rest: i128,
 }
 
 impl Timed {
-    fn new(task: &Task, late: i64, at: Bandwidths) -> Self {
+    fn new(task: &Task, at: Bandwidths) -> Self {
         let paced = at.paced.0.max(1);
         let time =
             |scaled: u128| i128::try_from(scaled.div_ceil(paced.into())).unwrap_or(i128::MAX);
@@ -50,19 +48,18 @@ impl Timed {
             deadline: task.deadline.0.into(),
             period: task.period.0.into(),
             jitter: task.jitter.0.into(),
-            late: late.max(task.jitter.0).into(),
             rest: i128::try_from(rest).unwrap_or(0),
         }
     }
 
     /// Jobs that are there in a busy period of length `t`.
     fn arrived(&self, t: i128) -> i128 {
-        (t + self.late + self.period - 1).div_euclid(self.period).max(0)
+        (t + self.jitter + self.period - 1).div_euclid(self.period).max(0)
     }
 
     /// Jobs with a deadline no later than `limit` after the busy period's beginning.
     fn due(&self, limit: i128) -> i128 {
-        ((limit - self.deadline + self.late).div_euclid(self.period) + 1).max(0)
+        ((limit - self.deadline + self.jitter).div_euclid(self.period) + 1).max(0)
     }
 }
 
@@ -83,20 +80,12 @@ fn settle(start: i128, limit: i128, work: impl Fn(i128) -> i128) -> Option<i128>
 }
 
 /// For each task the longest time from a packet's stamp, or from where it may go if that is later, to the end of its last chunk's
-/// notification. `late` says by how much each can be late at the broker at most, where a sender does more than its flows say: others are
-/// judged beside that. `best_effort` only blocks. `None` where there is no bound, or it takes too long to be found: where the flows load the broker
+/// notification. `best_effort` only blocks. `None` where there is no bound, or it takes too long to be found: where the flows load the broker
 /// fully, or a task is left no period.
 #[must_use]
-pub fn responses(
-    tasks: &[Task],
-    late: &[HalfNanos],
-    best_effort: &[Task],
-    at: Bandwidths,
-) -> Vec<Option<Nanos>> {
-    let late = late.iter().map(|late| late.0).chain(std::iter::repeat(0));
-    let all: Vec<Timed> =
-        tasks.iter().zip(late).map(|(task, late)| Timed::new(task, late, at)).collect();
-    let background = best_effort.iter().map(|task| Timed::new(task, 0, at).stretch);
+pub fn responses(tasks: &[Task], best_effort: &[Task], at: Bandwidths) -> Vec<Option<Nanos>> {
+    let all: Vec<Timed> = tasks.iter().map(|task| Timed::new(task, at)).collect();
+    let background = best_effort.iter().map(|task| Timed::new(task, at).stretch);
     let background = background.max().unwrap_or(0);
     if all.iter().any(|task| task.period <= 0) {
         return vec![None; all.len()];
@@ -112,7 +101,7 @@ pub fn responses(
 fn response(all: &[Timed], i: usize, own: &Timed, background: i128, busy: i128) -> Option<Nanos> {
     let mut stamps: Vec<i128> = Vec::new();
     for one in all {
-        let first = one.deadline - own.deadline - one.late;
+        let first = one.deadline - own.deadline - one.jitter;
         let steps = (busy + own.jitter) / one.period + 2;
         // From the first that is not before the task's own earliest stamp.
         let skip = (-own.jitter - first + one.period - 1).div_euclid(one.period).max(0);
@@ -128,16 +117,20 @@ fn response(all: &[Timed], i: usize, own: &Timed, background: i128, busy: i128) 
     let mut longest = own.jitter + own.cost;
     for stamp in stamps {
         let limit = stamp + own.deadline;
-        // Its own later packets are behind it in its flow.
-        let later = all.iter().enumerate().filter(|(j, one)| *j != i && one.deadline > limit);
-        let blocked = later.map(|(_, one)| one.stretch).chain([background]).max().unwrap_or(0);
         let before = (stamp + own.jitter).div_euclid(own.period) + 1;
         let work = |t: i128| {
-            let others = all.iter().enumerate().filter(|(j, _)| *j != i);
-            let others = others.map(|(_, one)| one.arrived(t).min(one.due(limit)) * one.cost);
-            blocked + before * own.cost + others.sum::<i128>()
+            let (mut blocked, mut others) = (background, 0);
+            for one in all.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, one)| one) {
+                let demand = one.arrived(t).min(one.due(limit)) * one.cost;
+                others += demand;
+                if one.deadline > limit {
+                    // See above: who blocks has nothing else that comes before.
+                    blocked = blocked.max(one.stretch - demand);
+                }
+            }
+            blocked + before * own.cost + others
         };
-        let end = settle(blocked + before * own.cost, i128::MAX / 4, work)?;
+        let end = settle(before * own.cost, i128::MAX / 4, work)?;
         longest = longest.max(end - stamp);
     }
     // Half nanoseconds.
@@ -147,7 +140,7 @@ fn response(all: &[Timed], i: usize, own: &Timed, background: i128, busy: i128) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flows::Piece;
+    use crate::{flows::Piece, units::HalfNanos};
     use proptest::prelude::*;
 
     const FAST: Bandwidths =
@@ -166,7 +159,7 @@ mod tests {
     }
 
     fn ns(tasks: &[Task], best_effort: &[Task]) -> Vec<Option<u64>> {
-        responses(tasks, &[], best_effort, FAST).into_iter().map(|one| one.map(|ns| ns.0)).collect()
+        responses(tasks, best_effort, FAST).into_iter().map(|one| one.map(|ns| ns.0)).collect()
     }
 
     #[test]
@@ -182,14 +175,11 @@ mod tests {
         assert_eq!(ns(&tasks, &[]), [Some(140), Some(400)]);
     }
 
+    /// A packet of a flow with jitter is due late, or blocks early, but not both in the same busy period.
     #[test]
-    fn who_is_later_than_it_should_be_is_late_for_the_others_too() {
-        let tasks = [task(100, 100, 900, 1000, 0), task(100, 100, 900, 1000, 0)];
-        let late = |late: i64| responses(&tasks, &[HalfNanos(0), HalfNanos(2 * late)], &[], FAST);
-        let first = |ns: Vec<Option<Nanos>>| ns[0].map(|ns| ns.0);
-        assert_eq!(first(late(0)), Some(200));
-        // Two of its packets come at once.
-        assert_eq!(first(late(1000)), Some(300));
+    fn who_blocks_has_no_other_packet_that_comes_before() {
+        let tasks = [task(100, 100, 900, 1000, 50), task(100, 100, 900, 1000, 50)];
+        assert_eq!(ns(&tasks, &[]), [Some(250), Some(250)]);
     }
 
     #[test]
@@ -206,9 +196,9 @@ mod tests {
         let slow = Bandwidths { paced: BytesPerSec(100_000_000), ..FAST };
         let piece = Piece { fixed: 200, bytes: 1000 };
         let packet = Task { cost: piece, stretches: [piece; 2], ..task(0, 0, 90_000, 100_000, 0) };
-        let bound = |at| responses(&[packet], &[], &[], at)[0].map(|ns| ns.0);
+        let bound = |at| responses(&[packet], &[], at)[0].map(|ns| ns.0);
         assert_eq!((bound(FAST), bound(slow)), (Some(1100), Some(1100)));
-        let two = responses(&[packet, packet], &[], &[], slow)[0].map(|ns| ns.0);
+        let two = responses(&[packet, packet], &[], slow)[0].map(|ns| ns.0);
         assert_eq!(two, Some(100 + 10_000 + 1100));
     }
 

@@ -20,8 +20,6 @@ use weir_config::{
 pub const CHUNK: u64 = 4096;
 /// The longest time that the analysis takes: what has no period or deadline has this one.
 const LONGEST: u64 = 1 << 52;
-/// Packets that one notification hands over at most: a virtqueue's.
-const RING: u32 = 64;
 /// Spent on slacks, which are for a person to see.
 const SLACK: u64 = 1 << 22;
 
@@ -276,15 +274,18 @@ fn found_bounds(timing: &Timing) -> Option<Vec<Option<u64>>> {
     let copy = timing.dma.copy_bandwidth?.0;
     let paced = timing.dma.bandwidth.map_or(copy, |rate| rate.0.min(copy));
     let at = Bandwidths { paced: BytesPerSec(paced), chunk: BytesPerSec(copy) };
-    let parts = |path: &Path| groups(&input.flows, &input.receivers, &input.setting, path).ok();
-    // A sender that floods hands over a whole ring at a time: it is late then, and catches up.
-    let flooded = Path { batch: Some(RING), ..input.path };
+    let groups = groups(&input.flows, &input.receivers, &input.setting, &input.path).ok()?;
     let mut bounds = vec![None; timing.flows.len()];
-    for (group, flooded) in parts(&input.path)?.into_iter().zip(parts(&flooded)?) {
+    for mut group in groups {
+        for (task, flow) in group.tasks.iter_mut().zip(&group.flows) {
+            let sender = timing.vms.get(timing.flows.get(*flow)?.from)?;
+            if let Some((_, wake)) = timing.wakes.iter().find(|(name, _)| *name == sender.name) {
+                let less = input.path.wake.max.0.saturating_sub(wake.0);
+                task.jitter.0 -= 2 * i64::try_from(less).ok()?;
+            }
+        }
         let (_, flows, tasks, best_effort) = divide(timing, group).ok()?;
-        let (_, _, flooded, _) = divide(timing, flooded).ok()?;
-        let late: Vec<HalfNanos> = flooded.iter().map(|task| task.jitter).collect();
-        for (flow, bound) in flows.into_iter().zip(responses(&tasks, &late, &best_effort, at)) {
+        for (flow, bound) in flows.into_iter().zip(responses(&tasks, &best_effort, at)) {
             *bounds.get_mut(flow)? = bound.map(|bound| bound.0);
         }
     }

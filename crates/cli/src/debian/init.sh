@@ -1,8 +1,9 @@
 #!/bin/busybox sh
 # The first process of weir's Linux guest. The kernel command line says what it does:
 #   weir.run=A,B,..   scenarios, in this order: cyclictest devices disk hog memtest sgi shell steal
-#                     send* receive* reload poweroff reboot
-#   weir.NAME=A,B,..  arguments of weir-talk for the scenario NAME, which begins with send or receive
+#                     send* receive* ping* pong* give* take* reload poweroff reboot
+#   weir.NAME=A,B,..  arguments of weir-talk for the scenario NAME, which begins with send, receive, ping or pong
+#   weir.NAME=ADDR    address of socat for the scenario NAME, which begins with give or take: where 100000 lines go, or come from
 #   weir.echo=WORD    prints WORD
 #   weir.loops=N      cycles of cyclictest, round trips of sgi, blocks of hog (default 1000)
 #   weir.cpu=N        where hog runs (default: the last one)
@@ -69,9 +70,27 @@ run_disk() {
 # Sends or receives by a virtio socket: the scenario's name, which begins with the verb.
 run_talk() {
     load_modules || return 1
-    case $1 in send*) verb=send ;; *) verb=receive ;; esac
+    case $1 in send*) verb=send ;; receive*) verb=receive ;; ping*) verb=ping ;; *) verb=pong ;; esac
     # shellcheck disable=SC2046 # A list of words.
     weir-talk $verb $(word "weir.$1" | tr , ' ')
+}
+
+# The same by Debian's socat: both ends say the sum of what they gave or took.
+run_socat() {
+    load_modules || return 1
+    address=$(word "weir.$1")
+    case $1 in
+        give*)
+            seq 1000000 1099999 >/tmp/given
+            # Until somebody listens; and then, unlike with -u, until the other end has seen all and ended.
+            until socat -t 60 'OPEN:/tmp/given!!CREATE:/tmp/nothing' "$address" 2>/tmp/socat; do
+                sleep 0.05
+            done
+            say "socat gave $(stat -c %s /tmp/given) bytes, $(md5sum </tmp/given)" ;;
+        *)
+            socat -u "$address" CREATE:/tmp/taken || return 1
+            say "socat took $(stat -c %s /tmp/taken) bytes, $(md5sum </tmp/taken)" ;;
+    esac
 }
 
 load_modules() {
@@ -173,7 +192,8 @@ for scenario in $(word weir.run | tr , ' '); do
     case $scenario in
         cyclictest | devices | disk | hog | memtest | reload | sgi | shell | steal)
             "run_$scenario" || failed="$failed $scenario" ;;
-        send* | receive*) run_talk "$scenario" || failed="$failed $scenario" ;;
+        give* | take*) run_socat "$scenario" || failed="$failed $scenario" ;;
+        send* | receive* | ping* | pong*) run_talk "$scenario" || failed="$failed $scenario" ;;
         poweroff | reboot) ending=$scenario ;;
         *) failed="$failed $scenario(unknown)" ;;
     esac

@@ -20,6 +20,8 @@ pub struct Overheads {
     phases: BTreeMap<Phase, Vec<u64>>,
     /// Bytes and ns of each chunk's copy.
     copies: Vec<(u64, u64)>,
+    /// The greatest wake-up behind each sender's notifications, in ns, by the sender's name.
+    wakes: BTreeMap<String, u64>,
     /// Packets that arrived.
     packets: usize,
     /// Records that the trace lost.
@@ -66,13 +68,17 @@ impl Overheads {
     pub fn of<R: Read>(trace: &mut Trace<R>, counted: bool) -> Result<Self> {
         let facts = trace.facts.clone();
         let mut phases: BTreeMap<Phase, Vec<u64>> = BTreeMap::new();
-        let (mut copies, mut packets) = (Vec::new(), 0);
+        let (mut copies, mut wakes, mut packets) = (Vec::new(), BTreeMap::new(), 0);
         while let Some(record) = trace.next()? {
             packets += usize::from(record.kind == Kind::PacketArrived as u16);
             for (phase, ns) in words::phases(&record, &facts) {
                 phases.entry(phase).or_default().push(ns);
                 if phase == Phase::Copy {
                     copies.push((record.other(), ns));
+                }
+                if let (Phase::Wake, Some(name)) = (phase, facts.name(record.vm)) {
+                    let wake: &mut u64 = wakes.entry(name.to_owned()).or_default();
+                    *wake = ns.max(*wake);
                 }
             }
         }
@@ -84,7 +90,7 @@ impl Overheads {
         for values in phases.values_mut() {
             values.sort_unstable();
         }
-        Ok(Self { phases, copies, packets, lost: facts.lost, counted })
+        Ok(Self { phases, copies, wakes, packets, lost: facts.lost, counted })
     }
 
     fn spread(&self, phase: Phase) -> Spread {
@@ -122,6 +128,9 @@ impl Overheads {
             // Writing to a string does not fail.
             let _ = writeln!(text, "{} = {{ min = {min}, max = {max} }}", phase.name());
         }
+        let wake = |(vm, wake): (&String, &u64)| format!("{{ vm = {vm:?}, wake = {wake} }}");
+        let senders: Vec<_> = self.wakes.iter().map(wake).collect();
+        let _ = writeln!(text, "senders = [{}]", senders.join(", "));
         text + &format!("\n[dma]\ncopy_bandwidth = \"{bandwidth}B/s\"\n")
     }
 
@@ -181,7 +190,14 @@ mod tests {
         let mut times: Vec<u64> = copies.iter().map(|(_, ns)| *ns).collect();
         times.sort_unstable();
         phases.insert(Phase::Copy, times);
-        Overheads { phases, copies: copies.to_vec(), packets: 3, lost: 0, counted: true }
+        Overheads {
+            phases,
+            copies: copies.to_vec(),
+            wakes: BTreeMap::new(),
+            packets: 3,
+            lost: 0,
+            counted: true,
+        }
     }
 
     #[test]

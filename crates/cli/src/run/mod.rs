@@ -645,10 +645,18 @@ fn flows(system: &System, counted: bool) -> Vec<FlowFacts> {
         return Vec::new();
     }
     let flows = system.timing.flows.iter().zip(bounds(&system.timing));
-    flows
-        .map(|(flow, bound)| FlowFacts {
-            name: flow.name.clone(),
+    let mut facts = Vec::new();
+    for (flow, bound) in flows {
+        let shared = flow.to.len() > 1;
+        facts.extend(flow.to.iter().map(|&to| FlowFacts {
+            name: if shared {
+                format!("{}/{}", flow.name, system.vms[to].name)
+            } else {
+                flow.name.clone()
+            },
             bound_ns: bound.filter(|_| counted),
-        })
-        .collect()
+            shared,
+        }));
+    }
+    facts
 }

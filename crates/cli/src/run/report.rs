@@ -210,15 +210,20 @@ pub struct Flow {
     pub worst_ns: u64,
     /// What the analysis says that this is at most, where it can say.
     pub bound_ns: Option<u64>,
+    /// How often this receiver was dropped, where there are several, as it kept the others waiting.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<u32>,
 }
 
 /// A flow as the system file has it.
 #[derive(Clone, Debug, Default)]
 pub struct FlowFacts {
-    /// Its name.
+    /// Its name, and its receiver's behind a slash where there are several.
     pub name: String,
     /// See [`Flow::bound_ns`].
     pub bound_ns: Option<u64>,
+    /// Whether there are several receivers.
+    pub shared: bool,
 }
 
 /// All VMs together.
@@ -425,6 +430,7 @@ impl Tally {
                 lost: counts.map_or(0, |counts| counts.lost),
                 worst_ns: counts.map_or(0, |counts| counts.worst_ns),
                 bound_ns: facts.bound_ns,
+                dropped: facts.shared.then(|| counts.map_or(0, |counts| counts.dropped)),
             }
         };
         (0..).zip(facts).map(flow).collect()
@@ -647,9 +653,11 @@ mod tests {
     #[test]
     fn the_last_counts_of_a_flow_count() {
         let wire = Wire::default().flow(1, 1, [5, 0, 70]).flow(2, 1, [9, 1, 80]).flow(2, 7, [1; 3]);
-        let facts = |name: &str, bound_ns| FlowFacts { name: name.into(), bound_ns };
+        let facts =
+            |name: &str, bound_ns| FlowFacts { name: name.into(), bound_ns, shared: name == "b" };
         let flows = tally(&wire).flows(&[facts("a", None), facts("b", Some(90))]);
         let numbers = |flow: &Flow| (flow.packets, flow.lost, flow.worst_ns, flow.bound_ns);
+        assert_eq!([flows[0].dropped, flows[1].dropped], [None, Some(0)]);
         assert_eq!(
             flows.iter().map(numbers).collect::<Vec<_>>(),
             [(0, 0, 0, None), (9, 1, 80, Some(90))]

@@ -120,7 +120,10 @@ fn flows(flows: &[Flow]) -> Table {
         rows.add_row([
             flow.name.clone(),
             flow.packets.to_string(),
-            flow.lost.to_string(),
+            match flow.dropped {
+                Some(times) if times > 0 => format!("{}, dropped {times} times", flow.lost),
+                _ => flow.lost.to_string(),
+            },
             flow.worst_ns.to_string(),
             flow.bound_ns.map_or_else(|| "-".into(), |bound| bound.to_string()),
             flow.bound_ns.map_or_else(|| "-".into(), part),

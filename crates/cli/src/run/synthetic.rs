@@ -107,7 +107,7 @@ impl Wire {
 
     /// Counts of a flow.
     pub fn flow(mut self, time_ns: u64, flow: u32, [packets, lost, worst_ns]: [u64; 3]) -> Self {
-        let counts = Flow { time_ns, flow, reserved: 0, packets, lost, worst_ns };
+        let counts = Flow { time_ns, flow, dropped: 0, packets, lost, worst_ns };
         frame(Kind::Flow, &counts, |byte| self.0.push(byte));
         self
     }

@@ -37,9 +37,19 @@ pub fn write(directory: &Path, result: &Simulated) -> Result<Vec<PathBuf>> {
         let lines = working.map(|vm| (vm.name.clone(), of(vm))).collect();
         Picture { x, y, lines }.write(directory.join(name))
     };
-    Ok(vec![
+    let responses = |vm: &VmOutcome| -> Vec<(f64, f64)> {
+        let Some(jobs) = vm.jobs.as_ref().filter(|jobs| jobs.ended > 0) else { return Vec::new() };
+        let share =
+            |share: u64| (jobs.response.at_most_ns(share) as f64 / 1e3, share as f64 / 10.0);
+        (0..=1000).step_by(5).map(share).collect()
+    };
+    let mut files = vec![
         picture("bandwidth.svg", "us", "MB/s", &bandwidth)?,
         picture("latency.svg", "latency, ns", "of the accesses, %", &latency)?,
         picture("arrivals.svg", "length of the window, us", "refills at most", &arrivals)?,
-    ])
+    ];
+    if vms.iter().any(|vm| vm.jobs.is_some()) {
+        files.push(picture("responses.svg", "response, us", "of the jobs, %", &responses)?);
+    }
+    Ok(files)
 }

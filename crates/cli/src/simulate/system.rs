@@ -9,9 +9,10 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::{fs, io::Write, path::Path};
+use weir_analysis::curves::Curve;
 use weir_config::{Faults, Image, Sizes, System, check_text, place_all};
 use weir_policy::Nanos;
-use weir_sim::{Board, Memory, Outcome, Span, VmOutcome};
+use weir_sim::{Board, Histogram, Memory, Outcome, Span, VmOutcome};
 
 /// A board and how long to look at it.
 pub struct Simulation {
@@ -110,11 +111,15 @@ fn sizes(system: &System) -> Sizes {
     Sizes { image: HYPERVISOR + pristine.iter().sum::<u64>(), hypervisor: HYPERVISOR, pristine }
 }
 
-/// How many times as slow a VM is as alone.
+/// How many times as slow a VM is as alone: by the mean response of its jobs, where they are released, or else by its accesses.
 #[expect(clippy::cast_precision_loss, reason = "a ratio for printing")]
 pub fn slowdown(together: &VmOutcome, alone: Option<&VmOutcome>) -> Option<f64> {
-    let alone = alone?.accesses;
-    Some(alone as f64 / together.accesses.max(1) as f64)
+    let alone = alone?;
+    if let (Some(together), Some(alone)) = (&together.jobs, &alone.jobs) {
+        let means = [together, alone].map(|jobs| jobs.response.mean().0 as f64);
+        return means.iter().all(|mean| *mean > 0.0).then(|| means[0] / means[1]);
+    }
+    Some(alone.accesses as f64 / together.accesses.max(1) as f64)
 }
 
 /// Simulates and prints.
@@ -168,6 +173,13 @@ fn describe(result: &Simulated) -> Value {
                 "accesses": alone.accesses,
                 "latency_ns": latency(alone),
             })),
+            "jobs": vm.jobs.as_ref().map(|jobs| json!({
+                "deadline_ns": jobs.deadline_ns,
+                "ended": jobs.ended,
+                "met": jobs.met,
+                "missed": jobs.missed,
+                "response_ns": distribution(&jobs.response),
+            })),
             "pass_ps": vm.pass.map(|pass| pass.0),
             "refills": vm.refills,
             "write_backs": vm.write_backs,
@@ -211,6 +223,7 @@ pub fn brief(result: &Simulated) -> Value {
             "slowdown": slowdown(vm, alone.as_ref()).map(|times| (times * 1000.0).round() / 1000.0),
             "latency_ns": latency(vm),
             "mb_per_s": tell::mb_per_s(vm, result.outcome.span_ns),
+            "deadlines_missed": vm.jobs.as_ref().map(|jobs| jobs.missed),
             "delay_ps": vm.delay_ps,
             "budgets": vm.budgets.iter().map(budget).collect::<Vec<_>>(),
         })
@@ -220,11 +233,17 @@ pub fn brief(result: &Simulated) -> Value {
 
 /// The most lines that came in in any window, as pairs of a window's length in ns and the lines: the first ones of the span.
 pub fn curve(vm: &VmOutcome) -> Vec<(u64, u64)> {
-    const MOST: usize = 64;
-    let times: Vec<_> = vm.arrivals.iter().map(|at| weir_analysis::Nanos(*at)).collect();
-    let curve = weir_analysis::curves::Curve::upper(&times, MOST);
-    curve.steps().map(|(length, lines)| (length.0, lines)).collect()
+    arrival_curve(vm).steps().map(|(length, lines)| (length.0, lines)).collect()
 }
+
+/// The upper arrival curve of a VM's refills, as `weir trace` has it: for windows of up to [`MOST_OF_A_CURVE`] lines.
+pub fn arrival_curve(vm: &VmOutcome) -> Curve {
+    let times: Vec<_> = vm.arrivals.iter().map(|at| weir_analysis::Nanos(*at)).collect();
+    Curve::upper(&times, MOST_OF_A_CURVE)
+}
+
+/// Lines of the longest windows of an arrival curve.
+pub const MOST_OF_A_CURVE: usize = 256;
 
 fn budget(budget: &weir_sim::Budget) -> Value {
     let count = |count: u64| (count != u64::MAX).then_some(count);
@@ -240,7 +259,10 @@ fn budget(budget: &weir_sim::Budget) -> Value {
 }
 
 fn latency(vm: &VmOutcome) -> Value {
-    let latency = &vm.latency;
+    distribution(&vm.latency)
+}
+
+fn distribution(latency: &Histogram) -> Value {
     json!({
         "mean": latency.mean().0 / 1000,
         "p50": latency.at_most_ns(500),

@@ -1,10 +1,10 @@
 //! A run's tables.
 
-use super::system::{Simulated, slowdown};
+use super::system::{MOST_OF_A_CURVE, Simulated, arrival_curve, slowdown};
 use crate::{failure::Result, run::show::table};
 use std::io::Write;
 use weir_memsys::Owner;
-use weir_sim::{Budget, Outcome, VmOutcome};
+use weir_sim::{Budget, JobsOutcome, Outcome, VmOutcome};
 
 /// Bytes of a line.
 pub const LINE: u64 = 64;
@@ -47,6 +47,7 @@ pub fn tables(out: &mut impl Write, result: &Simulated) -> Result {
         ]);
     }
     writeln!(out, "{rows}")?;
+    jobs(out, result)?;
     waits(out, &result.outcome)?;
     counts(
         out,
@@ -60,8 +61,75 @@ pub fn tables(out: &mut impl Write, result: &Simulated) -> Result {
         &result.outcome,
         &result.outcome.closed,
     )?;
+    arrivals(out, vms)?;
     translations(out, &result.outcome)?;
     budgets(out, vms)
+}
+
+/// Lengths of windows in which refills are counted, in ns.
+const WINDOWS: [u64; 4] = [100, 1000, 4000, 16_000];
+
+/// Arrival curves at a few lengths.
+fn arrivals(out: &mut impl Write, vms: &[VmOutcome]) -> Result {
+    let lengths = WINDOWS.map(|length| format!("{} us", ns(length)));
+    let title = std::iter::once("L2 refills, at most in any".to_owned());
+    let mut rows = table(title.chain(lengths).collect::<Vec<_>>());
+    for vm in vms {
+        let curve = arrival_curve(vm);
+        let known = |length| curve.horizon().0 >= length || vm.arrivals.len() < MOST_OF_A_CURVE;
+        let at = WINDOWS.map(|length| {
+            if known(length) {
+                curve.at(weir_analysis::Nanos(length)).to_string()
+            } else {
+                format!("{MOST_OF_A_CURVE} or more")
+            }
+        });
+        rows.add_row(std::iter::once(vm.name.clone()).chain(at).collect::<Vec<_>>());
+    }
+    writeln!(out, "{rows}")?;
+    Ok(())
+}
+
+/// Passes that periods release, and packets: which met their deadlines.
+fn jobs(out: &mut impl Write, result: &Simulated) -> Result {
+    let vms = &result.outcome.vms;
+    if vms.iter().all(|vm| vm.jobs.is_none()) {
+        return Ok(());
+    }
+    let mut rows = table([
+        "jobs",
+        "ended",
+        "deadline us",
+        "met",
+        "missed",
+        "response: mean ns",
+        "99 %",
+        "max",
+        "alone: mean",
+        "max",
+    ]);
+    for (vm, alone) in vms.iter().zip(&result.alone) {
+        let Some(jobs) = &vm.jobs else { continue };
+        let alone = alone.as_ref().and_then(|alone| alone.jobs.as_ref());
+        let of_alone =
+            |of: &dyn Fn(&JobsOutcome) -> String| alone.map_or_else(|| "-".to_owned(), of);
+        let with_deadline =
+            |count: u64| jobs.deadline_ns.map_or_else(|| "-".to_owned(), |_| count.to_string());
+        rows.add_row([
+            vm.name.clone(),
+            jobs.ended.to_string(),
+            jobs.deadline_ns.map_or_else(|| "-".to_owned(), ns),
+            with_deadline(jobs.met),
+            with_deadline(jobs.missed),
+            ns(jobs.response.mean().0),
+            jobs.response.at_most_ns(990).to_string(),
+            jobs.response.most_ns().to_string(),
+            of_alone(&|alone| ns(alone.response.mean().0)),
+            of_alone(&|alone| alone.response.most_ns().to_string()),
+        ]);
+    }
+    writeln!(out, "{rows}")?;
+    Ok(())
 }
 
 /// What the SMMU's translation buffer units counted, where one was used.

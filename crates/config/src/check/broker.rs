@@ -3,13 +3,13 @@
 use super::{Checker, is_unknown};
 use crate::{
     coloring::Demand,
-    packed::{MAX_FLOWS, MAX_VMS, OnFault, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN, schedule},
+    packed::{MAX_FLOWS, MAX_VMS, OnFault, PARTITION_IPA, PARTITION_LEN, schedule},
     platform::Platform,
     raw,
     resolve::Source,
-    system::{BROKER, Board, Image, Piece, Spans, VSOCK, VSOCK_INTID, Vm},
+    system::{BROKER, Board, Image, Piece, Spans, Vm},
     timing::{DEFAULT_PORT, Flow, Timing},
-    units::{Bytes, CoreId, Ipa, hex},
+    units::{Bytes, CoreId, Ipa},
 };
 use std::ops::Range;
 
@@ -20,10 +20,9 @@ const PARTITION: Piece = Piece { base: Ipa(PARTITION_IPA), size: Bytes(PARTITION
 /// Most bytes of a packet's payload: what virtio drivers cut messages into.
 const MAX_PACKET: u64 = 64 << 10;
 
-/// Whether there are flows that can be carried out: the platform runs, each flow has one receiver.
+/// Whether there are flows that can be carried out: the platform runs.
 pub(super) fn is_needed(timing: &Timing, platform: &Platform) -> bool {
-    let one_receiver = timing.flows.iter().all(|flow| flow.to.len() == 1);
-    !timing.flows.is_empty() && platform.places.planned.is_none() && one_receiver
+    !timing.flows.is_empty() && platform.places.planned.is_none()
 }
 
 /// What the broker wants of memory.
@@ -43,9 +42,10 @@ impl Checker<'_> {
         self.flows(timing);
         for flow in &timing.flows {
             for index in flow.to.iter().copied().chain([flow.from]) {
-                if let Some(vm) = vms.get_mut(index).filter(|vm| !vm.socket) {
-                    vm.socket = true;
-                    self.socket(raw, index, vm, flow);
+                let its = raw.vms.get(index).zip(vms.get_mut(index));
+                if let Some((raw, vm)) = its.filter(|(_, vm)| vm.socket.is_none()) {
+                    vm.socket = Some(raw.socket());
+                    self.socket(raw, vm, flow);
                 }
             }
         }
@@ -75,7 +75,7 @@ impl Checker<'_> {
             focus: false,
             expect: Vec::new(),
             board: Board::usual(platform.is_gic_v2()),
-            socket: false,
+            socket: None,
             stolen_time: false,
             pmu: 0,
             spans: Spans {
@@ -89,8 +89,16 @@ impl Checker<'_> {
 
     /// What holds for flows that are carried out.
     fn flows(&mut self, timing: &Timing) {
-        if let Some(extra) = timing.flows.get(MAX_FLOWS) {
-            let message = format!("{} flows, but there can be {MAX_FLOWS}", timing.flows.len());
+        let count = |flows: &[Flow]| flows.iter().map(|flow| flow.to.len()).sum::<usize>();
+        let mut until = 1..=timing.flows.len();
+        if let Some(extra) = until
+            .find(|&end| count(&timing.flows[..end]) > MAX_FLOWS)
+            .and_then(|end| timing.flows.get(end - 1))
+        {
+            let message = format!(
+                "{} flows, one for each receiver, but there can be {MAX_FLOWS}",
+                count(&timing.flows)
+            );
             let fault = self.fault("too-many-flows", &extra.place.0, message).label("one too many");
             self.faults.push(fault.help("send several kinds of messages by one flow"));
         }
@@ -107,9 +115,12 @@ impl Checker<'_> {
                     "a longer message is several packets: write the size and the period of one";
                 self.faults.push(fault.help(help));
             }
-            let key = |flow: &Flow| (flow.from, flow.to.clone(), flow.port.unwrap_or(DEFAULT_PORT));
+            let key = |flow: &Flow| (flow.from, flow.port.unwrap_or(DEFAULT_PORT));
             let mut before = timing.flows.iter().take(position);
-            if let Some(first) = before.find(|other| key(other) == key(flow)) {
+            let clashes = |other: &&Flow| {
+                key(other) == key(flow) && other.to.iter().any(|to| flow.to.contains(to))
+            };
+            if let Some(first) = before.find(clashes) {
                 let message = format!(
                     "the flows {} and {} go from one VM to one port of another",
                     first.name, flow.name
@@ -118,32 +129,6 @@ impl Checker<'_> {
                 let fault = fault.and(first.place.0.clone(), "first");
                 self.faults.push(fault.help("give one of them another `port`"));
             }
-        }
-    }
-
-    /// Nothing is in the way of a VM's socket device.
-    fn socket(&mut self, raw: &raw::System, index: usize, vm: &Vm, flow: &Flow) {
-        let span = raw.vms.get(index).map_or(0..0, |vm| vm.span.clone());
-        let board = &vm.board;
-        if let Some(what) = vm.in_the_way(&(VSOCK..VSOCK + VIRTIO_LEN)) {
-            let message = format!(
-                "{}'s socket device, for the flow {}, and {what} are both at {}",
-                vm.name,
-                flow.name,
-                hex(VSOCK)
-            );
-            let fault = self.fault("overlap", &span, message).label("this VM");
-            self.faults.push(fault.help(format!("move {what} away from there")));
-        }
-        let lines = vm.devices.iter().flat_map(|device| &device.irqs).map(|irq| irq.intid);
-        let lines = lines.chain(vm.functions.iter().map(|function| function.intid));
-        if lines.chain([board.uart_intid]).any(|intid| intid == VSOCK_INTID) {
-            let message = format!(
-                "{}'s socket device, for the flow {}, and another one have interrupt {VSOCK_INTID}",
-                vm.name, flow.name
-            );
-            let fault = self.fault("interrupt-twice", &span, message).label("this VM");
-            self.faults.push(fault.help("give the other device's interrupt up, or the flow"));
         }
     }
 

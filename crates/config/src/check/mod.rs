@@ -6,6 +6,7 @@ mod cores;
 mod devices;
 mod image;
 mod pci;
+mod socket;
 mod vm;
 
 use crate::{
@@ -82,6 +83,7 @@ fn check(
     checker.lines(&timing, &vms);
     checker.stolen_time(&raw, &timing, &mut vms);
     let mut division = division;
+    checker.sockets(&raw, &timing);
     checker.broker(&raw, &timing, &mut vms);
     if let Some(division) = &mut division {
         // What is no VM after all, for a fault that was found, needs none.

@@ -117,7 +117,7 @@ impl Checker<'_> {
             pmu,
             expect,
             board,
-            socket: false,
+            socket: None,
             stolen_time: false,
             spans,
         };
@@ -239,7 +239,7 @@ impl Checker<'_> {
     }
 
     /// Whether something of `len` bytes can be at `address`.
-    fn address(
+    pub(super) fn address(
         &mut self,
         vm: &raw::Vm,
         what: &str,

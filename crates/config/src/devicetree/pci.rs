@@ -1,11 +1,11 @@
-//! The host bridge of a VM's PCI functions (bindings pci/host-generic-pci.yaml; IEEE 1275 PCI bus binding 2.1).
+//! The host bridge of a VM's PCI functions and of its socket device there (bindings pci/host-generic-pci.yaml; IEEE 1275 PCI bus binding 2.1).
 
 use super::{GIC, LEVEL_HIGH, SPI, add, node, reg};
 use crate::{
     board::strings,
-    packed::ECAM_LEN,
-    pci::{Function, Pci},
-    system::Vm,
+    packed::{ECAM_LEN, VSOCK_BAR_LEN, VSOCK_SLOT},
+    pci::Pci,
+    system::{Socket, VSOCK_BAR, VSOCK_INTID, Vm},
 };
 use dtoolkit::{
     Node,
@@ -15,17 +15,25 @@ use dtoolkit::{
 /// First cell of an address: 32-bit memory.
 const MEMORY_32: u32 = 0x0200_0000;
 
-/// The node, where the VM has functions. They are all on bus 0, and their base addresses can't move: `/chosen` says so.
-pub(super) fn bridge(vm: &Vm, pci: &Pci, board: &DeviceTree) -> DeviceTreeNode {
+/// The node. All functions are on bus 0, and their base addresses can't move: `/chosen` says so. `pci` is the board's, for those of
+/// the board.
+pub(super) fn bridge(vm: &Vm, pci: Option<&Pci>, board: &DeviceTree) -> DeviceTreeNode {
     let mut bridge = node(format!("pcie@{:x}", vm.board.ecam.0));
     add(&mut bridge, "interrupt-map-mask", [0xf800_u32, 0, 0, 7]);
-    let lines: Vec<_> = vm.functions.iter().flat_map(line).collect();
+    let given = vm.functions.iter().map(|one| (one.address.device.into(), one.intid));
+    let socket = (vm.socket == Some(Socket::Pci)).then_some((VSOCK_SLOT, VSOCK_INTID));
+    let lines: Vec<_> = given.chain(socket).flat_map(line).collect();
     add(&mut bridge, "interrupt-map", lines);
     add(&mut bridge, "#interrupt-cells", 1_u32);
-    let [window, len] = [pci.window.0 as u32, pci.window_len.0 as u32];
+    let pci = pci.filter(|_| !vm.functions.is_empty());
+    let [window, len] = match pci {
+        Some(pci) => [pci.window.0, pci.window_len.0],
+        None => [VSOCK_BAR, VSOCK_BAR_LEN],
+    };
+    let [window, len] = [window as u32, len as u32];
     add(&mut bridge, "ranges", [MEMORY_32, 0, window, 0, window, 0, len]);
     add(&mut bridge, "reg", reg([(vm.board.ecam.0, ECAM_LEN)]));
-    if is_coherent(&board.root) {
+    if pci.is_none() || is_coherent(&board.root) {
         add(&mut bridge, "dma-coherent", "".as_bytes());
     }
     add(&mut bridge, "bus-range", [0_u32, 0]);
@@ -37,10 +45,9 @@ pub(super) fn bridge(vm: &Vm, pci: &Pci, board: &DeviceTree) -> DeviceTreeNode {
     bridge
 }
 
-/// An entry of the interrupt map: INTA of a function, and the GIC's line.
-fn line(function: &Function) -> [u32; 10] {
-    let slot = u32::from(function.address.device) << 11;
-    [slot, 0, 0, 1, GIC, 0, 0, SPI, function.intid.saturating_sub(32), LEVEL_HIGH]
+/// An entry of the interrupt map: INTA of a device, and its interrupt at the GIC.
+fn line((device, intid): (u32, u32)) -> [u32; 10] {
+    [device << 11, 0, 0, 1, GIC, 0, 0, SPI, intid.saturating_sub(32), LEVEL_HIGH]
 }
 
 /// Whether the devices behind the board's host bridge see the caches.

@@ -20,10 +20,17 @@ pub const PARTITION_IPA: u64 = 0x60_0000_0000;
 pub const WINDOWS: Range<u64> = WINDOW..WINDOW * (MAX_VMS as u64 + 1);
 /// Bytes of a virtio device's registers.
 pub const VIRTIO_LEN: u64 = PAGE;
+/// Bytes of the registers of a socket device on PCI.
+pub const VSOCK_BAR_LEN: u64 = 0x4000;
+/// Where such a device is: its number on bus 0, and it has function 0 alone. Devices of a board are seldom there.
+pub const VSOCK_SLOT: u32 = 31;
 /// [`Header::broker`](super::Header::broker) of a system without one.
 pub const NO_BROKER: u32 = u32::MAX;
 /// The first context identifier: 0 to 2 are reserved (virtio 1.2, section 5.10.4).
 pub const FIRST_CID: u64 = 3;
+
+/// The first context identifier of the receivers of a flow to several: those of VMs are below.
+pub const FIRST_GROUP: u64 = 256;
 
 /// Where the broker sees the RAM of the system's first VM; the next ones' follow at this distance each.
 const WINDOW: u64 = 1 << 35;
@@ -50,6 +57,10 @@ pub struct Flow {
     pub deadline: u64,
     /// Most bytes/s; 0 for no limit but the period.
     pub rate: u64,
+    /// Where the flows begin that are one to several receivers: one entry for each; its own place for a flow to one.
+    pub first: u32,
+    /// How many they are; 1 for a flow to one.
+    pub members: u32,
 }
 
 impl Flow {
@@ -61,8 +72,25 @@ impl Flow {
         (self.size as u64).saturating_mul(late.saturating_add(1))
     }
 
-    /// Whether each party is in the system and nothing about it overflows.
-    fn is_sound(&self, system: &System<'_>) -> bool {
+    /// The context identifier by which the sender knows the receivers.
+    #[must_use]
+    pub const fn destination(&self) -> u64 {
+        if self.members > 1 { FIRST_GROUP + self.first as u64 } else { FIRST_CID + self.to as u64 }
+    }
+
+    /// Whether each party is in the system and nothing about it overflows. `place` is its own.
+    fn is_sound(&self, place: usize, system: &System<'_>) -> bool {
+        let first = self.first as usize;
+        let group = first..first.saturating_add(self.members as usize);
+        let Some(members) = system.flows.get(group.clone()).filter(|_| group.contains(&place))
+        else {
+            return false;
+        };
+        let alike = members.iter().all(|one| Self { to: self.to, ..*one } == *self);
+        let ends = |to: u32| members.iter().filter(|one| one.to == to).count();
+        if !alike || members.len() > MAX_VMS || ends(self.to) != 1 {
+            return false;
+        }
         let end = |index: u32| {
             let vm = system.vm(index as usize);
             vm.is_some_and(|vm| vm.vm.vsock != 0) && index != system.header.broker
@@ -227,8 +255,8 @@ impl System<'_> {
         if broker.vm.vsock != 0 || !own {
             return Err(Damage::Flow(self.header.broker));
         }
-        match self.flows.iter().find(|flow| !flow.is_sound(self)) {
-            Some(flow) => Err(Damage::Flow(flow.from)),
+        match self.flows.iter().enumerate().find(|(place, flow)| !flow.is_sound(*place, self)) {
+            Some((_, flow)) => Err(Damage::Flow(flow.from)),
             None => Ok(()),
         }
     }

@@ -1,6 +1,8 @@
 //! PCI functions that VMs were given.
 
-use super::{ADDRESS_LIMIT, Damage, System, VmView, overlap, page_range};
+use super::{
+    ADDRESS_LIMIT, Damage, System, VSOCK_BAR_LEN, VSOCK_SLOT, VmView, overlap, page_range,
+};
 use core::ops::Range;
 use weir_layout::smmu::INPUT_LIMIT;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -67,6 +69,12 @@ impl<'a> System<'a> {
             {
                 return Err(damage);
             }
+            // The socket device is beside them.
+            let beside = vm.vm.vsock_ecam != 0;
+            if beside && (function.ecam != vm.vm.vsock_ecam || function.address >> 3 == VSOCK_SLOT)
+            {
+                return Err(damage);
+            }
             if self.is_physical(&bars) {
                 return Err(damage);
             }
@@ -101,6 +109,24 @@ impl<'a> System<'a> {
 }
 
 impl VmView<'_> {
+    /// Where its socket device is on PCI, its base address is one, and nothing is in the way of its configuration space.
+    pub(super) fn check_vsock(&self, devices: &[Option<Range<u64>>]) -> Result<(), Damage> {
+        if self.vm.vsock_ecam == 0 {
+            return Ok(());
+        }
+        let damage = Damage::Address(self.index as u32);
+        let ecam = page_range(self.vm.vsock_ecam, ECAM_LEN).ok_or(damage)?;
+        let end = self.vm.vsock.checked_add(VSOCK_BAR_LEN).ok_or(damage)?;
+        let sound = self.vm.vsock != 0
+            && self.vm.vsock.is_multiple_of(VSOCK_BAR_LEN)
+            && end <= 1 << 32
+            && devices.iter().flatten().all(|device| !overlap(device, &ecam))
+            && self.regions.iter().all(|region| {
+                !overlap(&ecam, &(region.ipa..region.ipa.saturating_add(region.len)))
+            });
+        if sound { Ok(()) } else { Err(damage) }
+    }
+
     /// Whether RAM, a device or a virtual device of the VM is at these addresses of its.
     fn is_in_the_way(&self, range: &Range<u64>, gic_v2: bool) -> bool {
         let gic_cpu_len = if gic_v2 { 0x2000 } else { 0x2_0000 * u64::from(self.vm.vcpus) };

@@ -149,6 +149,20 @@ static OVERHEAD_TABLE: Shape = Shape {
         overhead("br", "Interrupt processing at the receiver."),
         overhead("wake", "From the SGI to the scheduler of a core that slept; weir's own path."),
         overhead("copy", "Setting up the copy of a chunk by a core; weir's own path."),
+        key(
+            "senders",
+            Kind::List(&Kind::Table(&SENDER)),
+            "The greatest `wake` behind the notifications of some senders, where it is not the same for all.",
+        ),
+    ],
+};
+
+static SENDER: Shape = Shape {
+    name: "{ vm = ..., wake = ... }",
+    doc: "A sender's own overhead.",
+    keys: &[
+        required("vm", Kind::Text, "The VM's name."),
+        required("wake", NANOS, "Greatest: an integer in ns, or a duration."),
     ],
 };
 

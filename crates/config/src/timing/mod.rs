@@ -24,7 +24,7 @@ pub(crate) use keys::{
 };
 pub(crate) use read::{boolean, platform, system};
 pub(crate) use workload::WORKLOAD_KEY;
-pub use workload::{KERNELS, Kind, Mode, Transfers, Workload};
+pub use workload::{KERNELS, Kind, Mode, Network, Phase, Transfers, Workload};
 
 /// The port of a flow that names none.
 pub const DEFAULT_PORT: u32 = 5000;
@@ -46,6 +46,8 @@ pub struct Timing {
     pub dma: Dma,
     /// Overheads: the file's own before the platform's.
     pub overheads: Vec<Overhead>,
+    /// The greatest wake-up behind the notifications of some senders, by their names: the others' is in `overheads`.
+    pub wakes: Vec<(String, Nanos)>,
     /// The saturation of the memory: the file's own or the platform's.
     pub saturation: Option<Saturation>,
     /// Cores that VMs share.
@@ -404,6 +406,11 @@ impl Timing {
                 self.overheads.push(*overhead);
             }
         }
+        for (sender, wake) in &measured.wakes {
+            if self.wakes.iter().all(|(own, _)| own != sender) {
+                self.wakes.push((sender.clone(), *wake));
+            }
+        }
         self.dma.copy_bandwidth = self.dma.copy_bandwidth.or(measured.dma.copy_bandwidth);
     }
 
@@ -462,9 +469,6 @@ impl Timing {
                 format!("this version of weir analyzes {what}, but does not enforce it yet");
             faults.push(self.fault("not-enforced", place, message, help));
         };
-        for flow in self.flows.iter().filter(|flow| flow.to.len() > 1) {
-            refuse(&flow.place, format!("the flow {} to several receivers", flow.name));
-        }
         if self.dma.given && self.dma.path != DataPath::Broker {
             refuse(&self.dma.place, "a [dma] whose path is not \"broker\"".to_owned());
         }

@@ -26,6 +26,7 @@ pub(crate) fn system(
     let flows = reader.flows(table);
     let dma = reader.dma(table);
     let overheads = reader.overheads(table);
+    let wakes = wakes(table);
     let saturation = reader.saturation(table);
     let cores = reader.cores(table);
     let lines = reader.lines(table);
@@ -34,8 +35,19 @@ pub(crate) fn system(
     let file = Arc::clone(file);
     let vms = reader.vms;
     let platform = None;
-    let timing =
-        Timing { platform, vms, flows, dma, overheads, saturation, cores, lines, measured, file };
+    let timing = Timing {
+        platform,
+        vms,
+        flows,
+        dma,
+        overheads,
+        wakes,
+        saturation,
+        cores,
+        lines,
+        measured,
+        file,
+    };
     (timing, table.text("platform"))
 }
 
@@ -72,6 +84,15 @@ fn nanos(table: &DeTable<'_>, key: &str) -> Option<At<Nanos>> {
         let At { value, span } = table.number(key)?;
         Some(At { value: Nanos(value), span })
     })
+}
+
+/// The wake-ups behind some senders' notifications: the sender's name, and the greatest.
+fn wakes(table: &DeTable<'_>) -> Vec<(String, Nanos)> {
+    let Some((table, _)) = table.inner("overheads") else { return Vec::new() };
+    let one = |(sender, _): (&DeTable<'_>, Range<usize>)| {
+        Some((sender.text("vm")?.value, nanos(sender, "wake")?.value))
+    };
+    table.tables("senders").into_iter().filter_map(one).collect()
 }
 
 fn rate(table: &DeTable<'_>, key: &str) -> Option<At<BytesPerSec>> {

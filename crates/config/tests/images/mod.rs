@@ -110,8 +110,11 @@ pub fn directory(test: &str) -> PathBuf {
         ("0x40_1000_0000", "0x100_0000_0000"),
         ("[35, 36, 37, 38]", "[35, 36]"),
         ("[35, 36, 37, 38]", "[35, 36, 37, 106]"),
+        ("window_size = \"769984KiB\"", "window_size = \"256MiB\""),
     ];
-    for (name, (old, new)) in ["aperture", "smmu", "ecam", "lines", "event"].into_iter().zip(odd) {
+    for (name, (old, new)) in
+        ["aperture", "smmu", "ecam", "lines", "event", "window"].into_iter().zip(odd)
+    {
         write(&format!("odd-{name}.toml"), platform.replacen(old, new, 1).as_bytes());
     }
     // A platform file that refuses nothing by kind, with a board whose virtio slots claim no DMA.

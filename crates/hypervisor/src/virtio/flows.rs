@@ -1,13 +1,14 @@
 //! What is kept of each flow: its pace, its connections, its counts.
 
 use crate::{arch::Lock, boot, console, vm::Vm};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use spin::Once;
-use weir_config::packed::{self, FIRST_CID, MAX_FLOWS};
+use weir_config::packed::{self, FIRST_CID, FIRST_GROUP, MAX_FLOWS};
 use weir_policy::transfer::{Bucket, Pace, Stamp};
 use weir_trace::wire;
 use weir_virtio::{
-    flows::Rule,
+    flows::{Rule, Verdict, admit},
+    multicast::{Group, Rules},
     vsock::{Header, Operation},
 };
 
@@ -38,13 +39,18 @@ pub struct Flow {
     packets: AtomicU64,
     lost: AtomicU64,
     worst_ns: AtomicU64,
+    /// The connections, where this is the first of several receivers'.
+    pub group: Option<Lock<Group>>,
 }
 
+/// There are flows to several receivers.
+static GROUPS: AtomicBool = AtomicBool::new(false);
 static FLOWS: [Once<Flow>; MAX_FLOWS] = [const { Once::new() }; MAX_FLOWS];
 
 /// Takes the system's flows in; on the boot core.
 pub fn init() {
-    for (flow, place) in boot::system().flows().iter().zip(&FLOWS) {
+    for (index, (flow, place)) in boot::system().flows().iter().zip(&FLOWS).enumerate() {
+        GROUPS.fetch_or(flow.members > 1, Ordering::Relaxed);
         place.call_once(|| Flow {
             pace: Lock::new(Pace::new(flow.period, flow.deadline)),
             control: Lock::new(Bucket::new(control_rate(flow.period), CONTROL)),
@@ -52,8 +58,32 @@ pub fn init() {
             packets: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             worst_ns: AtomicU64::new(0),
+            group: group(index, flow).map(Lock::new),
         });
     }
+}
+
+/// Whether there are flows to several receivers.
+pub fn has_groups() -> bool {
+    // Relaxed: written before another core starts.
+    GROUPS.load(Ordering::Relaxed)
+}
+
+/// The connections of the flows to several receivers that begin with `flow`, the system's flow `index`.
+fn group(index: usize, flow: &packed::Flow) -> Option<Group> {
+    if flow.members <= 1 || flow.first as usize != index {
+        return None;
+    }
+    let cid = |vm: u32| FIRST_CID + u64::from(vm);
+    let rules = Rules {
+        from: cid(flow.from),
+        group: flow.destination(),
+        port: flow.port,
+        size: flow.size,
+        patience: if flow.deadline == 0 { BEST_EFFORT } else { flow.deadline },
+    };
+    let members = boot::system().flows().iter().skip(index).take(flow.members as usize);
+    Some(Group::new(rules, members.map(|flow| cid(flow.to))))
 }
 
 /// Control packets a second of a flow with this period in ns.
@@ -67,8 +97,39 @@ pub fn get(index: usize) -> Option<(&'static packed::Flow, &'static Flow)> {
     boot::system().flows().get(index).zip(FLOWS.get(index)?.get())
 }
 
+/// What becomes of a packet.
+pub fn judge(header: &Header, operation: Operation) -> Verdict {
+    let cid = |vm: u32| FIRST_CID + u64::from(vm);
+    let all = || boot::system().flows().iter();
+    if header.dst_cid >= FIRST_GROUP {
+        // The sender knows its receivers by one name.
+        let is = |flow: &packed::Flow| flow.members > 1 && flow.destination() == header.dst_cid;
+        let Some(first) = all().position(is) else { return Verdict::Refuse };
+        let rule = all().nth(first).map(|flow| Rule {
+            from: cid(flow.from),
+            to: flow.destination(),
+            port: flow.port,
+        });
+        return match admit(rule, header, operation) {
+            Verdict::Transfer(_) => Verdict::Transfer(first),
+            Verdict::Pass(_) => Verdict::Pass(first),
+            Verdict::Refuse => Verdict::Refuse,
+        };
+    }
+    match admit(rules(), header, operation) {
+        Verdict::Transfer(flow) | Verdict::Pass(flow)
+            if all()
+                .nth(flow)
+                .is_some_and(|flow| flow.members > 1 && cid(flow.from) == header.src_cid) =>
+        {
+            Verdict::Refuse
+        }
+        verdict => verdict,
+    }
+}
+
 /// What each flow allows.
-pub fn rules() -> impl Iterator<Item = Rule> {
+fn rules() -> impl Iterator<Item = Rule> {
     let cid = |vm: u32| FIRST_CID + u64::from(vm);
     let flows = boot::system().flows().iter();
     flows.map(move |flow| Rule { from: cid(flow.from), to: cid(flow.to), port: flow.port })
@@ -78,11 +139,6 @@ impl Flow {
     /// Stamps a packet that was seen at `now_ns`.
     pub fn stamp(&self, now_ns: u64) -> Stamp {
         self.pace.lock().stamp(now_ns)
-    }
-
-    /// Stamps what follows the packets seen so far, at `now_ns`, and is none itself.
-    pub fn follow(&self, now_ns: u64) -> Stamp {
-        self.pace.lock().follow(now_ns)
     }
 
     /// Whether one more control packet may be passed at `now_ns`.
@@ -173,13 +229,20 @@ pub fn report() {
         let counts = wire::Flow {
             time_ns,
             flow: index as u32,
-            reserved: 0,
+            dropped: dropped(index),
             packets: flow.packets.load(Ordering::Relaxed),
             lost: flow.lost.load(Ordering::Relaxed),
             worst_ns: flow.worst_ns.load(Ordering::Relaxed),
         };
         console::record(wire::Kind::Flow, &counts);
     }
+}
+
+/// How often the receiver of flow `index` was dropped, if it is one of several.
+fn dropped(index: usize) -> u32 {
+    let first = get(index).map_or(0, |(entry, _)| entry.first as usize);
+    let group = get(first).and_then(|(_, flow)| flow.group.as_ref());
+    group.map_or(0, |group| group.lock().dropped(index - first))
 }
 
 /// The flows that `vm` is an end of.

@@ -44,9 +44,9 @@ pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, value: u64)
             return Some(gic(seat, core, access, target, offset % REDISTRIBUTOR, value));
         }
     }
-    if let Some(offset) = virtio::offset(vm, access.ipa) {
+    if let Some(place) = virtio::place(vm, access.ipa) {
         seat.exit(ExitCause::Virtio);
-        return Some(virtio::access(seat, core, access, offset, value));
+        return Some(virtio::access(seat, core, access, place, value));
     }
     let offset = pci::offset(vm, access.ipa)?;
     seat.exit(ExitCause::Pci);
@@ -139,6 +139,6 @@ pub fn covers(vm: &Vm, ipa: u64) -> bool {
     ipa.wrapping_sub(board.distributor) < DISTRIBUTOR
         || ipa.wrapping_sub(board.uart) < UART
         || ipa.wrapping_sub(board.gic_cpu) < redistributors
-        || virtio::offset(vm, ipa).is_some()
+        || virtio::place(vm, ipa).is_some()
         || pci::offset(vm, ipa).is_some()
 }

@@ -220,10 +220,14 @@ fn give_up(Silent: Silent) -> ! {
     console::last_words(&["the SMMU does not complete its commands"])
 }
 
-/// Where in the configuration space of a VM's functions `ipa` is.
+/// Where in the configuration space of a VM's functions, or of its socket device, `ipa` is.
 #[must_use]
 pub fn offset(vm: &Vm, ipa: u64) -> Option<u64> {
-    let offset = ipa.wrapping_sub(of(vm.index()).next()?.entry.ecam);
+    let ecam = match vm.view().vm.vsock_ecam {
+        0 => of(vm.index()).next()?.entry.ecam,
+        ecam => ecam,
+    };
+    let offset = ipa.wrapping_sub(ecam);
     (offset < ECAM_LEN).then_some(offset)
 }
 

@@ -2,7 +2,11 @@
 
 use core::fmt;
 
-use crate::dram::timing::{Command, RULES, Scope, Timing};
+use crate::dram::{
+    lanes::{self, AllBanks, BANKS, Lanes, each_chunk},
+    rules::{self, EPOCH, LONGEST_GAP, Rules},
+    timing::{Command, Timing},
+};
 
 /// How many ranks, groups and banks a channel has, as bits of the bank number: the bank within its group in the lowest
 /// bits, then the group, then the rank.
@@ -75,65 +79,20 @@ impl fmt::Display for Illegal {
 
 impl core::error::Error for Illegal {}
 
-/// A channel has so many banks at most.
-pub(crate) const BANKS: usize = 64;
-
-/// Cycles are counted in 32 bits from one that is never so long ago.
-const EPOCH: u64 = 1 << 30;
-
-/// Whether there is a rule, by scope, first command and second command.
-const RULED: [[[bool; 5]; 5]; 4] = {
-    let mut ruled = [[[false; 5]; 5]; 4];
-    let mut i = 0;
-    while i < RULES.len() {
-        ruled[RULES[i].scope as usize][RULES[i].first as usize][RULES[i].then as usize] = true;
-        i += 1;
-    }
-    ruled
-};
-
-/// The gaps of the rules, by scope, first command and second command; 0 where there is none.
-type Gaps = [[[i32; 5]; 5]; 4];
-
-const BANK: usize = Scope::Bank as usize;
-const GROUP: usize = Scope::Group as usize;
-const RANK: usize = Scope::Rank as usize;
-const OTHER_RANK: usize = Scope::OtherRank as usize;
-
-fn gaps(timing: &Timing) -> Gaps {
-    let mut gaps = Gaps::default();
-    for rule in RULES {
-        let gap = &mut gaps[rule.scope as usize][rule.first as usize][rule.then as usize];
-        *gap = ((rule.gap)(timing) as i32).max(*gap);
-    }
-    // What a rank says need not be said of its groups.
-    for (first, then) in (0..5).flat_map(|first| (0..5).map(move |then| (first, then))) {
-        if gaps[GROUP][first][then] <= gaps[RANK][first][then] {
-            gaps[GROUP][first][then] = 0;
-        }
-    }
-    gaps
-}
-
-#[inline]
-fn raise(ready: &mut i32, to: i32) {
-    *ready = to.max(*ready);
-}
-
 /// State of a channel's memory.
 #[derive(Clone, Debug)]
 pub struct Device {
     shape: Shape,
     timing: Timing,
-    gaps: Gaps,
+    rules: Rules,
     /// The cycle from which the following count.
     epoch: u64,
-    /// First cycle at which each command is legal as far as the commands to each bank and its group say.
-    ready: [[i32; BANKS]; 5],
-    /// The same for what each rank says.
-    rank_ready: [[i32; BANKS]; 5],
-    /// Of each rank, the ends of the windows that its last four activates opened.
-    windows: [[i32; 4]; BANKS],
+    /// First cycle at which each command is legal in each bank. A refresh is not among them.
+    ready: [AllBanks; 4],
+    /// First cycle at which each rank may be refreshed.
+    refresh_ready: [i16; BANKS],
+    /// Of each rank, the ends of the windows that its last four activates opened, the first one in the lowest 16 bits.
+    windows: [u64; BANKS],
     rows: [u32; BANKS],
     /// One bit a bank.
     open: u64,
@@ -141,18 +100,17 @@ pub struct Device {
 }
 
 impl Device {
-    /// All rows closed, everything legal from cycle 0 on. `None` for more than 64 banks.
+    /// All rows closed, everything legal from cycle 0 on. `None` for more than 64 banks, or if a gap between two commands
+    /// is longer than 8191 cycles.
     #[must_use]
     pub fn new(shape: Shape, timing: Timing) -> Option<Self> {
-        if shape.rank_bits + shape.group_bits + shape.bank_bits > 6 {
-            return None;
-        }
-        Some(Self {
-            gaps: gaps(&timing),
+        let fits = shape.rank_bits + shape.group_bits + shape.bank_bits <= 6;
+        (fits && timing.longest_gap() <= LONGEST_GAP).then(|| Self {
+            rules: Rules::new(shape, &timing),
             epoch: 0,
-            ready: [[0; BANKS]; 5],
-            rank_ready: [[0; BANKS]; 5],
-            windows: [[0; 4]; BANKS],
+            ready: Default::default(),
+            refresh_ready: [0; BANKS],
+            windows: [0; BANKS],
             rows: [0; BANKS],
             open: 0,
             bus_free: 0,
@@ -176,7 +134,7 @@ impl Device {
     /// The open row of a bank.
     #[must_use]
     pub fn open_row(&self, bank: usize) -> Option<u32> {
-        (bank < self.shape.banks() && self.open >> bank & 1 == 1).then(|| self.rows[bank % BANKS])
+        (bank < BANKS && self.open >> bank & 1 == 1).then(|| self.rows[bank % BANKS])
     }
 
     /// The first cycle at which a command is legal if no other one comes before; `row` matters to column commands
@@ -193,7 +151,7 @@ impl Device {
             Command::Read | Command::Write if self.open_row(bank) != Some(row) => {
                 return Err(Illegal::RowNotOpen);
             }
-            Command::Refresh if self.open & self.rank_mask(self.shape.rank_of(bank)) != 0 => {
+            Command::Refresh if self.open & self.rank_mask(self.rank_of(bank)) != 0 => {
                 return Err(Illegal::RowOpen);
             }
             _ => {}
@@ -229,12 +187,6 @@ impl Device {
         self.bus_free
     }
 
-    /// The same, counted from the epoch; not long after a command.
-    #[inline]
-    pub(crate) fn bus_free_from_epoch(&self) -> i32 {
-        (self.bus_free - self.epoch) as i32
-    }
-
     #[inline]
     pub(crate) fn open_mask(&self) -> u64 {
         self.open
@@ -245,29 +197,44 @@ impl Device {
         (u64::MAX >> (64 - banks)) << (rank * banks)
     }
 
-    /// When a command's bank, group and rank allow it; the caller sees to the row and to the bus.
+    /// When a command is legal but for the row and the command bus, which the caller sees to.
     #[inline]
     pub(crate) fn earliest(&self, command: Command, bank: usize) -> u64 {
-        self.epoch + u64::from(self.ready(command, bank).cast_unsigned())
+        let ready = match command {
+            Command::Refresh => self.refresh_ready[self.rank_of(bank)],
+            _ => self.ready_at(command, bank),
+        };
+        self.epoch + u64::from(ready.cast_unsigned())
     }
 
-    /// The same, counted from the epoch.
+    /// The same of a command that is no refresh, counted from the epoch.
     #[inline]
-    pub(crate) fn ready(&self, command: Command, bank: usize) -> i32 {
-        let by_rank = self.rank_ready(command, self.rank_of(bank));
-        self.ready[command.index()][bank % BANKS].max(by_rank)
+    pub(crate) fn ready_at(&self, command: Command, bank: usize) -> i16 {
+        lanes::get(self.ready(command), bank)
     }
 
-    /// When banks and their groups allow a command, counted from the epoch.
+    /// The same for all banks.
     #[inline]
-    pub(crate) fn banks_ready(&self, command: Command) -> &[i32; BANKS] {
+    pub(crate) fn ready(&self, command: Command) -> &AllBanks {
         &self.ready[command.index()]
     }
 
-    /// When a rank allows a command, counted from the epoch.
+    /// Whether precharges of several banks must keep a distance (tPPD).
     #[inline]
-    pub(crate) fn rank_ready(&self, command: Command, rank: usize) -> i32 {
-        self.rank_ready[command.index()][rank % BANKS]
+    pub(crate) fn paces_precharges(&self) -> bool {
+        self.timing.ppd > 0
+    }
+
+    /// The rank of a bank.
+    #[inline]
+    pub(crate) fn rank_of(&self, bank: usize) -> usize {
+        bank >> self.rules.rank_shift() & (BANKS - 1)
+    }
+
+    /// Chunks of banks in use.
+    #[inline]
+    pub(crate) fn chunks(&self) -> usize {
+        self.rules.chunks()
     }
 
     /// The cycle from which others are counted.
@@ -283,15 +250,22 @@ impl Device {
         cycle - self.epoch >= EPOCH
     }
 
-    /// Counts from another cycle, before which no command will be issued any more.
+    /// Counts from another cycle, before which no command will be issued any more. Returns how many have passed, or the
+    /// most that can be counted.
     #[cold]
-    pub(crate) fn begin_epoch(&mut self, cycle: u64) {
-        let passed = cycle - self.epoch;
+    pub(crate) fn begin_epoch(&mut self, cycle: u64) -> i16 {
+        let passed = i16::try_from(cycle - self.epoch).unwrap_or(i16::MAX);
         self.epoch = cycle;
-        let ready = self.ready.iter_mut().chain(&mut self.rank_ready).flatten();
-        for ready in ready.chain(self.windows.iter_mut().flatten()) {
-            *ready = i64::from(*ready).saturating_sub_unsigned(passed).max(0) as i32;
+        for ready in self.ready.iter_mut().flatten() {
+            *ready = (*ready - Lanes::splat(passed)).max(Lanes::ZERO);
         }
+        let later = |ready: i16| (ready - passed).max(0);
+        self.refresh_ready = self.refresh_ready.map(later);
+        for windows in &mut self.windows {
+            let ends = [0, 16, 32, 48].map(|shift| later((*windows >> shift) as i16));
+            *windows = ends.iter().rfold(0, |all, &end| all << 16 | u64::from(end.cast_unsigned()));
+        }
+        passed
     }
 
     /// A command that is legal at `at`, which is not long after the present epoch. The caller names it as a constant, so
@@ -299,15 +273,21 @@ impl Device {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "the command is a constant of the caller")]
     pub(crate) fn apply(&mut self, command: Command, bank: usize, row: u32, at: u64) {
-        let from_epoch = (at - self.epoch) as i32;
+        let from_epoch = (at - self.epoch) as i16;
         match command {
             Command::Activate => {
                 self.open |= 1 << bank;
                 self.rows[bank % BANKS] = row;
                 let rank = self.rank_of(bank);
-                let window = &mut self.windows[rank];
-                *window = [window[1], window[2], window[3], from_epoch + self.timing.faw as i32];
-                raise(&mut self.rank_ready[Command::Activate.index()][rank], window[0]);
+                let windows = &mut self.windows[rank];
+                *windows = *windows >> 16
+                    | (u64::from(from_epoch.cast_unsigned()) + self.timing.faw) << 48;
+                let end = Lanes::splat(*windows as i16);
+                let activate = &mut self.ready[Command::Activate.index()];
+                let members = self.rules.rank(rank);
+                each_chunk(self.rules.chunks(), |chunk| {
+                    activate[chunk] = activate[chunk].max(members[chunk] & end);
+                });
                 self.bring_into_force::<{ Command::Activate as usize }>(bank, from_epoch);
             }
             Command::Precharge => {
@@ -325,45 +305,32 @@ impl Device {
         self.bus_free = at + command.slots(&self.timing);
     }
 
-    #[inline]
-    fn rank_of(&self, bank: usize) -> usize {
-        if self.shape.rank_bits == 0 { 0 } else { self.shape.rank_of(bank) % BANKS }
-    }
-
     /// What the command numbered `FIRST` means for later ones.
     #[inline]
-    fn bring_into_force<const FIRST: usize>(&mut self, bank: usize, at: i32) {
+    fn bring_into_force<const FIRST: usize>(&mut self, bank: usize, at: i16) {
         self.hold_up::<FIRST, { Command::Activate as usize }>(bank, at);
         self.hold_up::<FIRST, { Command::Precharge as usize }>(bank, at);
         self.hold_up::<FIRST, { Command::Read as usize }>(bank, at);
         self.hold_up::<FIRST, { Command::Write as usize }>(bank, at);
-        self.hold_up::<FIRST, { Command::Refresh as usize }>(bank, at);
+        if const { rules::is_ruled(FIRST, Command::Refresh as usize) } {
+            let ready = &mut self.refresh_ready[self.rank_of(bank)];
+            *ready = (at + self.rules.gap(FIRST, Command::Refresh as usize)).max(*ready);
+        }
     }
 
-    /// What the command numbered `FIRST` means for the one numbered `THEN`. Whether there is a rule is known to the
-    /// compiler.
+    /// What the command numbered `FIRST` means for the one numbered `THEN`. Whether there is a rule, and whether for more
+    /// than the same bank, is known to the compiler.
     #[inline]
-    fn hold_up<const FIRST: usize, const THEN: usize>(&mut self, bank: usize, at: i32) {
-        if const { RULED[BANK][FIRST][THEN] } {
-            raise(&mut self.ready[THEN][bank % BANKS], at + self.gaps[BANK][FIRST][THEN]);
-        }
-        if const { RULED[GROUP][FIRST][THEN] } && self.gaps[GROUP][FIRST][THEN] > 0 {
-            let first = self.shape.group_of(bank) << self.shape.bank_bits;
-            let group = first..first + (1 << self.shape.bank_bits);
-            for ready in &mut self.ready[THEN][group] {
-                raise(ready, at + self.gaps[GROUP][FIRST][THEN]);
+    fn hold_up<const FIRST: usize, const THEN: usize>(&mut self, bank: usize, at: i16) {
+        if const { rules::is_wide(FIRST, THEN) } {
+            if let Some(gaps) = self.rules.gaps(const { rules::wide_pair(FIRST, THEN) }, bank) {
+                let (ready, at) = (&mut self.ready[THEN], Lanes::splat(at));
+                each_chunk(self.rules.chunks(), |chunk| {
+                    ready[chunk] = ready[chunk].max(gaps[chunk] + at);
+                });
             }
-        }
-        if const { RULED[RANK][FIRST][THEN] } {
-            let rank = self.rank_of(bank);
-            raise(&mut self.rank_ready[THEN][rank], at + self.gaps[RANK][FIRST][THEN]);
-        }
-        if const { RULED[OTHER_RANK][FIRST][THEN] } && self.shape.rank_bits > 0 {
-            let rank = self.rank_of(bank);
-            for other in (0..self.shape.ranks()).filter(|&other| other != rank) {
-                let ready = &mut self.rank_ready[THEN][other % BANKS];
-                raise(ready, at + self.gaps[OTHER_RANK][FIRST][THEN]);
-            }
+        } else if const { rules::is_ruled(FIRST, THEN) } {
+            lanes::raise(&mut self.ready[THEN], bank, at + self.rules.gap(FIRST, THEN));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::dram::schedule::LONGEST_GAP;
+use crate::dram::rules::LONGEST_GAP;
 
 /// How a controller decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

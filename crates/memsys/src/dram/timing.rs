@@ -59,6 +59,13 @@ pub struct Timing {
     pub precharge_slots: u64,
 }
 
+impl Timing {
+    /// The longest time that a rule asks for between two commands, or between activates.
+    pub(crate) fn longest_gap(&self) -> u64 {
+        RULES.iter().map(|rule| (rule.gap)(self)).fold(self.faw, u64::max)
+    }
+}
+
 /// What a controller can tell a memory. Pages are left open, so there is no column command that precharges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Command {

@@ -35,13 +35,4 @@ impl Pace {
             if self.deadline == 0 { u64::MAX } else { eligible.saturating_add(self.deadline) };
         Stamp { eligible, deadline }
     }
-
-    /// Stamps what must stay behind the packets that were seen and is none itself, seen at `now`: it goes with the last of them.
-    #[must_use]
-    pub fn follow(&self, now: u64) -> Stamp {
-        let eligible = now.max(self.next.saturating_sub(self.period));
-        let deadline =
-            if self.deadline == 0 { u64::MAX } else { eligible.saturating_add(self.deadline) };
-        Stamp { eligible, deadline }
-    }
 }

@@ -19,6 +19,9 @@ pub struct Cores {
     l2: Cache,
     /// Lines that a core can wait for at once.
     pub outstanding: usize,
+    /// Lines ahead of a stream that its prefetcher asks for; it has as many registers more. 0: there is none.
+    #[serde(default)]
+    pub prefetch: usize,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -120,6 +123,9 @@ impl Cores {
         }
         if self.outstanding == 0 || self.outstanding > 64 {
             return Err("[cores]: outstanding: write 1 to 64".to_owned());
+        }
+        if self.prefetch > 64 {
+            return Err("[cores]: prefetch: write 0 to 64".to_owned());
         }
         check("[cores] clock_ps", self.clock_ps)
     }

@@ -198,7 +198,7 @@ impl Memory {
         hierarchy.dram = Some(map);
         MemorySystem::new(SystemConfig {
             hierarchy,
-            caches: chip.caches.timing(chip.cores.outstanding),
+            caches: chip.caches.timing(chip.cores.outstanding + chip.cores.prefetch),
             interconnect: chip.interconnect.timing(),
             dram: self.dram.timing(),
             policy: self.dram.policy(),

@@ -1,7 +1,7 @@
 //! What is counted, and what it comes to.
 
 use super::{Run, Span};
-use crate::{Outcome, TbuOutcome, VmOutcome, core::Core, master::Master};
+use crate::{Outcome, TbuOutcome, VmOutcome, core::Core, jobs::Jobs, master::Master};
 use weir_memsys::{Picos, hierarchy::CoreTraffic, system::Waits};
 use weir_policy::Nanos;
 
@@ -49,6 +49,7 @@ impl Run<'_> {
             tbus: self.tbus(),
             lines: self.lines(),
         });
+        self.cores.iter_mut().filter_map(|core| core.jobs.as_mut()).for_each(Jobs::count);
         for meter in self.cores.iter_mut().filter_map(|core| core.meter.as_mut()) {
             meter.clear(Nanos(now.0 / 1000));
         }
@@ -131,6 +132,7 @@ impl Run<'_> {
                 budgets: Vec::new(),
                 moved: 0,
                 pass: None,
+                jobs: None,
             })
             .collect();
         let begun = self.begun.as_ref();
@@ -142,6 +144,14 @@ impl Run<'_> {
             vm.refills += traffic[index].refills - then.refills;
             vm.write_backs += traffic[index].write_backs - then.write_backs;
             vm.pass = vm.pass.or(core.passes.mean());
+            if let Some(jobs) = core.jobs {
+                let end = Picos::from_nanos(now.0);
+                let jobs = jobs.finish(end);
+                match &mut vm.jobs {
+                    Some(all) => all.add(&jobs),
+                    none => *none = Some(jobs),
+                }
+            }
             vm.budgets.extend(core.meter.map(|meter| meter.finish(now)));
         }
         for (index, (master, (ended, moved))) in self.masters.iter().zip(transfers).enumerate() {

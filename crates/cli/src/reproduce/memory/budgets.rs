@@ -21,6 +21,8 @@ const MEMORY: &str = "zcu104";
 const PROGRAMS: [&str; 3] = ["qsort-large", "susan-edges-large", "bitcount-small"];
 /// Its data is larger than its half of the L2: colors cost it more than they gain where the budget is low.
 const TOO_LARGE: &str = "qsort-large";
+/// The program of a quick call, and its budget.
+const QUICK: ([&str; 1], [u64; 1]) = (["susan-edges-large"], [4000]);
 /// Why periods matter to the model, and colors to that program.
 const PERIODS: &str = "in the model a program brings its lines back into the L2 in the hog's pauses, and gains more from few long ones";
 const HALF: &str = "the program's 1.2 MB don't fit its half of the L2";
@@ -33,6 +35,8 @@ const WARM_UP_US: u64 = 10_000;
 const LENGTH_US: u64 = 50_000;
 /// Periods make no difference if what they add to the time of the program alone differs by less than this share of that time.
 const SAME: f64 = 0.06;
+/// The same with colors, where nothing else is left that could differ: less than rounding.
+const SAME_WITH_COLORS: f64 = 0.005;
 /// What rounding and random replacement may add.
 const NOISE: f64 = 0.01;
 
@@ -46,9 +50,8 @@ struct Point {
     budget: Option<(u64, u64)>,
 }
 
-fn points(quick: bool) -> Vec<Point> {
+fn points(programs: &[&'static str], budgets: &[u64]) -> Vec<Point> {
     let mut all = Vec::new();
-    let programs = if quick { &PROGRAMS[..1] } else { &PROGRAMS[..] };
     for &program in programs {
         let point = |hog, colors, budget| Point { program, hog, colors, budget };
         for colors in [false, true] {
@@ -58,11 +61,13 @@ fn points(quick: bool) -> Vec<Point> {
         if program == INSENSITIVE {
             continue;
         }
-        for budget in BUDGETS {
+        for &budget in budgets {
             for period in PERIODS_US {
                 all.push(point(true, false, Some((budget, period))));
+                if program != TOO_LARGE || period == 1000 {
+                    all.push(point(true, true, Some((budget, period))));
+                }
             }
-            all.push(point(true, true, Some((budget, 1000))));
         }
     }
     all
@@ -118,7 +123,9 @@ impl Table {
 
 /// The whole experiment.
 pub fn budgets(request: &Request) -> Result<Outcome> {
-    let points = points(request.quick);
+    let (programs, budgets) =
+        if request.quick { (&QUICK.0[..], &QUICK.1[..]) } else { (&PROGRAMS[..], &BUDGETS[..]) };
+    let points = points(programs, budgets);
     let bar = Bar::new("simulating", points.len() as u64);
     let measured = points
         .par_iter()
@@ -129,11 +136,10 @@ pub fn budgets(request: &Request) -> Result<Outcome> {
         })
         .collect::<Result<_>>()?;
     drop(bar);
-    let programs = if request.quick { &PROGRAMS[..1] } else { &PROGRAMS[..] };
     let all = Table { points, times: measured };
     let mut statements = Vec::new();
     for &program in programs.iter().filter(|program| **program != INSENSITIVE) {
-        statements.extend(said_of(program, &all));
+        statements.extend(said_of(program, budgets, &all));
     }
     if !request.quick {
         statements.push(insensitive(&all));
@@ -141,16 +147,17 @@ pub fn budgets(request: &Request) -> Result<Outcome> {
     let lines = programs.iter().filter(|program| **program != INSENSITIVE).flat_map(|program| {
         [false, true].map(|colors| {
             #[expect(clippy::cast_precision_loss, reason = "small counts")]
-            let line = BUDGETS.map(|b| (b as f64, all.with(program, colors, Some((b, 1000)))));
+            let line =
+                budgets.iter().map(|b| (*b as f64, all.with(program, colors, Some((*b, 1000)))));
             let name = if colors { "budget and colors" } else { "budget" };
-            (format!("{program}, {name}"), line.to_vec())
+            (format!("{program}, {name}"), line.collect())
         })
     });
     let picture =
         Picture { x: "budget of each core in 1 ms", y: "time, alone = 1", lines: lines.collect() };
     let file = picture.write(request.directory.join("budgets.svg"))?;
     let mut out = outcome(&request.directory, "budgets", &[], &statements, NOTES)?;
-    out.text = format!("{}\n{}", tell(programs, &all), out.text);
+    out.text = format!("{}\n{}", tell(programs, budgets, &all), out.text);
     out.files.push(file);
     Ok(with(out, "times", times(&all)))
 }
@@ -159,25 +166,38 @@ const NOTES: &str = "Time of each program, alone and without colors = 1. Nothing
                      weir's own, with estimated instructions between their accesses, so that sizes of overheads are not comparable. qsort-large's 1.2 MB\n\
                      don't fit its half of the L2: colors alone make it slower, and where the budget is low they add that to what the budget leaves.\n";
 
-fn said_of(program: &'static str, all: &Table) -> Vec<Statement> {
+/// The same bandwidth at all periods: what the thesis says, and the same with colors, which leave the periods nothing to make a
+/// difference by.
+fn periods(program: &'static str, budget: u64, all: &Table) -> Vec<Statement> {
+    let of = |colors: bool, with: &str, share: f64, differs| {
+        let times = PERIODS_US.map(|period| all.with(program, colors, Some((budget, period))));
+        let (least, most) =
+            (times.into_iter().fold(f64::MAX, f64::min), times.into_iter().fold(0.0, f64::max));
+        Statement {
+            what: format!(
+                "{program}{with}: the same bandwidth ({budget} a ms) at periods of 0.1, 1 and 10 ms gives the same overhead"
+            ),
+            found: times.map(|time| format!("{time:.3}")).join(", "),
+            holds: Some(most - least <= share * least),
+            differs,
+        }
+    };
+    let mut statements = vec![of(false, "", SAME, Some(PERIODS))];
+    if program != TOO_LARGE {
+        statements.push(of(true, ", with colors", SAME_WITH_COLORS, None));
+    }
+    statements
+}
+
+fn said_of(program: &'static str, budgets: &[u64], all: &Table) -> Vec<Statement> {
     let time = |colors, budget| all.with(program, colors, budget);
     let interf = time(false, None);
     let mut statements = Vec::new();
-    for budget in BUDGETS {
-        let times = PERIODS_US.map(|period| time(false, Some((budget, period))));
-        let (least, most) =
-            (times.into_iter().fold(f64::MAX, f64::min), times.into_iter().fold(0.0, f64::max));
-        statements.push(Statement {
-            what: format!(
-                "{program}: the same bandwidth ({budget} a ms) at periods of 0.1, 1 and 10 ms gives the same overhead"
-            ),
-            found: times.map(|time| format!("{time:.3}")).join(", "),
-            holds: Some(most - least <= SAME * least),
-            differs: Some(PERIODS),
-        });
+    for &budget in budgets {
+        statements.extend(periods(program, budget, all));
     }
     let by_budget: Vec<f64> =
-        BUDGETS.map(|b| time(false, Some((b, 1000)))).into_iter().chain([interf]).collect();
+        budgets.iter().map(|b| time(false, Some((*b, 1000)))).chain([interf]).collect();
     statements.push(Statement {
         what: format!(
             "{program}: the lower the budget, the lower the overhead, and lower than without one"
@@ -193,12 +213,17 @@ fn said_of(program: &'static str, all: &Table) -> Vec<Statement> {
         holds: Some(colors < interf),
         differs: None,
     });
-    let both = BUDGETS.map(|b| (time(true, Some((b, 1000))), time(false, Some((b, 1000)))));
+    let both: Vec<_> = budgets
+        .iter()
+        .map(|b| (time(true, Some((*b, 1000))), time(false, Some((*b, 1000)))))
+        .collect();
     let better = |(both, budget): (f64, f64)| both <= budget.min(colors) * (1.0 + NOISE);
     statements.push(Statement {
-        what: format!("{program}: budget and colors together beat each alone, at {BUDGETS:?} a ms"),
+        what: format!("{program}: budget and colors together beat each alone, at {budgets:?} a ms"),
         found: both
+            .iter()
             .map(|(both, budget)| format!("{both:.3} for {budget:.3} and {colors:.3}"))
+            .collect::<Vec<_>>()
             .join("; "),
         holds: Some(both.into_iter().all(better)),
         differs: (program == TOO_LARGE).then_some(HALF),
@@ -218,10 +243,10 @@ fn insensitive(all: &Table) -> Statement {
     }
 }
 
-fn tell(programs: &[&'static str], all: &Table) -> String {
+fn tell(programs: &[&'static str], budgets: &[u64], all: &Table) -> String {
     let mut columns =
         vec![String::new(), "solo-col".to_owned(), "interf".to_owned(), "interf-col".to_owned()];
-    for budget in BUDGETS {
+    for budget in budgets {
         columns.extend(PERIODS_US.map(|period| format!("{budget}/ms\n{period} us")));
         columns.push(format!("{budget}/ms\ncol"));
     }
@@ -235,7 +260,7 @@ fn tell(programs: &[&'static str], all: &Table) -> String {
         add(alone);
         add(all.with(program, false, None));
         add(all.with(program, true, None));
-        for budget in BUDGETS {
+        for &budget in budgets {
             for period in PERIODS_US {
                 add(all.with(program, false, Some((budget, period))));
             }

@@ -45,28 +45,28 @@ fn alone(chunk: u64, level: u64) -> Result<f64> {
 }
 
 /// MB/s of each of three cores with budgets, and of the engine if it works beside them.
-fn beside(budget: u64, level: u64, with_engine: bool) -> Result<(f64, f64)> {
+fn with(budget: u64, level: u64, with_engine: bool) -> Result<(f64, f64)> {
     let cores = format!(
         "[[vm]]\nname = \"ustress\"\ncpus = [0, 1, 2]\nmemory = \"64MiB\"\nbanks = \"one\"\nimage = {{ elf = \"guests/hog\" }}\n\
          workload = {{ kind = \"row-miss\", size = \"4MiB\" }}\n\
-         bandwidth = {{ budget = {budget}, period = \"30us\", event = \"l2d-refill\", scope = \"vcpu\", debt = false, overcommit = true }}\n"
+         bandwidth = {{ budget = {budget}, period = \"30us\", event = \"l2d-refill\", scope = \"vcpu\", overcommit = true }}\n"
     );
     let values = [("dma.lpd.qos", level.to_string())];
     let text = format!("{HEAD}{cores}{}", if with_engine { engine(4) } else { String::new() });
-    let outcome = simulate(&board(&text, MEMORY, &values)?, 70_000 * 30 / budget, 2000)?;
+    let outcome =
+        simulate(&board(&text, MEMORY, &values)?.without_debt(), 70_000 * 30 / budget, 2000)?;
     Ok((mb_per_s(&outcome, 0) / 3.0, if with_engine { mb_per_s(&outcome, 1) } else { 0.0 }))
 }
 
 /// The whole experiment.
 pub fn bandwidth(request: &Request) -> Result<Outcome> {
     let mut levels: Vec<u64> = [0].into_iter().chain(LEVELS.map(|(level, _)| level)).collect();
-    if !request.quick {
-        levels.extend(MORE);
-    }
+    levels.extend(if request.quick { &MORE[MORE.len() - 1..] } else { &MORE[..] });
+    let pairs = if request.quick { &PAIRS[..1] } else { &PAIRS[..] };
     levels.sort_unstable();
     let points: Vec<(u64, u64)> =
         levels.iter().flat_map(|level| CHUNKS.map(|(chunk, _)| (chunk, *level))).collect();
-    let bar = Bar::new("simulating", (points.len() + 2 * PAIRS.len()) as u64);
+    let bar = Bar::new("simulating", (points.len() + 2 * pairs.len()) as u64);
     let results: Vec<f64> = points
         .par_iter()
         .map(|(chunk, level)| {
@@ -75,10 +75,10 @@ pub fn bandwidth(request: &Request) -> Result<Outcome> {
             result
         })
         .collect::<Result<_>>()?;
-    let pairs: Vec<_> = PAIRS
+    let beside: Vec<_> = pairs
         .par_iter()
         .map(|&(budget, _, level)| {
-            let result = (beside(budget, level, true)?, beside(budget, level, false)?);
+            let result = (with(budget, level, true)?, with(budget, level, false)?);
             bar.add(2);
             Ok(result)
         })
@@ -100,14 +100,14 @@ pub fn bandwidth(request: &Request) -> Result<Outcome> {
         let what = format!("QoS {level}, chunks of 4 KiB, MB/s");
         rows.push(Row { what, published, model: of(4, level), for_ });
     }
-    for (&(budget, published, level), ((cores, _), _)) in PAIRS.iter().zip(&pairs) {
+    for (&(budget, published, level), ((cores, _), _)) in pairs.iter().zip(&beside) {
         let what = format!("each of 3 cores, Q = {budget}, beside DMA at QoS {level}, MB/s");
         rows.push(Row { what, published, model: *cores, for_: Use::Shown });
     }
-    let dma = pairs.first().map_or(0.0, |((_, dma), _)| *dma);
+    let dma = beside.first().map_or(0.0, |((_, dma), _)| *dma);
     let what = "DMA at QoS 0 beside 3 cores, Q = 50, MB/s".to_owned();
     rows.push(Row { what, published: 1074.0, model: dma, for_: Use::Shown });
-    let statements = statements(&levels, &of, &pairs);
+    let statements = statements(&levels, &of, &beside);
     let line = |name: String, value: &dyn Fn(u64) -> f64| {
         let regulated = levels.iter().filter(|level| **level > 0);
         #[expect(clippy::cast_precision_loss, reason = "below 4096")]

@@ -1,4 +1,4 @@
-//! A reset and a copy that do not see each other begin.
+//! A reset and a copy that do not see each other begin, and a doze and a packet.
 #![allow(dead_code, reason = "not everything of the shipped source is called here")]
 
 include!("parts.rs");

@@ -1,0 +1,19 @@
+//! How much memory broker and partition take, beside rt-virtio's figures (section V): printed with `-- --nocapture`, and never more than
+//! `docs/performance.md` says.
+
+use weir_broker::{
+    broker::Broker,
+    shared::{FLOWS, PORTS, Partition, Port, RING},
+};
+
+#[test]
+fn broker_and_partition_are_as_large_as_the_documentation_says() {
+    let [broker, partition, port] =
+        [size_of::<Broker<'_>>(), size_of::<Partition>(), size_of::<Port>()];
+    println!(
+        "the broker's state: {broker} B for {FLOWS} flows and {PORTS} VMs of {RING} packets each"
+    );
+    println!("the partition: {partition} B, of which {port} B for each VM");
+    assert!(broker <= 8904, "more than the paper's data: {broker}");
+    assert!(partition <= 110_592 && port <= 11_304, "{partition} {port}");
+}

@@ -1,0 +1,128 @@
+//! A VM's socket device, and what is in its way.
+
+use super::Checker;
+use crate::{
+    image::overlap,
+    packed::{ECAM_LEN, VSOCK_SLOT},
+    raw::{self, At},
+    system::{Socket, VSOCK_INTID, Vm},
+    timing::{Flow, Timing},
+    units::hex,
+};
+use std::ops::Range;
+
+impl raw::Vm {
+    /// How it sees its socket device, if it has one.
+    pub(super) fn socket(&self) -> Socket {
+        match &self.vsock {
+            Some(bus) if bus.value == "pci" => Socket::Pci,
+            _ => Socket::Mmio,
+        }
+    }
+}
+
+impl Checker<'_> {
+    /// Whoever says how it sees its socket device has one.
+    pub(super) fn sockets(&mut self, raw: &raw::System, timing: &Timing) {
+        for (index, vm) in raw.vms.iter().enumerate() {
+            let Some(bus) = &vm.vsock else { continue };
+            let is_end = |flow: &Flow| flow.from == index || flow.to.contains(&index);
+            if !timing.flows.iter().any(is_end) {
+                let message = format!("{} is in no flow, and so has no socket device", vm.title());
+                let fault = self.fault("vsock-unused", &bus.span, message).label("of nothing");
+                let help = "take `vsock` out, or add a [[flow]] from or to this VM";
+                self.faults.push(fault.help(help));
+            }
+        }
+    }
+
+    /// Nothing is in the way of a VM's socket device.
+    pub(super) fn socket(&mut self, raw: &raw::Vm, vm: &Vm, flow: &Flow) {
+        let Some(socket) = vm.socket else { return };
+        let span = raw.vsock.as_ref().map_or(&raw.span, |bus| &bus.span).clone();
+        self.in_the_way(vm, &socket.registers(), "socket device", flow, &span);
+        if socket == Socket::Pci {
+            self.on_pci(raw, vm, flow, &span);
+        }
+        let lines = vm.devices.iter().flat_map(|device| &device.irqs).map(|irq| irq.intid);
+        let lines = lines.chain(vm.functions.iter().map(|function| function.intid));
+        if lines.chain([vm.board.uart_intid]).any(|intid| intid == VSOCK_INTID) {
+            let message = format!(
+                "{}'s socket device, for the flow {}, and another one have interrupt {VSOCK_INTID}",
+                vm.name, flow.name
+            );
+            let fault = self.fault("interrupt-twice", &span, message).label("this VM");
+            self.faults.push(fault.help("give the other device's interrupt up, or the flow"));
+        }
+    }
+
+    /// What a device on PCI needs beyond: a configuration space, beside the functions that the VM was given if there are any.
+    fn on_pci(&mut self, raw: &raw::Vm, vm: &Vm, flow: &Flow, span: &Range<usize>) {
+        if vm.functions.is_empty() {
+            let at = raw.board.ecam.as_ref().map_or(span, |ecam| &ecam.span).clone();
+            let ecam = At { value: vm.board.ecam.0, span: at };
+            // As large as it is: an address in it is this one with the function's bits set.
+            if self.address(raw, "PCI configuration space", &ecam, ECAM_LEN, ECAM_LEN).is_some() {
+                let range = ecam.value..ecam.value + ECAM_LEN;
+                self.in_the_way(vm, &range, "PCI configuration space", flow, &ecam.span);
+                if overlap(&range, &Socket::Pci.registers()) {
+                    let message = format!(
+                        "{}'s PCI configuration space is where its socket device's registers are",
+                        vm.name
+                    );
+                    let fault = self.fault("overlap", &ecam.span, message).label("this");
+                    self.faults.push(fault.help("move `ecam` of `board` away from there"));
+                }
+            }
+            return;
+        }
+        let help =
+            "leave `vsock` out, for the MMIO transport, or take the PCI functions from this VM";
+        let slot = |device: u8| u32::from(device) == VSOCK_SLOT;
+        if let Some(function) = vm.functions.iter().find(|one| slot(one.address.device)) {
+            let message = format!(
+                "{}'s socket device, for the flow {}, and {} are both device {VSOCK_SLOT} of its bus",
+                vm.name,
+                flow.name,
+                function.name()
+            );
+            let fault = self.fault("vsock-slot", span, message).label("this VM");
+            self.faults.push(fault.help(help));
+        }
+        let registers = Socket::Pci.registers();
+        let pci = self.platform.as_ref().and_then(|platform| platform.pci);
+        let outside = pci.is_some_and(|pci| {
+            registers.start < pci.window.0 || registers.end > pci.window.0 + pci.window_len.0
+        });
+        if outside {
+            let message = format!(
+                "{}'s socket device has its registers at {}, and its PCI functions of the board are behind a bridge that passes nothing there",
+                vm.name,
+                hex(registers.start)
+            );
+            let fault = self.fault("vsock-window", span, message).label("this VM");
+            self.faults.push(fault.help(help));
+        }
+    }
+
+    /// Reports what else of a VM's is at the addresses of `what`.
+    fn in_the_way(
+        &mut self,
+        vm: &Vm,
+        range: &Range<u64>,
+        what: &str,
+        flow: &Flow,
+        span: &Range<usize>,
+    ) {
+        if let Some(other) = vm.in_the_way(range) {
+            let message = format!(
+                "{}'s {what}, for the flow {}, and {other} are both at {}",
+                vm.name,
+                flow.name,
+                hex(range.start)
+            );
+            let fault = self.fault("overlap", span, message).label("this");
+            self.faults.push(fault.help(format!("move {other} away from there")));
+        }
+    }
+}

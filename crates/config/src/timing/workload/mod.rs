@@ -1,0 +1,360 @@
+//! What a VM's cores do to memory in `weir simulate`. The hypervisor does not look at it.
+
+mod keys;
+
+use super::read::Reader;
+use crate::{
+    raw::Values,
+    units::{Bytes, Nanos},
+};
+pub(crate) use keys::WORKLOAD_KEY;
+use std::ops::Range;
+use toml::de::DeTable;
+
+/// The pattern of the accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Reads of lines in a random order, each one after the last has come (a pointer chase).
+    Latency,
+    /// Reads of one line after the other.
+    Read,
+    /// Writes of one line after the other.
+    Write,
+    /// A read of a line, then a write of it (the hog of bao-throttling 4.1).
+    ReadWrite,
+    /// Writes, each to another row of one bank.
+    RowMiss,
+    /// A file says it.
+    Trace,
+    /// A program whose accesses were recorded; see [`KERNELS`].
+    Kernel,
+    /// A DMA engine moves memory; see [`Transfers`].
+    Dma,
+    /// Phases of a given rate and locality, one after the other.
+    Profile,
+    /// A thread that wakes for each period and walks through its lines.
+    Cyclictest,
+    /// A network device that brings packets, each of which a vCPU reads and copies; see [`Network`].
+    Network,
+}
+
+/// A phase of [`Kind::Profile`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// Accesses, at least 1.
+    pub accesses: u64,
+    /// Bytes that they go to, from a page to the workload's size.
+    pub size: Bytes,
+    /// Least time between two.
+    pub gap: Nanos,
+    /// To one line after the other, not to random ones.
+    pub stream: bool,
+    /// How many of a hundred write.
+    pub writes: u64,
+}
+
+/// A network device. Its packets come from a sender with a window, as a TCP connection's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Bytes on their way: sent, and not yet known to be handled. At least a packet's.
+    pub window: Bytes,
+    /// From the end of a packet's handling until the sender knows.
+    pub delay: Nanos,
+}
+
+/// The programs of [`Kind::Kernel`]: the automotive part of an embedded benchmark suite, each with a small and a large input.
+pub const KERNELS: [&str; 12] = [
+    "basicmath-small",
+    "basicmath-large",
+    "bitcount-small",
+    "bitcount-large",
+    "qsort-small",
+    "qsort-large",
+    "susan-smoothing-small",
+    "susan-smoothing-large",
+    "susan-edges-small",
+    "susan-edges-large",
+    "susan-corners-small",
+    "susan-corners-large",
+];
+
+/// Modes of a DMA channel (bao-throttling 3.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// One piece a transfer, its parameters in registers.
+    Simple,
+    /// A piece of each page, from descriptors in memory.
+    Linked,
+    /// As simple, but nothing is written.
+    ReadOnly,
+    /// As simple, but nothing is read.
+    WriteOnly,
+}
+
+/// Transfers of a DMA engine for a VM. Each channel has a source and a destination of [`Workload::size`] bytes in the VM's RAM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transfers {
+    /// Name of the engine in the memory file.
+    pub engine: String,
+    /// Channels that work at the same time, at least 1.
+    pub channels: usize,
+    /// What each does.
+    pub mode: Mode,
+    /// Bytes of a transfer, at least 1 and at most the workload's size; of a linked one the source that its pages span.
+    pub chunk: Bytes,
+    /// Bytes that a linked transfer moves of each page, 1 to 4096.
+    pub piece: Bytes,
+    /// Least time between two bursts of a channel.
+    pub pace: Nanos,
+}
+
+/// A VM's workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// The pattern.
+    pub kind: Kind,
+    /// Bytes that each vCPU goes through, at least a page.
+    pub size: Bytes,
+    /// Least time between two accesses of a vCPU.
+    pub gap: Nanos,
+    /// Lines that a vCPU waits for at once.
+    pub outstanding: Option<usize>,
+    /// The trace, as the file names it.
+    pub file: Option<String>,
+    /// The program of [`Kind::Kernel`], one of [`KERNELS`].
+    pub kernel: Option<String>,
+    /// Of [`Kind::Dma`]; of [`Kind::Network`] its device, of which a transfer is a packet.
+    pub transfers: Option<Transfers>,
+    /// Time between the begins of two passes.
+    pub period: Option<Nanos>,
+    /// By when after its release a pass or a packet's handling must have ended.
+    pub deadline: Option<Nanos>,
+    /// Of [`Kind::Profile`]: at least one.
+    pub phases: Vec<Phase>,
+    /// Of [`Kind::Network`].
+    pub network: Option<Network>,
+}
+
+/// Keys that only some kinds have.
+const KEYS_OF: [(&str, &[Kind]); 13] = [
+    ("engine", &[Kind::Dma, Kind::Network]),
+    ("channels", &[Kind::Dma]),
+    ("mode", &[Kind::Dma]),
+    ("chunk", &[Kind::Dma]),
+    ("piece", &[Kind::Dma]),
+    ("pace", &[Kind::Dma, Kind::Network]),
+    ("window", &[Kind::Network]),
+    ("packet", &[Kind::Network]),
+    ("delay", &[Kind::Network]),
+    ("file", &[Kind::Trace]),
+    ("kernel", &[Kind::Kernel]),
+    ("phases", &[Kind::Profile]),
+    ("outstanding", &CORES),
+];
+
+/// Kinds in which the vCPUs do something of their own accord.
+const CORES: [Kind; 9] = [
+    Kind::Latency,
+    Kind::Read,
+    Kind::Write,
+    Kind::ReadWrite,
+    Kind::RowMiss,
+    Kind::Trace,
+    Kind::Kernel,
+    Kind::Profile,
+    Kind::Cyclictest,
+];
+
+/// Keys without which a kind is nothing, and what to write.
+const NEEDED: [(Kind, &str, &str); 5] = [
+    (Kind::Trace, "file", "write file = \"accesses.txt\""),
+    (Kind::Kernel, "kernel", "write kernel = \"qsort-large\", or another of them"),
+    (Kind::Dma, "engine", "write engine = \"lpd\", or another of the board's"),
+    (Kind::Network, "engine", "write engine = \"lpd\", or another of the board's"),
+    (Kind::Profile, "phases", "write phases = [{ accesses = 10000, gap = \"20ns\" }]"),
+];
+
+fn kind_named(name: &str) -> Kind {
+    match name {
+        "latency" => Kind::Latency,
+        "read" => Kind::Read,
+        "write" => Kind::Write,
+        "read-write" => Kind::ReadWrite,
+        "row-miss" => Kind::RowMiss,
+        "dma" => Kind::Dma,
+        "kernel" => Kind::Kernel,
+        "profile" => Kind::Profile,
+        "cyclictest" => Kind::Cyclictest,
+        "network" => Kind::Network,
+        _ => Kind::Trace,
+    }
+}
+
+impl Reader<'_> {
+    pub(super) fn workload(
+        &mut self,
+        table: &DeTable<'_>,
+        span: &Range<usize>,
+        vm: &str,
+    ) -> Option<Workload> {
+        let name = table.text("kind")?.value;
+        let kind = kind_named(&name);
+        for (key, kinds) in KEYS_OF {
+            if let Some(value) = table.value(key).filter(|_| !kinds.contains(&kind)) {
+                let message = format!("{vm}'s workload of the kind \"{name}\" has no `{key}`");
+                self.fault(
+                    "workload",
+                    &value.span(),
+                    message,
+                    "leave it out, or write another kind",
+                );
+            }
+        }
+        for (of, key, help) in NEEDED {
+            if of == kind && !table.contains_key(key) {
+                let message = format!("{vm}'s workload of the kind \"{name}\" needs `{key}`");
+                self.fault("workload", span, message, help);
+            }
+        }
+        if let Some(period) = table.value("period").filter(|_| kind == Kind::Network) {
+            let message = format!("{vm}'s packets come when they come");
+            self.fault("workload", &period.span(), message, "write `gap` for their rate");
+        }
+        if let Some(key) = ["period", "deadline"].into_iter().find(|key| table.contains_key(*key))
+            && kind == Kind::Dma
+        {
+            let message = format!("{vm}'s DMA channels have no `{key}`");
+            self.fault(
+                "workload",
+                span,
+                message,
+                "leave it out; `gap` is the time between transfers",
+            );
+        }
+        let size = table.size("size");
+        if let Some(size) = size.as_ref().filter(|size| size.value.0 < crate::packed::PAGE) {
+            let message = format!("{vm}'s workload is smaller than a page");
+            self.fault("workload", &size.span, message, "write 4KiB or more");
+        }
+        let least = if kind == Kind::Cyclictest { crate::packed::PAGE } else { 64 << 10 };
+        let size = size.map_or(Bytes(least), |size| size.value);
+        let wakes = (kind == Kind::Cyclictest).then_some(Nanos(1_000_000));
+        let time = |key: &str| table.duration(key).map(|time| time.value);
+        let period = time("period").or(wakes);
+        if let Some(deadline) = table.value("deadline")
+            && period.is_none()
+            && kind != Kind::Network
+        {
+            let message = format!("{vm}'s workload has a deadline, but no period");
+            self.fault(
+                "workload",
+                &deadline.span(),
+                message,
+                "write both: a pass is released by its period",
+            );
+        }
+        if let Some(zero) = table.duration("period").filter(|period| period.value.0 == 0) {
+            let message = format!("{vm}'s workload has a period of 0");
+            self.fault("workload", &zero.span, message, "leave it out, or write 1us or more");
+        }
+        Some(Workload {
+            kind,
+            transfers: self.transfers(table, vm, kind, size),
+            network: self.network(table, span, vm, kind),
+            phases: self.phases(table, vm, size),
+            size,
+            gap: time("gap").unwrap_or(Nanos(0)),
+            outstanding: table.number("outstanding").map(|number| number.value as usize),
+            file: table.text("file").map(|file| file.value),
+            kernel: table.text("kernel").map(|kernel| kernel.value),
+            period,
+            deadline: time("deadline").or(period),
+        })
+    }
+
+    fn transfers(
+        &mut self,
+        table: &DeTable<'_>,
+        vm: &str,
+        kind: Kind,
+        size: Bytes,
+    ) -> Option<Transfers> {
+        let engine = table.text("engine").filter(|_| matches!(kind, Kind::Dma | Kind::Network))?;
+        let mode = match table.text("mode").as_ref().map(|mode| mode.value.as_str()) {
+            Some("linked") => Mode::Linked,
+            Some("read-only") => Mode::ReadOnly,
+            Some("write-only") => Mode::WriteOnly,
+            _ if kind == Kind::Network => Mode::WriteOnly,
+            _ => Mode::Simple,
+        };
+        for (key, most) in [("chunk", size.0), ("packet", size.0), ("piece", crate::packed::PAGE)] {
+            let Some(given) = table.size(key) else { continue };
+            if given.value.0 == 0 || given.value.0 > most {
+                let message = format!("{vm}'s workload has a {key} of {} bytes", given.value.0);
+                self.fault("workload", &given.span, message, format!("write 1 to {most} bytes"));
+            }
+        }
+        let chunk = table.size(if kind == Kind::Network { "packet" } else { "chunk" });
+        let whole = if kind == Kind::Network { PACKET } else { size };
+        Some(Transfers {
+            engine: engine.value,
+            channels: table.number("channels").map_or(1, |number| number.value as usize),
+            mode,
+            chunk: chunk.map_or(whole, |chunk| chunk.value),
+            piece: table.size("piece").map_or(Bytes(crate::packed::PAGE), |piece| piece.value),
+            pace: table.duration("pace").map_or(Nanos(0), |pace| pace.value),
+        })
+    }
+
+    fn network(
+        &mut self,
+        table: &DeTable<'_>,
+        span: &Range<usize>,
+        vm: &str,
+        kind: Kind,
+    ) -> Option<Network> {
+        if kind != Kind::Network {
+            return None;
+        }
+        let window = table.size("window");
+        let packet = table.size("packet").map_or(PACKET, |packet| packet.value);
+        let place = window.as_ref().map_or(span, |window| &window.span).clone();
+        let window = window.map_or(Bytes(64 << 10), |window| window.value);
+        if window.0 < packet.0 {
+            let message = format!("{vm}'s sender has a window smaller than a packet");
+            self.fault("workload", &place, message, format!("write {packet} or more"));
+        }
+        let delay = table.duration("delay").map_or(Nanos(0), |delay| delay.value);
+        Some(Network { window, delay })
+    }
+
+    fn phases(&mut self, table: &DeTable<'_>, vm: &str, most: Bytes) -> Vec<Phase> {
+        let mut phases = Vec::new();
+        for (phase, span) in table.tables("phases") {
+            let Some(accesses) = phase.number("accesses") else { continue };
+            let size = phase.size("size").map_or(most, |size| size.value);
+            if size.0 < crate::packed::PAGE || size.0 > most.0 {
+                let message = format!("a phase of {vm}'s workload goes to {size}");
+                let help = format!("write 4KiB to {most}, which is the workload's size");
+                self.fault("workload", &span, message, help);
+            }
+            phases.push(Phase {
+                accesses: accesses.value,
+                size,
+                gap: phase.duration("gap").map_or(Nanos(0), |gap| gap.value),
+                stream: phase.text("order").is_some_and(|order| order.value == "stream"),
+                writes: phase.number("writes").map_or(0, |writes| writes.value),
+            });
+        }
+        if phases.is_empty()
+            && let Some(value) = table.value("phases")
+        {
+            let message = format!("{vm}'s workload has no phase");
+            self.fault("workload", &value.span(), message, "write one or more, or another kind");
+        }
+        phases
+    }
+}
+
+/// An Ethernet packet's payload.
+const PACKET: Bytes = Bytes(1500);

@@ -1,0 +1,98 @@
+//! What a command that is issued means for the bank's requests and for what the bank wants next.
+
+use crate::dram::{
+    controller::Channel,
+    queue::NONE,
+    request::{Done, RowUse},
+    schedule::{ACTIVATE, COLUMN, First, Kind, PRECHARGE, Wish},
+    timing::Command,
+};
+
+impl Channel {
+    #[inline]
+    pub(super) fn column<const WRITE: bool>(
+        &mut self,
+        at: u64,
+        bank: usize,
+        done: &mut impl FnMut(Done),
+    ) {
+        let command = if WRITE { Command::Write } else { Command::Read };
+        let Wish { slot, before } = self.schedule.wish(bank);
+        let slot = *if WRITE { &mut self.writes } else { &mut self.reads }.remove(slot, before);
+        self.device.apply(command, bank, slot.row, at);
+        self.fresh &= !(1 << bank);
+        self.passed[bank % 64] += u32::from(before != NONE);
+        self.row_owner[bank % 64] = slot.owner;
+        self.stats.row_hits += u64::from(slot.row_use == RowUse::Hit);
+        self.stats.row_conflicts += u64::from(slot.row_use == RowUse::Conflict);
+        let timing = self.device.timing();
+        let latency = if WRITE { timing.cwl } else { timing.cl } + timing.burst;
+        *(if WRITE { &mut self.stats.writes } else { &mut self.stats.reads }) += 1;
+        done(Done {
+            id: slot.id,
+            owner: slot.owner,
+            write: WRITE,
+            at: at + latency,
+            arrived: slot.arrived,
+            row: slot.row_use,
+        });
+        if self.turn_if_needed() {
+            self.want_all();
+        } else {
+            self.hold_up(COLUMN, command);
+            self.want(bank);
+        }
+    }
+
+    #[inline]
+    pub(super) fn activate(&mut self, at: u64, bank: usize) {
+        let wish = self.schedule.wish(bank);
+        let slot = self.queue_mut().slot_mut(wish.slot);
+        if slot.row_use == RowUse::Hit {
+            slot.row_use = RowUse::Empty;
+        }
+        let (row, owner) = (slot.row, slot.owner);
+        self.passed[bank % 64] = 0;
+        self.fresh |= 1 << bank;
+        self.row_owner[bank % 64] = owner;
+        self.first = First::UNKNOWN;
+        self.device.apply(Command::Activate, bank, row, at);
+        self.hold_up(ACTIVATE, Command::Activate);
+        // The row was opened for the bank's oldest request, so that is the oldest that hits.
+        let ready = self.device.ready(self.column_command());
+        self.schedule.goes_on::<ACTIVATE, COLUMN>(bank, ready);
+    }
+
+    #[inline]
+    pub(super) fn precharge(&mut self, at: u64, bank: usize) {
+        self.fresh &= !(1 << bank);
+        self.first = First::UNKNOWN;
+        let wish = self.schedule.wish(bank);
+        // A row that is closed for a refresh is closed for nobody.
+        let for_request = wish.slot != NONE;
+        if for_request {
+            let of = self.row_owner[bank % 64];
+            let slot = self.queue_mut().slot_mut(wish.slot);
+            slot.row_use = RowUse::Conflict;
+            let by = slot.owner;
+            self.stats.closed.add(by, of);
+        }
+        self.device.apply(Command::Precharge, bank, 0, at);
+        if self.device.paces_precharges() {
+            self.hold_up(PRECHARGE, Command::Precharge);
+        }
+        if for_request {
+            let ready = self.device.ready(Command::Activate);
+            self.schedule.goes_on::<PRECHARGE, ACTIVATE>(bank, ready);
+        } else {
+            self.schedule.clear(bank);
+        }
+    }
+
+    /// A command holds up others of its kind: of other banks' wishes no others. What its own bank wants next is set after
+    /// this.
+    #[inline]
+    fn hold_up(&mut self, kind: Kind, command: Command) {
+        self.schedule.hold_up(kind, self.device.ready(command), self.device.chunks());
+    }
+}

@@ -1,0 +1,251 @@
+//! The state of a socket device, whatever transport shows it: status (virtio 1.2, section 2.1), features (2.2), queues (2.6) and what
+//! it interrupts for (4.1.4.5, 4.2.2).
+
+use crate::{
+    memory::GuestMemory,
+    queue::{Layout, MAX_SIZE, Options, Queue},
+};
+
+/// Number of the queue by which the driver receives.
+pub const RX: usize = 0;
+/// Number of the queue by which the driver sends.
+pub const TX: usize = 1;
+/// Queues: receive, transmit, events.
+pub const QUEUES: usize = 3;
+
+/// The device's type: a socket device (section 5.10.1).
+pub(crate) const SOCKET: u32 = 19;
+
+/// VIRTIO_VSOCK_F_STREAM, VIRTIO_VSOCK_F_SEQPACKET, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_EVENT_IDX, VIRTIO_F_VERSION_1.
+const OFFERED: u64 = 1 | 1 << 1 | INDIRECT | EVENT_INDEX | VERSION_1;
+const INDIRECT: u64 = 1 << 28;
+const EVENT_INDEX: u64 = 1 << 29;
+const VERSION_1: u64 = 1 << 32;
+
+const DRIVER_OK: u8 = 4;
+const FEATURES_OK: u8 = 8;
+const NEEDS_RESET: u8 = 64;
+/// What a driver can set: ACKNOWLEDGE, DRIVER, DRIVER_OK, FEATURES_OK, FAILED.
+const DRIVERS: u8 = 1 | 2 | DRIVER_OK | FEATURES_OK | 128;
+
+/// [`Device::interrupt`]: buffers were returned.
+const USED: u32 = 1;
+/// [`Device::interrupt`]: status or configuration changed.
+const CHANGED: u32 = 2;
+
+/// What a write asks the device to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// The interrupt's level may have changed.
+    Line,
+    /// Look at this queue, which is in use.
+    Notified(usize),
+    /// All queues were reset, or none is served until they are: forget all chains.
+    Reset,
+}
+
+/// An area of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Area {
+    /// The descriptors.
+    Descriptors,
+    /// What the driver makes available.
+    Available,
+    /// What the device has used.
+    Used,
+}
+
+/// The state of one device, and its queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device {
+    cid: u64,
+    /// The size of a queue that the driver has given none.
+    usual: u16,
+    status: u8,
+    pub(crate) interrupt: u32,
+    driver_features: u64,
+    layouts: [Layout; QUEUES],
+    queues: [Option<Queue>; QUEUES],
+}
+
+impl Device {
+    /// After a reset; the guest's context identifier is `cid`, and a queue has `usual` entries if the driver does not say how many.
+    pub(crate) const fn new(cid: u64, usual: u16) -> Self {
+        Self {
+            cid,
+            usual,
+            status: 0,
+            interrupt: 0,
+            driver_features: 0,
+            layouts: [Layout { size: usual, descriptors: 0, available: 0, used: 0 }; QUEUES],
+            queues: [None; QUEUES],
+        }
+    }
+
+    /// The guest's context identifier.
+    #[must_use]
+    pub const fn cid(&self) -> u64 {
+        self.cid
+    }
+
+    /// Queue `index` while it is in use: the driver runs and has set it up, and the device works.
+    pub fn queue(&mut self, index: usize) -> Option<&mut Queue> {
+        let running = self.status & (DRIVER_OK | NEEDS_RESET) == DRIVER_OK;
+        self.queues.get_mut(index)?.as_mut().filter(|_| running)
+    }
+
+    /// Whether it has something to interrupt for.
+    #[must_use]
+    pub const fn interrupts(&self) -> bool {
+        self.interrupt != 0
+    }
+
+    /// Says that buffers were returned.
+    pub fn signal_used(&mut self) {
+        self.interrupt |= USED;
+    }
+
+    /// A ring made no sense: nothing goes on until the driver resets the device (section 2.1.2).
+    pub fn break_down(&mut self) {
+        self.status |= NEEDS_RESET;
+        if self.status & DRIVER_OK != 0 {
+            self.interrupt |= CHANGED;
+        }
+    }
+
+    /// Whether [`Self::break_down`] was called since the last reset.
+    #[must_use]
+    pub const fn is_broken(&self) -> bool {
+        self.status & NEEDS_RESET != 0
+    }
+
+    /// The status register.
+    pub(crate) const fn status(&self) -> u8 {
+        self.status
+    }
+
+    /// Word `select` of the features that the device offers.
+    pub(crate) const fn offered(select: u32) -> u32 {
+        word(OFFERED, select)
+    }
+
+    /// Word `select` of the features that the driver has accepted.
+    pub(crate) const fn accepted(&self, select: u32) -> u32 {
+        word(self.driver_features, select)
+    }
+
+    /// The driver accepts word `select` of the features. Its choice stands once FEATURES_OK is set (section 3.1.1).
+    pub(crate) fn accept(&mut self, select: u32, value: u32) {
+        let shift = match select {
+            0 => 0,
+            1 => 32,
+            _ => return,
+        };
+        if self.status & FEATURES_OK == 0 {
+            self.driver_features &= !(u64::from(u32::MAX) << shift);
+            self.driver_features |= u64::from(value) << shift;
+        }
+    }
+
+    /// The driver writes the status register.
+    pub(crate) fn set_status(&mut self, value: u8) -> Effect {
+        if value == 0 {
+            *self = Self::new(self.cid, self.usual);
+            return Effect::Reset;
+        }
+        // A driver sets bits and takes none back but by a reset (section 2.1.1).
+        let mut new = self.status | value & DRIVERS;
+        let agreed = self.driver_features & !OFFERED == 0 && self.driver_features & VERSION_1 != 0;
+        if self.status & FEATURES_OK == 0 && !agreed {
+            new &= !FEATURES_OK;
+        }
+        if new & FEATURES_OK == 0 {
+            new &= !DRIVER_OK;
+        }
+        self.status = new;
+        Effect::None
+    }
+
+    /// Most entries of queue `index`; 0 if there is none.
+    pub(crate) const fn most(index: usize) -> u16 {
+        if index < QUEUES { MAX_SIZE } else { 0 }
+    }
+
+    /// The layout of queue `index` as the driver has written it so far.
+    pub(crate) fn layout(&self, index: usize) -> Option<&Layout> {
+        self.layouts.get(index)
+    }
+
+    /// Whether queue `index` is set up.
+    pub(crate) fn is_ready(&self, index: usize) -> bool {
+        self.queues.get(index).is_some_and(Option::is_some)
+    }
+
+    /// The layout of a queue that can be changed: there is one, and it is not in use.
+    fn open_layout(&mut self, index: usize) -> Option<&mut Layout> {
+        if self.is_ready(index) { None } else { self.layouts.get_mut(index) }
+    }
+
+    /// The driver says how many entries queue `index` has; what is no size at all makes none.
+    pub(crate) fn set_size(&mut self, index: usize, value: u32) {
+        if let Some(layout) = self.open_layout(index) {
+            layout.size = u16::try_from(value).unwrap_or(0);
+        }
+    }
+
+    /// The driver writes the upper or the lower half of where an area of queue `index` is.
+    pub(crate) fn place(&mut self, index: usize, area: Area, high: bool, value: u32) {
+        let Some(layout) = self.open_layout(index) else { return };
+        let address = match area {
+            Area::Descriptors => &mut layout.descriptors,
+            Area::Available => &mut layout.available,
+            Area::Used => &mut layout.used,
+        };
+        let shift = if high { 32 } else { 0 };
+        *address = *address & !(u64::from(u32::MAX) << shift) | u64::from(value) << shift;
+    }
+
+    /// The driver sets queue `index` up. It is ready when its layout is one, after the features were agreed on, and until the device is
+    /// reset.
+    pub(crate) fn set_up(&mut self, index: usize, memory: &impl GuestMemory) {
+        let (Some(layout), Some(queue)) = (self.layouts.get(index), self.queues.get_mut(index))
+        else {
+            return;
+        };
+        if queue.is_none() && self.status & FEATURES_OK != 0 && layout.is_sound(memory) {
+            let options = Options {
+                indirect: self.driver_features & INDIRECT != 0,
+                event_index: self.driver_features & EVENT_INDEX != 0,
+            };
+            *queue = Some(Queue::new(*layout, options));
+        }
+    }
+
+    /// The driver takes the readiness of queue `index` back. One queue is not stopped alone: the driver must reset the device before it goes
+    /// on (sections 2.1.2 and 4.2.2.1).
+    pub(crate) fn stop(&mut self, index: usize) -> Effect {
+        if self.queues.get_mut(index).and_then(Option::take).is_none() {
+            return Effect::None;
+        }
+        self.break_down();
+        Effect::Reset
+    }
+
+    /// Reads `size` bytes (1, 2, 4 or 8) at `at` of the configuration (section 5.10.4): the context identifier.
+    pub(crate) fn configuration(&self, at: u64, size: u64) -> u64 {
+        let shift = at.saturating_mul(8);
+        let bits = (size * 8).min(64);
+        let value = if shift < 64 { self.cid >> shift } else { 0 };
+        if bits == 64 { value } else { value & ((1 << bits) - 1) }
+    }
+}
+
+const fn word(features: u64, select: u32) -> u32 {
+    match select {
+        0 => features as u32,
+        1 => (features >> 32) as u32,
+        _ => 0,
+    }
+}

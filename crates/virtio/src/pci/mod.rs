@@ -1,0 +1,133 @@
+//! A socket device on the PCI transport (virtio 1.2, section 4.1): the configuration space of its function, and the registers behind
+//! its base address.
+//!
+//! The base address is fixed, as those of functions that are passed through are (`vboard::pci`): it can be sized, and a write of
+//! another address is ignored. The function interrupts by INTA and has no MSI-X: its driver then uses the line (section 4.1.4.5).
+
+mod registers;
+mod space;
+
+use crate::{
+    device::{Device, Effect},
+    memory::GuestMemory,
+    queue::{MAX_SIZE, Queue},
+};
+use registers::Registers;
+use space::{Space, Window};
+
+/// Bytes behind the base address.
+pub const LEN: u64 = 0x4000;
+/// Bytes of a function's configuration space (PCI Express Base Specification 5.0, section 7.2.2).
+pub const SPACE_LEN: u64 = 0x1000;
+
+/// The function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Function {
+    device: Device,
+    registers: Registers,
+    space: Space,
+}
+
+impl Function {
+    /// After a reset of the whole function; the guest's context identifier is `cid`, the registers are at `base`, a multiple of [`LEN`].
+    #[must_use]
+    pub const fn new(cid: u64, base: u32) -> Self {
+        Self {
+            device: Device::new(cid, MAX_SIZE),
+            registers: Registers::new(),
+            space: Space::new(base),
+        }
+    }
+
+    /// The device behind the transport.
+    pub const fn device(&mut self) -> &mut Device {
+        &mut self.device
+    }
+
+    /// Queue `index` while it is in use and the function may access memory.
+    pub fn queue(&mut self, index: usize) -> Option<&mut Queue> {
+        if self.space.is_master() { self.device.queue(index) } else { None }
+    }
+
+    /// The level of INTA.
+    #[must_use]
+    pub const fn line(&self) -> bool {
+        self.device.interrupts() && !self.space.is_silent()
+    }
+
+    /// Reads `size` bytes (1, 2, 4 or 8) at `offset` of the registers. What is none is zero, and ones where the function does not answer.
+    pub fn read(&mut self, offset: u64, size: u64) -> (u64, Effect) {
+        if !self.space.answers() {
+            return (u64::MAX >> (64 - size.clamp(1, 8) * 8), Effect::None);
+        }
+        self.registers.read(&mut self.device, offset, size)
+    }
+
+    /// Writes `size` bytes (1, 2, 4 or 8) at `offset` of the registers. What is none, or read-only, or not written as wide as it is,
+    /// is left as it is; an address of 64 bits can be written by halves or as a whole.
+    pub fn write(
+        &mut self,
+        offset: u64,
+        size: u64,
+        value: u64,
+        memory: &impl GuestMemory,
+    ) -> Effect {
+        if !self.space.answers() {
+            return Effect::None;
+        }
+        self.store(offset, size, value, memory)
+    }
+
+    fn store(&mut self, offset: u64, size: u64, value: u64, memory: &impl GuestMemory) -> Effect {
+        let effect = self.registers.write(&mut self.device, offset, size, value, memory);
+        match effect {
+            Effect::Notified(index) if self.queue(index).is_none() => Effect::None,
+            effect => effect,
+        }
+    }
+
+    /// Reads `size` bytes (1, 2 or 4) at `offset` of the configuration space.
+    pub fn read_space(&mut self, offset: u64, size: u64) -> (u64, Effect) {
+        if !is_access(offset, size) {
+            return (u64::MAX, Effect::None);
+        }
+        let (word, effect) = match (offset & !3, self.space.window()) {
+            // The access to the registers is as long as the driver has said (section 4.1.4.9).
+            (space::DATA, Some(Window { offset, len })) => {
+                let (value, effect) = self.registers.read(&mut self.device, offset, len);
+                (value as u32, effect)
+            }
+            (word, _) => (self.space.read(word, self.device.interrupts()), Effect::None),
+        };
+        let value = u64::from(word) >> (offset % 4 * 8) & ((1 << (size * 8)) - 1);
+        (value, effect)
+    }
+
+    /// Writes `size` bytes (1, 2 or 4) at `offset` of the configuration space.
+    pub fn write_space(
+        &mut self,
+        offset: u64,
+        size: u64,
+        value: u64,
+        memory: &impl GuestMemory,
+    ) -> Effect {
+        if !is_access(offset, size) {
+            return Effect::None;
+        }
+        let shift = offset % 4 * 8;
+        let mask = (((1_u64 << (size * 8)) - 1) << shift) as u32;
+        let value = (value << shift) as u32 & mask;
+        if offset & !3 == space::DATA {
+            let Some(Window { offset, len }) = self.space.window() else { return Effect::None };
+            return self.store(offset, len, value.into(), memory);
+        }
+        let before = self.line();
+        self.space.write(offset & !3, value, mask);
+        if self.line() == before { Effect::None } else { Effect::Line }
+    }
+}
+
+/// One, two or four bytes within a word of the configuration space.
+const fn is_access(offset: u64, size: u64) -> bool {
+    matches!(size, 1 | 2 | 4) && offset.is_multiple_of(size) && offset < SPACE_LEN
+}

@@ -1,0 +1,162 @@
+//! The configuration space (PCI Local Bus Specification 3.0, section 6.1; virtio 1.2, sections 4.1.2 and 4.1.4).
+
+use super::{
+    LEN,
+    registers::{COMMON, DEVICE, ISR, MULTIPLIER, NOTIFY, Part},
+};
+use crate::device::SOCKET;
+
+/// Vendor of virtio devices; a device's number is 0x1040 and its type (section 4.1.2.1).
+const IDS: u32 = 0x1af4 | (0x1040 + SOCKET) << 16;
+/// Communication device of another kind; revision 1, as of a device that is no transitional one.
+const CLASS: u32 = 0x0780_0001;
+
+const COMMAND: u64 = 0x04;
+const REVISION: u64 = 0x08;
+const BASE: u64 = 0x10;
+const SUBSYSTEM: u64 = 0x2c;
+const CAPABILITIES: u64 = 0x34;
+const INTERRUPT: u64 = 0x3c;
+
+/// Command register: answers at its base address.
+const MEMORY: u32 = 1 << 1;
+/// Command register: may access memory.
+const BUS_MASTER: u32 = 1 << 2;
+/// Command register: keeps INTA down.
+const INTX_OFF: u32 = 1 << 10;
+/// What of the command register can be written.
+const COMMAND_BITS: u32 = MEMORY | BUS_MASTER | INTX_OFF;
+/// Status register, in the command's word: has something to interrupt for.
+const INTERRUPTS: u32 = 1 << 19;
+/// Status register: there are capabilities.
+const HAS_CAPABILITIES: u32 = 1 << 20;
+/// Interrupt pin register: INTA.
+const PIN_A: u32 = 1 << 8;
+
+/// A vendor's capability.
+const VENDOR: u32 = 0x09;
+/// Where the capabilities begin: those of the parts, and then that of the window.
+const FIRST: u64 = 0x40;
+/// From one capability to the next: room for the longest.
+const STRIDE: u64 = 0x14;
+/// The parts in the order of their capabilities, with their types (section 4.1.4).
+const PARTS: [(u32, Part); 4] = [(1, COMMON), (2, NOTIFY), (3, ISR), (4, DEVICE)];
+/// The capability of the window to the registers, type 5 (section 4.1.4.9).
+const WINDOW: u64 = FIRST + STRIDE * PARTS.len() as u64;
+const WINDOW_TYPE: u32 = 5;
+/// Its data.
+pub(super) const DATA: u64 = WINDOW + 16;
+
+/// What of the configuration space can change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Space {
+    base: u32,
+    /// Ones were written to the base address: its size is read next.
+    sizing: bool,
+    command: u32,
+    line: u8,
+    /// Of the window: which base address, where behind it, and how many bytes.
+    window: [u32; 3],
+}
+
+/// An access to the registers that the window stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    pub offset: u64,
+    /// 1, 2 or 4.
+    pub len: u64,
+}
+
+impl Space {
+    pub(super) const fn new(base: u32) -> Self {
+        Self { base, sizing: false, command: 0, line: 0, window: [0; 3] }
+    }
+
+    /// Whether the function may access memory.
+    pub(super) const fn is_master(&self) -> bool {
+        self.command & BUS_MASTER != 0
+    }
+
+    /// Whether it answers at its base address.
+    pub(super) const fn answers(&self) -> bool {
+        self.command & MEMORY != 0
+    }
+
+    /// Whether it keeps INTA down.
+    pub(super) const fn is_silent(&self) -> bool {
+        self.command & INTX_OFF != 0
+    }
+
+    /// What the window stands for, if the driver has made sense of it.
+    pub(super) const fn window(&self) -> Option<Window> {
+        let [bar, offset, len] = self.window;
+        let sound = bar == 0
+            && matches!(len, 1 | 2 | 4)
+            && offset.is_multiple_of(len)
+            && (offset as u64) < LEN;
+        if sound { Some(Window { offset: offset as u64, len: len as u64 }) } else { None }
+    }
+
+    /// The word at `offset`, a multiple of 4.
+    pub(super) fn read(&self, offset: u64, interrupts: bool) -> u32 {
+        match offset {
+            0 | SUBSYSTEM => IDS,
+            COMMAND => {
+                let interrupts = if interrupts { INTERRUPTS } else { 0 };
+                self.command | HAS_CAPABILITIES | interrupts
+            }
+            REVISION => CLASS,
+            BASE if self.sizing => !(LEN as u32 - 1),
+            BASE => self.base,
+            CAPABILITIES => FIRST as u32,
+            INTERRUPT => PIN_A | u32::from(self.line),
+            FIRST..WINDOW => {
+                let index = (offset - FIRST) / STRIDE;
+                let place = FIRST + index * STRIDE;
+                PARTS.get(index as usize).map_or(0, |part| part_word(part, place, offset - place))
+            }
+            _ => match offset.wrapping_sub(WINDOW) {
+                0 => VENDOR | 20 << 16 | WINDOW_TYPE << 24,
+                4 => self.window[0],
+                8 => self.window[1],
+                12 => self.window[2],
+                _ => 0,
+            },
+        }
+    }
+
+    /// Writes the bytes of the word at `offset`, a multiple of 4, that `mask` has; `value` has no others.
+    pub(super) fn write(&mut self, offset: u64, value: u32, mask: u32) {
+        let set = |field: &mut u32, writable: u32| {
+            *field = *field & !(mask & writable) | value & writable;
+        };
+        match offset {
+            COMMAND => set(&mut self.command, COMMAND_BITS),
+            BASE if mask == u32::MAX => self.sizing = value == u32::MAX,
+            INTERRUPT if mask & 0xff != 0 => self.line = value as u8,
+            _ => match offset.wrapping_sub(WINDOW) {
+                4 => set(&mut self.window[0], 0xff),
+                8 => set(&mut self.window[1], u32::MAX),
+                12 => set(&mut self.window[2], u32::MAX),
+                _ => {}
+            },
+        }
+    }
+}
+
+/// The word `at` of the capability at `place` that says where a part of the registers is.
+fn part_word((kind, part): &(u32, Part), place: u64, at: u64) -> u32 {
+    let notify = *part == NOTIFY;
+    match at {
+        0 => {
+            let len = if notify { 20 } else { 16 };
+            VENDOR | ((place + STRIDE) as u32) << 8 | len << 16 | kind << 24
+        }
+        8 => part.offset as u32,
+        12 => part.len as u32,
+        16 if notify => MULTIPLIER as u32,
+        _ => 0,
+    }
+}
+
+const _: () = assert!(DATA + 4 <= 0x100, "capabilities are in the first 256 bytes");
