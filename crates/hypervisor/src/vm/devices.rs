@@ -1,7 +1,7 @@
 //! Accesses of a guest to its virtual devices: the GIC's registers, the PL011, the socket device, the configuration space of PCI functions.
 
 use super::{
-    Vm, focus,
+    Vm,
     interrupts::{GIC_VERSION, Lines, fold_others, kick, settle},
     pci,
 };
@@ -47,11 +47,6 @@ pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, value: u64)
     if let Some(place) = virtio::place(vm, access.ipa) {
         seat.exit(ExitCause::Virtio);
         return Some(virtio::access(seat, core, access, place, value));
-    }
-    if focus::covers(vm, access.ipa) {
-        // Another has it: it reads as zero, and takes nothing.
-        seat.exit(ExitCause::Other);
-        return Some(0);
     }
     let offset = pci::offset(vm, access.ipa)?;
     seat.exit(ExitCause::Pci);

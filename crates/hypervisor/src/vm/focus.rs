@@ -70,6 +70,8 @@ pub fn is_with(vm: &Vm) -> bool {
 }
 
 /// Whether `ipa` is of an active device of the VM's.
+#[cold]
+#[inline(never)]
 #[must_use]
 pub fn covers(vm: &Vm, ipa: u64) -> bool {
     regions(vm).any(|region| ipa.wrapping_sub(region.ipa) < region.len)
@@ -88,6 +90,7 @@ pub fn request(vm: &Vm, to: u64) -> bool {
 }
 
 /// Interrupt `intid` of VM `vm` was deactivated: devices that wait for that can go on.
+#[inline(never)]
 pub fn ended(vm: &Vm, intid: u32) {
     if HOLDER.load(Ordering::Relaxed) != NOBODY && lines(vm).any(|irq| irq.intid == intid) {
         // Not here: the caller holds the VM's lock.

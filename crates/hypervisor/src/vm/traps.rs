@@ -449,6 +449,16 @@ fn data_abort(frame: &mut Frame, core: &mut Core, seat: &'static Seat, abort: Da
         }
     }
     let address = abort.ipa(hpfar, far);
+    if let Some(access) = abort.mmio(hpfar, far)
+        && focus::covers(seat.vm, access.ipa)
+    {
+        // Another VM has the device: it reads as zero, and takes nothing.
+        seat.exit(ExitCause::Other);
+        if !access.write {
+            frame.set(access.reg, 0);
+        }
+        return skip();
+    }
     let kind = match abort.fault() {
         esr::Fault::External | esr::Fault::ExternalOnWalk(_) => FaultKind::External,
         _ if abort.is_on_walk() => FaultKind::TableWalk,

@@ -51,23 +51,13 @@ impl<V: Version> Gic<V> {
         }
     }
 
-    /// The guest has ended these interrupts: those that are relayed fall.
-    fn end_relayed(&mut self, w: usize, mask: u32) {
-        let lines = &mut self.spi[w & 7];
-        let fallen = mask & lines.relayed & lines.level;
-        lines.level &= !fallen;
-        lines.ended |= fallen;
-    }
-
-    /// Deactivates physically what has ended of the relayed lines.
-    #[cold]
+    /// The guest has ended an interrupt: if it is relayed its line falls, and it is deactivated physically.
     #[inline(never)]
-    fn tell_ends(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) {
-        for w in 1..8 {
-            let ended = core::mem::take(&mut self.spi[w].ended);
-            for bit in Bits(ended) {
-                hw.set_active(vcpu, self.pintid(w, bit), false);
-            }
+    fn end_relayed(&mut self, vcpu: usize, w: usize, bit: u32, hw: &mut impl Hardware<V>) {
+        let n = bit.trailing_zeros();
+        if self.spi[w & 7].level & bit != 0 && self.is_relayed(w, n) {
+            self.spi[w & 7].level &= !bit;
+            hw.set_active(vcpu, self.pintid(w, n as usize), false);
         }
     }
 
@@ -155,7 +145,7 @@ impl<V: Version> Gic<V> {
                 was[w] |= bit;
                 self.deactivate(vcpu, w, bit, hw);
                 if w != 0 {
-                    self.end_relayed(w, bit);
+                    self.end_relayed(vcpu, w, bit, hw);
                 }
             }
         }
@@ -166,13 +156,10 @@ impl<V: Version> Gic<V> {
                 was[w] |= bit;
                 self.take_entry(vcpu, &V::decode(raw), hw);
                 // Its list register told of its end.
-                if self.relays && w != 0 && V::state(raw).is_invalid() {
-                    self.end_relayed(w, bit);
+                if w != 0 && V::state(raw).is_invalid() {
+                    self.end_relayed(vcpu, w, bit, hw);
                 }
             }
-        }
-        if self.relays {
-            self.tell_ends(vcpu, hw);
         }
         if self.cpu(vcpu).busy & INTENDED != 0 {
             let cpu = self.cpu_mut(vcpu);
@@ -427,8 +414,9 @@ impl<V: Version> Gic<V> {
         let sgi = intid as usize & 15;
         let state = State { pending: !active, active };
         let mut source = 0;
+        let relayed = w != 0 && self.is_relayed(w, bit.trailing_zeros());
         let lines = self.lines_mut(vcpu, w);
-        let mut eoi = (lines.edge & !lines.relayed) & bit == 0;
+        let mut eoi = lines.edge & bit == 0 || relayed;
         let shared = !V::V3 && intid < 16;
         // What is pending besides being active is looked at again at its end: in the same list register it
         // would come next even where something more urgent waits for one.

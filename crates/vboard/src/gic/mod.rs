@@ -172,9 +172,6 @@ struct Lines {
     group: u32,
     /// Linked to a physical interrupt.
     hw: u32,
-    /// Relayed from a physical interrupt, and those whose end has not been told to the distributor.
-    relayed: u32,
-    ended: u32,
     /// What went into the list register (linked lines: or waits in `pending`) is a latch, perhaps besides
     /// the line's level.
     latched: u32,
@@ -197,8 +194,6 @@ impl Lines {
         edge: 0,
         group: 0,
         hw: 0,
-        relayed: 0,
-        ended: 0,
         latched: 0,
         asked: 0,
         any: 0,
@@ -315,8 +310,6 @@ pub struct Gic<V: Version> {
     spi: [Lines; 8],
     /// GICv3: affinity 3 to 0, a byte each. GICv2: the CPU targets.
     route: [u32; 256],
-    /// Whether there are relayed lines.
-    relays: bool,
     /// The physical INTIDs of linked and of relayed lines.
     pintid: [u16; 256],
     /// The list register values of linked SPIs that can be taken now; else empty.
@@ -345,7 +338,6 @@ impl<V: Version> Gic<V> {
             enabled_groups: 0,
             spi: [Lines::RESET; 8],
             route: [0; 256],
-            relays: false,
             pintid: [0; 256],
             ready: [V::EMPTY; 256],
             vcpu: [const { Vcpu::RESET }; MAX_VCPUS],
@@ -386,10 +378,7 @@ impl<V: Version> Gic<V> {
     /// Relays the physical SPI `pintid` to the SPI `intid`: it is delivered by [`Gic::deliver_hw`] like a linked one. Called before the guest runs.
     pub fn relay(&mut self, intid: u32, pintid: u32) {
         if (32..INTIDS).contains(&intid) {
-            let (w, bit) = place(intid);
             self.pintid[intid as usize & 255] = (pintid & 0x3ff) as u16;
-            self.spi[w & 7].relayed |= bit;
-            self.relays = true;
         }
     }
 
@@ -397,14 +386,14 @@ impl<V: Version> Gic<V> {
     #[must_use]
     pub fn is_high(&self, intid: u32) -> bool {
         let (w, bit) = place(intid);
-        self.spi[w & 7].relayed & self.spi[w & 7].level & bit != 0
+        self.is_relayed(w, bit.trailing_zeros()) && self.spi[w & 7].level & bit != 0
     }
 
     /// Takes the relayed line `intid` back from a guest that has not taken it, if it was high. Whether the guest has nothing to do with it now;
     /// while it is in a list register or active it has. The physical interrupt is the caller's.
     pub fn withdraw(&mut self, intid: u32) -> bool {
         let (w, bit) = place(intid);
-        if self.spi[w & 7].relayed & bit == 0 || self.spi[w & 7].level & bit == 0 {
+        if !self.is_high(intid) {
             return true;
         }
         let is_active = self.vcpu.iter().any(|vcpu| vcpu.active[w & 7] & bit != 0);
@@ -431,11 +420,12 @@ impl<V: Version> Gic<V> {
                 hw.set_pending(0, pintid, false);
                 hw.set_active(0, pintid, false);
             }
-            let relayed = self.spi[w].relayed;
-            for bit in Bits(relayed & self.spi[w].level) {
-                hw.set_active(0, self.pintid(w, bit), false);
+            for bit in Bits(self.spi[w].level) {
+                if self.is_relayed(w, bit as u32) {
+                    hw.set_active(0, self.pintid(w, bit), false);
+                }
             }
-            self.spi[w] = Lines { hw: linked, relayed, ..Lines::RESET };
+            self.spi[w] = Lines { hw: linked, ..Lines::RESET };
         }
         self.route = [0; 256];
         self.ready = [V::EMPTY; 256];
@@ -482,12 +472,12 @@ impl<V: Version> Gic<V> {
     #[inline(never)]
     fn deliver_slowly(&mut self, vcpu: usize, intid: u32, hw: &mut impl Hardware<V>) -> VcpuMask {
         let (w, bit) = place(intid);
-        let lines = self.lines_mut(vcpu, w);
-        if intid < INTIDS && lines.relayed & bit != 0 {
+        if (32..INTIDS).contains(&intid) && self.is_relayed(w, bit.trailing_zeros()) {
             let told = self.set_line(vcpu, intid, true);
             let more = if told.contains(vcpu) { self.refresh(vcpu, hw) } else { VcpuMask::NONE };
             return told.without(vcpu) | more.without(vcpu);
         }
+        let lines = self.lines_mut(vcpu, w);
         if intid >= INTIDS || lines.hw & bit == 0 {
             return VcpuMask::NONE;
         }
@@ -635,6 +625,11 @@ impl<V: Version> Gic<V> {
     #[inline]
     fn pintid(&self, w: usize, bit: usize) -> u32 {
         u32::from(self.pintid[(w & 7) << 5 | bit & 31])
+    }
+
+    /// Whether bit `bit` of word `w`, of shared lines, is relayed: it has a physical interrupt without being linked to it.
+    fn is_relayed(&self, w: usize, bit: u32) -> bool {
+        self.spi[w & 7].hw >> (bit & 31) & 1 == 0 && self.pintid(w, bit as usize) != 0
     }
 
     /// The lines of a word that the distributor forwards when they are pending (IHI0069H 4.1.1: enabled,
