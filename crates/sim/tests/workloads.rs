@@ -117,10 +117,10 @@ fn packets_come_as_fast_as_window_and_way_back_allow() {
     assert!((35..=41).contains(&one_packet), "{one_packet}");
     let (four, _) = network("window = \"6000B\", delay = \"96us\"");
     assert!((140..=164).contains(&four), "{four}");
-    let (all, outcome) = network("deadline = \"1us\"");
+    let (all, outcome) = network("deadline = \"10ns\"");
     // As many as the device can bring.
     assert!(all > 400, "{all}");
-    assert!(jobs(&outcome).missed > all / 4, "{}", jobs(&outcome).missed);
+    assert!(jobs(&outcome).missed >= all, "{}", jobs(&outcome).missed);
     let (paced, outcome) = network("gap = \"40us\", deadline = \"20us\"");
     assert!((90..=100).contains(&paced), "{paced}");
     assert_eq!(jobs(&outcome).missed, 0);
