@@ -40,7 +40,7 @@ fn fake(script: &str) -> Fake {
     fake.write("good", good().bytes());
     fake.write("last", last_counters().bytes());
     fs::create_dir_all(fake.path("build/programs")).expect("a directory");
-    fake.write("build/programs/libweir_steady.so", "stands for what QEMU would load");
+    fake.write("build/programs/libweir_steady.so", b"stands for what QEMU would load");
     fake
 }
 
