@@ -99,6 +99,10 @@ pub struct Broker<'a> {
     known: [Known; PORTS],
     lines: [Line; FLOWS],
     flows: usize,
+    /// Those from here on are no end of a flow.
+    ports: usize,
+    /// Some flow is to several receivers.
+    several: bool,
     /// For each packet of each port the one behind it in its flow.
     next: [[u8; RING]; PORTS],
     delayed: Edf<u8, FLOWS>,
@@ -130,7 +134,7 @@ impl<'a> Broker<'a> {
     #[must_use]
     pub fn new(shared: &'a Partition) -> Self {
         let settings = shared.settings();
-        let lines = core::array::from_fn(|index| {
+        let lines: [Line; FLOWS] = core::array::from_fn(|index| {
             let flow = shared.flow(index);
             let bucket = Bucket::new(flow.rate, flow.burst);
             let (members, member) = shared.members(index);
@@ -148,13 +152,20 @@ impl<'a> Broker<'a> {
                 place: Where::Idle,
             }
         });
+        let flows = usize::from(settings.flows);
+        let used = || lines.iter().take(flows);
+        let ends = used().flat_map(|line| [line.flow.from, line.flow.to]);
+        let ports = ends.map(|port| usize::from(port) + 1).max().unwrap_or(0).min(PORTS);
+        let several = used().any(Line::is_one_of_several);
         Self {
             shared,
+            ports,
+            several,
             chunk: settings.chunk,
             engine: Bucket::new(settings.rate, settings.chunk.into()),
             known: [Known::default(); PORTS],
             lines,
-            flows: settings.flows.into(),
+            flows,
             next: [[NONE; RING]; PORTS],
             delayed: Edf::new(),
             ready: Edf::new(),
@@ -173,10 +184,12 @@ impl<'a> Broker<'a> {
         }
         let begun = self.phases.mark;
         let (mut settled, mut packets) = (true, 0);
-        for index in 0..self.flows {
-            self.retire(index);
+        if self.several {
+            for index in 0..self.flows {
+                self.retire(index);
+            }
         }
-        for port in 0..PORTS {
+        for port in 0..self.ports {
             let (is_settled, new) = self.take_in(port);
             settled &= is_settled;
             packets += new;
@@ -466,9 +479,11 @@ impl<'a> Broker<'a> {
             return;
         }
         let group = flow..(flow + self.lines[flow].members).min(self.flows);
-        for index in group.clone() {
+        if self.several {
             // Whoever is not behind in this packet is in none.
-            self.retire(index);
+            for index in group.clone() {
+                self.retire(index);
+            }
         }
         self.next[port][usize::from(head)] = NONE;
         if self.lines[group.clone()].iter().any(|line| line.first != NONE) {

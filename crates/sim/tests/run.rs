@@ -192,8 +192,8 @@ fn what_cannot_be_simulated_is_refused_by_name() {
     let cases = [
         ("workload = { kind = \"walk\" }", "latency"),
         ("workload = { kind = \"latency\", size = \"1KiB\" }", "smaller than a page"),
-        ("workload = { kind = \"read\", file = \"x\" }", "don't agree"),
-        ("workload = { kind = \"trace\" }", "don't agree"),
+        ("workload = { kind = \"read\", file = \"x\" }", "has no `file`"),
+        ("workload = { kind = \"trace\" }", "needs `file`"),
         ("workload = { size = \"4KiB\" }", "kind"),
         (
             "bandwidth = { budget = 100, period = \"50us\", event = \"cycles\" }",

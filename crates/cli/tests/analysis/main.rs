@@ -569,7 +569,9 @@ fn the_own_data_path_has_its_own_terms() {
     };
     let (dma, broker, sender) = (task("dma"), task("broker"), task("sender"));
     assert!(broker.0 < dma.0, "no engine to program: {broker:?} {dma:?}");
-    assert!((broker.1 - sender.1 - 700.0).abs() < 0.1, "a sender is awake: {broker:?} {sender:?}");
+    // A sender is awake, and looks for nothing else; it takes no lock, but finds the place itself.
+    let more = 700.0 + 71.0 + 142.0 - 30.0;
+    assert!((broker.1 - sender.1 - more).abs() < 0.1, "{broker:?} {sender:?}");
     let (said, json) = analyze(&text("broker").replace("copy = ", "#"), &[]);
     assert_eq!((said.status, &json["faults"][0]["code"]), (Some(1), &"no-overheads".into()));
     let both = text("dma").replace("path = \"dma\"", "copy_bandwidth = \"400MB/s\"");

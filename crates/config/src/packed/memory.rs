@@ -5,8 +5,9 @@ use core::ops::Range;
 use weir_layout::cells::{CellSet, Cells, Geometry, MAX_BANK_BITS, Pages};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bytes of [`super::Vm::own`] for a VM's state and rings, beside its tables.
-pub const VM_LEN: u64 = 9 * PAGE;
+/// Bytes of [`super::Vm::own`] for a VM's state, rings and stolen time, beside its tables. Whole rows of 8 KiB of DRAM, so that how many pages
+/// there are does not move the RAM behind them within a row: `weir simulate` sees that.
+pub const VM_LEN: u64 = 10 * PAGE;
 
 /// [`Geometry`] as it is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
