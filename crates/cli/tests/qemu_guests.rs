@@ -135,13 +135,13 @@ fn a_thousand_lives_begin_with_the_same_memory_and_leave_control_alone() {
     assert_eq!(vm["faults"], serde_json::json!([]));
     control_was_not_disturbed(&outcome);
     // QEMU runs the cores in turn. Ten to twenty times in a virtual second it goes on with the busy core although control's timer is due,
-    // until the slicing tick: those few activations are up to 100 us late. Some are a few instructions later, as they are
-    // alone. All others are where they are without the thousand lives.
+    // until the slicing tick: those few activations are up to 100 us late. Some meet that tick itself, and are as many instructions later as
+    // it takes, fewer than 100. All others are where they are without the thousand lives.
     let beside = histogram(&outcome);
     let at = |histogram: &[(u64, u64)]| {
         let total: u64 = histogram.iter().map(|(_, count)| count).sum();
-        let usual = histogram.iter().find(|(lower, _)| *lower == usual);
-        (usual.map_or(0, |(_, count)| *count), total)
+        let usual = histogram.iter().filter(|(lower, _)| (usual..usual + 100).contains(lower));
+        (usual.map(|(_, count)| count).sum::<u64>(), total)
     };
     for histogram in [&alone, &beside] {
         let (same, total) = at(histogram);
