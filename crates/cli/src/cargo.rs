@@ -114,14 +114,8 @@ impl Programs {
         }
         let directory = &self.directory;
         fs::create_dir_all(directory).context(|| format!("create {}", directory.display()))?;
-        let mut command = Command::new(&environment.cargo);
-        command
-            .args(["build", "--release", "-p", package])
-            .arg("--message-format=json-render-diagnostics")
-            .current_dir(environment.root()?);
-        if let Some(rustc) = &environment.rustc {
-            command.env("RUSTC", rustc);
-        }
+        let mut command = cargo_build(environment)?;
+        command.args(["--release", "-p", package]);
         let built = call(&mut command, "what QEMU loads", shared_object)?;
         let built = built.iter().find(|path| path.ends_with(&name)).ok_or_else(|| {
             Failure::environment(format!("cargo has built no {name} out of {package}"))
@@ -143,16 +137,11 @@ impl Programs {
         // Cargo puts the hypervisor of every board in one place: nobody else may build before it is kept.
         let lock = File::create(directory.join(".lock")).context(|| "lock the build")?;
         flock(&lock, FlockOperation::LockExclusive).context(|| "lock the build")?;
-        let mut command = Command::new(&environment.cargo);
+        let mut command = cargo_build(environment)?;
         command
-            .args(["build", "--profile", "bare", "--target", TARGET])
-            .arg("--message-format=json-render-diagnostics")
+            .args(["--profile", "bare", "--target", TARGET])
             .args(arguments)
-            .args(&environment.bare_flags)
-            .current_dir(environment.root()?);
-        if let Some(rustc) = &environment.rustc {
-            command.env("RUSTC", rustc);
-        }
+            .args(&environment.bare_flags);
         for path in call(&mut command, what, executable)? {
             let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
             if let Some(kept) = keep(name) {
@@ -168,6 +157,18 @@ fn present(path: PathBuf) -> Result<PathBuf> {
         return Ok(path);
     }
     Err(Failure::environment(format!("{} is not there: build without --no-build", path.display())))
+}
+
+/// `cargo build` in the checkout, with messages for [`call`].
+fn cargo_build(environment: &Environment) -> Result<Command> {
+    let mut command = Command::new(&environment.cargo);
+    command
+        .args(["build", "--message-format=json-render-diagnostics"])
+        .current_dir(environment.root()?);
+    if let Some(rustc) = &environment.rustc {
+        command.env("RUSTC", rustc);
+    }
+    Ok(command)
 }
 
 /// Runs cargo and gives what `pick` takes out of its messages.

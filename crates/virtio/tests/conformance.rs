@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Driver, Memory, RAM, layout};
+use support::{Device, Driver, Memory, RAM, layout};
 use weir_virtio::{
     device::{Effect, QUEUES, RX, TX},
     mmio::Registers,
@@ -27,24 +27,7 @@ const AVAILABLE: u64 = RAM + 0x1000;
 const USED: u64 = RAM + 0x2000;
 
 /// A driver that goes through section 3.1.1 step by step.
-struct Device {
-    registers: Registers,
-    memory: Memory,
-}
-
 impl Device {
-    fn new() -> Self {
-        Self { registers: Registers::new(CID), memory: Memory::new() }
-    }
-
-    fn write(&mut self, offset: u64, value: u64) -> Effect {
-        self.registers.write(offset, 4, value, &self.memory)
-    }
-
-    fn read(&self, offset: u64) -> u64 {
-        self.registers.read(offset, 4)
-    }
-
     fn status(&mut self, value: u64) -> u64 {
         self.write(0x70, value);
         self.read(0x70)
@@ -89,7 +72,7 @@ impl Device {
     }
 
     fn running() -> Self {
-        let mut device = Self::new();
+        let mut device = Self::new(CID);
         assert!(device.agree(VERSION_1 | EVENT_IDX | INDIRECT));
         (0..QUEUES as u64).for_each(|index| device.queue(index, 4));
         device.status(ACKNOWLEDGE | DRIVER | FEATURES_OK | DRIVER_OK);
@@ -108,7 +91,7 @@ fn returns_one(memory: &mut Memory, driver: &mut Driver, queue: &mut Queue) -> b
 
 #[test]
 fn section_2_1_status_begins_at_0_and_keeps_what_is_set() {
-    let mut device = Device::new();
+    let mut device = Device::new(CID);
     assert_eq!(device.read(0x70), 0);
     assert_eq!(device.status(ACKNOWLEDGE), ACKNOWLEDGE);
     assert_eq!(device.status(DRIVER), ACKNOWLEDGE | DRIVER, "a bit is taken back by a reset alone");
@@ -119,7 +102,7 @@ fn section_2_1_status_begins_at_0_and_keeps_what_is_set() {
 
 #[test]
 fn section_2_1_2_no_buffer_is_consumed_before_driver_ok() {
-    let mut device = Device::new();
+    let mut device = Device::new(CID);
     assert!(device.agree(VERSION_1));
     device.queue(TX as u64, 4);
     assert_eq!(device.read(0x44), 1);
@@ -135,14 +118,14 @@ fn section_2_1_2_a_device_that_needs_a_reset_says_so_once_the_driver_runs() {
     device.registers.break_down();
     assert_ne!(device.read(0x70) & NEEDS_RESET, 0);
     assert_eq!(device.read(0x60), 2, "a change of configuration is announced");
-    let mut early = Device::new();
+    let mut early = Device::new(CID);
     early.registers.break_down();
     assert_eq!((early.read(0x70), early.read(0x60)), (NEEDS_RESET, 0), "nobody listens yet");
 }
 
 #[test]
 fn section_2_2_2_every_subset_is_accepted_and_nothing_beyond() {
-    let mut device = Device::new();
+    let mut device = Device::new(CID);
     let offered = device.offered();
     let bits: Vec<u64> = (0..64).map(|bit| 1 << bit).filter(|bit| offered & bit != 0).collect();
     for pick in 0..1u64 << bits.len() {
@@ -177,7 +160,7 @@ fn section_2_4_1_a_reset_at_any_moment_ends_all() {
         |device| device.registers.break_down(),
     ];
     for last in 0..steps.len() {
-        let mut device = Device::new();
+        let mut device = Device::new(CID);
         steps[..=last].iter().for_each(|step| step(&mut device));
         assert_eq!(device.write(0x70, 0), Effect::Reset, "behind step {last}");
         assert_eq!(device.registers, Registers::new(CID), "behind step {last}");
@@ -191,7 +174,7 @@ fn section_2_4_1_a_reset_at_any_moment_ends_all() {
 
 #[test]
 fn section_2_5_2_the_configuration_is_there_before_features_are_agreed_on() {
-    let device = Device::new();
+    let device = Device::new(CID);
     assert_eq!(device.registers.read(0x100, 8), CID);
     assert_eq!(device.read(0xfc), 0, "the generation, of what never changes");
 }
@@ -217,7 +200,7 @@ fn section_2_7_a_ring_has_a_power_of_two_entries_up_to_the_most_and_aligned_area
 #[test]
 fn section_2_7_the_size_that_is_told_is_taken() {
     for size in [1, 2, 4, 8, 16, 32, 64] {
-        let mut device = Device::new();
+        let mut device = Device::new(CID);
         assert!(device.agree(VERSION_1));
         device.write(0x30, TX as u64);
         assert!(size <= device.read(0x34), "QueueNumMax");
@@ -410,7 +393,7 @@ fn section_4_2_2_1_a_queue_whose_readiness_is_taken_back_is_not_touched() {
 #[test]
 fn section_5_10_4_the_context_identifier_is_not_a_reserved_one() {
     assert!(Registers::new(CID).cid() > 2);
-    let device = Device::new();
+    let device = Device::new(CID);
     assert_eq!(device.registers.read(0x100, 8) >> 32, 0, "the upper half is reserved");
 }
 

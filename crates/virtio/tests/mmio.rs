@@ -3,31 +3,14 @@
 mod support;
 
 use proptest::prelude::*;
-use support::{Memory, RAM};
+use support::{Device, RAM};
 use weir_virtio::mmio::{Effect, QUEUES, RX, Registers, TX};
 
 const CID: u64 = 0x1_0000_0005;
 const FEATURES_OK: u64 = 8;
 const RUNNING: u64 = 15;
 
-struct Device {
-    registers: Registers,
-    memory: Memory,
-}
-
 impl Device {
-    fn new() -> Self {
-        Self { registers: Registers::new(CID), memory: Memory::new() }
-    }
-
-    fn write(&mut self, offset: u64, value: u64) -> Effect {
-        self.registers.write(offset, 4, value, &self.memory)
-    }
-
-    fn read(&self, offset: u64) -> u64 {
-        self.registers.read(offset, 4)
-    }
-
     fn accept(&mut self, features: u64) {
         for (select, word) in [(0, features & 0xffff_ffff), (1, features >> 32)] {
             self.write(0x24, select);
@@ -49,7 +32,7 @@ impl Device {
 
     /// Up to DRIVER_OK with all queues.
     fn running() -> Self {
-        let mut device = Self::new();
+        let mut device = Self::new(CID);
         device.write(0x70, 3);
         device.accept(1 << 32 | 1 << 29 | 1 << 28);
         device.write(0x70, 11);
@@ -62,7 +45,7 @@ impl Device {
 /// Section 4.2.2.
 #[test]
 fn it_says_what_it_is() {
-    let mut device = Device::new();
+    let mut device = Device::new(CID);
     assert_eq!(device.read(0x00).to_le_bytes()[..4], *b"virt");
     assert_eq!((device.read(0x04), device.read(0x08)), (2, 19));
     assert_eq!(device.read(0xfc), 0, "the configuration never changes");
@@ -80,7 +63,7 @@ fn it_says_what_it_is() {
 /// Section 5.10.4: the context identifier, in any width.
 #[test]
 fn the_configuration_is_the_context_identifier() {
-    let device = Device::new();
+    let device = Device::new(CID);
     assert_eq!(device.registers.read(0x100, 8), CID);
     assert_eq!((device.read(0x100), device.read(0x104)), (5, 1));
     assert_eq!((device.registers.read(0x104, 1), device.registers.read(0x100, 2)), (1, 5));
@@ -90,7 +73,7 @@ fn the_configuration_is_the_context_identifier() {
 /// Sections 2.1 and 3.1.1: the order of bits, and that only a reset takes them back.
 #[test]
 fn status_bits_are_set_in_order_and_kept() {
-    let mut device = Device::new();
+    let mut device = Device::new(CID);
     device.write(0x70, 1 | 4);
     assert_eq!(device.read(0x70), 1, "no DRIVER_OK before FEATURES_OK");
     device.write(0x70, 2);
@@ -115,7 +98,7 @@ fn status_bits_are_set_in_order_and_kept() {
 /// Section 2.2: the features that are offered.
 #[test]
 fn features_are_offered_by_words() {
-    let mut device = Device::new();
+    let mut device = Device::new(CID);
     for (select, word) in [(0, 1 << 28 | 1 << 29 | 3), (1, 1), (2, 0)] {
         device.write(0x14, select);
         assert_eq!(device.read(0x10), word);
@@ -125,7 +108,7 @@ fn features_are_offered_by_words() {
 /// Section 4.2.2.2: queues are ready once they are sound, and are not changed then.
 #[test]
 fn a_queue_is_ready_when_it_is_sound() {
-    let mut device = Device::new();
+    let mut device = Device::new(CID);
     device.queue(0, 64);
     assert_eq!(device.read(0x44), 0, "before FEATURES_OK");
     device.write(0x70, 3);
@@ -177,7 +160,7 @@ proptest! {
         (prop_oneof![0u64..0x200, any::<u64>()], prop::sample::select(vec![1u64, 2, 4, 8]), prop_oneof![0u64..80, any::<u64>()], any::<bool>()),
         0..200,
     )) {
-        let mut device = Device::new();
+        let mut device = Device::new(CID);
         for (offset, size, value, write) in accesses {
             if write {
                 device.registers.write(offset, size, value, &device.memory);

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use weir_virtio::{
     GuestMemory, Outside,
+    mmio::{Effect, Registers},
     queue::{Layout, Options},
 };
 
@@ -189,5 +190,26 @@ impl Driver {
             found.push((head, written));
         }
         found
+    }
+}
+
+/// A socket device on the MMIO transport, written and read word by word.
+pub struct Device {
+    pub registers: Registers,
+    pub memory: Memory,
+}
+
+impl Device {
+    /// After a reset, of the guest with this context identifier.
+    pub fn new(cid: u64) -> Self {
+        Self { registers: Registers::new(cid), memory: Memory::new() }
+    }
+
+    pub fn write(&mut self, offset: u64, value: u64) -> Effect {
+        self.registers.write(offset, 4, value, &self.memory)
+    }
+
+    pub fn read(&self, offset: u64) -> u64 {
+        self.registers.read(offset, 4)
     }
 }
