@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use std::{collections::BTreeSet, ops::Range};
 use weir_config::packed::{
-    ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, Flow, Functions, Header, Irq, MAGIC, NO_BROKER, OnFault,
+    ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, Flow, Functions, Header, Irq, MAGIC, NO_BROKER, Net, OnFault,
     PAGE, PARTITION, PARTITION_IPA, PARTITION_LEN, PciFunction, RAM, Region, Regulation, Schedule,
     Segment, Span, System, Tables, Turn, VERSION, Vm, WINDOWS, checksum, regulation, schedule,
 };
@@ -97,6 +97,7 @@ fn vm(name: &str, cores: &[u8]) -> Vm {
         own: Span::default(),
         pristine: Span::default(),
         regulation: Regulation::default(),
+        net: Net::default(),
     };
     vm.name[..name.len()].copy_from_slice(name.as_bytes());
     vm.cores[..cores.len()].copy_from_slice(cores);
