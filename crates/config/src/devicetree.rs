@@ -11,7 +11,8 @@ use crate::{
     packed::{PAGE, VIRTIO_LEN},
     platform::Platform,
     system::{
-        CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, NET, NET_INTID, REDISTRIBUTOR_LEN, Socket, VSOCK, VSOCK_INTID, Vm,
+        CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, NET, NET_INTID, REDISTRIBUTOR_LEN, Socket, VSOCK,
+        VSOCK_INTID, Vm,
     },
 };
 use dtoolkit::{

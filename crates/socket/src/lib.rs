@@ -16,7 +16,7 @@ mod driver;
 pub mod ethernet;
 
 #[cfg(all(target_os = "none", feature = "driver"))]
-pub use driver::acknowledge;
-#[cfg(all(target_os = "none", feature = "driver"))]
 pub use driver::Socket;
+#[cfg(all(target_os = "none", feature = "driver"))]
+pub use driver::acknowledge;
 pub use weir_virtio::vsock::{Header, MAX_PAYLOAD};

@@ -199,7 +199,8 @@ impl Device {
         }
         // A driver sets bits and takes none back but by a reset (section 2.1.1).
         let mut new = self.status | value & DRIVERS;
-        let agreed = self.driver_features & !self.kind.features() == 0 && self.driver_features & VERSION_1 != 0;
+        let agreed = self.driver_features & !self.kind.features() == 0
+            && self.driver_features & VERSION_1 != 0;
         if self.status & FEATURES_OK == 0 && !agreed {
             new &= !FEATURES_OK;
         }

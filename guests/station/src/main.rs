@@ -3,7 +3,7 @@
 //! Arguments: `to=` the receiver's address, `frames=` (0) to send to it, `size=` (1514) bytes of each, `interval_us=` (1000), 0 for as
 //! fast as the device takes them; `frames=` of the largest number is a flood. `expect=` (0) frames from other stations, by number and contents, before it is
 //! done; `from=` counts only those of one. `ping=` (0) echoes of 1000 bytes from `gateway=` (10.0.2.2), asked for as `address=`. `crash=` in the
-//! VM's first life, after so many frames sent. It begins when the receiver answers. When done it sleeps.
+//! VM's first life, after so many frames sent; `as=` another's address to send them by. It begins when the receiver answers. When done it sleeps.
 //!
 //! ```text
 //! station: 52:54:00:00:00:0a sends 1000 frames of 1514 bytes
@@ -82,17 +82,18 @@ impl Tally {
         let mut answer = None;
         while port.receive(|frame| answer = self.take(frame, only)) {
             if let Some((to, number)) = answer.take() {
-                send(port, to, number, HEADERS);
+                let own = port.mac();
+                send(port, (to, own), number, HEADERS);
             }
         }
     }
 }
 
 /// Sends frame `number` of `size` bytes.
-fn send(port: &mut Ethernet, to: Mac, number: u64, size: usize) {
+fn send(port: &mut Ethernet, (to, from): (Mac, Mac), number: u64, size: usize) {
     let mut frame = [0; MOST];
     frame[..6].copy_from_slice(&to);
-    frame[6..12].copy_from_slice(&port.mac());
+    frame[6..12].copy_from_slice(&from);
     frame[12..14].copy_from_slice(&TYPE);
     frame[14..HEADERS].copy_from_slice(&number.to_be_bytes());
     fill(number, &mut frame[HEADERS..size]);
@@ -121,7 +122,8 @@ fn main(board: &'static Board) -> ! {
     if let Some(to) = to {
         let again = time::ns_to_ticks(AGAIN_NS, time::frequency());
         while !tally.heard {
-            send(&mut port, to, HELLO, HEADERS);
+            let own = port.mac();
+            send(&mut port, (to, own), HELLO, HEADERS);
             wait_until(time::now() + again);
             tally.take_all(&mut port, from);
         }
@@ -131,9 +133,11 @@ fn main(board: &'static Board) -> ! {
     while number < frames || tally.frames < expected {
         tally.take_all(&mut port, from);
         if number < frames && time::now() >= due {
-            send(&mut port, to.expect("`to` says to whom"), number, size);
+            let own = mac(args, "as").unwrap_or(port.mac());
+            send(&mut port, (to.expect("`to` says to whom"), own), number, size);
             number += 1;
-            due += interval;
+            // Not more often than that, even behind a time off the core.
+            due = time::now() + interval;
             if number == frames {
                 println!("station: {frames} frames sent");
             }
@@ -142,7 +146,7 @@ fn main(board: &'static Board) -> ! {
             }
         } else if number < frames {
             wait_until(due);
-        } else {
+        } else if tally.frames < expected {
             cpu::sleep();
         }
     }

@@ -1,6 +1,6 @@
 //! Echoes from beyond the uplink: ARP (RFC 826), and ICMP (RFC 792) by IPv4 (RFC 791).
 
-use crate::{Mac, MOST, wait_until};
+use crate::{MOST, Mac, wait_until};
 use weir_guest::{println, time};
 use weir_socket::{
     ethernet::Ethernet,

@@ -32,7 +32,8 @@ impl Checker<'_> {
                 let message = format!("{} and {name} are both the uplink", vm.name);
                 let fault = self.fault("uplink-twice", &wish.span, message).label("this VM");
                 let fault = fault.and(first.clone(), "that VM");
-                let help = "take `uplink` out of one of them: a frame for nobody here goes to one VM";
+                let help =
+                    "take `uplink` out of one of them: a frame for nobody here goes to one VM";
                 self.faults.push(fault.help(help));
             }
             ports.push((vm.name.clone(), net, wish.span.clone()));
@@ -51,7 +52,9 @@ impl Checker<'_> {
         if let (Some(burst), None, None) = (burst, rate, bandwidth) {
             let message = format!("{}'s burst is one of no rate", vm.name);
             let fault = self.fault("net-burst", &burst.span, message).label("this");
-            self.faults.push(fault.help("add `rate`, frames a second, or `bandwidth`, or take `burst` out"));
+            self.faults.push(
+                fault.help("add `rate`, frames a second, or `bandwidth`, or take `burst` out"),
+            );
         }
         self.net_in_the_way(vm, &wish.span);
         let mac = mac.as_ref()?;
@@ -89,10 +92,8 @@ impl Checker<'_> {
         let lines = lines.chain(vm.functions.iter().map(|function| function.intid));
         let socket = vm.socket.map(|_| VSOCK_INTID);
         if lines.chain([vm.board.uart_intid]).chain(socket).any(|intid| intid == NET_INTID) {
-            let message = format!(
-                "{}'s network device and another one have interrupt {NET_INTID}",
-                vm.name
-            );
+            let message =
+                format!("{}'s network device and another one have interrupt {NET_INTID}", vm.name);
             let help = "give the other device's interrupt up, or `net`".to_owned();
             taken("interrupt-twice", message, help);
         }

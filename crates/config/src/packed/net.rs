@@ -56,9 +56,7 @@ impl System<'_> {
         let ports = || self.vms.iter().enumerate().filter(|(_, vm)| vm.net.is_there());
         for (index, vm) in ports() {
             let mut before = ports().take_while(|(other, _)| *other < index);
-            let clashes = |other: &Net| {
-                other.mac == vm.net.mac || other.uplink + vm.net.uplink > 1
-            };
+            let clashes = |other: &Net| other.mac == vm.net.mac || other.uplink + vm.net.uplink > 1;
             if !vm.net.is_sound() || before.any(|(_, other)| clashes(&other.net)) {
                 return Err(Damage::Port(index as u32));
             }

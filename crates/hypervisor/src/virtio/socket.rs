@@ -2,7 +2,9 @@
 
 use super::{flows, receive::WAITING};
 use weir_broker::shared::RING;
-use weir_virtio::{device::Kind, mmio::Registers, queue::Chain, transport::Transport, vsock::Header};
+use weir_virtio::{
+    device::Kind, mmio::Registers, queue::Chain, transport::Transport, vsock::Header,
+};
 
 /// A packet that the broker has.
 #[derive(Clone, Copy)]
