@@ -201,8 +201,12 @@ const FLOOR_BIAS: f64 = -0.5 + 1.0 / (1u64 << 30) as f64;
 /// Adding and subtracting it rounds a double below 2^51 to the nearest integer.
 const ROUND: f64 = 6_755_399_441_055_744.0;
 const EPS: f64 = f64::EPSILON;
+/// Relative errors of a few sums of doubles stay far below.
+const SLACK: f64 = 1.0 / (1u64 << 40) as f64;
+/// Of so many tasks the phases are looked at before those of all are.
+const LAST: usize = 8;
 /// From this many evaluations on, alignment is tried; it costs about as much as a few thousand of them.
-const FAR_EVALUATIONS: f64 = 20_000.0;
+const FAR_EVALUATIONS: f64 = 400_000.0;
 /// Alignments to be expected at most among the tasks that are looked at: fewer tasks are reduced faster, more branch less.
 const UNLIKELY: f64 = 1e-5;
 /// What a branch in the search for alignments costs, in evaluations.
@@ -825,6 +829,36 @@ impl Analyzer {
         }
     }
 
+    /// For how long before t, within segment k, no instant can fail, from below and by a look at few tasks only.
+    ///
+    /// A failure needs sum C' x < B over all tasks or any of them, where x is the fraction of a period since the last
+    /// deadline and B = (Q_k + A_k) (1 - t / T_k). Back in time the sum falls by at most U of these tasks and rises
+    /// where a deadline is passed, while B rises by 1 - U_k. Tasks with long periods fall slowly, and in order of d
+    /// those are mostly the last.
+    fn idle_before(&self, k: usize, t: f64) -> f64 {
+        if self.overloaded_now {
+            return 0.0;
+        }
+        let rise = self.offset[k] / self.until[k];
+        let budget = (self.offset[k] - rise * t).max(0.0) + self.offset[k] * SLACK;
+        let (mut sum, mut fall, mut longest) = (0.0, rise * (1.0 + SLACK), 0.0);
+        let first = (k + 1).saturating_sub(LAST);
+        for ((&d, &rate), &c) in
+            self.d[first..=k].iter().zip(&self.rate[first..=k]).zip(&self.c[first..=k]).rev()
+        {
+            // Rates are rounded up, so that a phase is never taken for one before its deadline.
+            let periods = (t - d) * rate;
+            let phase = periods - ((periods + FLOOR_BIAS + ROUND) - ROUND) - periods * (8.0 * EPS);
+            let own = c * phase * (1.0 - SLACK);
+            let alone = (own - budget) / (c * rate + rise * (1.0 + SLACK));
+            sum += own;
+            fall += c * rate;
+            let together = (sum - budget) / fall;
+            longest = f64::max(longest, alone.max(together));
+        }
+        longest * (1.0 - SLACK)
+    }
+
     /// Q + DBF at t in segment k, from above.
     fn demand_bound(&self, k: usize, t: f64) -> f64 {
         let n = k + 1;
@@ -950,6 +984,11 @@ impl Analyzer {
             };
             self.effort = left;
             if exact_doubles {
+                let idle = self.idle_before(k - 1, float(t));
+                if idle > self.total[k - 1] {
+                    t = t.saturating_sub(idle as i64).max(from) - 1;
+                    continue;
+                }
                 let bound = self.demand_bound(k - 1, float(t));
                 if bound <= float(t) {
                     t = (bound as i64).min(t - 1);
