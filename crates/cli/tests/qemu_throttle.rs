@@ -225,7 +225,7 @@ fn a_silent_system_without_a_heartbeat_ends_by_virtual_time() {
     let limit = Duration::from_secs(60);
     let options = Options { limit, arguments: &["--for", "20ms"], ..Options::default() };
     let outcome = run_system(&text, &options);
-    assert_eq!(outcome.report["end"], "time-over", "{}", outcome.said.err);
+    assert_eq!(outcome.report["ended_by"], "time-over", "{}", outcome.said.err);
     let last = budgets(&outcome).last().expect("records").time_ns;
     assert!((19_000_000..=23_000_000).contains(&last), "{last}");
 }

@@ -356,8 +356,10 @@ impl Checker<'_> {
         let rules = &bandwidth.rules;
         let places = &rules.places;
         for (budget, place) in [(rules.reads, &places.budget), (rules.writes, &places.writes)] {
-            let Some(budget) = budget.filter(|budget| !(adjust.min..=adjust.max).contains(budget))
-            else {
+            // Limits that are none have been refused.
+            let refused = adjust.min > adjust.max || adjust.min == 0;
+            let beyond = |budget: &u64| !refused && !(adjust.min..=adjust.max).contains(budget);
+            let Some(budget) = budget.filter(beyond) else {
                 continue;
             };
             let message = format!(
@@ -380,9 +382,11 @@ impl Checker<'_> {
                 continue;
             };
             let places = &bandwidth.rules.places;
-            // A budget of 0 is refused where it is read.
-            let is_read = regulation.reads > 0 && regulation.writes > 0;
-            if let Some(refused) = self.refused(of, index).filter(|_| is_read) {
+            // A budget of 0 is refused where it is read, and staggered periods by the key that says so.
+            let is_said = |refused: &Refused| {
+                *refused == Refused::Staggered || regulation.reads == 0 || regulation.writes == 0
+            };
+            if let Some(refused) = self.refused(of, index).filter(|refused| !is_said(refused)) {
                 let message = format!("the bandwidth of {} cannot be regulated so", vm.name);
                 self.fault("no-budget", &places.budget, message, refused.to_string());
             }

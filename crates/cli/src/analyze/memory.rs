@@ -3,7 +3,7 @@
 use super::regulation::{regulation, why_unlimited};
 use crate::run::show::table;
 use serde_json::{Value, json};
-use std::fmt;
+use std::fmt::{self, Write as _};
 use weir_analysis::{
     Bytes, BytesPerSec, Nanos,
     memory::{Budget, Regulation, SaturationPoint, SaturationTable, qos_bandwidth, qos_level},
@@ -49,7 +49,7 @@ pub struct Limits {
     /// What the file says.
     written: Budget,
     /// The least that it may be set to.
-    least: Budget,
+    pub least: Budget,
     /// The most that it may be set to.
     pub most: Budget,
     /// How it is spent.
@@ -78,10 +78,11 @@ impl Limits {
 
     /// Why that is less than what the file says, if it is.
     fn why_less(&self, asked: &Bandwidth) -> String {
+        // Writing to a string does not fail.
         let mut why = String::new();
         if let Some(setter) = asked.setter().filter(|_| self.least != self.written) {
             let least = self.least.accesses;
-            why.push_str(&format!("; {setter} may set its budget to {least}"));
+            let _ = write!(why, "; {setter} may set its budget to {least}");
         }
         why.push_str(match self.regulation {
             Regulation::Memguard { .. } => {
@@ -243,14 +244,15 @@ fn counted_more(timing: &Timing) -> String {
         let (Some(limits), Some(asked)) = (Limits::of(timing, vm), &vm.bandwidth) else { continue };
         if let Some(setter) = asked.setter().filter(|_| limits.most != limits.written) {
             let most = limits.most.accesses;
-            why.push_str(&format!("; {setter} may set the budget of {} to {most}", vm.name));
+            let _ = write!(why, "; {setter} may set the budget of {} to {most}", vm.name);
         }
         if let (Some(window @ 2..), Some(critical)) = (asked.window, asked.critical()) {
-            why.push_str(&format!(
+            let _ = write!(
+                why,
                 "; {} may use {window} budgets in one period where {critical} used nothing in {} before",
                 vm.name,
                 window - 1
-            ));
+            );
         }
     }
     why
