@@ -50,7 +50,8 @@ fn two_on_one_core_share_a_device_and_talk_to_each_other() {
 #[test]
 fn two_linuxes_on_one_core_share_a_device() {
     let directory = tempfile::tempdir().expect("a directory");
-    let lines: String = (1_000_000..1_100_000).map(|number| format!("{number}\n")).collect();
+    let lines: Vec<_> = (1_000_000..1_100_000).map(|number: u32| number.to_string()).collect();
+    let lines = lines.join("\n") + "\n";
     fs::write(directory.path().join("lines"), lines).expect("a file");
     let text = system("shared-net").replace("weir.address=", "weir.file=lines weir.address=");
     let outcome = run_outside(&text, directory.path().to_str()).good();
