@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 fn main() {
-    let speed = weir_memsys::bench::measure(2_000_000);
+    let speed = weir_memsys::bench::measure(20_000, 100);
     for (what, rate) in [
         ("DRAM requests, random", speed.dram_random),
         ("DRAM requests, stream", speed.dram_stream),
@@ -10,6 +10,6 @@ fn main() {
         ("cache hits", speed.cache_hits),
         ("cache misses", speed.cache_misses),
     ] {
-        println!("{what:24} {:7.2} M/s", rate / 1e6);
+        println!("{what:24} {:7.2} M/s, {:7.2} in the median", rate.best / 1e6, rate.median / 1e6);
     }
 }

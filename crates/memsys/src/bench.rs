@@ -9,19 +9,28 @@ use crate::{
     units::{Bytes, Owner, Pa},
 };
 
-/// Events per second of host time, on one core.
+/// Events per second of host time, on one core, in several rounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    /// Of the quickest round: what the model can do, as other work on the machine only slows a round down.
+    pub best: f64,
+    /// Of the median round: what this machine gave it meanwhile.
+    pub median: f64,
+}
+
+/// How fast each part of the model is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speed {
     /// DRAM reads at random addresses.
-    pub dram_random: f64,
+    pub dram_random: Rate,
     /// DRAM reads of one line after the other.
-    pub dram_stream: f64,
+    pub dram_stream: Rate,
     /// DRAM reads of one bank, another row each time.
-    pub dram_rowmiss: f64,
+    pub dram_rowmiss: Rate,
     /// Loads of one core that hit its L1 data cache, walking through half of it.
-    pub cache_hits: f64,
+    pub cache_hits: Rate,
     /// Loads of four cores, each walking through 1 MiB over one shared L2 of 1 MiB, so that nearly all miss.
-    pub cache_misses: f64,
+    pub cache_misses: Rate,
 }
 
 /// The address functions of the bare DDR4-2400: row:bank:group:column, bursts of 64 B, 128 columns, one rank of 4 x 4
@@ -61,27 +70,26 @@ pub fn row_misses(count: u64, write: impl Fn(u64) -> bool) -> impl Iterator<Item
     (0..count).map(move |i| (Pa((i & 0x7fff) << 17), write(i)))
 }
 
-/// Measures, with so many DRAM requests of each kind and ten times as many cache accesses.
+/// Measures, with so many DRAM requests of each kind and ten times as many cache hits a round, each kind in `rounds`
+/// rounds (at least one).
 ///
 /// # Panics
 /// Never: the shapes fit.
 #[must_use]
-pub fn measure(requests: u64) -> Speed {
+pub fn measure(requests: u64, rounds: usize) -> Speed {
     let map = ddr4_2400_map();
     let dram = |trace: &mut dyn Iterator<Item = (Pa, bool)>| {
-        rate(requests, || {
-            let result = trace::run(trace, &map, DDR4_2400, DEFAULT_POLICY);
-            result.expect("the memory can be built").cycles
-        })
+        let result = trace::run(trace, &map, DDR4_2400, DEFAULT_POLICY);
+        result.expect("the memory can be built").cycles
     };
     let mut caches = a53_quad();
     let accesses = requests * 10;
-    let cache_hits = rate(accesses, || {
+    let cache_hits = rate(accesses, rounds, || {
         (0..accesses)
             .map(|i| caches.access(0, Owner(0), Access::Read, Pa(i * 8 % 0x4000), 8) as u64)
             .sum()
     });
-    let cache_misses = rate(requests, || {
+    let cache_misses = rate(requests, rounds, || {
         (0..requests)
             .map(|i| {
                 let pa = Pa(((i % 4) << 20) + (i / 4 * 64) % (1 << 20));
@@ -90,9 +98,9 @@ pub fn measure(requests: u64) -> Speed {
             .sum()
     });
     Speed {
-        dram_random: dram(&mut random_reads(requests)),
-        dram_stream: dram(&mut stream_reads(requests)),
-        dram_rowmiss: dram(&mut row_misses(requests, |_| false)),
+        dram_random: rate(requests, rounds, || dram(&mut random_reads(requests))),
+        dram_stream: rate(requests, rounds, || dram(&mut stream_reads(requests))),
+        dram_rowmiss: rate(requests, rounds, || dram(&mut row_misses(requests, |_| false))),
         cache_hits,
         cache_misses,
     }
@@ -123,9 +131,16 @@ fn a53_quad() -> Hierarchy {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate for printing")]
-fn rate(events: u64, work: impl FnOnce() -> u64) -> f64 {
-    let start = Instant::now();
-    // The sum is used, so that the work can't be left out.
-    std::hint::black_box(work());
-    events as f64 / start.elapsed().as_secs_f64()
+fn rate(events: u64, rounds: usize, mut work: impl FnMut() -> u64) -> Rate {
+    let mut times: Vec<f64> = (0..rounds.max(1))
+        .map(|_| {
+            let start = Instant::now();
+            // The sum is used, so that the work can't be left out.
+            std::hint::black_box(work());
+            start.elapsed().as_secs_f64()
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    let of = |round: usize| events as f64 / times[round];
+    Rate { best: of(0), median: of(times.len() / 2) }
 }

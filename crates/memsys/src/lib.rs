@@ -16,6 +16,7 @@ pub mod bench;
 pub mod cache;
 pub mod dma;
 pub mod dram;
+pub mod events;
 pub mod hierarchy;
 pub mod matrix;
 pub mod qos;

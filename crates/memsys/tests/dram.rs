@@ -563,6 +563,18 @@ fn the_time_of_the_day_does_not_matter() {
 }
 
 #[test]
+fn a_request_from_the_past_comes_in_the_cycle_that_was_reached() {
+    let mut channel = Channel::new(ddr4_map(), DDR4_2400, DEFAULT_POLICY, 1).unwrap();
+    let mut done = Vec::new();
+    channel.advance(1000, &mut |d| done.push(d));
+    let request = Request { id: 1, pa: Pa(0), owner: Owner(0), write: false };
+    channel.push(request, 10, &mut |d| done.push(d)).unwrap();
+    channel.advance(2000, &mut |d| done.push(d));
+    let [Done { arrived, at, .. }] = done[..] else { panic!("{done:?}") };
+    assert_eq!((arrived, at), (1000, 1000 + 17 + 17 + 4));
+}
+
+#[test]
 fn idle_years_cost_nothing_and_their_refreshes_are_counted() {
     let mut channel = Channel::new(ddr4_map(), DDR4_2400, DEFAULT_POLICY, 1).unwrap();
     let years = 100_000_000_000_000_000;

@@ -149,6 +149,23 @@ fn what_is_alone_takes_the_sum_of_its_way() {
 }
 
 #[test]
+#[should_panic(expected = "does not lie in")]
+fn an_access_in_the_past_is_refused() {
+    let mut memory = MemorySystem::new(config()).unwrap();
+    memory.advance(ns(100), &mut |_| {});
+    let _ = memory.issue(0, Owner(0), Access::Read, Pa(0), 0, ns(99));
+}
+
+#[test]
+#[should_panic(expected = "does not lie in")]
+fn an_access_behind_what_has_not_happened_yet_is_refused() {
+    let mut memory = MemorySystem::new(config()).unwrap();
+    assert_eq!(memory.issue(0, Owner(0), Access::Read, Pa(0), 0, ns(0)), Issue::Pending);
+    let next = memory.next_event().unwrap();
+    let _ = memory.issue(1, Owner(0), Access::Read, Pa(64), 0, next + Picos(1));
+}
+
+#[test]
 fn two_accesses_to_a_line_on_its_way_are_one_read_of_dram() {
     let mut system = MemorySystem::new(config()).unwrap();
     let now = Picos(0);

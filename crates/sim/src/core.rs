@@ -39,6 +39,8 @@ pub(crate) struct Core {
     pub armed: bool,
     /// No access before: the hypervisor has the core.
     pub busy_until: Picos,
+    /// The least time between two accesses is over.
+    pub gap_until: Picos,
     pub accesses: u64,
     pub passes: Passes,
 }

@@ -14,11 +14,12 @@ use crate::{
     program::Program,
 };
 use record::Begun;
-use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
+use std::sync::Arc;
 use weir_config::timing::Workload;
 use weir_memsys::{
     MemorySystem, Owner, Picos,
     dma::DmaError,
+    events::Events,
     hierarchy::Served,
     system::{Answer, Issue},
 };
@@ -71,8 +72,7 @@ struct Run<'a> {
     cores: Vec<Core>,
     masters: Vec<Master>,
     shared: Vec<Shared>,
-    events: BinaryHeap<Reverse<(Picos, u64, Event)>>,
-    added: u64,
+    events: Events<Event>,
     latencies: Vec<Histogram>,
     delays: Vec<u64>,
     arrivals: Vec<Vec<u64>>,
@@ -180,6 +180,7 @@ impl<'a> Run<'a> {
                     blocked: false,
                     armed: false,
                     busy_until: Picos(0),
+                    gap_until: Picos(0),
                     accesses: 0,
                     passes: Passes::default(),
                 });
@@ -197,8 +198,7 @@ impl<'a> Run<'a> {
             cores,
             masters,
             shared: (0..=owners).map(|_| Shared::new()).collect(),
-            events: BinaryHeap::new(),
-            added: 0,
+            events: Events::default(),
             latencies: vec![Histogram::default(); owners],
             delays: vec![0; owners],
             arrivals: vec![Vec::new(); owners],
@@ -210,8 +210,7 @@ impl<'a> Run<'a> {
     }
 
     fn add(&mut self, at: Picos, event: Event) {
-        self.events.push(Reverse((at.max(self.memory.now()), self.added, event)));
-        self.added += 1;
+        self.events.add(at.max(self.memory.now()), event);
     }
 
     fn start(&mut self) {
@@ -234,21 +233,15 @@ impl<'a> Run<'a> {
     fn go_on(&mut self, end: Picos) {
         let mut answers = Vec::new();
         loop {
-            let own = self.events.peek().map(|Reverse((at, ..))| *at);
-            let memory = self.memory.next_event();
-            let Some(now) = own.into_iter().chain(memory).min().filter(|now| *now <= end) else {
+            let next = self.events.next().into_iter().chain(self.memory.next_event()).min();
+            let Some(now) = next.filter(|now| *now <= end) else {
                 break;
             };
-            debug_assert!(now >= self.memory.now(), "time runs backwards");
             self.memory.advance(now, &mut |answer| answers.push(answer));
             for answer in answers.drain(..) {
                 self.answer(answer);
             }
-            while let Some(Reverse((at, _, event))) = self.events.peek().copied() {
-                if at > now {
-                    break;
-                }
-                self.events.pop();
+            while let Some((now, event)) = self.events.take(now) {
                 self.handle(now, event);
             }
         }
@@ -272,7 +265,7 @@ impl<'a> Run<'a> {
         let c = &mut self.cores[core];
         if !c.armed && !c.blocked && c.may_run() {
             c.armed = true;
-            let at = at.max(c.busy_until);
+            let at = at.max(c.busy_until).max(c.gap_until);
             self.add(at, Event::Go(core));
         }
     }
@@ -311,6 +304,7 @@ impl<'a> Run<'a> {
         let issued = self.memory.issue(c.number, c.owner, access, pa, token as u64, now);
         match issued {
             Issue::Hit(at) => {
+                c.gap_until = now + c.gap;
                 c.answered(token);
                 c.accesses += 1;
                 let (owner, gap) = (c.owner, c.gap);
@@ -319,6 +313,7 @@ impl<'a> Run<'a> {
                 self.arm(core, if dependent { at.max(now + gap) } else { now + gap });
             }
             Issue::Pending => {
+                c.gap_until = now + c.gap;
                 c.accesses += 1;
                 c.blocked = c.outstanding >= c.most_waiting;
                 let gap = c.gap;

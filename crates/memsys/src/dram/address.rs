@@ -97,6 +97,8 @@ pub struct Location {
 pub struct AddressMap {
     fields: AddressFields,
     bank_bits: u32,
+    /// No mask has a bit above the lowest 32.
+    low_only: bool,
     /// `bank << 32 | row` of each value of each byte, lowest byte first.
     tables: Box<[[u64; 256]; 8]>,
 }
@@ -130,8 +132,10 @@ impl AddressMap {
             .enumerate()
             .map(|(i, &mask)| (1_u64 << i, mask))
             .chain(low_to_high.enumerate().map(|(i, &mask)| (1 << (32 + i), mask)));
+        let mut low_only = true;
         let mut tables = Box::new([[0_u64; 256]; 8]);
         for (output, mask) in outputs {
+            low_only &= mask >> 32 == 0;
             for (table, byte) in tables.iter_mut().zip(mask.to_le_bytes()) {
                 for (value, entry) in table.iter_mut().enumerate() {
                     if (value as u8 & byte).count_ones() % 2 == 1 {
@@ -140,7 +144,7 @@ impl AddressMap {
                 }
             }
         }
-        Ok(Self { bank_bits: bank_bits as u32, fields, tables })
+        Ok(Self { bank_bits: bank_bits as u32, fields, low_only, tables })
     }
 
     /// The functions that it was compiled from.
@@ -159,9 +163,11 @@ impl AddressMap {
     #[must_use]
     #[inline]
     pub fn locate(&self, pa: Pa) -> Location {
-        let mut packed = 0;
-        for (table, byte) in self.tables.iter().zip(pa.0.to_le_bytes()) {
-            packed ^= table[usize::from(byte)];
+        let bytes = pa.0.to_le_bytes();
+        let look_up = |packed, byte: usize| packed ^ self.tables[byte][usize::from(bytes[byte])];
+        let mut packed = (0..4).fold(0, look_up);
+        if !self.low_only {
+            packed = (4..8).fold(packed, look_up);
         }
         Location { bank: (packed >> 32) as u32, row: packed as u32 }
     }

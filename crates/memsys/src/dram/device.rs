@@ -89,8 +89,8 @@ pub struct Device {
     epoch: u64,
     /// First cycle at which each command is legal in each bank. A refresh is not among them.
     ready: [AllBanks; 4],
-    /// First cycle at which each rank may be refreshed.
-    refresh_ready: [i16; BANKS],
+    /// First cycle at which each rank may be refreshed for the last command of each kind.
+    refresh_ready: [[u64; BANKS]; 5],
     /// Of each rank, the ends of the windows that its last four activates opened, the first one in the lowest 16 bits.
     windows: [u64; BANKS],
     rows: [u32; BANKS],
@@ -109,7 +109,7 @@ impl Device {
             rules: Rules::new(shape, &timing),
             epoch: 0,
             ready: Default::default(),
-            refresh_ready: [0; BANKS],
+            refresh_ready: [[0; BANKS]; 5],
             windows: [0; BANKS],
             rows: [0; BANKS],
             open: 0,
@@ -200,29 +200,18 @@ impl Device {
     /// When a command is legal but for the row and the command bus, which the caller sees to.
     #[inline]
     pub(crate) fn earliest(&self, command: Command, bank: usize) -> u64 {
-        let ready = match command {
-            Command::Refresh => self.refresh_ready[self.rank_of(bank)],
-            _ => self.ready_at(command, bank),
-        };
+        if command == Command::Refresh {
+            let rank = self.rank_of(bank);
+            return self.refresh_ready.iter().fold(0, |ready, of| ready.max(of[rank]));
+        }
+        let ready = lanes::get(self.ready(command), bank);
         self.epoch + u64::from(ready.cast_unsigned())
     }
 
-    /// The same of a command that is no refresh, counted from the epoch.
-    #[inline]
-    pub(crate) fn ready_at(&self, command: Command, bank: usize) -> i16 {
-        lanes::get(self.ready(command), bank)
-    }
-
-    /// The same for all banks.
+    /// The same of a command that is no refresh, for all banks, counted from the epoch.
     #[inline]
     pub(crate) fn ready(&self, command: Command) -> &AllBanks {
         &self.ready[command.index()]
-    }
-
-    /// Whether precharges of several banks must keep a distance (tPPD).
-    #[inline]
-    pub(crate) fn paces_precharges(&self) -> bool {
-        self.timing.ppd > 0
     }
 
     /// The rank of a bank.
@@ -250,22 +239,19 @@ impl Device {
         cycle - self.epoch >= EPOCH
     }
 
-    /// Counts from another cycle, before which no command will be issued any more. Returns how many have passed, or the
-    /// most that can be counted.
+    /// Counts from another cycle, before which no command will be issued any more.
     #[cold]
-    pub(crate) fn begin_epoch(&mut self, cycle: u64) -> i16 {
+    pub(crate) fn begin_epoch(&mut self, cycle: u64) {
         let passed = i16::try_from(cycle - self.epoch).unwrap_or(i16::MAX);
         self.epoch = cycle;
         for ready in self.ready.iter_mut().flatten() {
             *ready = (*ready - Lanes::splat(passed)).max(Lanes::ZERO);
         }
         let later = |ready: i16| (ready - passed).max(0);
-        self.refresh_ready = self.refresh_ready.map(later);
         for windows in &mut self.windows {
             let ends = [0, 16, 32, 48].map(|shift| later((*windows >> shift) as i16));
             *windows = ends.iter().rfold(0, |all, &end| all << 16 | u64::from(end.cast_unsigned()));
         }
-        passed
     }
 
     /// A command that is legal at `at`, which is not long after the present epoch. The caller names it as a constant, so
@@ -273,33 +259,31 @@ impl Device {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "the command is a constant of the caller")]
     pub(crate) fn apply(&mut self, command: Command, bank: usize, row: u32, at: u64) {
-        let from_epoch = (at - self.epoch) as i16;
         match command {
             Command::Activate => {
                 self.open |= 1 << bank;
                 self.rows[bank % BANKS] = row;
                 let rank = self.rank_of(bank);
                 let windows = &mut self.windows[rank];
-                *windows = *windows >> 16
-                    | (u64::from(from_epoch.cast_unsigned()) + self.timing.faw) << 48;
+                *windows = *windows >> 16 | (at - self.epoch + self.timing.faw) << 48;
                 let end = Lanes::splat(*windows as i16);
                 let activate = &mut self.ready[Command::Activate.index()];
                 let members = self.rules.rank(rank);
                 each_chunk(self.rules.chunks(), |chunk| {
                     activate[chunk] = activate[chunk].max(members[chunk] & end);
                 });
-                self.bring_into_force::<{ Command::Activate as usize }>(bank, from_epoch);
+                self.bring_into_force::<{ Command::Activate as usize }>(bank, at);
             }
             Command::Precharge => {
                 self.open &= !(1 << bank);
-                self.bring_into_force::<{ Command::Precharge as usize }>(bank, from_epoch);
+                self.bring_into_force::<{ Command::Precharge as usize }>(bank, at);
             }
-            Command::Read => self.bring_into_force::<{ Command::Read as usize }>(bank, from_epoch),
+            Command::Read => self.bring_into_force::<{ Command::Read as usize }>(bank, at),
             Command::Write => {
-                self.bring_into_force::<{ Command::Write as usize }>(bank, from_epoch);
+                self.bring_into_force::<{ Command::Write as usize }>(bank, at);
             }
             Command::Refresh => {
-                self.bring_into_force::<{ Command::Refresh as usize }>(bank, from_epoch);
+                self.bring_into_force::<{ Command::Refresh as usize }>(bank, at);
             }
         }
         self.bus_free = at + command.slots(&self.timing);
@@ -307,15 +291,16 @@ impl Device {
 
     /// What the command numbered `FIRST` means for later ones.
     #[inline]
-    fn bring_into_force<const FIRST: usize>(&mut self, bank: usize, at: i16) {
+    fn bring_into_force<const FIRST: usize>(&mut self, bank: usize, at: u64) {
+        if const { rules::is_ruled(FIRST, Command::Refresh as usize) } {
+            let gap = self.rules.gap(FIRST, Command::Refresh as usize);
+            self.refresh_ready[FIRST][self.rank_of(bank)] = at + u64::from(gap.cast_unsigned());
+        }
+        let at = (at - self.epoch) as i16;
         self.hold_up::<FIRST, { Command::Activate as usize }>(bank, at);
         self.hold_up::<FIRST, { Command::Precharge as usize }>(bank, at);
         self.hold_up::<FIRST, { Command::Read as usize }>(bank, at);
         self.hold_up::<FIRST, { Command::Write as usize }>(bank, at);
-        if const { rules::is_ruled(FIRST, Command::Refresh as usize) } {
-            let ready = &mut self.refresh_ready[self.rank_of(bank)];
-            *ready = (at + self.rules.gap(FIRST, Command::Refresh as usize)).max(*ready);
-        }
     }
 
     /// What the command numbered `FIRST` means for the one numbered `THEN`. Whether there is a rule, and whether for more

@@ -65,13 +65,6 @@ pub(super) fn set(all: &mut AllBanks, bank: usize, to: i16) {
     *chunk ^= (*chunk ^ Lanes::splat(to)) & lane_of(bank);
 }
 
-/// Sets a bank's value to what it is in `from`.
-#[inline]
-pub(super) fn copy(all: &mut AllBanks, bank: usize, from: &AllBanks) {
-    let chunk = &mut all[chunk_of(bank)];
-    *chunk ^= (*chunk ^ from[chunk_of(bank)]) & lane_of(bank);
-}
-
 /// Flips bits of a bank's value.
 #[inline]
 pub(super) fn flip(all: &mut AllBanks, bank: usize, bits: i16) {

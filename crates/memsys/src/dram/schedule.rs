@@ -1,11 +1,16 @@
 //! What each bank wants next, and which of the wishes comes first.
 //!
 //! After each command one look goes over all banks, without a branch. It compares one number of each bank: the cycle from
-//! which on its wish can be granted, above the wish's rank among those of the same cycle.
+//! which on its wish can be granted, above the wish's rank among those of the same cycle, whose lowest bits are the bank:
+//! the least number says all. The next command waits for it, so what counts is how many steps lie between the two.
 
-use wide::{CmpEq, f32x4, f32x8, i32x8};
+use wide::{f32x4, i32x4, i32x8};
 
-use crate::dram::lanes::{self, AllBanks, BANKS, CHUNKS, LANES, Lanes, each_chunk};
+use crate::dram::{
+    device::Device,
+    lanes::{self, AllBanks, BANKS, CHUNKS, Lanes},
+    timing::Command,
+};
 
 /// The request that a bank's wish is for, and the one before it in the bank's list.
 #[derive(Clone, Copy, Debug)]
@@ -30,43 +35,63 @@ impl First {
 }
 
 /// The kind of command that a bank wants. Column commands are all of one direction.
-pub(super) type Kind = i16;
+pub(super) type Kind = u8;
 const NOTHING: Kind = 0;
 pub(super) const ACTIVATE: Kind = 1;
 pub(super) const PRECHARGE: Kind = 2;
 pub(super) const COLUMN: Kind = 3;
 
-/// A wish's order among those of the same cycle: a column command comes before any other, then the lowest age. The lowest
-/// bits are its kind.
-const KIND_BITS: u32 = 2;
-const AGE_BITS: u32 = 12;
-const NO_COLUMN: i16 = 1 << (KIND_BITS + AGE_BITS);
-const KIND: i16 = (1 << KIND_BITS) - 1;
+const KINDS: usize = 4;
+
+/// A wish's order among those of the same cycle, 16 bits: a column command comes before any other, then the lowest age;
+/// the lowest bits are its bank.
+const BANK_BITS: u32 = 6;
+const AGE_BITS: u32 = 9;
+const NO_COLUMN: i32 = 1 << (BANK_BITS + AGE_BITS);
 /// Ages are lower than this.
 pub(super) const AGES: u32 = 1 << AGE_BITS;
 
-const fn class(kind: Kind) -> i16 {
+const fn class(kind: Kind) -> i32 {
     if kind == COLUMN { 0 } else { NO_COLUMN }
 }
 
 /// Later than any cycle. As the upper half of a float, it is still a number.
 const NEVER: i16 = 0x7f7f;
 
+/// Banks whose orders lie side by side.
+const QUAD: usize = 4;
+
+/// Every bit of one of four orders.
+static QUAD_LANES: [i32x4; QUAD] = {
+    let mut lanes = [i32x4::new([0; QUAD]); QUAD];
+    let mut lane = 0;
+    while lane < QUAD {
+        let mut bits = [0; QUAD];
+        bits[lane] = -1;
+        lanes[lane] = i32x4::new(bits);
+        lane += 1;
+    }
+    lanes
+};
+
 /// Wishes of up to 64 banks, field by field.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
     wishes: [Wish; BANKS],
-    /// The cycle from which on each wish can be granted, counted from the device's epoch.
-    ready: AllBanks,
-    orders: AllBanks,
+    /// Of each kind, 0 for the banks that want such a command and [`NEVER`] for the others; of [`NOTHING`] it means nothing.
+    earliest: [AllBanks; KINDS],
+    /// Four banks side by side.
+    orders: [i32x4; BANKS / QUAD],
+    kinds: [Kind; BANKS],
 }
 
 impl Schedule {
     pub fn new() -> Self {
         Self {
             wishes: [Wish { slot: 0, before: 0 }; BANKS],
-            ready: [Lanes::splat(NEVER); CHUNKS],
-            orders: AllBanks::default(),
+            earliest: [[Lanes::splat(NEVER); CHUNKS]; KINDS],
+            orders: [i32x4::ZERO; BANKS / QUAD],
+            kinds: [NOTHING; BANKS],
         }
     }
 
@@ -75,94 +100,104 @@ impl Schedule {
         self.wishes[bank % BANKS]
     }
 
+    #[inline]
+    fn kind(&self, bank: usize) -> Kind {
+        self.kinds[bank % BANKS]
+    }
+
     /// The kind of command that a bank wants, if any.
     #[inline]
     pub fn wanted(&self, bank: usize) -> Option<Kind> {
-        let kind = lanes::get(&self.orders, bank) & KIND;
+        let kind = self.kind(bank);
         (kind != NOTHING).then_some(kind)
     }
 
     /// The bank wants nothing any more.
     #[inline]
     pub fn clear(&mut self, bank: usize) {
-        lanes::set(&mut self.ready, bank, NEVER);
-        lanes::set(&mut self.orders, bank, NOTHING);
+        self.turn(bank, self.kind(bank), NOTHING);
     }
 
-    /// A bank got the command that it wanted, of kind `FROM`, and wants one of kind `TO` for the same request; `ready` is
-    /// when the device allows such a command.
+    /// A bank got the command that it wanted, of kind `FROM`, and wants one of kind `TO` for the same request.
     #[inline]
-    pub fn goes_on<const FROM: Kind, const TO: Kind>(&mut self, bank: usize, ready: &AllBanks) {
-        lanes::copy(&mut self.ready, bank, ready);
-        lanes::flip(&mut self.orders, bank, FROM ^ TO ^ class(FROM) ^ class(TO));
-    }
-
-    /// Sets what a bank wants, for a request of this age; `ready` is when the device allows such a command.
-    #[inline]
-    pub fn set(&mut self, bank: usize, kind: Kind, ready: &AllBanks, age: u32, wish: Wish) {
-        self.wishes[bank % BANKS] = wish;
-        lanes::copy(&mut self.ready, bank, ready);
-        lanes::set(&mut self.orders, bank, class(kind) | (age as i16) << KIND_BITS | kind);
-    }
-
-    /// The device allows commands of a kind later than it did: from `then` on.
-    #[inline]
-    pub fn hold_up(&mut self, kind: Kind, then: &AllBanks, chunks: usize) {
-        each_chunk(chunks, |chunk| {
-            let kinds = self.orders[chunk] & Lanes::splat(KIND);
-            let then = kinds.cmp_eq(Lanes::splat(kind)) & then[chunk];
-            self.ready[chunk] = self.ready[chunk].max(then);
-        });
-    }
-
-    /// Cycles are counted from another epoch: so many have passed.
-    pub fn begin_epoch(&mut self, passed: i16) {
-        let never = Lanes::splat(NEVER);
-        for ready in &mut self.ready {
-            let later = (*ready - Lanes::splat(passed)).max(Lanes::ZERO);
-            *ready = ready.cmp_eq(never).blend(never, later);
+    pub fn goes_on<const FROM: Kind, const TO: Kind>(&mut self, bank: usize) {
+        self.turn(bank, FROM, TO);
+        if const { class(FROM) != class(TO) } {
+            let (orders, lane) = self.order_mut(bank);
+            *orders ^= lane & i32x4::splat(NO_COLUMN);
         }
     }
 
-    /// The first of all wishes that can be granted at `floor`, counted from `epoch`, or later.
+    /// Sets what a bank wants, for a request of this age.
     #[inline]
-    pub fn first(&self, epoch: u64, floor: i16, chunks: usize) -> First {
-        match chunks {
-            2 => self.first_of_chunks::<2>(epoch, floor),
-            _ => self.first_of_many(epoch, floor),
+    pub fn set(&mut self, bank: usize, kind: Kind, age: u32, wish: Wish) {
+        self.wishes[bank % BANKS] = wish;
+        self.turn(bank, self.kind(bank), kind);
+        let order = class(kind) | (age << BANK_BITS | (bank % BANKS) as u32).cast_signed();
+        let (orders, lane) = self.order_mut(bank);
+        *orders ^= (*orders ^ i32x4::splat(order)) & lane;
+    }
+
+    /// A bank's order among those of its neighbors, and every bit of it.
+    #[inline]
+    fn order_mut(&mut self, bank: usize) -> (&mut i32x4, i32x4) {
+        (&mut self.orders[bank / QUAD % (BANKS / QUAD)], QUAD_LANES[bank % QUAD])
+    }
+
+    /// A bank that wanted `from` wants `to`.
+    #[inline]
+    fn turn(&mut self, bank: usize, from: Kind, to: Kind) {
+        if from == to {
+            return;
+        }
+        self.kinds[bank % BANKS] = to;
+        lanes::flip(&mut self.earliest[usize::from(from) % KINDS], bank, NEVER);
+        lanes::flip(&mut self.earliest[usize::from(to) % KINDS], bank, NEVER);
+    }
+
+    /// The first of all wishes that the device allows at `floor`, counted from its epoch, or later; `column` is the command
+    /// of those who want a column.
+    #[inline]
+    pub fn first(&self, device: &Device, column: Command, floor: i16) -> First {
+        // One number comes back, so that it stays in a register.
+        let found = match device.chunks() {
+            2 => self.first_of_chunks::<2>(device, column, floor),
+            _ => self.first_of_many(device, column, floor),
+        };
+        let at = found >> 16;
+        let bank = found & ((1 << BANK_BITS) - 1);
+        First {
+            at: if at == NEVER as u32 { u64::MAX } else { device.epoch() + u64::from(at) },
+            kind: self.kind(bank as usize),
+            bank: bank as u16,
         }
     }
 
     #[inline(never)]
-    fn first_of_many(&self, epoch: u64, floor: i16) -> First {
-        self.first_of_chunks::<CHUNKS>(epoch, floor)
+    fn first_of_many(&self, device: &Device, column: Command, floor: i16) -> u32 {
+        self.first_of_chunks::<CHUNKS>(device, column, floor)
     }
 
+    /// The wish's cycle in the upper half, its order in the lower one.
     #[inline]
-    fn first_of_chunks<const N: usize>(&self, epoch: u64, floor: i16) -> First {
+    fn first_of_chunks<const N: usize>(&self, device: &Device, column: Command, floor: i16) -> u32 {
         let floor = Lanes::splat(floor);
-        // Positive numbers are ordered alike as integers and as floats, and of floats every processor has a minimum.
-        let keys: [f32x8; N] = core::array::from_fn(|chunk| {
-            let ready = i32x8::from_i16x8(self.ready[chunk].max(floor));
-            let order = i32x8::from_i16x8(self.orders[chunk]);
-            bytemuck::must_cast(ready << 16 | order)
+        let keys: [[f32x4; 2]; N] = core::array::from_fn(|chunk| {
+            let of = |kind: Kind, command| {
+                device.ready(command)[chunk].max(self.earliest[usize::from(kind)][chunk])
+            };
+            let rows = of(ACTIVATE, Command::Activate).min(of(PRECHARGE, Command::Precharge));
+            let all = rows.min(of(COLUMN, column));
+            let ready = i32x8::from_i16x8(all.max(floor)) << 16;
+            let orders: i32x8 =
+                bytemuck::must_cast([self.orders[chunk * 2], self.orders[chunk * 2 + 1]]);
+            // Positive numbers are ordered alike as integers and as floats, and of floats every processor has a minimum.
+            bytemuck::must_cast(ready | orders)
         });
-        let [left, right]: [f32x4; 2] =
-            bytemuck::must_cast(keys[1..].iter().fold(keys[0], |a, &b| a.fast_min(b)));
+        let [left, right] =
+            keys[1..].iter().fold(keys[0], |a, b| [a[0].fast_min(b[0]), a[1].fast_min(b[1])]);
         let [a, b, c, d] = left.fast_min(right).to_array();
         let lower = |a: f32, b: f32| if a < b { a } else { b };
-        let first = lower(lower(a, b), lower(c, d));
-        let mut banks = 0_u64;
-        for (chunk, keys) in keys.into_iter().enumerate() {
-            let found = keys.cmp_eq(f32x8::splat(first)).move_mask();
-            banks |= u64::from(found.cast_unsigned()) << (chunk * LANES);
-        }
-        let bits = first.to_bits();
-        let at = bits >> 16;
-        First {
-            at: if at == NEVER as u32 { u64::MAX } else { epoch + u64::from(at) },
-            kind: bits as i16 & KIND,
-            bank: banks.trailing_zeros() as u16,
-        }
+        lower(lower(a, b), lower(c, d)).to_bits()
     }
 }

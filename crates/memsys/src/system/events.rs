@@ -1,8 +1,4 @@
-//! The list of what happens when.
-
-use std::{cmp::Reverse, collections::BinaryHeap};
-
-use crate::units::Picos;
+//! What happens in the system, and the tables of what it happens to.
 
 /// Something that happens at a time; numbers are places in the system's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,44 +19,6 @@ pub(super) enum Event {
     Answer(usize, u64),
     /// A DMA engine may make transactions.
     Dma(usize),
-}
-
-/// Events in the order of their time; those of one time in the order in which they were added.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Events {
-    heap: BinaryHeap<Reverse<(Picos, u64, Event)>>,
-    added: u64,
-    now: Picos,
-}
-
-impl Events {
-    /// Adds an event; one that would lie in the past happens now.
-    pub fn add(&mut self, at: Picos, event: Event) {
-        self.heap.push(Reverse((at.max(self.now), self.added, event)));
-        self.added += 1;
-    }
-
-    pub fn next(&self) -> Option<Picos> {
-        self.heap.peek().map(|Reverse((at, ..))| *at)
-    }
-
-    /// Takes the next event if it comes by `until`.
-    pub fn take(&mut self, until: Picos) -> Option<(Picos, Event)> {
-        if self.next()? > until {
-            return None;
-        }
-        let Reverse((at, _, event)) = self.heap.pop()?;
-        self.now = at;
-        Some((at, event))
-    }
-
-    pub fn now(&self) -> Picos {
-        self.now
-    }
-
-    pub fn set_now(&mut self, now: Picos) {
-        self.now = self.now.max(now);
-    }
 }
 
 /// Values under numbers that are used again.
@@ -112,21 +70,6 @@ impl<T> Slab<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn events_come_in_the_order_of_time_then_of_adding_and_never_from_the_past() {
-        let mut events = Events::default();
-        events.add(Picos(20), Event::Stage(0));
-        events.add(Picos(10), Event::Stage(1));
-        events.add(Picos(10), Event::Grant(0));
-        assert_eq!(events.take(Picos(9)), None);
-        assert_eq!(events.take(Picos(10)), Some((Picos(10), Event::Stage(1))));
-        events.add(Picos(3), Event::Dram(0));
-        assert_eq!(events.take(Picos(30)), Some((Picos(10), Event::Grant(0))));
-        assert_eq!(events.take(Picos(30)), Some((Picos(10), Event::Dram(0))));
-        assert_eq!(events.take(Picos(30)), Some((Picos(20), Event::Stage(0))));
-        assert_eq!(events.take(Picos(30)), None);
-    }
 
     #[test]
     fn a_slab_uses_its_numbers_again() {

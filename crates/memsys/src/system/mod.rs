@@ -22,12 +22,13 @@ pub use config::{CacheTiming, DmaPort, InterconnectTiming, SystemConfig, SystemE
 use crate::{
     dma::{DmaError, Engine, Transaction as DmaTransaction, Transfer},
     dram::{AddressMap, Channel, ChannelStats, Done},
+    events::Events,
     hierarchy::{Access, Hierarchy, Served, Sharing},
     qos::Regulator,
     smmu::{Tbu, Walk},
     units::{Bytes, Owner, Pa, Picos},
 };
-use events::{Event, Events, Slab};
+use events::{Event, Slab};
 use interconnect::{Interconnect, Master, Transaction};
 use stage::{Miss, Stage};
 use std::sync::Arc;
@@ -100,7 +101,7 @@ pub struct MemorySystem {
     map: AddressMap,
     banks_per_channel: u32,
     line_shift: u32,
-    events: Events,
+    events: Events<Event>,
     cores: Vec<Vec<Outstanding>>,
     stages: Vec<Stage>,
     interconnect: Interconnect,

@@ -4,7 +4,7 @@ use crate::dram::{
     controller::Channel,
     queue::NONE,
     request::{Done, RowUse},
-    schedule::{ACTIVATE, COLUMN, First, Kind, PRECHARGE, Wish},
+    schedule::{ACTIVATE, COLUMN, First, PRECHARGE, Wish},
     timing::Command,
 };
 
@@ -39,7 +39,6 @@ impl Channel {
         if self.turn_if_needed() {
             self.want_all();
         } else {
-            self.hold_up(COLUMN, command);
             self.want(bank);
         }
     }
@@ -57,10 +56,8 @@ impl Channel {
         self.row_owner[bank % 64] = owner;
         self.first = First::UNKNOWN;
         self.device.apply(Command::Activate, bank, row, at);
-        self.hold_up(ACTIVATE, Command::Activate);
         // The row was opened for the bank's oldest request, so that is the oldest that hits.
-        let ready = self.device.ready(self.column_command());
-        self.schedule.goes_on::<ACTIVATE, COLUMN>(bank, ready);
+        self.schedule.goes_on::<ACTIVATE, COLUMN>(bank);
     }
 
     #[inline]
@@ -78,21 +75,10 @@ impl Channel {
             self.stats.closed.add(by, of);
         }
         self.device.apply(Command::Precharge, bank, 0, at);
-        if self.device.paces_precharges() {
-            self.hold_up(PRECHARGE, Command::Precharge);
-        }
         if for_request {
-            let ready = self.device.ready(Command::Activate);
-            self.schedule.goes_on::<PRECHARGE, ACTIVATE>(bank, ready);
+            self.schedule.goes_on::<PRECHARGE, ACTIVATE>(bank);
         } else {
             self.schedule.clear(bank);
         }
-    }
-
-    /// A command holds up others of its kind: of other banks' wishes no others. What its own bank wants next is set after
-    /// this.
-    #[inline]
-    fn hold_up(&mut self, kind: Kind, command: Command) {
-        self.schedule.hold_up(kind, self.device.ready(command), self.device.chunks());
     }
 }

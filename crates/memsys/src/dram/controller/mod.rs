@@ -157,7 +157,7 @@ impl Channel {
     }
 
     /// A request comes in cycle `now`, after all commands of earlier cycles, and may be served from that cycle on.
-    /// [`Channel::advance`] must not have gone past `now` before. A read of a place that a waiting write holds is
+    /// If [`Channel::advance`] went past `now` before, it comes in the cycle that was reached. A read of a place that a waiting write holds is
     /// answered from there in the next cycle.
     ///
     /// # Errors
@@ -168,9 +168,9 @@ impl Channel {
         now: u64,
         done: &mut impl FnMut(Done),
     ) -> Result<(), Full> {
-        debug_assert!(now >= self.now, "a request from the past");
+        let now = now.max(self.now);
         if now > 0 && (self.can_act(now - 1) || self.waiting() == 0) {
-            self.advance(now - 1, done);
+            self.catch_up(now - 1, done);
         }
         let Location { bank, row } = self.map.locate(request.pa);
         let bank = bank & self.bank_mask;
@@ -191,7 +191,7 @@ impl Channel {
             return Err(Full);
         }
         self.age += 1;
-        self.now = self.now.max(now);
+        self.now = now;
         if self.turn_if_needed() {
             self.want_all();
         } else if write == self.draining {
@@ -218,6 +218,12 @@ impl Channel {
         }
         while self.step(until, done).is_some() {}
         self.now = self.now.max(until);
+    }
+
+    /// The rare case of [`Channel::push`]; its registers are not saved in the others.
+    #[inline(never)]
+    fn catch_up(&mut self, until: u64, done: &mut impl FnMut(Done)) {
+        self.advance(until, done);
     }
 
     /// Issues the next command, if it comes by `until`.
@@ -301,11 +307,10 @@ impl Channel {
             return self.first;
         }
         if self.device.is_beyond(floor) {
-            let passed = self.device.begin_epoch(floor);
-            self.schedule.begin_epoch(passed);
+            self.device.begin_epoch(floor);
         }
-        let epoch = self.device.epoch();
-        let first = self.schedule.first(epoch, (floor - epoch) as i16, self.device.chunks());
+        let from_epoch = (floor - self.device.epoch()) as i16;
+        let first = self.schedule.first(&self.device, self.column_command(), from_epoch);
         self.first = first;
         first
     }

@@ -15,11 +15,14 @@ impl Channel {
     /// Changes the direction if it is time; whether it did.
     #[inline]
     pub(super) fn turn_if_needed(&mut self) -> bool {
+        if !self.draining && self.writes.is_empty() {
+            return false;
+        }
         let reads = !self.reads.is_empty();
         let turn = if self.draining {
             reads && self.writes.len() <= self.policy.drain_to
         } else {
-            !self.writes.is_empty() && (!reads || self.writes.len() >= self.policy.drain_from)
+            !reads || self.writes.len() >= self.policy.drain_from
         };
         self.draining ^= turn;
         turn
@@ -48,35 +51,47 @@ impl Channel {
     #[inline]
     pub(super) fn want(&mut self, bank: usize) {
         self.first = First::UNKNOWN;
+        if self.refreshing != 0 && self.refreshing >> self.device.rank_of(bank) & 1 == 1 {
+            self.want_before_refresh(bank);
+            return;
+        }
         let queue = if self.draining { &self.writes } else { &self.reads };
         let head = queue.head(bank);
-        let refreshing =
-            self.refreshing != 0 && self.refreshing >> self.device.rank_of(bank) & 1 == 1;
-        if head == NONE && !refreshing {
+        if head == NONE {
             self.schedule.clear(bank);
             return;
         }
         let Some(row) = self.device.open_row(bank) else {
-            if refreshing {
-                self.schedule.clear(bank);
-            } else {
-                self.wish(bank, ACTIVATE, head, NONE);
-            }
+            self.wish(bank, ACTIVATE, head, NONE);
             return;
         };
-        let hit = if refreshing && self.fresh >> bank & 1 == 0 {
-            None
-        } else {
-            queue.oldest_hit(bank, row)
-        };
-        let hit = hit.filter(|&(at, _)| at == head || self.passed[bank % 64] < self.policy.cap);
-        if let Some((slot, before)) = hit {
-            self.wish(bank, COLUMN, slot, before);
-        } else if refreshing {
-            self.wish(bank, PRECHARGE, NONE, NONE);
-        } else {
-            self.wish(bank, PRECHARGE, head, NONE);
+        match self.hit(bank, row) {
+            Some((slot, before)) => self.wish(bank, COLUMN, slot, before),
+            None => self.wish(bank, PRECHARGE, head, NONE),
         }
+    }
+
+    /// The same while the bank's rank is being emptied for a refresh: a row that was opened and not used yet is used once,
+    /// then it is closed.
+    #[inline(never)]
+    fn want_before_refresh(&mut self, bank: usize) {
+        let Some(row) = self.device.open_row(bank) else {
+            self.schedule.clear(bank);
+            return;
+        };
+        let fresh = self.fresh >> bank & 1 == 1;
+        match self.hit(bank, row).filter(|_| fresh) {
+            Some((slot, before)) => self.wish(bank, COLUMN, slot, before),
+            None => self.wish(bank, PRECHARGE, NONE, NONE),
+        }
+    }
+
+    /// The oldest request for a bank's open row, unless too many have passed an older one.
+    #[inline]
+    fn hit(&self, bank: usize, row: u32) -> Option<(u8, u8)> {
+        let queue = if self.draining { &self.writes } else { &self.reads };
+        let may_pass = self.passed[bank % 64] < self.policy.cap;
+        queue.oldest_hit(bank, row).filter(|&(_, before)| before == NONE || may_pass)
     }
 
     #[inline]
@@ -88,13 +103,7 @@ impl Channel {
     fn wish(&mut self, bank: usize, kind: Kind, slot: u8, before: u8) {
         let queue = if self.draining { &self.writes } else { &self.reads };
         let age = if slot == NONE { 0 } else { queue.slot(slot).age };
-        let command = match kind {
-            ACTIVATE => Command::Activate,
-            PRECHARGE => Command::Precharge,
-            _ => self.column_command(),
-        };
-        let ready = self.device.ready(command);
-        self.schedule.set(bank, kind, ready, age, Wish { slot, before });
+        self.schedule.set(bank, kind, age, Wish { slot, before });
     }
 
     /// A request for `row` was added to the end of a bank's list. What the bank wants changes only if it wanted
