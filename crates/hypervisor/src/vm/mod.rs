@@ -15,7 +15,7 @@ pub mod traps;
 use crate::{
     arch::{Lock, context::Context, memory},
     console, cpu, trace,
-    virtio::{self, Socket},
+    virtio::{self, Fair, Socket},
 };
 use core::{
     cell::UnsafeCell,
@@ -131,7 +131,7 @@ pub struct Vm {
     /// The virtual PL011.
     pub uart: Lock<Pl011>,
     /// The socket device, of a VM in a flow.
-    pub socket: Lock<Socket>,
+    pub socket: Fair<Socket>,
     /// What its cores share of its memory budget.
     pub bandwidth: Shared,
     /// The budget that it was last set to, reads and writes.
@@ -179,7 +179,7 @@ impl Vm {
             gic: Lock::new(Gic::new(1, 4)),
             mail: Mailboxes::new(),
             uart: Lock::new(Pl011::new()),
-            socket: Lock::new(Socket::new()),
+            socket: Fair::new(Socket::new()),
             bandwidth: Shared::new(),
             budget: [const { AtomicU64::new(0) }; 2],
             power: Lock::new(None),
