@@ -1,7 +1,11 @@
 //! Memory bandwidth: the saturation of the DRAM (rt-virtio II-A and V-A) and what budgets let others do to a
 //! critical task (MemGuard budgets; the compensation window of xen-throttling III-C).
 
+mod regulation;
+
 use core::fmt;
+
+pub use regulation::Regulation;
 
 use crate::units::{Bytes, BytesPerSec, Nanos};
 
@@ -146,17 +150,13 @@ impl SaturationTable {
         &self.points
     }
 
-    /// Budgets as a total per period of the table: each as the budget of that period which lets through at least as
-    /// much in any window. One with a longer period counts whole, since it may be spent in one burst; one with a
-    /// shorter period counts as often as it is needed to fill the table's, rounded up, since a window holds at most
-    /// so many of its periods for each one of the table's.
+    /// A budget as one of the table's period that lets through at least as much in any window; `None` where its regulator sets no
+    /// limit. One with a longer period counts whole, since it may be spent in one burst; one with a shorter period counts as
+    /// often as it is needed to fill the table's, rounded up, since a window holds at most so many of its periods for
+    /// each one of the table's. That is enough because a regulator lets through no more in a span of periods than in its parts.
     #[must_use]
-    pub fn total(&self, budgets: &[Budget]) -> u64 {
-        budgets.iter().fold(0u64, |sum, b| {
-            let times = self.period.0.div_ceil(b.period.0.max(1));
-            let share = b.accesses.saturating_mul(times);
-            sum.saturating_add(share)
-        })
+    pub fn counted(&self, budget: Budget, regulation: Regulation) -> Option<u64> {
+        regulation.most(budget.accesses, self.period.0.div_ceil(budget.period.0.max(1)))
     }
 
     /// Eq. 2, U^b(b) + sum U^c(b_k) <= 1: whether a total budget and a DMA bandwidth are harmless together. They are
@@ -180,19 +180,6 @@ impl SaturationTable {
     }
 }
 
-/// How a regulator spends its budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Regulation {
-    /// At most Q in each period.
-    Static,
-    /// xen-throttling III-C: what the critical VM left of Q in a period is added to the next, and the sum is reset
-    /// every `window` periods (at least 1).
-    Compensation {
-        /// Periods between two resets.
-        window: u32,
-    },
-}
-
 /// Another VM, as the critical one sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interferer {
@@ -204,38 +191,57 @@ pub struct Interferer {
     pub overshoot: u64,
     /// Whether each counted access can cause a write-back beside it that nobody counts.
     pub write_back: bool,
+    /// How many VMs it stands for: those of MemGuard's domain have one budget together.
+    pub vms: u64,
 }
 
 impl Interferer {
-    /// The most transactions that it can issue in any window of length `t`.
+    /// Has one budget with another of MemGuard's domain from now on. Their periods are the same; where they are not, the shorter
+    /// one is taken, which lets through more.
+    pub fn join(&mut self, other: &Self) {
+        let both = Budget {
+            accesses: self.budget.accesses.saturating_add(other.budget.accesses),
+            period: self.budget.period.min(other.budget.period),
+        };
+        self.budget = both;
+        self.overshoot = self.overshoot.saturating_add(other.overshoot);
+        self.vms = self.vms.saturating_add(other.vms);
+    }
+
+    /// The most transactions that it can issue in any window of length `t`, which touches at most ceil(t/P) + 1 periods;
+    /// `u64::MAX` where its regulator sets no limit.
     #[must_use]
     pub fn issued(&self, t: Nanos) -> u64 {
-        let n = self.window();
-        // Period i of a window may use up to i budgets, if the critical VM was silent before.
-        let budgets = n.saturating_mul(n + 1) / 2;
-        self.in_windows(t, self.budget.accesses.saturating_mul(budgets))
+        let periods = t.0.div_ceil(self.budget.period.0.max(1)).saturating_add(1);
+        let Some(most) = self.regulation.most(self.budget.accesses, periods) else {
+            return u64::MAX;
+        };
+        let overshoots = self.overshoot.saturating_mul(periods);
+        most.saturating_add(overshoots).saturating_mul(1 + u64::from(self.write_back))
     }
 
-    /// The most transactions of it that a critical VM can meet in a window of length `t`, if each of the latter's
-    /// accesses meets at most one: what the critical VM left is what was added, so N windows meet N Q.
+    /// The most transactions of it that a VM can meet in a window of length `t`, if each of the latter's accesses meets at
+    /// most one. Where that VM is the critical one of a compensation, what it left is what was added, so N periods meet N Q.
     #[must_use]
     pub fn met(&self, t: Nanos) -> u64 {
-        self.in_windows(t, self.budget.accesses.saturating_mul(self.window()))
+        let issued = self.issued(t);
+        let Regulation::Compensation { window, critical: true } = self.regulation else {
+            return issued;
+        };
+        let n = u64::from(window.max(1));
+        let each = self.budget.accesses.saturating_add(self.overshoot).saturating_mul(n);
+        let period = Nanos(self.budget.period.0.max(1).saturating_mul(n));
+        let windows = Budget { accesses: each, period }.most_in(t);
+        windows.saturating_mul(1 + u64::from(self.write_back)).min(issued)
     }
 
-    fn window(&self) -> u64 {
-        match self.regulation {
-            Regulation::Static => 1,
-            Regulation::Compensation { window } => u64::from(window.max(1)),
-        }
-    }
-
-    fn in_windows(&self, t: Nanos, accesses: u64) -> u64 {
-        let n = self.window();
-        let each = accesses.saturating_add(self.overshoot.saturating_mul(n));
-        let window =
-            Budget { accesses: each, period: Nanos(self.budget.period.0.max(1).saturating_mul(n)) };
-        window.most_in(t).saturating_mul(1 + u64::from(self.write_back))
+    /// The most transactions of it that can delay a VM in a window of length `t` in which that VM makes `own` accesses, if
+    /// that is known and each of them meets at most `per_access` of each other VM.
+    #[must_use]
+    pub fn delaying(&self, t: Nanos, own: Option<u64>, per_access: Option<u64>) -> u64 {
+        let (Some(own), Some(each)) = (own, per_access) else { return self.issued(t) };
+        let cap = own.saturating_mul(each).saturating_mul(self.vms.max(1));
+        if each == 1 { self.met(t).min(cap) } else { self.issued(t).min(cap) }
     }
 }
 
@@ -268,12 +274,7 @@ pub enum Bound {
 pub fn execution_bound(task: &CriticalTask, interferers: &[Interferer]) -> Bound {
     let delays = |t: Nanos| -> u64 {
         interferers.iter().fold(0u64, |sum, i| {
-            let transactions = match task.per_access {
-                None => i.issued(t),
-                Some(1) => i.met(t).min(task.accesses),
-                Some(n) => i.issued(t).min(task.accesses.saturating_mul(n)),
-            };
-            sum.saturating_add(transactions)
+            sum.saturating_add(i.delaying(t, Some(task.accesses), task.per_access))
         })
     };
     let at = |t: Nanos| Nanos(task.alone.0.saturating_add(delays(t).saturating_mul(task.delay.0)));
@@ -333,7 +334,8 @@ mod tests {
         assert!(!table.holds(0, BytesPerSec(1_075_000_000)));
         let long = Budget { accesses: 200, period: Nanos(1_000_000) };
         let short = Budget { accesses: 5, period: Nanos(10_000) };
-        assert_eq!(table.total(&[long, short]), 215);
+        let counted = |budget| table.counted(budget, Regulation::Static);
+        assert_eq!([long, short].map(counted), [Some(200), Some(15)]);
     }
 
     proptest! {
@@ -364,7 +366,8 @@ mod tests {
             let points = vec![SaturationPoint { total_budget: 1, dma: BytesPerSec(1) }];
             let table = SaturationTable::new(Nanos(of_table), points).unwrap();
             let given = Budget { accesses: q, period: Nanos(period) };
-            let counted = Budget { accesses: table.total(&[given]), period: Nanos(of_table) };
+            let accesses = table.counted(given, Regulation::Static).unwrap();
+            let counted = Budget { accesses, period: Nanos(of_table) };
             prop_assert!(counted.most_in(Nanos(window)) >= given.most_in(Nanos(window)));
             // And not without need: whole periods of the one in the other.
             if of_table % period == 0 {
@@ -390,9 +393,10 @@ mod tests {
         ) {
             let i = Interferer {
                 budget: Budget { accesses: q, period: Nanos(10) },
-                regulation: Regulation::Compensation { window },
+                regulation: Regulation::Compensation { window, critical: true },
                 overshoot: 0,
                 write_back: false,
+                vms: 1,
             };
             let (mut budget, mut met, mut issued) = (0, 0, 0);
             for (k, &a) in own.iter().enumerate() {
@@ -421,6 +425,7 @@ mod tests {
                 regulation: Regulation::Static,
                 overshoot: 1,
                 write_back: true,
+                vms: 1,
             }).collect();
             let task = CriticalTask {
                 alone: Nanos(alone), accesses, delay: Nanos(delay), per_access: capped.then_some(1),

@@ -426,13 +426,7 @@ impl Interference {
         let transactions: u128 = self
             .interferers
             .iter()
-            .map(|i| {
-                u128::from(match (self.per_access, accesses) {
-                    (Some(1), Some(own)) => i.met(t).min(own),
-                    (Some(n), Some(own)) => i.issued(t).min(own.saturating_mul(n)),
-                    _ => i.issued(t),
-                })
-            })
+            .map(|i| u128::from(i.delaying(t, accesses, self.per_access)))
             .sum();
         transactions * u128::from(self.delay.0)
     }
@@ -597,6 +591,7 @@ mod tests {
             regulation: Regulation::Static,
             overshoot: 0,
             write_back: false,
+            vms: 1,
         };
         let task = VmTask {
             cost: Nanos(100_000),

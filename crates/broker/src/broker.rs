@@ -144,7 +144,8 @@ impl<'a> Broker<'a> {
                 members,
                 member,
                 retired,
-                before: None,
+                // Nothing is known of any port yet, as in its first epoch: what was taken back before this broker began stays so.
+                before: retired_before(retired, Known::default().epoch),
                 bucket,
                 first: NONE,
                 last: NONE,

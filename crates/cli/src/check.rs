@@ -17,8 +17,8 @@ use std::{
 };
 use toml::de::DeTable;
 use weir_config::{
-    Catalog, Faults, Image, Owner, Placement, Row, Sizes, Socket, Source, System, Vm, check_file,
-    check_text,
+    Catalog, Faults, Image, Owner, Placement, Platform, Row, Sizes, Socket, Source, System, Vm,
+    check_file, check_text,
     pci::Function,
     place_all,
     timing::{DEFAULT_PORT, Flow},
@@ -63,6 +63,9 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             "--map would overwrite {}: name another file",
             map.display()
         )));
+    }
+    if let Some(platform) = &arguments.platform {
+        known(platform)?;
     }
     let mut out = anstream::stdout().lock();
     let mut status = GOOD;
@@ -112,6 +115,22 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         writeln!(stdout(), "{:#}", Value::from(results))?;
     }
     if status == GOOD { Ok(()) } else { Err(Failure::said(status)) }
+}
+
+/// Refuses a platform of the call that there is not: no file says it, so that no place in one is at fault.
+///
+/// # Errors
+///
+/// What there is instead.
+pub fn known(platform: &str) -> Result {
+    if Platform::named(platform).is_some() || Path::new(platform).is_file() {
+        return Ok(());
+    }
+    let names: Vec<_> = Platform::names().collect();
+    Err(Failure::call(format!(
+        "--platform: there is no platform `{platform}`; known: {}, or the path of a platform's TOML file",
+        names.join(", ")
+    )))
 }
 
 /// What a program is told of a file that does not check.

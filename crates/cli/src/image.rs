@@ -122,6 +122,9 @@ pub fn checked(
     json: bool,
     environment: &Environment,
 ) -> Result<System> {
+    if let Some(platform) = &options.platform {
+        crate::check::known(platform)?;
+    }
     let checked = crate::check::load(file, options.platform.as_deref(), environment);
     let carried_out = |mut system: System| {
         system.can_run().and_then(|()| system.carried_out())?;

@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::process::Command;
+use std::{process::Command, time::Duration};
 use support::{
     qemu::{Options, Outcome, run_system},
     say,
@@ -178,6 +178,56 @@ fn a_new_life_brings_no_new_budget() {
         assert!(sum <= 400 * span + 2 * 1000, "{then}: {sum} in {span} periods");
         assert!(records.iter().any(|record| record.kind == "throttle"), "{then}");
     }
+}
+
+#[test]
+fn a_vcpu_that_is_off_is_not_looked_at_and_counts_from_when_it_comes_on() {
+    // The second core of `latency` never comes on.
+    let outcome = run(r#"
+platform = "qemu-virt"
+
+[[vm]]
+name = "a"
+cpus = [0, 1]
+memory = "8MiB"
+image = { elf = "guests/latency", args = "size=0x400000 rounds=1 loads=20000" }
+bandwidth = { budget = 1000, period = "200us", scope = "vcpu" }
+expect = ["1 rounds"]
+"#);
+    let looks = |outcome: &Outcome| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.arg("trace").arg(&outcome.run).args(["--format", "csv", "--kind", "poll"]);
+        let said = say(&mut command);
+        [",a,0,poll", ",a,1,poll"]
+            .map(|of| said.out.lines().filter(|line| line.contains(of)).count())
+    };
+    let [on, off] = looks(&outcome);
+    assert!(on > 100 && off == 0, "{on} looks at what is on, {off} at what is off");
+    // Its periods go on all the same, and nothing is used in them.
+    let idle: Vec<_> = budgets(&outcome).into_iter().filter(|record| record.vcpu == 1).collect();
+    assert!(idle.iter().filter(|record| record.kind == "replenish").count() > 10);
+    assert!(idle.iter().all(|record| record.used == 0), "{idle:?}");
+    // A core that comes on late has the budget of a period and no more, from its first on.
+    let outcome = run(&spender("then=off after_us=5000", "budget = 1000, period = \"100us\""));
+    let records = budgets(&outcome);
+    let of_last = records.iter().filter(|record| record.vcpu == 1);
+    let most = of_last.map(|record| record.used).max().expect("records");
+    assert!((500..=500 + 1000).contains(&most), "{most}");
+    assert!(mean(&periods(&records, "spender", 1)).abs_diff(500_000) < 50_000);
+}
+
+#[test]
+fn a_silent_system_without_a_heartbeat_ends_by_virtual_time() {
+    let text = alone("qemu-virt", 0, "budget = 1000, period = \"100us\"")
+        .replace("console_core = 0", "console_core = 0\nheartbeat = \"0s\"")
+        .replace(" passes=0", "")
+        .replace("expect = [\"hog: 0 passes\"]", "");
+    let limit = Duration::from_secs(60);
+    let options = Options { limit, arguments: &["--for", "20ms"], ..Options::default() };
+    let outcome = run_system(&text, &options);
+    assert_eq!(outcome.report["ended_by"], "time-over", "{}", outcome.said.err);
+    let last = budgets(&outcome).last().expect("records").time_ns;
+    assert!((19_000_000..=23_000_000).contains(&last), "{last}");
 }
 
 #[test]

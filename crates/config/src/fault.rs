@@ -192,7 +192,11 @@ impl Faults {
     /// Faults that are shown with an excerpt; who has more will mend these first.
     const EXCERPTS: usize = 100;
 
-    /// The faults with excerpts of the file, `width` columns wide; from the hundred-and-first on a line each.
+    /// Faults that are shown at all.
+    const LINES: usize = 1000;
+
+    /// The faults with excerpts of the file, `width` columns wide; from the hundred-and-first on a line each, and of those beyond a
+    /// thousand their number.
     #[must_use]
     pub fn render(&self, style: Style, width: usize) -> String {
         let theme = match style {
@@ -201,13 +205,19 @@ impl Faults {
         };
         let handler = GraphicalReportHandler::new_themed(theme).with_width(width).with_links(false);
         let mut text = String::new();
-        for (index, fault) in self.0.iter().enumerate() {
+        for (index, fault) in self.0.iter().take(Self::LINES).enumerate() {
             // The handler reads the file from its start for each excerpt, and can't format a column beyond 16 bits.
             let location = fault.location();
             if index >= Self::EXCERPTS || location.column > usize::from(u16::MAX) / 2 {
                 let _ = writeln!(text, "{location}: {}", fault.message);
             } else if handler.render_report(&mut text, fault).is_err() {
                 text.push_str(&fault.message);
+            }
+        }
+        match self.0.len().saturating_sub(Self::LINES) {
+            0 => {}
+            more => {
+                let _ = writeln!(text, "and {more} more");
             }
         }
         text

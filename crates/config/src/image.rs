@@ -122,9 +122,15 @@ pub(crate) fn in_ram(range: &Range<u64>, memory: &[Piece]) -> bool {
     memory.iter().any(|piece| piece.base.0 <= range.start && range.end <= piece.end())
 }
 
+/// Where RAM is; of many pieces the first.
 pub(crate) fn ram(memory: &[Piece]) -> String {
-    let pieces: Vec<_> = memory.iter().map(|piece| span(&(piece.base.0..piece.end()))).collect();
-    pieces.join(" and ")
+    const SHOWN: usize = 8;
+    let pieces: Vec<_> =
+        memory.iter().take(SHOWN).map(|piece| span(&(piece.base.0..piece.end()))).collect();
+    match memory.len().saturating_sub(SHOWN) {
+        0 => pieces.join(" and "),
+        more => format!("{} and {more} more", pieces.join(", ")),
+    }
 }
 
 const INITRD: &str = "the initial RAM disk";

@@ -21,8 +21,32 @@ const LEAST_POLL: Nanos = Nanos(500);
 
 /// How each VM is regulated, in the order of the file.
 pub(crate) fn regulate(system: &System, faults: &mut Faults) -> Vec<Regulation> {
-    let System { timing, platform, .. } = system;
-    let cores = system.cores_needed();
+    of_all(&system.timing, &system.platform, system.cores_needed(), faults)
+}
+
+impl Timing {
+    /// Whether the platform that the file names, if it does, can keep each VM to its budget.
+    ///
+    /// # Errors
+    ///
+    /// A fault for each that it can't.
+    pub fn check_budgets(&self) -> Result<(), Faults> {
+        let mut faults = Faults::default();
+        if let Some(platform) = &self.platform {
+            let last = self.vms.iter().flat_map(|vm| &vm.cpus).max();
+            let cores = last.map_or(1, |last| usize::try_from(last + 1).unwrap_or(usize::MAX));
+            of_all(self, platform, cores, &mut faults);
+        }
+        faults.into_result(())
+    }
+}
+
+fn of_all(
+    timing: &Timing,
+    platform: &Platform,
+    cores: usize,
+    faults: &mut Faults,
+) -> Vec<Regulation> {
     let mut checker = Checker { timing, platform, cores, faults };
     let vms = timing.vms.iter().enumerate();
     let sound = |(index, vm)| {
@@ -60,10 +84,29 @@ impl Checker<'_> {
     fn vm(&mut self, index: usize, vm: &TimedVm) -> Regulation {
         let none = Regulation::default();
         let Some(bandwidth) = &vm.bandwidth else { return none };
-        // Without a budget there is a demand only, from which `weir plan` makes one.
-        let Some((_, period)) = bandwidth.budget else { return none };
         let events = events(bandwidth);
-        let Some(chosen) = self.source(vm, bandwidth, &events) else { return none };
+        let rules = &bandwidth.rules;
+        let chosen = if bandwidth.budget.is_some()
+            || rules.event.is_some()
+            || rules.source.is_some()
+            || rules.poll.is_some()
+        {
+            let Some(chosen) = self.source(vm, bandwidth, &events) else { return none };
+            Some(chosen)
+        } else {
+            None
+        };
+        let weights = self.weights(vm, bandwidth);
+        let critical = self.critical(index, vm, bandwidth);
+        let (setter, least, most) = self.setter(vm, bandwidth);
+        if rules.staggered && (rules.regulator != Regulator::Static || rules.split == Split::Pool) {
+            let message =
+                format!("{}'s periods are staggered, but cores share what is in them", vm.name);
+            let help = "leave `phase` out, or use the static regulator without a pool";
+            self.fault("staggered", &rules.places.phase, message, help.to_owned());
+        }
+        // Without a budget there is a demand only, from which `weir plan` makes one.
+        let (Some((_, period)), Some(chosen)) = (bandwidth.budget, chosen) else { return none };
         if period < chosen.least_period {
             let least = chosen.least_period;
             let message = format!(
@@ -83,8 +126,6 @@ impl Checker<'_> {
             self.fault("long-period", &bandwidth.rules.places.period, message, help);
             return none;
         }
-        let rules = &bandwidth.rules;
-        let (setter, least, most) = self.setter(vm, bandwidth);
         Regulation {
             period_ns: period.0,
             reads: rules.reads.unwrap_or(u64::MAX),
@@ -95,7 +136,7 @@ impl Checker<'_> {
             most,
             window: bandwidth.window.unwrap_or(0),
             events: [events[0].number(), events.get(1).map_or(0, |event| event.number())],
-            weights: self.weights(vm, bandwidth),
+            weights,
             kind: match (rules.regulator, &rules.split) {
                 (Regulator::Memguard, _) => packed::MEMGUARD,
                 (Regulator::Compensation, _) => packed::COMPENSATION,
@@ -106,7 +147,7 @@ impl Checker<'_> {
             each: rules.each.into(),
             staggered: rules.staggered.into(),
             debt: rules.debt.into(),
-            critical: self.critical(index, vm, bandwidth),
+            critical,
             setter,
             spare: rules.spare.into(),
         }
@@ -134,20 +175,28 @@ impl Checker<'_> {
         if bandwidth.rules.debt {
             return true;
         }
-        // Each against its own counter: what overshoots is a vCPU.
+        // Each against its own counter, and what overshoots is a vCPU: its part must be enough.
         let rules = &bandwidth.rules;
+        let share = |budget: u64| budget.saturating_mul(rules.share);
+        let enough = bandwidth.least_whole(saturation.least_budget, vm.cpus.len());
         let reads = rules.reads.filter(|_| events[0].is_traffic());
         for (budget, place) in [(reads, &places.budget), (rules.writes, &places.writes)] {
-            if let Some(budget) = budget.filter(|budget| *budget < saturation.least_budget) {
-                let message = format!(
-                    "{}: a budget of {budget} is smaller than {}, below which [saturation] says that more is taken",
-                    vm.name, saturation.least_budget
-                );
-                let help =
-                    "remove `debt = false`: what goes beyond is then taken off the next budget";
-                self.fault("small-budget", place, message, help.to_owned());
-                return false;
+            let Some(written) = budget else { continue };
+            let least = rules.adjust.as_ref().map_or(written, |adjust| adjust.min.min(written));
+            if share(least) >= enough {
+                continue;
             }
+            let set = if least == written { "a budget" } else { "a budget that it may be set to" };
+            let message = format!(
+                "{}: {set} of {least} gives a vCPU less than {}, below which [saturation] says that more is taken",
+                vm.name, saturation.least_budget
+            );
+            let help = format!(
+                "write at least {}; or remove `debt = false`: what goes beyond is then taken off the next budget",
+                enough / rules.share.max(1)
+            );
+            self.fault("small-budget", place, message, help);
+            return false;
         }
         true
     }
@@ -197,19 +246,34 @@ impl Checker<'_> {
             let place = rules.event.as_ref().map(|event| event.span.clone());
             let place = place.or(rules.source.as_ref().map(|source| source.span.clone()));
             let place = place.map_or(bandwidth.place.clone(), Place);
-            self.fault("event", &place, message, instead(*missing, &counted));
+            let name = &self.platform.name;
+            let help = match wish {
+                _ if !counted.is_empty() => instead(*missing, &counted),
+                Some(Source::Monitor) if counters.monitor.is_none() => {
+                    format!("{name} has no monitor: leave `source` out")
+                }
+                Some(Source::Pmu) if counters.pmu.is_none() => {
+                    format!("{name} has no PMU that weir knows of: leave `source` out")
+                }
+                _ => format!("nothing on {name} can stop a vCPU: leave `bandwidth` out"),
+            };
+            self.fault("event", &place, message, help);
             return None;
         };
         if let Some(poll) = &rules.poll {
-            let (_, period) = bandwidth.budget?;
+            // Without a budget, any period may come of it.
+            let period = bandwidth.budget.map_or(Nanos(u64::MAX), |(_, period)| period);
             let place = Place(poll.span.clone());
             if found.source == packed::PMU {
                 let message =
                     format!("{}'s bandwidth is counted by the PMU, which interrupts", vm.name);
                 self.fault("poll", &place, message, "leave `poll` out".to_owned());
             } else if poll.value < LEAST_POLL || poll.value > period {
-                let message =
-                    format!("a look at the monitor each {} in periods of {period}", poll.value);
+                let message = if poll.value < LEAST_POLL {
+                    format!("a look at the monitor each {}", poll.value)
+                } else {
+                    format!("a look at the monitor each {} in periods of {period}", poll.value)
+                };
                 let help = format!(
                     "write at least \"{LEAST_POLL}\", as a look costs some hundred instructions, and at most the period"
                 );
@@ -261,21 +325,25 @@ impl Checker<'_> {
         };
         let place = Place(critical.span.clone());
         let Some(found) = self.find(&critical.value, &place) else { return NOBODY };
-        let its = self.timing.vms.get(found).and_then(|vm| vm.bandwidth.as_ref()?.budget);
+        let its = self.timing.vms.get(found).and_then(|vm| vm.bandwidth.as_ref());
+        // What `weir plan` is to choose has one period.
+        let open = its.is_some_and(|its| its.budget.is_none()) && bandwidth.budget.is_none();
+        let its = its.and_then(|its| its.budget);
         let own = bandwidth.budget;
         if found == index {
             let message = format!("{} would be compensated by itself", vm.name);
             self.fault("no-critical", &place, message, "name another VM".to_owned());
-        } else if its.map(|(_, period)| period) != own.map(|(_, period)| period) {
+        } else if !open
+            && (its.is_none()
+                || own.is_some() && its.map(|(_, period)| period) != own.map(|(_, period)| period))
+        {
             let message = format!(
                 "{} has no budget in periods of the same length, so nothing says what it leaves",
                 critical.value
             );
-            let help = format!(
-                "give {} a bandwidth with a budget and period = \"{}\"",
-                critical.value,
-                own.map_or(Nanos(0), |(_, period)| period)
-            );
+            let period =
+                own.map_or(String::new(), |(_, period)| format!(" and period = \"{period}\""));
+            let help = format!("give {} a bandwidth with a budget{period}", critical.value);
             self.fault("no-critical", &place, message, help);
         }
         found as u8
@@ -288,8 +356,10 @@ impl Checker<'_> {
         let rules = &bandwidth.rules;
         let places = &rules.places;
         for (budget, place) in [(rules.reads, &places.budget), (rules.writes, &places.writes)] {
-            let Some(budget) = budget.filter(|budget| !(adjust.min..=adjust.max).contains(budget))
-            else {
+            // Limits that are none have been refused.
+            let refused = adjust.min > adjust.max || adjust.min == 0;
+            let beyond = |budget: &u64| !refused && !(adjust.min..=adjust.max).contains(budget);
+            let Some(budget) = budget.filter(beyond) else {
                 continue;
             };
             let message = format!(
@@ -312,9 +382,11 @@ impl Checker<'_> {
                 continue;
             };
             let places = &bandwidth.rules.places;
-            // A budget of 0 is refused where it is read.
-            let is_read = regulation.reads > 0 && regulation.writes > 0;
-            if let Some(refused) = self.refused(of, index).filter(|_| is_read) {
+            // A budget of 0 is refused where it is read, and staggered periods by the key that says so.
+            let is_said = |refused: &Refused| {
+                *refused == Refused::Staggered || regulation.reads == 0 || regulation.writes == 0
+            };
+            if let Some(refused) = self.refused(of, index).filter(|refused| !is_said(refused)) {
                 let message = format!("the bandwidth of {} cannot be regulated so", vm.name);
                 self.fault("no-budget", &places.budget, message, refused.to_string());
             }
@@ -334,10 +406,31 @@ impl Checker<'_> {
                 let help = "write the same `event` and `source` for both".to_owned();
                 self.fault("compensation-event", &places.budget, message, help);
             }
+            if regulation.kind == packed::COMPENSATION
+                && let Some(critical) = self.timing.vms.get(usize::from(regulation.critical))
+                && let Some(its) = critical.bandwidth.as_ref().filter(|its| its.rules.staggered)
+                && critical.name != vm.name
+            {
+                let message = format!(
+                    "{}'s periods are staggered, but {} is compensated for what it leaves in them",
+                    critical.name, vm.name
+                );
+                let help = "leave `phase` out";
+                self.fault("staggered", &its.rules.places.phase, message, help.to_owned());
+            }
             if regulation.kind != packed::MEMGUARD {
                 continue;
             }
             match domain {
+                Some((first, other)) if other.spare != regulation.spare => {
+                    let (with, without) = if other.spare == 0 { (vm, first) } else { (first, vm) };
+                    let message = format!(
+                        "{} has `spare = true` and {} has not, so that neither ever gets any",
+                        with.name, without.name
+                    );
+                    let help = "write `spare = true` for all VMs with regulator = \"memguard\", or for none";
+                    self.fault("memguard-spare", &places.spare, message, help.to_owned());
+                }
                 Some((first, other)) if !same(other) => {
                     let message = format!(
                         "{} and {} share MemGuard's pool, and do not count the same",
@@ -418,7 +511,7 @@ impl Checker<'_> {
         }
         // Lines in the saturation table's period, rounded up for each VM.
         let lines = rules().filter_map(|bandwidth| {
-            let (budget, period) = bandwidth.refills()?;
+            let (_, budget, period) = bandwidth.settable_refills()?;
             let scaled = u128::from(budget) * u128::from(saturation.period.0);
             Some(scaled.div_ceil(u128::from(period.0.max(1))))
         });
@@ -429,8 +522,13 @@ impl Checker<'_> {
             && let Some(last) = last
         {
             let names: Vec<_> = vms.iter().map(|vm| vm.name.as_str()).collect();
+            let set = if rules().any(|rules| rules.rules.adjust.is_some()) {
+                "may be set to"
+            } else {
+                "are"
+            };
             let message = format!(
-                "the budgets of {} are {sum} lines in {}; {}'s memory takes {most}",
+                "the budgets of {} {set} {sum} lines in {}; {}'s memory takes {most}",
                 names.join(", "),
                 saturation.period,
                 self.platform.name

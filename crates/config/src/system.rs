@@ -4,7 +4,7 @@ use crate::{
     board::Irq,
     coloring::Division,
     fault::{Fault, Faults, File},
-    image::{Party, Problem, overlap},
+    image::{self, Party, Problem, overlap},
     packed::{FIRST_CID, FIRST_GROUP, OnFault, Regulation, VIRTIO_LEN, VSOCK_BAR_LEN},
     pci::Function,
     platform::Platform,
@@ -201,6 +201,8 @@ pub(crate) struct Spans {
     pub image: Range<usize>,
     pub initrd: Range<usize>,
     pub device_tree: Range<usize>,
+    /// What cuts its RAM into pieces.
+    pub tlb_colors: Option<Range<usize>>,
 }
 
 impl Board {
@@ -353,6 +355,18 @@ impl Vm {
         !self.functions.is_empty() || self.socket == Some(Socket::Pci)
     }
 
+    /// Where an image can be in RAM that `tlb_colors` cuts.
+    fn pieces_help(&self) -> String {
+        let longest = self.memory.iter().map(|piece| piece.size.0).max().unwrap_or(0);
+        format!(
+            "`tlb_colors` leaves holes in the RAM of {}: its {} pieces, of at most {}, are {}; link each segment to lie in one of them, give it more sets, side by side, or leave `tlb_colors` out",
+            self.name,
+            self.memory.len(),
+            Bytes(longest),
+            image::ram(&self.memory),
+        )
+    }
+
     /// The fault that `problem` with its image is.
     pub(crate) fn image_fault(&self, file: &File, problem: Problem) -> Fault {
         let place = match problem.party {
@@ -363,7 +377,14 @@ impl Vm {
         let message = format!("{}: {}", self.name, problem.message);
         let fault = Fault::new(problem.code, file, place.clone(), message).help(problem.help);
         if problem.code == "outside-ram" {
-            fault.label("this does not fit").and(self.spans.memory.clone(), "into this RAM")
+            let fault =
+                fault.label("this does not fit").and(self.spans.memory.clone(), "into this RAM");
+            match &self.spans.tlb_colors {
+                Some(span) => fault
+                    .and(span.clone(), "which these sets cut into pieces")
+                    .help(self.pieces_help()),
+                None => fault,
+            }
         } else if problem.party == Party::DeviceTree {
             fault
                 .label("the device tree lies in here")

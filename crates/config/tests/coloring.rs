@@ -378,21 +378,61 @@ fn tlb_colors_cut_ram_into_pieces() {
     let auto = "colors = \"4-7\"\ntlb_colors = \"auto\"\nmemory = \"1MiB\"";
     assert_eq!(tlb(auto).unwrap(), (8, 32, 128 << 10, "32-63".to_owned()));
     let code = |keys: &str| tlb(keys).unwrap_err().0[0].message.clone();
-    assert!(code("memory = \"1GiB\"\ntlb_colors = \"0-63\"").contains("in 256 pieces"));
+    assert!(
+        code("memory = \"1GiB\"\ntlb_colors = \"0-63\"")
+            .contains("is cut into more than 256 pieces")
+    );
     assert!(code("memory = \"1MiB\"\ntlb_colors = \"128\"").contains("has TLB sets 0 to 127 only"));
-    assert!(code("memory = \"1MiB\"\ntlb_colors = \"auto\"").contains("has none of its own"));
+    assert!(code("memory = \"1MiB\"\ntlb_colors = \"auto\"").contains("and it has none"));
     assert!(code("memory = \"1MiB\"\ntlb_colors = \"x\"").contains("are no TLB sets"));
     let pieces = |base: &str| {
         format!("memory = [{{ base = {base}, size = \"256KiB\" }}]\ntlb_colors = \"64-127\"")
     };
     assert!(tlb(&pieces("0x4004_0000")).is_ok());
-    assert!(code(&pieces("0x4003_0000")).contains("does not lie in the TLB sets"));
+    assert!(code(&pieces("0x4003_0000")).contains("but in 48-63 of 128, too"));
     let two = format!(
         "platform = \"qemu-virt\"\n{}{}",
         vm("a", 0, "memory = \"1MiB\"\ntlb_colors = \"0-63\""),
         vm("b", 1, "memory = \"1MiB\"\ntlb_colors = \"63-100\""),
     );
-    assert!(check(&two).unwrap_err().0[0].message.contains("TLB sets 63 are given to two VMs"));
+    assert!(check(&two).unwrap_err().0[0].message.contains("TLB set 63 is given to a and to b"));
+}
+
+/// TLB sets that follow colors are shared by whom shares these.
+#[test]
+fn tlb_colors_follow_a_group() {
+    let keys = "memory = \"1MiB\"\ncolors = \"g\"\ntlb_colors = \"auto\"";
+    let text = |other: &str| {
+        let head = "platform = \"qemu-virt\"\n[[group]]\nname = \"g\"\ncolors = \"0-3\"\n";
+        format!("{head}{}{}", vm("a", 0, keys), vm("b", 1, other))
+    };
+    let system = check(&text(keys)).unwrap_or_else(|faults| panic!("{faults}"));
+    let sets: Vec<_> = system.division.tlb.iter().map(|tlb| tlb.as_ref().unwrap().text()).collect();
+    assert_eq!(sets, ["0-31", "0-31"]);
+    packed_system(&system, |packed, _| {
+        owners(packed);
+    });
+    let faults = check(&text("memory = \"1MiB\"\ntlb_colors = \"31\"")).unwrap_err();
+    assert_eq!(faults.0[0].message, "TLB set 31 is given to a and to b");
+}
+
+/// What is long, large or many is answered as quickly as what is not.
+#[test]
+fn what_is_large_is_refused_or_done() {
+    let long = vec!["1-4000"; 50_000].join(",");
+    let text = format!(
+        "platform = \"qemu-virt\"\n{}",
+        vm("a", 0, &format!("memory = \"4MiB\"\ncolors = \"{long}\""))
+    );
+    assert_eq!(check(&text).unwrap_err().0[0].code, "no-such-cell");
+    let all = "memory = \"511GiB\"\ntlb_colors = \"0-127\"";
+    let text = format!("platform = \"qemu-virt\"\n{}", vm("a", 0, all));
+    assert_eq!(check(&text).unwrap_err().0[0].code, "too-much-memory");
+    let mut text = "platform = \"qemu-virt\"\n".to_owned();
+    (0..3000).for_each(|index| text += &vm("a", index % 8, "colors = \"1\"\nsize = 1"));
+    let faults = check(&text).unwrap_err();
+    assert!(faults.0.iter().any(|fault| fault.code == "too-many-vms"), "{}", faults.0.len());
+    assert!(faults.to_string().ends_with(" more\n"));
 }
 
 /// A board file with one thing changed.
@@ -459,6 +499,8 @@ fn broken_geometries_are_refused() {
     refused("banks-on-top", "interleaved", "two maps are called `interleaved`");
     refused("base = 0x8_0000_0000", "base = 0x4000_0000", "apart from the other");
     refused("colors = \"0-3\"", "colors = \"3-0\"", "`3-0` are no numbers");
+    refused("name = \"rt\"", "name = \"auto\"", "a group is called `auto`");
+    refused("colors = \"0-3\"", "colors = \"16\"", "no-such-cell");
 }
 
 /// A platform that this version can't run on is refused where an image is to be built.
@@ -588,6 +630,8 @@ fn the_broker_has_cells() {
     has(&shares[1], "0-3", "0-1,3-7");
     let shares = divided("qemu-virt", flow, &vms);
     has(&shares[3], "8-15", "0-7");
-    // Without flows there is no broker, whatever the file says of it.
-    assert_eq!(divided("qemu-virt", "[broker]\ncolors = \"8,9\"", &vms).len(), 3);
+    // Without flows there is no broker; what the file says of it takes nothing.
+    let shares = divided("qemu-virt", "[broker]\ncolors = \"8,9\"", &vms);
+    assert_eq!(shares.len(), 3);
+    has(&shares[0], "8-15", "0-7");
 }

@@ -15,7 +15,7 @@ use crate::{
     boot,
     cpu::{self, Core, Seat},
     platform::PMU_INTIDS,
-    trace::{self, Kind, Meter as Which},
+    trace::{self, Kind, MOST_OTHER, Meter as Which},
     vm::{self, Vm, life},
 };
 use core::sync::atomic::Ordering;
@@ -45,6 +45,9 @@ fn monitored(core: usize) -> Counts {
 
 /// What MemGuard's VMs share: one pool for all of them.
 static MEMGUARD: Shared = Shared::new();
+
+/// What a record can hold of a budget: whatever is larger, or no budget at all, is recorded as this.
+const MOST_RECORDED: Counts = Counts { reads: MOST_OTHER, writes: MOST_OTHER };
 
 /// Markers for those who count from outside: a period begins, a budget is spent, a budget was looked at and the vCPU goes on.
 const MARK_REPLENISH: u32 = 32;
@@ -200,7 +203,8 @@ impl Meter {
             Source::Pmu(pmu) if run => pmu.interrupt_at(limit),
             // Nothing is counted while it waits, so that no interrupt can come but the one that did.
             Source::Pmu(_) => Pmu::forget(),
-            Source::Monitor { poll, access } if run => {
+            // What is off counts nothing: its next look is the boundary's, and the first when it is on again.
+            Source::Monitor { poll, access } if run && !self.off => {
                 let left = |limit: u64, count: u64| limit.saturating_sub(count);
                 let left = left(limit.reads, counts.reads).min(left(limit.writes, counts.writes));
                 let wait = left.saturating_mul(*access).max(*poll);
@@ -216,7 +220,7 @@ impl Meter {
     /// Records something about the budget: what was `used` of it, and what it is; 0 in a period in which a debt leaves nothing.
     #[inline(always)]
     fn record(&self, seat: &Seat, kind: Kind, used: Counts) {
-        let budget = self.limit.minus(self.begun);
+        let budget = self.limit.minus(self.begun).least(MOST_RECORDED);
         let all = if self.two { Which::Reads } else { Which::All };
         trace::push(seat.ring, seat.who.tag(kind, all as u32), used.reads, budget.reads);
         if self.two {
@@ -242,7 +246,7 @@ impl Meter {
         // Refused if it leaves this vCPU nothing: then the old one stays.
         if self.regulator.set_budget(budget).is_ok() {
             let tag = seat.who.tag(Kind::BudgetChanged, Which::All as u32);
-            let before = core::mem::replace(&mut self.budget, budget);
+            let before = core::mem::replace(&mut self.budget, budget).least(MOST_RECORDED);
             trace::push(seat.ring, tag, budget.reads, before.reads);
             if self.two {
                 record_writes(seat, Kind::BudgetChanged, budget.writes, before.writes);

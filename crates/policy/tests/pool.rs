@@ -28,7 +28,7 @@ fn board(budget: Counts, vcpus: u8, change: impl Fn(&mut Setting)) -> Board {
 proptest! {
     #[test]
     fn the_vcpus_together_never_see_more_than_the_budget(
-        budget in budgets(1), vcpus in 1..=4_u8, slice in 0..20_u64, debt: bool, wakes: bool,
+        budget in budgets(4), vcpus in 1..=4_u8, slice in 0..20_u64, debt: bool, wakes: bool,
         overshoot in 0..20_u64, actions in actions(),
     ) {
         let settings = (0..vcpus).map(|vcpu| Setting {
@@ -44,7 +44,7 @@ proptest! {
 
     #[test]
     fn nothing_is_withheld_from_those_who_want_it(
-        budget in 1..1000_u64, vcpus in 1..=8_u8, slice in 0..50_u64, order in prop::collection::vec(0..8_usize, 1..10),
+        budget in 8..1000_u64, vcpus in 1..=8_u8, slice in 0..50_u64, order in prop::collection::vec(0..8_usize, 1..10),
     ) {
         let mut board = board(Counts::one(budget), vcpus, |setting| setting.slice = Counts::one(slice));
         for period in 0..10 {

@@ -44,6 +44,9 @@ fn each_rule_refuses() {
     }
     let staggered = |s: &mut Setting| (s.publish, s.phase) = (true, Nanos(1));
     assert_eq!(refused(Kind::Static, staggered), Some(Refused::Staggered));
+    let small = |kind| refused(kind, |s| s.budget.writes = 1);
+    assert_eq!(small(Kind::Pool), Some(Refused::SmallPool));
+    assert_eq!(refused(Kind::Pool, |s| s.budget = Counts { reads: 2, writes: 2 }), None);
     for (member, members) in [(0, 0), (33, 33), (2, 2)] {
         let change = |s: &mut Setting| (s.member, s.members) = (member, members);
         assert_eq!(refused(Kind::Memguard, change), Some(Refused::NoSuchMember));
@@ -74,6 +77,7 @@ fn every_refusal_says_something_else() {
         NoPeriod,
         NoSuchVcpu,
         NoBudget,
+        SmallPool,
         LargeBudget,
         Staggered,
         CantPublish,

@@ -7,6 +7,9 @@ pub const NO_VM: u8 = 0xff;
 /// Bits of [`Record::other`]; the rest of its word is the record's sequence number.
 pub const OTHER_BITS: u32 = 48;
 
+/// The greatest [`Record::other`]. Of a budget it says so much or more.
+pub const MOST_OTHER: u64 = (1 << OTHER_BITS) - 1;
+
 /// One record, 32 bytes, little endian.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -33,7 +36,7 @@ impl Record {
     /// The second number, by kind.
     #[must_use]
     pub const fn other(&self) -> u64 {
-        self.rest & ((1 << OTHER_BITS) - 1)
+        self.rest & MOST_OTHER
     }
 
     /// The records pushed before this one on its core, modulo 2^16; in a file, the core.
@@ -51,7 +54,7 @@ impl Record {
 
 /// The last word of a record: the low 48 bits of `other`, the low 16 of `sequence`.
 pub(crate) const fn join(other: u64, sequence: u64) -> u64 {
-    other & ((1 << OTHER_BITS) - 1) | sequence << OTHER_BITS
+    other & MOST_OTHER | sequence << OTHER_BITS
 }
 
 /// Whom a record concerns: made once for each vCPU.

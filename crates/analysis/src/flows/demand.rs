@@ -201,10 +201,20 @@ const FLOOR_BIAS: f64 = -0.5 + 1.0 / (1u64 << 30) as f64;
 /// Adding and subtracting it rounds a double below 2^51 to the nearest integer.
 const ROUND: f64 = 6_755_399_441_055_744.0;
 const EPS: f64 = f64::EPSILON;
+/// Relative errors of a few sums of doubles stay far below.
+const SLACK: f64 = 1.0 / (1u64 << 40) as f64;
+/// Of so many tasks the phases are looked at before those of all are.
+const LAST: usize = 8;
 /// From this many evaluations on, alignment is tried; it costs about as much as a few thousand of them.
-const FAR_EVALUATIONS: f64 = 20_000.0;
+const FAR_EVALUATIONS: f64 = 400_000.0;
 /// Alignments to be expected at most among the tasks that are looked at: fewer tasks are reduced faster, more branch less.
 const UNLIKELY: f64 = 1e-5;
+/// Most groups of tasks whose alignments are looked for one by one,
+const GROUPS: usize = 6;
+/// and how far each should reach, in periods, at most.
+const GROUP_REACH: f64 = 0.4;
+/// Of so many tasks with the longest periods the groups are made.
+const LONGEST: usize = 2 * alignment::MOST;
 /// What a branch in the search for alignments costs, in evaluations.
 const NODE: u64 = 256;
 /// Beyond this many half ns (73 years) nothing is tested: a set whose T* lies farther is given up.
@@ -554,36 +564,53 @@ impl Analyzer {
         let length = (within.1 - i128::from(within.0)) as f64 * (1.0 - EPS);
         let first = (offset - slope * float(within.0)).max(0.0) + offset * 4.0 * EPS;
         let budget = Budget { first, fall: (slope * length / first * (1.0 - 8.0 * EPS)).min(1.0) };
-        // The tasks with the longest periods pass their deadlines least often: as many of them as make an alignment
-        // unlikely, were the phases random.
         let (longest, found) = self.longest_periods(count);
-        let mut waves = Vec::with_capacity(found);
-        let (mut rate, mut share) = (0.0, 1.0);
-        for &i in &longest[..found] {
-            let i = i as usize;
-            let cost = self.c[i] * (1.0 - 16.0 * EPS);
-            waves.push(Wave { window: self.window[i], period: self.period[i], cost });
-            rate += 1.0 / float(self.period[i]);
-            let others = (waves.len() - 1) as f64;
-            if others > 0.0 {
-                share *= first / cost / others;
+        let longest = &longest[..found];
+        // One of several groups of tasks must stay under its part of the budget, and bodies that reach over a small
+        // part of the periods need neither much reduction nor many branches.
+        let groups = (first / self.c[longest[0] as usize] / GROUP_REACH).ceil();
+        let groups = (groups as usize).clamp(1, GROUPS);
+        let part = Budget { first: first / groups as f64 * (1.0 + 4.0 * EPS), ..budget };
+        let nodes = self.effort / (4 * NODE);
+        let mut left = nodes;
+        let mut waves = Vec::with_capacity(alignment::MOST);
+        let mut spans = Some(Vec::new());
+        for group in 0..groups {
+            // The tasks with the longest periods pass their deadlines least often: as many of them as make an
+            // alignment unlikely, were the phases random.
+            waves.clear();
+            let (mut rate, mut share) = (0.0, 1.0);
+            for &i in longest.iter().skip(group).step_by(groups).take(alignment::MOST) {
+                let i = i as usize;
+                let cost = self.c[i] * (1.0 - 16.0 * EPS);
+                waves.push(Wave { window: self.window[i], period: self.period[i], cost });
+                rate += 1.0 / float(self.period[i]);
+                let others = (waves.len() - 1) as f64;
+                if others > 0.0 {
+                    share *= part.first / cost / others;
+                }
+                // The budget falls: on average that leaves this part of the volume.
+                let average = 1.0 / (1.0 + others * part.fall);
+                if rate * share * average * length < UNLIKELY {
+                    break;
+                }
             }
-            // The budget falls: on average that leaves this part of the volume.
-            let average = 1.0 / (1.0 + others * budget.fall);
-            if rate * share * average * length < UNLIKELY {
+            let found = alignment::candidates(&waves, part, within, &mut left);
+            spans = spans.zip(found).map(|(mut all, found)| {
+                all.extend(found);
+                all
+            });
+            if spans.is_none() {
                 break;
             }
         }
-        let nodes = self.effort / (4 * NODE);
-        let mut left = nodes;
-        let spans = alignment::candidates(&waves, budget, within, &mut left);
         self.effort -= (nodes - left) * NODE;
         spans
     }
 
     /// The tasks with the longest periods among the first `count`, longest first, and how many these are.
-    fn longest_periods(&self, count: usize) -> ([u32; alignment::MOST], usize) {
-        let (mut longest, mut found) = ([0u32; alignment::MOST], 0);
+    fn longest_periods(&self, count: usize) -> ([u32; LONGEST], usize) {
+        let (mut longest, mut found) = ([0u32; LONGEST], 0);
         // The latest d mostly have the longest periods, so that hardly any has to move up.
         for i in (0..count).rev() {
             let period = self.period[i];
@@ -825,6 +852,36 @@ impl Analyzer {
         }
     }
 
+    /// For how long before t, within segment k, no instant can fail, from below and by a look at few tasks only.
+    ///
+    /// A failure needs sum C' x < B over all tasks or any of them, where x is the fraction of a period since the last
+    /// deadline and B = (Q_k + A_k) (1 - t / T_k). Back in time the sum falls by at most U of these tasks and rises
+    /// where a deadline is passed, while B rises by 1 - U_k. Tasks with long periods fall slowly, and in order of d
+    /// those are mostly the last.
+    fn idle_before(&self, k: usize, t: f64) -> f64 {
+        if self.overloaded_now {
+            return 0.0;
+        }
+        let rise = self.offset[k] / self.until[k];
+        let budget = (self.offset[k] - rise * t).max(0.0) + self.offset[k] * SLACK;
+        let (mut sum, mut fall, mut longest) = (0.0, rise * (1.0 + SLACK), 0.0);
+        let first = (k + 1).saturating_sub(LAST);
+        for ((&d, &rate), &c) in
+            self.d[first..=k].iter().zip(&self.rate[first..=k]).zip(&self.c[first..=k]).rev()
+        {
+            // Rates are rounded up, so that a phase is never taken for one before its deadline.
+            let periods = (t - d) * rate;
+            let phase = periods - ((periods + FLOOR_BIAS + ROUND) - ROUND) - periods * (8.0 * EPS);
+            let own = c * phase * (1.0 - SLACK);
+            let alone = (own - budget) / (c * rate + rise * (1.0 + SLACK));
+            sum += own;
+            fall += c * rate;
+            let together = (sum - budget) / fall;
+            longest = f64::max(longest, alone.max(together));
+        }
+        longest * (1.0 - SLACK)
+    }
+
     /// Q + DBF at t in segment k, from above.
     fn demand_bound(&self, k: usize, t: f64) -> f64 {
         let n = k + 1;
@@ -950,6 +1007,11 @@ impl Analyzer {
             };
             self.effort = left;
             if exact_doubles {
+                let idle = self.idle_before(k - 1, float(t));
+                if idle > self.total[k - 1] {
+                    t = t.saturating_sub(idle as i64).max(from) - 1;
+                    continue;
+                }
                 let bound = self.demand_bound(k - 1, float(t));
                 if bound <= float(t) {
                     t = (bound as i64).min(t - 1);
@@ -1021,3 +1083,6 @@ fn gcd(a: i64, b: i64) -> i64 {
     }
     a << twos
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,7 +32,9 @@ pub fn check(system: &System, plan: &Plan, effort: Effort) -> Vec<Option<Demand>
                 faults.push(None);
             }
         }
-        if vm.given.map_or(share.budget < platform.least_budget, |given| share.budget != given) {
+        let chosen_wrong = share.budget < platform.least_budget.max(vm.shape.least)
+            || !share.budget.is_multiple_of(vm.shape.step.max(1));
+        if vm.given.map_or(chosen_wrong, |given| share.budget != given) {
             faults.push(None);
         }
         let cache = u64::from(share.colors.1).saturating_mul(platform.color_bytes.0);
@@ -44,7 +46,9 @@ pub fn check(system: &System, plan: &Plan, effort: Effort) -> Vec<Option<Demand>
         if u64::from(share.banks.1).saturating_mul(platform.bank_bytes.0) < memory {
             faults.push(Some(Demand::Memory(i)));
         }
-        let budget = Budget { accesses: share.budget, period: platform.saturation.period() };
+        // Of a given budget those who give it have said what is sure.
+        let sure = vm.given.unwrap_or_else(|| vm.shape.regulation.sure(share.budget));
+        let budget = Budget { accesses: sure, period: platform.saturation.period() };
         let rate = u128::from(budget.accesses) * u128::from(platform.line.0) * 1_000_000_000;
         if !vm.best_effort && rate < u128::from(vm.bandwidth.0) * u128::from(budget.period.0) {
             faults.push(Some(Demand::Bandwidth(i)));

@@ -63,6 +63,32 @@ pub struct Vm {
     pub critical: Option<(CriticalTask, Nanos)>,
     /// A budget, accesses per period of the saturation table, that is not to be chosen.
     pub given: Option<u64>,
+    /// What a budget that is chosen must be.
+    pub shape: Shape,
+}
+
+/// What a chosen budget of a VM must be, beside enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The least, so that each vCPU's part is one that can be.
+    pub least: u64,
+    /// It is a multiple of this: the vCPUs, where each has the same budget for itself.
+    pub step: u64,
+    /// How it is spent, which says how much of it is sure.
+    pub regulation: Regulation,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { least: 0, step: 1, regulation: Regulation::Static }
+    }
+}
+
+impl Shape {
+    /// The least budget of this shape that is no less.
+    fn up(&self, budget: u64) -> u64 {
+        budget.max(self.least).checked_next_multiple_of(self.step.max(1)).unwrap_or(u64::MAX)
+    }
 }
 
 /// A system to be planned.
@@ -295,8 +321,12 @@ fn need(system: &System, i: usize, kept: &[Demand]) -> Need {
         let bytes = u128::from(vm.bandwidth.0) * u128::from(platform.saturation.period().0);
         let accesses = bytes.div_ceil(u128::from(platform.line.0.max(1)) * 1_000_000_000);
         floor = u64::try_from(accesses).unwrap_or(u64::MAX);
+        if vm.given.is_none() {
+            floor = vm.shape.regulation.enough(floor);
+        }
         budget = budget.max(floor);
     }
+    let budget = vm.shape.up(budget);
     let colors = if platform.banks_are_colors { colors.max(banks) } else { colors };
     let banks = if platform.banks_are_colors { colors } else { banks };
     Need { colors, banks, budget: vm.given.unwrap_or(budget), floor }
@@ -432,7 +462,8 @@ fn budgets(
                 }
                 let part = extra / sharers + u64::from(rank < extra % sharers);
                 rank += 1;
-                need.budget.saturating_add(part)
+                // Whole steps of the rest alone: what is needed is some already.
+                need.budget.saturating_add(part - part % vm.shape.step.max(1))
             })
             .collect()
     };
@@ -494,6 +525,7 @@ fn task_holds(system: &System, budgets: &[u64], i: usize) -> bool {
             regulation: Regulation::Static,
             overshoot: system.platform.overshoot,
             write_back: true,
+            vms: 1,
         })
         .collect();
     matches!(execution_bound(task, &interferers), Bound::AtMost(t) if t <= *deadline)

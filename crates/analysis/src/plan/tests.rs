@@ -23,6 +23,7 @@ fn small_system(r: &mut fastrand::Rng) -> System {
                 (task, Nanos(r.u64(30_000..200_000)))
             }),
             given: (r.u8(0..5) == 0).then(|| r.u64(1..6)),
+            shape: Shape { least: r.u64(0..3), ..Shape::default() },
         })
         .collect();
     let flows = (0..r.usize(0..3))
@@ -243,6 +244,7 @@ fn the_smallest_conflict_among_hundreds_is_found() {
             bandwidth: BytesPerSec(0),
             critical: None,
             given: None,
+            shape: Shape::default(),
             ..vm.clone()
         };
     });

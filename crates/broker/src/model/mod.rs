@@ -1,7 +1,8 @@
 //! The shipped partition and broker under `loom`, which tries every order of their accesses that the memory model allows, up to two
-//! preemptions: no packet is slept over, none is completed twice or torn, and nobody's memory is touched once his port has been reset; and that
-//! it finds the loss of an ordering.
+//! preemptions: no packet or alarm is slept over, none is completed twice or torn, nobody's memory is touched once his port has been reset, and
+//! what is taken back takes nothing with it that comes later; and that it finds the loss of an ordering.
 
+mod several;
 mod shipped;
 mod unfenced;
 mod unordered_submission;
@@ -48,8 +49,13 @@ macro_rules! world {
 }
 
 fn check(body: impl Fn() + Sync + Send + 'static) {
+    check_to(2, body);
+}
+
+/// The same up to so many preemptions.
+fn check_to(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(2);
+    model.preemption_bound = Some(preemptions);
     let body = std::sync::Arc::new(body);
     model.check(move || {
         let body = std::sync::Arc::clone(&body);

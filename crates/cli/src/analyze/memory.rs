@@ -1,16 +1,17 @@
 //! Memory bandwidth: what each VM's budget lets it use, and whether all of them and the DMA engine saturate the memory.
 
+use super::regulation::{regulation, why_unlimited};
 use crate::run::show::table;
 use serde_json::{Value, json};
-use std::fmt;
+use std::fmt::{self, Write as _};
 use weir_analysis::{
     Bytes, BytesPerSec, Nanos,
-    memory::{Budget, SaturationPoint, SaturationTable, qos_bandwidth, qos_level},
+    memory::{Budget, Regulation, SaturationPoint, SaturationTable, qos_bandwidth, qos_level},
 };
 use weir_config::{
     Fault, Timing,
     counters::Event,
-    timing::{Bandwidth, Place, Saturation},
+    timing::{Bandwidth, Place, Saturation, TimedVm},
 };
 
 /// What the analysis says of the budgets.
@@ -33,9 +34,67 @@ struct Row {
     name: String,
     /// Refills and their period.
     budget: Option<(u64, Nanos)>,
+    /// The most refills that count for it in the saturation table's period.
+    counted: Option<u64>,
     /// Refills, and refills with write-backs, bytes/s.
     bandwidth: Option<(u64, u64)>,
+    /// Refills that it is sure to get, bytes/s.
+    sure: Option<u64>,
     required: Option<u64>,
+}
+
+/// A budget of refills while the system runs.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// What the file says.
+    written: Budget,
+    /// The least that it may be set to.
+    pub least: Budget,
+    /// The most that it may be set to.
+    pub most: Budget,
+    /// How it is spent.
+    pub regulation: Regulation,
+}
+
+impl Limits {
+    /// Those of a VM; none if it has no budget of refills.
+    pub fn of(timing: &Timing, vm: &TimedVm) -> Option<Self> {
+        let asked = vm.bandwidth.as_ref()?;
+        let ((written, _), (least, most, period)) = (asked.refills()?, asked.settable_refills()?);
+        let budget = |accesses| Budget { accesses, period: Nanos(period.0) };
+        let regulation = regulation(&timing.vms, vm, None);
+        Some(Self {
+            written: budget(written),
+            least: budget(least),
+            most: budget(most),
+            regulation,
+        })
+    }
+
+    /// What its VM is sure to get of it.
+    pub fn sure(&self) -> Budget {
+        Budget { accesses: self.regulation.sure(self.least.accesses), ..self.least }
+    }
+
+    /// Why that is less than what the file says, if it is.
+    fn why_less(&self, asked: &Bandwidth) -> String {
+        // Writing to a string does not fail.
+        let mut why = String::new();
+        if let Some(setter) = asked.setter().filter(|_| self.least != self.written) {
+            let least = self.least.accesses;
+            let _ = write!(why, "; {setter} may set its budget to {least}");
+        }
+        why.push_str(match self.regulation {
+            Regulation::Memguard { .. } => {
+                "; half of a budget is sure under MemGuard, which may be short of what it lent in every other period"
+            }
+            Regulation::Pool { vcpus: 2.. } => {
+                "; vCPUs that turn idle keep a slice of the pool each, or an access"
+            }
+            _ => "",
+        });
+        why
+    }
 }
 
 /// The table of a file as the library takes it.
@@ -66,15 +125,19 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
     let known = timing.saturation.as_ref();
     let line = known.map(|known| Bytes(known.line.0));
     let mut reasons: Vec<(Place, String)> = Vec::new();
-    let (mut vms, mut budgets, mut free) = (Vec::new(), Vec::new(), Vec::new());
+    let table = known.map(|known| saturation(timing, known)).transpose()?;
+    let (mut vms, mut total, mut free) = (Vec::new(), 0_u64, Vec::new());
     for vm in &timing.vms {
         let asked = vm.bandwidth.as_ref();
         let place = asked.map_or_else(|| vm.place.clone(), |asked| asked.place.clone());
-        let budget = asked.and_then(Bandwidth::refills);
-        let budget = budget.map(|(accesses, period)| Budget { accesses, period: Nanos(period.0) });
-        let other = asked.filter(|asked| asked.budget.is_some() && budget.is_none());
-        match budget {
-            Some(budget) => budgets.push(budget),
+        let limits = Limits::of(timing, vm);
+        let counted = limits
+            .zip(table.as_ref())
+            .map(|(limits, table)| table.counted(limits.most, limits.regulation));
+        let other = asked.filter(|asked| asked.budget.is_some() && limits.is_none());
+        match counted {
+            Some(Some(counted)) => total = total.saturating_add(counted),
+            Some(None) => free.push(why_unlimited(&vm.name)),
             None => free.push(other.map_or_else(
                 || vm.name.clone(),
                 |other| {
@@ -84,29 +147,37 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
             )),
         }
         let required = asked.and_then(|asked| asked.required).map(|rate| rate.0);
-        if let (Some(required), Some(line), Some(budget)) = (required, line, budget) {
-            let got = u128::from(budget.accesses) * u128::from(line.0) * 1_000_000_000;
-            if got < u128::from(required) * u128::from(budget.period.0) {
+        if let (Some(required), Some(line), Some(limits), Some(asked)) =
+            (required, line, limits, asked)
+        {
+            let sure = limits.sure();
+            let got = u128::from(sure.accesses) * u128::from(line.0) * 1_000_000_000;
+            if got < u128::from(required) * u128::from(sure.period.0) {
                 reasons.push((
                     place,
                     format!(
-                        "{}: its budget is {} B/s, but it must get {required} B/s",
+                        "{}: its budget is {} B/s, of which {} are sure, but it must get {required} B/s{}",
                         vm.name,
-                        budget.bandwidth(line).0
+                        limits.written.bandwidth(line).0,
+                        sure.bandwidth(line).0,
+                        limits.why_less(asked)
                     ),
                 ));
             }
-        } else if let (Some(required), None) = (required, budget) {
+        } else if let (Some(required), None) = (required, limits) {
             let reason =
                 format!("{}: it must get {required} B/s and has no budget of refills", vm.name);
             reasons.push((place, reason));
         }
+        let written = limits.map(|limits| limits.written);
         vms.push(Row {
             name: vm.name.clone(),
-            budget: budget.map(|budget| (budget.accesses, budget.period)),
-            bandwidth: budget
+            budget: written.map(|budget| (budget.accesses, budget.period)),
+            counted: counted.flatten(),
+            bandwidth: written
                 .zip(line)
                 .map(|(budget, line)| (budget.bandwidth(line).0, budget.total_bandwidth(line).0)),
+            sure: limits.zip(line).map(|(limits, line)| limits.sure().bandwidth(line).0),
             required,
         });
     }
@@ -121,8 +192,7 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
         memory.reasons.push((first, reason));
         return Ok(Some(memory));
     };
-    let table = saturation(timing, known)?;
-    let total = table.total(&budgets);
+    let Some(table) = table else { return Ok(Some(memory)) };
     memory.total = Some((total, table.max_budget(BytesPerSec(dma)), table.period()));
     memory.dma.1 = table.max_dma(total).map(|rate| rate.0);
     if let Some((block, clock)) = known.qos {
@@ -142,6 +212,7 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
         if let Some(hint) = counted_whole(&memory.vms, table.period()) {
             reason.push_str(&hint);
         }
+        reason.push_str(&counted_more(timing));
         memory.saturated = Some((first, reason));
     }
     Ok(Some(memory))
@@ -164,6 +235,27 @@ fn counted_whole(vms: &[Row], of_table: Nanos) -> Option<String> {
             longer.join(", ")
         )
     })
+}
+
+/// Which budgets count as more than what the file writes for them.
+fn counted_more(timing: &Timing) -> String {
+    let mut why = String::new();
+    for vm in &timing.vms {
+        let (Some(limits), Some(asked)) = (Limits::of(timing, vm), &vm.bandwidth) else { continue };
+        if let Some(setter) = asked.setter().filter(|_| limits.most != limits.written) {
+            let most = limits.most.accesses;
+            let _ = write!(why, "; {setter} may set the budget of {} to {most}", vm.name);
+        }
+        if let (Some(window @ 2..), Some(critical)) = (asked.window, asked.critical()) {
+            let _ = write!(
+                why,
+                "; {} may use {window} budgets in one period where {critical} used nothing in {} before",
+                vm.name,
+                window - 1
+            );
+        }
+    }
+    why
 }
 
 impl Memory {
@@ -201,8 +293,10 @@ impl Memory {
                 "name": vm.name,
                 "budget": vm.budget.map(|budget| budget.0),
                 "period_ns": vm.budget.map(|budget| budget.1.0),
+                "counted": vm.counted,
                 "bandwidth": vm.bandwidth.map(|bandwidth| bandwidth.0),
                 "bandwidth_with_write_backs": vm.bandwidth.map(|bandwidth| bandwidth.1),
+                "sure": vm.sure,
                 "required": vm.required,
             })
         });
@@ -223,7 +317,8 @@ impl Memory {
 
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rows = table(["VM", "budget", "refills B/s", "with write-backs", "required B/s"]);
+        let mut rows =
+            table(["VM", "budget", "refills B/s", "with write-backs", "sure B/s", "required B/s"]);
         for vm in &self.vms {
             let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
             rows.add_row([
@@ -231,6 +326,7 @@ impl fmt::Display for Memory {
                 or(vm.budget.map(|(accesses, period)| format!("{accesses} in {period}"))),
                 or(vm.bandwidth.map(|bandwidth| bandwidth.0.to_string())),
                 or(vm.bandwidth.map(|bandwidth| bandwidth.1.to_string())),
+                or(vm.sure.map(|sure| sure.to_string())),
                 or(vm.required.map(|required| required.to_string())),
             ]);
         }

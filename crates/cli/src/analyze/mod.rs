@@ -3,6 +3,7 @@
 pub mod curves;
 pub mod flows;
 pub mod memory;
+pub mod regulation;
 pub mod time;
 
 use crate::{
@@ -143,7 +144,7 @@ impl Analysis {
     }
 
     /// What does not hold, as faults of the file.
-    fn faults(&self, timing: &Timing) -> Vec<Fault> {
+    pub fn faults(&self, timing: &Timing) -> Vec<Fault> {
         let mut faults = Vec::new();
         faults.extend(self.flows.iter().flat_map(|flows| flows.faults(timing)));
         faults.extend(self.memory.iter().flat_map(|memory| memory.faults(timing)));
@@ -199,6 +200,14 @@ pub fn check(timing: &Timing) -> std::result::Result<String, Faults> {
             let what = if unknown { "their overheads" } else { "[dma] bandwidth" };
             left_out.push(format!("the flows were not analyzed: nobody says {what}"));
             timing.flows.clear();
+        }
+    }
+    for vm in &timing.vms {
+        if vm.bandwidth.as_ref().is_some_and(|asked| asked.budget.is_none()) {
+            let name = &vm.name;
+            left_out.push(format!(
+                "{name} is not limited: it has no budget, which `weir plan` would choose"
+            ));
         }
     }
     if timing.saturation.is_none() && timing.vms.iter().any(|vm| vm.bandwidth.is_some()) {

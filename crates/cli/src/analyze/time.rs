@@ -1,6 +1,7 @@
 //! Time: what schedules of shared cores supply, and the response times of the VMs' tasks beside interrupts and other VMs'
 //! memory accesses.
 
+use super::regulation::{regulation, vcpus};
 use crate::run::show::table;
 use serde_json::{Value, json};
 use std::fmt;
@@ -194,20 +195,34 @@ fn interference(timing: &Timing, vm: usize, tried: Tried) -> Option<Interference
     let known = timing.saturation.as_ref()?;
     let delay = Nanos(known.delay?.0);
     let mut interferers = Vec::new();
-    for (position, other) in timing.vms.iter().enumerate().filter(|(other, _)| *other != vm) {
-        let budget = other.bandwidth.as_ref().and_then(Bandwidth::refills);
+    // MemGuard's VMs lend to each other, so that all of them have one budget: also what this VM gave, if it is one of them.
+    let mut domain: Option<Interferer> = None;
+    for (position, other) in timing.vms.iter().enumerate() {
+        let regulation = regulation(&timing.vms, other, Some(&timing.vms[vm].name));
+        let lends = matches!(regulation, Regulation::Memguard { .. });
+        if position == vm && !lends {
+            continue;
+        }
+        let budget = other.bandwidth.as_ref().and_then(Bandwidth::settable_refills);
+        let budget = budget.map(|(_, most, period)| (most, period));
         let budget = budget.or_else(|| tried.budgets.get(position).copied());
         // Without a budget there is no limit.
         let (accesses, period) = budget.map_or((u64::MAX, known.period), |budget| budget);
-        let window = other.bandwidth.as_ref().and_then(|bandwidth| bandwidth.window);
-        interferers.push(Interferer {
+        let vms = u64::from(position != vm);
+        let interferer = Interferer {
             budget: Budget { accesses, period: Nanos(period.0) },
-            regulation: window
-                .map_or(Regulation::Static, |window| Regulation::Compensation { window }),
-            overshoot: known.overshoot,
+            regulation,
+            overshoot: known.overshoot.saturating_mul(u64::from(vcpus(other)) * vms),
             write_back: true,
-        });
+            vms,
+        };
+        match &mut domain {
+            _ if !lends => interferers.push(interferer),
+            Some(domain) => domain.join(&interferer),
+            None => domain = Some(interferer),
+        }
     }
+    interferers.extend(domain.filter(|domain| domain.vms > 0));
     if let (Some(dma), false) = (timing.dma.bandwidth.or(tried.dma), timing.flows.is_empty()) {
         // Each line is read and written.
         let bytes = u128::from(dma.0) * u128::from(known.period.0);
@@ -220,6 +235,7 @@ fn interference(timing: &Timing, vm: usize, tried: Tried) -> Option<Interference
             regulation: Regulation::Static,
             overshoot: 0,
             write_back: true,
+            vms: 1,
         });
     }
     Some(Interference { interferers, delay, per_access: known.per_access })

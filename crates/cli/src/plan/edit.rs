@@ -2,7 +2,7 @@
 
 use super::{Choice, board::is_best_effort};
 use toml_edit::{DocumentMut, InlineTable, Item, Table, TableLike, value};
-use weir_config::{Timing, units};
+use weir_config::{Timing, timing::Bandwidth, units};
 
 /// Writes the choices into the file.
 pub fn write(text: &str, timing: &Timing, choice: &Choice) -> Result<String, String> {
@@ -25,7 +25,9 @@ pub fn write(text: &str, timing: &Timing, choice: &Choice) -> Result<String, Str
         if vm.bandwidth.as_ref().is_some_and(|bandwidth| bandwidth.budget.is_some()) {
             continue;
         }
-        let budget = i64::try_from(share.budget).map_err(|error| error.to_string())?;
+        let each = vm.bandwidth.as_ref().is_some_and(Bandwidth::is_each);
+        let sharers = if each { vm.cpus.len().max(1) as u64 } else { 1 };
+        let budget = i64::try_from(share.budget / sharers).map_err(|error| error.to_string())?;
         let table = table_of(&mut document, position, listed, &vm.name)?;
         if !table.contains_key("bandwidth") {
             table.insert("bandwidth", value(InlineTable::new()));

@@ -3,10 +3,16 @@
 mod ask;
 mod board;
 mod edit;
+mod open;
 mod tell;
 
 use crate::{
-    analyze::{Analysis, Question, flows, memory, whose},
+    analyze::{
+        Analysis, Question, flows,
+        memory::{self, Limits},
+        regulation::regulation,
+        whose,
+    },
     cargo::replace,
     failure::{Context, Failure, Result},
     image,
@@ -23,12 +29,12 @@ use tell::Refused;
 use weir_analysis::{
     Bytes, BytesPerSec, Nanos,
     flows::{Effort, Overheads, Reading, Setting},
-    memory::{Budget, CriticalTask, SaturationPoint, SaturationTable},
-    plan::{Plan, Platform, Refusal, System, Vm, check, plan_by, shortages},
+    memory::{CriticalTask, SaturationPoint, SaturationTable},
+    plan::{Plan, Platform, Refusal, Shape, System, Vm, check, plan_by, shortages},
 };
 use weir_config::{
     Faults, Timing,
-    timing::{Bandwidth, Saturation, TimedVm},
+    timing::{Saturation, TimedVm},
 };
 
 /// Chooses what a system file leaves open - colors, banks, memory budgets, DMA bandwidth and chunk - so that all its
@@ -110,8 +116,7 @@ pub fn run(arguments: &Arguments) -> Result {
         Err(faults) => return refused(&faults),
     };
     if !analysis.holds() {
-        let text = format!("the plan was refuted by the analysis: {}", analysis.to_json());
-        return Err(Failure::system(text));
+        return refused(&Faults(analysis.faults(&proof)));
     }
     if let Some(output) = &arguments.output {
         replace(output, planned.as_bytes())?;
@@ -186,6 +191,7 @@ fn choose(timing: &Timing, text: &str, effort: u64) -> std::result::Result<Choic
     if !timing.flows.is_empty() {
         flows::Input::of(timing, Reading::Printed).map_err(wrong)?;
     }
+    open::check(timing).map_err(wrong)?;
     // Everything that has no meaning at all is told before anything is chosen.
     let probe = Question { bandwidth: Some(1), effort: Effort(1), ..Question::default() };
     Analysis::of(timing, &probe).map_err(Trouble::Faults)?;
@@ -255,7 +261,9 @@ fn system(
         chunks.push((Bytes(flows::CHUNK), fastest));
     }
     let line = Bytes(saturation.map_or(1, |saturation| saturation.line.0));
-    let mut vms: Vec<Vm> = timing.vms.iter().map(|vm| demands(vm, table, line)).collect();
+    let least = saturation.map_or(0, |saturation| saturation.least_budget);
+    let demands = |vm| Vm { shape: shape(timing, vm, least), ..demands(timing, vm, table, line) };
+    let mut vms: Vec<Vm> = timing.vms.iter().map(demands).collect();
     if let Some(board) = board {
         let left = board.left(&timing.vms);
         for (vm, asked) in vms.iter_mut().zip(&timing.vms) {
@@ -271,7 +279,7 @@ fn system(
             banks: board.map_or(u32::MAX, |board| board.banks.unwrap_or(board.colors)),
             bank_bytes: Bytes(board.map_or(u64::MAX, Board::piece)),
             line,
-            least_budget: saturation.map_or(0, |saturation| saturation.least_budget),
+            least_budget: least,
             saturation: table.clone(),
             chunks,
             overshoot: saturation.map_or(0, |saturation| saturation.overshoot),
@@ -300,7 +308,19 @@ fn flows_of(timing: &Timing, timed: &[usize]) -> Vec<weir_analysis::flows::Flow>
     timed.iter().map(flow).collect()
 }
 
-fn demands(vm: &TimedVm, table: &SaturationTable, line: Bytes) -> Vm {
+/// What a budget must be that is chosen for a VM, where it is to be `least` at least.
+fn shape(timing: &Timing, vm: &TimedVm, least: u64) -> Shape {
+    let Some(bandwidth) = &vm.bandwidth else { return Shape::default() };
+    let vcpus = vm.cpus.len().max(1);
+    let part = if bandwidth.has_debt() { 1 } else { least.max(1) };
+    Shape {
+        least: bandwidth.least_whole(part, vcpus),
+        step: if bandwidth.is_each() { vcpus as u64 } else { 1 },
+        regulation: regulation(&timing.vms, vm, None),
+    }
+}
+
+fn demands(timing: &Timing, vm: &TimedVm, table: &SaturationTable, line: Bytes) -> Vm {
     let asked = vm.bandwidth.as_ref();
     let required = asked.and_then(|asked| asked.required);
     // The search asks the judge about all tasks of a VM as soon as it has one.
@@ -309,13 +329,14 @@ fn demands(vm: &TimedVm, table: &SaturationTable, line: Bytes) -> Vm {
         let task_of = CriticalTask { alone, accesses: 0, delay: Nanos(0), per_access: None };
         (task_of, Nanos(task.deadline.0))
     });
-    let given = asked.and_then(Bandwidth::refills);
-    let given = given.map(|(accesses, period)| Budget { accesses, period: Nanos(period.0) });
+    let given = Limits::of(timing, vm);
     let mut bandwidth = required.map_or(0, |rate| rate.0);
-    let mut counted = given.map(|given| table.total(&[given]));
+    let mut counted =
+        given.map(|given| table.counted(given.most, given.regulation).unwrap_or(u64::MAX));
     if let Some(given) = given {
-        let got = u128::from(given.accesses) * u128::from(line.0) * 1_000_000_000;
-        if got >= u128::from(bandwidth) * u128::from(given.period.0) {
+        let sure = given.sure();
+        let got = u128::from(sure.accesses) * u128::from(line.0) * 1_000_000_000;
+        if got >= u128::from(bandwidth) * u128::from(sure.period.0) {
             bandwidth = 0;
         } else {
             // In its own period it is too little, whatever it is in the table's.
@@ -329,12 +350,14 @@ fn demands(vm: &TimedVm, table: &SaturationTable, line: Bytes) -> Vm {
         bandwidth: BytesPerSec(bandwidth),
         critical,
         given: counted,
+        shape: Shape::default(),
     }
 }
 
 /// Reads the planned file again and analyzes it.
 fn prove(path: &Path, planned: &str) -> std::result::Result<(Timing, Analysis), Faults> {
     let timing = Timing::from_text(path, planned)?;
+    timing.check_budgets()?;
     let analysis = Analysis::of(&timing, &Question { effort: EFFORT, ..Question::default() })?;
     Ok((timing, analysis))
 }

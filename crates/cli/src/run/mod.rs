@@ -179,6 +179,15 @@ fn messages(stdout_is_taken: bool) -> Box<dyn Write> {
 /// core's store later by at most this much for each other core that is busy.
 pub const SLICE: Nanos = Nanos(100_000);
 
+/// A heartbeat that comes soon behind `limit`: virtual time is known by what comes from the machine, and guests may be silent.
+fn beat_behind(heartbeat: Option<Nanos>, limit: Duration) -> Nanos {
+    const MILLISECOND: u64 = 1_000_000;
+    let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+    // The hypervisor counts in 32 bits.
+    let behind = Nanos(limit.saturating_add(1).min(u32::MAX.into()) * MILLISECOND);
+    heartbeat.map_or(behind, |heartbeat| heartbeat.min(behind))
+}
+
 /// Runs a system from its file to its end, showing consoles but no summary.
 pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outcome> {
     let signals = Signals::watch()?;
@@ -186,6 +195,9 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
     let mut system = image::checked(&arguments.file, &arguments.image, json, environment)?;
     if arguments.deterministic && !arguments.unsliced {
         system.hypervisor.slice = Some(SLICE);
+    }
+    if let Some(limit) = arguments.time.filter(|_| arguments.deterministic) {
+        system.hypervisor.heartbeat = Some(beat_behind(system.hypervisor.heartbeat, limit));
     }
     let needs_watch = plugin::is_needed(&system);
     let mut setup = setup(&system, arguments)?;

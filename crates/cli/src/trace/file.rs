@@ -188,9 +188,16 @@ pub struct Trace<R> {
 impl Trace<BufReader<File>> {
     /// Opens the trace of a run: its directory, or the file itself.
     pub fn open(path: &Path) -> Result<Self> {
-        let path = if path.is_dir() { path.join(NAME) } else { path.to_owned() };
+        let is_run = path.is_dir();
+        let path = if is_run { path.join(NAME) } else { path.to_owned() };
         let file = File::open(&path).map_err(|error| {
             let why = match error.kind() {
+                io::ErrorKind::NotFound if !is_run => {
+                    return Failure::call(format!(
+                        "there is no run {}, neither here nor among the runs; `weir trace` without a name shows the newest",
+                        path.display()
+                    ));
+                }
                 io::ErrorKind::NotFound => {
                     "; run.json beside it says why; `weir run` leaves one for each run".to_owned()
                 }

@@ -4,7 +4,7 @@ use super::file::{Facts, core};
 use serde_json::{Value, json};
 use weir_trace::{
     phases::{Phase, unpack},
-    record::{Kind, Meter, NO_VM, OTHER_BITS, Record},
+    record::{Kind, MOST_OTHER, Meter, NO_VM, OTHER_BITS, Record},
     wire::{ExitCause, FaultKind},
 };
 
@@ -66,6 +66,9 @@ pub fn numbers(record: &Record, facts: &Facts) -> String {
                 words.extend(phases.map(|(phase, ns)| format!("{} {ns} ns", phase.name())));
             }
             ("latency", None) => words.push(format!("{field} {value} ns")),
+            ("budget" | "was", None) if place == 2 && value == MOST_OTHER => {
+                words.push(format!("{field} {value} or more"));
+            }
             (field, None) => words.push(format!("{field} {value}")),
         }
     }
@@ -122,6 +125,9 @@ pub fn json(record: &Record, facts: &Facts) -> Value {
         } else if !field.is_empty() {
             let said = detail(record, facts).filter(|_| place == 0);
             value[field] = said.map_or_else(|| number.into(), Into::into);
+            if place == 2 && matches!(field, "budget" | "was") && number == MOST_OTHER {
+                value["or_more"] = true.into();
+            }
         }
     }
     value
@@ -156,6 +162,10 @@ mod tests {
         for (record, said) in [
             (record(Kind::Replenish, 1, 0, 512, 500), "used 512, budget 500"),
             (record(Kind::Throttle, 1, 2, 512, 500), "meter writes, used 512, budget 500"),
+            (
+                record(Kind::Replenish, 1, 0, 512, MOST_OTHER),
+                "used 512, budget 281474976710655 or more",
+            ),
             (record(Kind::Exit, 1, 5, 0x5a00_0000, 0), "hypercall, syndrome 0x5a000000"),
             (record(Kind::Exit, 1, 0, 0, 0), "timer interrupt"),
             (record(Kind::Exit, 1, 99, 0, 0), "cause 99"),
@@ -186,6 +196,8 @@ mod tests {
                 "meter": "reads", "used": 512, "budget": 500,
             })
         );
+        let free = json(&record(Kind::Throttle, 1, 1, 512, MOST_OTHER), &facts());
+        assert_eq!((&free["budget"], &free["or_more"]), (&json!(MOST_OTHER), &json!(true)));
         assert_eq!(csv(&throttle, &facts()), "500,2,linux,1,throttle,1,512,500\n");
         assert_eq!(CSV.split(',').count(), csv(&throttle, &facts()).split(',').count());
     }

@@ -1,6 +1,7 @@
 //! The verbs that analyze: `analyze`, `plan`, `reproduce`, `bench analysis`, and what `check` and `build` make of the
 //! same keys.
 
+mod budgets;
 mod newcomer;
 mod plan;
 #[path = "../support/mod.rs"]

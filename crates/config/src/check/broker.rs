@@ -2,7 +2,7 @@
 
 use super::{Checker, is_unknown};
 use crate::{
-    coloring::Demand,
+    coloring::{BROKER_TITLE, Demand},
     packed::{MAX_FLOWS, MAX_VMS, OnFault, PARTITION_IPA, PARTITION_LEN, schedule},
     platform::Platform,
     raw,
@@ -29,7 +29,7 @@ pub(super) fn is_needed(timing: &Timing, platform: &Platform) -> bool {
 pub(super) fn demand(timing: &Timing) -> Demand {
     let memory = Bytes(RAM.size.0 + PARTITION.size.0);
     let span = timing.flows.first().map_or(0..0, |flow| flow.place.0.clone());
-    Demand { name: "the flows' broker".to_owned(), memory, span }
+    Demand { name: BROKER_TITLE.to_owned(), memory, span }
 }
 
 impl Checker<'_> {
@@ -83,6 +83,7 @@ impl Checker<'_> {
                 image: span.clone(),
                 initrd: span.clone(),
                 device_tree: span,
+                tlb_colors: None,
             },
         });
     }

@@ -22,10 +22,12 @@ use crate::{
     timing::{self, Timing},
     units::{Bytes, CoreId, Nanos},
 };
-use std::{collections::HashMap, ops::Range, path::Path};
+use std::{collections::HashMap, mem, ops::Range, path::Path};
 
 /// Longest name in bytes.
 const NAME_LIMIT: usize = 31;
+/// Of a file with more VMs nothing is said but that: most of its faults would be about pairs of them.
+const LISTED_VMS: usize = 4 * MAX_VMS;
 /// Names that the tool gives to the hypervisor's own lines and log.
 const RESERVED: [&str; 2] = ["weir", "hypervisor"];
 
@@ -74,6 +76,10 @@ fn check(
     };
     let directory = path.parent().unwrap_or(Path::new(""));
     let mut checker = Checker { file, faults, directory, catalog, platform: None };
+    checker.count(&raw.vms);
+    if raw.vms.len() > LISTED_VMS {
+        return Err(checker.faults);
+    }
     match platform {
         Some(platform) => checker.platform = Some(platform),
         None => checker.platform(raw.platform.as_ref()),
@@ -205,7 +211,7 @@ impl Checker<'_> {
         let mut wishes = wishes.clone();
         if !raw.vms.is_empty() && broker::is_needed(timing, platform) {
             let demand = broker::demand(timing);
-            let mut wish = wishes.broker.clone();
+            let mut wish = mem::take(&mut wishes.broker);
             if wish.span.is_empty() {
                 wish.span = demand.span.clone();
             }
@@ -220,11 +226,6 @@ impl Checker<'_> {
         if let Some(empty) = &raw.no_vms {
             let fault = self.fault("no-vm", empty, "the system has no VM").label("empty");
             self.faults.push(fault.help("add [[vm]] with `name`, `cpus`, `memory` and `image`"));
-        }
-        if let Some(extra) = raw.vms.get(MAX_VMS) {
-            let message = format!("{} VMs, but there can be {MAX_VMS}", raw.vms.len());
-            let fault = self.fault("too-many-vms", &extra.span, message).label("one too many");
-            self.faults.push(fault.help("put fewer VMs into a system"));
         }
         self.names(&raw.vms);
         self.cores(&raw.vms, timing);
@@ -241,6 +242,14 @@ impl Checker<'_> {
             vms.push(vm);
         }
         vms
+    }
+
+    fn count(&mut self, vms: &[raw::Vm]) {
+        if let Some(extra) = vms.get(MAX_VMS) {
+            let message = format!("{} VMs, but there can be {MAX_VMS}", vms.len());
+            let fault = self.fault("too-many-vms", &extra.span, message).label("one too many");
+            self.faults.push(fault.help("put fewer VMs into a system"));
+        }
     }
 
     fn names(&mut self, vms: &[raw::Vm]) {

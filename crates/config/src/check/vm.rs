@@ -67,6 +67,7 @@ impl Checker<'_> {
                 .device_tree
                 .as_ref()
                 .map_or(memory_span, |tree| tree.span.clone()),
+            tlb_colors: tlb.map(|tlb| tlb.span.clone()),
         };
         let lines = devices.iter().map(|taken| {
             let intids = taken.device.irqs.iter().map(|irq| irq.intid).collect();
@@ -201,17 +202,10 @@ impl Checker<'_> {
             let ends =
                 |pieces: &Vec<Piece>| pieces.last().is_none_or(|last| last.end() <= ADDRESS_LIMIT);
             let Some(pieces) = pieces.filter(ends) else {
-                let message = format!(
-                    "{}'s RAM of {} at {} does not lie in the TLB sets {} in 256 pieces below {}",
-                    raw.title(),
-                    piece.size,
-                    piece.base,
-                    tlb.text(),
-                    hex(ADDRESS_LIMIT)
-                );
+                let given = matches!(value, raw::Memory::Pieces(_));
+                let (message, help) = tlb.refusal(&raw.title(), piece, given);
                 let fault = self.fault("tlb-colors", span, message).label("this");
-                let help = "give it more sets, side by side, or less memory; pieces with addresses must lie in its sets alone";
-                self.faults.push(fault.help(help));
+                self.faults.push(fault.and(tlb.span.clone(), "these sets").help(help));
                 return Vec::new();
             };
             spread.extend(pieces);

@@ -6,21 +6,26 @@
 use super::{
     Division,
     auto::with_tables,
+    groups,
     keys::{Wish, Wishes},
     numbers,
     party::{Part, Party},
-    platform::{Group, Places, resolve},
-    tlb,
+    platform::{Group, Places},
+    tlb::{self, Vms},
 };
 use crate::{
     fault::{Fault, Faults, File},
-    packed::PAGE,
     platform::Platform,
     timing::TimedVm,
     units::Bytes,
 };
 use std::{collections::BTreeSet, ops::Range};
-use weir_layout::cells::{CellSet, Cells, Pages};
+use weir_layout::cells::{CellSet, Cells};
+
+/// What messages call the hypervisor.
+const HYPERVISOR: &str = "the hypervisor";
+/// What messages call the broker.
+pub(crate) const BROKER_TITLE: &str = "the flows' broker";
 
 /// What a VM wants of memory.
 pub(crate) struct Demand {
@@ -39,9 +44,10 @@ pub(crate) fn assign(
     faults: &mut Faults,
 ) -> Division {
     let work = Work { file, faults, platform, cells: Cells::ONE, groups: Vec::new() };
-    let (mut division, owned) = work.divide(wishes, vms, timed);
-    let count = division.cells.colors();
-    division.tlb = tlb::assign(wishes, platform, &owned, count, file, faults);
+    let (mut division, parties) = work.divide(wishes, vms, timed);
+    let names: Vec<&str> = vms.iter().map(|vm| vm.name.as_str()).collect();
+    let vms = Vms { names: &names, parties: parties.get(1..).unwrap_or_default() };
+    division.tlb = tlb::assign(wishes, platform, &vms, division.cells.colors(), file, faults);
     division
 }
 
@@ -55,34 +61,23 @@ pub(super) struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// The cells of everybody, and the colors that each VM owns.
+    /// The cells of everybody, and what each has asked for, the hypervisor first.
     fn divide(
         mut self,
         wishes: &Wishes,
         vms: &[Demand],
         timed: &[TimedVm],
-    ) -> (Division, Vec<Option<BTreeSet<u16>>>) {
+    ) -> (Division, Vec<Party>) {
         let map = self.map(wishes.dram.as_ref());
         let name = self.platform.places.dram.get(map).map(|map| map.name.clone());
         let mut division = Division::none(self.platform.places.geometry(map), name, vms.len());
-        let all = wishes.vms.iter().chain([&wishes.hypervisor]);
-        if !all.clone().any(Wish::is_any) {
-            return (division, vec![None; vms.len()]);
-        }
-        if division.cells.count() == 1 {
-            for key in all.flat_map(|wish| [&wish.colors, &wish.banks]).flatten() {
-                let message =
-                    format!("{} has no cache colors and no banks to choose", self.platform.name);
-                let help =
-                    "describe [cache] and [[dram]] in its platform file, or leave the key out";
-                self.fault("no-geometry", &key.span, message).help(help).push(self.faults);
-            }
-            return (division, vec![None; vms.len()]);
-        }
         self.cells = division.cells;
-        let own = wishes.groups.iter().filter_map(|group| resolve(group, self.file, self.faults));
-        self.groups = own.chain(self.platform.places.groups.iter().cloned()).collect();
-        let mut parties = vec![self.party("the hypervisor", &wishes.hypervisor)];
+        if self.cells.count() == 1 {
+            self.no_geometry(wishes);
+            return (division, Vec::new());
+        }
+        self.groups = groups::read(wishes, self.platform, &self.cells, self.file, self.faults);
+        let mut parties = vec![self.party(HYPERVISOR, &wishes.hypervisor)];
         for (index, vm) in vms.iter().enumerate() {
             let none = Wish { span: vm.span.clone(), ..Wish::default() };
             let party = self.party(&vm.name, wishes.vms.get(index).unwrap_or(&none));
@@ -94,8 +89,16 @@ impl Work<'_> {
                 ..party
             });
         }
+        // A broker without flows gets nothing, but what the file says of it must be possible beside the others.
+        let absent = wishes.broker.is_any().then(|| self.party(BROKER_TITLE, &wishes.broker));
         let before = self.faults.0.len();
+        parties.extend(absent);
         self.overlaps(&parties);
+        parties.truncate(1 + vms.len());
+        let mut wishes = wishes.vms.iter().chain([&wishes.hypervisor]);
+        if !wishes.any(Wish::is_any) {
+            return (division, parties);
+        }
         if self.faults.0.len() == before {
             // Banks first: where they are not independent of the colors, they leave the fewer colors to choose from.
             self.choose(&mut parties, Part::Banks);
@@ -114,10 +117,13 @@ impl Work<'_> {
         }
         division.hypervisor_span = parties.first().map_or(0..0, |party| party.span.clone());
         if division.divided {
-            self.memory(vms, &division);
+            for (index, (vm, set)) in vms.iter().zip(&division.vms).enumerate() {
+                if let Some(fault) = self.too_large(&parties, index, vm, set) {
+                    fault.push(self.faults);
+                }
+            }
         }
-        let owned = parties.iter().skip(1).map(|party| party.colors.numbers.clone()).collect();
-        (division, owned)
+        (division, parties)
     }
 }
 
@@ -137,6 +143,19 @@ impl Work<'_> {
         &self.platform.places
     }
 
+    /// That there is nothing to choose.
+    fn no_geometry(&mut self, wishes: &Wishes) {
+        let all = wishes.vms.iter().chain([&wishes.hypervisor, &wishes.broker]);
+        let keys = all.flat_map(|wish| [&wish.colors, &wish.banks]);
+        let groups = wishes.groups.iter().flat_map(|group| [&group.colors, &group.banks]);
+        for key in keys.chain(groups).flatten() {
+            let message =
+                format!("{} has no cache colors and no banks to choose", self.platform.name);
+            let help = "describe [cache] and [[dram]] in its platform file, or leave the key out";
+            self.fault("no-geometry", &key.span, message).help(help).push(self.faults);
+        }
+    }
+
     /// Nobody owns what somebody else owns, unless both take it by the same group's name and are as critical as each other.
     fn overlaps(&mut self, parties: &[Party]) {
         for part in Part::ALL {
@@ -144,19 +163,16 @@ impl Work<'_> {
                 for first in &parties[..index] {
                     let (mine, theirs) = (second.part(part), first.part(part));
                     let (Some(a), Some(b)) = (&mine.numbers, &theirs.numbers) else { continue };
-                    let both: Vec<_> = a.intersection(b).copied().collect();
+                    let both: BTreeSet<_> = a.intersection(b).copied().collect();
                     if both.is_empty() {
                         continue;
                     }
                     let (one, two) = (&first.name, &second.name);
-                    let (many, are) = match both.len() {
-                        1 => (part.one(), "is"),
-                        _ => (part.many(), "are"),
-                    };
-                    let both = numbers::text(both);
+                    let are = if both.len() == 1 { "is" } else { "are" };
+                    let both = part.with(&both);
                     let grouped = mine.group.is_some() && mine.group == theirs.group;
                     let (code, message, help) = if !grouped {
-                        let message = format!("{many} {both} {are} given to {one} and to {two}");
+                        let message = format!("{both} {are} given to {one} and to {two}");
                         let free = self.free(parties, part);
                         let free = if free.is_empty() {
                             "none is free".to_owned()
@@ -169,7 +185,7 @@ impl Work<'_> {
                         ("cells-taken", message, help)
                     } else if first.criticality != second.criticality {
                         let message = format!(
-                            "{one} (criticality {}) and {two} (criticality {}) share {many} {both}",
+                            "{one} (criticality {}) and {two} (criticality {}) share {both}",
                             first.criticality, second.criticality
                         );
                         let help =
@@ -206,107 +222,28 @@ impl Work<'_> {
             None => self.free(parties, part),
         };
         let (colors, banks) = (may(Part::Colors), may(Part::Banks));
+        if let Some(fault) = self.no_cell(parties, index, (&colors, &banks)) {
+            fault.push(self.faults);
+            return None;
+        }
         let cells = self.cells;
         let set = cells.select(|cell| {
             colors.contains(&Part::Colors.of(&cells, cell))
                 && banks.contains(&Part::Banks.of(&cells, cell))
         });
-        for part in Part::ALL {
+        for (part, allowed) in [(Part::Colors, &banks), (Part::Banks, &colors)] {
             let Some(numbers) = &party.part(part).numbers else { continue };
             if party.part(part).auto {
                 continue;
             }
-            let found: BTreeSet<u16> =
-                set.iter().flat_map(CellSet::iter).map(|cell| part.of(&cells, cell)).collect();
-            let missing: Vec<u16> = numbers.difference(&found).copied().collect();
-            if missing.is_empty() {
-                continue;
+            let missing: BTreeSet<u16> =
+                numbers.difference(&self.beside(part, allowed)).copied().collect();
+            if !missing.is_empty() {
+                let fault = self.cannot_have(parties, index, part, &missing, allowed);
+                fault.push(self.faults);
+                return None;
             }
-            let fault = self.cannot_have(party, part, &missing, (&colors, &banks));
-            fault.push(self.faults);
-            return None;
-        }
-        if set.is_none() {
-            let short = Part::ALL.into_iter().find(|&part| may(part).is_empty());
-            let what = short.map_or("cell", Part::one);
-            let message = format!("no {what} is left for {}: others own them all", party.name);
-            let other = parties
-                .iter()
-                .find(|party| party.colors.numbers.is_some() || party.banks.numbers.is_some());
-            let span = if party.span.is_empty() {
-                other.map_or(0..0, |other| other.span.clone())
-            } else {
-                party.span.clone()
-            };
-            let help = "give somebody less; who has neither `colors` nor `banks` needs some that nobody owns";
-            self.fault("cells-none", &span, message).help(help).push(self.faults);
         }
         set
-    }
-
-    /// A VM's RAM fits into its cells; whether it finds room beside the others' is for placement to say.
-    fn memory(&mut self, vms: &[Demand], division: &Division) {
-        let pools = self.platform.pools();
-        for (vm, set) in vms.iter().zip(&division.vms) {
-            let reach = |pool: &Range<u64>| Pages::new(&self.cells, *set, pool.clone()).total();
-            let reach = Bytes(pools.iter().map(reach).sum::<u64>() * PAGE);
-            let wanted = vm.memory;
-            if wanted > reach {
-                let cells = match set.len() {
-                    1 => "one cell holds".to_owned(),
-                    count => format!("{count} cells hold"),
-                };
-                let message = format!("{} has {wanted} of RAM, but its {cells} {reach}", vm.name);
-                let help = "give it more colors or banks, or less memory";
-                self.fault("cells-memory", &vm.span, message).help(help).push(self.faults);
-            }
-        }
-    }
-
-    /// That a wish can't be had, since on this board the colors and banks are not independent.
-    fn cannot_have(
-        &self,
-        party: &Party,
-        part: Part,
-        missing: &[u16],
-        (colors, banks): (&BTreeSet<u16>, &BTreeSet<u16>),
-    ) -> Fault {
-        let (other, allowed) = match part {
-            Part::Colors => (Part::Banks, banks),
-            Part::Banks => (Part::Colors, colors),
-        };
-        let cells = self.cells;
-        let with = |numbers: &dyn Fn(u16) -> bool| -> BTreeSet<u16> {
-            let of = cells.iter().filter(|&cell| numbers(part.of(&cells, cell)));
-            of.map(|cell| other.of(&cells, cell)).collect()
-        };
-        let (many, others) = (part.many(), other.many());
-        let place = numbers::text(with(&|number| missing.contains(&number)));
-        let lost = numbers::text(missing.iter().copied());
-        let owned = party.part(other);
-        let span = &party.part(part).span;
-        let board = &self.platform.name;
-        if owned.numbers.is_none() {
-            let message = format!(
-                "{} can't have {many} {lost}: on {board} they lie in {others} {place} only, which somebody else owns",
-                party.name
-            );
-            let help = format!(
-                "the same address bits choose color and bank there; take other {many}, or {others} {place} away from their owner"
-            );
-            return self.fault("cells-impossible", span, message).help(help);
-        }
-        let message = format!(
-            "{} can't have {many} {lost} with {others} {}: on {board} they lie in {others} {place} only",
-            party.name,
-            numbers::text(allowed.iter().copied()),
-        );
-        let all = party.part(part).numbers.clone().unwrap_or_default();
-        let help = format!(
-            "the same address bits choose color and bank there; leave `{others}` out, or write {others} = \"{}\"",
-            numbers::text(with(&|number| all.contains(&number)))
-        );
-        let fault = self.fault("cells-impossible", span, message);
-        fault.and(owned.span.clone(), format!("these {others}")).help(help)
     }
 }

@@ -4,8 +4,8 @@ use super::{
     assign::Work,
     party::{Part, Party},
 };
-use crate::units::Bytes;
-use std::cmp::Reverse;
+use crate::fault::Fault;
+use std::{cmp::Reverse, collections::BTreeSet};
 
 /// About what a VM with so much RAM takes: the tables that map it page by page are a 512th, and its pristine image comes on top.
 pub(super) const fn with_tables(memory: u64) -> u64 {
@@ -27,72 +27,101 @@ impl Work<'_> {
         if own.is_empty() {
             return;
         }
-        // Of the memory behind these numbers a party reaches only what its other part leaves.
-        let reach = |party: &Party| match part {
-            Part::Banks => each,
-            Part::Colors => {
-                let banks = party.banks.numbers.as_ref().map_or(1, |banks| banks.len() as u64);
-                let of =
-                    party.banks.numbers.as_ref().map_or(1, |_| u64::from(self.cells.bank_groups()));
-                (each * banks / of).max(1)
-            }
-        };
-        let needs = |party: &Party| {
-            let memory = party.memory.div_ceil(reach(party)).max(1);
-            match (part, party.working_set) {
+        let needs = |work: &Self, party: &Party| {
+            let memory = party.memory.div_ceil(work.reach(party, part, ram)).max(1);
+            let memory = match (part, party.working_set) {
                 (Part::Colors, Some(set)) => memory.max(set.0.div_ceil(line_share.max(1))),
                 _ => memory,
-            }
+            };
+            let free = work.possible(parties, party, part);
+            memory.max(work.cover(party, part, &free).len() as u64)
         };
         let free = self.free(parties, part).len() as u64;
         let together: u64 = shared.iter().map(|&index| parties[index].memory).sum();
         let reserve = if shared.is_empty() { 0 } else { together.div_ceil(each).max(1) };
-        let mut order = own;
-        order.sort_by_key(|&index| Reverse(parties[index].criticality));
-        let mut wanted: u64 = order.iter().map(|&index| needs(&parties[index])).sum();
+        let mut order: Vec<(usize, u64)> =
+            own.into_iter().map(|index| (index, needs(self, &parties[index]))).collect();
+        order.sort_by_key(|&(index, _)| Reverse(parties[index].criticality));
+        let mut wanted: u64 = order.iter().map(|(_, need)| need).sum();
         let fair = free / (order.len() as u64 + u64::from(!shared.is_empty()));
-        for index in order {
-            let need = needs(&parties[index]);
+        for (place, &(index, need)) in order.iter().enumerate() {
             let spare = free.saturating_sub(reserve + wanted);
             let open = part == Part::Banks || parties[index].working_set.is_none();
             let more = if open { fair.saturating_sub(need).min(spare) } else { 0 };
-            wanted += more;
-            let candidates: Vec<u16> = self
-                .free(parties, part)
-                .into_iter()
-                .filter(|&number| self.is_possible(&parties[index], part, number))
-                .collect();
-            if free < reserve + wanted || (candidates.len() as u64) < need {
-                let many = part.many();
-                let party = &parties[index];
-                let message = format!(
-                    "{} needs {need} {many} of its own, and {} are left of {free} when the others have theirs",
-                    party.name,
-                    (candidates.len() as u64).min((free + need).saturating_sub(reserve + wanted)),
-                );
-                let help = format!(
-                    "each is {} of RAM; give less memory or a smaller working set, or leave `{many}` out",
-                    Bytes(each)
-                );
-                let span = party.part(part).span.clone();
-                self.fault("cells-short", &span, message).help(help).push(self.faults);
+            let candidates = self.possible(parties, &parties[index], part);
+            let fault = if free < reserve + wanted {
+                let left = self.free(parties, part).len() as u64;
+                Some(self.short(parties, index, part, (left, reserve), &order[place..]))
+            } else {
+                self.uncovered(parties, index, part, &candidates).or_else(|| {
+                    let short = (candidates.len() as u64) < need;
+                    short.then(|| self.short_beside(parties, index, part, need))
+                })
+            };
+            if let Some(fault) = fault {
+                fault.push(self.faults);
                 return;
             }
+            wanted += more;
             let take = usize::try_from(need + more).unwrap_or(usize::MAX);
-            let numbers = candidates.into_iter().take(take).collect();
+            let mut numbers = self.cover(&parties[index], part, &candidates);
+            for number in candidates {
+                if numbers.len() < take {
+                    numbers.insert(number);
+                }
+            }
             parties[index].part_mut(part).numbers = Some(numbers);
         }
     }
 
-    /// Whether a number of one part goes with what the party has of the other.
-    fn is_possible(&self, party: &Party, part: Part, number: u16) -> bool {
-        let (other, owned) = match part {
-            Part::Colors => (Part::Banks, &party.banks.numbers),
-            Part::Banks => (Part::Colors, &party.colors.numbers),
-        };
-        let Some(owned) = owned else { return true };
-        self.cells.iter().any(|cell| {
-            part.of(&self.cells, cell) == number && owned.contains(&other.of(&self.cells, cell))
-        })
+    /// The RAM behind one number of `part` that a party reaches with what it has of the other part, or may have.
+    fn reach(&self, party: &Party, part: Part, ram: u64) -> u64 {
+        let other = part.other();
+        let each = ram / u64::from(part.count(&self.cells));
+        let Some(owned) = &party.part(other).numbers else { return each.max(1) };
+        let cells = self.cells.iter();
+        let cells = cells.filter(|&cell| owned.contains(&other.of(&self.cells, cell))).count();
+        let numbers = self.beside(part, owned).len().max(1);
+        (ram / self.cells.count() as u64 * cells as u64 / numbers as u64).max(1)
+    }
+
+    /// The free numbers of `part` that go with what the party has of the other part.
+    fn possible(&self, parties: &[Party], party: &Party, part: Part) -> BTreeSet<u16> {
+        let free = self.free(parties, part);
+        match &party.part(part.other()).numbers {
+            Some(owned) => free.intersection(&self.beside(part, owned)).copied().collect(),
+            None => free,
+        }
+    }
+
+    /// Of the free numbers of `part` the lowest that let the party use every number of the other part that the file gives it.
+    fn cover(&self, party: &Party, part: Part, free: &BTreeSet<u16>) -> BTreeSet<u16> {
+        let other = part.other();
+        let wish = party.part(other).numbers.as_ref().filter(|_| party.names(other));
+        let mut open = wish.cloned().unwrap_or_default();
+        let mut taken = BTreeSet::new();
+        for &number in free {
+            let before = open.len();
+            let met = self.beside(other, &BTreeSet::from([number]));
+            open.retain(|number| !met.contains(number));
+            if open.len() < before {
+                taken.insert(number);
+            }
+        }
+        taken
+    }
+
+    /// The fault if the file gives the party numbers of the other part with which none of `free` goes.
+    fn uncovered(
+        &self,
+        parties: &[Party],
+        index: usize,
+        part: Part,
+        free: &BTreeSet<u16>,
+    ) -> Option<Fault> {
+        let (party, other) = (&parties[index], part.other());
+        let owned = party.part(other).numbers.as_ref().filter(|_| party.names(other))?;
+        let missing: BTreeSet<u16> = owned.difference(&self.beside(other, free)).copied().collect();
+        (!missing.is_empty()).then(|| self.cannot_have(parties, index, other, &missing, free))
     }
 }

@@ -1,7 +1,6 @@
 //! The keys, and what a file says with them.
 
 use crate::{
-    packed::MAX_CORES,
     raw::{At, Values},
     shape::{Key, Kind, Shape},
 };
@@ -85,9 +84,13 @@ static PIECES: Kind = Kind::Table(&MORE);
 
 static GROUP: Shape = Shape {
     name: "[[group]]",
-    doc: "A name for colors and banks. The VMs that take them by this name share them.",
+    doc: "A name for colors, banks or both. The VMs that take them by this name share them.",
     keys: &[
-        required("name", Kind::Text, "The name."),
+        required(
+            "name",
+            Kind::Text,
+            "The name, which begins with a letter and is not \"auto\"; each once, those of the platform included.",
+        ),
         key("colors", Kind::Text, "Colors, numbers like \"0-3,8\"."),
         key("banks", Kind::Text, "Banks, numbers like \"0-3,8\"."),
     ],
@@ -190,8 +193,7 @@ pub(super) fn groups(table: &DeTable<'_>) -> Vec<RawGroup> {
         let (colors, banks) = (group.text("colors"), group.text("banks"));
         Some(RawGroup { name: group.text("name")?, colors, banks })
     });
-    // More than there are VMs nobody can use apart.
-    read.take(4 * MAX_CORES).collect()
+    read.collect()
 }
 
 impl Wish {

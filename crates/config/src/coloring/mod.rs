@@ -2,17 +2,20 @@
 
 mod assign;
 mod auto;
+mod groups;
 mod keys;
 mod numbers;
 mod party;
 mod platform;
+mod refuse;
 mod report;
 mod tlb;
 
+use party::Part;
 use std::ops::Range;
 use weir_layout::cells::{CellSet, Cells, Geometry};
 
-pub(crate) use assign::{Demand, assign};
+pub(crate) use assign::{BROKER_TITLE, Demand, assign};
 pub(crate) use keys::{
     BANKS_KEY, CACHE_KEY, COLORS_KEY, DRAM_KEY, DRAM_MAP_KEY, GROUP_KEY, MORE_KEY, PLANNED_KEY,
     TLB_COLORS_KEY, TLB_KEY, Wishes, read,
@@ -45,6 +48,12 @@ pub struct Division {
 }
 
 impl Division {
+    /// The colors and banks of some cells, as a person reads them.
+    pub(crate) fn describe(&self, set: &CellSet) -> String {
+        let part = |part: Part| part.with(&part.of_set(&self.cells, set));
+        format!("{} and {}", part(Part::Colors), part(Part::Banks))
+    }
+
     /// Everybody has all cells.
     pub(crate) fn none(geometry: Geometry, dram: Option<String>, vms: usize) -> Self {
         let cells = Cells::new(&geometry).unwrap_or(Cells::ONE);

@@ -1,9 +1,9 @@
 //! Who gets cells, and what the keys say of them.
 
-use super::{assign::Work, keys::Wish, numbers, platform::Group};
+use super::{assign::Work, groups::beyond, keys::Wish, numbers, platform::Group};
 use crate::{raw::At, shape::suggestion, units::Bytes};
 use std::{collections::BTreeSet, ops::Range};
-use weir_layout::cells::{Cell, Cells};
+use weir_layout::cells::{Cell, CellSet, Cells};
 
 /// Colors or banks.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,6 +34,11 @@ impl Part {
             Self::Colors => cells.colors(),
             Self::Banks => cells.bank_groups(),
         }
+    }
+
+    /// The numbers of a set's cells.
+    pub fn of_set(self, cells: &Cells, set: &CellSet) -> BTreeSet<u16> {
+        set.iter().map(|cell| self.of(cells, cell)).collect()
     }
 
     pub fn of(self, cells: &Cells, cell: Cell) -> u16 {
@@ -68,6 +73,12 @@ pub(super) struct Party {
 }
 
 impl Party {
+    /// Whether the file says which numbers of a part it has, or gives a group that does.
+    pub const fn names(&self, part: Part) -> bool {
+        let owned = self.part(part);
+        owned.numbers.is_some() && !owned.auto
+    }
+
     pub const fn part(&self, part: Part) -> &Owned {
         match part {
             Part::Colors => &self.colors,
@@ -127,36 +138,41 @@ impl Work<'_> {
         };
         let Some(numbers) = numbers else {
             let many = part.many();
+            let message = match group {
+                Some(_) => format!("{name}: the group `{value}` has no {many}"),
+                None => format!("{name}: `{}` are no {many}", shortened(value)),
+            };
             let known = self.groups.iter().filter(|group| of(group).is_some());
-            let known: Vec<_> = known.map(|group| format!("\"{}\"", group.name)).collect();
-            let message = format!("{name}: `{value}` are no {many}");
-            let help = format!(
-                "write numbers like \"0-3,8\", \"auto\"{}",
-                if known.is_empty() {
-                    format!(", or the name of a [[group]] that has {many}")
-                } else {
-                    format!(", or one of the groups {}", known.join(", "))
-                }
-            );
+            let known: Vec<&str> = known.map(|group| group.name.as_str()).collect();
+            let groups = if known.is_empty() {
+                format!(", or the name of a [[group]] that has {many}")
+            } else {
+                let shown: Vec<_> =
+                    known.iter().take(8).map(|name| format!("\"{name}\"")).collect();
+                let more = if known.len() > 8 { ", .." } else { "" };
+                format!(", or one of the groups {}{more}", shown.join(", "))
+            };
+            let help = format!("write numbers like \"0-3,8\", \"auto\"{groups}");
             self.fault("numbers", span, message).help(help).push(self.faults);
             return owned;
         };
-        let count = part.count(&self.cells);
-        if let Some(beyond) = numbers.iter().find(|&&number| number >= count) {
-            let one = part.one();
-            let message = format!("{} has no {one} {beyond}", self.platform.name);
-            let split = self.cells.banks_in_group();
-            let help = if part == Part::Banks && split > 1 {
-                format!(
-                    "each page lies in {split} banks, so {count} groups of {split} can be chosen: 0 to {}",
-                    count - 1
-                )
-            } else {
-                format!("it has {one}s 0 to {}", count - 1)
-            };
+        if numbers.is_empty() {
+            // The group was refused where it stands.
+            return owned;
+        }
+        if let Some((number, help)) = beyond(part, &self.cells, &numbers) {
+            let message = format!("{} has no {} {number}", self.platform.name, part.one());
             self.fault("no-such-cell", span, message).help(help).push(self.faults);
             return owned;
         }
         Owned { numbers: Some(numbers), group: group.map(|group| group.name.clone()), ..owned }
+    }
+}
+
+/// What a message says of a value that may be of any length.
+pub(super) fn shortened(value: &str) -> String {
+    match value.char_indices().nth(60) {
+        Some((end, _)) => format!("{}..", &value[..end]),
+        None => value.to_owned(),
     }
 }

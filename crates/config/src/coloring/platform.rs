@@ -1,8 +1,9 @@
 //! The part of a platform file that says where a line lies in the cache and in DRAM.
 
 use super::{
+    groups::{self, beyond},
     keys::{self, RawGroup},
-    numbers,
+    party::Part,
     tlb::Tlb,
 };
 use crate::{
@@ -83,35 +84,20 @@ pub(crate) fn platform(table: &DeTable<'_>, file: &File, faults: &mut Faults) ->
     let mut reader = Reader { file, faults };
     let cache = reader.cache(table);
     let dram = reader.dram(table, cache);
-    let groups = keys::groups(table);
+    let raw = keys::groups(table);
+    let groups = groups::all(&raw, file, reader.faults);
+    let numbers: Vec<_> = groups.iter().map(|(raw, group)| (*raw, group.clone())).collect();
     let places = Places {
         cache,
         dram,
-        groups: groups.iter().filter_map(|group| resolve(group, file, reader.faults)).collect(),
+        groups: groups.into_iter().map(|(_, group)| group).collect(),
         tlbs: reader.tlbs(table),
         more_memory: reader.more(table),
         planned: table.text("planned").map(|planned| planned.value),
     };
     reader.coverage(table, &places);
+    reader.group_numbers(&numbers, &places);
     places
-}
-
-/// A group with its numbers read.
-pub(super) fn resolve(raw: &RawGroup, file: &File, faults: &mut Faults) -> Option<Group> {
-    let mut read = |text: &Option<At<String>>| match text {
-        None => Some(None),
-        Some(At { value, span }) => {
-            let numbers = numbers::parse(value);
-            if numbers.is_none() {
-                let message = format!("`{value}` are no numbers");
-                let fault = Fault::new("numbers", file, span.clone(), message).label("this");
-                faults.push(fault.help("write numbers and ranges, like \"0-3,8\""));
-            }
-            Some(Some(numbers?))
-        }
-    };
-    let (colors, banks) = (read(&raw.colors), read(&raw.banks));
-    Some(Group { name: raw.name.value.clone(), colors: colors?, banks: banks? })
 }
 
 struct Reader<'a> {
@@ -231,6 +217,29 @@ impl Reader<'_> {
             tlbs.push(Tlb { name: name.value, sets: sets as u16 });
         }
         tlbs
+    }
+
+    /// What a group names is on the board, with one DRAM map at least.
+    fn group_numbers(&mut self, groups: &[(&RawGroup, Group)], places: &Places) {
+        let maps = 0..places.dram.len().max(1);
+        let maps: Vec<Cells> =
+            maps.filter_map(|map| Cells::new(&places.geometry(map)).ok()).collect();
+        for (raw, group) in groups {
+            let parts = [
+                (Part::Colors, &raw.colors, &group.colors),
+                (Part::Banks, &raw.banks, &group.banks),
+            ];
+            for (part, key, numbers) in parts {
+                let (Some(key), Some(numbers)) = (key, numbers) else { continue };
+                let mut wrong = maps.iter().map(|cells| beyond(part, cells, numbers));
+                if let Some(Some((number, help))) = wrong.next()
+                    && wrong.all(|wrong| wrong.is_some())
+                {
+                    let message = format!("the board has no {} {number}", part.one());
+                    self.fault("no-such-cell", key.span.clone(), message, &help);
+                }
+            }
+        }
     }
 
     /// Every cell has pages: a bit that is the same in all of RAM chooses nothing.

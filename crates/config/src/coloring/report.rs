@@ -1,6 +1,6 @@
 //! What a division gives everybody, and what it costs.
 
-use super::numbers;
+use super::{numbers, party::Part};
 use crate::{
     image::total,
     packed::PAGE,
@@ -9,7 +9,7 @@ use crate::{
     units::Bytes,
 };
 use std::collections::BTreeSet;
-use weir_layout::cells::{CellSet, Cells, Pages};
+use weir_layout::cells::{CellSet, Pages};
 
 /// What somebody has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,11 +48,11 @@ pub fn shares(system: &System, placement: &Placement) -> Vec<Share> {
         .iter()
         .enumerate()
         .map(|(index, &(name, set))| {
-            let (colors, banks) = (colors(cells, set), banks(cells, set));
+            let (colors, banks) = (Part::Colors.of_set(cells, set), Part::Banks.of_set(cells, set));
             let others = || parties.iter().enumerate().filter(|(other, _)| *other != index);
-            let meeting = |part: fn(&Cells, &CellSet) -> BTreeSet<u16>, mine: &BTreeSet<u16>| {
-                let meets =
-                    others().filter(|(_, (_, theirs))| !part(cells, theirs).is_disjoint(mine));
+            let meeting = |part: Part, mine: &BTreeSet<u16>| {
+                let meets = others()
+                    .filter(|(_, (_, theirs))| !part.of_set(cells, theirs).is_disjoint(mine));
                 meets.map(|(_, (name, _))| (*name).to_owned()).collect::<Vec<_>>()
             };
             let size = system.platform.places.cache.map(|cache| cache.size.0);
@@ -71,8 +71,8 @@ pub fn shares(system: &System, placement: &Placement) -> Vec<Share> {
             Share {
                 name: name.to_owned(),
                 cells: *set,
-                shares_colors: meeting(self::colors, &colors),
-                shares_banks: meeting(self::banks, &banks),
+                shares_colors: meeting(Part::Colors, &colors),
+                shares_banks: meeting(Part::Banks, &banks),
                 cache: size
                     .map(|size| Bytes(size / u64::from(cells.colors()) * colors.len() as u64)),
                 reach: Bytes(reach),
@@ -97,12 +97,4 @@ impl Share {
     pub fn banks_text(&self) -> String {
         numbers::text(self.banks.iter().copied())
     }
-}
-
-fn colors(cells: &Cells, set: &CellSet) -> BTreeSet<u16> {
-    set.iter().map(|cell| u16::from(cells.color(cell))).collect()
-}
-
-fn banks(cells: &Cells, set: &CellSet) -> BTreeSet<u16> {
-    set.iter().map(|cell| u16::from(cells.bank(cell))).collect()
 }

@@ -7,6 +7,7 @@
 use super::{
     keys::{Wish, Wishes},
     numbers,
+    party::{Party, shortened},
 };
 use crate::{
     fault::{Fault, Faults, File},
@@ -15,7 +16,7 @@ use crate::{
     system::Piece,
     units::{Bytes, Ipa},
 };
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::Range};
 
 /// A TLB, or one level of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub struct TlbColors {
     pub sets: u16,
     /// Which the VM uses.
     pub numbers: BTreeSet<u16>,
+    /// The VM's key in the file.
+    pub(crate) span: Range<usize>,
 }
 
 /// Most pieces that a VM's RAM is cut into.
@@ -48,23 +51,73 @@ impl TlbColors {
     /// RAM of the size of `piece` in pages of these sets, from its base on. `None` when there would be more than 256
     /// pieces, or they would go beyond 64 bits.
     pub(crate) fn spread(&self, piece: Piece) -> Option<Vec<Piece>> {
+        if self.numbers.len() == usize::from(self.sets) {
+            return Some(vec![piece]);
+        }
         let mut pieces: Vec<Piece> = Vec::new();
         let mut left = piece.size.0;
         let mut at = piece.base.0;
         while left > 0 {
-            let set = at / PAGE % u64::from(self.sets);
-            if self.numbers.contains(&(set as u16)) {
-                left -= PAGE;
-                let full = pieces.len() == MAX_PIECES;
-                match pieces.last_mut() {
-                    Some(last) if last.end() == at => last.size.0 += PAGE,
-                    _ if full => return None,
-                    _ => pieces.push(Piece { base: Ipa(at), size: Bytes(PAGE) }),
-                }
+            let set = (at / PAGE % u64::from(self.sets)) as u16;
+            let Some(&first) = self.numbers.range(set..).next() else {
+                at = at.checked_add(u64::from(self.sets - set) * PAGE)?;
+                continue;
+            };
+            let start = at.checked_add(u64::from(first - set) * PAGE)?;
+            let run = (first..self.sets).zip(self.numbers.range(first..));
+            let run = run.take_while(|(set, number)| set == *number).count() as u64;
+            let len = left.min(run * PAGE);
+            let full = pieces.len() == MAX_PIECES;
+            match pieces.last_mut() {
+                Some(last) if last.end() == start => last.size.0 += len,
+                _ if full => return None,
+                _ => pieces.push(Piece { base: Ipa(start), size: Bytes(len) }),
             }
-            at = at.checked_add(PAGE)?;
+            at = start.checked_add(len)?;
+            left -= len;
         }
         Some(pieces)
+    }
+
+    /// Why a piece of RAM can't lie in these sets, and what to write instead.
+    pub(crate) fn refusal(&self, name: &str, piece: Piece, given: bool) -> (String, String) {
+        let Piece { base, size } = piece;
+        let ram = format!("{name}'s RAM of {size} at {base}");
+        let sets = self.sets;
+        let last = self.numbers.len().saturating_sub(1);
+        let own = format!("TLB set{} {}", if last == 0 { "" } else { "s" }, self.text());
+        if given {
+            let beyond = (base.0 / PAGE..).take(sets.into()).map(|page| page % u64::from(sets));
+            let beyond: BTreeSet<u16> = beyond
+                .take((size.0 / PAGE).min(sets.into()) as usize)
+                .map(|set| set as u16)
+                .filter(|set| !self.numbers.contains(set))
+                .collect();
+            let message = format!(
+                "{ram} does not lie in the {own} alone, but in {} of {sets}, too",
+                numbers::text(beyond)
+            );
+            let help = format!(
+                "a page's set is its number modulo {sets}: write pieces in {own} alone, or memory = \"SIZE\", which weir cuts itself"
+            );
+            return (message, help);
+        }
+        let runs = self.numbers.iter().filter(|&&set| {
+            let before = set.checked_sub(1).unwrap_or(sets - 1);
+            !self.numbers.contains(&before)
+        });
+        let runs = runs.count().max(1);
+        let most = MAX_PIECES / runs * self.numbers.len();
+        let most = Bytes(most as u64 * PAGE);
+        let message = if size > most {
+            format!("{ram} in {own} of {sets} is cut into more than {MAX_PIECES} pieces")
+        } else {
+            format!("{ram} in {own} of {sets} ends above 39 bits")
+        };
+        let help = format!(
+            "{MAX_PIECES} such pieces hold {most}; give {name} more sets, side by side, or less memory"
+        );
+        (message, help)
     }
 
     /// Whether every page of `piece` is in one of these sets.
@@ -76,81 +129,135 @@ impl TlbColors {
     }
 }
 
-/// What the wishes for TLB colors come to, one for each VM. `colors` are the page colors that each VM owns, of so many.
+/// The VMs that wish, as the choice of colors has left them.
+pub(super) struct Vms<'a> {
+    pub names: &'a [&'a str],
+    /// Of each VM; none where the board has no colors.
+    pub parties: &'a [Party],
+}
+
+/// What the wishes for TLB colors come to, one for each VM; `count` is how many page colors there are.
 pub(super) fn assign(
     wishes: &Wishes,
     platform: &Platform,
-    colors: &[Option<BTreeSet<u16>>],
+    vms: &Vms<'_>,
     count: u16,
     file: &File,
     faults: &mut Faults,
 ) -> Vec<Option<TlbColors>> {
     let sets = platform.places.tlbs.iter().map(|tlb| tlb.sets).min();
+    let name = |index: usize| vms.names.get(index).copied().unwrap_or("a VM");
     let mut found: Vec<Option<TlbColors>> = Vec::new();
     for (index, wish) in wishes.vms.iter().enumerate() {
-        let colors = colors.get(index).and_then(Option::as_ref);
-        let mine = match one(wish, platform, sets, colors, count) {
-            Ok(mine) => mine,
-            Err((message, help)) => {
-                let span = wish.tlb_colors.as_ref().map_or(0..0, |key| key.span.clone());
-                let fault = Fault::new("tlb-colors", file, span, message).label("this");
-                faults.push(fault.help(help));
-                None
-            }
+        let Some(key) = &wish.tlb_colors else {
+            found.push(None);
+            continue;
         };
-        let earlier = wishes.vms.iter().zip(&found);
-        for (other, theirs) in earlier {
-            let (Some(mine), Some(theirs)) = (&mine, theirs) else { continue };
-            let both: Vec<u16> = mine.numbers.intersection(&theirs.numbers).copied().collect();
-            let keys = wish.tlb_colors.as_ref().zip(other.tlb_colors.as_ref());
-            if let (false, Some((key, first))) = (both.is_empty(), keys) {
-                let message = format!("TLB sets {} are given to two VMs", numbers::text(both));
-                let fault = Fault::new("tlb-colors", file, key.span.clone(), message);
-                let fault = fault.label("again here").and(first.span.clone(), "first here");
-                faults.push(fault.help("give each VM sets of its own"));
+        let party = vms.parties.get(index);
+        let read = match (sets, party) {
+            (None, _) => Err((
+                format!("{} tells nothing of its TLBs", platform.name),
+                "describe [[tlb]] in its platform file, or leave the key out".to_owned(),
+            )),
+            (Some(sets), Some(party)) if key.value == "auto" => {
+                following(wish, party, name(index), sets, count)
             }
+            (Some(sets), _) => numbered(&key.value, &platform.name, sets).map(Some),
+        };
+        let mine = read.unwrap_or_else(|(message, help)| {
+            let fault = Fault::new("tlb-colors", file, key.span.clone(), message).label("this");
+            faults.push(fault.help(help));
+            None
+        });
+        let mine = mine.zip(sets).map(|(numbers, sets)| TlbColors {
+            sets,
+            numbers,
+            span: key.span.clone(),
+        });
+        for (other, theirs) in found.iter().enumerate() {
+            let (Some(mine), Some(theirs)) = (&mine, theirs) else { continue };
+            let both: BTreeSet<u16> = mine.numbers.intersection(&theirs.numbers).copied().collect();
+            if both.is_empty() || together(wishes, vms.parties, (index, other)) {
+                continue;
+            }
+            let taken = found.iter().flatten().flat_map(|tlb| &tlb.numbers);
+            let taken: BTreeSet<u16> = taken.copied().collect();
+            let free: Vec<u16> = (0..mine.sets).filter(|set| !taken.contains(set)).collect();
+            let free = if free.is_empty() {
+                "none is free".to_owned()
+            } else {
+                format!("free: {}", numbers::text(free))
+            };
+            let (word, are) = if both.len() == 1 { ("set", "is") } else { ("sets", "are") };
+            let message = format!(
+                "TLB {word} {} {are} given to {} and to {}",
+                numbers::text(both),
+                name(other),
+                name(index)
+            );
+            let fault = Fault::new("tlb-colors", file, key.span.clone(), message).label("this");
+            let fault =
+                fault.and(theirs.span.clone(), format!("{} has {}", name(other), theirs.text()));
+            faults.push(fault.help(format!(
+                "{free}; only VMs with \"auto\" whose `colors` are one [[group]] share them"
+            )));
         }
         found.push(mine);
     }
     found
 }
 
-/// What one VM wishes, or what is wrong with that, and what to write instead.
-fn one(
-    wish: &Wish,
-    platform: &Platform,
-    sets: Option<u16>,
-    colors: Option<&BTreeSet<u16>>,
-    count: u16,
-) -> Result<Option<TlbColors>, (String, String)> {
-    let Some(key) = &wish.tlb_colors else { return Ok(None) };
-    let Some(sets) = sets else {
-        let message = format!("{} tells nothing of its TLBs", platform.name);
-        return Err((
-            message,
-            "describe [[tlb]] in its platform file, or leave the key out".to_owned(),
-        ));
+/// Whether the sets of two VMs follow colors that they share as a group.
+fn together(wishes: &Wishes, parties: &[Party], (one, two): (usize, usize)) -> bool {
+    let group = |index: usize| {
+        let auto = wishes.vms.get(index)?.tlb_colors.as_ref()?.value == "auto";
+        parties.get(index)?.colors.group.as_ref().filter(|_| auto)
     };
+    group(one).is_some() && group(one) == group(two)
+}
+
+/// The same part of the sets as a VM's colors are of the cache; nothing if what it has of these was refused before.
+fn following(
+    wish: &Wish,
+    party: &Party,
+    name: &str,
+    sets: u16,
+    count: u16,
+) -> Result<Option<BTreeSet<u16>>, (String, String)> {
+    let explicit = format!("numbers from 0 to {} as `tlb_colors`", sets - 1);
+    if let Some(colors) = &party.colors.numbers {
+        let color = |set: u16| (u32::from(set) * u32::from(count) / u32::from(sets)) as u16;
+        let numbers: BTreeSet<u16> =
+            (0..sets).filter(|&set| colors.contains(&color(set))).collect();
+        if numbers.is_empty() {
+            // Fewer sets than colors: these colors have none of their own.
+            let message = format!("{name}'s colors are less than one of the {sets} TLB sets");
+            return Err((message, format!("give it more `colors`, or write {explicit}")));
+        }
+        return Ok(Some(numbers));
+    }
+    if wish.colors.is_none() {
+        let message = format!("{name}'s TLB sets are to follow its `colors`, and it has none");
+        return Err((message, format!("write `colors`, too, or {explicit}")));
+    }
+    if party.colors.auto && party.criticality == 0 {
+        let message = format!(
+            "{name}'s TLB sets are to follow its `colors`, and these are not its own: \"auto\" gives a VM of criticality 0 what nobody owns"
+        );
+        let help = format!("write `criticality = 1`, numbers as `colors`, or {explicit}");
+        return Err((message, help));
+    }
+    Ok(None)
+}
+
+/// What the file lists.
+fn numbered(text: &str, board: &str, sets: u16) -> Result<BTreeSet<u16>, (String, String)> {
     let help =
         format!("write numbers from 0 to {}, like \"0-{}\", or \"auto\"", sets - 1, sets / 2 - 1);
-    if key.value == "auto" {
-        let Some(colors) = colors else {
-            let message =
-                "TLB colors follow the page colors, and this VM has none of its own".to_owned();
-            return Err((message, format!("give it `colors`, too; or {help}")));
-        };
-        // The same part of the sets as of the cache, and the same for nobody else.
-        let (sets_of, count) = (u32::from(sets), u32::from(count));
-        let numbers =
-            (0..sets).filter(|&set| colors.contains(&((u32::from(set) * count / sets_of) as u16)));
-        return Ok(Some(TlbColors { sets, numbers: numbers.collect() }));
-    }
-    match numbers::parse(&key.value) {
-        Some(numbers) if numbers.iter().all(|&number| number < sets) => {
-            Ok(Some(TlbColors { sets, numbers }))
-        }
-        Some(_) => Err((format!("{} has TLB sets 0 to {} only", platform.name, sets - 1), help)),
-        None => Err((format!("`{}` are no TLB sets", key.value), help)),
+    match numbers::parse(text) {
+        Some(numbers) if numbers.iter().all(|&number| number < sets) => Ok(numbers),
+        Some(_) => Err((format!("{board} has TLB sets 0 to {} only", sets - 1), help)),
+        None => Err((format!("`{}` are no TLB sets", shortened(text)), help)),
     }
 }
 
@@ -167,7 +274,7 @@ mod tests {
             let sets = 1u16 << bits;
             let numbers: BTreeSet<u16> = (0..sets).filter(|set| seed >> set & 1 != 0).collect();
             prop_assume!(!numbers.is_empty());
-            let colors = TlbColors { sets, numbers };
+            let colors = TlbColors { sets, numbers, span: 0..0 };
             let whole = Piece { base: Ipa(base * PAGE), size: Bytes(pages * PAGE) };
             let Some(pieces) = colors.spread(whole) else { return Ok(()) };
             prop_assert_eq!(pieces.iter().map(|piece| piece.size.0).sum::<u64>(), whole.size.0);

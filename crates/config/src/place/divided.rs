@@ -203,6 +203,10 @@ impl Board<'_> {
     /// A place for a piece of RAM, or several places.
     fn ram(&mut self, party: &Party<'_>, ipa: Ipa, size: Bytes) -> Result<Vec<Placed>, Box<Fault>> {
         let gaps = self.gaps(&party.set);
+        // Nothing is taken for who does not fit, or the next would be refused for it.
+        if gaps.iter().map(|gap| self.room(party, gap)).sum::<u64>() < size.0 {
+            return Err(Box::new(self.no_room(party, size.0, "RAM")));
+        }
         let whole = gaps.iter().find(|gap| self.room(party, gap) >= size.0).cloned();
         let gaps = whole.map_or(gaps, |gap| vec![gap]);
         let mut placed = Vec::new();
@@ -236,23 +240,39 @@ impl Board<'_> {
 
     fn no_room(&self, party: &Party<'_>, len: u64, what: &str) -> Fault {
         let system = party.system;
-        let all: u64 = self
-            .memory
-            .iter()
-            .map(|pool| Pages::new(self.cells, party.set, pool.clone()).total() * PAGE)
-            .sum();
+        let division = &system.division;
+        let all: u64 = self.memory.iter().map(|pool| self.room(party, pool)).sum();
         let left: u64 = self.gaps(&party.set).iter().map(|gap| self.room(party, gap)).sum();
+        let its = if party.owner == Owner::Hypervisor { "weir" } else { "it" };
         let message = format!(
-            "no room for {}'s {what} of {} in its cells {} on {}",
+            "no room for {}'s {what} of {} in its cells on {}: {} hold {}, of which {} are left",
             party.owner,
             Bytes(len),
-            party.set,
-            system.platform.name
-        );
-        let help = format!(
-            "its cells are {} of RAM, and {} of them are left; give it more colors or banks, or less memory",
+            system.platform.name,
+            division.describe(&party.set),
             Bytes(all),
-            Bytes(left)
+            Bytes(left),
+        );
+        let mut taken: Vec<(String, u64)> = Vec::new();
+        for row in &self.rows {
+            let set = row.cells.map_or(Some(party.set), |cells| party.set.intersection(&cells));
+            let range = row.address.0..row.end.0;
+            let len = set.map_or(0, |set| Pages::new(self.cells, set, range).total() * PAGE);
+            let name = match row.cells {
+                Some(_) => format!("{}'s {}", row.owner, row.what),
+                None => format!("the {}", row.what),
+            };
+            match taken.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, sum)) => *sum += len,
+                None if len > 0 => taken.push((name, len)),
+                None => {}
+            }
+        }
+        let taken: Vec<_> =
+            taken.iter().map(|(name, len)| format!("{name} {}", Bytes(*len))).collect();
+        let help = format!(
+            "taken are {}; give {its} more colors or banks, or less memory to who has these",
+            taken.join(", ")
         );
         Fault::new("no-room", &system.file, party.span.clone(), message).label("this").help(help)
     }

@@ -37,6 +37,71 @@ impl Bandwidth {
         self.budget.filter(|_| self.rules.reads.is_some() && event == Event::L2dRefill)
     }
 
+    /// The least and the greatest that this budget may be while the system runs, by whoever may change it, and the period.
+    #[must_use]
+    pub fn settable_refills(&self) -> Option<(u64, u64, Nanos)> {
+        let (budget, period) = self.refills()?;
+        let whole = |each: u64| each.saturating_mul(self.rules.share);
+        let (least, most) = match &self.rules.adjust {
+            Some(adjust) => (whole(adjust.min).min(budget), whole(adjust.max).max(budget)),
+            None => (budget, budget),
+        };
+        Some((least, most, period))
+    }
+
+    /// Who may change the budget while the system runs.
+    #[must_use]
+    pub fn setter(&self) -> Option<&str> {
+        self.rules.adjust.as_ref().map(|adjust| adjust.by.value.as_str())
+    }
+
+    /// Whether each vCPU has the budget for itself.
+    #[must_use]
+    pub fn is_each(&self) -> bool {
+        self.rules.each
+    }
+
+    /// Whether what is counted beyond a budget is taken off the next.
+    #[must_use]
+    pub fn has_debt(&self) -> bool {
+        self.rules.debt
+    }
+
+    /// The least budget of a VM of `vcpus` of which each vCPU has `part` at least.
+    #[must_use]
+    pub fn least_whole(&self, part: u64, vcpus: usize) -> u64 {
+        let vcpus = vcpus.max(1) as u64;
+        let Split::Weights(weights) = &self.rules.split else { return part.saturating_mul(vcpus) };
+        let all: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
+        let least = weights.iter().copied().filter(|weight| *weight > 0).min().unwrap_or(1);
+        let whole = (u128::from(part).saturating_mul(all)).div_ceil(u128::from(least));
+        u64::try_from(whole).unwrap_or(u64::MAX)
+    }
+
+    /// Whether the VM's vCPUs draw from one pool.
+    #[must_use]
+    pub fn is_pool(&self) -> bool {
+        self.rules.split == Split::Pool
+    }
+
+    /// Whether the VM is in MemGuard's domain.
+    #[must_use]
+    pub fn is_memguard(&self) -> bool {
+        self.rules.regulator == Regulator::Memguard
+    }
+
+    /// Whether it runs without a limit once all of MemGuard's domain have spent their budgets.
+    #[must_use]
+    pub fn spares(&self) -> bool {
+        self.rules.spare
+    }
+
+    /// The VM whose unused budget comes on top.
+    #[must_use]
+    pub fn critical(&self) -> Option<&str> {
+        self.rules.critical.as_ref().map(|critical| critical.value.as_str())
+    }
+
     /// What is counted, where the file says it.
     #[must_use]
     pub fn event(&self) -> Option<Event> {
@@ -65,6 +130,8 @@ pub(crate) struct Rules {
     pub writes: Option<u64>,
     /// Whether each vCPU has the budget for itself.
     pub each: bool,
+    /// How many have what the file writes: the vCPUs where each has it, else one.
+    pub share: u64,
     /// How the VM's vCPUs share it.
     pub split: Split,
     /// How it is spent.
@@ -100,6 +167,10 @@ pub(crate) struct Places {
     pub writes: Place,
     /// `split`.
     pub split: Place,
+    /// `phase`.
+    pub phase: Place,
+    /// `spare`.
+    pub spare: Place,
 }
 
 /// How the vCPUs of a VM share its budget.
@@ -151,7 +222,7 @@ const fn key(name: &'static str, kind: Kind, doc: &'static str) -> Key {
 }
 
 /// `u64::MAX` is no limit, for a VM that is only counted.
-const ACCESSES: Kind = Kind::Number(0, u64::MAX - 1);
+const ACCESSES: Kind = Kind::Number(1, u64::MAX - 1);
 const WEIGHT: Kind = Kind::Number(0, u16::MAX as u64);
 
 /// Key `bandwidth` of a VM.
@@ -279,11 +350,14 @@ impl Reader<'_> {
         }
         let each = choice("scope", "vcpu");
         let split = split(table);
+        let here = |key: &str| table.value(key).map_or(place(span), |value| place(&value.span()));
         let places = Places {
             budget: place_of(reads.as_ref().or(write_budget.as_ref()), span),
             period: place_of(period.as_ref(), span),
             writes: place_of(write_budget.as_ref(), span),
-            split: table.value("split").map_or(place(span), |value| place(&value.span())),
+            split: here("split"),
+            phase: here("phase"),
+            spare: here("spare"),
         };
         if each && split != Split::Even {
             let help = "a split is of a VM's budget: scope = \"vm\"";
@@ -300,12 +374,16 @@ impl Reader<'_> {
             required: self.rate(table, "required", &owner).map(|rate| rate.value),
             budget: total
                 .map(|(budget, period)| (budget.value.saturating_mul(share), period.value)),
-            window: window.filter(|_| compensation).map(|window| window.value as u32),
+            // What is no window has been refused.
+            window: window
+                .filter(|_| compensation)
+                .map(|window| u32::try_from(window.value).unwrap_or(u32::MAX).max(1)),
             rules: Rules {
                 event: named(table, "event", Event::named),
                 reads: reads.map(|reads| reads.value),
                 writes: write_budget.map(|writes| writes.value),
                 each,
+                share,
                 split,
                 regulator,
                 critical: table.text("critical"),
@@ -347,12 +425,6 @@ impl Reader<'_> {
             self.fault("two-budgets", &event.span(), message, help);
         }
         let reads = budget.or(read_budget);
-        for budget in [&reads, &write_budget].into_iter().flatten() {
-            if budget.value == 0 {
-                let help = "a VM without budget would never run: write at least 1";
-                self.fault("zero", &budget.span, format!("a budget of {owner} is 0"), help);
-            }
-        }
         let written = |keys: &[&str]| keys.iter().any(|key| table.contains_key(*key));
         let has_budget = written(&["budget", "read_budget", "write_budget"]);
         if !has_budget && !written(&["period", "required"]) {
@@ -376,14 +448,9 @@ impl Reader<'_> {
     fn adjust(&mut self, table: &DeTable<'_>, owner: &str) -> Option<Adjust> {
         let (adjust, span) = table.inner("adjust")?;
         let (min, max) = (adjust.number("min")?.value, adjust.number("max")?.value);
-        if min == 0 || min > max {
+        if min > max {
             let message = format!("{owner} may be set to {min} to {max}");
-            self.fault(
-                "adjust",
-                &span,
-                message,
-                "write 1 or more for `min`, and no less for `max`",
-            );
+            self.fault("adjust", &span, message, "write no less for `max` than for `min`");
         }
         Some(Adjust { by: adjust.text("by")?, min, max })
     }

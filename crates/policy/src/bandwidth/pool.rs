@@ -2,7 +2,7 @@ use super::{
     Counts, Event, Refused, Regulate, Setting, Shared, Verdict,
     clock::Clock,
     fixed::Publisher,
-    setting::{or_default_slice, poolable},
+    setting::{for_all, or_default_slice},
     shared::Parts,
 };
 use crate::{Nanos, word::Word};
@@ -64,9 +64,9 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// If the budget is nothing or more than a pool holds; the old one stays.
+    /// If the budget is nothing, less than an access for each vCPU, or more than a pool holds; the old one stays.
     pub const fn set_budget(&mut self, budget: Counts) -> Result<(), Refused> {
-        match poolable(budget) {
+        match for_all(budget, self.vcpus) {
             Ok(()) => {
                 self.budget = budget;
                 Ok(())

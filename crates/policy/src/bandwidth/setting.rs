@@ -82,6 +82,8 @@ pub enum Refused {
     NoSuchVcpu,
     /// The vCPU's budget, or its part of the VM's, is 0: it would never run.
     NoBudget,
+    /// A pool's budget is smaller than the number of vCPUs, each of which draws one access at least.
+    SmallPool,
     /// The budget is larger than what a pool holds, 2^40 - 1.
     LargeBudget,
     /// A phase, where several cores' periods must be the same.
@@ -107,6 +109,9 @@ impl fmt::Display for Refused {
             Self::NoSuchVcpu => "the vCPU is not among those of its VM, which has 1 to 8",
             Self::NoBudget => {
                 "the budget has nothing for this vCPU, which would never run; raise the budget or the vCPU's weight"
+            }
+            Self::SmallPool => {
+                "the pool has less than one access for each vCPU, and the last one would never run; raise the budget"
             }
             Self::LargeBudget => {
                 "the budget is larger than a pool holds; write less than 2^40, or use the static regulator"
@@ -191,7 +196,7 @@ impl Setting {
         }
         match self.kind {
             Kind::Static => self.check_part(),
-            Kind::Pool => poolable(self.budget),
+            Kind::Pool => for_all(self.budget, self.vcpus),
             Kind::Memguard => self.check_memguard(),
             Kind::Compensation => self.check_compensation(),
         }
@@ -233,6 +238,15 @@ pub(super) const fn poolable(budget: Counts) -> Result<(), Refused> {
         Ok(())
     } else {
         Err(Refused::LargeBudget)
+    }
+}
+
+/// Whether a pool can hold a budget that is enough for one access of each of `vcpus`.
+pub(super) const fn for_all(budget: Counts, vcpus: u8) -> Result<(), Refused> {
+    let vcpus = vcpus as u64;
+    match poolable(budget) {
+        Ok(()) if budget.reads < vcpus || budget.writes < vcpus => Err(Refused::SmallPool),
+        checked => checked,
     }
 }
 

@@ -167,6 +167,9 @@ impl<'a, const W: usize> Search<'a, W> {
         let time = 0.5 * (1.0 - fall) + share * fall;
         middle.point.y[..n].fill(share * (1.0 - fall * time));
         middle.point.time = time;
+        for j in 0..n {
+            middle.at[j] = self.functional[j].at(&middle.point);
+        }
         let done = self.descend(0, &middle, self.lattice.aligned);
         *nodes = self.nodes;
         done.then(|| core::mem::take(&mut self.found))
@@ -194,8 +197,7 @@ impl<'a, const W: usize> Search<'a, W> {
         if integer > last {
             return true;
         }
-        let mut here = *from;
-        here.at[j] = self.functional[j].at(&here.point);
+        let reached = self.functional[j].at(&from.point);
         while integer <= last {
             if self.nodes == 0 {
                 return false;
@@ -206,12 +208,13 @@ impl<'a, const W: usize> Search<'a, W> {
             let no_job = no_job && integer == 0.0;
             integer += 1.0;
             if no_job {
-                if !self.descend(j + 1, &here, true) {
+                if !self.descend(j + 1, from, true) {
                     return false;
                 }
                 continue;
             }
-            let mut next = here;
+            let mut next = *from;
+            next.at[j] = reached;
             if self.reachable(j + 1, &mut next) && !self.descend(j + 1, &next, false) {
                 return false;
             }

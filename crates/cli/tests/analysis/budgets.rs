@@ -1,0 +1,220 @@
+//! What `analyze` and `check` promise of budgets holds under every regulator and for every setting that a guest may choose; and what
+//! `plan` writes, both take.
+
+use super::{SATURATION, analyze, fake};
+use crate::support::say;
+use proptest::prelude::*;
+use serde_json::Value;
+
+/// A VM with this `bandwidth` on `cpus`.
+fn vm(name: &str, cpus: &str, bandwidth: &str) -> String {
+    format!(
+        "[[vm]]\nname = \"{name}\"\ncpus = [{cpus}]\nmemory = \"16MiB\"\nimage = {{ bin = \"guest.bin\", load = 0x4010_0000 }}\nbandwidth = {{ {bandwidth} }}\n"
+    )
+}
+
+/// VMs a, b, .. on a core each.
+fn system(bandwidths: &[&str]) -> String {
+    let vms = bandwidths.iter().zip(["a", "b", "c"]).enumerate();
+    let vms = vms.map(|(core, (bandwidth, name))| vm(name, &core.to_string(), bandwidth));
+    format!("platform = \"qemu-virt\"\n{}{SATURATION}", vms.collect::<String>())
+}
+
+/// The memory part of the analysis.
+fn memory(bandwidths: &[&str]) -> Value {
+    analyze(&system(bandwidths), &[]).1["memory"].take()
+}
+
+/// Why the budgets do not hold, in one line; empty if they do.
+fn reasons(memory: &Value) -> String {
+    let reasons: Vec<_> = memory["reasons"].as_array().unwrap().iter().collect();
+    assert_eq!(memory["holds"], reasons.is_empty());
+    reasons.iter().map(|reason| reason.as_str().unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+const STATIC: &str = "budget = 50, period = \"30us\"";
+
+#[test]
+fn spare_sharing_has_no_limit() {
+    let spare = "budget = 50, period = \"30us\", regulator = \"memguard\", spare = true";
+    let found = reasons(&memory(&[spare, spare]));
+    assert!(found.contains("a (`spare`") && found.contains("b (`spare`"), "{found}");
+    let without = spare.replace(", spare = true", "");
+    assert_eq!(reasons(&memory(&[&without, &without])), "");
+    // check says the same.
+    let fake = fake();
+    fake.write("x.toml", system(&[spare, spare]).as_bytes());
+    let said = say(fake.weir().args(["check", "x.toml"]));
+    assert_eq!(said.status, Some(1), "{}", said.out);
+}
+
+#[test]
+fn a_compensated_vm_counts_with_all_that_its_window_may_bring_into_one_period() {
+    let compensated = |window: u32| {
+        format!("{STATIC}, regulator = \"compensation\", critical = \"a\", window = {window}")
+    };
+    for (window, counted, holds) in [(1, 50, true), (3, 150, true), (4, 200, false)] {
+        let memory = memory(&[STATIC, &compensated(window)]);
+        assert_eq!(memory["vms"][1]["counted"], counted);
+        assert_eq!(reasons(&memory).is_empty(), holds, "{window}");
+    }
+    let found = reasons(&memory(&[STATIC, &compensated(4)]));
+    assert!(found.contains("b may use 4 budgets in one period where a used nothing in 3 before"));
+    // A shorter period: three of them fit into the table's, the last of a window.
+    let short = |keys: &str| format!("budget = 5, period = \"10us\"{keys}");
+    let compensated = short(", regulator = \"compensation\", critical = \"a\", window = 4");
+    assert_eq!(memory(&[&short(""), &compensated])["vms"][1]["counted"], 5 * (4 + 3 + 2));
+}
+
+#[test]
+fn what_must_be_got_is_measured_by_what_is_sure() {
+    // 50 lines of 64 B in 30 us are 106.67 MB/s.
+    for (keys, cpus, sure) in [
+        ("", "0", 106_666_667),
+        (", split = \"pool\"", "0", 106_666_667),
+        // One of 50 stays with each idle vCPU, or its slice: 3 of 32 parts, 5.
+        (", split = \"pool\"", "0, 1, 2, 3", 96_000_000),
+        (", regulator = \"memguard\"", "0", 53_333_334),
+        (", adjust = { by = \"a\", min = 25, max = 60 }", "0", 53_333_334),
+    ] {
+        for (required, holds) in [(sure - 1, true), (sure + 1, false)] {
+            let bandwidth = format!("{STATIC}, required = \"{required}B/s\"{keys}");
+            let text =
+                format!("platform = \"qemu-virt\"\n{}{SATURATION}", vm("a", cpus, &bandwidth));
+            let memory = analyze(&text, &[]).1["memory"].take();
+            assert_eq!(memory["vms"][0]["sure"], sure, "{keys} on {cpus}");
+            let found = reasons(&memory);
+            assert_eq!(found.is_empty(), holds, "{keys} on {cpus}: {found}");
+        }
+    }
+}
+
+#[test]
+fn every_budget_that_a_guest_may_set_counts() {
+    let adjusted = "budget = 50, period = \"30us\", adjust = { by = \"b\", min = 1, max = 161 }";
+    let first = memory(&[adjusted, STATIC]);
+    assert_eq!((&first["total_budget"], &first["vms"][0]["counted"]), (&211.into(), &161.into()));
+    let found = reasons(&first);
+    assert!(found.contains("b may set the budget of a to 161"), "{found}");
+    let fake = fake();
+    let check = |text: &str| {
+        fake.write("x.toml", text.as_bytes());
+        say(fake.weir().args(["check", "x.toml"]))
+    };
+    let text = system(&[adjusted, STATIC]);
+    assert!(check(&text).err.contains("may be set to 211 lines"), "{}", check(&text).err);
+    assert_eq!(check(&text.replace("161", "160")).status, Some(0));
+    assert_eq!(
+        check(&text.replace("max = 161 }", "max = 161 }, overcommit = true")).status,
+        Some(0)
+    );
+    // Each vCPU's own: twice.
+    let each = format!("{adjusted}, scope = \"vcpu\"").replace("161", "81");
+    let text = format!(
+        "platform = \"qemu-virt\"\n{}{}{SATURATION}",
+        vm("b", "2", STATIC),
+        vm("a", "0, 1", &each)
+    );
+    assert_eq!(analyze(&text, &[]).1["memory"]["total_budget"], 212);
+}
+
+#[test]
+fn a_task_meets_what_memguards_vms_lend_each_other_and_only_its_own_compensation() {
+    let response = |bandwidths: &[&str], own: u64, keys: &str| {
+        let task =
+            "[[vm.task]]\nname = \"loop\"\ncost = \"1ms\"\nperiod = \"10ms\"\naccesses = OWN\n"
+                .replace("OWN", &own.to_string());
+        let vms = bandwidths.iter().zip(["b", "c"]).enumerate();
+        let vms = vms.map(|(core, (bandwidth, name))| vm(name, &(core + 1).to_string(), bandwidth));
+        let critical = format!("{}{task}", vm("a", "0", STATIC));
+        let saturation =
+            SATURATION.replace("least_budget", &format!("delay = \"10ns\"\n{keys}least_budget"));
+        let text = format!("{critical}{}{saturation}", vms.collect::<String>());
+        analyze(&text, &[]).1["time"]["tasks"][0]["response_ns"].as_u64().unwrap()
+    };
+    let lent = "budget = 10, period = \"30us\", regulator = \"memguard\"";
+    let large = lent.replace("10,", "30,");
+    // Without a cap the sum of the budgets is the same as two static ones.
+    let plain = |text: &str| text.replace(", regulator = \"memguard\"", "");
+    assert_eq!(
+        response(&[lent, &large], 100, ""),
+        response(&[&plain(lent), &plain(&large)], 100, "")
+    );
+    // Two accesses of each other VM may delay one: the domain's VMs share what they have, so both may reach the cap.
+    let per_access = "per_access = 1\n";
+    let capped = response(&[lent, &large], 100, per_access);
+    assert_eq!(capped, 1_000_000 + 10 * 200);
+    let compensated = |critical: &str| {
+        format!("{STATIC}, regulator = \"compensation\", critical = \"{critical}\", window = 10")
+            .replace("50", "1")
+    };
+    let own = response(&[&compensated("a"), STATIC], 100_000, per_access);
+    let anothers = response(&[&compensated("c"), STATIC], 100_000, per_access);
+    assert!(own < anothers, "{own} {anothers}");
+}
+
+#[test]
+fn check_says_who_is_not_limited() {
+    let fake = fake();
+    let text = format!("platform = \"qemu-virt\"\n{}", vm("a", "0", "required = \"1MB/s\""));
+    fake.write("x.toml", text.as_bytes());
+    let said = say(fake.weir().args(["check", "x.toml"]));
+    assert!(said.status == Some(0) && said.out.contains("a is not limited"), "{}", said.out);
+}
+
+/// A demand or a budget of a VM with so many vCPUs.
+fn bandwidth() -> impl Strategy<Value = (usize, String)> {
+    let split = prop_oneof![
+        3 => Just(String::new()),
+        2 => Just(", scope = \"vcpu\"".to_owned()),
+        2 => Just(", split = \"pool\"".to_owned()),
+        1 => Just(", regulator = \"memguard\"".to_owned()),
+        1 => Just(", regulator = \"memguard\", spare = true".to_owned()),
+        1 => Just(", split = [1, 9]".to_owned()),
+        1 => Just(", phase = \"staggered\"".to_owned()),
+        1 => Just(", regulator = \"compensation\", critical = \"a\", window = 3".to_owned()),
+        1 => Just(", adjust = { by = \"a\", min = 1, max = 30 }".to_owned()),
+        1 => Just(", event = \"l2d-writeback\"".to_owned()),
+        1 => Just(", poll = \"1us\"".to_owned()),
+    ];
+    let amount = prop_oneof![
+        4 => (1..200_u64).prop_map(|rate| format!("required = \"{rate}MB/s\"")),
+        1 => (1..60_u64).prop_map(|budget| format!("budget = {budget}, period = \"30us\"")),
+        1 => (1..60_u64).prop_map(|budget| format!("budget = {budget}, period = \"1ms\"")),
+        1 => (1..60_u64).prop_map(|budget| format!("write_budget = {budget}, period = \"30us\"")),
+    ];
+    let debt = prop_oneof![3 => Just(""), 1 => Just(", debt = false")];
+    let keys = (amount, split, debt);
+    (1..=2_usize, keys).prop_map(|(vcpus, (amount, split, debt))| (vcpus, amount + &split + debt))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// What is planned passes `check` and `analyze`; what is not planned is refused by a sentence that names the VM, and what to
+    /// write.
+    #[test]
+    fn a_plan_is_one_that_check_and_analyze_take(vms in prop::collection::vec(bandwidth(), 1..=3)) {
+        let mut core = 0;
+        let mut text = "platform = \"qemu-virt\"\n".to_owned();
+        for ((vcpus, bandwidth), name) in vms.iter().zip(["a", "b", "c"]) {
+            let cpus: Vec<_> = (core..core + vcpus).map(|core| core.to_string()).collect();
+            core += vcpus;
+            text += &vm(name, &cpus.join(", "), bandwidth);
+        }
+        text += SATURATION;
+        let fake = fake();
+        fake.write("x.toml", text.as_bytes());
+        let said = say(fake.weir().args(["plan", "x.toml", "-o", "y.toml"]));
+        if said.status == Some(0) {
+            for verb in ["check", "analyze"] {
+                let proof = say(fake.weir().args([verb, "y.toml"]));
+                prop_assert_eq!(proof.status, Some(0), "{}\n{}\n{}", fake.read("y.toml"), proof.out, proof.err);
+            }
+        } else {
+            prop_assert_eq!(said.status, Some(1), "{}", said.err);
+            let helps = said.err.contains("help: ") || said.err.contains("there is no plan: ");
+            prop_assert!(helps && !said.err.contains("{\""), "{text}\n{}", said.err);
+        }
+    }
+}
