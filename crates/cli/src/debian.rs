@@ -94,14 +94,23 @@ const SOCKET_MODULES: [&str; 7] = [
     "net/vmw_vsock/vmw_vsock_virtio_transport.ko",
 ];
 
+/// The modules of a virtio network device on MMIO, in the order in which [`INIT`] loads them.
+const NETWORK_MODULES: [&str; 4] = [
+    "drivers/virtio/virtio_mmio.ko",
+    "net/core/failover.ko",
+    "drivers/net/net_failover.ko",
+    "drivers/net/virtio_net.ko",
+];
+
 /// First process of the Linux guest; its head lists the kernel command line words it obeys.
 const INIT: &[u8] = include_bytes!("debian/init.sh");
 
 /// The busybox applets that [`INIT`] calls by name.
-const APPLETS: [&str; 29] = [
-    "awk", "cat", "cttyhack", "dd", "find", "grep", "head", "insmod", "md5sum", "mkdir", "mkfifo",
-    "mount", "nproc", "poweroff", "printf", "reboot", "rm", "rmmod", "sed", "seq", "setsid", "sh",
-    "sleep", "sort", "stat", "stty", "sync", "taskset", "tr",
+const APPLETS: [&str; 33] = [
+    "awk", "cat", "cttyhack", "dd", "find", "grep", "head", "ifconfig", "insmod", "md5sum",
+    "mkdir", "mkfifo", "mount", "nc", "nproc", "ping", "poweroff", "printf", "reboot", "rm",
+    "rmmod", "sed", "seq", "setsid", "sh", "sleep", "sort", "stat", "stty", "sync", "taskset",
+    "tftp", "tr",
 ];
 
 /// What went wrong, and what helps.
@@ -210,13 +219,16 @@ pub enum Initramfs {
     Virtio,
     /// The kernel's modules for virtio sockets, and weir's own program that sends and receives: 2.2 MB.
     Vsock,
-    /// The same modules, and Debian's socat with its libraries: 12 MB.
+    /// The kernel's modules for virtio network devices on MMIO: 2.1 MB.
+    Net,
+    /// The modules of [`Self::Vsock`], and Debian's socat with its libraries: 12 MB.
     Socat,
 }
 
 impl Initramfs {
     /// Every kind.
-    pub const ALL: [Self; 5] = [Self::Busybox, Self::Rt, Self::Virtio, Self::Vsock, Self::Socat];
+    pub const ALL: [Self; 6] =
+        [Self::Busybox, Self::Rt, Self::Virtio, Self::Vsock, Self::Net, Self::Socat];
 
     /// The name by which a system file asks for it.
     #[must_use]
@@ -226,6 +238,7 @@ impl Initramfs {
             Self::Rt => "debian-rt",
             Self::Virtio => "debian-virtio",
             Self::Vsock => "debian-vsock",
+            Self::Net => "debian-net",
             Self::Socat => "debian-socat",
         }
     }
@@ -790,7 +803,7 @@ fn archive(store: &Path, kind: Initramfs, talk: Option<Vec<u8>>) -> Result<Vec<u
     let (program, libraries): (_, &[&str]) = match kind {
         Initramfs::Rt => (Some("bin/cyclictest"), &LIBRARIES),
         Initramfs::Socat => (Some("bin/socat"), &SOCAT_LIBRARIES),
-        Initramfs::Busybox | Initramfs::Virtio | Initramfs::Vsock => (None, &[]),
+        Initramfs::Busybox | Initramfs::Virtio | Initramfs::Vsock | Initramfs::Net => (None, &[]),
     };
     if let Some(program) = program {
         files.insert(program.to_owned(), File::Program(read(program)?));
@@ -806,6 +819,7 @@ fn archive(store: &Path, kind: Initramfs, talk: Option<Vec<u8>>) -> Result<Vec<u
     let modules: &[&str] = match kind {
         Initramfs::Virtio => &MODULES,
         Initramfs::Vsock | Initramfs::Socat => &SOCKET_MODULES,
+        Initramfs::Net => &NETWORK_MODULES,
         Initramfs::Busybox | Initramfs::Rt => &[],
     };
     if !modules.is_empty() {
@@ -934,7 +948,7 @@ mod tests {
         for library in LIBRARIES {
             fs::write(store.path().join("lib").join(library), library).unwrap();
         }
-        for module in MODULES.iter().chain(&SOCKET_MODULES) {
+        for module in MODULES.iter().chain(&SOCKET_MODULES).chain(&NETWORK_MODULES) {
             let path = store.path().join("linux/modules").join(module);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, module).unwrap();

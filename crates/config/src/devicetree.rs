@@ -11,7 +11,8 @@ use crate::{
     packed::{PAGE, VIRTIO_LEN},
     platform::Platform,
     system::{
-        CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, REDISTRIBUTOR_LEN, Socket, VSOCK, VSOCK_INTID, Vm,
+        CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, NET, NET_INTID, REDISTRIBUTOR_LEN, Socket, VSOCK,
+        VSOCK_INTID, Vm,
     },
 };
 use dtoolkit::{
@@ -223,7 +224,10 @@ pub(crate) fn generate(vm: &Vm, platform: &Platform, initrd: Option<&Range<u64>>
     root.add_child(clock);
     root.add_child(uart(vm));
     if vm.socket == Some(Socket::Mmio) {
-        root.add_child(socket());
+        root.add_child(virtio(VSOCK, VSOCK_INTID));
+    }
+    if vm.net.is_some() {
+        root.add_child(virtio(NET.start, NET_INTID));
     }
     if vm.has_pci() {
         root.add_child(pci::bridge(vm, platform.pci.as_ref(), board));
@@ -349,14 +353,14 @@ fn uart(vm: &Vm) -> DeviceTreeNode {
     uart
 }
 
-/// The virtio socket device of a VM in a flow, on the MMIO transport (Linux, Documentation/devicetree/bindings/virtio/mmio.yaml).
-fn socket() -> DeviceTreeNode {
-    let mut socket = node(format!("virtio_mmio@{VSOCK:x}"));
-    add(&mut socket, "dma-coherent", "".as_bytes());
-    add(&mut socket, "interrupts", [SPI, VSOCK_INTID - 32, LEVEL_HIGH]);
-    add(&mut socket, "reg", reg([(VSOCK, VIRTIO_LEN)]));
-    add(&mut socket, "compatible", "virtio,mmio");
-    socket
+/// A virtio device on the MMIO transport (Linux, Documentation/devicetree/bindings/virtio/mmio.yaml).
+fn virtio(registers: u64, intid: u32) -> DeviceTreeNode {
+    let mut device = node(format!("virtio_mmio@{registers:x}"));
+    add(&mut device, "dma-coherent", "".as_bytes());
+    add(&mut device, "interrupts", [SPI, intid - 32, LEVEL_HIGH]);
+    add(&mut device, "reg", reg([(registers, VIRTIO_LEN)]));
+    add(&mut device, "compatible", "virtio,mmio");
+    device
 }
 
 /// Adds the devices passed through, the fixed clocks and supplies they need, and nodes without

@@ -91,6 +91,6 @@ pub use resolve::{Catalog, Source};
 #[cfg(feature = "std")]
 pub use schema::{TEMPLATE, schema};
 #[cfg(feature = "std")]
-pub use system::{Board, Device, Hypervisor, Image, Piece, Socket, System, Vm};
+pub use system::{Board, Device, Hypervisor, Image, Net, Piece, Socket, System, Vm};
 #[cfg(feature = "std")]
 pub use timing::Timing;

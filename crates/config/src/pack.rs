@@ -8,7 +8,7 @@ use crate::{
     pci,
     place::{Placed, Placement, Sizes, memory_end, place_all},
     platform::Platform,
-    system::{Piece, STOLEN_TIME, Socket, System, VSOCK_INTID, Vm},
+    system::{NET, NET_INTID, Net, Piece, STOLEN_TIME, Socket, System, VSOCK_INTID, Vm},
     timing::{Class, DEFAULT_PORT, Line, Runner, Schedule as Plan},
     units::{Bytes, Nanos},
 };
@@ -349,11 +349,25 @@ fn add_vm(
         own,
         pristine,
         regulation: system.regulations.get(index).copied().unwrap_or_default(),
+        net: vm.net.map_or_else(packed::Net::default, port),
     });
     tables.regions.extend(regions);
     tables.segments.extend_from_slice(&segments);
     tables.irqs.extend(irqs);
     tables.pci.extend(pci::packed(index, vm));
+}
+
+/// A network device, where it is.
+fn port(net: Net) -> packed::Net {
+    packed::Net {
+        registers: NET.start,
+        mac: net.mac,
+        rate: net.rate,
+        burst: net.burst,
+        bandwidth: net.bandwidth,
+        intid: NET_INTID,
+        uplink: net.uplink.into(),
+    }
 }
 
 /// An interrupt with the rule that the file gives it.

@@ -7,6 +7,7 @@
 
 mod flows;
 mod memory;
+mod net;
 mod pci;
 pub mod regulation;
 pub mod schedule;
@@ -19,6 +20,7 @@ pub use flows::{
     VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS,
 };
 pub use memory::{Functions, Span, VM_LEN};
+pub use net::Net;
 pub use pci::{ECAM_LEN, MAX_FUNCTIONS, PciFunction, STREAM_LIMIT};
 pub use regulation::Regulation;
 pub use schedule::{Schedule, Shared, Turn};
@@ -32,7 +34,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First bytes of the packed form.
 pub const MAGIC: [u8; 8] = *b"weirsys\0";
 /// Changes with each change of the layout below.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Most cores of a board.
 pub const MAX_CORES: usize = 8;
 /// Most VMs of a system, and most vCPUs of a VM: a core runs at most one of a VM's.
@@ -180,6 +182,8 @@ pub struct Vm {
     pub pristine: Span,
     /// Its memory bandwidth.
     pub regulation: Regulation,
+    /// Its network device.
+    pub net: Net,
 }
 
 /// A piece of a VM's address space, mapped in stage 2.
@@ -275,6 +279,8 @@ pub enum Damage {
     Bandwidth(u32),
     /// The core's schedule is none that can be run, or does not name all VMs on the core and no other.
     Schedule(u32),
+    /// The VM's network device has no address of its own, or a second uplink.
+    Port(u32),
     /// A flow is between VMs that can't have one, or the broker is not what it must be.
     Flow(u32),
 }
@@ -299,6 +305,7 @@ impl Damage {
             Self::Choice(_) => "a VM's on_fault, ticks, focus or number of counters is unknown",
             Self::Geometry => "the cells are not those of the board",
             Self::Function(_) => "a VM's PCI function has two owners, or its addresses are taken",
+            Self::Port(_) => "a network device has no address of its own, or is a second uplink",
             Self::Flow(_) => "a flow's ends or its broker are not what they must be",
             Self::Bandwidth(_) => "a VM's memory bandwidth cannot be regulated as it says",
             Self::Schedule(_) => "a core's schedule cannot be run, or is not that of its VMs",
@@ -396,9 +403,9 @@ impl<'a> VmView<'a> {
             .any(|region| region.kind == RAM && ipa.wrapping_sub(region.ipa) < region.len)
     }
 
-    /// The address ranges of the virtual devices: distributor, CPU side of the GIC, UART, and those of the socket device and the stolen time that
-    /// there are. GICv3 boards have 128 KiB of redistributor a vCPU, GICv2 boards 8 KiB of CPU interface.
-    fn devices(&self, gic_cpu_len: u64) -> Option<[Option<Range<u64>>; 5]> {
+    /// The address ranges of the virtual devices: distributor, CPU side of the GIC, UART, and those of the socket device, the network device and the stolen
+    /// time that there are. GICv3 boards have 128 KiB of redistributor a vCPU, GICv2 boards 8 KiB of CPU interface.
+    fn devices(&self, gic_cpu_len: u64) -> Option<[Option<Range<u64>>; 6]> {
         let one = |start, len| page_range(start, len).map(Some);
         let may = |start, len| if start == 0 { Some(None) } else { one(start, len) };
         let vsock_len = if self.vm.vsock_ecam == 0 { VIRTIO_LEN } else { VSOCK_BAR_LEN };
@@ -407,6 +414,7 @@ impl<'a> VmView<'a> {
             one(self.vm.gic_cpu, gic_cpu_len)?,
             one(self.vm.uart, PAGE)?,
             may(self.vm.vsock, vsock_len)?,
+            may(self.vm.net.registers, VIRTIO_LEN)?,
             may(self.vm.stolen_time, PAGE)?,
         ])
     }
@@ -473,7 +481,8 @@ impl<'a> VmView<'a> {
         }
         let mut taken = [false; INTID_LIMIT as usize];
         let vsock = (self.vm.vsock != 0).then_some(self.vm.vsock_intid);
-        let virtual_lines = [self.vm.uart_intid].into_iter().chain(vsock);
+        let net = self.net().map(|net| net.intid);
+        let virtual_lines = [self.vm.uart_intid].into_iter().chain(vsock).chain(net);
         for intid in self.irqs.iter().map(|irq| irq.intid).chain(virtual_lines) {
             match taken.get_mut(intid as usize) {
                 Some(taken) if intid >= 32 && !*taken => *taken = true,
@@ -566,6 +575,7 @@ impl<'a> System<'a> {
         self.check_schedules()?;
         self.check_pci(gic_v2)?;
         self.check_flows()?;
+        self.check_ports()?;
         self.check_memory(&image)
     }
 

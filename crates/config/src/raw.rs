@@ -9,7 +9,7 @@ use crate::{
     packed::{INTID_LIMIT, MAX_CORES, MAX_PMU_COUNTERS, OnFault, schedule},
     shape::{Key, Kind, Shape, Walk, integer},
     timing,
-    units::{Bytes, Nanos},
+    units::{Bytes, BytesPerSec, Nanos},
 };
 use std::ops::Range;
 use toml::{
@@ -145,6 +145,11 @@ static VM: Shape = Shape {
             "How it sees its virtio socket device, if it is in a flow: by registers at a fixed address (\"mmio\", as without the key), or as a PCI function (\"pci\").",
         ),
         key(
+            "net",
+            Kind::Table(&NET),
+            "Its network device: a port of the switch that all VMs with `net` are at.",
+        ),
+        key(
             "pmu",
             Kind::Number(1, MAX_PMU_COUNTERS as u64),
             "Event counters of the PMU that it may use on each of its cores, and the cycle counter with them. Without it it sees no PMU.",
@@ -157,6 +162,30 @@ static VM: Shape = Shape {
         timing::BANDWIDTH_KEY,
         timing::TASK_KEY,
         timing::WORKLOAD_KEY,
+    ],
+};
+
+static NET: Shape = Shape {
+    name: "{ mac = ... }",
+    doc: "A network device.",
+    keys: &[
+        required("mac", Kind::Text, "Its MAC address, like \"52:54:00:00:00:01\"."),
+        key(
+            "rate",
+            Kind::Number(1, 1_000_000_000),
+            "Frames a second that the VM may send; what is more is dropped. Without it no limit.",
+        ),
+        key("burst", Kind::Number(1, 1 << 20), "Frames that may go at once; 32 without it."),
+        key(
+            "bandwidth",
+            Kind::Rate,
+            "Bytes a second that the VM may send, `burst` frames of 1514 at once; what is more is dropped. Without it no limit.",
+        ),
+        key(
+            "uplink",
+            Kind::Boolean,
+            "Whether frames that are for no VM's address go to this VM: it drives the device that all share.",
+        ),
     ],
 };
 
@@ -212,7 +241,7 @@ static IMAGES: [Shape; 3] = [
             key(
                 "initrd",
                 Kind::Text,
-                "The initial RAM disk, relative to this file; or busybox, a shell and its tools; or debian-rt, with cyclictest besides; or debian-virtio, with the modules for virtio disks on PCI; or debian-vsock, with those for virtio sockets and a program that uses them; or debian-socat, with socat besides.",
+                "The initial RAM disk, relative to this file; or busybox, a shell and its tools; or debian-rt, with cyclictest besides; or debian-virtio, with the modules for virtio disks on PCI; or debian-vsock, with those for virtio sockets and a program that uses them; or debian-net, with those for the network device; or debian-socat, with socat besides.",
             ),
             key("cmdline", Kind::Text, "The kernel's command line."),
         ],
@@ -293,9 +322,19 @@ pub(crate) struct Vm {
     pub ticks: u8,
     pub focus: bool,
     pub vsock: Option<At<String>>,
+    pub net: Option<At<Net>>,
     pub pmu: Option<At<u64>>,
     pub expect: Option<At<Vec<At<String>>>>,
     pub board: Board,
+}
+
+#[derive(Debug)]
+pub(crate) struct Net {
+    pub mac: Option<At<String>>,
+    pub rate: Option<At<u64>>,
+    pub burst: Option<At<u64>>,
+    pub bandwidth: Option<At<BytesPerSec>>,
+    pub uplink: bool,
 }
 
 #[derive(Debug)]
@@ -493,9 +532,20 @@ fn read_vm(table: &DeTable<'_>, span: Range<usize>) -> Vm {
         },
         focus: timing::boolean(table, "focus").unwrap_or(false),
         vsock: table.text("vsock"),
+        net: table.inner("net").map(|(net, span)| At { value: read_net(net), span }),
         pmu: table.number("pmu"),
         expect: table.list("expect", text),
         board: board.unwrap_or_default(),
+    }
+}
+
+fn read_net(table: &DeTable<'_>) -> Net {
+    Net {
+        mac: table.text("mac"),
+        rate: table.number("rate"),
+        burst: table.number("burst"),
+        bandwidth: timing::rate(table, "bandwidth"),
+        uplink: timing::boolean(table, "uplink").unwrap_or(false),
     }
 }
 

@@ -21,9 +21,16 @@ impl Default for Catalog {
             guests: Vec::new(),
             bins: vec!["u-boot".to_owned()],
             kernels: vec!["debian-rt".to_owned()],
-            initrds: ["busybox", "debian-rt", "debian-virtio", "debian-vsock", "debian-socat"]
-                .map(str::to_owned)
-                .to_vec(),
+            initrds: [
+                "busybox",
+                "debian-rt",
+                "debian-virtio",
+                "debian-vsock",
+                "debian-net",
+                "debian-socat",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
         }
     }
 }

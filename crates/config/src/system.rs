@@ -30,6 +30,10 @@ pub(crate) const VSOCK: u64 = 0x0a00_0000;
 pub(crate) const VSOCK_BAR: u64 = 0x3eff_0000 - VSOCK_BAR_LEN;
 /// Its interrupt.
 pub(crate) const VSOCK_INTID: u32 = 48;
+/// Where a VM finds its network device: the ninth virtio-mmio slot of QEMU's `virt`, the first one of a page of its own.
+pub(crate) const NET: Range<u64> = 0x0a00_1000..0x0a00_1000 + VIRTIO_LEN;
+/// Its interrupt.
+pub(crate) const NET_INTID: u32 = 56;
 /// Where a VM that shares a core finds its vCPUs' stolen time: as on QEMU's `virt`.
 pub(crate) const STOLEN_TIME: u64 = 0x090a_0000;
 
@@ -102,7 +106,24 @@ pub struct Vm {
     pub stolen_time: bool,
     /// Its virtio socket device, if it is in a flow.
     pub socket: Option<Socket>,
+    /// Its network device, a port of the system's switch.
+    pub net: Option<Net>,
     pub(crate) spans: Spans,
+}
+
+/// A network device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Net {
+    /// Its MAC address, the first byte in the lowest eight bits.
+    pub mac: u64,
+    /// Frames a second that its VM may send; 0 for no limit.
+    pub rate: u64,
+    /// Frames that may go at once, if they are limited.
+    pub burst: u64,
+    /// Bytes a second that its VM may send; 0 for no limit.
+    pub bandwidth: u64,
+    /// Whether frames for nobody here are its VM's to pass on.
+    pub uplink: bool,
 }
 
 /// How a VM sees its virtio socket device.
@@ -250,6 +271,18 @@ impl System {
             if self.division.divided {
                 let message = "this version of weir hands no device over where memory is divided";
                 let help = "give the device to one VM, or take `colors` and `banks` out";
+                faults.push(timing.fault("not-enforced", &line.place, message, help));
+            }
+        }
+        for line in timing.lines.iter().filter(|line| line.class == Class::Dynamic) {
+            let owner = self.vms.get(line.vm);
+            if !owner.and_then(|vm| vm.net).is_some_and(|net| net.uplink) {
+                let name = owner.map_or("a VM", |vm| vm.name.as_str());
+                let message = format!(
+                    "interrupt {} of {name} is of class \"dynamic\", and {name} shares no device with others",
+                    line.name
+                );
+                let help = "give the device to a VM with net = { mac = ..., uplink = true }, which drives it for all";
                 faults.push(timing.fault("not-enforced", &line.place, message, help));
             }
         }

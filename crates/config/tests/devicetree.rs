@@ -142,6 +142,19 @@ fn a_socket_device_is_on_the_bus_that_the_file_names() {
     assert_eq!(value(chosen.property("linux,pci-probe-only").unwrap().value()), "<1>");
 }
 
+#[test]
+fn a_network_device_is_beside_a_socket_device() {
+    let text = with_flow("net = { mac = \"52:54:00:00:00:01\" }");
+    let text =
+        text.replacen("cpus = [1]\n", "cpus = [1]\nnet = { mac = \"52:54:00:00:00:02\" }\n", 1);
+    let (tree, _) = tree(&text);
+    assert_eq!(buses(&tree), [false, false, true]);
+    let network = tree.find_node("/virtio_mmio@a001000").unwrap();
+    let of = |name: &str| value(network.property(name).unwrap().value());
+    assert_eq!(of("reg"), "<0 a001000 0 1000>");
+    assert_eq!(of("interrupts"), "<0 18 4>");
+}
+
 /// One bridge for both, which passes the board's window.
 #[test]
 fn a_socket_device_is_beside_the_functions_of_the_board() {

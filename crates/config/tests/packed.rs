@@ -3,9 +3,10 @@
 use proptest::prelude::*;
 use std::{collections::BTreeSet, ops::Range};
 use weir_config::packed::{
-    ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, Flow, Functions, Header, Irq, MAGIC, NO_BROKER, OnFault,
-    PAGE, PARTITION, PARTITION_IPA, PARTITION_LEN, PciFunction, RAM, Region, Regulation, Schedule,
-    Segment, Span, System, Tables, Turn, VERSION, Vm, WINDOWS, checksum, regulation, schedule,
+    ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, Flow, Functions, Header, Irq, MAGIC, NO_BROKER, Net,
+    OnFault, PAGE, PARTITION, PARTITION_IPA, PARTITION_LEN, PciFunction, RAM, Region, Regulation,
+    Schedule, Segment, Span, System, Tables, Turn, VERSION, Vm, WINDOWS, checksum, regulation,
+    schedule,
 };
 use weir_layout::cells::{CellSet, Cells, Geometry};
 use weir_policy::{
@@ -97,6 +98,7 @@ fn vm(name: &str, cores: &[u8]) -> Vm {
         own: Span::default(),
         pristine: Span::default(),
         regulation: Regulation::default(),
+        net: Net::default(),
     };
     vm.name[..name.len()].copy_from_slice(name.as_bytes());
     vm.cores[..cores.len()].copy_from_slice(cores);
@@ -173,6 +175,53 @@ fn damaged(change: impl FnOnce(&mut Header, &mut Tables)) -> Damage {
 }
 
 #[test]
+fn a_port_has_an_address_of_its_own_and_one_is_the_uplink() {
+    let port = |last: u64| Net {
+        registers: 0x0a00_1000,
+        mac: last << 40 | 0x5452,
+        rate: 1000,
+        burst: 8,
+        bandwidth: 0,
+        intid: 56,
+        uplink: 0,
+    };
+    let with_ports = |change: fn(&mut Net, &mut Net)| {
+        let mut tables = tables();
+        let (mut first, mut second) = (port(1), port(2));
+        change(&mut first, &mut second);
+        (tables.vms[0].net, tables.vms[1].net) = (first, second);
+        parse(&tables.pack(header()))
+    };
+    assert_eq!(with_ports(|_, _| ()), Ok(2));
+    assert_eq!(with_ports(|first, _| first.uplink = 1), Ok(2));
+    assert_eq!(with_ports(|first, _| (first.rate, first.burst) = (0, 0)), Ok(2));
+    let first: [fn(&mut Net, &mut Net); 6] = [
+        |first, _| first.mac = 0,
+        |first, _| first.mac |= 1,
+        |first, _| first.mac |= 1 << 48,
+        |first, _| first.uplink = 2,
+        |first, _| first.burst = 0,
+        |first, _| (first.rate, first.burst, first.bandwidth) = (0, 0, 1),
+    ];
+    for change in first {
+        assert_eq!(with_ports(change), Err(Damage::Port(0)));
+    }
+    let second: [fn(&mut Net, &mut Net); 2] = [
+        |first, second| second.mac = first.mac,
+        |first, second| (first.uplink, second.uplink) = (1, 1),
+    ];
+    for change in second {
+        assert_eq!(with_ports(change), Err(Damage::Port(1)));
+    }
+    assert_eq!(with_ports(|first, _| first.registers = 0x0900_0000), Err(Damage::Address(0)));
+    assert_eq!(with_ports(|first, _| first.registers += 8), Err(Damage::Address(0)));
+    assert_eq!(with_ports(|first, _| first.intid = 33), Err(Damage::Interrupt(0)));
+    assert_eq!(with_ports(|first, _| first.intid = 300), Err(Damage::Interrupt(0)));
+    // Of a device that is not there nothing means anything.
+    assert_eq!(with_ports(|first, _| (first.registers, first.mac) = (0, 0)), Ok(2));
+}
+
+#[test]
 fn reads_what_was_packed() {
     let bytes = Aligned::new(&tables().pack(header()));
     let system = System::parse(bytes.bytes(), false).unwrap();
@@ -195,14 +244,14 @@ fn goes_on_behind_the_tables() {
 
 /// The hypervisor and `weir build` are built apart: the layout must not change without [`VERSION`].
 #[test]
-fn layout_is_that_of_version_6() {
-    assert_eq!(VERSION, 6);
+fn layout_is_that_of_version_7() {
+    assert_eq!(VERSION, 7);
     let bytes = tables().pack(header());
     assert_eq!(size_of::<Header>(), 240);
     assert_eq!((size_of::<Schedule>(), size_of::<Turn>()), (24, 24));
-    assert_eq!((size_of::<Vm>(), size_of::<Flow>()), (296, 48));
+    assert_eq!((size_of::<Vm>(), size_of::<Flow>()), (344, 48));
     assert_eq!((size_of::<Region>(), size_of::<Segment>(), size_of::<Irq>()), (32, 32, 24));
-    assert_eq!(bytes.len(), 240 + 2 * 296 + 3 * 32 + 2 * 32 + 24);
+    assert_eq!(bytes.len(), 240 + 2 * 344 + 3 * 32 + 2 * 32 + 24);
     assert_eq!(bytes.len(), tables().packed_len());
     assert_eq!(&bytes[..8], b"weirsys\0");
     assert_eq!(checksum(&bytes), 0xcb42_20ba, "{:#x}", checksum(&bytes));
@@ -221,7 +270,7 @@ fn refuses_each_kind_of_damage() {
         parse(&bytes)
     };
     assert_eq!(with(0, 1), Err(Damage::Magic));
-    assert_eq!(with(8, 1), Err(Damage::Version(7)));
+    assert_eq!(with(8, 1), Err(Damage::Version(6)));
     assert_eq!(with(12, 1), Err(Damage::Checksum));
     assert_eq!(with(good.len() - 1, 1), Err(Damage::Checksum));
     let misaligned = Aligned::new(&[&[0; 4], good.as_slice()].concat());

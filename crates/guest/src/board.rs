@@ -61,6 +61,9 @@ impl Gic {
     }
 }
 
+/// Where weir puts the network device: the device tree does not say what a virtio device is.
+const NETWORK: u64 = 0x0a00_1000;
+
 /// A device with one interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
@@ -88,6 +91,10 @@ pub struct Board {
     /// The socket device, where the guest has one: the registers of the first virtio device on the MMIO transport; or the configuration
     /// space of a PCI bus, of which the device tree names one interrupt, so that there is one device.
     pub socket: Option<Device>,
+    /// The network device, a port of weir's switch, where the guest has one.
+    pub network: Option<Device>,
+    /// The configuration space of a PCI bus with one device on it, and that one's interrupt.
+    pub pci: Option<Device>,
     /// The boot arguments.
     pub args: Args<'static>,
     cores: [u64; MAX_CORES],
@@ -147,6 +154,13 @@ impl Board {
             })
             .unwrap_or("");
 
+        let virtio = || {
+            let is_virtio = |node: &FdtNode<'static>| {
+                node.compatible().is_some_and(|mut all| all.any(|name| name == "virtio,mmio"))
+            };
+            root.children().filter(is_virtio).filter_map(device)
+        };
+        let pci = find("pci-host-ecam-generic").and_then(only_function);
         let mut cores = [0; MAX_CORES];
         let mut core_count = 0;
         let cpus = fdt.cpus().map_err(|_| BoardError::Missing("cpus"))?;
@@ -166,9 +180,9 @@ impl Board {
             virtual_timer,
             physical_timer,
             rtc: find("arm,pl031").and_then(device),
-            socket: find("virtio,mmio")
-                .and_then(device)
-                .or_else(|| find("pci-host-ecam-generic").and_then(only_function)),
+            socket: virtio().find(|device| device.base != NETWORK).or(pci),
+            network: virtio().find(|device| device.base == NETWORK),
+            pci,
             args: Args::new(args),
             cores,
             core_count,

@@ -1,4 +1,4 @@
-//! Finding the device: on the MMIO transport at a known address, on PCI by enumeration.
+//! Finding a device: on the MMIO transport at a known address, on PCI by enumeration.
 
 use crate::driver::Memory;
 use core::{
@@ -24,36 +24,62 @@ const MAGIC: u32 = u32::from_le_bytes(*b"virt");
 const BAR: u8 = 4;
 const OFFSET: u8 = 8;
 
-/// Where the interrupt's reason is read, on PCI.
-static ISR: AtomicU64 = AtomicU64::new(0);
+/// Where a device says why it interrupts.
+pub struct Reason {
+    /// Its registers on the MMIO transport.
+    registers: AtomicU64,
+    /// The register on PCI.
+    isr: AtomicU64,
+}
 
-/// The transport of the device whose registers, or whose bus' configuration space, are at `base`.
+impl Reason {
+    /// Of no device.
+    pub const fn new() -> Self {
+        Self { registers: AtomicU64::new(0), isr: AtomicU64::new(0) }
+    }
+
+    /// Lowers the interrupt of the device that [`find`] has found.
+    pub fn acknowledge(&self) {
+        match (self.registers.load(Ordering::Relaxed), self.isr.load(Ordering::Relaxed)) {
+            (0, 0) => {}
+            (0, isr) => {
+                // SAFETY: the register that `enumerate` found: reading it acknowledges (virtio 1.2, section 4.1.4.5).
+                let _ = unsafe { mmio::read8(isr) };
+            }
+            // SAFETY: the two registers of the device by which an interrupt is acknowledged (section 4.2.2).
+            (base, _) => unsafe { mmio::write32(base + 0x64, mmio::read32(base + 0x60)) },
+        }
+    }
+}
+
+/// The transport of the device of `kind` whose registers, or whose bus' configuration space, are at `base`.
 ///
 /// # Panics
 ///
-/// When there is no socket device.
-pub fn find(base: u64) -> SomeTransport<'static> {
+/// When there is no such device.
+pub fn find(base: u64, kind: DeviceType, reason: &Reason) -> SomeTransport<'static> {
     // SAFETY: the device tree says that a virtio device or a host bridge is there; both are mapped, and have a word at their start.
     if unsafe { mmio::read32(base) } != MAGIC {
-        return enumerate(base).into();
+        return enumerate(base, kind, reason).into();
     }
+    reason.registers.store(base, Ordering::Relaxed);
     let header = NonNull::new(base as *mut _).expect("no device is at 0");
     // SAFETY: as above; nobody else uses the device.
     let transport = unsafe { MmioTransport::new(header, 0x1000) };
     transport.expect("a virtio device").into()
 }
 
-/// The socket device on the bus whose configuration space is at `ecam`.
-fn enumerate(ecam: u64) -> PciTransport {
+/// The device of `kind` on the bus whose configuration space is at `ecam`.
+fn enumerate(ecam: u64, kind: DeviceType, reason: &Reason) -> PciTransport {
     // SAFETY: the device tree says that the configuration space is there, which is mapped as device memory, and nobody else uses it.
     let mut root = PciRoot::new(unsafe { MmioCam::new(ecam as *mut u8, Cam::Ecam) });
-    let is_socket = |info: &_| virtio_device_type(info) == Some(DeviceType::Socket);
-    let found = root.enumerate_bus(0).find(|(_, info)| is_socket(info));
-    let (place, _) = found.expect("a socket device on bus 0");
+    let is_wanted = |info: &_| virtio_device_type(info) == Some(kind);
+    let found = root.enumerate_bus(0).find(|(_, info)| is_wanted(info));
+    let (place, _) = found.expect("the device on bus 0");
     root.set_command(place, Command::MEMORY_SPACE | Command::BUS_MASTER);
     // SAFETY: as above; `root` is not used while this is.
     let space = unsafe { MmioCam::new(ecam as *mut u8, Cam::Ecam) };
-    ISR.store(isr(&mut root, &space, place), Ordering::Relaxed);
+    reason.isr.store(isr(&mut root, &space, place), Ordering::Relaxed);
     PciTransport::new::<Memory, _>(&mut root, place).expect("a virtio device")
 }
 
@@ -69,16 +95,4 @@ fn isr<C: ConfigurationAccess>(root: &mut PciRoot<C>, space: &C, place: DeviceFu
     let bar = root.bar_info(place, bar).expect("a base address").expect("one that is there");
     let (address, _) = bar.memory_address_size().expect("one in memory");
     address + u64::from(space.read_word(place, capability + OFFSET))
-}
-
-/// Lowers the interrupt of the device at `base`, which [`find`] has found; for the guest's handler.
-pub fn acknowledge(base: u64) {
-    match ISR.load(Ordering::Relaxed) {
-        // SAFETY: the two registers of the device by which an interrupt is acknowledged (virtio 1.2, section 4.2.2).
-        0 => unsafe { mmio::write32(base + 0x64, mmio::read32(base + 0x60)) },
-        isr => {
-            // SAFETY: the register that `enumerate` found: reading it acknowledges (section 4.1.4.5).
-            let _ = unsafe { mmio::read8(isr) };
-        }
-    }
 }

@@ -1,6 +1,9 @@
 //! The driver of a socket device.
 
-use crate::{Header, bus};
+use crate::{
+    Header,
+    bus::{self, Reason},
+};
 use core::{
     cell::UnsafeCell,
     ptr::NonNull,
@@ -9,7 +12,7 @@ use core::{
 use virtio_drivers::{
     BufferDirection, Hal, PAGE_SIZE, PhysAddr,
     queue::VirtQueue,
-    transport::{SomeTransport, Transport},
+    transport::{DeviceType, SomeTransport, Transport},
 };
 use weir_virtio::vsock::{HEADER_LEN, MAX_PAYLOAD};
 
@@ -29,7 +32,7 @@ const QUEUE: usize = 64;
 const SLOTS: usize = 4;
 /// Bytes of a receive buffer behind its header.
 const RECEIVE: usize = 4096;
-/// Pages for the three queues, two areas each.
+/// Pages for a socket device's three queues, or two network devices' four, two areas each.
 const PAGES: usize = 8;
 
 #[repr(C, align(4096))]
@@ -48,7 +51,7 @@ pub(crate) struct Memory;
 unsafe impl Hal for Memory {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         let first = USED.fetch_add(pages, Ordering::Relaxed);
-        assert!(first + pages <= PAGES, "the pool is for one driver");
+        assert!(first + pages <= PAGES, "the pool is for so many drivers");
         let place = POOL.0.get().cast::<u8>().wrapping_add(first * PAGE_SIZE);
         (place as u64, NonNull::new(place).expect("a static has an address"))
     }
@@ -92,6 +95,13 @@ static BUFFERS: Store = Store(UnsafeCell::new(Buffers {
     receive: [[0; HEADER_LEN + RECEIVE]; QUEUE],
 }));
 
+static REASON: Reason = Reason::new();
+
+/// Lowers the interrupt of the socket device; for the guest's handler.
+pub fn acknowledge() {
+    REASON.acknowledge();
+}
+
 /// The guest's socket device.
 pub struct Socket {
     transport: SomeTransport<'static>,
@@ -110,7 +120,7 @@ impl Socket {
     /// When there is no socket device, or when called twice.
     #[must_use]
     pub fn open(base: u64) -> Self {
-        let mut transport = bus::find(base);
+        let mut transport = bus::find(base, DeviceType::Socket, &REASON);
         let features = transport.begin_init(Features::all());
         let event_index = features.contains(Features::EVENT_INDEX);
         let mut queue = |index| {

@@ -1,4 +1,4 @@
-//! Virtio sockets for bare-metal guests: a driver that sleeps where it waits, and one end of a stream.
+//! Virtio sockets and network devices for bare-metal guests: drivers that sleep where they wait, and one end of a stream.
 //!
 //! Queues and transport are those of `virtio-drivers`. Its own socket driver needs an allocator and waits for each packet without
 //! sleeping, which a core that others share an emulated clock with must not do.
@@ -12,9 +12,11 @@ pub mod stream;
 mod bus;
 #[cfg(all(target_os = "none", feature = "driver"))]
 mod driver;
+#[cfg(all(target_os = "none", feature = "driver"))]
+pub mod ethernet;
 
 #[cfg(all(target_os = "none", feature = "driver"))]
-pub use bus::acknowledge;
-#[cfg(all(target_os = "none", feature = "driver"))]
 pub use driver::Socket;
+#[cfg(all(target_os = "none", feature = "driver"))]
+pub use driver::acknowledge;
 pub use weir_virtio::vsock::{Header, MAX_PAYLOAD};

@@ -1,6 +1,6 @@
 //! The host's end of the wire.
 
-use crate::wire::{Counters, DLE, Denials, Event, Flow, Mark};
+use crate::wire::{Counters, DLE, Denials, Event, Flow, Mark, Port};
 use zerocopy::FromBytes;
 
 /// What the wire says, one piece at a time.
@@ -18,6 +18,8 @@ pub enum Piece {
     Denials(Denials),
     /// Counts of a flow.
     Flow(Flow),
+    /// Counts of a network device.
+    Port(Port),
     /// A frame of an unknown kind, with a wrong sum or a wrong length: bytes were lost.
     Damaged,
 }
@@ -91,6 +93,7 @@ impl Decoder {
             3 => Counters::read_from_bytes(payload).ok().map(Piece::Counters),
             4 => Denials::read_from_bytes(payload).ok().map(Piece::Denials),
             5 => Flow::read_from_bytes(payload).ok().map(Piece::Flow),
+            6 => Port::read_from_bytes(payload).ok().map(Piece::Port),
             _ => None,
         }
     }

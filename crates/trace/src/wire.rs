@@ -33,6 +33,8 @@ pub enum Kind {
     Denials = 4,
     /// A [`Flow`].
     Flow = 5,
+    /// A [`Port`].
+    Port = 6,
 }
 
 /// From here on the console bytes are of VM `vm`; sent when the VM changes and after each line feed,
@@ -293,6 +295,28 @@ pub struct Flow {
     pub lost: u64,
     /// The longest time from the later of a packet's notification and its eligibility to its receiver's interrupt, in ns.
     pub worst_ns: u64,
+}
+
+/// What became of the frames of a VM's network device since the system started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Port {
+    /// Nanoseconds since the hypervisor started.
+    pub time_ns: u64,
+    /// The VM.
+    pub vm: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Frames that it sent, and that were passed on.
+    pub sent: u64,
+    /// Frames that it received.
+    pub received: u64,
+    /// Frames that it sent and that were dropped, as they were more than it may send.
+    pub over_rate: u64,
+    /// Frames that it sent and that were none, or said to be another's.
+    pub refused: u64,
+    /// Frames for it that were dropped, as it had no buffer for them, or did not run.
+    pub missed: u64,
 }
 
 // A frame's length is one byte.

@@ -1,4 +1,4 @@
-//! The state of a socket device, whatever transport shows it: status (virtio 1.2, section 2.1), features (2.2), queues (2.6) and what
+//! The state of a socket or a network device, whatever transport shows it: status (virtio 1.2, section 2.1), features (2.2), queues (2.6) and what
 //! it interrupts for (4.1.4.5, 4.2.2).
 
 use crate::{
@@ -10,14 +10,56 @@ use crate::{
 pub const RX: usize = 0;
 /// Number of the queue by which the driver sends.
 pub const TX: usize = 1;
-/// Queues: receive, transmit, events.
+/// Most queues: receive, transmit, and a socket device's events.
 pub const QUEUES: usize = 3;
 
-/// The device's type: a socket device (section 5.10.1).
-pub(crate) const SOCKET: u32 = 19;
+/// What a device is, with what its configuration says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A socket device (section 5.10): the guest's context identifier.
+    Socket(u64),
+    /// A network device (section 5.1): its MAC address, the first byte in the lowest eight bits.
+    Network(u64),
+}
 
-/// VIRTIO_VSOCK_F_STREAM, VIRTIO_VSOCK_F_SEQPACKET, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_EVENT_IDX, VIRTIO_F_VERSION_1.
-const OFFERED: u64 = 1 | 1 << 1 | INDIRECT | EVENT_INDEX | VERSION_1;
+impl Kind {
+    /// The device's type (section 5).
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::Network(_) => 1,
+            Self::Socket(_) => 19,
+        }
+    }
+
+    const fn queues(self) -> usize {
+        match self {
+            Self::Network(_) => 2,
+            Self::Socket(_) => QUEUES,
+        }
+    }
+
+    const fn features(self) -> u64 {
+        INDIRECT
+            | EVENT_INDEX
+            | VERSION_1
+            | match self {
+                // VIRTIO_NET_F_MAC.
+                Self::Network(_) => 1 << 5,
+                // VIRTIO_VSOCK_F_STREAM, VIRTIO_VSOCK_F_SEQPACKET.
+                Self::Socket(_) => 1 | 1 << 1,
+            }
+    }
+
+    /// The configuration (sections 5.1.4 and 5.10.4).
+    const fn configuration(self) -> u64 {
+        match self {
+            Self::Network(mac) => mac,
+            Self::Socket(cid) => cid,
+        }
+    }
+}
+
+/// VIRTIO_F_INDIRECT_DESC, VIRTIO_F_EVENT_IDX, VIRTIO_F_VERSION_1.
 const INDIRECT: u64 = 1 << 28;
 const EVENT_INDEX: u64 = 1 << 29;
 const VERSION_1: u64 = 1 << 32;
@@ -60,7 +102,7 @@ pub(crate) enum Area {
 /// The state of one device, and its queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    cid: u64,
+    kind: Kind,
     /// The size of a queue that the driver has given none.
     usual: u16,
     status: u8,
@@ -71,10 +113,10 @@ pub struct Device {
 }
 
 impl Device {
-    /// After a reset; the guest's context identifier is `cid`, and a queue has `usual` entries if the driver does not say how many.
-    pub(crate) const fn new(cid: u64, usual: u16) -> Self {
+    /// After a reset; a queue has `usual` entries if the driver does not say how many.
+    pub(crate) const fn new(kind: Kind, usual: u16) -> Self {
         Self {
-            cid,
+            kind,
             usual,
             status: 0,
             interrupt: 0,
@@ -84,10 +126,10 @@ impl Device {
         }
     }
 
-    /// The guest's context identifier.
+    /// What it is.
     #[must_use]
-    pub const fn cid(&self) -> u64 {
-        self.cid
+    pub const fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// Queue `index` while it is in use: the driver runs and has set it up, and the device works.
@@ -127,8 +169,8 @@ impl Device {
     }
 
     /// Word `select` of the features that the device offers.
-    pub(crate) const fn offered(select: u32) -> u32 {
-        word(OFFERED, select)
+    pub(crate) const fn offered(&self, select: u32) -> u32 {
+        word(self.kind.features(), select)
     }
 
     /// Word `select` of the features that the driver has accepted.
@@ -152,12 +194,13 @@ impl Device {
     /// The driver writes the status register.
     pub(crate) fn set_status(&mut self, value: u8) -> Effect {
         if value == 0 {
-            *self = Self::new(self.cid, self.usual);
+            *self = Self::new(self.kind, self.usual);
             return Effect::Reset;
         }
         // A driver sets bits and takes none back but by a reset (section 2.1.1).
         let mut new = self.status | value & DRIVERS;
-        let agreed = self.driver_features & !OFFERED == 0 && self.driver_features & VERSION_1 != 0;
+        let agreed = self.driver_features & !self.kind.features() == 0
+            && self.driver_features & VERSION_1 != 0;
         if self.status & FEATURES_OK == 0 && !agreed {
             new &= !FEATURES_OK;
         }
@@ -169,8 +212,8 @@ impl Device {
     }
 
     /// Most entries of queue `index`; 0 if there is none.
-    pub(crate) const fn most(index: usize) -> u16 {
-        if index < QUEUES { MAX_SIZE } else { 0 }
+    pub(crate) const fn most(&self, index: usize) -> u16 {
+        if index < self.kind.queues() { MAX_SIZE } else { 0 }
     }
 
     /// The layout of queue `index` as the driver has written it so far.
@@ -185,7 +228,8 @@ impl Device {
 
     /// The layout of a queue that can be changed: there is one, and it is not in use.
     fn open_layout(&mut self, index: usize) -> Option<&mut Layout> {
-        if self.is_ready(index) { None } else { self.layouts.get_mut(index) }
+        let open = index < self.kind.queues() && !self.is_ready(index);
+        if open { self.layouts.get_mut(index) } else { None }
     }
 
     /// The driver says how many entries queue `index` has; what is no size at all makes none.
@@ -233,11 +277,11 @@ impl Device {
         Effect::Reset
     }
 
-    /// Reads `size` bytes (1, 2, 4 or 8) at `at` of the configuration (section 5.10.4): the context identifier.
+    /// Reads `size` bytes (1, 2, 4 or 8) at `at` of the configuration.
     pub(crate) fn configuration(&self, at: u64, size: u64) -> u64 {
         let shift = at.saturating_mul(8);
         let bits = (size * 8).min(64);
-        let value = if shift < 64 { self.cid >> shift } else { 0 };
+        let value = if shift < 64 { self.kind.configuration() >> shift } else { 0 };
         if bits == 64 { value } else { value & ((1 << bits) - 1) }
     }
 }

@@ -1,5 +1,5 @@
 //! The device's side of virtio (virtio 1.2): split rings, the MMIO and the PCI transport, vsock packets and which of them a
-//! system's flows allow.
+//! system's flows allow, frames and whom a switch passes them to.
 //!
 //! Pure: guest memory is behind [`GuestMemory`], which copies. A driver is hostile until proven otherwise: what it can change
 //! while the device looks is copied once and then checked, every loop is bounded by the ring's size or by
@@ -13,6 +13,7 @@ pub mod flows;
 pub mod memory;
 pub mod mmio;
 pub mod multicast;
+pub mod net;
 pub mod pci;
 pub mod queue;
 pub mod transport;

@@ -1,8 +1,8 @@
-//! The registers of a socket device on the MMIO transport (virtio 1.2, section 4.2.2), version 2.
+//! The registers of a device on the MMIO transport (virtio 1.2, section 4.2.2), version 2.
 
-pub use crate::device::{Effect, QUEUES, RX, TX};
+pub use crate::device::{Effect, Kind, QUEUES, RX, TX};
 use crate::{
-    device::{Area, Device, SOCKET},
+    device::{Area, Device},
     memory::GuestMemory,
     queue::Queue,
 };
@@ -24,11 +24,11 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// After a reset; the guest's context identifier is `cid`.
+    /// Of a device of `kind`, after a reset.
     #[must_use]
-    pub const fn new(cid: u64) -> Self {
+    pub const fn new(kind: Kind) -> Self {
         Self {
-            device: Device::new(cid, 0),
+            device: Device::new(kind, 0),
             device_features_select: 0,
             driver_features_select: 0,
             select: 0,
@@ -38,12 +38,6 @@ impl Registers {
     /// The device behind them.
     pub const fn device(&mut self) -> &mut Device {
         &mut self.device
-    }
-
-    /// The guest's context identifier.
-    #[must_use]
-    pub const fn cid(&self) -> u64 {
-        self.device.cid()
     }
 
     /// See [`Device::queue`].
@@ -86,10 +80,10 @@ impl Registers {
         u64::from(match offset {
             0x000 => u32::from_le_bytes(*b"virt"),
             0x004 => 2,
-            0x008 => SOCKET,
+            0x008 => self.device.kind().number(),
             0x00c => VENDOR,
-            0x010 => Device::offered(self.device_features_select),
-            0x034 => Device::most(selected).into(),
+            0x010 => self.device.offered(self.device_features_select),
+            0x034 => self.device.most(selected).into(),
             0x044 => self.device.is_ready(selected).into(),
             0x060 => self.device.interrupt,
             0x070 => self.device.status().into(),
@@ -134,7 +128,7 @@ impl Registers {
             0x070 => {
                 let effect = self.device.set_status(value as u8);
                 if effect == Effect::Reset {
-                    *self = Self::new(self.cid());
+                    *self = Self::new(self.device.kind());
                 }
                 return effect;
             }

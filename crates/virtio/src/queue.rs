@@ -11,6 +11,8 @@ const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
 const NO_INTERRUPT: u16 = 1;
+/// Flag of the used ring: the device wants no notifications.
+const NO_NOTIFY: u16 = 1;
 const DESCRIPTOR: u64 = 16;
 
 /// A buffer of the guest.
@@ -263,6 +265,16 @@ impl Queue {
             return Ok(passed < self.next_used.wrapping_sub(before));
         }
         Ok(read_u16(memory, self.layout.available)? & NO_INTERRUPT == 0)
+    }
+
+    /// Tells a driver that suppresses by flags that no notification is needed (section 2.7.10). One that goes by event indices notifies once in
+    /// 65536 chains if it is never asked.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::push`].
+    pub fn refuse_notifications(&self, memory: &mut impl GuestMemory) -> Result<(), Outside> {
+        memory.write(self.layout.used, &NO_NOTIFY.to_le_bytes())
     }
 
     /// Asks for a notification when the driver makes the next chain available. Gives whether one is available already, in which

@@ -4,7 +4,7 @@ mod support;
 
 use proptest::prelude::*;
 use support::{Device, RAM};
-use weir_virtio::mmio::{Effect, QUEUES, RX, Registers, TX};
+use weir_virtio::mmio::{Effect, Kind, QUEUES, RX, Registers, TX};
 
 const CID: u64 = 0x1_0000_0005;
 const FEATURES_OK: u64 = 8;
@@ -92,7 +92,7 @@ fn status_bits_are_set_in_order_and_kept() {
     device.write(0x70, 64);
     assert_eq!(device.read(0x70), RUNNING, "DEVICE_NEEDS_RESET is not the driver's");
     assert_eq!(device.write(0x70, 0), Effect::Reset);
-    assert_eq!(device.registers, Registers::new(CID));
+    assert_eq!(device.registers, Registers::new(Kind::Socket(CID)));
 }
 
 /// Section 2.2: the features that are offered.

@@ -210,7 +210,7 @@ fn sleep_until(due: u64) {
 
 fn handle(interrupt: Interrupt) {
     match board().socket {
-        Some(device) if device.intid == interrupt.intid => acknowledge(device.base),
+        Some(device) if device.intid == interrupt.intid => acknowledge(),
         _ => {
             time::disarm();
             DUE.store(0, Ordering::Relaxed);

@@ -164,7 +164,7 @@ impl End {
 
 fn handle(interrupt: Interrupt) {
     match board().socket {
-        Some(device) if device.intid == interrupt.intid => acknowledge(device.base),
+        Some(device) if device.intid == interrupt.intid => acknowledge(),
         _ => time::disarm(),
     }
 }

@@ -152,7 +152,7 @@ impl core::fmt::Display for Incoming {
 }
 
 fn handle(interrupt: Interrupt) {
-    if let Some(device) = board().socket.filter(|device| device.intid == interrupt.intid) {
-        acknowledge(device.base);
+    if board().socket.is_some_and(|device| device.intid == interrupt.intid) {
+        acknowledge();
     }
 }

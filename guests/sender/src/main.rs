@@ -145,7 +145,7 @@ fn wait_until(due: u64) {
 
 fn handle(interrupt: Interrupt) {
     match board().socket {
-        Some(device) if device.intid == interrupt.intid => acknowledge(device.base),
+        Some(device) if device.intid == interrupt.intid => acknowledge(),
         _ => time::disarm(),
     }
 }

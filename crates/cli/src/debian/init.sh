@@ -1,9 +1,11 @@
 #!/bin/busybox sh
 # The first process of weir's Linux guest. The kernel command line says what it does:
 #   weir.run=A,B,..   scenarios, in this order: cyclictest devices disk hog memtest sgi shell steal
-#                     send* receive* ping* pong* give* take* reload poweroff reboot
+#                     net outside serve fetch send* receive* ping* pong* give* take* reload poweroff reboot
 #   weir.NAME=A,B,..  arguments of weir-talk for the scenario NAME, which begins with send, receive, ping or pong
 #   weir.NAME=ADDR    address of socat for the scenario NAME, which begins with give or take: where 100000 lines go, or come from
+#   weir.address=IP   of the network device, which net turns on; weir.peer=IP whom fetch asks for what serve gives
+#   weir.file=NAME    what outside fetches by TFTP from 10.0.2.2, after 20 echoes
 #   weir.echo=WORD    prints WORD
 #   weir.loops=N      cycles of cyclictest, round trips of sgi, blocks of hog (default 1000)
 #   weir.cpu=N        where hog runs (default: the last one)
@@ -91,6 +93,41 @@ run_socat() {
             socat -u "$address" CREATE:/tmp/taken || return 1
             say "socat took $(stat -c %s /tmp/taken) bytes, $(md5sum </tmp/taken)" ;;
     esac
+}
+
+# Turns the network device on.
+run_net() {
+    load_modules || return 1
+    ifconfig lo 127.0.0.1
+    ifconfig eth0 "$(word weir.address)" netmask 255.255.255.0 up
+    say "net $(cat /sys/class/net/eth0/address) is $(word weir.address)"
+}
+
+# Echoes from outside, and a file.
+run_outside() {
+    ping -c 20 -i 0.01 -W 5 -s 1000 10.0.2.2 | awk '/packets transmitted/' >/tmp/outside
+    say "outside $(cat /tmp/outside)"
+    file=$(word weir.file)
+    [ -z "$file" ] || { cd /tmp && tftp -g -r "$file" 10.0.2.2 &&
+        say "outside gave $(stat -c %s "$file") bytes, $(md5sum <"$file")"; }
+}
+
+# Gives 100000 lines to one who asks, or asks for them.
+run_serve() {
+    seq 1000000 1099999 >/tmp/served
+    nc -l -p 5000 </tmp/served >/tmp/nothing && say "served $(stat -c %s /tmp/served) bytes, $(md5sum </tmp/served)"
+}
+
+run_fetch() {
+    # Until somebody listens; what nc reads never ends, or it would end itself.
+    mkfifo /tmp/silence
+    tries=0
+    until nc "$(word weir.peer)" 5000 <>/tmp/silence >/tmp/fetched 2>/tmp/nc && [ -s /tmp/fetched ]; do
+        tries=$((tries + 1))
+        [ $tries -lt 200 ] || return 1
+        sleep 0.1
+    done
+    say "fetched $(stat -c %s /tmp/fetched) bytes, $(md5sum </tmp/fetched)"
 }
 
 load_modules() {
@@ -190,7 +227,7 @@ failed=
 ending=
 for scenario in $(word weir.run | tr , ' '); do
     case $scenario in
-        cyclictest | devices | disk | hog | memtest | reload | sgi | shell | steal)
+        net | outside | serve | fetch | cyclictest | devices | disk | hog | memtest | reload | sgi | shell | steal)
             "run_$scenario" || failed="$failed $scenario" ;;
         give* | take*) run_socat "$scenario" || failed="$failed $scenario" ;;
         send* | receive* | ping* | pong*) run_talk "$scenario" || failed="$failed $scenario" ;;

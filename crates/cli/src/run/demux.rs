@@ -5,7 +5,7 @@
 
 use weir_trace::{
     decode::{Decoder, Piece},
-    wire::{Counters, Denials, Event, Flow, HYPERVISOR, Mark},
+    wire::{Counters, Denials, Event, Flow, HYPERVISOR, Mark, Port},
 };
 
 /// Longest console line, in bytes; a longer one is cut into several.
@@ -42,6 +42,8 @@ pub enum Step {
     Denials(Denials),
     /// Counts of a flow.
     Flow(Flow),
+    /// Counts of a network device.
+    Port(Port),
     /// The hypervisor had to throw console bytes of this VM away.
     Dropped { source: Source, bytes: u32, time_ns: u64 },
     /// A frame did not survive the wire, or names a VM that does not exist.
@@ -122,6 +124,11 @@ impl Demux {
             Some(Piece::Flow(flow)) => {
                 self.at(flow.time_ns, steps);
                 steps.push(Step::Flow(flow));
+            }
+            Some(Piece::Port(port)) => {
+                self.at(port.time_ns, steps);
+                let known = matches!(self.source(port.vm), Some(Source::Vm(_)));
+                steps.push(if known { Step::Port(port) } else { Step::Damaged });
             }
             Some(Piece::Damaged) => steps.push(Step::Damaged),
         }

@@ -187,6 +187,9 @@ pub struct Vm {
     /// What its devices tried and were refused, up to [`FAULTS_LISTED`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dma: Vec<Dma>,
+    /// What became of the frames of its network device, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames: Option<Frames>,
     /// Lives ended by force, by kind.
     pub fault_counts: BTreeMap<String, u64>,
     /// The first [`FAULTS_LISTED`] of them, one by one.
@@ -195,6 +198,21 @@ pub struct Vm {
     pub faults_left_out: u64,
     /// Its expected lines.
     pub expect: Vec<Expected>,
+}
+
+/// The frames of a VM's network device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Frames {
+    /// Frames that it sent, and that were passed on.
+    pub sent: u64,
+    /// Frames that it received.
+    pub received: u64,
+    /// Frames that it sent and that were dropped, as they were more than it may send.
+    pub over_rate: u64,
+    /// Frames that it sent and that were none, or said to be another's.
+    pub refused: u64,
+    /// Frames for it that were dropped, as it had no buffer for them, or did not run.
+    pub missed: u64,
 }
 
 /// A flow's part of the report.
@@ -344,6 +362,7 @@ impl Tally {
             Step::Event(event) => self.event(event),
             Step::Counters(counters) => self.counters(counters),
             Step::Denials(denials) => self.denials(denials),
+            Step::Port(port) => self.frames(port),
             Step::Flow(flow) => _ = self.flows.insert(flow.flow, *flow),
             Step::Damaged => self.damaged += 1,
             Step::Byte(Source::Hypervisor, _)
@@ -417,6 +436,13 @@ impl Tally {
                 let known = vm.denials.entry(denial.name()).or_default();
                 *known = (*known).max(count);
             }
+        }
+    }
+
+    fn frames(&mut self, port: &wire::Port) {
+        if let Some(vm) = self.vms.get_mut(port.vm as usize) {
+            let wire::Port { sent, received, over_rate, refused, missed, .. } = *port;
+            vm.frames = Some(Frames { sent, received, over_rate, refused, missed });
         }
     }
 

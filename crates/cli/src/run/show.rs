@@ -2,7 +2,7 @@
 
 use super::{
     demux::{Source, Step},
-    report::{End, Flow, Report},
+    report::{End, Flow, Frames, Report},
 };
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Row, Table, presets};
@@ -132,6 +132,16 @@ fn flows(flows: &[Flow]) -> Table {
     rows
 }
 
+/// What became of the frames of the VMs' network devices.
+fn frames<'a>(vms: impl Iterator<Item = (&'a String, Frames)>) -> Table {
+    let mut rows = table(["network", "sent", "received", "over rate", "refused", "missed"]);
+    for (name, Frames { sent, received, over_rate, refused, missed }) in vms {
+        let counts = [sent, received, over_rate, refused, missed].map(|count| count.to_string());
+        rows.add_row([name.clone()].into_iter().chain(counts));
+    }
+    rows
+}
+
 /// The summary of a run: a table of the VMs, what was missed and why it ended.
 pub fn summary(report: &Report) -> String {
     let mut rows =
@@ -160,6 +170,10 @@ pub fn summary(report: &Report) -> String {
     }
     if !report.flows.is_empty() {
         let _ = writeln!(text, "{}", flows(&report.flows));
+    }
+    let ports = || report.vms.iter().filter_map(|vm| Some((&vm.name, vm.frames?)));
+    if ports().next().is_some() {
+        let _ = writeln!(text, "{}", frames(ports()));
     }
     if report.totals.damaged_frames > 0 {
         let _ = writeln!(text, "{} frames were damaged on the wire", report.totals.damaged_frames);

@@ -823,9 +823,11 @@ fn check_analyzes_and_build_refuses_what_is_not_enforced() {
         said.out
     );
     assert_eq!(check(&good.replace("\"two\"", "\"tow\"")).status, Some(1));
-    for more in
-        ["[dma]\nqueues = 2\n", "[[irq]]\nline = 40\nvm = \"one\"\nrate = 10\ncost = \"1us\"\n"]
-    {
+    for more in [
+        "[dma]\nqueues = 2\n",
+        "[[irq]]\nline = 40\nvm = \"one\"\nrate = 10\ncost = \"1us\"\n",
+        "[[irq]]\nline = \"net\"\nvm = \"one\"\nclass = \"dynamic\"\ncost = \"1us\"\n",
+    ] {
         assert_eq!(check(more).status, Some(0), "{more}");
         let said = say(fake.weir().args(["build", "x.toml"]));
         assert!(

@@ -76,6 +76,7 @@ impl Checker<'_> {
             expect: Vec::new(),
             board: Board::usual(platform.is_gic_v2()),
             socket: None,
+            net: None,
             stolen_time: false,
             pmu: 0,
             spans: Spans {

@@ -139,7 +139,7 @@ impl Checker<'_> {
         }
         for (place, line) in timing.lines.iter().enumerate() {
             let (Some(intid), Some(vm)) = (line.intid(), vms.get(line.vm)) else { continue };
-            if !timing.is_shared(line.vm) && line.class != Class::Active {
+            if !timing.is_shared(line.vm) && !matches!(line.class, Class::Active | Class::Dynamic) {
                 continue;
             }
             let devices = vm.devices.iter().flat_map(|device| &device.irqs).map(|irq| irq.intid);

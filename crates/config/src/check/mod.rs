@@ -5,6 +5,7 @@ mod broker;
 mod cores;
 mod devices;
 mod image;
+mod net;
 mod pci;
 mod socket;
 mod vm;
@@ -91,6 +92,7 @@ fn check(
     let mut division = division;
     checker.sockets(&raw, &timing);
     checker.broker(&raw, &timing, &mut vms);
+    checker.nets(&raw, &mut vms);
     if let Some(division) = &mut division {
         // What is no VM after all, for a fault that was found, needs none.
         let all = division.cells.all();

@@ -119,6 +119,7 @@ impl Checker<'_> {
             expect,
             board,
             socket: None,
+            net: None,
             stolen_time: false,
             spans,
         };

@@ -22,7 +22,7 @@ pub(crate) use keys::{
     CORE_KEY, CRITICALITY_KEY, DMA_KEY, FLOW_KEY, IRQ_KEY, OVERHEADS_KEY, SATURATION_KEY, TASK_KEY,
     WORKING_SET_KEY,
 };
-pub(crate) use read::{boolean, platform, system};
+pub(crate) use read::{boolean, platform, rate, system};
 pub(crate) use workload::WORKLOAD_KEY;
 pub use workload::{KERNELS, Kind, Mode, Network, Phase, Transfers, Workload};
 
@@ -483,14 +483,16 @@ impl Timing {
                 if line.preempt || line.admission.is_some() {
                     refuse(&line.place, format!("the rule of interrupt {name}, which is active"));
                 }
-            } else if line.class != Class::Dedicated {
+            } else if !matches!(line.class, Class::Dedicated | Class::Dynamic) {
                 refuse(&line.place, format!("the class of interrupt {name}"));
             } else if line.intid().is_none() {
                 refuse(
                     &line.place,
                     format!("the admission of {name}, an interrupt without a number"),
                 );
-            } else if !self.is_shared(line.vm) {
+            } else if !self.is_shared(line.vm)
+                && (line.class == Class::Dedicated || line.preempt || line.admission.is_some())
+            {
                 refuse(
                     &line.place,
                     format!("the admission of interrupt {name} on a core of its VM's own"),

@@ -95,7 +95,7 @@ fn wakes(table: &DeTable<'_>) -> Vec<(String, Nanos)> {
     table.tables("senders").into_iter().filter_map(one).collect()
 }
 
-fn rate(table: &DeTable<'_>, key: &str) -> Option<At<BytesPerSec>> {
+pub(crate) fn rate(table: &DeTable<'_>, key: &str) -> Option<At<BytesPerSec>> {
     let At { value, span } = table.text(key)?;
     Some(At { value: BytesPerSec::parse(&value).ok()?, span })
 }

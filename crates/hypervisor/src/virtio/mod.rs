@@ -1,4 +1,4 @@
-//! The socket devices of VMs in flows: rings and control packets here, payloads by the broker.
+//! The socket devices of VMs in flows: rings and control packets here, payloads by the broker; and, in [`net`], the network devices.
 //!
 //! A device's rings are looked at on the core of the VM that notifies, and on the broker's when it has completions, each time
 //! through a [`Peephole`]. Data go to the broker by the partition that both share; control packets are passed at once, into a stock of
@@ -12,6 +12,7 @@ mod flows;
 mod lock;
 mod memory;
 mod multicast;
+pub mod net;
 mod receive;
 mod send;
 mod socket;
@@ -49,7 +50,7 @@ use weir_vboard::{
     gic::{Sgi, VcpuMask},
 };
 use weir_virtio::{
-    device::{Effect, RX, TX},
+    device::{self, Effect, RX, TX},
     mmio::Registers,
     pci::{self, Function, SPACE_LEN},
     queue::{Broken, Segment},
@@ -155,7 +156,7 @@ pub fn place(vm: &Vm, ipa: u64) -> Option<Place> {
 fn fresh(vm: &Vm) -> Transport {
     let (cid, vm) = (vm.view().cid(), vm.view().vm);
     match vm.vsock_ecam {
-        0 => Transport::Mmio(Registers::new(cid)),
+        0 => Transport::Mmio(Registers::new(device::Kind::Socket(cid))),
         // The packed system was checked: it ends below 4 GiB.
         _ => Transport::Pci(Function::new(cid, vm.vsock as u32)),
     }
@@ -163,6 +164,7 @@ fn fresh(vm: &Vm) -> Transport {
 
 /// The life of a VM begins: its device is as after power-on.
 pub fn open(vm: &'static Vm) {
+    net::reset(vm);
     if vm.view().vm.vsock != 0 {
         reset(vm, |socket| socket.transport = fresh(vm));
     }
@@ -171,6 +173,7 @@ pub fn open(vm: &'static Vm) {
 /// The life of a VM has ended, and none of its vCPUs runs: nobody uses its memory any more, and whoever was connected to it learns
 /// that it is gone.
 pub fn close(vm: &'static Vm, core: usize) {
+    net::reset(vm);
     if vm.view().vm.vsock == 0 && !vm.is_broker() {
         return;
     }

@@ -2,7 +2,9 @@
 
 use super::{flows, receive::WAITING};
 use weir_broker::shared::RING;
-use weir_virtio::{mmio::Registers, queue::Chain, transport::Transport, vsock::Header};
+use weir_virtio::{
+    device::Kind, mmio::Registers, queue::Chain, transport::Transport, vsock::Header,
+};
 
 /// A packet that the broker has.
 #[derive(Clone, Copy)]
@@ -34,7 +36,7 @@ impl Socket {
     /// Of no VM.
     pub const fn new() -> Self {
         Self {
-            transport: Transport::Mmio(Registers::new(0)),
+            transport: Transport::Mmio(Registers::new(Kind::Socket(0))),
             stock: [const { Chain::EMPTY }; RING],
             stocked: 0,
             waiting: [Header::ZERO; WAITING],

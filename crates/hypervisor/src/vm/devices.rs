@@ -1,4 +1,4 @@
-//! Accesses of a guest to its virtual devices: the GIC's registers, the PL011, the socket device, the configuration space of PCI functions.
+//! Accesses of a guest to its virtual devices: the GIC's registers, the PL011, the virtio devices, the configuration space of PCI functions.
 
 use super::{
     Vm,
@@ -47,6 +47,10 @@ pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, value: u64)
     if let Some(place) = virtio::place(vm, access.ipa) {
         seat.exit(ExitCause::Virtio);
         return Some(virtio::access(seat, core, access, place, value));
+    }
+    if let Some(offset) = virtio::net::offset(vm, access.ipa) {
+        seat.exit(ExitCause::Virtio);
+        return Some(virtio::net::access(seat, core, access, offset, value));
     }
     let offset = pci::offset(vm, access.ipa)?;
     seat.exit(ExitCause::Pci);
@@ -140,5 +144,6 @@ pub fn covers(vm: &Vm, ipa: u64) -> bool {
         || ipa.wrapping_sub(board.uart) < UART
         || ipa.wrapping_sub(board.gic_cpu) < redistributors
         || virtio::place(vm, ipa).is_some()
+        || virtio::net::offset(vm, ipa).is_some()
         || pci::offset(vm, ipa).is_some()
 }

@@ -15,7 +15,7 @@ pub mod traps;
 use crate::{
     arch::{Lock, context::Context, memory},
     console, cpu, trace,
-    virtio::{self, Fair, Socket},
+    virtio::{self, Fair, Socket, net},
 };
 use core::{
     cell::UnsafeCell,
@@ -132,6 +132,10 @@ pub struct Vm {
     pub uart: Lock<Pl011>,
     /// The socket device, of a VM in a flow.
     pub socket: Fair<Socket>,
+    /// The network device, where it has one.
+    pub port: Lock<net::Port>,
+    /// What became of its frames.
+    pub frames: net::Counts,
     /// What its cores share of its memory budget.
     pub bandwidth: Shared,
     /// The budget that it was last set to, reads and writes.
@@ -180,6 +184,8 @@ impl Vm {
             mail: Mailboxes::new(),
             uart: Lock::new(Pl011::new()),
             socket: Fair::new(Socket::new()),
+            port: Lock::new(net::Port::new()),
+            frames: net::Counts::new(),
             bandwidth: Shared::new(),
             budget: [const { AtomicU64::new(0) }; 2],
             power: Lock::new(None),
@@ -452,6 +458,7 @@ pub fn report() {
         vm.report();
     }
     virtio::report();
+    net::report();
 }
 
 /// An event of the whole system.

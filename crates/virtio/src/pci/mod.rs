@@ -8,7 +8,7 @@ mod registers;
 mod space;
 
 use crate::{
-    device::{Device, Effect},
+    device::{Device, Effect, Kind},
     memory::GuestMemory,
     queue::{MAX_SIZE, Queue},
 };
@@ -33,7 +33,7 @@ impl Function {
     #[must_use]
     pub const fn new(cid: u64, base: u32) -> Self {
         Self {
-            device: Device::new(cid, MAX_SIZE),
+            device: Device::new(Kind::Socket(cid), MAX_SIZE),
             registers: Registers::new(),
             space: Space::new(base),
         }

@@ -72,7 +72,7 @@ impl Registers {
         let address = |address: u64| (if at & 4 == 0 { address } else { address >> 32 }) as u32;
         match at {
             0x00 => self.device_features_select,
-            0x04 => Device::offered(self.device_features_select),
+            0x04 => device.offered(self.device_features_select),
             0x08 => self.driver_features_select,
             0x0c => device.accepted(self.driver_features_select),
             0x10 => halves(NO_VECTOR, QUEUES as u32),

@@ -4,10 +4,10 @@ use super::{
     LEN,
     registers::{COMMON, DEVICE, ISR, MULTIPLIER, NOTIFY, Part},
 };
-use crate::device::SOCKET;
+use crate::device::Kind;
 
 /// Vendor of virtio devices; a device's number is 0x1040 and its type (section 4.1.2.1).
-const IDS: u32 = 0x1af4 | (0x1040 + SOCKET) << 16;
+const IDS: u32 = 0x1af4 | (0x1040 + Kind::Socket(0).number()) << 16;
 /// Communication device of another kind; revision 1, as of a device that is no transitional one.
 const CLASS: u32 = 0x0780_0001;
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use weir_virtio::{
     GuestMemory, Outside,
     flows::{Rule, Verdict, admit},
-    mmio::{Effect, Registers},
+    mmio::{Effect, Kind, Registers},
     pci::{Function, LEN as BAR_LEN},
     queue::MAX_SEGMENTS,
     transport::Transport,
@@ -240,7 +240,7 @@ fn play_on(data: &[u8], planted: bool) {
     let most = if options & 32 == 0 { u8::MAX } else { 1 + (options & 1) };
     let mut memory = Memory { bytes, input, moving, seen, most, reads: 0, planted };
     let mut device = match options & 64 {
-        0 => Transport::Mmio(Registers::new(CID)),
+        0 => Transport::Mmio(Registers::new(Kind::Socket(CID))),
         _ => Transport::Pci(Function::new(CID, 0x1000_0000)),
     };
     if options & 32 != 0 {

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use weir_virtio::{
     GuestMemory, Outside,
-    mmio::{Effect, Registers},
+    mmio::{Effect, Kind, Registers},
     queue::{Layout, Options},
 };
 
@@ -202,7 +202,7 @@ pub struct Device {
 impl Device {
     /// After a reset, of the guest with this context identifier.
     pub fn new(cid: u64) -> Self {
-        Self { registers: Registers::new(cid), memory: Memory::new() }
+        Self { registers: Registers::new(Kind::Socket(cid)), memory: Memory::new() }
     }
 
     pub fn write(&mut self, offset: u64, value: u64) -> Effect {

@@ -1,0 +1,154 @@
+//! A network device that VMs share, in QEMU: the switch, the VM that drives the board's device, and stations that flood, lie and die.
+
+mod support;
+
+use serde_json::Value;
+use std::fs;
+use support::qemu::{Options, Outcome, run_system, system, with};
+
+/// A VM on a core with a port, whose address ends in `number`.
+fn station(name: &str, core: u8, number: u8, limits: &str, args: &str, more: &str) -> String {
+    format!(
+        r#"
+[[vm]]
+name = "{name}"
+cpus = [{core}]
+memory = "2MiB"
+image = {{ elf = "guests/station", args = "{args}" }}
+net = {{ mac = "52:54:00:00:00:{number:02x}"{limits} }}
+{more}
+"#
+    )
+}
+
+/// Stations alone, with counts that are fresh.
+fn stations(vms: &[String]) -> String {
+    let vms = vms.concat();
+    format!("platform = \"qemu-virt\"\n\n[hypervisor]\nheartbeat = \"20ms\"\n{vms}")
+}
+
+fn frames(outcome: &Outcome, vm: &str, what: &str) -> u64 {
+    outcome.vm(vm)["frames"][what].as_u64().expect("a number of frames")
+}
+
+/// Runs a system whose device is QEMU's, with a network of the host's behind it that offers files of `directory`.
+fn run_outside(text: &str, directory: Option<&str>) -> Outcome {
+    let offer = directory.map_or(String::new(), |directory| format!(",tftp={directory}"));
+    let network = format!("--qemu-arg=user,id=outside{offer}");
+    let device = "--qemu-arg=virtio-net-pci,netdev=outside,addr=2,disable-legacy=on,iommu_platform=on,romfile=";
+    let arguments = ["--qemu-arg=-netdev", &network, "--qemu-arg=-device", device];
+    let arguments = [&["--for", "120s"], &arguments[..]].concat();
+    // What comes from outside comes in the host's time.
+    run_system(text, &Options { deterministic: false, arguments: &arguments, ..Options::default() })
+}
+
+#[test]
+fn two_on_one_core_share_a_device_and_talk_to_each_other() {
+    run_outside(&system("switch"), None).good();
+}
+
+#[test]
+fn two_linuxes_on_one_core_share_a_device() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let lines: String = (1_000_000..1_100_000).map(|number| format!("{number}\n")).collect();
+    fs::write(directory.path().join("lines"), lines).expect("a file");
+    let text = system("shared-net").replace("weir.address=", "weir.file=lines weir.address=");
+    let outcome = run_outside(&text, directory.path().to_str()).good();
+    for vm in ["north", "south"] {
+        let came = "linux: outside gave 800000 bytes, 6e686363f17e2ccabbb49b350f63f542";
+        let lines = outcome.lines(vm);
+        assert!(lines.iter().any(|line| line.contains(came)), "{vm}: {lines:#?}");
+    }
+}
+
+#[test]
+fn the_others_go_on_when_the_service_vm_begins_anew() {
+    let text = with(
+        &system("switch"),
+        r#"{ elf = "guests/switch" }"#,
+        r#"{ elf = "guests/switch", args = "crash=8" }"#,
+    );
+    // What is on its way when it dies is lost; what is asked for later is answered.
+    let text = text.replace(r#", "20 of 20 echoes of 1000 bytes from outside""#, "");
+    let text = with(
+        &text,
+        "elf = \"guests/switch\", args = \"crash=8\" }\n",
+        "elf = \"guests/switch\", args = \"crash=8\" }\nexpect = [\"switch: 52:54\"]\n",
+    );
+    let echoes = r#"0 damaged", "of 20 echoes"]"#;
+    let outcome = run_outside(&text.replace(r#"0 damaged"]"#, echoes), None).good();
+    assert_eq!(outcome.vm("switch")["restarts"], 1);
+    for vm in ["north", "south"] {
+        let lines = outcome.lines(vm);
+        let line = lines.iter().find(|line| line.contains("echoes")).expect("a count");
+        let good: u64 = line.split(' ').find_map(|word| word.parse().ok()).expect("a number");
+        // Each of the two had at most two frames at the one that died, and asks for some more until it is back.
+        assert!((10..=20).contains(&good), "{vm}: {line}");
+    }
+}
+
+#[test]
+fn a_flood_stops_nobody_and_is_limited() {
+    let expect = r#"expect = ["500 frames from 52:54:00:00:00:01, 0 lost, 0 damaged"]"#;
+    let flood = "to=52:54:00:00:00:02 frames=1000000 interval_us=0";
+    let text = stations(&[
+        station("quiet", 0, 1, "", "to=52:54:00:00:00:02 frames=500", ""),
+        station("both", 1, 2, "", "expect=500 from=52:54:00:00:00:01", expect),
+        station("loud", 2, 3, ", rate = 2000, burst = 16", flood, ""),
+    ]);
+    let outcome = run_system(&text, &Options::default()).good();
+    let time_ns = outcome.report["time_ns"].as_u64().expect("a time");
+    let sent = frames(&outcome, "loud", "sent");
+    assert!(sent > 100, "{sent} sent");
+    assert!(sent <= 16 + time_ns / 500_000 + 1, "{sent} frames in {time_ns} ns");
+    assert!(frames(&outcome, "loud", "over_rate") > 1000, "{:?}", outcome.vm("loud")["frames"]);
+    assert_eq!(frames(&outcome, "quiet", "over_rate"), 0);
+}
+
+#[test]
+fn bytes_are_limited_too() {
+    let flood = "to=52:54:00:00:00:02 frames=1000000 interval_us=0";
+    let text = stations(&[
+        station("loud", 0, 1, r#", bandwidth = "1MB/s", burst = 4"#, flood, ""),
+        station("other", 1, 2, "", "expect=200", r#"expect = ["200 frames from"]"#),
+    ]);
+    let outcome = run_system(&text, &Options::default()).good();
+    let time_ns = outcome.report["time_ns"].as_u64().expect("a time");
+    let sent = frames(&outcome, "loud", "sent");
+    // Those by which it asks whether the other runs are short.
+    assert!(sent <= 20 + time_ns / 1_514_000, "{sent} frames in {time_ns} ns");
+    assert!(frames(&outcome, "loud", "over_rate") > 1000);
+}
+
+#[test]
+fn nobody_speaks_for_another() {
+    let lies = "to=52:54:00:00:00:02 frames=50 as=52:54:00:00:00:01";
+    let expect = r#"expect = ["100 frames from 52:54:00:00:00:01, 0 lost, 0 damaged"]"#;
+    let text = stations(&[
+        station("true", 0, 1, "", "to=52:54:00:00:00:02 frames=100", ""),
+        station("both", 1, 2, "", "expect=100", expect),
+        station("false", 2, 3, "", lies, r#"expect = ["50 frames sent"]"#),
+    ]);
+    let outcome = run_system(&text, &Options::default()).good();
+    let refused = frames(&outcome, "false", "refused");
+    assert!((40..=50).contains(&refused), "{refused} refused");
+    let denials = &outcome.vm("false")["denials"]["malformed or disallowed packet"];
+    assert!(denials.as_u64().is_some_and(|count| count >= 40), "{denials}");
+    assert_eq!(outcome.vm("true")["denials"], Value::Object(serde_json::Map::default()));
+}
+
+#[test]
+fn a_station_that_dies_begins_anew_and_the_other_goes_on() {
+    let dies = "to=52:54:00:00:00:02 frames=300 crash=100";
+    let expect = r#"expect = ["400 frames from 52:54:00:00:00:01, 0 lost, 0 damaged"]"#;
+    let sends = "to=52:54:00:00:00:01 frames=600 expect=400";
+    let text = stations(&[
+        station("dies", 0, 1, "", dies, "on_fault = \"restart\""),
+        station("lives", 1, 2, "", sends, expect),
+    ]);
+    let outcome = run_system(&text, &Options::default()).good();
+    assert_eq!(outcome.vm("dies")["restarts"], 1);
+    assert_eq!(outcome.vm("lives")["restarts"], 0);
+    // Between two lives nobody takes frames.
+    assert!(frames(&outcome, "dies", "missed") > 0, "{:?}", outcome.vm("dies")["frames"]);
+}

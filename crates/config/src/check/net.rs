@@ -1,0 +1,116 @@
+//! Network devices: the ports of the system's switch, and what is in their way.
+
+use super::Checker;
+use crate::{
+    fault::Fault,
+    raw::{self, At},
+    system::{NET, NET_INTID, Net, VSOCK_INTID, Vm},
+    units::hex,
+};
+use std::ops::Range;
+
+/// Frames that may go at once when the file does not say.
+const USUAL_BURST: u64 = 32;
+
+impl Checker<'_> {
+    /// Gives the VMs their network devices.
+    pub(super) fn nets(&mut self, raw: &raw::System, vms: &mut [Vm]) {
+        let wished = raw.vms.iter().zip(vms).filter_map(|(raw, vm)| Some((raw.net.as_ref()?, vm)));
+        let mut ports: Vec<(String, Net, Range<usize>)> = Vec::new();
+        for (wish, vm) in wished {
+            let Some(net) = self.net(vm, wish) else { continue };
+            let twice = ports.iter().find(|(_, other, _)| other.mac == net.mac);
+            if let (Some((name, _, first)), Some(mac)) = (twice, &wish.value.mac) {
+                let message =
+                    format!("{} and {name} have the same MAC address {}", vm.name, mac.value);
+                let fault = self.fault("mac-twice", &mac.span, message).label("this VM");
+                let fault = fault.and(first.clone(), "that VM");
+                self.faults.push(fault.help("give one of them another address"));
+            }
+            let before = ports.iter().find(|(_, other, _)| other.uplink && net.uplink);
+            if let Some((name, _, first)) = before {
+                let message = format!("{} and {name} are both the uplink", vm.name);
+                let fault = self.fault("uplink-twice", &wish.span, message).label("this VM");
+                let fault = fault.and(first.clone(), "that VM");
+                let help =
+                    "take `uplink` out of one of them: a frame for nobody here goes to one VM";
+                self.faults.push(fault.help(help));
+            }
+            ports.push((vm.name.clone(), net, wish.span.clone()));
+            vm.net = Some(net);
+        }
+        if let [(name, _, span)] = ports.as_slice() {
+            let message = format!("{name} has a network device, and nobody else has one");
+            let fault = self.fault("net-alone", span, message).label("a switch of one port");
+            self.faults.push(fault.help("give `net` to another VM as well, or take it out here"));
+        }
+    }
+
+    /// One VM's, if its address is one.
+    fn net(&mut self, vm: &Vm, wish: &At<raw::Net>) -> Option<Net> {
+        let raw::Net { mac, rate, burst, bandwidth, uplink } = &wish.value;
+        if let (Some(burst), None, None) = (burst, rate, bandwidth) {
+            let message = format!("{}'s burst is one of no rate", vm.name);
+            let fault = self.fault("net-burst", &burst.span, message).label("this");
+            self.faults.push(
+                fault.help("add `rate`, frames a second, or `bandwidth`, or take `burst` out"),
+            );
+        }
+        self.net_in_the_way(vm, &wish.span);
+        let mac = mac.as_ref()?;
+        let address = match address(&mac.value) {
+            Ok(address) => address,
+            Err(wrong) => {
+                let message = format!("{:?} {wrong}", mac.value);
+                let fault = self.fault("mac", &mac.span, message).label("this address");
+                let help = "write six bytes like \"52:54:00:00:00:01\", of which the first is even";
+                self.faults.push(fault.help(help));
+                return None;
+            }
+        };
+        Some(Net {
+            mac: address,
+            rate: rate.as_ref().map_or(0, |rate| rate.value),
+            burst: burst.as_ref().map_or(USUAL_BURST, |burst| burst.value),
+            bandwidth: bandwidth.as_ref().map_or(0, |bandwidth| bandwidth.value.0),
+            uplink: *uplink,
+        })
+    }
+
+    /// Nothing is in the way of a VM's network device.
+    fn net_in_the_way(&mut self, vm: &Vm, span: &Range<usize>) {
+        let mut taken = |code, message: String, help: String| {
+            let fault: Fault = self.fault(code, span, message).label("this VM");
+            self.faults.push(fault.help(help));
+        };
+        if let Some(other) = vm.in_the_way(&NET) {
+            let message =
+                format!("{}'s network device and {other} are both at {}", vm.name, hex(NET.start));
+            taken("overlap", message, format!("move {other} away from there"));
+        }
+        let lines = vm.devices.iter().flat_map(|device| &device.irqs).map(|irq| irq.intid);
+        let lines = lines.chain(vm.functions.iter().map(|function| function.intid));
+        let socket = vm.socket.map(|_| VSOCK_INTID);
+        if lines.chain([vm.board.uart_intid]).chain(socket).any(|intid| intid == NET_INTID) {
+            let message =
+                format!("{}'s network device and another one have interrupt {NET_INTID}", vm.name);
+            let help = "give the other device's interrupt up, or `net`".to_owned();
+            taken("interrupt-twice", message, help);
+        }
+    }
+}
+
+/// The first byte in the lowest eight bits.
+fn address(text: &str) -> Result<u64, &'static str> {
+    let bytes: Vec<_> = text.split(':').collect();
+    let digits = |byte: &&str| byte.len() == 2 && byte.bytes().all(|c| c.is_ascii_hexdigit());
+    if bytes.len() != 6 || !bytes.iter().all(digits) {
+        return Err("is no MAC address");
+    }
+    let value = |mac: u64, byte: &&str| mac << 8 | u64::from_str_radix(byte, 16).unwrap_or(0);
+    match bytes.iter().rev().fold(0, value) {
+        0 => Err("is nobody's address"),
+        mac if mac & 1 != 0 => Err("is the address of several stations"),
+        mac => Ok(mac),
+    }
+}

@@ -1,0 +1,159 @@
+//! Frames of a network device (virtio 1.2, section 5.1) without offloads, and which of a switch's ports they are for.
+
+use crate::{
+    memory::{GuestMemory, Outside},
+    queue::{Broken, Chain, Queue},
+};
+
+/// Bytes of what stands before a frame (section 5.1.6): zeros, as there are no offloads, but for the number of buffers.
+pub const HEADER_LEN: usize = 12;
+/// What stands before a frame that a driver receives.
+const RECEIVED: [u8; HEADER_LEN] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+/// Bytes of the two addresses and the type.
+pub const LEAST_FRAME: usize = 14;
+/// Most bytes of a frame: a payload of 1500, without a tag.
+pub const MOST_FRAME: usize = 1514;
+
+/// A frame with its header, copied out of a driver's buffers: what is looked at is what is passed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    bytes: [u8; HEADER_LEN + MOST_FRAME],
+    len: usize,
+}
+
+impl Frame {
+    /// Room for one.
+    pub const EMPTY: Self = Self { bytes: [0; HEADER_LEN + MOST_FRAME], len: HEADER_LEN };
+
+    /// The frame, without its header.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(HEADER_LEN..self.len).unwrap_or(&[])
+    }
+
+    /// The station that it is for, and the one that it says it is from; see [`Port::mac`].
+    #[must_use]
+    pub fn addresses(&self) -> (u64, u64) {
+        let mac = |at: usize| {
+            let bytes = self.bytes.get(HEADER_LEN + at..).unwrap_or(&[]);
+            bytes.iter().take(6).rev().fold(0, |mac, byte| mac << 8 | u64::from(*byte))
+        };
+        (mac(0), mac(6))
+    }
+
+    /// Copies what the driver sends with `chain`, whose length [`length`] has found to be good.
+    ///
+    /// # Errors
+    ///
+    /// [`Outside`] when a buffer is no longer RAM, which it was when the chain was taken.
+    pub fn copy(
+        &mut self,
+        chain: &Chain,
+        len: usize,
+        memory: &mut impl GuestMemory,
+    ) -> Result<(), Outside> {
+        self.len = (HEADER_LEN + len).min(self.bytes.len());
+        let mut rest = self.bytes.get_mut(..self.len).unwrap_or(&mut []);
+        for segment in chain.readable() {
+            let (now, later) = rest.split_at_mut(rest.len().min(segment.len as usize));
+            memory.read(segment.address, now)?;
+            rest = later;
+        }
+        // The sender's goes nowhere: the receiver's is of one buffer, and of no offload.
+        self.bytes[..HEADER_LEN].copy_from_slice(&RECEIVED);
+        Ok(())
+    }
+}
+
+/// Bytes of the frame that a driver sends with `chain`, if it has the length of one.
+#[must_use]
+pub fn length(chain: &Chain) -> Option<usize> {
+    let all: u64 = chain.readable().iter().map(|segment| u64::from(segment.len)).sum();
+    let len = usize::try_from(all).ok()?.checked_sub(HEADER_LEN)?;
+    (LEAST_FRAME..=MOST_FRAME).contains(&len).then_some(len)
+}
+
+/// Takes the next chain that the driver sends; if there is none, asks for a notification of the next.
+///
+/// # Errors
+///
+/// [`Broken`], see [`Queue::pop`].
+pub fn take(queue: &mut Queue, memory: &mut impl GuestMemory) -> Result<Option<Chain>, Broken> {
+    let taken = queue.pop(memory)?;
+    if taken.is_none() && queue.ask_notification(memory)? {
+        return queue.pop(memory);
+    }
+    Ok(taken)
+}
+
+/// Gives `frame` to the driver in its next receive buffer; false if it has none, or one that is too short, which it gets back empty.
+///
+/// # Errors
+///
+/// [`Broken`], see [`Queue::pop`].
+pub fn give(
+    queue: &mut Queue,
+    frame: &Frame,
+    memory: &mut impl GuestMemory,
+) -> Result<bool, Broken> {
+    let Some(chain) = queue.pop(memory)? else { return Ok(false) };
+    let room: u64 = chain.writable().iter().map(|segment| u64::from(segment.len)).sum();
+    let fits = room >= frame.len as u64;
+    if fits {
+        let mut rest = frame.bytes.get(..frame.len).unwrap_or(&[]);
+        for segment in chain.writable() {
+            let (now, later) = rest.split_at(rest.len().min(segment.len as usize));
+            memory.write(segment.address, now)?;
+            rest = later;
+        }
+    }
+    queue.push(memory, chain.head, if fits { frame.len as u32 } else { 0 })?;
+    Ok(fits)
+}
+
+/// A port of a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// The address of its station, the first byte in the lowest eight bits.
+    pub mac: u64,
+    /// Whether stations that are at no port are behind it.
+    pub uplink: bool,
+}
+
+/// A frame says that it is from a station which is not at the port that it came by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Foreign;
+
+/// Which of `ports` a frame from port `from` is for, one bit each: the one of its station; all but its own if it is for a group of
+/// stations; the uplink if it is for a station that is at none, which has none then where it came from there. Who is where is fixed,
+/// so nobody can draw another's frames to himself.
+///
+/// # Errors
+///
+/// [`Foreign`].
+pub fn targets(
+    ports: impl Iterator<Item = Port> + Clone,
+    from: usize,
+    (to, source): (u64, u64),
+) -> Result<u32, Foreign> {
+    let at = |mac: u64| ports.clone().position(|port| port.mac == mac);
+    let sender = ports.clone().nth(from).ok_or(Foreign)?;
+    // Behind the uplink is whoever is at no port.
+    if sender.mac != source && (!sender.uplink || at(source).is_some() || is_group(source)) {
+        return Err(Foreign);
+    }
+    let station = at(to);
+    let all = ports.enumerate().take(32).filter(|(place, _)| *place != from);
+    let wanted = all.filter(|(place, port)| match station {
+        _ if is_group(to) => true,
+        Some(station) => *place == station,
+        None => port.uplink,
+    });
+    Ok(wanted.fold(0, |mask, (place, _)| mask | 1 << place))
+}
+
+/// Whether an address is of several stations (IEEE 802.3, 3.2.3: the first bit on the wire).
+#[must_use]
+pub const fn is_group(mac: u64) -> bool {
+    mac & 1 != 0
+}
