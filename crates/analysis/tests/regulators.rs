@@ -100,7 +100,9 @@ proptest! {
                 board.read(vcpu, wanted);
             }
         }
-        actions.iter().for_each(|action| board.act(action));
+        for action in &actions {
+            board.act(action);
+        }
         board.end();
         assert_within(&used(&board, 1), regulation, budget, overshoot * u64::from(vcpus), debt);
     }

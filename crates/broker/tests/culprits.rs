@@ -23,16 +23,16 @@ use weir_virtio::{
 
 /// Entry into EL2 and out of it, and what comes before the packets of a notification, ns.
 const TRAP: u64 = 450;
-const PARSE: u64 = 2726;
-const LOCK: u64 = 53;
-const INSERT: u64 = 801;
-const FIND: u64 = 932;
-const REMOVE: u64 = 245;
-const PICK: u64 = 1499;
-const FINALIZE: u64 = 3703;
-const WAKE: u64 = 1159;
-const COPY: u64 = 258;
-const BANDWIDTH: u64 = 3_396_351_575;
+const PARSE: u64 = 2770;
+const LOCK: u64 = 73;
+const INSERT: u64 = 821;
+const FIND: u64 = 659;
+const REMOVE: u64 = 256;
+const PICK: u64 = 1168;
+const FINALIZE: u64 = 3777;
+const WAKE: u64 = 1286;
+const COPY: u64 = 263;
+const BANDWIDTH: u64 = 3_404_821_280;
 const CHUNK: u32 = 4096;
 /// How long a reset of a device takes a driver at least, ns.
 const RESET: u64 = 900;

@@ -36,11 +36,15 @@ pub enum Phase {
     Wake,
     /// The copy of a chunk.
     Copy,
+    /// A turn of a device's lock, of any core: the longest since this was last told.
+    Hold,
+    /// A wait for a device's lock, of any core: the longest since this was last told. None where nobody waited.
+    Lock,
 }
 
 impl Phase {
-    /// The twelve of Table II in its order, and weir's own two.
-    pub const ALL: [Self; 14] = [
+    /// The twelve of Table II in its order, and weir's own four.
+    pub const ALL: [Self; 16] = [
         Self::Hc,
         Self::Pt,
         Self::Pp,
@@ -55,13 +59,16 @@ impl Phase {
         Self::Br,
         Self::Wake,
         Self::Copy,
+        Self::Hold,
+        Self::Lock,
     ];
 
     /// The name in files: Table II's symbol in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        const NAMES: [&str; 14] = [
+        const NAMES: [&str; 16] = [
             "hc", "pt", "pp", "ql", "qi", "qa", "qr", "ps", "pd", "ft", "ip", "br", "wake", "copy",
+            "hold", "lock",
         ];
         NAMES[self as usize]
     }
@@ -69,7 +76,7 @@ impl Phase {
     /// What happens in it.
     #[must_use]
     pub const fn action(self) -> &'static str {
-        const ACTIONS: [&str; 14] = [
+        const ACTIONS: [&str; 16] = [
             "hypervisor entry and exit",
             "transport",
             "packet parsing",
@@ -84,6 +91,8 @@ impl Phase {
             "notification of the receiver",
             "wake-up of the broker",
             "copy of a chunk",
+            "turn of a device's lock",
+            "wait for a device's lock",
         ];
         ACTIONS[self as usize]
     }
@@ -95,7 +104,7 @@ impl Phase {
             Kind::PacketSent => &[Self::Pt, Self::Pp, Self::Ql, Self::Qi],
             Kind::PacketChunk => &[Self::Ps, Self::Pd, Self::Copy, Self::Qr],
             Kind::PacketArrived => &[Self::Qa, Self::Wake, Self::Hc, Self::Ft],
-            Kind::PacketTaken => &[Self::Br],
+            Kind::PacketTaken => &[Self::Br, Self::Hold, Self::Lock],
             _ => &[],
         }
     }

@@ -1,19 +1,22 @@
 //! Breaks the rules of its socket device: rings full of random numbers, heads twice, chains that end in themselves, buffers outside of
-//! memory, packets to whom no flow allows, resets in the midst of it. For ever, or `rounds=` of them; `seed=` (1) chooses them; `pause_us=` (0)
-//! it sleeps behind each.
+//! memory, packets to whom no flow allows, resets in the midst of it, registers that nobody writes, over MMIO or PCI. For ever, or `rounds=` of
+//! them; `seed=` (1) chooses them; `pause_us=` (0) it sleeps behind each.
 //!
 //! ```text
-//! crook: 1000 rounds
+//! crook: 1000 rounds over PCI
 //! ```
 
 #![no_std]
 #![no_main]
 
+mod device;
+
 use core::{cell::UnsafeCell, ptr};
+use device::Device;
 use weir_guest::{
-    Board, board, cpu, entry,
+    Board, cpu, entry,
     gic::{self, Interrupt},
-    mmio, println, psci, time,
+    println, psci, time,
 };
 
 entry!(main);
@@ -47,12 +50,6 @@ fn area(number: u64) -> u64 {
     AREAS.0.get() as u64 + number * AREA as u64
 }
 
-fn write(register: u64, value: u64) {
-    let device = board().socket.expect("a VM in a flow has a socket device");
-    // SAFETY: a register of the device; what it then does to this guest's memory is what this guest is for.
-    unsafe { mmio::write32(device.base + register, value as u32) }
-}
-
 fn put(address: u64, bytes: &[u8]) {
     // SAFETY: callers stay within the areas, which nothing else uses.
     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len()) }
@@ -64,17 +61,21 @@ fn main(board: &'static Board) -> ! {
     gic::init(|_: Interrupt| time::disarm());
     gic::enable(board.virtual_timer);
     let mut random = Random(board.args.number("seed", 1));
+    let device = Device::find(board.socket.expect("a VM in a flow has a socket device").base);
     for _ in 0..rounds {
-        set_up(&mut random);
+        set_up(device, &mut random);
         for _ in 0..random.below(20) {
             fill(&mut random);
-            write(0x50, random.below(4));
+            device.notify(random.below(4));
+            if random.below(4) == 0 {
+                device.abuse(&mut random);
+            }
         }
         if pause > 0 {
             sleep(time::now() + pause);
         }
     }
-    println!("crook: {rounds} rounds");
+    println!("crook: {rounds} rounds over {}", device.transport());
     cpu::mask_interrupts();
     psci::system_off()
 }
@@ -88,26 +89,17 @@ fn sleep(until: u64) {
 }
 
 /// Resets the device and sets its first two queues up, mostly as they must be.
-fn set_up(random: &mut Random) {
-    write(0x70, 0);
-    write(0x70, 3);
-    write(0x24, 0);
-    write(0x20, random.below(4) << 28);
-    write(0x24, 1);
-    write(0x20, 1);
-    write(0x70, 11);
+fn set_up(device: Device, random: &mut Random) {
+    device.reset([random.below(4) << 28, 1]);
     for queue in 0..2 {
-        write(0x30, queue);
-        write(0x38, 1 << random.below(7));
-        for (part, register) in [0x80, 0x90, 0xa0].into_iter().enumerate() {
-            let place = area(3 * queue + part as u64);
+        let size = 1 << random.below(7);
+        let areas = [0, 1, 2].map(|part| {
             let wild = random.below(16) == 0;
-            write(register, if wild { random.next() } else { place });
-            write(register + 4, if wild { random.below(4) } else { place >> 32 });
-        }
-        write(0x44, 1);
+            if wild { random.next() & 0x3_ffff_ffff } else { area(3 * queue + part) }
+        });
+        device.set_up(queue, size, areas);
     }
-    write(0x70, 15);
+    device.set_status(15);
 }
 
 /// Writes random descriptors, heads, indices and packets.

@@ -7,6 +7,7 @@
 mod alignment;
 mod demand;
 mod local;
+mod locks;
 mod overheads;
 mod report;
 mod response;
@@ -16,6 +17,7 @@ pub use demand::{Analyzer, Cause, Effort, Failure, MinBandwidth, Verdict};
 pub use local::{
     Copier, Group, Mover, Path, Queue, dma_from, groups, local_setting, on_shared_core,
 };
+pub use locks::{Ends, Waits, waits};
 pub use overheads::{Overheads, Range, Reading};
 pub use report::{Report, TaskReport, analyze, report, report_beside};
 pub use response::{Bandwidths, responses};

@@ -6,9 +6,9 @@ use std::fmt;
 use weir_analysis::{
     Bytes, BytesPerSec, HalfNanos, Nanos,
     flows::{
-        Analyzer, Bandwidths, Cause, Copier, Effort, Failure, Flow, FlowError, FlowErrorKind,
+        Analyzer, Bandwidths, Cause, Copier, Effort, Ends, Failure, Flow, FlowError, FlowErrorKind,
         Group, MinBandwidth, Mover, Overheads, Path, Queue, Range, Reading, Report, Setting, Task,
-        TaskReport, Verdict, dma_from, groups, on_shared_core, report_beside, responses,
+        TaskReport, Verdict, dma_from, groups, on_shared_core, report_beside, responses, waits,
     },
 };
 use weir_config::{
@@ -33,8 +33,8 @@ pub struct Flows {
     /// How it went for each processor of chunks.
     parts: Vec<Part>,
     names: Vec<String>,
-    /// Of each flow, how long a packet takes at most, in ns, where weir's broker moves it.
-    bounds: Vec<Option<u64>>,
+    /// Of each flow, how long a packet takes at most, in ns, where weir's broker moves it: on cores that run in turn, and side by side.
+    bounds: Vec<[Option<u64>; 2]>,
     engine: Engine,
 }
 
@@ -92,6 +92,17 @@ pub struct Input {
     pub setting: Setting,
     /// The data path with its overheads.
     pub path: Path,
+    /// The longest turn of a device's lock.
+    hold: Nanos,
+}
+
+/// How the cores of a system run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cores {
+    /// As on a board: a core may wait for another's turn of a lock.
+    SideBySide,
+    /// As an emulator's that counts instructions: nobody wants a lock that another has, but for a core whose turn ends with one.
+    InTurn,
 }
 
 impl Input {
@@ -102,13 +113,14 @@ impl Input {
     /// Overheads that are needed and nowhere given.
     pub fn of(timing: &Timing, reading: Reading) -> Result<Self, Vec<Fault>> {
         let mut overheads = Overheads::default();
-        let (mut wake, mut copy) = (Range::default(), Range::default());
+        let [mut wake, mut copy, mut hold] = [Range::default(); 3];
         // The first of a name wins, so the last is set first.
         for overhead in timing.overheads.iter().rev() {
             let range = Range { min: Nanos(overhead.min.0), max: Nanos(overhead.max.0) };
             match overhead.name {
                 "wake" => wake = range,
                 "copy" => copy = range,
+                "hold" => hold = range,
                 name => _ = overheads.set(name, range),
             }
         }
@@ -164,7 +176,40 @@ impl Input {
                 reading,
             },
             path,
+            hold: hold.max,
         })
+    }
+
+    /// The tasks of each processor of chunks.
+    ///
+    /// # Errors
+    ///
+    /// As [`groups`].
+    fn groups(&self, timing: &Timing, cores: Cores) -> Result<Vec<Group>, FlowError> {
+        let mut groups = groups(&self.flows, &self.receivers, &self.setting, &self.path)?;
+        if cores == Cores::InTurn || self.hold.0 == 0 || timing.dma.path != DataPath::Broker {
+            return Ok(groups);
+        }
+        let position = |vm: usize| u32::try_from(vm).unwrap_or(u32::MAX);
+        let ends = timing.flows.iter().map(|flow| Ends {
+            from: position(flow.from),
+            to: flow.to.iter().map(|vm| position(*vm)).collect(),
+        });
+        let ends: Vec<_> = ends.collect();
+        let chunk = self.setting.chunk.0.max(1);
+        let chunks: Vec<_> = self.flows.iter().map(|flow| flow.size.0.div_ceil(chunk)).collect();
+        let vcpus: Vec<_> = timing.vms.iter().map(|vm| position(vm.cpus.len())).collect();
+        let waits = waits(&ends, &chunks, &vcpus, self.hold);
+        for group in &mut groups {
+            for (task, &flow) in group.tasks.iter_mut().zip(&group.flows) {
+                let from = ends.get(flow).map_or(0, |ends| ends.from);
+                let batch = ends.iter().filter(|ends| ends.from == from).count();
+                let added = waits.get(flow).and_then(|waits| waits.added_to(task, position(batch)));
+                let kind = FlowErrorKind::PacketOverheadTooLarge;
+                *task = added.ok_or(FlowError { flow: Some(flow), kind })?;
+            }
+        }
+        Ok(groups)
     }
 }
 
@@ -208,8 +253,7 @@ pub fn analyze(timing: &Timing, question: &super::Question) -> Result<Option<Flo
     let input = Input::of(timing, question.reading)?;
     let one = |error: FlowError| vec![fault(timing, error)];
     let bandwidth = question.bandwidth.or(bandwidth(timing));
-    let groups =
-        groups(&input.flows, &input.receivers, &input.setting, &input.path).map_err(one)?;
+    let groups = input.groups(timing, Cores::InTurn).map_err(one)?;
     let mut split = Vec::new();
     for group in groups {
         split.push(divide(timing, group)?);
@@ -256,25 +300,30 @@ pub fn analyze(timing: &Timing, question: &super::Question) -> Result<Option<Flo
         given: bandwidth.is_some(),
         parts: parts.into_iter().map(|(part, ..)| part).collect(),
         names: timing.flows.iter().map(|flow| flow.name.clone()).collect(),
-        bounds: if timing.dma.path == DataPath::Broker { bounds(timing) } else { Vec::new() },
+        bounds: if timing.dma.path == DataPath::Broker {
+            let side_by_side = bounds(timing, Cores::SideBySide);
+            bounds(timing, Cores::InTurn).into_iter().zip(side_by_side).map(Into::into).collect()
+        } else {
+            Vec::new()
+        },
         engine,
     }))
 }
 
 /// How long packets take at most where weir's broker moves them by a core's copy: for each flow the longest time in ns from the later of
 /// notification and eligibility to the receiver's interrupt. None for best effort, and where overheads or the copy's bandwidth are not known.
-pub fn bounds(timing: &Timing) -> Vec<Option<u64>> {
+pub fn bounds(timing: &Timing, cores: Cores) -> Vec<Option<u64>> {
     let mut timing = timing.clone();
     timing.dma.path = DataPath::Broker;
-    found_bounds(&timing).unwrap_or_else(|| vec![None; timing.flows.len()])
+    found_bounds(&timing, cores).unwrap_or_else(|| vec![None; timing.flows.len()])
 }
 
-fn found_bounds(timing: &Timing) -> Option<Vec<Option<u64>>> {
+fn found_bounds(timing: &Timing, cores: Cores) -> Option<Vec<Option<u64>>> {
     let input = Input::of(timing, Reading::Printed).ok()?;
     let copy = timing.dma.copy_bandwidth?.0;
     let paced = timing.dma.bandwidth.map_or(copy, |rate| rate.0.min(copy));
     let at = Bandwidths { paced: BytesPerSec(paced), chunk: BytesPerSec(copy) };
-    let groups = groups(&input.flows, &input.receivers, &input.setting, &input.path).ok()?;
+    let groups = input.groups(timing, cores).ok()?;
     let mut bounds = vec![None; timing.flows.len()];
     for mut group in groups {
         for (task, flow) in group.tasks.iter_mut().zip(&group.flows) {
@@ -348,7 +397,7 @@ pub fn hold(timing: &Timing, bandwidth: u64, effort: Effort) -> Answer<bool> {
 /// can't be analyzed.
 fn each_part(timing: &Timing, mut ask: impl FnMut(&mut Analyzer)) -> Option<u64> {
     let input = Input::of(timing, Reading::Printed).ok()?;
-    let groups = groups(&input.flows, &input.receivers, &input.setting, &input.path).ok()?;
+    let groups = input.groups(timing, Cores::InTurn).ok()?;
     let mut spent = 0u64;
     for group in groups {
         let (_, _, tasks, best_effort) = divide(timing, group).ok()?;
@@ -580,7 +629,8 @@ impl Flows {
                 "j_ns": task.j_ns,
                 "q_ns": task.q_ns,
                 "slack_ns": task.slack_ns,
-                "bound_ns": self.bounds.get(flow).copied().flatten(),
+                "bound_ns": self.bounds.get(flow).and_then(|[bound, _]| *bound),
+                "side_by_side_ns": self.bounds.get(flow).and_then(|[_, bound]| *bound),
             })
         });
         let mut json = json!({
@@ -609,7 +659,17 @@ impl Flows {
 
 impl fmt::Display for Flows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let header = ["flow", "C' ns", "D' ns", "P' ns", "J' ns", "q' ns", "slack ns", "bound ns"];
+        let header = [
+            "flow",
+            "C' ns",
+            "D' ns",
+            "P' ns",
+            "J' ns",
+            "q' ns",
+            "slack ns",
+            "bound ns",
+            "side by side ns",
+        ];
         let shown = if self.bounds.is_empty() { &header[..7] } else { &header };
         let mut rows = table(shown.to_vec());
         for (flow, task) in self.rows() {
@@ -623,7 +683,7 @@ impl fmt::Display for Flows {
                 ns(task.q_ns),
                 task.slack_ns.map_or("-".to_owned(), ns),
             ];
-            if let Some(bound) = self.bounds.get(flow) {
+            for bound in self.bounds.get(flow).into_iter().flatten() {
                 row.push(bound.map_or("-".to_owned(), |bound| bound.to_string()));
             }
             rows.add_row(row);

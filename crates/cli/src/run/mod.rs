@@ -16,7 +16,7 @@ mod syndrome;
 pub mod synthetic;
 
 use crate::{
-    analyze::flows::bounds,
+    analyze::flows::{Cores, bounds},
     attach,
     cargo::Programs,
     debian,
@@ -666,7 +666,7 @@ fn flows(system: &System, counted: bool) -> Vec<FlowFacts> {
     if system.broker().is_none() {
         return Vec::new();
     }
-    let flows = system.timing.flows.iter().zip(bounds(&system.timing));
+    let flows = system.timing.flows.iter().zip(bounds(&system.timing, Cores::InTurn));
     let mut facts = Vec::new();
     for (flow, bound) in flows {
         let shared = flow.to.len() > 1;

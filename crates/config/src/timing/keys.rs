@@ -2,9 +2,10 @@
 
 use crate::shape::{Key, Kind, Shape};
 
-/// The constants of rt-virtio, Table II, and two of weir's own data path, by their names in a file.
-pub(crate) const OVERHEADS: [&str; 14] =
-    ["hc", "pt", "pp", "ql", "qi", "qa", "qr", "ps", "pd", "ft", "ip", "br", "wake", "copy"];
+/// The constants of rt-virtio, Table II, and three of weir's own data path, by their names in a file.
+pub(crate) const OVERHEADS: [&str; 15] = [
+    "hc", "pt", "pp", "ql", "qi", "qa", "qr", "ps", "pd", "ft", "ip", "br", "wake", "copy", "hold",
+];
 
 const fn key(name: &'static str, kind: Kind, doc: &'static str) -> Key {
     Key { name, doc, required: false, kind }
@@ -149,6 +150,10 @@ static OVERHEAD_TABLE: Shape = Shape {
         overhead("br", "Interrupt processing at the receiver."),
         overhead("wake", "From the SGI to the scheduler of a core that slept; weir's own path."),
         overhead("copy", "Setting up the copy of a chunk by a core; weir's own path."),
+        overhead(
+            "hold",
+            "A turn of a device's lock, for which another core may wait; weir's own path.",
+        ),
         key(
             "senders",
             Kind::List(&Kind::Table(&SENDER)),

@@ -168,7 +168,7 @@ pub struct Dma {
 /// What a step of a transfer costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overhead {
-    /// Its name in Table II of rt-virtio, in lower case, or `wake` or `copy`.
+    /// Its name in Table II of rt-virtio, in lower case, or `wake`, `copy` or `hold`.
     pub name: &'static str,
     /// Least.
     pub min: Nanos,

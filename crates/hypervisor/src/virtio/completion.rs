@@ -1,19 +1,25 @@
 //! What the broker is done with goes back to the drivers.
 
-use super::{LINK, Socket, flows, memory::Memory, multicast, raise, receive::offer, socket::Sent};
+use super::{
+    LINK, Link, Socket, flows, lock::Held, memory::Memory, multicast, raise, receive::offer,
+    socket::Sent,
+};
 use crate::{
     arch::{memory::Peephole, timer},
     cpu::{Core, Seat},
     trace::Ring,
     vm::{self, Vm},
 };
-use weir_broker::shared::{Completion, Outcome, Partition};
+use weir_broker::shared::{Completion, Outcome, Partition, RING};
 use weir_trace::record::{Kind, Who, packet};
 use weir_virtio::{
     device::{RX, TX},
     multicast::{Group, Post},
     vsock::HEADER_LEN,
 };
+
+/// Completions, or new buffers for the broker, in one turn of a device's lock.
+const TURN: u32 = 4;
 
 /// The broker has completions; on its core. Gives how long that took, in ticks; nothing for a VM that is not the broker.
 pub fn complete(core: &Core, seat: &Seat) -> Option<u64> {
@@ -22,43 +28,77 @@ pub fn complete(core: &Core, seat: &Seat) -> Option<u64> {
     // SAFETY: on this core, in a trap of its guest.
     let mut peephole = unsafe { Peephole::open(core.index) };
     let mut taken = link.taken.lock();
-    let (mut returned, mut filled, mut raised) = (0u32, 0u32, timer::now_ns());
+    // The receiver's interrupt is pending before the packet counts as arrived: the receiver's completions come first.
+    let (mut device, mut raised): (Option<Device>, _) = (None, timer::now_ns());
     for _ in 0..Partition::most_completions() {
         let Some(completion) = link.partition.next_completion(&mut taken) else { break };
-        let Some(vm) = vm::all().nth(completion.port) else { continue };
-        if completion.outcome == Outcome::Sent {
-            // The receiver's interrupt is pending before the packet counts as arrived.
-            raised = raise_all(&mut returned, &mut peephole).unwrap_or(raised);
+        if device.as_ref().is_none_or(|device| device.vm.index() != completion.port) {
+            if let Some(device) = device.take() {
+                raised = device.end(link, &mut peephole).unwrap_or(raised);
+            }
+            device = vm::all().nth(completion.port).map(Device::begin);
         }
-        let mut socket = vm.socket.lock();
-        if completion.epoch == link.partition.port(completion.port).epoch()
-            && finish((vm, seat.ring), &mut socket, (&completion, raised), &mut peephole)
-        {
-            returned |= 1 << completion.port;
-            filled |= u32::from(completion.outcome != Outcome::Sent) << completion.port;
+        if let Some(device) = &mut device {
+            device.complete(link, seat.ring, (&completion, raised), &mut peephole);
         }
     }
-    let _ = raise_all(&mut returned, &mut peephole);
-    for vm in vm::all().filter(|vm| filled >> vm.index() & 1 != 0) {
-        offer(vm, &mut vm.socket.lock(), link);
+    if let Some(device) = device {
+        let _ = device.end(link, &mut peephole);
     }
     multicast::attend(link, &mut peephole);
     Some(timer::ticks().wrapping_sub(begun))
 }
 
-/// Raises the interrupts of those VMs, one bit each, that got buffers back, if there are any; gives the time at which the last was
-/// pending.
-fn raise_all(returned: &mut u32, peephole: &mut Peephole) -> Option<u64> {
-    let mut last = None;
-    for vm in vm::all() {
-        if *returned >> vm.index() & 1 != 0 {
-            let mut socket = vm.socket.lock();
-            socket.raised = timer::ticks();
-            last = Some(raise(vm, &mut socket, peephole));
+/// The device whose completions come next.
+struct Device {
+    vm: &'static Vm,
+    /// Locked, but between two turns.
+    socket: Option<Held<'static, Socket>>,
+    turns: u32,
+    /// Its driver got something back.
+    returned: bool,
+    /// And the broker has fewer of its buffers.
+    filled: bool,
+}
+
+impl Device {
+    fn begin(vm: &'static Vm) -> Self {
+        Self { vm, socket: Some(vm.socket.lock()), turns: 0, returned: false, filled: false }
+    }
+
+    fn complete(
+        &mut self,
+        link: &Link,
+        ring: &'static Ring,
+        (completion, raised): (&Completion, u64),
+        peephole: &mut Peephole,
+    ) {
+        if self.turns == TURN {
+            // Given up first: whoever waits for it is next.
+            self.socket = None;
+            self.turns = 0;
+        }
+        let socket = self.socket.get_or_insert_with(|| self.vm.socket.lock());
+        self.turns += 1;
+        if completion.epoch == link.partition.port(completion.port).epoch()
+            && finish((self.vm, ring), socket, (completion, raised), peephole)
+        {
+            self.returned = true;
+            self.filled |= completion.outcome != Outcome::Sent;
         }
     }
-    *returned = 0;
-    last
+
+    /// Raises the interrupt if the driver got something back, and gives the time at which it was pending.
+    fn end(mut self, link: &Link, peephole: &mut Peephole) -> Option<u64> {
+        let socket = self.socket.as_mut().filter(|_| self.returned)?;
+        socket.raised = timer::ticks();
+        let raised = raise(self.vm, socket, peephole);
+        self.socket = None;
+        let some = || offer(self.vm, &mut self.vm.socket.lock(), link, TURN) == TURN;
+        // Bounded: the broker has no more buffers than are in a ring.
+        let _ = self.filled && (0..RING as u32 / TURN).all(|_| some());
+        Some(raised)
+    }
 }
 
 /// Returns one chain to its driver; false for one that the broker does not have. `raised` is when the last receiver's interrupt was

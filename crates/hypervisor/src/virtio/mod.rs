@@ -4,10 +4,12 @@
 //! through a [`Peephole`]. Data go to the broker by the partition that both share; control packets are passed at once, into a stock of
 //! buffers that is kept for them, so that a receiver that returns none holds up its own flows only.
 //!
-//! Locks: a device's own ([`Socket`]) is taken alone or with a flow's and the VM's GIC inside, never with another device's.
+//! Locks: a device's own ([`Socket`]) is taken alone or with a flow's and the VM's GIC inside, never with another device's. It is held for one
+//! packet, one buffer, or a few completions, and given to who came first ([`Fair`]), so that nobody waits for all that a driver can put into its rings.
 
 mod completion;
 mod flows;
+mod lock;
 mod memory;
 mod multicast;
 pub mod net;
@@ -28,6 +30,7 @@ use crate::{
 pub use completion::complete;
 use core::sync::atomic::{AtomicBool, Ordering};
 pub use flows::report;
+pub use lock::Fair;
 use memory::Memory;
 use receive::{deliver, supply};
 use send::drain;
@@ -163,9 +166,7 @@ fn fresh(vm: &Vm) -> Transport {
 pub fn open(vm: &'static Vm) {
     net::reset(vm);
     if vm.view().vm.vsock != 0 {
-        let mut socket = vm.socket.lock();
-        socket.transport = fresh(vm);
-        reset(vm, &mut socket);
+        reset(vm, |socket| socket.transport = fresh(vm));
     }
 }
 
@@ -182,15 +183,15 @@ pub fn close(vm: &'static Vm, core: usize) {
         abandon(&mut peephole);
         return;
     }
-    disconnect(vm, &mut peephole, || open(vm));
+    disconnect(vm, &mut peephole, open);
 }
 
 /// A VM's device is reset, by `reset`: whoever was connected to it learns that this end knows of no connection any more.
-fn disconnect(vm: &'static Vm, peephole: &mut Peephole, reset: impl FnOnce()) {
+fn disconnect(vm: &'static Vm, peephole: &mut Peephole, reset: impl FnOnce(&'static Vm)) {
     // First of all: a packet that is taken by a connection that goes on is one of the time before: see `submit`.
     flows::of(vm).for_each(|(_, flow)| flow.end());
     multicast::end(vm, peephole);
-    reset();
+    reset(vm);
     for (entry, flow) in flows::of(vm) {
         for header in flow.ended(entry, vm.index() as u32) {
             let _ = deliver(&header, peephole);
@@ -257,19 +258,20 @@ pub fn access(
         Effect::Line => {
             let raised = core::mem::take(&mut socket.raised);
             if raised > 0 {
-                let notified = pack([timer::ticks().wrapping_sub(raised), 0, 0, 0]);
-                seat.record(Kind::PacketTaken, 0, notified, 0);
+                let [held, waited] = lock::take_longest();
+                let notified = timer::ticks().wrapping_sub(raised);
+                seat.record(Kind::PacketTaken, 0, pack([notified, held, waited, 0]), 0);
             }
         }
         Effect::Reset => {
             drop(socket);
-            disconnect(vm, &mut peephole, || reset(vm, &mut vm.socket.lock()));
+            disconnect(vm, &mut peephole, |vm| reset(vm, |_| ()));
             socket = vm.socket.lock();
         }
         Effect::Notified(RX) => {
-            if let Err(broken) = supply(vm, &mut socket, &mut peephole) {
-                break_down(seat, &mut socket, broken);
-            }
+            drop(socket);
+            supply(seat, &mut peephole);
+            socket = vm.socket.lock();
         }
         Effect::Notified(TX) => {
             drop(socket);
@@ -306,11 +308,15 @@ fn break_down(seat: &Seat, socket: &mut Socket, broken: Broken) {
     socket.transport.break_down();
 }
 
-/// The device is reset: its rings and what the broker has of them are no more.
-fn reset(vm: &'static Vm, socket: &mut Socket) {
+/// The device is reset, when `renew` has made it so for its driver: its rings and what the broker has of them are no more.
+fn reset(vm: &'static Vm, renew: impl FnOnce(&mut Socket)) {
+    let mut socket = vm.socket.lock();
+    renew(&mut socket);
     socket.forget();
     let Some(link) = LINK.get() else { return };
     link.partition.reset(vm.index());
+    // Whoever wants it meanwhile finds a device without rings.
+    drop(socket);
     let begun = timer::now_ns();
     // Bounded by LONGEST_COPY, and then by the time in which the broker's core takes an interrupt.
     while link.partition.is_copying(vm.index()) {

@@ -1,10 +1,14 @@
 //! The ring by which a driver receives: buffers for control packets, and buffers that the broker fills.
 
-use super::{LINK, Link, Socket, broker_pieces, memory::Memory, raise, raise_own, wake_broker};
+use super::{
+    LINK, Link, Socket, break_down, broker_pieces, memory::Memory, raise, raise_own, wake_broker,
+};
 use crate::{
     arch::memory::Peephole,
+    cpu::Seat,
     vm::{self, Vm},
 };
+use weir_broker::shared::RING;
 use weir_config::packed::FIRST_CID;
 use weir_trace::wire::Denial;
 use weir_virtio::{
@@ -22,58 +26,76 @@ const OFFERED: u16 = 4;
 /// Control packets that wait for a buffer; more are dropped.
 pub(super) const WAITING: usize = 32;
 
-/// Takes new receive buffers in: for control packets that wait, for the stock, and for the broker.
-pub(super) fn supply(vm: &Vm, socket: &mut Socket, peephole: &mut Peephole) -> Result<(), Broken> {
-    let Some(link) = LINK.get() else { return Ok(()) };
-    let mut memory = Memory::new(vm.view(), peephole);
-    let size = socket.transport.queue(RX).map_or(0, |queue| queue.size());
-    // Bounded: the ring has no more than `size` chains that the device does not have already.
-    for _ in 0..=size {
-        let Some(queue) = socket.transport.queue(RX) else { break };
-        let Some(chain) = queue.pop(&mut memory)? else {
-            if queue.ask_notification(&mut memory)? {
-                continue;
+/// Takes new receive buffers in: for control packets that wait, for the stock, and for the broker. The device is free between two of them:
+/// the broker's core may wait for it.
+pub(super) fn supply(seat: &Seat, peephole: &mut Peephole) {
+    let Some(link) = LINK.get() else { return };
+    // Bounded: the ring has no more chains that the device does not have already.
+    for _ in 0..=RING {
+        let mut socket = seat.vm.socket.lock();
+        match take_buffer(seat.vm, &mut socket, link, peephole) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(broken) => {
+                break_down(seat, &mut socket, broken);
+                break;
             }
-            break;
-        };
-        let room: u64 = chain.writable().iter().map(|segment| u64::from(segment.len)).sum();
-        if room <= HEADER_LEN as u64 {
-            return Err(Broken::TooShort);
         }
-        if socket.waits > 0 {
-            let header = socket.waiting[0];
-            socket.waiting.copy_within(1..socket.waits, 0);
-            socket.waits -= 1;
-            give(socket, &chain, &header, &mut memory)?;
-        } else if let Some(place) = socket.stock.get_mut(socket.stocked) {
-            *place = chain;
-            socket.stocked += 1;
-        }
+    }
+    raise_own(&mut seat.vm.socket.lock(), &mut Memory::new(seat.vm.view(), peephole));
+}
+
+/// Takes the next receive buffer in; false if there is none.
+fn take_buffer(
+    vm: &Vm,
+    socket: &mut Socket,
+    link: &Link,
+    peephole: &mut Peephole,
+) -> Result<bool, Broken> {
+    let mut memory = Memory::new(vm.view(), peephole);
+    let Some(queue) = socket.transport.queue(RX) else { return Ok(false) };
+    let mut popped = queue.pop(&mut memory)?;
+    if popped.is_none() && queue.ask_notification(&mut memory)? {
+        popped = queue.pop(&mut memory)?;
+    }
+    let Some(chain) = popped else { return Ok(false) };
+    let room: u64 = chain.writable().iter().map(|segment| u64::from(segment.len)).sum();
+    if room <= HEADER_LEN as u64 {
+        return Err(Broken::TooShort);
+    }
+    if socket.waits > 0 {
+        let header = socket.waiting[0];
+        socket.waiting.copy_within(1..socket.waits, 0);
+        socket.waits -= 1;
+        give(socket, &chain, &header, &mut memory)?;
+    } else if let Some(place) = socket.stock.get_mut(socket.stocked) {
+        *place = chain;
+        socket.stocked += 1;
     }
     // A broker without buffers of this receiver's may wait for one.
     let had_none = socket.offered == 0;
-    if offer(vm, socket, link) && had_none {
+    if offer(vm, socket, link, 1) > 0 && had_none {
         wake_broker(link);
     }
-    raise_own(socket, &mut memory);
-    Ok(())
+    Ok(true)
 }
 
-/// Lends receive buffers to the broker until it has its part; whether it got any.
-pub(super) fn offer(vm: &Vm, socket: &mut Socket, link: &Link) -> bool {
+/// Lends receive buffers to the broker until it has its part, `limit` at the most; how many it got.
+pub(super) fn offer(vm: &Vm, socket: &mut Socket, link: &Link, limit: u32) -> u32 {
     let size = socket.transport.queue(RX).map_or(0, |queue| queue.size());
     let (kept, most) = (usize::from(size / RESERVE), u32::from((size / OFFERED).max(1)));
-    let before = socket.offered;
+    let mut lent = 0;
     // Bounded: each turn takes one out of the stock.
-    while socket.stocked > kept && socket.offered.count_ones() < most {
+    while lent < limit && socket.stocked > kept && socket.offered.count_ones() < most {
         socket.stocked -= 1;
         let chain = socket.stock[socket.stocked];
         // It was in the VM's RAM when it was taken in, and RAM stays RAM.
         let Some(pieces) = broker_pieces(vm, chain.writable()) else { continue };
         socket.offered |= 1u64.checked_shl(chain.head.into()).unwrap_or(0);
         link.partition.port(vm.index()).offer(chain.head, &pieces);
+        lent += 1;
     }
-    socket.offered != before
+    lent
 }
 
 /// Writes a control packet into a buffer and returns it to the driver.

@@ -15,7 +15,7 @@ pub mod traps;
 use crate::{
     arch::{Lock, context::Context, memory},
     console, cpu, trace,
-    virtio::{self, Socket, net},
+    virtio::{self, Fair, Socket, net},
 };
 use core::{
     cell::UnsafeCell,
@@ -131,7 +131,7 @@ pub struct Vm {
     /// The virtual PL011.
     pub uart: Lock<Pl011>,
     /// The socket device, of a VM in a flow.
-    pub socket: Lock<Socket>,
+    pub socket: Fair<Socket>,
     /// The network device, where it has one.
     pub port: Lock<net::Port>,
     /// What became of its frames.
@@ -183,7 +183,7 @@ impl Vm {
             gic: Lock::new(Gic::new(1, 4)),
             mail: Mailboxes::new(),
             uart: Lock::new(Pl011::new()),
-            socket: Lock::new(Socket::new()),
+            socket: Fair::new(Socket::new()),
             port: Lock::new(net::Port::new()),
             frames: net::Counts::new(),
             bandwidth: Shared::new(),
