@@ -71,11 +71,6 @@ fn the_others_go_on_when_the_service_vm_begins_anew() {
     );
     // What is on its way when it dies is lost; what is asked for later is answered.
     let text = text.replace(r#", "20 of 20 echoes of 1000 bytes from outside""#, "");
-    let text = with(
-        &text,
-        "elf = \"guests/switch\", args = \"crash=8\" }\n",
-        "elf = \"guests/switch\", args = \"crash=8\" }\nexpect = [\"switch: 52:54\"]\n",
-    );
     let echoes = r#"0 damaged", "of 20 echoes"]"#;
     let outcome = run_outside(&text.replace(r#"0 damaged"]"#, echoes), None).good();
     assert_eq!(outcome.vm("switch")["restarts"], 1);
