@@ -1,10 +1,14 @@
 //! Time on a shared core: what a partition schedule supplies, what interrupts of other VMs take from it, and when a
 //! VM's tasks finish under what is left. Times are whole nanoseconds.
 
+mod budget;
+
 use core::fmt;
 
 use crate::memory::Interferer;
 use crate::units::Nanos;
+
+pub use budget::{OwnBudget, Spender};
 
 /// Times beyond this (36 years) are treated as never.
 const NEVER: u64 = 1 << 60;
@@ -406,7 +410,7 @@ pub struct VmTask {
 /// bounded time).
 #[must_use]
 pub fn response_times(tasks: &[VmTask], supply: &Supply) -> Vec<Option<Nanos>> {
-    response_times_beside(tasks, supply, &[], None)
+    response_times_beside(tasks, supply, &[], None, None)
 }
 
 /// What other VMs' memory accesses do to a core.
@@ -434,15 +438,17 @@ impl Interference {
 
 /// The same beside other VMs' memory accesses: whatever they issue in a task's busy window delays it. `accesses` has
 /// each task's own accesses in an activation, where known; a task that can be blocked meets all that is issued, since
-/// nobody knows the blocker's accesses.
+/// nobody knows the blocker's accesses. Where the tasks may spend their VM's own budget, `own`, they wait for it; that is
+/// left out of a task where the accesses of those that it waits for are not known.
 #[must_use]
 pub fn response_times_beside(
     tasks: &[VmTask],
     supply: &Supply,
     accesses: &[Option<u64>],
     beside: Option<&Interference>,
+    own: Option<&OwnBudget>,
 ) -> Vec<Option<Nanos>> {
-    (0..tasks.len()).map(|i| response_time(tasks, i, supply, accesses, beside)).collect()
+    (0..tasks.len()).map(|i| response_time(tasks, i, supply, accesses, (beside, own))).collect()
 }
 
 fn response_time(
@@ -450,15 +456,21 @@ fn response_time(
     i: usize,
     supply: &Supply,
     accesses: &[Option<u64>],
-    beside: Option<&Interference>,
+    (beside, own): (Option<&Interference>, Option<&OwnBudget>),
 ) -> Option<Nanos> {
     let task = tasks[i];
+    let known = |k: usize| accesses.get(k).copied().flatten().map(u128::from);
+    // Whoever blocks it is one job of a task of lower priority.
+    let blocker = match task.blocking.0 {
+        0 => Some(0),
+        _ => (i + 1..tasks.len()).map(known).try_fold(0, |most, its| its.map(|its| most.max(its))),
+    };
     let mut steps = STEPS;
     let mut worst = 0;
     // Jobs in one busy period: a job may still be there when the next arrives.
     let mut window = 0u64;
     for job in 0u64.. {
-        let own = u128::from(task.blocking.0) + u128::from(job + 1) * u128::from(task.cost.0);
+        let cost = u128::from(task.blocking.0) + u128::from(job + 1) * u128::from(task.cost.0);
         loop {
             steps = steps.checked_sub(1)?;
             let jobs_of = |t: &VmTask| {
@@ -466,18 +478,23 @@ fn response_time(
                 window.div_ceil(u128::from(t.period.0.max(1))).max(1)
             };
             let higher: u128 = tasks[..i].iter().map(|t| jobs_of(t) * u128::from(t.cost.0)).sum();
-            let delays = beside.map_or(0, |beside| {
-                let known = |k: usize| accesses.get(k).copied().flatten().map(u128::from);
-                let own_accesses = (task.blocking.0 == 0).then_some(()).and_then(|()| {
-                    let mut sum = u128::from(job + 1).checked_mul(known(i)?)?;
-                    for (k, t) in tasks[..i].iter().enumerate() {
-                        sum = sum.checked_add(jobs_of(t).checked_mul(known(k)?)?)?;
-                    }
-                    u64::try_from(sum).ok()
-                });
-                beside.in_window(Nanos(window), own_accesses)
+            let made = known(i).and_then(|its| {
+                let mut sum = u128::from(job + 1).checked_mul(its)?;
+                for (k, t) in tasks[..i].iter().enumerate() {
+                    sum = sum.checked_add(jobs_of(t).checked_mul(known(k)?)?)?;
+                }
+                Some(sum)
             });
-            let needed = u64::try_from(own.checked_add(higher)?.checked_add(delays)?).ok()?;
+            let delays = beside.map_or(0, |beside| {
+                let unblocked = made.filter(|_| task.blocking.0 == 0);
+                beside.in_window(Nanos(window), unblocked.and_then(|made| u64::try_from(made).ok()))
+            });
+            let waits = match own.zip(made).zip(blocker) {
+                Some(((own, made), blocker)) => own.wait(window, made.checked_add(blocker)?)?,
+                None => 0,
+            };
+            let busy = cost.checked_add(higher)?.checked_add(delays)?;
+            let needed = u64::try_from(busy.checked_add(waits)?).ok()?;
             let next = supply.window_for(Nanos(needed))?.0;
             if next <= window {
                 break;
@@ -607,7 +624,7 @@ mod tests {
                 CriticalTask { alone, accesses: accesses.unwrap_or(0), delay, per_access };
             let Bound::AtMost(bound) = execution_bound(&critical, &[interferer]) else { panic!() };
             // One job alone on its core is the execution bound.
-            let times = response_times_beside(&[task], &supply, &[accesses], Some(&beside));
+            let times = response_times_beside(&[task], &supply, &[accesses], Some(&beside), None);
             assert_eq!(times, [Some(bound)]);
             assert!(bound > task.cost);
         }
@@ -617,13 +634,14 @@ mod tests {
         let beside =
             |per_access| Interference { interferers: vec![wild], delay: Nanos(60), per_access };
         let times = |per_access| {
-            response_times_beside(&[task], &supply, &[Some(10)], Some(&beside(per_access)))
+            response_times_beside(&[task], &supply, &[Some(10)], Some(&beside(per_access)), None)
         };
         assert_eq!(times(None), [None]);
         assert_eq!(times(Some(1)), [Some(Nanos(100_600))]);
         // Blocked by who knows what: no cap.
         let blocked = VmTask { blocking: Nanos(1), ..task };
-        let times = response_times_beside(&[blocked], &supply, &[Some(10)], Some(&beside(Some(1))));
+        let times =
+            response_times_beside(&[blocked], &supply, &[Some(10)], Some(&beside(Some(1))), None);
         assert_eq!(times, [None]);
     }
 

@@ -3,6 +3,7 @@
 pub mod curves;
 pub mod flows;
 pub mod memory;
+pub mod own;
 pub mod regulation;
 pub mod time;
 

@@ -1,7 +1,10 @@
 //! Time: what schedules of shared cores supply, and the response times of the VMs' tasks beside interrupts and other VMs'
 //! memory accesses.
 
-use super::regulation::{regulation, vcpus};
+use super::{
+    own::{self, Own},
+    regulation::{regulation, vcpus},
+};
 use crate::run::show::table;
 use serde_json::{Value, json};
 use std::fmt;
@@ -15,7 +18,7 @@ use weir_analysis::{
 };
 use weir_config::{
     Fault, Timing,
-    timing::{Bandwidth, Line, Place, Runner, Schedule, SharedCore, TimedVm},
+    timing::{Bandwidth, Line, Place, Runner, Schedule, SharedCore, Task, TimedVm},
     units,
 };
 
@@ -27,6 +30,8 @@ pub struct Time {
     /// Whether accesses of other VMs are in the response times.
     interference: bool,
     reasons: Vec<(Place, String)>,
+    /// What was taken for granted, and what is counted in.
+    notes: Vec<String>,
 }
 
 /// A VM or the broker, and what it is sure to get; none if nothing.
@@ -311,12 +316,13 @@ fn not_its_own(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Option<Fault
 
 fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result<(), Fault> {
     let this = &timing.vms[vm];
-    let core_of = |task: &weir_config::timing::Task| task.core.or(this.cpus.first().copied());
+    let core_of = |task: &Task| own::core_of(this, task);
     let mut cores: Vec<_> = this.tasks.iter().map(core_of).collect();
     cores.sort_unstable();
     cores.dedup();
     let beside = interference(timing, vm, tried);
     time.interference |= beside.is_some();
+    let (mut unknown, mut waits) = (false, false);
     for core in cores {
         let tasks: Vec<_> = this.tasks.iter().filter(|task| core_of(task) == core).collect();
         let shared = timing.cores.iter().find(|shared| {
@@ -350,7 +356,18 @@ fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result
             })
             .collect();
         let accesses: Vec<Option<u64>> = tasks.iter().map(|task| task.accesses).collect();
-        let times = response_times_beside(&load, &supply, &accesses, beside.as_ref());
+        let own = match own::on_core(timing, this, core) {
+            Own::Enough => None,
+            Own::Unknown => {
+                unknown = true;
+                None
+            }
+            Own::Waits(own) => {
+                waits = true;
+                Some(own)
+            }
+        };
+        let times = response_times_beside(&load, &supply, &accesses, beside.as_ref(), own.as_ref());
         for (task, response) in tasks.iter().zip(times) {
             let row = Row {
                 vm: this.name.clone(),
@@ -376,6 +393,18 @@ fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result
             time.tasks.push(row);
         }
     }
+    if unknown {
+        time.notes.push(format!(
+            "{}: its own budget is taken to be enough for its tasks: nobody says how many of the `accesses` that it counts they make",
+            this.name
+        ));
+    }
+    if waits {
+        time.notes.push(format!(
+            "{}: its tasks may spend its own budget and wait for the next, which is in their responses",
+            this.name
+        ));
+    }
     Ok(())
 }
 
@@ -394,7 +423,7 @@ impl Time {
 
     /// Why not, as faults of the file.
     pub fn faults(&self, timing: &Timing) -> Vec<Fault> {
-        let help = "give the VM more time, other VMs less bandwidth, or the task a longer deadline";
+        let help = "give the VM more time or a larger budget, other VMs less bandwidth, or the task a longer deadline";
         let fault =
             |(place, reason): &(Place, String)| timing.fault("response", place, reason, help);
         self.reasons.iter().map(fault).collect()
@@ -427,6 +456,7 @@ impl Time {
             "tasks": tasks.collect::<Vec<_>>(),
             "memory_interference": self.interference,
             "reasons": self.reasons.iter().map(|reason| &reason.1).collect::<Vec<_>>(),
+            "notes": self.notes,
         })
     }
 }
@@ -472,6 +502,9 @@ impl fmt::Display for Time {
         }
         for (_, reason) in &self.reasons {
             writeln!(f, "  {reason}")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "{note}")?;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use crate::{
     analyze::{
         Analysis, Question, flows,
         memory::{self, Limits},
+        own,
         regulation::regulation,
         whose,
     },
@@ -34,7 +35,7 @@ use weir_analysis::{
 };
 use weir_config::{
     Faults, Timing,
-    timing::{Saturation, TimedVm},
+    timing::{Bandwidth, Saturation, TimedVm},
 };
 
 /// Chooses what a system file leaves open - colors, banks, memory budgets, DMA bandwidth and chunk - so that all its
@@ -262,7 +263,8 @@ fn system(
     }
     let line = Bytes(saturation.map_or(1, |saturation| saturation.line.0));
     let least = saturation.map_or(0, |saturation| saturation.least_budget);
-    let demands = |vm| Vm { shape: shape(timing, vm, least), ..demands(timing, vm, table, line) };
+    let demands =
+        |vm| Vm { shape: shape(timing, vm, table, least), ..demands(timing, vm, table, line) };
     let mut vms: Vec<Vm> = timing.vms.iter().map(demands).collect();
     if let Some(board) = board {
         let left = board.left(&timing.vms);
@@ -309,14 +311,22 @@ fn flows_of(timing: &Timing, timed: &[usize]) -> Vec<weir_analysis::flows::Flow>
 }
 
 /// What a budget must be that is chosen for a VM, where it is to be `least` at least.
-fn shape(timing: &Timing, vm: &TimedVm, least: u64) -> Shape {
-    let Some(bandwidth) = &vm.bandwidth else { return Shape::default() };
+fn shape(timing: &Timing, vm: &TimedVm, table: &SaturationTable, least: u64) -> Shape {
     let vcpus = vm.cpus.len().max(1);
+    let pool = vm.bandwidth.as_ref().is_some_and(Bandwidth::is_pool);
+    let tasks = if vm.tasks.is_empty() { None } else { own::least(vm, table.period(), pool) };
+    let tasks = tasks.unwrap_or(1);
+    let Some(bandwidth) = &vm.bandwidth else {
+        let least = tasks.saturating_mul(vcpus as u64);
+        return Shape { least, ..Shape::default() };
+    };
     let part = if bandwidth.has_debt() { 1 } else { least.max(1) };
+    let regulation = regulation(&timing.vms, vm, None);
+    let own = if pool { regulation.enough(tasks) } else { bandwidth.least_whole(tasks, vcpus) };
     Shape {
-        least: bandwidth.least_whole(part, vcpus),
+        least: bandwidth.least_whole(part, vcpus).max(own),
         step: if bandwidth.is_each() { vcpus as u64 } else { 1 },
-        regulation: regulation(&timing.vms, vm, None),
+        regulation,
     }
 }
 

@@ -126,7 +126,8 @@ fn a_task_meets_what_memguards_vms_lend_each_other_and_only_its_own_compensation
                 .replace("OWN", &own.to_string());
         let vms = bandwidths.iter().zip(["b", "c"]).enumerate();
         let vms = vms.map(|(core, (bandwidth, name))| vm(name, &(core + 1).to_string(), bandwidth));
-        let critical = format!("{}{task}", vm("a", "0", STATIC));
+        // Of its own budget it has plenty.
+        let critical = format!("{}{task}", vm("a", "0", &STATIC.replace("50", "1000000")));
         let saturation =
             SATURATION.replace("least_budget", &format!("delay = \"10ns\"\n{keys}least_budget"));
         let text = format!("{critical}{}{saturation}", vms.collect::<String>());
@@ -151,6 +152,37 @@ fn a_task_meets_what_memguards_vms_lend_each_other_and_only_its_own_compensation
     let own = response(&[&compensated("a"), STATIC], 100_000, per_access);
     let anothers = response(&[&compensated("c"), STATIC], 100_000, per_access);
     assert!(own < anothers, "{own} {anothers}");
+}
+
+#[test]
+fn a_task_that_may_spend_its_vms_budget_waits_for_the_next() {
+    // Four jobs of 100 accesses may be at work in 30 us: those that arrived in it, or less than a deadline before.
+    let text = |keys: &str, accesses: &str| {
+        let task = format!(
+            "[[vm.task]]\nname = \"loop\"\ncost = \"1us\"\nperiod = \"10us\"\ndeadline = \"10us\"\n{accesses}\n"
+        );
+        format!("platform = \"qemu-virt\"\n{}{task}{SATURATION}", vm("a", "0", keys))
+            .replace("210", "9999")
+    };
+    let time = |keys: &str, accesses: &str| analyze(&text(keys, accesses), &[]).1["time"].take();
+    let budget = |budget: u64| format!("budget = {budget}, period = \"30us\"");
+    let enough = time(&budget(401), "accesses = 100");
+    assert!(enough["holds"] == true && enough["notes"] == serde_json::json!([]), "{enough}");
+    let spent = time(&budget(400), "accesses = 100");
+    assert!(spent["holds"] == false && spent["notes"][0].as_str().unwrap().contains("may spend"));
+    // What the setter may choose counts, and that MemGuard may have lent the budget.
+    let adjusted = format!("{}, adjust = {{ by = \"a\", min = 400, max = 500 }}", budget(500));
+    assert_eq!(time(&adjusted, "accesses = 100")["holds"], false);
+    let lent = format!("{}, regulator = \"memguard\"", budget(900));
+    assert_eq!(time(&lent, "accesses = 100")["holds"], false);
+    let unknown = time(&budget(1), "");
+    let note = unknown["notes"][0].as_str().unwrap();
+    assert!(unknown["holds"] == true && note.contains("taken to be enough"), "{unknown}");
+    // The plan gives as much.
+    let fake = fake();
+    fake.write("x.toml", text("required = \"1MB/s\"", "accesses = 100").as_bytes());
+    let said = say(fake.weir().args(["plan", "x.toml"]));
+    assert!(said.out.contains("budget = 401"), "{}{}", said.out, said.err);
 }
 
 #[test]

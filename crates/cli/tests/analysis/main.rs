@@ -593,7 +593,7 @@ bandwidth = {{ budget = 60, period = "30us" }}
 name = "loop"
 cost = "200us"
 period = "2ms"
-accesses = 500
+accesses = 29
 [[vm]]
 name = "gp"
 cpus = [0, 1]
@@ -624,7 +624,7 @@ fn memory_and_time_are_analyzed_too() {
     let delay =
         system("").replace("least_budget", "delay = \"60ns\"\nper_access = 1\nleast_budget");
     let (_, json) = analyze(&delay, &[]);
-    assert_eq!(json["time"]["tasks"][0]["response_ns"], 700_000 + 500 * 60);
+    assert_eq!(json["time"]["tasks"][0]["response_ns"], 700_000 + 29 * 60);
 
     let (said, json) = analyze(&system("").replace("budget = 90", "budget = 151"), &[]);
     assert_eq!((said.status, &json["memory"]["holds"]), (Some(1), &false.into()), "{json}");

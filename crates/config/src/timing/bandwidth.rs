@@ -70,12 +70,24 @@ impl Bandwidth {
     /// The least budget of a VM of `vcpus` of which each vCPU has `part` at least.
     #[must_use]
     pub fn least_whole(&self, part: u64, vcpus: usize) -> u64 {
-        let vcpus = vcpus.max(1) as u64;
-        let Split::Weights(weights) = &self.rules.split else { return part.saturating_mul(vcpus) };
+        let (least, all) = self.least_weight(vcpus);
+        let whole = u128::from(part).saturating_mul(all).div_ceil(u128::from(least));
+        u64::try_from(whole).unwrap_or(u64::MAX)
+    }
+
+    /// The least part that a vCPU of a VM of `vcpus` has of `whole`.
+    #[must_use]
+    pub fn least_part(&self, whole: u64, vcpus: usize) -> u64 {
+        let (least, all) = self.least_weight(vcpus);
+        u64::try_from(u128::from(whole) * u128::from(least) / all).unwrap_or(u64::MAX)
+    }
+
+    /// The least weight of a vCPU that has one, and their sum.
+    fn least_weight(&self, vcpus: usize) -> (u64, u128) {
+        let Split::Weights(weights) = &self.rules.split else { return (1, vcpus.max(1) as u128) };
         let all: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
         let least = weights.iter().copied().filter(|weight| *weight > 0).min().unwrap_or(1);
-        let whole = (u128::from(part).saturating_mul(all)).div_ceil(u128::from(least));
-        u64::try_from(whole).unwrap_or(u64::MAX)
+        (least.into(), all.max(1))
     }
 
     /// Whether the VM's vCPUs draw from one pool.

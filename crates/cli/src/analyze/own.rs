@@ -1,0 +1,86 @@
+//! What a VM's tasks need of its own budget, and how long they wait for it where that may be spent.
+
+use super::{memory::Limits, regulation::vcpus};
+use weir_analysis::{
+    Nanos,
+    memory::Regulation,
+    time::{OwnBudget, Spender},
+};
+use weir_config::{
+    Timing,
+    timing::{Task, TimedVm},
+};
+
+/// What a VM's own budget does to its tasks on one core.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Own {
+    /// They never spend it, or there is none.
+    Enough,
+    /// Nobody says how many accesses the tasks make, or what the budget counts of them.
+    Unknown,
+    /// They may spend it, and then wait.
+    Waits(OwnBudget),
+}
+
+/// The core of one of the VM's tasks.
+pub fn core_of(vm: &TimedVm, task: &Task) -> Option<u64> {
+    task.core.or(vm.cpus.first().copied())
+}
+
+/// The most accesses that a VM's tasks make in a period, on `core` or on all; none where nobody says how many they make. Whatever is at work in
+/// a period arrived in it, or less than its deadline before.
+fn in_a_period(vm: &TimedVm, period: Nanos, core: Option<Option<u64>>) -> Option<u64> {
+    let mut sum = 0_u64;
+    for task in vm.tasks.iter().filter(|task| core.is_none_or(|core| core_of(vm, task) == core)) {
+        let reach = period.0.saturating_add(task.deadline.0);
+        let jobs = reach.div_ceil(task.period.0.max(1));
+        sum = sum.saturating_add(task.accesses?.saturating_mul(jobs));
+    }
+    Some(sum)
+}
+
+/// The least budget, of each vCPU or, if it is `shared`, of all together, of which the tasks of a VM do not spend the last access in a period; none
+/// where nobody says how many accesses they make.
+pub fn least(vm: &TimedVm, period: Nanos, shared: bool) -> Option<u64> {
+    if shared {
+        return Some(in_a_period(vm, period, None)?.saturating_add(1));
+    }
+    let of = |task| in_a_period(vm, period, Some(core_of(vm, task)));
+    let most = vm.tasks.iter().map(of).try_fold(0, |most, its| its.map(|its| most.max(its)))?;
+    Some(most.saturating_add(1))
+}
+
+/// What the budget that the file gives a VM does to its tasks on `core`, whoever may change it.
+pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Own {
+    let Some(asked) = vm.bandwidth.as_ref().filter(|asked| asked.budget.is_some()) else {
+        return Own::Enough;
+    };
+    let Some(limits) = Limits::of(timing, vm) else { return Own::Unknown };
+    let (budget, period, pool) = (limits.least.accesses, limits.least.period, asked.is_pool());
+    let Some(made) = in_a_period(vm, period, if pool { None } else { Some(core) }) else {
+        return Own::Unknown;
+    };
+    let vcpus = vcpus(vm);
+    let part = if pool { budget } else { asked.least_part(budget, vcpus as usize) };
+    let sure = limits.regulation.sure(part);
+    let lends = matches!(limits.regulation, Regulation::Memguard { .. });
+    if made == 0 || made < sure && !lends {
+        return Own::Enough;
+    }
+    let overshoot = timing.saturation.as_ref().map_or(0, |known| known.overshoot);
+    let sharers = if pool { u64::from(vcpus) } else { 1 };
+    let others = vm.tasks.iter().filter(|task| pool && core_of(vm, task) != core);
+    Own::Waits(OwnBudget {
+        sure,
+        period,
+        debt: if asked.has_debt() { overshoot.saturating_mul(sharers) } else { 0 },
+        late: if lends { 2 } else { 1 },
+        others: others
+            .map(|task| Spender {
+                period: Nanos(task.period.0),
+                deadline: Nanos(task.deadline.0),
+                accesses: task.accesses.unwrap_or(0),
+            })
+            .collect(),
+    })
+}
