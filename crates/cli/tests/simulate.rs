@@ -246,3 +246,43 @@ fn a_killed_sweep_goes_on_to_the_same_bytes_and_shards_join_to_them() {
     assert_eq!(merged.out, bytes);
     assert_eq!(weir(&["simulate", "--merge", &shards[0], &shards[1]]).status, Some(1));
 }
+
+/// Table III of rt-virtio: each flow with the smallest period that its analysis accepts.
+#[test]
+fn no_packet_of_table_iii_takes_longer_than_its_bound() {
+    let file = system("simulate-flows.toml");
+    // Bandwidth, size, period, and what was measured there, in ns.
+    for (rate, size, period, measured) in [
+        ("148MB/s", "4KiB", 37_407, 34_535.0),
+        ("148MB/s", "12KiB", 103_645, 99_818.0),
+        ("485MB/s", "4KiB", 18_177, 14_747.0),
+        ("485MB/s", "12KiB", 45_954, 42_777.0),
+    ] {
+        let keys = [
+            format!("dma.bandwidth={rate}"),
+            format!("flow.setpoints.size={size}"),
+            format!("flow.setpoints.period={period}ns"),
+        ];
+        let mut call = vec!["simulate", &file, "--for", "10ms", "--json"];
+        call.extend(keys.iter().flat_map(|key| ["--set", key]));
+        let said = weir(&call);
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        let json: Value = serde_json::from_str(&said.out).unwrap();
+        let flow = &json["flows"][0];
+        let [worst, bound, met, arrived] =
+            ["worst_ns", "bound_ns", "met", "arrived"].map(|key| flow[key].as_u64().unwrap());
+        // With D = P the bound is the period.
+        assert_eq!((bound, flow["within_bound"].as_bool()), (period, Some(true)), "{flow}");
+        assert!(worst <= bound && met == arrived && arrived > 90, "{flow}");
+        let ratio = f64::from(u32::try_from(worst).unwrap()) / measured;
+        assert!((0.95..1.2).contains(&ratio), "{ratio} {flow}");
+    }
+    let table = weir(&["simulate", &file]).out;
+    assert!(table.contains("setpoints") && table.contains("bound is"), "{table}");
+    assert!(table.lines().any(|line| line.contains("37407") && line.contains("met")), "{table}");
+    let copied = weir(&["simulate", &file, "--set", "dma.path=broker"]);
+    assert_eq!(copied.status, Some(1));
+    assert!(copied.err.contains("its flows are left out: [dma] path"), "{}", copied.err);
+    let none = weir(&["simulate", &file, "--set", "dma.engine=gpu"]);
+    assert!(none.err.contains("has: fpd, lpd"), "{}", none.err);
+}

@@ -1,6 +1,7 @@
 //! A system file's VMs on a chip's memory.
 
 use crate::{
+    flows::Broker,
     memory::{Chip, Memory},
     meter::Counter,
 };
@@ -60,6 +61,8 @@ pub struct Board {
     pub(crate) vms: Vec<Vm>,
     /// Where the translation tables of devices lie.
     pub(crate) tables: Pa,
+    pub(crate) broker: Option<Broker>,
+    left_out: Option<String>,
 }
 
 impl Board {
@@ -116,7 +119,17 @@ impl Board {
                 pages,
             });
         }
+        let (broker, left_out) = if system.timing.flows.is_empty() {
+            (None, None)
+        } else {
+            match Broker::new(&system.timing, memory, &vms, &mut taken) {
+                Ok(broker) => (Some(broker), None),
+                Err(why) => (None, Some(why?)),
+            }
+        };
         Ok(Self {
+            broker,
+            left_out,
             memory: memory.clone(),
             chip,
             map: map.map_err(BoardError)?,
@@ -158,10 +171,11 @@ impl Board {
         board
     }
 
-    /// The same board without budgets, and with the work of one VM alone.
+    /// The same board without budgets, and with the work of one VM alone; nobody sends.
     #[must_use]
     pub fn alone(&self, vm: usize) -> Self {
         let mut board = self.unregulated();
+        board.broker = None;
         let vms = board.vms.iter_mut().enumerate();
         vms.filter(|(index, _)| *index != vm).for_each(|(_, other)| other.workload = None);
         board
@@ -171,6 +185,18 @@ impl Board {
     #[must_use]
     pub fn works(&self, vm: usize) -> bool {
         self.vms.get(vm).is_some_and(|vm| vm.workload.is_some())
+    }
+
+    /// Whether packets are moved.
+    #[must_use]
+    pub const fn has_flows(&self) -> bool {
+        self.broker.is_some()
+    }
+
+    /// Why the system's flows are not simulated, if they are not.
+    #[must_use]
+    pub fn flows_left_out(&self) -> Option<&str> {
+        self.left_out.as_deref()
     }
 
     /// How many VMs there are.

@@ -9,6 +9,7 @@
 
 mod board;
 mod core;
+mod flows;
 mod histogram;
 mod jobs;
 mod kernels;
@@ -21,6 +22,7 @@ mod program;
 mod run;
 
 pub use board::{Board, BoardError};
+pub use flows::FlowOutcome;
 pub use histogram::Histogram;
 pub use jobs::JobsOutcome;
 pub use memory::{Memory, MemoryError};

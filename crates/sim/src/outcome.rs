@@ -1,6 +1,6 @@
 //! What a run came to.
 
-use crate::{Histogram, JobsOutcome};
+use crate::{FlowOutcome, Histogram, JobsOutcome};
 use weir_memsys::Picos;
 use weir_memsys::system::Waits;
 use weir_policy::bandwidth::Counts;
@@ -86,6 +86,8 @@ pub struct TbuOutcome {
 pub struct Outcome {
     /// The VMs, in the order of the file.
     pub vms: Vec<VmOutcome>,
+    /// The flows, in the order of the file; none where they are not simulated.
+    pub flows: Vec<FlowOutcome>,
     /// For how long each VM's lines waited, by whom they waited for; owners are the VMs by position.
     pub waits: Waits,
     /// Lines of the second level: who (row) evicted whose (column).

@@ -143,10 +143,12 @@ fn accesses(phase: &Phase, pages: &[u64], seed: u64) -> Vec<(Access, Pa)> {
 }
 
 /// Knuth's MMIX generator, of which the upper bits are the random ones.
-struct Random(u64);
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, end: u64) -> u64 {
+    /// A number below `end`, of equal chances; 0 if that is 0.
+    pub fn below(&mut self, end: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((u128::from(self.0) * u128::from(end)) >> 64) as u64

@@ -1,5 +1,6 @@
 //! Virtual time: from one event to the next.
 
+mod broker;
 mod prefetch;
 mod record;
 mod released;
@@ -13,6 +14,7 @@ use crate::{
     prefetch::Prefetcher,
     program::Program,
 };
+use broker::{Deed, Moving};
 use record::Begun;
 use std::sync::Arc;
 use weir_config::timing::Workload;
@@ -64,6 +66,8 @@ enum Event {
     Release(usize),
     /// A network device's sender may send a packet more.
     Credit(usize),
+    /// Something happens to a flow's packet.
+    Flow(Deed),
 }
 
 struct Run<'a> {
@@ -71,6 +75,7 @@ struct Run<'a> {
     memory: MemorySystem,
     cores: Vec<Core>,
     masters: Vec<Master>,
+    moving: Option<Moving<'a>>,
     shared: Vec<Shared>,
     events: Events<Event>,
     latencies: Vec<Histogram>,
@@ -193,10 +198,19 @@ impl<'a> Run<'a> {
             memory.map_channel(*engine, *channel, pages.clone()).map_err(refused)?;
             memory.pace(*engine, *channel, *pace).map_err(refused)?;
         }
+        let mut moving = None;
+        if let Some(broker) = &board.broker {
+            let (pages, places) = broker.pages(&board.vms);
+            let refused = |error: DmaError| BoardError(error.to_string());
+            memory.map_channel(broker.engine, broker.channel, pages).map_err(refused)?;
+            memory.pace(broker.engine, broker.channel, broker.pace).map_err(refused)?;
+            moving = Some(Moving::new(broker, places, owners, span.seed));
+        }
         Ok(Self {
             memory,
             cores,
             masters,
+            moving,
             shared: (0..=owners).map(|_| Shared::new()).collect(),
             events: Events::default(),
             latencies: vec![Histogram::default(); owners],
@@ -226,6 +240,7 @@ impl<'a> Run<'a> {
         for master in 0..self.masters.len() {
             self.add(Picos(0), Event::Transfer(master));
         }
+        self.start_flows();
     }
 
     /// Goes from event to event. Those of the memory come first where the time is the same, then these in the order in which they
@@ -257,6 +272,7 @@ impl<'a> Run<'a> {
             Event::Transfer(master) => self.transfer(master, now),
             Event::Release(core) => self.release(core, now),
             Event::Credit(master) => self.credit(master, now),
+            Event::Flow(deed) => self.deed(deed, now),
         }
     }
 

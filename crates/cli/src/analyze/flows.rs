@@ -35,6 +35,8 @@ pub struct Flows {
     names: Vec<String>,
     /// Of each flow, how long a packet takes at most, in ns, where weir's broker moves it: on cores that run in turn, and side by side.
     bounds: Vec<[Option<u64>; 2]>,
+    /// The same where a DMA engine moves it, with what sender and receiver take.
+    end_to_end: Vec<Option<u64>>,
     engine: Engine,
 }
 
@@ -306,6 +308,7 @@ pub fn analyze(timing: &Timing, question: &super::Question) -> Result<Option<Flo
         } else {
             Vec::new()
         },
+        end_to_end: end_to_end(timing),
         engine,
     }))
 }
@@ -316,6 +319,31 @@ pub fn bounds(timing: &Timing, cores: Cores) -> Vec<Option<u64>> {
     let mut timing = timing.clone();
     timing.dma.path = DataPath::Broker;
     found_bounds(&timing, cores).unwrap_or_else(|| vec![None; timing.flows.len()])
+}
+
+/// How long packets take at most where a DMA engine moves them as in rt-virtio, in ns, for each flow: from the sender's notification (or from
+/// when it may send, by its period) until the receiver has handled its interrupt. None for best effort, on other paths, and where overheads or
+/// `[dma]` `bandwidth` are not known.
+pub fn end_to_end(timing: &Timing) -> Vec<Option<u64>> {
+    found_end_to_end(timing).unwrap_or_else(|| vec![None; timing.flows.len()])
+}
+
+fn found_end_to_end(timing: &Timing) -> Option<Vec<Option<u64>>> {
+    let rate = timing.dma.bandwidth.filter(|_| timing.dma.path == DataPath::Dma)?;
+    let at = Bandwidths { paced: BytesPerSec(rate.0), chunk: BytesPerSec(rate.0) };
+    let input = Input::of(timing, Reading::Printed).ok()?;
+    let mut bounds = vec![None; timing.flows.len()];
+    for group in input.groups(timing, Cores::InTurn).ok()? {
+        let (_, flows, tasks, best_effort) = divide(timing, group).ok()?;
+        let responses = responses(&tasks, &best_effort, at);
+        for ((flow, task), response) in flows.into_iter().zip(&tasks).zip(responses) {
+            let whole = 2 * i64::try_from(input.flows.get(flow)?.deadline.0).ok()?;
+            // D - D' is what sender and receiver take.
+            let ends = u64::try_from(whole - task.deadline.0).ok()?.div_ceil(2);
+            *bounds.get_mut(flow)? = response.and_then(|response| response.0.checked_add(ends));
+        }
+    }
+    Some(bounds)
 }
 
 fn found_bounds(timing: &Timing, cores: Cores) -> Option<Vec<Option<u64>>> {
@@ -630,6 +658,7 @@ impl Flows {
                 "q_ns": task.q_ns,
                 "slack_ns": task.slack_ns,
                 "bound_ns": self.bounds.get(flow).and_then(|[bound, _]| *bound),
+                "end_to_end_ns": self.end_to_end.get(flow).copied().flatten(),
                 "side_by_side_ns": self.bounds.get(flow).and_then(|[_, bound]| *bound),
             })
         });

@@ -39,7 +39,7 @@ pub struct Arguments {
     #[arg(long, value_name = "PLATFORM")]
     platform: Option<String>,
     /// Another value for a key: of the memory file (caches.l2_misses=2), of the system file (vm.NAME.bandwidth.budget=600,
-    /// hypervisor.colors=0-1, dram=banks-on-top), or the seed.
+    /// flow.NAME.size=4KiB, dma.bandwidth=485MB/s, hypervisor.colors=0-1, dram=banks-on-top), or the seed.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
     values: Vec<(String, String)>,
     /// How long to look, in virtual time.

@@ -2,6 +2,7 @@
 
 use super::{Arguments, draw, tell, values::Values};
 use crate::{
+    analyze::flows::end_to_end,
     check,
     environment::Environment,
     failure::{Failure, Result, SYSTEM},
@@ -12,13 +13,15 @@ use std::{fs, io::Write, path::Path};
 use weir_analysis::curves::Curve;
 use weir_config::{Faults, Image, Sizes, System, check_text, place_all};
 use weir_policy::Nanos;
-use weir_sim::{Board, Histogram, Memory, Outcome, Span, VmOutcome};
+use weir_sim::{Board, FlowOutcome, Histogram, Memory, Outcome, Span, VmOutcome};
 
 /// A board and how long to look at it.
 pub struct Simulation {
     /// The VMs on their memory.
     pub board: Board,
     span: Span,
+    /// How long each flow's packets take at most, in ns, by the analysis.
+    bounds: Vec<Option<u64>>,
 }
 
 /// What a run came to, and what each VM does alone.
@@ -27,6 +30,10 @@ pub struct Simulated {
     pub outcome: Outcome,
     /// Each VM's accesses and mean latency without the others and without budgets; none for those that do nothing.
     pub alone: Vec<Option<VmOutcome>>,
+    /// How long each flow's packets take at most, in ns, by the analysis.
+    pub bounds: Vec<Option<u64>>,
+    /// Why the flows are not simulated, if they are not.
+    pub left_out: Option<String>,
 }
 
 impl Simulation {
@@ -49,16 +56,19 @@ impl Simulation {
         let memory = memory.map_err(|error| Failure::system(error.to_string()))?;
         let board = Board::new(&system, &placement, &memory);
         let board = board.map_err(|error| Failure::system(error.to_string()))?;
-        if (0..board.len()).all(|vm| !board.works(vm)) {
+        if !board.has_flows() && (0..board.len()).all(|vm| !board.works(vm)) {
+            let flows =
+                board.flows_left_out().map(|why| format!("; its flows are left out: {why}"));
             return Err(Failure::system(format!(
-                "{}: no VM has a workload: write workload = {{ kind = \"latency\", size = \"64KiB\" }} into a [[vm]]",
-                file.display()
+                "{}: no VM has a workload: write workload = {{ kind = \"latency\", size = \"64KiB\" }} into a [[vm]]{}",
+                file.display(),
+                flows.unwrap_or_default()
             )));
         }
         let Arguments { warm_up, length, seed, .. } = arguments;
         let seed = values.seed.unwrap_or(*seed);
         let span = Span { warm_up: Nanos(warm_up.0), length: Nanos(length.0), seed };
-        Ok(Self { board, span })
+        Ok(Self { board, span, bounds: end_to_end(&system.timing) })
     }
 
     /// Simulates a variant of the board.
@@ -68,7 +78,12 @@ impl Simulation {
 
     /// The board as it is, and each VM alone.
     pub fn together_and_alone(&self) -> Result<Simulated> {
-        Ok(Simulated { alone: self.alone()?, outcome: self.simulate(&self.board)? })
+        Ok(Simulated {
+            alone: self.alone()?,
+            outcome: self.simulate(&self.board)?,
+            bounds: self.bounds.clone(),
+            left_out: self.board.flows_left_out().map(str::to_owned),
+        })
     }
 
     /// What each VM of the board does alone.
@@ -144,7 +159,7 @@ pub fn run(simulation: &Simulation, svg: Option<&Path>, json: bool) -> Result {
 
 /// As `--json` prints it.
 fn describe(result: &Simulated) -> Value {
-    let Outcome { vms, waits, evictions, closed, tbus, blocked_ps, span_ns, slice_ns } =
+    let Outcome { vms, flows, waits, evictions, closed, tbus, blocked_ps, span_ns, slice_ns } =
         &result.outcome;
     let name = |vm: usize| vms[vm].name.clone();
     let matrix = |rows: &[Vec<u64>]| -> Value {
@@ -196,6 +211,20 @@ fn describe(result: &Simulated) -> Value {
         "span_ns": span_ns,
         "slice_ns": slice_ns,
         "vms": each.collect::<Vec<_>>(),
+        "flows": flows.iter().zip(&result.bounds).map(|(flow, bound)| json!({
+            "name": flow.name,
+            "sent": flow.sent,
+            "arrived": flow.arrived,
+            "deadline_ns": flow.deadline_ns,
+            "met": flow.met,
+            "missed": flow.missed,
+            "lost": flow.lost,
+            "latency_ns": distribution(&flow.latency),
+            "worst_ns": worst_ns(flow),
+            "bound_ns": bound,
+            "within_bound": within_bound(flow, *bound),
+        })).collect::<Vec<_>>(),
+        "flows_left_out": result.left_out,
         "evicted": matrix(evictions),
         "rows_closed": matrix(closed),
         "tbus": tbus.iter().map(|tbu| json!({
@@ -206,6 +235,16 @@ fn describe(result: &Simulated) -> Value {
         })).collect::<Vec<_>>(),
         "l2_blocked_ps": blocked_ps,
     })
+}
+
+/// A flow's longest latency in ns, rounded up.
+pub const fn worst_ns(flow: &FlowOutcome) -> u64 {
+    flow.worst.0.div_ceil(1000)
+}
+
+/// Whether no packet took longer than the analysis says, if it says something and packets arrived.
+pub fn within_bound(flow: &FlowOutcome, bound: Option<u64>) -> Option<bool> {
+    bound.filter(|_| flow.arrived > 0).map(|bound| worst_ns(flow) <= bound)
 }
 
 fn by_vm(vms: &[VmOutcome], counts: &[u64]) -> Value {

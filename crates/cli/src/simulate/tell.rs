@@ -1,6 +1,6 @@
 //! A run's tables.
 
-use super::system::{MOST_OF_A_CURVE, Simulated, arrival_curve, slowdown};
+use super::system::{MOST_OF_A_CURVE, Simulated, arrival_curve, slowdown, within_bound, worst_ns};
 use crate::{failure::Result, run::show::table};
 use std::io::Write;
 use weir_memsys::Owner;
@@ -48,6 +48,7 @@ pub fn tables(out: &mut impl Write, result: &Simulated) -> Result {
     }
     writeln!(out, "{rows}")?;
     jobs(out, result)?;
+    flows(out, result)?;
     waits(out, &result.outcome)?;
     counts(
         out,
@@ -126,6 +127,52 @@ fn jobs(out: &mut impl Write, result: &Simulated) -> Result {
             jobs.response.most_ns().to_string(),
             of_alone(&|alone| ns(alone.response.mean().0)),
             of_alone(&|alone| alone.response.most_ns().to_string()),
+        ]);
+    }
+    writeln!(out, "{rows}")?;
+    Ok(())
+}
+
+/// The flows' packets, and their longest latency beside the one that the analysis proves.
+fn flows(out: &mut impl Write, result: &Simulated) -> Result {
+    if let Some(why) = &result.left_out {
+        writeln!(out, "flows are left out: {why}")?;
+    }
+    if result.outcome.flows.is_empty() {
+        return Ok(());
+    }
+    let mut rows = table([
+        "flow",
+        "packets",
+        "deadline us",
+        "met",
+        "missed",
+        "lost",
+        "mean ns",
+        "99 %",
+        "worst",
+        "bound",
+        "bound is",
+    ]);
+    for (flow, bound) in result.outcome.flows.iter().zip(&result.bounds) {
+        let deadline = |text: String| flow.deadline_ns.map_or_else(|| "-".to_owned(), |_| text);
+        let is = match within_bound(flow, *bound) {
+            Some(true) => "met",
+            Some(false) => "exceeded",
+            None => "-",
+        };
+        rows.add_row([
+            flow.name.clone(),
+            flow.arrived.to_string(),
+            deadline(ns(flow.deadline_ns.unwrap_or(0))),
+            deadline(flow.met.to_string()),
+            deadline(flow.missed.to_string()),
+            flow.lost.to_string(),
+            ns(flow.latency.mean().0),
+            flow.latency.at_most_ns(990).to_string(),
+            worst_ns(flow).to_string(),
+            bound.map_or_else(|| "-".to_owned(), |bound| bound.to_string()),
+            is.to_owned(),
         ]);
     }
     writeln!(out, "{rows}")?;

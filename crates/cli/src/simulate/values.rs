@@ -7,14 +7,15 @@ use toml_edit::{DocumentMut, InlineTable, Item, TableLike, Value};
 pub struct Values {
     /// Of the memory file: `caches.l2_misses`.
     pub memory: Vec<(String, String)>,
-    /// Of the system file: `vm.NAME.bandwidth.budget`, `hypervisor.colors`, `dram`.
+    /// Of the system file: `vm.NAME.bandwidth.budget`, `flow.NAME.size`, `dma.bandwidth`, `hypervisor.colors`, `dram`.
     pub system: Vec<(String, String)>,
     /// `seed`.
     pub seed: Option<u64>,
 }
 
 impl Values {
-    /// Sorts them; those without `vm.` or `hypervisor.` in front, but for `seed` and the map's name `dram`, are the memory's.
+    /// Sorts them; those without `vm.`, `flow.` or `hypervisor.` in front, but for `seed`, the map's name `dram` and `[dma]`'s own keys, are
+    /// the memory's.
     pub fn new(values: &[(String, String)]) -> Result<Self, String> {
         let mut sorted = Self::default();
         for (key, value) in values {
@@ -22,7 +23,7 @@ impl Values {
             if key == "seed" {
                 let seed = value.parse().map_err(|_| format!("seed={value}: write a number"))?;
                 sorted.seed = Some(seed);
-            } else if key.starts_with("vm.") || key.starts_with("hypervisor.") || key == "dram" {
+            } else if is_systems(key) {
                 sorted.system.push(pair);
             } else {
                 sorted.memory.push(pair);
@@ -42,11 +43,20 @@ impl Values {
     }
 }
 
+fn is_systems(key: &str) -> bool {
+    // A memory file has keys of [dma.NAME].
+    let of_dma = key.strip_prefix("dma.").is_some_and(|key| !key.contains('.'));
+    let tables = ["vm.", "flow.", "hypervisor."];
+    of_dma || key == "dram" || tables.iter().any(|table| key.starts_with(table))
+}
+
 fn set(document: &mut DocumentMut, key: &str, value: Value) -> Result<(), String> {
     let path: Vec<_> = key.split('.').collect();
     let (path, mut table): (_, &mut dyn TableLike) = match path.as_slice() {
-        ["vm", name, rest @ ..] if !rest.is_empty() => {
-            (rest, find_vm(document, name).ok_or_else(|| format!("{key}: no VM is called {name}"))?)
+        [list @ ("vm" | "flow"), name, rest @ ..] if !rest.is_empty() => {
+            let what = if *list == "vm" { "VM" } else { "flow" };
+            let found = find(document, list, name);
+            (rest, found.ok_or_else(|| format!("{key}: no {what} is called {name}"))?)
         }
         path => (path, document.as_table_mut()),
     };
@@ -62,11 +72,14 @@ fn set(document: &mut DocumentMut, key: &str, value: Value) -> Result<(), String
     Ok(())
 }
 
-fn find_vm<'a>(document: &'a mut DocumentMut, name: &str) -> Option<&'a mut dyn TableLike> {
-    let vms = document.get_mut("vm")?.as_array_of_tables_mut()?;
-    let mut vms = vms.iter_mut();
-    let vm = vms.find(|vm| vm.get("name").and_then(Item::as_str) == Some(name))?;
-    Some(vm)
+fn find<'a>(
+    document: &'a mut DocumentMut,
+    list: &str,
+    name: &str,
+) -> Option<&'a mut dyn TableLike> {
+    let mut tables = document.get_mut(list)?.as_array_of_tables_mut()?.iter_mut();
+    let found = tables.find(|table| table.get("name").and_then(Item::as_str) == Some(name))?;
+    Some(found)
 }
 
 #[cfg(test)]
@@ -86,9 +99,16 @@ mod tests {
             ("vm.a.colors", "0-3"),
             ("vm.a.bandwidth.budget", "9"),
             ("dram", "banks-on-top"),
+            ("dma.bandwidth", "9MB/s"),
+            ("dma.lpd.qos", "60"),
+            ("flow.f.size", "9KiB"),
         ]);
-        assert_eq!((sorted.seed, sorted.memory.len(), sorted.system.len()), (Some(7), 1, 3));
-        let text = "platform = \"zcu102\" # board\n[[vm]]\nname = \"b\"\n[[vm]]\nname = \"a\"\n";
+        assert_eq!((sorted.seed, sorted.memory.len(), sorted.system.len()), (Some(7), 2, 5));
+        let text = "platform = \"zcu102\" # board\n[[vm]]\nname = \"b\"\n[[vm]]\nname = \"a\"\n[[flow]]\nname = \"f\"\n";
+        for written in ["bandwidth = \"9MB/s\"", "name = \"f\"\nsize = \"9KiB\""] {
+            let edited = sorted.edit(text).unwrap();
+            assert!(edited.contains(written), "{edited}");
+        }
         let edited = sorted.edit(text).unwrap();
         assert!(
             edited.contains("# board") && edited.contains("dram = \"banks-on-top\""),
@@ -106,6 +126,7 @@ mod tests {
         let text = "[[vm]]\nname = \"a\"\ncpus = [0]\n";
         let said = |key| values(&[(key, "1")]).edit(text).unwrap_err();
         assert!(said("vm.c.colors").contains("no VM is called c"));
+        assert!(said("flow.c.size").contains("no flow is called c"));
         assert!(said("vm.a.cpus.x").contains("`cpus` is no table"));
         let seed = [("seed".to_owned(), "x".to_owned())];
         assert!(Values::new(&seed).unwrap_err().contains("write a number"));

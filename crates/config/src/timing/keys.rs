@@ -87,6 +87,11 @@ static FLOW: Shape = Shape {
         required("size", Kind::Size, "The bytes of a packet."),
         key("period", Kind::Duration, "The least time between two packets."),
         key(
+            "jitter",
+            Kind::Duration,
+            "In a simulation: how late a packet is released at most; without it, never.",
+        ),
+        key(
             "deadline",
             Kind::Duration,
             "The time in which each packet must arrive; without it the period.",
@@ -125,6 +130,11 @@ static DMA: Shape = Shape {
             "What moves the bytes: a DMA engine behind a broker, as in rt-virtio (\"dma\", as without the key), or a core that copies: the broker's, the sender's or the receiver's.",
         ),
         key("copy_bandwidth", Kind::Rate, "What a core copies, to compare it with the DMA engine."),
+        key(
+            "engine",
+            Kind::Text,
+            "In a simulation: which [dma.NAME] of the memory file it is; without it the first.",
+        ),
     ],
 };
 

@@ -120,6 +120,8 @@ pub struct Flow {
     pub size: Bytes,
     /// Least time between two packets, at least 1 ns; without it the flow is best effort.
     pub period: Option<Nanos>,
+    /// How late a packet is released at most, in a simulation.
+    pub jitter: Nanos,
     /// Relative deadline, at least 1 ns; without it the flow is best effort.
     pub deadline: Option<Nanos>,
     /// No deadline, served when nothing else is.
@@ -159,6 +161,8 @@ pub struct Dma {
     pub path: DataPath,
     /// At least 1 byte/s.
     pub copy_bandwidth: Option<BytesPerSec>,
+    /// The engine's name in the memory file, for a simulation.
+    pub engine: Option<String>,
     /// The table; empty if there is none.
     pub place: Place,
     /// Whether the file has the table.

@@ -305,6 +305,7 @@ impl Reader<'_> {
         if !best_effort && (period.is_none() || deadline.is_none()) {
             return None;
         }
+        let jitter = table.duration("jitter");
         let bandwidth = self.rate(table, "bandwidth", &owner);
         if let (Some(rate), Some(size), Some(period), false) =
             (&bandwidth, &size, &period, best_effort)
@@ -330,6 +331,7 @@ impl Reader<'_> {
             port: table.number("port").map(|port| port.value as u32),
             size: size?.value,
             period: timed(period),
+            jitter: jitter.map_or(Nanos(0), |jitter| jitter.value),
             deadline: timed(deadline),
             best_effort,
             bandwidth: bandwidth.map(|rate| rate.value),
@@ -392,6 +394,7 @@ impl Reader<'_> {
                 _ => DataPath::Dma,
             },
             copy_bandwidth: self.rate(table, "copy_bandwidth", "[dma]").map(|rate| rate.value),
+            engine: table.text("engine").map(|name| name.value),
             place: place(&span),
             given: true,
         }

@@ -50,6 +50,9 @@ impl Run<'_> {
             lines: self.lines(),
         });
         self.cores.iter_mut().filter_map(|core| core.jobs.as_mut()).for_each(Jobs::count);
+        if let Some(moving) = &mut self.moving {
+            moving.count();
+        }
         for meter in self.cores.iter_mut().filter_map(|core| core.meter.as_mut()) {
             meter.clear(Nanos(now.0 / 1000));
         }
@@ -165,8 +168,10 @@ impl Run<'_> {
             None => tbus,
         };
         let zero = Vec::new();
+        let end = Picos::from_nanos(now.0);
         Outcome {
             vms,
+            flows: self.moving.map_or_else(Vec::new, |moving| moving.finish(end)),
             waits: begun.map_or_else(|| waits.clone(), |begun| waits.since(&begun.waits)),
             evictions: minus(evictions, begun.map_or(&zero, |begun| &begun.evictions)),
             closed: minus(closed, begun.map_or(&zero, |begun| &begun.closed)),

@@ -19,7 +19,10 @@ impl Run<'_> {
 
     pub(super) fn transferred(&mut self, engine: usize, channel: usize, at: Picos) {
         let is_it = |master: &Master| master.engine == engine && master.channel == channel;
-        let Some(number) = self.masters.iter().position(is_it) else { return };
+        let Some(number) = self.masters.iter().position(is_it) else {
+            self.is_brokers(engine, channel, at);
+            return;
+        };
         let master = &mut self.masters[number];
         master.ended += 1;
         let (owner, since, gap) = (usize::from(master.owner.0), master.since, master.gap);
