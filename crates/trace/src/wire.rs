@@ -168,7 +168,7 @@ counted! {
     /// What a guest tried and was refused, and lived on.
     Denial {
         /// An HVC or SMC with a function number that weir does not offer.
-        Call = "unknown hypercall or SMC",
+        Call = "unknown or denied hypercall or SMC",
         /// A register of the performance monitors.
         Pmu = "PMU register",
         /// A debug register.

@@ -198,8 +198,11 @@ impl Trace<BufReader<File>> {
                         path.display()
                     ));
                 }
-                io::ErrorKind::NotFound => {
+                io::ErrorKind::NotFound if path.with_file_name("run.json").exists() => {
                     "; run.json beside it says why; `weir run` leaves one for each run".to_owned()
+                }
+                io::ErrorKind::NotFound => {
+                    "; the run was killed before it could leave one, or still goes on".to_owned()
                 }
                 _ => format!(": {error}"),
             };
