@@ -729,6 +729,68 @@ fn linux_sees_that_the_other_end_has_died() {
     assert_eq!(ran.report["totals"]["restarts"], 2);
 }
 
+/// Debian's kernel suspends to idle in the midst of what it sends, and again of what it receives. Its driver frees its rings then, so both
+/// ends are told that the connection is gone, and the next one brings everything from the beginning.
+#[test]
+fn linux_suspends_and_both_ends_see_the_connection_reset() {
+    let bare = fs::read_to_string(root().join("systems/flows-linux-suspend.toml"));
+    let bare = bare.expect("a system");
+    let over_pci = bare.replace("devices = [\"rtc\"]", "devices = [\"rtc\"]\nvsock = \"pci\"");
+    assert_ne!(bare, over_pci);
+    for (text, sent) in [
+        (bare.clone(), "30 messages of 1000 bytes sent, sum "),
+        (over_pci, "30 messages of 1000 bytes sent, sum "),
+        (among_linux(&bare), "30 messages sent, 30000 bytes, sum "),
+    ] {
+        let ran = run_text(&text, "60s", &[]);
+        let reset = |vm: &str, port: &str| {
+            let errno = ran.behind(vm, &format!("{port}the connection was reset, error "));
+            assert!(["32", "104", "107"].contains(&errno), "{vm}: {errno}");
+        };
+        reset("linux", "linux: ");
+        reset("linux", "linux: port 5001: ");
+        if sent.contains("of 1000") {
+            ran.behind("sender", "sender: the connection was reset");
+        } else {
+            reset("sender", "linux: ");
+        }
+        sums_agree(
+            &ran,
+            ["linux", "30 messages sent, 30000 bytes, sum "],
+            ["receiver", "port 5000: 30000 bytes in order, sum "],
+        );
+        sums_agree(&ran, ["sender", sent], ["linux", "port 5001: 30000 bytes in order, sum "]);
+        ran.behind("linux", "linux: suspends: 2, failed: 0");
+        ran.behind("linux", "linux: done");
+        for name in ["linux", "receiver", "sender"] {
+            assert_eq!(ran.vm(name)["state"], "off", "{name}");
+        }
+        assert_eq!(ran.report["totals"]["denials"], 0);
+        assert_eq!(ran.report["totals"]["faults"], 0);
+    }
+}
+
+/// The same system with Linux at the other ends, too: these stay awake.
+fn among_linux(text: &str) -> String {
+    let linux = |run: &str| {
+        format!(
+            "memory = \"128MiB\"\nimage = {{ linux = \"debian-rt\", initrd = \"debian-vsock\", \
+             cmdline = \"console=ttyAMA0 quiet {run},poweroff\" }}\n"
+        )
+    };
+    let mut text = text.to_owned();
+    for (guest, run) in [
+        ("receiver", "weir.receive=streams=2 weir.run=receive"),
+        ("sender", "weir.send=to=3,port=5001,messages=30,size=1000,period_us=5000 weir.run=send"),
+    ] {
+        let from = text.find(&format!("name = \"{guest}\"")).expect("a VM");
+        let from = from + text[from..].find("memory").expect("its memory");
+        let to = from + text[from..].find("\n\n").expect("its end");
+        text.replace_range(from..to, &linux(run));
+    }
+    text
+}
+
 /// Sender, receiver, broker and weir each in cache colors of their own: what EL2 and the broker reach of the VMs' memory follows the
 /// cells.
 #[test]

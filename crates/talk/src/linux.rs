@@ -17,6 +17,8 @@ impl Errno {
     pub const PIPE: Self = Self(32);
     /// Reset by the other end.
     pub const RESET: Self = Self(104);
+    /// Reset while nobody waited for it.
+    pub const NOT_CONNECTED: Self = Self(107);
     /// Not answered in time.
     pub const TIMED_OUT: Self = Self(110);
 }

@@ -56,7 +56,13 @@ pub fn run(arguments: Arguments, kind: Kind) -> Result<(), Errno> {
                 continue;
             }
             match linux::receive(connection.fd, buffer) {
-                Ok(0) | Err(Errno::RESET) => {}
+                Ok(0) => {}
+                Err(errno @ (Errno::RESET | Errno::NOT_CONNECTED)) => {
+                    let number = errno.0;
+                    say(format_args!(
+                        "linux: port {port}: the connection was reset, error {number}"
+                    ));
+                }
                 Ok(len) => {
                     last = linux::now();
                     first.get_or_insert(last);

@@ -137,7 +137,9 @@ fn send(fd: Fd, plan: &Plan, message: &mut [u8; LONGEST]) -> Result<Sent, Errno>
         while !rest.is_empty() {
             match linux::send(fd, rest) {
                 Ok(sent) => rest = rest.get(sent..).unwrap_or(&[]),
-                Err(errno @ (Errno::PIPE | Errno::RESET)) => return Ok(Sent::Reset(errno)),
+                Err(errno @ (Errno::PIPE | Errno::RESET | Errno::NOT_CONNECTED)) => {
+                    return Ok(Sent::Reset(errno));
+                }
                 Err(errno) => return Err(errno),
             }
         }

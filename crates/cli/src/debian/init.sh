@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # The first process of weir's Linux guest. The kernel command line says what it does:
 #   weir.run=A,B,..   scenarios, in this order: cyclictest devices disk hog memtest sgi shell steal
-#                     net outside serve fetch send* receive* ping* pong* give* take* reload poweroff reboot
+#                     net outside serve fetch send* receive* ping* pong* give* take* reload suspend poweroff reboot
 #   weir.NAME=A,B,..  arguments of weir-talk for the scenario NAME, which begins with send, receive, ping or pong
 #   weir.NAME=ADDR    address of socat for the scenario NAME, which begins with give or take: where 100000 lines go, or come from
 #   weir.address=IP   of the network device, which net turns on; weir.peer=IP whom fetch asks for what serve gives
@@ -146,6 +146,21 @@ run_reload() {
     [ ! -e /dev/vsock ] && say "all modules are out" && load_modules && say "all modules are back"
 }
 
+# Interrupts of virtio devices so far, on CPU 0.
+virtio_interrupts() { awk '/virtio/ { n += $2 } END { print n + 0 }' /proc/interrupts; }
+
+# Suspends in the midst of the next scenario, when its device has interrupted 10 times. The RTC wakes it up 1 to 2 s later.
+run_suspend() {
+    load_modules || return 1
+    say "suspends to $(cat /sys/power/mem_sleep)"
+    from=$(virtio_interrupts)
+    {
+        until [ $(($(virtio_interrupts) - from)) -ge 10 ]; do sleep 0.005; done
+        echo +2 >/sys/class/rtc/rtc0/wakealarm && echo freeze >/sys/power/state
+        say "suspends: $(cat /sys/power/suspend_stats/success), failed: $(cat /sys/power/suspend_stats/fail)"
+    } &
+}
+
 # Writes blocks of 4 MiB, more than a cache holds, on one CPU.
 run_hog() {
     cpu=$(word weir.cpu $(($(nproc) - 1)))
@@ -227,7 +242,7 @@ failed=
 ending=
 for scenario in $(word weir.run | tr , ' '); do
     case $scenario in
-        net | outside | serve | fetch | cyclictest | devices | disk | hog | memtest | reload | sgi | shell | steal)
+        net | outside | serve | fetch | cyclictest | devices | disk | hog | memtest | reload | sgi | shell | steal | suspend)
             "run_$scenario" || failed="$failed $scenario" ;;
         give* | take*) run_socat "$scenario" || failed="$failed $scenario" ;;
         send* | receive* | ping* | pong*) run_talk "$scenario" || failed="$failed $scenario" ;;
