@@ -223,6 +223,8 @@ fn abandon(peephole: &mut Peephole) {
 }
 
 /// Carries out an access to the device: `value` is what a store writes, the result what a load reads.
+// By itself: inlined, it makes the frame of each device's path larger than a page.
+#[inline(never)]
 pub fn access(
     seat: &'static Seat,
     core: usize,
