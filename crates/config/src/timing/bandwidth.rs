@@ -78,6 +78,12 @@ impl Bandwidth {
         u64::try_from(whole).unwrap_or(u64::MAX)
     }
 
+    /// Whether it has a budget of writes, beside one of reads or alone.
+    #[must_use]
+    pub fn limits_writes(&self) -> bool {
+        self.rules.writes.is_some()
+    }
+
     /// Whether the VM's vCPUs draw from one pool.
     #[must_use]
     pub fn is_pool(&self) -> bool {
