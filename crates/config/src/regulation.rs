@@ -39,6 +39,21 @@ impl Timing {
         }
         faults.into_result(())
     }
+
+    /// Why budgets are none that [saturation] says are kept, each at its place.
+    #[must_use]
+    pub fn unkept(&self) -> Vec<(Place, String)> {
+        let Some(saturation) = &self.saturation else { return Vec::new() };
+        let why = |vm: &TimedVm| {
+            let bandwidth = vm.bandwidth.as_ref()?;
+            let unkept = unkept(saturation, vm, bandwidth, &events(bandwidth));
+            let platform = self.platform.as_ref();
+            let rare = || rare_looks(platform?, vm, bandwidth);
+            let Unkept { place, message, help, .. } = unkept.or_else(rare)?;
+            Some((place, format!("{message}: {help}")))
+        };
+        self.vms.iter().filter_map(why).collect()
+    }
 }
 
 fn of_all(
@@ -117,7 +132,10 @@ impl Checker<'_> {
             self.fault("short-period", &bandwidth.rules.places.period, message, help);
             return none;
         }
-        if !self.is_kept(vm, bandwidth, &events) {
+        if let Some(saturation) = self.saturation()
+            && let Some(unkept) = unkept(&saturation, vm, bandwidth, &events)
+        {
+            self.fault(unkept.code, &unkept.place, unkept.message, unkept.help);
             return none;
         }
         if period.0 > packed::MOST_PERIOD_NS {
@@ -156,49 +174,6 @@ impl Checker<'_> {
     /// The system's own saturation table, or the platform's.
     fn saturation(&self) -> Option<Saturation> {
         self.timing.saturation.clone().or(self.platform.saturation.clone())
-    }
-
-    /// Whether period and budget are none of those that were measured not to be kept.
-    fn is_kept(&mut self, vm: &TimedVm, bandwidth: &Bandwidth, events: &[Event]) -> bool {
-        let Some((_, period)) = bandwidth.budget else { return true };
-        let Some(saturation) = self.saturation() else { return true };
-        let places = &bandwidth.rules.places;
-        let least = saturation.least_period;
-        if period < least {
-            let message = format!(
-                "a period of {period} is shorter than {least}, below which [saturation] says that budgets are not kept"
-            );
-            let help = format!("write a period of at least \"{least}\"");
-            self.fault("short-period", &places.period, message, help);
-            return false;
-        }
-        if bandwidth.rules.debt {
-            return true;
-        }
-        // Each against its own counter, and what overshoots is a vCPU: its part must be enough.
-        let rules = &bandwidth.rules;
-        let share = |budget: u64| budget.saturating_mul(rules.share);
-        let enough = bandwidth.least_whole(saturation.least_budget, vm.cpus.len());
-        let reads = rules.reads.filter(|_| events[0].is_traffic());
-        for (budget, place) in [(reads, &places.budget), (rules.writes, &places.writes)] {
-            let Some(written) = budget else { continue };
-            let least = rules.adjust.as_ref().map_or(written, |adjust| adjust.min.min(written));
-            if share(least) >= enough {
-                continue;
-            }
-            let set = if least == written { "a budget" } else { "a budget that it may be set to" };
-            let message = format!(
-                "{}: {set} of {least} gives a vCPU less than {}, below which [saturation] says that more is taken",
-                vm.name, saturation.least_budget
-            );
-            let help = format!(
-                "write at least {}; or remove `debt = false`: what goes beyond is then taken off the next budget",
-                enough / rules.share.max(1)
-            );
-            self.fault("small-budget", place, message, help);
-            return false;
-        }
-        true
     }
 
     /// Who counts these events of a VM.
@@ -278,6 +253,10 @@ impl Checker<'_> {
                     "write at least \"{LEAST_POLL}\", as a look costs some hundred instructions, and at most the period"
                 );
                 self.fault("poll", &place, message, help);
+            } else if self.saturation().is_some()
+                && let Some(rare) = rare_looks(self.platform, vm, bandwidth)
+            {
+                self.fault(rare.code, &rare.place, rare.message, rare.help);
             }
         }
         Some(found)
@@ -538,6 +517,75 @@ impl Checker<'_> {
             self.fault("saturated", &last.rules.places.budget.clone(), message, help.to_owned());
         }
     }
+}
+
+/// Why a budget is not kept.
+struct Unkept {
+    code: &'static str,
+    place: Place,
+    message: String,
+    help: String,
+}
+
+/// Why period and budget are some of those that were measured not to be kept, if they are.
+fn unkept(
+    saturation: &Saturation,
+    vm: &TimedVm,
+    bandwidth: &Bandwidth,
+    events: &[Event],
+) -> Option<Unkept> {
+    let (_, period) = bandwidth.budget?;
+    let places = &bandwidth.rules.places;
+    let least = saturation.least_period;
+    if period < least {
+        let message = format!(
+            "a period of {period} is shorter than {least}, below which [saturation] says that budgets are not kept"
+        );
+        let help = format!("write a period of at least \"{least}\"");
+        let (code, place) = ("short-period", places.period.clone());
+        return Some(Unkept { code, place, message, help });
+    }
+    if bandwidth.rules.debt {
+        return None;
+    }
+    // Each against its own counter, and what overshoots is a vCPU: its part must be enough.
+    let rules = &bandwidth.rules;
+    let share = |budget: u64| budget.saturating_mul(rules.share);
+    let enough = bandwidth.least_whole(saturation.least_budget, vm.cpus.len());
+    let reads = rules.reads.filter(|_| events[0].is_traffic());
+    for (budget, place) in [(reads, &places.budget), (rules.writes, &places.writes)] {
+        let Some(written) = budget else { continue };
+        let least = rules.adjust.as_ref().map_or(written, |adjust| adjust.min.min(written));
+        if share(least) >= enough {
+            continue;
+        }
+        let set = if least == written { "a budget" } else { "a budget that it may be set to" };
+        let message = format!(
+            "{}: {set} of {least} gives a vCPU less than {}, below which [saturation] says that more is taken",
+            vm.name, saturation.least_budget
+        );
+        let help = format!(
+            "write at least {}; or remove `debt = false`: what goes beyond is then taken off the next budget",
+            enough / rules.share.max(1)
+        );
+        return Some(Unkept { code: "small-budget", place: place.clone(), message, help });
+    }
+    None
+}
+
+/// Why a VM's looks at the monitor are too far apart for the overshoot of [saturation], which was measured at the platform's own, if they are.
+fn rare_looks(platform: &Platform, vm: &TimedVm, bandwidth: &Bandwidth) -> Option<Unkept> {
+    let poll = bandwidth.rules.poll.as_ref()?;
+    let most = platform.counters.monitor.as_ref()?.poll;
+    if poll.value <= most {
+        return None;
+    }
+    let message = format!(
+        "{} is looked at each {} only, and what [saturation] says of budgets holds for looks each {most}: more passes between a budget's end and the stop",
+        vm.name, poll.value
+    );
+    let help = format!("write at most \"{most}\", or leave `poll` out");
+    Some(Unkept { code: "poll", place: Place(poll.span.clone()), message, help })
 }
 
 /// The core of each vCPU.

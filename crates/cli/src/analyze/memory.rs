@@ -1,6 +1,6 @@
 //! Memory bandwidth: what each VM's budget lets it use, and whether all of them and the DMA engine saturate the memory.
 
-use super::regulation::{regulation, why_unlimited};
+use super::regulation::{regulation, vcpus, why_unlimited};
 use crate::run::show::table;
 use serde_json::{Value, json};
 use std::fmt::{self, Write as _};
@@ -27,6 +27,8 @@ pub struct Memory {
     reasons: Vec<(Place, String)>,
     /// How the memory may be saturated.
     saturated: Option<(Place, String)>,
+    /// What the figures take for granted.
+    notes: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -113,6 +115,16 @@ pub fn saturation(timing: &Timing, from: &Saturation) -> Result<SaturationTable,
     })
 }
 
+/// What the vCPUs of a VM without debt may take beyond its budget in any window of the table's period: an overshoot each in each of the
+/// budget's periods that fill it. With debt it is paid from what follows.
+pub fn forgiven(known: &Saturation, vm: &TimedVm) -> u64 {
+    let Some(asked) = vm.bandwidth.as_ref().filter(|asked| !asked.has_debt()) else { return 0 };
+    let period = asked.budget.map_or(known.period, |(_, period)| period);
+    let periods = known.period.0.div_ceil(period.0.max(1));
+    let each = known.overshoot.unwrap_or(0);
+    each.saturating_mul(u64::from(vcpus(vm))).saturating_mul(periods)
+}
+
 /// Analyzes the budgets of a file, if it has some.
 ///
 /// # Errors
@@ -124,7 +136,7 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
     }
     let known = timing.saturation.as_ref();
     let line = known.map(|known| Bytes(known.line.0));
-    let mut reasons: Vec<(Place, String)> = Vec::new();
+    let mut reasons: Vec<(Place, String)> = timing.unkept();
     let table = known.map(|known| saturation(timing, known)).transpose()?;
     let (mut vms, mut total, mut free) = (Vec::new(), 0_u64, Vec::new());
     for vm in &timing.vms {
@@ -134,6 +146,8 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
         let counted = limits
             .zip(table.as_ref())
             .map(|(limits, table)| table.counted(limits.most, limits.regulation));
+        let beyond = known.map_or(0, |known| forgiven(known, vm));
+        let counted = counted.map(|counted| counted.map(|counted| counted.saturating_add(beyond)));
         let other = asked.filter(|asked| asked.budget.is_some() && limits.is_none());
         match counted {
             Some(Some(counted)) => total = total.saturating_add(counted),
@@ -147,27 +161,10 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
             )),
         }
         let required = asked.and_then(|asked| asked.required).map(|rate| rate.0);
-        if let (Some(required), Some(line), Some(limits), Some(asked)) =
-            (required, line, limits, asked)
+        if let Some(required) = required
+            && let Some(why) = shortfall(vm, limits, line, required)
         {
-            let sure = limits.sure();
-            let got = u128::from(sure.accesses) * u128::from(line.0) * 1_000_000_000;
-            if got < u128::from(required) * u128::from(sure.period.0) {
-                reasons.push((
-                    place,
-                    format!(
-                        "{}: its budget is {} B/s, of which {} are sure, but it must get {required} B/s{}",
-                        vm.name,
-                        limits.written.bandwidth(line).0,
-                        sure.bandwidth(line).0,
-                        limits.why_less(asked)
-                    ),
-                ));
-            }
-        } else if let (Some(required), None) = (required, limits) {
-            let reason =
-                format!("{}: it must get {required} B/s and has no budget of refills", vm.name);
-            reasons.push((place, reason));
+            reasons.push((place, why));
         }
         let written = limits.map(|limits| limits.written);
         vms.push(Row {
@@ -183,8 +180,15 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
     }
     let moved = timing.dma.bandwidth.map_or(0, |rate| rate.0);
     let dma = if timing.flows.is_empty() { 0 } else { moved };
-    let mut memory =
-        Memory { vms, total: None, dma: (dma, None), qos: None, reasons, saturated: None };
+    let mut memory = Memory {
+        vms,
+        total: None,
+        dma: (dma, None),
+        qos: None,
+        reasons,
+        saturated: None,
+        notes: notes(timing),
+    };
     let first = timing.vms.iter().find_map(|vm| Some(vm.bandwidth.as_ref()?.place.clone()));
     let first = first.unwrap_or_default();
     let Some(known) = known else {
@@ -218,6 +222,64 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
     Ok(Some(memory))
 }
 
+/// Why a VM is not sure to get `required` bytes/s, if it is not.
+fn shortfall(
+    vm: &TimedVm,
+    limits: Option<Limits>,
+    line: Option<Bytes>,
+    required: u64,
+) -> Option<String> {
+    let Some((limits, asked)) = limits.zip(vm.bandwidth.as_ref()) else {
+        return Some(format!(
+            "{}: it must get {required} B/s and has no budget of refills",
+            vm.name
+        ));
+    };
+    let (line, sure) = (line?, limits.sure());
+    let got = u128::from(sure.accesses) * u128::from(line.0) * 1_000_000_000;
+    (got < u128::from(required) * u128::from(sure.period.0)).then(|| {
+        format!(
+            "{}: its budget is {} B/s, of which {} are sure, but it must get {required} B/s{}",
+            vm.name,
+            limits.written.bandwidth(line).0,
+            sure.bandwidth(line).0,
+            limits.why_less(asked)
+        )
+    })
+}
+
+/// What the figures take for granted and the file does not say.
+fn notes(timing: &Timing) -> Vec<String> {
+    let mut notes = Vec::new();
+    let Some(known) = &timing.saturation else { return notes };
+    let tasks = known.delay.is_some() && timing.vms.iter().any(|vm| !vm.tasks.is_empty());
+    let asked = || timing.vms.iter().filter_map(|vm| vm.bandwidth.as_ref());
+    if known.overshoot.is_none() && (tasks || asked().any(|asked| !asked.has_debt())) {
+        notes.push(
+            "nobody says the overshoot, so that none counts: add `overshoot` to [saturation]"
+                .to_owned(),
+        );
+    }
+    for vm in &timing.vms {
+        let Some(asked) = vm.bandwidth.as_ref().filter(|asked| asked.required.is_some()) else {
+            continue;
+        };
+        let name = &vm.name;
+        if asked.limits_writes() {
+            notes.push(format!(
+                "{name}: what is sure is so as long as its write budget lasts: it is suspended where either is spent"
+            ));
+        }
+        if let Some(core) = timing.cores.iter().find(|core| vm.cpus.contains(&core.id)) {
+            notes.push(format!(
+                "{name}: what is sure is so where it has its cores all the time, and it shares core {}",
+                core.id
+            ));
+        }
+    }
+    notes
+}
+
 /// Which budgets count more than their rate, and how to write them so that they don't.
 fn counted_whole(vms: &[Row], of_table: Nanos) -> Option<String> {
     let longer: Vec<_> = vms
@@ -242,6 +304,10 @@ fn counted_more(timing: &Timing) -> String {
     let mut why = String::new();
     for vm in &timing.vms {
         let (Some(limits), Some(asked)) = (Limits::of(timing, vm), &vm.bandwidth) else { continue };
+        let beyond = timing.saturation.as_ref().map_or(0, |known| forgiven(known, vm));
+        if beyond > 0 {
+            let _ = write!(why, "; {} may take {beyond} beyond its budget: debt = false", vm.name);
+        }
         if let Some(setter) = asked.setter().filter(|_| limits.most != limits.written) {
             let most = limits.most.accesses;
             let _ = write!(why, "; {setter} may set the budget of {} to {most}", vm.name);
@@ -274,6 +340,11 @@ impl Memory {
         let mut rules = timing.vms.iter().filter_map(|vm| vm.bandwidth.as_ref());
         let (_, reason) = self.saturated.as_ref()?;
         rules.any(Bandwidth::overcommits).then_some(reason.as_str())
+    }
+
+    /// What the figures take for granted.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Why not, as faults of the file, less what it bears.
@@ -311,6 +382,7 @@ impl Memory {
             "qos_bandwidth": self.qos.map(|qos| qos.1),
             "vms": vms.collect::<Vec<_>>(),
             "reasons": self.reasons().map(|reason| &reason.1).collect::<Vec<_>>(),
+            "notes": self.notes,
         })
     }
 }
@@ -344,6 +416,9 @@ impl fmt::Display for Memory {
         }
         for (_, reason) in self.reasons() {
             writeln!(f, "  {reason}")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "  note: {note}")?;
         }
         Ok(())
     }

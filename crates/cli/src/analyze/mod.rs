@@ -218,6 +218,7 @@ pub fn check(timing: &Timing) -> std::result::Result<String, Faults> {
     let analysis = Analysis::of(&timing, &Question { effort: CHECK, ..Question::default() })?;
     let borne = analysis.memory.as_ref().and_then(|memory| memory.overcommitted(&timing));
     left_out.extend(borne.map(|reason| format!("{reason}; the file bears it: overcommit = true")));
+    left_out.extend(analysis.memory.iter().flat_map(memory::Memory::notes).cloned());
     let faults = analysis.faults(&timing);
     if faults.is_empty() { Ok(left_out.join("\n")) } else { Err(Faults(faults)) }
 }

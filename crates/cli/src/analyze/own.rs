@@ -27,11 +27,16 @@ pub fn core_of(vm: &TimedVm, task: &Task) -> Option<u64> {
     task.core.or(vm.cpus.first().copied())
 }
 
-/// The most accesses that a VM's tasks make in a period, on `core` or on all; none where nobody says how many they make. Whatever is at work in
+/// The VM's tasks on a core.
+fn on(vm: &TimedVm, core: Option<u64>) -> impl Iterator<Item = &Task> {
+    vm.tasks.iter().filter(move |task| core_of(vm, task) == core)
+}
+
+/// The most accesses that some of a VM's tasks make in a period; none where nobody says how many they make. Whatever is at work in
 /// a period arrived in it, or less than its deadline before.
-fn in_a_period(vm: &TimedVm, period: Nanos, core: Option<Option<u64>>) -> Option<u64> {
+fn in_a_period<'a>(period: Nanos, tasks: impl Iterator<Item = &'a Task>) -> Option<u64> {
     let mut sum = 0_u64;
-    for task in vm.tasks.iter().filter(|task| core.is_none_or(|core| core_of(vm, task) == core)) {
+    for task in tasks {
         let reach = period.0.saturating_add(task.deadline.0);
         let jobs = reach.div_ceil(task.period.0.max(1));
         sum = sum.saturating_add(task.accesses?.saturating_mul(jobs));
@@ -43,9 +48,9 @@ fn in_a_period(vm: &TimedVm, period: Nanos, core: Option<Option<u64>>) -> Option
 /// where nobody says how many accesses they make.
 pub fn least(vm: &TimedVm, period: Nanos, shared: bool) -> Option<u64> {
     if shared {
-        return Some(in_a_period(vm, period, None)?.saturating_add(1));
+        return Some(in_a_period(period, vm.tasks.iter())?.saturating_add(1));
     }
-    let of = |task| in_a_period(vm, period, Some(core_of(vm, task)));
+    let of = |task| in_a_period(period, on(vm, core_of(vm, task)));
     let most = vm.tasks.iter().map(of).try_fold(0, |most, its| its.map(|its| most.max(its)))?;
     Some(most.saturating_add(1))
 }
@@ -57,9 +62,9 @@ pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Own {
     };
     let Some(limits) = Limits::of(timing, vm) else { return Own::Unknown };
     let (budget, period, pool) = (limits.least.accesses, limits.least.period, asked.is_pool());
-    let Some(made) = in_a_period(vm, period, if pool { None } else { Some(core) }) else {
-        return Own::Unknown;
-    };
+    let made =
+        if pool { in_a_period(period, vm.tasks.iter()) } else { in_a_period(period, on(vm, core)) };
+    let Some(made) = made else { return Own::Unknown };
     let vcpus = vcpus(vm);
     let part = if pool { budget } else { asked.least_part(budget, vcpus as usize) };
     let sure = limits.regulation.sure(part);
@@ -67,7 +72,7 @@ pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Own {
     if made == 0 || made < sure && !lends {
         return Own::Enough;
     }
-    let overshoot = timing.saturation.as_ref().map_or(0, |known| known.overshoot);
+    let overshoot = timing.saturation.as_ref().and_then(|known| known.overshoot).unwrap_or(0);
     let sharers = if pool { u64::from(vcpus) } else { 1 };
     let others = vm.tasks.iter().filter(|task| pool && core_of(vm, task) != core);
     Own::Waits(OwnBudget {

@@ -217,7 +217,7 @@ fn interference(timing: &Timing, vm: usize, tried: Tried) -> Option<Interference
         let interferer = Interferer {
             budget: Budget { accesses, period: Nanos(period.0) },
             regulation,
-            overshoot: known.overshoot.saturating_mul(u64::from(vcpus(other)) * vms),
+            overshoot: known.overshoot.unwrap_or(0).saturating_mul(u64::from(vcpus(other)) * vms),
             write_back: true,
             vms,
         };

@@ -34,7 +34,7 @@ use weir_analysis::{
     plan::{Plan, Platform, Refusal, Shape, System, Vm, check, plan_by, shortages},
 };
 use weir_config::{
-    Faults, Timing,
+    Fault, Faults, Timing,
     timing::{Bandwidth, Saturation, TimedVm},
 };
 
@@ -182,11 +182,38 @@ fn saturation_of(timing: &Timing) -> std::result::Result<Option<Saturation>, Fau
     Err(Faults(vec![fault]))
 }
 
+/// What the table leaves for budgets beside what VMs without debt may take beyond theirs.
+fn less_forgiven(
+    timing: &Timing,
+    from: &Saturation,
+) -> std::result::Result<Saturation, Vec<Fault>> {
+    let without = || timing.vms.iter().filter(|vm| memory::forgiven(from, vm) > 0);
+    let forgiven = without().fold(0u64, |sum, vm| sum.saturating_add(memory::forgiven(from, vm)));
+    let points = from.points.iter();
+    let points: Vec<_> =
+        points.filter_map(|(budget, dma)| Some((budget.checked_sub(forgiven)?, *dma))).collect();
+    if let (true, Some(first)) = (points.is_empty(), without().next()) {
+        let place = first.bandwidth.as_ref().map_or(&first.place, |asked| &asked.place);
+        let names: Vec<_> = without().map(|vm| vm.name.as_str()).collect();
+        let message = format!(
+            "without debt {} may take {forgiven} accesses beyond what they are given in {}, which saturates the memory whatever that is",
+            names.join(", "),
+            from.period
+        );
+        let help = "remove `debt = false`: what goes beyond is then taken off the next budget";
+        return Err(vec![timing.fault("bandwidth", place, message, help)]);
+    }
+    Ok(Saturation { points, ..from.clone() })
+}
+
 fn choose(timing: &Timing, text: &str, effort: u64) -> std::result::Result<Choice, Trouble> {
     let wrong = |faults| Trouble::Faults(Faults(faults));
     let saturation = saturation_of(timing).map_err(Trouble::Faults)?;
     let table = match &saturation {
-        Some(saturation) => memory::saturation(timing, saturation).map_err(wrong)?,
+        Some(saturation) => {
+            let left = less_forgiven(timing, saturation).map_err(wrong)?;
+            memory::saturation(timing, &left).map_err(wrong)?
+        }
         None => unlimited().map_err(Trouble::Faults)?,
     };
     if !timing.flows.is_empty() {
@@ -284,7 +311,7 @@ fn system(
             least_budget: least,
             saturation: table.clone(),
             chunks,
-            overshoot: saturation.map_or(0, |saturation| saturation.overshoot),
+            overshoot: saturation.and_then(|saturation| saturation.overshoot).unwrap_or(0),
             banks_are_colors: board.is_some_and(|board| board.banks.is_none()),
         },
         vms,

@@ -89,6 +89,41 @@ fn what_must_be_got_is_measured_by_what_is_sure() {
     }
 }
 
+/// The table with what still passes between a budget's end and the stop.
+fn overshooting(bandwidths: &[&str], overshoot: u64) -> String {
+    system(bandwidths)
+        .replace("least_budget = 50", &format!("least_budget = 50\novershoot = {overshoot}"))
+}
+
+#[test]
+fn without_debt_an_overshoot_of_each_vcpu_counts_in_each_period() {
+    for (bandwidth, counted) in [
+        ("budget = 60, period = \"30us\"", 60),
+        ("budget = 60, period = \"30us\", debt = false", 67),
+        ("budget = 60, period = \"15us\", debt = false", 134),
+        ("budget = 60, period = \"60us\", debt = false", 67),
+    ] {
+        let (_, json) = analyze(&overshooting(&[bandwidth], 7), &[]);
+        assert_eq!(json["memory"]["vms"][0]["counted"], counted, "{bandwidth}");
+    }
+    let forgiven = "budget = 65, period = \"30us\", debt = false";
+    assert_eq!(analyze(&overshooting(&[forgiven; 3], 5), &[]).0.status, Some(0));
+    let text = overshooting(&[forgiven; 3], 6);
+    let found = reasons(&analyze(&text, &[]).1["memory"]);
+    assert!(found.contains("a may take 6 beyond its budget: debt = false"), "{found}");
+    let fake = fake();
+    fake.write("x.toml", text.as_bytes());
+    assert_eq!(say(fake.weir().args(["check", "x.toml"])).status, Some(1));
+    // What is planned leaves room for them, and where there is none says so.
+    let demand = "required = \"130MB/s\", debt = false";
+    for (overshoot, good) in [(9, true), (10, false), (100, false)] {
+        fake.write("x.toml", overshooting(&[demand; 3], overshoot).as_bytes());
+        let said = say(fake.weir().args(["plan", "x.toml", "-o", "y.toml"]));
+        assert_eq!(said.status, Some(i32::from(!good)), "{overshoot} {}", said.err);
+        assert!(overshoot < 100 || said.err.contains("a, b, c may take 300"), "{}", said.err);
+    }
+}
+
 #[test]
 fn every_budget_that_a_guest_may_set_counts() {
     let adjusted = "budget = 50, period = \"30us\", adjust = { by = \"b\", min = 1, max = 161 }";
@@ -249,4 +284,64 @@ proptest! {
             prop_assert!(helps && !said.err.contains("{\""), "{text}\n{}", said.err);
         }
     }
+}
+
+#[test]
+fn analyze_refuses_what_was_measured_not_to_be_kept_as_check_does() {
+    let measured = "least_period = \"20us\"\novershoot = 3\nleast_budget";
+    for (bandwidth, reason) in [
+        ("budget = 49, period = \"30us\", debt = false", "gives a vCPU less than 50"),
+        ("budget = 49, period = \"30us\"", ""),
+        ("budget = 60, period = \"19us\"", "a period of 19us is shorter than 20us"),
+        (
+            "budget = 60, period = \"30us\", debt = false, adjust = { by = \"a\", min = 9, max = 70 }",
+            "a budget that it may be set to of 9 gives",
+        ),
+        ("budget = 60, period = \"30us\", poll = \"2us\"", "looked at each 2us only"),
+        ("budget = 60, period = \"30us\", poll = \"1us\"", ""),
+        ("budget = 60, period = \"30us\", poll = \"1us\", debt = false", ""),
+        ("required = \"1MB/s\", poll = \"30us\"", "looked at each 30us only"),
+    ] {
+        let text = system(&[bandwidth]).replace("least_budget", measured);
+        let found = reasons(&analyze(&text, &[]).1["memory"]);
+        assert!(found.contains(reason) || bandwidth.contains("required"), "{bandwidth} {found}");
+        assert!(!reason.is_empty() || found.is_empty(), "{bandwidth} {found}");
+        let fake = fake();
+        fake.write("x.toml", text.as_bytes());
+        let said = say(fake.weir().args(["check", "x.toml"]));
+        assert_eq!(said.status, Some(i32::from(!reason.is_empty())), "{bandwidth} {}", said.err);
+        if bandwidth.contains("required") {
+            assert_eq!(say(fake.weir().args(["plan", "x.toml", "-o", "y.toml"])).status, Some(1));
+        }
+    }
+}
+
+#[test]
+fn what_the_figures_take_for_granted_is_said() {
+    let notes = |text: &str| {
+        let (said, json) = analyze(text, &[]);
+        assert_eq!(said.status, Some(0), "{} {}", said.out, said.err);
+        let notes = json["memory"]["notes"].as_array().unwrap().clone();
+        notes.iter().map(|note| note.as_str().unwrap().to_owned()).collect::<Vec<_>>().join("\n")
+    };
+    let forgiven = "budget = 60, period = \"30us\", debt = false";
+    assert!(notes(&system(&[forgiven])).contains("nobody says the overshoot"));
+    assert_eq!(notes(&overshooting(&[forgiven], 0)), "");
+    let task = "[[vm.task]]\nname = \"t\"\ncost = \"100us\"\nperiod = \"10ms\"\naccesses = 5\n";
+    let tasks = vm("a", "0", STATIC) + task + &vm("b", "1", STATIC);
+    let delay = SATURATION.replace("least_budget", "delay = \"10ns\"\nleast_budget");
+    assert!(notes(&format!("{tasks}{delay}")).contains("nobody says the overshoot"));
+    assert_eq!(notes(&format!("{tasks}{SATURATION}")), "");
+    let two = "read_budget = 60, write_budget = 1, period = \"30us\", required = \"100MB/s\"";
+    let text = system(&[two]);
+    assert!(notes(&text).contains("a: what is sure is so as long as its write budget lasts"));
+    let fake = fake();
+    fake.write("x.toml", text.as_bytes());
+    let said = say(fake.weir().args(["check", "x.toml"]));
+    assert!(said.status == Some(0) && said.out.contains("write budget lasts"), "{}", said.out);
+    let shared = vm("a", "0", "budget = 60, period = \"30us\", required = \"100MB/s\"")
+        + &vm("b", "0", STATIC)
+        + "[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"1ms\" }\n"
+        + SATURATION;
+    assert!(notes(&shared).contains("a: what is sure is so where it has its cores all the time"));
 }

@@ -87,7 +87,13 @@ impl Bandwidth {
         let Split::Weights(weights) = &self.rules.split else { return (1, vcpus.max(1) as u128) };
         let all: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
         let least = weights.iter().copied().filter(|weight| *weight > 0).min().unwrap_or(1);
-        (least.into(), all.max(1))
+        (least, all.max(1))
+    }
+
+    /// Whether it has a budget of writes, beside one of reads or alone.
+    #[must_use]
+    pub fn limits_writes(&self) -> bool {
+        self.rules.writes.is_some()
     }
 
     /// Whether the VM's vCPUs draw from one pool.

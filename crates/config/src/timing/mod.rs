@@ -193,8 +193,8 @@ pub struct Saturation {
     pub least_budget: u64,
     /// The shortest period whose budgets are enforced well; 0 where nobody has measured it.
     pub least_period: Nanos,
-    /// Accesses between a budget's end and the stop.
-    pub overshoot: u64,
+    /// Accesses between a budget's end and the stop, if anybody says them.
+    pub overshoot: Option<u64>,
     /// Delay by one access of another VM.
     pub delay: Option<Nanos>,
     /// Accesses of each other VM that can delay one access.

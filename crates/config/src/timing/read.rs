@@ -454,7 +454,7 @@ impl Reader<'_> {
             points,
             least_budget: free("least_budget").unwrap_or(0),
             least_period: table.duration("least_period").map_or(Nanos(0), |least| least.value),
-            overshoot: free("overshoot").unwrap_or(0),
+            overshoot: free("overshoot"),
             delay: table.duration("delay").map(|delay| delay.value),
             per_access: free("per_access"),
             qos: table.size("qos_block").map(|size| size.value).zip(free("qos_clock")),

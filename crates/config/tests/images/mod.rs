@@ -5,6 +5,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    thread,
 };
 
 /// A PT_LOAD segment: where, how long in memory, what is in the file.
@@ -63,7 +64,12 @@ fn with(mut bytes: Vec<u8>, at: usize, value: u8) -> Vec<u8> {
 pub fn directory(test: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
     fs::create_dir_all(directory.join("directory")).unwrap();
-    let write = |name: &str, bytes: &[u8]| fs::write(directory.join(name), bytes).unwrap();
+    // Other tests read the same files at the same time.
+    let write = |name: &str, bytes: &[u8]| {
+        let new = directory.join(format!("{name}.{:?}", thread::current().id()));
+        fs::write(&new, bytes).unwrap();
+        fs::rename(new, directory.join(name)).unwrap();
+    };
     let good = elf(0x4010_0004, &[(0x4010_0000, 0x3000, &[0xaa; 0x2000])]);
     write("good.elf", &good);
     write("32-bit.elf", &with(good.clone(), 4, 1));
