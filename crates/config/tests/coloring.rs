@@ -218,6 +218,31 @@ fn auto_gives_the_critical_their_own() {
     has(&shares[2], "4-7,12-15", "4-7");
 }
 
+/// `"auto"` leaves to others what the numbers that the file gives them need, where it has a choice.
+#[test]
+fn auto_makes_no_wish_impossible() {
+    let wish = "colors = \"0-3\"\ncriticality = 1";
+    let auto = "banks = \"auto\"\ncriticality = 2";
+    // A color lies in one bank there: colors 0 to 3 in banks 0 to 3.
+    let shares = divided("rpi4", "", &[("a", wish), ("b", auto), ("c", "")]);
+    has(&shares[1], "0-3", "0-3");
+    has(&shares[2], "4-7,12-15", "4-7");
+    // There banks 0 to 3 lie in colors 0 to 7.
+    let auto = "colors = \"auto\"\ncriticality = 1";
+    let shares = divided("zcu102", "", &[("a", auto), ("b", "banks = \"0-3\"")]);
+    has(&shares[1], "8-15", "4-7,12-15");
+    has(&shares[2], "0-7", "0-3");
+    // Where a wish needs them all, there is no choice, and "auto" has nothing that could be left out.
+    let text = [vm("a", 0, "memory = \"4MiB\"\nbanks = \"auto\"\ncriticality = 1")]
+        .into_iter()
+        .chain([vm("b", 1, "memory = \"4MiB\"\ncolors = \"0-7\"")]);
+    let text = format!("platform = \"rpi4\"\n{}", text.collect::<String>());
+    let refused = check(&text).unwrap_err().to_string();
+    assert!(refused.contains("b can't have color"), "{refused}");
+    assert!(refused.contains("numbers instead of \"auto\" as the `banks` of a"), "{refused}");
+    assert!(!refused.contains("out of the `banks` of a"), "{refused}");
+}
+
 /// What `"auto"` takes holds the pristine image and the tables too, beside an image that is as large.
 #[test]
 fn auto_has_room_for_what_it_keeps() {

@@ -77,11 +77,26 @@ impl Work<'_> {
                 return;
             }
             let mut numbers = self.cover(&parties[index], part, &candidates);
+            let wishes = self.wishes(parties, index, part);
+            let mut ordered: Vec<u16> = candidates.into_iter().collect();
+            ordered.sort_by_key(|number| wishes.iter().any(|wish| wish.contains(number)));
+            let mut last = Vec::new();
             // The numbers are not equally large everywhere, so what is spare fills up what is too small.
-            for number in candidates {
+            for number in ordered {
+                let remains = |wish: &BTreeSet<u16>| {
+                    wish.iter().any(|other| *other != number && !numbers.contains(other))
+                };
                 let taken = numbers.len() as u64;
                 let small = || self.room(&parties[index], part, &numbers) < parties[index].memory;
-                if taken < need + more || taken < need + spare && small() {
+                if !wishes.iter().all(remains) {
+                    last.push(number);
+                } else if taken < need + more || taken < need + spare && small() {
+                    numbers.insert(number);
+                }
+            }
+            // What makes a wish impossible is taken only where it must be; the wish is refused then, which says who has it.
+            for number in last {
+                if (numbers.len() as u64) < need {
                     numbers.insert(number);
                 }
             }
@@ -99,6 +114,22 @@ impl Work<'_> {
         let cells = cells.filter(|&cell| owned.contains(&other.of(&self.cells, cell))).count();
         let numbers = self.beside(part, owned).len().max(1);
         (ram / self.cells.count() as u64 * cells as u64 / numbers as u64).max(1)
+    }
+
+    /// For each number of the other part that the file gives to somebody else who has none of `part` yet: the free numbers of `part` that
+    /// go with it, one of which it must keep.
+    fn wishes(&self, parties: &[Party], index: usize, part: Part) -> Vec<BTreeSet<u16>> {
+        let other = part.other();
+        let free = self.free(parties, part);
+        let wished = parties.iter().enumerate().filter(|(party, _)| *party != index);
+        let wished =
+            wished.filter(|(_, party)| party.part(part).numbers.is_none() && party.names(other));
+        let numbers = wished.flat_map(|(_, party)| party.part(other).numbers.iter().flatten());
+        let places = numbers.map(|&number| {
+            let places = self.beside(part, &BTreeSet::from([number]));
+            places.intersection(&free).copied().collect::<BTreeSet<u16>>()
+        });
+        places.filter(|places| !places.is_empty()).collect()
     }
 
     /// The RAM that a party has with these numbers of `part` and what it has of the other part, or else all of that.
