@@ -11,8 +11,8 @@ use std::{
     path::Path,
 };
 use weir_config::{
-    Catalog, Owner, Payload, Platform, Share, System, audit, check_text, pack, packed, place,
-    shares,
+    Catalog, Owner, Payload, Platform, Share, Sizes, System, audit, check_text, pack, packed,
+    place, place_all, shares,
 };
 use weir_layout::cells::{CellSet, Cells};
 use zerocopy::IntoBytes;
@@ -216,6 +216,69 @@ fn auto_gives_the_critical_their_own() {
     let shares = divided("rpi4", "", &[("a", both), ("b", "")]);
     has(&shares[1], "0-3,8-11", "0-3");
     has(&shares[2], "4-7,12-15", "4-7");
+}
+
+/// `"auto"` leaves to others what the numbers that the file gives them need, where it has a choice.
+#[test]
+fn auto_makes_no_wish_impossible() {
+    let wish = "colors = \"0-3\"\ncriticality = 1";
+    let auto = "banks = \"auto\"\ncriticality = 2";
+    // A color lies in one bank there: colors 0 to 3 in banks 0 to 3.
+    let shares = divided("rpi4", "", &[("a", wish), ("b", auto), ("c", "")]);
+    has(&shares[1], "0-3", "0-3");
+    has(&shares[2], "4-7,12-15", "4-7");
+    // There banks 0 to 3 lie in colors 0 to 7.
+    let auto = "colors = \"auto\"\ncriticality = 1";
+    let shares = divided("zcu102", "", &[("a", auto), ("b", "banks = \"0-3\"")]);
+    has(&shares[1], "8-15", "4-7,12-15");
+    has(&shares[2], "0-7", "0-3");
+    // Where a wish needs them all, there is no choice, and "auto" has nothing that could be left out.
+    let text = [vm("a", 0, "memory = \"4MiB\"\nbanks = \"auto\"\ncriticality = 1")]
+        .into_iter()
+        .chain([vm("b", 1, "memory = \"4MiB\"\ncolors = \"0-7\"")]);
+    let text = format!("platform = \"rpi4\"\n{}", text.collect::<String>());
+    let refused = check(&text).unwrap_err().to_string();
+    assert!(refused.contains("b can't have color"), "{refused}");
+    assert!(refused.contains("numbers instead of \"auto\" as the `banks` of a"), "{refused}");
+    assert!(!refused.contains("out of the `banks` of a"), "{refused}");
+}
+
+/// What `"auto"` takes holds the pristine image and the tables too, beside an image that is as large.
+#[test]
+fn auto_has_room_for_what_it_keeps() {
+    let linux = |name: &str, core: usize, memory: u64, keys: &str| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"{memory}MiB\"\nimage = {{ linux = \"debian-rt\", initrd = \"busybox\" }}\n{keys}\n"
+        )
+    };
+    let fits = |text: &str, count: u64, small: u64| {
+        let system = check(text).unwrap_or_else(|faults| panic!("{faults}"));
+        let mut pristine = vec![44 << 20; count as usize];
+        pristine.extend(vec![1 << 20; small as usize]);
+        let image = (1 << 20) + pristine.iter().sum::<u64>();
+        let sizes = Sizes { image, hypervisor: 1 << 20, pristine };
+        let placed = place_all(&system, &sizes).unwrap_or_else(|faults| panic!("{faults}"));
+        shares(&system, &placed)
+    };
+    let auto = "criticality = 1\nworking_set = \"64KiB\"\ncolors = \"auto\"";
+    let one = format!("platform = \"qemu-virt\"\n{}", linux("a", 0, 120, auto));
+    has(&fits(&one, 1, 0)[1], "0-1", "0-7");
+    let mut four = "platform = \"qemu-virt\"\n".to_owned();
+    for core in 0..4 {
+        four += &linux(&format!("a{core}"), core, 100, auto);
+    }
+    fits(&four, 4, 0);
+    let banks = "banks = \"auto\"\ncriticality = 1";
+    let mut mixed = "platform = \"qemu-virt\"\n".to_owned() + &linux("a", 0, 250, banks);
+    for core in 1..4 {
+        mixed += &vm(&format!("b{core}"), core, &format!("memory = \"4MiB\"\n{banks}"));
+    }
+    has(&fits(&mixed, 1, 3)[1], "0-15", "0-1");
+    // Nor does it leave too little to those who share.
+    let mut sharing = "platform = \"qemu-virt\"\n".to_owned();
+    sharing += &(linux("a", 0, 840, "") + &linux("b", 1, 840, ""));
+    sharing += &vm("c", 2, "memory = \"16MiB\"\ncriticality = 1\ncolors = \"auto\"");
+    fits(&sharing, 2, 1);
 }
 
 #[test]

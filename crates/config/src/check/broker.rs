@@ -29,7 +29,7 @@ pub(super) fn is_needed(timing: &Timing, platform: &Platform) -> bool {
 pub(super) fn demand(timing: &Timing) -> Demand {
     let memory = Bytes(RAM.size.0 + PARTITION.size.0);
     let span = timing.flows.first().map_or(0..0, |flow| flow.place.0.clone());
-    Demand { name: BROKER_TITLE.to_owned(), memory, span }
+    Demand { name: BROKER_TITLE.to_owned(), memory, pristine: RAM.size, span }
 }
 
 impl Checker<'_> {

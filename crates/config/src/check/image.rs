@@ -9,9 +9,14 @@ use crate::{
     system::{Image, Piece, Spans},
     units::Ipa,
 };
+use std::fs;
 
 /// Longest command line in bytes: arm64's COMMAND_LINE_SIZE less the terminator.
 const ARGS_LIMIT: usize = 2047;
+/// Most bytes that a kernel of the catalog is expected to have, an initial RAM disk, and anything else.
+const NAMED_KERNEL: u64 = 40 << 20;
+const NAMED_INITRD: u64 = 4 << 20;
+const NAMED_PROGRAM: u64 = 4 << 20;
 
 /// An image's files.
 pub(super) struct Files {
@@ -78,6 +83,29 @@ impl Checker<'_> {
                     None => image.map(|image| Files { image, initrd: None }),
                 };
                 (Image::Linux { kernel, initrd: disk.map(|(source, _)| source), cmdline }, files)
+            }
+        }
+    }
+
+    /// About how many bytes an image has. That of what weir builds or fetches is a fixed guess, so that the same file is divided
+    /// alike whatever has been built.
+    pub(super) fn likely_len(&self, image: &raw::Image) -> u64 {
+        let len = |role: Role, name: &At<String>| match self.catalog.find(
+            role,
+            &name.value,
+            self.directory,
+        ) {
+            Source::File(path) => fs::metadata(path).map_or(0, |file| file.len()),
+            Source::Named(_) if role == Role::Kernel => NAMED_KERNEL,
+            Source::Named(_) if role == Role::Initrd => NAMED_INITRD,
+            Source::Named(_) => NAMED_PROGRAM,
+        };
+        match image {
+            raw::Image::Elf { elf, .. } => len(Role::Elf, elf),
+            raw::Image::Bin { bin, .. } => len(Role::Bin, bin),
+            raw::Image::Linux { linux, initrd, .. } => {
+                let initrd = initrd.as_ref().map_or(0, |initrd| len(Role::Initrd, initrd));
+                len(Role::Kernel, linux) + initrd
             }
         }
     }

@@ -206,7 +206,11 @@ impl Checker<'_> {
             });
             // What is more than there can be is for others to say.
             let memory_span = memory.map_or(vm.span.clone(), |memory| memory.span.clone());
-            Demand { name: vm.title(), memory: Bytes(size.min(ADDRESS_LIMIT)), span: memory_span }
+            let memory = Bytes(size.min(ADDRESS_LIMIT));
+            // An image that does not fit is for others to refuse.
+            let pristine = vm.image.as_ref().map_or(0, |image| self.likely_len(&image.value));
+            let pristine = Bytes(pristine.min(memory.0));
+            Demand { name: vm.title(), memory, pristine, span: memory_span }
         };
         let mut demands: Vec<_> = raw.vms.iter().map(demand).collect();
         let platform = self.platform.as_ref()?;

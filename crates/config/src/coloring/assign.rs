@@ -5,7 +5,7 @@
 
 use super::{
     Division,
-    auto::with_tables,
+    auto::{HYPERVISOR_MEMORY, with_tables, without_image},
     groups,
     keys::{Wish, Wishes},
     numbers,
@@ -31,6 +31,8 @@ pub(crate) const BROKER_TITLE: &str = "the flows' broker";
 pub(crate) struct Demand {
     pub name: String,
     pub memory: Bytes,
+    /// About what its pristine image takes.
+    pub pristine: Bytes,
     pub span: Range<usize>,
 }
 
@@ -43,7 +45,9 @@ pub(crate) fn assign(
     file: &File,
     faults: &mut Faults,
 ) -> Division {
-    let work = Work { file, faults, platform, cells: Cells::ONE, groups: Vec::new() };
+    let images = vms.iter().map(|vm| vm.pristine.0).sum();
+    let pools = without_image(platform, images);
+    let work = Work { file, faults, platform, pools, cells: Cells::ONE, groups: Vec::new() };
     let (mut division, parties) = work.divide(wishes, vms, timed);
     let names: Vec<&str> = vms.iter().map(|vm| vm.name.as_str()).collect();
     let vms = Vms { names: &names, parties: parties.get(1..).unwrap_or_default() };
@@ -56,6 +60,8 @@ pub(super) struct Work<'a> {
     pub file: &'a File,
     pub faults: &'a mut Faults,
     pub platform: &'a Platform,
+    /// RAM without about what the image takes as it is loaded.
+    pub pools: Vec<Range<u64>>,
     pub cells: Cells,
     pub groups: Vec<Group>,
 }
@@ -77,7 +83,8 @@ impl Work<'_> {
             return (division, Vec::new());
         }
         self.groups = groups::read(wishes, self.platform, &self.cells, self.file, self.faults);
-        let mut parties = vec![self.party(HYPERVISOR, &wishes.hypervisor)];
+        let hypervisor = self.party(HYPERVISOR, &wishes.hypervisor);
+        let mut parties = vec![Party { memory: HYPERVISOR_MEMORY, ..hypervisor }];
         for (index, vm) in vms.iter().enumerate() {
             let none = Wish { span: vm.span.clone(), ..Wish::default() };
             let party = self.party(&vm.name, wishes.vms.get(index).unwrap_or(&none));
@@ -85,7 +92,7 @@ impl Work<'_> {
             parties.push(Party {
                 criticality: timed.map_or(0, |timed| timed.criticality),
                 working_set: timed.and_then(|timed| timed.working_set),
-                memory: with_tables(vm.memory.0),
+                memory: with_tables(vm.memory.0) + vm.pristine.0,
                 ..party
             });
         }

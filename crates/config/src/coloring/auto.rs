@@ -4,12 +4,26 @@ use super::{
     assign::Work,
     party::{Part, Party},
 };
-use crate::fault::Fault;
-use std::{cmp::Reverse, collections::BTreeSet};
+use crate::{fault::Fault, packed::PAGE, platform::Platform};
+use std::{cmp::Reverse, collections::BTreeSet, ops::Range};
+use weir_layout::cells::Pages;
 
-/// About what a VM with so much RAM takes: the tables that map it page by page are a 512th, and its pristine image comes on top.
+/// About what the hypervisor takes: its program, tables and rings.
+pub(super) const HYPERVISOR_MEMORY: u64 = 3 << 20;
+
+/// About what a VM with so much RAM takes: the tables that map it page by page are a 512th. Its pristine image comes on top.
 pub(super) const fn with_tables(memory: u64) -> u64 {
     memory + memory / 64 + (2 << 20)
+}
+
+/// The board's RAM without where an image with guests of `images` bytes is loaded, which is not used again.
+pub(super) fn without_image(platform: &Platform, images: u64) -> Vec<Range<u64>> {
+    let end = platform.load_address.0.saturating_add(images + HYPERVISOR_MEMORY);
+    let mut pools = platform.pools();
+    for pool in pools.iter_mut().filter(|pool| pool.contains(&platform.load_address.0)) {
+        pool.start = end.min(pool.end);
+    }
+    pools
 }
 
 impl Work<'_> {
@@ -18,7 +32,7 @@ impl Work<'_> {
     /// needs. Who is more critical chooses first, then who comes first in the file, and each takes the lowest.
     pub(super) fn choose(&mut self, parties: &mut [Party], part: Part) {
         let count = u64::from(part.count(&self.cells));
-        let ram: u64 = self.platform.pools().iter().map(|pool| pool.end - pool.start).sum();
+        let ram: u64 = self.pools.iter().map(|pool| pool.end - pool.start).sum();
         let each = (ram / count).max(1);
         let line_share = self.places().cache.map_or(u64::MAX, |cache| cache.size.0 / count);
         let (own, shared): (Vec<usize>, Vec<usize>) = (0..parties.len())
@@ -62,14 +76,31 @@ impl Work<'_> {
                 fault.push(self.faults);
                 return;
             }
-            wanted += more;
-            let take = usize::try_from(need + more).unwrap_or(usize::MAX);
             let mut numbers = self.cover(&parties[index], part, &candidates);
-            for number in candidates {
-                if numbers.len() < take {
+            let wishes = self.wishes(parties, index, part);
+            let mut ordered: Vec<u16> = candidates.into_iter().collect();
+            ordered.sort_by_key(|number| wishes.iter().any(|wish| wish.contains(number)));
+            let mut last = Vec::new();
+            // The numbers are not equally large everywhere, so what is spare fills up what is too small.
+            for number in ordered {
+                let remains = |wish: &BTreeSet<u16>| {
+                    wish.iter().any(|other| *other != number && !numbers.contains(other))
+                };
+                let taken = numbers.len() as u64;
+                let small = || self.room(&parties[index], part, &numbers) < parties[index].memory;
+                if !wishes.iter().all(remains) {
+                    last.push(number);
+                } else if taken < need + more || taken < need + spare && small() {
                     numbers.insert(number);
                 }
             }
+            // What makes a wish impossible is taken only where it must be; the wish is refused then, which says who has it.
+            for number in last {
+                if (numbers.len() as u64) < need {
+                    numbers.insert(number);
+                }
+            }
+            wanted += (numbers.len() as u64).saturating_sub(need);
             parties[index].part_mut(part).numbers = Some(numbers);
         }
     }
@@ -83,6 +114,37 @@ impl Work<'_> {
         let cells = cells.filter(|&cell| owned.contains(&other.of(&self.cells, cell))).count();
         let numbers = self.beside(part, owned).len().max(1);
         (ram / self.cells.count() as u64 * cells as u64 / numbers as u64).max(1)
+    }
+
+    /// For each number of the other part that the file gives to somebody else who has none of `part` yet: the free numbers of `part` that
+    /// go with it, one of which it must keep.
+    fn wishes(&self, parties: &[Party], index: usize, part: Part) -> Vec<BTreeSet<u16>> {
+        let other = part.other();
+        let free = self.free(parties, part);
+        let wished = parties.iter().enumerate().filter(|(party, _)| *party != index);
+        let wished =
+            wished.filter(|(_, party)| party.part(part).numbers.is_none() && party.names(other));
+        let numbers = wished.flat_map(|(_, party)| party.part(other).numbers.iter().flatten());
+        let places = numbers.map(|&number| {
+            let places = self.beside(part, &BTreeSet::from([number]));
+            places.intersection(&free).copied().collect::<BTreeSet<u16>>()
+        });
+        places.filter(|places| !places.is_empty()).collect()
+    }
+
+    /// The RAM that a party has with these numbers of `part` and what it has of the other part, or else all of that.
+    fn room(&self, party: &Party, part: Part, numbers: &BTreeSet<u16>) -> u64 {
+        let other = part.other();
+        let owned = party.part(other).numbers.as_ref();
+        let set = self.cells.select(|cell| {
+            numbers.contains(&part.of(&self.cells, cell))
+                && owned.is_none_or(|owned| owned.contains(&other.of(&self.cells, cell)))
+        });
+        let pages = |set| {
+            let pools = self.pools.iter();
+            pools.map(|pool| Pages::new(&self.cells, set, pool.clone()).total()).sum::<u64>()
+        };
+        set.map_or(0, pages) * PAGE
     }
 
     /// The free numbers of `part` that go with what the party has of the other part.

@@ -19,6 +19,8 @@ struct Holder {
     span: Range<usize>,
     /// How many they are.
     count: usize,
+    /// The key is "auto".
+    auto: bool,
 }
 
 impl Holder {
@@ -53,7 +55,8 @@ fn holders(
             }
             None if !numbers.is_empty() => {
                 let span = owned.span.clone();
-                found.push(Holder { names: party.name.clone(), numbers, span, count: 1 });
+                let (names, auto) = (party.name.clone(), owned.auto);
+                found.push(Holder { names, numbers, span, count: 1, auto });
             }
             None => {}
         }
@@ -65,8 +68,22 @@ fn texts(holders: &[Holder]) -> String {
     holders.iter().map(Holder::text).collect::<Vec<_>>().join(", ")
 }
 
-fn names(holders: &[Holder]) -> String {
-    holders.iter().map(|holder| holder.names.as_str()).collect::<Vec<_>>().join(" or ")
+/// What to change in the `part` of the holders so that they have `what` no longer. Of a key that is "auto" nothing can be left out.
+fn leave_out(what: &str, part: Part, holders: &[Holder]) -> String {
+    let names = |auto: bool| {
+        let names = holders.iter().filter(|holder| holder.auto == auto);
+        names.map(|holder| holder.names.as_str()).collect::<Vec<_>>().join(" or ")
+    };
+    let many = part.many();
+    let (given, chosen) = (names(false), names(true));
+    let mut ways = Vec::new();
+    if !given.is_empty() {
+        ways.push(format!("leave {what} out of the `{many}` of {given}"));
+    }
+    if !chosen.is_empty() {
+        ways.push(format!("write numbers instead of \"auto\" as the `{many}` of {chosen}"));
+    }
+    ways.join(", or ")
 }
 
 impl Part {
@@ -121,11 +138,11 @@ impl Work<'_> {
     fn none_left(&self, parties: &[Party], index: usize, part: Part) -> Fault {
         let party = &parties[index];
         let holders = holders(parties, index, part, |_| true);
-        let (name, one, many) = (&party.name, part.one(), part.many());
+        let (name, one) = (&party.name, part.one());
         let message = format!("no {one} is left for {name}: {}", texts(&holders));
         let help = format!(
-            "{name} has what nobody owns, and that must be a {one} at least: leave one out of the `{many}` of {}",
-            names(&holders)
+            "{name} has what nobody owns, and that must be a {one} at least: {}",
+            leave_out("one", part, &holders)
         );
         self.refusal("cells-none", &party.span, message, &holders).help(help)
     }
@@ -160,8 +177,13 @@ impl Work<'_> {
             Part::Banks.with(banks),
         );
         let help = format!(
-            "the same address bits choose color and bank there; leave out of the `colors` and `banks` of {} some that go together",
-            names(&all)
+            "the same address bits choose color and bank there; leave out of the `colors` and `banks` of {} some that go together{}",
+            all.iter().map(|holder| holder.names.as_str()).collect::<Vec<_>>().join(" or "),
+            if all.iter().any(|holder| holder.auto) {
+                ", with numbers instead of \"auto\""
+            } else {
+                ""
+            },
         );
         Some(self.refusal("cells-none", &party.span, message, &all).help(help))
     }
@@ -222,9 +244,8 @@ impl Work<'_> {
             format!("take of {many} {} instead, or ", numbers::text(possible))
         };
         let help = format!(
-            "the same address bits choose color and bank there; {take}leave {} out of the `{others}` of {}",
-            numbers::text(place),
-            names(&holders)
+            "the same address bits choose color and bank there; {take}{}",
+            leave_out(&numbers::text(place), other, &holders)
         );
         self.refusal("cells-impossible", span, message, &holders).help(help)
     }
@@ -356,7 +377,7 @@ impl Work<'_> {
             if party.part(part).numbers.is_some() && !free.is_empty() {
                 ways.push(format!("add some of {} to its `{many}`", part.with(&free)));
             } else if !holders.is_empty() {
-                ways.push(format!("leave some out of the `{many}` of {}", names(&holders)));
+                ways.push(leave_out("some", part, &holders));
                 marked.extend(holders);
             }
         }
