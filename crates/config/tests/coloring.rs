@@ -243,6 +243,33 @@ fn auto_makes_no_wish_impossible() {
     assert!(!refused.contains("out of the `banks` of a"), "{refused}");
 }
 
+/// A board with one color, or one bank, is said to have none to choose; and where all are given out there is a way out.
+#[test]
+fn what_there_is_one_of_is_not_divided() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../platforms/qemu-virt.toml");
+    let text = fs::read_to_string(path).unwrap();
+    let text = text.replacen("size = \"1MiB\"\nways = 16", "size = \"128KiB\"\nways = 16", 1);
+    let directory = images::directory("coloring");
+    let refused = |platform: &str, vms: &str| {
+        fs::write(directory.join("few.toml"), platform).unwrap();
+        check(&format!("platform = \"few.toml\"\n{vms}")).unwrap_err().to_string()
+    };
+    let wish = |name: &str, core: usize, colors: &str| {
+        vm(name, core, &format!("memory = \"4MiB\"\ncolors = \"{colors}\""))
+    };
+    let both = wish("a", 0, "0") + &wish("b", 1, "1");
+    let found = refused(&text, &both);
+    assert!(found.contains("no color is left for the hypervisor"), "{found}");
+    assert!(found.contains("2 colors can't be had by all of these"), "{found}");
+    let one = text.replacen("128KiB", "64KiB", 1);
+    for colors in ["0", "auto", "0-3"] {
+        let found = refused(&one, &wish("a", 0, colors));
+        assert!(found.contains("has no cache colors to choose"), "{found}");
+        assert_eq!(found.matches("no-geometry").count(), 1, "{found}");
+        assert!(!found.contains("is left for"), "{found}");
+    }
+}
+
 /// What `"auto"` takes holds the pristine image and the tables too, beside an image that is as large.
 #[test]
 fn auto_has_room_for_what_it_keeps() {

@@ -82,6 +82,13 @@ impl Work<'_> {
             self.no_geometry(wishes);
             return (division, Vec::new());
         }
+        let before = self.faults.0.len();
+        for part in Part::ALL.into_iter().filter(|part| part.count(&division.cells) == 1) {
+            self.nothing_to_choose(wishes, part);
+        }
+        if self.faults.0.len() > before {
+            return (division, Vec::new());
+        }
         self.groups = groups::read(wishes, self.platform, &self.cells, self.file, self.faults);
         let hypervisor = self.party(HYPERVISOR, &wishes.hypervisor);
         let mut parties = vec![Party { memory: HYPERVISOR_MEMORY, ..hypervisor }];
@@ -150,15 +157,29 @@ impl Work<'_> {
         &self.platform.places
     }
 
-    /// That there is nothing to choose.
+    /// That there are no colors or no banks to choose.
     fn no_geometry(&mut self, wishes: &Wishes) {
+        for part in Part::ALL {
+            self.nothing_to_choose(wishes, part);
+        }
+    }
+
+    /// That all of the board is one color, or one bank, so that no key can divide by it.
+    fn nothing_to_choose(&mut self, wishes: &Wishes, part: Part) {
         let all = wishes.vms.iter().chain([&wishes.hypervisor, &wishes.broker]);
-        let keys = all.flat_map(|wish| [&wish.colors, &wish.banks]);
-        let groups = wishes.groups.iter().flat_map(|group| [&group.colors, &group.banks]);
-        for key in keys.chain(groups).flatten() {
-            let message =
-                format!("{} has no cache colors and no banks to choose", self.platform.name);
-            let help = "describe [cache] and [[dram]] in its platform file, or leave the key out";
+        let keys = all.map(|wish| (&wish.colors, &wish.banks));
+        let keys = keys.chain(wishes.groups.iter().map(|group| (&group.colors, &group.banks)));
+        for (colors, banks) in keys {
+            let (key, whole, table) = match part {
+                Part::Colors => (colors, "cache colors", "[cache]"),
+                Part::Banks => (banks, "banks", "[[dram]]"),
+            };
+            let Some(key) = key else { continue };
+            let message = format!("{} has no {whole} to choose", self.platform.name);
+            let help = format!(
+                "all of its RAM is one {}: leave the key out, or describe more in {table} of its platform file",
+                part.one()
+            );
             self.fault("no-geometry", &key.span, message).help(help).push(self.faults);
         }
     }

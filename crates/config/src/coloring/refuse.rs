@@ -140,10 +140,18 @@ impl Work<'_> {
         let holders = holders(parties, index, part, |_| true);
         let (name, one) = (&party.name, part.one());
         let message = format!("no {one} is left for {name}: {}", texts(&holders));
-        let help = format!(
-            "{name} has what nobody owns, and that must be a {one} at least: {}",
-            leave_out("one", part, &holders)
-        );
+        let help = if holders.iter().all(|holder| holder.numbers.len() == 1) {
+            format!(
+                "{} can't be had by all of these: let some share by the name of a [[group]], or leave the key `{}` out of one",
+                part.count_of(u64::from(part.count(&self.cells))),
+                part.many()
+            )
+        } else {
+            format!(
+                "{name} has what nobody owns, and that must be a {one} at least: {}",
+                leave_out("one", part, &holders)
+            )
+        };
         self.refusal("cells-none", &party.span, message, &holders).help(help)
     }
 
