@@ -288,6 +288,51 @@ fn from_a_pool_one_core_gets_what_the_other_leaves() {
     assert!((800_000..1_050_000).contains(&pool), "{pool}");
 }
 
+/// A guest that does nothing but read across the border of two lines.
+fn crossing() -> Vec<u8> {
+    // mov x1, #0x4000_0000 + 4 MiB; add x1, x1, #60; mov x3, #512
+    let mut program = vec![0xD2A8_0801_u32, 0x9100_0021 | 60 << 10, 0xD280_0003 | 512 << 5];
+    // ldr x2, [x1], #128
+    program.extend([0xF840_0402 | 128 << 12 | 1 << 5; 64]);
+    // subs x3, x3, #1; b.ne back to the first load; b back to the first instruction
+    program.extend([0xF100_0463, 0x5400_0001 | (-65_i32 as u32 & 0x7_FFFF) << 5]);
+    let back = -(program.len() as i32) as u32 & 0x3FF_FFFF;
+    program.push(0x1400_0000 | back);
+    program.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// Each of its accesses brings in two lines, so that it spends its budget in half the time of one that is aligned: the looks come in time.
+#[test]
+fn a_guest_whose_accesses_cross_lines_keeps_its_budget() {
+    let image = std::env::temp_dir().join(format!("weir-crossing-{}.bin", std::process::id()));
+    std::fs::write(&image, crossing()).expect("a temporary file");
+    let text = format!(
+        r#"
+platform = "qemu-virt"
+
+[[vm]]
+name = "w"
+cpus = [0]
+memory = "16MiB"
+image = {{ bin = "{}" }}
+bandwidth = {{ budget = 100000, period = "1ms" }}
+"#,
+        image.display()
+    );
+    let outcome =
+        run_system(&text, &Options { arguments: &["--for", "10ms"], ..Options::default() });
+    let records = budgets(&outcome);
+    std::fs::remove_file(&image).expect("it is there");
+    let used: Vec<u64> = records
+        .iter()
+        .filter(|record| record.kind == "replenish")
+        .map(|record| record.used)
+        .collect();
+    // It always wants more, and two lines for each nanosecond between two looks may pass.
+    let spent = used.iter().filter(|used| **used > 97_000).count();
+    assert!(spent > 2 && used.iter().all(|used| *used < 103_000), "{used:?}");
+}
+
 /// Linux with a load on the second of its two vCPUs: what that one uses in a period in which it is stopped; the middle one of five.
 fn unbalanced_linux(split: &str) -> u64 {
     let text = format!(

@@ -110,8 +110,7 @@ pub struct Monitor {
     pub events: Vec<Event>,
     /// Time between two looks at it, unless a VM says otherwise.
     pub poll: Nanos,
-    /// The least time between two events of a core, so that a look can wait as long as the rest of the budget takes at
-    /// least.
+    /// The least time of an instruction, so that a look can wait as long as the rest of the budget takes at least.
     pub access: Nanos,
     /// As for a PMU; a look costs as much.
     pub least_period: Nanos,
@@ -165,7 +164,7 @@ static MONITOR: Shape = Shape {
     keys: &[
         key("events", true, Kind::List(&EVENT), "What it counts."),
         key("poll", true, Kind::Duration, "Time between two looks, unless a VM says otherwise."),
-        key("access", true, Kind::Duration, "The least time between two events of a core."),
+        key("access", true, Kind::Duration, "The least time of an instruction."),
         LEAST_PERIOD,
     ],
 };

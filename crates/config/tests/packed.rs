@@ -952,3 +952,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_look_waits_no_longer_than_crossing_accesses_take() {
+    for events in [0, 1, 2, 32, 33, 34, 1000, 1_000_000, u64::MAX] {
+        let time = u128::from(regulation::least_time(events, 1));
+        // Sixteen instructions make 33 events at most.
+        assert!(time * 33 <= u128::from(events) * 16, "{events}");
+        assert!((time + 1) * 33 > u128::from(events) * 16, "{events}");
+    }
+    assert_eq!(regulation::least_time(3300, 2), 3200);
+    assert_eq!(regulation::least_time(u64::MAX, u64::MAX), u64::MAX);
+}

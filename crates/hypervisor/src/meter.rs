@@ -61,7 +61,7 @@ enum Source {
     Monitor {
         /// Nanoseconds between two looks, at least.
         poll: u64,
-        /// The least time of an access, in nanoseconds.
+        /// The least time of an instruction, in nanoseconds.
         access: u64,
     },
 }
@@ -207,7 +207,7 @@ impl Meter {
             Source::Monitor { poll, access } if run && !self.off => {
                 let left = |limit: u64, count: u64| limit.saturating_sub(count);
                 let left = left(limit.reads, counts.reads).min(left(limit.writes, counts.writes));
-                let wait = left.saturating_mul(*access).max(*poll);
+                let wait = regulation::least_time(left, *access).max(*poll);
                 self.deadline = self.deadline.min(now.saturating_add(wait));
             }
             Source::Monitor { .. } => {}
