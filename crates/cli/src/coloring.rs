@@ -109,13 +109,22 @@ fn costs(system: &System, shares: &[Share]) -> Vec<String> {
             ));
         }
     }
+    let cells = &division.cells;
     let used = division.vms.iter().fold(division.hypervisor, |all, set| all.union(set));
-    let idle = division.cells.count() - used.len();
-    if idle > 0 {
-        costs.push(format!(
-            "cost: {idle} of {} cells are nobody's, since their color and their bank have different owners",
-            division.cells.count()
-        ));
+    let has_owner = |cell| {
+        let color = |other| cells.color(other) == cells.color(cell);
+        used.iter().any(color) && used.iter().any(|other| cells.bank(other) == cells.bank(cell))
+    };
+    let idle = cells.iter().filter(|&cell| used.iter().all(|used| used != cell));
+    let (split, unowned): (Vec<_>, Vec<_>) = idle.partition(|&cell| has_owner(cell));
+    for (idle, why) in [
+        (split, "since their color and their bank have different owners"),
+        (unowned, "since nobody has their color, or nobody their bank"),
+    ] {
+        if !idle.is_empty() {
+            let (idle, all) = (idle.len(), cells.count());
+            costs.push(format!("cost: {idle} of {all} cells are nobody's, {why}"));
+        }
     }
     costs
 }
@@ -371,7 +380,15 @@ mod tests {
         let (system, placement) = made("qemu-virt", "colors = \"0-1\"\nbanks = \"7\"");
         let text = report(&system, &placement);
         // Two colors of seven banks, and one bank of fourteen colors.
-        assert!(text.contains("28 of 128 cells are nobody's"), "{text}");
+        assert!(text.contains("28 of 128 cells are nobody's, since their color and their bank have different owners"), "{text}");
+        let (mut system, placement) = made("qemu-virt", "colors = \"0-1\"");
+        system.division.hypervisor = system.division.vms[0];
+        system.division.vms[1] = system.division.vms[0];
+        let text = report(&system, &placement);
+        assert!(
+            text.contains("112 of 128 cells are nobody's, since nobody has their color"),
+            "{text}"
+        );
         let (system, placement) = made("qemu-virt", "tlb_colors = \"64-127\"");
         assert!(
             report(&system, &placement).contains("a: TLB sets 64-127 of 128, 16 pieces of RAM")

@@ -294,10 +294,10 @@ fn crossing() -> Vec<u8> {
     let mut program = vec![0xD2A8_0801_u32, 0x9100_0021 | 60 << 10, 0xD280_0003 | 512 << 5];
     // ldr x2, [x1], #128
     program.extend([0xF840_0402 | 128 << 12 | 1 << 5; 64]);
-    // subs x3, x3, #1; b.ne back to the first load; b back to the first instruction
-    program.extend([0xF100_0463, 0x5400_0001 | (-65_i32 as u32 & 0x7_FFFF) << 5]);
-    let back = -(program.len() as i32) as u32 & 0x3FF_FFFF;
-    program.push(0x1400_0000 | back);
+    // subs x3, x3, #1; b.ne back to the first of the 64 loads; b back to the first instruction
+    let back = |words: u32, bits: u32| words.wrapping_neg() & ((1 << bits) - 1);
+    program.extend([0xF100_0463, 0x5400_0001 | back(65, 19) << 5]);
+    program.push(0x1400_0000 | back(69, 26));
     program.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 

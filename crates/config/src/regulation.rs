@@ -40,7 +40,7 @@ impl Timing {
         faults.into_result(())
     }
 
-    /// Why budgets are none that [saturation] says are kept, each at its place.
+    /// Why budgets are none that `[saturation]` says are kept, each at its place.
     #[must_use]
     pub fn unkept(&self) -> Vec<(Place, String)> {
         let Some(saturation) = &self.saturation else { return Vec::new() };
@@ -573,7 +573,7 @@ fn unkept(
     None
 }
 
-/// Why a VM's looks at the monitor are too far apart for the overshoot of [saturation], which was measured at the platform's own, if they are.
+/// Why a VM's looks at the monitor are too far apart for the overshoot of `[saturation]`, which was measured at the platform's own, if they are.
 fn rare_looks(platform: &Platform, vm: &TimedVm, bandwidth: &Bandwidth) -> Option<Unkept> {
     let poll = bandwidth.rules.poll.as_ref()?;
     let most = platform.counters.monitor.as_ref()?.poll;
