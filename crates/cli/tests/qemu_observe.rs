@@ -138,6 +138,60 @@ fn vms_that_share_what_nobody_owns_are_seen_to_share() {
 }
 
 #[test]
+fn vms_that_share_a_core_are_told_apart() {
+    let text = |[weir, a, b]: [&str; 3]| {
+        format!(
+            r#"
+platform = "qemu-virt"
+
+[hypervisor]
+console_core = 1
+{weir}
+
+[[vm]]
+name = "a"
+cpus = [0]
+memory = "4MiB"
+image = {{ elf = "guests/hog", args = "mode=read size=0x20000 passes=200" }}
+expect = ["hog: 200 passes"]
+{a}
+
+[[vm]]
+name = "b"
+cpus = [0]
+memory = "4MiB"
+image = {{ elf = "guests/hog", args = "mode=write size=0x200000" }}
+{b}
+
+[[core]]
+id = 0
+schedule = {{ kind = "round-robin", quantum = "200us", vms = ["a", "b"] }}
+"#
+        )
+    };
+    let shared = observe(&text([""; 3]), &[]);
+    let colored = observe(&text(COLORS), &[]);
+    for seen in [&shared, &colored] {
+        let (a, b) = (owner(seen, "a"), owner(seen, "b"));
+        assert!(number(&a["accesses"]) >= 200 << 11 && number(&a["fetches"]) > 0, "{a}");
+        assert!(number(&b["accesses"]) >= 1 << 15 && number(&b["fetches"]) > 0, "{b}");
+        // Whose line leaves the core's L1 is a matter of turns, whatever its color.
+        assert!(at(seen, "l1_evictions", "a", "b") > 0 && at(seen, "l1_evictions", "b", "a") > 0);
+        assert!(number(&seen["l1_evictions"]["between_vms"]) > 0);
+        assert_eq!(seen["unseen_blocks"], 0);
+    }
+    assert!(at(&shared, "l2_evictions", "a", "b") > 1000, "{}", shared["matrices"]);
+    assert!(at(&shared, "l2_evictions", "b", "a") > 1000, "{}", shared["matrices"]);
+    for sum in ["between_vms", "of_vms_by_weir", "of_weir_by_vms"] {
+        assert_eq!(colored["evictions"][sum], 0, "{}", colored["matrices"]);
+    }
+    // Half of its share of the cache is enough for a, whoever had the turn before; b's 2 MiB are eight times its own.
+    let misses = |seen: &Value, vm| number(&owner(seen, vm)["l2_misses"]);
+    assert!(misses(&colored, "a") * 4 < misses(&shared, "a"));
+    assert!(misses(&colored, "b") > 1 << 15);
+}
+
+#[test]
 fn two_observations_are_one() {
     let directory = tempfile::tempdir().expect("a directory");
     let picture = directory.path().join("x.svg");

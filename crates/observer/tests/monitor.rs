@@ -145,7 +145,7 @@ fn guests() -> [Section; 2] {
 fn setup() -> Setup {
     Setup {
         vms: vec!["zero".into(), "one".into()],
-        cores: vec![Some(0), Some(1)],
+        cores: vec![vec![0], vec![1]],
         l1d: Shape { size: 32 << 10, ways: 4, line: 64 },
         l1i: Shape { size: 32 << 10, ways: 2, line: 64 },
         l2: Shape { size: 64 << 10, ways: 16, line: 64 },

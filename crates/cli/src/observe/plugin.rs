@@ -17,7 +17,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
-use weir_config::{Packed, System, packed::regulation::MONITOR, page_owners};
+use weir_config::{Packed, System, Vm, packed::regulation::MONITOR, page_owners};
 use weir_observer::caches::{PAGE, Run, Setup, Shape};
 use weir_trace::monitor::{self, Kind, Monitor};
 
@@ -196,8 +196,9 @@ fn setup(system: &System, packed: Option<&Packed>) -> std::result::Result<Setup,
             platform.name
         )
     })?;
-    let runs_on = |core: usize| {
-        system.vms.iter().position(|vm| vm.cpus.iter().any(|cpu| usize::from(cpu.0) == core))
+    let run_on = |core: usize| {
+        let here = |vm: &Vm| vm.cpus.iter().any(|cpu| usize::from(cpu.0) == core);
+        system.vms.iter().enumerate().filter(|(_, vm)| here(vm)).map(|(vm, _)| vm).collect()
     };
     let mut pages: Vec<Run> = Vec::new();
     let owners = packed.map(|packed| page_owners(system, packed)).transpose()?;
@@ -209,7 +210,7 @@ fn setup(system: &System, packed: Option<&Packed>) -> std::result::Result<Setup,
     }
     Ok(Setup {
         vms: system.vms.iter().map(|vm| vm.name.clone()).collect(),
-        cores: (0..system.machine_cores()).map(runs_on).collect(),
+        cores: (0..system.machine_cores()).map(run_on).collect(),
         l1d: Shape { line: cache.line.0, ..L1D },
         l1i: Shape { line: cache.line.0, ..L1I },
         l2: Shape { size: cache.size.0, ways: cache.ways as u32, line: cache.line.0 },

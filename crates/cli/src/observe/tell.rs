@@ -54,10 +54,14 @@ pub fn report(outcome: &Outcome) -> String {
         rows.add_row(std::iter::once(owner.name.clone()).chain(counts.map(|n| n.to_string())));
     }
     let _ = writeln!(text, "{rows}");
-    for (title, counts) in [
+    // Of VMs with cores of their own no line is in another's L1.
+    let private = "Lines in the cores' L1 data caches: who (row) evicted whose (column)";
+    let private = Some((private, &seen.l1_evictions));
+    let private = private.filter(|(_, counts)| seen.between_vms(counts) > 0);
+    for (title, counts) in private.into_iter().chain([
         ("Lines in the shared cache: who (row) evicted whose (column)", &seen.l2_evictions),
         ("DRAM rows: who (row) closed whose (column)", &seen.rows_closed),
-    ] {
+    ]) {
         let _ = writeln!(text, "{title}:\n{}", matrix(seen, counts));
         let _ = writeln!(
             text,
@@ -123,6 +127,7 @@ pub fn json(outcome: &Outcome) -> Value {
         "as_expected": outcome.run.status == crate::failure::GOOD,
         "owners": seen.owners.iter().map(owner).collect::<Vec<_>>(),
         "evictions": sums(seen, &seen.l2_evictions),
+        "l1_evictions": sums(seen, &seen.l1_evictions),
         "row_conflicts": sums(seen, &seen.rows_closed),
         "matrices": {
             "l1_evictions": seen.l1_evictions,

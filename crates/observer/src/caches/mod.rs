@@ -2,7 +2,7 @@
 //! owner.
 //!
 //! Whose an access is follows from the core and its exception level: of the VM whose vCPU has the core while it is at
-//! EL1 or EL0, of the hypervisor at EL2. Of the latter, what is on memory in a VM's part ([`Who::WeirFor`]) is told apart
+//! EL1 or EL0 (on a core that several share, by the page: [`Setup::cores`]), of the hypervisor at EL2. Of the latter, what is on memory in a VM's part ([`Who::WeirFor`]) is told apart
 //! from what is on the hypervisor's own ([`Who::Weir`]): by design the hypervisor keeps a VM's state, tables and pristine
 //! image in the VM's own cells, so that its work for one VM is felt by no other.
 //!
@@ -15,6 +15,7 @@
 //! have written back. Of an access that crosses into another page only what lies in the first is seen, as its end is
 //! somewhere else in physical memory. DC ZVA is not seen either, so `weir observe` prohibits it.
 
+mod guests;
 mod level;
 mod report;
 mod setup;
@@ -33,6 +34,7 @@ use weir_trace::monitor::{Kind, Monitor};
 
 use crate::ledger::{Book, Counts as Done, Ledger, Mark as BudgetMark};
 use crate::path;
+use guests::Guests;
 
 /// Most entries of [`Observed::intrusions`].
 const INTRUSIONS: usize = 64;
@@ -128,6 +130,7 @@ struct Inner {
     setup: Setup,
     hierarchy: Hierarchy,
     levels: Box<[Level]>,
+    guests: Guests,
     /// Whether a guest has run.
     running: bool,
     /// Whose each page of RAM is.
@@ -155,8 +158,8 @@ impl Books {
     pub fn new(setup: Setup, monitor: Option<&'static Monitor>) -> Result<Self, String> {
         let vms = setup.vms.len();
         let vm_exists = |vm: Option<usize>| vm.is_none_or(|vm| vm < vms);
-        if vms > 64 || !setup.cores.iter().all(|&vm| vm_exists(vm)) {
-            return Err(format!("{vms} VMs: give 1 to 64, and to each core one of them or none"));
+        if vms > 64 || !setup.cores.iter().flatten().all(|&vm| vm < vms) {
+            return Err(format!("{vms} VMs: give 1 to 64, and to each core some of them or none"));
         }
         let hierarchy = setup.hierarchy(2 * vms + 2)?;
         let count = usize::try_from(setup.ram_len / PAGE).map_err(|error| error.to_string())?;
@@ -178,6 +181,7 @@ impl Books {
         let moved = vec![Moved::default(); setup.cores.len()].into();
         let budgets = vec![Book::default(); setup.cores.len()].into();
         Ok(Self(Mutex::new(Inner {
+            guests: Guests::new(&setup),
             setup,
             hierarchy,
             levels,
@@ -260,17 +264,18 @@ impl Books {
 
 impl Inner {
     /// Whose an access of `core` to `pa` is.
-    fn who(&self, core: usize, pa: u64) -> Option<Who> {
+    fn who(&mut self, core: usize, pa: u64) -> Option<Who> {
         let level = self.levels.get(core)?;
-        if !level.is_el2() {
-            return self.setup.cores[core].map(Who::Vm);
-        }
         let page = pa.checked_sub(self.setup.ram).map(|offset| (offset / PAGE) as usize);
-        Some(match page.and_then(|page| self.pages.get(page)) {
+        let owner = match page.and_then(|page| self.pages.get(page)) {
             Some(&WEIR) => Who::Weir,
             None | Some(&NOBODY) => Who::Nobody,
             Some(&vm) => Who::WeirFor(vm.into()),
-        })
+        };
+        if level.is_el2() {
+            return Some(owner);
+        }
+        self.guests.access(core, owner.vm()).map(Who::Vm)
     }
 
     /// The number that the model knows it by.
@@ -381,7 +386,7 @@ impl Inner {
             }
             return;
         }
-        let vm = self.setup.cores.get(core).copied().flatten().filter(|_| in_guest);
+        let vm = self.guests.current(core).filter(|_| in_guest);
         let Some(vm) = vm.filter(|_| self.marks.len() < MARKS) else { return };
         let l1s = || (0..self.setup.cores.len()).map(|core| self.hierarchy.l1d(core));
         let mark = Mark {

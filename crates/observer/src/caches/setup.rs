@@ -18,8 +18,8 @@ pub const PAGE: u64 = 4096;
 pub struct Setup {
     /// The VMs' names.
     pub vms: Vec<String>,
-    /// For each core the place in `vms` of the VM that runs there, if one does.
-    pub cores: Vec<Option<usize>>,
+    /// For each core the places in `vms` of those that run there. Of several an access is the one's whose page it touches.
+    pub cores: Vec<Vec<usize>>,
     /// Each core's L1 data cache.
     pub l1d: Shape,
     /// Each core's L1 instruction cache.

@@ -11,7 +11,7 @@ fn setup() -> Setup {
     let of = |color: u64, vm| (0..64).map(move |n| page(16 * n + color, vm));
     Setup {
         vms: vec!["a".into(), "b".into()],
-        cores: vec![Some(0), Some(1)],
+        cores: vec![vec![0], vec![1]],
         l1d: Shape { size: 32 << 10, ways: 4, line: 64 },
         l1i: Shape { size: 32 << 10, ways: 2, line: 64 },
         l2: Shape { size: 1 << 20, ways: 16, line: 64 },
@@ -217,7 +217,7 @@ fn what_was_seen_is_known_by_the_console_s_bytes() {
 #[test]
 fn a_core_without_a_vm_and_cores_that_are_not_there_count_nothing() {
     let mut setup = setup();
-    setup.cores[1] = None;
+    setup.cores[1].clear();
     let books = started(setup);
     read(&books, 1, RAM);
     read(&books, 9, RAM);
@@ -240,6 +240,56 @@ fn monitored() -> (Books, &'static Monitor) {
 
 fn write(books: &Books, core: usize, pa: u64) {
     books.data(core, Data { pa, bytes: 8, write: true, pc: 0x1234 });
+}
+
+/// Both VMs on core 0, which is in a guest.
+fn sharing() -> Books {
+    let mut setup = setup();
+    setup.cores = vec![vec![0, 1], vec![]];
+    started(setup)
+}
+
+#[test]
+fn of_vms_that_share_a_core_an_access_is_the_one_s_whose_page_it_touches() {
+    let books = sharing();
+    // Code of b's on its page, a marker, and a page of the core's own that is nobody's: still b.
+    books.block(0, Block::new(Some(RAM + PAGE), 4, LEAVE));
+    books.mark(0, 19);
+    read(&books, 0, RAM + 70 * WAY);
+    fill(&books, 0, 0);
+    books.mark(0, 20);
+    fill(&books, 0, 1);
+    let seen = books.report();
+    let lines = 64 * PAGE / 64;
+    let of = |vm| seen.owner(Who::Vm(vm)).unwrap();
+    assert_eq!((of(0).accesses, of(0).fetches), (lines, 0));
+    assert_eq!((of(1).accesses, of(1).fetches), (lines + 1, 1));
+    assert_eq!(seen.marks.iter().map(|mark| mark.vm).collect::<Vec<_>>(), [1, 0]);
+    // The L1 is theirs together, and b's line on a's color was in a's way; on its own color it is in another half of the L1.
+    assert_eq!((seen.l1_evictions[0][1], seen.l1_evictions[1][0]), (1, 0));
+    assert_eq!((seen.l2_evictions[0][1], seen.l2_evictions[1][0]), (1, 0));
+    // EL2 on that core is nobody's guest.
+    books.block(0, Block::new(None, 4, VECTOR));
+    read(&books, 0, RAM + PAGE);
+    assert_eq!(books.report().owner(Who::WeirFor(1)).unwrap().accesses, 1);
+}
+
+#[test]
+fn a_core_with_one_vm_is_that_vms_whatever_it_touches() {
+    let books = started(setup());
+    read(&books, 0, RAM + PAGE);
+    assert_eq!(books.report().owner(Who::Vm(0)).unwrap().accesses, 1);
+}
+
+#[test]
+fn traffic_of_a_shared_core_counts_without_pages_too() {
+    let monitor: &'static Monitor = Box::leak(Box::new(Monitor::new()));
+    let mut setup = setup();
+    setup.cores = vec![vec![0, 1], vec![]];
+    setup.pages.clear();
+    let books = begun(Books::new(setup, Some(monitor)).unwrap());
+    (0..2).for_each(|color| fill(&books, 0, color));
+    assert_eq!(monitor.counts(0), (2 * 64 * PAGE / 64, 0));
 }
 
 #[test]
@@ -348,7 +398,7 @@ fn the_monitor_agrees_with_the_caches() {
 fn a_setup_that_does_not_fit_is_refused() {
     let outside = Run { first: RAM + (64 << 20), count: 1, vm: None };
     for (change, message) in [
-        (&(|setup: &mut Setup| setup.cores[0] = Some(2)) as &dyn Fn(&mut Setup), "2 VMs"),
+        (&(|setup: &mut Setup| setup.cores[0].push(2)) as &dyn Fn(&mut Setup), "2 VMs"),
         (&|setup: &mut Setup| setup.pages.push(outside), "not in RAM"),
         (
             &|setup: &mut Setup| setup.pages.push(Run { vm: Some(7), ..setup.pages[0] }),
