@@ -3,7 +3,7 @@
 mod support;
 
 use std::{fs, path::Path, process::Command};
-use support::qemu::{Load, Options, Outcome, random_word, run_system};
+use support::qemu::{Load, Options, Outcome, random_word, run_system, with};
 
 /// `echo` and `control` side by side; `echo` is to print `word`.
 fn pair(platform: &str, word: &str) -> String {
@@ -71,6 +71,65 @@ fn machines_that_are_too_small_are_refused_with_the_reason() {
         let said = outcome.report["hypervisor"].to_string();
         assert!(said.contains(reason), "{arguments:?}: {said} {}", outcome.said.err);
     }
+}
+
+/// What a run of [`pair`] with `keys` for the hypervisor and for `echo` says of the cache, on `platform` and this core, and its exit status.
+fn cache_said(platform: &str, [weir, echo]: [&str; 2], cpu: &str) -> (Option<i32>, Vec<String>) {
+    let text = pair(platform, "cached");
+    let text = with(&text, "cpus = [0]", &format!("cpus = [0]\n{echo}"));
+    let cpu = format!("--qemu-arg={cpu},cntfrq=1000000000");
+    let arguments = ["--qemu-arg=-cpu", &cpu];
+    let options = Options { arguments: &arguments, ..Options::default() };
+    let outcome = run_system(&format!("{text}\n[hypervisor]\n{weir}\n"), &options);
+    let lines = outcome.report["hypervisor"].as_array().expect("lines").clone();
+    let lines = lines.iter().filter_map(|line| line.as_str()?.strip_prefix("weir: "));
+    let said = lines.filter(|line| line.contains("last-level cache")).map(str::to_owned);
+    (outcome.said.status, said.collect())
+}
+
+#[test]
+fn another_cache_is_told_of_and_refused_where_colors_rest_on_what_it_lacks() {
+    let differs = |there: &str, file: &str| {
+        format!("this machine's last-level cache has {there}, and {file} in the platform file")
+    };
+    let colors = ["colors = \"12-15\"", "colors = \"0-3\""];
+    let banks = ["banks = \"7\"", "banks = \"0-2\""];
+    assert_eq!(cache_said("qemu-virt", colors, "cortex-a53"), (Some(0), vec![]));
+    // Twice the sets, so more colors than are used.
+    let twice =
+        [differs("2048 KiB", "1024 KiB"), differs("colors by address bits 0x1f000", "by 0xf000")];
+    assert_eq!(cache_said("qemu-virt", colors, "cortex-a57"), (Some(0), twice.to_vec()));
+    // Half of them.
+    let mut half = vec![
+        differs("256 KiB", "1024 KiB"),
+        differs("8 ways", "16"),
+        differs("colors by address bits 0x7000", "by 0xf000"),
+    ];
+    for keys in [banks, ["", ""]] {
+        assert_eq!(cache_said("qemu-virt", keys, "cortex-a35"), (Some(0), half.clone()));
+    }
+    half.push("this system's colors differ in address bits 0x8000, which choose no set of this machine's last-level cache: build it with the cache's true size and ways".to_owned());
+    assert_eq!(cache_said("qemu-virt", colors, "cortex-a35"), (Some(1), half));
+    // The same sets in more and shorter lines of more ways.
+    let directory = tempfile::tempdir().expect("a directory");
+    let platforms = support::qemu::root().join("platforms");
+    let text = fs::read_to_string(platforms.join("qemu-virt.toml")).expect("a platform");
+    let text = with(
+        &text,
+        "size = \"1MiB\"\nways = 16\nline = \"64B\"",
+        "size = \"2MiB\"\nways = 32\nline = \"32B\"",
+    );
+    let file = directory.path().join("mine.toml");
+    fs::write(&file, text).expect("a platform");
+    fs::copy(platforms.join("qemu-virt.dtb"), directory.path().join("qemu-virt.dtb"))
+        .expect("a device tree");
+    let other = [
+        differs("1024 KiB", "2048 KiB"),
+        differs("16 ways", "32"),
+        differs("lines of 64 bytes", "of 32 bytes"),
+    ];
+    let file = file.to_str().expect("a path");
+    assert_eq!(cache_said(file, colors, "cortex-a53"), (Some(0), other.to_vec()));
 }
 
 #[test]

@@ -185,6 +185,9 @@ pub fn pack<'a>(
         image_len: end,
         memory_end: memory_end(&placement).max(system.platform.load_address.0 + end),
         functions: division.geometry.into(),
+        cache: system.platform.places.cache.map_or_else(packed::Cache::default, |cache| {
+            packed::Cache { size: cache.size.0, ways: cache.ways, line: cache.line.0 }
+        }),
         cells: division.hypervisor.words(),
         memory: placement.hypervisor,
     };

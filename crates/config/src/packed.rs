@@ -19,7 +19,7 @@ pub use flows::{
     FIRST_CID, FIRST_GROUP, Flow, MAX_FLOWS, NO_BROKER, PARTITION, PARTITION_IPA, PARTITION_LEN,
     VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS,
 };
-pub use memory::{Functions, Span, VM_LEN};
+pub use memory::{Cache, Functions, Span, VM_LEN};
 pub use net::Net;
 pub use pci::{ECAM_LEN, MAX_FUNCTIONS, PciFunction, STREAM_LIMIT};
 pub use regulation::Regulation;
@@ -34,7 +34,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First bytes of the packed form.
 pub const MAGIC: [u8; 8] = *b"weirsys\0";
 /// Changes with each change of the layout below.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Most cores of a board.
 pub const MAX_CORES: usize = 8;
 /// Most VMs of a system, and most vCPUs of a VM: a core runs at most one of a VM's.
@@ -104,6 +104,8 @@ pub struct Header {
     pub memory_end: u64,
     /// The board's address functions.
     pub functions: Functions,
+    /// Its last-level cache, as its platform file tells it.
+    pub cache: Cache,
     /// The cells of the hypervisor.
     pub cells: [u64; 4],
     /// Where the hypervisor moves with all that is its own, if memory is divided.

@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use std::{collections::BTreeSet, ops::Range};
 use weir_config::packed::{
-    ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, Flow, Functions, Header, Irq, MAGIC, NO_BROKER, Net,
-    OnFault, PAGE, PARTITION, PARTITION_IPA, PARTITION_LEN, PciFunction, RAM, Region, Regulation,
-    Schedule, Segment, Span, System, Tables, Turn, VERSION, Vm, WINDOWS, checksum, regulation,
-    schedule,
+    ACTIVE, ADDRESS_LIMIT, Cache, DEVICE, Damage, Flow, Functions, Header, Irq, MAGIC, NO_BROKER,
+    Net, OnFault, PAGE, PARTITION, PARTITION_IPA, PARTITION_LEN, PciFunction, RAM, Region,
+    Regulation, Schedule, Segment, Span, System, Tables, Turn, VERSION, Vm, WINDOWS, checksum,
+    regulation, schedule,
 };
 use weir_layout::cells::{CellSet, Cells, Geometry};
 use weir_policy::{
@@ -60,6 +60,7 @@ fn header() -> Header {
         image_len: 0x10_0000,
         memory_end: 0x8000_0000,
         functions: Functions { colors: 0xf000, banks: [0; 8] },
+        cache: Cache { size: 1 << 20, ways: 16, line: 64 },
         cells: ALL,
         memory: Span::default(),
     }
@@ -244,17 +245,17 @@ fn goes_on_behind_the_tables() {
 
 /// The hypervisor and `weir build` are built apart: the layout must not change without [`VERSION`].
 #[test]
-fn layout_is_that_of_version_7() {
-    assert_eq!(VERSION, 7);
+fn layout_is_that_of_version_8() {
+    assert_eq!(VERSION, 8);
     let bytes = tables().pack(header());
-    assert_eq!(size_of::<Header>(), 240);
+    assert_eq!(size_of::<Header>(), 264);
     assert_eq!((size_of::<Schedule>(), size_of::<Turn>()), (24, 24));
     assert_eq!((size_of::<Vm>(), size_of::<Flow>()), (344, 48));
     assert_eq!((size_of::<Region>(), size_of::<Segment>(), size_of::<Irq>()), (32, 32, 24));
-    assert_eq!(bytes.len(), 240 + 2 * 344 + 3 * 32 + 2 * 32 + 24);
+    assert_eq!(bytes.len(), 264 + 2 * 344 + 3 * 32 + 2 * 32 + 24);
     assert_eq!(bytes.len(), tables().packed_len());
     assert_eq!(&bytes[..8], b"weirsys\0");
-    assert_eq!(checksum(&bytes), 0x3b83_7bd2, "{:#x}", checksum(&bytes));
+    assert_eq!(checksum(&bytes), 0x2f92_b5ba, "{:#x}", checksum(&bytes));
     assert_eq!(checksum(b"123456789"), 0xcbf4_3926);
 }
 
@@ -270,7 +271,7 @@ fn refuses_each_kind_of_damage() {
         parse(&bytes)
     };
     assert_eq!(with(0, 1), Err(Damage::Magic));
-    assert_eq!(with(8, 1), Err(Damage::Version(6)));
+    assert_eq!(with(8, 1), Err(Damage::Version(9)));
     assert_eq!(with(12, 1), Err(Damage::Checksum));
     assert_eq!(with(good.len() - 1, 1), Err(Damage::Checksum));
     let misaligned = Aligned::new(&[&[0; 4], good.as_slice()].concat());
@@ -468,6 +469,26 @@ fn schedules_that_cannot_be_run_are_refused() {
         let ticks = |tables: &mut Tables| tables.vms[1].ticks = 2;
         assert_eq!(damage(kind, &ticks), Damage::Choice(1));
     }
+}
+
+#[test]
+fn colors_promise_the_address_bits_that_tell_them_apart() {
+    let promised = |change: &dyn Fn(&mut Header, &mut Tables)| {
+        let (mut header, mut tables) = divided();
+        change(&mut header, &mut tables);
+        let bytes = Aligned::new(&tables.pack(header));
+        System::parse(bytes.bytes(), false).map(|system| system.promised_colors())
+    };
+    // 0-3, 4-7 and 8-15: bits 12 and 13 say nothing.
+    assert_eq!(promised(&|_, _| {}), Ok(0xc000));
+    // One color of these less, and each bit says something.
+    assert_eq!(promised(&|header, _| header.cells = [0x7f00, 0, 0, 0]), Ok(0xf000));
+    // Apart by banks, each with both colors of each bit.
+    let banked = |header: &mut Header, _: &mut Tables| {
+        header.functions.colors = 0x3000;
+        header.functions.banks[..2].copy_from_slice(&[1 << 14, 1 << 15]);
+    };
+    assert_eq!(promised(&banked), Ok(0));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::{
     arch::{
-        gic,
+        cache, gic,
         memory::{self, Stage1},
         psci::{self, StartError},
         timer, wait_for_interrupt,
@@ -20,7 +20,10 @@ use dtoolkit::{
 };
 use spin::Once;
 use weir_config::packed::{MAX_CORES, System};
-use weir_layout::table::PAGE;
+use weir_layout::{
+    cache::{Difference, Quantity},
+    table::PAGE,
+};
 use weir_trace::wire::What;
 use weir_vboard::smccc::{ARCH_WORKAROUND_2, Mitigations};
 
@@ -69,8 +72,8 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
             "built for another interrupt controller than this machine's: give weir --platform, or QEMU another -M virt,gic-version=",
         ]);
     }
+    check_cache(system);
     if system.is_divided() {
-        check_colors(system);
         // SAFETY: the boot core, and no other runs; `packed` is in slot 0.
         let Err(_) = unsafe { Stage1::move_in(system) };
         console::refuse(&["the memory that weir build chose for the hypervisor does not hold it"]);
@@ -213,22 +216,39 @@ fn check_ownership(system: &System) {
     console::say(&[pages.as_str(), " pages in its tables, each in its owner's cells"]);
 }
 
-/// Compares the cache that the machine says it has with the colors that the system was built for: one that it lacks would be
-/// two owners' in truth.
-fn check_colors(system: &System) {
-    let there = memory::color_bits();
-    let built_for = system.header.functions.colors;
-    let (there_text, built_for_text) = (Text::number(there, 16), Text::number(built_for, 16));
-    let words = [
-        "built for cache colors by address bits 0x",
-        built_for_text.as_str(),
-        ", and this machine's last-level cache has 0x",
-        there_text.as_str(),
-    ];
-    if built_for & !there != 0 {
-        console::refuse(&words);
-    } else if built_for != there {
-        console::say(&words);
+/// Compares the last-level cache that the machine says it has with the platform file's. Each difference is said; without a color that
+/// somebody's memory rests on the system is refused, as what is two owners' would be one set of lines.
+fn check_cache(system: &System) {
+    let Some(built_for) = system.cache() else { return };
+    let there = cache::last().unwrap_or_default();
+    let mut differences = built_for.differences(&there).peekable();
+    if differences.peek().is_none() {
+        return;
+    }
+    for Difference { quantity, expected, there } in differences {
+        let (has, instead_of, unit, radix, divisor) = match quantity {
+            Quantity::Size => ("", " KiB, and ", " KiB", 10, 1024),
+            Quantity::Ways => ("", " ways, and ", "", 10, 1),
+            Quantity::Line => ("lines of ", " bytes, and of ", " bytes", 10, 1),
+            Quantity::Colors => ("colors by address bits 0x", ", and by 0x", "", 16, 1),
+        };
+        console::say(&[
+            "this machine's last-level cache has ",
+            has,
+            Text::number(there / divisor, radix).as_str(),
+            instead_of,
+            Text::number(expected / divisor, radix).as_str(),
+            unit,
+            " in the platform file",
+        ]);
+    }
+    let missing = system.promised_colors() & !there.colors();
+    if missing != 0 {
+        console::refuse(&[
+            "this system's colors differ in address bits 0x",
+            Text::number(missing, 16).as_str(),
+            ", which choose no set of this machine's last-level cache: build it with the cache's true size and ways",
+        ]);
     }
 }
 

@@ -3,6 +3,7 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod cache;
 pub mod cells;
 pub mod smmu;
 pub mod table;

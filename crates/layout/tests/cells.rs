@@ -103,6 +103,23 @@ proptest! {
         }
     }
 
+    /// The bits that a set's colors depend on, against all of its colors; by these alone sets are apart that are.
+    #[test]
+    fn color_bits_of_sets((_, cells) in geometry(20), one: [u64; 4], two: [u64; 4]) {
+        let colors = |set: &CellSet| set.iter().map(|cell| cells.color(cell)).collect::<BTreeSet<_>>();
+        let [one, two] = [some(&cells, one), some(&cells, two)];
+        for bit in 0..cells.colors().ilog2() {
+            let flipped: BTreeSet<_> = colors(&one).iter().map(|color| color ^ 1 << bit).collect();
+            prop_assert_eq!(cells.color_bits_of(&one) >> bit & 1 != 0, flipped != colors(&one));
+        }
+        let bits = cells.color_bits_of(&one) | cells.color_bits_of(&two);
+        prop_assert_eq!(bits >> cells.colors().ilog2(), 0);
+        let seen = |set| colors(set).iter().map(|color| u64::from(*color) & bits).collect::<BTreeSet<_>>();
+        let apart = colors(&one).is_disjoint(&colors(&two));
+        prop_assert_eq!(apart, seen(&one).is_disjoint(&seen(&two)));
+        prop_assert_eq!(cells.color_bits_of(&cells.all()), 0);
+    }
+
     /// Pages, runs, places and their inverse against a walk over all pages of the range.
     #[test]
     fn pages_are_those_of_the_range(

@@ -2,6 +2,7 @@
 
 use super::{ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, PAGE, System, VmView, overlap, page_range};
 use core::ops::Range;
+use weir_layout::cache;
 use weir_layout::cells::{CellSet, Cells, Geometry, MAX_BANK_BITS, Pages};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -30,6 +31,20 @@ impl Functions {
     pub(super) fn cells(&self) -> Option<Cells> {
         Cells::new(&Geometry { colors: self.colors, banks: self.banks }).ok()
     }
+}
+
+/// [`cache::Cache`] as it is packed; all zero where the platform file tells none.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Cache {
+    /// See [`cache::Cache::size`].
+    pub size: u64,
+    /// See [`cache::Cache::ways`].
+    pub ways: u64,
+    /// See [`cache::Cache::line`].
+    pub line: u64,
 }
 
 /// Pages that belong together: those of their owner's cells from the one at `pa` on, as many as `len` bytes are.
@@ -104,6 +119,25 @@ impl<'a> System<'a> {
     #[must_use]
     pub fn pages(&'a self, vm: &VmView<'_>, span: Span) -> Pages<'a> {
         Pages::from_page(&self.cells, self.cells_of(vm), span.pa, span.len)
+    }
+
+    /// The last-level cache that the platform file tells of, if it does.
+    #[must_use]
+    pub fn cache(&self) -> Option<cache::Cache> {
+        let Cache { size, ways, line } = self.header.cache;
+        (size > 0).then_some(cache::Cache { size, ways, line })
+    }
+
+    /// The address bits on which somebody's colors rest: the colors of each party hold any value of all others. A machine whose cache has
+    /// these among its color bits keeps apart what the system's file does.
+    #[must_use]
+    pub fn promised_colors(&self) -> u64 {
+        let vms = (0..self.vms()).filter_map(|index| self.vm(index));
+        let sets = vms.map(|vm| self.cells_of(&vm)).chain([self.hypervisor_cells()]);
+        let bits = sets.fold(0, |bits, set| bits | self.cells.color_bits_of(&set));
+        let colors = self.header.functions.colors;
+        let places = (0..u64::BITS).filter(|place| colors >> place & 1 != 0).enumerate();
+        places.filter(|(bit, _)| bits >> bit & 1 != 0).fold(0, |all, (_, place)| all | 1 << place)
     }
 
     /// The cells of a VM.

@@ -630,25 +630,6 @@ fn zva_block() -> u64 {
     4 << (dczid & 0xf)
 }
 
-/// The address bits above the page that choose a set of the last-level cache: the way's bytes, from CCSIDR_EL1 (without FEAT_CCIDX) of the
-/// highest level that CLIDR_EL1 names.
-#[must_use]
-pub fn color_bits() -> u64 {
-    let (clidr, ccsidr): (u64, u64);
-    // SAFETY: reading ID registers. CSSELR_EL1 is a guest's, and no guest runs yet.
-    unsafe {
-        asm!("mrs {}, clidr_el1", out(reg) clidr, options(nomem, nostack, preserves_flags));
-        let last: u64 = (0..7).rev().find(|level| clidr >> (3 * level) & 7 != 0).unwrap_or(0);
-        asm!(
-            "msr csselr_el1, {}", "isb", "mrs {}, ccsidr_el1",
-            in(reg) last << 1, out(reg) ccsidr, options(nostack, preserves_flags)
-        );
-    }
-    let sets = (ccsidr >> 13 & 0x7fff) + 1;
-    let way = sets << ((ccsidr & 7) + 4);
-    way.next_power_of_two().wrapping_sub(1) & !(PAGE - 1)
-}
-
 /// Bytes of the smallest data cache line (CTR_EL0.DminLine).
 fn cache_line() -> u64 {
     let ctr: u64;

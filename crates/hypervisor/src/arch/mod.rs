@@ -1,6 +1,7 @@
 //! The registers, instructions and tables of Armv8-A. What is decided from them is decided in the pure
 //! crates (`vboard`, `layout`, `config`); this module reads, writes and orders.
 
+pub mod cache;
 pub mod context;
 pub mod ecam;
 pub mod gic;

@@ -55,6 +55,12 @@ registers! {
     vpidr_el2 = "vpidr_el2": write;
     /// This core's identification.
     midr_el1 = "midr_el1": read;
+    /// Which levels of cache there are.
+    clidr_el1 = "clidr_el1": read;
+    /// Which of them CCSIDR_EL1 tells of.
+    csselr_el1 = "csselr_el1": write;
+    /// The geometry of that one.
+    ccsidr_el1 = "ccsidr_el1": read;
     /// EL1 access to the timers.
     cnthctl_el2 = "cnthctl_el2": write;
     /// Virtual counter's distance from the physical one.

@@ -230,6 +230,15 @@ impl Cells {
         self.banks.of(cell)
     }
 
+    /// The color bits that matter to `set`, by their place among the geometry's: those of which a page of the set's colors can't have either
+    /// value. Sets that are apart by color are so by these bits alone.
+    #[must_use]
+    pub fn color_bits_of(&self, set: &CellSet) -> u64 {
+        let colors = CellSet::of(set.iter().map(|cell| Cell(self.color(cell))));
+        let matters = |bit: &u8| colors.is_some_and(|colors| colors.moved(1 << bit) != colors);
+        (0..self.colors.len).filter(matters).fold(0, |bits, bit| bits | 1 << bit)
+    }
+
     /// Whether pages of these cells can evict each other's lines.
     #[must_use]
     pub fn share_color(&self, a: Cell, b: Cell) -> bool {

@@ -1,0 +1,139 @@
+//! The last-level cache, as a platform file tells it and as a machine's ID registers do, and where the two differ.
+
+use crate::table::PAGE;
+
+/// A cache's geometry. All zero is that of a cache that nobody told of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cache {
+    /// Its bytes.
+    pub size: u64,
+    /// Lines of a set.
+    pub ways: u64,
+    /// Bytes of a line.
+    pub line: u64,
+}
+
+/// What of two caches can differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    /// [`Cache::size`].
+    Size,
+    /// [`Cache::ways`].
+    Ways,
+    /// [`Cache::line`].
+    Line,
+    /// [`Cache::colors`].
+    Colors,
+}
+
+/// In what the cache that is there is another one than was expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// In this.
+    pub quantity: Quantity,
+    /// What was expected.
+    pub expected: u64,
+    /// What is there.
+    pub there: u64,
+}
+
+/// The last level of cache that holds data, numbered from 0 as CSSELR_EL1.Level is, by CLIDR_EL1 (Arm ARM D19.2.27): Ctype 2 to 4.
+#[must_use]
+pub fn last_level(clidr: u64) -> Option<u64> {
+    (0..7).rev().find(|level| matches!(clidr >> (3 * level) & 7, 2..=4))
+}
+
+impl Cache {
+    /// The cache that CCSIDR_EL1 describes (Arm ARM D19.2.25), in its form of 32 bits or, with FEAT_CCIDX, of 64.
+    #[must_use]
+    pub const fn from_ccsidr(ccsidr: u64, ccidx: bool) -> Self {
+        let (ways, sets) = if ccidx {
+            (ccsidr >> 3 & 0x1f_ffff, ccsidr >> 32 & 0xff_ffff)
+        } else {
+            (ccsidr >> 3 & 0x3ff, ccsidr >> 13 & 0x7fff)
+        };
+        let (ways, sets, line) = (ways + 1, sets + 1, 16 << (ccsidr & 7));
+        Self { size: ways * sets * line, ways, line }
+    }
+
+    /// The address bits above the page that choose a set: a page's color. None of a cache that nobody told of.
+    #[must_use]
+    pub const fn colors(&self) -> u64 {
+        match self.size.checked_div(self.ways) {
+            Some(way) if way > 0 => (way.next_power_of_two() - 1) & !(PAGE - 1),
+            _ => 0,
+        }
+    }
+
+    /// In what `there` differs from this one.
+    pub fn differences(&self, there: &Self) -> impl Iterator<Item = Difference> + use<> {
+        [
+            (Quantity::Size, self.size, there.size),
+            (Quantity::Ways, self.ways, there.ways),
+            (Quantity::Line, self.line, there.line),
+            (Quantity::Colors, self.colors(), there.colors()),
+        ]
+        .into_iter()
+        .filter(|(_, expected, there)| expected != there)
+        .map(|(quantity, expected, there)| Difference { quantity, expected, there })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A53: Cache = Cache { size: 1 << 20, ways: 16, line: 64 };
+
+    #[test]
+    fn the_id_registers_of_known_cores() {
+        // Cortex-A53 with 1 MiB (DDI 0500, 4.3.22), as QEMU has it.
+        assert_eq!(Cache::from_ccsidr(0x707f_e07a, false), A53);
+        // Cortex-A57 with 2 MiB.
+        let a57 = Cache { size: 2 << 20, ..A53 };
+        assert_eq!(Cache::from_ccsidr(0x70ff_e07a, false), a57);
+        // The same in the other form: 2048 sets of 16 ways.
+        assert_eq!(Cache::from_ccsidr(2047 << 32 | 15 << 3 | 2, true), a57);
+        assert_eq!((A53.colors(), a57.colors()), (0xf000, 0x1_f000));
+    }
+
+    #[test]
+    fn the_last_level_is_the_last_one_with_data() {
+        // Cortex-A53: split first level, unified second.
+        assert_eq!(last_level(0x0a20_0023), Some(1));
+        // Split alone; an instruction cache behind a unified one.
+        assert_eq!(last_level(0x3), Some(0));
+        assert_eq!(last_level(0o1_4_3), Some(1));
+        assert_eq!(last_level(0), None);
+    }
+
+    #[test]
+    fn each_difference_is_named_with_both_values() {
+        let of = |there: Cache| A53.differences(&there).collect::<Vec<_>>();
+        let difference = |quantity, expected, there| Difference { quantity, expected, there };
+        assert_eq!(of(A53), []);
+        assert_eq!(
+            of(Cache { size: 2 << 20, ways: 32, line: 32 }),
+            [
+                difference(Quantity::Size, 1 << 20, 2 << 20),
+                difference(Quantity::Ways, 16, 32),
+                difference(Quantity::Line, 64, 32),
+            ]
+        );
+        assert_eq!(
+            of(Cache { ways: 8, ..A53 }),
+            [difference(Quantity::Ways, 16, 8), difference(Quantity::Colors, 0xf000, 0x1_f000)]
+        );
+        assert_eq!(of(Cache::default()).len(), 4);
+    }
+
+    #[test]
+    fn no_register_makes_it_overflow() {
+        for ccsidr in [0, u64::MAX, 0x7, u64::MAX << 32, 0xffff_ffff] {
+            for ccidx in [false, true] {
+                let cache = Cache::from_ccsidr(ccsidr, ccidx);
+                assert!(cache.size >= 16 && cache.colors() & (PAGE - 1) == 0);
+            }
+        }
+    }
+}
