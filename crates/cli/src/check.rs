@@ -6,7 +6,7 @@ use crate::{
     coloring,
     environment::Environment,
     failure::{Context, Failure, GOOD, Result, SYSTEM},
-    image,
+    image, output,
     run::show::table,
 };
 use serde_json::{Value, json};
@@ -53,16 +53,9 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     if arguments.map.is_some() && arguments.files.len() > 1 {
         return Err(Failure::call("--map draws one system: give one file".to_owned()));
     }
-    let same = |a: &Path, b: &Path| {
-        fs::canonicalize(a).ok().zip(fs::canonicalize(b).ok()).is_some_and(|(a, b)| a == b)
-    };
-    if let Some(map) =
-        arguments.map.as_deref().filter(|map| arguments.files.iter().any(|file| same(file, map)))
-    {
-        return Err(Failure::call(format!(
-            "--map would overwrite {}: name another file",
-            map.display()
-        )));
+    let files: Vec<&Path> = arguments.files.iter().map(PathBuf::as_path).collect();
+    if let Some(map) = &arguments.map {
+        output::check("--map", map, &files)?;
     }
     if let Some(platform) = &arguments.platform {
         known(platform)?;

@@ -5,7 +5,7 @@ use crate::{
     coloring, debian,
     environment::Environment,
     failure::{Context, Failure, Result, SYSTEM},
-    observe,
+    observe, output,
     progress::Spinner,
 };
 use object::{
@@ -61,6 +61,18 @@ pub struct Options {
 
 /// Carries the verb out.
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+    if let Some(image) = &arguments.output {
+        let map = image.with_extension("map");
+        if map == *image {
+            return Err(Failure::call(format!(
+                "-o: the map goes to {}: name the image otherwise",
+                map.display()
+            )));
+        }
+        for output in [image, &map] {
+            output::check("-o", output, &[&arguments.file])?;
+        }
+    }
     let system = checked(&arguments.file, &arguments.options, arguments.json, environment)?;
     let mut described = (String::new(), Value::Null);
     let mut audited = None;

@@ -15,6 +15,7 @@ mod image;
 mod measure;
 mod new;
 mod observe;
+mod output;
 mod picture;
 mod plan;
 mod platforms;

@@ -5,7 +5,7 @@ mod grid;
 use crate::{
     environment::Environment,
     failure::{Context, Failure, Result},
-    image,
+    image, output,
     reproduce::throttling::lab::Lab,
     run::show::table,
 };
@@ -54,6 +54,9 @@ fn period(text: &str) -> std::result::Result<Nanos, String> {
 
 /// Carries the verb out.
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+    if let Some(path) = &arguments.output {
+        output::check("-o", path, &[&arguments.file])?;
+    }
     let options =
         image::Options { platform: arguments.platform.clone(), ..image::Options::default() };
     let system = image::checked(&arguments.file, &options, arguments.json, environment)?;

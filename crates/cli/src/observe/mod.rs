@@ -9,7 +9,7 @@ pub use plugin::plugin_arguments;
 use crate::{
     environment::Environment,
     failure::{Context, Failure, GOOD, Result},
-    image, run,
+    image, output, run,
 };
 use plugin::Watch;
 use serde_json::Value;
@@ -82,6 +82,9 @@ impl Outcome {
 
 /// Carries the verb out.
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+    if let Some(path) = &arguments.svg {
+        output::check("--svg", path, &[&arguments.file])?;
+    }
     let wanted = run::Arguments {
         image: arguments.image.clone(),
         time: arguments.time,

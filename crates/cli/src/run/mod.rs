@@ -24,6 +24,7 @@ use crate::{
     failure::{Context, ENVIRONMENT, Failure, GOOD, INTERRUPTED, Result, SYSTEM},
     image,
     observe::plugin::{self, Watch},
+    output,
 };
 use control::Hub;
 use demux::{Source, Step};
@@ -151,9 +152,14 @@ pub struct Outcome {
 
 /// Carries the verb out.
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+    let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
+    if let Some(path) = arguments.json.as_deref().filter(|_| !to_stdout) {
+        let image = arguments.image_file.as_deref();
+        let inputs: Vec<&Path> = image.into_iter().chain([arguments.file.as_path()]).collect();
+        output::check("--json", path, &inputs)?;
+    }
     let outcome = perform(arguments, environment)?;
     let json = serde_json::to_string_pretty(&outcome.report).context(|| "write the report")? + "\n";
-    let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
     if let Some(path) = arguments.json.as_deref().filter(|_| !to_stdout) {
         fs::write(path, &json).context(|| format!("write {}", path.display()))?;
     }

@@ -11,6 +11,7 @@ mod values;
 use crate::{
     environment::Environment,
     failure::{Failure, Result},
+    output,
 };
 use std::path::PathBuf;
 use sweep::{Axis, Shard};
@@ -98,6 +99,9 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let Some(file) = &arguments.system else {
         return Err(Failure::call("name a system file, or a trace with --dram-trace"));
     };
+    if let Some(out) = &arguments.out {
+        output::check("--out", out, &[file])?;
+    }
     if !arguments.sweep.is_empty() {
         return sweep::run(file, arguments, environment);
     }
