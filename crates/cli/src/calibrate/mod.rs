@@ -3,6 +3,8 @@
 mod grid;
 
 use crate::{
+    cargo::replace,
+    check,
     environment::Environment,
     failure::{Context, Failure, Result},
     image,
@@ -11,7 +13,12 @@ use crate::{
 };
 use grid::Calibrated;
 use serde_json::{Value, json};
-use std::{fmt::Write as _, fs, io::Write as _, path::PathBuf};
+use std::{
+    fmt::Write as _,
+    fs::{self, OpenOptions},
+    io::Write as _,
+    path::{Path, PathBuf},
+};
 use weir_config::units::Nanos;
 
 /// Finds the smallest budget and period that make sense on a system's platform, and how much its memory takes.
@@ -30,7 +37,7 @@ pub struct Arguments {
     /// Take this platform instead of the file's.
     #[arg(long, value_name = "PLATFORM")]
     platform: Option<String>,
-    /// The period of the table's budgets.
+    /// The period of the table's budgets; no shorter than what is kept.
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = period)]
     period: Nanos,
     /// Measured and nominal bandwidth may differ by so many percent.
@@ -54,9 +61,11 @@ fn period(text: &str) -> std::result::Result<Nanos, String> {
 
 /// Carries the verb out.
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
-    let options =
-        image::Options { platform: arguments.platform.clone(), ..image::Options::default() };
-    let system = image::checked(&arguments.file, &options, arguments.json, environment)?;
+    let platform = arguments.platform.as_deref();
+    platform.map_or(Ok(()), check::known)?;
+    // A table that the file has is the old one.
+    let checked = check::load_to_measure(&arguments.file, platform, environment);
+    let system = image::taken(&arguments.file, checked, arguments.json)?;
     let name = &system.platform.name;
     if system.platform.counters.monitor.is_none() || system.platform.qemu.is_none() {
         return Err(Failure::call(format!(
@@ -67,6 +76,9 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         system.vms.iter().flat_map(|vm| vm.cpus.iter().map(|cpu| usize::from(cpu.0))).collect();
     cores.sort_unstable();
     cores.dedup();
+    if let Some(file) = &arguments.output {
+        try_to_write(file)?;
+    }
     let directory = environment.build().join("calibrate");
     fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
     let lab = Lab::on(name, system.platform.is_gic_v2(), environment, &directory)?;
@@ -74,7 +86,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let line = system.platform.places.cache.map_or(64, |cache| cache.line.0);
     let toml = toml(&found, line, arguments);
     if let Some(file) = &arguments.output {
-        fs::write(file, &toml).context(|| format!("write {}", file.display()))?;
+        replace(file, toml.as_bytes())?;
     }
     let mut out = anstream::stdout().lock();
     if arguments.json {
@@ -87,6 +99,18 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         }
     }
     Ok(())
+}
+
+/// Fails now, and not after all runs, where the table can't be written.
+fn try_to_write(file: &Path) -> Result {
+    let is_new = !file.exists();
+    let opened = OpenOptions::new().append(true).create(true).open(file);
+    opened.context(|| format!("write {}", file.display()))?;
+    if is_new {
+        fs::remove_file(file).context(|| format!("write {}", file.display()))
+    } else {
+        Ok(())
+    }
 }
 
 /// The table for a system file.
@@ -154,4 +178,21 @@ fn text(found: &Calibrated) -> String {
         found.saturation
     );
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whether_the_table_can_be_written_is_tried_and_leaves_no_trace() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name);
+        assert!(try_to_write(&path("new.toml")).is_ok() && !path("new.toml").exists());
+        fs::write(path("old.toml"), "old").expect("a file");
+        assert!(try_to_write(&path("old.toml")).is_ok());
+        assert_eq!(fs::read_to_string(path("old.toml")).expect("a file"), "old");
+        let refused = try_to_write(&path("missing/new.toml")).expect_err("no such directory");
+        assert!(refused.text.contains("missing/new.toml"), "{}", refused.text);
+    }
 }
