@@ -17,8 +17,8 @@ use std::{
 };
 use toml::de::DeTable;
 use weir_config::{
-    Catalog, Faults, Image, Owner, Placement, Platform, Row, Sizes, Socket, Source, System, Vm,
-    check_file, check_text,
+    Faults, Image, Owner, Placement, Platform, Row, Sizes, Socket, Source, System, Vm, check_file,
+    check_text, check_to_measure,
     pci::Function,
     place_all,
     timing::{DEFAULT_PORT, Flow},
@@ -138,33 +138,36 @@ pub fn load(
     environment: &Environment,
 ) -> std::result::Result<System, Faults> {
     let catalog = image::catalog(environment);
-    let Some(platform) = platform else {
-        return check_file(file, &catalog);
-    };
-    on_platform(file, platform, &catalog)
+    match platform.and_then(|platform| text_on(file, platform)) {
+        Some(text) => check_text(file, &text, &catalog),
+        None => check_file(file, &catalog),
+    }
 }
 
-fn on_platform(
+/// The same for a system whose memory is to be measured.
+pub fn load_to_measure(
     file: &Path,
-    platform: &str,
-    catalog: &Catalog,
+    platform: Option<&str>,
+    environment: &Environment,
 ) -> std::result::Result<System, Faults> {
-    // What cannot be read or parsed is the checker's to tell.
-    let Ok(text) = fs::read_to_string(file) else {
-        return check_file(file, catalog);
-    };
+    let catalog = image::catalog(environment);
+    let text = platform.and_then(|platform| text_on(file, platform));
+    match text.or_else(|| fs::read_to_string(file).ok()) {
+        Some(text) => check_to_measure(file, &text, &catalog),
+        None => check_file(file, &catalog),
+    }
+}
+
+/// The text of a system file with another platform; none where it can't be read or parsed, which is the checker's to tell.
+fn text_on(file: &Path, platform: &str) -> Option<String> {
+    let mut text = fs::read_to_string(file).ok()?;
     // A platform file's path is relative to the system file there, and to here on the command line.
     let path = fs::canonicalize(platform).ok().filter(|path| path.is_file());
     let platform = path.as_deref().and_then(Path::to_str).unwrap_or(platform);
-    let span = DeTable::parse(&text)
-        .ok()
-        .and_then(|table| table.get_ref().get("platform").map(toml::Spanned::span));
-    let Some(span) = span else {
-        return check_file(file, catalog);
-    };
-    let mut text = text;
+    let table = DeTable::parse(&text).ok()?;
+    let span = table.get_ref().get("platform").map(toml::Spanned::span)?;
     text.replace_range(span, &Value::from(platform).to_string());
-    check_text(file, &text, catalog)
+    Some(text)
 }
 
 /// About how long the parts of a system's image will be.

@@ -137,7 +137,15 @@ pub fn checked(
     if let Some(platform) = &options.platform {
         crate::check::known(platform)?;
     }
-    let checked = crate::check::load(file, options.platform.as_deref(), environment);
+    taken(file, crate::check::load(file, options.platform.as_deref(), environment), json)
+}
+
+/// The system of a file that has been checked, if it runs; else says why not.
+pub fn taken(
+    file: &Path,
+    checked: std::result::Result<System, Faults>,
+    json: bool,
+) -> Result<System> {
     let carried_out = |mut system: System| {
         system.can_run().and_then(|()| system.carried_out())?;
         // What the plug-in counts, EL2 must do in a way that it sees.

@@ -36,10 +36,22 @@ fn budgets_are_kept_as_seen_from_outside() {
     assert_eq!((of("pmu"), of("monitor")), (2, 2));
 }
 
+/// The hog on a core.
+fn hog(core: u32) -> String {
+    format!(
+        "[[vm]]\nname = \"hog{core}\"\ncpus = [{core}]\nmemory = \"8MiB\"\nimage = {{ elf = \"guests/hog\" }}\n"
+    )
+}
+
 #[test]
 fn a_platform_is_calibrated_and_its_table_is_read() {
     let directory = tempfile::tempdir().expect("a directory");
-    let system = root().join("systems/demo.toml");
+    // A table that the file has does not stand in the way of a new one.
+    let old = "[saturation]\nperiod = \"1us\"\nline = \"64B\"\npoints = [{ budget = 1, dma = \"0B/s\" }]\nleast_period = \"1s\"\n";
+    let budget = "bandwidth = { budget = 9, period = \"100us\" }";
+    let text = format!("platform = \"qemu-virt\"\n{old}{}\n{budget}\n", hog(0)) + &hog(1);
+    let system = directory.path().join("old.toml");
+    std::fs::write(&system, text).expect("a system file");
     let table = directory.path().join("saturation.toml");
     let found = json(
         directory.path(),
@@ -56,11 +68,8 @@ fn a_platform_is_calibrated_and_its_table_is_read() {
     let table = std::fs::read_to_string(table).expect("the table");
     let file = directory.path().join("system.toml");
     let system = |budget: u64| {
-        format!(
-            "platform = \"qemu-virt\"\n{table}\n[[vm]]\nname = \"hog\"\ncpus = [0]\nmemory = \"8MiB\"\n\
-             image = {{ elf = \"guests/hog\" }}\n\
-             bandwidth = {{ budget = {budget}, period = \"100us\" }}\n"
-        )
+        let bandwidth = format!("bandwidth = {{ budget = {budget}, period = \"100us\" }}");
+        format!("platform = \"qemu-virt\"\n{table}\n{}{bandwidth}\n", hog(0))
     };
     let check = |budget: u64| {
         std::fs::write(&file, system(budget)).expect("a system file");

@@ -73,7 +73,7 @@ pub use audit::{Audited, audit, page_owners};
 #[cfg(feature = "std")]
 pub use board::Irq;
 #[cfg(feature = "std")]
-pub use check::{check_file, check_file_on, check_text};
+pub use check::{check_file, check_file_on, check_text, check_to_measure};
 #[cfg(feature = "std")]
 pub use coloring::{Division, Share, shares};
 #[cfg(feature = "std")]

@@ -3,7 +3,7 @@
 
 use crate::{
     counters::{Event, instead},
-    fault::Faults,
+    fault::{Fault, Faults},
     packed::{
         MAX_CORES,
         regulation::{self as packed, NOBODY, Regulation},
@@ -40,17 +40,17 @@ impl Timing {
         faults.into_result(())
     }
 
-    /// Why budgets are none that `[saturation]` says are kept, each at its place.
+    /// Why budgets are none that `[saturation]` says are kept.
     #[must_use]
-    pub fn unkept(&self) -> Vec<(Place, String)> {
+    pub fn unkept(&self) -> Vec<Fault> {
         let Some(saturation) = &self.saturation else { return Vec::new() };
         let why = |vm: &TimedVm| {
             let bandwidth = vm.bandwidth.as_ref()?;
             let unkept = unkept(saturation, vm, bandwidth, &events(bandwidth));
             let platform = self.platform.as_ref();
             let rare = || rare_looks(platform?, vm, bandwidth);
-            let Unkept { place, message, help, .. } = unkept.or_else(rare)?;
-            Some((place, format!("{message}: {help}")))
+            let Unkept { code, place, message, help } = unkept.or_else(rare)?;
+            Some(self.fault(code, &place, message, help))
         };
         self.vms.iter().filter_map(why).collect()
     }
@@ -512,9 +512,12 @@ impl Checker<'_> {
                 saturation.period,
                 self.platform.name
             );
-            let help =
-                "lower them, or write overcommit = true and bear that budgets may not be reached";
-            self.fault("saturated", &last.rules.places.budget.clone(), message, help.to_owned());
+            let lower = if set == "are" { "them" } else { "them, and `max` of `adjust`," };
+            let help = format!(
+                "lower {lower} by {} in all, or write overcommit = true, which `weir check` bears and `weir analyze` does not",
+                sum - u128::from(most)
+            );
+            self.fault("saturated", &last.rules.places.budget.clone(), message, help);
         }
     }
 }
@@ -559,16 +562,21 @@ fn unkept(
         if share(least) >= enough {
             continue;
         }
-        let set = if least == written { "a budget" } else { "a budget that it may be set to" };
+        let (set, key, place) = match &rules.adjust {
+            Some(adjust) if least < written => {
+                ("a budget that it may be set to", " for `min`", Place(adjust.place.clone()))
+            }
+            _ => ("a budget", "", place.clone()),
+        };
         let message = format!(
             "{}: {set} of {least} gives a vCPU less than {}, below which [saturation] says that more is taken",
             vm.name, saturation.least_budget
         );
         let help = format!(
-            "write at least {}; or remove `debt = false`: what goes beyond is then taken off the next budget",
-            enough / rules.share.max(1)
+            "write at least {}{key}; or remove `debt = false`: what goes beyond is then taken off the next budget",
+            enough.div_ceil(rules.share.max(1))
         );
-        return Some(Unkept { code: "small-budget", place: place.clone(), message, help });
+        return Some(Unkept { code: "small-budget", place, message, help });
     }
     None
 }

@@ -1,6 +1,9 @@
 //! Memory bandwidth: what each VM's budget lets it use, and whether all of them and the DMA engine saturate the memory.
 
-use super::regulation::{regulation, vcpus, why_unlimited};
+use super::{
+    regulation::{regulation, vcpus, why_unlimited},
+    ways::{Ways, to_fit},
+};
 use crate::run::show::table;
 use serde_json::{Value, json};
 use std::fmt::{self, Write as _};
@@ -24,9 +27,10 @@ pub struct Memory {
     dma: (u64, Option<u64>),
     /// Level of the QoS regulator and the bandwidth that it lets through at most, bytes/s.
     qos: Option<(u16, u64)>,
-    reasons: Vec<(Place, String)>,
-    /// How the memory may be saturated.
-    saturated: Option<(Place, String)>,
+    /// Why not all holds, with what to write.
+    reasons: Vec<Fault>,
+    /// How the memory may be saturated, with what to write.
+    saturated: Option<Fault>,
     /// What the figures take for granted.
     notes: Vec<String>,
 }
@@ -136,36 +140,25 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
     }
     let known = timing.saturation.as_ref();
     let line = known.map(|known| Bytes(known.line.0));
-    let mut reasons: Vec<(Place, String)> = timing.unkept();
     let table = known.map(|known| saturation(timing, known)).transpose()?;
-    let (mut vms, mut total, mut free) = (Vec::new(), 0_u64, Vec::new());
+    let (mut vms, mut total) = (Vec::new(), 0_u64);
+    let (mut short, mut free) = (Vec::new(), Vec::new());
     for vm in &timing.vms {
         let asked = vm.bandwidth.as_ref();
-        let place = asked.map_or_else(|| vm.place.clone(), |asked| asked.place.clone());
         let limits = Limits::of(timing, vm);
         let counted = limits
             .zip(table.as_ref())
             .map(|(limits, table)| table.counted(limits.most, limits.regulation));
         let beyond = known.map_or(0, |known| forgiven(known, vm));
         let counted = counted.map(|counted| counted.map(|counted| counted.saturating_add(beyond)));
-        let other = asked.filter(|asked| asked.budget.is_some() && limits.is_none());
         match counted {
             Some(Some(counted)) => total = total.saturating_add(counted),
-            Some(None) => free.push(why_unlimited(&vm.name)),
-            None => free.push(other.map_or_else(
-                || vm.name.clone(),
-                |other| {
-                    let event = other.event().unwrap_or(Event::L2dWriteback);
-                    format!("{} ({} says nothing of refills)", vm.name, event.name())
-                },
-            )),
+            Some(None) => free.push((vm, why_unlimited(&vm.name))),
+            None => free.push((vm, why_free(vm))),
         }
         let required = asked.and_then(|asked| asked.required).map(|rate| rate.0);
-        if let Some(required) = required
-            && let Some(why) = shortfall(vm, limits, line, required)
-        {
-            reasons.push((place, why));
-        }
+        let why = required.and_then(|required| shortfall(vm, limits, line, required));
+        short.extend(why.map(|why| (vm, counted.flatten().unwrap_or(0), required, why)));
         let written = limits.map(|limits| limits.written);
         vms.push(Row {
             name: vm.name.clone(),
@@ -185,29 +178,46 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
         total: None,
         dma: (dma, None),
         qos: None,
-        reasons,
+        reasons: timing.unkept(),
         saturated: None,
         notes: notes(timing),
     };
+    let place = |vm: &TimedVm| vm.bandwidth.as_ref().map_or(&vm.place, |its| &its.place).clone();
+    let fault = |place: &Place, reason: String, help: String| {
+        timing.fault("bandwidth", place, reason, help)
+    };
     let first = timing.vms.iter().find_map(|vm| Some(vm.bandwidth.as_ref()?.place.clone()));
     let first = first.unwrap_or_default();
-    let Some(known) = known else {
+    let (Some(known), Some(table)) = (known, table) else {
+        let help = "add [saturation], as `weir calibrate` prints it for a platform of QEMU's";
+        let unsure = short.into_iter().map(|(vm, .., why)| fault(&place(vm), why, help.to_owned()));
+        memory.reasons.extend(unsure);
         let reason = "nobody says when the memory saturates: add [saturation]".to_owned();
-        memory.reasons.push((first, reason));
+        memory.reasons.push(fault(&first, reason, help.to_owned()));
         return Ok(Some(memory));
     };
-    let Some(table) = table else { return Ok(Some(memory)) };
+    let most = table.max_budget(BytesPerSec(dma)).unwrap_or(0);
     memory.total = Some((total, table.max_budget(BytesPerSec(dma)), table.period()));
     memory.dma.1 = table.max_dma(total).map(|rate| rate.0);
     if let Some((block, clock)) = known.qos {
         let level = qos_level(Bytes(block.0), BytesPerSec(dma), clock);
         memory.qos = level.map(|level| (level, qos_bandwidth(Bytes(block.0), level, clock).0));
     }
-    if !free.is_empty() {
-        let free = free.join(", ");
-        let reason =
-            format!("no budget of refills for {free}: nothing keeps the memory from saturation");
-        memory.saturated = Some((first, reason));
+    let ways = |vm, left| Ways { vms: &timing.vms, vm, known, table: &table, left };
+    for (vm, own, required, why) in short {
+        let left = most.saturating_sub(total - own).saturating_sub(forgiven(known, vm));
+        let help = ways(vm, left).to_get(required.unwrap_or(0));
+        memory.reasons.push(fault(&place(vm), why, help));
+    }
+    if let Some((vm, _)) = free.first() {
+        let left = most.saturating_sub(total) / free.len() as u64;
+        let help = ways(vm, left).to_limit();
+        let free: Vec<_> = free.iter().map(|(_, why)| why.as_str()).collect();
+        let reason = format!(
+            "no budget of refills for {}: nothing keeps the memory from saturation",
+            free.join(", ")
+        );
+        memory.saturated = Some(fault(&place(vm), reason, help));
     } else if !table.holds(total, BytesPerSec(dma)) {
         let mut reason = format!(
             "budgets of {total} in {} beside {dma} B/s of DMA saturate the memory (Eq. 2)",
@@ -217,9 +227,22 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
             reason.push_str(&hint);
         }
         reason.push_str(&counted_more(timing));
-        memory.saturated = Some((first, reason));
+        let help = to_fit(&table, total, BytesPerSec(dma));
+        memory.saturated = Some(fault(&first, reason, help));
     }
     Ok(Some(memory))
+}
+
+/// Who has no budget of refills, and what it has instead, if it has one.
+fn why_free(vm: &TimedVm) -> String {
+    let other = vm.bandwidth.as_ref().filter(|asked| asked.budget.is_some());
+    other.map_or_else(
+        || vm.name.clone(),
+        |other| {
+            let event = other.event().unwrap_or(Event::L2dWriteback);
+            format!("{} ({} says nothing of refills)", vm.name, event.name())
+        },
+    )
 }
 
 /// Why a VM is not sure to get `required` bytes/s, if it is not.
@@ -331,15 +354,15 @@ impl Memory {
     }
 
     /// Why not.
-    fn reasons(&self) -> impl Iterator<Item = &(Place, String)> {
+    fn reasons(&self) -> impl Iterator<Item = &Fault> {
         self.reasons.iter().chain(&self.saturated)
     }
 
     /// How the memory may be saturated where the file says that it bears that.
     pub fn overcommitted(&self, timing: &Timing) -> Option<&str> {
         let mut rules = timing.vms.iter().filter_map(|vm| vm.bandwidth.as_ref());
-        let (_, reason) = self.saturated.as_ref()?;
-        rules.any(Bandwidth::overcommits).then_some(reason.as_str())
+        let saturated = self.saturated.as_ref()?;
+        rules.any(Bandwidth::overcommits).then_some(saturated.message.as_str())
     }
 
     /// What the figures take for granted.
@@ -349,12 +372,9 @@ impl Memory {
 
     /// Why not, as faults of the file, less what it bears.
     pub fn faults(&self, timing: &Timing) -> Vec<Fault> {
-        let help = "let `weir plan` choose, or lower budgets or the DMA bandwidth until `weir analyze` agrees";
-        let fault =
-            |(place, reason): &(Place, String)| timing.fault("bandwidth", place, reason, help);
         let borne = self.overcommitted(timing).is_some();
         let saturated = self.saturated.iter().filter(|_| !borne);
-        self.reasons.iter().chain(saturated).map(fault).collect()
+        self.reasons.iter().chain(saturated).cloned().collect()
     }
 
     /// As `weir analyze --json` prints it.
@@ -381,7 +401,7 @@ impl Memory {
             "qos_level": self.qos.map(|qos| qos.0),
             "qos_bandwidth": self.qos.map(|qos| qos.1),
             "vms": vms.collect::<Vec<_>>(),
-            "reasons": self.reasons().map(|reason| &reason.1).collect::<Vec<_>>(),
+            "reasons": self.reasons().map(|reason| &reason.message).collect::<Vec<_>>(),
             "notes": self.notes,
         })
     }
@@ -414,8 +434,11 @@ impl fmt::Display for Memory {
         if let Some((level, most)) = self.qos {
             writeln!(f, "QoS level {level} lets at most {most} B/s through (Eq. 1)")?;
         }
-        for (_, reason) in self.reasons() {
-            writeln!(f, "  {reason}")?;
+        for reason in self.reasons() {
+            writeln!(f, "  {}", reason.message)?;
+            if let Some(help) = &reason.help {
+                writeln!(f, "    help: {help}")?;
+            }
         }
         for note in &self.notes {
             writeln!(f, "  note: {note}")?;

@@ -6,6 +6,7 @@ pub mod memory;
 pub mod own;
 pub mod regulation;
 pub mod time;
+mod ways;
 
 use crate::{
     failure::{CALL, Failure, GOOD, Result, SYSTEM},

@@ -86,6 +86,14 @@ pub fn calibrate(
     bar.add(1);
     let saturation = unlimited(lab, cores, period)?;
     bar.add(1);
+    let mut periods = Vec::new();
+    for period_tried in PERIODS {
+        let budget = (one_core * period_tried / period / 2).max(1);
+        periods.push(limited(lab, first, period_tried, budget)?);
+        bar.add(1);
+    }
+    let least_period = kept_from(&periods, "period", tolerance)?.period;
+    is_kept(period, least_period, tolerance)?;
     let mut budgets = Vec::new();
     let mut budget = FIRST_BUDGET;
     while budget <= one_core / 2 {
@@ -93,32 +101,38 @@ pub fn calibrate(
         bar.add(1);
         budget *= 2;
     }
-    let mut periods = Vec::new();
-    for period_tried in PERIODS {
-        let budget = (one_core * period_tried / period / 2).max(1);
-        periods.push(limited(lab, first, period_tried, budget)?);
-        bar.add(1);
-    }
-    let kept_from = |points: &[Point]| {
-        let bad = points.iter().rposition(|point| !point.is_kept(tolerance));
-        points.get(bad.map_or(0, |bad| bad + 1)).copied()
-    };
-    let none = |what: &str| {
-        Failure::system(format!(
-            "no {what} is kept within {tolerance} %: allow more by --tolerance, or try a longer --period"
-        ))
-    };
     Ok(Calibrated {
         cores: cores.to_vec(),
         period,
         saturation,
         one_core,
-        least_budget: kept_from(&budgets).ok_or_else(|| none("budget"))?.budget,
-        least_period: kept_from(&periods).ok_or_else(|| none("period"))?.period,
-        overshoot: budgets.iter().map(|point| point.overshoot).max().unwrap_or(0),
+        least_budget: kept_from(&budgets, "budget", tolerance)?.budget,
+        least_period,
+        overshoot: budgets.iter().chain(&periods).map(|point| point.overshoot).max().unwrap_or(0),
         budgets,
         periods,
     })
+}
+
+/// The first of `points` from which on all are kept.
+fn kept_from(points: &[Point], what: &str, tolerance: u64) -> Result<Point> {
+    let bad = points.iter().rposition(|point| !point.is_kept(tolerance));
+    points.get(bad.map_or(0, |bad| bad + 1)).copied().ok_or_else(|| {
+        Failure::system(format!(
+            "no {what} is kept within {tolerance} %: allow more by --tolerance, or try a longer --period"
+        ))
+    })
+}
+
+/// Whether the table's own period is one of those that are kept: else it would refuse all budgets that are planned by it.
+fn is_kept(period: u64, least: u64, tolerance: u64) -> Result {
+    if period >= least {
+        return Ok(());
+    }
+    let (period, least) = (Nanos(period), Nanos(least));
+    Err(Failure::call(format!(
+        "budgets in periods of {period} are not kept within {tolerance} %, those of {least} and more are: --period {least}, or allow more by --tolerance"
+    )))
 }
 
 /// Hogs on these cores, each with the same budget.
@@ -174,6 +188,23 @@ fn limited(lab: &Lab<'_>, core: usize, period: u64, budget: u64) -> Result<Point
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_least_that_is_kept_has_only_kept_ones_behind_it() {
+        let points = [(1, 104.0), (2, 106.0), (3, 103.0), (4, 101.0)]
+            .map(|(period, measured)| Point { period, budget: 100, measured, overshoot: 0 });
+        assert_eq!(kept_from(&points, "period", 5).map(|point| point.period).ok(), Some(3));
+        assert_eq!(kept_from(&points, "period", 7).map(|point| point.period).ok(), Some(1));
+        let none = kept_from(&points[..2], "budget", 5).expect_err("the last one is not kept");
+        assert!(none.text.contains("no budget is kept within 5 %"), "{}", none.text);
+    }
+
+    #[test]
+    fn a_table_is_for_a_period_that_is_kept() {
+        assert!(is_kept(30_000, 30_000, 5).is_ok());
+        let refused = is_kept(20_000, 30_000, 5).expect_err("shorter");
+        assert!(refused.text.contains("--period 30us"), "{}", refused.text);
+    }
 
     #[test]
     fn a_point_is_kept_within_the_tolerance() {

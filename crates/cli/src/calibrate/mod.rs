@@ -3,6 +3,8 @@
 mod grid;
 
 use crate::{
+    cargo::replace,
+    check,
     environment::Environment,
     failure::{Context, Failure, Result},
     image, output,
@@ -30,7 +32,7 @@ pub struct Arguments {
     /// Take this platform instead of the file's.
     #[arg(long, value_name = "PLATFORM")]
     platform: Option<String>,
-    /// The period of the table's budgets.
+    /// The period of the table's budgets; no shorter than what is kept.
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = period)]
     period: Nanos,
     /// Measured and nominal bandwidth may differ by so many percent.
@@ -57,9 +59,11 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     if let Some(path) = &arguments.output {
         output::check("-o", path, &[&arguments.file])?;
     }
-    let options =
-        image::Options { platform: arguments.platform.clone(), ..image::Options::default() };
-    let system = image::checked(&arguments.file, &options, arguments.json, environment)?;
+    let platform = arguments.platform.as_deref();
+    platform.map_or(Ok(()), check::known)?;
+    // A table that the file has is the old one.
+    let checked = check::load_to_measure(&arguments.file, platform, environment);
+    let system = image::taken(&arguments.file, checked, arguments.json)?;
     let name = &system.platform.name;
     if system.platform.counters.monitor.is_none() || system.platform.qemu.is_none() {
         return Err(Failure::call(format!(
@@ -77,7 +81,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let line = system.platform.places.cache.map_or(64, |cache| cache.line.0);
     let toml = toml(&found, line, arguments);
     if let Some(file) = &arguments.output {
-        fs::write(file, &toml).context(|| format!("write {}", file.display()))?;
+        replace(file, toml.as_bytes())?;
     }
     let mut out = anstream::stdout().lock();
     if arguments.json {

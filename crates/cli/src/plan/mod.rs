@@ -165,7 +165,8 @@ enum Trouble {
 
 /// When the memory saturates, as a fault where somebody must know and nobody says.
 fn saturation_of(timing: &Timing) -> std::result::Result<Option<Saturation>, Faults> {
-    if timing.saturation.is_some() {
+    if let Some(saturation) = &timing.saturation {
+        short_table(timing, saturation)?;
         return Ok(timing.saturation.clone());
     }
     let asking = timing.vms.iter().find(|vm| vm.bandwidth.is_some());
@@ -180,6 +181,25 @@ fn saturation_of(timing: &Timing) -> std::result::Result<Option<Saturation>, Fau
         "add [saturation], like period = \"30us\", line = \"64B\", points = [{ budget = 180, dma = \"485MB/s\" }] as measured on the board, or name a platform that has it: platform = \"zcu102\"",
     );
     Err(Faults(vec![fault]))
+}
+
+/// Refuses to choose budgets in a table's period which it says is too short for any.
+fn short_table(timing: &Timing, saturation: &Saturation) -> std::result::Result<(), Faults> {
+    let chosen = |vm: &&TimedVm| vm.bandwidth.as_ref().is_none_or(|its| its.budget.is_none());
+    let Some(vm) = timing.vms.iter().find(chosen) else { return Ok(()) };
+    let (period, least) = (saturation.period, saturation.least_period);
+    if period >= least {
+        return Ok(());
+    }
+    let place = vm.bandwidth.as_ref().map_or(&vm.place, |asked| &asked.place);
+    let message = format!(
+        "no budget can be planned for {}: [saturation] is for periods of {period}, and says that none below {least} are kept",
+        vm.name
+    );
+    let help = format!(
+        "measure it for such a period: `weir calibrate --period {least}`; or write `budget` and `period` for each VM"
+    );
+    Err(Faults(vec![timing.fault("plan-budget", place, message, help)]))
 }
 
 /// What the table leaves for budgets beside what VMs without debt may take beyond theirs.

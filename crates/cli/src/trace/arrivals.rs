@@ -89,11 +89,17 @@ impl Arrivals {
         let from = from.min(now);
         stream.batches.push(Batch { from, to: now, count });
         stream.last = Some((now, if over { 0 } else { record.count }));
-        if over {
-            let replenished = self.replenished.get_or_insert_with(|| (name, Vec::new()));
-            if replenished.0 == name {
-                replenished.1.push(now);
-            }
+    }
+
+    /// Hears of the next record, whether it is to be taken or not: replenishments tell how long a period is.
+    pub fn hear(&mut self, record: &Record, vm: usize, facts: &Facts) {
+        if usize::from(record.vm) != vm || record.kind != Kind::Replenish as u16 {
+            return;
+        }
+        let name = (record.vcpu, record.detail);
+        let replenished = self.replenished.get_or_insert_with(|| (name, Vec::new()));
+        if replenished.0 == name {
+            replenished.1.push(facts.nanos(record.time));
         }
     }
 
@@ -128,13 +134,18 @@ impl Arrivals {
         Nanos((last - first.min(last)).saturating_add(1))
     }
 
-    /// The usual distance of two replenishments, if there are some.
+    /// The usual distance of two replenishments, if there are some. Each may be late, some may be missing, and a VM's restart moves
+    /// them: so it is the mean of the gaps that are about as long as the one in the middle.
     pub fn period(&self) -> Option<Nanos> {
         let (_, moments) = self.replenished.as_ref()?;
         let mut gaps: Vec<u64> =
-            moments.windows(2).map(|pair| pair[1] - pair[0].min(pair[1])).collect();
+            moments.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
         gaps.sort_unstable();
-        gaps.get(gaps.len() / 2).copied().filter(|&gap| gap > 0).map(Nanos)
+        let middle = gaps.get(gaps.len() / 2).copied().filter(|&gap| gap > 0)?;
+        gaps.retain(|gap| gap.abs_diff(middle) <= middle / 8);
+        let sum = gaps.iter().copied().fold(0, u64::saturating_add);
+        let gaps = gaps.len() as u64;
+        Some(Nanos(sum.saturating_add(gaps / 2) / gaps.max(1)))
     }
 
     /// How long the longest window is when nobody says: so many periods, at most the whole trace.
@@ -285,9 +296,28 @@ pub(super) mod tests {
     fn arrivals(records: &[Record]) -> Arrivals {
         let mut arrivals = Arrivals::new(false);
         for record in records {
+            arrivals.hear(record, 1, &facts());
             arrivals.take(record, 1, &facts());
         }
         arrivals
+    }
+
+    #[test]
+    fn a_period_is_told_by_all_replenishments_however_late_each_is() {
+        let mut heard = Arrivals::new(true);
+        let moments = [30, 1000, 2090, 3000, 3010, 5050, 6050, 7040, 8070];
+        for (place, time) in moments.into_iter().enumerate() {
+            let record = counted(Kind::Replenish, 0, time, 5, 9);
+            heard.hear(&record, 1, &facts());
+            if place == 3 {
+                heard.take(&record, 1, &facts());
+            }
+        }
+        // The mean of 970, 1090, 910, 1000, 990, and 1030.
+        assert_eq!((heard.period(), heard.span()), (Some(Nanos(998)), Nanos(1)));
+        heard.hear(&counted(Kind::Poll, 0, 9999, 5, 9), 1, &facts());
+        heard.hear(&counted(Kind::Replenish, 1, 8031, 5, 9), 1, &facts());
+        assert_eq!(heard.period(), Some(Nanos(998)));
     }
 
     /// A hog under a budget of `q` in each period of `p` ns, which it spends in 100 ns.

@@ -3,6 +3,7 @@
 use super::{
     arrivals::{Arrivals, Curves},
     file::{Facts, Trace},
+    past,
 };
 use crate::{
     failure::{Failure, Result},
@@ -12,6 +13,8 @@ use plotters::prelude::*;
 use serde_json::{Value, json};
 use std::{
     fmt::Write as _,
+    fs::File,
+    io::BufReader,
     path::{Path, PathBuf},
 };
 use weir_analysis::{Nanos, curves::Curve};
@@ -55,21 +58,34 @@ pub struct Answer {
     points: u32,
     /// What a person should know.
     pub warnings: Vec<String>,
+    /// How the traces are damaged.
+    pub damages: Vec<String>,
 }
 
 impl Answer {
     /// Reads the traces and computes.
     pub fn to(question: &Question) -> Result<Self> {
         let mut found = Vec::new();
-        let mut warnings = Vec::new();
+        let (mut warnings, mut damages) = (Vec::new(), Vec::new());
+        let (from, to) = question.between;
         for path in &question.runs {
-            let arrivals = read(path, question, &mut warnings)?;
+            let (arrivals, trace) = read(path, question)?;
+            let shown = path.display();
+            warnings.extend(trace.warning().map(|warning| format!("{shown}: {warning}")));
+            let damage = trace.damage();
             for (vm, arrivals) in question.vms.iter().zip(arrivals) {
                 if arrivals.is_empty() {
-                    return Err(Failure::call(format!(
-                        "{}: no accesses of {vm} were counted; give it bandwidth = {{ .. }} in the system file and run it again",
-                        path.display()
-                    )));
+                    let why = if from > trace.end() {
+                        past(from, trace.end())
+                    } else if (from, to) != (0, u64::MAX) {
+                        format!("no accesses of {vm} were counted between --from and --to")
+                    } else {
+                        format!(
+                            "no accesses of {vm} were counted; give it bandwidth = {{ .. }} in the system file and run it again"
+                        )
+                    };
+                    let damage = damage.map_or(String::new(), |damage| format!("; {damage}"));
+                    return Err(Failure::call(format!("{shown}: {why}{damage}")));
                 }
                 let run = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
                 let many = question.runs.len() > 1;
@@ -82,6 +98,9 @@ impl Answer {
                 }
                 found.push((label, arrivals));
             }
+            damages.extend(
+                damage.map(|damage| format!("{shown}: {damage}: the curves are no bounds")),
+            );
         }
         let longest = found.iter().map(|(_, arrivals)| arrivals.window()).max();
         let window = question.window.or(longest).unwrap_or(Nanos(1));
@@ -90,7 +109,7 @@ impl Answer {
             let curves = arrivals.curves(window, points);
             Series { label, arrivals, curves }
         });
-        Ok(Self { series: series.collect(), window, points, warnings })
+        Ok(Self { series: series.collect(), window, points, warnings, damages })
     }
 
     fn length(&self, point: u32) -> Nanos {
@@ -105,7 +124,9 @@ impl Answer {
             let (total, span) = (arrivals.total(), units::Nanos(arrivals.span().0));
             let _ = write!(text, "{label}: {total} accesses in {span}");
             let _ = match arrivals.period() {
-                Some(period) => writeln!(text, ", replenished every {}", units::Nanos(period.0)),
+                Some(period) => {
+                    writeln!(text, ", replenished about every {}", units::Nanos(period.0))
+                }
                 None => writeln!(text),
             };
             let mut rows = table(["window ns", "at most", "recorded", "at least"]);
@@ -242,7 +263,8 @@ fn staircase(curve: &Curve, window: Nanos) -> Vec<(u64, u64)> {
     corners
 }
 
-fn read(path: &Path, question: &Question, warnings: &mut Vec<String>) -> Result<Vec<Arrivals>> {
+/// What a trace tells of the VMs in question, and the trace, which has been read to its end.
+fn read(path: &Path, question: &Question) -> Result<(Vec<Arrivals>, Trace<BufReader<File>>)> {
     let mut trace = Trace::open(path)?;
     let place = |vm: &String| place(vm, &trace.facts);
     let places = question.vms.iter().map(place).collect::<Result<Vec<_>>>()?;
@@ -250,15 +272,16 @@ fn read(path: &Path, question: &Question, warnings: &mut Vec<String>) -> Result<
     let facts = trace.facts.clone();
     while let Some(record) = trace.next()? {
         let time = facts.nanos(record.time);
-        if time < question.between.0 || time > question.between.1 {
-            continue;
-        }
+        let within = (question.between.0..=question.between.1).contains(&time);
         for (arrivals, &vm) in arrivals.iter_mut().zip(&places) {
-            arrivals.take(&record, vm, &facts);
+            // How long its periods are, all of them tell.
+            arrivals.hear(&record, vm, &facts);
+            if within {
+                arrivals.take(&record, vm, &facts);
+            }
         }
     }
-    warnings.extend(trace.warning().map(|warning| format!("{}: {warning}", path.display())));
-    Ok(arrivals)
+    Ok((arrivals, trace))
 }
 
 /// The place of a VM in a trace, by its name.

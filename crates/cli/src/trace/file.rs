@@ -183,6 +183,12 @@ pub struct Trace<R> {
     pub facts: Facts,
     from: R,
     read: u64,
+    /// The time of the last record.
+    last: u64,
+    /// Records that no run makes.
+    strange: u64,
+    /// Bytes at the end that are no whole record.
+    rest: u64,
 }
 
 impl Trace<BufReader<File>> {
@@ -221,28 +227,74 @@ impl<R: Read> Trace<R> {
     /// Reads the head of a trace; the error says what is wrong with it.
     pub fn read(mut from: R) -> std::result::Result<Self, String> {
         let facts = Facts::read(&mut from)?;
-        Ok(Self { facts, from, read: 0 })
+        let last = facts.zero;
+        Ok(Self { facts, from, read: 0, last, strange: 0, rest: 0 })
     }
 
     /// The next record. The end of the file is the end of the trace; a record that is cut short is none.
     pub fn next(&mut self) -> Result<Option<Record>> {
         let mut record = Record::default();
-        match self.from.read_exact(record.as_mut_bytes()) {
-            Ok(()) => {
-                self.read += 1;
-                Ok(Some(record))
+        let bytes = record.as_mut_bytes();
+        let wanted = bytes.len() as u64;
+        let mut taken = 0;
+        while let Some(rest) = bytes.get_mut(taken..).filter(|rest| !rest.is_empty()) {
+            match self.from.read(rest) {
+                Ok(0) => break,
+                Ok(more) => taken += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context(|| "read the trace"),
             }
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-            Err(error) => Err(error).context(|| "read the trace"),
         }
+        if (taken as u64) < wanted {
+            self.rest = taken as u64;
+            return Ok(None);
+        }
+        self.read += 1;
+        self.strange += u64::from(!self.is_possible(&record));
+        self.last = self.last.max(record.time);
+        Ok(Some(record))
     }
 
-    /// What a person should know who has read it to its end: that a part of it is missing.
-    pub fn warning(&self) -> Option<String> {
-        let Facts { records, lost, .. } = self.facts;
-        if self.read < records {
-            return Some(format!("the trace is cut short: {} of {records} records", self.read));
+    /// Whether a run may have made this record: by one of its cores, for one of its vCPUs or for none, not before the last one.
+    fn is_possible(&self, record: &Record) -> bool {
+        let vm = self.facts.vms.get(usize::from(record.vm));
+        // Eight cores have a place in the head.
+        let is_vcpu = |vm: &Vm| usize::from(record.vcpu) < vm.cores.len().max(1);
+        let nobody = record.vm == weir_trace::record::NO_VM;
+        u32::from(core(record)) < self.facts.cores
+            && vm.map_or(nobody, is_vcpu)
+            && record.time >= self.last
+    }
+
+    /// When the last record was made, ns, as far as it has been read.
+    pub fn end(&self) -> u64 {
+        self.facts.nanos(self.last)
+    }
+
+    /// How a trace that has been read to its end is none that a run leaves.
+    pub fn damage(&self) -> Option<String> {
+        let Facts { records, .. } = self.facts;
+        let Self { read, strange, rest, .. } = self;
+        let mut damages = Vec::new();
+        if *read < records {
+            damages.push(format!("it is cut short: {read} of {records} records"));
+        } else if *read > records || *rest > 0 {
+            damages.push(format!(
+                "it goes on behind its {records} records, by {} bytes",
+                (read - records).saturating_mul(32).saturating_add(*rest)
+            ));
         }
+        if *strange > 0 {
+            damages.push(format!(
+                "{strange} records are none that a run makes: of a core or vCPU that it has not, or before the record ahead of them"
+            ));
+        }
+        (!damages.is_empty()).then(|| format!("the trace is damaged: {}", damages.join("; ")))
+    }
+
+    /// What a person should know who has read it to its end: that a part of it was never there.
+    pub fn warning(&self) -> Option<String> {
+        let lost = self.facts.lost;
         (lost > 0).then(|| {
             format!("{lost} records were overwritten before they were read; where, the records `lost` tell")
         })
@@ -304,19 +356,48 @@ pub(super) mod tests {
     fn what_is_missing_is_said() {
         let mut bytes = Vec::new();
         Facts { records: 2, lost: 3, ..facts() }.write(&mut bytes).expect("memory");
-        bytes.extend_from_slice(lost(0, 5, 3).as_bytes());
+        bytes.extend_from_slice(lost(0, 1005, 3).as_bytes());
         for (cut, said) in [(0, "1 of 2"), (5, "0 of 2")] {
             let part = &bytes[..bytes.len() - cut];
             let mut trace = Trace::read(part).expect("a trace");
             while trace.next().expect("memory").is_some() {}
-            assert!(trace.warning().is_some_and(|warning| warning.contains(said)), "{cut}");
+            assert!(trace.damage().is_some_and(|damage| damage.contains(said)), "{cut}");
         }
-        bytes.extend_from_slice(lost(0, 5, 3).as_bytes());
+        bytes.extend_from_slice(lost(0, 1005, 3).as_bytes());
         let mut trace = Trace::read(bytes.as_slice()).expect("a trace");
         while trace.next().expect("memory").is_some() {}
         assert!(
             trace.warning().is_some_and(|warning| warning.contains("3 records were overwritten"))
         );
+        assert_eq!(trace.damage(), None);
+    }
+
+    #[test]
+    fn what_no_run_leaves_is_said() {
+        let good = [lost(1, 1100, 7), Record { vm: 1, vcpu: 1, ..lost(2, 1200, 8) }];
+        let damage = |facts: Facts, records: &[Record], rest: &[u8]| {
+            let mut bytes = Vec::new();
+            facts.write(&mut bytes).expect("memory");
+            bytes.extend_from_slice(records.as_bytes());
+            bytes.extend_from_slice(rest);
+            let mut trace = Trace::read(bytes.as_slice()).expect("a trace");
+            while trace.next().expect("memory").is_some() {}
+            (trace.damage().unwrap_or_default(), trace.end())
+        };
+        let two = Facts { records: 2, ..facts() };
+        assert_eq!(damage(two.clone(), &good, b""), (String::new(), 200));
+        for strange in [
+            Record { vm: 2, ..good[1] },
+            Record { vcpu: 2, ..good[1] },
+            Record { time: 1099, ..good[1] },
+            good[1].with_sequence(3),
+        ] {
+            let (said, _) = damage(two.clone(), &[good[0], strange], b"");
+            assert!(said.contains("1 records are none that a run makes"), "{strange:?} {said}");
+        }
+        assert!(damage(two.clone(), &good, b"12345").0.contains("its 2 records, by 5 bytes"));
+        let one = Facts { records: 1, ..facts() };
+        assert!(damage(one, &good, b"").0.contains("its 1 records, by 32 bytes"));
     }
 
     #[test]
@@ -346,6 +427,7 @@ pub(super) mod tests {
                 while let Some(record) = trace.next().expect("memory") {
                     trace.facts.nanos(record.time);
                 }
+                trace.damage();
                 trace.warning();
             }
         }

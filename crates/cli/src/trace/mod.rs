@@ -21,6 +21,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_analysis::Nanos;
+use weir_config::units;
 use weir_trace::record::{Kind, Record};
 
 /// Shows what the hypervisor recorded in a run: exits, interrupts, budgets and what became of them.
@@ -28,7 +29,7 @@ use weir_trace::record::{Kind, Record};
 /// With --arrival-curve it tells instead how many accesses a VM made in any window of a length.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir trace\n  weir trace runs/2026-01-31T12-00-00Z --vm linux --kind throttle,wake\n  weir trace --format perfetto -o trace.json   # open it at ui.perfetto.dev\n  weir trace --from 10ms --to 20ms --format csv\n  weir trace --arrival-curve hog --window 20ms\n  weir trace --arrival-curve hog --against runs/unthrottled -o curves.svg\n\nExit status: 0 good, 1 the trace is damaged, 2 the call is wrong."
+    after_help = "Examples:\n  weir trace\n  weir trace runs/2026-01-31T12-00-00Z --vm linux --kind throttle,wake\n  weir trace --format perfetto -o trace.json   # open it at ui.perfetto.dev\n  weir trace --from 10ms --to 20ms --format csv\n  weir trace --arrival-curve hog --window 20ms\n  weir trace --arrival-curve hog --against runs/unthrottled -o curves.svg\n\nExit status: 0 good, 1 the trace is damaged (what can be read of it is shown), 2 the call is wrong."
 )]
 pub struct Arguments {
     /// The run: its directory, its name in runs/, or its trace.bin; without it the newest one that left a trace.
@@ -84,7 +85,7 @@ fn kinds() -> clap::builder::PossibleValuesParser {
 }
 
 fn time(text: &str) -> std::result::Result<u64, String> {
-    let nanos = weir_config::units::Nanos::from_text(text);
+    let nanos = units::Nanos::from_text(text);
     nanos
         .map(|nanos| nanos.0)
         .ok_or_else(|| "write a time with its unit, such as 10ms or 30us".into())
@@ -93,20 +94,34 @@ fn time(text: &str) -> std::result::Result<u64, String> {
 /// Carries the verb out.
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let runs = environment.runs();
+    if let (Some(from), Some(to)) = (arguments.from, arguments.to)
+        && from > to
+    {
+        let (from, to) = (units::Nanos(from), units::Nanos(to));
+        return Err(Failure::call(format!("--from {from} is behind --to {to}")));
+    }
     let path = match &arguments.run {
         Some(run) => find(run, &runs),
         None => newest(&runs)?,
     };
-    let warnings = if arguments.arrival_curve.is_empty() {
+    let told = if arguments.arrival_curve.is_empty() {
         records(arguments, &path)?
     } else {
         curves(arguments, path, &runs)?
     };
     let yellow = AnsiColor::Yellow.on_default().bold();
-    for warning in warnings {
+    for warning in told.warnings {
         anstream::eprintln!("{yellow}warning:{yellow:#} {warning}");
     }
-    Ok(())
+    if told.damages.is_empty() { Ok(()) } else { Err(Failure::system(told.damages.join("\n"))) }
+}
+
+/// What there is to say beside the result.
+#[derive(Debug, Default)]
+struct Told {
+    warnings: Vec<String>,
+    /// How traces are damaged.
+    damages: Vec<String>,
 }
 
 /// A run by the name that a person gives it.
@@ -150,7 +165,7 @@ impl Arguments {
     }
 }
 
-fn curves(arguments: &Arguments, path: PathBuf, runs: &Path) -> Result<Vec<String>> {
+fn curves(arguments: &Arguments, path: PathBuf, runs: &Path) -> Result<Told> {
     let format =
         arguments.format(&[("csv", Format::Csv), ("json", Format::Json), ("svg", Format::Svg)]);
     if format == Format::Perfetto {
@@ -173,7 +188,13 @@ fn curves(arguments: &Arguments, path: PathBuf, runs: &Path) -> Result<Vec<Strin
         Format::Table | Format::Perfetto => out.write_all(answer.text().as_bytes())?,
     }
     out.flush()?;
-    Ok(answer.warnings)
+    Ok(Told { warnings: answer.warnings, damages: answer.damages })
+}
+
+/// That nothing is asked for of a trace that ends before.
+fn past(from: u64, end: u64) -> String {
+    let (from, end) = (units::Nanos(from), units::Nanos(end));
+    format!("--from {from} is behind the end of the trace, whose last record is of {end}")
 }
 
 /// Which records are asked for.
@@ -204,7 +225,7 @@ impl Filter {
     }
 }
 
-fn records(arguments: &Arguments, path: &Path) -> Result<Vec<String>> {
+fn records(arguments: &Arguments, path: &Path) -> Result<Told> {
     let format = arguments.format(&[("csv", Format::Csv), ("json", Format::Json)]);
     if format == Format::Svg {
         return Err(Failure::call("svg is for arrival curves: add --arrival-curve VM"));
@@ -216,9 +237,13 @@ fn records(arguments: &Arguments, path: &Path) -> Result<Vec<String>> {
     out.flush()?;
     let mut warnings: Vec<String> = trace.warning().into_iter().collect();
     if shown == 0 {
-        warnings.push(format!("none of the {} records is asked for", trace.facts.records));
+        let records = trace.facts.records;
+        warnings.push(match arguments.from.filter(|from| *from > trace.end()) {
+            Some(from) => past(from, trace.end()),
+            None => format!("none of the {records} records is asked for"),
+        });
     }
-    Ok(warnings)
+    Ok(Told { warnings, damages: trace.damage().into_iter().collect() })
 }
 
 /// Writes the records that the filter wants, and tells how many those were.

@@ -345,3 +345,89 @@ fn what_the_figures_take_for_granted_is_said() {
         + SATURATION;
     assert!(notes(&shared).contains("a: what is sure is so where it has its cores all the time"));
 }
+
+const LINE: &str = "budget = 60, period = \"30us\"";
+const SHORT: &str = "budget = 60, period = \"30us\", required = \"300MB/s\"";
+const LENT: &str =
+    "budget = 60, period = \"30us\", required = \"300MB/s\", regulator = \"memguard\"";
+const TWO: &str = "read_budget = 60, write_budget = 5, period = \"30us\", required = \"100MB/s\", regulator = \"memguard\"";
+const ADJUSTED: &str = "budget = 60, period = \"30us\", required = \"100MB/s\", adjust = { by = \"a\", min = 9, max = 70 }";
+const WRITES: &str = "write_budget = 5, period = \"30us\", required = \"100MB/s\"";
+const INSTRUCTIONS: &str =
+    "budget = 5000, period = \"30us\", event = \"inst-retired\", source = \"pmu\"";
+const SPARE: &str = "budget = 20, period = \"30us\", regulator = \"memguard\", spare = true";
+
+/// Budgets, the way out that is told, and what is replaced to follow it.
+#[expect(clippy::type_complexity, reason = "a table")]
+const WAYS: &[(&[&str], &str, &[(&str, &str)])] = &[
+    (&[SHORT], "write budget = 141; or lower `required`", &[("budget = 60", "budget = 141")]),
+    (
+        &[LENT],
+        "lower `required`: it takes 282 accesses in 30us",
+        &[("300MB/s", "200MB/s"), ("budget = 60", "budget = 188")],
+    ),
+    (&[TWO], "write read_budget = 94; or", &[("read_budget = 60", "read_budget = 94")]),
+    (&[ADJUSTED], "write min = 47 in `adjust`", &[("min = 9", "min = 47")]),
+    (
+        &[WRITES],
+        "add read_budget = 47 beside `write_budget`; or lower `required`",
+        &[("write_b", "read_budget = 47, write_b")],
+    ),
+    (
+        &[LINE, INSTRUCTIONS],
+        "leave `event` and `source` out, so that refills are counted, and write budget = 150, or less",
+        &[(", event = \"inst-retired\", source = \"pmu\"", ""), ("5000", "150")],
+    ),
+    (
+        &[LINE, LINE, "budget = 150, period = \"30us\""],
+        "lower the budgets until they count for 60 less",
+        &[("150", "90")],
+    ),
+    (&[LINE, "budget = 211, period = \"30us\""], "or write overcommit = true", &[("211,", "150,")]),
+    (&[SPARE], "leave `spare` out of each `bandwidth`", &[(", spare = true", "")]),
+    (
+        &[SHORT, "budget = 100, period = \"30us\""],
+        "write budget = 141; or lower `required`; the other budgets leave 31 too few",
+        &[("budget = 60", "budget = 141"), ("budget = 100", "budget = 69")],
+    ),
+];
+
+/// What each way out says, followed to the letter, holds.
+#[test]
+fn a_way_out_leads_to_a_file_that_holds() {
+    let fake = fake();
+    let verbs = |text: &str| {
+        fake.write("x.toml", text.as_bytes());
+        ["check", "analyze"].map(|verb| say(fake.weir().args([verb, "x.toml"])))
+    };
+    // Without the lines' ends.
+    let words = |text: &str| {
+        text.split_whitespace().filter(|word| *word != "|").collect::<Vec<_>>().join(" ")
+    };
+    for (bandwidths, help, changes) in WAYS {
+        let text = system(bandwidths);
+        let [check, analyze] = verbs(&text);
+        assert_eq!((check.status, analyze.status), (Some(1), Some(1)), "{text}");
+        assert!(words(&analyze.out).contains(help), "{text}\n{}", analyze.out);
+        // A sum beyond the memory is refused by rate before it is analyzed.
+        let early = check.err.contains("saturated");
+        assert!(words(&check.err).contains(help) || early, "{help}\n{}", check.err);
+        let mended = changes.iter().fold(text, |text, (from, to)| {
+            assert!(text.contains(from), "{text}");
+            text.replace(from, to)
+        });
+        let [check, analyze] = verbs(&mended);
+        let both = (check.status, analyze.status);
+        assert_eq!(both, (Some(0), Some(0)), "{mended}\n{}{}", check.err, analyze.out);
+    }
+    // A VM that the file says nothing of.
+    let nothing = system(&[LINE, LINE]).replacen(&format!("bandwidth = {{ {LINE} }}\n"), "", 1);
+    let [check, analyze] = verbs(&nothing);
+    assert_eq!(analyze.status, Some(1), "{}", analyze.out);
+    let way = "write bandwidth = { budget = 150, period = \"30us\" } for it, or less";
+    assert!(words(&check.err).contains(way), "{}", check.err);
+    assert_eq!(say(fake.weir().args(["plan", "x.toml"])).status, Some(0));
+    let budget = "[[vm]]\nbandwidth = { budget = 150, period = \"30us\" }";
+    let [check, analyze] = verbs(&nothing.replacen("[[vm]]", budget, 1));
+    assert_eq!((check.status, analyze.status), (Some(0), Some(0)), "{}", check.err);
+}

@@ -311,3 +311,20 @@ fn colors_that_are_missing_are_counted() {
     let (_, json) = planned(&text("memory = \"2304MiB\"\nworking_set = \"64KiB\""), &[]);
     assert_eq!(json["conflict"]["demands"], json!(["working set of control", "memory of vision"]));
 }
+
+#[test]
+fn a_table_for_too_short_periods_is_no_base_of_a_plan() {
+    let text = unplanned().replace("least_budget", "least_period = \"31us\"\nleast_budget");
+    let fake = fake();
+    fake.write("x.toml", text.as_bytes());
+    let said = say(fake.weir().args(["plan", "x.toml"]));
+    let words =
+        said.err.split_whitespace().filter(|word| *word != "|").collect::<Vec<_>>().join(" ");
+    assert!(
+        said.status == Some(1) && words.contains("`weir calibrate --period 31us`"),
+        "{}",
+        said.err
+    );
+    fake.write("x.toml", text.replace("31us", "30us").as_bytes());
+    assert_eq!(say(fake.weir().args(["plan", "x.toml"])).status, Some(0));
+}

@@ -38,7 +38,7 @@ const RESERVED: [&str; 2] = ["weir", "hypervisor"];
 ///
 /// Everything that is wrong with it.
 pub fn check_file(path: &Path, catalog: &Catalog) -> Result<System, Faults> {
-    check(path, &fault::read(path)?, catalog, None)
+    check(path, &fault::read(path)?, catalog, None, Memory::Known)
 }
 
 /// Reads and checks a system file as if its `platform` were this one.
@@ -47,7 +47,7 @@ pub fn check_file(path: &Path, catalog: &Catalog) -> Result<System, Faults> {
 ///
 /// Everything that is wrong with it on this platform.
 pub fn check_file_on(path: &Path, catalog: &Catalog, platform: Platform) -> Result<System, Faults> {
-    check(path, &fault::read(path)?, catalog, Some(platform))
+    check(path, &fault::read(path)?, catalog, Some(platform), Memory::Known)
 }
 
 /// Checks the text of a system file. `path` is its name in messages, and images are looked for beside it.
@@ -56,7 +56,24 @@ pub fn check_file_on(path: &Path, catalog: &Catalog, platform: Platform) -> Resu
 ///
 /// Everything that is wrong with it.
 pub fn check_text(path: &Path, text: &str, catalog: &Catalog) -> Result<System, Faults> {
-    check(path, &fault::file(path, text), catalog, None)
+    check(path, &fault::file(path, text), catalog, None, Memory::Known)
+}
+
+/// Checks the text of a system file whose platform's memory is to be measured: what it and the platform say of saturation counts for
+/// nothing.
+///
+/// # Errors
+///
+/// Everything else that is wrong with it.
+pub fn check_to_measure(path: &Path, text: &str, catalog: &Catalog) -> Result<System, Faults> {
+    check(path, &fault::file(path, text), catalog, None, Memory::ToMeasure)
+}
+
+/// Whether what is said of the memory counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    Known,
+    ToMeasure,
 }
 
 fn check(
@@ -64,6 +81,7 @@ fn check(
     file: &File,
     catalog: &Catalog,
     platform: Option<Platform>,
+    memory: Memory,
 ) -> Result<System, Faults> {
     let mut faults = Faults::default();
     let mut found = Faults::default();
@@ -103,7 +121,11 @@ fn check(
     timing.measure(directory, &mut checker.faults);
     let Checker { mut faults, platform, .. } = checker;
     match platform.zip(division) {
-        Some((platform, division)) => {
+        Some((mut platform, division)) => {
+            if memory == Memory::ToMeasure {
+                timing.saturation = None;
+                platform.saturation = None;
+            }
             let (path, file) = (path.to_owned(), file.clone());
             timing.stand_on(Some(platform.clone()));
             let mut system = System {

@@ -126,6 +126,12 @@ impl Bandwidth {
         self.rules.event.as_ref().map(|event| event.value)
     }
 
+    /// Whether the file says who counts.
+    #[must_use]
+    pub fn names_source(&self) -> bool {
+        self.rules.source.is_some()
+    }
+
     /// Whether the file bears that all budgets together exceed what the memory takes.
     #[must_use]
     pub fn overcommits(&self) -> bool {
@@ -233,6 +239,8 @@ pub(crate) struct Adjust {
     pub min: u64,
     /// The greatest.
     pub max: u64,
+    /// The table.
+    pub place: Range<usize>,
 }
 
 const fn key(name: &'static str, kind: Kind, doc: &'static str) -> Key {
@@ -470,7 +478,7 @@ impl Reader<'_> {
             let message = format!("{owner} may be set to {min} to {max}");
             self.fault("adjust", &span, message, "write no less for `max` than for `min`");
         }
-        Some(Adjust { by: adjust.text("by")?, min, max })
+        Some(Adjust { by: adjust.text("by")?, min, max, place: span })
     }
 }
 
