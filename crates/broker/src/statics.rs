@@ -64,11 +64,12 @@ impl Partition {
                     members: AtomicU32::new(0),
                     member: AtomicU32::new(0),
                     retired: AtomicU64::new(0),
+                    alarm: AtomicU64::new(0),
                 }
             }; FLOWS],
             ports: [const { Port::new() }; PORTS],
             dozes: AtomicU32::new(0),
-            alarm: AtomicU64::new(0),
+            alarms: AtomicU32::new(0),
             busy: AtomicU32::new(0),
             completed: AtomicU32::new(0),
             completions: [const { AtomicU64::new(0) }; COMPLETIONS],
