@@ -77,3 +77,31 @@ impl Partition {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::COMPLETIONS;
+
+    /// What `docs/performance.md` says that the partition is made of; printed with `-- --nocapture`.
+    #[test]
+    fn the_partition_is_made_of_packets_and_buffers() {
+        let [packet, buffer, flow] =
+            [size_of::<SharedPacket>(), size_of::<SharedPieces>(), size_of::<SharedFlow>()];
+        // Heads of both rings, too.
+        let entry = packet + buffer + 2 * size_of::<AtomicU32>();
+        let (port, completions) = (size_of::<Port>(), COMPLETIONS * 2 * size_of::<AtomicU64>());
+        let all = PORTS * port + FLOWS * flow + completions;
+        println!(
+            "an entry of a VM's rings: {entry} B, {packet} of a packet and {buffer} of a buffer"
+        );
+        println!("a VM: {port} B, a flow: {flow} B, {COMPLETIONS} completions: {completions} B");
+        println!(
+            "all: {all} B, and up to {} B of counts and padding",
+            size_of::<Partition>() - all
+        );
+        assert_eq!((packet, buffer, flow), (120, 48, 48));
+        assert_eq!((port - RING * entry, completions), (40, 16_384));
+        assert!(size_of::<Partition>() - all < 4096);
+    }
+}
