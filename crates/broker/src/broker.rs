@@ -131,6 +131,8 @@ struct Phases {
 
 impl<'a> Broker<'a> {
     /// As configured in `shared`.
+    // By itself: what runs once can be told from what moves packets.
+    #[inline(never)]
     #[must_use]
     pub fn new(shared: &'a Partition) -> Self {
         let settings = shared.settings();

@@ -406,6 +406,8 @@ pub(super) struct SharedFlow {
     pub(super) member: AtomicU32,
     /// What its sender's port had submitted, with the epoch, when [`Partition::retire`] was last called for it.
     pub(super) retired: AtomicU64,
+    /// When the hypervisor is to be told because of it and those that are one with it, in ns of the counter; 0 before it has said so.
+    pub(super) alarm: AtomicU64,
 }
 
 /// All that hypervisor and broker share.
@@ -418,8 +420,8 @@ pub struct Partition {
     pub(super) ports: [Port; PORTS],
     /// Written by the broker: how often it was about to sleep.
     pub(super) dozes: AtomicU32,
-    /// Written by the hypervisor: when it is to be told, in ns of the counter.
-    pub(super) alarm: AtomicU64,
+    /// Written by the hypervisor before the broker starts: flows, from the first on, among which are all that have alarms.
+    pub(super) alarms: AtomicU32,
     /// Written by the broker: the ports that the copy under way reads or writes, one bit each.
     pub(super) busy: AtomicU32,
     /// Written by the broker: completions so far, modulo 2^32.
@@ -457,6 +459,7 @@ impl Partition {
             flow.members.store(if member == 0 { count as u32 } else { 0 }, Relaxed);
             flow.member.store(member as u32, Relaxed);
         }
+        self.alarms.fetch_max(first as u32 + 1, Relaxed);
         fence(Release);
     }
 
@@ -481,18 +484,18 @@ impl Partition {
         self.flows[index % FLOWS].retired.load(Relaxed)
     }
 
-    /// The hypervisor says when it is to be told, whatever else there is: at `ns` of the counter.
-    pub fn set_alarm(&self, ns: u64) {
-        self.alarm.store(ns, Relaxed);
+    /// The hypervisor says when it is to be told because of the flows to several receivers that begin with `first`, whatever else there is: at
+    /// `ns` of the counter. Each group has a word of its own, so that nobody waits for who says it of another.
+    pub fn set_alarm(&self, first: usize, ns: u64) {
+        self.flows[first % FLOWS].alarm.store(ns, Relaxed);
     }
 
     /// When the hypervisor is to be told; `u64::MAX` for never.
     pub(crate) fn alarm(&self) -> u64 {
-        match self.alarm.load(Relaxed) {
-            // As the partition is found at first.
-            0 => u64::MAX,
-            ns => ns,
-        }
+        let flows = self.flows.iter().take(self.alarms.load(Relaxed) as usize);
+        let alarms = flows.map(|flow| flow.alarm.load(Relaxed));
+        // 0: as the partition is found at first.
+        alarms.filter(|ns| *ns != 0).min().unwrap_or(u64::MAX)
     }
 
     /// What holds for all flows.

@@ -64,15 +64,44 @@ impl Partition {
                     members: AtomicU32::new(0),
                     member: AtomicU32::new(0),
                     retired: AtomicU64::new(0),
+                    alarm: AtomicU64::new(0),
                 }
             }; FLOWS],
             ports: [const { Port::new() }; PORTS],
             dozes: AtomicU32::new(0),
-            alarm: AtomicU64::new(0),
+            alarms: AtomicU32::new(0),
             busy: AtomicU32::new(0),
             completed: AtomicU32::new(0),
             completions: [const { AtomicU64::new(0) }; COMPLETIONS],
             phases: [const { AtomicU64::new(0) }; COMPLETIONS],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::COMPLETIONS;
+
+    /// What `docs/performance.md` says that the partition is made of; printed with `-- --nocapture`.
+    #[test]
+    fn the_partition_is_made_of_packets_and_buffers() {
+        let [packet, buffer, flow] =
+            [size_of::<SharedPacket>(), size_of::<SharedPieces>(), size_of::<SharedFlow>()];
+        // Heads of both rings, too.
+        let entry = packet + buffer + 2 * size_of::<AtomicU32>();
+        let (port, completions) = (size_of::<Port>(), COMPLETIONS * 2 * size_of::<AtomicU64>());
+        let all = PORTS * port + FLOWS * flow + completions;
+        println!(
+            "an entry of a VM's rings: {entry} B, {packet} of a packet and {buffer} of a buffer"
+        );
+        println!("a VM: {port} B, a flow: {flow} B, {COMPLETIONS} completions: {completions} B");
+        println!(
+            "all: {all} B, and up to {} B of counts and padding",
+            size_of::<Partition>() - all
+        );
+        assert_eq!((packet, buffer, flow), (120, 48, 48));
+        assert_eq!((port - RING * entry, completions), (40, 16_384));
+        assert!(size_of::<Partition>() - all < 4096);
     }
 }

@@ -265,12 +265,12 @@ fn who_takes_no_buffers_keeps_nobody_waiting_and_the_alarm_comes() {
     world.send(60);
     world.run().unwrap();
     assert_eq!(world.got, [vec![0, 1], vec![], vec![0, 1]]);
-    world.partition.set_alarm(70);
+    world.partition.set_alarm(0, 70);
     // It says first that it is about to sleep.
     assert_eq!(world.broker.step(0, &mut world.ram), Step::Again);
     assert_eq!(world.broker.step(0, &mut world.ram), Step::Wait(Some(70)));
     assert_eq!(world.broker.step(70, &mut world.ram), Step::Tell);
-    world.partition.set_alarm(u64::MAX);
+    world.partition.set_alarm(0, u64::MAX);
     world.retire(1);
     world.run().unwrap();
     assert!(world.packets.iter().all(|(_, fates)| fates[1] == Some(Fate::Lost)));

@@ -2,6 +2,7 @@
 
 mod support;
 
+use object::{Object as _, ObjectSymbol as _, SymbolKind};
 use serde_json::Value;
 use std::{
     fs,
@@ -675,6 +676,8 @@ fn linux_sends_to_linux_before_and_after_its_modules_are_reloaded() {
     ] {
         sums_agree(&ran, ["sender", sent], ["receiver", received]);
     }
+    // ECONNRESET: it asked before the other end listened.
+    assert_eq!(ran.behind("sender", "linux: nobody listens yet, error "), "104");
     let apart = ran.behind("receiver", "port 5000: 2000000 bytes in order, sum ");
     assert_eq!(&apart[16..], ", 20 messages");
     ran.behind("sender", "200 connections, 3000000 bytes sent");
@@ -870,4 +873,59 @@ fn a_broker_that_hangs_is_stopped() {
     let (_, console) = ran.consoles.iter().find(|(name, _)| name == "sender").expect("a console");
     assert_eq!(console.matches("connected to").count(), 1, "refused in its second life: {console}");
     assert!(ran.behind("control", "500 activations, ").starts_with("0 misses"));
+}
+
+/// Flows of other periods and sizes, and one of best effort, which is held up until its sender is late: it goes on all the same.
+#[test]
+fn best_effort_goes_on_behind_what_held_it_up() {
+    let ran = run(&root().join("systems/flows-many.toml"), "10s", &["--no-slices"]);
+    assert_eq!([ran.flow(0), ran.flow(1), ran.flow(2)], [[2000, 0], [320, 0], [400, 0]]);
+    for (sent, sender, receiver, bytes) in [
+        ("2000 messages of 1000", "left", "north", "5000: 2000000"),
+        ("20 messages of 1048576", "right", "south", "5001: 20971520"),
+    ] {
+        let sent = format!("{sent} bytes sent, sum ");
+        sums_agree(
+            &ran,
+            [sender, &sent],
+            [receiver, &format!("port {bytes} bytes in order, sum ")],
+        );
+    }
+    ran.behind("lazy", "400 messages of 1 bytes sent, sum ");
+}
+
+/// The broker's code beside rt-virtio's (section V), printed with `-- --nocapture`: what moves packets, and what runs once, when it starts.
+/// Not much more than `docs/performance.md` says: another compiler's code has another size.
+#[test]
+fn the_broker_is_as_small_as_the_documentation_says() {
+    const MOVES: [&str; 7] = [
+        "broker_vm5serve",
+        "weir_broker",
+        "weir_policy",
+        "u128_div_rem",
+        "__udivti3",
+        "memcpy",
+        "irq_current",
+    ];
+    const ONCE: [&str; 3] = ["broker_vm5begin", "6Broker3new", "weir_guest3gic"];
+    build_programs();
+    let file = fs::read(root().join("build/programs/broker")).expect("the broker");
+    let file = object::File::parse(&*file).expect("an ELF file");
+    let is_one = |name: &str, of: &[&str]| of.iter().any(|part| name.contains(part));
+    let (mut moves, mut once) = (0, 0);
+    for symbol in file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text) {
+        let (name, size) = (symbol.name().expect("a name"), symbol.size());
+        let sum = if is_one(name, &ONCE) {
+            &mut once
+        } else if is_one(name, &MOVES) {
+            &mut moves
+        } else {
+            continue;
+        };
+        *sum += size;
+        println!("{size:6} {name}");
+    }
+    println!("{moves} B move packets, {once} B set the broker up");
+    assert!(once > 1000, "{once}");
+    assert!((4000..=8_500).contains(&moves), "{moves}");
 }

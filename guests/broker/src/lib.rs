@@ -12,8 +12,10 @@ use weir_guest::{
     hypercall, mmu, time,
 };
 
-/// Serves the flows for ever; `mover` moves the bytes. Called once, first of all.
-pub fn serve(board: &'static Board, mut mover: impl Mover) -> ! {
+/// Sets memory and interrupts up, and gives the partition.
+// By itself: what runs once can be told from what moves packets.
+#[inline(never)]
+fn begin(board: &'static Board) -> &'static Partition {
     // SAFETY: the hypervisor maps the partition and the windows there, as memory, and nothing else; nobody has used them yet.
     unsafe {
         mmu::add_memory(shared::WINDOWS);
@@ -21,11 +23,17 @@ pub fn serve(board: &'static Board, mut mover: impl Mover) -> ! {
     }
     // SAFETY: the partition is there for good, all of it atomics, which the hypervisor accesses as such, too.
     let partition: &'static Partition = unsafe { &*(shared::ADDRESS as *const Partition) };
-    let start = partition.settings().start;
-    let hertz = time::frequency();
     gic::init(|_: Interrupt| time::disarm());
     gic::enable(shared::SGI);
     gic::enable(board.virtual_timer);
+    partition
+}
+
+/// Serves the flows for ever; `mover` moves the bytes. Called once, first of all.
+pub fn serve(board: &'static Board, mut mover: impl Mover) -> ! {
+    let partition = begin(board);
+    let start = partition.settings().start;
+    let hertz = time::frequency();
     let mut broker = Broker::new(partition);
     loop {
         let now = time::ticks_to_ns(time::now().wrapping_sub(start), hertz);

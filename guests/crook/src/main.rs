@@ -82,8 +82,9 @@ fn main(board: &'static Board) -> ! {
 
 /// Until this time, in ticks.
 fn sleep(until: u64) {
-    time::arm(until);
     while time::now() < until {
+        // Each time: an interrupt of the time before, which is pending still, would turn the timer off.
+        time::arm(until);
         cpu::sleep();
     }
 }

@@ -13,7 +13,6 @@
 #![no_std]
 #![no_main]
 
-use core::sync::atomic::{AtomicU64, Ordering};
 use weir_guest::{
     Board, board, cpu, entry,
     gic::{self, Interrupt},
@@ -26,9 +25,6 @@ use weir_socket::{
 };
 
 entry!(main);
-
-/// When the next message is due, in ticks.
-static DUE: AtomicU64 = AtomicU64::new(0);
 
 fn main(board: &'static Board) -> ! {
     let args = board.args;
@@ -136,9 +132,9 @@ fn take(socket: &mut Socket, stream: &mut Stream) -> bool {
 
 /// Sleeps until this time, in ticks.
 fn wait_until(due: u64) {
-    DUE.store(due, Ordering::Relaxed);
-    time::arm(due);
     while time::now() < due {
+        // Each time: an interrupt of the time before, which is pending still, would turn the timer off.
+        time::arm(due);
         cpu::sleep();
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! A device's lock serves who comes first, and is held for one packet, one buffer or a few completions (`hold`): so whoever wants it waits for
 //! one turn of each other core that can want it, which is the broker's and those of the VMs that a flow connects with the device's. Who raises
-//! the device's interrupt waits for the lock of its VM's GIC inside, which that VM's own vCPUs hold: for no longer than a turn each.
+//! the device's interrupt waits for the lock of its VM's GIC inside, which that VM's own vCPUs hold: for no longer than a turn each. The
+//! connections of a flow to several receivers have a lock of that kind, too, which the cores of its ends, the broker's and the one
+//! that writes the report want; within a turn of the sender's device one waits for it once.
 
 use super::task::Task;
 use crate::units::Nanos;
@@ -25,12 +27,26 @@ pub struct Waits {
     pub pass: Nanos,
     /// Of the broker's core, for each packet: its completions may each be a turn.
     pub settle: Nanos,
+    /// Of the broker's core, once: it may have begun to look after the receivers of flows to several just before.
+    pub attend: Nanos,
+}
+
+/// Saturating, as all times here: what is too long for the analysis is found when it is added to a task.
+fn times(time: u64, count: usize) -> u64 {
+    time.saturating_mul(count as u64)
 }
 
 /// Of each flow; `chunks` are those of its packets, `cores` the vCPUs of each VM, each on a core of its own.
 #[must_use]
 pub fn waits(flows: &[Ends], chunks: &[u64], cores: &[u32], hold: Nanos) -> Vec<Waits> {
     let own = |vm: u32| cores.get(vm as usize).copied().unwrap_or(1).max(1);
+    let all = |times: &mut dyn Iterator<Item = u64>| times.fold(0, u64::saturating_add);
+    // What one waits for the lock of a flow to several receivers: its ends' cores, the broker's, and the one that reports, without its own.
+    let look = |flow: &Ends| {
+        let ends: u64 = flow.to.iter().chain([&flow.from]).map(|vm| u64::from(own(*vm))).sum();
+        if flow.to.len() > 1 { hold.0.saturating_mul(ends + 1) } else { 0 }
+    };
+    let looks = |vm: u32| flows.iter().filter(|flow| flow.from == vm).map(look).max().unwrap_or(0);
     // Turns that whoever wants the device of `vm` waits for, on a core of `waiter`'s, or on the broker's.
     let turns = |vm: u32, waiter: Option<u32>| {
         let mut peers: Vec<u32> = flows
@@ -50,28 +66,38 @@ pub fn waits(flows: &[Ends], chunks: &[u64], cores: &[u32], hold: Nanos) -> Vec<
         }
         // Who is outside raises the interrupt, and so may the waiter.
         let raising = if waiter == Some(vm) { outside } else { outside + 1 };
-        hold.0
-            .saturating_mul((outside + inside).into())
+        let turn = hold.0.saturating_add(looks(vm));
+        turn.saturating_mul((outside + inside).into())
             .saturating_add(hold.0.saturating_mul((raising * own(vm)).into()))
     };
+    let receivers = |flow: &Ends| all(&mut flow.to.iter().map(|vm| turns(*vm, None)));
+    // Who is late is asked for whether he has left buffers; then the others wait no more for him.
+    let groups = || flows.iter().filter(|flow| flow.to.len() > 1);
+    let attend = all(&mut groups().map(|flow| receivers(flow).saturating_add(look(flow))));
     let of = |(flow, chunks): (&Ends, &u64)| {
-        let to = |one: fn(u64, u64) -> u64, waiter| {
-            flow.to.iter().map(|vm| turns(*vm, waiter)).fold(0, one)
-        };
         let peers =
             flows.iter().filter(|other| other.from == flow.from || other.to.contains(&flow.from));
-        let pass = peers
-            .flat_map(|other| other.to.iter().chain([&other.from]))
-            .map(|vm| turns(*vm, Some(flow.from)))
-            .max();
+        let passed = |other: &Ends| {
+            let ends = other.to.iter().chain([&other.from]);
+            let turn = ends.map(|vm| turns(*vm, Some(flow.from))).max().unwrap_or(0);
+            turn.saturating_add(look(other))
+        };
+        let own_turns = turns(flow.from, Some(flow.from));
+        // Behind a packet to several receivers its sender may be told of its credit, by its own device.
+        let told = match looks(flow.from) {
+            0 => 0,
+            look => own_turns.saturating_add(look),
+        };
+        let settled = turns(flow.from, None).saturating_add(look(flow));
+        // The hypervisor is told of each chunk for each receiver at the most.
+        let chunk = receivers(flow).saturating_add(times(attend, flow.to.len()));
         Waits {
-            admit: Nanos(turns(flow.from, Some(flow.from))),
-            pass: Nanos(pass.unwrap_or(0)),
+            admit: Nanos(own_turns.saturating_add(told)),
+            pass: Nanos(peers.map(passed).max().unwrap_or(0)),
             settle: Nanos(
-                chunks
-                    .saturating_mul(to(u64::saturating_add, None))
-                    .saturating_add(turns(flow.from, None).saturating_mul(flow.to.len() as u64)),
+                chunks.saturating_mul(chunk).saturating_add(times(settled, flow.to.len())),
             ),
+            attend: Nanos(attend),
         }
     };
     flows.iter().zip(chunks).map(of).collect()
@@ -84,7 +110,7 @@ impl Waits {
         let mut task = *task;
         let behind = (self.admit.0.checked_add(self.pass.0)?)
             .checked_mul(u64::from(batch).saturating_sub(1))?;
-        let jitter = self.admit.0.checked_add(behind)?;
+        let jitter = self.admit.0.checked_add(behind)?.checked_add(self.attend.0)?;
         task.jitter.0 = task.jitter.0.checked_add(i64::try_from(jitter).ok()?.checked_mul(2)?)?;
         let settle = self.settle.0.checked_mul(2)?;
         // Its pieces may be dealt with behind another packet's, so in any of its stretches.
@@ -112,6 +138,31 @@ mod tests {
         assert_eq!(found[0].admit, Nanos(400));
         // The broker waits for the two VMs' cores at each device: one is outside and raises; so does the broker.
         assert_eq!(found[0].settle, Nanos(400 + 400));
+        assert_eq!(found[0].attend, Nanos(0));
+    }
+
+    #[test]
+    fn several_receivers_have_a_lock_of_their_own() {
+        let found = waits(&[one(0, &[1, 2]), one(3, &[1])], &[1, 1], &[1; 4], Nanos(100));
+        // Three ends, the broker's core and the one that reports, without one's own.
+        let look = 400;
+        // The sender's device: both receivers' cores and the broker's, each behind that lock, and each raises the interrupt.
+        let own = 3 * (100 + look) + 3 * 100;
+        // A credit update comes by the same device.
+        assert_eq!(found[0].admit, Nanos(2 * own + look));
+        // The receivers' devices: the first has two senders, and no turn of theirs waits for the lock.
+        let (first, second) = (4 * 100 + 4 * 100, 3 * 100 + 3 * 100);
+        let attend = first + second + look;
+        assert_eq!(found.iter().map(|waits| waits.attend).collect::<Vec<_>>(), [Nanos(attend); 2]);
+        // The broker at the sender's device: two receivers' cores, the sender's own, and itself behind the lock, for each receiver.
+        let settled = 3 * (100 + look) + 3 * 100 + look;
+        assert_eq!(found[0].settle, Nanos(first + second + 2 * attend + 2 * settled));
+        // The other flow's packets have nothing to do with the lock but what the broker does between them: its sender's device has a core
+        // of the receiver's, the broker's and its own.
+        assert_eq!(found[1].admit, Nanos(2 * 100 + 2 * 100));
+        assert_eq!(found[1].settle, Nanos(first + attend + 2 * 100 + 2 * 100));
+        // A control packet of theirs goes to its receiver, of the others' to one of the three ends.
+        assert!(found[0].pass > Nanos(own + look - 1) && found[0].pass > found[1].pass);
     }
 
     #[test]
@@ -138,9 +189,10 @@ mod tests {
             jitter: HalfNanos(20),
             stretches: [piece; 2],
         };
-        let waits = Waits { admit: Nanos(7), pass: Nanos(11), settle: Nanos(100) };
+        let (admit, pass, settle) = (Nanos(7), Nanos(11), Nanos(100));
+        let waits = Waits { admit, pass, settle, attend: Nanos(1000) };
         let found = waits.added_to(&task, 3).expect("small numbers");
-        assert_eq!(found.jitter, HalfNanos(20 + 2 * (7 + 2 * 18)));
+        assert_eq!(found.jitter, HalfNanos(20 + 2 * (7 + 2 * 18 + 1000)));
         assert_eq!(found.cost, Piece { fixed: 210, bytes: 5 });
         assert_eq!(found.stretches, [Piece { fixed: 210, bytes: 5 }; 2]);
         assert_eq!((found.deadline, found.period), (task.deadline, task.period));

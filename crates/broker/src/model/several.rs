@@ -90,7 +90,10 @@ macro_rules! an_earlier_alarm_is_kept {
             }
             let partition = $build::partition();
             partition.configure(&Settings { chunk: 4096, ..Settings::default() }, []);
-            partition.set_alarm(1000);
+            // Each of two flows has its own; the earliest counts.
+            (0..2).for_each(|flow| partition.group(flow, 1));
+            partition.set_alarm(0, 1000);
+            partition.set_alarm(1, 2000);
             let shared = (partition, Sgi::default(), Doorbell::new());
             let shared = loom::sync::Arc::new(shared);
             let broker = spawn({
@@ -111,7 +114,7 @@ macro_rules! an_earlier_alarm_is_kept {
                     }
                 }
             });
-            shared.0.set_alarm(50);
+            shared.0.set_alarm(1, 50);
             if shared.2.must_ring(&shared.0) {
                 shared.1.send();
             }

@@ -45,7 +45,7 @@ pub fn complete(core: &Core, seat: &Seat) -> Option<u64> {
     if let Some(device) = device {
         let _ = device.end(link, &mut peephole);
     }
-    multicast::attend(link, &mut peephole);
+    multicast::attend(&mut peephole);
     Some(timer::ticks().wrapping_sub(begun))
 }
 
@@ -79,7 +79,10 @@ impl Device {
             self.turns = 0;
         }
         let socket = self.socket.get_or_insert_with(|| self.vm.socket.lock());
-        self.turns += 1;
+        // Of several receivers, one waits for the lock of their connections inside: once in a turn.
+        let several = !matches!(completion.outcome, Outcome::Received(_))
+            && flows::get(completion.flow.into()).is_some_and(|(flow, _)| flow.members > 1);
+        self.turns = if several { TURN } else { self.turns + 1 };
         if completion.epoch == link.partition.port(completion.port).epoch()
             && finish((self.vm, ring), socket, (completion, raised), peephole)
         {
@@ -134,6 +137,7 @@ fn finish(
                     let answered = |group: &mut Group, _: &mut Post| {
                         group.answered(member.into(), timer::now_ns());
                     };
+                    // The broker looks at the alarm when this is over: nobody need wake it for that.
                     let _ = multicast::with(sent.flow.into(), answered, &mut Post::new());
                     members & !(1 << member)
                 }

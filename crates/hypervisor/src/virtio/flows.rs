@@ -1,5 +1,6 @@
 //! What is kept of each flow: its pace, its connections, its counts.
 
+use super::Fair;
 use crate::{arch::Lock, boot, console, vm::Vm};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use spin::Once;
@@ -40,7 +41,9 @@ pub struct Flow {
     lost: AtomicU64,
     worst_ns: AtomicU64,
     /// The connections, where this is the first of several receivers'.
-    pub group: Option<Lock<Group>>,
+    pub group: Option<Fair<Group>>,
+    /// When the group is due, as its lock was given up last, in ns.
+    pub due: AtomicU64,
 }
 
 /// There are flows to several receivers.
@@ -58,7 +61,8 @@ pub fn init() {
             packets: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             worst_ns: AtomicU64::new(0),
-            group: group(index, flow).map(Lock::new),
+            group: group(index, flow).map(Fair::new),
+            due: AtomicU64::new(u64::MAX),
         });
     }
 }

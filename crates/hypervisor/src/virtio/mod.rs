@@ -71,8 +71,6 @@ struct Link {
     sends: [u8; PORTS],
     /// Completions taken so far.
     taken: Lock<u32>,
-    /// When the broker is to say that somebody may have waited for too long, in ns.
-    alarm: Lock<u64>,
     /// The broker's life has ended: nobody moves packets any more.
     abandoned: AtomicBool,
 }
@@ -122,7 +120,6 @@ pub fn init(address: u64) {
         broker: system.header.broker as usize,
         doorbell: Doorbell::new(),
         taken: Lock::new(0),
-        alarm: Lock::new(u64::MAX),
         abandoned: AtomicBool::new(false),
     });
 }

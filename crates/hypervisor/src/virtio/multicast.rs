@@ -1,15 +1,16 @@
 //! Flows to several receivers: what `weir_virtio::multicast` decides is carried out here.
 
 use super::{
-    LINK, Link,
+    LINK,
     flows::{self, Flow},
     receive::deliver,
     wake_broker,
 };
 use crate::{
-    arch::{Lock, memory::Peephole, timer},
+    arch::{memory::Peephole, timer},
     vm::{self, Vm},
 };
+use core::sync::atomic::Ordering;
 use weir_config::packed::{self, FIRST_CID, MAX_FLOWS};
 use weir_virtio::{
     multicast::{Group, MEMBERS, Post},
@@ -19,19 +20,23 @@ use weir_virtio::{
 /// How often what was posted can make its receivers answer: a request is refused, then the sender's is.
 const ROUNDS: usize = 3;
 
-/// Calls `body` with the connections of the group that begins at flow `first`.
+/// Calls `body` with the connections of the group that begins at flow `first`, and notes when it is due from then on.
 pub fn with<T>(
     first: usize,
     body: impl FnOnce(&mut Group, &mut Post) -> T,
     post: &mut Post,
 ) -> Option<T> {
-    let (_, Flow { group, .. }) = flows::get(first)?;
+    let (_, Flow { group, due, .. }) = flows::get(first)?;
     let mut group = group.as_ref()?.lock();
     let given = body(&mut group, post);
     // Under the lock: whoever is asked again is so behind this.
     if let Some(link) = LINK.get() {
         let retired = (0..MEMBERS).filter(|member| post.retire >> member & 1 != 0);
         retired.for_each(|member| link.partition.retire(first + member));
+        // The one writer, as it has the lock. Relaxed: who sees an old one is told again.
+        let now_due = group.due();
+        post.sooner |= now_due < due.swap(now_due, Ordering::Relaxed);
+        link.partition.set_alarm(first, now_due);
     }
     post.retire = 0;
     Some(given)
@@ -39,6 +44,7 @@ pub fn with<T>(
 
 /// Delivers what was posted by the group that begins at flow `first`, and takes in what is answered at once.
 pub fn carry_out(first: usize, mut post: Post, peephole: &mut Peephole) {
+    let mut sooner = post.sooner;
     for _ in 0..ROUNDS {
         let mut next = Post::new();
         for header in post.headers() {
@@ -46,13 +52,15 @@ pub fn carry_out(first: usize, mut post: Post, peephole: &mut Peephole) {
                 let _ = with(first, |group, post| refused(first, group, &answer, post), &mut next);
             }
         }
+        sooner |= next.sooner;
         if next.headers().is_empty() {
             break;
         }
         post = next;
     }
-    if let Some(link) = LINK.get() {
-        set_alarm(link);
+    // The broker has a timer, and may sleep until the time that it knew.
+    if let Some(link) = LINK.get().filter(|_| sooner) {
+        wake_broker(link);
     }
 }
 
@@ -96,18 +104,24 @@ pub fn control(
 }
 
 /// The groups, by their first flows.
-fn all() -> impl Iterator<Item = (usize, &'static packed::Flow, &'static Lock<Group>)> {
+fn all() -> impl Iterator<Item = (usize, &'static packed::Flow, &'static Flow)> {
     let flows = (0..MAX_FLOWS).map_while(|index| Some((index, flows::get(index)?)));
-    flows.filter_map(|(index, (entry, flow))| Some((index, entry, flow.group.as_ref()?)))
+    flows
+        .filter(|(_, (_, flow))| flow.group.is_some())
+        .map(|(index, (entry, flow))| (index, entry, flow))
 }
 
 /// The device of `vm` is about to be reset.
 pub fn end(vm: &Vm, peephole: &mut Peephole) {
     let cid = vm.view().cid();
     for (first, entry, _) in all() {
+        let (is_sender, member) = (entry.from as usize == vm.index(), member(first, cid));
+        // Nobody waits for the core of a VM that it has nothing to do with.
+        if !is_sender && member.is_none() {
+            continue;
+        }
         let mut post = Post::new();
-        let is_sender = entry.from as usize == vm.index();
-        let body = |group: &mut Group, post: &mut Post| match member(first, cid) {
+        let body = |group: &mut Group, post: &mut Post| match member {
             _ if is_sender => group.end_sender(post),
             Some(index) => group.end_member(index, timer::now_ns(), post),
             None => {}
@@ -127,13 +141,14 @@ pub fn abandon(peephole: &mut Peephole) {
 }
 
 /// Drops the receivers that have kept others waiting for too long. On the broker's core, which is told when that can be.
-pub fn attend(link: &Link, peephole: &mut Peephole) {
+pub fn attend(peephole: &mut Peephole) {
     if !flows::has_groups() {
         return;
     }
     let now = timer::now_ns();
-    for (first, entry, group) in all() {
-        if group.lock().due() > now {
+    for (first, entry, flow) in all() {
+        // Relaxed: see `with`.
+        if flow.due.load(Ordering::Relaxed) > now {
             continue;
         }
         let starves = |index: usize| {
@@ -149,19 +164,5 @@ pub fn attend(link: &Link, peephole: &mut Peephole) {
         let mut post = Post::new();
         let _ = with(first, body, &mut post);
         carry_out(first, post, peephole);
-    }
-    set_alarm(link);
-}
-
-/// Has the broker say when somebody may have waited for too long.
-pub fn set_alarm(link: &Link) {
-    let mut known = link.alarm.lock();
-    let due = all().map(|(.., group)| group.lock().due()).min().unwrap_or(u64::MAX);
-    let earlier = due < *known;
-    *known = due;
-    link.partition.set_alarm(due);
-    drop(known);
-    if earlier {
-        wake_broker(link);
     }
 }

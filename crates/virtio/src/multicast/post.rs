@@ -10,6 +10,8 @@ pub struct Post {
     count: usize,
     /// Members, one bit each, whose packets on their way are to be given up.
     pub retire: u8,
+    /// The group's [`due`](super::Group::due) is earlier than it was.
+    pub sooner: bool,
 }
 
 impl Default for Post {
@@ -24,7 +26,7 @@ impl Post {
     /// Nothing.
     #[must_use]
     pub const fn new() -> Self {
-        Self { headers: [Header::ZERO; Self::MOST], count: 0, retire: 0 }
+        Self { headers: [Header::ZERO; Self::MOST], count: 0, retire: 0, sooner: false }
     }
 
     /// Control packets to deliver, in order.
