@@ -259,3 +259,72 @@ fn colored_pages_are_mapped_as_fast() {
     }
     assert!(number(&rows[4]["block_instructions"]) * 50 < number(&rows[4]["native_instructions"]));
 }
+
+/// Both record and replay; the writer's accesses are more than are recorded.
+const RECORDED: &str = r#"
+platform = "qemu-virt"
+
+[hypervisor]
+console_core = 1
+colors = "14-15"
+
+[[vm]]
+name = "writer"
+cpus = [1]
+memory = "4MiB"
+colors = "4-7"
+image = { elf = "guests/hog", args = "mode=write size=0x100000" }
+workload = { kind = "trace", file = "writer.trace", period = "100ms" }
+
+[[vm]]
+name = "walk"
+cpus = [0]
+memory = "16MiB"
+colors = "0-3"
+image = { elf = "guests/latency", args = "size=0x80000 rounds=1 loads=8192" }
+workload = { kind = "trace", file = "walk.trace", period = "100ms" }
+expect = ["latency: 1 rounds"]
+"#;
+
+#[test]
+fn what_is_recorded_misses_as_often_in_the_simulation() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let to = directory.path().to_str().expect("a path");
+    let seen = observe(RECORDED, &["--record", to, "--record-most", "150000"]);
+    let [writer, walk] = [0, 1].map(|vm| seen["recorded"][vm].clone());
+    assert_eq!((&writer["vm"], &walk["vm"]), (&"writer".into(), &"walk".into()));
+    assert_eq!((number(&writer["accesses"]), number(&walk["left_out"])), (150_000, 0));
+    let accesses = |name| number(&owner(&seen, name)["accesses"]);
+    assert_eq!(number(&writer["left_out"]), accesses("writer") - 150_000);
+    assert_eq!(number(&walk["accesses"]), accesses("walk"));
+
+    let file = directory.path().join("system.toml");
+    fs::write(&file, RECORDED).expect("a system file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("simulate").arg(&file).args(["--json", "--warm-up", "1ns", "--for", "50ms"]);
+    let said = say_within(command.env("WEIR_ROOT", root()), Options::default().limit);
+    assert_eq!(said.status, Some(0), "{}\n{}", said.out, said.err);
+    let simulated: Value = serde_json::from_str(&said.out).expect("JSON");
+    let replayed = &simulated["vms"][1];
+    assert_eq!((&replayed["name"], &replayed["jobs"]["ended"]), (&"walk".into(), &1.into()));
+    // The accesses at the very first instant come before the span.
+    assert!(number(&replayed["accesses"]).abs_diff(accesses("walk")) < 4, "{replayed}");
+    // The walk is twice its share of the cache: all of it misses. Fetches are not replayed.
+    let (misses, moved) = (number(&replayed["refills"]), number(&replayed["write_backs"]));
+    let walk = owner(&seen, "walk");
+    for (simulated, observed) in
+        [(misses, number(&walk["l2_misses"])), (misses + moved, number(&walk["dram_accesses"]))]
+    {
+        assert!(observed > 16_384, "{walk}");
+        assert!(simulated.abs_diff(observed) < observed / 50, "{simulated} of {observed}");
+    }
+}
+
+#[test]
+fn traces_go_to_a_directory() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let path = file.path().to_str().expect("a path");
+    let said = call(RECORDED, &["--record", path]);
+    assert_eq!(said.status, Some(2), "{}", said.err);
+    assert!(said.err.contains("is no directory"), "{}", said.err);
+}

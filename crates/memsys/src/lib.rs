@@ -20,6 +20,7 @@ pub mod events;
 pub mod hierarchy;
 pub mod matrix;
 pub mod qos;
+pub mod recording;
 pub mod smmu;
 pub mod system;
 pub mod units;

@@ -562,7 +562,8 @@ extern "C" fn exited(_id: u64, _data: *mut c_void) {
             let until = options.until.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
             let until = until.and_then(|bytes| bytes.trim().parse().ok());
             let seen = until.and_then(|bytes| books.report_at(bytes));
-            seen.unwrap_or_else(|| books.report()).write(out)
+            let seen = seen.unwrap_or_else(|| books.report());
+            books.write_recordings(&seen).and_then(|()| seen.write(out))
         }
     };
     if let Err(error) = written {

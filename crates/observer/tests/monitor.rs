@@ -155,6 +155,7 @@ fn setup() -> Setup {
         ram_len: RAM_LEN,
         uart: None,
         pages: Vec::new(),
+        record: None,
     }
 }
 

@@ -4,15 +4,16 @@ use crate::{
     flows::Broker,
     memory::{Chip, Memory},
     meter::Counter,
+    trace::{self, Traces},
 };
-use std::{fmt, path::Path};
+use std::fmt;
 use weir_config::{
     Owner, Placement, System,
     packed::regulation,
-    timing::{Kind, Transfers, Workload},
+    timing::{Transfers, Workload},
 };
 use weir_layout::cells::Pages;
-use weir_memsys::{AddressMap, Pa, dram::trace};
+use weir_memsys::{AddressMap, Pa};
 use weir_policy::bandwidth::{Kind as Regulates, Setting};
 
 /// Bytes of a page.
@@ -44,7 +45,8 @@ pub(crate) struct Vm {
     pub name: String,
     pub vcpus: Vec<Vcpu>,
     pub workload: Option<Workload>,
-    pub trace: Vec<(Pa, bool)>,
+    /// What each vCPU replays, if it does.
+    pub traces: Traces,
     /// Its RAM, by the physical addresses of its pages.
     pub pages: Vec<u64>,
     /// The DMA engine that works for it, the first of its channels there, and the bytes of a descriptor.
@@ -102,7 +104,7 @@ impl Board {
                     setting.map(|setting| regulate(system, index, setting)).transpose()?;
                 vcpus.push(Vcpu { core: usize::from(core.0), regulation });
             }
-            let pages = pages(system, placement, index);
+            let pages = ram_pages(system, placement, index);
             if pages.is_empty() && workload.is_some() {
                 return Err(BoardError(format!("{} has no RAM for its workload", vm.name)));
             }
@@ -114,7 +116,7 @@ impl Board {
                 engine,
                 name: vm.name.clone(),
                 vcpus,
-                trace: read_trace(&system.path, &vm.name, workload.as_ref())?,
+                traces: trace::read(&system.path, (&vm.name, vm.cpus.len()), workload.as_ref())?,
                 workload,
                 pages,
             });
@@ -267,8 +269,9 @@ fn tables(placement: &Placement) -> Pa {
     Pa(own.map_or(0, |row| row.address.0))
 }
 
-/// The physical pages of a VM's RAM, in the order in which it sees them.
-fn pages(system: &System, placement: &Placement, index: usize) -> Vec<u64> {
+/// The physical addresses of the pages of a VM's RAM, in the order in which it sees them.
+#[must_use]
+pub fn ram_pages(system: &System, placement: &Placement, index: usize) -> Vec<u64> {
     let is_its_ram = |owner: &Owner| matches!(owner, Owner::Vm(vm, _) if *vm == index);
     let mut rows: Vec<_> = placement
         .rows
@@ -287,30 +290,4 @@ fn pages(system: &System, placement: &Placement, index: usize) -> Vec<u64> {
         }
     }
     pages
-}
-
-fn read_trace(
-    system: &Path,
-    vm: &str,
-    workload: Option<&Workload>,
-) -> Result<Vec<(Pa, bool)>, BoardError> {
-    let Some(name) = workload.filter(|w| w.kind == Kind::Trace).and_then(|w| w.file.as_ref())
-    else {
-        return Ok(Vec::new());
-    };
-    let path = system.parent().unwrap_or(Path::new("")).join(name);
-    let shown = path.display();
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| BoardError(format!("{vm}'s trace {shown}: {error}")))?;
-    let mut steps = Vec::new();
-    for (line, number) in text.lines().zip(1..) {
-        match trace::parse_line(line) {
-            Ok(step) => steps.extend(step),
-            Err(error) => return Err(BoardError(format!("{shown}:{number}: {error}"))),
-        }
-    }
-    if steps.is_empty() {
-        return Err(BoardError(format!("{vm}'s trace {shown} has no accesses")));
-    }
-    Ok(steps)
 }

@@ -20,8 +20,9 @@ mod outcome;
 mod prefetch;
 mod program;
 mod run;
+mod trace;
 
-pub use board::{Board, BoardError};
+pub use board::{Board, BoardError, ram_pages};
 pub use flows::FlowOutcome;
 pub use histogram::Histogram;
 pub use jobs::JobsOutcome;

@@ -3,7 +3,7 @@
 use crate::kernels;
 use std::sync::Arc;
 use weir_config::timing::{Kind, Phase, Workload};
-use weir_memsys::{Access, AddressMap, Pa, Picos};
+use weir_memsys::{Access, AddressMap, Pa, Picos, recording::Step};
 
 const LINE: u64 = 64;
 const PAGE: u64 = 4096;
@@ -19,6 +19,10 @@ pub(crate) struct Program {
     /// Where the steps of each phase end, and the least time between two of them; none of a program without phases.
     phases: Arc<[(usize, Picos)]>,
     phase: usize,
+    /// The cycles before each step, as recorded; none of a program that was not, or not with these.
+    since: Arc<[u32]>,
+    /// The least time between two steps, as the workload says.
+    least: Picos,
     /// Whether each access waits for the one before.
     pub dependent: bool,
     /// Cycles between two accesses, if the workload says nothing else.
@@ -29,7 +33,7 @@ impl Program {
     /// The accesses of vCPU number `vcpu` in these pages of its VM. Each vCPU has pages of its own as long as there are enough.
     pub fn new(
         workload: &Workload,
-        trace: &[(Pa, bool)],
+        trace: &[Step],
         pages: &[u64],
         vcpu: usize,
         map: &AddressMap,
@@ -58,9 +62,7 @@ impl Program {
             }
             Kind::Trace => trace
                 .iter()
-                .map(|&(Pa(offset), write)| {
-                    (if write { Access::Write } else { Access::Read }, place(offset))
-                })
+                .map(|step| (if step.write { Access::Write } else { Access::Read }, place(step.at)))
                 .collect(),
             Kind::Kernel => {
                 let recording = workload.kernel.as_deref().and_then(kernels::record);
@@ -80,7 +82,10 @@ impl Program {
             Some((*end, Picos::from_nanos(phase.gap.0)))
         });
         let phases = ends.collect();
-        Self { steps: steps.into(), at: 0, job, phases, phase: 0, dependent, cycles }
+        let is_timed = workload.kind == Kind::Trace && trace.iter().any(|step| step.cycles > 0);
+        let since = trace.iter().filter(|_| is_timed).map(|step| step.cycles).collect();
+        let least = Picos::from_nanos(workload.gap.0);
+        Self { steps: steps.into(), at: 0, job, phases, phase: 0, since, least, dependent, cycles }
     }
 
     /// Whether the next step is the first of a pass.
@@ -93,9 +98,19 @@ impl Program {
         self.at.is_multiple_of(self.job)
     }
 
-    /// The least time between two accesses of the phase of the last step, if it has phases.
-    pub fn gap(&self) -> Option<Picos> {
-        Some(self.phases.get(self.phase)?.1)
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// The least time from the last step to the next one, on a core of this clock, if the workload's own `gap` does not say it: in a
+    /// phase, or as recorded.
+    pub fn gap(&self, clock: Picos) -> Option<Picos> {
+        if let Some((_, gap)) = self.phases.get(self.phase) {
+            return Some(*gap);
+        }
+        let cycles = u64::from(*self.since.get(self.at)?);
+        Some((clock * cycles).max(self.least))
     }
 
     pub fn next(&mut self) -> (Access, Pa) {
@@ -209,7 +224,8 @@ mod tests {
             phases: Vec::new(),
             network: None,
         };
-        let trace = [(Pa(0x40), false), (Pa(0x9008), true)];
+        let step = |at, cycles, write| Step { at, cycles, write };
+        let trace = [step(0x40, 0, false), step(0x9008, 7, true)];
         let mut program = Program::new(&workload, &trace, pages, vcpu, &ddr4_2400_map(), 7);
         let steps = program.steps.len();
         (0..steps).map(|_| program.next()).collect()

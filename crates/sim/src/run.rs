@@ -155,8 +155,11 @@ impl<'a> Run<'a> {
                 let vcpus_work = vm.workload.as_ref().filter(is_its_work);
                 let program = vcpus_work.map(|workload| {
                     let seed = span.seed ^ ((cores.len() as u64 + 1) << 32);
-                    Program::new(workload, &vm.trace, &vm.pages, index, &board.map, seed)
+                    let trace = vm.traces.get(index).map_or(&[][..], |trace| trace);
+                    Program::new(workload, trace, &vm.pages, index, &board.map, seed)
                 });
+                // A vCPU of which a recording has nothing does nothing.
+                let program = program.filter(|program| !program.is_empty());
                 let workload = vm.workload.as_ref();
                 // A network's `gap` is between its packets.
                 let own = workload.filter(|workload| workload.network.is_none());
@@ -311,8 +314,9 @@ impl<'a> Run<'a> {
             }
             program.next()
         };
-        if let Some(gap) = program.gap() {
-            c.gap = gap.max(Picos(self.board.chip.cores.clock_ps));
+        let clock = Picos(self.board.chip.cores.clock_ps);
+        if let Some(gap) = program.gap(clock) {
+            c.gap = gap.max(clock);
         }
         let token = c.wait(now);
         let (access, pa) = next;

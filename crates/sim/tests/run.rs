@@ -176,13 +176,47 @@ fn a_recorded_trace_is_replayed_and_a_bad_one_is_named_by_its_line() {
     let outcome = run(&load(&path, &vms, &memory).unwrap(), span(20)).unwrap();
     assert!(outcome.vms[0].accesses > 1000);
     assert_eq!(outcome.vms[0].refills, 0);
-    for (text, said) in [("R 0x0\nR 12\n", "trace.txt:2: `R 12`"), ("\n", "no accesses")] {
+    for (text, said) in [
+        ("R 0x0\nR 12\n", "trace.txt:2: `R 12`"),
+        ("\nvcpu 1\n", "trace.txt:2: `vcpu 1`: replay has 1"),
+        ("vcpu 0\n", "no accesses"),
+    ] {
         fs::write(directory.join("trace.txt"), text).unwrap();
         let error = load(&path, &vms, &memory).unwrap_err();
         assert!(error.contains(said), "{error}");
     }
     fs::remove_file(directory.join("trace.txt")).unwrap();
     assert!(load(&path, &vms, &memory).unwrap_err().contains("replay's trace"));
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_recording_has_its_own_gaps_and_says_which_vcpu_does_what() {
+    let directory = std::env::temp_dir().join(format!("weir-sim-timed-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let of = |text: &str, more: &str, us: u64| {
+        fs::write(directory.join("trace.txt"), text).unwrap();
+        let workload = format!("workload = {{ kind = \"trace\", file = \"trace.txt\"{more} }}");
+        let vms = [vm("replay", "[0, 1]", "0-3", &workload)];
+        let board = load(&directory.join("system.toml"), &vms, &memory(&[])).unwrap();
+        run(&board, span(us)).unwrap().vms.swap_remove(0)
+    };
+    // 1000 accesses in 1000 x 1200 cycles of 833 ps, by one vCPU or by both.
+    let timed = "R 0x0 1200\nW 0x40 1200\n";
+    let both = of(timed, "", 1000).accesses;
+    let one = of(&format!("vcpu 1\n{timed}"), "", 1000).accesses;
+    assert!((1996..=2008).contains(&both) && (998..=1004).contains(&one), "{both} {one}");
+    // Ten times as long after the first of two; then the workload's own gap where that is longer.
+    let uneven = "vcpu 0\nR 0x0 1200\nR 0x40 12000\n";
+    let accesses = of(uneven, "", 1000).accesses;
+    assert!((180..=184).contains(&accesses), "{accesses}");
+    let accesses = of(uneven, ", gap = \"9996ns\"", 1000).accesses;
+    assert!((99..=102).contains(&accesses), "{accesses}");
+    // A pass alone: each line once.
+    let lines: String = (0..1000).map(|line| format!("R {:#x}\n", line * 64)).collect();
+    let warm = of(&lines, ", period = \"900us\"", 900);
+    assert!((2000..=2002).contains(&warm.accesses), "{}", warm.accesses);
+    assert_eq!(warm.refills, 0, "the pass before has brought them all");
     fs::remove_dir_all(&directory).unwrap();
 }
 

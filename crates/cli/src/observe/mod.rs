@@ -2,6 +2,7 @@
 
 pub mod picture;
 pub mod plugin;
+mod record;
 mod tell;
 
 pub use plugin::plugin_arguments;
@@ -13,9 +14,15 @@ use crate::{
 };
 use plugin::Watch;
 use serde_json::Value;
-use std::{ffi::OsString, fs, io::Write as _, path::PathBuf, time::Duration};
+use std::{
+    ffi::OsString,
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 use weir_config::System;
-use weir_observer::caches::{Observed, Shape};
+use weir_observer::caches::{Observed, Record, Shape};
 
 /// L1 data cache of a Cortex-A53 in its usual configuration, the one that QEMU's `cortex-a53` reports (Cortex-A53 TRM, DDI 0500,
 /// 2.1.4 and 6.1).
@@ -25,6 +32,8 @@ const L1I: Shape = Shape { size: 32 << 10, ways: 2, line: 64 };
 /// Bytes of a row of a DRAM bank: 1024 columns of 64 bits, as on DIMMs of DDR4 x8 devices (JESD79-4, 2.7).
 const ROW: u64 = 8 << 10;
 
+/// Where the plug-in leaves recordings.
+const RECORDINGS: &str = "recordings";
 /// What the plug-in is told before the run, and in the end.
 const CACHES: &str = "caches.json";
 const UNTIL: &str = "until";
@@ -36,7 +45,7 @@ const UNTIL: &str = "until";
 /// `weir run --deterministic`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir observe systems/isolation-colors-on.toml\n  weir observe systems/demo.toml --for 2s --json\n  weir observe systems/demo.toml --svg demo.svg\n\nExit status: 0 good, 1 the system is at fault, 2 the call is, 3 the environment is, 130 interrupted."
+    after_help = "Examples:\n  weir observe systems/isolation-colors-on.toml\n  weir observe systems/demo.toml --for 2s --json\n  weir observe systems/demo.toml --svg demo.svg\n  weir observe my.toml --record traces\n\nExit status: 0 good, 1 the system is at fault, 2 the call is, 3 the environment is, 130 interrupted."
 )]
 pub struct Arguments {
     /// The system file.
@@ -52,6 +61,13 @@ pub struct Arguments {
     /// Draw the two matrices here.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Record what VMs read and write: of each that does anything a file NAME.trace in this directory, which `weir simulate` replays as
+    /// workload = { kind = "trace", file = "NAME.trace" }.
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+    /// Accesses of each VM that are recorded, the first ones; how many more there were is said.
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, requires = "record")]
+    record_most: u64,
     /// Go on when every expected line was seen.
     #[arg(long)]
     stay: bool,
@@ -71,6 +87,8 @@ pub struct Outcome {
     pub seen: Observed,
     /// The run.
     pub run: run::Outcome,
+    /// What was recorded.
+    traces: Vec<record::Trace>,
 }
 
 impl Outcome {
@@ -93,7 +111,8 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         qemu_args: arguments.qemu_args.clone(),
         ..run::Arguments::of(arguments.file.clone())
     };
-    let outcome = observe(wanted, arguments.json, environment)?;
+    let recorded = arguments.record.as_deref().map(|to| (to, arguments.record_most));
+    let outcome = observe(wanted, arguments.json, recorded, environment)?;
     if let Some(path) = &arguments.svg {
         fs::write(path, picture::svg(&outcome)).context(|| format!("write {}", path.display()))?;
     }
@@ -103,6 +122,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     } else {
         writeln!(out, "\n{}", run::show::summary(&outcome.run.report))?;
         writeln!(out, "{}", tell::report(&outcome))?;
+        write!(out, "{}", record::tell(&outcome.traces))?;
         writeln!(out, "logs and report: {}", outcome.run.directory.display())?;
     }
     match outcome.run.status {
@@ -112,22 +132,29 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
 }
 
 /// Builds a system to be observed, runs it deterministically with the plug-in, and gives what it saw. The run may have missed what it
-/// expected.
+/// expected. With a directory and a count it also records as many accesses of each VM there.
 pub fn observe(
     arguments: run::Arguments,
     json: bool,
+    record: Option<(&Path, u64)>,
     environment: &Environment,
 ) -> Result<Outcome> {
+    record.map_or(Ok(()), |(to, _)| record::check(to))?;
     let mut system = image::checked(&arguments.file, &arguments.image, json, environment)?;
     system.hypervisor.observed = true;
     system.hypervisor.slice = Some(run::SLICE);
     let scratch = tempfile::tempdir().context(|| "make a directory")?;
     let file = |name: &str| scratch.path().join(name);
-    let mut watch = None;
+    let (mut watch, mut offsets) = (None, Vec::new());
     let no_build = arguments.image.no_build;
     let built = image::build(&system, no_build, environment, |packed| {
         let out = Some(file("seen.json"));
-        watch = Some(Watch::new(&system, Some(packed), out, no_build, environment));
+        let told = record.map(|(_, most)| Record { most, into: file(RECORDINGS) });
+        offsets = record.map_or(Vec::new(), |_| record::offsets(&system, &packed.placement));
+        watch = Some(
+            Watch::new(&system, Some(packed), out, no_build, environment)
+                .map(|watch| watch.with_record(told)),
+        );
     })?;
     fs::write(file("system.img"), built).context(|| "write the image")?;
     let run = run::perform(
@@ -140,7 +167,13 @@ pub fn observe(
         environment,
     )?;
     match Observed::read(&file("seen.json")) {
-        Ok(seen) => Ok(Outcome { system, seen, run }),
+        Ok(seen) => {
+            let recordings = file(RECORDINGS);
+            let traces = record.map_or(Ok(Vec::new()), |(to, _)| {
+                record::write(&system, &offsets, &seen.recorded, &recordings, to)
+            })?;
+            Ok(Outcome { system, seen, run, traces })
+        }
         Err(error) => {
             let log = run.directory.join("qemu.log");
             let said = fs::read_to_string(&log).unwrap_or_default();

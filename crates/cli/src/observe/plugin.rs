@@ -18,7 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_config::{Packed, System, Vm, packed::regulation::MONITOR, page_owners};
-use weir_observer::caches::{PAGE, Run, Setup, Shape};
+use weir_observer::caches::{PAGE, Record, Run, Setup, Shape};
 use weir_trace::monitor::{self, Kind, Monitor};
 
 /// The symbol of the page that the plug-in counts in, a `weir_trace::monitor::Monitor`.
@@ -70,6 +70,12 @@ impl Watch {
     /// Has it leave the ledger of memory budgets in `file`.
     pub fn with_ledger(self, file: PathBuf) -> Self {
         Self { ledger: Some(file), ..self }
+    }
+
+    /// Has it record what VMs do, if anything is given.
+    pub fn with_record(mut self, record: Option<Record>) -> Self {
+        self.setup.record = record;
+        self
     }
 
     /// Writes what the plug-in is told into `scratch`, which must stay while QEMU runs. The machine boots `image` in `ram`. If
@@ -220,6 +226,7 @@ fn setup(system: &System, packed: Option<&Packed>) -> std::result::Result<Setup,
         ram: platform.memory.base.0,
         ram_len: platform.memory.size.0,
         pages,
+        record: None,
     })
 }
 

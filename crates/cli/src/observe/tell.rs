@@ -1,6 +1,6 @@
 //! What was seen, as tables and as data.
 
-use super::Outcome;
+use super::{Outcome, record};
 use crate::run::show::table;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -148,6 +148,7 @@ pub fn json(outcome: &Outcome) -> Value {
         })).collect::<Vec<_>>(),
         "device_accesses": seen.device_accesses,
         "unseen_blocks": seen.unseen_blocks,
+        "recorded": record::json(&outcome.traces),
         "not_seen": BLIND,
     })
 }

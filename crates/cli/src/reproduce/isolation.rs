@@ -112,7 +112,7 @@ pub fn isolation(request: &Request) -> Result<Outcome> {
 /// Observes a system that must do what it says it does.
 fn observed(file: &Path, environment: &Environment) -> Result<observe::Outcome> {
     let arguments = run::Arguments { quiet: true, ..run::Arguments::of(file.to_owned()) };
-    let outcome = observe::observe(arguments, false, environment)?;
+    let outcome = observe::observe(arguments, false, None, environment)?;
     if outcome.run.status == GOOD {
         return Ok(outcome);
     }

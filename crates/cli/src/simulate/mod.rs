@@ -36,7 +36,7 @@ pub struct Arguments {
     /// A file of DRAM requests.
     #[arg(long, value_name = "FILE", requires = "platform")]
     dram_trace: Option<PathBuf>,
-    /// The memory: a name that weir knows (ddr4-2400, zcu102, zcu104, rpi4, athlon64x2, arm11mpcore), or the path of a memory file. Without it that of the system's platform.
+    /// The memory: a name that weir knows (ddr4-2400, zcu102, zcu104, rpi4, qemu-virt, athlon64x2, arm11mpcore), or the path of a memory file. Without it that of the system's platform.
     #[arg(long, value_name = "PLATFORM")]
     platform: Option<String>,
     /// Another value for a key: of the memory file (caches.l2_misses=2), of the system file (vm.NAME.bandwidth.budget=600,

@@ -17,20 +17,25 @@
 
 mod guests;
 mod level;
+mod recorder;
 mod report;
 mod setup;
 
 pub use level::{Level, Start};
+pub use recorder::{Record, Recorded};
 pub use report::{Counts, Intrusion, Mark, Observed, Owner as OwnerCounts, Who};
 pub use setup::{PAGE, Run, Setup, Shape};
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use weir_memsys::hierarchy::{Access, CoreTraffic, Hierarchy, Served};
 use weir_memsys::matrix::Matrix;
 use weir_memsys::units::{Owner, Pa};
 use weir_trace::monitor::{Kind, Monitor};
+
+use recorder::Recorder;
 
 use crate::ledger::{Book, Counts as Done, Ledger, Mark as BudgetMark};
 use crate::path;
@@ -148,6 +153,8 @@ struct Inner {
     monitor: Option<&'static Monitor>,
     /// What each core's guest did in each period of its memory budget.
     budgets: Box<[Book]>,
+    /// What VMs did, access by access.
+    recorder: Option<Recorder>,
 }
 
 impl Books {
@@ -180,6 +187,8 @@ impl Books {
         let levels = vec![Level::default(); setup.cores.len()].into();
         let moved = vec![Moved::default(); setup.cores.len()].into();
         let budgets = vec![Book::default(); setup.cores.len()].into();
+        let (cores, line) = (setup.cores.len(), setup.l2.line);
+        let recorder = setup.record.clone().map(|record| Recorder::new(record, vms, cores, line));
         Ok(Self(Mutex::new(Inner {
             guests: Guests::new(&setup),
             setup,
@@ -196,7 +205,16 @@ impl Books {
             moved,
             monitor,
             budgets,
+            recorder,
         })))
+    }
+
+    /// Writes what was recorded until `seen` was seen.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn write_recordings(&self, seen: &Observed) -> io::Result<()> {
+        self.inner().recorder.as_ref().map_or(Ok(()), |recorder| recorder.write(&seen.recorded))
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -315,6 +333,11 @@ impl Inner {
     }
 
     fn fetch(&mut self, core: usize, block: Block) {
+        if let Some(recorder) = &mut self.recorder
+            && self.levels.get(core).is_some_and(|level| !level.is_el2())
+        {
+            recorder.executes(core, block.length().div_ceil(4));
+        }
         let Some(pa) = block.pa() else {
             self.unseen_blocks += 1;
             return;
@@ -325,6 +348,13 @@ impl Inner {
     fn data(&mut self, core: usize, data: Data) {
         let access = if data.write { Access::Write } else { Access::Read };
         self.access(core, access, data);
+        if let Some(recorder) = &mut self.recorder
+            && let Some(false) = self.levels.get(core).map(|level| level.is_el2())
+            && let Some(vm) = self.setup.cores[core]
+        {
+            let bytes = data.bytes.min(PAGE - data.pa % PAGE);
+            recorder.access(vm, core, data.pa, bytes, data.write);
+        }
     }
 
     fn access(&mut self, core: usize, access: Access, data: Data) {
@@ -461,6 +491,7 @@ impl Inner {
             device_accesses: self.device_accesses,
             unseen_blocks: self.unseen_blocks,
             console_bytes: self.console_bytes,
+            recorded: self.recorder.as_ref().map(Recorder::report).unwrap_or_default(),
         }
     }
 }

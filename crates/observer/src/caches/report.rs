@@ -6,6 +6,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::recorder::Recorded;
+
 /// Whose an access is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -56,6 +58,8 @@ pub struct Observed {
     pub unseen_blocks: u64,
     /// Bytes that the machine had written to its console when this was counted.
     pub console_bytes: u64,
+    /// Of each VM what was recorded; nothing if that was not asked for.
+    pub recorded: Vec<Recorded>,
 }
 
 /// The counts of one owner.

@@ -10,6 +10,8 @@ use weir_memsys::dram::{AddressFields, AddressMap};
 use weir_memsys::hierarchy::{Hierarchy, HierarchyConfig, L2Config, Sharing};
 use weir_memsys::units::Bytes;
 
+use super::recorder::Record;
+
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
 
@@ -39,6 +41,8 @@ pub struct Setup {
     pub uart: Option<u64>,
     /// Whose its pages are. Pages that are not in here are nobody's.
     pub pages: Vec<Run>,
+    /// What is to be recorded of the VMs' accesses, if anything.
+    pub record: Option<Record>,
 }
 
 /// A cache's shape.

@@ -21,6 +21,7 @@ fn setup() -> Setup {
         ram_len: 64 << 20,
         uart: Some(UART),
         pages: of(0, Some(0)).chain(of(1, Some(1))).chain(of(2, None)).collect(),
+        record: None,
     }
 }
 
@@ -451,4 +452,86 @@ fn the_ledger_has_the_refills_and_write_backs_of_each_period() {
     assert_eq!((period.looks, period.throttled), (3, true));
     assert!(ledger.cores[1].periods.is_empty());
     assert!(books.report().marks.is_empty(), "EL2's markers are no guest's");
+}
+
+/// Of a setup that records up to `most` accesses, and the files that come of it.
+fn recorded(most: u64, run: impl FnOnce(&Books)) -> (Observed, [String; 2]) {
+    let directory =
+        std::env::temp_dir().join(format!("weir-recordings-{}-{most}", std::process::id()));
+    let record = Some(Record { most, into: directory.clone() });
+    let books = started(Setup { record, ..setup() });
+    run(&books);
+    let seen = books.report();
+    books.write_recordings(&seen).unwrap();
+    let files = ["0", "1"].map(|vm| std::fs::read_to_string(directory.join(vm)).unwrap());
+    std::fs::remove_dir_all(&directory).unwrap();
+    (seen, files)
+}
+
+#[test]
+fn what_a_vm_did_is_recorded_and_what_el2_did_is_not() {
+    let (seen, [a, b]) = recorded(100, |books| {
+        // Four instructions, one of which reads and one writes, twice.
+        for _ in 0..2 {
+            books.block(0, Block::new(Some(RAM), 16, LEAVE));
+            read(books, 0, RAM + 8);
+            write(books, 0, RAM + 16);
+        }
+        // Across a line, and across a page: of this one only what is in the first.
+        books.data(0, Data { pa: RAM + 60, bytes: 8, write: false, pc: 0 });
+        books.data(0, Data { pa: RAM + PAGE - 4, bytes: 8, write: false, pc: 0 });
+        books.block(0, Block::new(None, 400, VECTOR));
+        read(books, 0, RAM + 24);
+        books.eret(0);
+        // A block that goes on in another page.
+        books.block(0, Block::new(Some(RAM + PAGE - 40), 40, LEAVE));
+        books.next_page(0, Block::new(Some(RAM + PAGE), 60, LEAVE));
+        read(books, 0, RAM + 32);
+    });
+    // The instruction of `started` and the first block's four are before the first access. Each further one takes a cycle at least, which
+    // the next block has less: 2 x 4 + 25 + 1 in the end are the sum.
+    let text = format!(
+        "vcpu 0\nR {:#x} 5\nW {:#x} 1\nR {:#x} 3\nW {:#x} 1\nR {:#x} 1\nR {:#x} 1\nR {:#x} 1\nR {:#x} 21\n",
+        RAM + 8,
+        RAM + 16,
+        RAM + 8,
+        RAM + 16,
+        RAM + 60,
+        RAM + 64,
+        RAM + PAGE - 4,
+        RAM + 32
+    );
+    assert_eq!(a, text);
+    assert_eq!(b, "");
+    assert_eq!(seen.recorded, [Recorded { kept: 8, left_out: 0 }, Recorded::default()]);
+}
+
+#[test]
+fn a_recording_keeps_the_first_accesses_and_counts_the_others() {
+    let (seen, [a, b]) = recorded(3, |books| {
+        (0..5).for_each(|line| read(books, 0, RAM + 64 * line));
+        read(books, 1, RAM + PAGE);
+    });
+    assert_eq!(
+        seen.recorded,
+        [Recorded { kept: 3, left_out: 2 }, Recorded { kept: 1, left_out: 0 }]
+    );
+    assert_eq!((a.lines().count(), b.lines().count()), (4, 2));
+    assert!(a.ends_with(&format!("R {:#x} 1\n", RAM + 128)), "{a}");
+    assert!(b.starts_with("vcpu 1\n"), "{b}");
+}
+
+#[test]
+fn a_recording_ends_where_the_report_does() {
+    let directory = std::env::temp_dir().join(format!("weir-cut-{}", std::process::id()));
+    let record = Some(Record { most: 9, into: directory.clone() });
+    let books = started(Setup { record, ..setup() });
+    read(&books, 0, RAM);
+    books.device(UART, true);
+    read(&books, 0, RAM + 64);
+    let seen = books.report_at(1).unwrap();
+    books.write_recordings(&seen).unwrap();
+    let text = std::fs::read_to_string(directory.join("0")).unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert_eq!(text, format!("vcpu 0\nR {RAM:#x} 1\n"));
 }

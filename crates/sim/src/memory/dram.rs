@@ -62,6 +62,9 @@ struct Map {
     group: Vec<Vec<u32>>,
     bank: Vec<Vec<u32>>,
     row: Rows,
+    /// Where a platform's own DRAM map is used: the address bits below those of banks and rows, if the lowest of these do not say it.
+    #[serde(default)]
+    column_bits: Option<u32>,
 }
 
 /// Address bits that are a row's number.
@@ -136,7 +139,7 @@ impl Dram {
     /// # Errors
     /// The bit that is wrong.
     pub fn map(&self) -> Result<AddressMap, String> {
-        let Map { channel, rank, group, bank, row } = &self.map;
+        let Map { channel, rank, group, bank, row, .. } = &self.map;
         if row.from > row.to || row.to > 51 {
             return Err(format!(
                 "map.row from bit {} to bit {}: write bits in ascending order, below 52",
@@ -159,7 +162,7 @@ impl Dram {
     /// # Errors
     /// What does not fit.
     pub fn map_with_banks(&self, banks: &[u64]) -> Result<AddressMap, String> {
-        let Map { group, bank, row, .. } = &self.map;
+        let Map { group, bank, row, column_bits, .. } = &self.map;
         if banks.len() != group.len() + bank.len() {
             return Err(format!(
                 "the DRAM map has {} bank bits, the memory file {}: they are not of one board",
@@ -168,7 +171,7 @@ impl Dram {
             ));
         }
         let own = group.iter().chain(bank).flatten().copied();
-        let column_bits = own.chain([row.from]).min().unwrap_or(row.from);
+        let column_bits = own.chain([row.from]).chain(*column_bits).min().unwrap_or(row.from);
         let mut fields = AddressFields::from_banks(banks.to_vec(), column_bits, 40);
         // The model has at most 32 row bits: those above what any board has are dropped.
         fields.row.truncate(32);

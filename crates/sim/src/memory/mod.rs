@@ -62,15 +62,18 @@ impl fmt::Display for MemoryError {
 impl std::error::Error for MemoryError {}
 
 /// The files that weir brings along, by name.
-const EMBEDDED: [(&str, &str); 6] = [
+const EMBEDDED: [(&str, &str); 8] = [
     ("arm11mpcore", include_str!("../../../../platforms/arm11mpcore-memory.toml")),
     ("athlon64x2", include_str!("../../../../platforms/athlon64x2-memory.toml")),
     ("ddr4-2400", include_str!("../../../../platforms/ddr4-2400.toml")),
+    ("qemu-virt", VIRT),
+    ("qemu-virt-gicv2", VIRT),
     ("rpi4", include_str!("../../../../platforms/rpi4-memory.toml")),
     ("zcu102", ZYNQ),
     ("zcu104", ZYNQ),
 ];
 
+const VIRT: &str = include_str!("../../../../platforms/qemu-virt-memory.toml");
 const ZYNQ: &str = include_str!("../../../../platforms/zcu102-memory.toml");
 
 impl Memory {

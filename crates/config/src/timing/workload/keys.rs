@@ -81,7 +81,7 @@ static WORKLOAD: Shape = Shape {
         key(
             "file",
             Value::Text,
-            "trace: lines R 0xOFFSET and W 0xOFFSET, from the start of the VM's RAM; a path relative to this file.",
+            "trace: lines R 0xOFFSET and W 0xOFFSET, from the start of the VM's RAM, as `weir observe --record` writes them; a path relative to this file.",
         ),
         key("kernel", Value::Choice(&KERNELS), "kernel: the program."),
         key("engine", Value::Text, "dma: the engine, by its name in the memory file."),
