@@ -19,6 +19,7 @@
 //! every range is widened by a tolerance that the accumulated errors, which are summed up on the way, must stay
 //! under, and a widened range only costs a branch. The reduction needs no precision: any relations are valid ones.
 
+mod hurried;
 mod lattice;
 mod search;
 
@@ -95,14 +96,15 @@ fn by_width<const W: usize>(
     // Doubles lose digits on the first, nearly parallel relations; a pass from the exact integers repairs that.
     for _ in 0..6 {
         lattice.reduce();
-        if let Some(mut search) = Search::new(&lattice)
+        if lattice.consistent()
+            && let Some(mut search) = Search::new(&lattice)
             && search.well_reduced()
         {
             return search.run(nodes);
         }
     }
     lattice.reduce();
-    Search::new(&lattice)?.run(nodes)
+    lattice.consistent().then(|| Search::new(&lattice))??.run(nodes)
 }
 
 fn dot<const W: usize>(a: &[f64; W], b: &[f64; W]) -> f64 {

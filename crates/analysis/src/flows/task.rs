@@ -249,36 +249,38 @@ fn check(flows: &[Flow], setting: &Setting, overheads: &Overheads) -> Result<(),
     Ok(())
 }
 
-/// The senders of a set, with the number of their flows and the packets that each can have pending
-/// (the sum of ceil(D/P) in Eq. 23).
-struct Senders {
-    ids: Vec<u32>,
-    flows: Vec<u64>,
-    pending: Vec<u64>,
+/// A sender of a set.
+struct Sender {
+    id: u32,
+    /// Its flows.
+    flows: u64,
+    /// The packets that it can have pending (the sum of ceil(D/P) in Eq. 23).
+    pending: u64,
 }
 
-impl Senders {
-    fn of(flows: &[Flow]) -> (Self, Vec<u32>) {
-        let mut senders = Self { ids: Vec::new(), flows: Vec::new(), pending: Vec::new() };
-        let mut by_id: Vec<(u32, u32)> = flows.iter().zip(0..).map(|(f, i)| (f.from, i)).collect();
-        by_id.sort_unstable();
-        let mut slot = vec![0; flows.len()];
-        for (id, i) in by_id {
-            if senders.ids.last() != Some(&id) {
-                senders.ids.push(id);
-                senders.flows.push(0);
-                senders.pending.push(0);
-            }
-            let k = senders.ids.len() - 1;
-            let flow = &flows[i as usize];
-            senders.flows[k] += 1;
-            // At most 2^16 flows of at most 2^52 pending packets each.
-            senders.pending[k] =
-                senders.pending[k].saturating_add(flow.deadline.0.div_ceil(flow.period.0));
-            slot[i as usize] = k as u32;
-        }
-        (senders, slot)
-    }
+/// The senders of a set, and for each flow the position of its own.
+fn senders(flows: &[Flow]) -> (Vec<Sender>, Vec<u32>) {
+    let mut senders: Vec<Sender> = Vec::new();
+    // A look through all of them is the quickest for the few VMs that there are, and bounded by the limit of flows.
+    let slots = flows.iter().map(|flow| {
+        let known = senders.iter().position(|sender| sender.id == flow.from);
+        let k = known.unwrap_or_else(|| {
+            senders.push(Sender { id: flow.from, flows: 0, pending: 0 });
+            senders.len() - 1
+        });
+        let sender = &mut senders[k];
+        sender.flows += 1;
+        // At most 2^16 flows of at most 2^52 pending packets each.
+        sender.pending = sender.pending.saturating_add(quotient_up(flow.deadline.0, flow.period.0));
+        k as u32
+    });
+    let slots = slots.collect();
+    (senders, slots)
+}
+
+/// ceil(a / b); most often a is at most b, which needs no division.
+fn quotient_up(a: u64, b: u64) -> u64 {
+    if a > b { a.div_ceil(b) } else { u64::from(a > 0) }
 }
 
 /// The transformed tasks of a flow set (Eq. 3, 4, 19 to 27), one a flow, in the same order.
@@ -293,16 +295,17 @@ pub fn transform(
     overheads: &Overheads,
 ) -> Result<Vec<Task>, FlowError> {
     check(flows, setting, overheads)?;
-    let (senders, slot) = Senders::of(flows);
-    let queues = setting.queues.map_or(senders.ids.len() as u64, u64::from);
+    let (senders, slots) = senders(flows);
+    let queues = setting.queues.map_or(senders.len() as u64, u64::from);
     let terms = overheads.terms(queues, setting.reading);
     let too_large = |i| FlowError { flow: Some(i), kind: FlowErrorKind::PacketOverheadTooLarge };
     let lock = overheads.ql.max.0;
     let mut tasks = Vec::with_capacity(flows.len());
-    for (i, flow) in flows.iter().enumerate() {
-        let k = slot[i] as usize;
+    for (i, (flow, &slot)) in flows.iter().zip(&slots).enumerate() {
+        let sender = &senders[slot as usize];
         // Eq. 23 to 26.
-        let remove = senders.pending[k]
+        let remove = sender
+            .pending
             .checked_mul(overheads.qa.max.0)
             .and_then(|find| {
                 find.checked_add(overheads.qi.max.0 + lock + lock + overheads.qr.max.0)
@@ -311,7 +314,7 @@ pub fn transform(
             .ok_or(too_large(i))?;
         // Eq. 27.
         let jitter = (overheads.pp.max.0 + remove)
-            .checked_mul(senders.flows[k])
+            .checked_mul(sender.flows)
             .filter(|&j| j <= 2 * MAX_NANOS)
             .ok_or(too_large(i))?;
         tasks.push(Task {
@@ -333,7 +336,7 @@ pub(crate) fn tasks_from_costs(
     per_chunk: u64,
     per_packet: u64,
 ) -> Option<Task> {
-    let chunks = size.div_ceil(chunk);
+    let chunks = quotient_up(size, chunk);
     let last = size - (chunks - 1) * chunk;
     let fixed = chunks
         .checked_mul(per_chunk)

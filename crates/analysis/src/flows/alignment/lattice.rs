@@ -1,5 +1,6 @@
 //! The relations, and how they are made short.
 
+use super::hurried::Hurried;
 use super::{Budget, Wave, dot, nearest, spreads, subtract};
 
 /// Fraction bits of the rates of t.
@@ -11,9 +12,11 @@ pub(super) const UNIT: f64 = 1.0 / (1u64 << RATE_BITS) as f64;
 /// By how much a swap must shorten: closer to 1 it takes more swaps, and leaves less to branch on.
 const SHORTER: f64 = 0.9;
 /// Where Euclid's algorithm hands over: rates about as large as the rest of a short relation.
-const STILL_FAST: i128 = 4 << RATE_BITS;
-/// By how much a pair must gain to be worth its step.
-const WORTH: f64 = 0.002;
+const STILL_FAST: f64 = 4.0;
+/// Relations with larger coefficients are not used: the error estimate assumes them small.
+pub(super) const LARGEST: f64 = 1024.0;
+/// Bits of a rate, without its sign, while it is reduced in a hurry.
+const HURRIED_BITS: u32 = 60;
 
 pub(super) struct Lattice<const W: usize> {
     /// Number of tasks.
@@ -109,107 +112,32 @@ impl<const W: usize> Lattice<W> {
         self.rate[a] = self.rate[a].wrapping_sub(rate);
     }
 
-    /// Shortens the relations cheaply: first the rates alone, by Euclid's algorithm on the two largest (Brun 1920), then
-    /// pair by pair. Leaves them in rising order of length.
+    /// Shortens the tasks' own relations cheaply, in single precision; they come in rising order of length. Leaves them as
+    /// they are if that went out of range.
     pub fn reduce_in_a_hurry(&mut self) {
-        self.slow_down();
-        self.shorten_pairs();
-    }
-
-    fn slow_down(&mut self) {
-        let n = self.n;
-        let mut order: [usize; W] = core::array::from_fn(|i| i);
-        order[..n].sort_unstable_by_key(|&i| core::cmp::Reverse(self.rate[i]));
-        for _ in 0..32 * n {
-            let (a, b) = (order[0], order[1 % n]);
-            if a == b || self.rate[a] < STILL_FAST || self.rate[b] == 0 {
-                break;
-            }
-            let rest = self.rate[a] - self.rate[b];
-            let factor = if rest < self.rate[b] {
-                1.0
-            } else {
-                (self.rate[a] as f64 / self.rate[b] as f64).min(1e6).floor()
-            };
-            self.combine(a, factor, b);
-            let new = self.rate[a];
-            let mut at = 1;
-            while at < n && self.rate[order[at]] > new {
-                order[at - 1] = order[at];
-                at += 1;
-            }
-            order[at - 1] = a;
-        }
-    }
-
-    fn shorten_pairs(&mut self) {
-        let n = self.n;
+        let most = self.rates.iter().fold(0, |most, &rate| most | rate);
+        let shift = (i128::BITS - most.leading_zeros()).saturating_sub(HURRIED_BITS);
+        let unit = UNIT * 2f64.powi(shift as i32);
         let (weight, weight_of_time) = self.weights();
-        let mut inner = [[0.0f64; W]; W];
-        let mut weighted = [[0.0f64; W]; W];
-        let time: [f64; W] = self.rate.map(|rate| rate as f64 * weight_of_time);
-        for i in 0..n {
-            for k in 0..W {
-                weighted[i][k] = self.m[i][k] * weight[k];
-            }
-            for j in 0..=i {
-                let product = dot(&weighted[i], &weighted[j]) + time[i] * time[j];
-                inner[i][j] = product;
-                inner[j][i] = product;
-            }
+        let mut hurried = Hurried::<W> {
+            n: self.n,
+            m: core::array::from_fn(|i| core::array::from_fn(|j| f32::from(u8::from(i == j)))),
+            rate: self.rates.map(|rate| (rate >> shift) as i64),
+            weight: weight.map(|weight| weight as f32),
+            weight_of_time: (weight_of_time / UNIT * unit) as f32,
+        };
+        hurried.slow_down((STILL_FAST / unit) as i64);
+        let order = hurried.shorten_pairs();
+        // Not so for what is no number either.
+        if !hurried.m.iter().flatten().all(|m| f64::from(m.abs()) <= LARGEST) {
+            return;
         }
-        let mut inverse = [0.0f64; W];
-        let mut length = [0.0f64; W];
-        for i in 0..n {
-            length[i] = inner[i][i];
-            inverse[i] = 1.0 / length[i].max(1e-300);
-        }
-        let (mut still, mut i) = (0, 0);
-        for _ in 0..64 * n {
-            if still == n {
-                break;
-            }
-            let row = &inner[i];
-            // What relation i gains in length squared by the best multiple of each other one.
-            let mut gains = [0.0f64; W];
-            for j in 0..W {
-                let factor = nearest(row[j] * inverse[j]);
-                gains[j] = factor * (2.0 * row[j] - factor * length[j]);
-            }
-            gains[i] = 0.0;
-            let mut lanes = [0.0f64; 4];
-            for four in gains.chunks_exact(4) {
-                for (lane, &gain) in lanes.iter_mut().zip(four) {
-                    *lane = if gain > *lane { gain } else { *lane };
-                }
-            }
-            let best = lanes[0].max(lanes[1]).max(lanes[2].max(lanes[3]));
-            let with = gains.iter().position(|&gain| gain >= best).unwrap_or(i);
-            if with == i || best <= WORTH * length[i] {
-                still += 1;
-                i = (i + 1) % n;
-                continue;
-            }
-            let factor = nearest(row[with] * inverse[with]);
-            self.combine(i, factor, with);
-            let own = length[i] - best;
-            let other = inner[with];
-            subtract(&mut inner[i], factor, &other);
-            inner[i][i] = own;
-            let row = inner[i];
-            for j in 0..n {
-                inner[j][i] = row[j];
-            }
-            length[i] = own;
-            inverse[i] = 1.0 / own.max(1e-300);
-            still = 0;
-        }
-        let mut order: [usize; W] = core::array::from_fn(|i| i);
-        order[..n].sort_unstable_by(|&a, &b| length[a].total_cmp(&length[b]));
-        let (m, rate) = (self.m, self.rate);
-        for (to, &from) in order[..n].iter().enumerate() {
-            self.m[to] = m[from];
-            self.rate[to] = rate[from];
+        for (to, &from) in order[..self.n].iter().enumerate() {
+            self.m[to] = hurried.m[from].map(f64::from);
+            let parts = hurried.m[from].iter().zip(&self.rates);
+            self.rate[to] = parts.fold(0i128, |sum, (&m, &rate)| {
+                sum.wrapping_add(rate.wrapping_mul(i128::from(m as i64)))
+            });
         }
     }
 

@@ -1,10 +1,8 @@
 //! What integers the relations can take over the body.
 
-use super::lattice::{Lattice, UNIT};
+use super::lattice::{LARGEST, Lattice, UNIT};
 use super::{Span, dot, spreads, subtract};
 
-/// Relations with larger coefficients are not used: the error estimate assumes them small.
-const LARGEST: f64 = 1024.0;
 /// What every bound is widened by; the errors of a relation's value must stay under it.
 const TOLERANCE: f64 = 1e-5;
 /// Steps towards the wanted values before a branch is taken to be possible.
@@ -149,7 +147,7 @@ impl<'a, const W: usize> Search<'a, W> {
             search.high[j] = high + TOLERANCE;
             search.functional[j] = v;
         }
-        lattice.consistent().then_some(search)
+        Some(search)
     }
 
     /// Whether the reduction did what it should: no length falls by more than its condition allows.
