@@ -350,7 +350,7 @@ impl Inner {
         self.access(core, access, data);
         if let Some(recorder) = &mut self.recorder
             && let Some(false) = self.levels.get(core).map(|level| level.is_el2())
-            && let Some(vm) = self.setup.cores[core]
+            && let Some(vm) = self.guests.current(core)
         {
             let bytes = data.bytes.min(PAGE - data.pa % PAGE);
             recorder.access(vm, core, data.pa, bytes, data.write);
