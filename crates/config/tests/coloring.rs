@@ -437,12 +437,13 @@ fn the_audit_walks_what_devices_reach() {
         let text = format!("platform = \"qemu-virt\"\n{}", vm("a", 0, &keys));
         let system = check(&text).unwrap_or_else(|faults| panic!("{faults}"));
         let packed = pack(&system, &[Payload { image: &elf, initrd: None }], 100_001).unwrap();
-        audit(&system, &packed).unwrap_or_else(|error| panic!("{error}"))[1].tables
+        let found = audit(&system, &packed).unwrap_or_else(|error| panic!("{error}"));
+        (found[1].tables, found[1].dma_leaves)
     };
     let (colors, function) = ("colors = \"0-3\"\n", "devices = [\"pci:00:02.0\"]\n");
-    // A root, one below, and four of pages; the same again for the function.
-    assert_eq!((tables(colors, ""), tables(colors, function)), (6, 12));
-    assert_eq!((tables("", ""), tables("", function)), (2, 4));
+    // A root, one below, and four of pages; the same again for the function, 2048 pages or four blocks.
+    assert_eq!((tables(colors, ""), tables(colors, function)), ((6, 0), (12, 2048)));
+    assert_eq!((tables("", ""), tables("", function)), ((2, 0), (4, 4)));
 }
 
 /// TLB sets are chosen by where RAM is in the VM's own address space.
