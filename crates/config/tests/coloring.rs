@@ -551,6 +551,7 @@ fn broken_geometries_are_refused() {
     let refused = |from: &str, to: &str, message: &str| {
         let found = platform(from, to);
         assert!(found.contains(message), "{to}: {found}");
+        assert_eq!(found.lines().count(), 1, "one cause: {found}");
     };
     assert_eq!(platform("ways = 16", "ways = 16 "), "");
     let banks = "[[13], [14], [15], [16]]";
@@ -562,6 +563,9 @@ fn broken_geometries_are_refused() {
     refused(banks, "[[13], [14, 14]]", "bank bit 1 has no address bit, or the same twice");
     refused(banks, "[[13], []]", "bank bit 1 has no address bit, or the same twice");
     refused(banks, "[[13], [40]]", "`banks` cannot be 40");
+    refused(banks, "[]", "the map `interleaved` tells no banks apart");
+    refused("ways = 16", "ways = 0", "`ways` cannot be 0");
+    refused("entries = 512", "entries = 0", "`entries` cannot be 0");
     refused(
         banks,
         "[[13], [16], [17], [18], [19], [20]]",
