@@ -133,7 +133,7 @@ fn another_cache_is_told_of_and_refused_where_colors_rest_on_what_it_lacks() {
 }
 
 /// The boot reads its own tables back: there must be nothing in them behind an image that is shorter than what EL2 maps of the longest one's
-/// description.
+/// description. The VM's RAM is behind it.
 #[test]
 fn el2_maps_nothing_behind_a_short_image() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -142,7 +142,7 @@ fn el2_maps_nothing_behind_a_short_image() {
     fs::write(&guest, [0xd503_207f_u32, 0x17ff_ffff].map(u32::to_le_bytes).concat())
         .expect("a guest");
     let text = format!(
-        "platform = \"qemu-virt\"\n[[vm]]\nname = \"spin\"\ncpus = [0]\nmemory = \"2MiB\"\nimage = {{ bin = {:?}, load = 0x4010_0000 }}\n",
+        "platform = \"qemu-virt\"\n[[vm]]\nname = \"spin\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = {{ bin = {:?}, load = 0x4010_0000 }}\n",
         guest.to_str().expect("a path")
     );
     let options = Options { arguments: &["--for", "1s"], ..Options::default() };
