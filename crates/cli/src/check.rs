@@ -11,7 +11,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::{
-    fs,
+    fmt, fs,
     io::{Write, stderr, stdout},
     path::{Path, PathBuf},
 };
@@ -22,12 +22,13 @@ use weir_config::{
     pci::Function,
     place_all,
     timing::{DEFAULT_PORT, Flow},
+    units::Bytes,
 };
 
 /// Checks system files: all their faults at once, each with its place in the file and what to write
 /// instead; or, if there are none, the VMs and the memory map.
 ///
-/// The map takes the images at the size that they have now or are likely to have; the one of
+/// The map takes the images at the size that they have now, and says which are not there and are guessed; the one of
 /// `weir build` is final.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -66,25 +67,36 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     for file in &arguments.files {
         let checked = load(file, arguments.platform.as_deref(), environment);
         let checked = checked.and_then(|system| {
-            let placement = place_all(&system, &likely_sizes(&system, environment))?;
+            let (sizes, guessed) = likely_sizes(&system, environment);
+            let placement = place_all(&system, &sizes)?;
             let left_out = analyze::check(&system.timing)?;
-            Ok((system, placement, left_out))
+            Ok((system, (placement, guessed), left_out))
         });
-        if let (Some(map), Ok((system, placement, _))) = (&arguments.map, &checked) {
+        if let (Some(map), Ok((system, (placement, _), _))) = (&arguments.map, &checked) {
             let svg = coloring::svg(system, placement);
             fs::write(map, svg).context(|| format!("write {}", map.display()))?;
         }
         match checked {
-            Ok((system, placement, _)) if arguments.json => {
-                results.push(describe(file, &system, &placement));
+            Ok((system, (placement, guessed), _)) if arguments.json => {
+                let mut described = describe(file, &system, &placement);
+                described["guessed_images"] = guessed.iter().map(Guess::json).collect();
+                results.push(described);
             }
-            Ok((system, placement, left_out)) => {
+            Ok((system, (placement, guessed), left_out)) => {
                 writeln!(out, "{}: good, for {}", file.display(), system.platform.name)?;
                 writeln!(out, "{}", vms(&system))?;
                 if system.broker().is_some() {
                     writeln!(out, "{}", flows(&system))?;
                 }
                 writeln!(out, "{placement}")?;
+                if !guessed.is_empty() {
+                    let list: Vec<_> = guessed.iter().map(ToString::to_string).collect();
+                    writeln!(
+                        out,
+                        "sizes guessed: {}; the map of `weir build` is final\n",
+                        list.join(", ")
+                    )?;
+                }
                 writeln!(out, "{}", coloring::report(&system, &placement))?;
                 if let Some(supply) = analyze::time::supplies(&system.timing) {
                     write!(out, "{supply}")?;
@@ -170,25 +182,57 @@ fn text_on(file: &Path, platform: &str) -> Option<String> {
     Some(text)
 }
 
-/// About how long the parts of a system's image will be.
-fn likely_sizes(system: &System, environment: &Environment) -> Sizes {
+/// An image that is not there yet, with the size that it is taken to have.
+struct Guess {
+    vm: String,
+    what: &'static str,
+    source: String,
+    size: Bytes,
+}
+
+impl Guess {
+    fn json(&self) -> Value {
+        json!({ "vm": self.vm, "what": self.what, "source": self.source, "bytes": self.size.0 })
+    }
+}
+
+impl fmt::Display for Guess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { vm, what, source, size } = self;
+        write!(f, "{vm}'s {what} {source} at {size}")
+    }
+}
+
+/// About how long the parts of a system's image will be, and which of these are guesses.
+fn likely_sizes(system: &System, environment: &Environment) -> (Sizes, Vec<Guess>) {
     const HYPERVISOR: u64 = 1 << 20;
     const KERNEL: u64 = 40 << 20;
     const OTHER: u64 = 4 << 20;
-    let size = |source: &Source, otherwise: u64| {
-        let path = match source {
+    let mut guessed = Vec::new();
+    let mut size = |vm: &Vm, what: &'static str, from: &Source, otherwise: u64| {
+        let path = match from {
             Source::File(path) => path.clone(),
             Source::Named(name) => Programs::new(environment, true).path(name),
         };
-        fs::metadata(path).map_or(otherwise, |file| file.len())
+        fs::metadata(path).map_or_else(
+            |_| {
+                let (vm, size) = (vm.name.clone(), Bytes(otherwise));
+                guessed.push(Guess { vm, what, source: source(from), size });
+                otherwise
+            },
+            |file| file.len(),
+        )
     };
-    let images = system.vms.iter().map(|vm| {
+    let mut pristine = Vec::new();
+    for vm in &system.vms {
         let linux = matches!(vm.image, Image::Linux { .. });
-        let image = size(vm.image.source(), if linux { KERNEL } else { OTHER });
-        image + vm.image.initrd().map_or(0, |initrd| size(initrd, OTHER))
-    });
-    let pristine: Vec<u64> = images.collect();
-    Sizes { image: HYPERVISOR + pristine.iter().sum::<u64>(), hypervisor: HYPERVISOR, pristine }
+        let (what, otherwise) = if linux { ("kernel", KERNEL) } else { ("image", OTHER) };
+        let image = size(vm, what, vm.image.source(), otherwise);
+        let initrd = vm.image.initrd().map_or(0, |initrd| size(vm, "initrd", initrd, OTHER));
+        pristine.push(image + initrd);
+    }
+    let image = HYPERVISOR + pristine.iter().sum::<u64>();
+    (Sizes { image, hypervisor: HYPERVISOR, pristine }, guessed)
 }
 
 /// The devices of the board that a VM gets, as its file may name them.

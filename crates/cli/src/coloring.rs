@@ -171,6 +171,7 @@ pub fn audit_report(found: &[Audited]) -> String {
         "in colors",
         "in banks",
         "leaves",
+        "DMA leaves",
         "tables",
         "meets colors of",
         "meets banks of",
@@ -184,16 +185,46 @@ pub fn audit_report(found: &[Audited]) -> String {
             party.colors.to_string(),
             party.banks.to_string(),
             party.leaves.to_string(),
+            party.dma_leaves.to_string(),
             party.tables.to_string(),
             list(&party.meets_colors),
             list(&party.meets_banks),
             "0".to_owned(),
         ]);
     }
-    format!("{rows}\nno page has two owners, and no stage 2 maps a page that is not its VM's")
+    let walked = walked(found).join("; ");
+    format!(
+        "{rows}\nno page has two owners, and no table maps a page that is not its VM's\nwalked: {walked}\nmade at boot, and so not here: {AT_BOOT}"
+    )
 }
 
-/// The same as data.
+/// Tables that no audit sees before the boot.
+const AT_BOOT: &str = "weir's own stage 1. The boot reads it back, with all others as they were made there, and refuses the system if one maps RAM that is \
+     not its owner's";
+
+/// The tables that were made and walked, whose they are and what they are for.
+fn walked(found: &[Audited]) -> Vec<String> {
+    let names = |with: &dyn Fn(&Audited) -> bool| {
+        found.iter().filter(|party| with(party)).map(|party| party.name.clone()).collect::<Vec<_>>()
+    };
+    let dma = names(&|party| party.dma_leaves > 0);
+    let smmu = if dma.is_empty() {
+        "no table of an SMMU: no VM has PCI functions".to_owned()
+    } else {
+        format!(
+            "the SMMU's tables for {}, in its formats of stage 1 and of stage 2",
+            dma.join(", ")
+        )
+    };
+    vec![format!("stage 2 of {}", names(&|party| party.leaves > 0).join(", ")), smmu]
+}
+
+/// Which tables it saw and which it did not, as data.
+pub fn audited_tables(found: &[Audited]) -> Value {
+    json!({ "walked": walked(found), "made_at_boot": [AT_BOOT] })
+}
+
+/// What was found, as data.
 pub fn audit_json(found: &[Audited]) -> Value {
     let party = |party: &Audited| {
         json!({
@@ -202,6 +233,7 @@ pub fn audit_json(found: &[Audited]) -> Value {
             "colors": party.colors,
             "banks": party.banks,
             "leaves": party.leaves,
+            "dma_leaves": party.dma_leaves,
             "tables": party.tables,
             "meets_colors_of": party.meets_colors,
             "meets_banks_of": party.meets_banks,
@@ -362,6 +394,41 @@ mod tests {
         assert!(picture.contains("s&lt;1&gt;.toml on rpi4"), "{picture}");
         assert!(picture.contains("banks, pair 7") && picture.ends_with("</svg>\n"));
         assert_eq!(count("<g>"), count("</g>"));
+    }
+
+    #[test]
+    fn the_audit_says_which_tables_it_saw() {
+        let party = |name: &str, leaves, dma_leaves| Audited {
+            name: name.to_owned(),
+            pages: 8,
+            colors: 1,
+            banks: 1,
+            leaves,
+            dma_leaves,
+            tables: 3,
+            meets_colors: Vec::new(),
+            meets_banks: Vec::new(),
+        };
+        let without = [party("weir", 0, 0), party("a", 8, 0), party("b", 8, 0)];
+        let text = audit_report(&without);
+        assert!(text.contains("walked: stage 2 of a, b; no table of an SMMU"), "{text}");
+        assert!(text.contains("weir's own stage 1. The boot reads it back"), "{text}");
+        let with = [party("weir", 0, 0), party("a", 8, 0), party("b", 8, 4)];
+        let text = audit_report(&with);
+        assert!(text.contains("the SMMU's tables for b, in its formats of"), "{text}");
+        assert_eq!(audited_tables(&with)["walked"].as_array().map(Vec::len), Some(2));
+        assert_eq!(audit_json(&with)[2]["dma_leaves"], 4);
+    }
+
+    #[test]
+    fn undivided_the_hypervisor_has_its_image() {
+        let (system, placement) = made("qemu-virt", "");
+        let owners = json(&system, &placement)["owners"].clone();
+        let of =
+            |owner: usize| (owners[owner]["pages"].as_u64(), owners[owner]["kept_pages"].as_u64());
+        assert_eq!([of(0), of(1)], [(Some(256), Some(0)), (Some(1024), Some(0))], "{owners}");
+        assert!(svg(&system, &placement).contains("weir: colors 0-15"));
+        assert!(svg(&system, &placement).contains(" 256 pages taken"));
     }
 
     #[test]

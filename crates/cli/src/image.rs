@@ -40,7 +40,7 @@ pub struct Arguments {
     output: Option<PathBuf>,
     #[command(flatten)]
     options: Options,
-    /// Walk every page that the image gives out and every stage 2 that it makes, and show that none has two owners.
+    /// Walk every page that the image gives out, and every table of stage 2 and of an SMMU that its boot makes, and show that none has two owners.
     #[arg(long)]
     audit: bool,
     /// Print the result as JSON.
@@ -101,6 +101,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         json["image"] = path.display().to_string().into();
         if let Some(audited) = &audited {
             json["audit"] = coloring::audit_json(audited);
+            json["audited_tables"] = coloring::audited_tables(audited);
         }
         writeln!(out, "{json:#}")?;
     } else {

@@ -67,6 +67,13 @@ fn cells(platform: &Platform) -> impl Iterator<Item = (&str, Cells)> + use<'_> {
     })
 }
 
+/// For each bit of a bank's number the address bits whose XOR it is.
+fn functions(platform: &Platform, map: &str) -> Vec<Vec<u32>> {
+    let bits = |mask: &u64| (0..u64::BITS).filter(|bit| mask >> bit & 1 != 0).collect();
+    let map = platform.places.dram.iter().find(|known| known.name == map);
+    map.map_or_else(Vec::new, |map| map.banks.iter().map(bits).collect())
+}
+
 fn describe(platform: &Platform) -> Value {
     let hex = |value: u64| format!("{value:#x}");
     let gic = match platform.gic {
@@ -99,10 +106,20 @@ fn describe(platform: &Platform) -> Value {
         })),
         "dram": cells(platform).map(|(map, cells)| json!({
             "map": map,
+            "bank_functions": functions(platform, map),
             "cells": cells.count(),
             "colors": cells.colors(),
             "bank_groups": cells.bank_groups(),
             "banks_in_group": cells.banks_in_group(),
+        })).collect::<Vec<_>>(),
+        "tlbs": platform.places.tlbs.iter().map(|tlb| json!({
+            "name": tlb.name,
+            "sets": tlb.sets,
+        })).collect::<Vec<_>>(),
+        "groups": platform.places.groups.iter().map(|group| json!({
+            "name": group.name,
+            "colors": group.colors,
+            "banks": group.banks,
         })).collect::<Vec<_>>(),
         "runs": platform.places.planned.is_none(),
         "planned": platform.places.planned,

@@ -91,6 +91,35 @@ fn a_new_system_checks_and_is_not_overwritten() {
 }
 
 #[test]
+fn a_size_that_is_guessed_is_said_to_be() {
+    let fake = fake();
+    fs::create_dir_all(fake.path("guests/late")).expect("a directory");
+    fake.write("guests/late/Cargo.toml", b"");
+    let vm =
+        "[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MiB\"\nimage = { elf = \"guests/late\" }\n";
+    fake.write("late.toml", format!("platform = \"qemu-virt\"\n{vm}").as_bytes());
+    let check = || {
+        let said = say(fake.weir().args(["check", "late.toml"]));
+        let json = say(fake.weir().args(["check", "--json", "late.toml"]));
+        let json: Value = serde_json::from_str(&json.out).expect("JSON");
+        (said.out, json[0]["guessed_images"].clone())
+    };
+    let (text, guessed) = check();
+    assert!(
+        text.contains("sizes guessed: a's image late at 4MiB; the map of `weir build`"),
+        "{text}"
+    );
+    let expected =
+        serde_json::json!([{ "vm": "a", "what": "image", "source": "late", "bytes": 4 << 20 }]);
+    assert_eq!(guessed, expected);
+    fs::create_dir_all(fake.path("build/programs")).expect("a directory");
+    fake.write("build/programs/late", b"an ELF file");
+    let (text, guessed) = check();
+    assert!(!text.contains("guessed"), "{text}");
+    assert_eq!(guessed, serde_json::json!([]));
+}
+
+#[test]
 fn a_good_system_is_described() {
     let fake = fake();
     let said = say(fake.weir().args(["check", "system.toml"]));
@@ -181,6 +210,12 @@ fn platforms_are_listed() {
         (&virt["gic"]["version"], &virt["memory"]["bytes"]),
         (&3.into(), &(2u64 << 30).into())
     );
+    let bits = serde_json::json!([[16, 19], [17, 20], [18, 21]]);
+    assert_eq!(virt["dram"][0]["bank_functions"], bits);
+    let core = virt["tlbs"].as_array().expect("TLBs").iter().find(|tlb| tlb["name"] == "core");
+    assert_eq!(core.expect("the core's")["sets"], 128);
+    let rt = virt["groups"].as_array().expect("groups").iter().find(|group| group["name"] == "rt");
+    assert_eq!(rt.expect("rt")["banks"], serde_json::json!([4, 5, 6, 7]));
 }
 
 #[test]

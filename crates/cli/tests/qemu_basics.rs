@@ -132,6 +132,31 @@ fn another_cache_is_told_of_and_refused_where_colors_rest_on_what_it_lacks() {
     assert_eq!(cache_said(file, colors, "cortex-a53"), (Some(0), other.to_vec()));
 }
 
+/// The boot reads its own tables back: there must be nothing in them behind an image that is shorter than what EL2 maps of the longest one's
+/// description. The VM's RAM is behind it.
+#[test]
+fn el2_maps_nothing_behind_a_short_image() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let guest = directory.path().join("spin.bin");
+    // wfi; b .-4
+    fs::write(&guest, [0xd503_207f_u32, 0x17ff_ffff].map(u32::to_le_bytes).concat())
+        .expect("a guest");
+    let text = format!(
+        "platform = \"qemu-virt\"\n[[vm]]\nname = \"spin\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = {{ bin = {:?}, load = 0x4010_0000 }}\n",
+        guest.to_str().expect("a path")
+    );
+    let options = Options { arguments: &["--for", "1s"], ..Options::default() };
+    let outcome = run_system(&text, &options);
+    assert_eq!(
+        outcome.said.status,
+        Some(0),
+        "{} {}",
+        outcome.said.err,
+        outcome.report["hypervisor"]
+    );
+    assert_eq!(outcome.vm("spin")["state"], "running");
+}
+
 #[test]
 fn a_built_image_is_described() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -33,8 +33,25 @@ fn number(line: &str, unit: &str) -> u64 {
     word.parse().unwrap_or_else(|_| panic!("no number before {unit} in {line}"))
 }
 
+/// With cells for the hypervisor, so that it moves there while it boots, and everybody else's memory is divided from it.
+fn moved(text: &str) -> String {
+    if text.contains("[hypervisor]\n") {
+        return with(text, "[hypervisor]\n", "[hypervisor]\ncolors = \"12-15\"\n");
+    }
+    format!("{text}\n[hypervisor]\ncolors = \"12-15\"\n")
+}
+
+/// Fails unless the hypervisor read back tables that keep to everybody's cells.
+fn it_moved(outcome: &Outcome) {
+    let said = outcome.report["hypervisor"].to_string();
+    assert!(said.contains("pages in its tables, each in its owner's cells"), "{said}");
+}
+
 fn four_vcpus_interrupt_each_other(arguments: &[&str]) {
-    let outcome = run(&system("smp"), arguments);
+    four_vcpus_are_interrupted(&run(&system("smp"), arguments));
+}
+
+fn four_vcpus_are_interrupted(outcome: &Outcome) {
     let vm = outcome.vm("smp");
     let vcpus = vm["vcpus"].as_array().expect("vCPUs");
     assert_eq!(vcpus.len(), 4);
@@ -70,8 +87,11 @@ fn the_devices_of_the_board_can_be_moved() {
 }
 
 fn a_storm_leaves_control_alone(arguments: &[&str]) {
-    let outcome = run(&system("storm"), arguments);
-    control_was_not_disturbed(&outcome);
+    the_storm_was_one(&run(&system("storm"), arguments));
+}
+
+fn the_storm_was_one(outcome: &Outcome) {
+    control_was_not_disturbed(outcome);
     let lines = outcome.lines("storm");
     let line = lines.iter().find(|line| line.contains(" MMIO, ")).expect("what was met");
     // It is a storm only if EL2 had something to do nearly all the time.
@@ -153,6 +173,29 @@ fn a_thousand_lives_begin_with_the_same_memory_and_leave_control_alone() {
     assert!(beside.iter().all(|(lower, _)| *lower < 100_000), "{beside:?}");
 }
 
+#[test]
+fn a_hypervisor_that_moved_does_what_one_that_stays_does() {
+    for arguments in [&[][..], GICV2] {
+        let outcome = run(&moved(&system("smp")), arguments);
+        it_moved(&outcome);
+        four_vcpus_are_interrupted(&outcome);
+        let outcome = run(&moved(&system("storm")), arguments);
+        it_moved(&outcome);
+        the_storm_was_one(&outcome);
+    }
+    let text = with(&system("phoenix"), "1000 lives, hash", "20 lives, hash");
+    let text = with(&text, "lives=1000 quiet=1", &format!("lives=20 word={}", random_word()));
+    let directory = tempfile::tempdir().expect("a directory");
+    let built = build_image(&moved(&text), &directory.path().join("phoenix.img"));
+    let pristine = built["vms"][0]["pristine_crc32c"].as_str().expect("a check sum");
+    let outcome = run(&moved(&text), &[]);
+    it_moved(&outcome);
+    let same = format!(" hash {}", pristine.trim_start_matches("0x").to_uppercase());
+    let lines = outcome.lines("phoenix");
+    assert!(lines.len() == 21 && lines.iter().all(|line| line.ends_with(&same)), "{lines:?}");
+    control_was_not_disturbed(&outcome);
+}
+
 const CONTROL: &str = r#"
 [[vm]]
 name = "control"
@@ -179,8 +222,15 @@ fn criminals(crimes: [(&str, &str); 2]) -> String {
 fn a_fault_halts_or_restarts_that_vm_alone() {
     let crimes =
         |count| format!("expect = {:?}", vec!["vandal: crime 1: read below its memory"; count]);
-    let outcome = run(&criminals([("halt", &crimes(1)), ("restart", &crimes(10))]), &[]);
-    control_was_not_disturbed(&outcome);
+    let text = criminals([("halt", &crimes(1)), ("restart", &crimes(10))]);
+    one_was_halted_and_one_restarted(&run(&text, &[]));
+    let outcome = run(&moved(&text), &[]);
+    it_moved(&outcome);
+    one_was_halted_and_one_restarted(&outcome);
+}
+
+fn one_was_halted_and_one_restarted(outcome: &Outcome) {
+    control_was_not_disturbed(outcome);
     let (halted, restarted) = (outcome.vm("one"), outcome.vm("two"));
     assert_eq!((&halted["state"], &halted["lives"]), (&"halted".into(), &1.into()));
     assert_eq!(halted["fault_counts"], serde_json::json!({ "read outside its memory": 1 }));

@@ -69,6 +69,23 @@ fn one_vcpu_fills_the_memory_it_was_given_and_powers_off() {
     is_off(&outcome);
 }
 
+/// Every page of its cells is there, and each life begins with the image as it was built.
+#[test]
+fn linux_in_colors_of_its_own_fills_its_memory_in_each_life() {
+    let line = "linux: memtest 127 of 127 blocks of 257 pages hold their pattern";
+    let keys = format!("colors = \"0-11\"\nexpect = {:?}", [line; 2]);
+    let text = linux("0", "memtest,reboot weir.memory=128", &keys);
+    let outcome = run(&format!("{text}\n[hypervisor]\ncolors = \"12-15\"\n"), &[]);
+    let lines = outcome.lines("linux");
+    let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
+    assert_eq!(count(line), 2);
+    assert_eq!(count("Booting Linux on physical CPU 0x0000000000"), 2);
+    let vm = outcome.vm("linux");
+    assert_eq!((&vm["lives"], &vm["faults"]), (&2.into(), &serde_json::json!([])));
+    let said = outcome.report["hypervisor"].to_string();
+    assert!(said.contains("each in its owner's cells"), "{said}");
+}
+
 #[test]
 fn two_vcpus_send_each_other_interrupts_and_two_runs_leave_the_same_bytes() {
     let expect = "expect = [\"linux: user space on 2 cpus\", \"linux: done\"]";

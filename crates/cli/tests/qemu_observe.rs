@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::Value;
-use std::{fs, process::Command, sync::Mutex, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt, process::Command, sync::Mutex, time::Duration};
 use support::{
     Said,
     qemu::{Options, root},
@@ -222,6 +222,29 @@ fn the_l2_misses_rise_where_the_share_ends() {
     let shared = walk([""; 3]);
     // Of less than that, too, if the cores' turns are long enough to replace what the other one has.
     assert!(shared[1] > 20, "a neighbor takes its lines: {shared:?}");
+}
+
+/// QEMU killed, the plug-in has written nothing: that is no fault of the plug-in's.
+#[test]
+fn a_killed_qemu_is_told_of() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let qemu = directory.path().join("qemu");
+    let real = std::env::var("WEIR_QEMU").unwrap_or_else(|_| "qemu-system-aarch64".to_owned());
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = --version ] && exec {real} --version\nexec timeout -s KILL 5 {real} \"$@\"\n"
+    );
+    fs::write(&qemu, script).expect("a script");
+    fs::set_permissions(&qemu, fs::Permissions::from_mode(0o755)).expect("a mode");
+    let file = directory.path().join("system.toml");
+    fs::write(&file, pair([""; 3], A_FIRST, [HOGS[1]; 2], "never printed")).expect("a system");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("observe").arg(&file).env("WEIR_ROOT", root()).env("WEIR_QEMU", &qemu);
+    command.env("WEIR_RUNS", directory.path().join("runs"));
+    let said = say_within(&mut command, Duration::from_secs(1200));
+    assert_eq!(said.status, Some(3), "{}\n{}", said.out, said.err);
+    assert!(said.err.contains("QEMU ended"), "{}", said.err);
+    assert!(said.err.contains("what the plug-in had seen went with it"), "{}", said.err);
+    assert!(!said.err.contains("saw nothing"), "{}", said.err);
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub struct Audited {
     pub banks: usize,
     /// Descriptors of its stage 2 that map RAM; none for the hypervisor.
     pub leaves: u64,
+    /// The same of its devices' address space, in each of an SMMU's two formats; none without PCI functions.
+    pub dma_leaves: u64,
     /// Tables of its stage 2, and of its devices' address space if it has PCI functions.
     pub tables: usize,
     /// Other parties with a page of one of these colors.
@@ -110,17 +112,18 @@ pub fn audit(system: &System, packed: &Packed<'_>) -> Result<Vec<Audited>, Strin
             let others = (0..names.len()).filter(|&other| other != party && !apart(other));
             others.map(|other| names[other].to_owned()).collect()
         };
-        let (leaves, tables) = match party.checked_sub(1) {
+        let made = match party.checked_sub(1) {
             Some(index) => spaces(system, &read, index, &owners)?,
-            None => (0, 0),
+            None => Made::default(),
         };
         found.push(Audited {
             name: (*name).to_owned(),
             pages: owners.values().filter(|(owner, _)| *owner == party).count() as u64,
             colors: touched[party].0.len(),
             banks: touched[party].1.len(),
-            leaves,
-            tables,
+            leaves: made.leaves,
+            dma_leaves: made.dma_leaves,
+            tables: made.tables,
             meets_colors: meets(&|other| touched[other].0.is_disjoint(&touched[party].0)),
             meets_banks: meets(&|other| touched[other].1.is_disjoint(&touched[party].1)),
         });
@@ -188,14 +191,21 @@ fn banks(division: &Division, page: u64) -> BTreeSet<u64> {
     lines.map(bank).collect()
 }
 
-/// Makes VM `index`'s stage 2, and the tables of its devices in both of an SMMU's formats, and looks at each descriptor: how many of
-/// stage 2 map RAM, and how many tables that one and the larger of the others have.
+/// What was made for a VM: see [`Audited`].
+#[derive(Clone, Copy, Debug, Default)]
+struct Made {
+    leaves: u64,
+    dma_leaves: u64,
+    tables: usize,
+}
+
+/// Makes VM `index`'s stage 2, and the tables of its devices in both of an SMMU's formats, and looks at each descriptor.
 fn spaces(
     system: &System,
     read: &packed::System<'_>,
     index: usize,
     owners: &Owners,
-) -> Result<(u64, usize), String> {
+) -> Result<Made, String> {
     let vm = read.vm(index).ok_or("a VM is missing")?;
     let name = &system.vms[index].name;
     let gicv = match system.platform.gic {
@@ -214,7 +224,7 @@ fn spaces(
     let stage2 = Space { what: "stage 2", ram: stage2::RAM, devices, stolen_time, first: 0 };
     let map = |builder: &mut Builder<'_>| read.map_stage2(builder, &vm, gicv, stolen_time);
     let (leaves, used) = stage2.check(system, read, (index, &vm), owners, map)?;
-    let mut more = 0;
+    let (mut more, mut dma_leaves) = (0, 0);
     for is_stage2 in [false, true] {
         if system.vms[index].functions.is_empty() {
             break;
@@ -224,13 +234,13 @@ fn spaces(
         let ram = packed::dma_attributes(is_stage2);
         let space = Space { what, ram, devices: Vec::new(), stolen_time: 0, first: used };
         let map = |builder: &mut Builder<'_>| read.map_domain(builder, &vm, is_stage2);
-        let (_, used) = space.check(system, read, (index, &vm), owners, map)?;
-        more = more.max(used);
+        let (leaves, used) = space.check(system, read, (index, &vm), owners, map)?;
+        (more, dma_leaves) = (more.max(used), dma_leaves.max(leaves));
     }
     if read.is_divided() && (used + more) as u64 > vm.vm.own.len / PAGE {
         return Err(format!("{name} has no room for its tables"));
     }
-    Ok((leaves, used + more))
+    Ok(Made { leaves, dma_leaves, tables: used + more })
 }
 
 type Owners = BTreeMap<u64, (usize, Use)>;

@@ -361,12 +361,30 @@ fn parse(
         let mut reader = Reader { table, file, faults: &mut found };
         reader.platform(device_tree)
     });
+    // What follows from a value that can't be right anyway is no fault of its own.
+    let wrong = |fault: &Fault| {
+        let section = section(file.inner(), fault.span().start);
+        coloring::FOLLOWS.contains(&fault.code)
+            && faults.0.iter().any(|cause| section.contains(&cause.span().start))
+    };
+    found.0.retain(|fault| !wrong(fault));
     faults.0.append(&mut found.0);
     match platform.flatten() {
         Some(platform) => faults.into_result(platform),
         // What is not there was reported as missing.
         None => Err(faults.into_result(()).err().unwrap_or_default()),
     }
+}
+
+/// The table that the byte at `place` is in: from its header to the next one.
+fn section(text: &str, place: usize) -> Range<usize> {
+    let header = |rest: &str| rest.find("\n[").map(|line| line + 1);
+    let (before, behind) = text.split_at_checked(place).unwrap_or((text, ""));
+    let start = if behind.starts_with('[') { Some(place) } else { None };
+    let start = start.or_else(|| before.rfind("\n[").map(|line| line + 1)).unwrap_or(0);
+    // A header has no line break in it.
+    let end = header(text.get(start..).unwrap_or("")).map_or(text.len(), |end| start + end);
+    start..end
 }
 
 /// Reads a platform file key by key. `None` everywhere means that there is a fault.

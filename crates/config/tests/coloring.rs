@@ -437,12 +437,13 @@ fn the_audit_walks_what_devices_reach() {
         let text = format!("platform = \"qemu-virt\"\n{}", vm("a", 0, &keys));
         let system = check(&text).unwrap_or_else(|faults| panic!("{faults}"));
         let packed = pack(&system, &[Payload { image: &elf, initrd: None }], 100_001).unwrap();
-        audit(&system, &packed).unwrap_or_else(|error| panic!("{error}"))[1].tables
+        let found = audit(&system, &packed).unwrap_or_else(|error| panic!("{error}"));
+        (found[1].tables, found[1].dma_leaves)
     };
     let (colors, function) = ("colors = \"0-3\"\n", "devices = [\"pci:00:02.0\"]\n");
-    // A root, one below, and four of pages; the same again for the function.
-    assert_eq!((tables(colors, ""), tables(colors, function)), (6, 12));
-    assert_eq!((tables("", ""), tables("", function)), (2, 4));
+    // A root, one below, and four of pages; the same again for the function, 2048 pages or four blocks.
+    assert_eq!((tables(colors, ""), tables(colors, function)), ((6, 0), (12, 2048)));
+    assert_eq!((tables("", ""), tables("", function)), ((2, 0), (4, 4)));
 }
 
 /// TLB sets are chosen by where RAM is in the VM's own address space.
@@ -550,6 +551,7 @@ fn broken_geometries_are_refused() {
     let refused = |from: &str, to: &str, message: &str| {
         let found = platform(from, to);
         assert!(found.contains(message), "{to}: {found}");
+        assert_eq!(found.lines().count(), 1, "one cause: {found}");
     };
     assert_eq!(platform("ways = 16", "ways = 16 "), "");
     let banks = "[[13], [14], [15], [16]]";
@@ -561,6 +563,9 @@ fn broken_geometries_are_refused() {
     refused(banks, "[[13], [14, 14]]", "bank bit 1 has no address bit, or the same twice");
     refused(banks, "[[13], []]", "bank bit 1 has no address bit, or the same twice");
     refused(banks, "[[13], [40]]", "`banks` cannot be 40");
+    refused(banks, "[]", "the map `interleaved` tells no banks apart");
+    refused("ways = 16", "ways = 0", "`ways` cannot be 0");
+    refused("entries = 512", "entries = 0", "`entries` cannot be 0");
     refused(
         banks,
         "[[13], [16], [17], [18], [19], [20]]",

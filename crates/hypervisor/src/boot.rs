@@ -12,7 +12,11 @@ use crate::{
     meter::Meter,
     platform::{CORES, LOAD_ADDRESS, RAM_BASE, UART_INTID},
     virtio,
-    vm::{self, life, share, space},
+    vm::{
+        self, life,
+        ownership::{self, Found},
+        share, space,
+    },
 };
 use dtoolkit::{
     Node, Property,
@@ -66,6 +70,8 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
         Ok(system) => SYSTEM.call_once(|| system),
         Err(damage) => console::refuse(&["refuses its image: ", damage.message()]),
     };
+    // SAFETY: the system has its tables alone of these bytes.
+    unsafe { stage1.forget(0, system.header.tables_len.into()) };
     check_memory(&mut stage1, device_tree, system);
     if !gic::present() {
         console::refuse(&[
@@ -107,11 +113,13 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static System<'static>) -> !
     vm::pci::init(system, system.header.console_core as usize);
     // SAFETY: called once, here, and no other core runs.
     let (mut tables, mut base) = unsafe { memory::stage2_tables() };
+    let mut found = Found::default();
     for view in (0..system.vms()).filter_map(|index| system.vm(index)) {
         let root = if system.is_divided() {
             space::build_in_cells(system, &view)
         } else {
             space::build(system, &view, tables, base).map(|(used, root)| {
+                found += ownership::of_undivided(system, &view, (&tables[..used], base), root);
                 tables = &mut core::mem::take(&mut tables)[used..];
                 base += used as u64 * PAGE;
                 root
@@ -127,9 +135,15 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static System<'static>) -> !
         vm::init(view, root);
     }
     vm::focus::init();
-    if system.is_divided() {
-        check_ownership(system);
-    }
+    // SAFETY: the boot core, no other runs, and no window is in use.
+    found += unsafe {
+        if system.is_divided() {
+            ownership::of_divided(system)
+        } else {
+            ownership::of_image(system)
+        }
+    };
+    check_ownership(found, system.is_divided());
     let needed = (system.header.cores as usize).min(MAX_CORES);
     for (index, &mpidr) in CORES.iter().enumerate().take(needed).skip(1) {
         match psci::cpu_on(mpidr, memory::secondary_entry(), index as u64) {
@@ -199,10 +213,8 @@ fn start_meters(core: &mut cpu::Core) {
     }
 }
 
-/// Refuses to go on when a table maps a page outside of its owner's cells.
-fn check_ownership(system: &System) {
-    // SAFETY: the boot core, no other runs, and no window is in use.
-    let found = unsafe { vm::ownership::check(system) };
+/// Refuses to go on when a table maps a page outside of its owner's cells or ranges.
+fn check_ownership(found: Found, is_divided: bool) {
     let pages = Text::number(found.pages, 10);
     if found.strays > 0 {
         let strays = Text::number(found.strays, 10);
@@ -210,10 +222,16 @@ fn check_ownership(system: &System) {
             strays.as_str(),
             " of ",
             pages.as_str(),
-            " pages in its tables are not in their owner's cells",
+            if is_divided {
+                " pages in its tables are not in their owner's cells"
+            } else {
+                " pages in its tables are not their owner's"
+            },
         ]);
     }
-    console::say(&[pages.as_str(), " pages in its tables, each in its owner's cells"]);
+    if is_divided {
+        console::say(&[pages.as_str(), " pages in its tables, each in its owner's cells"]);
+    }
 }
 
 /// Compares the last-level cache that the machine says it has with the platform file's. Each difference is said; without a color that
@@ -259,8 +277,8 @@ fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &System) {
     // The device tree lies in RAM that may be a VM's.
     // SAFETY: `machine` has given nothing of it out but a number and a truth value.
     unsafe {
-        stage1.forget(1);
-        stage1.forget(2);
+        stage1.forget(1, 0);
+        stage1.forget(2, 0);
     }
     let Some((end, has_smmu)) = machine else { return };
     if needs_smmu && !has_smmu {

@@ -10,7 +10,8 @@ pub use plugin::plugin_arguments;
 use crate::{
     environment::Environment,
     failure::{Context, Failure, GOOD, Result},
-    image, output, run,
+    image, output,
+    run::{self, report::End},
 };
 use plugin::Watch;
 use serde_json::Value;
@@ -178,6 +179,13 @@ pub fn observe(
             let log = run.directory.join("qemu.log");
             let said = fs::read_to_string(&log).unwrap_or_default();
             let said = said.lines().find_map(|line| line.strip_prefix("weir-observer: "));
+            if said.is_none()
+                && run.report.ended_by == End::MachineGone
+                && let Some(trouble) = run.trouble
+            {
+                let text = format!("{trouble}\nwhat the plug-in had seen went with it");
+                return Err(Failure { status: run.status, text });
+            }
             let why = said.map_or_else(|| format!("{error}; see {}", log.display()), str::to_owned);
             Err(Failure::environment(format!("the plug-in saw nothing: {why}")))
         }

@@ -21,7 +21,7 @@ pub(crate) use keys::{
     TLB_COLORS_KEY, TLB_KEY, Wishes, read,
 };
 pub use platform::{Cache, DramMap, Group};
-pub(crate) use platform::{Places, platform};
+pub(crate) use platform::{FOLLOWS, Places, platform};
 pub use report::{Share, shares};
 pub use tlb::{Tlb, TlbColors};
 

@@ -79,6 +79,9 @@ impl Places {
     }
 }
 
+/// Codes of faults that can follow from a value that is no value of its key.
+pub(crate) const FOLLOWS: [&str; 3] = ["cache", "geometry", "tlb"];
+
 /// Reads `[cache]`, `[[dram]]`, `[[group]]`, `more` and `planned`.
 pub(crate) fn platform(table: &DeTable<'_>, file: &File, faults: &mut Faults) -> Places {
     let mut reader = Reader { file, faults };
@@ -95,8 +98,17 @@ pub(crate) fn platform(table: &DeTable<'_>, file: &File, faults: &mut Faults) ->
         more_memory: reader.more(table),
         planned: table.text("planned").map(|planned| planned.value),
     };
-    reader.coverage(table, &places);
-    reader.group_numbers(&numbers, &places);
+    // With half a geometry nothing is known of what follows from it.
+    let cache_is_known = places.cache.is_some() || table.inner("cache").is_none();
+    let more = table.inner("memory").map_or(0, |(memory, _)| memory.tables("more").len());
+    let memory_is_known = places.more_memory.len() == more;
+    let dram_is_known = places.dram.len() == table.tables("dram").len();
+    if cache_is_known && dram_is_known && memory_is_known {
+        reader.coverage(table, &places);
+        if (0..places.dram.len().max(1)).all(|map| Cells::new(&places.geometry(map)).is_ok()) {
+            reader.group_numbers(&numbers, &places);
+        }
+    }
     places
 }
 
@@ -156,6 +168,12 @@ impl Reader<'_> {
             }) else {
                 continue;
             };
+            if rows.value.is_empty() {
+                let help = "leave this [[dram]] out, or list the address bits of each bank bit";
+                let message = format!("the map `{}` tells no banks apart", name.value);
+                self.fault("geometry", rows.span, message, help);
+                continue;
+            }
             if rows.value.len() > MAX_BANK_BITS {
                 let message =
                     format!("{} bank bits, but there can be {MAX_BANK_BITS}", rows.value.len());
@@ -187,7 +205,11 @@ impl Reader<'_> {
                 dram: vec![DramMap { name: name.value.clone(), banks: banks.clone() }],
                 ..Places::default()
             };
-            if let Err(broken) = Cells::new(&places.geometry(0)) {
+            // A cache that has too many colors alone is `coverage`'s.
+            let colors = Geometry { colors: places.geometry(0).colors, ..Geometry::NONE };
+            if let Err(broken) = Cells::new(&places.geometry(0))
+                && Cells::new(&colors).is_ok()
+            {
                 let row = |index: usize| {
                     rows.value.get(index).map_or(span.clone(), |row| row.span.clone())
                 };
@@ -263,7 +285,7 @@ impl Reader<'_> {
                     message,
                     "write what the core's manual says of its L2 or L3",
                 );
-                continue;
+                return;
             };
             let empty = |cell: &Cell| {
                 let set = CellSet::of([*cell]).unwrap_or(CellSet::ONE);

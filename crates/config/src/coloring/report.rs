@@ -4,7 +4,7 @@ use super::{numbers, party::Part};
 use crate::{
     image::total,
     packed::PAGE,
-    place::{Owner, Placement},
+    place::{Owner, Placement, Row},
     system::System,
     units::Bytes,
 };
@@ -26,7 +26,7 @@ pub struct Share {
     pub cache: Option<Bytes>,
     /// The RAM that lies in these cells.
     pub reach: Bytes,
-    /// Pages that are taken: RAM, and what the hypervisor keeps for it.
+    /// Pages that are taken: RAM, and what the hypervisor keeps for it. The hypervisor's own are its image, undivided with the guests'.
     pub pages: u64,
     /// Of these, pages that hold the tables of stage 2, the state of the vCPUs, and the pristine image.
     pub kept_pages: u64,
@@ -64,10 +64,14 @@ pub fn shares(system: &System, placement: &Placement) -> Vec<Share> {
                 (Owner::Vm(vm, _), _) => vm + 1 == index,
                 _ => false,
             });
-            let divided = mine.filter(|row| row.cells.is_some());
-            let pages: u64 = divided.map(|row| row.size.0 / PAGE).sum();
-            let ram = index.checked_sub(1).map_or(0, |vm| total(&system.vms[vm].memory).0 / PAGE);
-            let pages = if division.divided { pages } else { ram };
+            let pages = |row: &Row| row.size.0 / PAGE;
+            let ram = index.checked_sub(1).map(|vm| total(&system.vms[vm].memory).0 / PAGE);
+            let pages: u64 = match ram {
+                _ if division.divided => mine.filter(|row| row.cells.is_some()).map(pages).sum(),
+                // A VM's other rows are devices.
+                Some(ram) => ram,
+                None => mine.map(pages).sum(),
+            };
             Share {
                 name: name.to_owned(),
                 cells: *set,
@@ -77,7 +81,11 @@ pub fn shares(system: &System, placement: &Placement) -> Vec<Share> {
                     .map(|size| Bytes(size / u64::from(cells.colors()) * colors.len() as u64)),
                 reach: Bytes(reach),
                 pages,
-                kept_pages: pages.saturating_sub(ram),
+                kept_pages: if division.divided {
+                    pages.saturating_sub(ram.unwrap_or(0))
+                } else {
+                    0
+                },
                 colors,
                 banks,
             }

@@ -299,13 +299,14 @@ impl Stage1 {
         Ok(())
     }
 
-    /// Takes out what [`Stage1::read_only`] mapped in `slot`.
+    /// Takes out what [`Stage1::read_only`] mapped in `slot`, but for the pages of its first `keep` bytes.
     ///
     /// # Safety
     ///
     /// Nobody uses those bytes any more.
-    pub unsafe fn forget(&mut self, slot: u64) {
-        self.builder.unmap_pages(PACKED + slot * WINDOW, WINDOW);
+    pub unsafe fn forget(&mut self, slot: u64, keep: u64) {
+        let keep = keep.next_multiple_of(PAGE).min(WINDOW);
+        self.builder.unmap_pages(PACKED + slot * WINDOW + keep, WINDOW - keep);
         forget_translations();
     }
 }
