@@ -122,7 +122,9 @@ pub fn run(arguments: &Arguments) -> Result {
     if let Some(output) = &arguments.output {
         replace(output, planned.as_bytes())?;
     }
-    let left_out = tell::left_out(&proof, &choice);
+    let mut left_out = tell::left_out(&proof, &choice);
+    let notes = analysis.memory.iter().flat_map(memory::Memory::notes);
+    left_out.extend(notes.map(String::as_str));
     for what in &left_out {
         writeln!(stderr(), "{}: {what}", path.display())?;
     }

@@ -344,6 +344,11 @@ fn what_the_figures_take_for_granted_is_said() {
         + "[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"1ms\" }\n"
         + SATURATION;
     assert!(notes(&shared).contains("a: what is sure is so where it has its cores all the time"));
+    // So is what is planned by them.
+    let demand = shared.replacen("budget = 60, period = \"30us\", required", "required", 1);
+    fake.write("x.toml", demand.as_bytes());
+    let said = say(fake.weir().args(["plan", "x.toml"]));
+    assert!(said.status == Some(0) && said.err.contains("it shares core 0"), "{}", said.err);
 }
 
 const LINE: &str = "budget = 60, period = \"30us\"";
