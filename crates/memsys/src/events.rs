@@ -7,6 +7,8 @@ use crate::units::Picos;
 /// Events in the order of their time; those of one time in the order in which they were added.
 #[derive(Clone, Debug)]
 pub struct Events<E> {
+    /// The next event, if it was the first of all when it was added: what is taken soon after does not go through the heap.
+    first: Option<(Picos, u64, E)>,
     heap: BinaryHeap<Reverse<(Picos, u64, E)>>,
     added: u64,
     now: Picos,
@@ -14,21 +16,28 @@ pub struct Events<E> {
 
 impl<E: Ord> Default for Events<E> {
     fn default() -> Self {
-        Self { heap: BinaryHeap::new(), added: 0, now: Picos(0) }
+        Self { first: None, heap: BinaryHeap::new(), added: 0, now: Picos(0) }
     }
 }
 
 impl<E: Ord> Events<E> {
     /// Adds an event; one that would lie in the past happens now.
     pub fn add(&mut self, at: Picos, event: E) {
-        self.heap.push(Reverse((at.max(self.now), self.added, event)));
+        let event = (at.max(self.now), self.added, event);
         self.added += 1;
+        let is_first = match &self.first {
+            Some(first) => event < *first,
+            None => self.heap.peek().is_none_or(|Reverse(top)| event < *top),
+        };
+        let later = if is_first { self.first.replace(event) } else { Some(event) };
+        self.heap.extend(later.map(Reverse));
     }
 
     /// When the next event happens.
     #[must_use]
     pub fn next(&self) -> Option<Picos> {
-        self.heap.peek().map(|Reverse((at, ..))| (*at).max(self.now))
+        let next = self.first.as_ref().or_else(|| self.heap.peek().map(|Reverse(top)| top));
+        next.map(|(at, ..)| (*at).max(self.now))
     }
 
     /// Takes the next event if it comes by `until`, and goes on to its time.
@@ -36,7 +45,10 @@ impl<E: Ord> Events<E> {
         if self.next()? > until {
             return None;
         }
-        let Reverse((at, _, event)) = self.heap.pop()?;
+        let (at, _, event) = match self.first.take() {
+            Some(first) => first,
+            None => self.heap.pop()?.0,
+        };
         self.set_now(at);
         Some((self.now, event))
     }
@@ -74,6 +86,26 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn they_come_as_from_a_sorted_list(
+            steps in prop::collection::vec((any::<bool>(), 0_u64..20), 1..200),
+        ) {
+            let mut events = Events::default();
+            let mut list: Vec<(Picos, usize)> = Vec::new();
+            for (number, (add, at)) in steps.into_iter().enumerate() {
+                let at = Picos(at).max(events.now());
+                if add {
+                    events.add(at, number);
+                    list.push((at, number));
+                } else {
+                    list.sort_unstable();
+                    prop_assert_eq!(events.next(), list.first().map(|(at, _)| *at));
+                    let due = list.first().is_some_and(|(first, _)| *first <= at);
+                    prop_assert_eq!(events.take(at), due.then(|| list.remove(0)));
+                }
+            }
+        }
+
         #[test]
         fn time_does_not_run_backwards_whatever_is_added(
             steps in prop::collection::vec((0_u8..3, 0_u64..100), 1..200),

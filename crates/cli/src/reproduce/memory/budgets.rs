@@ -33,6 +33,8 @@ const PERIODS_US: [u64; 3] = [100, 1000, 10_000];
 /// A whole number of all periods.
 const WARM_UP_US: u64 = 10_000;
 const LENGTH_US: u64 = 50_000;
+/// Of a quick call.
+const QUICK_LENGTH_US: u64 = 30_000;
 /// Periods make no difference if what they add to the time of the program alone differs by less than this share of that time.
 const SAME: f64 = 0.06;
 /// The same with colors, where nothing else is left that could differ: less than rounding.
@@ -94,8 +96,9 @@ fn of(point: Point) -> Result<Board> {
 }
 
 /// Time of the program, in ps.
-fn run_one(point: Point) -> Result<u64> {
-    let outcome = simulate(&of(point)?, WARM_UP_US, LENGTH_US)?;
+fn run_one(point: Point, quick: bool) -> Result<u64> {
+    let length = if quick { QUICK_LENGTH_US } else { LENGTH_US };
+    let outcome = simulate(&of(point)?, WARM_UP_US, length)?;
     let pass = outcome.vms[0].pass.map(|pass| pass.0);
     pass.ok_or_else(|| Failure::system(format!("{} does not end", point.program)))
 }
@@ -130,7 +133,7 @@ pub fn budgets(request: &Request) -> Result<Outcome> {
     let measured = points
         .par_iter()
         .map(|point| {
-            let result = run_one(*point);
+            let result = run_one(*point, request.quick);
             bar.add(1);
             result
         })
