@@ -415,14 +415,18 @@ fn shared(kind: u32) -> Tables {
 
 #[test]
 fn schedules_say_who_has_the_core() {
-    for (kind, second) in [
-        (schedule::ROUND_ROBIN, (Some(1), 65_000)),
-        (schedule::TIME_TABLE, (Some(1), 60_000)),
-        (schedule::FIXED_PRIORITY, (Some(1), 65_000)),
+    for (kind, second, round) in [
+        (schedule::ROUND_ROBIN, (Some(1), 65_000), 50_000),
+        (schedule::TIME_TABLE, (Some(1), 60_000), 100_000),
+        (schedule::FIXED_PRIORITY, (Some(1), 65_000), 100_000),
     ] {
         let bytes = Aligned::new(&shared(kind).pack(header()));
         let system = System::parse(bytes.bytes(), false).unwrap();
         assert!(system.shared(0).is_none() && system.shared(2).is_none());
+        assert!(system.is_shared(1) && !system.is_shared(0));
+        // Each has core 1, and core 2 is nobody's.
+        assert_eq!([0, 1, 2].map(|vm| system.round(vm, 2).0), [round, round, 0], "{kind}");
+        assert_eq!(system.round(0, 1).0, 0);
         let mut shared = system.shared(1).unwrap();
         assert_eq!(shared.vms(), [1, 0]);
         assert_eq!((shared.party(0), shared.party(1), shared.party(2)), (Some(1), Some(0), None));

@@ -113,8 +113,14 @@ impl Core {
     /// Arms its own timer for what is due first.
     #[inline(always)]
     pub fn arm(&self) {
+        self.arm_before(u64::MAX);
+    }
+
+    /// The same, or for `due`.
+    #[inline(always)]
+    pub fn arm_before(&self, due: u64) {
         let meter = self.meter.as_ref().map_or(u64::MAX, |meter| meter.deadline);
-        timer::fire_at(meter.min(self.ticks.next));
+        timer::fire_at(meter.min(self.ticks.next).min(due));
     }
 }
 

@@ -254,6 +254,18 @@ impl Meter {
         }
     }
 
+    /// The same if it was set since: for a core that VMs share, which nobody interrupts for it.
+    pub fn follow(&mut self, seat: &Seat) {
+        let [reads, writes] = [0, 1].map(|n: usize| seat.vm.budget[n].load(Ordering::Relaxed));
+        let its = &seat.vm.view().vm.regulation;
+        let is_new = |limited: u64, set, budget| limited != u64::MAX && set != 0 && set != budget;
+        if is_new(its.reads, reads, self.budget.reads)
+            || is_new(its.writes, writes, self.budget.writes)
+        {
+            self.take_budget(seat);
+        }
+    }
+
     /// Whether the vCPU must wait for its next budget.
     #[inline(always)]
     #[must_use]
@@ -330,8 +342,11 @@ pub fn set_budget(setter: &Vm, target: u64, budget: Counts) -> bool {
     // Two setters at once would be two vCPUs of one VM: each pair is then one that it may set.
     target.budget[0].store(budget.reads, Ordering::Relaxed);
     target.budget[1].store(budget.writes, Ordering::Relaxed);
-    for vcpu in 0..target.vcpu_count() {
-        cpu::tell(target.core_of(vcpu), cpu::SET_BUDGET);
+    for core in target.cores().iter().map(|core| usize::from(*core)) {
+        // One that VMs share looks when it asks its schedule.
+        if !boot::system().is_shared(core) {
+            cpu::tell(core, cpu::SET_BUDGET);
+        }
     }
     true
 }

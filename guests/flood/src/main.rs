@@ -7,6 +7,14 @@
 //! flood: 1000 rounds, 12 starts
 //! ```
 //!
+//! A third core, if there is one, is turned on once a round and goes off at once.
+//!
+//! With `resets=1` its second core is the one that the VM shares. Then its first turns that on and sends it an SGI in each of its lives, which it ends at once:
+//!
+//! ```text
+//! flood: life 10
+//! ```
+//!
 //! Arguments: `line=` (34), of a device of the VM's.
 
 #![no_std]
@@ -16,7 +24,7 @@ use core::arch::global_asm;
 use weir_guest::{
     Board, board, cpu, entry,
     gic::{self, SgiTarget},
-    hypercall, println,
+    hypercall, println, psci,
 };
 
 entry!(main);
@@ -35,15 +43,29 @@ global_asm!(
     "movk w0, #0x8400, lsl #16",
     "hvc #0",
     "b flood_first",
+    ".global flood_off",
+    "flood_off:",
+    "movz w0, #0x2",
+    "movk w0, #0x8400, lsl #16",
+    "hvc #0",
+    "b flood_off",
 );
 
 unsafe extern "C" {
     safe static flood_first: u8;
+    safe static flood_off: u8;
+}
+
+/// Turns core `core` on at `entry`; whether it was off.
+fn turn_on(core: u64, entry: &'static u8) -> bool {
+    hypercall::call(CPU_ON, [core, core::ptr::from_ref(entry).addr() as u64, 0]) == 0
 }
 
 fn main(board: &'static Board) -> ! {
     gic::init(|_| ());
-    let _ = board;
+    if board.args.number("resets", 0) != 0 {
+        reset(board)
+    }
     // SAFETY: the core is off, and this is the only start.
     let _ = unsafe { cpu::start(1, flood) };
     let _ = hypercall::call(CPU_OFF, [0; 3]);
@@ -53,16 +75,28 @@ fn main(board: &'static Board) -> ! {
     }
 }
 
+fn reset(board: &'static Board) -> ! {
+    let life = hypercall::restarts();
+    if life.is_multiple_of(10) {
+        println!("flood: life {life}");
+    }
+    turn_on(board.cores()[1], &flood_first);
+    gic::send(1, SgiTarget::Core(1));
+    psci::system_reset()
+}
+
 fn flood(_: usize) {
     let (line, report) =
         (board().args.number("line", 34) as u32, board().args.number("report", 1000));
-    let first = board().cores()[0];
+    let cores = board().cores();
     let (mut rounds, mut starts) = (0_u64, 0_u64);
     gic::enable(line);
     loop {
         gic::send((rounds % 8) as u32, SgiTarget::Core(0));
-        let entry = (&raw const flood_first).addr() as u64;
-        starts += u64::from(hypercall::call(CPU_ON, [first, entry, 0]) == 0);
+        starts += u64::from(turn_on(cores[0], &flood_first));
+        if let Some(third) = cores.get(2) {
+            turn_on(*third, &flood_off);
+        }
         gic::route(line, (rounds % 2) as usize);
         gic::set_pending(line);
         gic::set_priority(line, (rounds % 16) as u8 * 8);

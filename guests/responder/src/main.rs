@@ -10,7 +10,7 @@
 //! ```
 //!
 //! `role=loaded`: its second core raises line `line=` every `interval_us=`, a quarter more or less, and, if there is one, line `second=` every `second_us=`; its first
-//! core is busy and takes `work_us=` for each interrupt. With `sgi=1` it gets an SGI with each. A report comes every `report=` ticks.
+//! core is busy and takes `work_us=` for each interrupt. With `sgi=1` it gets an SGI with each, and without `line=` that alone. A report comes every `report=` ticks.
 //!
 //! ```text
 //! loaded: 100 ticks, 812 interrupts, 203 of the second line, in 2010000 us
@@ -215,7 +215,10 @@ fn raise_lines() {
     let now = time::now();
     for n in 0..LINES.len() {
         if get(&NEXT[n]) <= now {
-            gic::set_pending(get(&LINES[n]) as u32);
+            let line = get(&LINES[n]) as u32;
+            if line != 0 {
+                gic::set_pending(line);
+            }
             if SGI.load(Ordering::Relaxed) {
                 gic::send(WITH_LINES, SgiTarget::Core(0));
             }

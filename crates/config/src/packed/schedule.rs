@@ -98,6 +98,12 @@ impl<'a> System<'a> {
         super::part(self.turns, schedule.first_turn, schedule.turns).unwrap_or(&[])
     }
 
+    /// Whether VMs share core `core`.
+    #[must_use]
+    pub fn is_shared(&self, core: usize) -> bool {
+        self.schedules.iter().any(|schedule| schedule.core as usize == core)
+    }
+
     /// The schedule of core `core`; none if at most one vCPU runs there.
     #[must_use]
     pub fn shared(&self, core: usize) -> Option<Shared> {
@@ -127,6 +133,23 @@ impl<'a> System<'a> {
             _ => return None,
         };
         Some(Shared { partition, vms, count })
+    }
+
+    /// After how long at most VM `vm` has had its turn on a shared core, whatever happens there: a round, a frame, its period. The longest of all cores that
+    /// it shares, but for `core`; 0 if there is none.
+    #[must_use]
+    pub fn round(&self, vm: usize, core: usize) -> Nanos {
+        let rounds = self.schedules.iter().filter(|schedule| schedule.core as usize != core);
+        let rounds = rounds.filter_map(|schedule| {
+            let turns = self.turns(schedule);
+            let own = turns.iter().find(|turn| turn.vm as usize == vm)?;
+            Some(match schedule.kind {
+                ROUND_ROBIN => turns.iter().map(|turn| turn.length_ns).sum(),
+                TIME_TABLE => schedule.frame_ns,
+                _ => own.at_ns,
+            })
+        });
+        Nanos(rounds.max().unwrap_or(0))
     }
 
     /// Every schedule can be run, and the VMs that share a core are those of its schedule.

@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use weir_config::packed::OnFault;
 use weir_policy::bandwidth::Event as Budget;
 use weir_trace::wire::{Event, FaultKind, What};
-use weir_vboard::{pl011::Pl011, psci::Power};
+use weir_vboard::{gic::VcpuMask, pl011::Pl011, psci::Power};
 
 /// HCR_EL2: stage 2 on; interrupts and SErrors to EL2; set/way operations, SMC, ID registers, ACTLR and
 /// implementation-defined registers trap, as do LORegions and error records; EL1 is 64-bit; broadcasts of the guest reach its other cores (FB, BSU); a
@@ -119,6 +119,7 @@ pub fn start(seat: &'static Seat) -> (u64, u64) {
         *ending = None;
         vm.vcpu(0).parked.store(false, Ordering::Relaxed);
     }
+    vm.began.store(timer::now_ns(), Ordering::Relaxed);
     seat.record(trace::Kind::VmStart, vm.restarts.load(Ordering::Relaxed), 0, 0);
     console::event(Event {
         detail: vm.restarts.load(Ordering::Relaxed),
@@ -171,18 +172,24 @@ pub fn turn_on(vm: &Vm, vcpu: usize, entry: u64, x0: u64) {
 
 /// Ends the life of the VM on this core; `detail` is the event that tells of it. The first to end a life says why.
 pub fn end(core: &mut Core, seat: &'static Seat, ending: Ending, detail: Event) -> ! {
+    let vm = seat.vm;
+    let mut on = VcpuMask::NONE;
     let first = {
-        let mut place = seat.vm.ending.lock();
+        let mut place = vm.ending.lock();
         let first = place.is_none();
         place.get_or_insert(ending);
+        // Who is off stays off, as `claim_start` looks under this lock, and its core has nothing to stop.
+        for vcpu in (0..vm.vcpu_count()).filter(|vcpu| *vcpu != seat.vcpu) {
+            if !vm.vcpu(vcpu).parked.load(Ordering::Relaxed) {
+                on = on | VcpuMask::only(vcpu);
+            }
+        }
         first
     };
     if first {
         console::event(detail);
-        for (vcpu, &its) in seat.vm.cores().iter().enumerate() {
-            if vcpu != seat.vcpu {
-                cpu::tell(usize::from(its), cpu::STOP);
-            }
+        for vcpu in on.iter() {
+            cpu::tell(vm.core_of(vcpu), cpu::STOP);
         }
     }
     park(core, seat)
@@ -222,10 +229,12 @@ pub fn park(core: &mut Core, seat: &'static Seat) -> ! {
 
 /// Says that a vCPU is off, on core `core`, to the leader.
 pub fn parked(seat: &Seat, core: usize) {
+    let vm = seat.vm;
     // Release: all that this vCPU did comes before the leader's next step.
-    seat.vm.vcpu(seat.vcpu).parked.store(true, Ordering::Release);
-    let leader = seat.vm.core_of(0);
-    if leader != core {
+    vm.vcpu(seat.vcpu).parked.store(true, Ordering::Release);
+    let leader = vm.core_of(0);
+    // Who goes off in the midst of a life is no news to the leader: when that ends, whoever ends it sees under the lock that this one is off.
+    if leader != core && vm.ending.lock().is_some() {
         cpu::tell(leader, cpu::ENDED);
     }
 }
@@ -247,8 +256,12 @@ fn wait(core: &mut Core) -> ! {
             {
                 come_on(core, seat, entry, x0);
             }
-            if seat.vcpu == 0 && lead(core, seat) {
-                begin(core, seat);
+            if seat.vcpu == 0 {
+                match lead(core, seat) {
+                    Next::Life => begin(core, seat),
+                    Next::Later(due) => core.arm_before(due),
+                    Next::Nothing => {}
+                }
             }
         }
         wait_for_interrupt();
@@ -334,17 +347,32 @@ fn serve_each(core: &mut Core) {
     }
 }
 
-/// When a life has ended and every vCPU is off: what comes next. Whether that is another life.
-pub fn lead(core: &mut Core, seat: &'static Seat) -> bool {
+/// What the leader of a VM does next.
+pub enum Next {
+    /// No life has ended, or none follows.
+    Nothing,
+    /// Another life follows, and this is the time to see to it.
+    Later(u64),
+    /// Another life follows now.
+    Life,
+}
+
+/// When a life has ended and every vCPU is off: what comes next.
+pub fn lead(core: &mut Core, seat: &'static Seat) -> Next {
     let vm = seat.vm;
     let ending = {
         let ending = vm.ending.lock();
         if vm.halted.load(Ordering::Relaxed) || !vm.is_parked() {
-            return false;
+            return Next::Nothing;
         }
-        let Some(ending) = *ending else { return false };
+        let Some(ending) = *ending else { return Next::Nothing };
         ending
     };
+    // Each life interrupts the cores that it shares for what it does and ends: not more often than it has a turn there.
+    let due = vm.began.load(Ordering::Relaxed).saturating_add(share::round(seat));
+    if timer::now_ns() < due {
+        return Next::Later(due);
+    }
     pci::close(vm, || attend(core));
     virtio::close(vm, core.index);
     let life = vm.restarts.load(Ordering::Relaxed);
@@ -354,7 +382,7 @@ pub fn lead(core: &mut Core, seat: &'static Seat) -> bool {
             focus::give_back(vm, true);
             vm.restarts.fetch_add(1, Ordering::Relaxed);
             seat.record(trace::Kind::VmRestart, life.wrapping_add(1), 0, 0);
-            return true;
+            return Next::Life;
         }
         (Ending::Off, _) => {}
         (Ending::Fault, OnFault::Halt) => console::event(vm.event(What::VmHalted, 0)),
@@ -371,7 +399,7 @@ pub fn lead(core: &mut Core, seat: &'static Seat) -> bool {
     if !vm.is_broker() && ALIVE.fetch_sub(1, Ordering::AcqRel) == 1 {
         stop_system();
     }
-    false
+    Next::Nothing
 }
 
 /// Ends the system: the console core sends the last records and turns the machine off.

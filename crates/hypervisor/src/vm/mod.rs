@@ -143,6 +143,8 @@ pub struct Vm {
     power: Lock<Option<Power>>,
     vcpus: [Vcpu; MAX_CORES],
     ending: Lock<Option<Ending>>,
+    /// When its life began, in ns.
+    began: AtomicU64,
     /// Lives that ended and were followed by another.
     restarts: AtomicU32,
     halted: AtomicBool,
@@ -200,6 +202,7 @@ impl Vm {
                 }
             }; MAX_CORES],
             ending: Lock::new(None),
+            began: AtomicU64::new(0),
             restarts: AtomicU32::new(0),
             halted: AtomicBool::new(false),
             denials: [const { AtomicU64::new(0) }; DENIALS],

@@ -6,15 +6,17 @@
 //! - its timers: EL2's own timer is set to the first of them;
 //! - its device interrupts: they are taken as they come, and put into the model ([`deliver`]). A line stays active, and
 //!   so comes once, until its vCPU has been on the core and has dealt with it;
-//! - SGIs, and what its VM's other vCPUs change in the distributor: they are left where they are until it is back, and told to this core once.
+//! - SGIs, and what its VM's other vCPUs change in the distributor: they are left where they are until it is back, and told to this core once;
+//! - CPU_ON, and the end of its VM's life: at most one life begins in each round of the cores that the VM shares ([`round`]).
 //!
-//! So no VM can take the core's time in another's turn more than once a line and once a turn of its own.
+//! So no VM can take the core's time in another's turn more than once a line and once a turn of its own. What that takes is charged to it ([`Share::charge`]).
 
 use super::{
     Place,
     admission::{Rule, Verdict},
     interrupts::{Lines, kick},
-    life, seat_of, space, traps,
+    life::{self, Next},
+    seat_of, space, traps,
 };
 use crate::{
     arch::{
@@ -35,7 +37,10 @@ use weir_config::packed::{
     schedule::{self, MAX_RULES},
 };
 use weir_policy::{Nanos, bandwidth::Event as Budget, partition::Ready};
-use weir_trace::record::{NO_VM, outgoing};
+use weir_trace::{
+    record::{NO_VM, outgoing},
+    wire::ExitCause,
+};
 use weir_vboard::esr::Syndrome;
 
 /// Marker for those who count from outside: another vCPU than before gets the core.
@@ -64,6 +69,24 @@ struct Member {
     meter: Option<Meter>,
     /// It has not had the core in this life.
     fresh: bool,
+    /// What it was called for since it last had the core.
+    called: Calls,
+}
+
+/// What somebody else left for a vCPU.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Calls {
+    /// SGIs.
+    mail: bool,
+    /// Changes of its interrupts in the distributor.
+    changes: bool,
+}
+
+impl Calls {
+    fn of(seat: &Seat) -> Self {
+        let Seat { vm, vcpu, .. } = *seat;
+        Self { mail: !vm.mail.is_empty(vcpu), changes: vm.gic.lock().is_wanted(vcpu) }
+    }
 }
 
 /// The vCPUs that share a core.
@@ -79,6 +102,10 @@ pub struct Share {
     until: u64,
     /// Somebody has become ready, or waits no more.
     stale: bool,
+    /// On whose account EL2 has the core now, beside the current one's.
+    account: Ready,
+    /// When a VM of this core may begin another life; `u64::MAX` if none waits for that.
+    life_at: u64,
 }
 
 impl Share {
@@ -90,7 +117,8 @@ impl Share {
             let seat = super::all().nth((*vm).into()).and_then(|vm| seat_of(vm, core))?;
             let state =
                 if seat.vcpu == 0 { State::Loading(space::Load::default()) } else { State::Off };
-            *member = Some(Member { seat, state, since: 0, meter: None, fresh: true });
+            let called = Calls::default();
+            *member = Some(Member { seat, state, since: 0, meter: None, fresh: true, called });
         }
         let mut rules = [const { None }; MAX_RULES];
         let lines = members.iter().flatten().flat_map(|member| {
@@ -101,7 +129,17 @@ impl Share {
             *place = Some(rule);
         }
         let last = outgoing(NO_VM, 0);
-        Some(Self { schedule, members, current: None, rules, last, until: 0, stale: true })
+        Some(Self {
+            schedule,
+            members,
+            current: None,
+            rules,
+            last,
+            until: 0,
+            stale: true,
+            account: Ready::NONE,
+            life_at: u64::MAX,
+        })
     }
 
     /// Starts the meters of those whose bandwidth is regulated; on core `core`.
@@ -139,6 +177,10 @@ impl Share {
                 }
                 member.state = State::Ready;
                 member.since = member.since.max(due);
+                self.account = self.account.with(place as u8);
+            }
+            if let Some(meter) = &mut member.meter {
+                meter.follow(member.seat);
             }
             let held = match (&member.state, &mut member.meter) {
                 (State::Off, _) => true,
@@ -159,6 +201,30 @@ impl Share {
             }
         }
         (ready, wake)
+    }
+
+    /// Charges what EL2 has done since `came`, while another VM has the core, to those on whose account it did it, in equal parts.
+    fn charge(&mut self, came: u64) {
+        let account = core::mem::take(&mut self.account);
+        let Some(current) = self.current else { return };
+        let parties = (0..MAX_VMS as u8).filter(|party| *party != current && account.has(*party));
+        let count = parties.clone().count() as u64;
+        if let Some(each) = timer::now_ns().saturating_sub(came).checked_div(count) {
+            parties.for_each(|party| self.schedule.partition.charge(party, Nanos(each)));
+        }
+    }
+
+    /// Whoever off the core has been left something that it was not called for yet is why EL2 has the core.
+    fn blame(&mut self) {
+        let current = self.current.map(usize::from);
+        for (place, member) in self.members.iter_mut().enumerate() {
+            let Some(member) = member else { break };
+            let calls = Calls::of(member.seat);
+            if current != Some(place) && calls != member.called {
+                member.called = calls;
+                self.account = self.account.with(place as u8);
+            }
+        }
     }
 
     /// Those that wait and were told something want the core.
@@ -198,6 +264,9 @@ fn is_called(seat: &Seat) -> bool {
 
 /// Who has the core at `now`: the party's number.
 fn decide(core: &mut Core, now: u64) -> Option<u8> {
+    if let (Some(seat), Some(meter)) = (core.current(), &mut core.meter) {
+        meter.follow(seat);
+    }
     let held = core.meter.as_ref().is_some_and(Meter::holds);
     let share = core.share.as_deref_mut()?;
     let (ready, wake) = share.ready(core.index, now, held);
@@ -209,27 +278,28 @@ fn decide(core: &mut Core, now: u64) -> Option<u8> {
         credit = credit.min(rule.masked_until);
     }
     let decision = share.schedule.partition.step(Nanos(now), ready);
-    share.until = decision.until.0.min(wake).min(credit);
+    share.until = decision.until.0.min(wake).min(credit).min(share.life_at);
     share.stale = false;
     decision.run
 }
 
 /// Arms the core's timer for whatever is due first.
 fn arm(core: &Core) {
-    let meter = core.meter.as_ref().map_or(u64::MAX, |meter| meter.deadline);
-    let share = core.share.as_deref().map_or(u64::MAX, |share| share.until);
-    timer::fire_at(meter.min(core.ticks.next).min(share));
+    core.arm_before(core.share.as_deref().map_or(u64::MAX, |share| share.until));
 }
 
 /// What a shared core does when no guest has it: who is next?
 pub fn run(core: &mut Core) -> ! {
     loop {
         life::attend(core);
+        lead_in_time(core);
         let now = timer::now_ns();
         let party = decide(core, now);
         arm(core);
         let index = core.index;
         let Some(share) = core.share.as_deref_mut() else { break };
+        // Nobody is kept waiting by it.
+        share.account = Ready::NONE;
         let Some(member) = party.and_then(|party| share.member(party)) else {
             sleep();
             continue;
@@ -276,6 +346,7 @@ fn enter(core: &mut Core, party: u8) {
         }
     }
     vm.stolen_time().add(vcpu, timer::now_ns().saturating_sub(member.since));
+    member.called = Calls::default();
     let fresh = core::mem::take(&mut member.fresh);
     core.meter = member.meter.take();
     share.current = Some(party);
@@ -339,10 +410,14 @@ fn leave<'core>(frame: &Frame, core: &'core mut Core) -> Option<&'core mut Membe
 /// An interrupt while a guest ran.
 #[inline(never)]
 pub fn handle_message(frame: &Frame, core: &mut Core) {
+    let came = timer::now_ns();
     if core.acknowledged != gic::NOTHING || core.report {
         traps::own_interrupt(core);
     }
     life::serve(core);
+    if let Some(share) = core.share.as_deref_mut() {
+        share.charge(came);
+    }
     settle(frame, core);
 }
 
@@ -353,9 +428,16 @@ pub fn settle(frame: &Frame, core: &mut Core) {
     let Some(share) = &core.share else { return };
     let Some(current) = share.current else { return };
     let now = timer::now_ns();
-    if (share.stale || held || now >= share.until) && decide(core, now) != Some(current) {
-        leave(frame, core);
-        run(core);
+    if share.stale || held || now >= share.until {
+        lead_in_time(core);
+        if decide(core, now) != Some(current) {
+            leave(frame, core);
+            run(core);
+        }
+        // Of whoever waits for a timer of his, and has that now, but not the core.
+        if let Some(share) = core.share.as_deref_mut() {
+            share.charge(now);
+        }
     }
     arm(core);
 }
@@ -386,22 +468,42 @@ fn lead(core: &mut Core) {
         let Some(seat) = leader.map(|member| member.seat).filter(|seat| seat.vcpu == 0) else {
             continue;
         };
-        if life::lead(core, seat)
-            && let Some(share) = core.share.as_deref_mut()
-        {
-            share.stale = true;
-            if let Some(member) = share.member(place as u8) {
-                member.state = State::Loading(space::Load::default());
+        let next = life::lead(core, seat);
+        let Some(share) = core.share.as_deref_mut() else { return };
+        match next {
+            Next::Nothing => continue,
+            Next::Later(due) => share.life_at = share.life_at.min(due),
+            Next::Life => {
+                share.stale = true;
+                if let Some(member) = share.member(place as u8) {
+                    member.state = State::Loading(space::Load::default());
+                }
             }
         }
+        share.account = share.account.with(place as u8);
     }
+}
+
+/// Sees to those whose next life was put off until now.
+fn lead_in_time(core: &mut Core) {
+    if let Some(share) = core.share.as_deref_mut()
+        && timer::now_ns() >= share.life_at
+    {
+        share.life_at = u64::MAX;
+        lead(core);
+    }
+}
+
+/// How much time there is at least between the beginnings of two lives of a VM that vCPU `seat` leads: a round of any core that its other vCPUs share.
+#[must_use]
+pub fn round(seat: &Seat) -> u64 {
+    boot::system().round(seat.vm.index(), seat.vm.core_of(seat.vcpu)).0
 }
 
 /// Messages that concern the vCPUs of this core.
 pub fn serve(core: &mut Core) {
     let index = core.index;
     let budget = cpu::take(index, cpu::BUDGET) != 0;
-    let set_budget = cpu::take(index, cpu::SET_BUDGET) != 0;
     let start = cpu::take(index, cpu::START) != 0;
     let stop = cpu::take(index, cpu::STOP) != 0;
     let ended = cpu::take(index, cpu::ENDED) != 0;
@@ -417,20 +519,20 @@ pub fn serve(core: &mut Core) {
             && let Some((entry, x0)) = life::claim_start(member.seat)
         {
             come_on(member, entry, x0);
+            share.account = share.account.with(place as u8);
         }
         let stops = stop && !is_current && life::must_stop(member.seat);
         if stops && !matches!(member.state, State::Loading(_)) {
             member.state = State::Off;
             member.seat.record(Kind::VcpuOff, 0, 0, 0);
             life::parked(member.seat, index);
+            share.account = share.account.with(place as u8);
         }
         let meter = if is_current { &mut core.meter } else { &mut member.meter };
         let Some(meter) = meter else { continue };
-        if set_budget {
-            meter.take_budget(member.seat);
-        }
         if budget && (is_current || meter.holds()) {
             meter.step(member.seat, index, timer::now_ns(), Budget::Count);
+            share.account = share.account.with(place as u8);
         }
     }
     if stop || ended {
@@ -455,9 +557,9 @@ pub fn deliver(core: &mut Core, intid: u32) {
     let current = core.current();
     let is_current = current.is_some_and(|current| core::ptr::eq(current, seat));
     let Some(share) = core.share.as_deref_mut() else { return };
-    let came = timer::now_ns();
+    let now = timer::now_ns();
     let rule = share.rules.iter_mut().flatten().find(|rule| rule.is_of(intid));
-    let verdict = rule.map_or(Verdict::Deliver, |rule| rule.come(seat, index, came, is_current));
+    let verdict = rule.map_or(Verdict::Deliver, |rule| rule.come(seat, index, now, is_current));
     let party = share.schedule.party(seat.vm.index());
     share.stale |= verdict != Verdict::Deliver;
     if verdict != Verdict::Mask {
@@ -468,18 +570,17 @@ pub fn deliver(core: &mut Core, intid: u32) {
     if verdict == Verdict::Preempt {
         share.schedule.partition.preempt(party);
     }
-    if current.is_some() {
-        let spent = timer::now_ns().saturating_sub(came);
-        share.schedule.partition.charge(party, Nanos(spent));
-    }
+    share.account = share.account.with(party);
 }
 
 /// SGIs of guests came, or what others changed in the distributor.
 pub fn message(core: &mut Core) {
     if let Some(seat) = core.current() {
+        seat.interrupt(ExitCause::Message, gic::SGI_GUEST);
         traps::drain(seat);
     }
     if let Some(share) = core.share.as_deref_mut() {
+        share.blame();
         share.rouse();
     }
 }
