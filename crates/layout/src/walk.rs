@@ -38,6 +38,9 @@ pub fn leaves<'t>(
     below(root, 1, 0, table, visit)
 }
 
+/// Entries that are looked at together.
+const GROUP: usize = 8;
+
 /// The leaves below one table of `level`, whose first entry stands for `input`. Levels end at 3, and so does this.
 fn below<'t>(
     address: u64,
@@ -49,7 +52,12 @@ fn below<'t>(
     let span = SPAN.get(level).copied().unwrap_or(SPAN[3]);
     let entries = &table(address).ok_or(Stray::Table(address))?.0;
     let inputs = (0..).map(|slot| input + slot * span);
-    for (&entry, input) in entries.iter().zip(inputs) {
+    // Most of most tables is empty, and a boot that reads all of them back should not take long for that.
+    let groups = entries.chunks(GROUP).zip(inputs.step_by(GROUP));
+    let groups = groups.filter(|(group, _)| group.iter().fold(0, |any, entry| any | entry) != 0);
+    let placed = groups
+        .flat_map(|(group, input)| group.iter().zip((0..).map(move |slot| input + slot * span)));
+    for (&entry, input) in placed {
         match (entry & 0b11, level) {
             (0b00 | 0b10, _) => {}
             (0b11, 1 | 2) => below(entry & ADDRESS, level + 1, input, table, visit)?,

@@ -79,10 +79,11 @@ pub fn of_undivided(
         vm.index == view.index || broker && system.window_attributes(vm).is_some()
     };
     let stolen_time = stolen_time_page(view.index);
+    let stolen_time = stolen_time..stolen_time + PAGE;
     let strays = |range: &Range<u64>| {
         let vms = (0..system.vms()).filter_map(|index| system.vm(index)).filter(|vm| sees(vm));
         let regions = vms.flat_map(|vm| vm.regions).map(|region| region.pa..region.pa + region.len);
-        strays_outside(range, regions.chain([stolen_time..stolen_time + PAGE]))
+        strays_outside(range, regions.chain(Some(stolen_time.clone())))
     };
     let mut found = Found::default();
     for root in [root].into_iter().chain(pci::domain(view.index)) {
