@@ -14,7 +14,7 @@ use std::{fs, io::Write as _, path::PathBuf};
 /// Shows what a run has measured: the phases of the packets of its flows.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir report --overheads\n  weir report --overheads runs/2026-01-31T12-00-00Z -o overheads.toml\n  weir analyze system.toml --overheads overheads.toml\n\nExit status: 0 good, 1 no packet has arrived in the run, 2 the call is wrong."
+    after_help = "Examples:\n  weir report --overheads\n  weir report --overheads runs/2026-01-31T12-00-00Z -o overheads.toml\n  weir analyze system.toml --overheads overheads.toml\n\nExit status: 0 good, 1 no packet has arrived in the run or its trace is damaged, 2 the call is wrong."
 )]
 pub struct Arguments {
     /// How long each phase of a packet took, by the names of rt-virtio's Table II.

@@ -88,6 +88,10 @@ impl Overheads {
                 }
             }
         }
+        // What is missing may have been the longest.
+        if let Some(damage) = trace.damage() {
+            return Err(Failure::system(format!("{damage}: no overheads are told by it")));
+        }
         if packets == 0 {
             let text = "no packet of a flow has arrived in this run: run a system with [[flow]]s"
                 .to_owned();
@@ -214,6 +218,29 @@ mod tests {
         assert_eq!((bandwidth, set_up), (3_000_000_000, 70));
         for (bytes, ns) in all {
             assert!(ns <= set_up + (bytes * 1_000_000_000).div_ceil(bandwidth), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_trace_tells_no_overheads() {
+        use crate::trace::file::{Facts, Vm};
+        use weir_trace::record::Record;
+        use zerocopy::IntoBytes;
+
+        let vms = vec![Vm { name: "a".to_owned(), cores: vec![0] }];
+        let facts =
+            Facts { cores: 1, frequency: 1_000_000_000, records: 1, vms, ..Facts::default() };
+        let mut bytes = Vec::new();
+        facts.write(&mut bytes).expect("memory");
+        let arrived = Record { kind: Kind::PacketArrived as u16, ..Record::default() };
+        let of = |records: &[Record]| {
+            let bytes = [bytes.as_slice(), records.as_bytes()].concat();
+            Overheads::of(&mut Trace::read(bytes.as_slice()).expect("a trace"), true)
+        };
+        assert_eq!(of(&[arrived]).map(|overheads| overheads.packets).ok(), Some(1));
+        for damaged in [vec![], vec![arrived, arrived], vec![Record { vm: 1, ..arrived }]] {
+            let refused = of(&damaged).expect_err("damaged");
+            assert!(refused.text.contains("the trace is damaged"), "{}", refused.text);
         }
     }
 
