@@ -232,6 +232,17 @@ fn a_killed_sweep_goes_on_to_the_same_bytes_and_shards_join_to_them() {
     assert_eq!(last["point"]["caches.l2_misses"], "8");
     let budget = &last["vms"][1]["budgets"][0];
     assert_eq!(budget["granted"][0], 30);
+    // Nor does the number of threads matter.
+    for threads in ["1", "3"] {
+        let (_, name) = path(&directory, threads);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.env("RAYON_NUM_THREADS", threads).args(["simulate", &file]);
+        command.args(["--for", "50us", "--warm-up", "10us", "--out", &name]);
+        command.args(["--sweep", "vm.writers.bandwidth.budget=45,90"]);
+        command.args(["--sweep", "caches.l2_misses=2,4,8"]);
+        assert!(command.output().unwrap().status.success());
+        assert_eq!(fs::read_to_string(&name).unwrap(), bytes);
+    }
     let (killed_path, killed) = path(&directory, "killed");
     fs::write(&killed_path, &bytes[..bytes.len() / 2]).unwrap();
     assert_eq!(sweep(&killed, &[]), bytes);

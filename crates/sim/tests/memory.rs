@@ -87,6 +87,50 @@ fn each_chip_runs_and_private_second_levels_share_no_lines() {
     assert!(evicted == 0 && mean < 30, "{evicted}, {mean} ns");
 }
 
+/// A small L2 for each core, with an L3 behind them and without.
+#[test]
+fn a_third_level_keeps_what_the_second_level_has_no_room_for() {
+    let zynq = include_str!("../../../platforms/zcu102-memory.toml");
+    let small = "l2 = { size = 65536, ways = 16, replacement = \"lru\", private = true }";
+    let text = |l3: &str, hit: &str| {
+        let of = |from: &str, to: &str, text: &str| {
+            assert!(text.contains(from), "{from}");
+            text.replacen(from, to, 1)
+        };
+        let l2 = "l2 = { size = 1048576, ways = 16, replacement = \"random\", inclusive = false }";
+        of(
+            "l2_misses = 16\n",
+            &format!("l2_misses = 16\n{hit}\n"),
+            &of(l2, &format!("{small}\n{l3}"), zynq),
+        )
+    };
+    let cache = "l3 = { size = 1048576, ways = 16, replacement = \"lru\" }";
+    let walk = "workload = { kind = \"latency\", size = \"128KiB\" }";
+    let of = |text: &str, beside: &[String], colors: bool| {
+        let vms = [&[support::vm("walk", "[0]", "0-6", walk)], beside].concat();
+        let board = support::board(&vms, &Memory::parse("mine.toml", text).unwrap());
+        run(&if colors { board } else { board.undivided() }, support::span(2500)).unwrap()
+    };
+    let (without, with) =
+        (of(&text("", ""), &[], true), of(&text(cache, "l3_hit_ps = 30000"), &[], true));
+    let latency = |outcome: &weir_sim::Outcome| outcome.vms[0].latency.at_most_ns(500);
+    assert!(without.vms[0].refills > 5000, "{}", without.vms[0].refills);
+    // L2D_CACHE_REFILL counts what the L2 gets, from wherever.
+    assert!(with.vms[0].refills > 5000, "{}", with.vms[0].refills);
+    assert!((32..36).contains(&latency(&with)) && latency(&without) > 60, "{}", latency(&with));
+    // The L3 is shared: who has other colors of it throws out nothing.
+    let hog = "workload = { kind = \"write\", size = \"1MiB\" }";
+    let hogs = [support::vm("hog", "[1, 2, 3]", "7-13", hog)];
+    for colors in [true, false] {
+        let evicted = of(&text(cache, "l3_hit_ps = 30000"), &hogs, colors).evictions[1][0];
+        assert_eq!(evicted == 0, colors, "{evicted}");
+    }
+    for (l3, hit) in [(cache, ""), ("", "l3_hit_ps = 30000"), (cache, "l3_hit_ps = 0")] {
+        let error = Memory::parse("mine.toml", &text(l3, hit)).unwrap_err().to_string();
+        assert!(error.contains("l3_hit_ps"), "{error}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_damage_to_a_memory_file_panics(at in 0..TEXT.len(), bytes in "[0-9\\[\\]=a-z\\- ]{0,4}") {

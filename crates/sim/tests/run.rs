@@ -213,7 +213,7 @@ fn a_recording_has_its_own_gaps_and_says_which_vcpu_does_what() {
     let accesses = of(uneven, ", gap = \"9996ns\"", 1000).accesses;
     assert!((99..=102).contains(&accesses), "{accesses}");
     // A pass alone: each line once.
-    let lines: Vec<String> = (0..1000).map(|line| format!("R {:#x}", line * 64)).collect();
+    let lines: Vec<_> = (0..1000).map(|line| format!("R {:#x}", line * 64)).collect();
     let lines = lines.join("\n");
     let warm = of(&lines, ", period = \"900us\"", 900);
     assert!((2000..=2002).contains(&warm.accesses), "{}", warm.accesses);

@@ -17,6 +17,8 @@ pub struct Cores {
     pub clock_ps: u64,
     l1: Cache,
     l2: Cache,
+    /// One that all cores share, behind the L2s; none without it.
+    l3: Option<Cache>,
     /// Lines that a core can wait for at once.
     pub outstanding: usize,
     /// Lines ahead of a stream that its prefetcher asks for; it has as many registers more. 0: there is none.
@@ -57,6 +59,8 @@ pub struct Caches {
     fill_ps: u64,
     l2_misses: usize,
     l2_write_buffers: usize,
+    /// Where there is an L3, beside `l2_hit_ps`.
+    l3_hit_ps: Option<u64>,
 }
 
 /// `[interconnect]`: see [`InterconnectTiming`].
@@ -111,14 +115,26 @@ impl Cores {
                 sharing: if self.l2.private { Sharing::Private } else { Sharing::Shared },
                 inclusive: self.l2.inclusive,
             }),
-            l3: None,
+            l3: match self.l3 {
+                Some(l3) => Some(l3.config(seed ^ 2)),
+                None => None,
+            },
             dram: None,
         }
     }
 
+    fn caches(self) -> impl Iterator<Item = Cache> {
+        [self.l1, self.l2].into_iter().chain(self.l3)
+    }
+
+    /// Whether there is an L3.
+    pub(super) const fn has_l3(self) -> bool {
+        self.l3.is_some()
+    }
+
     pub(super) fn check(self) -> Result<(), String> {
         // A cache of 1 TiB would be more than this machine's memory.
-        if self.l1.size.max(self.l2.size) > 1 << 28 {
+        if self.caches().any(|cache| cache.size > 1 << 28) {
             return Err("[cores]: a cache of more than 256 MiB".to_owned());
         }
         if self.outstanding == 0 || self.outstanding > 64 {
@@ -146,7 +162,10 @@ impl Caches {
             l2_cycle: Picos(self.l2_cycle_ps),
             l2_hit: Picos(self.l2_hit_ps),
             peer_hit: Picos(self.peer_hit_ps),
-            l3_hit: Picos(self.l2_hit_ps),
+            l3_hit: Picos(match self.l3_hit_ps {
+                Some(ps) => ps,
+                None => self.l2_hit_ps,
+            }),
             l2_miss: Picos(self.l2_miss_ps),
             fill: Picos(self.fill_ps),
             core_misses: outstanding,
@@ -155,7 +174,12 @@ impl Caches {
         }
     }
 
-    pub(super) fn check(self) -> Result<(), String> {
+    pub(super) fn check(self, has_l3: bool) -> Result<(), String> {
+        match self.l3_hit_ps {
+            Some(ps) if has_l3 => check("[caches] l3_hit_ps", ps)?,
+            None if !has_l3 => {}
+            _ => return Err("[cores] l3 and [caches] l3_hit_ps: write both or none".to_owned()),
+        }
         if self.l2_misses > 1024 || self.l2_write_buffers > 1024 {
             return Err("[caches]: more than 1024 registers or buffers".to_owned());
         }

@@ -159,7 +159,7 @@ impl Memory {
             return if bare { Ok(()) } else { Err(format!("{parts}: write all or none")) };
         };
         chip.cores.check()?;
-        chip.caches.check()?;
+        chip.caches.check(chip.cores.has_l3())?;
         chip.interconnect.check()?;
         chip.hypervisor.check()?;
         self.engines().check(chip.interconnect.clock_ps)?;

@@ -89,7 +89,8 @@ impl Run<'_> {
     fn evictions(&self) -> Vec<Vec<u64>> {
         let owners = self.board.vms.len();
         let mut all = vec![vec![0; owners]; owners];
-        for stats in self.memory.hierarchy().l2() {
+        let hierarchy = self.memory.hierarchy();
+        for stats in hierarchy.l2().chain(hierarchy.l3()) {
             add(&mut all, stats.evictions.rows());
         }
         all
