@@ -106,6 +106,7 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
             one_vcpu: systems.join("probe-1.toml"),
             four_vcpus: systems.join("probe-4.toml"),
             shared: systems.join("shared.toml"),
+            frames: systems.join("frames.toml"),
         },
         run: |system: &Path, qemu: &[String]| boot(system, qemu, environment),
     })?;

@@ -1,10 +1,14 @@
-//! A network device that VMs share, in QEMU: the switch, the VM that drives the board's device, and stations that flood, lie and die.
+//! A network device that VMs share, in QEMU: the switch, the VM that drives the board's device, and stations that flood, lie and die; and one that a VM has
+//! for itself, as a load of the core that it shares.
 
 mod support;
 
 use serde_json::Value;
-use std::fs;
-use support::qemu::{Options, Outcome, run_system, system, with};
+use std::{fs, process::Command};
+use support::{
+    qemu::{Options, Outcome, run_system, system, with},
+    say,
+};
 
 /// A VM on a core with a port, whose address ends in `number`.
 fn station(name: &str, core: u8, number: u8, limits: &str, args: &str, more: &str) -> String {
@@ -147,4 +151,45 @@ fn a_station_that_dies_begins_anew_and_the_other_goes_on() {
     assert_eq!(outcome.vm("lives")["restarts"], 0);
     // Between two lives nobody takes frames.
     assert!(frames(&outcome, "dies", "missed") > 0, "{:?}", outcome.vm("dies")["frames"]);
+}
+
+/// Runs `systems/hub.toml`, where frames come so often to a VM whose line has this rule: the mean of its neighbor's sleeps, the longest, and how often the line came.
+fn packets(interval_us: u32, rule: &str) -> (u64, u64, usize) {
+    let text = with(&system("hub"), "interval_us=2000", &format!("interval_us={interval_us}"));
+    let text = with(&text, "preempt = true", rule);
+    let mut arguments = vec!["--for".to_owned(), "60s".to_owned()];
+    for (name, slot) in [("a", 2), ("b", 3)] {
+        let hub = format!("hubport,id={name},hubid=0");
+        let device = format!(
+            "virtio-net-pci,netdev={name},addr={slot},mac=52:54:00:00:00:0{slot},disable-legacy=on,iommu_platform=on,romfile="
+        );
+        for argument in ["-netdev", &hub, "-device", &device] {
+            arguments.push(format!("--qemu-arg={argument}"));
+        }
+    }
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let options = Options { arguments: &arguments, ..Options::default() };
+    let outcome = run_system(&text, &options).good();
+    let lines = outcome.lines("rtos");
+    let said = lines.iter().find(|line| line.starts_with("sleeper: ")).expect("a report");
+    let numbers: Vec<u64> = said.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("trace").arg(&outcome.run).args(["--format", "csv", "--kind", "interrupt"]);
+    let came =
+        say(&mut command).out.lines().filter(|line| line.contains(",gpos,0,interrupt,37,")).count();
+    (numbers[1], numbers[2], came)
+}
+
+#[test]
+fn real_packets_delay_who_shares_the_core_only_where_they_may_take_it() {
+    let (free, _, many) = packets(500, "preempt = true");
+    let (waiting, longest, _) = packets(500, "");
+    let (seldom, longest_of_few, few) = packets(20_000, "");
+    let (limited, longest_limited, _) = packets(500, "preempt = true\nrate = 5\nburst = 1");
+    assert!(free > waiting + 2_000, "{free} us with preemption, {waiting} us without");
+    assert!(many > 10 * few, "{many} interrupts, {few} at a fortieth of the rate");
+    for (avg, most) in [(waiting, longest), (seldom, longest_of_few), (limited, longest_limited)] {
+        // Two ticks and a turn of the other's; the same at every load.
+        assert!(most < 41_000 && avg.abs_diff(waiting) < 1_000, "{avg}, {most} us");
+    }
 }

@@ -278,11 +278,11 @@ impl Books {
 
     /// EL2 executes one of its own markers.
     fn meter(&self, number: u8) {
-        if number == path::SWITCH
+        if matches!(number, path::SWITCH | path::FRAME)
             && self.waited.get() == 0
             && self.path.get() != u64::from(path::BOOT)
         {
-            self.path.set(u64::from(path::SWITCH));
+            self.path.set(u64::from(number));
         }
         let Some(mark) = Mark::of(number) else { return };
         let instructions = self.guest.get() - self.aborted.get();
@@ -929,6 +929,10 @@ mod tests {
         machine.run(0, GUEST, &[NOP]);
         let path = machine.path("vcpu_switch");
         assert_eq!((path.n, path.instructions.min, path.instructions.max), (1, 5, 5));
+        machine.trap(0, &[NOP, marker(path::FRAME), NOP]);
+        machine.run(0, GUEST, &[NOP]);
+        let path = machine.path("frame");
+        assert_eq!((path.n, path.instructions.min, path.instructions.max), (1, 4, 4));
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! Sends frames to other stations by its port of the switch, and checks those that come.
+//! Sends frames to other stations by its port of the switch, or by a network device of the board that it was given, and checks those that come.
 //!
 //! Arguments: `to=` the receiver's address, `frames=` (0) to send to it, `size=` (1514) bytes of each, `interval_us=` (1000), 0 for as
 //! fast as the device takes them; `frames=` of the largest number is a flood. `expect=` (0) frames from other stations, by number and contents, before it is
 //! done; `from=` counts only those of one. `ping=` (0) echoes of 1000 bytes from `gateway=` (10.0.2.2), asked for as `address=`. `crash=` in the
-//! VM's first life, after so many frames sent; `as=` another's address to send them by. It begins when the receiver answers. When done it sleeps.
+//! VM's first life, after so many frames sent; `as=` another's address to send them by. It begins when the receiver answers. With `busy=1` it does not
+//! sleep while it waits for frames. When done it sleeps.
 //!
 //! ```text
 //! station: 52:54:00:00:00:0a sends 1000 frames of 1514 bytes
@@ -102,7 +103,7 @@ fn send(port: &mut Ethernet, (to, from): (Mac, Mac), number: u64, size: usize) {
 
 fn main(board: &'static Board) -> ! {
     let args = board.args;
-    let device = board.network.expect("a port of the switch");
+    let device = board.network.or(board.pci).expect("a port of the switch, or a device on PCI");
     gic::init(handle);
     gic::enable(board.virtual_timer);
     let mut port = Ethernet::open(device);
@@ -116,6 +117,7 @@ fn main(board: &'static Board) -> ! {
     let crash = args.get("crash").filter(|_| hypercall::restarts() == 0);
     let crash = crash.map(|_| args.number("crash", 0));
     let expected = args.number("expect", 0);
+    let rest = if args.number("busy", 0) != 0 { look } else { cpu::sleep };
     let mut tally = Tally::default();
     println!("station: {} sends {frames} frames of {size} bytes", Shown(port.mac()));
 
@@ -147,7 +149,7 @@ fn main(board: &'static Board) -> ! {
         } else if number < frames {
             wait_until(due);
         } else if tally.frames < expected {
-            cpu::sleep();
+            rest();
         }
     }
     if expected > 0 {
@@ -173,6 +175,13 @@ fn wait_until(due: u64) {
         cpu::sleep();
     }
     time::disarm();
+}
+
+/// Has what is pending handled, without a sleep.
+fn look() {
+    cpu::unmask_interrupts();
+    cpu::relax();
+    cpu::mask_interrupts();
 }
 
 fn handle(interrupt: gic::Interrupt) {

@@ -7,7 +7,7 @@
 //! cycles: barriers, cache and TLB maintenance and device accesses, which cost far more on
 //! hardware than another instruction, are counted beside them.
 //!
-//! Four systems are run: one whose guest walks all paths and marks them, two that only boot, and one whose VMs share a core.
+//! Five systems are run: one whose guest walks all paths and marks them, two that only boot, one whose VMs share a core, and one whose VMs send frames.
 
 use std::{
     collections::BTreeMap,
@@ -64,6 +64,8 @@ const PEERS: [Peer; 14] = [
 
 /// The path from one vCPU's guest to that of another.
 const SWITCH: &str = "vcpu_switch";
+/// The path of a notification that sends one frame by the switch.
+const FRAME: &str = "frame";
 
 /// Bao's boot to the first guest instruction on 4 cores: with one 1-vCPU VM, with one 4-vCPU VM.
 const BAO_BOOT: [u64; 2] = [462_628, 612_193];
@@ -83,6 +85,8 @@ pub struct Systems {
     pub four_vcpus: PathBuf,
     /// Two VMs on one core, which want it all the time.
     pub shared: PathBuf,
+    /// Two VMs, of which one sends frames of the largest size to the other.
+    pub frames: PathBuf,
 }
 
 /// What the benchmark needs from the rest of the command.
@@ -190,6 +194,7 @@ where
     let one = observe(&systems.one_vcpu, "one-vcpu")?;
     let four = observe(&systems.four_vcpus, "four-vcpus")?;
     let shared = observe(&systems.shared, "shared")?;
+    let frames = observe(&systems.frames, "frames")?;
     let boot = |report: &Report, system: &Path| {
         report.boot_instructions.ok_or_else(|| {
             Failure::system(format!(
@@ -199,16 +204,18 @@ where
         })
     };
     let mut paths = paths;
-    match shared.paths.get(SWITCH) {
-        // EL2's own marker names it; that of a guest is what the others count by.
-        Some(path) if path.n > 0 => {
-            paths.paths.insert(SWITCH.to_owned(), PathReport { marks: path.n, ..path.clone() })
+    for (name, report, system, what) in [
+        (SWITCH, &shared, &systems.shared, "no vCPU got another's core"),
+        (FRAME, &frames, &systems.frames, "nobody sent a frame"),
+    ] {
+        match report.paths.get(name) {
+            // EL2's own marker names it; that of a guest is what the others count by.
+            Some(path) if path.n > 0 => {
+                paths.paths.insert(name.to_owned(), PathReport { marks: path.n, ..path.clone() });
+            }
+            _ => return Err(Failure::system(format!("{what} in {}", system.display()))),
         }
-        _ => {
-            let system = systems.shared.display();
-            return Err(Failure::system(format!("no vCPU got another's core in {system}")));
-        }
-    };
+    }
     Figures::new(
         &paths,
         [boot(&one, &systems.one_vcpu)?, boot(&four, &systems.four_vcpus)?],
@@ -388,7 +395,9 @@ mod tests {
         let mut paths: BTreeMap<_, _> =
             PEERS.iter().map(|peer| (peer.path.to_owned(), path(20, peer.bao / 2))).collect();
         paths.insert("eoi".to_owned(), path(0, 0));
-        paths.insert(SWITCH.to_owned(), PathReport { marks: 0, ..path(30, 900) });
+        for name in [SWITCH, FRAME] {
+            paths.insert(name.to_owned(), PathReport { marks: 0, ..path(30, 900) });
+        }
         paths.insert("other".to_owned(), PathReport { marks: 0, ..path(9, 9) });
         Report {
             boot_instructions: Some(7),
@@ -488,6 +497,7 @@ mod tests {
             one_vcpu: system("one"),
             four_vcpus: system("four"),
             shared: system("shared"),
+            frames: system("frames"),
         };
         measure(Needs {
             root: &Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."),
@@ -509,7 +519,8 @@ mod tests {
         let mut ran = vec![];
         let figures =
             measure_with(&report(), &mut ran).unwrap_or_else(|failure| panic!("{}", failure.text));
-        assert_eq!(ran, ["p.toml", "one.toml", "four.toml", "shared.toml"].map(PathBuf::from));
+        let all = ["p.toml", "one.toml", "four.toml", "shared.toml", "frames.toml"];
+        assert_eq!(ran, all.map(PathBuf::from));
         assert_eq!((figures.boot_instructions, figures.boot_instructions_four_vcpus), (7, 7));
         assert_eq!(figures.sizes.text, 128);
         assert!(figures.lines_of_code > figures.lines_of_assembly);
