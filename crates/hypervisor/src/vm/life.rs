@@ -369,9 +369,11 @@ pub fn lead(core: &mut Core, seat: &'static Seat) -> Next {
         ending
     };
     // Each life interrupts the cores that it shares for what it does and ends: not more often than it has a turn there.
-    let due = vm.began.load(Ordering::Relaxed).saturating_add(share::round(seat));
-    if timer::now_ns() < due {
-        return Next::Later(due);
+    if vm.vcpu_count() > 1 {
+        let due = vm.began.load(Ordering::Relaxed).saturating_add(share::round(seat));
+        if timer::now_ns() < due {
+            return Next::Later(due);
+        }
     }
     pci::close(vm, || attend(core));
     virtio::close(vm, core.index);
