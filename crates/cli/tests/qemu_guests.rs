@@ -155,8 +155,9 @@ fn a_thousand_lives_begin_with_the_same_memory_and_leave_control_alone() {
     assert_eq!(vm["faults"], serde_json::json!([]));
     control_was_not_disturbed(&outcome);
     // QEMU runs the cores in turn. Ten to forty times in a virtual second, as the lives' instructions fall, it goes on with the busy core although
-    // control's timer is due, until the slicing tick: those few activations are up to 100 us late, most of them 2. Some meet that tick itself, and are as
-    // many instructions later as it takes, fewer than 100. All others are where they are without the thousand lives.
+    // control's timer is due, until the slicing tick: those few activations are late, most of them by 2 us. The tick comes each 100 us, but not while phoenix's
+    // memory is made ready for its next life, which is in one piece (114 688 instructions for 2 MiB, docs/performance.md). Some meet that tick itself, and
+    // are as many instructions later as it takes, fewer than 100. All others are where they are without the thousand lives.
     let beside = histogram(&outcome);
     let at = |histogram: &[(u64, u64)]| {
         let total: u64 = histogram.iter().map(|(_, count)| count).sum();
@@ -170,7 +171,7 @@ fn a_thousand_lives_begin_with_the_same_memory_and_leave_control_alone() {
             "{alone:?} alone, {beside:?} beside a thousand lives"
         );
     }
-    assert!(beside.iter().all(|(lower, _)| *lower < 100_000), "{beside:?}");
+    assert!(beside.iter().all(|(lower, _)| *lower < 100_000 + 114_688), "{beside:?}");
 }
 
 #[test]
