@@ -473,8 +473,13 @@ mod attach {
         assert!(said.out.contains("login: "), "{}", said.out);
     }
 
-    /// Types `keys` into a terminal that runs `line`, and gives all that it showed, `stty -a` at the end.
+    /// Types `keys` and Ctrl-] into a terminal that runs `line`, and gives all that it showed, `stty -a` at the end.
     fn on_terminal(fake: &Fake, line: &str, keys: &str) -> String {
+        typed(fake, line, keys, b"\x1d")
+    }
+
+    /// The same with `last` in place of Ctrl-].
+    fn typed(fake: &Fake, line: &str, keys: &str, last: &[u8]) -> String {
         let line = format!("{line}; echo status $?; stty -a");
         let mut command = Command::new("script");
         command.args(["-qec", &line, "/dev/null"]).stdin(Stdio::piped());
@@ -488,7 +493,7 @@ mod attach {
         assert!(eventually(|| fake.read("typed").len() == 8 || keys.len() < 5));
         thread::sleep(Duration::from_millis(300));
         // The terminal is gone already if the keys ended it.
-        let _ = stdin.write_all(b"\x1d");
+        let _ = stdin.write_all(last);
         let said = finish(child);
         assert!(said.out.contains(" icanon ") && said.out.contains(" echo "), "{}", said.out);
         said.out
@@ -517,7 +522,8 @@ mod attach {
             "(sleep 0.7; kill -TERM $(cat client)) & sh -c 'echo $$ > client; exec {} attach one'",
             env!("CARGO_BIN_EXE_weir")
         );
-        let shown = on_terminal(&fake, &line, "");
+        // Nothing but the signal ends it, however late that comes.
+        let shown = typed(&fake, &line, "", b"");
         assert!(shown.contains("status 143"), "{shown}");
         run.interrupt();
     }
