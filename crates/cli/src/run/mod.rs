@@ -1,5 +1,6 @@
 //! `weir run`: a system in QEMU, its consoles side by side, and a report at the end.
 
+mod budgets;
 pub mod control;
 pub mod demux;
 pub mod expect;
@@ -199,8 +200,12 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
     let signals = Signals::watch()?;
     let json = arguments.json.as_deref() == Some(Path::new("-"));
     let mut system = image::checked(&arguments.file, &arguments.image, json, environment)?;
-    if arguments.deterministic && !arguments.unsliced {
-        system.hypervisor.slice = Some(SLICE);
+    if arguments.deterministic {
+        if !arguments.unsliced {
+            system.hypervisor.slice = Some(SLICE);
+        }
+    } else if let Some(note) = budgets::adapt(&mut system)? {
+        anstream::eprintln!("weir: {note}");
     }
     if let Some(limit) = arguments.time.filter(|_| arguments.deterministic) {
         system.hypervisor.heartbeat = Some(beat_behind(system.hypervisor.heartbeat, limit));
