@@ -219,7 +219,7 @@ pub enum Initramfs {
     Virtio,
     /// The kernel's modules for virtio sockets, and weir's own program that sends and receives: 2.2 MB.
     Vsock,
-    /// The kernel's modules for virtio network devices on MMIO: 2.1 MB.
+    /// `cyclictest` and its libraries, and the kernel's modules for virtio network devices on MMIO: 4.2 MB.
     Net,
     /// The modules of [`Self::Vsock`], and Debian's socat with its libraries: 12 MB.
     Socat,
@@ -801,9 +801,9 @@ fn archive(store: &Path, kind: Initramfs, talk: Option<Vec<u8>>) -> Result<Vec<u
         files.insert(format!("bin/{applet}"), File::Link("busybox"));
     }
     let (program, libraries): (_, &[&str]) = match kind {
-        Initramfs::Rt => (Some("bin/cyclictest"), &LIBRARIES),
+        Initramfs::Rt | Initramfs::Net => (Some("bin/cyclictest"), &LIBRARIES),
         Initramfs::Socat => (Some("bin/socat"), &SOCAT_LIBRARIES),
-        Initramfs::Busybox | Initramfs::Virtio | Initramfs::Vsock | Initramfs::Net => (None, &[]),
+        Initramfs::Busybox | Initramfs::Virtio | Initramfs::Vsock => (None, &[]),
     };
     if let Some(program) = program {
         files.insert(program.to_owned(), File::Program(read(program)?));
@@ -981,6 +981,12 @@ mod tests {
         // By name they are in the order in which they need each other.
         assert_eq!(modules.first(), Some(&"0-virtio_pci_modern_dev.ko"));
         assert_eq!(modules.last(), Some(&"3-virtio_blk.ko"));
+        let net = members(&archive(store.path(), Initramfs::Net, None).unwrap());
+        assert_eq!(
+            net.len(),
+            rt.len() + 1 + NETWORK_MODULES.len(),
+            "modules, and their directory, beside cyclictest"
+        );
         let talk = Some(b"the program".to_vec());
         let vsock = members(&archive(store.path(), Initramfs::Vsock, talk).unwrap());
         let find = |name: &str| vsock.iter().find(|member| member.0 == name);

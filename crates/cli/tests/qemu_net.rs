@@ -63,6 +63,16 @@ fn two_linuxes_on_one_core_share_a_device() {
         let came = "linux: outside gave 800000 bytes, 6e686363f17e2ccabbb49b350f63f542";
         let lines = outcome.lines(vm);
         assert!(lines.iter().any(|line| line.contains(came)), "{vm}: {lines:#?}");
+        let slept =
+            |line: &&str| line.starts_with("linux: cyclictest T: 0") && line.contains("C:   1000 ");
+        assert!(lines.iter().any(slept), "{vm}: {lines:#?}");
+        // 20 echoes from outside and 100 from the other, and answers to the other's 100.
+        let count = |what| frames(&outcome, vm, what);
+        let (sent, received) = (count("sent"), count("received"));
+        assert!(sent >= 220 && received >= 220, "{vm}: {sent} sent, {received} received");
+        assert_eq!([count("over_rate"), count("refused")], [0, 0], "{vm}");
+        // What the other asks everybody before this one's driver has begun.
+        assert!(count("missed") <= 8, "{vm}: {} missed", count("missed"));
     }
 }
 

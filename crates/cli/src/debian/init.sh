@@ -1,10 +1,10 @@
 #!/bin/busybox sh
 # The first process of weir's Linux guest. The kernel command line says what it does:
 #   weir.run=A,B,..   scenarios, in this order: cyclictest devices disk hog memtest sgi shell steal
-#                     net outside serve fetch send* receive* ping* pong* give* take* reload suspend poweroff reboot
+#                     net beside outside serve fetch send* receive* ping* pong* give* take* reload suspend poweroff reboot
 #   weir.NAME=A,B,..  arguments of weir-talk for the scenario NAME, which begins with send, receive, ping or pong
 #   weir.NAME=ADDR    address of socat for the scenario NAME, which begins with give or take: where 100000 lines go, or come from
-#   weir.address=IP   of the network device, which net turns on; weir.peer=IP whom fetch asks for what serve gives
+#   weir.address=IP   of the network device, which net turns on; weir.peer=IP whom fetch asks for what serve gives, and beside for echoes
 #   weir.file=NAME    what outside fetches by TFTP from 10.0.2.2, after 20 echoes
 #   weir.echo=WORD    prints WORD
 #   weir.loops=N      cycles of cyclictest, round trips of sgi, blocks of hog (default 1000)
@@ -130,6 +130,19 @@ run_fetch() {
     say "fetched $(stat -c %s /tmp/fetched) bytes, $(md5sum </tmp/fetched)"
 }
 
+# Runs cyclictest beside 100 echoes from the peer, which asks for as many.
+run_beside() {
+    ping -c 100 -i 0.01 -W 5 -s 1000 "$(word weir.peer)" >/tmp/echoes &
+    echoes=$!
+    before=$(virtio_interrupts)
+    run_cyclictest || return 1
+    during=$(($(virtio_interrupts) - before))
+    wait $echoes
+    say "beside $(awk '/packets transmitted/' /tmp/echoes)"
+    say "beside $during interrupts"
+    [ $during -gt 0 ]
+}
+
 load_modules() {
     [ ! -e /dev/vsock ] || return 0
     for module in /lib/modules/*.ko; do
@@ -242,7 +255,7 @@ failed=
 ending=
 for scenario in $(word weir.run | tr , ' '); do
     case $scenario in
-        net | outside | serve | fetch | cyclictest | devices | disk | hog | memtest | reload | sgi | shell | steal | suspend)
+        net | beside | outside | serve | fetch | cyclictest | devices | disk | hog | memtest | reload | sgi | shell | steal | suspend)
             "run_$scenario" || failed="$failed $scenario" ;;
         give* | take*) run_socat "$scenario" || failed="$failed $scenario" ;;
         send* | receive* | ping* | pong*) run_talk "$scenario" || failed="$failed $scenario" ;;
