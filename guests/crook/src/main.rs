@@ -1,16 +1,22 @@
 //! Breaks the rules of its socket device: rings full of random numbers, heads twice, chains that end in themselves, buffers outside of
 //! memory, packets to whom no flow allows, resets in the midst of it, registers that nobody writes, over MMIO or PCI. For ever, or `rounds=` of
-//! them; `seed=` (1) chooses them; `pause_us=` (0) it sleeps behind each.
+//! them; `seed=` (1) chooses them; `every_us=` (0) each begins when the counter is at a multiple of that, and until then it sleeps.
+//!
+//! With `controls=`, at most 64, a round is one notification of so many control packets without a fault, credit updates from the context
+//! identifier `from=` to `to=`, port 5001, by a connection that the first of all asks for.
 //!
 //! ```text
 //! crook: 1000 rounds over PCI
+//! crook: 32000 control packets over MMIO
 //! ```
 
 #![no_std]
 #![no_main]
 
+mod controls;
 mod device;
 
+use controls::Controls;
 use core::{cell::UnsafeCell, ptr};
 use device::Device;
 use weir_guest::{
@@ -57,12 +63,27 @@ fn put(address: u64, bytes: &[u8]) {
 
 fn main(board: &'static Board) -> ! {
     let rounds = board.args.number("rounds", u64::MAX);
-    let pause = time::ns_to_ticks(board.args.number("pause_us", 0) * 1000, time::frequency());
+    let every = time::ns_to_ticks(board.args.number("every_us", 0) * 1000, time::frequency());
     gic::init(|_: Interrupt| time::disarm());
     gic::enable(board.virtual_timer);
     let mut random = Random(board.args.number("seed", 1));
     let device = Device::find(board.socket.expect("a VM in a flow has a socket device").base);
+    let begins = || {
+        if let Some(before) = time::now().checked_div(every) {
+            sleep((before + 1) * every);
+        }
+    };
+    if board.args.get("controls").is_some() {
+        let mut controls = Controls::new(device, board.args);
+        for _ in 0..rounds {
+            begins();
+            controls.send(device);
+        }
+        println!("crook: {} control packets over {}", controls.sent(), device.transport());
+        end();
+    }
     for _ in 0..rounds {
+        begins();
         set_up(device, &mut random);
         for _ in 0..random.below(20) {
             fill(&mut random);
@@ -71,11 +92,12 @@ fn main(board: &'static Board) -> ! {
                 device.abuse(&mut random);
             }
         }
-        if pause > 0 {
-            sleep(time::now() + pause);
-        }
     }
     println!("crook: {rounds} rounds over {}", device.transport());
+    end()
+}
+
+fn end() -> ! {
     cpu::mask_interrupts();
     psci::system_off()
 }
