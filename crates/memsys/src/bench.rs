@@ -43,7 +43,7 @@ pub fn ddr4_2400_map() -> AddressMap {
     AddressMap::new(AddressFields {
         group: plain_bits(13..=14),
         bank: plain_bits(15..=16),
-        row: plain_bits(17..=31),
+        row: plain_bits(17..=32),
         ..Default::default()
     })
     .expect("plain bits are independent")

@@ -38,7 +38,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ("[[15], [16]]", "[[15], [15]]", "bank bit 1"),
         ("[[15], [16]]", "[[15, 15], [16]]", "map.bank, bit 0"),
         ("[[15], [16]]", "[[15], [64]]", "map.bank, bit 1"),
-        ("to = 31", "to = 3", "ascending"),
+        ("to = 32", "to = 3", "ascending"),
         ("reads = 32", "reads = 99", "queues"),
     ];
     for (from, to, said) in cases {
