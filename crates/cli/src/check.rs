@@ -17,8 +17,8 @@ use std::{
 };
 use toml::de::DeTable;
 use weir_config::{
-    Faults, Image, Owner, Placement, Platform, Row, Sizes, Socket, Source, System, Vm, check_file,
-    check_text, check_to_measure,
+    Faults, Image, LIKELY_KERNEL, LIKELY_PROGRAM, Owner, Placement, Platform, Row, Sizes, Socket,
+    Source, System, Vm, check_file, check_text, check_to_measure,
     pci::Function,
     place_all,
     timing::{DEFAULT_PORT, Flow},
@@ -206,19 +206,17 @@ impl fmt::Display for Guess {
 /// About how long the parts of a system's image will be, and which of these are guesses.
 fn likely_sizes(system: &System, environment: &Environment) -> (Sizes, Vec<Guess>) {
     const HYPERVISOR: u64 = 1 << 20;
-    const KERNEL: u64 = 40 << 20;
-    const OTHER: u64 = 4 << 20;
     let mut guessed = Vec::new();
-    let mut size = |vm: &Vm, what: &'static str, from: &Source, otherwise: u64| {
+    let mut size = |vm: &Vm, what: &'static str, from: &Source, otherwise: Bytes| {
         let path = match from {
             Source::File(path) => path.clone(),
             Source::Named(name) => Programs::new(environment, true).path(name),
         };
         fs::metadata(path).map_or_else(
             |_| {
-                let (vm, size) = (vm.name.clone(), Bytes(otherwise));
-                guessed.push(Guess { vm, what, source: source(from), size });
-                otherwise
+                let vm = vm.name.clone();
+                guessed.push(Guess { vm, what, source: source(from), size: otherwise });
+                otherwise.0
             },
             |file| file.len(),
         )
@@ -226,9 +224,11 @@ fn likely_sizes(system: &System, environment: &Environment) -> (Sizes, Vec<Guess
     let mut pristine = Vec::new();
     for vm in &system.vms {
         let linux = matches!(vm.image, Image::Linux { .. });
-        let (what, otherwise) = if linux { ("kernel", KERNEL) } else { ("image", OTHER) };
+        let (what, otherwise) =
+            if linux { ("kernel", LIKELY_KERNEL) } else { ("image", LIKELY_PROGRAM) };
         let image = size(vm, what, vm.image.source(), otherwise);
-        let initrd = vm.image.initrd().map_or(0, |initrd| size(vm, "initrd", initrd, OTHER));
+        let initrd =
+            vm.image.initrd().map_or(0, |initrd| size(vm, "initrd", initrd, LIKELY_PROGRAM));
         pristine.push(image + initrd);
     }
     let image = HYPERVISOR + pristine.iter().sum::<u64>();

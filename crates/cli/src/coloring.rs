@@ -112,10 +112,10 @@ fn costs(system: &System, shares: &[Share]) -> Vec<String> {
     let cells = &division.cells;
     let used = division.vms.iter().fold(division.hypervisor, |all, set| all.union(set));
     let has_owner = |cell| {
-        let color = |other| cells.color(other) == cells.color(cell);
-        used.iter().any(color) && used.iter().any(|other| cells.bank(other) == cells.bank(cell))
+        used.iter().any(|other| cells.share_color(other, cell))
+            && used.iter().any(|other| cells.share_bank(other, cell))
     };
-    let idle = cells.iter().filter(|&cell| used.iter().all(|used| used != cell));
+    let idle = cells.iter().filter(|&cell| !used.contains(cell));
     let (split, unowned): (Vec<_>, Vec<_>) = idle.partition(|&cell| has_owner(cell));
     for (idle, why) in [
         (split, "since their color and their bank have different owners"),

@@ -139,35 +139,11 @@ fn vms_that_share_what_nobody_owns_are_seen_to_share() {
 
 #[test]
 fn vms_that_share_a_core_are_told_apart() {
-    let text = |[weir, a, b]: [&str; 3]| {
-        format!(
-            r#"
-platform = "qemu-virt"
-
-[hypervisor]
-console_core = 1
-{weir}
-
-[[vm]]
-name = "a"
-cpus = [0]
-memory = "4MiB"
-image = {{ elf = "guests/hog", args = "mode=read size=0x20000 passes=200" }}
-expect = ["hog: 200 passes"]
-{a}
-
-[[vm]]
-name = "b"
-cpus = [0]
-memory = "4MiB"
-image = {{ elf = "guests/hog", args = "mode=write size=0x200000" }}
-{b}
-
-[[core]]
-id = 0
-schedule = {{ kind = "round-robin", quantum = "200us", vms = ["a", "b"] }}
-"#
-        )
+    let text = |keys| {
+        let arguments = ["mode=read size=0x20000 passes=200", "mode=write size=0x200000"];
+        let apart = pair(keys, ["4MiB"; 2], arguments, "hog: 200 passes");
+        let core = "[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"200us\", vms = [\"a\", \"b\"] }\n";
+        apart.replace("cpus = [1]", "cpus = [0]") + core
     };
     let shared = observe(&text([""; 3]), &[]);
     let colored = observe(&text(COLORS), &[]);

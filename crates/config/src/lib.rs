@@ -87,7 +87,7 @@ pub use place::{Owner, Placement, Row, Sizes, place, place_all};
 #[cfg(feature = "std")]
 pub use platform::Platform;
 #[cfg(feature = "std")]
-pub use resolve::{Catalog, Source};
+pub use resolve::{Catalog, LIKELY_KERNEL, LIKELY_PROGRAM, Source};
 #[cfg(feature = "std")]
 pub use schema::{TEMPLATE, schema};
 #[cfg(feature = "std")]

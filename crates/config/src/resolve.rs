@@ -1,5 +1,6 @@
 //! What the names in a file stand for: files, or things that weir makes or fetches itself.
 
+use crate::units::Bytes;
 use std::path::{Path, PathBuf};
 
 /// Names that stand for no file, since weir builds or fetches what they mean.
@@ -43,6 +44,11 @@ pub enum Source {
     /// A name of the [`Catalog`], without `guests/`.
     Named(String),
 }
+
+/// Bytes that a kernel of the catalog is taken to have while it is not there.
+pub const LIKELY_KERNEL: Bytes = Bytes(40 << 20);
+/// The same of anything else.
+pub const LIKELY_PROGRAM: Bytes = Bytes(4 << 20);
 
 /// A name in a file and what it may mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -41,6 +41,13 @@ pub struct FlowOutcome {
     pub worst: Picos,
 }
 
+impl FlowOutcome {
+    /// Whether a packet that has taken so long is behind its deadline.
+    pub(crate) fn is_late(&self, latency: Picos) -> bool {
+        self.deadline_ns.is_some_and(|ns| latency > Picos::from_nanos(ns))
+    }
+}
+
 /// The least and the greatest time that a step takes, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Step {

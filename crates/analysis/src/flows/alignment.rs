@@ -23,6 +23,7 @@ mod hurried;
 mod lattice;
 mod search;
 
+use core::ops::{Add, Mul, Sub};
 use lattice::Lattice;
 use search::Search;
 
@@ -107,19 +108,25 @@ fn by_width<const W: usize>(
     lattice.consistent().then(|| Search::new(&lattice))??.run(nodes)
 }
 
-fn dot<const W: usize>(a: &[f64; W], b: &[f64; W]) -> f64 {
-    let mut sums = [0.0; 4];
+/// A floating-point number, of single or double precision.
+trait Number: Copy + Default + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> {}
+
+impl Number for f32 {}
+impl Number for f64 {}
+
+fn dot<T: Number, const W: usize>(a: &[T; W], b: &[T; W]) -> T {
+    let mut sums = [T::default(); 4];
     for i in (0..W).step_by(4) {
         for j in 0..4 {
-            sums[j] += a[i + j] * b[i + j];
+            sums[j] = sums[j] + a[i + j] * b[i + j];
         }
     }
     (sums[0] + sums[2]) + (sums[1] + sums[3])
 }
 
-fn subtract<const W: usize>(a: &mut [f64; W], factor: f64, b: &[f64; W]) {
-    for (a, b) in a.iter_mut().zip(b) {
-        *a -= factor * b;
+fn subtract<T: Number, const W: usize>(a: &mut [T; W], factor: T, b: &[T; W]) {
+    for (a, &b) in a.iter_mut().zip(b) {
+        *a = *a - factor * b;
     }
 }
 

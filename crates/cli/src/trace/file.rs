@@ -281,7 +281,7 @@ impl<R: Read> Trace<R> {
         } else if *read > records || *rest > 0 {
             damages.push(format!(
                 "it goes on behind its {records} records, by {} bytes",
-                (read - records).saturating_mul(32).saturating_add(*rest)
+                (read - records).saturating_mul(size_of::<Record>() as u64).saturating_add(*rest)
             ));
         }
         if *strange > 0 {

@@ -4,7 +4,7 @@ use super::Checker;
 use crate::{
     fault, image,
     raw::{self, At},
-    resolve::{Role, Source},
+    resolve::{LIKELY_KERNEL, LIKELY_PROGRAM, Role, Source},
     shape::nearest,
     system::{Image, Piece, Spans},
     units::Ipa,
@@ -13,10 +13,6 @@ use std::fs;
 
 /// Longest command line in bytes: arm64's COMMAND_LINE_SIZE less the terminator.
 const ARGS_LIMIT: usize = 2047;
-/// Most bytes that a kernel of the catalog is expected to have, an initial RAM disk, and anything else.
-const NAMED_KERNEL: u64 = 40 << 20;
-const NAMED_INITRD: u64 = 4 << 20;
-const NAMED_PROGRAM: u64 = 4 << 20;
 
 /// An image's files.
 pub(super) struct Files {
@@ -96,9 +92,8 @@ impl Checker<'_> {
             self.directory,
         ) {
             Source::File(path) => fs::metadata(path).map_or(0, |file| file.len()),
-            Source::Named(_) if role == Role::Kernel => NAMED_KERNEL,
-            Source::Named(_) if role == Role::Initrd => NAMED_INITRD,
-            Source::Named(_) => NAMED_PROGRAM,
+            Source::Named(_) if role == Role::Kernel => LIKELY_KERNEL.0,
+            Source::Named(_) => LIKELY_PROGRAM.0,
         };
         match image {
             raw::Image::Elf { elf, .. } => len(Role::Elf, elf),

@@ -104,7 +104,7 @@ fn strays_among(range: &Range<u64>, may: impl Fn(u64) -> bool) -> u64 {
 }
 
 unsafe fn of_hypervisor(system: &System<'_>) -> Found {
-    // SAFETY: by the contract of `check`.
+    // SAFETY: by the contract of `of_divided`.
     let (tables, first) = unsafe { memory::stage1_tables() };
     let pages = system.hypervisor_pages();
     let table = |pa| tables.get(pages.index_of(pa)?.checked_sub(first)? as usize);
@@ -139,7 +139,7 @@ unsafe fn of_vm(system: &System<'_>, view: &VmView<'_>) -> Found {
     };
     let may = |page| set.contains(system.cells().cell_of(page)) || seen(page);
     let mut found = Found::default();
-    // SAFETY: by the contract of `check`.
+    // SAFETY: by the contract of `of_divided`.
     let mut window = unsafe { Window::all() };
     window.lend(&mut own.clone(), stage1::READ, |va, len| {
         // SAFETY: the window maps whole pages of RAM, which nobody writes now.

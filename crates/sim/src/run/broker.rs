@@ -143,9 +143,7 @@ impl<'a> Moving<'a> {
         let notified = self.senders.iter().flat_map(|sender| &sender.notified);
         for packet in self.packets.values().chain(notified) {
             let outcome = &mut self.outcomes[packet.flow];
-            let age = now.since(packet.from);
-            let is_late = |ns: u64| age > Picos::from_nanos(ns);
-            outcome.missed += u64::from(outcome.deadline_ns.is_some_and(is_late));
+            outcome.missed += u64::from(outcome.is_late(now.since(packet.from)));
         }
         self.outcomes
     }
@@ -225,7 +223,7 @@ impl<'a> Moving<'a> {
         let outcome = &mut self.outcomes[packet.flow];
         if self.counts {
             let latency = at.since(packet.from);
-            let is_late = outcome.deadline_ns.is_some_and(|ns| latency > Picos::from_nanos(ns));
+            let is_late = outcome.is_late(latency);
             outcome.arrived += 1;
             outcome.met += u64::from(!is_late);
             outcome.missed += u64::from(is_late);

@@ -1,5 +1,7 @@
 //! A quick reduction that leaves relations short enough where the body reaches over a small part of the periods.
 
+use super::{dot, subtract};
+
 /// By how much a pair must gain to be worth its step.
 const WORTH: f32 = 0.002;
 /// The bits of a gain that hold its position.
@@ -135,22 +137,6 @@ fn greatest_gain<const W: usize>(row: &[f32; W], inverse: &[f32; W], length: &[f
     let low = if c > a { c } else { a };
     let high = if d > b { d } else { b };
     if high > low { high } else { low }
-}
-
-fn dot<const W: usize>(a: &[f32; W], b: &[f32; W]) -> f32 {
-    let mut sums = [0.0; 4];
-    for i in (0..W).step_by(4) {
-        for j in 0..4 {
-            sums[j] += a[i + j] * b[i + j];
-        }
-    }
-    (sums[0] + sums[2]) + (sums[1] + sums[3])
-}
-
-fn subtract<const W: usize>(a: &mut [f32; W], factor: f32, b: &[f32; W]) {
-    for (a, b) in a.iter_mut().zip(b) {
-        *a -= factor * b;
-    }
 }
 
 fn nearest(x: f32) -> f32 {

@@ -86,7 +86,7 @@ pub(super) struct Search<'a, const W: usize> {
 }
 
 impl<'a, const W: usize> Search<'a, W> {
-    /// `None` if the relations are not what they say, or too long for the tolerance.
+    /// Of relations whose rates are what they say; `None` if they are too long for the tolerance.
     pub fn new(lattice: &'a Lattice<W>) -> Option<Self> {
         let n = lattice.n;
         let [spread, spread_of_time] = spreads(n, lattice.fall);
