@@ -56,7 +56,9 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     }
     let files: Vec<&Path> = arguments.files.iter().map(PathBuf::as_path).collect();
     if let Some(map) = &arguments.map {
-        output::check("--map", map, &files)?;
+        let platform = arguments.platform.iter().map(Path::new);
+        let inputs: Vec<&Path> = files.iter().copied().chain(platform).collect();
+        output::check("--map", map, &inputs)?;
     }
     if let Some(platform) = &arguments.platform {
         known(platform)?;

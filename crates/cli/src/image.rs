@@ -59,6 +59,13 @@ pub struct Options {
     pub no_build: bool,
 }
 
+impl Options {
+    /// The files that these options read of a system, of which `file` is the first.
+    pub fn inputs<'a>(&'a self, file: &'a Path) -> Vec<&'a Path> {
+        std::iter::once(file).chain(self.platform.iter().map(Path::new)).collect()
+    }
+}
+
 /// Carries the verb out.
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     if let Some(image) = &arguments.output {
@@ -70,7 +77,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             )));
         }
         for output in [image, &map] {
-            output::check("-o", output, &[&arguments.file])?;
+            output::check("-o", output, &arguments.options.inputs(&arguments.file))?;
         }
     }
     let system = checked(&arguments.file, &arguments.options, arguments.json, environment)?;

@@ -4,23 +4,19 @@ use crate::failure::{Context, Failure, Result};
 use std::{
     fs::{self, OpenOptions},
     io::ErrorKind,
+    os::unix::fs::MetadataExt as _,
     path::Path,
 };
+use weir_config::Input;
 
-/// Refuses what `option` names if it is one of `inputs`, or if it can't be written. What is there stays as it is.
+/// Refuses what `option` names if it is one of `inputs` or a file that one of these names, or if it can't be written. What is there stays
+/// as it is.
 ///
 /// # Errors
 ///
 /// A wrong call, or what stands in the way.
 pub fn check(option: &str, output: &Path, inputs: &[&Path]) -> Result {
-    let known = fs::canonicalize(output).ok();
-    let same = |input: &&&Path| known.is_some() && fs::canonicalize(input).ok() == known;
-    if inputs.iter().any(|input| same(&input)) {
-        return Err(Failure::call(format!(
-            "{option} would overwrite {}: name another file",
-            output.display()
-        )));
-    }
+    apart(option, output, inputs, |_| true)?;
     let writing = || format!("write {}", output.display());
     match fs::metadata(output) {
         Ok(there) if there.is_file() => {
@@ -43,6 +39,51 @@ pub fn check(option: &str, output: &Path, inputs: &[&Path]) -> Result {
     Ok(())
 }
 
+/// The same of files in a directory, which may not be there yet. That a recording takes the place of an older one which a workload
+/// replays is as it should be.
+///
+/// # Errors
+///
+/// A wrong call.
+pub fn check_in(
+    option: &str,
+    directory: &Path,
+    names: impl IntoIterator<Item = String>,
+    inputs: &[&Path],
+) -> Result {
+    let mut names = names.into_iter();
+    names.try_for_each(|name| {
+        apart(option, &directory.join(name), inputs, |input| !input.is_trace)
+    })
+}
+
+/// Refuses `output` if it is one of the files that `matter` of those that `inputs` name, themselves included.
+fn apart(
+    option: &str,
+    output: &Path,
+    inputs: &[&Path],
+    matters: impl Fn(&Input) -> bool,
+) -> Result {
+    // By any name, hard links too.
+    let identity = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+    let Some(known) = identity(output) else { return Ok(()) };
+    for &file in inputs {
+        let found = weir_config::inputs(file).into_iter().filter(&matters);
+        for input in found.filter(|input| identity(&input.path) == Some(known)) {
+            let reader = if input.path == file {
+                String::new()
+            } else {
+                format!(", which {} names", file.display())
+            };
+            return Err(Failure::call(format!(
+                "{option} would overwrite {}{reader}: name another file",
+                output.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,17 +93,48 @@ mod tests {
     #[test]
     fn an_input_is_known_by_any_name() {
         let directory = tempfile::tempdir().expect("a directory");
-        let [system, link] = ["s.toml", "l.toml"].map(|name| directory.path().join(name));
+        let path = |name: &str| directory.path().join(name);
+        let [system, link, hard] = ["s.toml", "l.toml", "h.toml"].map(path);
         fs::write(&system, "text").expect("a file");
         symlink(&system, &link).expect("a link");
+        fs::hard_link(&system, &hard).expect("a link");
         fs::create_dir(directory.path().join("d")).expect("a directory");
         let roundabout = directory.path().join("d/../s.toml");
-        for output in [&system, &link, &roundabout] {
+        for output in [&system, &link, &hard, &roundabout] {
             let failure = check("--svg", output, &[&system]).expect_err("refused");
             assert_eq!(failure.status, CALL);
             assert!(failure.text.starts_with("--svg would overwrite "), "{}", failure.text);
         }
         assert_eq!(fs::read_to_string(&system).expect("there"), "text");
+    }
+
+    #[test]
+    fn what_an_input_names_is_an_input() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name);
+        let vm = "[[vm]]\nimage = { bin = \"guest.bin\" }\nworkload = { file = \"a.trace\" }\n";
+        fs::write(path("s.toml"), vm).expect("a file");
+        for name in ["guest.bin", "a.trace", "b.trace"] {
+            fs::write(path(name), name).expect("a file");
+        }
+        let system = path("s.toml");
+        for name in ["guest.bin", "a.trace"] {
+            let failure = check("--map", &path(name), &[&system]).expect_err("refused");
+            let text = format!(
+                "--map would overwrite {}, which {} names: name another file",
+                path(name).display(),
+                system.display()
+            );
+            assert_eq!((failure.status, failure.text), (CALL, text));
+        }
+        check("--map", &path("b.trace"), &[&system]).expect("good");
+        let within = |names: &[&str]| {
+            let names = names.iter().map(|&name| name.to_owned());
+            check_in("--record", directory.path(), names, &[&system])
+        };
+        within(&["a.trace", "b.trace", "c.trace"]).expect("good");
+        assert_eq!(within(&["b.trace", "guest.bin"]).expect_err("refused").status, CALL);
+        check_in("--svg", &path("new"), ["x".to_owned()], &[&system]).expect("good");
     }
 
     #[test]

@@ -43,6 +43,8 @@ mod fault;
 #[cfg(feature = "std")]
 mod image;
 #[cfg(feature = "std")]
+mod inputs;
+#[cfg(feature = "std")]
 mod pack;
 pub mod packed;
 #[cfg(feature = "std")]
@@ -78,6 +80,8 @@ pub use check::{check_file, check_file_on, check_text, check_to_measure};
 pub use coloring::{Division, Share, shares};
 #[cfg(feature = "std")]
 pub use fault::{Fault, Faults, Location, Style};
+#[cfg(feature = "std")]
+pub use inputs::{Input, inputs};
 #[cfg(feature = "std")]
 pub use pack::{Packed, Payload, pack};
 #[cfg(feature = "std")]

@@ -102,7 +102,7 @@ impl Outcome {
 /// Carries the verb out.
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     if let Some(path) = &arguments.svg {
-        output::check("--svg", path, &[&arguments.file])?;
+        output::check("--svg", path, &arguments.image.inputs(&arguments.file))?;
     }
     let wanted = run::Arguments {
         image: arguments.image.clone(),
@@ -142,8 +142,12 @@ pub fn observe(
 ) -> Result<Outcome> {
     record.map_or(Ok(()), |(to, _)| record::check(to))?;
     let mut system = image::checked(&arguments.file, &arguments.image, json, environment)?;
+    if let Some((to, _)) = record {
+        let names = system.vms.iter().map(|vm| record::name(&vm.name));
+        output::check_in("--record", to, names, &arguments.image.inputs(&arguments.file))?;
+    }
     system.hypervisor.observed = true;
-    system.hypervisor.slice = Some(run::SLICE);
+    run::count(&mut system, arguments.time, arguments.unsliced);
     let scratch = tempfile::tempdir().context(|| "make a directory")?;
     let file = |name: &str| scratch.path().join(name);
     let (mut watch, mut offsets) = (None, Vec::new());

@@ -27,6 +27,11 @@ pub struct Trace {
     elsewhere: u64,
 }
 
+/// The name of a VM's trace.
+pub fn name(vm: &str) -> String {
+    format!("{vm}.trace")
+}
+
 /// Where each VM's pages lie: by physical address their offset in its RAM.
 pub fn offsets(system: &System, placement: &Placement) -> Vec<BTreeMap<u64, u64>> {
     let pages = |vm| {
@@ -51,7 +56,7 @@ pub fn write(
         }
         let path = from.join(number.to_string());
         let recording = File::open(&path).context(|| format!("read {}", path.display()))?;
-        let file = to.join(format!("{}.trace", vm.name));
+        let file = to.join(name(&vm.name));
         let out = File::create(&file).context(|| format!("write {}", file.display()))?;
         let vcpu = |core: usize| vm.cpus.iter().position(|cpu| usize::from(cpu.0) == core);
         let lines = BufReader::new(recording).lines().map_while(std::result::Result::ok);

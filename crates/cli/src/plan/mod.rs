@@ -16,7 +16,7 @@ use crate::{
     },
     cargo::replace,
     failure::{Context, Failure, Result},
-    image,
+    image, output,
 };
 use ask::{Asker, EFFORT};
 use board::{Board, is_best_effort};
@@ -68,6 +68,9 @@ pub struct Arguments {
 /// Carries the verb out.
 pub fn run(arguments: &Arguments) -> Result {
     let path = &arguments.file;
+    if let Some(output) = &arguments.output {
+        output::check("-o", output, &[path])?;
+    }
     let refused = |faults: &Faults| {
         if arguments.json {
             let json = json!({ "file": path.display().to_string(), "faults": faults.to_json() });

@@ -5,6 +5,7 @@ mod overheads;
 use crate::{
     environment::Environment,
     failure::{Context, Result},
+    output,
     trace::{self, file::Trace},
 };
 use overheads::Overheads;
@@ -37,6 +38,10 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         Some(run) => trace::find(run, &runs),
         None => trace::newest(&runs)?,
     };
+    if let Some(output) = &arguments.output {
+        let read = trace::read(&path);
+        output::check("-o", output, &read.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
+    }
     let mut trace = Trace::open(&path)?;
     let directory = if path.is_dir() { Some(path.as_path()) } else { path.parent() };
     // A trace alone, without what else its run left, is of unknown time.

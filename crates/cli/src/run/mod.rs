@@ -156,8 +156,8 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
     if let Some(path) = arguments.json.as_deref().filter(|_| !to_stdout) {
         let image = arguments.image_file.as_deref();
-        let inputs: Vec<&Path> = image.into_iter().chain([arguments.file.as_path()]).collect();
-        output::check("--json", path, &inputs)?;
+        let inputs = arguments.image.inputs(&arguments.file);
+        output::check("--json", path, &[inputs, image.into_iter().collect()].concat())?;
     }
     let outcome = perform(arguments, environment)?;
     let json = serde_json::to_string_pretty(&outcome.report).context(|| "write the report")? + "\n";
@@ -184,7 +184,7 @@ fn messages(stdout_is_taken: bool) -> Box<dyn Write> {
 
 /// The longest that a core runs under instruction counting before the next has its turn: a vCPU sees an interrupt or another
 /// core's store later by at most this much for each other core that is busy.
-pub const SLICE: Nanos = Nanos(100_000);
+const SLICE: Nanos = Nanos(100_000);
 
 /// A heartbeat that comes soon behind `limit`: virtual time is known by what comes from the machine, and guests may be silent.
 fn beat_behind(heartbeat: Option<Nanos>, limit: Duration) -> Nanos {
@@ -195,20 +195,25 @@ fn beat_behind(heartbeat: Option<Nanos>, limit: Duration) -> Nanos {
     heartbeat.map_or(behind, |heartbeat| heartbeat.min(behind))
 }
 
+/// Makes `system` one whose image is for counted runs: its cores take turns of [`SLICE`], unless `unsliced`, and with a limit the
+/// machine speaks soon behind it.
+pub fn count(system: &mut System, limit: Option<Duration>, unsliced: bool) {
+    let hypervisor = &mut system.hypervisor;
+    hypervisor.slice = (!unsliced).then_some(SLICE);
+    if let Some(limit) = limit {
+        hypervisor.heartbeat = Some(beat_behind(hypervisor.heartbeat, limit));
+    }
+}
+
 /// Runs a system from its file to its end, showing consoles but no summary.
 pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outcome> {
     let signals = Signals::watch()?;
     let json = arguments.json.as_deref() == Some(Path::new("-"));
     let mut system = image::checked(&arguments.file, &arguments.image, json, environment)?;
     if arguments.deterministic {
-        if !arguments.unsliced {
-            system.hypervisor.slice = Some(SLICE);
-        }
+        count(&mut system, arguments.time, arguments.unsliced);
     } else if let Some(note) = budgets::adapt(&mut system)? {
         anstream::eprintln!("weir: {note}");
-    }
-    if let Some(limit) = arguments.time.filter(|_| arguments.deterministic) {
-        system.hypervisor.heartbeat = Some(beat_behind(system.hypervisor.heartbeat, limit));
     }
     let needs_watch = plugin::is_needed(&system);
     let mut setup = setup(&system, arguments)?;

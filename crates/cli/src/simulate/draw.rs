@@ -14,6 +14,13 @@ use std::{
 };
 use weir_sim::{Outcome, VmOutcome};
 
+/// The files that [`write`] may write.
+pub const NAMES: [&str; 4] = [BANDWIDTH, LATENCY, ARRIVALS, RESPONSES];
+const BANDWIDTH: &str = "bandwidth.svg";
+const LATENCY: &str = "latency.svg";
+const ARRIVALS: &str = "arrivals.svg";
+const RESPONSES: &str = "responses.svg";
+
 /// Writes bandwidth over time, distributions of latencies and arrival curves into a directory.
 #[expect(clippy::cast_precision_loss, reason = "for pictures")]
 pub fn write(directory: &Path, result: &Simulated) -> Result<Vec<PathBuf>> {
@@ -44,12 +51,12 @@ pub fn write(directory: &Path, result: &Simulated) -> Result<Vec<PathBuf>> {
         (0..=1000).step_by(5).map(share).collect()
     };
     let mut files = vec![
-        picture("bandwidth.svg", "us", "MB/s", &bandwidth)?,
-        picture("latency.svg", "latency, ns", "of the accesses, %", &latency)?,
-        picture("arrivals.svg", "length of the window, us", "refills at most", &arrivals)?,
+        picture(BANDWIDTH, "us", "MB/s", &bandwidth)?,
+        picture(LATENCY, "latency, ns", "of the accesses, %", &latency)?,
+        picture(ARRIVALS, "length of the window, us", "refills at most", &arrivals)?,
     ];
     if vms.iter().any(|vm| vm.jobs.is_some()) {
-        files.push(picture("responses.svg", "response, us", "of the jobs, %", &responses)?);
+        files.push(picture(RESPONSES, "response, us", "of the jobs, %", &responses)?);
     }
     Ok(files)
 }

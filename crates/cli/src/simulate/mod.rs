@@ -13,7 +13,7 @@ use crate::{
     failure::{Failure, Result},
     output,
 };
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use sweep::{Axis, Shard};
 pub use tell::mb_per_s;
 use weir_config::units::Nanos;
@@ -93,14 +93,20 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     if let (Some(trace), Some(platform)) = (&arguments.dram_trace, &arguments.platform) {
         return dram::run(trace, platform, &arguments.values, arguments.json);
     }
+    let memory = arguments.platform.iter().map(Path::new);
+    let read = arguments.system.iter().chain(&arguments.merge).map(PathBuf::as_path);
+    let inputs: Vec<&Path> = read.chain(memory).collect();
+    if let Some(out) = &arguments.out {
+        output::check("--out", out, &inputs)?;
+    }
     if !arguments.merge.is_empty() {
         return sweep::merge(&arguments.merge, arguments.out.as_deref());
     }
     let Some(file) = &arguments.system else {
         return Err(Failure::call("name a system file, or a trace with --dram-trace"));
     };
-    if let Some(out) = &arguments.out {
-        output::check("--out", out, &[file])?;
+    if let Some(directory) = &arguments.svg {
+        output::check_in("--svg", directory, draw::NAMES.map(str::to_owned), &inputs)?;
     }
     if !arguments.sweep.is_empty() {
         return sweep::run(file, arguments, environment);

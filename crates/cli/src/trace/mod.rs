@@ -9,6 +9,7 @@ pub mod words;
 use crate::{
     environment::Environment,
     failure::{Context, Failure, Result},
+    output,
 };
 use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
@@ -104,6 +105,11 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         Some(run) => find(run, &runs),
         None => newest(&runs)?,
     };
+    if let Some(output) = &arguments.output {
+        let against = arguments.against.as_deref().map(|run| find(run, &runs));
+        let read: Vec<_> = std::iter::once(&path).chain(&against).flat_map(|run| read(run)).collect();
+        output::check("-o", output, &read.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
+    }
     let told = if arguments.arrival_curve.is_empty() {
         records(arguments, &path)?
     } else {
@@ -128,6 +134,13 @@ struct Told {
 pub fn find(run: &Path, runs: &Path) -> PathBuf {
     let beside = runs.join(run);
     if !run.exists() && beside.exists() { beside } else { run.to_owned() }
+}
+
+/// What is read of a run, which may be named by its trace.
+pub fn read(run: &Path) -> Vec<PathBuf> {
+    let trace = if run.is_dir() { run.join(file::NAME) } else { run.to_owned() };
+    let told = trace.with_file_name("run.json");
+    vec![trace, told]
 }
 
 /// The newest run with a trace.
