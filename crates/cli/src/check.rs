@@ -1,35 +1,32 @@
 //! `weir check`: everything that is wrong with a system, or what it looks like.
 
 use crate::{
-    analyze,
-    cargo::Programs,
-    coloring,
+    analyze, coloring,
     environment::Environment,
     failure::{Context, Failure, GOOD, Result, SYSTEM},
     image, output,
+    parts::{Guess, Parts, source},
     run::show::table,
 };
 use serde_json::{Value, json};
 use std::{
-    fmt, fs,
+    fs,
     io::{Write, stderr, stdout},
     path::{Path, PathBuf},
 };
 use toml::de::DeTable;
 use weir_config::{
-    Faults, Image, LIKELY_KERNEL, LIKELY_PROGRAM, Owner, Placement, Platform, Row, Sizes, Socket,
-    Source, System, Vm, check_file, check_text, check_to_measure,
+    Faults, Image, Owner, Placement, Platform, Row, Socket, System, Vm, check_file, check_text,
+    check_to_measure,
     pci::Function,
-    place_all,
     timing::{DEFAULT_PORT, Flow},
-    units::Bytes,
 };
 
 /// Checks system files: all their faults at once, each with its place in the file and what to write
 /// instead; or, if there are none, the VMs and the memory map.
 ///
-/// The map takes the images at the size that they have now, and says which are not there and are guessed; the one of
-/// `weir build` is final.
+/// Images are taken as they were built or fetched last: what `weir build` would refuse of them is refused. Which are not there yet,
+/// so that their size is guessed, is said; the map of `weir build` is final.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  weir check systems/demo.toml\n  weir check --json systems/*.toml\n  weir check systems/demo.toml --map map.svg\n\nExit status: 0 no faults, 1 faults."
@@ -68,23 +65,26 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let mut results = Vec::new();
     for file in &arguments.files {
         let checked = load(file, arguments.platform.as_deref(), environment);
+        let mut guessed = Vec::new();
         let checked = checked.and_then(|system| {
-            let (sizes, guessed) = likely_sizes(&system, environment);
-            let placement = place_all(&system, &sizes)?;
+            let parts = Parts::of(&system, environment);
+            let placement = parts.foresee(&system);
+            guessed = parts.guessed;
+            let placement = placement?;
             let left_out = analyze::check(&system.timing)?;
-            Ok((system, (placement, guessed), left_out))
+            Ok((system, placement, left_out))
         });
-        if let (Some(map), Ok((system, (placement, _), _))) = (&arguments.map, &checked) {
+        if let (Some(map), Ok((system, placement, _))) = (&arguments.map, &checked) {
             let svg = coloring::svg(system, placement);
             fs::write(map, svg).context(|| format!("write {}", map.display()))?;
         }
         match checked {
-            Ok((system, (placement, guessed), _)) if arguments.json => {
+            Ok((system, placement, _)) if arguments.json => {
                 let mut described = describe(file, &system, &placement);
                 described["guessed_images"] = guessed.iter().map(Guess::json).collect();
                 results.push(described);
             }
-            Ok((system, (placement, guessed), left_out)) => {
+            Ok((system, placement, left_out)) => {
                 writeln!(out, "{}: good, for {}", file.display(), system.platform.name)?;
                 writeln!(out, "{}", vms(&system))?;
                 if system.broker().is_some() {
@@ -92,12 +92,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
                 }
                 writeln!(out, "{placement}")?;
                 if !guessed.is_empty() {
-                    let list: Vec<_> = guessed.iter().map(ToString::to_string).collect();
-                    writeln!(
-                        out,
-                        "sizes guessed: {}; the map of `weir build` is final\n",
-                        list.join(", ")
-                    )?;
+                    writeln!(out, "{}; the map of `weir build` is final\n", told(&guessed))?;
                 }
                 writeln!(out, "{}", coloring::report(&system, &placement))?;
                 if let Some(supply) = analyze::time::supplies(&system.timing) {
@@ -110,10 +105,15 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             Err(faults) => {
                 status = SYSTEM;
                 if arguments.json {
-                    results.push(refusal(file, &faults));
+                    let mut refused = refusal(file, &faults);
+                    refused["guessed_images"] = guessed.iter().map(Guess::json).collect();
+                    results.push(refused);
                 } else {
                     out.flush()?;
                     writeln!(stderr(), "{}: {}", file.display(), image::rendered(&faults))?;
+                    if !guessed.is_empty() {
+                        writeln!(stderr(), "{}; `weir build` knows\n", told(&guessed))?;
+                    }
                 }
             }
         }
@@ -122,6 +122,12 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         writeln!(stdout(), "{:#}", Value::from(results))?;
     }
     if status == GOOD { Ok(()) } else { Err(Failure::said(status)) }
+}
+
+/// Which sizes are guessed, in words.
+fn told(guessed: &[Guess]) -> String {
+    let list: Vec<_> = guessed.iter().map(ToString::to_string).collect();
+    format!("sizes guessed: {}", list.join(", "))
 }
 
 /// Refuses a platform of the call that there is not: no file says it, so that no place in one is at fault.
@@ -182,59 +188,6 @@ fn text_on(file: &Path, platform: &str) -> Option<String> {
     let span = table.get_ref().get("platform").map(toml::Spanned::span)?;
     text.replace_range(span, &Value::from(platform).to_string());
     Some(text)
-}
-
-/// An image that is not there yet, with the size that it is taken to have.
-struct Guess {
-    vm: String,
-    what: &'static str,
-    source: String,
-    size: Bytes,
-}
-
-impl Guess {
-    fn json(&self) -> Value {
-        json!({ "vm": self.vm, "what": self.what, "source": self.source, "bytes": self.size.0 })
-    }
-}
-
-impl fmt::Display for Guess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { vm, what, source, size } = self;
-        write!(f, "{vm}'s {what} {source} at {size}")
-    }
-}
-
-/// About how long the parts of a system's image will be, and which of these are guesses.
-fn likely_sizes(system: &System, environment: &Environment) -> (Sizes, Vec<Guess>) {
-    const HYPERVISOR: u64 = 1 << 20;
-    let mut guessed = Vec::new();
-    let mut size = |vm: &Vm, what: &'static str, from: &Source, otherwise: Bytes| {
-        let path = match from {
-            Source::File(path) => path.clone(),
-            Source::Named(name) => Programs::new(environment, true).path(name),
-        };
-        fs::metadata(path).map_or_else(
-            |_| {
-                let vm = vm.name.clone();
-                guessed.push(Guess { vm, what, source: source(from), size: otherwise });
-                otherwise.0
-            },
-            |file| file.len(),
-        )
-    };
-    let mut pristine = Vec::new();
-    for vm in &system.vms {
-        let linux = matches!(vm.image, Image::Linux { .. });
-        let (what, otherwise) =
-            if linux { ("kernel", LIKELY_KERNEL) } else { ("image", LIKELY_PROGRAM) };
-        let image = size(vm, what, vm.image.source(), otherwise);
-        let initrd =
-            vm.image.initrd().map_or(0, |initrd| size(vm, "initrd", initrd, LIKELY_PROGRAM));
-        pristine.push(image + initrd);
-    }
-    let image = HYPERVISOR + pristine.iter().sum::<u64>();
-    (Sizes { image, hypervisor: HYPERVISOR, pristine }, guessed)
 }
 
 /// The devices of the board that a VM gets, as its file may name them.
@@ -304,13 +257,6 @@ pub fn placement(map: &Placement) -> Value {
         })
     };
     map.rows.iter().map(row).collect()
-}
-
-fn source(source: &Source) -> String {
-    match source {
-        Source::File(path) => path.display().to_string(),
-        Source::Named(name) => name.clone(),
-    }
 }
 
 /// The names of a flow's receivers.

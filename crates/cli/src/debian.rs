@@ -271,7 +271,7 @@ pub fn linux_rt(cache: &Path) -> Result<LinuxImage> {
     let store = store(cache)?;
     let version = read_text(&store.join("linux/version"))?;
     Ok(LinuxImage {
-        image: store.join("linux/Image"),
+        image: store.join(IMAGE),
         version: version.trim().to_owned(),
         modules: store.join("linux/modules"),
     })
@@ -284,7 +284,7 @@ pub fn linux_rt(cache: &Path) -> Result<LinuxImage> {
 /// As [`linux_rt`], and when the archive can't be written.
 pub fn initramfs(cache: &Path, kind: Initramfs, talk: Option<Vec<u8>>) -> Result<PathBuf> {
     let bytes = archive(&store(cache)?, kind, talk)?;
-    let path = cache.join(format!("initramfs-{}.cpio", kind.name()));
+    let path = archive_path(cache, kind);
     if !fs::read(&path).is_ok_and(|old| old == bytes) {
         let new = cache.join(format!(".initramfs-{}-{}", kind.name(), std::process::id()));
         fs::write(&new, bytes).map_err(at(&new))?;
@@ -298,7 +298,34 @@ pub fn initramfs(cache: &Path, kind: Initramfs, talk: Option<Vec<u8>>) -> Result
 /// # Errors
 /// As [`linux_rt`].
 pub fn u_boot(cache: &Path) -> Result<PathBuf> {
-    Ok(store(cache)?.join("u-boot/u-boot.bin"))
+    Ok(store(cache)?.join(U_BOOT))
+}
+
+/// Something that is made of Debian's packages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// The Image of [`linux_rt`].
+    Linux,
+    /// An archive of [`initramfs`].
+    Initramfs(Initramfs),
+    /// The binary of [`u_boot`].
+    UBoot,
+}
+
+/// Where something is that was asked for before; nothing is fetched or made for it. None without the packages.
+#[must_use]
+pub fn kept(cache: &Path, what: Kept) -> Option<PathBuf> {
+    let store = Some(cache.join("debian")).filter(|store| is_current(store))?;
+    Some(match what {
+        Kept::Linux => store.join(IMAGE),
+        Kept::Initramfs(kind) => archive_path(cache, kind),
+        Kept::UBoot => store.join(U_BOOT),
+    })
+}
+
+/// Where an initial file system is left.
+fn archive_path(cache: &Path, kind: Initramfs) -> PathBuf {
+    cache.join(format!("initramfs-{}.cpio", kind.name()))
 }
 
 /// The packages in the store, by name: what a report says its guests were made of.
@@ -344,6 +371,11 @@ fn store(cache: &Path) -> Result<PathBuf> {
 fn is_current(store: &Path) -> bool {
     fs::read_to_string(store.join(MANIFEST)).is_ok_and(|text| text.lines().next() == Some(FORMAT))
 }
+
+/// The kernel in the store.
+const IMAGE: &str = "linux/Image";
+/// U-Boot in the store.
+const U_BOOT: &str = "u-boot/u-boot.bin";
 
 /// Prefix of the scratch directories in the cache; the process's number follows.
 const SCRATCH: &str = ".debian-";
@@ -438,7 +470,7 @@ fn fill(scratch: &Path, fresh: &Path) -> Result<()> {
         let lacks = "uncompressed Image".to_owned();
         return Err(Error::Unexpected { package: kernel.to_owned(), lacks });
     }
-    place(&image, &fresh.join("linux/Image"))?;
+    place(&image, &fresh.join(IMAGE))?;
     let modules = fresh.join("linux/modules");
     let kept = unpacked.join(format!("lib/modules/{version}/kernel"));
     fs::rename(&kept, &modules).map_err(at(&kept))?;
@@ -460,7 +492,7 @@ fn fill(scratch: &Path, fresh: &Path) -> Result<()> {
         place(&place_of, &fresh.join("lib").join(library))?;
     }
     let u_boot = unpacked.join("usr/lib/u-boot/qemu_arm64/u-boot.bin");
-    place(&u_boot, &fresh.join("u-boot/u-boot.bin"))?;
+    place(&u_boot, &fresh.join(U_BOOT))?;
 
     let file = fresh.join(MANIFEST);
     fs::write(&file, manifest).map_err(at(&file))?;

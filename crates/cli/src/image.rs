@@ -189,11 +189,7 @@ pub fn build(
     look: impl FnOnce(&Packed),
 ) -> Result<Vec<u8>> {
     let programs = Programs::new(environment, no_build);
-    let elf = programs.hypervisor(environment, system.platform.is_gic_v2())?;
-    let hypervisor = fs::read(&elf).context(|| format!("read {}", elf.display()))?;
-    let hypervisor = flatten(&hypervisor).map_err(|error| {
-        Failure::environment(format!("{} is not a hypervisor: {error}", elf.display()))
-    })?;
+    let hypervisor = hypervisor(system, &programs, environment)?;
     let files = Files::gather(system, &programs, environment)?;
     let payloads: Vec<Payload> = files
         .of_vms
@@ -209,6 +205,19 @@ pub fn build(
     let mut image = packed.image(&hypervisor);
     tell_size(&mut image);
     Ok(image)
+}
+
+/// The hypervisor for the system's board, as it lies in memory.
+pub fn hypervisor(
+    system: &System,
+    programs: &Programs,
+    environment: &Environment,
+) -> Result<Vec<u8>> {
+    let elf = programs.hypervisor(environment, system.platform.is_gic_v2())?;
+    let hypervisor = fs::read(&elf).context(|| format!("read {}", elf.display()))?;
+    flatten(&hypervisor).map_err(|error| {
+        Failure::environment(format!("{} is not a hypervisor: {error}", elf.display()))
+    })
 }
 
 /// The files that a system's images come from, each read once.

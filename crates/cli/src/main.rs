@@ -16,6 +16,7 @@ mod measure;
 mod new;
 mod observe;
 mod output;
+mod parts;
 mod picture;
 mod plan;
 mod platforms;

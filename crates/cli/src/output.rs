@@ -52,9 +52,7 @@ pub fn check_in(
     inputs: &[&Path],
 ) -> Result {
     let mut names = names.into_iter();
-    names.try_for_each(|name| {
-        apart(option, &directory.join(name), inputs, |input| !input.is_trace)
-    })
+    names.try_for_each(|name| apart(option, &directory.join(name), inputs, |input| !input.is_trace))
 }
 
 /// Refuses `output` if it is one of the files that `matter` of those that `inputs` name, themselves included.

@@ -106,17 +106,81 @@ fn a_size_that_is_guessed_is_said_to_be() {
     };
     let (text, guessed) = check();
     assert!(
-        text.contains("sizes guessed: a's image late at 4MiB; the map of `weir build`"),
+        text.contains("sizes guessed: weir's image at 3MiB, a's image late at 4MiB; the map of"),
         "{text}"
     );
-    let expected =
-        serde_json::json!([{ "vm": "a", "what": "image", "source": "late", "bytes": 4 << 20 }]);
-    assert_eq!(guessed, expected);
+    let weir = serde_json::json!({ "vm": null, "what": "image", "source": null, "bytes": 3 << 20 });
+    let late =
+        serde_json::json!({ "vm": "a", "what": "image", "source": "late", "bytes": 4 << 20 });
+    assert_eq!(guessed, serde_json::json!([weir, late]));
     fs::create_dir_all(fake.path("build/programs")).expect("a directory");
-    fake.write("build/programs/late", b"an ELF file");
+    fake.write("build/programs/late", &elf(0x4010_0000, 0x1000));
+    assert_eq!(check().1, serde_json::json!([weir]));
+    fake.write("build/programs/weir-hypervisor-gicv3", &elf(0x4020_0000, 0x12_3000));
     let (text, guessed) = check();
     assert!(!text.contains("guessed"), "{text}");
     assert_eq!(guessed, serde_json::json!([]));
+    // The image's two pages and the tables': behind what the hypervisor takes.
+    assert!(text.contains(" 1176KiB  weir"), "{text}");
+}
+
+/// What is built is refused by `check` as by `build`, in the same words; what is only guessed to be too long is said to be guessed.
+#[test]
+fn what_cannot_be_built_does_not_check() {
+    let fake = fake();
+    fs::create_dir_all(fake.path("guests/late")).expect("a directory");
+    fs::create_dir_all(fake.path("build/programs")).expect("a directory");
+    fake.write("guests/late/Cargo.toml", b"");
+    let refused = |head: &str, keys: &str| {
+        let vm = "[[vm]]\nname = \"a\"\ncpus = [0]\nimage = { elf = \"guests/late\" }\n";
+        let text = format!("platform = \"qemu-virt\"\n{head}{vm}{keys}");
+        fake.write("late.toml", text.as_bytes());
+        let words = |verb: &[&str]| {
+            let said = say(fake.weir().args(verb).arg("late.toml"));
+            assert_eq!(said.status, Some(1), "{verb:?} {}", said.err);
+            said.err
+        };
+        let (checked, built) = (words(&["check"]), words(&["build", "--no-build"]));
+        let faults = |said: &str| said.split_once("in the system:").expect("faults").1.to_owned();
+        assert_eq!(faults(&checked).trim_end(), faults(&built).trim_end());
+        checked
+    };
+    fake.write("build/programs/weir-hypervisor-gicv3", &elf(0x4020_0000, 0x30_0000));
+    fake.write("build/programs/late", &elf(0x4010_0000, 0x20_0000));
+    let said = refused("", "memory = \"2MiB\"\n");
+    assert!(
+        said.contains("needs 0x4010_0000 to 0x4030_0000, which is not in the VM's RAM"),
+        "{said}"
+    );
+    fake.write("build/programs/late", &elf(0x4010_0000, 0x1000));
+    // The board has 2 GiB, of which weir takes 2 MiB below its image and what that is long.
+    let said = refused("", "memory = \"2045MiB\"\n");
+    assert!(said.contains("no room for a's RAM of 2045MiB"), "{said}");
+    fs::remove_file(fake.path("build/programs/weir-hypervisor-gicv3")).expect("a file");
+    let said = say(fake.weir().args(["check", "late.toml"]));
+    assert_eq!(said.status, Some(1));
+    assert!(said.err.contains("sizes guessed: weir's image at 3MiB; `weir build`"), "{}", said.err);
+    let json = say(fake.weir().args(["check", "--json", "late.toml"]));
+    let json: Value = serde_json::from_str(&json.out).expect("JSON");
+    assert_eq!(json[0]["guessed_images"][0]["bytes"], 3 << 20);
+}
+
+/// An ELF file for AArch64 whose only segment, and entry, is at this address; all of it but its first instruction is zeros.
+fn elf(address: u64, len: u64) -> Vec<u8> {
+    let mut file = vec![0; 124];
+    file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+    file[16..20].copy_from_slice(&[2, 0, 183, 0]);
+    file[20] = 1;
+    file[24..32].copy_from_slice(&address.to_le_bytes());
+    file[32] = 64;
+    for (at, value) in [(52, 64), (54, 56), (56, 1), (64, 1), (68, 5)] {
+        file[at] = value;
+    }
+    for (field, value) in [120, address, address, 4, len, 0x1000].into_iter().enumerate() {
+        file[72 + 8 * field..][..8].copy_from_slice(&value.to_le_bytes());
+    }
+    file[120..].copy_from_slice(&0x1400_0000_u32.to_le_bytes());
+    file
 }
 
 #[test]

@@ -41,6 +41,8 @@ mod devicetree;
 #[cfg(feature = "std")]
 mod fault;
 #[cfg(feature = "std")]
+mod foresee;
+#[cfg(feature = "std")]
 mod image;
 #[cfg(feature = "std")]
 mod inputs;
@@ -81,6 +83,8 @@ pub use coloring::{Division, Share, shares};
 #[cfg(feature = "std")]
 pub use fault::{Fault, Faults, Location, Style};
 #[cfg(feature = "std")]
+pub use foresee::{Foreseen, Prospect, foresee};
+#[cfg(feature = "std")]
 pub use inputs::{Input, inputs};
 #[cfg(feature = "std")]
 pub use pack::{Packed, Payload, pack};
@@ -91,7 +95,7 @@ pub use place::{Owner, Placement, Row, Sizes, place, place_all};
 #[cfg(feature = "std")]
 pub use platform::Platform;
 #[cfg(feature = "std")]
-pub use resolve::{Catalog, LIKELY_KERNEL, LIKELY_PROGRAM, Source};
+pub use resolve::{Catalog, LIKELY_HYPERVISOR, LIKELY_KERNEL, LIKELY_PROGRAM, Source};
 #[cfg(feature = "std")]
 pub use schema::{TEMPLATE, schema};
 #[cfg(feature = "std")]

@@ -18,8 +18,28 @@ use std::borrow::Cow;
 /// Bytes that the broker moves between two decisions where the file does not say (rt-virtio, section V).
 const DEFAULT_CHUNK: u64 = 4096;
 
-/// Bytes and where they go: an offset in the image, or an address of a VM.
-type Blob<'a> = (u64, Cow<'a, [u8]>);
+/// Something and where it goes: an offset in the image, or an address of a VM.
+type Blob<C> = (u64, C);
+
+/// What is copied into a VM's RAM at its start. What is equal is in the image once.
+pub(crate) trait Content: Clone + PartialEq {
+    /// Its length in bytes.
+    fn size(&self) -> u64;
+}
+
+impl Content for Cow<'_, [u8]> {
+    fn size(&self) -> u64 {
+        self.len() as u64
+    }
+}
+
+/// What a VM starts with.
+pub(crate) struct Start<C> {
+    /// Its first instruction.
+    pub entry: u64,
+    /// What of its RAM is not zero, with its address.
+    pub parts: Vec<Blob<C>>,
+}
 
 /// A VM's RAM, and what is copied there at each start.
 type Contents = (Vec<Piece>, Vec<Segment>);
@@ -122,42 +142,10 @@ pub fn pack<'a>(
     }
     faults.into_result(())?;
 
-    let parts: Vec<Vec<Blob<'a>>> = loaded.iter().map(bytes).collect();
+    let starts: Vec<_> = loaded.iter().map(start).collect();
     let tables_offset = hypervisor_len.next_multiple_of(PAGE);
-    let mut reserved = tables_len(system, &parts) as u64;
-    // Where memory is divided, a piece of RAM can lie in several places, and each is an entry of its own.
-    let (blobs, contents, end, placement, tables) = loop {
-        let (blobs, contents, end) = lay_out(system, &parts, tables_offset + reserved);
-        let sizes = Sizes {
-            image: end,
-            hypervisor: tables_offset + reserved,
-            pristine: contents.iter().map(|(_, segments)| kept(segments)).collect(),
-        };
-        let placement = place_all(system, &sizes)?;
-        let mut tables = Tables::default();
-        for (index, vm) in system.vms.iter().enumerate() {
-            let entry = loaded[index].program.entry;
-            add_vm(&mut tables, system, (index, vm), entry, &placement, &contents[index].1);
-        }
-        add_schedules(&mut tables, system);
-        tables.flows = flows(system);
-        let needed = tables.packed_len() as u64;
-        if needed <= reserved {
-            break (blobs, contents, end, placement, tables);
-        }
-        reserved = needed;
-    };
-    if reserved > TABLES_LIMIT {
-        let message = format!(
-            "the description of the system takes {}, and EL2 reads {}",
-            Bytes(reserved),
-            Bytes(TABLES_LIMIT)
-        );
-        let fault = Fault::new("too-many-pieces", &system.file, 0..0, message);
-        let help =
-            "give the VMs RAM in fewer pieces: sizes instead of lists, more TLB sets side by side";
-        return Err(Faults(vec![fault.help(help)]));
-    }
+    let Arranged { blobs, contents, end, placement, tables } =
+        arrange(system, &starts, tables_offset)?;
     let division = &system.division;
     let header = Header {
         magic: packed::MAGIC,
@@ -202,21 +190,80 @@ pub fn pack<'a>(
     })
 }
 
-/// Places the guests' bytes in the image, from `start` on: the bytes with their offsets, for each VM its RAM and what is copied
-/// there, and the image's length.
-fn lay_out<'a>(
+/// Where everything lies.
+pub(crate) struct Arranged<C> {
+    /// What goes into the image behind the tables, each with its offset from the hypervisor's first byte.
+    blobs: Vec<Blob<C>>,
+    /// For each VM its RAM and what is in it at the start.
+    contents: Vec<Contents>,
+    /// Bytes of the whole image.
+    end: u64,
+    pub placement: Placement,
+    tables: Tables,
+}
+
+/// Finds a place for everything, behind a hypervisor of `tables_offset` bytes.
+///
+/// # Errors
+///
+/// VMs that don't fit the board, or whose description EL2 does not read.
+pub(crate) fn arrange<C: Content>(
     system: &System,
-    parts: &[Vec<Blob<'a>>],
+    starts: &[Start<C>],
+    tables_offset: u64,
+) -> Result<Arranged<C>, Faults> {
+    let mut reserved = tables_len(system, starts) as u64;
+    // Where memory is divided, a piece of RAM can lie in several places, and each is an entry of its own.
+    let arranged = loop {
+        let (blobs, contents, end) = lay_out(system, starts, tables_offset + reserved);
+        let sizes = Sizes {
+            image: end,
+            hypervisor: tables_offset + reserved,
+            pristine: contents.iter().map(|(_, segments)| kept(segments)).collect(),
+        };
+        let placement = place_all(system, &sizes)?;
+        let mut tables = Tables::default();
+        for (index, vm) in system.vms.iter().enumerate() {
+            let entry = starts[index].entry;
+            add_vm(&mut tables, system, (index, vm), entry, &placement, &contents[index].1);
+        }
+        add_schedules(&mut tables, system);
+        tables.flows = flows(system);
+        let needed = tables.packed_len() as u64;
+        if needed <= reserved {
+            break Arranged { blobs, contents, end, placement, tables };
+        }
+        reserved = needed;
+    };
+    if reserved > TABLES_LIMIT {
+        let message = format!(
+            "the description of the system takes {}, and EL2 reads {}",
+            Bytes(reserved),
+            Bytes(TABLES_LIMIT)
+        );
+        let fault = Fault::new("too-many-pieces", &system.file, 0..0, message);
+        let help =
+            "give the VMs RAM in fewer pieces: sizes instead of lists, more TLB sets side by side";
+        return Err(Faults(vec![fault.help(help)]));
+    }
+    Ok(arranged)
+}
+
+/// Places what the VMs start with in the image, from `start` on: all of it with its offsets, for each VM its RAM and what is copied
+/// there, and the image's length.
+fn lay_out<C: Content>(
+    system: &System,
+    starts: &[Start<C>],
     start: u64,
-) -> (Vec<Blob<'a>>, Vec<Contents>, u64) {
+) -> (Vec<Blob<C>>, Vec<Contents>, u64) {
     let mut end = start.next_multiple_of(PAGE);
-    let mut blobs: Vec<Blob<'a>> = Vec::new();
+    let mut blobs: Vec<Blob<C>> = Vec::new();
     let mut contents = Vec::new();
-    for (vm, parts) in system.vms.iter().zip(parts) {
+    for (vm, start) in system.vms.iter().zip(starts) {
         let mut segments = Vec::new();
         let mut kept = 0;
-        for (ipa, bytes) in parts {
-            let len = bytes.len() as u64;
+        for (ipa, bytes) in &start.parts {
+            let len = bytes.size();
             // Two VMs that run the same kernel need it once.
             let known = blobs.iter().find(|(_, known)| known == bytes).map(|(offset, _)| *offset);
             let offset = known.unwrap_or_else(|| {
@@ -260,8 +307,8 @@ fn flows(system: &System) -> Vec<packed::Flow> {
 }
 
 /// Bytes of header and tables.
-fn tables_len(system: &System, parts: &[Vec<Blob<'_>>]) -> usize {
-    let segments: usize = parts.iter().map(Vec::len).sum();
+fn tables_len<C>(system: &System, starts: &[Start<C>]) -> usize {
+    let segments: usize = starts.iter().map(|start| start.parts.len()).sum();
     let vms = system.vms.iter().map(|vm| {
         let registers: usize = vm.devices.iter().map(|device| device.regions.len()).sum();
         let irqs: usize = vm.devices.iter().map(|device| device.irqs.len()).sum();
@@ -274,11 +321,12 @@ fn tables_len(system: &System, parts: &[Vec<Blob<'_>>]) -> usize {
     size_of::<Header>() + vms.sum::<usize>() + segments * size_of::<Segment>() + flows
 }
 
-/// What of a VM's RAM is not zero at the start, with its address.
-fn bytes<'a>(vm: &Loaded<'a>) -> Vec<Blob<'a>> {
+/// What a VM with this image starts with.
+pub(crate) fn start<'a>(vm: &Loaded<'a>) -> Start<Cow<'a, [u8]>> {
     let parts = vm.program.parts.iter().map(|part| (part.start, Cow::Borrowed(stored(part.data))));
     let tree = (vm.device_tree_at, Cow::Owned(vm.device_tree.clone()));
-    parts.filter(|(_, bytes)| !bytes.is_empty()).chain([tree]).collect()
+    let parts = parts.filter(|(_, bytes)| !bytes.is_empty()).chain([tree]);
+    Start { entry: vm.program.entry, parts: parts.collect() }
 }
 
 /// Adds a VM with its regions, segments and interrupts.

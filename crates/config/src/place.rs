@@ -2,6 +2,8 @@
 
 mod divided;
 
+pub(crate) use divided::SPARE;
+
 use crate::{
     fault::{Fault, Faults},
     image::{BLOCK, overlap},

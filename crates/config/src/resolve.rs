@@ -47,6 +47,8 @@ pub enum Source {
 
 /// Bytes that a kernel of the catalog is taken to have while it is not there.
 pub const LIKELY_KERNEL: Bytes = Bytes(40 << 20);
+/// The same of weir's own image.
+pub const LIKELY_HYPERVISOR: Bytes = Bytes(3 << 20);
 /// The same of anything else.
 pub const LIKELY_PROGRAM: Bytes = Bytes(4 << 20);
 

@@ -11,8 +11,8 @@ use std::{
     path::Path,
 };
 use weir_config::{
-    Catalog, Owner, Payload, Platform, Share, Sizes, System, audit, check_text, pack, packed,
-    place, place_all, shares,
+    Catalog, Foreseen, Owner, Payload, Platform, Prospect, Share, Sizes, System, audit, check_text,
+    foresee, pack, packed, place, place_all, shares,
 };
 use weir_layout::cells::{CellSet, Cells};
 use zerocopy::IntoBytes;
@@ -345,6 +345,10 @@ fn packed_system(system: &System, test: impl FnOnce(&packed::System<'_>, &[u8]))
     let elf = images::elf(0x4010_0004, &[(0x4010_0000, 0x3000, &[0xaa; 0x2001])]);
     let payloads = vec![Payload { image: &elf, initrd: None }; system.vms.len()];
     let packed = pack(system, &payloads, 100_001).unwrap_or_else(|faults| panic!("{faults}"));
+    // What `weir check` says is where it is.
+    let prospect = Prospect { image: Foreseen::There(&elf), initrd: None };
+    let foreseen = foresee(system, &vec![prospect; system.vms.len()], 100_001);
+    assert_eq!(foreseen.unwrap_or_else(|faults| panic!("{faults}")), packed.placement);
     let image = packed.image(&vec![0x17; 100_001]);
     let found = audit(system, &packed).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(found.len(), system.vms.len() + 1);

@@ -107,7 +107,8 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     };
     if let Some(output) = &arguments.output {
         let against = arguments.against.as_deref().map(|run| find(run, &runs));
-        let read: Vec<_> = std::iter::once(&path).chain(&against).flat_map(|run| read(run)).collect();
+        let read: Vec<_> =
+            std::iter::once(&path).chain(&against).flat_map(|run| read(run)).collect();
         output::check("-o", output, &read.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
     }
     let told = if arguments.arrival_curve.is_empty() {

@@ -4,12 +4,14 @@ use super::{
     assign::Work,
     party::{Part, Party},
 };
-use crate::{fault::Fault, packed::PAGE, platform::Platform};
+use crate::{
+    fault::Fault, packed::PAGE, place::SPARE, platform::Platform, resolve::LIKELY_HYPERVISOR,
+};
 use std::{cmp::Reverse, collections::BTreeSet, ops::Range};
 use weir_layout::cells::Pages;
 
 /// About what the hypervisor takes: its program, tables and rings.
-pub(super) const HYPERVISOR_MEMORY: u64 = 3 << 20;
+pub(super) const HYPERVISOR_MEMORY: u64 = LIKELY_HYPERVISOR.0 + SPARE;
 
 /// About what a VM with so much RAM takes: the tables that map it page by page are a 512th. Its pristine image comes on top.
 pub(super) const fn with_tables(memory: u64) -> u64 {
@@ -18,7 +20,7 @@ pub(super) const fn with_tables(memory: u64) -> u64 {
 
 /// The board's RAM without where an image with guests of `images` bytes is loaded, which is not used again.
 pub(super) fn without_image(platform: &Platform, images: u64) -> Vec<Range<u64>> {
-    let end = platform.load_address.0.saturating_add(images + HYPERVISOR_MEMORY);
+    let end = platform.load_address.0.saturating_add(images + LIKELY_HYPERVISOR.0);
     let mut pools = platform.pools();
     for pool in pools.iter_mut().filter(|pool| pool.contains(&platform.load_address.0)) {
         pool.start = end.min(pool.end);

@@ -14,7 +14,7 @@ use std::{collections::BTreeSet, ops::Range};
 use weir_layout::cells::{CellSet, Cells, Pages};
 
 /// What the hypervisor gets beside its program: tables of stage 1, rings.
-const SPARE: u64 = 1 << 20;
+pub(crate) const SPARE: u64 = 1 << 20;
 /// Up to here below the image the loader puts the board's device tree.
 const LOADER: u64 = 2 << 20;
 
