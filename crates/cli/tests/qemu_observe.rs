@@ -327,3 +327,27 @@ fn traces_go_to_a_directory() {
     assert_eq!(said.status, Some(2), "{}", said.err);
     assert!(said.err.contains("is no directory"), "{}", said.err);
 }
+
+/// Nothing comes over the wire for as long as guests are silent and no heartbeat is asked for.
+#[test]
+fn silent_guests_are_observed_for_as_long_as_was_asked() {
+    let silent = r#"
+platform = "qemu-virt"
+
+[hypervisor]
+heartbeat = "0s"
+
+[[vm]]
+name = "a"
+cpus = [0]
+memory = "4MiB"
+image = { elf = "guests/hog", args = "size=0x1000 period_us=1000000" }
+"#;
+    let seen = observe(silent, &["--for", "5ms"]);
+    assert!(number(&owner(&seen, "a")["accesses"]) > 0);
+    assert_eq!(seen["ended_by"], "time-over");
+    let time = number(&seen["time_ns"]);
+    assert!((5_000_000..10_000_000).contains(&time), "{time} ns of virtual time");
+    let missed = silent.to_owned() + "expect = [\"never printed\"]\n";
+    assert_eq!(call(&missed, &["--for", "5ms"]).status, Some(1));
+}

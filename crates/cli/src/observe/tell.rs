@@ -124,6 +124,8 @@ pub fn json(outcome: &Outcome) -> Value {
     };
     json!({
         "system": crate::image::name(&outcome.system),
+        "ended_by": outcome.run.report.ended_by,
+        "time_ns": outcome.run.report.time_ns,
         "as_expected": outcome.run.status == crate::failure::GOOD,
         "owners": seen.owners.iter().map(owner).collect::<Vec<_>>(),
         "evictions": sums(seen, &seen.l2_evictions),
