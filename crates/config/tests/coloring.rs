@@ -237,10 +237,10 @@ fn auto_makes_no_wish_impossible() {
         .into_iter()
         .chain([vm("b", 1, "memory = \"4MiB\"\ncolors = \"0-7\"")]);
     let text = format!("platform = \"rpi4\"\n{}", text.collect::<String>());
-    let refused = check(&text).unwrap_err().to_string();
-    assert!(refused.contains("b can't have color"), "{refused}");
-    assert!(refused.contains("numbers instead of \"auto\" as the `banks` of a"), "{refused}");
-    assert!(!refused.contains("out of the `banks` of a"), "{refused}");
+    let refused = check(&text).unwrap_err();
+    assert!(refused.0[0].message.contains("b can't have color"), "{refused}");
+    let help = refused.0[0].help.as_ref().unwrap();
+    assert!(help.contains("or leave `banks` out of a"), "{refused}");
 }
 
 /// A board with one color, or one bank, is said to have none to choose; and where all are given out there is a way out.
@@ -252,7 +252,8 @@ fn what_there_is_one_of_is_not_divided() {
     let directory = images::directory("coloring");
     let refused = |platform: &str, vms: &str| {
         fs::write(directory.join("few.toml"), platform).unwrap();
-        check(&format!("platform = \"few.toml\"\n{vms}")).unwrap_err().to_string()
+        let faults = check(&format!("platform = \"few.toml\"\n{vms}")).unwrap_err().to_string();
+        faults.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let wish = |name: &str, core: usize, colors: &str| {
         vm(name, core, &format!("memory = \"4MiB\"\ncolors = \"{colors}\""))
@@ -260,7 +261,7 @@ fn what_there_is_one_of_is_not_divided() {
     let both = wish("a", 0, "0") + &wish("b", 1, "1");
     let found = refused(&text, &both);
     assert!(found.contains("no color is left for the hypervisor"), "{found}");
-    assert!(found.contains("2 colors can't be had by all of these"), "{found}");
+    assert!(found.contains("or let a and b have colors \"0\" by the name of one"), "{found}");
     let one = text.replacen("128KiB", "64KiB", 1);
     for colors in ["0", "auto", "0-3"] {
         let found = refused(&one, &wish("a", 0, colors));
@@ -695,6 +696,37 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever is wished: who always follows the first way that the first message tells comes to a file that checks.
+    #[test]
+    fn the_first_ways_out_lead_out(
+        wishes in prop::collection::vec(wish(), 1..5), platform in prop::sample::select(vec!["qemu-virt", "zcu102", "rpi4"]),
+    ) {
+        let mut wished = Wished::new(platform, &[], &[]);
+        for (name, (keys, _)) in ["a", "b", "c", "d"].iter().zip(&wishes) {
+            let value = |key: &str| {
+                let line = keys.lines().find_map(|line| line.strip_prefix(key))?;
+                Some(line.strip_prefix(" = \"")?.trim_end_matches('"').to_owned())
+            };
+            let memory = keys.lines().next().unwrap().to_owned();
+            wished.parties.push(((*name).to_owned(), memory, KEYS.map(value)));
+        }
+        let mut before = Vec::new();
+        while let Err(faults) = check(&wished.text()) {
+            let fault = &faults.0[0];
+            prop_assert!(!before.contains(&fault.message), "again: {faults}");
+            before.push(fault.message.clone());
+            let help = fault.help.as_ref().unwrap().rsplit("; ").next().unwrap();
+            let way = help.split(", or ").next().unwrap();
+            let next = wished.followed(way);
+            prop_assert!(next.is_some() && before.len() < 30, "{way}: {faults}");
+            wished = next.unwrap();
+        }
+    }
+}
+
 #[test]
 fn the_row_of_a_cell_names_its_owner() {
     let text =
@@ -733,4 +765,183 @@ fn the_broker_has_cells() {
     let shares = divided("qemu-virt", "[broker]\ncolors = \"8,9\"", &vms);
     assert_eq!(shares.len(), 3);
     has(&shares[0], "8-15", "0-7");
+}
+
+/// What a file wishes, to be written and written anew.
+#[derive(Clone, Debug, Default)]
+struct Wished {
+    platform: &'static str,
+    /// Colors and banks of groups.
+    groups: Vec<(String, [Option<String>; 2])>,
+    /// Name, further keys, colors and banks of the hypervisor, of VMs and, with a flow, of the broker.
+    parties: Vec<(String, String, [Option<String>; 2])>,
+}
+
+const KEYS: [&str; 2] = ["colors", "banks"];
+
+impl Wished {
+    /// `parties` tell name, further keys, colors, banks; an empty text is no key.
+    fn new(platform: &'static str, groups: &[[&str; 3]], parties: &[[&str; 4]]) -> Self {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let group =
+            |[name, colors, banks]: &[&str; 3]| ((*name).to_owned(), [some(colors), some(banks)]);
+        let party = |[name, keys, colors, banks]: &[&str; 4]| {
+            ((*name).to_owned(), (*keys).to_owned(), [some(colors), some(banks)])
+        };
+        let groups = groups.iter().map(group).collect();
+        Self { platform, groups, parties: parties.iter().map(party).collect() }
+    }
+
+    fn text(&self) -> String {
+        let keys = |wish: &[Option<String>; 2]| {
+            let lines = KEYS.iter().zip(wish).filter_map(|(key, value)| {
+                value.as_ref().map(|value| format!("{key} = \"{value}\"\n"))
+            });
+            lines.collect::<String>()
+        };
+        let mut text = format!("platform = \"{}\"\n", self.platform);
+        for (name, wish) in &self.groups {
+            text += &format!("[[group]]\nname = \"{name}\"\n{}", keys(wish));
+        }
+        let mut core = 0;
+        for (name, more, wish) in &self.parties {
+            text += &match name.as_str() {
+                "the hypervisor" => format!("[hypervisor]\n{}", keys(wish)),
+                "the flows' broker" => format!(
+                    "[broker]\n{}[[flow]]\nname = \"x\"\nfrom = \"a\"\nto = \"b\"\nsize = \"4KiB\"\nperiod = \"1ms\"\n",
+                    keys(wish)
+                ),
+                _ => {
+                    core += 1;
+                    let memory = if more.contains("memory") { "" } else { "memory = \"4MiB\"\n" };
+                    vm(name, core - 1, &format!("{memory}{more}\n{}", keys(wish)))
+                }
+            };
+        }
+        text
+    }
+
+    /// One of the ways that a help tells, followed to the letter; none if it is none of these.
+    fn followed(&self, way: &str) -> Option<Self> {
+        let mut changed = self.clone();
+        let key = |word: &str| KEYS.iter().position(|key| *key == word.trim_matches('`'));
+        for change in way.split(" and write ") {
+            let change = change.strip_prefix("write ").unwrap_or(change);
+            if let Some(rest) = change.strip_prefix("leave ") {
+                let (many, name) = rest.split_once(" out of ")?;
+                *changed.keys(name, key(many)?)? = None;
+            } else if let Some(rest) = change.strip_prefix("let ") {
+                let (names, rest) = rest.split_once(" have ")?;
+                let (many, rest) = rest.split_once(' ')?;
+                let group = format!("new{}", changed.groups.len());
+                for name in names.split(" and ") {
+                    *changed.keys(name, key(many)?)? = Some(group.clone());
+                }
+                let mut wish = [None, None];
+                wish[key(many)?] = Some(rest.split('"').nth(1)?.to_owned());
+                changed.groups.push((group, wish));
+            } else {
+                let (many, rest) = change.split_once(" = \"")?;
+                let (value, name) = rest.split_once("\" for ")?;
+                *changed.keys(name, key(many)?)? = Some(value.to_owned());
+            }
+        }
+        Some(changed)
+    }
+
+    /// The key of a party or group that has this name in messages.
+    fn keys(&mut self, name: &str, key: usize) -> Option<&mut Option<String>> {
+        if let Some(name) = name.strip_prefix("the [[group]] ") {
+            let (_, wish) = self.groups.iter_mut().find(|(group, _)| group == name)?;
+            return Some(&mut wish[key]);
+        }
+        Some(&mut self.parties.iter_mut().find(|(party, ..)| party == name)?.2[key])
+    }
+
+    /// Follows every way that the first fault tells, to its end. Gives how many were followed.
+    fn follow(&self, before: &[String]) -> usize {
+        let Err(faults) = check(&self.text()) else { return 0 };
+        let fault = &faults.0[0];
+        assert!(fault.code.starts_with("cells-"), "{}\n{faults}", self.text());
+        let message = format!("{}: {}", fault.code, fault.message);
+        assert!(!before.contains(&message), "{before:?} and again\n{}\n{faults}", self.text());
+        let help = fault.help.clone().unwrap();
+        let ways = help.rsplit("; ").next().unwrap();
+        let mut followed = 0;
+        for way in ways.split(", or ").filter(|way| !way.starts_with("give less ")) {
+            let changed = self.followed(way).unwrap_or_else(|| panic!("{way}\n{faults}"));
+            let before: Vec<_> = before.iter().cloned().chain([message.clone()]).collect();
+            assert!(before.len() < 5, "{before:?}");
+            followed += 1 + changed.follow(&before);
+        }
+        followed
+    }
+}
+
+/// Each way out that a message tells leads to a file that checks, if it is followed to the letter, and then the next one, if there is.
+#[test]
+fn ways_out_lead_out() {
+    let critical = "criticality = 2";
+    let big = "memory = \"64MiB\"";
+    let tables: &[(&str, &[[&str; 3]], &[[&str; 4]])] = &[
+        ("qemu-virt", &[], &[["a", "", "0-1", ""], ["b", "", "0-1", ""]]),
+        ("qemu-virt", &[], &[["a", "", "0,1", ""], ["b", "", "0,1", ""], ["c", "", "2-15", ""]]),
+        ("qemu-virt", &[], &[["a", critical, "0-1", ""], ["b", "", "0-1", ""]]),
+        ("qemu-virt", &[], &[["a", "", "0-15", ""], ["b", "", "3", ""]]),
+        ("qemu-virt", &[], &[["the hypervisor", "", "0-3", ""], ["a", "", "0-15", ""]]),
+        (
+            "qemu-virt",
+            &[],
+            &[["the hypervisor", "", "15", ""], ["a", "", "0-14", ""], ["b", "", "", ""]],
+        ),
+        ("qemu-virt", &[], &[["a", "", "", "rt"], ["b", "", "", "4"]]),
+        ("qemu-virt", &[], &[["a", critical, "", "rt"], ["b", "", "", "rt"]]),
+        ("qemu-virt", &[["one", "", "0"]], &[["a", big, "0", "one"], ["b", "", "", ""]]),
+        ("qemu-virt", &[["one", "", "0"]], &[["a", big, "0", "one"], ["b", big, "1", "one"]]),
+        ("qemu-virt", &[], &[["a", "memory = \"1500MiB\"", "", "rt"], ["b", "", "", ""]]),
+        ("qemu-virt", &[], &[["a", "", "0-13", ""], ["b", "memory = \"300MiB\"", "", ""]]),
+        (
+            "qemu-virt",
+            &[],
+            &[["a", "", "0-7", ""], ["b", "", "8-15", ""], ["c", critical, "auto", ""]],
+        ),
+        (
+            "qemu-virt",
+            &[],
+            &[["a", "", "0-15", ""], ["b", "", "", "0-7"], ["c", critical, "", "auto"]],
+        ),
+        (
+            "qemu-virt",
+            &[["one", "0-11", ""]],
+            &[["a", "", "one", ""], ["b", "", "one", ""], ["c", "", "12-15", ""]],
+        ),
+        (
+            "qemu-virt",
+            &[],
+            &[["a", "", "0-3", ""], ["b", "", "4-7", ""], ["the flows' broker", "", "3-4", ""]],
+        ),
+        (
+            "qemu-virt",
+            &[],
+            &[["a", "", "0-7", ""], ["b", "", "8-14", ""], ["the flows' broker", "", "15", ""]],
+        ),
+        (
+            "qemu-virt",
+            &[],
+            &[["a", "", "", "0-7"], ["b", "", "", ""], ["the flows' broker", "", "", "0"]],
+        ),
+        ("rpi4", &[], &[["a", "", "0-3", "4-7"], ["b", "", "", ""]]),
+        ("rpi4", &[], &[["a", "", "", "0-1"], ["b", "", "0-7", ""]]),
+        ("rpi4", &[], &[["a", "", "0-7", ""], ["b", "", "", "0-3"], ["c", "", "12-15", ""]]),
+        ("rpi4", &[], &[["a", "", "0-7", ""], ["b", "", "8-15", ""], ["c", "", "", "0"]]),
+        ("rpi4", &[], &[["a", critical, "auto", "0-1"], ["b", critical, "0-3", "auto"]]),
+        ("rpi4", &[], &[["a", critical, "", "auto"], ["b", "", "0-7", ""]]),
+        ("zcu102", &[], &[["a", "", "0-3", "2-3"], ["b", "", "", "0-1"]]),
+        ("zcu102", &[], &[["a", critical, "auto", "0"], ["b", "", "0-3", ""]]),
+    ];
+    for (platform, groups, parties) in tables {
+        let wished = Wished::new(platform, groups, parties);
+        let followed = wished.follow(&[]);
+        assert!(followed > 0, "{} tells no way", wished.text());
+    }
 }

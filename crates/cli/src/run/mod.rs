@@ -195,7 +195,7 @@ fn beat_behind(heartbeat: Option<Nanos>, limit: Duration) -> Nanos {
     heartbeat.map_or(behind, |heartbeat| heartbeat.min(behind))
 }
 
-/// Makes `system` one whose image is for counted runs: its cores take turns of [`SLICE`], unless `unsliced`, and with a limit the
+/// Makes `system` one whose image is for counted runs: its cores take turns of `SLICE`, unless `unsliced`, and with a limit the
 /// machine speaks soon behind it.
 pub fn count(system: &mut System, limit: Option<Duration>, unsliced: bool) {
     let hypervisor = &mut system.hypervisor;

@@ -12,6 +12,7 @@ use super::{
     party::{Part, Party},
     platform::{Group, Places},
     tlb::{self, Vms},
+    ways::{Edit, Open, Refusal},
 };
 use crate::{
     fault::{Fault, Faults, File},
@@ -47,8 +48,17 @@ pub(crate) fn assign(
 ) -> Division {
     let images = vms.iter().map(|vm| vm.pristine.0).sum();
     let pools = without_image(platform, images);
-    let work = Work { file, faults, platform, pools, cells: Cells::ONE, groups: Vec::new() };
-    let (mut division, parties) = work.divide(wishes, vms, timed);
+    let work = Work {
+        file,
+        faults,
+        platform,
+        pools,
+        cells: Cells::ONE,
+        groups: Vec::new(),
+        open: Vec::new(),
+        demands: vms,
+    };
+    let (mut division, parties) = work.divide(wishes, timed);
     let names: Vec<&str> = vms.iter().map(|vm| vm.name.as_str()).collect();
     let vms = Vms { names: &names, parties: parties.get(1..).unwrap_or_default() };
     division.tlb = tlb::assign(wishes, platform, &vms, division.cells.colors(), file, faults);
@@ -64,16 +74,16 @@ pub(super) struct Work<'a> {
     pub pools: Vec<Range<u64>>,
     pub cells: Cells,
     pub groups: Vec<Group>,
+    /// Faults of which it is not yet told how to mend them.
+    pub open: Vec<Open>,
+    /// What the VMs want, in their order.
+    pub demands: &'a [Demand],
 }
 
 impl Work<'_> {
     /// The cells of everybody, and what each has asked for, the hypervisor first.
-    fn divide(
-        mut self,
-        wishes: &Wishes,
-        vms: &[Demand],
-        timed: &[TimedVm],
-    ) -> (Division, Vec<Party>) {
+    fn divide(mut self, wishes: &Wishes, timed: &[TimedVm]) -> (Division, Vec<Party>) {
+        let vms = self.demands;
         let map = self.map(wishes.dram.as_ref());
         let name = self.platform.places.dram.get(map).map(|map| map.name.clone());
         let mut division = Division::none(self.platform.places.geometry(map), name, vms.len());
@@ -105,46 +115,57 @@ impl Work<'_> {
         }
         // A broker without flows gets nothing, but what the file says of it must be possible beside the others.
         let absent = wishes.broker.is_any().then(|| self.party(BROKER_TITLE, &wishes.broker));
-        let before = self.faults.0.len();
         parties.extend(absent);
-        self.overlaps(&parties);
-        parties.truncate(1 + vms.len());
-        let mut wishes = wishes.vms.iter().chain([&wishes.hypervisor]);
-        if !wishes.any(Wish::is_any) {
-            return (division, parties);
+        let wished = parties.clone();
+        let before = self.faults.0.len();
+        let mut asked = wishes.vms.iter().chain([&wishes.hypervisor]);
+        let divided = asked.any(Wish::is_any);
+        if let Some((hypervisor, vms)) =
+            self.settle(&mut parties, divided).as_deref().and_then(<[CellSet]>::split_first)
+        {
+            division.hypervisor = *hypervisor;
+            division.vms = vms.to_vec();
+            division.divided = true;
         }
-        if self.faults.0.len() == before {
-            // Banks first: where they are not independent of the colors, they leave the fewer colors to choose from.
-            self.choose(&mut parties, Part::Banks);
-            self.choose(&mut parties, Part::Colors);
-        }
-        if self.faults.0.len() == before {
-            let sets: Vec<_> =
-                (0..parties.len()).filter_map(|index| self.cells_of(&parties, index)).collect();
-            if let [hypervisor, vms @ ..] = sets.as_slice()
-                && sets.len() == parties.len()
-            {
-                division.hypervisor = *hypervisor;
-                division.vms = vms.to_vec();
-                division.divided = true;
-            }
-        }
-        division.hypervisor_span = parties.first().map_or(0..0, |party| party.span.clone());
-        if division.divided {
-            for (index, (vm, set)) in vms.iter().zip(&division.vms).enumerate() {
-                if let Some(fault) = self.too_large(&parties, index, vm, set) {
-                    fault.push(self.faults);
-                }
-            }
+        self.mend(&wished, before);
+        if divided {
+            division.hypervisor_span = parties.first().map_or(0..0, |party| party.span.clone());
         }
         (division, parties)
     }
-}
 
-impl Fault {
-    /// Adds it to the others.
-    pub(super) fn push(self, faults: &mut Faults) {
-        faults.push(self);
+    /// The cells of the hypervisor and the VMs, which are the first of the parties; the others get nothing, and are left out. None without a
+    /// fault where nothing is to be divided.
+    pub(super) fn settle(
+        &mut self,
+        parties: &mut Vec<Party>,
+        divided: bool,
+    ) -> Option<Vec<CellSet>> {
+        let before = self.faults.0.len();
+        self.overlaps(parties);
+        parties.truncate(1 + self.demands.len());
+        if !divided {
+            return None;
+        }
+        if self.faults.0.len() == before {
+            // Banks first: where they are not independent of the colors, they leave the fewer colors to choose from.
+            self.choose(parties, Part::Banks);
+            self.choose(parties, Part::Colors);
+        }
+        if self.faults.0.len() > before {
+            return None;
+        }
+        let sets: Vec<_> =
+            (0..parties.len()).filter_map(|index| self.cells_of(parties, index)).collect();
+        if sets.len() < parties.len() {
+            return None;
+        }
+        for (index, set) in sets.iter().enumerate().skip(1) {
+            if let Some(refusal) = self.too_large(parties, index, set) {
+                self.refuse(refusal);
+            }
+        }
+        Some(sets)
     }
 }
 
@@ -180,55 +201,98 @@ impl Work<'_> {
                 "all of its RAM is one {}: leave the key out, or describe more in {table} of its platform file",
                 part.one()
             );
-            self.fault("no-geometry", &key.span, message).help(help).push(self.faults);
+            let fault = self.fault("no-geometry", &key.span, message).help(help);
+            self.faults.push(fault);
         }
     }
 
     /// Nobody owns what somebody else owns, unless both take it by the same group's name and are as critical as each other.
     fn overlaps(&mut self, parties: &[Party]) {
         for part in Part::ALL {
-            for (index, second) in parties.iter().enumerate() {
-                for first in &parties[..index] {
-                    let (mine, theirs) = (second.part(part), first.part(part));
-                    let (Some(a), Some(b)) = (&mine.numbers, &theirs.numbers) else { continue };
-                    let both: BTreeSet<_> = a.intersection(b).copied().collect();
-                    if both.is_empty() {
-                        continue;
+            for second in 0..parties.len() {
+                for first in 0..second {
+                    if let Some(refusal) = self.overlap(parties, part, first, second) {
+                        self.refuse(refusal);
                     }
-                    let (one, two) = (&first.name, &second.name);
-                    let are = if both.len() == 1 { "is" } else { "are" };
-                    let both = part.with(&both);
-                    let grouped = mine.group.is_some() && mine.group == theirs.group;
-                    let (code, message, help) = if !grouped {
-                        let message = format!("{both} {are} given to {one} and to {two}");
-                        let free = self.free(parties, part);
-                        let free = if free.is_empty() {
-                            "none is free".to_owned()
-                        } else {
-                            format!("free: {}", numbers::text(free))
-                        };
-                        let help = format!(
-                            "{free}; those who are to share take them by the name of one [[group]]"
-                        );
-                        ("cells-taken", message, help)
-                    } else if first.criticality != second.criticality {
-                        let message = format!(
-                            "{one} (criticality {}) and {two} (criticality {}) share {both}",
-                            first.criticality, second.criticality
-                        );
-                        let help =
-                            "give the more critical one a group or numbers of its own".to_owned();
-                        ("cells-criticality", message, help)
-                    } else {
-                        continue;
-                    };
-                    self.fault(code, &mine.span, message)
-                        .and(theirs.span.clone(), format!("{one} has them"))
-                        .help(help)
-                        .push(self.faults);
                 }
             }
         }
+    }
+
+    /// Why two parties can't both have what they ask for.
+    fn overlap(
+        &self,
+        parties: &[Party],
+        part: Part,
+        first: usize,
+        second: usize,
+    ) -> Option<Refusal> {
+        let (one, two) = (&parties[first], &parties[second]);
+        let (theirs, mine) = (one.part(part), two.part(part));
+        let (a, b) = (theirs.numbers.as_ref()?, mine.numbers.as_ref()?);
+        let both: BTreeSet<u16> = a.intersection(b).copied().collect();
+        let grouped = mine.group.is_some() && mine.group == theirs.group;
+        let alike = one.criticality == two.criticality;
+        if both.is_empty() || grouped && alike {
+            return None;
+        }
+        let are = if both.len() == 1 { "is" } else { "are" };
+        let (code, message) = if grouped {
+            let message = format!(
+                "{} (criticality {}) and {} (criticality {}) share {}",
+                one.name,
+                one.criticality,
+                two.name,
+                two.criticality,
+                part.with(&both)
+            );
+            ("cells-criticality", message)
+        } else {
+            let both = part.with(&both);
+            ("cells-taken", format!("{both} {are} given to {} and to {}", one.name, two.name))
+        };
+        let free = self.free(parties, part);
+        let rest = |all: &BTreeSet<u16>| all.difference(&both).copied().collect::<BTreeSet<u16>>();
+        let moved = |all: &BTreeSet<u16>| {
+            let others = free.iter().take(both.len()).copied();
+            rest(all).into_iter().chain(others).collect::<BTreeSet<u16>>()
+        };
+        let write = |who, numbers| Edit::write(parties, who, part, numbers);
+        let mut edits: Vec<Option<Edit>> = Vec::new();
+        if grouped {
+            // The more critical one leaves the group, or both divide what it has.
+            let order =
+                if one.criticality > two.criticality { [first, second] } else { [second, first] };
+            let [more, less] = order;
+            let own: BTreeSet<u16> = free.iter().take(both.len()).copied().collect();
+            edits.push((!own.is_empty()).then(|| Edit::own(more, part, own)));
+            let half: BTreeSet<u16> = both.iter().take(both.len() / 2).copied().collect();
+            let other: BTreeSet<u16> = both.difference(&half).copied().collect();
+            edits
+                .push((!half.is_empty()).then(|| Edit::apart(part, [(more, half), (less, other)])));
+        } else {
+            edits.push(write(second, moved(b)));
+            edits.push(write(first, rest(a)));
+            if alike {
+                let ungrouped = mine.group.is_none() && theirs.group.is_none();
+                let all = a.union(b).copied().collect();
+                edits.push(Edit::join(parties, second, first, part));
+                edits.push(Edit::join(parties, first, second, part));
+                edits.push(ungrouped.then(|| Edit::share([first, second], part, all)));
+            }
+            edits.push(write(second, rest(b)));
+            edits.push(write(first, moved(a)));
+        }
+        edits.extend([second, first].map(|who| Some(Edit::nothing(who, part))));
+        let free = if free.is_empty() {
+            "none is free".to_owned()
+        } else {
+            format!("free: {}", numbers::text(free))
+        };
+        let fault = self
+            .fault(code, &mine.span, message)
+            .and(theirs.span.clone(), format!("{} has them", one.name));
+        Some(Refusal::new(fault, edits.into_iter().flatten()).why(free))
     }
 
     /// What nobody owns.
@@ -250,8 +314,8 @@ impl Work<'_> {
             None => self.free(parties, part),
         };
         let (colors, banks) = (may(Part::Colors), may(Part::Banks));
-        if let Some(fault) = self.no_cell(parties, index, (&colors, &banks)) {
-            fault.push(self.faults);
+        if let Some(refusal) = self.no_cell(parties, index, (&colors, &banks)) {
+            self.refuse(refusal);
             return None;
         }
         let cells = self.cells;
@@ -267,8 +331,8 @@ impl Work<'_> {
             let missing: BTreeSet<u16> =
                 numbers.difference(&self.beside(part, allowed)).copied().collect();
             if !missing.is_empty() {
-                let fault = self.cannot_have(parties, index, part, &missing, allowed);
-                fault.push(self.faults);
+                let refusal = self.cannot_have(parties, index, part, &missing, allowed);
+                self.refuse(refusal);
                 return None;
             }
         }

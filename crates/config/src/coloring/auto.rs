@@ -3,10 +3,9 @@
 use super::{
     assign::Work,
     party::{Part, Party},
+    ways::Refusal,
 };
-use crate::{
-    fault::Fault, packed::PAGE, place::SPARE, platform::Platform, resolve::LIKELY_HYPERVISOR,
-};
+use crate::{packed::PAGE, place::SPARE, platform::Platform, resolve::LIKELY_HYPERVISOR};
 use std::{cmp::Reverse, collections::BTreeSet, ops::Range};
 use weir_layout::cells::Pages;
 
@@ -65,7 +64,7 @@ impl Work<'_> {
             let open = part == Part::Banks || parties[index].working_set.is_none();
             let more = if open { fair.saturating_sub(need).min(spare) } else { 0 };
             let candidates = self.possible(parties, &parties[index], part);
-            let fault = if free < reserve + wanted {
+            let refusal = if free < reserve + wanted {
                 let left = self.free(parties, part).len() as u64;
                 Some(self.short(parties, index, part, (left, reserve), &order[place..]))
             } else {
@@ -74,8 +73,8 @@ impl Work<'_> {
                     short.then(|| self.short_beside(parties, index, part, need))
                 })
             };
-            if let Some(fault) = fault {
-                fault.push(self.faults);
+            if let Some(refusal) = refusal {
+                self.refuse(refusal);
                 return;
             }
             let mut numbers = self.cover(&parties[index], part, &candidates);
@@ -182,7 +181,7 @@ impl Work<'_> {
         index: usize,
         part: Part,
         free: &BTreeSet<u16>,
-    ) -> Option<Fault> {
+    ) -> Option<Refusal> {
         let (party, other) = (&parties[index], part.other());
         let owned = party.part(other).numbers.as_ref().filter(|_| party.names(other))?;
         let missing: BTreeSet<u16> = owned.difference(&self.beside(other, free)).copied().collect();

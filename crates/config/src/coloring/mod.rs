@@ -10,6 +10,7 @@ mod platform;
 mod refuse;
 mod report;
 mod tlb;
+mod ways;
 
 use party::Part;
 use std::ops::Range;

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, ops::Range};
 use weir_layout::cells::{Cell, CellSet, Cells};
 
 /// Colors or banks.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Colors,
     Banks,
@@ -62,6 +62,7 @@ pub(super) struct Owned {
 }
 
 /// Somebody who gets cells: the hypervisor, which comes first, or a VM.
+#[derive(Clone, Debug)]
 pub(super) struct Party {
     pub name: String,
     pub criticality: u64,
@@ -104,7 +105,8 @@ impl Work<'_> {
         }
         let help = suggestion(value, maps.iter().map(|map| map.name.as_str()));
         let message = format!("{} has no DRAM map `{value}`", self.platform.name);
-        self.fault("dram-unknown", span, message).help(help).push(self.faults);
+        let fault = self.fault("dram-unknown", span, message).help(help);
+        self.faults.push(fault);
         0
     }
 
@@ -153,7 +155,8 @@ impl Work<'_> {
                 format!(", or one of the groups {}{more}", shown.join(", "))
             };
             let help = format!("write numbers like \"0-3,8\", \"auto\"{groups}");
-            self.fault("numbers", span, message).help(help).push(self.faults);
+            let fault = self.fault("numbers", span, message).help(help);
+            self.faults.push(fault);
             return owned;
         };
         if numbers.is_empty() {
@@ -162,7 +165,8 @@ impl Work<'_> {
         }
         if let Some((number, help)) = beyond(part, &self.cells, &numbers) {
             let message = format!("{} has no {} {number}", self.platform.name, part.one());
-            self.fault("no-such-cell", span, message).help(help).push(self.faults);
+            let fault = self.fault("no-such-cell", span, message).help(help);
+            self.faults.push(fault);
             return owned;
         }
         Owned { numbers: Some(numbers), group: group.map(|group| group.name.clone()), ..owned }

@@ -1,9 +1,10 @@
 //! Why somebody can't have cells, in words: who holds what, and which key gives it back.
 
 use super::{
-    assign::{Demand, Work},
+    assign::Work,
     numbers,
     party::{Part, Party},
+    ways::{Edit, Refusal},
 };
 use crate::{fault::Fault, packed::PAGE, units::Bytes};
 use std::{collections::BTreeSet, ops::Range};
@@ -19,8 +20,6 @@ struct Holder {
     span: Range<usize>,
     /// How many they are.
     count: usize,
-    /// The key is "auto".
-    auto: bool,
 }
 
 impl Holder {
@@ -55,8 +54,7 @@ fn holders(
             }
             None if !numbers.is_empty() => {
                 let span = owned.span.clone();
-                let (names, auto) = (party.name.clone(), owned.auto);
-                found.push(Holder { names, numbers, span, count: 1, auto });
+                found.push(Holder { names: party.name.clone(), numbers, span, count: 1 });
             }
             None => {}
         }
@@ -66,24 +64,6 @@ fn holders(
 
 fn texts(holders: &[Holder]) -> String {
     holders.iter().map(Holder::text).collect::<Vec<_>>().join(", ")
-}
-
-/// What to change in the `part` of the holders so that they have `what` no longer. Of a key that is "auto" nothing can be left out.
-fn leave_out(what: &str, part: Part, holders: &[Holder]) -> String {
-    let names = |auto: bool| {
-        let names = holders.iter().filter(|holder| holder.auto == auto);
-        names.map(|holder| holder.names.as_str()).collect::<Vec<_>>().join(" or ")
-    };
-    let many = part.many();
-    let (given, chosen) = (names(false), names(true));
-    let mut ways = Vec::new();
-    if !given.is_empty() {
-        ways.push(format!("leave {what} out of the `{many}` of {given}"));
-    }
-    if !chosen.is_empty() {
-        ways.push(format!("write numbers instead of \"auto\" as the `{many}` of {chosen}"));
-    }
-    ways.join(", or ")
 }
 
 impl Part {
@@ -118,7 +98,7 @@ impl Work<'_> {
         self.numbers_where(part, |cell| others.contains(&part.other().of(&self.cells, cell)))
     }
 
-    fn refusal(
+    fn marked(
         &self,
         code: &'static str,
         span: &Range<usize>,
@@ -134,25 +114,50 @@ impl Work<'_> {
         rest.iter().fold(fault, |fault, holder| fault.and(holder.span.clone(), holder.text()))
     }
 
+    /// Changes that take some of `numbers` from a party: each that has some gives `count` of them up, the highest, or its key.
+    fn given_up(
+        parties: &[Party],
+        index: usize,
+        part: Part,
+        (numbers, count): (&BTreeSet<u16>, usize),
+    ) -> Vec<Edit> {
+        let others = (0..parties.len()).filter(|&other| other != index);
+        let owns = |&other: &usize| {
+            parties[other].part(part).numbers.as_ref().is_some_and(|own| !own.is_disjoint(numbers))
+        };
+        let owners: Vec<usize> = others.filter(owns).collect();
+        let less = owners.iter().filter_map(|&other| {
+            let own = parties[other].part(part).numbers.as_ref()?;
+            let lost: BTreeSet<u16> =
+                own.iter().rev().filter(|own| numbers.contains(own)).take(count).copied().collect();
+            Edit::write(parties, other, part, own.difference(&lost).copied().collect())
+        });
+        let nothing = owners.iter().map(|&other| Edit::nothing(other, part));
+        less.chain(nothing).collect()
+    }
+
     /// That a party shares what nobody owns, and others own all.
-    fn none_left(&self, parties: &[Party], index: usize, part: Part) -> Fault {
+    fn none_left(&self, parties: &[Party], index: usize, part: Part) -> Refusal {
         let party = &parties[index];
         let holders = holders(parties, index, part, |_| true);
         let (name, one) = (&party.name, part.one());
         let message = format!("no {one} is left for {name}: {}", texts(&holders));
-        let help = if holders.iter().all(|holder| holder.numbers.len() == 1) {
-            format!(
-                "{} can't be had by all of these: let some share by the name of a [[group]], or leave the key `{}` out of one",
-                part.count_of(u64::from(part.count(&self.cells))),
-                part.many()
-            )
-        } else {
-            format!(
-                "{name} has what nobody owns, and that must be a {one} at least: {}",
-                leave_out("one", part, &holders)
-            )
+        let all: BTreeSet<u16> = (0..part.count(&self.cells)).collect();
+        let mut edits = Self::given_up(parties, index, part, (&all, 1));
+        // Two with a number each may have one of them together.
+        let single = |index: &usize| {
+            let owned = parties[*index].part(part);
+            owned.group.is_none()
+                && owned.numbers.as_ref().is_some_and(|numbers| numbers.len() == 1)
         };
-        self.refusal("cells-none", &party.span, message, &holders).help(help)
+        let singles: Vec<usize> = (0..parties.len()).filter(single).collect();
+        if let [first, second, ..] = singles[..] {
+            let numbers = parties[first].part(part).numbers.clone().unwrap_or_default();
+            edits.push(Edit::share([first, second], part, numbers));
+        }
+        let fault = self.marked("cells-none", &party.span, message, &holders);
+        Refusal::new(fault, edits)
+            .why(format!("{name} has what nobody owns, and that must be a {one} at least"))
     }
 
     /// Why a party that may have these colors and banks has no cell. `None` if it has some.
@@ -161,7 +166,7 @@ impl Work<'_> {
         parties: &[Party],
         index: usize,
         (colors, banks): (&BTreeSet<u16>, &BTreeSet<u16>),
-    ) -> Option<Fault> {
+    ) -> Option<Refusal> {
         let party = &parties[index];
         for (part, may) in [(Part::Colors, colors), (Part::Banks, banks)] {
             if may.is_empty() {
@@ -184,16 +189,11 @@ impl Work<'_> {
             self.platform.name,
             Part::Banks.with(banks),
         );
-        let help = format!(
-            "the same address bits choose color and bank there; leave out of the `colors` and `banks` of {} some that go together{}",
-            all.iter().map(|holder| holder.names.as_str()).collect::<Vec<_>>().join(" or "),
-            if all.iter().any(|holder| holder.auto) {
-                ", with numbers instead of \"auto\""
-            } else {
-                ""
-            },
-        );
-        Some(self.refusal("cells-none", &party.span, message, &all).help(help))
+        let others = self.beside(Part::Colors, banks);
+        let mut edits = Self::given_up(parties, index, Part::Banks, (&beside, 1));
+        edits.extend(Self::given_up(parties, index, Part::Colors, (&others, 1)));
+        let fault = self.marked("cells-none", &party.span, message, &all);
+        Some(Refusal::new(fault, edits).why(SAME_BITS))
     }
 
     /// That a wish can't be had, since on this board the colors and banks are not independent. `missing` are numbers of `part` that
@@ -205,63 +205,45 @@ impl Work<'_> {
         part: Part,
         missing: &BTreeSet<u16>,
         allowed: &BTreeSet<u16>,
-    ) -> Fault {
+    ) -> Refusal {
         let party = &parties[index];
         let other = part.other();
-        let (many, others, board) = (part.many(), other.many(), &self.platform.name);
+        let board = &self.platform.name;
         let place = self.beside(other, missing);
-        let holders = holders(parties, index, other, |number| place.contains(&number));
-        let owned = party.part(other);
         let lost = part.with(missing);
         let span = &party.part(part).span;
         let lie = if missing.len() == 1 { "it lies" } else { "they lie" };
         let lie = format!("on {board} {lie} in {} only", other.with(&place));
+        let own = party.part(part).numbers.clone().unwrap_or_default();
+        let with = self.beside(part, allowed);
+        let taken = holders_of_part(parties, index, part);
+        let possible: Vec<u16> =
+            with.difference(&taken).copied().filter(|number| !own.contains(number)).collect();
+        let kept: BTreeSet<u16> = own.difference(missing).copied().collect();
+        let moved = kept.iter().copied().chain(possible.iter().copied().take(missing.len()));
+        let mut edits: Vec<Edit> =
+            Edit::write(parties, index, part, moved.collect()).into_iter().collect();
+        let fewer = Edit::write(parties, index, part, kept.clone());
         if party.names(other) {
-            let message = format!(
-                "{} can't have {lost} with {}: {lie}{}",
-                party.name,
-                other.with(allowed),
-                if holders.is_empty() {
-                    String::new()
-                } else {
-                    format!(", and {}", texts(&holders))
-                },
-            );
-            let all = party.part(part).numbers.clone().unwrap_or_default();
-            let help = if holders.is_empty() {
-                format!(
-                    "the same address bits choose color and bank there; leave `{others}` out, or write {others} = \"{}\"",
-                    numbers::text(self.beside(other, &all))
-                )
-            } else {
-                let with = numbers::text(self.beside(part, allowed));
-                format!(
-                    "the same address bits choose color and bank there; {many} {with} go with these {others}"
-                )
-            };
-            let fault = self.refusal("cells-impossible", span, message, &holders);
-            return fault.and(owned.span.clone(), format!("these {others}")).help(help);
+            // Both keys are its own: whoever has those banks, or colors, is not the cause.
+            let message =
+                format!("{} can't have {lost} with {}: {lie}", party.name, other.with(allowed));
+            edits.extend(Edit::write(parties, index, other, self.beside(other, &own)));
+            edits.push(Edit::nothing(index, other));
+            edits.push(Edit::nothing(index, part));
+            edits.extend(fewer);
+            let fault = self
+                .marked("cells-impossible", span, message, &[])
+                .and(party.part(other).span.clone(), format!("these {}", other.many()));
+            return Refusal::new(fault, edits).why(SAME_BITS);
         }
+        let holders = holders(parties, index, other, |number| place.contains(&number));
         let message = format!("{} can't have {lost}: {lie}, and {}", party.name, texts(&holders));
-        let taken = holders_of_part(parties, index, part);
-        let possible = self.beside(part, &self.free_beside(parties, index, other));
-        let possible: BTreeSet<u16> = possible.difference(&taken).copied().collect();
-        let take = if possible.is_empty() {
-            String::new()
-        } else {
-            format!("take of {many} {} instead, or ", numbers::text(possible))
-        };
-        let help = format!(
-            "the same address bits choose color and bank there; {take}{}",
-            leave_out(&numbers::text(place), other, &holders)
-        );
-        self.refusal("cells-impossible", span, message, &holders).help(help)
-    }
-
-    /// What nobody but party number `index` owns.
-    fn free_beside(&self, parties: &[Party], index: usize, part: Part) -> BTreeSet<u16> {
-        let taken = holders_of_part(parties, index, part);
-        (0..part.count(&self.cells)).filter(|number| !taken.contains(number)).collect()
+        edits.extend(Self::given_up(parties, index, other, (&place, place.len())));
+        edits.extend(fewer);
+        edits.push(Edit::nothing(index, part));
+        let fault = self.marked("cells-impossible", span, message, &holders);
+        Refusal::new(fault, edits).why(SAME_BITS)
     }
 
     /// That `"auto"` finds too few numbers. Of `free` ones `reserve` are for those who share, and the `choosers`, who have none
@@ -273,7 +255,7 @@ impl Work<'_> {
         part: Part,
         (free, reserve): (u64, u64),
         choosers: &[(usize, u64)],
-    ) -> Fault {
+    ) -> Refusal {
         let party = &parties[index];
         let of = |wanted: usize| choosers.iter().find(|(index, _)| *index == wanted);
         let need = of(index).map_or(1, |(_, need)| *need);
@@ -304,8 +286,12 @@ impl Work<'_> {
             if left == 1 || left == 0 { "is left" } else { "are left" },
             reasons.join(", ")
         );
-        self.refusal("cells-short", &party.part(part).span, message, &holders)
-            .help(self.smaller(part))
+        let all: BTreeSet<u16> = (0..part.count(&self.cells)).collect();
+        let lack = (need + rest).saturating_sub(free) as usize;
+        let mut edits = Self::given_up(parties, index, part, (&all, lack));
+        edits.extend(choosers.iter().map(|(chooser, _)| Edit::nothing(*chooser, part)));
+        let fault = self.marked("cells-short", &party.part(part).span, message, &holders);
+        Refusal::new(fault, edits).why(self.worth(part)).rest(self.smaller(party, part))
     }
 
     /// That too few numbers go with what the party has of the other part.
@@ -315,7 +301,7 @@ impl Work<'_> {
         index: usize,
         part: Part,
         need: u64,
-    ) -> Fault {
+    ) -> Refusal {
         let party = &parties[index];
         let other = part.other();
         let owned = party.part(other).numbers.clone().unwrap_or_default();
@@ -330,43 +316,60 @@ impl Work<'_> {
             part.with(&possible),
             if holders.is_empty() { String::new() } else { format!(", and {}", texts(&holders)) },
         );
-        self.refusal("cells-short", &party.part(part).span, message, &holders)
-            .help(self.smaller(part))
+        let free: BTreeSet<u16> =
+            possible.difference(&holders_of_part(parties, index, part)).copied().collect();
+        let lack = need.saturating_sub(free.len() as u64) as usize;
+        let mut edits = Self::given_up(parties, index, part, (&possible, lack));
+        edits.push(Edit::nothing(index, other));
+        edits.push(Edit::nothing(index, part));
+        let fault = self.marked("cells-short", &party.part(part).span, message, &holders);
+        Refusal::new(fault, edits).why(self.worth(part)).rest(self.smaller(party, part))
     }
 
-    /// What to do where there are too few numbers of a part.
-    fn smaller(&self, part: Part) -> String {
+    /// What a number of a part is.
+    fn worth(&self, part: Part) -> String {
         let count = u64::from(part.count(&self.cells));
         let ram: u64 = self.platform.pools().iter().map(|pool| pool.end - pool.start).sum();
         let cache = self.places().cache.filter(|_| part == Part::Colors);
         format!(
-            "a {} is {} of RAM{}; give less memory{}, or leave `{}` out",
+            "a {} is {} of RAM{}",
             part.one(),
             Bytes(ram / count),
             cache.map_or(String::new(), |cache| {
                 format!(" and {} of the cache", Bytes(cache.size.0 / count))
             }),
-            if cache.is_some() { " or a smaller `working_set`" } else { "" },
-            part.many()
         )
     }
 
-    /// Why the RAM of VM number `vm` does not fit into its cells. `None` if it does; whether it finds room beside the others' is for
-    /// placement to say.
+    /// What a party may want less of, so that fewer numbers of a part do.
+    fn smaller(&self, party: &Party, part: Part) -> String {
+        let working_set = part == Part::Colors && self.places().cache.is_some();
+        let working_set = working_set && party.working_set.is_some();
+        format!(
+            "give less memory{} to {}",
+            if working_set { " or a smaller `working_set`" } else { "" },
+            party.name
+        )
+    }
+
+    /// Why the RAM of the VM that is party number `index` does not fit into its cells. `None` if it does; whether it finds room beside the
+    /// others' is for placement to say.
     pub(super) fn too_large(
         &self,
         parties: &[Party],
-        vm: usize,
-        demand: &Demand,
+        index: usize,
         set: &CellSet,
-    ) -> Option<Fault> {
+    ) -> Option<Refusal> {
         let pools = self.platform.pools();
         let reach = |pool: &Range<u64>| Pages::new(&self.cells, *set, pool.clone()).total();
         let reach = Bytes(pools.iter().map(reach).sum::<u64>() * PAGE);
+        let demand = self.demands.get(index.checked_sub(1)?)?;
         if demand.memory <= reach {
             return None;
         }
-        let has = |part: Part| part.with(&part.of_set(&self.cells, set));
+        let party = parties.get(index)?;
+        let numbers = |part: Part| part.of_set(&self.cells, set);
+        let has = |part: Part| part.with(&numbers(part));
         let message = format!(
             "{} has {} of RAM, but its {} and {} hold {reach}",
             demand.name,
@@ -374,26 +377,37 @@ impl Work<'_> {
             has(Part::Colors),
             has(Part::Banks)
         );
-        let index = vm + 1;
-        let party = parties.get(index)?;
-        let mut ways = Vec::new();
+        let mut edits = Vec::new();
         let mut marked = Vec::new();
         for part in Part::ALL {
-            let many = part.many();
             let free = self.free(parties, part);
-            let holders = holders(parties, index, part, |_| true);
-            if party.part(part).numbers.is_some() && !free.is_empty() {
-                ways.push(format!("add some of {} to its `{many}`", part.with(&free)));
-            } else if !holders.is_empty() {
-                ways.push(leave_out("some", part, &holders));
-                marked.extend(holders);
+            // As many more as the whole of it needs, its tables and pristine image too.
+            let many = numbers(part).len() as u64;
+            let more = (party.memory * many).div_ceil(reach.0.max(1)).saturating_sub(many);
+            let more = usize::try_from(more).unwrap_or(usize::MAX);
+            match &party.part(part).numbers {
+                Some(own) if free.len() >= more => {
+                    let all = own.iter().chain(free.iter().take(more)).copied().collect();
+                    edits.extend(Edit::write(parties, index, part, all));
+                }
+                Some(own) => {
+                    let all = own.union(&free).copied().collect();
+                    edits.extend(Edit::write(parties, index, part, all));
+                }
+                None => {
+                    let all = (0..part.count(&self.cells)).collect();
+                    edits.extend(Self::given_up(parties, index, part, (&all, more)));
+                    marked.extend(holders(parties, index, part, |_| true));
+                }
             }
         }
-        ways.push("give it less memory".to_owned());
-        let help = ways.join(", or ");
-        Some(self.refusal("cells-memory", &demand.span, message, &marked).help(help))
+        let fault = self.marked("cells-memory", &demand.span, message, &marked);
+        Some(Refusal::new(fault, edits).rest(format!("give less memory to {}", party.name)))
     }
 }
+
+/// Why some colors and banks don't go together.
+const SAME_BITS: &str = "the same address bits choose color and bank there";
 
 /// What others than party number `index` own.
 fn holders_of_part(parties: &[Party], index: usize, part: Part) -> BTreeSet<u16> {

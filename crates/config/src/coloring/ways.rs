@@ -1,0 +1,274 @@
+//! Ways out: what can be written instead so that everybody has cells. A way is only told if the file is better for it, which is tried.
+
+use super::{
+    assign::Work,
+    numbers,
+    party::{Owned, Part, Party},
+};
+use crate::fault::{Fault, Faults};
+use std::{collections::BTreeSet, mem, ops::Range};
+
+/// Ways that a message tells at most.
+const TOLD: usize = 3;
+/// Changes that are tried for all faults of a file together; of those beyond the first few are told as they are.
+const TRIED: usize = 400;
+
+/// What to write instead, and where.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Edit(Vec<Change>);
+
+#[derive(Clone, PartialEq, Eq)]
+struct Change {
+    /// Whose key, by their places among the parties: several share it by a group.
+    who: Vec<usize>,
+    part: Part,
+    to: To,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum To {
+    /// These numbers.
+    Numbers(BTreeSet<u16>),
+    /// These numbers, which they share by a group of the file's, still to be written.
+    Shared(BTreeSet<u16>),
+    /// A group by its name, which has these numbers.
+    Group(String, BTreeSet<u16>),
+    /// The key is left out.
+    Nothing,
+}
+
+impl Edit {
+    /// That `part` of party number `who` is left out.
+    pub fn nothing(who: usize, part: Part) -> Self {
+        Self(vec![Change { who: vec![who], part, to: To::Nothing }])
+    }
+
+    /// That party number `who` alone has `numbers`, and shares them with nobody.
+    pub fn own(who: usize, part: Part, numbers: BTreeSet<u16>) -> Self {
+        Self(vec![Change { who: vec![who], part, to: To::Numbers(numbers) }])
+    }
+
+    /// That these parties have `numbers` together, as members of a new group.
+    pub fn share(who: [usize; 2], part: Part, numbers: BTreeSet<u16>) -> Self {
+        Self(vec![Change { who: who.to_vec(), part, to: To::Shared(numbers) }])
+    }
+
+    /// That party number `who` takes what `member` has by the same group's name, if it does.
+    pub fn join(parties: &[Party], who: usize, member: usize, part: Part) -> Option<Self> {
+        let owned = parties.get(member)?.part(part);
+        let to = To::Group(owned.group.clone()?, owned.numbers.clone()?);
+        Some(Self(vec![Change { who: vec![who], part, to }]))
+    }
+
+    /// That party number `who` has `numbers` of `part`, and those with whom it shares a group, too. None if there are none.
+    pub fn write(
+        parties: &[Party],
+        who: usize,
+        part: Part,
+        numbers: BTreeSet<u16>,
+    ) -> Option<Self> {
+        if numbers.is_empty() {
+            return None;
+        }
+        let group = parties.get(who)?.part(part).group.as_ref();
+        let member = |&other: &usize| {
+            other == who || group.is_some() && parties[other].part(part).group.as_ref() == group
+        };
+        let who: Vec<usize> = (0..parties.len()).filter(member).collect();
+        Some(Self(vec![Change { who, part, to: To::Numbers(numbers) }]))
+    }
+
+    /// That two parties get numbers of their own.
+    pub fn apart(part: Part, each: [(usize, BTreeSet<u16>); 2]) -> Self {
+        let change = |(who, numbers)| Change { who: vec![who], part, to: To::Numbers(numbers) };
+        Self(each.map(change).into())
+    }
+
+    fn applied(&self, wished: &[Party]) -> Vec<Party> {
+        let mut parties = wished.to_vec();
+        for Change { who, part, to } in &self.0 {
+            for &index in who {
+                let Some(party) = parties.get_mut(index) else { continue };
+                let owned = party.part_mut(*part);
+                let span = owned.span.clone();
+                let (numbers, group) = match to {
+                    To::Numbers(numbers) if who.len() == 1 => (Some(numbers.clone()), None),
+                    To::Numbers(numbers) | To::Shared(numbers) => {
+                        (Some(numbers.clone()), Some(String::new()))
+                    }
+                    To::Group(name, numbers) => (Some(numbers.clone()), Some(name.clone())),
+                    To::Nothing => (None, None),
+                };
+                *owned = Owned { numbers, group, auto: false, span };
+            }
+        }
+        parties
+    }
+}
+
+/// A fault and what may mend it.
+pub(super) struct Refusal {
+    fault: Fault,
+    /// What else there is to know.
+    why: String,
+    /// Changes that may mend it, the best first.
+    edits: Vec<Edit>,
+    /// Ways that can't be tried.
+    rest: Vec<String>,
+}
+
+impl Refusal {
+    /// With changes that may mend it, the best first.
+    pub fn new(fault: Fault, edits: impl IntoIterator<Item = Edit>) -> Self {
+        Self { fault, why: String::new(), edits: edits.into_iter().collect(), rest: Vec::new() }
+    }
+
+    /// Says something before the ways.
+    pub fn why(self, why: impl Into<String>) -> Self {
+        Self { why: why.into(), ..self }
+    }
+
+    /// Adds a way that can't be tried.
+    pub fn rest(mut self, way: impl Into<String>) -> Self {
+        self.rest.push(way.into());
+        self
+    }
+}
+
+/// A refusal whose fault has been told, but not yet how to mend it.
+pub(super) struct Open {
+    /// The fault's place among all.
+    index: usize,
+    why: String,
+    edits: Vec<Edit>,
+    rest: Vec<String>,
+}
+
+/// What a fault is known by when something else has changed.
+type Known = (&'static str, Range<usize>);
+
+fn known(fault: &Fault) -> Known {
+    (fault.code, fault.span())
+}
+
+/// Whether `left` is some of `before` and less.
+fn is_less(left: &[Known], before: &[Known]) -> bool {
+    let mut before = before.to_vec();
+    let count = before.len();
+    for fault in left {
+        let Some(place) = before.iter().position(|known| known == fault) else { return false };
+        before.swap_remove(place);
+    }
+    left.len() < count
+}
+
+impl Work<'_> {
+    /// Tells a fault. How to mend it is found out when all are known.
+    pub(super) fn refuse(&mut self, refusal: Refusal) {
+        let Refusal { fault, why, edits, rest } = refusal;
+        self.open.push(Open { index: self.faults.0.len(), why, edits, rest });
+        self.faults.push(fault);
+    }
+
+    /// Gives the faults from number `first` on their ways out. `wished` is what the file asks for.
+    pub(super) fn mend(&mut self, wished: &[Party], first: usize) {
+        let open = mem::take(&mut self.open);
+        let before: Vec<Known> = self.faults.0.iter().skip(first).map(known).collect();
+        let mut tried = 0;
+        for Open { index, why, mut edits, rest } in open {
+            let Some(this) = self.faults.0.get(index).map(known) else { continue };
+            let mut seen: Vec<Edit> = Vec::new();
+            edits.retain(|edit| {
+                !seen.contains(edit) && {
+                    seen.push(edit.clone());
+                    true
+                }
+            });
+            let (mut good, mut next) = (Vec::new(), Vec::new());
+            for edit in edits {
+                if good.len() == TOLD {
+                    break;
+                }
+                tried += 1;
+                if tried > TRIED {
+                    next.push(edit);
+                    continue;
+                }
+                let left = self.left(edit.applied(wished));
+                if is_less(&left, &before) {
+                    good.push(edit);
+                } else if !left.contains(&this) {
+                    next.push(edit);
+                }
+            }
+            // What only leads to another fault is told if nothing else does better.
+            let ways = if good.is_empty() { next } else { good };
+            let ways = ways.iter().take(TOLD).map(|edit| self.words(wished, edit));
+            let mut ways: Vec<String> = ways.chain(rest).collect();
+            if ways.is_empty() {
+                ways.push("ask for less: leave `colors` or `banks` out of some".to_owned());
+            }
+            let help = [why, ways.join(", or ")].into_iter().filter(|text| !text.is_empty());
+            let help = help.collect::<Vec<_>>().join("; ");
+            if let Some(fault) = self.faults.0.get_mut(index) {
+                *fault = fault.clone().help(help);
+            }
+        }
+    }
+
+    /// The faults that are left with these parties.
+    fn left(&self, mut parties: Vec<Party>) -> Vec<Known> {
+        let mut faults = Faults::default();
+        let mut work = Work {
+            file: self.file,
+            faults: &mut faults,
+            platform: self.platform,
+            pools: self.pools.clone(),
+            cells: self.cells,
+            groups: Vec::new(),
+            open: Vec::new(),
+            demands: self.demands,
+        };
+        let asks = |party: &Party| {
+            let asks = |part: Part| party.part(part).auto || party.part(part).numbers.is_some();
+            Part::ALL.into_iter().any(asks)
+        };
+        let vms = 1 + self.demands.len();
+        let divided = parties.iter().take(vms).any(asks);
+        work.settle(&mut parties, divided);
+        faults.0.iter().map(known).collect()
+    }
+
+    /// A change in words.
+    fn words(&self, parties: &[Party], edit: &Edit) -> String {
+        let change = |Change { who, part, to }: &Change| {
+            let names: Vec<&str> = who.iter().map(|&who| parties[who].name.as_str()).collect();
+            let names = names.join(" and ");
+            let many = part.many();
+            let quoted = |numbers: &BTreeSet<u16>| numbers::text(numbers.iter().copied());
+            match to {
+                To::Nothing => format!("leave `{many}` out of {names}"),
+                To::Group(name, _) => format!("write {many} = \"{name}\" for {names}"),
+                To::Shared(numbers) => format!(
+                    "let {names} have {many} \"{}\" by the name of one [[group]]",
+                    quoted(numbers)
+                ),
+                To::Numbers(numbers) => {
+                    let group = who.first().and_then(|&who| parties[who].part(*part).group.clone());
+                    let platforms = &self.platform.places.groups;
+                    let numbers = quoted(numbers);
+                    match group.filter(|_| who.len() > 1) {
+                        Some(name) if platforms.iter().all(|theirs| theirs.name != name) => {
+                            format!("write {many} = \"{numbers}\" for the [[group]] {name}")
+                        }
+                        Some(_) => format!(
+                            "let {names} have {many} \"{numbers}\" by the name of one [[group]]"
+                        ),
+                        None => format!("write {many} = \"{numbers}\" for {names}"),
+                    }
+                }
+            }
+        };
+        edit.0.iter().map(change).collect::<Vec<_>>().join(" and ")
+    }
+}
