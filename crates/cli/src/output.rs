@@ -66,8 +66,8 @@ fn apart(
     let identity = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
     let Some(known) = identity(output) else { return Ok(()) };
     for &file in inputs {
-        let found = weir_config::inputs(file).into_iter().filter(&matters);
-        for input in found.filter(|input| identity(&input.path) == Some(known)) {
+        let mut found = weir_config::inputs(file).into_iter().filter(&matters);
+        if let Some(input) = found.find(|input| identity(&input.path) == Some(known)) {
             let reader = if input.path == file {
                 String::new()
             } else {

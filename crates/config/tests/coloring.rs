@@ -801,22 +801,23 @@ impl Wished {
         };
         let mut text = format!("platform = \"{}\"\n", self.platform);
         for (name, wish) in &self.groups {
-            text += &format!("[[group]]\nname = \"{name}\"\n{}", keys(wish));
+            write!(text, "[[group]]\nname = \"{name}\"\n{}", keys(wish)).unwrap();
         }
         let mut core = 0;
         for (name, more, wish) in &self.parties {
-            text += &match name.as_str() {
-                "the hypervisor" => format!("[hypervisor]\n{}", keys(wish)),
-                "the flows' broker" => format!(
-                    "[broker]\n{}[[flow]]\nname = \"x\"\nfrom = \"a\"\nto = \"b\"\nsize = \"4KiB\"\nperiod = \"1ms\"\n",
-                    keys(wish)
-                ),
+            let table = match name.as_str() {
+                "the hypervisor" => "[hypervisor]\n".to_owned(),
+                "the flows' broker" => {
+                    let flow = "[[flow]]\nname = \"x\"\nfrom = \"a\"\nto = \"b\"\nsize = \"4KiB\"\nperiod = \"1ms\"\n";
+                    flow.to_owned() + "[broker]\n"
+                }
                 _ => {
                     core += 1;
                     let memory = if more.contains("memory") { "" } else { "memory = \"4MiB\"\n" };
-                    vm(name, core - 1, &format!("{memory}{more}\n{}", keys(wish)))
+                    vm(name, core - 1, &format!("{memory}{more}"))
                 }
             };
+            text += &(table + &keys(wish));
         }
         text
     }
@@ -878,12 +879,15 @@ impl Wished {
     }
 }
 
+/// Platform, groups and parties.
+type Wishes<'a> = (&'static str, &'a [[&'a str; 3]], &'a [[&'a str; 4]]);
+
 /// Each way out that a message tells leads to a file that checks, if it is followed to the letter, and then the next one, if there is.
 #[test]
 fn ways_out_lead_out() {
     let critical = "criticality = 2";
     let big = "memory = \"64MiB\"";
-    let tables: &[(&str, &[[&str; 3]], &[[&str; 4]])] = &[
+    let tables: &[Wishes<'_>] = &[
         ("qemu-virt", &[], &[["a", "", "0-1", ""], ["b", "", "0-1", ""]]),
         ("qemu-virt", &[], &[["a", "", "0,1", ""], ["b", "", "0,1", ""], ["c", "", "2-15", ""]]),
         ("qemu-virt", &[], &[["a", critical, "0-1", ""], ["b", "", "0-1", ""]]),

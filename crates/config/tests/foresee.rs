@@ -2,6 +2,7 @@
 
 mod images;
 
+use std::fmt::Write as _;
 use weir_config::{
     Catalog, Foreseen, Owner, Payload, Placement, Prospect, Source, System, check_text, foresee,
     pack, units::Bytes,
@@ -13,9 +14,11 @@ const HYPERVISOR: u64 = 0x2_d000;
 fn system(memories: &[&str]) -> System {
     let mut text = "platform = \"qemu-virt\"\n".to_owned();
     for (core, memory) in memories.iter().enumerate() {
-        text += &format!(
-            "[[vm]]\nname = \"vm{core}\"\ncpus = [{core}]\nmemory = \"{memory}\"\nimage = {{ linux = \"debian-rt\", initrd = \"busybox\" }}\n"
-        );
+        writeln!(
+            text,
+            "[[vm]]\nname = \"vm{core}\"\ncpus = [{core}]\nmemory = \"{memory}\"\nimage = {{ linux = \"debian-rt\", initrd = \"busybox\" }}"
+        )
+        .unwrap();
     }
     let path = images::directory("foresee").join("system.toml");
     check_text(&path, &text, &Catalog::default()).unwrap_or_else(|faults| panic!("{faults}"))

@@ -48,6 +48,8 @@ image = { bin = "/else/where.bin" }
 fn a_file_that_tells_nothing_is_one_input() {
     let directory = images::directory("inputs-none");
     let file = directory.join("x.toml");
+    // What the test left before.
+    drop(fs::remove_file(&file));
     let only = [Input { path: file.clone(), is_trace: false }];
     assert_eq!(inputs(&file), only, "not there");
     for text in [&b"\xff\xfe"[..], b"", b"vm = 3\nbroker = []\nplatform = 5"] {

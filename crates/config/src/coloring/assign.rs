@@ -116,7 +116,7 @@ impl Work<'_> {
         // A broker without flows gets nothing, but what the file says of it must be possible beside the others.
         let absent = wishes.broker.is_any().then(|| self.party(BROKER_TITLE, &wishes.broker));
         parties.extend(absent);
-        let wished = parties.clone();
+        let as_asked = parties.clone();
         let before = self.faults.0.len();
         let mut asked = wishes.vms.iter().chain([&wishes.hypervisor]);
         let divided = asked.any(Wish::is_any);
@@ -127,7 +127,7 @@ impl Work<'_> {
             division.vms = vms.to_vec();
             division.divided = true;
         }
-        self.mend(&wished, before);
+        self.mend(&as_asked, before);
         if divided {
             division.hypervisor_span = parties.first().map_or(0..0, |party| party.span.clone());
         }
