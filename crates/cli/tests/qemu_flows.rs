@@ -503,7 +503,7 @@ fn no_receiver_waits_longer_than_the_bound_of_their_flow() {
     );
     let ran = run_text(&text, "10s", &["--no-slices"]);
     assert_eq!([ran.flow(0), ran.flow(1)], [[200, 0]; 2]);
-    holds(&ran, &[]);
+    holds(&ran, &[0, 1]);
 }
 
 /// Beside one that keeps the rules: `culprits`, VMs and flows, of which each sleeps whenever it can. Nothing is printed meanwhile.
