@@ -704,6 +704,42 @@ fn an_end_that_restarts_resets_the_other() {
     }
 }
 
+/// An end whose budget is spent in the midst of every packet stands still for the rest of each period: nothing of its flow is lost, and nobody
+/// else's waits.
+#[test]
+fn an_end_that_is_throttled_holds_nobody_else_up() {
+    let budget = "bandwidth = { event = \"inst-retired\", budget = 50000, period = \"1ms\" }";
+    for (sender, receiver) in [(budget, ""), ("", budget)] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("system.toml");
+        let text = format!(
+            "platform = \"qemu-virt\"\n{}{}{}{}{}{}",
+            vm("giver", 0, "sender", "to=4 messages=200 size=4096 period_us=200", sender),
+            vm("taker", 1, "receiver", "bytes=819200 streams=1", receiver),
+            vm("sender", 2, "sender", "to=6 messages=500 size=700 period_us=200", ""),
+            vm("receiver", 3, "receiver", "bytes=350000 streams=1", ""),
+            flow("slow", "giver", "taker", 5000, PERIOD),
+            flow("messages", "sender", "receiver", 5000, PERIOD),
+        );
+        fs::write(&file, text).expect("a system file");
+        let ran = run_in(&root(), directory.path(), &file, "2s", &[]);
+        let throttled = records(&only(&directory.path().join("runs")).expect("a run"), "throttle");
+        assert!(throttled.lines().count() > 200, "it stood still: {throttled}");
+        assert_eq!([ran.flow(0), ran.flow(1)], [[200, 0], [500, 0]]);
+        sums_agree(
+            &ran,
+            ["giver", "200 messages of 4096 bytes sent, sum "],
+            ["taker", "819200 bytes in order, sum "],
+        );
+        sums_agree(
+            &ran,
+            ["sender", "500 messages of 700 bytes sent, sum "],
+            ["receiver", "350000 bytes in order, sum "],
+        );
+        assert_eq!(ran.vm("broker")["state"], "running");
+    }
+}
+
 /// What each VM of a run says, and who must say the same sum.
 fn sums_agree(ran: &Ran, from: [&str; 2], to: [&str; 2]) {
     let sum = |behind: &str| behind[..16].to_owned();
