@@ -23,6 +23,8 @@ pub struct Plan {
     pub limit_ns: Option<u64>,
     /// Go on when all expected lines have been seen.
     pub stay: bool,
+    /// Go on behind the last expected line until the flows' counts are those of then or later.
+    pub count_flows: bool,
 }
 
 /// A run under way.
@@ -32,6 +34,8 @@ pub struct Session {
     demux: Demux,
     expected: Expectations,
     tally: Tally,
+    /// Time at which the last expected line was seen, while the flows' counts of then are awaited.
+    awaits_counts: Option<u64>,
 }
 
 impl Session {
@@ -40,7 +44,7 @@ impl Session {
         let demux = Demux::new(plan.vms.len());
         let expected = Expectations::new(plan.expect.iter().cloned());
         let tally = Tally::new(&plan.vms);
-        Self { plan, demux, expected, tally }
+        Self { plan, demux, expected, tally, awaits_counts: None }
     }
 
     /// Takes bytes off the wire and puts what they mean at the end of `steps`. Gives the number of bytes
@@ -54,16 +58,34 @@ impl Session {
             }
             let met_before = self.expected.all_met();
             let late = self.plan.limit_ns.is_some_and(|limit| self.demux.time_ns() > limit);
-            self.take(steps.get(seen..).unwrap_or(&[]), late);
+            let new = steps.get(seen..).unwrap_or(&[]);
+            self.take(new, late);
+            if let Some(met_ns) = self.awaits_counts {
+                // All are told at once, in their order.
+                let last = self.plan.flows.len().saturating_sub(1);
+                let is_last = |step: &Step| matches!(step, Step::Flow(flow) if flow.flow as usize == last && flow.time_ns >= met_ns);
+                if late || new.iter().any(is_last) {
+                    return (position + 1, Some(End::AllMet));
+                }
+            }
             seen = steps.len();
             if late {
                 return (position + 1, Some(End::TimeOver));
             }
             if !met_before && self.expected.all_met() && !self.plan.stay {
-                return (position + 1, Some(End::AllMet));
+                if !self.plan.count_flows {
+                    return (position + 1, Some(End::AllMet));
+                }
+                self.awaits_counts = Some(self.demux.time_ns());
             }
         }
         (bytes.len(), None)
+    }
+
+    /// Why a run ended that `end` has cut off: all expected lines were seen, if nothing but the flows' counts was awaited.
+    pub fn ended(&self, end: End) -> End {
+        let is_over = matches!(end, End::SystemStop | End::MachineGone | End::Silent);
+        if is_over && self.awaits_counts.is_some() { End::AllMet } else { end }
     }
 
     /// The same after the run has ended: what still comes is counted, but meets no expectation.
@@ -135,6 +157,7 @@ mod tests {
             expect: vec![(0, "0 misses".into()), (1, "again".into())],
             limit_ns: None,
             stay: false,
+            count_flows: false,
         }
     }
 
@@ -200,6 +223,36 @@ mod tests {
         let (taken, end, report) = run(Plan { stay: true, ..plan() }, wire().bytes(), 16);
         assert_eq!((taken, end), (wire().bytes().len(), None));
         assert!(report.contains("\"time_ns\": 10000"), "{report}");
+    }
+
+    /// Counts of before the last expected line are not the last ones, and those of one flow are not all.
+    #[test]
+    fn a_run_with_flows_ends_behind_the_counts_of_all_of_them() {
+        let flows =
+            ["there", "back"].map(|name| FlowFacts { name: name.into(), ..FlowFacts::default() });
+        let plan = Plan { flows: flows.into(), count_flows: true, ..plan() };
+        let met = || {
+            let early = wire().flow(8_900, 0, [1, 0, 5]).flow(8_900, 1, [1, 0, 5]);
+            early.flow(1_000_000, 0, [20, 0, 5]).line(1_000_001, 1, "later")
+        };
+        let whole = met().flow(1_000_100, 1, [30, 0, 7]);
+        for cut in [1, 4096] {
+            let (taken, end, report) =
+                run(plan.clone(), whole.clone().line(2_000_000, 0, "no more").bytes(), cut);
+            assert_eq!((taken, end), (whole.bytes().len(), Some(End::AllMet)));
+            assert!(
+                report.contains("\"packets\": 20") && report.contains("\"packets\": 30"),
+                "{report}"
+            );
+        }
+        let mut session = Session::new(Plan { limit_ns: Some(1_000_000), ..plan });
+        let cut = met();
+        let (_, end) = session.feed(cut.bytes(), &mut Vec::new());
+        assert_eq!(end, Some(End::AllMet), "the time is over, and nothing but counts is missing");
+        for (end, told) in [(End::SystemStop, End::AllMet), (End::Interrupted, End::Interrupted)] {
+            assert_eq!(session.ended(end), told);
+        }
+        assert_eq!(Session::new(self::plan()).ended(End::SystemStop), End::SystemStop);
     }
 
     #[test]
