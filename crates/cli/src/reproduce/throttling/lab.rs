@@ -137,7 +137,7 @@ impl<'a> Lab<'a> {
                 arguments.qemu_args = vec![load.into(), told.into()];
             }
             Job::Traffic => {
-                arguments.watch = Some(self.watch(&system)?.with_ledger(ledger.clone()))
+                arguments.watch = Some(self.watch(&system)?.with_ledger(ledger.clone()));
             }
             Job::Looks => {
                 // A library that is loaded twice has one set of books, so the second is another file.
