@@ -112,7 +112,7 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
     })?;
     let scratch = environment.build().join("bench");
     let lab = Lab::new(environment, &scratch)?;
-    let budgets = paths::run(&lab, &Bar::new("running", paths::RUNS))?;
+    let budgets = paths::run(&lab, false, &Bar::new("running", paths::runs(false)))?;
     let mut out = anstream::stdout().lock();
     if json {
         let mut figures = serde_json::to_value(&figures).context(|| "write the figures")?;

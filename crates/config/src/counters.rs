@@ -112,7 +112,9 @@ pub struct Monitor {
     pub poll: Nanos,
     /// The least time of an instruction, so that a look can wait as long as the rest of the budget takes at least.
     pub access: Nanos,
-    /// As for a PMU; a look costs as much.
+    /// The most time that a look takes from the core; the one at a period's beginning takes twice as much at most.
+    pub look: Nanos,
+    /// As for a PMU.
     pub least_period: Nanos,
 }
 
@@ -165,6 +167,12 @@ static MONITOR: Shape = Shape {
         key("events", true, Kind::List(&EVENT), "What it counts."),
         key("poll", true, Kind::Duration, "Time between two looks, unless a VM says otherwise."),
         key("access", true, Kind::Duration, "The least time of an instruction."),
+        key(
+            "look",
+            true,
+            Kind::Duration,
+            "The most time that a look takes from the core; at a period's beginning twice as much at most.",
+        ),
         LEAST_PERIOD,
     ],
 };
@@ -196,9 +204,19 @@ pub(crate) fn read(table: &DeTable<'_>, file: &File, faults: &mut Faults) -> Cou
             events: events(table),
             poll: time(table, "poll")?,
             access: time(table, "access")?,
+            look: time(table, "look")?,
             least_period: time(table, "least_period")?,
         })
     });
+    if let Some(Monitor { poll, look, .. }) = &monitor
+        && look >= poll
+        && let Some((table, _)) = table.inner("monitor")
+        && let Some(At { span, .. }) = table.duration("poll")
+    {
+        let message = format!("looks each {poll} that take {look} leave a vCPU nothing");
+        let fault = Fault::new("poll", file, span, message);
+        faults.push(fault.label("this").help(format!("write more than \"{look}\", the `look`")));
+    }
     Counters { pmu, monitor }
 }
 

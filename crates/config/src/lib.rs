@@ -95,6 +95,8 @@ pub use place::{Owner, Placement, Row, Sizes, place, place_all};
 #[cfg(feature = "std")]
 pub use platform::Platform;
 #[cfg(feature = "std")]
+pub use regulation::Looks;
+#[cfg(feature = "std")]
 pub use resolve::{Catalog, LIKELY_HYPERVISOR, LIKELY_KERNEL, LIKELY_PROGRAM, Source};
 #[cfg(feature = "std")]
 pub use schema::{TEMPLATE, schema};

@@ -2,7 +2,7 @@
 //! together are what the memory takes.
 
 use crate::{
-    counters::{Event, instead},
+    counters::{Counters, Event, instead},
     fault::{Fault, Faults},
     packed::{
         MAX_CORES,
@@ -11,13 +11,16 @@ use crate::{
     platform::Platform,
     shape::suggestion,
     system::System,
-    timing::{Bandwidth, Place, Regulator, Saturation, Source, Split, TimedVm, Timing},
+    timing::{Bandwidth, Place, Regulator, Rules, Saturation, Source, Split, TimedVm, Timing},
     units::Nanos,
 };
 use weir_policy::bandwidth::Refused;
 
 /// Looks at a monitor that are closer leave a vCPU hardly any time.
 const LEAST_POLL: Nanos = Nanos(500);
+
+/// The way out of a compensation by nobody.
+const LEAVE_COMPENSATION: &str = "leave `regulator`, `critical` and `window` out";
 
 /// How each VM is regulated, in the order of the file.
 pub(crate) fn regulate(system: &System, faults: &mut Faults) -> Vec<Regulation> {
@@ -38,6 +41,25 @@ impl Timing {
             of_all(self, platform, cores, &mut faults);
         }
         faults.into_result(())
+    }
+
+    /// How EL2 looks at the monitor for the budget of each vCPU of `vm`, in periods of `period`; none where the PMU counts, or nobody, or no
+    /// platform is named.
+    #[must_use]
+    pub fn looks(&self, vm: &TimedVm, period: Nanos) -> Option<Looks> {
+        let counters = &self.platform.as_ref()?.counters;
+        let events = vm.bandwidth.as_ref().map_or(vec![Event::L2dRefill], events);
+        let rules = vm.bandwidth.as_ref().map(|bandwidth| &bandwidth.rules);
+        who_counts(counters, rules, &events, period)?.looks
+    }
+
+    /// The most accesses that a vCPU of `vm` makes between the end of a budget, in periods of `period`, and its stop: where the monitor counts,
+    /// what a core can do from one look to the next, else what `[saturation]` says was measured. None where nobody says it.
+    #[must_use]
+    pub fn overshoot(&self, vm: &TimedVm, period: Nanos) -> Option<u64> {
+        let measured = self.saturation.as_ref().and_then(|saturation| saturation.overshoot);
+        let bound = self.looks(vm, period).map(|looks| looks.between());
+        bound.max(measured)
     }
 
     /// Why budgets are none that `[saturation]` says are kept.
@@ -83,12 +105,86 @@ struct Checker<'a> {
     faults: &'a mut Faults,
 }
 
-/// Who counts, at which shortest period, and for a monitor how often it is looked at and the least time of an access.
+/// Who counts, at which shortest period, and for a monitor how it is looked at.
 struct Chosen {
     source: u8,
     least_period: Nanos,
-    poll: Nanos,
+    looks: Option<Looks>,
+}
+
+impl Chosen {
+    fn is(&self, source: Source) -> bool {
+        source == if self.source == packed::PMU { Source::Pmu } else { Source::Monitor }
+    }
+}
+
+/// How EL2 looks at the monitor for a vCPU's budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Looks {
+    /// The least time from one look to the next within a period.
+    pub every: Nanos,
+    /// The most time that one takes from the core.
+    pub cost: Nanos,
+    /// The least time of an instruction.
     access: Nanos,
+}
+
+impl Looks {
+    /// The most accesses that the core can make from one look to the next: so many may pass beyond a budget.
+    #[must_use]
+    pub fn between(&self) -> u64 {
+        packed::most_events(self.every.0, self.access.0)
+    }
+
+    /// The least time from one look to the next that a file may ask for.
+    fn least(&self) -> Nanos {
+        LEAST_POLL.max(Nanos(self.cost.0.saturating_add(1)))
+    }
+
+    /// The least time from one look to the next while `left` accesses are left of the budget, which are not spent sooner.
+    #[must_use]
+    pub fn apart(&self, left: u64) -> Nanos {
+        self.every.max(Nanos(packed::least_time(left, self.access.0)))
+    }
+}
+
+/// Who on a platform can stop a vCPU at its budget in periods of `period`, what each counts, and how: the PMU before the monitor.
+fn sources<'a>(
+    counters: &'a Counters,
+    rules: Option<&Rules>,
+    period: Nanos,
+) -> impl Iterator<Item = (&'a [Event], Chosen)> {
+    let wish = rules.and_then(|rules| rules.poll.as_ref()).map(|poll| poll.value);
+    let pmu = counters.pmu.as_ref().filter(|pmu| !pmu.intids.is_empty()).map(|pmu| {
+        let chosen = Chosen { source: packed::PMU, least_period: pmu.least_period, looks: None };
+        (pmu.events.as_slice(), chosen)
+    });
+    let monitor = counters.monitor.as_ref().map(|monitor| {
+        // A period has some looks, unless the file says otherwise.
+        let some = Nanos((period.0 / 8).max(packed::LEAST_POLL_NS));
+        let every = wish.unwrap_or(monitor.poll.min(some));
+        let looks = Looks { every, cost: monitor.look, access: monitor.access };
+        let least_period = monitor.least_period;
+        (
+            monitor.events.as_slice(),
+            Chosen { source: packed::MONITOR, least_period, looks: Some(looks) },
+        )
+    });
+    [pmu, monitor].into_iter().flatten()
+}
+
+/// Who counts all of `events`, if somebody does whom the rules allow.
+fn who_counts(
+    counters: &Counters,
+    rules: Option<&Rules>,
+    events: &[Event],
+    period: Nanos,
+) -> Option<Chosen> {
+    let wish = rules.and_then(|rules| rules.source.as_ref()).map(|source| source.value);
+    let mut can = sources(counters, rules, period)
+        .filter(|(_, chosen)| wish.is_none_or(|wish| chosen.is(wish)))
+        .filter(|(can, _)| events.iter().all(|event| can.contains(event)));
+    can.next().map(|(_, chosen)| chosen)
 }
 
 impl Checker<'_> {
@@ -148,8 +244,8 @@ impl Checker<'_> {
             period_ns: period.0,
             reads: rules.reads.unwrap_or(u64::MAX),
             writes: rules.writes.unwrap_or(u64::MAX),
-            poll_ns: chosen.poll.0,
-            access_ns: chosen.access.0,
+            poll_ns: chosen.looks.map_or(0, |looks| looks.every.0),
+            access_ns: chosen.looks.map_or(0, |looks| looks.access.0),
             least,
             most,
             window: bandwidth.window.unwrap_or(0),
@@ -180,32 +276,15 @@ impl Checker<'_> {
     fn source(&mut self, vm: &TimedVm, bandwidth: &Bandwidth, events: &[Event]) -> Option<Chosen> {
         let rules = &bandwidth.rules;
         let counters = &self.platform.counters;
-        let pmu = counters.pmu.as_ref().filter(|pmu| !pmu.intids.is_empty()).map(|pmu| {
-            let least_period = pmu.least_period;
-            let source = packed::PMU;
-            (&pmu.events, Chosen { source, least_period, poll: Nanos(0), access: Nanos(0) })
-        });
-        let monitor = counters.monitor.as_ref().map(|monitor| {
-            let (_, period) = bandwidth.budget.unwrap_or((0, Nanos(0)));
-            let wish = rules.poll.as_ref().map_or(monitor.poll, |poll| poll.value);
-            // A period has some looks, unless the file says otherwise.
-            let some = Nanos((period.0 / 8).max(packed::LEAST_POLL_NS));
-            let poll = if rules.poll.is_some() { wish } else { wish.min(some) };
-            let (least_period, access) = (monitor.least_period, monitor.access);
-            (&monitor.events, Chosen { source: packed::MONITOR, least_period, poll, access })
-        });
         let wish = rules.source.as_ref().map(|source| source.value);
-        let wished = |source| wish.is_none_or(|wish| wish == source);
-        let pmu = pmu.filter(|_| wished(Source::Pmu));
-        let monitor = monitor.filter(|_| wished(Source::Monitor));
+        let (_, period) = bandwidth.budget.unwrap_or((0, Nanos(0)));
+        let sources = || sources(counters, Some(rules), period);
+        let wished = |chosen: &Chosen| wish.is_none_or(|wish| chosen.is(wish));
         let mut counted = Vec::new();
-        let mut found = None;
-        for (can, chosen) in [pmu, monitor].into_iter().flatten() {
+        for (can, _) in sources().filter(|(_, chosen)| wished(chosen)) {
             counted.extend(can.iter().copied());
-            if found.is_none() && events.iter().all(|event| can.contains(event)) {
-                found = Some(chosen);
-            }
         }
+        let found = who_counts(counters, Some(rules), events, period);
         let Some(found) = found else {
             let missing =
                 events.iter().find(|event| !counted.contains(event)).unwrap_or(&events[0]);
@@ -222,7 +301,26 @@ impl Checker<'_> {
             let place = place.or(rules.source.as_ref().map(|source| source.span.clone()));
             let place = place.map_or(bandwidth.place.clone(), Place);
             let name = &self.platform.name;
+            let other = |wish| {
+                let mut others = sources().filter(|(_, chosen)| !chosen.is(wish));
+                others.any(|(can, _)| events.iter().all(|event| can.contains(event)))
+            };
             let help = match wish {
+                Some(Source::Pmu) if other(Source::Pmu) => {
+                    format!("leave `source` out: {name}'s monitor counts it")
+                }
+                Some(Source::Monitor) if other(Source::Monitor) => {
+                    format!("leave `source` out: {name}'s PMU counts it")
+                }
+                // What two budgets count is no choice.
+                _ if rules.writes.is_some() => {
+                    let known = if counted.contains(&Event::L2dRefill) {
+                        "`budget` alone, which counts refills"
+                    } else {
+                        "`budget` and `event`"
+                    };
+                    format!("nothing on {name} counts reads and writes: write {known}")
+                }
                 _ if !counted.is_empty() => instead(*missing, &counted),
                 Some(Source::Monitor) if counters.monitor.is_none() => {
                     format!("{name} has no monitor: leave `source` out")
@@ -243,14 +341,23 @@ impl Checker<'_> {
                 let message =
                     format!("{}'s bandwidth is counted by the PMU, which interrupts", vm.name);
                 self.fault("poll", &place, message, "leave `poll` out".to_owned());
-            } else if poll.value < LEAST_POLL || poll.value > period {
-                let message = if poll.value < LEAST_POLL {
+            } else if let Some(looks) = found.looks
+                && (poll.value < looks.least() || poll.value > period)
+            {
+                let least = looks.least();
+                let message = if poll.value < least {
                     format!("a look at the monitor each {}", poll.value)
                 } else {
                     format!("a look at the monitor each {} in periods of {period}", poll.value)
                 };
+                // Beside a measured table looks are no rarer than when it was measured.
+                let own = counters.monitor.as_ref().map(|monitor| monitor.poll);
+                let own = own.filter(|_| self.saturation().is_some()).unwrap_or(period);
+                let most =
+                    if own < period { format!("\"{own}\"") } else { "the period".to_owned() };
                 let help = format!(
-                    "write at least \"{LEAST_POLL}\", as a look costs some hundred instructions, and at most the period"
+                    "write at least \"{least}\", as a look takes {}, and at most {most}",
+                    looks.cost
                 );
                 self.fault("poll", &place, message, help);
             } else if self.saturation().is_some()
@@ -281,11 +388,16 @@ impl Checker<'_> {
         weights
     }
 
-    fn find(&mut self, name: &str, place: &Place) -> Option<usize> {
+    /// The VM called `name`, which may be any but `never`.
+    fn find(&mut self, name: &str, place: &Place, never: Option<usize>) -> Option<usize> {
         let names = self.timing.vms.iter().map(|vm| vm.name.as_str());
         let found = names.clone().position(|known| known == name);
         if found.is_none() {
-            let help = suggestion(name, names);
+            let others = names.enumerate().filter(|(index, _)| never != Some(*index));
+            let help = match never {
+                Some(_) if others.clone().next().is_none() => LEAVE_COMPENSATION.to_owned(),
+                _ => suggestion(name, others.map(|(_, name)| name)),
+            };
             self.fault("unknown-vm", place, format!("there is no VM `{name}`"), help);
         }
         found
@@ -303,7 +415,7 @@ impl Checker<'_> {
             return NOBODY;
         };
         let place = Place(critical.span.clone());
-        let Some(found) = self.find(&critical.value, &place) else { return NOBODY };
+        let Some(found) = self.find(&critical.value, &place, Some(index)) else { return NOBODY };
         let its = self.timing.vms.get(found).and_then(|vm| vm.bandwidth.as_ref());
         // What `weir plan` is to choose has one period.
         let open = its.is_some_and(|its| its.budget.is_none()) && bandwidth.budget.is_none();
@@ -311,7 +423,8 @@ impl Checker<'_> {
         let own = bandwidth.budget;
         if found == index {
             let message = format!("{} would be compensated by itself", vm.name);
-            self.fault("no-critical", &place, message, "name another VM".to_owned());
+            let help = format!("name another VM, or {LEAVE_COMPENSATION}");
+            self.fault("no-critical", &place, message, help);
         } else if !open
             && (its.is_none()
                 || own.is_some() && its.map(|(_, period)| period) != own.map(|(_, period)| period))
@@ -331,7 +444,7 @@ impl Checker<'_> {
     fn setter(&mut self, vm: &TimedVm, bandwidth: &Bandwidth) -> (u8, u64, u64) {
         let Some(adjust) = &bandwidth.rules.adjust else { return (NOBODY, 0, 0) };
         let place = Place(adjust.by.span.clone());
-        let by = self.find(&adjust.by.value, &place);
+        let by = self.find(&adjust.by.value, &place, None);
         let rules = &bandwidth.rules;
         let places = &rules.places;
         for (budget, place) in [(rules.reads, &places.budget), (rules.writes, &places.writes)] {
@@ -512,13 +625,47 @@ impl Checker<'_> {
                 saturation.period,
                 self.platform.name
             );
-            let lower = if set == "are" { "them" } else { "them, and `max` of `adjust`," };
             let help = format!(
-                "lower {lower} by {} in all, or write overcommit = true, which `weir check` bears and `weir analyze` does not",
-                sum - u128::from(most)
+                "{}, or write overcommit = true, which `weir check` bears and `weir analyze` does not",
+                self.to_fit(&vms, saturation, most)
             );
             self.fault("saturated", &last.rules.places.budget.clone(), message, help);
         }
+    }
+}
+
+impl Checker<'_> {
+    /// How the budgets of these VMs come to be what the memory takes, by that of the last one if it can.
+    fn to_fit(&self, vms: &[&TimedVm], saturation: &Saturation, most: u64) -> String {
+        let all = format!(
+            "lower them, and `max` where `adjust` has one, until they are at most {most} lines in {} together",
+            saturation.period
+        );
+        let Some((last, others)) = vms.split_last() else { return all };
+        // As the analysis counts: a budget may be spent in one burst, and a compensated one may be that of its whole window.
+        let counted = |vm: &TimedVm| {
+            let bandwidth = vm.bandwidth.as_ref()?;
+            let (_, budget, period) = bandwidth.settable_refills()?;
+            let periods = saturation.period.0.div_ceil(period.0.max(1));
+            let times = periods.saturating_mul(bandwidth.window.unwrap_or(1).into());
+            let overshoot = self.timing.overshoot(vm, period).filter(|_| !bandwidth.rules.debt);
+            let beyond = overshoot.unwrap_or(0).saturating_mul(vm.cpus.len().max(1) as u64);
+            Some((budget, times, beyond.saturating_mul(periods)))
+        };
+        let of_others = others.iter().filter_map(|vm| counted(vm));
+        let taken = of_others.fold(0_u64, |sum, (budget, times, beyond)| {
+            sum.saturating_add(budget.saturating_mul(times)).saturating_add(beyond)
+        });
+        let (Some((_, times, beyond)), Some(bandwidth)) = (counted(last), &last.bandwidth) else {
+            return all;
+        };
+        let whole = most.saturating_sub(taken).saturating_sub(beyond) / times.max(1);
+        let room = whole / bandwidth.rules.share.max(1);
+        if room == 0 || whole < last.cpus.len() as u64 {
+            return all;
+        }
+        let adjust = bandwidth.rules.adjust.as_ref().map_or("", |_| ", also for `max` of `adjust`");
+        format!("write at most {room}{adjust}, or lower the others")
     }
 }
 

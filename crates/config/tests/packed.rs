@@ -989,3 +989,15 @@ fn a_look_waits_no_longer_than_crossing_accesses_take() {
     assert_eq!(regulation::least_time(3300, 2), 3200);
     assert_eq!(regulation::least_time(u64::MAX, u64::MAX), u64::MAX);
 }
+
+#[test]
+fn so_many_accesses_pass_between_two_looks_and_not_one_more() {
+    for (time, access) in [(1000, 1), (0, 1), (1, 1), (15, 1), (16, 1), (1000, 3), (1_000_000, 7)] {
+        let most = regulation::most_events(time, access);
+        assert!(regulation::least_time(most, access) <= time, "{time} {access}");
+        assert!(regulation::least_time(most + 1, access) > time, "{time} {access}");
+    }
+    assert_eq!(regulation::most_events(1000, 1), 2064);
+    assert_eq!(regulation::most_events(u64::MAX, 1), u64::MAX);
+    assert_eq!(regulation::most_events(1, 0), u64::MAX);
+}

@@ -120,12 +120,13 @@ pub fn saturation(timing: &Timing, from: &Saturation) -> Result<SaturationTable,
 }
 
 /// What the vCPUs of a VM without debt may take beyond its budget in any window of the table's period: an overshoot each in each of the
-/// budget's periods that fill it. With debt it is paid from what follows.
-pub fn forgiven(known: &Saturation, vm: &TimedVm) -> u64 {
+/// budget's periods that fill it. With debt it is paid from what follows. 0 without a table.
+pub fn forgiven(timing: &Timing, vm: &TimedVm) -> u64 {
+    let Some(known) = &timing.saturation else { return 0 };
     let Some(asked) = vm.bandwidth.as_ref().filter(|asked| !asked.has_debt()) else { return 0 };
     let period = asked.budget.map_or(known.period, |(_, period)| period);
     let periods = known.period.0.div_ceil(period.0.max(1));
-    let each = known.overshoot.unwrap_or(0);
+    let each = timing.overshoot(vm, period).unwrap_or(0);
     each.saturating_mul(u64::from(vcpus(vm))).saturating_mul(periods)
 }
 
@@ -149,7 +150,7 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
         let counted = limits
             .zip(table.as_ref())
             .map(|(limits, table)| table.counted(limits.most, limits.regulation));
-        let beyond = known.map_or(0, |known| forgiven(known, vm));
+        let beyond = forgiven(timing, vm);
         let counted = counted.map(|counted| counted.map(|counted| counted.saturating_add(beyond)));
         match counted {
             Some(Some(counted)) => total = total.saturating_add(counted),
@@ -205,7 +206,7 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
     }
     let ways = |vm, left| Ways { vms: &timing.vms, vm, known, table: &table, left };
     for (vm, own, required, why) in short {
-        let left = most.saturating_sub(total - own).saturating_sub(forgiven(known, vm));
+        let left = most.saturating_sub(total - own).saturating_sub(forgiven(timing, vm));
         let help = ways(vm, left).to_get(required.unwrap_or(0));
         memory.reasons.push(fault(&place(vm), why, help));
     }
@@ -276,12 +277,24 @@ fn notes(timing: &Timing) -> Vec<String> {
     let mut notes = Vec::new();
     let Some(known) = &timing.saturation else { return notes };
     let tasks = known.delay.is_some() && timing.vms.iter().any(|vm| !vm.tasks.is_empty());
-    let asked = || timing.vms.iter().filter_map(|vm| vm.bandwidth.as_ref());
-    if known.overshoot.is_none() && (tasks || asked().any(|asked| !asked.has_debt())) {
-        notes.push(
-            "nobody says the overshoot, so that none counts: add `overshoot` to [saturation]"
-                .to_owned(),
-        );
+    // The monitor's is bounded by what a core can do between two looks.
+    let by_interrupt = |vm: &&TimedVm| {
+        let asked = vm.bandwidth.as_ref();
+        let period = asked.and_then(|asked| asked.budget).map_or(known.period, |its| its.1);
+        asked.is_some_and(|asked| tasks || !asked.has_debt()) && timing.looks(vm, period).is_none()
+    };
+    if timing.vms.iter().any(|vm| by_interrupt(&vm)) {
+        notes.push(known.overshoot.map_or_else(
+            || {
+                "nobody says the overshoot, so that none counts: add `overshoot` to [saturation]"
+                    .to_owned()
+            },
+            |measured| {
+                format!(
+                    "the overshoot counts as [saturation] says that it was measured, {measured}: nothing bounds how late the interrupt of a PMU is"
+                )
+            },
+        ));
     }
     for vm in &timing.vms {
         let Some(asked) = vm.bandwidth.as_ref().filter(|asked| asked.required.is_some()) else {
@@ -327,7 +340,7 @@ fn counted_more(timing: &Timing) -> String {
     let mut why = String::new();
     for vm in &timing.vms {
         let (Some(limits), Some(asked)) = (Limits::of(timing, vm), &vm.bandwidth) else { continue };
-        let beyond = timing.saturation.as_ref().map_or(0, |known| forgiven(known, vm));
+        let beyond = forgiven(timing, vm);
         if beyond > 0 {
             let _ = write!(why, "; {} may take {beyond} beyond its budget: debt = false", vm.name);
         }

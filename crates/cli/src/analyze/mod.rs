@@ -212,11 +212,12 @@ pub fn check(timing: &Timing) -> std::result::Result<String, Faults> {
             ));
         }
     }
+    left_out.extend(time::worst_looks(&timing));
+    let mut analysis = Analysis::of(&timing, &Question { effort: CHECK, ..Question::default() })?;
     if timing.saturation.is_none() && timing.vms.iter().any(|vm| vm.bandwidth.is_some()) {
         left_out.push("the budgets were not analyzed: nobody says [saturation]".to_owned());
-        timing.vms.iter_mut().for_each(|vm| vm.bandwidth = None);
+        analysis.memory = None;
     }
-    let analysis = Analysis::of(&timing, &Question { effort: CHECK, ..Question::default() })?;
     let borne = analysis.memory.as_ref().and_then(|memory| memory.overcommitted(&timing));
     left_out.extend(borne.map(|reason| format!("{reason}; the file bears it: overcommit = true")));
     left_out.extend(analysis.memory.iter().flat_map(memory::Memory::notes).cloned());

@@ -9,6 +9,7 @@ use weir_analysis::{
 use weir_config::{
     Timing,
     timing::{Task, TimedVm},
+    units,
 };
 
 /// What a VM's own budget does to its tasks on one core.
@@ -72,7 +73,7 @@ pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Own {
     if made == 0 || made < sure && !lends {
         return Own::Enough;
     }
-    let overshoot = timing.saturation.as_ref().and_then(|known| known.overshoot).unwrap_or(0);
+    let overshoot = timing.overshoot(vm, units::Nanos(period.0)).unwrap_or(0);
     let sharers = if pool { u64::from(vcpus) } else { 1 };
     let others = vm.tasks.iter().filter(|task| pool && core_of(vm, task) != core);
     Own::Waits(OwnBudget {
@@ -88,4 +89,21 @@ pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Own {
             })
             .collect(),
     })
+}
+
+/// The least that is left of the budget of the vCPU on `core` whatever the VM's tasks there do; 0 where they may spend it, nobody says what they
+/// do, or a vCPU has no part that stays its own.
+pub fn left(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> u64 {
+    let known = || {
+        let asked = vm.bandwidth.as_ref()?;
+        let limits = Limits::of(timing, vm)?;
+        on(vm, core).next()?;
+        let lends = matches!(limits.regulation, Regulation::Memguard { .. });
+        if asked.is_pool() || asked.limits_writes() || lends {
+            return None;
+        }
+        let made = in_a_period(limits.least.period, on(vm, core))?;
+        Some(asked.least_part(limits.least.accesses, vcpus(vm) as usize).saturating_sub(made))
+    };
+    known().unwrap_or(0)
 }

@@ -17,7 +17,7 @@ use weir_analysis::{
     },
 };
 use weir_config::{
-    Fault, Timing,
+    Fault, Looks, Timing,
     timing::{Bandwidth, Line, Place, Runner, Schedule, SharedCore, Task, TimedVm},
     units,
 };
@@ -57,27 +57,58 @@ pub fn supply(timing: &Timing, runner: Runner) -> Result<Option<(String, Place, 
         Runner::Broker => None,
     };
     let own = vm.and_then(|vm| vm.cpus.first()).copied();
+    // What it moves is no task of its: nobody says how much is left of its budget.
+    let looks = match runner {
+        Runner::Vm(vm) => looks(timing, vm, 0, Tried::default()),
+        Runner::Broker => Vec::new(),
+    };
     let mut cores = timing
         .cores
         .iter()
         .filter(|core| own.is_none_or(|own| own == core.id) && runs(&core.schedule, runner));
     if let Some(core) = cores.next() {
-        let supply = supply_on(timing, core, runner)?;
+        let supply = supply_on(timing, core, runner, looks)?;
         return Ok(Some((format!("core {}", core.id), core.place.clone(), supply)));
     }
     match (runner, vm) {
-        (Runner::Vm(position), Some(vm)) if timing.lines.iter().any(|line| line.vm == position) => {
-            let supply = dedicated(timing, position)?;
+        (Runner::Vm(position), Some(vm))
+            if timing.lines.iter().any(|line| line.vm == position) || !looks.is_empty() =>
+        {
+            let supply = dedicated(timing, position, looks)?;
             Ok(Some(("its own core".to_owned(), vm.place.clone(), supply)))
         }
         _ => Ok(None),
     }
 }
 
-/// A core of a VM's own, less what the VM's interrupts take: nobody says to which of its cores they come.
-fn dedicated(timing: &Timing, vm: usize) -> Result<Supply, Fault> {
+/// How EL2 looks at the monitor for the budget of VM `vm`, and the period of that.
+fn looked_at(timing: &Timing, vm: usize, tried: Tried) -> Option<(Looks, units::Nanos)> {
+    let this = timing.vms.get(vm)?;
+    let written = this.bandwidth.as_ref().and_then(|asked| asked.budget);
+    // Without [saturation] what is tried is no budget.
+    let tried = tried.budgets.get(vm).filter(|_| timing.saturation.is_some());
+    let (_, period) = written.or(tried.copied())?;
+    Some((timing.looks(this, period)?, period))
+}
+
+/// What EL2's looks at the monitor take from a core of VM `vm`, while `left` accesses are left of its budget there: those within a period, and the
+/// one at each beginning, which takes less than two others.
+fn looks(timing: &Timing, vm: usize, left: u64, tried: Tried) -> Vec<InterruptLine> {
+    let Some((looks, period)) = looked_at(timing, vm, tried) else { return Vec::new() };
+    let line = |interval: units::Nanos, cost| InterruptLine {
+        admission: Some(Admission { burst: 1, interval: Nanos(interval.0) }),
+        cost: Nanos(cost),
+        delay: Nanos(0),
+    };
+    let cost = looks.cost.0;
+    vec![line(looks.apart(left), cost), line(period, cost.saturating_mul(2))]
+}
+
+/// A core of a VM's own, less what the VM's interrupts take, as nobody says to which of its cores they come, and EL2's `looks`.
+fn dedicated(timing: &Timing, vm: usize, looks: Vec<InterruptLine>) -> Result<Supply, Fault> {
     let own = timing.lines.iter().filter(|line| line.vm == vm);
-    let lines = own.map(|line| interrupt(timing, line, 0, 0)).collect::<Result<_, _>>()?;
+    let mut lines = own.map(|line| interrupt(timing, line, 0, 0)).collect::<Result<Vec<_>, _>>()?;
+    lines.extend(looks);
     Supply::new(Partition::Dedicated, lines).map_err(|error| {
         let place = timing.vms.get(vm).map(|vm| vm.place.clone()).unwrap_or_default();
         timing.fault("schedule", &place, error.to_string(), "write times within the limits")
@@ -103,7 +134,13 @@ fn runners(schedule: &Schedule) -> Vec<Runner> {
     all
 }
 
-fn supply_on(timing: &Timing, core: &SharedCore, runner: Runner) -> Result<Supply, Fault> {
+/// What `runner` gets of a shared core, less EL2's `looks` for its own budget.
+fn supply_on(
+    timing: &Timing,
+    core: &SharedCore,
+    runner: Runner,
+    looks: Vec<InterruptLine>,
+) -> Result<Supply, Fault> {
     let partition = match &core.schedule {
         Schedule::RoundRobin { quantum, switch, runners } => {
             let others = runners.len().saturating_sub(1) as u64;
@@ -135,7 +172,13 @@ fn supply_on(timing: &Timing, core: &SharedCore, runner: Runner) -> Result<Suppl
             Partition::Server { budget: Nanos(budget), period: Nanos(period) }
         }
     };
-    let mut lines = Vec::new();
+    let mut lines = looks;
+    // Whose vCPU is off or waits is asked at each of its periods' beginnings only, but then the core is taken for it.
+    for other in (0..timing.vms.len()).filter(|other| Runner::Vm(*other) != runner) {
+        if timing.vms[other].cpus.contains(&core.id) {
+            lines.extend(self::looks(timing, other, 0, Tried::default()).pop());
+        }
+    }
     for line in &timing.lines {
         let owner = Runner::Vm(line.vm);
         let here = timing.vms.get(line.vm).is_some_and(|vm| vm.cpus.contains(&core.id));
@@ -214,10 +257,11 @@ fn interference(timing: &Timing, vm: usize, tried: Tried) -> Option<Interference
         // Without a budget there is no limit.
         let (accesses, period) = budget.map_or((u64::MAX, known.period), |budget| budget);
         let vms = u64::from(position != vm);
+        let overshoot = timing.overshoot(other, period).unwrap_or(0);
         let interferer = Interferer {
             budget: Budget { accesses, period: Nanos(period.0) },
             regulation,
-            overshoot: known.overshoot.unwrap_or(0).saturating_mul(u64::from(vcpus(other)) * vms),
+            overshoot: overshoot.saturating_mul(u64::from(vcpus(other)) * vms),
             write_back: true,
             vms,
         };
@@ -260,7 +304,11 @@ pub fn analyze(timing: &Timing) -> Result<Option<Time>, Vec<Fault>> {
     for core in &timing.cores {
         let mut shares = Vec::new();
         for runner in runners(&core.schedule) {
-            match supply_on(timing, core, runner) {
+            let looks = match runner {
+                Runner::Vm(vm) => looks(timing, vm, 0, Tried::default()),
+                Runner::Broker => Vec::new(),
+            };
+            match supply_on(timing, core, runner, looks) {
                 Ok(supply) => shares.push((runner.name(timing).to_owned(), supply.linear())),
                 Err(fault) => {
                     faults.push(fault);
@@ -297,6 +345,22 @@ pub fn tasks(timing: &Timing, vm: usize, tried: Tried) -> Result<Time, Fault> {
     Ok(time)
 }
 
+/// What share of a core EL2's looks at the monitor take at worst, for a person: for each VM whose budget the monitor counts.
+pub fn worst_looks(timing: &Timing) -> Vec<String> {
+    let of = |(position, vm): (usize, &TimedVm)| {
+        let (Looks { every, cost, .. }, period) = looked_at(timing, position, Tried::default())?;
+        let percent = |looks: u128, interval: units::Nanos| {
+            (u128::from(cost.0) * 100 * looks).div_ceil(interval.0.max(1).into())
+        };
+        let most = (percent(1, every) + percent(2, period)).min(100);
+        Some(format!(
+            "{}: EL2's looks at the monitor take up to {most} % of each of its cores, {cost} each {every} where little is left of the budget; `poll` sets them apart",
+            vm.name
+        ))
+    };
+    timing.vms.iter().enumerate().filter_map(of).collect()
+}
+
 /// Why a VM does not have a core without a schedule to itself.
 fn not_its_own(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Option<Fault> {
     let core = core?;
@@ -322,7 +386,7 @@ fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result
     cores.dedup();
     let beside = interference(timing, vm, tried);
     time.interference |= beside.is_some();
-    let (mut unknown, mut waits) = (false, false);
+    let (mut unknown, mut waits, mut looked) = (false, false, false);
     for core in cores {
         let tasks: Vec<_> = this.tasks.iter().filter(|task| core_of(task) == core).collect();
         let shared = timing.cores.iter().find(|shared| {
@@ -334,8 +398,11 @@ fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result
         {
             return Err(fault);
         }
+        let left = own::left(timing, this, core);
+        let looks = looks(timing, vm, left, tried);
+        looked |= !looks.is_empty();
         let supply = match (shared, elsewhere) {
-            (Some(shared), _) => supply_on(timing, shared, Runner::Vm(vm))?,
+            (Some(shared), _) => supply_on(timing, shared, Runner::Vm(vm), looks)?,
             (None, Some(shared)) => {
                 let message = format!(
                     "{} has tasks on core {}, whose schedule leaves it out",
@@ -344,7 +411,7 @@ fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result
                 let help = "name the VM in the schedule, or give its tasks another `core`";
                 return Err(timing.fault("not-scheduled", &shared.place, message, help));
             }
-            (None, None) => dedicated(timing, vm)?,
+            (None, None) => dedicated(timing, vm, looks)?,
         };
         let load: Vec<VmTask> = tasks
             .iter()
@@ -396,6 +463,12 @@ fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result
     if unknown {
         time.notes.push(format!(
             "{}: its own budget is taken to be enough for its tasks: nobody says how many of the `accesses` that it counts they make",
+            this.name
+        ));
+    }
+    if looked {
+        time.notes.push(format!(
+            "{}: EL2's looks at the monitor for its budget are in its responses",
             this.name
         ));
     }

@@ -44,6 +44,9 @@ use weir_config::{
 /// The result is the input with the choices written into it, comments kept. Demands are `criticality`, `bandwidth =
 /// { required = .. }`, `working_set`, `[[vm.task]]` and `[[flow]]`; what the file says already is kept. If they can't live together,
 /// the smallest set of them that can't is named, with what there is too little of.
+///
+/// Budgets are chosen so that no task ever waits for a replenishment of its VM's: where deadlines allow that, a smaller one may do, and where the
+/// monitor counts, a larger one is looked at less often. Write `budget` and `period` of that VM, and `weir analyze` judges them.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  weir plan system.toml\n  weir plan system.toml -o planned.toml\n  weir plan system.toml --json\n\nExit status: 0 planned, 1 there is no plan (or none was found within the effort), 2 the call is wrong, such as a file that can't be read."
@@ -212,8 +215,8 @@ fn less_forgiven(
     timing: &Timing,
     from: &Saturation,
 ) -> std::result::Result<Saturation, Vec<Fault>> {
-    let without = || timing.vms.iter().filter(|vm| memory::forgiven(from, vm) > 0);
-    let forgiven = without().fold(0u64, |sum, vm| sum.saturating_add(memory::forgiven(from, vm)));
+    let without = || timing.vms.iter().filter(|vm| memory::forgiven(timing, vm) > 0);
+    let forgiven = without().fold(0u64, |sum, vm| sum.saturating_add(memory::forgiven(timing, vm)));
     let points = from.points.iter();
     let points: Vec<_> =
         points.filter_map(|(budget, dma)| Some((budget.checked_sub(forgiven)?, *dma))).collect();
@@ -325,6 +328,8 @@ fn system(
             vm.memory = Bytes(board.memory(asked, left));
         }
     }
+    let period = weir_config::units::Nanos(table.period().0);
+    let overshoots = timing.vms.iter().map(|vm| timing.overshoot(vm, period));
     System {
         platform: Platform {
             // Without a board to divide each VM gets one of many, and none is written.
@@ -336,7 +341,7 @@ fn system(
             least_budget: least,
             saturation: table.clone(),
             chunks,
-            overshoot: saturation.and_then(|saturation| saturation.overshoot).unwrap_or(0),
+            overshoot: overshoots.max().flatten().unwrap_or(0),
             banks_are_colors: board.is_some_and(|board| board.banks.is_none()),
         },
         vms,

@@ -70,6 +70,17 @@ pub const fn least_time(events: u64, access: u64) -> u64 {
     (events / 33 * 16).saturating_add(events % 33 * 16 / 33).saturating_mul(access)
 }
 
+/// The most events that a core can make at a monitor in `time` ns, if an instruction takes `access` ns: the most whose [`least_time`] is no longer.
+#[must_use]
+pub const fn most_events(time: u64, access: u64) -> u64 {
+    let instructions = match time.checked_div(access) {
+        Some(instructions) => instructions,
+        None => u64::MAX,
+    };
+    let rest = (33 * (instructions % 16 + 1) - 1) / 16;
+    (instructions / 16).saturating_mul(33).saturating_add(rest)
+}
+
 /// [`Regulation::kind`]: the same budget in each period.
 pub const STATIC: u8 = 0;
 /// [`Regulation::kind`]: drawn from a pool of the VM's.

@@ -17,7 +17,7 @@ use std::{ops::Range, path::Path};
 
 pub(crate) use bandwidth::BANDWIDTH_KEY;
 pub use bandwidth::Bandwidth;
-pub(crate) use bandwidth::{Regulator, Source, Split};
+pub(crate) use bandwidth::{Regulator, Rules, Source, Split};
 pub(crate) use keys::{
     CORE_KEY, CRITICALITY_KEY, DMA_KEY, FLOW_KEY, IRQ_KEY, OVERHEADS_KEY, SATURATION_KEY, TASK_KEY,
     WORKING_SET_KEY,

@@ -108,7 +108,7 @@ impl fmt::Display for Refused {
             Self::NoPeriod => "the period is 0; write one of a microsecond or more",
             Self::NoSuchVcpu => "the vCPU is not among those of its VM, which has 1 to 8",
             Self::NoBudget => {
-                "the budget has nothing for this vCPU, which would never run; raise the budget or the vCPU's weight"
+                "the budget has nothing for this vCPU, which would never run; raise the vCPU's weight if that is 0, or else the budget"
             }
             Self::SmallPool => {
                 "the pool has less than one access for each vCPU, and the last one would never run; raise the budget"

@@ -10,7 +10,7 @@ use crate::{
     run::show::table,
 };
 use serde_json::{Value, json};
-use weir_config::units::Nanos;
+use weir_config::{packed::regulation::most_events, units::Nanos};
 
 /// The periods, in ns.
 const PERIODS: [u64; 4] = [30_000, 100_000, 1_000_000, 10_000_000];
@@ -109,8 +109,8 @@ fn monitor(lab: &Lab<'_>, period: u64, budget: u64, least: u64) -> Result<Point>
     })
 }
 
-/// What a core can do in one poll interval, as `platforms/qemu-virt.toml` tells it: 1 us, and an access in 1 ns.
-pub const POLL_LINES: u64 = 1000;
+/// The most lines that a core can move in one poll interval, as `platforms/qemu-virt.toml` tells it: 1 us, and an instruction in 1 ns.
+pub const POLL_LINES: u64 = most_events(1000, 1);
 
 /// What core `core` got, which must have been busy.
 pub fn measured(
@@ -191,4 +191,17 @@ pub fn text(points: &[Point]) -> String {
         ]);
     }
     rows.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_config::Platform;
+
+    #[test]
+    fn an_overshoot_is_bounded_by_the_platforms_poll() {
+        let monitor = Platform::named("qemu-virt").and_then(|found| found.counters.monitor);
+        let bound = monitor.map(|monitor| most_events(monitor.poll.0, monitor.access.0));
+        assert_eq!((bound, POLL_LINES), (Some(2064), 2064));
+    }
 }

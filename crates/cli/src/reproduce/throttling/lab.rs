@@ -36,6 +36,8 @@ pub enum Job {
     Instructions,
     /// Lines between the cache's model and memory.
     Traffic,
+    /// Instructions, while a second copy of the plug-in keeps the monitor.
+    Looks,
 }
 
 /// Where systems are run.
@@ -135,9 +137,17 @@ impl<'a> Lab<'a> {
                 arguments.qemu_args = vec![load.into(), told.into()];
             }
             Job::Traffic => {
-                let checked = image::checked(&system, &options, false, self.environment)?;
-                let watch = Watch::new(&checked, None, None, true, self.environment)?;
-                arguments.watch = Some(watch.with_ledger(ledger.clone()));
+                arguments.watch = Some(self.watch(&system)?.with_ledger(ledger.clone()));
+            }
+            Job::Looks => {
+                // A library that is loaded twice has one set of books, so the second is another file.
+                let copy = file("so");
+                fs::copy(&self.plugin, &copy).context(|| format!("write {}", copy.display()))?;
+                let [load, mut told] = plugin_arguments(&copy, &self.hypervisor, &counted, None);
+                told.push_str(&ledger_argument(&ledger));
+                arguments.unsliced = true;
+                arguments.qemu_args = vec![load.into(), told.into()];
+                arguments.watch = Some(self.watch(&system)?);
             }
         }
         let outcome = run::perform(&arguments, self.environment)?;
@@ -156,6 +166,15 @@ impl<'a> Lab<'a> {
             directory: outcome.directory,
         };
         Ok(seen)
+    }
+}
+
+impl Lab<'_> {
+    /// The plug-in that keeps the monitor in a run of the system in `file`.
+    fn watch(&self, file: &Path) -> Result<Watch> {
+        let options = image::Options { no_build: true, ..image::Options::default() };
+        let checked = image::checked(file, &options, false, self.environment)?;
+        Watch::new(&checked, None, None, true, self.environment)
     }
 }
 

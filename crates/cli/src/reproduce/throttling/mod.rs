@@ -19,9 +19,9 @@ use serde_json::json;
 /// The whole experiment.
 pub fn throttling(request: &Request) -> Result<Outcome> {
     let lab = Lab::new(&request.environment, &request.directory)?;
-    let mut runs = grid::runs(request.quick);
+    let mut runs = grid::runs(request.quick) + paths::runs(request.quick);
     if !request.quick {
-        runs += curves::RUNS + regulators::RUNS + paths::RUNS;
+        runs += curves::RUNS + regulators::RUNS;
     }
     let bar = Bar::new("running", runs);
     let points = grid::run(&lab, request.quick, &bar)?;
@@ -36,14 +36,15 @@ pub fn throttling(request: &Request) -> Result<Outcome> {
         files.extend(drawn);
         let mut findings = regulators::run(&lab, &bar)?;
         json["unregulated_overhead"] = regulators::unregulated(&lab, &bar, &mut findings)?.into();
-        let paths = paths::run(&lab, &bar)?;
-        json["el2_instructions"] = paths::json(&paths);
         json["shapes"] = shapes;
         json["regulators"] = findings.json;
-        text = format!("{text}{}\n{}", findings.text, paths::text(&paths));
+        text = format!("{text}{}", findings.text);
         misses.extend(findings.misses);
-        misses.extend(paths::misses(&paths));
     }
+    let paths = paths::run(&lab, request.quick, &bar)?;
+    json["el2_instructions"] = paths::json(&paths);
+    text = format!("{text}\n{}", paths::text(&paths));
+    misses.extend(paths::misses(&paths));
     drop(bar);
     Ok(Outcome { json, text, misses, files })
 }

@@ -8,18 +8,24 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use weir_config::Platform;
 use weir_observer::report::{PathReport, Summary};
 
 /// Bao's throttling branch of June 2026, per-core static budgets: a replenishment, and an overflow to standby and out of it.
 pub const BAO: [(&str, u64); 2] = [("replenish", 317), ("overflow", 236)];
 
 /// The paths, and what each is.
-pub const PATHS: [(&str, &str); 4] = [
+pub const PATHS: [(&str, &str); 6] = [
     ("replenish", "a period begins, the vCPU runs"),
     ("overflow", "the budget is spent: from the interrupt to the wait"),
     ("release", "a period begins, the vCPU waits: from the wait to its next instruction"),
     ("poll", "the budget was asked, the vCPU goes on"),
+    (LOOK, "the monitor is looked at, the vCPU goes on"),
+    (BEGIN, "the monitor is looked at as a period begins, the vCPU runs"),
 ];
+
+const LOOK: &str = "look";
+const BEGIN: &str = "look-replenish";
 
 /// A regulator's keys, and whether another VM is critical.
 const REGULATORS: [(&str, &str, bool); 4] = [
@@ -33,21 +39,28 @@ const REGULATORS: [(&str, &str, bool); 4] = [
 pub type Paths = BTreeMap<&'static str, PathReport>;
 
 /// How many runs that is.
-pub const RUNS: u64 = 2 * REGULATORS.len() as u64;
+pub fn runs(quick: bool) -> u64 {
+    if quick { 1 } else { 3 * REGULATORS.len() as u64 }
+}
 
-/// The paths of each regulator, the PMU being who counts. Each runs twice: with a budget that is spent in each period, and with one that
-/// never is.
-pub fn run(lab: &Lab<'_>, bar: &Bar) -> Result<Vec<(&'static str, Paths)>> {
+/// The paths of each regulator. Each runs twice with the PMU being who counts, with a budget that is spent in each period and with one that
+/// never is; and once with the monitor, and a budget of which so little is left that it is looked at all the time. With `quick` the last
+/// alone, of the static regulator.
+pub fn run(lab: &Lab<'_>, quick: bool, bar: &Bar) -> Result<Vec<(&'static str, Paths)>> {
     let mut all = Vec::new();
-    for (name, keys, critical) in REGULATORS {
+    for (name, keys, critical) in REGULATORS.into_iter().take(if quick { 1 } else { 4 }) {
         let mut paths = Paths::new();
-        for (budget, wanted) in
-            [(20_000_u64, &["overflow", "release", "poll"][..]), (1 << 32, &["replenish"])]
+        let by_pmu = "event = \"inst-retired\", source = \"pmu\"";
+        for (budget, source, wanted) in [
+            (20_000_u64, by_pmu, &["overflow", "release", "poll"][..]),
+            (1 << 32, by_pmu, &["replenish"]),
+            (1_500, "source = \"monitor\"", &[LOOK, BEGIN]),
+        ]
+        .into_iter()
+        .skip(if quick { 2 } else { 0 })
         {
             let run = format!("paths-{name}-{}", wanted.last().unwrap_or(&""));
-            let bandwidth = format!(
-                "budget = {budget}, period = \"100us\", event = \"inst-retired\", source = \"pmu\"{keys}"
-            );
+            let bandwidth = format!("budget = {budget}, period = \"100us\", {source}{keys}");
             let guest = ("hog", "mode=read size=0x10000 passes=800");
             let mut vms =
                 vec![Vm { name: "hog", cpus: "[0]", guest, bandwidth: &bandwidth }.toml()];
@@ -58,10 +71,16 @@ pub fn run(lab: &Lab<'_>, bar: &Bar) -> Result<Vec<(&'static str, Paths)>> {
                 let vm = Vm { name: "critical", cpus: "[1]", guest, bandwidth: &bandwidth };
                 vms.push(vm.toml());
             }
-            let seen = lab.run(&run, &lab.system("", &vms), Job::Instructions)?.forget();
+            let job = if source == by_pmu { Job::Instructions } else { Job::Looks };
+            let seen = lab.run(&run, &lab.system("", &vms), job)?.forget();
             let seen = &seen.core(0)?.paths;
             for (path, _) in PATHS.iter().filter(|(path, _)| wanted.contains(path)) {
-                match seen.get(*path) {
+                let booked = match *path {
+                    LOOK => "poll",
+                    BEGIN => "replenish",
+                    path => path,
+                };
+                match seen.get(booked) {
                     Some(report) if report.n > 0 => {
                         paths.insert(path, report.clone());
                     }
@@ -129,13 +148,23 @@ pub fn text(all: &[(&'static str, Paths)]) -> String {
     rows.to_string()
 }
 
-/// Where the static regulator is not below the peer.
+/// Where the static regulator is not below the peer, or a look takes longer than the platform's file says: `look` of its `[monitor]`, at an
+/// instruction a ns, and twice that as a period begins.
 pub fn misses(all: &[(&'static str, Paths)]) -> Vec<String> {
+    let monitor = Platform::named("qemu-virt").and_then(|platform| platform.counters.monitor);
+    let look = monitor.map_or(0, |monitor| monitor.look.0);
     let fixed = all.first().map(|(_, paths)| paths);
     let above = BAO.iter().filter_map(|(path, bao)| {
         let median = fixed?.get(path)?.instructions.median;
         (median >= *bao)
             .then(|| format!("{path}: {median} instructions at EL2, not below the peer's {bao}"))
     });
-    above.collect()
+    let longer = all.iter().flat_map(|(name, paths)| {
+        [(LOOK, look), (BEGIN, 2 * look)].into_iter().filter_map(move |(path, most)| {
+            let max = paths.get(path)?.instructions.max;
+            let what = format!("{path}, {name}: {max} instructions at EL2");
+            (max > most).then(|| format!("{what}, more than the {most} of the platform's `look`"))
+        })
+    });
+    above.chain(longer).collect()
 }
