@@ -276,9 +276,7 @@ impl MemorySystem {
                 Served::L2 => caches.l2_hit,
                 Served::Peer => caches.peer_hit,
                 Served::L3 => caches.l3_hit,
-                Served::Memory => {
-                    caches.l2_miss + self.unloaded_line(false) + caches.fill
-                }
+                Served::Memory => caches.l2_miss + self.unloaded_line(false) + caches.fill,
             }
     }
 
