@@ -93,7 +93,16 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     if let (Some(trace), Some(platform)) = (&arguments.dram_trace, &arguments.platform) {
         return dram::run(trace, platform, &arguments.values, arguments.json);
     }
+    if arguments.out.is_some() && arguments.sweep.is_empty() && arguments.merge.is_empty() {
+        return Err(Failure::call(
+            "--out is where the lines of --sweep or --merge go: add one of them",
+        ));
+    }
     if !arguments.merge.is_empty() {
+        if let Some(out) = &arguments.out {
+            let shards: Vec<_> = arguments.merge.iter().map(PathBuf::as_path).collect();
+            output::check("--out", out, &shards)?;
+        }
         return sweep::merge(&arguments.merge, arguments.out.as_deref());
     }
     let Some(file) = &arguments.system else {
