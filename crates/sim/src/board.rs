@@ -222,9 +222,11 @@ impl Board {
     }
 }
 
-/// Refuses a workload that goes through more than the VM's RAM: in what there is it would begin again, unseen.
+/// Refuses vCPUs that go through more than the VM's RAM: in what there is they would begin again, unseen. A device's memory is taken to
+/// begin again, so that one can go through more pages than the VM has.
 fn fits(system: &System, (vm, ram): (&str, u64), workload: &Workload) -> Result<(), BoardError> {
-    if matches!(workload.kind, Kind::Trace | Kind::Kernel) || workload.size.0 <= ram {
+    let others = [Kind::Trace, Kind::Kernel, Kind::Dma, Kind::Network];
+    if others.contains(&workload.kind) || workload.size.0 <= ram {
         return Ok(());
     }
     Err(BoardError(format!(
