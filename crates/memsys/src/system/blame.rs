@@ -91,9 +91,9 @@ impl Waits {
     pub(super) fn book(&mut self, victim: Owner, delay: Picos, charges: &Charges) {
         let mut left = delay.0;
         for &(culprit, from, to) in charges.0.iter().filter(|(culprit, ..)| *culprit != victim) {
-            let charged = to.since(from).0.min(left);
-            self.picos[victim.index() * self.owners + culprit.index()] += charged;
-            left -= charged;
+            let part = to.since(from).0.min(left);
+            self.picos[victim.index() * self.owners + culprit.index()] += part;
+            left -= part;
         }
         self.picos[victim.index() * self.owners + victim.index()] += left;
     }
