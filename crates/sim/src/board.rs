@@ -10,7 +10,7 @@ use std::fmt;
 use weir_config::{
     Owner, Placement, System,
     packed::regulation,
-    timing::{Transfers, Workload},
+    timing::{Kind, Transfers, Workload},
 };
 use weir_layout::cells::Pages;
 use weir_memsys::{AddressMap, Pa};
@@ -108,6 +108,9 @@ impl Board {
             if pages.is_empty() && workload.is_some() {
                 return Err(BoardError(format!("{} has no RAM for its workload", vm.name)));
             }
+            if let Some(workload) = &workload {
+                fits(system, (&vm.name, pages.len() as u64 * PAGE), workload)?;
+            }
             let transfers = workload.as_ref().and_then(|workload| workload.transfers.as_ref());
             let engine = transfers
                 .map(|transfers| engine(memory, &vm.name, transfers, &mut taken))
@@ -116,11 +119,16 @@ impl Board {
                 engine,
                 name: vm.name.clone(),
                 vcpus,
-                traces: trace::read(&system.path, (&vm.name, vm.cpus.len()), workload.as_ref())?,
+                traces: trace::read(
+                    &system.path,
+                    (&vm.name, vm.cpus.len(), pages.len() as u64 * PAGE),
+                    workload.as_ref(),
+                )?,
                 workload,
                 pages,
             });
         }
+        alone_on_their_cores(&vms)?;
         let (broker, left_out) = if system.timing.flows.is_empty() {
             (None, None)
         } else {
@@ -212,6 +220,36 @@ impl Board {
     pub const fn is_empty(&self) -> bool {
         self.vms.is_empty()
     }
+}
+
+/// Refuses vCPUs that go through more than the VM's RAM: in what there is they would begin again, unseen. A device's memory is taken to
+/// begin again, so that one can go through more pages than the VM has.
+fn fits(system: &System, (vm, ram): (&str, u64), workload: &Workload) -> Result<(), BoardError> {
+    let others = [Kind::Trace, Kind::Kernel, Kind::Dma, Kind::Network];
+    if others.contains(&workload.kind) || workload.size.0 <= ram {
+        return Ok(());
+    }
+    Err(BoardError(format!(
+        "{}: {vm}'s workload goes through {}, and its RAM has {}: write a smaller `size`, or more `memory`",
+        system.path.display(),
+        workload.size,
+        weir_config::units::Bytes(ram)
+    )))
+}
+
+/// Refuses vCPUs that work and share their core: the model has no partition schedules.
+fn alone_on_their_cores(vms: &[Vm]) -> Result<(), BoardError> {
+    let all = || vms.iter().flat_map(|vm| vm.vcpus.iter().map(move |vcpu| (vm, vcpu.core)));
+    for (vm, core) in all().filter(|(vm, _)| vm.workload.is_some()) {
+        let mut others = all().filter(|(other, its)| *its == core && !std::ptr::eq(*other, vm));
+        if let Some((other, _)) = others.next() {
+            return Err(BoardError(format!(
+                "{} and {} share core {core}, and the model has no partition schedules: give each a core of its own with --set vm.NAME.cpus=[N], or leave the workload out",
+                vm.name, other.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// What a vCPU's regulator counts, and which shared state it has: one for each VM, and behind them MemGuard's.

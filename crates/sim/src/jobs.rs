@@ -65,15 +65,17 @@ impl Jobs {
         self.present.is_some()
     }
 
-    /// The present job has ended.
-    pub fn end(&mut self, at: Picos) {
-        let Some(released) = self.present.take().filter(|_| self.counts) else { return };
-        let response = at.since(released);
-        self.outcome.ended += 1;
-        let late = self.deadline.is_some_and(|deadline| response > deadline);
-        self.outcome.met += u64::from(!late);
-        self.outcome.missed += u64::from(late);
-        self.outcome.response.add(response);
+    /// The present job has ended; gives the time since its release.
+    pub fn end(&mut self, at: Picos) -> Option<Picos> {
+        let response = at.since(self.present.take()?);
+        if self.counts {
+            self.outcome.ended += 1;
+            let late = self.deadline.is_some_and(|deadline| response > deadline);
+            self.outcome.met += u64::from(!late);
+            self.outcome.missed += u64::from(late);
+            self.outcome.response.add(response);
+        }
+        Some(response)
     }
 
     /// From now on it is counted.

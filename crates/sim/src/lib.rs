@@ -20,6 +20,7 @@ mod outcome;
 mod prefetch;
 mod program;
 mod run;
+mod text;
 mod trace;
 
 pub use board::{Board, BoardError, ram_pages};
@@ -27,5 +28,5 @@ pub use flows::FlowOutcome;
 pub use histogram::Histogram;
 pub use jobs::JobsOutcome;
 pub use memory::{Memory, MemoryError};
-pub use outcome::{Budget, Outcome, TbuOutcome, VmOutcome};
-pub use run::{Span, run};
+pub use outcome::{Budget, Mark, Outcome, TbuOutcome, VmOutcome};
+pub use run::{Span, run, run_to};

@@ -25,8 +25,6 @@ pub(crate) struct Master {
     pub since: Picos,
     /// Transfers that were started.
     pub started: u64,
-    /// Transfers that have ended, and bytes that it had moved, when counting began.
-    pub ended: u64,
     /// Of a network device: what its sender may do.
     pub sender: Option<Sender>,
     mode: Mode,
@@ -83,7 +81,6 @@ impl Master {
             gap,
             since: Picos(0),
             started: 0,
-            ended: 0,
             sender: None,
             mode: transfers.mode,
             source,

@@ -39,6 +39,17 @@ impl Budget {
     }
 }
 
+/// How far a VM has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// Units that it has completed: jobs where they are released, transfers where a DMA engine works for it, or else accesses.
+    pub units: u64,
+    /// When the last of them was, from the begin of the simulation.
+    pub at: Picos,
+    /// Of jobs: all their responses together.
+    pub responses: Picos,
+}
+
 /// What became of a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmOutcome {
@@ -54,7 +65,8 @@ pub struct VmOutcome {
     pub write_backs: u64,
     /// Lines moved, both ways, in each of the slices of the span.
     pub slices: Vec<u64>,
-    /// How much longer its lines from DRAM and the second level took than lines that never wait, in ps.
+    /// How much longer its lines from DRAM and the second level, and those of DMA engines that work for it, took than lines that never
+    /// wait, in ps: the row of [`Outcome::waits`] adds up to it.
     pub delay_ps: u64,
     /// When it brought lines in, in ns from the begin of the span; the first ones of them.
     pub arrivals: Vec<u64>,
@@ -66,6 +78,8 @@ pub struct VmOutcome {
     pub jobs: Option<JobsOutcome>,
     /// Bytes that DMA channels moved for it.
     pub moved: u64,
+    /// How far it had come when the span began, and when it ended.
+    pub work: [Mark; 2],
 }
 
 /// What a translation buffer unit of the SMMU counted.

@@ -6,7 +6,7 @@ mod record;
 mod released;
 
 use crate::{
-    Board, BoardError, Histogram, Outcome,
+    Board, BoardError, Histogram, Mark, Outcome,
     core::{Core, Passes, is_prefetch},
     jobs::Jobs,
     master::{Master, Place},
@@ -70,6 +70,14 @@ enum Event {
     Flow(Deed),
 }
 
+/// What a VM's work is counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Access,
+    Transfer,
+    Job,
+}
+
 struct Run<'a> {
     board: &'a Board,
     memory: MemorySystem,
@@ -80,6 +88,10 @@ struct Run<'a> {
     events: Events<Event>,
     latencies: Vec<Histogram>,
     delays: Vec<u64>,
+    /// How far each VM has come, and what it does that counts.
+    work: Vec<(Unit, Mark)>,
+    /// The VM whose marks are wanted, and how many units it must have completed for each.
+    wanted: (usize, Vec<(u64, Option<Mark>)>),
     arrivals: Vec<Vec<u64>>,
     slices: Vec<Vec<u64>>,
     begun: Option<Begun>,
@@ -91,7 +103,22 @@ struct Run<'a> {
 /// # Errors
 /// [`BoardError`] if its memory can't be built for so many cores.
 pub fn run(board: &Board, span: Span) -> Result<Outcome, BoardError> {
+    run_to(board, span, 0, &[]).map(|(outcome, _)| outcome)
+}
+
+/// Simulates a board, and says when a VM had completed each of these numbers of units; `None` for those that it had not by the end.
+///
+/// # Errors
+/// [`BoardError`] if its memory can't be built for so many cores.
+pub fn run_to(
+    board: &Board,
+    span: Span,
+    vm: usize,
+    units: &[u64],
+) -> Result<(Outcome, Vec<Option<Mark>>), BoardError> {
     let mut run = Run::new(board, span)?;
+    let mark = |&units: &u64| (units, (units == 0).then(Mark::default));
+    run.wanted = (vm, units.iter().map(mark).collect());
     let begin = Picos::from_nanos(span.warm_up.0);
     let slice = (span.length.0 / SLICES).max(1);
     let end = begin + Picos::from_nanos(span.length.0);
@@ -102,7 +129,8 @@ pub fn run(board: &Board, span: Span) -> Result<Outcome, BoardError> {
     }
     run.start();
     run.go_on(end);
-    Ok(run.finish(span, slice))
+    let marks = run.wanted.1.iter().map(|(_, mark)| *mark).collect();
+    Ok((run.finish(span, slice), marks))
 }
 
 /// The DMA channels that work for the VMs.
@@ -194,6 +222,16 @@ impl<'a> Run<'a> {
                 });
             }
         }
+        let mut work = Vec::new();
+        for (owner, vm) in (0..).zip(&board.vms) {
+            let has_jobs = |core: &Core| core.owner == Owner(owner) && core.jobs.is_some();
+            let unit = match &vm.workload {
+                _ if cores.iter().any(has_jobs) => Unit::Job,
+                Some(workload) if workload.transfers.is_some() => Unit::Transfer,
+                _ => Unit::Access,
+            };
+            work.push((unit, Mark::default()));
+        }
         let masters = masters(board);
         for master in &masters {
             let Master { engine, channel, pages, pace, .. } = master;
@@ -218,6 +256,8 @@ impl<'a> Run<'a> {
             events: Events::default(),
             latencies: vec![Histogram::default(); owners],
             delays: vec![0; owners],
+            work,
+            wanted: (0, Vec::new()),
             arrivals: vec![Vec::new(); owners],
             slices: vec![Vec::new(); owners],
             begun: None,
@@ -329,6 +369,7 @@ impl<'a> Run<'a> {
                 c.accesses += 1;
                 let (owner, gap) = (c.owner, c.gap);
                 self.note(owner, Served::L1, now, at);
+                self.completed(owner, Unit::Access, at, Picos(0));
                 self.end_job(core, at);
                 self.arm(core, if dependent { at.max(now + gap) } else { now + gap });
             }
@@ -412,6 +453,7 @@ impl<'a> Run<'a> {
         }
         c.blocked = false;
         self.note(owner, served, since, at);
+        self.completed(owner, Unit::Access, at, Picos(0));
         self.end_job(core, at);
         self.arm(core, at.max(since + gap));
     }
@@ -423,6 +465,23 @@ impl<'a> Run<'a> {
         let latency = at.since(since);
         self.latencies[usize::from(owner.0)].add(latency);
         self.delayed(owner, served, latency);
+    }
+
+    /// A VM has completed something.
+    fn completed(&mut self, owner: Owner, what: Unit, at: Picos, response: Picos) {
+        let vm = usize::from(owner.0);
+        let (unit, mark) = &mut self.work[vm];
+        if *unit != what {
+            return;
+        }
+        mark.units += 1;
+        mark.at = mark.at.max(at);
+        mark.responses += response;
+        let (watched, wanted) = &mut self.wanted;
+        if *watched == vm {
+            let reached = wanted.iter_mut().filter(|(units, _)| *units == mark.units);
+            reached.for_each(|(_, reached)| *reached = Some(*mark));
+        }
     }
 
     /// Counts how much longer a line took than one that never waits.

@@ -8,11 +8,14 @@ use weir_memsys::recording::{Line, Step};
 /// What each vCPU of a VM replays.
 pub(crate) type Traces = Vec<Arc<[Step]>>;
 
-/// The traces of a VM of so many vCPUs, if its workload is one: the file's accesses below `vcpu N` are that vCPU's, and those above the
+/// The longest file that is read: ten million accesses.
+const MOST_BYTES: u64 = 1 << 27;
+
+/// The traces of a VM of so many vCPUs and bytes of RAM, if its workload is one: the file's accesses below `vcpu N` are that vCPU's, and those above the
 /// first such line are each one's.
 pub(crate) fn read(
     system: &Path,
-    (vm, vcpus): (&str, usize),
+    (vm, vcpus, ram): (&str, usize, u64),
     workload: Option<&Workload>,
 ) -> Result<Traces, BoardError> {
     let Some(name) = workload.filter(|w| w.kind == Kind::Trace).and_then(|w| w.file.as_ref())
@@ -21,8 +24,14 @@ pub(crate) fn read(
     };
     let path = system.parent().unwrap_or(Path::new("")).join(name);
     let shown = path.display();
-    let text = std::fs::read_to_string(&path)
+    let text = crate::text::read(&path, MOST_BYTES)
         .map_err(|error| BoardError(format!("{vm}'s trace {shown}: {error}")))?;
+    if !text.is_empty() && !text.ends_with('\n') {
+        return Err(BoardError(format!(
+            "{shown}:{}: the last line has no end, as if the file were cut short: end it",
+            text.lines().count()
+        )));
+    }
     let mut traces = vec![Vec::new(); vcpus];
     let mut whose = 0..vcpus;
     for (line, number) in text.lines().zip(1..) {
@@ -34,6 +43,13 @@ pub(crate) fn read(
                 )));
             }
             Some(Line::Vcpu(vcpu)) => whose = vcpu..vcpu + 1,
+            Some(Line::Access(step)) if step.at >= ram => {
+                return Err(bad(&format!(
+                    "the offset {:#x} is behind {vm}'s RAM, which has {}",
+                    step.at,
+                    weir_config::units::Bytes(ram)
+                )));
+            }
             Some(Line::Access(step)) => {
                 traces[whose.clone()].iter_mut().for_each(|trace| trace.push(step));
             }

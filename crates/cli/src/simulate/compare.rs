@@ -1,7 +1,7 @@
 //! What colors and budgets do: the system with both, with either, with neither.
 
 use super::{
-    system::{Simulation, slowdown},
+    system::{SameWork, Simulation},
     tell::ns,
 };
 use crate::{failure::Result, run::show::table};
@@ -19,19 +19,21 @@ pub fn run(simulation: &Simulation, json: bool) -> Result {
         ("without colors and banks", board.undivided()),
         ("with neither", board.undivided().unregulated()),
     ];
-    let alone = simulation.alone()?;
     let outcomes = variants
         .par_iter()
         .map(|(name, board)| Ok((*name, simulation.simulate(board)?)))
         .collect::<Result<Vec<_>>>()?;
+    let alone =
+        simulation.alone(&outcomes.iter().map(|(_, outcome)| outcome).collect::<Vec<_>>())?;
     let mut out = anstream::stdout().lock();
     if json {
         let all: Vec<_> = outcomes
             .iter()
-            .map(|(name, outcome)| {
+            .enumerate()
+            .map(|(variant, (name, outcome))| {
                 let vms: Vec<_> = outcome.vms.iter().zip(&alone).map(|(vm, alone)| json!({
                     "name": vm.name,
-                    "slowdown": slowdown(vm, alone.as_ref()).map(|times| (times * 1000.0).round() / 1000.0),
+                    "slowdown": SameWork::of(vm, alone.as_ref(), variant).map(SameWork::rounded),
                     "latency_mean_ps": vm.latency.mean().0,
                     "latency_p99_ns": vm.latency.at_most_ns(990),
                     "most_in_a_period": vm.budgets.iter().map(|budget| [budget.most.reads, budget.most.writes]).collect::<Vec<_>>(),
@@ -52,7 +54,7 @@ pub fn run(simulation: &Simulation, json: bool) -> Result {
         "of others evicted",
         "most in a period",
     ]);
-    for (name, outcome) in &outcomes {
+    for (variant, (name, outcome)) in outcomes.iter().enumerate() {
         let evicted = evicted(outcome);
         for ((vm, alone), evicted) in outcome.vms.iter().zip(&alone).zip(evicted) {
             let periods: Vec<_> = vm
@@ -63,7 +65,8 @@ pub fn run(simulation: &Simulation, json: bool) -> Result {
             rows.add_row([
                 (*name).to_owned(),
                 vm.name.clone(),
-                slowdown(vm, alone.as_ref()).map_or("-".to_owned(), |times| format!("{times:.2}")),
+                SameWork::of(vm, alone.as_ref(), variant)
+                    .map_or("-".to_owned(), |work| format!("{:.2}", work.slowdown())),
                 ns(vm.latency.mean().0),
                 vm.latency.at_most_ns(990).to_string(),
                 evicted.to_string(),

@@ -7,11 +7,16 @@ use crate::{
 use serde_json::json;
 use std::{
     fs::File,
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     path::Path,
 };
 use weir_memsys::{Pa, dram::trace};
 use weir_sim::Memory;
+
+/// Bytes of a line at most. A file without line ends, like /dev/zero, is refused by it.
+const LONGEST_LINE: u64 = 4096;
+/// Lines of a file at most: minutes.
+const MOST_LINES: u64 = 1_000_000_000;
 
 /// A trace file, request by request. It ends at the first line that is none, and keeps what is wrong with it.
 struct Requests<'a> {
@@ -46,8 +51,18 @@ impl Iterator for &mut Requests<'_> {
             let fault = |what: String| {
                 Failure::system(format!("{}:{}: {what}", self.name.display(), self.number))
             };
-            match self.reader.read_line(&mut self.line) {
+            let mut reader = self.reader.by_ref().take(LONGEST_LINE + 1);
+            match reader.read_line(&mut self.line) {
                 Ok(0) => return None,
+                Ok(length) if length as u64 > LONGEST_LINE || self.number > MOST_LINES => {
+                    let what = if self.number > MOST_LINES {
+                        format!("a trace of more than {MOST_LINES} lines")
+                    } else {
+                        format!("a line of more than {LONGEST_LINE} bytes")
+                    };
+                    self.fault = Some(fault(what));
+                    return None;
+                }
                 Ok(_) => match trace::parse_line(&self.line) {
                     Ok(Some(request)) => return Some(request),
                     Ok(None) => {}
@@ -75,6 +90,12 @@ pub fn run(file: &Path, platform: &str, values: &[(String, String)], json: bool)
     let result = trace::run(&mut requests, &map, dram.timing(), dram.policy());
     requests.finish()?;
     let result = result.map_err(|error| Failure::system(error.to_string()))?;
+    if result.requests == 0 {
+        return Err(Failure::system(format!(
+            "{}: there are no requests: write lines R 0xADDRESS or W 0xADDRESS",
+            file.display()
+        )));
+    }
     let mb_per_s = result.mb_per_s(dram.request_bytes(), dram.timing().clock_ps);
     let mut out = anstream::stdout().lock();
     if json {

@@ -93,6 +93,11 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     if let (Some(trace), Some(platform)) = (&arguments.dram_trace, &arguments.platform) {
         return dram::run(trace, platform, &arguments.values, arguments.json);
     }
+    if arguments.out.is_some() && arguments.sweep.is_empty() && arguments.merge.is_empty() {
+        return Err(Failure::call(
+            "--out is where the lines of --sweep or --merge go: add one of them",
+        ));
+    }
     let memory = arguments.platform.iter().map(Path::new);
     let read = arguments.system.iter().chain(&arguments.merge).map(PathBuf::as_path);
     let inputs: Vec<&Path> = read.chain(memory).collect();

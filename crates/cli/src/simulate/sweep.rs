@@ -1,7 +1,8 @@
 //! A grid of simulations: one line of JSON a point, in the order of the grid.
 //!
 //! Lines are only ever appended, whole and in order. So a file that a killed sweep has left is the beginning of the whole one, but for a
-//! last line without its end, and the sweep goes on behind it.
+//! last line without its end, and the sweep goes on behind it. Each line has the grid's size and a fingerprint of the system and the grid, so
+//! that lines of another sweep, and missing ones, are known.
 
 use super::{
     Arguments,
@@ -15,6 +16,7 @@ use crate::{
 use rayon::prelude::*;
 use serde_json::{Map, Value};
 use std::{
+    fmt::{self, Write as _},
     fs::{self, File, OpenOptions},
     io::{Write, stdout},
     path::{Path, PathBuf},
@@ -83,27 +85,74 @@ fn point(axes: &[Axis], mut index: usize) -> Vec<(String, String)> {
     values
 }
 
-/// The beginning of a point's line, by which a line that is there already is known to be this point's.
-fn head(index: usize, values: &[(String, String)]) -> Map<String, Value> {
-    let values = values.iter().map(|(key, value)| (key.clone(), value.as_str().into()));
-    let mut head = Map::new();
-    head.insert("index".into(), index.into());
-    head.insert("point".into(), Value::Object(values.collect()));
-    head
+/// All points of a sweep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Grid<'a> {
+    axes: &'a [Axis],
+    total: usize,
+    /// Of everything that the points' lines depend on.
+    fingerprint: String,
+}
+
+/// FNV-1a, 64 bits, over what is written.
+struct Fingerprint(u64);
+
+impl fmt::Write for Fingerprint {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Grid<'a> {
+    /// The grid of a call. Whatever else a point depends on is in the first point's board.
+    fn new(file: &Path, arguments: &'a Arguments, environment: &Environment) -> Result<Self> {
+        let axes = arguments.sweep.as_slice();
+        for (at, axis) in axes.iter().enumerate() {
+            if axes[..at].iter().any(|other| other.key == axis.key) {
+                return Err(Failure::call(format!(
+                    "--sweep {} is there twice: write all its values behind one",
+                    axis.key
+                )));
+            }
+        }
+        let total = axes.iter().try_fold(1_usize, |all, axis| all.checked_mul(axis.values.len()));
+        let total = total
+            .filter(|total| *total <= MOST)
+            .ok_or_else(|| Failure::call(format!("a grid of more than {MOST} points")))?;
+        let simulation = simulation(file, arguments, environment, &point(axes, 0))?;
+        let mut fingerprint = Fingerprint(0xcbf2_9ce4_8422_2325);
+        let Arguments { length, warm_up, seed, .. } = arguments;
+        let version = env!("CARGO_PKG_VERSION");
+        // Writing there does not fail.
+        let _ = write!(fingerprint, "{version} {axes:?} {length:?} {warm_up:?} {seed} ");
+        let _ = write!(fingerprint, "{:?}", simulation.board);
+        Ok(Self { axes, total, fingerprint: format!("{:016x}", fingerprint.0) })
+    }
+
+    /// The beginning of a point's line, by which a line that is there already is known to be this point's.
+    fn head(&self, index: usize) -> Map<String, Value> {
+        let values = point(self.axes, index).into_iter();
+        let mut head = Map::new();
+        head.insert("index".into(), index.into());
+        head.insert("of".into(), self.total.into());
+        head.insert("sweep".into(), self.fingerprint.as_str().into());
+        let values = values.map(|(key, value)| (key, value.into()));
+        head.insert("point".into(), Value::Object(values.collect()));
+        head
+    }
 }
 
 /// Runs the grid.
 pub fn run(file: &Path, arguments: &Arguments, environment: &Environment) -> Result {
-    let axes = &arguments.sweep;
-    let total = axes.iter().try_fold(1_usize, |all, axis| all.checked_mul(axis.values.len()));
-    let total = total
-        .filter(|total| *total <= MOST)
-        .ok_or_else(|| Failure::call(format!("a grid of more than {MOST} points")))?;
+    let grid = Grid::new(file, arguments, environment)?;
     let Shard { place, count } = arguments.shard.unwrap_or(Shard { place: 0, count: 1 });
-    let indices: Vec<usize> = (place..total).step_by(count).collect();
+    let indices: Vec<usize> = (place..grid.total).step_by(count).collect();
     let (mut out, done): (Box<dyn Write>, usize) = match &arguments.out {
         Some(path) => {
-            let done = resume(path, &indices, axes)?;
+            let done = resume(path, &indices, &grid)?;
             let file = OpenOptions::new().append(true).create(true).open(path);
             (Box::new(file.context(|| format!("write {}", path.display()))?), done)
         }
@@ -113,7 +162,7 @@ pub fn run(file: &Path, arguments: &Arguments, environment: &Environment) -> Res
     bar.add(done as u64);
     let threads = rayon::current_num_threads();
     for chunk in indices[done..].chunks(threads) {
-        let simulate = |&index: &usize| line(file, arguments, environment, index);
+        let simulate = |&index: &usize| line(file, arguments, environment, &grid, index);
         let lines = chunk.par_iter().map(simulate).collect::<Result<Vec<_>>>()?;
         for line in lines {
             // A line at a time, so that a kill leaves whole lines and the beginning of one at most.
@@ -125,36 +174,46 @@ pub fn run(file: &Path, arguments: &Arguments, environment: &Environment) -> Res
     Ok(())
 }
 
+/// The simulation of a point.
+fn simulation(
+    file: &Path,
+    arguments: &Arguments,
+    environment: &Environment,
+    point: &[(String, String)],
+) -> Result<Simulation> {
+    let values: Vec<_> = arguments.values.iter().chain(point).cloned().collect();
+    Simulation::new(file, arguments, &values, environment)
+}
+
 fn line(
     file: &Path,
     arguments: &Arguments,
     environment: &Environment,
+    grid: &Grid<'_>,
     index: usize,
 ) -> Result<String> {
-    let point = point(&arguments.sweep, index);
-    let mut line = head(index, &point);
-    let values: Vec<_> = arguments.values.iter().cloned().chain(point).collect();
-    let simulation = Simulation::new(file, arguments, &values, environment)?;
+    let mut line = grid.head(index);
+    let simulation = simulation(file, arguments, environment, &point(grid.axes, index))?;
     let result = simulation.together_and_alone()?;
     line.insert("vms".into(), system::brief(&result));
     Ok(format!("{}\n", Value::Object(line)))
 }
 
 /// How many of the points a file has already; a last line without its end is cut off.
-fn resume(path: &Path, indices: &[usize], axes: &[Axis]) -> Result<usize> {
+fn resume(path: &Path, indices: &[usize], grid: &Grid<'_>) -> Result<usize> {
     let shown = path.display();
     let Ok(text) = fs::read_to_string(path) else { return Ok(0) };
     let whole = text.rfind('\n').map_or(0, |end| end + 1);
     let mut done = 0;
     for line in text[..whole].lines() {
-        let expected = indices.get(done).map(|&index| head(index, &point(axes, index)));
+        let expected = indices.get(done).map(|&index| grid.head(index));
         let found: Option<Map<String, Value>> = serde_json::from_str(line).ok();
         let same = found.zip(expected).is_some_and(|(found, expected)| {
             expected.iter().all(|(key, value)| found.get(key) == Some(value))
         });
         if !same {
             return Err(Failure::call(format!(
-                "{shown}:{}: this is no point of this sweep: name another file with --out",
+                "{shown}:{}: this is no point of this sweep, of this shard, or of the system as it is now: name another file with --out",
                 done + 1
             )));
         }
@@ -168,37 +227,89 @@ fn resume(path: &Path, indices: &[usize], axes: &[Axis]) -> Result<usize> {
     Ok(done)
 }
 
+/// What a merged line says of its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    index: usize,
+    of: usize,
+    sweep: String,
+}
+
+impl Place {
+    fn read(line: &str) -> Option<Self> {
+        let all: Map<String, Value> = serde_json::from_str(line).ok()?;
+        let number = |key| usize::try_from(all.get(key)?.as_u64()?).ok();
+        let (index, of) = (number("index")?, number("of")?);
+        let sweep = all.get("sweep")?.as_str()?.to_owned();
+        (index < of && of <= MOST).then_some(Self { index, of, sweep })
+    }
+}
+
 /// Joins the shards of a sweep, to standard output or a file.
 pub fn merge(files: &[PathBuf], out: Option<&Path>) -> Result {
-    let mut lines: Vec<(u64, String)> = Vec::new();
+    let mut lines: Vec<(usize, String)> = Vec::new();
+    let mut first: Option<(String, Place)> = None;
     for path in files {
         let shown = path.display();
         let text = fs::read_to_string(path)
             .map_err(|error| Failure::call(format!("cannot read {shown}: {error}")))?;
-        for (line, number) in text.lines().zip(1..) {
-            let index = serde_json::from_str::<Value>(line).ok().and_then(|v| v["index"].as_u64());
-            let index = index.ok_or_else(|| {
-                Failure::system(format!("{shown}:{number}: this is no point of a sweep"))
+        for (line, number) in text.split_inclusive('\n').zip(1..) {
+            let here = format!("{shown}:{number}");
+            let place = Place::read(line).filter(|_| line.ends_with('\n')).ok_or_else(|| {
+                Failure::system(format!(
+                    "{here}: this is no point of a sweep, or only the beginning of one: let the call that writes it end"
+                ))
             })?;
-            lines.push((index, format!("{line}\n")));
+            let (there, other) = first.get_or_insert_with(|| (here.clone(), place.clone()));
+            if (place.of, &place.sweep) != (other.of, &other.sweep) {
+                return Err(Failure::system(format!(
+                    "{here} is of another sweep ({}, {} points) than {there} ({}, {} points): name the shards of one, made with the same keys, times and system file",
+                    place.sweep, place.of, other.sweep, other.of
+                )));
+            }
+            lines.push((place.index, line.to_owned()));
         }
     }
     lines.sort();
-    for (expected, (index, _)) in (0..).zip(&lines) {
-        if *index != expected {
-            let (what, help) = if *index < expected {
-                (format!("point {index} is there twice"), "name each shard once")
-            } else {
-                (format!("point {expected} is missing"), "let all shards finish, and name them all")
-            };
-            return Err(Failure::system(format!("{what}: {help}")));
-        }
+    let Some((_, Place { of, .. })) = first else {
+        return Err(Failure::system("the files have no point: let the shards end, and name them"));
+    };
+    if let Some(pair) = lines.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        let index = pair[0].0;
+        return Err(Failure::system(format!("point {index} is there twice: name each shard once")));
+    }
+    if lines.len() < of {
+        let missing = missing(lines.iter().map(|(index, _)| *index), of);
+        return Err(Failure::system(format!(
+            "of {of} points {} are missing, these: {missing}; let all shards end, and name them all",
+            of - lines.len()
+        )));
     }
     let all: String = lines.into_iter().map(|(_, line)| line).collect();
     match out {
         Some(path) => fs::write(path, all).context(|| format!("write {}", path.display())),
         None => Ok(stdout().write_all(all.as_bytes())?),
     }
+}
+
+/// Ranges that are told of before it is cut short.
+const MOST_TOLD: usize = 20;
+
+/// The numbers below `of` that are not among `there`, which ascend: `1, 4 to 7`.
+fn missing(there: impl Iterator<Item = usize>, of: usize) -> String {
+    let mut ranges = Vec::new();
+    let mut next = 0;
+    for index in there.chain([of]) {
+        match index - next {
+            0 => {}
+            1 => ranges.push(next.to_string()),
+            _ => ranges.push(format!("{next} to {}", index - 1)),
+        }
+        next = index + 1;
+    }
+    let cut = ranges.len() > MOST_TOLD;
+    ranges.truncate(MOST_TOLD);
+    ranges.join(", ") + if cut { ", .." } else { "" }
 }
 
 #[cfg(test)]
@@ -225,36 +336,78 @@ mod tests {
         }
     }
 
+    fn grid(axes: &[Axis]) -> Grid<'_> {
+        Grid { axes, total: 6, fingerprint: "0123456789abcdef".to_owned() }
+    }
+
+    fn line(index: usize) -> String {
+        format!("{}\n", Value::Object(grid(&axes()).head(index)))
+    }
+
     #[test]
     fn a_file_of_a_killed_sweep_is_gone_on_with_and_one_of_another_is_not() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("out.jsonl");
-        let indices = [1, 3, 5];
-        assert_eq!(resume(&path, &indices, &axes()).unwrap(), 0);
-        let line = |index| format!("{}\n", Value::Object(head(index, &point(&axes(), index))));
+        let (axes, indices) = (axes(), [1, 3, 5]);
+        let grid = grid(&axes);
+        assert_eq!(resume(&path, &indices, &grid).unwrap(), 0);
         let two = line(1) + &line(3);
         fs::write(&path, format!("{two}{}", &line(5)[..20])).unwrap();
-        assert_eq!(resume(&path, &indices, &axes()).unwrap(), 2);
+        assert_eq!(resume(&path, &indices, &grid).unwrap(), 2);
         assert_eq!(fs::read_to_string(&path).unwrap(), two);
-        assert!(resume(&path, &[0, 1, 2], &axes()).is_err());
-        assert!(resume(&path, &[1], &axes()).is_err());
+        assert!(resume(&path, &[0, 1, 2], &grid).is_err());
+        assert!(resume(&path, &[1], &grid).is_err());
         let other = vec![Axis::parse("seed=1,2").unwrap(), Axis::parse("x=1,2,3").unwrap()];
-        assert!(resume(&path, &indices, &other).unwrap_err().text.contains(":1: this is no point"));
+        for other in [
+            Grid { axes: &other, ..grid.clone() },
+            Grid { total: 12, ..grid.clone() },
+            Grid { fingerprint: "0".repeat(16), ..grid.clone() },
+        ] {
+            let refused = resume(&path, &indices, &other).unwrap_err();
+            assert!(refused.text.contains(":1: this is no point of this sweep"), "{other:?}");
+        }
     }
 
     #[test]
-    fn shards_join_to_the_whole_and_gaps_are_named() {
+    fn shards_join_to_the_whole_and_what_is_missing_or_strange_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let name = |name: &str| directory.path().join(name);
-        let line = |index| format!("{}\n", Value::Object(head(index, &point(&axes(), index))));
-        fs::write(name("a"), line(0) + &line(2)).unwrap();
-        fs::write(name("b"), line(1)).unwrap();
+        fs::write(name("a"), line(0) + &line(2) + &line(4)).unwrap();
+        fs::write(name("b"), line(1) + &line(3) + &line(5)).unwrap();
         merge(&[name("b"), name("a")], Some(&name("all"))).unwrap();
-        assert_eq!(fs::read_to_string(name("all")).unwrap(), line(0) + &line(1) + &line(2));
-        assert!(merge(&[name("a")], None).unwrap_err().text.contains("point 1 is missing"));
-        let twice = merge(&[name("a"), name("b"), name("a")], None).unwrap_err();
-        assert!(twice.text.contains("point 0 is there twice"), "{}", twice.text);
-        fs::write(name("b"), "{}\n").unwrap();
-        assert!(merge(&[name("b")], None).unwrap_err().text.contains("b:1: this is no point"));
+        assert_eq!(fs::read_to_string(name("all")).unwrap(), (0..6).map(line).collect::<String>());
+        let said = |files: &[&str]| {
+            merge(&files.iter().map(|file| name(file)).collect::<Vec<_>>(), None).unwrap_err().text
+        };
+        assert!(
+            said(&["a"]).contains("of 6 points 3 are missing, these: 1, 3, 5;"),
+            "{}",
+            said(&["a"])
+        );
+        assert!(said(&["a", "b", "a"]).contains("point 0 is there twice"));
+        let other = line(1).replace("0123456789abcdef", "fedcba9876543210");
+        for (text, wanted) in [
+            // The last points of the grid.
+            (line(1), "of 6 points 2 are missing, these: 3, 5;"),
+            (String::new(), "of 6 points 3 are missing, these: 1, 3, 5;"),
+            (
+                line(1) + line(3).trim_end(),
+                "c:2: this is no point of a sweep, or only the beginning",
+            ),
+            ("{}\n".to_owned(), "c:1: this is no point"),
+            (line(1).replace("\"of\":6", "\"of\":1"), "c:1: this is no point"),
+            (line(1).replace("\"of\":6", "\"of\":99999999999"), "c:1: this is no point"),
+            (
+                line(1).replace("\"of\":6", "\"of\":7"),
+                "c:1 is of another sweep (0123456789abcdef, 7 points) than ",
+            ),
+            (other, "c:1 is of another sweep (fedcba9876543210, 6 points) than "),
+        ] {
+            fs::write(name("c"), &text).unwrap();
+            assert!(said(&["a", "c"]).contains(wanted), "{text}: {}", said(&["a", "c"]));
+        }
+        fs::write(name("c"), "").unwrap();
+        assert!(said(&["c"]).contains("no point"));
+        assert_eq!(missing([0, 4, 5].into_iter(), 8), "1 to 3, 6 to 7");
     }
 }

@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use std::{fs, io::Write, path::Path};
 use weir_analysis::curves::Curve;
 use weir_config::{Faults, Image, Sizes, System, check_text, place_all};
+use weir_memsys::Picos;
 use weir_policy::Nanos;
-use weir_sim::{Board, FlowOutcome, Histogram, Memory, Outcome, Span, VmOutcome};
+use weir_sim::{Board, FlowOutcome, Histogram, Mark, Memory, Outcome, Span, VmOutcome};
 
 /// A board and how long to look at it.
 pub struct Simulation {
@@ -28,12 +29,20 @@ pub struct Simulation {
 pub struct Simulated {
     /// All together.
     pub outcome: Outcome,
-    /// Each VM's accesses and mean latency without the others and without budgets; none for those that do nothing.
-    pub alone: Vec<Option<VmOutcome>>,
+    /// What each VM does without the others and without budgets; none for those that do nothing.
+    pub alone: Vec<Option<Alone>>,
     /// How long each flow's packets take at most, in ns, by the analysis.
     pub bounds: Vec<Option<u64>>,
     /// Why the flows are not simulated, if they are not.
     pub left_out: Option<String>,
+}
+
+/// What a VM does alone.
+pub struct Alone {
+    /// In the same span.
+    pub outcome: VmOutcome,
+    /// Where it has done as much as when the span began with the others, and as when it ended; for each of the outcomes that were asked about.
+    pub marks: Vec<[Option<Mark>; 2]>,
 }
 
 impl Simulation {
@@ -78,25 +87,37 @@ impl Simulation {
 
     /// The board as it is, and each VM alone.
     pub fn together_and_alone(&self) -> Result<Simulated> {
+        let outcome = self.simulate(&self.board)?;
         Ok(Simulated {
-            alone: self.alone()?,
-            outcome: self.simulate(&self.board)?,
+            alone: self.alone(&[&outcome])?,
+            outcome,
             bounds: self.bounds.clone(),
             left_out: self.board.flows_left_out().map(str::to_owned),
         })
     }
 
-    /// What each VM of the board does alone.
-    pub fn alone(&self) -> Result<Vec<Option<VmOutcome>>> {
+    /// What each VM of the board does alone, and when it has done what it did in each of these outcomes.
+    pub fn alone(&self, together: &[&Outcome]) -> Result<Vec<Option<Alone>>> {
         let vms = 0..self.board.len();
-        vms.map(|vm| {
-            if !self.board.works(vm) {
-                return Ok(None);
-            }
-            let mut outcome = self.simulate(&self.board.alone(vm))?;
-            Ok(Some(outcome.vms.swap_remove(vm)))
-        })
-        .collect()
+        vms.map(|vm| self.board.works(vm).then(|| self.one_alone(vm, together)).transpose())
+            .collect()
+    }
+
+    fn one_alone(&self, vm: usize, together: &[&Outcome]) -> Result<Alone> {
+        let board = self.board.alone(vm);
+        let units: Vec<_> = together.iter().flat_map(|o| o.vms[vm].work.map(|w| w.units)).collect();
+        let simulate = |span| {
+            weir_sim::run_to(&board, span, vm, &units)
+                .map_err(|error| Failure::system(error.to_string()))
+        };
+        let (mut outcome, mut marks) = simulate(self.span)?;
+        // Where others do it good, alone it takes longer than the span.
+        if marks.iter().any(Option::is_none) {
+            let length = Nanos(self.span.length.0 + self.span.warm_up.0);
+            (_, marks) = simulate(Span { length, ..self.span })?;
+        }
+        let marks = marks.chunks(2).map(|pair| [pair[0], pair[1]]).collect();
+        Ok(Alone { outcome: outcome.vms.swap_remove(vm), marks })
     }
 }
 
@@ -126,15 +147,41 @@ fn sizes(system: &System) -> Sizes {
     Sizes { image: HYPERVISOR + pristine.iter().sum::<u64>(), hypervisor: HYPERVISOR, pristine }
 }
 
-/// How many times as slow a VM is as alone: by the mean response of its jobs, where they are released, or else by its accesses.
-#[expect(clippy::cast_precision_loss, reason = "a ratio for printing")]
-pub fn slowdown(together: &VmOutcome, alone: Option<&VmOutcome>) -> Option<f64> {
-    let alone = alone?;
-    if let (Some(together), Some(alone)) = (&together.jobs, &alone.jobs) {
-        let means = [together, alone].map(|jobs| jobs.response.mean().0 as f64);
-        return means.iter().all(|mean| *mean > 0.0).then(|| means[0] / means[1]);
+/// The same work with the others and alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SameWork {
+    /// Jobs, transfers or accesses: see [`Mark`].
+    pub units: u64,
+    /// How long it took with the others: from the end of the last unit before it to its own end; of jobs, their responses together.
+    pub together: Picos,
+    /// The same alone.
+    pub alone: Picos,
+}
+
+impl SameWork {
+    /// What a VM completed in the span, if that is something, in the outcome numbered `index` of those that [`Simulation::alone`] was given.
+    pub fn of(together: &VmOutcome, alone: Option<&Alone>, index: usize) -> Option<Self> {
+        let &[from, to] = alone?.marks.get(index)?;
+        let took = |from: Mark, to: Mark| match together.jobs {
+            Some(_) => to.responses.since(from.responses),
+            None => to.at.since(from.at),
+        };
+        let [begin, end] = together.work;
+        let units = end.units - begin.units;
+        let (together, alone) = (took(begin, end), took(from?, to?));
+        (units > 0 && alone.0 > 0).then_some(Self { units, together, alone })
     }
-    Some(alone.accesses as f64 / together.accesses.max(1) as f64)
+
+    /// How many times as slow as alone.
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for printing")]
+    pub fn slowdown(self) -> f64 {
+        self.together.0 as f64 / self.alone.0 as f64
+    }
+
+    /// As JSON has it.
+    pub fn rounded(self) -> f64 {
+        (self.slowdown() * 1000.0).round() / 1000.0
+    }
 }
 
 /// Simulates and prints.
@@ -173,6 +220,8 @@ fn describe(result: &Simulated) -> Value {
             .into()
     };
     let each = vms.iter().zip(&result.alone).zip(0_u8..).map(|((vm, alone), index)| {
+        let work = SameWork::of(vm, alone.as_ref(), 0);
+        let alone = alone.as_ref().map(|alone| &alone.outcome);
         let blame = vms.iter().zip(0_u8..).map(|(other, by)| {
             (
                 other.name.clone(),
@@ -182,9 +231,14 @@ fn describe(result: &Simulated) -> Value {
         json!({
             "name": vm.name,
             "accesses": vm.accesses,
-            "slowdown": slowdown(vm, alone.as_ref()).map(|times| (times * 1000.0).round() / 1000.0),
+            "slowdown": work.map(SameWork::rounded),
+            "same_work": work.map(|work| json!({
+                "units": work.units,
+                "together_ps": work.together.0,
+                "alone_ps": work.alone.0,
+            })),
             "latency_ns": latency(vm),
-            "alone": alone.as_ref().map(|alone| json!({
+            "alone": alone.map(|alone| json!({
                 "accesses": alone.accesses,
                 "latency_ns": latency(alone),
             })),
@@ -259,7 +313,7 @@ pub fn brief(result: &Simulated) -> Value {
         json!({
             "name": vm.name,
             "accesses": vm.accesses,
-            "slowdown": slowdown(vm, alone.as_ref()).map(|times| (times * 1000.0).round() / 1000.0),
+            "slowdown": SameWork::of(vm, alone.as_ref(), 0).map(SameWork::rounded),
             "latency_ns": latency(vm),
             "mb_per_s": tell::mb_per_s(vm, result.outcome.span_ns),
             "deadlines_missed": vm.jobs.as_ref().map(|jobs| jobs.missed),

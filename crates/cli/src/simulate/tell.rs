@@ -1,6 +1,6 @@
 //! A run's tables.
 
-use super::system::{MOST_OF_A_CURVE, Simulated, arrival_curve, slowdown, within_bound, worst_ns};
+use super::system::{MOST_OF_A_CURVE, SameWork, Simulated, arrival_curve, within_bound, worst_ns};
 use crate::{failure::Result, run::show::table};
 use std::io::Write;
 use weir_memsys::Owner;
@@ -32,11 +32,12 @@ pub fn tables(out: &mut impl Write, result: &Simulated) -> Result {
         "MB/s",
     ]);
     for (vm, alone) in vms.iter().zip(&result.alone) {
-        let of_alone = alone.as_ref().map(|alone| ns(alone.latency.mean().0));
+        let work = SameWork::of(vm, alone.as_ref(), 0);
+        let of_alone = alone.as_ref().map(|alone| ns(alone.outcome.latency.mean().0));
         rows.add_row([
             vm.name.clone(),
             vm.accesses.to_string(),
-            slowdown(vm, alone.as_ref()).map_or("-".to_owned(), |times| format!("{times:.2}")),
+            work.map_or("-".to_owned(), |work| format!("{:.2}", work.slowdown())),
             ns(vm.latency.mean().0),
             vm.latency.at_most_ns(500).to_string(),
             vm.latency.at_most_ns(990).to_string(),
@@ -111,7 +112,7 @@ fn jobs(out: &mut impl Write, result: &Simulated) -> Result {
     ]);
     for (vm, alone) in vms.iter().zip(&result.alone) {
         let Some(jobs) = &vm.jobs else { continue };
-        let alone = alone.as_ref().and_then(|alone| alone.jobs.as_ref());
+        let alone = alone.as_ref().and_then(|alone| alone.outcome.jobs.as_ref());
         let of_alone =
             |of: &dyn Fn(&JobsOutcome) -> String| alone.map_or_else(|| "-".to_owned(), of);
         let with_deadline =

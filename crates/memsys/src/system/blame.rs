@@ -31,8 +31,8 @@ impl Served {
         self.log.push_back((at, owner));
     }
 
-    /// Charges a wait from `from` until `to`.
-    pub fn charge(&self, waits: &mut Waits, victim: Owner, from: Picos, to: Picos) {
+    /// Charges a wait from `from` until `to` to whom was served meanwhile.
+    pub fn charge(&self, charges: &mut Charges, from: Picos, to: Picos) {
         let mut end = to;
         for &(at, owner) in self.log.iter().rev() {
             if end <= from {
@@ -40,11 +40,37 @@ impl Served {
             }
             if at < end {
                 let start = at.max(from);
-                waits.add(victim, owner.unwrap_or(victim), end.since(start));
+                if let Some(owner) = owner {
+                    charges.add(owner, start, end);
+                }
                 end = start;
             }
         }
-        waits.add(victim, victim, end.since(from));
+    }
+}
+
+/// What a line has waited for so far: owners, and from when until when.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Charges(Vec<(Owner, Picos, Picos)>);
+
+impl Charges {
+    /// It waited for `culprit`.
+    pub fn add(&mut self, culprit: Owner, from: Picos, to: Picos) {
+        if from < to {
+            self.0.push((culprit, from, to));
+        }
+    }
+
+    /// It waits for the line of `other`, too, from `from` on.
+    pub fn join(&mut self, other: &Self, from: Picos) {
+        for &(culprit, start, end) in &other.0 {
+            self.add(culprit, start.max(from), end);
+        }
+    }
+
+    /// Forgets them all.
+    pub fn clear(&mut self) {
+        self.0.clear();
     }
 }
 
@@ -60,8 +86,16 @@ impl Waits {
         Self { owners, picos: vec![0; owners * owners].into_boxed_slice() }
     }
 
-    pub(super) fn add(&mut self, victim: Owner, culprit: Owner, time: Picos) {
-        self.picos[victim.index() * self.owners + culprit.index()] += time.0;
+    /// A line of `victim` has come, `delay` later than one that never waits. A line can come sooner than what it waited for says (a waiting
+    /// write has its data): then the charges beyond the delay lapse.
+    pub(super) fn book(&mut self, victim: Owner, delay: Picos, charges: &Charges) {
+        let mut left = delay.0;
+        for &(culprit, from, to) in charges.0.iter().filter(|(culprit, ..)| *culprit != victim) {
+            let part = to.since(from).0.min(left);
+            self.picos[victim.index() * self.owners + culprit.index()] += part;
+            left -= part;
+        }
+        self.picos[victim.index() * self.owners + victim.index()] += left;
     }
 
     /// How long `victim` waited for `culprit`; for itself: for its own other lines, and for what is nobody else's doing.
@@ -71,7 +105,7 @@ impl Waits {
         Picos(if inside { self.picos[victim.index() * self.owners + culprit.index()] } else { 0 })
     }
 
-    /// All waiting of `victim`: what its lines took longer than lines that never wait.
+    /// All waiting of `victim`: what its lines, as far as they were answered, took longer than lines that never wait.
     #[must_use]
     pub fn suffered(&self, victim: Owner) -> Picos {
         let row = self.picos.chunks(self.owners.max(1)).nth(victim.index());
@@ -90,21 +124,38 @@ impl Waits {
 mod tests {
     use super::*;
 
+    fn row(waits: &Waits, victim: u8) -> [u64; 3] {
+        [0, 1, 2].map(|by| waits.get(Owner(victim), Owner(by)).0)
+    }
+
     #[test]
     fn a_wait_is_charged_to_whom_was_served_meanwhile_and_adds_up() {
         let mut served = Served::default();
         served.note(Picos(10), Some(Owner(1)));
         served.note(Picos(20), Some(Owner(2)));
         served.note(Picos(35), None);
+        let mut charges = Charges::default();
+        served.charge(&mut charges, Picos(5), Picos(50));
         let mut waits = Waits::new(3);
-        served.charge(&mut waits, Owner(0), Picos(5), Picos(50));
-        let row = [0, 1, 2].map(|by| waits.get(Owner(0), Owner(by)).0);
-        assert_eq!(row, [5 + 15, 10, 15]);
+        waits.book(Owner(0), Picos(45), &charges);
+        assert_eq!(row(&waits, 0), [5 + 15, 10, 15]);
         assert_eq!(waits.suffered(Owner(0)), Picos(45));
-        served.charge(&mut waits, Owner(1), Picos(12), Picos(12));
-        served.charge(&mut waits, Owner(1), Picos(12), Picos(14));
-        assert_eq!(waits.get(Owner(1), Owner(1)), Picos(2));
+        // Who joins a line later has not waited for what was before.
+        let mut joined = Charges::default();
+        joined.join(&charges, Picos(15));
+        waits.book(Owner(1), Picos(40), &joined);
+        assert_eq!(row(&waits, 1), [0, 25, 15]);
         assert_eq!(waits.get(Owner(7), Owner(1)), Picos(0));
+    }
+
+    #[test]
+    fn no_more_is_booked_than_the_line_was_late() {
+        let mut charges = Charges::default();
+        charges.add(Owner(1), Picos(0), Picos(10));
+        charges.add(Owner(2), Picos(20), Picos(30));
+        let mut waits = Waits::new(3);
+        waits.book(Owner(0), Picos(12), &charges);
+        assert_eq!(row(&waits, 0), [0, 10, 2]);
     }
 
     #[test]
@@ -113,9 +164,10 @@ mod tests {
         for at in 0..2 * REMEMBERED as u64 {
             served.note(Picos(at), Some(Owner(1)));
         }
-        let mut waits = Waits::new(2);
-        served.charge(&mut waits, Owner(0), Picos(0), Picos(2 * REMEMBERED as u64));
-        assert_eq!(waits.get(Owner(0), Owner(1)), Picos(REMEMBERED as u64));
-        assert_eq!(waits.suffered(Owner(0)), Picos(2 * REMEMBERED as u64));
+        let mut charges = Charges::default();
+        served.charge(&mut charges, Picos(0), Picos(2 * REMEMBERED as u64));
+        let mut waits = Waits::new(3);
+        waits.book(Owner(0), Picos(2 * REMEMBERED as u64), &charges);
+        assert_eq!(row(&waits, 0), [REMEMBERED as u64, REMEMBERED as u64, 0]);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::blame::{Served, Waits};
+use super::blame::{Charges, Served};
 use crate::{
     qos::Regulator,
     units::{Owner, Pa, Picos},
@@ -38,9 +38,9 @@ pub(super) struct Transaction {
 }
 
 impl Transaction {
-    /// Whether a core waits for it.
-    pub fn is_miss(&self) -> bool {
-        matches!(self.purpose, Purpose::Miss(..))
+    /// Whether a core or a DMA engine waits for it.
+    pub fn is_waited_for(&self) -> bool {
+        !matches!(self.purpose, Purpose::WriteBack(..))
     }
 }
 
@@ -175,11 +175,11 @@ impl Interconnect {
         Granted::Go(number, behind)
     }
 
-    /// A line of `owner` that came at `from` is passed on at `now`: charges its wait, if it is to be charged.
+    /// A line of `owner` that came at `from` is passed on at `now`: charges its wait, if somebody waits for it.
     pub fn charge(
         &mut self,
         channel: usize,
-        waits: Option<&mut Waits>,
+        charges: Option<&mut Charges>,
         owner: Owner,
         from: Picos,
         now: Picos,
@@ -187,8 +187,8 @@ impl Interconnect {
         let others = self.lanes.iter().filter_map(|lane| lane.front());
         let waiting = others.filter(|(_, head)| head.channel == channel).count() > 0;
         let port = &mut self.ports[channel];
-        if let Some(waits) = waits {
-            port.served.charge(waits, owner, from, now);
+        if let Some(charges) = charges {
+            port.served.charge(charges, from, now);
         }
         port.served.note(now, Some(owner));
         if !waiting {

@@ -3,11 +3,12 @@
 use crate::{
     dram::{Request, RowUse},
     hierarchy::{Moved, Served},
-    units::{Pa, Picos},
+    units::{Owner, Pa, Picos},
 };
 
 use super::{
-    Answer, MemorySystem,
+    Answer, Carried, MemorySystem, Outstanding, SystemConfig,
+    blame::Charges,
     events::Event,
     interconnect::{Granted, Purpose, Transaction},
     stage::{Miss, Pending},
@@ -58,7 +59,10 @@ impl MemorySystem {
                 let free = now + self.config.caches.l2_cycle;
                 let s = &mut self.stages[stage];
                 s.free = free;
-                s.served.charge(&mut self.waits, miss.owner, miss.at, now);
+                let mut waiting = self.cores[miss.core].iter_mut();
+                if let Some(waiting) = waiting.find(|waiting| waiting.line == miss.line) {
+                    s.served.charge(&mut waiting.charges, miss.at, now);
+                }
                 s.served.note(now, Some(miss.owner));
                 if !s.has_waiting(now) {
                     s.served.note(free, None);
@@ -73,7 +77,8 @@ impl MemorySystem {
         let caches = self.config.caches;
         let Miss { core, owner, line, served, read, writes, .. } = miss;
         if let Some(read) = read {
-            let pending = Pending { line, owner, cores: vec![core], writes };
+            let charges = Charges::default();
+            let pending = Pending { line, owner, cores: vec![(core, now)], writes, charges };
             self.stages[stage].take(owner);
             let register = self.stages[stage].pending.add(pending);
             self.send(Purpose::Miss(stage, register), stage, read, now + caches.l2_miss);
@@ -83,7 +88,7 @@ impl MemorySystem {
             self.write_back(stage, write, now + caches.l2_miss);
         }
         if let Some(pending) = self.stages[stage].find_pending(line) {
-            pending.cores.push(core);
+            pending.cores.push((core, now));
             return;
         }
         let latency = match served {
@@ -113,8 +118,27 @@ impl MemorySystem {
             first: true,
             at,
         };
-        let number = self.transactions.add(transaction);
+        let number = self.carry(transaction, self.unloaded_line(moved.write));
         self.events.add(at, Event::Enqueue(number));
+    }
+
+    /// Adds a transaction of a line that takes `least` if it never waits.
+    pub(super) fn carry(&mut self, transaction: Transaction, least: Picos) -> usize {
+        let number = self.transactions.add(transaction);
+        if self.carried.len() <= number {
+            self.carried.resize_with(number + 1, Carried::default);
+        }
+        let carried = &mut self.carried[number];
+        (carried.since, carried.least) = (transaction.at, least);
+        carried.charges.clear();
+        number
+    }
+
+    /// How long a line takes from the interconnect to its answer if it never waits; if it is read, from an open row.
+    pub(super) fn unloaded_line(&self, write: bool) -> Picos {
+        let SystemConfig { interconnect, dram, .. } = &self.config;
+        let way = interconnect.to_memory + interconnect.from_memory;
+        if write { way } else { way + Picos(dram.clock_ps) * (dram.cl + dram.burst) }
     }
 
     pub(super) fn enqueue(&mut self, number: usize, now: Picos) {
@@ -144,9 +168,10 @@ impl MemorySystem {
                 if let Some(transaction) = self.transactions.get_mut(number) {
                     self.memories[channel].coming[usize::from(transaction.write)] += 1;
                     let Transaction { owner, at, .. } = *transaction;
-                    let waits = transaction.is_miss().then_some(&mut self.waits);
+                    let carried = &mut self.carried[number];
+                    let charges = transaction.is_waited_for().then_some(&mut carried.charges);
                     transaction.at = now + timing.to_memory;
-                    self.interconnect.charge(channel, waits, owner, at, now);
+                    self.interconnect.charge(channel, charges, owner, at, now);
                 }
                 self.events.add(now + timing.to_memory, Event::Arrive(number));
                 self.arm_port(channel, self.interconnect.port_free(channel));
@@ -203,11 +228,11 @@ impl MemorySystem {
             // A write was answered when it was accepted, and its number may be another transaction's by now.
             if !done.write
                 && let Some(transaction) = self.transactions.get(done.id as usize)
-                && transaction.is_miss()
+                && transaction.is_waited_for()
                 && done.row != RowUse::Forwarded
             {
-                let Transaction { owner, at, .. } = *transaction;
-                memory.served.charge(&mut self.waits, owner, at, column);
+                let charges = &mut self.carried[done.id as usize].charges;
+                memory.served.charge(charges, transaction.at, column);
             }
             if done.row != RowUse::Forwarded {
                 memory.served.note(column, Some(done.owner));
@@ -233,6 +258,9 @@ impl MemorySystem {
         let Some(transaction) = self.transactions.take(number) else { return };
         match transaction.purpose {
             Purpose::Miss(stage, register) => {
+                if let Some(pending) = self.stages[stage].pending.get_mut(register) {
+                    pending.charges = std::mem::take(&mut self.carried[number].charges);
+                }
                 self.stages[stage].filling.push_back((register, now));
                 self.fill(stage, now);
             }
@@ -241,9 +269,23 @@ impl MemorySystem {
                 self.stages[stage].give_back(transaction.owner);
                 self.fill(stage, now);
             }
-            Purpose::Dma(work) => self.dma_line(work, now, answers),
-            Purpose::Walk(work) => self.walk_on(work, now),
+            Purpose::Dma(work) => {
+                self.book_line(number, transaction.owner, now);
+                self.dma_line(work, now, answers);
+            }
+            Purpose::Walk(work) => {
+                self.book_line(number, transaction.owner, now);
+                self.walk_on(work, now);
+            }
         }
+    }
+
+    /// Books what a line of a DMA engine waited for.
+    fn book_line(&mut self, number: usize, owner: Owner, now: Picos) {
+        let Carried { since, least, charges } = &self.carried[number];
+        let delay = now.since(*since).since(*least);
+        self.dma_delays[owner.index()] += delay;
+        self.waits.book(owner, delay, charges);
     }
 
     /// Takes lines that have come into a second level, as far as there are buffers for what they push out.
@@ -255,15 +297,20 @@ impl MemorySystem {
                 break;
             }
             self.stages[stage].filling.pop_front();
-            let Some(pending) = self.stages[stage].pending.take(register) else { continue };
+            let Some(mut pending) = self.stages[stage].pending.take(register) else { continue };
             // It waited for a buffer of whoever has the most of them.
-            let holder = self.stages[stage].holder().unwrap_or(pending.owner);
-            self.waits.add(pending.owner, holder, now.since(come));
+            if let Some(holder) = self.stages[stage].holder() {
+                pending.charges.add(holder, come, now);
+            }
             self.stages[stage].give_back(pending.owner);
             for write in pending.writes {
                 self.write_back(stage, write, now);
             }
-            for core in pending.cores {
+            for (core, since) in pending.cores {
+                let mut waiting = self.cores[core].iter_mut();
+                if let Some(waiting) = waiting.find(|waiting| waiting.line == pending.line) {
+                    waiting.charges.join(&pending.charges, since);
+                }
                 self.events.add(now + caches.fill, Event::Answer(core, pending.line));
             }
         }
@@ -279,7 +326,9 @@ impl MemorySystem {
     ) {
         let waiting = &mut self.cores[core];
         let Some(at) = waiting.iter().position(|waiting| waiting.line == line) else { return };
-        for (token, served) in waiting.swap_remove(at).tokens {
+        let Outstanding { owner, since, served, charges, tokens, .. } = waiting.swap_remove(at);
+        self.waits.book(owner, now.since(since).since(self.unloaded(served)), &charges);
+        for (token, served) in tokens {
             answers(Answer::Core { core, token, at: now, served });
         }
     }

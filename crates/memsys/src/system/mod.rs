@@ -72,7 +72,22 @@ pub enum Answer {
 #[derive(Clone, Debug)]
 struct Outstanding {
     line: u64,
+    /// For whom it is, since when, and who had it.
+    owner: Owner,
+    since: Picos,
+    served: Served,
+    charges: blame::Charges,
     tokens: Vec<(u64, Served)>,
+}
+
+/// What a transaction's line has waited for.
+#[derive(Clone, Debug, Default)]
+struct Carried {
+    /// When it was sent.
+    since: Picos,
+    /// How long it takes if it never waits.
+    least: Picos,
+    charges: blame::Charges,
 }
 
 #[derive(Clone, Debug)]
@@ -106,6 +121,8 @@ pub struct MemorySystem {
     stages: Vec<Stage>,
     interconnect: Interconnect,
     transactions: Slab<Transaction>,
+    /// Of each transaction, under its number.
+    carried: Vec<Carried>,
     memories: Vec<Memory>,
     engines: Vec<Engine>,
     /// Of each engine's channels: the physical pages of what the channel sees as memory.
@@ -114,6 +131,8 @@ pub struct MemorySystem {
     tbus: Vec<Tbu>,
     done: Vec<Done>,
     waits: Waits,
+    /// Of each owner, what the lines of DMA engines took longer than lines that never wait.
+    dma_delays: Vec<Picos>,
 }
 
 impl MemorySystem {
@@ -175,6 +194,7 @@ impl MemorySystem {
             cores: vec![Vec::new(); cores],
             interconnect: Interconnect::new(masters, channels, config.interconnect.clock),
             transactions: Slab::new(),
+            carried: vec![],
             memories: vec![
                 Memory {
                     channel,
@@ -188,6 +208,7 @@ impl MemorySystem {
             dma_work: Slab::new(),
             done: Vec::new(),
             waits: Waits::new(owners),
+            dma_delays: vec![Picos(0); owners],
             hierarchy,
             map,
             stages,
@@ -231,26 +252,31 @@ impl MemorySystem {
         })
     }
 
-    /// For how long the cores' lines waited, and for whose: at the second level, at the interconnect, at the DRAM.
+    /// For how long lines of cores and DMA engines that were answered had waited, and for whose: at the second level, at the
+    /// interconnect, at the DRAM.
     #[must_use]
     pub fn waits(&self) -> &Waits {
         &self.waits
     }
 
+    /// What the lines that DMA engines were answered for an owner, walks of translation tables among them, took longer than lines that
+    /// never wait, from when they were sent to the interconnect or the caches.
+    #[must_use]
+    pub fn dma_delay(&self, owner: Owner) -> Picos {
+        self.dma_delays.get(owner.index()).copied().unwrap_or_default()
+    }
+
     /// How long an access takes whose line never waits, by who has the line; from DRAM, of an open row.
     #[must_use]
     pub fn unloaded(&self, served: Served) -> Picos {
-        let SystemConfig { caches, interconnect, dram, .. } = &self.config;
+        let caches = &self.config.caches;
         caches.l1_hit
             + match served {
                 Served::L1 => Picos(0),
                 Served::L2 => caches.l2_hit,
                 Served::Peer => caches.peer_hit,
                 Served::L3 => caches.l3_hit,
-                Served::Memory => {
-                    let way = caches.l2_miss + interconnect.to_memory + interconnect.from_memory;
-                    way + Picos(dram.clock_ps) * (dram.cl + dram.burst) + caches.fill
-                }
+                Served::Memory => caches.l2_miss + self.unloaded_line(false) + caches.fill,
             }
     }
 
@@ -291,7 +317,9 @@ impl MemorySystem {
                 read = Some(moved);
             }
         }
-        self.cores[core].push(Outstanding { line, tokens: vec![(token, served)] });
+        let charges = blame::Charges::default();
+        let tokens = vec![(token, served)];
+        self.cores[core].push(Outstanding { line, owner, since: now, served, charges, tokens });
         let at = now + l1_hit;
         let stage = self.stage_of(core);
         self.stages[stage].push(Miss { core, owner, line, served, read, writes, at });

@@ -30,9 +30,10 @@ pub(super) struct Pending {
     pub line: u64,
     /// Whose it is.
     pub owner: Owner,
-    /// Cores that wait for it.
-    pub cores: Vec<usize>,
+    /// Cores that wait for it, and since when.
+    pub cores: Vec<(usize, Picos)>,
     pub writes: Vec<Moved>,
+    pub charges: blame::Charges,
 }
 
 /// A second-level cache: its queue from each core, and its buffers.

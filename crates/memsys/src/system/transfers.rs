@@ -8,7 +8,7 @@ use crate::{
 };
 
 use super::{
-    Answer, DmaWork, MemorySystem,
+    Answer, CacheTiming, DmaWork, MemorySystem,
     events::Event,
     interconnect::{Purpose, Transaction},
 };
@@ -107,14 +107,21 @@ impl MemorySystem {
                 first,
                 at: now,
             };
-            let line = self.transactions.add(transaction);
             if cached {
+                let CacheTiming { l2_cycle, l2_hit, .. } = self.config.caches;
+                let line = self.carry(transaction, l2_hit);
                 // It takes a look-up's time from the cores.
                 let stage = &mut self.stages[0];
                 let at = stage.free.max(now);
-                stage.free = at + self.config.caches.l2_cycle;
-                self.events.add(at + self.config.caches.l2_hit, Event::Data(line));
+                stage.free = at + l2_cycle;
+                stage.served.charge(&mut self.carried[line].charges, now, at);
+                stage.served.note(at, Some(owner));
+                if !stage.has_waiting(now) {
+                    stage.served.note(stage.free, None);
+                }
+                self.events.add(at + l2_hit, Event::Data(line));
             } else {
+                let line = self.carry(transaction, self.unloaded_line(write));
                 self.events.add(now, Event::Enqueue(line));
             }
         }

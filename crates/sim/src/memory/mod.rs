@@ -61,6 +61,9 @@ impl fmt::Display for MemoryError {
 
 impl std::error::Error for MemoryError {}
 
+/// A memory file has some kilobytes.
+const MOST_BYTES: u64 = 1 << 20;
+
 /// The files that weir brings along, by name.
 const EMBEDDED: [(&str, &str); 8] = [
     ("arm11mpcore", include_str!("../../../../platforms/arm11mpcore-memory.toml")),
@@ -98,7 +101,7 @@ impl Memory {
         if let Some((_, text)) = EMBEDDED.iter().find(|(known, _)| *known == name) {
             return Self::parse_with(name, text, values);
         }
-        let text = std::fs::read_to_string(Path::new(name)).map_err(|error| {
+        let text = crate::text::read(Path::new(name), MOST_BYTES).map_err(|error| {
             let names: Vec<_> = Self::names().collect();
             let message =
                 format!("{error}; name a memory file, or one that weir has: {}", names.join(", "));

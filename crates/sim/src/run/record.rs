@@ -1,20 +1,21 @@
 //! What is counted, and what it comes to.
 
 use super::{Run, Span};
-use crate::{Outcome, TbuOutcome, VmOutcome, core::Core, jobs::Jobs, master::Master};
-use weir_memsys::{Picos, hierarchy::CoreTraffic, system::Waits};
+use crate::{Mark, Outcome, TbuOutcome, VmOutcome, core::Core, jobs::Jobs, master::Master};
+use weir_memsys::{Owner, Picos, hierarchy::CoreTraffic, system::Waits};
 use weir_policy::Nanos;
 
 /// The counts when the span began.
 pub(super) struct Begun {
-    accesses: Vec<u64>,
+    work: Vec<Mark>,
+    dma_delays: Vec<u64>,
     traffic: Vec<CoreTraffic>,
     waits: Waits,
     evictions: Vec<Vec<u64>>,
     closed: Vec<Vec<u64>>,
     blocked: u64,
-    /// Transfers and bytes of each DMA channel.
-    transfers: Vec<(u64, u64)>,
+    /// Bytes of each DMA channel.
+    moved: Vec<u64>,
     tbus: Vec<TbuOutcome>,
     /// Lines of each VM at the end of the last slice.
     lines: Vec<u64>,
@@ -39,13 +40,14 @@ impl Run<'_> {
     pub(super) fn begin(&mut self, now: Picos) {
         let traffic = |core: &Core| self.memory.hierarchy().traffic()[core.number];
         self.begun = Some(Begun {
-            accesses: self.cores.iter().map(|core| core.accesses).collect(),
+            work: self.marks(),
+            dma_delays: self.dma_delays(),
             traffic: self.cores.iter().map(traffic).collect(),
             waits: self.memory.waits().clone(),
             evictions: self.evictions(),
             closed: self.closed(),
             blocked: self.memory.blocked().map(|time| time.0).sum(),
-            transfers: self.transfers(),
+            moved: self.moved(),
             tbus: self.tbus(),
             lines: self.lines(),
         });
@@ -58,9 +60,18 @@ impl Run<'_> {
         }
     }
 
-    fn transfers(&self) -> Vec<(u64, u64)> {
-        let moved = |m: &Master| (m.ended, self.memory.moved(m.engine, m.channel).0);
+    fn moved(&self) -> Vec<u64> {
+        let moved = |m: &Master| self.memory.moved(m.engine, m.channel).0;
         self.masters.iter().map(moved).collect()
+    }
+
+    fn marks(&self) -> Vec<Mark> {
+        self.work.iter().map(|(_, mark)| *mark).collect()
+    }
+
+    fn dma_delays(&self) -> Vec<u64> {
+        let owners = (0..).take(self.board.vms.len());
+        owners.map(|owner| self.memory.dma_delay(Owner(owner)).0).collect()
     }
 
     fn tbus(&self) -> Vec<TbuOutcome> {
@@ -111,7 +122,8 @@ impl Run<'_> {
             self.begin(self.memory.now());
         }
         let (evictions, closed) = (self.evictions(), self.closed());
-        let (transfers, tbus) = (self.transfers(), self.tbus());
+        let (moved, tbus) = (self.moved(), self.tbus());
+        let (work, dma_delays) = (self.marks(), self.dma_delays());
         let waits = self.memory.waits().clone();
         let blocked: u64 = self.memory.blocked().map(|time| time.0).sum();
         let traffic: Vec<_> =
@@ -126,7 +138,7 @@ impl Run<'_> {
             .zip(&self.delays)
             .map(|((((vm, latency), slices), arrivals), delay)| VmOutcome {
                 name: vm.name.clone(),
-                accesses: 0,
+                accesses: latency.count(),
                 latency,
                 refills: 0,
                 write_backs: 0,
@@ -137,14 +149,18 @@ impl Run<'_> {
                 moved: 0,
                 pass: None,
                 jobs: None,
+                work: [Mark::default(); 2],
             })
             .collect();
         let begun = self.begun.as_ref();
+        for (index, vm) in vms.iter_mut().enumerate() {
+            let then = begun.map_or((Mark::default(), 0), |b| (b.work[index], b.dma_delays[index]));
+            vm.work = [then.0, work[index]];
+            vm.delay_ps += dma_delays[index] - then.1;
+        }
         for (index, core) in self.cores.into_iter().enumerate() {
             let vm = &mut vms[usize::from(core.owner.0)];
-            let (accesses, then) = begun
-                .map_or((0, CoreTraffic::default()), |b| (b.accesses[index], b.traffic[index]));
-            vm.accesses += core.accesses - accesses;
+            let then = begun.map_or(CoreTraffic::default(), |begun| begun.traffic[index]);
             vm.refills += traffic[index].refills - then.refills;
             vm.write_backs += traffic[index].write_backs - then.write_backs;
             vm.pass = vm.pass.or(core.passes.mean());
@@ -158,11 +174,9 @@ impl Run<'_> {
             }
             vm.budgets.extend(core.meter.map(|meter| meter.finish(now)));
         }
-        for (index, (master, (ended, moved))) in self.masters.iter().zip(transfers).enumerate() {
-            let (ended_then, moved_then) = begun.map_or((0, 0), |begun| begun.transfers[index]);
-            let vm = &mut vms[usize::from(master.owner.0)];
-            vm.accesses += ended - ended_then;
-            vm.moved += moved - moved_then;
+        for (index, (master, moved)) in self.masters.iter().zip(moved).enumerate() {
+            let then = begun.map_or(0, |begun| begun.moved[index]);
+            vms[usize::from(master.owner.0)].moved += moved - then;
         }
         let tbus = match begun {
             Some(begun) => tbus.into_iter().zip(&begun.tbus).map(|(n, t)| n.since(t)).collect(),

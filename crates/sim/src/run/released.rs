@@ -1,6 +1,6 @@
 //! Work that is released: passes of a period, DMA transfers, packets.
 
-use super::{Event, Run};
+use super::{Event, Run, Unit};
 use crate::{core::Core, master::Master};
 use weir_memsys::Picos;
 
@@ -23,13 +23,13 @@ impl Run<'_> {
             self.is_brokers(engine, channel, at);
             return;
         };
-        let master = &mut self.masters[number];
-        master.ended += 1;
+        let master = &self.masters[number];
         let (owner, since, gap) = (usize::from(master.owner.0), master.since, master.gap);
         if self.begun.is_some() {
             self.latencies[owner].add(at.since(since));
         }
         let is_network = master.sender.is_some();
+        self.completed(self.masters[number].owner, Unit::Transfer, at, Picos(0));
         self.add(at + gap, Event::Transfer(number));
         if is_network {
             let its = |core: &Core| usize::from(core.owner.0) == owner && core.jobs.is_some();
@@ -65,8 +65,8 @@ impl Run<'_> {
             return;
         }
         let owner = c.owner;
-        if let Some(jobs) = &mut c.jobs {
-            jobs.end(at);
+        if let Some(response) = c.jobs.as_mut().and_then(|jobs| jobs.end(at)) {
+            self.completed(owner, Unit::Job, at, response);
         }
         let device = self.masters.iter().position(|master| master.owner == owner);
         if let Some(device) = device

@@ -236,9 +236,14 @@ impl Reader<'_> {
             let message = format!("{vm}'s workload is smaller than a page");
             self.fault("workload", &size.span, message, "write 4KiB or more");
         }
+        if let Some(size) = size.as_ref().filter(|size| size.value > MOST_SIZE) {
+            let message = format!("{vm}'s workload goes through {}", size.value);
+            self.fault("workload", &size.span, message, format!("write at most {MOST_SIZE}"));
+        }
         let least = if kind == Kind::Cyclictest { crate::packed::PAGE } else { 64 << 10 };
         let size = size.map_or(Bytes(least), |size| size.value);
         let wakes = (kind == Kind::Cyclictest).then_some(Nanos(1_000_000));
+        self.bounded(table, vm, &["gap", "period", "deadline", "pace", "delay"]);
         let time = |key: &str| table.duration(key).map(|time| time.value);
         let period = time("period").or(wakes);
         if let Some(deadline) = table.value("deadline")
@@ -253,9 +258,11 @@ impl Reader<'_> {
                 "write both: a pass is released by its period",
             );
         }
-        if let Some(zero) = table.duration("period").filter(|period| period.value.0 == 0) {
-            let message = format!("{vm}'s workload has a period of 0");
-            self.fault("workload", &zero.span, message, "leave it out, or write 1us or more");
+        for key in ["period", "deadline"] {
+            if let Some(zero) = table.duration(key).filter(|time| time.value.0 == 0) {
+                let message = format!("{vm}'s workload has a {key} of 0");
+                self.fault("workload", &zero.span, message, "leave it out, or write 1us or more");
+            }
         }
         Some(Workload {
             kind,
@@ -270,6 +277,16 @@ impl Reader<'_> {
             period,
             deadline: time("deadline").or(period),
         })
+    }
+
+    /// Refuses times that would not fit the model's.
+    fn bounded(&mut self, table: &DeTable<'_>, vm: &str, keys: &[&str]) {
+        for key in keys {
+            if let Some(time) = table.duration(key).filter(|time| time.value > LONGEST) {
+                let message = format!("{vm}'s workload has a {key} of {}", time.value);
+                self.fault("workload", &time.span, message, format!("write at most {LONGEST}"));
+            }
+        }
     }
 
     fn transfers(
@@ -296,6 +313,17 @@ impl Reader<'_> {
         }
         let chunk = table.size(if kind == Kind::Network { "packet" } else { "chunk" });
         let whole = if kind == Kind::Network { PACKET } else { size };
+        if let Some(packet) = table.size("packet")
+            && size.0 / packet.value.0.max(1) > MOST_PACKETS
+        {
+            let message = format!("{vm}'s ring of {size} has more than {MOST_PACKETS} packets");
+            self.fault(
+                "workload",
+                &packet.span,
+                message,
+                "write larger packets, or a smaller size",
+            );
+        }
         Some(Transfers {
             engine: engine.value,
             channels: table.number("channels").map_or(1, |number| number.value as usize),
@@ -330,8 +358,18 @@ impl Reader<'_> {
 
     fn phases(&mut self, table: &DeTable<'_>, vm: &str, most: Bytes) -> Vec<Phase> {
         let mut phases = Vec::new();
+        let mut all = 0_u64;
         for (phase, span) in table.tables("phases") {
             let Some(accesses) = phase.number("accesses") else { continue };
+            let before = all;
+            all = all.saturating_add(accesses.value);
+            if all > MOST_ACCESSES && before <= MOST_ACCESSES {
+                let message = format!(
+                    "the phases of {vm}'s workload have more than {MOST_ACCESSES} accesses"
+                );
+                self.fault("workload", &span, message, "write fewer: they begin again and again");
+            }
+            self.bounded(phase, vm, &["gap"]);
             let size = phase.size("size").map_or(most, |size| size.value);
             if size.0 < crate::packed::PAGE || size.0 > most.0 {
                 let message = format!("a phase of {vm}'s workload goes to {size}");
@@ -358,3 +396,12 @@ impl Reader<'_> {
 
 /// An Ethernet packet's payload.
 const PACKET: Bytes = Bytes(1500);
+
+/// Times beyond this are typing errors; in picoseconds they stay far from 64 bits.
+const LONGEST: Nanos = Nanos(1_000_000_000_000);
+/// A walk through more would take more memory than it is worth: no cache is a tenth as large.
+const MOST_SIZE: Bytes = Bytes(1 << 28);
+/// Packets in a ring.
+const MOST_PACKETS: u64 = 1 << 18;
+/// Accesses in all phases together.
+const MOST_ACCESSES: u64 = 10_000_000;
