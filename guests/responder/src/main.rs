@@ -92,6 +92,9 @@ fn sleeper(board: &'static Board) -> ! {
     let (mut sum, mut max) = (0, 0);
     begin(board);
     cpu::unmask_interrupts();
+    while get(&TICKS) == 0 {
+        busy_for_a_while();
+    }
     for sleep in 0..sleeps {
         let fraction = sleep.wrapping_mul(GOLDEN) >> 32;
         phase(fraction * get(&PERIOD) >> 32);
