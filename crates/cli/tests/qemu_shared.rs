@@ -242,6 +242,39 @@ fn seen(outcome: &Outcome) -> u64 {
     line.split([' ', ',']).filter_map(|word| word.parse().ok()).nth(1).expect("a number")
 }
 
+/// How often each of lines 34 and 39, of two VMs, takes the core that both share with a third, when these are their priorities.
+fn taken(priorities: [u8; 2]) -> [usize; 2] {
+    let args = "interval_us=700 work_us=5";
+    let other = loaded(args, r#"["/pl061@9030000"]"#);
+    let other = [("loaded", "other"), ("[0, 1]", "[0, 2]"), ("line=34", "line=39 seed=7")]
+        .iter()
+        .fold(other, |text, (from, to)| text.replacen(from, to, 1));
+    let vms = [sleeper(8), loaded(args, r#"["/pl031@9010000"]"#), other];
+    let mut text = system("qemu-virt", r#"kind = "round-robin", quantum = "4ms""#, &vms);
+    let lines = [("loaded", 34), ("other", 39)];
+    for ((vm, line), priority) in lines.into_iter().zip(priorities) {
+        text += &format!(
+            "\n[[irq]]\nline = {line}\nvm = \"{vm}\"\ncost = \"10us\"\npreempt = true\npriority = {priority}\n"
+        );
+    }
+    let outcome = run_system(&text, &Options::default()).good();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("trace").arg(&outcome.run).args(["--format", "csv", "--kind", "line-preempted"]);
+    let said = say(&mut command).out;
+    lines.map(|(vm, line)| {
+        let its = format!(",{vm},0,line-preempted,{line},");
+        said.lines().filter(|record| record.contains(&its)).count()
+    })
+}
+
+#[test]
+fn a_line_takes_no_turn_that_a_more_urgent_one_has_taken() {
+    let ([first, less], [least, second]) = (taken([1, 2]), taken([2, 1]));
+    assert!(2 * less < first && 2 * least < second, "{first}, {less}; {least}, {second}");
+    let [one, other] = taken([5, 5]);
+    assert!(one > first && other > second, "{one}, {other} when neither is more urgent");
+}
+
 #[test]
 fn interrupts_take_the_core_only_where_they_may_and_as_often_as_they_may() {
     let waiting = interrupted(1000, "");

@@ -432,7 +432,8 @@ fn ruled(system: &System, vm: usize, irq: packed::Irq) -> packed::Irq {
         ((1_000_000_000 / rate.max(1)).max(1), burst)
     });
     let active = (line.class == Class::Active).into();
-    packed::Irq { interval_ns, burst, preempt: line.preempt.into(), active, ..irq }
+    let (preempt, priority) = (line.preempt.into(), line.priority);
+    packed::Irq { interval_ns, burst, preempt, priority, active, ..irq }
 }
 
 /// Adds the schedules of the shared cores.

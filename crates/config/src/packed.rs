@@ -34,7 +34,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First bytes of the packed form.
 pub const MAGIC: [u8; 8] = *b"weirsys\0";
 /// Changes with each change of the layout below.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Most cores of a board.
 pub const MAX_CORES: usize = 8;
 /// Most VMs of a system, and most vCPUs of a VM: a core runs at most one of a VM's.
@@ -242,7 +242,9 @@ pub struct Irq {
     /// How many may come at once, if it is limited.
     pub burst: u32,
     /// 1 when it takes a shared core for its VM, for what is left of the turn that is under way.
-    pub preempt: u16,
+    pub preempt: u8,
+    /// How urgent that is: 0 the most.
+    pub priority: u8,
     /// 1 when it is of a device of the class *active*, and comes to whichever VM has that.
     pub active: u16,
 }
@@ -369,7 +371,7 @@ impl Irq {
     /// A physical interrupt that comes as it will.
     #[must_use]
     pub const fn new(intid: u32, edge: bool) -> Self {
-        Self { intid, edge: edge as u32, interval_ns: 0, burst: 0, preempt: 0, active: 0 }
+        Self { intid, edge: edge as u32, interval_ns: 0, burst: 0, preempt: 0, priority: 0, active: 0 }
     }
 }
 

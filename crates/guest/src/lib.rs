@@ -41,6 +41,7 @@ pub mod board;
 pub mod chase;
 pub mod histogram;
 pub mod marker;
+pub mod random;
 pub mod time;
 
 #[cfg(target_os = "none")]

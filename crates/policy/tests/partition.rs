@@ -206,7 +206,7 @@ proptest! {
         };
         let both = Ready::of([0, 1]);
         prop_assert_eq!(partition.step(Nanos(0), both).run, Some(0));
-        partition.preempt(1);
+        partition.preempt(1, 128);
         let taken = partition.step(Nanos(at), both);
         prop_assert_eq!((taken.run, taken.until.0), (Some(1), quantum));
         let again = partition.step(Nanos(at), both);
@@ -214,6 +214,30 @@ proptest! {
         // In a table the next slot is its own; in a round the other is next (mobivmm, V-B).
         let next = partition.step(taken.until, both).run;
         prop_assert_eq!(next, Some(u8::from(table)));
+    }
+
+    #[test]
+    fn a_turn_is_taken_from_a_more_urgent_interrupt_by_none_that_is_less(first: u8, second: u8, table: bool) {
+        let slots = [Slot { party: 0, start: Nanos(0), length: Nanos(10) }, Slot { party: 0, start: Nanos(10), length: Nanos(10) }];
+        let mut partition = if table {
+            Partition::Table(TimeTable::new(Nanos(20), &slots))
+        } else {
+            Partition::RoundRobin(RoundRobin::new(&[Nanos(10); 3]))
+        };
+        let all = Ready::of([0, 1, 2]);
+        prop_assert_eq!(partition.step(Nanos(0), all).run, Some(0));
+        prop_assert!(partition.may_take(u8::MAX));
+        partition.preempt(1, first);
+        // Whether or not the schedule was asked in between.
+        if second % 2 == 0 {
+            prop_assert_eq!(partition.step(Nanos(1), all).run, Some(1));
+        }
+        prop_assert_eq!(partition.may_take(second), second <= first);
+        partition.preempt(2, second);
+        prop_assert_eq!(partition.step(Nanos(2), all).run, Some(if second <= first { 2 } else { 1 }));
+        // The next turn or slot is nobody's yet.
+        partition.step(Nanos(10), all);
+        prop_assert!(partition.may_take(u8::MAX));
     }
 
     #[test]
@@ -263,7 +287,7 @@ proptest! {
         for (now, set, act) in steps {
             let ready = Ready::of((0..8).filter(|party| set >> party & 1 != 0));
             match act {
-                0 => partition.preempt(set),
+                0 => partition.preempt(set, now as u8),
                 1 => partition.charge(set, Nanos(now)),
                 _ => {
                     let run = partition.step(Nanos(now), ready).run;

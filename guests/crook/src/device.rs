@@ -140,7 +140,7 @@ impl Device {
     }
 
     /// Does something that no driver does: on PCI to the function's configuration space, or to any of its registers; on MMIO to a register.
-    pub fn abuse(self, random: &mut Random) {
+    pub fn abuse(self, random: &Random) {
         let (start, len) = match self {
             Self::Mmio(base) => (base, 0x200),
             Self::Pci { space, .. } if random.below(2) == 0 => (space, SPACE),

@@ -22,7 +22,9 @@ use device::Device;
 use weir_guest::{
     Board, cpu, entry,
     gic::{self, Interrupt},
-    println, psci, time,
+    println, psci,
+    random::Random,
+    time,
 };
 
 entry!(main);
@@ -39,19 +41,6 @@ unsafe impl Sync for Areas {}
 
 static AREAS: Areas = Areas(UnsafeCell::new([[0; AREA]; 7]));
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        self.0 >> 24
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
-
 fn area(number: u64) -> u64 {
     AREAS.0.get() as u64 + number * AREA as u64
 }
@@ -66,7 +55,7 @@ fn main(board: &'static Board) -> ! {
     let every = time::ns_to_ticks(board.args.number("every_us", 0) * 1000, time::frequency());
     gic::init(|_: Interrupt| time::disarm());
     gic::enable(board.virtual_timer);
-    let mut random = Random(board.args.number("seed", 1));
+    let random = Random::new(board.args.number("seed", 1));
     let device = Device::find(board.socket.expect("a VM in a flow has a socket device").base);
     let begins = || {
         if let Some(before) = time::now().checked_div(every) {
@@ -84,12 +73,12 @@ fn main(board: &'static Board) -> ! {
     }
     for _ in 0..rounds {
         begins();
-        set_up(device, &mut random);
+        set_up(device, &random);
         for _ in 0..random.below(20) {
-            fill(&mut random);
+            fill(&random);
             device.notify(random.below(4));
             if random.below(4) == 0 {
-                device.abuse(&mut random);
+                device.abuse(&random);
             }
         }
     }
@@ -112,7 +101,7 @@ fn sleep(until: u64) {
 }
 
 /// Resets the device and sets its first two queues up, mostly as they must be.
-fn set_up(device: Device, random: &mut Random) {
+fn set_up(device: Device, random: &Random) {
     device.reset([random.below(4) << 28, 1]);
     for queue in 0..2 {
         let size = 1 << random.below(7);
@@ -126,7 +115,7 @@ fn set_up(device: Device, random: &mut Random) {
 }
 
 /// Writes random descriptors, heads, indices and packets.
-fn fill(random: &mut Random) {
+fn fill(random: &Random) {
     for queue in 0..2 {
         for number in 0..8 {
             let address = match random.below(8) {

@@ -3,20 +3,22 @@
 //! Both have a tick of their own, whose next one they set from the timer's last deadline.
 //!
 //! `role=sleeper`: sleeps of `sleep` ticks (1), as an operating system counts them: to the first tick that is at least that long away, which is one
-//! more. Each begins at a random phase of its turns and ticks. Between the ticks it is busy, as mobivmm's guest keeps its turn.
+//! more. Each begins at another phase of its ticks: the fractions of the golden ratio's multiples, which are spread evenly, however many there are, and begin
+//! with 0, from which a sleep is longest. Between the ticks it is busy, as mobivmm's guest keeps its turn.
 //!
 //! ```text
 //! sleeper: 40 sleeps, response avg 35123 max 40001 us, 81 ticks
 //! ```
 //!
 //! `role=loaded`: its second core raises line `line=` every `interval_us=`, a quarter more or less, and, if there is one, line `second=` every `second_us=`; its first
-//! core is busy and takes `work_us=` for each interrupt. With `sgi=1` it gets an SGI with each, and without `line=` that alone. A report comes every `report=` ticks.
+//! core is busy and takes `work_us=` for each interrupt. With `sgi=1` it gets an SGI with each, and without `line=` that alone. If it was given a network device
+//! on PCI, that is its first line: frames come to it from elsewhere, and it takes them as it goes. A report comes every `report=` ticks.
 //!
 //! ```text
 //! loaded: 100 ticks, 812 interrupts, 203 of the second line, in 2010000 us
 //! ```
 //!
-//! Arguments of both: `tick_us=` (10000), `seed=`.
+//! Arguments of both: `tick_us=` (10000); of the loaded one `seed=` (1).
 
 #![no_std]
 #![no_main]
@@ -28,8 +30,11 @@ use core::{
 use weir_guest::{
     Board, board, cpu, entry,
     gic::{self, Interrupt, SgiTarget},
-    println, psci, time,
+    println, psci,
+    random::Random,
+    time,
 };
+use weir_socket::ethernet::{self, Ethernet};
 
 entry!(main);
 
@@ -48,15 +53,10 @@ static SGI: AtomicBool = AtomicBool::new(false);
 /// That SGI.
 const WITH_LINES: u32 = 3;
 
-static RANDOM: AtomicU64 = AtomicU64::new(1);
+/// The golden ratio's fraction, in 64 bits.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The next of a sequence (Knuth's MMIX generator; its upper bits).
-fn next_random(state: &AtomicU64) -> u64 {
-    let next =
-        get(state).wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    state.store(next, Ordering::Relaxed);
-    next >> 33
-}
+static RANDOM: Random = Random::new(1);
 
 fn get(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
@@ -65,7 +65,7 @@ fn get(counter: &AtomicU64) -> u64 {
 fn main(board: &'static Board) -> ! {
     let args = board.args;
     let ticks = |us: u64| time::ns_to_ticks(us * 1000, time::frequency());
-    RANDOM.store(args.number("seed", 1), Ordering::Relaxed);
+    RANDOM.seed(args.number("seed", 1));
     PERIOD.store(ticks(args.number("tick_us", 10_000).max(1)), Ordering::Relaxed);
     if args.get("role") == Some("loaded") {
         WORK.store(ticks(args.number("work_us", 20)), Ordering::Relaxed);
@@ -92,8 +92,12 @@ fn sleeper(board: &'static Board) -> ! {
     let (mut sum, mut max) = (0, 0);
     begin(board);
     cpu::unmask_interrupts();
-    for _ in 0..sleeps {
-        phase(next_random(&RANDOM) % get(&PERIOD));
+    while get(&TICKS) == 0 {
+        busy_for_a_while();
+    }
+    for sleep in 0..sleeps {
+        let fraction = sleep.wrapping_mul(GOLDEN) >> 32;
+        phase(fraction * get(&PERIOD) >> 32);
         let begun = time::now();
         let end = get(&TICKS) + length + 1;
         while get(&TICKS) < end {
@@ -128,6 +132,10 @@ fn loaded(board: &'static Board) -> ! {
     let report = board.args.number("report", 100).max(1);
     let begun = time::now();
     begin(board);
+    let mut network = board.pci.map(|device| {
+        LINES[0].store(device.intid.into(), Ordering::Relaxed);
+        Ethernet::open(device)
+    });
     gic::enable(WITH_LINES);
     for line in &LINES {
         let intid = get(line) as u32;
@@ -157,6 +165,9 @@ fn loaded(board: &'static Board) -> ! {
                 get(&CAME[1]),
                 time::ticks_to_ns(time::now() - begun, time::frequency()) / 1000
             );
+        }
+        if let Some(network) = &mut network {
+            while network.receive(|_| ()) {}
         }
         busy_for_a_while();
     }
@@ -195,6 +206,7 @@ fn interrupt(interrupt: Interrupt) {
     for (line, came) in LINES.iter().zip(&CAME) {
         if get(line) == u64::from(interrupt.intid) {
             came.fetch_add(1, Ordering::Relaxed);
+            ethernet::acknowledge(interrupt.intid);
             let end = time::now() + get(&WORK);
             while time::now() < end {
                 busy_for_a_while();
@@ -223,9 +235,8 @@ fn raise_lines() {
                 gic::send(WITH_LINES, SgiTarget::Core(0));
             }
             // A quarter more or less, or the lines would keep in step with the schedule.
-            let every = get(&EVERY[n]);
-            let random = next_random(&RANDOM) % (every / 2 + 1);
-            NEXT[n].store(get(&NEXT[n]) + every - every / 4 + random, Ordering::Relaxed);
+            let next = get(&NEXT[n]) + RANDOM.about(get(&EVERY[n]));
+            NEXT[n].store(next, Ordering::Relaxed);
         }
     }
     time::arm(get(&NEXT[0]).min(get(&NEXT[1])));

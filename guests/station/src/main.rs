@@ -3,7 +3,8 @@
 //! Arguments: `to=` the receiver's address, `frames=` (0) to send to it, `size=` (1514) bytes of each, `interval_us=` (1000), 0 for as
 //! fast as the device takes them; `frames=` of the largest number is a flood. `expect=` (0) frames from other stations, by number and contents, before it is
 //! done; `from=` counts only those of one. `ping=` (0) echoes of 1000 bytes from `gateway=` (10.0.2.2), asked for as `address=`. `crash=` in the
-//! VM's first life, after so many frames sent; `as=` another's address to send them by. It begins when the receiver answers. With `busy=1` it does not
+//! VM's first life, after so many frames sent; `as=` another's address to send them by. It begins when the receiver answers; with `at_once=1`
+//! without a receiver that does, and then its intervals are a quarter longer or shorter. With `busy=1` it does not
 //! sleep while it waits for frames. When done it sleeps.
 //!
 //! ```text
@@ -19,7 +20,9 @@
 mod outside;
 
 use outside::Pair;
-use weir_guest::{Board, args::Args, board, cpu, entry, gic, hypercall, mmio, println, time};
+use weir_guest::{
+    Board, args::Args, board, cpu, entry, gic, hypercall, mmio, println, random::Random, time,
+};
 use weir_socket::{
     ethernet::{self, Ethernet, Shown},
     pattern::{fill, wrong},
@@ -121,7 +124,9 @@ fn main(board: &'static Board) -> ! {
     let mut tally = Tally::default();
     println!("station: {} sends {frames} frames of {size} bytes", Shown(port.mac()));
 
-    if let Some(to) = to {
+    let random = Random::new(1);
+    let at_once = args.number("at_once", 0) != 0;
+    if let Some(to) = to.filter(|_| !at_once) {
         let again = time::ns_to_ticks(AGAIN_NS, time::frequency());
         while !tally.heard {
             let own = port.mac();
@@ -139,7 +144,7 @@ fn main(board: &'static Board) -> ! {
             send(&mut port, (to.expect("`to` says to whom"), own), number, size);
             number += 1;
             // Not more often than that, even behind a time off the core.
-            due = time::now() + interval;
+            due = time::now() + if at_once { random.about(interval) } else { interval };
             if number == frames {
                 println!("station: {frames} frames sent");
             }

@@ -1,8 +1,10 @@
 //! mobivmm, VI: how long a 10 ms sleep of one VM takes beside another on its core, under round robin and interrupts that take the core at once
 //! (Table I, Figures 8, 9 and 11), and what admission and other schedules make of it.
 //!
-//! Both guests have a tick of 10 ms, and lose those that fall due while they are off the core, as MobiVMM's do. The interrupts are a physical
-//! line's, which the loaded VM's second vCPU raises on a core of its own; the second source is another line, of lower priority, every 5 ms.
+//! Both guests have a tick of 10 ms, and lose those that fall due while they are off the core, as MobiVMM's do. The interrupts are those of a network
+//! device that the loaded VM drives, for frames that a generator on another core sends it by a device of its own on the same hub of QEMU's. The second source,
+//! which stands for audio, is a physical line of lower priority that the loaded VM's second vCPU raises on a core of its own, every 5 ms. A storm is such a line, too:
+//! no driver takes frames as fast as that.
 
 use super::{Outcome, Request};
 use crate::{
@@ -14,7 +16,7 @@ use crate::{
     run,
 };
 use serde_json::{Value, json};
-use std::{fmt::Write as _, fs, path::Path};
+use std::{ffi::OsString, fmt::Write as _, fs, path::Path};
 use weir_analysis::{
     Nanos,
     time::{Admission, InterruptLine, Schedule, Supply, put_off},
@@ -28,13 +30,21 @@ const SECOND_US: u32 = 5_000;
 const ADMITTED: (u64, u64) = (5, 1);
 /// What EL2 takes for an interrupt of a VM that is off the core, at most, in microseconds: on QEMU, one instruction each nanosecond.
 const COST_US: u64 = 10;
-/// The interval, in microseconds, that stands for a storm: the line is raised again as fast as a core can.
+/// The interval, in microseconds, that stands for a storm: a line is raised again as fast as a core can.
 const STORM_US: u32 = 1;
 /// By how much the longest of some sleeps at random phases may differ from load to load where none of it takes the core: the phases, and EL2's own time for the
 /// interrupts, in microseconds. Most of it is QEMU's: who waits for a lock of a VM that storms waits for the other core's slice of 30 us.
 const INDEPENDENT_US: u32 = 1_000;
 /// What the sleeper needs besides its ticks until it has noticed, in microseconds: also such waits, when it gets the core.
 const NOTICE_US: u64 = 500;
+
+/// The loaded VM's network device and the generator's: the slot on PCI, and QEMU's name of the port of the hub.
+const PORTS: [(u32, &str); 2] = [(2, "loaded"), (3, "generator")];
+/// The line of the loaded VM's: INTA of slot 2 on QEMU's bus.
+const NETWORK_LINE: u32 = 37;
+/// The line of the storm, of QEMU's clock, and that of the second source, of its GPIO.
+const STORM_LINE: u32 = 34;
+const SECOND_LINE: u32 = 39;
 
 /// How VMs share the core, and what interrupts may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +84,15 @@ struct Point {
     sleeps: u32,
 }
 
+/// What interrupts the loaded VM first of all.
+enum First {
+    None,
+    /// Frames, so many microseconds apart.
+    Frames(u32),
+    /// A line that is raised as fast as a core can.
+    Storm,
+}
+
 /// What came of it, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 struct Response {
@@ -91,12 +110,58 @@ fn sleeper(sleeps: u32) -> String {
     )
 }
 
+/// The address of the network device in a slot.
+fn mac(slot: u32) -> String {
+    format!("52:54:00:00:00:{slot:02x}")
+}
+
+/// What QEMU is told to have two network devices on one hub.
+fn hub() -> Vec<OsString> {
+    let port = |(slot, name)| {
+        let device = format!(
+            "virtio-net-pci,netdev={name},addr={slot},mac={},disable-legacy=on,iommu_platform=on,romfile=",
+            mac(slot)
+        );
+        ["-netdev".to_owned(), format!("hubport,id={name},hubid=0"), "-device".to_owned(), device]
+    };
+    PORTS.into_iter().flat_map(port).map(OsString::from).collect()
+}
+
 impl Point {
+    /// What interrupts the loaded VM, but the second source.
+    fn first(&self) -> First {
+        match self.interval_us {
+            None => First::None,
+            Some(STORM_US) => First::Storm,
+            Some(us) => First::Frames(us),
+        }
+    }
+
     fn toml(&self) -> String {
-        let second =
-            if self.audio { format!(" second=39 second_us={SECOND_US}") } else { String::new() };
-        let first =
-            self.interval_us.map_or(String::new(), |us| format!(" line=34 interval_us={us}"));
+        let (line, device, raised, generator) = match self.first() {
+            First::None => (None, None, String::new(), String::new()),
+            First::Storm => {
+                let raised = format!(" line={STORM_LINE} interval_us={STORM_US}");
+                (Some(STORM_LINE), Some("/pl031@9010000".to_owned()), raised, String::new())
+            }
+            First::Frames(us) => {
+                let [(to, _), (from, _)] = PORTS;
+                let generator = format!(
+                    "\n[[vm]]\nname = \"generator\"\ncpus = [2]\nmemory = \"2MiB\"\n\
+                     image = {{ elf = \"guests/station\", args = \"to={} frames={} interval_us={us} at_once=1\" }}\n\
+                     devices = [\"pci:00:{from:02}.0\"]\n",
+                    mac(to),
+                    u32::MAX,
+                );
+                (Some(NETWORK_LINE), Some(format!("pci:00:{to:02}.0")), String::new(), generator)
+            }
+        };
+        let second = if self.audio {
+            format!(" second={SECOND_LINE} second_us={SECOND_US}")
+        } else {
+            String::new()
+        };
+        let devices: Vec<_> = device.into_iter().chain(["/pl061@9030000".to_owned()]).collect();
         let schedule = match self.policy {
             Policy::FixedPriority => {
                 let (budget, period) = (self.quantum_ms, 2 * self.quantum_ms);
@@ -122,9 +187,7 @@ impl Point {
             Policy::Defer | Policy::FixedPriority | Policy::Table => String::new(),
         };
         let mut lines = String::new();
-        for (line, _) in
-            [(34, self.interval_us.is_some()), (39, self.audio)].iter().filter(|line| line.1)
-        {
+        for line in line.into_iter().chain(self.audio.then_some(SECOND_LINE)) {
             let _ = write!(
                 lines,
                 "\n[[irq]]\nline = {line}\nvm = \"gpos\"\ncost = \"{COST_US}us\"\n{rule}"
@@ -132,8 +195,8 @@ impl Point {
         }
         format!(
             "platform = \"qemu-virt\"\n{}\n[[vm]]\nname = \"gpos\"\ncpus = [0, 1]\nmemory = \"4MiB\"\nticks = \"lose\"\n\
-             image = {{ elf = \"guests/responder\", args = \"role=loaded report=4{first}{second}\" }}\n\
-             devices = [\"/pl031@9010000\", \"/pl061@9030000\"]\n\
+             image = {{ elf = \"guests/responder\", args = \"role=loaded report=4{raised}{second}\" }}\n\
+             devices = {devices:?}\n{generator}\
              \n[[core]]\nid = 0\nschedule = {{ {schedule} }}\n{lines}",
             sleeper(self.sleeps)
         )
@@ -186,7 +249,7 @@ impl Point {
 /// Runs a system and reads what its sleeper says.
 fn measure(
     name: &str,
-    text: &str,
+    (text, qemu_args): (&str, Vec<OsString>),
     directory: &Path,
     environment: &Environment,
 ) -> Result<Response> {
@@ -197,6 +260,7 @@ fn measure(
         image: options,
         deterministic: true,
         quiet: true,
+        qemu_args,
         ..run::Arguments::of(system.clone())
     };
     let outcome = run::perform(&arguments, environment)?;
@@ -243,7 +307,8 @@ pub fn mobivmm(request: &Request) -> Result<Outcome> {
     let environment = &request.environment;
     let programs = Programs::new(environment, false);
     programs.hypervisor(environment, false)?;
-    programs.guests(environment, &["responder".to_owned()])?;
+    programs.guests(environment, &["responder".to_owned(), "station".to_owned()])?;
+    programs.steady(environment)?;
     let sleeps = if request.quick { 12 } else { 40 };
     let intervals: &[u32] =
         if request.quick { &[1_000, 20_000] } else { &[500, 1_000, 2_000, 5_000, 10_000, 20_000] };
@@ -268,8 +333,8 @@ pub fn mobivmm(request: &Request) -> Result<Outcome> {
     };
     let points = curves.iter().map(|(policy, ..)| intervals(*policy).count()).sum::<usize>();
     let bar = Bar::new("running", (2 + points) as u64);
-    let run = |name: &str, text: &str| {
-        let response = measure(name, text, &request.directory, environment);
+    let run = |name: &str, text: &str, qemu_args: Vec<OsString>| {
+        let response = measure(name, (text, qemu_args), &request.directory, environment);
         bar.add(1);
         response
     };
@@ -277,17 +342,21 @@ pub fn mobivmm(request: &Request) -> Result<Outcome> {
         "platform = \"qemu-virt\"\n{}\n[[core]]\nid = 0\nschedule = {{ kind = \"round-robin\", quantum = \"20ms\" }}\n",
         sleeper(sleeps)
     );
-    let alone = run("alone", &alone)?;
+    let alone = run("alone", &alone, Vec::new())?;
     let quiet =
         Point { policy: Policy::Defer, quantum_ms: 20, audio: false, interval_us: None, sleeps };
-    let shared = run("shared", &quiet.toml())?;
+    let shared = run("shared", &quiet.toml(), Vec::new())?;
     let mut points = Vec::new();
     for (policy, quantum_ms, audio) in curves {
         for interval_us in intervals(policy) {
             let point = Point { policy, quantum_ms, audio, interval_us: Some(interval_us), sleeps };
             let audio = if audio { "-audio" } else { "" };
             let name = format!("{}-{quantum_ms}{audio}-{interval_us}", policy.name());
-            points.push((point, run(&name, &point.toml())?));
+            let devices = match point.first() {
+                First::Frames(_) => hub(),
+                First::None | First::Storm => Vec::new(),
+            };
+            points.push((point, run(&name, &point.toml(), devices)?));
         }
     }
     drop(bar);

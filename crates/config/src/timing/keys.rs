@@ -322,6 +322,11 @@ static IRQ: Shape = Shape {
             "Whether it takes the core for its VM at once, for what is left of the VM's turn.",
         ),
         key(
+            "priority",
+            Kind::Number(0, 255),
+            "With `preempt`: a turn that a line has taken, one of a smaller number or the same may take from it; 128 without it.",
+        ),
+        key(
             "rate",
             Kind::Number(1, 1_000_000_000),
             "The most interrupts a second that are let through; without it all.",

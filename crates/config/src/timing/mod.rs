@@ -276,6 +276,8 @@ pub struct Line {
     pub class: Class,
     /// Whether it takes the core for its VM at once.
     pub preempt: bool,
+    /// How urgent that is: 0 the most, as a GIC counts. A line does not take a turn that a more urgent one has taken.
+    pub priority: u8,
     /// Interrupts a second and burst that are let through; none: all.
     pub admission: Option<(u64, u64)>,
     /// What one takes from whoever runs.
@@ -285,6 +287,9 @@ pub struct Line {
 }
 
 impl Line {
+    /// Of a line that the file gives none.
+    pub const PRIORITY: u8 = 128;
+
     /// Its number, if it goes by that.
     #[must_use]
     pub fn intid(&self) -> Option<u32> {

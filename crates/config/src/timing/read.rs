@@ -610,6 +610,14 @@ impl Reader<'_> {
                 self.fault("burst", &burst.span, message, help);
             }
             let burst = burst.map_or(1, |burst| burst.value);
+            let preempt = boolean(table, "preempt").unwrap_or(false);
+            let priority = table.number("priority");
+            if let (false, Some(priority)) = (preempt, &priority) {
+                let message =
+                    format!("interrupt {name} has a `priority` and does not take the core");
+                let help = "add preempt = true, or take the `priority` out";
+                self.fault("priority", &priority.span, message, help);
+            }
             if let Some(vm) = self.find(&vm) {
                 lines.push(Line {
                     name,
@@ -620,7 +628,8 @@ impl Reader<'_> {
                         Some("dynamic") => Class::Dynamic,
                         _ => Class::Dedicated,
                     },
-                    preempt: boolean(table, "preempt").unwrap_or(false),
+                    preempt,
+                    priority: priority.map_or(Line::PRIORITY, |priority| priority.value as u8),
                     admission: rate.map(|rate| (rate.value, burst)),
                     cost: table.duration("cost").map_or(Nanos(0), |cost| cost.value),
                     place: place(&span),

@@ -37,7 +37,8 @@ fn set_masked(intid: u32, masked: bool) {
 pub struct Rule {
     vm: &'static Vm,
     intid: u32,
-    preempt: bool,
+    /// How urgently it takes the core for its VM, if it does.
+    preempt: Option<u8>,
     bucket: Option<Bucket>,
     /// Interrupts that came without credit.
     deferred: u64,
@@ -51,7 +52,7 @@ pub enum Verdict {
     /// It is delivered, when its VM's turn comes.
     Deliver,
     /// It is delivered, and takes the core for its VM.
-    Preempt,
+    Preempt(u8),
     /// It is masked, and nothing is delivered now.
     Mask,
 }
@@ -62,10 +63,10 @@ impl Rule {
     pub fn new(vm: &'static Vm, irq: &Irq) -> Option<Self> {
         let bucket =
             (irq.interval_ns > 0).then(|| Bucket::new(irq.burst.into(), Nanos(irq.interval_ns)));
-        let preempt = irq.preempt != 0;
+        let preempt = (irq.preempt != 0).then_some(irq.priority);
         let rule =
             Self { vm, intid: irq.intid, preempt, bucket, deferred: 0, masked_until: u64::MAX };
-        (preempt || rule.bucket.is_some()).then_some(rule)
+        (preempt.is_some() || rule.bucket.is_some()).then_some(rule)
     }
 
     /// Whether it is that of interrupt `intid`.
@@ -74,15 +75,26 @@ impl Rule {
         self.intid == intid
     }
 
-    /// The line's interrupt came at `now`, was acknowledged, and its priority dropped; `is_current` says whether its VM has the core.
-    pub fn come(&mut self, seat: &Seat, core: usize, now: u64, is_current: bool) -> Verdict {
+    /// The line's interrupt came at `now`, was acknowledged, and its priority dropped; `is_current` says whether its VM has the core, and `may_take` whether it may be
+    /// had by a line of some priority. One that waits for a more urgent one's turn needs no credit.
+    pub fn come(
+        &mut self,
+        seat: &Seat,
+        core: usize,
+        now: u64,
+        is_current: bool,
+        may_take: impl FnOnce(u8) -> bool,
+    ) -> Verdict {
+        let preempt = self.preempt.filter(|_| !is_current);
+        if preempt.is_some_and(|priority| !may_take(priority)) {
+            return Verdict::Deliver;
+        }
         let credit = self.bucket.as_mut().map_or(Ok(()), |bucket| bucket.admit(Nanos(now)));
         match credit {
-            Ok(()) if self.preempt && !is_current => {
+            Ok(()) => preempt.map_or(Verdict::Deliver, |priority| {
                 seat.record(Kind::LinePreempted, self.intid, 0, 0);
-                Verdict::Preempt
-            }
-            Ok(()) => Verdict::Deliver,
+                Verdict::Preempt(priority)
+            }),
             Err(at) => {
                 self.deferred = self.deferred.saturating_add(1);
                 let until = if is_current { at.0 } else { 0 };

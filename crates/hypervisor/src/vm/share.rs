@@ -559,7 +559,9 @@ pub fn deliver(core: &mut Core, intid: u32) {
     let Some(share) = core.share.as_deref_mut() else { return };
     let now = timer::now_ns();
     let rule = share.rules.iter_mut().flatten().find(|rule| rule.is_of(intid));
-    let verdict = rule.map_or(Verdict::Deliver, |rule| rule.come(seat, index, now, is_current));
+    let may_take = |priority| share.schedule.partition.may_take(priority);
+    let verdict =
+        rule.map_or(Verdict::Deliver, |rule| rule.come(seat, index, now, is_current, may_take));
     let party = share.schedule.party(seat.vm.index());
     share.stale |= verdict != Verdict::Deliver;
     if verdict != Verdict::Mask {
@@ -567,8 +569,8 @@ pub fn deliver(core: &mut Core, intid: u32) {
         share.rouse();
     }
     let (Some(party), false) = (party, is_current) else { return };
-    if verdict == Verdict::Preempt {
-        share.schedule.partition.preempt(party);
+    if let Verdict::Preempt(priority) = verdict {
+        share.schedule.partition.preempt(party, priority);
     }
     share.account = share.account.with(party);
 }

@@ -105,12 +105,25 @@ impl Partition {
         }
     }
 
-    /// Gives `party` what is left of the turn or slot that is under way, whoever has it (mobivmm, V-B): the next
-    /// [`Self::step`] says so if the party is ready then. Servers have priorities for that, and nothing changes.
-    pub fn preempt(&mut self, party: u8) {
+    /// Whether an interrupt of `priority`, 0 the most urgent, may take what is left of the turn or slot that is under way: none that is more urgent has taken it.
+    #[must_use]
+    pub const fn may_take(&self, priority: u8) -> bool {
         match self {
-            Self::RoundRobin(schedule) => schedule.preempt(party),
-            Self::Table(schedule) => schedule.preempt(party),
+            Self::RoundRobin(schedule) => schedule.taken >= priority,
+            Self::Table(schedule) => schedule.may_take(priority),
+            Self::Servers(_) => true,
+        }
+    }
+
+    /// Gives `party` what is left of the turn or slot that is under way, whoever has it (mobivmm, V-B), if the interrupt that asks
+    /// [may take](Self::may_take) it: the next [`Self::step`] says so if the party is ready then. Servers have priorities for that, and nothing changes.
+    pub fn preempt(&mut self, party: u8, priority: u8) {
+        if !self.may_take(priority) {
+            return;
+        }
+        match self {
+            Self::RoundRobin(schedule) => schedule.preempt(party, priority),
+            Self::Table(schedule) => schedule.preempt(party, priority),
             Self::Servers(_) => {}
         }
     }

@@ -12,6 +12,8 @@ pub struct RoundRobin {
     turn: u8,
     /// When that ends; past if nobody has one.
     end: u64,
+    /// The priority of the interrupt that took it; [`u8::MAX`] if none did.
+    pub(super) taken: u8,
 }
 
 impl RoundRobin {
@@ -25,13 +27,14 @@ impl RoundRobin {
         }
         // As if the last one's turn had just ended, so that the first begins.
         let turn = parties.saturating_sub(1);
-        Self { quanta: own, owed: [0; MAX_PARTIES], parties, turn, end: 0 }
+        Self { quanta: own, owed: [0; MAX_PARTIES], parties, turn, end: 0, taken: u8::MAX }
     }
 
     pub(super) fn step(&mut self, now: Nanos, ready: Ready) -> Decision {
         if now.0 < self.end && ready.has(self.turn) {
             return Decision { run: Some(self.turn), until: Nanos(self.end) };
         }
+        self.taken = u8::MAX;
         let parties = self.parties.max(1);
         let next = (1..=parties)
             .map(|step| (self.turn + step) % parties)
@@ -50,9 +53,10 @@ impl RoundRobin {
         Decision { run: Some(next), until: Nanos(self.end) }
     }
 
-    pub(super) fn preempt(&mut self, party: u8) {
+    pub(super) fn preempt(&mut self, party: u8, priority: u8) {
         if party < self.parties {
             self.turn = party;
+            self.taken = priority;
         }
     }
 

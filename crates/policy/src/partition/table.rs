@@ -19,9 +19,10 @@ pub struct TimeTable {
     frame: u64,
     slots: [Slot; MAX_SLOTS],
     count: usize,
-    /// Who took the rest of the slot that ends then.
-    taken: Option<(u8, u64)>,
-    preempt: Option<u8>,
+    /// Who took the rest of the slot that ends then, and by an interrupt of which priority.
+    taken: Option<(u8, u64, u8)>,
+    /// Who is to take the rest of the slot that is under way.
+    preempt: Option<(u8, u8)>,
 }
 
 impl TimeTable {
@@ -69,15 +70,24 @@ impl TimeTable {
             return Decision { run: None, until: until(next) };
         };
         let end = until(slot.start.0 + slot.length.0);
-        if let Some(party) = preempt {
-            self.taken = Some((party, end.0));
+        self.taken = self.taken.filter(|&(_, taken, _)| taken == end.0);
+        if let Some((party, priority)) = preempt {
+            self.taken = Some((party, end.0, priority));
         }
-        let taker = self.taken.filter(|&(party, taken)| taken == end.0 && ready.has(party));
-        let party = taker.map_or(slot.party, |(party, _)| party);
+        let taker = self.taken.filter(|&(party, ..)| ready.has(party));
+        let party = taker.map_or(slot.party, |(party, ..)| party);
         Decision { run: ready.has(party).then_some(party), until: end }
     }
 
-    pub(super) fn preempt(&mut self, party: u8) {
-        self.preempt = Some(party);
+    pub(super) const fn may_take(&self, priority: u8) -> bool {
+        let taken = match (self.preempt, self.taken) {
+            (Some((_, taken)), _) | (None, Some((.., taken))) => taken,
+            (None, None) => u8::MAX,
+        };
+        taken >= priority
+    }
+
+    pub(super) fn preempt(&mut self, party: u8, priority: u8) {
+        self.preempt = Some((party, priority));
     }
 }

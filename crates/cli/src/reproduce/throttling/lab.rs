@@ -76,6 +76,7 @@ impl<'a> Lab<'a> {
         let programs = Programs::new(environment, false);
         let hypervisor = programs.hypervisor(environment, gic_v2)?;
         programs.guests(environment, &GUESTS.map(str::to_owned))?;
+        programs.steady(environment)?;
         Ok(Self {
             platform: platform.to_owned(),
             environment,
