@@ -14,7 +14,7 @@ use std::{
 };
 use weir_sim::{Outcome, VmOutcome};
 
-/// The files that [`write`] may write.
+/// The files that [`write()`] may write.
 pub const NAMES: [&str; 4] = [BANDWIDTH, LATENCY, ARRIVALS, RESPONSES];
 const BANDWIDTH: &str = "bandwidth.svg";
 const LATENCY: &str = "latency.svg";
