@@ -371,7 +371,15 @@ impl Irq {
     /// A physical interrupt that comes as it will.
     #[must_use]
     pub const fn new(intid: u32, edge: bool) -> Self {
-        Self { intid, edge: edge as u32, interval_ns: 0, burst: 0, preempt: 0, priority: 0, active: 0 }
+        Self {
+            intid,
+            edge: edge as u32,
+            interval_ns: 0,
+            burst: 0,
+            preempt: 0,
+            priority: 0,
+            active: 0,
+        }
     }
 }
 
