@@ -97,7 +97,7 @@ fn sleeper(board: &'static Board) -> ! {
     }
     for sleep in 0..sleeps {
         let fraction = sleep.wrapping_mul(GOLDEN) >> 32;
-        phase(fraction * get(&PERIOD) >> 32);
+        phase((fraction * get(&PERIOD)) >> 32);
         let begun = time::now();
         let end = get(&TICKS) + length + 1;
         while get(&TICKS) < end {
