@@ -197,6 +197,13 @@ fn a_hypervisor_that_moved_does_what_one_that_stays_does() {
     control_was_not_disturbed(&outcome);
 }
 
+#[test]
+fn first_systems_run_as_well_in_a_hypervisor_that_moved() {
+    for name in ["demo", "linux-reboot", "passthrough", "probe-4"] {
+        it_moved(&run(&moved(&system(name)), &[]));
+    }
+}
+
 const CONTROL: &str = r#"
 [[vm]]
 name = "control"

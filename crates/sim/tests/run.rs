@@ -307,7 +307,8 @@ fn what_cannot_be_simulated_is_refused_by_name() {
     let bare = load(Path::new("x"), &vms, &Memory::find("ddr4-2400").unwrap()).unwrap_err();
     assert!(bare.contains("--dram-trace"), "{bare}");
     for (key, value, said) in [
-        ("caches.l2_missing", "2", "no key"),
+        ("caches.l2_missing", "2", "unknown field `l2_missing`, expected one of"),
+        ("cache.l2_misses", "2", "no key"),
         ("caches.l2_misses", "[", "invalid type"),
         ("cores.l2.replacement", "fifo", "unknown variant"),
         ("caches.l2_misses", "0", "miss-status registers"),

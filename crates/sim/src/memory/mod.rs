@@ -215,7 +215,7 @@ impl Memory {
     }
 }
 
-/// Sets a key that is there, given with the names of the tables that it is in.
+/// Sets a key of a table that is there, given with the names of the tables that it is in.
 fn set(table: &mut toml::Table, key: &str, text: &str) -> Result<(), String> {
     let missing = || {
         format!("there is no key `{key}` to set; write one of the file's, like caches.l2_misses=2")
@@ -225,10 +225,10 @@ fn set(table: &mut toml::Table, key: &str, text: &str) -> Result<(), String> {
     for name in path.split('.').filter(|name| !name.is_empty()) {
         inner = inner.get_mut(name).and_then(toml::Value::as_table_mut).ok_or_else(missing)?;
     }
-    let value = inner.get_mut(last).ok_or_else(missing)?;
     // What is no TOML value is a text without its quotes.
     let read: Option<toml::Table> = toml::from_str(&format!("value = {text}")).ok();
     let read = read.and_then(|mut table| table.remove("value"));
-    *value = read.unwrap_or_else(|| toml::Value::String(text.to_owned()));
+    // A key that no memory file can have is refused when all of it is read.
+    inner.insert(last.to_owned(), read.unwrap_or_else(|| toml::Value::String(text.to_owned())));
     Ok(())
 }
