@@ -145,7 +145,7 @@ fn where_the_report_goes_is_looked_at_before_the_run() {
         "calibrate system.toml -o guest.bin",
         "plan system.toml -o system.toml",
         "plan system.toml -o guest.bin",
-        "simulate system.toml --out guest.bin",
+        "simulate system.toml --sweep seed=1 --out guest.bin",
         "simulate --merge system.toml --out system.toml",
     ] {
         let said = say(fake.weir().args(call.split(' ')));
