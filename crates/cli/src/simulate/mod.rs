@@ -102,7 +102,12 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let read = arguments.system.iter().chain(&arguments.merge).map(PathBuf::as_path);
     let inputs: Vec<&Path> = read.chain(memory).collect();
     if let Some(out) = &arguments.out {
-        output::check("--out", out, &inputs)?;
+        if arguments.merge.is_empty() {
+            // Whether it can be written is seen when it is locked: another call may be at it.
+            output::check_apart("--out", out, &inputs)?;
+        } else {
+            output::check("--out", out, &inputs)?;
+        }
     }
     if !arguments.merge.is_empty() {
         return sweep::merge(&arguments.merge, arguments.out.as_deref());
