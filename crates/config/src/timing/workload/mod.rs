@@ -136,7 +136,7 @@ pub struct Workload {
 }
 
 /// Keys that only some kinds have.
-const KEYS_OF: [(&str, &[Kind]); 13] = [
+const KEYS_OF: [(&str, &[Kind]); 14] = [
     ("engine", &[Kind::Dma, Kind::Network]),
     ("channels", &[Kind::Dma]),
     ("mode", &[Kind::Dma]),
@@ -150,6 +150,21 @@ const KEYS_OF: [(&str, &[Kind]); 13] = [
     ("kernel", &[Kind::Kernel]),
     ("phases", &[Kind::Profile]),
     ("outstanding", &CORES),
+    ("size", &SIZED),
+];
+
+/// All kinds but that of a program, whose data has a size of its own.
+const SIZED: [Kind; 10] = [
+    Kind::Latency,
+    Kind::Read,
+    Kind::Write,
+    Kind::ReadWrite,
+    Kind::RowMiss,
+    Kind::Trace,
+    Kind::Dma,
+    Kind::Profile,
+    Kind::Cyclictest,
+    Kind::Network,
 ];
 
 /// Kinds in which the vCPUs do something of their own accord.
@@ -310,6 +325,17 @@ impl Reader<'_> {
                 let message = format!("{vm}'s workload has a {key} of {} bytes", given.value.0);
                 self.fault("workload", &given.span, message, format!("write 1 to {most} bytes"));
             }
+        }
+        if let Some(piece) =
+            table.value("piece").filter(|_| kind == Kind::Dma && mode != Mode::Linked)
+        {
+            let message = format!("{vm}'s DMA channels have no `piece` but in the mode \"linked\"");
+            self.fault(
+                "workload",
+                &piece.span(),
+                message,
+                "leave it out, or write mode = \"linked\"",
+            );
         }
         let chunk = table.size(if kind == Kind::Network { "packet" } else { "chunk" });
         let whole = if kind == Kind::Network { PACKET } else { size };
