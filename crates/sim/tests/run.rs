@@ -462,6 +462,25 @@ fn marks_are_where_so_much_was_done() {
     assert_eq!(end.responses.0 - begin.responses.0, 25 * 160_000);
 }
 
+/// The lines of one bank are an eighth or a sixteenth of what is gone through.
+#[test]
+fn row_misses_leave_the_cache_without_a_size() {
+    for name in ["zcu102", "zcu104", "rpi4", "qemu-virt"] {
+        let of = |size: &str| {
+            let text = format!(
+                "platform = \"{name}\"\n[[vm]]\nname = \"ustress\"\ncpus = [0]\nmemory = \"32MiB\"\n\
+                 image = {{ elf = \"guests/hog\" }}\nworkload = {{ kind = \"row-miss\"{size} }}\n"
+            );
+            let memory = Memory::find_with(name, &[]).unwrap();
+            let outcome = run(&board_of(&text, &memory), span(5000)).unwrap();
+            let vm = &outcome.vms[0];
+            vm.refills as f64 / vm.accesses as f64
+        };
+        assert!(of("") > 0.95, "{name}: {}", of(""));
+        assert!(of(", size = \"64KiB\"") < 0.01, "{name}");
+    }
+}
+
 /// rt-virtio V-A.1: the value that `row_change` of the memory file was fitted to, and one that it was not.
 #[test]
 fn row_misses_of_any_number_of_cores_saturate_at_what_was_measured() {

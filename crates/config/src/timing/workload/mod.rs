@@ -255,8 +255,7 @@ impl Reader<'_> {
             let message = format!("{vm}'s workload goes through {}", size.value);
             self.fault("workload", &size.span, message, format!("write at most {MOST_SIZE}"));
         }
-        let least = if kind == Kind::Cyclictest { crate::packed::PAGE } else { 64 << 10 };
-        let size = size.map_or(Bytes(least), |size| size.value);
+        let size = size.map_or(without_size(kind), |size| size.value);
         let wakes = (kind == Kind::Cyclictest).then_some(Nanos(1_000_000));
         self.bounded(table, vm, &["gap", "period", "deadline", "pace", "delay"]);
         let time = |key: &str| table.duration(key).map(|time| time.value);
@@ -417,6 +416,16 @@ impl Reader<'_> {
             self.fault("workload", &value.span(), message, "write one or more, or another kind");
         }
         phases
+    }
+}
+
+/// What is gone through if the file does not say it.
+const fn without_size(kind: Kind) -> Bytes {
+    match kind {
+        Kind::Cyclictest => Bytes(crate::packed::PAGE),
+        // An eighth of it, the lines of one of eight banks, is twice a last-level cache of 1 MiB; of less the writes would stay in the cache.
+        Kind::RowMiss => Bytes(16 << 20),
+        _ => Bytes(64 << 10),
     }
 }
 
