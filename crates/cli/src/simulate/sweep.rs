@@ -46,6 +46,10 @@ impl Axis {
         if key.trim().is_empty() || values.iter().any(String::is_empty) {
             return Err(help());
         }
+        let mut before = values.iter().enumerate();
+        if let Some((_, twice)) = before.find(|(at, value)| values[..*at].contains(value)) {
+            return Err(format!("the value {twice} is there twice: leave one of them out"));
+        }
         Ok(Self { key: key.trim().to_owned(), values })
     }
 }
@@ -371,7 +375,7 @@ mod tests {
         let all: Vec<_> = (0..6).map(|index| point(&axes(), index)).collect();
         let short: Vec<_> = all.iter().map(|p| format!("{}-{}", p[0].1, p[1].1)).collect();
         assert_eq!(short, ["1-10", "1-20", "2-10", "2-20", "3-10", "3-20"]);
-        for bad in ["seed", "=1", "seed=", "seed=1,,2"] {
+        for bad in ["seed", "=1", "seed=", "seed=1,,2", "seed=1,2,1", "seed=1, 1"] {
             assert!(Axis::parse(bad).is_err(), "{bad}");
         }
         assert_eq!(Shard::parse("2/8"), Ok(Shard { place: 1, count: 8 }));
