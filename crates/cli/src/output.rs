@@ -39,6 +39,15 @@ pub fn check(option: &str, output: &Path, inputs: &[&Path]) -> Result {
     Ok(())
 }
 
+/// The same, but for whether it can be written: of a file that another call may be writing.
+///
+/// # Errors
+///
+/// A wrong call.
+pub fn check_apart(option: &str, output: &Path, inputs: &[&Path]) -> Result {
+    apart(option, output, inputs, |_| true)
+}
+
 /// The same of files in a directory, which may not be there yet. That a recording takes the place of an older one which a workload
 /// replays is as it should be.
 ///

@@ -76,8 +76,23 @@ fn what_is_wrong_with_a_trace_or_a_memory_has_its_place() {
         &["simulate", "x.toml", "--shard", "1/2"],
         &["simulate", "x.toml", "--sweep", "seed=1", "--compare"],
         &["simulate", "x.toml", "--set", "seed"],
+        &["simulate", "x.toml", "--sweep", "seed=1,1"],
     ] {
         assert_eq!(weir(wrong).status, Some(2), "{wrong:?}");
+    }
+    fs::write(&file, "R 0x40\n").unwrap();
+    let trace = ["simulate", "--dram-trace", &name, "--platform", "ddr4-2400"];
+    assert_eq!(weir(&trace).status, Some(0));
+    for more in [
+        &["--compare"][..],
+        &["--out", "x"],
+        &["--for", "1ms"],
+        &["--warm-up", "1ms"],
+        &["--seed", "1"],
+    ] {
+        let said = weir(&[&trace, more].concat());
+        assert_eq!(said.status, Some(2), "{more:?}");
+        assert!(said.err.contains("cannot be used with"), "{}", said.err);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::{
     flows::Broker,
+    kernels,
     memory::{Chip, Memory},
     meter::Counter,
     trace::{self, Traces},
@@ -11,6 +12,7 @@ use weir_config::{
     Owner, Placement, System,
     packed::regulation,
     timing::{Kind, Transfers, Workload},
+    units::Bytes,
 };
 use weir_layout::cells::Pages;
 use weir_memsys::{AddressMap, Pa};
@@ -225,15 +227,22 @@ impl Board {
 /// Refuses vCPUs that go through more than the VM's RAM: in what there is they would begin again, unseen. A device's memory is taken to
 /// begin again, so that one can go through more pages than the VM has.
 fn fits(system: &System, (vm, ram): (&str, u64), workload: &Workload) -> Result<(), BoardError> {
-    let others = [Kind::Trace, Kind::Kernel, Kind::Dma, Kind::Network];
-    if others.contains(&workload.kind) || workload.size.0 <= ram {
+    let (size, help) = match workload.kind {
+        Kind::Trace | Kind::Dma | Kind::Network => return Ok(()),
+        Kind::Kernel => {
+            let bytes = workload.kernel.as_deref().map_or(0, kernels::bytes);
+            (bytes.next_multiple_of(PAGE), "more `memory`, or another `kernel`")
+        }
+        _ => (workload.size.0, "a smaller `size`, or more `memory`"),
+    };
+    if size <= ram {
         return Ok(());
     }
     Err(BoardError(format!(
-        "{}: {vm}'s workload goes through {}, and its RAM has {}: write a smaller `size`, or more `memory`",
+        "{}: {vm}'s workload goes through {}, and its RAM has {}: write {help}",
         system.path.display(),
-        workload.size,
-        weir_config::units::Bytes(ram)
+        Bytes(size),
+        Bytes(ram)
     )))
 }
 

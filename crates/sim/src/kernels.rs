@@ -51,6 +51,12 @@ impl Memory {
     }
 }
 
+/// The bytes from the start of a VM's RAM to the end of the last line that a recording touches; 0 of no program.
+pub(crate) fn bytes(name: &str) -> u64 {
+    let steps = record(name).map(|recording| recording.steps).unwrap_or_default();
+    steps.iter().map(|(_, at)| (u64::from(*at) / 64 + 1) * 64).max().unwrap_or(0)
+}
+
 /// Records the program of this name, one of [`weir_config::timing::KERNELS`]; `None` for another.
 pub(crate) fn record(name: &str) -> Option<Recording> {
     let mut memory = Memory { steps: Vec::new(), random: 1 };

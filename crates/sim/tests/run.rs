@@ -357,12 +357,20 @@ fn nonsense_in_a_workload_is_refused_with_its_place() {
         (latency("outstanding = 1.5"), "outstanding"),
         ("kind = \"cyclictest\", period = \"0us\"".to_owned(), "a period of 0"),
         ("kind = \"kernel\", kernel = \"\"".to_owned(), "kernel"),
+        ("kind = \"kernel\", kernel = \"bitcount-small\"".to_owned(), ""),
+        (
+            "kind = \"kernel\", kernel = \"bitcount-small\", size = \"4MiB\"".to_owned(),
+            "of the kind \"kernel\" has no `size`",
+        ),
         ("kind = \"trace\", file = \"\"".to_owned(), "a's trace"),
         ("kind = \"trace\", file = \"/dev/zero\"".to_owned(), "/dev/zero: it has more than"),
         ("kind = \"trace\", file = \"/dev/null\"".to_owned(), "/dev/null has no accesses"),
         (dma("channels = 0"), "channels"),
         (dma("chunk = \"0B\""), "a chunk of 0 bytes"),
         (dma("piece = \"0B\", mode = \"linked\""), "a piece of 0 bytes"),
+        (dma("piece = \"16B\", mode = \"linked\""), ""),
+        (dma("piece = \"16B\""), "have no `piece` but in the mode \"linked\""),
+        (dma("piece = \"16B\", mode = \"read-only\""), "have no `piece` but"),
         (dma("size = \"8MiB\""), ""),
         (dma("size = \"16GiB\""), "goes through 16GiB"),
         (dma("pace = \"18446744073s\""), "a pace of"),
@@ -395,6 +403,20 @@ fn nonsense_in_a_workload_is_refused_with_its_place() {
         let has_place = ["system.toml", "a's trace", "/dev/"].iter().any(|at| error.contains(at));
         assert!(error.is_empty() || has_place, "{workload}: {error}");
     }
+}
+
+#[test]
+fn a_program_whose_data_the_ram_has_not_is_refused_with_both_sizes() {
+    let of = |memory_size: &str| {
+        let workload = "workload = { kind = \"kernel\", kernel = \"qsort-large\" }";
+        let small = vm("a", "[0]", "0-3", workload).replace("4MiB", memory_size);
+        load(Path::new("system.toml"), &[small], &memory(&[])).err().unwrap_or_default()
+    };
+    assert_eq!(of("2MiB"), "");
+    assert_eq!(
+        of("1MiB"),
+        "system.toml: a's workload goes through 1172KiB, and its RAM has 1MiB: write more `memory`, or another `kernel`"
+    );
 }
 
 #[test]
@@ -438,6 +460,25 @@ fn marks_are_where_so_much_was_done() {
     assert_eq!((begin.units, end.units), (25, 50));
     // 64 lines from the L1 each.
     assert_eq!(end.responses.0 - begin.responses.0, 25 * 160_000);
+}
+
+/// The lines of one bank are an eighth or a sixteenth of what is gone through.
+#[test]
+fn row_misses_leave_the_cache_without_a_size() {
+    for name in ["zcu102", "zcu104", "rpi4", "qemu-virt"] {
+        let of = |size: &str| {
+            let text = format!(
+                "platform = \"{name}\"\n[[vm]]\nname = \"ustress\"\ncpus = [0]\nmemory = \"32MiB\"\n\
+                 image = {{ elf = \"guests/hog\" }}\nworkload = {{ kind = \"row-miss\"{size} }}\n"
+            );
+            let memory = Memory::find_with(name, &[]).unwrap();
+            let outcome = run(&board_of(&text, &memory), span(5000)).unwrap();
+            let vm = &outcome.vms[0];
+            vm.refills as f64 / vm.accesses as f64
+        };
+        assert!(of("") > 0.95, "{name}: {}", of(""));
+        assert!(of(", size = \"64KiB\"") < 0.01, "{name}");
+    }
 }
 
 /// rt-virtio V-A.1: the value that `row_change` of the memory file was fitted to, and one that it was not.

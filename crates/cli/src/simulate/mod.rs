@@ -34,7 +34,7 @@ pub struct Arguments {
     #[arg(required_unless_present_any = ["dram_trace", "merge"], conflicts_with = "dram_trace")]
     system: Option<PathBuf>,
     /// A file of DRAM requests.
-    #[arg(long, value_name = "FILE", requires = "platform")]
+    #[arg(long, value_name = "FILE", requires = "platform", conflicts_with_all = ["compare", "out", "length", "warm_up", "seed"])]
     dram_trace: Option<PathBuf>,
     /// The memory: a name that weir knows (ddr4-2400, zcu102, zcu104, rpi4, qemu-virt, athlon64x2, arm11mpcore), or the path of a memory file. Without it that of the system's platform.
     #[arg(long, value_name = "PLATFORM")]
@@ -46,7 +46,7 @@ pub struct Arguments {
     /// How long to look, in virtual time.
     #[arg(long = "for", value_name = "TIME", default_value = "5ms", value_parser = time)]
     length: Nanos,
-    /// Virtual time before that, in which caches fill.
+    /// Virtual time before that, which is not looked at: caches begin to fill in it, and those of large workloads are not full after it.
     #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = time)]
     warm_up: Nanos,
     /// Of the walks' orders and of random replacement.
@@ -102,7 +102,12 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let read = arguments.system.iter().chain(&arguments.merge).map(PathBuf::as_path);
     let inputs: Vec<&Path> = read.chain(memory).collect();
     if let Some(out) = &arguments.out {
-        output::check("--out", out, &inputs)?;
+        if arguments.merge.is_empty() {
+            // Whether it can be written is seen when it is locked: another call may be at it.
+            output::check_apart("--out", out, &inputs)?;
+        } else {
+            output::check("--out", out, &inputs)?;
+        }
     }
     if !arguments.merge.is_empty() {
         return sweep::merge(&arguments.merge, arguments.out.as_deref());

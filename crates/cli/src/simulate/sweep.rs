@@ -1,7 +1,7 @@
 //! A grid of simulations: one line of JSON a point, in the order of the grid.
 //!
-//! Lines are only ever appended, whole and in order. So a file that a killed sweep has left is the beginning of the whole one, but for a
-//! last line without its end, and the sweep goes on behind it. Each line has the grid's size and a fingerprint of the system and the grid, so
+//! Lines are only ever appended, whole and in order, by one call at a time. So a file that a killed sweep has left is the beginning of the
+//! whole one, but for a last line without its end, and the sweep goes on behind it. Each line has the grid's size and a fingerprint of the system and the grid, so
 //! that lines of another sweep, and missing ones, are known.
 
 use super::{
@@ -14,11 +14,15 @@ use crate::{
     progress::Bar,
 };
 use rayon::prelude::*;
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
 use serde_json::{Map, Value};
 use std::{
     fmt::{self, Write as _},
     fs::{self, File, OpenOptions},
-    io::{Write, stdout},
+    io::{BufRead as _, BufReader, Read as _, Write, stdout},
     path::{Path, PathBuf},
 };
 
@@ -41,6 +45,10 @@ impl Axis {
         let values: Vec<_> = values.split(',').map(|value| value.trim().to_owned()).collect();
         if key.trim().is_empty() || values.iter().any(String::is_empty) {
             return Err(help());
+        }
+        let mut before = values.iter().enumerate();
+        if let Some((_, twice)) = before.find(|(at, value)| values[..*at].contains(value)) {
+            return Err(format!("the value {twice} is there twice: leave one of them out"));
         }
         Ok(Self { key: key.trim().to_owned(), values })
     }
@@ -152,9 +160,8 @@ pub fn run(file: &Path, arguments: &Arguments, environment: &Environment) -> Res
     let indices: Vec<usize> = (place..grid.total).step_by(count).collect();
     let (mut out, done): (Box<dyn Write>, usize) = match &arguments.out {
         Some(path) => {
-            let done = resume(path, &indices, &grid)?;
-            let file = OpenOptions::new().append(true).create(true).open(path);
-            (Box::new(file.context(|| format!("write {}", path.display()))?), done)
+            let (file, done) = resume(path, &indices, &grid)?;
+            (Box::new(file), done)
         }
         None => (Box::new(stdout()), 0),
     };
@@ -199,32 +206,73 @@ fn line(
     Ok(format!("{}\n", Value::Object(line)))
 }
 
-/// How many of the points a file has already; a last line without its end is cut off.
-fn resume(path: &Path, indices: &[usize], grid: &Grid<'_>) -> Result<usize> {
+/// More bytes than a line has: what calls and boards may have in them is far less.
+const MOST_OF_A_LINE: u64 = 1 << 24;
+
+/// Opens the file for the lines to come, which no other call can do until it is closed, and tells how many of the points it has already. The
+/// beginning of the next one's line, without its end, is cut off; nothing else is.
+fn resume(path: &Path, indices: &[usize], grid: &Grid<'_>) -> Result<(File, usize)> {
+    let file = open(path)?;
     let shown = path.display();
-    let Ok(text) = fs::read_to_string(path) else { return Ok(0) };
-    let whole = text.rfind('\n').map_or(0, |end| end + 1);
-    let mut done = 0;
-    for line in text[..whole].lines() {
+    let reading = || format!("read {shown}");
+    let mut reader = BufReader::new(&file);
+    let (mut done, mut whole, mut line) = (0, 0, Vec::new());
+    loop {
+        line.clear();
+        let mut next = (&mut reader).take(MOST_OF_A_LINE);
+        let length = next.read_until(b'\n', &mut line).context(reading)? as u64;
         let expected = indices.get(done).map(|&index| grid.head(index));
-        let found: Option<Map<String, Value>> = serde_json::from_str(line).ok();
-        let same = found.zip(expected).is_some_and(|(found, expected)| {
-            expected.iter().all(|(key, value)| found.get(key) == Some(value))
-        });
-        if !same {
+        if length == 0 {
+            return Ok((file, done));
+        }
+        if line.ends_with(b"\n") && expected.as_ref().is_some_and(|head| is_of(&line, head)) {
+            done += 1;
+            whole += length;
+        } else if expected.is_some_and(|head| is_beginning_of(&line, head)) {
+            file.set_len(whole).context(|| format!("cut the last line of {shown}"))?;
+            return Ok((file, done));
+        } else {
             return Err(Failure::call(format!(
                 "{shown}:{}: this is no point of this sweep, of this shard, or of the system as it is now: name another file with --out",
                 done + 1
             )));
         }
-        done += 1;
     }
-    if whole < text.len() {
-        let file = OpenOptions::new().write(true).open(path);
-        let cut = file.and_then(|file: File| file.set_len(whole as u64));
-        cut.context(|| format!("cut the last line of {shown}"))?;
+}
+
+/// Opens a regular file for one call's appending, if it is not there as a new one.
+fn open(path: &Path) -> Result<File> {
+    let shown = path.display();
+    // Asked before it is opened: a pipe would wait for its other end, and a device may have no end.
+    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return Err(Failure::call(format!(
+            "{shown} is no regular file, which a sweep could go on with: name another with --out, or leave it out for lines on standard output"
+        )));
     }
-    Ok(done)
+    let file = OpenOptions::new().read(true).append(true).create(true).open(path);
+    let file = file.context(|| format!("write {shown}"))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        // Some shared file systems have no locks.
+        Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(Failure::call(format!(
+            "{shown} is being written by another call: let that end, or name another file with --out"
+        ))),
+        Err(error) => Err(error).context(|| format!("lock {shown}")),
+    }
+}
+
+/// Whether a line begins as its point does.
+fn is_of(line: &[u8], head: &Map<String, Value>) -> bool {
+    let found: Option<Map<String, Value>> = serde_json::from_slice(line).ok();
+    found.is_some_and(|found| head.iter().all(|(key, value)| found.get(key) == Some(value)))
+}
+
+/// Whether a line without its end is what a killed call has left of this point's.
+fn is_beginning_of(line: &[u8], head: Map<String, Value>) -> bool {
+    let head = Value::Object(head).to_string();
+    // The results follow in the place of the last bracket.
+    let head = head.trim_end_matches('}').as_bytes();
+    !line.ends_with(b"\n") && (line.starts_with(head) || head.starts_with(line))
 }
 
 /// What a merged line says of its place.
@@ -327,7 +375,7 @@ mod tests {
         let all: Vec<_> = (0..6).map(|index| point(&axes(), index)).collect();
         let short: Vec<_> = all.iter().map(|p| format!("{}-{}", p[0].1, p[1].1)).collect();
         assert_eq!(short, ["1-10", "1-20", "2-10", "2-20", "3-10", "3-20"]);
-        for bad in ["seed", "=1", "seed=", "seed=1,,2"] {
+        for bad in ["seed", "=1", "seed=", "seed=1,,2", "seed=1,2,1", "seed=1, 1"] {
             assert!(Axis::parse(bad).is_err(), "{bad}");
         }
         assert_eq!(Shard::parse("2/8"), Ok(Shard { place: 1, count: 8 }));
@@ -350,11 +398,15 @@ mod tests {
         let path = directory.path().join("out.jsonl");
         let (axes, indices) = (axes(), [1, 3, 5]);
         let grid = grid(&axes);
-        assert_eq!(resume(&path, &indices, &grid).unwrap(), 0);
+        let done = |indices: &[usize]| resume(&path, indices, &grid).map(|(_, done)| done);
+        assert_eq!(done(&indices).unwrap(), 0);
         let two = line(1) + &line(3);
-        fs::write(&path, format!("{two}{}", &line(5)[..20])).unwrap();
-        assert_eq!(resume(&path, &indices, &grid).unwrap(), 2);
-        assert_eq!(fs::read_to_string(&path).unwrap(), two);
+        let results = line(5).replace("}}\n", "},\"vms\":[{\"name\"");
+        for beginning in [&line(5)[..1], &line(5)[..20], line(5).trim_end(), &results] {
+            fs::write(&path, format!("{two}{beginning}")).unwrap();
+            assert_eq!(done(&indices).unwrap(), 2, "{beginning}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), two);
+        }
         assert!(resume(&path, &[0, 1, 2], &grid).is_err());
         assert!(resume(&path, &[1], &grid).is_err());
         let other = vec![Axis::parse("seed=1,2").unwrap(), Axis::parse("x=1,2,3").unwrap()];
@@ -366,6 +418,51 @@ mod tests {
             let refused = resume(&path, &indices, &other).unwrap_err();
             assert!(refused.text.contains(":1: this is no point of this sweep"), "{other:?}");
         }
+    }
+
+    #[test]
+    fn what_no_killed_sweep_has_left_stays_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("out.jsonl");
+        let axes = axes();
+        let grid = grid(&axes);
+        let other = line(3).replace("0123456789abcdef", "fedcba9876543210");
+        for (bytes, place) in [
+            (b"my notes, without an end".to_vec(), 1),
+            (b"\xff\xfe\n".to_vec(), 1),
+            (b"\xff\xfe".to_vec(), 1),
+            ([line(1).as_bytes(), b"my notes"].concat(), 2),
+            ([line(1).as_bytes(), &line(5).as_bytes()[..20]].concat(), 2),
+            ([line(1).as_bytes(), other.trim_end().as_bytes()].concat(), 2),
+            ((line(1) + &line(3) + "{").into_bytes(), 3),
+        ] {
+            fs::write(&path, &bytes).unwrap();
+            let refused = resume(&path, &[1, 3], &grid).unwrap_err().text;
+            let shown = String::from_utf8_lossy(&bytes);
+            assert!(refused.contains(&format!(":{place}: this is no point")), "{shown} {refused}");
+            assert_eq!(fs::read(&path).unwrap(), bytes, "{shown}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_end_or_is_being_written_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let axes = axes();
+        let resume = |path: &Path| resume(path, &[1, 3], &grid(&axes));
+        let fifo = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, path("fifo"), fifo).unwrap();
+        std::os::unix::fs::symlink("fifo", path("link")).unwrap();
+        for none in [path("fifo"), path("link"), "/dev/full".into(), directory.path().into()] {
+            let refused = resume(&none).unwrap_err();
+            assert_eq!(refused.status, crate::failure::CALL);
+            assert!(refused.text.contains("is no regular file"), "{}", refused.text);
+        }
+        let first = resume(&path("out")).unwrap();
+        let refused = resume(&path("out")).unwrap_err().text;
+        assert!(refused.contains("out is being written by another call"), "{refused}");
+        drop(first);
+        assert_eq!(resume(&path("out")).unwrap().1, 0);
     }
 
     #[test]

@@ -26,6 +26,7 @@ const QUICK: ([&str; 1], [u64; 1]) = (["susan-edges-large"], [4000]);
 /// Why periods matter to the model, and colors to that program.
 const PERIODS: &str = "in the model a program brings its lines back into the L2 in the hog's pauses, and gains more from few long ones";
 const HALF: &str = "the program's 1.2 MB don't fit its half of the L2";
+const TIE: &str = "colors alone leave the hog nothing to slow such a program by in the model, so that a budget can add nothing to them";
 const INSENSITIVE: &str = "bitcount-small";
 /// Budgets of each core in a millisecond; those of other periods are in proportion.
 const BUDGETS: [u64; 3] = [1000, 4000, 15_000];
@@ -39,6 +40,8 @@ const QUICK_LENGTH_US: u64 = 30_000;
 const SAME: f64 = 0.06;
 /// The same with colors, where nothing else is left that could differ: less than rounding.
 const SAME_WITH_COLORS: f64 = 0.005;
+/// Times that differ by less than this share are a tie: it is what is printed of them.
+const TIED: f64 = 0.001;
 /// What rounding and random replacement may add.
 const NOISE: f64 = 0.01;
 
@@ -220,18 +223,58 @@ fn said_of(program: &'static str, budgets: &[u64], all: &Table) -> Vec<Statement
         .iter()
         .map(|b| (time(true, Some((*b, 1000))), time(false, Some((*b, 1000)))))
         .collect();
-    let better = |(both, budget): (f64, f64)| both <= budget.min(colors) * (1.0 + NOISE);
-    statements.push(Statement {
-        what: format!("{program}: budget and colors together beat each alone, at {budgets:?} a ms"),
-        found: both
-            .iter()
-            .map(|(both, budget)| format!("{both:.3} for {budget:.3} and {colors:.3}"))
-            .collect::<Vec<_>>()
-            .join("; "),
-        holds: Some(both.into_iter().all(better)),
-        differs: (program == TOO_LARGE).then_some(HALF),
-    });
+    statements.push(together(program, budgets, &both, colors));
     statements
+}
+
+/// How one time compares with another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Against {
+    Beats,
+    Ties,
+    Loses,
+}
+
+impl Against {
+    fn new(time: f64, other: f64) -> Self {
+        if time < other * (1.0 - TIED) {
+            Self::Beats
+        } else if time <= other * (1.0 + TIED) {
+            Self::Ties
+        } else {
+            Self::Loses
+        }
+    }
+
+    const fn said(self) -> &'static str {
+        match self {
+            Self::Beats => "beats",
+            Self::Ties => "ties with",
+            Self::Loses => "loses to",
+        }
+    }
+}
+
+/// Budget and colors together against each alone; `both` has for each budget the time with colors and the one without.
+fn together(program: &str, budgets: &[u64], both: &[(f64, f64)], colors: f64) -> Statement {
+    let each =
+        |&(both, budget): &(f64, f64)| [Against::new(both, budget), Against::new(both, colors)];
+    let all: Vec<_> = both.iter().flat_map(each).collect();
+    let found = both.iter().map(|times| {
+        let (both, budget) = times;
+        let [first, second] = each(times).map(Against::said);
+        format!("{both:.3} {first} {budget:.3} and {second} {colors:.3}")
+    });
+    Statement {
+        what: format!("{program}: budget and colors together beat each alone, at {budgets:?} a ms"),
+        found: found.collect::<Vec<_>>().join("; "),
+        holds: Some(all.iter().all(|against| *against == Against::Beats)),
+        differs: if program == TOO_LARGE {
+            Some(HALF)
+        } else {
+            (!all.contains(&Against::Loses)).then_some(TIE)
+        },
+    }
 }
 
 fn insensitive(all: &Table) -> Statement {
@@ -289,4 +332,27 @@ fn times(all: &Table) -> Value {
         })
     });
     each.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tie_is_no_win_and_a_loss_is_not_known() {
+        let of = |both: f64| together("susan-edges-large", &[4000], &[(both, 1.15)], 1.0);
+        let beaten = of(0.99);
+        assert_eq!(
+            (beaten.holds, beaten.found.as_str()),
+            (Some(true), "0.990 beats 1.150 and beats 1.000")
+        );
+        for tied in [0.9996, 1.0, 1.0004] {
+            let tied = of(tied);
+            assert_eq!((tied.holds, tied.differs), (Some(false), Some(TIE)));
+            assert!(tied.found.ends_with(" beats 1.150 and ties with 1.000"));
+        }
+        let lost = of(1.002);
+        assert_eq!((lost.holds, lost.differs), (Some(false), None));
+        assert_eq!(lost.found, "1.002 beats 1.150 and loses to 1.000");
+    }
 }

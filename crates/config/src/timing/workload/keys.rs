@@ -66,7 +66,7 @@ static WORKLOAD: Shape = Shape {
         key(
             "size",
             Value::Size,
-            "The bytes that each vCPU or DMA channel goes through; without it \"64KiB\".",
+            "The bytes that each vCPU or DMA channel goes through; without it \"64KiB\" (row-miss: \"16MiB\", cyclictest: \"4KiB\").",
         ),
         key(
             "gap",

@@ -136,7 +136,7 @@ pub struct Workload {
 }
 
 /// Keys that only some kinds have.
-const KEYS_OF: [(&str, &[Kind]); 13] = [
+const KEYS_OF: [(&str, &[Kind]); 14] = [
     ("engine", &[Kind::Dma, Kind::Network]),
     ("channels", &[Kind::Dma]),
     ("mode", &[Kind::Dma]),
@@ -150,6 +150,21 @@ const KEYS_OF: [(&str, &[Kind]); 13] = [
     ("kernel", &[Kind::Kernel]),
     ("phases", &[Kind::Profile]),
     ("outstanding", &CORES),
+    ("size", &SIZED),
+];
+
+/// All kinds but that of a program, whose data has a size of its own.
+const SIZED: [Kind; 10] = [
+    Kind::Latency,
+    Kind::Read,
+    Kind::Write,
+    Kind::ReadWrite,
+    Kind::RowMiss,
+    Kind::Trace,
+    Kind::Dma,
+    Kind::Profile,
+    Kind::Cyclictest,
+    Kind::Network,
 ];
 
 /// Kinds in which the vCPUs do something of their own accord.
@@ -240,8 +255,7 @@ impl Reader<'_> {
             let message = format!("{vm}'s workload goes through {}", size.value);
             self.fault("workload", &size.span, message, format!("write at most {MOST_SIZE}"));
         }
-        let least = if kind == Kind::Cyclictest { crate::packed::PAGE } else { 64 << 10 };
-        let size = size.map_or(Bytes(least), |size| size.value);
+        let size = size.map_or(without_size(kind), |size| size.value);
         let wakes = (kind == Kind::Cyclictest).then_some(Nanos(1_000_000));
         self.bounded(table, vm, &["gap", "period", "deadline", "pace", "delay"]);
         let time = |key: &str| table.duration(key).map(|time| time.value);
@@ -310,6 +324,17 @@ impl Reader<'_> {
                 let message = format!("{vm}'s workload has a {key} of {} bytes", given.value.0);
                 self.fault("workload", &given.span, message, format!("write 1 to {most} bytes"));
             }
+        }
+        if let Some(piece) =
+            table.value("piece").filter(|_| kind == Kind::Dma && mode != Mode::Linked)
+        {
+            let message = format!("{vm}'s DMA channels have no `piece` but in the mode \"linked\"");
+            self.fault(
+                "workload",
+                &piece.span(),
+                message,
+                "leave it out, or write mode = \"linked\"",
+            );
         }
         let chunk = table.size(if kind == Kind::Network { "packet" } else { "chunk" });
         let whole = if kind == Kind::Network { PACKET } else { size };
@@ -391,6 +416,16 @@ impl Reader<'_> {
             self.fault("workload", &value.span(), message, "write one or more, or another kind");
         }
         phases
+    }
+}
+
+/// What is gone through if the file does not say it.
+const fn without_size(kind: Kind) -> Bytes {
+    match kind {
+        Kind::Cyclictest => Bytes(crate::packed::PAGE),
+        // An eighth of it, the lines of one of eight banks, is twice a last-level cache of 1 MiB; of less the writes would stay in the cache.
+        Kind::RowMiss => Bytes(16 << 20),
+        _ => Bytes(64 << 10),
     }
 }
 
