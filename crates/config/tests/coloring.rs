@@ -589,7 +589,11 @@ fn broken_geometries_are_refused() {
         "size = \"32KiB\"",
         "a way of 32KiB / 16 is no power of two of pages",
     );
-    refused("line = \"64B\"", "line = \"48B\"", "lines of 48B make no cache");
+    for line in ["48B", "1B", "4B", "8B"] {
+        let message = format!("a cache line of {line}");
+        refused("line = \"64B\"", &format!("line = \"{line}\""), &message);
+    }
+    assert_eq!(platform("line = \"64B\"", "line = \"16B\""), "");
     refused(
         "line = \"64B\"",
         "line = \"64B\"\npage = \"64KiB\"",
