@@ -830,8 +830,8 @@ impl Wished {
     fn followed(&self, way: &str) -> Option<Self> {
         let mut changed = self.clone();
         let key = |word: &str| KEYS.iter().position(|key| *key == word.trim_matches('`'));
-        let changes = way.split(" and write ").flat_map(|change| change.split(" and leave `"));
-        for change in changes {
+        let steps = way.split(" and write ").flat_map(|change| change.split(" and leave `"));
+        for change in steps {
             let change = change.strip_prefix("write ").unwrap_or(change);
             let change = change.strip_prefix("leave `").unwrap_or(change);
             if let Some((many, name)) = change.split_once("` out of ") {

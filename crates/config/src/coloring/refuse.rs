@@ -408,16 +408,13 @@ impl Work<'_> {
             let many = numbers(part).len() as u64;
             let more = (party.memory * many).div_ceil(reach.0.max(1)).saturating_sub(many);
             let more = usize::try_from(more).unwrap_or(usize::MAX);
-            match &party.part(part).numbers {
-                Some(own) => {
-                    let all = own.iter().chain(free.iter().take(more.min(most))).copied().collect();
-                    edits.extend(Edit::write(parties, index, part, all));
-                }
-                None => {
-                    let all = (0..part.count(&self.cells)).collect();
-                    edits.extend(Self::given_up(parties, index, part, (&all, more)));
-                    marked.extend(holders(parties, index, part, |_| true));
-                }
+            if let Some(own) = &party.part(part).numbers {
+                let all = own.iter().chain(free.iter().take(more.min(most))).copied().collect();
+                edits.extend(Edit::write(parties, index, part, all));
+            } else {
+                let all = (0..part.count(&self.cells)).collect();
+                edits.extend(Self::given_up(parties, index, part, (&all, more)));
+                marked.extend(holders(parties, index, part, |_| true));
             }
         }
         let fault = self.marked("cells-memory", &demand.span, message, &marked);
