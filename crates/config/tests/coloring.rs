@@ -589,7 +589,11 @@ fn broken_geometries_are_refused() {
         "size = \"32KiB\"",
         "a way of 32KiB / 16 is no power of two of pages",
     );
-    refused("line = \"64B\"", "line = \"48B\"", "lines of 48B make no cache");
+    for line in ["48B", "1B", "4B", "8B"] {
+        let message = format!("a cache line of {line}");
+        refused("line = \"64B\"", &format!("line = \"{line}\""), &message);
+    }
+    assert_eq!(platform("line = \"64B\"", "line = \"16B\""), "");
     refused(
         "line = \"64B\"",
         "line = \"64B\"\npage = \"64KiB\"",
@@ -826,10 +830,11 @@ impl Wished {
     fn followed(&self, way: &str) -> Option<Self> {
         let mut changed = self.clone();
         let key = |word: &str| KEYS.iter().position(|key| *key == word.trim_matches('`'));
-        for change in way.split(" and write ") {
+        let steps = way.split(" and write ").flat_map(|change| change.split(" and leave `"));
+        for change in steps {
             let change = change.strip_prefix("write ").unwrap_or(change);
-            if let Some(rest) = change.strip_prefix("leave ") {
-                let (many, name) = rest.split_once(" out of ")?;
+            let change = change.strip_prefix("leave `").unwrap_or(change);
+            if let Some((many, name)) = change.split_once("` out of ") {
                 *changed.keys(name, key(many)?)? = None;
             } else if let Some(rest) = change.strip_prefix("let ") {
                 let (names, rest) = rest.split_once(" have ")?;
@@ -869,7 +874,7 @@ impl Wished {
         let help = fault.help.clone().unwrap();
         let ways = help.rsplit("; ").next().unwrap();
         let mut followed = 0;
-        for way in ways.split(", or ").filter(|way| !way.starts_with("give less ")) {
+        for way in ways.split(", or ").filter(|way| !way.starts_with("give ")) {
             let changed = self.followed(way).unwrap_or_else(|| panic!("{way}\n{faults}"));
             let before: Vec<_> = before.iter().cloned().chain([message.clone()]).collect();
             assert!(before.len() < 5, "{before:?}");
@@ -881,6 +886,37 @@ impl Wished {
 
 /// Platform, groups and parties.
 type Wishes<'a> = (&'static str, &'a [[&'a str; 3]], &'a [[&'a str; 4]]);
+
+/// The help of the first fault.
+fn help(platform: &'static str, parties: &[[&str; 4]]) -> String {
+    let faults = check(&Wished::new(platform, &[], parties).text()).unwrap_err();
+    faults.0[0].help.clone().unwrap()
+}
+
+/// Not told: to take from one what it then lacks, after which the file would tell the way back.
+#[test]
+fn no_way_leads_back() {
+    let a = ["a", "memory = \"1700MiB\"", "0-11", ""];
+    let said = help("zcu104", &[a, ["b", "", "12-15", ""]]);
+    let ways = "; leave `colors` out of a, or leave `colors` out of b";
+    assert!(said.ends_with(ways), "{said}");
+}
+
+/// Who may have more of what is free leaves one for those who share.
+#[test]
+fn more_colors_are_not_all_colors() {
+    let said = help("zcu104", &[["a", "memory = \"1900MiB\"", "0-13", ""], ["b", "", "", ""]]);
+    assert!(said.starts_with("write colors = \"0-14\" for a"), "{said}");
+}
+
+#[test]
+fn a_working_set_that_never_fits_is_told() {
+    let keys = "criticality = 1\nworking_set = \"2MiB\"";
+    let said = help("qemu-virt", &[["a", keys, "auto", ""]]);
+    let cause = "a's `working_set` of 2MiB never fits: the whole cache has 1MiB";
+    assert!(said.starts_with(cause), "{said}");
+    assert!(said.ends_with("or give a smaller `working_set` to a"), "{said}");
+}
 
 /// Each way out that a message tells leads to a file that checks, if it is followed to the letter, and then the next one, if there is.
 #[test]
@@ -942,6 +978,27 @@ fn ways_out_lead_out() {
         ("rpi4", &[], &[["a", critical, "", "auto"], ["b", "", "0-7", ""]]),
         ("zcu102", &[], &[["a", "", "0-3", "2-3"], ["b", "", "", "0-1"]]),
         ("zcu102", &[], &[["a", critical, "auto", "0"], ["b", "", "0-3", ""]]),
+        // What one gives back the other needs.
+        (
+            "zcu104",
+            &[],
+            &[
+                ["a", "memory = \"1700MiB\"", "0-11", ""],
+                ["b", "", "12-15", ""],
+                ["the hypervisor", "", "", ""],
+            ],
+        ),
+        // All colors for one leave none for the others.
+        ("zcu104", &[], &[["a", "memory = \"1900MiB\"", "0-13", ""], ["b", "", "", ""]]),
+        (
+            "qemu-virt",
+            &[],
+            &[
+                ["a", critical, "12", "0-1,4"],
+                ["b", "memory = \"700MiB\"", "2-11", "2-3,5"],
+                ["c", "memory = \"100MiB\"\ncriticality = 1", "0-1,13-15", ""],
+            ],
+        ),
     ];
     for (platform, groups, parties) in tables {
         let wished = Wished::new(platform, groups, parties);

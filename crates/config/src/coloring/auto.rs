@@ -107,7 +107,7 @@ impl Work<'_> {
     }
 
     /// The RAM behind one number of `part` that a party reaches with what it has of the other part, or may have.
-    fn reach(&self, party: &Party, part: Part, ram: u64) -> u64 {
+    pub(super) fn reach(&self, party: &Party, part: Part, ram: u64) -> u64 {
         let other = part.other();
         let each = ram / u64::from(part.count(&self.cells));
         let Some(owned) = &party.part(other).numbers else { return each.max(1) };

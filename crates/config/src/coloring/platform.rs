@@ -48,6 +48,9 @@ pub struct Group {
     pub banks: Option<BTreeSet<u16>>,
 }
 
+/// The shortest line that the models of caches follow.
+const MIN_LINE: Bytes = Bytes(16);
+
 /// Where a line lies, and where RAM lies besides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
@@ -129,7 +132,15 @@ impl Reader<'_> {
         let page = cache.size("page");
         let of = page.as_ref().map_or(PAGE, |page| page.value.0);
         let way = size.0 / ways.max(1);
-        if !line.0.is_power_of_two() || line.0 > of || way % line.0.max(1) != 0 {
+        if !line.0.is_power_of_two() || line.0 < MIN_LINE.0 {
+            let span = cache.size("line").map_or(span, |line| line.span);
+            let message = format!("a cache line of {line}");
+            let help =
+                format!("give a power of two, {MIN_LINE} or more: what the core's manual says");
+            self.fault("cache", span, message, &help);
+            return None;
+        }
+        if line.0 > of || way % line.0.max(1) != 0 {
             let message = format!("lines of {line} make no cache of {size} with {ways} ways");
             self.fault("cache", span, message, "write what the core's manual says of its L2 or L3");
             return None;

@@ -291,7 +291,7 @@ impl Work<'_> {
         let mut edits = Self::given_up(parties, index, part, (&all, lack));
         edits.extend(choosers.iter().map(|(chooser, _)| Edit::nothing(*chooser, part)));
         let fault = self.marked("cells-short", &party.part(part).span, message, &holders);
-        Refusal::new(fault, edits).why(self.worth(part)).rest(self.smaller(party, part))
+        Refusal::new(fault, edits).why(self.cause(party, part)).rest(self.smaller(party, part))
     }
 
     /// That too few numbers go with what the party has of the other part.
@@ -323,7 +323,24 @@ impl Work<'_> {
         edits.push(Edit::nothing(index, other));
         edits.push(Edit::nothing(index, part));
         let fault = self.marked("cells-short", &party.part(part).span, message, &holders);
-        Refusal::new(fault, edits).why(self.worth(part)).rest(self.smaller(party, part))
+        Refusal::new(fault, edits).why(self.cause(party, part)).rest(self.smaller(party, part))
+    }
+
+    /// Whether its working set alone is more than the cache, however it is divided.
+    fn never_fits(&self, party: &Party, part: Part) -> Option<(Bytes, Bytes)> {
+        let cache = self.places().cache.filter(|_| part == Part::Colors)?;
+        party.working_set.filter(|set| *set > cache.size).map(|set| (set, cache.size))
+    }
+
+    /// Why a party needs so many numbers of a part: what one is, or that its working set never fits.
+    fn cause(&self, party: &Party, part: Part) -> String {
+        self.never_fits(party, part).map_or_else(
+            || self.worth(part),
+            |(set, cache)| {
+                let name = &party.name;
+                format!("{name}'s `working_set` of {set} never fits: the whole cache has {cache}")
+            },
+        )
     }
 
     /// What a number of a part is.
@@ -343,6 +360,9 @@ impl Work<'_> {
 
     /// What a party may want less of, so that fewer numbers of a part do.
     fn smaller(&self, party: &Party, part: Part) -> String {
+        if self.never_fits(party, part).is_some() {
+            return format!("give a smaller `working_set` to {}", party.name);
+        }
         let working_set = part == Part::Colors && self.places().cache.is_some();
         let working_set = working_set && party.working_set.is_some();
         format!(
@@ -381,24 +401,20 @@ impl Work<'_> {
         let mut marked = Vec::new();
         for part in Part::ALL {
             let free = self.free(parties, part);
+            // Who shares what nobody owns must keep one of them.
+            let shared = parties.iter().any(|party| party.part(part).numbers.is_none());
+            let most = free.len() - usize::from(shared && !free.is_empty());
             // As many more as the whole of it needs, its tables and pristine image too.
             let many = numbers(part).len() as u64;
             let more = (party.memory * many).div_ceil(reach.0.max(1)).saturating_sub(many);
             let more = usize::try_from(more).unwrap_or(usize::MAX);
-            match &party.part(part).numbers {
-                Some(own) if free.len() >= more => {
-                    let all = own.iter().chain(free.iter().take(more)).copied().collect();
-                    edits.extend(Edit::write(parties, index, part, all));
-                }
-                Some(own) => {
-                    let all = own.union(&free).copied().collect();
-                    edits.extend(Edit::write(parties, index, part, all));
-                }
-                None => {
-                    let all = (0..part.count(&self.cells)).collect();
-                    edits.extend(Self::given_up(parties, index, part, (&all, more)));
-                    marked.extend(holders(parties, index, part, |_| true));
-                }
+            if let Some(own) = &party.part(part).numbers {
+                let all = own.iter().chain(free.iter().take(more.min(most))).copied().collect();
+                edits.extend(Edit::write(parties, index, part, all));
+            } else {
+                let all = (0..part.count(&self.cells)).collect();
+                edits.extend(Self::given_up(parties, index, part, (&all, more)));
+                marked.extend(holders(parties, index, part, |_| true));
             }
         }
         let fault = self.marked("cells-memory", &demand.span, message, &marked);

@@ -191,19 +191,35 @@ impl Work<'_> {
                 }
                 tried += 1;
                 if tried > TRIED {
-                    next.push(edit);
-                    continue;
+                    break;
                 }
-                let left = self.left(edit.applied(wished));
+                let parties = edit.applied(wished);
+                let (left, open) = self.left(&parties);
                 if is_less(&left, &before) {
-                    good.push(edit);
-                } else if !left.contains(&this) {
-                    next.push(edit);
+                    good.push((left.len(), edit));
+                } else if good.is_empty()
+                    && next.len() < TOLD
+                    && left.len() <= before.len()
+                    && !left.contains(&this)
+                    && self.go_on(&parties, &left, open, &mut tried)
+                {
+                    next.push((left.len(), edit));
                 }
             }
             // What only leads to another fault is told if nothing else does better.
-            let ways = if good.is_empty() { next } else { good };
-            let ways = ways.iter().take(TOLD).map(|edit| self.words(wished, edit));
+            let mut ways = if good.is_empty() { next } else { good };
+            ways.sort_by_key(|(left, _)| *left);
+            let why = if ways.is_empty() {
+                ways.extend(self.without(wished, &before));
+                if why.is_empty() {
+                    self.sizes(wished)
+                } else {
+                    format!("{}; {why}", self.sizes(wished))
+                }
+            } else {
+                why
+            };
+            let ways = ways.iter().map(|(_, edit)| self.words(wished, edit));
             let mut ways: Vec<String> = ways.chain(rest).collect();
             if ways.is_empty() {
                 ways.push("ask for less: leave `colors` or `banks` out of some".to_owned());
@@ -216,8 +232,60 @@ impl Work<'_> {
         }
     }
 
-    /// The faults that are left with these parties.
-    fn left(&self, mut parties: Vec<Party>) -> Vec<Known> {
+    /// Whether each of the faults `left` has a way to fewer of them. A way that only leads to other faults must lead on, or who follows
+    /// what each file is told would go round in a circle.
+    fn go_on(&self, parties: &[Party], left: &[Known], open: Vec<Open>, tried: &mut usize) -> bool {
+        open.len() == left.len()
+            && open.into_iter().all(|Open { edits, .. }| {
+                edits.iter().any(|edit| {
+                    *tried += 1;
+                    *tried <= TRIED && is_less(&self.left(&edit.applied(parties)).0, left)
+                })
+            })
+    }
+
+    /// The first that leaves fewer faults than `before`: colors, banks or both left out of all.
+    fn without(&self, parties: &[Party], before: &[Known]) -> Option<(usize, Edit)> {
+        let of = |part: Part| {
+            let names = |&who: &usize| {
+                let owned = parties[who].part(part);
+                owned.auto || owned.numbers.is_some()
+            };
+            let change = |who| Change { who: vec![who], part, to: To::Nothing };
+            (0..parties.len()).filter(names).map(change).collect::<Vec<_>>()
+        };
+        let [colors, banks] = Part::ALL.map(of);
+        let both = [colors.clone(), banks.clone()].concat();
+        [colors, banks, both].into_iter().map(Edit).find_map(|edit| {
+            let (left, _) = self.left(&edit.applied(parties));
+            is_less(&left, before).then_some((left.len(), edit))
+        })
+    }
+
+    /// How many numbers the memory of each takes, for a file that no change of one key makes better.
+    fn sizes(&self, parties: &[Party]) -> String {
+        let ram: u64 = self.pools.iter().map(|pool| pool.end - pool.start).sum();
+        let needs = |part: Part| {
+            let count = part.count(&self.cells);
+            let each = |party: &Party| {
+                let need = party.memory.div_ceil(self.reach(party, part, ram)).max(1);
+                format!("{} {need}", party.name)
+            };
+            let all: Vec<String> = parties.iter().take(1 + self.demands.len()).map(each).collect();
+            format!("of {count} {} the memory needs at least: {}", part.many(), all.join(", "))
+        };
+        let named = |part: &Part| parties.iter().any(|party| party.part(*part).numbers.is_some());
+        let parts: Vec<String> = Part::ALL.into_iter().filter(named).map(needs).collect();
+        ["no change of one key is enough".to_owned()]
+            .into_iter()
+            .chain(parts)
+            .collect::<Vec<_>>()
+            .join("; ")
+    }
+
+    /// The faults that are left with these parties, and what may mend them.
+    fn left(&self, parties: &[Party]) -> (Vec<Known>, Vec<Open>) {
+        let mut parties = parties.to_vec();
         let mut faults = Faults::default();
         let mut work = Work {
             file: self.file,
@@ -236,7 +304,8 @@ impl Work<'_> {
         let vms = 1 + self.demands.len();
         let divided = parties.iter().take(vms).any(asks);
         work.settle(&mut parties, divided);
-        faults.0.iter().map(known).collect()
+        let open = mem::take(&mut work.open);
+        (faults.0.iter().map(known).collect(), open)
     }
 
     /// A change in words.
