@@ -173,10 +173,11 @@ impl Looks {
         LEAST_POLL.max(Nanos(self.cost.0.saturating_add(1)))
     }
 
-    /// The least time from one look to the next while `left` accesses are left of the budget, which are not spent sooner.
+    /// The least time from one look to the next while `left` accesses are left of a budget of `period`, which are not spent sooner; at most the
+    /// period, at whose end there is a look whatever is left.
     #[must_use]
-    pub fn apart(&self, left: u64) -> Nanos {
-        self.every.max(Nanos(packed::least_time(left, self.access.0)))
+    pub fn apart(&self, left: u64, period: Nanos) -> Nanos {
+        self.every.max(period.min(Nanos(packed::least_time(left, self.access.0))))
     }
 }
 

@@ -290,6 +290,32 @@ fn looks_at_the_monitor_are_in_the_responses_of_a_vms_tasks() {
     };
     let said = say_of("check", &with_task("qemu-virt", &budget(401), ""));
     assert!(said.out.contains("take up to 48 % of each of its cores"), "{}{}", said.out, said.err);
+    // A budget that no core can spend in a period keeps them apart whatever the tasks do; beside a smaller one the `accesses` help.
+    let never = u64::MAX - 1;
+    let endless = with_task("qemu-virt", &budget(never), "").replace("9999", &never.to_string());
+    let endless = analyze(&endless, &[]).1["time"].take();
+    assert!(response(&endless) < 110_000, "{endless}");
+    assert!(!endless["notes"].to_string().contains("taken to be enough"), "{endless}");
+    let said = say_of(
+        "check",
+        &with_task("qemu-virt", &budget(never), "").replace("9999", &never.to_string()),
+    );
+    assert!(said.out.contains("take up to 5 % of each"), "{}{}", said.out, said.err);
+    let late = with_task("qemu-virt", &budget(9999), "").replace("100us", "700us");
+    let help = "add `accesses` to each of its tasks";
+    let said = say_of("analyze", &late);
+    assert!(said.status == Some(1) && said.out.contains(help), "{}", said.out);
+    let known = late.replace("period = \"1ms\"", "period = \"1ms\"\naccesses = 10");
+    assert_eq!(say_of("analyze", &known).status, Some(0));
+    // Beside [saturation] they are no rarer than the platform's, so no `poll` is offered.
+    let said = say_of("check", &with_task("qemu-virt", &budget(401), ""));
+    assert!(said.out.contains("; a larger budget sets them apart"), "{}", said.out);
+    let (free, _) = with_task("qemu-virt", &budget(401), "")
+        .split_once("[saturation]")
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .unwrap();
+    let said = say_of("check", &free);
+    assert!(said.out.contains("; `poll` or a larger budget sets them apart"), "{}", said.out);
     // What is planned has them in it; where they are too much, so says the plan.
     for (deadline, good) in [("200us", true), ("150us", false)] {
         let more = format!("accesses = 10\ndeadline = \"{deadline}\"");
