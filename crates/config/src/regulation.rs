@@ -133,7 +133,39 @@ impl Looks {
     /// The most accesses that the core can make from one look to the next: so many may pass beyond a budget.
     #[must_use]
     pub fn between(&self) -> u64 {
-        packed::most_events(self.every.0, self.access.0)
+        self.most_in(self.every)
+    }
+
+    /// The most accesses that the core can make in `time`, whatever it does.
+    #[must_use]
+    pub fn most_in(&self, time: Nanos) -> u64 {
+        packed::most_events(time.0, self.access.0)
+    }
+
+    /// The most time that looks take of a period of a vCPU that spends its budget: one each [`every`](Self::every), and the one at its
+    /// beginning, which takes less than two others.
+    #[must_use]
+    pub fn taken(&self, period: Nanos) -> Nanos {
+        let looks = period.0.div_ceil(self.every.0.max(1)).saturating_add(2);
+        Nanos(looks.saturating_mul(self.cost.0).min(period.0))
+    }
+
+    /// What `cores` can make beside the looks of the `accesses` that they could make in a whole period, and never more than any core can.
+    #[must_use]
+    pub fn beside(&self, accesses: u64, period: Nanos, cores: u64) -> u64 {
+        let time = period.0 - self.taken(period).0;
+        let part = u128::from(accesses) * u128::from(time) / u128::from(period.0.max(1));
+        let most = self.most_in(Nanos(time)).saturating_mul(cores);
+        u64::try_from(part).unwrap_or(u64::MAX).min(if time == 0 { 0 } else { most })
+    }
+
+    /// The least accesses of which `cores` can make so many [`beside`](Self::beside) the looks; none where they leave no time for them.
+    #[must_use]
+    pub fn enough(&self, accesses: u64, period: Nanos, cores: u64) -> Option<u64> {
+        let time = period.0 - self.taken(period).0;
+        let whole = (u128::from(accesses) * u128::from(period.0)).div_ceil(time.max(1).into());
+        let whole = u64::try_from(whole).ok()?;
+        (self.beside(whole, period, cores) >= accesses).then_some(whole)
     }
 
     /// The least time from one look to the next that a file may ask for.
@@ -141,10 +173,11 @@ impl Looks {
         LEAST_POLL.max(Nanos(self.cost.0.saturating_add(1)))
     }
 
-    /// The least time from one look to the next while `left` accesses are left of the budget, which are not spent sooner.
+    /// The least time from one look to the next while `left` accesses are left of a budget of `period`, which are not spent sooner; at most the
+    /// period, at whose end there is a look whatever is left.
     #[must_use]
-    pub fn apart(&self, left: u64) -> Nanos {
-        self.every.max(Nanos(packed::least_time(left, self.access.0)))
+    pub fn apart(&self, left: u64, period: Nanos) -> Nanos {
+        self.every.max(period.min(Nanos(packed::least_time(left, self.access.0))))
     }
 }
 

@@ -12,9 +12,10 @@ use weir_analysis::{
     memory::{Budget, Regulation, SaturationPoint, SaturationTable, qos_bandwidth, qos_level},
 };
 use weir_config::{
-    Fault, Timing,
+    Fault, Looks, Timing,
     counters::Event,
     timing::{Bandwidth, Place, Saturation, TimedVm},
+    units,
 };
 
 /// What the analysis says of the budgets.
@@ -60,6 +61,9 @@ pub struct Limits {
     pub most: Budget,
     /// How it is spent.
     pub regulation: Regulation,
+    /// How EL2 looks at the monitor for it, if that counts it.
+    looks: Option<Looks>,
+    vcpus: u64,
 }
 
 impl Limits {
@@ -74,12 +78,20 @@ impl Limits {
             least: budget(least),
             most: budget(most),
             regulation,
+            looks: timing.looks(vm, period),
+            vcpus: vcpus(vm).into(),
         })
     }
 
-    /// What its VM is sure to get of it.
+    /// What its VM is sure to get of it, if its cores could make all of it in a period without EL2's looks at the monitor.
     pub fn sure(&self) -> Budget {
-        Budget { accesses: self.regulation.sure(self.least.accesses), ..self.least }
+        let whole = self.regulation.sure(self.least.accesses);
+        let beside = |looks: Looks| looks.beside(whole, self.period(), self.vcpus);
+        Budget { accesses: self.looks.map_or(whole, beside), ..self.least }
+    }
+
+    fn period(&self) -> units::Nanos {
+        units::Nanos(self.least.period.0)
     }
 
     /// Why that is less than what the file says, if it is.
@@ -99,6 +111,15 @@ impl Limits {
             }
             _ => "",
         });
+        if let Some(looks) = self.looks {
+            let period = self.least.period.0.max(1);
+            let taken = u128::from(looks.taken(self.period()).0) * 100;
+            let percent = taken.div_ceil(period.into());
+            let _ = write!(
+                why,
+                "; EL2's looks at the monitor take up to {percent} % of each of its cores"
+            );
+        }
         why
     }
 }
@@ -204,7 +225,7 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
         let level = qos_level(Bytes(block.0), BytesPerSec(dma), clock);
         memory.qos = level.map(|level| (level, qos_bandwidth(Bytes(block.0), level, clock).0));
     }
-    let ways = |vm, left| Ways { vms: &timing.vms, vm, known, table: &table, left };
+    let ways = |vm, left| Ways { timing, vm, known, table: &table, left };
     for (vm, own, required, why) in short {
         let left = most.saturating_sub(total - own).saturating_sub(forgiven(timing, vm));
         let help = ways(vm, left).to_get(required.unwrap_or(0));
@@ -301,6 +322,11 @@ fn notes(timing: &Timing) -> Vec<String> {
             continue;
         };
         let name = &vm.name;
+        if Limits::of(timing, vm).is_some_and(|limits| limits.looks.is_some()) {
+            notes.push(format!(
+                "{name}: what is sure is what EL2's looks at the monitor leave of its budget, where its cores could make all of it in a period without them, and no other core's looks take their time, as they do in QEMU under instruction counting"
+            ));
+        }
         if asked.limits_writes() {
             notes.push(format!(
                 "{name}: what is sure is so as long as its write budget lasts: it is suspended where either is spent"

@@ -63,6 +63,9 @@ pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Own {
     };
     let Some(limits) = Limits::of(timing, vm) else { return Own::Unknown };
     let (budget, period, pool) = (limits.least.accesses, limits.least.period, asked.is_pool());
+    if unspent(timing, vm) > 0 {
+        return Own::Enough;
+    }
     let made =
         if pool { in_a_period(period, vm.tasks.iter()) } else { in_a_period(period, on(vm, core)) };
     let Some(made) = made else { return Own::Unknown };
@@ -91,6 +94,23 @@ pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Own {
     })
 }
 
+/// What is left of each vCPU's part of a VM's budget after all that its core can make in a period where the monitor counts; 0 where that may be
+/// all of it, or a vCPU has no part that stays its own.
+pub fn unspent(timing: &Timing, vm: &TimedVm) -> u64 {
+    let known = || {
+        let asked = vm.bandwidth.as_ref()?;
+        let limits = Limits::of(timing, vm)?;
+        let lends = matches!(limits.regulation, Regulation::Memguard { .. });
+        if asked.is_pool() || asked.limits_writes() || lends {
+            return None;
+        }
+        let period = units::Nanos(limits.least.period.0);
+        let most = timing.looks(vm, period)?.most_in(period);
+        Some(asked.least_part(limits.least.accesses, vcpus(vm) as usize).saturating_sub(most))
+    };
+    known().unwrap_or(0)
+}
+
 /// The least that is left of the budget of the vCPU on `core` whatever the VM's tasks there do; 0 where they may spend it, nobody says what they
 /// do, or a vCPU has no part that stays its own.
 pub fn left(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> u64 {
@@ -105,5 +125,5 @@ pub fn left(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> u64 {
         let made = in_a_period(limits.least.period, on(vm, core))?;
         Some(asked.least_part(limits.least.accesses, vcpus(vm) as usize).saturating_sub(made))
     };
-    known().unwrap_or(0)
+    known().unwrap_or(0).max(unspent(timing, vm))
 }

@@ -29,7 +29,7 @@ pub struct Time {
     tasks: Vec<Row>,
     /// Whether accesses of other VMs are in the response times.
     interference: bool,
-    reasons: Vec<(Place, String)>,
+    reasons: Vec<(Place, String, Option<&'static str>)>,
     /// What was taken for granted, and what is counted in.
     notes: Vec<String>,
 }
@@ -44,6 +44,9 @@ struct Row {
     response: Option<u64>,
     deadline: u64,
 }
+
+/// The way out where the looks at the monitor are taken to be as close as they can be.
+const ADD: &str = "add `accesses` to each of its tasks: the looks at the monitor are taken as if little were left of the budget; or a larger budget, or a longer deadline";
 
 /// What a VM or the broker gets of the core that moves its flows, and which core that is; none where it has a core to
 /// itself and no interrupt comes to it.
@@ -101,7 +104,7 @@ fn looks(timing: &Timing, vm: usize, left: u64, tried: Tried) -> Vec<InterruptLi
         delay: Nanos(0),
     };
     let cost = looks.cost.0;
-    vec![line(looks.apart(left), cost), line(period, cost.saturating_mul(2))]
+    vec![line(looks.apart(left, period), cost), line(period, cost.saturating_mul(2))]
 }
 
 /// A core of a VM's own, less what the VM's interrupts take, as nobody says to which of its cores they come, and EL2's `looks`.
@@ -348,13 +351,17 @@ pub fn tasks(timing: &Timing, vm: usize, tried: Tried) -> Result<Time, Fault> {
 /// What share of a core EL2's looks at the monitor take at worst, for a person: for each VM whose budget the monitor counts.
 pub fn worst_looks(timing: &Timing) -> Vec<String> {
     let of = |(position, vm): (usize, &TimedVm)| {
-        let (Looks { every, cost, .. }, period) = looked_at(timing, position, Tried::default())?;
+        let (looks, period) = looked_at(timing, position, Tried::default())?;
+        let Looks { cost, .. } = looks;
+        let every = looks.apart(own::unspent(timing, vm), period);
         let percent = |looks: u128, interval: units::Nanos| {
             (u128::from(cost.0) * 100 * looks).div_ceil(interval.0.max(1).into())
         };
         let most = (percent(1, every) + percent(2, period)).min(100);
+        // Beside a measured table they are no rarer than when it was measured.
+        let way = if timing.saturation.is_some() { "" } else { "`poll` or " };
         Some(format!(
-            "{}: EL2's looks at the monitor take up to {most} % of each of its cores, {cost} each {every} where little is left of the budget; `poll` sets them apart",
+            "{}: EL2's looks at the monitor take up to {most} % of each of its cores, {cost} each {every} where little is left of the budget; {way}a larger budget sets them apart",
             vm.name
         ))
     };
@@ -376,6 +383,16 @@ fn not_its_own(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Option<Fault
         let help = "add [[core]] with its `id` and a `schedule` that names both";
         timing.fault("no-schedule", &vm.place, message, help)
     })
+}
+
+/// The way out of late tasks that make so many accesses, where the `closest` looks at the monitor are in their responses for want of knowing what
+/// is left of a part of the budget that is the core's own.
+fn way_of(vm: &TimedVm, accesses: &[Option<u64>], closest: bool) -> Option<&'static str> {
+    let parted = vm
+        .bandwidth
+        .as_ref()
+        .is_none_or(|asked| !asked.is_pool() && !asked.is_memguard() && !asked.limits_writes());
+    (closest && parted && accesses.contains(&None)).then_some(ADD)
 }
 
 fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result<(), Fault> {
@@ -453,10 +470,9 @@ fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result
                 }
                 Some(_) => None,
             };
-            if let Some(reason) = reason {
-                let reason = format!("{}: {} {reason}", row.vm, row.name);
-                time.reasons.push((task.place.clone(), reason));
-            }
+            let reason = reason.map(|reason| format!("{}: {} {reason}", row.vm, row.name));
+            let way = way_of(this, &accesses, looked && left == 0);
+            time.reasons.extend(reason.map(|reason| (task.place.clone(), reason, way)));
             time.tasks.push(row);
         }
     }
@@ -497,8 +513,9 @@ impl Time {
     /// Why not, as faults of the file.
     pub fn faults(&self, timing: &Timing) -> Vec<Fault> {
         let help = "give the VM more time or a larger budget, other VMs less bandwidth, or the task a longer deadline";
-        let fault =
-            |(place, reason): &(Place, String)| timing.fault("response", place, reason, help);
+        let fault = |(place, reason, way): &(Place, String, Option<&'static str>)| {
+            timing.fault("response", place, reason, way.unwrap_or(help))
+        };
         self.reasons.iter().map(fault).collect()
     }
 
@@ -573,8 +590,11 @@ impl fmt::Display for Time {
                 )?;
             }
         }
-        for (_, reason) in &self.reasons {
+        for (_, reason, way) in &self.reasons {
             writeln!(f, "  {reason}")?;
+            if let Some(way) = way {
+                writeln!(f, "    help: {way}")?;
+            }
         }
         for note in &self.notes {
             writeln!(f, "{note}")?;

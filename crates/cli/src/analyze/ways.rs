@@ -7,6 +7,7 @@ use weir_analysis::{
     memory::{Budget, Regulation, SaturationTable},
 };
 use weir_config::{
+    Timing,
     counters::Event,
     timing::{Bandwidth, Saturation, TimedVm},
 };
@@ -16,7 +17,7 @@ const BEAR: &str = "or write overcommit = true in a `bandwidth`, which `weir che
 
 /// What the file says of one VM, and what is left of the memory for its budget.
 pub struct Ways<'a> {
-    pub vms: &'a [TimedVm],
+    pub timing: &'a Timing,
     pub vm: &'a TimedVm,
     pub known: &'a Saturation,
     pub table: &'a SaturationTable,
@@ -32,7 +33,13 @@ impl Ways<'_> {
         let bytes = u128::from(required) * u128::from(period.0);
         let sure = bytes.div_ceil(u128::from(self.known.line.0.max(1)) * 1_000_000_000);
         let sure = u64::try_from(sure).unwrap_or(u64::MAX);
-        let spent = regulation(self.vms, self.vm, None);
+        let looks = self.timing.looks(self.vm, period);
+        let vcpus = u64::from(vcpus(self.vm));
+        let Some(sure) = looks.map_or(Some(sure), |looks| looks.enough(sure, period, vcpus)) else {
+            return "lower `required`: EL2's looks at the monitor leave its cores too little time"
+                .to_owned();
+        };
+        let spent = regulation(&self.timing.vms, self.vm, None);
         let enough = spent.enough(sure);
         let written = self.written(enough);
         let counted = |accesses| {
@@ -68,8 +75,10 @@ impl Ways<'_> {
 
     /// How the VM gets a limit of refills, which nothing sets.
     pub fn to_limit(&self) -> String {
-        let spares =
-            matches!(regulation(self.vms, self.vm, None), Regulation::Memguard { spare: true });
+        let spares = matches!(
+            regulation(&self.timing.vms, self.vm, None),
+            Regulation::Memguard { spare: true }
+        );
         if spares {
             return format!("leave `spare` out of each `bandwidth`; {BEAR}");
         }
@@ -112,7 +121,7 @@ impl Ways<'_> {
     fn room(&self) -> u64 {
         let period = self.vm.bandwidth.as_ref().and_then(|asked| asked.budget).map(|its| its.1);
         let periods = self.known.period.0.div_ceil(period.unwrap_or(self.known.period).0.max(1));
-        let each = regulation(self.vms, self.vm, None).most(1, periods).unwrap_or(u64::MAX);
+        let each = regulation(&self.timing.vms, self.vm, None).most(1, periods).unwrap_or(u64::MAX);
         let room = self.left / each.max(1) / self.share();
         let vcpus = u64::from(vcpus(self.vm));
         if room.saturating_mul(self.share()) < vcpus { 0 } else { room }

@@ -387,6 +387,25 @@ fn shape(timing: &Timing, vm: &TimedVm, table: &SaturationTable, least: u64) -> 
     }
 }
 
+/// The bandwidth whose budget leaves a VM `required` bytes/s beside EL2's looks at the monitor; the largest where none does.
+fn beside_looks(
+    timing: &Timing,
+    vm: &TimedVm,
+    required: u64,
+    table: &SaturationTable,
+    line: Bytes,
+) -> u64 {
+    let period = weir_config::units::Nanos(table.period().0);
+    let Some(looks) = timing.looks(vm, period).filter(|_| required > 0) else { return required };
+    let second = u128::from(line.0.max(1)) * 1_000_000_000;
+    let least = (u128::from(required) * u128::from(period.0)).div_ceil(second);
+    let vcpus = vm.cpus.len().max(1) as u64;
+    let whole = u64::try_from(least).ok().and_then(|least| looks.enough(least, period, vcpus));
+    // Rounded down, it still takes the same budget: a line in a period is many bytes/s.
+    let rate = |whole| u64::try_from(u128::from(whole) * second / u128::from(period.0.max(1)));
+    whole.and_then(|whole| rate(whole).ok()).map_or(u64::MAX, |rate| rate.max(required))
+}
+
 fn demands(timing: &Timing, vm: &TimedVm, table: &SaturationTable, line: Bytes) -> Vm {
     let asked = vm.bandwidth.as_ref();
     let required = asked.and_then(|asked| asked.required);
@@ -398,6 +417,9 @@ fn demands(timing: &Timing, vm: &TimedVm, table: &SaturationTable, line: Bytes) 
     });
     let given = Limits::of(timing, vm);
     let mut bandwidth = required.map_or(0, |rate| rate.0);
+    if given.is_none() {
+        bandwidth = beside_looks(timing, vm, bandwidth, table, line);
+    }
     let mut counted =
         given.map(|given| table.counted(given.most, given.regulation).unwrap_or(u64::MAX));
     if let Some(given) = given {

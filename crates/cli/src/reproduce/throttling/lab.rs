@@ -4,7 +4,7 @@ use crate::{
     bench::elf::Image,
     cargo::Programs,
     environment::Environment,
-    failure::{Context, Failure, GOOD, Result},
+    failure::{Context, Failure, GOOD, INTERRUPTED, Result},
     image,
     observe::{
         plugin::{Watch, ledger_argument},
@@ -152,6 +152,7 @@ impl<'a> Lab<'a> {
             }
         }
         let outcome = run::perform(&arguments, self.environment)?;
+        interrupted(outcome.status)?;
         if outcome.status != GOOD {
             let why = outcome.trouble.unwrap_or_else(|| run::show::summary(&outcome.report));
             let logs = outcome.directory.display();
@@ -168,6 +169,14 @@ impl<'a> Lab<'a> {
         };
         Ok(seen)
     }
+}
+
+/// Ends a series of runs with the one that a person ended: what it came to is no result of theirs.
+fn interrupted(status: u8) -> Result {
+    if status == INTERRUPTED {
+        return Err(Failure { status, text: "interrupted".to_owned() });
+    }
+    Ok(())
 }
 
 impl Lab<'_> {
@@ -270,5 +279,17 @@ impl Vm<'_> {
             "\n[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"8MiB\"\n\
              image = {{ elf = \"guests/{guest}\", args = \"{args}\" }}\n{bandwidth}"
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_a_person_ended_is_told_without_its_table() {
+        let ended = interrupted(INTERRUPTED).expect_err("an end");
+        assert_eq!((ended.status, ended.text.as_str()), (INTERRUPTED, "interrupted"));
+        assert!(interrupted(GOOD).is_ok());
     }
 }
