@@ -63,7 +63,7 @@ impl From<io::Error> for Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::said(GOOD);
         }
-        Self::environment(error.to_string())
+        Self::environment(format!("cannot write to standard output: {error}"))
     }
 }
 

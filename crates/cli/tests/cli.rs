@@ -309,6 +309,17 @@ fn a_reader_that_leaves_is_no_failure() {
     assert!(!said.err.contains("panicked"), "{}", said.err);
 }
 
+/// A disk that is full is named with what was to be written to it.
+#[test]
+fn what_cannot_be_written_is_named() {
+    let full = fs::File::create("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let ended = command.arg("platforms").stdout(full).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(3), "{said}");
+    assert!(said.contains("cannot write to standard output: No space left"), "{said}");
+}
+
 #[test]
 fn it_starts_at_once() {
     let started = Instant::now();
