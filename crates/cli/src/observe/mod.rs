@@ -127,7 +127,6 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         writeln!(out, "logs and report: {}", outcome.run.directory.display())?;
     }
     match outcome.run.status {
-        GOOD if !outcome.seen.started => Err(Failure::system(tell::NOTHING)),
         GOOD => Ok(()),
         status => Err(Failure { status, text: outcome.run.trouble.unwrap_or_default() }),
     }

@@ -440,24 +440,6 @@ impl Inner {
     }
 
     fn report(&self) -> Observed {
-        if self.running {
-            return self.counted();
-        }
-        // What the boot did is not counted.
-        let mut seen = self.counted();
-        for owner in &mut seen.owners {
-            let (name, who) = (owner.name.clone(), owner.who);
-            *owner = OwnerCounts::none(name, who);
-        }
-        for counts in [&mut seen.l1_evictions, &mut seen.l2_evictions, &mut seen.rows_closed] {
-            counts.iter_mut().for_each(|row| row.fill(0));
-        }
-        seen.intrusions.clear();
-        (seen.device_accesses, seen.unseen_blocks) = (0, 0);
-        seen
-    }
-
-    fn counted(&self) -> Observed {
         let owners: Vec<Who> = self.everyone().collect();
         let counts = |matrix: &Matrix| -> Counts {
             let row = |&by: &Who| {
@@ -496,7 +478,6 @@ impl Inner {
             }
         };
         Observed {
-            started: self.running,
             owners: owners.iter().map(count).collect(),
             l1_evictions: counts(&l1),
             l2_evictions: counts(l2.map_or(&none, |l2| &l2.evictions)),

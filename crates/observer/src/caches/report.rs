@@ -39,8 +39,6 @@ pub type Counts = Vec<Vec<u64>>;
 /// What was seen of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observed {
-    /// Whether a guest ran; nothing is counted before.
-    pub started: bool,
     /// Whose accesses are told apart; the rows and columns of the matrices.
     pub owners: Vec<Owner>,
     /// By whose access whose lines left an L1 data cache.
@@ -87,24 +85,6 @@ pub struct Owner {
     pub dram_accesses: u64,
     /// Those whose row was open.
     pub row_hits: u64,
-}
-
-impl Owner {
-    /// Of whom nothing was counted.
-    pub(super) const fn none(name: String, who: Who) -> Self {
-        Self {
-            name,
-            who,
-            accesses: 0,
-            l1_misses: 0,
-            fetches: 0,
-            l1i_misses: 0,
-            l2_accesses: 0,
-            l2_misses: 0,
-            dram_accesses: 0,
-            row_hits: 0,
-        }
-    }
 }
 
 /// An access at EL2 that cost a VM a line.
