@@ -53,8 +53,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     }
     let files: Vec<&Path> = arguments.files.iter().map(PathBuf::as_path).collect();
     if let Some(map) = &arguments.map {
-        let platform = arguments.platform.iter().map(Path::new);
-        let inputs: Vec<&Path> = files.iter().copied().chain(platform).collect();
+        let inputs = output::inputs(files.iter().copied(), arguments.platform.as_deref());
         output::check("--map", map, &inputs)?;
     }
     if let Some(platform) = &arguments.platform {

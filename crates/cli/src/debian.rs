@@ -312,6 +312,22 @@ pub enum Kept {
     UBoot,
 }
 
+impl Kept {
+    /// What a system file calls so in the role of a "kernel", an "initrd" or an "image".
+    #[must_use]
+    pub fn named(role: &str, name: &str) -> Option<Self> {
+        match (role, name) {
+            ("kernel", "debian-rt") => Some(Self::Linux),
+            ("image", "u-boot") => Some(Self::UBoot),
+            ("initrd", _) => {
+                let kind = Initramfs::ALL.into_iter().find(|kind| kind.name() == name)?;
+                Some(Self::Initramfs(kind))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Where something is that was asked for before; nothing is fetched or made for it. None without the packages.
 #[must_use]
 pub fn kept(cache: &Path, what: Kept) -> Option<PathBuf> {

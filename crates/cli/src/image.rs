@@ -2,7 +2,8 @@
 
 use crate::{
     cargo::{Programs, replace},
-    coloring, debian,
+    coloring,
+    debian::{self, Kept},
     environment::Environment,
     failure::{Context, Failure, Result, SYSTEM},
     observe, output,
@@ -62,7 +63,7 @@ pub struct Options {
 impl Options {
     /// The files that these options read of a system, of which `file` is the first.
     pub fn inputs<'a>(&'a self, file: &'a Path) -> Vec<&'a Path> {
-        std::iter::once(file).chain(self.platform.iter().map(Path::new)).collect()
+        output::inputs([file], self.platform.as_deref())
     }
 }
 
@@ -284,21 +285,20 @@ fn fetch(
         Source::File(path) => return Ok(path.clone()),
         Source::Named(name) => name,
     };
+    let what = Kept::named(role, name).ok_or_else(|| unknown(role, name))?;
     let cache = debian::cache_dir(environment.root()?);
-    let initrd = debian::Initramfs::ALL.into_iter().find(|kind| kind.name() == name);
-    let talk = match initrd {
-        Some(debian::Initramfs::Vsock) => {
+    let talk = match what {
+        Kept::Initramfs(debian::Initramfs::Vsock) => {
             let path = programs.talk(environment)?;
             Some(fs::read(&path).context(|| format!("read {}", path.display()))?)
         }
         _ => None,
     };
     let _spinner = Spinner::new(format!("looking for Debian's {name}"));
-    let path = match (role, name.as_str(), initrd) {
-        ("kernel", "debian-rt", _) => debian::linux_rt(&cache).map(|linux| linux.image),
-        ("initrd", _, Some(kind)) => debian::initramfs(&cache, kind, talk),
-        ("image", "u-boot", _) => debian::u_boot(&cache),
-        _ => return Err(unknown(role, name)),
+    let path = match what {
+        Kept::Linux => debian::linux_rt(&cache).map(|linux| linux.image),
+        Kept::Initramfs(kind) => debian::initramfs(&cache, kind, talk),
+        Kept::UBoot => debian::u_boot(&cache),
     };
     path.map_err(|error| Failure::environment(error.to_string()))
 }

@@ -9,6 +9,14 @@ use std::{
 };
 use weir_config::Input;
 
+/// What a call reads: its files, and its platform's if that is one.
+pub fn inputs<'a>(
+    files: impl IntoIterator<Item = &'a Path>,
+    platform: Option<&'a str>,
+) -> Vec<&'a Path> {
+    files.into_iter().chain(platform.map(Path::new)).collect()
+}
+
 /// Refuses what `option` names if it is one of `inputs` or a file that one of these names, or if it can't be written. What is there stays
 /// as it is.
 ///

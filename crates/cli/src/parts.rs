@@ -141,15 +141,10 @@ fn present(
         Source::File(path) => return Some(path.clone()),
         Source::Named(name) => name,
     };
-    let cache = debian::cache_dir(environment.root().ok()?);
-    let path = match (role, name.as_str()) {
-        ("kernel", "debian-rt") => debian::kept(&cache, debian::Kept::Linux),
-        ("image", "u-boot") => debian::kept(&cache, debian::Kept::UBoot),
-        ("initrd", name) => {
-            let kind = debian::Initramfs::ALL.into_iter().find(|kind| kind.name() == name)?;
-            debian::kept(&cache, debian::Kept::Initramfs(kind))
-        }
-        _ => Some(programs.path(name)),
+    let path = match debian::Kept::named(role, name) {
+        Some(what) => debian::kept(&debian::cache_dir(environment.root().ok()?), what),
+        None if role == "initrd" => None,
+        None => Some(programs.path(name)),
     };
     path.filter(|path| path.is_file())
 }

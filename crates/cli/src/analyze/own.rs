@@ -94,19 +94,20 @@ pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Own {
     })
 }
 
+/// The least part of a VM's budget that a vCPU has, and its period; none where no part stays its own.
+fn part(timing: &Timing, vm: &TimedVm) -> Option<(u64, Nanos)> {
+    let asked = vm.bandwidth.as_ref().filter(|asked| asked.has_parts())?;
+    let least = Limits::of(timing, vm)?.least;
+    Some((asked.least_part(least.accesses, vcpus(vm) as usize), least.period))
+}
+
 /// What is left of each vCPU's part of a VM's budget after all that its core can make in a period where the monitor counts; 0 where that may be
 /// all of it, or a vCPU has no part that stays its own.
 pub fn unspent(timing: &Timing, vm: &TimedVm) -> u64 {
     let known = || {
-        let asked = vm.bandwidth.as_ref()?;
-        let limits = Limits::of(timing, vm)?;
-        let lends = matches!(limits.regulation, Regulation::Memguard { .. });
-        if asked.is_pool() || asked.limits_writes() || lends {
-            return None;
-        }
-        let period = units::Nanos(limits.least.period.0);
-        let most = timing.looks(vm, period)?.most_in(period);
-        Some(asked.least_part(limits.least.accesses, vcpus(vm) as usize).saturating_sub(most))
+        let (part, period) = part(timing, vm)?;
+        let period = units::Nanos(period.0);
+        Some(part.saturating_sub(timing.looks(vm, period)?.most_in(period)))
     };
     known().unwrap_or(0)
 }
@@ -115,15 +116,9 @@ pub fn unspent(timing: &Timing, vm: &TimedVm) -> u64 {
 /// do, or a vCPU has no part that stays its own.
 pub fn left(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> u64 {
     let known = || {
-        let asked = vm.bandwidth.as_ref()?;
-        let limits = Limits::of(timing, vm)?;
         on(vm, core).next()?;
-        let lends = matches!(limits.regulation, Regulation::Memguard { .. });
-        if asked.is_pool() || asked.limits_writes() || lends {
-            return None;
-        }
-        let made = in_a_period(limits.least.period, on(vm, core))?;
-        Some(asked.least_part(limits.least.accesses, vcpus(vm) as usize).saturating_sub(made))
+        let (part, period) = part(timing, vm)?;
+        Some(part.saturating_sub(in_a_period(period, on(vm, core))?))
     };
     known().unwrap_or(0).max(unspent(timing, vm))
 }

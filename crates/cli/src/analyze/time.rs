@@ -61,10 +61,7 @@ pub fn supply(timing: &Timing, runner: Runner) -> Result<Option<(String, Place, 
     };
     let own = vm.and_then(|vm| vm.cpus.first()).copied();
     // What it moves is no task of its: nobody says how much is left of its budget.
-    let looks = match runner {
-        Runner::Vm(vm) => looks(timing, vm, 0, Tried::default()),
-        Runner::Broker => Vec::new(),
-    };
+    let looks = closest_looks(timing, runner);
     let mut cores = timing
         .cores
         .iter()
@@ -105,6 +102,14 @@ fn looks(timing: &Timing, vm: usize, left: u64, tried: Tried) -> Vec<InterruptLi
     };
     let cost = looks.cost.0;
     vec![line(looks.apart(left, period), cost), line(period, cost.saturating_mul(2))]
+}
+
+/// The same of who has the core, of whom nobody says how much is left.
+fn closest_looks(timing: &Timing, runner: Runner) -> Vec<InterruptLine> {
+    match runner {
+        Runner::Vm(vm) => looks(timing, vm, 0, Tried::default()),
+        Runner::Broker => Vec::new(),
+    }
 }
 
 /// A core of a VM's own, less what the VM's interrupts take, as nobody says to which of its cores they come, and EL2's `looks`.
@@ -307,10 +312,7 @@ pub fn analyze(timing: &Timing) -> Result<Option<Time>, Vec<Fault>> {
     for core in &timing.cores {
         let mut shares = Vec::new();
         for runner in runners(&core.schedule) {
-            let looks = match runner {
-                Runner::Vm(vm) => looks(timing, vm, 0, Tried::default()),
-                Runner::Broker => Vec::new(),
-            };
+            let looks = closest_looks(timing, runner);
             match supply_on(timing, core, runner, looks) {
                 Ok(supply) => shares.push((runner.name(timing).to_owned(), supply.linear())),
                 Err(fault) => {
@@ -388,10 +390,7 @@ fn not_its_own(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Option<Fault
 /// The way out of late tasks that make so many accesses, where the `closest` looks at the monitor are in their responses for want of knowing what
 /// is left of a part of the budget that is the core's own.
 fn way_of(vm: &TimedVm, accesses: &[Option<u64>], closest: bool) -> Option<&'static str> {
-    let parted = vm
-        .bandwidth
-        .as_ref()
-        .is_none_or(|asked| !asked.is_pool() && !asked.is_memguard() && !asked.limits_writes());
+    let parted = vm.bandwidth.as_ref().is_none_or(Bandwidth::has_parts);
     (closest && parted && accesses.contains(&None)).then_some(ADD)
 }
 

@@ -13,12 +13,7 @@ use crate::{
 };
 use grid::Calibrated;
 use serde_json::{Value, json};
-use std::{
-    fmt::Write as _,
-    fs,
-    io::Write as _,
-    path::{Path, PathBuf},
-};
+use std::{fmt::Write as _, fs, io::Write as _, path::PathBuf};
 use weir_config::units::Nanos;
 
 /// Finds the smallest budget and period that make sense on a system's platform, and how much its memory takes.
@@ -62,8 +57,7 @@ fn period(text: &str) -> std::result::Result<Nanos, String> {
 /// Carries the verb out.
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     if let Some(path) = &arguments.output {
-        let platform = arguments.platform.iter().map(Path::new);
-        let inputs: Vec<&Path> = platform.chain([arguments.file.as_path()]).collect();
+        let inputs = output::inputs([arguments.file.as_path()], arguments.platform.as_deref());
         output::check("-o", path, &inputs)?;
     }
     let platform = arguments.platform.as_deref();

@@ -32,7 +32,7 @@ const ADMITTED: (u64, u64) = (5, 1);
 const COST_US: u64 = 10;
 /// The interval, in microseconds, that stands for a storm: a line is raised again as fast as a core can.
 const STORM_US: u32 = 1;
-/// By how much the longest of some sleeps at random phases may differ from load to load where none of it takes the core: the phases, and EL2's own time for the
+/// By how much the longest of some sleeps may differ from load to load where none of it takes the core: the phases, and EL2's own time for the
 /// interrupts, in microseconds. Most of it is QEMU's: who waits for a lock of a VM that storms waits for the other core's slice of 30 us.
 const INDEPENDENT_US: u32 = 1_000;
 /// What the sleeper needs besides its ticks until it has noticed, in microseconds: also such waits, when it gets the core.

@@ -13,7 +13,7 @@ use crate::{
     failure::{Failure, Result},
     output,
 };
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use sweep::{Axis, Shard};
 pub use tell::mb_per_s;
 use weir_config::units::Nanos;
@@ -98,9 +98,8 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             "--out is where the lines of --sweep or --merge go: add one of them",
         ));
     }
-    let memory = arguments.platform.iter().map(Path::new);
     let read = arguments.system.iter().chain(&arguments.merge).map(PathBuf::as_path);
-    let inputs: Vec<&Path> = read.chain(memory).collect();
+    let inputs = output::inputs(read, arguments.platform.as_deref());
     if let Some(out) = &arguments.out {
         if arguments.merge.is_empty() {
             // Whether it can be written is seen when it is locked: another call may be at it.

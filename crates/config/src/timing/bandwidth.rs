@@ -108,6 +108,12 @@ impl Bandwidth {
         self.rules.regulator == Regulator::Memguard
     }
 
+    /// Whether each vCPU has a part of the budget that stays its own and alone stops it.
+    #[must_use]
+    pub fn has_parts(&self) -> bool {
+        !self.is_pool() && !self.is_memguard() && !self.limits_writes()
+    }
+
     /// Whether it runs without a limit once all of MemGuard's domain have spent their budgets.
     #[must_use]
     pub fn spares(&self) -> bool {

@@ -48,7 +48,9 @@ pub fn runs(quick: bool) -> u64 {
 /// alone, of the static regulator.
 pub fn run(lab: &Lab<'_>, quick: bool, bar: &Bar) -> Result<Vec<(&'static str, Paths)>> {
     let mut all = Vec::new();
-    for (name, keys, critical) in REGULATORS.into_iter().take(if quick { 1 } else { 4 }) {
+    for (name, keys, critical) in
+        REGULATORS.into_iter().take(if quick { 1 } else { REGULATORS.len() })
+    {
         let mut paths = Paths::new();
         let by_pmu = "event = \"inst-retired\", source = \"pmu\"";
         for (budget, source, wanted) in [

@@ -136,49 +136,40 @@ pub struct Workload {
 }
 
 /// Keys that only some kinds have.
-const KEYS_OF: [(&str, &[Kind]); 14] = [
-    ("engine", &[Kind::Dma, Kind::Network]),
-    ("channels", &[Kind::Dma]),
-    ("mode", &[Kind::Dma]),
-    ("chunk", &[Kind::Dma]),
-    ("piece", &[Kind::Dma]),
-    ("pace", &[Kind::Dma, Kind::Network]),
-    ("window", &[Kind::Network]),
-    ("packet", &[Kind::Network]),
-    ("delay", &[Kind::Network]),
-    ("file", &[Kind::Trace]),
-    ("kernel", &[Kind::Kernel]),
-    ("phases", &[Kind::Profile]),
-    ("outstanding", &CORES),
-    ("size", &SIZED),
+const KEYS_OF: [(&str, Kinds); 14] = [
+    ("engine", Kinds::Only(&[Kind::Dma, Kind::Network])),
+    ("channels", Kinds::Only(&[Kind::Dma])),
+    ("mode", Kinds::Only(&[Kind::Dma])),
+    ("chunk", Kinds::Only(&[Kind::Dma])),
+    ("piece", Kinds::Only(&[Kind::Dma])),
+    ("pace", Kinds::Only(&[Kind::Dma, Kind::Network])),
+    ("window", Kinds::Only(&[Kind::Network])),
+    ("packet", Kinds::Only(&[Kind::Network])),
+    ("delay", Kinds::Only(&[Kind::Network])),
+    ("file", Kinds::Only(&[Kind::Trace])),
+    ("kernel", Kinds::Only(&[Kind::Kernel])),
+    ("phases", Kinds::Only(&[Kind::Profile])),
+    // The vCPUs of the others do nothing of their own accord.
+    ("outstanding", Kinds::AllBut(&[Kind::Dma, Kind::Network])),
+    // A program's data has a size of its own.
+    ("size", Kinds::AllBut(&[Kind::Kernel])),
 ];
 
-/// All kinds but that of a program, whose data has a size of its own.
-const SIZED: [Kind; 10] = [
-    Kind::Latency,
-    Kind::Read,
-    Kind::Write,
-    Kind::ReadWrite,
-    Kind::RowMiss,
-    Kind::Trace,
-    Kind::Dma,
-    Kind::Profile,
-    Kind::Cyclictest,
-    Kind::Network,
-];
+/// Which kinds have a key.
+#[derive(Clone, Copy, Debug)]
+enum Kinds {
+    Only(&'static [Kind]),
+    AllBut(&'static [Kind]),
+}
 
-/// Kinds in which the vCPUs do something of their own accord.
-const CORES: [Kind; 9] = [
-    Kind::Latency,
-    Kind::Read,
-    Kind::Write,
-    Kind::ReadWrite,
-    Kind::RowMiss,
-    Kind::Trace,
-    Kind::Kernel,
-    Kind::Profile,
-    Kind::Cyclictest,
-];
+impl Kinds {
+    fn has(self, kind: Kind) -> bool {
+        match self {
+            Self::Only(kinds) => kinds.contains(&kind),
+            Self::AllBut(kinds) => !kinds.contains(&kind),
+        }
+    }
+}
 
 /// Keys without which a kind is nothing, and what to write.
 const NEEDED: [(Kind, &str, &str); 5] = [
@@ -215,7 +206,7 @@ impl Reader<'_> {
         let name = table.text("kind")?.value;
         let kind = kind_named(&name);
         for (key, kinds) in KEYS_OF {
-            if let Some(value) = table.value(key).filter(|_| !kinds.contains(&kind)) {
+            if let Some(value) = table.value(key).filter(|_| !kinds.has(kind)) {
                 let message = format!("{vm}'s workload of the kind \"{name}\" has no `{key}`");
                 self.fault(
                     "workload",
