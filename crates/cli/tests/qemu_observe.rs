@@ -351,3 +351,18 @@ image = { elf = "guests/hog", args = "size=0x1000 period_us=1000000" }
     let missed = silent.to_owned() + "expect = [\"never printed\"]\n";
     assert_eq!(call(&missed, &["--for", "5ms"]).status, Some(1));
 }
+
+/// What the boot does is not counted, also where nothing else happens.
+#[test]
+fn a_run_without_a_guest_counts_nothing() {
+    let said = call(&hogs(["", "", ""]), &["--for", "1ns"]);
+    assert_eq!(said.status, Some(1), "{}\n{}", said.out, said.err);
+    assert!(said.err.contains("before the first guest's first instruction"), "{}", said.err);
+    let seen: Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!(seen["guest_started"], false);
+    assert_eq!(seen["as_expected"], false);
+    for owner in seen["owners"].as_array().expect("owners") {
+        assert_eq!(number(&owner["accesses"]), 0, "{owner}");
+    }
+    assert_eq!(number(&seen["device_accesses"]), 0);
+}

@@ -9,7 +9,7 @@ pub use plugin::plugin_arguments;
 
 use crate::{
     environment::Environment,
-    failure::{Context, Failure, GOOD, Result},
+    failure::{Context, Failure, GOOD, Result, SYSTEM},
     image, output,
     run::{self, report::End},
 };
@@ -126,9 +126,15 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         write!(out, "{}", record::tell(&outcome.traces))?;
         writeln!(out, "logs and report: {}", outcome.run.directory.display())?;
     }
+    let trouble = outcome.run.trouble.unwrap_or_default();
     match outcome.run.status {
+        GOOD | SYSTEM if !outcome.seen.started => {
+            let lines = [trouble.as_str(), tell::NOTHING];
+            let lines: Vec<&str> = lines.into_iter().filter(|line| !line.is_empty()).collect();
+            Err(Failure::system(lines.join("\n")))
+        }
         GOOD => Ok(()),
-        status => Err(Failure { status, text: outcome.run.trouble.unwrap_or_default() }),
+        status => Err(Failure { status, text: trouble }),
     }
 }
 

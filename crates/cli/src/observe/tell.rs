@@ -15,6 +15,9 @@ const BLIND: [&str; 5] = [
     "speculation and prefetching: only what was executed is counted; fetches go by whole blocks of code",
 ];
 
+/// What is said of a run in which nothing is counted.
+pub const NOTHING: &str = "no guest started: the run ended before the first guest's first instruction, so nothing was counted";
+
 /// The owners that did anything.
 pub fn active(seen: &Observed) -> Vec<usize> {
     let active = |owner: &&usize| {
@@ -27,6 +30,9 @@ pub fn active(seen: &Observed) -> Vec<usize> {
 /// For a person.
 pub fn report(outcome: &Outcome) -> String {
     let seen = &outcome.seen;
+    if !seen.started {
+        return NOTHING.to_owned();
+    }
     let mut text = String::from("Accesses, in lines, and where they missed:\n");
     let mut rows = table([
         "owner",
@@ -126,7 +132,8 @@ pub fn json(outcome: &Outcome) -> Value {
         "system": crate::image::name(&outcome.system),
         "ended_by": outcome.run.report.ended_by,
         "time_ns": outcome.run.report.time_ns,
-        "as_expected": outcome.run.status == crate::failure::GOOD,
+        "as_expected": outcome.run.status == crate::failure::GOOD && seen.started,
+        "guest_started": seen.started,
         "owners": seen.owners.iter().map(owner).collect::<Vec<_>>(),
         "evictions": sums(seen, &seen.l2_evictions),
         "l1_evictions": sums(seen, &seen.l1_evictions),

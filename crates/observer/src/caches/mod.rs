@@ -322,9 +322,7 @@ impl Inner {
         // An interrupt that is pending at the ERET to the guest comes before its first instruction.
         if !self.running && !level.is_boot() {
             self.running = true;
-            self.hierarchy.clear_stats();
-            self.intrusions.clear();
-            (self.device_accesses, self.unseen_blocks) = (0, 0);
+            self.forget();
             if let Some(monitor) = self.monitor {
                 monitor.begin();
             }
@@ -402,7 +400,8 @@ impl Inner {
         if self.at_bytes.len() == BYTES {
             self.at_bytes.pop_front();
         }
-        self.at_bytes.push_back(self.report());
+        let seen = self.report();
+        self.at_bytes.push_back(seen);
     }
 
     fn mark(&mut self, core: usize, number: u8) {
@@ -439,7 +438,18 @@ impl Inner {
         self.hierarchy.l2().map(lost).sum()
     }
 
-    fn report(&self) -> Observed {
+    /// Forgets what was counted, but not what lies in caches and rows.
+    fn forget(&mut self) {
+        self.hierarchy.clear_stats();
+        self.intrusions.clear();
+        (self.device_accesses, self.unseen_blocks) = (0, 0);
+    }
+
+    fn report(&mut self) -> Observed {
+        // What the boot did is not counted.
+        if !self.running {
+            self.forget();
+        }
         let owners: Vec<Who> = self.everyone().collect();
         let counts = |matrix: &Matrix| -> Counts {
             let row = |&by: &Who| {
@@ -478,6 +488,7 @@ impl Inner {
             }
         };
         Observed {
+            started: self.running,
             owners: owners.iter().map(count).collect(),
             l1_evictions: counts(&l1),
             l2_evictions: counts(l2.map_or(&none, |l2| &l2.evictions)),

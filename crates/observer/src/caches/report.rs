@@ -39,6 +39,8 @@ pub type Counts = Vec<Vec<u64>>;
 /// What was seen of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observed {
+    /// Whether a guest ran; nothing is counted before.
+    pub started: bool,
     /// Whose accesses are told apart; the rows and columns of the matrices.
     pub owners: Vec<Owner>,
     /// By whose access whose lines left an L1 data cache.

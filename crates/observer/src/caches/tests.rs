@@ -55,6 +55,24 @@ fn fill(books: &Books, core: usize, color: u64) {
 }
 
 #[test]
+fn the_boot_alone_counts_nothing() {
+    let books = Books::new(setup(), None).unwrap();
+    fill(&books, 0, 0);
+    fill(&books, 0, 1);
+    books.device(UART + 4, true);
+    let seen = books.report();
+    assert!(!seen.started);
+    assert_eq!(seen.device_accesses, 0);
+    for owner in &seen.owners {
+        assert_eq!((owner.accesses, owner.l2_misses, owner.dram_accesses), (0, 0, 0), "{owner:?}");
+    }
+    for counts in [&seen.l1_evictions, &seen.l2_evictions, &seen.rows_closed] {
+        assert!(counts.iter().flatten().all(|count| *count == 0));
+    }
+    assert!(begun(books).report().started);
+}
+
+#[test]
 fn colors_of_their_own_evict_nothing_of_each_other() {
     let books = started(setup());
     for _ in 0..2 {
