@@ -144,10 +144,10 @@ pub struct Vcpu {
     pub counted_ns: Option<u64>,
     /// `off`, `on` or `halted`.
     pub state: Option<&'static str>,
-    /// Exits to EL2 by cause.
-    pub exits: BTreeMap<&'static str, u64>,
-    /// Virtual interrupts put into list registers.
-    pub injected: u64,
+    /// Exits to EL2 by cause; none if no counters came.
+    pub exits: Option<BTreeMap<&'static str, u64>>,
+    /// Virtual interrupts put into list registers; none if no counters came.
+    pub injected: Option<u64>,
 }
 
 /// An expected line.
@@ -176,10 +176,10 @@ pub struct Vm {
     pub resets: u32,
     /// Its console.
     pub console: Console,
-    /// Exits to EL2 by cause, all vCPUs together.
-    pub exits: BTreeMap<&'static str, u64>,
-    /// Virtual interrupts put into list registers, all vCPUs together.
-    pub injected: u64,
+    /// Exits to EL2 by cause, all vCPUs together; none if the counters of one did not come.
+    pub exits: Option<BTreeMap<&'static str, u64>>,
+    /// Virtual interrupts put into list registers, all vCPUs together; none if the counters of one did not come.
+    pub injected: Option<u64>,
     /// Its vCPUs.
     pub vcpus: Vec<Vcpu>,
     /// What it was refused and lived on, by name.
@@ -257,9 +257,9 @@ pub struct Totals {
     pub faults: u64,
     /// Things refused.
     pub denials: u64,
-    /// Exits to EL2.
+    /// Exits to EL2, of the VMs whose counters came.
     pub exits: u64,
-    /// Virtual interrupts put into list registers.
+    /// Virtual interrupts put into list registers, of the VMs whose counters came.
     pub injected: u64,
     /// Console bytes thrown away by the hypervisor.
     pub dropped: u64,
@@ -323,8 +323,8 @@ impl Tally {
             core,
             counted_ns: None,
             state: None,
-            exits: BTreeMap::new(),
-            injected: 0,
+            exits: None,
+            injected: None,
         };
         let vms = vms
             .iter()
@@ -423,8 +423,9 @@ impl Tally {
         };
         vcpu.counted_ns = Some(counters.time_ns);
         vcpu.state = VcpuState::ALL.get(usize::from(counters.state)).map(|state| state.name());
-        vcpu.injected = counters.injected;
-        vcpu.exits = ExitCause::ALL.iter().map(|cause| cause.name()).zip(counters.exits).collect();
+        vcpu.injected = Some(counters.injected);
+        let exits = ExitCause::ALL.iter().map(|cause| cause.name()).zip(counters.exits);
+        vcpu.exits = Some(exits.collect());
     }
 
     fn denials(&mut self, denials: &Denials) {
@@ -493,8 +494,8 @@ impl Tally {
             totals.restarts += u64::from(vm.restarts);
             totals.faults += vm.fault_counts.values().sum::<u64>();
             totals.denials += vm.denials.values().sum::<u64>();
-            totals.exits += vm.exits.values().sum::<u64>();
-            totals.injected += vm.injected;
+            totals.exits += vm.exit_count().unwrap_or_default();
+            totals.injected += vm.injected.unwrap_or_default();
             totals.dropped += vm.console.dropped;
         }
         Report {
@@ -537,12 +538,20 @@ impl Vm {
 
     fn finish(&mut self) {
         self.restarts = self.restarts.max(self.lives.saturating_sub(1));
-        for vcpu in &self.vcpus {
-            for (&cause, count) in &vcpu.exits {
-                *self.exits.entry(cause).or_default() += count;
+        let told: Option<Vec<_>> = self.vcpus.iter().map(|vcpu| vcpu.exits.as_ref()).collect();
+        self.exits = told.map(|told| {
+            let mut sum = BTreeMap::new();
+            for (&cause, count) in told.into_iter().flatten() {
+                *sum.entry(cause).or_default() += count;
             }
-            self.injected += vcpu.injected;
-        }
+            sum
+        });
+        self.injected = self.vcpus.iter().map(|vcpu| vcpu.injected).sum();
+    }
+
+    /// Its exits of all causes; none if the counters of one of its vCPUs did not come.
+    pub fn exit_count(&self) -> Option<u64> {
+        self.exits.as_ref().map(|exits| exits.values().sum())
     }
 }
 
@@ -668,12 +677,26 @@ mod tests {
             .counters(2, 1, 1, 1)
             .denials(2, 1, 3);
         let two = report(&wire).vms.remove(1);
-        assert_eq!(two.exits["timer interrupt"], 8);
-        assert_eq!(two.injected, 8);
-        assert_eq!(two.vcpus[0].exits["fault"], 7);
+        assert_eq!(two.exits.as_ref().expect("told")["timer interrupt"], 8);
+        assert_eq!(two.injected, Some(8));
+        assert_eq!(two.vcpus[0].exits.as_ref().expect("told")["fault"], 7);
         assert_eq!((two.vcpus[1].core, two.vcpus[1].counted_ns), (3, Some(2)));
         assert_eq!(two.denials["PMU register"], 3);
         assert_eq!(two.denials.len(), Denial::ALL.len());
+    }
+
+    #[test]
+    fn counters_that_did_not_come_are_not_zero() {
+        let report = report(&Wire::default().counters(1, 1, 0, 5));
+        let two = &report.vms[1];
+        assert_eq!((two.exit_count(), two.injected), (None, None));
+        assert_eq!((two.vcpus[0].injected, two.vcpus[1].injected), (Some(5), None));
+        let shown = super::super::show::summary(&report);
+        let row = shown.lines().find(|line| line.contains("two")).expect("a row");
+        assert_eq!(row.split_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["-"; 2], "{shown}");
+        let json = serde_json::to_value(two).expect("JSON");
+        assert!(json["exits"].is_null() && json["injected"].is_null(), "{json}");
+        assert!(json["vcpus"][1]["exits"].is_null(), "{json}");
     }
 
     #[test]

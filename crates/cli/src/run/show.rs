@@ -146,14 +146,15 @@ fn frames<'a>(vms: impl Iterator<Item = (&'a String, Frames)>) -> Table {
 pub fn summary(report: &Report) -> String {
     let mut rows =
         table(["VM", "state", "restarts", "exits", "interrupts", "expected", "faults", "refused"]);
+    let told = |count: Option<u64>| count.map_or_else(|| "-".into(), |count| count.to_string());
     for vm in &report.vms {
         let met = vm.expect.iter().filter(|expected| expected.met).count();
         rows.add_row([
             vm.name.clone(),
             vm.state.name().into(),
             vm.restarts.to_string(),
-            vm.exits.values().sum::<u64>().to_string(),
-            vm.injected.to_string(),
+            told(vm.exit_count()),
+            told(vm.injected),
             if vm.expect.is_empty() { "-".into() } else { format!("{met} of {}", vm.expect.len()) },
             counts(vm.fault_counts.iter().map(|(name, count)| (name, *count))),
             counts(vm.denials.iter().map(|(name, count)| (name, *count))),
