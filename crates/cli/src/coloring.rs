@@ -39,7 +39,7 @@ pub fn report(system: &System, placement: &Placement) -> String {
         "banks",
         "cells",
         "cache",
-        "RAM in reach",
+        "RAM of the cells",
         "pages",
         "shares colors with",
         "shares banks with",
@@ -332,7 +332,7 @@ pub fn svg(system: &System, placement: &Placement) -> String {
         );
         let cache = share.cache.map_or(String::new(), |cache| format!(", {cache} of cache"));
         let line = format!(
-            "{}: colors {}, banks {}{cache}, {} of RAM, {} pages taken",
+            "{}: colors {}, banks {}{cache}, {} of RAM in these cells, {} pages taken",
             share.name,
             share.colors_text(),
             share.banks_text(),

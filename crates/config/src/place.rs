@@ -1,6 +1,7 @@
 //! Which part of the board's RAM is whose.
 
 mod divided;
+mod ways;
 
 pub(crate) use divided::SPARE;
 
@@ -12,6 +13,7 @@ use crate::{
     units::{Bytes, Ipa, Pa},
 };
 use std::{fmt, ops::Range};
+use ways::{Attempt, LESS, Refused};
 use weir_layout::cells::CellSet;
 
 /// Whose a piece of the board is.
@@ -96,6 +98,10 @@ pub fn place(system: &System, image_len: u64) -> Result<Placement, Faults> {
 ///
 /// A fault for each piece that fits nowhere.
 pub fn place_all(system: &System, sizes: &Sizes) -> Result<Placement, Faults> {
+    attempt(system, sizes).map_err(|refused| ways::mend(system, sizes, refused))
+}
+
+fn attempt(system: &System, sizes: &Sizes) -> Attempt {
     if system.division.divided {
         divided::place(system, sizes)
     } else {
@@ -106,8 +112,8 @@ pub fn place_all(system: &System, sizes: &Sizes) -> Result<Placement, Faults> {
 /// Pieces of 2 MiB and more come first, at addresses that agree with their intermediate physical
 /// addresses modulo 2 MiB, so that stage 2 needs blocks only; within each class the order is the
 /// file's, and each piece goes to the lowest place that fits: the same file gives the same map.
-fn place_ranges(system: &System, image_len: u64) -> Result<Placement, Faults> {
-    let mut faults = Faults::default();
+fn place_ranges(system: &System, image_len: u64) -> Attempt {
+    let mut refused = Vec::new();
     let platform = &system.platform;
     let pools = platform.pools();
     let image = image_range(system, image_len)?;
@@ -133,18 +139,22 @@ fn place_ranges(system: &System, image_len: u64) -> Result<Placement, Faults> {
             used.push(start..start + wanted.size.0);
             ram[vm][piece] = Pa(start);
         } else {
-            let vm = &system.vms[vm];
+            let owner = &system.vms[vm];
             let message =
-                format!("no room for {}'s RAM of {} on {}", vm.name, wanted.size, platform.name);
+                format!("no room for {}'s RAM of {} on {}", owner.name, wanted.size, platform.name);
             let taken = used.iter().map(|range| range.end - range.start).sum();
-            let help = format!(
-                "{} of {} are taken, the image included; give less",
+            let why = format!(
+                "{} of {} are taken, the image included",
                 Bytes(taken),
                 Bytes(pools.iter().map(|pool| pool.end - pool.start).sum())
             );
-            let fault = Fault::new("no-room", &system.file, vm.spans.memory.clone(), message);
-            faults.push(fault.label("this").help(help));
+            let fault = Fault::new("no-room", &system.file, owner.spans.memory.clone(), message);
+            let fault = fault.label("this");
+            refused.push(Refused { fault, why, vm: Some(vm), else_way: LESS });
         }
+    }
+    if !refused.is_empty() {
+        return Err(refused);
     }
     let ram: Vec<Vec<Placed>> = system
         .vms
@@ -156,27 +166,31 @@ fn place_ranges(system: &System, image_len: u64) -> Result<Placement, Faults> {
         })
         .collect();
     let rows = rows(system, &pools, &image, &ram);
-    faults.into_result(Placement { rows, ram, ..Placement::default() })
+    Ok(Placement { rows, ram, ..Placement::default() })
 }
 
 /// Where the image is loaded.
-fn image_range(system: &System, image_len: u64) -> Result<Range<u64>, Faults> {
+fn image_range(system: &System, image_len: u64) -> Result<Range<u64>, Vec<Refused>> {
     let platform = &system.platform;
-    let image_end = image_len
-        .checked_next_multiple_of(PAGE)
-        .and_then(|len| platform.load_address.0.checked_add(len))
-        .unwrap_or(u64::MAX);
-    if image_end > platform.memory.base.0 + platform.memory.size.0 {
+    let memory = &platform.memory;
+    let most = (memory.base.0 + memory.size.0).saturating_sub(platform.load_address.0);
+    if image_len > most {
         let message = format!(
             "the image is {} long and does not fit into {}",
             Bytes(image_len),
             platform.name
         );
         let span = system.vms.first().map_or(0..0, |vm| vm.spans.image.clone());
-        let fault = Fault::new("no-room", &system.file, span, message).help("use smaller images");
-        return Err(Faults(vec![fault]));
+        let fault = Fault::new("no-room", &system.file, span, message);
+        let why = format!(
+            "from {} on, where it is loaded, there are {}",
+            platform.load_address,
+            Bytes(most)
+        );
+        return Err(vec![Refused { fault, why, vm: None, else_way: "use smaller images" }]);
     }
-    Ok(platform.load_address.0..image_end)
+    let end = platform.load_address.0 + image_len.next_multiple_of(PAGE);
+    Ok(platform.load_address.0..end)
 }
 
 /// The lowest place of `len` bytes in `memory` off every `used` range whose address is `offset` modulo

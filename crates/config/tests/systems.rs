@@ -272,6 +272,75 @@ fn what_fits_nowhere_is_a_fault() {
     assert_eq!(place(&system, 4 << 30).unwrap_err().0[0].code, "no-room");
 }
 
+/// Two VMs, each with its memory and a key.
+fn two(vms: &[(String, String); 2]) -> String {
+    let [a, b] = [("a", 0), ("b", 1)].map(|(name, index)| {
+        let (memory, key) = &vms[index];
+        format!("{}{key}\n", vm(name, index, &format!("{memory:?}")))
+    });
+    format!("platform = \"qemu-virt\"\n{a}{b}")
+}
+
+#[test]
+fn each_way_to_room_leads_there() {
+    let ways_out = |memory: [&str; 2], keys: [&str; 2]| {
+        let vms: [_; 2] = std::array::from_fn(|vm| (memory[vm].to_owned(), keys[vm].to_owned()));
+        let faults = place(&check(&two(&vms)), 8 << 20).unwrap_err();
+        let mut told = Vec::new();
+        for fault in &faults.0 {
+            let help = fault.help.clone().unwrap();
+            let (_, ways) = help.split_once("; ").unwrap();
+            for way in ways.split(", or ") {
+                let mut vms = vms.clone();
+                if let Some((key, name)) = way.rsplit_once(" for ") {
+                    vms[usize::from(name == "b")].1 = key.strip_prefix("write ").unwrap().into();
+                } else {
+                    let [_, name, memory, ..] = way.split(' ').collect::<Vec<_>>()[..] else {
+                        panic!("{way}")
+                    };
+                    vms[usize::from(name == "b")].0 = memory.into();
+                }
+                let left = place(&check(&two(&vms)), 8 << 20).err().map_or(0, |left| left.0.len());
+                assert!(left < faults.0.len(), "{way}");
+                told.push(way.to_owned());
+            }
+        }
+        told
+    };
+    assert_eq!(
+        ways_out(["1GiB", "1020MiB"], [""; 2]),
+        ["give b 1014MiB or less", "give a 1018MiB or less"]
+    );
+    assert_eq!(
+        ways_out(["510MiB", "100MiB"], ["colors = \"0-3\"", "colors = \"4-6\""]),
+        ["write colors = \"0-3,7\" for a", "give a 504MiB or less"]
+    );
+    let both = ways_out(["511MiB", "511MiB"], ["colors = \"0-3\"", "colors = \"4-7\""]);
+    assert_eq!(both.len(), 4, "{both:?}");
+    // The last color is for the hypervisor, which did not ask.
+    assert_eq!(
+        ways_out(["500MiB", "1405MiB"], ["colors = \"0-3\"", "colors = \"4-14\""]),
+        ["give b 1394MiB or less"]
+    );
+}
+
+#[test]
+fn what_is_taken_and_what_is_left_are_all() {
+    let vms = [("510MiB", "colors = \"0-3\""), ("100MiB", "")];
+    let text = two(&vms.map(|(memory, key)| (memory.to_owned(), key.to_owned())));
+    let faults = place(&check(&text), 8 << 20).unwrap_err();
+    let size = |word: &str| {
+        let kib = word.strip_suffix("KiB").map(|kib| (kib, 1));
+        let (count, unit) = kib.or_else(|| word.strip_suffix("MiB").map(|mib| (mib, 1024)))?;
+        Some(count.parse::<u64>().ok()? * unit)
+    };
+    let sizes = |text: &str| text.split([' ', ',']).filter_map(size).collect::<Vec<_>>();
+    let fault = &faults.0[0];
+    let [_, all, left] = sizes(&fault.message)[..] else { panic!("{fault:?}") };
+    let taken = fault.help.as_ref().unwrap().split(';').next().unwrap();
+    assert_eq!(sizes(taken).iter().sum::<u64>() + left, all, "{fault:?}");
+}
+
 #[test]
 fn equal_blobs_are_stored_once_and_zeros_not_at_all() {
     let system = check(&format!(

@@ -11,7 +11,7 @@ mod socket;
 mod vm;
 
 use crate::{
-    coloring::{self, Demand, Division, Wishes},
+    coloring::{self, Demand, Division, TlbColors, Wishes},
     fault::{self, Fault, Faults, File},
     packed::{ADDRESS_LIMIT, MAX_CORES, MAX_VMS},
     platform::Platform,
@@ -264,7 +264,7 @@ impl Checker<'_> {
         let mut vms = Vec::new();
         let given = devices.into_iter().zip(functions);
         for (index, (raw, (devices, functions))) in raw.vms.iter().zip(given).enumerate() {
-            let tlb = division.and_then(|division| division.tlb.get(index)?.as_ref());
+            let tlb = division.and_then(|division| TlbColors::of(&division.tlb, index));
             let vm = self.vm(raw, devices, functions, tlb);
             self.add_up(&mut total, &vm);
             vms.push(vm);

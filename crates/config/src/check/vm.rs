@@ -15,7 +15,7 @@ use crate::{
     },
     units::{Bytes, CoreId, Ipa, hex},
 };
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 
 /// Where RAM starts when the file does not say.
 const DEFAULT_RAM: u64 = 0x4000_0000;
@@ -37,12 +37,12 @@ impl Checker<'_> {
         raw: &raw::Vm,
         devices: Vec<Taken>,
         functions: Vec<TakenFunction>,
-        tlb: Option<&TlbColors>,
+        tlb: Option<(&TlbColors, BTreeSet<u16>)>,
     ) -> Vm {
         let before = self.faults.0.len();
         let memory = self.memory(raw);
-        let memory = match tlb {
-            Some(tlb) => self.spread(raw, memory, tlb),
+        let memory = match &tlb {
+            Some((tlb, free)) => self.spread(raw, memory, (tlb, free)),
             None => memory,
         };
         let (board, mut areas) = self.board(raw, &memory);
@@ -67,7 +67,7 @@ impl Checker<'_> {
                 .device_tree
                 .as_ref()
                 .map_or(memory_span, |tree| tree.span.clone()),
-            tlb_colors: tlb.map(|tlb| tlb.span.clone()),
+            tlb_colors: tlb.map(|(tlb, _)| tlb.span.clone()),
         };
         let lines = devices.iter().map(|taken| {
             let intids = taken.device.irqs.iter().map(|irq| irq.intid).collect();
@@ -192,19 +192,23 @@ impl Checker<'_> {
     }
 
     /// RAM of one size is spread over the TLB sets that the VM may use; pieces with addresses must be there already.
-    fn spread(&mut self, raw: &raw::Vm, memory: Vec<Piece>, tlb: &TlbColors) -> Vec<Piece> {
+    fn spread(
+        &mut self,
+        raw: &raw::Vm,
+        memory: Vec<Piece>,
+        (tlb, free): (&TlbColors, &BTreeSet<u16>),
+    ) -> Vec<Piece> {
         let Some(At { value, span }) = &raw.memory else { return memory };
         let mut spread = Vec::new();
         for piece in memory {
             let pieces = match value {
-                raw::Memory::Size(_) => tlb.spread(piece),
+                raw::Memory::Size(_) => tlb.spread_below(piece, ADDRESS_LIMIT),
                 raw::Memory::Pieces(_) => tlb.has(piece).then(|| vec![piece]),
             };
-            let ends =
-                |pieces: &Vec<Piece>| pieces.last().is_none_or(|last| last.end() <= ADDRESS_LIMIT);
-            let Some(pieces) = pieces.filter(ends) else {
+            let Some(pieces) = pieces else {
                 let given = matches!(value, raw::Memory::Pieces(_));
-                let (message, help) = tlb.refusal(&raw.title(), piece, given);
+                let (message, help) =
+                    tlb.refusal(&raw.title(), piece, given, (free, ADDRESS_LIMIT));
                 let fault = self.fault("tlb-colors", span, message).label("this");
                 self.faults.push(fault.and(tlb.span.clone(), "these sets").help(help));
                 return Vec::new();

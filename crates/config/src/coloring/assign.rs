@@ -126,6 +126,7 @@ impl Work<'_> {
             division.hypervisor = *hypervisor;
             division.vms = vms.to_vec();
             division.divided = true;
+            division.common = Part::ALL.map(|part| self.free(&parties, part));
         }
         self.mend(&as_asked, before);
         if divided {

@@ -11,9 +11,10 @@ mod refuse;
 mod report;
 mod tlb;
 mod ways;
+mod wider;
 
 use party::Part;
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 use weir_layout::cells::{CellSet, Cells, Geometry};
 
 pub(crate) use assign::{BROKER_TITLE, Demand, assign};
@@ -42,6 +43,8 @@ pub struct Division {
     pub hypervisor: CellSet,
     /// The cells of each VM.
     pub vms: Vec<CellSet>,
+    /// The colors, and the banks, that nobody asked for: they are of all together who did not ask.
+    pub(crate) common: [BTreeSet<u16>; 2],
     /// The TLB sets of each VM that asked for some.
     pub tlb: Vec<Option<TlbColors>>,
     /// Where the file speaks of the hypervisor's.
@@ -66,6 +69,7 @@ impl Division {
             divided: false,
             hypervisor: all,
             vms: vec![all; vms],
+            common: [BTreeSet::new(), BTreeSet::new()],
             tlb: vec![None; vms],
             hypervisor_span: 0..0,
         }

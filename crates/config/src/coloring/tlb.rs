@@ -40,8 +40,17 @@ pub struct TlbColors {
 
 /// Most pieces that a VM's RAM is cut into.
 const MAX_PIECES: usize = 256;
+/// Most pieces that a message writes out.
+const WRITTEN: usize = 4;
 
 impl TlbColors {
+    /// Those of VM number `index`, and those that no VM has.
+    pub(crate) fn of(all: &[Option<Self>], index: usize) -> Option<(&Self, BTreeSet<u16>)> {
+        let own = all.get(index)?.as_ref()?;
+        let taken = |set: &u16| all.iter().flatten().any(|tlb| tlb.numbers.contains(set));
+        Some((own, (0..own.sets).filter(|set| !taken(set)).collect()))
+    }
+
     /// The sets as a person writes them.
     #[must_use]
     pub fn text(&self) -> String {
@@ -79,8 +88,20 @@ impl TlbColors {
         Some(pieces)
     }
 
-    /// Why a piece of RAM can't lie in these sets, and what to write instead.
-    pub(crate) fn refusal(&self, name: &str, piece: Piece, given: bool) -> (String, String) {
+    /// RAM of the size of `piece` as [`Self::spread`] has it, if that ends at `limit` or below.
+    pub(crate) fn spread_below(&self, piece: Piece, limit: u64) -> Option<Vec<Piece>> {
+        self.spread(piece).filter(|pieces| pieces.last().is_none_or(|last| last.end() <= limit))
+    }
+
+    /// Why a piece of RAM, whose address was `given` or not, can't lie in these sets below `limit`, and what to write instead. Nobody has
+    /// the sets that are `free`.
+    pub(crate) fn refusal(
+        &self,
+        name: &str,
+        piece: Piece,
+        given: bool,
+        (free, limit): (&BTreeSet<u16>, u64),
+    ) -> (String, String) {
         let Piece { base, size } = piece;
         let ram = format!("{name}'s RAM of {size} at {base}");
         let sets = self.sets;
@@ -97,27 +118,65 @@ impl TlbColors {
                 "{ram} does not lie in the {own} alone, but in {} of {sets}, too",
                 numbers::text(beyond)
             );
+            let written =
+                |piece: &Piece| format!("{{ base = {}, size = \"{}\" }}", piece.base, piece.size);
+            let pieces = self.spread_below(piece, limit).unwrap_or_default();
+            let first: Vec<String> = pieces.iter().take(WRITTEN).map(written).collect();
+            let instead = match (first.join(", "), pieces.len()) {
+                (_, 0) => String::new(),
+                (first, 1..=WRITTEN) => format!("write {first}, or "),
+                (first, all) => format!("write {first} and so on, {all} in all, or "),
+            };
             let help = format!(
-                "a page's set is its number modulo {sets}: write pieces in {own} alone, or memory = \"SIZE\", which weir cuts itself"
+                "a page's set is its number modulo {sets}: {instead}memory = \"SIZE\", which weir cuts itself"
             );
             return (message, help);
         }
-        let runs = self.numbers.iter().filter(|&&set| {
-            let before = set.checked_sub(1).unwrap_or(sets - 1);
-            !self.numbers.contains(&before)
-        });
-        let runs = runs.count().max(1);
-        let most = MAX_PIECES / runs * self.numbers.len();
-        let most = Bytes(most as u64 * PAGE);
-        let message = if size > most {
+        let message = if self.spread(piece).is_none() {
             format!("{ram} in {own} of {sets} is cut into more than {MAX_PIECES} pieces")
         } else {
             format!("{ram} in {own} of {sets} ends above 39 bits")
         };
-        let help = format!(
-            "{MAX_PIECES} such pieces hold {most}; give {name} more sets, side by side, or less memory"
-        );
-        (message, help)
+        (message, self.ways(name, piece, (free, limit)))
+    }
+
+    /// More sets, or less memory, with which a piece does lie below `limit`; each is tried.
+    fn ways(&self, name: &str, piece: Piece, (free, limit): (&BTreeSet<u16>, u64)) -> String {
+        let mut ways = Vec::new();
+        // Side by side with its own, so that the pieces get longer.
+        let top = self.numbers.last().copied().unwrap_or(0);
+        let more: Vec<u16> = free.range(top..).chain(free.range(..top).rev()).copied().collect();
+        let wider = (1..=more.len()).find_map(|count| {
+            let numbers = self.numbers.iter().chain(&more[..count]).copied().collect();
+            let wider = Self { numbers, ..self.clone() };
+            wider.spread_below(piece, limit).map(|_| wider)
+        });
+        ways.extend(wider.map(|wider| {
+            if wider.numbers.len() == usize::from(self.sets) {
+                format!("leave `tlb_colors` out of {name}")
+            } else {
+                format!("write tlb_colors = \"{}\" for {name}", wider.text())
+            }
+        }));
+        let fits = |pages: u64| {
+            self.spread_below(Piece { size: Bytes(pages * PAGE), ..piece }, limit).is_some()
+        };
+        let (mut good, mut bad) = (0, piece.size.0 / PAGE);
+        while bad - good > 1 {
+            let middle = good.midpoint(bad);
+            if fits(middle) {
+                good = middle;
+            } else {
+                bad = middle;
+            }
+        }
+        if good > 0 {
+            ways.push(format!("give {name} {} or less", Bytes(good * PAGE)));
+        }
+        if ways.is_empty() {
+            ways.push(format!("leave `tlb_colors` out of {name}"));
+        }
+        ways.join(", or ")
     }
 
     /// Whether every page of `piece` is in one of these sets.
@@ -183,10 +242,27 @@ pub(super) fn assign(
             let taken = found.iter().flatten().flat_map(|tlb| &tlb.numbers);
             let taken: BTreeSet<u16> = taken.copied().collect();
             let free: Vec<u16> = (0..mine.sets).filter(|set| !taken.contains(set)).collect();
-            let free = if free.is_empty() {
-                "none is free".to_owned()
+            let wanted = mine.numbers.len();
+            let written = |name: &str, sets: &mut dyn Iterator<Item = u16>| {
+                let sets = numbers::text(sets);
+                (!sets.is_empty()).then(|| format!("write tlb_colors = \"{sets}\" for {name}"))
+            };
+            // Others of the free ones, its own without theirs, theirs without its own.
+            let rest = mine.numbers.iter().filter(|set| !taken.contains(set)).copied();
+            let less = theirs.numbers.difference(&mine.numbers).copied();
+            let mut ways: Vec<String> = [
+                written(name(index), &mut free.iter().copied().take(wanted)),
+                written(name(index), &mut { rest }),
+                written(name(other), &mut { less }),
+            ]
+            .into_iter()
+            .flatten()
+            .collect();
+            ways.dedup();
+            let ways = if ways.is_empty() {
+                "leave `tlb_colors` out of one".to_owned()
             } else {
-                format!("free: {}", numbers::text(free))
+                ways.join(", or ")
             };
             let (word, are) = if both.len() == 1 { ("set", "is") } else { ("sets", "are") };
             let message = format!(
@@ -199,7 +275,7 @@ pub(super) fn assign(
             let fault =
                 fault.and(theirs.span.clone(), format!("{} has {}", name(other), theirs.text()));
             faults.push(fault.help(format!(
-                "{free}; only VMs with \"auto\" whose `colors` are one [[group]] share them"
+                "{ways}; only VMs with \"auto\" whose `colors` are one [[group]] share them"
             )));
         }
         found.push(mine);
@@ -232,7 +308,12 @@ fn following(
         if numbers.is_empty() {
             // Fewer sets than colors: these colors have none of their own.
             let message = format!("{name}'s colors are less than one of the {sets} TLB sets");
-            return Err((message, format!("give it more `colors`, or write {explicit}")));
+            let first: BTreeSet<u16> = (0..sets).map(color).collect();
+            let first = numbers::text(first);
+            return Err((
+                message,
+                format!("give it one of the colors {first}, or write {explicit}"),
+            ));
         }
         return Ok(Some(numbers));
     }
@@ -265,6 +346,17 @@ fn numbered(text: &str, board: &str, sets: u16) -> Result<BTreeSet<u16>, (String
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn too_many_pieces_are_fewer_with_more_sets_or_less_memory() {
+        let colors = TlbColors { sets: 128, numbers: (0..64).collect(), span: 0..0 };
+        let piece = Piece { base: Ipa(1 << 30), size: Bytes(80 << 20) };
+        let ways = |free: Range<u16>| colors.ways("a", piece, (&free.collect(), 1 << 39));
+        assert_eq!(ways(64..128), "write tlb_colors = \"0-79\" for a, or give a 64MiB or less");
+        assert_eq!(ways(64..79), "give a 64MiB or less");
+        // Sets that are apart from its own cut each piece in two.
+        assert_eq!(ways(90..120), "give a 64MiB or less");
+    }
 
     proptest! {
         #[test]

@@ -3,9 +3,11 @@
 //! Whoever has the same cells, or some of the same, gets pages of different ranges; who has none in common can share a
 //! range, page between page.
 
-use super::{Owner, Placed, Placement, Row, Sizes, device_rows, image_range, row};
+use super::{
+    Attempt, LESS, Owner, Placed, Placement, Refused, Row, Sizes, device_rows, image_range, row,
+};
 use crate::{
-    fault::{Fault, Faults},
+    fault::Fault,
     packed::{PAGE, PARTITION_IPA, Span, VM_LEN, window},
     system::{STOLEN_TIME, System, Vm},
     units::{Bytes, Ipa, Pa},
@@ -22,6 +24,8 @@ const LOADER: u64 = 2 << 20;
 struct Board<'a> {
     cells: &'a Cells,
     memory: Vec<Range<u64>>,
+    /// What is left to the loader below the image.
+    loader: Range<u64>,
     /// Whose pages are taken from where to where; without a set, all.
     taken: Vec<(Option<CellSet>, Range<u64>)>,
     rows: Vec<Row>,
@@ -38,7 +42,7 @@ struct Party<'a> {
 
 /// Places the hypervisor, then of each VM its tables and state, its pristine image and its RAM, each at the lowest place
 /// that fits.
-pub(super) fn place(system: &System, sizes: &Sizes) -> Result<Placement, Faults> {
+pub(super) fn place(system: &System, sizes: &Sizes) -> Attempt {
     let division = &system.division;
     let image = image_range(system, sizes.image)?;
     let pools = system.platform.pools();
@@ -51,10 +55,11 @@ pub(super) fn place(system: &System, sizes: &Sizes) -> Result<Placement, Faults>
     let mut board = Board {
         cells: &division.cells,
         memory: pools,
+        loader: hole.start..image.start,
         taken: vec![(None, hole)],
         rows: vec![row(&image, Owner::Hypervisor, None, "image as it is loaded")],
     };
-    let mut faults = Faults::default();
+    let mut refused = Vec::new();
     let mut placement = Placement::default();
     let party = Party {
         owner: Owner::Hypervisor,
@@ -65,7 +70,7 @@ pub(super) fn place(system: &System, sizes: &Sizes) -> Result<Placement, Faults>
     let len = pages(sizes.hypervisor) + SPARE;
     match board.whole(&party, len, "hypervisor") {
         Ok(span) => placement.hypervisor = span,
-        Err(fault) => faults.push(*fault),
+        Err(fault) => refused.push(*fault),
     }
     let vms = system.vms.iter().zip(&division.vms).zip(&sizes.pristine).enumerate();
     for (index, ((vm, &set), &pristine)) in vms {
@@ -86,7 +91,7 @@ pub(super) fn place(system: &System, sizes: &Sizes) -> Result<Placement, Faults>
         for (kept, (len, what)) in kept.iter_mut().zip(wanted).filter(|(_, (len, _))| *len > 0) {
             match board.whole(&party, len, what) {
                 Ok(span) => *kept = span,
-                Err(fault) => faults.push(*fault),
+                Err(fault) => refused.push(*fault),
             }
         }
         placement.kept.push(kept);
@@ -101,7 +106,7 @@ pub(super) fn place(system: &System, sizes: &Sizes) -> Result<Placement, Faults>
             };
             match placed {
                 Ok(placed) => ram.extend(placed),
-                Err(fault) => faults.push(*fault),
+                Err(fault) => refused.push(*fault),
             }
         }
         placement.ram.push(ram);
@@ -109,7 +114,7 @@ pub(super) fn place(system: &System, sizes: &Sizes) -> Result<Placement, Faults>
     placement.rows = board.rows;
     placement.rows.extend(device_rows(system));
     placement.rows.sort_by_key(|row| row.address);
-    faults.into_result(placement)
+    if refused.is_empty() { Ok(placement) } else { Err(refused) }
 }
 
 fn pages(len: u64) -> u64 {
@@ -192,7 +197,7 @@ impl Board<'_> {
     }
 
     /// A place for all of `len` bytes.
-    fn whole(&mut self, party: &Party<'_>, len: u64, what: &str) -> Result<Span, Box<Fault>> {
+    fn whole(&mut self, party: &Party<'_>, len: u64, what: &str) -> Result<Span, Box<Refused>> {
         let gap = self.gaps(&party.set).into_iter().find(|gap| self.room(party, gap) >= len);
         let span = gap.and_then(|gap| self.take(party, gap, len));
         let span = span.ok_or_else(|| Box::new(self.no_room(party, len, what)))?;
@@ -201,7 +206,12 @@ impl Board<'_> {
     }
 
     /// A place for a piece of RAM, or several places.
-    fn ram(&mut self, party: &Party<'_>, ipa: Ipa, size: Bytes) -> Result<Vec<Placed>, Box<Fault>> {
+    fn ram(
+        &mut self,
+        party: &Party<'_>,
+        ipa: Ipa,
+        size: Bytes,
+    ) -> Result<Vec<Placed>, Box<Refused>> {
         let gaps = self.gaps(&party.set);
         // Nothing is taken for who does not fit, or the next would be refused for it.
         if gaps.iter().map(|gap| self.room(party, gap)).sum::<u64>() < size.0 {
@@ -238,12 +248,11 @@ impl Board<'_> {
         Pages::new(self.cells, party.set, gap.clone()).total() * PAGE
     }
 
-    fn no_room(&self, party: &Party<'_>, len: u64, what: &str) -> Fault {
+    fn no_room(&self, party: &Party<'_>, len: u64, what: &str) -> Refused {
         let system = party.system;
         let division = &system.division;
         let all: u64 = self.memory.iter().map(|pool| self.room(party, pool)).sum();
         let left: u64 = self.gaps(&party.set).iter().map(|gap| self.room(party, gap)).sum();
-        let its = if party.owner == Owner::Hypervisor { "weir" } else { "it" };
         let message = format!(
             "no room for {}'s {what} of {} in its cells on {}: {} hold {}, of which {} are left",
             party.owner,
@@ -253,7 +262,10 @@ impl Board<'_> {
             Bytes(all),
             Bytes(left),
         );
+        let loader = self.room(party, &self.loader);
+        let loader = ("the room for the board's device tree below the image".to_owned(), loader);
         let mut taken: Vec<(String, u64)> = Vec::new();
+        taken.extend((loader.1 > 0).then_some(loader));
         for row in &self.rows {
             let set = row.cells.map_or(Some(party.set), |cells| party.set.intersection(&cells));
             let range = row.address.0..row.end.0;
@@ -270,10 +282,12 @@ impl Board<'_> {
         }
         let taken: Vec<_> =
             taken.iter().map(|(name, len)| format!("{name} {}", Bytes(*len))).collect();
-        let help = format!(
-            "taken are {}; give {its} more colors or banks, or less memory to who has these",
-            taken.join(", ")
-        );
-        Fault::new("no-room", &system.file, party.span.clone(), message).label("this").help(help)
+        let fault = Fault::new("no-room", &system.file, party.span.clone(), message);
+        let vm = match party.owner {
+            Owner::Vm(vm, _) => Some(vm),
+            _ => None,
+        };
+        let why = format!("taken are {}", taken.join(", "));
+        Refused { fault: fault.label("this"), why, vm, else_way: LESS }
     }
 }
