@@ -211,15 +211,20 @@ impl<'a> Builder<'a> {
             };
             let count = left.min((larger - at % larger) / span) as usize;
             let table = self.table(at, level)?;
-            let entries =
-                self.tables.get_mut(table).into_iter().flat_map(|table| table.0.iter_mut());
-            for entry in entries.skip(index(at, level)).take(count) {
+            let first = index(at, level);
+            let entries = self.tables.get_mut(table).and_then(|table| {
+                let (_, entries) = table.0.split_at_mut_checked(first)?;
+                entries.get_mut(..count)
+            });
+            let mut next = to | attributes.0 | kind;
+            for entry in entries.ok_or(MapError::OutOfRange)? {
                 if *entry != 0 {
                     return Err(MapError::Mapped);
                 }
-                *entry = (output + (at - input)) | attributes.0 | kind;
-                at += span;
+                *entry = next;
+                next += span;
             }
+            at += count as u64 * span;
         }
         Ok(())
     }
