@@ -68,17 +68,28 @@ pub fn check_in(
     names: impl IntoIterator<Item = String>,
     inputs: &[&Path],
 ) -> Result {
+    is_file(option, directory)?;
     let mut names = names.into_iter();
     names.try_for_each(|name| apart(option, &directory.join(name), inputs, |input| !input.is_trace))
 }
 
-/// Refuses `output` if it is one of the files that `matter` of those that `inputs` name, themselves included.
+/// Refuses `-`, by which one means standard output elsewhere.
+fn is_file(option: &str, output: &Path) -> Result {
+    if output == Path::new("-") {
+        let text = format!("{option} does not write to standard output: name a file, or ./-");
+        return Err(Failure::call(text));
+    }
+    Ok(())
+}
+
+/// Refuses `output` if it is no file, or one of those that `matter` of those that `inputs` name, themselves included.
 fn apart(
     option: &str,
     output: &Path,
     inputs: &[&Path],
     matters: impl Fn(&Input) -> bool,
 ) -> Result {
+    is_file(option, output)?;
     // By any name, hard links too.
     let identity = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
     let Some(known) = identity(output) else { return Ok(()) };
@@ -104,6 +115,15 @@ mod tests {
     use super::*;
     use crate::failure::{CALL, ENVIRONMENT};
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn standard_output_is_no_file() {
+        let refused = |checked: Result| checked.expect_err("refused").status;
+        assert_eq!(refused(check("--map", Path::new("-"), &[])), CALL);
+        assert_eq!(refused(check_apart("--out", Path::new("-"), &[])), CALL);
+        assert_eq!(refused(check_in("--record", Path::new("-"), [], &[])), CALL);
+        assert!(check("--map", Path::new("./-"), &[]).is_ok());
+    }
 
     #[test]
     fn an_input_is_known_by_any_name() {

@@ -67,7 +67,8 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
     /// Accesses of each VM that are recorded, the first ones; how many more there were is said.
-    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, requires = "record")]
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, requires = "record",
+        value_parser = clap::value_parser!(u64).range(1..))]
     record_most: u64,
     /// Go on when every expected line was seen.
     #[arg(long)]

@@ -9,6 +9,7 @@ pub mod throttling;
 use crate::{
     environment::Environment,
     failure::{Context, Failure, Result},
+    output,
     run::show::table,
 };
 use serde_json::{Value, json};
@@ -134,6 +135,9 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         }
         return Ok(());
     };
+    if let Some(directory) = &arguments.output {
+        output::check_in("-o", directory, [], &[])?;
+    }
     let otherwise = || environment.build().join("reproduce").join(experiment.name);
     let directory = arguments.output.clone().unwrap_or_else(otherwise);
     fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
