@@ -247,23 +247,25 @@ impl Reading {
         let streams = cores.into_iter().zip(0..).map(|(core, number)| core.rewind(number));
         let streams = streams.collect::<io::Result<Vec<_>>>().context(writing)?;
         let write = || {
-            // A trace appears whole or not at all: the number of its records comes last.
+            // A trace appears whole or not at all: the number of its records, and when the last one was, come last.
             let directory = path.parent().unwrap_or(Path::new("."));
             let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
             let file = tempfile::Builder::new().permissions(readable).tempfile_in(directory)?;
             let mut out = BufWriter::new(file);
             facts.write(&mut out)?;
+            let mut last = 0;
             merge(streams, |record| {
                 if until.is_some_and(|until| facts.nanos(record.time) > until) {
                     return Ok(());
                 }
                 told.records += 1;
+                last = record.time;
                 if record.kind == Kind::Lost as u16 {
                     told.lost = told.lost.saturating_add(record.count);
                 }
                 out.write_all(record.as_bytes())
             })?;
-            (facts.records, facts.lost) = (told.records, told.lost);
+            (facts.records, facts.lost, facts.last) = (told.records, told.lost, last);
             let mut file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
             file.rewind()?;
             facts.write(&mut file)?;
@@ -424,6 +426,7 @@ mod tests {
         assert_eq!(told, Told { records: 5, lost: 0 });
         let (facts, records) = records(&path);
         assert_eq!((facts.records, facts.frequency, facts.zero), (5, 1_000_000_000, 100));
+        assert_eq!(Some(facts.last), records.last().map(|record| record.2));
         let expected =
             [(0, POLL, 101), (1, POLL, 101), (1, POLL, 104), (0, POLL, 105), (0, POLL, 103)];
         assert_eq!(records, expected);

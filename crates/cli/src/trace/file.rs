@@ -10,6 +10,7 @@ use std::{
     io::{self, BufReader, Read, Write},
     path::Path,
 };
+use weir_config::units::Nanos;
 use weir_trace::record::{Kind, Record};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -38,7 +39,9 @@ struct Header {
     lost: u64,
     /// Entries for VMs behind the header.
     vms: u32,
-    reserved: [u32; 3],
+    reserved: u32,
+    /// The counter at the last record, or 0 where that is not told.
+    last: u64,
 }
 
 /// A VM's entry.
@@ -74,6 +77,8 @@ pub struct Facts {
     pub records: u64,
     /// Records that were lost.
     pub lost: u64,
+    /// The counter at the last record; 0 where the trace does not tell.
+    pub last: u64,
     /// Its VMs, in the order of the system file.
     pub vms: Vec<Vm>,
 }
@@ -102,7 +107,8 @@ impl Facts {
             records: self.records,
             lost: self.lost,
             vms: u32::try_from(self.vms.len()).unwrap_or(VMS_LIMIT),
-            reserved: [0; 3],
+            reserved: 0,
+            last: self.last,
         };
         out.write_all(header.as_bytes())?;
         for vm in &self.vms {
@@ -138,6 +144,7 @@ impl Facts {
             zero: header.zero,
             records: header.records,
             lost: header.lost,
+            last: header.last,
             vms: Vec::new(),
         };
         for _ in 0..header.vms {
@@ -183,7 +190,7 @@ pub struct Trace<R> {
     pub facts: Facts,
     from: R,
     read: u64,
-    /// The time of the last record.
+    /// The latest time of a record that a run may have made.
     last: u64,
     /// Records that no run makes.
     strange: u64,
@@ -251,11 +258,19 @@ impl<R: Read> Trace<R> {
         }
         self.read += 1;
         self.strange += u64::from(!self.is_possible(&record));
-        self.last = self.last.max(record.time);
+        if !self.is_past(&record) {
+            self.last = self.last.max(record.time);
+        }
         Ok(Some(record))
     }
 
-    /// Whether a run may have made this record: by one of its cores, for one of its vCPUs or for none, not before the last one.
+    /// Whether a record is of a time behind that of the last one.
+    fn is_past(&self, record: &Record) -> bool {
+        self.facts.last != 0 && record.time > self.facts.last
+    }
+
+    /// Whether a run may have made this record: by one of its cores, for one of its vCPUs or for none, neither before the one ahead of it
+    /// nor behind the end.
     fn is_possible(&self, record: &Record) -> bool {
         let vm = self.facts.vms.get(usize::from(record.vm));
         // Eight cores have a place in the head.
@@ -264,6 +279,7 @@ impl<R: Read> Trace<R> {
         u32::from(core(record)) < self.facts.cores
             && vm.map_or(nobody, is_vcpu)
             && record.time >= self.last
+            && !self.is_past(record)
     }
 
     /// When the last record was made, ns, as far as it has been read.
@@ -286,7 +302,15 @@ impl<R: Read> Trace<R> {
         }
         if *strange > 0 {
             damages.push(format!(
-                "{strange} records are none that a run makes: of a core or vCPU that it has not, or before the record ahead of them"
+                "{strange} records are none that a run makes: of a core or vCPU that it has not, before the record ahead of them, or behind the end"
+            ));
+        }
+        let Facts { last, .. } = self.facts;
+        if damages.is_empty() && self.last < last {
+            damages.push(format!(
+                "its last record is of {}, and its head tells {}",
+                Nanos(self.end()),
+                Nanos(self.facts.nanos(last))
             ));
         }
         (!damages.is_empty()).then(|| format!("the trace is damaged: {}", damages.join("; ")))
@@ -314,6 +338,7 @@ pub(super) mod tests {
             zero: 1000,
             records: 0,
             lost: 0,
+            last: 0,
             vms: vec![
                 Vm { name: "control".into(), cores: vec![0] },
                 Vm { name: "linux".into(), cores: vec![1, 2] },
@@ -386,6 +411,14 @@ pub(super) mod tests {
         };
         let two = Facts { records: 2, ..facts() };
         assert_eq!(damage(two.clone(), &good, b""), (String::new(), 200));
+        let told = Facts { last: 1200, ..two.clone() };
+        assert_eq!(damage(told.clone(), &good, b""), (String::new(), 200));
+        let ahead = Record { time: 1 << 60, ..good[1] };
+        let (said, end) = damage(told.clone(), &[good[0], ahead], b"");
+        assert!(said.contains("1 records are none that a run makes") && end == 100, "{said}");
+        let early = Record { time: 1150, ..good[1] };
+        let (said, _) = damage(told, &[good[0], early], b"");
+        assert!(said.contains("its last record is of 150ns, and its head tells 200ns"), "{said}");
         for strange in [
             Record { vm: 2, ..good[1] },
             Record { vcpu: 2, ..good[1] },
