@@ -29,11 +29,16 @@ fn budgets_are_kept_as_seen_from_outside() {
         let allowed = if run["source"] == "pmu" { (budget / 100).max(8) } else { 2064 };
         assert!(budget <= most && most <= budget + allowed, "{run}");
         assert!(number("overshoot_max") <= allowed && number("periods") > 30, "{run}");
-        assert!(run["rate_error"].as_f64().expect("a rate").abs() <= 1e-3, "{run}");
+        // What the last period owes is of some million lines, or a few instructions.
+        assert!(run["rate_error"].as_f64().expect("a rate").abs() <= 3e-4, "{run}");
         assert_eq!(run["regulator"], "static");
     }
     let of = |source: &str| runs.iter().filter(|run| run["source"] == source).count();
     assert_eq!((of("pmu"), of("monitor")), (2, 2));
+    assert_eq!(json["unregulated_overhead"], 0.0, "{json}");
+    for path in ["replenish", "overflow", "release"] {
+        assert!(json["el2_instructions"][path]["median"].is_u64(), "{path}: {json}");
+    }
     // What `look` of the platform says of one, and of the one at a period's beginning.
     for (path, most) in [("look", 450), ("look-replenish", 900)] {
         let max = json["el2_instructions"][path]["max"].as_u64();

@@ -50,8 +50,7 @@ pub fn run(lab: &Lab<'_>, quick: bool, bar: &Bar) -> Result<Vec<Point>> {
             bar.add(1);
         }
         for &rate in &MONITOR_RATES[..some(3, 1)] {
-            let least = if quick { LINES / 2 } else { LINES };
-            points.push(monitor(lab, period, rate * period / 1000, least)?);
+            points.push(monitor(lab, period, rate * period / 1000)?);
             bar.add(1);
         }
     }
@@ -80,8 +79,8 @@ fn pmu(lab: &Lab<'_>, period: u64, budget: u64) -> Result<Point> {
 }
 
 /// Three busy vCPUs, each with the budget.
-fn monitor(lab: &Lab<'_>, period: u64, budget: u64, least: u64) -> Result<Point> {
-    let passes = least.max(LEAST_PERIODS * budget).div_ceil(HOG / 64);
+fn monitor(lab: &Lab<'_>, period: u64, budget: u64) -> Result<Point> {
+    let passes = LINES.max(LEAST_PERIODS * budget).div_ceil(HOG / 64);
     let bandwidth = format!(
         "budget = {budget}, period = \"{}\", source = \"monitor\", overcommit = true",
         Nanos(period)

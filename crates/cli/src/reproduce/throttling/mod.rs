@@ -19,7 +19,7 @@ use serde_json::json;
 /// The whole experiment.
 pub fn throttling(request: &Request) -> Result<Outcome> {
     let lab = Lab::new(&request.environment, &request.directory)?;
-    let mut runs = grid::runs(request.quick) + paths::runs(request.quick);
+    let mut runs = grid::runs(request.quick) + paths::runs(request.quick) + regulators::UNREGULATED;
     if !request.quick {
         runs += curves::RUNS + regulators::RUNS;
     }
@@ -29,18 +29,19 @@ pub fn throttling(request: &Request) -> Result<Outcome> {
     let mut json = json!({ "runs": points.iter().map(grid::Point::json).collect::<Vec<_>>() });
     let mut text = grid::text(&points);
     let mut files = Vec::new();
+    let mut findings = regulators::Findings::default();
     if !request.quick {
         let (shapes, said, wrong, drawn) = curves::run(&lab, &request.directory, &bar)?.parts();
         text = format!("{text}\n{said}");
         misses.extend(wrong);
         files.extend(drawn);
-        let mut findings = regulators::run(&lab, &bar)?;
-        json["unregulated_overhead"] = regulators::unregulated(&lab, &bar, &mut findings)?.into();
+        findings = regulators::run(&lab, &bar)?;
         json["shapes"] = shapes;
-        json["regulators"] = findings.json;
-        text = format!("{text}{}", findings.text);
-        misses.extend(findings.misses);
+        json["regulators"] = std::mem::take(&mut findings.json);
     }
+    json["unregulated_overhead"] = regulators::unregulated(&lab, &bar, &mut findings)?.into();
+    text = format!("{text}{}", findings.text);
+    misses.extend(findings.misses);
     let paths = paths::run(&lab, request.quick, &bar)?;
     json["el2_instructions"] = paths::json(&paths);
     text = format!("{text}\n{}", paths::text(&paths));

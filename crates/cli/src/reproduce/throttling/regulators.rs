@@ -23,7 +23,9 @@ const HUNGRY: usize = 1;
 const OTHER: usize = 2;
 
 /// How many runs that is.
-pub const RUNS: u64 = 3 + 2 + 2 + 2;
+pub const RUNS: u64 = 3 + 2 + 2;
+/// And of [`unregulated`].
+pub const UNREGULATED: u64 = 2;
 
 /// Findings as they come.
 #[derive(Default)]
