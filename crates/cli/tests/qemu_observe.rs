@@ -255,6 +255,7 @@ fn colored_pages_are_mapped_as_fast() {
         assert!(100 * colored <= 105 * native && (1.0..=1.05).contains(&ratio), "{row}");
         // At least one instruction a page, and blocks far fewer.
         assert!(native >= number(&row["mib"]) * 256, "{row}");
+        assert!(number(&row["block_instructions"]) < native, "{row}");
     }
     assert!(number(&rows[4]["block_instructions"]) * 50 < number(&rows[4]["native_instructions"]));
 }
