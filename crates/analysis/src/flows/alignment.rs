@@ -23,7 +23,6 @@ mod hurried;
 mod lattice;
 mod search;
 
-use core::ops::{Add, Mul, Sub};
 use lattice::Lattice;
 use search::Search;
 
@@ -68,21 +67,21 @@ pub(super) fn candidates(
 ) -> Option<Vec<Span>> {
     // Rows of a fixed width are added and multiplied in registers.
     match waves.len() {
-        ..=8 => by_width::<8>(waves, budget, within, nodes),
-        9..=12 => by_width::<12>(waves, budget, within, nodes),
-        13..=16 => by_width::<16>(waves, budget, within, nodes),
-        _ => by_width::<MOST>(waves, budget, within, nodes),
+        ..=8 => by_width::<8, 2>(waves, budget, within, nodes),
+        9..=12 => by_width::<12, 3>(waves, budget, within, nodes),
+        13..=16 => by_width::<16, 4>(waves, budget, within, nodes),
+        _ => by_width::<MOST, { MOST / 4 }>(waves, budget, within, nodes),
     }
 }
 
-fn by_width<const W: usize>(
+fn by_width<const W: usize, const V: usize>(
     waves: &[Wave],
     budget: Budget,
     within: (i64, i128),
     nodes: &mut u64,
 ) -> Option<Vec<Span>> {
     let mut lattice = Lattice::<W>::new(waves, budget, within)?;
-    lattice.reduce_in_a_hurry();
+    lattice.reduce_in_a_hurry::<V>();
     if lattice.reach.iter().all(|&reach| reach < SMALL_REACH)
         && let Some(mut search) = Search::new(&lattice)
     {
@@ -108,25 +107,19 @@ fn by_width<const W: usize>(
     lattice.consistent().then(|| Search::new(&lattice))??.run(nodes)
 }
 
-/// A floating-point number, of single or double precision.
-trait Number: Copy + Default + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> {}
-
-impl Number for f32 {}
-impl Number for f64 {}
-
-fn dot<T: Number, const W: usize>(a: &[T; W], b: &[T; W]) -> T {
-    let mut sums = [T::default(); 4];
+fn dot<const W: usize>(a: &[f64; W], b: &[f64; W]) -> f64 {
+    let mut sums = [0.0; 4];
     for i in (0..W).step_by(4) {
         for j in 0..4 {
-            sums[j] = sums[j] + a[i + j] * b[i + j];
+            sums[j] += a[i + j] * b[i + j];
         }
     }
     (sums[0] + sums[2]) + (sums[1] + sums[3])
 }
 
-fn subtract<T: Number, const W: usize>(a: &mut [T; W], factor: T, b: &[T; W]) {
+fn subtract<const W: usize>(a: &mut [f64; W], factor: f64, b: &[f64; W]) {
     for (a, &b) in a.iter_mut().zip(b) {
-        *a = *a - factor * b;
+        *a -= factor * b;
     }
 }
 
@@ -218,7 +211,7 @@ mod tests {
                 .collect();
             let mut lattice =
                 Lattice::<12>::new(&waves, Budget { first: 0.5, fall: 1.0 }, (0, 1 << 44)).unwrap();
-            lattice.reduce_in_a_hurry();
+            lattice.reduce_in_a_hurry::<3>();
             assert!(lattice.consistent());
             lattice.reduce();
             assert!(lattice.consistent());

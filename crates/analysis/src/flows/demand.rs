@@ -167,6 +167,9 @@ pub struct Analyzer {
     // The filter: the same values as doubles.
     d: Vec<f64>,
     rate: Vec<f64>,
+    /// The sums of what does not depend on the bandwidth and of the bytes of each, over P'.
+    fixed_load: f64,
+    byte_load: f64,
     /// C' at `bandwidth`, rounded up.
     c: Vec<f64>,
     /// The sum of the first of them.
@@ -235,6 +238,11 @@ fn float_u(x: u64) -> f64 {
     x as f64
 }
 
+/// The greater; of numbers only, and so quicker than `f64::max`.
+fn greater(a: f64, b: f64) -> f64 {
+    if b > a { b } else { a }
+}
+
 /// ceil(a / b), saturating.
 fn div_up(a: u128, b: u128) -> u64 {
     u64::try_from(a.div_ceil(b)).unwrap_or(u64::MAX)
@@ -277,16 +285,17 @@ impl Analyzer {
         self.stretches.clear();
         self.d.clear();
         self.rate.clear();
-        self.fault = None;
-        for &i in &self.index {
-            let task = &tasks[i as usize];
-            let window = task.window();
-            self.window.push(window);
-            self.period.push(task.period.0);
-            self.cost.push(task.cost);
-            self.stretches.push(task.stretches);
-            self.d.push(float(window));
-            self.rate.push((1.0 + 4.0 * EPS) / float(task.period.0));
+        let sorted = self.index.iter().map(|&i| &tasks[i as usize]);
+        self.window.extend(sorted.clone().map(Task::window));
+        self.period.extend(sorted.clone().map(|task| task.period.0));
+        self.cost.extend(sorted.clone().map(|task| task.cost));
+        self.stretches.extend(sorted.map(|task| task.stretches));
+        self.d.extend(self.window.iter().map(|&window| float(window)));
+        self.rate.extend(self.period.iter().map(|&period| (1.0 + 4.0 * EPS) / float(period)));
+        (self.fixed_load, self.byte_load) = (0.0, 0.0);
+        for (c, &rate) in self.cost.iter().zip(&self.rate) {
+            self.fixed_load += float_u(c.fixed) * rate;
+            self.byte_load += float_u(c.bytes) * rate;
         }
         let buffers =
             [&mut self.c, &mut self.total, &mut self.blocking, &mut self.offset, &mut self.until];
@@ -294,17 +303,15 @@ impl Analyzer {
             buffer.clear();
             buffer.resize(n, 0.0);
         }
-        for (i, task) in tasks.iter().enumerate() {
-            let window = task.window();
-            if task.period.0 <= 0 {
-                self.fault = Some(Cause::NoPeriod { task: i, period: task.period });
-            } else if window <= 0 {
-                self.fault = Some(Cause::NoTime { task: i, window: HalfNanos(window) });
+        let first = tasks.iter().position(|task| task.period.0 <= 0 || task.window() <= 0);
+        self.fault = first.map(|i| {
+            let (period, window) = (tasks[i].period, HalfNanos(tasks[i].window()));
+            if period.0 <= 0 {
+                Cause::NoPeriod { task: i, period }
             } else {
-                continue;
+                Cause::NoTime { task: i, window }
             }
-            break;
-        }
+        });
         self.bandwidth = 0;
         self.overloaded_now = false;
         self.hyperperiod = None;
@@ -660,10 +667,7 @@ impl Analyzer {
     /// Whether U' > 1.
     fn overloaded(&self, b: u64) -> bool {
         let per_byte = float_u(HALVES_PER_SEC) / float_u(b);
-        let mut u = 0.0;
-        for (c, &rate) in self.cost.iter().zip(&self.rate) {
-            u += (float_u(c.fixed) + float_u(c.bytes) * per_byte) * rate;
-        }
+        let u = self.fixed_load + self.byte_load * per_byte;
         let margin = (self.cost.len() as f64 + 16.0) * EPS;
         if u < 1.0 - margin {
             false
@@ -728,12 +732,7 @@ impl Analyzer {
 
     /// The smallest integer bandwidth with U' <= 1 (Eq. 16).
     fn least_for_utilization(&self) -> Result<u64, Cause> {
-        let (mut overhead, mut data) = (0.0, 0.0);
-        for (c, &rate) in self.cost.iter().zip(&self.rate) {
-            overhead += float_u(c.fixed) * rate;
-            data += float_u(c.bytes) * rate;
-        }
-        let guess = data * float_u(HALVES_PER_SEC) / (1.0 - overhead);
+        let guess = self.byte_load * float_u(HALVES_PER_SEC) / (1.0 - self.fixed_load);
         let mut b = if guess.is_finite() && guess > 0.0 && guess < MAX_BANDWIDTH as f64 {
             (guess.ceil() as u64).max(1)
         } else if self.overloaded(MAX_BANDWIDTH) {
@@ -809,11 +808,11 @@ impl Analyzer {
         for piece in self.background.iter().flatten() {
             q = q.max((float_u(piece.fixed) + float_u(piece.bytes) * per_byte) * up);
         }
-        for k in (0..n).rev() {
-            self.blocking[k] = q;
-            for piece in self.stretches[k] {
-                q = q.max((float_u(piece.fixed) + float_u(piece.bytes) * per_byte) * up);
-            }
+        for (blocking, stretches) in self.blocking.iter_mut().zip(&self.stretches).rev() {
+            *blocking = q;
+            let [a, b] = stretches
+                .map(|piece| (float_u(piece.fixed) + float_u(piece.bytes) * per_byte) * up);
+            q = greater(q, greater(a, b));
         }
         let (mut u, mut a, mut size, mut total) = (0.0, 0.0, 0.0, 0.0);
         for k in 0..n {
@@ -877,7 +876,7 @@ impl Analyzer {
             sum += own;
             fall += c * rate;
             let together = (sum - budget) / fall;
-            longest = f64::max(longest, alone.max(together));
+            longest = greater(longest, greater(alone, together));
         }
         longest * (1.0 - SLACK)
     }

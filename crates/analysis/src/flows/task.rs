@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::overheads::{Overheads, Reading};
+use super::overheads::{Overheads, Reading, Terms};
 use crate::units::{Bytes, BytesPerSec, HalfNanos, Nanos};
 
 /// Longest time that is accepted, ns (52 days): in half nanoseconds it is still exact as a double, which the filter
@@ -256,25 +256,34 @@ struct Sender {
     flows: u64,
     /// The packets that it can have pending (the sum of ceil(D/P) in Eq. 23).
     pending: u64,
+    /// What a packet of some size costs, but for D' and P', which are the flow's own.
+    costs: Option<(Bytes, Task)>,
 }
 
 /// The senders of a set, and for each flow the position of its own.
 fn senders(flows: &[Flow]) -> (Vec<Sender>, Vec<u32>) {
+    const NONE: u32 = u32::MAX;
     let mut senders: Vec<Sender> = Vec::new();
-    // A look through all of them is the quickest for the few VMs that there are, and bounded by the limit of flows.
-    let slots = flows.iter().map(|flow| {
-        let known = senders.iter().position(|sender| sender.id == flow.from);
-        let k = known.unwrap_or_else(|| {
-            senders.push(Sender { id: flow.from, flows: 0, pending: 0 });
-            senders.len() - 1
+    let mut slots = vec![0; flows.len()];
+    // VMs mostly have small numbers; a look through all senders, for the others, is bounded by the limit of flows.
+    let mut near = [NONE; 64];
+    for (flow, slot) in flows.iter().zip(&mut slots) {
+        let mut known = near.get(flow.from as usize).copied().unwrap_or_else(|| {
+            senders.iter().position(|sender| sender.id == flow.from).map_or(NONE, |k| k as u32)
         });
-        let sender = &mut senders[k];
+        if known == NONE {
+            known = senders.len() as u32;
+            senders.push(Sender { id: flow.from, flows: 0, pending: 0, costs: None });
+            if let Some(near) = near.get_mut(flow.from as usize) {
+                *near = known;
+            }
+        }
+        *slot = known;
+        let sender = &mut senders[known as usize];
         sender.flows += 1;
         // At most 2^16 flows of at most 2^52 pending packets each.
         sender.pending = sender.pending.saturating_add(quotient_up(flow.deadline.0, flow.period.0));
-        k as u32
-    });
-    let slots = slots.collect();
+    }
     (senders, slots)
 }
 
@@ -295,37 +304,55 @@ pub fn transform(
     overheads: &Overheads,
 ) -> Result<Vec<Task>, FlowError> {
     check(flows, setting, overheads)?;
-    let (senders, slots) = senders(flows);
+    let (mut senders, slots) = senders(flows);
     let queues = setting.queues.map_or(senders.len() as u64, u64::from);
     let terms = overheads.terms(queues, setting.reading);
-    let too_large = |i| FlowError { flow: Some(i), kind: FlowErrorKind::PacketOverheadTooLarge };
-    let lock = overheads.ql.max.0;
     let mut tasks = Vec::with_capacity(flows.len());
     for (i, (flow, &slot)) in flows.iter().zip(&slots).enumerate() {
-        let sender = &senders[slot as usize];
-        // Eq. 23 to 26.
-        let remove = sender
-            .pending
-            .checked_mul(overheads.qa.max.0)
-            .and_then(|find| {
-                find.checked_add(overheads.qi.max.0 + lock + lock + overheads.qr.max.0)
-            })
-            .filter(|&o| o <= MAX_NANOS)
-            .ok_or(too_large(i))?;
-        // Eq. 27.
-        let jitter = (overheads.pp.max.0 + remove)
-            .checked_mul(sender.flows)
-            .filter(|&j| j <= 2 * MAX_NANOS)
-            .ok_or(too_large(i))?;
+        let sender = &mut senders[slot as usize];
+        // Most flows of a sender have the same size.
+        let costs = match sender.costs {
+            Some((size, costs)) if size == flow.size => costs,
+            _ => {
+                let kind = FlowErrorKind::PacketOverheadTooLarge;
+                let costs = sender
+                    .packet(flow.size, setting.chunk, overheads, &terms)
+                    .ok_or(FlowError { flow: Some(i), kind })?;
+                sender.costs = Some((flow.size, costs));
+                costs
+            }
+        };
         tasks.push(Task {
             deadline: HalfNanos(2 * flow.deadline.0 as i64 - terms.send_max - terms.receive),
             period: HalfNanos(2 * flow.period.0 as i64 + terms.send_min - terms.send_max),
-            jitter: HalfNanos(2 * jitter as i64),
-            ..tasks_from_costs(flow.size.0, setting.chunk.0, terms.dma, remove)
-                .ok_or(too_large(i))?
+            ..costs
         });
     }
     Ok(tasks)
+}
+
+impl Sender {
+    /// C', q' and J' of its packets of this size; `None` if a sum is over the limit of times.
+    fn packet(
+        &self,
+        size: Bytes,
+        chunk: Bytes,
+        overheads: &Overheads,
+        terms: &Terms,
+    ) -> Option<Task> {
+        // Eq. 23 to 26.
+        let lock = overheads.ql.max.0;
+        let find = self.pending.checked_mul(overheads.qa.max.0)?;
+        let remove = find
+            .checked_add(overheads.qi.max.0 + lock + lock + overheads.qr.max.0)
+            .filter(|&o| o <= MAX_NANOS)?;
+        // Eq. 27.
+        let jitter = (overheads.pp.max.0 + remove)
+            .checked_mul(self.flows)
+            .filter(|&j| j <= 2 * MAX_NANOS)?;
+        let task = tasks_from_costs(size.0, chunk.0, terms.dma, remove)?;
+        Some(Task { jitter: HalfNanos(2 * jitter as i64), ..task })
+    }
 }
 
 /// C' and q' (Eq. 3 and 4) from the overhead of a chunk and of a packet, both in ns; `None` if the sum is over the

@@ -1,27 +1,33 @@
 //! A quick reduction that leaves relations short enough where the body reaches over a small part of the periods.
 
-use super::{dot, subtract};
+use wide::{CmpEq, f32x4, i32x4};
 
 /// By how much a pair must gain to be worth its step.
 const WORTH: f32 = 0.002;
-/// The bits of a gain that hold its position.
-const POSITION: u32 = 31;
+/// The bits of a gain, and of a rate while they are sorted, that hold the position.
+const POSITION: i32 = 31;
+const POSITION_BITS: u32 = 5;
+/// Adding and subtracting it rounds a number below 2^22 to the nearest integer.
+const ROUND: f32 = 12_582_912.0;
+
+/// Four numbers a step, in registers: V of these are W numbers.
+pub(super) type Row<const V: usize> = [f32x4; V];
 
 /// Relations in single precision. Coefficients that are not exact any more, or rates that wrap, only make a relation
 /// longer than it could be: whoever takes them counts the rates anew.
-pub(super) struct Hurried<const W: usize> {
+pub(super) struct Hurried<const W: usize, const V: usize> {
     pub n: usize,
     /// The relations: integers.
-    pub m: [[f32; W]; W],
-    /// Their rate of change.
+    pub m: [Row<V>; W],
+    /// Their rate of change, of at most 56 bits.
     pub rate: [i64; W],
     /// What a coefficient of each task counts in the metric.
-    pub weight: [f32; W],
+    pub weight: Row<V>,
     /// What a unit of the rates does.
     pub weight_of_time: f32,
 }
 
-impl<const W: usize> Hurried<W> {
+impl<const W: usize, const V: usize> Hurried<W, V> {
     /// Relation a minus `factor` times relation b.
     fn combine(&mut self, a: usize, factor: f32, b: usize) {
         let from = self.m[b];
@@ -32,71 +38,83 @@ impl<const W: usize> Hurried<W> {
 
     /// Makes the rates small, without regard to the coefficients: Euclid's algorithm on the two largest (Brun 1920).
     pub fn slow_down(&mut self, enough: i64) {
-        let n = self.n;
-        let mut order: [usize; W] = core::array::from_fn(|i| i);
-        order[..n].sort_unstable_by_key(|&i| core::cmp::Reverse(self.rate[i]));
-        for _ in 0..32 * n {
-            let (a, b) = (order[0], order[1 % n]);
-            if a == b || self.rate[a] < enough || self.rate[b] == 0 {
+        // In falling order; the last bits are the position.
+        let mut keys: [i64; W] = core::array::from_fn(|i| self.rate[i] << POSITION_BITS | i as i64);
+        keys[self.n..].fill(0);
+        keys[..self.n].sort_unstable_by_key(|&key| core::cmp::Reverse(key));
+        for _ in 0..32 * self.n {
+            let (fast, next) = (keys[0] >> POSITION_BITS, keys[1] >> POSITION_BITS);
+            if fast < enough || next <= 0 {
                 break;
             }
-            let rest = self.rate[a] - self.rate[b];
-            let factor = if rest < self.rate[b] {
-                1.0
-            } else {
-                (self.rate[a] as f32 / self.rate[b] as f32).min(1e6).floor()
-            };
-            self.combine(a, factor, b);
-            let new = self.rate[a];
-            let mut at = 1;
-            while at < n && self.rate[order[at]] > new {
-                order[at - 1] = order[at];
-                at += 1;
+            let [a, b] = [keys[0], keys[1]].map(|key| key as usize & POSITION as usize);
+            let (a, b) = (a.min(W - 1), b.min(W - 1));
+            let rest = fast - next;
+            let factor =
+                if rest < next { 1.0 } else { (fast as f32 / next as f32).min(1e6).floor() };
+            let from = self.m[b];
+            subtract(&mut self.m[a], factor, &from);
+            let new = if rest < next { rest } else { fast - next * factor as i64 };
+            // Into its place, without a branch.
+            let mut key = new << POSITION_BITS | a as i64;
+            for at in 1..W {
+                let other = keys[at];
+                keys[at - 1] = other.max(key);
+                key = other.min(key);
             }
-            order[at - 1] = a;
+            keys[W - 1] = key;
+        }
+        for key in &keys[..self.n] {
+            self.rate[(key & i64::from(POSITION)) as usize % W] = key >> POSITION_BITS;
         }
     }
 
     /// Subtracts multiples of one another as long as that shortens a relation. Returns the order of their lengths.
     pub fn shorten_pairs(&mut self) -> [usize; W] {
         let n = self.n;
-        let mut inner = [[0.0f32; W]; W];
-        let mut weighted = [[0.0f32; W]; W];
+        let zero = f32x4::splat(0.0);
+        let mut inner = [[zero; V]; W];
+        let mut length = [zero; V];
+        let mut inverse = [zero; V];
         let time: [f32; W] = self.rate.map(|rate| rate as f32 * self.weight_of_time);
+        let squares = self.weight.map(|weight| weight * weight);
         for i in 0..n {
-            for k in 0..W {
-                weighted[i][k] = self.m[i][k] * self.weight[k];
+            let mut weighted = self.m[i];
+            for (weighted, square) in weighted.iter_mut().zip(&squares) {
+                *weighted *= *square;
             }
             for j in 0..=i {
-                let product = dot(&weighted[i], &weighted[j]) + time[i] * time[j];
-                inner[i][j] = product;
-                inner[j][i] = product;
+                let product = dot(&weighted, &self.m[j]) + time[i] * time[j];
+                set(&mut inner[i], j, product);
+                set(&mut inner[j], i, product);
             }
+            let own = get(&inner[i], i);
+            set(&mut length, i, own);
+            set(&mut inverse, i, 1.0 / own.max(f32::MIN_POSITIVE));
         }
-        let mut inverse = [0.0f32; W];
-        let mut length = [0.0f32; W];
-        for i in 0..n {
-            length[i] = inner[i][i];
-            inverse[i] = 1.0 / length[i].max(f32::MIN_POSITIVE);
-        }
+        let positions: [i32x4; V] =
+            core::array::from_fn(|v| i32x4::from(core::array::from_fn(|k| (4 * v + k) as i32)));
         let mut left = 64 * n;
         let (mut still, mut i) = (0, 0);
         while still < n && left > 0 {
             // What changes is kept here until the next relation's turn: column i of the others is written then.
             let mut row = inner[i];
-            let mut own = length[i];
+            let mut own = get(&length, i);
             let before = left;
             // None of its own multiples.
             let mut others = inverse;
-            others[i] = 0.0;
+            for (inverse, position) in others.iter_mut().zip(&positions) {
+                let own: f32x4 = cast(position.cmp_eq(i32x4::splat(i as i32)));
+                *inverse = own.blend(zero, *inverse);
+            }
             while left > 0 {
                 left -= 1;
-                let best = greatest_gain(&row, &others, &length);
+                let (best, factors) = greatest_gain(&row, &others, &length, &positions);
                 if best <= WORTH * own {
                     break;
                 }
-                let with = ((best.to_bits() & POSITION) as usize).min(W - 1);
-                let factor = nearest(row[with] * inverse[with]);
+                let with = ((best.to_bits() as i32 & POSITION) as usize).min(W - 1);
+                let factor = get(&factors, with);
                 self.combine(i, factor, with);
                 own -= best;
                 subtract(&mut row, factor, &inner[with]);
@@ -105,41 +123,71 @@ impl<const W: usize> Hurried<W> {
                 still += 1;
             } else {
                 still = 1;
-                row[i] = own;
+                set(&mut row, i, own);
                 inner[i] = row;
                 for j in 0..n {
-                    inner[j][i] = row[j];
+                    set(&mut inner[j], i, get(&row, j));
                 }
-                length[i] = own;
-                inverse[i] = 1.0 / own.max(f32::MIN_POSITIVE);
+                set(&mut length, i, own);
+                set(&mut inverse, i, 1.0 / own.max(f32::MIN_POSITIVE));
             }
-            i = (i + n - 1) % n;
+            i = if i == 0 { n - 1 } else { i - 1 };
         }
         let mut order: [usize; W] = core::array::from_fn(|i| i);
-        order[..n].sort_unstable_by(|&a, &b| length[a].total_cmp(&length[b]));
+        order[..n].sort_unstable_by(|&a, &b| get(&length, a).total_cmp(&get(&length, b)));
         order
     }
 }
 
 /// By how much a relation with these products with the others gets shorter by the best multiple of another, in length
-/// squared. The last bits of the gain are the other's position, so that both are found at once, without a branch.
-fn greatest_gain<const W: usize>(row: &[f32; W], inverse: &[f32; W], length: &[f32; W]) -> f32 {
-    let factor: [f32; W] = core::array::from_fn(|j| nearest(row[j] * inverse[j]));
-    let gain: [f32; W] =
-        core::array::from_fn(|j| factor[j] * ((row[j] + row[j]) - factor[j] * length[j]));
-    let tagged: [f32; W] =
-        core::array::from_fn(|j| f32::from_bits(gain[j].to_bits() & !POSITION | j as u32));
-    let mut lanes = [0.0f32; 4];
-    for four in tagged.chunks_exact(4) {
-        lanes = core::array::from_fn(|k| if four[k] > lanes[k] { four[k] } else { lanes[k] });
+/// squared, and the best multiple of each. The last bits of the gain are the other's position, so that both are found
+/// at once, without a branch.
+fn greatest_gain<const V: usize>(
+    row: &Row<V>,
+    inverse: &Row<V>,
+    length: &Row<V>,
+    positions: &[i32x4; V],
+) -> (f32, Row<V>) {
+    let value: f32x4 = cast(i32x4::splat(!POSITION));
+    let mut factors = *row;
+    let mut most = f32x4::splat(0.0);
+    for v in 0..V {
+        let factor = row[v] * inverse[v] + ROUND - ROUND;
+        let gain = factor * (row[v] + row[v] - factor * length[v]);
+        let tagged = gain & value | cast(positions[v]);
+        factors[v] = factor;
+        // What is no number is passed over.
+        most = if v == 0 { tagged } else { tagged.fast_max(most) };
     }
-    let [a, b, c, d] = lanes;
+    let [a, b, c, d] = most.to_array();
     let low = if c > a { c } else { a };
     let high = if d > b { d } else { b };
-    if high > low { high } else { low }
+    (if high > low { high } else { low }, factors)
 }
 
-fn nearest(x: f32) -> f32 {
-    const ROUND: f32 = 12_582_912.0;
-    (x + ROUND) - ROUND
+fn cast(bits: i32x4) -> f32x4 {
+    bytemuck::must_cast(bits)
+}
+
+fn get<const V: usize>(row: &Row<V>, i: usize) -> f32 {
+    row[i / 4].as_array_ref()[i % 4]
+}
+
+fn set<const V: usize>(row: &mut Row<V>, i: usize, to: f32) {
+    row[i / 4].as_array_mut()[i % 4] = to;
+}
+
+fn dot<const V: usize>(a: &Row<V>, b: &Row<V>) -> f32 {
+    let mut sum = a[0] * b[0];
+    for v in 1..V {
+        sum += a[v] * b[v];
+    }
+    let [a, b, c, d] = sum.to_array();
+    (a + c) + (b + d)
+}
+
+fn subtract<const V: usize>(a: &mut Row<V>, factor: f32, b: &Row<V>) {
+    for (a, &b) in a.iter_mut().zip(b) {
+        *a -= b * factor;
+    }
 }

@@ -1,7 +1,8 @@
 //! The relations, and how they are made short.
 
-use super::hurried::Hurried;
+use super::hurried::{Hurried, Row};
 use super::{Budget, Wave, dot, nearest, spreads, subtract};
+use wide::f32x4;
 
 /// Fraction bits of the rates of t.
 const RATE_BITS: u32 = 52;
@@ -16,7 +17,7 @@ const STILL_FAST: f64 = 4.0;
 /// Relations with larger coefficients are not used: the error estimate assumes them small.
 pub(super) const LARGEST: f64 = 1024.0;
 /// Bits of a rate, without its sign, while it is reduced in a hurry.
-const HURRIED_BITS: u32 = 60;
+const HURRIED_BITS: u32 = 56;
 
 pub(super) struct Lattice<const W: usize> {
     /// Number of tasks.
@@ -114,27 +115,30 @@ impl<const W: usize> Lattice<W> {
 
     /// Shortens the tasks' own relations cheaply, in single precision; they come in rising order of length. Leaves them as
     /// they are if that went out of range.
-    pub fn reduce_in_a_hurry(&mut self) {
+    pub fn reduce_in_a_hurry<const V: usize>(&mut self) {
         let most = self.rates.iter().fold(0, |most, &rate| most | rate);
         let shift = (i128::BITS - most.leading_zeros()).saturating_sub(HURRIED_BITS);
         let unit = UNIT * 2f64.powi(shift as i32);
         let (weight, weight_of_time) = self.weights();
-        let mut hurried = Hurried::<W> {
+        let mut hurried = Hurried::<W, V> {
             n: self.n,
-            m: core::array::from_fn(|i| core::array::from_fn(|j| f32::from(u8::from(i == j)))),
+            m: core::array::from_fn(|i| four(|j| f32::from(u8::from(i == j)))),
             rate: self.rates.map(|rate| (rate >> shift) as i64),
-            weight: weight.map(|weight| weight as f32),
+            weight: four(|j| weight[j] as f32),
             weight_of_time: (weight_of_time / UNIT * unit) as f32,
         };
         hurried.slow_down((STILL_FAST / unit) as i64);
         let order = hurried.shorten_pairs();
         // Not so for what is no number either.
-        if !hurried.m.iter().flatten().all(|m| f64::from(m.abs()) <= LARGEST) {
+        let sizes = hurried.m.iter().flatten().map(|m| m.abs().to_array());
+        if !sizes.flatten().all(|m| f64::from(m) <= LARGEST) {
             return;
         }
         for (to, &from) in order[..self.n].iter().enumerate() {
-            self.m[to] = hurried.m[from].map(f64::from);
-            let parts = hurried.m[from].iter().zip(&self.rates);
+            let m = hurried.m[from].map(f32x4::to_array);
+            let m = m.as_flattened();
+            self.m[to] = core::array::from_fn(|i| f64::from(m[i]));
+            let parts = m.iter().zip(&self.rates);
             self.rate[to] = parts.fold(0i128, |sum, (&m, &rate)| {
                 sum.wrapping_add(rate.wrapping_mul(i128::from(m as i64)))
             });
@@ -232,4 +236,8 @@ impl<const W: usize> Lattice<W> {
             sum == Some(self.rate[j])
         })
     }
+}
+
+fn four<const V: usize>(of: impl Fn(usize) -> f32) -> Row<V> {
+    core::array::from_fn(|v| f32x4::from(core::array::from_fn(|k| of(4 * v + k))))
 }

@@ -1,7 +1,8 @@
 //! What integers the relations can take over the body.
 
 use super::lattice::{LARGEST, Lattice, UNIT};
-use super::{Span, dot, spreads, subtract};
+use super::{Span, dot, nearest, spreads, subtract};
+use wide::f64x2;
 
 /// What every bound is widened by; the errors of a relation's value must stay under it.
 const TOLERANCE: f64 = 1e-5;
@@ -27,6 +28,13 @@ impl<const W: usize> Functional<W> {
         self.time -= factor * other.time;
     }
 
+    fn scale(&mut self, factor: f64) {
+        for y in &mut self.y {
+            *y *= factor;
+        }
+        self.time *= factor;
+    }
+
     /// Least and greatest value over the body, at its corners: one y_i is 1 at T = 0 or 1 - fall at T = 1, or none.
     fn range(&self, fall: f64) -> (f64, f64) {
         let (mut low, mut high) = (0.0f64, 0.0f64);
@@ -35,33 +43,24 @@ impl<const W: usize> Functional<W> {
             high = if x > high { x } else { high };
         }
         let rest = 1.0 - fall;
-        (low.min(self.time + rest * low), high.max(self.time + rest * high))
+        let (early, late) = (self.time + rest * low, self.time + rest * high);
+        (if early < low { early } else { low }, if late > high { late } else { high })
     }
 }
 
-/// A point of the body and the values of the functionals there.
+/// A point of the body, the wanted values, and their projections on the first functionals, as functionals: a sum of these,
+/// each by the value that it has there or should have, over the square of its length.
 #[derive(Clone, Copy)]
 struct Start<const W: usize> {
     point: Functional<W>,
-    at: [f64; W],
-    pull: Pull<W>,
-    /// For how many functionals the pull is known.
-    pulled: usize,
-}
-
-/// The functional that points from the values at a point to the wanted ones, and what it amounts to at both.
-#[derive(Clone, Copy)]
-struct Pull<const W: usize> {
-    direction: Functional<W>,
-    wanted: f64,
-    reached: f64,
-    distance: f64,
-    slack: f64,
-}
-
-impl<const W: usize> Pull<W> {
-    const NONE: Self =
-        Self { direction: Functional::ZERO, wanted: 0.0, reached: 0.0, distance: 0.0, slack: 1e-9 };
+    /// The projection of the point.
+    reached: Functional<W>,
+    /// The projection of the wanted values.
+    wanted: Functional<W>,
+    /// The squares of the lengths of `reached` and of `wanted`, and the product of the two.
+    reached_squared: f64,
+    wanted_squared: f64,
+    product: f64,
 }
 
 pub(super) struct Search<'a, const W: usize> {
@@ -71,6 +70,8 @@ pub(super) struct Search<'a, const W: usize> {
     mu: [[f64; W]; W],
     norm: [f64; W],
     inverse_norm: [f64; W],
+    /// The square of what the tolerances of the values up to this one come to in a direction of length 1, at most.
+    slack_squared: [f64; W],
     /// What a relation amounts to at y = 0 and T = 0, but for an integer.
     offset: [f64; W],
     low: [f64; W],
@@ -85,6 +86,24 @@ pub(super) struct Search<'a, const W: usize> {
     found: Vec<Span>,
 }
 
+/// The position of the greatest, but for a part of 2^-47 of it: the last bits are taken for the position, so that both
+/// are found at once, without a branch.
+fn greatest<const W: usize>(of: &[f64; W]) -> usize {
+    const POSITION: u64 = 31;
+    let value = f64x2::splat(f64::from_bits(!POSITION));
+    let mut most = [f64x2::splat(f64::NEG_INFINITY); 2];
+    for (at, four) in (0..).step_by(4).zip(of.chunks_exact(4)) {
+        for (k, most) in most.iter_mut().enumerate() {
+            let x = f64x2::from([four[2 * k], four[2 * k + 1]]);
+            let at = at + 2 * k as u64;
+            let position = f64x2::from([f64::from_bits(at), f64::from_bits(at + 1)]);
+            *most = (x & value | position).fast_max(*most);
+        }
+    }
+    let [a, b] = most[0].fast_max(most[1]).to_array();
+    ((if b > a { b } else { a }).to_bits() & POSITION).min(W as u64 - 1) as usize
+}
+
 impl<'a, const W: usize> Search<'a, W> {
     /// Of relations whose rates are what they say; `None` if they are too long for the tolerance.
     pub fn new(lattice: &'a Lattice<W>) -> Option<Self> {
@@ -97,6 +116,7 @@ impl<'a, const W: usize> Search<'a, W> {
             mu: [[0.0; W]; W],
             norm: [0.0; W],
             inverse_norm: [0.0; W],
+            slack_squared: [0.0; W],
             offset: [0.0; W],
             low: [0.0; W],
             high: [0.0; W],
@@ -109,21 +129,21 @@ impl<'a, const W: usize> Search<'a, W> {
         // How far each value can be from that of the functional: the cut of the rates, and for rounding 64
         // units in the last place of the sum of all terms.
         let mut error = [0.0f64; W];
+        let mut slack = 0.0;
         for j in 0..n {
             let mut v = Functional::ZERO;
-            let (mut size, mut largest) = (1.0, 0.0f64);
-            for (i, &m) in lattice.m[j].iter().enumerate() {
-                size += m.abs();
-                largest = largest.max(m.abs());
-                v.y[i] = -m * lattice.reach[i];
+            let sizes = lattice.m[j].map(f64::abs);
+            for ((y, &m), &reach) in v.y.iter_mut().zip(&lattice.m[j]).zip(&lattice.reach) {
+                *y = -m * reach;
             }
             v.time = lattice.rate[j] as f64 * UNIT;
-            if largest > LARGEST || v.time.abs() > LARGEST {
+            let large = sizes.iter().filter(|&&size| size > LARGEST).count() > 0;
+            if large || v.time.abs() > LARGEST {
                 return None;
             }
             search.offset[j] = dot(&lattice.m[j], &lattice.phase);
             // The reach is below 8.
-            error[j] = size * (UNIT + 64.0 * 8.0 * f64::EPSILON);
+            error[j] = (1.0 + dot(&sizes, &[1.0; W])) * (UNIT + 64.0 * 8.0 * f64::EPSILON);
             let mut scaled = v;
             scaled.time *= weight;
             for k in 0..j {
@@ -141,6 +161,8 @@ impl<'a, const W: usize> Search<'a, W> {
             }
             search.norm[j] = norm;
             search.inverse_norm[j] = 1.0 / norm;
+            slack += TOLERANCE * TOLERANCE / norm;
+            search.slack_squared[j] = slack;
             search.time_error += weight * v.time.abs() / norm * error[j];
             let (low, high) = v.range(lattice.fall);
             search.low[j] = low - TOLERANCE;
@@ -159,141 +181,151 @@ impl<'a, const W: usize> Search<'a, W> {
     pub fn run(&mut self, nodes: &mut u64) -> Option<Vec<Span>> {
         let (n, fall) = (self.lattice.n, self.lattice.fall);
         self.nodes = *nodes;
-        let mut middle =
-            Start { point: Functional::ZERO, at: [0.0; W], pull: Pull::NONE, pulled: 0 };
+        let mut middle = Start {
+            point: Functional::ZERO,
+            reached: Functional::ZERO,
+            wanted: Functional::ZERO,
+            reached_squared: 0.0,
+            wanted_squared: 0.0,
+            product: 0.0,
+        };
         let share = 1.0 / (n as f64 + 2.0);
         let time = 0.5 * (1.0 - fall) + share * fall;
         middle.point.y[..n].fill(share * (1.0 - fall * time));
         middle.point.time = time;
-        for j in 0..n {
-            middle.at[j] = self.functional[j].at(&middle.point);
-        }
-        let done = self.descend(0, &middle, self.lattice.aligned);
+        let done = if self.lattice.aligned {
+            self.no_job(middle)
+        } else {
+            self.descend(0, &middle, false)
+        };
         *nodes = self.nodes;
         done.then(|| core::mem::take(&mut self.found))
     }
 
-    /// Tries every value that relation j can take, the values of the earlier ones being fixed, starting from a point
-    /// of the body; `no_job` if these are the values at the body's first instant, at which all deadlines align. False
-    /// if the nodes ran out.
-    fn descend(&mut self, j: usize, from: &Start<W>, no_job: bool) -> bool {
-        if j == self.lattice.n {
-            if no_job {
-                self.keep_no_job();
-            } else {
-                self.keep(&from.point);
+    /// All that [`Self::descend`] does, where all deadlines align at the body's first instant: there every relation is
+    /// 0, since the body's phases are those of the tasks. These values need no test, and what branches off from them
+    /// begins with what is known of them.
+    fn no_job(&mut self, mut start: Start<W>) -> bool {
+        for j in 0..self.lattice.n {
+            if !self.descend(j, &start, true) {
+                return false;
             }
-            return true;
-        }
-        let mut shift = self.offset[j];
-        for (mu, value) in self.mu[j][..j].iter().zip(&self.value) {
-            shift += mu * value;
-        }
-        // value = integer - shift, within low..high.
-        let mut integer = (self.low[j] + shift).ceil();
-        let last = self.high[j] + shift;
-        if integer > last {
-            return true;
-        }
-        let reached = self.functional[j].at(&from.point);
-        while integer <= last {
+            let (shift, first, last) = self.values(j);
+            if first > 0.0 || last < 0.0 {
+                return true;
+            }
             if self.nodes == 0 {
                 return false;
             }
             self.nodes -= 1;
-            self.value[j] = integer - shift;
-            // At the first instant every relation is 0, since the body's phases there are those of the tasks.
-            let no_job = no_job && integer == 0.0;
+            self.value[j] = -shift;
+            self.project(j, &mut start);
+        }
+        self.keep_no_job();
+        true
+    }
+
+    /// What relation j is less than an integer by, the values of the earlier ones being fixed, and the least and the
+    /// greatest integer that it can be.
+    fn values(&self, j: usize) -> (f64, f64, f64) {
+        let mut shift = self.offset[j];
+        for (mu, value) in self.mu[j][..j].iter().zip(&self.value) {
+            shift += mu * value;
+        }
+        let least = self.low[j] + shift;
+        let near = nearest(least);
+        (shift, if near < least { near + 1.0 } else { near }, self.high[j] + shift)
+    }
+
+    /// Tries every value that relation j can take but, if `not_zero`, 0, the values of the earlier ones being fixed,
+    /// starting from a point of the body. False if the nodes ran out.
+    fn descend(&mut self, j: usize, from: &Start<W>, not_zero: bool) -> bool {
+        if j == self.lattice.n {
+            self.keep(&from.point);
+            return true;
+        }
+        let (shift, mut integer, last) = self.values(j);
+        while integer <= last {
+            let value = integer;
             integer += 1.0;
-            if no_job {
-                if !self.descend(j + 1, from, true) {
-                    return false;
-                }
+            if not_zero && value == 0.0 {
                 continue;
             }
+            if self.nodes == 0 {
+                return false;
+            }
+            self.nodes -= 1;
+            self.value[j] = value - shift;
             let mut next = *from;
-            next.at[j] = reached;
-            if self.reachable(j + 1, &mut next) && !self.descend(j + 1, &next, false) {
+            if self.reachable(j, &mut next) && !self.descend(j + 1, &next, false) {
                 return false;
             }
         }
         true
     }
 
-    /// Whether the body may hold a point at which the first `count` functionals have their values: false only if a
-    /// linear functional separates the body from those points. `start` moves towards them (Gilbert 1966).
-    fn reachable(&self, count: usize, start: &mut Start<W>) -> bool {
-        for k in start.pulled..count {
-            self.pull(k, start);
-        }
-        start.pulled = count;
-        for step in 0..STEPS {
-            if step > 0 {
-                self.pull_anew(count, start);
-            }
-            let Pull { direction, wanted, reached, distance, slack } = &start.pull;
-            // The corner of the body farthest in that direction.
-            let (mut corner, mut high) = (W, 0.0);
-            for (i, &x) in direction.y.iter().enumerate() {
-                if x > high {
-                    (corner, high) = (i, x);
-                }
-            }
+    /// Whether the body may hold a point at which the functionals up to `last` have their values: false only if a
+    /// linear functional separates the body from those points. `start` knows those before, and moves towards them
+    /// (Gilbert 1966).
+    fn reachable(&self, last: usize, start: &mut Start<W>) -> bool {
+        self.project(last, start);
+        for _ in 0..STEPS {
+            let Start { reached, wanted, reached_squared, wanted_squared, product, .. } = *start;
+            // What points from the values reached to those wanted, and the corner of the body farthest in that direction.
+            let mut direction = wanted;
+            direction.subtract(1.0, &reached);
+            let corner = greatest(&direction.y);
+            let high = direction.y[corner];
+            let high = if high > 0.0 { high } else { 0.0 };
             // There at T = 1, or at T = 0.
             let rest = 1.0 - self.lattice.fall;
             let late = direction.time + rest * high > high;
             let (height, time) = if late { (rest, 1.0) } else { (1.0, 0.0) };
-            high = height * high + time * direction.time;
-            if *wanted > high + slack + 1e-9 * (high.abs() + wanted.abs()) {
+            let height = if high > 0.0 { height } else { 0.0 };
+            let high = height * high + time * direction.time;
+            let distance = reached_squared + wanted_squared - 2.0 * product;
+            let goal = wanted_squared - product;
+            // At most what the tolerances of the values come to in that direction (Cauchy and Schwarz).
+            let slack = (distance.abs() * self.slack_squared[last]).sqrt() + 1e-9;
+            if goal > high + slack + 1e-9 * (high.abs() + goal.abs()) {
                 return false;
             }
             // Towards the corner, up to the nearest point of the segment.
-            let mut length = 0.0;
-            let mut along = [0.0f64; W];
-            for k in 0..count {
-                let v = &self.functional[k];
-                let there = if corner < W { height * v.y[corner] } else { 0.0 } + time * v.time;
-                along[k] = there - start.at[k];
-                length += along[k] * along[k] * self.inverse_norm[k];
+            let there = |of: &Functional<W>| height * of.y[corner] + time * of.time;
+            let mut projected = Functional::ZERO;
+            for (v, inverse) in self.functional[..=last].iter().zip(&self.inverse_norm) {
+                projected.subtract(-there(v) * inverse, v);
             }
-            let gain = high - reached;
-            if gain <= 1e-12 || length <= 1e-12 || *distance < 1e-9 {
+            let (squared, with_reached) = (there(&projected), there(&reached));
+            let length = squared - 2.0 * with_reached + reached_squared;
+            let gain = high - (product - reached_squared);
+            if gain <= 1e-12 || length <= 1e-12 || distance < 1e-9 {
                 return true;
             }
-            let share = (gain / length).min(1.0);
-            for x in &mut start.point.y {
-                *x *= 1.0 - share;
-            }
-            start.point.time *= 1.0 - share;
-            if corner < W {
-                start.point.y[corner] += share * height;
-            }
+            let share = if gain < length { gain / length } else { 1.0 };
+            let keep = 1.0 - share;
+            start.point.scale(keep);
+            start.point.y[corner] += share * height;
             start.point.time += share * time;
-            for k in 0..count {
-                start.at[k] += share * along[k];
-            }
+            start.reached.scale(keep);
+            start.reached.subtract(-share, &projected);
+            start.reached_squared = keep * (keep * reached_squared + 2.0 * share * with_reached)
+                + share * share * squared;
+            start.product = keep * product + share * there(&wanted);
         }
-        self.pull_anew(count, start);
         true
     }
 
-    fn pull_anew(&self, count: usize, start: &mut Start<W>) {
-        start.pull = Pull::NONE;
-        for k in 0..count {
-            self.pull(k, start);
-        }
-    }
-
-    /// Adds functional k to the pull.
-    fn pull(&self, k: usize, start: &mut Start<W>) {
-        let gap = self.value[k] - start.at[k];
-        let weight = gap * self.inverse_norm[k];
-        let pull = &mut start.pull;
-        pull.direction.subtract(-weight, &self.functional[k]);
-        pull.wanted += weight * self.value[k];
-        pull.reached += weight * start.at[k];
-        pull.distance += weight * gap;
-        pull.slack += weight.abs() * TOLERANCE;
+    /// Adds functional k to the projections.
+    fn project(&self, k: usize, start: &mut Start<W>) {
+        let functional = &self.functional[k];
+        let reached = functional.at(&start.point);
+        let (wanted, inverse) = (self.value[k], self.inverse_norm[k]);
+        start.reached.subtract(-reached * inverse, functional);
+        start.wanted.subtract(-wanted * inverse, functional);
+        start.reached_squared += reached * reached * inverse;
+        start.wanted_squared += wanted * wanted * inverse;
+        start.product += reached * wanted * inverse;
     }
 
     /// All job counts are 0: no deadline passes after the first instant, so no phase comes down again, and the first
