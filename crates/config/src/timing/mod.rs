@@ -438,6 +438,11 @@ impl Timing {
         self.platform = platform;
     }
 
+    /// The schedules in which the broker has turns.
+    pub(crate) fn brokers(&self) -> impl Iterator<Item = &SharedCore> {
+        self.cores.iter().filter(|core| core.schedule.runners().contains(&Runner::Broker))
+    }
+
     /// Whether a VM is on a core that has a schedule.
     pub(crate) fn is_shared(&self, vm: usize) -> bool {
         let cpus = self.vms.get(vm).map_or(&[][..], |vm| &vm.cpus);
@@ -480,11 +485,6 @@ impl Timing {
         };
         if self.dma.given && self.dma.path != DataPath::Broker {
             refuse(&self.dma.place, "a [dma] whose path is not \"broker\"".to_owned());
-        }
-        for core in &self.cores {
-            if core.schedule.runners().contains(&Runner::Broker) {
-                refuse(&core.place, format!("the broker's turn on core {}", core.id));
-            }
         }
         for line in &self.lines {
             let name = &line.name;

@@ -23,12 +23,15 @@ pub(crate) fn system(
 ) -> (Timing, Option<At<String>>) {
     let mut reader = Reader { file, faults, vms: Vec::new(), by_name: HashMap::new(), open: false };
     reader.names(table, alone);
+    let broker = table.inner("broker").and_then(|(table, _)| table.list("cpus", number));
     let flows = reader.flows(table);
+    let broker = broker.filter(|_| !flows.is_empty());
+    let broker = broker.and_then(|cpus| Some(cpus.value.first()?.value));
     let dma = reader.dma(table);
     let overheads = reader.overheads(table);
     let wakes = wakes(table);
     let saturation = reader.saturation(table);
-    let cores = reader.cores(table);
+    let cores = reader.cores(table, broker);
     let lines = reader.lines(table);
     let measured = table.inner("broker").and_then(|(table, _)| table.text("overheads"));
     let measured = measured.map(|At { value, span }| (value, place(&span)));
@@ -469,7 +472,7 @@ impl Reader<'_> {
         self.find(name).map(Runner::Vm)
     }
 
-    fn cores(&mut self, table: &DeTable<'_>) -> Vec<SharedCore> {
+    fn cores(&mut self, table: &DeTable<'_>, broker: Option<u64>) -> Vec<SharedCore> {
         let mut seen: HashMap<u64, Range<usize>> = HashMap::new();
         let mut cores = Vec::new();
         for (table, _) in table.tables("core") {
@@ -485,7 +488,9 @@ impl Reader<'_> {
                 continue;
             }
             seen.insert(id.value, id.span);
-            if let Some(schedule) = self.schedule(schedule, &span, id.value) {
+            if let Some(schedule) =
+                self.schedule(schedule, &span, id.value, broker == Some(id.value))
+            {
                 cores.push(SharedCore { id: id.value, schedule, place: place(&span) });
             }
         }
@@ -497,6 +502,7 @@ impl Reader<'_> {
         table: &DeTable<'_>,
         span: &Range<usize>,
         core: u64,
+        broker: bool,
     ) -> Option<Schedule> {
         let kind = table.text("kind")?.value;
         let owner = format!("core {core}'s schedule");
@@ -518,13 +524,19 @@ impl Reader<'_> {
             }
         }
         match kind.as_str() {
-            "round-robin" => self.round_robin(table, &owner, core),
+            "round-robin" => self.round_robin(table, &owner, core, broker),
             "table" => self.time_table(table, &owner),
             _ => self.servers(table, &owner),
         }
     }
 
-    fn round_robin(&mut self, table: &DeTable<'_>, owner: &str, core: u64) -> Option<Schedule> {
+    fn round_robin(
+        &mut self,
+        table: &DeTable<'_>,
+        owner: &str,
+        core: u64,
+        broker: bool,
+    ) -> Option<Schedule> {
         let quantum = self.time(table, "quantum", owner)?.value;
         let switch = table.duration("switch").map_or(Nanos(0), |time| time.value);
         let runners = if let Some(names) = table.list("vms", text) {
@@ -532,7 +544,8 @@ impl Reader<'_> {
         } else {
             let on_core = |vm: &TimedVm| vm.cpus.contains(&core);
             let positions = self.vms.iter().enumerate().filter(|(_, vm)| on_core(vm));
-            positions.map(|(vm, _)| Runner::Vm(vm)).collect()
+            let vms = positions.map(|(vm, _)| Runner::Vm(vm));
+            vms.chain(broker.then_some(Runner::Broker)).collect()
         };
         Some(Schedule::RoundRobin { quantum, switch, runners })
     }
