@@ -438,11 +438,6 @@ impl Timing {
         self.platform = platform;
     }
 
-    /// The schedules in which the broker has turns.
-    pub(crate) fn brokers(&self) -> impl Iterator<Item = &SharedCore> {
-        self.cores.iter().filter(|core| core.schedule.runners().contains(&Runner::Broker))
-    }
-
     /// Whether a VM is on a core that has a schedule.
     pub(crate) fn is_shared(&self, vm: usize) -> bool {
         let cpus = self.vms.get(vm).map_or(&[][..], |vm| &vm.cpus);
@@ -456,6 +451,11 @@ impl Timing {
             self.lines.iter().find(its).is_some_and(|line| line.class == Class::Active)
         };
         !irqs.is_empty() && irqs.iter().all(is)
+    }
+
+    /// The schedules in which the broker has turns.
+    pub(crate) fn brokers(&self) -> impl Iterator<Item = &SharedCore> {
+        self.cores.iter().filter(|core| core.schedule.runners().contains(&Runner::Broker))
     }
 
     /// A fault of this file.

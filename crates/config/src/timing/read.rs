@@ -21,17 +21,25 @@ pub(crate) fn system(
     alone: bool,
     faults: &mut Faults,
 ) -> (Timing, Option<At<String>>) {
-    let mut reader = Reader { file, faults, vms: Vec::new(), by_name: HashMap::new(), open: false };
+    let mut reader = Reader {
+        file,
+        faults,
+        vms: Vec::new(),
+        by_name: HashMap::new(),
+        open: false,
+        broker: None,
+    };
     reader.names(table, alone);
-    let broker = table.inner("broker").and_then(|(table, _)| table.list("cpus", number));
     let flows = reader.flows(table);
-    let broker = broker.filter(|_| !flows.is_empty());
-    let broker = broker.and_then(|cpus| Some(cpus.value.first()?.value));
+    if !flows.is_empty() {
+        let cpus = table.inner("broker").and_then(|(table, _)| table.list("cpus", number));
+        reader.broker = cpus.and_then(|cpus| Some(cpus.value.first()?.value));
+    }
     let dma = reader.dma(table);
     let overheads = reader.overheads(table);
     let wakes = wakes(table);
     let saturation = reader.saturation(table);
-    let cores = reader.cores(table, broker);
+    let cores = reader.cores(table);
     let lines = reader.lines(table);
     let measured = table.inner("broker").and_then(|(table, _)| table.text("overheads"));
     let measured = measured.map(|At { value, span }| (value, place(&span)));
@@ -60,7 +68,14 @@ pub(crate) fn platform(
     file: &File,
     faults: &mut Faults,
 ) -> (Vec<Overhead>, Option<Saturation>) {
-    let mut reader = Reader { file, faults, vms: Vec::new(), by_name: HashMap::new(), open: false };
+    let mut reader = Reader {
+        file,
+        faults,
+        vms: Vec::new(),
+        by_name: HashMap::new(),
+        open: false,
+        broker: None,
+    };
     (reader.overheads(table), reader.saturation(table))
 }
 
@@ -71,6 +86,8 @@ pub(super) struct Reader<'a> {
     by_name: HashMap<String, usize>,
     /// Whether the file has no VMs, so that flows name them.
     open: bool,
+    /// The broker's core, if there are flows and `[broker]` says.
+    broker: Option<u64>,
 }
 
 pub(super) fn place(span: &Range<usize>) -> Place {
@@ -472,7 +489,7 @@ impl Reader<'_> {
         self.find(name).map(Runner::Vm)
     }
 
-    fn cores(&mut self, table: &DeTable<'_>, broker: Option<u64>) -> Vec<SharedCore> {
+    fn cores(&mut self, table: &DeTable<'_>) -> Vec<SharedCore> {
         let mut seen: HashMap<u64, Range<usize>> = HashMap::new();
         let mut cores = Vec::new();
         for (table, _) in table.tables("core") {
@@ -488,9 +505,7 @@ impl Reader<'_> {
                 continue;
             }
             seen.insert(id.value, id.span);
-            if let Some(schedule) =
-                self.schedule(schedule, &span, id.value, broker == Some(id.value))
-            {
+            if let Some(schedule) = self.schedule(schedule, &span, id.value) {
                 cores.push(SharedCore { id: id.value, schedule, place: place(&span) });
             }
         }
@@ -502,7 +517,6 @@ impl Reader<'_> {
         table: &DeTable<'_>,
         span: &Range<usize>,
         core: u64,
-        broker: bool,
     ) -> Option<Schedule> {
         let kind = table.text("kind")?.value;
         let owner = format!("core {core}'s schedule");
@@ -524,19 +538,13 @@ impl Reader<'_> {
             }
         }
         match kind.as_str() {
-            "round-robin" => self.round_robin(table, &owner, core, broker),
+            "round-robin" => self.round_robin(table, &owner, core),
             "table" => self.time_table(table, &owner),
             _ => self.servers(table, &owner),
         }
     }
 
-    fn round_robin(
-        &mut self,
-        table: &DeTable<'_>,
-        owner: &str,
-        core: u64,
-        broker: bool,
-    ) -> Option<Schedule> {
+    fn round_robin(&mut self, table: &DeTable<'_>, owner: &str, core: u64) -> Option<Schedule> {
         let quantum = self.time(table, "quantum", owner)?.value;
         let switch = table.duration("switch").map_or(Nanos(0), |time| time.value);
         let runners = if let Some(names) = table.list("vms", text) {
@@ -545,7 +553,7 @@ impl Reader<'_> {
             let on_core = |vm: &TimedVm| vm.cpus.contains(&core);
             let positions = self.vms.iter().enumerate().filter(|(_, vm)| on_core(vm));
             let vms = positions.map(|(vm, _)| Runner::Vm(vm));
-            vms.chain(broker.then_some(Runner::Broker)).collect()
+            vms.chain((self.broker == Some(core)).then_some(Runner::Broker)).collect()
         };
         Some(Schedule::RoundRobin { quantum, switch, runners })
     }
