@@ -21,14 +21,7 @@ pub(crate) fn system(
     alone: bool,
     faults: &mut Faults,
 ) -> (Timing, Option<At<String>>) {
-    let mut reader = Reader {
-        file,
-        faults,
-        vms: Vec::new(),
-        by_name: HashMap::new(),
-        open: false,
-        broker: None,
-    };
+    let mut reader = Reader::new(file, faults);
     reader.names(table, alone);
     let flows = reader.flows(table);
     if !flows.is_empty() {
@@ -68,14 +61,7 @@ pub(crate) fn platform(
     file: &File,
     faults: &mut Faults,
 ) -> (Vec<Overhead>, Option<Saturation>) {
-    let mut reader = Reader {
-        file,
-        faults,
-        vms: Vec::new(),
-        by_name: HashMap::new(),
-        open: false,
-        broker: None,
-    };
+    let mut reader = Reader::new(file, faults);
     (reader.overheads(table), reader.saturation(table))
 }
 
@@ -122,6 +108,13 @@ pub(crate) fn rate(table: &DeTable<'_>, key: &str) -> Option<At<BytesPerSec>> {
 
 pub(crate) fn boolean(table: &DeTable<'_>, key: &str) -> Option<bool> {
     table.value(key)?.get_ref().as_bool()
+}
+
+impl<'a> Reader<'a> {
+    fn new(file: &'a File, faults: &'a mut Faults) -> Self {
+        let (vms, by_name) = (Vec::new(), HashMap::new());
+        Self { file, faults, vms, by_name, open: false, broker: None }
+    }
 }
 
 impl Reader<'_> {
