@@ -325,6 +325,66 @@ fn no_packet_takes_longer_than_its_bound_and_the_bound_is_tight() {
     }
 }
 
+/// With another schedule of the core that the broker shares than the system's own.
+fn scheduled(text: &str, schedule: &str) -> String {
+    let (before, rest) = text.split_once("schedule = ").expect("a schedule");
+    let (_, behind) = rest.split_once("[broker]").expect("a broker");
+    format!("{before}schedule = {schedule}\n\n[broker]{behind}")
+}
+
+/// By any schedule the flow keeps the bound of what its broker is sure to get, which another VM that never sleeps leaves to it; and that one computes on. Where the
+/// broker goes first it takes the core at once. Elsewhere packets wait for nearly all of the other's turn.
+#[test]
+fn a_broker_that_shares_its_core_keeps_the_bound_and_the_other_goes_on() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let overheads = measure(directory.path(), &root().join("systems/flows-overheads.toml"));
+    let own = with_overheads("flows-shared.toml", &overheads);
+    // Two frames: each packet comes just behind the broker's slot. In turns the broker's begin later after each packet, by what it took for that.
+    let any = own.replace("period_us=1000 start_us=20000", "period_us=1200 start_us=19930");
+    assert_ne!(any, own);
+    let table = "{ kind = \"table\", frame = \"600us\", slots = [\n\
+                 { vm = \"broker\", start = \"0us\", length = \"150us\" },\n\
+                 { vm = \"other\", start = \"150us\", length = \"450us\" },\n] }";
+    let round = "{ kind = \"round-robin\", quantum = \"400us\" }";
+    for (text, waits) in
+        [(own, false), (scheduled(&any, table), true), (scheduled(&any, round), true)]
+    {
+        let ran = run_text(&text, "10s", &["--no-slices"]);
+        assert_eq!(ran.flow(0), [200, 0]);
+        holds(&ran, if waits { &[0] } else { &[] });
+        let flow = &ran.report["flows"][0];
+        let [worst, bound] = ["worst_ns", "bound_ns"].map(|key| flow[key].as_u64());
+        let (worst, bound) = (worst.expect("a time"), bound.expect("a bound"));
+        println!("{worst} ns of {bound}");
+        // In the bound is the longest that its budget can be away.
+        assert_eq!(worst * 4 > bound, waits, "{flow}");
+        let [sent, come] = ["sender", "receiver"].map(|vm| ran.behind(vm, ", sum "));
+        assert_eq!(sent, come);
+        assert!(ran.behind("other", "context: ").starts_with("8000 rounds, 0 damaged"));
+        assert_eq!(ran.report["totals"]["faults"], 0);
+    }
+}
+
+/// A turn ends in the midst of copies, and another VM has the core before they go on.
+#[test]
+fn copies_go_on_behind_the_turns_of_others() {
+    let text = fs::read_to_string(root().join("systems/flows-shared.toml")).expect("a system");
+    let text = text
+        .replace("overheads = ", "# ")
+        .replace("messages=200 size=4096 period_us=1000", "messages=60 size=65000 period_us=5037")
+        .replace("bytes=819200", "bytes=3900000")
+        .replace("\"4KiB\"", "\"64KiB\"");
+    let table = "{ kind = \"table\", frame = \"60us\", slots = [\n\
+                 { vm = \"broker\", start = \"0us\", length = \"20us\" },\n\
+                 { vm = \"other\", start = \"20us\", length = \"40us\" },\n] }";
+    let ran = run_text(&scheduled(&text, table), "10s", &["--no-slices"]);
+    assert_eq!(ran.flow(0), [60, 0]);
+    let [sent, come] = ["sender", "receiver"].map(|vm| ran.behind(vm, ", sum "));
+    assert_eq!(sent, come);
+    assert!(ran.phase("copy", "max") > 40_000, "no copy was cut: {}", ran.phases);
+    assert!(ran.behind("other", "context: ").starts_with("8000 rounds, 0 damaged"));
+}
+
 /// The same over PCI, by overheads of another run over PCI.
 #[test]
 fn no_packet_takes_longer_than_its_bound_over_pci() {
@@ -956,11 +1016,19 @@ fn run_with_laggard(text: &str, time: &str) -> Ran {
 /// Each copy takes 3 ms, so that who restarts does so in the midst of one. Nothing of the old life comes into a stream of the new one.
 #[test]
 fn an_end_that_restarts_in_the_midst_of_a_chunk_waits_for_it() {
-    for (sender, receiver) in [("crash=5", "streams=2"), ("", "streams=1 crash=5000")] {
+    // A broker that shares its core has each copy cut into pieces.
+    let beside = vm("control", 2, "control", "activations=500", "");
+    let shared = format!("{beside}{SHARED}");
+    for (sender, receiver, more) in [
+        ("crash=5", "streams=2", ""),
+        ("", "streams=1 crash=5000", ""),
+        ("crash=5", "streams=2", &shared),
+        ("", "streams=1 crash=5000", &shared),
+    ] {
         let restart = "on_fault = \"restart\"";
         let sending = format!("to=4 messages=20 size=1000 period_us=3000 {sender}");
         let text = format!(
-            "platform = \"qemu-virt\"\n{}{}{}",
+            "platform = \"qemu-virt\"\n{}{}{}{more}",
             vm("sender", 0, "sender", &sending, restart),
             vm("receiver", 1, "receiver", &format!("bytes=20000 {receiver}"), restart),
             flow("messages", "sender", "receiver", 5000, PERIOD),
@@ -973,13 +1041,25 @@ fn an_end_that_restarts_in_the_midst_of_a_chunk_waits_for_it() {
     }
 }
 
-/// A copy that does not end holds up a restart for 20 ms. Then the broker is stopped, which is said; the restart goes on, and both
-/// ends of every flow learn that nobody moves packets any more.
+/// Core 2, which `control` and the broker share.
+const SHARED: &str = "\n[[core]]\nid = 2\nschedule = { kind = \"fixed-priority\", servers = [\n\
+                      { vm = \"control\", budget = \"200us\", period = \"1ms\" },\n\
+                      { vm = \"broker\", budget = \"500us\", period = \"1ms\" },\n] }\n";
+
+/// A copy that does not end holds up a restart until the broker has had 20 ms of its core. Then the broker is stopped, which is said; the restart goes on, and both
+/// ends of every flow learn that nobody moves packets any more. Who shares the broker's core misses nothing either.
 #[test]
 fn a_broker_that_hangs_is_stopped() {
+    for more in ["", SHARED] {
+        a_broker_that_hangs(more);
+    }
+}
+
+/// With this schedule besides.
+fn a_broker_that_hangs(more: &str) {
     let sending = "to=4 messages=60 size=999 period_us=1000 crash=3";
     let text = format!(
-        "platform = \"qemu-virt\"\n{}{}{}{}",
+        "platform = \"qemu-virt\"\n{}{}{}{}{more}",
         vm("sender", 0, "sender", sending, "on_fault = \"restart\""),
         vm("receiver", 1, "receiver", "bytes=59940", ""),
         vm("control", 2, "control", "activations=500", ""),

@@ -441,8 +441,10 @@ fn add_schedules(tables: &mut Tables, system: &System) {
     for core in &system.timing.cores {
         let first = tables.turns.len();
         let turn = |runner: &Runner, length: Nanos, at: Nanos| {
-            // `carried_out` refuses a broker.
-            let Runner::Vm(vm) = *runner else { return None };
+            let vm = match *runner {
+                Runner::Vm(vm) => vm,
+                Runner::Broker => system.broker()?,
+            };
             Some(Turn { vm: vm as u32, reserved: 0, length_ns: length.0, at_ns: at.0 })
         };
         let (kind, frame) = match &core.schedule {

@@ -82,7 +82,11 @@ static BROKER: Shape = Shape {
     name: "[broker]",
     doc: "Options of the VM that moves the flows' packets.",
     keys: &[
-        key("cpus", Kind::List(&CORE), "Its core, one. Without it the first core that runs no VM."),
+        key(
+            "cpus",
+            Kind::List(&CORE),
+            "Its core, one; it shares it if that core's schedule names \"broker\". Without it the core whose schedule does, or the first that runs no VM.",
+        ),
         coloring::COLORS_KEY,
         coloring::BANKS_KEY,
         key(

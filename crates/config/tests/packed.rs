@@ -427,6 +427,10 @@ fn schedules_say_who_has_the_core() {
         // Each has core 1, and core 2 is nobody's.
         assert_eq!([0, 1, 2].map(|vm| system.round(vm, 2).0), [round, round, 0], "{kind}");
         assert_eq!(system.round(0, 1).0, 0);
+        // 40 us are three halves of 30 us, and two of what the second has.
+        let served = [0, 1, 2].map(|vm| system.served(vm, Nanos(40_000)).0);
+        let rounds = if kind == schedule::TIME_TABLE { 3 } else { 5 };
+        assert_eq!(served, [4 * round, rounds * round, 40_000], "{kind}");
         let mut shared = system.shared(1).unwrap();
         assert_eq!(shared.vms(), [1, 0]);
         assert_eq!((shared.party(0), shared.party(1), shared.party(2)), (Some(1), Some(0), None));

@@ -120,8 +120,19 @@ impl Analysis {
     ///
     /// Everything in the file that has no meaning for the analysis.
     pub fn of(timing: &Timing, question: &Question) -> std::result::Result<Self, Faults> {
-        let mut faults = Vec::new();
-        let mut keep = |found: Vec<Fault>| faults.extend(found);
+        let mut faults: Vec<Fault> = Vec::new();
+        let mut keep = |found: Vec<Fault>| {
+            for fault in found {
+                // Flows and tasks may meet the same fault of a core's schedule.
+                let same = |other: &Fault| {
+                    (other.code, &other.message) == (fault.code, &fault.message)
+                        && other.location() == fault.location()
+                };
+                if !faults.iter().any(same) {
+                    faults.push(fault);
+                }
+            }
+        };
         let flows = flows::analyze(timing, question).map_err(&mut keep).ok().flatten();
         // Memory and tasks are judged beside the DMA that the flows were judged at, wherever its bandwidth came from.
         let mut timing = timing.clone();

@@ -4,7 +4,7 @@ mod overheads;
 
 use crate::{
     environment::Environment,
-    failure::{Context, Result},
+    failure::{Context, Failure, Result},
     output,
     trace::{self, file::Trace},
 };
@@ -50,6 +50,9 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let counted = run["deterministic"] == true;
     let overheads = Overheads::of(&mut trace, counted)?;
     if let Some(file) = &arguments.output {
+        if let Some(why) = overheads.unfit() {
+            return Err(Failure::system(why.to_owned()));
+        }
         let text = overheads.to_toml(run["system"].as_str().unwrap_or("?"));
         fs::write(file, text).context(|| format!("write {}", file.display()))?;
     }

@@ -11,7 +11,10 @@ use std::{
     fmt::{self, Write as _},
     io::Read,
 };
-use weir_trace::{phases::Phase, record::Kind};
+use weir_trace::{
+    phases::Phase,
+    record::{Kind, Record},
+};
 
 /// What a run's packets took.
 #[derive(Debug)]
@@ -24,6 +27,8 @@ pub struct Overheads {
     wakes: BTreeMap<String, u64>,
     /// Packets that arrived.
     packets: usize,
+    /// Another VM had the broker's core in between: what it took is in the phases.
+    shared: bool,
     /// Records that the trace lost.
     lost: u64,
     /// The run counted instructions, one a nanosecond.
@@ -70,8 +75,16 @@ impl Overheads {
         let mut phases: BTreeMap<Phase, Vec<u64>> = BTreeMap::new();
         let (mut copies, mut wakes, mut packets) = (Vec::new(), BTreeMap::new(), 0);
         let mut taken = 0;
+        let (mut brokers, mut shared) = (0u64, 0u64);
+        let core = |record: &Record| 1u64.checked_shl(record.sequence().into()).unwrap_or(0);
         while let Some(record) = trace.next()? {
-            packets += usize::from(record.kind == Kind::PacketArrived as u16);
+            if record.kind == Kind::PacketArrived as u16 {
+                packets += 1;
+                brokers |= core(&record);
+            }
+            if record.kind == Kind::VcpuSwitch as u16 {
+                shared |= core(&record);
+            }
             taken += usize::from(record.kind == Kind::PacketTaken as u16);
             for (phase, ns) in words::phases(&record, &facts) {
                 // The first tells of all turns since the start, when everybody is awake: on an emulator they contain turns of other cores.
@@ -100,7 +113,8 @@ impl Overheads {
         for values in phases.values_mut() {
             values.sort_unstable();
         }
-        Ok(Self { phases, copies, wakes, packets, lost: facts.lost, counted })
+        let shared = brokers & shared != 0;
+        Ok(Self { phases, copies, wakes, packets, shared, lost: facts.lost, counted })
     }
 
     fn spread(&self, phase: Phase) -> Spread {
@@ -118,6 +132,13 @@ impl Overheads {
             ns.saturating_sub(u64::try_from(moving).unwrap_or(u64::MAX))
         };
         (bandwidth, self.copies.iter().map(set_up).max().unwrap_or(0))
+    }
+
+    /// Why the analysis can do nothing with them, if it can't.
+    pub fn unfit(&self) -> Option<&'static str> {
+        self.shared.then_some(
+            "the broker shares its core in this run, so that others' turns are in the phases: measure the flows in a system whose broker has a core of its own",
+        )
     }
 
     /// As `weir analyze` reads it: `copy` is the set-up of a chunk's copy, its program included.
@@ -185,6 +206,9 @@ impl fmt::Display for Overheads {
         if !self.counted {
             writeln!(f, "in the host's time; with --deterministic a nanosecond is an instruction")?;
         }
+        if let Some(why) = self.unfit() {
+            writeln!(f, "{why}")?;
+        }
         if self.lost > 0 {
             writeln!(f, "{} records were lost: the greatest may be among them", self.lost)?;
         }
@@ -207,6 +231,7 @@ mod tests {
             wakes: BTreeMap::new(),
             packets: 3,
             lost: 0,
+            shared: false,
             counted: true,
         }
     }
@@ -224,7 +249,6 @@ mod tests {
     #[test]
     fn a_damaged_trace_tells_no_overheads() {
         use crate::trace::file::{Facts, Vm};
-        use weir_trace::record::Record;
         use zerocopy::IntoBytes;
 
         let vms = vec![Vm { name: "a".to_owned(), cores: vec![0] }];
@@ -242,6 +266,28 @@ mod tests {
             let refused = of(&damaged).expect_err("damaged");
             assert!(refused.text.contains("the trace is damaged"), "{}", refused.text);
         }
+    }
+
+    #[test]
+    fn others_turns_in_the_phases_are_told() {
+        use crate::trace::file::{Facts, Vm};
+        use zerocopy::IntoBytes;
+
+        let vms = ["a", "broker"].map(|name| Vm { name: name.to_owned(), cores: vec![0, 1] });
+        let (cores, records) = (2, 2);
+        let frequency = 1_000_000_000;
+        let facts = Facts { cores, frequency, records, vms: vms.into(), ..Facts::default() };
+        let on =
+            |kind, core: u64| Record { kind: kind as u16, rest: core << 48, ..Record::default() };
+        let unfit = |switch: u64| {
+            let mut bytes = Vec::new();
+            facts.write(&mut bytes).expect("memory");
+            let records = [on(Kind::VcpuSwitch, switch), on(Kind::PacketArrived, 1)];
+            bytes.extend(records.as_bytes());
+            let of = Overheads::of(&mut Trace::read(bytes.as_slice()).expect("a trace"), true);
+            of.expect("overheads").unfit().is_some()
+        };
+        assert_eq!([0, 1].map(unfit), [false, true]);
     }
 
     #[test]

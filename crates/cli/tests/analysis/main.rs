@@ -581,6 +581,45 @@ fn the_own_data_path_has_its_own_terms() {
     assert_eq!(json["flows"]["dma_better_from_bytes"], 1758);
 }
 
+/// With half of a core for the broker each chunk takes twice as long, and each packet may come just when that half is spent. What is wrong with the schedule is told
+/// once, though flows and cores are analyzed.
+#[test]
+fn flows_go_by_what_the_brokers_schedule_leaves_it() {
+    let text = |schedule: &str| {
+        let vm = |name, core| format!("[[vm]]\nname = \"{name}\"\ncpus = [{core}]\n");
+        format!(
+            "{}{}{}{schedule}[dma]\nbandwidth = \"1GB/s\"\ncopy_bandwidth = \"1GB/s\"\npath = \"broker\"\n{}{OVERHEADS}\
+             copy = {{ min = 50, max = 90 }}\nwake = {{ min = 300, max = 700 }}\n",
+            vm("a", 0),
+            vm("b", 1),
+            vm("c", 2),
+            flow("f", "a", "\"b\"", "4KiB", "1ms", "900us")
+        )
+    };
+    let servers = |other: &str| {
+        text(&format!(
+            "[[core]]\nid = 2\nschedule = {{ kind = \"fixed-priority\", servers = [\n\
+             {{ vm = \"broker\", budget = \"50us\", period = \"100us\" }},\n\
+             {{ vm = \"c\", budget = \"{other}\", period = \"1ms\" }},\n] }}\n"
+        ))
+    };
+    let task = |text: &str| {
+        let (said, json) = analyze(text, &[]);
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        let task = &json["flows"]["tasks"][0];
+        ["c_ns", "j_ns", "bound_ns"].map(|key| task[key].as_f64().expect("a number"))
+    };
+    let own = task(&text(""));
+    let half = task(&servers("100us"));
+    // Twice what is left of each period, with what switches may take besides.
+    assert!(half[0] >= 2.0 * own[0] && half[1] >= own[1] + 100_000.0, "{half:?} {own:?}");
+    assert!(half[2] >= 100_000.0 + 2.0 * own[0] && half[2] <= 2.0 * (100_000.0 + 2.0 * own[0]));
+    let (said, json) = analyze(&servers("900us"), &[]);
+    let codes: Vec<_> =
+        json["faults"].as_array().expect("faults").iter().map(|it| it["code"].clone()).collect();
+    assert_eq!((said.status, codes), (Some(1), vec![Value::from("servers")]));
+}
+
 /// Two VMs on a core, budgets, a task.
 fn system(more: &str) -> String {
     format!(

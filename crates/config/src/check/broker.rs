@@ -8,7 +8,7 @@ use crate::{
     raw,
     resolve::Source,
     system::{BROKER, Board, Image, Piece, Spans, Vm},
-    timing::{DEFAULT_PORT, Flow, Timing},
+    timing::{DEFAULT_PORT, Flow, Runner, Timing},
     units::{Bytes, CoreId, Ipa},
 };
 use std::ops::Range;
@@ -37,6 +37,17 @@ impl Checker<'_> {
     pub(super) fn broker(&mut self, raw: &raw::System, timing: &Timing, vms: &mut Vec<Vm>) {
         let Some(platform) = self.platform.clone() else { return };
         if !is_needed(timing, &platform) {
+            if timing.flows.is_empty() {
+                for core in timing.brokers() {
+                    let message = format!(
+                        "the broker has a turn on core {}, and there are no flows",
+                        core.id
+                    );
+                    let fault = self.fault("no-flows", &core.place.0, message);
+                    let help = "take the turn out, or write a [[flow]]";
+                    self.faults.push(fault.label("this schedule").help(help));
+                }
+            }
             return;
         }
         self.flows(timing);
@@ -62,7 +73,7 @@ impl Checker<'_> {
             self.faults.push(fault.help("put fewer VMs into a system with flows"));
             return;
         }
-        let Some(core) = self.broker_core(raw, &platform, vms, &span) else { return };
+        let Some(core) = self.broker_core(raw, timing, (&platform, vms), &span) else { return };
         vms.push(Vm {
             name: BROKER.to_owned(),
             cpus: vec![core],
@@ -134,22 +145,35 @@ impl Checker<'_> {
         }
     }
 
+    /// The broker's core: that of `[broker]`, the one whose schedule names it, or the first that is free.
     fn broker_core(
         &mut self,
         raw: &raw::System,
-        platform: &Platform,
-        vms: &[Vm],
+        timing: &Timing,
+        (platform, vms): (&Platform, &[Vm]),
         flows: &Range<usize>,
     ) -> Option<CoreId> {
         let taken = |core: u8| vms.iter().find(|vm| vm.cpus.contains(&CoreId(core)));
         let count = platform.cores.len().min(u8::MAX.into()) as u8;
         let free = (0..count).find(|&core| taken(core).is_none());
         let Some(cpus) = &raw.broker else {
+            let mut turns = timing.brokers();
+            if let Some(first) = turns.next() {
+                if let Some(second) = turns.next() {
+                    let message =
+                        format!("the broker has turns on cores {} and {}", first.id, second.id);
+                    let fault = self.fault("not-on-core", &second.place.0, message);
+                    let fault = fault.label("second").and(first.place.0.clone(), "first");
+                    self.faults.push(fault.help("keep one of them: the broker has one core"));
+                }
+                return u8::try_from(first.id).ok().filter(|&core| core < count).map(CoreId);
+            }
             if free.is_none() {
                 let message =
                     "the broker that moves the flows' packets needs a core, and none is free";
                 let fault = self.fault("no-core", flows, message).label("the flows are here");
-                self.faults.push(fault.help("give a VM fewer vCPUs"));
+                let help = "give a VM fewer vCPUs, or the broker a turn on a core: [[core]] with a schedule that names \"broker\"";
+                self.faults.push(fault.help(help));
             }
             return free.map(CoreId);
         };
@@ -164,15 +188,41 @@ impl Checker<'_> {
             self.faults.push(fault);
             return None;
         }
-        if let Some(owner) = taken(core.value as u8) {
-            let message =
-                format!("core {} is given to {} and to the broker", core.value, owner.name);
-            let fault = self.fault("core-taken", &core.span, message).label("here");
-            let help = free.map_or_else(
-                || "no core is free: a core runs one vCPU".to_owned(),
-                |free| format!("a core runs one vCPU; core {free} is free"),
+        for shared in timing.brokers().filter(|shared| shared.id != core.value) {
+            let message = format!(
+                "the broker has a turn on core {}, and core {} in its cpus",
+                shared.id, core.value
             );
+            let fault = self.fault("not-on-core", &shared.place.0, message);
+            let fault = fault.label("this schedule").and(core.span.clone(), "the broker's core");
+            let help = format!("write cpus = [{}], or take the turn out", shared.id);
             self.faults.push(fault.help(help));
+        }
+        match timing.cores.iter().find(|shared| shared.id == core.value) {
+            Some(shared) if !shared.schedule.runners().contains(&Runner::Broker) => {
+                let message =
+                    format!("the broker has core {} in its cpus and no turn there", core.value);
+                let fault = self.fault("no-turn", &shared.place.0, message).label("this schedule");
+                let fault = fault.and(core.span.clone(), "the broker's core");
+                self.faults.push(fault.help("give \"broker\" a turn, or the broker another core"));
+            }
+            Some(_) => {}
+            None => {
+                if let Some(owner) = taken(core.value as u8) {
+                    let message =
+                        format!("core {} is given to {} and to the broker", core.value, owner.name);
+                    let fault = self.fault("core-taken", &core.span, message).label("here");
+                    let free = free.map_or_else(
+                        || "no core is free".to_owned(),
+                        |free| format!("core {free} is free"),
+                    );
+                    let help = format!(
+                        "a core runs one vCPU, unless a schedule shares it: [[core]] with id = {} and turns of {} and \"broker\"; {free}",
+                        core.value, owner.name
+                    );
+                    self.faults.push(fault.help(help));
+                }
+            }
         }
         Some(CoreId(core.value as u8))
     }

@@ -453,6 +453,11 @@ impl Timing {
         !irqs.is_empty() && irqs.iter().all(is)
     }
 
+    /// The schedules in which the broker has turns.
+    pub(crate) fn brokers(&self) -> impl Iterator<Item = &SharedCore> {
+        self.cores.iter().filter(|core| core.schedule.runners().contains(&Runner::Broker))
+    }
+
     /// A fault of this file.
     #[must_use]
     pub fn fault(
@@ -480,11 +485,6 @@ impl Timing {
         };
         if self.dma.given && self.dma.path != DataPath::Broker {
             refuse(&self.dma.place, "a [dma] whose path is not \"broker\"".to_owned());
-        }
-        for core in &self.cores {
-            if core.schedule.runners().contains(&Runner::Broker) {
-                refuse(&core.place, format!("the broker's turn on core {}", core.id));
-            }
         }
         for line in &self.lines {
             let name = &line.name;

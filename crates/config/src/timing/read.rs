@@ -21,9 +21,13 @@ pub(crate) fn system(
     alone: bool,
     faults: &mut Faults,
 ) -> (Timing, Option<At<String>>) {
-    let mut reader = Reader { file, faults, vms: Vec::new(), by_name: HashMap::new(), open: false };
+    let mut reader = Reader::new(file, faults);
     reader.names(table, alone);
     let flows = reader.flows(table);
+    if !flows.is_empty() {
+        let cpus = table.inner("broker").and_then(|(table, _)| table.list("cpus", number));
+        reader.broker = cpus.and_then(|cpus| Some(cpus.value.first()?.value));
+    }
     let dma = reader.dma(table);
     let overheads = reader.overheads(table);
     let wakes = wakes(table);
@@ -57,7 +61,7 @@ pub(crate) fn platform(
     file: &File,
     faults: &mut Faults,
 ) -> (Vec<Overhead>, Option<Saturation>) {
-    let mut reader = Reader { file, faults, vms: Vec::new(), by_name: HashMap::new(), open: false };
+    let mut reader = Reader::new(file, faults);
     (reader.overheads(table), reader.saturation(table))
 }
 
@@ -68,6 +72,8 @@ pub(super) struct Reader<'a> {
     by_name: HashMap<String, usize>,
     /// Whether the file has no VMs, so that flows name them.
     open: bool,
+    /// The broker's core, if there are flows and `[broker]` says.
+    broker: Option<u64>,
 }
 
 pub(super) fn place(span: &Range<usize>) -> Place {
@@ -102,6 +108,13 @@ pub(crate) fn rate(table: &DeTable<'_>, key: &str) -> Option<At<BytesPerSec>> {
 
 pub(crate) fn boolean(table: &DeTable<'_>, key: &str) -> Option<bool> {
     table.value(key)?.get_ref().as_bool()
+}
+
+impl<'a> Reader<'a> {
+    fn new(file: &'a File, faults: &'a mut Faults) -> Self {
+        let (vms, by_name) = (Vec::new(), HashMap::new());
+        Self { file, faults, vms, by_name, open: false, broker: None }
+    }
 }
 
 impl Reader<'_> {
@@ -532,7 +545,8 @@ impl Reader<'_> {
         } else {
             let on_core = |vm: &TimedVm| vm.cpus.contains(&core);
             let positions = self.vms.iter().enumerate().filter(|(_, vm)| on_core(vm));
-            positions.map(|(vm, _)| Runner::Vm(vm)).collect()
+            let vms = positions.map(|(vm, _)| Runner::Vm(vm));
+            vms.chain((self.broker == Some(core)).then_some(Runner::Broker)).collect()
         };
         Some(Schedule::RoundRobin { quantum, switch, runners })
     }

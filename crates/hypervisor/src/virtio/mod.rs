@@ -40,6 +40,7 @@ use weir_broker::shared::{self, Doorbell, PORTS, Partition, Pieces, Settings};
 use weir_config::packed::{
     MAX_FLOWS, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS,
 };
+use weir_policy::Nanos;
 use weir_trace::{
     phases::pack,
     record::Kind,
@@ -58,14 +59,16 @@ use weir_virtio::{
     vsock::Header,
 };
 
-/// How long a copy that was begun may take, in ns; a broker that needs longer is stopped.
-const LONGEST_COPY: u64 = 20_000_000;
+/// How much of its core's time a broker may need for a copy that was begun; one that needs more is stopped.
+const LONGEST_COPY: Nanos = Nanos(20_000_000);
 
 /// What the hypervisor shares with the broker.
 struct Link {
     partition: &'static Partition,
     /// The broker's place in the system.
     broker: usize,
+    /// In how many ns it has had [`LONGEST_COPY`], at the latest.
+    longest_copy: u64,
     doorbell: Doorbell,
     /// Packets that a notification of each VM is worth: as many as it sends flows, and one at the least.
     sends: [u8; PORTS],
@@ -118,6 +121,7 @@ pub fn init(address: u64) {
         sends: core::array::from_fn(|vm| sends(vm) as u8),
         partition,
         broker: system.header.broker as usize,
+        longest_copy: system.served(system.header.broker as usize, LONGEST_COPY).0,
         doorbell: Doorbell::new(),
         taken: Lock::new(0),
         abandoned: AtomicBool::new(false),
@@ -317,12 +321,12 @@ fn reset(vm: &'static Vm, renew: impl FnOnce(&mut Socket)) {
     // Whoever wants it meanwhile finds a device without rings.
     drop(socket);
     let begun = timer::now_ns();
-    // Bounded by LONGEST_COPY, and then by the time in which the broker's core takes an interrupt.
+    // Bounded by the longest copy, and then by the time in which the broker's core takes an interrupt.
     while link.partition.is_copying(vm.index()) {
         let Some(broker) = vm::all().nth(link.broker).filter(|broker| !broker.is_parked()) else {
             break;
         };
-        if timer::now_ns().saturating_sub(begun) > LONGEST_COPY {
+        if timer::now_ns().saturating_sub(begun) > link.longest_copy {
             life::stop(broker, FaultKind::Stuck);
         }
         relax();
