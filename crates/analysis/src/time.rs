@@ -104,6 +104,17 @@ pub struct InterruptLine {
     pub delay: Nanos,
 }
 
+impl InterruptLine {
+    /// What it takes in a window of length `t`; nothing is counted of what is not limited.
+    #[must_use]
+    pub fn taken(&self, t: Nanos) -> Nanos {
+        let count = self.admission.map_or(0, |rule| {
+            u128::from(rule.burst.max(1)) + u128::from(t.0 / rule.interval.0.max(1))
+        });
+        Nanos(u64::try_from(count * u128::from(self.cost.0)).unwrap_or(u64::MAX))
+    }
+}
+
 /// How much an interrupt that takes the rest of a turn puts off everybody but its owner, in a round of `vms` turns of `quantum`: who was interrupted has lost the rest of
 /// a turn, and after the owner's next neighbor all have theirs anew. At worst one had just been about to begin, the last in the round: then
 /// all turns but the owner's are as if they had not been. The owner's own is not lost, it has only come earlier and shorter.
@@ -460,14 +471,15 @@ const fn beyond(switching: &Switching) -> u64 {
 }
 
 /// Whether servers (budget, period), highest priority first, whose periods begin at multiples of their lengths, each can spend their budget within each period, beside
-/// those of higher priority and what one of lower priority has EL2 do in one piece when it begins.
+/// those of higher priority, what one of lower priority has EL2 do in one piece when it begins, and for each what EL2 does `beside` for others in a period, which these are charged with.
 #[must_use]
-pub fn servers_hold(servers: &[(Nanos, Nanos)], switching: &Switching) -> bool {
+pub fn servers_hold(servers: &[(Nanos, Nanos)], switching: &Switching, beside: &[Nanos]) -> bool {
     servers.iter().enumerate().all(|(i, &(budget, period))| {
         if period.0 == 0 || budget > period || period.0 > NEVER || switching.most.0 > NEVER {
             return false;
         }
         let lower = if i + 1 < servers.len() { switching.most.0 } else { 0 };
+        let late = u128::from(lower) + beside.get(i).map_or(0, |time| u128::from(time.0));
         let mut r = budget.0;
         for _ in 0..STEPS {
             let spent = |higher: &(Nanos, Nanos)| {
@@ -475,7 +487,7 @@ pub fn servers_hold(servers: &[(Nanos, Nanos)], switching: &Switching) -> bool {
                 u128::from(budgets) * u128::from(higher.0.0) + u128::from(beyond(switching))
             };
             let higher: u128 = servers[..i].iter().map(spent).sum();
-            let next = u128::from(budget.0) + u128::from(lower) + higher;
+            let next = u128::from(budget.0) + late + higher;
             if next > u128::from(period.0) {
                 return false;
             }
@@ -759,7 +771,7 @@ mod tests {
     #[test]
     fn servers_of_higher_priority_can_hit_twice_only_out_of_step() {
         let free = Switching::default();
-        let hold = |servers: &[(u64, u64)]| servers_hold(&ns(servers), &free);
+        let hold = |servers: &[(u64, u64)]| servers_hold(&ns(servers), &free, &[]);
         assert!(hold(&[(5, 10), (5, 10)]) && !hold(&[(5, 10), (6, 10)]));
         assert!(hold(&[(5, 10), (10, 20)]) && !hold(&[(5, 10), (11, 20)]));
         // From 14 on: 6 to 20, and 6 from then on.
@@ -770,12 +782,13 @@ mod tests {
     #[test]
     fn switches_are_in_the_budgets() {
         let switching = Switching { most: Nanos(2), least: Nanos(1), entry: Nanos(0) };
-        let hold = |servers: &[(u64, u64)]| servers_hold(&ns(servers), &switching);
+        let hold = |servers: &[(u64, u64)]| servers_hold(&ns(servers), &switching, &[]);
         assert!(!hold(&[(50, 100), (50, 100)]));
         assert!(hold(&[(50, 100), (46, 100)]) && !hold(&[(50, 100), (47, 100)]));
         // One of lower priority keeps it waiting.
         assert!(hold(&[(100, 100)]) && !hold(&[(100, 100), (0, 100)]));
         let servers = ns(&[(50, 100), (46, 100)]);
+        assert!(!servers_hold(&servers, &switching, &[Nanos(0), Nanos(1)]));
         assert_eq!(left_of_budget(&servers, 1, &switching), Nanos(42));
         let entry = Switching { entry: Nanos(1), ..switching };
         // 54 turns of 1 each and one that was under way.

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use weir_analysis::{
     Nanos as Time,
-    time::{Schedule, Supply, Switching, left_of_budget, servers_hold},
+    time::{Schedule, Supply, Switching, left_of_budget, put_off, servers_hold},
 };
 use weir_policy::{
     Nanos,
@@ -55,14 +55,32 @@ fn assert_supplied(had: &[Option<u8>], party: u8, supply: &Supply) {
 /// What EL2 takes of the core when another party gets it: before it asks the schedule, until it asks again, and until the guest goes on.
 type Costs = (u64, u64, u64);
 
-/// As [`run`] with a driver that takes time to give the core to another party: the next of `costs` each time. The schedule's time is ahead of the core's by nothing else.
+/// As [`run`] with a driver that takes time to give the core to another party: the next of `costs` each time.
 fn run_paying(partition: &mut Partition, ready: &[Ready], costs: &[Costs]) -> Vec<Option<u8>> {
+    run_taken(partition, ready, costs, 0, &[])
+}
+
+/// The same with interrupts of `taker` that take the core at these moments, if it has not got it; one that comes while EL2 is busy is seen to after that.
+fn run_taken(
+    partition: &mut Partition,
+    ready: &[Ready],
+    costs: &[Costs],
+    taker: u8,
+    times: &[u64],
+) -> Vec<Option<u8>> {
+    let mut times = times.iter().peekable();
     let mut had = Vec::with_capacity(ready.len());
     let (mut until, mut run, mut last) = (Nanos(0), None, Ready::NONE);
     let mut costs = costs.iter().cycle();
     while had.len() < ready.len() {
         let now = |had: &Vec<_>| had.len() as u64;
         let at = |had: &Vec<_>| ready[had.len().min(ready.len() - 1)];
+        while times.next_if(|time| **time <= now(&had)).is_some() {
+            if run != Some(taker) {
+                partition.preempt(taker, 128);
+                until = Nanos(0);
+            }
+        }
         if now(&had) >= until.0 || at(&had) != last {
             let wanted = partition.clone().step(Nanos(now(&had)), at(&had)).run;
             if wanted != run {
@@ -168,7 +186,7 @@ proptest! {
         let ready: Vec<_> = ready.into_iter().map(|set| set.with(party)).collect();
         let servers: Vec<_> = servers.into_iter().map(|(budget, gap)| (budget, budget + gap)).collect();
         let times: Vec<_> = servers.iter().map(|(q, p)| (Time(*q), Time(*p))).collect();
-        prop_assume!(servers_hold(&times, &Switching::default()));
+        prop_assume!(servers_hold(&times, &Switching::default(), &[]));
         let all: Vec<_> = servers.iter().map(|(q, p)| (Nanos(*q), Nanos(*p))).collect();
         let had = run(&mut Partition::Servers(Servers::new(&all)), &ready);
         let (budget, period) = times[usize::from(party)];
@@ -191,6 +209,32 @@ proptest! {
         assert_supplied(&had, 0, &supply(Schedule::RoundRobin {
             quantum: Time(quanta[0]), others: Time(others), switch: Time(most), vms: quanta.len() as u32,
         }));
+    }
+
+    #[test]
+    fn interrupts_that_take_the_core_put_off_what_switches_leave_by_no_more_than_said(
+        quantum in 4..14_u64, vms in 2..5_u8, victim in 0..3_u8, times in prop::collection::vec(0..160_u64, 0..6), (most, costs) in costs(),
+    ) {
+        let victim = victim % (vms - 1);
+        let ready = vec![Ready::of(0..vms); 400];
+        let quanta = vec![Nanos(quantum); vms.into()];
+        let times: Vec<_> = { let mut times = times; times.sort_unstable(); times };
+        let mut round = Partition::RoundRobin(RoundRobin::new(&quanta));
+        let had = run_taken(&mut round, &ready, &costs, vms - 1, &times);
+        let supply = supply(Schedule::RoundRobin {
+            quantum: Time(quantum), others: Time(quantum * u64::from(vms - 1)), switch: Time(most), vms: vms.into(),
+        });
+        let late = put_off(Time(quantum), Time(most), vms.into()).0;
+        for start in (0..300).step_by(3) {
+            let (mut got, mut came) = (0, times.iter().filter(|time| (**time..**time + most).contains(&start)).count() as u64);
+            for now in start..400 {
+                let t = now - start;
+                let least = supply.least(Time(t.saturating_sub(late * came))).0;
+                prop_assert!(got >= least, "{got} of {t} from {start}, at least {least}");
+                got += u64::from(had[now as usize] == Some(victim));
+                came += times.iter().filter(|time| **time == now).count() as u64;
+            }
+        }
     }
 
     /// Also where the party sleeps until somewhere in its slot: then from when it wakes.
@@ -238,7 +282,7 @@ proptest! {
         let least = costs.iter().map(|(entry, leave, enter)| entry + leave + enter).min().unwrap();
         let entry = costs.iter().map(|(entry, ..)| *entry).max().unwrap();
         let switching = Switching { most: Time(most), least: Time(least), entry: Time(entry) };
-        prop_assume!(servers_hold(&times, &switching));
+        prop_assume!(servers_hold(&times, &switching, &[]));
         let all: Vec<_> = servers.iter().map(|(q, p)| (Nanos(*q), Nanos(*p))).collect();
         let had = run_paying(&mut Partition::Servers(Servers::new(&all)), &ready, &costs);
         let budget = left_of_budget(&times, party.into(), &switching);

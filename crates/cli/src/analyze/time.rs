@@ -196,7 +196,13 @@ fn supply_on(
             let least_switch = Nanos(sharing.least_switch.0);
             let switching =
                 Switching { most: switch, least: least_switch, entry: Nanos(sharing.entry.0) };
-            if !servers_hold(&budgets, &switching) {
+            let beside = |(runner, _, period): &(Runner, _, units::Nanos)| {
+                let lines = charged_to_others(timing, core, *runner)?;
+                let taken = lines.iter().map(|line| line.taken(Nanos(period.0)).0);
+                Ok(Nanos(taken.fold(0, u64::saturating_add)))
+            };
+            let beside = servers.iter().map(beside).collect::<Result<Vec<_>, Fault>>()?;
+            if !servers_hold(&budgets, &switching, &beside) {
                 let message = format!("core {}: its budgets can't all be had in time", core.id);
                 let of_switches = if switch.0 > 0 {
                     format!(
@@ -223,15 +229,38 @@ fn supply_on(
             lines.extend(self::looks(timing, other, 0, Tried::default()).pop());
         }
     }
-    for vm in 0..timing.vms.len() {
-        if timing.vms[vm].cpus.contains(&core.id) || runs(&core.schedule, Runner::Vm(vm)) {
-            lines.extend(lines_of(timing, core, vm, runner)?);
+    for vm in here(timing, core) {
+        let mut its = lines_of(timing, core, vm, runner)?;
+        // Who is charged with it gives the time back.
+        if Runner::Vm(vm) != runner && matches!(core.schedule, Schedule::FixedPriority { .. }) {
+            its.iter_mut().for_each(|line| line.cost.0 = line.cost.0.min(sharing.entry.0));
         }
+        lines.extend(its);
     }
     Supply::new(partition, lines).map_err(|error| {
         let message = format!("core {}: {error}", core.id);
         timing.fault("schedule", &core.place, message, "write times within the limits")
     })
+}
+
+/// The VMs on a shared core.
+fn here<'a>(timing: &'a Timing, core: &'a SharedCore) -> impl Iterator<Item = usize> + 'a {
+    (0..timing.vms.len()).filter(|vm| {
+        timing.vms[*vm].cpus.contains(&core.id) || runs(&core.schedule, Runner::Vm(*vm))
+    })
+}
+
+/// What EL2 does on others' account while `runner` has budget, which puts it off.
+fn charged_to_others(
+    timing: &Timing,
+    core: &SharedCore,
+    runner: Runner,
+) -> Result<Vec<InterruptLine>, Fault> {
+    let mut lines = Vec::new();
+    for vm in here(timing, core).filter(|vm| Runner::Vm(*vm) != runner) {
+        lines.extend(lines_of(timing, core, vm, runner)?);
+    }
+    Ok(lines)
 }
 
 /// What EL2 does at the most on VM `vm`'s account between two of its turns, in ns: what its lines take, as long as each in `costs`, and all else.
