@@ -474,7 +474,18 @@ const fn beyond(switching: &Switching) -> u64 {
 /// those of higher priority, what one of lower priority has EL2 do in one piece when it begins, and for each what EL2 does `beside` for others in a period, which these are charged with.
 #[must_use]
 pub fn servers_hold(servers: &[(Nanos, Nanos)], switching: &Switching, beside: &[Nanos]) -> bool {
-    servers.iter().enumerate().all(|(i, &(budget, period))| {
+    (0..servers.len()).all(|i| server_holds(servers, i, switching, beside))
+}
+
+/// Whether server `i` can, as [`servers_hold`] says of all.
+#[must_use]
+pub fn server_holds(
+    servers: &[(Nanos, Nanos)],
+    i: usize,
+    switching: &Switching,
+    beside: &[Nanos],
+) -> bool {
+    servers.get(i).is_some_and(|&(budget, period)| {
         if period.0 == 0 || budget > period || period.0 > NEVER || switching.most.0 > NEVER {
             return false;
         }

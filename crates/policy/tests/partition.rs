@@ -83,11 +83,14 @@ fn run_taken(
         }
         if now(&had) >= until.0 || at(&had) != last {
             let wanted = partition.clone().step(Nanos(now(&had)), at(&had)).run;
-            if wanted != run {
+            if wanted == run {
+                last = at(&had);
+                until = partition.step(Nanos(now(&had)), last).until;
+            } else {
                 let (entry, leave, enter) = *costs.next().unwrap();
                 had.resize(had.len() + entry as usize, None);
                 let decided = partition.step(Nanos(now(&had)), at(&had)).run;
-                // It may have become another's turn, or its own again.
+                // It may have become its own again.
                 if decided != run {
                     had.resize(had.len() + leave as usize, None);
                 }
@@ -99,9 +102,6 @@ fn run_taken(
                     partition.entered(Nanos(now(&had)));
                 }
                 run = decision.run;
-            } else {
-                last = at(&had);
-                until = partition.step(Nanos(now(&had)), last).until;
             }
         }
         had.push(run);

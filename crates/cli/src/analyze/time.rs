@@ -13,7 +13,7 @@ use weir_analysis::{
     memory::{Budget, Interferer, Regulation},
     time::{
         Admission, Interference, InterruptLine, Linear, Schedule as Partition, Supply, Switching,
-        VmTask, left_of_budget, put_off, response_times_beside, servers_hold,
+        VmTask, left_of_budget, put_off, response_times_beside, server_holds,
     },
 };
 use weir_config::{
@@ -202,18 +202,15 @@ fn supply_on(
                 Ok(Nanos(taken.fold(0, u64::saturating_add)))
             };
             let beside = servers.iter().map(beside).collect::<Result<Vec<_>, Fault>>()?;
-            if !servers_hold(&budgets, &switching, &beside) {
-                let message = format!("core {}: its budgets can't all be had in time", core.id);
-                let of_switches = if switch.0 > 0 {
-                    format!(
-                        "; a switch takes up to {}, two of them beside each other budget",
-                        sharing.switch
-                    )
-                } else {
-                    String::new()
-                };
-                let help =
-                    format!("make budgets shorter, or put shorter periods first{of_switches}");
+            let late = |place: &usize| !server_holds(&budgets, *place, &switching, &beside);
+            if let Some(late) = (0..budgets.len()).find(late) {
+                let (who, budget, period) = servers[late];
+                let message = format!(
+                    "core {}: {} may not get its {budget} in each {period}",
+                    core.id,
+                    who.name(timing)
+                );
+                let help = shorter(&budgets, late, (&switching, &beside));
                 return Err(timing.fault("servers", &core.place, message, help));
             }
             let own = servers.iter().position(|server| server.0 == runner);
@@ -233,7 +230,9 @@ fn supply_on(
         let mut its = lines_of(timing, core, vm, runner)?;
         // Who is charged with it gives the time back.
         if Runner::Vm(vm) != runner && matches!(core.schedule, Schedule::FixedPriority { .. }) {
-            its.iter_mut().for_each(|line| line.cost.0 = line.cost.0.min(sharing.entry.0));
+            for line in &mut its {
+                line.cost.0 = line.cost.0.min(sharing.entry.0);
+            }
         }
         lines.extend(its);
     }
@@ -241,6 +240,31 @@ fn supply_on(
         let message = format!("core {}: {error}", core.id);
         timing.fault("schedule", &core.place, message, "write times within the limits")
     })
+}
+
+/// What to write instead of the budget of server `late`, which does not hold.
+fn shorter(
+    budgets: &[(Nanos, Nanos)],
+    late: usize,
+    (switching, beside): (&Switching, &[Nanos]),
+) -> String {
+    let holds = |budget: u64| {
+        let mut budgets = budgets.to_vec();
+        budgets[late].0 = Nanos(budget);
+        server_holds(&budgets, late, switching, beside)
+    };
+    let (mut fits, mut exceeds) = (0, budgets[late].0.0 / 1000);
+    while exceeds - fits > 1 {
+        let middle = fits + (exceeds - fits) / 2;
+        if holds(middle * 1000) { fits = middle } else { exceeds = middle }
+    }
+    let rest = "what those before it spend of its period, and what EL2 takes, is to be left over";
+    if fits == 0 {
+        return format!("shorten the budgets before it, or put shorter periods first: {rest}");
+    }
+    format!(
+        "a budget of {fits}us fits, or shorten those before it, or put shorter periods first: {rest}"
+    )
 }
 
 /// The VMs on a shared core.
@@ -390,11 +414,15 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
     let mut said = Vec::new();
     match timing.sharing(core) {
         Some(sharing) if here.len() > 1 => {
-            let mut off = format!("core {id}: taken off are up to {} for a switch", sharing.switch);
-            if sharing.interrupt.0 > 0 {
-                off += &format!(", and {} once in each turn of a VM for whatever comes to it meanwhile", sharing.interrupt);
-            }
-            said.push(off);
+            let meanwhile = match sharing.interrupt.0 {
+                0 => String::new(),
+                _ => format!(
+                    ", and {} once in each turn of a VM for whatever comes to it meanwhile",
+                    sharing.interrupt
+                ),
+            };
+            let switch = sharing.switch;
+            said.push(format!("core {id}: taken off are up to {switch} for a switch{meanwhile}"));
         }
         None if here.len() > 1 => said.push(format!(
             "core {id}: nothing is taken off for switches, as nobody says what one takes: add `switch` to the schedule, what `vcpu_switch` of `weir bench hypervisor` takes"
@@ -573,6 +601,21 @@ fn way_of(vm: &TimedVm, accesses: &[Option<u64>], closest: bool) -> Option<&'sta
     (closest && parted && accesses.contains(&None)).then_some(ADD)
 }
 
+/// What is wrong with a task's response, if it is; where it has no bound, `unlimited` may be why.
+fn late(timing: &Timing, row: &Row, unlimited: Option<&Line>) -> Option<String> {
+    match (row.response, unlimited) {
+        (None, Some(line)) => Some(format!(
+            "has no bound: interrupt {} of {}, on its core, is let through without a `rate`",
+            line.name, timing.vms[line.vm].name
+        )),
+        (None, None) => Some("has no bound on its response".to_owned()),
+        (Some(response), _) if response > row.deadline => {
+            Some(format!("may take {response} ns, its deadline is {} ns", row.deadline))
+        }
+        (Some(_), _) => None,
+    }
+}
+
 fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result<(), Fault> {
     let this = &timing.vms[vm];
     let core_of = |task: &Task| own::core_of(this, task);
@@ -638,18 +681,8 @@ fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result
                 deadline: task.deadline.0,
             };
             let unlimited = unlimited(timing, vm, shared).filter(|_| supply.unprotected());
-            let reason = match (row.response, unlimited) {
-                (None, Some(line)) => Some(format!(
-                    "has no bound: interrupt {} of {}, on its core, is let through without a `rate`",
-                    line.name, timing.vms[line.vm].name
-                )),
-                (None, None) => Some("has no bound on its response".to_owned()),
-                (Some(response), _) if response > row.deadline => {
-                    Some(format!("may take {response} ns, its deadline is {} ns", row.deadline))
-                }
-                (Some(_), _) => None,
-            };
-            let reason = reason.map(|reason| format!("{}: {} {reason}", row.vm, row.name));
+            let reason = late(timing, &row, unlimited)
+                .map(|reason| format!("{}: {} {reason}", row.vm, row.name));
             let (place, way) = match unlimited.filter(|_| row.response.is_none()) {
                 Some(line) => (line.place.clone(), Some(RATE)),
                 None => (task.place.clone(), way_of(this, &accesses, looked && left == 0)),
@@ -782,5 +815,49 @@ impl fmt::Display for Time {
             writeln!(f, "{note}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// The faults of a core with this schedule and these lines, which `rtos`, that has a task, and `gpos` share.
+    fn faults(core: &str) -> String {
+        let text = format!(
+            "platform = \"qemu-virt\"\n[[vm]]\nname = \"rtos\"\ncpus = [0]\n[[vm.task]]\nname = \"t\"\ncost = \"1ms\"\nperiod = \"100ms\"\n\
+             [[vm]]\nname = \"gpos\"\ncpus = [0]\n[[core]]\nid = 0\nschedule = {{ {core}"
+        );
+        let timing = Timing::from_text(Path::new("s.toml"), &text).expect("a system");
+        let faults = crate::analyze::check(&timing).err().map(|faults| faults.to_string());
+        faults.unwrap_or_default()
+    }
+
+    #[test]
+    fn what_is_not_limited_is_pointed_at() {
+        let rule =
+            "kind = \"round-robin\", quantum = \"20ms\" }\n[[irq]]\nline = 34\nvm = \"gpos\"\n";
+        assert_eq!(faults(rule), "");
+        let said = faults(&format!("{rule}preempt = true\n"));
+        assert!(
+            said.contains("s.toml:14:1") && said.contains("add `rate` to this [[irq]]"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_budget_that_fits_is_said() {
+        let servers = |budget: &str| {
+            faults(&format!(
+                "kind = \"fixed-priority\", servers = [{{ vm = \"rtos\", budget = \"20ms\", period = \"40ms\" }}, {{ vm = \"gpos\", budget = \"{budget}\", period = \"40ms\" }}] }}\n"
+            ))
+        };
+        let said = servers("20ms");
+        assert!(said.contains("gpos may not get its 20ms in each 40ms"), "{said}");
+        let fits = said.split("a budget of ").nth(1).and_then(|rest| rest.split("us ").next());
+        let fits: u64 = fits.and_then(|fits| fits.parse().ok()).expect("a budget");
+        assert_eq!(servers(&format!("{fits}us")), "");
+        assert!(!servers(&format!("{}us", fits + 1)).is_empty());
     }
 }

@@ -197,7 +197,7 @@ impl Checker<'_> {
             }
             let kept = (LEAST_TURN_NS..=MOST_TURN_NS).contains(&length.0);
             // A round has one length for all turns.
-            if !kept && !(is_round && place > 0) {
+            if !(kept || is_round && place > 0) {
                 let who = if is_round { "each VM" } else { name };
                 let message = format!("{who} has {length} of core {} at a time", core.id);
                 let least = Nanos(LEAST_TURN_NS);

@@ -483,11 +483,14 @@ impl Timing {
         let listed = |vm: &TimedVm| vm.devices.iter().flatten().map(named).collect::<Vec<_>>();
         let own = listed(this);
         let others: Vec<_> = self.vms.iter().flat_map(listed).collect();
-        let is_own = |device: &&BoardDevice| match this.devices {
-            Some(_) => own.contains(&device.path),
-            None => {
-                let passable = |name| device.compatible.contains(name);
-                platform.allow.iter().any(passable) && !others.contains(&device.path)
+        let passable = |device: &BoardDevice| {
+            platform.allow.iter().any(|name| device.compatible.contains(name))
+        };
+        let is_own = |device: &&BoardDevice| {
+            if this.devices.is_some() {
+                own.contains(&device.path)
+            } else {
+                passable(device) && !others.contains(&device.path)
             }
         };
         let devices = platform.board.devices.iter().filter(is_own);

@@ -185,12 +185,11 @@ impl Reader<'_> {
         let cpus = table.list("cpus", number).map_or(Vec::new(), |cpus| cpus.value);
         let bandwidth = table.inner("bandwidth");
         let workload = table.inner("workload");
-        let devices = match table.value("devices").is_some_and(|value| value.get_ref().is_str()) {
-            true => None,
-            false => Some(table.list("devices", text).map_or(Vec::new(), |names| {
-                names.value.into_iter().map(|name| name.value).collect()
-            })),
-        };
+        let rest = table.value("devices").is_some_and(|value| value.get_ref().is_str());
+        let devices = (!rest).then(|| {
+            let names = table.list("devices", text).map_or(Vec::new(), |names| names.value);
+            names.into_iter().map(|name| name.value).collect()
+        });
         TimedVm {
             bandwidth: bandwidth
                 .map(|(table, span)| self.bandwidth(table, &span, &name, cpus.len())),
