@@ -840,10 +840,7 @@ mod tests {
             "kind = \"round-robin\", quantum = \"20ms\" }\n[[irq]]\nline = 34\nvm = \"gpos\"\n";
         assert_eq!(faults(rule), "");
         let said = faults(&format!("{rule}preempt = true\n"));
-        assert!(
-            said.contains("s.toml:14:1") && said.contains("add `rate` to this [[irq]]"),
-            "{said}"
-        );
+        assert!(said.contains("s.toml:15:1") && said.contains("add `rate` to this"), "{said}");
     }
 
     #[test]
