@@ -26,6 +26,8 @@ pub enum Schedule {
         frame: Nanos,
         /// Start and length of each slot of the VM, in order, apart from each other and within the frame.
         slots: Vec<(Nanos, Nanos)>,
+        /// The most that a switch takes.
+        switch: Nanos,
     },
     /// Each VM runs for its quantum in turn; a VM that has nothing to do passes its turn on.
     RoundRobin {
@@ -33,7 +35,7 @@ pub enum Schedule {
         quantum: Nanos,
         /// The sum of the others' quanta.
         others: Nanos,
-        /// What each switch costs; as many as there are VMs in a round.
+        /// The most that a switch takes; there are as many as VMs in a round.
         switch: Nanos,
         /// VMs on the core, this one included.
         vms: u32,
@@ -41,11 +43,25 @@ pub enum Schedule {
     /// A budget replenished every period at a fixed priority (periodic resource model, Shin and Lee 2003). Whether
     /// the budget arrives in time beside servers of higher priority, [`servers_hold`] says.
     Server {
-        /// Time in each period.
+        /// Time in each period that is the guest's: [`left_of_budget`].
         budget: Nanos,
         /// Period.
         period: Nanos,
+        /// The most that a switch takes.
+        switch: Nanos,
     },
+}
+
+/// What EL2 takes of a core with budgets of fixed priority when it gives it to another vCPU. A budget pays for its own switch, and for the one
+/// to a less urgent server behind it, which it has kept from going on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switching {
+    /// The most that a switch takes, from the one guest to the other.
+    pub most: Nanos,
+    /// The least.
+    pub least: Nanos,
+    /// What of an interrupt for another VM stays with the budget of who was interrupted: the exception's entry and exit.
+    pub entry: Nanos,
 }
 
 /// What is wrong with a schedule.
@@ -88,6 +104,17 @@ pub struct InterruptLine {
     pub delay: Nanos,
 }
 
+impl InterruptLine {
+    /// What it takes in a window of length `t`; nothing is counted of what is not limited.
+    #[must_use]
+    pub fn taken(&self, t: Nanos) -> Nanos {
+        let count = self.admission.map_or(0, |rule| {
+            u128::from(rule.burst.max(1)) + u128::from(t.0 / rule.interval.0.max(1))
+        });
+        Nanos(u64::try_from(count * u128::from(self.cost.0)).unwrap_or(u64::MAX))
+    }
+}
+
 /// How much an interrupt that takes the rest of a turn puts off everybody but its owner, in a round of `vms` turns of `quantum`: who was interrupted has lost the rest of
 /// a turn, and after the owner's next neighbor all have theirs anew. At worst one had just been about to begin, the last in the round: then
 /// all turns but the owner's are as if they had not been. The owner's own is not lost, it has only come earlier and shorter.
@@ -95,6 +122,35 @@ pub struct InterruptLine {
 pub const fn put_off(quantum: Nanos, switch: Nanos, vms: u32) -> Nanos {
     let others = vms.saturating_sub(1) as u64;
     Nanos((quantum.0.saturating_add(switch.0)).saturating_mul(others).saturating_add(switch.0))
+}
+
+impl Admission {
+    /// How often a line that waits for its VM's turn comes in another's, where the one has `turns` slots in each `frame`: once ahead of each of its slots, as it stays
+    /// active until its VM has dealt with it, and once behind the last.
+    #[must_use]
+    pub const fn once_a_slot(frame: Nanos, turns: u64) -> Self {
+        let interval = match frame.0.checked_div(turns) {
+            None | Some(0) => 1,
+            Some(interval) => interval,
+        };
+        Self { burst: turns.saturating_add(1), interval: Nanos(interval) }
+    }
+
+    /// The same in a round: between two turns of its VM lies one of the other's, which is `quantum` long less what it `pays` for what EL2 did on its account, half of it at the most.
+    #[must_use]
+    pub const fn once_a_round(quantum: Nanos, pays: Nanos) -> Self {
+        let half = quantum.0 / 2;
+        let turn = quantum.0 - if pays.0 < half { pays.0 } else { half };
+        Self { burst: 2, interval: Nanos(if turn == 0 { 1 } else { turn }) }
+    }
+
+    /// The same of budgets, of these two periods: either the other has been off the core in between, because its budget was spent, or the line's VM goes first, and
+    /// pays for the interrupt with its budget as long as it has some.
+    #[must_use]
+    pub const fn once_a_period(of_line: Nanos, of_other: Nanos) -> Self {
+        let period = if of_line.0 < of_other.0 { of_line } else { of_other };
+        Self { burst: 2, interval: Nanos(if period.0 == 0 { 1 } else { period.0 }) }
+    }
 }
 
 /// A token bucket: in any window of length t at most `burst` + floor(t / `interval`), since all but `burst` of them have an interval before them.
@@ -109,7 +165,12 @@ pub struct Admission {
 /// The supply of a schedule after interrupts, as a lower bound for any window.
 #[derive(Clone, Debug)]
 pub struct Supply {
+    /// Less what switches take.
     schedule: Schedule,
+    /// What a switch takes of a window once, beside that: the vCPU was not on the core when the window began.
+    late: u64,
+    /// What of the window's first budget was spent before: a server is late by what EL2 does in one piece.
+    owed: u64,
     lines: Vec<InterruptLine>,
 }
 
@@ -124,8 +185,8 @@ impl Supply {
         };
         match &schedule {
             Schedule::Dedicated => {}
-            Schedule::Table { frame, slots } => {
-                limit(&[*frame])?;
+            Schedule::Table { frame, slots, switch } => {
+                limit(&[*frame, *switch])?;
                 if frame.0 == 0 {
                     return Err(ScheduleError::Zero);
                 }
@@ -144,8 +205,8 @@ impl Supply {
                     return Err(ScheduleError::Zero);
                 }
             }
-            Schedule::Server { budget, period } => {
-                limit(&[*period])?;
+            Schedule::Server { budget, period, switch } => {
+                limit(&[*period, *switch])?;
                 if period.0 == 0 {
                     return Err(ScheduleError::Zero);
                 }
@@ -154,7 +215,25 @@ impl Supply {
                 }
             }
         }
-        Ok(Self { schedule, lines })
+        let (mut schedule, mut late, mut owed) = (schedule, 0, 0);
+        match &mut schedule {
+            Schedule::Dedicated => {}
+            // A switch that is under way when the slot begins, and the slot's own. The same again where the vCPU was going to sleep when it was needed.
+            Schedule::Table { slots, switch, .. } => {
+                for (start, length) in slots {
+                    let taken = switch.0.saturating_mul(2).min(length.0);
+                    (start.0, length.0) = (start.0 + taken, length.0 - taken);
+                }
+                late = switch.0.saturating_mul(2);
+            }
+            // A switch has a part ahead of where the turn begins, which makes the round longer, and one behind it, which makes the turn shorter.
+            // Nobody says how long each is, so both are taken for the whole of it.
+            Schedule::RoundRobin { quantum, switch, .. } => {
+                quantum.0 = quantum.0.saturating_sub(switch.0);
+            }
+            Schedule::Server { switch, .. } => owed = switch.0,
+        }
+        Ok(Self { schedule, late, owed, lines })
     }
 
     /// The least time that the VM gets in any window of length `t`: the supply bound function, less what admitted
@@ -165,8 +244,9 @@ impl Supply {
             return Nanos(0);
         }
         let late = u64::try_from(self.of_lines(t, |line| line.delay)).unwrap_or(u64::MAX);
+        let late = late.saturating_add(self.late);
         let supply = u128::from(self.schedule_least(t.0.saturating_sub(late)));
-        let taken = self.of_lines(t, |line| line.cost);
+        let taken = self.of_lines(t, |line| line.cost) + u128::from(self.owed);
         Nanos(u64::try_from(supply.saturating_sub(taken)).unwrap_or(u64::MAX))
     }
 
@@ -182,7 +262,7 @@ impl Supply {
 
     /// The longest from a moment at which the VM has the core to its `ticks`-th tick from then, one every `tick` if it is there, where what fell due
     /// while it was off comes once, when it is back (`ticks = "lose"`), and `own` further time of its own passes. The VM keeps the core as long as it may, and is
-    /// the server of highest priority if it is one. `None` where one of its turns is shorter than so many ticks, or than all but one and `own`, or all
+    /// the server of highest priority if it is one. `None` where one of its turns is no longer than all of so many ticks but one and `own`, or all
     /// others' together shorter than one, or the schedule is of another kind: then [`Supply::window_for`] their sum is a bound.
     ///
     /// Whenever it comes back from what is at least a tick, one is due. So of the ticks a turn is long enough for, at most one turn of the others lies between:
@@ -194,12 +274,14 @@ impl Supply {
             Schedule::RoundRobin { quantum, others, switch, vms } => {
                 (quantum.0, others.0 + switch.0 * u64::from(*vms))
             }
-            Schedule::Server { budget, period } => (budget.0, period.0 - budget.0),
+            Schedule::Server { budget, period, switch } => {
+                (budget.0.saturating_sub(switch.0), period.0 - budget.0 + switch.0)
+            }
             Schedule::Dedicated | Schedule::Table { .. } => return None,
         };
         let all = u64::from(ticks).checked_mul(tick.0)?;
         let rest = all.saturating_sub(tick.0).checked_add(own.0)?;
-        if self.unprotected() || all.max(rest) > turn || away < tick.0 {
+        if self.unprotected() || rest >= turn || away < tick.0 {
             return None;
         }
         let base = all.checked_add(own.0)?.checked_add(away)?;
@@ -227,7 +309,7 @@ impl Supply {
     fn schedule_least(&self, t: u64) -> u64 {
         match &self.schedule {
             Schedule::Dedicated => t,
-            Schedule::Table { frame, slots } => {
+            Schedule::Table { frame, slots, .. } => {
                 let whole: u64 = slots.iter().map(|s| s.1.0).sum();
                 let (frames, rest) = (t / frame.0, t % frame.0);
                 // The supply in [s, s + rest) is least where s is the end of a slot.
@@ -244,7 +326,7 @@ impl Supply {
                 let rest = (t % round).saturating_sub(away);
                 (t / round).saturating_mul(quantum.0).saturating_add(rest)
             }
-            Schedule::Server { budget, period } => {
+            Schedule::Server { budget, period, .. } => {
                 let gap = period.0 - budget.0;
                 // Worst case: a budget spent at once, then twice the gap (Shin and Lee, Eq. 3).
                 let Some(after) = t.checked_sub(gap) else {
@@ -299,11 +381,11 @@ impl Supply {
     pub fn linear(&self) -> Option<Linear> {
         let (share, whole) = match &self.schedule {
             Schedule::Dedicated => (1, 1),
-            Schedule::Table { frame, slots } => (slots.iter().map(|s| s.1.0).sum(), frame.0),
+            Schedule::Table { frame, slots, .. } => (slots.iter().map(|s| s.1.0).sum(), frame.0),
             Schedule::RoundRobin { quantum, others, switch, vms } => {
                 (quantum.0, quantum.0 + others.0 + switch.0 * u64::from(*vms))
             }
-            Schedule::Server { budget, period } => (budget.0, period.0),
+            Schedule::Server { budget, period, .. } => (budget.0, period.0),
         };
         if share == 0 || self.unprotected() {
             return None;
@@ -311,7 +393,7 @@ impl Supply {
         // The supply touches the line where a slot starts after a window that began at the end of a slot.
         let delay = match &self.schedule {
             Schedule::Dedicated => 0,
-            Schedule::Table { frame, slots } => slots
+            Schedule::Table { frame, slots, .. } => slots
                 .iter()
                 .flat_map(|&(from, length)| slots.iter().map(move |s| (from.0 + length.0, s.0.0)))
                 .map(|(from, to)| {
@@ -324,8 +406,10 @@ impl Supply {
             Schedule::RoundRobin { others, switch, vms, .. } => {
                 others.0 + switch.0 * u64::from(*vms)
             }
-            Schedule::Server { budget, period } => 2 * (period.0 - budget.0),
+            Schedule::Server { budget, period, .. } => 2 * (period.0 - budget.0),
         };
+        let owed = (u128::from(self.owed) * u128::from(whole)).div_ceil(u128::from(share));
+        let delay = delay.checked_add(self.late)?.checked_add(u64::try_from(owed).ok()?)?;
         let lines: Vec<(Admission, u64, u64)> = self
             .lines
             .iter()
@@ -366,21 +450,55 @@ fn supplied(slots: &[(Nanos, Nanos)], frame: u64, start: u64, length: u64) -> u6
         .sum()
 }
 
-/// Whether servers (budget, period), highest priority first, each get their budget within their period. A server of
-/// higher priority can spend two budgets back to back, hence its jitter of P - Q.
+const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// How many of its budgets a server can spend, at the most, of what lies within `window` from the beginning of a period of `period` on. At any phase the worst is that a budget is
+/// spent to its end just when the next one comes. But the periods of both begin at multiples of their lengths, so its own begin at multiples of the greatest divisor of both
+/// from there, and where that is more than its budget the next one does not come before.
+fn budgets_in(window: u64, (budget, its): (Nanos, Nanos), period: u64) -> u64 {
+    let anew = budget.0.max(gcd(its.0, period));
+    (window + (its.0 - anew)).div_ceil(its.0)
+}
+
+/// What a server spends beyond its budgets in any window, in the end: it is late by what EL2 does in one piece, and the switch behind it is its own. Its next budget is shorter by that.
+const fn beyond(switching: &Switching) -> u64 {
+    switching.most.0.saturating_mul(2)
+}
+
+/// Whether servers (budget, period), highest priority first, whose periods begin at multiples of their lengths, each can spend their budget within each period, beside
+/// those of higher priority, what one of lower priority has EL2 do in one piece when it begins, and for each what EL2 does `beside` for others in a period, which these are charged with.
 #[must_use]
-pub fn servers_hold(servers: &[(Nanos, Nanos)]) -> bool {
-    servers.iter().enumerate().all(|(i, &(budget, period))| {
-        if period.0 == 0 || budget > period || period.0 > NEVER {
+pub fn servers_hold(servers: &[(Nanos, Nanos)], switching: &Switching, beside: &[Nanos]) -> bool {
+    (0..servers.len()).all(|i| server_holds(servers, i, switching, beside))
+}
+
+/// Whether server `i` can, as [`servers_hold`] says of all.
+#[must_use]
+pub fn server_holds(
+    servers: &[(Nanos, Nanos)],
+    i: usize,
+    switching: &Switching,
+    beside: &[Nanos],
+) -> bool {
+    servers.get(i).is_some_and(|&(budget, period)| {
+        if period.0 == 0 || budget > period || period.0 > NEVER || switching.most.0 > NEVER {
             return false;
         }
+        let lower = if i + 1 < servers.len() { switching.most.0 } else { 0 };
+        let late = u128::from(lower) + beside.get(i).map_or(0, |time| u128::from(time.0));
         let mut r = budget.0;
         for _ in 0..STEPS {
-            let higher: u128 = servers[..i]
-                .iter()
-                .map(|&(q, p)| u128::from((r + (p.0 - q.0)).div_ceil(p.0)) * u128::from(q.0))
-                .sum();
-            let next = u128::from(budget.0) + higher;
+            let spent = |higher: &(Nanos, Nanos)| {
+                let budgets = budgets_in(r, *higher, period.0);
+                u128::from(budgets) * u128::from(higher.0.0) + u128::from(beyond(switching))
+            };
+            let higher: u128 = servers[..i].iter().map(spent).sum();
+            let next = u128::from(budget.0) + late + higher;
             if next > u128::from(period.0) {
                 return false;
             }
@@ -391,6 +509,22 @@ pub fn servers_hold(servers: &[(Nanos, Nanos)]) -> bool {
         }
         false
     })
+}
+
+/// What of server `i`'s budget is its guest's in each period in which it wants all of it: less the switch to it and the one behind it, and what those of higher
+/// priority leave to it of their interrupts. These come as often as they can pay for two switches.
+#[must_use]
+pub fn left_of_budget(servers: &[(Nanos, Nanos)], i: usize, switching: &Switching) -> Nanos {
+    let Some(&(budget, period)) = servers.get(i) else { return Nanos(0) };
+    let turn = (2 * switching.least.0).saturating_sub(switching.entry.0).max(1);
+    let interrupts = |higher: &(Nanos, Nanos)| {
+        let budgets = budgets_in(period.0, *higher, period.0);
+        let time = u128::from(budgets) * u128::from(higher.0.0) + u128::from(beyond(switching));
+        (time / u128::from(turn) + 1) * u128::from(switching.entry.0)
+    };
+    let entries: u128 = servers[..i].iter().map(interrupts).sum();
+    let taken = u128::from(switching.most.0) * 2 + entries;
+    Nanos(budget.0.saturating_sub(u64::try_from(taken).unwrap_or(u64::MAX)))
 }
 
 /// A task of a VM that schedules by fixed priority.
@@ -646,22 +780,45 @@ mod tests {
     }
 
     #[test]
-    fn servers_of_higher_priority_can_hit_twice() {
-        assert!(servers_hold(&ns(&[(2, 10), (5, 10)])));
-        assert!(!servers_hold(&ns(&[(4, 10), (3, 10)])));
-        assert!(!servers_hold(&ns(&[(4, 0)])));
+    fn servers_of_higher_priority_can_hit_twice_only_out_of_step() {
+        let free = Switching::default();
+        let hold = |servers: &[(u64, u64)]| servers_hold(&ns(servers), &free, &[]);
+        assert!(hold(&[(5, 10), (5, 10)]) && !hold(&[(5, 10), (6, 10)]));
+        assert!(hold(&[(5, 10), (10, 20)]) && !hold(&[(5, 10), (11, 20)]));
+        // From 14 on: 6 to 20, and 6 from then on.
+        assert!(hold(&[(6, 10), (2, 14)]) && !hold(&[(6, 10), (3, 14)]));
+        assert!(!hold(&[(4, 0)]));
+    }
+
+    #[test]
+    fn switches_are_in_the_budgets() {
+        let switching = Switching { most: Nanos(2), least: Nanos(1), entry: Nanos(0) };
+        let hold = |servers: &[(u64, u64)]| servers_hold(&ns(servers), &switching, &[]);
+        assert!(!hold(&[(50, 100), (50, 100)]));
+        assert!(hold(&[(50, 100), (46, 100)]) && !hold(&[(50, 100), (47, 100)]));
+        // One of lower priority keeps it waiting.
+        assert!(hold(&[(100, 100)]) && !hold(&[(100, 100), (0, 100)]));
+        let servers = ns(&[(50, 100), (46, 100)]);
+        assert!(!servers_hold(&servers, &switching, &[Nanos(0), Nanos(1)]));
+        assert_eq!(left_of_budget(&servers, 1, &switching), Nanos(42));
+        let entry = Switching { entry: Nanos(1), ..switching };
+        // 54 turns of 1 each and one that was under way.
+        assert_eq!(left_of_budget(&ns(&[(50, 200), (80, 200)]), 1, &entry), Nanos(80 - 4 - 55));
     }
 
     #[test]
     fn bad_schedules_are_refused() {
         let table = |frame, slots: &[(u64, u64)]| {
-            Supply::new(Schedule::Table { frame: Nanos(frame), slots: ns(slots) }, vec![])
-                .map(|_| ())
+            Supply::new(
+                Schedule::Table { frame: Nanos(frame), slots: ns(slots), switch: Nanos(0) },
+                vec![],
+            )
+            .map(|_| ())
         };
         assert_eq!(table(0, &[]), Err(ScheduleError::Zero));
         assert_eq!(table(10, &[(0, 4), (3, 2)]), Err(ScheduleError::Slot(1)));
         assert_eq!(table(10, &[(8, u64::MAX)]), Err(ScheduleError::Slot(0)));
-        let server = Schedule::Server { budget: Nanos(3), period: Nanos(2) };
+        let server = Schedule::Server { budget: Nanos(3), period: Nanos(2), switch: Nanos(0) };
         assert_eq!(Supply::new(server, vec![]).map(|_| ()), Err(ScheduleError::Budget));
     }
 
@@ -676,7 +833,7 @@ mod tests {
             let slots: Vec<_> = cuts.chunks_exact(2).map(|c| (Nanos(c[0]), Nanos(c[1] - c[0]))).collect();
             let on = |x: u64| slots.iter().any(|&(s, l)| (s.0..s.0 + l.0).contains(&(x % frame)));
             let least = (0..frame).map(|s| (s..s + t).filter(|&x| on(x)).count() as u64).min().unwrap();
-            let supply = Supply::new(Schedule::Table { frame: Nanos(frame), slots }, vec![]).unwrap();
+            let supply = Supply::new(Schedule::Table { frame: Nanos(frame), slots, switch: Nanos(0) }, vec![]).unwrap();
             prop_assert_eq!(supply.least(Nanos(t)), Nanos(least));
         }
 
@@ -684,7 +841,7 @@ mod tests {
         #[test]
         fn server_supply_is_that_of_budget_early_then_late(budget in 1u64..10, gap in 0u64..10, t in 0u64..80) {
             let period = budget + gap;
-            let server = Schedule::Server { budget: Nanos(budget), period: Nanos(period) };
+            let server = Schedule::Server { budget: Nanos(budget), period: Nanos(period), switch: Nanos(0) };
             let supply = Supply::new(server, vec![]).unwrap();
             // The window starts as the early budget ends.
             let late = |x: u64| x >= gap && (x - gap) % period >= gap;
@@ -695,15 +852,15 @@ mod tests {
         #[test]
         fn the_line_lies_under_the_supply(
             frame in 1u64..24, cuts in prop::collection::vec(0u64..24, 0..6), t in 0u64..200,
-            interval in 20u64..90, cost in 0u64..3, delay in 0u64..6, kind in 0..3,
+            interval in 20u64..90, cost in 0u64..3, delay in 0u64..6, kind in 0..3, switch in 0u64..3,
         ) {
             let mut cuts: Vec<u64> = cuts.into_iter().map(|c| c % (frame + 1)).collect();
             cuts.sort_unstable();
             let slots: Vec<_> = cuts.chunks_exact(2).map(|c| (Nanos(c[0]), Nanos(c[1] - c[0]))).collect();
             let schedule = match kind {
-                0 => Schedule::Table { frame: Nanos(frame), slots },
-                1 => Schedule::Server { budget: Nanos(frame / 2), period: Nanos(frame) },
-                _ => Schedule::RoundRobin { quantum: Nanos(frame), others: Nanos(7), switch: Nanos(1), vms: 2 },
+                0 => Schedule::Table { frame: Nanos(frame), slots, switch: Nanos(switch) },
+                1 => Schedule::Server { budget: Nanos(frame / 2), period: Nanos(frame), switch: Nanos(switch) },
+                _ => Schedule::RoundRobin { quantum: Nanos(frame), others: Nanos(7), switch: Nanos(switch), vms: 2 },
             };
             let admission = Some(Admission { burst: 2, interval: Nanos(interval) });
             let line = InterruptLine { admission, cost: Nanos(cost), delay: Nanos(delay) };
@@ -741,8 +898,7 @@ mod tests {
         fn no_tick_comes_later_than_said(
             tick in 1u64..5, ticks in 1u32..4, longer in 0u64..5, own in 0u64..3, times in prop::collection::vec(0u64..160, 0..6),
         ) {
-            let own = own.min(tick + longer);
-            let quantum = u64::from(ticks) * tick + longer;
+            let quantum = (u64::from(ticks - 1) * tick + own + 1).max(tick) + longer;
             let round = Round { quantum, vms: 2, times: &times };
             let mut next = 0;
             let (mut all, mut has) = (Vec::new(), Vec::new());
@@ -783,7 +939,7 @@ mod tests {
 
         #[test]
         fn window_for_is_the_inverse(budget in 1u64..10, gap in 0u64..10, need in 0u64..50) {
-            let server = Schedule::Server { budget: Nanos(budget), period: Nanos(budget + gap) };
+            let server = Schedule::Server { budget: Nanos(budget), period: Nanos(budget + gap), switch: Nanos(0) };
             let supply = Supply::new(server, vec![]).unwrap();
             let window = supply.window_for(Nanos(need)).unwrap();
             prop_assert!(supply.least(window).0 >= need);

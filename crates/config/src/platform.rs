@@ -9,7 +9,7 @@ use crate::{
     pci::{self, Pci, Smmu},
     raw::{self, At, Values},
     shape::{Key, Kind, Shape},
-    timing::{self, Overhead, Saturation},
+    timing::{self, Overhead, Saturation, Sharing},
     units::{Bytes, Pa},
 };
 use std::{
@@ -60,6 +60,8 @@ pub struct Platform {
     pub overheads: Vec<Overhead>,
     /// The saturation of its memory.
     pub saturation: Option<Saturation>,
+    /// What EL2 takes of a core that VMs share, if anybody has measured it.
+    pub sharing: Option<Sharing>,
     /// What its cores' accesses are counted by.
     pub counters: Counters,
 }
@@ -174,6 +176,7 @@ static PLATFORM: Shape = Shape {
         coloring::PLANNED_KEY,
         timing::OVERHEADS_KEY,
         timing::SATURATION_KEY,
+        timing::SHARING_KEY,
         counters::PMU_KEY,
         counters::MONITOR_KEY,
         pci::PCI_KEY,
@@ -411,7 +414,7 @@ impl Reader<'_, '_> {
         let uart = self.uart();
         let device_tree = self.device_tree(device_tree);
         let places = coloring::platform(table, self.file, self.faults);
-        let (overheads, saturation) = timing::platform(table, self.file, self.faults);
+        let (overheads, saturation, sharing) = timing::platform(table, self.file, self.faults);
         let counters = counters::read(table, self.file, self.faults);
         let (host_bridge, smmu) = pci::platform(table, self.file, self.faults);
         let memory = memory?;
@@ -455,6 +458,7 @@ impl Reader<'_, '_> {
             places,
             overheads,
             saturation,
+            sharing,
             counters,
         })
     }

@@ -174,7 +174,7 @@ impl Walk<'_> {
         for (key, value) in table {
             let name = key.get_ref().as_ref();
             if let Some(known) = shape.keys.iter().find(|known| known.name == name) {
-                self.value(value, &known.kind, name);
+                self.value(value, &known.kind, name, known.doc);
             } else {
                 let help = suggestion(name, shape.keys.iter().map(|key| key.name));
                 let message = format!("unknown key `{name}` in {}", shape.name);
@@ -218,11 +218,11 @@ impl Walk<'_> {
         );
     }
 
-    fn value(&mut self, value: &Spanned<DeValue<'_>>, kind: &Kind, name: &str) {
+    fn value(&mut self, value: &Spanned<DeValue<'_>>, kind: &Kind, name: &str, doc: &str) {
         if let Kind::OneOf(kinds) = kind {
             let fitting = kinds.iter().find(|kind| kind.has_type_of(value.get_ref()));
             return match fitting {
-                Some(kind) => self.value(value, kind, name),
+                Some(kind) => self.value(value, kind, name, doc),
                 None => self.wrong_type(value, kind, name),
             };
         }
@@ -260,9 +260,14 @@ impl Walk<'_> {
             }
             (DeValue::String(text), Kind::Choice(choices)) => {
                 if !choices.contains(&text.as_ref()) {
-                    let help = match nearest(text, choices.iter().copied()) {
+                    // Half of a short word is no slip.
+                    let is_slip = |choice: &&str| {
+                        let distance = strsim::damerau_levenshtein(text, choice);
+                        2 * distance < choice.len().max(text.len())
+                    };
+                    let help = match nearest(text, choices.iter().copied()).filter(is_slip) {
                         Some(choice) => format!("write \"{choice}\""),
-                        None => format!("write {}", one_of(choices)),
+                        None => format!("write {}. {doc}", one_of(choices)),
                     };
                     let message = format!("`{name}` cannot be \"{text}\"");
                     self.fault("wrong-choice", value.span(), message, "no such choice", help);
@@ -276,7 +281,7 @@ impl Walk<'_> {
             }
             (DeValue::Array(items), Kind::List(kind)) => {
                 for item in items {
-                    self.value(item, kind, name);
+                    self.value(item, kind, name, doc);
                 }
             }
             (DeValue::Table(table), Kind::Table(shape)) => self.table(table, &value.span(), shape),

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use weir_analysis::{
     Nanos as Time,
-    time::{Schedule, Supply, servers_hold},
+    time::{Schedule, Supply, Switching, left_of_budget, put_off, servers_hold},
 };
 use weir_policy::{
     Nanos,
@@ -50,6 +50,78 @@ fn assert_supplied(had: &[Option<u8>], party: u8, supply: &Supply) {
         let promised = supply.least(Time(length as u64)).0;
         assert!(least >= promised, "party {party} got {least} of {promised} in {length}");
     }
+}
+
+/// What EL2 takes of the core when another party gets it: before it asks the schedule, until it asks again, and until the guest goes on.
+type Costs = (u64, u64, u64);
+
+/// As [`run`] with a driver that takes time to give the core to another party: the next of `costs` each time.
+fn run_paying(partition: &mut Partition, ready: &[Ready], costs: &[Costs]) -> Vec<Option<u8>> {
+    run_taken(partition, ready, costs, 0, &[])
+}
+
+/// The same with interrupts of `taker` that take the core at these moments, if it has not got it; one that comes while EL2 is busy is seen to after that.
+fn run_taken(
+    partition: &mut Partition,
+    ready: &[Ready],
+    costs: &[Costs],
+    taker: u8,
+    times: &[u64],
+) -> Vec<Option<u8>> {
+    let mut times = times.iter().peekable();
+    let mut had = Vec::with_capacity(ready.len());
+    let (mut until, mut run, mut last) = (Nanos(0), None, Ready::NONE);
+    let mut costs = costs.iter().cycle();
+    while had.len() < ready.len() {
+        let now = |had: &Vec<_>| had.len() as u64;
+        let at = |had: &Vec<_>| ready[had.len().min(ready.len() - 1)];
+        while times.next_if(|time| **time <= now(&had)).is_some() {
+            if run != Some(taker) {
+                partition.preempt(taker, 128);
+                until = Nanos(0);
+            }
+        }
+        if now(&had) >= until.0 || at(&had) != last {
+            let wanted = partition.clone().step(Nanos(now(&had)), at(&had)).run;
+            if wanted == run {
+                last = at(&had);
+                until = partition.step(Nanos(now(&had)), last).until;
+            } else {
+                let (entry, leave, enter) = *costs.next().unwrap();
+                had.resize(had.len() + entry as usize, None);
+                let decided = partition.step(Nanos(now(&had)), at(&had)).run;
+                // It may have become its own again.
+                if decided != run {
+                    had.resize(had.len() + leave as usize, None);
+                }
+                last = at(&had);
+                let decision = partition.step(Nanos(now(&had)), last);
+                until = decision.until;
+                if decision.run != run && decision.run.is_some() {
+                    had.resize(had.len() + enter as usize, None);
+                    partition.entered(Nanos(now(&had)));
+                }
+                run = decision.run;
+            }
+        }
+        had.push(run);
+    }
+    had.truncate(ready.len());
+    had
+}
+
+/// Costs of switches, which are `most` altogether at the most, and the `most`.
+fn costs() -> impl Strategy<Value = (u64, Vec<Costs>)> {
+    (0..4_u64, prop::collection::vec((0..4_u64, 0..4_u64, 0..4_u64), 1..20)).prop_map(
+        |(most, all)| {
+            let limited = |(entry, leave, enter): Costs| {
+                let entry = entry.min(most);
+                let leave = leave.min(most - entry);
+                (entry, leave, enter.min(most - entry - leave))
+            };
+            (most, all.into_iter().map(limited).collect())
+        },
+    )
 }
 
 fn supply(schedule: Schedule) -> Supply {
@@ -103,7 +175,7 @@ proptest! {
         }
         let own = slots.iter().filter(|slot| slot.party == 1);
         let slots = own.map(|slot| (Time(slot.start.0), Time(slot.length.0))).collect();
-        assert_supplied(&had, 1, &supply(Schedule::Table { frame: Time(frame), slots }));
+        assert_supplied(&had, 1, &supply(Schedule::Table { frame: Time(frame), slots, switch: Time(0) }));
     }
 
     #[test]
@@ -114,17 +186,109 @@ proptest! {
         let ready: Vec<_> = ready.into_iter().map(|set| set.with(party)).collect();
         let servers: Vec<_> = servers.into_iter().map(|(budget, gap)| (budget, budget + gap)).collect();
         let times: Vec<_> = servers.iter().map(|(q, p)| (Time(*q), Time(*p))).collect();
-        prop_assume!(servers_hold(&times));
+        prop_assume!(servers_hold(&times, &Switching::default(), &[]));
         let all: Vec<_> = servers.iter().map(|(q, p)| (Nanos(*q), Nanos(*p))).collect();
         let had = run(&mut Partition::Servers(Servers::new(&all)), &ready);
         let (budget, period) = times[usize::from(party)];
-        assert_supplied(&had, party, &supply(Schedule::Server { budget, period }));
+        assert_supplied(&had, party, &supply(Schedule::Server { budget, period, switch: Time(0) }));
         for (place, (budget, period)) in servers.iter().enumerate() {
             for window in had.chunks(*period as usize) {
                 let got = window.iter().filter(|run| **run == Some(place as u8)).count() as u64;
                 prop_assert!(got <= *budget, "server {} got {} of {}", place, got, budget);
             }
         }
+    }
+
+    #[test]
+    fn a_round_supplies_what_switches_leave(
+        quanta in prop::collection::vec(4..24_u64, 2..5), ready in changing(4, 0, 500), (most, costs) in costs(),
+    ) {
+        let all: Vec<_> = quanta.iter().map(|q| Nanos(*q)).collect();
+        let had = run_paying(&mut Partition::RoundRobin(RoundRobin::new(&all)), &ready, &costs);
+        let others = quanta[1..].iter().sum();
+        assert_supplied(&had, 0, &supply(Schedule::RoundRobin {
+            quantum: Time(quanta[0]), others: Time(others), switch: Time(most), vms: quanta.len() as u32,
+        }));
+    }
+
+    #[test]
+    fn interrupts_that_take_the_core_put_off_what_switches_leave_by_no_more_than_said(
+        quantum in 4..14_u64, vms in 2..5_u8, victim in 0..3_u8, times in prop::collection::vec(0..160_u64, 0..6), (most, costs) in costs(),
+    ) {
+        let victim = victim % (vms - 1);
+        let ready = vec![Ready::of(0..vms); 400];
+        let quanta = vec![Nanos(quantum); vms.into()];
+        let times: Vec<_> = { let mut times = times; times.sort_unstable(); times };
+        let mut round = Partition::RoundRobin(RoundRobin::new(&quanta));
+        let had = run_taken(&mut round, &ready, &costs, vms - 1, &times);
+        let supply = supply(Schedule::RoundRobin {
+            quantum: Time(quantum), others: Time(quantum * u64::from(vms - 1)), switch: Time(most), vms: vms.into(),
+        });
+        let late = put_off(Time(quantum), Time(most), vms.into()).0;
+        for start in (0..300).step_by(3) {
+            let (mut got, mut came) = (0, times.iter().filter(|time| (**time..**time + most).contains(&start)).count() as u64);
+            for now in start..400 {
+                let t = now - start;
+                let least = supply.least(Time(t.saturating_sub(late * came))).0;
+                prop_assert!(got >= least, "{got} of {t} from {start}, at least {least}");
+                got += u64::from(had[now as usize] == Some(victim));
+                came += times.iter().filter(|time| **time == now).count() as u64;
+            }
+        }
+    }
+
+    /// Also where the party sleeps until somewhere in its slot: then from when it wakes.
+    #[test]
+    fn a_table_supplies_what_switches_leave(
+        gaps in prop::collection::vec((0..9_u64, 4..20_u64, 0..3_u8), 1..5), ready in changing(3, 1, 300), (most, costs) in costs(), wakes in 0..100_usize,
+    ) {
+        let mut end = 0;
+        let slot = |(gap, length, party): (u64, u64, u8)| {
+            let start = end + gap;
+            end = start + length;
+            Slot { party, start: Nanos(start), length: Nanos(length) }
+        };
+        let slots: Vec<_> = gaps.into_iter().map(slot).collect();
+        let mut table = Partition::Table(TimeTable::new(Nanos(end), &slots));
+        let wakes = wakes.min(ready.len());
+        let awake = |(now, ready): (usize, &Ready)| {
+            let others = Ready::of([0, 2].into_iter().filter(|party| ready.has(*party)));
+            if now < wakes { others } else { *ready }
+        };
+        let ready: Vec<_> = ready.iter().enumerate().map(awake).collect();
+        let had = run_paying(&mut table, &ready, &costs);
+        let own = slots.iter().filter(|slot| slot.party == 1);
+        let slots = own.map(|slot| (Time(slot.start.0), Time(slot.length.0))).collect();
+        let schedule = Schedule::Table { frame: Time(end), slots, switch: Time(most) };
+        assert_supplied(&had[wakes..], 1, &supply(schedule));
+    }
+
+    #[test]
+    fn servers_that_hold_supply_what_switches_leave(
+        servers in prop::collection::vec((8..40_u64, 0..80_u64, 0..3_u8), 1..4), party in 0..3_u8, ready in changing(3, 0, 900), (most, costs) in costs(),
+        wakes in 0..100_usize,
+    ) {
+        let party = party % servers.len() as u8;
+        let wakes = wakes.min(ready.len());
+        let awake = |(now, ready): (usize, &Ready)| {
+            let others = Ready::of((0..3).filter(|other| *other != party && ready.has(*other)));
+            if now < wakes { others } else { others.with(party) }
+        };
+        let ready: Vec<_> = ready.iter().enumerate().map(awake).collect();
+        // Of all kinds: in step, half in step, and not.
+        let period = |budget, gap, kind| match kind { 0 => budget + gap, 1 => 60_u64.max(budget), _ => 120 };
+        let servers: Vec<_> = servers.into_iter().map(|(budget, gap, kind)| (budget, period(budget, gap, kind))).collect();
+        let times: Vec<_> = servers.iter().map(|(q, p)| (Time(*q), Time(*p))).collect();
+        let least = costs.iter().map(|(entry, leave, enter)| entry + leave + enter).min().unwrap();
+        let entry = costs.iter().map(|(entry, ..)| *entry).max().unwrap();
+        let switching = Switching { most: Time(most), least: Time(least), entry: Time(entry) };
+        prop_assume!(servers_hold(&times, &switching, &[]));
+        let all: Vec<_> = servers.iter().map(|(q, p)| (Nanos(*q), Nanos(*p))).collect();
+        let had = run_paying(&mut Partition::Servers(Servers::new(&all)), &ready, &costs);
+        let budget = left_of_budget(&times, party.into(), &switching);
+        let period = times[usize::from(party)].1;
+        let schedule = Schedule::Server { budget, period, switch: Time(most) };
+        assert_supplied(&had[wakes..], party, &supply(schedule));
     }
 
     /// Whoever is more urgent and has budget runs, and the core idles only when no one that is ready has any.
@@ -180,6 +344,27 @@ proptest! {
         prop_assert_eq!((first.run, first.until.0), (Some(0), 10 + charge));
         let second = partition.step(first.until, both);
         prop_assert_eq!((second.run, second.until.0), (Some(1), 10 + budget));
+    }
+
+    #[test]
+    fn a_server_pays_for_the_way_back_to_whom_it_kept_off(enter in 0..5_u64) {
+        let servers = [(Nanos(10), Nanos(100)), (Nanos(50), Nanos(100))];
+        let mut partition = Partition::Servers(Servers::new(&servers));
+        let second = partition.step(Nanos(0), Ready::of([1]));
+        prop_assert_eq!(second.run, Some(1));
+        partition.entered(Nanos(0));
+        prop_assert_eq!(partition.step(Nanos(5), Ready::of([0, 1])).run, Some(0));
+        partition.entered(Nanos(5 + enter));
+        prop_assert_eq!(partition.step(Nanos(11), Ready::of([1])).run, Some(1));
+        partition.entered(Nanos(11 + enter));
+        // The first has had 6 and the way back, the second 5 and what it has had since.
+        let first = partition.step(Nanos(20), Ready::of([0, 1]));
+        prop_assert_eq!((first.run, first.until), (if enter < 4 { Some(0) } else { Some(1) }, Nanos(if enter < 4 { 24 - enter } else { 56 + enter })));
+        // Idle time is nobody's, and who comes onto an idle core pays for that himself.
+        partition.step(Nanos(21), Ready::NONE);
+        partition.step(Nanos(30), Ready::of([1]));
+        partition.entered(Nanos(33));
+        prop_assert_eq!(partition.step(Nanos(40), Ready::of([1])).run, Some(1));
     }
 
     #[test]
@@ -289,6 +474,7 @@ proptest! {
             match act {
                 0 => partition.preempt(set, now as u8),
                 1 => partition.charge(set, Nanos(now)),
+                2 if set > 200 => partition.entered(Nanos(now)),
                 _ => {
                     let run = partition.step(Nanos(now), ready).run;
                     prop_assert!(run.is_none_or(|party| ready.has(party)));

@@ -442,8 +442,8 @@ mod tests {
         let setting = local_setting(Bytes(4096), None);
         let tasks = groups(&[flow], &[1], &setting, &weir()).unwrap().remove(0).tasks;
         let alone = least(&tasks).unwrap();
-        let half =
-            Schedule::Table { frame: Nanos(100_000), slots: vec![(Nanos(0), Nanos(50_000))] };
+        let slots = vec![(Nanos(0), Nanos(50_000))];
+        let half = Schedule::Table { frame: Nanos(100_000), slots, switch: Nanos(0) };
         let supply = Supply::new(half, vec![]).unwrap().linear().unwrap();
         assert_eq!((supply.share, supply.whole, supply.delay), (50_000, 100_000, Nanos(50_000)));
         let shared = least(&on_shared_core(&tasks, supply).unwrap()).unwrap();

@@ -12,8 +12,8 @@ use weir_analysis::{
     Nanos,
     memory::{Budget, Interferer, Regulation},
     time::{
-        Admission, Interference, InterruptLine, Linear, Schedule as Partition, Supply, VmTask,
-        put_off, response_times_beside, servers_hold,
+        Admission, Interference, InterruptLine, Linear, Schedule as Partition, Supply, Switching,
+        VmTask, left_of_budget, put_off, response_times_beside, server_holds,
     },
 };
 use weir_config::{
@@ -47,6 +47,22 @@ struct Row {
 
 /// The way out where the looks at the monitor are taken to be as close as they can be.
 const ADD: &str = "add `accesses` to each of its tasks: the looks at the monitor are taken as if little were left of the budget; or a larger budget, or a longer deadline";
+
+/// The way out where interrupts are not limited.
+const RATE: &str = "add `rate` to this [[irq]], the most interrupts a second that are let through; or take the [[irq]] out where it has `preempt`: then it waits for its VM's turn";
+
+/// A line that comes as often as its device raises it while VM `vm` has its core, which is `shared` or its own: one of the VM's, or one that takes the core.
+fn unlimited<'a>(timing: &'a Timing, vm: usize, shared: Option<&SharedCore>) -> Option<&'a Line> {
+    let takes = |line: &Line| {
+        line.vm == vm
+            || shared.is_some_and(|core| {
+                line.preempt
+                    && runs(&core.schedule, Runner::Vm(line.vm))
+                    && !matches!(core.schedule, Schedule::FixedPriority { .. })
+            })
+    };
+    timing.lines.iter().find(|line| line.admission.is_none() && takes(line))
+}
 
 /// What a VM or the broker gets of the core that moves its flows, and which core that is; none where it has a core to
 /// itself and no interrupt comes to it.
@@ -115,7 +131,9 @@ fn closest_looks(timing: &Timing, runner: Runner) -> Vec<InterruptLine> {
 /// A core of a VM's own, less what the VM's interrupts take, as nobody says to which of its cores they come, and EL2's `looks`.
 fn dedicated(timing: &Timing, vm: usize, looks: Vec<InterruptLine>) -> Result<Supply, Fault> {
     let own = timing.lines.iter().filter(|line| line.vm == vm);
-    let mut lines = own.map(|line| interrupt(timing, line, 0, 0)).collect::<Result<Vec<_>, _>>()?;
+    let mut lines = own
+        .map(|line| Ok(interrupt(line, cost_of(timing, line, 0)?, 0, 0)))
+        .collect::<Result<Vec<_>, _>>()?;
     lines.extend(looks);
     Supply::new(Partition::Dedicated, lines).map_err(|error| {
         let place = timing.vms.get(vm).map(|vm| vm.place.clone()).unwrap_or_default();
@@ -142,20 +160,24 @@ fn runners(schedule: &Schedule) -> Vec<Runner> {
     all
 }
 
-/// What `runner` gets of a shared core, less EL2's `looks` for its own budget.
+/// What `runner` gets of a shared core, less what switches take, and EL2's `looks` for its own budget.
 fn supply_on(
     timing: &Timing,
     core: &SharedCore,
     runner: Runner,
     looks: Vec<InterruptLine>,
 ) -> Result<Supply, Fault> {
+    let sharing = timing.sharing(core).unwrap_or_default();
+    // Who has the core alone leaves it to nobody.
+    let alone = runners(&core.schedule).len() < 2;
+    let switch = Nanos(if alone { 0 } else { sharing.switch.0 });
     let partition = match &core.schedule {
-        Schedule::RoundRobin { quantum, switch, runners } => {
+        Schedule::RoundRobin { quantum, runners } => {
             let others = runners.len().saturating_sub(1) as u64;
             Partition::RoundRobin {
                 quantum: Nanos(quantum.0),
                 others: Nanos(quantum.0.saturating_mul(others)),
-                switch: Nanos(switch.0),
+                switch,
                 vms: u32::try_from(runners.len()).unwrap_or(u32::MAX),
             }
         }
@@ -166,18 +188,35 @@ fn supply_on(
                 .filter(|slot| slot.0 == runner)
                 .map(|(_, start, length)| (Nanos(start.0), Nanos(length.0)))
                 .collect(),
+            switch,
         },
         Schedule::FixedPriority { servers } => {
             let budgets: Vec<_> =
                 servers.iter().map(|(_, q, p)| (Nanos(q.0), Nanos(p.0))).collect();
-            if !servers_hold(&budgets) {
-                let message = format!("core {}: its budgets can't all be had in time", core.id);
-                let help = "make budgets shorter, or put shorter periods first";
+            let least_switch = Nanos(sharing.least_switch.0);
+            let switching =
+                Switching { most: switch, least: least_switch, entry: Nanos(sharing.entry.0) };
+            let beside = |(runner, _, period): &(Runner, _, units::Nanos)| {
+                let lines = charged_to_others(timing, core, *runner)?;
+                let taken = lines.iter().map(|line| line.taken(Nanos(period.0)).0);
+                Ok(Nanos(taken.fold(0, u64::saturating_add)))
+            };
+            let beside = servers.iter().map(beside).collect::<Result<Vec<_>, Fault>>()?;
+            let late = |place: &usize| !server_holds(&budgets, *place, &switching, &beside);
+            if let Some(late) = (0..budgets.len()).find(late) {
+                let (who, budget, period) = servers[late];
+                let message = format!(
+                    "core {}: {} may not get its {budget} in each {period}",
+                    core.id,
+                    who.name(timing)
+                );
+                let help = shorter(&budgets, late, (&switching, &beside));
                 return Err(timing.fault("servers", &core.place, message, help));
             }
-            let own = servers.iter().find(|server| server.0 == runner);
-            let (budget, period) = own.map_or((0, 1), |(_, q, p)| (q.0, p.0));
-            Partition::Server { budget: Nanos(budget), period: Nanos(period) }
+            let own = servers.iter().position(|server| server.0 == runner);
+            let period = own.and_then(|own| budgets.get(own)).map_or(Nanos(1), |own| own.1);
+            let budget = own.map_or(Nanos(0), |own| left_of_budget(&budgets, own, &switching));
+            Partition::Server { budget, period, switch }
         }
     };
     let mut lines = looks;
@@ -187,18 +226,15 @@ fn supply_on(
             lines.extend(self::looks(timing, other, 0, Tried::default()).pop());
         }
     }
-    for line in &timing.lines {
-        let owner = Runner::Vm(line.vm);
-        let here = timing.vms.get(line.vm).is_some_and(|vm| vm.cpus.contains(&core.id));
-        if here || runs(&core.schedule, owner) {
-            // The turn that an interrupt brings its VM is no loss to that VM, but being interrupted is.
-            let (taken, delay) = if line.preempt && owner != runner {
-                preempted(&core.schedule, runner)
-            } else {
-                (0, 0)
-            };
-            lines.push(interrupt(timing, line, taken, delay)?);
+    for vm in here(timing, core) {
+        let mut its = lines_of(timing, core, vm, runner)?;
+        // Who is charged with it gives the time back.
+        if Runner::Vm(vm) != runner && matches!(core.schedule, Schedule::FixedPriority { .. }) {
+            for line in &mut its {
+                line.cost.0 = line.cost.0.min(sharing.entry.0);
+            }
         }
+        lines.extend(its);
     }
     Supply::new(partition, lines).map_err(|error| {
         let message = format!("core {}: {error}", core.id);
@@ -206,35 +242,205 @@ fn supply_on(
     })
 }
 
-/// What an interrupt that takes the core takes of `runner`'s supply, at most, and by how much it puts off the rest. Servers have their order for that.
-fn preempted(schedule: &Schedule, runner: Runner) -> (u64, u64) {
+/// What to write instead of the budget of server `late`, which does not hold.
+fn shorter(
+    budgets: &[(Nanos, Nanos)],
+    late: usize,
+    (switching, beside): (&Switching, &[Nanos]),
+) -> String {
+    let holds = |budget: u64| {
+        let mut budgets = budgets.to_vec();
+        budgets[late].0 = Nanos(budget);
+        server_holds(&budgets, late, switching, beside)
+    };
+    let (mut fits, mut exceeds) = (0, budgets[late].0.0 / 1000);
+    while exceeds - fits > 1 {
+        let middle = fits + (exceeds - fits) / 2;
+        if holds(middle * 1000) { fits = middle } else { exceeds = middle }
+    }
+    let rest = "what those before it spend of its period, and what EL2 takes, is to be left over";
+    if fits == 0 {
+        return format!("shorten the budgets before it, or put shorter periods first: {rest}");
+    }
+    format!(
+        "a budget of {fits}us fits, or shorten those before it, or put shorter periods first: {rest}"
+    )
+}
+
+/// The VMs on a shared core.
+fn here<'a>(timing: &'a Timing, core: &'a SharedCore) -> impl Iterator<Item = usize> + 'a {
+    (0..timing.vms.len()).filter(|vm| {
+        timing.vms[*vm].cpus.contains(&core.id) || runs(&core.schedule, Runner::Vm(*vm))
+    })
+}
+
+/// What EL2 does on others' account while `runner` has budget, which puts it off.
+fn charged_to_others(
+    timing: &Timing,
+    core: &SharedCore,
+    runner: Runner,
+) -> Result<Vec<InterruptLine>, Fault> {
+    let mut lines = Vec::new();
+    for vm in here(timing, core).filter(|vm| Runner::Vm(*vm) != runner) {
+        lines.extend(lines_of(timing, core, vm, runner)?);
+    }
+    Ok(lines)
+}
+
+/// What EL2 does at the most on VM `vm`'s account between two of its turns, in ns: what its lines take, as long as each in `costs`, and all else.
+fn charged(timing: &Timing, vm: usize, costs: &[u64], known: u64) -> u64 {
+    let others = timing.unruled(vm).len() + calls(&timing.vms[vm]);
+    let all = costs.iter().copied().chain(std::iter::repeat_n(known, others));
+    all.fold(0, u64::saturating_add)
+}
+
+/// What comes to a VM while it is off its core besides lines: SGIs, changes of its distributor and CPU_ON of its other vCPUs, each once in each of its turns. A VM of one vCPU has its timer.
+fn calls(vm: &TimedVm) -> usize {
+    if vm.cpus.len() > 1 { 3 } else { 1 }
+}
+
+/// What VM `vm`'s interrupts on a shared core take from `runner`.
+fn lines_of(
+    timing: &Timing,
+    core: &SharedCore,
+    vm: usize,
+    runner: Runner,
+) -> Result<Vec<InterruptLine>, Fault> {
+    let owner = Runner::Vm(vm);
+    let sharing = timing.sharing(core).unwrap_or_default();
+    let (switch, known) = (sharing.switch.0, sharing.interrupt.0);
+    let rules: Vec<_> = timing.lines.iter().filter(|line| line.vm == vm).collect();
+    let pays = match runner {
+        Runner::Vm(vm) => {
+            let own = timing.lines.iter().filter(|line| line.vm == vm);
+            let costs: Vec<_> = own.map(|line| line.cost.0.max(known)).collect();
+            charged(timing, vm, &costs, known)
+        }
+        Runner::Broker => 0,
+    };
+    let waits = Some(waits(&core.schedule, owner, runner, pays));
+    let waiting = |cost| InterruptLine { admission: waits, cost: Nanos(cost), delay: Nanos(0) };
+    let mut costs = Vec::new();
+    for line in &rules {
+        costs.push(cost_of(timing, line, known)?);
+    }
+    // A line without credit waits as well, and so does one that nobody wrote a rule for.
+    let others = timing.unruled(vm).len() + calls(&timing.vms[vm]);
+    let mut lines: Vec<_> = costs.iter().map(|cost| waiting(*cost)).collect();
+    lines.extend((0..others).map(|_| waiting(known)));
+    // In a table nobody is charged: what EL2 does for a VM in others' slots is theirs alone.
+    if owner == runner && matches!(core.schedule, Schedule::Table { .. }) {
+        lines.clear();
+    }
+    // All that waits may come anew behind a turn that a line brings its VM.
+    let anew = charged(timing, vm, &costs, known);
+    for (line, cost) in rules.iter().zip(costs) {
+        // The turn that an interrupt brings its VM is no loss to that VM, but being interrupted is.
+        let admitted = if owner == runner {
+            Some((0, 0))
+        } else if line.preempt {
+            preempted(&core.schedule, runner, switch)
+                .map(|(taken, delay)| (taken.saturating_add(anew), delay))
+        } else {
+            None
+        };
+        lines.extend(admitted.map(|(taken, delay)| interrupt(line, cost, taken, delay)));
+    }
+    lines.retain(|line| line.cost.0 > 0 || line.delay.0 > 0);
+    Ok(lines)
+}
+
+/// How often an interrupt of `owner`'s comes while `runner` has the core, if it waits for its VM's turn; `runner` pays so many ns of its own turn for what EL2 did for it.
+fn waits(schedule: &Schedule, owner: Runner, runner: Runner, pays: u64) -> Admission {
     match schedule {
-        Schedule::RoundRobin { quantum, switch, runners } => {
-            let vms = u32::try_from(runners.len()).unwrap_or(u32::MAX);
-            (0, put_off(Nanos(quantum.0), Nanos(switch.0), vms).0)
+        Schedule::RoundRobin { quantum, .. } => {
+            Admission::once_a_round(Nanos(quantum.0), Nanos(pays))
         }
-        Schedule::Table { slots, .. } => {
-            let own = slots.iter().filter(|slot| slot.0 == runner).map(|slot| slot.2.0);
-            (own.max().unwrap_or(0), 0)
+        Schedule::Table { frame, slots } => {
+            let turns = slots.iter().filter(|slot| slot.0 == owner).count();
+            Admission::once_a_slot(Nanos(frame.0), turns as u64)
         }
-        Schedule::FixedPriority { .. } => (0, 0),
+        Schedule::FixedPriority { servers } => {
+            let period = |of| {
+                let own = servers.iter().find(|server| server.0 == of);
+                Nanos(own.map_or(u64::MAX, |server| server.2.0))
+            };
+            Admission::once_a_period(period(owner), period(runner))
+        }
     }
 }
 
-/// What an interrupt takes: its own cost and what its VM takes by it, and how much it puts off.
-fn interrupt(timing: &Timing, line: &Line, taken: u64, delay: u64) -> Result<InterruptLine, Fault> {
-    if line.cost.0 == 0 {
+/// What an interrupt that takes the core takes of `runner`'s supply, at most, and by how much it puts off the rest. Servers have their order for that.
+fn preempted(schedule: &Schedule, runner: Runner, switch: u64) -> Option<(u64, u64)> {
+    match schedule {
+        Schedule::RoundRobin { quantum, runners } => {
+            let vms = u32::try_from(runners.len()).unwrap_or(u32::MAX);
+            Some((0, put_off(Nanos(quantum.0), Nanos(switch), vms).0))
+        }
+        Schedule::Table { slots, .. } => {
+            let own = slots.iter().filter(|slot| slot.0 == runner).map(|slot| slot.2.0);
+            Some((own.max().unwrap_or(0), 0))
+        }
+        Schedule::FixedPriority { .. } => None,
+    }
+}
+
+/// What one interrupt takes: as the file says, or what is `known` of the board.
+fn cost_of(timing: &Timing, line: &Line, known: u64) -> Result<u64, Fault> {
+    let cost = if line.cost.0 == 0 { known } else { line.cost.0 };
+    if cost == 0 {
         let message = format!("nobody says what one interrupt {} takes from its core", line.name);
         let help = "add cost = \"2us\", the most time that one takes";
         return Err(timing.fault("no-cost", &line.place, message, help));
     }
-    let cost = line.cost.0.saturating_add(taken);
+    Ok(cost)
+}
+
+/// What an interrupt takes: its own cost and what its VM takes by it, and how much it puts off.
+fn interrupt(line: &Line, cost: u64, taken: u64, delay: u64) -> InterruptLine {
+    let cost = cost.saturating_add(taken);
     // Rounded down: interrupts may come a little closer than they may.
     let admission = line.admission.map(|(rate, burst)| Admission {
         burst,
         interval: Nanos((1_000_000_000 / rate.max(1)).max(1)),
     });
-    Ok(InterruptLine { admission, cost: Nanos(cost), delay: Nanos(delay) })
+    InterruptLine { admission, cost: Nanos(cost), delay: Nanos(delay) }
+}
+
+/// What was taken off the supply of a shared core's VMs, for a person.
+fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
+    let id = core.id;
+    let here: Vec<_> = runners(&core.schedule);
+    let mut said = Vec::new();
+    match timing.sharing(core) {
+        Some(sharing) if here.len() > 1 => {
+            let meanwhile = match sharing.interrupt.0 {
+                0 => String::new(),
+                _ => format!(
+                    ", and {} once in each turn of a VM for whatever comes to it meanwhile",
+                    sharing.interrupt
+                ),
+            };
+            let switch = sharing.switch;
+            said.push(format!("core {id}: taken off are up to {switch} for a switch{meanwhile}"));
+        }
+        None if here.len() > 1 => said.push(format!(
+            "core {id}: nothing is taken off for switches, as nobody says what one takes: add `switch` to the schedule, what `vcpu_switch` of `weir bench hypervisor` takes"
+        )),
+        _ => {}
+    }
+    for runner in here {
+        let Runner::Vm(vm) = runner else { continue };
+        let lines: Vec<_> = timing.unruled(vm).iter().map(u32::to_string).collect();
+        if !lines.is_empty() {
+            said.push(format!(
+                "core {id}: {}'s interrupt {} has no [[irq]]: it counts once in each of its turns, and what it takes in them is for its own tasks",
+                runner.name(timing),
+                lines.join(", ")
+            ));
+        }
+    }
+    said
 }
 
 /// What is tried where a file does not say it.
@@ -322,6 +528,7 @@ pub fn analyze(timing: &Timing) -> Result<Option<Time>, Vec<Fault>> {
             }
         }
         time.cores.push((core.id, shares));
+        time.notes.extend(taken_off(timing, core));
     }
     if !faults.is_empty() {
         return Err(faults);
@@ -394,6 +601,21 @@ fn way_of(vm: &TimedVm, accesses: &[Option<u64>], closest: bool) -> Option<&'sta
     (closest && parted && accesses.contains(&None)).then_some(ADD)
 }
 
+/// What is wrong with a task's response, if it is; where it has no bound, `unlimited` may be why.
+fn late(timing: &Timing, row: &Row, unlimited: Option<&Line>) -> Option<String> {
+    match (row.response, unlimited) {
+        (None, Some(line)) => Some(format!(
+            "has no bound: interrupt {} of {}, on its core, is let through without a `rate`",
+            line.name, timing.vms[line.vm].name
+        )),
+        (None, None) => Some("has no bound on its response".to_owned()),
+        (Some(response), _) if response > row.deadline => {
+            Some(format!("may take {response} ns, its deadline is {} ns", row.deadline))
+        }
+        (Some(_), _) => None,
+    }
+}
+
 fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result<(), Fault> {
     let this = &timing.vms[vm];
     let core_of = |task: &Task| own::core_of(this, task);
@@ -458,20 +680,14 @@ fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result
                 response: response.map(|time| time.0),
                 deadline: task.deadline.0,
             };
-            let reason = match row.response {
-                None if supply.unprotected() => Some(
-                    "has no bound: an interrupt on its core is let through without a `rate`"
-                        .to_owned(),
-                ),
-                None => Some("has no bound on its response".to_owned()),
-                Some(response) if response > row.deadline => {
-                    Some(format!("may take {response} ns, its deadline is {} ns", row.deadline))
-                }
-                Some(_) => None,
+            let unlimited = unlimited(timing, vm, shared).filter(|_| supply.unprotected());
+            let reason = late(timing, &row, unlimited)
+                .map(|reason| format!("{}: {} {reason}", row.vm, row.name));
+            let (place, way) = match unlimited.filter(|_| row.response.is_none()) {
+                Some(line) => (line.place.clone(), Some(RATE)),
+                None => (task.place.clone(), way_of(this, &accesses, looked && left == 0)),
             };
-            let reason = reason.map(|reason| format!("{}: {} {reason}", row.vm, row.name));
-            let way = way_of(this, &accesses, looked && left == 0);
-            time.reasons.extend(reason.map(|reason| (task.place.clone(), reason, way)));
+            time.reasons.extend(reason.map(|reason| (place, reason, way)));
             time.tasks.push(row);
         }
     }
@@ -599,5 +815,46 @@ impl fmt::Display for Time {
             writeln!(f, "{note}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// The faults of a core with this schedule and these lines, which `rtos`, that has a task, and `gpos` share.
+    fn faults(core: &str) -> String {
+        let text = format!(
+            "platform = \"qemu-virt\"\n[[vm]]\nname = \"rtos\"\ncpus = [0]\n[[vm.task]]\nname = \"t\"\ncost = \"1ms\"\nperiod = \"100ms\"\n\
+             [[vm]]\nname = \"gpos\"\ncpus = [0]\n[[core]]\nid = 0\nschedule = {{ {core}"
+        );
+        let timing = Timing::from_text(Path::new("s.toml"), &text).expect("a system");
+        let faults = crate::analyze::check(&timing).err().map(|faults| faults.to_string());
+        faults.unwrap_or_default()
+    }
+
+    #[test]
+    fn what_is_not_limited_is_pointed_at() {
+        let rule =
+            "kind = \"round-robin\", quantum = \"20ms\" }\n[[irq]]\nline = 34\nvm = \"gpos\"\n";
+        assert_eq!(faults(rule), "");
+        let said = faults(&format!("{rule}preempt = true\n"));
+        assert!(said.contains("s.toml:15:1") && said.contains("add `rate` to this"), "{said}");
+    }
+
+    #[test]
+    fn a_budget_that_fits_is_said() {
+        let servers = |budget: &str| {
+            faults(&format!(
+                "kind = \"fixed-priority\", servers = [{{ vm = \"rtos\", budget = \"20ms\", period = \"40ms\" }}, {{ vm = \"gpos\", budget = \"{budget}\", period = \"40ms\" }}] }}\n"
+            ))
+        };
+        let said = servers("20ms");
+        assert!(said.contains("gpos may not get its 20ms in each 40ms"), "{said}");
+        let fits = said.split("a budget of ").nth(1).and_then(|rest| rest.split("us ").next());
+        let fits: u64 = fits.and_then(|fits| fits.parse().ok()).expect("a budget");
+        assert_eq!(servers(&format!("{fits}us")), "");
+        assert!(!servers(&format!("{}us", fits + 1)).is_empty());
     }
 }

@@ -8,6 +8,7 @@
 
 use super::{Outcome, Request};
 use crate::{
+    analyze::time::supply,
     cargo::Programs,
     environment::Environment,
     failure::{Context, Failure, GOOD, Result},
@@ -17,10 +18,8 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::{ffi::OsString, fmt::Write as _, fs, path::Path};
-use weir_analysis::{
-    Nanos,
-    time::{Admission, InterruptLine, Schedule, Supply, put_off},
-};
+use weir_analysis::Nanos;
+use weir_config::{Timing, timing::Runner};
 
 /// Milliseconds of a tick of both guests, and of the sleep.
 const TICK_MS: u64 = 10;
@@ -28,8 +27,6 @@ const TICK_MS: u64 = 10;
 const SECOND_US: u32 = 5_000;
 /// Interrupts a second that may take the core, where they are admitted by a rule, and how many at once.
 const ADMITTED: (u64, u64) = (5, 1);
-/// What EL2 takes for an interrupt of a VM that is off the core, at most, in microseconds: on QEMU, one instruction each nanosecond.
-const COST_US: u64 = 10;
 /// The interval, in microseconds, that stands for a storm: a line is raised again as fast as a core can.
 const STORM_US: u32 = 1;
 /// By how much the longest of some sleeps may differ from load to load where none of it takes the core: the phases, and EL2's own time for the
@@ -55,7 +52,7 @@ enum Policy {
     Admit,
     /// Interrupts wait for their VM's turn.
     Defer,
-    /// Half of the time each, the sleeper first.
+    /// Half of the time for the sleeper, which goes first, and all but a millisecond of the rest for the other.
     FixedPriority,
     /// A time table of two slots of a quantum each.
     Table,
@@ -165,9 +162,11 @@ impl Point {
         let schedule = match self.policy {
             Policy::FixedPriority => {
                 let (budget, period) = (self.quantum_ms, 2 * self.quantum_ms);
+                // What EL2 takes for the sleeper is in that one's time.
+                let rest = budget - 1;
                 format!(
                     "kind = \"fixed-priority\", servers = [{{ vm = \"rtos\", budget = \"{budget}ms\", period = \"{period}ms\" }}, \
-                     {{ vm = \"gpos\", budget = \"{budget}ms\", period = \"{period}ms\" }}]"
+                     {{ vm = \"gpos\", budget = \"{rest}ms\", period = \"{period}ms\" }}]"
                 )
             }
             Policy::Table => {
@@ -188,10 +187,7 @@ impl Point {
         };
         let mut lines = String::new();
         for line in line.into_iter().chain(self.audio.then_some(SECOND_LINE)) {
-            let _ = write!(
-                lines,
-                "\n[[irq]]\nline = {line}\nvm = \"gpos\"\ncost = \"{COST_US}us\"\n{rule}"
-            );
+            let _ = write!(lines, "\n[[irq]]\nline = {line}\nvm = \"gpos\"\n{rule}");
         }
         format!(
             "platform = \"qemu-virt\"\n{}\n[[vm]]\nname = \"gpos\"\ncpus = [0, 1]\nmemory = \"4MiB\"\nticks = \"lose\"\n\
@@ -202,42 +198,15 @@ impl Point {
         )
     }
 
-    /// The longest that a sleep can take, in milliseconds: to the sleeper's second tick.
+    /// The longest that a sleep can take, in milliseconds: to the sleeper's second tick, under the supply that `weir analyze` computes.
     fn bound_ms(&self) -> Option<f64> {
-        const EACH: Nanos = Nanos(COST_US * 1000);
-        let quantum = Nanos(self.quantum_ms * 1_000_000);
-        let schedule = match self.policy {
-            Policy::FixedPriority => {
-                Schedule::Server { budget: quantum, period: Nanos(2 * quantum.0) }
-            }
-            Policy::Table => {
-                Schedule::Table { frame: Nanos(2 * quantum.0), slots: vec![(Nanos(0), quantum)] }
-            }
-            _ => Schedule::RoundRobin {
-                quantum,
-                others: quantum,
-                switch: Nanos(COST_US * 1000),
-                vms: 2,
-            },
-        };
-        let (rate, burst) = ADMITTED;
-        let admitted = Admission { burst, interval: Nanos(1_000_000_000 / rate) };
-        let sources = usize::from(self.interval_us.is_some()) + usize::from(self.audio);
-        let lines = match self.policy {
-            Policy::Preempt => return None,
-            Policy::Admit => {
-                let delay = put_off(quantum, Nanos(COST_US * 1000), 2);
-                vec![InterruptLine { admission: Some(admitted), cost: EACH, delay }; sources]
-            }
-            // A line of a VM that is off comes once in each of its turns.
-            Policy::Defer | Policy::FixedPriority | Policy::Table => {
-                let once = Admission { burst: 1, interval: quantum };
-                let delay = Nanos(0);
-                vec![InterruptLine { admission: Some(once), cost: EACH, delay }; sources]
-            }
-        };
+        let timing = Timing::from_text(Path::new("mobivmm"), &self.toml()).ok()?;
+        let rtos = timing.vms.iter().position(|vm| vm.name == "rtos")?;
+        let (_, _, supply) = supply(&timing, Runner::Vm(rtos)).ok()??;
+        if supply.unprotected() {
+            return None;
+        }
         let (tick, notice) = (Nanos(TICK_MS * 1_000_000), Nanos(NOTICE_US * 1000));
-        let supply = Supply::new(schedule, lines).ok()?;
         let own = Nanos(2 * tick.0 + notice.0);
         let window = supply.nth_tick(2, tick, notice).or_else(|| supply.window_for(own))?;
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
@@ -518,5 +487,25 @@ mod tests {
         let table = Point { policy: Policy::Table, ..point }.bound_ms();
         assert!(table > Some(60.0) && table < Some(61.0), "{table:?}");
         assert!(admit < Some(81.0) && defer < Some(41.0), "{admit:?} {defer:?}");
+    }
+
+    #[test]
+    fn every_system_that_is_printed_passes_the_check() {
+        for policy in
+            [Policy::Preempt, Policy::Admit, Policy::Defer, Policy::FixedPriority, Policy::Table]
+        {
+            for interval_us in [STORM_US, 1_000] {
+                let point = Point {
+                    policy,
+                    quantum_ms: 20,
+                    audio: true,
+                    interval_us: Some(interval_us),
+                    sleeps: 1,
+                };
+                let timing = Timing::from_text(Path::new("mobivmm"), &point.toml()).unwrap();
+                let checked = crate::analyze::check(&timing);
+                assert!(checked.is_ok(), "{policy:?}: {checked:?}");
+            }
+        }
     }
 }

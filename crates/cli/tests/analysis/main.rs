@@ -673,16 +673,60 @@ fn memory_and_time_are_analyzed_too() {
 
     let line = "[[irq]]\nline = 40\nvm = \"gp\"\ncost = \"2us\"\n";
     let (said, json) = analyze(&system(line), &[]);
+    // It waits for gp's slot: once ahead of it, and once behind.
+    assert_eq!((said.status, &json["time"]["tasks"][0]["response_ns"]), (Some(0), &704_000.into()));
+    let (_, json) = analyze(&system(&format!("{line}rate = 1000\n")), &[]);
+    assert_eq!(json["time"]["tasks"][0]["response_ns"], 704_000);
+    let (said, json) = analyze(&system(&format!("{line}preempt = true\n")), &[]);
     assert_eq!(said.status, Some(1), "no admission rule: no bound");
     assert!(json["time"]["tasks"][0]["response_ns"].is_null(), "{json}");
     assert!(json["time"]["reasons"][0].as_str().is_some_and(|reason| reason.contains("`rate`")));
-    let (said, json) = analyze(&system(&format!("{line}rate = 1000\n")), &[]);
-    assert_eq!((said.status, &json["time"]["tasks"][0]["response_ns"]), (Some(0), &702_000.into()));
     let (_, json) = analyze(&system(&format!("{line}rate = 1000\npreempt = true\n")), &[]);
     assert!(
         json["time"]["tasks"][0]["response_ns"].as_u64().is_none_or(|time| time > 1_000_000),
         "{json}"
     );
+}
+
+/// What a switch takes is the platform's, or the file's, and is in the supply of every kind of schedule; so is what comes to the other VM.
+#[test]
+fn switches_are_taken_off_what_a_core_supplies() {
+    let two = "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\n[[vm]]\nname = \"b\"\ncpus = [0]\n";
+    let schedules = [
+        ("kind = \"round-robin\", quantum = \"1ms\"", 0.5),
+        (
+            "kind = \"table\", frame = \"2ms\", slots = [{ vm = \"a\", start = \"0us\", length = \"1ms\" }, { vm = \"b\", start = \"1ms\", length = \"1ms\" }]",
+            0.5,
+        ),
+        (
+            "kind = \"fixed-priority\", servers = [{ vm = \"a\", budget = \"500us\", period = \"2ms\" }, { vm = \"b\", budget = \"1ms\", period = \"2ms\" }]",
+            0.25,
+        ),
+    ];
+    for (schedule, whole) in schedules {
+        let share = |head: &str, switch: &str| {
+            let core = format!("[[core]]\nid = 0\nschedule = {{ {schedule}{switch} }}\n");
+            let (said, json) = analyze(&format!("{head}{core}"), &[]);
+            assert_eq!(said.status, Some(0), "{} {}", said.err, said.out);
+            let notes = json["time"]["notes"].to_string();
+            (json["time"]["cores"][0]["vms"][0]["share"].as_f64().expect("a share"), notes)
+        };
+        let (known, note) = share(two, "");
+        assert!(known < 0.97 * whole && known > 0.8 * whole, "{schedule}: {known}");
+        assert!(note.contains("up to 24us for a switch"), "{note}");
+        let (written, _) = share(two, ", switch = \"50us\"");
+        assert!(written < known, "{schedule}: {written} {known}");
+        let nowhere = two.replacen("platform = \"qemu-virt\"\n", "", 1);
+        let (unknown, note) = share(&nowhere, "");
+        assert!((unknown - whole).abs() < 1e-6, "{schedule}: {unknown}");
+        assert!(note.contains("nobody says what one takes"), "{note}");
+        // A device without an [[irq]] is no reason for no bound, and none for nothing.
+        let device =
+            two.replace("name = \"b\"\n", "name = \"b\"\ndevices = [\"rtc\", \"pci:00:02.0\"]\n");
+        let (beside, note) = share(&device, "");
+        assert!(beside < known && beside > 0.7 * whole, "{schedule}: {beside} {known}");
+        assert!(note.contains("b's interrupt 34, 37 has no [[irq]]"), "{note}");
+    }
 }
 
 /// An interrupt of a VM's own steals its core's time like any other.
@@ -719,7 +763,7 @@ fn own_interrupts_delay_own_tasks() {
     assert_eq!(said.status, Some(1));
     let reason = json["time"]["reasons"][0].as_str().expect("a reason");
     assert!(
-        reason.contains("an interrupt on its core is let through without a `rate`"),
+        reason.contains("interrupt 41 of rt, on its core, is let through without a `rate`"),
         "{reason}"
     );
 

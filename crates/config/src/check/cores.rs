@@ -14,6 +14,10 @@ use crate::{
 };
 use std::{collections::HashMap, ops::Range};
 
+/// The longest turn in whole seconds, for a person.
+const MOST_TURN: &str = "2199s, half an hour";
+const _: () = assert!(MOST_TURN_NS / 1_000_000_000 == 2199);
+
 impl Checker<'_> {
     /// Gives the VMs that share a core the page of their stolen time.
     pub(super) fn stolen_time(&mut self, raw: &raw::System, timing: &Timing, vms: &mut [Vm]) {
@@ -54,7 +58,7 @@ impl Checker<'_> {
                     let fault = self.unknown_core(core, platform);
                     self.faults.push(fault);
                 }
-                let shared = timing.cores.iter().any(|shared| shared.id == core.value);
+                let shared = timing.is_shared_core(core.value);
                 let before = taken.get(&core.value).filter(|(_, owner)| !shared || *owner == name);
                 if let Some((first, owner)) = before {
                     let message = format!("core {} is given to {owner} and to {name}", core.value);
@@ -184,22 +188,26 @@ impl Checker<'_> {
             wrong("too-many-slots", message, "use a shorter frame".to_owned());
         }
         let is_table = matches!(core.schedule, Schedule::Table { .. });
+        let is_round = matches!(core.schedule, Schedule::RoundRobin { .. });
         for (place, (runner, length)) in turns.iter().enumerate() {
             let name = runner.name(timing);
             if !is_table && turns.iter().take(place).any(|(other, _)| other == runner) {
                 let message = format!("{name} has two turns on core {}", core.id);
                 wrong("turn-twice", message, "keep one of them, or write a time table".to_owned());
             }
-            if length.0 < LEAST_TURN_NS || length.0 > MOST_TURN_NS {
-                let message = format!("{name} has {length} of core {} at a time", core.id);
-                let (least, most) = (Nanos(LEAST_TURN_NS), Nanos(MOST_TURN_NS));
-                wrong("turn-length", message, format!("write between {least} and {most}"));
+            let kept = (LEAST_TURN_NS..=MOST_TURN_NS).contains(&length.0);
+            // A round has one length for all turns.
+            if !(kept || is_round && place > 0) {
+                let who = if is_round { "each VM" } else { name };
+                let message = format!("{who} has {length} of core {} at a time", core.id);
+                let least = Nanos(LEAST_TURN_NS);
+                wrong("turn-length", message, format!("write between {least} and {MOST_TURN}"));
             }
         }
         if core.schedule.repeats() > Nanos(MOST_TURN_NS) {
             let message =
                 format!("core {}'s schedule repeats after more than half an hour", core.id);
-            wrong("turn-length", message, format!("write at most {}", Nanos(MOST_TURN_NS)));
+            wrong("turn-length", message, format!("write at most {MOST_TURN}"));
         }
     }
 }

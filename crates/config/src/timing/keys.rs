@@ -45,6 +45,9 @@ pub(crate) const SATURATION_KEY: Key = key(
     Kind::Table(&SATURATION),
     "How much memory traffic leaves everybody's bandwidth unaffected; without it the platform's.",
 );
+/// Key `sharing` of a platform file.
+pub(crate) const SHARING_KEY: Key =
+    key("sharing", Kind::Table(&SHARING), "What EL2 takes of a core that VMs share.");
 /// Key `core` of a system file.
 pub(crate) const CORE_KEY: Key =
     key("core", Kind::List(&CORE_TABLE), "Cores that several VMs share.");
@@ -246,6 +249,24 @@ static REACH: Shape = Shape {
     ],
 };
 
+static SHARING: Shape = Shape {
+    name: "[sharing]",
+    doc: "What EL2 takes of a core that VMs share: `vcpu_switch` of `weir bench hypervisor`, in time.",
+    keys: &[
+        required("switch", Kind::Table(&RANGE), "A switch, from the one guest to the other."),
+        required(
+            "interrupt",
+            Kind::Duration,
+            "The most that an interrupt takes of a VM that is off the core, or whatever else comes to it.",
+        ),
+        required(
+            "entry",
+            Kind::Duration,
+            "What of that stays with who was interrupted, where the VM is charged with the rest.",
+        ),
+    ],
+};
+
 static CORE: Shape = Shape {
     name: "[[core]]",
     doc: "A core that several VMs share.",
@@ -265,7 +286,11 @@ static SCHEDULE: Shape = Shape {
             "In turn, by a time table, or by budgets of fixed priority.",
         ),
         key("quantum", Kind::Duration, "round-robin: the time of each VM's turn."),
-        key("switch", Kind::Duration, "round-robin: what a switch costs."),
+        key(
+            "switch",
+            Kind::Duration,
+            "The most that a switch from one VM to another takes; without it what the platform says.",
+        ),
         key(
             "vms",
             Kind::List(&Kind::Text),
@@ -336,7 +361,7 @@ static IRQ: Shape = Shape {
         key(
             "cost",
             Kind::Duration,
-            "The most time that one takes from whoever runs; with `preempt` the VM's whole turn comes on top.",
+            "The most time that one takes from whoever runs, without it what the platform says of a shared core; with `preempt` the VM's whole turn comes on top.",
         ),
     ],
 };

@@ -7,8 +7,9 @@ mod read;
 mod workload;
 
 use crate::{
-    board::Irq,
+    board::{BoardDevice, Irq},
     fault::{self, Fault, Faults, File},
+    pci,
     platform::Platform,
     raw,
     units::{Bytes, BytesPerSec, Nanos},
@@ -19,8 +20,8 @@ pub(crate) use bandwidth::BANDWIDTH_KEY;
 pub use bandwidth::Bandwidth;
 pub(crate) use bandwidth::{Regulator, Rules, Source, Split};
 pub(crate) use keys::{
-    CORE_KEY, CRITICALITY_KEY, DMA_KEY, FLOW_KEY, IRQ_KEY, OVERHEADS_KEY, SATURATION_KEY, TASK_KEY,
-    WORKING_SET_KEY,
+    CORE_KEY, CRITICALITY_KEY, DMA_KEY, FLOW_KEY, IRQ_KEY, OVERHEADS_KEY, SATURATION_KEY,
+    SHARING_KEY, TASK_KEY, WORKING_SET_KEY,
 };
 pub(crate) use read::{boolean, platform, rate, system};
 pub(crate) use workload::WORKLOAD_KEY;
@@ -52,6 +53,8 @@ pub struct Timing {
     pub saturation: Option<Saturation>,
     /// Cores that VMs share.
     pub cores: Vec<SharedCore>,
+    /// Cores whose schedules have faults; one without a number could be any.
+    pub(crate) unread: Vec<Option<u64>>,
     /// Interrupts that take time on a shared core.
     pub lines: Vec<Line>,
     /// The file that `[broker] overheads` names.
@@ -78,6 +81,8 @@ pub struct TimedVm {
     pub tasks: Vec<Task>,
     /// What it does to memory in a simulation.
     pub workload: Option<Workload>,
+    /// The names of the board's devices that it has; none for the rest of them.
+    pub(crate) devices: Option<Vec<String>>,
     /// Its header.
     pub place: Place,
 }
@@ -205,6 +210,19 @@ pub struct Saturation {
     pub chunks: Vec<(Bytes, BytesPerSec)>,
 }
 
+/// What EL2 takes of a core that VMs share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sharing {
+    /// The most that a switch takes, from the one guest to the other.
+    pub switch: Nanos,
+    /// The least.
+    pub least_switch: Nanos,
+    /// The most that one interrupt takes of a VM that is off the core, or whatever else comes to it.
+    pub interrupt: Nanos,
+    /// What of it stays with who was interrupted, where the VM is charged with the rest.
+    pub entry: Nanos,
+}
+
 /// Who runs on a shared core: a VM by its position, or the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runner {
@@ -221,6 +239,8 @@ pub struct SharedCore {
     pub id: u64,
     /// Who runs when.
     pub schedule: Schedule,
+    /// The most that a switch takes, if the file says it.
+    pub switch: Option<Nanos>,
     /// Of the schedule.
     pub place: Place,
 }
@@ -232,8 +252,6 @@ pub enum Schedule {
     RoundRobin {
         /// Time of a turn.
         quantum: Nanos,
-        /// Cost of a switch.
-        switch: Nanos,
         /// Who takes turns.
         runners: Vec<Runner>,
     },
@@ -438,10 +456,68 @@ impl Timing {
         self.platform = platform;
     }
 
+    /// What EL2 takes of a shared core, as the file says of that core, else the platform; none where neither does.
+    #[must_use]
+    pub fn sharing(&self, core: &SharedCore) -> Option<Sharing> {
+        let known = self.platform.as_ref().and_then(|platform| platform.sharing);
+        match core.switch {
+            None => known,
+            Some(switch) => {
+                let known = known.unwrap_or_default();
+                let least_switch = known.least_switch.min(switch);
+                Some(Sharing { switch, least_switch, ..known })
+            }
+        }
+    }
+
+    /// The interrupts of VM `vm`'s devices that no [[irq]] is about, as far as the platform knows the devices.
+    #[must_use]
+    pub fn unruled(&self, vm: usize) -> Vec<u32> {
+        let (Some(platform), Some(this)) = (&self.platform, self.vms.get(vm)) else {
+            return Vec::new();
+        };
+        let named = |name: &String| {
+            let short = platform.devices.iter().find(|device| device.name == *name);
+            short.map_or(name.clone(), |device| device.path.clone())
+        };
+        let listed = |vm: &TimedVm| vm.devices.iter().flatten().map(named).collect::<Vec<_>>();
+        let own = listed(this);
+        let others: Vec<_> = self.vms.iter().flat_map(listed).collect();
+        let passable = |device: &BoardDevice| {
+            platform.allow.iter().any(|name| device.compatible.contains(name))
+        };
+        let is_own = |device: &&BoardDevice| {
+            if this.devices.is_some() {
+                own.contains(&device.path)
+            } else {
+                passable(device) && !others.contains(&device.path)
+            }
+        };
+        let devices = platform.board.devices.iter().filter(is_own);
+        let lines = devices.flat_map(|device| device.irqs.iter().map(|irq| irq.intid));
+        let functions = own.iter().filter_map(|name| {
+            let address = pci::Address::parse(name.strip_prefix(pci::PREFIX)?)?;
+            Some(platform.pci.as_ref()?.intid(address))
+        });
+        let mut unruled: Vec<_> = lines.chain(functions).collect();
+        unruled.sort_unstable();
+        unruled.dedup();
+        let ruled =
+            |line: &u32| self.lines.iter().any(|rule| rule.vm == vm && rule.intid() == Some(*line));
+        unruled.retain(|line| !ruled(line));
+        unruled
+    }
+
+    /// Whether core `core` has a schedule, be it one with faults.
+    pub(crate) fn is_shared_core(&self, core: u64) -> bool {
+        let unread = || self.unread.iter().any(|unread| unread.is_none_or(|its| its == core));
+        self.cores.iter().any(|shared| shared.id == core) || unread()
+    }
+
     /// Whether a VM is on a core that has a schedule.
     pub(crate) fn is_shared(&self, vm: usize) -> bool {
         let cpus = self.vms.get(vm).map_or(&[][..], |vm| &vm.cpus);
-        self.cores.iter().any(|core| cpus.contains(&core.id))
+        cpus.iter().any(|core| self.is_shared_core(*core))
     }
 
     /// Whether a device of these interrupts is one of VM `vm`'s *active* ones: it has some, and the file says so of each.

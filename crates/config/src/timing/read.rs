@@ -3,7 +3,7 @@
 
 use super::{
     Class, DataPath, Dma, Flow, Line, Overhead, Place, Runner, Saturation, Schedule, SharedCore,
-    Task, TimedVm, Timing, keys,
+    Sharing, Task, TimedVm, Timing, keys,
 };
 use crate::{
     fault::{Fault, Faults, File},
@@ -32,7 +32,7 @@ pub(crate) fn system(
     let overheads = reader.overheads(table);
     let wakes = wakes(table);
     let saturation = reader.saturation(table);
-    let cores = reader.cores(table);
+    let (cores, unread) = reader.cores(table);
     let lines = reader.lines(table);
     let measured = table.inner("broker").and_then(|(table, _)| table.text("overheads"));
     let measured = measured.map(|At { value, span }| (value, place(&span)));
@@ -48,6 +48,7 @@ pub(crate) fn system(
         wakes,
         saturation,
         cores,
+        unread,
         lines,
         measured,
         file,
@@ -60,9 +61,9 @@ pub(crate) fn platform(
     table: &DeTable<'_>,
     file: &File,
     faults: &mut Faults,
-) -> (Vec<Overhead>, Option<Saturation>) {
+) -> (Vec<Overhead>, Option<Saturation>, Option<Sharing>) {
     let mut reader = Reader::new(file, faults);
-    (reader.overheads(table), reader.saturation(table))
+    (reader.overheads(table), reader.saturation(table), reader.sharing(table))
 }
 
 pub(super) struct Reader<'a> {
@@ -197,6 +198,11 @@ impl Reader<'_> {
         let cpus = table.list("cpus", number).map_or(Vec::new(), |cpus| cpus.value);
         let bandwidth = table.inner("bandwidth");
         let workload = table.inner("workload");
+        let rest = table.value("devices").is_some_and(|value| value.get_ref().is_str());
+        let devices = (!rest).then(|| {
+            let names = table.list("devices", text).map_or(Vec::new(), |names| names.value);
+            names.into_iter().map(|name| name.value).collect()
+        });
         TimedVm {
             bandwidth: bandwidth
                 .map(|(table, span)| self.bandwidth(table, &span, &name, cpus.len())),
@@ -210,6 +216,7 @@ impl Reader<'_> {
                 .filter_map(|(table, span)| self.task(table, &span, &name))
                 .collect(),
             workload: workload.and_then(|(table, span)| self.workload(table, &span, &name)),
+            devices,
             place: place(span),
             name,
         }
@@ -254,6 +261,7 @@ impl Reader<'_> {
                 bandwidth: None,
                 tasks: Vec::new(),
                 workload: None,
+                devices: Some(Vec::new()),
                 place: place(&name.span),
             };
             self.by_name.insert(name.value.clone(), self.vms.len());
@@ -475,6 +483,24 @@ impl Reader<'_> {
         })
     }
 
+    fn sharing(&mut self, table: &DeTable<'_>) -> Option<Sharing> {
+        let (table, _) = table.inner("sharing")?;
+        let (switch, switch_span) = table.inner("switch")?;
+        let (least, most) = (nanos(switch, "min")?.value, nanos(switch, "max")?.value);
+        if least > most || least.0 == 0 {
+            let message = format!("a switch takes at least {least} and at most {most}");
+            let help = "write the smaller one, which is more than 0, as `min`";
+            self.fault("range-reversed", &switch_span, message, help);
+            return None;
+        }
+        Some(Sharing {
+            switch: most,
+            least_switch: least,
+            interrupt: self.time(table, "interrupt", "[sharing]")?.value,
+            entry: self.time(table, "entry", "[sharing]")?.value,
+        })
+    }
+
     fn runner(&mut self, name: &At<String>) -> Option<Runner> {
         if name.value == "broker" && !self.by_name.contains_key("broker") {
             return Some(Runner::Broker);
@@ -482,14 +508,17 @@ impl Reader<'_> {
         self.find(name).map(Runner::Vm)
     }
 
-    fn cores(&mut self, table: &DeTable<'_>) -> Vec<SharedCore> {
+    /// The shared cores, and those whose schedules have faults, which were reported.
+    fn cores(&mut self, table: &DeTable<'_>) -> (Vec<SharedCore>, Vec<Option<u64>>) {
         let mut seen: HashMap<u64, Range<usize>> = HashMap::new();
-        let mut cores = Vec::new();
+        let (mut cores, mut unread) = (Vec::new(), Vec::new());
         for (table, _) in table.tables("core") {
             let (Some(id), Some((schedule, span))) = (table.number("id"), table.inner("schedule"))
             else {
+                unread.push(table.number("id").map(|id| id.value));
                 continue;
             };
+            let switch = schedule.duration("switch").map(|time| time.value);
             if let Some(first) = seen.get(&id.value) {
                 let message = format!("core {} has two schedules", id.value);
                 let fault = Fault::new("core-twice", self.file, id.span.clone(), message);
@@ -499,10 +528,12 @@ impl Reader<'_> {
             }
             seen.insert(id.value, id.span);
             if let Some(schedule) = self.schedule(schedule, &span, id.value) {
-                cores.push(SharedCore { id: id.value, schedule, place: place(&span) });
+                cores.push(SharedCore { id: id.value, schedule, switch, place: place(&span) });
+            } else {
+                unread.push(Some(id.value));
             }
         }
-        cores
+        (cores, unread)
     }
 
     fn schedule(
@@ -515,8 +546,8 @@ impl Reader<'_> {
         let owner = format!("core {core}'s schedule");
         let (own, others): (&[&str], &[&str]) = match kind.as_str() {
             "round-robin" => (&["quantum"], &["frame", "slots", "servers"]),
-            "table" => (&["frame", "slots"], &["quantum", "switch", "vms", "servers"]),
-            _ => (&["servers"], &["quantum", "switch", "vms", "frame", "slots"]),
+            "table" => (&["frame", "slots"], &["quantum", "vms", "servers"]),
+            _ => (&["servers"], &["quantum", "vms", "frame", "slots"]),
         };
         for key in others {
             if let Some(value) = table.value(key) {
@@ -539,7 +570,6 @@ impl Reader<'_> {
 
     fn round_robin(&mut self, table: &DeTable<'_>, owner: &str, core: u64) -> Option<Schedule> {
         let quantum = self.time(table, "quantum", owner)?.value;
-        let switch = table.duration("switch").map_or(Nanos(0), |time| time.value);
         let runners = if let Some(names) = table.list("vms", text) {
             names.value.iter().map(|name| self.runner(name)).collect::<Option<Vec<_>>>()?
         } else {
@@ -548,7 +578,7 @@ impl Reader<'_> {
             let vms = positions.map(|(vm, _)| Runner::Vm(vm));
             vms.chain((self.broker == Some(core)).then_some(Runner::Broker)).collect()
         };
-        Some(Schedule::RoundRobin { quantum, switch, runners })
+        Some(Schedule::RoundRobin { quantum, runners })
     }
 
     fn time_table(&mut self, table: &DeTable<'_>, owner: &str) -> Option<Schedule> {

@@ -377,6 +377,9 @@ fn enter(core: &mut Core, party: u8) {
         seat.record(Kind::VcpuSwitch, last, 0, 0);
         seat.record(Kind::Enter, 0, 0, 0);
     }
+    if let Some(share) = core.share.as_deref_mut() {
+        share.schedule.partition.entered(Nanos(timer::now_ns()));
+    }
     arm(core);
     gic::enable_virtual(true);
     enter_guest(context.frame)

@@ -8,6 +8,7 @@
 //! - [`Partition::step`] when [`Decision::until`] has come, and whenever the set of those that are ready changes.
 //! - Time that does not run backwards; a moment before the last one is taken for the last one.
 //! - Nobody but [`Decision::run`] on the core.
+//! - [`Partition::entered`] when another party than before has come onto the core, as its guest goes on.
 //!
 //! What the schedules promise one that is always ready is the supply that `weir_analysis::time::Supply` computes:
 //!
@@ -16,6 +17,8 @@
 //! | [`RoundRobin`] | its quantum after at most the others' quanta | yes |
 //! | [`TimeTable`] | its slots | no |
 //! | [`Servers`] | its budget in each of its periods, if the servers hold (`servers_hold`) | among those with budget |
+//!
+//! each less what switches take.
 //!
 //! ```
 //! use weir_policy::{
@@ -125,6 +128,14 @@ impl Partition {
             Self::RoundRobin(schedule) => schedule.preempt(party, priority),
             Self::Table(schedule) => schedule.preempt(party, priority),
             Self::Servers(_) => {}
+        }
+    }
+
+    /// From `now` on the guest of who was decided for runs. Of servers, what passed since then, if another had the core before, is that one's if it is more urgent: it has kept
+    /// this one from going on. In a round and in a table it is a part of the turn or the slot.
+    pub fn entered(&mut self, now: Nanos) {
+        if let Self::Servers(schedule) = self {
+            schedule.entered(now);
         }
     }
 

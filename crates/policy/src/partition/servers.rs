@@ -51,6 +51,8 @@ pub struct Servers {
     parties: usize,
     running: Option<usize>,
     since: u64,
+    /// Who had the core before the one that runs, until that one's guest goes on.
+    before: Option<usize>,
 }
 
 impl Servers {
@@ -63,7 +65,7 @@ impl Servers {
             let period = period.0.max(1);
             *server = Server { budget: budget.0.min(period), period, ..Server::default() };
         }
-        Self { all, parties: servers.len().min(MAX_PARTIES), running: None, since: 0 }
+        Self { all, parties: servers.len().min(MAX_PARTIES), running: None, since: 0, before: None }
     }
 
     pub(super) fn step(&mut self, now: Nanos, ready: Ready) -> Decision {
@@ -87,7 +89,24 @@ impl Servers {
                 until = until.min(server.end);
             }
         }
+        if self.running != running {
+            self.before = running;
+        }
         Decision { run: self.running.map(|place| place as u8), until: Nanos(until) }
+    }
+
+    /// The way from a server to a less urgent one is the former's: as often as it takes the core, the other's budget is spent by the other.
+    pub(super) fn entered(&mut self, now: Nanos) {
+        let before = self.before.take();
+        if let (Some(before), Some(running)) = (before, self.running)
+            && before < running
+            && let Some(server) = self.all.get_mut(before)
+        {
+            let now = now.0.max(self.since);
+            server.replenish(now);
+            server.spend(now - self.since);
+            self.since = now;
+        }
     }
 
     pub(super) fn charge(&mut self, party: u8, time: Nanos) {
