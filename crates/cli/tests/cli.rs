@@ -208,11 +208,16 @@ fn what_vms_get_of_a_shared_core_is_told() {
     fake.write("shared.toml", shared.as_bytes());
     let said = say(fake.weir().args(["check", "shared.toml"]));
     assert_eq!(said.status, Some(0), "{}", said.err);
-    let share = said.out.lines().filter(|line| line.contains("0.5000") && line.contains("2000000"));
-    assert_eq!(share.count(), 2, "{}", said.out);
+    // Half of the core, after a turn of the other, but for what switches and interrupts take.
+    let takes = "core 0: taken off are up to 24us for a switch, and 10us once in each turn of a VM";
+    assert!(said.out.contains(takes), "{}", said.out);
     let said = say(fake.weir().args(["check", "--json", "shared.toml"]));
     let json: Value = serde_json::from_str(&said.out).expect("JSON");
-    assert_eq!(json[0]["shared_cores"][0]["vms"][1]["delay_ns"], 2_000_000);
+    for vm in json[0]["shared_cores"][0]["vms"].as_array().expect("VMs") {
+        let (share, delay) = (vm["share"].as_f64(), vm["delay_ns"].as_u64());
+        assert!(share.is_some_and(|share| (0.45..0.5).contains(&share)), "{vm}");
+        assert!(delay.is_some_and(|delay| (2_000_000..2_500_000).contains(&delay)), "{vm}");
+    }
 }
 
 #[test]
