@@ -470,7 +470,7 @@ impl Timing {
         }
     }
 
-    /// The interrupts of VM `vm`'s devices that no [[irq]] is about, as far as the platform knows the devices.
+    /// The interrupts of VM `vm`'s devices that no `[[irq]]` is about, as far as the platform knows the devices.
     #[must_use]
     pub fn unruled(&self, vm: usize) -> Vec<u32> {
         let (Some(platform), Some(this)) = (&self.platform, self.vms.get(vm)) else {
