@@ -160,6 +160,17 @@ fn runners(schedule: &Schedule) -> Vec<Runner> {
     all
 }
 
+/// Whether anybody ever comes on or goes off: who is alone does at the end of a slot or of a budget.
+fn switches(schedule: &Schedule) -> bool {
+    match schedule {
+        Schedule::RoundRobin { runners, .. } => runners.len() > 1,
+        Schedule::Table { .. } => true,
+        Schedule::FixedPriority { servers } => {
+            servers.len() > 1 || servers.iter().any(|(_, budget, period)| budget.0 < period.0)
+        }
+    }
+}
+
 /// What `runner` gets of a shared core, less what switches take, and EL2's `looks` for its own budget.
 fn supply_on(
     timing: &Timing,
@@ -168,9 +179,7 @@ fn supply_on(
     looks: Vec<InterruptLine>,
 ) -> Result<Supply, Fault> {
     let sharing = timing.sharing(core).unwrap_or_default();
-    // Who has the core alone leaves it to nobody.
-    let alone = runners(&core.schedule).len() < 2;
-    let switch = Nanos(if alone { 0 } else { sharing.switch.0 });
+    let switch = Nanos(if switches(&core.schedule) { sharing.switch.0 } else { 0 });
     let partition = match &core.schedule {
         Schedule::RoundRobin { quantum, runners } => {
             let others = runners.len().saturating_sub(1) as u64;
@@ -413,7 +422,7 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
     let here: Vec<_> = runners(&core.schedule);
     let mut said = Vec::new();
     match timing.sharing(core) {
-        Some(sharing) if here.len() > 1 => {
+        Some(sharing) if switches(&core.schedule) => {
             let meanwhile = match sharing.interrupt.0 {
                 0 => String::new(),
                 _ => format!(
@@ -424,7 +433,7 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
             let switch = sharing.switch;
             said.push(format!("core {id}: taken off are up to {switch} for a switch{meanwhile}"));
         }
-        None if here.len() > 1 => said.push(format!(
+        None if switches(&core.schedule) => said.push(format!(
             "core {id}: nothing is taken off for switches, as nobody says what one takes: add `switch` to the schedule, what `vcpu_switch` of `weir bench hypervisor` takes"
         )),
         _ => {}
