@@ -482,6 +482,8 @@ struct Run<'a> {
     silence: Duration,
     /// Bytes of the wire that belong to the run.
     wire_bytes: usize,
+    /// What came in one read with the byte at which the run ended, behind it.
+    behind: Vec<u8>,
     steps: Vec<Step>,
 }
 
@@ -554,6 +556,7 @@ impl<'a> Run<'a> {
             vcpus,
             silence: SILENCE,
             wire_bytes: 0,
+            behind: Vec::new(),
             steps: Vec::new(),
         })
     }
@@ -568,6 +571,8 @@ impl<'a> Run<'a> {
             _ => false,
         };
         if ask {
+            let behind = std::mem::take(&mut self.behind);
+            self.drain(&behind)?;
             self.last_counters()?;
         }
         let over = !matches!(end, End::MachineGone | End::SystemStop);
@@ -587,9 +592,10 @@ impl<'a> Run<'a> {
                 Heard::Bytes(bytes) => {
                     heard = Instant::now();
                     let (taken, end) = self.session.feed(&bytes, &mut self.steps);
-                    let taken = bytes.get(..taken).unwrap_or(&bytes);
+                    let (taken, behind) = bytes.split_at_checked(taken).unwrap_or((&bytes, &[]));
                     self.wire_bytes += taken.len();
                     self.record.wire(taken)?;
+                    self.behind = behind.to_vec();
                     if !self.take_steps()? {
                         return Ok((End::Interrupted, None));
                     }
@@ -626,6 +632,15 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Takes what came after the end of the run; gives the number of counters in it.
+    fn drain(&mut self, bytes: &[u8]) -> Result<usize> {
+        self.session.drain(bytes, &mut self.steps);
+        self.record.wire(bytes)?;
+        let counters = self.steps.iter().filter(|step| matches!(step, Step::Counters(_))).count();
+        self.take_steps()?;
+        Ok(counters)
+    }
+
     /// Asks for counters and takes what comes until all vCPUs have answered.
     fn last_counters(&mut self) -> Result {
         if !self.machine.ask_for_report() {
@@ -635,15 +650,7 @@ impl<'a> Run<'a> {
         let mut missing = self.vcpus;
         while missing > 0 && Instant::now() < until {
             match self.machine.hear(LOOK) {
-                Heard::Bytes(bytes) => {
-                    let seen = self.steps.len();
-                    self.session.drain(&bytes, &mut self.steps);
-                    self.record.wire(&bytes)?;
-                    let new = self.steps.get(seen..).unwrap_or(&[]);
-                    let counters = new.iter().filter(|step| matches!(step, Step::Counters(_)));
-                    missing = missing.saturating_sub(counters.count());
-                    self.take_steps()?;
-                }
+                Heard::Bytes(bytes) => missing = missing.saturating_sub(self.drain(&bytes)?),
                 Heard::Nothing => {}
                 Heard::Gone => return Ok(()),
             }
