@@ -122,6 +122,21 @@ fn what_comes_behind_the_last_expected_line_in_one_read_is_not_lost() {
 }
 
 #[test]
+fn a_line_that_a_vm_is_within_at_the_end_is_waited_for() {
+    let fake = fake("cat good; head -c 2 > asked; cat last; cat end; exec sleep 100");
+    fake.write("last", last_counters().mark(8_000, 0).text("half a ").bytes());
+    fake.write("end", Wire::default().text("line\n").mark(8_000, 0).bytes());
+    let said = say(&mut fake.run(&[]));
+    assert!(said.out.contains("one  | half a line\n"), "{}", said.out);
+
+    let prompt = self::fake(WELL);
+    prompt.write("last", last_counters().mark(8_000, 0).text("=> ").bytes());
+    let said = say(&mut prompt.run(&[]));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(prompt.left("one.log").ends_with(b"=> "), "a prompt has no end");
+}
+
+#[test]
 fn the_report_alone_goes_to_standard_output() {
     let fake = fake(WELL);
     let said = say(&mut fake.run(&["--json", "-"]));

@@ -57,6 +57,8 @@ use weir_config::{Source as ImageSource, System, units::Nanos};
 const LOOK: Duration = Duration::from_millis(20);
 /// How long to wait for the last counters.
 const LAST_COUNTERS: Duration = Duration::from_secs(1);
+/// How long the wire must be quiet before a line without an end is taken for a prompt.
+const PROMPT: Duration = Duration::from_millis(100);
 /// How long QEMU may take to end once the system has.
 const ENDING: Duration = Duration::from_secs(5);
 /// How long a machine that counts instructions may be silent before it is given up; its own time limit
@@ -641,16 +643,22 @@ impl<'a> Run<'a> {
         Ok(counters)
     }
 
-    /// Asks for counters and takes what comes until all vCPUs have answered.
+    /// Asks for counters and takes what comes until all vCPUs have answered and no VM is within a line.
     fn last_counters(&mut self) -> Result {
         if !self.machine.ask_for_report() {
             return Ok(());
         }
-        let until = Instant::now() + LAST_COUNTERS;
+        let mut heard = Instant::now();
+        let until = heard + LAST_COUNTERS;
         let mut missing = self.vcpus;
-        while missing > 0 && Instant::now() < until {
+        while Instant::now() < until
+            && (missing > 0 || self.session.is_within_line() && heard.elapsed() < PROMPT)
+        {
             match self.machine.hear(LOOK) {
-                Heard::Bytes(bytes) => missing = missing.saturating_sub(self.drain(&bytes)?),
+                Heard::Bytes(bytes) => {
+                    heard = Instant::now();
+                    missing = missing.saturating_sub(self.drain(&bytes)?);
+                }
                 Heard::Nothing => {}
                 Heard::Gone => return Ok(()),
             }
