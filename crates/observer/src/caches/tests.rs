@@ -173,12 +173,18 @@ fn a_line_that_is_written_back_evicts_without_a_miss() {
     let books = started(setup());
     // As many lines of one set of the L1, in another set of the L2 than the line that is written.
     let others: Vec<u64> = (0..4).map(|way| RAM + way * WAY + 2 * PAGE).collect();
-    others.iter().for_each(|pa| read(&books, 0, *pa));
+    for &pa in &others {
+        read(&books, 0, pa);
+    }
     write(&books, 0, RAM);
-    (1..=16).for_each(|page| read(&books, 1, RAM + page * WAY));
+    for page in 1..=16 {
+        read(&books, 1, RAM + page * WAY);
+    }
     let before = books.report();
     assert_eq!(before.l2_evictions[1][0], 1, "the written line has left the L2");
-    others.iter().for_each(|pa| read(&books, 0, *pa));
+    for &pa in &others {
+        read(&books, 0, pa);
+    }
     let seen = books.report();
     assert_eq!(seen.owners[0].l2_misses, before.owners[0].l2_misses);
     assert_eq!(seen.l2_evictions[0][1], before.l2_evictions[0][1] + 1);
