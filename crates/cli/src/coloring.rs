@@ -252,6 +252,9 @@ const FILLS: [&str; 9] = [
 const CELL: (usize, usize) = (40, 26);
 /// Room for the numbers of the banks and of the colors.
 const MARGIN: (usize, usize) = (120, 70);
+/// Where the legend's words begin, and the room for a letter of theirs, which fonts have between 6 and 8.
+const LEGEND: usize = 54;
+const LETTER: usize = 8;
 
 /// The board's cells, a column for each color and a row for each bank, filled with their owners' colors. A place where the board has
 /// no cell is left out.
@@ -260,7 +263,9 @@ pub fn svg(system: &System, placement: &Placement) -> String {
     let cells = &division.cells;
     let shares = shares(system, placement);
     let (columns, rows) = (usize::from(cells.colors()), usize::from(cells.bank_groups()));
-    let width = (MARGIN.0 + columns * CELL.0 + 20).max(640);
+    let lines: Vec<String> = shares.iter().map(legend).collect();
+    let longest = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+    let width = (MARGIN.0 + columns * CELL.0).max(LEGEND + longest * LETTER).max(620) + 20;
     let grid_end = MARGIN.1 + rows * CELL.1;
     let height = grid_end + 50 + 22 * (shares.len() + 1);
     let mut svg = format!(
@@ -322,7 +327,7 @@ pub fn svg(system: &System, placement: &Placement) -> String {
         }
         svg += "</g>\n";
     }
-    for (owner, share) in shares.iter().enumerate() {
+    for (owner, line) in lines.iter().enumerate() {
         let y = grid_end + 30 + 22 * owner;
         let _ = writeln!(
             svg,
@@ -330,16 +335,7 @@ pub fn svg(system: &System, placement: &Placement) -> String {
             y - 11,
             FILLS[owner % FILLS.len()]
         );
-        let cache = share.cache.map_or(String::new(), |cache| format!(", {cache} of cache"));
-        let line = format!(
-            "{}: colors {}, banks {}{cache}, {} of RAM in these cells, {} pages taken",
-            share.name,
-            share.colors_text(),
-            share.banks_text(),
-            share.reach,
-            share.pages
-        );
-        text(&mut svg, (54, y), "", &line);
+        text(&mut svg, (LEGEND, y), "", line);
     }
     let y = grid_end + 30 + 22 * shares.len();
     let _ = writeln!(
@@ -347,8 +343,20 @@ pub fn svg(system: &System, placement: &Placement) -> String {
         "<rect x=\"20\" y=\"{}\" width=\"24\" height=\"14\" fill=\"#f4f4f4\" stroke=\"#999999\"/>",
         y - 11
     );
-    text(&mut svg, (54, y), "", "nobody");
+    text(&mut svg, (LEGEND, y), "", "nobody");
     svg + "</svg>\n"
+}
+
+fn legend(share: &Share) -> String {
+    let cache = share.cache.map_or(String::new(), |cache| format!(", {cache} of cache"));
+    format!(
+        "{}: colors {}, banks {}{cache}, {} of RAM in these cells, {} pages taken",
+        share.name,
+        share.colors_text(),
+        share.banks_text(),
+        share.reach,
+        share.pages
+    )
 }
 
 fn text(svg: &mut String, (x, y): (usize, usize), attributes: &str, text: &str) {
@@ -394,6 +402,18 @@ mod tests {
         assert!(picture.contains("s&lt;1&gt;.toml on rpi4"), "{picture}");
         assert!(picture.contains("banks, pair 7") && picture.ends_with("</svg>\n"));
         assert_eq!(count("<g>"), count("</g>"));
+    }
+
+    #[test]
+    fn the_legend_of_a_long_name_is_within_the_picture() {
+        let (mut system, placement) = made("rpi4", "colors = \"0-3,8-11\"");
+        system.vms[0].name = "a".repeat(31);
+        let picture = svg(&system, &placement);
+        let width = picture.split([' ', '"']).skip_while(|word| *word != "viewBox=").nth(3);
+        let width: usize = width.and_then(|width| width.parse().ok()).expect("a width");
+        let line = picture.lines().find(|line| line.contains("aaa: colors")).expect("a legend");
+        let words = line.split(['<', '>']).nth(2).expect("words");
+        assert!(LEGEND + words.chars().count() * 13 / 2 <= width, "{width}: {line}");
     }
 
     #[test]

@@ -97,6 +97,45 @@ fn a_run_ends_when_every_expected_line_was_seen() {
     );
 }
 
+/// The machine goes on for a moment behind the last expected line, and a read ends where it likes.
+#[test]
+fn what_comes_behind_the_last_expected_line_in_one_read_is_not_lost() {
+    let fake = fake(WELL);
+    // Below PIPE_BUF, so that it is written, and then read, in one piece.
+    let whole = good().line(7_500, 0, "and more").mark(7_600, 0).text("half a ");
+    fake.write("good", whole.bytes());
+    let rest = Wire::default().text("line\n").mark(8_000, 0).garbage(last_counters().bytes());
+    fake.write("last", rest.bytes());
+    let said = say(&mut fake.run(&[]));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.out.contains("one  | and more\none  | half a line\n"), "{}", said.out);
+    let log = String::from_utf8(fake.left("one.log")).expect("text");
+    assert!(log.ends_with("\r\nand more\nhalf a line\n"), "{log}");
+    assert_eq!(fake.left("wire.bin"), [whole.bytes(), rest.bytes()].concat());
+    assert_eq!(fake.report()["vms"][1]["exits"]["hypercall"], 70, "the last counters came");
+
+    let cut = self::fake(WELL);
+    cut.write("good", whole.bytes());
+    let said = say(&mut cut.run(&["--deterministic"]));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert_eq!(cut.left("wire.bin"), good().bytes(), "a counted run ends at that byte");
+}
+
+#[test]
+fn a_line_that_a_vm_is_within_at_the_end_is_waited_for() {
+    let fake = fake("cat good; head -c 2 > asked; cat last; cat end; exec sleep 100");
+    fake.write("last", last_counters().mark(8_000, 0).text("half a ").bytes());
+    fake.write("end", Wire::default().text("line\n").mark(8_000, 0).bytes());
+    let said = say(&mut fake.run(&[]));
+    assert!(said.out.contains("one  | half a line\n"), "{}", said.out);
+
+    let prompt = self::fake(WELL);
+    prompt.write("last", last_counters().mark(8_000, 0).text("=> ").bytes());
+    let said = say(&mut prompt.run(&[]));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(prompt.left("one.log").ends_with(b"=> "), "a prompt has no end");
+}
+
 #[test]
 fn the_report_alone_goes_to_standard_output() {
     let fake = fake(WELL);

@@ -18,6 +18,9 @@ const BLIND: [&str; 5] = [
 /// What is said of a run in which nothing is counted.
 pub const NOTHING: &str = "no guest started: the run ended before the first guest's first instruction, so nothing was counted";
 
+/// Why evictions and misses are not the same.
+const WRITE_BACKS: &str = "a dirty line that leaves an L1 when the shared cache no longer has it goes there again: it evicts, and nothing missed\n";
+
 /// The owners that did anything.
 pub fn active(seen: &Observed) -> Vec<usize> {
     let active = |owner: &&usize| {
@@ -60,15 +63,31 @@ pub fn report(outcome: &Outcome) -> String {
         rows.add_row(std::iter::once(owner.name.clone()).chain(counts.map(|n| n.to_string())));
     }
     let _ = writeln!(text, "{rows}");
+    text = text + &matrices(seen) + &places(seen) + WRITE_BACKS;
+    let _ = writeln!(
+        text,
+        "counted from the first guest's first instruction on; \"weir for NAME\" is weir on NAME's RAM, pristine image, tables and\n\
+         state, which lie in NAME's cells; \"weir, elsewhere\" is it on memory that is nobody's"
+    );
+    let _ = writeln!(text, "{} device accesses, which reach no cache", seen.device_accesses);
+    text + "not seen: " + &BLIND.join(";\n          ")
+}
+
+/// Who did what to whom, each with its sums.
+fn matrices(seen: &Observed) -> String {
+    let mut text = String::new();
     // Of VMs with cores of their own no line is in another's L1.
-    let private = "Lines in the cores' L1 data caches: who (row) evicted whose (column)";
-    let private = Some((private, &seen.l1_evictions));
-    let private = private.filter(|(_, counts)| seen.between_vms(counts) > 0);
-    for (title, counts) in private.into_iter().chain([
-        ("Lines in the shared cache: who (row) evicted whose (column)", &seen.l2_evictions),
-        ("DRAM rows: who (row) closed whose (column)", &seen.rows_closed),
-    ]) {
-        let _ = writeln!(text, "{title}:\n{}", matrix(seen, counts));
+    let l1_shared = seen.between_vms(&seen.l1_evictions) > 0;
+    for (title, did, counts, drawn) in [
+        ("Lines in the cores' L1 data caches", "evicted", &seen.l1_evictions, l1_shared),
+        ("Lines in the shared cache", "evicted", &seen.l2_evictions, true),
+        ("DRAM rows", "closed", &seen.rows_closed, true),
+    ] {
+        let _ = if drawn {
+            writeln!(text, "{title}: who (row) {did} whose (column):\n{}", matrix(seen, counts))
+        } else {
+            writeln!(text, "{title}: no VM {did} another's")
+        };
         let _ = writeln!(
             text,
             "between VMs {}, weir from VMs {}, VMs from weir {}",
@@ -77,20 +96,27 @@ pub fn report(outcome: &Outcome) -> String {
             seen.of_weir(counts)
         );
     }
-    for intrusion in &seen.intrusions {
+    text
+}
+
+/// Where weir cost VMs lines, the heaviest first.
+fn places(seen: &Observed) -> String {
+    let mut text = String::new();
+    for place in &seen.intrusions {
+        let _ = write!(text, "weir evicted {} of VMs' lines ", place.count);
+        let _ = match place.pc {
+            0 => writeln!(text, "fetching code in page {:#x}", place.page),
+            pc => writeln!(text, "at {pc:#x}, in page {:#x}", place.page),
+        };
+    }
+    if seen.places_left_out > 0 {
         let _ = writeln!(
             text,
-            "weir evicted VMs' lines: {} times at {:#x}, page {:#x}",
-            intrusion.count, intrusion.pc, intrusion.page
+            "and {} at {} more places",
+            seen.evictions_left_out, seen.places_left_out
         );
     }
-    let _ = writeln!(
-        text,
-        "counted from the first guest's first instruction on; \"weir for NAME\" is weir on NAME's RAM, pristine image, tables and\n\
-         state, which lie in NAME's cells; \"weir, elsewhere\" is it on memory that is nobody's"
-    );
-    let _ = writeln!(text, "{} device accesses, which reach no cache", seen.device_accesses);
-    text + "not seen: " + &BLIND.join(";\n          ")
+    text
 }
 
 fn matrix(seen: &Observed, counts: &Counts) -> String {
@@ -144,10 +170,14 @@ pub fn json(outcome: &Outcome) -> Value {
             "rows_closed": seen.rows_closed,
         },
         "intrusions": seen.intrusions.iter().map(|each| json!({
-            "pc": format!("{:#x}", each.pc),
+            "pc": (each.pc != 0).then(|| format!("{:#x}", each.pc)),
             "page": format!("{:#x}", each.page),
             "count": each.count,
         })).collect::<Vec<_>>(),
+        "intrusions_left_out": {
+            "places": seen.places_left_out,
+            "evictions": seen.evictions_left_out,
+        },
         "marks": seen.marks.iter().map(|mark| json!({
             "vm": outcome.system.vms[mark.vm].name,
             "marker": mark.number,
@@ -160,4 +190,65 @@ pub fn json(outcome: &Outcome) -> Value {
         "recorded": record::json(&outcome.traces),
         "not_seen": BLIND,
     })
+}
+
+/// Two VMs and weir; `between` is what the first took from the second in an L1.
+#[cfg(test)]
+pub fn synthetic(between: u64) -> Observed {
+    let owner = |(name, who): (&str, Who)| OwnerCounts {
+        name: name.to_owned(),
+        who,
+        accesses: 1,
+        l1_misses: 0,
+        fetches: 0,
+        l1i_misses: 0,
+        l2_accesses: 0,
+        l2_misses: 0,
+        dram_accesses: 0,
+        row_hits: 0,
+    };
+    let place = |pc, count| weir_observer::caches::Intrusion { pc, page: 0x4000_1000, count };
+    Observed {
+        started: true,
+        owners: [("a", Who::Vm(0)), ("b", Who::Vm(1)), ("weir", Who::Weir)].map(owner).into(),
+        l1_evictions: vec![vec![9, between, 0], vec![0; 3], vec![20, 2, 0]],
+        l2_evictions: vec![vec![0; 3]; 3],
+        rows_closed: vec![vec![0; 3]; 3],
+        intrusions: vec![place(0, 40), place(0x8010, 30)],
+        places_left_out: 5,
+        evictions_left_out: 7,
+        marks: Vec::new(),
+        device_accesses: 0,
+        unseen_blocks: 0,
+        console_bytes: 0,
+        recorded: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[test]
+    fn the_sums_of_the_l1s_are_told_and_their_table_where_vms_share_one() {
+        let apart = matrices(&synthetic(0));
+        let sums = "Lines in the cores' L1 data caches: no VM evicted another's\nbetween VMs 0, weir from VMs 22, VMs from weir 0\n";
+        assert!(apart.starts_with(sums), "{apart}");
+        let shared = matrices(&synthetic(3));
+        let table = "Lines in the cores' L1 data caches: who (row) evicted whose (column):\n";
+        assert!(shared.starts_with(table), "{shared}");
+        assert!(
+            shared.contains("\nbetween VMs 3, weir from VMs 22, VMs from weir 0\n"),
+            "{shared}"
+        );
+    }
+
+    #[test]
+    fn places_that_are_not_listed_are_counted() {
+        assert_eq!(
+            places(&synthetic(0)),
+            "weir evicted 40 of VMs' lines fetching code in page 0x40001000\n\
+             weir evicted 30 of VMs' lines at 0x8010, in page 0x40001000\n\
+             and 7 at 5 more places\n"
+        );
+    }
 }

@@ -85,6 +85,12 @@ impl Demux {
         self.time_ns
     }
 
+    /// Whether a VM has begun a line that has no end yet.
+    pub fn is_within_line(&self) -> bool {
+        let vms = self.lines.len() - 1;
+        self.lines.iter().take(vms).any(|line| !line.bytes.is_empty())
+    }
+
     fn slot(&self, source: Source) -> usize {
         match source {
             Source::Vm(vm) => vm,
@@ -273,6 +279,19 @@ mod tests {
         let wire = Wire::default().mark(1, 0).text("=> ").counters(7, 0, 0, 0);
         let prompt = Step::Unfinished { source: Source::Vm(0), text: "=> ".into(), time_ns: 7 };
         assert!(steps(1, wire.bytes()).contains(&prompt));
+    }
+
+    #[test]
+    fn a_line_lasts_until_its_end_whoever_writes_between() {
+        let mut demux = Demux::new(2);
+        let mut feed = |wire: Wire| {
+            wire.bytes().iter().for_each(|&byte| demux.push(byte, &mut Vec::new()));
+            demux.is_within_line()
+        };
+        assert!(!feed(Wire::default().text("weir")), "the hypervisor's is no VM's");
+        assert!(feed(Wire::default().mark(1, 0).text("on")));
+        assert!(feed(Wire::default().line(2, 1, "two")));
+        assert!(!feed(Wire::default().mark(3, 0).text("e\n")));
     }
 
     #[test]

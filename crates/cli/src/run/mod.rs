@@ -57,6 +57,8 @@ use weir_config::{Source as ImageSource, System, units::Nanos};
 const LOOK: Duration = Duration::from_millis(20);
 /// How long to wait for the last counters.
 const LAST_COUNTERS: Duration = Duration::from_secs(1);
+/// How long the wire must be quiet before a line without an end is taken for a prompt.
+const PROMPT: Duration = Duration::from_millis(100);
 /// How long QEMU may take to end once the system has.
 const ENDING: Duration = Duration::from_secs(5);
 /// How long a machine that counts instructions may be silent before it is given up; its own time limit
@@ -482,6 +484,8 @@ struct Run<'a> {
     silence: Duration,
     /// Bytes of the wire that belong to the run.
     wire_bytes: usize,
+    /// What came in one read with the byte at which the run ended, behind it.
+    behind: Vec<u8>,
     steps: Vec<Step>,
 }
 
@@ -554,6 +558,7 @@ impl<'a> Run<'a> {
             vcpus,
             silence: SILENCE,
             wire_bytes: 0,
+            behind: Vec::new(),
             steps: Vec::new(),
         })
     }
@@ -568,6 +573,8 @@ impl<'a> Run<'a> {
             _ => false,
         };
         if ask {
+            let behind = std::mem::take(&mut self.behind);
+            self.drain(&behind)?;
             self.last_counters()?;
         }
         let over = !matches!(end, End::MachineGone | End::SystemStop);
@@ -587,9 +594,10 @@ impl<'a> Run<'a> {
                 Heard::Bytes(bytes) => {
                     heard = Instant::now();
                     let (taken, end) = self.session.feed(&bytes, &mut self.steps);
-                    let taken = bytes.get(..taken).unwrap_or(&bytes);
+                    let (taken, behind) = bytes.split_at_checked(taken).unwrap_or((&bytes, &[]));
                     self.wire_bytes += taken.len();
                     self.record.wire(taken)?;
+                    self.behind = behind.to_vec();
                     if !self.take_steps()? {
                         return Ok((End::Interrupted, None));
                     }
@@ -626,23 +634,30 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Asks for counters and takes what comes until all vCPUs have answered.
+    /// Takes what came after the end of the run; gives the number of counters in it.
+    fn drain(&mut self, bytes: &[u8]) -> Result<usize> {
+        self.session.drain(bytes, &mut self.steps);
+        self.record.wire(bytes)?;
+        let counters = self.steps.iter().filter(|step| matches!(step, Step::Counters(_))).count();
+        self.take_steps()?;
+        Ok(counters)
+    }
+
+    /// Asks for counters and takes what comes until all vCPUs have answered and no VM is within a line.
     fn last_counters(&mut self) -> Result {
         if !self.machine.ask_for_report() {
             return Ok(());
         }
-        let until = Instant::now() + LAST_COUNTERS;
+        let mut heard = Instant::now();
+        let until = heard + LAST_COUNTERS;
         let mut missing = self.vcpus;
-        while missing > 0 && Instant::now() < until {
+        while Instant::now() < until
+            && (missing > 0 || self.session.is_within_line() && heard.elapsed() < PROMPT)
+        {
             match self.machine.hear(LOOK) {
                 Heard::Bytes(bytes) => {
-                    let seen = self.steps.len();
-                    self.session.drain(&bytes, &mut self.steps);
-                    self.record.wire(&bytes)?;
-                    let new = self.steps.get(seen..).unwrap_or(&[]);
-                    let counters = new.iter().filter(|step| matches!(step, Step::Counters(_)));
-                    missing = missing.saturating_sub(counters.count());
-                    self.take_steps()?;
+                    heard = Instant::now();
+                    missing = missing.saturating_sub(self.drain(&bytes)?);
                 }
                 Heard::Nothing => {}
                 Heard::Gone => return Ok(()),

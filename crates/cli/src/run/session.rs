@@ -121,6 +121,11 @@ impl Session {
         }
     }
 
+    /// Whether a VM has begun a line that has no end yet.
+    pub fn is_within_line(&self) -> bool {
+        self.demux.is_within_line()
+    }
+
     /// Whether the system said that it ends.
     pub fn stopped(&self) -> bool {
         self.tally.stopped()

@@ -17,6 +17,7 @@
 
 mod guests;
 mod level;
+mod places;
 mod recorder;
 mod report;
 mod setup;
@@ -26,7 +27,7 @@ pub use recorder::{Record, Recorded};
 pub use report::{Counts, Intrusion, Mark, Observed, Owner as OwnerCounts, Who};
 pub use setup::{PAGE, Run, Setup, Shape};
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -40,9 +41,8 @@ use recorder::Recorder;
 use crate::ledger::{Book, Counts as Done, Ledger, Mark as BudgetMark};
 use crate::path;
 use guests::Guests;
+use places::Places;
 
-/// Most entries of [`Observed::intrusions`].
-const INTRUSIONS: usize = 64;
 /// Most entries of [`Observed::marks`].
 const MARKS: usize = 256;
 /// How many of the last console bytes [`Books::report_at`] knows.
@@ -140,7 +140,7 @@ struct Inner {
     running: bool,
     /// Whose each page of RAM is.
     pages: Box<[u8]>,
-    intrusions: BTreeMap<(u64, u64), u64>,
+    intrusions: Places,
     marks: Vec<Mark>,
     device_accesses: u64,
     unseen_blocks: u64,
@@ -196,7 +196,7 @@ impl Books {
             levels,
             running: false,
             pages: pages.into(),
-            intrusions: BTreeMap::new(),
+            intrusions: Places::default(),
             marks: Vec::new(),
             device_accesses: 0,
             unseen_blocks: 0,
@@ -366,11 +366,10 @@ impl Inner {
         if self.running && served != Served::L1 {
             self.count_moved(core, at_el2, traffic);
         }
-        if at_el2 && served != Served::L1 && self.intruded(who) > before {
-            let place = (data.pc, data.pa & !(PAGE - 1));
-            let room = self.intrusions.len() < INTRUSIONS;
-            if room || self.intrusions.contains_key(&place) {
-                *self.intrusions.entry(place).or_default() += 1;
+        if at_el2 && served != Served::L1 {
+            let evictions = self.intruded(who) - before;
+            if evictions > 0 {
+                self.intrusions.add(data.pc, data.pa & !(PAGE - 1), evictions);
             }
         }
     }
@@ -441,7 +440,7 @@ impl Inner {
     /// Forgets what was counted, but not what lies in caches and rows.
     fn forget(&mut self) {
         self.hierarchy.clear_stats();
-        self.intrusions.clear();
+        self.intrusions = Places::default();
         (self.device_accesses, self.unseen_blocks) = (0, 0);
     }
 
@@ -487,17 +486,16 @@ impl Inner {
                 row_hits: banks.map_or(0, |banks| banks.row_hits[owner]),
             }
         };
+        let (intrusions, places_left_out, evictions_left_out) = self.intrusions.report();
         Observed {
             started: self.running,
             owners: owners.iter().map(count).collect(),
             l1_evictions: counts(&l1),
             l2_evictions: counts(l2.map_or(&none, |l2| &l2.evictions)),
             rows_closed: counts(banks.map_or(&none, |banks| &banks.closed)),
-            intrusions: self
-                .intrusions
-                .iter()
-                .map(|(&(pc, page), &count)| Intrusion { pc, page, count })
-                .collect(),
+            intrusions,
+            places_left_out,
+            evictions_left_out,
             marks: self.marks.clone(),
             device_accesses: self.device_accesses,
             unseen_blocks: self.unseen_blocks,

@@ -49,9 +49,13 @@ pub struct Observed {
     pub l2_evictions: Counts,
     /// By whose access whose rows were closed.
     pub rows_closed: Counts,
-    /// Accesses at EL2 that evicted a VM's line from the L2 and were not on that VM's memory, by instruction and page; the
-    /// first 64 of these.
+    /// Where accesses at EL2 evicted VMs' lines from the L2 that were not on that VM's memory, by instruction and page; the
+    /// 64 places with most evictions, in that order.
     pub intrusions: Vec<Intrusion>,
+    /// How many more places there were.
+    pub places_left_out: u64,
+    /// Evictions at these.
+    pub evictions_left_out: u64,
     /// What VMs had done at their markers; the first 256 of these.
     pub marks: Vec<Mark>,
     /// Loads and stores that reached a device, which are no memory accesses.
@@ -89,14 +93,14 @@ pub struct Owner {
     pub row_hits: u64,
 }
 
-/// An access at EL2 that cost a VM a line.
+/// A place at EL2 that cost VMs lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intrusion {
     /// Virtual address of the instruction; 0 if it was itself what was fetched.
     pub pc: u64,
     /// Physical address of the page that it touched.
     pub page: u64,
-    /// How often.
+    /// Lines.
     pub count: u64,
 }
 

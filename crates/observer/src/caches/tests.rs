@@ -155,6 +155,42 @@ fn what_el2_does_for_a_vm_is_told_apart() {
 }
 
 #[test]
+fn each_line_that_a_block_of_weirs_code_evicts_is_counted_at_its_place() {
+    let books = started(setup());
+    fill(&books, 0, 0);
+    books.block(0, Block::new(None, 4, VECTOR));
+    let page = RAM + 70 * WAY;
+    books.block(0, Block::new(Some(page), 4 * 64, VECTOR));
+    let seen = books.report();
+    assert_eq!(seen.by_weir(&seen.l2_evictions), 4);
+    assert_eq!(seen.intrusions, [Intrusion { pc: 0, page, count: 4 }]);
+    assert_eq!((seen.places_left_out, seen.evictions_left_out), (0, 0));
+}
+
+/// The L2 is not inclusive: it may lose a line that an L1 holds dirty, and takes it again when that pushes it out.
+#[test]
+fn a_line_that_is_written_back_evicts_without_a_miss() {
+    let books = started(setup());
+    // As many lines of one set of the L1, in another set of the L2 than the line that is written.
+    let others: Vec<u64> = (0..4).map(|way| RAM + way * WAY + 2 * PAGE).collect();
+    for &pa in &others {
+        read(&books, 0, pa);
+    }
+    write(&books, 0, RAM);
+    for page in 1..=16 {
+        read(&books, 1, RAM + page * WAY);
+    }
+    let before = books.report();
+    assert_eq!(before.l2_evictions[1][0], 1, "the written line has left the L2");
+    for &pa in &others {
+        read(&books, 0, pa);
+    }
+    let seen = books.report();
+    assert_eq!(seen.owners[0].l2_misses, before.owners[0].l2_misses);
+    assert_eq!(seen.l2_evictions[0][1], before.l2_evictions[0][1] + 1);
+}
+
+#[test]
 fn an_access_does_not_reach_into_the_next_physical_page() {
     let books = started(setup());
     books.data(0, Data { pa: RAM + PAGE - 4, bytes: 8, write: false, pc: 0 });
