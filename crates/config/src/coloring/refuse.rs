@@ -182,9 +182,10 @@ impl Work<'_> {
             .flat_map(|part| holders(parties, index, part, |_| true))
             .collect();
         let message = format!(
-            "no page is left for {}: it may have {}, which lie in {} on {}, and {}",
+            "no page is left for {}: it may have {}, which {} in {} on {}, and {}",
             party.name,
             Part::Colors.with(colors),
+            if colors.len() == 1 { "lies" } else { "lie" },
             Part::Banks.with(&beside),
             self.platform.name,
             Part::Banks.with(banks),
@@ -304,22 +305,35 @@ impl Work<'_> {
     ) -> Refusal {
         let party = &parties[index];
         let other = part.other();
-        let owned = party.part(other).numbers.clone().unwrap_or_default();
-        let possible = self.beside(part, &owned);
-        let holders = holders(parties, index, part, |number| possible.contains(&number));
+        let own = party.part(other).numbers.clone();
+        let may = own.clone().unwrap_or_else(|| self.free(parties, other));
+        let possible = self.beside(part, &may);
+        let mut holders = holders(parties, index, part, |number| possible.contains(&number));
+        let taken = texts(&holders);
+        let (place, shut) = if own.is_some() {
+            (format!("its {}", other.with(&may)), BTreeSet::new())
+        } else {
+            let others = self::holders(parties, index, other, |_| true);
+            let place = format!("{}, since {}", other.with(&may), texts(&others));
+            holders.extend(others);
+            (place, holders_of_part(parties, index, other))
+        };
         let message = format!(
-            "{} needs {} in its {}: on {} that can be {} only{}",
+            "{} needs {} in {place}: on {} that can be {} only{}",
             party.name,
             part.count_of(need),
-            other.with(&owned),
             self.platform.name,
             part.with(&possible),
-            if holders.is_empty() { String::new() } else { format!(", and {}", texts(&holders)) },
+            if taken.is_empty() { taken } else { format!(", and {taken}") },
         );
         let free: BTreeSet<u16> =
             possible.difference(&holders_of_part(parties, index, part)).copied().collect();
         let lack = need.saturating_sub(free.len() as u64) as usize;
         let mut edits = Self::given_up(parties, index, part, (&possible, lack));
+        edits.extend((1..=shut.len()).flat_map(|count| {
+            let edits = Self::given_up(parties, index, other, (&shut, count));
+            edits.into_iter().filter(move |edit| count == 1 || !edit.leaves_out())
+        }));
         edits.push(Edit::nothing(index, other));
         edits.push(Edit::nothing(index, part));
         let fault = self.marked("cells-short", &party.part(part).span, message, &holders);

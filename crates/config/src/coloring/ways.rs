@@ -84,6 +84,11 @@ impl Edit {
         Self(each.map(change).into())
     }
 
+    /// Whether a key is left out.
+    pub fn leaves_out(&self) -> bool {
+        self.0.iter().any(|change| change.to == To::Nothing)
+    }
+
     fn applied(&self, wished: &[Party]) -> Vec<Party> {
         let mut parties = wished.to_vec();
         for Change { who, part, to } in &self.0 {
@@ -268,7 +273,10 @@ impl Work<'_> {
         let needs = |part: Part| {
             let count = part.count(&self.cells);
             let each = |party: &Party| {
-                let need = party.memory.div_ceil(self.reach(party, part, ram)).max(1);
+                let need = party
+                    .memory
+                    .div_ceil(self.reach(party.part(part.other()).numbers.as_ref(), part, ram))
+                    .max(1);
                 format!("{} {need}", party.name)
             };
             let all: Vec<String> = parties.iter().take(1 + self.demands.len()).map(each).collect();
