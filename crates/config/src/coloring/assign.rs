@@ -110,6 +110,7 @@ impl Work<'_> {
                 criticality: timed.map_or(0, |timed| timed.criticality),
                 working_set: timed.and_then(|timed| timed.working_set),
                 memory: with_tables(vm.memory.0) + vm.pristine.0,
+                ram: vm.memory,
                 ..party
             });
         }

@@ -17,6 +17,12 @@ pub(super) const fn with_tables(memory: u64) -> u64 {
     memory + memory / 64 + (2 << 20)
 }
 
+/// The most RAM, in whole MiB but told in bytes, that `memory` holds with its tables, beside `pristine` bytes.
+pub(super) fn without_tables(memory: u64, pristine: u64) -> u64 {
+    let whole = memory.saturating_sub(pristine + (2 << 20));
+    (whole / 65 * 64) >> 20 << 20
+}
+
 /// The board's RAM without where an image with guests of `images` bytes is loaded, which is not used again.
 pub(super) fn without_image(platform: &Platform, images: u64) -> Vec<Range<u64>> {
     let end = platform.load_address.0.saturating_add(images + LIKELY_HYPERVISOR.0);
@@ -44,7 +50,7 @@ impl Work<'_> {
     /// than it needs.
     pub(super) fn choose(&mut self, parties: &mut [Party], part: Part, lean: bool) {
         let count = u64::from(part.count(&self.cells));
-        let ram: u64 = self.pools.iter().map(|pool| pool.end - pool.start).sum();
+        let ram = self.ram();
         let each = (ram / count).max(1);
         let line_share = self.places().cache.map_or(u64::MAX, |cache| cache.size.0 / count);
         let (own, shared): (Vec<usize>, Vec<usize>) = (0..parties.len())
@@ -84,7 +90,15 @@ impl Work<'_> {
             } else {
                 self.uncovered(parties, index, part, &candidates).or_else(|| {
                     let short = (candidates.len() as u64) < need;
-                    short.then(|| self.short_beside(parties, index, part, need))
+                    short.then(|| {
+                        let later = (&order[place + 1..], reserve);
+                        let claims = self.claims(parties, index, part, later).into_iter();
+                        let claims = claims
+                            .filter(|claim| !claim.given && claim.places.is_subset(&candidates));
+                        let claimed = claims.map(|claim| claim.least).max().unwrap_or(0);
+                        let left = (candidates.len() as u64).saturating_sub(claimed);
+                        self.short_beside(parties, index, part, (need, left))
+                    })
                 })
             };
             if let Some(refusal) = refusal {
@@ -142,7 +156,7 @@ impl Work<'_> {
     }
 
     /// The numbers of the other part in which a party may have pages: its own, or else those that nobody owns.
-    fn others(&self, parties: &[Party], party: &Party, part: Part) -> BTreeSet<u16> {
+    pub(super) fn others(&self, parties: &[Party], party: &Party, part: Part) -> BTreeSet<u16> {
         let other = part.other();
         party.part(other).numbers.clone().unwrap_or_else(|| self.free(parties, other))
     }
