@@ -269,6 +269,8 @@ fn auto_fills_working_sets_beside_banks_of_others() {
         ("rpi4", beside(64)),
         ("rpi4", beside(300)),
         ("rpi4", beside(640)),
+        ("rpi4", vec![("4MiB", true, true, 400, 9), ("4MiB", false, true, 0, 8)]),
+        ("rpi4", vec![("4MiB", false, true, 0, 9), ("4MiB", true, true, 400, 8)]),
         (
             "rpi4",
             vec![

@@ -52,7 +52,9 @@ impl Work<'_> {
         let count = u64::from(part.count(&self.cells));
         let ram = self.ram();
         let each = (ram / count).max(1);
-        let line_share = self.places().cache.map_or(u64::MAX, |cache| cache.size.0 / count);
+        let colors = u64::from(Part::Colors.count(&self.cells));
+        let color_fills =
+            self.places().cache.map_or(u64::MAX, |cache| cache.size.0 / colors).max(1);
         let (own, shared): (Vec<usize>, Vec<usize>) = (0..parties.len())
             .filter(|&index| parties[index].part(part).numbers.is_none())
             .partition(|&index| parties[index].part(part).auto && parties[index].criticality > 0);
@@ -65,7 +67,12 @@ impl Work<'_> {
                 .div_ceil(work.reach(Some(&work.others(parties, party, part)), part, ram))
                 .max(1);
             let memory = match (part, party.working_set) {
-                (Part::Colors, Some(set)) => memory.max(set.0.div_ceil(line_share.max(1))),
+                (Part::Colors, Some(set)) => memory.max(set.0.div_ceil(color_fills)),
+                // The banks must have as many colors as it is to choose then.
+                (Part::Banks, Some(set)) if party.colors.auto => {
+                    let beside = work.beside(Part::Colors, &BTreeSet::from([0])).len().max(1);
+                    memory.max(set.0.div_ceil(color_fills).div_ceil(beside as u64))
+                }
                 _ => memory,
             };
             let free = work.possible(parties, party, part);
