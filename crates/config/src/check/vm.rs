@@ -226,11 +226,14 @@ impl Checker<'_> {
             return None;
         }
         if !size.value.0.is_multiple_of(PAGE) {
-            let up = Bytes(size.value.0.checked_next_multiple_of(PAGE).unwrap_or(0));
+            let up = size.value.0.checked_next_multiple_of(PAGE).map_or_else(
+                || "write a size that a board has, like \"16MiB\"".to_owned(),
+                |up| format!("write \"{}\"", Bytes(up)),
+            );
             let message = format!("{name}'s RAM of {} is not a number of pages", size.value);
             let fault =
                 self.fault("memory-unaligned", &size.span, message).label("no multiple of 4KiB");
-            self.faults.push(fault.help(format!("write \"{up}\"")));
+            self.faults.push(fault.help(up));
             return None;
         }
         self.address(vm, "RAM", base, size.value.0, PAGE)?;

@@ -110,6 +110,7 @@ impl Work<'_> {
                 criticality: timed.map_or(0, |timed| timed.criticality),
                 working_set: timed.and_then(|timed| timed.working_set),
                 memory: with_tables(vm.memory.0) + vm.pristine.0,
+                ram: vm.memory,
                 ..party
             });
         }
@@ -148,11 +149,29 @@ impl Work<'_> {
         if !divided {
             return None;
         }
-        if self.faults.0.len() == before {
-            // Banks first: where they are not independent of the colors, they leave the fewer colors to choose from.
-            self.choose(parties, Part::Banks);
-            self.choose(parties, Part::Colors);
+        if self.faults.0.len() > before {
+            return None;
         }
+        let (wished, open) = (parties.clone(), self.open.len());
+        let sets = self.choose_all(parties, false);
+        let chooses =
+            |party: &Party| party.criticality > 0 && (party.colors.auto || party.banks.auto);
+        if self.faults.0.len() == before || !wished.iter().any(chooses) {
+            return sets;
+        }
+        // What one gets beyond its need may be what another lacks.
+        self.faults.0.truncate(before);
+        self.open.truncate(open);
+        *parties = wished;
+        self.choose_all(parties, true)
+    }
+
+    /// The cells of all parties, once those who leave it to the tool have numbers; if `lean`, no more than they need.
+    fn choose_all(&mut self, parties: &mut [Party], lean: bool) -> Option<Vec<CellSet>> {
+        let before = self.faults.0.len();
+        // Banks first: where they are not independent of the colors, they leave the fewer colors to choose from.
+        self.choose(parties, Part::Banks, lean);
+        self.choose(parties, Part::Colors, lean);
         if self.faults.0.len() > before {
             return None;
         }

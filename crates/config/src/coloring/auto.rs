@@ -17,6 +17,12 @@ pub(super) const fn with_tables(memory: u64) -> u64 {
     memory + memory / 64 + (2 << 20)
 }
 
+/// The most RAM, in whole MiB but told in bytes, that `memory` holds with its tables, beside `pristine` bytes.
+pub(super) fn without_tables(memory: u64, pristine: u64) -> u64 {
+    let whole = memory.saturating_sub(pristine + (2 << 20));
+    (whole / 65 * 64) >> 20 << 20
+}
+
 /// The board's RAM without where an image with guests of `images` bytes is loaded, which is not used again.
 pub(super) fn without_image(platform: &Platform, images: u64) -> Vec<Range<u64>> {
     let end = platform.load_address.0.saturating_add(images + LIKELY_HYPERVISOR.0);
@@ -27,15 +33,28 @@ pub(super) fn without_image(platform: &Platform, images: u64) -> Vec<Range<u64>>
     pools
 }
 
+/// What somebody else must still find when a party has chosen.
+struct Claim {
+    /// The numbers that would do.
+    places: BTreeSet<u16>,
+    /// How many of them it takes.
+    least: u64,
+    /// It is for a number of the other part that the file gives.
+    given: bool,
+}
+
 impl Work<'_> {
     /// Gives every party that says `"auto"` and is critical numbers of its own: as many as its memory and its working set need,
     /// or, without a working set, an equal share if that is more. The others share what is left, at least as much as their memory
-    /// needs. Who is more critical chooses first, then who comes first in the file, and each takes the lowest.
-    pub(super) fn choose(&mut self, parties: &mut [Party], part: Part) {
+    /// needs. Who is more critical chooses first, then who comes first in the file, and each takes the lowest. If `lean`, nobody gets more
+    /// than it needs.
+    pub(super) fn choose(&mut self, parties: &mut [Party], part: Part, lean: bool) {
         let count = u64::from(part.count(&self.cells));
-        let ram: u64 = self.pools.iter().map(|pool| pool.end - pool.start).sum();
+        let ram = self.ram();
         let each = (ram / count).max(1);
-        let line_share = self.places().cache.map_or(u64::MAX, |cache| cache.size.0 / count);
+        let colors = u64::from(Part::Colors.count(&self.cells));
+        let color_fills =
+            self.places().cache.map_or(u64::MAX, |cache| cache.size.0 / colors).max(1);
         let (own, shared): (Vec<usize>, Vec<usize>) = (0..parties.len())
             .filter(|&index| parties[index].part(part).numbers.is_none())
             .partition(|&index| parties[index].part(part).auto && parties[index].criticality > 0);
@@ -43,9 +62,17 @@ impl Work<'_> {
             return;
         }
         let needs = |work: &Self, party: &Party| {
-            let memory = party.memory.div_ceil(work.reach(party, part, ram)).max(1);
+            let memory = party
+                .memory
+                .div_ceil(work.reach(Some(&work.others(parties, party, part)), part, ram))
+                .max(1);
             let memory = match (part, party.working_set) {
-                (Part::Colors, Some(set)) => memory.max(set.0.div_ceil(line_share.max(1))),
+                (Part::Colors, Some(set)) => memory.max(set.0.div_ceil(color_fills)),
+                // The banks must have as many colors as it is to choose then.
+                (Part::Banks, Some(set)) if party.colors.auto => {
+                    let beside = work.beside(Part::Colors, &BTreeSet::from([0])).len().max(1);
+                    memory.max(set.0.div_ceil(color_fills).div_ceil(beside as u64))
+                }
                 _ => memory,
             };
             let free = work.possible(parties, party, part);
@@ -61,7 +88,7 @@ impl Work<'_> {
         let fair = free / (order.len() as u64 + u64::from(!shared.is_empty()));
         for (place, &(index, need)) in order.iter().enumerate() {
             let spare = free.saturating_sub(reserve + wanted);
-            let open = part == Part::Banks || parties[index].working_set.is_none();
+            let open = !lean && (part == Part::Banks || parties[index].working_set.is_none());
             let more = if open { fair.saturating_sub(need).min(spare) } else { 0 };
             let candidates = self.possible(parties, &parties[index], part);
             let refusal = if free < reserve + wanted {
@@ -70,7 +97,15 @@ impl Work<'_> {
             } else {
                 self.uncovered(parties, index, part, &candidates).or_else(|| {
                     let short = (candidates.len() as u64) < need;
-                    short.then(|| self.short_beside(parties, index, part, need))
+                    short.then(|| {
+                        let later = (&order[place + 1..], reserve);
+                        let claims = self.claims(parties, index, part, later).into_iter();
+                        let claims = claims
+                            .filter(|claim| !claim.given && claim.places.is_subset(&candidates));
+                        let claimed = claims.map(|claim| claim.least).max().unwrap_or(0);
+                        let left = (candidates.len() as u64).saturating_sub(claimed);
+                        self.short_beside(parties, index, part, (need, left))
+                    })
                 })
             };
             if let Some(refusal) = refusal {
@@ -78,18 +113,25 @@ impl Work<'_> {
                 return;
             }
             let mut numbers = self.cover(&parties[index], part, &candidates);
-            let wishes = self.wishes(parties, index, part);
+            let others = self.others(parties, &parties[index], part);
+            let claims = self.claims(parties, index, part, (&order[place + 1..], reserve));
             let mut ordered: Vec<u16> = candidates.into_iter().collect();
-            ordered.sort_by_key(|number| wishes.iter().any(|wish| wish.contains(number)));
+            ordered.sort_by_key(|number| {
+                let claim = |claim: &&Claim| claim.places.contains(number);
+                let claimed: Vec<&Claim> = claims.iter().filter(claim).collect();
+                (claimed.iter().any(|claim| claim.given), claimed.len())
+            });
             let mut last = Vec::new();
             // The numbers are not equally large everywhere, so what is spare fills up what is too small.
             for number in ordered {
-                let remains = |wish: &BTreeSet<u16>| {
-                    wish.iter().any(|other| *other != number && !numbers.contains(other))
+                let remains = |claim: &Claim| {
+                    let left = |other: &&u16| **other != number && !numbers.contains(*other);
+                    !claim.places.contains(&number)
+                        || claim.places.iter().filter(left).count() as u64 >= claim.least
                 };
                 let taken = numbers.len() as u64;
-                let small = || self.room(&parties[index], part, &numbers) < parties[index].memory;
-                if !wishes.iter().all(remains) {
+                let small = || self.room(&others, part, &numbers) < parties[index].memory;
+                if !claims.iter().all(remains) {
                     last.push(number);
                 } else if taken < need + more || taken < need + spare && small() {
                     numbers.insert(number);
@@ -106,15 +148,62 @@ impl Work<'_> {
         }
     }
 
-    /// The RAM behind one number of `part` that a party reaches with what it has of the other part, or may have.
-    pub(super) fn reach(&self, party: &Party, part: Part, ram: u64) -> u64 {
+    /// The RAM behind one number of `part` in the numbers `others` of the other part, or in all of them.
+    pub(super) fn reach(&self, others: Option<&BTreeSet<u16>>, part: Part, ram: u64) -> u64 {
         let other = part.other();
         let each = ram / u64::from(part.count(&self.cells));
-        let Some(owned) = &party.part(other).numbers else { return each.max(1) };
+        let Some(owned) = others else { return each.max(1) };
         let cells = self.cells.iter();
         let cells = cells.filter(|&cell| owned.contains(&other.of(&self.cells, cell))).count();
-        let numbers = self.beside(part, owned).len().max(1);
+        let numbers = self.beside(part, owned).len();
+        if numbers == 0 {
+            return each.max(1);
+        }
         (ram / self.cells.count() as u64 * cells as u64 / numbers as u64).max(1)
+    }
+
+    /// The numbers of the other part in which a party may have pages: its own, or else those that nobody owns.
+    pub(super) fn others(&self, parties: &[Party], party: &Party, part: Part) -> BTreeSet<u16> {
+        let other = part.other();
+        party.part(other).numbers.clone().unwrap_or_else(|| self.free(parties, other))
+    }
+
+    /// What the others must find once party number `index` has chosen: those who choose `later` as many as they need, those who share
+    /// the rest `reserve`, and each number of the other part that the file gives a place.
+    fn claims(
+        &self,
+        parties: &[Party],
+        index: usize,
+        part: Part,
+        (later, reserve): (&[(usize, u64)], u64),
+    ) -> Vec<Claim> {
+        let claim = |(other, least): (usize, u64)| Claim {
+            places: self.possible(parties, &parties[other], part),
+            least,
+            given: false,
+        };
+        let shares = |&other: &usize| {
+            let owned = parties[other].part(part);
+            owned.numbers.is_none()
+                && !(owned.auto && parties[other].criticality > 0)
+                && parties[other].part(part.other()).numbers.is_none()
+        };
+        let together = (0..parties.len()).find(shares).map(|other| (other, reserve));
+        let mut claims: Vec<Claim> = later.iter().copied().chain(together).map(claim).collect();
+        // Claims to the same numbers come on top of each other.
+        let sums: Vec<u64> = claims
+            .iter()
+            .map(|claim| {
+                let within = claims.iter().filter(|other| other.places.is_subset(&claim.places));
+                within.map(|other| other.least).sum()
+            })
+            .collect();
+        for (claim, sum) in claims.iter_mut().zip(sums) {
+            claim.least = sum;
+        }
+        let wishes = self.wishes(parties, index, part).into_iter();
+        claims.extend(wishes.map(|places| Claim { places, least: 1, given: true }));
+        claims
     }
 
     /// For each number of the other part that the file gives to somebody else who has none of `part` yet: the free numbers of `part` that
@@ -133,13 +222,12 @@ impl Work<'_> {
         places.filter(|places| !places.is_empty()).collect()
     }
 
-    /// The RAM that a party has with these numbers of `part` and what it has of the other part, or else all of that.
-    fn room(&self, party: &Party, part: Part, numbers: &BTreeSet<u16>) -> u64 {
+    /// The RAM in these numbers of `part` and the numbers `others` of the other part.
+    fn room(&self, others: &BTreeSet<u16>, part: Part, numbers: &BTreeSet<u16>) -> u64 {
         let other = part.other();
-        let owned = party.part(other).numbers.as_ref();
         let set = self.cells.select(|cell| {
             numbers.contains(&part.of(&self.cells, cell))
-                && owned.is_none_or(|owned| owned.contains(&other.of(&self.cells, cell)))
+                && others.contains(&other.of(&self.cells, cell))
         });
         let pages = |set| {
             let pools = self.pools.iter();
@@ -148,13 +236,10 @@ impl Work<'_> {
         set.map_or(0, pages) * PAGE
     }
 
-    /// The free numbers of `part` that go with what the party has of the other part.
+    /// The free numbers of `part` that go with what the party may have of the other part.
     fn possible(&self, parties: &[Party], party: &Party, part: Part) -> BTreeSet<u16> {
-        let free = self.free(parties, part);
-        match &party.part(part.other()).numbers {
-            Some(owned) => free.intersection(&self.beside(part, owned)).copied().collect(),
-            None => free,
-        }
+        let beside = self.beside(part, &self.others(parties, party, part));
+        self.free(parties, part).intersection(&beside).copied().collect()
     }
 
     /// Of the free numbers of `part` the lowest that let the party use every number of the other part that the file gives it.

@@ -66,7 +66,10 @@ pub(super) struct Owned {
 pub(super) struct Party {
     pub name: String,
     pub criticality: u64,
+    /// With its tables and its pristine image.
     pub memory: u64,
+    /// Its RAM alone.
+    pub ram: Bytes,
     pub working_set: Option<Bytes>,
     pub span: Range<usize>,
     pub colors: Owned,
@@ -115,6 +118,7 @@ impl Work<'_> {
             name: name.to_owned(),
             criticality: 0,
             memory: 0,
+            ram: Bytes(0),
             working_set: None,
             span: wish.span.clone(),
             colors: self.owned(name, wish.colors.as_ref(), Part::Colors),

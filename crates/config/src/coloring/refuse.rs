@@ -2,6 +2,7 @@
 
 use super::{
     assign::Work,
+    auto::{with_tables, without_tables},
     numbers,
     party::{Part, Party},
     ways::{Edit, Refusal},
@@ -182,9 +183,10 @@ impl Work<'_> {
             .flat_map(|part| holders(parties, index, part, |_| true))
             .collect();
         let message = format!(
-            "no page is left for {}: it may have {}, which lie in {} on {}, and {}",
+            "no page is left for {}: it may have {}, which {} in {} on {}, and {}",
             party.name,
             Part::Colors.with(colors),
+            if colors.len() == 1 { "lies" } else { "lie" },
             Part::Banks.with(&beside),
             self.platform.name,
             Part::Banks.with(banks),
@@ -289,41 +291,85 @@ impl Work<'_> {
         let all: BTreeSet<u16> = (0..part.count(&self.cells)).collect();
         let lack = (need + rest).saturating_sub(free) as usize;
         let mut edits = Self::given_up(parties, index, part, (&all, lack));
+        edits.extend(self.amounts(parties, index, part, left));
         edits.extend(choosers.iter().map(|(chooser, _)| Edit::nothing(*chooser, part)));
         let fault = self.marked("cells-short", &party.part(part).span, message, &holders);
         Refusal::new(fault, edits).why(self.cause(party, part)).rest(self.smaller(party, part))
     }
 
-    /// That too few numbers go with what the party has of the other part.
+    /// That too few numbers go with what the party may have of the other part: it needs `need`, and `left` are there beside what others need.
     pub(super) fn short_beside(
         &self,
         parties: &[Party],
         index: usize,
         part: Part,
-        need: u64,
+        (need, left): (u64, u64),
     ) -> Refusal {
         let party = &parties[index];
         let other = part.other();
-        let owned = party.part(other).numbers.clone().unwrap_or_default();
-        let possible = self.beside(part, &owned);
-        let holders = holders(parties, index, part, |number| possible.contains(&number));
+        let own = party.part(other).numbers.clone();
+        let may = own.clone().unwrap_or_else(|| self.free(parties, other));
+        let possible = self.beside(part, &may);
+        let mut holders = holders(parties, index, part, |number| possible.contains(&number));
+        let taken = texts(&holders);
+        let (place, shut) = if own.is_some() {
+            (format!("its {}", other.with(&may)), BTreeSet::new())
+        } else {
+            let others = self::holders(parties, index, other, |_| true);
+            let place = format!("{}, since {}", other.with(&may), texts(&others));
+            holders.extend(others);
+            (place, holders_of_part(parties, index, other))
+        };
         let message = format!(
-            "{} needs {} in its {}: on {} that can be {} only{}",
+            "{} needs {} in {place}: on {} that can be {} only{}",
             party.name,
             part.count_of(need),
-            other.with(&owned),
             self.platform.name,
             part.with(&possible),
-            if holders.is_empty() { String::new() } else { format!(", and {}", texts(&holders)) },
+            if taken.is_empty() { taken } else { format!(", and {taken}") },
         );
         let free: BTreeSet<u16> =
             possible.difference(&holders_of_part(parties, index, part)).copied().collect();
         let lack = need.saturating_sub(free.len() as u64) as usize;
         let mut edits = Self::given_up(parties, index, part, (&possible, lack));
+        edits.extend((1..=shut.len()).flat_map(|count| {
+            let edits = Self::given_up(parties, index, other, (&shut, count));
+            edits.into_iter().filter(move |edit| count == 1 || !edit.leaves_out())
+        }));
+        edits.extend(self.amounts(parties, index, part, left));
         edits.push(Edit::nothing(index, other));
         edits.push(Edit::nothing(index, part));
         let fault = self.marked("cells-short", &party.part(part).span, message, &holders);
         Refusal::new(fault, edits).why(self.cause(party, part)).rest(self.smaller(party, part))
+    }
+
+    /// Changes with which `left` numbers of a part may do for a party: more of the other part if it has some, less memory, a smaller
+    /// working set.
+    fn amounts(&self, parties: &[Party], index: usize, part: Part, left: u64) -> Vec<Edit> {
+        let (party, other) = (&parties[index], part.other());
+        let ram = self.ram();
+        let holds = |others: &BTreeSet<u16>| self.reach(Some(others), part, ram) * left;
+        let mut edits = Vec::new();
+        let own = party.part(other).numbers.as_ref().filter(|_| party.names(other));
+        if let Some(own) = own {
+            let free: Vec<u16> = self.free(parties, other).into_iter().collect();
+            let wider = (1..=free.len())
+                .map(|more| own.iter().chain(&free[..more]).copied().collect::<BTreeSet<u16>>())
+                .find(|all| holds(all) >= party.memory);
+            edits.extend(wider.and_then(|all| Edit::write(parties, index, other, all)));
+        }
+        let image = party.memory.saturating_sub(with_tables(party.ram.0));
+        let less = without_tables(holds(&self.others(parties, party, part)), image);
+        if less > 0 && less < party.ram.0 {
+            edits.push(Edit::ram(index, part, Bytes(less)));
+        }
+        let count = u64::from(part.count(&self.cells));
+        let cache = self.places().cache.filter(|_| part == Part::Colors);
+        let fills = cache.map_or(0, |cache| cache.size.0 / count * left);
+        if fills > 0 && party.working_set.is_some_and(|set| set.0 > fills) {
+            edits.push(Edit::working_set(index, part, Bytes(fills)));
+        }
+        edits
     }
 
     /// Whether its working set alone is more than the cache, however it is divided.
@@ -335,7 +381,7 @@ impl Work<'_> {
     /// Why a party needs so many numbers of a part: what one is, or that its working set never fits.
     fn cause(&self, party: &Party, part: Part) -> String {
         self.never_fits(party, part).map_or_else(
-            || self.worth(part),
+            || self.worth(party, part),
             |(set, cache)| {
                 let name = &party.name;
                 format!("{name}'s `working_set` of {set} never fits: the whole cache has {cache}")
@@ -343,13 +389,19 @@ impl Work<'_> {
         )
     }
 
-    /// What a number of a part is.
-    fn worth(&self, part: Part) -> String {
+    /// What a number of a part is, and what of it lies in what the file gives a party of the other part.
+    fn worth(&self, party: &Party, part: Part) -> String {
         let count = u64::from(part.count(&self.cells));
         let ram: u64 = self.platform.pools().iter().map(|pool| pool.end - pool.start).sum();
         let cache = self.places().cache.filter(|_| part == Part::Colors);
+        let other = part.other();
+        let own = party.part(other).numbers.as_ref().filter(|_| party.names(other));
+        let own = own.map_or(String::new(), |own| {
+            let each = Bytes(self.reach(Some(own), part, ram));
+            format!("; in {}'s {} it is {each}", party.name, other.with(own))
+        });
         format!(
-            "a {} is {} of RAM{}",
+            "a {} is {} of RAM{}{own}",
             part.one(),
             Bytes(ram / count),
             cache.map_or(String::new(), |cache| {
@@ -384,16 +436,16 @@ impl Work<'_> {
         let reach = |pool: &Range<u64>| Pages::new(&self.cells, *set, pool.clone()).total();
         let reach = Bytes(pools.iter().map(reach).sum::<u64>() * PAGE);
         let demand = self.demands.get(index.checked_sub(1)?)?;
-        if demand.memory <= reach {
+        let party = parties.get(index)?;
+        if party.ram <= reach {
             return None;
         }
-        let party = parties.get(index)?;
         let numbers = |part: Part| part.of_set(&self.cells, set);
         let has = |part: Part| part.with(&numbers(part));
         let message = format!(
             "{} has {} of RAM, but its {} and {} hold {reach}",
-            demand.name,
-            demand.memory,
+            party.name,
+            party.ram,
             has(Part::Colors),
             has(Part::Banks)
         );

@@ -319,7 +319,11 @@ fn following(
     }
     if wish.colors.is_none() {
         let message = format!("{name}'s TLB sets are to follow its `colors`, and it has none");
-        return Err((message, format!("write `colors`, too, or {explicit}")));
+        let help = format!(
+            "write `colors`, too, numbers or, with a `criticality` that is not 0, \"auto\"; or write {explicit}, like \"0-{}\"; or leave `tlb_colors` out of {name}",
+            sets / 2 - 1
+        );
+        return Err((message, help));
     }
     if party.colors.auto && party.criticality == 0 {
         let message = format!(

@@ -2,10 +2,14 @@
 
 use super::{
     assign::Work,
+    auto::with_tables,
     numbers,
     party::{Owned, Part, Party},
 };
-use crate::fault::{Fault, Faults};
+use crate::{
+    fault::{Fault, Faults},
+    units::Bytes,
+};
 use std::{collections::BTreeSet, mem, ops::Range};
 
 /// Ways that a message tells at most.
@@ -35,12 +39,31 @@ enum To {
     Group(String, BTreeSet<u16>),
     /// The key is left out.
     Nothing,
+    /// So much RAM, whatever the part.
+    Ram(Bytes),
+    /// A working set of so much, whatever the part.
+    WorkingSet(Bytes),
 }
 
 impl Edit {
     /// That `part` of party number `who` is left out.
     pub fn nothing(who: usize, part: Part) -> Self {
         Self(vec![Change { who: vec![who], part, to: To::Nothing }])
+    }
+
+    /// That party number `who` has so much RAM.
+    pub fn ram(who: usize, part: Part, ram: Bytes) -> Self {
+        Self(vec![Change { who: vec![who], part, to: To::Ram(ram) }])
+    }
+
+    /// That party number `who` has so large a working set.
+    pub fn working_set(who: usize, part: Part, set: Bytes) -> Self {
+        Self(vec![Change { who: vec![who], part, to: To::WorkingSet(set) }])
+    }
+
+    /// Whether it asks for less, be it memory or a working set.
+    fn is_smaller(&self) -> bool {
+        self.0.iter().any(|change| matches!(change.to, To::Ram(_) | To::WorkingSet(_)))
     }
 
     /// That party number `who` alone has `numbers`, and shares them with nobody.
@@ -84,6 +107,11 @@ impl Edit {
         Self(each.map(change).into())
     }
 
+    /// Whether a key is left out.
+    pub fn leaves_out(&self) -> bool {
+        self.0.iter().any(|change| change.to == To::Nothing)
+    }
+
     fn applied(&self, wished: &[Party]) -> Vec<Party> {
         let mut parties = wished.to_vec();
         for Change { who, part, to } in &self.0 {
@@ -98,6 +126,16 @@ impl Edit {
                     }
                     To::Group(name, numbers) => (Some(numbers.clone()), Some(name.clone())),
                     To::Nothing => (None, None),
+                    To::Ram(ram) => {
+                        let image = party.memory.saturating_sub(with_tables(party.ram.0));
+                        party.memory = with_tables(ram.0) + image;
+                        party.ram = *ram;
+                        continue;
+                    }
+                    To::WorkingSet(set) => {
+                        party.working_set = Some(*set);
+                        continue;
+                    }
                 };
                 *owned = Owned { numbers, group, auto: false, span };
             }
@@ -210,7 +248,10 @@ impl Work<'_> {
             let mut ways = if good.is_empty() { next } else { good };
             ways.sort_by_key(|(left, _)| *left);
             let why = if ways.is_empty() {
-                ways.extend(self.without(wished, &before));
+                // Undivided RAM is no larger.
+                if !self.is_too_small(wished) {
+                    ways.extend(self.without(wished, &before));
+                }
                 if why.is_empty() {
                     self.sizes(wished)
                 } else {
@@ -219,6 +260,9 @@ impl Work<'_> {
             } else {
                 why
             };
+            // An amount that was tried says more than that it must be less.
+            let rest =
+                if ways.iter().any(|(_, edit)| edit.is_smaller()) { Vec::new() } else { rest };
             let ways = ways.iter().map(|(_, edit)| self.words(wished, edit));
             let mut ways: Vec<String> = ways.chain(rest).collect();
             if ways.is_empty() {
@@ -262,13 +306,38 @@ impl Work<'_> {
         })
     }
 
+    /// The RAM that can be given out.
+    pub(super) fn ram(&self) -> u64 {
+        self.pools.iter().map(|pool| pool.end - pool.start).sum()
+    }
+
+    /// Whether all need more RAM than there is, however it is divided.
+    fn is_too_small(&self, parties: &[Party]) -> bool {
+        parties.iter().map(|party| party.memory).sum::<u64>() > self.ram()
+    }
+
     /// How many numbers the memory of each takes, for a file that no change of one key makes better.
     fn sizes(&self, parties: &[Party]) -> String {
-        let ram: u64 = self.pools.iter().map(|pool| pool.end - pool.start).sum();
+        let ram = self.ram();
+        if self.is_too_small(parties) {
+            let all = parties.iter().map(|party| party.memory).sum::<u64>();
+            return format!(
+                "the RAM is too small: {} has {} beside the image as it is loaded, and all need about {} with their tables and pristine images",
+                self.platform.name,
+                Bytes(ram),
+                Bytes(all.next_multiple_of(1 << 20))
+            );
+        }
         let needs = |part: Part| {
             let count = part.count(&self.cells);
             let each = |party: &Party| {
-                let need = party.memory.div_ceil(self.reach(party, part, ram)).max(1);
+                let need = party
+                    .memory
+                    .div_ceil(self.reach(party.part(part.other()).numbers.as_ref(), part, ram))
+                    .max(1);
+                if need > u64::from(count) {
+                    return format!("{} more than there are", party.name);
+                }
                 format!("{} {need}", party.name)
             };
             let all: Vec<String> = parties.iter().take(1 + self.demands.len()).map(each).collect();
@@ -317,6 +386,8 @@ impl Work<'_> {
             let quoted = |numbers: &BTreeSet<u16>| numbers::text(numbers.iter().copied());
             match to {
                 To::Nothing => format!("leave `{many}` out of {names}"),
+                To::Ram(ram) => format!("give {ram} of memory or less to {names}"),
+                To::WorkingSet(set) => format!("give a `working_set` of {set} or less to {names}"),
                 To::Group(name, _) => format!("write {many} = \"{name}\" for {names}"),
                 To::Shared(numbers) => format!(
                     "let {names} have {many} \"{}\" by the name of one [[group]]",
