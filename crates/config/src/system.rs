@@ -299,9 +299,6 @@ impl System {
             if vm.pmu > 0 {
                 refuse("event counters", "take its `pmu` out, or give it cores of its own");
             }
-            if vm.socket.is_some() {
-                refuse("flows", "take it out of the flows, or give it cores of its own");
-            }
         }
         faults.into_result(())
     }

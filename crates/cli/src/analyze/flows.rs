@@ -35,6 +35,8 @@ pub struct Flows {
     names: Vec<String>,
     /// Of each flow, how long a packet takes at most, in ns, where weir's broker moves it: on cores that run in turn, and side by side.
     bounds: Vec<[Option<u64>; 2]>,
+    /// Whether nobody says how long a turn of a device's lock is, which the latter needs.
+    no_hold: bool,
     /// The same where a DMA engine moves it, with what sender and receiver take.
     end_to_end: Vec<Option<u64>>,
     engine: Engine,
@@ -94,8 +96,8 @@ pub struct Input {
     pub setting: Setting,
     /// The data path with its overheads.
     pub path: Path,
-    /// The longest turn of a device's lock.
-    hold: Nanos,
+    /// The longest turn of a device's lock, where somebody has measured it.
+    hold: Option<Nanos>,
 }
 
 /// How the cores of a system run.
@@ -115,14 +117,15 @@ impl Input {
     /// Overheads that are needed and nowhere given.
     pub fn of(timing: &Timing, reading: Reading) -> Result<Self, Vec<Fault>> {
         let mut overheads = Overheads::default();
-        let [mut wake, mut copy, mut hold] = [Range::default(); 3];
+        let [mut wake, mut copy] = [Range::default(); 2];
+        let mut hold = None;
         // The first of a name wins, so the last is set first.
         for overhead in timing.overheads.iter().rev() {
             let range = Range { min: Nanos(overhead.min.0), max: Nanos(overhead.max.0) };
             match overhead.name {
                 "wake" => wake = range,
                 "copy" => copy = range,
-                "hold" => hold = range,
+                "hold" => hold = Some(range.max),
                 name => _ = overheads.set(name, range),
             }
         }
@@ -178,7 +181,7 @@ impl Input {
                 reading,
             },
             path,
-            hold: hold.max,
+            hold,
         })
     }
 
@@ -189,9 +192,10 @@ impl Input {
     /// As [`groups`].
     fn groups(&self, timing: &Timing, cores: Cores) -> Result<Vec<Group>, FlowError> {
         let mut groups = groups(&self.flows, &self.receivers, &self.setting, &self.path)?;
-        if cores == Cores::InTurn || self.hold.0 == 0 || timing.dma.path != DataPath::Broker {
+        if cores == Cores::InTurn || timing.dma.path != DataPath::Broker {
             return Ok(groups);
         }
+        let hold = self.hold.unwrap_or(Nanos(0));
         let position = |vm: usize| u32::try_from(vm).unwrap_or(u32::MAX);
         let ends = timing.flows.iter().map(|flow| Ends {
             from: position(flow.from),
@@ -201,7 +205,7 @@ impl Input {
         let chunk = self.setting.chunk.0.max(1);
         let chunks: Vec<_> = self.flows.iter().map(|flow| flow.size.0.div_ceil(chunk)).collect();
         let vcpus: Vec<_> = timing.vms.iter().map(|vm| position(vm.cpus.len())).collect();
-        let waits = waits(&ends, &chunks, &vcpus, self.hold);
+        let waits = waits(&ends, &chunks, &vcpus, hold);
         for group in &mut groups {
             for (task, &flow) in group.tasks.iter_mut().zip(&group.flows) {
                 let from = ends.get(flow).map_or(0, |ends| ends.from);
@@ -254,7 +258,7 @@ pub fn analyze(timing: &Timing, question: &super::Question) -> Result<Option<Flo
     }
     let input = Input::of(timing, question.reading)?;
     let one = |error: FlowError| vec![fault(timing, error)];
-    let bandwidth = question.bandwidth.or(bandwidth(timing));
+    let bandwidth = bandwidth(timing);
     let groups = input.groups(timing, Cores::InTurn).map_err(one)?;
     let mut split = Vec::new();
     for group in groups {
@@ -308,13 +312,15 @@ pub fn analyze(timing: &Timing, question: &super::Question) -> Result<Option<Flo
         } else {
             Vec::new()
         },
+        no_hold: input.hold.is_none(),
         end_to_end: end_to_end(timing),
         engine,
     }))
 }
 
 /// How long packets take at most where weir's broker moves them by a core's copy: for each flow the longest time in ns from the later of
-/// notification and eligibility to the receiver's interrupt. None for best effort, and where overheads or the copy's bandwidth are not known.
+/// notification and eligibility to the receiver's interrupt. None for best effort, and where overheads (side by side: `hold` too) or the copy's
+/// bandwidth are not known.
 pub fn bounds(timing: &Timing, cores: Cores) -> Vec<Option<u64>> {
     let mut timing = timing.clone();
     timing.dma.path = DataPath::Broker;
@@ -348,6 +354,10 @@ fn found_end_to_end(timing: &Timing) -> Option<Vec<Option<u64>>> {
 
 fn found_bounds(timing: &Timing, cores: Cores) -> Option<Vec<Option<u64>>> {
     let input = Input::of(timing, Reading::Printed).ok()?;
+    if cores == Cores::SideBySide && input.hold.is_none() {
+        // How long cores wait for each other is not known, and no time would be too short.
+        return None;
+    }
     let copy = timing.dma.copy_bandwidth?.0;
     let paced = timing.dma.bandwidth.map_or(copy, |rate| rate.0.min(copy));
     let at = Bandwidths { paced: BytesPerSec(paced), chunk: BytesPerSec(copy) };
@@ -719,6 +729,11 @@ impl fmt::Display for Flows {
         }
         if !rows.is_empty() {
             writeln!(f, "{rows}")?;
+        }
+        if self.no_hold && self.bounds.iter().any(|[in_turn, _]| in_turn.is_some()) {
+            let why = "nobody says `hold`, the longest turn of a device's lock";
+            let help = "take [overheads] of `weir report --overheads`";
+            writeln!(f, "side by side: not known, as {why}; {help}")?;
         }
         let refuted = self.parts.iter().any(|part| match &part.report {
             Some(report) => matches!(report.verdict, Verdict::Unschedulable(_)),

@@ -38,7 +38,7 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value = "printed")]
     reading: ReadingName,
     /// Take overheads from this file, a TOML file with `[overheads]` or a `platform` that has them, before those of the
-    /// system and its platform.
+    /// system and its platform, and so the bandwidth of the copy that it was measured with.
     #[arg(long, value_name = "FILE")]
     overheads: Option<PathBuf>,
     /// Take this bandwidth, in bytes/s or with a unit like 485MB/s, instead of `[dma]` `bandwidth`.
@@ -133,9 +133,12 @@ impl Analysis {
                 }
             }
         };
-        let flows = flows::analyze(timing, question).map_err(&mut keep).ok().flatten();
-        // Memory and tasks are judged beside the DMA that the flows were judged at, wherever its bandwidth came from.
         let mut timing = timing.clone();
+        if let Some(bandwidth) = question.bandwidth {
+            timing.dma.bandwidth = Some(BytesPerSec(bandwidth));
+        }
+        let flows = flows::analyze(&timing, question).map_err(&mut keep).ok().flatten();
+        // Memory and tasks are judged beside the DMA that the flows were judged at, wherever its bandwidth came from.
         if let Some(bandwidth) = flows.as_ref().and_then(flows::Flows::bandwidth) {
             timing.dma.bandwidth = Some(BytesPerSec(bandwidth));
         }
@@ -260,8 +263,7 @@ pub fn run(arguments: &Arguments) -> Result {
     let answer = |path: &PathBuf| {
         let mut timing = Timing::load(path)?;
         if let Some(given) = &overheads {
-            timing.overheads.splice(0..0, given.overheads.iter().copied());
-            timing.adopt(given);
+            timing.prefer(given);
         }
         Analysis::of(&timing, &question)
     };

@@ -249,7 +249,8 @@ fn choose(timing: &Timing, text: &str, effort: u64) -> std::result::Result<Choic
     }
     open::check(timing).map_err(wrong)?;
     // Everything that has no meaning at all is told before anything is chosen.
-    let probe = Question { bandwidth: Some(1), effort: Effort(1), ..Question::default() };
+    let bandwidth = (!timing.flows.is_empty()).then_some(1);
+    let probe = Question { bandwidth, effort: Effort(1), ..Question::default() };
     Analysis::of(timing, &probe).map_err(Trouble::Faults)?;
 
     let timed: Vec<usize> =

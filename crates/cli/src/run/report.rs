@@ -17,6 +17,20 @@ use weir_trace::wire::{
 /// Most faults of a VM that are listed one by one; all are counted.
 pub const FAULTS_LISTED: usize = 1000;
 
+/// Until when the flows of a run are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// As long as it counts.
+    ToTheEnd,
+    /// Until then, in nanoseconds since the hypervisor started, and the run went on.
+    Until(u64),
+    /// One of them never was.
+    Never,
+}
+
+/// What is told at once may be followed by as much that is told about the same moment.
+const TELLING_NS: u64 = 1_000_000;
+
 /// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -228,6 +242,8 @@ pub struct Flow {
     pub worst_ns: u64,
     /// What the analysis says that this is at most, where it can say.
     pub bound_ns: Option<u64>,
+    /// When it was counted, in nanoseconds since the hypervisor started: packets of later are in none of these. None if no counts came.
+    pub counted_ns: Option<u64>,
     /// How often this receiver was dropped, where there are several, as it kept the others waiting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u32>,
@@ -457,6 +473,7 @@ impl Tally {
                 lost: counts.map_or(0, |counts| counts.lost),
                 worst_ns: counts.map_or(0, |counts| counts.worst_ns),
                 bound_ns: facts.bound_ns,
+                counted_ns: counts.map(|counts| counts.time_ns),
                 dropped: facts.shared.then(|| counts.map_or(0, |counts| counts.dropped)),
             }
         };
@@ -509,6 +526,26 @@ impl Tally {
             totals,
             hypervisor: self.hypervisor.clone(),
         }
+    }
+}
+
+impl Report {
+    /// Until when the flows were counted.
+    pub fn flows_counted(&self) -> Counted {
+        let Some(counted) = self.flows.iter().map(|flow| flow.counted_ns).min() else {
+            return Counted::ToTheEnd;
+        };
+        let Some(counted) = counted else { return Counted::Never };
+        let met = self.vms.iter().flat_map(|vm| &vm.expect).filter_map(|line| line.time_ns);
+        let late = match self.ended_by {
+            End::AllMet => met.max().is_some_and(|met| counted < met),
+            // They are told with the end.
+            End::SystemStop => false,
+            End::TimeOver | End::Interrupted | End::MachineGone | End::Silent => {
+                counted.saturating_add(TELLING_NS) < self.time_ns
+            }
+        };
+        if late { Counted::Until(counted) } else { Counted::ToTheEnd }
     }
 }
 
@@ -683,6 +720,37 @@ mod tests {
         assert_eq!((two.vcpus[1].core, two.vcpus[1].counted_ns), (3, Some(2)));
         assert_eq!(two.denials["PMU register"], 3);
         assert_eq!(two.denials.len(), Denial::ALL.len());
+    }
+
+    #[test]
+    fn flows_above_their_bounds_and_old_counts_are_told() {
+        let wire = Wire::default().flow(4_000, 0, [3, 0, 109_984]).flow(5_000, 1, [3, 0, 500]);
+        let facts = ["late", "good"].map(|name| FlowFacts {
+            name: name.into(),
+            bound_ns: Some(70_340),
+            shared: false,
+        });
+        let report = |ended_by, time_ns| {
+            let tally = tally(&wire);
+            let report = tally.report("s", "p", &Expectations::default(), ended_by, time_ns);
+            Report { flows: tally.flows(&facts), ..report }
+        };
+        let told = |report: &Report| super::super::show::summary(report);
+        let shown = told(&report(End::TimeOver, 2_000_000));
+        assert!(shown.contains("late: worst 39644 ns above its bound: "), "{shown}");
+        assert!(!shown.contains("good: worst"), "{shown}");
+        assert!(shown.contains("counts are as of 0.000004 s, the last that came"), "{shown}");
+        let mut met = report(End::AllMet, 2_000_000);
+        let line = |time_ns| Expected { text: String::new(), met: true, time_ns: Some(time_ns) };
+        met.vms[0].expect = vec![line(3_000)];
+        assert_eq!(met.flows_counted(), Counted::ToTheEnd, "counted behind the last line");
+        met.vms[1].expect = vec![line(4_500)];
+        assert_eq!(met.flows_counted(), Counted::Until(4_000));
+        assert_eq!(report(End::SystemStop, 2_000_000).flows_counted(), Counted::ToTheEnd);
+        met.flows[1].counted_ns = None;
+        assert_eq!(met.flows_counted(), Counted::Never);
+        assert!(told(&met).contains("no counts of some flows came"), "{}", told(&met));
+        assert_eq!(Report { flows: Vec::new(), ..met }.flows_counted(), Counted::ToTheEnd);
     }
 
     #[test]

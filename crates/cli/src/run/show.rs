@@ -2,7 +2,7 @@
 
 use super::{
     demux::{Source, Step},
-    report::{End, Flow, Frames, Report},
+    report::{Counted, End, Flow, Frames, Report},
 };
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Row, Table, presets};
@@ -132,6 +132,35 @@ fn flows(flows: &[Flow]) -> Table {
     rows
 }
 
+/// What the table of the flows leaves open: who came later than the analysis allows, and until when it counts.
+fn about_flows(report: &Report) -> String {
+    let mut text = String::new();
+    for Flow { name, worst_ns, bound_ns, .. } in &report.flows {
+        let Some(above) = bound_ns.and_then(|bound| worst_ns.checked_sub(bound)) else { continue };
+        if above > 0 {
+            let turns = "the emulated cores run in turn, and others' turns are in the latency (docs/flows.md, The bound: --no-slices)";
+            let _ = writeln!(
+                text,
+                "{name}: worst {above} ns above its bound: {turns}, or the overheads are of another build or system"
+            );
+        }
+    }
+    match report.flows_counted() {
+        Counted::ToTheEnd => {}
+        Counted::Never => {
+            let _ = writeln!(text, "no counts of some flows came before the run ended");
+        }
+        Counted::Until(counted) => {
+            let _ = writeln!(
+                text,
+                "the flows' counts are as of {}, the last that came: later packets are not in them",
+                seconds(counted)
+            );
+        }
+    }
+    text
+}
+
 /// What became of the frames of the VMs' network devices.
 fn frames<'a>(vms: impl Iterator<Item = (&'a String, Frames)>) -> Table {
     let mut rows = table(["network", "sent", "received", "over rate", "refused", "missed"]);
@@ -171,6 +200,7 @@ pub fn summary(report: &Report) -> String {
     }
     if !report.flows.is_empty() {
         let _ = writeln!(text, "{}", flows(&report.flows));
+        text += &about_flows(report);
     }
     let ports = || report.vms.iter().filter_map(|vm| Some((&vm.name, vm.frames?)));
     if ports().next().is_some() {

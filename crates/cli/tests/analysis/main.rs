@@ -581,6 +581,61 @@ fn the_own_data_path_has_its_own_terms() {
     assert_eq!(json["flows"]["dma_better_from_bytes"], 1758);
 }
 
+/// A broker's flow with all overheads but `hold`, and the copy's bandwidth.
+fn moved_by_the_broker() -> String {
+    let flow = flow("f", "a", "\"b\"", "4KiB", "900us", "900us");
+    format!(
+        "[dma]\npath = \"broker\"\ncopy_bandwidth = \"1GB/s\"\n{flow}{OVERHEADS}copy = {{ min = 50, max = 90 }}\nwake = {{ min = 300, max = 700 }}\n"
+    )
+}
+
+#[test]
+fn what_the_command_line_gives_goes_the_way_of_the_files_values() {
+    let task = |text: &str, arguments: &[&str]| {
+        let fake = fake();
+        fake.write("x.toml", text.as_bytes());
+        let faster =
+            moved_by_the_broker().replace("1GB/s", "2GB/s").replace("max = 700", "max = 1700");
+        fake.write("faster.toml", faster.as_bytes());
+        let said = say(fake.weir().args(["analyze", "x.toml", "--json"]).args(arguments));
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        let json: Value = serde_json::from_str(&said.out).expect("JSON");
+        json["flows"]["tasks"][0].clone()
+    };
+    let text = moved_by_the_broker();
+    let paced = |rate: &str| text.replace("[dma]", &format!("[dma]\nbandwidth = \"{rate}\""));
+    let (free, slow) = (task(&text, &[]), task(&paced("61MB/s"), &[]));
+    assert!(slow["bound_ns"].as_u64() > free["bound_ns"].as_u64(), "{slow} {free}");
+    assert_eq!(task(&text, &["--bandwidth", "61MB/s"]), slow);
+    assert_eq!(task(&paced("61MB/s"), &["--bandwidth", "800MB/s"]), task(&paced("800MB/s"), &[]));
+    // The senders' wake-ups are of another run than the given ones.
+    let own = format!("{text}senders = [{{ vm = \"a\", wake = 400 }}]\n");
+    assert!(task(&own, &[])["bound_ns"].as_u64() < free["bound_ns"].as_u64());
+    let written = text.replace("1GB/s", "2GB/s").replace("max = 700", "max = 1700");
+    for text in [&text, &own] {
+        assert_eq!(task(text, &["--overheads", "faster.toml"]), task(&written, &[]));
+    }
+}
+
+#[test]
+fn without_a_locks_turn_nobody_knows_what_cores_side_by_side_take() {
+    let bounds = |hold: &str| {
+        let fake = fake();
+        fake.write("x.toml", format!("{}{hold}", moved_by_the_broker()).as_bytes());
+        let json = say(fake.weir().args(["analyze", "x.toml", "--json"])).out;
+        let json: Value = serde_json::from_str(&json).expect("JSON");
+        let task = &json["flows"]["tasks"][0];
+        let text = say(fake.weir().args(["analyze", "x.toml"])).out;
+        (task["bound_ns"].as_u64(), task["side_by_side_ns"].as_u64(), text)
+    };
+    let (in_turn, side_by_side, text) = bounds("");
+    assert!(in_turn.is_some() && side_by_side.is_none(), "{text}");
+    assert!(text.contains("side by side: not known, as nobody says `hold`"), "{text}");
+    let (same, longer, text) = bounds("hold = { min = 100, max = 3000 }\n");
+    assert!(same == in_turn && longer > in_turn, "{text}");
+    assert!(!text.contains("not known"), "{text}");
+}
+
 /// With half of a core for the broker each chunk takes twice as long, and each packet may come just when that half is spent. What is wrong with the schedule is told
 /// once, though flows and cores are analyzed.
 #[test]

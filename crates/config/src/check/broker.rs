@@ -3,7 +3,9 @@
 use super::{Checker, is_unknown};
 use crate::{
     coloring::{BROKER_TITLE, Demand},
-    packed::{MAX_FLOWS, MAX_VMS, OnFault, PARTITION_IPA, PARTITION_LEN, schedule},
+    packed::{
+        FLOW_TIME_LIMIT, MAX_FLOWS, MAX_VMS, OnFault, PARTITION_IPA, PARTITION_LEN, schedule,
+    },
     platform::Platform,
     raw,
     resolve::Source,
@@ -51,6 +53,7 @@ impl Checker<'_> {
             return;
         }
         self.flows(timing);
+        self.flow_ends(timing, vms);
         for flow in &timing.flows {
             for index in flow.to.iter().copied().chain([flow.from]) {
                 let its = raw.vms.get(index).zip(vms.get_mut(index));
@@ -128,6 +131,8 @@ impl Checker<'_> {
                     "a longer message is several packets: write the size and the period of one";
                 self.faults.push(fault.help(help));
             }
+            self.flow_times(flow);
+            self.flow_name(timing, flow);
             let key = |flow: &Flow| (flow.from, flow.port.unwrap_or(DEFAULT_PORT));
             let mut before = timing.flows.iter().take(position);
             let clashes = |other: &&Flow| {
@@ -142,6 +147,61 @@ impl Checker<'_> {
                 let fault = fault.and(first.place.0.clone(), "first");
                 self.faults.push(fault.help("give one of them another `port`"));
             }
+        }
+    }
+
+    /// Periods and deadlines are such that EL2 can add them to a time.
+    fn flow_times(&mut self, flow: &Flow) {
+        let times = [("period", flow.period), ("deadline", flow.deadline)];
+        for ((key, time), place) in times.into_iter().zip(&flow.places[1..]) {
+            let Some(time) = time.filter(|time| time.0 >= FLOW_TIME_LIMIT) else { continue };
+            // Without a `deadline` it is the period, and that was told.
+            if key == "deadline" && *place == flow.places[1] {
+                continue;
+            }
+            let message = format!(
+                "the flow {} has a {key} of {time}, and the broker takes none of 2^62 ns (146 years) or more",
+                flow.name
+            );
+            let fault = self.fault("time-too-long", &place.0, message).label("this");
+            let help = "write a shorter one, or best_effort = true in place of period and deadline";
+            self.faults.push(fault.help(help));
+        }
+    }
+
+    /// The report has each receiver of a flow to several as a flow of its own, `orders/north`: no other is called that.
+    fn flow_name(&mut self, timing: &Timing, flow: &Flow) {
+        let receiver = |several: &&Flow| {
+            let receiver = flow.name.strip_prefix(several.name.as_str())?.strip_prefix('/')?;
+            let mut vms = several.to.iter().filter_map(|to| timing.vms.get(*to));
+            (several.to.len() > 1).then(|| vms.find(|vm| vm.name == receiver)).flatten()
+        };
+        let clash = timing.flows.iter().find_map(|several| Some((several, receiver(&several)?)));
+        let Some((several, vm)) = clash else { return };
+        let message = format!(
+            "a flow is called {}, as the report calls what the flow {} brings to {}",
+            flow.name, several.name, vm.name
+        );
+        let fault = self.fault("flow-twice", &flow.place.0, message).label("this flow");
+        let fault = fault.and(several.place.0.clone(), "the flow to several receivers");
+        self.faults.push(fault.help("give one of them another name"));
+    }
+
+    /// The ends of flows have cores of their own: only the broker may take turns with others.
+    fn flow_ends(&mut self, timing: &Timing, vms: &[Vm]) {
+        for (index, vm) in vms.iter().enumerate() {
+            let is_end = |flow: &&Flow| flow.from == index || flow.to.contains(&index);
+            let Some(flow) = timing.flows.iter().find(is_end) else { continue };
+            let on = |id: u64| vm.cpus.iter().any(|core| u64::from(core.0) == id);
+            let Some(core) = timing.cores.iter().find(|core| on(core.id)) else { continue };
+            let message = format!(
+                "{} is an end of the flow {} and shares core {}, and this version of weir moves no flows from or to a VM that shares a core",
+                vm.name, flow.name, core.id
+            );
+            let fault = self.fault("flow-shared-core", &flow.place.0, message).label("this flow");
+            let fault = fault.and(core.place.0.clone(), "the schedule of the core");
+            let help = format!("take {0} out of the flows, or give {0} cores of its own", vm.name);
+            self.faults.push(fault.help(help));
         }
     }
 

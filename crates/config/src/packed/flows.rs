@@ -10,6 +10,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Most flows of a system.
 pub const MAX_FLOWS: usize = 32;
+/// Periods and deadlines are below this, in ns.
+pub const FLOW_TIME_LIMIT: u64 = 1 << 62;
 /// [`Region::kind`] of the memory that the hypervisor shares with the broker: RAM that outlives the broker's lives.
 pub const PARTITION: u64 = 2;
 /// Bytes of that memory.
@@ -95,9 +97,9 @@ impl Flow {
             let vm = system.vm(index as usize);
             vm.is_some_and(|vm| vm.vm.vsock != 0) && index != system.header.broker
         };
-        let most = 1 << 62;
         let timed = (self.period == 0) == (self.deadline == 0);
-        let bounded = self.size > 0 && self.period < most && self.deadline < most;
+        let bounded =
+            self.size > 0 && self.period < FLOW_TIME_LIMIT && self.deadline < FLOW_TIME_LIMIT;
         end(self.from) && end(self.to) && self.from != self.to && timed && bounded
     }
 }

@@ -87,7 +87,7 @@ static FLOW: Shape = Shape {
             Kind::Number(0, u32::MAX as u64),
             "The vsock port of the receiver; 5000 without it.",
         ),
-        required("size", Kind::Size, "The bytes of a packet."),
+        required("size", Kind::Size, "The most bytes of a packet's payload."),
         key("period", Kind::Duration, "The least time between two packets."),
         key(
             "jitter",

@@ -441,6 +441,19 @@ impl Timing {
         self.dma.copy_bandwidth = self.dma.copy_bandwidth.or(measured.dma.copy_bandwidth);
     }
 
+    /// Takes another file's overheads, and the bandwidth of its copy, before those that this one has.
+    pub fn prefer(&mut self, measured: &Self) {
+        let is_given = |name: &str| measured.overheads.iter().any(|given| given.name == name);
+        self.overheads.retain(|own| !is_given(own.name));
+        if is_given("wake") {
+            // The senders' are told of the run that `wake` is of.
+            self.wakes.clear();
+        }
+        self.wakes.retain(|(own, _)| measured.wakes.iter().all(|(given, _)| given != own));
+        self.dma.copy_bandwidth = measured.dma.copy_bandwidth.or(self.dma.copy_bandwidth);
+        self.adopt(measured);
+    }
+
     /// Takes the platform's overheads and saturation where the file has none.
     pub(crate) fn stand_on(&mut self, platform: Option<Platform>) {
         if let Some(platform) = &platform {

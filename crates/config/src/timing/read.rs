@@ -279,6 +279,13 @@ impl Reader<'_> {
         for (table, span) in table.tables("flow") {
             let name = table.text("name");
             if let Some(At { value, span }) = &name {
+                let help = "write a name of letters, digits, `-` and the like, name = \"orders\"";
+                if value.is_empty() {
+                    self.fault("name-empty", span, "a flow's name is empty".to_owned(), help);
+                } else if let Some(bad) = value.chars().find(|c| c.is_control()) {
+                    let message = format!("a flow's name has {bad:?} in it");
+                    self.fault("name-characters", span, message, help);
+                }
                 if let Some(first) = names.get(value) {
                     let message = format!("two flows are called `{value}`");
                     let fault = Fault::new("flow-twice", self.file, span.clone(), message);
