@@ -238,13 +238,12 @@ impl<'a> Checker<'a> {
             || rules.source.is_some()
             || rules.poll.is_some()
         {
-            let chosen = match self.platform {
-                Some(platform) => self.source(platform, vm, bandwidth, &events),
+            let chosen = if let Some(platform) = self.platform {
+                self.source(platform, vm, bandwidth, &events)
+            } else {
                 // What is left to judge is the same whoever counts.
-                None => {
-                    let least_period = Nanos(0);
-                    Some(Chosen { source: packed::PMU, least_period, looks: None })
-                }
+                let least_period = Nanos(0);
+                Some(Chosen { source: packed::PMU, least_period, looks: None })
             };
             let Some(chosen) = chosen else { return none };
             Some(chosen)
