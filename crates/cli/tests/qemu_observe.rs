@@ -239,6 +239,28 @@ fn zeroing_is_made_visible() {
 }
 
 #[test]
+fn what_is_zeroed_is_told_in_lines() {
+    // Twice the cache. 500 lines in 100 us are 5000 in 1 ms, however many stores zero one.
+    let vm = "[[vm]]\nname = \"zero\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = { elf = \"guests/hog\", args = \"mode=zero size=0x200000 passes=3 report_us=1000\" }\nbandwidth = { budget = 500, period = \"100us\", source = \"monitor\" }\nexpect = [\"hog: 3 passes\"]\n";
+    let file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
+    fs::write(&file, format!("platform = \"qemu-virt\"\n{vm}")).expect("a system");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("run").arg(file.path()).arg("--deterministic").env("WEIR_ROOT", root());
+    let runs = tempfile::tempdir().expect("a directory");
+    let said = say_within(command.env("WEIR_RUNS", runs.path()), Options::default().limit);
+    assert_eq!(said.status, Some(0), "{}\n{}", said.out, said.err);
+    assert!(said.out.contains("hog: zero 2097152 bytes by 8"), "{}", said.out);
+    let number = |line: &str| {
+        let rest = line.split_once("hog: ")?.1;
+        rest.split_once(" lines in")?.0.parse::<u64>().ok()
+    };
+    let lines: Vec<_> = said.out.lines().filter_map(number).collect();
+    assert!(lines.len() > 10, "{lines:?}");
+    // A look at the clock comes each 8 lines.
+    assert!(lines[1..].iter().all(|lines| (4000..6000).contains(lines)), "{lines:?}");
+}
+
+#[test]
 fn colored_pages_are_mapped_as_fast() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["bench", "mapping", "--json"]).env("WEIR_ROOT", root());

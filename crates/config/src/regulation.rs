@@ -24,7 +24,11 @@ const LEAVE_COMPENSATION: &str = "leave `regulator`, `critical` and `window` out
 
 /// How each VM is regulated, in the order of the file.
 pub(crate) fn regulate(system: &System, faults: &mut Faults) -> Vec<Regulation> {
-    of_all(&system.timing, &system.platform, system.cores_needed(), faults)
+    let (timing, platform) = (&system.timing, Some(&system.platform));
+    let mut checker = Checker { timing, platform, cores: system.cores_needed(), faults };
+    let all = checker.each();
+    checker.sum();
+    all
 }
 
 impl Timing {
@@ -35,12 +39,18 @@ impl Timing {
     /// A fault for each that it can't.
     pub fn check_budgets(&self) -> Result<(), Faults> {
         let mut faults = Faults::default();
-        if let Some(platform) = &self.platform {
-            let last = self.vms.iter().flat_map(|vm| &vm.cpus).max();
-            let cores = last.map_or(1, |last| usize::try_from(last + 1).unwrap_or(usize::MAX));
-            of_all(self, platform, cores, &mut faults);
+        if self.platform.is_some() {
+            let mut checker = self.checker(&mut faults);
+            checker.each();
+            checker.sum();
         }
         faults.into_result(())
+    }
+
+    fn checker<'a>(&'a self, faults: &'a mut Faults) -> Checker<'a> {
+        let last = self.vms.iter().flat_map(|vm| &vm.cpus).max();
+        let cores = last.and_then(|last| usize::try_from(last.saturating_add(1)).ok()).unwrap_or(1);
+        Checker { timing: self, platform: self.platform.as_ref(), cores, faults }
     }
 
     /// How EL2 looks at the monitor for the budget of each vCPU of `vm`, in periods of `period`; none where the PMU counts, or nobody, or no
@@ -62,45 +72,19 @@ impl Timing {
         bound.max(measured)
     }
 
-    /// Why budgets are none that `[saturation]` says are kept.
+    /// Why budgets are none to which VMs can be kept, each by itself: whether all together are what the memory takes is not judged. Where no
+    /// platform is named, somebody is taken to count them.
     #[must_use]
     pub fn unkept(&self) -> Vec<Fault> {
-        let Some(saturation) = &self.saturation else { return Vec::new() };
-        let why = |vm: &TimedVm| {
-            let bandwidth = vm.bandwidth.as_ref()?;
-            let unkept = unkept(saturation, vm, bandwidth, &events(bandwidth));
-            let platform = self.platform.as_ref();
-            let rare = || rare_looks(platform?, vm, bandwidth);
-            let Unkept { code, place, message, help } = unkept.or_else(rare)?;
-            Some(self.fault(code, &place, message, help))
-        };
-        self.vms.iter().filter_map(why).collect()
+        let mut faults = Faults::default();
+        self.checker(&mut faults).each();
+        faults.0
     }
-}
-
-fn of_all(
-    timing: &Timing,
-    platform: &Platform,
-    cores: usize,
-    faults: &mut Faults,
-) -> Vec<Regulation> {
-    let mut checker = Checker { timing, platform, cores, faults };
-    let vms = timing.vms.iter().enumerate();
-    let sound = |(index, vm)| {
-        let before = checker.faults.0.len();
-        let regulation = checker.vm(index, vm);
-        // One fault is enough: what follows from it is not said again.
-        if checker.faults.0.len() == before { regulation } else { Regulation::default() }
-    };
-    let all: Vec<_> = vms.map(sound).collect();
-    checker.shared(&all);
-    checker.sum();
-    all
 }
 
 struct Checker<'a> {
     timing: &'a Timing,
-    platform: &'a Platform,
+    platform: Option<&'a Platform>,
     cores: usize,
     faults: &'a mut Faults,
 }
@@ -220,7 +204,26 @@ fn who_counts(
     can.next().map(|(_, chosen)| chosen)
 }
 
-impl Checker<'_> {
+impl<'a> Checker<'a> {
+    /// How each VM is regulated, in the order of the file.
+    fn each(&mut self) -> Vec<Regulation> {
+        let vms = self.timing.vms.iter().enumerate();
+        let sound = |(index, vm)| {
+            let before = self.faults.0.len();
+            let regulation = self.vm(index, vm);
+            // One fault is enough: what follows from it is not said again.
+            if self.faults.0.len() == before { regulation } else { Regulation::default() }
+        };
+        let all: Vec<_> = vms.map(sound).collect();
+        self.shared(&all);
+        all
+    }
+
+    /// The platform as a message names it.
+    fn platform_name(&self) -> &'a str {
+        self.platform.map_or("the platform", |platform| platform.name.as_str())
+    }
+
     fn fault(&mut self, code: &'static str, place: &Place, message: String, help: String) {
         self.faults.push(self.timing.fault(code, place, message, help));
     }
@@ -235,7 +238,14 @@ impl Checker<'_> {
             || rules.source.is_some()
             || rules.poll.is_some()
         {
-            let Some(chosen) = self.source(vm, bandwidth, &events) else { return none };
+            let chosen = if let Some(platform) = self.platform {
+                self.source(platform, vm, bandwidth, &events)
+            } else {
+                // What is left to judge is the same whoever counts.
+                let least_period = Nanos(0);
+                Some(Chosen { source: packed::PMU, least_period, looks: None })
+            };
+            let Some(chosen) = chosen else { return none };
             Some(chosen)
         } else {
             None
@@ -255,7 +265,7 @@ impl Checker<'_> {
             let least = chosen.least_period;
             let message = format!(
                 "a period of {period} is shorter than what {} can enforce at a twentieth of a core's time",
-                self.platform.name
+                self.platform_name()
             );
             let help = format!("write a period of at least \"{least}\"");
             self.fault("short-period", &bandwidth.rules.places.period, message, help);
@@ -302,13 +312,20 @@ impl Checker<'_> {
 
     /// The system's own saturation table, or the platform's.
     fn saturation(&self) -> Option<Saturation> {
-        self.timing.saturation.clone().or(self.platform.saturation.clone())
+        let own = self.timing.saturation.clone();
+        own.or_else(|| self.platform?.saturation.clone())
     }
 
     /// Who counts these events of a VM.
-    fn source(&mut self, vm: &TimedVm, bandwidth: &Bandwidth, events: &[Event]) -> Option<Chosen> {
+    fn source(
+        &mut self,
+        platform: &Platform,
+        vm: &TimedVm,
+        bandwidth: &Bandwidth,
+        events: &[Event],
+    ) -> Option<Chosen> {
         let rules = &bandwidth.rules;
-        let counters = &self.platform.counters;
+        let counters = &platform.counters;
         let wish = rules.source.as_ref().map(|source| source.value);
         let (_, period) = bandwidth.budget.unwrap_or((0, Nanos(0)));
         let sources = || sources(counters, Some(rules), period);
@@ -322,10 +339,10 @@ impl Checker<'_> {
             let missing =
                 events.iter().find(|event| !counted.contains(event)).unwrap_or(&events[0]);
             let who = match wish {
-                Some(Source::Pmu) => format!("the PMU of {} does not", self.platform.name),
-                Some(Source::Monitor) => format!("the monitor of {} does not", self.platform.name),
+                Some(Source::Pmu) => format!("the PMU of {} does not", platform.name),
+                Some(Source::Monitor) => format!("the monitor of {} does not", platform.name),
                 None => {
-                    format!("nothing on {} does in a way that can stop a vCPU", self.platform.name)
+                    format!("nothing on {} does in a way that can stop a vCPU", platform.name)
                 }
             };
             let message =
@@ -333,7 +350,7 @@ impl Checker<'_> {
             let place = rules.event.as_ref().map(|event| event.span.clone());
             let place = place.or(rules.source.as_ref().map(|source| source.span.clone()));
             let place = place.map_or(bandwidth.place.clone(), Place);
-            let name = &self.platform.name;
+            let name = &platform.name;
             let other = |wish| {
                 let mut others = sources().filter(|(_, chosen)| !chosen.is(wish));
                 others.any(|(can, _)| events.iter().all(|event| can.contains(event)))
@@ -394,7 +411,7 @@ impl Checker<'_> {
                 );
                 self.fault("poll", &place, message, help);
             } else if self.saturation().is_some()
-                && let Some(rare) = rare_looks(self.platform, vm, bandwidth)
+                && let Some(rare) = rare_looks(platform, vm, bandwidth)
             {
                 self.fault(rare.code, &rare.place, rare.message, rare.help);
             }
@@ -407,7 +424,8 @@ impl Checker<'_> {
         let vcpus = vm.cpus.len().min(MAX_CORES);
         weights[..vcpus].fill(1);
         if let Split::Weights(wished) = &bandwidth.rules.split {
-            if wished.len() == vcpus {
+            // A file without cores says nothing of vCPUs.
+            if wished.len() == vcpus || vm.cpus.is_empty() {
                 for (weight, wish) in weights.iter_mut().zip(wished) {
                     *weight = (*wish).min(u16::MAX.into()) as u16;
                 }
@@ -656,7 +674,7 @@ impl Checker<'_> {
                 "the budgets of {} {set} {sum} lines in {}; {}'s memory takes {most}",
                 names.join(", "),
                 saturation.period,
-                self.platform.name
+                self.platform_name()
             );
             let help = format!(
                 "{}, or write overcommit = true, which `weir check` bears and `weir analyze` does not",

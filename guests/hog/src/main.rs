@@ -14,8 +14,8 @@
 //! not those of a VM with `colors` or `banks`. It takes 2048 pieces at most; more than the cache has ways for what lies in one bank
 //! miss it.
 //!
-//! With `report_us=` (0, none) these modes print how many accesses each such time took, whatever a pass takes; it looks at the
-//! clock each 64 accesses.
+//! With `report_us=` (0, none) these modes print how many lines of 64 bytes each such time took, whatever a pass takes, where places that
+//! share a line are parts of it; it looks at the clock each 64 accesses.
 //!
 //! `mode=walk` follows pointers instead, through the same places in a random order that is always the same, so that each
 //! load needs the one before; see the guest `latency` for times alone. It does so for `size=`, twice `size=`, and so on
@@ -104,6 +104,8 @@ fn main(board: &'static Board) -> ! {
     psci::system_off()
 }
 
+/// Bytes of a cache line.
+const LINE: u64 = 64;
 /// Accesses between two looks at the clock, where lines are to be printed.
 const CHUNK: u64 = 64;
 
@@ -127,9 +129,9 @@ struct Hog {
     period: u64,
     /// Time between two lines; 0 for none.
     report: u64,
-    /// When the last line was due, and the accesses since.
+    /// When the last line was due, and the bytes of cache lines that were gone over since.
     reported: u64,
-    accesses: u64,
+    bytes: u64,
 }
 
 impl Hog {
@@ -145,7 +147,7 @@ impl Hog {
             period: ticks(board.args, "period_us"),
             report: ticks(board.args, "report_us"),
             reported: time::now(),
-            accesses: 0,
+            bytes: 0,
         }
     }
 
@@ -157,7 +159,14 @@ impl Hog {
             if self.report == 0 {
                 pass(range, Part { start: 0, count: range.count });
             } else {
-                self.in_chunks(range, &pass);
+                let bytes = match mode {
+                    // All of them are touched.
+                    "zero" => range.stride,
+                    // Each needs its line anew.
+                    "rowmiss" => LINE,
+                    _ => range.stride.min(LINE),
+                };
+                self.in_chunks(range, bytes, &pass);
             }
             busy += time::now() - start;
             done += 1;
@@ -171,20 +180,20 @@ impl Hog {
         println!("hog: {} passes, {accesses} accesses, {each} ns each", self.passes);
     }
 
-    /// One pass, with lines when they are due.
-    fn in_chunks(&mut self, range: Range, pass: &impl Fn(Range, Part)) {
+    /// One pass, whose accesses take `bytes` of cache lines each, with a report when it is due.
+    fn in_chunks(&mut self, range: Range, bytes: u64, pass: &impl Fn(Range, Part)) {
         let mut start = 0;
         while start < range.count {
             let count = CHUNK.min(range.count - start);
             pass(range, Part { start, count });
             start += count;
-            self.accesses += count;
+            self.bytes += count * bytes;
             let now = time::now();
             let since = now - self.reported;
             if since >= self.report {
                 let us = time::ticks_to_ns(since, time::frequency()) / 1000;
-                println!("hog: {} lines in {us} us", self.accesses);
-                (self.reported, self.accesses) = (now, 0);
+                println!("hog: {} lines in {us} us", self.bytes / LINE);
+                (self.reported, self.bytes) = (now, 0);
             }
         }
     }

@@ -13,7 +13,12 @@ use crate::{
 };
 use grid::Calibrated;
 use serde_json::{Value, json};
-use std::{fmt::Write as _, fs, io::Write as _, path::PathBuf};
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
 use weir_config::units::Nanos;
 
 /// Finds the smallest budget and period that make sense on a system's platform, and how much its memory takes.
@@ -81,20 +86,29 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let found = grid::calibrate(&lab, &cores, arguments.period.0, arguments.tolerance)?;
     let line = system.platform.places.cache.map_or(64, |cache| cache.line.0);
     let toml = toml(&found, line, arguments);
-    if let Some(file) = &arguments.output {
-        replace(file, toml.as_bytes())?;
-    }
-    let mut out = anstream::stdout().lock();
-    if arguments.json {
-        writeln!(out, "{:#}", json(&found))?;
-    } else {
-        writeln!(out, "{}", text(&found))?;
-        match &arguments.output {
-            Some(file) => writeln!(out, "{}", file.display())?,
-            None => write!(out, "{toml}")?,
+    keep(arguments.output.as_deref(), &toml, |kept| {
+        let mut out = anstream::stdout().lock();
+        if arguments.json {
+            return writeln!(out, "{:#}", json(&found));
         }
-    }
-    Ok(())
+        writeln!(out, "{}", text(&found))?;
+        match kept {
+            Some(file) => writeln!(out, "{}", file.display()),
+            None => write!(out, "{toml}"),
+        }
+    })
+}
+
+/// Writes the table to `file` if there is one, and tells where it was written. It took long to measure: if that fails, all is told as without
+/// a file.
+fn keep(
+    file: Option<&Path>,
+    toml: &str,
+    tell: impl FnOnce(Option<&Path>) -> io::Result<()>,
+) -> Result {
+    let kept = file.map_or(Ok(()), |file| replace(file, toml.as_bytes()));
+    tell(file.filter(|_| kept.is_ok()))?;
+    kept
 }
 
 /// The table for a system file.
@@ -162,4 +176,32 @@ fn text(found: &Calibrated) -> String {
         found.saturation
     );
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::ENVIRONMENT;
+
+    #[test]
+    fn a_table_that_cannot_be_kept_is_printed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [gone, there] =
+            ["gone/table.toml", "table.toml"].map(|file| directory.path().join(file));
+        let told = |file: &Path| {
+            let mut told = None;
+            let kept = keep(Some(file), "[saturation]\n", |kept| {
+                told = Some(kept.is_some());
+                Ok(())
+            });
+            (kept, told)
+        };
+        let (kept, printed) = told(&gone);
+        let failure = kept.expect_err("no directory");
+        assert_eq!((failure.status, printed), (ENVIRONMENT, Some(false)));
+        assert!(failure.text.contains("gone/table.toml"), "{}", failure.text);
+        let (kept, printed) = told(&there);
+        assert!(kept.is_ok() && printed == Some(true));
+        assert_eq!(fs::read_to_string(&there).expect("the table"), "[saturation]\n");
+    }
 }

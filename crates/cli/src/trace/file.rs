@@ -6,6 +6,7 @@
 
 use crate::failure::{Context, Failure, Result};
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::{self, BufReader, Read, Write},
     path::Path,
@@ -20,6 +21,10 @@ const MAGIC: [u8; 8] = *b"weirtrac";
 const VERSION: u32 = 1;
 /// Most VMs that a trace can tell apart: a record's VM is one byte, and one number stands for none.
 const VMS_LIMIT: u32 = 255;
+/// More accesses or instructions in a nanosecond than any core makes: 16 in each of 4 cycles.
+const MOST_PER_NS: u64 = 64;
+/// The most by which the time of a record that begins a period is behind the moment from which the period counts.
+const LATE_NS: u64 = 1000;
 
 /// What the file begins with.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -194,6 +199,10 @@ pub struct Trace<R> {
     last: u64,
     /// Records that no run makes.
     strange: u64,
+    /// When the period under way of a vCPU's meter was last seen to begin, by VM, vCPU and meter.
+    begun: BTreeMap<(u8, u8, u32), u64>,
+    /// Lost records, as those that stand in their place tell.
+    lost: u64,
     /// Bytes at the end that are no whole record.
     rest: u64,
 }
@@ -235,7 +244,8 @@ impl<R: Read> Trace<R> {
     pub fn read(mut from: R) -> std::result::Result<Self, String> {
         let facts = Facts::read(&mut from)?;
         let last = facts.zero;
-        Ok(Self { facts, from, read: 0, last, strange: 0, rest: 0 })
+        let begun = BTreeMap::new();
+        Ok(Self { facts, from, read: 0, last, strange: 0, begun, lost: 0, rest: 0 })
     }
 
     /// The next record. The end of the file is the end of the trace; a record that is cut short is none.
@@ -257,7 +267,16 @@ impl<R: Read> Trace<R> {
             return Ok(None);
         }
         self.read += 1;
-        self.strange += u64::from(!self.is_possible(&record));
+        let is_possible = self.is_possible(&record);
+        self.strange += u64::from(!is_possible);
+        match Kind::from_number(record.kind) {
+            Some(Kind::Replenish) if is_possible => {
+                let name = (record.vm, record.vcpu, record.detail);
+                self.begun.insert(name, record.time);
+            }
+            Some(Kind::Lost) => self.lost = self.lost.saturating_add(record.count),
+            _ => {}
+        }
         if !self.is_past(&record) {
             self.last = self.last.max(record.time);
         }
@@ -270,7 +289,7 @@ impl<R: Read> Trace<R> {
     }
 
     /// Whether a run may have made this record: by one of its cores, for one of its vCPUs or for none, neither before the one ahead of it
-    /// nor behind the end.
+    /// nor behind the end, and of no more accesses than there was time for.
     fn is_possible(&self, record: &Record) -> bool {
         let vm = self.facts.vms.get(usize::from(record.vm));
         // Eight cores have a place in the head.
@@ -280,6 +299,23 @@ impl<R: Read> Trace<R> {
             && vm.map_or(nobody, is_vcpu)
             && record.time >= self.last
             && !self.is_past(record)
+            && self.is_countable(record)
+    }
+
+    /// Whether a core can have made what a record counts since the period began, as far as that is known.
+    fn is_countable(&self, record: &Record) -> bool {
+        let kind = Kind::from_number(record.kind);
+        let counts =
+            [Kind::Replenish, Kind::Overflow, Kind::Throttle, Kind::Wake, Kind::Poll].map(Some);
+        if !counts.contains(&kind) {
+            return true;
+        }
+        let name = (record.vm, record.vcpu, record.detail);
+        // A lost record of a later beginning leaves the earlier one, which allows more.
+        let begun = self.begun.get(&name).copied().unwrap_or(self.facts.zero);
+        let nanos = |time| self.facts.nanos(time);
+        let time = nanos(record.time).saturating_sub(nanos(begun)).saturating_add(LATE_NS);
+        record.count <= time.saturating_mul(MOST_PER_NS)
     }
 
     /// When the last record was made, ns, as far as it has been read.
@@ -302,7 +338,7 @@ impl<R: Read> Trace<R> {
         }
         if *strange > 0 {
             damages.push(format!(
-                "{strange} records are none that a run makes: of a core or vCPU that it has not, before the record ahead of them, or behind the end"
+                "{strange} records are none that a run makes: of a core or vCPU that it has not, before the record ahead of them, behind the end, or with more accesses than a core can make in the time"
             ));
         }
         let Facts { last, .. } = self.facts;
@@ -311,6 +347,12 @@ impl<R: Read> Trace<R> {
                 "its last record is of {}, and its head tells {}",
                 Nanos(self.end()),
                 Nanos(self.facts.nanos(last))
+            ));
+        }
+        if damages.is_empty() && self.lost < self.facts.lost {
+            damages.push(format!(
+                "its head tells of {} lost records, and its records of {}",
+                self.facts.lost, self.lost
             ));
         }
         (!damages.is_empty()).then(|| format!("the trace is damaged: {}", damages.join("; ")))
@@ -395,6 +437,18 @@ pub(super) mod tests {
             trace.warning().is_some_and(|warning| warning.contains("3 records were overwritten"))
         );
         assert_eq!(trace.damage(), None);
+        let mut few = trace_with(3);
+        while few.next().expect("memory").is_some() {}
+        let damage = few.damage().unwrap_or_default();
+        assert!(
+            damage.contains("its head tells of 3 lost records, and its records of 2"),
+            "{damage}"
+        );
+    }
+
+    /// One of whose lost records two are told of.
+    fn trace_with(lost_records: u64) -> Trace<io::Cursor<Vec<u8>>> {
+        trace(Facts { lost: lost_records, ..facts() }, &[lost(0, 1005, 2)])
     }
 
     #[test]
@@ -431,6 +485,35 @@ pub(super) mod tests {
         assert!(damage(two.clone(), &good, b"12345").0.contains("its 2 records, by 5 bytes"));
         let one = Facts { records: 1, ..facts() };
         assert!(damage(one, &good, b"").0.contains("its 1 records, by 32 bytes"));
+    }
+
+    #[test]
+    fn a_count_that_no_core_reaches_is_no_runs() {
+        let counted = |kind: Kind, time, count| {
+            let record = Record { time, kind: kind as u16, vm: 1, count, ..Record::default() };
+            record.with_sequence(1)
+        };
+        let damage = |records: &[Record]| {
+            let mut trace = trace(facts(), records);
+            while trace.next().expect("memory").is_some() {}
+            trace.damage().unwrap_or_default()
+        };
+        let (begun, most) =
+            (counted(Kind::Replenish, 2_000_000, 0), (2000 + LATE_NS) * MOST_PER_NS);
+        for kind in [Kind::Replenish, Kind::Overflow, Kind::Throttle, Kind::Wake, Kind::Poll] {
+            for (count, told) in [(most, ""), (most + 1, "accesses"), (u64::MAX, "accesses")] {
+                let said = damage(&[begun, counted(kind, 2_002_000, count)]);
+                assert_eq!(said.is_empty(), told.is_empty(), "{kind:?} {count} {said}");
+                assert!(said.contains(told), "{said}");
+            }
+        }
+        // What other kinds tell there is no count of accesses.
+        assert_eq!(damage(&[begun, counted(Kind::BudgetChanged, 2_000_001, u64::MAX)]), "");
+        // Without a beginning of its own it counts from the hypervisor's start, and another vCPU's is none of its own.
+        assert!(!damage(&[counted(Kind::Poll, 2_000_000, u64::MAX)]).is_empty());
+        let other = Record { vcpu: 1, ..begun };
+        let late = counted(Kind::Poll, 2_002_000, most + 1);
+        assert_eq!(damage(&[other, late]), "");
     }
 
     #[test]

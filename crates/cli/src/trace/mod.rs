@@ -171,17 +171,16 @@ impl Arguments {
         })
     }
 
-    fn format(&self, otherwise: &[(&str, Format)]) -> Format {
+    fn format(&self) -> Format {
+        let known = [("csv", Format::Csv), ("json", Format::Json), ("svg", Format::Svg)];
         let ending = self.output.as_deref().and_then(Path::extension);
-        let by_ending =
-            otherwise.iter().find(|(name, _)| ending.is_some_and(|ending| ending == *name));
+        let by_ending = known.iter().find(|(name, _)| ending.is_some_and(|ending| ending == *name));
         self.format.or(by_ending.map(|(_, format)| *format)).unwrap_or(Format::Table)
     }
 }
 
 fn curves(arguments: &Arguments, path: PathBuf, runs: &Path) -> Result<Told> {
-    let format =
-        arguments.format(&[("csv", Format::Csv), ("json", Format::Json), ("svg", Format::Svg)]);
+    let format = arguments.format();
     if format == Format::Perfetto {
         return Err(Failure::call("Perfetto shows no curves: choose table, csv, json or svg"));
     }
@@ -240,7 +239,7 @@ impl Filter {
 }
 
 fn records(arguments: &Arguments, path: &Path) -> Result<Told> {
-    let format = arguments.format(&[("csv", Format::Csv), ("json", Format::Json)]);
+    let format = arguments.format();
     if format == Format::Svg {
         return Err(Failure::call("svg is for arrival curves: add --arrival-curve VM"));
     }
@@ -417,14 +416,10 @@ mod tests {
 
     #[test]
     fn the_ending_of_the_file_says_the_format() {
-        let known = [("csv", Format::Csv), ("json", Format::Json)];
-        assert_eq!(call(&["-o", "x.csv"]).format(&known), Format::Csv);
-        assert_eq!(
-            call(&["-o", "x.json", "--format", "perfetto"]).format(&known),
-            Format::Perfetto
-        );
-        assert_eq!(call(&["-o", "csv"]).format(&known), Format::Table);
-        assert_eq!(call(&[]).format(&known), Format::Table);
+        assert_eq!(call(&["-o", "x.csv"]).format(), Format::Csv);
+        assert_eq!(call(&["-o", "x.json", "--format", "perfetto"]).format(), Format::Perfetto);
+        assert_eq!(call(&["-o", "csv"]).format(), Format::Table);
+        assert_eq!(call(&[]).format(), Format::Table);
     }
 
     #[test]
@@ -466,6 +461,19 @@ mod tests {
         let svg = draw(&["--format", "svg"]).expect("a picture");
         assert!(svg.starts_with("<svg") && svg.contains("linux in two") && svg.contains(", us"));
         assert!(draw(&["--format", "perfetto"]).is_err());
+        let picture = directory.path().join("x.svg").display().to_string();
+        for records_alone in [["-o", picture.as_str()], ["--format", "svg"]] {
+            let refused = records(&call(&records_alone), Path::new(&one)).expect_err("no picture");
+            assert!(refused.text.contains("--arrival-curve"), "{}", refused.text);
+        }
+        let head = Facts { lost: 3, records: 90, ..facts() };
+        let mut file =
+            File::options().write(true).open(Path::new(&one).join(file::NAME)).expect("it");
+        head.write(&mut file).expect("a write");
+        let told = curves(&call(&words), PathBuf::from(&one), directory.path()).expect("curves");
+        let [damage] = told.damages.as_slice() else { panic!("{:?}", told.damages) };
+        assert!(!Path::new(&picture).exists());
+        assert!(damage.contains("3 lost records") && damage.contains("no bounds"), "{damage}");
         let path = PathBuf::from(&two);
         let none = curves(&call(&["--arrival-curve", "control"]), path, directory.path());
         assert!(none.expect_err("no counts").text.contains("bandwidth ="));

@@ -49,6 +49,46 @@ fn spare_sharing_has_no_limit() {
 }
 
 #[test]
+fn what_check_refuses_does_not_hold() {
+    let budgets = |cpus: &str, b: &str| {
+        let a = "budget = 20, period = \"30us\"";
+        format!("{}{}{SATURATION}", vm("a", "0", a), vm("b", cpus, b))
+    };
+    for (cpus, bandwidth, why) in [
+        ("1, 2", "budget = 50, period = \"30us\", split = [0, 1]", "cannot be regulated so"),
+        ("1, 2", "budget = 1, period = \"30us\"", "cannot be regulated so"),
+        (
+            "1",
+            "budget = 50, period = \"30us\", regulator = \"memguard\", phase = \"staggered\"",
+            "periods are staggered",
+        ),
+        (
+            "1, 2",
+            "budget = 50, period = \"30us\", adjust = { by = \"a\", min = 1, max = 60 }",
+            "may set the budget of b to 1",
+        ),
+    ] {
+        // Where no platform is named, too.
+        for platform in ["platform = \"qemu-virt\"\n", ""] {
+            let (said, mut told) = analyze(&format!("{platform}{}", budgets(cpus, bandwidth)), &[]);
+            let memory = told["memory"].take();
+            let found = reasons(&memory);
+            assert!(found.contains(why), "{bandwidth} {platform}: {found}");
+            assert_eq!(said.status, Some(1), "{bandwidth} {platform}");
+        }
+        let fake = fake();
+        let text = format!("platform = \"qemu-virt\"\n{}", budgets(cpus, bandwidth));
+        fake.write("x.toml", text.as_bytes());
+        let said = say(fake.weir().args(["check", "x.toml"]));
+        assert!(said.err.contains(why), "{bandwidth}: {}", said.err);
+    }
+    // A file without cores says nothing of vCPUs.
+    let without = budgets("1, 2", "budget = 50, period = \"30us\", split = [3, 1]");
+    let without = without.replace("cpus = [1, 2]\n", "").replace("cpus = [0]\n", "");
+    assert_eq!(reasons(&analyze(&without, &[]).1["memory"].take()), "");
+}
+
+#[test]
 fn a_compensated_vm_counts_with_all_that_its_window_may_bring_into_one_period() {
     let compensated = |window: u32| {
         format!("{STATIC}, regulator = \"compensation\", critical = \"a\", window = {window}")
