@@ -142,11 +142,7 @@ fn dedicated(timing: &Timing, vm: usize, looks: Vec<InterruptLine>) -> Result<Su
 }
 
 fn runs(schedule: &Schedule, runner: Runner) -> bool {
-    match schedule {
-        Schedule::RoundRobin { runners, .. } => runners.contains(&runner),
-        Schedule::Table { slots, .. } => slots.iter().any(|slot| slot.0 == runner),
-        Schedule::FixedPriority { servers } => servers.iter().any(|server| server.0 == runner),
-    }
+    runners(schedule).contains(&runner)
 }
 
 fn runners(schedule: &Schedule) -> Vec<Runner> {
@@ -296,16 +292,17 @@ fn charged_to_others(
     Ok(lines)
 }
 
-/// What EL2 does at the most on VM `vm`'s account between two of its turns, in ns: what its lines take, as long as each in `costs`, and all else.
-fn charged(timing: &Timing, vm: usize, costs: &[u64], known: u64) -> u64 {
-    let others = timing.unruled(vm).len() + calls(&timing.vms[vm]);
-    let all = costs.iter().copied().chain(std::iter::repeat_n(known, others));
-    all.fold(0, u64::saturating_add)
+/// What comes to VM `vm` between two of its turns, by how long EL2 takes for it, in ns: its lines, as long as each in `costs`, and what no [`Line`] is about: lines without a rule, and SGIs, changes of
+/// its distributor and CPU_ON of its other vCPUs, each once in each of its turns. A VM of one vCPU has its timer.
+fn meanwhile(timing: &Timing, vm: usize, costs: &[u64], known: u64) -> impl Iterator<Item = u64> {
+    let calls = if timing.vms[vm].cpus.len() > 1 { 3 } else { 1 };
+    let others = timing.unruled(vm).len() + calls;
+    costs.iter().copied().chain(std::iter::repeat_n(known, others))
 }
 
-/// What comes to a VM while it is off its core besides lines: SGIs, changes of its distributor and CPU_ON of its other vCPUs, each once in each of its turns. A VM of one vCPU has its timer.
-fn calls(vm: &TimedVm) -> usize {
-    if vm.cpus.len() > 1 { 3 } else { 1 }
+/// All of that together, at the most.
+fn charged(timing: &Timing, vm: usize, costs: &[u64], known: u64) -> u64 {
+    meanwhile(timing, vm, costs, known).fold(0, u64::saturating_add)
 }
 
 /// What VM `vm`'s interrupts on a shared core take from `runner`.
@@ -334,9 +331,7 @@ fn lines_of(
         costs.push(cost_of(timing, line, known)?);
     }
     // A line without credit waits as well, and so does one that nobody wrote a rule for.
-    let others = timing.unruled(vm).len() + calls(&timing.vms[vm]);
-    let mut lines: Vec<_> = costs.iter().map(|cost| waiting(*cost)).collect();
-    lines.extend((0..others).map(|_| waiting(known)));
+    let mut lines: Vec<_> = meanwhile(timing, vm, &costs, known).map(waiting).collect();
     // In a table nobody is charged: what EL2 does for a VM in others' slots is theirs alone.
     if owner == runner && matches!(core.schedule, Schedule::Table { .. }) {
         lines.clear();

@@ -137,8 +137,7 @@ impl<'a, const W: usize> Search<'a, W> {
                 *y = -m * reach;
             }
             v.time = lattice.rate[j] as f64 * UNIT;
-            let large = sizes.iter().filter(|&&size| size > LARGEST).count() > 0;
-            if large || v.time.abs() > LARGEST {
+            if sizes.iter().any(|&size| size > LARGEST) || v.time.abs() > LARGEST {
                 return None;
             }
             search.offset[j] = dot(&lattice.m[j], &lattice.phase);
