@@ -74,37 +74,40 @@ pub(super) fn candidates(
     }
 }
 
+// Each width by itself: in one function of all of them the registers don't suffice.
+#[inline(never)]
 fn by_width<const W: usize, const V: usize>(
     waves: &[Wave],
     budget: Budget,
     within: (i64, i128),
     nodes: &mut u64,
 ) -> Option<Vec<Span>> {
-    let mut lattice = Lattice::<W>::new(waves, budget, within)?;
+    let mut lattice = Lattice::<W>::new();
+    lattice.take(waves, budget, within)?;
     lattice.reduce_in_a_hurry::<V>();
-    if lattice.reach.iter().all(|&reach| reach < SMALL_REACH)
-        && let Some(mut search) = Search::new(&lattice)
-    {
-        let granted = HURRY.min(*nodes);
-        let mut left = granted;
-        let spans = search.run(&mut left);
-        *nodes -= granted - left;
-        if spans.is_some() {
-            return spans;
+    if lattice.reach.iter().all(|&reach| reach < SMALL_REACH) {
+        let mut search = Search::new(&lattice);
+        if search.orthogonalize() {
+            let granted = HURRY.min(*nodes);
+            let mut left = granted;
+            let spans = search.run(&mut left);
+            *nodes -= granted - left;
+            if spans.is_some() {
+                return spans;
+            }
         }
     }
     // Doubles lose digits on the first, nearly parallel relations; a pass from the exact integers repairs that.
     for _ in 0..6 {
         lattice.reduce();
-        if lattice.consistent()
-            && let Some(mut search) = Search::new(&lattice)
-            && search.well_reduced()
-        {
+        let mut search = Search::new(&lattice);
+        if lattice.consistent() && search.orthogonalize() && search.well_reduced() {
             return search.run(nodes);
         }
     }
     lattice.reduce();
-    lattice.consistent().then(|| Search::new(&lattice))??.run(nodes)
+    let mut search = Search::new(&lattice);
+    if lattice.consistent() && search.orthogonalize() { search.run(nodes) } else { None }
 }
 
 fn dot<const W: usize>(a: &[f64; W], b: &[f64; W]) -> f64 {
@@ -209,8 +212,8 @@ mod tests {
             let waves: Vec<Wave> = (0..n)
                 .map(|_| Wave { window: 1, period: random.i64(1_000_000..90_000_000), cost: 1.0 })
                 .collect();
-            let mut lattice =
-                Lattice::<12>::new(&waves, Budget { first: 0.5, fall: 1.0 }, (0, 1 << 44)).unwrap();
+            let mut lattice = Lattice::<12>::new();
+            lattice.take(&waves, Budget { first: 0.5, fall: 1.0 }, (0, 1 << 44)).unwrap();
             lattice.reduce_in_a_hurry::<3>();
             assert!(lattice.consistent());
             lattice.reduce();

@@ -187,7 +187,8 @@ pub struct Analyzer {
     excess: f64,
     /// A lower bound of 1 - U' at `bandwidth`; 0 if U' = 1.
     spare: f64,
-    hyperperiod: Option<i64>,
+    /// Up to where the hyperperiod was looked for, and the hyperperiod if it is less.
+    hyperperiod: Option<(i64, Option<i64>)>,
     /// The set is schedulable at this bandwidth, as was found out before.
     enough: Option<u64>,
     fault: Option<Cause>,
@@ -213,9 +214,9 @@ const FAR_EVALUATIONS: f64 = 400_000.0;
 /// Alignments to be expected at most among the tasks that are looked at: fewer tasks are reduced faster, more branch less.
 const UNLIKELY: f64 = 1e-5;
 /// Most groups of tasks whose alignments are looked for one by one,
-const GROUPS: usize = 6;
+const GROUPS: usize = 8;
 /// and how far each should reach, in periods, at most.
-const GROUP_REACH: f64 = 0.4;
+const GROUP_REACH: f64 = 0.33;
 /// Of so many tasks with the longest periods the groups are made.
 const LONGEST: usize = 2 * alignment::MOST;
 /// What a branch in the search for alignments costs, in evaluations.
@@ -292,11 +293,12 @@ impl Analyzer {
         self.stretches.extend(sorted.map(|task| task.stretches));
         self.d.extend(self.window.iter().map(|&window| float(window)));
         self.rate.extend(self.period.iter().map(|&period| (1.0 + 4.0 * EPS) / float(period)));
-        (self.fixed_load, self.byte_load) = (0.0, 0.0);
+        let (mut fixed, mut bytes) = (0.0, 0.0);
         for (c, &rate) in self.cost.iter().zip(&self.rate) {
-            self.fixed_load += float_u(c.fixed) * rate;
-            self.byte_load += float_u(c.bytes) * rate;
+            fixed += float_u(c.fixed) * rate;
+            bytes += float_u(c.bytes) * rate;
         }
+        (self.fixed_load, self.byte_load) = (fixed, bytes);
         let buffers =
             [&mut self.c, &mut self.total, &mut self.blocking, &mut self.offset, &mut self.until];
         for buffer in buffers {
@@ -644,16 +646,19 @@ impl Analyzer {
             return end;
         }
         if self.spare < 1e-4 && self.spare >= 0.0 {
-            let periods = &self.period;
-            let hyperperiod = *self.hyperperiod.get_or_insert_with(|| {
-                // Beyond all that is tested it does not matter.
-                periods
-                    .iter()
-                    .try_fold(1i64, |l, &p| {
-                        (l / gcd(l, p)).checked_mul(p).filter(|&multiple| multiple < REACH)
-                    })
-                    .unwrap_or(i64::MAX)
-            });
+            // Beyond all that is tested it does not matter.
+            let limit = end.min(REACH);
+            let hyperperiod = match self.hyperperiod {
+                Some((_, Some(known))) => known,
+                Some((before, None)) if limit <= before => i64::MAX,
+                _ => {
+                    let found = self.period.iter().try_fold(1i64, |l, &p| {
+                        (l / gcd(l, p)).checked_mul(p).filter(|&multiple| multiple < limit)
+                    });
+                    self.hyperperiod = Some((limit, found));
+                    found.unwrap_or(i64::MAX)
+                }
+            };
             if !self.background.is_empty() {
                 // What blocks at any instant blocks beyond H too: from the last d on all repeats after H.
                 let last = self.window[self.window.len() - 1];

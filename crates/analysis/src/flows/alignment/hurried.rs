@@ -37,11 +37,13 @@ impl<const W: usize, const V: usize> Hurried<W, V> {
     }
 
     /// Makes the rates small, without regard to the coefficients: Euclid's algorithm on the two largest (Brun 1920).
+    // By itself, as the other step: together they have too few registers.
+    #[inline(never)]
     pub fn slow_down(&mut self, enough: i64) {
         // In falling order; the last bits are the position.
         let mut keys: [i64; W] = core::array::from_fn(|i| self.rate[i] << POSITION_BITS | i as i64);
         keys[self.n..].fill(0);
-        keys[..self.n].sort_unstable_by_key(|&key| core::cmp::Reverse(key));
+        sort_falling(&mut keys);
         for _ in 0..32 * self.n {
             let (fast, next) = (keys[0] >> POSITION_BITS, keys[1] >> POSITION_BITS);
             if fast < enough || next <= 0 {
@@ -70,6 +72,7 @@ impl<const W: usize, const V: usize> Hurried<W, V> {
     }
 
     /// Subtracts multiples of one another as long as that shortens a relation. Returns the order of their lengths.
+    #[inline(never)]
     pub fn shorten_pairs(&mut self) -> [usize; W] {
         let n = self.n;
         let zero = f32x4::splat(0.0);
@@ -96,17 +99,17 @@ impl<const W: usize, const V: usize> Hurried<W, V> {
             core::array::from_fn(|v| i32x4::from(core::array::from_fn(|k| (4 * v + k) as i32)));
         let mut left = 64 * n;
         let (mut still, mut i) = (0, 0);
-        while still < n && left > 0 {
+        // Where half of them could not be shortened in turn, the others hardly can.
+        while 2 * still < n && left > 0 {
+            let here: Row<V> =
+                positions.map(|position| cast(position.cmp_eq(i32x4::splat(i as i32))));
             // What changes is kept here until the next relation's turn: column i of the others is written then.
             let mut row = inner[i];
             let mut own = get(&length, i);
             let before = left;
             // None of its own multiples.
             let mut others = inverse;
-            for (inverse, position) in others.iter_mut().zip(&positions) {
-                let own: f32x4 = cast(position.cmp_eq(i32x4::splat(i as i32)));
-                *inverse = own.blend(zero, *inverse);
-            }
+            put(&mut others, &here, 0.0);
             while left > 0 {
                 left -= 1;
                 let (best, factors) = greatest_gain(&row, &others, &length, &positions);
@@ -123,19 +126,24 @@ impl<const W: usize, const V: usize> Hurried<W, V> {
                 still += 1;
             } else {
                 still = 1;
-                set(&mut row, i, own);
+                put(&mut row, &here, own);
                 inner[i] = row;
-                for j in 0..n {
-                    set(&mut inner[j], i, get(&row, j));
+                for (inner, &product) in inner.iter_mut().zip(flat(&row)) {
+                    let four = &mut inner[i / 4];
+                    *four = here[i / 4].blend(f32x4::splat(product), *four);
                 }
-                set(&mut length, i, own);
-                set(&mut inverse, i, 1.0 / own.max(f32::MIN_POSITIVE));
+                put(&mut length, &here, own);
+                put(&mut inverse, &here, 1.0 / own.max(f32::MIN_POSITIVE));
             }
             i = if i == 0 { n - 1 } else { i - 1 };
         }
-        let mut order: [usize; W] = core::array::from_fn(|i| i);
-        order[..n].sort_unstable_by(|&a, &b| get(&length, a).total_cmp(&get(&length, b)));
-        order
+        // Positive numbers are in the order of their bits.
+        let mut keys: [i64; W] = core::array::from_fn(|i| {
+            i64::from(!get(&length, i).to_bits()) << POSITION_BITS | i as i64
+        });
+        keys[n..].fill(0);
+        sort_falling(&mut keys);
+        keys.map(|key| (key & i64::from(POSITION)) as usize % W)
     }
 }
 
@@ -152,8 +160,9 @@ fn greatest_gain<const V: usize>(
     let mut factors = *row;
     let mut most = f32x4::splat(0.0);
     for v in 0..V {
-        let factor = row[v] * inverse[v] + ROUND - ROUND;
-        let gain = factor * (row[v] + row[v] - factor * length[v]);
+        let exact = row[v] * inverse[v];
+        let factor = exact + ROUND - ROUND;
+        let gain = factor * length[v] * (exact + exact - factor);
         let tagged = gain & value | cast(positions[v]);
         factors[v] = factor;
         // What is no number is passed over.
@@ -165,16 +174,41 @@ fn greatest_gain<const V: usize>(
     (if high > low { high } else { low }, factors)
 }
 
+/// By insertion, which without a branch is quick for a few.
+fn sort_falling<const W: usize>(keys: &mut [i64; W]) {
+    for i in 1..W {
+        let mut key = keys[i];
+        for other in &mut keys[..i] {
+            let least = key.min(*other);
+            *other = key.max(*other);
+            key = least;
+        }
+        keys[i] = key;
+    }
+}
+
 fn cast(bits: i32x4) -> f32x4 {
     bytemuck::must_cast(bits)
 }
 
 fn get<const V: usize>(row: &Row<V>, i: usize) -> f32 {
-    row[i / 4].as_array_ref()[i % 4]
+    flat(row)[i]
 }
 
 fn set<const V: usize>(row: &mut Row<V>, i: usize, to: f32) {
     row[i / 4].as_array_mut()[i % 4] = to;
+}
+
+/// Where the mask is. Whole vectors are written: what reads one would wait for a part that was written alone.
+fn put<const V: usize>(row: &mut Row<V>, mask: &Row<V>, to: f32) {
+    for (four, mask) in row.iter_mut().zip(mask) {
+        *four = mask.blend(f32x4::splat(to), *four);
+    }
+}
+
+/// All numbers of it.
+fn flat<const V: usize>(row: &Row<V>) -> &[f32] {
+    bytemuck::must_cast_slice(row)
 }
 
 fn dot<const V: usize>(a: &Row<V>, b: &Row<V>) -> f32 {

@@ -44,7 +44,31 @@ pub(super) struct Lattice<const W: usize> {
 }
 
 impl<const W: usize> Lattice<W> {
-    pub fn new(waves: &[Wave], budget: Budget, (asked, last): (i64, i128)) -> Option<Self> {
+    /// Of no task. It is filled where it lies, since moving it would take a while.
+    pub const fn new() -> Self {
+        Self {
+            n: 0,
+            first: 0,
+            asked: 0,
+            aligned: false,
+            length: 0.0,
+            fall: 0.0,
+            reach: [0.0; W],
+            phase: [0.0; W],
+            period: [1.0; W],
+            m: [[0.0; W]; W],
+            rate: [0; W],
+            rates: [0; W],
+        }
+    }
+
+    /// Takes tasks, into one that has none; `None` if numbers are out of range.
+    pub fn take(
+        &mut self,
+        waves: &[Wave],
+        budget: Budget,
+        (asked, last): (i64, i128),
+    ) -> Option<()> {
         let n = waves.len();
         let asked_wide = i128::from(asked);
         if n == 0 || n > W || asked < 0 || last < asked_wide || last >= FARTHEST {
@@ -66,20 +90,8 @@ impl<const W: usize> Lattice<W> {
         } else {
             budget.fall
         };
-        let mut lattice = Self {
-            n,
-            first,
-            asked,
-            aligned,
-            length: length as f64,
-            fall: fall.clamp(0.0, 1.0),
-            reach: [0.0; W],
-            phase: [0.0; W],
-            period: [1.0; W],
-            m: [[0.0; W]; W],
-            rate: [0; W],
-            rates: [0; W],
-        };
+        (self.n, self.first, self.asked, self.aligned) = (n, first, asked, aligned);
+        (self.length, self.fall) = (length as f64, fall.clamp(0.0, 1.0));
         for (i, wave) in waves.iter().enumerate() {
             let reach = earlier / wave.cost;
             // In a phase that reaches over many periods nothing is excluded.
@@ -88,15 +100,15 @@ impl<const W: usize> Lattice<W> {
             }
             let period = wave.period as f64;
             let rate = (length << RATE_BITS) / i128::from(wave.period);
-            lattice.reach[i] = reach * (1.0 + 1e-12);
-            lattice.period[i] = period;
+            self.reach[i] = reach * (1.0 + 1e-12);
+            self.period[i] = period;
             let since = (first - wave.window).rem_euclid(wave.period);
-            lattice.phase[i] = since as f64 / period;
-            lattice.rate[i] = rate;
-            lattice.rates[i] = rate;
-            lattice.m[i][i] = 1.0;
+            self.phase[i] = since as f64 / period;
+            self.rate[i] = rate;
+            self.rates[i] = rate;
+            self.m[i][i] = 1.0;
         }
-        Some(lattice)
+        Some(())
     }
 
     /// What each coordinate of a relation counts in the metric of the reduction: about its deviation over the body.
@@ -134,13 +146,18 @@ impl<const W: usize> Lattice<W> {
         if !sizes.flatten().all(|m| f64::from(m) <= LARGEST) {
             return;
         }
+        // In pieces of 32 bits a rate times a coefficient, and the sum of all, is exact as a double.
+        let pieces = (i128::BITS - most.leading_zeros()).div_ceil(32) as usize;
+        let mut piece = [[0.0; W]; 4];
+        for (k, piece) in piece[..pieces].iter_mut().enumerate() {
+            *piece = self.rates.map(|rate| f64::from((rate >> (32 * k)) as u32));
+        }
         for (to, &from) in order[..self.n].iter().enumerate() {
             let m = hurried.m[from].map(f32x4::to_array);
             let m = m.as_flattened();
             self.m[to] = core::array::from_fn(|i| f64::from(m[i]));
-            let parts = m.iter().zip(&self.rates);
-            self.rate[to] = parts.fold(0i128, |sum, (&m, &rate)| {
-                sum.wrapping_add(rate.wrapping_mul(i128::from(m as i64)))
+            self.rate[to] = piece[..pieces].iter().rev().fold(0, |sum: i128, piece| {
+                sum.wrapping_shl(32).wrapping_add(i128::from(dot(&self.m[to], piece) as i64))
             });
         }
     }

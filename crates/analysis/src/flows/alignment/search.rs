@@ -105,12 +105,9 @@ fn greatest<const W: usize>(of: &[f64; W]) -> usize {
 }
 
 impl<'a, const W: usize> Search<'a, W> {
-    /// Of relations whose rates are what they say; `None` if they are too long for the tolerance.
-    pub fn new(lattice: &'a Lattice<W>) -> Option<Self> {
-        let n = lattice.n;
-        let [spread, spread_of_time] = spreads(n, lattice.fall);
-        let weight = (spread_of_time / spread) * (spread_of_time / spread);
-        let mut search = Self {
+    /// Of relations whose rates are what they say. To be made orthogonal before it is run.
+    pub const fn new(lattice: &'a Lattice<W>) -> Self {
+        Self {
             lattice,
             functional: [Functional::ZERO; W],
             mu: [[0.0; W]; W],
@@ -121,11 +118,20 @@ impl<'a, const W: usize> Search<'a, W> {
             low: [0.0; W],
             high: [0.0; W],
             value: [0.0; W],
-            weight,
+            weight: 0.0,
             time_error: 0.0,
             nodes: 0,
             found: Vec::new(),
-        };
+        }
+    }
+
+    /// Makes the relations orthogonal; false if they are too long for the tolerance.
+    pub fn orthogonalize(&mut self) -> bool {
+        let lattice = self.lattice;
+        let n = lattice.n;
+        let [spread, spread_of_time] = spreads(n, lattice.fall);
+        let weight = (spread_of_time / spread) * (spread_of_time / spread);
+        self.weight = weight;
         // How far each value can be from that of the functional: the cut of the rates, and for rounding 64
         // units in the last place of the sum of all terms.
         let mut error = [0.0f64; W];
@@ -138,37 +144,37 @@ impl<'a, const W: usize> Search<'a, W> {
             }
             v.time = lattice.rate[j] as f64 * UNIT;
             if sizes.iter().any(|&size| size > LARGEST) || v.time.abs() > LARGEST {
-                return None;
+                return false;
             }
-            search.offset[j] = dot(&lattice.m[j], &lattice.phase);
+            self.offset[j] = dot(&lattice.m[j], &lattice.phase);
             // The reach is below 8.
             error[j] = (1.0 + dot(&sizes, &[1.0; W])) * (UNIT + 64.0 * 8.0 * f64::EPSILON);
             let mut scaled = v;
             scaled.time *= weight;
             for k in 0..j {
-                let share = scaled.at(&search.functional[k]) * search.inverse_norm[k];
-                search.mu[j][k] = share;
+                let share = scaled.at(&self.functional[k]) * self.inverse_norm[k];
+                self.mu[j][k] = share;
                 error[j] += share.abs() * error[k];
-                v.subtract(share, &search.functional[k]);
+                v.subtract(share, &self.functional[k]);
             }
             scaled = v;
             scaled.time *= weight;
             let norm = scaled.at(&v);
             // Dependent relations would not tell all job counts.
             if norm < 1e-9 || error[j] > TOLERANCE {
-                return None;
+                return false;
             }
-            search.norm[j] = norm;
-            search.inverse_norm[j] = 1.0 / norm;
+            self.norm[j] = norm;
+            self.inverse_norm[j] = 1.0 / norm;
             slack += TOLERANCE * TOLERANCE / norm;
-            search.slack_squared[j] = slack;
-            search.time_error += weight * v.time.abs() / norm * error[j];
+            self.slack_squared[j] = slack;
+            self.time_error += weight * v.time.abs() / norm * error[j];
             let (low, high) = v.range(lattice.fall);
-            search.low[j] = low - TOLERANCE;
-            search.high[j] = high + TOLERANCE;
-            search.functional[j] = v;
+            self.low[j] = low - TOLERANCE;
+            self.high[j] = high + TOLERANCE;
+            self.functional[j] = v;
         }
-        Some(search)
+        true
     }
 
     /// Whether the reduction did what it should: no length falls by more than its condition allows.
@@ -192,11 +198,8 @@ impl<'a, const W: usize> Search<'a, W> {
         let time = 0.5 * (1.0 - fall) + share * fall;
         middle.point.y[..n].fill(share * (1.0 - fall * time));
         middle.point.time = time;
-        let done = if self.lattice.aligned {
-            self.no_job(middle)
-        } else {
-            self.descend(0, &middle, false)
-        };
+        let done =
+            if self.lattice.aligned { self.no_job(middle) } else { self.descend(0, &middle) };
         *nodes = self.nodes;
         done.then(|| core::mem::take(&mut self.found))
     }
@@ -205,11 +208,19 @@ impl<'a, const W: usize> Search<'a, W> {
     /// 0, since the body's phases are those of the tasks. These values need no test, and what branches off from them
     /// begins with what is known of them.
     fn no_job(&mut self, mut start: Start<W>) -> bool {
+        let mut projected = 0;
         for j in 0..self.lattice.n {
-            if !self.descend(j, &start, true) {
-                return false;
+            let values = self.values(j);
+            let (shift, first, last) = values;
+            if first < 0.0 || last > 0.0 {
+                for k in projected..j {
+                    self.project(k, &mut start);
+                }
+                projected = j;
+                if !self.branch(j, &start, values, true) {
+                    return false;
+                }
             }
-            let (shift, first, last) = self.values(j);
             if first > 0.0 || last < 0.0 {
                 return true;
             }
@@ -218,7 +229,6 @@ impl<'a, const W: usize> Search<'a, W> {
             }
             self.nodes -= 1;
             self.value[j] = -shift;
-            self.project(j, &mut start);
         }
         self.keep_no_job();
         true
@@ -236,14 +246,24 @@ impl<'a, const W: usize> Search<'a, W> {
         (shift, if near < least { near + 1.0 } else { near }, self.high[j] + shift)
     }
 
-    /// Tries every value that relation j can take but, if `not_zero`, 0, the values of the earlier ones being fixed,
-    /// starting from a point of the body. False if the nodes ran out.
-    fn descend(&mut self, j: usize, from: &Start<W>, not_zero: bool) -> bool {
+    /// Tries every value that relation j can take, the values of the earlier ones being fixed, starting from a point of
+    /// the body. False if the nodes ran out.
+    fn descend(&mut self, j: usize, from: &Start<W>) -> bool {
         if j == self.lattice.n {
             self.keep(&from.point);
             return true;
         }
-        let (shift, mut integer, last) = self.values(j);
+        self.branch(j, from, self.values(j), false)
+    }
+
+    /// The same for these values, but 0 if `not_zero`.
+    fn branch(
+        &mut self,
+        j: usize,
+        from: &Start<W>,
+        (shift, mut integer, last): (f64, f64, f64),
+        not_zero: bool,
+    ) -> bool {
         while integer <= last {
             let value = integer;
             integer += 1.0;
@@ -256,7 +276,7 @@ impl<'a, const W: usize> Search<'a, W> {
             self.nodes -= 1;
             self.value[j] = value - shift;
             let mut next = *from;
-            if self.reachable(j, &mut next) && !self.descend(j + 1, &next, false) {
+            if self.reachable(j, &mut next) && !self.descend(j + 1, &next) {
                 return false;
             }
         }

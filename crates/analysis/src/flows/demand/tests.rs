@@ -73,7 +73,7 @@ fn no_failure_is_passed_over_as_idle() {
 fn every_failure_lies_in_a_span_of_some_group() {
     let mut random = fastrand::Rng::with_seed(4);
     let (mut inside, mut groups, mut excluded) = (0, 0, 0);
-    for _ in 0..300 {
+    for _ in 0..400 {
         let tasks = failing_set(&mut random);
         let (lo, end) = (300_000, 6_000_000);
         let (mut analyzer, failing) = prepared(&tasks, end);
@@ -94,4 +94,26 @@ fn every_failure_lies_in_a_span_of_some_group() {
         }
     }
     assert!(inside > 1000 && groups > 50 && excluded > 20, "{inside} {groups} {excluded}");
+}
+
+/// At U' = 1 only the hyperperiod ends the test, also if it was of no use to a question with a nearer end before.
+#[test]
+fn the_hyperperiod_is_looked_for_as_far_as_it_takes() {
+    // The d differ by 4 modulo 8, by which all deadlines are spread, so that never both have just passed.
+    let task = |period: i64, window: i64| Task {
+        cost: Piece { fixed: 0, bytes: (period / 2) as u64 },
+        deadline: HalfNanos(window),
+        period: HalfNanos(period),
+        jitter: HalfNanos(0),
+        stretches: [Piece { fixed: 0, bytes: 1 }; 2],
+    };
+    let tasks = [task(20_024, 20_021), task(20_032, 20_033)];
+    let mut analyzer = Analyzer::new();
+    analyzer.load(&tasks);
+    for bandwidth in [2_000_020_000, 2_000_000_000] {
+        let verdict = analyzer.verdict(BytesPerSec(bandwidth), Effort::default()).unwrap();
+        assert_eq!(verdict, Verdict::Schedulable, "{bandwidth}");
+    }
+    let (upto, found) = analyzer.hyperperiod.unwrap();
+    assert_eq!((upto, found), (REACH, Some(8 * 2503 * 2504)));
 }
