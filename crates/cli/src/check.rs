@@ -16,8 +16,8 @@ use std::{
 };
 use toml::de::DeTable;
 use weir_config::{
-    Faults, Image, Owner, Placement, Platform, Row, Socket, System, Vm, check_file, check_text,
-    check_to_measure,
+    Fault, Faults, Image, Owner, Placement, Platform, Row, Socket, System, Vm, check_file,
+    check_text, check_to_measure,
     pci::Function,
     timing::{DEFAULT_PORT, Flow},
 };
@@ -81,6 +81,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             Ok((system, placement, _)) if arguments.json => {
                 let mut described = describe(file, &system, &placement);
                 described["guessed_images"] = guessed.iter().map(Guess::json).collect();
+                described["not_built"] = not_built(&system).into();
                 results.push(described);
             }
             Ok((system, placement, left_out)) => {
@@ -94,6 +95,9 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
                     writeln!(out, "{}; the map of `weir build` is final\n", told(&guessed))?;
                 }
                 writeln!(out, "{}", coloring::report(&system, &placement))?;
+                for refused in not_built(&system) {
+                    writeln!(out, "`weir build` and `weir run` refuse it: {refused}\n")?;
+                }
                 if let Some(supply) = analyze::time::supplies(&system.timing) {
                     write!(out, "{supply}")?;
                 }
@@ -121,6 +125,16 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         writeln!(stdout(), "{:#}", Value::from(results))?;
     }
     if status == GOOD { Ok(()) } else { Err(Failure::said(status)) }
+}
+
+/// What a build refuses of a system that is without fault, but for a platform that nothing is built for yet, and the ways out.
+fn not_built(system: &System) -> Vec<String> {
+    let Err(faults) = system.carried_out() else { return Vec::new() };
+    let told = |fault: &Fault| match &fault.help {
+        Some(help) => format!("{}; {help}", fault.message),
+        None => fault.message.clone(),
+    };
+    faults.0.iter().map(told).collect()
 }
 
 /// Which sizes are guessed, in words.

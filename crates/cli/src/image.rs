@@ -31,7 +31,7 @@ use weir_config::{
 /// Writes `build/SYSTEM-PLATFORM.img` and beside it a `.map` that says what lies where.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir build systems/demo.toml\n  weir build systems/demo.toml --platform qemu-virt-gicv2 --json\n  weir build systems/demo.toml --audit"
+    after_help = "Examples:\n  weir build systems/demo.toml\n  weir build systems/demo.toml --platform qemu-virt-gicv2 --json\n  weir build systems/demo.toml --audit\n  weir build systems/demo.toml --trees build && dtc build/linux.dtb"
 )]
 pub struct Arguments {
     /// The system file.
@@ -44,6 +44,9 @@ pub struct Arguments {
     /// Walk every page that the image gives out, and every table of stage 2 and of an SMMU that its boot makes, and show that none has two owners.
     #[arg(long)]
     audit: bool,
+    /// Write the device tree that each VM is given there, as NAME.dtb.
+    #[arg(long, value_name = "DIR")]
+    trees: Option<PathBuf>,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -82,10 +85,17 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         }
     }
     let system = checked(&arguments.file, &arguments.options, arguments.json, environment)?;
+    let tree_of = |vm: &weir_config::Vm| format!("{}.dtb", vm.name);
+    if let Some(directory) = &arguments.trees {
+        let inputs = arguments.options.inputs(&arguments.file);
+        output::check_in("--trees", directory, system.vms.iter().map(tree_of), &inputs)?;
+    }
     let mut described = (String::new(), Value::Null);
     let mut audited = None;
+    let mut trees = Vec::new();
     let image = build(&system, arguments.options.no_build, environment, |packed| {
         described = describe(&system, packed);
+        trees.clone_from(&packed.device_trees);
         audited = arguments.audit.then(|| audit(&system, packed));
     })?;
     if !arguments.options.no_build {
@@ -104,6 +114,12 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     };
     replace(&path, &image)?;
     replace(&path.with_extension("map"), map.as_bytes())?;
+    if let Some(directory) = &arguments.trees {
+        fs::create_dir_all(directory).context(|| format!("create {}", directory.display()))?;
+        for (vm, tree) in system.vms.iter().zip(&trees) {
+            replace(&directory.join(tree_of(vm)), tree)?;
+        }
+    }
     let mut out = anstream::stdout().lock();
     if arguments.json {
         json["image"] = path.display().to_string().into();
@@ -121,12 +137,13 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     Ok(())
 }
 
-/// The name of a system: its file's, without the ending.
+/// The name of a system: its file's, without the ending; of a `system.toml` its directory's, since each of these is called so.
 pub fn name(system: &System) -> String {
-    system
-        .path
-        .file_stem()
-        .map_or_else(|| "system".into(), |stem| stem.to_string_lossy().into_owned())
+    let of_file = system.path.file_stem();
+    let directory = std::path::absolute(&system.path).ok();
+    let of_directory = directory.as_deref().and_then(Path::parent).and_then(Path::file_name);
+    let name = if of_file == Some("system".as_ref()) { of_directory } else { None }.or(of_file);
+    name.map_or_else(|| "system".into(), |name| name.to_string_lossy().into_owned())
 }
 
 /// What the names in a system file may stand for.

@@ -169,6 +169,71 @@ fn what_cannot_be_built_does_not_check() {
     assert_eq!(json[0]["guessed_images"][0]["bytes"], 3 << 20);
 }
 
+/// Of a file that is without fault, but asks for what the hypervisor does not do.
+#[test]
+fn what_a_build_refuses_of_a_good_file_is_told() {
+    let fake = fake();
+    fs::create_dir_all(fake.path("guests/late")).expect("a directory");
+    fake.write("guests/late/Cargo.toml", b"");
+    let vm = |name: &str, keys: &str| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\ncpus = [0]\nmemory = \"16MiB\"\nimage = {{ elf = \"guests/late\" }}\n{keys}"
+        )
+    };
+    let core = "[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"1ms\", vms = [\"a\", \"b\"] }\n";
+    let mut write = |keys: &str| {
+        let text = format!("platform = \"qemu-virt\"\n{}{}{core}", vm("a", keys), vm("b", ""));
+        fake.write("x.toml", text.as_bytes());
+        let said = say(fake.weir().args(["check", "x.toml"]));
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        let json = say(fake.weir().args(["check", "--json", "x.toml"]));
+        let json: Value = serde_json::from_str(&json.out).expect("JSON");
+        (said.out, json[0]["not_built"].clone())
+    };
+    let (said, json) = write("pmu = 2\n");
+    let words = "gives no event counters to a, which shares a core; take its `pmu` out";
+    assert!(said.contains("`weir build` and `weir run` refuse it: this version of weir"), "{said}");
+    assert!(said.contains(words), "{said}");
+    assert!(json[0].as_str().is_some_and(|text| text.contains(words)), "{json}");
+    let (said, json) = write("");
+    assert!(!said.contains("refuse it"), "{said}");
+    assert_eq!(json, serde_json::json!([]));
+}
+
+#[test]
+fn a_system_toml_is_called_as_its_directory_and_its_trees_can_be_had() {
+    let fake = fake();
+    fs::create_dir_all(fake.path("guests/control")).expect("a directory");
+    fs::create_dir_all(fake.path("build/programs")).expect("a directory");
+    fake.write("guests/control/Cargo.toml", b"");
+    fake.write("build/programs/control", &elf(0x4010_0000, 0x1000));
+    fake.write("build/programs/weir-hypervisor-gicv3", &elf(0x4020_0000, 0x1000));
+    let vm = "[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MiB\"\nimage = { elf = \"guests/control\" }\n";
+    fs::create_dir_all(fake.path("mine")).expect("a directory");
+    fake.write("mine/system.toml", format!("platform = \"qemu-virt\"\n{vm}").as_bytes());
+    let build = ["build", "mine/system.toml", "--no-build", "--trees", "of/vms"];
+    let said = say(fake.weir().args(build));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.out.contains("build/mine-qemu-virt.img"), "{}", said.out);
+    let tree = fs::read(fake.path("of/vms/a.dtb")).expect("a device tree");
+    assert_eq!(tree[..4], [0xd0, 0x0d, 0xfe, 0xed]);
+    fake.write("a.dtb", b"mine");
+    fake.write(
+        "mine/system.toml",
+        format!(
+            "platform = \"qemu-virt\"\n{}",
+            vm.replace(
+                "{ elf = \"guests/control\" }",
+                "{ bin = \"../a.dtb\", load = 0x4020_0000 }"
+            )
+        )
+        .as_bytes(),
+    );
+    let said = say(fake.weir().args(["build", "mine/system.toml", "--no-build", "--trees", "."]));
+    assert_eq!(said.status, Some(2), "{} {}", said.out, said.err);
+    assert_eq!(fake.read("a.dtb"), "mine");
+}
+
 /// An ELF file for AArch64 whose only segment, and entry, is at this address; all of it but its first instruction is zeros.
 fn elf(address: u64, len: u64) -> Vec<u8> {
     let mut file = vec![0; 124];
