@@ -65,7 +65,7 @@ impl Curve {
             })
             .collect::<Vec<_>>();
         let horizon = if most == times.len() {
-            times.last().zip(times.first()).map_or(0, |(l, f)| l - f + 1)
+            times.last().zip(times.first()).map_or(0, |(l, f)| (l - f).saturating_add(1))
         } else {
             // The next event may enter just after this.
             times.windows(most + 1).map(|w| w[most] - w[0]).min().unwrap_or(0)
@@ -85,8 +85,8 @@ impl Curve {
         for n in 1..=most.min(times.len().saturating_sub(1)) {
             let after_an_event = times.windows(n + 1).map(|w| w[n] - w[0]).max().unwrap_or(0);
             let longest = after_an_event
-                .max(times[n - 1] - times[0] + 1)
-                .max(times[times.len() - 1] - times[times.len() - n] + 1);
+                .max((times[n - 1] - times[0]).saturating_add(1))
+                .max((times[times.len() - 1] - times[times.len() - n]).saturating_add(1));
             steps.push((Nanos(longest), n as u64));
         }
         let horizon = steps.last().map_or(0, |s| s.0.0).min(span);
@@ -256,6 +256,15 @@ mod tests {
         assert_eq!(none.at(Nanos(100)), 0);
         assert_eq!(none.delay(|_| 0), Some(Nanos(0)));
         assert_eq!(none.backlog(|_| 0), Some(0));
+    }
+
+    #[test]
+    fn the_longest_span_does_not_wrap() {
+        let times = nanos(&[0, u64::MAX]);
+        let upper = Curve::upper(&times, 10);
+        assert_eq!((upper.horizon(), upper.at(Nanos(1))), (Nanos(u64::MAX), 1));
+        assert_eq!(upper.delay(|t| t.0 / 10), Some(Nanos(10)));
+        assert_eq!(Curve::lower(&times, 10).at(Nanos(u64::MAX)), 1);
     }
 
     #[test]

@@ -47,6 +47,14 @@ impl Budget {
         BytesPerSec(scale_up(bytes, 1_000_000_000, self.period.0.max(1)))
     }
 
+    /// The same, rounded down: at least so much is had of the budget.
+    #[must_use]
+    pub fn bandwidth_at_least(self, line: Bytes) -> BytesPerSec {
+        let bytes = u128::from(self.accesses) * u128::from(line.0) * 1_000_000_000;
+        let rate = bytes / u128::from(self.period.0.max(1));
+        BytesPerSec(u64::try_from(rate).unwrap_or(u64::MAX))
+    }
+
     /// Refills and write-backs together.
     #[must_use]
     pub fn total_bandwidth(self, line: Bytes) -> BytesPerSec {

@@ -181,7 +181,7 @@ fn what_a_build_refuses_of_a_good_file_is_told() {
         )
     };
     let core = "[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"1ms\", vms = [\"a\", \"b\"] }\n";
-    let mut write = |keys: &str| {
+    let write = |keys: &str| {
         let text = format!("platform = \"qemu-virt\"\n{}{}{core}", vm("a", keys), vm("b", ""));
         fake.write("x.toml", text.as_bytes());
         let said = say(fake.weir().args(["check", "x.toml"]));

@@ -20,5 +20,5 @@ pub use local::{
 pub use locks::{Ends, Waits, waits};
 pub use overheads::{Overheads, Range, Reading};
 pub use report::{Report, TaskReport, analyze, report, report_beside};
-pub use response::{Bandwidths, responses};
+pub use response::{Bandwidths, Responses, responses};
 pub use task::{Flow, FlowError, FlowErrorKind, MAX_BANDWIDTH, Piece, Setting, Task, transform};

@@ -81,6 +81,8 @@ pub fn report_beside(
         _ => None,
     };
     let slack = analyzer.slack(bandwidth, slack)?;
+    // A lower bound of what the verdict has shown not to be negative.
+    let none = if verdict == Verdict::Schedulable { 0.0 } else { f64::NEG_INFINITY };
     Ok(Report {
         verdict,
         first_failure,
@@ -96,7 +98,7 @@ pub fn report_beside(
                 p_ns: task.period.as_nanos_f64(),
                 j_ns: task.jitter.as_nanos_f64(),
                 q_ns: task.blocking_nanos(bandwidth),
-                slack_ns,
+                slack_ns: slack_ns.map(|slack: f64| slack.max(none)),
             })
             .collect(),
     })

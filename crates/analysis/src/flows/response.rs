@@ -6,7 +6,10 @@
 //! had begun. Which `a` is the worst is not known, but only where a job of another task comes to be counted can it begin. That the
 //! last stretch is not interrupted, so that what comes meanwhile waits, is left out: it makes the bound larger, never smaller.
 
-use super::task::{HALVES_PER_SEC, Task};
+use super::{
+    demand::Effort,
+    task::{HALVES_PER_SEC, Task},
+};
 use crate::units::{BytesPerSec, Nanos};
 
 /// Most instants that are looked at for one task, and most turns of one fixed point.
@@ -63,50 +66,115 @@ impl Timed {
     }
 }
 
-/// The least `t` with `t = work(t)`, from `start` on, if it is at most `limit`; `work` does not fall.
-fn settle(start: i128, limit: i128, work: impl Fn(i128) -> i128) -> Option<i128> {
-    let mut t = start;
-    for _ in 0..MOST {
-        let next = work(t).max(t);
-        if next == t {
-            return Some(t);
-        }
-        if next > limit {
-            return None;
-        }
-        t = next;
+/// What a demand at an instant takes here, in the unit of [`Effort`]: its integers have twice the width of a register.
+const EVALUATION: u64 = 32;
+
+/// Why there is no longest time.
+enum Lack {
+    /// There is none.
+    Bound,
+    /// It takes too long to be found.
+    Effort,
+}
+
+/// What is left of an effort.
+struct Left(u64);
+
+impl Left {
+    /// Spends what one look at so many tasks takes.
+    fn look(&mut self, tasks: usize) -> Result<(), Lack> {
+        self.0 = self.0.checked_sub(EVALUATION * tasks as u64).ok_or(Lack::Effort)?;
+        Ok(())
     }
-    None
+
+    /// The least `t` with `t = work(t)`, from `start` on, if it is at most `limit`; `work` does not fall, and looks at so many tasks.
+    fn settle(
+        &mut self,
+        start: i128,
+        limit: i128,
+        tasks: usize,
+        work: impl Fn(i128) -> i128,
+    ) -> Result<i128, Lack> {
+        let mut t = start;
+        for _ in 0..MOST {
+            self.look(tasks)?;
+            let next = work(t).max(t);
+            if next == t {
+                return Ok(t);
+            }
+            if next > limit {
+                return Err(Lack::Bound);
+            }
+            t = next;
+        }
+        Err(Lack::Effort)
+    }
+}
+
+/// The longest response times of a set's tasks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Responses {
+    /// Of each task; `None` where there is no bound, or none was found.
+    pub longest: Vec<Option<Nanos>>,
+    /// Some were not found in the effort.
+    pub gave_up: bool,
 }
 
 /// For each task the longest time from a packet's stamp, or from where it may go if that is later, to the end of its last chunk's
-/// notification. `best_effort` only blocks. `None` where there is no bound, or it takes too long to be found: where the flows load the broker
-/// fully, or a task is left no period.
+/// notification. `best_effort` only blocks. There is no bound where the flows load the broker fully, or a task is left no period.
 #[must_use]
-pub fn responses(tasks: &[Task], best_effort: &[Task], at: Bandwidths) -> Vec<Option<Nanos>> {
+pub fn responses(
+    tasks: &[Task],
+    best_effort: &[Task],
+    at: Bandwidths,
+    effort: Effort,
+) -> Responses {
     let all: Vec<Timed> = tasks.iter().map(|task| Timed::new(task, at)).collect();
     let background = best_effort.iter().map(|task| Timed::new(task, at).stretch);
     let background = background.max().unwrap_or(0);
+    let mut found = Responses { longest: vec![None; all.len()], gave_up: false };
     if all.iter().any(|task| task.period <= 0) {
-        return vec![None; all.len()];
+        return found;
     }
     let blocking = all.iter().map(|task| task.stretch).chain([background]).max().unwrap_or(0);
     let most = 1i128 << 62;
     let everything =
         |t: i128| blocking + all.iter().map(|one| one.arrived(t) * one.cost).sum::<i128>();
-    let Some(busy) = settle(1, most, everything) else { return vec![None; all.len()] };
-    all.iter().enumerate().map(|(i, own)| response(&all, i, own, background, busy)).collect()
+    let mut left = Left(effort.0);
+    let busy = match left.settle(1, most, all.len(), everything) {
+        Ok(busy) => busy,
+        Err(lack) => {
+            found.gave_up = matches!(lack, Lack::Effort);
+            return found;
+        }
+    };
+    for (i, (own, longest)) in all.iter().zip(&mut found.longest).enumerate() {
+        match response(&all, i, own, background, busy, &mut left) {
+            Ok(time) => *longest = time,
+            Err(Lack::Bound) => {}
+            Err(Lack::Effort) => found.gave_up = true,
+        }
+    }
+    found
 }
 
-fn response(all: &[Timed], i: usize, own: &Timed, background: i128, busy: i128) -> Option<Nanos> {
+fn response(
+    all: &[Timed],
+    i: usize,
+    own: &Timed,
+    background: i128,
+    busy: i128,
+    left: &mut Left,
+) -> Result<Option<Nanos>, Lack> {
     let mut stamps: Vec<i128> = Vec::new();
+    left.look(all.len())?;
     for one in all {
         let first = one.deadline - own.deadline - one.jitter;
         let steps = (busy + own.jitter) / one.period + 2;
         // From the first that is not before the task's own earliest stamp.
         let skip = (-own.jitter - first + one.period - 1).div_euclid(one.period).max(0);
         if stamps.len() as i128 + steps > MOST as i128 {
-            return None;
+            return Err(Lack::Effort);
         }
         let each = (skip..=skip + steps).map(|k| first + k * one.period);
         stamps.extend(each.take_while(|stamp| *stamp <= busy));
@@ -114,6 +182,7 @@ fn response(all: &[Timed], i: usize, own: &Timed, background: i128, busy: i128) 
     stamps.push(-own.jitter);
     stamps.sort_unstable();
     stamps.dedup();
+    left.look(stamps.len())?;
     let mut longest = own.jitter + own.cost;
     for stamp in stamps {
         let limit = stamp + own.deadline;
@@ -130,11 +199,11 @@ fn response(all: &[Timed], i: usize, own: &Timed, background: i128, busy: i128) 
             }
             blocked + before * own.cost + others
         };
-        let end = settle(before * own.cost, i128::MAX / 4, work)?;
+        let end = left.settle(before * own.cost, i128::MAX / 4, all.len(), work)?;
         longest = longest.max(end - stamp);
     }
     // Half nanoseconds.
-    u64::try_from((longest - own.rest + 1) / 2).ok().map(Nanos)
+    Ok(u64::try_from((longest - own.rest + 1) / 2).ok().map(Nanos))
 }
 
 #[cfg(test)]
@@ -159,7 +228,11 @@ mod tests {
     }
 
     fn ns(tasks: &[Task], best_effort: &[Task]) -> Vec<Option<u64>> {
-        responses(tasks, best_effort, FAST).into_iter().map(|one| one.map(|ns| ns.0)).collect()
+        responses(tasks, best_effort, FAST, Effort::default())
+            .longest
+            .into_iter()
+            .map(|one| one.map(|ns| ns.0))
+            .collect()
     }
 
     #[test]
@@ -192,13 +265,28 @@ mod tests {
     }
 
     #[test]
+    fn no_effort_is_said_to_be_too_little() {
+        let tasks = [task(100, 100, 900, 1000, 30); 50]
+            .map(|one| Task { period: HalfNanos(20_000), ..one });
+        let all = responses(&tasks, &[], FAST, Effort::default());
+        assert!(!all.gave_up && all.longest.iter().all(Option::is_some), "{all:?}");
+        let none = responses(&tasks, &[], FAST, Effort(1));
+        assert_eq!(none, Responses { longest: vec![None; 50], gave_up: true });
+        let some = responses(&tasks, &[], FAST, Effort(EVALUATION * 50 * 60));
+        assert!(some.gave_up && some.longest.iter().any(Option::is_some), "{some:?}");
+        let full = [task(600, 1, 900, 1000, 0); 2];
+        assert!(!responses(&full, &[], FAST, Effort::default()).gave_up);
+    }
+
+    #[test]
     fn what_comes_behind_waits_for_the_pace_but_the_packet_does_not() {
         let slow = Bandwidths { paced: BytesPerSec(100_000_000), ..FAST };
         let piece = Piece { fixed: 200, bytes: 1000 };
         let packet = Task { cost: piece, stretches: [piece; 2], ..task(0, 0, 90_000, 100_000, 0) };
-        let bound = |at| responses(&[packet], &[], at)[0].map(|ns| ns.0);
+        let bound = |at| responses(&[packet], &[], at, Effort::default()).longest[0].map(|ns| ns.0);
         assert_eq!((bound(FAST), bound(slow)), (Some(1100), Some(1100)));
-        let two = responses(&[packet, packet], &[], slow)[0].map(|ns| ns.0);
+        let two =
+            responses(&[packet, packet], &[], slow, Effort::default()).longest[0].map(|ns| ns.0);
         assert_eq!(two, Some(100 + 10_000 + 1100));
     }
 

@@ -39,6 +39,8 @@ pub struct Flows {
     no_hold: bool,
     /// The same where a DMA engine moves it, with what sender and receiver take.
     end_to_end: Vec<Option<u64>>,
+    /// Whether some of these were not found in the effort.
+    no_bounds_in_time: bool,
     engine: Engine,
 }
 
@@ -143,8 +145,14 @@ impl Input {
         if !missing.is_empty() {
             let place = timing.flows.first().map_or_else(Place::default, |flow| flow.place.clone());
             let message = format!("flows need overheads, and nobody says {}", missing.join(", "));
+            // The paper's platform has those of the paper.
+            let elsewhere = if missing.iter().any(|name| matches!(*name, "wake" | "copy")) {
+                "pass --overheads FILE: `weir report --overheads -o FILE` measures them in a run, and systems/overheads/flows.toml has QEMU's"
+            } else {
+                "name a platform that has them (platform = \"zcu102\"), or pass --overheads FILE"
+            };
             let help = format!(
-                "add [overheads] with {} = {{ min = .., max = .. }} in ns, name a platform that has them (platform = \"zcu102\"), or pass --overheads FILE",
+                "add [overheads] with {} = {{ min = .., max = .. }} in ns, or {elsewhere}",
                 missing.join(", ")
             );
             return Err(vec![timing.fault("no-overheads", &place, message, help)]);
@@ -301,58 +309,76 @@ pub fn analyze(timing: &Timing, question: &super::Question) -> Result<Option<Flo
         let from = dma_from(&input.path, BytesPerSec(dma.0), BytesPerSec(copy.0));
         from.map_or(Engine::Never, Engine::From)
     });
+    let broker = |cores| {
+        let moved = timing.dma.path == DataPath::Broker;
+        if moved { bounds(timing, cores, question.effort) } else { Bounds::default() }
+    };
+    let (in_turn, side_by_side) = (broker(Cores::InTurn), broker(Cores::SideBySide));
+    let end_to_end = end_to_end(timing, question.effort);
     Ok(Some(Flows {
         bandwidth: judged,
         given: bandwidth.is_some(),
         parts: parts.into_iter().map(|(part, ..)| part).collect(),
         names: timing.flows.iter().map(|flow| flow.name.clone()).collect(),
-        bounds: if timing.dma.path == DataPath::Broker {
-            let side_by_side = bounds(timing, Cores::SideBySide);
-            bounds(timing, Cores::InTurn).into_iter().zip(side_by_side).map(Into::into).collect()
-        } else {
-            Vec::new()
-        },
+        bounds: in_turn.of.into_iter().zip(side_by_side.of).map(Into::into).collect(),
         no_hold: input.hold.is_none(),
-        end_to_end: end_to_end(timing),
+        end_to_end: end_to_end.of,
+        no_bounds_in_time: in_turn.gave_up || side_by_side.gave_up || end_to_end.gave_up,
         engine,
     }))
+}
+
+/// How long packets take at most.
+#[derive(Clone, Debug, Default)]
+pub struct Bounds {
+    /// Of each flow, ns.
+    pub of: Vec<Option<u64>>,
+    /// Some were not found in the effort.
+    pub gave_up: bool,
+}
+
+impl Bounds {
+    fn none(timing: &Timing) -> Self {
+        Self { of: vec![None; timing.flows.len()], gave_up: false }
+    }
 }
 
 /// How long packets take at most where weir's broker moves them by a core's copy: for each flow the longest time in ns from the later of
 /// notification and eligibility to the receiver's interrupt. None for best effort, and where overheads (side by side: `hold` too) or the copy's
 /// bandwidth are not known.
-pub fn bounds(timing: &Timing, cores: Cores) -> Vec<Option<u64>> {
+pub fn bounds(timing: &Timing, cores: Cores, effort: Effort) -> Bounds {
     let mut timing = timing.clone();
     timing.dma.path = DataPath::Broker;
-    found_bounds(&timing, cores).unwrap_or_else(|| vec![None; timing.flows.len()])
+    found_bounds(&timing, cores, effort).unwrap_or_else(|| Bounds::none(&timing))
 }
 
 /// How long packets take at most where a DMA engine moves them as in rt-virtio, in ns, for each flow: from the sender's notification (or from
 /// when it may send, by its period) until the receiver has handled its interrupt. None for best effort, on other paths, and where overheads or
 /// `[dma]` `bandwidth` are not known.
-pub fn end_to_end(timing: &Timing) -> Vec<Option<u64>> {
-    found_end_to_end(timing).unwrap_or_else(|| vec![None; timing.flows.len()])
+pub fn end_to_end(timing: &Timing, effort: Effort) -> Bounds {
+    found_end_to_end(timing, effort).unwrap_or_else(|| Bounds::none(timing))
 }
 
-fn found_end_to_end(timing: &Timing) -> Option<Vec<Option<u64>>> {
+fn found_end_to_end(timing: &Timing, effort: Effort) -> Option<Bounds> {
     let rate = timing.dma.bandwidth.filter(|_| timing.dma.path == DataPath::Dma)?;
     let at = Bandwidths { paced: BytesPerSec(rate.0), chunk: BytesPerSec(rate.0) };
     let input = Input::of(timing, Reading::Printed).ok()?;
-    let mut bounds = vec![None; timing.flows.len()];
+    let mut bounds = Bounds::none(timing);
     for group in input.groups(timing, Cores::InTurn).ok()? {
         let (_, flows, tasks, best_effort) = divide(timing, group).ok()?;
-        let responses = responses(&tasks, &best_effort, at);
-        for ((flow, task), response) in flows.into_iter().zip(&tasks).zip(responses) {
+        let responses = responses(&tasks, &best_effort, at, effort);
+        bounds.gave_up |= responses.gave_up;
+        for ((flow, task), response) in flows.into_iter().zip(&tasks).zip(responses.longest) {
             let whole = 2 * i64::try_from(input.flows.get(flow)?.deadline.0).ok()?;
             // D - D' is what sender and receiver take.
             let ends = u64::try_from(whole - task.deadline.0).ok()?.div_ceil(2);
-            *bounds.get_mut(flow)? = response.and_then(|response| response.0.checked_add(ends));
+            *bounds.of.get_mut(flow)? = response.and_then(|response| response.0.checked_add(ends));
         }
     }
     Some(bounds)
 }
 
-fn found_bounds(timing: &Timing, cores: Cores) -> Option<Vec<Option<u64>>> {
+fn found_bounds(timing: &Timing, cores: Cores, effort: Effort) -> Option<Bounds> {
     let input = Input::of(timing, Reading::Printed).ok()?;
     if cores == Cores::SideBySide && input.hold.is_none() {
         // How long cores wait for each other is not known, and no time would be too short.
@@ -362,7 +388,7 @@ fn found_bounds(timing: &Timing, cores: Cores) -> Option<Vec<Option<u64>>> {
     let paced = timing.dma.bandwidth.map_or(copy, |rate| rate.0.min(copy));
     let at = Bandwidths { paced: BytesPerSec(paced), chunk: BytesPerSec(copy) };
     let groups = input.groups(timing, cores).ok()?;
-    let mut bounds = vec![None; timing.flows.len()];
+    let mut bounds = Bounds::none(timing);
     for mut group in groups {
         for (task, flow) in group.tasks.iter_mut().zip(&group.flows) {
             let sender = timing.vms.get(timing.flows.get(*flow)?.from)?;
@@ -372,8 +398,10 @@ fn found_bounds(timing: &Timing, cores: Cores) -> Option<Vec<Option<u64>>> {
             }
         }
         let (_, flows, tasks, best_effort) = divide(timing, group).ok()?;
-        for (flow, bound) in flows.into_iter().zip(responses(&tasks, &best_effort, at)) {
-            *bounds.get_mut(flow)? = bound.map(|bound| bound.0);
+        let responses = responses(&tasks, &best_effort, at, effort);
+        bounds.gave_up |= responses.gave_up;
+        for (flow, bound) in flows.into_iter().zip(responses.longest) {
+            *bounds.of.get_mut(flow)? = bound.map(|bound| bound.0);
         }
     }
     Some(bounds)
@@ -581,9 +609,16 @@ impl Flows {
                 Some(Verdict::Unschedulable(cause)) => {
                     reasons.push(format!("{on}{}", part.cause(&self.names, cause)));
                 }
-                Some(Verdict::GaveUp { checked }) => reasons.push(format!(
-                    "{on}given up: no failure up to {checked}, but not all instants could be tested in time"
-                )),
+                Some(Verdict::GaveUp { checked }) => {
+                    let upto = if checked.0 > 0 {
+                        format!("no failure up to {checked}, but not all instants")
+                    } else {
+                        "not all of the first instants".to_owned()
+                    };
+                    reasons.push(format!(
+                        "{on}given up: {upto} could be tested in time; --effort grants more"
+                    ));
+                }
                 Some(Verdict::Schedulable) => {}
                 None => {
                     if let MinBandwidth::Never(cause) = &part.least {
@@ -646,6 +681,14 @@ impl Flows {
         reports.filter_map(|report| report.first_failure).min_by_key(|failure| failure.at)
     }
 
+    /// Whether some flow was shown not to hold; if not, and they don't hold, it was not decided in time.
+    pub fn refuted(&self) -> bool {
+        self.parts.iter().any(|part| match &part.report {
+            Some(report) => matches!(report.verdict, Verdict::Unschedulable(_)),
+            None => matches!(part.least, MinBandwidth::Never(_)),
+        })
+    }
+
     fn gave_up(&self) -> bool {
         self.parts.iter().any(|part| {
             matches!(part.least, MinBandwidth::GaveUp { .. })
@@ -681,6 +724,7 @@ impl Flows {
             "first_failure_ns": self.first_failure().map(|failure| failure.at.as_nanos_f64()),
             "reasons": self.reasons(),
             "gave_up": self.gave_up(),
+            "bounds_gave_up": self.no_bounds_in_time,
             "tasks": tasks.collect::<Vec<_>>(),
         });
         if let Least::GaveUp { at_least, enough } = self.least() {
@@ -735,10 +779,10 @@ impl fmt::Display for Flows {
             let help = "take [overheads] of `weir report --overheads`";
             writeln!(f, "side by side: not known, as {why}; {help}")?;
         }
-        let refuted = self.parts.iter().any(|part| match &part.report {
-            Some(report) => matches!(report.verdict, Verdict::Unschedulable(_)),
-            None => matches!(part.least, MinBandwidth::Never(_)),
-        });
+        if self.no_bounds_in_time && !self.bounds.is_empty() {
+            writeln!(f, "how long packets take: given up for some flows; --effort grants more")?;
+        }
+        let refuted = self.refuted();
         let verdict = match (self.holds(), refuted) {
             (true, _) => "schedulable",
             (false, true) => "not schedulable",
@@ -758,8 +802,16 @@ impl fmt::Display for Flows {
         for reason in self.reasons() {
             writeln!(f, "  {reason}")?;
         }
-        if let Some(failure) = self.first_failure() {
-            writeln!(f, "first failing instant: {}", failure.at)?;
+        match self.first_failure() {
+            Some(failure) => writeln!(f, "first failing instant: {}", failure.at)?,
+            None if self.parts.iter().any(|part| {
+                let verdict = part.report.as_ref().map(|report| report.verdict);
+                verdict == Some(Verdict::Unschedulable(Cause::Overload))
+            }) =>
+            {
+                writeln!(f, "first failing instant: not found in time")?;
+            }
+            None => {}
         }
         match self.least() {
             Least::Exactly(b) => writeln!(f, "least bandwidth: {b} B/s")?,

@@ -189,7 +189,7 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
             bandwidth: written
                 .zip(line)
                 .map(|(budget, line)| (budget.bandwidth(line).0, budget.total_bandwidth(line).0)),
-            sure: limits.zip(line).map(|(limits, line)| limits.sure().bandwidth(line).0),
+            sure: limits.zip(line).map(|(limits, line)| limits.sure().bandwidth_at_least(line).0),
             required,
         });
     }
@@ -287,7 +287,7 @@ fn shortfall(
             "{}: its budget is {} B/s, of which {} are sure, but it must get {required} B/s{}",
             vm.name,
             limits.written.bandwidth(line).0,
-            sure.bandwidth(line).0,
+            sure.bandwidth_at_least(line).0,
             limits.why_less(asked)
         )
     })

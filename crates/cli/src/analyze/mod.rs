@@ -28,7 +28,7 @@ use weir_config::{Fault, Faults, Timing, units::BytesPerSec};
 /// enough.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir analyze flows.toml\n  weir analyze flows.toml --reading table3\n  weir analyze --json a.toml b.toml\n  weir analyze --trace accesses.txt --service 50/30us\n\nExit status: 0 all holds, 1 not (or it was not shown in time), 2 the call is wrong: a file can't be read, or says nothing that could be judged."
+    after_help = "Examples:\n  weir analyze flows.toml\n  weir analyze flows.toml --reading table3\n  weir analyze systems/flows-many.toml --overheads systems/overheads/flows.toml\n  weir analyze --json a.toml b.toml\n  weir analyze --trace accesses.txt --service 50/30us\n\nExit status: 0 all holds, 1 not (or it was not shown in time), 2 the call is wrong: a file can't be read, or says nothing that could be judged."
 )]
 pub struct Arguments {
     /// The system files.
@@ -38,7 +38,8 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value = "printed")]
     reading: ReadingName,
     /// Take overheads from this file, a TOML file with `[overheads]` or a `platform` that has them, before those of the
-    /// system and its platform, and so the bandwidth of the copy that it was measured with.
+    /// system and its platform, and so the bandwidth of the copy that it was measured with. systems/overheads/flows.toml
+    /// has those of weir's own path on QEMU.
     #[arg(long, value_name = "FILE")]
     overheads: Option<PathBuf>,
     /// Take this bandwidth, in bytes/s or with a unit like 485MB/s, instead of `[dma]` `bandwidth`.
@@ -157,6 +158,13 @@ impl Analysis {
         self.flows.as_ref().is_none_or(flows::Flows::holds)
             && self.memory.as_ref().is_none_or(memory::Memory::holds)
             && self.time.as_ref().is_none_or(time::Time::holds)
+    }
+
+    /// Whether something was shown not to hold; if not, and not everything holds, it was not decided in time.
+    pub fn refuted(&self) -> bool {
+        self.flows.as_ref().is_some_and(flows::Flows::refuted)
+            || !self.memory.as_ref().is_none_or(memory::Memory::holds)
+            || !self.time.as_ref().is_none_or(time::Time::holds)
     }
 
     /// What does not hold, as faults of the file.
@@ -326,7 +334,11 @@ fn tell(file: &Path, answer: &std::result::Result<Analysis, Faults>, json: bool)
             writeln!(stderr(), "{name}: {NOTHING}")?;
         }
         Ok(analysis) => {
-            let verdict = if analysis.holds() { "all holds" } else { "does not hold" };
+            let verdict = match (analysis.holds(), analysis.refuted()) {
+                (true, _) => "all holds",
+                (false, true) => "does not hold",
+                (false, false) => "not decided in time",
+            };
             write!(out, "{name}: {verdict}\n{}", analysis.text())?;
         }
         Err(faults) if json => {

@@ -51,6 +51,7 @@ use std::{
     thread,
     time::{Duration, Instant, SystemTime},
 };
+use weir_analysis::flows::Effort;
 use weir_config::{Source as ImageSource, System, units::Nanos};
 
 /// How often to look at the clock and at signals while the wire is quiet.
@@ -712,7 +713,8 @@ fn flows(system: &System, counted: bool) -> Vec<FlowFacts> {
     if system.broker().is_none() {
         return Vec::new();
     }
-    let flows = system.timing.flows.iter().zip(bounds(&system.timing, Cores::InTurn));
+    let flows =
+        system.timing.flows.iter().zip(bounds(&system.timing, Cores::InTurn, Effort::default()).of);
     let mut facts = Vec::new();
     for (flow, bound) in flows {
         let shared = flow.to.len() > 1;

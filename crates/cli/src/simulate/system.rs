@@ -10,7 +10,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::{fs, io::Write, path::Path};
-use weir_analysis::curves::Curve;
+use weir_analysis::{curves::Curve, flows::Effort};
 use weir_config::{Faults, Image, Sizes, System, check_text, place_all};
 use weir_memsys::Picos;
 use weir_policy::Nanos;
@@ -77,7 +77,7 @@ impl Simulation {
         let Arguments { warm_up, length, seed, .. } = arguments;
         let seed = values.seed.unwrap_or(*seed);
         let span = Span { warm_up: Nanos(warm_up.0), length: Nanos(length.0), seed };
-        Ok(Self { board, span, bounds: end_to_end(&system.timing) })
+        Ok(Self { board, span, bounds: end_to_end(&system.timing, Effort::default()).of })
     }
 
     /// Simulates a variant of the board.

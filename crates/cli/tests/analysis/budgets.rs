@@ -110,14 +110,14 @@ fn a_compensated_vm_counts_with_all_that_its_window_may_bring_into_one_period() 
 fn what_must_be_got_is_measured_by_what_is_sure() {
     // 50 lines of 64 B in 30 us are 106.67 MB/s.
     for (keys, cpus, sure) in [
-        ("", "0", 106_666_667),
-        (", split = \"pool\"", "0", 106_666_667),
+        ("", "0", 106_666_666),
+        (", split = \"pool\"", "0", 106_666_666),
         // One of 50 stays with each idle vCPU, or its slice: 3 of 32 parts, 5.
         (", split = \"pool\"", "0, 1, 2, 3", 96_000_000),
-        (", regulator = \"memguard\"", "0", 53_333_334),
-        (", adjust = { by = \"a\", min = 25, max = 60 }", "0", 53_333_334),
+        (", regulator = \"memguard\"", "0", 53_333_333),
+        (", adjust = { by = \"a\", min = 25, max = 60 }", "0", 53_333_333),
     ] {
-        for (required, holds) in [(sure - 1, true), (sure + 1, false)] {
+        for (required, holds) in [(sure, true), (sure + 1, false)] {
             let bandwidth = format!("{STATIC}, required = \"{required}B/s\"{keys}");
             let text = format!("platform = \"zcu102\"\n{}{SATURATION}", vm("a", cpus, &bandwidth));
             let memory = analyze(&text, &[]).1["memory"].take();

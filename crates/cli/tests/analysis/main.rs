@@ -383,10 +383,20 @@ fn what_takes_too_long_is_given_up_and_said() {
     assert_eq!(flows["min_bandwidth_is"], "given-up");
     assert!(flows["reasons"][0].as_str().is_some_and(|reason| reason.starts_with("given up")));
 
-    // Without a bandwidth to judge, a proven one is judged, and nobody calls it the least.
+    assert_eq!(flows["bounds_gave_up"], true);
+
     let fake = fake();
     fake.write("x.toml", text.as_bytes());
     let ask = |more: &[&str]| say(fake.weir().args(["analyze", "x.toml"]).args(more)).out;
+    // Neither shown to hold nor shown not to.
+    let said = ask(&["--effort", "100", "--bandwidth", &least.to_string()]);
+    assert!(said.starts_with("x.toml: not decided in time"), "{said}");
+    assert!(said.contains("could be tested in time; --effort grants more"), "{said}");
+    let said = ask(&["--effort", "1", "--bandwidth", &(least - 1000).to_string()]);
+    assert!(said.starts_with("x.toml: does not hold"), "{said}");
+    assert!(said.contains("first failing instant: not found in time"), "{said}");
+
+    // Without a bandwidth to judge, a proven one is judged, and nobody calls it the least.
     assert!(ask(&[]).contains("B/s, the least (no bandwidth is given)"), "{}", ask(&[]));
     let mut proven = 0;
     for effort in (6..26).map(|bits| (1u64 << bits).to_string()) {
