@@ -460,12 +460,18 @@ fn divide(timing: &Timing, group: Group) -> Result<Divided, Vec<Fault>> {
         super::time::supply(timing, runner).map_err(|fault| vec![fault])?
     {
         let linear = supply.linear().ok_or_else(|| {
-            let message = format!(
-                "{} moves flows on {core}, where it is sure of no time",
-                runner.name(timing)
-            );
-            let help = "give it time in the schedule, and every [[irq]] on the core a `rate`";
-            vec![timing.fault("no-supply", &place, message, help)]
+            let name = runner.name(timing);
+            let message = format!("{name} moves flows on {core}, where it is sure of no time");
+            let fault = match super::time::why_none(timing, runner) {
+                Some(super::cause::Cause { place, why, way }) => {
+                    timing.fault("no-supply", &place, format!("{message}: {why}"), way)
+                }
+                None => {
+                    let help = "give every [[irq]] on the core a lower `rate`";
+                    timing.fault("no-supply", &place, message, help)
+                }
+            };
+            vec![fault]
         })?;
         tasks = on_shared_core(&tasks, linear).map_err(|error| {
             let flow = error.flow.and_then(|task| group.flows.get(task).copied());

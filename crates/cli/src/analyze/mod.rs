@@ -1,5 +1,6 @@
 //! `weir analyze`: whether a system holds its timing, before it runs.
 
+pub mod cause;
 pub mod curves;
 pub mod flows;
 pub mod memory;
