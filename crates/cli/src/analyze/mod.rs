@@ -1,8 +1,8 @@
 //! `weir analyze`: whether a system holds its timing, before it runs.
 
-pub mod cause;
 pub mod curves;
 pub mod flows;
+pub mod lack;
 pub mod memory;
 pub mod own;
 pub mod regulation;

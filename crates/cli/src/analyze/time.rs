@@ -2,7 +2,7 @@
 //! memory accesses.
 
 use super::{
-    cause::{self, Cause},
+    lack::{self, Lack},
     own::{self, Own},
     regulation::{regulation, vcpus},
 };
@@ -90,8 +90,8 @@ fn core_of_flows(timing: &Timing, runner: Runner) -> Option<&SharedCore> {
 }
 
 /// Why a VM or the broker is sure of no time where it moves flows; none if it is sure of some, or has a core of its own.
-pub fn why_none(timing: &Timing, runner: Runner) -> Option<Cause> {
-    cause::nothing_sure(timing, core_of_flows(timing, runner)?, runner)
+pub fn why_none(timing: &Timing, runner: Runner) -> Option<Lack> {
+    lack::nothing_sure(timing, core_of_flows(timing, runner)?, runner)
 }
 
 /// What `runner` is sure of on a shared core beside these looks.
@@ -592,7 +592,7 @@ fn has_task(timing: &Timing, core: &SharedCore, runner: Runner) -> bool {
 
 /// That nothing of a core is sure for `runner`, and why, for a person.
 fn nothing_for(timing: &Timing, core: &SharedCore, runner: Runner) -> Option<String> {
-    let Cause { place, why, way } = cause::nothing_sure(timing, core, runner)?;
+    let Lack { place, why, way } = lack::nothing_sure(timing, core, runner)?;
     let name = runner.name(timing);
     let at = timing.location(&place);
     Some(format!("core {}: no time is sure for {name}: {why} ({at}); {way}", core.id))
@@ -661,10 +661,10 @@ fn way_of(vm: &TimedVm, accesses: &[Option<u64>], closest: bool) -> Option<&'sta
 }
 
 /// What is wrong with a task's response, if it is.
-fn late(row: &Row, cause: Option<&Cause>) -> Option<String> {
+fn late(row: &Row, lack: Option<&Lack>) -> Option<String> {
     match row.response {
-        None => Some(cause.map_or("has no bound on its response".to_owned(), |cause| {
-            format!("has no bound: {}", cause.why)
+        None => Some(lack.map_or("has no bound on its response".to_owned(), |lack| {
+            format!("has no bound: {}", lack.why)
         })),
         Some(response) if response > row.deadline => {
             Some(format!("may take {response} ns, its deadline is {} ns", row.deadline))
@@ -681,13 +681,13 @@ fn no_bound(
     (task, asked, supply): (&Task, f64, &Supply),
     way: Option<&'static str>,
     bounded: impl Fn(&Timing) -> bool,
-) -> Option<Cause> {
+) -> Option<Lack> {
     let runner = Runner::Vm(vm);
-    let nothing = || cause::nothing_sure(timing, shared?, runner);
-    let cause = cause::by_line(timing, runner, shared, bounded).or_else(nothing);
-    cause.or_else(|| {
+    let nothing = || lack::nothing_sure(timing, shared?, runner);
+    let lack = lack::by_line(timing, runner, shared, bounded).or_else(nothing);
+    lack.or_else(|| {
         let sure = supply.linear().map_or(0.0, share);
-        (asked > sure).then(|| Cause {
+        (asked > sure).then(|| Lack {
             place: task.place.clone(),
             why: format!(
                 "of its core {:.1} % are sure, and the VM's tasks up to this one ask for {:.1} %",
@@ -697,6 +697,16 @@ fn no_bound(
             way: way.unwrap_or(MORE).to_owned(),
         })
     })
+}
+
+fn load_of(tasks: &[&Task]) -> Vec<VmTask> {
+    let load = |task: &&Task| VmTask {
+        cost: Nanos(task.cost.0),
+        period: Nanos(task.period.0),
+        jitter: Nanos(task.jitter.0),
+        blocking: Nanos(task.blocking.0),
+    };
+    tasks.iter().map(load).collect()
 }
 
 /// With `explain` ways out of what has no bound are looked for, which takes as long as many analyses.
@@ -740,15 +750,7 @@ fn tasks_of(
             }
             (None, None) => dedicated(timing, vm, looks.clone())?,
         };
-        let load: Vec<VmTask> = tasks
-            .iter()
-            .map(|task| VmTask {
-                cost: Nanos(task.cost.0),
-                period: Nanos(task.period.0),
-                jitter: Nanos(task.jitter.0),
-                blocking: Nanos(task.blocking.0),
-            })
-            .collect();
+        let load = load_of(&tasks);
         let accesses: Vec<Option<u64>> = tasks.iter().map(|task| task.accesses).collect();
         let own = match own::on_core(timing, this, core) {
             Own::Enough => None,
@@ -787,37 +789,30 @@ fn tasks_of(
                 })
             };
             let way = way_of(this, &accesses, looked && left == 0);
-            let cause = (response.is_none() && explain)
+            let lack = (response.is_none() && explain)
                 .then(|| no_bound(timing, (vm, shared), (task, asked, &supply), way, bounded))
                 .flatten();
-            let reason = late(&row, cause.as_ref())
+            let reason = late(&row, lack.as_ref())
                 .map(|reason| format!("{}: {} {reason}", row.vm, row.name));
-            let (place, way) = match cause {
-                Some(cause) => (cause.place, Some(cause.way.into())),
+            let (place, way) = match lack {
+                Some(lack) => (lack.place, Some(lack.way.into())),
                 None => (task.place.clone(), way.map(Cow::Borrowed)),
             };
             time.reasons.extend(reason.map(|reason| (place, reason, way)));
             time.tasks.push(row);
         }
     }
-    if unknown {
-        time.notes.push(format!(
-            "{}: its own budget is taken to be enough for its tasks: nobody says how many of the `accesses` that it counts they make",
-            this.name
-        ));
-    }
-    if looked {
-        time.notes.push(format!(
-            "{}: EL2's looks at the monitor for its budget are in its responses",
-            this.name
-        ));
-    }
-    if waits {
-        time.notes.push(format!(
-            "{}: its tasks may spend its own budget and wait for the next, which is in their responses",
-            this.name
-        ));
-    }
+    let name = &this.name;
+    let notes = [
+        unknown.then(|| format!(
+            "{name}: its own budget is taken to be enough for its tasks: nobody says how many of the `accesses` that it counts they make"
+        )),
+        looked.then(|| format!("{name}: EL2's looks at the monitor for its budget are in its responses")),
+        waits.then(|| format!(
+            "{name}: its tasks may spend its own budget and wait for the next, which is in their responses"
+        )),
+    ];
+    time.notes.extend(notes.into_iter().flatten());
     Ok(())
 }
 

@@ -868,6 +868,38 @@ fn costs_that_are_too_low_are_said() {
     }
 }
 
+/// A broker that is sure of no time is told why, and what is enough.
+#[test]
+fn a_broker_without_time_is_told_why() {
+    let fake = fake();
+    let system = |quantum: &str, irq: &str| {
+        let vm = |name: &str, core: u8| format!("[[vm]]\nname = \"{name}\"\ncpus = [{core}]\n");
+        let text = format!(
+            "platform = \"qemu-virt\"\n{}{}{}[dma]\npath = \"broker\"\nbandwidth = \"485MB/s\"\n{}{OVERHEADS}copy = {{ min = 100, max = 200 }}\nwake = {{ min = 100, max = 200 }}\n[[core]]\nid = 2\nschedule = {{ kind = \"round-robin\", quantum = \"{quantum}\", vms = [\"broker\", \"c\"] }}\n{irq}",
+            vm("a", 0),
+            vm("b", 1),
+            vm("c", 2),
+            flow("f", "a", "\"b\"", "4KiB", "10ms", "10ms"),
+        );
+        fake.write("x.toml", text.as_bytes());
+        let said = say(fake.weir().args(["analyze", "x.toml", "--json"]));
+        let json: Value = serde_json::from_str(&said.out).expect("JSON");
+        let fault = &json["faults"][0];
+        [&fault["message"], &fault["help"]].map(|text| text.as_str().unwrap_or("").to_owned())
+    };
+    let [message, help] = system("20us", "");
+    assert!(message.contains("broker's turns of 20us are too short"), "{message}");
+    assert!(help.contains("write quantum = "), "{help}");
+    let line = "[[irq]]\nline = 40\nvm = \"c\"\npreempt = true\ncost = \"10us\"\n";
+    let [message, help] = system("1ms", line);
+    assert!(message.contains("sure of no time: interrupt 40 of c, on its core"), "{message}");
+    let most = help.split(": ").nth(1).and_then(|most| most.split(' ').next()).expect("a rate");
+    let rated = |rate: u64| system("1ms", &format!("{line}rate = {rate}\n"))[0].clone();
+    let most: u64 = most.parse().expect("a rate");
+    assert!(!rated(most).contains("no time"), "{}", rated(most));
+    assert!(rated(most + 1).contains("may come"), "{}", rated(most + 1));
+}
+
 /// An interrupt of a VM's own steals its core's time like any other.
 #[test]
 fn own_interrupts_delay_own_tasks() {

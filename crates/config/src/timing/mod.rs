@@ -533,12 +533,12 @@ impl Timing {
     /// The same if the file says which devices it has, and all of them are known. One of which it says neither a device nor an image may have any.
     fn known_lines(&self, vm: usize) -> Option<Vec<u32>> {
         let (platform, this) = (self.platform.as_ref()?, self.vms.get(vm)?);
-        let is_known = |name: &String| match name.strip_prefix(pci::PREFIX) {
-            Some(address) => platform.pci.is_some() && pci::Address::parse(address).is_some(),
-            None => {
+        let is_known = |name: &String| {
+            let Some(address) = name.strip_prefix(pci::PREFIX) else {
                 let path = platform.device_path(name);
-                platform.board.devices.iter().any(|device| device.path == path)
-            }
+                return platform.board.devices.iter().any(|device| device.path == path);
+            };
+            platform.pci.is_some() && pci::Address::parse(address).is_some()
         };
         let said = this.built || this.devices.as_ref().is_none_or(|names| !names.is_empty());
         let known = said && this.devices.iter().flatten().all(is_known);

@@ -12,7 +12,7 @@ use weir_config::{
 
 /// Why there is no time, or no bound.
 #[derive(Debug)]
-pub struct Cause {
+pub struct Lack {
     /// What is to be changed.
     pub place: Place,
     /// Why, to follow a colon.
@@ -52,7 +52,7 @@ pub fn by_line(
     runner: Runner,
     shared: Option<&SharedCore>,
     good: impl Fn(&Timing) -> bool,
-) -> Option<Cause> {
+) -> Option<Lack> {
     let known = shared.and_then(|core| timing.sharing(core)).map_or(0, |its| its.interrupt.0);
     let cost = |line: &Line| cost_of(timing, line, known).unwrap_or(0);
     let taken = |place: &usize| {
@@ -92,7 +92,7 @@ fn most((mut good, mut bad): (u64, u64), mut holds: impl FnMut(u64) -> bool) -> 
 }
 
 /// What is said of a line; `most` a second, or that it `waits` for its VM's turn, would do.
-fn blamed(timing: &Timing, line: &Line, cost: Nanos, most: Option<u64>, waits: bool) -> Cause {
+fn blamed(timing: &Timing, line: &Line, cost: Nanos, most: Option<u64>, waits: bool) -> Lack {
     let vm = timing.vms.get(line.vm).map_or("?", |vm| &vm.name);
     let name = format!("interrupt {} of {vm}, on its core,", line.name);
     let turn = if line.preempt { ", and with `preempt` its VM's turn" } else { "" };
@@ -114,11 +114,11 @@ fn blamed(timing: &Timing, line: &Line, cost: Nanos, most: Option<u64>, waits: b
         ),
     };
     let waits = if waits { "; or take `preempt` out: then it waits for its VM's turn" } else { "" };
-    Cause { place: line.place.clone(), why, way: format!("{way}{waits}") }
+    Lack { place: line.place.clone(), why, way: format!("{way}{waits}") }
 }
 
 /// Why `runner` is sure of no time on a shared core; none if it is sure of some.
-pub fn nothing_sure(timing: &Timing, core: &SharedCore, runner: Runner) -> Option<Cause> {
+pub fn nothing_sure(timing: &Timing, core: &SharedCore, runner: Runner) -> Option<Lack> {
     let holds = |timing: &Timing, core: &SharedCore| {
         sure(timing, core, runner, closest_looks(timing, runner)).is_some()
     };
@@ -144,7 +144,7 @@ fn too_short(
     core: &SharedCore,
     runner: Runner,
     holds: impl Fn(&Timing, &SharedCore) -> bool,
-) -> Cause {
+) -> Lack {
     let sharing = timing.sharing(core).unwrap_or_default();
     let turns = core.schedule.turns().into_iter().filter(|turn| turn.0 == runner);
     let longest = turns.map(|turn| turn.1).max().unwrap_or(Nanos(0));
@@ -190,7 +190,7 @@ fn too_short(
             format!("budgets and periods that are {enough} times as long leave it some")
         }
     };
-    Cause { place: core.place.clone(), why, way }
+    Lack { place: core.place.clone(), why, way }
 }
 
 /// A schedule all of whose times are so many `times` as long.
