@@ -24,8 +24,11 @@ pub struct Lack {
 /// Interrupts a second of a line that has no `rate`: more than any can have.
 const UNLIMITED: u64 = 1_000_000_000;
 
-/// How many times as long turns are tried at the most.
+/// How many times as long turns are tried at the most, and how many times rarer interrupts.
 const LONGER: u64 = 1 << 16;
+
+/// What is left to do where no longer turns are enough.
+const NONE_LONGER: &str = "give it longer ones, every [[irq]] on the core a `rate`, and a memory budget that the monitor counts more accesses";
 
 /// A line that comes as often as its device raises it while `runner` has its core, which is `shared` or its own: one of its own, or one that takes
 /// the core.
@@ -78,8 +81,43 @@ pub fn by_line(
         tried.lines[place].preempt = line.preempt;
         return Some(blamed(timing, line, Nanos(cost(line)), Some(most), waits));
     }
-    let line = unlimited(timing, runner, shared)?;
-    Some(blamed(timing, line, Nanos(cost(line)), None, line.preempt))
+    if let Some(line) = unlimited(timing, runner, shared) {
+        return Some(blamed(timing, line, Nanos(cost(line)), None, line.preempt));
+    }
+    let is_here = |line: &&Line| {
+        let owner = Runner::Vm(line.vm);
+        shared.map_or(owner == runner, |core| runs(&core.schedule, owner))
+    };
+    let rated: Vec<_> = timing.lines.iter().filter(is_here).collect();
+    together(timing, &rated, good)
+}
+
+/// That these lines, all of which have a `rate`, are too much together.
+fn together(timing: &Timing, lines: &[&Line], good: impl Fn(&Timing) -> bool) -> Option<Lack> {
+    let rarer = |times: u64| {
+        let mut tried = timing.clone();
+        for (rate, _) in tried.lines.iter_mut().filter_map(|line| line.admission.as_mut()) {
+            *rate = (*rate / times).max(1);
+        }
+        good(&tried)
+    };
+    let times = least_times(rarer)?;
+    let name = |line: &&Line| {
+        let vm = timing.vms.get(line.vm).map_or("?", |vm| &vm.name);
+        format!("{} of {vm}", line.name)
+    };
+    let names: Vec<_> = lines.iter().map(name).collect();
+    Some(Lack {
+        place: lines.first()?.place.clone(),
+        why: format!("interrupts {}, on its core, come too often together", names.join(", ")),
+        way: format!("write a `rate` for each that is {times} times lower"),
+    })
+}
+
+/// The least whole number of times, 2 and more, that is good.
+fn least_times(is_good: impl Fn(u64) -> bool) -> Option<u64> {
+    let good = (1..=LONGER.ilog2()).map(|power| 1 << power).find(|times| is_good(*times))?;
+    Some(1 + most((good / 2, good), |times| !is_good(times)))
 }
 
 /// The greatest number that `holds`, where the first of a range does and the last does not.
@@ -160,8 +198,10 @@ fn too_short(
             if longest > taken { ", and interrupts of those that go first the rest" } else { "" };
         rest.to_owned()
     } else {
+        let looks = closest_looks(timing, runner);
+        let looks = if looks.is_empty() { "" } else { "looks at the monitor and " };
         format!(
-            ", and what EL2 does for VMs that are off, up to {} each, the rest",
+            ", and {looks}what EL2 does for VMs that are off, up to {} each, the rest",
             sharing.interrupt
         )
     };
@@ -172,11 +212,8 @@ fn too_short(
     let longer =
         |times: u64| SharedCore { schedule: longer(&core.schedule, times), ..core.clone() };
     let is_enough = |times: u64| holds(timing, &longer(times));
-    let enough = (1..=LONGER.ilog2()).map(|power| 1 << power).find(|times| is_enough(*times));
-    let enough =
-        enough.map(|enough: u64| 1 + most((enough / 2, enough), |times| !is_enough(times)));
-    let way = match (enough, &core.schedule) {
-        (None, _) => "give it longer ones, and every [[irq]] on the core a `rate`".to_owned(),
+    let way = match (least_times(is_enough), &core.schedule) {
+        (None, _) => NONE_LONGER.to_owned(),
         (Some(enough), Schedule::RoundRobin { quantum, .. }) => {
             format!(
                 "write quantum = \"{}\", which leaves it some",

@@ -986,6 +986,31 @@ mod tests {
     }
 
     #[test]
+    fn interrupts_that_come_too_often_together_are_told_how_much_rarer() {
+        let rates = |times: u64| {
+            let line = |line: u32| {
+                let rate = 260_000 / times;
+                format!("[[irq]]\nline = {line}\nvm = \"rtos\"\ncost = \"5us\"\nrate = {rate}\n")
+            };
+            faults(&format!(
+                "kind = \"round-robin\", quantum = \"20ms\" }}\n{}{}",
+                line(34),
+                line(35)
+            ))
+        };
+        let said = rates(1);
+        assert!(
+            said.contains(
+                "interrupts 34 of rtos, 35 of rtos, on its core, come too often together"
+            ),
+            "{said}"
+        );
+        let times = number(&said, "write a `rate` for each that is ");
+        assert!(!rates(times).contains("no bound"), "{}", rates(times));
+        assert!(rates(times - 1).contains("no bound"));
+    }
+
+    #[test]
     fn turns_that_switches_take_are_told_with_longer_ones() {
         let round = |quantum: u64| {
             faults(&format!("kind = \"round-robin\", quantum = \"{quantum}us\" }}\n"))
