@@ -1,10 +1,11 @@
 //! Files that a verb is to write: looked at before its work begins, so that nothing is lost by it.
 
 use crate::failure::{Context, Failure, Result};
+use rustix::fs::OFlags;
 use std::{
     fs::{self, OpenOptions},
-    io::ErrorKind,
-    os::unix::fs::MetadataExt as _,
+    io::{ErrorKind, Write as _},
+    os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::Path,
 };
 use weir_config::Input;
@@ -32,6 +33,15 @@ pub fn check(option: &str, output: &Path, inputs: &[&Path]) -> Result {
         }
         Ok(there) if there.is_dir() => {
             return Err(std::io::Error::from(ErrorKind::IsADirectory)).context(writing);
+        }
+        // To write nothing is enough for a device that takes nothing to say so.
+        Ok(there) if there.file_type().is_char_device() => {
+            let nonblocking = OFlags::NONBLOCK | OFlags::NOCTTY;
+            let device = OpenOptions::new()
+                .write(true)
+                .custom_flags(nonblocking.bits().cast_signed())
+                .open(output);
+            device.and_then(|mut device| device.write(&[])).context(writing)?;
         }
         // To open a pipe is to wait for its reader.
         Ok(_) => {}
@@ -191,7 +201,7 @@ mod tests {
     fn what_cannot_be_written_is_refused() {
         let directory = tempfile::tempdir().expect("a directory");
         let nowhere = directory.path().join("no/such");
-        for output in [directory.path(), nowhere.as_path()] {
+        for output in [directory.path(), nowhere.as_path(), Path::new("/dev/full")] {
             let failure = check("-o", output, &[]).expect_err("refused");
             assert_eq!(failure.status, ENVIRONMENT);
             assert!(failure.text.starts_with("cannot write "), "{}", failure.text);

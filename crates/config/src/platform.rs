@@ -306,6 +306,12 @@ static KNOWN: LazyLock<Vec<Platform>> = LazyLock::new(|| {
 });
 
 impl Platform {
+    /// The path of a device that a file may call by a short name.
+    pub(crate) fn device_path<'a>(&'a self, name: &'a str) -> &'a str {
+        let short = self.devices.iter().find(|device| device.name == name);
+        short.map_or(name, |device| &device.path)
+    }
+
     /// The platforms that weir knows by name.
     #[must_use]
     pub fn all() -> Vec<Self> {

@@ -1017,6 +1017,33 @@ fn amounts_that_are_told_are_enough() {
     good("rpi4", &[["a", "criticality = 1\nworking_set = \"832KiB\"", "auto", ""], b]).unwrap();
 }
 
+/// So is the memory where the cells are told: it finds room beside its tables, and beside what shares its cells.
+#[test]
+fn memory_that_is_told_finds_room() {
+    let of =
+        |name: &'static str, memory: &'static str, colors, banks| [name, memory, colors, banks];
+    let cases = [
+        vec![of("a", "memory = \"64MiB\"", "0", "0")],
+        vec![of("a", "memory = \"300MiB\"", "13-14", ""), of("b", "", "0-12", "")],
+        vec![
+            of("a", "memory = \"300MiB\"", "", ""),
+            of("b", "", "0-13", ""),
+            of("c", "memory = \"60MiB\"", "", ""),
+        ],
+    ];
+    for parties in cases {
+        let said = help("qemu-virt", &parties);
+        let told =
+            said.split("give ").nth(1).and_then(|rest| rest.split(" of memory or less").next());
+        let memory = format!("memory = \"{}\"", told.unwrap_or_else(|| panic!("{said}")));
+        let mut less = parties.clone();
+        less[0][1] = &memory;
+        let text = Wished::new("qemu-virt", &[], &less).text();
+        let system = check(&text).unwrap_or_else(|faults| panic!("{said}: {faults}"));
+        place(&system, 4 << 20).unwrap_or_else(|faults| panic!("{said}: {faults}"));
+    }
+}
+
 /// Not told: to take from one what it then lacks, after which the file would tell the way back.
 #[test]
 fn no_way_leads_back() {

@@ -1,5 +1,9 @@
 //! The flows of a system: rt-virtio's analysis, or that of weir's own data paths.
 
+use super::{
+    lack::Lack,
+    time::{supply, why_none},
+};
 use crate::run::show::table;
 use serde_json::{Value, json};
 use std::fmt;
@@ -484,16 +488,18 @@ type Divided = (Option<String>, Vec<usize>, Vec<Task>, Vec<Task>);
 fn divide(timing: &Timing, group: Group) -> Result<Divided, Vec<Fault>> {
     let runner = group.vm.map_or(Runner::Broker, |vm| Runner::Vm(vm as usize));
     let mut tasks = group.tasks;
-    if let Some((core, place, supply)) =
-        super::time::supply(timing, runner).map_err(|fault| vec![fault])?
-    {
+    if let Some((core, place, supply)) = supply(timing, runner).map_err(|fault| vec![fault])? {
         let linear = supply.linear().ok_or_else(|| {
-            let message = format!(
-                "{} moves flows on {core}, where it is sure of no time",
-                runner.name(timing)
-            );
-            let help = "give it time in the schedule, and every [[irq]] on the core a `rate`";
-            vec![timing.fault("no-supply", &place, message, help)]
+            let own_lines = || Lack {
+                place,
+                why: "its interrupts take all of it".to_owned(),
+                way: "give each [[irq]] of it a `rate`, and a lower one".to_owned(),
+            };
+            let Lack { place, why, way } = why_none(timing, runner).unwrap_or_else(own_lines);
+            let name = runner.name(timing);
+            let message =
+                format!("{name} moves flows on {core}, where it is sure of no time: {why}");
+            vec![timing.fault("no-supply", &place, message, way)]
         })?;
         tasks = on_shared_core(&tasks, linear).map_err(|error| {
             let flow = error.flow.and_then(|task| group.flows.get(task).copied());

@@ -2,6 +2,7 @@
 
 pub mod curves;
 pub mod flows;
+pub mod lack;
 pub mod memory;
 pub mod own;
 pub mod regulation;

@@ -2,12 +2,13 @@
 //! memory accesses.
 
 use super::{
+    lack::{self, Lack},
     own::{self, Own},
     regulation::{regulation, vcpus},
 };
 use crate::run::show::table;
 use serde_json::{Value, json};
-use std::fmt;
+use std::{borrow::Cow, fmt};
 use weir_analysis::{
     Nanos,
     memory::{Budget, Interferer, Regulation},
@@ -29,7 +30,7 @@ pub struct Time {
     tasks: Vec<Row>,
     /// Whether accesses of other VMs are in the response times.
     interference: bool,
-    reasons: Vec<(Place, String, Option<&'static str>)>,
+    reasons: Vec<(Place, String, Option<Cow<'static, str>>)>,
     /// What was taken for granted, and what is counted in.
     notes: Vec<String>,
 }
@@ -48,21 +49,8 @@ struct Row {
 /// The way out where the looks at the monitor are taken to be as close as they can be.
 const ADD: &str = "add `accesses` to each of its tasks: the looks at the monitor are taken as if little were left of the budget; or a larger budget, or a longer deadline";
 
-/// The way out where interrupts are not limited.
-const RATE: &str = "add `rate` to this [[irq]], the most interrupts a second that are let through; or take the [[irq]] out where it has `preempt`: then it waits for its VM's turn";
-
-/// A line that comes as often as its device raises it while VM `vm` has its core, which is `shared` or its own: one of the VM's, or one that takes the core.
-fn unlimited<'a>(timing: &'a Timing, vm: usize, shared: Option<&SharedCore>) -> Option<&'a Line> {
-    let takes = |line: &Line| {
-        line.vm == vm
-            || shared.is_some_and(|core| {
-                line.preempt
-                    && runs(&core.schedule, Runner::Vm(line.vm))
-                    && !matches!(core.schedule, Schedule::FixedPriority { .. })
-            })
-    };
-    timing.lines.iter().find(|line| line.admission.is_none() && takes(line))
-}
+/// The way out where tasks ask for more than is sure.
+const MORE: &str = "give the VM more time, or a task less `cost` or a longer `period`";
 
 /// What a VM or the broker gets of the core that moves its flows, and which core that is; none where it has a core to
 /// itself and no interrupt comes to it.
@@ -71,30 +59,49 @@ fn unlimited<'a>(timing: &'a Timing, vm: usize, shared: Option<&SharedCore>) -> 
 ///
 /// A schedule that can't be kept.
 pub fn supply(timing: &Timing, runner: Runner) -> Result<Option<(String, Place, Supply)>, Fault> {
-    let vm = match runner {
-        Runner::Vm(vm) => timing.vms.get(vm),
-        Runner::Broker => None,
-    };
-    let own = vm.and_then(|vm| vm.cpus.first()).copied();
     // What it moves is no task of its: nobody says how much is left of its budget.
     let looks = closest_looks(timing, runner);
-    let mut cores = timing
-        .cores
-        .iter()
-        .filter(|core| own.is_none_or(|own| own == core.id) && runs(&core.schedule, runner));
-    if let Some(core) = cores.next() {
+    if let Some(core) = core_of_flows(timing, runner) {
         let supply = supply_on(timing, core, runner, looks)?;
         return Ok(Some((format!("core {}", core.id), core.place.clone(), supply)));
     }
-    match (runner, vm) {
-        (Runner::Vm(position), Some(vm))
-            if timing.lines.iter().any(|line| line.vm == position) || !looks.is_empty() =>
-        {
+    match runner {
+        Runner::Vm(position) => {
+            let Some(vm) = timing.vms.get(position) else { return Ok(None) };
+            if looks.is_empty() && timing.lines.iter().all(|line| line.vm != position) {
+                return Ok(None);
+            }
             let supply = dedicated(timing, position, looks)?;
             Ok(Some(("its own core".to_owned(), vm.place.clone(), supply)))
         }
-        _ => Ok(None),
+        Runner::Broker => Ok(None),
     }
+}
+
+/// The shared core on which a VM or the broker moves flows, if it is one.
+fn core_of_flows(timing: &Timing, runner: Runner) -> Option<&SharedCore> {
+    let own = match runner {
+        Runner::Vm(vm) => timing.vms.get(vm).and_then(|vm| vm.cpus.first()).copied(),
+        Runner::Broker => None,
+    };
+    let is_its =
+        |core: &&SharedCore| own.is_none_or(|own| own == core.id) && runs(&core.schedule, runner);
+    timing.cores.iter().find(is_its)
+}
+
+/// Why a VM or the broker is sure of no time where it moves flows; none if it is sure of some, or has a core of its own.
+pub fn why_none(timing: &Timing, runner: Runner) -> Option<Lack> {
+    lack::nothing_sure(timing, core_of_flows(timing, runner)?, runner)
+}
+
+/// What `runner` is sure of on a shared core beside these looks.
+pub(super) fn sure(
+    timing: &Timing,
+    core: &SharedCore,
+    runner: Runner,
+    looks: Vec<InterruptLine>,
+) -> Option<Linear> {
+    supply_on(timing, core, runner, looks).ok()?.linear()
 }
 
 /// How EL2 looks at the monitor for the budget of VM `vm`, and the period of that.
@@ -121,7 +128,7 @@ fn looks(timing: &Timing, vm: usize, left: u64, tried: Tried) -> Vec<InterruptLi
 }
 
 /// The same of who has the core, of whom nobody says how much is left.
-fn closest_looks(timing: &Timing, runner: Runner) -> Vec<InterruptLine> {
+pub(super) fn closest_looks(timing: &Timing, runner: Runner) -> Vec<InterruptLine> {
     match runner {
         Runner::Vm(vm) => looks(timing, vm, 0, Tried::default()),
         Runner::Broker => Vec::new(),
@@ -141,7 +148,7 @@ fn dedicated(timing: &Timing, vm: usize, looks: Vec<InterruptLine>) -> Result<Su
     })
 }
 
-fn runs(schedule: &Schedule, runner: Runner) -> bool {
+pub(super) fn runs(schedule: &Schedule, runner: Runner) -> bool {
     runners(schedule).contains(&runner)
 }
 
@@ -167,16 +174,19 @@ fn switches(schedule: &Schedule) -> bool {
     }
 }
 
-/// What `runner` gets of a shared core, less what switches take, and EL2's `looks` for its own budget.
-fn supply_on(
+/// A shared core's schedule as `runner` sees it, with what switches take.
+///
+/// # Errors
+///
+/// Budgets that cannot all be had in time.
+pub(super) fn partition(
     timing: &Timing,
     core: &SharedCore,
     runner: Runner,
-    looks: Vec<InterruptLine>,
-) -> Result<Supply, Fault> {
+) -> Result<Partition, Fault> {
     let sharing = timing.sharing(core).unwrap_or_default();
     let switch = Nanos(if switches(&core.schedule) { sharing.switch.0 } else { 0 });
-    let partition = match &core.schedule {
+    Ok(match &core.schedule {
         Schedule::RoundRobin { quantum, runners } => {
             let others = runners.len().saturating_sub(1) as u64;
             Partition::RoundRobin {
@@ -223,7 +233,18 @@ fn supply_on(
             let budget = own.map_or(Nanos(0), |own| left_of_budget(&budgets, own, &switching));
             Partition::Server { budget, period, switch }
         }
-    };
+    })
+}
+
+/// What `runner` gets of a shared core, less what switches take, and EL2's `looks` for its own budget.
+fn supply_on(
+    timing: &Timing,
+    core: &SharedCore,
+    runner: Runner,
+    looks: Vec<InterruptLine>,
+) -> Result<Supply, Fault> {
+    let partition = partition(timing, core, runner)?;
+    let entry = timing.sharing(core).unwrap_or_default().entry;
     let mut lines = looks;
     // Whose vCPU is off or waits is asked at each of its periods' beginnings only, but then the core is taken for it.
     for other in (0..timing.vms.len()).filter(|other| Runner::Vm(*other) != runner) {
@@ -236,7 +257,7 @@ fn supply_on(
         // Who is charged with it gives the time back.
         if Runner::Vm(vm) != runner && matches!(core.schedule, Schedule::FixedPriority { .. }) {
             for line in &mut its {
-                line.cost.0 = line.cost.0.min(sharing.entry.0);
+                line.cost.0 = line.cost.0.min(entry.0);
             }
         }
         lines.extend(its);
@@ -390,7 +411,7 @@ fn preempted(schedule: &Schedule, runner: Runner, switch: u64) -> Option<(u64, u
 }
 
 /// What one interrupt takes: as the file says, or what is `known` of the board.
-fn cost_of(timing: &Timing, line: &Line, known: u64) -> Result<u64, Fault> {
+pub(super) fn cost_of(timing: &Timing, line: &Line, known: u64) -> Result<u64, Fault> {
     let cost = if line.cost.0 == 0 { known } else { line.cost.0 };
     if cost == 0 {
         let message = format!("nobody says what one interrupt {} takes from its core", line.name);
@@ -433,8 +454,21 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
         )),
         _ => {}
     }
+    let known = timing.sharing(core).map_or(0, |sharing| sharing.interrupt.0);
     for runner in here {
         let Runner::Vm(vm) = runner else { continue };
+        let small = |line: &&Line| line.vm == vm && (1..known).contains(&line.cost.0);
+        for line in timing.lines.iter().filter(small) {
+            let platform = timing.platform.as_ref().map_or("the platform", |known| &known.name);
+            said.push(format!(
+                "core {id}: interrupt {} of {} is counted with {}, as its `cost` says ({}): less than the {} that one takes on {platform}; write no less, or take the `cost` out",
+                line.name,
+                runner.name(timing),
+                line.cost,
+                timing.location(&line.place),
+                units::Nanos(known),
+            ));
+        }
         let lines: Vec<_> = timing.unruled(vm).iter().map(u32::to_string).collect();
         if !lines.is_empty() {
             said.push(format!(
@@ -524,7 +558,13 @@ pub fn analyze(timing: &Timing) -> Result<Option<Time>, Vec<Fault>> {
         for runner in runners(&core.schedule) {
             let looks = closest_looks(timing, runner);
             match supply_on(timing, core, runner, looks) {
-                Ok(supply) => shares.push((runner.name(timing).to_owned(), supply.linear())),
+                Ok(supply) => {
+                    let sure = supply.linear();
+                    if sure.is_none() && !has_task(timing, core, runner) {
+                        time.notes.extend(nothing_for(timing, core, runner));
+                    }
+                    shares.push((runner.name(timing).to_owned(), sure));
+                }
                 Err(fault) => {
                     faults.push(fault);
                     break;
@@ -538,9 +578,24 @@ pub fn analyze(timing: &Timing) -> Result<Option<Time>, Vec<Fault>> {
         return Err(faults);
     }
     for vm in 0..timing.vms.len() {
-        tasks_of(timing, vm, Tried::default(), &mut time).map_err(|fault| vec![fault])?;
+        tasks_of(timing, vm, (Tried::default(), true), &mut time).map_err(|fault| vec![fault])?;
     }
     Ok(Some(time))
+}
+
+/// Whether a task of `runner`'s is on a core: what is wrong there is said of it.
+fn has_task(timing: &Timing, core: &SharedCore, runner: Runner) -> bool {
+    let Runner::Vm(vm) = runner else { return false };
+    let Some(vm) = timing.vms.get(vm) else { return false };
+    vm.tasks.iter().any(|task| own::core_of(vm, task).is_none_or(|its| its == core.id))
+}
+
+/// That nothing of a core is sure for `runner`, and why, for a person.
+fn nothing_for(timing: &Timing, core: &SharedCore, runner: Runner) -> Option<String> {
+    let Lack { place, why, way } = lack::nothing_sure(timing, core, runner)?;
+    let name = runner.name(timing);
+    let at = timing.location(&place);
+    Some(format!("core {}: no time is sure for {name}: {why} ({at}); {way}", core.id))
 }
 
 /// What each VM is sure to get of the cores that it shares; none if no core is shared.
@@ -557,7 +612,7 @@ pub fn supplies(timing: &Timing) -> Option<Time> {
 /// What keeps them from being analyzed.
 pub fn tasks(timing: &Timing, vm: usize, tried: Tried) -> Result<Time, Fault> {
     let mut time = Time::default();
-    tasks_of(timing, vm, tried, &mut time)?;
+    tasks_of(timing, vm, (tried, false), &mut time)?;
     Ok(time)
 }
 
@@ -605,22 +660,62 @@ fn way_of(vm: &TimedVm, accesses: &[Option<u64>], closest: bool) -> Option<&'sta
     (closest && parted && accesses.contains(&None)).then_some(ADD)
 }
 
-/// What is wrong with a task's response, if it is; where it has no bound, `unlimited` may be why.
-fn late(timing: &Timing, row: &Row, unlimited: Option<&Line>) -> Option<String> {
-    match (row.response, unlimited) {
-        (None, Some(line)) => Some(format!(
-            "has no bound: interrupt {} of {}, on its core, is let through without a `rate`",
-            line.name, timing.vms[line.vm].name
-        )),
-        (None, None) => Some("has no bound on its response".to_owned()),
-        (Some(response), _) if response > row.deadline => {
+/// What is wrong with a task's response, if it is.
+fn late(row: &Row, lack: Option<&Lack>) -> Option<String> {
+    match row.response {
+        None => Some(lack.map_or("has no bound on its response".to_owned(), |lack| {
+            format!("has no bound: {}", lack.why)
+        })),
+        Some(response) if response > row.deadline => {
             Some(format!("may take {response} ns, its deadline is {} ns", row.deadline))
         }
-        (Some(_), _) => None,
+        Some(_) => None,
     }
 }
 
-fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result<(), Fault> {
+/// Why a task has no bound on a core where `supply` is left, and it and those before it ask for `asked`; `bounded` says whether it has one in another file, `way` what
+/// else makes the core's time more.
+fn no_bound(
+    timing: &Timing,
+    (vm, shared): (usize, Option<&SharedCore>),
+    (task, asked, supply): (&Task, f64, &Supply),
+    way: Option<&'static str>,
+    bounded: impl Fn(&Timing) -> bool,
+) -> Option<Lack> {
+    let runner = Runner::Vm(vm);
+    let nothing = || lack::nothing_sure(timing, shared?, runner);
+    let lack = lack::by_line(timing, runner, shared, bounded).or_else(nothing);
+    lack.or_else(|| {
+        let sure = supply.linear().map_or(0.0, share);
+        (asked > sure).then(|| Lack {
+            place: task.place.clone(),
+            why: format!(
+                "of its core {:.1} % are sure, and the VM's tasks up to this one ask for {:.1} %",
+                (sure * 1000.0).floor() / 10.0,
+                (asked * 1000.0).ceil() / 10.0,
+            ),
+            way: way.unwrap_or(MORE).to_owned(),
+        })
+    })
+}
+
+fn load_of(tasks: &[&Task]) -> Vec<VmTask> {
+    let load = |task: &&Task| VmTask {
+        cost: Nanos(task.cost.0),
+        period: Nanos(task.period.0),
+        jitter: Nanos(task.jitter.0),
+        blocking: Nanos(task.blocking.0),
+    };
+    tasks.iter().map(load).collect()
+}
+
+/// With `explain` ways out of what has no bound are looked for, which takes as long as many analyses.
+fn tasks_of(
+    timing: &Timing,
+    vm: usize,
+    (tried, explain): (Tried, bool),
+    time: &mut Time,
+) -> Result<(), Fault> {
     let this = &timing.vms[vm];
     let core_of = |task: &Task| own::core_of(this, task);
     let mut cores: Vec<_> = this.tasks.iter().map(core_of).collect();
@@ -644,7 +739,7 @@ fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result
         let looks = looks(timing, vm, left, tried);
         looked |= !looks.is_empty();
         let supply = match (shared, elsewhere) {
-            (Some(shared), _) => supply_on(timing, shared, Runner::Vm(vm), looks)?,
+            (Some(shared), _) => supply_on(timing, shared, Runner::Vm(vm), looks.clone())?,
             (None, Some(shared)) => {
                 let message = format!(
                     "{} has tasks on core {}, whose schedule leaves it out",
@@ -653,17 +748,9 @@ fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result
                 let help = "name the VM in the schedule, or give its tasks another `core`";
                 return Err(timing.fault("not-scheduled", &shared.place, message, help));
             }
-            (None, None) => dedicated(timing, vm, looks)?,
+            (None, None) => dedicated(timing, vm, looks.clone())?,
         };
-        let load: Vec<VmTask> = tasks
-            .iter()
-            .map(|task| VmTask {
-                cost: Nanos(task.cost.0),
-                period: Nanos(task.period.0),
-                jitter: Nanos(task.jitter.0),
-                blocking: Nanos(task.blocking.0),
-            })
-            .collect();
+        let load = load_of(&tasks);
         let accesses: Vec<Option<u64>> = tasks.iter().map(|task| task.accesses).collect();
         let own = match own::on_core(timing, this, core) {
             Own::Enough => None,
@@ -676,43 +763,56 @@ fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result
                 Some(own)
             }
         };
-        let times = response_times_beside(&load, &supply, &accesses, beside.as_ref(), own.as_ref());
-        for (task, response) in tasks.iter().zip(times) {
+        let times = |load: &[VmTask], supply: &Supply| {
+            response_times_beside(load, supply, &accesses, beside.as_ref(), own.as_ref())
+        };
+        let mut asked = 0.0;
+        for (place, (task, response)) in tasks.iter().zip(times(&load, &supply)).enumerate() {
+            asked += part(task.cost.0, task.period.0);
+            // Those of lower priority matter to one that they can block.
+            let those = if task.blocking.0 == 0 { &load[..=place] } else { &load[..] };
             let row = Row {
                 vm: this.name.clone(),
                 name: task.name.clone(),
                 response: response.map(|time| time.0),
                 deadline: task.deadline.0,
             };
-            let unlimited = unlimited(timing, vm, shared).filter(|_| supply.unprotected());
-            let reason = late(timing, &row, unlimited)
+            let bounded = |tried: &Timing| {
+                let supply = match shared {
+                    Some(shared) => supply_on(tried, shared, Runner::Vm(vm), looks.clone()),
+                    None => dedicated(tried, vm, looks.clone()),
+                };
+                // Where more is asked for than is sure it takes long to find that there is none.
+                supply.is_ok_and(|supply| {
+                    supply.linear().is_some_and(|sure| share(sure) > asked)
+                        && times(those, &supply).get(place).copied().flatten().is_some()
+                })
+            };
+            let way = way_of(this, &accesses, looked && left == 0);
+            let lack = (response.is_none() && explain)
+                .then(|| no_bound(timing, (vm, shared), (task, asked, &supply), way, bounded))
+                .flatten();
+            let reason = late(&row, lack.as_ref())
                 .map(|reason| format!("{}: {} {reason}", row.vm, row.name));
-            let (place, way) = match unlimited.filter(|_| row.response.is_none()) {
-                Some(line) => (line.place.clone(), Some(RATE)),
-                None => (task.place.clone(), way_of(this, &accesses, looked && left == 0)),
+            let (place, way) = match lack {
+                Some(lack) => (lack.place, Some(lack.way.into())),
+                None => (task.place.clone(), way.map(Cow::Borrowed)),
             };
             time.reasons.extend(reason.map(|reason| (place, reason, way)));
             time.tasks.push(row);
         }
     }
-    if unknown {
-        time.notes.push(format!(
-            "{}: its own budget is taken to be enough for its tasks: nobody says how many of the `accesses` that it counts they make",
-            this.name
-        ));
-    }
-    if looked {
-        time.notes.push(format!(
-            "{}: EL2's looks at the monitor for its budget are in its responses",
-            this.name
-        ));
-    }
-    if waits {
-        time.notes.push(format!(
-            "{}: its tasks may spend its own budget and wait for the next, which is in their responses",
-            this.name
-        ));
-    }
+    let name = &this.name;
+    let notes = [
+        unknown.then(|| format!(
+            "{name}: its own budget is taken to be enough for its tasks: nobody says how many of the `accesses` that it counts they make"
+        )),
+        looked.then(|| format!("{name}: EL2's looks at the monitor for its budget are in its responses")),
+        waits.then(|| format!(
+            "{name}: its tasks may spend its own budget and wait for the next, which is in their responses"
+        )),
+    ];
+    time.notes.extend(notes.into_iter().flatten());
     Ok(())
 }
 
@@ -732,8 +832,8 @@ impl Time {
     /// Why not, as faults of the file.
     pub fn faults(&self, timing: &Timing) -> Vec<Fault> {
         let help = "give the VM more time or a larger budget, other VMs less bandwidth, or the task a longer deadline";
-        let fault = |(place, reason, way): &(Place, String, Option<&'static str>)| {
-            timing.fault("response", place, reason, way.unwrap_or(help))
+        let fault = |(place, reason, way): &(Place, String, Option<Cow<'static, str>>)| {
+            timing.fault("response", place, reason, way.as_deref().unwrap_or(help))
         };
         self.reasons.iter().map(fault).collect()
     }
@@ -770,9 +870,13 @@ impl Time {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "for printing")]
 fn share(linear: Linear) -> f64 {
-    linear.share as f64 / linear.whole as f64
+    part(linear.share, linear.whole)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for printing")]
+fn part(some: u64, whole: u64) -> f64 {
+    some as f64 / whole as f64
 }
 
 impl fmt::Display for Time {
@@ -835,7 +939,10 @@ mod tests {
         );
         let timing = Timing::from_text(Path::new("s.toml"), &text).expect("a system");
         let faults = crate::analyze::check(&timing).err().map(|faults| faults.to_string());
-        faults.unwrap_or_default()
+        // Lines are broken where a page ends.
+        let words = |line: &str| line.trim_start_matches([' ', '|']).to_owned();
+        let lines: Vec<_> = faults.iter().flat_map(|faults| faults.lines()).map(words).collect();
+        lines.join(" ")
     }
 
     #[test]
@@ -845,6 +952,151 @@ mod tests {
         assert_eq!(faults(rule), "");
         let said = faults(&format!("{rule}preempt = true\n"));
         assert!(said.contains("s.toml:15:1") && said.contains("add `rate` to this"), "{said}");
+        assert!(
+            said.contains("interrupt 34 of gpos, on its core, is let through without"),
+            "{said}"
+        );
+    }
+
+    /// The number in `text` behind `before`.
+    fn number(text: &str, before: &str) -> u64 {
+        let rest = text.split(before).nth(1).unwrap_or_else(|| panic!("{before}: {text}"));
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        rest[..end].parse().unwrap_or_else(|_| panic!("{before}: {text}"))
+    }
+
+    #[test]
+    fn an_interrupt_that_comes_too_often_is_named_with_a_rate_that_does() {
+        let rule = |keys: &str| {
+            faults(&format!(
+                "kind = \"round-robin\", quantum = \"20ms\" }}\n[[irq]]\nline = 33\nvm = \"gpos\"\nrate = 1\npreempt = true\n[[irq]]\nline = 34\nvm = \"gpos\"\n{keys}"
+            ))
+        };
+        let preempt = |rate: u64| rule(&format!("preempt = true\nrate = {rate}\n"));
+        let said = preempt(1000);
+        assert!(said.contains("s.toml:20:1"), "{said}");
+        assert!(said.contains("interrupt 34 of gpos, on its core, may come 1000 times a second and takes 10us each time, and with `preempt` its VM's turn"), "{said}");
+        let most = number(&said, "write rate = ");
+        assert!(!preempt(most).contains("no bound"), "{}", preempt(most));
+        assert!(preempt(most + 1).contains("no bound"));
+        assert!(said.contains("or take `preempt` out"), "{said}");
+        assert_eq!(rule("rate = 1000\n"), "");
+        // Without a rate the same one is enough.
+        assert_eq!(number(&rule("preempt = true\n"), "that are let through: "), most);
+    }
+
+    #[test]
+    fn interrupts_that_come_too_often_together_are_told_how_much_rarer() {
+        let rates = |times: u64| {
+            let line = |line: u32| {
+                let rate = 260_000 / times;
+                format!("[[irq]]\nline = {line}\nvm = \"rtos\"\ncost = \"5us\"\nrate = {rate}\n")
+            };
+            faults(&format!(
+                "kind = \"round-robin\", quantum = \"20ms\" }}\n{}{}",
+                line(34),
+                line(35)
+            ))
+        };
+        let said = rates(1);
+        assert!(
+            said.contains(
+                "interrupts 34 of rtos, 35 of rtos, on its core, come too often together"
+            ),
+            "{said}"
+        );
+        let times = number(&said, "write a `rate` for each that is ");
+        assert!(!rates(times).contains("no bound"), "{}", rates(times));
+        assert!(rates(times - 1).contains("no bound"));
+    }
+
+    #[test]
+    fn turns_that_switches_take_are_told_with_longer_ones() {
+        let round = |quantum: u64| {
+            faults(&format!("kind = \"round-robin\", quantum = \"{quantum}us\" }}\n"))
+        };
+        let said = round(20);
+        assert!(
+            said.contains("rtos's turns of 20us are too short: switches take up to 24us of each"),
+            "{said}"
+        );
+        assert!(!said.contains("the rest"), "{said}");
+        let enough = number(&said, "write quantum = \"");
+        let better = round(enough);
+        assert!(
+            !better.contains("too short") && round(enough - 20).contains("too short"),
+            "{better}"
+        );
+        assert!(
+            round(34).contains("and what EL2 does for VMs that are off, up to 10us each, the rest")
+        );
+        let table = |times: u64| {
+            let [length, second, frame] = [40, 50, 1000].map(|time| time * times);
+            faults(&format!(
+                "kind = \"table\", frame = \"{frame}us\", slots = [{{ vm = \"rtos\", start = \"0us\", length = \"{length}us\" }}, {{ vm = \"gpos\", start = \"{length}us\", length = \"{second}us\" }}] }}\n"
+            ))
+        };
+        let said = table(1);
+        assert!(
+            said.contains("rtos's slots of 40us are too short: switches take up to 48us of each"),
+            "{said}"
+        );
+        assert!(!table(number(&said, "slots that are ")).contains("too short"));
+        let servers = |times: u64| {
+            let [budget, period] = [48, 2000].map(|time| time * times);
+            faults(&format!(
+                "kind = \"fixed-priority\", servers = [{{ vm = \"rtos\", budget = \"{budget}us\", period = \"{period}us\" }}, {{ vm = \"gpos\", budget = \"500us\", period = \"{period}us\" }}] }}\n"
+            ))
+        };
+        let said = servers(1);
+        assert!(
+            said.contains("rtos's budgets of 48us are too short: switches take up to 48us of each"),
+            "{said}"
+        );
+        assert!(!servers(number(&said, "budgets and periods that are ")).contains("too short"));
+    }
+
+    #[test]
+    fn tasks_that_ask_for_more_than_is_sure_are_told_how_much_that_is() {
+        let said = faults(
+            "kind = \"table\", frame = \"100ms\", slots = [{ vm = \"rtos\", start = \"0us\", length = \"1ms\" }, { vm = \"gpos\", start = \"40ms\", length = \"50ms\" }] }\n",
+        );
+        assert!(
+            said.contains(
+                "of its core 0.9 % are sure, and the VM's tasks up to this one ask for 1.0 %"
+            ),
+            "{said}"
+        );
+    }
+
+    /// A VM without tasks is in no fault.
+    #[test]
+    fn who_is_sure_of_nothing_and_what_costs_too_little_is_noted() {
+        let notes = |core: &str| {
+            let text = format!(
+                "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\n[[vm]]\nname = \"b\"\ncpus = [0]\n[[core]]\nid = 0\nschedule = {{ {core}"
+            );
+            let timing = Timing::from_text(Path::new("s.toml"), &text).expect("a system");
+            supplies(&timing).expect("supplies").to_string()
+        };
+        let said = notes("kind = \"round-robin\", quantum = \"20us\" }\n");
+        assert!(
+            said.contains("core 0: no time is sure for b: b's turns of 20us are too short"),
+            "{said}"
+        );
+        let cost = |cost: &str| {
+            notes(&format!(
+                "kind = \"round-robin\", quantum = \"1ms\" }}\n[[irq]]\nline = 34\nvm = \"b\"\n{cost}"
+            ))
+        };
+        let said = cost("cost = \"9us\"\n");
+        assert!(
+            said.contains("interrupt 34 of b is counted with 9us, as its `cost` says (s.toml:11:1): less than the 10us that one takes on qemu-virt"),
+            "{said}"
+        );
+        for good in ["", "cost = \"10us\"\n"] {
+            assert!(!cost(good).contains("is counted with"), "{good}");
+        }
     }
 
     #[test]

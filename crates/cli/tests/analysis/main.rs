@@ -794,6 +794,122 @@ fn switches_are_taken_off_what_a_core_supplies() {
     }
 }
 
+/// `analyze` refuses the rules of interrupts that `check` refuses, and takes those of a file that does not say what its VMs are.
+#[test]
+fn rules_of_interrupts_are_judged_alike() {
+    let fake = fake();
+    let rule = |line: u32| format!("[[irq]]\nline = {line}\nvm = \"b\"\ncost = \"10us\"\n");
+    let core = |keys: &str| {
+        format!(
+            "[[core]]\nid = 0\nschedule = {{ kind = \"round-robin\", quantum = \"1ms\"{keys} }}\n"
+        )
+    };
+    let image = "memory = \"16MiB\"\nimage = { bin = \"guest.bin\", load = 0x4010_0000 }\n";
+    let device = "devices = [\"rtc\"]\n";
+    let whole = |keys: &str| {
+        let vm = |name: &str, keys: &str| {
+            format!("[[vm]]\nname = \"{name}\"\ncpus = [0]\n{image}{keys}")
+        };
+        format!("platform = \"qemu-virt\"\n{}{}{}", vm("a", ""), vm("b", keys), core(""))
+    };
+    let say = |verb: &str, text: &str| {
+        fake.write("x.toml", text.as_bytes());
+        let said = say(fake.weir().args([verb, "x.toml"]));
+        (said.status, said.err)
+    };
+    let refused = [
+        (whole(device) + &rule(34) + &rule(34), "irq-twice", "keep one of them"),
+        (whole(device) + &rule(35), "not-its-interrupt", "its own are 34"),
+        (whole("") + &rule(34), "not-its-interrupt", "b has none: give it a device"),
+    ];
+    for (text, code, help) in refused {
+        for verb in ["check", "analyze"] {
+            let (status, said) = say(verb, &text);
+            assert_eq!(status, Some(1), "{verb}: {text}");
+            assert!(said.contains(code) && said.contains(help), "{verb}: {said}");
+        }
+    }
+    let good = whole(device) + &rule(34);
+    assert_eq!(["check", "analyze"].map(|verb| say(verb, &good).0), [Some(0); 2]);
+    // Of these nobody says which devices they have.
+    let names = "[[vm]]\nname = \"a\"\n[[vm]]\nname = \"b\"\n";
+    let bare = format!("platform = \"qemu-virt\"\n{names}{}", core(", vms = [\"a\", \"b\"]"));
+    assert_eq!(say("analyze", &(bare.clone() + &rule(35))), (Some(0), String::new()));
+    let (status, said) = say("analyze", &(bare + &rule(35) + &rule(35)));
+    assert_eq!(status, Some(1));
+    assert!(said.contains("irq-twice"), "{said}");
+}
+
+/// What costs less than the platform says, and who is sure of nothing, both verbs say.
+#[test]
+fn costs_that_are_too_low_are_said() {
+    let fake = fake();
+    let vm = |name: &str, keys: &str| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\ncpus = [0]\nmemory = \"16MiB\"\nimage = {{ bin = \"guest.bin\", load = 0x4010_0000 }}\n{keys}"
+        )
+    };
+    let (a, b) = (vm("a", ""), vm("b", "devices = [\"rtc\"]\n"));
+    let system = |quantum: &str, cost: &str| {
+        let text = format!(
+            "platform = \"qemu-virt\"\n{a}{b}[[core]]\nid = 0\nschedule = {{ kind = \"round-robin\", quantum = \"{quantum}\" }}\n[[irq]]\nline = 34\nvm = \"b\"\ncost = \"{cost}\"\n"
+        );
+        fake.write("x.toml", text.as_bytes());
+        ["check", "analyze"].map(|verb| say(fake.weir().args([verb, "x.toml"])))
+    };
+    for said in system("1ms", "9us") {
+        let known = "is counted with 9us, as its `cost` says (x.toml:";
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        assert!(
+            said.out.contains(known) && said.out.contains("less than the 10us"),
+            "{}",
+            said.out
+        );
+    }
+    for said in system("1ms", "10us") {
+        assert!(!said.out.contains("is counted with"), "{}", said.out);
+    }
+    for said in system("1ms", "0us") {
+        assert_eq!(said.status, Some(1), "{}", said.out);
+        assert!(said.err.contains("`cost` of interrupt 34 is 0"), "{}", said.err);
+    }
+    for said in system("20us", "10us") {
+        assert!(said.out.contains("a's turns of 20us are too short"), "{}", said.out);
+    }
+}
+
+/// A broker that is sure of no time is told why, and what is enough.
+#[test]
+fn a_broker_without_time_is_told_why() {
+    let fake = fake();
+    let system = |quantum: &str, irq: &str| {
+        let vm = |name: &str, core: u8| format!("[[vm]]\nname = \"{name}\"\ncpus = [{core}]\n");
+        let text = format!(
+            "platform = \"qemu-virt\"\n{}{}{}[dma]\npath = \"broker\"\nbandwidth = \"485MB/s\"\n{}{OVERHEADS}copy = {{ min = 100, max = 200 }}\nwake = {{ min = 100, max = 200 }}\n[[core]]\nid = 2\nschedule = {{ kind = \"round-robin\", quantum = \"{quantum}\", vms = [\"broker\", \"c\"] }}\n{irq}",
+            vm("a", 0),
+            vm("b", 1),
+            vm("c", 2),
+            flow("f", "a", "\"b\"", "4KiB", "10ms", "10ms"),
+        );
+        fake.write("x.toml", text.as_bytes());
+        let said = say(fake.weir().args(["analyze", "x.toml", "--json"]));
+        let json: Value = serde_json::from_str(&said.out).expect("JSON");
+        let fault = &json["faults"][0];
+        [&fault["message"], &fault["help"]].map(|text| text.as_str().unwrap_or("").to_owned())
+    };
+    let [message, help] = system("20us", "");
+    assert!(message.contains("broker's turns of 20us are too short"), "{message}");
+    assert!(help.contains("write quantum = "), "{help}");
+    let line = "[[irq]]\nline = 40\nvm = \"c\"\npreempt = true\ncost = \"10us\"\n";
+    let [message, help] = system("1ms", line);
+    assert!(message.contains("sure of no time: interrupt 40 of c, on its core"), "{message}");
+    let most = help.split(": ").nth(1).and_then(|most| most.split(' ').next()).expect("a rate");
+    let rated = |rate: u64| system("1ms", &format!("{line}rate = {rate}\n"))[0].clone();
+    let most: u64 = most.parse().expect("a rate");
+    assert!(!rated(most).contains("no time"), "{}", rated(most));
+    assert!(rated(most + 1).contains("may come"), "{}", rated(most + 1));
+}
+
 /// An interrupt of a VM's own steals its core's time like any other.
 #[test]
 fn own_interrupts_delay_own_tasks() {

@@ -4,12 +4,12 @@ use super::{Checker, is_unknown};
 use crate::{
     packed::{
         PAGE,
-        schedule::{LEAST_TURN_NS, MAX_RULES, MAX_TURNS, MOST_TURN_NS},
+        schedule::{LEAST_TURN_NS, MAX_TURNS, MOST_TURN_NS},
     },
     pci,
     raw::{self, At},
     system::{STOLEN_TIME, Vm},
-    timing::{Class, Line, Runner, Schedule, SharedCore, Timing},
+    timing::{Runner, Schedule, SharedCore, Timing},
     units::{Nanos, hex},
 };
 use std::{collections::HashMap, ops::Range};
@@ -131,45 +131,12 @@ impl Checker<'_> {
 
     /// Every interrupt with a rule, of a VM that shares a core, is one of that VM's devices, and there are not too many.
     pub(super) fn lines(&mut self, timing: &Timing, vms: &[Vm]) {
-        for core in &timing.cores {
-            let here =
-                |line: &&Line| timing.vms.get(line.vm).is_some_and(|vm| vm.cpus.contains(&core.id));
-            if let Some(line) = timing.lines.iter().filter(here).nth(MAX_RULES) {
-                let message =
-                    format!("more than {MAX_RULES} interrupts have rules on core {}", core.id);
-                let fault = self.fault("too-many-rules", &line.place.0, message);
-                self.faults.push(fault.label("one too many").help("keep those that come often"));
-            }
-        }
-        for (place, line) in timing.lines.iter().enumerate() {
-            let (Some(intid), Some(vm)) = (line.intid(), vms.get(line.vm)) else { continue };
-            if !timing.is_shared(line.vm) && !matches!(line.class, Class::Active | Class::Dynamic) {
-                continue;
-            }
+        let own = |vm: usize| {
+            let vm = vms.get(vm)?;
             let devices = vm.devices.iter().flat_map(|device| &device.irqs).map(|irq| irq.intid);
-            let own: Vec<_> = devices.chain(pci::lines(vm).map(|irq| irq.intid)).collect();
-            let same = |other: &Line| other.intid() == Some(intid) && other.vm == line.vm;
-            let (code, message, help) = if !own.contains(&intid) {
-                let own: Vec<_> = own.iter().map(u32::to_string).collect();
-                let help = if own.is_empty() {
-                    format!("{} has none: give it a device", vm.name)
-                } else {
-                    format!("its own are {}", own.join(", "))
-                };
-                (
-                    "not-its-interrupt",
-                    format!("{} has no device with interrupt {intid}", vm.name),
-                    help,
-                )
-            } else if timing.lines.iter().take(place).any(same) {
-                let message = format!("interrupt {intid} of {} has two rules", vm.name);
-                ("irq-twice", message, "keep one of them".to_owned())
-            } else {
-                continue;
-            };
-            let fault = self.fault(code, &line.place.0, message).label("this rule");
-            self.faults.push(fault.help(help));
-        }
+            Some(devices.chain(pci::lines(vm).map(|irq| irq.intid)).collect())
+        };
+        self.faults.0.extend(timing.wrong_rules(own));
     }
 
     fn turns(&mut self, timing: &Timing, core: &SharedCore) {

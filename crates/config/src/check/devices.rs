@@ -115,9 +115,8 @@ impl Checker<'_> {
         all: &[BoardDevice],
         platform: &Platform,
     ) -> Option<usize> {
-        let named = platform.devices.iter().find(|device| device.name == name.value);
-        let path = named.map_or(&name.value, |device| &device.path);
-        let found = all.iter().position(|device| device.path == *path);
+        let path = platform.device_path(&name.value);
+        let found = all.iter().position(|device| device.path == path);
         let root = &platform.board.tree.root;
         if found.is_none() && path.starts_with('/') && devicetree::at(root, path).is_some() {
             let message = format!("{path} is no device: it has no registers");

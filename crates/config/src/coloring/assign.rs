@@ -180,8 +180,8 @@ impl Work<'_> {
         if sets.len() < parties.len() {
             return None;
         }
-        for (index, set) in sets.iter().enumerate().skip(1) {
-            if let Some(refusal) = self.too_large(parties, index, set) {
+        for index in 1..sets.len() {
+            if let Some(refusal) = self.too_large(parties, index, &sets) {
                 self.refuse(refusal);
             }
         }

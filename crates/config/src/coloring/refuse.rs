@@ -425,13 +425,14 @@ impl Work<'_> {
     }
 
     /// Why the RAM of the VM that is party number `index` does not fit into its cells. `None` if it does; whether it finds room beside the
-    /// others' is for placement to say.
+    /// others' is for placement to say. `sets` are the cells of all.
     pub(super) fn too_large(
         &self,
         parties: &[Party],
         index: usize,
-        set: &CellSet,
+        sets: &[CellSet],
     ) -> Option<Refusal> {
+        let set = sets.get(index)?;
         let pools = self.platform.pools();
         let reach = |pool: &Range<u64>| Pages::new(&self.cells, *set, pool.clone()).total();
         let reach = Bytes(pools.iter().map(reach).sum::<u64>() * PAGE);
@@ -469,8 +470,25 @@ impl Work<'_> {
                 marked.extend(holders(parties, index, part, |_| true));
             }
         }
+        // Among the first of them, as only so many are told.
+        let less = self.fitting(parties, index, sets);
+        edits.splice(edits.len().min(2)..edits.len().min(2), less);
         let fault = self.marked("cells-memory", &demand.span, message, &marked);
         Some(Refusal::new(fault, edits).rest(format!("give less memory to {}", party.name)))
+    }
+
+    /// So much RAM of party number `index` as its cells hold beside its tables, its image and all that others have who may be in any of them.
+    fn fitting(&self, parties: &[Party], index: usize, sets: &[CellSet]) -> Option<Edit> {
+        let (party, set) = (parties.get(index)?, sets.get(index)?);
+        let pages = |pool: &Range<u64>| Pages::new(&self.cells, *set, pool.clone()).total();
+        let room = self.pools.iter().map(pages).sum::<u64>() * PAGE;
+        let meets =
+            |other: &CellSet| self.cells.iter().any(|c| set.contains(c) && other.contains(c));
+        let others = parties.iter().zip(sets).enumerate().filter(|(other, _)| *other != index);
+        let beside = others.filter(|(_, (_, its))| meets(its)).map(|(_, (other, _))| other.memory);
+        let image = party.memory.saturating_sub(with_tables(party.ram.0));
+        let ram = without_tables(room.saturating_sub(beside.sum()), image);
+        (ram > 0 && ram < party.ram.0).then(|| Edit::ram(index, Part::Colors, Bytes(ram)))
     }
 }
 

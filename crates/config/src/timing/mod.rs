@@ -8,7 +8,8 @@ mod workload;
 
 use crate::{
     board::{BoardDevice, Irq},
-    fault::{self, Fault, Faults, File},
+    fault::{self, Fault, Faults, File, Location},
+    packed::schedule::MAX_RULES,
     pci,
     platform::Platform,
     raw,
@@ -83,6 +84,8 @@ pub struct TimedVm {
     pub workload: Option<Workload>,
     /// The names of the board's devices that it has; none for the rest of them.
     pub(crate) devices: Option<Vec<String>>,
+    /// Whether the file says what it runs: then it has no devices but these.
+    pub(crate) built: bool,
     /// Its header.
     pub place: Place,
 }
@@ -402,6 +405,7 @@ impl Timing {
             let platform = crate::check::find_platform(file, directory, &name, &mut faults);
             timing.stand_on(platform);
         }
+        faults.0.extend(timing.wrong_rules(|vm| timing.known_lines(vm)));
         faults.into_result(timing)
     }
 
@@ -486,14 +490,22 @@ impl Timing {
     /// The interrupts of VM `vm`'s devices that no `[[irq]]` is about, as far as the platform knows the devices.
     #[must_use]
     pub fn unruled(&self, vm: usize) -> Vec<u32> {
+        let ruled =
+            |line: &u32| self.lines.iter().any(|rule| rule.vm == vm && rule.intid() == Some(*line));
+        let mut unruled = self.lines_of(vm);
+        unruled.retain(|line| !ruled(line));
+        unruled
+    }
+
+    /// The interrupts of VM `vm`'s devices, as far as the platform knows the devices.
+    fn lines_of(&self, vm: usize) -> Vec<u32> {
         let (Some(platform), Some(this)) = (&self.platform, self.vms.get(vm)) else {
             return Vec::new();
         };
-        let named = |name: &String| {
-            let short = platform.devices.iter().find(|device| device.name == *name);
-            short.map_or(name.clone(), |device| device.path.clone())
+        let listed = |vm: &TimedVm| {
+            let names = vm.devices.iter().flatten();
+            names.map(|name| platform.device_path(name).to_owned()).collect::<Vec<_>>()
         };
-        let listed = |vm: &TimedVm| vm.devices.iter().flatten().map(named).collect::<Vec<_>>();
         let own = listed(this);
         let others: Vec<_> = self.vms.iter().flat_map(listed).collect();
         let passable = |device: &BoardDevice| {
@@ -512,13 +524,69 @@ impl Timing {
             let address = pci::Address::parse(name.strip_prefix(pci::PREFIX)?)?;
             Some(platform.pci.as_ref()?.intid(address))
         });
-        let mut unruled: Vec<_> = lines.chain(functions).collect();
-        unruled.sort_unstable();
-        unruled.dedup();
-        let ruled =
-            |line: &u32| self.lines.iter().any(|rule| rule.vm == vm && rule.intid() == Some(*line));
-        unruled.retain(|line| !ruled(line));
-        unruled
+        let mut lines: Vec<_> = lines.chain(functions).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        lines
+    }
+
+    /// The same if the file says which devices it has, and all of them are known. One of which it says neither a device nor an image may have any.
+    fn known_lines(&self, vm: usize) -> Option<Vec<u32>> {
+        let (platform, this) = (self.platform.as_ref()?, self.vms.get(vm)?);
+        let is_known = |name: &String| {
+            let Some(address) = name.strip_prefix(pci::PREFIX) else {
+                let path = platform.device_path(name);
+                return platform.board.devices.iter().any(|device| device.path == path);
+            };
+            platform.pci.is_some() && pci::Address::parse(address).is_some()
+        };
+        let said = this.built || this.devices.as_ref().is_none_or(|names| !names.is_empty());
+        let known = said && this.devices.iter().flatten().all(is_known);
+        known.then(|| self.lines_of(vm))
+    }
+
+    /// What is wrong with rules of interrupts: there are too many, or two for one, or the interrupt is none of its VM's, where `own` knows which are.
+    pub(crate) fn wrong_rules(&self, own: impl Fn(usize) -> Option<Vec<u32>>) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        let mut wrong = |code, place: &Place, label, message: String, help: String| {
+            let fault = Fault::new(code, &self.file, place.0.clone(), message);
+            faults.push(fault.label(label).help(help));
+        };
+        for core in &self.cores {
+            let here =
+                |line: &&Line| self.vms.get(line.vm).is_some_and(|vm| vm.cpus.contains(&core.id));
+            if let Some(line) = self.lines.iter().filter(here).nth(MAX_RULES) {
+                let message =
+                    format!("more than {MAX_RULES} interrupts have rules on core {}", core.id);
+                let help = "keep those that come often".to_owned();
+                wrong("too-many-rules", &line.place, "one too many", message, help);
+            }
+        }
+        for (place, line) in self.lines.iter().enumerate() {
+            let (Some(intid), Some(vm)) = (line.intid(), self.vms.get(line.vm)) else { continue };
+            let runner = Runner::Vm(line.vm);
+            let has_turns = self.cores.iter().any(|core| core.schedule.runners().contains(&runner));
+            let is_shared = has_turns || self.is_shared(line.vm);
+            if !is_shared && !matches!(line.class, Class::Active | Class::Dynamic) {
+                continue;
+            }
+            let same = |other: &Line| other.intid() == Some(intid) && other.vm == line.vm;
+            if let Some(own) = own(line.vm).filter(|own| !own.contains(&intid)) {
+                let own: Vec<_> = own.iter().map(u32::to_string).collect();
+                let help = if own.is_empty() {
+                    format!("{} has none: give it a device", vm.name)
+                } else {
+                    format!("its own are {}", own.join(", "))
+                };
+                let message = format!("{} has no device with interrupt {intid}", vm.name);
+                wrong("not-its-interrupt", &line.place, "this rule", message, help);
+            } else if self.lines.iter().take(place).any(same) {
+                let message = format!("interrupt {intid} of {} has two rules", vm.name);
+                let help = "keep one of them".to_owned();
+                wrong("irq-twice", &line.place, "this rule", message, help);
+            }
+        }
+        faults
     }
 
     /// Whether core `core` has a schedule, be it one with faults.
@@ -545,6 +613,12 @@ impl Timing {
     /// The schedules in which the broker has turns.
     pub(crate) fn brokers(&self) -> impl Iterator<Item = &SharedCore> {
         self.cores.iter().filter(|core| core.schedule.runners().contains(&Runner::Broker))
+    }
+
+    /// Where a place is, for a person.
+    #[must_use]
+    pub fn location(&self, place: &Place) -> Location {
+        Fault::new("", &self.file, place.0.clone(), "").location()
     }
 
     /// A fault of this file.

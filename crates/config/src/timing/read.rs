@@ -217,6 +217,7 @@ impl Reader<'_> {
                 .collect(),
             workload: workload.and_then(|(table, span)| self.workload(table, &span, &name)),
             devices,
+            built: table.contains_key("image"),
             place: place(span),
             name,
         }
@@ -262,6 +263,7 @@ impl Reader<'_> {
                 tasks: Vec::new(),
                 workload: None,
                 devices: Some(Vec::new()),
+                built: false,
                 place: place(&name.span),
             };
             self.by_name.insert(name.value.clone(), self.vms.len());
@@ -669,6 +671,8 @@ impl Reader<'_> {
                 let help = "add preempt = true, or take the `priority` out";
                 self.fault("priority", &priority.span, message, help);
             }
+            let what = format!("`cost` of interrupt {name}");
+            let cost = self.positive(table.duration("cost"), |cost| cost.0, &what, "\"10us\"");
             if let Some(vm) = self.find(&vm) {
                 lines.push(Line {
                     name,
@@ -682,7 +686,7 @@ impl Reader<'_> {
                     preempt,
                     priority: priority.map_or(Line::PRIORITY, |priority| priority.value as u8),
                     admission: rate.map(|rate| (rate.value, burst)),
-                    cost: table.duration("cost").map_or(Nanos(0), |cost| cost.value),
+                    cost: cost.map_or(Nanos(0), |cost| cost.value),
                     place: place(&span),
                 });
             }
