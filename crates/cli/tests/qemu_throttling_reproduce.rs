@@ -22,19 +22,23 @@ fn budgets_are_kept_as_seen_from_outside() {
     let out = out.to_str().expect("a path");
     let json = json(directory.path(), &["reproduce", "throttling", "--quick", "-o", out]);
     let runs = json["runs"].as_array().expect("runs");
-    assert_eq!(runs.len(), 4);
+    assert_eq!(runs.len(), 6);
     for run in runs {
         let number = |key: &str| run[key].as_u64().unwrap_or_else(|| panic!("{key}: {run}"));
         let (budget, most) = (number("budget"), number("max_per_period"));
         let allowed = if run["source"] == "pmu" { (budget / 100).max(8) } else { 2064 };
         assert!(budget <= most && most <= budget + allowed, "{run}");
         assert!(number("overshoot_max") <= allowed && number("periods") > 30, "{run}");
-        // What the last period owes is of some million lines, or a few instructions.
-        assert!(run["rate_error"].as_f64().expect("a rate").abs() <= 3e-4, "{run}");
+        // What the last period owes is of some million lines, or a few instructions. Beside the console, whose instructions are on its
+        // account, a budget gives less and never more.
+        let rate = run["rate_error"].as_f64().expect("a rate");
+        let least = if run["console_beside"] == true { -0.1 } else { -3e-4 };
+        assert!((least..=3e-4).contains(&rate), "{run}");
         assert_eq!(run["regulator"], "static");
     }
     let of = |source: &str| runs.iter().filter(|run| run["source"] == source).count();
-    assert_eq!((of("pmu"), of("monitor")), (2, 2));
+    assert_eq!((of("pmu"), of("monitor")), (4, 2));
+    assert_eq!(runs.iter().filter(|run| run["guest"] == "storm").count(), 2, "it traps: {json}");
     assert_eq!(json["unregulated_overhead"], 0.0, "{json}");
     for path in ["replenish", "overflow", "release"] {
         assert!(json["el2_instructions"][path]["median"].is_u64(), "{path}: {json}");

@@ -22,7 +22,7 @@ use weir_observer::ledger::{CoreLedger, Ledger, Period};
 use weir_trace::record::Kind;
 
 /// The guests of the experiments.
-const GUESTS: [&str; 3] = ["hog", "latency", "spender"];
+const GUESTS: [&str; 4] = ["hog", "latency", "spender", "storm"];
 
 /// A monitored hog's memory: twice the cache, so that each access is a refill.
 pub const HOG: u64 = 2 << 20;
