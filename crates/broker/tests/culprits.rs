@@ -7,8 +7,8 @@
 use weir_analysis::{
     Bytes, BytesPerSec, Nanos,
     flows::{
-        Bandwidths, Copier, Flow as Demand, Mover as Moved, Overheads, Path, Queue, Range, Reading,
-        Setting, groups, responses,
+        Bandwidths, Copier, Effort, Flow as Demand, Mover as Moved, Overheads, Path, Queue, Range,
+        Reading, Setting, groups, responses,
     },
 };
 use weir_broker::{
@@ -288,8 +288,8 @@ fn bound() -> u64 {
         Setting { chunk: Bytes(CHUNK.into()), queues: Some(1), reading: Reading::Printed };
     let group = groups(&flows, &[1; 4], &setting, &path).expect("sound flows").remove(0);
     let at = BytesPerSec(BANDWIDTH);
-    let bounds = responses(&group.tasks, &[], Bandwidths { paced: at, chunk: at });
-    bounds[GOOD].expect("a bound").0
+    let at = Bandwidths { paced: at, chunk: at };
+    responses(&group.tasks, &[], at, Effort::default()).longest[GOOD].expect("a bound").0
 }
 
 #[test]
