@@ -110,7 +110,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     } else {
         let directory = environment.build();
         fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
-        directory.join(format!("{}-{}.img", name(&system), system.platform.name))
+        directory.join(format!("{}-{}.img", image_name(&system), system.platform.name))
     };
     replace(&path, &image)?;
     replace(&path.with_extension("map"), map.as_bytes())?;
@@ -137,13 +137,23 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     Ok(())
 }
 
-/// The name of a system: its file's, without the ending; of a `system.toml` its directory's, since each of these is called so.
+/// The name of a system: its file's, without the ending.
 pub fn name(system: &System) -> String {
-    let of_file = system.path.file_stem();
+    system
+        .path
+        .file_stem()
+        .map_or_else(|| "system".into(), |stem| stem.to_string_lossy().into_owned())
+}
+
+/// The name of its image: the same, but of a `system.toml` its directory's, since each of these is called so.
+fn image_name(system: &System) -> String {
+    let name = name(system);
+    if name != "system" {
+        return name;
+    }
     let directory = std::path::absolute(&system.path).ok();
-    let of_directory = directory.as_deref().and_then(Path::parent).and_then(Path::file_name);
-    let name = if of_file == Some("system".as_ref()) { of_directory } else { None }.or(of_file);
-    name.map_or_else(|| "system".into(), |name| name.to_string_lossy().into_owned())
+    let directory = directory.as_deref().and_then(Path::parent).and_then(Path::file_name);
+    directory.map_or(name, |directory| directory.to_string_lossy().into_owned())
 }
 
 /// What the names in a system file may stand for.

@@ -201,7 +201,7 @@ fn what_a_build_refuses_of_a_good_file_is_told() {
 }
 
 #[test]
-fn a_system_toml_is_called_as_its_directory_and_its_trees_can_be_had() {
+fn the_image_of_a_system_toml_is_called_as_its_directory_and_its_trees_can_be_had() {
     let fake = fake();
     fs::create_dir_all(fake.path("guests/control")).expect("a directory");
     fs::create_dir_all(fake.path("build/programs")).expect("a directory");
