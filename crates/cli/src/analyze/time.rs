@@ -2,6 +2,7 @@
 //! memory accesses.
 
 use super::{
+    flows::Copying,
     own::{self, Own},
     regulation::{regulation, vcpus},
 };
@@ -48,6 +49,12 @@ struct Row {
 /// The way out where the looks at the monitor are taken to be as close as they can be.
 const ADD: &str = "add `accesses` to each of its tasks: the looks at the monitor are taken as if little were left of the budget; or a larger budget, or a longer deadline";
 
+/// The way out where a core has too much to copy beside its VM's tasks.
+const COPY: &str = "let the broker copy ([dma] path = \"broker\"), or ask less of the flows or the tasks: the VM's core copies flows, which is in the responses";
+
+/// The way out where a core copies without a limit.
+const PACE: &str = "write `period` and `deadline` for the flow instead of best_effort, and [dma] bandwidth, or let the broker copy ([dma] path = \"broker\")";
+
 /// The way out where interrupts are not limited.
 const RATE: &str = "add `rate` to this [[irq]], the most interrupts a second that are let through; or take the [[irq]] out where it has `preempt`: then it waits for its VM's turn";
 
@@ -76,6 +83,10 @@ pub fn supply(timing: &Timing, runner: Runner) -> Result<Option<(String, Place, 
         Runner::Broker => None,
     };
     let own = vm.and_then(|vm| vm.cpus.first()).copied();
+    let core = if runner == Runner::Broker { timing.broker } else { own };
+    if let Some(fault) = unshared(timing, runner, core) {
+        return Err(fault);
+    }
     // What it moves is no task of its: nobody says how much is left of its budget.
     let looks = closest_looks(timing, runner);
     let mut cores = timing
@@ -581,21 +592,50 @@ pub fn worst_looks(timing: &Timing) -> Vec<String> {
     timing.vms.iter().enumerate().filter_map(of).collect()
 }
 
+/// Whether `runner` and somebody else have a core of which no schedule says who has it when.
+fn unshared(timing: &Timing, runner: Runner, core: Option<u64>) -> Option<Fault> {
+    let core = core.filter(|core| timing.cores.iter().all(|shared| shared.id != *core))?;
+    let vms = timing.vms.iter().enumerate().filter(|(_, vm)| vm.cpus.contains(&core));
+    let vms = vms.map(|(vm, _)| Runner::Vm(vm));
+    let mut here: Vec<_> =
+        vms.chain((timing.broker == Some(core)).then_some(Runner::Broker)).collect();
+    here.retain(|other| *other != runner);
+    let other = here.first()?;
+    // Both are named in one order, whoever is asked about.
+    let [first, second] = match (runner, other) {
+        (Runner::Vm(one), Runner::Vm(other)) => {
+            [Runner::Vm(one.min(*other)), Runner::Vm(one.max(*other))]
+        }
+        (Runner::Broker, other) => [*other, Runner::Broker],
+        (vm, Runner::Broker) => [vm, Runner::Broker],
+    };
+    let place = match first {
+        Runner::Vm(vm) => timing.vms.get(vm).map(|vm| vm.place.clone()).unwrap_or_default(),
+        Runner::Broker => Place::default(),
+    };
+    let [first, second] = [first, second].map(|runner| match runner {
+        Runner::Vm(_) => runner.name(timing),
+        Runner::Broker => "the broker",
+    });
+    let message = format!("{first} and {second} share core {core}, and nobody says how");
+    let help = match second {
+        "the broker" => {
+            "add [[core]] with its `id` and a `schedule` that names both, or give [broker] `cpus` another core"
+        }
+        _ => "add [[core]] with its `id` and a `schedule` that names both",
+    };
+    Some(timing.fault("no-schedule", &place, message, help))
+}
+
 /// Why a VM does not have a core without a schedule to itself.
-fn not_its_own(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Option<Fault> {
-    let core = core?;
+fn not_its_own(timing: &Timing, position: usize, core: Option<u64>) -> Option<Fault> {
+    let (vm, core) = (timing.vms.get(position)?, core?);
     if !vm.cpus.is_empty() && !vm.cpus.contains(&core) {
         let message = format!("{} has tasks on core {core}, which it does not have", vm.name);
         let help = "give them a `core` of the VM's `cpus`";
         return Some(timing.fault("not-its-core", &vm.place, message, help));
     }
-    let other = timing.vms.iter().find(|other| other.name != vm.name && other.cpus.contains(&core));
-    other.map(|other| {
-        let message =
-            format!("{} and {} share core {core}, and nobody says how", vm.name, other.name);
-        let help = "add [[core]] with its `id` and a `schedule` that names both";
-        timing.fault("no-schedule", &vm.place, message, help)
-    })
+    unshared(timing, Runner::Vm(position), Some(core))
 }
 
 /// The way out of late tasks that make so many accesses, where the `closest` looks at the monitor are in their responses for want of knowing what
@@ -605,14 +645,29 @@ fn way_of(vm: &TimedVm, accesses: &[Option<u64>], closest: bool) -> Option<&'sta
     (closest && parted && accesses.contains(&None)).then_some(ADD)
 }
 
-/// What is wrong with a task's response, if it is; where it has no bound, `unlimited` may be why.
-fn late(timing: &Timing, row: &Row, unlimited: Option<&Line>) -> Option<String> {
+/// What is wrong with a task's response, if it is; where it has no bound, the line that is `unlimited` or the flow that is `copied` without a limit
+/// may be why.
+fn late(
+    timing: &Timing,
+    row: &Row,
+    unlimited: Option<&Line>,
+    copied: Option<usize>,
+) -> Option<String> {
+    let copied = copied.and_then(|flow| timing.flows.get(flow));
     match (row.response, unlimited) {
         (None, Some(line)) => Some(format!(
             "has no bound: interrupt {} of {}, on its core, is let through without a `rate`",
             line.name, timing.vms[line.vm].name
         )),
-        (None, None) => Some("has no bound on its response".to_owned()),
+        (None, None) => Some(copied.map_or_else(
+            || "has no bound on its response".to_owned(),
+            |flow| {
+                format!(
+                    "has no bound: its VM's cores copy the flow {}, and nothing says how often or how fast",
+                    flow.name
+                )
+            },
+        )),
         (Some(response), _) if response > row.deadline => {
             Some(format!("may take {response} ns, its deadline is {} ns", row.deadline))
         }
@@ -627,6 +682,9 @@ fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result
     cores.sort_unstable();
     cores.dedup();
     let beside = interference(timing, vm, tried);
+    // Nobody says which of its cores copies, so each may.
+    let copying = Copying::by(timing, vm, tried.dma.map(|rate| rate.0));
+    let copies = copying.tasks.len();
     time.interference |= beside.is_some();
     let (mut unknown, mut waits, mut looked) = (false, false, false);
     for core in cores {
@@ -636,7 +694,7 @@ fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result
         });
         let elsewhere = core.and_then(|core| timing.cores.iter().find(|shared| shared.id == core));
         if elsewhere.is_none()
-            && let Some(fault) = not_its_own(timing, this, core)
+            && let Some(fault) = not_its_own(timing, vm, core)
         {
             return Err(fault);
         }
@@ -655,16 +713,17 @@ fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result
             }
             (None, None) => dedicated(timing, vm, looks)?,
         };
-        let load: Vec<VmTask> = tasks
-            .iter()
-            .map(|task| VmTask {
-                cost: Nanos(task.cost.0),
-                period: Nanos(task.period.0),
-                jitter: Nanos(task.jitter.0),
-                blocking: Nanos(task.blocking.0),
-            })
-            .collect();
-        let accesses: Vec<Option<u64>> = tasks.iter().map(|task| task.accesses).collect();
+        let own_tasks = tasks.iter().map(|task| VmTask {
+            cost: Nanos(task.cost.0),
+            period: Nanos(task.period.0),
+            jitter: Nanos(task.jitter.0),
+            blocking: Nanos(task.blocking.0),
+        });
+        let load: Vec<VmTask> = copying.tasks.iter().copied().chain(own_tasks).collect();
+        // What delays a copy's accesses is in the bandwidth that it is said to have.
+        let own_accesses = tasks.iter().map(|task| task.accesses);
+        let accesses: Vec<Option<u64>> =
+            std::iter::repeat_n(Some(0), copies).chain(own_accesses).collect();
         let own = match own::on_core(timing, this, core) {
             Own::Enough => None,
             Own::Unknown => {
@@ -677,7 +736,8 @@ fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result
             }
         };
         let times = response_times_beside(&load, &supply, &accesses, beside.as_ref(), own.as_ref());
-        for (task, response) in tasks.iter().zip(times) {
+        for (task, response) in tasks.iter().zip(times.into_iter().skip(copies)) {
+            let response = response.filter(|_| copying.unlimited.is_none());
             let row = Row {
                 vm: this.name.clone(),
                 name: task.name.clone(),
@@ -685,15 +745,26 @@ fn tasks_of(timing: &Timing, vm: usize, tried: Tried, time: &mut Time) -> Result
                 deadline: task.deadline.0,
             };
             let unlimited = unlimited(timing, vm, shared).filter(|_| supply.unprotected());
-            let reason = late(timing, &row, unlimited)
+            let reason = late(timing, &row, unlimited, copying.unlimited)
                 .map(|reason| format!("{}: {} {reason}", row.vm, row.name));
             let (place, way) = match unlimited.filter(|_| row.response.is_none()) {
                 Some(line) => (line.place.clone(), Some(RATE)),
-                None => (task.place.clone(), way_of(this, &accesses, looked && left == 0)),
+                None if copying.unlimited.is_some() => (task.place.clone(), Some(PACE)),
+                None => {
+                    let copy = (copies > 0).then_some(COPY);
+                    let way = way_of(this, &accesses, looked && left == 0);
+                    (task.place.clone(), way.or(copy))
+                }
             };
             time.reasons.extend(reason.map(|reason| (place, reason, way)));
             time.tasks.push(row);
         }
+    }
+    if copies > 0 {
+        time.notes.push(format!(
+            "{}: the flows that its cores copy are in its responses, as more urgent than its tasks",
+            this.name
+        ));
     }
     if unknown {
         time.notes.push(format!(
