@@ -14,6 +14,7 @@ use weir_analysis::{
         Group, MinBandwidth, Mover, Overheads, Path, Queue, Range, Reading, Report, Setting, Task,
         TaskReport, Verdict, dma_from, groups, on_shared_core, report_beside, responses, waits,
     },
+    time::VmTask,
 };
 use weir_config::{
     Fault, Timing,
@@ -419,6 +420,57 @@ fn judge(
 ) -> Result<Report, FlowError> {
     let bandwidth = BytesPerSec(bandwidth);
     report_beside(tasks, best_effort, bandwidth, question.effort, Effort(SLACK))
+}
+
+/// What copying flows takes of a VM's cores, where `[dma]` `path` lets its sender or its receiver copy.
+#[derive(Debug, Default)]
+pub struct Copying {
+    /// C' in each P' at J', as tasks that are more urgent than all of the VM's.
+    pub tasks: Vec<VmTask>,
+    /// A flow that it copies as often as it is sent, or at no known bandwidth; its position.
+    pub unlimited: Option<usize>,
+}
+
+impl Copying {
+    /// That of VM `vm`, at `[dma]` `bandwidth` or, where the file says none, `tried`.
+    pub fn by(timing: &Timing, vm: usize, tried: Option<u64>) -> Self {
+        let mut found = Self::default();
+        let moves = timing.dma.bandwidth.is_some() || tried != Some(0);
+        if !matches!(timing.dma.path, DataPath::Sender | DataPath::Receiver) || !moves {
+            return found;
+        }
+        // What keeps flows from being analyzed is said of the flows.
+        let groups = Input::of(timing, Reading::Printed)
+            .ok()
+            .and_then(|input| input.groups(timing, Cores::InTurn).ok());
+        let paced = timing.dma.bandwidth.map(|rate| rate.0).or(tried);
+        let rates = [paced, timing.dma.copy_bandwidth.map(|rate| rate.0)];
+        let rate = rates.into_iter().flatten().min().filter(|rate| *rate > 0);
+        let own = |group: &Group| group.vm.is_some_and(|its| its as usize == vm);
+        for group in groups.unwrap_or_default().into_iter().filter(own) {
+            for (task, flow) in group.tasks.iter().zip(group.flows) {
+                let best_effort = timing.flows.get(flow).is_none_or(|flow| flow.best_effort);
+                match rate.and_then(|rate| copied(task, rate)).filter(|_| !best_effort) {
+                    Some(task) => found.tasks.push(task),
+                    None => found.unlimited = Some(flow),
+                }
+            }
+        }
+        found
+    }
+}
+
+/// A flow's task as one of whole nanoseconds, rounded to the safe side; none where it is left no period.
+fn copied(task: &Task, rate: u64) -> Option<VmTask> {
+    let bytes = u128::from(task.cost.bytes) * 2_000_000_000;
+    let halves = u128::from(task.cost.fixed) + bytes.div_ceil(u128::from(rate));
+    let period = u64::try_from(task.period.0).ok()? / 2;
+    Some(VmTask {
+        cost: Nanos(u64::try_from(halves.div_ceil(2)).ok()?),
+        period: Nanos((period > 0).then_some(period)?),
+        jitter: Nanos(u64::try_from(task.jitter.0).unwrap_or(0).div_ceil(2)),
+        blocking: Nanos(0),
+    })
 }
 
 /// The effort was spent before there was an answer.

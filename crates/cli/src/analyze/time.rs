@@ -2,6 +2,7 @@
 //! memory accesses.
 
 use super::{
+    flows::Copying,
     lack::{self, Lack},
     own::{self, Own},
     regulation::{regulation, vcpus},
@@ -52,6 +53,12 @@ const ADD: &str = "add `accesses` to each of its tasks: the looks at the monitor
 /// The way out where tasks ask for more than is sure.
 const MORE: &str = "give the VM more time, or a task less `cost` or a longer `period`";
 
+/// The way out where a core has too much to copy beside its VM's tasks.
+const COPY: &str = "let the broker copy ([dma] path = \"broker\"), or ask less of the flows or the tasks: the VM's core copies flows, which is in the responses";
+
+/// The way out where a core copies without a limit.
+const PACE: &str = "write `period` and `deadline` for the flow instead of best_effort, and [dma] bandwidth, or let the broker copy ([dma] path = \"broker\")";
+
 /// What a VM or the broker gets of the core that moves its flows, and which core that is; none where it has a core to
 /// itself and no interrupt comes to it.
 ///
@@ -59,6 +66,13 @@ const MORE: &str = "give the VM more time, or a task less `cost` or a longer `pe
 ///
 /// A schedule that can't be kept.
 pub fn supply(timing: &Timing, runner: Runner) -> Result<Option<(String, Place, Supply)>, Fault> {
+    let core = match runner {
+        Runner::Vm(vm) => timing.vms.get(vm).and_then(|vm| vm.cpus.first()).copied(),
+        Runner::Broker => timing.broker,
+    };
+    if let Some(fault) = unshared(timing, runner, core) {
+        return Err(fault);
+    }
     // What it moves is no task of its: nobody says how much is left of its budget.
     let looks = closest_looks(timing, runner);
     if let Some(core) = core_of_flows(timing, runner) {
@@ -636,21 +650,50 @@ pub fn worst_looks(timing: &Timing) -> Vec<String> {
     timing.vms.iter().enumerate().filter_map(of).collect()
 }
 
+/// Whether `runner` and somebody else have a core of which no schedule says who has it when.
+fn unshared(timing: &Timing, runner: Runner, core: Option<u64>) -> Option<Fault> {
+    let core = core.filter(|core| timing.cores.iter().all(|shared| shared.id != *core))?;
+    let vms = timing.vms.iter().enumerate().filter(|(_, vm)| vm.cpus.contains(&core));
+    let vms = vms.map(|(vm, _)| Runner::Vm(vm));
+    let mut here: Vec<_> =
+        vms.chain((timing.broker == Some(core)).then_some(Runner::Broker)).collect();
+    here.retain(|other| *other != runner);
+    let other = here.first()?;
+    // Both are named in one order, whoever is asked about.
+    let [first, second] = match (runner, other) {
+        (Runner::Vm(one), Runner::Vm(other)) => {
+            [Runner::Vm(one.min(*other)), Runner::Vm(one.max(*other))]
+        }
+        (Runner::Broker, other) => [*other, Runner::Broker],
+        (vm, Runner::Broker) => [vm, Runner::Broker],
+    };
+    let place = match first {
+        Runner::Vm(vm) => timing.vms.get(vm).map(|vm| vm.place.clone()).unwrap_or_default(),
+        Runner::Broker => Place::default(),
+    };
+    let [first, second] = [first, second].map(|runner| match runner {
+        Runner::Vm(_) => runner.name(timing),
+        Runner::Broker => "the broker",
+    });
+    let message = format!("{first} and {second} share core {core}, and nobody says how");
+    let help = match second {
+        "the broker" => {
+            "add [[core]] with its `id` and a `schedule` that names both, or give [broker] `cpus` another core"
+        }
+        _ => "add [[core]] with its `id` and a `schedule` that names both",
+    };
+    Some(timing.fault("no-schedule", &place, message, help))
+}
+
 /// Why a VM does not have a core without a schedule to itself.
-fn not_its_own(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Option<Fault> {
-    let core = core?;
+fn not_its_own(timing: &Timing, position: usize, core: Option<u64>) -> Option<Fault> {
+    let (vm, core) = (timing.vms.get(position)?, core?);
     if !vm.cpus.is_empty() && !vm.cpus.contains(&core) {
         let message = format!("{} has tasks on core {core}, which it does not have", vm.name);
         let help = "give them a `core` of the VM's `cpus`";
         return Some(timing.fault("not-its-core", &vm.place, message, help));
     }
-    let other = timing.vms.iter().find(|other| other.name != vm.name && other.cpus.contains(&core));
-    other.map(|other| {
-        let message =
-            format!("{} and {} share core {core}, and nobody says how", vm.name, other.name);
-        let help = "add [[core]] with its `id` and a `schedule` that names both";
-        timing.fault("no-schedule", &vm.place, message, help)
-    })
+    unshared(timing, Runner::Vm(position), Some(core))
 }
 
 /// The way out of late tasks that make so many accesses, where the `closest` looks at the monitor are in their responses for want of knowing what
@@ -722,6 +765,9 @@ fn tasks_of(
     cores.sort_unstable();
     cores.dedup();
     let beside = interference(timing, vm, tried);
+    // Nobody says which of its cores copies, so each may.
+    let copying = Copying::by(timing, vm, tried.dma.map(|rate| rate.0));
+    let copies = copying.tasks.len();
     time.interference |= beside.is_some();
     let (mut unknown, mut waits, mut looked) = (false, false, false);
     for core in cores {
@@ -731,7 +777,7 @@ fn tasks_of(
         });
         let elsewhere = core.and_then(|core| timing.cores.iter().find(|shared| shared.id == core));
         if elsewhere.is_none()
-            && let Some(fault) = not_its_own(timing, this, core)
+            && let Some(fault) = not_its_own(timing, vm, core)
         {
             return Err(fault);
         }
@@ -750,8 +796,11 @@ fn tasks_of(
             }
             (None, None) => dedicated(timing, vm, looks.clone())?,
         };
-        let load = load_of(&tasks);
-        let accesses: Vec<Option<u64>> = tasks.iter().map(|task| task.accesses).collect();
+        let load: Vec<VmTask> = copying.tasks.iter().copied().chain(load_of(&tasks)).collect();
+        // What delays a copy's accesses is in the bandwidth that it is said to have.
+        let own_accesses = tasks.iter().map(|task| task.accesses);
+        let accesses: Vec<Option<u64>> =
+            std::iter::repeat_n(Some(0), copies).chain(own_accesses).collect();
         let own = match own::on_core(timing, this, core) {
             Own::Enough => None,
             Own::Unknown => {
@@ -766,11 +815,14 @@ fn tasks_of(
         let times = |load: &[VmTask], supply: &Supply| {
             response_times_beside(load, supply, &accesses, beside.as_ref(), own.as_ref())
         };
-        let mut asked = 0.0;
-        for (place, (task, response)) in tasks.iter().zip(times(&load, &supply)).enumerate() {
+        let mut asked: f64 =
+            copying.tasks.iter().map(|copy| part(copy.cost.0, copy.period.0)).sum();
+        let responses = times(&load, &supply).into_iter().enumerate().skip(copies);
+        for (task, (place, response)) in tasks.iter().zip(responses) {
             asked += part(task.cost.0, task.period.0);
             // Those of lower priority matter to one that they can block.
             let those = if task.blocking.0 == 0 { &load[..=place] } else { &load[..] };
+            let response = response.filter(|_| copying.unlimited.is_none());
             let row = Row {
                 vm: this.name.clone(),
                 name: task.name.clone(),
@@ -788,10 +840,22 @@ fn tasks_of(
                         && times(those, &supply).get(place).copied().flatten().is_some()
                 })
             };
-            let way = way_of(this, &accesses, looked && left == 0);
-            let lack = (response.is_none() && explain)
-                .then(|| no_bound(timing, (vm, shared), (task, asked, &supply), way, bounded))
-                .flatten();
+            let copy = (copies > 0).then_some(COPY);
+            let way = way_of(this, &accesses, looked && left == 0).or(copy);
+            let copied = copying.unlimited.and_then(|flow| timing.flows.get(flow));
+            let lack = match copied {
+                Some(flow) => Some(Lack {
+                    place: task.place.clone(),
+                    why: format!(
+                        "its VM's cores copy the flow {}, and nothing says how often or how fast",
+                        flow.name
+                    ),
+                    way: PACE.to_owned(),
+                }),
+                None => (response.is_none() && explain)
+                    .then(|| no_bound(timing, (vm, shared), (task, asked, &supply), way, bounded))
+                    .flatten(),
+            };
             let reason = late(&row, lack.as_ref())
                 .map(|reason| format!("{}: {} {reason}", row.vm, row.name));
             let (place, way) = match lack {
@@ -804,6 +868,9 @@ fn tasks_of(
     }
     let name = &this.name;
     let notes = [
+        (copies > 0).then(|| format!(
+            "{name}: the flows that its cores copy are in its responses, as more urgent than its tasks"
+        )),
         unknown.then(|| format!(
             "{name}: its own budget is taken to be enough for its tasks: nobody says how many of the `accesses` that it counts they make"
         )),

@@ -980,6 +980,64 @@ fn a_core_that_is_not_the_vms_own_is_no_free_capacity() {
     assert_eq!(analyze(&vm("a", ""), &[]).0.status, Some(0));
 }
 
+/// Flow `f` from a to b, 64 KiB each `period`, moved by the core that `path` says, beside a task of 9 ms in each 10 ms of each VM.
+fn copied(path: &str, period: &str) -> String {
+    let vm = |name: &str, cpu: u8| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\ncpus = [{cpu}]\n[[vm.task]]\nname = \"t\"\ncost = \"9ms\"\nperiod = \"10ms\"\n"
+        )
+    };
+    format!(
+        "[dma]\nbandwidth = \"100MB/s\"\npath = \"{path}\"\n{}{}{}{OVERHEADS}copy = {{ min = 50, max = 90 }}\nwake = {{ min = 300, max = 700 }}\n",
+        vm("a", 0),
+        vm("b", 1),
+        flow("f", "a", "\"b\"", "64KiB", period, period)
+    )
+}
+
+/// U' 0.7 and 0.9 of one core: whoever copies is late, and the other is not.
+#[test]
+fn what_a_core_copies_is_taken_from_its_tasks() {
+    for (path, late, other) in [("sender", 0, 1), ("receiver", 1, 0)] {
+        let (said, json) = analyze(&copied(path, "1ms"), &[]);
+        let tasks = &json["time"]["tasks"];
+        assert_eq!((said.status, &json["flows"]["schedulable"]), (Some(1), &true.into()), "{path}");
+        assert_eq!((&tasks[late]["holds"], &tasks[other]["holds"]), (&false.into(), &true.into()));
+        assert_eq!(tasks[other]["response_ns"], 9_000_000);
+        // Once in 100 ms there is time for it: once in the response.
+        let (said, json) = analyze(&copied(path, "100ms"), &[]);
+        let c = json["flows"]["tasks"][0]["c_ns"].as_f64().expect("C'");
+        let response = json["time"]["tasks"][late]["response_ns"].as_f64().expect("a response");
+        assert_eq!(said.status, Some(0), "{path}: {json}");
+        assert!((response - 9e6 - c).abs() < 2.0, "{path}: {response} {c}");
+    }
+    assert_eq!(analyze(&copied("broker", "1ms"), &[]).0.status, Some(0));
+    // What has no period has no limit.
+    let best_effort =
+        "[[flow]]\nname = \"log\"\nfrom = \"a\"\nto = \"b\"\nsize = \"1KiB\"\nbest_effort = true\n";
+    let (_, json) = analyze(&format!("{}{best_effort}", copied("sender", "100ms")), &[]);
+    let reason = json["time"]["reasons"][0].as_str().expect("a reason");
+    assert!(reason.contains("copy the flow log"), "{reason}");
+}
+
+#[test]
+fn the_brokers_core_is_no_vms_own() {
+    let shared = |more: &str| format!("{}[broker]\ncpus = [1]\n{more}", copied("broker", "1ms"));
+    let (said, json) = analyze(&shared(""), &[]);
+    assert_eq!((said.status, &json["faults"][0]["code"]), (Some(1), &"no-schedule".into()));
+    assert_eq!(json["faults"][0]["message"], "b and the broker share core 1, and nobody says how");
+    assert_eq!(json["faults"].as_array().map(Vec::len), Some(1), "{json}");
+    // Without tasks the flows still are not alone there.
+    let (_, json) = analyze(
+        &shared("").replace("[[vm.task]]\nname = \"t\"\ncost = \"9ms\"\nperiod = \"10ms\"\n", ""),
+        &[],
+    );
+    assert_eq!(json["faults"][0]["code"], "no-schedule", "{json}");
+    let core = "[[core]]\nid = 1\nschedule = { kind = \"round-robin\", quantum = \"1ms\" }\n";
+    let (_, json) = analyze(&shared(core), &[]);
+    assert!(json["faults"].is_null() && json["holds"] == false, "{json}");
+}
+
 #[test]
 fn memory_and_tasks_are_judged_beside_the_dma_of_the_flows() {
     let saturation = SATURATION.replace("least_budget", "delay = \"100ns\"\nleast_budget");

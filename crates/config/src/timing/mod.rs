@@ -58,6 +58,8 @@ pub struct Timing {
     pub(crate) unread: Vec<Option<u64>>,
     /// Interrupts that take time on a shared core.
     pub lines: Vec<Line>,
+    /// The broker's core, if there are flows and `[broker]` says.
+    pub broker: Option<u64>,
     /// The file that `[broker] overheads` names.
     measured: Option<(String, Place)>,
     file: File,

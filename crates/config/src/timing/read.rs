@@ -37,6 +37,7 @@ pub(crate) fn system(
     let measured = table.inner("broker").and_then(|(table, _)| table.text("overheads"));
     let measured = measured.map(|At { value, span }| (value, place(&span)));
     let file = Arc::clone(file);
+    let broker = reader.broker;
     let vms = reader.vms;
     let platform = None;
     let timing = Timing {
@@ -50,6 +51,7 @@ pub(crate) fn system(
         cores,
         unread,
         lines,
+        broker,
         measured,
         file,
     };
