@@ -32,7 +32,8 @@ pub fn check(system: &System, plan: &Plan, effort: Effort) -> Vec<Option<Demand>
                 faults.push(None);
             }
         }
-        let chosen_wrong = share.budget < platform.least_budget.max(vm.shape.least)
+        let task = if vm.critical.is_some() && !vm.best_effort { vm.shape.task } else { 0 };
+        let chosen_wrong = share.budget < platform.least_budget.max(vm.shape.least).max(task)
             || !share.budget.is_multiple_of(vm.shape.step.max(1));
         if vm.given.map_or(chosen_wrong, |given| share.budget != given) {
             faults.push(None);
@@ -64,6 +65,10 @@ pub fn check(system: &System, plan: &Plan, effort: Effort) -> Vec<Option<Demand>
     }
     let Some(chunk) = plan.chunk else {
         faults.extend((0..system.flows.len()).map(|i| Some(Demand::Flow(i))));
+        let wrong = plan.dma.0 == 0 || system.dma.is_some_and(|given| given != plan.dma);
+        if system.best_effort_flows && wrong {
+            faults.push(None);
+        }
         return faults;
     };
     if !platform.chunks.iter().any(|&(size, reach)| size == chunk && plan.dma <= reach)

@@ -5,7 +5,9 @@
 //! smallest set that meets all rests known so far is no larger than the smallest conflict: where it conflicts, it is
 //! one; where it lives, what it can't be extended to is one more rest (implicit hitting sets, Ignatiev and others 2015).
 
-use super::{Demand, Judge, Need, System, Unsure, flows_among, need, place, sum, tasks_hold};
+use super::{
+    Demand, Judge, Moved, Need, System, Unsure, flows_among, need, place, sum, tasks_hold,
+};
 use crate::units::{Bytes, BytesPerSec};
 
 /// Demands that can't live together.
@@ -69,8 +71,8 @@ pub enum Shortage {
         vm: usize,
         /// The least budgets of all VMs.
         budgets: Vec<u64>,
-        /// The least DMA bandwidth of the flows.
-        dma: BytesPerSec,
+        /// What is moved beside them, at the least DMA bandwidth of the flows.
+        moved: Moved,
     },
 }
 
@@ -102,10 +104,24 @@ fn lives(system: &System, kept: &[Demand], judge: &dyn Judge) -> Result<bool, Un
     let Some(harmless) = system.platform.saturation.max_dma(sum(&budgets)) else {
         return Ok(false);
     };
-    let hold = |dma: BytesPerSec| tasks_hold(kept, &|vm| judge.task_holds(vm, &budgets, dma));
     let flows = flows_among(kept);
+    let hold = |chunk: Option<Bytes>, dma: BytesPerSec| {
+        let moved = Moved { flows: flows.clone(), chunk, dma };
+        tasks_hold(kept, &|vm| judge.task_holds(vm, &budgets, &moved))
+    };
+    if flows.is_empty() && system.best_effort_flows {
+        let mut unsure = false;
+        for dma in system.dma_of_best_effort().into_iter().filter(|dma| *dma <= harmless) {
+            match hold(None, dma) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(Unsure) => unsure = true,
+            }
+        }
+        return if unsure { Err(Unsure) } else { Ok(false) };
+    }
     if flows.is_empty() {
-        return hold(BytesPerSec(0));
+        return hold(None, BytesPerSec(0));
     }
     let careless = !kept.iter().any(|demand| matches!(demand, Demand::Task(_)));
     let mut unsure = false;
@@ -116,12 +132,12 @@ fn lives(system: &System, kept: &[Demand], judge: &dyn Judge) -> Result<bool, Un
             continue;
         }
         let answer = judge.flows_hold(&flows, chunk, top).and_then(|enough| {
-            if !enough || careless || hold(top)? {
+            if !enough || careless || hold(Some(chunk), top)? {
                 return Ok(enough);
             }
             // The tasks are late at the most: perhaps not at the least.
             match (system.dma, judge.least_dma(&flows, chunk)?) {
-                (None, Some(least)) => hold(least),
+                (None, Some(least)) => hold(Some(chunk), least),
                 _ => Ok(false),
             }
         });
@@ -255,10 +271,18 @@ pub fn shortages(system: &System, demands: &[Demand], judge: &dyn Judge) -> Vec<
         return short;
     };
     let flows = flows_among(demands);
-    let mut dma = BytesPerSec(0);
+    let mut moved = Moved { flows: flows.clone(), ..Moved::default() };
+    if flows.is_empty() && system.best_effort_flows {
+        let given = system.dma.filter(|given| *given > harmless);
+        if let (Some(given), Some(&(chunk, _))) = (given, platform.chunks.first()) {
+            short.push(Shortage::Dma { chunk, asked: Some(given), have: harmless, budgets: total });
+            return short;
+        }
+        moved.dma = system.dma_of_best_effort().pop().unwrap_or_default();
+    }
     if !flows.is_empty() {
         let mut nearest: Option<(u64, Shortage)> = None;
-        let mut least_enough: Option<BytesPerSec> = None;
+        let mut least_enough: Option<(BytesPerSec, Bytes)> = None;
         for &(chunk, reach) in &platform.chunks {
             let Ok(asked) = judge.least_dma(&flows, chunk) else {
                 continue;
@@ -268,7 +292,8 @@ pub fn shortages(system: &System, demands: &[Demand], judge: &dyn Judge) -> Vec<
             match asked {
                 Some(asked) if asked <= have && have <= most => {
                     let dma = system.dma.unwrap_or(asked);
-                    least_enough = Some(least_enough.map_or(dma, |least| least.min(dma)));
+                    let this = (dma, chunk);
+                    least_enough = Some(least_enough.map_or(this, |least| least.min(this)));
                 }
                 _ => {
                     let have = have.min(most);
@@ -283,7 +308,7 @@ pub fn shortages(system: &System, demands: &[Demand], judge: &dyn Judge) -> Vec<
             }
         }
         match (least_enough, nearest) {
-            (Some(least), _) => dma = least,
+            (Some((least, chunk)), _) => (moved.dma, moved.chunk) = (least, Some(chunk)),
             (None, Some((_, shortage))) => {
                 short.push(shortage);
                 return short;
@@ -293,9 +318,9 @@ pub fn shortages(system: &System, demands: &[Demand], judge: &dyn Judge) -> Vec<
     }
     for demand in demands {
         if let Demand::Task(vm) = *demand
-            && judge.task_holds(vm, &budgets, dma) == Ok(false)
+            && judge.task_holds(vm, &budgets, &moved) == Ok(false)
         {
-            short.push(Shortage::Task { vm, budgets: budgets.clone(), dma });
+            short.push(Shortage::Task { vm, budgets: budgets.clone(), moved: moved.clone() });
         }
     }
     short

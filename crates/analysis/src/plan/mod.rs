@@ -72,6 +72,8 @@ pub struct Vm {
 pub struct Shape {
     /// The least, so that each vCPU's part is one that can be.
     pub least: u64,
+    /// The least of which the VM's critical task, if that is demanded, spends nothing that it would have to wait for.
+    pub task: u64,
     /// It is a multiple of this: the vCPUs, where each has the same budget for itself.
     pub step: u64,
     /// How it is spent, which says how much of it is sure.
@@ -80,7 +82,7 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { least: 0, step: 1, regulation: Regulation::Static }
+        Self { least: 0, task: 0, step: 1, regulation: Regulation::Static }
     }
 }
 
@@ -106,13 +108,41 @@ pub struct System {
     pub setting: Setting,
     /// A DMA bandwidth that is not to be chosen.
     pub dma: Option<BytesPerSec>,
+    /// Whether there are flows of best effort as well, which demand nothing and take what DMA bandwidth there is.
+    pub best_effort_flows: bool,
+}
+
+impl System {
+    /// The DMA bandwidths that flows of best effort alone may have, the best first: the most that takes nothing from budgets, and for tasks
+    /// that this makes late half as much, again and again.
+    fn dma_of_best_effort(&self) -> Vec<BytesPerSec> {
+        if let Some(given) = self.dma {
+            return vec![given];
+        }
+        let table = &self.platform.saturation;
+        let beside = table.max_budget(BytesPerSec(0)).and_then(|most| table.max_dma(most));
+        let least = table.points().iter().map(|point| point.dma).filter(|dma| dma.0 > 0).min();
+        let most = beside.filter(|dma| dma.0 > 0).or(least).unwrap_or_default();
+        (0..u64::BITS).map(|half| BytesPerSec(most.0 >> half)).take_while(|dma| dma.0 > 0).collect()
+    }
+}
+
+/// What the DMA engine does beside a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// The positions of the flows that it moves, beside those of best effort.
+    pub flows: Vec<usize>,
+    /// In chunks of so many bytes, if there are flows.
+    pub chunk: Option<Bytes>,
+    /// How fast.
+    pub dma: BytesPerSec,
 }
 
 /// An answer that was not found: the effort was spent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsure;
 
-/// Who says what flows need and whether tasks hold. Both only get worse with more flows, budgets or DMA bandwidth.
+/// Who says what flows need and whether tasks hold. Flows only get better with more DMA bandwidth, tasks only worse with more flows or budgets.
 pub trait Judge {
     /// The least DMA bandwidth of the flows at these positions with a chunk size (or a proven one, where the exact
     /// least is out of reach); `None` if none is enough.
@@ -127,11 +157,11 @@ pub trait Judge {
     /// If the effort was spent first.
     fn flows_hold(&self, flows: &[usize], chunk: Bytes, dma: BytesPerSec) -> Result<bool, Unsure>;
 
-    /// Whether the critical task of a VM is done in time beside these budgets and this DMA bandwidth.
+    /// Whether the critical task of a VM is done in time beside these budgets and what is moved.
     ///
     /// # Errors
     /// If the effort was spent first.
-    fn task_holds(&self, vm: usize, budgets: &[u64], dma: BytesPerSec) -> Result<bool, Unsure>;
+    fn task_holds(&self, vm: usize, budgets: &[u64], moved: &Moved) -> Result<bool, Unsure>;
 }
 
 /// Flows of the paper's data path and one critical task a VM.
@@ -175,7 +205,7 @@ impl Judge for Standard<'_> {
         }
     }
 
-    fn task_holds(&self, vm: usize, budgets: &[u64], _: BytesPerSec) -> Result<bool, Unsure> {
+    fn task_holds(&self, vm: usize, budgets: &[u64], _: &Moved) -> Result<bool, Unsure> {
         Ok(task_holds(self.system, budgets, vm))
     }
 }
@@ -326,6 +356,9 @@ fn need(system: &System, i: usize, kept: &[Demand]) -> Need {
         }
         budget = budget.max(floor);
     }
+    if keeps(Demand::Task(i)) {
+        budget = budget.max(vm.shape.task);
+    }
     let budget = vm.shape.up(budget);
     let colors = if platform.banks_are_colors { colors.max(banks) } else { colors };
     let banks = if platform.banks_are_colors { colors } else { banks };
@@ -349,7 +382,13 @@ fn search(system: &System, kept: &[Demand], judge: &dyn Judge) -> Result<Option<
     let flows = flows_among(kept);
     let mut unsure = false;
     let mut choices: Vec<(Option<Bytes>, BytesPerSec)> = Vec::new();
-    if flows.is_empty() {
+    // Tasks of who copies the flows may be late at the least bandwidth alone.
+    let mut faster = Vec::new();
+    let least: Vec<u64> = needs.iter().map(|need| need.budget).collect();
+    let harmless = platform.saturation.max_dma(sum(&least));
+    if flows.is_empty() && system.best_effort_flows {
+        choices.extend(system.dma_of_best_effort().into_iter().map(|dma| (None, dma)));
+    } else if flows.is_empty() {
         choices.push((None, BytesPerSec(0)));
     } else {
         for &(chunk, reach) in &platform.chunks {
@@ -359,18 +398,30 @@ fn search(system: &System, kept: &[Demand], judge: &dyn Judge) -> Result<Option<
                     if least <= dma && dma <= reach {
                         choices.push((Some(chunk), dma));
                     }
+                    let top = harmless.map(|harmless| harmless.min(reach));
+                    if let (None, Some(top)) = (system.dma, top.filter(|top| *top > least)) {
+                        faster.push((Some(chunk), top));
+                    }
                 }
                 Ok(None) => {}
                 Err(Unsure) => unsure = true,
             }
         }
     }
+    if !kept.iter().any(|demand| matches!(demand, Demand::Task(_))) {
+        faster.clear();
+    }
     let mut best: Option<Plan> = None;
-    for (chunk, dma) in choices {
+    let slower = choices.len();
+    for (tried, (chunk, dma)) in choices.into_iter().chain(faster).enumerate() {
+        if tried >= slower && best.is_some() {
+            break;
+        }
         let Some(total) = platform.saturation.max_budget(dma) else {
             continue;
         };
-        let holds = |vm: usize, budgets: &[u64]| judge.task_holds(vm, budgets, dma);
+        let moved = Moved { flows: flows.clone(), chunk, dma };
+        let holds = |vm: usize, budgets: &[u64]| judge.task_holds(vm, budgets, &moved);
         let budgets = match budgets(system, &needs, kept, total, &holds) {
             Ok(Some(budgets)) => budgets,
             Ok(None) => continue,
@@ -387,6 +438,10 @@ fn search(system: &System, kept: &[Demand], judge: &dyn Judge) -> Result<Option<
                 .map(|i| Share { colors: colors[i], banks: banks[i], budget: budgets[i] })
                 .collect();
             best = Some(Plan { shares, chunk, dma, best_effort });
+        }
+        // What moves best effort alone is tried from the most on.
+        if flows.is_empty() {
+            break;
         }
     }
     if best.is_none() && unsure { Err(Unsure) } else { Ok(best) }

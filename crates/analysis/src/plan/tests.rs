@@ -23,7 +23,7 @@ fn small_system(r: &mut fastrand::Rng) -> System {
                 (task, Nanos(r.u64(30_000..200_000)))
             }),
             given: (r.u8(0..5) == 0).then(|| r.u64(1..6)),
-            shape: Shape { least: r.u64(0..3), ..Shape::default() },
+            shape: Shape { least: r.u64(0..3), task: r.u64(0..9), ..Shape::default() },
         })
         .collect();
     let flows = (0..r.usize(0..3))
@@ -62,6 +62,7 @@ fn small_system(r: &mut fastrand::Rng) -> System {
         overheads: Overheads::RT_VIRTIO,
         setting: Setting { chunk: Bytes(1), queues: None, reading: Reading::Printed },
         dma: (r.u8(0..5) == 0).then(|| BytesPerSec(r.u64(1..6) * 60_000_000)),
+        best_effort_flows: r.u8(0..4) == 0,
     }
 }
 
@@ -126,7 +127,7 @@ fn exhaustive(system: &System) -> Option<u64> {
                 .map(|i| Share { colors: shares.0[i], banks: shares.1[i], budget: 1 << 20 })
                 .collect(),
             chunk: None,
-            dma: BytesPerSec(0),
+            dma: system.dma.unwrap_or(BytesPerSec(1)),
             best_effort: 0,
         };
         let faults = check(system, &plan, EFFORT);
@@ -219,8 +220,8 @@ fn assert_conflict(system: &System, conflict: &Conflict) {
             Shortage::Dma { asked, have, .. } => {
                 assert!(asked.is_none_or(|asked| asked > have), "{asked:?} {have:?}");
             }
-            Shortage::Task { vm, budgets, dma } => {
-                assert_eq!(judge.task_holds(vm, &budgets, dma), Ok(false));
+            Shortage::Task { vm, budgets, moved } => {
+                assert_eq!(judge.task_holds(vm, &budgets, &moved), Ok(false));
             }
         }
     }

@@ -1,7 +1,10 @@
 //! The search's questions, answered by the analysis of the file with what is being tried.
 
 use crate::{
-    analyze::{flows, time},
+    analyze::{
+        flows::{self, CHUNK},
+        time,
+    },
     progress::Spinner,
 };
 use std::{
@@ -11,9 +14,9 @@ use std::{
 use weir_analysis::{
     Bytes, BytesPerSec,
     flows::Effort,
-    plan::{Judge, Unsure},
+    plan::{Judge, Moved, Unsure},
 };
-use weir_config::{Timing, units};
+use weir_config::{Timing, timing::DataPath, units};
 
 /// How much may be spent on one question of the search.
 pub const EFFORT: Effort = Effort(1 << 26);
@@ -97,11 +100,18 @@ impl<'a> Asker<'a> {
         timing
     }
 
-    /// The tasks of a VM beside budgets and a DMA bandwidth; none where they can't be analyzed.
-    pub fn tasks(&self, vm: usize, budgets: &[u64], dma: BytesPerSec) -> Option<time::Time> {
+    /// The tasks of a VM beside budgets and what is moved; none where they can't be analyzed.
+    pub fn tasks(&self, vm: usize, budgets: &[u64], moved: &Moved) -> Option<time::Time> {
         let budgets: Vec<_> = budgets.iter().map(|budget| (*budget, self.period)).collect();
-        let dma = Some(units::BytesPerSec(dma.0));
-        time::tasks(self.timing, vm, time::Tried { budgets: &budgets, dma }).ok()
+        let dma = Some(units::BytesPerSec(moved.dma.0));
+        let tried = time::Tried { budgets: &budgets, dma };
+        // Which flows there are matters to the tasks of who copies them.
+        let copies = matches!(self.timing.dma.path, DataPath::Sender | DataPath::Receiver);
+        let some = copies.then(|| {
+            let chunk = self.timing.dma.chunk.map(|chunk| Bytes(chunk.0));
+            self.with(&moved.flows, moved.chunk.or(chunk).unwrap_or(Bytes(CHUNK)))
+        });
+        time::tasks(some.as_ref().unwrap_or(self.timing), vm, tried).ok()
     }
 }
 
@@ -126,9 +136,9 @@ impl Judge for Asker<'_> {
         holds.map_err(|flows::GaveUp| Unsure)
     }
 
-    fn task_holds(&self, vm: usize, budgets: &[u64], dma: BytesPerSec) -> Result<bool, Unsure> {
+    fn task_holds(&self, vm: usize, budgets: &[u64], moved: &Moved) -> Result<bool, Unsure> {
         let tasks = self.timing.vms.get(vm).map_or(0, |vm| vm.tasks.len() as u64);
         self.pay(TASK * tasks.max(1))?;
-        Ok(self.tasks(vm, budgets, dma).is_some_and(|time| time.holds()))
+        Ok(self.tasks(vm, budgets, moved).is_some_and(|time| time.holds()))
     }
 }

@@ -38,7 +38,7 @@ pub fn write(text: &str, timing: &Timing, choice: &Choice) -> Result<String, Str
         bandwidth.insert("period", value(period));
         tidy(table.get_mut("bandwidth"));
     }
-    if let (true, Some(chunk)) = (choice.flows, choice.plan.chunk) {
+    if choice.flows {
         if document.get("dma").is_none() {
             document.insert("dma", Item::Table(Table::new()));
         }
@@ -47,7 +47,7 @@ pub fn write(text: &str, timing: &Timing, choice: &Choice) -> Result<String, Str
         if timing.dma.bandwidth.is_none() {
             dma.insert("bandwidth", value(units::BytesPerSec(choice.plan.dma.0).to_string()));
         }
-        if timing.dma.chunk.is_none() {
+        if let (None, Some(chunk)) = (timing.dma.chunk, choice.plan.chunk) {
             dma.insert("chunk", value(units::Bytes(chunk.0).to_string()));
         }
     }

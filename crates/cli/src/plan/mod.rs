@@ -31,7 +31,9 @@ use weir_analysis::{
     Bytes, BytesPerSec, Nanos,
     flows::{Effort, Overheads, Reading, Setting},
     memory::{CriticalTask, SaturationPoint, SaturationTable},
-    plan::{Plan, Platform, Refusal, Shape, System, Vm, check, plan_by, shortages},
+    plan::{
+        Conflict, Demand, Plan, Platform, Refusal, Shape, System, Vm, check, plan_by, shortages,
+    },
 };
 use weir_config::{
     Fault, Faults, Timing,
@@ -161,7 +163,7 @@ pub struct Choice {
     board: Option<Board>,
     /// Without it there are no budgets.
     saturation: Option<Saturation>,
-    /// Whether there are flows that need bandwidth.
+    /// Whether there are flows, which are moved at some bandwidth.
     flows: bool,
 }
 
@@ -269,9 +271,10 @@ fn choose(timing: &Timing, text: &str, effort: u64) -> std::result::Result<Choic
     match plan_by(&systems, &asker) {
         Ok((position, plan)) => {
             let system = systems[position];
-            let flows = !system.flows.is_empty();
+            let flows = !timing.flows.is_empty();
             // Colors, banks and budgets once more by other rules than the search's; flows are proven from the file.
-            let divided = System { flows: Vec::new(), dma: None, ..system.clone() };
+            let divided =
+                System { flows: Vec::new(), dma: None, best_effort_flows: false, ..system.clone() };
             if check(&divided, &plan, EFFORT).is_empty() {
                 let board = boards.into_iter().nth(position).flatten();
                 return Ok(Choice { plan, board, saturation, flows });
@@ -285,10 +288,25 @@ fn choose(timing: &Timing, text: &str, effort: u64) -> std::result::Result<Choic
             let spent = asker.spent();
             asker.allow_explanation();
             let last = systems.last().map(|system| shortages(system, &conflict.demands, &asker));
-            Err(Trouble::Refused(Refused::new(&conflict, last.unwrap_or_default(), &asker, spent)))
+            let last = last.unwrap_or_default();
+            let ways = systems.last().map_or(Vec::new(), |system| never_waiting(system, &conflict));
+            Err(Trouble::Refused(Refused::new(&conflict, last, &ways, &asker, spent)))
         }
         Err(Refusal::GaveUp) => Err(Trouble::GaveUp),
     }
+}
+
+/// The VMs whose tasks are in a conflict with what a budget takes of which they never wait for the next, where that is more than a budget takes without
+/// them: their positions and that budget.
+fn never_waiting(system: &System, conflict: &Conflict) -> Vec<(usize, u64)> {
+    let of = |demand: &Demand| {
+        let Demand::Task(position) = *demand else { return None };
+        let vm = system.vms.get(position)?;
+        let without = vm.shape.least.max(system.platform.least_budget);
+        let takes = vm.given.is_none() && vm.shape.task > without;
+        takes.then_some((position, vm.shape.task))
+    };
+    conflict.demands.iter().filter_map(of).collect()
 }
 
 /// Where nobody asks for bandwidth, all is harmless.
@@ -350,6 +368,7 @@ fn system(
         overheads: Overheads::default(),
         setting: Setting { chunk: Bytes(1), queues: None, reading: Reading::Printed },
         dma: timing.dma.bandwidth.map(|rate| BytesPerSec(rate.0)),
+        best_effort_flows: timed.len() < timing.flows.len(),
     }
 }
 
@@ -375,14 +394,16 @@ fn shape(timing: &Timing, vm: &TimedVm, table: &SaturationTable, least: u64) -> 
     let tasks = if vm.tasks.is_empty() { None } else { own::least(vm, table.period(), pool) };
     let tasks = tasks.unwrap_or(1);
     let Some(bandwidth) = &vm.bandwidth else {
-        let least = tasks.saturating_mul(vcpus as u64);
-        return Shape { least, ..Shape::default() };
+        let task = tasks.saturating_mul(vcpus as u64);
+        return Shape { least: vcpus as u64, task, ..Shape::default() };
     };
     let part = if bandwidth.has_debt() { 1 } else { least.max(1) };
     let regulation = regulation(&timing.vms, vm, None);
-    let own = if pool { regulation.enough(tasks) } else { bandwidth.least_whole(tasks, vcpus) };
+    let whole =
+        |each| if pool { regulation.enough(each) } else { bandwidth.least_whole(each, vcpus) };
     Shape {
-        least: bandwidth.least_whole(part, vcpus).max(own),
+        least: bandwidth.least_whole(part, vcpus).max(whole(1)),
+        task: whole(tasks),
         step: if bandwidth.is_each() { vcpus as u64 } else { 1 },
         regulation,
     }

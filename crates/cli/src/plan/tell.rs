@@ -21,6 +21,8 @@ pub struct Refused {
     /// Where the search for a smaller set ended by the limit.
     spent: bool,
     shortages: Vec<Short>,
+    /// What else could be written.
+    ways: Vec<String>,
 }
 
 /// Something that there is too little of.
@@ -41,8 +43,24 @@ impl Short {
 }
 
 impl Refused {
-    pub fn new(conflict: &Conflict, shortages: Vec<Shortage>, asker: &Asker, spent: bool) -> Self {
+    /// `waiting` are VMs whose tasks are in the conflict, with the budget of which they never wait for the next.
+    pub fn new(
+        conflict: &Conflict,
+        shortages: Vec<Shortage>,
+        waiting: &[(usize, u64)],
+        asker: &Asker,
+        spent: bool,
+    ) -> Self {
+        let way = |(vm, budget): &(usize, u64)| {
+            let vm = asker.timing.vms.get(*vm).map_or("?", |vm| vm.name.as_str());
+            let period = asker.timing.saturation.as_ref().map(|known| known.period);
+            let period = period.map_or(String::new(), |period| format!(" in {period}"));
+            format!(
+                "{vm} takes a budget of {budget}{period}, so that its tasks, by their `accesses`, never wait for the next: where their deadlines allow that, write a smaller `budget` and `period` for it, and plan the rest"
+            )
+        };
         Self {
+            ways: waiting.iter().map(way).collect(),
             demands: conflict.demands.iter().map(|demand| name(asker.timing, *demand)).collect(),
             smallest: conflict.smallest,
             at_least: conflict.at_least,
@@ -67,6 +85,7 @@ impl Refused {
             "smallest": self.smallest,
             "at_least": self.at_least,
             "shortages": shortages.collect::<Vec<_>>(),
+            "ways": self.ways,
         })
     }
 
@@ -74,7 +93,7 @@ impl Refused {
         let mut text = String::from("there is no plan: ");
         // Writing to a string does not fail.
         if self.demands.is_empty() {
-            text.push_str("what the file and the platform give already (least budgets, budgets, DMA bandwidth) is too much");
+            text.push_str("what the file and the platform give already (least budgets, budgets, DMA bandwidth) is too much, whatever is demanded of it");
         } else {
             text.push_str("these demands can't be met together");
         }
@@ -86,6 +105,9 @@ impl Refused {
         }
         for short in &self.shortages {
             let _ = write!(text, "\n{}", short.text);
+        }
+        for way in &self.ways {
+            let _ = write!(text, "\n{way}");
         }
         if !self.smallest {
             let why = if self.spent {
@@ -160,8 +182,8 @@ fn shortage(by: &Asker, shortage: Shortage) -> Vec<Short> {
             let text = format!("{who} {} B/s, {most}", asked.0);
             vec![Short::new("DMA bandwidth", "B/s", asked.0, have.0, &text)]
         }
-        Shortage::Task { vm: who, budgets, dma } => {
-            let Some(time) = by.tasks(who, &budgets, dma) else {
+        Shortage::Task { vm: who, budgets, moved } => {
+            let Some(time) = by.tasks(who, &budgets, &moved) else {
                 return Vec::new();
             };
             let late = time.late().map(|(task, response, deadline, reason)| Short {
@@ -231,9 +253,11 @@ pub fn summary(timing: &Timing, choice: &Choice) -> String {
             let _ = writeln!(text, "{}: {budget} accesses in {period}", vm.name);
         }
     }
+    let dma = units::BytesPerSec(choice.plan.dma.0);
     if let Some(chunk) = choice.plan.chunk {
-        let dma = units::BytesPerSec(choice.plan.dma.0);
         let _ = writeln!(text, "DMA: {dma} in chunks of {}", units::Bytes(chunk.0));
+    } else if choice.flows {
+        let _ = writeln!(text, "DMA: {dma} for best effort");
     }
     if let Some(saturation) = &choice.saturation {
         let _ = writeln!(
