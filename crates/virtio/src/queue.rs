@@ -85,7 +85,8 @@ pub enum Broken {
     Circle,
     /// A buffer that the device reads behind one that it writes.
     Order,
-    /// An indirect table that is none: not negotiated, nested, of another length than whole descriptors, or with a successor.
+    /// An indirect table that is none: not negotiated, nested, of another length than whole descriptors, with a successor, or in the
+    /// ring itself.
     Indirect,
     /// A ring, a table or a buffer outside of RAM.
     Outside,
@@ -113,7 +114,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Whether it is one: size, alignments (section 2.7), and all of it in RAM.
+    /// Whether it is one: size, alignments (section 2.7), all of it in RAM, and no byte in two areas.
     #[must_use]
     pub fn is_sound(&self, memory: &impl GuestMemory) -> bool {
         let size = u64::from(self.size);
@@ -126,7 +127,21 @@ impl Layout {
             && memory.contains(self.descriptors, DESCRIPTOR * size)
             && memory.contains(self.available, 6 + 2 * size)
             && memory.contains(self.used, 6 + 8 * size)
+            && !self.reads(self.used, 6 + 8 * size)
+            && !meet((self.descriptors, DESCRIPTOR * size), (self.available, 6 + 2 * size))
     }
+
+    /// Whether some of the `len` bytes from `address` on, all of them RAM, are what the device reads of the ring.
+    fn reads(&self, address: u64, len: u64) -> bool {
+        let size = u64::from(self.size);
+        meet((address, len), (self.descriptors, DESCRIPTOR * size))
+            || meet((address, len), (self.available, 6 + 2 * size))
+    }
+}
+
+/// Whether two ranges of RAM, each its start and length, have a byte in common.
+const fn meet(one: (u64, u64), other: (u64, u64)) -> bool {
+    one.0 < other.0 + other.1 && other.0 < one.0 + one.1
 }
 
 /// What driver and device agreed on for their rings.
@@ -214,6 +229,10 @@ impl Queue {
         }
         if !memory.contains(indirect.address, indirect.len.into()) {
             return Err(Broken::Outside);
+        }
+        // Else a byte would be read as part of the ring and of the table, and could change in between.
+        if self.layout.reads(indirect.address, indirect.len.into()) {
+            return Err(Broken::Indirect);
         }
         match walk(memory, &mut chain, 0, (indirect.address, entries))? {
             None => Ok(chain),

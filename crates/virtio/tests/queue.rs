@@ -188,6 +188,15 @@ fn each_way_to_break_a_ring_has_its_name() {
         assert_eq!(found, Err(wanted), "{at:#x}");
     }
     assert_eq!(broken(Options::default(), put(RAM + 12, 4)), Err(Broken::Indirect));
+    // A table in the ring itself, whose bytes would be read twice: the descriptor that points to it, the last one, and the available ring.
+    for address in [RAM, RAM + 48, RAM + 0x1000 - 8] {
+        let table = |memory: &mut Memory| {
+            memory.put(RAM, &address.to_le_bytes());
+            memory.put(RAM + 8, &16u32.to_le_bytes());
+            put(RAM + 12, 4)(memory);
+        };
+        assert_eq!(broken(PLAIN, table), Err(Broken::Indirect), "{address:#x}");
+    }
     // A chain that ends in itself.
     let circle = |memory: &mut Memory| {
         put(RAM + 12, 3)(memory);
@@ -231,7 +240,7 @@ fn a_head_that_the_device_has_is_not_taken_twice() {
 }
 
 #[test]
-fn a_layout_is_aligned_a_power_of_two_and_in_ram() {
+fn a_layout_is_aligned_a_power_of_two_in_ram_and_does_not_overlap() {
     let memory = Memory::new();
     assert!(layout(MAX_SIZE).is_sound(&memory));
     let end = RAM + LEN as u64;
@@ -246,6 +255,9 @@ fn a_layout_is_aligned_a_power_of_two_and_in_ram() {
         Layout { available: end - 12, ..layout(4) },
         Layout { used: end - 36, ..layout(4) },
         Layout { used: u64::MAX - 3, ..layout(4) },
+        Layout { available: RAM + 62, ..layout(4) },
+        Layout { used: RAM + 60, ..layout(4) },
+        Layout { used: RAM + 0x100c, ..layout(4) },
     ];
     for layout in wrong {
         assert!(!layout.is_sound(&memory), "{layout:?}");
