@@ -742,6 +742,16 @@ fn no_bound(
     })
 }
 
+/// That a task has no bound because its VM's cores copy a flow, at position `flow`, without end.
+fn unpaced(timing: &Timing, flow: Option<usize>, task: &Task) -> Option<Lack> {
+    let flow = &timing.flows.get(flow?)?.name;
+    Some(Lack {
+        place: task.place.clone(),
+        why: format!("its VM's cores copy the flow {flow}, and nothing says how often or how fast"),
+        way: PACE.to_owned(),
+    })
+}
+
 fn load_of(tasks: &[&Task]) -> Vec<VmTask> {
     let load = |task: &&Task| VmTask {
         cost: Nanos(task.cost.0),
@@ -750,6 +760,38 @@ fn load_of(tasks: &[&Task]) -> Vec<VmTask> {
         blocking: Nanos(task.blocking.0),
     };
     tasks.iter().map(load).collect()
+}
+
+/// What VM `vm` is sure to get of core `core`, or of those that it has; `shared` is the one whose schedule names it.
+///
+/// # Errors
+///
+/// That nobody says when it has the core.
+fn supply_for(
+    timing: &Timing,
+    (vm, core): (usize, Option<u64>),
+    shared: Option<&SharedCore>,
+    looks: Vec<InterruptLine>,
+) -> Result<Supply, Fault> {
+    let this = &timing.vms[vm];
+    let elsewhere = core.and_then(|core| timing.cores.iter().find(|shared| shared.id == core));
+    if elsewhere.is_none()
+        && let Some(fault) = not_its_own(timing, vm, core)
+    {
+        return Err(fault);
+    }
+    match (shared, elsewhere) {
+        (Some(shared), _) => supply_on(timing, shared, Runner::Vm(vm), looks),
+        (None, Some(shared)) => {
+            let message = format!(
+                "{} has tasks on core {}, whose schedule leaves it out",
+                this.name, shared.id
+            );
+            let help = "name the VM in the schedule, or give its tasks another `core`";
+            Err(timing.fault("not-scheduled", &shared.place, message, help))
+        }
+        (None, None) => dedicated(timing, vm, looks),
+    }
 }
 
 /// With `explain` ways out of what has no bound are looked for, which takes as long as many analyses.
@@ -768,6 +810,8 @@ fn tasks_of(
     // Nobody says which of its cores copies, so each may.
     let copying = Copying::by(timing, vm, tried.dma.map(|rate| rate.0));
     let copies = copying.tasks.len();
+    let asked_by_copies: f64 =
+        copying.tasks.iter().map(|copy| part(copy.cost.0, copy.period.0)).sum();
     time.interference |= beside.is_some();
     let (mut unknown, mut waits, mut looked) = (false, false, false);
     for core in cores {
@@ -775,27 +819,10 @@ fn tasks_of(
         let shared = timing.cores.iter().find(|shared| {
             core.is_none_or(|core| core == shared.id) && runs(&shared.schedule, Runner::Vm(vm))
         });
-        let elsewhere = core.and_then(|core| timing.cores.iter().find(|shared| shared.id == core));
-        if elsewhere.is_none()
-            && let Some(fault) = not_its_own(timing, vm, core)
-        {
-            return Err(fault);
-        }
         let left = own::left(timing, this, core);
         let looks = looks(timing, vm, left, tried);
         looked |= !looks.is_empty();
-        let supply = match (shared, elsewhere) {
-            (Some(shared), _) => supply_on(timing, shared, Runner::Vm(vm), looks.clone())?,
-            (None, Some(shared)) => {
-                let message = format!(
-                    "{} has tasks on core {}, whose schedule leaves it out",
-                    this.name, shared.id
-                );
-                let help = "name the VM in the schedule, or give its tasks another `core`";
-                return Err(timing.fault("not-scheduled", &shared.place, message, help));
-            }
-            (None, None) => dedicated(timing, vm, looks.clone())?,
-        };
+        let supply = supply_for(timing, (vm, core), shared, looks.clone())?;
         let load: Vec<VmTask> = copying.tasks.iter().copied().chain(load_of(&tasks)).collect();
         // What delays a copy's accesses is in the bandwidth that it is said to have.
         let own_accesses = tasks.iter().map(|task| task.accesses);
@@ -815,8 +842,7 @@ fn tasks_of(
         let times = |load: &[VmTask], supply: &Supply| {
             response_times_beside(load, supply, &accesses, beside.as_ref(), own.as_ref())
         };
-        let mut asked: f64 =
-            copying.tasks.iter().map(|copy| part(copy.cost.0, copy.period.0)).sum();
+        let mut asked = asked_by_copies;
         let responses = times(&load, &supply).into_iter().enumerate().skip(copies);
         for (task, (place, response)) in tasks.iter().zip(responses) {
             asked += part(task.cost.0, task.period.0);
@@ -830,32 +856,20 @@ fn tasks_of(
                 deadline: task.deadline.0,
             };
             let bounded = |tried: &Timing| {
-                let supply = match shared {
-                    Some(shared) => supply_on(tried, shared, Runner::Vm(vm), looks.clone()),
-                    None => dedicated(tried, vm, looks.clone()),
-                };
+                let supply = supply_for(tried, (vm, core), shared, looks.clone());
                 // Where more is asked for than is sure it takes long to find that there is none.
                 supply.is_ok_and(|supply| {
                     supply.linear().is_some_and(|sure| share(sure) > asked)
                         && times(those, &supply).get(place).copied().flatten().is_some()
                 })
             };
-            let copy = (copies > 0).then_some(COPY);
-            let way = way_of(this, &accesses, looked && left == 0).or(copy);
-            let copied = copying.unlimited.and_then(|flow| timing.flows.get(flow));
-            let lack = match copied {
-                Some(flow) => Some(Lack {
-                    place: task.place.clone(),
-                    why: format!(
-                        "its VM's cores copy the flow {}, and nothing says how often or how fast",
-                        flow.name
-                    ),
-                    way: PACE.to_owned(),
-                }),
-                None => (response.is_none() && explain)
+            let way = way_of(this, &accesses, looked && left == 0);
+            let way = way.or((copies > 0).then_some(COPY));
+            let lack = unpaced(timing, copying.unlimited, task).or_else(|| {
+                (response.is_none() && explain)
                     .then(|| no_bound(timing, (vm, shared), (task, asked, &supply), way, bounded))
-                    .flatten(),
-            };
+                    .flatten()
+            });
             let reason = late(&row, lack.as_ref())
                 .map(|reason| format!("{}: {} {reason}", row.vm, row.name));
             let (place, way) = match lack {
@@ -866,20 +880,23 @@ fn tasks_of(
             time.tasks.push(row);
         }
     }
-    let name = &this.name;
     let notes = [
-        (copies > 0).then(|| format!(
-            "{name}: the flows that its cores copy are in its responses, as more urgent than its tasks"
-        )),
-        unknown.then(|| format!(
-            "{name}: its own budget is taken to be enough for its tasks: nobody says how many of the `accesses` that it counts they make"
-        )),
-        looked.then(|| format!("{name}: EL2's looks at the monitor for its budget are in its responses")),
-        waits.then(|| format!(
-            "{name}: its tasks may spend its own budget and wait for the next, which is in their responses"
-        )),
+        (
+            copies > 0,
+            "the flows that its cores copy are in its responses, as more urgent than its tasks",
+        ),
+        (
+            unknown,
+            "its own budget is taken to be enough for its tasks: nobody says how many of the `accesses` that it counts they make",
+        ),
+        (looked, "EL2's looks at the monitor for its budget are in its responses"),
+        (
+            waits,
+            "its tasks may spend its own budget and wait for the next, which is in their responses",
+        ),
     ];
-    time.notes.extend(notes.into_iter().flatten());
+    let holding = notes.into_iter().filter_map(|(holds, note)| holds.then_some(note));
+    time.notes.extend(holding.map(|note| format!("{}: {note}", this.name)));
     Ok(())
 }
 
