@@ -965,7 +965,7 @@ fn among_linux(text: &str) -> String {
     let mut text = text.to_owned();
     for (guest, run) in [
         ("receiver", "weir.receive=streams=2 weir.run=receive"),
-        ("sender", "weir.send=to=3,port=5001,messages=30,size=1000,period_us=5000 weir.run=send"),
+        ("sender", "weir.send=to=3,port=5001,messages=30,size=1000,period_us=20000 weir.run=send"),
     ] {
         let from = text.find(&format!("name = \"{guest}\"")).expect("a VM");
         let from = from + text[from..].find("memory").expect("its memory");
