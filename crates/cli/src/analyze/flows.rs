@@ -436,7 +436,7 @@ impl Copying {
     pub fn by(timing: &Timing, vm: usize, tried: Option<u64>) -> Self {
         let mut found = Self::default();
         let moves = timing.dma.bandwidth.is_some() || tried != Some(0);
-        if !matches!(timing.dma.path, DataPath::Sender | DataPath::Receiver) || !moves {
+        if !timing.dma.path.is_of_vms() || !moves {
             return found;
         }
         // What keeps flows from being analyzed is said of the flows.

@@ -2,7 +2,7 @@
 
 use super::{
     regulation::{regulation, vcpus, why_unlimited},
-    ways::{Ways, to_fit},
+    ways::{Ways, to_fit, to_limit_dma},
 };
 use crate::run::show::table;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use weir_analysis::{
 use weir_config::{
     Fault, Looks, Timing,
     counters::Event,
-    timing::{Bandwidth, Place, Saturation, TimedVm},
+    timing::{Bandwidth, DataPath, Place, Saturation, TimedVm},
     units,
 };
 
@@ -151,12 +151,12 @@ pub fn forgiven(timing: &Timing, vm: &TimedVm) -> u64 {
     each.saturating_mul(u64::from(vcpus(vm))).saturating_mul(periods)
 }
 
-/// Analyzes the budgets of a file, if it has some.
+/// Analyzes the budgets of a file, if it has some, beside flows that need a DMA bandwidth of `least` bytes/s.
 ///
 /// # Errors
 ///
 /// What keeps them from being analyzed.
-pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
+pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<Memory>, Vec<Fault>> {
     if timing.vms.iter().all(|vm| vm.bandwidth.is_none()) {
         return Ok(None);
     }
@@ -193,8 +193,8 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
             required,
         });
     }
-    let moved = timing.dma.bandwidth.map_or(0, |rate| rate.0);
-    let dma = if timing.flows.is_empty() { 0 } else { moved };
+    let engine = !timing.flows.is_empty() && !timing.dma.path.is_of_vms();
+    let dma = timing.dma.bandwidth.filter(|_| engine).map_or(0, |rate| rate.0);
     let mut memory = Memory {
         vms,
         total: None,
@@ -240,6 +240,8 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
             free.join(", ")
         );
         memory.saturated = Some(fault(&place(vm), reason, help));
+    } else if engine && dma == 0 && timing.flows.iter().all(|flow| flow.best_effort) {
+        memory.saturated = Some(unlimited(timing, to_limit_dma(&table, total)));
     } else if !table.holds(total, BytesPerSec(dma)) {
         let mut reason = format!(
             "budgets of {total} in {} beside {dma} B/s of DMA saturate the memory (Eq. 2)",
@@ -249,10 +251,21 @@ pub fn analyze(timing: &Timing) -> Result<Option<Memory>, Vec<Fault>> {
             reason.push_str(&hint);
         }
         reason.push_str(&counted_more(timing));
-        let help = to_fit(&table, total, BytesPerSec(dma));
+        let help = to_fit(&table, total, (dma, least));
         memory.saturated = Some(fault(&first, reason, help));
     }
     Ok(Some(memory))
+}
+
+/// That flows, all of them best effort, move as much as they like.
+fn unlimited(timing: &Timing, help: String) -> Fault {
+    let names: Vec<_> = timing.flows.iter().map(|flow| flow.name.as_str()).collect();
+    let reason = format!(
+        "nothing limits what is moved for {}: best effort takes what bandwidth there is, and nobody says [dma] bandwidth",
+        names.join(", ")
+    );
+    let place = timing.flows.first().map(|flow| flow.place.clone()).unwrap_or_default();
+    timing.fault("bandwidth", &place, reason, help)
 }
 
 /// Who has no budget of refills, and what it has instead, if it has one.
@@ -293,9 +306,30 @@ fn shortfall(
     })
 }
 
+/// Of VMs that have a budget and copy flows: what of that is not analyzed.
+fn copiers(timing: &Timing) -> Vec<String> {
+    let copies = |vm: usize| {
+        timing.flows.iter().any(|flow| match timing.dma.path {
+            DataPath::Sender => flow.from == vm,
+            DataPath::Receiver => flow.to.contains(&vm),
+            DataPath::Dma | DataPath::Broker => false,
+        })
+    };
+    let of = |(position, vm): (usize, &TimedVm)| {
+        let budget = vm.bandwidth.as_ref().is_some_and(|asked| asked.budget.is_some());
+        (budget && copies(position)).then(|| {
+            format!(
+                "{}: the bandwidth at which its cores copy flows is taken as said, and what they copy for no part of its budget: give it one that allows both",
+                vm.name
+            )
+        })
+    };
+    timing.vms.iter().enumerate().filter_map(of).collect()
+}
+
 /// What the figures take for granted and the file does not say.
 fn notes(timing: &Timing) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes = copiers(timing);
     let Some(known) = &timing.saturation else { return notes };
     let tasks = known.delay.is_some() && timing.vms.iter().any(|vm| !vm.tasks.is_empty());
     // The monitor's is bounded by what a core can do between two looks.

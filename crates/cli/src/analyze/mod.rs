@@ -144,7 +144,8 @@ impl Analysis {
         if let Some(bandwidth) = flows.as_ref().and_then(flows::Flows::bandwidth) {
             timing.dma.bandwidth = Some(BytesPerSec(bandwidth));
         }
-        let memory = memory::analyze(&timing).map_err(&mut keep).ok().flatten();
+        let least = flows.as_ref().and_then(flows::Flows::min_bandwidth);
+        let memory = memory::analyze(&timing, least).map_err(&mut keep).ok().flatten();
         let time = time::analyze(&timing).map_err(&mut keep).ok().flatten();
         if faults.is_empty() { Ok(Self { flows, memory, time }) } else { Err(Faults(faults)) }
     }

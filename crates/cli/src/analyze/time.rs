@@ -538,7 +538,8 @@ fn interference(timing: &Timing, vm: usize, tried: Tried) -> Option<Interference
         }
     }
     interferers.extend(domain.filter(|domain| domain.vms > 0));
-    if let (Some(dma), false) = (timing.dma.bandwidth.or(tried.dma), timing.flows.is_empty()) {
+    let engine = !timing.flows.is_empty() && !timing.dma.path.is_of_vms();
+    if let (Some(dma), true) = (timing.dma.bandwidth.or(tried.dma), engine) {
         // Each line is read and written.
         let bytes = u128::from(dma.0) * u128::from(known.period.0);
         let accesses = bytes.div_ceil(u128::from(known.line.0.max(1)) * 1_000_000_000);
@@ -882,7 +883,7 @@ fn tasks_of(
     }
     let notes = [
         (
-            copies > 0,
+            copies > 0 && !this.tasks.is_empty(),
             "the flows that its cores copy are in its responses, as more urgent than its tasks",
         ),
         (

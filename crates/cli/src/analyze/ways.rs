@@ -144,13 +144,37 @@ impl Ways<'_> {
     }
 }
 
-/// How budgets of `total` in the table's period beside `dma` come to be what the memory takes.
-pub fn to_fit(table: &SaturationTable, total: u64, dma: BytesPerSec) -> String {
-    let Some(most) = table.max_budget(dma) else {
+/// How best effort alone comes to have a DMA bandwidth that the memory takes beside budgets of `total` in the table's period.
+pub fn to_limit_dma(table: &SaturationTable, total: u64) -> String {
+    let beside = |dma: u64| format!("write [dma] bandwidth = \"{dma}B/s\" or less");
+    if let Some(most) = table.max_dma(total).filter(|most| most.0 > 0) {
+        return beside(most.0);
+    }
+    let slowest =
+        table.points().iter().filter(|point| point.dma.0 > 0).min_by_key(|point| point.dma);
+    match slowest {
+        Some(point) => format!(
+            "{}, and lower the budgets until they count for {} less; {BEAR}",
+            beside(point.dma.0),
+            total.saturating_sub(point.total_budget)
+        ),
+        None => format!("measure a point of [saturation] with a `dma` above 0; {BEAR}"),
+    }
+}
+
+/// How budgets of `total` in the table's period beside `dma` bytes/s, of which the flows need `least`, come to be what the memory takes.
+pub fn to_fit(table: &SaturationTable, total: u64, (dma, least): (u64, Option<u64>)) -> String {
+    let least = least.unwrap_or(0);
+    let Some(most) = table.max_budget(BytesPerSec(dma)) else {
         let fastest = table.points().iter().map(|point| point.dma.0).max().unwrap_or(0);
+        if fastest < least {
+            return format!(
+                "ask less of the flows: they need {least} B/s, and no point of [saturation] has more than {fastest} B/s"
+            );
+        }
         return format!("write [dma] bandwidth = \"{fastest}B/s\" or less");
     };
-    let slower = table.max_dma(total).filter(|_| dma.0 > 0);
+    let slower = table.max_dma(total).filter(|slower| dma > 0 && slower.0 >= least.max(1));
     let slower = slower.map_or(String::new(), |slower| {
         format!(", or write [dma] bandwidth = \"{}B/s\" or less", slower.0)
     });

@@ -16,7 +16,7 @@ use weir_analysis::{
     flows::Effort,
     plan::{Judge, Moved, Unsure},
 };
-use weir_config::{Timing, timing::DataPath, units};
+use weir_config::{Timing, units};
 
 /// How much may be spent on one question of the search.
 pub const EFFORT: Effort = Effort(1 << 26);
@@ -106,8 +106,7 @@ impl<'a> Asker<'a> {
         let dma = Some(units::BytesPerSec(moved.dma.0));
         let tried = time::Tried { budgets: &budgets, dma };
         // Which flows there are matters to the tasks of who copies them.
-        let copies = matches!(self.timing.dma.path, DataPath::Sender | DataPath::Receiver);
-        let some = copies.then(|| {
+        let some = self.timing.dma.path.is_of_vms().then(|| {
             let chunk = self.timing.dma.chunk.map(|chunk| Bytes(chunk.0));
             self.with(&moved.flows, moved.chunk.or(chunk).unwrap_or(Bytes(CHUNK)))
         });

@@ -246,6 +246,8 @@ fn choose(timing: &Timing, text: &str, effort: u64) -> std::result::Result<Choic
         }
         None => unlimited().map_err(Trouble::Faults)?,
     };
+    let copy = timing.dma.copy_bandwidth.map(|rate| BytesPerSec(rate.0));
+    let table = if timing.dma.path.is_of_vms() { beside_any(table, copy) } else { table };
     if !timing.flows.is_empty() {
         flows::Input::of(timing, Reading::Printed).map_err(wrong)?;
     }
@@ -307,6 +309,15 @@ fn never_waiting(system: &System, conflict: &Conflict) -> Vec<(usize, u64)> {
         takes.then_some((position, vm.shape.task))
     };
     conflict.demands.iter().filter_map(of).collect()
+}
+
+/// The table for flows that VMs' cores copy, whose budgets count what is moved: at whatever bandwidth up to `copy` they do it, it takes no more.
+fn beside_any(table: SaturationTable, copy: Option<BytesPerSec>) -> SaturationTable {
+    let total_budget = table.max_budget(BytesPerSec(0)).unwrap_or(0);
+    let fastest = table.points().iter().map(|point| point.dma).max().unwrap_or_default();
+    let dma = copy.unwrap_or(fastest);
+    let point = SaturationPoint { total_budget, dma };
+    SaturationTable::new(table.period(), vec![point]).unwrap_or(table)
 }
 
 /// Where nobody asks for bandwidth, all is harmless.

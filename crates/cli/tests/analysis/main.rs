@@ -1245,3 +1245,70 @@ fn the_analysis_is_timed() {
     let times = ["median_ns", "p95_ns", "max_ns"].map(|key| json[key].as_u64().expect("a time"));
     assert!(times.is_sorted() && times[0] > 0, "{times:?}");
 }
+
+/// Budgets of 110 and 100 for a and b, which a flow goes between, with these tables beside Table I.
+fn regulated(more: &str) -> String {
+    let vm = |name: &str, budget: u64| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\nbandwidth = {{ budget = {budget}, period = \"30us\" }}\n"
+        )
+    };
+    format!("{}{}{more}{OVERHEADS}{SATURATION}", vm("a", 110), vm("b", 100))
+}
+
+#[test]
+fn best_effort_alone_is_limited_by_a_bandwidth() {
+    let log =
+        "[[flow]]\nname = \"log\"\nfrom = \"a\"\nto = \"b\"\nsize = \"1KiB\"\nbest_effort = true\n";
+    let (said, json) = analyze(&regulated(log), &[]);
+    let reason = json["memory"]["reasons"][0].as_str().expect("a reason");
+    assert_eq!(said.status, Some(1), "{json}");
+    assert!(reason.contains("nothing limits what is moved for log"), "{reason}");
+    // Exactly what it says to write holds.
+    let (said, _) = analyze(&regulated(log), &["--bandwidth", "47000000B/s"]);
+    assert_eq!(said.status, Some(0), "{}", said.out);
+    let fake = fake();
+    fake.write("x.toml", regulated(log).as_bytes());
+    let said = say(fake.weir().args(["analyze", "x.toml"]));
+    assert!(
+        said.out.contains("help: write [dma] bandwidth = \"47000000B/s\" or less"),
+        "{}",
+        said.out
+    );
+    assert_eq!(analyze(&regulated(log), &["--bandwidth", "47000001B/s"]).0.status, Some(1));
+}
+
+/// The flow needs more than the 47 MB/s that are harmless beside these budgets.
+#[test]
+fn no_bandwidth_is_named_at_which_the_flows_do_not_hold() {
+    let told = |period: &str| {
+        let text = regulated(&flow("f", "a", "\"b\"", "64KiB", period, period));
+        let fake = fake();
+        fake.write("x.toml", text.as_bytes());
+        let said = say(fake.weir().args(["analyze", "x.toml", "--bandwidth", "485MB/s"]));
+        assert_eq!(said.status, Some(1), "{}", said.out);
+        let help = said.out.lines().find(|line| line.contains("help:")).expect("a help").to_owned();
+        (help, analyze(&text, &["--bandwidth", "47MB/s"]).1["flows"]["schedulable"].clone())
+    };
+    let (help, schedulable) = told("1ms");
+    assert!(help.contains("count for 30 less;") && schedulable == false, "{help}");
+    let (help, schedulable) = told("10ms");
+    assert!(help.contains("bandwidth = \"47000000B/s\" or less") && schedulable == true, "{help}");
+}
+
+#[test]
+fn what_vms_copy_is_in_their_budgets_and_no_dma() {
+    let copied = |path: &str| {
+        let dma = format!("[dma]\nbandwidth = \"485MB/s\"\npath = \"{path}\"\n");
+        let flow = flow("f", "a", "\"b\"", "64KiB", "1ms", "1ms");
+        let text = regulated(&format!("{dma}{flow}"));
+        let kinds = "[overheads]\ncopy = { min = 50, max = 90 }\nwake = { min = 300, max = 700 }\n";
+        let (said, json) = analyze(&text.replace("[overheads]\n", kinds), &[]);
+        let notes = json["memory"]["notes"].to_string();
+        (said.status, json["memory"]["dma_bandwidth"].as_u64(), notes.contains("copy flows"))
+    };
+    for path in ["sender", "receiver"] {
+        assert_eq!(copied(path), (Some(0), Some(0), true), "{path}");
+    }
+    assert_eq!(copied("broker"), (Some(1), Some(485_000_000), false));
+}
