@@ -78,10 +78,11 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             fs::write(map, svg).context(|| format!("write {}", map.display()))?;
         }
         match checked {
-            Ok((system, placement, _)) if arguments.json => {
+            Ok((system, placement, left_out)) if arguments.json => {
                 let mut described = describe(file, &system, &placement);
                 described["guessed_images"] = guessed.iter().map(Guess::json).collect();
                 described["not_built"] = not_built(&system).into();
+                described["notes"] = left_out.lines().collect();
                 results.push(described);
             }
             Ok((system, placement, left_out)) => {

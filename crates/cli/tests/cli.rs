@@ -188,8 +188,12 @@ fn what_a_build_refuses_of_a_good_file_is_told() {
         assert_eq!(said.status, Some(0), "{}", said.err);
         let json = say(fake.weir().args(["check", "--json", "x.toml"]));
         let json: Value = serde_json::from_str(&json.out).expect("JSON");
+        let notes = json[0]["notes"].as_array().expect("notes");
+        assert!(notes.iter().all(|note| said.out.contains(note.as_str().expect("a line"))));
+        assert_eq!(!notes.is_empty(), keys.contains("bandwidth"), "{notes:?}");
         (said.out, json[0]["not_built"].clone())
     };
+    write("bandwidth = { required = \"1MB/s\" }\n");
     let (said, json) = write("pmu = 2\n");
     let words = "gives no event counters to a, which shares a core; take its `pmu` out";
     assert!(said.contains("`weir build` and `weir run` refuse it: this version of weir"), "{said}");

@@ -620,14 +620,14 @@ pub fn supplies(timing: &Timing) -> Option<Time> {
     analyze(&timing).ok().flatten()
 }
 
-/// Analyzes the tasks of one VM beside what is tried.
+/// Analyzes the tasks of one VM beside what is tried. With `explain` it says why bounds are missing.
 ///
 /// # Errors
 ///
 /// What keeps them from being analyzed.
-pub fn tasks(timing: &Timing, vm: usize, tried: Tried) -> Result<Time, Fault> {
+pub fn tasks(timing: &Timing, vm: usize, tried: Tried, explain: bool) -> Result<Time, Fault> {
     let mut time = Time::default();
-    tasks_of(timing, vm, (tried, false), &mut time)?;
+    tasks_of(timing, vm, (tried, explain), &mut time)?;
     Ok(time)
 }
 

@@ -100,8 +100,13 @@ impl<'a> Asker<'a> {
         timing
     }
 
-    /// The tasks of a VM beside budgets and what is moved; none where they can't be analyzed.
-    pub fn tasks(&self, vm: usize, budgets: &[u64], moved: &Moved) -> Option<time::Time> {
+    /// The tasks of a VM beside budgets and what is moved, with the causes of missing bounds if `explain`; none where they can't be analyzed.
+    pub fn tasks(
+        &self,
+        vm: usize,
+        (budgets, moved): (&[u64], &Moved),
+        explain: bool,
+    ) -> Option<time::Time> {
         let budgets: Vec<_> = budgets.iter().map(|budget| (*budget, self.period)).collect();
         let dma = Some(units::BytesPerSec(moved.dma.0));
         let tried = time::Tried { budgets: &budgets, dma };
@@ -110,7 +115,7 @@ impl<'a> Asker<'a> {
             let chunk = self.timing.dma.chunk.map(|chunk| Bytes(chunk.0));
             self.with(&moved.flows, moved.chunk.or(chunk).unwrap_or(Bytes(CHUNK)))
         });
-        time::tasks(some.as_ref().unwrap_or(self.timing), vm, tried).ok()
+        time::tasks(some.as_ref().unwrap_or(self.timing), vm, tried, explain).ok()
     }
 }
 
@@ -138,6 +143,6 @@ impl Judge for Asker<'_> {
     fn task_holds(&self, vm: usize, budgets: &[u64], moved: &Moved) -> Result<bool, Unsure> {
         let tasks = self.timing.vms.get(vm).map_or(0, |vm| vm.tasks.len() as u64);
         self.pay(TASK * tasks.max(1))?;
-        Ok(self.tasks(vm, budgets, moved).is_some_and(|time| time.holds()))
+        Ok(self.tasks(vm, (budgets, moved), false).is_some_and(|time| time.holds()))
     }
 }

@@ -183,7 +183,7 @@ fn shortage(by: &Asker, shortage: Shortage) -> Vec<Short> {
             vec![Short::new("DMA bandwidth", "B/s", asked.0, have.0, &text)]
         }
         Shortage::Task { vm: who, budgets, moved } => {
-            let Some(time) = by.tasks(who, &budgets, &moved) else {
+            let Some(time) = by.tasks(who, (&budgets, &moved), true) else {
                 return Vec::new();
             };
             let late = time.late().map(|(task, response, deadline, reason)| Short {

@@ -286,6 +286,17 @@ fn what_is_missing_is_named_by_numbers() {
         (&late["what"], &late["asked"], &late["have"], &late["missing"]),
         (&"deadline of gp: slow".into(), &3_000_000.into(), &2_000_000.into(), &1_000_000.into()),
     );
+    let endless = unplanned().replace(
+        "name = \"gp\"",
+        "name = \"gp\"\n[[vm.task]]\nname = \"slow\"\ncost = \"3ms\"\nperiod = \"2ms\"\ndeadline = \"2ms\"",
+    );
+    let endless = short(&endless);
+    assert_eq!(
+        (&endless["what"], &endless["asked"]),
+        (&"deadline of gp: slow".into(), &Value::Null)
+    );
+    let cause = "has no bound: of its core 100.0 % are sure, and the VM's tasks up to this one ask for 150.0 %";
+    assert!(endless["text"].as_str().is_some_and(|text| text.ends_with(cause)), "{endless}");
 }
 
 #[test]
