@@ -164,6 +164,35 @@ fn two_cores_stand_on_the_monitor() {
     assert!((20_000..60_000).contains(&boundary("b")), "a quarter later: {}", boundary("b"));
 }
 
+/// The neighbor loses no turn: it arms nothing.
+#[test]
+fn a_budget_is_had_beside_a_core_that_never_pauses() {
+    let vm = |name: &str, core: u32, passes: &str, more: &str| {
+        format!(
+            r#"
+[[vm]]
+name = "{name}"
+cpus = [{core}]
+memory = "8MiB"
+image = {{ elf = "guests/hog", args = "mode=read size=0x200000{passes}" }}
+{more}
+"#
+        )
+    };
+    for (core, neighbor, budget, event) in
+        [(0, 1, 1000, ""), (1, 0, 1000, ""), (0, 1, 20_000, ", event = \"inst-retired\"")]
+    {
+        let bandwidth = format!("bandwidth = {{ budget = {budget}, period = \"100us\"{event} }}");
+        let a = vm("a", core, "", &bandwidth);
+        let b = vm("b", neighbor, " passes=200", "expect = [\"hog: 200 passes\"]");
+        let outcome = run(&format!("platform = \"qemu-virt\"\n{a}{b}"));
+        let used = periods(&budgets(&outcome), "a", 0);
+        let what = format!("core {core}{event}: {used:?}");
+        assert!(used.len() > 30, "{what}");
+        assert!((900 * budget..=1001 * budget).contains(&mean(&used)), "{what}");
+    }
+}
+
 #[test]
 fn a_new_life_brings_no_new_budget() {
     for (then, split) in [("reset", "even"), ("fault", "pool")] {

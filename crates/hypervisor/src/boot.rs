@@ -186,6 +186,9 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
     }
     let header = SYSTEM.get().map(|system| system.header);
     core.ticks.interval_ns = header.map_or(0, |header| u64::from(header.slice_us) * 1000);
+    if vm::all().any(|vm| vm.view().vm.regulation.is_on()) {
+        core.ticks.lent_ns = core.ticks.interval_ns;
+    }
     if core.index == console::core() {
         // SAFETY: on the console core, once; `Stage1::begin` was before this core started.
         core.wire = Some(unsafe { Wire::take() });

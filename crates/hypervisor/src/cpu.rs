@@ -1,7 +1,7 @@
 //! The cores: what each keeps to itself, and how one tells another something.
 
 use crate::{
-    arch::{gic, sysreg, timer},
+    arch::{gic, relax, sysreg, timer},
     console::Wire,
     meter::Meter,
     trace::{self, Ring, Who},
@@ -110,6 +110,26 @@ impl Core {
         self.seat.or_else(|| self.share.as_deref().and_then(Share::current))
     }
 
+    /// Gives the other cores QEMU's turn, at a tick at `now`. A core with a meter loses its turn whenever it arms its timer for a look or a
+    /// period, as nothing is due earlier; it gets it anew until it had as long as this core has between two ticks.
+    pub fn give_turn(&self, now: u64) {
+        relax();
+        if self.ticks.lent_ns == 0 || self.meter.is_some() || self.current().is_none() {
+            return;
+        }
+        let (mut unused, mut before) = (0, now);
+        loop {
+            let after = timer::now_ns();
+            // A short one may be that of a core between two steps at EL2.
+            unused = if after - before < UNUSED_NS { unused + 1 } else { 0 };
+            if unused == 4 || after - now >= self.ticks.lent_ns {
+                break;
+            }
+            before = after;
+            relax();
+        }
+    }
+
     /// Arms its own timer for what is due first.
     #[inline(always)]
     pub fn arm(&self) {
@@ -124,11 +144,16 @@ impl Core {
     }
 }
 
+/// A turn that is given away and comes back this soon, in ns, was used by nobody.
+const UNUSED_NS: u64 = 100;
+
 /// What a core's own timer is for, beside its meter: reports, on the console core, and under QEMU's instruction counting to end a
 /// core's turn, as a turn lasts until the next deadline of any timer.
 pub struct Ticks {
     /// Nanoseconds from one tick to the next; 0 for none.
     pub interval_ns: u64,
+    /// Nanoseconds that others get of a turn that a tick ends, however often they lose it; 0 unless a VM has a memory budget.
+    pub lent_ns: u64,
     /// When the next tick is due; `u64::MAX` for never.
     pub next: u64,
     /// Nanoseconds from one report of the counters to the next; 0 for none.
@@ -206,7 +231,7 @@ static LOCAL: [Local; MAX_CORES] = [const {
         acknowledged: gic::NOTHING,
         wire: None,
         mitigations: Mitigations::NONE,
-        ticks: Ticks { interval_ns: 0, next: u64::MAX, report_ns: 0, reported: 0 },
+        ticks: Ticks { interval_ns: 0, lent_ns: 0, next: u64::MAX, report_ns: 0, reported: 0 },
         report: false,
         meter: None,
         pmu: None,

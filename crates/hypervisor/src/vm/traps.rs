@@ -7,8 +7,7 @@ use super::{
 };
 use crate::{
     arch::{
-        Frame, context::Context, gic, isb, psci as firmware, relax, sysreg, timer,
-        wait_for_interrupt,
+        Frame, context::Context, gic, isb, psci as firmware, sysreg, timer, wait_for_interrupt,
     },
     cpu::{self, Core, Seat},
     meter,
@@ -92,7 +91,7 @@ pub fn clock(core: &mut Core, seat: Option<&'static Seat>, iar: u64) -> u64 {
     if now >= core.ticks.next {
         // QEMU 7.2 gives the next core nothing when a deadline has ended this one's turn; now it goes on at once, and this one has its
         // interval from when it is back.
-        relax();
+        core.give_turn(now);
         core.report |= core.ticks.tick(timer::now_ns());
         rest |= u64::from(core.report);
     }
