@@ -9,7 +9,7 @@ use crate::{
 };
 use core::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 use weir_config::packed::MAX_CORES;
 use weir_trace::wire::ExitCause;
@@ -110,24 +110,19 @@ impl Core {
         self.seat.or_else(|| self.share.as_deref().and_then(Share::current))
     }
 
-    /// Gives the other cores QEMU's turn, at a tick at `now`. A core with a meter loses its turn whenever it arms its timer for a look or a
+    /// Gives the other cores QEMU's turn, at a tick, and plans the next; whether a report is due. A core with a meter loses its turn whenever it arms its timer for a look or a
     /// period, as nothing is due earlier; it gets it anew until it had as long as this core has between two ticks.
-    pub fn give_turn(&self, now: u64) {
+    #[cold]
+    #[inline(never)]
+    pub fn give_turn(&mut self) -> bool {
+        let now = self::now();
         relax();
-        if self.ticks.lent_ns == 0 || self.meter.is_some() || self.current().is_none() {
-            return;
+        let lent_ns = LENT_NS.load(Ordering::Relaxed);
+        if lent_ns > 0 && self.meter.is_none() && self.current().is_some() {
+            lend(now, lent_ns);
         }
-        let (mut unused, mut before) = (0, now);
-        loop {
-            let after = timer::now_ns();
-            // A short one may be that of a core between two steps at EL2.
-            unused = if after - before < UNUSED_NS { unused + 1 } else { 0 };
-            if unused == 4 || after - now >= self.ticks.lent_ns {
-                break;
-            }
-            before = after;
-            relax();
-        }
+        self.report |= self.ticks.tick(self::now());
+        self.report
     }
 
     /// Arms its own timer for what is due first.
@@ -144,6 +139,10 @@ impl Core {
     }
 }
 
+/// Nanoseconds that others get of a turn that a tick ends, however often they lose it; 0 unless a VM has a memory budget. Beside the cores'
+/// own, whose meters' paths it is no part of.
+pub static LENT_NS: AtomicU64 = AtomicU64::new(0);
+
 /// A turn that is given away and comes back this soon, in ns, was used by nobody.
 const UNUSED_NS: u64 = 100;
 
@@ -152,8 +151,6 @@ const UNUSED_NS: u64 = 100;
 pub struct Ticks {
     /// Nanoseconds from one tick to the next; 0 for none.
     pub interval_ns: u64,
-    /// Nanoseconds that others get of a turn that a tick ends, however often they lose it; 0 unless a VM has a memory budget.
-    pub lent_ns: u64,
     /// When the next tick is due; `u64::MAX` for never.
     pub next: u64,
     /// Nanoseconds from one report of the counters to the next; 0 for none.
@@ -217,6 +214,27 @@ impl Seat {
     }
 }
 
+/// The time, read in one place: the paths that a meter's figures are of keep what was inlined into them.
+#[inline(never)]
+fn now() -> u64 {
+    timer::now_ns()
+}
+
+/// Gives the turn away until others have had it for `lent_ns` from `now` on, or do not use it.
+fn lend(now: u64, lent_ns: u64) {
+    let (mut unused, mut before) = (0, now);
+    loop {
+        let after = self::now();
+        // A short one may be that of a core between two steps at EL2.
+        unused = if after - before < UNUSED_NS { unused + 1 } else { 0 };
+        if unused == 4 || after - now >= lent_ns {
+            return;
+        }
+        before = after;
+        relax();
+    }
+}
+
 struct Local(UnsafeCell<Core>);
 
 // SAFETY: element `n` is used by core `n` alone: `claim` is called there once, and hands the only reference to the exception
@@ -231,7 +249,7 @@ static LOCAL: [Local; MAX_CORES] = [const {
         acknowledged: gic::NOTHING,
         wire: None,
         mitigations: Mitigations::NONE,
-        ticks: Ticks { interval_ns: 0, lent_ns: 0, next: u64::MAX, report_ns: 0, reported: 0 },
+        ticks: Ticks { interval_ns: 0, next: u64::MAX, report_ns: 0, reported: 0 },
         report: false,
         meter: None,
         pmu: None,
