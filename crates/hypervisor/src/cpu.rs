@@ -115,13 +115,13 @@ impl Core {
     #[cold]
     #[inline(never)]
     pub fn give_turn(&mut self) -> bool {
-        let now = self::now();
+        let now = clock_ns();
         relax();
         let lent_ns = LENT_NS.load(Ordering::Relaxed);
         if lent_ns > 0 && self.meter.is_none() && self.current().is_some() {
             lend(now, lent_ns);
         }
-        self.report |= self.ticks.tick(self::now());
+        self.report |= self.ticks.tick(clock_ns());
         self.report
     }
 
@@ -216,7 +216,7 @@ impl Seat {
 
 /// The time, read in one place: the paths that a meter's figures are of keep what was inlined into them.
 #[inline(never)]
-fn now() -> u64 {
+fn clock_ns() -> u64 {
     timer::now_ns()
 }
 
@@ -224,7 +224,7 @@ fn now() -> u64 {
 fn lend(now: u64, lent_ns: u64) {
     let (mut unused, mut before) = (0, now);
     loop {
-        let after = self::now();
+        let after = clock_ns();
         // A short one may be that of a core between two steps at EL2.
         unused = if after - before < UNUSED_NS { unused + 1 } else { 0 };
         if unused == 4 || after - now >= lent_ns {
