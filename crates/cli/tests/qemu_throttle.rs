@@ -83,20 +83,25 @@ expect = ["hog: {passes} passes"]
     )
 }
 
-/// Two hogs side by side.
-fn pair(first: &str, second: &str) -> String {
-    let vm = |name: &str, core: u32, bandwidth: &str| {
-        format!(
-            r#"
+/// A VM with a hog on core `core`, the hog's further arguments and the VM's further keys.
+fn hog(name: &str, core: u32, args: &str, keys: &str) -> String {
+    format!(
+        r#"
 [[vm]]
 name = "{name}"
 cpus = [{core}]
 memory = "8MiB"
-image = {{ elf = "guests/hog", args = "mode=read size=0x200000 passes=4" }}
-bandwidth = {{ {bandwidth} }}
-expect = ["hog: 4 passes"]
+image = {{ elf = "guests/hog", args = "mode=read size=0x200000{args}" }}
+{keys}
 "#
-        )
+    )
+}
+
+/// Two hogs side by side.
+fn pair(first: &str, second: &str) -> String {
+    let vm = |name: &str, core: u32, bandwidth: &str| {
+        let keys = format!("bandwidth = {{ {bandwidth} }}\nexpect = [\"hog: 4 passes\"]");
+        hog(name, core, " passes=4", &keys)
     };
     format!("platform = \"qemu-virt\"\n{}{}", vm("a", 0, first), vm("b", 1, second))
 }
@@ -162,6 +167,23 @@ fn two_cores_stand_on_the_monitor() {
     };
     assert!(boundary("a") < 5_000, "periods begin at multiples: {}", boundary("a"));
     assert!((20_000..60_000).contains(&boundary("b")), "a quarter later: {}", boundary("b"));
+}
+
+/// The neighbor loses no turn: it arms nothing.
+#[test]
+fn a_budget_is_had_beside_a_core_that_never_pauses() {
+    for (core, neighbor, budget, event) in
+        [(0, 1, 1000, ""), (1, 0, 1000, ""), (0, 1, 20_000, ", event = \"inst-retired\"")]
+    {
+        let bandwidth = format!("bandwidth = {{ budget = {budget}, period = \"100us\"{event} }}");
+        let a = hog("a", core, "", &bandwidth);
+        let b = hog("b", neighbor, " passes=200", "expect = [\"hog: 200 passes\"]");
+        let outcome = run(&format!("platform = \"qemu-virt\"\n{a}{b}"));
+        let used = periods(&budgets(&outcome), "a", 0);
+        let what = format!("core {core}{event}: {used:?}");
+        assert!(used.len() > 30, "{what}");
+        assert!((900 * budget..=1001 * budget).contains(&mean(&used)), "{what}");
+    }
 }
 
 #[test]

@@ -186,6 +186,10 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
     }
     let header = SYSTEM.get().map(|system| system.header);
     core.ticks.interval_ns = header.map_or(0, |header| u64::from(header.slice_us) * 1000);
+    if vm::all().any(|vm| vm.view().vm.regulation.is_on()) {
+        // Relaxed: each core stores the same, before its own first tick.
+        cpu::LENT_NS.store(core.ticks.interval_ns, core::sync::atomic::Ordering::Relaxed);
+    }
     if core.index == console::core() {
         // SAFETY: on the console core, once; `Stage1::begin` was before this core started.
         core.wire = Some(unsafe { Wire::take() });

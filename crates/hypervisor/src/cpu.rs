@@ -1,7 +1,7 @@
 //! The cores: what each keeps to itself, and how one tells another something.
 
 use crate::{
-    arch::{gic, sysreg, timer},
+    arch::{gic, relax, sysreg, timer},
     console::Wire,
     meter::Meter,
     trace::{self, Ring, Who},
@@ -9,7 +9,7 @@ use crate::{
 };
 use core::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 use weir_config::packed::MAX_CORES;
 use weir_trace::wire::ExitCause;
@@ -110,6 +110,21 @@ impl Core {
         self.seat.or_else(|| self.share.as_deref().and_then(Share::current))
     }
 
+    /// Gives the other cores QEMU's turn, at a tick, and plans the next; whether a report is due. A core with a meter loses its turn whenever it arms its timer for a look or a
+    /// period, as nothing is due earlier; it gets it anew until it had as long as this core has between two ticks.
+    #[cold]
+    #[inline(never)]
+    pub fn give_turn(&mut self) -> bool {
+        let now = clock_ns();
+        relax();
+        let lent_ns = LENT_NS.load(Ordering::Relaxed);
+        if lent_ns > 0 && self.meter.is_none() && self.current().is_some() {
+            lend(now, lent_ns);
+        }
+        self.report |= self.ticks.tick(clock_ns());
+        self.report
+    }
+
     /// Arms its own timer for what is due first.
     #[inline(always)]
     pub fn arm(&self) {
@@ -123,6 +138,13 @@ impl Core {
         timer::fire_at(meter.min(self.ticks.next).min(due));
     }
 }
+
+/// Nanoseconds that others get of a turn that a tick ends, however often they lose it; 0 unless a VM has a memory budget. Beside the cores'
+/// own, whose meters' paths it is no part of.
+pub static LENT_NS: AtomicU64 = AtomicU64::new(0);
+
+/// A turn that is given away and comes back this soon, in ns, was used by nobody.
+const UNUSED_NS: u64 = 100;
 
 /// What a core's own timer is for, beside its meter: reports, on the console core, and under QEMU's instruction counting to end a
 /// core's turn, as a turn lasts until the next deadline of any timer.
@@ -189,6 +211,27 @@ impl Seat {
     pub fn interrupt(&self, cause: ExitCause, intid: u32) {
         self.counts.exit(cause);
         trace::push(self.ring, self.who.tag(trace::Kind::Interrupt, intid), 0, 0);
+    }
+}
+
+/// The time, read in one place: the paths that a meter's figures are of keep what was inlined into them.
+#[inline(never)]
+fn clock_ns() -> u64 {
+    timer::now_ns()
+}
+
+/// Gives the turn away until others have had it for `lent_ns` from `now` on, or do not use it.
+fn lend(now: u64, lent_ns: u64) {
+    let (mut unused, mut before) = (0, now);
+    loop {
+        let after = clock_ns();
+        // A short one may be that of a core between two steps at EL2.
+        unused = if after - before < UNUSED_NS { unused + 1 } else { 0 };
+        if unused == 4 || after - now >= lent_ns {
+            return;
+        }
+        before = after;
+        relax();
     }
 }
 
