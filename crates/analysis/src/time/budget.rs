@@ -13,6 +13,8 @@ pub struct OwnBudget {
     pub debt: u64,
     /// Periods that may give nothing. The first may be spent as a task arrives; a member of MemGuard may have lent the next one.
     pub late: u64,
+    /// How long it takes to have the core again behind a suspension: in a round that goes on without who is suspended, the turns of all others.
+    pub back: Nanos,
     /// Tasks on other cores that spend the same budget.
     pub others: Vec<Spender>,
 }
@@ -32,7 +34,7 @@ impl OwnBudget {
     /// For how long a core is suspended at most in a window of length `window` in which its own tasks make `accesses`.
     ///
     /// However the periods lie, it waits once for what was spent before, and each further time behind a whole budget. So with A accesses
-    /// the waits are late + floor((A + debt) / sure), each shorter than a period.
+    /// the waits are late + floor((A + debt) / sure), each shorter than a period and what it takes to have the core again.
     pub(super) fn wait(&self, window: u64, accesses: u128) -> Option<u128> {
         let mut sum = accesses.checked_add(self.debt.into())?;
         for other in &self.others {
@@ -41,7 +43,8 @@ impl OwnBudget {
             sum = sum.checked_add(jobs.checked_mul(other.accesses.into())?)?;
         }
         let spent = sum.checked_div(self.sure.into())?;
-        spent.checked_add(self.late.into())?.checked_mul(self.period.0.into())
+        let each = u128::from(self.period.0).checked_add(self.back.0.into())?;
+        spent.checked_add(self.late.into())?.checked_mul(each)
     }
 }
 
@@ -116,7 +119,7 @@ mod tests {
                 cost: Nanos(task.cost), period: Nanos(task.period), jitter: Nanos(0), blocking: Nanos(0),
             }).collect();
             let accesses: Vec<Option<u64>> = tasks.iter().map(|task| Some(task.accesses)).collect();
-            let own = OwnBudget { sure: budget, period: Nanos(period), debt: 0, late: 1, others: Vec::new() };
+            let own = OwnBudget { sure: budget, period: Nanos(period), debt: 0, late: 1, back: Nanos(0), others: Vec::new() };
             let supply = Supply::new(Schedule::Dedicated, vec![]).unwrap();
             let bounds = response_times_beside(&load, &supply, &accesses, None, Some(&own));
             for (bound, worst) in bounds.iter().zip(run(&tasks, budget, period)) {
@@ -129,7 +132,14 @@ mod tests {
 
     #[test]
     fn a_task_that_spends_two_budgets_waits_three_times() {
-        let own = OwnBudget { sure: 10, period: Nanos(100), debt: 0, late: 1, others: Vec::new() };
+        let own = OwnBudget {
+            sure: 10,
+            period: Nanos(100),
+            debt: 0,
+            late: 1,
+            back: Nanos(0),
+            others: Vec::new(),
+        };
         assert_eq!(own.wait(0, 9), Some(100));
         assert_eq!(own.wait(0, 10), Some(200));
         assert_eq!(own.wait(0, 20), Some(300));

@@ -8,7 +8,7 @@ use weir_analysis::{
 };
 use weir_config::{
     Timing,
-    timing::{Task, TimedVm},
+    timing::{Bandwidth, Task, TimedVm},
     units,
 };
 
@@ -62,7 +62,7 @@ pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Own {
         return Own::Enough;
     };
     let Some(limits) = Limits::of(timing, vm) else { return Own::Unknown };
-    let (budget, period, pool) = (limits.least.accesses, limits.least.period, asked.is_pool());
+    let (budget, period, pool) = (tightest(asked, &limits), limits.least.period, asked.is_pool());
     if unspent(timing, vm) > 0 {
         return Own::Enough;
     }
@@ -84,6 +84,7 @@ pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Own {
         period,
         debt: if asked.has_debt() { overshoot.saturating_mul(sharers) } else { 0 },
         late: if lends { 2 } else { 1 },
+        back: Nanos(0),
         others: others
             .map(|task| Spender {
                 period: Nanos(task.period.0),
@@ -94,11 +95,16 @@ pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Own {
     })
 }
 
+/// How many accesses a VM may make before one of its budgets is spent: each may push a line out, too, which a budget of writes counts.
+fn tightest(asked: &Bandwidth, limits: &Limits) -> u64 {
+    asked.writes().map_or(limits.least.accesses, |writes| limits.least.accesses.min(writes))
+}
+
 /// The least part of a VM's budget that a vCPU has, and its period; none where no part stays its own.
 fn part(timing: &Timing, vm: &TimedVm) -> Option<(u64, Nanos)> {
     let asked = vm.bandwidth.as_ref().filter(|asked| asked.has_parts())?;
-    let least = Limits::of(timing, vm)?.least;
-    Some((asked.least_part(least.accesses, vcpus(vm) as usize), least.period))
+    let limits = Limits::of(timing, vm)?;
+    Some((asked.least_part(tightest(asked, &limits), vcpus(vm) as usize), limits.least.period))
 }
 
 /// What is left of each vCPU's part of a VM's budget after all that its core can make in a period where the monitor counts; 0 where that may be

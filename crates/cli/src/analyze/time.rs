@@ -14,8 +14,8 @@ use weir_analysis::{
     Nanos,
     memory::{Budget, Interferer, Regulation},
     time::{
-        Admission, Interference, InterruptLine, Linear, Schedule as Partition, Supply, Switching,
-        VmTask, left_of_budget, put_off, response_times_beside, server_holds,
+        Admission, Interference, InterruptLine, Linear, OwnBudget, Schedule as Partition, Supply,
+        Switching, VmTask, left_of_budget, put_off, response_times_beside, server_holds,
     },
 };
 use weir_config::{
@@ -374,8 +374,9 @@ fn lines_of(
     // All that waits may come anew behind a turn that a line brings its VM.
     let anew = charged(timing, vm, &costs, known);
     for (line, cost) in rules.iter().zip(costs) {
-        // The turn that an interrupt brings its VM is no loss to that VM, but being interrupted is.
-        let admitted = if owner == runner {
+        // The turn that an interrupt brings its VM is no loss to that VM in a table, but being interrupted is. A round goes on behind that turn.
+        let round = matches!(core.schedule, Schedule::RoundRobin { .. });
+        let admitted = if owner == runner && !(line.preempt && round) {
             Some((0, 0))
         } else if line.preempt {
             preempted(&core.schedule, runner, switch)
@@ -422,6 +423,14 @@ fn preempted(schedule: &Schedule, runner: Runner, switch: u64) -> Option<(u64, u
         }
         Schedule::FixedPriority { .. } => None,
     }
+}
+
+/// How long it takes to get a core back at most, for who was suspended: a round goes on without it, and the others have their turns first. Slots stay where
+/// they are, and servers have their order.
+fn back(timing: &Timing, core: &SharedCore) -> Nanos {
+    let Schedule::RoundRobin { quantum, runners } = &core.schedule else { return Nanos(0) };
+    let switch = timing.sharing(core).unwrap_or_default().switch;
+    put_off(Nanos(quantum.0), Nanos(switch.0), u32::try_from(runners.len()).unwrap_or(u32::MAX))
 }
 
 /// What one interrupt takes: as the file says, or what is `known` of the board.
@@ -514,7 +523,9 @@ fn interference(timing: &Timing, vm: usize, tried: Tried) -> Option<Interference
     for (position, other) in timing.vms.iter().enumerate() {
         let regulation = regulation(&timing.vms, other, Some(&timing.vms[vm].name));
         let lends = matches!(regulation, Regulation::Memguard { .. });
-        if position == vm && !lends {
+        let own = position == vm && !lends;
+        let siblings = u64::from(vcpus(other)) - 1;
+        if own && siblings == 0 {
             continue;
         }
         let budget = other.bandwidth.as_ref().and_then(Bandwidth::settable_refills);
@@ -522,12 +533,17 @@ fn interference(timing: &Timing, vm: usize, tried: Tried) -> Option<Interference
         let budget = budget.or_else(|| tried.budgets.get(position).copied());
         // Without a budget there is no limit.
         let (accesses, period) = budget.map_or((u64::MAX, known.period), |budget| budget);
-        let vms = u64::from(position != vm);
+        let vms = u64::from(position != vm || own);
+        let cores = if own { siblings } else { u64::from(vcpus(other)) };
+        // What its vCPU on the task's core has for itself the others don't.
+        let part = other.bandwidth.as_ref().filter(|asked| own && asked.has_parts());
+        let part = part.map_or(0, |asked| asked.least_part(accesses, vcpus(other) as usize));
+        let accesses = if accesses == u64::MAX { accesses } else { accesses - part };
         let overshoot = timing.overshoot(other, period).unwrap_or(0);
         let interferer = Interferer {
             budget: Budget { accesses, period: Nanos(period.0) },
             regulation,
-            overshoot: overshoot.saturating_mul(u64::from(vcpus(other)) * vms),
+            overshoot: overshoot.saturating_mul(cores * vms),
             write_back: true,
             vms,
         };
@@ -837,7 +853,7 @@ fn tasks_of(
             }
             Own::Waits(own) => {
                 waits = true;
-                Some(own)
+                Some(OwnBudget { back: shared.map_or(Nanos(0), |core| back(timing, core)), ..own })
             }
         };
         let times = |load: &[VmTask], supply: &Supply| {

@@ -96,6 +96,12 @@ impl Bandwidth {
         self.rules.writes.is_some()
     }
 
+    /// The budget of writes, in the same period.
+    #[must_use]
+    pub fn writes(&self) -> Option<u64> {
+        self.rules.writes
+    }
+
     /// Whether the VM's vCPUs draw from one pool.
     #[must_use]
     pub fn is_pool(&self) -> bool {
