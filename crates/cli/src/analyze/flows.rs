@@ -254,10 +254,16 @@ pub fn fault(timing: &Timing, error: FlowError) -> Fault {
     timing.fault("flow", place, message, "write a value within the limits of the analysis")
 }
 
-/// What the flows are moved at, bytes/s, if that is known: `[dma]` `bandwidth`, or what weir's broker copies as fast as it can.
+/// What the flows are moved at, bytes/s, if that is known: `[dma]` `bandwidth`, but no more than a core copies where cores copy.
 pub fn bandwidth(timing: &Timing) -> Option<u64> {
-    let copy = timing.dma.copy_bandwidth.filter(|_| timing.dma.path == DataPath::Broker);
-    timing.dma.bandwidth.or(copy).map(|rate| rate.0)
+    let rates = [timing.dma.bandwidth.map(|rate| rate.0), most_copied(timing)];
+    rates.into_iter().flatten().min()
+}
+
+/// What the core that copies can do at most, bytes/s, if one does and that is known.
+pub fn most_copied(timing: &Timing) -> Option<u64> {
+    let copy = timing.dma.copy_bandwidth.filter(|_| timing.dma.path != DataPath::Dma);
+    copy.map(|rate| rate.0)
 }
 
 /// Analyzes the flows of a file, if it has some.
@@ -499,8 +505,9 @@ pub fn least(timing: &Timing, effort: Effort) -> Answer<Option<u64>> {
     }
 }
 
-/// Whether the flows of a file hold at a bandwidth, bytes/s.
+/// Whether the flows of a file hold at a bandwidth, bytes/s, or at what the core that copies can do of it.
 pub fn hold(timing: &Timing, bandwidth: u64, effort: Effort) -> Answer<bool> {
+    let bandwidth = most_copied(timing).map_or(bandwidth, |most| most.min(bandwidth));
     let (mut all, mut unsure) = (true, false);
     let spent =
         each_part(timing, |analyzer| match analyzer.verdict(BytesPerSec(bandwidth), effort) {
@@ -690,7 +697,11 @@ impl Flows {
 
     /// Why not, as faults of the file.
     pub fn faults(&self, timing: &Timing) -> Vec<Fault> {
+        let most = most_copied(timing).unwrap_or(u64::MAX);
         let help = match self.min_bandwidth() {
+            Some(least) if least > most => format!(
+                "ask less of the flows: they need {least} B/s, and the core that copies does {most} B/s (`copy_bandwidth`)"
+            ),
             Some(least) => format!(
                 "the least bandwidth for all flows is {least} B/s; or ask less of the flows"
             ),
@@ -734,9 +745,10 @@ impl Flows {
         all?.into_iter().reduce(f64::max)
     }
 
-    fn first_failure(&self) -> Option<Failure> {
-        let reports = self.parts.iter().filter_map(|part| part.report.as_ref());
-        reports.filter_map(|report| report.first_failure).min_by_key(|failure| failure.at)
+    fn first_failure(&self) -> Option<(&Part, Failure)> {
+        let failed =
+            self.parts.iter().filter_map(|part| Some((part, part.report.as_ref()?.first_failure?)));
+        failed.min_by_key(|(_, failure)| failure.at)
     }
 
     /// Whether some flow was shown not to hold; if not, and they don't hold, it was not decided in time.
@@ -755,6 +767,28 @@ impl Flows {
                     .as_ref()
                     .is_some_and(|report| matches!(report.verdict, Verdict::GaveUp { .. }))
         })
+    }
+
+    /// The least bandwidth, or why there is none, for a person.
+    fn tell_least(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.least() {
+            Least::Exactly(b) => writeln!(f, "least bandwidth: {b} B/s")?,
+            Least::Never => {
+                for part in &self.parts {
+                    if let MinBandwidth::Never(cause) = &part.least {
+                        writeln!(f, "no bandwidth is enough: {}", part.cause(&self.names, cause))?;
+                    }
+                }
+            }
+            Least::GaveUp { at_least, enough } => {
+                write!(f, "least bandwidth: given up in time; at least {at_least} B/s")?;
+                match enough {
+                    Some(b) => writeln!(f, ", and {b} B/s is enough")?,
+                    None => writeln!(f)?,
+                }
+            }
+        }
+        Ok(())
     }
 
     /// As `weir analyze --json` prints it.
@@ -779,7 +813,8 @@ impl Flows {
             "bandwidth": self.bandwidth,
             "min_bandwidth": self.min_bandwidth(),
             "min_bandwidth_is": self.least().name(),
-            "first_failure_ns": self.first_failure().map(|failure| failure.at.as_nanos_f64()),
+            "first_failure_ns": self.first_failure().map(|(_, failure)| failure.at.as_nanos_f64()),
+            "first_failure": self.first_failure().map(|(part, failure)| part.failure(&self.names, &failure)),
             "reasons": self.reasons(),
             "gave_up": self.gave_up(),
             "bounds_gave_up": self.no_bounds_in_time,
@@ -837,7 +872,7 @@ impl fmt::Display for Flows {
             let help = "take [overheads] of `weir report --overheads`";
             writeln!(f, "side by side: not known, as {why}; {help}")?;
         }
-        if self.no_bounds_in_time && !self.bounds.is_empty() {
+        if self.no_bounds_in_time {
             writeln!(f, "how long packets take: given up for some flows; --effort grants more")?;
         }
         let refuted = self.refuted();
@@ -861,7 +896,10 @@ impl fmt::Display for Flows {
             writeln!(f, "  {reason}")?;
         }
         match self.first_failure() {
-            Some(failure) => writeln!(f, "first failing instant: {}", failure.at)?,
+            Some((part, failure)) => {
+                let what = part.failure(&self.names, &failure);
+                writeln!(f, "first failing instant: {}: {what}", failure.at)?;
+            }
             None if self.parts.iter().any(|part| {
                 let verdict = part.report.as_ref().map(|report| report.verdict);
                 verdict == Some(Verdict::Unschedulable(Cause::Overload))
@@ -871,23 +909,7 @@ impl fmt::Display for Flows {
             }
             None => {}
         }
-        match self.least() {
-            Least::Exactly(b) => writeln!(f, "least bandwidth: {b} B/s")?,
-            Least::Never => {
-                for part in &self.parts {
-                    if let MinBandwidth::Never(cause) = &part.least {
-                        writeln!(f, "no bandwidth is enough: {}", part.cause(&self.names, cause))?;
-                    }
-                }
-            }
-            Least::GaveUp { at_least, enough } => {
-                write!(f, "least bandwidth: given up in time; at least {at_least} B/s")?;
-                match enough {
-                    Some(b) => writeln!(f, ", and {b} B/s is enough")?,
-                    None => writeln!(f)?,
-                }
-            }
-        }
+        self.tell_least(f)?;
         match self.utilization() {
             Some(utilization) => writeln!(f, "utilization U': {utilization:.6}")?,
             None if rows.is_empty() => {}

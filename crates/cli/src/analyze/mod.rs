@@ -29,7 +29,7 @@ use weir_config::{Fault, Faults, Timing, units::BytesPerSec};
 /// enough.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir analyze flows.toml\n  weir analyze flows.toml --reading table3\n  weir analyze systems/flows-many.toml --overheads systems/overheads/flows.toml\n  weir analyze --json a.toml b.toml\n  weir analyze --trace accesses.txt --service 50/30us\n\nExit status: 0 all holds, 1 not (or it was not shown in time), 2 the call is wrong: a file can't be read, or says nothing that could be judged."
+    after_help = "Examples:\n  weir analyze flows.toml\n  weir analyze flows.toml --reading table3\n  weir analyze systems/flows-many.toml --overheads systems/overheads/flows.toml\n  weir analyze --json a.toml b.toml\n  weir analyze --trace accesses.txt --service 50/30us\n\nExit status: 0 all holds, 1 not (or it was not shown in time), 2 the call is wrong: a file can't be read, or says nothing that could be judged, 3 the answer can't be written."
 )]
 pub struct Arguments {
     /// The system files.

@@ -759,6 +759,40 @@ fn no_bound(
     })
 }
 
+/// Why a task has no bound where its core has time enough: what its VM's own memory budget, or others' accesses, do to it. Whether it has one without either is said.
+fn held_up(
+    timing: &Timing,
+    vm: usize,
+    task: &Task,
+    unsuspended: bool,
+    alone: bool,
+) -> Option<Lack> {
+    let this = timing.vms.get(vm)?;
+    let (why, way) = if unsuspended {
+        let why = "its VM's own memory budget, which its tasks spend, suspends it for longer than its core goes on";
+        (why.to_owned(), "write a larger `budget`, or one of a shorter `period`".to_owned())
+    } else {
+        let free = |(position, other): &(usize, &TimedVm)| {
+            other.bandwidth.as_ref().is_none_or(|asked| asked.refills().is_none())
+                && (*position != vm || vcpus(other) > 1)
+        };
+        let free: Vec<_> = timing.vms.iter().enumerate().filter(free).collect();
+        let who = if vcpus(this) > 1 { "others, also of its VM's other cores," } else { "others" };
+        let mut why =
+            format!("the accesses of {who} may delay its own for longer than its core goes on");
+        if !alone {
+            why.push_str(", and its VM's own memory budget suspends it");
+        }
+        let names: Vec<_> = free.iter().map(|(_, other)| other.name.as_str()).collect();
+        let way = match names.as_slice() {
+            [] => "lower the others' budgets, or the task's `accesses`".to_owned(),
+            names => format!("give {} a `bandwidth` with a budget of refills", names.join(", ")),
+        };
+        (why, way)
+    };
+    Some(Lack { place: task.place.clone(), why, way })
+}
+
 /// That a task has no bound because its VM's cores copy a flow, at position `flow`, without end.
 fn unpaced(timing: &Timing, flow: Option<usize>, task: &Task) -> Option<Lack> {
     let flow = &timing.flows.get(flow?)?.name;
@@ -884,7 +918,23 @@ fn tasks_of(
             let way = way.or((copies > 0).then_some(COPY));
             let lack = unpaced(timing, copying.unlimited, task).or_else(|| {
                 (response.is_none() && explain)
-                    .then(|| no_bound(timing, (vm, shared), (task, asked, &supply), way, bounded))
+                    .then(|| {
+                        let without = |beside, own| {
+                            let times =
+                                response_times_beside(those, &supply, &accesses, beside, own);
+                            times.get(place).copied().flatten().is_some()
+                        };
+                        no_bound(timing, (vm, shared), (task, asked, &supply), way, bounded)
+                            .or_else(|| {
+                                held_up(
+                                    timing,
+                                    vm,
+                                    task,
+                                    without(beside.as_ref(), None),
+                                    without(None, own.as_ref()),
+                                )
+                            })
+                    })
                     .flatten()
             });
             let reason = late(&row, lack.as_ref())
@@ -897,24 +947,21 @@ fn tasks_of(
             time.tasks.push(row);
         }
     }
-    let notes = [
-        (
-            copies > 0 && !this.tasks.is_empty(),
-            "the flows that its cores copy are in its responses, as more urgent than its tasks",
-        ),
-        (
-            unknown,
-            "its own budget is taken to be enough for its tasks: nobody says how many of the `accesses` that it counts they make",
-        ),
-        (looked, "EL2's looks at the monitor for its budget are in its responses"),
-        (
-            waits,
-            "its tasks may spend its own budget and wait for the next, which is in their responses",
-        ),
-    ];
-    let holding = notes.into_iter().filter_map(|(holds, note)| holds.then_some(note));
-    time.notes.extend(holding.map(|note| format!("{}: {note}", this.name)));
+    let beside_copies = copies > 0 && !this.tasks.is_empty();
+    time.notes.extend(notes(&this.name, [beside_copies, unknown, looked, waits]));
     Ok(())
+}
+
+/// What holds for the responses of the VM `name`: that it copies flows, that its budget is unknown, that it is looked at, that it waits.
+fn notes(name: &str, hold: [bool; 4]) -> impl Iterator<Item = String> {
+    let notes = [
+        "the flows that its cores copy are in its responses, as more urgent than its tasks",
+        "its own budget is taken to be enough for its tasks: nobody says how many of the `accesses` that it counts they make",
+        "EL2's looks at the monitor for its budget are in its responses",
+        "its tasks may spend its own budget and wait for the next, which is in their responses",
+    ];
+    let holding = notes.into_iter().zip(hold).filter(|(_, holds)| *holds);
+    holding.map(move |(note, _)| format!("{name}: {note}"))
 }
 
 impl Time {

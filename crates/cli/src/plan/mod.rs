@@ -51,7 +51,7 @@ use weir_config::{
 /// monitor counts, a larger one is looked at less often. Write `budget` and `period` of that VM, and `weir analyze` judges them.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir plan system.toml\n  weir plan system.toml -o planned.toml\n  weir plan system.toml --json\n\nExit status: 0 planned, 1 there is no plan (or none was found within the effort), 2 the call is wrong, such as a file that can't be read."
+    after_help = "Examples:\n  weir plan system.toml\n  weir plan system.toml -o planned.toml\n  weir plan system.toml --json\n\nExit status: 0 planned, 1 there is no plan (or none was found within the effort), 2 the call is wrong, such as a file that can't be read, 3 the plan can't be written."
 )]
 pub struct Arguments {
     /// The system file.
@@ -338,6 +338,7 @@ fn system(
     let known = saturation.map(|saturation| saturation.chunks.as_slice()).unwrap_or_default();
     let mut chunks: Vec<(Bytes, BytesPerSec)> =
         known.iter().map(|(size, reach)| (Bytes(size.0), BytesPerSec(reach.0))).collect();
+    let most = flows::most_copied(timing).map_or(BytesPerSec(u64::MAX), BytesPerSec);
     if let Some(given) = timing.dma.chunk {
         chunks.retain(|(size, _)| size.0 == given.0);
         if chunks.is_empty() {
@@ -345,6 +346,9 @@ fn system(
         }
     } else if chunks.is_empty() {
         chunks.push((Bytes(flows::CHUNK), fastest));
+    }
+    for (_, reach) in &mut chunks {
+        *reach = most.min(*reach);
     }
     let line = Bytes(saturation.map_or(1, |saturation| saturation.line.0));
     let least = saturation.map_or(0, |saturation| saturation.least_budget);
@@ -378,7 +382,7 @@ fn system(
         flows: flows_of(timing, timed),
         overheads: Overheads::default(),
         setting: Setting { chunk: Bytes(1), queues: None, reading: Reading::Printed },
-        dma: timing.dma.bandwidth.map(|rate| BytesPerSec(rate.0)),
+        dma: timing.dma.bandwidth.map(|rate| most.min(BytesPerSec(rate.0))),
         best_effort_flows: timed.len() < timing.flows.len(),
     }
 }

@@ -1312,3 +1312,101 @@ fn what_vms_copy_is_in_their_budgets_and_no_dma() {
     }
     assert_eq!(copied("broker"), (Some(1), Some(485_000_000), false));
 }
+
+/// No bandwidth that is written makes a core copy faster.
+#[test]
+fn flows_are_judged_at_no_more_than_a_core_copies() {
+    let text = |path: &str, copy: &str| {
+        format!(
+            "[dma]\nbandwidth = \"2000MB/s\"\npath = \"{path}\"\n{copy}{}{OVERHEADS}copy = {{ min = 50, max = 90 }}\nwake = {{ min = 300, max = 700 }}\n{SATURATION}",
+            flow("f", "a", "\"b\"", "64KiB", "1ms", "400us")
+        )
+    };
+    let judged = |path: &str, copy: &str| {
+        let (said, json) = analyze(&text(path, copy), &[]);
+        (said.status, json["flows"]["bandwidth"].as_u64(), json)
+    };
+    let slow = "copy_bandwidth = \"100MB/s\"\n";
+    for path in ["broker", "sender", "receiver"] {
+        let (status, bandwidth, json) = judged(path, slow);
+        assert_eq!((status, bandwidth), (Some(1), Some(100_000_000)), "{path}: {json}");
+        let demand = json["flows"]["first_failure"].as_str().expect("a demand");
+        assert!(demand.contains(" of work in "), "{demand}");
+        assert_eq!(judged(path, "").0, Some(0), "{path}");
+        // And so none is planned.
+        let fake = fake();
+        fake.write("x.toml", text(path, slow).replace("bandwidth = \"2000MB/s\"\n", "").as_bytes());
+        let said = say(fake.weir().args(["plan", "x.toml"]));
+        assert!(said.err.contains("there are 100000000 B/s"), "{path}: {} {}", said.out, said.err);
+    }
+    assert_eq!(judged("dma", slow).0, Some(0));
+}
+
+/// A round of a and b, 5 ms each, and a task of a's.
+fn in_a_round(task: &str, more: &str) -> Value {
+    let text = format!(
+        "[[vm]]\nname = \"a\"\ncpus = [0]\n{task}[[vm]]\nname = \"b\"\ncpus = [0]\nbandwidth = {{ budget = 50, period = \"30us\" }}\n\
+         [[core]]\nid = 0\nschedule = {{ kind = \"round-robin\", quantum = \"5ms\", vms = [\"a\", \"b\"], switch = \"0ns\" }}\n{more}{SATURATION}"
+    );
+    analyze(&text, &[]).1["time"]["tasks"][0]["response_ns"].take()
+}
+
+/// The round goes on without who is suspended: 40 accesses of 30 are one suspension behind the first, and each costs b's turn.
+#[test]
+fn a_suspension_in_a_round_costs_the_others_turns() {
+    let task = |budget: u64| {
+        format!(
+            "bandwidth = {{ budget = {budget}, period = \"30us\" }}\n[[vm.task]]\nname = \"t\"\ncost = \"100us\"\nperiod = \"1s\"\naccesses = 40\n"
+        )
+    };
+    let [enough, spent] =
+        [100, 30].map(|budget| in_a_round(&task(budget), "").as_u64().expect("a bound"));
+    assert_eq!(enough, 5_100_000);
+    assert!(spent >= 100_000 + 2 * 5_030_000, "{spent}");
+}
+
+/// The last bit of b's turn goes to a, and then b has its turn before a's.
+#[test]
+fn an_own_interrupt_that_takes_the_core_may_cost_the_own_turn() {
+    let task = "[[vm.task]]\nname = \"t\"\ncost = \"1ms\"\nperiod = \"100ms\"\n";
+    let line = |preempt: &str| {
+        format!("[[irq]]\nline = 40\nvm = \"a\"\nrate = 10\nburst = 1\ncost = \"1us\"\n{preempt}")
+    };
+    let waiting = in_a_round(task, &line("")).as_u64().expect("a bound");
+    let taking = in_a_round(task, &line("preempt = true\n")).as_u64().expect("a bound");
+    assert!(waiting < 6_100_000 && taking >= 10_990_000, "{waiting} {taking}");
+}
+
+#[test]
+fn a_vms_other_cores_delay_its_tasks_as_another_vm_does() {
+    let text = |vms: &str| {
+        let saturation = SATURATION.replace("least_budget", "delay = \"100ns\"\nleast_budget");
+        analyze(&format!("{vms}{saturation}"), &[]).1["time"]["tasks"][0]["response_ns"].take()
+    };
+    let task = "[[vm.task]]\nname = \"t\"\ncost = \"10us\"\nperiod = \"1ms\"\naccesses = 20\n";
+    let budget = "bandwidth = { budget = 50, period = \"30us\"";
+    let alone = text(&format!("[[vm]]\nname = \"a\"\ncpus = [0]\n{budget} }}\n{task}"));
+    let two = text(&format!(
+        "[[vm]]\nname = \"a\"\ncpus = [0]\n{budget} }}\n{task}[[vm]]\nname = \"b\"\ncpus = [1]\n{budget} }}\n"
+    ));
+    let own = text(&format!(
+        "[[vm]]\nname = \"a\"\ncpus = [0, 1]\n{budget}, scope = \"vcpu\" }}\n{task}"
+    ));
+    assert_eq!(alone, 10_000);
+    assert!(two.as_u64().expect("a bound") > 20_000, "{two}");
+    assert_eq!(own, two);
+}
+
+#[test]
+fn a_budget_of_writes_suspends_as_well() {
+    let text = |writes: &str| {
+        let task = "[[vm.task]]\nname = \"t\"\ncost = \"10us\"\nperiod = \"10ms\"\naccesses = 40\n";
+        let vm = format!(
+            "[[vm]]\nname = \"a\"\ncpus = [0]\nbandwidth = {{ read_budget = 100, {writes}period = \"30us\" }}\n{task}"
+        );
+        analyze(&format!("{vm}{SATURATION}"), &[]).1["time"]["tasks"][0]["response_ns"].as_u64()
+    };
+    assert_eq!(text(""), Some(10_000));
+    assert_eq!(text("write_budget = 100, "), Some(10_000));
+    assert_eq!(text("write_budget = 20, "), Some(10_000 + 3 * 30_000));
+}
