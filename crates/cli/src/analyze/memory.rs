@@ -224,6 +224,15 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<Memory>, Ve
     if let Some((block, clock)) = known.qos {
         let level = qos_level(Bytes(block.0), BytesPerSec(dma), clock);
         memory.qos = level.map(|level| (level, qos_bandwidth(Bytes(block.0), level, clock).0));
+        let starved = memory.qos.filter(|(_, most)| least.is_some_and(|least| *most < least));
+        memory.notes.extend(starved.map(|(level, _)| {
+            let next = qos_bandwidth(Bytes(block.0), level.saturating_add(1), clock);
+            let harmless = if table.holds(total, next) { "harmless" } else { "not harmless" };
+            format!(
+                "QoS level {level} lets less through than the flows need, {} B/s: the next lets at most {next} through, which is {harmless} beside these budgets",
+                least.unwrap_or(0)
+            )
+        }));
     }
     let ways = |vm, left| Ways { timing, vm, known, table: &table, left };
     for (vm, own, required, why) in short {

@@ -770,7 +770,7 @@ fn held_up(
     let this = timing.vms.get(vm)?;
     let (why, way) = if unsuspended {
         let why = "its VM's own memory budget, which its tasks spend, suspends it for longer than its core goes on";
-        (why.to_owned(), "write a larger `budget`, or one of a shorter `period`".to_owned())
+        (why.to_owned(), "write a larger budget, or one of a shorter `period`".to_owned())
     } else {
         let free = |(position, other): &(usize, &TimedVm)| {
             other.bandwidth.as_ref().is_none_or(|asked| asked.refills().is_none())

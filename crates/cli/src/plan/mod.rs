@@ -114,7 +114,7 @@ pub fn run(arguments: &Arguments) -> Result {
             }
             let effort = arguments.effort;
             return Err(Failure::system(format!(
-                "given up: within {effort} steps no plan was found, and none was excluded; allow more with --effort, or ask less of the flows"
+                "given up: within {effort} steps no plan was found, and none was excluded; allow more with --effort, or ask less"
             )));
         }
     };
