@@ -1196,6 +1196,22 @@ fn silence_in_a_trace_is_no_proof() {
 }
 
 #[test]
+fn a_negative_value_is_told_what_to_write_instead() {
+    for (call, instead) in [
+        (&["analyze", "--trace", "x", "--service", "-1/30us"][..], "like 50/30us"),
+        (&["analyze", "x", "--bandwidth", "-1"], "a whole number of bytes/s"),
+        (&["analyze", "x", "--effort", "-1"], "invalid digit"),
+        (&["reproduce", "rt-virtio-fig5", "--sets", "-1"], "1..=1000000"),
+        (&["bench", "analysis", "--sets", "-1"], "is not in 1.."),
+    ] {
+        let said = say(fake().weir().args(call));
+        assert_eq!(said.status, Some(2), "{call:?}");
+        assert!(said.err.contains(instead), "{}", said.err);
+        assert!(!said.err.contains("-- -1"), "{}", said.err);
+    }
+}
+
+#[test]
 fn check_analyzes_and_build_refuses_what_is_not_enforced() {
     let fake = fake();
     let link = flow("link", "one", "\"two\"", "4KiB", "1ms", "500us");
