@@ -61,7 +61,8 @@ impl Curve {
         let steps = (1..=most)
             .filter_map(|n| {
                 let shortest = times.windows(n).map(|w| w[n - 1] - w[0]).min()?;
-                Some((Nanos(shortest.saturating_add(1)), n as u64))
+                // No window is long enough where that is 2^64 ns.
+                Some((Nanos(shortest.checked_add(1)?), n as u64))
             })
             .collect::<Vec<_>>();
         let horizon = if most == times.len() {
@@ -84,10 +85,11 @@ impl Curve {
         let mut steps = Vec::new();
         for n in 1..=most.min(times.len().saturating_sub(1)) {
             let after_an_event = times.windows(n + 1).map(|w| w[n] - w[0]).max().unwrap_or(0);
-            let longest = after_an_event
-                .max((times[n - 1] - times[0]).saturating_add(1))
-                .max((times[times.len() - 1] - times[times.len() - n]).saturating_add(1));
-            steps.push((Nanos(longest), n as u64));
+            let at_an_end =
+                (times[n - 1] - times[0]).max(times[times.len() - 1] - times[times.len() - n]);
+            // No window is long enough where that is 2^64 ns.
+            let Some(at_an_end) = at_an_end.checked_add(1) else { break };
+            steps.push((Nanos(after_an_event.max(at_an_end)), n as u64));
         }
         let horizon = steps.last().map_or(0, |s| s.0.0).min(span);
         Self::new(steps, Nanos(horizon))
@@ -157,7 +159,7 @@ impl Curve {
 
     /// The longest that an event waits for its service (horizontal deviation), where each takes one unit of `service`,
     /// the least units served in any window of a busy period. `None` if the busy period does not end within the
-    /// horizon, so that nothing is known.
+    /// horizon, so that nothing is known; so it is at a horizon of 0.
     #[must_use]
     pub fn delay(&self, service: impl Fn(Nanos) -> u64) -> Option<Nanos> {
         let busy = self.busy_period(&service)?;
@@ -220,7 +222,8 @@ impl Curve {
             }
             from = end;
         }
-        if self.steps.is_empty() { Some(0) } else { None }
+        // Without a step nothing arrives as far as is known, which at a horizon of 0 is no window at all.
+        (self.steps.is_empty() && self.horizon > 0).then_some(0)
     }
 }
 
@@ -254,8 +257,22 @@ mod tests {
     fn nothing_arrives_nothing_waits() {
         let none = Curve::upper(&[], 10);
         assert_eq!(none.at(Nanos(100)), 0);
-        assert_eq!(none.delay(|_| 0), Some(Nanos(0)));
-        assert_eq!(none.backlog(|_| 0), Some(0));
+        let silent = Curve::new(vec![], Nanos(100));
+        assert_eq!(silent.delay(|_| 0), Some(Nanos(0)));
+        assert_eq!(silent.backlog(|_| 0), Some(0));
+    }
+
+    #[test]
+    fn nothing_known_bounds_nothing() {
+        // More events at one time than the curve has steps: it is known for no window at all.
+        let burst = Curve::upper(&nanos(&[5; 11]), 10);
+        for unknown in
+            [&burst, &Curve::upper(&[], 10), &burst.sum(&Curve::upper(&nanos(&[0, 9]), 10))]
+        {
+            assert_eq!(unknown.horizon(), Nanos(0));
+            assert_eq!(unknown.delay(|t| t.0), None);
+            assert_eq!(unknown.backlog(|t| t.0), None);
+        }
     }
 
     #[test]
@@ -265,6 +282,11 @@ mod tests {
         assert_eq!((upper.horizon(), upper.at(Nanos(1))), (Nanos(u64::MAX), 1));
         assert_eq!(upper.delay(|t| t.0 / 10), Some(Nanos(10)));
         assert_eq!(Curve::lower(&times, 10).at(Nanos(u64::MAX)), 1);
+        // A window that holds both would be 2^64 ns long.
+        assert_eq!(upper.steps().collect::<Vec<_>>(), [(Nanos(1), 1)]);
+        for both in [[0, u64::MAX, u64::MAX], [0, 0, u64::MAX]] {
+            assert_eq!(Curve::lower(&nanos(&both), 10).at(Nanos(u64::MAX)), 1, "{both:?}");
+        }
     }
 
     #[test]

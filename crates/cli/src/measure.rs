@@ -47,7 +47,7 @@ enum What {
     )]
     Analysis {
         /// How many sets.
-        #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+        #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000), allow_negative_numbers = true)]
         sets: u32,
         /// Print the figures as JSON.
         #[arg(long)]

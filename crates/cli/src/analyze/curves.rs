@@ -41,8 +41,9 @@ impl Service {
 
     /// The least units served in any window of this length.
     fn least(self, window: Nanos) -> u64 {
-        // The window may start just behind the service of a period.
-        (window.0 / self.period.0).saturating_mul(self.units)
+        // The window may start just behind the units of a period that come first in it, and end just before those of
+        // another that come last: only periods that lie in it as a whole are sure.
+        (window.0 / self.period.0).saturating_sub(1).saturating_mul(self.units)
     }
 }
 
@@ -57,6 +58,10 @@ pub struct Traces {
 impl Traces {
     /// Reads traces: the time of an event, in ns, in each line; what follows a comma, and lines that begin with `#`, are
     /// passed over.
+    ///
+    /// # Errors
+    ///
+    /// A file that can't be read, a line that is no time, a trace without an event.
     pub fn read(paths: &[PathBuf], service: Option<Service>) -> Result<Self> {
         let mut each = Vec::new();
         for path in paths {
@@ -129,6 +134,11 @@ fn times(path: &Path) -> Result<Vec<Nanos>> {
         })?;
         times.push(Nanos(time));
     }
+    if times.is_empty() {
+        return Err(Failure::system(format!(
+            "{name}: no event, and silence proves nothing: write the time of each event in ns, one a line, or leave the file out"
+        )));
+    }
     Ok(times)
 }
 
@@ -147,12 +157,16 @@ impl fmt::Display for Traces {
             writeln!(f, "{rows}")?;
         }
         if let Some((service, delay, backlog)) = self.service {
-            write!(f, "served {} in each {}: ", service.units, service.period)?;
+            write!(f, "served {} anywhere in each {}: ", service.units, service.period)?;
             match (delay, backlog) {
                 (Some(delay), Some(backlog)) => {
                     writeln!(f, "an event waits at most {delay}, at most {backlog} wait")?;
                 }
-                _ => writeln!(f, "no bound: the service does not catch up within the traces")?,
+                _ => writeln!(
+                    f,
+                    "no bound: the service does not catch up within {}, the longest window of which all traces tell",
+                    self.sum.horizon()
+                )?,
             }
         }
         Ok(())

@@ -44,16 +44,17 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     overheads: Option<PathBuf>,
     /// Take this bandwidth, in bytes/s or with a unit like 485MB/s, instead of `[dma]` `bandwidth`.
-    #[arg(long, value_name = "RATE", value_parser = rate)]
+    #[arg(long, value_name = "RATE", value_parser = rate, allow_hyphen_values = true)]
     bandwidth: Option<u64>,
     /// How much may be spent on one answer, in evaluations of one flow's demand (about 1 ns each) before it is given up.
-    #[arg(long, value_name = "STEPS", default_value_t = Effort::default().0)]
+    #[arg(long, value_name = "STEPS", default_value_t = Effort::default().0, allow_negative_numbers = true)]
     effort: u64,
     /// Print arrival curves of a trace: a text file with the time of an event, in ns, in each line.
     #[arg(long, value_name = "FILE")]
     trace: Vec<PathBuf>,
-    /// With --trace: delay and backlog of the events at a service of Q in each period P.
-    #[arg(long, value_name = "Q/P", requires = "trace", value_parser = curves::Service::parse)]
+    /// With --trace: delay and backlog of the events at a service of Q in each period P, like 50/30us. The Q may come
+    /// anywhere in a period, so early in one and late in the next.
+    #[arg(long, value_name = "Q/P", requires = "trace", value_parser = curves::Service::parse, allow_hyphen_values = true)]
     service: Option<curves::Service>,
     /// Print the result as JSON, one line for each file.
     #[arg(long)]

@@ -34,7 +34,7 @@ pub struct Arguments {
     #[arg(short, long, value_name = "DIR", requires = "experiment")]
     output: Option<PathBuf>,
     /// Random sets at each point, where an experiment has some.
-    #[arg(long, requires = "experiment", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, requires = "experiment", value_parser = clap::value_parser!(u32).range(1..=1_000_000), allow_negative_numbers = true)]
     sets: Option<u32>,
     /// A small part of it, where an experiment has one.
     #[arg(long, requires = "experiment")]

@@ -1133,18 +1133,82 @@ fn traces_give_arrival_curves() {
         let said = say(fake.weir().args(arguments));
         (said.status, serde_json::from_str::<Value>(&said.out).expect("JSON"))
     };
-    let (status, json) = run("4/1us");
+    let (status, json) = run("5/1us");
     assert_eq!(status, Some(0));
     assert_eq!(json["traces"][0]["events"], 200);
     assert_eq!(json["traces"][0]["upper"][3], serde_json::json!([4, 4]));
-    assert_eq!(json["service"]["delay_ns"], 1000);
-    assert_eq!(json["service"]["backlog"], 4);
-    let (status, json) = run("3/1us");
+    // The five may come first in one period and last in the next, when the next four have arrived.
+    assert_eq!(json["service"]["delay_ns"], 2000);
+    assert_eq!(json["service"]["backlog"], 8);
+    // Four that come late stay late: they never catch up.
+    let (status, json) = run("4/1us");
     assert_eq!((status, &json["service"]["delay_ns"]), (Some(1), &Value::Null));
+    let said = say(fake.weir().args(["analyze", "--trace", "trace.txt", "--service", "4/1us"]));
+    assert!(
+        said.out.contains("no bound: the service does not catch up within 49004 ns"),
+        "{}",
+        said.out
+    );
     fake.write("odd.txt", b"1\n2,x\nthree\n");
     let said = say(fake.weir().args(["analyze", "--trace", "odd.txt"]));
     assert_eq!(said.status, Some(1));
     assert!(said.err.contains("odd.txt:3: `three`"), "{}", said.err);
+}
+
+#[test]
+fn an_event_waits_for_a_service_that_may_come_early_and_then_late() {
+    let fake = fake();
+    fake.write("two.txt", b"5\n100000\n");
+    let arguments = ["analyze", "--trace", "two.txt", "--service", "1/1us"];
+    let said = say(fake.weir().args(arguments));
+    assert!(said.out.contains("an event waits at most 2000 ns, at most 1 wait"), "{}", said.out);
+}
+
+#[test]
+fn silence_in_a_trace_is_no_proof() {
+    let fake = fake();
+    fake.write("two.txt", b"5\n100000\n");
+    fake.write("empty.txt", b"");
+    fake.write("comments.txt", b"# ns\n\n# that is all\n");
+    for empty in ["empty.txt", "comments.txt"] {
+        for more in [&["--service", "1/1us"][..], &["--trace", "two.txt"], &[]] {
+            let said = say(fake.weir().args(["analyze", "--trace", empty]).args(more));
+            assert_eq!((said.status, said.out.as_str()), (Some(1), ""), "{empty} {more:?}");
+            assert!(said.err.contains(&format!("{empty}: no event")), "{}", said.err);
+            assert!(said.err.contains("leave the file out"), "{}", said.err);
+        }
+    }
+    // One event tells nothing of the windows in which a service would catch up, and so do more at one time than
+    // the curve has steps.
+    fake.write("one.txt", b"5\n");
+    fake.write("burst.txt", "5\n".repeat(300).as_bytes());
+    for little in ["one.txt", "burst.txt"] {
+        let arguments = ["--trace", little, "--trace", "two.txt", "--service", "1/1us", "--json"];
+        let said = say(fake.weir().arg("analyze").args(arguments));
+        let json: Value = serde_json::from_str(&said.out).expect("JSON");
+        let service = &json["service"];
+        assert_eq!(
+            (said.status, &service["delay_ns"], &service["backlog"]),
+            (Some(1), &Value::Null, &Value::Null),
+            "{little}"
+        );
+    }
+}
+
+#[test]
+fn a_negative_value_is_told_what_to_write_instead() {
+    for (call, instead) in [
+        (&["analyze", "--trace", "x", "--service", "-1/30us"][..], "like 50/30us"),
+        (&["analyze", "x", "--bandwidth", "-1"], "a whole number of bytes/s"),
+        (&["analyze", "x", "--effort", "-1"], "invalid digit"),
+        (&["reproduce", "rt-virtio-fig5", "--sets", "-1"], "1..=1000000"),
+        (&["bench", "analysis", "--sets", "-1"], "is not in 1.."),
+    ] {
+        let said = say(fake().weir().args(call));
+        assert_eq!(said.status, Some(2), "{call:?}");
+        assert!(said.err.contains(instead), "{}", said.err);
+        assert!(!said.err.contains("-- -1"), "{}", said.err);
+    }
 }
 
 #[test]
