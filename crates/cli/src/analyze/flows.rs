@@ -251,7 +251,13 @@ pub fn fault(timing: &Timing, error: FlowError) -> Fault {
         None => (&timing.dma.place, String::new()),
     };
     let message = format!("{who}{}", error.kind);
-    timing.fault("flow", place, message, "write a value within the limits of the analysis")
+    let help = match error.kind {
+        FlowErrorKind::MulticastByReceiver => {
+            "write [dma] path = \"broker\" or \"sender\", or a flow to each receiver"
+        }
+        _ => "write a value within the limits of the analysis",
+    };
+    timing.fault("flow", place, message, help)
 }
 
 /// What the flows are moved at, bytes/s, if that is known: `[dma]` `bandwidth`, but no more than a core copies where cores copy.

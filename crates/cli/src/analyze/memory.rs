@@ -222,17 +222,11 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<Memory>, Ve
     memory.total = Some((total, table.max_budget(BytesPerSec(dma)), table.period()));
     memory.dma.1 = table.max_dma(total).map(|rate| rate.0);
     if let Some((block, clock)) = known.qos {
+        let lets = |level| qos_bandwidth(Bytes(block.0), level, clock);
         let level = qos_level(Bytes(block.0), BytesPerSec(dma), clock);
-        memory.qos = level.map(|level| (level, qos_bandwidth(Bytes(block.0), level, clock).0));
-        let starved = memory.qos.filter(|(_, most)| least.is_some_and(|least| *most < least));
-        memory.notes.extend(starved.map(|(level, _)| {
-            let next = qos_bandwidth(Bytes(block.0), level.saturating_add(1), clock);
-            let harmless = if table.holds(total, next) { "harmless" } else { "not harmless" };
-            format!(
-                "QoS level {level} lets less through than the flows need, {} B/s: the next lets at most {next} through, which is {harmless} beside these budgets",
-                least.unwrap_or(0)
-            )
-        }));
+        memory.qos = level.map(|level| (level, lets(level).0));
+        let next = |level| (lets(level), table.holds(total, lets(level)));
+        memory.notes.extend(starved(memory.qos, least, next));
     }
     let ways = |vm, left| Ways { timing, vm, known, table: &table, left };
     for (vm, own, required, why) in short {
@@ -256,14 +250,28 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<Memory>, Ve
             "budgets of {total} in {} beside {dma} B/s of DMA saturate the memory (Eq. 2)",
             table.period()
         );
-        if let Some(hint) = counted_whole(&memory.vms, table.period()) {
-            reason.push_str(&hint);
-        }
-        reason.push_str(&counted_more(timing));
+        let whole = counted_whole(&memory.vms, table.period());
+        reason.push_str(&(whole.unwrap_or_default() + &counted_more(timing)));
         let help = to_fit(&table, total, (dma, least));
         memory.saturated = Some(fault(&first, reason, help));
     }
     Ok(Some(memory))
+}
+
+/// That a QoS level lets less through than the `least` bytes/s that the flows need. `lets` gives what a level lets through, and whether that is harmless.
+fn starved(
+    qos: Option<(u16, u64)>,
+    least: Option<u64>,
+    lets: impl Fn(u16) -> (BytesPerSec, bool),
+) -> Option<String> {
+    let ((level, most), least) = qos.zip(least)?;
+    let (next, harmless) = lets(level.saturating_add(1));
+    let harmless = if harmless { "harmless" } else { "not harmless" };
+    (most < least).then(|| {
+        format!(
+            "QoS level {level} lets less through than the flows need, {least} B/s: the next lets at most {next} through, which is {harmless} beside these budgets"
+        )
+    })
 }
 
 /// That flows, all of them best effort, move as much as they like.
