@@ -262,8 +262,12 @@ pub fn fault(timing: &Timing, error: FlowError) -> Fault {
 
 /// What the flows are moved at, bytes/s, if that is known: `[dma]` `bandwidth`, but no more than a core copies where cores copy.
 pub fn bandwidth(timing: &Timing) -> Option<u64> {
-    let rates = [timing.dma.bandwidth.map(|rate| rate.0), most_copied(timing)];
-    rates.into_iter().flatten().min()
+    paced(timing, timing.dma.bandwidth.map(|rate| rate.0))
+}
+
+/// What comes of a bandwidth that is asked for, bytes/s, where the core that copies may do less.
+fn paced(timing: &Timing, asked: Option<u64>) -> Option<u64> {
+    [asked, most_copied(timing)].into_iter().flatten().min()
 }
 
 /// What the core that copies can do at most, bytes/s, if one does and that is known.
@@ -402,8 +406,7 @@ fn found_bounds(timing: &Timing, cores: Cores, effort: Effort) -> Option<Bounds>
         return None;
     }
     let copy = timing.dma.copy_bandwidth?.0;
-    let paced = timing.dma.bandwidth.map_or(copy, |rate| rate.0.min(copy));
-    let at = Bandwidths { paced: BytesPerSec(paced), chunk: BytesPerSec(copy) };
+    let at = Bandwidths { paced: BytesPerSec(bandwidth(timing)?), chunk: BytesPerSec(copy) };
     let groups = input.groups(timing, cores).ok()?;
     let mut bounds = Bounds::none(timing);
     for mut group in groups {
@@ -434,7 +437,7 @@ fn judge(
     report_beside(tasks, best_effort, bandwidth, question.effort, Effort(SLACK))
 }
 
-/// What copying flows takes of a VM's cores, where `[dma]` `path` lets its sender or its receiver copy.
+/// What copying flows takes of the cores of a VM that has tasks, where `[dma]` `path` lets its sender or its receiver copy.
 #[derive(Debug, Default)]
 pub struct Copying {
     /// C' in each P' at J', as tasks that are more urgent than all of the VM's.
@@ -448,16 +451,16 @@ impl Copying {
     pub fn by(timing: &Timing, vm: usize, tried: Option<u64>) -> Self {
         let mut found = Self::default();
         let moves = timing.dma.bandwidth.is_some() || tried != Some(0);
-        if !timing.dma.path.is_of_vms() || !moves {
+        let has_tasks = timing.vms.get(vm).is_some_and(|vm| !vm.tasks.is_empty());
+        if !timing.dma.path.is_of_vms() || !moves || !has_tasks {
             return found;
         }
         // What keeps flows from being analyzed is said of the flows.
         let groups = Input::of(timing, Reading::Printed)
             .ok()
             .and_then(|input| input.groups(timing, Cores::InTurn).ok());
-        let paced = timing.dma.bandwidth.map(|rate| rate.0).or(tried);
-        let rates = [paced, timing.dma.copy_bandwidth.map(|rate| rate.0)];
-        let rate = rates.into_iter().flatten().min().filter(|rate| *rate > 0);
+        let asked = timing.dma.bandwidth.map(|rate| rate.0).or(tried);
+        let rate = paced(timing, asked).filter(|rate| *rate > 0);
         let own = |group: &Group| group.vm.is_some_and(|its| its as usize == vm);
         for group in groups.unwrap_or_default().into_iter().filter(own) {
             for (task, flow) in group.tasks.iter().zip(group.flows) {
@@ -513,7 +516,7 @@ pub fn least(timing: &Timing, effort: Effort) -> Answer<Option<u64>> {
 
 /// Whether the flows of a file hold at a bandwidth, bytes/s, or at what the core that copies can do of it.
 pub fn hold(timing: &Timing, bandwidth: u64, effort: Effort) -> Answer<bool> {
-    let bandwidth = most_copied(timing).map_or(bandwidth, |most| most.min(bandwidth));
+    let bandwidth = paced(timing, Some(bandwidth)).unwrap_or(bandwidth);
     let (mut all, mut unsure) = (true, false);
     let spent =
         each_part(timing, |analyzer| match analyzer.verdict(BytesPerSec(bandwidth), effort) {

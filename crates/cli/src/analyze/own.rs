@@ -56,8 +56,8 @@ pub fn least(vm: &TimedVm, period: Nanos, shared: bool) -> Option<u64> {
     Some(most.saturating_add(1))
 }
 
-/// What the budget that the file gives a VM does to its tasks on `core`, whoever may change it.
-pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Own {
+/// What the budget that the file gives a VM does to its tasks on `core`, whoever may change it. It takes `back` to have the core again behind a suspension.
+pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>, back: Nanos) -> Own {
     let Some(asked) = vm.bandwidth.as_ref().filter(|asked| asked.budget.is_some()) else {
         return Own::Enough;
     };
@@ -84,7 +84,7 @@ pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> Own {
         period,
         debt: if asked.has_debt() { overshoot.saturating_mul(sharers) } else { 0 },
         late: if lends { 2 } else { 1 },
-        back: Nanos(0),
+        back,
         others: others
             .map(|task| Spender {
                 period: Nanos(task.period.0),

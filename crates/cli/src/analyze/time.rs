@@ -14,8 +14,8 @@ use weir_analysis::{
     Nanos,
     memory::{Budget, Interferer, Regulation},
     time::{
-        Admission, Interference, InterruptLine, Linear, OwnBudget, Schedule as Partition, Supply,
-        Switching, VmTask, left_of_budget, put_off, response_times_beside, server_holds,
+        Admission, Interference, InterruptLine, Linear, Schedule as Partition, Supply, Switching,
+        VmTask, left_of_budget, put_off, response_times_beside, server_holds,
     },
 };
 use weir_config::{
@@ -373,9 +373,9 @@ fn lines_of(
     }
     // All that waits may come anew behind a turn that a line brings its VM.
     let anew = charged(timing, vm, &costs, known);
+    let round = matches!(core.schedule, Schedule::RoundRobin { .. });
     for (line, cost) in rules.iter().zip(costs) {
         // The turn that an interrupt brings its VM is no loss to that VM in a table, but being interrupted is. A round goes on behind that turn.
-        let round = matches!(core.schedule, Schedule::RoundRobin { .. });
         let admitted = if owner == runner && !(line.preempt && round) {
             Some((0, 0))
         } else if line.preempt {
@@ -414,8 +414,7 @@ fn waits(schedule: &Schedule, owner: Runner, runner: Runner, pays: u64) -> Admis
 fn preempted(schedule: &Schedule, runner: Runner, switch: u64) -> Option<(u64, u64)> {
     match schedule {
         Schedule::RoundRobin { quantum, runners } => {
-            let vms = u32::try_from(runners.len()).unwrap_or(u32::MAX);
-            Some((0, put_off(Nanos(quantum.0), Nanos(switch), vms).0))
+            Some((0, others_turns(*quantum, runners, switch).0))
         }
         Schedule::Table { slots, .. } => {
             let own = slots.iter().filter(|slot| slot.0 == runner).map(|slot| slot.2.0);
@@ -430,7 +429,12 @@ fn preempted(schedule: &Schedule, runner: Runner, switch: u64) -> Option<(u64, u
 fn back(timing: &Timing, core: &SharedCore) -> Nanos {
     let Schedule::RoundRobin { quantum, runners } = &core.schedule else { return Nanos(0) };
     let switch = timing.sharing(core).unwrap_or_default().switch;
-    put_off(Nanos(quantum.0), Nanos(switch.0), u32::try_from(runners.len()).unwrap_or(u32::MAX))
+    others_turns(*quantum, runners, switch.0)
+}
+
+/// How long the others' turns of a round put one off at most.
+fn others_turns(quantum: units::Nanos, runners: &[Runner], switch: u64) -> Nanos {
+    put_off(Nanos(quantum.0), Nanos(switch), u32::try_from(runners.len()).unwrap_or(u32::MAX))
 }
 
 /// What one interrupt takes: as the file says, or what is `known` of the board.
@@ -531,14 +535,14 @@ fn interference(timing: &Timing, vm: usize, tried: Tried) -> Option<Interference
         let budget = other.bandwidth.as_ref().and_then(Bandwidth::settable_refills);
         let budget = budget.map(|(_, most, period)| (most, period));
         let budget = budget.or_else(|| tried.budgets.get(position).copied());
+        // What its vCPU on the task's core has for itself the others don't.
+        let parts = other.bandwidth.as_ref().filter(|asked| own && asked.has_parts());
+        let part = |whole| parts.map_or(0, |asked| asked.least_part(whole, vcpus(other) as usize));
+        let budget = budget.map(|(whole, period)| (whole - part(whole), period));
         // Without a budget there is no limit.
-        let (accesses, period) = budget.map_or((u64::MAX, known.period), |budget| budget);
+        let (accesses, period) = budget.unwrap_or((u64::MAX, known.period));
         let vms = u64::from(position != vm || own);
         let cores = if own { siblings } else { u64::from(vcpus(other)) };
-        // What its vCPU on the task's core has for itself the others don't.
-        let part = other.bandwidth.as_ref().filter(|asked| own && asked.has_parts());
-        let part = part.map_or(0, |asked| asked.least_part(accesses, vcpus(other) as usize));
-        let accesses = if accesses == u64::MAX { accesses } else { accesses - part };
         let overshoot = timing.overshoot(other, period).unwrap_or(0);
         let interferer = Interferer {
             budget: Budget { accesses, period: Nanos(period.0) },
@@ -764,11 +768,11 @@ fn held_up(
     timing: &Timing,
     vm: usize,
     task: &Task,
-    unsuspended: bool,
-    alone: bool,
+    unsuspended: impl FnOnce() -> bool,
+    alone: impl FnOnce() -> bool,
 ) -> Option<Lack> {
     let this = timing.vms.get(vm)?;
-    let (why, way) = if unsuspended {
+    let (why, way) = if unsuspended() {
         let why = "its VM's own memory budget, which its tasks spend, suspends it for longer than its core goes on";
         (why.to_owned(), "write a larger budget, or one of a shorter `period`".to_owned())
     } else {
@@ -780,7 +784,7 @@ fn held_up(
         let who = if vcpus(this) > 1 { "others, also of its VM's other cores," } else { "others" };
         let mut why =
             format!("the accesses of {who} may delay its own for longer than its core goes on");
-        if !alone {
+        if !alone() {
             why.push_str(", and its VM's own memory budget suspends it");
         }
         let names: Vec<_> = free.iter().map(|(_, other)| other.name.as_str()).collect();
@@ -879,7 +883,8 @@ fn tasks_of(
         let own_accesses = tasks.iter().map(|task| task.accesses);
         let accesses: Vec<Option<u64>> =
             std::iter::repeat_n(Some(0), copies).chain(own_accesses).collect();
-        let own = match own::on_core(timing, this, core) {
+        let back = shared.map_or(Nanos(0), |core| back(timing, core));
+        let own = match own::on_core(timing, this, core, back) {
             Own::Enough => None,
             Own::Unknown => {
                 unknown = true;
@@ -887,7 +892,7 @@ fn tasks_of(
             }
             Own::Waits(own) => {
                 waits = true;
-                Some(OwnBudget { back: shared.map_or(Nanos(0), |core| back(timing, core)), ..own })
+                Some(own)
             }
         };
         let times = |load: &[VmTask], supply: &Supply| {
@@ -916,26 +921,18 @@ fn tasks_of(
             };
             let way = way_of(this, &accesses, looked && left == 0);
             let way = way.or((copies > 0).then_some(COPY));
+            let without = |beside, own| {
+                let times = response_times_beside(those, &supply, &accesses, beside, own);
+                times.get(place).copied().flatten().is_some()
+            };
+            let unsuspended = || without(beside.as_ref(), None);
+            let alone = || without(None, own.as_ref());
             let lack = unpaced(timing, copying.unlimited, task).or_else(|| {
-                (response.is_none() && explain)
-                    .then(|| {
-                        let without = |beside, own| {
-                            let times =
-                                response_times_beside(those, &supply, &accesses, beside, own);
-                            times.get(place).copied().flatten().is_some()
-                        };
-                        no_bound(timing, (vm, shared), (task, asked, &supply), way, bounded)
-                            .or_else(|| {
-                                held_up(
-                                    timing,
-                                    vm,
-                                    task,
-                                    without(beside.as_ref(), None),
-                                    without(None, own.as_ref()),
-                                )
-                            })
-                    })
-                    .flatten()
+                if response.is_some() || !explain {
+                    return None;
+                }
+                no_bound(timing, (vm, shared), (task, asked, &supply), way, bounded)
+                    .or_else(|| held_up(timing, vm, task, unsuspended, alone))
             });
             let reason = late(&row, lack.as_ref())
                 .map(|reason| format!("{}: {} {reason}", row.vm, row.name));
@@ -947,8 +944,7 @@ fn tasks_of(
             time.tasks.push(row);
         }
     }
-    let beside_copies = copies > 0 && !this.tasks.is_empty();
-    time.notes.extend(notes(&this.name, [beside_copies, unknown, looked, waits]));
+    time.notes.extend(notes(&this.name, [copies > 0, unknown, looked, waits]));
     Ok(())
 }
 

@@ -246,7 +246,7 @@ fn choose(timing: &Timing, text: &str, effort: u64) -> std::result::Result<Choic
         }
         None => unlimited().map_err(Trouble::Faults)?,
     };
-    let copy = timing.dma.copy_bandwidth.map(|rate| BytesPerSec(rate.0));
+    let copy = flows::most_copied(timing).map(BytesPerSec);
     let table = if timing.dma.path.is_of_vms() { beside_any(table, copy) } else { table };
     if !timing.flows.is_empty() {
         flows::Input::of(timing, Reading::Printed).map_err(wrong)?;
