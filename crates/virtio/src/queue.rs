@@ -117,25 +117,34 @@ impl Layout {
     /// Whether it is one: size, alignments (section 2.7), all of it in RAM, and no byte in two areas.
     #[must_use]
     pub fn is_sound(&self, memory: &impl GuestMemory) -> bool {
-        let size = u64::from(self.size);
         let aligned = self.descriptors.is_multiple_of(16)
             && self.available.is_multiple_of(2)
             && self.used.is_multiple_of(4);
+        let [descriptors, available, used] = self.areas();
         self.size.is_power_of_two()
             && self.size <= MAX_SIZE
             && aligned
-            && memory.contains(self.descriptors, DESCRIPTOR * size)
-            && memory.contains(self.available, 6 + 2 * size)
-            && memory.contains(self.used, 6 + 8 * size)
-            && !self.reads(self.used, 6 + 8 * size)
-            && !meet((self.descriptors, DESCRIPTOR * size), (self.available, 6 + 2 * size))
+            && memory.contains(descriptors.0, descriptors.1)
+            && memory.contains(available.0, available.1)
+            && memory.contains(used.0, used.1)
+            && !self.reads(used)
+            && !meet(descriptors, available)
     }
 
-    /// Whether some of the `len` bytes from `address` on, all of them RAM, are what the device reads of the ring.
-    fn reads(&self, address: u64, len: u64) -> bool {
+    /// Descriptor table, available ring and used ring: the start of each, and its length.
+    fn areas(&self) -> [(u64, u64); 3] {
         let size = u64::from(self.size);
-        meet((address, len), (self.descriptors, DESCRIPTOR * size))
-            || meet((address, len), (self.available, 6 + 2 * size))
+        [
+            (self.descriptors, DESCRIPTOR * size),
+            (self.available, 6 + 2 * size),
+            (self.used, 6 + 8 * size),
+        ]
+    }
+
+    /// Whether some byte of a range of RAM is what the device reads of the ring.
+    fn reads(&self, range: (u64, u64)) -> bool {
+        let [descriptors, available, _] = self.areas();
+        meet(range, descriptors) || meet(range, available)
     }
 }
 
@@ -231,7 +240,7 @@ impl Queue {
             return Err(Broken::Outside);
         }
         // Else a byte would be read as part of the ring and of the table, and could change in between.
-        if self.layout.reads(indirect.address, indirect.len.into()) {
+        if self.layout.reads((indirect.address, indirect.len.into())) {
             return Err(Broken::Indirect);
         }
         match walk(memory, &mut chain, 0, (indirect.address, entries))? {
