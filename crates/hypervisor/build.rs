@@ -41,6 +41,8 @@ fn main() {
     put("RAM_BASE", number(&["memory", "base"]), "Physical address where RAM begins.");
     put("UART", number(&["uart", "base"]), "Registers of the board's PL011.");
     put("UART_INTID", number(&["uart", "intid"]), "Interrupt of the board's PL011.");
+    let clock = table["uart"].get("clock").map_or(24_000_000, |_| number(&["uart", "clock"]));
+    put("UART_CLOCK", clock, "Its reference clock in Hz.");
     put("SMMU", optional("smmu", "base"), "Registers of the board's SMMU; 0 without one.");
     put(
         "SMMU_EVENT",

@@ -25,5 +25,6 @@ pub mod memory;
 pub mod plan;
 pub mod time;
 mod units;
+pub mod verdict;
 
 pub use units::{Bytes, BytesPerSec, HalfNanos, Nanos};

@@ -30,6 +30,12 @@ const STEADY: &str = "weir-steady";
 /// The last lines of cargo's output that are shown when a build fails.
 const TAIL: usize = 60;
 
+/// Returns the package and the binary of a guest: `NAME` is both, `PACKAGE/NAME` is a binary of a
+/// package that has several.
+fn program(guest: &str) -> (&str, &str) {
+    guest.split_once('/').unwrap_or((guest, guest))
+}
+
 /// Programs for the board: where they are kept after each build, so that what was built for one board is
 /// still there when cargo has built for another.
 #[derive(Debug)]
@@ -60,7 +66,7 @@ impl Programs {
 
     /// Where a guest's ELF file is once it has been built.
     pub fn path(&self, guest: &str) -> PathBuf {
-        self.directory.join(guest)
+        self.directory.join(program(guest).1)
     }
 
     /// The ELF files of these guests, by name.
@@ -71,10 +77,15 @@ impl Programs {
     ) -> Result<BTreeMap<String, PathBuf>> {
         let kept = |name: &str| self.path(name);
         if !self.no_build && !names.is_empty() {
-            let arguments: Vec<&str> =
-                names.iter().flat_map(|name| ["-p", name.as_str()]).collect();
+            let arguments: Vec<&str> = names
+                .iter()
+                .flat_map(|name| {
+                    let (package, binary) = program(name);
+                    ["-p", package, "--bin", binary]
+                })
+                .collect();
             self.build(environment, "the guests", &arguments, |name| {
-                names.iter().any(|known| known == name).then(|| kept(name))
+                names.iter().any(|known| program(known).1 == name).then(|| kept(name))
             })?;
         }
         names.iter().map(|name| Ok((name.clone(), present(kept(name))?))).collect()

@@ -7,17 +7,18 @@ use crate::{
     image, output,
     parts::{Guess, Parts, source},
     run::show::table,
+    screen,
 };
 use serde_json::{Value, json};
 use std::{
     fs,
-    io::{Write, stderr, stdout},
+    io::{Write, stdout},
     path::{Path, PathBuf},
 };
 use toml::de::DeTable;
 use weir_config::{
-    Fault, Faults, Image, Owner, Placement, Platform, Row, Socket, System, Vm, check_file,
-    check_text, check_to_measure,
+    Fault, Faults, Image, Owner, Placement, Platform, Row, Socket, System, Timing, Vm, check_file,
+    check_text, check_to_analyze, check_to_measure,
     pci::Function,
     timing::{DEFAULT_PORT, Flow},
 };
@@ -25,8 +26,8 @@ use weir_config::{
 /// Checks system files: all their faults at once, each with its place in the file and what to write
 /// instead; or, if there are none, the VMs and the memory map.
 ///
-/// Images are taken as they were built or fetched last: what `weir build` would refuse of them is refused. Which are not there yet,
-/// so that their size is guessed, is said; the map of `weir build` is final.
+/// `weir build` and `weir run` refuse what this refuses, and the other way round. Images are taken as they were built or fetched last. The
+/// size of one that is not there yet is guessed, and the output says so; the map of `weir build` is final.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  weir check systems/demo.toml\n  weir check --json systems/*.toml\n  weir check systems/demo.toml --map map.svg\n\nExit status: 0 no faults, 1 faults."
@@ -38,6 +39,12 @@ pub struct Arguments {
     /// Take this platform instead of the files'.
     #[arg(long, value_name = "PLATFORM")]
     platform: Option<String>,
+    /// Accept what this version only plans or analyzes: platforms that it does not run on, and rules that it does not enforce.
+    #[arg(long)]
+    planning: bool,
+    /// Accept a system whose timing does not hold; `weir build` and `weir run` have the same option.
+    #[arg(long)]
+    ignore_verdict: bool,
     /// Print the result as JSON: one object for each file, in a list.
     #[arg(long)]
     json: bool,
@@ -59,19 +66,26 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     if let Some(platform) = &arguments.platform {
         known(platform)?;
     }
-    let mut out = anstream::stdout().lock();
+    let mut out = screen::stdout();
     let mut status = GOOD;
     let mut results = Vec::new();
     for file in &arguments.files {
         let checked = load(file, arguments.platform.as_deref(), environment);
         let mut guessed = Vec::new();
         let checked = checked.and_then(|system| {
+            let rules =
+                Rules { planning: arguments.planning, ignore_verdict: arguments.ignore_verdict };
+            let judged = rules.judge(&system);
             let parts = Parts::of(&system, environment);
             let placement = parts.foresee(&system);
             guessed = parts.guessed;
-            let placement = placement?;
-            let left_out = analyze::check(&system.timing)?;
-            Ok((system, placement, left_out))
+            match (placement, judged) {
+                (Ok(placement), Ok(left_out)) => Ok((system, placement, left_out)),
+                (placement, judged) => {
+                    let found = [placement.err(), judged.err()];
+                    Err(Faults(found.into_iter().flatten().flat_map(|faults| faults.0).collect()))
+                }
+            }
         });
         if let (Some(map), Ok((system, placement, _))) = (&arguments.map, &checked) {
             let svg = coloring::svg(system, placement);
@@ -114,9 +128,9 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
                     results.push(refused);
                 } else {
                     out.flush()?;
-                    writeln!(stderr(), "{}: {}", file.display(), image::rendered(&faults))?;
+                    writeln!(screen::stderr(), "{}: {}", file.display(), image::rendered(&faults))?;
                     if !guessed.is_empty() {
-                        writeln!(stderr(), "{}; `weir build` knows\n", told(&guessed))?;
+                        writeln!(screen::stderr(), "{}; `weir build` knows\n", told(&guessed))?;
                     }
                 }
             }
@@ -128,14 +142,74 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     if status == GOOD { Ok(()) } else { Err(Failure::said(status)) }
 }
 
-/// What a build refuses of a system that is without fault, but for a platform that nothing is built for yet, and the ways out.
-fn not_built(system: &System) -> Vec<String> {
-    let Err(faults) = system.carried_out() else { return Vec::new() };
-    let told = |fault: &Fault| match &fault.help {
+/// The rules behind those of the file itself, which `check`, `build`, `run` and the verbs that run a system share.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rules {
+    /// Whether a system is good that nothing can be built for yet.
+    pub planning: bool,
+    /// Whether a system is good whose timing does not hold.
+    pub ignore_verdict: bool,
+}
+
+impl Rules {
+    /// Returns the notes of the analysis.
+    ///
+    /// # Errors
+    ///
+    /// What this version does not build or enforce, and what does not hold.
+    pub fn judge(self, system: &System) -> std::result::Result<String, Faults> {
+        let mut faults = if self.planning { Vec::new() } else { unbuilt(system) };
+        let mut notes = String::new();
+        match analyze::check(&system.timing) {
+            Ok(found) => notes = found,
+            Err(found) if self.ignore_verdict => notes = lines(&found.0).join("\n"),
+            Err(found) => faults.extend(found.0),
+        }
+        if faults.is_empty() { Ok(notes) } else { Err(Faults(faults)) }
+    }
+}
+
+/// What this version of weir does not build or enforce.
+fn unbuilt(system: &System) -> Vec<Fault> {
+    let found = [system.can_run(), system.carried_out()];
+    found.into_iter().filter_map(std::result::Result::err).flat_map(|faults| faults.0).collect()
+}
+
+/// Faults as notes.
+fn lines(faults: &[Fault]) -> Vec<String> {
+    let line = |fault: &Fault| match &fault.help {
         Some(help) => format!("{}; {help}", fault.message),
         None => fault.message.clone(),
     };
-    faults.0.iter().map(told).collect()
+    faults.iter().map(line).collect()
+}
+
+/// What `weir build` refuses of a system that is good for planning.
+fn not_built(system: &System) -> Vec<String> {
+    lines(&unbuilt(system))
+}
+
+/// Reads and checks a file for a verb that analyzes it: a file that says enough to be built is checked by the rules of [`load`]. Returns what the
+/// file asks for that this version does not enforce, too.
+///
+/// # Errors
+///
+/// Everything that is wrong with the file.
+pub fn to_analyze(
+    file: &Path,
+    text: Option<&str>,
+    environment: &Environment,
+) -> std::result::Result<(Timing, Vec<String>), Faults> {
+    let timing = match text {
+        Some(text) => Timing::from_text(file, text)?,
+        None => Timing::load(file)?,
+    };
+    let read = || weir_config::read_text(file, weir_config::TEXT_LIMIT).unwrap_or_default();
+    let text = text.map_or_else(read, str::to_owned);
+    let system = check_to_analyze(file, &text, &image::catalog(environment))?;
+    let enforced = system.map_or_else(|| timing.carried_out(), |system| system.carried_out());
+    let unenforced = enforced.err().map(|faults| faults.0).unwrap_or_default();
+    Ok((timing, unenforced.into_iter().map(|fault| fault.message).collect()))
 }
 
 /// Which sizes are guessed, in words.
@@ -186,7 +260,7 @@ pub fn load_to_measure(
 ) -> std::result::Result<System, Faults> {
     let catalog = image::catalog(environment);
     let text = platform.and_then(|platform| text_on(file, platform));
-    match text.or_else(|| fs::read_to_string(file).ok()) {
+    match text.or_else(|| weir_config::read_text(file, weir_config::TEXT_LIMIT).ok()) {
         Some(text) => check_to_measure(file, &text, &catalog),
         None => check_file(file, &catalog),
     }
@@ -194,7 +268,7 @@ pub fn load_to_measure(
 
 /// The text of a system file with another platform; none where it can't be read or parsed, which is the checker's to tell.
 fn text_on(file: &Path, platform: &str) -> Option<String> {
-    let mut text = fs::read_to_string(file).ok()?;
+    let mut text = weir_config::read_text(file, weir_config::TEXT_LIMIT).ok()?;
     // A platform file's path is relative to the system file there, and to here on the command line.
     let path = fs::canonicalize(platform).ok().filter(|path| path.is_file());
     let platform = path.as_deref().and_then(Path::to_str).unwrap_or(platform);

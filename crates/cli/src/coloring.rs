@@ -189,12 +189,14 @@ pub fn audit_report(found: &[Audited]) -> String {
             party.tables.to_string(),
             list(&party.meets_colors),
             list(&party.meets_banks),
-            "0".to_owned(),
+            party.foreign_pages.to_string(),
         ]);
     }
     let walked = walked(found).join("; ");
+    let pages: u64 = found.iter().map(|party| party.pages).sum();
+    let foreign: u64 = found.iter().map(|party| party.foreign_pages).sum();
     format!(
-        "{rows}\nno page has two owners, and no table maps a page that is not its VM's\nwalked: {walked}\nmade at boot, and so not here: {AT_BOOT}"
+        "{rows}\n{pages} pages have one owner each; pages that a table maps and that are not its VM's: {foreign}\nwalked: {walked}\nmade at boot, and so not here: {AT_BOOT}"
     )
 }
 
@@ -237,7 +239,7 @@ pub fn audit_json(found: &[Audited]) -> Value {
             "tables": party.tables,
             "meets_colors_of": party.meets_colors,
             "meets_banks_of": party.meets_banks,
-            "foreign_pages": 0,
+            "foreign_pages": party.foreign_pages,
         })
     };
     found.iter().map(party).collect()
@@ -386,6 +388,34 @@ mod tests {
     }
 
     #[test]
+    fn the_audits_counts_are_printed_as_they_were_read_back() {
+        let party = |name: &str, pages, foreign_pages| Audited {
+            name: name.to_owned(),
+            pages,
+            colors: 16,
+            banks: 8,
+            leaves: 4,
+            dma_leaves: 0,
+            tables: 2,
+            meets_colors: Vec::new(),
+            meets_banks: Vec::new(),
+            foreign_pages,
+        };
+        let found = [party("weir", 100, 0), party("a", 1024, 3)];
+        let json = audit_json(&found);
+        assert_eq!((&json[0]["foreign_pages"], &json[1]["foreign_pages"]), (&0.into(), &3.into()));
+        let report = audit_report(&found);
+        let row = report.lines().find(|line| line.contains(" a ")).expect("a row");
+        assert!(
+            row.trim_end().ends_with('3')
+                || row.trim_end_matches([' ', '|', '│', '┆']).ends_with('3'),
+            "{row}"
+        );
+        assert!(report.contains("1124 pages have one owner each"), "{report}");
+        assert!(report.contains("not its VM's: 3\n"), "{report}");
+    }
+
+    #[test]
     fn the_picture_has_a_strip_for_each_owner_of_each_cell() {
         let (system, placement) = made("rpi4", "colors = \"0-3,8-11\"");
         let picture = svg(&system, &placement);
@@ -428,6 +458,7 @@ mod tests {
             tables: 3,
             meets_colors: Vec::new(),
             meets_banks: Vec::new(),
+            foreign_pages: 0,
         };
         let without = [party("weir", 0, 0), party("a", 8, 0), party("b", 8, 0)];
         let text = audit_report(&without);

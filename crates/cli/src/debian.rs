@@ -6,14 +6,17 @@
 //! unpacked into one directory, the store, which is complete as soon as it exists; from then on no
 //! network is needed.
 //!
-//! The release is pinned, so that a guest is the same on every host; the mirror is the machine's
-//! own on Debian, the default of `debootstrap` elsewhere, or `WEIR_DEBIAN_MIRROR`.
+//! `debian/packages.lock` names the version and the SHA-256 of each package, so that a guest is the
+//! same on every host. A mirror that has the locked version with another check sum is refused. If it
+//! does not have the locked version any more, its newest one is taken, signed as all are, with a
+//! warning, and the run records which it was; `WEIR_DEBIAN_LOCK=strict` refuses it. The mirror is the
+//! machine's own on Debian, the default of `debootstrap` elsewhere, or `WEIR_DEBIAN_MIRROR`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -47,11 +50,42 @@ const SOCAT_PACKAGES: [&str; 10] = [
     "libkeyutils1",
 ];
 
+/// The packages that guests are made of: name, version, SHA-256.
+const LOCK: &str = include_str!("debian/packages.lock");
+
+/// What the locked kernel's package is called.
+const KERNEL_PREFIX: &str = "linux-image-";
+
+/// How strictly the lock is kept: `WEIR_DEBIAN_LOCK`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Locking {
+    /// Where the mirror does not have the locked version, its newest is taken with a warning.
+    Prefer,
+    /// `strict`: anything but the locked versions is refused.
+    Strict,
+    /// `newest`: the mirror's newest versions, to make another lock of.
+    Newest,
+}
+
+impl Locking {
+    fn find() -> Result<Self> {
+        match std::env::var("WEIR_DEBIAN_LOCK").as_deref() {
+            Err(_) | Ok("") => Ok(Self::Prefer),
+            Ok("strict") => Ok(Self::Strict),
+            Ok("newest") => Ok(Self::Newest),
+            Ok(other) => Err(Error::Locking { value: other.to_owned() }),
+        }
+    }
+}
+
 /// First line of the manifest. Another number makes an older store stale.
 const FORMAT: &str = "# weir: Debian packages, store 2";
 
 /// File of the store that lists the packages it was made of.
 const MANIFEST: &str = "packages.lock";
+
+/// File of the store with the lock that it was made under. With another one it is stale, unless its packages are the locked ones.
+const WANTED: &str = "wanted.lock";
 
 /// The shared objects that `cyclictest` names as needed, and the loader.
 const LIBRARIES: [&str; 5] =
@@ -102,13 +136,31 @@ const NETWORK_MODULES: [&str; 4] = [
     "drivers/net/virtio_net.ko",
 ];
 
+/// Which of the modules need which others: of each, the last one to load first, as in modules.dep.
+const DEPENDENCIES: [(&str, &str); 8] = [
+    ("virtio_pci", "virtio_pci_modern_dev"),
+    ("virtio_pci", "virtio_pci_legacy_dev"),
+    ("vmw_vsock_virtio_transport_common", "vsock"),
+    ("vmw_vsock_virtio_transport", "vmw_vsock_virtio_transport_common"),
+    ("vmw_vsock_virtio_transport", "vsock"),
+    ("net_failover", "failover"),
+    ("virtio_net", "net_failover"),
+    ("virtio_net", "failover"),
+];
+
+/// The name of a module by its path.
+fn stem(module: &str) -> &str {
+    let name = module.rsplit('/').next().unwrap_or(module);
+    name.strip_suffix(".ko").unwrap_or(name)
+}
+
 /// First process of the Linux guest; its head lists the kernel command line words it obeys.
 const INIT: &[u8] = include_bytes!("debian/init.sh");
 
 /// The busybox applets that [`INIT`] calls by name.
 const APPLETS: [&str; 33] = [
-    "awk", "cat", "cttyhack", "dd", "find", "grep", "head", "ifconfig", "insmod", "md5sum",
-    "mkdir", "mkfifo", "mount", "nc", "nproc", "ping", "poweroff", "printf", "reboot", "rm",
+    "awk", "cat", "cttyhack", "dd", "find", "grep", "head", "ifconfig", "md5sum", "mkdir",
+    "mkfifo", "modprobe", "mount", "nc", "nproc", "ping", "poweroff", "printf", "reboot", "rm",
     "rmmod", "sed", "seq", "setsid", "sh", "sleep", "sort", "stat", "stty", "sync", "taskset",
     "tftp", "tr",
 ];
@@ -141,6 +193,27 @@ pub enum Error {
     NoMirror,
     /// Debian's public keys are not installed.
     NoKeyring,
+    /// The mirror's package has the locked version and another check sum.
+    Changed {
+        /// The package.
+        package: String,
+        /// Its version.
+        version: String,
+        /// The locked SHA-256.
+        locked: String,
+        /// That of the package.
+        found: String,
+    },
+    /// The mirror does not have locked versions, and no others are wanted.
+    NotLocked {
+        /// The packages, each with its locked version and the mirror's.
+        packages: Vec<String>,
+    },
+    /// `WEIR_DEBIAN_LOCK` is neither `strict` nor `newest`.
+    Locking {
+        /// What it is.
+        value: String,
+    },
     /// A package is not what this version of weir expects.
     Unexpected {
         /// The package.
@@ -179,6 +252,20 @@ impl fmt::Display for Error {
                 "{KEYRING} is missing: install the package debian-archive-keyring, \
                  or run `./weir setup`"
             ),
+            Self::Changed { package, version, locked, found } => write!(
+                f,
+                "Debian's package {package} {version} is not the locked one: SHA-256 {found}, \
+                 locked is {locked}"
+            ),
+            Self::NotLocked { packages } => write!(
+                f,
+                "the mirror does not have the locked versions of Debian's packages: {}; name a \
+                 mirror that has them by WEIR_DEBIAN_MIRROR=URI, or unset WEIR_DEBIAN_LOCK",
+                packages.join(", ")
+            ),
+            Self::Locking { value } => {
+                write!(f, "WEIR_DEBIAN_LOCK is {value:?}; it can be strict or newest")
+            }
             Self::Unexpected { package, lacks } => write!(
                 f,
                 "Debian's package {package} has no {lacks}: its version is too new for this weir"
@@ -349,20 +436,31 @@ fn archive_path(cache: &Path, kind: Initramfs) -> PathBuf {
 /// # Errors
 /// As [`linux_rt`].
 pub fn packages(cache: &Path) -> Result<Vec<Package>> {
-    let text = read_text(&store(cache)?.join(MANIFEST))?;
-    Ok(text
-        .lines()
-        .skip(1)
-        .filter_map(|line| {
-            let mut words = line.split(' ').map(str::to_owned);
-            Some(Package { name: words.next()?, version: words.next()?, sha256: words.next()? })
-        })
-        .collect())
+    Ok(listed(&read_text(&store(cache)?.join(MANIFEST))?))
 }
 
-/// The store's directory, made first if it is missing or of an older format.
+/// Whether a package is the one that `debian/packages.lock` names.
+#[must_use]
+pub fn is_locked(package: &Package) -> bool {
+    listed(LOCK).contains(package)
+}
+
+/// The packages of a manifest or a lock; a line that begins with `#` is a comment.
+fn listed(text: &str) -> Vec<Package> {
+    let package = |line: &str| {
+        let mut words = line.split(' ').map(str::to_owned);
+        Some(Package { name: words.next()?, version: words.next()?, sha256: words.next()? })
+    };
+    text.lines().filter(|line| !line.starts_with('#')).filter_map(package).collect()
+}
+
+/// The store's directory, made first if it is missing, of an older format, or of another lock.
 fn store(cache: &Path) -> Result<PathBuf> {
     let store = cache.join("debian");
+    let locking = Locking::find()?;
+    let is_current = |store: &Path| {
+        is_current(store) && (locking != Locking::Strict || not_locked(store).is_empty())
+    };
     if is_current(&store) {
         return Ok(store);
     }
@@ -370,7 +468,7 @@ fn store(cache: &Path) -> Result<PathBuf> {
     remove_abandoned(cache);
     let scratch = Scratch::new(cache)?;
     let fresh = scratch.0.join("store");
-    fill(&scratch.0, &fresh)?;
+    fill(&scratch.0, &fresh, locking)?;
     let stale = scratch.0.join("stale");
     if store.exists() && !is_current(&store) {
         fs::rename(&store, &stale).map_err(at(&store))?;
@@ -383,9 +481,17 @@ fn store(cache: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Whether a complete store of this version's format is there.
+/// Whether a complete store is there, of this version's format and its lock.
 fn is_current(store: &Path) -> bool {
     fs::read_to_string(store.join(MANIFEST)).is_ok_and(|text| text.lines().next() == Some(FORMAT))
+        && (not_locked(store).is_empty()
+            || fs::read_to_string(store.join(WANTED)).is_ok_and(|wanted| wanted == LOCK))
+}
+
+/// The packages of a store that are not the locked ones.
+fn not_locked(store: &Path) -> Vec<Package> {
+    let manifest = fs::read_to_string(store.join(MANIFEST)).unwrap_or_default();
+    listed(&manifest).into_iter().filter(|package| !is_locked(package)).collect()
 }
 
 /// The kernel in the store.
@@ -428,29 +534,15 @@ fn remove_abandoned(cache: &Path) {
 }
 
 /// Fetches the packages, with `scratch` for apt, and makes the store `fresh` out of them.
-fn fill(scratch: &Path, fresh: &Path) -> Result<()> {
+fn fill(scratch: &Path, fresh: &Path, locking: Locking) -> Result<()> {
     let progress = ProgressBar::new(100);
     if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {percent:>3} %") {
         progress.set_style(style);
     }
     progress.set_message("Debian's package lists");
     let apt = Apt::new(scratch)?;
-    apt.run("apt-get", ["-q", "update"], &progress)?;
-
-    let depends = apt.run("apt-cache", ["depends", KERNEL], &progress)?;
-    let kernel = dependency(&depends).ok_or_else(|| Error::Unexpected {
-        package: KERNEL.to_owned(),
-        lacks: "dependency on a kernel".to_owned(),
-    })?;
-    let mut names = [&PACKAGES[..], &SOCAT_PACKAGES].concat();
-    names.push(kernel);
-    names.sort_unstable();
-
-    let show = ["show", "--no-all-versions"].into_iter().chain(names.iter().copied());
-    let manifest = manifest(&apt.run("apt-cache", show, &progress)?);
-    progress.set_message("Debian's packages");
-    let download = ["-q", "download"].into_iter().chain(names.iter().copied());
-    apt.run("apt-get", download, &progress)?;
+    let chosen = fetch(&apt, locking, &progress)?;
+    let kernel = &chosen.kernel;
 
     progress.set_message("unpacking");
     let unpacked = scratch.join("unpacked");
@@ -510,10 +602,53 @@ fn fill(scratch: &Path, fresh: &Path) -> Result<()> {
     let u_boot = unpacked.join("usr/lib/u-boot/qemu_arm64/u-boot.bin");
     place(&u_boot, &fresh.join(U_BOOT))?;
 
+    let file = fresh.join(WANTED);
+    fs::write(&file, LOCK).map_err(at(&file))?;
     let file = fresh.join(MANIFEST);
-    fs::write(&file, manifest).map_err(at(&file))?;
+    fs::write(&file, manifest(&chosen.packages)).map_err(at(&file))?;
     progress.finish_and_clear();
     Ok(())
+}
+
+/// Downloads the packages, each as [`choose`] says, and checks their sums.
+fn fetch(apt: &Apt, locking: Locking, progress: &ProgressBar) -> Result<Chosen> {
+    apt.run("apt-get", ["-q", "update"], progress)?;
+
+    let depends = apt.run("apt-cache", ["depends", KERNEL], progress)?;
+    let newest = dependency(&depends).ok_or_else(|| Error::Unexpected {
+        package: KERNEL.to_owned(),
+        lacks: "dependency on a kernel".to_owned(),
+    })?;
+    let lock = listed(LOCK);
+    let locked_kernel = lock.iter().find(|package| package.name.starts_with(KERNEL_PREFIX));
+    let names = [&PACKAGES[..], &SOCAT_PACKAGES].concat();
+    let kernels = locked_kernel.map(|kernel| kernel.name.as_str()).into_iter().chain([newest]);
+    let show = ["show"].into_iter().chain(names.iter().copied()).chain(kernels);
+    let offered = offered(&apt.run("apt-cache", show, progress)?);
+    let chosen = choose(&lock, &offered, &names, newest, locking)?;
+    if !chosen.others.is_empty() {
+        let others = chosen.others.join("\n  ");
+        progress.suspend(|| {
+            // A warning that can't be printed stops nothing.
+            let _ = writeln!(
+                crate::screen::stderr(),
+                "weir: warning: the mirror does not have the locked versions of these Debian \
+                 packages; others are used, and each run records them:\n  {others}\n\
+                 weir: WEIR_DEBIAN_MIRROR=URI names a mirror that has them, and \
+                 WEIR_DEBIAN_LOCK=strict refuses others"
+            );
+        });
+    }
+    progress.set_message("Debian's packages");
+    let versions: Vec<_> =
+        chosen.packages.iter().map(|p| format!("{}={}", p.name, p.version)).collect();
+    let download = ["-q", "download"].into_iter().chain(versions.iter().map(String::as_str));
+    apt.run("apt-get", download, progress)?;
+    for package in &chosen.packages {
+        let file = apt.package_file(&package.name)?;
+        verify(package, &sha256(&file)?)?;
+    }
+    Ok(chosen)
 }
 
 /// Copies the file `from`, or what it links to, to `to` and makes the directories above it.
@@ -563,22 +698,112 @@ fn dependency(depends: &str) -> Option<&str> {
     depends.lines().find_map(|line| line.trim().strip_prefix("Depends: "))
 }
 
-/// The manifest: [`FORMAT`], then name, version and SHA-256 of each package that the output of
-/// `apt-cache show` describes.
-fn manifest(show: &str) -> String {
-    let mut lines = vec![FORMAT.to_owned()];
-    for paragraph in show.split("\n\n") {
-        let fields: BTreeMap<&str, &str> =
-            paragraph.lines().filter_map(|line| line.split_once(": ")).collect();
-        let field = |name| fields.get(name).copied();
-        if let (Some(name), Some(version), Some(sum)) =
-            (field("Package"), field("Version"), field("SHA256"))
-        {
-            lines.push(format!("{name} {version} {sum}"));
-        }
-    }
+/// The manifest: [`FORMAT`], then name, version and SHA-256 of each package.
+fn manifest(packages: &[Package]) -> String {
+    let mut lines: Vec<_> = packages
+        .iter()
+        .map(|Package { name, version, sha256 }| format!("{name} {version} {sha256}"))
+        .collect();
+    lines.push(FORMAT.to_owned());
     lines.sort_unstable();
     lines.join("\n") + "\n"
+}
+
+/// The packages in the output of `apt-cache show`: of each name the one first that apt prefers.
+fn offered(show: &str) -> Vec<Package> {
+    let package = |paragraph: &str| {
+        let fields: BTreeMap<&str, &str> =
+            paragraph.lines().filter_map(|line| line.split_once(": ")).collect();
+        let field = |name| fields.get(name).map(|value| (*value).to_owned());
+        Some(Package {
+            name: field("Package")?,
+            version: field("Version")?,
+            sha256: field("SHA256")?,
+        })
+    };
+    show.split("\n\n").filter_map(package).collect()
+}
+
+/// The packages to download.
+#[derive(Debug, PartialEq, Eq)]
+struct Chosen {
+    packages: Vec<Package>,
+    /// The name of the kernel's.
+    kernel: String,
+    /// In words, those that are not the locked ones.
+    others: Vec<String>,
+}
+
+/// Chooses among what a mirror offers: the locked versions where it has them. `newest` is the kernel that is up to date.
+fn choose(
+    lock: &[Package],
+    offered: &[Package],
+    names: &[&str],
+    newest: &str,
+    locking: Locking,
+) -> Result<Chosen> {
+    let locked = |name: &str| {
+        lock.iter().find(|package| package.name == name).filter(|_| locking != Locking::Newest)
+    };
+    let of = |name: &str, version: Option<&str>| {
+        offered.iter().find(|package| {
+            package.name == name && version.is_none_or(|version| package.version == version)
+        })
+    };
+    let kernel = lock
+        .iter()
+        .filter(|package| package.name.starts_with(KERNEL_PREFIX))
+        .find(|kernel| {
+            locked(&kernel.name).is_some() && of(&kernel.name, Some(&kernel.version)).is_some()
+        })
+        .map_or(newest, |kernel| &kernel.name);
+    let mut chosen = Chosen { packages: Vec::new(), kernel: kernel.to_owned(), others: Vec::new() };
+    for name in names.iter().copied().chain([kernel]) {
+        let wanted = locked(name);
+        let found = wanted.and_then(|wanted| of(name, Some(&wanted.version)));
+        let package = found.or_else(|| of(name, None)).ok_or_else(|| Error::Unexpected {
+            package: name.to_owned(),
+            lacks: "version for arm64".to_owned(),
+        })?;
+        match (wanted, found) {
+            (Some(wanted), Some(found)) => verify(wanted, &found.sha256)?,
+            (Some(wanted), None) => chosen
+                .others
+                .push(format!("{name} {} instead of {}", package.version, wanted.version)),
+            (None, _) if locking != Locking::Newest => {
+                chosen.others.push(format!("{name} {}, which is not in the lock", package.version));
+            }
+            (None, _) => {}
+        }
+        chosen.packages.push(package.clone());
+    }
+    if locking == Locking::Strict && !chosen.others.is_empty() {
+        return Err(Error::NotLocked { packages: chosen.others });
+    }
+    Ok(chosen)
+}
+
+/// Refuses a package with another check sum than the wanted one's.
+fn verify(wanted: &Package, sha256: &str) -> Result<()> {
+    if wanted.sha256 == sha256 {
+        return Ok(());
+    }
+    Err(Error::Changed {
+        package: wanted.name.clone(),
+        version: wanted.version.clone(),
+        locked: wanted.sha256.clone(),
+        found: sha256.to_owned(),
+    })
+}
+
+/// The SHA-256 of a file, by the program of the coreutils.
+fn sha256(file: &Path) -> Result<String> {
+    let mut command = Command::new("sha256sum");
+    command.arg("--").arg(file).stdin(Stdio::null());
+    let printed = output(command)?;
+    // With a backslash in the name, one is before the sum.
+    let sum = printed.split_whitespace().next().unwrap_or_default();
+    Ok(sum.trim_start_matches('\\').to_owned())
 }
 
 /// apt with a configuration and a state of its own.
@@ -871,11 +1096,24 @@ fn archive(store: &Path, kind: Initramfs, talk: Option<Vec<u8>>) -> Result<Vec<u
         Initramfs::Busybox | Initramfs::Rt => &[],
     };
     if !modules.is_empty() {
+        // Where modprobe looks: below the kernel's release.
+        let version = read("linux/version")?;
+        let directory = format!("lib/modules/{}", String::from_utf8_lossy(&version).trim());
         files.insert("lib/modules".to_owned(), File::Directory);
-        for (place, module) in modules.iter().enumerate() {
+        files.insert(directory.clone(), File::Directory);
+        let (mut order, mut depends) = (Vec::new(), Vec::new());
+        for module in modules {
             let content = read(&format!("linux/modules/{module}"))?;
-            let name = module.rsplit('/').next().unwrap_or(module);
-            files.insert(format!("lib/modules/{place}-{name}"), File::Program(content));
+            let name = stem(module);
+            files.insert(format!("{directory}/{name}.ko"), File::Program(content));
+            let needed = DEPENDENCIES.iter().filter(|(user, _)| *user == name);
+            let needed: Vec<String> = needed.map(|(_, needed)| format!(" {needed}.ko")).collect();
+            order.push(format!("{name}\n"));
+            depends.push(format!("{name}.ko:{}\n", needed.concat()));
+        }
+        for (list, lines) in [("order", order), ("dep", depends)] {
+            let content = File::Program(lines.concat().into_bytes());
+            files.insert(format!("{directory}/modules.{list}"), content);
         }
     }
     Ok(cpio(&files))
@@ -984,6 +1222,8 @@ mod tests {
         assert_eq!(bytes, expected);
     }
 
+    const VERSION: &str = "6.1.0-1-rt-arm64";
+
     /// A directory with every file that [`archive`] reads.
     fn fake_store() -> tempfile::TempDir {
         let store = tempfile::tempdir().unwrap();
@@ -993,6 +1233,8 @@ mod tests {
         for name in ["bin/busybox", "bin/cyclictest"] {
             fs::write(store.path().join(name), name).unwrap();
         }
+        fs::create_dir(store.path().join("linux")).unwrap();
+        fs::write(store.path().join("linux/version"), VERSION).unwrap();
         for library in LIBRARIES {
             fs::write(store.path().join("lib").join(library), library).unwrap();
         }
@@ -1026,20 +1268,38 @@ mod tests {
         let virtio = members(&archive(store.path(), Initramfs::Virtio, None).unwrap());
         let modules: Vec<_> =
             virtio.iter().filter_map(|(name, ..)| name.strip_prefix("lib/modules/")).collect();
-        // By name they are in the order in which they need each other.
-        assert_eq!(modules.first(), Some(&"0-virtio_pci_modern_dev.ko"));
-        assert_eq!(modules.last(), Some(&"3-virtio_blk.ko"));
+        let expected = ["", "/modules.dep", "/modules.order", "/virtio_blk.ko", "/virtio_pci.ko"];
+        let expected = expected.map(|name| format!("{VERSION}{name}"));
+        assert!(expected.iter().all(|name| modules.contains(&name.as_str())), "{modules:?}");
+        let content = |archive: &[(String, u32, Vec<u8>)], name: &str| {
+            let path = format!("lib/modules/{VERSION}/{name}");
+            let found = archive.iter().find(|member| member.0 == path).unwrap();
+            String::from_utf8(found.2.clone()).unwrap()
+        };
+        // Each behind those that it needs.
+        let order = "virtio_pci_modern_dev\nvirtio_pci_legacy_dev\nvirtio_pci\nvirtio_blk\n";
+        assert_eq!(content(&virtio, "modules.order"), order);
+        let needs = "virtio_pci.ko: virtio_pci_modern_dev.ko virtio_pci_legacy_dev.ko\n";
+        assert!(content(&virtio, "modules.dep").contains(needs));
         let net = members(&archive(store.path(), Initramfs::Net, None).unwrap());
         assert_eq!(
             net.len(),
-            rt.len() + 1 + NETWORK_MODULES.len(),
-            "modules, and their directory, beside cyclictest"
+            rt.len() + 4 + NETWORK_MODULES.len(),
+            "modules, their two directories and two lists, beside cyclictest"
         );
         let talk = Some(b"the program".to_vec());
         let vsock = members(&archive(store.path(), Initramfs::Vsock, talk).unwrap());
         let find = |name: &str| vsock.iter().find(|member| member.0 == name);
         assert_eq!(find("bin/weir-talk").unwrap().2, b"the program");
-        assert!(find("lib/modules/6-vmw_vsock_virtio_transport.ko").is_some());
+        assert!(find(&format!("lib/modules/{VERSION}/vmw_vsock_virtio_transport.ko")).is_some());
+        for (user, needed) in DEPENDENCIES {
+            let lists = [&MODULES[..], &SOCKET_MODULES, &NETWORK_MODULES];
+            for list in lists.into_iter().filter(|list| list.iter().any(|name| stem(name) == user))
+            {
+                let place = |name| list.iter().position(|module| stem(module) == name);
+                assert!(place(needed) < place(user) && place(needed).is_some(), "{user}, {needed}");
+            }
+        }
     }
 
     #[test]
@@ -1065,10 +1325,20 @@ mod tests {
         fs::create_dir(&store).unwrap();
         fs::write(store.join(MANIFEST), "# weir: Debian packages, store 0\n").unwrap();
         assert!(!is_current(&store));
+        // Made of other packages: good under the lock that it was made under, and under no other.
         fs::write(store.join(MANIFEST), format!("{FORMAT}\nlibc6 2.36-9 ab\n")).unwrap();
+        assert!(!is_current(&store));
+        fs::write(store.join(WANTED), "libc6 2.36-8 aa\n").unwrap();
+        assert!(!is_current(&store));
+        fs::write(store.join(WANTED), LOCK).unwrap();
         assert!(is_current(&store));
-        let libc6 = Package { name: "libc6".into(), version: "2.36-9".into(), sha256: "ab".into() };
+        let libc6 = package("libc6", "2.36-9", "ab");
+        assert!(!is_locked(&libc6));
         assert_eq!(packages(cache.path()).unwrap(), [libc6]);
+        // Made of the locked ones.
+        fs::remove_file(store.join(WANTED)).unwrap();
+        fs::write(store.join(MANIFEST), manifest(&listed(LOCK))).unwrap();
+        assert!(is_current(&store));
     }
 
     #[test]
@@ -1085,14 +1355,116 @@ mod tests {
         assert!(!cache.path().join(abandoned).exists());
     }
 
+    fn package(name: &str, version: &str, sha256: &str) -> Package {
+        Package { name: name.into(), version: version.into(), sha256: sha256.into() }
+    }
+
     #[test]
     fn the_manifest_lists_what_apt_shows() {
         let show = "Package: libnuma1\nVersion: 2.0.16-1\nSHA256: b4ed\nDescription: x\n more\n\n\
-                    Package: libc6\nSource: glibc\nVersion: 2.36-9\nSHA256: 01f4\n";
+                    Package: libc6\nSource: glibc\nVersion: 2.36-9\nSHA256: 01f4\n\n\
+                    Package: libc6\nVersion: 2.36-8\nSHA256: 01f3\n";
+        let offered = offered(show);
+        assert_eq!(offered.len(), 3);
+        let text = manifest(&offered[..2]);
+        assert_eq!(text, format!("{FORMAT}\nlibc6 2.36-9 01f4\nlibnuma1 2.0.16-1 b4ed\n"));
         assert_eq!(
-            manifest(show),
-            format!("{FORMAT}\nlibc6 2.36-9 01f4\nlibnuma1 2.0.16-1 b4ed\n")
+            listed(&text),
+            [package("libc6", "2.36-9", "01f4"), package("libnuma1", "2.0.16-1", "b4ed")]
         );
+    }
+
+    #[test]
+    fn the_lock_names_every_package_and_one_kernel() {
+        let lock = listed(LOCK);
+        let mut names: Vec<_> = [&PACKAGES[..], &SOCAT_PACKAGES].concat();
+        let kernels: Vec<_> =
+            lock.iter().filter(|package| package.name.starts_with(KERNEL_PREFIX)).collect();
+        assert_eq!(kernels.len(), 1);
+        names.push(&kernels[0].name);
+        names.sort_unstable();
+        let mut locked: Vec<_> = lock.iter().map(|package| package.name.as_str()).collect();
+        locked.sort_unstable();
+        assert_eq!(locked, names);
+        let is_sum = |sum: &str| sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit());
+        assert!(lock.iter().all(|package| is_sum(&package.sha256) && is_locked(package)));
+    }
+
+    const NEWEST: &str = "linux-image-6.1.0-9-rt-arm64";
+
+    fn lock() -> Vec<Package> {
+        vec![
+            package("libc6", "2.36-8", "c8"),
+            package("linux-image-6.1.0-8-rt-arm64", "6.1.8", "k8"),
+        ]
+    }
+
+    fn mirror() -> Vec<Package> {
+        vec![
+            package("libc6", "2.36-9", "c9"),
+            package("libc6", "2.36-8", "c8"),
+            package("linux-image-6.1.0-8-rt-arm64", "6.1.8", "k8"),
+            package(NEWEST, "6.1.9", "k9"),
+        ]
+    }
+
+    #[test]
+    fn the_locked_versions_are_taken_though_newer_ones_are_there() {
+        for locking in [Locking::Prefer, Locking::Strict] {
+            let chosen = choose(&lock(), &mirror(), &["libc6"], NEWEST, locking).unwrap();
+            assert_eq!(chosen.packages, lock());
+            assert_eq!(chosen.kernel, "linux-image-6.1.0-8-rt-arm64");
+            assert!(chosen.others.is_empty());
+        }
+        let newest = choose(&lock(), &mirror(), &["libc6"], NEWEST, Locking::Newest).unwrap();
+        assert_eq!(newest.packages, [mirror()[0].clone(), mirror()[3].clone()]);
+        assert!(newest.others.is_empty());
+    }
+
+    #[test]
+    fn what_the_mirror_has_no_more_is_named_or_refused() {
+        let mirror = [mirror()[0].clone(), mirror()[3].clone()];
+        let chosen = choose(&lock(), &mirror, &["libc6"], NEWEST, Locking::Prefer).unwrap();
+        assert_eq!(chosen.packages, mirror);
+        assert_eq!(chosen.kernel, NEWEST);
+        assert_eq!(
+            chosen.others,
+            [
+                "libc6 2.36-9 instead of 2.36-8",
+                "linux-image-6.1.0-9-rt-arm64 6.1.9, which is not in the lock"
+            ]
+        );
+        let error = choose(&lock(), &mirror, &["libc6"], NEWEST, Locking::Strict).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("libc6 2.36-9 instead of 2.36-8") && text.contains("WEIR_DEBIAN_MIRROR"),
+            "{text}"
+        );
+    }
+
+    /// Whatever is asked for: one version has one content.
+    #[test]
+    fn a_locked_version_with_another_check_sum_is_refused() {
+        let mut mirror = mirror();
+        mirror[1].sha256 = "bad".to_owned();
+        for locking in [Locking::Prefer, Locking::Strict] {
+            let error = choose(&lock(), &mirror, &["libc6"], NEWEST, locking).unwrap_err();
+            let text = error.to_string();
+            assert!(
+                text.contains("libc6 2.36-8 is not the locked one: SHA-256 bad, locked is c8"),
+                "{text}"
+            );
+        }
+        assert!(verify(&lock()[0], "c8").is_ok() && verify(&lock()[0], "c9").is_err());
+    }
+
+    #[test]
+    fn a_downloaded_file_is_summed_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a b\\c");
+        fs::write(&file, "abc").unwrap();
+        let sum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(sha256(&file).unwrap(), sum);
     }
 
     #[test]

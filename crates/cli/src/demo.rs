@@ -9,6 +9,7 @@ use crate::{
         report::{Report, State, Vm},
         show::{counts, seconds, table},
     },
+    screen,
 };
 use std::{fmt::Write as _, io::Write, time::Duration};
 
@@ -40,7 +41,7 @@ pub struct Arguments {
 /// Carries the verb out.
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let mut out: Box<dyn Write> =
-        if arguments.json { Box::new(anstream::stderr()) } else { Box::new(anstream::stdout()) };
+        if arguments.json { Box::new(screen::stderr()) } else { Box::new(screen::shared_stdout()) };
     writeln!(out, "{BEFORE}")?;
     out.flush()?;
     let outcome = run::perform(

@@ -7,6 +7,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
+use toml::de::DeTable;
 
 /// The surroundings, from the variables that the `./weir` script sets, or as good as can be guessed.
 #[derive(Clone, Debug)]
@@ -73,18 +74,72 @@ impl Environment {
         self.place("build")
     }
 
-    /// The names of the guests that come with weir: the folders of `guests`, sorted.
+    /// Returns the names of the guests that come with weir, sorted: the folders of `guests`, and
+    /// `attacks/NAME` for each program of the package `attacks`.
     pub fn guests(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.place("guests")).into_iter().flatten().flatten();
-        let mut names: Vec<String> = entries
-            .filter(|entry| entry.path().join("Cargo.toml").is_file())
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .collect();
+        let guests = self.place("guests");
+        let entries = fs::read_dir(&guests).into_iter().flatten().flatten();
+        let folders = entries
+            .filter(|entry| entry.path().join("src/main.rs").is_file())
+            .filter_map(|entry| entry.file_name().into_string().ok());
+        let programs = fs::read_dir(guests.join("attacks/src/bin")).into_iter().flatten().flatten();
+        let attacks = programs
+            .filter_map(|entry| Some(format!("attacks/{}", entry.path().file_stem()?.to_str()?)));
+        let mut names: Vec<String> = folders.chain(attacks).collect();
         names.sort();
         names
     }
+
+    /// Returns the keys of the arguments of a guest that comes with weir, as its manifest has them in `[package.metadata.weir]`; none if
+    /// it takes any.
+    pub fn arguments(&self, guest: &str) -> Option<Vec<String>> {
+        let manifest = self.place("guests").join(guest).join("Cargo.toml");
+        declared(&fs::read_to_string(manifest).ok()?)
+    }
+}
+
+/// The keys of a guest's arguments in the text of its manifest.
+fn declared(manifest: &str) -> Option<Vec<String>> {
+    let manifest = DeTable::parse(manifest).ok()?;
+    let mut table = manifest.get_ref();
+    for key in ["package", "metadata", "weir"] {
+        table = table.get(key)?.get_ref().as_table()?;
+    }
+    let keys = table.get("arguments")?.get_ref().as_array()?;
+    keys.iter().map(|key| Some(key.get_ref().as_str()?.to_owned())).collect()
 }
 
 fn is_checkout(path: &&Path) -> bool {
     path.join("crates/hypervisor/Cargo.toml").is_file() && path.join("guests").is_dir()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every key that a guest asks for is declared, and every declared one occurs in its sources.
+    #[test]
+    fn guests_declare_the_arguments_that_they_take() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("a checkout");
+        let mut seen = 0;
+        for guest in fs::read_dir(root.join("guests")).expect("the guests").flatten() {
+            let read = |path: PathBuf| fs::read_to_string(path).expect("a text");
+            let Some(declared) = declared(&read(guest.path().join("Cargo.toml"))) else { continue };
+            let sources = fs::read_dir(guest.path().join("src")).expect("sources").flatten();
+            let text: String = sources.map(|source| read(source.path())).collect();
+            let asked = ["number(\"", "get(\""].map(|call| text.split(call).skip(1));
+            for key in asked.into_iter().flatten().filter_map(|rest| rest.split('"').next()) {
+                assert!(
+                    declared.iter().any(|known| known == key),
+                    "{:?}: {key}",
+                    guest.file_name()
+                );
+                seen += 1;
+            }
+            for key in &declared {
+                assert!(text.contains(&format!("\"{key}\"")), "{:?}: {key}", guest.file_name());
+            }
+        }
+        assert!(seen > 80, "{seen}");
+    }
 }

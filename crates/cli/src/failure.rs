@@ -1,6 +1,8 @@
 //! What a verb gives back: nothing more to say, or why it could not do its job.
 
+use crate::screen;
 use std::{fmt, io, process::ExitCode};
+use weir_config::printable;
 
 /// Exit status of a command that did its job.
 pub const GOOD: u8 = 0;
@@ -28,17 +30,17 @@ pub type Result<T = ()> = std::result::Result<T, Failure>;
 impl Failure {
     /// The system is at fault.
     pub fn system(text: impl Into<String>) -> Self {
-        Self { status: SYSTEM, text: text.into() }
+        Self { status: SYSTEM, text: plain(text) }
     }
 
     /// The command line is at fault.
     pub fn call(text: impl Into<String>) -> Self {
-        Self { status: CALL, text: text.into() }
+        Self { status: CALL, text: plain(text) }
     }
 
     /// The surroundings are at fault.
     pub fn environment(text: impl Into<String>) -> Self {
-        Self { status: ENVIRONMENT, text: text.into() }
+        Self { status: ENVIRONMENT, text: plain(text) }
     }
 
     /// The verb ends with `status`, having said why already.
@@ -50,10 +52,15 @@ impl Failure {
     pub fn report(&self) -> ExitCode {
         if !self.text.is_empty() {
             let red = anstyle::AnsiColor::Red.on_default().bold();
-            anstream::eprintln!("{red}error:{red:#} {}", self.text);
+            screen::say(format_args!("{red}error:{red:#} {}", self.text));
         }
         ExitCode::from(self.status)
     }
+}
+
+/// A message in which names and values of others have no colors either.
+fn plain(text: impl Into<String>) -> String {
+    printable(&text.into()).into_owned()
 }
 
 /// An error on standard output. A reader that has gone away (`weir platforms | head -1`) has all

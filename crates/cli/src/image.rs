@@ -2,12 +2,14 @@
 
 use crate::{
     cargo::{Programs, replace},
+    check::Rules,
     coloring,
     debian::{self, Kept},
     environment::Environment,
     failure::{Context, Failure, Result, SYSTEM},
     observe, output,
     progress::Spinner,
+    screen,
 };
 use object::{
     Endianness,
@@ -61,6 +63,9 @@ pub struct Options {
     /// Take the hypervisor and the guests as they were built last, without calling cargo.
     #[arg(long)]
     pub no_build: bool,
+    /// Accept a system whose timing does not hold, as `weir check` with this option does.
+    #[arg(long)]
+    pub ignore_verdict: bool,
 }
 
 impl Options {
@@ -120,7 +125,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             replace(&directory.join(tree_of(vm)), tree)?;
         }
     }
-    let mut out = anstream::stdout().lock();
+    let mut out = screen::stdout();
     if arguments.json {
         json["image"] = path.display().to_string().into();
         if let Some(audited) = &audited {
@@ -159,7 +164,10 @@ fn image_name(system: &System) -> String {
 /// What the names in a system file may stand for.
 pub fn catalog(environment: &Environment) -> Catalog {
     let initrds = debian::Initramfs::ALL.iter().map(|kind| kind.name().to_owned()).collect();
-    Catalog { guests: environment.guests(), initrds, ..Catalog::default() }
+    let guests = environment.guests();
+    let keys = |name: &String| Some((name.clone(), environment.arguments(name)?));
+    let arguments = guests.iter().filter_map(keys).collect();
+    Catalog { guests, arguments, initrds, ..Catalog::default() }
 }
 
 /// Reads and checks a system file; its faults are the failure's text, and go to standard output where a
@@ -173,17 +181,19 @@ pub fn checked(
     if let Some(platform) = &options.platform {
         crate::check::known(platform)?;
     }
-    taken(file, crate::check::load(file, options.platform.as_deref(), environment), json)
+    let checked = crate::check::load(file, options.platform.as_deref(), environment);
+    taken(file, checked, options.ignore_verdict, json)
 }
 
 /// The system of a file that has been checked, if it runs; else says why not.
 pub fn taken(
     file: &Path,
     checked: std::result::Result<System, Faults>,
+    ignore_verdict: bool,
     json: bool,
 ) -> Result<System> {
     let carried_out = |mut system: System| {
-        system.can_run().and_then(|()| system.carried_out())?;
+        Rules { planning: false, ignore_verdict }.judge(&system)?;
         // What the plug-in counts, EL2 must do in a way that it sees.
         system.hypervisor.observed = observe::plugin::is_needed(&system);
         Ok(system)
@@ -283,7 +293,8 @@ impl Files {
             };
             for path in std::iter::once(&image).chain(&initrd) {
                 if !files.contents.contains_key(path) {
-                    let contents = fs::read(path).context(|| format!("read {}", path.display()))?;
+                    let contents = weir_config::read_regular(path)
+                        .context(|| format!("read {}", path.display()))?;
                     files.contents.insert(path.clone(), contents);
                 }
             }

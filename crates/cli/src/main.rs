@@ -3,6 +3,7 @@
 mod analyze;
 mod attach;
 mod bench;
+mod build_id;
 mod calibrate;
 mod cargo;
 mod check;
@@ -24,6 +25,7 @@ mod progress;
 mod report;
 mod reproduce;
 mod run;
+mod screen;
 mod simulate;
 mod terminal;
 mod trace;
@@ -31,7 +33,7 @@ mod trace;
 use clap::{Parser, Subcommand};
 use environment::Environment;
 use failure::{CALL, Failure};
-use std::process::ExitCode;
+use std::{io::Write as _, process::ExitCode};
 
 /// Partitions a board into virtual machines: one TOML file describes the system, one command checks it,
 /// one boots it, one reports.
@@ -71,16 +73,22 @@ fn main() -> ExitCode {
         Ok(command) => command,
         Err(error) => {
             // Fails when nobody reads it, and then nobody misses it.
-            let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(CALL) } else { ExitCode::SUCCESS };
+            let text = error.render().ansi().to_string();
+            let text = text.trim_end_matches('\n');
+            if error.use_stderr() {
+                screen::say(text);
+                return ExitCode::from(CALL);
+            }
+            let _ = writeln!(screen::stdout(), "{text}");
+            return ExitCode::SUCCESS;
         }
     };
     let environment = Environment::find();
     let result = match &command.verb {
         Verb::New(arguments) => new::run(arguments),
         Verb::Check(arguments) => check::run(arguments, &environment),
-        Verb::Analyze(arguments) => analyze::run(arguments),
-        Verb::Plan(arguments) => plan::run(arguments),
+        Verb::Analyze(arguments) => analyze::run(arguments, &environment),
+        Verb::Plan(arguments) => plan::run(arguments, &environment),
         Verb::Build(arguments) => image::run(arguments, &environment),
         Verb::Run(arguments) => run::run(arguments, &environment),
         Verb::Attach(arguments) => attach::run(arguments, &environment),

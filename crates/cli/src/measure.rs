@@ -10,8 +10,11 @@ use crate::{
     environment::Environment,
     failure::{Context, Failure, GOOD, Result},
     progress::Bar,
-    reproduce::throttling::{lab::Lab, paths},
-    run,
+    reproduce::{
+        statement::Judged,
+        throttling::{lab::Lab, paths},
+    },
+    run, screen,
 };
 use std::{io::Write, path::Path};
 
@@ -113,7 +116,7 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
     let scratch = environment.build().join("bench");
     let lab = Lab::new(environment, &scratch)?;
     let budgets = paths::run(&lab, false, &Bar::new("running", paths::runs(false)))?;
-    let mut out = anstream::stdout().lock();
+    let mut out = screen::stdout();
     if json {
         let mut figures = serde_json::to_value(&figures).context(|| "write the figures")?;
         figures["budgets"] = paths::json(&budgets);
@@ -121,7 +124,7 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
     } else {
         writeln!(out, "{}", figures.table())?;
         writeln!(out, "{}", paths::text(&budgets))?;
-        for miss in paths::misses(&budgets) {
+        for miss in Judged::new(paths::statements(&budgets), &[], true).failures {
             writeln!(out, "above its aim: {miss}")?;
         }
         for miss in figures.misses() {

@@ -1,6 +1,9 @@
 //! `weir new`: a system to begin with, and the schema of system files.
 
-use crate::failure::{Context, Failure, Result};
+use crate::{
+    failure::{Context, Failure, Result},
+    screen,
+};
 use std::{
     fs,
     io::{self, Write, stdout},
@@ -39,6 +42,6 @@ pub fn run(arguments: &Arguments) -> Result {
         other => other.context(|| format!("write {}", path.display()))?,
     };
     file.write_all(TEMPLATE.as_bytes()).context(|| format!("write {}", path.display()))?;
-    writeln!(stdout(), "{0}\nnext: weir run {0}", path.display())?;
+    writeln!(screen::stdout(), "{0}\nnext: weir run {0}", path.display())?;
     Ok(())
 }

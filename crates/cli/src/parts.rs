@@ -4,12 +4,12 @@ use crate::{cargo::Programs, debian, environment::Environment, image};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
-    fmt, fs,
+    fmt,
     path::{Path, PathBuf},
 };
 use weir_config::{
     Faults, Foreseen, Image, LIKELY_HYPERVISOR, LIKELY_KERNEL, LIKELY_PROGRAM, Placement, Prospect,
-    Source, System, units::Bytes,
+    Source, System, read_regular, units::Bytes,
 };
 
 /// A part of a system that is neither built nor fetched yet, with the size that it is taken to have.
@@ -101,7 +101,7 @@ impl Parts {
     /// Whether the contents of a file are known now.
     fn read(&mut self, path: &Path) -> bool {
         if !self.contents.contains_key(path) {
-            let Ok(contents) = fs::read(path) else { return false };
+            let Ok(contents) = read_regular(path) else { return false };
             self.contents.insert(path.to_owned(), contents);
         }
         true

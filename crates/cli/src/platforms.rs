@@ -1,8 +1,8 @@
 //! `weir platforms`: the boards that weir knows.
 
-use crate::{failure::Result, run::show::table};
+use crate::{failure::Result, run::show::table, screen};
 use serde_json::{Value, json};
-use std::io::{Write, stdout};
+use std::io::Write;
 use weir_config::platform::{Gic, Memory, Platform};
 use weir_layout::cells::Cells;
 
@@ -17,7 +17,7 @@ pub struct Arguments {
 
 /// Carries the verb out.
 pub fn run(arguments: &Arguments) -> Result {
-    let mut out = stdout().lock();
+    let mut out = screen::stdout();
     if arguments.json {
         let list: Value = Platform::all().iter().map(describe).collect();
         writeln!(out, "{list:#}")?;

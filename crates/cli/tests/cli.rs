@@ -78,8 +78,8 @@ fn wrong_calls_have_status_2() {
 #[test]
 fn a_new_system_checks_and_is_not_overwritten() {
     let fake = fake();
-    fs::create_dir_all(fake.path("guests/control")).expect("a directory");
-    fake.write("guests/control/Cargo.toml", b"");
+    fs::create_dir_all(fake.path("guests/control/src")).expect("a directory");
+    fake.write("guests/control/src/main.rs", b"");
     let said = say(fake.weir().args(["new", "a/b"]));
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(said.out.contains("next: weir run a/b/system.toml"), "{}", said.out);
@@ -97,8 +97,8 @@ fn a_new_system_checks_and_is_not_overwritten() {
 #[test]
 fn a_size_that_is_guessed_is_said_to_be() {
     let fake = fake();
-    fs::create_dir_all(fake.path("guests/late")).expect("a directory");
-    fake.write("guests/late/Cargo.toml", b"");
+    fs::create_dir_all(fake.path("guests/late/src")).expect("a directory");
+    fake.write("guests/late/src/main.rs", b"");
     let vm =
         "[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MiB\"\nimage = { elf = \"guests/late\" }\n";
     fake.write("late.toml", format!("platform = \"qemu-virt\"\n{vm}").as_bytes());
@@ -132,9 +132,9 @@ fn a_size_that_is_guessed_is_said_to_be() {
 #[test]
 fn what_cannot_be_built_does_not_check() {
     let fake = fake();
-    fs::create_dir_all(fake.path("guests/late")).expect("a directory");
+    fs::create_dir_all(fake.path("guests/late/src")).expect("a directory");
     fs::create_dir_all(fake.path("build/programs")).expect("a directory");
-    fake.write("guests/late/Cargo.toml", b"");
+    fake.write("guests/late/src/main.rs", b"");
     let refused = |head: &str, keys: &str| {
         let vm = "[[vm]]\nname = \"a\"\ncpus = [0]\nimage = { elf = \"guests/late\" }\n";
         let text = format!("platform = \"qemu-virt\"\n{head}{vm}{keys}");
@@ -169,12 +169,12 @@ fn what_cannot_be_built_does_not_check() {
     assert_eq!(json[0]["guessed_images"][0]["bytes"], 3 << 20);
 }
 
-/// Of a file that is without fault, but asks for what the hypervisor does not do.
+/// Of a file that is good for planning, but asks for what the hypervisor does not do.
 #[test]
-fn what_a_build_refuses_of_a_good_file_is_told() {
+fn what_a_build_refuses_of_a_file_that_is_planned_is_told() {
     let fake = fake();
-    fs::create_dir_all(fake.path("guests/late")).expect("a directory");
-    fake.write("guests/late/Cargo.toml", b"");
+    fs::create_dir_all(fake.path("guests/late/src")).expect("a directory");
+    fake.write("guests/late/src/main.rs", b"");
     let vm = |name: &str, keys: &str| {
         format!(
             "[[vm]]\nname = \"{name}\"\ncpus = [0]\nmemory = \"16MiB\"\nimage = {{ elf = \"guests/late\" }}\n{keys}"
@@ -184,9 +184,9 @@ fn what_a_build_refuses_of_a_good_file_is_told() {
     let write = |keys: &str| {
         let text = format!("platform = \"qemu-virt\"\n{}{}{core}", vm("a", keys), vm("b", ""));
         fake.write("x.toml", text.as_bytes());
-        let said = say(fake.weir().args(["check", "x.toml"]));
+        let said = say(fake.weir().args(["check", "--planning", "x.toml"]));
         assert_eq!(said.status, Some(0), "{}", said.err);
-        let json = say(fake.weir().args(["check", "--json", "x.toml"]));
+        let json = say(fake.weir().args(["check", "--planning", "--json", "x.toml"]));
         let json: Value = serde_json::from_str(&json.out).expect("JSON");
         let notes = json[0]["notes"].as_array().expect("notes");
         assert!(notes.iter().all(|note| said.out.contains(note.as_str().expect("a line"))));
@@ -204,12 +204,100 @@ fn what_a_build_refuses_of_a_good_file_is_told() {
     assert_eq!(json, serde_json::json!([]));
 }
 
+/// `check` and `build` refuse the same files, and `analyze`, `plan` and `simulate` refuse what is wrong with the file itself.
+#[test]
+fn every_verb_goes_by_the_same_rules() {
+    let fake = fake();
+    for directory in ["guests/late/src", "build/programs"] {
+        fs::create_dir_all(fake.path(directory)).expect("a directory");
+    }
+    fake.write("guests/late/src/main.rs", b"");
+    fake.write("build/programs/late", &elf(0x4010_0000, 0x1000));
+    fake.write("build/programs/weir-hypervisor-gicv3", &elf(0x4020_0000, 0x1000));
+    let vm = |name: &str, core: u8, keys: &str| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"16MiB\"\nimage = {{ elf = \"guests/late\" }}\n{keys}"
+        )
+    };
+    let on = |platform: &str, keys: &str, rest: &str| {
+        format!("platform = \"{platform}\"\n{}{}{rest}", vm("a", 0, keys), vm("b", 1, ""))
+    };
+    let qemu = |keys: &str, rest: &str| on("qemu-virt", keys, rest);
+    let task = |deadline: &str| {
+        format!(
+            "[[vm.task]]\nname = \"t\"\ncost = \"1ms\"\nperiod = \"9ms\"\ndeadline = \"{deadline}\"\n"
+        )
+    };
+    let round = |vms: &str| {
+        format!(
+            "[[core]]\nid = 0\nschedule = {{ kind = \"round-robin\", quantum = \"1ms\", vms = {vms} }}\n"
+        )
+    };
+    let irq = |keys: &str| format!("[[irq]]\nline = 34\nvm = \"a\"\n{keys}");
+    let shared = |keys: &str, rest: &str| {
+        qemu(keys, &(round("[\"a\", \"b\"]") + rest)).replace("cpus = [1]", "cpus = [0]")
+    };
+    let work = "workload = { kind = \"latency\", size = \"64KiB\" }\n";
+    // The file, whether it can be built, and whether the rules of the file itself refuse it.
+    let files = [
+        ("good", qemu(work, ""), true, false),
+        ("good tasks", qemu(&(work.to_owned() + &task("9ms")), ""), true, false),
+        ("good sharing", shared(work, ""), true, false),
+        ("a platform that is planned", on("zcu102", work, ""), false, false),
+        ("a path that is not built", qemu(work, "[dma]\npath = \"dma\"\n"), false, false),
+        (
+            "a rule on a core of its own",
+            qemu(work, &irq("rate = 10\ncost = \"1us\"\n")),
+            false,
+            false,
+        ),
+        ("counters on a shared core", shared(&format!("pmu = 2\n{work}"), ""), false, false),
+        ("a late task", qemu(&(work.to_owned() + &task("1us")), ""), false, false),
+        ("another's interrupt", shared(work, &irq("")), false, true),
+        ("one core twice", qemu(work, "").replace("cpus = [1]", "cpus = [0]"), false, true),
+        ("no such core", qemu(work, "").replace("cpus = [1]", "cpus = [64]"), false, true),
+        ("too much memory", qemu(work, "").replace("16MiB", "2GiB"), false, true),
+        ("no turn", shared(work, "").replace("[\"a\", \"b\"]", "[\"a\"]"), false, true),
+        ("a short turn", shared(work, "").replace("1ms", "1us"), false, true),
+        ("an unknown key", qemu(work, "[nothing]\n"), false, true),
+        ("an unknown device", qemu(&format!("devices = [\"none\"]\n{work}"), ""), false, true),
+        (
+            "a budget of nobody",
+            qemu(&format!("bandwidth = {{ budget = 9, period = \"1us\" }}\n{work}"), ""),
+            false,
+            false,
+        ),
+    ];
+    for (name, text, builds, wrong) in files {
+        fake.write("x.toml", text.as_bytes());
+        let status = |verb: &[&str]| {
+            let said = say(fake.weir().args(verb));
+            (said.status.expect("a status"), format!("{name}, {verb:?}: {}{}", said.out, said.err))
+        };
+        let (checked, said) = status(&["check", "x.toml"]);
+        assert_eq!(checked, i32::from(!builds), "{said}");
+        for verb in [&["build", "x.toml", "--no-build"][..], &["run", "x.toml", "--no-build"]] {
+            let (status, said) = status(verb);
+            // The fake QEMU says nothing.
+            let good =
+                if verb[0] == "run" { status != 1 || said.contains("runs/") } else { status == 0 };
+            assert_eq!(good, builds, "{said}");
+        }
+        let (planning, said) = status(&["check", "x.toml", "--planning", "--ignore-verdict"]);
+        assert!(planning == 0 || wrong || name.starts_with("a budget"), "{said}");
+        for verb in [&["analyze", "x.toml"][..], &["plan", "x.toml"], &["simulate", "x.toml"]] {
+            let (status, said) = status(verb);
+            assert!(!wrong || status == 1, "{said}");
+        }
+    }
+}
+
 #[test]
 fn the_image_of_a_system_toml_is_called_as_its_directory_and_its_trees_can_be_had() {
     let fake = fake();
-    fs::create_dir_all(fake.path("guests/control")).expect("a directory");
+    fs::create_dir_all(fake.path("guests/control/src")).expect("a directory");
     fs::create_dir_all(fake.path("build/programs")).expect("a directory");
-    fake.write("guests/control/Cargo.toml", b"");
+    fake.write("guests/control/src/main.rs", b"");
     fake.write("build/programs/control", &elf(0x4010_0000, 0x1000));
     fake.write("build/programs/weir-hypervisor-gicv3", &elf(0x4020_0000, 0x1000));
     let vm = "[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MiB\"\nimage = { elf = \"guests/control\" }\n";
@@ -415,4 +503,112 @@ fn the_readme_shows_the_demo_as_it_is() {
     let read = |name: &str| fs::read_to_string(root.join(name)).expect("a text file");
     let block = format!("```toml\n{}```", read("systems/demo.toml"));
     assert!(read("README.md").contains(&block), "copy systems/demo.toml into README.md");
+}
+
+#[test]
+fn only_regular_files_are_read() {
+    let fake = fake();
+    rustix::fs::mkfifoat(rustix::fs::CWD, fake.path("fifo"), rustix::fs::Mode::RUSR)
+        .expect("a pipe");
+    let vm = |image: &str| {
+        format!(
+            "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MiB\"\nimage = {{ {image} }}\n"
+        )
+    };
+    for (file, why) in [
+        ("fifo", "a pipe"),
+        ("/dev/zero", "a device"),
+        ("/", "a directory"),
+        ("/proc/kmsg", "empty"),
+    ] {
+        for image in [
+            format!("elf = {file:?}"),
+            format!("bin = {file:?}"),
+            format!("linux = {file:?}"),
+            format!("linux = \"guest.bin\", initrd = {file:?}"),
+        ] {
+            fake.write("odd.toml", vm(&image).as_bytes());
+            let said = say(fake.weir().args(["check", "odd.toml"]));
+            assert_eq!(said.status, Some(1), "{image}: {}", said.err);
+            // Who is root may open the kernel's messages, and finds no bytes in them.
+            let denied = file.starts_with("/proc") && said.err.contains("permission denied");
+            let other = file.starts_with("/proc") && said.err.contains("is not an");
+            assert!(denied || other || said.err.contains(why), "{image}: {}", said.err);
+        }
+        fake.write("odd.toml", vm("bin = \"guest.bin\"").replace("qemu-virt", file).as_bytes());
+        for call in [
+            vec!["check", file],
+            vec!["analyze", file],
+            vec!["plan", file],
+            vec!["check", "odd.toml"],
+            vec!["analyze", "--trace", file],
+            vec!["simulate", "--merge", file],
+            vec!["simulate", "--dram-trace", file, "--platform", "ddr4-2400"],
+            vec!["trace", file],
+            vec!["run", "system.toml", "--image-file", file],
+        ] {
+            let said = say(fake.weir().args(&call));
+            // It ends, and what is no file is an error. Of an empty one that is for the verb to say.
+            let refused = matches!(said.status, Some(1..=3));
+            assert!(refused || file.starts_with("/proc"), "{call:?}: {} {}", said.out, said.err);
+        }
+    }
+}
+
+#[test]
+fn what_files_and_arguments_say_does_not_reach_the_terminal_raw() {
+    let fake = fake();
+    let image = "e\u{1b}[2J\u{202e}.bin";
+    let vm = "[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MiB\"\nimage = { bin = \"e\\u001b[2J\\u202e.bin\" }\n";
+    fake.write(image, &[0; 64]);
+    let file = "o\u{1b}]0;x\u{7}.toml";
+    fake.write(file, format!("platform = \"qemu-virt\"\n{vm}").as_bytes());
+    let is_clean = |text: &str| !text.chars().any(weir_config::is_hidden);
+    for call in [
+        vec!["check", file],
+        vec!["analyze", file],
+        vec!["plan", file],
+        vec!["check", "\u{1b}[2J"],
+        vec!["check", file, "--platform", "\u{1b}[2J"],
+        vec!["trace", "\u{1b}[2J"],
+        vec!["attach", "\u{1b}[2J", "one"],
+        vec!["\u{1b}[2J"],
+    ] {
+        let said = say(fake.weir().args(&call));
+        assert!(
+            is_clean(&said.out) && is_clean(&said.err),
+            "{call:?}: {:?} {:?}",
+            said.out,
+            said.err
+        );
+        assert!(
+            said.out.contains("\\u{1b}") || said.err.contains("\\u{1b}"),
+            "{call:?}: {} {}",
+            said.out,
+            said.err
+        );
+    }
+}
+
+#[test]
+fn tables_fit_the_width() {
+    let widest = |columns: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.arg("platforms").env_remove("COLUMNS");
+        if let Some(columns) = columns {
+            command.env("COLUMNS", columns);
+        }
+        let said = say(&mut command);
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        let rule = |line: &str| line.contains('\u{2500}');
+        assert_eq!(said.out.lines().filter(|line| rule(line)).count(), 1, "{}", said.out);
+        // Remarks follow the table.
+        let table =
+            said.out.lines().filter(|line| !line.contains(" can be checked and planned for"));
+        table.map(|line| line.chars().count()).max().expect("lines")
+    };
+    assert!(widest(Some("80")) <= 80);
+    assert!(widest(Some("120")) <= 120);
+    // In a pipe each row is one line.
+    assert!(widest(None) > 80);
 }

@@ -69,6 +69,9 @@ impl Board {
     /// Reads a flattened device tree.
     pub fn read(blob: &[u8]) -> Result<Self, String> {
         let fdt = Fdt::new(blob).map_err(|error| error.to_string())?;
+        if is_deep(blob) {
+            return Err(format!("its nodes are nested deeper than {DEEPEST}"));
+        }
         let tree = DeviceTree::from_fdt(&fdt);
         let gic = interrupt_controller(&tree.root);
         let root = Bus {
@@ -82,6 +85,46 @@ impl Board {
         visit(&tree.root, &root, gic, &mut devices);
         Ok(Self { tree, devices })
     }
+}
+
+/// Deepest nesting of nodes. Reading, visiting and dropping a tree recurse.
+const DEEPEST: usize = 32;
+
+/// Whether a flattened device tree nests its nodes deeper than [`DEEPEST`] (Devicetree Specification 0.4, 5.4), or can't be looked through.
+fn is_deep(blob: &[u8]) -> bool {
+    const BEGIN_NODE: u32 = 1;
+    const END_NODE: u32 = 2;
+    const PROPERTY: u32 = 3;
+    const NOTHING: u32 = 4;
+    const END: u32 = 9;
+    let word = |at: usize| {
+        let word = blob.get(at..at.checked_add(4)?)?;
+        Some(u32::from_be_bytes(word.try_into().ok()?))
+    };
+    let walk = || {
+        let mut at = word(8)? as usize;
+        let mut depth = 0_usize;
+        loop {
+            let token = word(at)?;
+            at += 4;
+            match token {
+                BEGIN_NODE => {
+                    let name = blob.get(at..)?.iter().position(|byte| *byte == 0)?;
+                    at = (at + name + 1).next_multiple_of(4);
+                    depth += 1;
+                }
+                END_NODE => depth = depth.checked_sub(1)?,
+                PROPERTY => at = (at + 8 + word(at)? as usize).next_multiple_of(4),
+                NOTHING => {}
+                END => return Some(false),
+                _ => return None,
+            }
+            if depth > DEEPEST {
+                return Some(true);
+            }
+        }
+    };
+    walk().unwrap_or(true)
 }
 
 /// The phandle of the board's GIC.

@@ -70,6 +70,22 @@ impl Event {
         matches!(self, Self::L2dRefill | Self::L2dWriteback)
     }
 
+    /// The accesses to memory that it leaves out; `None` if it counts all that cross the core's bus.
+    #[must_use]
+    pub const fn not_counted(self) -> Option<&'static str> {
+        Some(match self {
+            Self::L2dRefill => {
+                "accesses with the MMU off or to memory mapped non-cacheable, nor write-backs, by eviction or cache maintenance"
+            }
+            Self::L2dWriteback => {
+                "lines brought in, nor stores with the MMU off or to memory mapped non-cacheable"
+            }
+            Self::MemAccess => "cache maintenance, prefetches and table walks",
+            Self::InstRetired | Self::Cycles => "accesses to memory as such",
+            Self::BusAccess => return None,
+        })
+    }
+
     /// The event of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {

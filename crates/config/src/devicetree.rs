@@ -259,7 +259,6 @@ fn chosen(vm: &Vm, initrd: Option<&Range<u64>>) -> DeviceTreeNode {
 /// DEN0022: function identifiers as SMC Calling Convention 64-bit calls where there are such.
 fn psci() -> DeviceTreeNode {
     let mut psci = node("psci");
-    add(&mut psci, "migrate", 0xc400_0005_u32);
     add(&mut psci, "cpu_on", 0xc400_0003_u32);
     add(&mut psci, "cpu_off", 0x8400_0002_u32);
     add(&mut psci, "cpu_suspend", 0xc400_0001_u32);

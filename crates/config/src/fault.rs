@@ -1,9 +1,13 @@
 //! What is wrong with a file: every fault with its place, both parties, and what to write instead.
 
+use crate::{
+    files,
+    text::{is_hidden, masked, printable},
+};
 use miette::{
     Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode,
 };
-use std::{error, fmt, fmt::Write as _, fs, io, ops::Range, path::Path, sync::Arc};
+use std::{borrow::Cow, error, fmt, fmt::Write as _, ops::Range, path::Path, sync::Arc};
 
 /// The text of a file and its name, shared by the faults found in it.
 pub(crate) type File = Arc<NamedSource<String>>;
@@ -52,7 +56,7 @@ impl Fault {
     ) -> Self {
         Self {
             code,
-            message: message.into(),
+            message: short(message.into()),
             help: None,
             labels: vec![(span, String::new())],
             file: Arc::clone(file),
@@ -62,21 +66,26 @@ impl Fault {
     /// Says what the marked place is.
     pub(crate) fn label(mut self, text: impl Into<String>) -> Self {
         if let Some((_, label)) = self.labels.first_mut() {
-            *label = text.into();
+            *label = short(text.into());
         }
         self
     }
 
     /// Marks a second place, the other party's.
     pub(crate) fn and(mut self, span: Range<usize>, text: impl Into<String>) -> Self {
-        self.labels.push((span, text.into()));
+        self.labels.push((span, short(text.into())));
         self
     }
 
     /// Says what to write instead.
     pub(crate) fn help(mut self, text: impl Into<String>) -> Self {
-        self.help = Some(text.into());
+        self.help = Some(short(text.into()));
         self
+    }
+
+    /// How many places are marked.
+    pub(crate) fn labels(&self) -> usize {
+        self.labels.len()
     }
 
     pub(crate) fn span(&self) -> Range<usize> {
@@ -89,7 +98,7 @@ impl Fault {
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         Location {
             file: self.file.name().to_owned(),
-            line: before.matches('\n').count() + 1,
+            line: before.bytes().filter(|byte| *byte == b'\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
         }
     }
@@ -98,6 +107,43 @@ impl Fault {
     #[must_use]
     pub fn location(&self) -> Location {
         self.locate(self.span().start)
+    }
+
+    /// Whether a line that is marked is longer than an excerpt can be.
+    fn is_wide(&self) -> bool {
+        let text = self.file.inner();
+        let lines = self.labels.iter().map(|(span, _)| {
+            let from = text.get(..span.start).and_then(|text| text.rfind('\n')).unwrap_or(0);
+            let to = text.get(span.end..).and_then(|text| text.find('\n'));
+            to.map_or(text.len(), |to| span.end + to) - from
+        });
+        lines.max().is_some_and(|longest| longest > Self::WIDEST)
+    }
+
+    /// Bytes of the longest place that is shown with an excerpt; the handler can't format a column beyond 16 bits.
+    const WIDEST: usize = 4096;
+
+    /// The same fault for a terminal: with hidden characters escaped, in the excerpt masked.
+    fn shown(&self) -> Cow<'_, Self> {
+        let texts = [self.file.name(), self.file.inner(), &self.message];
+        let more = self.help.iter().chain(self.labels.iter().map(|(_, text)| text));
+        let is_plain = |text: &str| !text.chars().any(is_hidden);
+        if texts.into_iter().chain(more.map(String::as_str)).all(is_plain) {
+            return Cow::Borrowed(self);
+        }
+        let labels = self.labels.iter();
+        Cow::Owned(Self {
+            code: self.code,
+            message: printable(&self.message).into_owned(),
+            help: self.help.as_ref().map(|help| printable(help).into_owned()),
+            labels: labels
+                .map(|(span, label)| (span.clone(), printable(label).into_owned()))
+                .collect(),
+            file: Arc::new(NamedSource::new(
+                printable(self.file.name()),
+                masked(self.file.inner()),
+            )),
+        })
     }
 
     fn to_json(&self) -> serde_json::Value {
@@ -176,8 +222,19 @@ pub enum Style {
 }
 
 impl Faults {
+    /// Adds a fault. One behind [`Self::LINES`] becomes the statement that there are more; nothing is added behind that.
     pub(crate) fn push(&mut self, fault: Fault) {
-        self.0.push(fault);
+        if self.0.len() < Self::LINES {
+            return self.0.push(fault);
+        }
+        if self.0.len() == Self::LINES {
+            let end = fault.file.inner().len();
+            let message = format!("there are more than {} faults", Self::LINES);
+            let more = Fault::new("too-many-faults", &fault.file, end..end, message);
+            self.0.push(
+                more.label("the end").help("mend those above first; the others are not listed"),
+            );
+        }
     }
 
     /// `value` when nothing is wrong; sorts the faults by their place.
@@ -196,7 +253,7 @@ impl Faults {
     const LINES: usize = 1000;
 
     /// The faults with excerpts of the file, `width` columns wide; from the hundred-and-first on a line each, and of those beyond a
-    /// thousand their number.
+    /// thousand their number. Control characters of the file are escaped.
     #[must_use]
     pub fn render(&self, style: Style, width: usize) -> String {
         let theme = match style {
@@ -205,16 +262,21 @@ impl Faults {
         };
         let handler = GraphicalReportHandler::new_themed(theme).with_width(width).with_links(false);
         let mut text = String::new();
-        for (index, fault) in self.0.iter().take(Self::LINES).enumerate() {
+        for (index, fault) in self.0.iter().take(Self::LINES + 1).enumerate() {
             // The handler reads the file from its start for each excerpt, and can't format a column beyond 16 bits.
             let location = fault.location();
-            if index >= Self::EXCERPTS || location.column > usize::from(u16::MAX) / 2 {
-                let _ = writeln!(text, "{location}: {}", fault.message);
-            } else if handler.render_report(&mut text, fault).is_err() {
-                text.push_str(&fault.message);
+            if index >= Self::EXCERPTS || fault.is_wide() {
+                let _ = writeln!(
+                    text,
+                    "{}: {}",
+                    printable(&location.to_string()),
+                    printable(&fault.message).replace('\n', " ")
+                );
+            } else if handler.render_report(&mut text, &*fault.shown()).is_err() {
+                text.push_str(&printable(&fault.message));
             }
         }
-        match self.0.len().saturating_sub(Self::LINES) {
+        match self.0.len().saturating_sub(Self::LINES + 1) {
             0 => {}
             more => {
                 let _ = writeln!(text, "and {more} more");
@@ -238,7 +300,20 @@ impl fmt::Display for Faults {
 
 impl error::Error for Faults {}
 
-/// Reads a text file.
+/// Longest system or platform file, in bytes.
+pub const TEXT_LIMIT: u64 = 4 << 20;
+
+/// The beginning of a text that is longer than a person reads, as a value of the file in it may be.
+fn short(mut text: String) -> String {
+    const MOST: usize = 2000;
+    if let Some((end, _)) = text.char_indices().nth(MOST) {
+        text.truncate(end);
+        text.push_str("..");
+    }
+    text
+}
+
+/// Reads a text file of at most [`TEXT_LIMIT`] bytes.
 ///
 /// # Errors
 ///
@@ -255,7 +330,7 @@ pub(crate) fn read(path: &Path) -> Result<File, Faults> {
             "give the path of a file in it, like DIR/system.toml",
         ));
     }
-    let bytes = read_bytes(path).map_err(|error| {
+    let bytes = files::read_short(path, TEXT_LIMIT).map_err(|error| {
         let message = format!("cannot read {}: {error}", path.display());
         whole(
             "unreadable",
@@ -284,32 +359,5 @@ pub(crate) fn read(path: &Path) -> Result<File, Faults> {
             .help("save the file as UTF-8");
             Err(Faults(vec![fault]))
         }
-    }
-}
-
-/// More than any file of a system: what is longer is a mistake.
-const FILE_LIMIT: u64 = 4 << 30;
-
-/// Reads a regular file, or says why not. Devices and pipes might never end.
-pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
-    let metadata = fs::metadata(path).map_err(|error| reason(&error))?;
-    if metadata.is_dir() {
-        return Err("it is a directory".to_owned());
-    }
-    if !metadata.is_file() {
-        return Err("it is no regular file".to_owned());
-    }
-    if metadata.len() > FILE_LIMIT {
-        return Err("it is longer than 4GiB".to_owned());
-    }
-    fs::read(path).map_err(|error| reason(&error))
-}
-
-/// What the operating system says, without its number for it.
-fn reason(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file".to_owned(),
-        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
-        _ => error.to_string(),
     }
 }

@@ -11,6 +11,9 @@ use std::ops::Range;
 /// image from the start of RAM, where the device tree is.
 pub(crate) const BLOCK: u64 = 2 << 20;
 
+/// Most PT_LOAD segments of an ELF file; linkers make about four.
+const MOST_SEGMENTS: usize = 256;
+
 /// Why an image cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
@@ -167,6 +170,11 @@ fn elf(bytes: &[u8]) -> Result<Program<'_>, Vec<Problem>> {
     }
     let loaded =
         headers.iter().filter(|header| header.p_type == abi::PT_LOAD && header.p_memsz > 0);
+    // Each two of them are compared, and each takes a place in the packed system.
+    if loaded.clone().count() > MOST_SEGMENTS {
+        let message = format!("the ELF file has more than {MOST_SEGMENTS} segments to load");
+        return fail("elf-segments", &message, "link it with fewer PT_LOAD segments");
+    }
     let mut parts = Vec::new();
     for (index, header) in loaded.clone().enumerate() {
         let data = file.segment_data(header).map_err(damaged)?;

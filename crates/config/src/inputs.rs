@@ -1,13 +1,10 @@
 //! Which files a system is made of.
 
 use crate::{
-    fault,
+    files,
     raw::{At, Values},
 };
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
 /// A file that is read.
@@ -60,7 +57,5 @@ fn beside(file: &Path, path: &str) -> PathBuf {
 /// The text of a file; none of what is no text, or longer than such files are.
 fn text(file: &Path) -> String {
     const LONGEST: u64 = 1 << 20;
-    let is_short = fs::metadata(file).is_ok_and(|file| file.len() <= LONGEST);
-    let bytes = is_short.then(|| fault::read_bytes(file).ok()).flatten();
-    bytes.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
+    files::read_text(file, LONGEST).unwrap_or_default()
 }

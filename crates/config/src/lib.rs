@@ -41,6 +41,8 @@ mod devicetree;
 #[cfg(feature = "std")]
 mod fault;
 #[cfg(feature = "std")]
+mod files;
+#[cfg(feature = "std")]
 mod foresee;
 #[cfg(feature = "std")]
 mod image;
@@ -68,6 +70,8 @@ mod shape;
 #[cfg(feature = "std")]
 mod system;
 #[cfg(feature = "std")]
+mod text;
+#[cfg(feature = "std")]
 pub mod timing;
 #[cfg(feature = "std")]
 pub mod units;
@@ -77,11 +81,13 @@ pub use audit::{Audited, audit, page_owners};
 #[cfg(feature = "std")]
 pub use board::Irq;
 #[cfg(feature = "std")]
-pub use check::{check_file, check_file_on, check_text, check_to_measure};
+pub use check::{check_file, check_file_on, check_text, check_to_analyze, check_to_measure};
 #[cfg(feature = "std")]
 pub use coloring::{Division, Share, shares};
 #[cfg(feature = "std")]
-pub use fault::{Fault, Faults, Location, Style};
+pub use fault::{Fault, Faults, Location, Style, TEXT_LIMIT};
+#[cfg(feature = "std")]
+pub use files::{open_regular, read_regular, read_short, read_text};
 #[cfg(feature = "std")]
 pub use foresee::{Foreseen, Prospect, foresee};
 #[cfg(feature = "std")]
@@ -89,7 +95,7 @@ pub use inputs::{Input, inputs};
 #[cfg(feature = "std")]
 pub use pack::{Packed, Payload, pack};
 #[cfg(feature = "std")]
-pub use packed::OnFault;
+pub use packed::{OnFault, OnOutside};
 #[cfg(feature = "std")]
 pub use place::{Owner, Placement, Row, Sizes, place, place_all};
 #[cfg(feature = "std")]
@@ -102,5 +108,7 @@ pub use resolve::{Catalog, LIKELY_HYPERVISOR, LIKELY_KERNEL, LIKELY_PROGRAM, Sou
 pub use schema::{TEMPLATE, schema};
 #[cfg(feature = "std")]
 pub use system::{Board, Device, Hypervisor, Image, Net, Piece, Socket, System, Vm};
+#[cfg(feature = "std")]
+pub use text::{is_hidden, printable};
 #[cfg(feature = "std")]
 pub use timing::Timing;

@@ -124,6 +124,16 @@ pub enum OnFault {
     StopSystem = 2,
 }
 
+/// What to do when a VM accesses an address where it has nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum OnOutside {
+    /// It is a fault: [`OnFault`] says what follows.
+    Fault = 0,
+    /// The VM takes an external abort, as on a machine.
+    Abort = 1,
+}
+
 /// A VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -172,8 +182,10 @@ pub struct Vm {
     pub ticks: u8,
     /// 1 when it may hand the console and the active devices to a VM.
     pub focus: u8,
+    /// An [`OnOutside`].
+    pub on_outside: u8,
     /// Zero.
-    pub reserved: [u8; 3],
+    pub reserved: [u8; 2],
     /// The core of each vCPU.
     pub cores: [u8; MAX_CORES],
     /// Its cells.
@@ -306,7 +318,9 @@ impl Damage {
                 "a VM's interrupt is not a shared one, has two owners, or a rule that is none"
             }
             Self::Overlap(_) => "a VM's RAM overlaps the image or another VM",
-            Self::Choice(_) => "a VM's on_fault, ticks, focus or number of counters is unknown",
+            Self::Choice(_) => {
+                "a VM's on_fault, on_outside, ticks, focus or number of counters is unknown"
+            }
             Self::Geometry => "the cells are not those of the board",
             Self::Function(_) => "a VM's PCI function has two owners, or its addresses are taken",
             Self::Port(_) => "a network device has no address of its own, or is a second uplink",
@@ -437,6 +451,7 @@ impl<'a> VmView<'a> {
             || self.vm.ticks > schedule::LOSE_TICKS
             || self.vm.pmu > MAX_PMU_COUNTERS
             || self.vm.focus > 1
+            || self.vm.on_outside > OnOutside::Abort as u8
         {
             return Err(Damage::Choice(index));
         }

@@ -5,11 +5,12 @@ use crate::{
     coloring::{self, Places},
     counters::{self, Counters},
     fault::{self, Fault, Faults, File},
+    files,
     packed::{ADDRESS_LIMIT, MAX_CORES, PAGE},
     pci::{self, Pci, Smmu},
     raw::{self, At, Values},
     shape::{Key, Kind, Shape},
-    timing::{self, Overhead, Saturation, Sharing},
+    timing::{self, Interference, Overheads, Saturation, Sharing},
     units::{Bytes, Pa},
 };
 use std::{
@@ -18,6 +19,9 @@ use std::{
     sync::{Arc, LazyLock},
 };
 use toml::de::DeTable;
+
+/// Longest flattened device tree of a board, in bytes; boards' are below 100 KiB.
+const TREE_LIMIT: u64 = 1 << 20;
 
 /// A board that weir runs on.
 #[derive(Clone, Debug)]
@@ -57,11 +61,15 @@ pub struct Platform {
     /// Where lines lie in the cache and in DRAM, and more RAM.
     pub places: Places,
     /// What the steps of a transfer cost.
-    pub overheads: Vec<Overhead>,
+    pub overheads: Overheads,
+    /// The DMA engine that can move messages between VMs; without one a core copies them.
+    pub dma_engine: Option<String>,
     /// The saturation of its memory.
     pub saturation: Option<Saturation>,
     /// What EL2 takes of a core that VMs share, if anybody has measured it.
     pub sharing: Option<Sharing>,
+    /// What memory accesses of other VMs do to a core, if it is known.
+    pub interference: Option<Interference>,
     /// What its cores' accesses are counted by.
     pub counters: Counters,
 }
@@ -175,8 +183,14 @@ static PLATFORM: Shape = Shape {
         coloring::GROUP_KEY,
         coloring::PLANNED_KEY,
         timing::OVERHEADS_KEY,
+        optional(
+            "dma_engine",
+            Kind::Text,
+            "The DMA engine that can move messages between VMs; without the key the analysis takes the broker's core to copy them.",
+        ),
         timing::SATURATION_KEY,
         timing::SHARING_KEY,
+        timing::INTERFERENCE_KEY,
         counters::PMU_KEY,
         counters::MONITOR_KEY,
         pci::PCI_KEY,
@@ -219,6 +233,11 @@ static UART: Shape = Shape {
     keys: &[
         key("base", Kind::Address, "Its registers."),
         key("intid", Kind::Number(32, 1019), "Its interrupt."),
+        optional(
+            "clock",
+            Kind::Number(1_843_200, 1_000_000_000),
+            "Its reference clock in Hz, from which it derives 115200 Bd; 24 MHz without the key.",
+        ),
     ],
 };
 
@@ -339,7 +358,8 @@ impl Platform {
         let directory = path.parent().unwrap_or(Path::new(""));
         parse(&file, |name| {
             let path = directory.join(name);
-            fault::read_bytes(&path).map_err(|error| format!("cannot read {name}: {error}"))
+            files::read_short(&path, TREE_LIMIT)
+                .map_err(|error| format!("cannot read {name}: {error}"))
         })
     }
 
@@ -421,6 +441,7 @@ impl Reader<'_, '_> {
         let device_tree = self.device_tree(device_tree);
         let places = coloring::platform(table, self.file, self.faults);
         let (overheads, saturation, sharing) = timing::platform(table, self.file, self.faults);
+        let interference = timing::interference(table, self.file, self.faults);
         let counters = counters::read(table, self.file, self.faults);
         let (host_bridge, smmu) = pci::platform(table, self.file, self.faults);
         let memory = memory?;
@@ -463,8 +484,10 @@ impl Reader<'_, '_> {
             board: Arc::new(board),
             places,
             overheads,
+            dma_engine: table.text("dma_engine").map(|name| name.value),
             saturation,
             sharing,
+            interference,
             counters,
         })
     }

@@ -6,7 +6,7 @@
 use crate::{
     coloring,
     fault::{Fault, Faults, File},
-    packed::{INTID_LIMIT, MAX_CORES, MAX_PMU_COUNTERS, OnFault, schedule},
+    packed::{INTID_LIMIT, MAX_CORES, MAX_PMU_COUNTERS, OnFault, OnOutside, schedule},
     shape::{Key, Kind, Shape, Walk, integer},
     timing,
     units::{Bytes, BytesPerSec, Nanos},
@@ -122,6 +122,11 @@ static VM: Shape = Shape {
             "on_fault",
             Kind::Choice(&["halt", "restart", "stop-system"]),
             "What to do when it does what it must not: stop it (as without the key), start it again from its pristine image, or stop all.",
+        ),
+        key(
+            "on_outside",
+            Kind::Choice(&["fault", "abort"]),
+            "What an access to an address is where it has nothing: a fault, for which `on_fault` holds (as without the key), or an external abort that it takes itself, as on a machine.",
         ),
         key(
             "ticks",
@@ -306,6 +311,14 @@ pub(crate) struct System {
     pub no_vms: Option<Range<usize>>,
 }
 
+impl System {
+    /// Returns whether the file says enough to build the system.
+    pub(crate) fn is_complete(&self) -> bool {
+        let is_said = |vm: &Vm| vm.cpus.is_some() && vm.memory.is_some() && vm.image.is_some();
+        self.platform.is_some() && !self.vms.is_empty() && self.vms.iter().all(is_said)
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Hypervisor {
     pub console_core: Option<At<u64>>,
@@ -323,6 +336,7 @@ pub(crate) struct Vm {
     pub image: Option<At<Image>>,
     pub devices: Option<At<Devices>>,
     pub on_fault: OnFault,
+    pub on_outside: OnOutside,
     pub ticks: u8,
     pub focus: bool,
     pub vsock: Option<At<String>>,
@@ -398,6 +412,12 @@ pub(crate) fn parse_part<T>(
     read: impl FnOnce(&DeTable<'_>) -> T,
 ) -> Option<T> {
     let (document, errors) = DeTable::parse_recoverable(file.inner());
+    if let Some(fault) = excess(file, document.get_ref()) {
+        faults.push(fault);
+        return None;
+    }
+    let single = if errors.is_empty() { None } else { single_brackets(file, shape) };
+    let explained = single.as_ref().map_or(0..0, |(_, lines)| lines.clone());
     for error in &errors {
         let end = file.inner().len();
         let span = error.span().unwrap_or(0..0);
@@ -406,11 +426,18 @@ pub(crate) fn parse_part<T>(
         if message.is_empty() {
             "this is not TOML".clone_into(&mut message);
         }
+        // Tables that were meant to be several are one to the parser, and each key is there twice.
+        if explained.contains(&span.start) && message.contains("duplicate key") {
+            continue;
+        }
         let fault = Fault::new("syntax", file, span, message).label("here");
         faults
             .push(fault.help(
                 "write `key = value`; text and quantities stand in double quotes: \"16MiB\"",
             ));
+    }
+    if let Some((fault, _)) = single {
+        faults.push(fault);
     }
     let broken = !errors.is_empty();
     let mut walked = Faults::default();
@@ -420,9 +447,104 @@ pub(crate) fn parse_part<T>(
     let end = file.inner()[start..].find('\n').map_or(file.inner().len(), |line| start + line);
     walk.table(document.get_ref(), &(start..end), shape);
     // What stands behind an error is perhaps not what the parser took it for.
-    let first = faults.0.iter().map(|fault| fault.location().line).min().unwrap_or(usize::MAX);
-    faults.0.extend(walked.0.into_iter().filter(|fault| fault.location().line < first));
+    let first = faults.0.iter().map(|fault| fault.span().start).min();
+    let first = first.map_or(usize::MAX, |place| {
+        file.inner().get(..place).and_then(|before| before.rfind('\n')).map_or(0, |line| line + 1)
+    });
+    for fault in walked.0.into_iter().filter(|fault| fault.span().start < first) {
+        faults.push(fault);
+    }
     (!broken).then(|| read(document.get_ref()))
+}
+
+/// Most values in a file, and in one of its lists. Files of systems have far fewer; rules between any two of a list's elements take
+/// long for more.
+const MOST_VALUES: usize = 200_000;
+const LONGEST_LIST: usize = 16_384;
+
+/// The fault of a file that has more values than any system needs.
+fn excess(file: &File, table: &DeTable<'_>) -> Option<Fault> {
+    fn visit<'a>(
+        values: impl IntoIterator<Item = &'a Spanned<DeValue<'a>>>,
+        count: &mut usize,
+    ) -> Option<(Range<usize>, String)> {
+        for value in values {
+            *count += 1;
+            if *count > MOST_VALUES {
+                return Some((value.span(), format!("more than {MOST_VALUES} values")));
+            }
+            let found = match value.get_ref() {
+                DeValue::Array(items) if items.len() > LONGEST_LIST => {
+                    let what =
+                        format!("a list of {} values, more than {LONGEST_LIST}", items.len());
+                    let extra = items.get(LONGEST_LIST).map_or(value.span(), Spanned::span);
+                    Some((extra, what))
+                }
+                DeValue::Array(items) => visit(items, count),
+                DeValue::Table(table) => visit(table.values(), count),
+                _ => None,
+            };
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+    let (span, what) = visit(table.values(), &mut 0)?;
+    let fault = Fault::new("too-many-values", file, span, format!("the file has {what}"));
+    Some(fault.label("one too many").help("describe the system with fewer values"))
+}
+
+/// The fault of headers in single brackets whose tables are elements of a list, such as `[vm]`, and the part of the file where the parser
+/// takes them for one table. Only of use where the file has syntax errors: of a single such header the walk says that it is no list.
+fn single_brackets(file: &File, shape: &Shape) -> Option<(Fault, Range<usize>)> {
+    let text = file.inner();
+    let mut found: Option<(Fault, Range<usize>)> = None;
+    let mut offset = 0;
+    for line in text.split_inclusive('\n') {
+        let start = offset;
+        offset += line.len();
+        let header = line.split('#').next().unwrap_or("").trim();
+        let Some(inner) = header.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else {
+            continue;
+        };
+        if inner.starts_with('[') || !is_list(shape, inner.split('.').map(str::trim)) {
+            continue;
+        }
+        let start = start + line.find('[').unwrap_or(0);
+        let span = start..start + header.len();
+        match &mut found {
+            None => {
+                let message = format!("`{header}` is one table, but `{inner}` is a list of tables");
+                let fault = Fault::new("single-brackets", file, span.clone(), message);
+                let help = format!("write `[{header}]`, with double brackets, for each element");
+                found = Some((fault.label("one table").help(help), span.start..text.len()));
+            }
+            Some((fault, _)) if fault.labels() < 3 => {
+                let more = fault.clone().and(span, "again");
+                *fault = more;
+            }
+            Some(_) => {}
+        }
+    }
+    found
+}
+
+/// Whether the table at `path` is an element of a list.
+fn is_list<'a>(shape: &Shape, mut path: impl Iterator<Item = &'a str>) -> bool {
+    let mut shape = shape;
+    let mut listed = false;
+    path.all(|name| {
+        let Some(key) = shape.keys.iter().find(|key| key.name == name) else { return false };
+        let inner = match &key.kind {
+            Kind::List(Kind::Table(inner)) => (true, inner),
+            Kind::Table(inner) => (false, inner),
+            _ => return false,
+        };
+        listed = inner.0;
+        shape = inner.1;
+        true
+    }) && listed
 }
 
 /// Reading of a table's values; what has the wrong type or value was reported by the walk.
@@ -529,6 +651,10 @@ fn read_vm(table: &DeTable<'_>, span: Range<usize>) -> Vm {
             Some("restart") => OnFault::Restart,
             Some("stop-system") => OnFault::StopSystem,
             _ => OnFault::Halt,
+        },
+        on_outside: match table.text("on_outside").as_ref().map(|choice| choice.value.as_str()) {
+            Some("abort") => OnOutside::Abort,
+            _ => OnOutside::Fault,
         },
         ticks: match table.text("ticks").as_ref().map(|choice| choice.value.as_str()) {
             Some("lose") => schedule::LOSE_TICKS,

@@ -67,9 +67,17 @@ impl Timing {
     /// what a core can do from one look to the next, else what `[saturation]` says was measured. None where nobody says it.
     #[must_use]
     pub fn overshoot(&self, vm: &TimedVm, period: Nanos) -> Option<u64> {
-        let measured = self.saturation.as_ref().and_then(|saturation| saturation.overshoot);
         let bound = self.looks(vm, period).map(|looks| looks.between());
-        bound.max(measured)
+        bound.max(self.measured_overshoot())
+    }
+
+    /// Returns the accesses that were measured, or are taken, to pass between a budget's end and the stop: those of `[saturation]` before
+    /// those of the platform's `[interference]`.
+    #[must_use]
+    pub fn measured_overshoot(&self) -> Option<u64> {
+        let own = self.saturation.as_ref().and_then(|saturation| saturation.overshoot);
+        let platform = self.platform.as_ref().and_then(|platform| platform.interference.as_ref());
+        own.or_else(|| platform?.overshoot)
     }
 
     /// Why budgets are none to which VMs can be kept, each by itself: whether all together are what the memory takes is not judged. Where no

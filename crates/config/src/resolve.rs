@@ -1,13 +1,18 @@
 //! What the names in a file stand for: files, or things that weir makes or fetches itself.
 
 use crate::units::Bytes;
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 /// Names that stand for no file, since weir builds or fetches what they mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Catalog {
     /// weir's own guests, that `elf = "guests/NAME"` may name.
     pub guests: Vec<String>,
+    /// The keys of the arguments of those whose keys are known.
+    pub arguments: BTreeMap<String, Vec<String>>,
     /// Flat binaries that `bin` may name.
     pub bins: Vec<String>,
     /// Kernels that `linux` may name.
@@ -20,6 +25,7 @@ impl Default for Catalog {
     fn default() -> Self {
         Self {
             guests: Vec::new(),
+            arguments: BTreeMap::new(),
             bins: vec!["u-boot".to_owned()],
             kernels: vec!["debian-rt".to_owned()],
             initrds: [

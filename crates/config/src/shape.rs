@@ -116,8 +116,10 @@ fn one_of(choices: &[&str]) -> String {
 
 /// The name among `known` that was probably meant.
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // Comparing takes time and memory by the product of both lengths, and no name is that long.
+    const LONGEST: usize = 64;
+    let known = known.into_iter().filter(|_| word.len() <= LONGEST);
     known
-        .into_iter()
         .map(|name| (strsim::damerau_levenshtein(word, name), name))
         .filter(|(distance, name)| *distance <= 1 + name.len().max(word.len()) / 4)
         .min_by_key(|(distance, _)| *distance)
@@ -214,7 +216,12 @@ impl Walk<'_> {
             value.span(),
             format!("`{name}` cannot be {found}"),
             "this",
-            format!("write {}", kind.expected()),
+            match (value.get_ref(), kind) {
+                (DeValue::Table(_), Kind::List(Kind::Table(inner))) => {
+                    format!("write {}, with double brackets, for each of them", inner.name)
+                }
+                _ => format!("write {}", kind.expected()),
+            },
         );
     }
 

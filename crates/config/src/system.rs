@@ -5,7 +5,7 @@ use crate::{
     coloring::Division,
     fault::{Fault, Faults, File},
     image::{self, Party, Problem, overlap},
-    packed::{FIRST_CID, FIRST_GROUP, OnFault, Regulation, VIRTIO_LEN, VSOCK_BAR_LEN},
+    packed::{FIRST_CID, FIRST_GROUP, OnFault, OnOutside, Regulation, VIRTIO_LEN, VSOCK_BAR_LEN},
     pci::Function,
     platform::Platform,
     resolve::Source,
@@ -91,6 +91,8 @@ pub struct Vm {
     pub functions: Vec<Function>,
     /// What happens when it faults.
     pub on_fault: OnFault,
+    /// What happens when it accesses an address where it has nothing.
+    pub on_outside: OnOutside,
     /// What becomes of timer ticks while it is off a core that it shares: [`KEEP_TICKS`](crate::packed::schedule::KEEP_TICKS) or
     /// [`LOSE_TICKS`](crate::packed::schedule::LOSE_TICKS).
     pub ticks: u8,

@@ -72,6 +72,42 @@ pub unsafe fn start(core: usize, entry: fn(usize)) -> Result<(), psci::Error> {
     }
 }
 
+/// Powers this core down (CPU_SUSPEND) until an interrupt is pending. It goes on at `entry`, on an empty stack, with
+/// its interrupt controller interface on, its private interrupts disabled, and interrupts masked. Returns only
+/// what PSCI answers if it refuses.
+///
+/// # Safety
+///
+/// Nothing refers to what is on this core's stack, or is used again.
+///
+/// # Panics
+///
+/// After the wake-up, if this core is not in the device tree.
+#[must_use]
+pub unsafe fn power_down(entry: fn() -> !) -> Option<psci::Error> {
+    /// StateType, power-down (DEN0022, 5.4.2).
+    const POWER_DOWN: u32 = 1 << 16;
+    extern "C" fn resume(entry: u64) -> ! {
+        set_index(board().core_of_mpidr(mpidr()).expect("this core is in the device tree"));
+        gic::init_core();
+        // SAFETY: `power_down` passed it.
+        let entry = unsafe { core::mem::transmute::<usize, fn() -> !>(entry as usize) };
+        entry()
+    }
+    let stack = STACKS.0.get().cast::<Stack<STACK_PAGES>>().wrapping_add(index());
+    // SAFETY: this core's stack in `STACKS` is its own (the boot core has another one until here); what is on it
+    // is not used again, as the caller says.
+    let refused = unsafe {
+        aarch64_rt::suspend_core::<Hvc>(
+            POWER_DOWN,
+            stack.wrapping_add(1).cast(),
+            resume,
+            entry as usize as u64,
+        )
+    };
+    refused.err()
+}
+
 /// Unmasks IRQs on this core.
 #[inline]
 pub fn unmask_interrupts() {

@@ -176,7 +176,10 @@ pub extern "C" fn secondary_main(index: u64) -> ! {
 }
 
 fn start_core(core: &'static mut cpu::Core) -> ! {
-    gic::init_core(core.index);
+    if let Err(reason) = gic::init_core(core.index) {
+        let core = Text::number(core.index as u64, 10);
+        console::refuse(&["GIC of core ", core.as_str(), ": ", reason]);
+    }
     share::furnish(core);
     life::prepare_core(core.share.is_some());
     core.seat = vm::seats(core.index).next().filter(|_| core.share.is_none());

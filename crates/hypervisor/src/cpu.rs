@@ -33,10 +33,11 @@ pub const CONSOLE: u32 = 1 << 6;
 pub const SHUTDOWN: u32 = 1 << 7;
 /// Message: memory budget has come free; ask again.
 pub const BUDGET: u32 = 1 << 8;
-/// Message: the VM's memory budget was set to another.
-pub const SET_BUDGET: u32 = 1 << 9;
 /// Message: hand the active devices over, if they are to go elsewhere.
 pub const HAND_OVER: u32 = 1 << 10;
+
+/// Message: virtual time stands still; end a guest that takes exceptions and executes nothing.
+pub const STANDSTILL: u32 = 1 << 11;
 
 static MAIL: [AtomicU32; MAX_CORES] = [const { AtomicU32::new(0) }; MAX_CORES];
 
@@ -51,6 +52,14 @@ pub fn tell(core: usize, message: u32) {
     // has its SGI under way or not yet looked at, and needs no second one.
     if mail(core).fetch_or(message, Ordering::Release) & message != message {
         gic::send(core, gic::SGI_MESSAGE);
+    }
+}
+
+/// Puts `message` into the mailbox of every core of the system.
+pub fn tell_all(message: u32) {
+    let cores = crate::boot::system().header.cores as usize;
+    for core in 0..cores.min(MAX_CORES) {
+        tell(core, message);
     }
 }
 
@@ -116,6 +125,8 @@ impl Core {
     #[inline(never)]
     pub fn give_turn(&mut self) -> bool {
         let now = clock_ns();
+        // Relaxed: only the host reads it. Masked, so that no number can reach beyond.
+        PROGRESS[self.index % MAX_CORES].store(now, Ordering::Relaxed);
         relax();
         let lent_ns = LENT_NS.load(Ordering::Relaxed);
         if lent_ns > 0 && self.meter.is_none() && self.current().is_some() {
@@ -138,6 +149,10 @@ impl Core {
         timer::fire_at(meter.min(self.ticks.next).min(due));
     }
 }
+
+/// The time of each core's last tick. The host sees by them whether virtual time goes on.
+#[unsafe(export_name = "weir_progress")]
+static PROGRESS: [AtomicU64; MAX_CORES] = [const { AtomicU64::new(0) }; MAX_CORES];
 
 /// Nanoseconds that others get of a turn that a tick ends, however often they lose it; 0 unless a VM has a memory budget. Beside the cores'
 /// own, whose meters' paths it is no part of.

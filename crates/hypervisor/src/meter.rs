@@ -67,6 +67,7 @@ enum Source {
 }
 
 /// The meter of a regulated core.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Meter {
     source: Source,
     regulator: Regulator,
@@ -80,16 +81,19 @@ pub struct Meter {
     runs: bool,
     /// Whether it has nothing to run.
     off: bool,
+    /// Whether EL2 loads its VM's image, on its budget.
+    loads: bool,
     /// The counts when this period began, and those at which the vCPU was last told to stop.
     begun: Counts,
     limit: Counts,
-    /// The budget of its VM.
+    /// The budget of its VM, and the number of changes to it that this includes.
     budget: Counts,
+    changes: u32,
     /// Whether there are two budgets, of reads and of writes.
     two: bool,
     /// The counts since another vCPU has the core.
     away: Option<Counts>,
-    /// What the monitor counted of others on this core.
+    /// What the monitor counted of others on this core, less what EL2 did for this vCPU; modulo 2^64.
     others: Counts,
 }
 
@@ -117,9 +121,11 @@ impl Meter {
             deadline: 0,
             runs: true,
             off: false,
+            loads: false,
             begun: Counts::ZERO,
             limit: Counts::ZERO,
             budget: Counts { reads: its.reads, writes: its.writes },
+            changes: 0,
             two: its.writes != u64::MAX,
             away: None,
             others: Counts::ZERO,
@@ -136,6 +142,36 @@ impl Meter {
         self.step(seat, core, timer::now_ns(), Event::Count);
     }
 
+    /// EL2 begins to load its VM's image.
+    pub fn begin_load(&mut self, seat: &Seat, core: usize) {
+        (self.off, self.loads) = (false, true);
+        self.step(seat, core, timer::now_ns(), Event::Descheduled);
+    }
+
+    /// Whether EL2 loads its VM's image on its budget.
+    #[must_use]
+    pub fn is_loading(&self) -> bool {
+        self.loads
+    }
+
+    /// EL2 made up to so many accesses for its VM, which the source does not count.
+    pub fn charge(&mut self, seat: &Seat, core: usize, accesses: Counts) {
+        if let Some(away) = &mut self.away {
+            *away = away.plus(accesses);
+        }
+        match &mut self.source {
+            Source::Pmu(pmu) => pmu.charge(accesses),
+            Source::Monitor { .. } => self.others = self.others.wrapping_minus(accesses),
+        }
+        self.step(seat, core, timer::now_ns(), Event::Descheduled);
+    }
+
+    /// Its vCPU, which does not have the core, is to run from now on.
+    pub fn come_on(&mut self, seat: &Seat, core: usize) {
+        (self.off, self.loads) = (false, false);
+        self.step(seat, core, timer::now_ns(), Event::Descheduled);
+    }
+
     #[inline(always)]
     fn counts(&mut self, core: usize) -> Counts {
         if let Some(counts) = self.away {
@@ -143,7 +179,7 @@ impl Meter {
         }
         match &mut self.source {
             Source::Pmu(pmu) => pmu.counts(),
-            Source::Monitor { .. } => monitored(core).minus(self.others),
+            Source::Monitor { .. } => monitored(core).wrapping_minus(self.others),
         }
     }
 
@@ -165,7 +201,7 @@ impl Meter {
                 let limit = if self.runs { self.limit } else { Counts::NEVER };
                 pmu.interrupt_at(limit);
             }
-            Source::Monitor { .. } => self.others = monitored(core).minus(counts),
+            Source::Monitor { .. } => self.others = monitored(core).wrapping_minus(counts),
         }
     }
 
@@ -174,7 +210,10 @@ impl Meter {
     pub fn step(&mut self, seat: &Seat, core: usize, now: u64, event: Event) {
         let event = if self.off { Event::Stop } else { event };
         let counts = self.counts(core);
-        let Verdict { run, limit, wake_others } =
+        if now >= self.boundary {
+            self.follow(seat);
+        }
+        let Verdict { run, limit, wake } =
             self.regulator.step(self.shared, Nanos(now), counts, event);
         let used = counts.minus(self.begun);
         if run {
@@ -185,7 +224,7 @@ impl Meter {
             self.begun = counts;
             mark::<MARK_REPLENISH>();
             self.record(seat, Kind::Replenish, used);
-        } else if (run || self.runs) && event != Event::Stop {
+        } else if (run || self.runs) && event != Event::Stop && !(run && self.loads) {
             if run {
                 mark::<MARK_POLL>();
             } else {
@@ -204,7 +243,7 @@ impl Meter {
             // Nothing is counted while it waits, so that no interrupt can come but the one that did.
             Source::Pmu(_) => Pmu::forget(),
             // What is off counts nothing: its next look is the boundary's, and the first when it is on again.
-            Source::Monitor { poll, access } if run && !self.off => {
+            Source::Monitor { poll, access } if run && !self.off && !self.loads => {
                 let left = |limit: u64, count: u64| limit.saturating_sub(count);
                 let left = left(limit.reads, counts.reads).min(left(limit.writes, counts.writes));
                 let wait = regulation::least_time(left, *access).max(*poll);
@@ -212,8 +251,8 @@ impl Meter {
             }
             Source::Monitor { .. } => {}
         }
-        if wake_others {
-            wake(core, self.shared);
+        if wake != 0 {
+            wake_members(core, self.shared, wake);
         }
     }
 
@@ -232,12 +271,24 @@ impl Meter {
     #[inline(always)]
     #[must_use]
     pub fn is_counted(&self) -> bool {
-        self.off || matches!(self.source, Source::Pmu(_)) || monitor().is_counting()
+        self.off || self.loads || matches!(self.source, Source::Pmu(_)) || monitor().is_counting()
     }
 
-    /// Takes over the budget that its VM was set to.
+    /// Takes over the budget that its VM was set to, at the start of a period: the core is not interrupted for it before.
+    #[inline(always)]
+    fn follow(&mut self, seat: &Seat) {
+        // Acquire: the budget that `set_budget` stored before it counted. If it stores another one now, this may find half of it, and
+        // the next boundary finds the rest.
+        let changes = seat.vm.budget_changes.load(Ordering::Acquire);
+        if changes != self.changes {
+            self.changes = changes;
+            self.take_budget(seat);
+        }
+    }
+
     #[cold]
-    pub fn take_budget(&mut self, seat: &Seat) {
+    #[inline(never)]
+    fn take_budget(&mut self, seat: &Seat) {
         let its = &seat.vm.view().vm.regulation;
         let [reads, writes] = [0, 1].map(|n: usize| seat.vm.budget[n].load(Ordering::Relaxed));
         let limited = |limited: u64, budget| if limited == u64::MAX { limited } else { budget };
@@ -251,18 +302,6 @@ impl Meter {
             if self.two {
                 record_writes(seat, Kind::BudgetChanged, budget.writes, before.writes);
             }
-        }
-    }
-
-    /// The same if it was set since: for a core that VMs share, which nobody interrupts for it.
-    pub fn follow(&mut self, seat: &Seat) {
-        let [reads, writes] = [0, 1].map(|n: usize| seat.vm.budget[n].load(Ordering::Relaxed));
-        let its = &seat.vm.view().vm.regulation;
-        let is_new = |limited: u64, set, budget| limited != u64::MAX && set != 0 && set != budget;
-        if is_new(its.reads, reads, self.budget.reads)
-            || is_new(its.writes, writes, self.budget.writes)
-        {
-            self.take_budget(seat);
         }
     }
 
@@ -284,6 +323,7 @@ pub fn note(core: &mut Core, seat: &Seat, on: bool) {
     if let Some(meter) = &mut core.meter {
         let event = if on { Event::Count } else { Event::Stop };
         meter.off = !on;
+        meter.loads = false;
         meter.step(seat, core.index, timer::now_ns(), event);
         core.arm();
     }
@@ -314,19 +354,25 @@ fn shared(seat: &Seat) -> &'static Shared {
     }
 }
 
-/// Has the other cores whose meters share `with` ask again.
+/// Interrupts the other cores with a suspended vCPU that the regulator names in `wake` and that shares `with`. The regulator names
+/// each at most once in a period (`policy::bandwidth::Verdict::wake`).
 #[cold]
-fn wake(core: usize, with: &'static Shared) {
-    let shares =
-        |seat: &&Seat| seat.vm.view().vm.regulation.is_on() && core::ptr::eq(shared(seat), with);
+fn wake_members(core: usize, with: &'static Shared, wake: u32) {
+    let is_named = |seat: &Seat| {
+        let view = seat.vm.view();
+        let setting = boot::system().setting(view.index, seat.vcpu);
+        setting.is_some_and(|setting| setting.member_bit() & wake != 0)
+            && core::ptr::eq(shared(seat), with)
+    };
     for other in (0..MAX_CORES).filter(|other| *other != core) {
-        if vm::seats(other).any(|seat| shares(&seat)) {
+        if vm::seats(other).any(is_named) {
             cpu::tell(other, cpu::BUDGET);
         }
     }
 }
 
-/// Sets the budget of VM `target` to `budget` from its next period on, if `setter` was granted the right to this one.
+/// Sets the budget of VM `target` to `budget` from its next period on, if `setter` was granted the right to this one. No other core is
+/// interrupted: each meter of the VM looks at its next boundary.
 #[must_use]
 pub fn set_budget(setter: &Vm, target: u64, budget: Counts) -> bool {
     let Some(target) = usize::try_from(target).ok().and_then(|target| vm::all().nth(target)) else {
@@ -342,12 +388,8 @@ pub fn set_budget(setter: &Vm, target: u64, budget: Counts) -> bool {
     // Two setters at once would be two vCPUs of one VM: each pair is then one that it may set.
     target.budget[0].store(budget.reads, Ordering::Relaxed);
     target.budget[1].store(budget.writes, Ordering::Relaxed);
-    for core in target.cores().iter().map(|core| usize::from(*core)) {
-        // One that VMs share looks when it asks its schedule.
-        if !boot::system().is_shared(core) {
-            cpu::tell(core, cpu::SET_BUDGET);
-        }
-    }
+    // Release: see `Meter::follow`.
+    target.budget_changes.fetch_add(1, Ordering::Release);
     true
 }
 

@@ -9,6 +9,7 @@
 pub mod admission;
 pub mod bandwidth;
 pub mod partition;
+pub mod ticket;
 pub mod transfer;
 mod units;
 mod word;

@@ -107,6 +107,39 @@ fn what_a_stopped_vcpu_has_left_wakes_others() {
 }
 
 #[test]
+fn a_vcpu_that_returns_its_share_again_and_again_wakes_the_other_once_in_a_period() {
+    let settings =
+        [0, 1].map(|vcpu| Setting { slice: Counts::one(60), ..pool(Counts::one(100), vcpu, 2) });
+    let mut board = Board::new(settings, false, 0);
+    let mut named = [0; 3];
+    for named in &mut named {
+        board.read(0, 2);
+        board.read(1, 1000);
+        assert!(board.vcpus[0].verdict.run && !board.vcpus[1].verdict.run);
+        for _ in 0..50 {
+            board.vcpus[0].off = true;
+            board.tell(0, Event::Stop);
+            *named += u32::from(board.vcpus[0].verdict.wake == 0b10);
+            board.vcpus[0].off = false;
+            board.tell(0, Event::Count);
+            assert!(board.vcpus[0].verdict.run, "it draws what it returned");
+        }
+        board.next_period();
+    }
+    assert_eq!(named, [1; 3]);
+    // A vCPU that does not have its core does not ask.
+    board.read(0, 2);
+    board.read(1, 1000);
+    board.now += PERIOD.0;
+    board.tell(0, Event::Period);
+    board.read(0, 1000);
+    board.tell(1, Event::Descheduled);
+    assert!(!board.vcpus[1].verdict.run);
+    board.tell(0, Event::Stop);
+    assert_eq!(board.vcpus[0].verdict.wake, 0);
+}
+
+#[test]
 fn a_driver_that_wakes_nobody_loses_only_time() {
     let settings =
         [0, 1].map(|vcpu| Setting { slice: Counts::one(60), ..pool(Counts::one(100), vcpu, 2) });

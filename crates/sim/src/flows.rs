@@ -152,7 +152,7 @@ impl Broker {
         let dma = &timing.dma;
         if dma.path != DataPath::Dma {
             return Err(Ok(
-                "[dma] path names a core that copies, and the model has the path of a DMA engine"
+                "a core copies the messages ([dma] path, or a platform without a DMA engine), and the model has the path of a DMA engine only"
                     .to_owned(),
             ));
         }

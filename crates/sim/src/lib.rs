@@ -20,7 +20,6 @@ mod outcome;
 mod prefetch;
 mod program;
 mod run;
-mod text;
 mod trace;
 
 pub use board::{Board, BoardError, ram_pages};

@@ -62,6 +62,8 @@ pub(crate) struct Meter {
     pub periods: Periods,
     /// Which of the run's [`Shared`] it is given.
     pub shared: usize,
+    /// Its bit in [`Verdict::wake`].
+    pub member: u32,
     limit: Counts,
     /// Whether the vCPU may run.
     pub runs: bool,
@@ -83,6 +85,7 @@ impl Meter {
             two,
             periods: setting.periods(),
             shared,
+            member: setting.member_bit(),
             limit: Counts::NEVER,
             runs: true,
             called: false,
@@ -106,9 +109,9 @@ impl Meter {
         calls
     }
 
-    /// Asks the regulator; whether others are to be asked because of it.
-    pub fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> bool {
-        let Verdict { run, limit, wake_others } = self.regulator.step(shared, now, counts, event);
+    /// Asks the regulator; returns the vCPUs to step because of it, by [`Self::member`].
+    pub fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> u32 {
+        let Verdict { run, limit, wake } = self.regulator.step(shared, now, counts, event);
         if now >= self.boundary {
             if event != Event::Start {
                 self.budget.period_ended(counts.minus(self.begun));
@@ -128,7 +131,7 @@ impl Meter {
         self.runs = run;
         self.limit = limit;
         self.called = false;
-        wake_others
+        wake
     }
 
     /// Forgets what it has counted for the report.

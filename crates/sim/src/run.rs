@@ -415,7 +415,7 @@ impl<'a> Run<'a> {
         let counts = meter.counts(c.accesses, traffic);
         let ns = Nanos(now.0 / 1000);
         let group = meter.shared;
-        let wakes = meter.step(&self.shared[group], ns, counts, event);
+        let wake = meter.step(&self.shared[group], ns, counts, event);
         if matches!(event, Step::Start | Step::Period) {
             let next = Picos::from_nanos(meter.periods.next(ns).0);
             self.add(next + Picos::from_nanos(hypervisor.interrupt_ns), Event::Period(core));
@@ -424,10 +424,12 @@ impl<'a> Run<'a> {
             self.cores[core].busy_until = now + Picos::from_nanos(hypervisor.cost_ns);
         }
         self.arm(core, now);
-        if wakes {
+        if wake != 0 {
             for other in (0..self.cores.len()).filter(|other| *other != core) {
                 let meter = self.cores[other].meter.as_ref();
-                if meter.is_some_and(|meter| meter.shared == group && !meter.runs) {
+                if meter.is_some_and(|meter| {
+                    meter.shared == group && meter.member & wake != 0 && !meter.runs
+                }) {
                     let latency = Picos::from_nanos(hypervisor.interrupt_ns);
                     self.add(now + latency, Event::Overflow(other));
                 }

@@ -24,7 +24,7 @@ pub(crate) fn read(
     };
     let path = system.parent().unwrap_or(Path::new("")).join(name);
     let shown = path.display();
-    let text = crate::text::read(&path, MOST_BYTES)
+    let text = weir_config::read_text(&path, MOST_BYTES)
         .map_err(|error| BoardError(format!("{vm}'s trace {shown}: {error}")))?;
     if !text.is_empty() && !text.ends_with('\n') {
         return Err(BoardError(format!(

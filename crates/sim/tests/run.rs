@@ -363,8 +363,11 @@ fn nonsense_in_a_workload_is_refused_with_its_place() {
             "of the kind \"kernel\" has no `size`",
         ),
         ("kind = \"trace\", file = \"\"".to_owned(), "a's trace"),
-        ("kind = \"trace\", file = \"/dev/zero\"".to_owned(), "/dev/zero: it has more than"),
-        ("kind = \"trace\", file = \"/dev/null\"".to_owned(), "/dev/null has no accesses"),
+        (
+            "kind = \"trace\", file = \"/dev/zero\"".to_owned(),
+            "/dev/zero: it is a device, not a regular file",
+        ),
+        ("kind = \"trace\", file = \"/dev/null\"".to_owned(), "/dev/null: it is a device, not"),
         (dma("channels = 0"), "channels"),
         (dma("chunk = \"0B\""), "a chunk of 0 bytes"),
         (dma("piece = \"0B\", mode = \"linked\""), "a piece of 0 bytes"),

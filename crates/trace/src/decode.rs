@@ -1,6 +1,6 @@
 //! The host's end of the wire.
 
-use crate::wire::{Counters, DLE, Denials, Event, Flow, Mark, Port};
+use crate::wire::{Counters, DLE, Denials, Event, Flow, Lives, Mark, Port};
 use zerocopy::FromBytes;
 
 /// What the wire says, one piece at a time.
@@ -20,6 +20,8 @@ pub enum Piece {
     Flow(Flow),
     /// Counts of a network device.
     Port(Port),
+    /// What became of a VM.
+    Lives(Lives),
     /// A frame of an unknown kind, with a wrong sum or a wrong length: bytes were lost.
     Damaged,
 }
@@ -94,6 +96,7 @@ impl Decoder {
             4 => Denials::read_from_bytes(payload).ok().map(Piece::Denials),
             5 => Flow::read_from_bytes(payload).ok().map(Piece::Flow),
             6 => Port::read_from_bytes(payload).ok().map(Piece::Port),
+            7 => Lives::read_from_bytes(payload).ok().map(Piece::Lives),
             _ => None,
         }
     }

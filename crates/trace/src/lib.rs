@@ -14,6 +14,7 @@ pub mod decode;
 mod model;
 pub mod monitor;
 pub mod phases;
+pub mod quota;
 #[cfg(any(feature = "decode", test))]
 pub mod reader;
 pub mod record;

@@ -40,11 +40,13 @@ pub enum Phase {
     Hold,
     /// A wait for a device's lock, of any core: the longest since this was last told. None where nobody waited.
     Lock,
+    /// From the receiver's interrupt to the end of the finalization, of which it is a part: the shortest since this was last recorded.
+    Tail,
 }
 
 impl Phase {
-    /// The twelve of Table II in its order, and weir's own four.
-    pub const ALL: [Self; 16] = [
+    /// The twelve of Table II in its order, and weir's own five.
+    pub const ALL: [Self; 17] = [
         Self::Hc,
         Self::Pt,
         Self::Pp,
@@ -61,14 +63,15 @@ impl Phase {
         Self::Copy,
         Self::Hold,
         Self::Lock,
+        Self::Tail,
     ];
 
     /// The name in files: Table II's symbol in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        const NAMES: [&str; 16] = [
+        const NAMES: [&str; 17] = [
             "hc", "pt", "pp", "ql", "qi", "qa", "qr", "ps", "pd", "ft", "ip", "br", "wake", "copy",
-            "hold", "lock",
+            "hold", "lock", "tail",
         ];
         NAMES[self as usize]
     }
@@ -76,7 +79,7 @@ impl Phase {
     /// What happens in it.
     #[must_use]
     pub const fn action(self) -> &'static str {
-        const ACTIONS: [&str; 16] = [
+        const ACTIONS: [&str; 17] = [
             "hypervisor entry and exit",
             "transport",
             "packet parsing",
@@ -93,6 +96,7 @@ impl Phase {
             "copy of a chunk",
             "turn of a device's lock",
             "wait for a device's lock",
+            "finalization after the receiver's interrupt",
         ];
         ACTIONS[self as usize]
     }
@@ -104,7 +108,7 @@ impl Phase {
             Kind::PacketSent => &[Self::Pt, Self::Pp, Self::Ql, Self::Qi],
             Kind::PacketChunk => &[Self::Ps, Self::Pd, Self::Copy, Self::Qr],
             Kind::PacketArrived => &[Self::Qa, Self::Wake, Self::Hc, Self::Ft],
-            Kind::PacketTaken => &[Self::Br, Self::Hold, Self::Lock],
+            Kind::PacketTaken => &[Self::Br, Self::Hold, Self::Lock, Self::Tail],
             _ => &[],
         }
     }

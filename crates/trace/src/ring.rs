@@ -55,6 +55,14 @@ impl<const N: usize> ByteRing<N> {
         true
     }
 
+    /// Bytes ever written and ever read, modulo 2^32.
+    #[must_use]
+    pub fn positions(&self) -> (u32, u32) {
+        // The reader's first: it never passes the writer's.
+        let read = self.tail.load(Ordering::Acquire);
+        (self.head.load(Ordering::Acquire), read)
+    }
+
     /// Bytes that can be appended.
     #[must_use]
     pub fn room(&self) -> usize {

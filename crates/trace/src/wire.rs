@@ -6,7 +6,8 @@
 //! frame the console bytes belong to the VM that it names.
 //!
 //! In the other direction a console byte goes to the VM that has the focus, `DLE DLE` is that byte
-//! itself, `DLE a VM` moves the focus, and `DLE r` asks for a round of [`Counters`] and [`Denials`].
+//! itself, `DLE a VM` moves the focus, `DLE r` asks for a round of [`Counters`] and [`Denials`], and `DLE s` says that
+//! virtual time stands still.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -16,6 +17,8 @@ pub const DLE: u8 = 0x10;
 pub const FOCUS: u8 = b'a';
 /// Command from the host: send the counters now.
 pub const REPORT: u8 = b'r';
+/// Command from the host: virtual time stands still; end guests that take exceptions and execute nothing.
+pub const STANDSTILL: u8 = b's';
 /// The VM number that stands for the hypervisor itself.
 pub const HYPERVISOR: u8 = 0xff;
 
@@ -35,6 +38,8 @@ pub enum Kind {
     Flow = 5,
     /// A [`Port`].
     Port = 6,
+    /// [`Lives`].
+    Lives = 7,
 }
 
 /// From here on the console bytes are of VM `vm`; sent when the VM changes and after each line feed,
@@ -161,6 +166,8 @@ counted! {
         Uncounted = "a budget whose monitor nobody keeps",
         /// The broker of the flows did not end a copy whose sender or receiver was reset.
         Stuck = "a copy that does not end",
+        /// The first instruction of its exception vector cannot be fetched, so it takes exceptions for ever.
+        Vectors = "exception vectors that cannot be fetched",
     }
 }
 
@@ -187,6 +194,8 @@ counted! {
         Dma = "DMA outside its memory",
         /// A packet that no flow allows or that is malformed, or a ring that makes no sense.
         Virtio = "malformed or disallowed packet",
+        /// An access outside its memory that was answered with an external abort, by `on_outside`.
+        Outside = "access outside its memory",
     }
 }
 
@@ -265,6 +274,46 @@ counted! {
     }
 }
 
+counted! {
+    /// What a VM is doing.
+    VmState {
+        /// Not started yet.
+        NotStarted = "not started",
+        /// Running, or about to start again.
+        Running = "running",
+        /// It powered itself off.
+        Off = "off",
+        /// It was stopped for good after a fault.
+        Halted = "halted",
+    }
+}
+
+/// Number of [`FaultKind`]s.
+pub const FAULT_KINDS: usize = FaultKind::ALL.len();
+
+/// What became of one VM since the system started, as EL2 counted it. Records of events can be lost; these counts are sent
+/// again with each round of counters and at the system's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Lives {
+    /// Nanoseconds since the hypervisor started.
+    pub time_ns: u64,
+    /// The VM.
+    pub vm: u8,
+    /// A [`VmState`].
+    pub state: u8,
+    /// Zero.
+    pub reserved: [u8; 2],
+    /// Lives that ended and were followed by another.
+    pub restarts: u32,
+    /// Lives ended by PSCI SYSTEM_RESET.
+    pub resets: u32,
+    /// Records of this VM's events that were lost.
+    pub lost: u32,
+    /// Lives ended by force, by [`FaultKind`].
+    pub faults: [u64; FAULT_KINDS],
+}
+
 /// What one VM was refused since the system started, by [`Denial`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -295,6 +344,14 @@ pub struct Flow {
     pub lost: u64,
     /// The longest time from the later of a packet's notification and its eligibility to its receiver's interrupt, in ns.
     pub worst_ns: u64,
+    /// The shortest such time, in ns; `u64::MAX` without a packet.
+    pub least_ns: u64,
+    /// Packets whose time was longer than the flow's deadline; 0 without a deadline.
+    pub late: u64,
+    /// The number of the first packet that took [`Flow::worst_ns`], counted from 1; 0 without a packet.
+    pub worst_packet: u64,
+    /// When that packet arrived, in nanoseconds since the hypervisor started.
+    pub worst_arrived_ns: u64,
 }
 
 /// What became of the frames of a VM's network device since the system started.
@@ -321,6 +378,7 @@ pub struct Port {
 
 // A frame's length is one byte.
 const _: () = assert!(size_of::<Counters>() < 256 && size_of::<Denials>() < 256);
+const _: () = assert!(size_of::<Lives>() < 256);
 
 /// Puts a frame on the wire, byte by byte.
 pub fn frame(kind: Kind, payload: &(impl IntoBytes + Immutable), mut out: impl FnMut(u8)) {

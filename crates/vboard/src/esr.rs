@@ -490,3 +490,9 @@ impl MmioAccess {
         value << shift >> shift
     }
 }
+
+/// Whether ISR_EL1 of this value says that an SError is pending.
+#[must_use]
+pub const fn is_serror_pending(isr_el1: u64) -> bool {
+    isr_el1 >> 8 & 1 != 0
+}

@@ -15,6 +15,8 @@
 //! D24.2 for each register; op0 = 3, op1 = 0, CRn = 0, CRm = 1 to 7 is the feature ID space, whose
 //! unallocated registers read as zero (D18.3.1, trapped by HCR_EL2.TID3).
 
+use crate::debug::{MAX_BREAKPOINTS, MAX_WATCHPOINTS};
+
 /// The GIC of the virtual board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GicVersion {
@@ -73,8 +75,9 @@ const RULES: [Rule; 26] = [
     // ID_AA64ISAR1: (LS64) XS I8MM DGH, BF16 SPECRES SB FRINTTS, GPI GPA LRCPC FCMA, JSCVT API APA
     // DPB.
     rule(6, 1, 0x0111_1111_0031_1002),
-    // ID_AA64ISAR2: CSSC RPRFM, CLRBHB PAC_frac BC (MOPS), APA3 GPA3 RPRES WFxT.
-    rule(6, 2, 0x0011_0000_1010_0012),
+    // ID_AA64ISAR2: CSSC RPRFM, CLRBHB PAC_frac BC (MOPS), APA3 GPA3 RPRES (WFxT). The timeout of a
+    // WFIT that traps would be lost.
+    rule(6, 2, 0x0011_0000_1010_0010),
     // ID_AA64MMFR0: ExS; TGran4 without LPA2, TGran64, TGran16; BigEndEL0 SNSMem BigEnd ASIDBits;
     // PARange up to 48 bits.
     Rule { register: IdRegister::at(7, 0), most: 0x0000_1000_0011_1125, signed: 1 << 6 | 1 << 7 },
@@ -117,14 +120,54 @@ const AA64MMFR1: usize = IdRegister::at(7, 1).0 as usize;
 const PFR1: usize = IdRegister::at(1, 1).0 as usize;
 const DFR0: usize = IdRegister::at(1, 2).0 as usize;
 
-/// The Armv8.0 debug architecture with its minimum of two breakpoints and two watchpoints, one of
-/// the former with a context comparator. All else, PMU and trace first, is absent.
-const AA64DFR0_VALUE: u64 = 0x0010_1006;
+/// The Armv8.0 debug architecture. All else, PMU and trace first, is absent.
+const DEBUG_V8: u64 = 0x6;
 /// The same in AArch32 terms: CopDbg is Armv8.0's.
 const DFR0_VALUE: u64 = 0x6;
 
-/// Breakpoints, and watchpoints, that `ID_AA64DFR0_EL1` promises.
-pub(crate) const BREAKPOINTS: u8 = 2;
+/// `ID_AA64DFR0_EL1`: as many of the hardware's breakpoints and watchpoints as a vCPU's context holds.
+/// The last breakpoints are those that compare contexts: where a VM does not see all, it is told of
+/// the one that the architecture requires.
+fn debug_features(hardware: u64) -> u64 {
+    let (breakpoints, watchpoints) = (hardware >> 12 & 15, hardware >> 20 & 15);
+    let most_breakpoints = MAX_BREAKPOINTS as u64 - 1;
+    let contexts = if breakpoints > most_breakpoints { 0 } else { hardware >> 28 & 15 };
+    DEBUG_V8
+        | breakpoints.min(most_breakpoints) << 12
+        | watchpoints.min(MAX_WATCHPOINTS as u64 - 1) << 20
+        | contexts.min(breakpoints) << 28
+}
+
+/// Registers of EL2 whose values are unknown after a reset and that change what EL1 can do, as far as
+/// the processor has them. The hypervisor writes zero to each on every core: nothing that the ID
+/// registers hide is enabled, and no access traps that is not named in [`crate::sysreg`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a group of registers")]
+pub struct Controls {
+    /// `HCRX_EL2`.
+    pub hcrx: bool,
+    /// `HFGRTR_EL2`, `HFGWTR_EL2`, `HFGITR_EL2`, `HDFGRTR_EL2`, `HDFGWTR_EL2`.
+    pub fine_traps: bool,
+    /// `HAFGRTR_EL2`.
+    pub monitor_traps: bool,
+    /// The second registers of each (FEAT_FGT2).
+    pub more_fine_traps: bool,
+}
+
+impl Controls {
+    /// Returns the registers that a processor with these values of `ID_AA64MMFR0_EL1`, `ID_AA64MMFR1_EL1` and
+    /// `ID_AA64PFR0_EL1` has.
+    #[must_use]
+    pub const fn of(mmfr0: u64, mmfr1: u64, pfr0: u64) -> Self {
+        let fine_traps = mmfr0 >> 56 & 0xf;
+        Self {
+            hcrx: mmfr1 >> 40 & 0xf != 0,
+            fine_traps: fine_traps != 0,
+            monitor_traps: fine_traps != 0 && pfr0 >> 44 & 0xf != 0,
+            more_fine_traps: fine_traps >= 2,
+        }
+    }
+}
 
 /// Lesser of two register values in each four-bit field; see [`Rule`].
 fn lesser(hardware: u64, rule: &Rule) -> u64 {
@@ -145,7 +188,7 @@ pub struct IdRegisters([u64; 56]);
 impl IdRegisters {
     /// The registers of a VM on this processor. `read` gives the hardware's value of a register; it
     /// is called once for each that is not constant: CRm 1, op2 0, 1, 4 to 7; CRm 2, op2 0 to 7;
-    /// CRm 3, op2 0, 1, 2, 4; CRm 4, op2 0, 1; CRm 6, op2 0, 1, 2; CRm 7, op2 0, 1, 2. All cores of
+    /// CRm 3, op2 0, 1, 2, 4; CRm 4, op2 0, 1; CRm 5, op2 0; CRm 6, op2 0, 1, 2; CRm 7, op2 0, 1, 2. All cores of
     /// a VM must be alike.
     #[must_use]
     pub fn from_hardware(gic: GicVersion, mut read: impl FnMut(IdRegister) -> u64) -> Self {
@@ -155,7 +198,7 @@ impl IdRegisters {
                 *value = lesser(read(rule.register), rule);
             }
         }
-        values[AA64DFR0] = AA64DFR0_VALUE;
+        values[AA64DFR0] = debug_features(read(IdRegister::at(5, 0)));
         values[DFR0] = DFR0_VALUE;
         if values[AA64PFR0] & 0xf == 2 {
             values[PFR1] |= u64::from(gic == GicVersion::V3) << 28;
@@ -174,6 +217,13 @@ impl IdRegisters {
     pub fn get(&self, crm: u8, op2: u8) -> u64 {
         let index = usize::from(crm).wrapping_sub(1).wrapping_mul(8) | usize::from(op2 & 7);
         self.0.get(index).copied().unwrap_or(0)
+    }
+
+    /// How many breakpoints and watchpoints the VM has.
+    #[must_use]
+    pub const fn comparators(&self) -> (u8, u8) {
+        let features = self.0[AA64DFR0];
+        ((features >> 12 & 15) as u8 + 1, (features >> 20 & 15) as u8 + 1)
     }
 
     /// The GIC that the VM has.

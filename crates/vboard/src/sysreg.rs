@@ -3,8 +3,8 @@
 //! The traps that this policy expects: `HCR_EL2.{TID3, TACR, TIDCP, TSW, TSC, TLOR, TERR, IMO,
 //! FMO}` set, `TWI, TWE, TVM, TRVM` clear; `MDCR_EL2.{TPM, TPMCR, TDA, TDOSA, TDRA}` set;
 //! `CPTR_EL2.{TTA, TAM}` set; `HSTR_EL2` zero; `CNTHCTL_EL2` lets EL1 and EL0 at both timers.
-//! `PMUSERENR_EL0` and `MDSCR_EL1` are zero in the hardware while a VM runs, since their guest-side
-//! values exist only here.
+//! `PMUSERENR_EL0` is zero in the hardware while a VM runs. A VM's breakpoints, watchpoints and
+//! `MDSCR_EL1` are [`crate::debug::Debug`]'s, which the caller asks first.
 //!
 //! | group | a guest gets | counted |
 //! | --- | --- | --- |
@@ -12,7 +12,7 @@
 //! | `ICC_SGI1R_EL1` and its two siblings | the SGI is sent | no |
 //! | PMU, activity monitors | UNDEFINED: the ID registers say that there is none | always |
 //! | debug, no more than every OS does when it starts | see below | no |
-//! | debug, arming something | reads zero, write ignored | yes |
+//! | debug communications channel, external debug | reads zero, write ignored | yes |
 //! | debug, registers that are not there | UNDEFINED | yes |
 //! | trace, profiling, branch records | UNDEFINED: the ID registers say that there is none | always |
 //! | `ACTLR_EL1` | reads zero, write ignored | nonzero writes |
@@ -20,12 +20,10 @@
 //! | set/way cache maintenance | no effect | always |
 //! | anything else | UNDEFINED | always |
 //!
-//! **Debug.** The debug architecture is not optional, so ID_AA64DFR0_EL1 must offer it, and an OS
-//! unlocks it and disarms it when it starts (`OSLAR_EL1`, `OSDLR_EL1`, `MDSCR_EL1`, zeros into each
-//! breakpoint and watchpoint). All of that is answered as by a processor with nothing armed and no
-//! debugger attached. A write that would arm something (an enabled breakpoint or watchpoint, kernel
-//! debug, monitor debug, single step, the debug communications channel) has no effect and is
-//! counted.
+//! **Debug.** The debug architecture is not optional, so ID_AA64DFR0_EL1 must offer it. Breakpoints,
+//! watchpoints and single step work ([`crate::debug`]). The OS lock is open and stays so; there is no
+//! external debugger. A write to the debug communications channel or to a register of an external
+//! debugger has no effect and is counted.
 //!
 //! **Set/way.** These instructions act on one core's caches by position. They cannot mean anything
 //! reliable for a VM: lines move between caches by themselves, and other VMs' lines lie at the same
@@ -42,7 +40,7 @@
 
 use crate::esr::{CoprocessorAccess, SysRegAccess};
 use crate::gic::SgiRegister;
-use crate::id::{BREAKPOINTS, GicVersion, IdRegisters};
+use crate::id::{GicVersion, IdRegisters};
 
 /// What a guest reached for and is not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,8 +161,6 @@ fn stored(write: bool, too_much: bool, denied: Denied) -> Outcome {
 
 /// op0 = 2: debug and trace registers.
 fn debug(access: SysRegAccess, value: u64) -> Outcome {
-    /// `MDSCR_EL1`: single step, kernel debug, monitor debug.
-    const SS_KDE_MDE: u64 = 1 | 1 << 13 | 1 << 15;
     /// `OSLSR_EL1`: the OS lock is implemented (OSLM = 0b10) and open.
     const OS_LOCK_OPEN: u64 = 1 << 3;
 
@@ -173,12 +169,6 @@ fn debug(access: SysRegAccess, value: u64) -> Outcome {
     let crm = access.crm();
     let arming = |too_much: bool| stored(write, too_much, Denied::Debug);
     match (access.op1(), access.crn(), crm, op2) {
-        // DBGBCR<n>_EL1 and DBGWCR<n>_EL1 arm by bit E; DBGBVR<n>_EL1 and DBGWVR<n>_EL1 only hold
-        // an address.
-        (0, 0, _, 5 | 7) if crm < BREAKPOINTS => arming(value & 1 != 0),
-        (0, 0, _, 4 | 6) if crm < BREAKPOINTS => arming(false),
-        // MDSCR_EL1.
-        (0, 0, 2, 2) => arming(value & SS_KDE_MDE != 0),
         // MDCCINT_EL1, OSECCR_EL1, DBGPRCR_EL1; DBGCLAIMSET_EL1 and DBGCLAIMCLR_EL1, of which no
         // bit exists.
         (0, 0, 2, 0) | (0, 0, 6, 2) | (0, 1, 4, 4) | (0, 7, 8 | 9, 6) => arming(value != 0),

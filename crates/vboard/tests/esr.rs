@@ -1,7 +1,7 @@
 //! Syndromes (DDI0487 D24.2).
 
 use proptest::prelude::*;
-use weir_vboard::esr::{Exception, Fault, MmioAccess, Syndrome, SysRegAccess};
+use weir_vboard::esr::{self, Exception, Fault, MmioAccess, Syndrome, SysRegAccess};
 
 const fn esr(class: u64, iss: u64) -> Syndrome {
     Syndrome(class << 26 | 1 << 25 | iss)
@@ -92,7 +92,7 @@ fn conditions() {
     assert!(!esr(0x13, 1 << 24 | 1 << 19).condition_passed(0x10));
 }
 
-fn abort(iss: u64) -> weir_vboard::esr::DataAbort {
+fn abort(iss: u64) -> esr::DataAbort {
     match esr(0x24, iss).decode() {
         Exception::DataAbort(abort) => abort,
         other => panic!("{other:?}"),
@@ -214,4 +214,11 @@ proptest! {
             _ => {}
         }
     }
+}
+
+#[test]
+fn only_an_serror_ends_the_vm_that_leaves_a_core() {
+    // ISR_EL1: A is bit 8; I and F, bits 7 and 6, are interrupts, which wait for their VMs.
+    assert!(esr::is_serror_pending(0x100) && esr::is_serror_pending(0x1c0));
+    assert!(!esr::is_serror_pending(0) && !esr::is_serror_pending(0xc0));
 }

@@ -35,7 +35,9 @@ fn a_known_processor() {
     let ids = IdRegisters::from_hardware(GicVersion::V3, |r| cortex_a53(r.crm(), r.op2()));
     // 64-bit EL1, both at EL0, FP and SIMD, GIC registers; no EL2, no EL3.
     assert_eq!(ids.get(4, 0), 0x0100_0012);
-    assert_eq!(ids.get(5, 0), 0x0010_1006);
+    // Six breakpoints, two of them with context comparators, and four watchpoints, without a PMU.
+    assert_eq!(ids.get(5, 0), 0x1030_5006);
+    assert_eq!(ids.comparators(), (6, 4));
     assert_eq!(ids.get(6, 0), 0x1_1120);
     assert_eq!(ids.get(7, 0), 0x1122);
     assert_eq!(ids.get(1, 0), 0x131);
@@ -183,7 +185,10 @@ proptest! {
         for &(crm, op2) in EMPTY {
             prop_assert_eq!(ids.get(crm, op2), 0, "CRm {}, op2 {}", crm, op2);
         }
-        prop_assert_eq!(ids.get(5, 0), 0x0010_1006);
+        // Up to 6 breakpoints and 4 watchpoints; each field is one less.
+        let debug = ids.get(5, 0);
+        prop_assert_eq!(debug & !0xf0f0_f000, 6);
+        prop_assert!(field(debug, 12) <= 5 && field(debug, 20) <= 3);
         prop_assert_eq!(field(ids.get(4, 0), 24), u64::from(v3));
         prop_assert_eq!(ids.gic(), gic);
         // No context registers for speculation, no 52-bit addresses.
@@ -228,4 +233,27 @@ proptest! {
         let twice = IdRegisters::from_hardware(GicVersion::V3, |r| once.get(r.crm(), r.op2()));
         prop_assert_eq!(once, twice);
     }
+}
+
+#[test]
+fn the_timeout_of_wfit_is_not_offered() {
+    let read = |r: weir_vboard::id::IdRegister| if (r.crm(), r.op2()) == (6, 2) { 2 } else { 0 };
+    let ids = IdRegisters::from_hardware(GicVersion::V3, read);
+    assert_eq!(ids.get(6, 2), 0, "FEAT_WFxT, FEAT_RPRES");
+}
+
+#[test]
+fn what_firmware_may_leave_set_is_known_by_the_id_registers() {
+    use weir_vboard::id::Controls;
+    // A Cortex-A53 has none.
+    let none =
+        Controls { hcrx: false, fine_traps: false, monitor_traps: false, more_fine_traps: false };
+    assert_eq!(Controls::of(0x1122, 0, 0x2222), none);
+    // FEAT_FGT with and without activity monitors, FEAT_FGT2, FEAT_HCX.
+    assert_eq!(Controls::of(1 << 56, 0, 0), Controls { fine_traps: true, ..none });
+    let monitored = Controls { fine_traps: true, monitor_traps: true, ..none };
+    assert_eq!(Controls::of(1 << 56, 0, 1 << 44), monitored);
+    let more = Controls { fine_traps: true, more_fine_traps: true, ..none };
+    assert_eq!(Controls::of(2 << 56, 0, 0), more);
+    assert_eq!(Controls::of(0, 1 << 40, 1 << 44), Controls { hcrx: true, ..none });
 }

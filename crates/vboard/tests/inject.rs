@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use weir_vboard::id::{GicVersion, IdRegisters};
-use weir_vboard::inject::{Interrupted, Kind, inject};
+use weir_vboard::inject::{self, Interrupted, Kind, inject};
 
 const SPAN: u64 = 1 << 23;
 const DSSBS: u64 = 1 << 44;
@@ -86,4 +86,31 @@ proptest! {
             prop_assert_eq!(taken.esr >> 32, 0);
         }
     }
+}
+
+#[test]
+fn a_guest_that_cannot_fetch_its_vector_is_stuck() {
+    let guest = Interrupted { spsr: 0x3c5, elr: 0x4008_0200, vbar: 0x4008_0000, sctlr: 1 };
+    let fetch = 0x21 << 26 | 1 << 25 | 0x06;
+    assert!(inject::is_stuck(&guest, fetch, 0x4008_0200));
+    assert!(
+        !inject::is_stuck(&guest, fetch, 0x4000_1000),
+        "its first such exception: the vector may run"
+    );
+    assert!(!inject::is_stuck(&guest, 0x25 << 26, 0x4008_0200), "a data abort of the vector's own");
+    let elsewhere = Interrupted { elr: 0x4008_0204, ..guest };
+    assert!(
+        !inject::is_stuck(&elsewhere, fetch, 0x4008_0204),
+        "behind the vector's first instruction"
+    );
+}
+
+#[test]
+fn an_abort_at_the_vector_that_would_take_it_is_endless() {
+    let ids = IdRegisters::from_hardware(GicVersion::V3, |_| 0);
+    let guest = Interrupted { spsr: 0x3c5, elr: 0x0bad_0200, vbar: 0x0bad_0000, sctlr: 0 };
+    let kind = Kind::InstructionAbort { far: 0x0bad_0200, walk: None };
+    assert!(inject(kind, &guest, &ids).is_endless());
+    let first = Interrupted { elr: 0x4000_0000, ..guest };
+    assert!(!inject(kind, &first, &ids).is_endless());
 }

@@ -4,7 +4,7 @@
 //! `phoenix: life N hash XXXXXXXX` in each life, N from 1 (restarts + 1), then SYSTEM_RESET; in life
 //! `lives=` (default 1000) the last line is `phoenix: N lives, hash XXXXXXXX`, then SYSTEM_OFF. A
 //! life remembers nothing of the one before: the reader compares the lines. With `quiet=1` only
-//! every 100th life, the first and the last print.
+//! every 100th life, the first and the last print. `word=` is any text and changes the hash.
 //!
 //! **The VM must have 2 MiB of memory, on a boundary of 2 MiB** (`memory = "2MiB"`): what is hashed is
 //! the 2 MiB around the program counter, which is all that the first instructions know without a
@@ -56,6 +56,8 @@ fn main(board: &'static Board) -> ! {
     let hash: u64;
     // SAFETY: reads what `phoenix_entry` has written.
     unsafe { asm!("mrs {}, tpidr_el0", out(reg) hash, options(nomem, nostack)) };
+    // Any text: it makes the pristine memory of two systems differ.
+    let _ = board.args.get("word");
     let lives = board.args.number("lives", 1000);
     let life = hypercall::restarts() + 1;
     let quiet = board.args.number("quiet", 0) == 1;

@@ -11,7 +11,7 @@ use crate::flows::{Analyzer, Effort, Overheads, Verdict, transform};
 use crate::units::{Bytes, BytesPerSec};
 
 /// A point of a curve.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Point {
     /// Utilization before overheads.
     pub utilization: f64,
@@ -23,7 +23,12 @@ pub struct Point {
     pub overloaded: u32,
     /// Sets that could not be decided within the effort; they count as unschedulable.
     pub undecided: u32,
+    /// The first few sets: the period in ns and the sender of each flow, and whether the set was found schedulable.
+    pub sampled: Vec<(Vec<(u64, u32)>, bool)>,
 }
+
+/// How many sets of each point are kept.
+const SAMPLED: u32 = 20;
 
 /// One of the 18 curves.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,14 +108,25 @@ pub fn fig5(
 fn point(family: &Family, utilization: f64, sets: u32, seed: u64, effort: Effort) -> Point {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut analyzer = Analyzer::new();
-    let mut point = Point { utilization, sets, schedulable: 0, overloaded: 0, undecided: 0 };
-    for _ in 0..sets {
+    let mut point = Point {
+        utilization,
+        sets,
+        schedulable: 0,
+        overloaded: 0,
+        undecided: 0,
+        sampled: Vec::new(),
+    };
+    for number in 0..sets {
         let flows = family.set(utilization, &mut random);
         let verdict =
             transform(&flows, &Family::SETTING, &Overheads::RT_VIRTIO).and_then(|tasks| {
                 analyzer.load(&tasks);
                 analyzer.verdict(family.bandwidth, effort)
             });
+        if number < SAMPLED {
+            let set = flows.iter().map(|flow| (flow.period.0, flow.from)).collect();
+            point.sampled.push((set, verdict == Ok(Verdict::Schedulable)));
+        }
         match verdict {
             Ok(Verdict::Schedulable) => point.schedulable += 1,
             Ok(Verdict::Unschedulable(crate::flows::Cause::Overload)) => point.overloaded += 1,

@@ -200,9 +200,10 @@ fn local_task(
     let (before, looking) = if path.copier == Copier::Broker && !path.locked {
         // Each of the others may be a control packet, which is passed on: at most what finalizing a transfer takes, which returns
         // buffers to two drivers and raises their interrupts, where this does so for one, and by a hypercall, where this needs none. And the broker may have been woken by
-        // another VM, for nothing: it looks once, at ports without packets, before it sees this one. That is less than picking one.
+        // another VM, for nothing: it looks once, at ports without packets, before it sees this one. That is less than a look that takes
+        // in a packet and finds its place.
         let pass = o.ft.max.0.saturating_sub(o.hc.min.0);
-        (admit.max(o.ql.max.0 + pass), o.ps.max.0)
+        (admit.max(o.ql.max.0 + pass), o.qa.max.0)
     } else {
         (admit, 0)
     };
@@ -226,10 +227,17 @@ fn local_task(
         .ok_or(too_large)?;
     let end = Piece { fixed: 2 * (per_chunk + remove), bytes: last };
     let middle = Piece { fixed: 2 * per_chunk, bytes: if chunks > 1 { chunk } else { last } };
+    let (deadline, period) = if path.locked {
+        (base.deadline, base.period)
+    } else {
+        // weir stamps a packet at the notification, at least a period after the one before, and the deadline
+        // ends with the receiver's interrupt: O_s and O_r are outside.
+        (HalfNanos(2 * flow.deadline.0 as i64), HalfNanos(2 * flow.period.0 as i64))
+    };
     Ok(Task {
         cost: Piece { fixed: 2 * fixed, bytes: bytes.ok_or(too_large)? },
-        deadline: base.deadline,
-        period: base.period,
+        deadline,
+        period,
         jitter: HalfNanos(2 * jitter as i64),
         stretches: [end, middle],
     })
@@ -400,7 +408,7 @@ mod tests {
             tasks[0].jitter.0 as u64 / 2
         };
         let o = &path.overheads;
-        let alone = o.pp.max.0 + o.ql.max.0 + o.qi.max.0 + path.wake.max.0 + o.ps.max.0;
+        let alone = o.pp.max.0 + o.ql.max.0 + o.qi.max.0 + path.wake.max.0 + o.qa.max.0;
         assert_eq!(jitter(&[flow(1)]), alone);
         let control = o.pp.max.0 + o.ql.max.0 + o.qi.max.0.max(o.ft.max.0 - o.hc.min.0);
         assert_eq!(jitter(&[flow(1), flow(2), flow(3)]), alone + 2 * control);

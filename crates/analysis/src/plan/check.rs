@@ -32,8 +32,7 @@ pub fn check(system: &System, plan: &Plan, effort: Effort) -> Vec<Option<Demand>
                 faults.push(None);
             }
         }
-        let task = if vm.critical.is_some() && !vm.best_effort { vm.shape.task } else { 0 };
-        let chosen_wrong = share.budget < platform.least_budget.max(vm.shape.least).max(task)
+        let chosen_wrong = share.budget < platform.least_budget.max(vm.shape.least)
             || !share.budget.is_multiple_of(vm.shape.step.max(1));
         if vm.given.map_or(chosen_wrong, |given| share.budget != given) {
             faults.push(None);

@@ -6,7 +6,7 @@
 //! one; where it lives, what it can't be extended to is one more rest (implicit hitting sets, Ignatiev and others 2015).
 
 use super::{
-    Demand, Judge, Moved, Need, System, Unsure, flows_among, need, place, sum, tasks_hold,
+    Demand, Judge, Moved, Need, Raised, System, Unsure, flows_among, need, place, raise, sum,
 };
 use crate::units::{Bytes, BytesPerSec};
 
@@ -69,7 +69,7 @@ pub enum Shortage {
     Task {
         /// The VM.
         vm: usize,
-        /// The least budgets of all VMs.
+        /// The budgets of all VMs: of this one the greatest that is left for it.
         budgets: Vec<u64>,
         /// What is moved beside them, at the least DMA bandwidth of the flows.
         moved: Moved,
@@ -105,9 +105,12 @@ fn lives(system: &System, kept: &[Demand], judge: &dyn Judge) -> Result<bool, Un
         return Ok(false);
     };
     let flows = flows_among(kept);
-    let hold = |chunk: Option<Bytes>, dma: BytesPerSec| {
+    let hold = |chunk: Option<Bytes>, dma: BytesPerSec| -> Result<bool, Unsure> {
         let moved = Moved { flows: flows.clone(), chunk, dma };
-        tasks_hold(kept, &|vm| judge.task_holds(vm, &budgets, &moved))
+        let total = system.platform.saturation.max_budget(dma).unwrap_or(0);
+        let holds = |vm: usize, budgets: &[u64]| judge.task_holds(vm, budgets, &moved);
+        let raised = raise(system, budgets.clone(), kept, total, &holds)?;
+        Ok(matches!(raised, Raised::Hold(_)))
     };
     if flows.is_empty() && system.best_effort_flows {
         let mut unsure = false;
@@ -316,12 +319,19 @@ pub fn shortages(system: &System, demands: &[Demand], judge: &dyn Judge) -> Vec<
             (None, None) => return short,
         }
     }
-    for demand in demands {
-        if let Demand::Task(vm) = *demand
-            && judge.task_holds(vm, &budgets, &moved) == Ok(false)
-        {
-            short.push(Shortage::Task { vm, budgets: budgets.clone(), moved: moved.clone() });
+    let total = platform.saturation.max_budget(moved.dma).unwrap_or(0);
+    let holds = |vm: usize, budgets: &[u64]| judge.task_holds(vm, budgets, &moved);
+    let late = |demands: &[Demand]| match raise(system, budgets.clone(), demands, total, &holds) {
+        Ok(Raised::Late { vm, budgets }) => {
+            Some(Shortage::Task { vm, budgets, moved: moved.clone() })
         }
+        Ok(Raised::Hold(_)) | Err(Unsure) => None,
+    };
+    let before = short.len();
+    short.extend(demands.iter().filter_map(|demand| late(&[*demand])));
+    // Each may hold by itself, and not all together.
+    if short.len() == before {
+        short.extend(late(demands));
     }
     short
 }

@@ -11,7 +11,7 @@ mod conflict;
 #[cfg(test)]
 mod tests;
 
-use core::fmt;
+use core::{fmt, ops::RangeInclusive};
 
 use crate::flows::{Analyzer, Effort, Flow, MinBandwidth, Overheads, Setting, Verdict, transform};
 use crate::memory::{
@@ -72,17 +72,19 @@ pub struct Vm {
 pub struct Shape {
     /// The least, so that each vCPU's part is one that can be.
     pub least: u64,
-    /// The least of which the VM's critical task, if that is demanded, spends nothing that it would have to wait for.
-    pub task: u64,
+    /// The most that the VM's cores can make in a period.
+    pub most: u64,
     /// It is a multiple of this: the vCPUs, where each has the same budget for itself.
     pub step: u64,
+    /// Whether the VM's cores delay each other, so that its tasks may be later with a larger budget.
+    pub siblings: bool,
     /// How it is spent, which says how much of it is sure.
     pub regulation: Regulation,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { least: 0, task: 0, step: 1, regulation: Regulation::Static }
+        Self { least: 0, most: u64::MAX, step: 1, siblings: false, regulation: Regulation::Static }
     }
 }
 
@@ -356,9 +358,6 @@ fn need(system: &System, i: usize, kept: &[Demand]) -> Need {
         }
         budget = budget.max(floor);
     }
-    if keeps(Demand::Task(i)) {
-        budget = budget.max(vm.shape.task);
-    }
     let budget = vm.shape.up(budget);
     let colors = if platform.banks_are_colors { colors.max(banks) } else { colors };
     let banks = if platform.banks_are_colors { colors } else { banks };
@@ -496,7 +495,95 @@ fn place(system: &System, needs: &[Need]) -> Option<(Ranges, Ranges)> {
 /// Whether the tasks of a VM hold beside budgets.
 type TaskHolds<'a> = dyn Fn(usize, &[u64]) -> Result<bool, Unsure> + 'a;
 
-/// Budgets of all VMs: what each needs, and best effort an even part of the most that harms nobody.
+/// What becomes of budgets that are raised until all demanded tasks hold.
+enum Raised {
+    /// The least budgets, no less than those that were given, in which they hold.
+    Hold(Vec<u64>),
+    /// The tasks of this VM are late with the greatest budget that is left for it, which is in these.
+    Late {
+        /// The VM.
+        vm: usize,
+        /// All budgets.
+        budgets: Vec<u64>,
+    },
+}
+
+/// Raises the budgets of VMs whose tasks wait for them too long. A task gets no better with others' budgets, so each VM's least budget in which
+/// its tasks hold only grows with these, and the result is the least, VM by VM, of all budgets up to `total` in which all tasks hold.
+fn raise(
+    system: &System,
+    mut budgets: Vec<u64>,
+    kept: &[Demand],
+    total: u64,
+    task_holds: &TaskHolds,
+) -> Result<Raised, Unsure> {
+    loop {
+        let mut raised = false;
+        for demand in kept {
+            let Demand::Task(vm) = *demand else { continue };
+            if task_holds(vm, &budgets)? {
+                continue;
+            }
+            let (asked, least) = (&system.vms[vm], budgets[vm]);
+            let others = sum(&budgets).saturating_sub(least);
+            let step = asked.shape.step.max(1);
+            let most = total.saturating_sub(others).min(asked.shape.most) / step;
+            let mut tried = budgets.clone();
+            let mut holds = |steps: u64| {
+                tried[vm] = steps * step;
+                task_holds(vm, &tried)
+            };
+            let found = if asked.given.is_some() || most * step <= least {
+                None
+            } else if asked.shape.siblings {
+                least_of(least / step + 1..=most, holds)?
+            } else if holds(most)? {
+                Some(least_above(least / step, most, holds)?)
+            } else {
+                None
+            };
+            let Some(found) = found else {
+                if asked.given.is_none() {
+                    budgets[vm] = least.max(most * step);
+                }
+                return Ok(Raised::Late { vm, budgets });
+            };
+            budgets[vm] = found * step;
+            raised = true;
+        }
+        if !raised {
+            return Ok(Raised::Hold(budgets));
+        }
+    }
+}
+
+/// The least number of a range that holds, where larger ones may not.
+fn least_of(
+    mut range: RangeInclusive<u64>,
+    mut holds: impl FnMut(u64) -> Result<bool, Unsure>,
+) -> Result<Option<u64>, Unsure> {
+    let found = range.find_map(|number| match holds(number) {
+        Ok(true) => Some(Ok(number)),
+        Ok(false) => None,
+        Err(Unsure) => Some(Err(Unsure)),
+    });
+    found.transpose()
+}
+
+/// The least number above `late`, which does not hold, where `good` and all larger ones do.
+fn least_above(
+    mut late: u64,
+    mut good: u64,
+    mut holds: impl FnMut(u64) -> Result<bool, Unsure>,
+) -> Result<u64, Unsure> {
+    while good - late > 1 {
+        let middle = late + (good - late) / 2;
+        if holds(middle)? { good = middle } else { late = middle }
+    }
+    Ok(good)
+}
+
+/// Budgets of all VMs: what each needs, and best effort an even part of the most that harms nobody and its cores can use.
 fn budgets(
     system: &System,
     needs: &[Need],
@@ -517,54 +604,42 @@ fn budgets(
                 }
                 let part = extra / sharers + u64::from(rank < extra % sharers);
                 rank += 1;
+                let step = vm.shape.step.max(1);
+                let most = vm.shape.most - vm.shape.most % step;
                 // Whole steps of the rest alone: what is needed is some already.
-                need.budget.saturating_add(part - part % vm.shape.step.max(1))
+                need.budget.saturating_add(part - part % step).min(most).max(need.budget)
             })
             .collect()
     };
-    let holds = |extra: u64| {
+    let holds = |extra: u64| -> Result<Option<Vec<u64>>, Unsure> {
         let budgets = with(extra);
         if sum(&budgets) > total {
-            return Ok(false);
+            return Ok(None);
         }
-        tasks_hold(kept, &|vm| task_holds(vm, &budgets))
+        Ok(match raise(system, budgets, kept, total, task_holds)? {
+            Raised::Hold(budgets) => Some(budgets),
+            Raised::Late { .. } => None,
+        })
     };
-    if !holds(0)? {
-        return Ok(None);
-    }
+    let Some(mut best) = holds(0)? else { return Ok(None) };
     if sharers == 0 {
-        return Ok(Some(with(0)));
+        return Ok(Some(best));
     }
-    let (mut good, mut bad) = (0, total.saturating_add(1));
+    let (mut good, mut bad) = (0, total.saturating_mul(sharers).saturating_add(1));
     while bad - good > 1 {
         let middle = good + (bad - good) / 2;
         // What was not shown in time is not given away.
-        if holds(middle).unwrap_or(false) {
-            good = middle;
+        if let Ok(Some(budgets)) = holds(middle) {
+            (good, best) = (middle, budgets);
         } else {
             bad = middle;
         }
     }
-    Ok(Some(with(good)))
+    Ok(Some(best))
 }
 
 fn sum(budgets: &[u64]) -> u64 {
     budgets.iter().fold(0u64, |sum, budget| sum.saturating_add(*budget))
-}
-
-/// Whether all critical tasks among the demands hold.
-fn tasks_hold(
-    kept: &[Demand],
-    holds: &dyn Fn(usize) -> Result<bool, Unsure>,
-) -> Result<bool, Unsure> {
-    for demand in kept {
-        if let Demand::Task(vm) = demand
-            && !holds(*vm)?
-        {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 fn task_holds(system: &System, budgets: &[u64], i: usize) -> bool {

@@ -23,7 +23,7 @@ fn small_system(r: &mut fastrand::Rng) -> System {
                 (task, Nanos(r.u64(30_000..200_000)))
             }),
             given: (r.u8(0..5) == 0).then(|| r.u64(1..6)),
-            shape: Shape { least: r.u64(0..3), task: r.u64(0..9), ..Shape::default() },
+            shape: Shape { least: r.u64(0..3), ..Shape::default() },
         })
         .collect();
     let flows = (0..r.usize(0..3))
@@ -267,4 +267,101 @@ fn the_smallest_conflict_among_hundreds_is_found() {
     };
     assert_eq!(conflict.demands, [150, 151, 152].map(Demand::Flow), "{conflict:?}");
     assert!(conflict.smallest && conflict.at_least == 3, "{conflict:?}");
+}
+
+/// Tasks that hold if their VM's budget is at least `.0` and `.1` eighths of all others, and at most `.2`.
+struct Waiting(Vec<Option<(u64, u64, u64)>>);
+
+impl Waiting {
+    fn holds(&self, vm: usize, budgets: &[u64]) -> bool {
+        let others = budgets.iter().sum::<u64>() - budgets[vm];
+        self.0[vm].is_none_or(|(least, eighths, most)| {
+            8 * budgets[vm] >= 8 * least + eighths * others && budgets[vm] <= most
+        })
+    }
+}
+
+impl Judge for Waiting {
+    fn least_dma(&self, _: &[usize], _: Bytes) -> Result<Option<BytesPerSec>, Unsure> {
+        Ok(None)
+    }
+
+    fn flows_hold(&self, _: &[usize], _: Bytes, _: BytesPerSec) -> Result<bool, Unsure> {
+        Ok(false)
+    }
+
+    fn task_holds(&self, vm: usize, budgets: &[u64], _: &Moved) -> Result<bool, Unsure> {
+        Ok(self.holds(vm, budgets))
+    }
+}
+
+/// Of all budgets in which tasks wait for their own and still hold, best effort gets the most and the others the least.
+#[test]
+fn budgets_for_tasks_that_wait_are_as_good_as_trying_everything() {
+    let mut r = fastrand::Rng::with_seed(9);
+    let (mut planned, mut refused) = (0, 0);
+    for _ in 0..400 {
+        let total = r.u64(4..16);
+        let mut system = small_system(&mut r);
+        (system.flows, system.dma, system.best_effort_flows) = (Vec::new(), None, false);
+        (system.platform.colors, system.platform.banks) = (4, 4);
+        system.platform.saturation = {
+            let point = SaturationPoint { total_budget: total, dma: BytesPerSec(0) };
+            SaturationTable::new(Nanos(30_000), vec![point]).unwrap()
+        };
+        let end = system.vms.len() - 1;
+        let mut needs = Vec::new();
+        for (i, vm) in system.vms.iter_mut().enumerate() {
+            vm.best_effort = i == end;
+            (vm.working_set, vm.memory, vm.bandwidth) = (Bytes(0), Bytes(0), BytesPerSec(0));
+            let critical = i < end && r.u8(0..4) > 0;
+            let task =
+                CriticalTask { alone: Nanos(1), accesses: 0, delay: Nanos(0), per_access: None };
+            vm.critical = critical.then_some((task, Nanos(1)));
+            vm.shape.most = r.u64(4..16);
+            vm.shape.step = r.u64(1..3);
+            vm.shape.siblings = r.bool();
+            let most = if vm.shape.siblings { r.u64(2..12) } else { u64::MAX };
+            needs.push(critical.then(|| (r.u64(0..5), r.u64(0..9), most)));
+        }
+        let judge = Waiting(needs);
+        let fits = |budgets: &[u64]| {
+            budgets.iter().sum::<u64>() <= total
+                && budgets.iter().zip(&system.vms).enumerate().all(|(i, (budget, vm))| {
+                    let shape = vm.shape;
+                    let least = system.platform.least_budget.max(shape.least);
+                    let least = least.next_multiple_of(shape.step);
+                    let whole = budget.is_multiple_of(shape.step);
+                    // What is needed at least may be more than the cores can make.
+                    let chosen = *budget >= least && whole && *budget <= shape.most.max(least);
+                    vm.given.map_or(chosen, |given| *budget == given) && judge.holds(i, budgets)
+                })
+        };
+        let mut best: Option<(u64, std::cmp::Reverse<u64>)> = None;
+        let n = system.vms.len();
+        for code in 0..(total + 1).pow(n as u32) {
+            let budgets: Vec<u64> =
+                (0..n).map(|i| code / (total + 1).pow(i as u32) % (total + 1)).collect();
+            if fits(&budgets) {
+                let all = budgets.iter().sum::<u64>();
+                best = best.max(Some((budgets[end], std::cmp::Reverse(all))));
+            }
+        }
+        match plan_by(&[&system], &judge) {
+            Ok((_, plan)) => {
+                planned += 1;
+                let budgets: Vec<u64> = plan.shares.iter().map(|share| share.budget).collect();
+                assert!(fits(&budgets), "{system:?} {budgets:?}");
+                let found = (budgets[end], std::cmp::Reverse(budgets.iter().sum::<u64>()));
+                assert_eq!(Some(found), best, "{system:?} {budgets:?}");
+            }
+            Err(Refusal::Conflict(conflict)) => {
+                refused += 1;
+                assert_eq!(best, None, "{system:?} {conflict:?}");
+                assert!(!shortages(&system, &conflict.demands, &judge).is_empty());
+            }
+            Err(Refusal::GaveUp) => panic!("{system:?}"),
+        }
+    }
+    assert!(planned > 60 && refused > 60, "{planned} {refused}");
 }

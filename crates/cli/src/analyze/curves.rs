@@ -6,14 +6,17 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::{
-    fmt, fs,
-    io::ErrorKind,
+    fmt,
     path::{Path, PathBuf},
 };
 use weir_analysis::{Nanos, curves::Curve};
+use weir_config::read_short;
 
 /// Events in the largest window that a curve describes.
 const MOST: usize = 256;
+
+/// Longest file of times, in bytes.
+const MOST_BYTES: u64 = 1 << 27;
 
 /// Q units in each period P, wherever in the period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,15 +115,11 @@ impl Traces {
 
 fn times(path: &Path) -> Result<Vec<Nanos>> {
     let name = path.display();
-    let text = fs::read_to_string(path).map_err(|error| {
-        let text = format!("cannot read {name}: {error}");
-        // Text of another kind is the trace's fault, no file there is the call's.
-        if error.kind() == ErrorKind::InvalidData {
-            Failure::system(text)
-        } else {
-            Failure::call(text)
-        }
-    })?;
+    let why = |error| format!("cannot read {name}: {error}");
+    // Text of another kind is the trace's fault, no file there is the call's.
+    let bytes = read_short(path, MOST_BYTES).map_err(|error| Failure::call(why(error)))?;
+    let text =
+        String::from_utf8(bytes).map_err(|_| Failure::system(why("it is not UTF-8".to_owned())))?;
     let mut times = Vec::new();
     for (line, number) in text.lines().zip(1..) {
         let word = line.split(',').next().unwrap_or("").trim();

@@ -15,10 +15,11 @@ use weir_analysis::{
         TaskReport, Verdict, dma_from, groups, on_shared_core, report_beside, responses, waits,
     },
     time::VmTask,
+    verdict::Judgement,
 };
 use weir_config::{
     Fault, Timing,
-    timing::{DataPath, Place, Runner},
+    timing::{DataPath, OverheadTable, PathSource, Place, Runner},
 };
 
 /// Bytes moved between two decisions where the file does not say (rt-virtio V).
@@ -38,15 +39,31 @@ pub struct Flows {
     /// How it went for each processor of chunks.
     parts: Vec<Part>,
     names: Vec<String>,
-    /// Of each flow, how long a packet takes at most, in ns, where weir's broker moves it: on cores that run in turn, and side by side.
+    /// Latency bound of each flow in ns, where weir's broker moves it: on concurrent cores, and on serialized ones.
     bounds: Vec<[Option<u64>; 2]>,
-    /// Whether nobody says how long a turn of a device's lock is, which the latter needs.
-    no_hold: bool,
+    /// What the verdict assumes.
+    assumed: Assumed,
     /// The same where a DMA engine moves it, with what sender and receiver take.
     end_to_end: Vec<Option<u64>>,
     /// Whether some of these were not found in the effort.
     no_bounds_in_time: bool,
     engine: Engine,
+}
+
+/// What a verdict on flows assumes.
+#[derive(Debug)]
+struct Assumed {
+    path: DataPath,
+    /// Why it is this path.
+    reason: String,
+    /// Where the bandwidth comes from.
+    bandwidth: &'static str,
+    /// The bandwidth of the copy, bytes/s, if a core copies.
+    copy_bandwidth: Option<u64>,
+    chunk: u64,
+    tables: Vec<OverheadTable>,
+    /// The build of the hypervisor in the checkout, if there is one.
+    build: Option<String>,
 }
 
 /// When a DMA engine moves a chunk faster than a core copies it.
@@ -103,17 +120,19 @@ pub struct Input {
     pub setting: Setting,
     /// The data path with its overheads.
     pub path: Path,
-    /// The longest turn of a device's lock, where somebody has measured it.
-    hold: Option<Nanos>,
+    /// The longest time that a core holds a device's lock.
+    hold: Nanos,
+    /// The shortest time that finalizing a transfer takes after the receiver's interrupt.
+    tail: Nanos,
 }
 
 /// How the cores of a system run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cores {
-    /// As on a board: a core may wait for another's turn of a lock.
-    SideBySide,
-    /// As an emulator's that counts instructions: nobody wants a lock that another has, but for a core whose turn ends with one.
-    InTurn,
+    /// Concurrently, as on a board: a core may wait for a lock that another core holds. Every verdict assumes this.
+    Concurrent,
+    /// One at a time, as in QEMU with instruction counting: no core finds a lock taken. Only for comparison with such a run.
+    Serialized,
 }
 
 impl Input {
@@ -125,14 +144,15 @@ impl Input {
     pub fn of(timing: &Timing, reading: Reading) -> Result<Self, Vec<Fault>> {
         let mut overheads = Overheads::default();
         let [mut wake, mut copy] = [Range::default(); 2];
-        let mut hold = None;
+        let [mut hold, mut tail] = [Nanos(0); 2];
         // The first of a name wins, so the last is set first.
         for overhead in timing.overheads.iter().rev() {
             let range = Range { min: Nanos(overhead.min.0), max: Nanos(overhead.max.0) };
             match overhead.name {
                 "wake" => wake = range,
                 "copy" => copy = range,
-                "hold" => hold = Some(range.max),
+                "hold" => hold = range.max,
+                "tail" => tail = range.min,
                 name => _ = overheads.set(name, range),
             }
         }
@@ -140,9 +160,10 @@ impl Input {
             DataPath::Dma => {
                 &["hc", "pt", "pp", "ql", "qi", "qa", "qr", "ps", "pd", "ft", "ip", "br"]
             }
-            DataPath::Sender => &["hc", "pt", "pp", "qi", "qa", "qr", "ps", "ft", "br", "copy"],
-            DataPath::Broker | DataPath::Receiver => {
-                &["hc", "pt", "pp", "qi", "qa", "qr", "ps", "ft", "br", "wake", "copy"]
+            DataPath::Sender => &["pp", "qi", "qa", "qr", "ps", "ft", "copy"],
+            DataPath::Receiver => &["pp", "qi", "qa", "qr", "ps", "ft", "wake", "copy"],
+            DataPath::Broker => {
+                &["hc", "pp", "ql", "qi", "qa", "qr", "ps", "ft", "wake", "copy", "hold"]
             }
         };
         let known = |name: &&str| timing.overheads.iter().any(|overhead| overhead.name == *name);
@@ -150,11 +171,10 @@ impl Input {
         if !missing.is_empty() {
             let place = timing.flows.first().map_or_else(Place::default, |flow| flow.place.clone());
             let message = format!("flows need overheads, and nobody says {}", missing.join(", "));
-            // The paper's platform has those of the paper.
-            let elsewhere = if missing.iter().any(|name| matches!(*name, "wake" | "copy")) {
-                "pass --overheads FILE: `weir report --overheads -o FILE` measures them in a run, and systems/overheads/flows.toml has QEMU's"
-            } else {
+            let elsewhere = if timing.dma.path == DataPath::Dma {
                 "name a platform that has them (platform = \"zcu102\"), or pass --overheads FILE"
+            } else {
+                "name a platform that has them (platform = \"qemu-virt\"), or measure them in a run: `weir report --overheads -o FILE`, then --overheads FILE"
             };
             let help = format!(
                 "add [overheads] with {} = {{ min = .., max = .. }} in ns, or {elsewhere}",
@@ -195,6 +215,7 @@ impl Input {
             },
             path,
             hold,
+            tail,
         })
     }
 
@@ -205,10 +226,9 @@ impl Input {
     /// As [`groups`].
     fn groups(&self, timing: &Timing, cores: Cores) -> Result<Vec<Group>, FlowError> {
         let mut groups = groups(&self.flows, &self.receivers, &self.setting, &self.path)?;
-        if cores == Cores::InTurn || timing.dma.path != DataPath::Broker {
+        if cores == Cores::Serialized || timing.dma.path != DataPath::Broker {
             return Ok(groups);
         }
-        let hold = self.hold.unwrap_or(Nanos(0));
         let position = |vm: usize| u32::try_from(vm).unwrap_or(u32::MAX);
         let ends = timing.flows.iter().map(|flow| Ends {
             from: position(flow.from),
@@ -218,7 +238,7 @@ impl Input {
         let chunk = self.setting.chunk.0.max(1);
         let chunks: Vec<_> = self.flows.iter().map(|flow| flow.size.0.div_ceil(chunk)).collect();
         let vcpus: Vec<_> = timing.vms.iter().map(|vm| position(vm.cpus.len())).collect();
-        let waits = waits(&ends, &chunks, &vcpus, hold);
+        let waits = waits(&ends, &chunks, &vcpus, self.hold);
         for group in &mut groups {
             for (task, &flow) in group.tasks.iter_mut().zip(&group.flows) {
                 let from = ends.get(flow).map_or(0, |ends| ends.from);
@@ -288,7 +308,7 @@ pub fn analyze(timing: &Timing, question: &super::Question) -> Result<Option<Flo
     let input = Input::of(timing, question.reading)?;
     let one = |error: FlowError| vec![fault(timing, error)];
     let bandwidth = bandwidth(timing);
-    let groups = input.groups(timing, Cores::InTurn).map_err(one)?;
+    let groups = input.groups(timing, Cores::Concurrent).map_err(one)?;
     let mut split = Vec::new();
     for group in groups {
         split.push(divide(timing, group)?);
@@ -325,7 +345,9 @@ pub fn analyze(timing: &Timing, question: &super::Question) -> Result<Option<Flo
         }
     }
     let copies = timing.overheads.iter().any(|overhead| overhead.name == "copy");
-    let both = timing.dma.bandwidth.zip(timing.dma.copy_bandwidth).filter(|_| copies);
+    let has_engine = timing.platform.as_ref().is_none_or(|platform| platform.dma_engine.is_some());
+    let both = timing.dma.bandwidth.zip(timing.dma.copy_bandwidth);
+    let both = both.filter(|_| copies && has_engine);
     let engine = both.map_or(Engine::Unknown, |(dma, copy)| {
         let from = dma_from(&input.path, BytesPerSec(dma.0), BytesPerSec(copy.0));
         from.map_or(Engine::Never, Engine::From)
@@ -334,17 +356,17 @@ pub fn analyze(timing: &Timing, question: &super::Question) -> Result<Option<Flo
         let moved = timing.dma.path == DataPath::Broker;
         if moved { bounds(timing, cores, question.effort) } else { Bounds::default() }
     };
-    let (in_turn, side_by_side) = (broker(Cores::InTurn), broker(Cores::SideBySide));
+    let (concurrent, serialized) = (broker(Cores::Concurrent), broker(Cores::Serialized));
     let end_to_end = end_to_end(timing, question.effort);
     Ok(Some(Flows {
         bandwidth: judged,
         given: bandwidth.is_some(),
         parts: parts.into_iter().map(|(part, ..)| part).collect(),
         names: timing.flows.iter().map(|flow| flow.name.clone()).collect(),
-        bounds: in_turn.of.into_iter().zip(side_by_side.of).map(Into::into).collect(),
-        no_hold: input.hold.is_none(),
+        bounds: concurrent.of.into_iter().zip(serialized.of).map(Into::into).collect(),
+        assumed: Assumed::of(timing, question),
         end_to_end: end_to_end.of,
-        no_bounds_in_time: in_turn.gave_up || side_by_side.gave_up || end_to_end.gave_up,
+        no_bounds_in_time: concurrent.gave_up || serialized.gave_up || end_to_end.gave_up,
         engine,
     }))
 }
@@ -364,9 +386,9 @@ impl Bounds {
     }
 }
 
-/// How long packets take at most where weir's broker moves them by a core's copy: for each flow the longest time in ns from the later of
-/// notification and eligibility to the receiver's interrupt. None for best effort, and where overheads (side by side: `hold` too) or the copy's
-/// bandwidth are not known.
+/// Latency bounds where weir's broker moves packets by a core's copy: for each flow the longest time in ns from the later of
+/// notification and eligibility to the receiver's interrupt. None for best effort, and where overheads or the copy's bandwidth are
+/// not known.
 pub fn bounds(timing: &Timing, cores: Cores, effort: Effort) -> Bounds {
     let mut timing = timing.clone();
     timing.dma.path = DataPath::Broker;
@@ -385,7 +407,7 @@ fn found_end_to_end(timing: &Timing, effort: Effort) -> Option<Bounds> {
     let at = Bandwidths { paced: BytesPerSec(rate.0), chunk: BytesPerSec(rate.0) };
     let input = Input::of(timing, Reading::Printed).ok()?;
     let mut bounds = Bounds::none(timing);
-    for group in input.groups(timing, Cores::InTurn).ok()? {
+    for group in input.groups(timing, Cores::Concurrent).ok()? {
         let (_, flows, tasks, best_effort) = divide(timing, group).ok()?;
         let responses = responses(&tasks, &best_effort, at, effort);
         bounds.gave_up |= responses.gave_up;
@@ -401,27 +423,30 @@ fn found_end_to_end(timing: &Timing, effort: Effort) -> Option<Bounds> {
 
 fn found_bounds(timing: &Timing, cores: Cores, effort: Effort) -> Option<Bounds> {
     let input = Input::of(timing, Reading::Printed).ok()?;
-    if cores == Cores::SideBySide && input.hold.is_none() {
-        // How long cores wait for each other is not known, and no time would be too short.
-        return None;
-    }
     let copy = timing.dma.copy_bandwidth?.0;
     let at = Bandwidths { paced: BytesPerSec(bandwidth(timing)?), chunk: BytesPerSec(copy) };
     let groups = input.groups(timing, cores).ok()?;
+    // A packet has arrived before its last finalization ends. The table is of flows to one receiver; more of them take longer in steps
+    // that it does not tell, for which this time is left in.
+    let several = timing.flows.iter().any(|flow| flow.to.len() > 1);
+    let tail = if several { 0 } else { input.tail.0 };
     let mut bounds = Bounds::none(timing);
     for mut group in groups {
+        // A serialized core that has notified the broker keeps it waiting until it sleeps: that depends on the sender.
+        let senders = if cores == Cores::Serialized { &timing.wakes[..] } else { &[] };
         for (task, flow) in group.tasks.iter_mut().zip(&group.flows) {
             let sender = timing.vms.get(timing.flows.get(*flow)?.from)?;
-            if let Some((_, wake)) = timing.wakes.iter().find(|(name, _)| *name == sender.name) {
-                let less = input.path.wake.max.0.saturating_sub(wake.0);
-                task.jitter.0 -= 2 * i64::try_from(less).ok()?;
+            if let Some((_, wake)) = senders.iter().find(|(name, _)| *name == sender.name) {
+                let more =
+                    i64::try_from(wake.0).ok()? - i64::try_from(input.path.wake.max.0).ok()?;
+                task.jitter.0 = task.jitter.0.checked_add(more.checked_mul(2)?)?;
             }
         }
         let (_, flows, tasks, best_effort) = divide(timing, group).ok()?;
         let responses = responses(&tasks, &best_effort, at, effort);
         bounds.gave_up |= responses.gave_up;
         for (flow, bound) in flows.into_iter().zip(responses.longest) {
-            *bounds.of.get_mut(flow)? = bound.map(|bound| bound.0);
+            *bounds.of.get_mut(flow)? = bound.map(|bound| bound.0.saturating_sub(tail));
         }
     }
     Some(bounds)
@@ -458,7 +483,7 @@ impl Copying {
         // What keeps flows from being analyzed is said of the flows.
         let groups = Input::of(timing, Reading::Printed)
             .ok()
-            .and_then(|input| input.groups(timing, Cores::InTurn).ok());
+            .and_then(|input| input.groups(timing, Cores::Concurrent).ok());
         let asked = timing.dma.bandwidth.map(|rate| rate.0).or(tried);
         let rate = paced(timing, asked).filter(|rate| *rate > 0);
         let own = |group: &Group| group.vm.is_some_and(|its| its as usize == vm);
@@ -535,7 +560,7 @@ pub fn hold(timing: &Timing, bandwidth: u64, effort: Effort) -> Answer<bool> {
 /// can't be analyzed.
 fn each_part(timing: &Timing, mut ask: impl FnMut(&mut Analyzer)) -> Option<u64> {
     let input = Input::of(timing, Reading::Printed).ok()?;
-    let groups = input.groups(timing, Cores::InTurn).ok()?;
+    let groups = input.groups(timing, Cores::Concurrent).ok()?;
     let mut spent = 0u64;
     for group in groups {
         let (_, _, tasks, best_effort) = divide(timing, group).ok()?;
@@ -768,6 +793,17 @@ impl Flows {
         })
     }
 
+    /// Returns the verdict on all flows.
+    pub fn judgement(&self) -> Judgement {
+        if self.holds() || self.refuted() {
+            return Judgement::of(self.holds());
+        }
+        Judgement::not_judged(
+            "flows: no answer was found within the effort",
+            "allow more with --effort, or ask less of the flows",
+        )
+    }
+
     fn gave_up(&self) -> bool {
         self.parts.iter().any(|part| {
             matches!(part.least, MinBandwidth::GaveUp { .. })
@@ -813,11 +849,13 @@ impl Flows {
                 "slack_ns": task.slack_ns,
                 "bound_ns": self.bounds.get(flow).and_then(|[bound, _]| *bound),
                 "end_to_end_ns": self.end_to_end.get(flow).copied().flatten(),
-                "side_by_side_ns": self.bounds.get(flow).and_then(|[_, bound]| *bound),
+                "serialized_bound_ns": self.bounds.get(flow).and_then(|[_, bound]| *bound),
             })
         });
+        let verdict = self.judgement().verdict();
         let mut json = json!({
             "schedulable": self.holds(),
+            "verdict": verdict.key(),
             "utilization": self.utilization(),
             "bandwidth": self.bandwidth,
             "min_bandwidth": self.min_bandwidth(),
@@ -827,6 +865,7 @@ impl Flows {
             "reasons": self.reasons(),
             "gave_up": self.gave_up(),
             "bounds_gave_up": self.no_bounds_in_time,
+            "assumed": self.assumed.to_json(),
             "tasks": tasks.collect::<Vec<_>>(),
         });
         if let Least::GaveUp { at_least, enough } = self.least() {
@@ -842,6 +881,121 @@ impl Flows {
     }
 }
 
+impl Assumed {
+    fn of(timing: &Timing, question: &super::Question) -> Self {
+        let path = timing.dma.path;
+        let named = || timing.platform.as_ref().map_or("?", |platform| platform.name.as_str());
+        let engine = timing.platform.as_ref().and_then(|platform| platform.dma_engine.as_deref());
+        let reason = match (timing.dma.path_source, engine) {
+            (PathSource::File, _) => "[dma] path".to_owned(),
+            (PathSource::Platform, Some(engine)) => {
+                format!("platform {} has the DMA engine {engine}", named())
+            }
+            (PathSource::Platform, None) => format!("platform {} has no DMA engine", named()),
+            (PathSource::Default, _) => "the default without a platform".to_owned(),
+        };
+        let asked = timing.dma.bandwidth.map(|rate| rate.0);
+        let bandwidth = match (bandwidth(timing), asked, question.bandwidth) {
+            (None, ..) => "the least that is enough",
+            (found, asked, _) if found != asked => "copy_bandwidth",
+            (.., Some(_)) => "--bandwidth",
+            (.., None) => "[dma] bandwidth",
+        };
+        Self {
+            path,
+            reason,
+            bandwidth,
+            copy_bandwidth: most_copied(timing),
+            chunk: timing.dma.chunk.map_or(CHUNK, |chunk| chunk.0),
+            tables: timing.tables.clone(),
+            build: crate::build_id::of_checkout().map(str::to_owned),
+        }
+    }
+
+    const fn moves(&self) -> &'static str {
+        match self.path {
+            DataPath::Dma => "a DMA engine moves the bytes",
+            DataPath::Broker => "the broker's core copies",
+            DataPath::Sender => "the sender's core copies",
+            DataPath::Receiver => "the receiver's core copies",
+        }
+    }
+
+    const fn path_name(&self) -> &'static str {
+        match self.path {
+            DataPath::Dma => "dma",
+            DataPath::Broker => "broker",
+            DataPath::Sender => "sender",
+            DataPath::Receiver => "receiver",
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "data_path": self.path_name(),
+            "data_path_from": self.reason,
+            "cores": "concurrent",
+            "bandwidth_from": self.bandwidth,
+            "copy_bandwidth": self.copy_bandwidth,
+            "chunk": self.chunk,
+            "overheads_are": "measured",
+            "overheads": overheads_json(&self.tables, self.build.as_deref()),
+            "build": self.build,
+        })
+    }
+}
+
+impl fmt::Display for Assumed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "data path: {} in chunks of {} B ({})", self.moves(), self.chunk, self.reason)?;
+        writeln!(f, "cores: concurrent, waits for locks included; bandwidth: {}", self.bandwidth)?;
+        write!(f, "{}", overhead_lines(&self.tables, self.build.as_deref()))
+    }
+}
+
+/// The origin of overheads as data: one entry for each table, and whether it is of this build of the hypervisor.
+pub fn overheads_json(tables: &[OverheadTable], now: Option<&str>) -> Value {
+    let entry = |table: &OverheadTable| {
+        let origin = table.origin.as_ref();
+        let build = origin.and_then(|origin| origin.build.as_deref());
+        json!({
+            "file": table.file,
+            "command": origin.map(|origin| &origin.command),
+            "build": build,
+            "date": origin.and_then(|origin| origin.date.as_ref()),
+            "same_build": build.zip(now).map(|(one, other)| one == other),
+        })
+    };
+    tables.iter().map(entry).collect()
+}
+
+/// Says where overheads come from, one line for each table, and warns if another build of the hypervisor was measured than
+/// that of the checkout.
+pub fn overhead_lines(tables: &[OverheadTable], build: Option<&str>) -> String {
+    use fmt::Write as _;
+    // Writing to a string does not fail.
+    let mut text = String::new();
+    for OverheadTable { file, origin } in tables {
+        let Some(origin) = origin else {
+            let _ = writeln!(text, "overheads: {file}: of unknown origin");
+            continue;
+        };
+        let date = origin.date.as_ref().map_or(String::new(), |date| format!(", {date}"));
+        let of = origin.build.as_ref();
+        let measured = of.map_or(String::new(), |build| format!(", hypervisor build {build}"));
+        let command = &origin.command;
+        let _ =
+            writeln!(text, "overheads: {file}: measured, not proven ({command}{date}{measured})");
+        if let Some((of, now)) = of.zip(build).filter(|(of, now)| of != now) {
+            let _ = writeln!(
+                text,
+                "warning: these overheads are of hypervisor build {of}, and this is build {now}: measure them again (docs/flows.md, The bound)"
+            );
+        }
+    }
+    text
+}
+
 impl fmt::Display for Flows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let header = [
@@ -853,7 +1007,7 @@ impl fmt::Display for Flows {
             "q' ns",
             "slack ns",
             "bound ns",
-            "side by side ns",
+            "serialized ns",
         ];
         let shown = if self.bounds.is_empty() { &header[..7] } else { &header };
         let mut rows = table(shown.to_vec());
@@ -876,11 +1030,7 @@ impl fmt::Display for Flows {
         if !rows.is_empty() {
             writeln!(f, "{rows}")?;
         }
-        if self.no_hold && self.bounds.iter().any(|[in_turn, _]| in_turn.is_some()) {
-            let why = "nobody says `hold`, the longest turn of a device's lock";
-            let help = "take [overheads] of `weir report --overheads`";
-            writeln!(f, "side by side: not known, as {why}; {help}")?;
-        }
+        write!(f, "{}", self.assumed)?;
         if self.no_bounds_in_time {
             writeln!(f, "how long packets take: given up for some flows; --effort grants more")?;
         }
@@ -888,7 +1038,7 @@ impl fmt::Display for Flows {
         let verdict = match (self.holds(), refuted) {
             (true, _) => "schedulable",
             (false, true) => "not schedulable",
-            (false, false) => "not decided in time",
+            (false, false) => "not judged within the effort",
         };
         match self.bandwidth {
             Some(b) if self.given => writeln!(f, "flows: {verdict} at {b} B/s")?,

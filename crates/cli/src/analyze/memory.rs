@@ -10,6 +10,7 @@ use std::fmt::{self, Write as _};
 use weir_analysis::{
     Bytes, BytesPerSec, Nanos,
     memory::{Budget, Regulation, SaturationPoint, SaturationTable, qos_bandwidth, qos_level},
+    verdict::{Judgement, Missing},
 };
 use weir_config::{
     Fault, Looks, Timing,
@@ -34,6 +35,8 @@ pub struct Memory {
     saturated: Option<Fault>,
     /// What the figures take for granted.
     notes: Vec<String>,
+    /// Inputs without which something here is not judged.
+    missing: Vec<Missing>,
 }
 
 #[derive(Debug)]
@@ -161,7 +164,7 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<Memory>, Ve
         return Ok(None);
     }
     let known = timing.saturation.as_ref();
-    let line = known.map(|known| Bytes(known.line.0));
+    let line = timing.line().map(|line| Bytes(line.0));
     let table = known.map(|known| saturation(timing, known)).transpose()?;
     let (mut vms, mut total) = (Vec::new(), 0_u64);
     let (mut short, mut free) = (Vec::new(), Vec::new());
@@ -179,7 +182,9 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<Memory>, Ve
             None => free.push((vm, why_free(vm))),
         }
         let required = asked.and_then(|asked| asked.required).map(|rate| rate.0);
-        let why = required.and_then(|required| shortfall(vm, limits, line, required));
+        // Without a table there is no way to choose a budget, so that its lack is no fault.
+        let judged = required.filter(|_| limits.is_some() || table.is_some());
+        let why = judged.and_then(|required| shortfall(vm, limits, line, required));
         short.extend(why.map(|why| (vm, counted.flatten().unwrap_or(0), required, why)));
         let written = limits.map(|limits| limits.written);
         vms.push(Row {
@@ -203,21 +208,20 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<Memory>, Ve
         reasons: timing.unkept(),
         saturated: None,
         notes: notes(timing),
+        missing: missing(timing),
     };
     let place = |vm: &TimedVm| vm.bandwidth.as_ref().map_or(&vm.place, |its| &its.place).clone();
     let fault = |place: &Place, reason: String, help: String| {
         timing.fault("bandwidth", place, reason, help)
     };
-    let first = timing.vms.iter().find_map(|vm| Some(vm.bandwidth.as_ref()?.place.clone()));
-    let first = first.unwrap_or_default();
     let (Some(known), Some(table)) = (known, table) else {
-        let help = "add [saturation], as `weir calibrate` prints it for a platform of QEMU's";
+        let help = "write a budget of refills, or a larger one";
         let unsure = short.into_iter().map(|(vm, .., why)| fault(&place(vm), why, help.to_owned()));
         memory.reasons.extend(unsure);
-        let reason = "nobody says when the memory saturates: add [saturation]".to_owned();
-        memory.reasons.push(fault(&first, reason, help.to_owned()));
         return Ok(Some(memory));
     };
+    let first = timing.vms.iter().find_map(|vm| Some(vm.bandwidth.as_ref()?.place.clone()));
+    let first = first.unwrap_or_default();
     let most = table.max_budget(BytesPerSec(dma)).unwrap_or(0);
     memory.total = Some((total, table.max_budget(BytesPerSec(dma)), table.period()));
     memory.dma.1 = table.max_dma(total).map(|rate| rate.0);
@@ -344,28 +348,69 @@ fn copiers(timing: &Timing) -> Vec<String> {
     timing.vms.iter().enumerate().filter_map(of).collect()
 }
 
-/// What the figures take for granted and the file does not say.
-fn notes(timing: &Timing) -> Vec<String> {
-    let mut notes = copiers(timing);
-    let Some(known) = &timing.saturation else { return notes };
-    let tasks = known.delay.is_some() && timing.vms.iter().any(|vm| !vm.tasks.is_empty());
+/// The inputs without which the budgets are not judged.
+fn missing(timing: &Timing) -> Vec<Missing> {
+    let platform = timing.platform.as_ref().map_or("the board", |platform| &platform.name);
+    let mut missing = Vec::new();
+    for vm in timing.vms.iter().filter(|_| timing.saturation.is_none()) {
+        let required = vm.bandwidth.as_ref().and_then(|asked| asked.required);
+        if let (Some(required), None) = (required, Limits::of(timing, vm)) {
+            missing.push(Missing {
+                what: format!(
+                    "{}: whether it gets {required} is open, as it has no budget of refills",
+                    vm.name
+                ),
+                supply: "write a budget, or add [saturation] and let `weir plan` choose one"
+                    .to_owned(),
+            });
+        }
+    }
+    if timing.saturation.is_none() && !timing.is_free_of_contention() {
+        missing.push(Missing {
+            what: format!(
+                "memory: whether the budgets saturate it is open, as no saturation is known for {platform}"
+            ),
+            supply: "add [saturation], which `weir calibrate` measures on a platform of QEMU's, or name a platform whose file has it"
+                .to_owned(),
+        });
+    } else if counted_by_interrupt(timing) && no_overshoot(timing) {
+        missing.push(Missing {
+            what: format!(
+                "memory: the overshoot behind a budget's end is not known for {platform}"
+            ),
+            supply: "add `overshoot` to [saturation]".to_owned(),
+        });
+    }
+    missing
+}
+
+/// Returns whether a budget counts whose overshoot is that of a PMU's interrupt.
+fn counted_by_interrupt(timing: &Timing) -> bool {
+    let Some(known) = &timing.saturation else { return false };
+    let delays = timing.delay().is_some_and(|(delay, _)| delay.0 > 0);
+    let tasks = delays && timing.vms.iter().any(|vm| !vm.tasks.is_empty());
     // The monitor's is bounded by what a core can do between two looks.
-    let by_interrupt = |vm: &&TimedVm| {
+    let by_interrupt = |vm: &TimedVm| {
         let asked = vm.bandwidth.as_ref();
         let period = asked.and_then(|asked| asked.budget).map_or(known.period, |its| its.1);
         asked.is_some_and(|asked| tasks || !asked.has_debt()) && timing.looks(vm, period).is_none()
     };
-    if timing.vms.iter().any(|vm| by_interrupt(&vm)) {
-        notes.push(known.overshoot.map_or_else(
-            || {
-                "nobody says the overshoot, so that none counts: add `overshoot` to [saturation]"
-                    .to_owned()
-            },
-            |measured| {
-                format!(
-                    "the overshoot counts as [saturation] says that it was measured, {measured}: nothing bounds how late the interrupt of a PMU is"
-                )
-            },
+    timing.vms.iter().any(by_interrupt)
+}
+
+/// Returns whether no overshoot of a PMU's interrupt is known.
+fn no_overshoot(timing: &Timing) -> bool {
+    timing.measured_overshoot().is_none()
+}
+
+/// What the figures take for granted and the file does not say.
+fn notes(timing: &Timing) -> Vec<String> {
+    let mut notes = copiers(timing);
+    if counted_by_interrupt(timing)
+        && let Some(measured) = timing.measured_overshoot()
+    {
+        notes.push(format!(
+            "the overshoot counts as the file or the platform says, {measured}: nothing bounds how late the interrupt of a PMU is"
         ));
     }
     for vm in &timing.vms {
@@ -438,9 +483,15 @@ fn counted_more(timing: &Timing) -> String {
 }
 
 impl Memory {
-    /// Whether nothing saturates and every VM gets what it must.
+    /// Whether nothing saturates and every VM gets what it must, as far as it is judged.
     pub fn holds(&self) -> bool {
         self.reasons().next().is_none()
+    }
+
+    /// Returns the verdict on all budgets.
+    pub fn judgement(&self) -> Judgement {
+        let missing = self.missing.iter().cloned().map(Judgement::from);
+        missing.fold(Judgement::of(self.holds()), Judgement::and)
     }
 
     /// Why not.
@@ -481,8 +532,10 @@ impl Memory {
                 "required": vm.required,
             })
         });
+        let verdict = self.judgement().verdict();
         json!({
-            "holds": self.holds(),
+            "holds": verdict.truth(),
+            "verdict": verdict.key(),
             "period_ns": self.total.map(|total| total.2.0),
             "total_budget": self.total.map(|total| total.0),
             "max_total_budget": self.total.and_then(|total| total.1),

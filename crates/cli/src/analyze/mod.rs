@@ -1,5 +1,6 @@
 //! `weir analyze`: whether a system holds its timing, before it runs.
 
+mod counted;
 pub mod curves;
 pub mod flows;
 pub mod lack;
@@ -10,17 +11,21 @@ pub mod time;
 mod ways;
 
 use crate::{
+    environment::Environment,
     failure::{CALL, Failure, GOOD, Result, SYSTEM},
-    image,
+    image, screen,
 };
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use std::{
     fmt::Write as _,
-    io::{Write, stderr},
+    io::Write,
     path::{Path, PathBuf},
 };
-use weir_analysis::flows::{Effort, MAX_BANDWIDTH, Reading};
+use weir_analysis::{
+    flows::{Effort, MAX_BANDWIDTH, Reading},
+    verdict::{Judgement, Verdict},
+};
 use weir_config::{Fault, Faults, Timing, units::BytesPerSec};
 
 /// Says whether the flows, budgets and tasks of systems hold, and how much would be enough.
@@ -29,7 +34,7 @@ use weir_config::{Fault, Faults, Timing, units::BytesPerSec};
 /// enough.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir analyze flows.toml\n  weir analyze flows.toml --reading table3\n  weir analyze systems/flows-many.toml --overheads systems/overheads/flows.toml\n  weir analyze --json a.toml b.toml\n  weir analyze --trace accesses.txt --service 50/30us\n\nExit status: 0 all holds, 1 not (or it was not shown in time), 2 the call is wrong: a file can't be read, or says nothing that could be judged, 3 the answer can't be written."
+    after_help = "Examples:\n  weir analyze flows.toml\n  weir analyze flows.toml --reading table3\n  weir analyze systems/flows-many.toml --overheads overheads.toml\n  weir analyze --json a.toml b.toml\n  weir analyze --trace accesses.txt --service 50/30us\n\nExit status: 0 all holds, 1 something does not hold or is not judged, 2 the call is wrong: a file can't be read, or says nothing that could be judged, 3 the answer can't be written."
 )]
 pub struct Arguments {
     /// The system files.
@@ -39,8 +44,7 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value = "printed")]
     reading: ReadingName,
     /// Take overheads from this file, a TOML file with `[overheads]` or a `platform` that has them, before those of the
-    /// system and its platform, and so the bandwidth of the copy that it was measured with. systems/overheads/flows.toml
-    /// has those of weir's own path on QEMU.
+    /// system and its platform, and so the bandwidth of the copy that it was measured with.
     #[arg(long, value_name = "FILE")]
     overheads: Option<PathBuf>,
     /// Take this bandwidth, in bytes/s or with a unit like 485MB/s, instead of `[dma]` `bandwidth`.
@@ -56,6 +60,9 @@ pub struct Arguments {
     /// anywhere in a period, so early in one and late in the next.
     #[arg(long, value_name = "Q/P", requires = "trace", value_parser = curves::Service::parse, allow_hyphen_values = true)]
     service: Option<curves::Service>,
+    /// Exit with status 0 also where something is not judged because an input is missing.
+    #[arg(long)]
+    accept_not_judged: bool,
     /// Print the result as JSON, one line for each file.
     #[arg(long)]
     json: bool,
@@ -114,6 +121,8 @@ pub struct Analysis {
     pub memory: Option<memory::Memory>,
     /// Of its schedules and tasks, if it has some.
     pub time: Option<time::Time>,
+    /// What the verdicts assume of the platform, with the source.
+    pub assumes: Vec<String>,
 }
 
 impl Analysis {
@@ -148,7 +157,13 @@ impl Analysis {
         let least = flows.as_ref().and_then(flows::Flows::min_bandwidth);
         let memory = memory::analyze(&timing, least).map_err(&mut keep).ok().flatten();
         let time = time::analyze(&timing).map_err(&mut keep).ok().flatten();
-        if faults.is_empty() { Ok(Self { flows, memory, time }) } else { Err(Faults(faults)) }
+        let tasks = timing.vms.iter().any(|vm| !vm.tasks.is_empty());
+        let assumes = if memory.is_some() || tasks { timing.memory_sources() } else { Vec::new() };
+        if faults.is_empty() {
+            Ok(Self { flows, memory, time, assumes })
+        } else {
+            Err(Faults(faults))
+        }
     }
 
     /// Whether the file says anything that can be judged.
@@ -156,18 +171,19 @@ impl Analysis {
         self.flows.is_some() || self.memory.is_some() || self.time.is_some()
     }
 
-    /// Whether everything holds; so it does where there was nothing to judge.
-    pub fn holds(&self) -> bool {
-        self.flows.as_ref().is_none_or(flows::Flows::holds)
-            && self.memory.as_ref().is_none_or(memory::Memory::holds)
-            && self.time.as_ref().is_none_or(time::Time::holds)
+    /// Returns the worst verdict of all parts, with every missing input. Where there is nothing to judge it holds.
+    pub fn judgement(&self) -> Judgement {
+        let parts = [
+            self.flows.as_ref().map(flows::Flows::judgement),
+            self.memory.as_ref().map(memory::Memory::judgement),
+            self.time.as_ref().map(time::Time::judgement),
+        ];
+        parts.into_iter().flatten().collect()
     }
 
-    /// Whether something was shown not to hold; if not, and not everything holds, it was not decided in time.
-    pub fn refuted(&self) -> bool {
-        self.flows.as_ref().is_some_and(flows::Flows::refuted)
-            || !self.memory.as_ref().is_none_or(memory::Memory::holds)
-            || !self.time.as_ref().is_none_or(time::Time::holds)
+    /// Returns the worst verdict of all parts.
+    pub fn verdict(&self) -> Verdict {
+        self.judgement().verdict()
     }
 
     /// What does not hold, as faults of the file.
@@ -202,6 +218,12 @@ impl Analysis {
         for part in parts.into_iter().flatten() {
             // Writing to a string does not fail.
             let _ = writeln!(text, "{part}");
+        }
+        for missing in self.judgement().missing() {
+            let _ = writeln!(text, "not judged: {}\n    help: {}", missing.what, missing.supply);
+        }
+        for assumed in &self.assumes {
+            let _ = writeln!(text, "assumed: {assumed}");
         }
         text
     }
@@ -238,11 +260,10 @@ pub fn check(timing: &Timing) -> std::result::Result<String, Faults> {
         }
     }
     left_out.extend(time::worst_looks(&timing));
-    let mut analysis = Analysis::of(&timing, &Question { effort: CHECK, ..Question::default() })?;
-    if timing.saturation.is_none() && timing.vms.iter().any(|vm| vm.bandwidth.is_some()) {
-        left_out.push("the budgets were not analyzed: nobody says [saturation]".to_owned());
-        analysis.memory = None;
-    }
+    left_out.extend(counted::notes(&timing));
+    let analysis = Analysis::of(&timing, &Question { effort: CHECK, ..Question::default() })?;
+    let judgement = analysis.judgement();
+    left_out.extend(judgement.missing().iter().map(|missing| format!("not judged: {missing}")));
     let borne = analysis.memory.as_ref().and_then(|memory| memory.overcommitted(&timing));
     left_out.extend(borne.map(|reason| format!("{reason}; the file bears it: overcommit = true")));
     left_out.extend(analysis.memory.iter().flat_map(memory::Memory::notes).cloned());
@@ -251,11 +272,11 @@ pub fn check(timing: &Timing) -> std::result::Result<String, Faults> {
 }
 
 /// Carries the verb out.
-pub fn run(arguments: &Arguments) -> Result {
+pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let mut status = GOOD;
     if !arguments.trace.is_empty() {
         let traces = curves::Traces::read(&arguments.trace, arguments.service)?;
-        let mut out = anstream::stdout().lock();
+        let mut out = screen::stdout();
         if arguments.json {
             writeln!(out, "{}", traces.to_json())?;
         } else {
@@ -272,17 +293,19 @@ pub fn run(arguments: &Arguments) -> Result {
         effort: Effort(arguments.effort),
     };
     let answer = |path: &PathBuf| {
-        let mut timing = Timing::load(path)?;
+        let (mut timing, unenforced) = crate::check::to_analyze(path, None, environment)?;
         if let Some(given) = &overheads {
             timing.prefer(given);
         }
-        Analysis::of(&timing, &question)
+        let mut analysis = Analysis::of(&timing, &question)?;
+        analysis.assumes.extend(unenforced);
+        Ok(analysis)
     };
     // Results come out as they are needed, however many files there are.
     for files in arguments.files.chunks(64) {
         let answers: Vec<_> = files.par_iter().map(answer).collect();
         for (file, answer) in files.iter().zip(answers) {
-            let said = tell(file, &answer, arguments.json)?;
+            let said = tell(file, &answer, arguments)?;
             // A system that does not hold is the stronger news.
             if status != SYSTEM && said != GOOD {
                 status = said;
@@ -316,14 +339,22 @@ pub fn whose(faults: &Faults) -> u8 {
 const NOTHING: &str = "nothing to judge: there is no [[flow]], no `bandwidth` of a VM, no [[vm.task]] and no [[core]]";
 
 /// Prints an answer; gives the status that it amounts to.
-fn tell(file: &Path, answer: &std::result::Result<Analysis, Faults>, json: bool) -> Result<u8> {
-    let mut out = anstream::stdout().lock();
+fn tell(
+    file: &Path,
+    answer: &std::result::Result<Analysis, Faults>,
+    &Arguments { json, accept_not_judged, .. }: &Arguments,
+) -> Result<u8> {
+    let mut out = screen::stdout();
     let name = file.display();
     match answer {
         Ok(analysis) if json => {
-            let mut line = json!({ "file": name.to_string(), "holds": null });
+            let mut line = json!({ "file": name.to_string(), "holds": null, "verdict": null });
             if analysis.judged() {
-                line["holds"] = analysis.holds().into();
+                let judgement = analysis.judgement();
+                line["holds"] = judgement.verdict().truth().into();
+                line["verdict"] = judgement.verdict().key().into();
+                line["not_judged"] = missing_json(&judgement);
+                line["assumed"] = analysis.assumes.clone().into();
             } else {
                 line["nothing"] = NOTHING.into();
             }
@@ -334,20 +365,20 @@ fn tell(file: &Path, answer: &std::result::Result<Analysis, Faults>, json: bool)
         }
         Ok(analysis) if !analysis.judged() => {
             out.flush()?;
-            writeln!(stderr(), "{name}: {NOTHING}")?;
+            writeln!(screen::stderr(), "{name}: {NOTHING}")?;
         }
         Ok(analysis) => {
-            let verdict = match (analysis.holds(), analysis.refuted()) {
-                (true, _) => "all holds",
-                (false, true) => "does not hold",
-                (false, false) => "not decided in time",
+            let verdict = match analysis.verdict() {
+                Verdict::Holds => "all holds".to_owned(),
+                other => other.to_string(),
             };
             write!(out, "{name}: {verdict}\n{}", analysis.text())?;
         }
         Err(faults) if json => {
             let line = json!({
                 "file": name.to_string(),
-                "holds": false,
+                "holds": verdict_of(faults).truth(),
+                "verdict": verdict_of(faults).key(),
                 "flows": null,
                 "faults": faults.to_json(),
             });
@@ -355,13 +386,34 @@ fn tell(file: &Path, answer: &std::result::Result<Analysis, Faults>, json: bool)
         }
         Err(faults) => {
             out.flush()?;
-            writeln!(stderr(), "{name}: {}", image::rendered(faults))?;
+            writeln!(screen::stderr(), "{name}: {}", image::rendered(faults))?;
         }
     }
     Ok(match answer {
+        Err(faults) if whose(faults) == SYSTEM => status(verdict_of(faults), accept_not_judged),
         Err(faults) => whose(faults),
         Ok(analysis) if !analysis.judged() => CALL,
-        Ok(analysis) if analysis.holds() => GOOD,
-        Ok(_) => SYSTEM,
+        Ok(analysis) => status(analysis.verdict(), accept_not_judged),
     })
+}
+
+/// Returns the verdict on a file that is not analyzed: without overheads its flows are not judged.
+fn verdict_of(faults: &Faults) -> Verdict {
+    let open = faults.0.iter().all(|fault| fault.code == "no-overheads");
+    if open { Verdict::NotJudged } else { Verdict::DoesNotHold }
+}
+
+/// Returns the exit status for a verdict.
+pub fn status(verdict: Verdict, accept_not_judged: bool) -> u8 {
+    match verdict {
+        Verdict::Holds => GOOD,
+        Verdict::NotJudged if accept_not_judged => GOOD,
+        Verdict::NotJudged | Verdict::DoesNotHold => SYSTEM,
+    }
+}
+
+/// Returns what is missing, for a program.
+pub fn missing_json(judgement: &Judgement) -> Value {
+    let missing = judgement.missing().iter();
+    missing.map(|one| json!({ "what": one.what, "supply": one.supply })).collect()
 }

@@ -45,17 +45,6 @@ fn in_a_period<'a>(period: Nanos, tasks: impl Iterator<Item = &'a Task>) -> Opti
     Some(sum)
 }
 
-/// The least budget, of each vCPU or, if it is `shared`, of all together, of which the tasks of a VM do not spend the last access in a period; none
-/// where nobody says how many accesses they make.
-pub fn least(vm: &TimedVm, period: Nanos, shared: bool) -> Option<u64> {
-    if shared {
-        return Some(in_a_period(period, vm.tasks.iter())?.saturating_add(1));
-    }
-    let of = |task| in_a_period(period, on(vm, core_of(vm, task)));
-    let most = vm.tasks.iter().map(of).try_fold(0, |most, its| its.map(|its| most.max(its)))?;
-    Some(most.saturating_add(1))
-}
-
 /// What the budget that the file gives a VM does to its tasks on `core`, whoever may change it. It takes `back` to have the core again behind a suspension.
 pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>, back: Nanos) -> Own {
     let Some(asked) = vm.bandwidth.as_ref().filter(|asked| asked.budget.is_some()) else {

@@ -17,6 +17,7 @@ use weir_analysis::{
         Admission, Interference, InterruptLine, Linear, Schedule as Partition, Supply, Switching,
         VmTask, left_of_budget, put_off, response_times_beside, server_holds,
     },
+    verdict::{Judgement, Missing, Verdict},
 };
 use weir_config::{
     Fault, Looks, Timing,
@@ -31,6 +32,8 @@ pub struct Time {
     tasks: Vec<Row>,
     /// Whether accesses of other VMs are in the response times.
     interference: bool,
+    /// Inputs without which something here is not judged.
+    missing: Vec<Missing>,
     reasons: Vec<(Place, String, Option<Cow<'static, str>>)>,
     /// What was taken for granted, and what is counted in.
     notes: Vec<String>,
@@ -45,6 +48,17 @@ struct Row {
     name: String,
     response: Option<u64>,
     deadline: u64,
+    /// Whether an input of the response is missing.
+    open: bool,
+}
+
+impl Row {
+    fn verdict(&self) -> Verdict {
+        match self.response {
+            Some(response) if response <= self.deadline && self.open => Verdict::NotJudged,
+            response => Verdict::of(response.is_some_and(|response| response <= self.deadline)),
+        }
+    }
 }
 
 /// The way out where the looks at the monitor are taken to be as close as they can be.
@@ -119,19 +133,16 @@ pub(super) fn sure(
 }
 
 /// How EL2 looks at the monitor for the budget of VM `vm`, and the period of that.
-fn looked_at(timing: &Timing, vm: usize, tried: Tried) -> Option<(Looks, units::Nanos)> {
+fn looked_at(timing: &Timing, vm: usize) -> Option<(Looks, units::Nanos)> {
     let this = timing.vms.get(vm)?;
-    let written = this.bandwidth.as_ref().and_then(|asked| asked.budget);
-    // Without [saturation] what is tried is no budget.
-    let tried = tried.budgets.get(vm).filter(|_| timing.saturation.is_some());
-    let (_, period) = written.or(tried.copied())?;
+    let (_, period) = this.bandwidth.as_ref().and_then(|asked| asked.budget)?;
     Some((timing.looks(this, period)?, period))
 }
 
 /// What EL2's looks at the monitor take from a core of VM `vm`, while `left` accesses are left of its budget there: those within a period, and the
 /// one at each beginning, which takes less than two others.
-fn looks(timing: &Timing, vm: usize, left: u64, tried: Tried) -> Vec<InterruptLine> {
-    let Some((looks, period)) = looked_at(timing, vm, tried) else { return Vec::new() };
+fn looks(timing: &Timing, vm: usize, left: u64) -> Vec<InterruptLine> {
+    let Some((looks, period)) = looked_at(timing, vm) else { return Vec::new() };
     let line = |interval: units::Nanos, cost| InterruptLine {
         admission: Some(Admission { burst: 1, interval: Nanos(interval.0) }),
         cost: Nanos(cost),
@@ -144,7 +155,7 @@ fn looks(timing: &Timing, vm: usize, left: u64, tried: Tried) -> Vec<InterruptLi
 /// The same of who has the core, of whom nobody says how much is left.
 pub(super) fn closest_looks(timing: &Timing, runner: Runner) -> Vec<InterruptLine> {
     match runner {
-        Runner::Vm(vm) => looks(timing, vm, 0, Tried::default()),
+        Runner::Vm(vm) => looks(timing, vm, 0),
         Runner::Broker => Vec::new(),
     }
 }
@@ -263,7 +274,7 @@ fn supply_on(
     // Whose vCPU is off or waits is asked at each of its periods' beginnings only, but then the core is taken for it.
     for other in (0..timing.vms.len()).filter(|other| Runner::Vm(*other) != runner) {
         if timing.vms[other].cpus.contains(&core.id) {
-            lines.extend(self::looks(timing, other, 0, Tried::default()).pop());
+            lines.extend(self::looks(timing, other, 0).pop());
         }
     }
     for vm in here(timing, core) {
@@ -459,6 +470,18 @@ fn interrupt(line: &Line, cost: u64, taken: u64, delay: u64) -> InterruptLine {
     InterruptLine { admission, cost: Nanos(cost), delay: Nanos(delay) }
 }
 
+/// That nobody says what a switch takes of a shared core.
+fn no_switch(timing: &Timing, core: &SharedCore) -> Option<Missing> {
+    (timing.sharing(core).is_none() && switches(&core.schedule)).then(|| Missing {
+        what: format!(
+            "core {}: the cost of a switch is not known for {}, so that none is taken off",
+            core.id,
+            platform_name(timing)
+        ),
+        supply: "add `switch` to the schedule: the maximum of `vcpu_switch` that `weir bench hypervisor` prints".to_owned(),
+    })
+}
+
 /// What was taken off the supply of a shared core's VMs, for a person.
 fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
     let id = core.id;
@@ -476,9 +499,6 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
             let switch = sharing.switch;
             said.push(format!("core {id}: taken off are up to {switch} for a switch{meanwhile}"));
         }
-        None if switches(&core.schedule) => said.push(format!(
-            "core {id}: nothing is taken off for switches, as nobody says what one takes: add `switch` to the schedule, what `vcpu_switch` of `weir bench hypervisor` takes"
-        )),
         _ => {}
     }
     let known = timing.sharing(core).map_or(0, |sharing| sharing.interrupt.0);
@@ -508,20 +528,20 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
     said
 }
 
-/// What is tried where a file does not say it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Tried<'a> {
-    /// A budget and its period for each VM.
-    pub budgets: &'a [(u64, units::Nanos)],
-    /// Bandwidth of the DMA engine.
-    pub dma: Option<units::BytesPerSec>,
-}
-
 /// Everybody else who uses the memory, as a VM sees them; none where nobody says what an access costs.
-fn interference(timing: &Timing, vm: usize, tried: Tried) -> Option<Interference> {
-    let known = timing.saturation.as_ref()?;
-    let delay = Nanos(known.delay?.0);
+fn interference(
+    timing: &Timing,
+    vm: usize,
+    tried: Option<units::BytesPerSec>,
+) -> Option<Interference> {
+    let (delay, per_access) = timing.delay()?;
+    let delay = Nanos(delay.0);
     let mut interferers = Vec::new();
+    if delay.0 == 0 {
+        return Some(Interference { interferers, delay, per_access });
+    }
+    // Of what has no budget any period will do.
+    let of_table = timing.saturation.as_ref().map_or(units::Nanos(1_000_000), |known| known.period);
     // MemGuard's VMs lend to each other, so that all of them have one budget: also what this VM gave, if it is one of them.
     let mut domain: Option<Interferer> = None;
     for (position, other) in timing.vms.iter().enumerate() {
@@ -534,13 +554,12 @@ fn interference(timing: &Timing, vm: usize, tried: Tried) -> Option<Interference
         }
         let budget = other.bandwidth.as_ref().and_then(Bandwidth::settable_refills);
         let budget = budget.map(|(_, most, period)| (most, period));
-        let budget = budget.or_else(|| tried.budgets.get(position).copied());
         // What its vCPU on the task's core has for itself the others don't.
         let parts = other.bandwidth.as_ref().filter(|asked| own && asked.has_parts());
         let part = |whole| parts.map_or(0, |asked| asked.least_part(whole, vcpus(other) as usize));
         let budget = budget.map(|(whole, period)| (whole - part(whole), period));
         // Without a budget there is no limit.
-        let (accesses, period) = budget.unwrap_or((u64::MAX, known.period));
+        let (accesses, period) = budget.unwrap_or((u64::MAX, of_table));
         let vms = u64::from(position != vm || own);
         let cores = if own { siblings } else { u64::from(vcpus(other)) };
         let overshoot = timing.overshoot(other, period).unwrap_or(0);
@@ -558,15 +577,16 @@ fn interference(timing: &Timing, vm: usize, tried: Tried) -> Option<Interference
         }
     }
     interferers.extend(domain.filter(|domain| domain.vms > 0));
-    let engine = !timing.flows.is_empty() && !timing.dma.path.is_of_vms();
-    if let (Some(dma), true) = (timing.dma.bandwidth.or(tried.dma), engine) {
-        // Each line is read and written.
-        let bytes = u128::from(dma.0) * u128::from(known.period.0);
-        let accesses = bytes.div_ceil(u128::from(known.line.0.max(1)) * 1_000_000_000);
+    if moves_for_vms(timing) {
+        // Each line is read and written. Without a bandwidth there is no limit.
+        let dma = timing.dma.bandwidth.or(tried).map_or(u64::MAX, |dma| dma.0);
+        let bytes = u128::from(dma) * u128::from(of_table.0);
+        let line = timing.line().map_or(1, |line| line.0.max(1));
+        let accesses = bytes.div_ceil(u128::from(line) * 1_000_000_000);
         interferers.push(Interferer {
             budget: Budget {
                 accesses: u64::try_from(accesses).unwrap_or(u64::MAX),
-                period: Nanos(known.period.0),
+                period: Nanos(of_table.0),
             },
             regulation: Regulation::Static,
             overshoot: 0,
@@ -574,7 +594,24 @@ fn interference(timing: &Timing, vm: usize, tried: Tried) -> Option<Interference
             vms: 1,
         });
     }
-    Some(Interference { interferers, delay, per_access: known.per_access })
+    Some(Interference { interferers, delay, per_access })
+}
+
+/// Returns whether a DMA engine or the broker moves flows for the VMs.
+fn moves_for_vms(timing: &Timing) -> bool {
+    !timing.flows.is_empty() && !timing.dma.path.is_of_vms()
+}
+
+/// Returns whether anything else uses the memory while a task of VM `vm` runs.
+fn is_exposed(timing: &Timing, vm: usize) -> bool {
+    timing.vms.len() > 1
+        || timing.vms.get(vm).is_some_and(|vm| vcpus(vm) > 1)
+        || moves_for_vms(timing)
+}
+
+/// The platform as a message names it.
+fn platform_name(timing: &Timing) -> &str {
+    timing.platform.as_ref().map_or("the board (the file names no platform)", |known| &known.name)
 }
 
 /// Analyzes the schedules and tasks of a file, if it has some.
@@ -608,12 +645,13 @@ pub fn analyze(timing: &Timing) -> Result<Option<Time>, Vec<Fault>> {
         }
         time.cores.push((core.id, shares));
         time.notes.extend(taken_off(timing, core));
+        time.missing.extend(no_switch(timing, core));
     }
     if !faults.is_empty() {
         return Err(faults);
     }
     for vm in 0..timing.vms.len() {
-        tasks_of(timing, vm, (Tried::default(), true), &mut time).map_err(|fault| vec![fault])?;
+        tasks_of(timing, vm, (None, true), &mut time).map_err(|fault| vec![fault])?;
     }
     Ok(Some(time))
 }
@@ -640,12 +678,17 @@ pub fn supplies(timing: &Timing) -> Option<Time> {
     analyze(&timing).ok().flatten()
 }
 
-/// Analyzes the tasks of one VM beside what is tried. With `explain` it says why bounds are missing.
+/// Analyzes the tasks of one VM at a bandwidth of the DMA engine that is tried where the file says none. With `explain` it says why bounds are missing.
 ///
 /// # Errors
 ///
 /// What keeps them from being analyzed.
-pub fn tasks(timing: &Timing, vm: usize, tried: Tried, explain: bool) -> Result<Time, Fault> {
+pub fn tasks(
+    timing: &Timing,
+    vm: usize,
+    tried: Option<units::BytesPerSec>,
+    explain: bool,
+) -> Result<Time, Fault> {
     let mut time = Time::default();
     tasks_of(timing, vm, (tried, explain), &mut time)?;
     Ok(time)
@@ -654,7 +697,7 @@ pub fn tasks(timing: &Timing, vm: usize, tried: Tried, explain: bool) -> Result<
 /// What share of a core EL2's looks at the monitor take at worst, for a person: for each VM whose budget the monitor counts.
 pub fn worst_looks(timing: &Timing) -> Vec<String> {
     let of = |(position, vm): (usize, &TimedVm)| {
-        let (looks, period) = looked_at(timing, position, Tried::default())?;
+        let (looks, period) = looked_at(timing, position)?;
         let Looks { cost, .. } = looks;
         let every = looks.apart(own::unspent(timing, vm), period);
         let percent = |looks: u128, interval: units::Nanos| {
@@ -853,7 +896,7 @@ fn supply_for(
 fn tasks_of(
     timing: &Timing,
     vm: usize,
-    (tried, explain): (Tried, bool),
+    (tried, explain): (Option<units::BytesPerSec>, bool),
     time: &mut Time,
 ) -> Result<(), Fault> {
     let this = &timing.vms[vm];
@@ -863,11 +906,15 @@ fn tasks_of(
     cores.dedup();
     let beside = interference(timing, vm, tried);
     // Nobody says which of its cores copies, so each may.
-    let copying = Copying::by(timing, vm, tried.dma.map(|rate| rate.0));
+    let copying = Copying::by(timing, vm, tried.map(|rate| rate.0));
     let copies = copying.tasks.len();
     let asked_by_copies: f64 =
         copying.tasks.iter().map(|copy| part(copy.cost.0, copy.period.0)).sum();
-    time.interference |= beside.is_some();
+    time.interference |= beside.as_ref().is_some_and(|beside| beside.delay.0 > 0);
+    let mut missing = Vec::new();
+    if beside.is_none() && !this.tasks.is_empty() && is_exposed(timing, vm) {
+        missing.push(no_delay(timing, &this.name));
+    }
     let (mut unknown, mut waits, mut looked) = (false, false, false);
     for core in cores {
         let tasks: Vec<_> = this.tasks.iter().filter(|task| core_of(task) == core).collect();
@@ -875,7 +922,7 @@ fn tasks_of(
             core.is_none_or(|core| core == shared.id) && runs(&shared.schedule, Runner::Vm(vm))
         });
         let left = own::left(timing, this, core);
-        let looks = looks(timing, vm, left, tried);
+        let looks = looks(timing, vm, left);
         looked |= !looks.is_empty();
         let supply = supply_for(timing, (vm, core), shared, looks.clone())?;
         let load: Vec<VmTask> = copying.tasks.iter().copied().chain(load_of(&tasks)).collect();
@@ -888,6 +935,7 @@ fn tasks_of(
             Own::Enough => None,
             Own::Unknown => {
                 unknown = true;
+                missing.push(no_accesses(this));
                 None
             }
             Own::Waits(own) => {
@@ -910,6 +958,7 @@ fn tasks_of(
                 name: task.name.clone(),
                 response: response.map(|time| time.0),
                 deadline: task.deadline.0,
+                open: !missing.is_empty(),
             };
             let bounded = |tried: &Timing| {
                 let supply = supply_for(tried, (vm, core), shared, looks.clone());
@@ -945,7 +994,35 @@ fn tasks_of(
         }
     }
     time.notes.extend(notes(&this.name, [copies > 0, unknown, looked, waits]));
+    missing.dedup();
+    time.missing.extend(missing);
     Ok(())
+}
+
+/// That nobody says how much other VMs' accesses delay the tasks of the VM `name`.
+fn no_delay(timing: &Timing, name: &str) -> Missing {
+    Missing {
+        what: format!(
+            "{name}: the response times leave out other VMs' memory accesses, as the delay by one is not known for {}",
+            platform_name(timing)
+        ),
+        supply: "add `delay` to [saturation], or name a platform whose file has [interference]"
+            .to_owned(),
+    }
+}
+
+/// That nobody says how much of a VM's own budget its tasks spend.
+fn no_accesses(vm: &TimedVm) -> Missing {
+    let counts = vm.bandwidth.as_ref().is_some_and(|asked| asked.refills().is_some());
+    let (what, supply) = if counts {
+        ("the `accesses` of its tasks are not known", "add `accesses` to each of its [[vm.task]]")
+    } else {
+        ("its budget does not count refills", "write a budget of refills")
+    };
+    Missing {
+        what: format!("{}: whether its tasks wait for its own budget is open, as {what}", vm.name),
+        supply: supply.to_owned(),
+    }
 }
 
 /// What holds for the responses of the VM `name`: that it copies flows, that its budget is unknown, that it is looked at, that it waits.
@@ -961,9 +1038,15 @@ fn notes(name: &str, hold: [bool; 4]) -> impl Iterator<Item = String> {
 }
 
 impl Time {
-    /// Whether every task is done in time.
+    /// Whether no task is late, as far as it is judged.
     pub fn holds(&self) -> bool {
         self.reasons.is_empty()
+    }
+
+    /// Returns the verdict on all tasks and shared cores.
+    pub fn judgement(&self) -> Judgement {
+        let missing = self.missing.iter().cloned().map(Judgement::from);
+        missing.fold(Judgement::of(self.holds()), Judgement::and)
     }
 
     /// The tasks that are late: name, response and deadline in ns, and that in a sentence.
@@ -1000,11 +1083,14 @@ impl Time {
                 "name": task.name,
                 "response_ns": task.response,
                 "deadline_ns": task.deadline,
-                "holds": task.response.is_some_and(|response| response <= task.deadline),
+                "holds": task.verdict().truth(),
+                "verdict": task.verdict().key(),
             })
         });
+        let verdict = self.judgement().verdict();
         json!({
-            "holds": self.holds(),
+            "holds": verdict.truth(),
+            "verdict": verdict.key(),
             "cores": cores.collect::<Vec<_>>(),
             "tasks": tasks.collect::<Vec<_>>(),
             "memory_interference": self.interference,
@@ -1039,7 +1125,7 @@ impl fmt::Display for Time {
             writeln!(f, "{rows}")?;
         }
         if !self.tasks.is_empty() {
-            let mut rows = table(["VM", "task", "response ns", "deadline ns"]);
+            let mut rows = table(["VM", "task", "response ns", "deadline ns", "verdict"]);
             for task in &self.tasks {
                 let response = task.response.map_or("no bound".to_owned(), |time| time.to_string());
                 rows.add_row([
@@ -1047,15 +1133,10 @@ impl fmt::Display for Time {
                     task.name.clone(),
                     response,
                     task.deadline.to_string(),
+                    task.verdict().to_string(),
                 ]);
             }
             writeln!(f, "{rows}")?;
-            if !self.interference {
-                writeln!(
-                    f,
-                    "without memory interference: nobody says what an access of another VM delays ([saturation] delay)"
-                )?;
-            }
         }
         for (_, reason, way) in &self.reasons {
             writeln!(f, "  {reason}")?;

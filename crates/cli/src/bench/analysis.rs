@@ -1,6 +1,6 @@
 //! `weir bench analysis`: how long verdict and least bandwidth take on random flow sets.
 
-use crate::{failure::Result, progress::Bar, run::show::table};
+use crate::{failure::Result, progress::Bar, run::show::table, screen};
 use serde_json::json;
 use std::io::Write;
 use weir_analysis::{bench, flows::Effort};
@@ -18,7 +18,7 @@ pub fn run(sets: u32, json: bool) -> Result {
             }
         })
     };
-    let mut out = anstream::stdout().lock();
+    let mut out = screen::stdout();
     if json {
         let figures = json!({
             "sets": timing.sets,

@@ -39,6 +39,16 @@ pub struct Image {
     pub addresses: Range<u64>,
     /// Virtual address of its exception vectors.
     pub vectors: u64,
+    /// The compiler that made it, as its debug information says; `unknown` without.
+    pub compiler: String,
+}
+
+/// The compiler that debug information names, such as `rustc 1.95.0 (59807616e 2026-04-14)`.
+fn compiler(strings: &[u8]) -> Option<String> {
+    const NAME: &[u8] = b"(rustc version ";
+    let start = strings.windows(NAME.len()).position(|bytes| bytes == NAME)? + NAME.len();
+    let text = strings[start..].split(|byte| *byte == 0).next()?;
+    Some(format!("rustc {}", std::str::from_utf8(text).ok()?.strip_suffix(')')?))
 }
 
 impl Image {
@@ -82,7 +92,9 @@ impl Image {
             .find(|symbol| symbol.name() == Ok("vectors"))
             .ok_or("it has no symbol `vectors`")?
             .address();
-        Ok(Self { sizes, addresses: start..end, vectors })
+        let strings = file.section_by_name(".debug_str").and_then(|section| section.data().ok());
+        let compiler = strings.and_then(compiler).unwrap_or_else(|| "unknown".to_owned());
+        Ok(Self { sizes, addresses: start..end, vectors, compiler })
     }
 }
 
@@ -107,6 +119,9 @@ pub(super) mod tests {
         file.append_section_data(data, &[2; 24], 8);
         let bss = file.section_id(StandardSection::UninitializedData);
         file.append_section_bss(bss, 4096, 16);
+        let strings = file.add_section(vec![], b".debug_str".to_vec(), SectionKind::Debug);
+        let names = b"main\0clang LLVM (rustc version 1.95.0 (59807616e 2026-04-14))\0core\0";
+        file.append_section_data(strings, names, 1);
         let comment = file.add_section(vec![], b".comment".to_vec(), SectionKind::OtherString);
         file.append_section_data(comment, b"nothing", 1);
         file.add_symbol(Symbol {
@@ -127,6 +142,8 @@ pub(super) mod tests {
         let image = Image::parse(&sample(b"vectors")).unwrap();
         assert_eq!(image.sizes, Sizes { text: 128, rodata: 40, data: 24, bss: 4096 });
         assert_eq!(image.vectors, 16);
+        assert_eq!(image.compiler, "rustc 1.95.0 (59807616e 2026-04-14)");
+        assert_eq!(compiler(b"clang version 14"), None);
     }
 
     #[test]

@@ -120,6 +120,8 @@ pub struct Figures {
     pub boot_instructions: u64,
     /// The same with four vCPUs.
     pub boot_instructions_four_vcpus: u64,
+    /// The compiler that made the hypervisor: counts and sizes depend on it.
+    pub compiler: String,
     /// Sizes of the hypervisor's sections.
     #[serde(flatten)]
     pub sizes: Sizes,
@@ -129,6 +131,8 @@ pub struct Figures {
     pub lines_of_assembly: u64,
     /// All of them by what they are for.
     pub lines_by_part: BTreeMap<&'static str, u64>,
+    /// All of them by crate: every one of the workspace that is linked.
+    pub lines_by_crate: BTreeMap<String, u64>,
     /// Median of DSB, DMB, ISB and SB per path.
     pub barriers: BTreeMap<String, u64>,
     /// Median of TLBI, DC and IC per path.
@@ -219,13 +223,13 @@ where
     Figures::new(
         &paths,
         [boot(&one, &systems.one_vcpu)?, boot(&four, &systems.four_vcpus)?],
-        image.sizes,
+        &image,
         &lines,
     )
 }
 
 impl Figures {
-    fn new(report: &Report, boot: [u64; 2], sizes: Sizes, lines: &Lines) -> Result<Self> {
+    fn new(report: &Report, boot: [u64; 2], image: &Image, lines: &Lines) -> Result<Self> {
         let missing: Vec<_> = PEERS
             .iter()
             .map(|peer| peer.path)
@@ -249,10 +253,12 @@ impl Figures {
                 .collect(),
             boot_instructions: boot[0],
             boot_instructions_four_vcpus: boot[1],
-            sizes,
+            compiler: image.compiler.clone(),
+            sizes: image.sizes,
             lines_of_code: lines.total(),
             lines_of_assembly: lines.assembly,
             lines_by_part: lines.parts.clone(),
+            lines_by_crate: lines.crates.clone(),
             barriers: medians(|path| path.barriers),
             maintenance: medians(|path| path.maintenance),
             device_accesses: medians(|path| path.device_accesses),
@@ -347,13 +353,16 @@ impl Figures {
         for (part, lines) in &self.lines_by_part {
             whole.add_row([&format!("lines of code for {part}"), &lines.to_string(), "-", "-"]);
         }
+        for (name, lines) in &self.lines_by_crate {
+            whole.add_row([&format!("lines of code in {name}"), &lines.to_string(), "-", "-"]);
+        }
         let longest = self.longest_masked.as_ref().map_or_else(String::new, |longest| {
             format!(
                 "\nlongest stretch with interrupts masked: {} instructions ({})",
                 longest.instructions, longest.path
             )
         });
-        format!("{table}\n\n{whole}\n{longest}")
+        format!("{table}\n\n{whole}\ncompiled by {}\n{longest}", self.compiler)
     }
 }
 
@@ -408,10 +417,16 @@ mod tests {
     }
 
     const SIZES: Sizes = Sizes { text: 40_000, rodata: 8_000, data: 64, bss: 4_096 };
-    const LINES: Lines = Lines { rust: 6_000, assembly: 603, parts: BTreeMap::new() };
+
+    fn image() -> Image {
+        Image { sizes: SIZES, compiler: "rustc 1.2.3".to_owned(), ..Image::default() }
+    }
+
+    const LINES: Lines =
+        Lines { rust: 6_000, assembly: 603, parts: BTreeMap::new(), crates: BTreeMap::new() };
 
     fn figures() -> Figures {
-        Figures::new(&report(), [400_000, 612_192], SIZES, &LINES).unwrap()
+        Figures::new(&report(), [400_000, 612_192], &image(), &LINES).unwrap()
     }
 
     #[test]
@@ -424,6 +439,7 @@ mod tests {
         assert!(json["el2_instructions"].get("other").is_none());
         assert_eq!(json["boot_instructions"], 400_000);
         assert_eq!(json["boot_instructions_four_vcpus"], 612_192);
+        assert_eq!(json["compiler"], "rustc 1.2.3");
         assert_eq!(json["text_bytes"], 40_000);
         assert_eq!(json["rodata_bytes"], 8_000);
         assert_eq!(json["data_bytes"], 64);
@@ -441,9 +457,13 @@ mod tests {
         let mut report = report();
         report.paths.insert("timer_irq".to_owned(), path(1, 100));
         report.paths.insert("hypercall".to_owned(), path(1, 149));
-        let figures =
-            Figures::new(&report, [1, 612_193], SIZES, &Lines { rust: 6_604, ..Lines::default() })
-                .unwrap();
+        let figures = Figures::new(
+            &report,
+            [1, 612_193],
+            &image(),
+            &Lines { rust: 6_604, ..Lines::default() },
+        )
+        .unwrap();
         let misses: Vec<_> = figures.misses().iter().map(|miss| (miss.weir, miss.limit)).collect();
         assert_eq!(misses, [(100, 99), (149, 148), (612_193, 612_192), (6_604, 6_603)]);
     }
@@ -453,7 +473,7 @@ mod tests {
         let mut report = report();
         report.paths.remove("spi");
         report.paths.insert("cpu_on".to_owned(), path(0, 0));
-        let failure = Figures::new(&report, [1, 1], SIZES, &LINES).unwrap_err();
+        let failure = Figures::new(&report, [1, 1], &image(), &LINES).unwrap_err();
         assert_eq!(failure.status, crate::failure::SYSTEM);
         assert!(failure.text.ends_with(": spi, cpu_on"), "{}", failure.text);
     }
@@ -468,6 +488,7 @@ mod tests {
         let boot = text.lines().find(|line| line.contains("one 1-vCPU VM")).unwrap();
         assert!(boot.contains("400000") && boot.contains("462628") && boot.contains("0.86"));
         assert!(text.lines().any(|line| line.trim_start().starts_with("eoi")));
+        assert!(text.contains("compiled by rustc 1.2.3"), "{text}");
         assert!(text.ends_with("longest stretch with interrupts masked: 88 instructions (spi)"));
     }
 
@@ -477,6 +498,7 @@ mod tests {
             sizes: SIZES,
             addresses: 0x40_0000_0000..0x40_0005_0000,
             vectors: 0x40_0000_1000,
+            ..Image::default()
         };
         assert_eq!(
             plugin_arguments(Path::new("/a,b/x.so"), &image, Path::new("/c/out.json"), None),

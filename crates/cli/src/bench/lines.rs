@@ -2,8 +2,8 @@
 //!
 //! The rule: a line counts when it is in a file that is compiled into the hypervisor's binary and
 //! is neither blank nor a comment. In detail:
-//! - Counted are the hypervisor's crate and the crates of this workspace that it links, from each
-//!   root file along `mod name;` (with `#[path = ..]`) and `include_str!("name.s")`. Crates of
+//! - Counted are the hypervisor's crate and the crates of this workspace that it links, as
+//!   `cargo tree` names them with their features, from each root file along `mod name;` (with `#[path = ..]`) and `include_str!("name.s")`. Crates of
 //!   others, build scripts, linker scripts and generated constants are not.
 //! - A comment line begins with `//` (so documentation is one), or lies in a `/*` comment that
 //!   begins a line. In assembly `#` begins a comment too. Code with a comment behind it is code.
@@ -17,20 +17,81 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
 };
 
 use serde::Serialize;
 
-use crate::failure::{Context, Failure, Result};
+use crate::{
+    environment::Environment,
+    failure::{Context, Failure, Result},
+};
 
-/// Root file and features of each crate of the workspace that is in the hypervisor for GICv3.
-const CRATES: [(&str, &[&str]); 5] = [
-    ("crates/hypervisor/src/main.rs", &["default", "gicv3"]),
-    ("crates/vboard/src/lib.rs", &[]),
-    ("crates/trace/src/lib.rs", &[]),
-    ("crates/layout/src/lib.rs", &[]),
-    ("crates/config/src/lib.rs", &[]),
+/// How `cargo tree` is asked for what is linked into the hypervisor for GICv3; the same features as in
+/// [`crate::cargo::Programs::hypervisor`].
+const TREE: [&str; 14] = [
+    "tree",
+    "--offline",
+    "--package=weir-hypervisor",
+    "--edges=normal",
+    "--target",
+    crate::cargo::TARGET,
+    "--no-default-features",
+    "--features=gicv3",
+    "--prefix=none",
+    "--no-dedupe",
+    "--charset=ascii",
+    "--color=never",
+    "--format",
+    "{p}|{f}",
 ];
+
+/// A crate of the workspace that is linked into the hypervisor.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Crate {
+    name: String,
+    directory: PathBuf,
+    features: Vec<String>,
+}
+
+/// The crates of the workspace in the output of [`TREE`]: lines of `NAME vVERSION (DIRECTORY)|FEATURES`. Those of a registry have no
+/// directory, and macros are not linked.
+fn crates(tree: &str) -> Vec<Crate> {
+    let of_line = |line: &str| {
+        let (package, features) = line.split_once('|')?;
+        let (name, rest) = package.split_once(' ')?;
+        let directory = rest.split_once(" (/")?.1.strip_suffix(')')?;
+        Some(Crate {
+            name: name.to_owned(),
+            directory: PathBuf::from(format!("/{directory}")),
+            features: features.split(',').map(|name| name.trim().to_owned()).collect(),
+        })
+    };
+    let mut crates: Vec<_> = tree.lines().filter_map(of_line).collect();
+    crates.sort();
+    crates.dedup();
+    crates
+}
+
+/// Runs `cargo tree` in the work tree at `root`.
+fn linked(root: &Path) -> Result<Vec<Crate>> {
+    let environment = Environment::find();
+    let mut command = Command::new(&environment.cargo);
+    command.args(TREE).current_dir(root).stdin(Stdio::null());
+    if let Some(rustc) = &environment.rustc {
+        command.env("RUSTC", rustc);
+    }
+    let output = command.output().context(|| "run `cargo tree`")?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        return Err(Failure::environment(format!("`cargo tree` failed: {}", text.trim())));
+    }
+    let crates = crates(&String::from_utf8_lossy(&output.stdout));
+    if !crates.iter().any(|one| one.name == "weir-hypervisor") {
+        return Err(Failure::environment("`cargo tree` does not name weir-hypervisor"));
+    }
+    Ok(crates)
+}
 
 /// What the lines of a file are for: the first part that names a piece of its path, else [`CORE`].
 const PARTS: [(&str, &[&str]); 2] = [
@@ -59,14 +120,23 @@ pub struct Lines {
     pub assembly: u64,
     /// All of them by what they are for.
     pub parts: BTreeMap<&'static str, u64>,
+    /// All of them by the crate that they are in.
+    pub crates: BTreeMap<String, u64>,
 }
 
 impl Lines {
     /// Counts the hypervisor's lines in the work tree at `root`.
     pub fn of_hypervisor(root: &Path) -> Result<Self> {
         let mut lines = Self::default();
-        for (file, features) in CRATES {
-            lines.add_rust(&root.join(file), features)?;
+        for Crate { name, directory, features } in linked(root)? {
+            let before = lines.total();
+            let features: Vec<&str> = features.iter().map(String::as_str).collect();
+            let roots = ["src/main.rs", "src/lib.rs"].map(|file| directory.join(file));
+            let file = roots.iter().find(|file| file.exists()).ok_or_else(|| {
+                Failure::environment(format!("{}: no root file", directory.display()))
+            })?;
+            lines.add_rust(file, &features)?;
+            lines.crates.insert(name, lines.total() - before);
         }
         Ok(lines)
     }
@@ -391,7 +461,8 @@ mod tests {
         let mut lines = Lines::default();
         lines.add_rust(&directory.path().join("main.rs"), &[]).unwrap();
         let parts = [(CORE, 4 + 1 + 1 + 1 + 1 + 3)].into();
-        assert_eq!(lines, Lines { rust: 4 + 1 + 1 + 1 + 1, assembly: 3, parts });
+        let crates = BTreeMap::new();
+        assert_eq!(lines, Lines { rust: 4 + 1 + 1 + 1 + 1, assembly: 3, parts, crates });
         assert_eq!(lines.total(), 11);
 
         fs::remove_file(directory.path().join("gic/v3.rs")).unwrap();
@@ -400,10 +471,48 @@ mod tests {
     }
 
     #[test]
-    fn every_cfg_and_module_of_the_hypervisor_is_understood() {
+    fn the_tree_names_the_workspaces_crates_with_their_features() {
+        let tree = "weir-hypervisor v0.1.0 (/a b/crates/hypervisor)|gicv3\n\
+                    spin v0.12.3|mutex,once\n\
+                    thiserror-impl v2.0.21 (proc-macro)|\n\
+                    weir-trace v0.1.0 (/a b/crates/trace)|\n\
+                    weir-trace v0.1.0 (/a b/crates/trace)|\n";
+        let found = crates(tree);
+        let names: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["weir-hypervisor", "weir-trace"]);
+        assert_eq!(found[0].features, ["gicv3"]);
+        assert_eq!(found[1].directory, Path::new("/a b/crates/trace"));
+    }
+
+    /// The crates that the hypervisor's manifest names, and those that they name, are all counted; the sum of the crates is the total.
+    #[test]
+    fn every_linked_crate_is_counted_and_every_cfg_and_module_is_understood() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let lines =
             Lines::of_hypervisor(&root).unwrap_or_else(|failure| panic!("{}", failure.text));
+        let mut wanted = vec!["weir-hypervisor".to_owned()];
+        let mut next = 0;
+        while let Some(name) = wanted.get(next) {
+            let directory = name.trim_start_matches("weir-");
+            let manifest =
+                fs::read_to_string(root.join("crates").join(directory).join("Cargo.toml"));
+            let manifest: toml::Table = manifest.expect(name).parse().expect(name);
+            let all = manifest.get("dependencies").and_then(toml::Value::as_table).cloned();
+            for (name, dependency) in all.unwrap_or_default() {
+                let optional = dependency.get("optional").and_then(toml::Value::as_bool);
+                if name.starts_with("weir-") && optional != Some(true) && !wanted.contains(&name) {
+                    wanted.push(name);
+                }
+            }
+            next += 1;
+        }
+        wanted.sort();
+        assert_eq!(lines.crates.keys().cloned().collect::<Vec<_>>(), wanted);
+        for name in ["weir-broker", "weir-policy", "weir-virtio"] {
+            assert!(lines.crates[name] > 100, "{name}: {lines:?}");
+        }
+        assert_eq!(lines.crates.values().sum::<u64>(), lines.total());
+        assert_eq!(lines.parts.values().sum::<u64>(), lines.total());
         assert!(lines.rust > 1_000, "{lines:?}");
         assert!(lines.assembly > 100, "{lines:?}");
     }

@@ -9,6 +9,7 @@ use crate::{
     failure::{Context, Failure, Result},
     progress::Spinner,
     run::show::table,
+    screen,
 };
 use serde::Serialize;
 use std::{io::Write, process::Command};
@@ -44,7 +45,7 @@ struct Row {
 pub fn run(json: bool, environment: &Environment) -> Result {
     let guests = Programs::new(environment, false).guests(environment, &[GUEST.to_owned()])?;
     let rows = measure(environment, guests[GUEST].as_os_str())?;
-    let mut out = anstream::stdout().lock();
+    let mut out = screen::stdout();
     if json {
         let rows = serde_json::to_string_pretty(&rows).context(|| "write the figures")?;
         writeln!(out, "{rows}")?;

@@ -1,6 +1,6 @@
 //! `weir bench simulator`: how fast the model of the memory system is, on one core of this machine.
 
-use crate::{failure::Result, run::show::table};
+use crate::{failure::Result, run::show::table, screen};
 use serde_json::json;
 use std::io::Write;
 use weir_memsys::bench::{self, Rate};
@@ -9,7 +9,7 @@ use weir_memsys::bench::{self, Rate};
 /// are divided.
 pub fn run(requests: u64, rounds: u64, json: bool) -> Result {
     let speed = bench::measure(requests.div_ceil(rounds), rounds as usize);
-    let mut out = anstream::stdout().lock();
+    let mut out = screen::stdout();
     if json {
         let dram = |of: fn(&Rate) -> f64| {
             json!({

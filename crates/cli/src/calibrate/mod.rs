@@ -10,6 +10,7 @@ use crate::{
     image, output,
     reproduce::throttling::lab::Lab,
     run::show::table,
+    screen,
 };
 use grid::Calibrated;
 use serde_json::{Value, json};
@@ -69,7 +70,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     platform.map_or(Ok(()), check::known)?;
     // A table that the file has is the old one.
     let checked = check::load_to_measure(&arguments.file, platform, environment);
-    let system = image::taken(&arguments.file, checked, arguments.json)?;
+    let system = image::taken(&arguments.file, checked, true, arguments.json)?;
     let name = &system.platform.name;
     if system.platform.counters.monitor.is_none() || system.platform.qemu.is_none() {
         return Err(Failure::call(format!(
@@ -87,7 +88,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let line = system.platform.places.cache.map_or(64, |cache| cache.line.0);
     let toml = toml(&found, line, arguments);
     keep(arguments.output.as_deref(), &toml, |kept| {
-        let mut out = anstream::stdout().lock();
+        let mut out = screen::stdout();
         if arguments.json {
             return writeln!(out, "{:#}", json(&found));
         }

@@ -55,9 +55,7 @@ run_devices() {
 # Reads the first line of a virtio disk, then writes 4 MiB on it: the word weir.disk= and numbers. What is
 # read back comes from the disk, since nothing of it is left in memory.
 run_disk() {
-    for module in /lib/modules/*.ko; do
-        insmod "$module" || return 1
-    done
+    load_modules || return 1
     [ -b /dev/vda ] || { say "disk is not there"; return 1; }
     say "disk of $(cat /sys/block/vda/size) sectors begins with $(head -n 1 /dev/vda)"
     { word weir.disk word; seq 1000000 1600000; } | head -c 4194304 >/tmp/written
@@ -103,10 +101,20 @@ run_net() {
     say "net $(cat /sys/class/net/eth0/address) is $(word weir.address)"
 }
 
+# Sends $1 echo requests to $2, each when the one before is answered, and prints how many answers came. Requests at fixed times would
+# overflow the receiver's queue while the emulator has no processor of the host.
+echoes() {
+    sent=0 answered=0
+    while [ $sent -lt "$1" ]; do
+        ping -c 1 -W 60 -s 1000 "$2" >/dev/null 2>&1 && answered=$((answered + 1))
+        sent=$((sent + 1))
+    done
+    echo "$sent packets transmitted, $answered packets received"
+}
+
 # Echoes from outside, and a file.
 run_outside() {
-    ping -c 20 -i 0.01 -W 5 -s 1000 10.0.2.2 | awk '/packets transmitted/' >/tmp/outside
-    say "outside $(cat /tmp/outside)"
+    say "outside $(echoes 20 10.0.2.2)"
     file=$(word weir.file)
     [ -z "$file" ] || { cd /tmp && tftp -g -r "$file" 10.0.2.2 &&
         say "outside gave $(stat -c %s "$file") bytes, $(md5sum <"$file")"; }
@@ -132,29 +140,31 @@ run_fetch() {
 
 # Runs cyclictest beside 100 echoes from the peer, which asks for as many.
 run_beside() {
-    ping -c 100 -i 0.01 -W 5 -s 1000 "$(word weir.peer)" >/tmp/echoes &
-    echoes=$!
+    echoes 100 "$(word weir.peer)" >/tmp/echoes &
+    echoing=$!
     before=$(virtio_interrupts)
     run_cyclictest || return 1
     during=$(($(virtio_interrupts) - before))
-    wait $echoes
-    say "beside $(awk '/packets transmitted/' /tmp/echoes)"
+    wait $echoing
+    say "beside $(cat /tmp/echoes)"
     say "beside $during interrupts"
     [ $during -gt 0 ]
 }
 
+# The names of the modules that are here, each behind those that it needs.
+modules() { cat /lib/modules/*/modules.order 2>/dev/null; }
+
+# Loads the modules that are not loaded yet.
 load_modules() {
-    [ ! -e /dev/vsock ] || return 0
-    for module in /lib/modules/*.ko; do
-        insmod "$module" || return 1
+    for name in $(modules); do
+        [ -d "/sys/module/$name" ] || modprobe "$name" || return 1
     done
 }
 
 # Takes every module out, the last one first.
 run_reload() {
-    for module in $(echo /lib/modules/*.ko | tr ' ' '\n' | sort -r); do
-        name=${module##*/?-}
-        rmmod "${name%.ko}" || return 1
+    for name in $(modules | awk '{ name[NR] = $1 } END { for (n = NR; n > 0; n--) print name[n] }'); do
+        rmmod "$name" || return 1
     done
     [ ! -e /dev/vsock ] && say "all modules are out" && load_modules && say "all modules are back"
 }
@@ -239,10 +249,23 @@ run_steal() {
     [ "$after" -gt "$before" ]
 }
 
+# Ends the VM by $1, poweroff or reboot.
+end() {
+    # Setting the terminal's mode waits until the UART has sent everything.
+    stty opost </dev/console
+    "$1" -f
+}
+
+# The commands poweroff, halt and reboot of busybox send these signals to the first process. It has to wait for the shell in the
+# background, since a trap is taken only between two commands.
 run_shell() {
     busybox --install -s /bin
+    load_modules
+    trap 'end poweroff' USR1 USR2
+    trap 'end reboot' TERM
     say "shell on $(cat /sys/class/tty/console/active), exit ends it"
-    setsid cttyhack sh -i
+    setsid cttyhack sh -i </dev/console &
+    wait $!
 }
 
 say "user space on $(nproc) cpus, $(awk '/^MemTotal:/ { print $2 }' /proc/meminfo) kB"
@@ -265,7 +288,6 @@ for scenario in $(word weir.run | tr , ' '); do
 done
 if [ -z "$failed" ]; then say "done"; else say "failed:$failed"; fi
 
-# Setting the terminal's mode waits until the UART has sent everything.
 stty opost </dev/console
-[ -z "$ending" ] || "$ending" -f
+[ -z "$ending" ] || end "$ending"
 while :; do sleep 86400; done

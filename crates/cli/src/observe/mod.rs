@@ -3,15 +3,18 @@
 pub mod picture;
 pub mod plugin;
 mod record;
+mod symbols;
 mod tell;
 
 pub use plugin::plugin_arguments;
 
 use crate::{
+    cargo::Programs,
     environment::Environment,
     failure::{Context, Failure, GOOD, Result, SYSTEM},
     image, output,
     run::{self, report::End},
+    screen,
 };
 use plugin::Watch;
 use serde_json::Value;
@@ -91,6 +94,8 @@ pub struct Outcome {
     pub run: run::Outcome,
     /// What was recorded.
     traces: Vec<record::Trace>,
+    /// The functions of the hypervisor.
+    symbols: symbols::Symbols,
 }
 
 impl Outcome {
@@ -118,7 +123,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     if let Some(path) = &arguments.svg {
         fs::write(path, picture::svg(&outcome)).context(|| format!("write {}", path.display()))?;
     }
-    let mut out = anstream::stdout().lock();
+    let mut out = screen::stdout();
     if arguments.json {
         writeln!(out, "{:#}", outcome.json())?;
     } else {
@@ -184,7 +189,9 @@ pub fn observe(
             let traces = record.map_or(Ok(Vec::new()), |(to, _)| {
                 record::write(&system, &offsets, &seen.recorded, &recordings, to)
             })?;
-            Ok(Outcome { system, seen, run, traces })
+            let gic_v2 = system.platform.is_gic_v2();
+            let elf = Programs::new(environment, true).hypervisor(environment, gic_v2)?;
+            Ok(Outcome { system, seen, run, traces, symbols: symbols::Symbols::read(&elf) })
         }
         Err(error) => {
             let log = run.directory.join("qemu.log");

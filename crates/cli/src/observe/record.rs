@@ -55,7 +55,8 @@ pub fn write(
             continue;
         }
         let path = from.join(number.to_string());
-        let recording = File::open(&path).context(|| format!("read {}", path.display()))?;
+        let recording =
+            weir_config::open_regular(&path).context(|| format!("read {}", path.display()))?;
         let file = to.join(name(&vm.name));
         let out = File::create(&file).context(|| format!("write {}", file.display()))?;
         let vcpu = |core: usize| vm.cpus.iter().position(|cpu| usize::from(cpu.0) == core);

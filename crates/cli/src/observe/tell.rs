@@ -1,9 +1,13 @@
 //! What was seen, as tables and as data.
 
-use super::{Outcome, record};
+use super::{Outcome, record, symbols::Symbols};
 use crate::run::show::table;
 use serde_json::{Value, json};
-use std::fmt::Write as _;
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
 use weir_observer::caches::{Counts, Observed, OwnerCounts, Who};
 
 /// What the interface of QEMU's plug-ins does not show, or the model does not follow.
@@ -14,6 +18,9 @@ const BLIND: [&str; 5] = [
     "the end of an access that crosses into another page",
     "speculation and prefetching: only what was executed is counted; fetches go by whole blocks of code",
 ];
+
+/// Functions of the hypervisor that are listed with what they evicted.
+const PLACES_SHOWN: usize = 10;
 
 /// What is said of a run in which nothing is counted.
 pub const NOTHING: &str = "no guest started: the run ended before the first guest's first instruction, so nothing was counted";
@@ -63,7 +70,7 @@ pub fn report(outcome: &Outcome) -> String {
         rows.add_row(std::iter::once(owner.name.clone()).chain(counts.map(|n| n.to_string())));
     }
     let _ = writeln!(text, "{rows}");
-    text = text + &matrices(seen) + &places(seen) + WRITE_BACKS;
+    text = text + &matrices(seen) + &places(seen, &outcome.symbols) + WRITE_BACKS;
     let _ = writeln!(
         text,
         "counted from the first guest's first instruction on; \"weir for NAME\" is weir on NAME's RAM, pristine image, tables and\n\
@@ -99,22 +106,38 @@ fn matrices(seen: &Observed) -> String {
     text
 }
 
-/// Where weir cost VMs lines, the heaviest first.
-fn places(seen: &Observed) -> String {
-    let mut text = String::new();
+/// Where the hypervisor evicted VMs' lines: its functions with most evictions.
+fn places(seen: &Observed, symbols: &Symbols) -> String {
+    let mut sums = BTreeMap::<String, (u64, BTreeSet<u64>)>::new();
     for place in &seen.intrusions {
-        let _ = write!(text, "weir evicted {} of VMs' lines ", place.count);
-        let _ = match place.pc {
-            0 => writeln!(text, "fetching code in page {:#x}", place.page),
-            pc => writeln!(text, "at {pc:#x}, in page {:#x}", place.page),
+        let name = match place.pc {
+            0 => "instruction fetches".to_owned(),
+            pc => symbols.at(pc).map_or_else(|| format!("{pc:#x}"), str::to_owned),
         };
+        let (lines, pages) = sums.entry(name).or_default();
+        *lines += place.count;
+        pages.insert(place.page);
     }
-    if seen.places_left_out > 0 {
-        let _ = writeln!(
-            text,
-            "and {} at {} more places",
-            seen.evictions_left_out, seen.places_left_out
-        );
+    if sums.is_empty() {
+        return String::new();
+    }
+    let mut functions: Vec<_> = sums.into_iter().collect();
+    functions.sort_by_key(|(_, (lines, _))| Reverse(*lines));
+    let (shown, rest) = functions.split_at(functions.len().min(PLACES_SHOWN));
+    let mut rows = table(["weir's function that evicted VMs' lines", "lines", "pages"]);
+    for (name, (lines, pages)) in shown {
+        let page = pages.first().copied().unwrap_or(0);
+        let pages = match pages.len() {
+            1 => format!("{page:#x}"),
+            many => format!("{many}, from {page:#x}"),
+        };
+        rows.add_row([name.clone(), lines.to_string(), pages]);
+    }
+    let mut text = format!("{rows}\n");
+    let left_out = rest.iter().map(|(_, (lines, _))| lines).sum::<u64>() + seen.evictions_left_out;
+    let places = rest.len() as u64 + seen.places_left_out;
+    if places > 0 {
+        let _ = writeln!(text, "and {left_out} at {places} more places (--json lists them)");
     }
     text
 }
@@ -171,6 +194,7 @@ pub fn json(outcome: &Outcome) -> Value {
         },
         "intrusions": seen.intrusions.iter().map(|each| json!({
             "pc": (each.pc != 0).then(|| format!("{:#x}", each.pc)),
+            "function": outcome.symbols.at(each.pc),
             "page": format!("{:#x}", each.page),
             "count": each.count,
         })).collect::<Vec<_>>(),
@@ -228,6 +252,7 @@ pub fn synthetic(between: u64) -> Observed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_observer::caches::Intrusion;
     #[test]
     fn the_sums_of_the_l1s_are_told_and_their_table_where_vms_share_one() {
         let apart = matrices(&synthetic(0));
@@ -243,12 +268,20 @@ mod tests {
     }
 
     #[test]
-    fn places_that_are_not_listed_are_counted() {
-        assert_eq!(
-            places(&synthetic(0)),
-            "weir evicted 40 of VMs' lines fetching code in page 0x40001000\n\
-             weir evicted 30 of VMs' lines at 0x8010, in page 0x40001000\n\
-             and 7 at 5 more places\n"
-        );
+    fn places_are_told_by_function_and_those_that_are_not_listed_are_counted() {
+        let mut seen = synthetic(0);
+        let place = |pc| Intrusion { pc, page: 0x4000_3000, count: 1 };
+        seen.intrusions.push(Intrusion { page: 0x4000_2000, ..place(0x8014) });
+        seen.intrusions.extend((0..12).map(|n| place(0x9000 + n)));
+        let shown = places(&seen, &Symbols::of(&[(0x8000..0x8100, "weir::load")]));
+        let rows: Vec<Vec<&str>> =
+            shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        let row = |words: &[&str]| rows.iter().any(|row| row == words);
+        assert!(row(&["instruction", "fetches", "40", "0x40001000"]), "{shown}");
+        assert!(row(&["weir::load", "31", "2,", "from", "0x40001000"]), "{shown}");
+        assert!(row(&["0x9000", "1", "0x40003000"]), "{shown}");
+        assert!(shown.ends_with("and 11 at 9 more places (--json lists them)\n"), "{shown}");
+        seen.intrusions.clear();
+        assert_eq!(places(&seen, &Symbols::default()), "");
     }
 }

@@ -16,7 +16,7 @@ use weir_analysis::{
     flows::Effort,
     plan::{Judge, Moved, Unsure},
 };
-use weir_config::{Timing, units};
+use weir_config::{Timing, timing::Bandwidth, units};
 
 /// How much may be spent on one question of the search.
 pub const EFFORT: Effort = Effort(1 << 26);
@@ -107,15 +107,23 @@ impl<'a> Asker<'a> {
         (budgets, moved): (&[u64], &Moved),
         explain: bool,
     ) -> Option<time::Time> {
-        let budgets: Vec<_> = budgets.iter().map(|budget| (*budget, self.period)).collect();
-        let dma = Some(units::BytesPerSec(moved.dma.0));
-        let tried = time::Tried { budgets: &budgets, dma };
         // Which flows there are matters to the tasks of who copies them.
-        let some = self.timing.dma.path.is_of_vms().then(|| {
+        let mut tried = if self.timing.dma.path.is_of_vms() {
             let chunk = self.timing.dma.chunk.map(|chunk| Bytes(chunk.0));
             self.with(&moved.flows, moved.chunk.or(chunk).unwrap_or(Bytes(CHUNK)))
-        });
-        time::tasks(some.as_ref().unwrap_or(self.timing), vm, tried, explain).ok()
+        } else {
+            self.timing.clone()
+        };
+        // Without [saturation] no budget is written.
+        let written = tried.saturation.is_some();
+        for (vm, budget) in tried.vms.iter_mut().zip(budgets).filter(|_| written) {
+            let asked = vm.bandwidth.as_ref();
+            if asked.is_none_or(|asked| asked.budget.is_none()) {
+                let chosen = (*budget, self.period);
+                vm.bandwidth = Some(Bandwidth::with_budget(asked, vm.cpus.len(), chosen));
+            }
+        }
+        time::tasks(&tried, vm, Some(units::BytesPerSec(moved.dma.0)), explain).ok()
     }
 }
 

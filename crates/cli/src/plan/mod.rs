@@ -10,20 +10,20 @@ use crate::{
     analyze::{
         Analysis, Question, flows,
         memory::{self, Limits},
-        own,
+        missing_json,
         regulation::regulation,
-        whose,
+        status, whose,
     },
     cargo::replace,
-    failure::{Context, Failure, Result},
-    image, output,
+    environment::Environment,
+    failure::{Context, Failure, GOOD, Result},
+    image, output, screen,
 };
 use ask::{Asker, EFFORT};
 use board::{Board, is_best_effort};
 use serde_json::json;
 use std::{
-    fs,
-    io::{Write, stderr},
+    io::Write,
     path::{Path, PathBuf},
 };
 use tell::Refused;
@@ -31,9 +31,8 @@ use weir_analysis::{
     Bytes, BytesPerSec, Nanos,
     flows::{Effort, Overheads, Reading, Setting},
     memory::{CriticalTask, SaturationPoint, SaturationTable},
-    plan::{
-        Conflict, Demand, Plan, Platform, Refusal, Shape, System, Vm, check, plan_by, shortages,
-    },
+    plan::{Plan, Platform, Refusal, Shape, System, Vm, check, plan_by, shortages},
+    verdict::Verdict,
 };
 use weir_config::{
     Fault, Faults, Timing,
@@ -47,11 +46,11 @@ use weir_config::{
 /// { required = .. }`, `working_set`, `[[vm.task]]` and `[[flow]]`; what the file says already is kept. If they can't live together,
 /// the smallest set of them that can't is named, with what there is too little of.
 ///
-/// Budgets are chosen so that no task ever waits for a replenishment of its VM's: where deadlines allow that, a smaller one may do, and where the
-/// monitor counts, a larger one is looked at less often. Write `budget` and `period` of that VM, and `weir analyze` judges them.
+/// Budgets are the least in which all tasks hold, also where a task waits for a replenishment of its VM's budget, and best effort gets the most that
+/// leaves the tasks in time. No budget is larger than what the memory takes (`[saturation]`) or the VM's cores can use in the period.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir plan system.toml\n  weir plan system.toml -o planned.toml\n  weir plan system.toml --json\n\nExit status: 0 planned, 1 there is no plan (or none was found within the effort), 2 the call is wrong, such as a file that can't be read, 3 the plan can't be written."
+    after_help = "Examples:\n  weir plan system.toml\n  weir plan system.toml -o planned.toml\n  weir plan system.toml --json\n\nExit status: 0 planned, 1 there is no plan (or none was found within the effort, or something of it is not judged), 2 the call is wrong, such as a file that can't be read, 3 the plan can't be written."
 )]
 pub struct Arguments {
     /// The system file.
@@ -65,13 +64,16 @@ pub struct Arguments {
     /// demands that can't live together, a set is named that is perhaps not the smallest.
     #[arg(long, value_name = "STEPS", default_value_t = 10_000_000_000)]
     effort: u64,
+    /// Exit with status 0 also where something of the plan is not judged because an input is missing.
+    #[arg(long)]
+    accept_not_judged: bool,
     /// Print what was chosen, its analysis and the planned file as JSON.
     #[arg(long)]
     json: bool,
 }
 
 /// Carries the verb out.
-pub fn run(arguments: &Arguments) -> Result {
+pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let path = &arguments.file;
     if let Some(output) = &arguments.output {
         output::check("-o", output, &[path])?;
@@ -79,15 +81,16 @@ pub fn run(arguments: &Arguments) -> Result {
     let refused = |faults: &Faults| {
         if arguments.json {
             let json = json!({ "file": path.display().to_string(), "faults": faults.to_json() });
-            writeln!(anstream::stdout(), "{json}")?;
+            writeln!(screen::stdout(), "{json}")?;
         }
         Err(Failure { status: whose(faults), text: image::rendered(faults) })
     };
-    let timing = match Timing::load(path) {
-        Ok(timing) => timing,
+    let timing = match crate::check::to_analyze(path, None, environment) {
+        Ok((timing, _)) => timing,
         Err(faults) => return refused(&faults),
     };
-    let text = fs::read_to_string(path).context(|| format!("read {}", path.display()))?;
+    let text = weir_config::read_text(path, weir_config::TEXT_LIMIT)
+        .context(|| format!("read {}", path.display()))?;
     let choice = match choose(&timing, &text, arguments.effort) {
         Ok(choice) => choice,
         Err(Trouble::Faults(faults)) => return refused(&faults),
@@ -98,7 +101,7 @@ pub fn run(arguments: &Arguments) -> Result {
                     "plan": null,
                     "conflict": why.to_json(),
                 });
-                writeln!(anstream::stdout(), "{json}")?;
+                writeln!(screen::stdout(), "{json}")?;
             }
             return Err(Failure::system(why.text()));
         }
@@ -110,7 +113,7 @@ pub fn run(arguments: &Arguments) -> Result {
                     "conflict": null,
                     "gave_up": true,
                 });
-                writeln!(anstream::stdout(), "{json}")?;
+                writeln!(screen::stdout(), "{json}")?;
             }
             let effort = arguments.effort;
             return Err(Failure::system(format!(
@@ -120,11 +123,12 @@ pub fn run(arguments: &Arguments) -> Result {
     };
     let planned = edit::write(&text, &timing, &choice)
         .map_err(|error| Failure::system(format!("cannot edit {}: {error}", path.display())))?;
-    let (proof, analysis) = match prove(path, &planned) {
+    let (proof, analysis) = match prove(path, &planned, environment) {
         Ok(proof) => proof,
         Err(faults) => return refused(&faults),
     };
-    if !analysis.holds() {
+    let judgement = analysis.judgement();
+    if judgement.verdict() == Verdict::DoesNotHold {
         return refused(&Faults(analysis.faults(&proof)));
     }
     if let Some(output) = &arguments.output {
@@ -134,14 +138,19 @@ pub fn run(arguments: &Arguments) -> Result {
     let notes = analysis.memory.iter().flat_map(memory::Memory::notes);
     left_out.extend(notes.map(String::as_str));
     for what in &left_out {
-        writeln!(stderr(), "{}: {what}", path.display())?;
+        writeln!(screen::stderr(), "{}: {what}", path.display())?;
     }
-    let mut out = anstream::stdout().lock();
+    for missing in judgement.missing() {
+        writeln!(screen::stderr(), "{}: not judged: {missing}", path.display())?;
+    }
+    let mut out = screen::stdout();
     if arguments.json {
         let json = json!({
             "file": path.display().to_string(),
             "plan": tell::describe(&proof, &choice),
             "analysis": analysis.to_json(),
+            "verdict": judgement.verdict().key(),
+            "not_judged": missing_json(&judgement),
             "output": arguments.output.as_ref().map(|output| output.display().to_string()),
             "left_out": left_out,
             "toml": planned,
@@ -149,11 +158,18 @@ pub fn run(arguments: &Arguments) -> Result {
         writeln!(out, "{json}")?;
     } else if let Some(output) = &arguments.output {
         write!(out, "{}", tell::summary(&proof, &choice))?;
-        writeln!(out, "{}: all holds", output.display())?;
+        let verdict = match judgement.verdict() {
+            Verdict::Holds => "all holds".to_owned(),
+            other => other.to_string(),
+        };
+        writeln!(out, "{}: {verdict}", output.display())?;
     } else {
         write!(out, "{planned}")?;
     }
-    Ok(())
+    match status(judgement.verdict(), arguments.accept_not_judged) {
+        GOOD => Ok(()),
+        status => Err(Failure::said(status)),
+    }
 }
 
 /// What was chosen.
@@ -291,24 +307,10 @@ fn choose(timing: &Timing, text: &str, effort: u64) -> std::result::Result<Choic
             asker.allow_explanation();
             let last = systems.last().map(|system| shortages(system, &conflict.demands, &asker));
             let last = last.unwrap_or_default();
-            let ways = systems.last().map_or(Vec::new(), |system| never_waiting(system, &conflict));
-            Err(Trouble::Refused(Refused::new(&conflict, last, &ways, &asker, spent)))
+            Err(Trouble::Refused(Refused::new(&conflict, last, &asker, spent)))
         }
         Err(Refusal::GaveUp) => Err(Trouble::GaveUp),
     }
-}
-
-/// The VMs whose tasks are in a conflict with what a budget takes of which they never wait for the next, where that is more than a budget takes without
-/// them: their positions and that budget.
-fn never_waiting(system: &System, conflict: &Conflict) -> Vec<(usize, u64)> {
-    let of = |demand: &Demand| {
-        let Demand::Task(position) = *demand else { return None };
-        let vm = system.vms.get(position)?;
-        let without = vm.shape.least.max(system.platform.least_budget);
-        let takes = vm.given.is_none() && vm.shape.task > without;
-        takes.then_some((position, vm.shape.task))
-    };
-    conflict.demands.iter().filter_map(of).collect()
 }
 
 /// The table for flows that VMs' cores copy, whose budgets count what is moved: at whatever bandwidth up to `copy` they do it, it takes no more.
@@ -406,11 +408,13 @@ fn flows_of(timing: &Timing, timed: &[usize]) -> Vec<weir_analysis::flows::Flow>
 fn shape(timing: &Timing, vm: &TimedVm, table: &SaturationTable, least: u64) -> Shape {
     let vcpus = vm.cpus.len().max(1);
     let pool = vm.bandwidth.as_ref().is_some_and(Bandwidth::is_pool);
-    let tasks = if vm.tasks.is_empty() { None } else { own::least(vm, table.period(), pool) };
-    let tasks = tasks.unwrap_or(1);
+    let period = weir_config::units::Nanos(table.period().0);
+    // No core makes more accesses, so that a larger budget limits nothing.
+    let each = timing.looks(vm, period).map_or(u64::MAX, |looks| looks.most_in(period));
+    let most = each.saturating_mul(vcpus as u64);
+    let siblings = vcpus > 1 && timing.delay().is_some_and(|(delay, _)| delay.0 > 0);
     let Some(bandwidth) = &vm.bandwidth else {
-        let task = tasks.saturating_mul(vcpus as u64);
-        return Shape { least: vcpus as u64, task, ..Shape::default() };
+        return Shape { least: vcpus as u64, most, siblings, ..Shape::default() };
     };
     let part = if bandwidth.has_debt() { 1 } else { least.max(1) };
     let regulation = regulation(&timing.vms, vm, None);
@@ -418,7 +422,8 @@ fn shape(timing: &Timing, vm: &TimedVm, table: &SaturationTable, least: u64) -> 
         |each| if pool { regulation.enough(each) } else { bandwidth.least_whole(each, vcpus) };
     Shape {
         least: bandwidth.least_whole(part, vcpus).max(whole(1)),
-        task: whole(tasks),
+        most,
+        siblings,
         step: if bandwidth.is_each() { vcpus as u64 } else { 1 },
         regulation,
     }
@@ -481,8 +486,12 @@ fn demands(timing: &Timing, vm: &TimedVm, table: &SaturationTable, line: Bytes) 
 }
 
 /// Reads the planned file again and analyzes it.
-fn prove(path: &Path, planned: &str) -> std::result::Result<(Timing, Analysis), Faults> {
-    let timing = Timing::from_text(path, planned)?;
+fn prove(
+    path: &Path,
+    planned: &str,
+    environment: &Environment,
+) -> std::result::Result<(Timing, Analysis), Faults> {
+    let (timing, _) = crate::check::to_analyze(path, Some(planned), environment)?;
     timing.check_budgets()?;
     let analysis = Analysis::of(&timing, &Question { effort: EFFORT, ..Question::default() })?;
     Ok((timing, analysis))

@@ -8,7 +8,7 @@ use weir_analysis::{
     memory::Budget,
     plan::{Conflict, Demand, Shortage},
 };
-use weir_config::{Timing, units};
+use weir_config::{Timing, timing::TimedVm, units};
 
 /// So many of a long list are told to a person.
 const TOLD: usize = 16;
@@ -21,8 +21,6 @@ pub struct Refused {
     /// Where the search for a smaller set ended by the limit.
     spent: bool,
     shortages: Vec<Short>,
-    /// What else could be written.
-    ways: Vec<String>,
 }
 
 /// Something that there is too little of.
@@ -43,24 +41,8 @@ impl Short {
 }
 
 impl Refused {
-    /// `waiting` are VMs whose tasks are in the conflict, with the budget of which they never wait for the next.
-    pub fn new(
-        conflict: &Conflict,
-        shortages: Vec<Shortage>,
-        waiting: &[(usize, u64)],
-        asker: &Asker,
-        spent: bool,
-    ) -> Self {
-        let way = |(vm, budget): &(usize, u64)| {
-            let vm = asker.timing.vms.get(*vm).map_or("?", |vm| vm.name.as_str());
-            let period = asker.timing.saturation.as_ref().map(|known| known.period);
-            let period = period.map_or(String::new(), |period| format!(" in {period}"));
-            format!(
-                "{vm} takes a budget of {budget}{period}, so that its tasks, by their `accesses`, never wait for the next: where their deadlines allow that, write a smaller `budget` and `period` for it, and plan the rest"
-            )
-        };
+    pub fn new(conflict: &Conflict, shortages: Vec<Shortage>, asker: &Asker, spent: bool) -> Self {
         Self {
-            ways: waiting.iter().map(way).collect(),
             demands: conflict.demands.iter().map(|demand| name(asker.timing, *demand)).collect(),
             smallest: conflict.smallest,
             at_least: conflict.at_least,
@@ -85,7 +67,6 @@ impl Refused {
             "smallest": self.smallest,
             "at_least": self.at_least,
             "shortages": shortages.collect::<Vec<_>>(),
-            "ways": self.ways,
         })
     }
 
@@ -105,9 +86,6 @@ impl Refused {
         }
         for short in &self.shortages {
             let _ = write!(text, "\n{}", short.text);
-        }
-        for way in &self.ways {
-            let _ = write!(text, "\n{way}");
         }
         if !self.smallest {
             let why = if self.spent {
@@ -186,13 +164,24 @@ fn shortage(by: &Asker, shortage: Shortage) -> Vec<Short> {
             let Some(time) = by.tasks(who, (&budgets, &moved), true) else {
                 return Vec::new();
             };
+            let open = |vm: &TimedVm| vm.bandwidth.as_ref().is_none_or(|its| its.budget.is_none());
+            let chosen = timing.vms.get(who).is_some_and(open);
+            let known = timing.saturation.as_ref().filter(|_| chosen).zip(budgets.get(who));
+            let most = known.map_or(String::new(), |(known, budget)| {
+                format!(
+                    ", also with the greatest budget that is left, {budget} in {}",
+                    known.period
+                )
+            });
             let late = time.late().map(|(task, response, deadline, reason)| Short {
                 what: format!("deadline of {}: {task}", vm(who)),
                 unit: "ns",
                 asked: response,
                 have: deadline,
                 text: match response {
-                    Some(response) => format!("{reason}: {} ns too late", response - deadline),
+                    Some(response) => {
+                        format!("{reason}: {} ns too late{most}", response - deadline)
+                    }
                     None => reason.to_owned(),
                 },
             });

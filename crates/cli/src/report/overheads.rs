@@ -7,10 +7,11 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::{self, Write as _},
     io::Read,
 };
+use weir_config::timing::Origin;
 use weir_trace::{
     phases::Phase,
     record::{Kind, Record},
@@ -27,6 +28,8 @@ pub struct Overheads {
     wakes: BTreeMap<String, u64>,
     /// Packets that arrived.
     packets: usize,
+    /// Flows with packets, and VMs without the broker.
+    size: [usize; 2],
     /// Another VM had the broker's core in between: what it took is in the phases.
     shared: bool,
     /// Records that the trace lost.
@@ -74,12 +77,13 @@ impl Overheads {
         let facts = trace.facts.clone();
         let mut phases: BTreeMap<Phase, Vec<u64>> = BTreeMap::new();
         let (mut copies, mut wakes, mut packets) = (Vec::new(), BTreeMap::new(), 0);
-        let mut taken = 0;
+        let (mut taken, mut flows) = (0, BTreeSet::new());
         let (mut brokers, mut shared) = (0u64, 0u64);
         let core = |record: &Record| 1u64.checked_shl(record.sequence().into()).unwrap_or(0);
         while let Some(record) = trace.next()? {
             if record.kind == Kind::PacketArrived as u16 {
                 packets += 1;
+                flows.insert(record.detail >> 16);
                 brokers |= core(&record);
             }
             if record.kind == Kind::VcpuSwitch as u16 {
@@ -114,7 +118,8 @@ impl Overheads {
             values.sort_unstable();
         }
         let shared = brokers & shared != 0;
-        Ok(Self { phases, copies, wakes, packets, shared, lost: facts.lost, counted })
+        let size = [flows.len(), facts.vms.len().saturating_sub(1)];
+        Ok(Self { phases, copies, wakes, packets, size, shared, lost: facts.lost, counted })
     }
 
     fn spread(&self, phase: Phase) -> Spread {
@@ -142,28 +147,49 @@ impl Overheads {
     }
 
     /// As `weir analyze` reads it: `copy` is the set-up of a chunk's copy, its program included.
-    pub fn to_toml(&self, system: &str) -> String {
+    /// `larger` is the run of a larger system, for steps that take longer there.
+    pub fn to_toml(&self, origin: &Origin, larger: Option<&Self>) -> String {
         let unit = if self.counted { "1 ns is 1 instruction" } else { "of the host's time" };
         let mut text = format!(
-            "# What {} packets took in a run of {system}, in ns ({unit}): weir report --overheads\n[overheads]\n",
+            "# Measured on {} packets, in ns ({unit}), written by `weir report --overheads -o`.\n[overheads]\n",
             self.packets
         );
+        let quoted = |key: &str, value: &String| format!("{key} = {value:?}");
+        let command = Some(quoted("command", &origin.command));
+        let build = origin.build.as_ref().map(|build| quoted("build", build));
+        let date = origin.date.as_ref().map(|date| quoted("date", date));
+        let origin: Vec<_> = [command, build, date].into_iter().flatten().collect();
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "origin = {{ {} }}", origin.join(", "));
         let (bandwidth, set_up) = self.copy();
-        // What was waited is no step of the path.
-        for phase in Phase::ALL.into_iter().filter(|phase| *phase != Phase::Lock) {
+        // A wait for a lock is no step of the path, and `br` is the receiver's own: it has no longest value here.
+        let steps = |phase: &Phase| !matches!(phase, Phase::Lock | Phase::Br | Phase::Ip);
+        for phase in Phase::ALL.into_iter().filter(steps) {
             let mut spread = self.spread(phase);
             if phase == Phase::Copy {
                 let program = self.spread(Phase::Pd);
                 spread = Spread { min: program.min, max: program.max + set_up, ..program };
             }
             let Spread { min, max, .. } = spread;
-            // Writing to a string does not fail.
             let _ = writeln!(text, "{} = {{ min = {min}, max = {max} }}", phase.name());
         }
-        let wake = |(vm, wake): (&String, &u64)| format!("{{ vm = {vm:?}, wake = {wake} }}");
-        let senders: Vec<_> = self.wakes.iter().map(wake).collect();
-        let _ = writeln!(text, "senders = [{}]", senders.join(", "));
-        text + &format!("\n[dma]\ncopy_bandwidth = \"{bandwidth}B/s\"\n")
+        let [flows, vms] = self.size;
+        let _ = writeln!(text, "flows = {flows}\nvms = {vms}");
+        if let Some(larger) = larger {
+            use Phase::{Ft, Hold, Pp, Ps, Qa, Qi, Ql, Qr};
+            let [flows, vms] = larger.size;
+            let most = [Pp, Ql, Qi, Qa, Qr, Ps, Ft, Hold];
+            let most = most.map(|phase| format!("{} = {}", phase.name(), larger.spread(phase).max));
+            let most = most.join(", ");
+            let _ = writeln!(text, "larger = {{ flows = {flows}, vms = {vms}, {most} }}");
+        }
+        let longest = self.spread(Phase::Wake).max;
+        if self.wakes.values().any(|wake| *wake < longest) {
+            let wake = |(vm, wake): (&String, &u64)| format!("{{ vm = {vm:?}, wake = {wake} }}");
+            let senders: Vec<_> = self.wakes.iter().map(wake).collect();
+            let _ = writeln!(text, "senders = [{}]", senders.join(", "));
+        }
+        text + &format!("copy_bandwidth = \"{bandwidth}B/s\"\n")
     }
 
     /// For programs.
@@ -230,6 +256,7 @@ mod tests {
             copies: copies.to_vec(),
             wakes: BTreeMap::new(),
             packets: 3,
+            size: [2, 3],
             lost: 0,
             shared: false,
             counted: true,
@@ -292,13 +319,23 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        let text = overheads(&[(4096, 1024), (1, 30)]).to_toml("flows");
+        let origin = Origin {
+            command: "weir run flows.toml".to_owned(),
+            build: Some("12ab".to_owned()),
+            date: None,
+        };
+        let larger = Overheads { size: [12, 4], ..overheads(&[(1, 30)]) };
+        let text = overheads(&[(4096, 1024), (1, 30)]).to_toml(&origin, Some(&larger));
+        assert!(
+            text.contains("flows = 2\nvms = 3\nlarger = { flows = 12, vms = 4, pp = 0"),
+            "{text}"
+        );
         let timing = weir_config::Timing::from_text("o.toml".as_ref(), &text).expect("overheads");
-        assert_eq!(timing.overheads.len(), Phase::ALL.len() - 1);
+        assert_eq!(timing.overheads.len(), Phase::ALL.len() - 3);
+        assert_eq!(timing.tables[0].origin, Some(origin));
         let named = |name| timing.overheads.iter().find(|one| one.name == name).expect("a phase");
         assert_eq!((named("pd").min.0, named("pd").max.0), (80, 100));
         assert_eq!((named("copy").min.0, named("copy").max.0), (80, 130));
-        assert_eq!(named("ip").max.0, 0, "a core that copies raises no interrupt");
         assert_eq!(timing.dma.copy_bandwidth.map(|rate| rate.0), Some(4_000_000_000));
     }
 }

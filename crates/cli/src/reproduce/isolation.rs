@@ -1,7 +1,11 @@
 //! Isolation by cache colors and DRAM banks, measured on the accesses of real guests, with and without; and what share of the
 //! cache a VM has, after IsolBench.
 
-use super::{Outcome, Request, write};
+use super::{
+    Outcome, Request,
+    statement::{Relation, Source, Statement},
+    write,
+};
 use crate::{
     environment::Environment,
     failure::{Failure, GOOD, Result},
@@ -17,8 +21,8 @@ use std::{
 };
 use weir_observer::caches::{Counts, Observed};
 
-/// Fewer evictions or closed rows between VMs than this, and the run without colors or banks shows nothing.
-const MANY: u64 = 1000;
+/// With fewer evictions or closed rows than this the run without colors or banks shows nothing.
+const MANY: f64 = 1000.0;
 
 /// The systems in `systems/`, each with what it has.
 const SYSTEMS: [(&str, &str); 4] = [
@@ -70,10 +74,12 @@ pub fn isolation(request: &Request) -> Result<Outcome> {
     }
     drop(bar);
 
-    let mut misses = Vec::new();
-    let lines = pair(&mut misses, "lines", (colors_off, colors_on), |seen| &seen.l2_evictions);
-    let rows = pair(&mut misses, "rows", (banks_off, banks_on), |seen| &seen.rows_closed);
-    misses.extend(judge(&curves));
+    let pairs = [
+        Pair::of("lines", (colors_off, colors_on), |seen| &seen.l2_evictions),
+        Pair::of("rows", (banks_off, banks_on), |seen| &seen.rows_closed),
+    ];
+    let mut statements: Vec<_> = pairs.iter().flat_map(Pair::statements).collect();
+    statements.extend(judge(&curves));
     files.extend(draw(&curves, &request.directory)?);
     let sums = |of: fn(&Observed, &Counts) -> u64| {
         let of = |seen: &Observed, counts: fn(&Observed) -> &Counts| of(seen, counts(seen));
@@ -105,8 +111,9 @@ pub fn isolation(request: &Request) -> Result<Outcome> {
             })).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
     });
+    let [lines, rows] = pairs.map(|pair| pair.table());
     let text = format!("{lines}\n{rows}\n{}", share_table(&curves));
-    Ok(Outcome { json, text, misses, files })
+    Ok(Outcome { json, text, statements, files })
 }
 
 /// Observes a system that must do what it says it does.
@@ -125,36 +132,68 @@ fn observed(file: &Path, environment: &Environment) -> Result<observe::Outcome> 
     })
 }
 
-/// What two systems show, one that shares and one that divides.
-fn pair(
-    misses: &mut Vec<String>,
-    what: &str,
-    (off, on): (&Observed, &Observed),
-    counts: fn(&Observed) -> &Counts,
-) -> String {
-    let mut rows = table([what, "between VMs", "VMs' by weir", "weir's by VMs"]);
-    for (name, seen) in [("shared", off), ("divided", on)] {
-        let counts = counts(seen);
-        let sums = [seen.between_vms(counts), seen.by_weir(counts), seen.of_weir(counts)];
-        rows.add_row(std::iter::once(name.to_owned()).chain(sums.map(|sum| sum.to_string())));
+const OBSERVED: Source = Source { paper: "weir", place: "docs/observe.md" };
+
+/// What VMs and weir take from each other in two systems, one that shares and one that divides: between VMs, VMs' by weir, weir's by VMs.
+#[derive(Clone, Debug)]
+struct Pair {
+    what: &'static str,
+    shared: [u64; 3],
+    divided: [u64; 3],
+}
+
+impl Pair {
+    fn of(
+        what: &'static str,
+        (off, on): (&Observed, &Observed),
+        counts: fn(&Observed) -> &Counts,
+    ) -> Self {
+        let of = |seen: &Observed| {
+            let counts = counts(seen);
+            [seen.between_vms(counts), seen.by_weir(counts), seen.of_weir(counts)]
+        };
+        Self { what, shared: of(off), divided: of(on) }
     }
-    let between = off.between_vms(counts(off));
-    if between < MANY {
-        misses.push(format!("{what} shared: {between} taken between VMs, fewer than {MANY}"));
-    }
-    for (between, whose) in [
-        (on.between_vms(counts(on)), "between VMs"),
-        (on.by_weir(counts(on)), "by weir from VMs"),
-        (on.of_weir(counts(on)), "by VMs from weir"),
-    ] {
-        if between > 0 {
-            misses.push(format!("{what} divided: {between} taken {whose}"));
+
+    fn table(&self) -> String {
+        let mut rows = table([self.what, "between VMs", "VMs' by weir", "weir's by VMs"]);
+        for (name, sums) in [("shared", self.shared), ("divided", self.divided)] {
+            rows.add_row(std::iter::once(name.to_owned()).chain(sums.map(|sum| sum.to_string())));
         }
+        rows.to_string()
     }
-    rows.to_string()
+
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    fn statements(&self) -> Vec<Statement> {
+        let Self { what, shared, divided } = self;
+        let kinds = [
+            ("vms", "between VMs"),
+            ("by-weir", "by weir from VMs"),
+            ("of-weir", "by VMs from weir"),
+        ];
+        let each = kinds.into_iter().zip(shared.iter().zip(divided));
+        each.flat_map(|((id, whose), (&shared, &divided))| {
+            [
+                OBSERVED.says(
+                    format!("{what}-shared-{id}"),
+                    format!("{what} taken {whose} in a system that shares them"),
+                    Relation::AtLeast(MANY),
+                    [shared as f64],
+                ),
+                OBSERVED.says(
+                    format!("{what}-divided-{id}"),
+                    format!("{what} taken {whose} in a system that divides them"),
+                    Relation::AtMost(0.0),
+                    [divided as f64],
+                ),
+            ]
+        })
+        .collect()
+    }
 }
 
 /// One working set.
+#[derive(Clone, Debug)]
 struct Point {
     size: u64,
     loads: u64,
@@ -228,22 +267,33 @@ const SHARE: u64 = WALKER_COLORS * (64 << 10);
 
 /// With colors, no misses up to half of the share and nothing but misses from twice the share on; without them misses in a set
 /// that is half of the share, once it is beyond the L1.
-fn judge(curves: &[Curve]) -> Vec<String> {
-    let mut misses = Vec::new();
-    for ((name, points), (_, colors, _)) in curves.iter().zip(NEIGHBORS) {
+fn judge(curves: &[Curve]) -> Vec<Statement> {
+    let mut all = Vec::new();
+    for ((name, points), (_, colors, busy)) in curves.iter().zip(NEIGHBORS) {
         for point in points {
             let (percent, size) = (point.percent(), point.size);
-            let wrong = if colors {
-                (size <= SHARE / 2 && percent > 1.0) || (size >= 2 * SHARE && percent < 90.0)
+            let relation = if colors && size <= SHARE / 2 {
+                Relation::AtMost(1.0)
+            } else if colors && size >= 2 * SHARE {
+                Relation::AtLeast(90.0)
+            } else if !colors && size == SHARE / 2 {
+                Relation::AtLeast(2.0)
             } else {
-                size == SHARE / 2 && percent < 2.0
+                continue;
             };
-            if wrong {
-                misses.push(format!("{name}: {percent:.1} % L2 misses over {} KiB", size >> 10));
-            }
+            let id = match (colors, busy) {
+                (true, false) => "quiet",
+                (true, true) => "busy",
+                (false, _) => "no-colors",
+            };
+            let kib = size >> 10;
+            let text = format!("{name}: L2 misses in a hundred loads over {kib} KiB");
+            all.push(
+                OBSERVED.says(format!("walk-{id}-{kib}"), text, relation, [percent]).unit("%"),
+            );
         }
     }
-    misses
+    all
 }
 
 fn share_table(curves: &[Curve]) -> String {
@@ -342,6 +392,7 @@ fn draw(curves: &[Curve], directory: &Path) -> Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reproduce::statement::tests::{Change, each_can_fail};
 
     fn curve(percent: impl Fn(u64) -> u64) -> Vec<Point> {
         let point =
@@ -349,17 +400,44 @@ mod tests {
         (0..SIZES).map(|place| point(SMALLEST << place)).collect()
     }
 
-    #[test]
-    fn the_share_is_judged_where_it_ends() {
+    fn good() -> ([Pair; 2], Vec<Curve>) {
+        let pair = |what| Pair { what, shared: [800_000, 80_000, 80_000], divided: [0; 3] };
         let step = |at: u64| curve(move |size| if size > at { 100 } else { 0 });
         let names = NEIGHBORS.map(|(name, ..)| name);
-        let good = [(names[0], step(SHARE)), (names[1], step(SHARE)), (names[2], step(SHARE / 4))];
-        assert_eq!(judge(&good), [""; 0]);
-        let early = [(names[0], step(SHARE / 4))];
-        assert_eq!(judge(&early), ["colors, quiet neighbor: 100.0 % L2 misses over 128 KiB"]);
-        let late = [(names[0], step(2 * SHARE))];
-        assert_eq!(judge(&late), ["colors, quiet neighbor: 0.0 % L2 misses over 512 KiB"]);
+        let curves =
+            vec![(names[0], step(SHARE)), (names[1], step(SHARE)), (names[2], step(SHARE / 4))];
+        ([pair("lines"), pair("rows")], curves)
+    }
+
+    #[test]
+    fn each_statement_can_fail() {
+        each_can_fail(
+            &good(),
+            &[],
+            |(pairs, curves)| {
+                pairs.iter().flat_map(Pair::statements).chain(judge(curves)).collect()
+            },
+            |(pairs, curves)| {
+                let sums = pairs.iter_mut().flat_map(|p| p.shared.iter_mut().chain(&mut p.divided));
+                let misses =
+                    curves.iter_mut().flat_map(|(_, points)| points).map(|p| &mut p.l2_misses);
+                sums.chain(misses).map(|value| value as &mut dyn Change).collect()
+            },
+        );
+    }
+
+    #[test]
+    fn the_share_is_judged_where_it_ends() {
+        let failing = |curves: &[Curve]| -> Vec<String> {
+            let all = judge(curves).into_iter().filter(|s| !s.relation.holds(&s.own));
+            all.map(|statement| statement.id).collect()
+        };
+        let step = |at: u64| curve(move |size| if size > at { 100 } else { 0 });
+        let names = NEIGHBORS.map(|(name, ..)| name);
+        assert_eq!(failing(&good().1), [""; 0]);
+        assert_eq!(failing(&[(names[0], step(SHARE / 4))]), ["walk-quiet-128"]);
+        assert_eq!(failing(&[(names[0], step(2 * SHARE))]), ["walk-quiet-512"]);
         let unshared = [(names[0], step(SHARE)), (names[1], step(SHARE)), (names[2], step(SHARE))];
-        assert_eq!(judge(&unshared), ["no colors, busy neighbor: 0.0 % L2 misses over 128 KiB"]);
+        assert_eq!(failing(&unshared), ["walk-no-colors-128"]);
     }
 }

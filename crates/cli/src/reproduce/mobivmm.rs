@@ -6,7 +6,10 @@
 //! which stands for audio, is a physical line of lower priority that the loaded VM's second vCPU raises on a core of its own, every 5 ms. A storm is such a line, too:
 //! no driver takes frames as fast as that.
 
-use super::{Outcome, Request};
+use super::{
+    Outcome, Request,
+    statement::{Deviation, Relation, Source, Statement},
+};
 use crate::{
     analyze::time::supply,
     cargo::Programs,
@@ -34,6 +37,71 @@ const STORM_US: u32 = 1;
 const INDEPENDENT_US: u32 = 1_000;
 /// What the sleeper needs besides its ticks until it has noticed, in microseconds: also such waits, when it gets the core.
 const NOTICE_US: u64 = 500;
+
+const TABLE1: Source = Source { paper: "mobivmm", place: "Table I" };
+const FIGURE8: Source = Source { paper: "mobivmm", place: "VI, Figure 8" };
+const FIGURE9: Source = Source { paper: "mobivmm", place: "VI, Figure 9" };
+const FIGURE10: Source = Source { paper: "mobivmm", place: "VI, Figure 10" };
+const FIGURE11: Source = Source { paper: "mobivmm", place: "VI, Figure 11" };
+const WEIR: Source = Source { paper: "weir", place: "docs/sharing.md, Reproduced" };
+
+/// Table I: a sleep alone and beside the other VM, in ms.
+const ALONE_MS: f64 = 17.6;
+const SHARED_MS: f64 = 37.5;
+/// The share by which values of Table I, of three digits and an unknown number of sleeps, may be missed.
+const TABLE_TOLERANCE: f64 = 0.05;
+/// Figure 8: a sleep at the longest interval, and at 1 ms, where it is longest.
+const FIG8_MS: (f64, f64) = (40.0, 60.0);
+/// These two are given to a digit: half of it.
+const FIG8_READ_MS: f64 = 5.0;
+/// Their ratio is then between 55/45 and 65/35, which is the published one less and more by this share.
+const FIG8_RATIO: f64 = 0.24;
+/// The interval in us at which Figures 8 and 9 have their maximum, and the one at which they fall.
+const FIG8_MOST_US: u32 = 1_000;
+const FIG8_DIP_US: u32 = 500;
+/// By how much a sleep may be off a trend: a tenth of the figure's range. Means of runs with frames scatter by a millisecond.
+const FIG8_SLACK_MS: f64 = (FIG8_MS.1 - FIG8_MS.0) / 10.0;
+/// "0" of Figure 10, in interrupts in 10 ms.
+const NONE: Relation = Relation::Near(0.0, 0.05);
+
+/// What is known to differ.
+pub static DEVIATIONS: [Deviation; 5] = [
+    Deviation {
+        id: "bare-metal-sleeper",
+        reason: "the sleeper has no kernel between its tick and its program: it sleeps a tick and a half in the mean, and the paper's Linux \
+                 2.4 ms more, alone and beside the other VM",
+        of: &[
+            ("alone", Relation::Near(15.2, 0.6)),
+            ("shared", Relation::Near(35.2, 0.6)),
+            ("ratio", Relation::Near(2.31, 0.08)),
+        ],
+    },
+    Deviation {
+        id: "interrupts-shift-turns",
+        reason: "an interrupt gives the loaded VM the rest of the turn, and the next turn is the sleeper's again: few interrupts shorten the time \
+                 that it waits below that without any",
+        of: &[("fig8-least", Relation::Near(24.0, 4.0))],
+    },
+    Deviation {
+        id: "handlers-are-short",
+        reason: "at 1 ms a sleep is longer by one turn of 20 ms in the paper; there the loaded VM is a Linux, whose handlers take a time that \
+                 the paper does not give, and here 20 us for each frame",
+        of: &[("fig8-most", Relation::Near(40.5, 4.0))],
+    },
+    Deviation {
+        id: "interrupts-are-never-blocked",
+        reason: "the loaded VM takes its interrupts one by one and blocks none, so that a sleep does not become shorter at 0.5 ms",
+        of: &[("fig8-dip", Relation::Near(0.0, 4.5)), ("fig9-dip", Relation::Near(0.0, 4.5))],
+    },
+    Deviation {
+        id: "time-for-both-sources",
+        reason: "the loaded VM has time left for the second source: 131 interrupts of 20 us in 10 ms are 2.6 of the 5 ms that it has",
+        of: &[
+            ("fig10-starved", Relation::Near(2.0, 0.2)),
+            ("fig10-storm", Relation::Near(1.2, 0.2)),
+        ],
+    },
+];
 
 /// The loaded VM's network device and the generator's: the slot on PCI, and QEMU's name of the port of the hub.
 const PORTS: [(u32, &str); 2] = [(2, "loaded"), (3, "generator")];
@@ -224,7 +292,8 @@ fn measure(
 ) -> Result<Response> {
     let system = directory.join(name).with_extension("toml");
     fs::write(&system, text).context(|| format!("write {}", system.display()))?;
-    let options = image::Options { no_build: true, ..image::Options::default() };
+    let options =
+        image::Options { no_build: true, ignore_verdict: true, ..image::Options::default() };
     let arguments = run::Arguments {
         image: options,
         deterministic: true,
@@ -329,10 +398,19 @@ pub fn mobivmm(request: &Request) -> Result<Outcome> {
         }
     }
     drop(bar);
-    Ok(told(alone, shared, &points))
+    Ok(told(&Measured { alone, shared, points }))
 }
 
-fn told(alone: Response, shared: Response, points: &[(Point, Response)]) -> Outcome {
+/// All that was measured.
+#[derive(Clone, Debug)]
+struct Measured {
+    alone: Response,
+    shared: Response,
+    points: Vec<(Point, Response)>,
+}
+
+fn told(measured: &Measured) -> Outcome {
+    let Measured { alone, shared, points } = measured;
     let ratio = shared.avg / alone.avg;
     let mut text = format!(
         "Table I: a 10 ms sleep takes\n  alone   {:.1} ms (paper 17.6)\n  shared  {:.1} ms (paper 37.5)\n  ratio   {ratio:.2} (paper 2.13)\n\n\
@@ -347,10 +425,6 @@ fn told(alone: Response, shared: Response, points: &[(Point, Response)]) -> Outc
         "max ms",
         "bound ms",
     );
-    let mut misses = Vec::new();
-    if !(1.8..=2.5).contains(&ratio) {
-        misses.push(format!("sharing makes a sleep {ratio:.2} times as long, not about 2.13"));
-    }
     let (mut curves, mut sources) = (Vec::new(), Vec::new());
     for (point, response) in points {
         let Point { policy, quantum_ms, audio, interval_us, .. } = *point;
@@ -368,13 +442,6 @@ fn told(alone: Response, shared: Response, points: &[(Point, Response)]) -> Outc
             response.avg,
             response.max,
         );
-        if bound.is_some_and(|bound| response.max > bound) {
-            misses.push(format!(
-                "{} at {interval_ms} ms: {:.1} ms exceed the bound",
-                policy.name(),
-                response.max
-            ));
-        }
         curves.push(json!({
             "quantum_ms": quantum_ms,
             "audio": audio,
@@ -392,25 +459,270 @@ fn told(alone: Response, shared: Response, points: &[(Point, Response)]) -> Outc
             "second": response.came.map(|came| came[1]),
         }));
     }
-    misses.extend(unexpected(points));
     let table1: Value = json!({ "alone_ms": alone.avg, "shared_ms": shared.avg });
     let json = json!({ "table1": table1, "curves": curves, "interrupts_per_10ms": sources });
-    Outcome { json, text, misses, files: Vec::new() }
+    Outcome { json, text, statements: stated(measured), files: Vec::new() }
 }
 
-/// What the curves say against the paper, and against what is claimed beyond it.
-fn unexpected(points: &[(Point, Response)]) -> Vec<String> {
-    let mut misses = Vec::new();
-    let of = |policy: Policy, quantum: u64, audio: bool| {
-        let its = points.iter().filter(move |(point, _)| {
-            (point.policy, point.quantum_ms, point.audio) == (policy, quantum, audio)
+/// Milliseconds of an interval in us.
+fn ms(us: u32) -> f64 {
+    f64::from(us) / 1000.0
+}
+
+/// What the paper says, and what is claimed beyond it.
+fn stated(measured: &Measured) -> Vec<Statement> {
+    let Measured { alone, shared, points } = measured;
+    let mut all = vec![
+        TABLE1.says(
+            "alone",
+            "a 10 ms sleep of a VM alone",
+            Relation::Within(ALONE_MS, TABLE_TOLERANCE),
+            [alone.avg],
+        ),
+        TABLE1.says(
+            "shared",
+            "the same beside another VM",
+            Relation::Within(SHARED_MS, TABLE_TOLERANCE),
+            [shared.avg],
+        ),
+        TABLE1.says(
+            "added",
+            "what the other VM adds",
+            Relation::Within(SHARED_MS - ALONE_MS, TABLE_TOLERANCE),
+            [shared.avg - alone.avg],
+        ),
+    ];
+    all = all.into_iter().map(|statement| statement.unit("ms")).collect();
+    all.push(TABLE1.says(
+        "ratio",
+        "the ratio of the two",
+        Relation::Within(SHARED_MS / ALONE_MS, TABLE_TOLERANCE),
+        [shared.avg / alone.avg],
+    ));
+    all.extend(preempted(points));
+    all.extend(sources(points));
+    all.extend(limited(points));
+    all
+}
+
+/// The points of a curve, by falling interval.
+fn curve(
+    points: &[(Point, Response)],
+    policy: Policy,
+    quantum_ms: u64,
+    audio: bool,
+) -> Vec<(u32, Response)> {
+    let mut its: Vec<_> = points
+        .iter()
+        .filter(|(p, _)| (p.policy, p.quantum_ms, p.audio) == (policy, quantum_ms, audio))
+        .filter_map(|(point, response)| Some((point.interval_us?, *response)))
+        .collect();
+    its.sort_by_key(|(interval, _)| std::cmp::Reverse(*interval));
+    its
+}
+
+/// Figures 8, 9 and 11: interrupts that take the core.
+fn preempted(points: &[(Point, Response)]) -> Vec<Statement> {
+    let fig8 = curve(points, Policy::Preempt, 20, false);
+    let fig9 = curve(points, Policy::Preempt, 20, true);
+    let mut all = figure8(&fig8);
+    all.extend(figure9(&fig8, &fig9));
+    for (us, response) in curve(points, Policy::Preempt, 10, true) {
+        all.push(FIGURE11.says(
+            format!("fig11-{us}"),
+            format!(
+                "at {} ms a quantum of 10 ms makes a sleep shorter than one of 20 ms: ratio",
+                ms(us)
+            ),
+            Relation::Below(1.0),
+            one(at(&fig9, us).map(|long| response.avg / long)),
+        ));
+    }
+    all
+}
+
+/// A value, if it was measured.
+fn one(value: Option<f64>) -> Vec<f64> {
+    value.into_iter().collect()
+}
+
+/// The mean of a curve's point.
+fn at(curve: &[(u32, Response)], us: u32) -> Option<f64> {
+    curve.iter().find(|(interval, _)| *interval == us).map(|(_, response)| response.avg)
+}
+
+/// Figure 8: network interrupts alone.
+fn figure8(fig8: &[(u32, Response)]) -> Vec<Statement> {
+    let mut all = Vec::new();
+    let until_most = || fig8.iter().filter(|(us, _)| *us >= FIG8_MOST_US);
+    all.push(
+        FIGURE8
+            .says(
+                "fig8-rises",
+                "a sleep gets no shorter as the interval of network interrupts falls to 1 ms",
+                Relation::NotFalling(FIG8_SLACK_MS),
+                until_most().map(|(_, response)| response.avg).collect::<Vec<_>>(),
+            )
+            .unit("ms"),
+    );
+    let first = until_most().next().map(|(us, response)| (*us, response.avg));
+    if let Some((us, avg)) = first {
+        all.push(
+            FIGURE8
+                .says(
+                    "fig8-least",
+                    format!("a sleep at the longest interval, {} ms", ms(us)),
+                    Relation::Near(FIG8_MS.0, FIG8_READ_MS),
+                    [avg],
+                )
+                .unit("ms"),
+        );
+    }
+    let most = at(fig8, FIG8_MOST_US);
+    all.push(
+        FIGURE8
+            .says(
+                "fig8-most",
+                "a sleep at an interval of 1 ms",
+                Relation::Near(FIG8_MS.1, FIG8_READ_MS),
+                one(most),
+            )
+            .unit("ms"),
+    );
+    all.push(FIGURE8.says(
+        "fig8-ratio",
+        "the ratio of the two",
+        Relation::Within(FIG8_MS.1 / FIG8_MS.0, FIG8_RATIO),
+        one(most.zip(first).map(|(most, (_, first))| most / first)),
+    ));
+    let ends = first.zip(most);
+    for (us, response) in until_most().skip(1).filter(|(us, _)| *us != FIG8_MOST_US) {
+        let beyond = ends.map(|((_, first), most)| {
+            let (least, most) = (first.min(most), first.max(most));
+            (least - response.avg).max(response.avg - most).max(0.0)
         });
-        its.map(|(_, response)| response.avg).collect::<Vec<_>>()
+        all.push(
+            FIGURE8
+                .says(
+                    format!("fig8-{us}"),
+                    format!(
+                        "a sleep at {} ms is between those at the ends: beyond them by",
+                        ms(*us)
+                    ),
+                    Relation::AtMost(FIG8_SLACK_MS),
+                    one(beyond),
+                )
+                .unit("ms"),
+        );
+    }
+    all
+}
+
+/// Figure 9, with a second source, and where both curves fall.
+fn figure9(fig8: &[(u32, Response)], fig9: &[(u32, Response)]) -> Vec<Statement> {
+    let mut all = Vec::new();
+    for (id, source, curve) in [("fig8-dip", FIGURE8, fig8), ("fig9-dip", FIGURE9, fig9)] {
+        if let Some(dip) = at(curve, FIG8_DIP_US) {
+            let shorter = at(curve, FIG8_MOST_US).map(|most| most - dip);
+            all.push(
+                source
+                    .says(
+                        id,
+                        "a sleep becomes shorter from 1 ms to 0.5 ms: by",
+                        Relation::AtLeast(FIG8_READ_MS),
+                        one(shorter),
+                    )
+                    .unit("ms"),
+            );
+        }
+    }
+    let longer: Vec<_> = fig9
+        .iter()
+        .filter_map(|(us, response)| Some((*us, response.avg - at(fig8, *us)?)))
+        .collect();
+    for (us, longer) in &longer {
+        all.push(
+            FIGURE9
+                .says(
+                    format!("fig9-{us}"),
+                    format!(
+                        "at {} ms a second source makes a sleep no shorter: longer by",
+                        ms(*us)
+                    ),
+                    Relation::AtLeast(-FIG8_SLACK_MS),
+                    [*longer],
+                )
+                .unit("ms"),
+        );
+    }
+    if !fig9.is_empty() {
+        let sum: f64 = longer.iter().map(|(_, longer)| longer).sum();
+        all.push(
+            FIGURE9
+                .says(
+                    "fig9-overall",
+                    "a second source makes a sleep longer in the mean over the intervals: by",
+                    Relation::AtLeast(FIG8_SLACK_MS / 2.0),
+                    [sum / f64::from(longer.len() as u32)],
+                )
+                .unit("ms"),
+        );
+        let others = fig9.iter().filter(|(us, _)| *us != FIG8_MOST_US);
+        let others = others.map(|(_, response)| response.avg).fold(f64::NAN, f64::max);
+        all.push(FIGURE9.says(
+            "fig9-most",
+            "with a second source a sleep is longest at 1 ms: longer than the longest other by",
+            Relation::AtLeast(-FIG8_SLACK_MS),
+            one(at(fig9, FIG8_MOST_US).map(|most| most - others)),
+        ).unit("ms"));
+    }
+    all
+}
+
+/// Figure 10: interrupts of the second source that the loaded VM deals with in 10 ms.
+fn sources(points: &[(Point, Response)]) -> Vec<Statement> {
+    let mut all = Vec::new();
+    let second = |policy: Policy, us: u32| {
+        let its = curve(points, policy, 20, true);
+        let at = its.into_iter().find(|(interval, _)| *interval == us)?;
+        at.1.came.map(|came| came[1])
     };
-    let preempted = of(Policy::Preempt, 20, false);
-    if preempted.first() <= preempted.last() {
-        misses
-            .push("more interrupts that take the core do not make the response longer".to_owned());
+    let preempted = curve(points, Policy::Preempt, 20, true);
+    if preempted.iter().any(|(us, _)| *us == FIG8_DIP_US) {
+        all.push(FIGURE10.says(
+            "fig10-starved",
+            "interrupts of the second source in 10 ms, at an interval of 0.5 ms of the first",
+            NONE,
+            one(second(Policy::Preempt, FIG8_DIP_US)),
+        ));
+    }
+    all.push(FIGURE10.says(
+        "fig10-storm",
+        "the same beside a storm of the first, where interrupts wait",
+        NONE,
+        one(second(Policy::Defer, STORM_US)),
+    ));
+    all
+}
+
+/// What weir adds: with a rule, or where interrupts wait, responses have a bound and do not depend on the load.
+fn limited(points: &[(Point, Response)]) -> Vec<Statement> {
+    let mut all = Vec::new();
+    for (point, response) in points {
+        let (Some(bound), Some(us)) = (point.bound_ms(), point.interval_us) else { continue };
+        all.push(
+            WEIR.says(
+                format!("bound-{}-{us}", point.policy.name()),
+                format!(
+                    "{} at {} ms: the longest sleep is within the bound of {bound:.1} ms",
+                    point.policy.name(),
+                    ms(us)
+                ),
+                Relation::AtMost(bound),
+                [response.max],
+            )
+            .unit("ms"),
+        );
     }
     // Where interrupts may take the core now and then, some of the sleeps meet one.
     for (policy, which) in [
@@ -423,40 +735,24 @@ fn unexpected(points: &[(Point, Response)]) -> Vec<String> {
         let (least, most) = its
             .map(|(_, response)| if which == "mean" { response.avg } else { response.max })
             .fold((f64::MAX, 0.0_f64), |(a, b), ms| (a.min(ms), b.max(ms)));
-        let may = if which == "mean" { 2.0 } else { f64::from(INDEPENDENT_US) / 1000.0 };
-        if most - least > may {
-            misses.push(format!(
-                "{}: the {which} response depends on the load, {least:.2} to {most:.2} ms",
+        let may = if which == "mean" { 2.0 } else { ms(INDEPENDENT_US) };
+        all.push(WEIR.says(
+            format!("load-{}", policy.name()),
+            format!(
+                "{}: the {which} sleep does not depend on the load ({least:.2} to {most:.2} ms): spread",
                 policy.name()
-            ));
-        }
+            ),
+            Relation::AtMost(may),
+            [most - least],
+        ).unit("ms"));
     }
-    let mean = |its: &[f64]| its.iter().sum::<f64>() / f64::from(its.len().max(1) as u32);
-    let (long, short) = (of(Policy::Preempt, 20, true), of(Policy::Preempt, 10, true));
-    if !short.is_empty() && mean(&short) >= mean(&long) {
-        misses.push("a shorter quantum does not make the response shorter".to_owned());
-    }
-    // Figure 10: the second source gets less where the first leaves the guest little time for it.
-    let second = |interval_us: u32| {
-        let mut its = points.iter().filter(|(point, _)| {
-            (point.policy, point.audio, point.interval_us)
-                == (Policy::Defer, true, Some(interval_us))
-        });
-        its.next()?.1.came.map(|came| came[1])
-    };
-    if let (Some(starved), Some(calm)) = (second(STORM_US), second(20_000))
-        && starved >= calm
-    {
-        misses.push(format!(
-            "the second source has {starved:.1} interrupts in 10 ms beside a storm of the first, {calm:.1} without"
-        ));
-    }
-    misses
+    all
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reproduce::statement::tests::{Change, each_can_fail};
 
     #[test]
     fn a_report_is_read() {
@@ -466,6 +762,47 @@ mod tests {
         assert!(response("loaded: 1 ticks").is_none());
         let came = came("loaded: 8 ticks, 81 interrupts, 9 of the second line, in 162000 us");
         assert_eq!(came, Some([5.0, 90_000.0 / 162_000.0]));
+    }
+
+    /// Measurements of a whole run.
+    fn good() -> Measured {
+        let response =
+            |avg: f64, max: f64, second| Response { avg, max, came: Some([9.0, second]) };
+        let mut points = Vec::new();
+        let mut add = |policy, quantum_ms, audio, us, response: Response| {
+            let interval_us = Some(us);
+            points.push((Point { policy, quantum_ms, audio, interval_us, sleeps: 40 }, response));
+        };
+        let intervals = [500, 1_000, 2_000, 5_000, 10_000, 20_000];
+        let fig8 = [41.839, 40.03, 39.806, 39.623, 34.832, 24.287];
+        let fig9 = [41.496, 43.167, 41.015, 40.044, 39.598, 39.86];
+        let fig11 = [19.924, 20.328, 20.362, 19.116, 19.298, 18.864];
+        for (quantum, audio, curve) in [(20, false, fig8), (20, true, fig9), (10, true, fig11)] {
+            for (us, avg) in intervals.into_iter().zip(curve) {
+                add(Policy::Preempt, quantum, audio, us, response(avg, 60.0, 2.0));
+            }
+        }
+        for policy in [Policy::Admit, Policy::Defer, Policy::FixedPriority, Policy::Table] {
+            for us in std::iter::once(STORM_US).chain(intervals) {
+                add(policy, 20, true, us, response(35.18, 39.86, 1.2));
+            }
+        }
+        Measured { alone: response(15.2, 20.0, 0.0), shared: response(35.2, 40.0, 0.0), points }
+    }
+
+    #[test]
+    fn each_statement_can_fail() {
+        each_can_fail(&good(), &DEVIATIONS, stated, |all| {
+            let mut values: Vec<&mut dyn Change> = vec![&mut all.alone.avg, &mut all.shared.avg];
+            for (_, response) in &mut all.points {
+                values.push(&mut response.avg);
+                values.push(&mut response.max);
+                if let Some([_, second]) = &mut response.came {
+                    values.push(second);
+                }
+            }
+            values
+        });
     }
 
     #[test]

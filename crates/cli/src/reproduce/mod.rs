@@ -4,6 +4,7 @@ mod isolation;
 mod memory;
 mod mobivmm;
 mod rt_virtio;
+pub mod statement;
 pub mod throttling;
 
 use crate::{
@@ -11,8 +12,10 @@ use crate::{
     failure::{Context, Failure, Result},
     output,
     run::show::table,
+    screen,
 };
 use serde_json::{Value, json};
+use statement::{Deviation, Judged, Statement, VERSION};
 use std::{
     fs,
     io::Write,
@@ -24,7 +27,7 @@ use std::{
 /// Without a name it lists the experiments.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir reproduce\n  weir reproduce rt-virtio-table3\n  weir reproduce rt-virtio-fig5 -o fig5\n\nExit status: 0 as expected, 1 not, 2 the call is wrong."
+    after_help = "Examples:\n  weir reproduce\n  weir reproduce rt-virtio-table3\n  weir reproduce rt-virtio-fig5 -o fig5\n\nExit status: 0 if each statement holds or is a listed deviation, 1 if not, 2 if the call is wrong."
 )]
 pub struct Arguments {
     /// The experiment.
@@ -48,6 +51,8 @@ struct Experiment {
     name: &'static str,
     what: &'static str,
     run: fn(&Request) -> Result<Outcome>,
+    /// Statements of it that are known not to hold.
+    deviations: &'static [Deviation],
 }
 
 static EXPERIMENTS: [Experiment; 8] = [
@@ -55,41 +60,49 @@ static EXPERIMENTS: [Experiment; 8] = [
         name: "bao-throttling-budgets",
         what: "programs beside three hogs with memory budgets of three periods, with colors and without, on the model of the memory",
         run: memory::budgets::budgets,
+        deviations: &memory::budgets::DEVIATIONS,
     },
     Experiment {
         name: "isolation",
         what: "cache lines and DRAM rows that VMs take from each other, with colors and banks and without, and a VM's share of the cache",
         run: isolation::isolation,
+        deviations: &[],
     },
     Experiment {
         name: "mobivmm",
         what: "how long a sleep takes beside another VM on the core and its interrupts: Table I, Figures 8, 9 and 11, and with admission",
         run: mobivmm::mobivmm,
+        deviations: &mobivmm::DEVIATIONS,
     },
     Experiment {
         name: "rt-virtio-dma",
         what: "bandwidth of a DMA engine by chunk and QoS level, Figure 4 and Table I, on the model of the memory",
         run: memory::dma::bandwidth,
+        deviations: &memory::dma::DEVIATIONS,
     },
     Experiment {
         name: "rt-virtio-fig3",
         what: "bandwidth of USTRESS over the memory budget, on the model of the memory",
         run: memory::ustress::fig3,
+        deviations: &memory::ustress::DEVIATIONS,
     },
     Experiment {
         name: "rt-virtio-table3",
         what: "smallest period of one flow, four cases, in both readings of the equations",
         run: rt_virtio::table3,
+        deviations: &rt_virtio::TABLE3_DEVIATIONS,
     },
     Experiment {
         name: "rt-virtio-fig5",
         what: "share of schedulable flow sets over utilization, 18 curves of 20 points",
         run: rt_virtio::fig5,
+        deviations: &[],
     },
     Experiment {
         name: "throttling",
         what: "memory budgets seen from outside: bounds, rates, arrival curves, what each regulator gives and what it costs at EL2",
         run: throttling::throttling,
+        deviations: &throttling::paths::DEVIATIONS,
     },
 ];
 
@@ -111,15 +124,15 @@ pub struct Outcome {
     pub json: Value,
     /// For a person.
     pub text: String,
-    /// Where it differs from what was expected.
-    pub misses: Vec<String>,
+    /// What is judged.
+    pub statements: Vec<Statement>,
     /// Files that were written.
     pub files: Vec<PathBuf>,
 }
 
 /// Carries the verb out.
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
-    let mut out = anstream::stdout().lock();
+    let mut out = screen::stdout();
     let experiment = arguments.experiment.as_deref();
     let Some(experiment) = EXPERIMENTS.iter().find(|each| Some(each.name) == experiment) else {
         if arguments.json {
@@ -147,26 +160,73 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         quick: arguments.quick,
         environment: environment.clone(),
     })?;
+    let judged = Judged::new(outcome.statements, experiment.deviations, !arguments.quick);
     if arguments.json {
-        let mut json = outcome.json;
-        json["experiment"] = experiment.name.into();
-        json["as_expected"] = outcome.misses.is_empty().into();
-        json["misses"] = outcome.misses.clone().into();
+        let mut json = json!({ "version": VERSION, "experiment": experiment.name });
+        json["statements"] = judged.json();
+        json["as_expected"] = judged.failures.is_empty().into();
+        json["failures"] = judged.failures.clone().into();
+        if let (Value::Object(all), Value::Object(more)) = (&mut json, outcome.json) {
+            all.extend(more);
+        }
         json["files"] = outcome.files.iter().map(|file| file.display().to_string()).collect();
         writeln!(out, "{json:#}")?;
     } else {
-        writeln!(out, "{}", outcome.text.trim_end())?;
+        writeln!(out, "{}\n\n{}", outcome.text.trim_end(), judged.text().trim_end())?;
         for file in &outcome.files {
             writeln!(out, "{}", file.display())?;
         }
     }
-    if outcome.misses.is_empty() {
+    conclude(experiment.name, &judged)
+}
+
+/// Fails unless each statement holds or is a listed deviation.
+fn conclude(name: &str, judged: &Judged) -> Result {
+    if judged.failures.is_empty() {
         return Ok(());
     }
-    Err(Failure::system(format!("not as expected: {}", outcome.misses.join("; "))))
+    Err(Failure::system(format!("{name}: not as expected:\n  {}", judged.failures.join("\n  "))))
 }
 
 /// Writes a file of an experiment's.
 fn write(file: &Path, contents: &str) -> Result {
     fs::write(file, contents).context(|| format!("write {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use statement::{Relation, Source};
+
+    #[test]
+    fn a_statement_that_does_not_hold_ends_with_status_1() {
+        let source = Source { paper: "paper", place: "Table I" };
+        let judged = |own: f64| {
+            let statement = source.says("a", "a", Relation::Within(100.0, 0.01), [own]);
+            Judged::new(vec![statement], &[], true)
+        };
+        assert!(conclude("x", &judged(100.5)).is_ok());
+        let failure = conclude("x", &judged(98.0)).expect_err("a failure");
+        assert_eq!(failure.status, crate::failure::SYSTEM);
+        assert!(failure.text.contains("a: 98 (100 within 1 %)"), "{}", failure.text);
+    }
+
+    #[test]
+    fn deviations_have_a_reason_and_name_a_statement_once() {
+        for experiment in &EXPERIMENTS {
+            let mut named: Vec<_> =
+                experiment.deviations.iter().flat_map(|each| each.of).map(|(id, _)| id).collect();
+            let all = named.len();
+            named.sort_unstable();
+            named.dedup();
+            assert_eq!(named.len(), all, "{}", experiment.name);
+            for deviation in experiment.deviations {
+                assert!(
+                    deviation.reason.len() > 20 && !deviation.of.is_empty(),
+                    "{}",
+                    deviation.id
+                );
+            }
+        }
+    }
 }

@@ -5,7 +5,7 @@
 
 use weir_trace::{
     decode::{Decoder, Piece},
-    wire::{Counters, Denials, Event, Flow, HYPERVISOR, Mark, Port},
+    wire::{Counters, Denials, Event, Flow, HYPERVISOR, Lives, Mark, Port},
 };
 
 /// Longest console line, in bytes; a longer one is cut into several.
@@ -40,6 +40,8 @@ pub enum Step {
     Counters(Counters),
     /// The denials of a VM.
     Denials(Denials),
+    /// What became of a VM.
+    Lives(Lives),
     /// Counts of a flow.
     Flow(Flow),
     /// Counts of a network device.
@@ -121,6 +123,11 @@ impl Demux {
                 self.at(counters.time_ns, steps);
                 let known = matches!(self.source(u32::from(counters.vm)), Some(Source::Vm(_)));
                 steps.push(if known { Step::Counters(counters) } else { Step::Damaged });
+            }
+            Some(Piece::Lives(lives)) => {
+                self.at(lives.time_ns, steps);
+                let known = matches!(self.source(lives.vm.into()), Some(Source::Vm(_)));
+                steps.push(if known { Step::Lives(lives) } else { Step::Damaged });
             }
             Some(Piece::Denials(denials)) => {
                 self.at(denials.time_ns, steps);
@@ -212,12 +219,15 @@ impl Demux {
     }
 }
 
-/// A line for a person's terminal: no escape sequences, no control characters but tabs, and what is
-/// not UTF-8 replaced. A guest must not be able to write on the terminal what it likes.
+/// Returns a line for a person's terminal: without escape sequences, control characters but tabs, and bidirectional formatting, and with
+/// what is not UTF-8 replaced. A guest must not control the terminal.
 pub fn clean(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let printable = anstream::adapter::strip_str(&text).to_string();
-    printable.chars().filter(|&character| character == '\t' || !character.is_control()).collect()
+    printable
+        .chars()
+        .filter(|&character| character != '\n' && !weir_config::is_hidden(character))
+        .collect()
 }
 
 #[cfg(test)]
@@ -335,7 +345,7 @@ mod tests {
     #[test]
     fn a_guest_cannot_drive_the_terminal() {
         assert_eq!(
-            clean(b"\x1b[31mred\x1b[0m\x07\x1b]0;title\x07 \xff\ttab\r"),
+            clean(b"\x1b[31mred\x1b[0m\x07\x1b]0;title\x07 \xff\ttab\xe2\x80\xae\r"),
             "red \u{fffd}\ttab"
         );
     }

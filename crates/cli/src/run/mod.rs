@@ -4,31 +4,37 @@ mod budgets;
 pub mod control;
 pub mod demux;
 pub mod expect;
+pub mod judge;
+mod observed;
 pub mod qemu;
 pub mod ram;
-mod record;
+pub mod record;
 pub mod report;
 pub mod rings;
 pub mod session;
 pub mod show;
+mod standstill;
 pub mod statics;
 mod syndrome;
 #[cfg(test)]
 pub mod synthetic;
 
 use crate::{
-    analyze::flows::{Cores, bounds},
-    attach,
+    analyze::flows::{Cores, bounds, overhead_lines, overheads_json},
+    attach, build_id,
     cargo::Programs,
     debian,
     environment::Environment,
     failure::{Context, ENVIRONMENT, Failure, GOOD, INTERRUPTED, Result, SYSTEM},
     image,
     observe::plugin::{self, Watch},
-    output,
+    output, screen,
+    trace::file::Trace,
 };
 use control::Hub;
 use demux::{Source, Step};
+use judge::{Clock, Conditions};
+use observed::{Observed, Turns};
 use qemu::{Heard, Machine, Preload, Setup};
 use ram::Ram;
 use record::Record;
@@ -37,6 +43,7 @@ use rings::Rings;
 use serde_json::json;
 use session::{Plan, Session};
 use show::Screen;
+use standstill::Standstill;
 use std::{
     ffi::OsString,
     fmt::Write as _,
@@ -51,8 +58,8 @@ use std::{
     thread,
     time::{Duration, Instant, SystemTime},
 };
-use weir_analysis::flows::Effort;
-use weir_config::{Source as ImageSource, System, units::Nanos};
+use weir_analysis::{flows::Effort, verdict::Verdict};
+use weir_config::{Source as ImageSource, System, timing::OverheadTable, units::Nanos};
 
 /// How often to look at the clock and at signals while the wire is quiet.
 const LOOK: Duration = Duration::from_millis(20);
@@ -95,6 +102,9 @@ pub struct Arguments {
     /// With --deterministic: no ticks that end a core's turn. Latencies are exact then, as long as all cores but one sleep.
     #[arg(long = "no-slices", requires = "deterministic")]
     pub unsliced: bool,
+    /// Without --deterministic: judge latencies, tasks and memory budgets although their time is the host's.
+    #[arg(long, conflicts_with = "deterministic")]
+    pub judge_host_time: bool,
     /// A plug-in that watches each access.
     #[arg(skip)]
     pub watch: Option<Watch>,
@@ -128,6 +138,7 @@ impl Arguments {
             json: None,
             deterministic: false,
             unsliced: false,
+            judge_host_time: false,
             watch: None,
             attach: None,
             stay: false,
@@ -150,6 +161,8 @@ pub struct Outcome {
     pub status: u8,
     /// What went wrong beside missed lines, in words.
     pub trouble: Option<String>,
+    /// The tables that the flows' bounds were computed from.
+    pub overheads: Vec<OverheadTable>,
     /// What its trace has come to, if the hypervisor left one.
     pub trace: Option<rings::Told>,
 }
@@ -182,7 +195,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
 
 /// Where lines for a person go.
 fn messages(stdout_is_taken: bool) -> Box<dyn Write> {
-    if stdout_is_taken { Box::new(anstream::stderr()) } else { Box::new(anstream::stdout()) }
+    if stdout_is_taken { Box::new(screen::stderr()) } else { Box::new(screen::shared_stdout()) }
 }
 
 /// The longest that a core runs under instruction counting before the next has its turn: a vCPU sees an interrupt or another
@@ -219,6 +232,7 @@ fn awaits_counts(arguments: &Arguments, system: &System) -> bool {
 }
 
 /// Runs a system from its file to its end, showing consoles but no summary.
+#[expect(clippy::too_many_lines, reason = "the steps of a run, in their order")]
 pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outcome> {
     let signals = Signals::watch()?;
     let json = arguments.json.as_deref() == Some(Path::new("-"));
@@ -226,7 +240,7 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
     if arguments.deterministic {
         count(&mut system, arguments.time, arguments.unsliced);
     } else if let Some(note) = budgets::adapt(&mut system)? {
-        anstream::eprintln!("weir: {note}");
+        screen::say(format_args!("weir: {note}"));
     }
     if awaits_counts(arguments, &system) {
         system.hypervisor.heartbeat.get_or_insert(COUNTS);
@@ -241,7 +255,9 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
     }
     let version = qemu::version(&environment.qemu)?;
     let built = match &arguments.image_file {
-        Some(path) => fs::read(path).context(|| format!("read {}", path.display()))?,
+        Some(path) => {
+            weir_config::read_regular(path).context(|| format!("read {}", path.display()))?
+        }
         None => image::build(&system, arguments.image.no_build, environment, |_| {})?,
     };
     let no_build = arguments.image.no_build;
@@ -273,11 +289,17 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
     let rings = Rings::find(&system, &built, environment);
     let started = SystemTime::now();
     let machine = Machine::start(&environment.qemu, &command, &ram, preload, log)?;
+    // Without slices few ticks come, and other cores are not promised to go on.
+    let standstill = system.hypervisor.slice.filter(|_| arguments.deterministic);
+    let standstill = standstill.and_then(|_| rings.as_ref().ok()?.progress().cloned());
+    let standstill =
+        standstill.map(|progress| Standstill::new(progress, Arc::clone(&ram), machine.process()));
     let trace = match rings {
         Ok(rings) => Ok(rings.start(Arc::clone(&ram), record.directory())?),
         Err(why) => Err(why),
     };
     let mut run = Run::new(arguments, &system, machine, record, signals)?;
+    run.standstill = standstill;
     if plugin.is_some() {
         run.silence = LONG_SILENCE;
     }
@@ -289,8 +311,7 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
     // Before the clients learn that it is over, the machine is.
     let status = machine.end();
     hub.close();
-    let report = session.report(end);
-    record.finish(&report)?;
+    let mut report = session.report(end);
     // A machine that is ended by us goes on for a moment, which takes its time from the host.
     let cut = arguments.deterministic && matches!(end, End::AllMet | End::TimeOver);
     let until = cut.then_some(report.time_ns);
@@ -299,9 +320,18 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
         Ok(told) => told.map(|told| (Some(told), told.json()))?,
         Err(why) => (None, json!({ "absent": why })),
     };
+    judge_report(
+        &mut report,
+        arguments,
+        &system,
+        trace.map(|_| record.path(crate::trace::file::NAME)),
+    )?;
+    record.finish(&report, &show::summary(&report))?;
     let wall = started.elapsed().unwrap_or_default();
     record.write_json("run.json", &json!({
         "weir": env!("CARGO_PKG_VERSION"),
+        "hypervisor_build": build_id::of_checkout(),
+        "overheads": overheads_json(&system.timing.tables, build_id::of_checkout()),
         "qemu": version,
         "command": std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>(),
         "qemu_command": std::iter::once(&environment.qemu).chain(&command).map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
@@ -318,7 +348,32 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
     }))?;
     record.remove("system.img");
     let (status, trouble) = verdict(&report, trouble, status, &record);
-    Ok(Outcome { report, directory: record.directory().to_owned(), status, trouble, trace })
+    let (overheads, directory) = (system.timing.tables.clone(), record.directory().to_owned());
+    Ok(Outcome { report, directory, status, trouble, overheads, trace })
+}
+
+/// Adds the verdicts to a report. `trace` is the file of the run's records, if there is one.
+fn judge_report(
+    report: &mut Report,
+    arguments: &Arguments,
+    system: &System,
+    trace: Option<PathBuf>,
+) -> Result {
+    let (budgets, lines) = (judge::budgets(system), judge::lines(system));
+    let needs_trace = !(report.flows.is_empty() && budgets.is_empty() && lines.is_empty());
+    let mut observed = None;
+    if let Some(path) = trace.filter(|_| needs_trace) {
+        let overshoot = |meter| budgets.iter().find(|of| of.meter == meter)?.overshoot;
+        let deadline = |line| lines.iter().find(|of| (of.vm, of.intid) == line);
+        let deadline = |line| deadline(line).map(|of| of.deadline_ns);
+        let mut found = Observed::read(&mut Trace::open(&path)?, overshoot, deadline)?;
+        if arguments.deterministic {
+            add_turns(&mut found, &report.flows, system, &path)?;
+        }
+        observed = Some(found);
+    }
+    judge::judge(report, observed.as_ref(), (&budgets, &lines), conditions(arguments));
+    Ok(())
 }
 
 /// What the guests out of Debian were made of.
@@ -334,7 +389,7 @@ fn debian_packages(system: &System, environment: &Environment) -> serde_json::Va
     }
     let root = environment.root().map(debian::cache_dir).ok();
     let packages = root.and_then(|cache| debian::packages(&cache).ok()).unwrap_or_default();
-    let package = |package: &debian::Package| json!({ "name": package.name, "version": package.version, "sha256": package.sha256 });
+    let package = |package: &debian::Package| json!({ "name": package.name, "version": package.version, "sha256": package.sha256, "locked": debian::is_locked(package) });
     packages.iter().map(package).collect()
 }
 
@@ -385,6 +440,10 @@ fn tell(outcome: &Outcome, json: Option<&String>) -> io::Result<()> {
     }
     let mut out = messages(json.is_some());
     writeln!(out, "\n{}", show::summary(&outcome.report))?;
+    if !outcome.report.flows.is_empty() {
+        let lines = overhead_lines(&outcome.overheads, build_id::of_checkout());
+        write!(out, "{lines}")?;
+    }
     if let Some(trace) = outcome.trace.filter(|trace| trace.lost > 0) {
         let of = trace.records.saturating_add(trace.lost);
         writeln!(
@@ -405,6 +464,7 @@ fn verdict(
     record: &Record,
 ) -> (u8, Option<String>) {
     let missed = report.totals.met < report.totals.expected;
+    let failed = report.verdict == Some(Verdict::DoesNotHold.key());
     let status = match report.ended_by {
         End::AllMet => GOOD,
         End::Interrupted => INTERRUPTED,
@@ -425,14 +485,19 @@ fn verdict(
         End::MachineGone if qemu.is_some_and(|status| status.success()) => SYSTEM,
         End::MachineGone => ENVIRONMENT,
     };
+    let status = if status == GOOD && failed { SYSTEM } else { status };
     let mut text = trouble.unwrap_or_default();
+    if failed {
+        let what = report.verdict_of.join(", ");
+        let _ = write!(text, "{}does not hold: {what}", if text.is_empty() { "" } else { "\n" });
+    }
     if report.ended_by == End::MachineGone {
         let how = qemu.map_or_else(
             || "QEMU closed its console".into(),
             |status| format!("QEMU ended ({status})"),
         );
         let when = if report.started { "while the system ran" } else { "before the system ran" };
-        let _ = write!(text, "{how} {when}");
+        let _ = write!(text, "{}{how} {when}", if text.is_empty() { "" } else { "\n" });
         for line in &report.hypervisor {
             let _ = write!(text, "\n  the hypervisor said: {line}");
         }
@@ -483,6 +548,8 @@ struct Run<'a> {
     vcpus: usize,
     /// How long the machine may be silent.
     silence: Duration,
+    /// Watches virtual time, where it can stand still.
+    standstill: Option<Standstill>,
     /// Bytes of the wire that belong to the run.
     wire_bytes: usize,
     /// What came in one read with the byte at which the run ended, behind it.
@@ -498,11 +565,19 @@ impl<'a> Run<'a> {
         record: Record,
         signals: Signals,
     ) -> Result<Self> {
-        let facts = |vm: &weir_config::Vm| VmFacts {
-            name: vm.name.clone(),
-            cores: vm.cpus.iter().map(|core| core.0).collect(),
-        };
-        let vms: Vec<VmFacts> = system.vms.iter().map(facts).collect();
+        let mut vms: Vec<VmFacts> = system
+            .vms
+            .iter()
+            .map(|vm| VmFacts {
+                name: vm.name.clone(),
+                cores: vm.cpus.iter().map(|core| core.0).collect(),
+                tasks: Vec::new(),
+            })
+            .collect();
+        for (facts, timed) in vms.iter_mut().zip(&system.timing.vms) {
+            let tasks = timed.tasks.iter().map(|task| (task.name.clone(), task.deadline.0));
+            facts.tasks = tasks.collect();
+        }
         let names: Vec<String> = vms.iter().map(|vm| vm.name.clone()).collect();
         let expect = system.vms.iter().enumerate();
         let expect =
@@ -513,7 +588,7 @@ impl<'a> Run<'a> {
             system: image::name(system),
             platform: system.platform.name.clone(),
             vms,
-            flows: flows(system, arguments.deterministic),
+            flows: flows(system, arguments.deterministic || arguments.judge_host_time),
             expect: expect.collect(),
             limit_ns: limit_ns.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)),
             stay: arguments.stay || arguments.attach.is_some(),
@@ -558,6 +633,7 @@ impl<'a> Run<'a> {
             left,
             vcpus,
             silence: SILENCE,
+            standstill: None,
             wire_bytes: 0,
             behind: Vec::new(),
             steps: Vec::new(),
@@ -607,6 +683,9 @@ impl<'a> Run<'a> {
                     }
                 }
                 Heard::Nothing => {
+                    if self.standstill.as_mut().is_some_and(Standstill::look) {
+                        self.machine.end_standstill();
+                    }
                     self.record.flush()?;
                     if let Some(screen) = &mut self.screen {
                         forgive(screen.flush())?;
@@ -708,13 +787,47 @@ fn forgive(result: io::Result<()>) -> Result {
     }
 }
 
+/// Adds the turns of emulated cores that have no part in a flow, for each flow with a packet above its bound.
+fn add_turns(
+    observed: &mut Observed,
+    flows: &[report::Flow],
+    system: &System,
+    trace: &Path,
+) -> Result {
+    let broker = system.broker().and_then(|broker| system.vms.get(broker));
+    let broker = broker.map_or(&[][..], |broker| &broker.cpus);
+    let senders = system.timing.flows.iter().flat_map(|flow| flow.to.iter().map(|_| flow.from));
+    for ((place, flow), sender) in (0..).zip(flows).zip(senders) {
+        let mut packets = observed.packets(place).iter();
+        if packets.any(|packet| flow.bound_ns.is_some_and(|bound| packet.latency_ns > bound)) {
+            let cores = system.vms.get(sender).map_or(&[][..], |vm| &vm.cpus);
+            let own: Vec<u8> = cores.iter().chain(broker).map(|core| core.0).collect();
+            observed.add_turns(place, Turns::read(&mut Trace::open(trace)?, &own)?);
+        }
+    }
+    Ok(())
+}
+
+/// How a run is judged.
+fn conditions(arguments: &Arguments) -> Conditions {
+    let clock = match (arguments.deterministic, arguments.unsliced) {
+        (false, _) => Clock::Host,
+        (true, false) => Clock::CountedInSlices,
+        (true, true) => Clock::Counted,
+    };
+    Conditions { clock, judge_host_time: arguments.judge_host_time }
+}
+
 /// The flows that the broker moves, with what the analysis says of each: nothing in a run whose time is the host's.
 fn flows(system: &System, counted: bool) -> Vec<FlowFacts> {
     if system.broker().is_none() {
         return Vec::new();
     }
-    let flows =
-        system.timing.flows.iter().zip(bounds(&system.timing, Cores::InTurn, Effort::default()).of);
+    let flows = system
+        .timing
+        .flows
+        .iter()
+        .zip(bounds(&system.timing, Cores::Serialized, Effort::default()).of);
     let mut facts = Vec::new();
     for (flow, bound) in flows {
         let shared = flow.to.len() > 1;
@@ -725,6 +838,7 @@ fn flows(system: &System, counted: bool) -> Vec<FlowFacts> {
                 flow.name.clone()
             },
             bound_ns: bound.filter(|_| counted),
+            deadline_ns: flow.deadline.map(|deadline| deadline.0),
             shared,
         }));
     }

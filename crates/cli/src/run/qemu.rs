@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 use weir_config::units::Bytes;
-use weir_trace::wire::{DLE, FOCUS, REPORT};
+use weir_trace::wire::{DLE, FOCUS, REPORT, STANDSTILL};
 
 /// Reads that may wait for us before QEMU has to.
 const READS_WAITING: usize = 64;
@@ -38,6 +38,8 @@ pub enum Input {
     Keys(u8, Vec<u8>),
     /// A request for counters and denials.
     Report,
+    /// Virtual time stands still.
+    Standstill,
 }
 
 /// What came next.
@@ -225,6 +227,17 @@ impl Machine {
         self.input.try_send(Input::Report).is_ok()
     }
 
+    /// Tells the hypervisor that virtual time stands still, which also makes QEMU give each core its turn.
+    pub fn end_standstill(&self) {
+        // Full only if earlier input still waits, which does the same.
+        let _ = self.input.try_send(Input::Standstill);
+    }
+
+    /// QEMU's process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for bytes for at most `time`.
     pub fn hear(&mut self, time: Duration) -> Heard {
         let Some(bytes) = &self.bytes else {
@@ -331,6 +344,7 @@ fn encode(input: &Input, focus: &mut Option<u8>) -> Vec<u8> {
     let mut bytes = Vec::new();
     match input {
         Input::Report => bytes.extend([DLE, REPORT]),
+        Input::Standstill => bytes.extend([DLE, STANDSTILL]),
         Input::Keys(vm, keys) => {
             if *focus != Some(*vm) {
                 bytes.extend([DLE, FOCUS, *vm]);

@@ -14,6 +14,10 @@ use std::{
 };
 use weir_config::System;
 
+/// The name of the summary in a run's directory.
+pub const SUMMARY: &str = "summary.txt";
+/// The name of the report in a run's directory.
+pub const REPORT: &str = "report.json";
 /// Ways to name directories of the same second.
 const SAME_SECOND: u32 = 1000;
 
@@ -147,11 +151,12 @@ impl Record {
         Ok(())
     }
 
-    /// Completes the logs and writes the report.
-    pub fn finish(&mut self, report: &Report) -> Result {
+    /// Completes the logs and writes the report, and the summary as a person sees it.
+    pub fn finish(&mut self, report: &Report, summary: &str) -> Result {
         self.flush()?;
+        self.write_file(SUMMARY, format!("{summary}\n").as_bytes())?;
         let json = serde_json::to_string_pretty(report).context(|| "write the report")? + "\n";
-        self.write_file("report.json", json.as_bytes())?;
+        self.write_file(REPORT, json.as_bytes())?;
         self.remove(super::control::SOCKET);
         Ok(())
     }

@@ -5,13 +5,15 @@
 use super::{
     demux::{Source, Step},
     expect::Expectations,
+    judge::{self, Activations, Budget, Clock, Finding, Interrupt, Latency, Task},
     syndrome,
 };
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt::Write as _};
 use weir_layout::smmu;
 use weir_trace::wire::{
-    self, Counters, Denial, Denials, Event, ExitCause, FaultKind, HYPERVISOR, VcpuState, What,
+    self, Counters, Denial, Denials, Event, ExitCause, FaultKind, HYPERVISOR, VcpuState, VmState,
+    What,
 };
 
 /// Most faults of a VM that are listed one by one; all are counted.
@@ -210,8 +212,25 @@ pub struct Vm {
     pub faults: Vec<Fault>,
     /// How many more there were.
     pub faults_left_out: u64,
+    /// Records of its events that the hypervisor had to throw away. Counts and states do not depend on them.
+    pub records_lost: u64,
+    /// The hypervisor's last own counts of all this.
+    #[serde(skip)]
+    counted: Option<wire::Lives>,
+    /// When its last event was.
+    #[serde(skip)]
+    event_ns: u64,
     /// Its expected lines.
     pub expect: Vec<Expected>,
+    /// How its vCPUs used their memory budgets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<Budget>,
+    /// How soon it had the core for its interrupts, where these have deadlines.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub interrupts: Vec<Interrupt>,
+    /// Its tasks, as far as the system file names them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tasks: Vec<Task>,
 }
 
 /// The frames of a VM's network device.
@@ -240,8 +259,17 @@ pub struct Flow {
     pub lost: u64,
     /// The longest time in ns from the later of a packet's notification and its eligibility to its receiver's interrupt.
     pub worst_ns: u64,
-    /// What the analysis says that this is at most, where it can say.
+    /// The flow's deadline; none for best effort.
+    pub deadline_ns: Option<u64>,
+    /// Packets that missed the deadline.
+    pub late: u64,
+    /// The latencies of its packets; none without a packet.
+    pub latency_ns: Option<Latency>,
+    /// The latency bound that the analysis computes for emulated cores that run one at a time, if it can.
     pub bound_ns: Option<u64>,
+    /// The verdict on deadline and bound; none if there is neither.
+    #[serde(flatten)]
+    pub finding: Option<Finding>,
     /// When it was counted, in nanoseconds since the hypervisor started: packets of later are in none of these. None if no counts came.
     pub counted_ns: Option<u64>,
     /// How often this receiver was dropped, where there are several, as it kept the others waiting.
@@ -256,6 +284,8 @@ pub struct FlowFacts {
     pub name: String,
     /// See [`Flow::bound_ns`].
     pub bound_ns: Option<u64>,
+    /// See [`Flow::deadline_ns`].
+    pub deadline_ns: Option<u64>,
     /// Whether there are several receivers.
     pub shared: bool,
 }
@@ -279,6 +309,8 @@ pub struct Totals {
     pub injected: u64,
     /// Console bytes thrown away by the hypervisor.
     pub dropped: u64,
+    /// Records of events and counters thrown away by the hypervisor.
+    pub records_lost: u64,
     /// Frames that did not survive the wire, or name a VM that does not exist.
     pub damaged_frames: u64,
 }
@@ -296,6 +328,12 @@ pub struct Report {
     pub ended_by: End,
     /// The last time told, in nanoseconds since the hypervisor started.
     pub time_ns: u64,
+    /// What the latencies are measured in.
+    pub clock: Clock,
+    /// The worst verdict on flows, budgets and tasks: `holds`, `not-judged` or `does-not-hold`; none if there is none of these.
+    pub verdict: Option<&'static str>,
+    /// Which of them have this verdict.
+    pub verdict_of: Vec<String>,
     /// The VMs in the order of the file.
     pub vms: Vec<Vm>,
     /// The flows in the order of the file.
@@ -314,6 +352,8 @@ pub struct VmFacts {
     pub name: String,
     /// The core of each vCPU.
     pub cores: Vec<u8>,
+    /// Its tasks: name and deadline.
+    pub tasks: Vec<(String, u64)>,
 }
 
 /// Adds up what the wire says.
@@ -323,9 +363,12 @@ pub struct Tally {
     started: bool,
     stopped: bool,
     damaged: u64,
+    records_lost: u64,
     hypervisor: Vec<String>,
     /// The last counts of each flow, by its place in the file.
     flows: BTreeMap<u32, wire::Flow>,
+    /// What VMs reported of their tasks, by the places of both.
+    activations: BTreeMap<(usize, usize), Activations>,
 }
 
 /// Most lines of the hypervisor's own that go into the report; its log has all.
@@ -342,11 +385,19 @@ impl Tally {
             exits: None,
             injected: None,
         };
+        let task = |(name, deadline_ns): &(String, u64)| Task {
+            name: name.clone(),
+            deadline_ns: *deadline_ns,
+            activations: None,
+            misses: None,
+            finding: judge::open(),
+        };
         let vms = vms
             .iter()
             .map(|facts| Vm {
                 name: facts.name.clone(),
                 vcpus: facts.cores.iter().enumerate().map(vcpu).collect(),
+                tasks: facts.tasks.iter().map(task).collect(),
                 ..Vm::default()
             })
             .collect();
@@ -355,8 +406,10 @@ impl Tally {
             started: false,
             stopped: false,
             damaged: 0,
+            records_lost: 0,
             hypervisor: Vec::new(),
             flows: BTreeMap::new(),
+            activations: BTreeMap::new(),
         }
     }
 
@@ -364,8 +417,9 @@ impl Tally {
     pub fn step(&mut self, step: &Step) {
         match step {
             Step::Byte(Source::Vm(vm), _) => self.console(*vm, |console| console.bytes += 1),
-            Step::Line { source: Source::Vm(vm), .. } => {
+            Step::Line { source: Source::Vm(vm), text, .. } => {
                 self.console(*vm, |console| console.lines += 1);
+                self.task(*vm, text);
             }
             Step::Line { source: Source::Hypervisor, text, .. } => {
                 if self.hypervisor.len() < HYPERVISOR_LINES {
@@ -378,18 +432,32 @@ impl Tally {
             Step::Event(event) => self.event(event),
             Step::Counters(counters) => self.counters(counters),
             Step::Denials(denials) => self.denials(denials),
+            Step::Lives(lives) => self.lives(lives),
             Step::Port(port) => self.frames(port),
             Step::Flow(flow) => _ = self.flows.insert(flow.flow, *flow),
             Step::Damaged => self.damaged += 1,
-            Step::Byte(Source::Hypervisor, _)
-            | Step::Dropped { source: Source::Hypervisor, .. }
-            | Step::Unfinished { .. } => {}
+            Step::Dropped { source: Source::Hypervisor, bytes, .. } => {
+                self.records_lost += u64::from(*bytes);
+            }
+            Step::Byte(Source::Hypervisor, _) | Step::Unfinished { .. } => {}
         }
     }
 
     fn console(&mut self, vm: usize, change: impl FnOnce(&mut Console)) {
         if let Some(vm) = self.vms.get_mut(vm) {
             change(&mut vm.console);
+        }
+    }
+
+    /// Takes a line that reports of a task of the VM that printed it.
+    fn task(&mut self, vm: usize, line: &str) {
+        let Some((name, activations, misses)) = judge::activations(line) else { return };
+        let tasks = self.vms.get_mut(vm).into_iter().flat_map(|vm| &mut vm.tasks).enumerate();
+        for (place, task) in tasks.filter(|(_, task)| task.name == name) {
+            let counts = self.activations.entry((vm, place)).or_default();
+            counts.take(activations, misses);
+            let (activations, misses) = counts.sum();
+            (task.activations, task.misses) = (Some(activations), Some(misses));
         }
     }
 
@@ -403,6 +471,7 @@ impl Tally {
         let Some(vm) = self.vms.get_mut(usize::from(event.vm)) else {
             return;
         };
+        vm.event_ns = vm.event_ns.max(event.time_ns);
         match what {
             Some(What::VmStart) => {
                 vm.state = State::Running;
@@ -456,6 +525,23 @@ impl Tally {
         }
     }
 
+    fn lives(&mut self, lives: &wire::Lives) {
+        let Some(vm) = self.vms.get_mut(usize::from(lives.vm)) else {
+            return;
+        };
+        // An event of later may have overtaken it.
+        if lives.time_ns > vm.event_ns {
+            vm.state = match VmState::ALL.get(usize::from(lives.state)) {
+                Some(VmState::NotStarted) => State::NotStarted,
+                Some(VmState::Running) => State::Running,
+                Some(VmState::Off) => State::Off,
+                Some(VmState::Halted) => State::Halted,
+                None => vm.state,
+            };
+        }
+        vm.counted = Some(*lives);
+    }
+
     fn frames(&mut self, port: &wire::Port) {
         if let Some(vm) = self.vms.get_mut(port.vm as usize) {
             let wire::Port { sent, received, over_rate, refused, missed, .. } = *port;
@@ -472,7 +558,18 @@ impl Tally {
                 packets: counts.map_or(0, |counts| counts.packets),
                 lost: counts.map_or(0, |counts| counts.lost),
                 worst_ns: counts.map_or(0, |counts| counts.worst_ns),
+                deadline_ns: facts.deadline_ns,
+                late: counts.map_or(0, |counts| counts.late),
+                latency_ns: counts.filter(|counts| counts.packets > 0).map(|counts| Latency {
+                    min: counts.least_ns,
+                    p50: None,
+                    p99: None,
+                    max: counts.worst_ns,
+                    max_packet: counts.worst_packet,
+                    max_arrived_ns: counts.worst_arrived_ns,
+                }),
                 bound_ns: facts.bound_ns,
+                finding: None,
                 counted_ns: counts.map(|counts| counts.time_ns),
                 dropped: facts.shared.then(|| counts.map_or(0, |counts| counts.dropped)),
             }
@@ -514,13 +611,18 @@ impl Tally {
             totals.exits += vm.exit_count().unwrap_or_default();
             totals.injected += vm.injected.unwrap_or_default();
             totals.dropped += vm.console.dropped;
+            totals.records_lost += vm.records_lost;
         }
+        totals.records_lost = totals.records_lost.max(self.records_lost);
         Report {
             system: system.into(),
             platform: platform.into(),
             started: self.started,
             ended_by,
             time_ns,
+            clock: Clock::default(),
+            verdict: None,
+            verdict_of: Vec::new(),
             vms,
             flows: Vec::new(),
             totals,
@@ -573,7 +675,27 @@ impl Vm {
         });
     }
 
+    /// Takes the hypervisor's own counts where records of events were lost.
+    fn take_counts(&mut self) {
+        let Some(counted) = self.counted else { return };
+        self.records_lost = counted.lost.into();
+        self.restarts = self.restarts.max(counted.restarts);
+        self.resets = self.resets.max(counted.resets);
+        if self.state != State::NotStarted {
+            self.lives = self.lives.max(counted.restarts.saturating_add(1));
+        }
+        for (kind, count) in FaultKind::ALL.iter().zip(counted.faults) {
+            if count > 0 {
+                let known = self.fault_counts.entry(kind.name().into()).or_default();
+                *known = (*known).max(count);
+            }
+        }
+        let all: u64 = self.fault_counts.values().sum();
+        self.faults_left_out = all.saturating_sub(self.faults.len() as u64);
+    }
+
     fn finish(&mut self) {
+        self.take_counts();
         self.restarts = self.restarts.max(self.lives.saturating_sub(1));
         let told: Option<Vec<_>> = self.vcpus.iter().map(|vcpu| vcpu.exits.as_ref()).collect();
         self.exits = told.map(|told| {
@@ -660,13 +782,18 @@ pub fn in_words(event: &Event, name: impl Fn(u8) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{demux::Demux, synthetic::Wire};
+    use crate::run::{
+        demux::Demux,
+        observed::{Observed, Packet, Turns},
+        show,
+        synthetic::Wire,
+    };
     use weir_trace::wire::dma_syndrome;
 
     fn tally(wire: &Wire) -> Tally {
         let facts = [
-            VmFacts { name: "one".into(), cores: vec![0] },
-            VmFacts { name: "two".into(), cores: vec![2, 3] },
+            VmFacts { name: "one".into(), cores: vec![0], ..VmFacts::default() },
+            VmFacts { name: "two".into(), cores: vec![2, 3], ..VmFacts::default() },
         ];
         let (mut demux, mut steps) = (Demux::new(2), Vec::new());
         for &byte in wire.bytes() {
@@ -704,6 +831,41 @@ mod tests {
         assert_eq!(two.faults[1].life, 1);
         assert_eq!(two.faults[1].meaning, "data abort: store, translation fault at level 2");
         assert_eq!(report.totals.faults, 2);
+        let shown = show::summary(&report);
+        let fault = "fault of two/0 at 0.000000 s: write outside its memory: address 0xdead0000, pc 0x40001234: data abort: store, translation fault at level 2\n";
+        assert_eq!(shown.matches(fault).count(), 2, "{shown}");
+    }
+
+    #[test]
+    fn lost_records_change_no_count_and_no_state() {
+        // Of 20 faults three were told of, and the end was not.
+        let wire = Wire::default()
+            .event(2, What::VmStart, 1, 0)
+            .fault(4, 1, FaultKind::Read, 0x9200_0046)
+            .fault(6, 1, FaultKind::Read, 0x9200_0046)
+            .mark_dropped(7, HYPERVISOR.into(), 39)
+            .fault(8, 1, FaultKind::Read, 0x9200_0046)
+            .lives(9, (1, VmState::Off), [20, 20, 39]);
+        let report = report(&wire);
+        let two = &report.vms[1];
+        assert_eq!((two.state, two.lives, two.restarts), (State::Off, 21, 20));
+        assert_eq!(two.fault_counts["read outside its memory"], 20);
+        assert_eq!((two.faults.len(), two.faults_left_out, two.records_lost), (3, 17, 39));
+        assert_eq!((report.totals.faults, report.totals.records_lost), (20, 39));
+        assert_eq!((report.vms[0].records_lost, report.vms[0].state), (0, State::NotStarted));
+        assert!(show::summary(&report).contains("39 of the hypervisor's records were lost"));
+    }
+
+    #[test]
+    fn an_event_that_overtook_the_counts_says_the_state() {
+        let wire = Wire::default().event(2, What::VmStart, 0, 0).event(9, What::VmOff, 0, 0).lives(
+            8,
+            (0, VmState::Running),
+            [0; 3],
+        );
+        assert_eq!(report(&wire).vms[0].state, State::Off);
+        let wire = wire.lives(10, (0, VmState::Running), [0, 1, 0]);
+        assert_eq!(report(&wire).vms[0].state, State::Running);
     }
 
     #[test]
@@ -728,17 +890,27 @@ mod tests {
         let facts = ["late", "good"].map(|name| FlowFacts {
             name: name.into(),
             bound_ns: Some(70_340),
-            shared: false,
+            ..FlowFacts::default()
         });
         let report = |ended_by, time_ns| {
             let tally = tally(&wire);
             let report = tally.report("s", "p", &Expectations::default(), ended_by, time_ns);
-            Report { flows: tally.flows(&facts), ..report }
+            let mut report = Report { flows: tally.flows(&facts), ..report };
+            let counted = judge::Conditions { clock: Clock::Counted, judge_host_time: false };
+            let packet = Packet { latency_ns: 109_984, arrived_ns: 200_000 };
+            let mut observed = Observed::of_packets(vec![packet], 0);
+            observed.add_turns(0, Turns::default());
+            judge::judge(&mut report, Some(&observed), (&[], &[]), counted);
+            report
         };
-        let told = |report: &Report| super::super::show::summary(report);
+        let told = |report: &Report| show::summary(report);
         let shown = told(&report(End::TimeOver, 2_000_000));
-        assert!(shown.contains("late: worst 39644 ns above its bound: "), "{shown}");
-        assert!(!shown.contains("good: worst"), "{shown}");
+        let reason =
+            "flow late: does not hold: the longest took 109984 ns, 39644 ns more than the bound\n";
+        assert!(shown.contains(reason), "{shown}");
+        assert!(shown.contains("flow late: the longest was packet 1 of 3, which arrived at"));
+        assert!(!shown.contains("flow good: does not hold"), "{shown}");
+        assert!(shown.contains("\nverdict: does not hold (flow late)\n"), "{shown}");
         assert!(shown.contains("counts are as of 0.000004 s, the last that came"), "{shown}");
         let mut met = report(End::AllMet, 2_000_000);
         let line = |time_ns| Expected { text: String::new(), met: true, time_ns: Some(time_ns) };
@@ -759,7 +931,7 @@ mod tests {
         let two = &report.vms[1];
         assert_eq!((two.exit_count(), two.injected), (None, None));
         assert_eq!((two.vcpus[0].injected, two.vcpus[1].injected), (Some(5), None));
-        let shown = super::super::show::summary(&report);
+        let shown = show::summary(&report);
         let row = shown.lines().find(|line| line.contains("two")).expect("a row");
         assert_eq!(row.split_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["-"; 2], "{shown}");
         let json = serde_json::to_value(two).expect("JSON");
@@ -770,8 +942,12 @@ mod tests {
     #[test]
     fn the_last_counts_of_a_flow_count() {
         let wire = Wire::default().flow(1, 1, [5, 0, 70]).flow(2, 1, [9, 1, 80]).flow(2, 7, [1; 3]);
-        let facts =
-            |name: &str, bound_ns| FlowFacts { name: name.into(), bound_ns, shared: name == "b" };
+        let facts = |name: &str, bound_ns| FlowFacts {
+            name: name.into(),
+            bound_ns,
+            shared: name == "b",
+            ..FlowFacts::default()
+        };
         let flows = tally(&wire).flows(&[facts("a", None), facts("b", Some(90))]);
         let numbers = |flow: &Flow| (flow.packets, flow.lost, flow.worst_ns, flow.bound_ns);
         assert_eq!([flows[0].dropped, flows[1].dropped], [None, Some(0)]);

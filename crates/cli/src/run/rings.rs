@@ -80,6 +80,7 @@ impl Memory for View<'_> {
 #[derive(Clone, Debug)]
 pub struct Rings {
     places: Vec<Place>,
+    progress: Option<Static>,
     facts: Facts,
 }
 
@@ -98,6 +99,7 @@ impl Rings {
             .map_err(|why| format!("{why} ({})", elf.display()))?;
         let rings =
             statics.find(SYMBOL).ok_or_else(|| format!("{} has no {SYMBOL}", elf.display()))?;
+        let progress = statics.find(super::standstill::SYMBOL);
         let places = Place::each(rings, system.machine_cores());
         let vms = system.vms.iter().map(|vm| file::Vm {
             name: vm.name.clone(),
@@ -105,7 +107,12 @@ impl Rings {
         });
         let facts =
             Facts { cores: system.machine_cores() as u32, vms: vms.collect(), ..Facts::default() };
-        Ok(Self { places, facts })
+        Ok(Self { places, progress, facts })
+    }
+
+    /// What each core's ticks change, if the hypervisor has it.
+    pub fn progress(&self) -> Option<&Static> {
+        self.progress.as_ref()
     }
 
     /// Begins to read, on a thread of its own. What is read waits in files without a name, in `directory`.
@@ -465,7 +472,7 @@ mod tests {
         let board = Board::new();
         (0..3).for_each(|core| board.begin(core));
         let places = Place::each(board.all.clone(), 3);
-        let rings = Rings { places, facts: Facts { cores: 3, ..Facts::default() } };
+        let rings = Rings { places, progress: None, facts: Facts { cores: 3, ..Facts::default() } };
         let reading = rings.start(Arc::clone(&board.ram), directory.path()).expect("a thread");
         for n in 0..10 {
             (0..3).for_each(|core| board.push(core, 1000 + n));

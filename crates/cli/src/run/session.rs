@@ -153,7 +153,11 @@ mod tests {
     use weir_trace::wire::{Denial, FaultKind, HYPERVISOR, What};
 
     fn plan() -> Plan {
-        let vm = |name: &str, core| VmFacts { name: name.into(), cores: vec![core] };
+        let vm = |name: &str, core| VmFacts {
+            name: name.into(),
+            cores: vec![core],
+            ..VmFacts::default()
+        };
         Plan {
             system: "demo".into(),
             platform: "qemu-virt".into(),

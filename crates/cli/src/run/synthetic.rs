@@ -1,8 +1,8 @@
 //! Wires for tests, made up frame by frame.
 
 use weir_trace::wire::{
-    Counters, DENIALS, DLE, Denials, EXIT_CAUSES, Event, FaultKind, Flow, Kind, Mark, VcpuState,
-    What, frame,
+    Counters, DENIALS, DLE, Denials, EXIT_CAUSES, Event, FAULT_KINDS, FaultKind, Flow, Kind, Lives,
+    Mark, VcpuState, VmState, What, frame,
 };
 
 /// A wire in the making.
@@ -105,9 +105,53 @@ impl Wire {
         self
     }
 
+    /// What became of VM `vm`: `faults` of the first kind, `restarts`, and records lost.
+    pub fn lives(
+        mut self,
+        time_ns: u64,
+        (vm, state): (u8, VmState),
+        [faults, restarts, lost]: [u32; 3],
+    ) -> Self {
+        let mut lives = Lives {
+            time_ns,
+            vm,
+            state: state as u8,
+            reserved: [0; 2],
+            restarts,
+            resets: 0,
+            lost,
+            faults: [0; FAULT_KINDS],
+        };
+        lives.faults[0] = faults.into();
+        frame(Kind::Lives, &lives, |byte| self.0.push(byte));
+        self
+    }
+
     /// Counts of a flow.
-    pub fn flow(mut self, time_ns: u64, flow: u32, [packets, lost, worst_ns]: [u64; 3]) -> Self {
-        let counts = Flow { time_ns, flow, dropped: 0, packets, lost, worst_ns };
+    pub fn flow(self, time_ns: u64, flow: u32, counts: [u64; 3]) -> Self {
+        self.late_flow(time_ns, flow, counts, 0)
+    }
+
+    /// The same, with packets that missed their deadline.
+    pub fn late_flow(
+        mut self,
+        time_ns: u64,
+        flow: u32,
+        [packets, lost, worst_ns]: [u64; 3],
+        late: u64,
+    ) -> Self {
+        let counts = Flow {
+            time_ns,
+            flow,
+            dropped: 0,
+            packets,
+            lost,
+            worst_ns,
+            least_ns: worst_ns / 2,
+            late,
+            worst_packet: packets,
+            worst_arrived_ns: time_ns,
+        };
         frame(Kind::Flow, &counts, |byte| self.0.push(byte));
         self
     }

@@ -4,7 +4,7 @@ use super::{
     system::{SameWork, Simulation},
     tell::ns,
 };
-use crate::{failure::Result, run::show::table};
+use crate::{failure::Result, run::show::table, screen};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -25,7 +25,7 @@ pub fn run(simulation: &Simulation, json: bool) -> Result {
         .collect::<Result<Vec<_>>>()?;
     let alone =
         simulation.alone(&outcomes.iter().map(|(_, outcome)| outcome).collect::<Vec<_>>())?;
-    let mut out = anstream::stdout().lock();
+    let mut out = screen::stdout();
     if json {
         let all: Vec<_> = outcomes
             .iter()

@@ -3,24 +3,25 @@
 use crate::{
     failure::{Failure, Result},
     run::show::table,
+    screen,
 };
 use serde_json::json;
 use std::{
     fs::File,
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, Read, Take, Write},
     path::Path,
 };
 use weir_memsys::{Pa, dram::trace};
 use weir_sim::Memory;
 
-/// Bytes of a line at most. A file without line ends, like /dev/zero, is refused by it.
+/// Bytes of a line at most. A long file without line ends is refused by it.
 const LONGEST_LINE: u64 = 4096;
 /// Lines of a file at most: minutes.
 const MOST_LINES: u64 = 1_000_000_000;
 
 /// A trace file, request by request. It ends at the first line that is none, and keeps what is wrong with it.
 struct Requests<'a> {
-    reader: BufReader<File>,
+    reader: BufReader<Take<File>>,
     name: &'a Path,
     line: String,
     number: u64,
@@ -29,7 +30,7 @@ struct Requests<'a> {
 
 impl<'a> Requests<'a> {
     fn open(name: &'a Path) -> Result<Self> {
-        let file = File::open(name)
+        let file = weir_config::open_regular(name)
             .map_err(|error| Failure::call(format!("cannot read {}: {error}", name.display())))?;
         let reader = BufReader::with_capacity(1 << 16, file);
         Ok(Self { reader, name, line: String::new(), number: 0, fault: None })
@@ -97,7 +98,7 @@ pub fn run(file: &Path, platform: &str, values: &[(String, String)], json: bool)
         )));
     }
     let mb_per_s = result.mb_per_s(dram.request_bytes(), dram.timing().clock_ps);
-    let mut out = anstream::stdout().lock();
+    let mut out = screen::stdout();
     if json {
         let figures = json!({
             "requests": result.requests,

@@ -26,6 +26,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Longest file of points that is joined, in bytes.
+const MOST_BYTES: u64 = 1 << 30;
+
 /// A key and the values that it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
@@ -299,7 +302,7 @@ pub fn merge(files: &[PathBuf], out: Option<&Path>) -> Result {
     let mut first: Option<(String, Place)> = None;
     for path in files {
         let shown = path.display();
-        let text = fs::read_to_string(path)
+        let text = weir_config::read_text(path, MOST_BYTES)
             .map_err(|error| Failure::call(format!("cannot read {shown}: {error}")))?;
         for (line, number) in text.split_inclusive('\n').zip(1..) {
             let here = format!("{shown}:{number}");

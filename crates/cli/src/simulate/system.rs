@@ -6,11 +6,11 @@ use crate::{
     check,
     environment::Environment,
     failure::{Failure, Result, SYSTEM},
-    image,
+    image, screen,
 };
 use serde_json::{Value, json};
-use std::{fs, io::Write, path::Path};
-use weir_analysis::{curves::Curve, flows::Effort};
+use std::{io::Write, path::Path};
+use weir_analysis::{curves::Curve, flows::Effort, verdict::Verdict};
 use weir_config::{Faults, Image, Sizes, System, check_text, place_all};
 use weir_memsys::Picos;
 use weir_policy::Nanos;
@@ -55,7 +55,7 @@ impl Simulation {
     ) -> Result<Self> {
         let values = Values::new(values).map_err(Failure::call)?;
         let said = |faults: &Faults| {
-            anstream::eprintln!("{faults}");
+            screen::say(format_args!("{faults}"));
             Failure::said(SYSTEM)
         };
         let system = load(file, &values, environment)?.map_err(|faults| said(&faults))?;
@@ -130,7 +130,7 @@ fn load(
     if values.system.is_empty() {
         return Ok(check::load(file, None, environment));
     }
-    let text = fs::read_to_string(file)
+    let text = weir_config::read_text(file, weir_config::TEXT_LIMIT)
         .map_err(|error| Failure::call(format!("cannot read {}: {error}", file.display())))?;
     let text = values.edit(&text).map_err(Failure::call)?;
     Ok(check_text(file, &text, &image::catalog(environment)))
@@ -188,7 +188,7 @@ impl SameWork {
 pub fn run(simulation: &Simulation, svg: Option<&Path>, json: bool) -> Result {
     let result = simulation.together_and_alone()?;
     let files = svg.map_or(Ok(Vec::new()), |directory| draw::write(directory, &result))?;
-    let mut out = anstream::stdout().lock();
+    let mut out = screen::stdout();
     if json {
         let mut all = describe(&result);
         if svg.is_some() {
@@ -277,6 +277,7 @@ fn describe(result: &Simulated) -> Value {
             "worst_ns": worst_ns(flow),
             "bound_ns": bound,
             "within_bound": within_bound(flow, *bound),
+            "verdict": within_bound(flow, *bound).map_or(Verdict::NotJudged, Verdict::of).key(),
         })).collect::<Vec<_>>(),
         "flows_left_out": result.left_out,
         "evicted": matrix(evictions),

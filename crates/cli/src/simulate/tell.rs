@@ -3,6 +3,7 @@
 use super::system::{MOST_OF_A_CURVE, SameWork, Simulated, arrival_curve, within_bound, worst_ns};
 use crate::{failure::Result, run::show::table};
 use std::io::Write;
+use weir_analysis::verdict::Verdict;
 use weir_memsys::Owner;
 use weir_sim::{Budget, JobsOutcome, Outcome, VmOutcome};
 
@@ -153,15 +154,11 @@ fn flows(out: &mut impl Write, result: &Simulated) -> Result {
         "99 %",
         "worst",
         "bound",
-        "bound is",
+        "verdict",
     ]);
     for (flow, bound) in result.outcome.flows.iter().zip(&result.bounds) {
         let deadline = |text: String| flow.deadline_ns.map_or_else(|| "-".to_owned(), |_| text);
-        let is = match within_bound(flow, *bound) {
-            Some(true) => "met",
-            Some(false) => "exceeded",
-            None => "-",
-        };
+        let verdict = within_bound(flow, *bound).map_or(Verdict::NotJudged, Verdict::of);
         rows.add_row([
             flow.name.clone(),
             flow.arrived.to_string(),
@@ -173,7 +170,7 @@ fn flows(out: &mut impl Write, result: &Simulated) -> Result {
             flow.latency.at_most_ns(990).to_string(),
             worst_ns(flow).to_string(),
             bound.map_or_else(|| "-".to_owned(), |bound| bound.to_string()),
-            is.to_owned(),
+            verdict.to_string(),
         ]);
     }
     writeln!(out, "{rows}")?;

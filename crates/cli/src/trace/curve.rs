@@ -2,7 +2,7 @@
 
 use super::{
     arrivals::{Arrivals, Curves},
-    file::{Facts, Trace},
+    file::{Facts, Recorded, Trace},
     past,
 };
 use crate::{
@@ -13,8 +13,6 @@ use plotters::prelude::*;
 use serde_json::{Value, json};
 use std::{
     fmt::Write as _,
-    fs::File,
-    io::BufReader,
     path::{Path, PathBuf},
 };
 use weir_analysis::{Nanos, curves::Curve};
@@ -264,7 +262,7 @@ fn staircase(curve: &Curve, window: Nanos) -> Vec<(u64, u64)> {
 }
 
 /// What a trace tells of the VMs in question, and the trace, which has been read to its end.
-fn read(path: &Path, question: &Question) -> Result<(Vec<Arrivals>, Trace<BufReader<File>>)> {
+fn read(path: &Path, question: &Question) -> Result<(Vec<Arrivals>, Recorded)> {
     let mut trace = Trace::open(path)?;
     let place = |vm: &String| place(vm, &trace.facts);
     let places = question.vms.iter().map(place).collect::<Result<Vec<_>>>()?;

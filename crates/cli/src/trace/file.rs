@@ -7,11 +7,11 @@
 use crate::failure::{Context, Failure, Result};
 use std::{
     collections::BTreeMap,
-    fs::File,
+    fs::{self, File},
     io::{self, BufReader, Read, Write},
     path::Path,
 };
-use weir_config::units::Nanos;
+use weir_config::{open_regular, units::Nanos};
 use weir_trace::record::{Kind, Record};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -207,13 +207,18 @@ pub struct Trace<R> {
     rest: u64,
 }
 
-impl Trace<BufReader<File>> {
+/// A trace in a file.
+pub type Recorded = Trace<BufReader<io::Take<File>>>;
+
+impl Recorded {
     /// Opens the trace of a run: its directory, or the file itself.
     pub fn open(path: &Path) -> Result<Self> {
         let is_run = path.is_dir();
         let path = if is_run { path.join(NAME) } else { path.to_owned() };
-        let file = File::open(&path).map_err(|error| {
-            let why = match error.kind() {
+        let there =
+            || fs::metadata(&path).map_or_else(|error| error.kind(), |_| io::ErrorKind::Other);
+        let file = open_regular(&path).map_err(|error| {
+            let why = match there() {
                 io::ErrorKind::NotFound if !is_run => {
                     return Failure::call(format!(
                         "there is no run {}, neither here nor among the runs; `weir trace` without a name shows the newest",
@@ -368,7 +373,7 @@ impl<R: Read> Trace<R> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub mod tests {
     use super::*;
     use proptest::prelude::*;
 

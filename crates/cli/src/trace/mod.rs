@@ -9,7 +9,7 @@ pub mod words;
 use crate::{
     environment::Environment,
     failure::{Context, Failure, Result},
-    output,
+    output, screen,
 };
 use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
@@ -103,7 +103,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     }
     let path = match &arguments.run {
         Some(run) => find(run, &runs),
-        None => newest(&runs)?,
+        None => newest(&runs, file::NAME)?,
     };
     if let Some(output) = &arguments.output {
         let against = arguments.against.as_deref().map(|run| find(run, &runs));
@@ -118,7 +118,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     };
     let yellow = AnsiColor::Yellow.on_default().bold();
     for warning in told.warnings {
-        anstream::eprintln!("{yellow}warning:{yellow:#} {warning}");
+        screen::say(format_args!("{yellow}warning:{yellow:#} {warning}"));
     }
     if told.damages.is_empty() { Ok(()) } else { Err(Failure::system(told.damages.join("\n"))) }
 }
@@ -144,15 +144,15 @@ pub fn read(run: &Path) -> Vec<PathBuf> {
     vec![trace, told]
 }
 
-/// The newest run with a trace.
-pub fn newest(runs: &Path) -> Result<PathBuf> {
+/// Returns the newest run that left a file of this name.
+pub fn newest(runs: &Path, name: &str) -> Result<PathBuf> {
     let entries = fs::read_dir(runs).into_iter().flatten().flatten();
-    let made = |path: &PathBuf| fs::metadata(path.join(file::NAME)).ok()?.modified().ok();
+    let made = |path: &PathBuf| fs::metadata(path.join(name)).ok()?.modified().ok();
     let found =
         entries.map(|entry| entry.path()).filter_map(|path| Some((made(&path)?, path))).max();
     found.map(|(_, path)| path).ok_or_else(|| {
         Failure::call(format!(
-            "no run in {} has left a trace: start one with `weir run`",
+            "no run in {} has left {name}: start one with `weir run`",
             runs.display()
         ))
     })
@@ -167,7 +167,7 @@ impl Arguments {
                 // No terminal: escape sequences are left out.
                 Box::new(BufWriter::new(anstream::StripStream::new(file)))
             }
-            None => Box::new(BufWriter::new(anstream::stdout().lock())),
+            None => Box::new(BufWriter::new(screen::stdout())),
         })
     }
 
@@ -477,7 +477,10 @@ mod tests {
         let path = PathBuf::from(&two);
         let none = curves(&call(&["--arrival-curve", "control"]), path, directory.path());
         assert!(none.expect_err("no counts").text.contains("bandwidth ="));
-        assert_eq!(newest(directory.path()).expect("a run").parent(), Some(directory.path()));
-        assert!(newest(&directory.path().join("one")).is_err());
+        assert_eq!(
+            newest(directory.path(), file::NAME).expect("a run").parent(),
+            Some(directory.path())
+        );
+        assert!(newest(&directory.path().join("one"), file::NAME).is_err());
     }
 }

@@ -339,3 +339,125 @@ fn a_table_for_too_short_periods_is_no_base_of_a_plan() {
     fake.write("x.toml", text.replace("31us", "30us").as_bytes());
     assert_eq!(say(fake.weir().args(["plan", "x.toml"])).status, Some(0));
 }
+
+/// Systems of a VM `a` with tasks and a VM `b` of best effort: the budgets' period, what `a` is, and the budgets that are tried.
+fn grids() -> Vec<(&'static str, String, String, Vec<u64>)> {
+    let task = |name: &str, cost: &str, deadline: &str, accesses: u64| {
+        format!(
+            "[[vm.task]]\nname = \"{name}\"\ncost = \"{cost}\"\nperiod = \"100ms\"\ndeadline = \"{deadline}\"\naccesses = {accesses}\n"
+        )
+    };
+    let board = || "platform = \"zcu102\"\n".to_owned();
+    let vm = |cpus: &str, keys: &str, tasks: &str| {
+        format!("[[vm]]\nname = \"a\"\ncpus = {cpus}\nbandwidth = {{ {keys} }}\n{tasks}")
+    };
+    let one = |deadline: &str| vm("[0]", "required = \"1MB/s\"", &task("t", "1ms", deadline, 6250));
+    let table = "[saturation]\nperiod = \"100us\"\nline = \"64B\"\npoints = [{ budget = 30000, dma = \"0B/s\" }]\nleast_budget = 500\ndelay = \"3ns\"\n";
+    let small = vec![50, 55, 60, 70, 80, 90, 100, 120, 150];
+    let large = vec![500, 1000, 2000, 4000, 8000, 12_000, 16_000];
+    vec![
+        ("30us", board(), one("90ms"), small.clone()),
+        ("30us", board(), one("6ms"), small.clone()),
+        ("30us", board(), one("4ms"), small.clone()),
+        ("30us", board(), one("1500us"), small.clone()),
+        (
+            "30us",
+            board(),
+            vm(
+                "[0]",
+                "required = \"1MB/s\"",
+                &(task("t", "500us", "3ms", 2000) + &task("u", "2ms", "20ms", 9000)),
+            ),
+            small.clone(),
+        ),
+        (
+            "30us",
+            board(),
+            vm("[0, 2]", "required = \"1MB/s\", split = \"pool\"", &task("t", "1ms", "15ms", 6250)),
+            small,
+        ),
+        (
+            "100us",
+            format!("platform = \"qemu-virt\"\n{table}"),
+            vm("[0]", "required = \"1MB/s\"", &task("t", "1ms", "5ms", 60_000)),
+            large,
+        ),
+    ]
+}
+
+/// Whatever budgets `analyze` accepts, `plan` finds no dearer ones, and what it finds `analyze` accepts.
+#[test]
+fn a_plan_is_no_dearer_than_what_the_analysis_accepts() {
+    let fake = fake();
+    for (system, (period, head, a, grid)) in grids().into_iter().enumerate() {
+        let with = |a: &str, b: Option<u64>| {
+            let given =
+                b.map(|b| format!("bandwidth = {{ budget = {b}, period = \"{period}\" }}\n"));
+            let b = format!("[[vm]]\nname = \"b\"\ncpus = [1]\n{}", given.unwrap_or_default());
+            // Tables of the file come behind the VMs.
+            let (top, rest) = head.split_once('\n').expect("a platform");
+            format!("{top}\n{a}{b}{rest}")
+        };
+        let accepted = |text: &str| {
+            fake.write("grid.toml", text.as_bytes());
+            say(fake.weir().args(["analyze", "grid.toml"])).status == Some(0)
+        };
+        let plan = |text: &str| {
+            fake.write("open.toml", text.as_bytes());
+            let said = say(fake.weir().args(["plan", "open.toml", "--json"]));
+            let json: Value = serde_json::from_str(&said.out).expect("JSON");
+            if said.status != Some(0) {
+                return None;
+            }
+            assert!(accepted(json["toml"].as_str().expect("a file")), "{json}");
+            let of = |vm: usize| json["plan"]["vms"][vm]["budget"].as_u64().expect("a budget");
+            Some([of(0), of(1)])
+        };
+        let mut most = None;
+        let mut found = 0;
+        for &b in &grid {
+            let given = |budget: u64| {
+                let keys =
+                    format!("required = \"1MB/s\", budget = {budget}, period = \"{period}\"");
+                a.replace("required = \"1MB/s\"", &keys)
+            };
+            let least =
+                grid.iter().copied().find(|budget| accepted(&with(&given(*budget), Some(b))));
+            let planned = plan(&with(&a, Some(b)));
+            if let Some(least) = least {
+                let [budget, _] = planned.unwrap_or_else(|| panic!("{system}: no plan beside {b}"));
+                assert!(budget <= least, "{system}: {budget} beside {b}, and {least} holds");
+                (most, found) = (Some(b), found + 1);
+            }
+        }
+        let planned = plan(&with(&a, None));
+        if let Some(most) = most {
+            let [_, b] = planned.unwrap_or_else(|| panic!("{system}: no plan"));
+            assert!(b >= most, "{system}: {b} for best effort, and {most} holds");
+        }
+        // The tight one has no plan, the others have some beside some.
+        assert_eq!(found == 0, system == 3, "{system}: {found}");
+    }
+}
+
+/// No budget is more than the memory takes or the VM's cores can make in its period.
+#[test]
+fn no_budget_is_chosen_that_nobody_can_use() {
+    for (_, head, a, _) in grids() {
+        let b = "[[vm]]\nname = \"b\"\ncpus = [1]\n";
+        let (top, rest) = head.split_once('\n').expect("a platform");
+        // Far more than there is.
+        let rest = rest.replace("budget = 30000", "budget = 9000000");
+        let (said, json) = planned(&format!("{top}\n{a}{b}{rest}"), &[]);
+        let Some(vms) = json["plan"]["vms"].as_array() else {
+            assert!(said.err.contains("with the greatest budget that is left"), "{}", said.err);
+            continue;
+        };
+        // A core of qemu-virt makes an access each nanosecond, sixteen in a row at most 33.
+        let most = if rest.is_empty() { 210 } else { 100_000 * 33 / 16 + 33 };
+        for vm in vms {
+            let budget = vm["budget"].as_u64().expect("a budget");
+            assert!(budget <= most, "{json}");
+        }
+    }
+}

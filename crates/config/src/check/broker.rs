@@ -4,7 +4,8 @@ use super::{Checker, is_unknown};
 use crate::{
     coloring::{BROKER_TITLE, Demand},
     packed::{
-        FLOW_TIME_LIMIT, MAX_FLOWS, MAX_VMS, OnFault, PARTITION_IPA, PARTITION_LEN, schedule,
+        FLOW_TIME_LIMIT, MAX_FLOWS, MAX_VMS, OnFault, OnOutside, PARTITION_IPA, PARTITION_LEN,
+        schedule,
     },
     platform::Platform,
     raw,
@@ -85,6 +86,7 @@ impl Checker<'_> {
             devices: Vec::new(),
             functions: Vec::new(),
             on_fault: OnFault::Halt,
+            on_outside: OnOutside::Fault,
             ticks: schedule::KEEP_TICKS,
             focus: false,
             expect: Vec::new(),

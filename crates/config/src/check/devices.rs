@@ -235,7 +235,9 @@ fn owned(platform: &Platform) -> Vec<Range<u64>> {
         ]),
         Gic::V3 { distributor, redistributors } => owned.extend([
             distributor.0..distributor.0 + DISTRIBUTOR_LEN,
-            redistributors.0..redistributors.0 + REDISTRIBUTOR_LEN * platform.cores.len() as u64,
+            // Twice what a GICv3 has: a GICv4's stride is 256 KiB.
+            redistributors.0
+                ..redistributors.0 + 2 * REDISTRIBUTOR_LEN * platform.cores.len() as u64,
         ]),
     }
     owned

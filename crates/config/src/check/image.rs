@@ -2,10 +2,10 @@
 
 use super::Checker;
 use crate::{
-    fault, image,
+    files, image,
     raw::{self, At},
     resolve::{LIKELY_KERNEL, LIKELY_PROGRAM, Role, Source},
-    shape::nearest,
+    shape::{nearest, suggestion},
     system::{Image, Piece, Spans},
     units::Ipa,
 };
@@ -39,6 +39,37 @@ impl Checker<'_> {
         value.clone()
     }
 
+    /// Reports the words of `args` that the guest `name`, one of weir's own, would ignore.
+    fn known_arguments(&mut self, name: &str, args: &At<String>) {
+        let Some(known) = self.catalog.arguments.get(name) else { return };
+        for word in args.value.split_ascii_whitespace() {
+            let (key, value) = word.split_once('=').map_or((word, None), |(k, v)| (k, Some(v)));
+            let is_known = known.iter().any(|known| known == key);
+            if is_known && value.is_some() {
+                continue;
+            }
+            // Where the word stands, unless it is written with escapes.
+            let written = self.file.inner().get(args.span.clone()).unwrap_or_default();
+            let span = written.find(word).map_or(args.span.clone(), |at| {
+                let start = args.span.start + at;
+                start..start + word.len()
+            });
+            let (message, help) = if is_known {
+                (format!("the argument `{key}` has no value"), format!("write `{key}=VALUE`"))
+            } else {
+                let known = known.iter().map(String::as_str);
+                let help = if known.len() == 0 {
+                    format!("guests/{name} takes no arguments; leave it out")
+                } else {
+                    suggestion(key, known)
+                };
+                (format!("guests/{name} has no argument `{key}`"), help)
+            };
+            let fault = self.fault("unknown-argument", &span, message).label("this word");
+            self.faults.push(fault.help(help));
+        }
+    }
+
     /// The image and, if all of it is in files, their contents.
     pub(super) fn image(
         &mut self,
@@ -49,6 +80,11 @@ impl Checker<'_> {
         match &raw.value {
             raw::Image::Elf { elf, args } => {
                 spans.image = elf.span.clone();
+                if let (Source::Named(name), Some(args)) =
+                    (self.catalog.find(Role::Elf, &elf.value, self.directory), args)
+                {
+                    self.known_arguments(&name, args);
+                }
                 let args = self.args(args.as_ref());
                 let (file, bytes) = self.source(Role::Elf, elf);
                 (Image::Elf { file, args }, bytes.map(|image| Files { image, initrd: None }))
@@ -111,7 +147,7 @@ impl Checker<'_> {
         let Source::File(path) = &source else {
             return (source, None);
         };
-        let read = fault::read_bytes(path);
+        let read = files::read_regular(path);
         let bytes = match read {
             Ok(bytes) => Some(bytes),
             Err(error) => {

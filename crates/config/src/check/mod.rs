@@ -38,7 +38,7 @@ const RESERVED: [&str; 2] = ["weir", "hypervisor"];
 ///
 /// Everything that is wrong with it.
 pub fn check_file(path: &Path, catalog: &Catalog) -> Result<System, Faults> {
-    check(path, &fault::read(path)?, catalog, None, Memory::Known)
+    check(path, &fault::read(path)?, catalog, None, Purpose::Build)
 }
 
 /// Reads and checks a system file as if its `platform` were this one.
@@ -47,7 +47,7 @@ pub fn check_file(path: &Path, catalog: &Catalog) -> Result<System, Faults> {
 ///
 /// Everything that is wrong with it on this platform.
 pub fn check_file_on(path: &Path, catalog: &Catalog, platform: Platform) -> Result<System, Faults> {
-    check(path, &fault::read(path)?, catalog, Some(platform), Memory::Known)
+    check(path, &fault::read(path)?, catalog, Some(platform), Purpose::Build)
 }
 
 /// Checks the text of a system file. `path` is its name in messages, and images are looked for beside it.
@@ -56,7 +56,7 @@ pub fn check_file_on(path: &Path, catalog: &Catalog, platform: Platform) -> Resu
 ///
 /// Everything that is wrong with it.
 pub fn check_text(path: &Path, text: &str, catalog: &Catalog) -> Result<System, Faults> {
-    check(path, &fault::file(path, text), catalog, None, Memory::Known)
+    check(path, &fault::file(path, text), catalog, None, Purpose::Build)
 }
 
 /// Checks the text of a system file whose platform's memory is to be measured: what it and the platform say of saturation counts for
@@ -66,14 +66,31 @@ pub fn check_text(path: &Path, text: &str, catalog: &Catalog) -> Result<System, 
 ///
 /// Everything else that is wrong with it.
 pub fn check_to_measure(path: &Path, text: &str, catalog: &Catalog) -> Result<System, Faults> {
-    check(path, &fault::file(path, text), catalog, None, Memory::ToMeasure)
+    check(path, &fault::file(path, text), catalog, None, Purpose::Measure)
 }
 
-/// Whether what is said of the memory counts.
+/// Checks a system file that is analyzed, and returns its system. Returns none for a file that leaves out its platform, or the cores, memory or
+/// image of a VM: only [`Timing`] can be read of it. Budgets are not judged here, as the analysis does it.
+///
+/// # Errors
+///
+/// Everything that is wrong with the file, as [`check_file`] finds it.
+pub fn check_to_analyze(
+    path: &Path,
+    text: &str,
+    catalog: &Catalog,
+) -> Result<Option<System>, Faults> {
+    check_for(path, &fault::file(path, text), catalog, None, Purpose::Analyze)
+}
+
+/// What a file is checked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Memory {
-    Known,
-    ToMeasure,
+enum Purpose {
+    Build,
+    /// What is said of the memory counts for nothing.
+    Measure,
+    /// The file may be incomplete, and budgets are judged elsewhere.
+    Analyze,
 }
 
 fn check(
@@ -81,8 +98,20 @@ fn check(
     file: &File,
     catalog: &Catalog,
     platform: Option<Platform>,
-    memory: Memory,
+    purpose: Purpose,
 ) -> Result<System, Faults> {
+    let system = check_for(path, file, catalog, platform, purpose)?;
+    // Only a check for the analysis returns none.
+    system.ok_or_else(Faults::default)
+}
+
+fn check_for(
+    path: &Path,
+    file: &File,
+    catalog: &Catalog,
+    platform: Option<Platform>,
+    purpose: Purpose,
+) -> Result<Option<System>, Faults> {
     let mut faults = Faults::default();
     let mut found = Faults::default();
     let read = raw::parse(file, &raw::SYSTEM, &mut faults, |table| {
@@ -93,6 +122,9 @@ fn check(
     let Some((raw, wishes, (mut timing, _))) = read else {
         return Err(faults.into_result(()).err().unwrap_or_default());
     };
+    if purpose == Purpose::Analyze && !raw.is_complete() {
+        return Ok(None);
+    }
     let directory = path.parent().unwrap_or(Path::new(""));
     let mut checker = Checker { file, faults, directory, catalog, platform: None };
     checker.count(&raw.vms);
@@ -122,7 +154,7 @@ fn check(
     let Checker { mut faults, platform, .. } = checker;
     match platform.zip(division) {
         Some((mut platform, division)) => {
-            if memory == Memory::ToMeasure {
+            if purpose == Purpose::Measure {
                 timing.saturation = None;
                 platform.saturation = None;
             }
@@ -139,8 +171,13 @@ fn check(
                 file,
                 platform_span: raw.platform.map_or(0..0, |name| name.span),
             };
-            system.regulations = regulation::regulate(&system, &mut faults);
-            faults.into_result(system)
+            if purpose == Purpose::Analyze {
+                // An image that is not there yet has no part in the analysis.
+                faults.0.retain(|fault| fault.code != "missing-image");
+            } else {
+                system.regulations = regulation::regulate(&system, &mut faults);
+            }
+            faults.into_result(Some(system))
         }
         // Without a platform at least that is a fault.
         None => Err(faults.into_result(()).err().unwrap_or_default()),
@@ -276,7 +313,8 @@ impl Checker<'_> {
         if let Some(extra) = vms.get(MAX_VMS) {
             let message = format!("{} VMs, but there can be {MAX_VMS}", vms.len());
             let fault = self.fault("too-many-vms", &extra.span, message).label("one too many");
-            self.faults.push(fault.help("put fewer VMs into a system"));
+            // However many others there are: they follow from it.
+            self.faults.0.insert(0, fault.help("put fewer VMs into a system"));
         }
     }
 

@@ -113,6 +113,7 @@ impl Checker<'_> {
             devices,
             functions,
             on_fault: raw.on_fault,
+            on_outside: raw.on_outside,
             ticks: raw.ticks,
             focus: raw.focus,
             pmu,

@@ -29,6 +29,26 @@ pub struct Bandwidth {
 }
 
 impl Bandwidth {
+    /// Returns what a file says that gives a VM of `vcpus` a budget of refills, for all its vCPUs, in addition to what it has `asked`.
+    #[must_use]
+    pub fn with_budget(
+        asked: Option<&Self>,
+        vcpus: usize,
+        (accesses, period): (u64, Nanos),
+    ) -> Self {
+        let mut bandwidth = asked.cloned().unwrap_or_else(|| Self {
+            required: None,
+            budget: None,
+            window: None,
+            rules: Rules::default(),
+            place: Place::default(),
+        });
+        bandwidth.rules.share = if bandwidth.rules.each { vcpus.max(1) as u64 } else { 1 };
+        bandwidth.rules.reads = Some(accesses / bandwidth.rules.share);
+        bandwidth.budget = Some((accesses, period));
+        bandwidth
+    }
+
     /// The budget, if it limits the lines that are brought into the cache: nothing else does, and what saturates the memory is
     /// measured in these.
     #[must_use]
@@ -192,8 +212,32 @@ pub(crate) struct Rules {
     pub places: Places,
 }
 
+/// Of a table that says nothing.
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            event: None,
+            reads: None,
+            writes: None,
+            each: false,
+            share: 1,
+            split: Split::default(),
+            regulator: Regulator::default(),
+            critical: None,
+            spare: false,
+            debt: true,
+            source: None,
+            poll: None,
+            staggered: false,
+            overcommit: false,
+            adjust: None,
+            places: Places::default(),
+        }
+    }
+}
+
 /// Where keys are, or else the table.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Places {
     /// `budget`, or `read_budget`.
     pub budget: Place,

@@ -2,10 +2,14 @@
 
 use crate::shape::{Key, Kind, Shape};
 
-/// The constants of rt-virtio, Table II, and three of weir's own data path, by their names in a file.
-pub(crate) const OVERHEADS: [&str; 15] = [
+/// The constants of rt-virtio, Table II, and four of weir's own data path, by their names in a file.
+pub(crate) const OVERHEADS: [&str; 16] = [
     "hc", "pt", "pp", "ql", "qi", "qa", "qr", "ps", "pd", "ft", "ip", "br", "wake", "copy", "hold",
+    "tail",
 ];
+
+/// The steps that take longer the more flows or VMs there are.
+pub(crate) const GROWING: [&str; 8] = ["pp", "ql", "qi", "qa", "qr", "ps", "ft", "hold"];
 
 const fn key(name: &'static str, kind: Kind, doc: &'static str) -> Key {
     Key { name, doc, required: false, kind }
@@ -48,6 +52,12 @@ pub(crate) const SATURATION_KEY: Key = key(
 /// Key `sharing` of a platform file.
 pub(crate) const SHARING_KEY: Key =
     key("sharing", Kind::Table(&SHARING), "What EL2 takes of a core that VMs share.");
+/// Key `interference` of a platform file.
+pub(crate) const INTERFERENCE_KEY: Key = key(
+    "interference",
+    Kind::Table(&INTERFERENCE),
+    "What memory accesses of other VMs do to a core; `delay` of [saturation] comes first.",
+);
 /// Key `core` of a system file.
 pub(crate) const CORE_KEY: Key =
     key("core", Kind::List(&CORE_TABLE), "Cores that several VMs share.");
@@ -130,9 +140,13 @@ static DMA: Shape = Shape {
         key(
             "path",
             Kind::Choice(&["dma", "broker", "sender", "receiver"]),
-            "What moves the bytes: a DMA engine behind a broker, as in rt-virtio (\"dma\", as without the key), or a core that copies: the broker's, the sender's or the receiver's.",
+            "What moves the bytes: a DMA engine behind a broker, as in rt-virtio (\"dma\"), or a core that copies: the broker's, the sender's or the receiver's. Without the key it follows from the platform: \"dma\" if the platform has the key `dma_engine`, else \"broker\"; without a platform \"dma\".",
         ),
-        key("copy_bandwidth", Kind::Rate, "What a core copies, to compare it with the DMA engine."),
+        key(
+            "copy_bandwidth",
+            Kind::Rate,
+            "The bandwidth at which a core copies; without it the one in [overheads].",
+        ),
         key(
             "engine",
             Kind::Text,
@@ -167,11 +181,63 @@ static OVERHEAD_TABLE: Shape = Shape {
             "hold",
             "A turn of a device's lock, for which another core may wait; weir's own path.",
         ),
+        overhead(
+            "tail",
+            "The part of `ft` after the receiver's interrupt, which delays no packet that has arrived; weir's own path.",
+        ),
         key(
             "senders",
             Kind::List(&Kind::Table(&SENDER)),
-            "The greatest `wake` behind the notifications of some senders, where it is not the same for all.",
+            "The longest `wake` after the notifications of some senders, on an emulator that runs one core at a time. Only the bound for comparison with such a run uses it.",
         ),
+        key(
+            "copy_bandwidth",
+            Kind::Rate,
+            "The bandwidth at which a core copies, measured together with `copy`.",
+        ),
+        key("flows", Kind::Number(1, 1 << 16), "The flows of the system that was measured."),
+        key("vms", Kind::Number(1, 1 << 16), "The VMs of the system that was measured."),
+        key(
+            "larger",
+            Kind::Table(&LARGER),
+            "The greatest values in a larger system, for steps that search flows or VMs.",
+        ),
+        key(
+            "origin",
+            Kind::Table(&ORIGIN),
+            "Where these values come from. `weir analyze` and `weir run` print it.",
+        ),
+    ],
+};
+
+static LARGER: Shape = Shape {
+    name: "larger",
+    doc: "The greatest values in a system of more flows and VMs.",
+    keys: &[
+        required("flows", Kind::Number(1, 1 << 16), "Its flows."),
+        required("vms", Kind::Number(1, 1 << 16), "Its VMs."),
+        key("pp", NANOS, "As `pp`."),
+        key("ql", NANOS, "As `ql`."),
+        key("qi", NANOS, "As `qi`."),
+        key("qa", NANOS, "As `qa`."),
+        key("qr", NANOS, "As `qr`."),
+        key("ps", NANOS, "As `ps`."),
+        key("ft", NANOS, "As `ft`."),
+        key("hold", NANOS, "As `hold`."),
+    ],
+};
+
+static ORIGIN: Shape = Shape {
+    name: "origin",
+    doc: "Where measured values come from.",
+    keys: &[
+        required("command", Kind::Text, "The command that measured them, or a publication."),
+        key(
+            "build",
+            Kind::Text,
+            "The build of the hypervisor that was measured, as `weir report --overheads` prints it; another build causes a warning.",
+        ),
+        key("date", Kind::Text, "The date of the measurement."),
     ],
 };
 
@@ -223,6 +289,7 @@ static SATURATION: Shape = Shape {
             "Bytes that the QoS regulator of the DMA engine lets through at a time.",
         ),
         key("qos_clock", Kind::Number(1, u64::MAX), "The clock of that regulator, in Hz."),
+        key("source", Kind::Text, "Where the values come from; see `source` of [interference]."),
         key(
             "chunks",
             Kind::List(&Kind::Table(&REACH)),
@@ -246,6 +313,21 @@ static REACH: Shape = Shape {
     keys: &[
         required("size", Kind::Size, "The chunk."),
         required("dma", Kind::Rate, "The bandwidth that the engine reaches with it."),
+    ],
+};
+
+static INTERFERENCE: Shape = Shape {
+    name: "[interference]",
+    doc: "What memory accesses of other VMs do to a core.",
+    keys: &[
+        required("delay", Kind::Duration, "How much one access of another VM can delay a core."),
+        key("per_access", ANY, "The most accesses of each other VM that can delay one access."),
+        key("overshoot", ANY, "Accesses that still pass between a budget's end and the stop."),
+        required(
+            "source",
+            Kind::Text,
+            "Where the values come from: \"manual: ...\", \"paper: ...\", \"measured: COMMAND\", \"fitted: ...\", \"derived: ...\", \"model: ...\" or \"assumed: ...\".",
+        ),
     ],
 };
 
@@ -362,6 +444,11 @@ static IRQ: Shape = Shape {
             "cost",
             Kind::Duration,
             "The most time that one takes from whoever runs, without it what the platform says of a shared core; with `preempt` the VM's whole turn comes on top.",
+        ),
+        key(
+            "deadline",
+            Kind::Duration,
+            "The most time from the interrupt's arrival until its VM has the core. A run in which it takes longer fails; the analysis does not use it.",
         ),
     ],
 };

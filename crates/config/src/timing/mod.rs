@@ -21,10 +21,10 @@ pub(crate) use bandwidth::BANDWIDTH_KEY;
 pub use bandwidth::Bandwidth;
 pub(crate) use bandwidth::{Regulator, Rules, Source, Split};
 pub(crate) use keys::{
-    CORE_KEY, CRITICALITY_KEY, DMA_KEY, FLOW_KEY, IRQ_KEY, OVERHEADS_KEY, SATURATION_KEY,
-    SHARING_KEY, TASK_KEY, WORKING_SET_KEY,
+    CORE_KEY, CRITICALITY_KEY, DMA_KEY, FLOW_KEY, INTERFERENCE_KEY, IRQ_KEY, OVERHEADS_KEY,
+    SATURATION_KEY, SHARING_KEY, TASK_KEY, WORKING_SET_KEY,
 };
-pub(crate) use read::{boolean, platform, rate, system};
+pub(crate) use read::{boolean, interference, platform, rate, system};
 pub(crate) use workload::WORKLOAD_KEY;
 pub use workload::{KERNELS, Kind, Mode, Network, Phase, Transfers, Workload};
 
@@ -48,6 +48,8 @@ pub struct Timing {
     pub dma: Dma,
     /// Overheads: the file's own before the platform's.
     pub overheads: Vec<Overhead>,
+    /// The tables that `overheads` and the copy's bandwidth come from, the preferred one first.
+    pub tables: Vec<OverheadTable>,
     /// The greatest wake-up behind the notifications of some senders, by their names: the others' is in `overheads`.
     pub wakes: Vec<(String, Nanos)>,
     /// The saturation of the memory: the file's own or the platform's.
@@ -144,6 +146,87 @@ pub struct Flow {
     pub places: [Place; 3],
 }
 
+/// Where measured values come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The command that measured them, or a publication.
+    pub command: String,
+    /// The build of the hypervisor that was measured, if there was one.
+    pub build: Option<String>,
+    /// The date of the measurement.
+    pub date: Option<String>,
+}
+
+/// A table of overheads: the file it is in, and its origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverheadTable {
+    /// The file, or `platform NAME`.
+    pub file: String,
+    /// Its origin, if the file has one.
+    pub origin: Option<Origin>,
+}
+
+/// What a platform's or a system's `[overheads]` contains.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overheads {
+    /// The steps, in the order of the keys.
+    pub steps: Vec<Overhead>,
+    /// The bandwidth at which a core copies.
+    pub copy_bandwidth: Option<BytesPerSec>,
+    /// Where the values come from.
+    pub origin: Option<Origin>,
+    /// Flows and VMs of the system that was measured.
+    pub size: Option<[u64; 2]>,
+    /// A larger system.
+    pub larger: Option<Larger>,
+}
+
+/// The greatest values of a larger system than the one that a table is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Larger {
+    /// Its flows and VMs.
+    pub size: [u64; 2],
+    /// Names of steps, and the greatest value of each.
+    pub most: Vec<(&'static str, Nanos)>,
+}
+
+impl Overheads {
+    /// Returns the steps for a system of so many flows and VMs. If it has more than the system that was measured, the larger
+    /// system's values hold; if it has still more, the growth between the two goes on. The broker looks at each VM to pick and to
+    /// find a place (`ps`, `qa`); the other steps search flows.
+    #[must_use]
+    pub fn for_system(&self, [flows, vms]: [u64; 2]) -> Vec<Overhead> {
+        let (Some([few_flows, few_vms]), Some(larger)) = (self.size, &self.larger) else {
+            return self.steps.clone();
+        };
+        let [many_flows, many_vms] = larger.size;
+        let grown = |step: &Overhead| {
+            let (here, few, many) = match step.name {
+                "ps" | "qa" => (vms, few_vms, many_vms),
+                _ => (flows, few_flows, many_flows),
+            };
+            let (_, at_many) = larger.most.iter().find(|(name, _)| *name == step.name)?;
+            let growth = at_many.0.checked_sub(step.max.0).filter(|_| here > few)?;
+            let beyond = here.saturating_sub(many).saturating_mul(growth);
+            let max = at_many.0.saturating_add(beyond.div_ceil(many.saturating_sub(few).max(1)));
+            Some(Overhead { max: Nanos(max), ..*step })
+        };
+        self.steps.iter().map(|step| grown(step).unwrap_or(*step)).collect()
+    }
+}
+
+/// Where the data path of a system comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathSource {
+    /// Nothing names one: the default without a platform.
+    #[default]
+    Default,
+    /// `[dma] path`.
+    File,
+    /// The platform has a DMA engine, or none.
+    Platform,
+}
+
 /// What moves bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DataPath {
@@ -177,6 +260,8 @@ pub struct Dma {
     pub queues: Option<u32>,
     /// What moves the bytes.
     pub path: DataPath,
+    /// Where `path` comes from.
+    pub path_source: PathSource,
     /// At least 1 byte/s.
     pub copy_bandwidth: Option<BytesPerSec>,
     /// The engine's name in the memory file, for a simulation.
@@ -190,7 +275,7 @@ pub struct Dma {
 /// What a step of a transfer costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overhead {
-    /// Its name in Table II of rt-virtio, in lower case, or `wake`, `copy` or `hold`.
+    /// Its name in Table II of rt-virtio, in lower case, or `wake`, `copy`, `hold` or `tail`.
     pub name: &'static str,
     /// Least.
     pub min: Nanos,
@@ -221,6 +306,21 @@ pub struct Saturation {
     pub qos: Option<(Bytes, u64)>,
     /// Chunk sizes and what the DMA engine reaches with them.
     pub chunks: Vec<(Bytes, BytesPerSec)>,
+    /// Where the values come from, if the file says it.
+    pub source: Option<String>,
+}
+
+/// What memory accesses of other VMs do to a core on a platform.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interference {
+    /// Delay by one access of another VM; 0 where the platform's memory has no timing.
+    pub delay: Nanos,
+    /// Accesses of each other VM that can delay one access.
+    pub per_access: Option<u64>,
+    /// Accesses between a budget's end and the stop by the PMU's interrupt.
+    pub overshoot: Option<u64>,
+    /// Where the values come from: a kind such as `paper` or `assumed`, a colon and a text.
+    pub source: String,
 }
 
 /// What EL2 takes of a core that VMs share.
@@ -313,6 +413,8 @@ pub struct Line {
     pub admission: Option<(u64, u64)>,
     /// What one takes from whoever runs.
     pub cost: Nanos,
+    /// The most time from its arrival until its VM has the core, as a run is judged by.
+    pub deadline: Option<Nanos>,
     /// Its header.
     pub place: Place,
 }
@@ -453,6 +555,7 @@ impl Timing {
             }
         }
         self.dma.copy_bandwidth = self.dma.copy_bandwidth.or(measured.dma.copy_bandwidth);
+        self.tables.extend(measured.tables.iter().cloned());
     }
 
     /// Takes another file's overheads, and the bandwidth of its copy, before those that this one has.
@@ -465,22 +568,99 @@ impl Timing {
         }
         self.wakes.retain(|(own, _)| measured.wakes.iter().all(|(given, _)| given != own));
         self.dma.copy_bandwidth = measured.dma.copy_bandwidth.or(self.dma.copy_bandwidth);
+        if self.overheads.is_empty() {
+            self.tables.clear();
+        }
+        let mut tables = measured.tables.clone();
+        tables.append(&mut self.tables);
         self.adopt(measured);
+        self.tables = tables;
     }
 
-    /// Takes the platform's overheads and saturation where the file has none.
+    /// Takes the platform's overheads and saturation where the file has none, and the data path that follows from the platform.
     pub(crate) fn stand_on(&mut self, platform: Option<Platform>) {
         if let Some(platform) = &platform {
-            for overhead in &platform.overheads {
+            let before = (self.overheads.len(), self.dma.copy_bandwidth);
+            let flows: usize = self.flows.iter().map(|flow| flow.to.len()).sum();
+            let ends = self.flows.iter().flat_map(|flow| flow.to.iter().chain([&flow.from]));
+            // The broker looks at VMs up to the last one in a flow.
+            let vms = ends.max().map_or(0, |vm| vm + 1);
+            for overhead in platform.overheads.for_system([flows as u64, vms as u64]) {
                 if self.overheads.iter().all(|own| own.name != overhead.name) {
-                    self.overheads.push(*overhead);
+                    self.overheads.push(overhead);
                 }
+            }
+            self.dma.copy_bandwidth = self.dma.copy_bandwidth.or(platform.overheads.copy_bandwidth);
+            if before != (self.overheads.len(), self.dma.copy_bandwidth) {
+                self.tables.push(OverheadTable {
+                    file: format!("platform {}", platform.name),
+                    origin: platform.overheads.origin.clone(),
+                });
+            }
+            if self.dma.path_source != PathSource::File {
+                self.dma.path_source = PathSource::Platform;
+                self.dma.path = match platform.dma_engine {
+                    Some(_) => DataPath::Dma,
+                    None => DataPath::Broker,
+                };
             }
             if self.saturation.is_none() {
                 self.saturation.clone_from(&platform.saturation);
             }
         }
         self.platform = platform;
+    }
+
+    /// Returns the delay by one access of another VM, and how many accesses of each other VM can delay one access: the file's
+    /// `[saturation]` before the platform's `[interference]`.
+    #[must_use]
+    pub fn delay(&self) -> Option<(Nanos, Option<u64>)> {
+        let own = self.saturation.as_ref();
+        let own = own.and_then(|known| Some((known.delay?, known.per_access)));
+        own.or_else(|| {
+            let known = self.platform.as_ref()?.interference.as_ref()?;
+            Some((known.delay, known.per_access))
+        })
+    }
+
+    /// Returns the bytes of a counted access: those of `[saturation]`, or the platform's cache line.
+    #[must_use]
+    pub fn line(&self) -> Option<Bytes> {
+        let cache = || Some(Bytes(self.platform.as_ref()?.places.cache?.line.0));
+        self.saturation.as_ref().map(|known| known.line).or_else(cache)
+    }
+
+    /// Returns whether no access delays another one, so that no budgets saturate the memory: the platform's memory has no timing, and the
+    /// file has no `[saturation]` for another one.
+    #[must_use]
+    pub fn is_free_of_contention(&self) -> bool {
+        self.saturation.is_none() && self.delay().is_some_and(|(delay, _)| delay.0 == 0)
+    }
+
+    /// Returns the values of the platform that verdicts on memory rest on, each with its source.
+    #[must_use]
+    pub fn memory_sources(&self) -> Vec<String> {
+        let Some(platform) = &self.platform else { return Vec::new() };
+        let name = &platform.name;
+        let mut sources = Vec::new();
+        let own = self.saturation.as_ref();
+        if own == platform.saturation.as_ref()
+            && let Some(source) = own.and_then(|known| known.source.as_ref())
+        {
+            sources.push(format!("{name} [saturation]: {source}"));
+        }
+        if own.is_none_or(|known| known.delay.is_none())
+            && let Some(known) = &platform.interference
+        {
+            let overshoot = known.overshoot.map(|most| format!(", overshoot {most}"));
+            sources.push(format!(
+                "{name} [interference] delay {}{}: {}",
+                known.delay,
+                overshoot.unwrap_or_default(),
+                known.source
+            ));
+        }
+        sources
     }
 
     /// What EL2 takes of a shared core, as the file says of that core, else the platform; none where neither does.
@@ -656,8 +836,10 @@ impl Timing {
                 format!("this version of weir analyzes {what}, but does not enforce it yet");
             faults.push(self.fault("not-enforced", place, message, help));
         };
-        if self.dma.given && self.dma.path != DataPath::Broker {
-            refuse(&self.dma.place, "a [dma] whose path is not \"broker\"".to_owned());
+        if (self.dma.given || !self.flows.is_empty()) && self.dma.path != DataPath::Broker {
+            let header = self.flows.first().map_or(&self.dma.place, |flow| &flow.place);
+            let place = if self.dma.given { &self.dma.place } else { header };
+            refuse(place, "a [dma] whose path is not \"broker\"".to_owned());
         }
         for line in &self.lines {
             let name = &line.name;
@@ -682,5 +864,59 @@ impl Timing {
             }
         }
         faults.into_result(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_larger_system_gets_the_larger_tables_values() {
+        let step = |name, max| Overhead { name, min: Nanos(0), max: Nanos(max) };
+        let table = Overheads {
+            steps: vec![step("pp", 1000), step("ps", 500), step("wake", 70), step("qr", 300)],
+            size: Some([2, 3]),
+            larger: Some(Larger {
+                size: [12, 4],
+                most: vec![("pp", Nanos(1205)), ("ps", Nanos(600)), ("qr", Nanos(200))],
+            }),
+            ..Overheads::default()
+        };
+        let most = |size| table.for_system(size).iter().map(|step| step.max.0).collect::<Vec<_>>();
+        assert_eq!(most([1, 2]), [1000, 500, 70, 300]);
+        assert_eq!(most([2, 3]), [1000, 500, 70, 300]);
+        assert_eq!(most([3, 3]), [1205, 500, 70, 300]);
+        assert_eq!(most([12, 4]), [1205, 600, 70, 300]);
+        // Ten more flows and two more VMs: the growth goes on, rounded up.
+        assert_eq!(most([22, 6]), [1410, 800, 70, 300]);
+        assert_eq!(most([13, 3]), [1226, 500, 70, 300]);
+    }
+
+    #[test]
+    fn an_own_table_goes_before_the_platforms() {
+        let flow =
+            "[[flow]]\nname = \"f\"\nfrom = \"a\"\nto = \"b\"\nsize = \"1KiB\"\nperiod = \"1ms\"\n";
+        let timing = |more: &str| {
+            let text = format!("platform = \"qemu-virt\"\n{flow}{more}");
+            Timing::from_text("x.toml".as_ref(), &text).expect("a system")
+        };
+        let board = timing("");
+        assert_eq!(
+            (board.dma.path, board.dma.path_source),
+            (DataPath::Broker, PathSource::Platform)
+        );
+        let origin = board.tables[0].origin.as_ref().expect("an origin");
+        assert_eq!(board.tables[0].file, "platform qemu-virt");
+        assert!(origin.command.contains("weir report --overheads"), "{origin:?}");
+        let own = timing("[overheads]\nhold = { min = 1, max = 2 }\n");
+        let hold = |timing: &Timing| {
+            let hold = timing.overheads.iter().find(|step| step.name == "hold");
+            hold.expect("the board has it").max
+        };
+        assert_eq!(hold(&own), Nanos(2));
+        assert!(hold(&board) > Nanos(2) && own.overheads.len() == board.overheads.len());
+        let files: Vec<_> = own.tables.iter().map(|table| table.file.as_str()).collect();
+        assert_eq!(files, ["x.toml", "platform qemu-virt"]);
     }
 }

@@ -2,8 +2,9 @@
 //! values are checked, and names become positions.
 
 use super::{
-    Class, DataPath, Dma, Flow, Line, Overhead, Place, Runner, Saturation, Schedule, SharedCore,
-    Sharing, Task, TimedVm, Timing, keys,
+    Class, DataPath, Dma, Flow, Interference, Larger, Line, Origin, Overhead, OverheadTable,
+    Overheads, PathSource, Place, Runner, Saturation, Schedule, SharedCore, Sharing, Task, TimedVm,
+    Timing, keys,
 };
 use crate::{
     fault::{Fault, Faults, File},
@@ -28,8 +29,11 @@ pub(crate) fn system(
         let cpus = table.inner("broker").and_then(|(table, _)| table.list("cpus", number));
         reader.broker = cpus.and_then(|cpus| Some(cpus.value.first()?.value));
     }
-    let dma = reader.dma(table);
-    let overheads = reader.overheads(table);
+    let mut dma = reader.dma(table);
+    let Overheads { steps: overheads, copy_bandwidth, origin, .. } = reader.overheads(table);
+    dma.copy_bandwidth = dma.copy_bandwidth.or(copy_bandwidth);
+    let own = !overheads.is_empty() || copy_bandwidth.is_some();
+    let tables = own.then(|| OverheadTable { file: file.name().to_owned(), origin });
     let wakes = wakes(table);
     let saturation = reader.saturation(table);
     let (cores, unread) = reader.cores(table);
@@ -46,6 +50,7 @@ pub(crate) fn system(
         flows,
         dma,
         overheads,
+        tables: tables.into_iter().collect(),
         wakes,
         saturation,
         cores,
@@ -63,10 +68,31 @@ pub(crate) fn platform(
     table: &DeTable<'_>,
     file: &File,
     faults: &mut Faults,
-) -> (Vec<Overhead>, Option<Saturation>, Option<Sharing>) {
+) -> (Overheads, Option<Saturation>, Option<Sharing>) {
     let mut reader = Reader::new(file, faults);
     (reader.overheads(table), reader.saturation(table), reader.sharing(table))
 }
+
+/// What a platform file says about other VMs' memory accesses.
+pub(crate) fn interference(
+    table: &DeTable<'_>,
+    file: &File,
+    faults: &mut Faults,
+) -> Option<Interference> {
+    let (table, _) = table.inner("interference")?;
+    let mut reader = Reader::new(file, faults);
+    let source = reader.source(table);
+    let free = |key: &str| table.number(key).map(|number| number.value);
+    Some(Interference {
+        delay: table.duration("delay")?.value,
+        per_access: free("per_access"),
+        overshoot: free("overshoot"),
+        source: source?,
+    })
+}
+
+/// The words that a value's source may begin with.
+const SOURCES: [&str; 7] = ["manual", "paper", "measured", "fitted", "derived", "model", "assumed"];
 
 pub(super) struct Reader<'a> {
     file: &'a File,
@@ -415,11 +441,16 @@ impl Reader<'_> {
         let Some((table, span)) = table.inner("dma") else {
             return Dma::default();
         };
+        let path = table.text("path");
         Dma {
             bandwidth: self.rate(table, "bandwidth", "[dma]").map(|rate| rate.value),
             chunk: self.size(table, "chunk", "[dma]").map(|size| size.value),
             queues: table.number("queues").map(|number| number.value as u32),
-            path: match table.text("path").as_ref().map(|path| path.value.as_str()) {
+            path_source: match path {
+                Some(_) => PathSource::File,
+                None => PathSource::Default,
+            },
+            path: match path.as_ref().map(|path| path.value.as_str()) {
                 Some("broker") => DataPath::Broker,
                 Some("sender") => DataPath::Sender,
                 Some("receiver") => DataPath::Receiver,
@@ -432,11 +463,11 @@ impl Reader<'_> {
         }
     }
 
-    fn overheads(&mut self, table: &DeTable<'_>) -> Vec<Overhead> {
+    fn overheads(&mut self, table: &DeTable<'_>) -> Overheads {
         let Some((table, _)) = table.inner("overheads") else {
-            return Vec::new();
+            return Overheads::default();
         };
-        let mut overheads = Vec::new();
+        let mut steps = Vec::new();
         for name in keys::OVERHEADS {
             let Some((range, span)) = table.inner(name) else {
                 continue;
@@ -452,9 +483,27 @@ impl Reader<'_> {
                 self.fault("range-reversed", &span, message, "write the smaller one as `min`");
                 continue;
             }
-            overheads.push(Overhead { name, min: min.value, max: max.value });
+            steps.push(Overhead { name, min: min.value, max: max.value });
         }
-        overheads
+        let origin = table.inner("origin").and_then(|(origin, _)| {
+            let text = |key| origin.text(key).map(|text| text.value);
+            Some(Origin { command: text("command")?, build: text("build"), date: text("date") })
+        });
+        let copy_bandwidth = self.rate(table, "copy_bandwidth", "[overheads]");
+        let size =
+            |table: &DeTable<'_>| Some([table.number("flows")?.value, table.number("vms")?.value]);
+        let larger = table.inner("larger").and_then(|(larger, _)| {
+            let most = keys::GROWING.into_iter();
+            let most = most.filter_map(|name| Some((name, nanos(larger, name)?.value)));
+            Some(Larger { size: size(larger)?, most: most.collect() })
+        });
+        Overheads {
+            steps,
+            copy_bandwidth: copy_bandwidth.map(|rate| rate.value),
+            origin,
+            size: size(table),
+            larger,
+        }
     }
 
     fn saturation(&mut self, table: &DeTable<'_>) -> Option<Saturation> {
@@ -473,6 +522,7 @@ impl Reader<'_> {
             self.fault("no-points", &points.span(), "[saturation] has no points", help);
             return None;
         }
+        let source = self.source(table);
         let mut chunks = Vec::new();
         for (chunk, _) in table.tables("chunks") {
             let size = self.size(chunk, "size", "a chunk");
@@ -491,7 +541,25 @@ impl Reader<'_> {
             per_access: free("per_access"),
             qos: table.size("qos_block").map(|size| size.value).zip(free("qos_clock")),
             chunks,
+            source,
         })
+    }
+
+    /// Where the values of a table come from.
+    fn source(&mut self, table: &DeTable<'_>) -> Option<String> {
+        let At { value, span } = table.text("source")?;
+        let kind = value.split_once(": ").map_or("", |(kind, _)| kind);
+        if !SOURCES.contains(&kind) {
+            let message = format!("`source` begins with none of: {}", SOURCES.join(", "));
+            self.fault(
+                "source",
+                &span,
+                message,
+                "write a source like \"assumed: one line each 100 ns\"",
+            );
+            return None;
+        }
+        Some(value)
     }
 
     fn sharing(&mut self, table: &DeTable<'_>) -> Option<Sharing> {
@@ -675,6 +743,9 @@ impl Reader<'_> {
             }
             let what = format!("`cost` of interrupt {name}");
             let cost = self.positive(table.duration("cost"), |cost| cost.0, &what, "\"10us\"");
+            let what = format!("`deadline` of interrupt {name}");
+            let deadline = table.duration("deadline");
+            let deadline = self.positive(deadline, |deadline| deadline.0, &what, "\"1ms\"");
             if let Some(vm) = self.find(&vm) {
                 lines.push(Line {
                     name,
@@ -689,6 +760,7 @@ impl Reader<'_> {
                     priority: priority.map_or(Line::PRIORITY, |priority| priority.value as u8),
                     admission: rate.map(|rate| (rate.value, burst)),
                     cost: cost.map_or(Nanos(0), |cost| cost.value),
+                    deadline: deadline.map(|deadline| deadline.value),
                     place: place(&span),
                 });
             }

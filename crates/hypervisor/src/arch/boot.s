@@ -102,6 +102,10 @@ secondary_start:
     ldr     x30, ={secondary_main}
 // Turns the MMU on and goes to x30 on the stack of core x19; keeps x0 and x1.
 mmu_on:
+    // HCR_EL2 is unknown after firmware, and with E2H set TCR_EL2 has another layout: AArch64 at EL1, all else off.
+    mov     x2, #(1 << 31)
+    msr     hcr_el2, x2
+    isb
     ldr     x21, stage1_root
     ldr     x2, ={mair}
     msr     mair_el2, x2

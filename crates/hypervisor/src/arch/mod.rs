@@ -5,15 +5,18 @@ pub mod cache;
 pub mod context;
 pub mod ecam;
 pub mod gic;
+mod lock;
 pub mod memory;
 mod mmio;
 pub mod pmu;
 pub mod psci;
+pub mod serror;
 pub mod smmu;
 pub mod sysreg;
 pub mod timer;
 
 use core::arch::{asm, global_asm};
+pub use lock::Lock;
 
 global_asm!(
     include_str!("boot.s"),
@@ -156,6 +159,3 @@ impl spin::RelaxStrategy for Yield {
         relax();
     }
 }
-
-/// A lock between cores. Nothing is held while waiting for another core's answer.
-pub type Lock<T> = spin::mutex::SpinMutex<T, Yield>;

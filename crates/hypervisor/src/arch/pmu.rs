@@ -84,6 +84,12 @@ impl Pmu {
         self.counts
     }
 
+    /// Adds what EL2 did for the guest, which the counters leave out.
+    pub fn charge(&mut self, accesses: Counts) {
+        self.counts.reads += accesses.reads;
+        self.counts.writes += if self.two { accesses.writes } else { 0 };
+    }
+
     /// Has the interrupt come when one of the counts reaches `limit`, or before; whatever was pending is forgotten. Right
     /// after [`Pmu::counts`].
     #[inline(always)]

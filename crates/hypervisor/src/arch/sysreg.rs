@@ -1,5 +1,7 @@
 //! System registers. Each is declared once, with its name as the assembler knows it.
 
+use weir_vboard::id::Controls;
+
 macro_rules! registers {
     ($($(#[$doc:meta])* $name:ident = $asm:literal: $($access:ident)+;)*) => {
         $($(#[$doc])* pub mod $name { $(registers!(@ $access $asm);)+ })*
@@ -29,6 +31,8 @@ macro_rules! registers {
 registers! {
     /// Syndrome of an exception taken to EL2.
     esr_el2 = "esr_el2": read;
+    /// Interrupts and SErrors that are pending, masked or not.
+    isr_el1 = "isr_el1": read;
     /// Faulting virtual address.
     far_el2 = "far_el2": read;
     /// Faulting IPA.
@@ -123,8 +127,8 @@ registers! {
     vbar_el1 = "vbar_el1": read;
     /// The guest's system control.
     sctlr_el1 = "sctlr_el1": read;
-    /// Debug control: guests don't reach it, so it stays as set.
-    mdscr_el1 = "mdscr_el1": write;
+    /// Debug control of the vCPU that has the core; guests' accesses trap.
+    mdscr_el1 = "mdscr_el1": read write;
     /// EL2's per-core pointer.
     tpidr_el2 = "tpidr_el2": read write;
 }
@@ -146,7 +150,7 @@ pub mod icc {
         /// Group 1 enable.
         igrpen1 = "S3_0_C12_C12_7": write;
         /// System register enable at EL2.
-        sre_el2 = "S3_4_C12_C9_5": read write;
+        sre_el2 = "S3_4_C12_C9_5": write;
         /// System register enable at EL1.
         sre_el1 = "S3_0_C12_C12_5": write;
         /// Sends an SGI of group 1.
@@ -198,6 +202,86 @@ pub mod icc {
         3 = "S3_4_C12_C12_3",
     }
 }
+
+/// Controls of EL2 that not every processor has; see `weir_vboard::id::Controls`.
+mod controls {
+    registers! {
+        /// Further controls of EL1's features.
+        hcrx = "S3_4_C1_C2_2": write;
+        /// Reads of EL1's registers that trap.
+        hfgrtr = "S3_4_C1_C1_4": write;
+        /// Writes.
+        hfgwtr = "S3_4_C1_C1_5": write;
+        /// Instructions.
+        hfgitr = "S3_4_C1_C1_6": write;
+        /// Reads of debug registers.
+        hdfgrtr = "S3_4_C3_C1_4": write;
+        /// Writes.
+        hdfgwtr = "S3_4_C3_C1_5": write;
+        /// Reads of activity monitors.
+        hafgrtr = "S3_4_C3_C1_6": write;
+        /// As `hfgrtr`, for more registers.
+        hfgrtr2 = "S3_4_C3_C1_2": write;
+        /// As `hfgwtr`.
+        hfgwtr2 = "S3_4_C3_C1_3": write;
+        /// As `hfgitr`.
+        hfgitr2 = "S3_4_C3_C1_7": write;
+        /// As `hdfgrtr`.
+        hdfgrtr2 = "S3_4_C3_C1_0": write;
+        /// As `hdfgwtr`.
+        hdfgwtr2 = "S3_4_C3_C1_1": write;
+    }
+}
+
+/// Writes zero to the controls of EL2 that this core has and that firmware can have left at any value.
+pub fn clear_controls(has: Controls) {
+    if has.hcrx {
+        controls::hcrx::write(0);
+    }
+    if has.fine_traps {
+        controls::hfgrtr::write(0);
+        controls::hfgwtr::write(0);
+        controls::hfgitr::write(0);
+        controls::hdfgrtr::write(0);
+        controls::hdfgwtr::write(0);
+    }
+    if has.monitor_traps {
+        controls::hafgrtr::write(0);
+    }
+    if has.more_fine_traps {
+        controls::hfgrtr2::write(0);
+        controls::hfgwtr2::write(0);
+        controls::hfgitr2::write(0);
+        controls::hdfgrtr2::write(0);
+        controls::hdfgwtr2::write(0);
+    }
+}
+
+/// Accesses a register by its number.
+macro_rules! comparators {
+    ($($n:literal)+) => {
+        /// Writes breakpoint `n`: value, then control. Does nothing for a number above those of a VM.
+        pub fn write_breakpoint(n: usize, value: u64, control: u64) {
+            match n {
+                // SAFETY: with MDCR_EL2.TDE clear a breakpoint causes exceptions at EL1 and EL0 only. Callers write
+                // only those that the processor has (ID_AA64DFR0_EL1).
+                $($n => unsafe { core::arch::asm!(concat!("msr dbgbvr", $n, "_el1, {}"), concat!("msr dbgbcr", $n, "_el1, {}"), in(reg) value, in(reg) control, options(nostack, preserves_flags)) },)+
+                _ => {}
+            }
+        }
+
+        /// Writes watchpoint `n`: value, then control. Does nothing for a number above those of a VM.
+        pub fn write_watchpoint(n: usize, value: u64, control: u64) {
+            match n {
+                // SAFETY: as above.
+                $($n => unsafe { core::arch::asm!(concat!("msr dbgwvr", $n, "_el1, {}"), concat!("msr dbgwcr", $n, "_el1, {}"), in(reg) value, in(reg) control, options(nostack, preserves_flags)) },)+
+                _ => {}
+            }
+        }
+    };
+}
+
+comparators!(0 1 2 3 4 5);
 
 /// Reads the ID register of encoding op0 = 3, op1 = 0, CRn = 0.
 macro_rules! id_registers {

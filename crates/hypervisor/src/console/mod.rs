@@ -17,6 +17,7 @@ use core::{
 };
 use weir_config::packed::MAX_VMS;
 use weir_trace::{
+    quota::Quota,
     ring::ByteRing,
     wire::{self, Event, Framing, HYPERVISOR, Kind, Mark},
 };
@@ -28,7 +29,9 @@ const OUTPUT: usize = 4096;
 /// Bytes of a person's input that wait for a VM.
 const INPUT: usize = 256;
 /// Bytes of records that wait for the UART.
-const RECORDS: usize = 16384;
+const RECORDS: usize = 32768;
+/// How many of them can be of one VM's events. What all VMs together leave holds a round of counters.
+const EVENTS: usize = 1536;
 /// Bytes that the console core passes on before it looks at its guest again.
 const TURN: usize = 256;
 
@@ -59,8 +62,8 @@ impl Channel {
 
 static CHANNELS: [Channel; MAX_VMS] = [const { Channel::new() }; MAX_VMS];
 static RECORDS_RING: ByteRing<RECORDS> = ByteRing::new();
-/// Who writes records; held for the time of a copy.
-static RECORDS_WRITER: Lock<()> = Lock::new(());
+/// The right to write records, held for the time of a copy, and what each VM has in the ring.
+static RECORDS_WRITER: Lock<[Quota; MAX_VMS]> = Lock::new([Quota::new(); MAX_VMS]);
 static RECORDS_LOST: AtomicU32 = AtomicU32::new(0);
 static BELL: AtomicBool = AtomicBool::new(false);
 static FOCUS: AtomicU8 = AtomicU8::new(0);
@@ -149,21 +152,43 @@ impl Sink for Output {
 
 /// Sends a record to the host.
 pub fn record(kind: Kind, payload: &(impl IntoBytes + Immutable)) {
-    let frame = Frame::new(kind, payload);
-    let writer = RECORDS_WRITER.lock();
+    send(&Frame::new(kind, payload), HYPERVISOR.into());
+}
+
+/// Puts a record of VM `vm`'s, or of the hypervisor's own, into the ring, or counts it as lost.
+fn send(frame: &Frame, vm: usize) {
+    let mut quotas = RECORDS_WRITER.lock();
     let lost = RECORDS_LOST.load(Ordering::Relaxed);
     let told = lost == 0 || RECORDS_RING.push_all(mark(HYPERVISOR.into(), lost).as_slice());
     let lost = if told { 0 } else { lost };
-    let fits = RECORDS_RING.push_all(frame.as_slice());
+    let mut quota = quotas.get_mut(vm);
+    let fits = quota
+        .as_deref_mut()
+        .is_none_or(|quota| quota.fits(frame.len, EVENTS, RECORDS_RING.positions()))
+        && RECORDS_RING.push_all(frame.as_slice());
+    if let Some(quota) = quota {
+        if fits {
+            quota.put(frame.len, RECORDS_RING.positions().0);
+        } else {
+            quota.lose();
+        }
+    }
     // Written under the lock only.
     RECORDS_LOST.store(lost + u32::from(!fits), Ordering::Relaxed);
-    drop(writer);
+    drop(quotas);
     ring_bell();
 }
 
 /// Sends an event to the host; the time is filled in here.
 pub fn event(event: Event) {
-    record(Kind::Event, &Event { time_ns: timer::now_ns(), ..event });
+    let vm = event.vm.into();
+    send(&Frame::new(Kind::Event, &Event { time_ns: timer::now_ns(), ..event }), vm);
+}
+
+/// Returns how many records of VM `vm`'s events were lost.
+#[must_use]
+pub fn lost(vm: usize) -> u32 {
+    RECORDS_WRITER.lock().get(vm).map_or(0, Quota::lost)
 }
 
 /// Tells the console core that bytes wait, unless it knows.
@@ -221,7 +246,7 @@ impl Wire {
     pub unsafe fn take() -> Self {
         // SAFETY: by the contract; `refuse` and `panic`, which use it too, end everything.
         let mut uart = unsafe { uart() };
-        // 115200 baud at the 24 MHz that boards with a PL011 have and QEMU's tree states. It can't fail for these numbers.
+        // It can't fail for this rate and a clock that `weir check` accepts.
         let _ = uart.enable(
             LineConfig {
                 data_bits: DataBits::Bits8,
@@ -229,7 +254,7 @@ impl Wire {
                 stop_bits: StopBits::One,
             },
             115_200,
-            24_000_000,
+            platform::UART_CLOCK as u32,
         );
         uart.set_interrupt_masks(Self::RECEIVE);
         Self {
@@ -333,6 +358,10 @@ impl Wire {
                 (Input::Escape, wire::FOCUS) => Input::Focus,
                 (Input::Escape, wire::REPORT) => {
                     vm::report();
+                    Input::Text
+                }
+                (Input::Escape, wire::STANDSTILL) => {
+                    cpu::tell_all(cpu::STANDSTILL);
                     Input::Text
                 }
                 (Input::Focus, vm) => {

@@ -7,10 +7,13 @@ mod generated {
 
 pub use generated::*;
 
+/// Bytes of the redistributors that are looked at: those of all cores, at the longest stride.
+#[cfg(feature = "gicv3")]
+pub const GICR_LEN: u64 = weir_vboard::gic::redistributor::LONGEST * CORES.len() as u64;
+
 /// What EL2 drives itself: physical address and bytes.
 #[cfg(feature = "gicv3")]
-pub const EL2_DEVICES: &[(u64, u64)] =
-    &[(UART, 0x1000), (GICD, 0x1_0000), (GICR, 0x2_0000 * CORES.len() as u64)];
+pub const EL2_DEVICES: &[(u64, u64)] = &[(UART, 0x1000), (GICD, 0x1_0000), (GICR, GICR_LEN)];
 
 /// What EL2 drives itself: physical address and bytes.
 #[cfg(feature = "gicv2")]

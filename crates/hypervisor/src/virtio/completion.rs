@@ -10,6 +10,7 @@ use crate::{
     trace::Ring,
     vm::{self, Vm},
 };
+use core::sync::atomic::{AtomicU64, Ordering};
 use weir_broker::shared::{Completion, Outcome, Partition, RING};
 use weir_trace::record::{Kind, Who, packet};
 use weir_virtio::{
@@ -17,6 +18,17 @@ use weir_virtio::{
     multicast::{Group, Post},
     vsock::HEADER_LEN,
 };
+
+/// The shortest time from a receiver's interrupt to the end of the broker's hypercall since this was last reported, in ticks.
+static SHORTEST_TAIL: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// Returns that time, in ticks, and starts anew; 0 if there was none.
+pub fn take_tail() -> u64 {
+    match SHORTEST_TAIL.swap(u64::MAX, Ordering::Relaxed) {
+        u64::MAX => 0,
+        ticks => ticks,
+    }
+}
 
 /// Completions, or new buffers for the broker, in one turn of a device's lock.
 const TURN: u32 = 4;
@@ -30,11 +42,15 @@ pub fn complete(core: &Core, seat: &Seat) -> Option<u64> {
     let mut taken = link.taken.lock();
     // The receiver's interrupt is pending before the packet counts as arrived: the receiver's completions come first.
     let (mut device, mut raised): (Option<Device>, _) = (None, timer::now_ns());
+    let mut delivered = None;
     for _ in 0..Partition::most_completions() {
         let Some(completion) = link.partition.next_completion(&mut taken) else { break };
         if device.as_ref().is_none_or(|device| device.vm.index() != completion.port) {
-            if let Some(device) = device.take() {
-                raised = device.end(link, &mut peephole).unwrap_or(raised);
+            if let Some(device) = device.take()
+                && let Some(receiver) = device.end(link, &mut peephole)
+            {
+                raised = receiver.raised;
+                delivered = Some(receiver.told);
             }
             device = vm::all().nth(completion.port).map(Device::begin);
         }
@@ -44,6 +60,11 @@ pub fn complete(core: &Core, seat: &Seat) -> Option<u64> {
     }
     if let Some(device) = device {
         let _ = device.end(link, &mut peephole);
+    }
+    let ended = timer::ticks();
+    if let Some(delivered) = delivered {
+        // Relaxed, here and below: a figure, on which nothing depends.
+        SHORTEST_TAIL.fetch_min(ended.wrapping_sub(delivered), Ordering::Relaxed);
     }
     multicast::attend(&mut peephole);
     Some(timer::ticks().wrapping_sub(begun))
@@ -91,17 +112,26 @@ impl Device {
         }
     }
 
-    /// Raises the interrupt if the driver got something back, and gives the time at which it was pending.
-    fn end(mut self, link: &Link, peephole: &mut Peephole) -> Option<u64> {
+    /// Raises the interrupt if the driver got something back.
+    fn end(mut self, link: &Link, peephole: &mut Peephole) -> Option<Raised> {
         let socket = self.socket.as_mut().filter(|_| self.returned)?;
         socket.raised = timer::ticks();
         let raised = raise(self.vm, socket, peephole);
+        let told = timer::ticks();
         self.socket = None;
         let some = || offer(self.vm, &mut self.vm.socket.lock(), link, TURN) == TURN;
         // Bounded: the broker has no more buffers than are in a ring.
         let _ = self.filled && (0..RING as u32 / TURN).all(|_| some());
-        Some(raised)
+        Some(Raised { raised, told })
     }
+}
+
+/// An interrupt that was raised.
+struct Raised {
+    /// When it was pending, in ns.
+    raised: u64,
+    /// When its core had been told of it, in ticks.
+    told: u64,
 }
 
 /// Returns one chain to its driver; false for one that the broker does not have. `raised` is when the last receiver's interrupt was
@@ -144,10 +174,10 @@ fn finish(
                 _ => return false,
             };
             *place = (left != 0).then_some(Sent { members: left, ..sent });
-            if let (Some((_, flow)), true) = (flows::get(completion.flow.into()), sent.data) {
+            if let (Some((entry, flow)), true) = (flows::get(completion.flow.into()), sent.data) {
                 if outcome == Outcome::Sent {
                     let latency = raised.saturating_sub(sent.eligible);
-                    flow.arrived(latency);
+                    flow.arrived(latency, entry.deadline, raised);
                     let tag = Who::new(vm.index() as u8, 0)
                         .tag(Kind::PacketArrived, packet(completion.flow, head));
                     ring.push(timer::ticks(), tag, completion.phases, latency);

@@ -40,6 +40,10 @@ pub struct Flow {
     packets: AtomicU64,
     lost: AtomicU64,
     worst_ns: AtomicU64,
+    least_ns: AtomicU64,
+    late: AtomicU64,
+    worst_packet: AtomicU64,
+    worst_arrived_ns: AtomicU64,
     /// The connections, where this is the first of several receivers'.
     pub group: Option<Fair<Group>>,
     /// When the group is due, as its lock was given up last, in ns.
@@ -61,6 +65,10 @@ pub fn init() {
             packets: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             worst_ns: AtomicU64::new(0),
+            least_ns: AtomicU64::new(u64::MAX),
+            late: AtomicU64::new(0),
+            worst_packet: AtomicU64::new(0),
+            worst_arrived_ns: AtomicU64::new(0),
             group: group(index, flow).map(Fair::new),
             due: AtomicU64::new(u64::MAX),
         });
@@ -155,10 +163,27 @@ impl Flow {
         admitted
     }
 
-    /// A packet has arrived, so long after it could go.
-    pub fn arrived(&self, latency_ns: u64) {
-        self.packets.fetch_add(1, Ordering::Relaxed);
-        self.worst_ns.fetch_max(latency_ns, Ordering::Relaxed);
+    /// Counts a packet that arrived at `at_ns` and took `latency_ns`. A `deadline_ns` of 0 is none.
+    ///
+    /// The caller holds the lock of the sender's device, so there is one writer. A report may read counts of which only some have this packet.
+    pub fn arrived(&self, latency_ns: u64, deadline_ns: u64, at_ns: u64) {
+        let add = |count: &AtomicU64, more: u64| {
+            let sum = count.load(Ordering::Relaxed).saturating_add(more);
+            count.store(sum, Ordering::Relaxed);
+            sum
+        };
+        let number = add(&self.packets, 1);
+        if number == 1 || latency_ns > self.worst_ns.load(Ordering::Relaxed) {
+            self.worst_ns.store(latency_ns, Ordering::Relaxed);
+            self.worst_packet.store(number, Ordering::Relaxed);
+            self.worst_arrived_ns.store(at_ns, Ordering::Relaxed);
+        }
+        if latency_ns < self.least_ns.load(Ordering::Relaxed) {
+            self.least_ns.store(latency_ns, Ordering::Relaxed);
+        }
+        if deadline_ns != 0 && latency_ns > deadline_ns {
+            add(&self.late, 1);
+        }
     }
 
     /// Packets were given up.
@@ -237,6 +262,10 @@ pub fn report() {
             packets: flow.packets.load(Ordering::Relaxed),
             lost: flow.lost.load(Ordering::Relaxed),
             worst_ns: flow.worst_ns.load(Ordering::Relaxed),
+            least_ns: flow.least_ns.load(Ordering::Relaxed),
+            late: flow.late.load(Ordering::Relaxed),
+            worst_packet: flow.worst_packet.load(Ordering::Relaxed),
+            worst_arrived_ns: flow.worst_arrived_ns.load(Ordering::Relaxed),
         };
         console::record(wire::Kind::Flow, &counts);
     }

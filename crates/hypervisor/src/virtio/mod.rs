@@ -263,7 +263,12 @@ pub fn access(
             if raised > 0 {
                 let [held, waited] = lock::take_longest();
                 let notified = timer::ticks().wrapping_sub(raised);
-                seat.record(Kind::PacketTaken, 0, pack([notified, held, waited, 0]), 0);
+                seat.record(
+                    Kind::PacketTaken,
+                    0,
+                    pack([notified, held, waited, completion::take_tail()]),
+                    0,
+                );
             }
         }
         Effect::Reset => {

@@ -36,7 +36,8 @@ pub struct Lines {
 #[cfg(feature = "gicv3")]
 mod lists {
     use super::{Lines, ListRegisters, Maintenance, Version};
-    use crate::arch::sysreg::icc;
+    use crate::arch::{gic::LISTS, sysreg::icc};
+    use weir_vboard::gic::free_of;
 
     impl ListRegisters<Version> for Lines {
         #[inline(always)]
@@ -51,7 +52,7 @@ mod lists {
 
         #[inline(always)]
         fn empty_mask(&self) -> u32 {
-            icc::ich_elrsr::read() as u32
+            free_of(icc::ich_elrsr::read() as u32, LISTS)
         }
 
         fn set_maintenance(&mut self, maintenance: Maintenance) {
@@ -116,8 +117,17 @@ impl Hardware<Version> for Lines {
     }
 
     fn set_edge(&mut self, vcpu: usize, intid: u32, edge: bool) {
-        let _words = gic::DISTRIBUTOR.lock();
-        self.line(vcpu, intid).set_edge(edge);
+        let line = self.line(vcpu, intid);
+        // At most switches of vCPUs nothing changes: no line is waited for then, and no lock is taken.
+        if line.is_edge() == edge {
+            return;
+        }
+        // The model has disabled it; this waits until that has taken effect (IHI0069H 12.9.9).
+        line.withhold();
+        // The configuration of private interrupts is a word of the core, which only the VM's vCPU there changes, under the
+        // lock of its virtual GIC.
+        let _words = (intid >= 32).then(|| gic::DISTRIBUTOR.lock());
+        line.set_edge(edge);
     }
 
     fn route(&mut self, intid: u32, vcpu: usize) {

@@ -5,14 +5,14 @@
 //! other VM is touched, and none of its locks is taken.
 
 use super::{
-    ALIVE, Ending, Start, Vm, devices, focus,
+    ALIVE, Ending, Start, Vm, debug, devices, focus,
     interrupts::{Lines, kick},
     pci, share, space,
 };
 use crate::{
     arch::{
         context::{Context, stop_timers},
-        enter_guest, gic, memory, pmu, sysreg, timer, wait_for_interrupt,
+        enter_guest, gic, memory, pmu, serror, sysreg, timer, wait_for_interrupt,
     },
     console,
     cpu::{self, Core, Seat},
@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use weir_config::packed::OnFault;
 use weir_policy::bandwidth::Event as Budget;
 use weir_trace::wire::{Event, FaultKind, What};
-use weir_vboard::{gic::VcpuMask, pl011::Pl011, psci::Power};
+use weir_vboard::{gic::VcpuMask, id::Controls, pl011::Pl011, psci::Power};
 
 /// HCR_EL2: stage 2 on; interrupts and SErrors to EL2; set/way operations, SMC, ID registers, ACTLR and
 /// implementation-defined registers trap, as do LORegions and error records; EL1 is 64-bit; broadcasts of the guest reach its other cores (FB, BSU); a
@@ -77,6 +77,11 @@ pub fn prepare_core(shared: bool) {
     // would hang the machine.
     sysreg::cntvoff_el2::write(0);
     sysreg::mdscr_el1::write(0);
+    sysreg::clear_controls(Controls::of(
+        sysreg::id_register(7, 0),
+        sysreg::id_register(7, 1),
+        sysreg::id_register(4, 0),
+    ));
     sysreg::vpidr_el2::write(sysreg::midr_el1::read());
     stop_timers();
 }
@@ -96,10 +101,39 @@ pub fn run(core: &mut Core) -> ! {
 
 /// Loads the pristine image and enters the first vCPU.
 fn begin(core: &mut Core, seat: &'static Seat) -> ! {
-    let index = core.index;
-    space::load(crate::boot::system(), seat.vm.view(), index, || attend(core));
+    if seat.vm.restarts() > 0 && core.meter.is_some() {
+        load_charged(core, seat);
+    } else {
+        let index = core.index;
+        space::load(crate::boot::system(), seat.vm.view(), index, || attend(core));
+    }
     let (entry, device_tree) = start(seat);
     come_on(core, seat, entry, device_tree)
+}
+
+/// Loads the pristine image of a VM with a memory budget, on that budget: whenever it is spent the next piece waits.
+fn load_charged(core: &mut Core, seat: &'static Seat) {
+    let index = core.index;
+    if let Some(meter) = &mut core.meter {
+        meter.begin_load(seat, index);
+    }
+    core.arm();
+    let mut load = space::Load::default();
+    loop {
+        attend(core);
+        let Some(meter) = &mut core.meter else { return };
+        if meter.holds() {
+            wait_for_interrupt();
+            continue;
+        }
+        let pieces = space::Load::CHARGED;
+        let done = load.step(crate::boot::system(), seat.vm.view(), index, pieces);
+        meter.charge(seat, index, pieces.accesses());
+        if done {
+            return;
+        }
+        core.arm();
+    }
 }
 
 /// When the image is loaded: makes everything else what it is at the start of a life, and says where the first vCPU begins, and with what.
@@ -141,6 +175,7 @@ fn come_on(core: &mut Core, seat: &'static Seat, entry: u64, x0: u64) -> ! {
     super::pmu::reset(core);
     core.acknowledged = gic::NOTHING;
     started(seat);
+    debug::enter(seat);
     // A life does not begin with more budget than the last one left.
     meter::note(core, seat, true);
     meter::hold(core, seat);
@@ -148,17 +183,31 @@ fn come_on(core: &mut Core, seat: &'static Seat, entry: u64, x0: u64) -> ! {
     enter_guest(context.frame)
 }
 
-/// Notes that a vCPU has come on.
+/// Notes that a vCPU has come on; on its core.
 pub fn started(seat: &Seat) {
     if let Some(power) = seat.vm.power.lock().as_mut() {
         power.started(seat.vcpu as u8);
     }
+    debug::reset(seat);
     seat.record(trace::Kind::VcpuOn, 0, 0, 0);
 }
 
 /// Goes on with a vCPU that was taken off for a while.
 pub fn resume(context: &Context) -> ! {
     context.load();
+    gic::enable_virtual(true);
+    enter_guest(context.frame)
+}
+
+/// Goes on with a vCPU that was powered down in CPU_SUSPEND: what its list registers hold goes through the model of its GIC, as the
+/// virtual interface is reset with the rest of its core.
+pub fn wake(seat: &'static Seat, context: &Context) -> ! {
+    let Seat { vm, vcpu, .. } = *seat;
+    let others = vm.gic.lock().save(vcpu, &mut Lines::new(vm));
+    kick(vm, others);
+    context.load();
+    let others = vm.gic.lock().restore(vcpu, &mut Lines::new(vm));
+    kick(vm, others);
     gic::enable_virtual(true);
     enter_guest(context.frame)
 }
@@ -187,6 +236,7 @@ pub fn end(core: &mut Core, seat: &'static Seat, ending: Ending, detail: Event) 
         first
     };
     if first {
+        vm.count_ending(ending, detail.detail);
         console::event(detail);
         for vcpu in on.iter() {
             cpu::tell(vm.core_of(vcpu), cpu::STOP);
@@ -204,6 +254,7 @@ pub fn stop(vm: &'static Vm, kind: FaultKind) {
         }
         *place = Some(Ending::Fault);
     }
+    vm.count_ending(Ending::Fault, kind as u32);
     console::event(Event { detail: kind as u32, ..vm.event(What::VmFault, 0) });
     for &core in vm.cores() {
         cpu::tell(core.into(), cpu::STOP);
@@ -213,6 +264,10 @@ pub fn stop(vm: &'static Vm, kind: FaultKind) {
 /// Takes the vCPU off this core and waits for what comes next.
 pub fn park(core: &mut Core, seat: &'static Seat) -> ! {
     let vm = seat.vm;
+    // Before the leader sees that this vCPU is off, and before another VM has the core.
+    if core.share.is_some() && serror::take() {
+        stop(vm, FaultKind::SError);
+    }
     seat.record(trace::Kind::VcpuOff, 0, 0, 0);
     meter::note(core, seat, false);
     stop_timers();
@@ -237,6 +292,11 @@ pub fn parked(seat: &Seat, core: usize) {
     if leader != core && vm.ending.lock().is_some() {
         cpu::tell(leader, cpu::ENDED);
     }
+}
+
+/// Whether `vm` is stopping, and not for good yet.
+pub fn is_ending(vm: &Vm) -> bool {
+    vm.ending.lock().is_some() && !vm.halted.load(Ordering::Relaxed)
 }
 
 /// Whether the life of its VM has ended and it is not off yet.
@@ -318,11 +378,6 @@ fn serve_each(core: &mut Core) {
     if core.share.is_some() {
         share::serve(core);
     }
-    if cpu::take(core.index, cpu::SET_BUDGET) != 0
-        && let (Some(meter), Some(seat)) = (&mut core.meter, core.seat)
-    {
-        meter.take_budget(seat);
-    }
     if cpu::take(core.index, cpu::BUDGET) != 0
         && let (Some(meter), Some(seat)) = (&mut core.meter, core.seat)
     {
@@ -337,6 +392,8 @@ fn serve_each(core: &mut Core) {
     {
         wire.drain();
     }
+    // A guest that runs here was looked at before.
+    let _ = cpu::take(core.index, cpu::STANDSTILL);
     if cpu::take(core.index, cpu::SHUTDOWN) != 0 {
         shut_down(core);
     }
@@ -375,7 +432,9 @@ pub fn lead(core: &mut Core, seat: &'static Seat) -> Next {
             return Next::Later(due);
         }
     }
-    pci::close(vm, || attend(core));
+    if let Some(due) = pci::close(vm) {
+        return Next::Later(due);
+    }
     virtio::close(vm, core.index);
     let life = vm.restarts.load(Ordering::Relaxed);
     seat.record(trace::Kind::VmStop, life, 0, 0);
@@ -413,6 +472,10 @@ fn stop_system() {
 }
 
 fn shut_down(core: &mut Core) -> ! {
+    // What waits makes room first: the last counts must not be lost.
+    if let Some(wire) = &mut core.wire {
+        wire.flush();
+    }
     super::report();
     super::system_event(What::SystemStop);
     if let Some(wire) = &mut core.wire {

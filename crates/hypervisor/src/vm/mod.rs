@@ -1,6 +1,7 @@
 //! The virtual machines: what cores share of each.
 
 pub mod admission;
+mod debug;
 pub mod devices;
 pub mod focus;
 pub mod interrupts;
@@ -27,10 +28,11 @@ use weir_config::packed::{INTID_LIMIT, MAX_CORES, MAX_VMS, System, VM_LEN, VmVie
 use weir_layout::table::PAGE;
 use weir_policy::bandwidth::Shared;
 use weir_trace::wire::{
-    Counters, DENIALS, Denial, Denials, EXIT_CAUSES, Event, ExitCause, HYPERVISOR, Kind, VcpuState,
-    What,
+    Counters, DENIALS, Denial, Denials, EXIT_CAUSES, Event, ExitCause, FAULT_KINDS, HYPERVISOR,
+    Kind, Lives, VcpuState, VmState, What,
 };
 use weir_vboard::{
+    debug::Debug,
     gic::{Gic, Mailboxes},
     id::IdRegisters,
     pl011::Pl011,
@@ -140,6 +142,8 @@ pub struct Vm {
     pub bandwidth: Shared,
     /// The budget that it was last set to, reads and writes.
     pub budget: [AtomicU64; 2],
+    /// How often that was.
+    pub budget_changes: AtomicU32,
     power: Lock<Option<Power>>,
     vcpus: [Vcpu; MAX_CORES],
     ending: Lock<Option<Ending>>,
@@ -149,6 +153,10 @@ pub struct Vm {
     restarts: AtomicU32,
     halted: AtomicBool,
     denials: [AtomicU64; DENIALS],
+    /// Lives ended by force, by kind.
+    faults: [AtomicU32; FAULT_KINDS],
+    /// Lives ended by SYSTEM_RESET.
+    resets: AtomicU32,
     /// Kinds of denials in this life.
     denied: AtomicU32,
 }
@@ -161,6 +169,8 @@ struct Kept {
     seats: [Once<cpu::Seat>; MAX_CORES],
     /// What each vCPU is while another has the core that they share.
     contexts: [Place<Context>; MAX_CORES],
+    /// Each vCPU's debug registers.
+    debug: [Place<Debug>; MAX_CORES],
     /// The last page, which the guest sees.
     stolen_time: StolenTime,
 }
@@ -171,6 +181,7 @@ impl Kept {
             vm: Vm::new(),
             seats: [const { Once::new() }; MAX_CORES],
             contexts: [const { Place(UnsafeCell::new(Context::reset(0, 0))) }; MAX_CORES],
+            debug: [const { Place(UnsafeCell::new(Debug::RESET)) }; MAX_CORES],
             stolen_time: StolenTime::new(),
         }
     }
@@ -190,6 +201,7 @@ impl Vm {
             frames: net::Counts::new(),
             bandwidth: Shared::new(),
             budget: [const { AtomicU64::new(0) }; 2],
+            budget_changes: AtomicU32::new(0),
             power: Lock::new(None),
             vcpus: [const {
                 Vcpu {
@@ -206,6 +218,8 @@ impl Vm {
             restarts: AtomicU32::new(0),
             halted: AtomicBool::new(false),
             denials: [const { AtomicU64::new(0) }; DENIALS],
+            faults: [const { AtomicU32::new(0) }; FAULT_KINDS],
+            resets: AtomicU32::new(0),
             denied: AtomicU32::new(0),
         }
     }
@@ -317,9 +331,49 @@ impl Vm {
         }
     }
 
+    /// Counts the end of a life; `detail` is the kind of a fault.
+    fn count_ending(&self, ending: Ending, detail: u32) {
+        let counter = match ending {
+            Ending::Fault => self.faults.get(detail as usize),
+            Ending::Reset => Some(&self.resets),
+            Ending::Off => None,
+        };
+        if let Some(counter) = counter {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What it is doing.
+    fn state(&self) -> VmState {
+        match *self.ending.lock() {
+            Some(Ending::Off) => VmState::Off,
+            Some(Ending::Fault) if self.halted.load(Ordering::Relaxed) => VmState::Halted,
+            _ if self.began.load(Ordering::Relaxed) == 0 => VmState::NotStarted,
+            _ => VmState::Running,
+        }
+    }
+
     fn report(&self) {
+        // Before what it is the time of: an event that is not in the counts is later.
         let time_ns = crate::arch::timer::now_ns();
         let vm = self.index();
+        let mut faults = [0; FAULT_KINDS];
+        for (to, from) in faults.iter_mut().zip(&self.faults) {
+            *to = from.load(Ordering::Relaxed).into();
+        }
+        console::record(
+            Kind::Lives,
+            &Lives {
+                time_ns,
+                vm: vm as u8,
+                state: self.state() as u8,
+                reserved: [0; 2],
+                restarts: self.restarts.load(Ordering::Relaxed),
+                resets: self.resets.load(Ordering::Relaxed),
+                lost: console::lost(vm),
+                faults,
+            },
+        );
         for vcpu in 0..self.cores().len() {
             let shared = self.vcpu(vcpu);
             let on = self

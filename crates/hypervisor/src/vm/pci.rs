@@ -21,7 +21,7 @@ use weir_layout::{
 use weir_trace::wire::{Denial, Event, What, dma_syndrome};
 use weir_vboard::{
     esr::MmioAccess,
-    pci::{Config, Function, Obstacle, Reset, quiesce},
+    pci::{Config, Function, Obstacle, Release, Reset, quiesce},
 };
 
 /// A function and its owner.
@@ -34,6 +34,8 @@ struct Assigned {
 static FUNCTIONS: [Once<Assigned>; MAX_FUNCTIONS] = [const { Once::new() }; MAX_FUNCTIONS];
 /// What the devices of each VM reach.
 static DOMAINS: [Once<Domain>; MAX_VMS] = [const { Once::new() }; MAX_VMS];
+/// The functions of each VM that are being reset.
+static RELEASES: [Lock<Option<Release>>; MAX_VMS] = [const { Lock::new(None) }; MAX_VMS];
 static FORMAT: Once<Format> = Once::new();
 
 /// The functions of VM `vm`.
@@ -88,7 +90,12 @@ pub fn init(system: &System<'static>, console_core: usize) {
             );
         }
         let assigned = place.call_once(|| Assigned { entry: *entry, view: Lock::new(function) });
-        reset([assigned].into_iter(), &mut || {});
+        let release = begin_reset([assigned].into_iter(), timer::now_ns());
+        // Before any VM runs.
+        while release.due(timer::now_ns(), || is_reset([assigned].into_iter())).is_some() {
+            crate::arch::relax();
+        }
+        end_reset([assigned].into_iter());
     }
     let line = Line::new(SMMU_EVENT as u32, console_core);
     {
@@ -184,32 +191,45 @@ pub fn open(vm: &Vm) {
 }
 
 /// Takes a VM's functions from its RAM and resets them, so that the RAM can be used for something else. Their registers are the
-/// hypervisor's meanwhile: all vCPUs are off. `attend` is called while waiting, for at most [`Reset::FLR_NS`].
-pub fn close(vm: &Vm, mut attend: impl FnMut()) {
+/// hypervisor's meanwhile: all vCPUs are off. Does not wait: returns when to call again, or `None` once the functions are reset.
+pub fn close(vm: &Vm) -> Option<u64> {
     let index = vm.index();
-    let Some(domain) = DOMAINS.get(index).and_then(Once::get) else { return };
-    for one in of(index) {
-        quiesce(&mut one.registers());
+    let domain = DOMAINS.get(index)?.get()?;
+    let mut release = RELEASES.get(index)?.lock();
+    let now = timer::now_ns();
+    let begun = release.get_or_insert_with(|| {
+        for one in of(index) {
+            quiesce(&mut one.registers());
+        }
+        smmu::detach(streams(index), domain).unwrap_or_else(|silent| give_up(silent));
+        // What is on its way to the console core belongs to the life that ends.
+        report_faults();
+        begin_reset(of(index), now)
+    });
+    let due = begun.due(now, || is_reset(of(index)));
+    if due.is_none() {
+        *release = None;
+        end_reset(of(index));
     }
-    smmu::detach(streams(index), domain).unwrap_or_else(|silent| give_up(silent));
-    // What is on its way to the console core belongs to the life that ends.
-    report_faults();
-    reset(of(index), &mut attend);
+    due
 }
 
-/// Resets functions and writes their base addresses again.
-fn reset(functions: impl Iterator<Item = &'static Assigned> + Clone, attend: &mut impl FnMut()) {
-    let mut slow = false;
-    for one in functions.clone() {
-        slow |= one.view.lock().reset(&mut one.registers()) == Reset::FunctionLevel;
-    }
-    let start = timer::now_ns();
-    let done = || functions.clone().all(|one| one.view.lock().is_reset(&mut one.registers()));
-    // A virtio device that does not reset itself in that time is left to its next driver: it reaches nothing until then.
-    while timer::now_ns().saturating_sub(start) < Reset::FLR_NS && (slow || !done()) {
-        attend();
-        crate::arch::relax();
-    }
+/// Begins to reset functions.
+fn begin_reset(functions: impl Iterator<Item = &'static Assigned>, now: u64) -> Release {
+    let reset = |one: &Assigned| one.view.lock().reset(&mut one.registers());
+    let resets = functions.map(reset);
+    // Each function is reset, also behind a slow one.
+    let slow = resets.filter(|reset| *reset == Reset::FunctionLevel).count() > 0;
+    Release::new(now, slow)
+}
+
+fn is_reset(mut functions: impl Iterator<Item = &'static Assigned>) -> bool {
+    functions.all(|one| one.view.lock().is_reset(&mut one.registers()))
+}
+
+/// Writes the base addresses of functions again. A virtio device that did not reset itself in time is left to its next driver: it
+/// reaches nothing until then.
+fn end_reset(functions: impl Iterator<Item = &'static Assigned>) {
     for one in functions {
         one.view.lock().assign(&mut one.registers());
     }

@@ -7,13 +7,15 @@
 //! - its device interrupts: they are taken as they come, and put into the model ([`deliver`]). A line stays active, and
 //!   so comes once, until its vCPU has been on the core and has dealt with it;
 //! - SGIs, and what its VM's other vCPUs change in the distributor: they are left where they are until it is back, and told to this core once;
-//! - CPU_ON, and the end of its VM's life: at most one life begins in each round of the cores that the VM shares ([`round`]).
+//! - CPU_ON, and the end of its VM's life: at most one life begins in each round of the cores that the VM shares ([`round`]). What follows the end of a life is
+//!   done in the VM's own turns ([`State::Ending`]).
 //!
 //! So no VM can take the core's time in another's turn more than once a line and once a turn of its own. What that takes is charged to it ([`Share::charge`]).
 
 use super::{
     Place,
     admission::{Rule, Verdict},
+    debug,
     interrupts::{Lines, kick},
     life::{self, Next},
     seat_of, space, traps,
@@ -22,7 +24,7 @@ use crate::{
     arch::{
         Frame,
         context::{Context, stop_timers},
-        enter_guest, gic, memory,
+        enter_guest, gic, memory, serror,
         sysreg::{self, cntpct_el0},
         timer, wait_for_interrupt as sleep,
     },
@@ -39,7 +41,7 @@ use weir_config::packed::{
 use weir_policy::{Nanos, bandwidth::Event as Budget, partition::Ready};
 use weir_trace::{
     record::{NO_VM, outgoing},
-    wire::ExitCause,
+    wire::{ExitCause, FaultKind},
 };
 use weir_vboard::esr::Syndrome;
 
@@ -49,8 +51,10 @@ const MARK_SWITCH: u32 = 37;
 /// What a vCPU does while it is not current.
 #[derive(Clone, Copy)]
 enum State {
-    /// Off, as PSCI has it, or its VM is between two lives.
+    /// Off, as PSCI has it, or its VM has ended.
     Off,
+    /// The first vCPU of a VM that is stopping. It wants the core from this time on, to go on with that.
+    Ending(u64),
     /// Its VM's image is being loaded.
     Loading(space::Load),
     /// It wants the core.
@@ -104,8 +108,6 @@ pub struct Share {
     stale: bool,
     /// On whose account EL2 has the core now, beside the current one's.
     account: Ready,
-    /// When a VM of this core may begin another life; `u64::MAX` if none waits for that.
-    life_at: u64,
 }
 
 impl Share {
@@ -138,7 +140,6 @@ impl Share {
             until: 0,
             stale: true,
             account: Ready::NONE,
-            life_at: u64::MAX,
         })
     }
 
@@ -179,15 +180,22 @@ impl Share {
                 member.since = member.since.max(due);
                 self.account = self.account.with(place as u8);
             }
-            if let Some(meter) = &mut member.meter {
-                meter.follow(member.seat);
+            if let State::Ending(due @ 1..) = member.state {
+                if due > now {
+                    wake = wake.min(due);
+                    continue;
+                }
+                member.state = State::Ending(0);
+                self.account = self.account.with(place as u8);
             }
             let held = match (&member.state, &mut member.meter) {
                 (State::Off, _) => true,
                 (State::Ready, _) if current == Some(place) => held,
-                (State::Ready, Some(meter)) => {
+                // The system's start is not charged.
+                (State::Loading(_), Some(meter)) if !meter.is_loading() => false,
+                (State::Ready | State::Loading(_), Some(meter)) => {
                     if meter.holds() && now >= meter.deadline {
-                        meter.step(member.seat, core, now, Budget::Count);
+                        meter.step(member.seat, core, now, Budget::Descheduled);
                     }
                     if meter.holds() {
                         wake = wake.min(meter.deadline);
@@ -264,9 +272,6 @@ fn is_called(seat: &Seat) -> bool {
 
 /// Who has the core at `now`: the party's number.
 fn decide(core: &mut Core, now: u64) -> Option<u8> {
-    if let (Some(seat), Some(meter)) = (core.current(), &mut core.meter) {
-        meter.follow(seat);
-    }
     let held = core.meter.as_ref().is_some_and(Meter::holds);
     let share = core.share.as_deref_mut()?;
     let (ready, wake) = share.ready(core.index, now, held);
@@ -278,7 +283,7 @@ fn decide(core: &mut Core, now: u64) -> Option<u8> {
         credit = credit.min(rule.masked_until);
     }
     let decision = share.schedule.partition.step(Nanos(now), ready);
-    share.until = decision.until.0.min(wake).min(credit).min(share.life_at);
+    share.until = decision.until.0.min(wake).min(credit);
     share.stale = false;
     decision.run
 }
@@ -292,7 +297,6 @@ fn arm(core: &Core) {
 pub fn run(core: &mut Core) -> ! {
     loop {
         life::attend(core);
-        lead_in_time(core);
         let now = timer::now_ns();
         let party = decide(core, now);
         arm(core);
@@ -305,11 +309,19 @@ pub fn run(core: &mut Core) -> ! {
             continue;
         };
         match &mut member.state {
+            State::Ending(_) => lead(core, party.unwrap_or(0)),
             State::Loading(load) => {
                 let seat = member.seat;
-                if load.step(boot::system(), seat.vm.view(), index) {
+                let meter = member.meter.as_mut().filter(|meter| meter.is_loading());
+                let pieces =
+                    if meter.is_some() { space::Load::CHARGED } else { space::Load::SHARED };
+                let done = load.step(boot::system(), seat.vm.view(), index, pieces);
+                if let Some(meter) = meter {
+                    meter.charge(seat, index, pieces.accesses());
+                }
+                if done {
                     let (entry, device_tree) = life::start(seat);
-                    come_on(member, entry, device_tree);
+                    come_on(member, index, entry, device_tree);
                     share.stale = true;
                 }
             }
@@ -320,13 +332,16 @@ pub fn run(core: &mut Core) -> ! {
 }
 
 /// A vCPU comes on as after a reset; the schedule says when.
-fn come_on(member: &mut Member, entry: u64, x0: u64) {
+fn come_on(member: &mut Member, core: usize, entry: u64, x0: u64) {
     let seat = member.seat;
     // SAFETY: on its core, and the only reference.
     unsafe { *seat.vm.context(seat.vcpu) = Context::reset(entry, x0) };
     member.state = State::Ready;
     member.since = timer::now_ns();
     member.fresh = true;
+    if let Some(meter) = &mut member.meter {
+        meter.come_on(seat, core);
+    }
     life::started(seat);
 }
 
@@ -366,6 +381,7 @@ fn enter(core: &mut Core, party: u8) {
         context.lose_ticks(cntpct_el0::read());
     }
     context.load();
+    debug::enter(seat);
     let others = vm.gic.lock().restore(vcpu, &mut Lines::new(vm));
     kick(vm, others);
     traps::drain(seat);
@@ -417,6 +433,9 @@ pub fn handle_message(frame: &Frame, core: &mut Core) {
     if core.acknowledged != gic::NOTHING || core.report {
         traps::own_interrupt(core);
     }
+    if let Some(seat) = core.current().filter(|_| !cpu::is_quiet(core.index)) {
+        traps::end_standstill(core, seat);
+    }
     life::serve(core);
     if let Some(share) = core.share.as_deref_mut() {
         share.charge(came);
@@ -432,8 +451,8 @@ pub fn settle(frame: &Frame, core: &mut Core) {
     let Some(current) = share.current else { return };
     let now = timer::now_ns();
     if share.stale || held || now >= share.until {
-        lead_in_time(core);
         if decide(core, now) != Some(current) {
+            blame_serror(core);
             leave(frame, core);
             run(core);
         }
@@ -457,44 +476,45 @@ pub fn parked(core: &mut Core) -> ! {
         && let Some(member) = share.member(party)
     {
         member.meter = meter;
-        member.state = State::Off;
+        member.state = off(member.seat);
+        share.stale = true;
     }
-    lead(core);
     run(core)
 }
 
-/// Whatever the VMs whose first vCPU is on this core have to do next, if a life of theirs has ended.
-fn lead(core: &mut Core) {
-    for place in 0..MAX_VMS {
-        let leader = core.share.as_deref_mut().and_then(|share| share.member(place as u8));
-        let leader = leader.filter(|member| matches!(member.state, State::Off));
-        let Some(seat) = leader.map(|member| member.seat).filter(|seat| seat.vcpu == 0) else {
-            continue;
-        };
-        let next = life::lead(core, seat);
-        let Some(share) = core.share.as_deref_mut() else { return };
-        match next {
-            Next::Nothing => continue,
-            Next::Later(due) => share.life_at = share.life_at.min(due),
-            Next::Life => {
-                share.stale = true;
-                if let Some(member) = share.member(place as u8) {
-                    member.state = State::Loading(space::Load::default());
-                }
-            }
-        }
-        share.account = share.account.with(place as u8);
+/// The state of a vCPU that is off. If it is the first of a VM that is stopping, the rest is done in its turns.
+fn off(seat: &Seat) -> State {
+    if seat.vcpu == 0 && life::is_ending(seat.vm) { State::Ending(0) } else { State::Off }
+}
+
+/// Ends the current VM if its accesses have raised an SError that is pending: the next VM must not be blamed for it.
+fn blame_serror(core: &mut Core) {
+    if serror::take()
+        && let Some(seat) = core.current()
+    {
+        traps::fault(core, seat, FaultKind::SError, 0);
     }
 }
 
-/// Sees to those whose next life was put off until now.
-fn lead_in_time(core: &mut Core) {
-    if let Some(share) = core.share.as_deref_mut()
-        && timer::now_ns() >= share.life_at
-    {
-        share.life_at = u64::MAX;
-        lead(core);
-    }
+/// Goes on with a VM that is stopping, in the turn of its first vCPU `party`.
+fn lead(core: &mut Core, party: u8) {
+    let member = core.share.as_deref_mut().and_then(|share| share.member(party));
+    let Some(seat) = member.map(|member| member.seat) else { return };
+    let next = life::lead(core, seat);
+    let index = core.index;
+    let Some(share) = core.share.as_deref_mut() else { return };
+    share.stale = true;
+    let Some(member) = share.member(party) else { return };
+    member.state = match next {
+        Next::Nothing => State::Off,
+        Next::Later(due) => State::Ending(due.max(1)),
+        Next::Life => {
+            if let Some(meter) = &mut member.meter {
+                meter.begin_load(seat, index);
+            }
+            State::Loading(space::Load::default())
+        }
+    };
 }
 
 /// How much time there is at least between the beginnings of two lives of a VM that vCPU `seat` leads: a round of any core that its other vCPUs share.
@@ -521,25 +541,29 @@ pub fn serve(core: &mut Core) {
             && matches!(member.state, State::Off)
             && let Some((entry, x0)) = life::claim_start(member.seat)
         {
-            come_on(member, entry, x0);
+            come_on(member, index, entry, x0);
             share.account = share.account.with(place as u8);
         }
         let stops = stop && !is_current && life::must_stop(member.seat);
         if stops && !matches!(member.state, State::Loading(_)) {
-            member.state = State::Off;
+            member.state = off(member.seat);
             member.seat.record(Kind::VcpuOff, 0, 0, 0);
             life::parked(member.seat, index);
             share.account = share.account.with(place as u8);
         }
+        if ended && matches!(member.state, State::Off) {
+            member.state = off(member.seat);
+            if matches!(member.state, State::Ending(_)) {
+                share.account = share.account.with(place as u8);
+            }
+        }
         let meter = if is_current { &mut core.meter } else { &mut member.meter };
         let Some(meter) = meter else { continue };
         if budget && (is_current || meter.holds()) {
-            meter.step(member.seat, index, timer::now_ns(), Budget::Count);
+            let event = if is_current { Budget::Count } else { Budget::Descheduled };
+            meter.step(member.seat, index, timer::now_ns(), event);
             share.account = share.account.with(place as u8);
         }
-    }
-    if stop || ended {
-        lead(core);
     }
     if stop
         && let Some(seat) = core.current()
@@ -622,6 +646,7 @@ pub fn power_down(frame: &Frame, core: &mut Core, entry: u64, x0: u64) -> ! {
 }
 
 fn idle(frame: &Frame, core: &mut Core, reset: Option<(u64, u64)>) -> ! {
+    blame_serror(core);
     if let Some(member) = leave(frame, core) {
         let Seat { vm, vcpu, .. } = *member.seat;
         // SAFETY: on its core, and the only reference.

@@ -10,6 +10,7 @@ use weir_layout::{
     cells::Pages,
     table::{Builder, PAGE, Table, stage1},
 };
+use weir_policy::bandwidth::Counts;
 
 /// Lends the pages of `span`, without the first `skip` bytes' whole pages, to `body`: pages of the VM's cells, or one after the other
 /// where memory is not divided.
@@ -174,6 +175,9 @@ fn region_of<'a>(view: &VmView<'a>, segment: &Segment) -> Option<&'a Region> {
     view.regions.iter().find(|region| segment.ipa.wrapping_sub(region.ipa) < region.len)
 }
 
+/// Bytes of a cache line, as budgets count them.
+const LINE: u64 = 64;
+
 /// How far a load has come that is done piece by piece, in the VM's turns on a core that it shares.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
@@ -183,14 +187,33 @@ pub struct Load {
     bytes: u64,
 }
 
+/// The most bytes that a step of a load zeroes or copies.
+#[derive(Clone, Copy, Debug)]
+pub struct Pieces {
+    zero: u64,
+    copy: u64,
+}
+
+impl Pieces {
+    /// The most accesses to memory of a step: a line that is zeroed is brought in and written back, one that is copied is read in
+    /// addition, and neither need begin with a line.
+    #[must_use]
+    pub const fn accesses(self) -> Counts {
+        let (zeroed, copied) = (self.zero / LINE + 1, self.copy / LINE + 1);
+        let reads = if zeroed > 2 * copied { zeroed } else { 2 * copied };
+        Counts { reads, writes: if zeroed > copied { zeroed } else { copied } }
+    }
+}
+
 impl Load {
-    /// The most bytes that are zeroed at a time, and copied: what a turn can be late by, some us.
-    const ZERO: u64 = 0x1_0000;
-    const COPY: u64 = 0x2000;
+    /// Pieces on a core that VMs share: what a turn can be late by, some us.
+    pub const SHARED: Pieces = Pieces { zero: 0x1_0000, copy: 0x2000 };
+    /// Pieces that a memory budget is charged for: by so much it can be exceeded.
+    pub const CHARGED: Pieces = Pieces { zero: 0x2000, copy: 0x1000 };
 
     /// Does the next piece; whether there is none any more. On core `core`.
     #[inline(never)]
-    pub fn step(&mut self, system: &System, view: &VmView, core: usize) -> bool {
+    pub fn step(&mut self, system: &System, view: &VmView, core: usize, pieces: Pieces) -> bool {
         // SAFETY: this is core `core`, and the pair lives only in this function, which doesn't call itself.
         let [mut to, mut from] = unsafe { Window::take(core) };
         let Self { entries, bytes: done } = *self;
@@ -198,17 +221,17 @@ impl Load {
             let span = Span { pa: region.pa, len: region.len };
             if region.kind == RAM && done < region.len {
                 with_pages(system, view, span, done, |pages| {
-                    let mut pages = pages.take((Self::ZERO / PAGE) as usize);
+                    let mut pages = pages.take((pieces.zero / PAGE) as usize);
                     to.zero(&mut pages, system.is_observed());
                 });
             }
-            (if region.kind == RAM { region.len } else { 0 }, Self::ZERO)
+            (if region.kind == RAM { region.len } else { 0 }, pieces.zero)
         } else if let Some(segment) = view.segments.get(entries - view.regions.len()) {
-            let piece = (segment.len - done).min(Self::COPY);
+            let piece = (segment.len - done).min(pieces.copy);
             if let Some(region) = region_of(view, segment).filter(|_| piece > 0) {
                 restore(system, view, (region, segment), (done, piece), (&mut to, &mut from));
             }
-            (segment.len, Self::COPY)
+            (segment.len, pieces.copy)
         } else {
             memory::sync_instructions();
             return true;

@@ -1,7 +1,7 @@
 //! Exceptions of a guest: what arrives at the vectors, and who deals with it.
 
 use super::{
-    Ending, devices, focus, ids,
+    Ending, debug, devices, focus, ids,
     interrupts::{Lines, kick},
     life, share,
 };
@@ -14,13 +14,13 @@ use crate::{
     platform::{SMMU_EVENT, UART_INTID},
     trace, virtio,
 };
-use weir_config::packed::INTID_LIMIT;
+use weir_config::packed::{INTID_LIMIT, OnOutside};
 use weir_policy::bandwidth::{Counts, Event as Budget};
 use weir_trace::wire::{Denial, Event, ExitCause, FaultKind, What};
 use weir_vboard::{
     esr::{self, DataAbort, Exception, InstructionAbort, Syndrome, SysRegAccess},
     gic::{SgiRegister, decode_sgi_register},
-    inject::{self, Interrupted, Kind},
+    inject::{self, Injection, Interrupted, Kind},
     pmu::Pmu,
     psci::{ALREADY_ON, Action, ON_PENDING, Request},
     smccc::{self, Call},
@@ -263,14 +263,26 @@ pub fn own_interrupt(core: &mut Core) {
 
 /// Messages, while a guest runs on this core.
 fn serve_guest(core: &mut Core, seat: &'static Seat) {
+    end_standstill(core, seat);
     life::serve(core);
     if cpu::take(core.index, cpu::STOP) != 0 {
         life::park(core, seat);
     }
 }
 
+/// If the host says that virtual time stands still, and this core's guest is why: ends its life.
+pub fn end_standstill(core: &mut Core, seat: &'static Seat) {
+    if cpu::take(core.index, cpu::STANDSTILL) == 0 {
+        return;
+    }
+    let guest = interrupted();
+    if inject::is_stuck(&guest, sysreg::esr_el1::read(), sysreg::elr_el1::read()) {
+        fault(core, seat, FaultKind::Vectors, guest.elr);
+    }
+}
+
 /// Ends the life of the guest on this core by a fault.
-fn fault(core: &mut Core, seat: &'static Seat, kind: FaultKind, address: u64) -> ! {
+pub fn fault(core: &mut Core, seat: &'static Seat, kind: FaultKind, address: u64) -> ! {
     seat.exit(ExitCause::Fault);
     seat.record(trace::Kind::VmFault, kind as u32, sysreg::esr_el2::read(), address);
     let event = Event {
@@ -332,6 +344,8 @@ fn rare(frame: &mut Frame, core: &mut Core, seat: &'static Seat, syndrome: Syndr
             refuse_call(frame, seat, syndrome);
         }
         Exception::InstructionAbort(abort) => instruction_abort(core, seat, abort),
+        // WFIT, which the ID registers do not offer: it ends at once, as WFI may, since its timeout would be lost.
+        Exception::Wfx(WFIT) => skip(),
         Exception::Wfx(_) => {
             skip();
             share::wait_for_interrupt(frame, core);
@@ -356,20 +370,46 @@ fn rare(frame: &mut Frame, core: &mut Core, seat: &'static Seat, syndrome: Syndr
     }
 }
 
+/// TI of a trapped WFIT (DDI0487, D24.2, ISS of WF* instructions).
+const WFIT: u8 = 2;
+/// SPSR_EL2.SS: the instruction to be stepped was not executed yet.
+const SPSR_SS: u64 = 1 << 21;
+
 /// Steps over the instruction that trapped.
 fn skip() {
+    advance();
+    // It was carried out here, so single step is done with it.
+    sysreg::spsr_el2::write(sysreg::spsr_el2::read() & !SPSR_SS);
+}
+
+/// The same without a look at single step, for the path of an SGI.
+#[inline(always)]
+fn advance() {
     sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_add(4));
 }
 
 /// Lets the guest take an exception of its own.
 fn inject(kind: Kind) {
-    let interrupted = Interrupted {
+    take(&prepare(kind));
+}
+
+/// What the guest's EL1 is told of `kind`.
+fn prepare(kind: Kind) -> Injection {
+    inject::inject(kind, &interrupted(), ids())
+}
+
+/// The guest on this core at the exception that brought it here.
+fn interrupted() -> Interrupted {
+    Interrupted {
         spsr: sysreg::spsr_el2::read(),
         elr: sysreg::elr_el2::read(),
         vbar: sysreg::vbar_el1::read(),
         sctlr: sysreg::sctlr_el1::read(),
-    };
-    let injection = inject::inject(kind, &interrupted, ids());
+    }
+}
+
+/// Goes on at the guest's vector.
+fn take(injection: &Injection) {
     sysreg::esr_el1::write(injection.esr);
     sysreg::elr_el1::write(injection.elr);
     sysreg::spsr_el1::write(injection.spsr);
@@ -403,7 +443,7 @@ const RT: u32 = 0x1f << 5;
 
 #[inline(never)]
 fn system_register(frame: &mut Frame, core: &mut Core, seat: &'static Seat, access: SysRegAccess) {
-    skip();
+    advance();
     if access.0 & !RT == WRITE_SGI1R {
         send_sgi(seat, SgiRegister::Sgi1, frame.get(access.rt()));
     } else {
@@ -413,7 +453,11 @@ fn system_register(frame: &mut Frame, core: &mut Core, seat: &'static Seat, acce
 
 #[inline(never)]
 fn other_register(frame: &mut Frame, core: &mut Core, seat: &'static Seat, access: SysRegAccess) {
-    if super::pmu::access(frame, core, seat, access) {
+    // As in `skip`.
+    sysreg::spsr_el2::write(sysreg::spsr_el2::read() & !SPSR_SS);
+    if access.op0() == 2 && debug::access(frame, seat, access)
+        || super::pmu::access(frame, core, seat, access)
+    {
         return;
     }
     let value = if access.is_write() { frame.get(access.rt()) } else { 0 };
@@ -479,7 +523,46 @@ fn data_abort(frame: &mut Frame, core: &mut Core, seat: &'static Seat, abort: Da
         _ if abort.is_write() => FaultKind::Write,
         _ => FaultKind::Read,
     };
-    fault(core, seat, kind, address.unwrap_or(far))
+    let walk = walk(abort.is_on_walk(), abort.fault());
+    let write = abort.is_write();
+    if !aborts(seat, kind, abort.0, || Kind::DataAbort { far, write, walk }) {
+        fault(core, seat, kind, address.unwrap_or(far));
+    }
+}
+
+/// The level of the guest's own table walk that failed, where one did. The architecture's first levels are negative; a
+/// guest has 48 bits of address and so none of these.
+fn walk(is_on_walk: bool, fault: esr::Fault) -> Option<u8> {
+    let level = match fault {
+        esr::Fault::Translation(level) | esr::Fault::Permission(level) => level,
+        _ => 0,
+    };
+    is_on_walk.then(|| level.clamp(0, 3).unsigned_abs())
+}
+
+/// Whether the guest takes an external abort for what would be a fault of this kind, as its `on_outside` says.
+#[cold]
+fn aborts(
+    seat: &'static Seat,
+    kind: FaultKind,
+    syndrome: u32,
+    abort: impl FnOnce() -> Kind,
+) -> bool {
+    let outside = matches!(
+        kind,
+        FaultKind::Read | FaultKind::Write | FaultKind::Fetch | FaultKind::TableWalk
+    );
+    if !outside || seat.vm.view().vm.on_outside != OnOutside::Abort as u8 {
+        return false;
+    }
+    let injection = prepare(abort());
+    if injection.is_endless() {
+        return false;
+    }
+    seat.exit(ExitCause::Other);
+    seat.vm.deny(seat.vcpu, Denial::Outside, syndrome.into());
+    take(&injection);
+    true
 }
 
 fn instruction_abort(core: &mut Core, seat: &'static Seat, abort: InstructionAbort) {
@@ -489,7 +572,10 @@ fn instruction_abort(core: &mut Core, seat: &'static Seat, abort: InstructionAbo
         _ if abort.is_on_walk() => FaultKind::TableWalk,
         _ => FaultKind::Fetch,
     };
-    fault(core, seat, kind, abort.ipa(hpfar, far).unwrap_or(far))
+    let walk = walk(abort.is_on_walk(), abort.fault());
+    if !aborts(seat, kind, abort.0, || Kind::InstructionAbort { far, walk }) {
+        fault(core, seat, kind, abort.ipa(hpfar, far).unwrap_or(far));
+    }
 }
 
 fn refuse_call(frame: &mut Frame, seat: &'static Seat, syndrome: Syndrome) {
@@ -598,7 +684,9 @@ fn power(frame: &mut Frame, core: &mut Core, seat: &'static Seat, request: Reque
                 share::power_down(frame, core, entry, context);
             }
             suspend(core, seat);
-            life::resume(&Context::reset(entry, context));
+            // As on a shared core, its timers and what its list registers hold are not lost.
+            let timers = Context::save(frame);
+            life::wake(seat, &Context::reset(entry, context).with_timers_of(&timers));
         }
         Action::SystemOff => life::end(core, seat, Ending::Off, vm.event(What::VmOff, vcpu)),
         Action::SystemReset => life::end(core, seat, Ending::Reset, vm.event(What::VmReset, vcpu)),
@@ -609,7 +697,7 @@ fn power(frame: &mut Frame, core: &mut Core, seat: &'static Seat, request: Reque
 fn suspend(core: &mut Core, seat: &'static Seat) {
     let Seat { vm, vcpu, .. } = *seat;
     gic::enable_virtual(false);
-    meter::note(core, seat, false);
+    let mut noted = false;
     loop {
         life::attend(core);
         if cpu::take(core.index, cpu::STOP) != 0 {
@@ -621,8 +709,15 @@ fn suspend(core: &mut Core, seat: &'static Seat) {
             gic.has_pending(vcpu)
         };
         if pending {
-            meter::note(core, seat, true);
+            if noted {
+                meter::note(core, seat, true);
+            }
             return meter::hold(core, seat);
+        }
+        // Only now: a vCPU with a pending interrupt does not wait, and returns no budget.
+        if !noted {
+            meter::note(core, seat, false);
+            noted = true;
         }
         wait_for_interrupt();
     }

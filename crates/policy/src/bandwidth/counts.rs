@@ -52,6 +52,16 @@ impl Counts {
         }
     }
 
+    /// The differences modulo 2^64.
+    #[inline]
+    #[must_use]
+    pub const fn wrapping_minus(self, other: Self) -> Self {
+        Self {
+            reads: self.reads.wrapping_sub(other.reads),
+            writes: self.writes.wrapping_sub(other.writes),
+        }
+    }
+
     /// The products, at most `u64::MAX`.
     #[inline]
     #[must_use]

@@ -2,7 +2,7 @@ use super::{
     Counts, Event, Refused, Regulate, Setting, Shared, Verdict,
     clock::Clock,
     setting::{Part, or_default_slice, poolable},
-    shared::{MAX_MEMBERS, Mark, Parts},
+    shared::{MAX_MEMBERS, Mark, Parts, Waiter},
 };
 use crate::{Nanos, word::Word};
 
@@ -45,8 +45,9 @@ pub struct Memguard {
     budget: Counts,
     /// As the setting has it.
     slice: Counts,
-    /// One bit for this vCPU, and for all of the domain.
-    member: u32,
+    /// This vCPU's bit.
+    waiter: Waiter,
+    /// A bit for each vCPU of the domain.
     members: u32,
     period: u64,
     /// The counts at the beginning of this period.
@@ -77,7 +78,7 @@ impl Memguard {
             smoothing: if setting.smoothing > 63 { 63 } else { setting.smoothing },
             budget,
             slice: setting.slice,
-            member: 1 << (setting.member % MAX_MEMBERS),
+            waiter: Waiter::new(setting.member_bit()),
             members: match setting.members {
                 1..MAX_MEMBERS => (1 << setting.members) - 1,
                 _ => u32::MAX,
@@ -161,7 +162,7 @@ impl Memguard {
     /// Notes that this vCPU has nothing left; whether all of the domain have nothing, and whether that is new.
     fn spend<W: Word>(&self, shared: &Parts<W>) -> Mark {
         if self.spare {
-            shared.spent.mark(self.period, self.member, self.members)
+            shared.spent.mark(self.period, self.waiter.member, self.members)
         } else {
             Mark::default()
         }
@@ -183,18 +184,41 @@ impl Memguard {
             let given = shared.give(self.period, left);
             self.limit = self.limit.least(counts);
             self.stopped = true;
-            let news = self.spend(shared).news;
-            return Verdict { wake_others: news || given != Counts::ZERO, ..Verdict::suspend() };
+            self.waiter.withdraw(&shared.waiting, self.period);
+            let all = if given == Counts::ZERO { 0 } else { u32::MAX };
+            let mut wake = shared.waiting.take(self.period, all);
+            if self.spare {
+                shared.throttled.take(self.period, self.waiter.member);
+                let all = if self.spend(shared).news { u32::MAX } else { 0 };
+                wake |= shared.throttled.take(self.period, all);
+            }
+            return Verdict { wake, ..Verdict::suspend() };
         }
         if counts.reached(self.limit) {
             let slice = or_default_slice(self.slice, self.budget, 1);
             self.draw(shared, counts.missing(self.limit, slice.most(self.owed)));
+            let asks = event != Event::Descheduled;
+            if counts.reached(self.limit) && asks && self.waiter.ask(&shared.waiting, self.period) {
+                // A vCPU that returned budget before this one asked did not find it.
+                self.draw(shared, counts.missing(self.limit, slice.most(self.owed)));
+            }
             if counts.reached(self.limit) {
+                if self.spare && asks {
+                    shared.throttled.ask(self.period, self.waiter.member);
+                }
                 let spent = self.spend(shared);
                 if spent.all {
                     self.limit = Counts::NEVER;
-                    let wake_others = spent.news;
-                    return Verdict { wake_others, ..Verdict::run_until(self.limit) };
+                    self.waiter.withdraw(&shared.waiting, self.period);
+                    shared.throttled.take(self.period, self.waiter.member);
+                    let all = if spent.news { u32::MAX } else { 0 };
+                    let wake = shared.throttled.take(self.period, all);
+                    return Verdict { wake, ..Verdict::run_until(self.limit) };
+                }
+            } else {
+                self.waiter.withdraw(&shared.waiting, self.period);
+                if self.spare {
+                    shared.throttled.take(self.period, self.waiter.member);
                 }
             }
         }

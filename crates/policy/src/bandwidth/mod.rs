@@ -8,8 +8,8 @@
 //! - [`Event::Start`] once, at boot, never at a VM's restart; a second one is taken for a [`Event::Count`].
 //! - [`Event::Period`] at each boundary of the setting's [`Periods`], also for a vCPU that is suspended.
 //! - [`Event::Stop`] when the vCPU goes off, and at each boundary while it is off; [`Event::Count`] before it runs again.
-//! - [`Event::Count`] when a counter reached the limit, when it was polled, and when another's [`Verdict::wake_others`] asks for it, which
-//!   must not arrive before what that other's step stored.
+//! - [`Event::Count`] when a counter reached the limit, when it was polled, and when another's [`Verdict::wake`] asks for it, which
+//!   must not arrive before what that other's step stored. [`Event::Descheduled`] instead for a vCPU that does not have its core.
 //! - Counts that only grow, and the [`Shared`] that [`Kind`] names.
 //!
 //! Time decides, not the event's name: whichever event is the first at or after a boundary replenishes, and a `Period` that
@@ -66,6 +66,8 @@ pub enum Event {
     Period,
     /// A counter has reached the limit, or was polled (then it need not have).
     Count,
+    /// The same for a vCPU that another has taken the core from. It does not ask to be woken, as that would interrupt the other.
+    Descheduled,
     /// The vCPU has nothing to run or is off. What it has left may go to others.
     Stop,
 }
@@ -74,22 +76,23 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// Whether it may run. If not it stays suspended until a later step says otherwise; without
-    /// [`Verdict::wake_others`] from another that is the next period's.
+    /// [`Verdict::wake`] from another that is the next period's.
     pub run: bool,
     /// The cumulative counts at which to ask again, whichever is reached first; `u64::MAX` is never.
     pub limit: Counts,
-    /// Budget has come free for the suspended vCPUs of this [`Shared`]: step them with [`Event::Count`]. A driver
-    /// that doesn't leaves them suspended until their next period, which costs throughput and breaks no bound.
-    pub wake_others: bool,
+    /// Budget has come free for these suspended vCPUs of this [`Shared`], by [`Setting::member_bit`]: step them with [`Event::Count`]. A
+    /// driver that does not leaves them suspended until their next period, which costs throughput and breaks no bound. All
+    /// verdicts of a period together name a vCPU at most once, with [`Setting::spare`] at most twice.
+    pub wake: u32,
 }
 
 impl Verdict {
     const fn run_until(limit: Counts) -> Self {
-        Self { run: true, limit, wake_others: false }
+        Self { run: true, limit, wake: 0 }
     }
 
     const fn suspend() -> Self {
-        Self { run: false, limit: Counts::NEVER, wake_others: false }
+        Self { run: false, limit: Counts::NEVER, wake: 0 }
     }
 
     /// Runs while none of `counts` has reached `limit`.

@@ -3,7 +3,7 @@ use super::{
     clock::Clock,
     fixed::Publisher,
     setting::{for_all, or_default_slice},
-    shared::Parts,
+    shared::{Parts, Waiter},
 };
 use crate::{Nanos, word::Word};
 
@@ -41,6 +41,7 @@ pub struct Pool {
     /// The cumulative counts up to which this vCPU has drawn.
     limit: Counts,
     publisher: Option<Publisher>,
+    waiter: Waiter,
 }
 
 impl Pool {
@@ -57,6 +58,7 @@ impl Pool {
             opened: Counts::ZERO,
             limit: Counts::ZERO,
             publisher: Publisher::new(setting),
+            waiter: Waiter::new(setting.member_bit()),
         }
     }
 
@@ -115,10 +117,22 @@ impl Pool {
             let left = self.limit.minus(counts).nothing_where_free(self.budget);
             self.limit = self.limit.least(counts);
             let given = shared.give(self.period, left);
-            return Verdict { wake_others: given != Counts::ZERO, ..Verdict::suspend() };
+            self.waiter.withdraw(&shared.waiting, self.period);
+            let all = if given == Counts::ZERO { 0 } else { u32::MAX };
+            return Verdict { wake: shared.waiting.take(self.period, all), ..Verdict::suspend() };
         }
         if counts.reached(self.limit) {
             self.draw(shared, counts.missing(self.limit, self.slice()));
+            if counts.reached(self.limit)
+                && event != Event::Descheduled
+                && self.waiter.ask(&shared.waiting, self.period)
+            {
+                // A vCPU that returned budget before this one asked did not find it.
+                self.draw(shared, counts.missing(self.limit, self.slice()));
+            }
+            if !counts.reached(self.limit) {
+                self.waiter.withdraw(&shared.waiting, self.period);
+            }
         }
         Verdict::judge(counts, self.limit)
     }

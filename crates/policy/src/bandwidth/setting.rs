@@ -167,6 +167,16 @@ impl Setting {
         Periods::with_phase(self.period, self.phase)
     }
 
+    /// The bit by which [`super::Verdict::wake`] names this vCPU; 0 if nothing that it shares is ever returned.
+    #[must_use]
+    pub const fn member_bit(&self) -> u32 {
+        match self.kind {
+            Kind::Pool => 1 << (self.vcpu % MAX_MEMBERS),
+            Kind::Memguard => 1 << (self.member % MAX_MEMBERS),
+            Kind::Static | Kind::Compensation => 0,
+        }
+    }
+
     /// This vCPU's part of a budget.
     pub(super) const fn part(&self) -> Part {
         match self.scope {

@@ -43,7 +43,7 @@ impl Vcpu {
             setting,
             regulator: Regulator::new(&setting),
             counts,
-            verdict: Verdict { run: false, limit: Counts::NEVER, wake_others: false },
+            verdict: Verdict { run: false, limit: Counts::NEVER, wake: 0 },
             history: Vec::new(),
             index: u64::MAX,
             opened: counts,
@@ -52,8 +52,8 @@ impl Vcpu {
         }
     }
 
-    /// Tells the regulator. Whether others are to be woken.
-    pub fn step(&mut self, shared: &Shared, now: u64, event: Event) -> bool {
+    /// Tells the regulator. Returns the vCPUs to wake.
+    pub fn step(&mut self, shared: &Shared, now: u64, event: Event) -> u32 {
         let index = self.setting.periods().index(Nanos(now));
         if self.index != u64::MAX && index > self.index {
             self.history.push(Used {
@@ -75,13 +75,13 @@ impl Vcpu {
             self.verdict,
             self.counts
         );
-        self.verdict.wake_others
+        self.verdict.wake
     }
 
-    /// Makes up to `wanted` accesses, each once asked for when a limit is reached, and then up to `overshoot` more. Whether others are to be
-    /// woken.
-    pub fn access(&mut self, shared: &Shared, now: u64, wanted: Counts, overshoot: u64) -> bool {
-        let mut wake = false;
+    /// Makes up to `wanted` accesses, each once asked for when a limit is reached, and then up to `overshoot` more. Returns the vCPUs
+    /// to wake.
+    pub fn access(&mut self, shared: &Shared, now: u64, wanted: Counts, overshoot: u64) -> u32 {
+        let mut wake = 0;
         let mut left = wanted;
         while !self.off && self.verdict.run && left != Counts::ZERO {
             let room = self.verdict.limit.minus(self.counts);
@@ -110,10 +110,12 @@ pub struct Board {
     pub shared: Shared,
     pub vcpus: Vec<Vcpu>,
     pub now: u64,
-    /// Whether the driver heeds [`Verdict::wake_others`].
+    /// Whether the driver heeds [`Verdict::wake`].
     pub wakes: bool,
     /// The most that a vCPU accesses once its limit is reached.
     pub overshoot: u64,
+    /// Wake-ups of each vCPU in the period of this number.
+    woken: Vec<(u64, u32)>,
 }
 
 /// What happens to one of a board's vCPUs, or to the time.
@@ -136,7 +138,9 @@ pub enum Action {
 impl Board {
     pub fn new(settings: impl IntoIterator<Item = Setting>, wakes: bool, overshoot: u64) -> Self {
         let vcpus = settings.into_iter().map(|setting| Vcpu::new(setting, Counts::ZERO)).collect();
-        let mut board = Self { shared: Shared::new(), vcpus, now: 0, wakes, overshoot };
+        let mut board =
+            Self { shared: Shared::new(), vcpus, now: 0, wakes, overshoot, woken: Vec::new() };
+        board.woken.resize(board.vcpus.len(), (0, 0));
         board.every(Event::Start);
         board
     }
@@ -152,14 +156,23 @@ impl Board {
         self.wake(index, wake);
     }
 
-    fn wake(&mut self, from: usize, wake: bool) {
-        if !(wake && self.wakes) {
-            return;
-        }
+    /// Wakes vCPUs, and checks that it may: only those that are suspended for their budget, and each once in a period.
+    fn wake(&mut self, from: usize, wake: u32) {
         for (index, vcpu) in self.vcpus.iter_mut().enumerate() {
-            if index != from && !vcpu.verdict.run && !vcpu.off {
+            if wake & vcpu.setting.member_bit() == 0 {
+                continue;
+            }
+            assert!(index != from && !vcpu.verdict.run && !vcpu.off, "{index} is not suspended");
+            let period = vcpu.setting.periods().index(Nanos(self.now));
+            let (of, times) = &mut self.woken[index];
+            *times = if *of == period { *times + 1 } else { 1 };
+            *of = period;
+            // All may have spent their budgets once in a period.
+            let most = 1 + u32::from(vcpu.setting.spare);
+            assert!(*times <= most, "{index} is woken {times} times in period {period}");
+            if self.wakes {
                 // What is woken is not the last to spend and gives nothing.
-                assert!(!vcpu.step(&self.shared, self.now, Event::Count));
+                assert_eq!(vcpu.step(&self.shared, self.now, Event::Count), 0);
             }
         }
     }

@@ -101,7 +101,7 @@ impl Memory {
         if let Some((_, text)) = EMBEDDED.iter().find(|(known, _)| *known == name) {
             return Self::parse_with(name, text, values);
         }
-        let text = crate::text::read(Path::new(name), MOST_BYTES).map_err(|error| {
+        let text = weir_config::read_text(Path::new(name), MOST_BYTES).map_err(|error| {
             let names: Vec<_> = Self::names().collect();
             let message =
                 format!("{error}; name a memory file, or one that weir has: {}", names.join(", "));

@@ -51,13 +51,16 @@ impl<V: Version> Gic<V> {
         }
     }
 
-    /// The guest has ended an interrupt: if it is relayed its line falls, and it is deactivated physically.
+    /// The guest has ended an interrupt: if it is relayed its line falls, and it is deactivated physically,
+    /// or when it is masked no longer.
     #[inline(never)]
     fn end_relayed(&mut self, vcpu: usize, w: usize, bit: u32, hw: &mut impl Hardware<V>) {
         let n = bit.trailing_zeros();
         if self.spi[w & 7].level & bit != 0 && self.is_relayed(w, n) {
             self.spi[w & 7].level &= !bit;
-            hw.set_active(vcpu, self.pintid(w, n as usize), false);
+            if self.vcpu.iter().all(|cpu| cpu.masked[w & 7] & bit == 0) {
+                hw.set_active(vcpu, self.pintid(w, n as usize), false);
+            }
         }
     }
 
@@ -108,22 +111,36 @@ impl<V: Version> Gic<V> {
         self.want(kick.without(vcpu))
     }
 
-    /// Puts the vCPU on this core, whose list registers are empty: configures, activates and enables its
-    /// linked PPIs physically as they were, then fills the list registers. Returns whom to kick.
+    /// Puts the vCPU on this core, whose list registers are empty: activates and enables its linked PPIs
+    /// physically as they were, unmasks the SPIs that came meanwhile, then fills the list registers. Returns
+    /// whom to kick.
     pub fn restore(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) -> VcpuMask {
         let cpu = self.cpu_mut(vcpu);
         cpu.busy &= !OFF;
-        let (linked, edge) = (cpu.private.hw, cpu.private.edge);
-        let held = cpu.active[0] | cpu.private.pending;
-        for bit in Bits(linked) {
-            let pintid = self.pintid(0, bit);
-            hw.set_edge(vcpu, pintid, edge >> bit & 1 != 0);
-            if held >> bit & 1 != 0 {
-                hw.set_active(vcpu, pintid, true);
+        let held = cpu.private.hw & (cpu.active[0] | cpu.private.pending);
+        let masked = core::mem::take(&mut cpu.masked);
+        for bit in Bits(held) {
+            hw.set_active(vcpu, self.pintid(0, bit), true);
+        }
+        for (w, mask) in masked.into_iter().enumerate() {
+            if mask != 0 {
+                self.unmask(vcpu, w, mask, hw);
             }
         }
         hw.take_eoi_count();
         self.refresh(vcpu, hw)
+    }
+
+    /// Forwards the linked lines of `mask` again, and deactivates those relayed ones that the guest has ended
+    /// meanwhile.
+    #[inline(never)]
+    fn unmask(&mut self, vcpu: usize, w: usize, mask: u32, hw: &mut impl Hardware<V>) {
+        self.rearm(vcpu, w, mask, hw);
+        for bit in Bits(mask & !self.spi[w & 7].level) {
+            if self.is_relayed(w, bit as u32) {
+                hw.set_active(vcpu, self.pintid(w, bit), false);
+            }
+        }
     }
 
     /// List registers into the model; the shadow keeps what the registers hold, for `fill` to compare
@@ -186,13 +203,15 @@ impl<V: Version> Gic<V> {
             _ => None,
         };
         if entry.state.pending {
-            let lines = self.lines_mut(vcpu, w);
+            let latched = self.lines(vcpu, w).latched & bit != 0;
             if cancel {
                 if linked && !entry.state.active {
                     self.deactivate(vcpu, w, bit, hw);
                 }
-            } else if linked || entry.intid < 16 || lines.latched & bit != 0 {
-                lines.pending |= bit;
+            } else if linked && self.has_fallen(vcpu, entry.intid, hw) {
+                self.deactivate(vcpu, w, bit, hw);
+            } else if linked || entry.intid < 16 || latched {
+                self.lines_mut(vcpu, w).pending |= bit;
                 if let Some(source) = sender {
                     self.cpu_mut(vcpu).sources[sgi] |= 1 << (source & 7);
                 }
@@ -207,6 +226,33 @@ impl<V: Version> Gic<V> {
                 }
                 self.lines_mut(vcpu, w).taken_at[entry.intid as usize & 31] = entry.priority;
             } else if cpu.active[w] & bit == 0 {
+                self.deactivate(vcpu, w, bit, hw);
+            }
+        }
+    }
+
+    /// Whether a linked PPI that waits in a list register was pending by its line alone, and the line is low
+    /// now: the guest has quieted its timer after it ended the interrupt before. A physical interrupt that
+    /// is active still reads as pending while its line is high (IHI0069H 4.1.2, IHI0048B 3.2.4).
+    #[inline(never)]
+    pub(super) fn has_fallen(&self, vcpu: usize, intid: u32, hw: &mut impl Hardware<V>) -> bool {
+        let (w, bit) = place(intid);
+        w == 0
+            && self.lines(vcpu, w).latched & bit == 0
+            && !hw.pending(vcpu, self.pintid(w, intid as usize))
+    }
+
+    /// Takes such PPIs out of this vCPU's list registers. Fold first.
+    #[inline(never)]
+    pub(super) fn drop_fallen(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) {
+        const WAITS: State = State { pending: true, active: false };
+        for i in 0..self.lr_count() {
+            let raw = self.cpu(vcpu).shadow[i & (MAX_LIST_REGISTERS - 1)];
+            let (w, bit) = place(V::intid(raw));
+            let linked = w == 0 && self.cpu(vcpu).private.hw & bit != 0;
+            if linked && V::state(raw) == WAITS && self.has_fallen(vcpu, V::intid(raw), hw) {
+                self.cpu_mut(vcpu).shadow[i & (MAX_LIST_REGISTERS - 1)] = V::EMPTY;
+                hw.write(i, V::EMPTY);
                 self.deactivate(vcpu, w, bit, hw);
             }
         }
@@ -307,7 +353,11 @@ impl<V: Version> Gic<V> {
             let waiting = lines.pending & lines.hw;
             let back = waiting & !self.forwarded(lines);
             if waiting != 0 {
-                let active = waiting & self.cpu(vcpu).active[w];
+                // At any vCPU: what another one has active must stay so physically.
+                let mut active = 0;
+                for cpu in self.scope(vcpu, w).iter() {
+                    active |= waiting & self.cpu(cpu).active[w];
+                }
                 self.give_back(vcpu, w, back | active, hw);
                 self.deactivate(vcpu, w, back & !active, hw);
             }
@@ -471,12 +521,8 @@ impl<V: Version> Gic<V> {
         if short == 0 {
             return;
         }
-        // An SPI that is routed to no vCPU stays in the physical distributor.
-        let mut routed = 0;
-        for cpu in self.vcpu.iter().take(self.vcpu_count()) {
-            routed |= cpu.mine[w & 7];
-        }
-        let forwarded = self.forwarded(lines) & routed;
+        // An SPI that is routed to no vCPU, or is masked, stays in the physical distributor.
+        let forwarded = self.forwarded(lines) & self.routed(w);
         // With a latch it takes the long path, which sees what becomes of that.
         let at_once = forwarded & !(lines.hw & (lines.latched | lines.asked));
         for bit in Bits(short) {

@@ -241,6 +241,21 @@ impl Maintenance {
     }
 }
 
+/// The number of list registers to use: all of a core that implements up to `most`, else `most`.
+#[must_use]
+pub const fn used(implemented: usize, most: usize) -> usize {
+    if implemented < most { implemented } else { most }
+}
+
+/// The free list registers among the first `most`, as [`ListRegisters::empty_mask`] wants them. `status`
+/// is `ICH_ELRSR_EL2` or `GICH_ELRSR0`: one bit for each register that is implemented, used or not; the
+/// bits of those that are not implemented are zero (IHI0069H 12.4.5, IHI0048B 5.3.8).
+#[inline]
+#[must_use]
+pub const fn free_of(status: u32, most: usize) -> u32 {
+    if most >= 32 { status } else { status & ((1 << most) - 1) }
+}
+
 /// The list registers of the core that the caller runs on.
 ///
 /// `index` is always below the count that [`super::Gic::new`] was given.
@@ -250,7 +265,7 @@ pub trait ListRegisters<V: Version> {
     /// Writes it.
     fn write(&mut self, index: usize, raw: V::Raw);
     /// `ICH_ELRSR_EL2` or `GICH_ELRSR0`: a bit is set where a list register is free and has no
-    /// end-of-interrupt maintenance to report. Bits from the count up are zero.
+    /// end-of-interrupt maintenance to report. Bits from the count up are zero ([`free_of`]).
     fn empty_mask(&self) -> u32;
     /// Makes `HCR`'s maintenance enables those, leaving its other bits.
     fn set_maintenance(&mut self, wanted: Maintenance);

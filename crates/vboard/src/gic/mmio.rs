@@ -137,6 +137,9 @@ impl<V: Version> Gic<V> {
             Register::Enable(w, _) => self.lines(owner, w).enabled,
             Register::Pending(w, _) => {
                 self.fold(access.vcpu, hw);
+                if w == 0 && owner == access.vcpu {
+                    self.drop_fallen(owner, hw);
+                }
                 self.pending_word(owner, w, hw)
             }
             Register::Active(w, _) => {
@@ -257,18 +260,19 @@ impl<V: Version> Gic<V> {
                 }
                 self.reconfigured(owner, intid >> 5, change, hw)
             }
-            // The SGIs' configuration is fixed.
-            Register::Config(0) => VcpuMask::NONE,
+            // The trigger of SGIs and PPIs is fixed.
+            Register::Config(0..32) => VcpuMask::NONE,
             Register::Config(intid) => {
                 let (w, shift) = (intid >> 5, intid & 16);
                 let edge = gather(bits >> 1) << shift;
                 let lines = self.lines_mut(owner, w);
                 let change = (lines.edge ^ edge) & 0xffff << shift;
                 lines.edge ^= change;
-                let linked =
-                    if self.is_away(owner, w) { 0 } else { self.lines(owner, w).hw & change };
-                for bit in Bits(linked) {
-                    hw.set_edge(owner, self.pintid(w, bit), edge >> bit & 1 != 0);
+                // Only a line that is disabled may be changed (IHI0069H 12.9.9); what follows enables it.
+                for bit in Bits(self.lines(owner, w).hw & change) {
+                    let pintid = self.pintid(w, bit);
+                    hw.set_enabled(owner, pintid, false);
+                    hw.set_edge(owner, pintid, edge >> bit & 1 != 0);
                 }
                 self.reconfigured(owner, w, change, hw)
             }
@@ -520,7 +524,10 @@ impl<V: Version> Gic<V> {
                 kick = kick | VcpuMask::only(cpu);
             }
             if !self.is_away(owner, w) {
-                self.deactivate(owner, w, in_model & !in_register, hw);
+                // One that waits in the model as well, for a vCPU that is off its core, stays physically
+                // active: it could come again otherwise, and be in two list registers.
+                let waiting = self.lines(owner, w).pending;
+                self.deactivate(owner, w, in_model & !in_register & !waiting, hw);
             }
         }
         // They may be taken again, wherever they are routed.

@@ -35,10 +35,18 @@
 //!
 //! Level-sensitive software interrupts ask for a maintenance interrupt at their end, where a line that is
 //! still high makes them pending again. A hardware-linked one whose line falls while it waits in a list
-//! register stays pending: the guest finds its device quiet, as after any spurious interrupt.
+//! register stays pending: the guest finds its device quiet, as after any spurious interrupt. A timer's is
+//! dropped where the guest reads its pending state and at each refresh ([`Gic::refresh`]).
 //!
 //! A *relayed* line ([`Gic::relay`]) is emulated, and high from its physical interrupt, which stays active, to the guest's end of it: that one tells of its
 //! end, whatever the guest made of it, and the physical interrupt is deactivated then. So such a line can be taken from one VM and given to another between two interrupts.
+//!
+//! A physical SPI that comes to a vCPU that is off its core is *masked* until that vCPU is back
+//! ([`Gic::restore`]): a linked line is disabled in the physical distributor, a relayed one stays active.
+//! So it interrupts that core once, whatever the VM's other vCPUs write to the distributor or end.
+//!
+//! The trigger of PPIs is fixed to level-sensitive, which the architecture permits (IHI0069H 12.11.7): an
+//! edge of a timer would be latched in the core's registers, where the next VM's vCPU would find it.
 //!
 //! ISPENDR's latch of a linked line is in the physical distributor (`asked`) until the line's next
 //! interrupt comes in, and then belongs to that one (`latched`) until the one after it. Given back to
@@ -47,11 +55,14 @@
 mod lists;
 mod lr;
 mod mmio;
+pub mod redistributor;
 mod sgi;
 #[cfg(test)]
 mod tests;
 
-pub use lr::{Backing, Entry, Hardware, ListRegisters, Maintenance, State, V2, V3, Version};
+pub use lr::{
+    Backing, Entry, Hardware, ListRegisters, Maintenance, State, V2, V3, Version, free_of, used,
+};
 pub use mmio::Access;
 pub use sgi::{Mail, Mailboxes, Sgi, SgiRegister, decode_sgi_register, decode_sgir};
 
@@ -240,6 +251,8 @@ struct Vcpu<V: Version> {
     force: [u32; 8],
     /// What a fold has found to have left the list registers since the last refresh.
     gone: [u32; 8],
+    /// SPIs whose physical interrupt came while this vCPU was off its core: masked until it is back.
+    masked: [u32; 8],
     /// The hardware-linked PPIs that are enabled in this core's redistributor.
     applied: u32,
     /// The list register values of SGIs and PPIs that can be taken now; else empty.
@@ -275,6 +288,7 @@ impl<V: Version> Vcpu<V> {
         cancel: [0; 8],
         force: [0; 8],
         gone: [0; 8],
+        masked: [0; 8],
         applied: 0,
         ready: [V::EMPTY; 32],
         shadow: [V::EMPTY; MAX_LIST_REGISTERS],
@@ -402,6 +416,9 @@ impl<V: Version> Gic<V> {
         }
         self.spi[w & 7].level &= !bit;
         self.spi[w & 7].pending &= !bit;
+        for vcpu in &mut self.vcpu {
+            vcpu.masked[w & 7] &= !bit;
+        }
         true
     }
 
@@ -420,7 +437,12 @@ impl<V: Version> Gic<V> {
                 hw.set_pending(0, pintid, false);
                 hw.set_active(0, pintid, false);
             }
-            for bit in Bits(self.spi[w].level) {
+            // A relayed line is physically active while it is high, and while it is masked.
+            let mut active = self.spi[w].level;
+            for vcpu in &self.vcpu {
+                active |= vcpu.masked[w];
+            }
+            for bit in Bits(active) {
                 if self.is_relayed(w, bit as u32) {
                     hw.set_active(0, self.pintid(w, bit), false);
                 }
@@ -472,7 +494,11 @@ impl<V: Version> Gic<V> {
     #[inline(never)]
     fn deliver_slowly(&mut self, vcpu: usize, intid: u32, hw: &mut impl Hardware<V>) -> VcpuMask {
         let (w, bit) = place(intid);
+        let is_off = w != 0 && self.cpu(vcpu).busy & OFF != 0;
         if (32..INTIDS).contains(&intid) && self.is_relayed(w, bit.trailing_zeros()) {
+            if is_off {
+                self.cpu_mut(vcpu).masked[w] |= bit;
+            }
             let told = self.set_line(vcpu, intid, true);
             let more = if told.contains(vcpu) { self.refresh(vcpu, hw) } else { VcpuMask::NONE };
             return told.without(vcpu) | more.without(vcpu);
@@ -485,7 +511,10 @@ impl<V: Version> Gic<V> {
         let was = lines.latched & bit;
         lines.latched = lines.latched & !bit | lines.asked & bit;
         lines.asked &= !bit;
-        if was != 0 {
+        if is_off {
+            self.cpu_mut(vcpu).masked[w] |= bit;
+        }
+        if was != 0 || is_off {
             self.rearm(vcpu, w, bit, hw);
         }
         let kick = self.refresh(vcpu, hw) | self.targets(vcpu, w, bit & self.takable(vcpu, w));
@@ -583,10 +612,11 @@ impl<V: Version> Gic<V> {
     }
 
     /// Whether the guest would find an interrupt if it looked now: what a vCPU in WFI, or powered up
-    /// and switched out, waits for. Fold first; SGIs still in the mailbox do not count.
+    /// and switched out, waits for. Fold first; SGIs still in the mailbox do not count. A masked line
+    /// counts: while it is masked, its device may have asked again.
     #[must_use]
     pub fn has_pending(&self, vcpu: usize) -> bool {
-        (0..8).any(|w| self.deliverable(vcpu, w).0 != 0)
+        (0..8).any(|w| self.deliverable(vcpu, w).0 != 0 || self.cpu(vcpu).masked[w] != 0)
             || self.cpu(vcpu).shadow.iter().any(|&raw| V::state(raw).pending)
     }
 
@@ -638,6 +668,15 @@ impl<V: Version> Gic<V> {
         let group0 = if self.enabled_groups & 1 != 0 { !lines.group } else { 0 };
         let group1 = if self.enabled_groups & 2 != 0 { lines.group } else { 0 };
         lines.enabled & (group0 | group1)
+    }
+
+    /// The lines of a word that are routed to a vCPU for which they are not masked.
+    fn routed(&self, w: usize) -> u32 {
+        let mut routed = 0;
+        for cpu in self.vcpu.iter().take(self.vcpu_count()) {
+            routed |= cpu.mine[w & 7] & !cpu.masked[w & 7];
+        }
+        routed
     }
 
     /// Those that are pending and forwarded.
@@ -732,13 +771,12 @@ impl<V: Version> Gic<V> {
         self.spi[w & 7].asked & bit != 0
     }
 
-    /// Whether the guest wants the linked SPI `intid` to come: it is enabled, its group too, and it is routed to a vCPU.
+    /// Whether the linked SPI `intid` is to come: it is enabled, its group too, and it is routed to a vCPU
+    /// for which it is not masked.
     #[must_use]
     pub fn is_forwarded(&self, intid: u32) -> bool {
         let (w, bit) = place(intid);
-        let routed = VcpuMask::first(self.vcpu_count())
-            .iter()
-            .any(|vcpu| self.cpu(vcpu).mine[w & 7] & bit != 0);
+        let routed = self.routed(w) & bit != 0;
         (32..INTIDS).contains(&intid) && routed && self.forwarded(&self.spi[w & 7]) & bit != 0
     }
 

@@ -54,6 +54,39 @@ impl Reset {
     pub const FLR_NS: u64 = 100_000_000;
 }
 
+/// A VM's functions while they are being reset between two lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// When the reset began, in ns.
+    since: u64,
+    /// One of them is reset at function level.
+    function_level: bool,
+}
+
+impl Release {
+    /// Nanoseconds between two looks at a virtio device that does not reset itself at once.
+    pub const POLL_NS: u64 = 1_000_000;
+
+    /// Functions whose reset began at `now`.
+    #[must_use]
+    pub const fn new(now: u64, function_level: bool) -> Self {
+        Self { since: now, function_level }
+    }
+
+    /// When to ask again; `None` once the functions may be used. `is_reset` says whether the virtio devices have reset themselves.
+    #[must_use]
+    pub fn due(&self, now: u64, is_reset: impl FnOnce() -> bool) -> Option<u64> {
+        let end = self.since.saturating_add(Reset::FLR_NS);
+        if now >= end {
+            None
+        } else if self.function_level {
+            Some(end)
+        } else {
+            (!is_reset()).then(|| now.saturating_add(Self::POLL_NS).min(end))
+        }
+    }
+}
+
 const COMMAND: u16 = 0x04;
 const REVISION: u16 = 0x08;
 const HEADER: u16 = 0x0c;

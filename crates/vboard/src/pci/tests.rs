@@ -405,3 +405,21 @@ proptest! {
         prop_assert_eq!(board.words, before.1);
     }
 }
+
+#[test]
+fn a_reset_has_its_time_without_anybody_who_waits() {
+    let begun = Release::new(1000, true);
+    let end = 1000 + Reset::FLR_NS;
+    // A function-level reset needs all of it, whatever the registers say meanwhile.
+    assert_eq!(begun.due(1000, || true), Some(end));
+    assert_eq!(begun.due(end - 1, || true), Some(end));
+    assert_eq!(begun.due(end, || false), None);
+    // A virtio device is looked at, at most for as long.
+    let begun = Release::new(1000, false);
+    assert_eq!(begun.due(1000, || true), None);
+    assert_eq!(begun.due(1000, || false), Some(1000 + Release::POLL_NS));
+    assert_eq!(begun.due(end - 5, || false), Some(end));
+    assert_eq!(begun.due(end, || false), None);
+    // At the end of time it ends.
+    assert_eq!(Release::new(u64::MAX, true).due(u64::MAX, || false), None);
+}

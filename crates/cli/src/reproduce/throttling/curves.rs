@@ -1,20 +1,21 @@
 //! The shape of a throttled VM's arrivals (xen-throttling, Figure 5), and what all VMs together take of the memory.
 
 use super::{
+    WEIR, XEN,
     grid::{POLL_LINES, measured},
     lab::{Job, Lab, Seen, Vm},
 };
 use crate::{
     failure::{Failure, Result},
     progress::Bar,
-    reproduce::write,
+    reproduce::{
+        statement::{Relation, Statement},
+        write,
+    },
     trace::curve::{Answer, Question},
 };
 use serde_json::{Value, json};
-use std::{
-    fmt::Write as _,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 use weir_analysis::Nanos;
 use weir_observer::ledger::Period;
 
@@ -40,17 +41,84 @@ const SHARE: u64 = 8_000;
 pub const RUNS: u64 = 4;
 
 /// What came out.
+#[derive(Clone, Debug)]
 pub struct Shapes {
-    json: Value,
-    text: String,
-    misses: Vec<String>,
-    files: Vec<PathBuf>,
+    /// The share of the rise at multiples of the period, with the budget and without.
+    rise: [f64; 2],
+    /// What three hogs moved in a period, with budgets and without.
+    moved: [f64; 2],
+    /// The most that each of them took beyond its budget.
+    overshoots: Vec<f64>,
+    /// Pictures and points.
+    pub files: Vec<PathBuf>,
 }
 
 impl Shapes {
-    /// JSON, text, misses and files.
-    pub fn parts(self) -> (Value, String, Vec<String>, Vec<PathBuf>) {
-        (self.json, self.text, self.misses, self.files)
+    /// What is said of them.
+    #[expect(clippy::cast_precision_loss, reason = "small constants")]
+    pub fn statements(&self) -> Vec<Statement> {
+        let saturation = SATURATION as f64;
+        vec![
+            XEN.says(
+                "staircase",
+                "the throttled hog's arrival curve is a staircase: share of its rise around multiples of the period",
+                Relation::AtLeast(STEEP),
+                [self.rise[0]],
+            ),
+            XEN.says(
+                "no-staircase",
+                "the arrival curve without a budget is none: share of its rise around multiples of the period",
+                Relation::AtMost(EVEN),
+                [self.rise[1]],
+            ),
+            WEIR.says(
+                "traffic-throttled",
+                format!("lines that three hogs with {SATURATION} in all move in a period"),
+                Relation::AtMost(saturation * 1.001),
+                [self.moved[0]],
+            ),
+            WEIR.says(
+                "traffic-given",
+                "the same: they get what their budgets are",
+                Relation::AtLeast(saturation * 0.99),
+                [self.moved[0]],
+            ),
+            WEIR.says(
+                "traffic-free",
+                "lines that they move in a period without budgets",
+                Relation::AtLeast(saturation * 1.1),
+                [self.moved[1]],
+            ),
+            WEIR.says(
+                "traffic-overshoot",
+                "the most that each of them takes beyond its budget",
+                Relation::AtMost(POLL_LINES as f64),
+                self.overshoots.clone(),
+            ),
+        ]
+    }
+
+    /// For a person.
+    pub fn text(&self) -> String {
+        format!(
+            "arrival curves over {PERIODS} periods of {} us: {:.1} % of the throttled one rises around the periods' multiples, {:.1} % of the other\n\
+             three hogs, of a memory that takes {SATURATION} lines in {0} us: {:.1} with budgets of {SHARE}, {:.1} without\n",
+            PERIOD / 1000,
+            100.0 * self.rise[0],
+            100.0 * self.rise[1],
+            self.moved[0],
+            self.moved[1],
+        )
+    }
+
+    /// For a program.
+    pub fn json(&self) -> Value {
+        json!({
+            "arrivals": { "period_ns": PERIOD, "budget": BUDGET,
+                "rise_at_multiples": { "throttled": self.rise[0], "free": self.rise[1], "parts": PARTS } },
+            "traffic": { "period_ns": PERIOD, "saturation": SATURATION, "budget_of_each": SHARE,
+                "throttled": self.moved[0], "free": self.moved[1] },
+        })
     }
 }
 
@@ -86,40 +154,9 @@ pub fn run(lab: &Lab<'_>, directory: &Path, bar: &Bar) -> Result<Shapes> {
     }
     throttled.forget();
     free.forget();
-    let mut misses = Vec::new();
-    if shares[0] < STEEP {
-        misses.push(format!(
-            "the throttled hog's arrival curve is no staircase: {:.0} % of it rises around the periods' multiples",
-            100.0 * shares[0]
-        ));
-    }
-    if shares[1] > EVEN {
-        misses.push(format!(
-            "the unthrottled hog's arrival curve is a staircase: {:.0} % of it rises around the periods' multiples",
-            100.0 * shares[1]
-        ));
-    }
-    let memory = together(lab, bar, &mut misses)?;
-    let mut text = format!(
-        "arrival curves over {PERIODS} periods of {} us: {:.1} % of the throttled one rises around the periods' multiples, {:.1} % of the other\n",
-        PERIOD / 1000,
-        100.0 * shares[0],
-        100.0 * shares[1]
-    );
-    let _ = writeln!(
-        text,
-        "three hogs, of a memory that takes {SATURATION} lines in {} us: {:.1} with budgets of {SHARE}, {:.1} without",
-        PERIOD / 1000,
-        memory[0],
-        memory[1]
-    );
-    let json = json!({
-        "arrivals": { "period_ns": PERIOD, "budget": BUDGET,
-            "rise_at_multiples": { "throttled": shares[0], "free": shares[1], "parts": PARTS } },
-        "traffic": { "period_ns": PERIOD, "saturation": SATURATION, "budget_of_each": SHARE,
-            "throttled": memory[0], "free": memory[1] },
-    });
-    Ok(Shapes { json, text, misses, files })
+    let rise = [shares[0], shares[1]];
+    let (moved, overshoots) = together(lab, bar)?;
+    Ok(Shapes { rise, moved, overshoots, files })
 }
 
 /// The share of a curve's rise that is around multiples of the period; its picture and its points are written.
@@ -172,7 +209,7 @@ fn rise(curve: &[u64], parts: usize) -> Option<f64> {
 }
 
 /// What three hogs take together in a period, with budgets whose sum is what the memory takes, and without.
-fn together(lab: &Lab<'_>, bar: &Bar, misses: &mut Vec<String>) -> Result<[f64; 2]> {
+fn together(lab: &Lab<'_>, bar: &Bar) -> Result<([f64; 2], Vec<f64>)> {
     let saturation = format!(
         "\n[saturation]\nperiod = \"{}\"\nline = \"64B\"\npoints = [{{ budget = {SATURATION}, dma = \"0B/s\" }}]\n",
         weir_config::units::Nanos(PERIOD)
@@ -185,25 +222,16 @@ fn together(lab: &Lab<'_>, bar: &Bar, misses: &mut Vec<String>) -> Result<[f64; 
     // Without overcommit: `weir check` has added the budgets up.
     let name = "traffic-throttled";
     let seen = run(name, &narrow(SHARE, ", source = \"monitor\""), 20)?;
-    let mut throttled = 0.0;
+    let (mut throttled, mut overshoots) = (0.0, Vec::new());
     for core in 1..4 {
         let one = measured(name, &seen, core, |counts| counts.refills, SHARE, PERIOD)?;
-        if one.overshoot_max > POLL_LINES {
-            misses.push(format!("{name}: core {core} {} over its budget", one.overshoot_max));
-        }
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        overshoots.push(one.overshoot_max as f64);
         throttled += rate(one.total, one.periods);
     }
     let seen = run("traffic-free", &wide(PERIOD), 48)?;
     let free = seen.together(&[1, 2, 3], PERIOD)?;
-    #[expect(clippy::cast_precision_loss, reason = "a small constant")]
-    let saturation = SATURATION as f64;
-    if throttled > saturation * 1.001 {
-        misses.push(format!("budgets of {SATURATION} lines in all, and {throttled:.1} were moved"));
-    }
-    if free < saturation * 1.1 {
-        misses.push(format!("without budgets no more than {free:.1} lines were moved"));
-    }
-    Ok([throttled, free])
+    Ok(([throttled, free], overshoots))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
@@ -214,6 +242,21 @@ fn rate(lines: u64, periods: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reproduce::statement::tests::{Change, each_can_fail};
+
+    #[test]
+    fn each_statement_can_fail() {
+        let good = Shapes {
+            rise: [0.99, 0.5],
+            moved: [23_990.0, 37_000.0],
+            overshoots: vec![300.0, 250.0, 310.0],
+            files: Vec::new(),
+        };
+        each_can_fail(&good, &[], Shapes::statements, |shapes| {
+            let all = shapes.rise.iter_mut().chain(&mut shapes.moved).chain(&mut shapes.overshoots);
+            all.map(|value| value as &mut dyn Change).collect()
+        });
+    }
 
     #[test]
     fn a_staircase_rises_at_once_and_a_line_evenly() {

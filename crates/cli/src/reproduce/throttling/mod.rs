@@ -11,10 +11,17 @@ pub mod measure;
 pub mod paths;
 mod regulators;
 
-use super::{Outcome, Request};
+use super::{
+    Outcome, Request,
+    statement::{Source, Statement},
+};
 use crate::{failure::Result, progress::Bar};
 use lab::Lab;
 use serde_json::json;
+
+const WEIR: Source = Source { paper: "weir", place: "docs/throttling.md" };
+const BAO: Source = Source { paper: "bao-throttling", place: "4.3.2, Figure 4.8" };
+const XEN: Source = Source { paper: "xen-throttling", place: "IV-B, Figure 5" };
 
 /// The whole experiment.
 pub fn throttling(request: &Request) -> Result<Outcome> {
@@ -25,27 +32,28 @@ pub fn throttling(request: &Request) -> Result<Outcome> {
     }
     let bar = Bar::new("running", runs);
     let points = grid::run(&lab, request.quick, &bar)?;
-    let mut misses: Vec<String> = points.iter().flat_map(grid::Point::misses).collect();
+    let mut statements: Vec<Statement> = points.iter().flat_map(grid::Point::statements).collect();
     let mut json = json!({ "runs": points.iter().map(grid::Point::json).collect::<Vec<_>>() });
     let mut text = grid::text(&points);
     let mut files = Vec::new();
     let mut findings = regulators::Findings::default();
     if !request.quick {
-        let (shapes, said, wrong, drawn) = curves::run(&lab, &request.directory, &bar)?.parts();
-        text = format!("{text}\n{said}");
-        misses.extend(wrong);
-        files.extend(drawn);
+        let shapes = curves::run(&lab, &request.directory, &bar)?;
+        text = format!("{text}\n{}", shapes.text());
+        statements.extend(shapes.statements());
+        json["shapes"] = shapes.json();
+        files.extend(shapes.files);
         findings = regulators::run(&lab, &bar)?;
-        json["shapes"] = shapes;
         json["regulators"] = std::mem::take(&mut findings.json);
     }
     json["unregulated_overhead"] = regulators::unregulated(&lab, &bar, &mut findings)?.into();
     text = format!("{text}{}", findings.text);
-    misses.extend(findings.misses);
+    statements.extend(findings.statements);
     let paths = paths::run(&lab, request.quick, &bar)?;
     json["el2_instructions"] = paths::json(&paths);
-    text = format!("{text}\n{}", paths::text(&paths));
-    misses.extend(paths::misses(&paths));
+    json["compiler"] = lab.compiler().into();
+    text = format!("{text}\n{}\ncompiled by {}", paths::text(&paths), lab.compiler());
+    statements.extend(paths::statements(&paths));
     drop(bar);
-    Ok(Outcome { json, text, misses, files })
+    Ok(Outcome { json, text, statements, files })
 }

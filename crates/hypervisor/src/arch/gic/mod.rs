@@ -119,7 +119,7 @@ impl Line {
         self.act(if enabled { Bits::SetEnable } else { Bits::ClearEnable });
     }
 
-    /// Forwards the interrupt no longer, as of the return: none that comes later than that is seen by a core.
+    /// Forwards the shared interrupt no longer, as of the return: none that comes later than that is seen by a core.
     pub fn withhold(self) {
         self.set_enabled(false);
         // GICD_CTLR.RWP, which a GICv2 does not have, and does not need (IHI0069, 12.9.4).
@@ -160,11 +160,14 @@ impl Line {
         let base = if self.intid < 32 { self.private } else { device(GICD) };
         let address = base + CONFIG + u64::from(self.intid / 16 * 4);
         let bit = 2 << (self.intid % 16 * 2);
-        // SAFETY: as in `act`. Sixteen lines share the word; lines of two VMs may be among them, so
-        // callers hold the lock of the distributor (`DISTRIBUTOR`).
+        // SAFETY: as in `act`. Sixteen lines share the word; shared lines of two VMs may be among them, so
+        // callers hold the lock of the distributor (`DISTRIBUTOR`) for a shared line.
         unsafe {
             let old = mmio::read32(address);
-            mmio::write32(address, if edge { old | bit } else { old & !bit });
+            let new = if edge { old | bit } else { old & !bit };
+            if new != old {
+                mmio::write32(address, new);
+            }
         }
     }
 
@@ -220,6 +223,8 @@ fn reset_private(core: usize) {
         mmio::write32(base + Bits::ClearPending as u64, u32::MAX);
         mmio::write32(base + Bits::ClearActive as u64, u32::MAX);
         mmio::write32(base + Bits::Group as u64, GROUP);
+        // PPIs are level-sensitive: an edge that one VM's timer makes would be latched for the next VM's vCPU.
+        mmio::write32(base + CONFIG + 4, 0);
     }
     for intid in 0..32 {
         let priority = if own.contains(&intid) && intid != SGI_GUEST { OWN } else { GUESTS };

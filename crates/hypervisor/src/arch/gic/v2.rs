@@ -64,12 +64,18 @@ pub fn init() {
 }
 
 /// Brings up this core's CPU interface and virtual interface.
-pub fn init_core(core: usize) {
+///
+/// # Errors
+///
+/// None.
+#[allow(clippy::unnecessary_wraps, reason = "a GICv3 can refuse")]
+pub fn init_core(core: usize) -> Result<(), &'static str> {
     reset_private(core);
     gicc_write(GICC_PMR, 0xff);
     gicc_write(GICC_CTLR, GICC_ENABLE);
     gich_write(GICH_HCR, 0);
     dsb_sy();
+    Ok(())
 }
 
 /// The interrupt of highest priority, now active; [`super::SPECIAL`] or above when there is none. For an SGI bits
@@ -123,7 +129,7 @@ impl Line {
 /// How many list registers are in use: those of this core, of the first [`LISTS`].
 #[must_use]
 pub fn list_registers() -> usize {
-    LISTS.min((gich_read(GICH_VTR) & 0x3f) as usize + 1)
+    weir_vboard::gic::used((gich_read(GICH_VTR) & 0x3f) as usize + 1, LISTS)
 }
 
 /// Lets the guest take virtual interrupts, or not: while a vCPU is off or waits, its list registers must not end
@@ -197,8 +203,8 @@ pub fn write_lr(n: usize, value: u32) {
     gich_write(GICH_LR + 4 * (n as u64 & 0x3f), value);
 }
 
-/// Which of the first 32 list registers are empty.
+/// Which of the list registers in use are empty.
 #[inline(always)]
 pub fn empty_list_registers() -> u32 {
-    gich_read(GICH_ELRSR0)
+    weir_vboard::gic::free_of(gich_read(GICH_ELRSR0), LISTS)
 }

@@ -8,8 +8,10 @@ use crate::{
         mmio,
         sysreg::{icc, id_register},
     },
-    platform::{CORES, GICD, GICR},
+    platform::{CORES, GICD, GICR, GICR_LEN},
 };
+use core::sync::atomic::{AtomicU64, Ordering};
+use weir_vboard::gic::redistributor::{self, Frames};
 
 /// All interrupts are of group 1: EL2 takes them as IRQ.
 pub(super) const GROUP: u32 = u32::MAX;
@@ -24,9 +26,34 @@ const EOI_MODE: u64 = 1 << 1;
 /// ICH_HCR_EL2.En.
 const ICH_EN: u64 = 1;
 
+/// ICC_SRE_EL2: system registers, no bypass of FIQ or IRQ, and ICC_SRE_EL1 traps (Enable, bit 3, is clear).
+const SRE_EL2: u64 = 7;
+/// ICC_SRE_EL1: the same, and what a guest reads there.
+const SRE_EL1: u64 = 7;
+
+/// Where each core's redistributor is, from the first one on; set by [`init_core`] on that core.
+static REDISTRIBUTORS: [AtomicU64; CORES.len()] = [const { AtomicU64::new(0) }; CORES.len()];
+
+/// The redistributors, as `Stage1::begin` maps them.
+struct Redistributors;
+
+impl Frames for Redistributors {
+    fn read(&mut self, offset: u64) -> u32 {
+        // SAFETY: callers stay within the frames of a redistributor, of which `find` has seen that they are in the mapped range.
+        unsafe { mmio::read32(device(GICR) + offset) }
+    }
+
+    fn write(&mut self, offset: u64, value: u32) {
+        // SAFETY: as above; interrupts reach EL2 or a guest, never memory.
+        unsafe { mmio::write32(device(GICR) + offset, value) }
+    }
+}
+
 /// The SGI frame of core `core`'s redistributor.
 pub(super) fn private_registers(core: usize) -> u64 {
-    device(GICR) + 0x2_0000 * core.min(CORES.len() - 1) as u64 + 0x1_0000
+    // Relaxed: only the core itself, and cores that share a lock with it, use its private lines.
+    let at = REDISTRIBUTORS[core.min(CORES.len() - 1)].load(Ordering::Relaxed);
+    device(GICR) + at + 0x1_0000
 }
 
 /// Brings up the distributor; on the boot core, once.
@@ -37,7 +64,17 @@ pub fn init() {
 }
 
 /// Brings up this core's redistributor, CPU interface and virtual interface.
-pub fn init_core(core: usize) {
+///
+/// # Errors
+///
+/// Why this core's redistributor can't be used.
+pub fn init_core(core: usize) -> Result<(), &'static str> {
+    let index = core.min(CORES.len() - 1);
+    let at = redistributor::find(&mut Redistributors, GICR_LEN, CORES[index])
+        .ok_or("no redistributor has its affinity")?;
+    REDISTRIBUTORS[index].store(at, Ordering::Relaxed);
+    redistributor::stop_lpis(&mut Redistributors, at)
+        .map_err(|_| "the firmware left LPIs on, and its redistributor does not turn them off")?;
     let waker = private_registers(core) - 0x1_0000 + GICR_WAKER;
     // SAFETY: RD_base of this core's redistributor. Clearing ProcessorSleep (bit 1) wakes it; ChildrenAsleep (bit 2)
     // falls within a bounded time (IHI0069, 12.11.42).
@@ -48,14 +85,15 @@ pub fn init_core(core: usize) {
         }
     }
     reset_private(core);
-    icc::sre_el2::write(icc::sre_el2::read() | 0xf);
+    icc::sre_el2::write(SRE_EL2);
     isb();
-    icc::sre_el1::write(7);
+    icc::sre_el1::write(SRE_EL1);
     icc::ctlr::write(icc::ctlr::read() | EOI_MODE);
     icc::pmr::write(0xff);
     icc::igrpen1::write(1);
     icc::ich_hcr::write(0);
     isb();
+    Ok(())
 }
 
 /// The interrupt of highest priority, now active; [`super::SPECIAL`] or above when there is none.
@@ -117,7 +155,7 @@ impl Line {
 /// How many list registers are in use: those of this core, of the first [`LISTS`].
 #[must_use]
 pub fn list_registers() -> usize {
-    LISTS.min((icc::ich_vtr::read() & 0x1f) as usize + 1)
+    weir_vboard::gic::used((icc::ich_vtr::read() & 0x1f) as usize + 1, LISTS)
 }
 
 /// Lets the guest take virtual interrupts, or not: while a vCPU is off or waits, its list registers must not end
@@ -177,6 +215,9 @@ impl Interface {
 
     /// Puts it onto this core.
     pub fn load(self) {
+        // A GIC may fix ICC_SRE_EL2.Enable to 1 (IHI0069H 12.2.24). Then the guest before may have written this, and ISR and
+        // acknowledges of the next one would not be its virtual interface's.
+        icc::sre_el1::write(SRE_EL1);
         for (n, list) in self.lists.into_iter().enumerate().take(list_registers()) {
             icc::write_lr(n, list);
         }

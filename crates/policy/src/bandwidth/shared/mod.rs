@@ -3,6 +3,7 @@
 mod reserve;
 mod spent;
 mod usage;
+mod waiting;
 
 #[cfg(test)]
 mod model;
@@ -10,6 +11,7 @@ mod model;
 pub(super) use reserve::{MOST, Reserve};
 pub(super) use spent::{MAX_MEMBERS, Mark, Spent};
 pub(super) use usage::Usage;
+pub(super) use waiting::{Waiter, Waiting};
 
 use super::Counts;
 use crate::word::{AtomicU64, Word};
@@ -29,6 +31,8 @@ impl Shared {
             writes: Reserve::new(),
             spent: Spent::new(),
             usage: Usage::new(),
+            waiting: Waiting::new(),
+            throttled: Waiting::new(),
         })
     }
 }
@@ -50,6 +54,10 @@ pub(super) struct Parts<W> {
     pub(super) spent: Spent<W>,
     /// What a critical VM's vCPUs used.
     pub(super) usage: Usage<W>,
+    /// Who is to be woken when budget is returned.
+    pub(super) waiting: Waiting<W>,
+    /// Who is suspended, where the domain has spare budget.
+    pub(super) throttled: Waiting<W>,
 }
 
 impl<W: Word> Parts<W> {
@@ -59,7 +67,9 @@ impl<W: Word> Parts<W> {
             reads: Reserve::on(word()),
             writes: Reserve::on(word()),
             spent: Spent::on(word()),
-            usage: Usage::on(word),
+            usage: Usage::on(&word),
+            waiting: Waiting::on(word()),
+            throttled: Waiting::on(word()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The shared parts as they are shipped, on loom's words: every interleaving of a few cores, and every value that Armv8's memory model (and a
 //! weaker one) lets a load return. And the same on words that do less than they are asked for, where the model has to fail.
 
-use super::{Parts, Reserve, Spent, usage::Slot};
+use super::{Parts, Reserve, Spent, Waiting, usage::Slot};
 use crate::{
     Nanos,
     bandwidth::{Compensation, Counts, Event, Kind, Memguard, Pool, Setting, Static, Verdict},
@@ -154,6 +154,27 @@ fn one_is_the_last<W: Modeled>() {
     marks.push(spent.mark(1, 0b100, 0b111));
     assert_eq!(marks.iter().filter(|mark| mark.news).count(), 1);
     assert!(spent.mark(1, 0b100, 0b111).all);
+}
+
+/// Two vCPUs ask for budget in period 1, and two others return some: each that asked is named once.
+fn each_that_asks_is_woken_once<W: Modeled>() {
+    let waiting = Arc::new(Waiting::on(W::new(0)));
+    waiting.ask(1, 0b01);
+    let core = |asks: u32| {
+        let waiting = Arc::clone(&waiting);
+        let meet = move || {
+            if asks != 0 {
+                waiting.ask(1, asks);
+            }
+            waiting.take(1, u32::MAX)
+        };
+        Box::new(meet) as Box<dyn FnOnce() -> u32 + Send>
+    };
+    let mut named = together(vec![core(0), core(0b10)]);
+    named.push(waiting.take(1, u32::MAX));
+    assert_eq!(named.iter().map(|named| named.count_ones()).sum::<u32>(), 2, "{named:?}");
+    assert_eq!(named.iter().fold(0, |all, named| all | named), 0b11);
+    assert_eq!(waiting.take(2, u32::MAX), 0, "of another period");
 }
 
 /// One core publishes what it used in periods 1 and 3, another reads both. What it finds is the use of that period.
@@ -344,6 +365,12 @@ fn the_reserve_needs_its_exchange_to_be_one() {
 fn one_member_is_the_last_to_spend() {
     holds(one_is_the_last::<AtomicU64>);
     assert!(fails(one_is_the_last::<Split>));
+}
+
+#[test]
+fn each_waiting_vcpu_is_woken_once() {
+    holds(each_that_asks_is_woken_once::<AtomicU64>);
+    assert!(fails(each_that_asks_is_woken_once::<Split>));
 }
 
 #[test]

@@ -1,16 +1,19 @@
 //! The model against a fake of the list-register hardware and of the physical distributor.
 
+mod isolation;
 mod properties;
 mod registers;
 mod relayed;
 
-use super::lr::{Backing, Entry, State};
+use super::lr::{Backing, Entry, State, free_of};
 use super::{Access, Gic, Hardware, ListRegisters, Mailboxes, Maintenance, VcpuMask, Version};
 
 /// The list registers of one core, and the virtual CPU interface that a guest drives them with
 /// (IHI0069H 4.8: highest priority first, `EOImode` 0, `EOIcount`, maintenance conditions).
 pub struct Core<V: Version> {
     pub lrs: Vec<V::Raw>,
+    /// How many of them the model may use.
+    pub used: usize,
     pub maintenance: Maintenance,
     pub eoi_count: u32,
     pub writes: usize,
@@ -24,6 +27,7 @@ impl<V: Version> ListRegisters<V> for Core<V> {
     }
 
     fn write(&mut self, index: usize, raw: V::Raw) {
+        assert!(index < self.used, "list register {index} of {}", self.used);
         self.writes += 1;
         self.lrs[index] = raw;
     }
@@ -35,7 +39,7 @@ impl<V: Version> ListRegisters<V> for Core<V> {
                 mask |= 1 << i;
             }
         }
-        mask
+        free_of(mask, self.used)
     }
 
     fn set_maintenance(&mut self, wanted: Maintenance) {
@@ -79,6 +83,7 @@ impl<V: Version> Core<V> {
     pub fn new(count: usize) -> Self {
         Self {
             lrs: vec![V::EMPTY; count],
+            used: count,
             maintenance: Maintenance::NONE,
             eoi_count: 0,
             writes: 0,
@@ -220,6 +225,7 @@ impl<V: Version> Hardware<V> for Machine<'_, V> {
     }
 
     fn set_edge(&mut self, vcpu: usize, pintid: u32, edge: bool) {
+        assert!(!self.board.line(vcpu, pintid).enabled, "{pintid} is enabled (IHI0069H 12.9.9)");
         self.board.line(vcpu, pintid).edge = edge;
     }
 
@@ -251,6 +257,10 @@ pub struct Rig<V: Version> {
     /// Kicks arrive at once.
     pub prompt: bool,
     pub links: Vec<(u32, u32)>,
+    /// Physical interrupts that each vCPU's core took.
+    pub taken: Vec<usize>,
+    /// Kicks that each vCPU's core got.
+    pub told: Vec<usize>,
 }
 
 impl<V: Version> Rig<V> {
@@ -263,6 +273,8 @@ impl<V: Version> Rig<V> {
             kicks: VcpuMask::NONE,
             prompt: true,
             links: links.to_vec(),
+            taken: vec![0; vcpus],
+            told: vec![0; vcpus],
         };
         for &(intid, pintid) in links {
             rig.gic.link(intid, pintid);
@@ -292,12 +304,19 @@ impl<V: Version> Rig<V> {
         self.board.here = Some(vcpu);
         let more = self.on(vcpu, ask);
         self.board.here = None;
-        self.kicks = self.kicks | more;
+        self.note(more);
+    }
+
+    fn note(&mut self, mask: VcpuMask) {
+        for vcpu in mask.iter() {
+            self.told[vcpu] += 1;
+        }
+        self.kicks = self.kicks | mask;
     }
 
     /// Takes what a call returned, and lets the machine come to rest.
     pub fn kick(&mut self, mask: VcpuMask) {
-        self.kicks = self.kicks | mask;
+        self.note(mask);
         self.run();
     }
 
@@ -326,6 +345,7 @@ impl<V: Version> Rig<V> {
                         moved = true;
                         line.active = true;
                         line.latch = false;
+                        self.taken[vcpu] += 1;
                         self.alone(vcpu, |gic, _, hw| gic.deliver_hw(vcpu, intid, hw));
                     }
                 }

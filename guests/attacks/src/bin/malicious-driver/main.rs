@@ -6,8 +6,8 @@
 //! identifier `from=` to `to=`, port 5001, by a connection that the first of all asks for.
 //!
 //! ```text
-//! crook: 1000 rounds over PCI
-//! crook: 32000 control packets over MMIO
+//! malicious-driver: 1000 rounds over PCI
+//! malicious-driver: 32000 control packets over MMIO
 //! ```
 
 #![no_std]
@@ -68,7 +68,11 @@ fn main(board: &'static Board) -> ! {
             begins();
             controls.send(device);
         }
-        println!("crook: {} control packets over {}", controls.sent(), device.transport());
+        println!(
+            "malicious-driver: {} control packets over {}",
+            controls.sent(),
+            device.transport()
+        );
         end();
     }
     for _ in 0..rounds {
@@ -82,7 +86,7 @@ fn main(board: &'static Board) -> ! {
             }
         }
     }
-    println!("crook: {rounds} rounds over {}", device.transport());
+    println!("malicious-driver: {rounds} rounds over {}", device.transport());
     end()
 }
 

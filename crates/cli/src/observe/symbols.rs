@@ -1,0 +1,106 @@
+//! The names of the functions of an ELF file.
+
+use object::{Object as _, ObjectSymbol as _, SymbolKind};
+use std::{fs, ops::Range, path::Path};
+
+/// Functions by address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Symbols(Vec<(Range<u64>, String)>);
+
+impl Symbols {
+    /// Reads the functions of the ELF file at `path`; none if it cannot be read.
+    pub fn read(path: &Path) -> Self {
+        let bytes = fs::read(path).unwrap_or_default();
+        let Ok(file) = object::File::parse(bytes.as_slice()) else { return Self::default() };
+        let functions = file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text);
+        let function = |symbol: object::Symbol<'_, '_>| {
+            let end = symbol.address().saturating_add(symbol.size().max(1));
+            Some((symbol.address()..end, demangle(symbol.name().ok()?)))
+        };
+        let mut all: Vec<_> = functions.filter_map(function).collect();
+        all.sort_by_key(|(range, _)| range.start);
+        Self(all)
+    }
+
+    /// Returns the function that has this address.
+    pub fn at(&self, address: u64) -> Option<&str> {
+        let behind = self.0.partition_point(|(range, _)| range.start <= address);
+        let (range, name) = self.0.get(behind.checked_sub(1)?)?;
+        range.contains(&address).then_some(name)
+    }
+
+    /// Holds these functions.
+    #[cfg(test)]
+    pub fn of(functions: &[(Range<u64>, &str)]) -> Self {
+        Self(functions.iter().map(|(range, name)| (range.clone(), (*name).to_owned())).collect())
+    }
+}
+
+/// Returns the path of a symbol in Rust's legacy mangling (`_ZN`, lengths and names, `E`) without its hash; other names as they are.
+fn demangle(symbol: &str) -> String {
+    let parts = || {
+        let mut rest = symbol.strip_prefix("_ZN")?;
+        let mut parts = Vec::new();
+        while let Some(digits) = rest.find(|c: char| !c.is_ascii_digit()).filter(|n| *n > 0) {
+            let (length, name) = rest.split_at_checked(digits)?;
+            let (part, behind) = name.split_at_checked(length.parse().ok()?)?;
+            parts.push(part);
+            rest = behind;
+        }
+        rest.starts_with('E').then_some(parts)
+    };
+    let Some(mut parts) = parts() else { return symbol.to_owned() };
+    let is_hash = |part: &&str| part.len() == 17 && part.starts_with('h');
+    if parts.len() > 1 && parts.last().is_some_and(is_hash) {
+        parts.pop();
+    }
+    let mut name = parts.join("::");
+    for (code, text) in [
+        ("$LT$", "<"),
+        ("$GT$", ">"),
+        ("$RF$", "&"),
+        ("$BP$", "*"),
+        ("$C$", ","),
+        ("$u20$", " "),
+        ("$u7b$", "{"),
+        ("$u7d$", "}"),
+        ("$u5b$", "["),
+        ("$u5d$", "]"),
+        ("$u27$", "'"),
+        ("..", "::"),
+    ] {
+        name = name.replace(code, text);
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_the_legacy_mangling_are_readable() {
+        for (symbol, name) in [
+            (
+                "_ZN15weir_hypervisor4arch3gic2v39Interface4save17he03567995aa7ce2dE",
+                "weir_hypervisor::arch::gic::v3::Interface::save",
+            ),
+            (
+                "_ZN4spin5mutex4spin22SpinMutex$LT$T$C$R$GT$4lock17h63985c0ab5abf37fE",
+                "spin::mutex::spin::SpinMutex<T,R>::lock",
+            ),
+            ("memcpy", "memcpy"),
+            ("_ZN9", "_ZN9"),
+            ("_ZN99weirE", "_ZN99weirE"),
+        ] {
+            assert_eq!(demangle(symbol), name);
+        }
+    }
+
+    #[test]
+    fn an_address_is_of_the_function_that_contains_it() {
+        let symbols = Symbols::of(&[(0x10..0x20, "one"), (0x20..0x28, "two")]);
+        let at = [0xf, 0x10, 0x1f, 0x20, 0x28].map(|address| symbols.at(address));
+        assert_eq!(at, [None, Some("one"), Some("one"), Some("two"), None]);
+    }
+}

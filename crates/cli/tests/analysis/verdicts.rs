@@ -1,0 +1,143 @@
+//! Verdicts have three values: holds, not judged with what is missing, does not hold.
+
+use super::{OVERHEADS, SATURATION, analyze, fake, flow};
+use crate::support::say;
+use serde_json::Value;
+
+fn vm(name: &str, core: u8, keys: &str) -> String {
+    format!("[[vm]]\nname = \"{name}\"\ncpus = [{core}]\n{keys}")
+}
+
+/// A task of 1 ms in each 10 ms.
+fn task(deadline: &str, accesses: &str) -> String {
+    format!(
+        "[[vm.task]]\nname = \"t\"\ncost = \"1ms\"\nperiod = \"10ms\"\ndeadline = \"{deadline}\"\n{accesses}"
+    )
+}
+
+const BUDGET: &str = "bandwidth = { budget = 60, period = \"30us\" }\n";
+const ROUND: &str = "[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"1ms\" }\n";
+
+#[test]
+fn a_verdict_that_lacks_an_input_is_not_judged_and_says_what_is_missing() {
+    let two = |head: &str, keys: &str, other: &str| {
+        format!("{head}{}{}", vm("a", 0, keys), vm("b", 1, other))
+    };
+    let on = |name: &str| format!("platform = \"{name}\"\n");
+    let good = task("10ms", "accesses = 10\n");
+    let delay = SATURATION.replace("least_budget", "delay = \"10ns\"\novershoot = 0\nleast_budget");
+    let one_flow = flow("f", "a", "\"b\"", "4KiB", "1ms", "500us");
+    let (holds, open, not) = ("holds", "not-judged", "does-not-hold");
+    let budgets = format!("{BUDGET}{good}");
+    for (text, verdict, missing) in [
+        // Tasks beside other VMs need the delay by one access.
+        (two("", &good, ""), open, "a: the response times leave out other VMs' memory accesses"),
+        (vm("a", 0, &good), holds, ""),
+        (two(&on("qemu-virt"), &good, ""), holds, ""),
+        (two("", &budgets, BUDGET) + &delay, holds, ""),
+        (two(&on("zcu102"), &budgets, BUDGET), holds, ""),
+        (two(&on("zcu104"), &budgets, BUDGET), holds, ""),
+        (two(&on("rpi4"), &budgets, BUDGET), holds, ""),
+        // What does not hold without an input does not hold with it.
+        (two("", &task("1us", ""), ""), not, "a: the response times leave out"),
+        // Budgets need the saturation, unless no access delays another one.
+        (two("", BUDGET, ""), open, "memory: whether the budgets saturate it"),
+        (two(&on("qemu-virt"), BUDGET, ""), holds, ""),
+        (two(&on("zcu102"), BUDGET, BUDGET), holds, ""),
+        (two(&on("zcu102"), BUDGET, ""), not, ""),
+        (two("", "bandwidth = { required = \"1MB/s\" }\n", ""), open, "whether it gets 1MB/s"),
+        // A VM's own budget needs its tasks' accesses.
+        (
+            two(&on("zcu102"), &format!("{BUDGET}{}", task("10ms", "")), BUDGET),
+            open,
+            "the `accesses` of its tasks are not known",
+        ),
+        // A shared core needs the cost of a switch.
+        (
+            two("", "", "").replace("[1]", "[0]") + ROUND,
+            open,
+            "core 0: the cost of a switch is not known",
+        ),
+        (two(&on("qemu-virt"), "", "").replace("[1]", "[0]") + ROUND, holds, ""),
+        // The worst of all parts is the verdict.
+        (two("", BUDGET, "") + &one_flow + OVERHEADS, open, "memory: whether"),
+        (two("", BUDGET, "") + &one_flow.replace("500us", "1us") + OVERHEADS, not, "memory:"),
+    ] {
+        let (said, json) = analyze(&text, &[]);
+        let truth = match verdict {
+            "holds" => Value::Bool(true),
+            "not-judged" => Value::Null,
+            _ => Value::Bool(false),
+        };
+        assert_eq!((&json["verdict"], &json["holds"]), (&verdict.into(), &truth), "{text} {json}");
+        assert_eq!(said.status, Some(i32::from(verdict != holds)), "{text}");
+        let found = json["not_judged"].to_string();
+        assert_eq!(found == "[]", missing.is_empty(), "{text} {found}");
+        assert!(found.contains(missing), "{text} {found}");
+        let (said, _) = analyze(&text, &["--accept-not-judged"]);
+        assert_eq!(said.status, Some(i32::from(verdict == not)), "{text}");
+        let fake = fake();
+        fake.write("x.toml", text.as_bytes());
+        let said = say(fake.weir().args(["analyze", "x.toml"]));
+        let headline = match verdict {
+            "holds" => "x.toml: all holds",
+            "not-judged" => "x.toml: not judged",
+            _ => "x.toml: does not hold",
+        };
+        assert!(said.out.starts_with(headline), "{}", said.out);
+        assert_eq!(said.out.contains("\nnot judged: "), !missing.is_empty(), "{}", said.out);
+    }
+}
+
+/// Flows without overheads are not judged.
+#[test]
+fn flows_without_overheads_are_not_judged() {
+    let text = flow("f", "a", "\"b\"", "4KiB", "1ms", "500us");
+    let (said, json) = analyze(&text, &[]);
+    assert_eq!((said.status, &json["verdict"]), (Some(1), &"not-judged".into()), "{json}");
+    assert!(json["holds"].is_null() && json["faults"][0]["help"].is_string(), "{json}");
+    assert_eq!(analyze(&text, &["--accept-not-judged"]).0.status, Some(0));
+}
+
+/// What a verdict takes from the platform's file is printed with its source.
+#[test]
+fn values_of_the_platform_are_told_with_their_source() {
+    for (platform, source) in [
+        ("qemu-virt", "delay 0ns: model: QEMU's memory has no timing"),
+        ("qemu-virt-gicv2", "delay 0ns: model: QEMU's memory has no timing"),
+        ("zcu102", "[saturation]: paper: rt-virtio, Table I"),
+        ("zcu104", "delay 67ns, overshoot 15: derived: "),
+        ("rpi4", "delay 61ns, overshoot 28: derived: "),
+    ] {
+        let tasks = vm("a", 0, &(BUDGET.to_owned() + &task("10ms", "accesses = 10\n")));
+        let text = format!("platform = \"{platform}\"\n{tasks}{}", vm("b", 1, BUDGET));
+        let (_, json) = analyze(&text, &[]);
+        assert_eq!(json["verdict"], "holds", "{json}");
+        let assumed = json["assumed"].as_array().expect("a list");
+        let told = |one: &Value| one.as_str().is_some_and(|text| text.contains(source));
+        assert!(assumed.iter().any(told), "{platform}: {assumed:?}");
+    }
+    let bare = format!("platform = \"qemu-virt\"\n{}", vm("a", 0, ""));
+    assert_eq!(
+        analyze(&(bare + &ROUND.replace("1ms\"", "1ms\", vms = [\"a\"]")), &[]).1["assumed"],
+        Value::Array(Vec::new())
+    );
+}
+
+/// A plan that lacks an input is printed, and its status says that it is not judged.
+#[test]
+fn a_plan_that_lacks_an_input_is_not_judged() {
+    let fake = fake();
+    let text = format!("{}{}", vm("a", 0, &task("10ms", "")), vm("b", 1, ""));
+    fake.write("x.toml", text.as_bytes());
+    let said = say(fake.weir().args(["plan", "x.toml"]));
+    assert_eq!(said.status, Some(1), "{}", said.err);
+    assert!(
+        said.out.contains("[[vm.task]]") && said.err.contains("not judged: a:"),
+        "{}",
+        said.err
+    );
+    let said = say(fake.weir().args(["plan", "x.toml", "--json", "--accept-not-judged"]));
+    let json: Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!((said.status, &json["verdict"]), (Some(0), &"not-judged".into()), "{json}");
+}

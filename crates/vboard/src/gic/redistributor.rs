@@ -1,0 +1,194 @@
+//! The physical redistributors of a GICv3: which frames belong to a core, and LPIs that the firmware left on.
+//!
+//! Sources: IHI0069H 12.10 (the frames), 12.11.3 (`GICR_CTLR`), 12.11.40 (`GICR_TYPER`).
+
+/// Bytes of the frames of one redistributor without virtual LPIs: `RD_base` and `SGI_base`.
+pub const LEN: u64 = 0x2_0000;
+/// Bytes with virtual LPIs (GICv4): `VLPI_base` and a reserved frame are behind the two.
+pub const LONGEST: u64 = 0x4_0000;
+
+const CTLR: u64 = 0x0;
+const TYPER: u64 = 0x8;
+/// `GICR_TYPER.VLPIS` and `Last`.
+const VLPIS: u32 = 1 << 1;
+const LAST: u32 = 1 << 4;
+/// `GICR_CTLR.EnableLPIs`, `RWP` and `UWP`.
+const ENABLE_LPIS: u32 = 1;
+const RWP: u32 = 1 << 3;
+const UWP: u32 = 1 << 31;
+/// Looks at `RWP` and `UWP` before a redistributor that does not answer is given up.
+const PATIENCE: u32 = 1_000_000;
+
+/// The registers from the first redistributor on.
+pub trait Frames {
+    /// Reads the word at `offset`.
+    fn read(&mut self, offset: u64) -> u32;
+    /// Writes it.
+    fn write(&mut self, offset: u64, value: u32);
+}
+
+/// Returns the offset of `RD_base` of the core with this MPIDR, among `len` bytes of frames. Frames are in any
+/// order; each says its core's affinity, how long it is, and whether it is the last.
+pub fn find(frames: &mut impl Frames, len: u64, mpidr: u64) -> Option<u64> {
+    let affinity = (mpidr >> 8 & 0xff00_0000 | mpidr & 0x00ff_ffff) as u32;
+    let mut at = 0;
+    while at + LEN <= len {
+        let typer = frames.read(at + TYPER);
+        if frames.read(at + TYPER + 4) == affinity {
+            return Some(at);
+        }
+        if typer & LAST != 0 {
+            return None;
+        }
+        at += if typer & VLPIS == 0 { LEN } else { LONGEST };
+    }
+    None
+}
+
+/// The redistributor does not turn its LPIs off (`GICR_CTLR.EnableLPIs` may be fixed once it is set).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LpisStayOn;
+
+/// Turns LPIs off at the redistributor whose `RD_base` is at `at`: the hypervisor takes none, and the GIC would
+/// go on writing the firmware's pending table, which may be a VM's memory now.
+///
+/// # Errors
+///
+/// [`LpisStayOn`].
+pub fn stop_lpis(frames: &mut impl Frames, at: u64) -> Result<(), LpisStayOn> {
+    let control = frames.read(at + CTLR);
+    if control & ENABLE_LPIS == 0 {
+        return Ok(());
+    }
+    frames.write(at + CTLR, control & !(ENABLE_LPIS | RWP | UWP));
+    for _ in 0..PATIENCE {
+        let control = frames.read(at + CTLR);
+        if control & (RWP | UWP) == 0 {
+            return if control & ENABLE_LPIS == 0 { Ok(()) } else { Err(LpisStayOn) };
+        }
+    }
+    Err(LpisStayOn)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One redistributor: its bytes, affinity, and `GICR_CTLR`.
+    struct Redistributor {
+        len: u64,
+        affinity: u32,
+        control: u32,
+        /// `EnableLPIs` can't be cleared.
+        sticky: bool,
+        /// Reads of `GICR_CTLR` until `RWP` is clear.
+        busy: u32,
+    }
+
+    /// A board that records what is written.
+    struct Board {
+        redistributors: Vec<Redistributor>,
+        written: Vec<(u64, u32)>,
+    }
+
+    impl Board {
+        fn new(affinities: &[u32], len: u64) -> Self {
+            let one = |&affinity: &u32| Redistributor {
+                len,
+                affinity,
+                control: 0,
+                sticky: false,
+                busy: 0,
+            };
+            Self { redistributors: affinities.iter().map(one).collect(), written: Vec::new() }
+        }
+
+        /// The redistributor at `offset`, its number, and the rest of the offset.
+        fn at(&mut self, offset: u64) -> (usize, u64) {
+            let mut rest = offset;
+            for (n, its) in self.redistributors.iter().enumerate() {
+                if rest < its.len {
+                    return (n, rest);
+                }
+                rest -= its.len;
+            }
+            panic!("there is nothing at {offset:#x}");
+        }
+    }
+
+    impl Frames for Board {
+        fn read(&mut self, offset: u64) -> u32 {
+            let (n, register) = self.at(offset);
+            let last = n + 1 == self.redistributors.len();
+            let its = &mut self.redistributors[n];
+            match register {
+                CTLR if its.busy > 0 => {
+                    its.busy -= 1;
+                    its.control | RWP
+                }
+                CTLR => its.control,
+                TYPER => {
+                    u32::from(last) << 4 | u32::from(its.len == LONGEST) << 1 | (n as u32) << 8
+                }
+                0xc => its.affinity,
+                _ => panic!("register {register:#x}"),
+            }
+        }
+
+        fn write(&mut self, offset: u64, value: u32) {
+            self.written.push((offset, value));
+            let (n, register) = self.at(offset);
+            assert_eq!(register, CTLR);
+            let its = &mut self.redistributors[n];
+            its.control = if its.sticky { value | its.control & ENABLE_LPIS } else { value };
+        }
+    }
+
+    #[test]
+    fn frames_are_found_in_any_order_and_at_either_stride() {
+        for len in [LEN, LONGEST] {
+            // The boot core is the third, and one core is in another cluster.
+            let mut board = Board::new(&[0x101, 0x100, 0, 0x0100_0002], len);
+            let all = 4 * len;
+            assert_eq!(find(&mut board, all, 0x8000_0000), Some(2 * len));
+            assert_eq!(find(&mut board, all, 0x100), Some(len));
+            assert_eq!(find(&mut board, all, 0x101), Some(0));
+            assert_eq!(find(&mut board, all, 0x1_0000_0002), Some(3 * len), "affinity 3");
+            // Never beyond the last, nor beyond what is mapped.
+            assert_eq!(find(&mut board, 100 * len, 2), None);
+            assert_eq!(find(&mut board, 2 * len, 0), None);
+            assert!(board.written.is_empty());
+        }
+    }
+
+    #[test]
+    fn strides_may_differ() {
+        let mut board = Board::new(&[3, 2, 1, 0], LEN);
+        board.redistributors[1].len = LONGEST;
+        assert_eq!(find(&mut board, 5 * LEN, 0), Some(4 * LEN));
+    }
+
+    #[test]
+    fn lpis_that_the_firmware_left_on_are_turned_off() {
+        let mut board = Board::new(&[0, 1], LEN);
+        assert_eq!(stop_lpis(&mut board, LEN), Ok(()));
+        assert!(board.written.is_empty(), "they were off");
+        board.redistributors[1].control = 1 << 24 | ENABLE_LPIS;
+        board.redistributors[1].busy = 7;
+        assert_eq!(stop_lpis(&mut board, LEN), Ok(()));
+        assert_eq!(board.written, [(LEN, 1 << 24)], "and nothing else is changed");
+        assert_eq!(board.redistributors[1].control, 1 << 24);
+    }
+
+    #[test]
+    fn lpis_that_stay_on_are_an_error_and_waiting_ends() {
+        let mut board = Board::new(&[0], LEN);
+        board.redistributors[0].control = ENABLE_LPIS;
+        board.redistributors[0].sticky = true;
+        assert_eq!(stop_lpis(&mut board, 0), Err(LpisStayOn));
+        board.redistributors[0].sticky = false;
+        board.redistributors[0].control = ENABLE_LPIS;
+        board.redistributors[0].busy = u32::MAX;
+        assert_eq!(stop_lpis(&mut board, 0), Err(LpisStayOn));
+    }
+}

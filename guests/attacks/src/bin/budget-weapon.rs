@@ -1,0 +1,89 @@
+//! Turns memory budgets against other VMs. The last vCPU attacks; with more than one, the first reads lines of `size=` bytes (1 MiB) for
+//! ever, so that it is suspended for its budget.
+//!
+//! | `do=` | attack |
+//! | --- | --- |
+//! | `suspend` | CPU_SUSPEND again and again, each time until its timer fires after `every_ns=` (3000): the vCPU returns what it has left |
+//! | `pending` | the same with an interrupt that is pending already |
+//! | `set` | sets the budget of VM `vm=` to `reads=` and `reads=` + 1 in turn |
+//! | `restart` | SYSTEM_RESET at once: EL2 zeroes `memory` of the VM and copies its image |
+//!
+//! It goes on for ever, or until `for_us=` have passed, then prints `budget-weapon: N rounds` and turns its VM off; `restart` after
+//! `lives=` lives.
+
+#![no_std]
+#![no_main]
+
+use core::arch::asm;
+use weir_guest::{
+    Board, board, cpu, entry,
+    gic::{self, Interrupt},
+    hypercall, println, psci, time,
+};
+
+entry!(main);
+
+/// Image, stacks and device tree are below.
+const IMAGE: u64 = 2 << 20;
+const LINE: u64 = 64;
+
+fn main(board: &'static Board) -> ! {
+    let args = board.args;
+    if args.get("do") == Some("restart") {
+        let life = hypercall::restarts();
+        if life < args.number("lives", u64::MAX) {
+            psci::system_reset();
+        }
+        println!("budget-weapon: {life} rounds");
+        psci::system_off();
+    }
+    gic::init(|_: Interrupt| time::disarm());
+    let last = board.cores().len() - 1;
+    if last == 0 {
+        attack(0);
+    }
+    // SAFETY: a core that is not the first is off when the machine starts.
+    let started = unsafe { cpu::start(last, attack) };
+    assert!(started.is_ok(), "CPU_ON of core {last}: {started:?}");
+    let (start, size) = (board.ram.base + IMAGE, args.number("size", 1 << 20));
+    assert!(size <= board.ram.size.saturating_sub(IMAGE), "size={size}: too large");
+    let mut at = 0;
+    loop {
+        // SAFETY: a load from RAM that nobody else uses; checked above.
+        unsafe { asm!("ldr xzr, [{}]", in(reg) start + at, options(nostack, preserves_flags)) };
+        at = (at + LINE) % size;
+    }
+}
+
+fn attack(_: usize) {
+    let board = board();
+    let args = board.args;
+    let every = time::ns_to_ticks(args.number("every_ns", 3000), time::frequency());
+    let end = time::now_ns().saturating_add(args.number("for_us", u64::MAX / 2000) * 1000);
+    let action = args.get("do").unwrap_or("suspend");
+    let (vm, reads) = (args.number("vm", 0), args.number("reads", 1000));
+    cpu::mask_interrupts();
+    gic::enable(board.virtual_timer);
+    let mut rounds = 0_u64;
+    while time::now_ns() < end {
+        match action {
+            "suspend" => {
+                time::arm(time::now() + every);
+                let _ = psci::suspend_standby();
+                cpu::unmask_interrupts();
+                cpu::mask_interrupts();
+            }
+            "pending" => {
+                time::arm(0);
+                let _ = psci::suspend_standby();
+            }
+            "set" => {
+                let _ = hypercall::set_budget(vm, reads + rounds % 2, 0);
+            }
+            other => panic!("do={other}: suspend, pending, set or restart"),
+        }
+        rounds += 1;
+    }
+    println!("budget-weapon: {rounds} rounds");
+    psci::system_off()
+}

@@ -1,0 +1,108 @@
+//! Takes as much of the hypervisor's and the machine's time as one VM can: traps in a tight loop, without end.
+//!
+//! `kind=` says which:
+//!
+//! | kind | each round |
+//! | --- | --- |
+//! | `sgi` | an SGI to every other vCPU, or to itself if it has one |
+//! | `maintenance` | broadcast invalidation of the TLB and the instruction cache, clean and invalidate of a line |
+//! | `mmio` | reads and writes of the virtual GIC, reads of the virtual UART |
+//! | `hypercall` | calls that are granted, refused and unknown |
+//!
+//! `rounds=` (for ever) ends it with a line.
+//!
+//! ```text
+//! storms: sgi
+//! storms: 1000 rounds
+//! ```
+
+#![no_std]
+#![no_main]
+
+use core::arch::asm;
+use weir_guest::{
+    Board, cpu, entry,
+    gic::{self, SgiTarget},
+    hypercall, mmio, println, psci,
+};
+
+entry!(main);
+
+/// PSCI_VERSION, AFFINITY_INFO of no vCPU, and a number that nobody offers.
+const CALLS: [(u32, u64); 4] =
+    [(hypercall::NULL, 0), (0x8400_0000, 0), (0xc400_0004, 0x77), (0xc600_ffff, 1)];
+/// GICD_TYPER, and the pending bits of SPIs 32 to 63.
+const TYPER: u64 = 4;
+const PENDING: u64 = gic::ISPENDR + 4;
+const NOT_PENDING: u64 = gic::ICPENDR + 4;
+/// Flags of the UART.
+const FR: u64 = 0x18;
+
+fn main(board: &'static Board) -> ! {
+    let kind = board.args.get("kind").expect("kind=");
+    let rounds = board.args.number("rounds", u64::MAX);
+    let round: fn(&Board) = match kind {
+        "sgi" => interrupt,
+        "maintenance" => maintain,
+        "mmio" => access,
+        "hypercall" => call,
+        other => panic!("kind={other}"),
+    };
+    gic::init(|_| {});
+    for other in 1..board.cores().len() {
+        // SAFETY: off since the VM started, and started once.
+        unsafe { cpu::start(other, receive) }.expect("it was off");
+    }
+    println!("storms: {kind}");
+    for _ in 0..rounds {
+        round(board);
+    }
+    println!("storms: {rounds} rounds");
+    psci::system_off()
+}
+
+/// What the other vCPUs do: they take every interrupt.
+fn receive(_: usize) {
+    loop {
+        cpu::sleep();
+    }
+}
+
+fn interrupt(board: &Board) {
+    let target = if board.cores().len() > 1 { SgiTarget::Others } else { SgiTarget::Core(0) };
+    gic::send(1, target);
+    cpu::unmask_interrupts();
+    cpu::mask_interrupts();
+}
+
+fn maintain(board: &Board) {
+    // SAFETY: invalidates what is fetched again, and cleans a line of this VM's memory.
+    unsafe {
+        asm!(
+            "tlbi vmalle1is",
+            "ic ialluis",
+            "dc civac, {line}",
+            "dsb ish",
+            "isb",
+            line = in(reg) board.ram.base,
+            options(nostack)
+        );
+    }
+}
+
+fn access(board: &Board) {
+    let distributor = board.gic.gicd();
+    // SAFETY: registers of virtual devices; none of the interrupts is enabled.
+    unsafe {
+        mmio::write32(distributor + PENDING, u32::MAX);
+        let _ = mmio::read32(distributor + TYPER);
+        mmio::write32(distributor + NOT_PENDING, u32::MAX);
+        let _ = mmio::read32(board.uart.base + FR);
+    }
+}
+
+fn call(_: &Board) {
+    for (function, argument) in CALLS {
+        let _ = hypercall::call(function, [argument, 0, 0]);
+    }
+}
