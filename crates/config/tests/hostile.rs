@@ -203,7 +203,9 @@ fn a_deep_device_tree_is_refused() {
     let why = |depth: usize| {
         fs::write(directory.join("board.dtb"), tree(depth)).expect("a file");
         let checked = check_text(&directory.join("x.toml"), &text, &catalog());
-        checked.err().map_or(String::new(), |faults| faults.to_string())
+        // The text is wrapped where the path of this directory makes it too long.
+        let text = checked.err().map_or(String::new(), |faults| faults.to_string());
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     for depth in [33, 50_000] {
         assert!(
