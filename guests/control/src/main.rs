@@ -8,7 +8,9 @@
 //!
 //! Arguments: `period_us=` (1000), `activations=` (1000) until the first report, `report=` (1000)
 //! activations between further ones, `histogram=1` to print the buckets (lower end in ns, count)
-//! with each report.
+//! with each report. `phase_us=` puts the deadlines so long behind the multiples of the period on
+//! the counter, where the frames of a time table of that length begin; without it the first is a
+//! period after the start.
 //!
 //! ```text
 //! control: 1000 activations, 0 misses
@@ -48,7 +50,11 @@ fn main(board: &'static Board) -> ! {
 
     PERIOD.store(period, Ordering::Relaxed);
     gic::init(activate);
-    let start = time::now() + period;
+    let mut start = time::now() + period;
+    if args.get("phase_us").is_some() {
+        let phase = time::ns_to_ticks(args.number("phase_us", 0) * 1000, time::frequency());
+        start = start.next_multiple_of(period) + phase;
+    }
     DEADLINE.store(start, Ordering::Relaxed);
     gic::enable(board.virtual_timer);
     time::arm(start);

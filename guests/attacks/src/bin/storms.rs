@@ -1,4 +1,5 @@
-//! Takes as much of the hypervisor's and the machine's time as one VM can: traps in a tight loop, without end.
+//! Takes as much of the hypervisor's and the machine's time as one VM can: traps in a tight loop,
+//! without end.
 //!
 //! `kind=` says which:
 //!
@@ -8,8 +9,10 @@
 //! | `maintenance` | broadcast invalidation of the TLB and the instruction cache, clean and invalidate of a line |
 //! | `mmio` | reads and writes of the virtual GIC, reads of the virtual UART |
 //! | `hypercall` | calls that are granted, refused and unknown |
+//! | `nothing` | one instruction that does not trap: what a storm is compared with |
 //!
-//! `rounds=` (for ever) ends it with a line.
+//! `rounds=` (for ever) ends it with a line. `from=` (0) is the vCPU that storms; the others take
+//! every interrupt.
 //!
 //! ```text
 //! storms: sgi
@@ -21,7 +24,7 @@
 
 use core::arch::asm;
 use weir_guest::{
-    Board, cpu, entry,
+    Board, board, cpu, entry,
     gic::{self, SgiTarget},
     hypercall, mmio, println, psci,
 };
@@ -39,6 +42,18 @@ const NOT_PENDING: u64 = gic::ICPENDR + 4;
 const FR: u64 = 0x18;
 
 fn main(board: &'static Board) -> ! {
+    gic::init(|_| {});
+    for other in 1..board.cores().len() {
+        // SAFETY: off since the VM started, and started once.
+        unsafe { cpu::start(other, work) }.expect("it was off");
+    }
+    work(0);
+    psci::system_off()
+}
+
+/// What each vCPU does: one storms, the others take every interrupt.
+fn work(vcpu: usize) {
+    let board = board();
     let kind = board.args.get("kind").expect("kind=");
     let rounds = board.args.number("rounds", u64::MAX);
     let round: fn(&Board) = match kind {
@@ -46,26 +61,24 @@ fn main(board: &'static Board) -> ! {
         "maintenance" => maintain,
         "mmio" => access,
         "hypercall" => call,
+        "nothing" => |_| core::hint::black_box(()),
         other => panic!("kind={other}"),
     };
-    gic::init(|_| {});
-    for other in 1..board.cores().len() {
-        // SAFETY: off since the VM started, and started once.
-        unsafe { cpu::start(other, receive) }.expect("it was off");
+    if vcpu as u64 != board.args.number("from", 0) {
+        loop {
+            cpu::sleep();
+        }
     }
     println!("storms: {kind}");
-    for _ in 0..rounds {
+    for done in 0..rounds {
         round(board);
+        // Under instruction counting the end of a slot would always find the same instruction.
+        for _ in 0..done % 61 {
+            core::hint::black_box(());
+        }
     }
     println!("storms: {rounds} rounds");
     psci::system_off()
-}
-
-/// What the other vCPUs do: they take every interrupt.
-fn receive(_: usize) {
-    loop {
-        cpu::sleep();
-    }
 }
 
 fn interrupt(board: &Board) {
