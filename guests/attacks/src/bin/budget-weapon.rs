@@ -1,5 +1,5 @@
-//! Turns memory budgets against other VMs. The last vCPU attacks; with more than one, the first reads lines of `size=` bytes (1 MiB) for
-//! ever, so that it is suspended for its budget.
+//! Turns memory budgets against other VMs. The last vCPU attacks; with more than one, the first
+//! reads lines of `size=` bytes (1 MiB) for ever, so that it is suspended for its budget.
 //!
 //! | `do=` | attack |
 //! | --- | --- |
@@ -8,13 +8,18 @@
 //! | `set` | sets the budget of VM `vm=` to `reads=` and `reads=` + 1 in turn |
 //! | `restart` | SYSTEM_RESET at once: EL2 zeroes `memory` of the VM and copies its image |
 //!
-//! It goes on for ever, or until `for_us=` have passed, then prints `budget-weapon: N rounds` and turns its VM off; `restart` after
-//! `lives=` lives.
+//! | `cycle` | the last vCPU reads until `every_ns=` are over, turns itself off, and the first turns it on again, which reads nothing |
+//!
+//! It goes on for ever, or until `for_us=` have passed, then prints `budget-weapon: N rounds` and
+//! turns its VM off; `restart` after `lives=` lives.
 
 #![no_std]
 #![no_main]
 
-use core::arch::asm;
+use core::{
+    arch::asm,
+    sync::atomic::{AtomicU64, Ordering},
+};
 use weir_guest::{
     Board, board, cpu, entry,
     gic::{self, Interrupt},
@@ -39,6 +44,9 @@ fn main(board: &'static Board) -> ! {
     }
     gic::init(|_: Interrupt| time::disarm());
     let last = board.cores().len() - 1;
+    if args.get("do") == Some("cycle") {
+        cycle(last);
+    }
     if last == 0 {
         attack(0);
     }
@@ -53,6 +61,39 @@ fn main(board: &'static Board) -> ! {
         unsafe { asm!("ldr xzr, [{}]", in(reg) start + at, options(nostack, preserves_flags)) };
         at = (at + LINE) % size;
     }
+}
+
+/// Turns core `last` on whenever it is off, which reads for a while and turns itself off.
+fn cycle(last: usize) -> ! {
+    let mut rounds = 0_u64;
+    loop {
+        let state = psci::affinity_info(board().cores()[last]);
+        if state == Ok(psci::AffinityState::Off) {
+            // SAFETY: the core is off, and this core alone starts it.
+            let started = unsafe { cpu::start(last, read_a_while) };
+            assert!(started.is_ok(), "CPU_ON of core {last}: {started:?}");
+            rounds += 1;
+            if rounds.is_multiple_of(20) {
+                println!("budget-weapon: {rounds} rounds");
+            }
+        }
+        cpu::relax();
+    }
+}
+
+fn read_a_while(_: usize) {
+    static AT: AtomicU64 = AtomicU64::new(0);
+    let (board, args) = (board(), board().args);
+    let (start, size) = (board.ram.base + IMAGE, args.number("size", 1 << 20));
+    assert!(size <= board.ram.size.saturating_sub(IMAGE), "size={size}: too large");
+    let end = time::now_ns() + args.number("every_ns", 3000);
+    let mut at = AT.load(Ordering::Relaxed);
+    while time::now_ns() < end {
+        // SAFETY: a load from RAM that nobody else uses; checked above.
+        unsafe { asm!("ldr xzr, [{}]", in(reg) start + at, options(nostack, preserves_flags)) };
+        at = (at + LINE) % size;
+    }
+    AT.store(at, Ordering::Relaxed);
 }
 
 fn attack(_: usize) {
