@@ -1,11 +1,11 @@
-//! Isolation attacks with interrupts: what a VM does with its lines and timers, and what another VM on the same core
-//! loses by it.
+//! Isolation attacks with interrupts: what a VM does with its lines and timers, and what another VM
+//! on the same core loses by it.
 
 mod support;
 
-use std::process::Command;
+use std::{fs, process::Command};
 use support::{
-    qemu::{Options, Outcome, run_system},
+    qemu::{Options, Outcome, build_programs, root, run_system},
     say,
 };
 
@@ -87,7 +87,14 @@ fn most_in_a_slot(outcome: &Outcome) -> usize {
     most.unwrap_or(0)
 }
 
-/// A line comes at most once in a slot of another VM, whatever its own VM writes to the distributor elsewhere.
+/// How often the attacker's line came to core 0.
+fn raised(outcome: &Outcome) -> usize {
+    let interrupts = records(outcome, "interrupt");
+    interrupts.iter().filter(|fields| fields[1] == "0" && fields[5] == LINE_AND_SGI[0]).count()
+}
+
+/// A line comes at most once in a slot of another VM, whatever its own VM writes to the distributor
+/// elsewhere.
 #[test]
 fn a_line_that_another_core_raises_again_and_again_costs_the_victim_one_interrupt_a_slot() {
     let attacks: [(&str, &[&str]); 2] = [
@@ -106,12 +113,21 @@ fn a_line_that_another_core_raises_again_and_again_costs_the_victim_one_interrup
             assert!(rounds > 0, "{platform} {by}: the attacker did nothing");
             let ((us, _), most) = (work(&outcome), most_in_a_slot(&outcome));
             println!("{platform} by={by}: {most} in a slot, {us} us of work, {quiet} without");
+            // With QEMU's GICv2 this attack disarms itself. If core 0 has acknowledged the line and
+            // the second vCPU ends it, on core 1, by a list register with the HW bit, the line is
+            // not deactivated: QEMU's trace of its GIC shows that it cannot be raised again. Here
+            // that is after eleven times, all of them in a slot of the attacker's. With a GICv3 the
+            // attack goes on.
+            let disarmed = (platform, *by) == ("qemu-virt-gicv2", "route");
+            let lines = raised(&outcome);
+            println!("the line came {lines} times to core 0");
+            assert!(lines >= if disarmed { 5 } else { 100 }, "{platform} by={by}: {lines} times");
             // The line, and one message for what changed in the distributor.
-            // Whether a rerouted line comes to the shared core at all depends on the emulator's
-            // slices.
-            let least = usize::from(*by != "route");
+            let least = usize::from(!disarmed);
             assert!((least..=2).contains(&most), "{platform} by={by}: {most} interrupts in a slot");
-            assert!(us <= quiet + quiet / 20, "{platform} by={by}: {us} us instead of {quiet}");
+            // Measured: 35 % to 97 %, since QEMU runs one core at a time and an attacker that only
+            // reads registers never gives its turn away.
+            assert!(us <= quiet, "{platform} by={by}: {us} us instead of {quiet}");
         }
     }
 }
@@ -155,4 +171,22 @@ expect = ["power-down: 20 rounds, 40 interrupts"]
         let outcome = run_system(&shared, &Options::default()).good();
         assert_eq!(work(&outcome).1, 0);
     }
+}
+
+/// ICC_SRE_EL1 is written when a core starts and whenever a vCPU comes on its core, so that none
+/// finds what another one wrote. QEMU fixes the register, so that no guest can show it there; hence
+/// the instruction is looked for in the program.
+#[test]
+fn the_hypervisor_writes_icc_sre_el1_for_each_vcpu() {
+    build_programs();
+    let count = |name: &str| {
+        let elf = fs::read(root().join("build/programs").join(name)).expect("the hypervisor");
+        let words = elf.chunks_exact(4);
+        let words = words.map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")));
+        // MSR ICC_SRE_EL1, Xt.
+        words.filter(|word| word & !31 == 0xd518_cca0).count()
+    };
+    let v3 = count("weir-hypervisor-gicv3");
+    assert!(v3 >= 2, "{v3} times, one at a core's start");
+    assert_eq!(count("weir-hypervisor-gicv2"), 0);
 }
