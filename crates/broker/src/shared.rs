@@ -543,6 +543,13 @@ impl Partition {
         fence(SeqCst);
     }
 
+    /// Whether the broker has set itself up: it found nothing to do at least once. Asked when VMs first start, long before the count wraps.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        // Relaxed: only the time at which others start depends on it.
+        self.dozes.load(Relaxed) != 0
+    }
+
     /// Whether the copy under way reads or writes memory of this port's VM.
     #[must_use]
     pub fn is_copying(&self, index: usize) -> bool {

@@ -1034,8 +1034,13 @@ fn flows_go_between_cache_colors_on_both_gics() {
     }
 }
 
-/// Runs a system with `guests/laggard` in the broker's place: in a checkout that has another program by that name.
+/// Runs a system with `guests/laggard` in the broker's place.
 fn run_with_laggard(text: &str, time: &str) -> Ran {
+    run_with_broker("laggard", text, time)
+}
+
+/// Runs a system with another guest in the broker's place: in a checkout that has another program by that name.
+fn run_with_broker(guest: &str, text: &str, time: &str) -> Ran {
     build_programs();
     let checkout = tempfile::tempdir().expect("a directory");
     let (from, to) = (root(), checkout.path());
@@ -1049,7 +1054,7 @@ fn run_with_laggard(text: &str, time: &str) -> Ran {
     }
     let steady = "build/programs/libweir_steady.so";
     fs::copy(from.join(steady), to.join(steady)).expect("a library");
-    fs::copy(from.join("build/programs/laggard"), programs.join("broker")).expect("the laggard");
+    fs::copy(from.join("build/programs").join(guest), programs.join("broker")).expect(guest);
     let file = to.join("system.toml");
     fs::write(&file, text).expect("a system file");
     run_in(to, to, &file, time, &["--no-build"])
@@ -1116,6 +1121,27 @@ fn a_broker_that_hangs(more: &str) {
     let (_, console) = ran.consoles.iter().find(|(name, _)| name == "sender").expect("a console");
     assert_eq!(console.matches("connected to").count(), 1, "refused in its second life: {console}");
     assert!(ran.behind("control", "500 activations, ").starts_with("0 misses"));
+}
+
+/// A broker that never becomes ready does not keep the VMs of its flows from starting: they wait for 100 ms, and the run says so. A VM in no flow
+/// does not wait.
+#[test]
+fn a_broker_that_never_becomes_ready_is_not_waited_for_forever() {
+    let text = format!(
+        "platform = \"qemu-virt\"\n{}{}{}{}",
+        vm("sender", 0, "sender", "to=4 messages=3 size=999 period_us=1000", ""),
+        vm("receiver", 1, "receiver", "bytes=2997", ""),
+        vm("control", 2, "control", "activations=50", ""),
+        flow("messages", "sender", "receiver", 5000, PERIOD),
+    ) + "\n[broker]\ncpus = [3]\n";
+    let ran = run_with_broker("control", &text, "300ms");
+    for (name, waits) in [("sender", true), ("receiver", true), ("control", false)] {
+        let vm = ran.vm(name);
+        assert_eq!((&vm["state"], &vm["lives"]), (&"running".into(), &1.into()), "{vm}");
+        assert_eq!(vm["started_without_broker"] == true, waits, "{vm}");
+    }
+    ran.behind("control", "50 activations, 0 misses");
+    assert_eq!(ran.flow(0), [0, 0]);
 }
 
 /// Flows of other periods and sizes, and one of best effort, which is held up until its sender is late: it goes on all the same.

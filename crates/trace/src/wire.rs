@@ -109,14 +109,18 @@ pub enum What {
     Denied = 7,
     /// The system ends: every VM is off, or one had `on_fault = "stop-system"`.
     SystemStop = 8,
+    /// The VM starts, and the broker of its flows is not ready: it was waited for as long as it may take.
+    BrokerLate = 9,
 }
 
 impl What {
     /// The name in reports, or none for a number from a newer hypervisor.
     #[must_use]
     pub fn from_number(number: u16) -> Option<Self> {
-        use What::{Denied, SystemStart, SystemStop, VmFault, VmHalted, VmOff, VmReset, VmStart};
-        [SystemStart, VmStart, VmOff, VmReset, VmFault, VmHalted, Denied, SystemStop]
+        use What::{
+            BrokerLate, Denied, SystemStart, SystemStop, VmFault, VmHalted, VmOff, VmReset, VmStart,
+        };
+        [SystemStart, VmStart, VmOff, VmReset, VmFault, VmHalted, Denied, SystemStop, BrokerLate]
             .into_iter()
             .find(|what| *what as u16 == number)
     }

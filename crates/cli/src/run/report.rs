@@ -203,6 +203,9 @@ pub struct Vm {
     /// What its devices tried and were refused, up to [`FAULTS_LISTED`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dma: Vec<Dma>,
+    /// It started although the broker of its flows was not ready.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub started_without_broker: bool,
     /// What became of the frames of its network device, where it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frames: Option<Frames>,
@@ -482,6 +485,7 @@ impl Tally {
             Some(What::VmReset) => vm.resets += 1,
             Some(What::VmHalted) => vm.state = State::Halted,
             Some(What::VmFault) => vm.fault(event),
+            Some(What::BrokerLate) => vm.started_without_broker = true,
             Some(What::Denied) => {
                 let count = vm.denials.entry(denial_name(event.detail)).or_default();
                 // Until counts come there is only this: at least once.
@@ -731,6 +735,10 @@ pub fn hex(value: u64) -> String {
     format!("{value:#x}")
 }
 
+/// What is said of a VM whose [`What::BrokerLate`] came.
+pub const WITHOUT_BROKER: &str =
+    "started without the broker, which was not ready; no bound contains the wait for it";
+
 /// An event as a line of the hypervisor's log, without its time. `name` gives a VM's name.
 pub fn in_words(event: &Event, name: impl Fn(u8) -> String) -> String {
     let vm = if event.vm == HYPERVISOR { "weir".to_owned() } else { name(event.vm) };
@@ -743,6 +751,7 @@ pub fn in_words(event: &Event, name: impl Fn(u8) -> String) -> String {
         Some(What::VmOff) => format!("{vm}: powered off"),
         Some(What::VmReset) => format!("{vm}: asked for a reset"),
         Some(What::VmHalted) => format!("{vm}: halted for good"),
+        Some(What::BrokerLate) => format!("{vm}: {WITHOUT_BROKER}"),
         Some(What::VmFault) => {
             let mut words = format!(
                 "{vm}: fault on vCPU {vcpu}: {}, address {:#x}, {}; {} (ESR_EL2 {:#x})",

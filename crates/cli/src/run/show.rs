@@ -3,7 +3,7 @@
 use super::{
     demux::{Source, Step},
     judge::{Clock, Finding},
-    report::{Counted, End, Flow, Frames, Report, Vm},
+    report::{Counted, End, Flow, Frames, Report, Vm, WITHOUT_BROKER},
 };
 use crate::screen::Table;
 use anstyle::{AnsiColor, Style};
@@ -361,6 +361,9 @@ pub fn summary(report: &Report) -> String {
     for vm in &report.vms {
         for missed in vm.expect.iter().filter(|expected| !expected.met) {
             let _ = writeln!(text, "missed: {} did not print \"{}\"", vm.name, missed.text);
+        }
+        if vm.started_without_broker {
+            let _ = writeln!(text, "{}: {WITHOUT_BROKER}", vm.name);
         }
         if vm.console.dropped > 0 {
             let _ = writeln!(text, "{}: {} console bytes lost", vm.name, vm.console.dropped);

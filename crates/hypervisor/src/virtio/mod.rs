@@ -62,6 +62,9 @@ use weir_virtio::{
 /// How much of its core's time a broker may need for a copy that was begun; one that needs more is stopped.
 const LONGEST_COPY: Nanos = Nanos(20_000_000);
 
+/// How much of its core's time the broker has to become ready, before the VMs in flows start without it.
+const LONGEST_START: Nanos = Nanos(100_000_000);
+
 /// What the hypervisor shares with the broker.
 struct Link {
     partition: &'static Partition,
@@ -69,6 +72,8 @@ struct Link {
     broker: usize,
     /// In how many ns it has had [`LONGEST_COPY`], at the latest.
     longest_copy: u64,
+    /// In how many ns it has had [`LONGEST_START`], at the latest.
+    longest_start: u64,
     doorbell: Doorbell,
     /// Packets that a notification of each VM is worth: as many as it sends flows, and one at the least.
     sends: [u8; PORTS],
@@ -122,6 +127,7 @@ pub fn init(address: u64) {
         partition,
         broker: system.header.broker as usize,
         longest_copy: system.served(system.header.broker as usize, LONGEST_COPY).0,
+        longest_start: system.served(system.header.broker as usize, LONGEST_START).0,
         doorbell: Doorbell::new(),
         taken: Lock::new(0),
         abandoned: AtomicBool::new(false),
@@ -161,6 +167,14 @@ fn fresh(vm: &Vm) -> Transport {
         // The packed system was checked: it ends below 4 GiB.
         _ => Transport::Pci(Function::new(cid, vm.vsock as u32)),
     }
+}
+
+/// How long, in ns, the first start of `vm` waits for the broker at most; none if the VM is in no flow, if the broker is ready, or if
+/// nobody moves packets any more.
+pub fn wait_for_broker(vm: &Vm) -> Option<u64> {
+    let link = LINK.get().filter(|_| vm.view().vm.vsock != 0)?;
+    let waits = !link.partition.is_ready() && !link.abandoned.load(Ordering::Relaxed);
+    waits.then_some(link.longest_start)
 }
 
 /// The life of a VM begins: its device is as after power-on.

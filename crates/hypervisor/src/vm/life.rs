@@ -99,6 +99,9 @@ pub fn run(core: &mut Core) -> ! {
     wait(core)
 }
 
+/// Nanoseconds between two looks at whether the broker is ready.
+const BROKER_POLL: u64 = 10_000;
+
 /// Loads the pristine image and enters the first vCPU.
 fn begin(core: &mut Core, seat: &'static Seat) -> ! {
     if seat.vm.restarts() > 0 && core.meter.is_some() {
@@ -107,8 +110,29 @@ fn begin(core: &mut Core, seat: &'static Seat) -> ! {
         let index = core.index;
         space::load(crate::boot::system(), seat.vm.view(), index, || attend(core));
     }
+    if seat.vm.restarts() == 0 {
+        await_broker(core, seat.vm);
+    }
     let (entry, device_tree) = start(seat);
     come_on(core, seat, entry, device_tree)
+}
+
+/// Waits until the broker of the VM's flows is ready, so that no packet waits for the broker's start; not for ever, as a broker may
+/// never be. A VM in a flow shares no core, so that the wait takes nobody else's time.
+#[inline(never)]
+fn await_broker(core: &mut Core, vm: &Vm) {
+    let begun = timer::now_ns();
+    while let Some(longest) = virtio::wait_for_broker(vm) {
+        let now = timer::now_ns();
+        if now - begun >= longest {
+            console::event(vm.event(What::BrokerLate, 0));
+            break;
+        }
+        core.arm_before(now + BROKER_POLL);
+        wait_for_interrupt();
+        attend(core);
+    }
+    core.arm();
 }
 
 /// Loads the pristine image of a VM with a memory budget, on that budget: whenever it is spent the next piece waits.
