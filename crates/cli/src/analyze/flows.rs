@@ -29,6 +29,9 @@ const LONGEST: u64 = 1 << 52;
 /// Spent on slacks, which are for a person to see.
 const SLACK: u64 = 1 << 22;
 
+/// The code of the fault that the flows have no overheads: they are not judged.
+pub const NO_OVERHEADS: &str = "no-overheads";
+
 /// What the analysis says of the flows.
 #[derive(Debug)]
 pub struct Flows {
@@ -180,7 +183,7 @@ impl Input {
                 "add [overheads] with {} = {{ min = .., max = .. }} in ns, or {elsewhere}",
                 missing.join(", ")
             );
-            return Err(vec![timing.fault("no-overheads", &place, message, help)]);
+            return Err(vec![timing.fault(NO_OVERHEADS, &place, message, help)]);
         }
         let local = timing.dma.path != DataPath::Dma;
         let path = Path {

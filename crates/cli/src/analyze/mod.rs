@@ -123,6 +123,8 @@ pub struct Analysis {
     pub time: Option<time::Time>,
     /// What the verdicts assume of the platform, with the source.
     pub assumes: Vec<String>,
+    /// Why its flows are not judged, if they have no overheads.
+    pub open: Vec<Fault>,
 }
 
 impl Analysis {
@@ -130,7 +132,7 @@ impl Analysis {
     ///
     /// # Errors
     ///
-    /// Everything in the file that has no meaning for the analysis.
+    /// Everything in the file that has no meaning for the analysis. Flows without overheads are no error: they are not judged.
     pub fn of(timing: &Timing, question: &Question) -> std::result::Result<Self, Faults> {
         let mut faults: Vec<Fault> = Vec::new();
         let mut keep = |found: Vec<Fault>| {
@@ -159,8 +161,8 @@ impl Analysis {
         let time = time::analyze(&timing).map_err(&mut keep).ok().flatten();
         let tasks = timing.vms.iter().any(|vm| !vm.tasks.is_empty());
         let assumes = if memory.is_some() || tasks { timing.memory_sources() } else { Vec::new() };
-        if faults.is_empty() {
-            Ok(Self { flows, memory, time, assumes })
+        if faults.iter().all(|fault| fault.code == flows::NO_OVERHEADS) {
+            Ok(Self { flows, memory, time, assumes, open: faults })
         } else {
             Err(Faults(faults))
         }
@@ -168,7 +170,8 @@ impl Analysis {
 
     /// Whether the file says anything that can be judged.
     pub fn judged(&self) -> bool {
-        self.flows.is_some() || self.memory.is_some() || self.time.is_some()
+        let parts = [self.flows.is_some(), self.memory.is_some(), self.time.is_some()];
+        parts.contains(&true) || !self.open.is_empty()
     }
 
     /// Returns the worst verdict of all parts, with every missing input. Where there is nothing to judge it holds.
@@ -178,7 +181,15 @@ impl Analysis {
             self.memory.as_ref().map(memory::Memory::judgement),
             self.time.as_ref().map(time::Time::judgement),
         ];
-        parts.into_iter().flatten().collect()
+        let open = self.open.iter().map(|fault| {
+            Judgement::not_judged(&fault.message, fault.help.as_deref().unwrap_or_default())
+        });
+        parts.into_iter().flatten().chain(open).collect()
+    }
+
+    /// Returns what is not judged, and what to supply, a line for each.
+    pub fn not_judged(&self) -> Vec<String> {
+        self.judgement().missing().iter().map(|missing| format!("not judged: {missing}")).collect()
     }
 
     /// Returns the worst verdict of all parts.
@@ -198,6 +209,9 @@ impl Analysis {
     /// As JSON, without the file's name.
     pub fn to_json(&self) -> Value {
         let mut json = json!({ "flows": self.flows.as_ref().map(flows::Flows::to_json) });
+        if !self.open.is_empty() {
+            json["faults"] = Faults(self.open.clone()).to_json();
+        }
         if let Some(memory) = &self.memory {
             json["memory"] = memory.to_json();
         }
@@ -219,8 +233,8 @@ impl Analysis {
             // Writing to a string does not fail.
             let _ = writeln!(text, "{part}");
         }
-        for missing in self.judgement().missing() {
-            let _ = writeln!(text, "not judged: {}\n    help: {}", missing.what, missing.supply);
+        for line in self.not_judged() {
+            let _ = writeln!(text, "{line}");
         }
         for assumed in &self.assumes {
             let _ = writeln!(text, "assumed: {assumed}");
@@ -234,23 +248,13 @@ const CHECK: Effort = Effort(1 << 26);
 
 /// Analyzes a system that is being checked.
 ///
-/// Flows are left out where overheads or bandwidth are not known yet, budgets where the memory's saturation is not; the
-/// text says so.
+/// The text says what is not judged, in the words of `weir analyze`, and notes.
 ///
 /// # Errors
 ///
 /// What does not hold, and what keeps it from being analyzed.
 pub fn check(timing: &Timing) -> std::result::Result<String, Faults> {
-    let mut timing = timing.clone();
     let mut left_out = Vec::new();
-    if !timing.flows.is_empty() {
-        let unknown = flows::Input::of(&timing, Reading::Printed).is_err();
-        if unknown || flows::bandwidth(&timing).is_none() {
-            let what = if unknown { "their overheads" } else { "[dma] bandwidth" };
-            left_out.push(format!("the flows were not analyzed: nobody says {what}"));
-            timing.flows.clear();
-        }
-    }
     for vm in &timing.vms {
         if vm.bandwidth.as_ref().is_some_and(|asked| asked.budget.is_none()) {
             let name = &vm.name;
@@ -259,15 +263,14 @@ pub fn check(timing: &Timing) -> std::result::Result<String, Faults> {
             ));
         }
     }
-    left_out.extend(time::worst_looks(&timing));
-    left_out.extend(counted::notes(&timing));
-    let analysis = Analysis::of(&timing, &Question { effort: CHECK, ..Question::default() })?;
-    let judgement = analysis.judgement();
-    left_out.extend(judgement.missing().iter().map(|missing| format!("not judged: {missing}")));
-    let borne = analysis.memory.as_ref().and_then(|memory| memory.overcommitted(&timing));
+    left_out.extend(time::worst_looks(timing));
+    left_out.extend(counted::notes(timing));
+    let analysis = Analysis::of(timing, &Question { effort: CHECK, ..Question::default() })?;
+    left_out.extend(analysis.not_judged());
+    let borne = analysis.memory.as_ref().and_then(|memory| memory.overcommitted(timing));
     left_out.extend(borne.map(|reason| format!("{reason}; the file bears it: overcommit = true")));
     left_out.extend(analysis.memory.iter().flat_map(memory::Memory::notes).cloned());
-    let faults = analysis.faults(&timing);
+    let faults = analysis.faults(timing);
     if faults.is_empty() { Ok(left_out.join("\n")) } else { Err(Faults(faults)) }
 }
 
@@ -377,8 +380,8 @@ fn tell(
         Err(faults) if json => {
             let line = json!({
                 "file": name.to_string(),
-                "holds": verdict_of(faults).truth(),
-                "verdict": verdict_of(faults).key(),
+                "holds": Verdict::DoesNotHold.truth(),
+                "verdict": Verdict::DoesNotHold.key(),
                 "flows": null,
                 "faults": faults.to_json(),
             });
@@ -390,17 +393,10 @@ fn tell(
         }
     }
     Ok(match answer {
-        Err(faults) if whose(faults) == SYSTEM => status(verdict_of(faults), accept_not_judged),
         Err(faults) => whose(faults),
         Ok(analysis) if !analysis.judged() => CALL,
         Ok(analysis) => status(analysis.verdict(), accept_not_judged),
     })
-}
-
-/// Returns the verdict on a file that is not analyzed: without overheads its flows are not judged.
-fn verdict_of(faults: &Faults) -> Verdict {
-    let open = faults.0.iter().all(|fault| fault.code == "no-overheads");
-    if open { Verdict::NotJudged } else { Verdict::DoesNotHold }
 }
 
 /// Returns the exit status for a verdict.

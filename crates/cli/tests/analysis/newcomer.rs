@@ -67,9 +67,9 @@ fn the_example_of_the_documentation_holds_and_is_planned() {
     let said = say(fake.weir().args(["analyze", "x.toml"]));
     assert_eq!(said.status, Some(1));
     assert!(
-        said.err.contains("add [overheads] with") && said.err.contains("zcu102"),
+        said.out.contains("add [overheads] with") && said.out.contains("zcu102"),
         "{}",
-        said.err
+        said.out
     );
     let said = say(fake.weir().args(["plan", "x.toml"]));
     assert_eq!(said.status, Some(1));

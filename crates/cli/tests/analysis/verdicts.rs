@@ -3,6 +3,11 @@
 use super::{OVERHEADS, SATURATION, analyze, fake, flow};
 use crate::support::say;
 use serde_json::Value;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 fn vm(name: &str, core: u8, keys: &str) -> String {
     format!("[[vm]]\nname = \"{name}\"\ncpus = [{core}]\n{keys}")
@@ -30,7 +35,7 @@ fn a_verdict_that_lacks_an_input_is_not_judged_and_says_what_is_missing() {
     let (holds, open, not) = ("holds", "not-judged", "does-not-hold");
     let budgets = format!("{BUDGET}{good}");
     for (text, verdict, missing) in [
-        // Tasks beside other VMs need the delay by one access.
+        // Tasks next to other VMs need the delay by one access.
         (two("", &good, ""), open, "a: the response times leave out other VMs' memory accesses"),
         (vm("a", 0, &good), holds, ""),
         (two(&on("qemu-virt"), &good, ""), holds, ""),
@@ -140,4 +145,82 @@ fn a_plan_that_lacks_an_input_is_not_judged() {
     let said = say(fake.weir().args(["plan", "x.toml", "--json", "--accept-not-judged"]));
     let json: Value = serde_json::from_str(&said.out).expect("JSON");
     assert_eq!((said.status, &json["verdict"]), (Some(0), &"not-judged".into()), "{json}");
+}
+
+/// What a verb says of a file, as JSON.
+fn json_of(file: &Path, arguments: &[&str]) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let said = say(command.args(arguments).arg(file).arg("--json"));
+    serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("{}: {}", file.display(), said.err))
+}
+
+/// `weir check` and `weir analyze` name the same missing inputs in the same words, and judge alike: of all shipped systems, and of the
+/// same on boards whose files have no overheads and no interference, and without a bandwidth of the DMA.
+#[test]
+fn check_and_analyze_agree_on_what_is_not_judged() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("a checkout");
+    let bare = tempfile::tempdir().expect("a directory");
+    for entry in fs::read_dir(root.join("platforms")).expect("the platforms").flatten() {
+        let to = bare.path().join(entry.file_name());
+        match fs::read_to_string(entry.path()) {
+            Ok(text) => {
+                let parts = text.split_inclusive('\n');
+                let mut left_out = false;
+                let kept = parts.filter(|line| {
+                    if line.starts_with('[') {
+                        left_out =
+                            ["[overheads", "[interference"].iter().any(|key| line.starts_with(key));
+                    }
+                    !left_out
+                });
+                fs::write(to, kept.collect::<String>()).expect("a platform");
+            }
+            Err(_) => _ = fs::copy(entry.path(), to).expect("a device tree"),
+        }
+    }
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in fs::read_dir(root.join("systems")).expect("the systems").flatten() {
+        let path = entry.path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("a system");
+        let name =
+            text.lines().find_map(|line| line.strip_prefix("platform = \"")?.strip_suffix('"'));
+        let name = name.unwrap_or_else(|| panic!("{} names no platform", path.display()));
+        let board = bare.path().join(format!("{name}.toml"));
+        let kept = text.lines().filter(|line| !line.starts_with("bandwidth = \""));
+        let kept: String = kept.flat_map(|line| [line, "\n"]).collect();
+        let own = |to: &Path| format!("platform = \"{}\"", to.display());
+        for (kind, text) in [
+            ("bare", text.replace(&format!("platform = \"{name}\""), &own(&board))),
+            ("paced", kept),
+        ] {
+            let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
+            let file = bare.path().join(format!("{kind}-{name}"));
+            fs::write(&file, text).expect("a file");
+            files.push(file);
+        }
+        files.push(path);
+    }
+    let mut open = 0;
+    for file in &files {
+        let analyzed = json_of(file, &["analyze"]);
+        let missing = analyzed["not_judged"].as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
+        let missing: Vec<_> = missing
+            .iter()
+            .map(|one| format!("not judged: {}; {}", text(&one["what"]), text(&one["supply"])))
+            .collect();
+        let checked = json_of(file, &["check", "--planning"])[0].clone();
+        let context = format!("{}: {checked}", file.display());
+        assert_eq!(checked["good"] == true, analyzed["verdict"] != "does-not-hold", "{context}");
+        if checked["good"] == true {
+            let notes = checked["notes"].as_array().expect("notes");
+            let notes = notes.iter().map(text).filter(|note| note.starts_with("not judged"));
+            assert_eq!(notes.collect::<Vec<_>>(), missing, "{context}");
+        }
+        open += usize::from(!missing.is_empty());
+    }
+    assert!(files.len() > 100 && open >= 15, "{open} of {}", files.len());
 }
