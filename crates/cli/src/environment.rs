@@ -90,22 +90,27 @@ impl Environment {
         names
     }
 
-    /// Returns the keys of the arguments of a guest that comes with weir, as its manifest has them in `[package.metadata.weir]`; none if
-    /// it takes any.
+    /// Returns the keys of the arguments of a guest that comes with weir, as its manifest has them in `[package.metadata.weir]`: in `arguments`,
+    /// or in `programs` for a program of a package of several. None if it declares none.
     pub fn arguments(&self, guest: &str) -> Option<Vec<String>> {
-        let manifest = self.place("guests").join(guest).join("Cargo.toml");
-        declared(&fs::read_to_string(manifest).ok()?)
+        let (package, program) = match guest.split_once('/') {
+            Some((package, program)) => (package, Some(program)),
+            None => (guest, None),
+        };
+        let manifest = self.place("guests").join(package).join("Cargo.toml");
+        declared(&fs::read_to_string(manifest).ok()?, program)
     }
 }
 
 /// The keys of a guest's arguments in the text of its manifest.
-fn declared(manifest: &str) -> Option<Vec<String>> {
+fn declared(manifest: &str, program: Option<&str>) -> Option<Vec<String>> {
     let manifest = DeTable::parse(manifest).ok()?;
     let mut table = manifest.get_ref();
-    for key in ["package", "metadata", "weir"] {
+    let path = ["package", "metadata", "weir"].into_iter();
+    for key in path.chain(program.map(|_| "programs")) {
         table = table.get(key)?.get_ref().as_table()?;
     }
-    let keys = table.get("arguments")?.get_ref().as_array()?;
+    let keys = table.get(program.unwrap_or("arguments"))?.get_ref().as_array()?;
     keys.iter().map(|key| Some(key.get_ref().as_str()?.to_owned())).collect()
 }
 
@@ -117,29 +122,39 @@ fn is_checkout(path: &&Path) -> bool {
 mod tests {
     use super::*;
 
-    /// Every key that a guest asks for is declared, and every declared one occurs in its sources.
+    /// The sources of a guest: of a package's only program, or of one of several.
+    fn sources(guests: &Path, guest: &str) -> String {
+        let place = match guest.split_once('/') {
+            None => guests.join(guest).join("src"),
+            Some((package, program)) => guests.join(package).join("src/bin").join(program),
+        };
+        let read = |path: PathBuf| fs::read_to_string(path).expect("a text");
+        if !place.is_dir() {
+            return read(place.with_extension("rs"));
+        }
+        let sources = fs::read_dir(place).expect("sources").flatten();
+        sources.map(|source| read(source.path())).collect()
+    }
+
+    /// Every guest declares its arguments: every key that it asks for is declared, and every declared one occurs in its sources.
     #[test]
     fn guests_declare_the_arguments_that_they_take() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("a checkout");
+        let environment = Environment { root: Some(root.to_owned()), ..Environment::find() };
         let mut seen = 0;
-        for guest in fs::read_dir(root.join("guests")).expect("the guests").flatten() {
-            let read = |path: PathBuf| fs::read_to_string(path).expect("a text");
-            let Some(declared) = declared(&read(guest.path().join("Cargo.toml"))) else { continue };
-            let sources = fs::read_dir(guest.path().join("src")).expect("sources").flatten();
-            let text: String = sources.map(|source| read(source.path())).collect();
+        for guest in environment.guests() {
+            let declared = environment.arguments(&guest);
+            let declared = declared.unwrap_or_else(|| panic!("{guest} declares no arguments"));
+            let text = sources(&root.join("guests"), &guest);
             let asked = ["number(\"", "get(\""].map(|call| text.split(call).skip(1));
             for key in asked.into_iter().flatten().filter_map(|rest| rest.split('"').next()) {
-                assert!(
-                    declared.iter().any(|known| known == key),
-                    "{:?}: {key}",
-                    guest.file_name()
-                );
+                assert!(declared.iter().any(|known| known == key), "{guest}: {key}");
                 seen += 1;
             }
             for key in &declared {
-                assert!(text.contains(&format!("\"{key}\"")), "{:?}: {key}", guest.file_name());
+                assert!(text.contains(&format!("\"{key}\"")), "{guest}: {key}");
             }
         }
-        assert!(seen > 80, "{seen}");
+        assert!(seen > 110, "{seen}");
     }
 }

@@ -1,4 +1,8 @@
-//! Prints its arguments, `echo: ARGUMENTS`, and powers off.
+//! Prints its argument `word=` and powers off.
+//!
+//! ```text
+//! echo: word=heron
+//! ```
 //!
 //! A test gives it a random word, so that no output of a run can have been prepared.
 
@@ -10,6 +14,6 @@ use weir_guest::{Board, entry, println, psci};
 entry!(main);
 
 fn main(board: &'static Board) -> ! {
-    println!("echo: {}", board.args.raw());
+    println!("echo: word={}", board.args.get("word").unwrap_or_default());
     psci::system_off()
 }
