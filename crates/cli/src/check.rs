@@ -7,7 +7,7 @@ use crate::{
     image, output,
     parts::{Guess, Parts, source},
     run::show::table,
-    screen,
+    screen::{self, Table},
 };
 use serde_json::{Value, json};
 use std::{
@@ -105,7 +105,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
                 if system.broker().is_some() {
                     writeln!(out, "{}", flows(&system))?;
                 }
-                writeln!(out, "{placement}")?;
+                writeln!(out, "{}\n", map(&placement))?;
                 if !guessed.is_empty() {
                     writeln!(out, "{}; the map of `weir build` is final\n", told(&guessed))?;
                 }
@@ -371,6 +371,14 @@ fn flows(system: &System) -> String {
         ]);
     }
     rows.to_string()
+}
+
+/// The memory map.
+pub fn map(placement: &Placement) -> Table {
+    let (header, numbers) = placement.header();
+    let mut rows = table(header).with_numbers(0..numbers);
+    placement.table().for_each(|row| rows.add_row(row));
+    rows
 }
 
 fn vms(system: &System) -> String {

@@ -387,7 +387,7 @@ fn tell_size(image: &mut [u8]) {
 /// What lies where, for a person and for a program, with the check sum of each VM's memory as it is before
 /// its first instruction.
 fn describe(system: &System, packed: &Packed) -> (String, Value) {
-    let mut map = format!("{}\n", packed.placement);
+    let mut map = format!("{}\n\n", crate::check::map(&packed.placement).for_file());
     let mut vms = Vec::new();
     for (place, vm) in system.vms.iter().enumerate() {
         let crc = format!("{:08x}", packed.pristine_crc32c(place));

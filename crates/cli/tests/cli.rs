@@ -125,7 +125,8 @@ fn a_size_that_is_guessed_is_said_to_be() {
     assert!(!text.contains("guessed"), "{text}");
     assert_eq!(guessed, serde_json::json!([]));
     // The image's two pages and the tables': behind what the hypervisor takes.
-    assert!(text.contains(" 1176KiB  weir"), "{text}");
+    let of_weir = text.lines().find(|line| line.contains(" weir ")).expect("a row");
+    assert!(of_weir.contains(" 1176KiB ") && of_weir.contains(" image"), "{text}");
 }
 
 /// What is built is refused by `check` as by `build`, in the same words; what is only guessed to be too long is said to be guessed.
@@ -204,7 +205,8 @@ fn what_a_build_refuses_of_a_file_that_is_planned_is_told() {
     assert_eq!(json, serde_json::json!([]));
 }
 
-/// `check` and `build` refuse the same files, and `analyze`, `plan` and `simulate` refuse what is wrong with the file itself.
+/// `check` and `build` refuse the same files, and `analyze`, `plan` and `simulate` refuse what is
+/// wrong with the file itself.
 #[test]
 fn every_verb_goes_by_the_same_rules() {
     let fake = fake();
@@ -530,7 +532,7 @@ fn only_regular_files_are_read() {
             fake.write("odd.toml", vm(&image).as_bytes());
             let said = say(fake.weir().args(["check", "odd.toml"]));
             assert_eq!(said.status, Some(1), "{image}: {}", said.err);
-            // Who is root may open the kernel's messages, and finds no bytes in them.
+            // Root may open the kernel's messages, and finds no bytes in them.
             let denied = file.starts_with("/proc") && said.err.contains("permission denied");
             let other = file.starts_with("/proc") && said.err.contains("is not an");
             assert!(denied || other || said.err.contains(why), "{image}: {}", said.err);
@@ -548,7 +550,8 @@ fn only_regular_files_are_read() {
             vec!["run", "system.toml", "--image-file", file],
         ] {
             let said = say(fake.weir().args(&call));
-            // It ends, and what is no file is an error. Of an empty one that is for the verb to say.
+            // It ends, and what is no file is an error. Of an empty one that is for the verb to
+            // say.
             let refused = matches!(said.status, Some(1..=3));
             assert!(refused || file.starts_with("/proc"), "{call:?}: {} {}", said.out, said.err);
         }
@@ -601,7 +604,14 @@ fn tables_fit_the_width() {
         let said = say(&mut command);
         assert_eq!(said.status, Some(0), "{}", said.err);
         let rule = |line: &str| line.contains('\u{2500}');
-        assert_eq!(said.out.lines().filter(|line| rule(line)).count(), 1, "{}", said.out);
+        // One below each header: a table that does not fit continues below itself.
+        let parts = said.out.lines().filter(|line| line.trim_start().starts_with("platform"));
+        assert_eq!(
+            said.out.lines().filter(|line| rule(line)).count(),
+            parts.count(),
+            "{}",
+            said.out
+        );
         // Remarks follow the table.
         let table =
             said.out.lines().filter(|line| !line.contains(" can be checked and planned for"));
@@ -611,4 +621,33 @@ fn tables_fit_the_width() {
     assert!(widest(Some("120")) <= 120);
     // In a pipe each row is one line.
     assert!(widest(None) > 80);
+}
+
+/// The VMs, the memory map and the owners of cells: `weir check` prints a sentence without a
+/// table's indentation or after a number.
+#[test]
+fn the_tables_of_check_fit_the_width() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("a checkout");
+    let widest = |columns: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.arg("check").arg(root.join("systems/isolation-colors-on.toml"));
+        command.env("WEIR_ROOT", root).env_remove("COLUMNS");
+        if let Some(columns) = columns {
+            command.env("COLUMNS", columns);
+        }
+        let said = say(&mut command);
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        let sentence = |line: &str| {
+            ["cost: ", "sizes guessed: ", root.to_str().expect("UTF-8")]
+                .iter()
+                .any(|text| line.starts_with(text))
+        };
+        let lines = said.out.lines().filter(|line| !sentence(line));
+        let widest = lines.clone().map(|line| line.chars().count()).max().expect("lines");
+        // Cells are broken between words: an address stays whole.
+        assert!(lines.clone().any(|line| line.contains("0x4000_0000")), "{}", said.out);
+        widest
+    };
+    assert!(widest(Some("80")) <= 80);
+    assert!(widest(None) > 120);
 }

@@ -47,8 +47,7 @@ pub struct Row {
     is_ram: bool,
 }
 
-/// The memory map: RAM without a gap, unless it is divided by cells, and the devices passed through, by address. Displayed as
-/// a table.
+/// The memory map: RAM without a gap, unless it is divided by cells, and the devices passed through, by address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// Sorted by address.
@@ -296,31 +295,39 @@ impl fmt::Display for Owner {
     }
 }
 
-impl fmt::Display for Placement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let owners = self.rows.iter().map(|row| row.owner.to_string().len());
-        let width = owners.max().unwrap_or(0).max("owner".len());
-        let divided = self.rows.iter().any(|row| row.cells.is_some());
-        let last = if divided { format!("{:>14}  ", "up to") } else { String::new() };
-        writeln!(
-            f,
-            "{:>14}  {last}{:>9}  {:width$}  {:>14}  what",
-            "address", "size", "owner", "seen at"
-        )?;
-        for row in &self.rows {
-            let ipa = row.ipa.map_or("-".to_owned(), |ipa| ipa.to_string());
-            let last = if divided { format!("{:>14}  ", row.end) } else { String::new() };
-            let what = if row.owner == Owner::Free { "free" } else { &row.what };
-            let cells = row.cells.map_or(String::new(), |cells| format!(", cells {cells}"));
-            writeln!(
-                f,
-                "{:>14}  {last}{:>9}  {:width$}  {ipa:>14}  {what}{cells}",
-                row.address,
-                row.size.to_string(),
-                row.owner,
-            )?;
+impl Placement {
+    /// The headings of [`Self::table`], and how many of its columns, from the first on, are numbers.
+    #[must_use]
+    pub fn header(&self) -> (Vec<&'static str>, usize) {
+        if self.is_divided() {
+            (vec!["address", "up to", "size", "seen at", "owner", "what"], 4)
+        } else {
+            (vec!["address", "size", "seen at", "owner", "what"], 3)
         }
-        Ok(())
+    }
+
+    /// The map as rows of text.
+    pub fn table(&self) -> impl Iterator<Item = Vec<String>> {
+        self.rows.iter().map(|row| {
+            let what = if row.owner == Owner::Free { "free" } else { &row.what };
+            // A list of cells can be broken at each blank.
+            let cells = row.cells.map_or(String::new(), |cells| {
+                format!(", cells {}", cells.to_string().replace(',', ", "))
+            });
+            let mut texts = vec![row.address.to_string()];
+            texts.extend(self.is_divided().then(|| row.end.to_string()));
+            texts.extend([
+                row.size.to_string(),
+                row.ipa.map_or("-".to_owned(), |ipa| ipa.to_string()),
+                row.owner.to_string(),
+                format!("{what}{cells}"),
+            ]);
+            texts
+        })
+    }
+
+    fn is_divided(&self) -> bool {
+        self.rows.iter().any(|row| row.cells.is_some())
     }
 }
 
