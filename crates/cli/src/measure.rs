@@ -8,7 +8,7 @@ use crate::{
     },
     cargo::Programs,
     environment::Environment,
-    failure::{Context, Failure, GOOD, Result},
+    failure::{Context, Failure, GOOD, Result, SYSTEM},
     progress::Bar,
     reproduce::{
         statement::Judged,
@@ -116,6 +116,7 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
     let scratch = environment.build().join("bench");
     let lab = Lab::new(environment, &scratch)?;
     let budgets = paths::run(&lab, false, &Bar::new("running", paths::runs(false)))?;
+    let judged = Judged::new(paths::statements(&budgets), &paths::DEVIATIONS, true);
     let mut out = screen::stdout();
     if json {
         let mut figures = serde_json::to_value(&figures).context(|| "write the figures")?;
@@ -124,14 +125,14 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
     } else {
         writeln!(out, "{}", figures.table())?;
         writeln!(out, "{}", paths::text(&budgets))?;
-        for miss in Judged::new(paths::statements(&budgets), &[], true).failures {
-            writeln!(out, "above its aim: {miss}")?;
+        for failure in &judged.failures {
+            writeln!(out, "does not hold: {failure}")?;
         }
-        for miss in figures.misses() {
-            writeln!(out, "above its aim: {}: {} of {}", miss.what, miss.weir, miss.limit)?;
+        for above in figures.above_peer() {
+            writeln!(out, "{above}")?;
         }
     }
-    Ok(())
+    if judged.failures.is_empty() { Ok(()) } else { Err(Failure::said(SYSTEM)) }
 }
 
 /// Runs a system of the benchmark with the plug-in.
