@@ -118,18 +118,28 @@ fn late_packets_in_host_time_are_visible_and_fail_the_run_on_request() {
     assert_eq!((said.status, &report["verdict"]), (Some(1), &"does-not-hold".into()));
 }
 
-/// A periodic task of 1 ms on a core of its own, or in turns of 4 ms with a VM that never sleeps.
-fn task(core: usize) -> String {
-    format!(
-        r#"
+/// A VM on core 0 that never sleeps, and the beginning of a system.
+const BUSY: &str = r#"
 platform = "qemu-virt"
 
 [[vm]]
 name = "busy"
 cpus = [0]
 memory = "2MiB"
-image = {{ elf = "guests/context", args = "rounds=100000000 spin=2000 seed=1" }}
+image = { elf = "guests/context", args = "rounds=100000000 spin=2000 seed=1" }
+"#;
 
+/// The VMs of core 0 have it in turns of 4 ms.
+const TURNS: &str = r#"
+[[core]]
+id = 0
+schedule = { kind = "round-robin", quantum = "4ms" }
+"#;
+
+/// A periodic task of 1 ms on a core of its own, or in turns of 4 ms with a VM that never sleeps.
+fn task(core: usize) -> String {
+    format!(
+        r#"{BUSY}
 [[vm]]
 name = "other"
 cpus = [0]
@@ -147,11 +157,7 @@ expect = ["control: latency"]
 name = "control"
 cost = "1us"
 period = "1ms"
-
-[[core]]
-id = 0
-schedule = {{ kind = "round-robin", quantum = "4ms" }}
-"#
+{TURNS}"#
     )
 }
 
@@ -235,15 +241,7 @@ fn a_budget_of_instructions_in_qemu_is_not_judged_where_it_is_exceeded() {
 fn an_interrupt_that_waits_longer_than_its_deadline_fails_the_run() {
     let system = |rule: &str| {
         format!(
-            r#"
-platform = "qemu-virt"
-
-[[vm]]
-name = "busy"
-cpus = [0]
-memory = "2MiB"
-image = {{ elf = "guests/context", args = "rounds=100000000 spin=2000 seed=1" }}
-
+            r#"{BUSY}
 [[vm]]
 name = "loaded"
 cpus = [0, 1]
@@ -251,11 +249,7 @@ memory = "2MiB"
 devices = ["/pl031@9010000"]
 image = {{ elf = "guests/responder", args = "role=loaded tick_us=2000 line=34 report=20 interval_us=1000 work_us=5" }}
 expect = ["loaded: 20 ticks"]
-
-[[core]]
-id = 0
-schedule = {{ kind = "round-robin", quantum = "4ms" }}
-
+{TURNS}
 [[irq]]
 line = 34
 vm = "loaded"

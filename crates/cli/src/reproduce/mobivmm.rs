@@ -8,7 +8,7 @@
 
 use super::{
     Outcome, Request,
-    statement::{Deviation, Relation, Source, Statement},
+    statement::{Deviation, Paper, Relation, Source, Statement},
 };
 use crate::{
     analyze::time::supply,
@@ -38,14 +38,15 @@ const INDEPENDENT_US: u32 = 1_000;
 /// What the sleeper needs besides its ticks until it has noticed, in microseconds: also such waits, when it gets the core.
 const NOTICE_US: u64 = 500;
 
-const TABLE1: Source = Source { paper: "mobivmm", place: "Table I" };
-const FIGURE8: Source = Source { paper: "mobivmm", place: "VI, Figure 8" };
-const FIGURE9: Source = Source { paper: "mobivmm", place: "VI, Figure 9" };
-const FIGURE10: Source = Source { paper: "mobivmm", place: "VI, Figure 10" };
-const FIGURE11: Source = Source { paper: "mobivmm", place: "VI, Figure 11" };
+const PAPER: Paper = Paper("mobivmm");
+const TABLE1: Source = PAPER.at("Table I");
+const FIGURE8: Source = PAPER.at("VI, Figure 8");
+const FIGURE9: Source = PAPER.at("VI, Figure 9");
+const FIGURE10: Source = PAPER.at("VI, Figure 10");
+const FIGURE11: Source = PAPER.at("VI, Figure 11");
 const WEIR: Source = Source { paper: "weir", place: "docs/sharing.md, Reproduced" };
 
-/// Table I: a sleep alone and beside the other VM, in ms.
+/// Table I: a sleep alone and next to the other VM, in ms.
 const ALONE_MS: f64 = 17.6;
 const SHARED_MS: f64 = 37.5;
 /// The share by which values of Table I, of three digits and an unknown number of sleeps, may be missed.

@@ -2,7 +2,7 @@
 
 use super::{
     Outcome, Request,
-    statement::{Deviation, Relation, Source, Statement},
+    statement::{Deviation, Paper, Relation, Source, Statement},
     write,
 };
 use crate::{
@@ -16,10 +16,10 @@ use weir_analysis::{
     flows::Effort,
 };
 
-const TABLE3: Source = Source { paper: "rt-virtio", place: "Table III" };
-const FIGURE5: Source = Source { paper: "rt-virtio", place: "V-C, Figure 5" };
-const EQUATIONS: Source =
-    Source { paper: "rt-virtio", place: "Eq. 3, 4, 10 to 14, 19 to 27; Table II" };
+const PAPER: Paper = Paper("rt-virtio");
+const TABLE3: Source = PAPER.at("Table III");
+const FIGURE5: Source = PAPER.at("V-C, Figure 5");
+const EQUATIONS: Source = PAPER.at("Eq. 3, 4, 10 to 14, 19 to 27; Table II");
 
 /// Table III: MB/s, KiB, measured latency and period in ns.
 const PUBLISHED: [(u64, u64, f64, f64); 4] = [

@@ -22,6 +22,17 @@ pub struct Source {
     pub place: &'static str,
 }
 
+/// A paper of which several places are sources.
+#[derive(Clone, Copy, Debug)]
+pub struct Paper(pub &'static str);
+
+impl Paper {
+    /// One of its places.
+    pub const fn at(self, place: &'static str) -> Source {
+        Source { paper: self.0, place }
+    }
+}
+
 impl Source {
     /// A statement of this source. Values that were not measured are left out of `own`: without any the statement fails.
     pub fn says(

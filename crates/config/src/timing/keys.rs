@@ -210,20 +210,27 @@ static OVERHEAD_TABLE: Shape = Shape {
     ],
 };
 
+/// A step's greatest value in the larger system.
+macro_rules! larger {
+    ($name:literal) => {
+        key($name, NANOS, concat!("As `", $name, "`."))
+    };
+}
+
 static LARGER: Shape = Shape {
     name: "larger",
     doc: "The greatest values in a system of more flows and VMs.",
     keys: &[
         required("flows", Kind::Number(1, 1 << 16), "Its flows."),
         required("vms", Kind::Number(1, 1 << 16), "Its VMs."),
-        key("pp", NANOS, "As `pp`."),
-        key("ql", NANOS, "As `ql`."),
-        key("qi", NANOS, "As `qi`."),
-        key("qa", NANOS, "As `qa`."),
-        key("qr", NANOS, "As `qr`."),
-        key("ps", NANOS, "As `ps`."),
-        key("ft", NANOS, "As `ft`."),
-        key("hold", NANOS, "As `hold`."),
+        larger!("pp"),
+        larger!("ql"),
+        larger!("qi"),
+        larger!("qa"),
+        larger!("qr"),
+        larger!("ps"),
+        larger!("ft"),
+        larger!("hold"),
     ],
 };
 
@@ -259,6 +266,17 @@ static RANGE: Shape = Shape {
     ],
 };
 
+/// What [saturation] and [interference] both say of a memory.
+const DELAY: Key =
+    key("delay", Kind::Duration, "How much one access of another VM can delay a core.");
+const PER_ACCESS: Key = key(
+    "per_access",
+    ANY,
+    "The most accesses of each other VM that can delay one access; without it the number is not known.",
+);
+const OVERSHOOT: Key =
+    key("overshoot", ANY, "Accesses that still pass between a budget's end and the stop.");
+
 static SATURATION: Shape = Shape {
     name: "[saturation]",
     doc: "Memory traffic that leaves everybody's bandwidth unaffected (rt-virtio, Table I).",
@@ -276,13 +294,9 @@ static SATURATION: Shape = Shape {
             "The least budget per `period` that is kept without `debt`, which makes up for what goes beyond.",
         ),
         key("least_period", Kind::Duration, "The shortest period whose budgets are kept."),
-        key("overshoot", ANY, "Accesses that still pass between a budget's end and the stop."),
-        key("delay", Kind::Duration, "How much one access of another VM can delay a core."),
-        key(
-            "per_access",
-            ANY,
-            "The most accesses of each other VM that can delay one access; without it nobody knows.",
-        ),
+        OVERSHOOT,
+        DELAY,
+        PER_ACCESS,
         key(
             "qos_block",
             Kind::Size,
@@ -320,9 +334,9 @@ static INTERFERENCE: Shape = Shape {
     name: "[interference]",
     doc: "What memory accesses of other VMs do to a core.",
     keys: &[
-        required("delay", Kind::Duration, "How much one access of another VM can delay a core."),
-        key("per_access", ANY, "The most accesses of each other VM that can delay one access."),
-        key("overshoot", ANY, "Accesses that still pass between a budget's end and the stop."),
+        required(DELAY.name, DELAY.kind, DELAY.doc),
+        PER_ACCESS,
+        OVERSHOOT,
         required(
             "source",
             Kind::Text,

@@ -10,7 +10,7 @@ use crate::{
     progress::Bar,
     reproduce::{
         Outcome, Request,
-        statement::{Deviation, Relation, Source, Statement},
+        statement::{Deviation, Paper, Relation, Source, Statement},
     },
     run::show::table,
 };
@@ -44,11 +44,12 @@ const TIED: f64 = 0.001;
 /// "Significantly", "more": at least by this, in times of the program alone. It is what random replacement may add.
 const MORE: f64 = 0.01;
 
-const FIGURE_4_7: Source = Source { paper: "bao-throttling", place: "4.3.2, Figure 4.7" };
-const FIGURE_4_8: Source = Source { paper: "bao-throttling", place: "4.3.2, Figure 4.8" };
-const FIGURE_4_9: Source = Source { paper: "bao-throttling", place: "4.3.2, Figure 4.9" };
-const FIGURE_4_10: Source = Source { paper: "bao-throttling", place: "4.3.2, Figure 4.10" };
-const FIGURE_4_13: Source = Source { paper: "bao-throttling", place: "4.3.2, Figure 4.13" };
+const PAPER: Paper = Paper("bao-throttling");
+const FIGURE_4_7: Source = PAPER.at("4.3.2, Figure 4.7");
+const FIGURE_4_8: Source = PAPER.at("4.3.2, Figure 4.8");
+const FIGURE_4_9: Source = PAPER.at("4.3.2, Figure 4.9");
+const FIGURE_4_10: Source = PAPER.at("4.3.2, Figure 4.10");
+const FIGURE_4_13: Source = PAPER.at("4.3.2, Figure 4.13");
 
 /// What is known to differ, each with the values of the model.
 pub static DEVIATIONS: [Deviation; 3] = [

@@ -7,15 +7,16 @@ use crate::{
     progress::Bar,
     reproduce::{
         Outcome, Request,
-        statement::{Deviation, Relation, Source, Statement},
+        statement::{Deviation, Paper, Relation, Source, Statement},
     },
 };
 use rayon::prelude::*;
 
 const MEMORY: &str = "zcu102";
-const CHUNKED: Source = Source { paper: "rt-virtio", place: "V-A.2" };
-const FIGURE4: Source = Source { paper: "rt-virtio", place: "V-A.2, Figure 4" };
-const TABLE1: Source = Source { paper: "rt-virtio", place: "Table I" };
+const PAPER: Paper = Paper("rt-virtio");
+const CHUNKED: Source = PAPER.at("V-A.2");
+const FIGURE4: Source = PAPER.at("V-A.2, Figure 4");
+const TABLE1: Source = PAPER.at("Table I");
 /// Chunks in KiB, and MB/s of the engine without a regulator.
 const CHUNKS: [(u64, f64); 5] =
     [(4, 2000.0), (8, 2440.0), (16, 2800.0), (32, 3080.0), (64, 3190.0)];
@@ -27,7 +28,7 @@ const MORE: [u64; 5] = [20, 100, 150, 200, 250];
 const PAIRS: [(u64, f64, u64); 5] =
     [(50, 220.0, 0), (55, 244.0, 60), (60, 264.0, 40), (65, 286.0, 10), (70, 308.0, 3)];
 
-/// Table I: the engine's MB/s at QoS 0 beside three cores with budgets of 50.
+/// Table I: the engine's MB/s at QoS 0 next to three cores with budgets of 50.
 const BESIDE: f64 = 1074.0;
 
 /// What is known to differ.
@@ -137,7 +138,7 @@ struct Alone {
     mb: f64,
 }
 
-/// Each of three cores with a budget, with the engine beside them and without.
+/// Each of three cores with a budget, with the engine next to them and without.
 #[derive(Clone, Debug)]
 struct Beside {
     budget: u64,

@@ -7,7 +7,7 @@ use crate::{
     progress::Bar,
     reproduce::{
         Outcome, Request,
-        statement::{Deviation, Relation, Source, Statement},
+        statement::{Deviation, Paper, Relation, Source, Statement},
     },
 };
 use rayon::prelude::*;
@@ -15,9 +15,10 @@ use serde_json::json;
 
 const MEMORY: &str = "zcu102";
 const WEIR: Source = Source { paper: "weir", place: "docs/simulate.md" };
-const TEXT: Source = Source { paper: "rt-virtio", place: "V-A.1" };
-const FIGURE3: Source = Source { paper: "rt-virtio", place: "V-A.1, Figure 3" };
-const TABLE1: Source = Source { paper: "rt-virtio", place: "Table I" };
+const PAPER: Paper = Paper("rt-virtio");
+const TEXT: Source = PAPER.at("V-A.1");
+const FIGURE3: Source = PAPER.at("V-A.1, Figure 3");
+const TABLE1: Source = PAPER.at("Table I");
 /// MB/s of all cores at saturation.
 const SATURATED: f64 = 960.0;
 /// The sum of three budgets at which they are saturated.
