@@ -102,6 +102,32 @@ fn a_vms_debug_registers_are_its_own() {
     assert_unharmed(&run(&text, &[]));
 }
 
+/// A guest that takes one exception after another and executes nothing stops virtual time. The run goes on without it, the
+/// same each time, with one such guest or two, and with the console on an idle core or on one with a guest.
+#[test]
+fn a_guest_that_executes_nothing_is_ended() {
+    let stuck =
+        |name: &str, core: u32, args: &str| {
+            attacker("no-vectors", &core.to_string(), args, "expect = [\"no-vectors: here\"]")
+                .replacen("\"no-vectors\"", &format!("\"{name}\""), 1)
+        };
+    let one = stuck("first", 1, "wait_ms=20");
+    let two = stuck("first", 1, "kind=load wait_ms=20") + &stuck("second", 3, "wait_ms=40");
+    let busy = stuck("first", 1, "kind=load") + &attacker("storms", "2, 3", "kind=sgi", "");
+    for (more, names) in [(one, &["first"][..]), (two, &["first", "second"]), (busy, &["first"])] {
+        let outcome = run(&(control(100) + &more), &[]);
+        assert_unharmed(&outcome);
+        for name in names {
+            let vm = outcome.vm(name);
+            assert_eq!(vm["state"], "halted", "{name}");
+            let faults = vm["fault_counts"]["exception vectors that cannot be executed"].as_u64();
+            assert_eq!(faults, Some(1), "{name}: {}", vm["faults"]);
+        }
+        let again = run(&(control(100) + &more), &[]);
+        assert_eq!(outcome.files["wire.bin"], again.files["wire.bin"], "the same each time");
+    }
+}
+
 /// Whatever a VM prints, it is on its own console, and the person's terminal gets no escape sequence of it.
 #[test]
 fn nothing_that_is_printed_is_anothers_or_the_hypervisors() {

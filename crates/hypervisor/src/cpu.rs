@@ -2,7 +2,7 @@
 
 use crate::{
     arch::{gic, relax, sysreg, timer},
-    console::Wire,
+    console::{self, Wire},
     meter::Meter,
     trace::{self, Ring, Who},
     vm::{Counts, Vm, share::Share},
@@ -127,6 +127,7 @@ impl Core {
         let now = clock_ns();
         // Relaxed: only the host reads it. Masked, so that no number can reach beyond.
         PROGRESS[self.index % MAX_CORES].store(now, Ordering::Relaxed);
+        console::tell_standstill();
         relax();
         let lent_ns = LENT_NS.load(Ordering::Relaxed);
         if lent_ns > 0 && self.meter.is_none() && self.current().is_some() {

@@ -6,8 +6,8 @@
 //! frame the console bytes belong to the VM that it names.
 //!
 //! In the other direction a console byte goes to the VM that has the focus, `DLE DLE` is that byte
-//! itself, `DLE a VM` moves the focus, `DLE r` asks for a round of [`Counters`] and [`Denials`], and `DLE s` says that
-//! virtual time stands still.
+//! itself, `DLE a VM` moves the focus, and `DLE r` asks for a round of [`Counters`] and [`Denials`]. [`STANDSTILL`] says
+//! that virtual time stands still; as a console byte it is `DLE` and itself.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -17,8 +17,9 @@ pub const DLE: u8 = 0x10;
 pub const FOCUS: u8 = b'a';
 /// Command from the host: send the counters now.
 pub const REPORT: u8 = b'r';
-/// Command from the host: virtual time stands still; end guests that take exceptions and execute nothing.
-pub const STANDSTILL: u8 = b's';
+/// Command from the host: virtual time stands still; end guests that take exceptions and execute nothing. Cores with
+/// slices act on its arrival, as under QEMU they may get no turn to read it.
+pub const STANDSTILL: u8 = 0x1e;
 /// The VM number that stands for the hypervisor itself.
 pub const HYPERVISOR: u8 = 0xff;
 
@@ -170,8 +171,8 @@ counted! {
         Uncounted = "a budget whose monitor nobody keeps",
         /// The broker of the flows did not end a copy whose sender or receiver was reset.
         Stuck = "a copy that does not end",
-        /// The first instruction of its exception vector cannot be fetched, so it takes exceptions for ever.
-        Vectors = "exception vectors that cannot be fetched",
+        /// The first instruction of its exception vector cannot be fetched or executed, so it takes exceptions for ever.
+        Vectors = "exception vectors that cannot be executed",
     }
 }
 

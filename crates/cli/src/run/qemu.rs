@@ -344,14 +344,14 @@ fn encode(input: &Input, focus: &mut Option<u8>) -> Vec<u8> {
     let mut bytes = Vec::new();
     match input {
         Input::Report => bytes.extend([DLE, REPORT]),
-        Input::Standstill => bytes.extend([DLE, STANDSTILL]),
+        Input::Standstill => bytes.push(STANDSTILL),
         Input::Keys(vm, keys) => {
             if *focus != Some(*vm) {
                 bytes.extend([DLE, FOCUS, *vm]);
                 *focus = Some(*vm);
             }
             for &key in keys {
-                if key == DLE {
+                if matches!(key, DLE | STANDSTILL) {
                     bytes.push(DLE);
                 }
                 bytes.push(key);
@@ -374,6 +374,8 @@ mod tests {
         assert_eq!(encode(&keys(1, b"c"), &mut focus), b"c");
         assert_eq!(encode(&Input::Report, &mut focus), b"\x10r");
         assert_eq!(encode(&keys(0, b"d"), &mut focus), b"\x10a\x00d");
+        assert_eq!(encode(&keys(0, b"\x1e"), &mut focus), b"\x10\x1e");
+        assert_eq!(encode(&Input::Standstill, &mut focus), b"\x1e");
     }
 
     #[test]

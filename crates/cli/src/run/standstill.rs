@@ -1,8 +1,9 @@
 //! A machine whose virtual time stands still.
 //!
-//! Under QEMU's instruction counting a guest whose exception vectors cannot be fetched takes one exception after another and
-//! executes nothing: virtual time stands still, no timer is due, and no other core gets its turn. The hypervisor's timer cannot
-//! interrupt it. Input on the wire can: QEMU then gives each core a turn, and the hypervisor ends such a guest.
+//! Under QEMU's instruction counting a guest whose exception vector takes an exception at its first instruction executes
+//! nothing: virtual time stands still, no timer is due, and no other core gets its turn. The hypervisor's timer cannot
+//! interrupt it. Input on the wire can: its interrupt makes QEMU leave the core and run the next ones, until the round comes
+//! back to the core that stands still. One of them must have told all cores by then (`console::tell_standstill`).
 
 use super::{ram::Ram, statics::Static};
 use rustix::param::clock_ticks_per_second;

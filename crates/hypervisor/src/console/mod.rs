@@ -234,6 +234,23 @@ unsafe fn uart() -> Uart<'static> {
     unsafe { Uart::new(UniqueMmioPointer::new(NonNull::new_unchecked(registers))) }
 }
 
+/// If emulated cores have slices and input has come: tells all cores that virtual time stands still, as such a run has no
+/// other input. For any core, before it does what ends its turn under QEMU, as a read of the data register or a tick does: the
+/// next turn never comes while another core takes exceptions and executes nothing.
+pub fn tell_standstill() {
+    /// UARTFR (PL011 TRM, 3.3.3) and its bit "receive FIFO empty".
+    const FLAGS: u64 = 0x18;
+    const EMPTY: u32 = 1 << 4;
+    if crate::boot::system().header.slice_us == 0 {
+        return;
+    }
+    let flags = (device(platform::UART) + FLAGS) as *const u32;
+    // SAFETY: a PL011's page is mapped there on every core (`Stage1::begin`), and a read of its flags changes nothing.
+    if unsafe { flags.read_volatile() } & EMPTY == 0 {
+        cpu::tell_all(cpu::STANDSTILL);
+    }
+}
+
 impl Wire {
     const RECEIVE: Interrupts = Interrupts::RXI.union(Interrupts::RTI);
 
@@ -346,6 +363,7 @@ impl Wire {
 
     /// Takes what a person typed, at most what the UART's FIFO holds, and carries out the host's commands.
     pub fn receive(&mut self) {
+        tell_standstill();
         for _ in 0..32 {
             let byte = match self.uart.read_word() {
                 Ok(Some(byte)) => byte,
@@ -360,15 +378,13 @@ impl Wire {
                     vm::report();
                     Input::Text
                 }
-                (Input::Escape, wire::STANDSTILL) => {
-                    cpu::tell_all(cpu::STANDSTILL);
-                    Input::Text
-                }
+                // Said above.
+                (Input::Text, wire::STANDSTILL) => Input::Text,
                 (Input::Focus, vm) => {
                     give_input_to(vm);
                     Input::Text
                 }
-                (Input::Text, _) | (Input::Escape, wire::DLE) => {
+                (Input::Text, _) | (Input::Escape, wire::DLE | wire::STANDSTILL) => {
                     let focus = usize::from(FOCUS.load(Ordering::Relaxed));
                     if let Some(channel) = CHANNELS.get(focus) {
                         if channel.input.push(byte) {

@@ -276,7 +276,7 @@ pub fn end_standstill(core: &mut Core, seat: &'static Seat) {
         return;
     }
     let guest = interrupted();
-    if inject::is_stuck(&guest, sysreg::esr_el1::read(), sysreg::elr_el1::read()) {
+    if inject::is_stuck(&guest, sysreg::elr_el1::read()) {
         fault(core, seat, FaultKind::Vectors, guest.elr);
     }
 }
