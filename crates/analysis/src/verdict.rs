@@ -1,4 +1,5 @@
-//! Three-valued verdicts: a promise holds, is not judged because an input is missing, or does not hold.
+//! Three-valued verdicts: a promise holds, is not judged because an input is missing, or does not
+//! hold.
 //!
 //! ```
 //! use weir_analysis::verdict::{Judgement, Verdict};
@@ -12,13 +13,15 @@
 
 use core::fmt;
 
-/// What is known of a promise. The order is from good to bad: the verdict on several promises is the greatest.
+/// What is known of a promise. The order is from good to bad: the verdict on several promises is
+/// the greatest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
     /// It is shown to hold.
     #[default]
     Holds,
-    /// It is neither shown to hold nor shown not to: an input is missing, or the effort was spent first.
+    /// It is neither shown to hold nor shown not to: an input is missing, or the effort was spent
+    /// first.
     NotJudged,
     /// It is shown not to hold, or no bound exists.
     DoesNotHold,
@@ -53,7 +56,8 @@ impl Verdict {
         }
     }
 
-    /// Returns the value for JSON readers that expect a truth value: `None` stands for "not judged".
+    /// Returns the value for JSON readers that expect a truth value: `None` stands for "not
+    /// judged".
     #[must_use]
     pub const fn truth(self) -> Option<bool> {
         match self {

@@ -543,7 +543,8 @@ impl Partition {
         fence(SeqCst);
     }
 
-    /// Whether the broker has set itself up: it found nothing to do at least once. Asked when VMs first start, long before the count wraps.
+    /// Whether the broker has set itself up: it found nothing to do at least once. Asked when VMs
+    /// first start, long before the count wraps.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         // Relaxed: only the time at which others start depends on it.

@@ -1,6 +1,7 @@
-//! A flow that keeps the rules beside VMs that never sleep and break them, all at the same time, each on a core of its own: the shipped
-//! broker, partition and stamps in virtual time, with what each step takes close to what `platforms/qemu-virt.toml` has. No packet takes
-//! longer than `weir_analysis` says.
+//! A flow that keeps the rules beside VMs that never sleep and break them, all at the same time,
+//! each on a core of its own: the shipped broker, partition and stamps in virtual time, with what
+//! each step takes close to what `platforms/qemu-virt.toml` has. No packet takes longer than
+//! `weir_analysis` says.
 //!
 //! An emulator that runs its cores in turn can't show that: a culprit that never sleeps takes its turns from the broker.
 

@@ -1,7 +1,7 @@
 //! The identity of the hypervisor's build: which sources EL2 and the broker are made of.
 //!
-//! It is a hash of source text, so that it depends neither on the checkout's path nor on the compiler or its host. Comments,
-//! blank lines and tests are left out: they change no instruction.
+//! It is a hash of source text, so that it depends neither on the checkout's path nor on the
+//! compiler or its host. Comments, blank lines and tests are left out: they change no instruction.
 
 use crate::environment::Environment;
 use std::{fs, io, path::Path, sync::OnceLock};

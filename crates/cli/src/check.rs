@@ -26,8 +26,9 @@ use weir_config::{
 /// Checks system files: all their faults at once, each with its place in the file and what to write
 /// instead; or, if there are none, the VMs and the memory map.
 ///
-/// `weir build` and `weir run` refuse what this refuses, and the other way round. Images are taken as they were built or fetched last. The
-/// size of one that is not there yet is guessed, and the output says so; the map of `weir build` is final.
+/// `weir build` and `weir run` refuse what this refuses, and the other way round. Images are taken
+/// as they were built or fetched last. The size of one that is not there yet is guessed, and the
+/// output says so; the map of `weir build` is final.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  weir check systems/demo.toml\n  weir check --json systems/*.toml\n  weir check systems/demo.toml --map map.svg\n\nExit status: 0 no faults, 1 faults."
@@ -39,10 +40,12 @@ pub struct Arguments {
     /// Take this platform instead of the files'.
     #[arg(long, value_name = "PLATFORM")]
     platform: Option<String>,
-    /// Accept what this version only plans or analyzes: platforms that it does not run on, and rules that it does not enforce.
+    /// Accept what this version only plans or analyzes: platforms that it does not run on, and
+    /// rules that it does not enforce.
     #[arg(long)]
     planning: bool,
-    /// Accept a system whose timing does not hold; `weir build` and `weir run` have the same option.
+    /// Accept a system whose timing does not hold; `weir build` and `weir run` have the same
+    /// option.
     #[arg(long)]
     ignore_verdict: bool,
     /// Print the result as JSON: one object for each file, in a list.
@@ -142,7 +145,8 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     if status == GOOD { Ok(()) } else { Err(Failure::said(status)) }
 }
 
-/// The rules behind those of the file itself, which `check`, `build`, `run` and the verbs that run a system share.
+/// The rules behind those of the file itself, which `check`, `build`, `run` and the verbs that run
+/// a system share.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rules {
     /// Whether a system is good that nothing can be built for yet.
@@ -189,8 +193,9 @@ fn not_built(system: &System) -> Vec<String> {
     lines(&unbuilt(system))
 }
 
-/// Reads and checks a file for a verb that analyzes it: a file that says enough to be built is checked by the rules of [`load`]. Returns what the
-/// file asks for that this version does not enforce, too.
+/// Reads and checks a file for a verb that analyzes it: a file that says enough to be built is
+/// checked by the rules of [`load`]. Returns what the file asks for that this version does not
+/// enforce, too.
 ///
 /// # Errors
 ///

@@ -7,10 +7,10 @@
 //! network is needed.
 //!
 //! `debian/packages.lock` names the version and the SHA-256 of each package, so that a guest is the
-//! same on every host. A mirror that has the locked version with another check sum is refused. If it
-//! does not have the locked version any more, its newest one is taken, signed as all are, with a
-//! warning, and the run records which it was; `WEIR_DEBIAN_LOCK=strict` refuses it. The mirror is the
-//! machine's own on Debian, the default of `debootstrap` elsewhere, or `WEIR_DEBIAN_MIRROR`.
+//! same on every host. A mirror that has the locked version with another check sum is refused. If
+//! it does not have the locked version any more, its newest one is taken, signed as all are, with a
+//! warning, and the run records which it was; `WEIR_DEBIAN_LOCK=strict` refuses it. The mirror is
+//! the machine's own on Debian, the default of `debootstrap` elsewhere, or `WEIR_DEBIAN_MIRROR`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -84,7 +84,8 @@ const FORMAT: &str = "# weir: Debian packages, store 2";
 /// File of the store that lists the packages it was made of.
 const MANIFEST: &str = "packages.lock";
 
-/// File of the store with the lock that it was made under. With another one it is stale, unless its packages are the locked ones.
+/// File of the store with the lock that it was made under. With another one it is stale, unless its
+/// packages are the locked ones.
 const WANTED: &str = "wanted.lock";
 
 /// The shared objects that `cyclictest` names as needed, and the loader.
@@ -734,7 +735,8 @@ struct Chosen {
     others: Vec<String>,
 }
 
-/// Chooses among what a mirror offers: the locked versions where it has them. `newest` is the kernel that is up to date.
+/// Chooses among what a mirror offers: the locked versions where it has them. `newest` is the
+/// kernel that is up to date.
 fn choose(
     lock: &[Package],
     offered: &[Package],

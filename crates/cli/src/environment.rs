@@ -90,8 +90,9 @@ impl Environment {
         names
     }
 
-    /// Returns the keys of the arguments of a guest that comes with weir, as its manifest has them in `[package.metadata.weir]`: in `arguments`,
-    /// or in `programs` for a program of a package of several. None if it declares none.
+    /// Returns the keys of the arguments of a guest that comes with weir, as its manifest has them
+    /// in `[package.metadata.weir]`: in `arguments`, or in `programs` for a program of a package of
+    /// several. None if it declares none.
     pub fn arguments(&self, guest: &str) -> Option<Vec<String>> {
         let (package, program) = match guest.split_once('/') {
             Some((package, program)) => (package, Some(program)),
@@ -136,7 +137,8 @@ mod tests {
         sources.map(|source| read(source.path())).collect()
     }
 
-    /// Every guest declares its arguments: every key that it asks for is declared, and every declared one occurs in its sources.
+    /// Every guest declares its arguments: every key that it asks for is declared, and every
+    /// declared one occurs in its sources.
     #[test]
     fn guests_declare_the_arguments_that_they_take() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("a checkout");

@@ -1,4 +1,5 @@
-//! Errata of Cortex-A53 r0p0 to r0p4 that the build works around, looked for in the linked programs.
+//! Errata of Cortex-A53 r0p0 to r0p4 that the build works around, looked for in the linked
+//! programs.
 
 mod support;
 
@@ -10,13 +11,15 @@ const fn is_memory_access(word: u32) -> bool {
     word & 0x0a00_0000 == 0x0800_0000
 }
 
-/// 64-bit multiply-accumulate: MADD, MSUB, SMADDL, SMSUBL, UMADDL and UMSUBL that add to a register.
+/// 64-bit multiply-accumulate: MADD, MSUB, SMADDL, SMSUBL, UMADDL and UMSUBL that add to a
+/// register.
 const fn is_multiply_accumulate(word: u32) -> bool {
     let is_64_bit = word & 0xff00_0000 == 0x9b00_0000;
     is_64_bit && matches!(word >> 21 & 7, 0 | 1 | 5) && word >> 10 & 31 != 31
 }
 
-/// Offsets at which erratum 835769 can strike: a multiply-accumulate directly behind an access to memory.
+/// Offsets at which erratum 835769 can strike: a multiply-accumulate directly behind an access to
+/// memory.
 fn multiply_after_access(words: &[u32]) -> Vec<usize> {
     let pairs = words.windows(2).enumerate();
     pairs
@@ -25,9 +28,9 @@ fn multiply_after_access(words: &[u32]) -> Vec<usize> {
         .collect()
 }
 
-/// Offsets at which erratum 843419 can strike: ADRP in one of the last two words of a page, an access to memory, up to one
-/// other instruction, and a load or store with an unsigned offset from the register that ADRP wrote. `first` is the
-/// address of the first word.
+/// Offsets at which erratum 843419 can strike: ADRP in one of the last two words of a page, an
+/// access to memory, up to one other instruction, and a load or store with an unsigned offset from
+/// the register that ADRP wrote. `first` is the address of the first word.
 fn adrp_at_page_end(words: &[u32], first: u64) -> Vec<usize> {
     let mut found = Vec::new();
     for (at, sequence) in words.windows(3).enumerate() {
@@ -84,7 +87,8 @@ fn the_patterns_are_recognized() {
     assert!(adrp_at_page_end(&[sequence[0], sequence[1], 0x1400_0000], 0xff8).is_empty());
 }
 
-/// The hypervisor with all that is linked into it, the toolchain's own library included, and bare-metal guests.
+/// The hypervisor with all that is linked into it, the toolchain's own library included, and
+/// bare-metal guests.
 #[test]
 fn no_linked_program_has_the_patterns_of_cortex_a53_errata() {
     build_programs();
@@ -109,8 +113,8 @@ fn no_linked_program_has_the_patterns_of_cortex_a53_errata() {
         let instructions: usize = code.iter().map(|(_, words)| words.len()).sum();
         assert!(instructions > 1000, "{program:?}: {instructions} instructions");
         for (address, words) in code {
-            // The compiler separates the pair within a block, and misses a multiplication that begins one: `malicious-driver`
-            // has one, the hypervisor none.
+            // The compiler separates the pair within a block, and misses a multiplication that
+            // begins one: `malicious-driver` has one, the hypervisor none.
             if name.starts_with("weir-hypervisor") {
                 let multiply = multiply_after_access(&words);
                 assert!(multiply.is_empty(), "835769 in {name}: {multiply:x?} behind {address:#x}");

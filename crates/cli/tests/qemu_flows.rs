@@ -295,7 +295,8 @@ fn with_overheads(system: &str, overheads: &Path) -> String {
     text.replace("[broker]\n", &named)
 }
 
-/// A system with flows has a bound without further keys, by the overheads of its board, in the run and in the analysis; and where nothing disturbs it is tight.
+/// A system with flows has a bound without further keys, by the overheads of its board, in the run
+/// and in the analysis; and where nothing disturbs it is tight.
 #[test]
 fn a_flow_has_a_bound_by_the_table_of_its_board() {
     let file = root().join("systems/flows-exact.toml");
@@ -1039,7 +1040,8 @@ fn run_with_laggard(text: &str, time: &str) -> Ran {
     run_with_broker("laggard", text, time)
 }
 
-/// Runs a system with another guest in the broker's place: in a checkout that has another program by that name.
+/// Runs a system with another guest in the broker's place: in a checkout that has another program
+/// by that name.
 fn run_with_broker(guest: &str, text: &str, time: &str) -> Ran {
     build_programs();
     let checkout = tempfile::tempdir().expect("a directory");
@@ -1123,8 +1125,8 @@ fn a_broker_that_hangs(more: &str) {
     assert!(ran.behind("control", "500 activations, ").starts_with("0 misses"));
 }
 
-/// A broker that never becomes ready does not keep the VMs of its flows from starting: they wait for 100 ms, and the run says so. A VM in no flow
-/// does not wait.
+/// A broker that never becomes ready does not keep the VMs of its flows from starting: they wait
+/// for 100 ms, and the run says so. A VM in no flow does not wait.
 #[test]
 fn a_broker_that_never_becomes_ready_is_not_waited_for_forever() {
     let text = format!(

@@ -299,7 +299,8 @@ fn crimes_are_contained_and_named_beside_linux_and_control_on_gicv2() {
     crimes_are_contained_and_named(GICV2);
 }
 
-/// In the shell the modules are loaded, modprobe finds them and what they need, and `poweroff` ends the VM.
+/// In the shell the modules are loaded, modprobe finds them and what they need, and `poweroff` ends
+/// the VM.
 #[test]
 fn the_shell_has_modules_and_powers_off() {
     let text = r#"

@@ -58,15 +58,16 @@ fn a_throttled_hog_leaves_a_staircase_and_the_same_trace_each_time() {
     assert!(used.len() > 10, "{throttles}");
     // The interrupt comes when the budget is spent, not before.
     assert!(used.iter().all(|&used| (BUDGET - 16..BUDGET + 16).contains(&used)), "{used:?}");
-    // From the second throttled period on, so that the shorter ones of the start are left out: the first begins where the VM does.
+    // From the second throttled period on, so that the shorter ones of the start are left out: the
+    // first begins where the VM does.
     let first = throttles.lines().nth(2).and_then(|line| line.split(',').next()).expect("a time");
     let curve = trace(
         &file,
         &["--arrival-curve", "hog", "--from", &format!("{first}ns"), "--format", "json"],
     );
     let curve = &data(&curve)["curves"][0];
-    // The mean of the gaps between replenishments: each is recorded up to 1 us behind its moment, so that the first and the last one make
-    // it inexact by that much, divided among the gaps.
+    // The mean of the gaps between replenishments: each is recorded up to 1 us behind its moment,
+    // so that the first and the last one make it inexact by that much, divided among the gaps.
     let period = curve["period_ns"].as_u64().expect("a period");
     assert!(period.abs_diff(PERIOD_NS) <= LATE_NS / (used.len() as u64 - 2) + 1, "{period}");
     let steps = curve["recorded"]["steps"].as_array().expect("steps");
@@ -74,8 +75,8 @@ fn a_throttled_hog_leaves_a_staircase_and_the_same_trace_each_time() {
         let reached = steps.iter().take_while(|step| step[0].as_u64() <= Some(length));
         reached.last().map_or(0, |step| step[1].as_u64().expect("a count"))
     };
-    // One more period, one more budget; and never more than one beside those of whole periods. Between two steps, which are late by as
-    // much as the records are.
+    // One more period, one more budget; and never more than one in addition to those of whole
+    // periods. Between two steps, which are late by as much as the records are.
     for period in 1..10 {
         let between = |periods: u64| at(periods * PERIOD_NS + PERIOD_NS / 4);
         let (less, count) = (between(period), between(period + 1));

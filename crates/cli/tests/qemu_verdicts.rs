@@ -6,7 +6,8 @@ use serde_json::Value;
 use std::{fs, process::Command, time::Duration};
 use support::{Said, qemu::root, say_within};
 
-/// Runs a system and returns what the command said, its report, and its summary as `weir report` prints it.
+/// Runs a system and returns what the command said, its report, and its summary as `weir report`
+/// prints it.
 fn run(text: &str, arguments: &[&str]) -> (Said, Value, String) {
     let directory = tempfile::tempdir().expect("a directory");
     let (file, runs) = (directory.path().join("system.toml"), directory.path().join("runs"));
@@ -16,7 +17,8 @@ fn run(text: &str, arguments: &[&str]) -> (Said, Value, String) {
         command.arg(verb).env("WEIR_ROOT", root()).env("WEIR_RUNS", &runs);
         command
     };
-    // The verdict before the run refuses systems whose deadlines are too short; here the run is to show it.
+    // The verdict before the run refuses systems whose deadlines are too short; here the run is to
+    // show it.
     let mut command = weir("run");
     command.arg(&file).args(["-q", "--ignore-verdict"]).args(arguments);
     let said = say_within(&mut command, Duration::from_secs(1200));
@@ -88,7 +90,8 @@ fn a_packet_that_misses_its_deadline_fails_the_run() {
     assert_eq!(report["flows"][0]["verdict"], "holds");
 }
 
-/// A sender that sends as soon as it is connected: the broker has started by then, so the first packet keeps the bound like the others.
+/// A sender that sends as soon as it is connected: the broker has started by then, so the first
+/// packet keeps the bound like the others.
 #[test]
 fn the_first_packet_of_a_flow_keeps_the_bound() {
     let text = with_flow("5ms")
@@ -236,7 +239,8 @@ fn a_budget_of_instructions_in_qemu_is_not_judged_where_it_is_exceeded() {
     );
 }
 
-/// Two VMs take turns of 4 ms on core 0; an interrupt of one waits for its turn unless it takes the core.
+/// Two VMs take turns of 4 ms on core 0; an interrupt of one waits for its turn unless it takes the
+/// core.
 #[test]
 fn an_interrupt_that_waits_longer_than_its_deadline_fails_the_run() {
     let system = |rule: &str| {

@@ -563,8 +563,8 @@ mod attach {
         }
     }
 
-    /// Runs `line` in a terminal, types `keys` when the prompt is there and ends it by `end` when they are answered. Returns all that the
-    /// terminal showed, `stty -a` at the end.
+    /// Runs `line` in a terminal, types `keys` when the prompt is there and ends it by `end` when
+    /// they are answered. Returns all that the terminal showed, `stty -a` at the end.
     fn on_terminal(
         fake: &Fake,
         line: &str,

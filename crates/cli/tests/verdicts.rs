@@ -26,7 +26,8 @@ fn system() -> String {
     )
 }
 
-/// A run in which the flow's longest packet took `worst` and `late` packets of 100 were late, and the task missed `misses` deadlines.
+/// A run in which the flow's longest packet took `worst` and `late` packets of 100 were late, and
+/// the task missed `misses` deadlines.
 fn run(worst: u64, late: u64, misses: u64, arguments: &[&str]) -> (Said, Value, Fake) {
     let wire = Wire::default()
         .text("weir on 3 cores\r\n")

@@ -47,7 +47,8 @@ pub struct Audited {
     pub meets_colors: Vec<String>,
     /// Other parties with a page in one of these banks.
     pub meets_banks: Vec<String>,
-    /// Pages that its tables map although they are not its own. [`audit`] refuses a system with any.
+    /// Pages that its tables map although they are not its own. [`audit`] refuses a system with
+    /// any.
     pub foreign_pages: u64,
 }
 
@@ -380,7 +381,7 @@ impl Space {
                     }
                 }
             } else {
-                // A device's registers are no page that somebody owns.
+                // A device's registers are no page with an owner.
                 let is_device = self.devices.iter().any(is_in);
                 for page in pages(&leaf).filter(|page| !is_device || owners.contains_key(page)) {
                     stray(page);
@@ -436,8 +437,9 @@ mod tests {
         file
     }
 
-    /// Foreign pages that the audit counts in the first VM's stage 2, if `planted` adds some to it, and why it refuses them. They are
-    /// chosen among the pages of the second VM and of the hypervisor.
+    /// Foreign pages that the audit counts in the first VM's stage 2, if `planted` adds some to it,
+    /// and why it refuses them. They are chosen among the pages of the second VM and of the
+    /// hypervisor.
     fn planted(colors: [&str; 2], attributes: Attributes, as_device: bool) -> (u64, String) {
         let vm = |name: &str, core: u32, colors: &str| {
             format!(

@@ -90,7 +90,8 @@ impl Board {
 /// Deepest nesting of nodes. Reading, visiting and dropping a tree recurse.
 const DEEPEST: usize = 32;
 
-/// Whether a flattened device tree nests its nodes deeper than [`DEEPEST`] (Devicetree Specification 0.4, 5.4), or can't be looked through.
+/// Whether a flattened device tree nests its nodes deeper than [`DEEPEST`] (Devicetree
+/// Specification 0.4, 5.4), or can't be looked through.
 fn is_deep(blob: &[u8]) -> bool {
     const BEGIN_NODE: u32 = 1;
     const END_NODE: u32 = 2;

@@ -70,7 +70,8 @@ impl Event {
         matches!(self, Self::L2dRefill | Self::L2dWriteback)
     }
 
-    /// The accesses to memory that it leaves out; `None` if it counts all that cross the core's bus.
+    /// The accesses to memory that it leaves out; `None` if it counts all that cross the core's
+    /// bus.
     #[must_use]
     pub const fn not_counted(self) -> Option<&'static str> {
         Some(match self {

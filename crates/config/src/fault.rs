@@ -120,7 +120,8 @@ impl Fault {
         lines.max().is_some_and(|longest| longest > Self::WIDEST)
     }
 
-    /// Bytes of the longest place that is shown with an excerpt; the handler can't format a column beyond 16 bits.
+    /// Bytes of the longest place that is shown with an excerpt; the handler can't format a column
+    /// beyond 16 bits.
     const WIDEST: usize = 4096;
 
     /// The same fault for a terminal: with hidden characters escaped, in the excerpt masked.
@@ -222,7 +223,8 @@ pub enum Style {
 }
 
 impl Faults {
-    /// Adds a fault. One behind [`Self::LINES`] becomes the statement that there are more; nothing is added behind that.
+    /// Adds a fault. One behind [`Self::LINES`] becomes the statement that there are more; nothing
+    /// is added behind that.
     pub(crate) fn push(&mut self, fault: Fault) {
         if self.0.len() < Self::LINES {
             return self.0.push(fault);

@@ -1,4 +1,5 @@
-//! Files that users name: regular files only, and no more of them than they have when they are opened.
+//! Files that users name: regular files only, and no more of them than they have when they are
+//! opened.
 
 use std::{
     fs,
@@ -12,8 +13,9 @@ const FILE_LIMIT: u64 = 1 << 30;
 
 /// Opens a regular file; the reader ends where the file ends now.
 ///
-/// Directories, devices, pipes and sockets are refused before they are opened, since that can wait and reading them need not end. A file
-/// of the kernel's, like `/proc/kmsg`, claims to be a regular one with no bytes, and none are read.
+/// Directories, devices, pipes and sockets are refused before they are opened, since that can wait
+/// and reading them need not end. A file of the kernel's, like `/proc/kmsg`, claims to be a regular
+/// one with no bytes, and none are read.
 ///
 /// # Errors
 ///

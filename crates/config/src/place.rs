@@ -47,7 +47,8 @@ pub struct Row {
     is_ram: bool,
 }
 
-/// The memory map: RAM without a gap, unless it is divided by cells, and the devices passed through, by address.
+/// The memory map: RAM without a gap, unless it is divided by cells, and the devices passed
+/// through, by address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// Sorted by address.
@@ -296,7 +297,8 @@ impl fmt::Display for Owner {
 }
 
 impl Placement {
-    /// The headings of [`Self::table`], and how many of its columns, from the first on, are numbers.
+    /// The headings of [`Self::table`], and how many of its columns, from the first on, are
+    /// numbers.
     #[must_use]
     pub fn header(&self) -> (Vec<&'static str>, usize) {
         if self.is_divided() {

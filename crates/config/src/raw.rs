@@ -457,8 +457,8 @@ pub(crate) fn parse_part<T>(
     (!broken).then(|| read(document.get_ref()))
 }
 
-/// Most values in a file, and in one of its lists. Files of systems have far fewer; rules between any two of a list's elements take
-/// long for more.
+/// Most values in a file, and in one of its lists. Files of systems have far fewer; rules between
+/// any two of a list's elements take long for more.
 const MOST_VALUES: usize = 200_000;
 const LONGEST_LIST: usize = 16_384;
 
@@ -495,8 +495,9 @@ fn excess(file: &File, table: &DeTable<'_>) -> Option<Fault> {
     Some(fault.label("one too many").help("describe the system with fewer values"))
 }
 
-/// The fault of headers in single brackets whose tables are elements of a list, such as `[vm]`, and the part of the file where the parser
-/// takes them for one table. Only of use where the file has syntax errors: of a single such header the walk says that it is no list.
+/// The fault of headers in single brackets whose tables are elements of a list, such as `[vm]`, and
+/// the part of the file where the parser takes them for one table. Only of use where the file has
+/// syntax errors: of a single such header the walk says that it is no list.
 fn single_brackets(file: &File, shape: &Shape) -> Option<(Fault, Range<usize>)> {
     let text = file.inner();
     let mut found: Option<(Fault, Range<usize>)> = None;

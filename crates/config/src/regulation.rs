@@ -71,8 +71,8 @@ impl Timing {
         bound.max(self.measured_overshoot())
     }
 
-    /// Returns the accesses that were measured, or are taken, to pass between a budget's end and the stop: those of `[saturation]` before
-    /// those of the platform's `[interference]`.
+    /// Returns the accesses that were measured, or are taken, to pass between a budget's end and
+    /// the stop: those of `[saturation]` before those of the platform's `[interference]`.
     #[must_use]
     pub fn measured_overshoot(&self) -> Option<u64> {
         let own = self.saturation.as_ref().and_then(|saturation| saturation.overshoot);

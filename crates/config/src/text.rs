@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-/// Returns whether a terminal would obey `character`, or show the text around it in another order, instead of showing it: control
-/// characters but tab and line feed, bidirectional formatting (Unicode Standard Annex 9), line and paragraph separators.
+/// Returns whether a terminal would obey `character`, or show the text around it in another order,
+/// instead of showing it: control characters but tab and line feed, bidirectional formatting
+/// (Unicode Standard Annex 9), line and paragraph separators.
 #[must_use]
 pub fn is_hidden(character: char) -> bool {
     match character {
@@ -15,8 +16,9 @@ pub fn is_hidden(character: char) -> bool {
     }
 }
 
-/// Returns `text` with each hidden character ([`is_hidden`]) as an escape such as `\u{1b}`. Text that comes from a file, a guest, a trace
-/// or the command line goes through here before a terminal sees it.
+/// Returns `text` with each hidden character ([`is_hidden`]) as an escape such as `\u{1b}`. Text
+/// that comes from a file, a guest, a trace or the command line goes through here before a terminal
+/// sees it.
 ///
 /// ```
 /// assert_eq!(weir_config::printable("\x1b[2J a\u{202e}b\n"), "\\u{1b}[2J a\\u{202e}b\n");
@@ -37,8 +39,8 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Returns `text` with each hidden character as a visible one that is as long in UTF-8, so that every place stays where it is. A carriage
-/// return at the end of a line stays.
+/// Returns `text` with each hidden character as a visible one that is as long in UTF-8, so that
+/// every place stays where it is. A carriage return at the end of a line stays.
 pub(crate) fn masked(text: &str) -> String {
     let mut characters = text.chars().peekable();
     let mut masked = String::with_capacity(text.len());

@@ -1,4 +1,5 @@
-//! Files that are made to hurt who checks them: too long, too deep, too many of everything, and text that a terminal would obey.
+//! Files that are made to hurt the checker: too long, too deep, too many of everything, and text
+//! that a terminal would obey.
 
 mod images;
 
@@ -141,7 +142,7 @@ fn single_brackets_are_one_fault() {
         let faults = refused(&text);
         assert_eq!(codes(&faults), ["single-brackets"], "{list}: {faults}");
     }
-    // Another fault is told, too.
+    // Another fault is reported, too.
     assert_eq!(codes(&refused(&format!("{two}x = \n"))), ["single-brackets", "syntax"]);
     // A table that is one stays a table.
     let twice = format!("{SYSTEM}[hypervisor]\n[hypervisor]\n");
@@ -165,7 +166,8 @@ fn a_guests_unknown_argument_is_refused() {
     assert_eq!(one("activations").0, "the argument `activations` has no value");
 }
 
-/// Each two segments are compared: 60,000 of them, all in one place, would make two billion messages.
+/// Each two segments are compared: 60,000 of them, all in one place, would make two billion
+/// messages.
 #[test]
 fn an_elf_file_of_many_segments_is_refused() {
     let directory = images::directory("segments");

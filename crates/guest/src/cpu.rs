@@ -72,9 +72,9 @@ pub unsafe fn start(core: usize, entry: fn(usize)) -> Result<(), psci::Error> {
     }
 }
 
-/// Powers this core down (CPU_SUSPEND) until an interrupt is pending. It goes on at `entry`, on an empty stack, with
-/// its interrupt controller interface on, its private interrupts disabled, and interrupts masked. Returns only
-/// what PSCI answers if it refuses.
+/// Powers this core down (CPU_SUSPEND) until an interrupt is pending. It goes on at `entry`, on an
+/// empty stack, with its interrupt controller interface on, its private interrupts disabled, and
+/// interrupts masked. Returns only what PSCI answers if it refuses.
 ///
 /// # Safety
 ///
@@ -95,8 +95,8 @@ pub unsafe fn power_down(entry: fn() -> !) -> Option<psci::Error> {
         entry()
     }
     let stack = STACKS.0.get().cast::<Stack<STACK_PAGES>>().wrapping_add(index());
-    // SAFETY: this core's stack in `STACKS` is its own (the boot core has another one until here); what is on it
-    // is not used again, as the caller says.
+    // SAFETY: this core's stack in `STACKS` is its own (the boot core has another one until here);
+    // what is on it is not used again, as the caller says.
     let refused = unsafe {
         aarch64_rt::suspend_core::<Hvc>(
             POWER_DOWN,

@@ -93,7 +93,8 @@ pub struct Meter {
     two: bool,
     /// The counts since another vCPU has the core.
     away: Option<Counts>,
-    /// What the monitor counted of others on this core, less what EL2 did for this vCPU; modulo 2^64.
+    /// What the monitor counted of others on this core, less what EL2 did for this vCPU; modulo
+    /// 2^64.
     others: Counts,
 }
 
@@ -274,11 +275,12 @@ impl Meter {
         self.off || self.loads || matches!(self.source, Source::Pmu(_)) || monitor().is_counting()
     }
 
-    /// Takes over the budget that its VM was set to, at the start of a period: the core is not interrupted for it before.
+    /// Takes over the budget that its VM was set to, at the start of a period: the core is not
+    /// interrupted for it before.
     #[inline(always)]
     fn follow(&mut self, seat: &Seat) {
-        // Acquire: the budget that `set_budget` stored before it counted. If it stores another one now, this may find half of it, and
-        // the next boundary finds the rest.
+        // Acquire: the budget that `set_budget` stored before it counted. If it stores another one
+        // now, this may find half of it, and the next boundary finds the rest.
         let changes = seat.vm.budget_changes.load(Ordering::Acquire);
         if changes != self.changes {
             self.changes = changes;
@@ -354,8 +356,9 @@ fn shared(seat: &Seat) -> &'static Shared {
     }
 }
 
-/// Interrupts the other cores with a suspended vCPU that the regulator names in `wake` and that shares `with`. The regulator names
-/// each at most once in a period (`policy::bandwidth::Verdict::wake`).
+/// Interrupts the other cores with a suspended vCPU that the regulator names in `wake` and that
+/// shares `with`. The regulator names each at most once in a period
+/// (`policy::bandwidth::Verdict::wake`).
 #[cold]
 fn wake_members(core: usize, with: &'static Shared, wake: u32) {
     let is_named = |seat: &Seat| {
@@ -371,8 +374,9 @@ fn wake_members(core: usize, with: &'static Shared, wake: u32) {
     }
 }
 
-/// Sets the budget of VM `target` to `budget` from its next period on, if `setter` was granted the right to this one. No other core is
-/// interrupted: each meter of the VM looks at its next boundary.
+/// Sets the budget of VM `target` to `budget` from its next period on, if `setter` was granted the
+/// right to this one. No other core is interrupted: each meter of the VM looks at its next
+/// boundary.
 #[must_use]
 pub fn set_budget(setter: &Vm, target: u64, budget: Counts) -> bool {
     let Some(target) = usize::try_from(target).ok().and_then(|target| vm::all().nth(target)) else {

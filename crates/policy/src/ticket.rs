@@ -1,8 +1,8 @@
-//! The queue of a lock that serves its contenders in the order in which they came, so that a core waits for at most one
-//! critical section of each other core.
+//! The queue of a lock that serves its contenders in the order in which they came, so that a core
+//! waits for at most one critical section of each other core.
 //!
-//! The order of [`Queue::take`] is the order of service. Only the holder stores to `serving`, so leaving needs no atomic
-//! read-modify-write.
+//! The order of [`Queue::take`] is the order of service. Only the holder stores to `serving`, so
+//! leaving needs no atomic read-modify-write.
 
 #[cfg(not(test))]
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -39,19 +39,21 @@ impl Queue {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns whether `ticket` is served now. Its owner then holds the lock until it calls [`Queue::leave`].
+    /// Returns whether `ticket` is served now. Its owner then holds the lock until it calls
+    /// [`Queue::leave`].
     #[inline]
     #[must_use]
     pub fn is_served(&self, ticket: u32) -> bool {
-        // Acquire: the accesses of the critical section that follows come after those of the one before, which
-        // ended with the store in `leave`.
+        // Acquire: the accesses of the critical section that follows come after those of the one
+        // before, which ended with the store in `leave`.
         self.serving(Ordering::Acquire) == ticket
     }
 
     /// Serves the ticket behind `ticket`, which is that of the caller and is served now.
     #[inline]
     pub fn leave(&self, ticket: u32) {
-        // Release: the accesses of this critical section come before the load in the next holder's `is_served`.
+        // Release: the accesses of this critical section come before the load in the next holder's
+        // `is_served`.
         self.serve(ticket.wrapping_add(1), Ordering::Release);
     }
 
@@ -93,8 +95,8 @@ mod tests {
         inside: AtomicU32,
     }
 
-    /// Locks once on each of two cores. The ticket of each core must be the number of cores that were served before it,
-    /// and no core may be inside with another.
+    /// Locks once on each of two cores. The ticket of each core must be the number of cores that
+    /// were served before it, and no core may be inside with another.
     fn model(acquire: Ordering, release: Ordering) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);

@@ -40,7 +40,8 @@ pub enum Phase {
     Hold,
     /// A wait for a device's lock, of any core: the longest since this was last told. None where nobody waited.
     Lock,
-    /// From the receiver's interrupt to the end of the finalization, of which it is a part: the shortest since this was last recorded.
+    /// From the receiver's interrupt to the end of the finalization, of which it is a part: the
+    /// shortest since this was last recorded.
     Tail,
 }
 

@@ -1,5 +1,5 @@
-//! The part of a ring that one of several sources may fill, so that a source that floods the ring loses its own records and
-//! none of the others'.
+//! The part of a ring that one of several sources may fill, so that a source that floods the ring
+//! loses its own records and none of the others'.
 
 /// What one source has in a [`ByteRing`](crate::ring::ByteRing) that it shares with others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,8 +19,9 @@ impl Quota {
         Self { used: 0, end: 0, lost: 0 }
     }
 
-    /// Returns whether `len` more bytes fit into `most`, in a ring whose writer and reader are at these positions. The
-    /// source may fill `most` bytes anew when the reader has passed its last record.
+    /// Returns whether `len` more bytes fit into `most`, in a ring whose writer and reader are at
+    /// these positions. The source may fill `most` bytes anew when the reader has passed its last
+    /// record.
     #[must_use]
     pub fn fits(&mut self, len: usize, most: usize, (written, read): (u32, u32)) -> bool {
         let ahead = self.end.wrapping_sub(read);

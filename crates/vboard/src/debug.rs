@@ -1,11 +1,13 @@
 //! The self-hosted debug registers of a vCPU: breakpoints, watchpoints, single step.
 //!
-//! Every access of a guest traps (`MDCR_EL2.TDA`). The values live here, and the hypervisor copies them to the hardware
-//! after each write and when it gives a core to the vCPU. It skips both while neither the vCPU nor the core's hardware
-//! has debug exceptions enabled ([`Debug::is_armed`]), so a VM that uses no debugger costs a switch two register reads.
+//! Every access of a guest traps (`MDCR_EL2.TDA`). The values live here, and the hypervisor copies
+//! them to the hardware after each write and when it gives a core to the vCPU. It skips both while
+//! neither the vCPU nor the core's hardware has debug exceptions enabled ([`Debug::is_armed`]), so
+//! a VM that uses no debugger costs a switch two register reads.
 //!
-//! With `MDCR_EL2.TDE` clear debug exceptions are routed to EL1, and an exception level above that takes none (DDI0487,
-//! D2.4), so a guest's breakpoint can match no instruction of EL2, whatever its address and mode bits are.
+//! With `MDCR_EL2.TDE` clear debug exceptions are routed to EL1, and an exception level above that
+//! takes none (DDI0487, D2.4), so a guest's breakpoint can match no instruction of EL2, whatever
+//! its address and mode bits are.
 //!
 //! Source: Arm ARM (DDI0487), D2 "AArch64 self-hosted debug", D24.3 for the registers.
 
@@ -18,7 +20,8 @@ pub const MAX_WATCHPOINTS: usize = 4;
 
 /// `MDSCR_EL1`: single step, kernel debug, monitor debug.
 const SS_KDE_MDE: u64 = 1 | 1 << 13 | 1 << 15;
-/// The bits of `MDSCR_EL1` that a guest writes: the three and TDCC. The others save the state of an external debugger.
+/// The bits of `MDSCR_EL1` that a guest writes: the three and TDCC. The others save the state of an
+/// external debugger.
 const MDSCR: u64 = SS_KDE_MDE | 1 << 12;
 /// `DBGBCR<n>_EL1`: BT, LBN, SSC, HMC, BAS, PMC, E.
 const BREAKPOINT_CONTROL: u64 = 0x00ff_e1e7;
@@ -65,8 +68,9 @@ impl Debug {
         watchpoints: [Comparator::RESET; MAX_WATCHPOINTS],
     };
 
-    /// Carries out an access of a guest whose ID registers promise `counts` breakpoints and watchpoints. Returns none for
-    /// another register, and for a comparator that the VM does not have. `value` is what a write stores.
+    /// Carries out an access of a guest whose ID registers promise `counts` breakpoints and
+    /// watchpoints. Returns none for another register, and for a comparator that the VM does not
+    /// have. `value` is what a write stores.
     pub fn access(&mut self, access: SysRegAccess, value: u64, counts: (u8, u8)) -> Option<Access> {
         if (access.op0(), access.op1(), access.crn()) != (2, 0, 0) {
             return None;
@@ -99,8 +103,8 @@ impl Debug {
         Some(Access::Written)
     }
 
-    /// Returns what belongs into `MDSCR_EL1`: TDCC is left out, as EL0's accesses to the debug communications channel trap
-    /// to EL2.
+    /// Returns what belongs into `MDSCR_EL1`: TDCC is left out, as EL0's accesses to the debug
+    /// communications channel trap to EL2.
     #[inline]
     #[must_use]
     pub const fn control(&self) -> u64 {

@@ -125,9 +125,9 @@ const DEBUG_V8: u64 = 0x6;
 /// The same in AArch32 terms: CopDbg is Armv8.0's.
 const DFR0_VALUE: u64 = 0x6;
 
-/// `ID_AA64DFR0_EL1`: as many of the hardware's breakpoints and watchpoints as a vCPU's context holds.
-/// The last breakpoints are those that compare contexts: where a VM does not see all, it is told of
-/// the one that the architecture requires.
+/// `ID_AA64DFR0_EL1`: as many of the hardware's breakpoints and watchpoints as a vCPU's context
+/// holds. The last breakpoints are those that compare contexts: where a VM does not see all, its
+/// register shows the one that the architecture requires.
 fn debug_features(hardware: u64) -> u64 {
     let (breakpoints, watchpoints) = (hardware >> 12 & 15, hardware >> 20 & 15);
     let most_breakpoints = MAX_BREAKPOINTS as u64 - 1;
@@ -138,8 +138,8 @@ fn debug_features(hardware: u64) -> u64 {
         | contexts.min(breakpoints) << 28
 }
 
-/// Registers of EL2 whose values are unknown after a reset and that change what EL1 can do, as far as
-/// the processor has them. The hypervisor writes zero to each on every core: nothing that the ID
+/// Registers of EL2 whose values are unknown after a reset and that change what EL1 can do, as far
+/// as the processor has them. The hypervisor writes zero to each on every core: nothing that the ID
 /// registers hide is enabled, and no access traps that is not named in [`crate::sysreg`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a group of registers")]
@@ -155,8 +155,8 @@ pub struct Controls {
 }
 
 impl Controls {
-    /// Returns the registers that a processor with these values of `ID_AA64MMFR0_EL1`, `ID_AA64MMFR1_EL1` and
-    /// `ID_AA64PFR0_EL1` has.
+    /// Returns the registers that a processor with these values of `ID_AA64MMFR0_EL1`,
+    /// `ID_AA64MMFR1_EL1` and `ID_AA64PFR0_EL1` has.
     #[must_use]
     pub const fn of(mmfr0: u64, mmfr1: u64, pfr0: u64) -> Self {
         let fine_traps = mmfr0 >> 56 & 0xf;
@@ -188,8 +188,8 @@ pub struct IdRegisters([u64; 56]);
 impl IdRegisters {
     /// The registers of a VM on this processor. `read` gives the hardware's value of a register; it
     /// is called once for each that is not constant: CRm 1, op2 0, 1, 4 to 7; CRm 2, op2 0 to 7;
-    /// CRm 3, op2 0, 1, 2, 4; CRm 4, op2 0, 1; CRm 5, op2 0; CRm 6, op2 0, 1, 2; CRm 7, op2 0, 1, 2. All cores of
-    /// a VM must be alike.
+    /// CRm 3, op2 0, 1, 2, 4; CRm 4, op2 0, 1; CRm 5, op2 0; CRm 6, op2 0, 1, 2; CRm 7, op2 0, 1, 2.
+    /// All cores of a VM must be alike.
     #[must_use]
     pub fn from_hardware(gic: GicVersion, mut read: impl FnMut(IdRegister) -> u64) -> Self {
         let mut values = [0; 56];

@@ -20,10 +20,10 @@
 //! | set/way cache maintenance | no effect | always |
 //! | anything else | UNDEFINED | always |
 //!
-//! **Debug.** The debug architecture is not optional, so ID_AA64DFR0_EL1 must offer it. Breakpoints,
-//! watchpoints and single step work ([`crate::debug`]). The OS lock is open and stays so; there is no
-//! external debugger. A write to the debug communications channel or to a register of an external
-//! debugger has no effect and is counted.
+//! **Debug.** The debug architecture is not optional, so ID_AA64DFR0_EL1 must offer it.
+//! Breakpoints, watchpoints and single step work ([`crate::debug`]). The OS lock is open and stays
+//! so; there is no external debugger. A write to the debug communications channel or to a register
+//! of an external debugger has no effect and is counted.
 //!
 //! **Set/way.** These instructions act on one core's caches by position. They cannot mean anything
 //! reliable for a VM: lines move between caches by themselves, and other VMs' lines lie at the same

@@ -23,7 +23,8 @@ pub struct Point {
     pub overloaded: u32,
     /// Sets that could not be decided within the effort; they count as unschedulable.
     pub undecided: u32,
-    /// The first few sets: the period in ns and the sender of each flow, and whether the set was found schedulable.
+    /// The first few sets: the period in ns and the sender of each flow, and whether the set was
+    /// found schedulable.
     pub sampled: Vec<(Vec<(u64, u32)>, bool)>,
 }
 

@@ -1,5 +1,5 @@
-//! Sections IV and V-B of rt-virtio point by point: slow, written from the paper's equations and its Table II alone, and without
-//! any code of [`crate::flows`], so that a mistake there shows.
+//! Sections IV and V-B of rt-virtio point by point: slow, written from the paper's equations and
+//! its Table II alone, and without any code of [`crate::flows`], so that a mistake there shows.
 
 /// Table II, in ns: MIN where the analysis needs it, and MAX.
 const HC: [i128; 2] = [939, 949];
@@ -35,7 +35,8 @@ struct Task {
 pub struct Set(Vec<Task>);
 
 impl Set {
-    /// Flows of packets of `size` bytes, each with its period in ns and its sender, over a DMA of `bandwidth` bytes a second.
+    /// Flows of packets of `size` bytes, each with its period in ns and its sender, over a DMA of
+    /// `bandwidth` bytes a second.
     #[must_use]
     pub fn new(bandwidth: u64, size: u64, flows: &[(u64, u32)]) -> Self {
         let unit = 2 * i128::from(bandwidth);
@@ -78,8 +79,8 @@ impl Set {
         self.0.iter().map(|task| task.cost as f64 / task.period as f64).sum()
     }
 
-    /// Whether Eq. 14 holds at each of its instants, as far as it can fail. `None` if these are more than `most` or U' is too close to 1 to
-    /// say.
+    /// Whether Eq. 14 holds at each of its instants, as far as it can fail. `None` if these are
+    /// more than `most` or U' is too close to 1 to say.
     #[must_use]
     pub fn is_schedulable(&self, most: usize) -> Option<bool> {
         let tasks = &self.0;
@@ -97,8 +98,9 @@ impl Set {
             .iter()
             .map(|task| task.cost as f64 * ((task.period - task.first) as f64 / task.period as f64))
             .sum();
-        // Each flow's demand is below C' (t - (D' - J') + P') / P'. So from here on the left side of Eq. 10 is below t, whatever the
-        // pieces of flows with later deadlines are; looking a little further does not change the answer.
+        // Each flow's demand is below C' (t - (D' - J') + P') / P'. So from here on the left side
+        // of Eq. 10 is below t, whatever the pieces of flows with later deadlines are; looking a
+        // little further does not change the answer.
         let piece = tasks.iter().map(|task| task.piece).max()?;
         let end = ((sum + piece as f64) / spare * 1.000_001) as i128 + 1;
         let mut next: Vec<i128> = tasks.iter().map(|task| task.first).collect();
@@ -123,7 +125,8 @@ impl Set {
     }
 }
 
-/// The utilization before overheads at which U' = 1, of `flows` flows of equal shares from four senders in turn.
+/// The utilization before overheads at which U' = 1, of `flows` flows of equal shares from four
+/// senders, one after the other.
 #[must_use]
 pub fn cliff(bandwidth: u64, size: u64, flows: u32) -> f64 {
     let transfer = size as f64 * 1e9 / bandwidth as f64;

@@ -198,10 +198,11 @@ fn local_task(
     let batch = path.batch.map_or(own.len() as u64, u64::from);
     let wake = if path.copier == Copier::Sender { 0 } else { path.wake.max.0 };
     let (before, looking) = if path.copier == Copier::Broker && !path.locked {
-        // Each of the others may be a control packet, which is passed on: at most what finalizing a transfer takes, which returns
-        // buffers to two drivers and raises their interrupts, where this does so for one, and by a hypercall, where this needs none. And the broker may have been woken by
-        // another VM, for nothing: it looks once, at ports without packets, before it sees this one. That is less than a look that takes
-        // in a packet and finds its place.
+        // Each of the others may be a control packet, which is passed on: at most what finalizing a
+        // transfer takes, which returns buffers to two drivers and raises their interrupts, where
+        // this does so for one, and by a hypercall, where this needs none. And the broker may have
+        // been woken by another VM, for nothing: it looks once, at ports without packets, before it
+        // sees this one. That is less than a look that takes in a packet and finds its place.
         let pass = o.ft.max.0.saturating_sub(o.hc.min.0);
         (admit.max(o.ql.max.0 + pass), o.qa.max.0)
     } else {
@@ -230,8 +231,8 @@ fn local_task(
     let (deadline, period) = if path.locked {
         (base.deadline, base.period)
     } else {
-        // weir stamps a packet at the notification, at least a period after the one before, and the deadline
-        // ends with the receiver's interrupt: O_s and O_r are outside.
+        // weir stamps a packet at the notification, at least a period after the one before, and the
+        // deadline ends with the receiver's interrupt: O_s and O_r are outside.
         (HalfNanos(2 * flow.deadline.0 as i64), HalfNanos(2 * flow.period.0 as i64))
     };
     Ok(Task {

@@ -76,7 +76,8 @@ pub struct Shape {
     pub most: u64,
     /// It is a multiple of this: the vCPUs, where each has the same budget for itself.
     pub step: u64,
-    /// Whether the VM's cores delay each other, so that its tasks may be later with a larger budget.
+    /// Whether the VM's cores delay each other, so that its tasks may be later with a larger
+    /// budget.
     pub siblings: bool,
     /// How it is spent, which says how much of it is sure.
     pub regulation: Regulation,
@@ -499,7 +500,8 @@ type TaskHolds<'a> = dyn Fn(usize, &[u64]) -> Result<bool, Unsure> + 'a;
 enum Raised {
     /// The least budgets, no less than those that were given, in which they hold.
     Hold(Vec<u64>),
-    /// The tasks of this VM are late with the greatest budget that is left for it, which is in these.
+    /// The tasks of this VM are late with the greatest budget that is left for it, which is in
+    /// these.
     Late {
         /// The VM.
         vm: usize,
@@ -508,8 +510,9 @@ enum Raised {
     },
 }
 
-/// Raises the budgets of VMs whose tasks wait for them too long. A task gets no better with others' budgets, so each VM's least budget in which
-/// its tasks hold only grows with these, and the result is the least, VM by VM, of all budgets up to `total` in which all tasks hold.
+/// Raises the budgets of VMs whose tasks wait for them too long. A task gets no better with others'
+/// budgets, so each VM's least budget in which its tasks hold only grows with these, and the result
+/// is the least, VM by VM, of all budgets up to `total` in which all tasks hold.
 fn raise(
     system: &System,
     mut budgets: Vec<u64>,
@@ -583,7 +586,8 @@ fn least_above(
     Ok(good)
 }
 
-/// Budgets of all VMs: what each needs, and best effort an even part of the most that harms nobody and its cores can use.
+/// Budgets of all VMs: what each needs, and best effort an even part of the most that harms no
+/// other VM and that its cores can use.
 fn budgets(
     system: &System,
     needs: &[Need],

@@ -269,7 +269,8 @@ fn the_smallest_conflict_among_hundreds_is_found() {
     assert!(conflict.smallest && conflict.at_least == 3, "{conflict:?}");
 }
 
-/// Tasks that hold if their VM's budget is at least `.0` and `.1` eighths of all others, and at most `.2`.
+/// Tasks that hold if their VM's budget is at least `.0` and `.1` eighths of all others, and at
+/// most `.2`.
 struct Waiting(Vec<Option<(u64, u64, u64)>>);
 
 impl Waiting {
@@ -295,7 +296,8 @@ impl Judge for Waiting {
     }
 }
 
-/// Of all budgets in which tasks wait for their own and still hold, best effort gets the most and the others the least.
+/// Of all budgets in which tasks wait for their own and still hold, best effort gets the most and
+/// the others the least.
 #[test]
 fn budgets_for_tasks_that_wait_are_as_good_as_trying_everything() {
     let mut r = fastrand::Rng::with_seed(9);

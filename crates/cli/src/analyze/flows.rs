@@ -42,7 +42,8 @@ pub struct Flows {
     /// How it went for each processor of chunks.
     parts: Vec<Part>,
     names: Vec<String>,
-    /// Latency bound of each flow in ns, where weir's broker moves it: on concurrent cores, and on serialized ones.
+    /// Latency bound of each flow in ns, where weir's broker moves it: on concurrent cores, and on
+    /// serialized ones.
     bounds: Vec<[Option<u64>; 2]>,
     /// What the verdict assumes.
     assumed: Assumed,
@@ -132,9 +133,11 @@ pub struct Input {
 /// How the cores of a system run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cores {
-    /// Concurrently, as on a board: a core may wait for a lock that another core holds. Every verdict assumes this.
+    /// Concurrently, as on a board: a core may wait for a lock that another core holds. Every
+    /// verdict assumes this.
     Concurrent,
-    /// One at a time, as in QEMU with instruction counting: no core finds a lock taken. Only for comparison with such a run.
+    /// One at a time, as in QEMU with instruction counting: no core finds a lock taken. Only for
+    /// comparison with such a run.
     Serialized,
 }
 
@@ -389,9 +392,9 @@ impl Bounds {
     }
 }
 
-/// Latency bounds where weir's broker moves packets by a core's copy: for each flow the longest time in ns from the later of
-/// notification and eligibility to the receiver's interrupt. None for best effort, and where overheads or the copy's bandwidth are
-/// not known.
+/// Latency bounds where weir's broker moves packets by a core's copy: for each flow the longest
+/// time in ns from the later of notification and eligibility to the receiver's interrupt. None for
+/// best effort, and where overheads or the copy's bandwidth are not known.
 pub fn bounds(timing: &Timing, cores: Cores, effort: Effort) -> Bounds {
     let mut timing = timing.clone();
     timing.dma.path = DataPath::Broker;
@@ -429,13 +432,15 @@ fn found_bounds(timing: &Timing, cores: Cores, effort: Effort) -> Option<Bounds>
     let copy = timing.dma.copy_bandwidth?.0;
     let at = Bandwidths { paced: BytesPerSec(bandwidth(timing)?), chunk: BytesPerSec(copy) };
     let groups = input.groups(timing, cores).ok()?;
-    // A packet has arrived before its last finalization ends. The table is of flows to one receiver; more of them take longer in steps
-    // that it does not tell, for which this time is left in.
+    // A packet has arrived before its last finalization ends. The table is of flows to one
+    // receiver; more of them take longer in steps that it does not tell, for which this time is
+    // left in.
     let several = timing.flows.iter().any(|flow| flow.to.len() > 1);
     let tail = if several { 0 } else { input.tail.0 };
     let mut bounds = Bounds::none(timing);
     for mut group in groups {
-        // A serialized core that has notified the broker keeps it waiting until it sleeps: that depends on the sender.
+        // A serialized core that has notified the broker keeps it waiting until it sleeps: that
+        // depends on the sender.
         let senders = if cores == Cores::Serialized { &timing.wakes[..] } else { &[] };
         for (task, flow) in group.tasks.iter_mut().zip(&group.flows) {
             let sender = timing.vms.get(timing.flows.get(*flow)?.from)?;
@@ -956,7 +961,8 @@ impl fmt::Display for Assumed {
     }
 }
 
-/// The origin of overheads as data: one entry for each table, and whether it is of this build of the hypervisor.
+/// The origin of overheads as data: one entry for each table, and whether it is of this build of
+/// the hypervisor.
 pub fn overheads_json(tables: &[OverheadTable], now: Option<&str>) -> Value {
     let entry = |table: &OverheadTable| {
         let origin = table.origin.as_ref();
@@ -972,8 +978,8 @@ pub fn overheads_json(tables: &[OverheadTable], now: Option<&str>) -> Value {
     tables.iter().map(entry).collect()
 }
 
-/// Says where overheads come from, one line for each table, and warns if another build of the hypervisor was measured than
-/// that of the checkout.
+/// Says where overheads come from, one line for each table, and warns if another build of the
+/// hypervisor was measured than that of the checkout.
 pub fn overhead_lines(tables: &[OverheadTable], build: Option<&str>) -> String {
     use fmt::Write as _;
     // Writing to a string does not fail.

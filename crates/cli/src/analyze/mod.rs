@@ -132,7 +132,8 @@ impl Analysis {
     ///
     /// # Errors
     ///
-    /// Everything in the file that has no meaning for the analysis. Flows without overheads are no error: they are not judged.
+    /// Everything in the file that has no meaning for the analysis. Flows without overheads are no
+    /// error: they are not judged.
     pub fn of(timing: &Timing, question: &Question) -> std::result::Result<Self, Faults> {
         let mut faults: Vec<Fault> = Vec::new();
         let mut keep = |found: Vec<Fault>| {
@@ -174,7 +175,8 @@ impl Analysis {
         parts.contains(&true) || !self.open.is_empty()
     }
 
-    /// Returns the worst verdict of all parts, with every missing input. Where there is nothing to judge it holds.
+    /// Returns the worst verdict of all parts, with every missing input. Where there is nothing to
+    /// judge it holds.
     pub fn judgement(&self) -> Judgement {
         let parts = [
             self.flows.as_ref().map(flows::Flows::judgement),

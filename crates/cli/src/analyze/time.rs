@@ -470,7 +470,7 @@ fn interrupt(line: &Line, cost: u64, taken: u64, delay: u64) -> InterruptLine {
     InterruptLine { admission, cost: Nanos(cost), delay: Nanos(delay) }
 }
 
-/// That nobody says what a switch takes of a shared core.
+/// The missing cost of a switch on a shared core.
 fn no_switch(timing: &Timing, core: &SharedCore) -> Option<Missing> {
     (timing.sharing(core).is_none() && switches(&core.schedule)).then(|| Missing {
         what: format!(
@@ -678,7 +678,8 @@ pub fn supplies(timing: &Timing) -> Option<Time> {
     analyze(&timing).ok().flatten()
 }
 
-/// Analyzes the tasks of one VM at a bandwidth of the DMA engine that is tried where the file says none. With `explain` it says why bounds are missing.
+/// Analyzes the tasks of one VM at a bandwidth of the DMA engine that is tried where the file says
+/// none. With `explain` it says why bounds are missing.
 ///
 /// # Errors
 ///
@@ -999,7 +1000,7 @@ fn tasks_of(
     Ok(())
 }
 
-/// That nobody says how much other VMs' accesses delay the tasks of the VM `name`.
+/// The missing delay of the tasks of the VM `name` by other VMs' accesses.
 fn no_delay(timing: &Timing, name: &str) -> Missing {
     Missing {
         what: format!(
@@ -1011,7 +1012,7 @@ fn no_delay(timing: &Timing, name: &str) -> Missing {
     }
 }
 
-/// That nobody says how much of a VM's own budget its tasks spend.
+/// The missing number of accesses of a VM's tasks, which spend its budget.
 fn no_accesses(vm: &TimedVm) -> Missing {
     let counts = vm.bandwidth.as_ref().is_some_and(|asked| asked.refills().is_some());
     let (what, supply) = if counts {

@@ -284,7 +284,8 @@ impl Figures {
         self.el2_instructions.get(path).map_or(0, |path| path.summary.median)
     }
 
-    /// What is compared: description, weir's figure, Bao's, and whether it is compared with half of that.
+    /// What is compared: description, weir's figure, Bao's, and whether it is compared with half of
+    /// that.
     fn compared(&self) -> impl Iterator<Item = (&'static str, u64, u64, bool)> {
         PEERS.iter().map(|peer| (peer.what, self.median(peer.path), peer.bao, peer.half)).chain([
             ("boot, 4 cores, one 1-vCPU VM", self.boot_instructions, BAO_BOOT[0], false),

@@ -3,8 +3,9 @@
 //! The rule: a line counts when it is in a file that is compiled into the hypervisor's binary and
 //! is neither blank nor a comment. In detail:
 //! - Counted are the hypervisor's crate and the crates of this workspace that it links, as
-//!   `cargo tree` names them with their features, from each root file along `mod name;` (with `#[path = ..]`) and `include_str!("name.s")`. Crates of
-//!   others, build scripts, linker scripts and generated constants are not.
+//!   `cargo tree` names them with their features, from each root file along `mod name;` (with
+//!   `#[path = ..]`) and `include_str!("name.s")`. Crates of others, build scripts, linker scripts
+//!   and generated constants are not.
 //! - A comment line begins with `//` (so documentation is one), or lies in a `/*` comment that
 //!   begins a line. In assembly `#` begins a comment too. Code with a comment behind it is code.
 //! - What a `#[cfg(..)]` leaves out of the build is left out here, tests with it. Such an item ends
@@ -27,8 +28,8 @@ use crate::{
     failure::{Context, Failure, Result},
 };
 
-/// How `cargo tree` is asked for what is linked into the hypervisor for GICv3; the same features as in
-/// [`crate::cargo::Programs::hypervisor`].
+/// How `cargo tree` is asked for what is linked into the hypervisor for GICv3; the same features as
+/// in [`crate::cargo::Programs::hypervisor`].
 const TREE: [&str; 14] = [
     "tree",
     "--offline",
@@ -54,8 +55,9 @@ struct Crate {
     features: Vec<String>,
 }
 
-/// The crates of the workspace in the output of [`TREE`]: lines of `NAME vVERSION (DIRECTORY)|FEATURES`. Those of a registry have no
-/// directory, and macros are not linked.
+/// The crates of the workspace in the output of [`TREE`]: lines of
+/// `NAME vVERSION (DIRECTORY)|FEATURES`. Those of a registry have no directory, and macros are not
+/// linked.
 fn crates(tree: &str) -> Vec<Crate> {
     let of_line = |line: &str| {
         let (package, features) = line.split_once('|')?;
@@ -484,7 +486,8 @@ mod tests {
         assert_eq!(found[1].directory, Path::new("/a b/crates/trace"));
     }
 
-    /// The crates that the hypervisor's manifest names, and those that they name, are all counted; the sum of the crates is the total.
+    /// The crates that the hypervisor's manifest names, and those that they name, are all counted;
+    /// the sum of the crates is the total.
     #[test]
     fn every_linked_crate_is_counted_and_every_cfg_and_module_is_understood() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

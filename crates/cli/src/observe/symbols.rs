@@ -36,7 +36,8 @@ impl Symbols {
     }
 }
 
-/// Returns the path of a symbol in Rust's legacy mangling (`_ZN`, lengths and names, `E`) without its hash; other names as they are.
+/// Returns the path of a symbol in Rust's legacy mangling (`_ZN`, lengths and names, `E`) without
+/// its hash; other names as they are.
 fn demangle(symbol: &str) -> String {
     let parts = || {
         let mut rest = symbol.strip_prefix("_ZN")?;

@@ -46,8 +46,9 @@ use weir_config::{
 /// { required = .. }`, `working_set`, `[[vm.task]]` and `[[flow]]`; what the file says already is kept. If they can't live together,
 /// the smallest set of them that can't is named, with what there is too little of.
 ///
-/// Budgets are the least in which all tasks hold, also where a task waits for a replenishment of its VM's budget, and best effort gets the most that
-/// leaves the tasks in time. No budget is larger than what the memory takes (`[saturation]`) or the VM's cores can use in the period.
+/// Budgets are the least in which all tasks hold, also where a task waits for a replenishment of
+/// its VM's budget, and best effort gets the most that leaves the tasks in time. No budget is
+/// larger than what the memory takes (`[saturation]`) or the VM's cores can use in the period.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  weir plan system.toml\n  weir plan system.toml -o planned.toml\n  weir plan system.toml --json\n\nExit status: 0 planned, 1 there is no plan (or none was found within the effort, or something of it is not judged), 2 the call is wrong, such as a file that can't be read, 3 the plan can't be written."
@@ -64,7 +65,8 @@ pub struct Arguments {
     /// demands that can't live together, a set is named that is perhaps not the smallest.
     #[arg(long, value_name = "STEPS", default_value_t = 10_000_000_000)]
     effort: u64,
-    /// Exit with status 0 also where something of the plan is not judged because an input is missing.
+    /// Exit with status 0 also where something of the plan is not judged because an input is
+    /// missing.
     #[arg(long)]
     accept_not_judged: bool,
     /// Print what was chosen, its analysis and the planned file as JSON.

@@ -30,11 +30,12 @@ pub struct Arguments {
     overheads: bool,
     /// The run: its directory, its name in runs/, or its trace.bin; without it the newest one.
     run: Option<PathBuf>,
-    /// Write the overheads to this file: the table `[overheads]` of a platform file, with its origin. `weir analyze
-    /// --overheads` and `[broker] overheads` read it as well.
+    /// Write the overheads to this file: the table `[overheads]` of a platform file, with its
+    /// origin. `weir analyze --overheads` and `[broker] overheads` read it as well.
     #[arg(short, long, value_name = "FILE", requires = "overheads")]
     output: Option<PathBuf>,
-    /// With -o: the run of a larger system. Its values are written as `larger`, for steps that search flows or VMs.
+    /// With -o: the run of a larger system. Its values are written as `larger`, for steps that
+    /// search flows or VMs.
     #[arg(long, value_name = "RUN", requires = "output")]
     larger: Option<PathBuf>,
     /// Print the result as JSON.

@@ -162,7 +162,8 @@ impl Overheads {
         // Writing to a string does not fail.
         let _ = writeln!(text, "origin = {{ {} }}", origin.join(", "));
         let (bandwidth, set_up) = self.copy();
-        // A wait for a lock is no step of the path, and `br` is the receiver's own: it has no longest value here.
+        // A wait for a lock is no step of the path, and `br` is the receiver's own: it has no
+        // longest value here.
         let steps = |phase: &Phase| !matches!(phase, Phase::Lock | Phase::Br | Phase::Ip);
         for phase in Phase::ALL.into_iter().filter(steps) {
             let mut spread = self.spread(phase);

@@ -134,7 +134,8 @@ fn observed(file: &Path, environment: &Environment) -> Result<observe::Outcome> 
 
 const OBSERVED: Source = Source { paper: "weir", place: "docs/observe.md" };
 
-/// What VMs and weir take from each other in two systems, one that shares and one that divides: between VMs, VMs' by weir, weir's by VMs.
+/// What VMs and weir take from each other in two systems, one that shares and one that divides:
+/// between VMs, VMs' by weir, weir's by VMs.
 #[derive(Clone, Debug)]
 struct Pair {
     what: &'static str,

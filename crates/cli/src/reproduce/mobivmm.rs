@@ -49,18 +49,21 @@ const WEIR: Source = Source { paper: "weir", place: "docs/sharing.md, Reproduced
 /// Table I: a sleep alone and next to the other VM, in ms.
 const ALONE_MS: f64 = 17.6;
 const SHARED_MS: f64 = 37.5;
-/// The share by which values of Table I, of three digits and an unknown number of sleeps, may be missed.
+/// The share by which values of Table I, of three digits and an unknown number of sleeps, may be
+/// missed.
 const TABLE_TOLERANCE: f64 = 0.05;
 /// Figure 8: a sleep at the longest interval, and at 1 ms, where it is longest.
 const FIG8_MS: (f64, f64) = (40.0, 60.0);
 /// These two are given to a digit: half of it.
 const FIG8_READ_MS: f64 = 5.0;
-/// Their ratio is then between 55/45 and 65/35, which is the published one less and more by this share.
+/// Their ratio is then between 55/45 and 65/35, which is the published one less and more by this
+/// share.
 const FIG8_RATIO: f64 = 0.24;
 /// The interval in us at which Figures 8 and 9 have their maximum, and the one at which they fall.
 const FIG8_MOST_US: u32 = 1_000;
 const FIG8_DIP_US: u32 = 500;
-/// By how much a sleep may be off a trend: a tenth of the figure's range. Means of runs with frames scatter by a millisecond.
+/// By how much a sleep may be off a trend: a tenth of the figure's range. Means of runs with frames
+/// scatter by a millisecond.
 const FIG8_SLACK_MS: f64 = (FIG8_MS.1 - FIG8_MS.0) / 10.0;
 /// "0" of Figure 10, in interrupts in 10 ms.
 const NONE: Relation = Relation::Near(0.0, 0.05);
@@ -706,7 +709,8 @@ fn sources(points: &[(Point, Response)]) -> Vec<Statement> {
     all
 }
 
-/// What weir adds: with a rule, or where interrupts wait, responses have a bound and do not depend on the load.
+/// What weir adds: with a rule, or where interrupts wait, responses have a bound and do not depend
+/// on the load.
 fn limited(points: &[(Point, Response)]) -> Vec<Statement> {
     let mut all = Vec::new();
     for (point, response) in points {

@@ -105,7 +105,8 @@ fn periods_stated(periods: &[[f64; 2]]) -> Vec<Statement> {
     each.map(|statement| statement.unit("ns")).collect()
 }
 
-/// How far the utilization at which U' = 1 may be from that of the separate computation: both round periods to whole ns.
+/// How far the utilization at which U' = 1 may be from that of the separate computation: both round
+/// periods to whole ns.
 const CLOSE: f64 = 1e-4;
 /// Sets of unequal shares reach U' = 1 a little earlier or later than those of equal ones.
 const SCATTER: f64 = 0.05;
@@ -131,7 +132,8 @@ struct Measured {
     /// Sets found schedulable well beyond that.
     beyond: f64,
     undecided: f64,
-    /// Sets that were decided by separate code as well, as a share of the sampled ones, and those with another result.
+    /// Sets that were decided by separate code as well, as a share of the sampled ones, and those
+    /// with another result.
     compared: f64,
     disagreements: f64,
 }
@@ -211,7 +213,8 @@ fn noise(sets: u32) -> f64 {
     3.0 * (0.5 / f64::from(sets)).sqrt()
 }
 
-/// The paper prints no numbers for this figure: judged are what its text says of the shape, and each curve against separate code.
+/// The paper prints no numbers for this figure: judged are what its text says of the shape, and
+/// each curve against separate code.
 fn curves_stated(sets: u32, curves: &[Measured]) -> Vec<Statement> {
     let mut all = Vec::new();
     for curve in curves {

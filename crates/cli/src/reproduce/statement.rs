@@ -1,8 +1,9 @@
 //! Statements: what a source says, what was computed or measured here, and whether the two agree.
 //!
-//! A statement is data: own values and a [`Relation`] that they must satisfy. Published values are typed in from the
-//! papers. Where an own value is known to differ, a [`Deviation`] gives the reason and the values that it explains;
-//! with any other value the statement fails, and so does a listed deviation that no longer occurs.
+//! A statement is data: own values and a [`Relation`] that they must satisfy. Published values are
+//! typed in from the papers. Where an own value is known to differ, a [`Deviation`] gives the
+//! reason and the values that it explains; with any other value the statement fails, and so does a
+//! listed deviation that no longer occurs.
 
 use serde_json::{Value, json};
 use std::{
@@ -34,7 +35,8 @@ impl Paper {
 }
 
 impl Source {
-    /// A statement of this source. Values that were not measured are left out of `own`: without any the statement fails.
+    /// A statement of this source. Values that were not measured are left out of `own`: without any
+    /// the statement fails.
     pub fn says(
         self,
         id: impl Into<String>,
@@ -232,7 +234,8 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// Judges statements. `whole`: all of them are there, so that a deviation of another one is a mistake.
+    /// Judges statements. `whole`: all of them are there, so that a deviation of another one is a
+    /// mistake.
     pub fn new(statements: Vec<Statement>, deviations: &'static [Deviation], whole: bool) -> Self {
         let listed = || deviations.iter().flat_map(|each| each.of.iter().map(move |of| (each, of)));
         let mut failures = Vec::new();
@@ -387,8 +390,9 @@ pub mod tests {
         (1.0, 2.0),
     ];
 
-    /// Checks that all statements of `good` hold or are known deviations, and that each of them fails with at least one of the broken
-    /// measurements: `values` gives the measured values, of which one at a time is changed.
+    /// Checks that all statements of `good` hold or are known deviations, and that each of them
+    /// fails with at least one of the broken measurements: `values` gives the measured values, of
+    /// which one at a time is changed.
     pub fn each_can_fail<M: Clone>(
         good: &M,
         deviations: &'static [Deviation],

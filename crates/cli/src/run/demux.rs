@@ -219,8 +219,9 @@ impl Demux {
     }
 }
 
-/// Returns a line for a person's terminal: without escape sequences, control characters but tabs, and bidirectional formatting, and with
-/// what is not UTF-8 replaced. A guest must not control the terminal.
+/// Returns a line for a person's terminal: without escape sequences, control characters but tabs,
+/// and bidirectional formatting, and with what is not UTF-8 replaced. A guest must not control the
+/// terminal.
 pub fn clean(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let printable = anstream::adapter::strip_str(&text).to_string();

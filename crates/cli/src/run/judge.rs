@@ -17,7 +17,8 @@ pub enum Clock {
     /// The host's: a latency contains the times at which the host did something else.
     #[default]
     Host,
-    /// Instructions, with a tick that ends a core's time slice: a latency contains slices of other busy cores.
+    /// Instructions, with a tick that ends a core's time slice: a latency contains slices of other
+    /// busy cores.
     CountedInSlices,
     /// Instructions, without such a tick.
     Counted,
@@ -364,8 +365,8 @@ fn flows(report: &mut Report, observed: Option<&Observed>, conditions: Condition
         let packets = observed.map_or(&[][..], |observed| observed.packets(place));
         let whole = observed.is_some_and(|observed| observed.lost == 0);
         let traced = Latency::of(packets);
-        // The hypervisor's counts may be older than the end of the run, and the trace may have lost records: each is complete where the
-        // other is not.
+        // The hypervisor's counts may be older than the end of the run, and the trace may have lost
+        // records: each is complete where the other is not.
         let is_newer =
             |traced: &Latency| flow.latency_ns.is_none_or(|counted| traced.max > counted.max);
         flow.latency_ns = match (flow.latency_ns, traced) {

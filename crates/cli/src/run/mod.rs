@@ -102,7 +102,8 @@ pub struct Arguments {
     /// With --deterministic: no ticks that end a core's turn. Latencies are exact then, as long as all cores but one sleep.
     #[arg(long = "no-slices", requires = "deterministic")]
     pub unsliced: bool,
-    /// Without --deterministic: judge latencies, tasks and memory budgets although their time is the host's.
+    /// Without --deterministic: judge latencies, tasks and memory budgets although their time is
+    /// the host's.
     #[arg(long, conflicts_with = "deterministic")]
     pub judge_host_time: bool,
     /// A plug-in that watches each access.
@@ -787,7 +788,8 @@ fn forgive(result: io::Result<()>) -> Result {
     }
 }
 
-/// Adds the turns of emulated cores that have no part in a flow, for each flow with a packet above its bound.
+/// Adds the turns of emulated cores that have no part in a flow, for each flow with a packet above
+/// its bound.
 fn add_turns(
     observed: &mut Observed,
     flows: &[report::Flow],

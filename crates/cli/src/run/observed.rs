@@ -1,4 +1,5 @@
-//! What the trace of a run shows of each packet, each period of a memory budget, and each interrupt with a deadline.
+//! What the trace of a run shows of each packet, each period of a memory budget, and each interrupt
+//! with a deadline.
 
 use crate::{
     failure::Result,
@@ -68,7 +69,8 @@ struct Period {
 /// What a trace shows.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// The packets of each flow in the order of their arrival, by the flow's place in the system file.
+    /// The packets of each flow in the order of their arrival, by the flow's place in the system
+    /// file.
     packets: BTreeMap<u32, Vec<Packet>>,
     uses: BTreeMap<MeterKey, Use>,
     periods: BTreeMap<MeterKey, Period>,
@@ -83,7 +85,8 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Reads `trace` to its end. `overshoot` gives the stated overshoot of a meter, and `deadline` the deadline of an interrupt, if there is one.
+    /// Reads `trace` to its end. `overshoot` gives the stated overshoot of a meter, and `deadline`
+    /// the deadline of an interrupt, if there is one.
     ///
     /// # Errors
     ///
@@ -151,7 +154,8 @@ impl Observed {
         self.turns.insert(flow, turns);
     }
 
-    /// The longest latency of a flow's packets without the turns of cores that have no part in it, if these are known.
+    /// The longest latency of a flow's packets without the turns of cores that have no part in it,
+    /// if these are known.
     pub fn longest_own(&self, flow: u32) -> Option<u64> {
         let turns = self.turns.get(&flow)?;
         let own = |packet: &Packet| packet.latency_ns.saturating_sub(turns.during(*packet));
@@ -170,7 +174,7 @@ impl Observed {
         Self { uses: [(meter, used)].into(), lost, ..Self::default() }
     }
 
-    /// Takes a record of an interrupt line, or of who has a core.
+    /// Takes a record of an interrupt line, or of the vCPU that has a core.
     fn line(
         &mut self,
         kind: Kind,
@@ -249,8 +253,9 @@ impl Observed {
     }
 }
 
-/// When cores that have no part in a flow ran, on a machine that runs its cores one at a time, as far as a trace shows it: what lies between two
-/// records that one core made with no other core's record in between.
+/// When cores that have no part in a flow ran, on a machine that runs its cores one at a time, as
+/// far as a trace shows it: what lies between two records that one core made with no other core's
+/// record in between.
 #[derive(Clone, Debug, Default)]
 pub struct Turns {
     /// Begin and end of each in the order of time, and the length of all before it.
@@ -303,7 +308,8 @@ impl Turns {
     }
 }
 
-/// The least of sorted values that at least `percent` of them do not exceed (nearest rank); none without values.
+/// The least of sorted values that at least `percent` of them do not exceed (nearest rank); none
+/// without values.
 pub fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied()

@@ -227,7 +227,8 @@ impl Machine {
         self.input.try_send(Input::Report).is_ok()
     }
 
-    /// Tells the hypervisor that virtual time stands still, which also makes QEMU give each core its turn.
+    /// Tells the hypervisor that virtual time stands still, which also makes QEMU give each core
+    /// its turn.
     pub fn end_standstill(&self) {
         // Full only if earlier input still waits, which does the same.
         let _ = self.input.try_send(Input::Standstill);

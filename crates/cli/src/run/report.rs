@@ -215,7 +215,8 @@ pub struct Vm {
     pub faults: Vec<Fault>,
     /// How many more there were.
     pub faults_left_out: u64,
-    /// Records of its events that the hypervisor had to throw away. Counts and states do not depend on them.
+    /// Records of its events that the hypervisor had to throw away. Counts and states do not depend
+    /// on them.
     pub records_lost: u64,
     /// The hypervisor's last own counts of all this.
     #[serde(skip)]
@@ -268,7 +269,8 @@ pub struct Flow {
     pub late: u64,
     /// The latencies of its packets; none without a packet.
     pub latency_ns: Option<Latency>,
-    /// The latency bound that the analysis computes for emulated cores that run one at a time, if it can.
+    /// The latency bound that the analysis computes for emulated cores that run one at a time, if
+    /// it can.
     pub bound_ns: Option<u64>,
     /// The verdict on deadline and bound; none if there is neither.
     #[serde(flatten)]
@@ -333,7 +335,8 @@ pub struct Report {
     pub time_ns: u64,
     /// What the latencies are measured in.
     pub clock: Clock,
-    /// The worst verdict on flows, budgets and tasks: `holds`, `not-judged` or `does-not-hold`; none if there is none of these.
+    /// The worst verdict on flows, budgets and tasks: `holds`, `not-judged` or `does-not-hold`;
+    /// none if there is none of these.
     pub verdict: Option<&'static str>,
     /// Which of them have this verdict.
     pub verdict_of: Vec<String>,

@@ -171,7 +171,8 @@ fn reason(text: &mut String, name: &str, finding: &Finding) {
     }
 }
 
-/// What the table of the flows leaves open: the reasons of verdicts, which packet took longest, and until when packets were counted.
+/// What the table of the flows leaves open: the reasons of verdicts, which packet took longest, and
+/// until when packets were counted.
 fn about_flows(report: &Report) -> String {
     let mut text = String::new();
     for flow in &report.flows {

@@ -138,7 +138,8 @@ impl Arrivals {
     /// them: so it is the mean of the gaps that are about as long as the one in the middle.
     pub fn period(&self) -> Option<Nanos> {
         let (_, moments) = self.replenished.as_ref()?;
-        // Without those before the part that is looked at: a VM's start can leave a gap of nearly a period.
+        // Without those before the part that is looked at: a VM's start can leave a gap of nearly a
+        // period.
         let (first, _) = self.extent();
         let counted = moments.windows(2).filter(|pair| pair[0] >= first);
         let mut gaps: Vec<u64> = counted.map(|pair| pair[1].saturating_sub(pair[0])).collect();
@@ -315,7 +316,8 @@ pub(super) mod tests {
                 heard.take(&record, 1, &facts());
             }
         }
-        // The mean of 1090, 910, 1000, 990, and 1030: the first gap began before the part that is looked at.
+        // The mean of 1090, 910, 1000, 990, and 1030: the first gap began before the part that is
+        // looked at.
         assert_eq!((heard.period(), heard.span()), (Some(Nanos(1004)), Nanos(1)));
         heard.hear(&counted(Kind::Poll, 0, 9999, 5, 9), 1, &facts());
         heard.hear(&counted(Kind::Replenish, 1, 8031, 5, 9), 1, &facts());

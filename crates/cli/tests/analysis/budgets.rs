@@ -357,7 +357,8 @@ fn looks_at_the_monitor_are_in_the_responses_of_a_vms_tasks() {
         .unwrap();
     let said = say_of("check", &free);
     assert!(said.out.contains("; `poll` or a larger budget sets them apart"), "{}", said.out);
-    // What is planned has them in it: where they are too much, a larger budget is chosen, and where that is too little, so says the plan.
+    // What is planned has them in it: where they are too much, a larger budget is chosen, and where
+    // that is too little, so says the plan.
     for (deadline, good) in [("200us", true), ("150us", true), ("101us", false)] {
         let more = format!("accesses = 10\ndeadline = \"{deadline}\"");
         let said = say_of("plan", &with_task("qemu-virt", "required = \"1MB/s\"", &more));

@@ -581,7 +581,8 @@ fn the_own_data_path_has_its_own_terms() {
     };
     let (dma, broker, sender) = (task("dma"), task("broker"), task("sender"));
     assert!(broker.0 < dma.0, "no engine to program: {broker:?} {dma:?}");
-    // A sender is awake, and looks for nothing else (QA); it takes no lock, but finds the place itself.
+    // A sender is awake, and looks for nothing else (QA); it takes no lock, but finds the place
+    // itself.
     let more = 700.0 + 30.0 + 142.0 - 30.0;
     assert!((broker.1 - sender.1 - more).abs() < 0.1, "{broker:?} {sender:?}");
     let (said, json) = analyze(&text("broker").replace("copy = ", "#"), &[]);
@@ -592,7 +593,7 @@ fn the_own_data_path_has_its_own_terms() {
     assert_eq!(json["flows"]["dma_better_from_bytes"], 1758);
 }
 
-/// A broker's flow with all overheads, where nobody waits for a lock, and the copy's bandwidth.
+/// A broker's flow with all overheads, without waits for locks, and the copy's bandwidth.
 fn moved_by_the_broker() -> String {
     let flow = flow("f", "a", "\"b\"", "4KiB", "900us", "900us");
     format!(
@@ -619,7 +620,8 @@ fn what_the_command_line_gives_goes_the_way_of_the_files_values() {
     assert!(slow["bound_ns"].as_u64() > free["bound_ns"].as_u64(), "{slow} {free}");
     assert_eq!(task(&text, &["--bandwidth", "61MB/s"]), slow);
     assert_eq!(task(&paced("61MB/s"), &["--bandwidth", "800MB/s"]), task(&paced("800MB/s"), &[]));
-    // A sender's own wake-up concerns the comparison with a serialized run only, and is of another run than the given ones.
+    // A sender's own wake-up concerns the comparison with a serialized run only, and is of another
+    // run than the given ones.
     let own = format!("{text}senders = [{{ vm = \"a\", wake = 1400 }}]\n");
     assert_eq!(task(&own, &[])["bound_ns"], free["bound_ns"]);
     let serialized = |task: &Value| task["serialized_bound_ns"].as_u64().expect("a bound");
@@ -630,7 +632,8 @@ fn what_the_command_line_gives_goes_the_way_of_the_files_values() {
     }
 }
 
-/// Waits for locks are in the bound, the verdict and the least bandwidth; only the bound for comparison with serialized cores leaves them out.
+/// Waits for locks are in the bound, the verdict and the least bandwidth; only the bound for
+/// comparison with serialized cores leaves them out.
 #[test]
 fn the_verdict_is_for_concurrent_cores() {
     let with = |hold: &str, deadline: &str| {
@@ -664,7 +667,8 @@ fn the_verdict_is_for_concurrent_cores() {
     assert_eq!(said.status, Some(0), "{}", said.out);
 }
 
-/// A board without a DMA engine copies by the broker's core, whatever the file leaves out; one with an engine is analyzed for it.
+/// A board without a DMA engine copies by the broker's core, whatever the file leaves out; one with
+/// an engine is analyzed for it.
 #[test]
 fn the_data_path_follows_from_the_board() {
     let flow = flow("f", "a", "\"b\"", "4KiB", "1ms", "500us");
@@ -684,7 +688,8 @@ fn the_data_path_follows_from_the_board() {
     assert!(path == "dma" && from == "platform zcu102 has the DMA engine GDMA", "{path} {from}");
 }
 
-/// Where the overheads come from is printed, and another build than the checkout's causes a warning, which leaves the status.
+/// Where the overheads come from is printed, and another build than the checkout's causes a
+/// warning, which leaves the status.
 #[test]
 fn overheads_are_told_with_their_origin_and_another_build_warns() {
     let origin = |build: &str| {

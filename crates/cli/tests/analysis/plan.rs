@@ -340,7 +340,8 @@ fn a_table_for_too_short_periods_is_no_base_of_a_plan() {
     assert_eq!(say(fake.weir().args(["plan", "x.toml"])).status, Some(0));
 }
 
-/// Systems of a VM `a` with tasks and a VM `b` of best effort: the budgets' period, what `a` is, and the budgets that are tried.
+/// Systems of a VM `a` with tasks and a VM `b` of best effort: the budgets' period, what `a` is,
+/// and the budgets that are tried.
 fn grids() -> Vec<(&'static str, String, String, Vec<u64>)> {
     let task = |name: &str, cost: &str, deadline: &str, accesses: u64| {
         format!(
@@ -385,7 +386,8 @@ fn grids() -> Vec<(&'static str, String, String, Vec<u64>)> {
     ]
 }
 
-/// Whatever budgets `analyze` accepts, `plan` finds no dearer ones, and what it finds `analyze` accepts.
+/// Whatever budgets `analyze` accepts, `plan` finds no dearer ones, and what it finds `analyze`
+/// accepts.
 #[test]
 fn a_plan_is_no_dearer_than_what_the_analysis_accepts() {
     let fake = fake();
@@ -435,7 +437,7 @@ fn a_plan_is_no_dearer_than_what_the_analysis_accepts() {
             let [_, b] = planned.unwrap_or_else(|| panic!("{system}: no plan"));
             assert!(b >= most, "{system}: {b} for best effort, and {most} holds");
         }
-        // The tight one has no plan, the others have some beside some.
+        // The tight one has no plan, the others have some next to some.
         assert_eq!(found == 0, system == 3, "{system}: {found}");
     }
 }

@@ -154,8 +154,9 @@ fn json_of(file: &Path, arguments: &[&str]) -> Value {
     serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("{}: {}", file.display(), said.err))
 }
 
-/// `weir check` and `weir analyze` name the same missing inputs in the same words, and judge alike: of all shipped systems, and of the
-/// same on boards whose files have no overheads and no interference, and without a bandwidth of the DMA.
+/// `weir check` and `weir analyze` name the same missing inputs in the same words, and judge alike:
+/// of all shipped systems, and of the same on boards whose files have no overheads and no
+/// interference, and without a bandwidth of the DMA.
 #[test]
 fn check_and_analyze_agree_on_what_is_not_judged() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("a checkout");

@@ -69,8 +69,9 @@ pub fn check_to_measure(path: &Path, text: &str, catalog: &Catalog) -> Result<Sy
     check(path, &fault::file(path, text), catalog, None, Purpose::Measure)
 }
 
-/// Checks a system file that is analyzed, and returns its system. Returns none for a file that leaves out its platform, or the cores, memory or
-/// image of a VM: only [`Timing`] can be read of it. Budgets are not judged here, as the analysis does it.
+/// Checks a system file that is analyzed, and returns its system. Returns none for a file that
+/// leaves out its platform, or the cores, memory or image of a VM: only [`Timing`] can be read of
+/// it. Budgets are not judged here, as the analysis does it.
 ///
 /// # Errors
 ///

@@ -29,7 +29,8 @@ pub struct Bandwidth {
 }
 
 impl Bandwidth {
-    /// Returns what a file says that gives a VM of `vcpus` a budget of refills, for all its vCPUs, in addition to what it has `asked`.
+    /// Returns what a file says that gives a VM of `vcpus` a budget of refills, for all its vCPUs,
+    /// in addition to what it has `asked`.
     #[must_use]
     pub fn with_budget(
         asked: Option<&Self>,

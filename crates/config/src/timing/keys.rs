@@ -2,7 +2,8 @@
 
 use crate::shape::{Key, Kind, Shape};
 
-/// The constants of rt-virtio, Table II, and four of weir's own data path, by their names in a file.
+/// The constants of rt-virtio, Table II, and four of weir's own data path, by their names in a
+/// file.
 pub(crate) const OVERHEADS: [&str; 16] = [
     "hc", "pt", "pp", "ql", "qi", "qa", "qr", "ps", "pd", "ft", "ip", "br", "wake", "copy", "hold",
     "tail",

@@ -191,9 +191,10 @@ pub struct Larger {
 }
 
 impl Overheads {
-    /// Returns the steps for a system of so many flows and VMs. If it has more than the system that was measured, the larger
-    /// system's values hold; if it has still more, the growth between the two goes on. The broker looks at each VM to pick and to
-    /// find a place (`ps`, `qa`); the other steps search flows.
+    /// Returns the steps for a system of so many flows and VMs. If it has more than the system that
+    /// was measured, the larger system's values hold; if it has still more, the growth between the
+    /// two goes on. The broker looks at each VM to pick and to find a place (`ps`, `qa`); the other
+    /// steps search flows.
     #[must_use]
     pub fn for_system(&self, [flows, vms]: [u64; 2]) -> Vec<Overhead> {
         let (Some([few_flows, few_vms]), Some(larger)) = (self.size, &self.larger) else {
@@ -577,7 +578,8 @@ impl Timing {
         self.tables = tables;
     }
 
-    /// Takes the platform's overheads and saturation where the file has none, and the data path that follows from the platform.
+    /// Takes the platform's overheads and saturation where the file has none, and the data path
+    /// that follows from the platform.
     pub(crate) fn stand_on(&mut self, platform: Option<Platform>) {
         if let Some(platform) = &platform {
             let before = (self.overheads.len(), self.dma.copy_bandwidth);
@@ -611,8 +613,8 @@ impl Timing {
         self.platform = platform;
     }
 
-    /// Returns the delay by one access of another VM, and how many accesses of each other VM can delay one access: the file's
-    /// `[saturation]` before the platform's `[interference]`.
+    /// Returns the delay by one access of another VM, and how many accesses of each other VM can
+    /// delay one access: the file's `[saturation]` before the platform's `[interference]`.
     #[must_use]
     pub fn delay(&self) -> Option<(Nanos, Option<u64>)> {
         let own = self.saturation.as_ref();
@@ -623,15 +625,16 @@ impl Timing {
         })
     }
 
-    /// Returns the bytes of a counted access: those of `[saturation]`, or the platform's cache line.
+    /// Returns the bytes of a counted access: those of `[saturation]`, or the platform's cache
+    /// line.
     #[must_use]
     pub fn line(&self) -> Option<Bytes> {
         let cache = || Some(Bytes(self.platform.as_ref()?.places.cache?.line.0));
         self.saturation.as_ref().map(|known| known.line).or_else(cache)
     }
 
-    /// Returns whether no access delays another one, so that no budgets saturate the memory: the platform's memory has no timing, and the
-    /// file has no `[saturation]` for another one.
+    /// Returns whether no access delays another one, so that no budgets saturate the memory: the
+    /// platform's memory has no timing, and the file has no `[saturation]` for another one.
     #[must_use]
     pub fn is_free_of_contention(&self) -> bool {
         self.saturation.is_none() && self.delay().is_some_and(|(delay, _)| delay.0 == 0)

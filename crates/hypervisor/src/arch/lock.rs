@@ -8,14 +8,15 @@ use core::{
 };
 use weir_policy::ticket::Queue;
 
-/// A lock that serves cores in the order in which they came: a core waits for at most one critical section of each other
-/// core. No core waits for another core's answer while it holds one.
+/// A lock that serves cores in the order in which they came: a core waits for at most one critical
+/// section of each other core. No core waits for another core's answer while it holds one.
 pub struct Lock<T> {
     queue: Queue,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: a reference to `value` exists on one core at a time, see `Lock::lock`. `T` moves between cores with it.
+// SAFETY: a reference to `value` exists on one core at a time, see `Lock::lock`. `T` moves between
+// cores with it.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 /// The right to the value of a lock, until it is dropped.
@@ -32,7 +33,8 @@ impl<T> Lock<T> {
         Self { queue: Queue::new(), value: UnsafeCell::new(value) }
     }
 
-    /// Waits until it is this core's turn. Interrupts are masked at EL2, so a critical section is not preempted.
+    /// Waits until it is this core's turn. Interrupts are masked at EL2, so a critical section is
+    /// not preempted.
     #[inline(always)]
     pub fn lock(&self) -> Guard<'_, T> {
         let ticket = self.queue.take();
@@ -48,8 +50,8 @@ impl<T> Deref for Guard<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: tickets differ, only this guard's is served until it is dropped (`weir_policy::ticket`), and the
-        // reference lives no longer than the guard.
+        // SAFETY: tickets differ, only this guard's is served until it is dropped
+        // (`weir_policy::ticket`), and the reference lives no longer than the guard.
         unsafe { &*self.lock.value.get() }
     }
 }

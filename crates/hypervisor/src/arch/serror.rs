@@ -4,8 +4,9 @@ use super::{dsb_sy, isb, sysreg::isr_el1};
 use core::arch::global_asm;
 use weir_vboard::esr::is_serror_pending;
 
-// The only vector that can be taken while D, I and F are masked and no instruction faults is that of an SError at EL2, which
-// returns. The exception overwrites the registers that describe the guest's, so these are put back.
+// The only vector that can be taken while D, I and F are masked and no instruction faults is that
+// of an SError at EL2, which returns. The exception overwrites the registers that describe the
+// guest's, so these are put back.
 global_asm!(
     ".pushsection .text.take_serror, \"ax\"",
     ".balign 2048",
@@ -38,16 +39,19 @@ unsafe extern "C" {
     fn take_serror();
 }
 
-/// Takes the SError that the accesses of the guest that ran on this core have raised. Returns whether there was one.
+/// Takes the SError that the accesses of the guest that ran on this core have raised. Returns
+/// whether there was one.
 #[must_use]
 pub fn take() -> bool {
-    // The guest's stores to devices and memory complete before ISR_EL1 is read; the ISB makes the read come after the DSB.
+    // The guest's stores to devices and memory complete before ISR_EL1 is read; the ISB makes the
+    // read come after the DSB.
     dsb_sy();
     isb();
     let pending = is_serror_pending(isr_el1::read());
     if pending {
-        // SAFETY: it changes x0 to x4, which the C calling convention lets it, and nothing else: it restores VBAR_EL2, ELR_EL2,
-        // SPSR_EL2 and ESR_EL2, and SErrors are masked at EL2 before and after.
+        // SAFETY: it changes x0 to x4, which the C calling convention lets it, and nothing else: it
+        // restores VBAR_EL2, ELR_EL2, SPSR_EL2 and ESR_EL2, and SErrors are masked at EL2 before
+        // and after.
         unsafe { take_serror() }
     }
     pending

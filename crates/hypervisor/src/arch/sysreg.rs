@@ -233,7 +233,8 @@ mod controls {
     }
 }
 
-/// Writes zero to the controls of EL2 that this core has and that firmware can have left at any value.
+/// Writes zero to the controls of EL2 that this core has and that firmware can have left at any
+/// value.
 pub fn clear_controls(has: Controls) {
     if has.hcrx {
         controls::hcrx::write(0);
@@ -260,17 +261,19 @@ pub fn clear_controls(has: Controls) {
 /// Accesses a register by its number.
 macro_rules! comparators {
     ($($n:literal)+) => {
-        /// Writes breakpoint `n`: value, then control. Does nothing for a number above those of a VM.
+        /// Writes breakpoint `n`: value, then control. Does nothing for a number above those of a
+        /// VM.
         pub fn write_breakpoint(n: usize, value: u64, control: u64) {
             match n {
-                // SAFETY: with MDCR_EL2.TDE clear a breakpoint causes exceptions at EL1 and EL0 only. Callers write
-                // only those that the processor has (ID_AA64DFR0_EL1).
+                // SAFETY: with MDCR_EL2.TDE clear a breakpoint causes exceptions at EL1 and EL0
+                // only. Callers write only those that the processor has (ID_AA64DFR0_EL1).
                 $($n => unsafe { core::arch::asm!(concat!("msr dbgbvr", $n, "_el1, {}"), concat!("msr dbgbcr", $n, "_el1, {}"), in(reg) value, in(reg) control, options(nostack, preserves_flags)) },)+
                 _ => {}
             }
         }
 
-        /// Writes watchpoint `n`: value, then control. Does nothing for a number above those of a VM.
+        /// Writes watchpoint `n`: value, then control. Does nothing for a number above those of a
+        /// VM.
         pub fn write_watchpoint(n: usize, value: u64, control: u64) {
             match n {
                 // SAFETY: as above.

@@ -30,7 +30,8 @@ const OUTPUT: usize = 4096;
 const INPUT: usize = 256;
 /// Bytes of records that wait for the UART.
 const RECORDS: usize = 32768;
-/// How many of them can be of one VM's events. What all VMs together leave holds a round of counters.
+/// How many of them can be of one VM's events. What all VMs together leave holds a round of
+/// counters.
 const EVENTS: usize = 1536;
 /// Bytes that the console core passes on before it looks at its guest again.
 const TURN: usize = 256;

@@ -19,7 +19,8 @@ use weir_virtio::{
     vsock::HEADER_LEN,
 };
 
-/// The shortest time from a receiver's interrupt to the end of the broker's hypercall since this was last reported, in ticks.
+/// The shortest time from a receiver's interrupt to the end of the broker's hypercall since this
+/// was last reported, in ticks.
 static SHORTEST_TAIL: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// Returns that time, in ticks, and starts anew; 0 if there was none.

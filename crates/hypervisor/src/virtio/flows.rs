@@ -165,7 +165,8 @@ impl Flow {
 
     /// Counts a packet that arrived at `at_ns` and took `latency_ns`. A `deadline_ns` of 0 is none.
     ///
-    /// The caller holds the lock of the sender's device, so there is one writer. A report may read counts of which only some have this packet.
+    /// The caller holds the lock of the sender's device, so there is one writer. A report may read
+    /// counts of which only some have this packet.
     pub fn arrived(&self, latency_ns: u64, deadline_ns: u64, at_ns: u64) {
         let add = |count: &AtomicU64, more: u64| {
             let sum = count.load(Ordering::Relaxed).saturating_add(more);

@@ -62,7 +62,8 @@ use weir_virtio::{
 /// How much of its core's time a broker may need for a copy that was begun; one that needs more is stopped.
 const LONGEST_COPY: Nanos = Nanos(20_000_000);
 
-/// How much of its core's time the broker has to become ready, before the VMs in flows start without it.
+/// How much of its core's time the broker has to become ready, before the VMs in flows start
+/// without it.
 const LONGEST_START: Nanos = Nanos(100_000_000);
 
 /// What the hypervisor shares with the broker.
@@ -169,8 +170,8 @@ fn fresh(vm: &Vm) -> Transport {
     }
 }
 
-/// How long, in ns, the first start of `vm` waits for the broker at most; none if the VM is in no flow, if the broker is ready, or if
-/// nobody moves packets any more.
+/// How long, in ns, the first start of `vm` waits for the broker at most; none if the VM is in no
+/// flow, if the broker is ready, or if it has ended.
 pub fn wait_for_broker(vm: &Vm) -> Option<u64> {
     let link = LINK.get().filter(|_| vm.view().vm.vsock != 0)?;
     let waits = !link.partition.is_ready() && !link.abandoned.load(Ordering::Relaxed);

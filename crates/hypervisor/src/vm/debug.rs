@@ -1,6 +1,8 @@
-//! Breakpoints, watchpoints and single step of VMs: between the model (`vboard::debug`) and the core's registers.
+//! Breakpoints, watchpoints and single step of VMs: between the model (`vboard::debug`) and the
+//! core's registers.
 //!
-//! The model of a vCPU always has its values, as each access traps. The hardware has them while they are armed.
+//! The model of a vCPU always has its values, as each access traps. The hardware has them while
+//! they are armed.
 
 use super::{VMS, ids};
 use crate::{

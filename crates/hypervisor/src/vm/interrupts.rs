@@ -118,14 +118,15 @@ impl Hardware<Version> for Lines {
 
     fn set_edge(&mut self, vcpu: usize, intid: u32, edge: bool) {
         let line = self.line(vcpu, intid);
-        // At most switches of vCPUs nothing changes: no line is waited for then, and no lock is taken.
+        // At most switches of vCPUs nothing changes: no line is waited for then, and no lock is
+        // taken.
         if line.is_edge() == edge {
             return;
         }
         // The model has disabled it; this waits until that has taken effect (IHI0069H 12.9.9).
         line.withhold();
-        // The configuration of private interrupts is a word of the core, which only the VM's vCPU there changes, under the
-        // lock of its virtual GIC.
+        // The configuration of private interrupts is a word of the core, which only the VM's vCPU
+        // there changes, under the lock of its virtual GIC.
         let _words = (intid >= 32).then(|| gic::DISTRIBUTOR.lock());
         line.set_edge(edge);
     }

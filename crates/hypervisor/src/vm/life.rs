@@ -117,8 +117,9 @@ fn begin(core: &mut Core, seat: &'static Seat) -> ! {
     come_on(core, seat, entry, device_tree)
 }
 
-/// Waits until the broker of the VM's flows is ready, so that no packet waits for the broker's start; not for ever, as a broker may
-/// never be. A VM in a flow shares no core, so that the wait takes nobody else's time.
+/// Waits until the broker of the VM's flows is ready, so that no packet waits for the broker's
+/// start. The wait is bounded, because a broker may never become ready. A VM in a flow shares no
+/// core, so the wait takes no other VM's time.
 #[inline(never)]
 fn await_broker(core: &mut Core, vm: &Vm) {
     let begun = timer::now_ns();
@@ -135,7 +136,8 @@ fn await_broker(core: &mut Core, vm: &Vm) {
     core.arm();
 }
 
-/// Loads the pristine image of a VM with a memory budget, on that budget: whenever it is spent the next piece waits.
+/// Loads the pristine image of a VM with a memory budget, on that budget: whenever it is spent the
+/// next piece waits.
 fn load_charged(core: &mut Core, seat: &'static Seat) {
     let index = core.index;
     if let Some(meter) = &mut core.meter {
@@ -223,8 +225,8 @@ pub fn resume(context: &Context) -> ! {
     enter_guest(context.frame)
 }
 
-/// Goes on with a vCPU that was powered down in CPU_SUSPEND: what its list registers hold goes through the model of its GIC, as the
-/// virtual interface is reset with the rest of its core.
+/// Goes on with a vCPU that was powered down in CPU_SUSPEND: what its list registers hold goes
+/// through the model of its GIC, as the virtual interface is reset with the rest of its core.
 pub fn wake(seat: &'static Seat, context: &Context) -> ! {
     let Seat { vm, vcpu, .. } = *seat;
     let others = vm.gic.lock().save(vcpu, &mut Lines::new(vm));

@@ -190,8 +190,9 @@ pub fn open(vm: &Vm) {
     smmu::attach(streams(index), domain).unwrap_or_else(|silent| give_up(silent));
 }
 
-/// Takes a VM's functions from its RAM and resets them, so that the RAM can be used for something else. Their registers are the
-/// hypervisor's meanwhile: all vCPUs are off. Does not wait: returns when to call again, or `None` once the functions are reset.
+/// Takes a VM's functions from its RAM and resets them, so that the RAM can be used for something
+/// else. Their registers are the hypervisor's meanwhile: all vCPUs are off. Does not wait: returns
+/// when to call again, or `None` once the functions are reset.
 pub fn close(vm: &Vm) -> Option<u64> {
     let index = vm.index();
     let domain = DOMAINS.get(index)?.get()?;
@@ -227,8 +228,8 @@ fn is_reset(mut functions: impl Iterator<Item = &'static Assigned>) -> bool {
     functions.all(|one| one.view.lock().is_reset(&mut one.registers()))
 }
 
-/// Writes the base addresses of functions again. A virtio device that did not reset itself in time is left to its next driver: it
-/// reaches nothing until then.
+/// Writes the base addresses of functions again. A virtio device that did not reset itself in time
+/// is left to its next driver: it reaches nothing until then.
 fn end_reset(functions: impl Iterator<Item = &'static Assigned>) {
     for one in functions {
         one.view.lock().assign(&mut one.registers());

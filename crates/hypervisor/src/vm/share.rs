@@ -7,8 +7,9 @@
 //! - its device interrupts: they are taken as they come, and put into the model ([`deliver`]). A line stays active, and
 //!   so comes once, until its vCPU has been on the core and has dealt with it;
 //! - SGIs, and what its VM's other vCPUs change in the distributor: they are left where they are until it is back, and told to this core once;
-//! - CPU_ON, and the end of its VM's life: at most one life begins in each round of the cores that the VM shares ([`round`]). What follows the end of a life is
-//!   done in the VM's own turns ([`State::Ending`]).
+//! - CPU_ON, and the end of its VM's life: at most one life begins in each round of the cores that
+//!   the VM shares ([`round`]). What follows the end of a life is done in the VM's own turns
+//!   ([`State::Ending`]).
 //!
 //! So no VM can take the core's time in another's turn more than once a line and once a turn of its own. What that takes is charged to it ([`Share::charge`]).
 
@@ -53,7 +54,8 @@ const MARK_SWITCH: u32 = 37;
 enum State {
     /// Off, as PSCI has it, or its VM has ended.
     Off,
-    /// The first vCPU of a VM that is stopping. It wants the core from this time on, to go on with that.
+    /// The first vCPU of a VM that is stopping. It wants the core from this time on, to go on with
+    /// that.
     Ending(u64),
     /// Its VM's image is being loaded.
     Loading(space::Load),
@@ -482,12 +484,14 @@ pub fn parked(core: &mut Core) -> ! {
     run(core)
 }
 
-/// The state of a vCPU that is off. If it is the first of a VM that is stopping, the rest is done in its turns.
+/// The state of a vCPU that is off. If it is the first of a VM that is stopping, the rest is done
+/// in its turns.
 fn off(seat: &Seat) -> State {
     if seat.vcpu == 0 && life::is_ending(seat.vm) { State::Ending(0) } else { State::Off }
 }
 
-/// Ends the current VM if its accesses have raised an SError that is pending: the next VM must not be blamed for it.
+/// Ends the current VM if its accesses have raised an SError that is pending: the next VM must not
+/// be blamed for it.
 fn blame_serror(core: &mut Core) {
     if serror::take()
         && let Some(seat) = core.current()

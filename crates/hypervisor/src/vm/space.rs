@@ -195,8 +195,8 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// The most accesses to memory of a step: a line that is zeroed is brought in and written back, one that is copied is read in
-    /// addition, and neither need begin with a line.
+    /// The most accesses to memory of a step: a line that is zeroed is brought in and written back,
+    /// one that is copied is read in addition, and neither need begin with a line.
     #[must_use]
     pub const fn accesses(self) -> Counts {
         let (zeroed, copied) = (self.zero / LINE + 1, self.copy / LINE + 1);

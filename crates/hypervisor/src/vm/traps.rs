@@ -344,7 +344,8 @@ fn rare(frame: &mut Frame, core: &mut Core, seat: &'static Seat, syndrome: Syndr
             refuse_call(frame, seat, syndrome);
         }
         Exception::InstructionAbort(abort) => instruction_abort(core, seat, abort),
-        // WFIT, which the ID registers do not offer: it ends at once, as WFI may, since its timeout would be lost.
+        // WFIT, which the ID registers do not offer: it ends at once, as WFI may, since its timeout
+        // would be lost.
         Exception::Wfx(WFIT) => skip(),
         Exception::Wfx(_) => {
             skip();
@@ -530,8 +531,8 @@ fn data_abort(frame: &mut Frame, core: &mut Core, seat: &'static Seat, abort: Da
     }
 }
 
-/// The level of the guest's own table walk that failed, where one did. The architecture's first levels are negative; a
-/// guest has 48 bits of address and so none of these.
+/// The level of the guest's own table walk that failed, where one did. The architecture's first
+/// levels are negative; a guest has 48 bits of address and so none of these.
 fn walk(is_on_walk: bool, fault: esr::Fault) -> Option<u8> {
     let level = match fault {
         esr::Fault::Translation(level) | esr::Fault::Permission(level) => level,
@@ -540,7 +541,8 @@ fn walk(is_on_walk: bool, fault: esr::Fault) -> Option<u8> {
     is_on_walk.then(|| level.clamp(0, 3).unsigned_abs())
 }
 
-/// Whether the guest takes an external abort for what would be a fault of this kind, as its `on_outside` says.
+/// Whether the guest takes an external abort for what would be a fault of this kind, as its
+/// `on_outside` says.
 #[cold]
 fn aborts(
     seat: &'static Seat,

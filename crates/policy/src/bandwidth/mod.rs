@@ -8,8 +8,9 @@
 //! - [`Event::Start`] once, at boot, never at a VM's restart; a second one is taken for a [`Event::Count`].
 //! - [`Event::Period`] at each boundary of the setting's [`Periods`], also for a vCPU that is suspended.
 //! - [`Event::Stop`] when the vCPU goes off, and at each boundary while it is off; [`Event::Count`] before it runs again.
-//! - [`Event::Count`] when a counter reached the limit, when it was polled, and when another's [`Verdict::wake`] asks for it, which
-//!   must not arrive before what that other's step stored. [`Event::Descheduled`] instead for a vCPU that does not have its core.
+//! - [`Event::Count`] when a counter reached the limit, when it was polled, and when another's
+//!   [`Verdict::wake`] asks for it, which must not arrive before what that other's step stored.
+//!   [`Event::Descheduled`] instead for a vCPU that does not have its core.
 //! - Counts that only grow, and the [`Shared`] that [`Kind`] names.
 //!
 //! Time decides, not the event's name: whichever event is the first at or after a boundary replenishes, and a `Period` that
@@ -66,7 +67,8 @@ pub enum Event {
     Period,
     /// A counter has reached the limit, or was polled (then it need not have).
     Count,
-    /// The same for a vCPU that another has taken the core from. It does not ask to be woken, as that would interrupt the other.
+    /// The same for a vCPU that another has taken the core from. It does not ask to be woken, as
+    /// that would interrupt the other.
     Descheduled,
     /// The vCPU has nothing to run or is off. What it has left may go to others.
     Stop,
@@ -80,9 +82,10 @@ pub struct Verdict {
     pub run: bool,
     /// The cumulative counts at which to ask again, whichever is reached first; `u64::MAX` is never.
     pub limit: Counts,
-    /// Budget has come free for these suspended vCPUs of this [`Shared`], by [`Setting::member_bit`]: step them with [`Event::Count`]. A
-    /// driver that does not leaves them suspended until their next period, which costs throughput and breaks no bound. All
-    /// verdicts of a period together name a vCPU at most once, with [`Setting::spare`] at most twice.
+    /// Budget has come free for these suspended vCPUs of this [`Shared`], by
+    /// [`Setting::member_bit`]: step them with [`Event::Count`]. A driver that does not leaves them
+    /// suspended until their next period, which costs throughput and breaks no bound. All verdicts
+    /// of a period together name a vCPU at most once, with [`Setting::spare`] at most twice.
     pub wake: u32,
 }
 

@@ -167,7 +167,8 @@ impl Setting {
         Periods::with_phase(self.period, self.phase)
     }
 
-    /// The bit by which [`super::Verdict::wake`] names this vCPU; 0 if nothing that it shares is ever returned.
+    /// The bit by which [`super::Verdict::wake`] names this vCPU; 0 if nothing that it shares is
+    /// ever returned.
     #[must_use]
     pub const fn member_bit(&self) -> u32 {
         match self.kind {

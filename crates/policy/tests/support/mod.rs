@@ -78,8 +78,8 @@ impl Vcpu {
         self.verdict.wake
     }
 
-    /// Makes up to `wanted` accesses, each once asked for when a limit is reached, and then up to `overshoot` more. Returns the vCPUs
-    /// to wake.
+    /// Makes up to `wanted` accesses, each once asked for when a limit is reached, and then up to
+    /// `overshoot` more. Returns the vCPUs to wake.
     pub fn access(&mut self, shared: &Shared, now: u64, wanted: Counts, overshoot: u64) -> u32 {
         let mut wake = 0;
         let mut left = wanted;
@@ -156,7 +156,8 @@ impl Board {
         self.wake(index, wake);
     }
 
-    /// Wakes vCPUs, and checks that it may: only those that are suspended for their budget, and each once in a period.
+    /// Wakes vCPUs, and checks that it may: only those that are suspended for their budget, and
+    /// each once in a period.
     fn wake(&mut self, from: usize, wake: u32) {
         for (index, vcpu) in self.vcpus.iter_mut().enumerate() {
             if wake & vcpu.setting.member_bit() == 0 {

@@ -51,8 +51,8 @@ impl<V: Version> Gic<V> {
         }
     }
 
-    /// The guest has ended an interrupt: if it is relayed its line falls, and it is deactivated physically,
-    /// or when it is masked no longer.
+    /// The guest has ended an interrupt: if it is relayed its line falls, and it is deactivated
+    /// physically, or when it is masked no longer.
     #[inline(never)]
     fn end_relayed(&mut self, vcpu: usize, w: usize, bit: u32, hw: &mut impl Hardware<V>) {
         let n = bit.trailing_zeros();
@@ -111,9 +111,9 @@ impl<V: Version> Gic<V> {
         self.want(kick.without(vcpu))
     }
 
-    /// Puts the vCPU on this core, whose list registers are empty: activates and enables its linked PPIs
-    /// physically as they were, unmasks the SPIs that came meanwhile, then fills the list registers. Returns
-    /// whom to kick.
+    /// Puts the vCPU on this core, whose list registers are empty: activates and enables its linked
+    /// PPIs physically as they were, unmasks the SPIs that came in between, then fills the list
+    /// registers. Returns the vCPUs to kick.
     pub fn restore(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) -> VcpuMask {
         let cpu = self.cpu_mut(vcpu);
         cpu.busy &= !OFF;
@@ -131,8 +131,8 @@ impl<V: Version> Gic<V> {
         self.refresh(vcpu, hw)
     }
 
-    /// Forwards the linked lines of `mask` again, and deactivates those relayed ones that the guest has ended
-    /// meanwhile.
+    /// Forwards the linked lines of `mask` again, and deactivates those relayed ones that the guest
+    /// has ended meanwhile.
     #[inline(never)]
     fn unmask(&mut self, vcpu: usize, w: usize, mask: u32, hw: &mut impl Hardware<V>) {
         self.rearm(vcpu, w, mask, hw);
@@ -231,9 +231,10 @@ impl<V: Version> Gic<V> {
         }
     }
 
-    /// Whether a linked PPI that waits in a list register was pending by its line alone, and the line is low
-    /// now: the guest has quieted its timer after it ended the interrupt before. A physical interrupt that
-    /// is active still reads as pending while its line is high (IHI0069H 4.1.2, IHI0048B 3.2.4).
+    /// Whether a linked PPI that waits in a list register was pending by its line alone, and the
+    /// line is low now: the guest has quieted its timer after it ended the interrupt before. A
+    /// physical interrupt that is active still reads as pending while its line is high (IHI0069H
+    /// 4.1.2, IHI0048B 3.2.4).
     #[inline(never)]
     pub(super) fn has_fallen(&self, vcpu: usize, intid: u32, hw: &mut impl Hardware<V>) -> bool {
         let (w, bit) = place(intid);

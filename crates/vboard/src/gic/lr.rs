@@ -247,9 +247,10 @@ pub const fn used(implemented: usize, most: usize) -> usize {
     if implemented < most { implemented } else { most }
 }
 
-/// The free list registers among the first `most`, as [`ListRegisters::empty_mask`] wants them. `status`
-/// is `ICH_ELRSR_EL2` or `GICH_ELRSR0`: one bit for each register that is implemented, used or not; the
-/// bits of those that are not implemented are zero (IHI0069H 12.4.5, IHI0048B 5.3.8).
+/// The free list registers among the first `most`, as [`ListRegisters::empty_mask`] wants them.
+/// `status` is `ICH_ELRSR_EL2` or `GICH_ELRSR0`: one bit for each register that is implemented,
+/// used or not; the bits of those that are not implemented are zero (IHI0069H 12.4.5, IHI0048B
+/// 5.3.8).
 #[inline]
 #[must_use]
 pub const fn free_of(status: u32, most: usize) -> u32 {

@@ -268,7 +268,8 @@ impl<V: Version> Gic<V> {
                 let lines = self.lines_mut(owner, w);
                 let change = (lines.edge ^ edge) & 0xffff << shift;
                 lines.edge ^= change;
-                // Only a line that is disabled may be changed (IHI0069H 12.9.9); what follows enables it.
+                // Only a line that is disabled may be changed (IHI0069H 12.9.9); what follows
+                // enables it.
                 for bit in Bits(self.lines(owner, w).hw & change) {
                     let pintid = self.pintid(w, bit);
                     hw.set_enabled(owner, pintid, false);
@@ -524,8 +525,8 @@ impl<V: Version> Gic<V> {
                 kick = kick | VcpuMask::only(cpu);
             }
             if !self.is_away(owner, w) {
-                // One that waits in the model as well, for a vCPU that is off its core, stays physically
-                // active: it could come again otherwise, and be in two list registers.
+                // One that waits in the model as well, for a vCPU that is off its core, stays
+                // physically active: it could come again otherwise, and be in two list registers.
                 let waiting = self.lines(owner, w).pending;
                 self.deactivate(owner, w, in_model & !in_register & !waiting, hw);
             }

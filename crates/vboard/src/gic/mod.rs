@@ -33,20 +33,23 @@
 //! priority that each was acknowledged at (IHI0069H 4.8, IHI0048B 5.2.2): that is their order unless a
 //! guest with EOImode 1 and more nested interrupts than list registers deactivates out of order.
 //!
-//! Level-sensitive software interrupts ask for a maintenance interrupt at their end, where a line that is
-//! still high makes them pending again. A hardware-linked one whose line falls while it waits in a list
-//! register stays pending: the guest finds its device quiet, as after any spurious interrupt. A timer's is
-//! dropped where the guest reads its pending state and at each refresh ([`Gic::refresh`]).
+//! Level-sensitive software interrupts ask for a maintenance interrupt at their end, where a line
+//! that is still high makes them pending again. A hardware-linked one whose line falls while it
+//! waits in a list register stays pending: the guest finds its device quiet, as after any spurious
+//! interrupt. A timer's is dropped where the guest reads its pending state and at each refresh
+//! ([`Gic::refresh`]).
 //!
 //! A *relayed* line ([`Gic::relay`]) is emulated, and high from its physical interrupt, which stays active, to the guest's end of it: that one tells of its
 //! end, whatever the guest made of it, and the physical interrupt is deactivated then. So such a line can be taken from one VM and given to another between two interrupts.
 //!
 //! A physical SPI that comes to a vCPU that is off its core is *masked* until that vCPU is back
-//! ([`Gic::restore`]): a linked line is disabled in the physical distributor, a relayed one stays active.
-//! So it interrupts that core once, whatever the VM's other vCPUs write to the distributor or end.
+//! ([`Gic::restore`]): a linked line is disabled in the physical distributor, a relayed one stays
+//! active. So it interrupts that core once, whatever the VM's other vCPUs write to the distributor
+//! or end.
 //!
-//! The trigger of PPIs is fixed to level-sensitive, which the architecture permits (IHI0069H 12.11.7): an
-//! edge of a timer would be latched in the core's registers, where the next VM's vCPU would find it.
+//! The trigger of PPIs is fixed to level-sensitive, which the architecture permits (IHI0069H
+//! 12.11.7): an edge of a timer would be latched in the core's registers, where the next VM's vCPU
+//! would find it.
 //!
 //! ISPENDR's latch of a linked line is in the physical distributor (`asked`) until the line's next
 //! interrupt comes in, and then belongs to that one (`latched`) until the one after it. Given back to
@@ -251,7 +254,8 @@ struct Vcpu<V: Version> {
     force: [u32; 8],
     /// What a fold has found to have left the list registers since the last refresh.
     gone: [u32; 8],
-    /// SPIs whose physical interrupt came while this vCPU was off its core: masked until it is back.
+    /// SPIs whose physical interrupt came while this vCPU was off its core: masked until it is
+    /// back.
     masked: [u32; 8],
     /// The hardware-linked PPIs that are enabled in this core's redistributor.
     applied: u32,
@@ -611,9 +615,9 @@ impl<V: Version> Gic<V> {
         self.want(kick)
     }
 
-    /// Whether the guest would find an interrupt if it looked now: what a vCPU in WFI, or powered up
-    /// and switched out, waits for. Fold first; SGIs still in the mailbox do not count. A masked line
-    /// counts: while it is masked, its device may have asked again.
+    /// Whether the guest would find an interrupt if it looked now: what a vCPU in WFI, or powered
+    /// up and switched out, waits for. Fold first; SGIs still in the mailbox do not count. A masked
+    /// line counts: while it is masked, its device may have asked again.
     #[must_use]
     pub fn has_pending(&self, vcpu: usize) -> bool {
         (0..8).any(|w| self.deliverable(vcpu, w).0 != 0 || self.cpu(vcpu).masked[w] != 0)
@@ -771,8 +775,8 @@ impl<V: Version> Gic<V> {
         self.spi[w & 7].asked & bit != 0
     }
 
-    /// Whether the linked SPI `intid` is to come: it is enabled, its group too, and it is routed to a vCPU
-    /// for which it is not masked.
+    /// Whether the linked SPI `intid` is to come: it is enabled, its group too, and it is routed to
+    /// a vCPU for which it is not masked.
     #[must_use]
     pub fn is_forwarded(&self, intid: u32) -> bool {
         let (w, bit) = place(intid);

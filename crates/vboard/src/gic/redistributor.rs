@@ -1,4 +1,5 @@
-//! The physical redistributors of a GICv3: which frames belong to a core, and LPIs that the firmware left on.
+//! The physical redistributors of a GICv3: which frames belong to a core, and LPIs that the
+//! firmware left on.
 //!
 //! Sources: IHI0069H 12.10 (the frames), 12.11.3 (`GICR_CTLR`), 12.11.40 (`GICR_TYPER`).
 
@@ -27,8 +28,8 @@ pub trait Frames {
     fn write(&mut self, offset: u64, value: u32);
 }
 
-/// Returns the offset of `RD_base` of the core with this MPIDR, among `len` bytes of frames. Frames are in any
-/// order; each says its core's affinity, how long it is, and whether it is the last.
+/// Returns the offset of `RD_base` of the core with this MPIDR, among `len` bytes of frames. Frames
+/// are in any order; each says its core's affinity, how long it is, and whether it is the last.
 pub fn find(frames: &mut impl Frames, len: u64, mpidr: u64) -> Option<u64> {
     let affinity = (mpidr >> 8 & 0xff00_0000 | mpidr & 0x00ff_ffff) as u32;
     let mut at = 0;
@@ -45,12 +46,13 @@ pub fn find(frames: &mut impl Frames, len: u64, mpidr: u64) -> Option<u64> {
     None
 }
 
-/// The redistributor does not turn its LPIs off (`GICR_CTLR.EnableLPIs` may be fixed once it is set).
+/// The redistributor does not turn its LPIs off (`GICR_CTLR.EnableLPIs` may be fixed once it is
+/// set).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LpisStayOn;
 
-/// Turns LPIs off at the redistributor whose `RD_base` is at `at`: the hypervisor takes none, and the GIC would
-/// go on writing the firmware's pending table, which may be a VM's memory now.
+/// Turns LPIs off at the redistributor whose `RD_base` is at `at`: the hypervisor takes none, and
+/// the GIC would go on writing the firmware's pending table, which may be a VM's memory now.
 ///
 /// # Errors
 ///

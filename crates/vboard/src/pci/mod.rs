@@ -73,7 +73,8 @@ impl Release {
         Self { since: now, function_level }
     }
 
-    /// When to ask again; `None` once the functions may be used. `is_reset` says whether the virtio devices have reset themselves.
+    /// When to ask again; `None` once the functions may be used. `is_reset` says whether the virtio
+    /// devices have reset themselves.
     #[must_use]
     pub fn due(&self, now: u64, is_reset: impl FnOnce() -> bool) -> Option<u64> {
         let end = self.since.saturating_add(Reset::FLR_NS);

@@ -1,5 +1,6 @@
-//! Arms a breakpoint, a watchpoint and single step in turn and counts what comes of them. With `hold=1` it then arms comparators over all
-//! addresses and sleeps, so that a VM that shares the core would be stopped by them.
+//! Arms a breakpoint, a watchpoint and single step in turn and counts what comes of them. With
+//! `hold=1` it then arms comparators over all addresses and sleeps, so that a VM that shares the
+//! core would be stopped by them.
 //!
 //! ```text
 //! debugger: 1 breakpoints, 1 watchpoints, 1 steps, 0 others
@@ -75,8 +76,9 @@ fn main(board: &'static Board) -> ! {
     mask_debug();
 
     set_register!("mdscr_el1", SS_KDE);
-    // SAFETY: returns to the next instruction with SPSR.SS set and debug exceptions unmasked, so that one instruction is executed before
-    // the exception, whose handler disables single step. 0x3c5 without D is EL1h with A, I and F masked.
+    // SAFETY: returns to the next instruction with SPSR.SS set and debug exceptions unmasked, so
+    // that one instruction is executed before the exception, whose handler disables single step.
+    // 0x3c5 without D is EL1h with A, I and F masked.
     unsafe {
         asm!(
             "adr {place}, 2f",
@@ -102,7 +104,8 @@ fn main(board: &'static Board) -> ! {
     psci::system_off()
 }
 
-/// Arms watchpoints over all memory and a breakpoint at the image's first instructions, and sleeps with debug exceptions masked.
+/// Arms watchpoints over all memory and a breakpoint at the image's first instructions, and sleeps
+/// with debug exceptions masked.
 fn hold(board: &Board) -> ! {
     gic::init(|_| {});
     gic::enable(board.virtual_timer);

@@ -1,8 +1,8 @@
-//! Says on its console what others say: frames of the hypervisor's wire, lines of other VMs and of weir, escape sequences for the
-//! person's terminal.
+//! Says on its console what others say: frames of the hypervisor's wire, lines of other VMs and of
+//! weir, escape sequences for the person's terminal.
 //!
-//! `victim=` (`control`) names the VM that it pretends to be. It repeats all of it `rounds=` times (20), then says
-//! `forger: done` and powers off.
+//! `victim=` (`control`) names the VM that it pretends to be. It repeats all of it `rounds=` times
+//! (20), then says `forger: done` and powers off.
 
 #![no_std]
 #![no_main]
@@ -21,8 +21,9 @@ const DLE: u8 = 0x10;
 const MARK: u8 = 1;
 const EVENT: u8 = 2;
 
-/// Clears the screen, sets the title, moves up and writes over, an operating system command, a device control string, 8-bit CSI, a
-/// backspace over a name, a bidirectional override, a line without end.
+/// Clears the screen, sets the title, moves up and writes over, an operating system command, a
+/// device control string, 8-bit CSI, a backspace over a name, a bidirectional override, a line
+/// without end.
 const ESCAPES: &[&[u8]] = &[
     b"\x1b[2J\x1b[H",
     b"\x1b]0;forged title\x07",

@@ -1,8 +1,9 @@
-//! Random hypercalls, SMCs and accesses of all sizes to all addresses that it can name, outside of its memory and to virtual
-//! devices. `rounds=` of them (10000), chosen by `seed=` (1).
+//! Random hypercalls, SMCs and accesses of all sizes to all addresses that it can name, outside of
+//! its memory and to virtual devices. `rounds=` of them (10000), chosen by `seed=` (1).
 //!
-//! It does not ask for its own end: SYSTEM_OFF, SYSTEM_RESET, CPU_OFF and CPU_SUSPEND are left out, and it does not write to its UART,
-//! on which it reports. Run it with `on_outside = "abort"`; without, its first access outside ends it.
+//! It does not ask for its own end: SYSTEM_OFF, SYSTEM_RESET, CPU_OFF and CPU_SUSPEND are left out,
+//! and it does not write to its UART, on which it reports. Run it with `on_outside = "abort"`;
+//! without, its first access outside ends it.
 //!
 //! ```text
 //! fuzzer: 10000 rounds: 3301 calls, 6699 accesses, 4012 aborts, 930 other exceptions
@@ -26,11 +27,12 @@ entry!(main);
 static ABORTS: AtomicU64 = AtomicU64::new(0);
 static OTHERS: AtomicU64 = AtomicU64::new(0);
 
-/// Where functions are: architecture, CPU service, SiP, PSCI, vendor's hypervisor, paravirtualized time, Trusted OS; each in 32
-/// and in 64 bits by bit 30.
+/// Where functions are: architecture, CPU service, SiP, PSCI, vendor's hypervisor, paravirtualized
+/// time, Trusted OS; each in 32 and in 64 bits by bit 30.
 const RANGES: [u32; 7] =
     [0x8000_0000, 0x8100_0000, 0x8200_0000, 0x8400_0000, 0x8600_0000, 0x8500_0020, 0xb200_0000];
-/// CPU_SUSPEND, CPU_OFF, SYSTEM_OFF, SYSTEM_RESET, CPU_DEFAULT_SUSPEND, SYSTEM_SUSPEND, SYSTEM_RESET2: what ends or stops the caller.
+/// CPU_SUSPEND, CPU_OFF, SYSTEM_OFF, SYSTEM_RESET, CPU_DEFAULT_SUSPEND, SYSTEM_SUSPEND,
+/// SYSTEM_RESET2: what ends or stops the caller.
 const ENDS: [u32; 7] = [1, 2, 8, 9, 12, 14, 18];
 const PSCI: u32 = 0x8400_0000;
 const SMC64: u32 = 1 << 30;
@@ -67,7 +69,8 @@ fn call(random: &Random) {
     }
     let function = u64::from(range | number | if random.below(2) == 0 { SMC64 } else { 0 });
     let arguments = [random.next(), random.next() << 24, random.next()];
-    // SAFETY: calls that end this VM are left out, and the convention lets the others change x0 to x17.
+    // SAFETY: calls that end this VM are left out, and the convention lets the others change x0 to
+    // x17.
     unsafe {
         if random.below(2) == 0 {
             asm!("hvc #0", inout("x0") function => _, in("x1") arguments[0], in("x2") arguments[1],
@@ -91,7 +94,8 @@ fn access(board: &Board, random: &Random) {
     let uart = board.uart.base..board.uart.base + 0x1000;
     let write = random.below(2) == 0 && !uart.contains(&(address & !0xfff));
     let value = random.next() << 16 | random.below(1 << 16);
-    // SAFETY: none of these addresses is memory of this VM, and an exception goes on behind the access.
+    // SAFETY: none of these addresses is memory of this VM, and an exception goes on behind the
+    // access.
     unsafe {
         match (write, random.below(6)) {
             (false, 0) => asm!("ldrb w9, [{0}]", in(reg) address, out("x9") _),

@@ -1,8 +1,9 @@
-//! Raises a line of one of its devices at its first vCPU, which shares a core, again and again from its second vCPU,
-//! which has a core of its own: so the line interrupts the shared core while another VM has it.
+//! Raises a line of one of its devices at its first vCPU, which shares a core, again and again from
+//! its second vCPU, which has a core of its own: so the line interrupts the shared core while
+//! another VM has it.
 //!
-//! Arguments: `line=` (34), of a device of the VM; `by=` the register that gives the line back before it is raised
-//! again:
+//! Arguments: `line=` (34), of a device of the VM; `by=` the register that gives the line back
+//! before it is raised again:
 //!
 //! | `by=` | |
 //! | --- | --- |

@@ -1,5 +1,6 @@
-//! Powers its core down by CPU_SUSPEND, `rounds=` (20) times, with a timer armed that is to wake it. After each wake-up
-//! the timer is still due and must interrupt, once; and so must the next one that is armed then.
+//! Powers its core down by CPU_SUSPEND, `rounds=` (20) times, with a timer armed that is to wake
+//! it. After each wake-up the timer is still due and must interrupt, once; and so must the next one
+//! that is armed then.
 //!
 //! ```text
 //! power-down: 20 rounds, 40 interrupts

@@ -31,7 +31,7 @@ use weir_guest::{
 
 entry!(main);
 
-/// PSCI_VERSION, AFFINITY_INFO of no vCPU, and a number that nobody offers.
+/// PSCI_VERSION, AFFINITY_INFO of no vCPU, and a number that is not offered.
 const CALLS: [(u32, u64); 4] =
     [(hypercall::NULL, 0), (0x8400_0000, 0), (0xc400_0004, 0x77), (0xc600_ffff, 1)];
 /// GICD_TYPER, and the pending bits of SPIs 32 to 63.

@@ -1,9 +1,9 @@
-//! Leaves interrupts of its timers pending on a core that it shares: it makes the timers' PPIs edge-triggered, disables
-//! them, lets the timers fall due again and again, and sets the PPIs pending. The next VM on the core must not see any
-//! of it.
+//! Leaves interrupts of its timers pending on a core that it shares: it makes the timers' PPIs
+//! edge-triggered, disables them, lets the timers fall due again and again, and sets the PPIs
+//! pending. The next VM on the core must not see any of it.
 //!
-//! With `then=reset` it resets itself after each `rounds=` (100000) of that, so that the next life, and another VM's,
-//! could find what the last one left.
+//! With `then=reset` it resets itself after each `rounds=` (100000) of that, so that the next life,
+//! and another VM's, could find what the last one left.
 
 #![no_std]
 #![no_main]

@@ -1,7 +1,8 @@
-//! The victim on a shared core: does a fixed amount of work, measures how long that takes, and counts interrupts that
-//! it did not ask for.
+//! The victim on a shared core: does a fixed amount of work, measures how long that takes, and
+//! counts interrupts that it did not ask for.
 //!
-//! Its timers' interrupts are enabled, and it never arms a timer. Arguments: `steps=` (4000) of 2500 instructions.
+//! Its timers' interrupts are enabled, and it never arms a timer. Arguments: `steps=` (4000) of
+//! 2500 instructions.
 //!
 //! ```text
 //! worker: 4000 steps in 20153 us, 0 interrupts
@@ -39,8 +40,8 @@ fn main(board: &'static Board) -> ! {
             // SAFETY: does nothing.
             unsafe { asm!("nop", options(nomem, nostack)) }
         }
-        // An emulator that runs its cores in turn gives the others time at a yield; more of them would be
-        // most of what is measured.
+        // An emulator that runs its cores in turn gives the others time at a yield; more of them
+        // would be most of what is measured.
         if step % 25 == 0 {
             cpu::relax();
         }

@@ -41,7 +41,8 @@ const SAME: f64 = 0.06;
 const SAME_WITH_COLORS: f64 = 0.005;
 /// Times that differ by less than this share are a tie: it is what is printed of them.
 const TIED: f64 = 0.001;
-/// "Significantly", "more": at least by this, in times of the program alone. It is what random replacement may add.
+/// "Significantly", "more": at least by this, in times of the program alone. It is what random
+/// replacement may add.
 const MORE: f64 = 0.01;
 
 const PAPER: Paper = Paper("bao-throttling");

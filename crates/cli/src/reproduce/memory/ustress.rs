@@ -173,7 +173,8 @@ struct Measured {
     small: Vec<(u64, [f64; 2])>,
 }
 
-/// Measured and nominal bandwidth "differ" by more than this share: Table I's own differ by up to 4 %, and its values may be missed by 5 %.
+/// Measured and nominal bandwidth "differ" by more than this share: Table I's own differ by up to 4
+/// %, and its values may be missed by 5 %.
 const DIFFERS: f64 = 0.09;
 /// What a budget with debt may be off by in the long run.
 const EXACT: f64 = 0.01;

@@ -36,9 +36,11 @@ const ROUND: u64 = 2000;
 /// The long-run rate may differ from the budget's by so much.
 const RATE_TOLERANCE: f64 = 1e-3;
 
-/// Beside the console's core the machine's event counts that core's instructions, too, so that a budget gives up to this share less.
+/// Next to the console's core, the machine's event also counts that core's instructions, so that a
+/// budget gives up to this share less.
 const BESIDE_TOLERANCE: f64 = 0.02;
-/// What may come beyond a budget that the PMU counts, in instructions: the interrupt is taken some instructions late.
+/// What may come beyond a budget that the PMU counts, in instructions: the interrupt is taken some
+/// instructions late.
 const PMU_LATE: u64 = 8;
 
 /// The guest that traps, and what it gets: some 33 traps in 1000 instructions, so that what is left of a budget at one is anything.
@@ -299,7 +301,8 @@ mod tests {
         for good in [good, few] {
             let mut left: Vec<String> =
                 good.iter().flat_map(Point::statements).map(|statement| statement.id).collect();
-            // An overshoot of the monitor's 2064 lines and a rate of 2 % less are beyond the factors of the common test.
+            // An overshoot of the monitor's 2064 lines and a rate of 2 % less are beyond the
+            // factors of the common test.
             for (overshoot, most, rate) in [
                 (9, 10_001, 0.0),
                 (2065, 10_001, 0.0),

@@ -164,8 +164,8 @@ pub static DEVIATIONS: [Deviation; 1] = [Deviation {
     ],
 }];
 
-/// The static regulator is below the peer, and no look takes longer than the platform's file says: `look` of its `[monitor]`, at an
-/// instruction a ns, and twice that as a period begins.
+/// The static regulator is below the peer, and no look takes longer than the platform's file says:
+/// `look` of its `[monitor]`, at an instruction a ns, and twice that as a period begins.
 pub fn statements(all: &[(&'static str, Paths)]) -> Vec<Statement> {
     let monitor = Platform::named("qemu-virt").and_then(|platform| platform.counters.monitor);
     let look = monitor.map_or(0, |monitor| monitor.look.0);

@@ -119,7 +119,8 @@ impl Line {
         self.act(if enabled { Bits::SetEnable } else { Bits::ClearEnable });
     }
 
-    /// Forwards the shared interrupt no longer, as of the return: none that comes later than that is seen by a core.
+    /// Forwards the shared interrupt no longer, as of the return: none that comes later than that
+    /// is seen by a core.
     pub fn withhold(self) {
         self.set_enabled(false);
         // GICD_CTLR.RWP, which a GICv2 does not have, and does not need (IHI0069, 12.9.4).
@@ -160,8 +161,8 @@ impl Line {
         let base = if self.intid < 32 { self.private } else { device(GICD) };
         let address = base + CONFIG + u64::from(self.intid / 16 * 4);
         let bit = 2 << (self.intid % 16 * 2);
-        // SAFETY: as in `act`. Sixteen lines share the word; shared lines of two VMs may be among them, so
-        // callers hold the lock of the distributor (`DISTRIBUTOR`) for a shared line.
+        // SAFETY: as in `act`. Sixteen lines share the word; shared lines of two VMs may be among
+        // them, so callers hold the lock of the distributor (`DISTRIBUTOR`) for a shared line.
         unsafe {
             let old = mmio::read32(address);
             let new = if edge { old | bit } else { old & !bit };
@@ -223,7 +224,8 @@ fn reset_private(core: usize) {
         mmio::write32(base + Bits::ClearPending as u64, u32::MAX);
         mmio::write32(base + Bits::ClearActive as u64, u32::MAX);
         mmio::write32(base + Bits::Group as u64, GROUP);
-        // PPIs are level-sensitive: an edge that one VM's timer makes would be latched for the next VM's vCPU.
+        // PPIs are level-sensitive: an edge that one VM's timer makes would be latched for the next
+        // VM's vCPU.
         mmio::write32(base + CONFIG + 4, 0);
     }
     for intid in 0..32 {

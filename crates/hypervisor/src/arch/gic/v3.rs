@@ -26,7 +26,8 @@ const EOI_MODE: u64 = 1 << 1;
 /// ICH_HCR_EL2.En.
 const ICH_EN: u64 = 1;
 
-/// ICC_SRE_EL2: system registers, no bypass of FIQ or IRQ, and ICC_SRE_EL1 traps (Enable, bit 3, is clear).
+/// ICC_SRE_EL2: system registers, no bypass of FIQ or IRQ, and ICC_SRE_EL1 traps (Enable, bit 3, is
+/// clear).
 const SRE_EL2: u64 = 7;
 /// ICC_SRE_EL1: the same, and what a guest reads there.
 const SRE_EL1: u64 = 7;
@@ -39,7 +40,8 @@ struct Redistributors;
 
 impl Frames for Redistributors {
     fn read(&mut self, offset: u64) -> u32 {
-        // SAFETY: callers stay within the frames of a redistributor, of which `find` has seen that they are in the mapped range.
+        // SAFETY: callers stay within the frames of a redistributor, of which `find` has seen that
+        // they are in the mapped range.
         unsafe { mmio::read32(device(GICR) + offset) }
     }
 
@@ -215,8 +217,9 @@ impl Interface {
 
     /// Puts it onto this core.
     pub fn load(self) {
-        // A GIC may fix ICC_SRE_EL2.Enable to 1 (IHI0069H 12.2.24). Then the guest before may have written this, and ISR and
-        // acknowledges of the next one would not be its virtual interface's.
+        // A GIC may fix ICC_SRE_EL2.Enable to 1 (IHI0069H 12.2.24). Then the guest before may have
+        // written this, and ISR and acknowledges of the next one would not be its virtual
+        // interface's.
         icc::sre_el1::write(SRE_EL1);
         for (n, list) in self.lists.into_iter().enumerate().take(list_registers()) {
             icc::write_lr(n, list);

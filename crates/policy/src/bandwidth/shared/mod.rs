@@ -54,9 +54,9 @@ pub(super) struct Parts<W> {
     pub(super) spent: Spent<W>,
     /// What a critical VM's vCPUs used.
     pub(super) usage: Usage<W>,
-    /// Who is to be woken when budget is returned.
+    /// The vCPUs to wake when budget is returned.
     pub(super) waiting: Waiting<W>,
-    /// Who is suspended, where the domain has spare budget.
+    /// The suspended vCPUs, where the domain has spare budget.
     pub(super) throttled: Waiting<W>,
 }
 

@@ -1,7 +1,7 @@
 use crate::word::{AtomicU64, Word, update};
 
-/// The vCPUs that are suspended for their budget and want to be woken when some is returned: one bit each, in one word with the number
-/// (modulo 2^32) of the period.
+/// The vCPUs that are suspended for their budget and want to be woken when some is returned: one
+/// bit each, in one word with the number (modulo 2^32) of the period.
 ///
 /// A taker clears the bits that it finds, so each [`Waiting::ask`] leads to at most one wake-up.
 #[derive(Debug)]

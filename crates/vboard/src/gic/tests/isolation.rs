@@ -1,4 +1,5 @@
-//! What a VM can do to a core that it shares while another VM has that core, and what a vCPU leaves there.
+//! What a VM can do to a core that it shares while another VM has that core, and what a vCPU leaves
+//! there.
 
 use super::super::{V2, V3, VcpuMask, lr};
 use super::{Access, Core, Rig, Version};
@@ -154,8 +155,8 @@ fn a_line_of_a_vcpu_that_is_off_its_core_comes_once_until_it_is_back() {
     loops::<V2>();
 }
 
-/// A line that waits for a vCPU that is off its core, and is made active and inactive meanwhile, is never in two
-/// list registers.
+/// A line that waits for a vCPU that is off its core, and is made active and inactive meanwhile, is
+/// never in two list registers.
 fn waits_while_active<V: Version>() {
     let mut rig = away::<V>();
     for base in [ISPENDR, ISACTIVER, ICACTIVER] {
@@ -174,7 +175,8 @@ fn a_waiting_line_that_is_made_inactive_is_not_in_two_list_registers() {
     waits_while_active::<V2>();
 }
 
-/// A line that is masked since it came comes again when its vCPU is back, and its vCPU gets the core for that.
+/// A line that is masked since it came comes again when its vCPU is back, and its vCPU gets the
+/// core for that.
 fn comes_again<V: Version>() {
     let mut rig = away::<V>();
     rig.word_write(1, ISPENDR, 1, 1 << 8);
@@ -323,7 +325,8 @@ fn leaves_nothing<V: Version>() {
     let mut rig = Rig::<V>::new(2, 4, &LINKS);
     rig.write(0, 0, 4, 3);
     rig.word_write(0, ISENABLER, 0, TIMER);
-    // An edge-triggered timer would latch: its trigger is fixed, as on a GIC whose ICFGR1 is read-only.
+    // An edge-triggered timer would latch: its trigger is fixed, as on a GIC whose ICFGR1 is
+    // read-only.
     rig.bank_write(0, 0, 0xc04, 4, 2 << 22);
     assert_eq!(rig.bank_read(0, 0, 0xc04, 4), 0);
     assert!(!rig.board.line(0, 27).edge);
@@ -348,7 +351,8 @@ fn a_private_line_leaves_no_latch_on_the_core() {
     leaves_nothing::<V2>();
 }
 
-/// A guest that ends a timer's interrupt before it quiets the timer: the line falls while it waits in a list register.
+/// A guest that ends a timer's interrupt before it quiets the timer: the line falls while it waits
+/// in a list register.
 fn falls<V: Version>() {
     let mut rig = Rig::<V>::new(1, 4, &LINKS);
     rig.write(0, 0, 4, 3);
@@ -389,7 +393,8 @@ fn a_timer_that_has_fallen_is_not_pending_any_more() {
     falls::<V2>();
 }
 
-/// So many interrupts as fit into all list registers that the core has, of which the model uses `used`.
+/// So many interrupts as fit into all list registers that the core has, of which the model uses
+/// `used`.
 fn many<V: Version>(implemented: usize) {
     let used = lr::used(implemented, 4);
     assert_eq!(used, implemented.min(4));

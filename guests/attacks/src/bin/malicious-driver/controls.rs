@@ -22,7 +22,8 @@ pub struct Controls {
 }
 
 impl Controls {
-    /// Sets the device up as a driver does, and asks for the connection. There are no buffers to receive into: the answer waits in the device.
+    /// Sets the device up as a driver does, and asks for the connection. There are no buffers to
+    /// receive into: the answer waits in the device.
     pub fn new(device: Device, args: Args) -> Self {
         device.reset([0, 1]);
         for queue in 0..2 {

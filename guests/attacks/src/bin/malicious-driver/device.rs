@@ -1,4 +1,5 @@
-//! The registers of the socket device, on the MMIO transport (virtio 1.2, section 4.2.2) or on PCI (section 4.1).
+//! The registers of the socket device, on the MMIO transport (virtio 1.2, section 4.2.2) or on PCI
+//! (section 4.1).
 
 use crate::Random;
 use weir_guest::mmio;
@@ -24,7 +25,8 @@ const ON: u16 = 6;
 pub enum Device {
     /// Its registers.
     Mmio(u64),
-    /// A function: its configuration space, what its base address stands for, and two parts of that.
+    /// A function: its configuration space, what its base address stands for, and two parts of
+    /// that.
     Pci { space: u64, base: u64, common: u64, notify: u64 },
 }
 
@@ -36,7 +38,8 @@ fn read(address: u64) -> u32 {
 
 /// Writes a word of a device.
 fn write(address: u64, value: u64) {
-    // SAFETY: as in `read`; what the device then does to this guest's memory is what this guest is for.
+    // SAFETY: as in `read`; what the device then does to this guest's memory is what this guest is
+    // for.
     unsafe { mmio::write32(address, value as u32) }
 }
 
@@ -131,7 +134,8 @@ impl Device {
         }
     }
 
-    /// Notifies it of a queue; on PCI the place is the queue's number in words, as the device's capability says.
+    /// Notifies it of a queue; on PCI the place is the queue's number in words, as the device's
+    /// capability says.
     pub fn notify(self, queue: u64) {
         match self {
             Self::Mmio(base) => write(base + 0x50, queue),
@@ -139,7 +143,8 @@ impl Device {
         }
     }
 
-    /// Does something that no driver does: on PCI to the function's configuration space, or to any of its registers; on MMIO to a register.
+    /// Does something that no driver does: on PCI to the function's configuration space, or to any
+    /// of its registers; on MMIO to a register.
     pub fn abuse(self, random: &Random) {
         let (start, len) = match self {
             Self::Mmio(base) => (base, 0x200),

@@ -1,9 +1,12 @@
-//! Breaks the rules of its socket device: rings full of random numbers, heads twice, chains that end in themselves, buffers outside of
-//! memory, packets to whom no flow allows, resets in the midst of it, registers that nobody writes, over MMIO or PCI. For ever, or `rounds=` of
-//! them; `seed=` (1) chooses them; `every_us=` (0) each begins when the counter is at a multiple of that, and until then it sleeps.
+//! Breaks the rules of its socket device: rings full of random numbers, heads twice, chains that
+//! end in themselves, buffers outside of memory, packets to VMs that no flow allows, resets in the
+//! midst of it, registers that no driver writes, over MMIO or PCI. For ever, or `rounds=` of them;
+//! `seed=` (1) chooses them; `every_us=` (0) each begins when the counter is at a multiple of that,
+//! and until then it sleeps.
 //!
-//! With `controls=`, at most 64, a round is one notification of so many control packets without a fault, credit updates from the context
-//! identifier `from=` to `to=`, port 5001, by a connection that the first of all asks for.
+//! With `controls=`, at most 64, a round is one notification of so many control packets without a
+//! fault, credit updates from the context identifier `from=` to `to=`, port 5001, by a connection
+//! that the first of all asks for.
 //!
 //! ```text
 //! malicious-driver: 1000 rounds over PCI
@@ -98,7 +101,8 @@ fn end() -> ! {
 /// Until this time, in ticks.
 fn sleep(until: u64) {
     while time::now() < until {
-        // Each time: an interrupt of the time before, which is pending still, would turn the timer off.
+        // Each time: an interrupt of the time before, which is pending still, would turn the timer
+        // off.
         time::arm(until);
         cpu::sleep();
     }
