@@ -15,7 +15,7 @@ pub const SYMBOL: &str = "weir_progress";
 const PROGRESS: usize = 64;
 /// Time of the host's processor after which QEMU is taken to stand still. A tick comes each 100 us of virtual time, which takes
 /// a millisecond at the most.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Sees whether the ticks go on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,7 +88,7 @@ mod tests {
         assert!(!judge.see(&[0, 0], at(0)));
         assert!(!judge.see(&[0, 0], at(60)), "the hypervisor does not run yet");
         assert!(!judge.see(&[1, 0], at(61)));
-        assert!(!judge.see(&[1, 0], at(65)));
+        assert!(!judge.see(&[1, 0], at(62)));
         assert!(!judge.see(&[1, 2], at(66)), "another core goes on");
         assert!(!judge.see(&[1, 2], at(66)), "a host that is busy elsewhere");
         assert!(judge.see(&[1, 2], at(71)));
