@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeSet;
-use weir_config::packed::{ADDRESS_LIMIT, MAGIC, RAM, Span, System, VERSION, checksum};
+use weir_model::packed::{ADDRESS_LIMIT, MAGIC, RAM, Span, System, VERSION, checksum};
 use weir_policy::{Nanos, partition::Ready};
 use zerocopy::IntoBytes;
 

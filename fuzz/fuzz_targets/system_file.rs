@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;
-use weir_config::{Catalog, Faults, Style, check_text, place};
+use weir_model::{Catalog, Faults, Style, check_text, place};
 
 fuzz_target!(|text: &str| {
     // Beside no file at all, so that nothing of the machine is read.

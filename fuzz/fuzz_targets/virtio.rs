@@ -4,7 +4,7 @@
 //! In `fuzz/`: `cargo +nightly fuzz run virtio -- -max_len=4096`
 #![no_main]
 
-#[path = "../../crates/virtio/tests/hostile/play.rs"]
+#[path = "../../core/vsock/tests/hostile/play.rs"]
 mod play;
 
 use libfuzzer_sys::fuzz_target;

@@ -1,0 +1,215 @@
+//! A guest's memory, and a driver that keeps to the rules (virtio 1.2, section 2.7).
+
+#![allow(dead_code, reason = "each test takes what it needs")]
+
+use std::collections::BTreeSet;
+use weir_vsock::{
+    GuestMemory, Outside,
+    mmio::{Effect, Kind, Registers},
+    queue::{Layout, Options},
+};
+
+/// Where RAM begins.
+pub const RAM: u64 = 0x4000_0000;
+/// Bytes of RAM.
+pub const LEN: usize = 0x1_0000;
+
+/// RAM that can keep a record of what the device reads, and change under its eyes.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    pub bytes: Vec<u8>,
+    /// Bytes read since this was emptied.
+    pub read: BTreeSet<u64>,
+    /// Bytes that were read twice since then.
+    pub again: Vec<u64>,
+    pub reads: usize,
+    /// Where the next random bytes come from, one run each, if memory changes at each read.
+    pub hostile: Option<u64>,
+}
+
+impl Memory {
+    pub fn new() -> Self {
+        Self {
+            bytes: vec![0; LEN],
+            read: BTreeSet::new(),
+            again: Vec::new(),
+            reads: 0,
+            hostile: None,
+        }
+    }
+
+    fn range(address: u64, len: usize) -> Option<std::ops::Range<usize>> {
+        let start = usize::try_from(address.checked_sub(RAM)?).ok()?;
+        let end = start.checked_add(len)?;
+        (end <= LEN).then_some(start..end)
+    }
+
+    pub fn put(&mut self, address: u64, bytes: &[u8]) {
+        self.bytes[Self::range(address, bytes.len()).expect("in RAM")].copy_from_slice(bytes);
+    }
+
+    pub fn u16(&self, address: u64) -> u16 {
+        let range = Self::range(address, 2).expect("in RAM");
+        u16::from_le_bytes(self.bytes[range].try_into().unwrap())
+    }
+
+    pub fn u32(&self, address: u64) -> u32 {
+        let range = Self::range(address, 4).expect("in RAM");
+        u32::from_le_bytes(self.bytes[range].try_into().unwrap())
+    }
+
+    pub fn watch(&mut self) {
+        self.read.clear();
+        self.again.clear();
+        self.reads = 0;
+    }
+}
+
+impl GuestMemory for Memory {
+    fn contains(&self, address: u64, len: u64) -> bool {
+        usize::try_from(len).is_ok_and(|len| Self::range(address, len).is_some())
+    }
+
+    fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), Outside> {
+        let range = Self::range(address, to.len()).ok_or(Outside)?;
+        self.reads += 1;
+        for at in range.clone() {
+            if !self.read.insert(at as u64) {
+                self.again.push(at as u64);
+            }
+            if let Some(state) = &mut self.hostile {
+                *state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                // Mostly small numbers, which go further.
+                let random = (*state >> 56) as u8;
+                if random & 3 == 0 {
+                    self.bytes[at] = (*state >> 40) as u8 & if random & 4 == 0 { 7 } else { 0xff };
+                }
+            }
+        }
+        to.copy_from_slice(&self.bytes[range]);
+        Ok(())
+    }
+
+    fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Outside> {
+        let range = Self::range(address, from.len()).ok_or(Outside)?;
+        self.bytes[range].copy_from_slice(from);
+        Ok(())
+    }
+
+    fn fence(&mut self) {}
+}
+
+/// A ring's areas, and tables and buffers behind them.
+pub fn layout(size: u16) -> Layout {
+    Layout { size, descriptors: RAM, available: RAM + 0x1000, used: RAM + 0x2000 }
+}
+
+/// Where indirect tables are.
+pub const TABLES: u64 = RAM + 0x3000;
+
+/// A buffer: address, bytes, whether the device writes it.
+pub type Buffer = (u64, u32, bool);
+
+/// The driver's side of a ring.
+#[derive(Clone, Debug)]
+pub struct Driver {
+    pub layout: Layout,
+    pub options: Options,
+    pub free: Vec<u16>,
+    pub available: u16,
+    pub seen: u16,
+    /// The descriptors of each chain that the device has, by its head.
+    pub chains: Vec<(u16, Vec<u16>)>,
+}
+
+impl Driver {
+    pub fn new(size: u16, options: Options) -> Self {
+        Self {
+            layout: layout(size),
+            options,
+            free: (0..size).collect(),
+            available: 0,
+            seen: 0,
+            chains: Vec::new(),
+        }
+    }
+
+    fn descriptor(memory: &mut Memory, table: u64, number: u16, buffer: Buffer, next: Option<u16>) {
+        let (address, len, writable) = buffer;
+        let flags = u16::from(next.is_some()) | u16::from(writable) << 1;
+        let at = table + 16 * u64::from(number);
+        memory.put(at, &address.to_le_bytes());
+        memory.put(at + 8, &len.to_le_bytes());
+        memory.put(at + 12, &flags.to_le_bytes());
+        memory.put(at + 14, &next.unwrap_or(0).to_le_bytes());
+    }
+
+    /// Makes a chain available, through a table of its own if `indirect`; its head, or none while there are too few descriptors.
+    pub fn add(&mut self, memory: &mut Memory, buffers: &[Buffer], indirect: bool) -> Option<u16> {
+        let wanted = if indirect { 1 } else { buffers.len() };
+        if self.free.len() < wanted {
+            return None;
+        }
+        let taken: Vec<u16> = self.free.drain(..wanted).collect();
+        let head = taken[0];
+        if indirect {
+            let table = TABLES + 0x100 * u64::from(head);
+            for (number, buffer) in buffers.iter().enumerate() {
+                let next = (number + 1 < buffers.len()).then_some(number as u16 + 1);
+                Self::descriptor(memory, table, number as u16, *buffer, next);
+            }
+            let at = self.layout.descriptors + 16 * u64::from(head);
+            memory.put(at, &table.to_le_bytes());
+            memory.put(at + 8, &(16 * buffers.len() as u32).to_le_bytes());
+            memory.put(at + 12, &4u16.to_le_bytes());
+            memory.put(at + 14, &0u16.to_le_bytes());
+        } else {
+            for (place, buffer) in buffers.iter().enumerate() {
+                let next = taken.get(place + 1).copied();
+                Self::descriptor(memory, self.layout.descriptors, taken[place], *buffer, next);
+            }
+        }
+        self.chains.push((head, taken));
+        let place = u64::from(self.available % self.layout.size);
+        memory.put(self.layout.available + 4 + 2 * place, &head.to_le_bytes());
+        self.available = self.available.wrapping_add(1);
+        memory.put(self.layout.available + 2, &self.available.to_le_bytes());
+        Some(head)
+    }
+
+    /// Takes back what the device returned: heads and bytes written.
+    pub fn take(&mut self, memory: &Memory) -> Vec<(u16, u32)> {
+        let mut found = Vec::new();
+        while memory.u16(self.layout.used + 2) != self.seen {
+            let at = self.layout.used + 4 + 8 * u64::from(self.seen % self.layout.size);
+            let (head, written) = (memory.u32(at) as u16, memory.u32(at + 4));
+            self.seen = self.seen.wrapping_add(1);
+            let place = self.chains.iter().position(|(its, _)| *its == head);
+            let (_, descriptors) = self.chains.remove(place.expect("a chain of the driver's"));
+            self.free.extend(descriptors);
+            found.push((head, written));
+        }
+        found
+    }
+}
+
+/// A socket device on the MMIO transport, written and read word by word.
+pub struct Device {
+    pub registers: Registers,
+    pub memory: Memory,
+}
+
+impl Device {
+    /// After a reset, of the guest with this context identifier.
+    pub fn new(cid: u64) -> Self {
+        Self { registers: Registers::new(Kind::Socket(cid)), memory: Memory::new() }
+    }
+
+    pub fn write(&mut self, offset: u64, value: u64) -> Effect {
+        self.registers.write(offset, 4, value, &self.memory)
+    }
+
+    pub fn read(&self, offset: u64) -> u64 {
+        self.registers.read(offset, 4)
+    }
+}

@@ -1,0 +1,257 @@
+//! The driver of a socket device.
+
+use crate::{
+    Header,
+    bus::{self, Reason},
+};
+use core::{
+    cell::UnsafeCell,
+    ptr::NonNull,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+use virtio_drivers::{
+    BufferDirection, Hal, PAGE_SIZE, PhysAddr,
+    queue::VirtQueue,
+    transport::{DeviceType, SomeTransport, Transport},
+};
+use weir_vsock::vsock::{HEADER_LEN, MAX_PAYLOAD};
+
+bitflags::bitflags! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Features: u64 {
+        const EVENT_INDEX = 1 << 29;
+        const VERSION_1 = 1 << 32;
+    }
+}
+
+const RX: u16 = 0;
+const TX: u16 = 1;
+const EVENT: u16 = 2;
+const QUEUE: usize = 64;
+/// Packets that are under way at once.
+const SLOTS: usize = 4;
+/// Bytes of a receive buffer behind its header.
+const RECEIVE: usize = 4096;
+/// Pages for a socket device's three queues, or two network devices' four, two areas each.
+const PAGES: usize = 8;
+
+#[repr(C, align(4096))]
+struct Pages(UnsafeCell<[[u8; PAGE_SIZE]; PAGES]>);
+
+// SAFETY: each page is given out once, by `Memory::dma_alloc`.
+unsafe impl Sync for Pages {}
+
+static POOL: Pages = Pages(UnsafeCell::new([[0; PAGE_SIZE]; PAGES]));
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// Memory as the device sees it: where the guest sees it.
+pub(crate) struct Memory;
+
+// SAFETY: `dma_alloc` gives zeroed pages of the pool, each once.
+unsafe impl Hal for Memory {
+    fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
+        let first = USED.fetch_add(pages, Ordering::Relaxed);
+        assert!(first + pages <= PAGES, "the pool is for so many drivers");
+        let place = POOL.0.get().cast::<u8>().wrapping_add(first * PAGE_SIZE);
+        (place as u64, NonNull::new(place).expect("a static has an address"))
+    }
+
+    unsafe fn dma_dealloc(_: PhysAddr, _: NonNull<u8>, _: usize) -> i32 {
+        0
+    }
+
+    unsafe fn mmio_phys_to_virt(address: PhysAddr, _: usize) -> NonNull<u8> {
+        NonNull::new(address as *mut u8).expect("no device is at 0")
+    }
+
+    unsafe fn share(buffer: NonNull<[u8]>, _: BufferDirection) -> PhysAddr {
+        buffer.cast::<u8>().as_ptr() as u64
+    }
+
+    unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
+}
+
+struct Slot {
+    header: [u8; HEADER_LEN],
+    payload: [u8; MAX_PAYLOAD as usize],
+    len: usize,
+    token: Option<u16>,
+}
+
+struct Buffers {
+    slots: [Slot; SLOTS],
+    receive: [[u8; HEADER_LEN + RECEIVE]; QUEUE],
+}
+
+struct Store(UnsafeCell<Buffers>);
+
+// SAFETY: `Socket::open` takes the only reference, once.
+unsafe impl Sync for Store {}
+
+static BUFFERS: Store = Store(UnsafeCell::new(Buffers {
+    slots: [const {
+        Slot { header: [0; HEADER_LEN], payload: [0; MAX_PAYLOAD as usize], len: 0, token: None }
+    }; SLOTS],
+    receive: [[0; HEADER_LEN + RECEIVE]; QUEUE],
+}));
+
+static REASON: Reason = Reason::new();
+
+/// Lowers the interrupt of the socket device; for the guest's handler.
+pub fn acknowledge() {
+    REASON.acknowledge();
+}
+
+/// The guest's socket device.
+pub struct Socket {
+    transport: SomeTransport<'static>,
+    rx: VirtQueue<Memory, QUEUE>,
+    tx: VirtQueue<Memory, QUEUE>,
+    _events: VirtQueue<Memory, QUEUE>,
+    buffers: &'static mut Buffers,
+    cid: u64,
+}
+
+impl Socket {
+    /// Sets up the device at `base`: [`weir_guest::Board::socket`] says where that is.
+    ///
+    /// # Panics
+    ///
+    /// When there is no socket device, or when called twice.
+    #[must_use]
+    pub fn open(base: u64) -> Self {
+        let mut transport = bus::find(base, DeviceType::Socket, &REASON);
+        let features = transport.begin_init(Features::all());
+        let event_index = features.contains(Features::EVENT_INDEX);
+        let mut queue = |index| {
+            VirtQueue::new(&mut transport, index, false, event_index).expect("a queue of 64")
+        };
+        let (rx, tx, events) = (queue(RX), queue(TX), queue(EVENT));
+        transport.finish_init();
+        // By words, as the configuration is aligned to no more (virtio 1.2, section 2.5).
+        let word = |at| transport.read_config_space::<u32>(at).expect("a context identifier");
+        let cid = u64::from(word(0)) | u64::from(word(4)) << 32;
+        assert_eq!(USED.load(Ordering::Relaxed), 6, "opened once");
+        // SAFETY: the assertion says that this is the first call.
+        let buffers = unsafe { &mut *BUFFERS.0.get() };
+        let mut socket = Self { transport, rx, tx, _events: events, buffers, cid };
+        for index in 0..QUEUE {
+            socket.offer(index);
+        }
+        socket.transport.notify(RX);
+        socket
+    }
+
+    /// The guest's context identifier.
+    #[must_use]
+    pub const fn cid(&self) -> u64 {
+        self.cid
+    }
+
+    fn offer(&mut self, index: usize) {
+        let buffer = self.buffers.receive[index].as_mut_slice();
+        // SAFETY: the buffer is static, and not looked at before `receive` gets its token back. Buffers come back in any order, but
+        // descriptors are single, so that the token is the descriptor and `receive` finds the buffer by it.
+        let token = unsafe { self.rx.add(&[], &mut [buffer]) }.expect("as many as descriptors");
+        assert_eq!(usize::from(token), index, "a buffer has its own descriptor");
+    }
+
+    /// Sends a packet: `fill` writes its payload, `header.len` bytes. False when as many as there can be are under way.
+    ///
+    /// # Panics
+    ///
+    /// With more than 64 KiB.
+    pub fn send(&mut self, header: &Header, fill: impl FnOnce(&mut [u8])) -> bool {
+        let put = self.put(header, fill);
+        self.notify();
+        put
+    }
+
+    /// As [`Self::send`], but tells the device nothing before [`Self::notify`].
+    ///
+    /// # Panics
+    ///
+    /// With more than 64 KiB.
+    pub fn put(&mut self, header: &Header, fill: impl FnOnce(&mut [u8])) -> bool {
+        self.reclaim();
+        let Some(slot) = self.buffers.slots.iter_mut().find(|slot| slot.token.is_none()) else {
+            return false;
+        };
+        slot.header = header.to_bytes();
+        slot.len = header.len as usize;
+        let payload = &mut slot.payload[..slot.len];
+        fill(payload);
+        // SAFETY: the buffers are static, and `reclaim` alone touches them before their token is back.
+        let added = unsafe {
+            if payload.is_empty() {
+                self.tx.add(&[&slot.header], &mut [])
+            } else {
+                self.tx.add(&[&slot.header, payload], &mut [])
+            }
+        };
+        slot.token = Some(added.expect("two descriptors for each slot"));
+        true
+    }
+
+    /// Tells the device that there are packets, if it wants to know.
+    pub fn notify(&mut self) {
+        if self.tx.should_notify() {
+            self.transport.notify(TX);
+        }
+    }
+
+    /// Whether [`Self::send`] would send.
+    pub fn can_send(&mut self) -> bool {
+        self.reclaim();
+        self.buffers.slots.iter().any(|slot| slot.token.is_none())
+    }
+
+    /// Whether the device has returned all that was sent.
+    pub fn is_idle(&mut self) -> bool {
+        self.reclaim();
+        self.buffers.slots.iter().all(|slot| slot.token.is_none())
+    }
+
+    fn reclaim(&mut self) {
+        while let Some(token) = self.tx.peek_used() {
+            let slot = self.buffers.slots.iter_mut().find(|slot| slot.token == Some(token));
+            let slot = slot.expect("the device returns what it was given");
+            let payload = &slot.payload[..slot.len];
+            // SAFETY: these are the buffers of this token.
+            let popped = unsafe {
+                if payload.is_empty() {
+                    self.tx.pop_used(token, &[&slot.header], &mut [])
+                } else {
+                    self.tx.pop_used(token, &[&slot.header, payload], &mut [])
+                }
+            };
+            popped.expect("it was peeked at");
+            slot.token = None;
+        }
+    }
+
+    /// Takes the next packet that has come: `body` sees its header and its payload. False if there is none.
+    ///
+    /// # Panics
+    ///
+    /// When the device breaks the rules.
+    pub fn receive(&mut self, body: impl FnOnce(&Header, &[u8])) -> bool {
+        let Some(token) = self.rx.peek_used() else { return false };
+        let index = usize::from(token);
+        let buffer = self.buffers.receive[index].as_mut_slice();
+        // SAFETY: the token is the buffer's number: see `offer`.
+        let written = unsafe { self.rx.pop_used(token, &[], &mut [buffer]) };
+        let written = written.expect("it was peeked at") as usize;
+        let buffer = &self.buffers.receive[index];
+        let (header, payload) =
+            buffer[..written].split_first_chunk().expect("a packet has a header");
+        let header = Header::from_bytes(header);
+        assert_eq!(header.len as usize, payload.len(), "the device wrote what the header says");
+        body(&header, payload);
+        self.offer(index);
+        if self.rx.should_notify() {
+            self.transport.notify(RX);
+        }
+        true
+    }
+}

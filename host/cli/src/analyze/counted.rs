@@ -1,0 +1,19 @@
+//! What the event that a memory budget counts leaves out.
+
+use weir_model::{
+    counters::Event,
+    timing::{TimedVm, Timing},
+};
+
+/// One note for each counted event that leaves accesses out, with the VMs whose budgets count it.
+pub fn notes(timing: &Timing) -> impl Iterator<Item = String> {
+    Event::ALL.into_iter().filter_map(|event| {
+        let counts = |vm: &&TimedVm| {
+            let asked = vm.bandwidth.as_ref();
+            asked.is_some_and(|asked| asked.event().unwrap_or(Event::L2dRefill) == event)
+        };
+        let vms: Vec<&str> = timing.vms.iter().filter(counts).map(|vm| vm.name.as_str()).collect();
+        let left_out = event.not_counted().filter(|_| !vms.is_empty())?;
+        Some(format!("the budget of {} counts {}: not {left_out}", vms.join(", "), event.name()))
+    })
+}

@@ -1,0 +1,173 @@
+//! Arrival curves of traces, and what waits at a service.
+
+use crate::{
+    failure::{Failure, Result},
+    run::show::table,
+};
+use serde_json::{Value, json};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+use weir_analysis::{Nanos, curves::Curve};
+use weir_model::read_short;
+
+/// Events in the largest window that a curve describes.
+const MOST: usize = 256;
+
+/// Longest file of times, in bytes.
+const MOST_BYTES: u64 = 1 << 27;
+
+/// Q units in each period P, wherever in the period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Service {
+    units: u64,
+    period: Nanos,
+}
+
+impl Service {
+    /// Reads `50/30us`.
+    ///
+    /// # Errors
+    ///
+    /// What to write instead.
+    pub fn parse(text: &str) -> std::result::Result<Self, String> {
+        let help = || "write units and period, like 50/30us".to_owned();
+        let (units, period) = text.split_once('/').ok_or_else(help)?;
+        let period = weir_model::units::Nanos::from_text(period).ok_or_else(help)?;
+        let units = units.trim().parse().map_err(|_| help())?;
+        if period.0 == 0 || units == 0 {
+            return Err(help());
+        }
+        Ok(Self { units, period: Nanos(period.0) })
+    }
+
+    /// The least units served in any window of this length.
+    fn least(self, window: Nanos) -> u64 {
+        // The window may start just behind the units of a period that come first in it, and end just before those of
+        // another that come last: only periods that lie in it as a whole are sure.
+        (window.0 / self.period.0).saturating_sub(1).saturating_mul(self.units)
+    }
+}
+
+/// Traces with their curves.
+#[derive(Debug)]
+pub struct Traces {
+    each: Vec<(PathBuf, usize, Curve, Curve)>,
+    sum: Curve,
+    service: Option<(Service, Option<Nanos>, Option<u64>)>,
+}
+
+impl Traces {
+    /// Reads traces: the time of an event, in ns, in each line; what follows a comma, and lines that begin with `#`, are
+    /// passed over.
+    ///
+    /// # Errors
+    ///
+    /// A file that can't be read, a line that is no time, a trace without an event.
+    pub fn read(paths: &[PathBuf], service: Option<Service>) -> Result<Self> {
+        let mut each = Vec::new();
+        for path in paths {
+            let times = times(path)?;
+            let (upper, lower) = (Curve::upper(&times, MOST), Curve::lower(&times, MOST));
+            each.push((path.clone(), times.len(), upper, lower));
+        }
+        let sum = each.iter().map(|trace| trace.2.clone()).reduce(|a, b| a.sum(&b));
+        let sum = sum.unwrap_or_else(|| Curve::upper(&[], 0));
+        let service = service.map(|service| {
+            let least = |window| service.least(window);
+            (service, sum.delay(least), sum.backlog(least))
+        });
+        Ok(Self { each, sum, service })
+    }
+
+    /// Whether the service keeps up, as far as the traces tell.
+    pub fn holds(&self) -> bool {
+        self.service.is_none_or(|(_, delay, _)| delay.is_some())
+    }
+
+    /// As `weir analyze --trace .. --json` prints it.
+    pub fn to_json(&self) -> Value {
+        let steps = |curve: &Curve| -> Vec<_> {
+            curve.steps().map(|(length, events)| json!([length.0, events])).collect()
+        };
+        let each = self.each.iter().map(|(path, events, upper, lower)| {
+            json!({
+                "file": path.display().to_string(),
+                "events": events,
+                "horizon_ns": upper.horizon().0,
+                "upper": steps(upper),
+                "lower": steps(lower),
+            })
+        });
+        json!({
+            "traces": each.collect::<Vec<_>>(),
+            "sum": { "horizon_ns": self.sum.horizon().0, "upper": steps(&self.sum) },
+            "service": self.service.map(|(service, delay, backlog)| json!({
+                "units": service.units,
+                "period_ns": service.period.0,
+                "delay_ns": delay.map(|delay| delay.0),
+                "backlog": backlog,
+            })),
+        })
+    }
+}
+
+fn times(path: &Path) -> Result<Vec<Nanos>> {
+    let name = path.display();
+    let why = |error| format!("cannot read {name}: {error}");
+    // Text of another kind is the trace's fault, no file there is the call's.
+    let bytes = read_short(path, MOST_BYTES).map_err(|error| Failure::call(why(error)))?;
+    let text =
+        String::from_utf8(bytes).map_err(|_| Failure::system(why("it is not UTF-8".to_owned())))?;
+    let mut times = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        let word = line.split(',').next().unwrap_or("").trim();
+        if word.is_empty() || word.starts_with('#') {
+            continue;
+        }
+        let time = word.parse().map_err(|_| {
+            Failure::system(format!(
+                "{name}:{number}: `{word}` is not a time in ns; write one whole number a line"
+            ))
+        })?;
+        times.push(Nanos(time));
+    }
+    if times.is_empty() {
+        return Err(Failure::system(format!(
+            "{name}: no event, and silence proves nothing: write the time of each event in ns, one a line, or leave the file out"
+        )));
+    }
+    Ok(times)
+}
+
+impl fmt::Display for Traces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (path, events, upper, lower) in &self.each {
+            writeln!(f, "{}: {events} events", path.display())?;
+            let mut rows = table(["window ns", "at most", "at least"]);
+            let mut lengths: Vec<_> = upper.steps().map(|step| step.0).collect();
+            lengths.dedup();
+            for length in lengths {
+                let known = length <= lower.horizon();
+                let least = if known { lower.at(length).to_string() } else { "-".to_owned() };
+                rows.add_row([length.0.to_string(), upper.at(length).to_string(), least]);
+            }
+            writeln!(f, "{rows}")?;
+        }
+        if let Some((service, delay, backlog)) = self.service {
+            write!(f, "served {} anywhere in each {}: ", service.units, service.period)?;
+            match (delay, backlog) {
+                (Some(delay), Some(backlog)) => {
+                    writeln!(f, "an event waits at most {delay}, at most {backlog} wait")?;
+                }
+                _ => writeln!(
+                    f,
+                    "no bound: the service does not catch up within {}, the longest window of which all traces tell",
+                    self.sum.horizon()
+                )?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,413 @@
+//! `weir check`: everything that is wrong with a system, or what it looks like.
+
+use crate::{
+    analyze, coloring,
+    environment::Environment,
+    failure::{Context, Failure, GOOD, Result, SYSTEM},
+    image, output,
+    parts::{Guess, Parts, source},
+    run::show::table,
+    screen::{self, Table},
+};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::{Write, stdout},
+    path::{Path, PathBuf},
+};
+use toml::de::DeTable;
+use weir_model::{
+    Fault, Faults, Image, Owner, Placement, Platform, Row, Socket, System, Timing, Vm, check_file,
+    check_text, check_to_analyze, check_to_measure,
+    pci::Function,
+    timing::{DEFAULT_PORT, Flow},
+};
+
+/// Checks system files: all their faults at once, each with its place in the file and what to write
+/// instead; or, if there are none, the VMs and the memory map.
+///
+/// `weir build` and `weir run` refuse what this refuses, and the other way round. Images are taken
+/// as they were built or fetched last. The size of one that is not there yet is guessed, and the
+/// output says so; the map of `weir build` is final.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weir check examples/demo/demo.toml\n  weir check --json tests/systems/*.toml\n  weir check examples/demo/demo.toml --map map.svg\n\nExit status: 0 no faults, 1 faults."
+)]
+pub struct Arguments {
+    /// The system files.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// Take this platform instead of the files'.
+    #[arg(long, value_name = "PLATFORM")]
+    platform: Option<String>,
+    /// Accept what this version only plans or analyzes: platforms that it does not run on, and
+    /// rules that it does not enforce.
+    #[arg(long)]
+    planning: bool,
+    /// Accept a system whose timing does not hold; `weir build` and `weir run` have the same
+    /// option.
+    #[arg(long)]
+    ignore_verdict: bool,
+    /// Print the result as JSON: one object for each file, in a list.
+    #[arg(long)]
+    json: bool,
+    /// Draw the board's cells and whose they are, as SVG; of one system file.
+    #[arg(long, value_name = "SVG")]
+    map: Option<PathBuf>,
+}
+
+/// Carries the verb out.
+pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+    if arguments.map.is_some() && arguments.files.len() > 1 {
+        return Err(Failure::call("--map draws one system: give one file".to_owned()));
+    }
+    let files: Vec<&Path> = arguments.files.iter().map(PathBuf::as_path).collect();
+    if let Some(map) = &arguments.map {
+        let inputs = output::inputs(files.iter().copied(), arguments.platform.as_deref());
+        output::check("--map", map, &inputs)?;
+    }
+    if let Some(platform) = &arguments.platform {
+        known(platform)?;
+    }
+    let mut out = screen::stdout();
+    let mut status = GOOD;
+    let mut results = Vec::new();
+    for file in &arguments.files {
+        let checked = load(file, arguments.platform.as_deref(), environment);
+        let mut guessed = Vec::new();
+        let checked = checked.and_then(|system| {
+            let rules =
+                Rules { planning: arguments.planning, ignore_verdict: arguments.ignore_verdict };
+            let judged = rules.judge(&system);
+            let parts = Parts::of(&system, environment);
+            let placement = parts.foresee(&system);
+            guessed = parts.guessed;
+            match (placement, judged) {
+                (Ok(placement), Ok(left_out)) => Ok((system, placement, left_out)),
+                (placement, judged) => {
+                    let found = [placement.err(), judged.err()];
+                    Err(Faults(found.into_iter().flatten().flat_map(|faults| faults.0).collect()))
+                }
+            }
+        });
+        if let (Some(map), Ok((system, placement, _))) = (&arguments.map, &checked) {
+            let svg = coloring::svg(system, placement);
+            fs::write(map, svg).context(|| format!("write {}", map.display()))?;
+        }
+        match checked {
+            Ok((system, placement, left_out)) if arguments.json => {
+                let mut described = describe(file, &system, &placement);
+                described["guessed_images"] = guessed.iter().map(Guess::json).collect();
+                described["not_built"] = not_built(&system).into();
+                described["notes"] = left_out.lines().collect();
+                results.push(described);
+            }
+            Ok((system, placement, left_out)) => {
+                writeln!(out, "{}: good, for {}", file.display(), system.platform.name)?;
+                writeln!(out, "{}", vms(&system))?;
+                if system.broker().is_some() {
+                    writeln!(out, "{}", flows(&system))?;
+                }
+                writeln!(out, "{}\n", map(&placement))?;
+                if !guessed.is_empty() {
+                    writeln!(out, "{}; the map of `weir build` is final\n", told(&guessed))?;
+                }
+                writeln!(out, "{}", coloring::report(&system, &placement))?;
+                for refused in not_built(&system) {
+                    writeln!(out, "`weir build` and `weir run` refuse it: {refused}\n")?;
+                }
+                if let Some(supply) = analyze::time::supplies(&system.timing) {
+                    write!(out, "{supply}")?;
+                }
+                if !left_out.is_empty() {
+                    writeln!(out, "{left_out}")?;
+                }
+            }
+            Err(faults) => {
+                status = SYSTEM;
+                if arguments.json {
+                    let mut refused = refusal(file, &faults);
+                    refused["guessed_images"] = guessed.iter().map(Guess::json).collect();
+                    results.push(refused);
+                } else {
+                    out.flush()?;
+                    writeln!(screen::stderr(), "{}: {}", file.display(), image::rendered(&faults))?;
+                    if !guessed.is_empty() {
+                        writeln!(screen::stderr(), "{}; `weir build` knows\n", told(&guessed))?;
+                    }
+                }
+            }
+        }
+    }
+    if arguments.json {
+        writeln!(stdout(), "{:#}", Value::from(results))?;
+    }
+    if status == GOOD { Ok(()) } else { Err(Failure::said(status)) }
+}
+
+/// The rules behind those of the file itself, which `check`, `build`, `run` and the verbs that run
+/// a system share.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rules {
+    /// Whether a system is good that nothing can be built for yet.
+    pub planning: bool,
+    /// Whether a system is good whose timing does not hold.
+    pub ignore_verdict: bool,
+}
+
+impl Rules {
+    /// Returns the notes of the analysis.
+    ///
+    /// # Errors
+    ///
+    /// What this version does not build or enforce, and what does not hold.
+    pub fn judge(self, system: &System) -> std::result::Result<String, Faults> {
+        let mut faults = if self.planning { Vec::new() } else { unbuilt(system) };
+        let mut notes = String::new();
+        match analyze::check(&system.timing) {
+            Ok(found) => notes = found,
+            Err(found) if self.ignore_verdict => notes = lines(&found.0).join("\n"),
+            Err(found) => faults.extend(found.0),
+        }
+        if faults.is_empty() { Ok(notes) } else { Err(Faults(faults)) }
+    }
+}
+
+/// What this version of weir does not build or enforce.
+fn unbuilt(system: &System) -> Vec<Fault> {
+    let found = [system.can_run(), system.carried_out()];
+    found.into_iter().filter_map(std::result::Result::err).flat_map(|faults| faults.0).collect()
+}
+
+/// Faults as notes.
+fn lines(faults: &[Fault]) -> Vec<String> {
+    let line = |fault: &Fault| match &fault.help {
+        Some(help) => format!("{}; {help}", fault.message),
+        None => fault.message.clone(),
+    };
+    faults.iter().map(line).collect()
+}
+
+/// What `weir build` refuses of a system that is good for planning.
+fn not_built(system: &System) -> Vec<String> {
+    lines(&unbuilt(system))
+}
+
+/// Reads and checks a file for a verb that analyzes it: a file that says enough to be built is
+/// checked by the rules of [`load`]. Returns what the file asks for that this version does not
+/// enforce, too.
+///
+/// # Errors
+///
+/// Everything that is wrong with the file.
+pub fn to_analyze(
+    file: &Path,
+    text: Option<&str>,
+    environment: &Environment,
+) -> std::result::Result<(Timing, Vec<String>), Faults> {
+    let timing = match text {
+        Some(text) => Timing::from_text(file, text)?,
+        None => Timing::load(file)?,
+    };
+    let read = || weir_model::read_text(file, weir_model::TEXT_LIMIT).unwrap_or_default();
+    let text = text.map_or_else(read, str::to_owned);
+    let system = check_to_analyze(file, &text, &image::catalog(environment))?;
+    let enforced = system.map_or_else(|| timing.carried_out(), |system| system.carried_out());
+    let unenforced = enforced.err().map(|faults| faults.0).unwrap_or_default();
+    Ok((timing, unenforced.into_iter().map(|fault| fault.message).collect()))
+}
+
+/// Which sizes are guessed, in words.
+fn told(guessed: &[Guess]) -> String {
+    let list: Vec<_> = guessed.iter().map(ToString::to_string).collect();
+    format!("sizes guessed: {}", list.join(", "))
+}
+
+/// Refuses a platform of the call that there is not: no file says it, so that no place in one is at fault.
+///
+/// # Errors
+///
+/// What there is instead.
+pub fn known(platform: &str) -> Result {
+    if Platform::named(platform).is_some() || Path::new(platform).is_file() {
+        return Ok(());
+    }
+    let names: Vec<_> = Platform::names().collect();
+    Err(Failure::call(format!(
+        "--platform: there is no platform `{platform}`; known: {}, or the path of a platform's TOML file",
+        names.join(", ")
+    )))
+}
+
+/// What a program is told of a file that does not check.
+pub fn refusal(file: &Path, faults: &Faults) -> Value {
+    json!({ "file": file.display().to_string(), "good": false, "faults": faults.to_json() })
+}
+
+/// Reads and checks a system file, on another platform than its own if one is given.
+pub fn load(
+    file: &Path,
+    platform: Option<&str>,
+    environment: &Environment,
+) -> std::result::Result<System, Faults> {
+    let catalog = image::catalog(environment);
+    match platform.and_then(|platform| text_on(file, platform)) {
+        Some(text) => check_text(file, &text, &catalog),
+        None => check_file(file, &catalog),
+    }
+}
+
+/// The same for a system whose memory is to be measured.
+pub fn load_to_measure(
+    file: &Path,
+    platform: Option<&str>,
+    environment: &Environment,
+) -> std::result::Result<System, Faults> {
+    let catalog = image::catalog(environment);
+    let text = platform.and_then(|platform| text_on(file, platform));
+    match text.or_else(|| weir_model::read_text(file, weir_model::TEXT_LIMIT).ok()) {
+        Some(text) => check_to_measure(file, &text, &catalog),
+        None => check_file(file, &catalog),
+    }
+}
+
+/// The text of a system file with another platform; none where it can't be read or parsed, which is the checker's to tell.
+fn text_on(file: &Path, platform: &str) -> Option<String> {
+    let mut text = weir_model::read_text(file, weir_model::TEXT_LIMIT).ok()?;
+    // A platform file's path is relative to the system file there, and to here on the command line.
+    let path = fs::canonicalize(platform).ok().filter(|path| path.is_file());
+    let platform = path.as_deref().and_then(Path::to_str).unwrap_or(platform);
+    let table = DeTable::parse(&text).ok()?;
+    let span = table.get_ref().get("platform").map(toml::Spanned::span)?;
+    text.replace_range(span, &Value::from(platform).to_string());
+    Some(text)
+}
+
+/// The devices of the board that a VM gets, as its file may name them.
+fn devices(vm: &Vm) -> Vec<String> {
+    let paths = vm.devices.iter().map(|device| device.path.clone());
+    paths.chain(vm.functions.iter().map(Function::name)).collect()
+}
+
+fn describe(file: &Path, system: &System, map: &Placement) -> Value {
+    let vms = system.vms.iter().map(|vm| {
+        json!({
+            "name": vm.name,
+            "cores": vm.cpus.iter().map(|core| core.0).collect::<Vec<_>>(),
+            "memory": vm.memory.iter().map(|piece| json!({
+                "base": format!("{:#x}", piece.base.0),
+                "bytes": piece.size.0,
+            })).collect::<Vec<_>>(),
+            "image": source(vm.image.source()),
+            "initrd": vm.image.initrd().map(source),
+            "devices": devices(vm),
+            "expect": vm.expect,
+        })
+    });
+    let carried = system.timing.flows.iter().filter(|_| system.broker().is_some());
+    let flows = carried.enumerate().map(|(index, flow)| {
+        json!({
+            "name": flow.name,
+            "from": system.vms[flow.from].name,
+            "to": receivers(system, flow),
+            "cid": system.destination(index),
+            "port": flow.port.unwrap_or(DEFAULT_PORT),
+        })
+    });
+    json!({
+        "file": file.display().to_string(),
+        "good": true,
+        "faults": [],
+        "system": image::name(system),
+        "platform": system.platform.name,
+        "cores": system.cores_needed(),
+        "console_core": system.hypervisor.console_core.0,
+        "vms": vms.collect::<Vec<_>>(),
+        "flows": flows.collect::<Vec<_>>(),
+        "division": coloring::json(system, map),
+        "placement": placement(map),
+        "shared_cores": analyze::time::supplies(&system.timing)
+            .map_or_else(|| json!([]), |supply| supply.to_json()["cores"].take()),
+    })
+}
+
+/// A memory map as JSON: a list of pieces by address.
+pub fn placement(map: &Placement) -> Value {
+    let owner = |owner: &Owner| match owner {
+        Owner::Vm(_, name) => Value::from(name.as_str()),
+        Owner::Hypervisor => "weir".into(),
+        Owner::Free => Value::Null,
+    };
+    let row = |row: &Row| {
+        json!({
+            "address": format!("{:#x}", row.address.0),
+            "bytes": row.size.0,
+            "owner": owner(&row.owner),
+            "end": format!("{:#x}", row.end.0),
+            "cells": row.cells.map(|cells| cells.to_string()),
+            "ipa": row.ipa.map(|ipa| format!("{:#x}", ipa.0)),
+            "what": row.what,
+        })
+    };
+    map.rows.iter().map(row).collect()
+}
+
+/// The names of a flow's receivers.
+fn receivers(system: &System, flow: &Flow) -> Vec<String> {
+    flow.to.iter().map(|&to| system.vms[to].name.clone()).collect()
+}
+
+/// Whom each flow's sender connects to, and how both ends see their devices.
+fn flows(system: &System) -> String {
+    let mut rows = table(["flow", "from", "to", "the sender connects to"]);
+    let on = |vm: usize| {
+        let vm = &system.vms[vm];
+        let bus = if vm.socket == Some(Socket::Pci) { " (PCI)" } else { "" };
+        format!("{}{bus}", vm.name)
+    };
+    for (index, flow) in system.timing.flows.iter().enumerate() {
+        let to: Vec<_> = flow.to.iter().map(|&to| on(to)).collect();
+        let port = flow.port.unwrap_or(DEFAULT_PORT);
+        rows.add_row([
+            flow.name.clone(),
+            on(flow.from),
+            to.join(", "),
+            format!("{}:{port}", system.destination(index)),
+        ]);
+    }
+    rows.to_string()
+}
+
+/// The memory map.
+pub fn map(placement: &Placement) -> Table {
+    let (header, numbers) = placement.header();
+    let mut rows = table(header).with_numbers(0..numbers);
+    placement.table().for_each(|row| rows.add_row(row));
+    rows
+}
+
+fn vms(system: &System) -> String {
+    let mut rows = table(["VM", "cores", "memory", "image", "devices", "expected"]);
+    for vm in &system.vms {
+        let list = |items: Vec<String>| {
+            if items.is_empty() { "-".into() } else { items.join("\n") }
+        };
+        let kind = match vm.image {
+            Image::Elf { .. } => "elf",
+            Image::Bin { .. } => "bin",
+            Image::Linux { .. } => "linux",
+        };
+        let cores: Vec<String> = vm.cpus.iter().map(|core| core.0.to_string()).collect();
+        rows.add_row([
+            vm.name.clone(),
+            cores.join(", "),
+            list(
+                vm.memory.iter().map(|piece| format!("{} at {}", piece.size, piece.base)).collect(),
+            ),
+            format!("{kind} {}", source(vm.image.source())),
+            list(devices(vm)),
+            vm.expect.len().to_string(),
+        ]);
+    }
+    rows.to_string()
+}

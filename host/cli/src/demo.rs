@@ -1,0 +1,118 @@
+//! `weir demo`: real-time Linux, a bare-metal control loop and a criminal on one board.
+
+use crate::{
+    environment::Environment,
+    failure::{Failure, GOOD, Result},
+    image,
+    run::{
+        self,
+        report::{Report, State, Vm},
+        show::{counts, seconds, table},
+    },
+    screen,
+};
+use std::{fmt::Write as _, io::Write, time::Duration};
+
+/// The system, in the checkout.
+const SYSTEM: &str = "examples/demo/demo.toml";
+/// When to give up.
+const LIMIT: Duration = Duration::from_secs(115);
+
+const BEFORE: &str = "\
+Three virtual machines on one board of four cores, each with its own memory and cores:
+  control  a bare-metal loop that must run every millisecond, and measures how late it is
+  linux    Debian's real-time Linux on two cores, running cyclictest
+  crime    commits every crime in turn; weir stops it, names the crime and starts it again
+The first two must not notice the third. It takes a minute or two.
+";
+
+/// Boots the demonstration in QEMU: a bare-metal control loop, real-time Linux and a criminal, side by
+/// side; ends by itself with a table of what became of each.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  weir demo")]
+pub struct Arguments {
+    /// Print the report as JSON; everything else goes to standard error.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    image: image::Options,
+}
+
+/// Carries the verb out.
+pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+    let mut out: Box<dyn Write> =
+        if arguments.json { Box::new(screen::stderr()) } else { Box::new(screen::shared_stdout()) };
+    writeln!(out, "{BEFORE}")?;
+    out.flush()?;
+    let outcome = run::perform(
+        &run::Arguments {
+            time: Some(LIMIT),
+            json: arguments.json.then(|| "-".into()),
+            image: arguments.image.clone(),
+            events: true,
+            // Counted instructions: a busy host must not make the control loop late.
+            deterministic: true,
+            ..run::Arguments::of(environment.root()?.join(SYSTEM))
+        },
+        environment,
+    )?;
+    if arguments.json {
+        let json = serde_json::to_string_pretty(&outcome.report)
+            .map_err(|error| Failure::environment(error.to_string()))?;
+        writeln!(std::io::stdout(), "{json}")?;
+    }
+    writeln!(out, "\n{}", account(&outcome.report))?;
+    writeln!(out, "logs and report: {}", outcome.directory.display())?;
+    out.flush()?;
+    if outcome.status == GOOD {
+        return Ok(());
+    }
+    Err(Failure { status: outcome.status, text: outcome.trouble.unwrap_or_default() })
+}
+
+fn role(vm: &str) -> &'static str {
+    match vm {
+        "control" => "1 ms control loop",
+        "linux" => "real-time Linux",
+        "crime" => "criminal",
+        _ => "guest",
+    }
+}
+
+fn result(vm: &Vm) -> String {
+    let met = vm.expect.iter().filter(|expected| expected.met).count();
+    let all = vm.expect.len();
+    match vm.state {
+        _ if met < all => format!("failed: {met} of {all} expected lines"),
+        State::NotStarted => "never started".into(),
+        _ if vm.fault_counts.is_empty() => "unharmed".into(),
+        _ => "contained".into(),
+    }
+}
+
+fn account(report: &Report) -> String {
+    let mut rows = table(["VM", "role", "result", "restarts", "crimes stopped"]);
+    for vm in &report.vms {
+        let faults = vm.fault_counts.iter().map(|(name, count)| (name.as_str(), *count));
+        let denials = vm.denials.iter().map(|(name, count)| (*name, *count));
+        rows.add_row([
+            vm.name.clone(),
+            role(&vm.name).into(),
+            result(vm),
+            vm.restarts.to_string(),
+            counts(faults.chain(denials)),
+        ]);
+    }
+    let mut text = format!("{rows}\n");
+    for vm in &report.vms {
+        for expected in &vm.expect {
+            let _ = match expected.time_ns {
+                Some(time) => {
+                    writeln!(text, "{} at {}: {}", vm.name, seconds(time), expected.text)
+                }
+                None => writeln!(text, "{}: never said \"{}\"", vm.name, expected.text),
+            };
+        }
+    }
+    text
+}

@@ -1,0 +1,155 @@
+//! `weir bench`: what weir costs, measured here and now.
+
+use crate::{
+    bench::{
+        analysis,
+        hypervisor::{Needs, Systems, measure},
+        mapping, simulator,
+    },
+    cargo::Programs,
+    environment::Environment,
+    failure::{Context, Failure, GOOD, Result, SYSTEM},
+    progress::Bar,
+    reproduce::{
+        statement::Judged,
+        throttling::{lab::Lab, paths},
+    },
+    run, screen,
+};
+use std::{io::Write, path::Path};
+
+/// Measures what weir costs.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weir bench hypervisor\n  weir bench hypervisor --json\n  weir bench analysis\n  weir bench mapping\n  weir bench simulator"
+)]
+pub struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Instructions at EL2 for each thing that a guest asks of it, its boot, its size, its lines of code.
+    ///
+    /// Counted from outside by a plug-in of QEMU, under instruction counting: the same figures each time.
+    #[command(after_help = "Example:\n  weir bench hypervisor --json")]
+    Hypervisor {
+        /// Print the figures as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Time of the flow analysis: verdict and least bandwidth of random sets of 48 flows of 12 KiB.
+    ///
+    /// U' at the bandwidth asked is spread evenly over 0.5 to 0.99. On one core; an optimized build is meant.
+    #[command(
+        after_help = "Examples:\n  weir bench analysis\n  weir bench analysis --sets 10000 --json"
+    )]
+    Analysis {
+        /// How many sets.
+        #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000), allow_negative_numbers = true)]
+        sets: u32,
+        /// Print the figures as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Instructions to build a VM's page tables from 1 to 256 MiB of colored pages, against pages side by side and 2 MiB blocks.
+    ///
+    /// The hypervisor's own code, counted in QEMU: the same figures each time. At most 5 % more are meant.
+    #[command(after_help = "Example:\n  weir bench mapping --json")]
+    Mapping {
+        /// Print the figures as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Simulated DRAM requests and cache accesses per second of host time, on one core; an optimized build is meant.
+    ///
+    /// JSON has the quickest round's figures, as other work on the machine only slows rounds down, and the median's.
+    #[command(
+        after_help = "Examples:\n  weir bench simulator\n  weir bench simulator --requests 10000000 --json"
+    )]
+    Simulator {
+        /// How many DRAM requests of each kind in all rounds; ten times as many cache hits.
+        #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
+        requests: u64,
+        /// In how many rounds.
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+        rounds: u64,
+        /// Print the figures as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Carries the verb out.
+pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+    match arguments.what {
+        What::Hypervisor { json } => hypervisor(json, environment),
+        What::Analysis { json, sets } => analysis::run(sets, json),
+        What::Mapping { json } => mapping::run(json, environment),
+        What::Simulator { requests, rounds, json } => simulator::run(requests, rounds, json),
+    }
+}
+
+fn hypervisor(json: bool, environment: &Environment) -> Result {
+    let root = environment.root()?;
+    let programs = Programs::new(environment, false);
+    let hypervisor = programs.hypervisor(environment, false)?;
+    let figures = measure(Needs {
+        root,
+        hypervisor: &hypervisor,
+        plugin: &programs.observer(environment)?,
+        scratch: &environment.build().join("bench"),
+        systems: &Systems {
+            paths: environment.system("probe-4")?,
+            one_vcpu: environment.system("probe-1")?,
+            four_vcpus: environment.system("probe-4")?,
+            shared: environment.system("shared")?,
+            frames: environment.system("frames")?,
+        },
+        run: |system: &Path, qemu: &[String]| boot(system, qemu, environment),
+    })?;
+    let scratch = environment.build().join("bench");
+    let lab = Lab::new(environment, &scratch)?;
+    let budgets = paths::run(&lab, false, &Bar::new("running", paths::runs(false)))?;
+    let judged = Judged::new(paths::statements(&budgets), &paths::DEVIATIONS, true);
+    let mut out = screen::stdout();
+    if json {
+        let mut figures = serde_json::to_value(&figures).context(|| "write the figures")?;
+        figures["budgets"] = paths::json(&budgets);
+        writeln!(out, "{figures:#}")?;
+    } else {
+        writeln!(out, "{}", figures.table())?;
+        writeln!(out, "{}", paths::text(&budgets))?;
+        for failure in &judged.failures {
+            writeln!(out, "does not hold: {failure}")?;
+        }
+        for above in figures.above_peer() {
+            writeln!(out, "{above}")?;
+        }
+    }
+    if judged.failures.is_empty() { Ok(()) } else { Err(Failure::said(SYSTEM)) }
+}
+
+/// Runs a system of the benchmark with the plug-in.
+fn boot(system: &Path, qemu: &[String], environment: &Environment) -> Result {
+    let outcome = run::perform(
+        &run::Arguments {
+            deterministic: true,
+            unsliced: true,
+            quiet: true,
+            qemu_args: qemu.iter().map(Into::into).collect(),
+            ..run::Arguments::of(system.to_owned())
+        },
+        environment,
+    )?;
+    if outcome.status == GOOD {
+        return Ok(());
+    }
+    let why = outcome.trouble.unwrap_or_else(|| run::show::summary(&outcome.report));
+    let logs = outcome.directory.display();
+    Err(Failure {
+        status: outcome.status,
+        text: format!("{}: {why}\nlogs: {logs}", system.display()),
+    })
+}

@@ -1,0 +1,47 @@
+//! `weir new`: a system to begin with, and the schema of system files.
+
+use crate::{
+    failure::{Context, Failure, Result},
+    screen,
+};
+use std::{
+    fs,
+    io::{self, Write, stdout},
+    path::PathBuf,
+};
+use weir_model::{TEMPLATE, schema};
+
+/// Writes DIR/system.toml: a commented system of two VMs that checks and runs as it is.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weir new my-system && weir run my-system/system.toml\n  weir new --schema > system.schema.json"
+)]
+pub struct Arguments {
+    /// The directory; made if it is not there.
+    #[arg(required_unless_present = "schema")]
+    dir: Option<PathBuf>,
+    /// Print the JSON schema of system files instead, for editors.
+    #[arg(long, conflicts_with = "dir")]
+    schema: bool,
+}
+
+/// Carries the verb out.
+pub fn run(arguments: &Arguments) -> Result {
+    let Some(directory) = &arguments.dir else {
+        writeln!(stdout(), "{:#}", schema())?;
+        return Ok(());
+    };
+    fs::create_dir_all(directory).context(|| format!("create {}", directory.display()))?;
+    let path = directory.join("system.toml");
+    let created = fs::File::options().write(true).create_new(true).open(&path);
+    let mut file = match created {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let text = format!("{} is there already and stays as it is", path.display());
+            return Err(Failure::call(text));
+        }
+        other => other.context(|| format!("write {}", path.display()))?,
+    };
+    file.write_all(TEMPLATE.as_bytes()).context(|| format!("write {}", path.display()))?;
+    writeln!(screen::stdout(), "{0}\nnext: weir run {0}", path.display())?;
+    Ok(())
+}

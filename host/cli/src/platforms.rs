@@ -1,0 +1,140 @@
+//! `weir platforms`: the boards that weir knows.
+
+use crate::{failure::Result, run::show::table, screen};
+use serde_json::{Value, json};
+use std::io::Write;
+use weir_model::platform::{Gic, Memory, Platform};
+use weir_paging::cells::Cells;
+
+/// Lists the platforms that a system file may name, and what they have.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  weir platforms\n  weir platforms --json")]
+pub struct Arguments {
+    /// Print the list as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Carries the verb out.
+pub fn run(arguments: &Arguments) -> Result {
+    let mut out = screen::stdout();
+    if arguments.json {
+        let list: Value = Platform::all().iter().map(describe).collect();
+        writeln!(out, "{list:#}")?;
+        return Ok(());
+    }
+    let mut rows = table(["platform", "cores", "memory", "GIC", "cells", "devices", "runs", ""]);
+    for platform in Platform::all() {
+        let memory: Vec<_> =
+            memory(&platform).map(|memory| format!("{} at {}", memory.size, memory.base)).collect();
+        let cells: Vec<_> =
+            cells(&platform).map(|(map, cells)| format!("{map}: {}", cells.count())).collect();
+        rows.add_row([
+            platform.name.clone(),
+            platform.cores.len().to_string(),
+            memory.join("\n"),
+            format!("v{}", if platform.is_gic_v2() { 2 } else { 3 }),
+            cells.join("\n"),
+            platform
+                .devices
+                .iter()
+                .map(|device| device.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", "),
+            if platform.places.planned.is_some() { "not yet" } else { "in QEMU" }.to_owned(),
+            platform.description.clone(),
+        ]);
+    }
+    writeln!(out, "{rows}")?;
+    for platform in Platform::all() {
+        if let Some(reason) = &platform.places.planned {
+            writeln!(out, "{} can be checked and planned for, not run: {reason}", platform.name)?;
+        }
+    }
+    Ok(())
+}
+
+/// All RAM of a platform.
+fn memory(platform: &Platform) -> impl Iterator<Item = Memory> + use<'_> {
+    [platform.memory].into_iter().chain(platform.places.more_memory.iter().copied())
+}
+
+/// Its cells, by DRAM map.
+fn cells(platform: &Platform) -> impl Iterator<Item = (&str, Cells)> + use<'_> {
+    let maps = platform.places.dram.iter().enumerate();
+    maps.filter_map(|(place, map)| {
+        Some((map.name.as_str(), Cells::new(&platform.places.geometry(place)).ok()?))
+    })
+}
+
+/// For each bit of a bank's number the address bits whose XOR it is.
+fn functions(platform: &Platform, map: &str) -> Vec<Vec<u32>> {
+    let bits = |mask: &u64| (0..u64::BITS).filter(|bit| mask >> bit & 1 != 0).collect();
+    let map = platform.places.dram.iter().find(|known| known.name == map);
+    map.map_or_else(Vec::new, |map| map.banks.iter().map(bits).collect())
+}
+
+fn describe(platform: &Platform) -> Value {
+    let hex = |value: u64| format!("{value:#x}");
+    let gic = match platform.gic {
+        Gic::V2 { distributor, cpu_interface, hyp, virtual_cpu } => json!({
+            "version": 2,
+            "distributor": hex(distributor.0),
+            "cpu_interface": hex(cpu_interface.0),
+            "hyp": hex(hyp.0),
+            "virtual_cpu": hex(virtual_cpu.0),
+        }),
+        Gic::V3 { distributor, redistributors } => json!({
+            "version": 3,
+            "distributor": hex(distributor.0),
+            "redistributors": hex(redistributors.0),
+        }),
+    };
+    json!({
+        "name": platform.name,
+        "description": platform.description,
+        "cores": platform.cores.iter().map(|core| hex(core.mpidr)).collect::<Vec<_>>(),
+        "memory": { "base": hex(platform.memory.base.0), "bytes": platform.memory.size.0 },
+        "more_memory": platform.places.more_memory.iter().map(|memory| json!({
+            "base": hex(memory.base.0),
+            "bytes": memory.size.0,
+        })).collect::<Vec<_>>(),
+        "cache": platform.places.cache.map(|cache| json!({
+            "bytes": cache.size.0,
+            "ways": cache.ways,
+            "line_bytes": cache.line.0,
+        })),
+        "dram": cells(platform).map(|(map, cells)| json!({
+            "map": map,
+            "bank_functions": functions(platform, map),
+            "cells": cells.count(),
+            "colors": cells.colors(),
+            "bank_groups": cells.bank_groups(),
+            "banks_in_group": cells.banks_in_group(),
+        })).collect::<Vec<_>>(),
+        "tlbs": platform.places.tlbs.iter().map(|tlb| json!({
+            "name": tlb.name,
+            "sets": tlb.sets,
+        })).collect::<Vec<_>>(),
+        "groups": platform.places.groups.iter().map(|group| json!({
+            "name": group.name,
+            "colors": group.colors,
+            "banks": group.banks,
+        })).collect::<Vec<_>>(),
+        "runs": platform.places.planned.is_none(),
+        "planned": platform.places.planned,
+        "load_address": hex(platform.load_address.0),
+        "gic": gic,
+        "uart": { "base": hex(platform.uart.base.0), "intid": platform.uart.intid },
+        "psci": platform.psci_conduit,
+        "qemu": platform.qemu.as_ref().map(|qemu| json!({
+            "machine": qemu.machine,
+            "cpu": qemu.cpu,
+            "cores": qemu.cores,
+        })),
+        "devices": platform.devices.iter().map(|device| json!({
+            "name": device.name,
+            "path": device.path,
+        })).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,149 @@
+//! `weir report`: the summary of a run, or what it has measured.
+
+mod overheads;
+
+use crate::{
+    environment::Environment,
+    failure::{Context, Failure, Result},
+    output,
+    run::record::{REPORT, SUMMARY},
+    screen,
+    trace::{self, file::Trace},
+};
+use overheads::Overheads;
+use serde_json::Value;
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+use weir_model::timing::Origin;
+
+/// Prints the summary of a run, or how long the phases of its packets took.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weir report\n  weir report runs/2026-01-31T12-00-00Z --json\n  weir report --overheads\n  weir report --overheads runs/2026-01-31T12-00-00Z -o overheads.toml\n  weir analyze system.toml --overheads overheads.toml\n\nExit status: 0 good (the summary has the verdict of the run), 1 no packet has arrived in the run or its trace is damaged, 2 the call is wrong."
+)]
+pub struct Arguments {
+    /// How long each phase of a packet took, by the names of rt-virtio's Table II.
+    #[arg(long)]
+    overheads: bool,
+    /// The run: its directory, its name in runs/, or its trace.bin; without it the newest one.
+    run: Option<PathBuf>,
+    /// Write the overheads to this file: the table `[overheads]` of a platform file, with its
+    /// origin. `weir analyze --overheads` and `[broker] overheads` read it as well.
+    #[arg(short, long, value_name = "FILE", requires = "overheads")]
+    output: Option<PathBuf>,
+    /// With -o: the run of a larger system. Its values are written as `larger`, for steps that
+    /// search flows or VMs.
+    #[arg(long, value_name = "RUN", requires = "output")]
+    larger: Option<PathBuf>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where the overheads of a run come from, as its `run.json` has it.
+fn origin(run: &Value) -> Origin {
+    let text = |key: &str| run[key].as_str().map(str::to_owned);
+    let words: Vec<_> =
+        run["command"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let is_kept = |position: usize| {
+        let word = words.get(position).copied();
+        matches!(word, Some("--deterministic" | "--no-slices" | "--platform"))
+    };
+    let places = (0..words.len())
+        .filter(|place| is_kept(*place) || *place > 0 && words[*place - 1] == "--platform");
+    let options: Vec<_> = places.map(|place| words[place]).collect();
+    let system = run["system"].as_str().unwrap_or("?");
+    let day = text("started").map(|time| time.split('T').next().unwrap_or_default().to_owned());
+    Origin {
+        command: format!("weir run {system} {}", options.join(" ")),
+        build: text("hypervisor_build"),
+        date: day,
+    }
+}
+
+/// The overheads of a run, and their origin.
+fn measured(path: &Path) -> Result<(Overheads, Origin)> {
+    let mut trace = Trace::open(path)?;
+    let directory = if path.is_dir() { Some(path) } else { path.parent() };
+    // A trace alone, without what else its run left, is of unknown time.
+    let run =
+        directory.and_then(|directory| weir_model::read_regular(&directory.join("run.json")).ok());
+    let run: Value = run.and_then(|run| serde_json::from_slice(&run).ok()).unwrap_or_default();
+    let overheads = Overheads::of(&mut trace, run["deterministic"] == true)?;
+    Ok((overheads, origin(&run)))
+}
+
+/// Carries the verb out.
+pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+    let runs = environment.runs();
+    if !arguments.overheads {
+        return summary(arguments, &runs);
+    }
+    let path = match &arguments.run {
+        Some(run) => trace::find(run, &runs),
+        None => trace::newest(&runs, trace::file::NAME)?,
+    };
+    let larger = arguments.larger.as_ref().map(|run| trace::find(run, &runs));
+    if let Some(output) = &arguments.output {
+        let read: Vec<_> =
+            [&path].into_iter().chain(&larger).flat_map(|path| trace::read(path)).collect();
+        output::check("-o", output, &read.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
+    }
+    let (overheads, mut origin) = measured(&path)?;
+    let larger = larger.map(|path| measured(&path)).transpose()?;
+    if let Some((_, larger)) = &larger {
+        origin.command = format!("{}; {}", origin.command, larger.command);
+        if larger.build != origin.build {
+            let text =
+                "the two runs are of different builds of the hypervisor: repeat the older one";
+            return Err(Failure::system(text.to_owned()));
+        }
+    }
+    let larger = larger.map(|(larger, _)| larger);
+    origin.command += "; weir report --overheads";
+    if let Some(file) = &arguments.output {
+        if let Some(why) = overheads.unfit() {
+            return Err(Failure::system(why.to_owned()));
+        }
+        if let Some(why) = larger.as_ref().and_then(Overheads::unfit) {
+            return Err(Failure::system(why.to_owned()));
+        }
+        let text = overheads.to_toml(&origin, larger.as_ref());
+        fs::write(file, text).context(|| format!("write {}", file.display()))?;
+    }
+    let mut out = screen::stdout();
+    if arguments.json {
+        writeln!(out, "{:#}", overheads.to_json())?;
+    } else if arguments.output.is_none() {
+        write!(out, "{overheads}")?;
+    }
+    Ok(())
+}
+
+/// Prints the summary of a run, or its report as JSON.
+fn summary(arguments: &Arguments, runs: &Path) -> Result {
+    let name = if arguments.json { REPORT } else { SUMMARY };
+    let path = match &arguments.run {
+        Some(run) => trace::find(run, runs),
+        None => trace::newest(runs, name)?,
+    };
+    let directory = if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(&path) };
+    if !directory.is_dir() || !path.exists() {
+        return Err(Failure::call(format!(
+            "there is no run {}, neither here nor among the runs; `weir report` without a name shows the newest",
+            path.display()
+        )));
+    }
+    let file = directory.join(name);
+    let text = fs::read_to_string(&file).map_err(|error| {
+        Failure::call(format!(
+            "{}: {error}; a run writes this file when it ends: it still goes on, was killed, or is of an older weir",
+            file.display()
+        ))
+    })?;
+    screen::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}

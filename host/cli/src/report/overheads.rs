@@ -1,0 +1,342 @@
+//! How long the phases of packets took: a run's Table II (rt-virtio).
+
+use crate::{
+    failure::{Failure, Result, SYSTEM},
+    run::show::table,
+    trace::{file::Trace, words},
+};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::{self, Write as _},
+    io::Read,
+};
+use weir_model::timing::Origin;
+use weir_trace::{
+    phases::Phase,
+    record::{Kind, Record},
+};
+
+/// What a run's packets took.
+#[derive(Debug)]
+pub struct Overheads {
+    /// In ns, each in order, of those phases that occurred.
+    phases: BTreeMap<Phase, Vec<u64>>,
+    /// Bytes and ns of each chunk's copy.
+    copies: Vec<(u64, u64)>,
+    /// The greatest wake-up behind each sender's notifications, in ns, by the sender's name.
+    wakes: BTreeMap<String, u64>,
+    /// Packets that arrived.
+    packets: usize,
+    /// Flows with packets, and VMs without the broker.
+    size: [usize; 2],
+    /// Another VM had the broker's core in between: what it took is in the phases.
+    shared: bool,
+    /// Records that the trace lost.
+    lost: u64,
+    /// The run counted instructions, one a nanosecond.
+    counted: bool,
+}
+
+/// Least, mean, median and greatest of what was measured, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Spread {
+    min: u64,
+    avg: u64,
+    median: u64,
+    max: u64,
+}
+
+impl Spread {
+    /// Of values in order.
+    fn of(values: &[u64]) -> Self {
+        let (Some(min), Some(max)) = (values.first(), values.last()) else {
+            return Self::default();
+        };
+        let sum: u64 = values.iter().sum();
+        let median = values.get(values.len() / 2).copied().unwrap_or(*max);
+        Self { min: *min, avg: sum / values.len() as u64, median, max: *max }
+    }
+
+    fn row(self) -> [u64; 4] {
+        [self.min, self.avg, self.median, self.max]
+    }
+
+    fn to_json(self) -> Value {
+        json!({ "min": self.min, "avg": self.avg, "median": self.median, "max": self.max })
+    }
+}
+
+impl Overheads {
+    /// Collects what the records of a trace tell. `counted` says whether its nanoseconds are instructions.
+    ///
+    /// # Errors
+    ///
+    /// A damaged trace, or one in which no packet arrived.
+    pub fn of<R: Read>(trace: &mut Trace<R>, counted: bool) -> Result<Self> {
+        let facts = trace.facts.clone();
+        let mut phases: BTreeMap<Phase, Vec<u64>> = BTreeMap::new();
+        let (mut copies, mut wakes, mut packets) = (Vec::new(), BTreeMap::new(), 0);
+        let (mut taken, mut flows) = (0, BTreeSet::new());
+        let (mut brokers, mut shared) = (0u64, 0u64);
+        let core = |record: &Record| 1u64.checked_shl(record.sequence().into()).unwrap_or(0);
+        while let Some(record) = trace.next()? {
+            if record.kind == Kind::PacketArrived as u16 {
+                packets += 1;
+                flows.insert(record.detail >> 16);
+                brokers |= core(&record);
+            }
+            if record.kind == Kind::VcpuSwitch as u16 {
+                shared |= core(&record);
+            }
+            taken += usize::from(record.kind == Kind::PacketTaken as u16);
+            for (phase, ns) in words::phases(&record, &facts) {
+                // The first tells of all turns since the start, when everybody is awake: on an emulator they contain turns of other cores.
+                if taken == 1 && matches!(phase, Phase::Hold | Phase::Lock) {
+                    continue;
+                }
+                phases.entry(phase).or_default().push(ns);
+                if phase == Phase::Copy {
+                    copies.push((record.other(), ns));
+                }
+                if let (Phase::Wake, Some(name)) = (phase, facts.name(record.vm)) {
+                    let wake: &mut u64 = wakes.entry(name.to_owned()).or_default();
+                    *wake = ns.max(*wake);
+                }
+            }
+        }
+        // What is missing may have been the longest.
+        if let Some(damage) = trace.damage() {
+            return Err(Failure::system(format!("{damage}: no overheads are told by it")));
+        }
+        if packets == 0 {
+            let text = "no packet of a flow has arrived in this run: run a system with [[flow]]s"
+                .to_owned();
+            return Err(Failure { status: SYSTEM, text });
+        }
+        for values in phases.values_mut() {
+            values.sort_unstable();
+        }
+        let shared = brokers & shared != 0;
+        let size = [flows.len(), facts.vms.len().saturating_sub(1)];
+        Ok(Self { phases, copies, wakes, packets, size, shared, lost: facts.lost, counted })
+    }
+
+    fn spread(&self, phase: Phase) -> Spread {
+        Spread::of(self.phases.get(&phase).map_or(&[], Vec::as_slice))
+    }
+
+    /// The bandwidth of the copy, bytes/s: the least of long chunks. What short ones take longer is their set-up, in ns: the greatest.
+    fn copy(&self) -> (u64, u64) {
+        let longest = self.copies.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0);
+        let long = self.copies.iter().filter(|(bytes, _)| *bytes * 2 > longest);
+        let bandwidth = long.map(|(bytes, ns)| bytes * 1_000_000_000 / ns.max(&1)).min();
+        let bandwidth = bandwidth.unwrap_or(0).max(1);
+        let set_up = |(bytes, ns): &(u64, u64)| {
+            let moving = u128::from(*bytes) * 1_000_000_000 / u128::from(bandwidth);
+            ns.saturating_sub(u64::try_from(moving).unwrap_or(u64::MAX))
+        };
+        (bandwidth, self.copies.iter().map(set_up).max().unwrap_or(0))
+    }
+
+    /// Why the analysis can do nothing with them, if it can't.
+    pub fn unfit(&self) -> Option<&'static str> {
+        self.shared.then_some(
+            "the broker shares its core in this run, so that others' turns are in the phases: measure the flows in a system whose broker has a core of its own",
+        )
+    }
+
+    /// As `weir analyze` reads it: `copy` is the set-up of a chunk's copy, its program included.
+    /// `larger` is the run of a larger system, for steps that take longer there.
+    pub fn to_toml(&self, origin: &Origin, larger: Option<&Self>) -> String {
+        let unit = if self.counted { "1 ns is 1 instruction" } else { "of the host's time" };
+        let mut text = format!(
+            "# Measured on {} packets, in ns ({unit}), written by `weir report --overheads -o`.\n[overheads]\n",
+            self.packets
+        );
+        let quoted = |key: &str, value: &String| format!("{key} = {value:?}");
+        let command = Some(quoted("command", &origin.command));
+        let build = origin.build.as_ref().map(|build| quoted("build", build));
+        let date = origin.date.as_ref().map(|date| quoted("date", date));
+        let origin: Vec<_> = [command, build, date].into_iter().flatten().collect();
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "origin = {{ {} }}", origin.join(", "));
+        let (bandwidth, set_up) = self.copy();
+        // A wait for a lock is no step of the path, and `br` is the receiver's own: it has no
+        // longest value here.
+        let steps = |phase: &Phase| !matches!(phase, Phase::Lock | Phase::Br | Phase::Ip);
+        for phase in Phase::ALL.into_iter().filter(steps) {
+            let mut spread = self.spread(phase);
+            if phase == Phase::Copy {
+                let program = self.spread(Phase::Pd);
+                spread = Spread { min: program.min, max: program.max + set_up, ..program };
+            }
+            let Spread { min, max, .. } = spread;
+            let _ = writeln!(text, "{} = {{ min = {min}, max = {max} }}", phase.name());
+        }
+        let [flows, vms] = self.size;
+        let _ = writeln!(text, "flows = {flows}\nvms = {vms}");
+        if let Some(larger) = larger {
+            use Phase::{Ft, Hold, Pp, Ps, Qa, Qi, Ql, Qr};
+            let [flows, vms] = larger.size;
+            let most = [Pp, Ql, Qi, Qa, Qr, Ps, Ft, Hold];
+            let most = most.map(|phase| format!("{} = {}", phase.name(), larger.spread(phase).max));
+            let most = most.join(", ");
+            let _ = writeln!(text, "larger = {{ flows = {flows}, vms = {vms}, {most} }}");
+        }
+        let longest = self.spread(Phase::Wake).max;
+        if self.wakes.values().any(|wake| *wake < longest) {
+            let wake = |(vm, wake): (&String, &u64)| format!("{{ vm = {vm:?}, wake = {wake} }}");
+            let senders: Vec<_> = self.wakes.iter().map(wake).collect();
+            let _ = writeln!(text, "senders = [{}]", senders.join(", "));
+        }
+        text + &format!("copy_bandwidth = \"{bandwidth}B/s\"\n")
+    }
+
+    /// For programs.
+    pub fn to_json(&self) -> Value {
+        let phases = Phase::ALL.map(|phase| {
+            let spread = self.spread(phase);
+            json!({
+                "name": phase.name(),
+                "action": phase.action(),
+                "count": self.phases.get(&phase).map_or(0, Vec::len),
+                "ns": spread.to_json(),
+                "instructions": self.counted.then(|| spread.to_json()),
+            })
+        });
+        let (bandwidth, set_up) = self.copy();
+        json!({
+            "packets": self.packets,
+            "records_lost": self.lost,
+            "phases": phases,
+            "copy_bandwidth": bandwidth,
+            "copy_set_up_ns": set_up,
+        })
+    }
+}
+
+impl fmt::Display for Overheads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = if self.counted { "ns = instructions" } else { "ns" };
+        let header = ["", unit, "times", "min", "avg", "median", "max"];
+        let mut rows = table(header.map(str::to_owned));
+        for phase in Phase::ALL {
+            let count = self.phases.get(&phase).map_or(0, Vec::len).to_string();
+            let mut row = vec![phase.name().to_owned(), phase.action().to_owned(), count];
+            row.extend(self.spread(phase).row().map(|ns| ns.to_string()));
+            rows.add_row(row);
+        }
+        writeln!(f, "{rows}")?;
+        let (bandwidth, set_up) = self.copy();
+        writeln!(f, "{} packets; copies at {bandwidth} B/s and {set_up} ns more", self.packets)?;
+        if !self.counted {
+            writeln!(f, "in the host's time; with --deterministic a nanosecond is an instruction")?;
+        }
+        if let Some(why) = self.unfit() {
+            writeln!(f, "{why}")?;
+        }
+        if self.lost > 0 {
+            writeln!(f, "{} records were lost: the greatest may be among them", self.lost)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn overheads(copies: &[(u64, u64)]) -> Overheads {
+        let mut phases = BTreeMap::from([(Phase::Pd, vec![80, 90, 100])]);
+        let mut times: Vec<u64> = copies.iter().map(|(_, ns)| *ns).collect();
+        times.sort_unstable();
+        phases.insert(Phase::Copy, times);
+        Overheads {
+            phases,
+            copies: copies.to_vec(),
+            wakes: BTreeMap::new(),
+            packets: 3,
+            size: [2, 3],
+            lost: 0,
+            shared: false,
+            counted: true,
+        }
+    }
+
+    #[test]
+    fn no_copy_takes_longer_than_set_up_and_bandwidth_say() {
+        let all = [(4096, 1200), (4096, 1230), (3000, 1000), (1, 70), (44, 60)];
+        let (bandwidth, set_up) = overheads(&all).copy();
+        assert_eq!((bandwidth, set_up), (3_000_000_000, 70));
+        for (bytes, ns) in all {
+            assert!(ns <= set_up + (bytes * 1_000_000_000).div_ceil(bandwidth), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_trace_tells_no_overheads() {
+        use crate::trace::file::{Facts, Vm};
+        use zerocopy::IntoBytes;
+
+        let vms = vec![Vm { name: "a".to_owned(), cores: vec![0] }];
+        let facts =
+            Facts { cores: 1, frequency: 1_000_000_000, records: 1, vms, ..Facts::default() };
+        let mut bytes = Vec::new();
+        facts.write(&mut bytes).expect("memory");
+        let arrived = Record { kind: Kind::PacketArrived as u16, ..Record::default() };
+        let of = |records: &[Record]| {
+            let bytes = [bytes.as_slice(), records.as_bytes()].concat();
+            Overheads::of(&mut Trace::read(bytes.as_slice()).expect("a trace"), true)
+        };
+        assert_eq!(of(&[arrived]).map(|overheads| overheads.packets).ok(), Some(1));
+        for damaged in [vec![], vec![arrived, arrived], vec![Record { vm: 1, ..arrived }]] {
+            let refused = of(&damaged).expect_err("damaged");
+            assert!(refused.text.contains("the trace is damaged"), "{}", refused.text);
+        }
+    }
+
+    #[test]
+    fn others_turns_in_the_phases_are_told() {
+        use crate::trace::file::{Facts, Vm};
+        use zerocopy::IntoBytes;
+
+        let vms = ["a", "broker"].map(|name| Vm { name: name.to_owned(), cores: vec![0, 1] });
+        let (cores, records) = (2, 2);
+        let frequency = 1_000_000_000;
+        let facts = Facts { cores, frequency, records, vms: vms.into(), ..Facts::default() };
+        let on =
+            |kind, core: u64| Record { kind: kind as u16, rest: core << 48, ..Record::default() };
+        let unfit = |switch: u64| {
+            let mut bytes = Vec::new();
+            facts.write(&mut bytes).expect("memory");
+            let records = [on(Kind::VcpuSwitch, switch), on(Kind::PacketArrived, 1)];
+            bytes.extend(records.as_bytes());
+            let of = Overheads::of(&mut Trace::read(bytes.as_slice()).expect("a trace"), true);
+            of.expect("overheads").unfit().is_some()
+        };
+        assert_eq!([0, 1].map(unfit), [false, true]);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let origin = Origin {
+            command: "weir run flows.toml".to_owned(),
+            build: Some("12ab".to_owned()),
+            date: None,
+        };
+        let larger = Overheads { size: [12, 4], ..overheads(&[(1, 30)]) };
+        let text = overheads(&[(4096, 1024), (1, 30)]).to_toml(&origin, Some(&larger));
+        assert!(
+            text.contains("flows = 2\nvms = 3\nlarger = { flows = 12, vms = 4, pp = 0"),
+            "{text}"
+        );
+        let timing = weir_model::Timing::from_text("o.toml".as_ref(), &text).expect("overheads");
+        assert_eq!(timing.overheads.len(), Phase::ALL.len() - 3);
+        assert_eq!(timing.tables[0].origin, Some(origin));
+        let named = |name| timing.overheads.iter().find(|one| one.name == name).expect("a phase");
+        assert_eq!((named("pd").min.0, named("pd").max.0), (80, 100));
+        assert_eq!((named("copy").min.0, named("copy").max.0), (80, 130));
+        assert_eq!(timing.dma.copy_bandwidth.map(|rate| rate.0), Some(4_000_000_000));
+    }
+}

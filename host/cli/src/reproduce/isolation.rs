@@ -1,0 +1,443 @@
+//! Isolation by cache colors and DRAM banks, measured on the accesses of real guests, with and without; and what share of the
+//! cache a VM has, after IsolBench.
+
+use super::{
+    Outcome, Request,
+    statement::{Relation, Source, Statement},
+    write,
+};
+use crate::{
+    environment::Environment,
+    failure::{Failure, GOOD, Result},
+    image, observe,
+    progress::Bar,
+    run,
+    run::show::table,
+};
+use serde_json::json;
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
+use weir_qemu_plugin::caches::{Counts, Observed};
+
+/// With fewer evictions or closed rows than this the run without colors or banks shows nothing.
+const MANY: f64 = 1000.0;
+
+/// The systems in `examples/` and `tests/systems/`, each with what it has.
+const SYSTEMS: [(&str, &str); 4] = [
+    ("colors_off", "isolation-colors-off"),
+    ("colors_on", "isolation-colors-on"),
+    ("banks_off", "isolation-banks-off"),
+    ("banks_on", "isolation-banks-on"),
+];
+
+/// Colors of the VM that walks, of sixteen.
+const WALKER_COLORS: u64 = 4;
+/// Its working sets: the smallest, and so many doublings.
+const SMALLEST: u64 = 16 << 10;
+const SIZES: u32 = 9;
+/// How many loads it does in each, at least: dozens of turns of the core, so that it meets its neighbor.
+const LOADS: u64 = 400_000;
+
+/// How the walk's neighbor behaves and whether there are colors.
+const NEIGHBORS: [(&str, bool, bool); 3] = [
+    ("colors, quiet neighbor", true, false),
+    ("colors, busy neighbor", true, true),
+    ("no colors, busy neighbor", false, true),
+];
+
+/// The whole experiment.
+pub fn isolation(request: &Request) -> Result<Outcome> {
+    let environment = &request.environment;
+    let bar = Bar::new("observing", (SYSTEMS.len() + NEIGHBORS.len()) as u64);
+    let mut seen = Vec::new();
+    let mut matrices = json!({});
+    let mut files = Vec::new();
+    for (key, name) in SYSTEMS {
+        let outcome = observed(&environment.system(name)?, environment)?;
+        matrices[key] = outcome.json();
+        let picture = request.directory.join(name).with_extension("svg");
+        write(&picture, &observe::picture::svg(&outcome))?;
+        files.push(picture);
+        seen.push(outcome.seen);
+        bar.add(1);
+    }
+    let [colors_off, colors_on, banks_off, banks_on] = &seen[..] else {
+        return Err(Failure::environment("a run is missing"));
+    };
+    let mut curves = Vec::new();
+    for (name, colors, busy) in NEIGHBORS {
+        curves.push((name, walk(colors, busy, request)?));
+        bar.add(1);
+    }
+    drop(bar);
+
+    let pairs = [
+        Pair::of("lines", (colors_off, colors_on), |seen| &seen.l2_evictions),
+        Pair::of("rows", (banks_off, banks_on), |seen| &seen.rows_closed),
+    ];
+    let mut statements: Vec<_> = pairs.iter().flat_map(Pair::statements).collect();
+    statements.extend(judge(&curves));
+    files.extend(draw(&curves, &request.directory)?);
+    let sums = |of: fn(&Observed, &Counts) -> u64| {
+        let of = |seen: &Observed, counts: fn(&Observed) -> &Counts| of(seen, counts(seen));
+        json!({
+            "evictions": {
+                "colors_off": of(colors_off, |seen| &seen.l2_evictions),
+                "colors_on": of(colors_on, |seen| &seen.l2_evictions),
+            },
+            "row_conflicts": {
+                "banks_off": of(banks_off, |seen| &seen.rows_closed),
+                "banks_on": of(banks_on, |seen| &seen.rows_closed),
+            },
+        })
+    };
+    let (between, by_weir) = (sums(Observed::between_vms), sums(Observed::by_weir));
+    let json = json!({
+        "evictions_between_vms": between["evictions"],
+        "evictions_by_weir": by_weir["evictions"],
+        "row_conflicts_between_vms": between["row_conflicts"],
+        "row_conflicts_by_weir": by_weir["row_conflicts"],
+        "matrices": matrices,
+        "cache_share": curves.iter().map(|(name, points)| json!({
+            "name": name,
+            "points": points.iter().map(|point| json!({
+                "bytes": point.size,
+                "loads": point.loads,
+                "l1_misses": point.l1_misses,
+                "l2_misses": point.l2_misses,
+            })).collect::<Vec<_>>(),
+        })).collect::<Vec<_>>(),
+    });
+    let [lines, rows] = pairs.map(|pair| pair.table());
+    let text = format!("{lines}\n{rows}\n{}", share_table(&curves));
+    Ok(Outcome { json, text, statements, files })
+}
+
+/// Observes a system that must do what it says it does.
+fn observed(file: &Path, environment: &Environment) -> Result<observe::Outcome> {
+    let arguments = run::Arguments { quiet: true, ..run::Arguments::of(file.to_owned()) };
+    let outcome = observe::observe(arguments, false, None, environment)?;
+    if outcome.run.status == GOOD {
+        return Ok(outcome);
+    }
+    let summary = run::show::summary(&outcome.run.report);
+    let trouble = outcome.run.trouble.unwrap_or_default();
+    let logs = outcome.run.directory.display();
+    Err(Failure {
+        status: outcome.run.status,
+        text: format!("{}: {trouble}\n{summary}\nlogs: {logs}", file.display()),
+    })
+}
+
+const OBSERVED: Source = Source { paper: "weir", place: "docs/observe.md" };
+
+/// What VMs and weir take from each other in two systems, one that shares and one that divides:
+/// between VMs, VMs' by weir, weir's by VMs.
+#[derive(Clone, Debug)]
+struct Pair {
+    what: &'static str,
+    shared: [u64; 3],
+    divided: [u64; 3],
+}
+
+impl Pair {
+    fn of(
+        what: &'static str,
+        (off, on): (&Observed, &Observed),
+        counts: fn(&Observed) -> &Counts,
+    ) -> Self {
+        let of = |seen: &Observed| {
+            let counts = counts(seen);
+            [seen.between_vms(counts), seen.by_weir(counts), seen.of_weir(counts)]
+        };
+        Self { what, shared: of(off), divided: of(on) }
+    }
+
+    fn table(&self) -> String {
+        let mut rows = table([self.what, "between VMs", "VMs' by weir", "weir's by VMs"]);
+        for (name, sums) in [("shared", self.shared), ("divided", self.divided)] {
+            rows.add_row(std::iter::once(name.to_owned()).chain(sums.map(|sum| sum.to_string())));
+        }
+        rows.to_string()
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    fn statements(&self) -> Vec<Statement> {
+        let Self { what, shared, divided } = self;
+        let kinds = [
+            ("vms", "between VMs"),
+            ("by-weir", "by weir from VMs"),
+            ("of-weir", "by VMs from weir"),
+        ];
+        let each = kinds.into_iter().zip(shared.iter().zip(divided));
+        each.flat_map(|((id, whose), (&shared, &divided))| {
+            [
+                OBSERVED.says(
+                    format!("{what}-shared-{id}"),
+                    format!("{what} taken {whose} in a system that shares them"),
+                    Relation::AtLeast(MANY),
+                    [shared as f64],
+                ),
+                OBSERVED.says(
+                    format!("{what}-divided-{id}"),
+                    format!("{what} taken {whose} in a system that divides them"),
+                    Relation::AtMost(0.0),
+                    [divided as f64],
+                ),
+            ]
+        })
+        .collect()
+    }
+}
+
+/// One working set.
+#[derive(Clone, Debug)]
+struct Point {
+    size: u64,
+    loads: u64,
+    l1_misses: u64,
+    l2_misses: u64,
+}
+
+impl Point {
+    /// L2 misses in a hundred loads.
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    fn percent(&self) -> f64 {
+        100.0 * self.l2_misses as f64 / self.loads.max(1) as f64
+    }
+}
+
+/// The walk, over all working sets in one run.
+fn walk(colors: bool, busy: bool, request: &Request) -> Result<Vec<Point>> {
+    let key = |numbers: &str| {
+        if colors { format!("colors = \"{numbers}\"\n") } else { String::new() }
+    };
+    let largest = SMALLEST << (SIZES - 1);
+    // 0 is for ever.
+    let passes = u8::from(!busy);
+    let text = format!(
+        "platform = \"qemu-virt\"\n\n[hypervisor]\nconsole_core = 1\n{}\n\
+         [[vm]]\nname = \"walker\"\ncpus = [0]\nmemory = \"8MiB\"\n{}\
+         image = {{ elf = \"hog\", args = \"mode=walk size={SMALLEST} upto={largest} loads={LOADS}\" }}\n\
+         expect = [\"hog: walked\"]\n\n\
+         [[vm]]\nname = \"neighbor\"\ncpus = [1]\nmemory = \"8MiB\"\n{}\
+         image = {{ elf = \"hog\", args = \"mode=write size=0x200000 passes={passes}\" }}\n",
+        key("14-15"),
+        key(&format!("0-{}", WALKER_COLORS - 1)),
+        key(&format!("{WALKER_COLORS}-13")),
+    );
+    let name = format!(
+        "walk-{}-{}",
+        ["shared", "colors"][usize::from(colors)],
+        ["quiet", "busy"][usize::from(busy)]
+    );
+    let file = request.directory.join(name).with_extension("toml");
+    write(&file, &text)?;
+    let outcome = observed(&file, &request.environment)?;
+    let marks = &outcome.seen.marks;
+    let points: Vec<Point> = marks
+        .iter()
+        .filter(|mark| mark.vm == 0)
+        .collect::<Vec<_>>()
+        .chunks_exact(2)
+        .enumerate()
+        .map(|(place, marks)| {
+            let size = SMALLEST << place;
+            Point {
+                size,
+                loads: LOADS.next_multiple_of(size / 64),
+                l1_misses: marks[1].l1_misses - marks[0].l1_misses,
+                l2_misses: marks[1].l2_misses - marks[0].l2_misses,
+            }
+        })
+        .collect();
+    if points.len() == SIZES as usize {
+        return Ok(points);
+    }
+    let name = image::name(&outcome.system);
+    Err(Failure::system(format!("{name}: {} working sets of {SIZES} were marked", points.len())))
+}
+
+type Curve = (&'static str, Vec<Point>);
+
+/// The colored VM's share: a quarter of the L2 of 1 MiB.
+const SHARE: u64 = WALKER_COLORS * (64 << 10);
+
+/// With colors, no misses up to half of the share and nothing but misses from twice the share on; without them misses in a set
+/// that is half of the share, once it is beyond the L1.
+fn judge(curves: &[Curve]) -> Vec<Statement> {
+    let mut all = Vec::new();
+    for ((name, points), (_, colors, busy)) in curves.iter().zip(NEIGHBORS) {
+        for point in points {
+            let (percent, size) = (point.percent(), point.size);
+            let relation = if colors && size <= SHARE / 2 {
+                Relation::AtMost(1.0)
+            } else if colors && size >= 2 * SHARE {
+                Relation::AtLeast(90.0)
+            } else if !colors && size == SHARE / 2 {
+                Relation::AtLeast(2.0)
+            } else {
+                continue;
+            };
+            let id = match (colors, busy) {
+                (true, false) => "quiet",
+                (true, true) => "busy",
+                (false, _) => "no-colors",
+            };
+            let kib = size >> 10;
+            let text = format!("{name}: L2 misses in a hundred loads over {kib} KiB");
+            all.push(
+                OBSERVED.says(format!("walk-{id}-{kib}"), text, relation, [percent]).unit("%"),
+            );
+        }
+    }
+    all
+}
+
+fn share_table(curves: &[Curve]) -> String {
+    let names = curves.iter().map(|(name, _)| (*name).to_owned());
+    let mut rows = table(std::iter::once("working set, KiB".to_owned()).chain(names));
+    for place in 0..SIZES as usize {
+        let cells = curves.iter().map(|(_, points)| format!("{:.1} %", points[place].percent()));
+        let size = (SMALLEST << place) >> 10;
+        rows.add_row(std::iter::once(size.to_string()).chain(cells));
+    }
+    format!(
+        "L2 misses in a hundred loads of a random walk; the colored VM has {} KiB of the L2\n{rows}",
+        SHARE >> 10
+    )
+}
+
+/// Width and height of the drawing's field, and where it begins.
+const FIELD: (f64, f64) = (560.0, 260.0);
+const CORNER: (f64, f64) = (60.0, 40.0);
+const STROKES: [(&str, &str); 3] = [("#0072b2", "none"), ("#009e73", "6 4"), ("#d55e00", "none")];
+
+fn draw(curves: &[Curve], directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut csv = String::from("bytes");
+    for (name, _) in curves {
+        let _ = write!(csv, ",\"{name}\"");
+    }
+    csv.push('\n');
+    for place in 0..SIZES as usize {
+        let _ = write!(csv, "{}", SMALLEST << place);
+        for (_, points) in curves {
+            let _ = write!(csv, ",{:.3}", points[place].percent());
+        }
+        csv.push('\n');
+    }
+    let x = |place: f64| CORNER.0 + FIELD.0 * place / f64::from(SIZES - 1);
+    let y = |percent: f64| CORNER.1 + FIELD.1 * (1.0 - percent / 100.0);
+    let mut svg = String::from(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 660 410\" font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"660\" height=\"410\" fill=\"#ffffff\"/>\n\
+         <text x=\"60\" y=\"24\" font-size=\"15\">L2 misses in a hundred loads, over the working set in KiB</text>\n",
+    );
+    for place in 0..SIZES {
+        let at = x(f64::from(place));
+        let _ = writeln!(
+            svg,
+            "<text x=\"{at:.0}\" y=\"318\" text-anchor=\"middle\">{}</text>",
+            (SMALLEST << place) >> 10
+        );
+    }
+    for percent in [0.0, 25.0, 50.0, 75.0, 100.0] {
+        let at = y(percent);
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{} {at:.0} h{}\" stroke=\"#dddddd\"/><text x=\"{}\" y=\"{:.0}\" text-anchor=\"end\">{percent:.0}</text>",
+            CORNER.0,
+            FIELD.0,
+            CORNER.0 - 6.0,
+            at + 4.0
+        );
+    }
+    let share = x(f64::from((SHARE / SMALLEST).ilog2()));
+    let _ = writeln!(
+        svg,
+        "<path d=\"M{share:.0} {} v{}\" stroke=\"#5f6b7a\" stroke-dasharray=\"2 3\"/>\
+         <text x=\"{:.0}\" y=\"{}\">its share</text>",
+        CORNER.1,
+        FIELD.1,
+        share + 4.0,
+        CORNER.1 + 12.0
+    );
+    for (((name, points), (stroke, dashes)), line) in curves.iter().zip(STROKES).zip(0_u32..) {
+        let path = points.iter().enumerate().map(|(place, point)| {
+            format!(
+                "{:.1} {:.1}",
+                x(f64::from(u8::try_from(place).unwrap_or(u8::MAX))),
+                y(point.percent())
+            )
+        });
+        let path = path.collect::<Vec<_>>().join(" L");
+        let at = 345 + 20 * line;
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{path}\" fill=\"none\" stroke=\"{stroke}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\"/>\
+             <path d=\"M60 {at} h30\" stroke=\"{stroke}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\"/>\
+             <text x=\"98\" y=\"{}\">{name}</text>",
+            at + 4
+        );
+    }
+    svg += "</svg>\n";
+    let files = [directory.join("cache-share.csv"), directory.join("cache-share.svg")];
+    write(&files[0], &csv)?;
+    write(&files[1], &svg)?;
+    Ok(files.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reproduce::statement::tests::{Change, each_can_fail};
+
+    fn curve(percent: impl Fn(u64) -> u64) -> Vec<Point> {
+        let point =
+            |size: u64| Point { size, loads: 100, l1_misses: 100, l2_misses: percent(size) };
+        (0..SIZES).map(|place| point(SMALLEST << place)).collect()
+    }
+
+    fn good() -> ([Pair; 2], Vec<Curve>) {
+        let pair = |what| Pair { what, shared: [800_000, 80_000, 80_000], divided: [0; 3] };
+        let step = |at: u64| curve(move |size| if size > at { 100 } else { 0 });
+        let names = NEIGHBORS.map(|(name, ..)| name);
+        let curves =
+            vec![(names[0], step(SHARE)), (names[1], step(SHARE)), (names[2], step(SHARE / 4))];
+        ([pair("lines"), pair("rows")], curves)
+    }
+
+    #[test]
+    fn each_statement_can_fail() {
+        each_can_fail(
+            &good(),
+            &[],
+            |(pairs, curves)| {
+                pairs.iter().flat_map(Pair::statements).chain(judge(curves)).collect()
+            },
+            |(pairs, curves)| {
+                let sums = pairs.iter_mut().flat_map(|p| p.shared.iter_mut().chain(&mut p.divided));
+                let misses =
+                    curves.iter_mut().flat_map(|(_, points)| points).map(|p| &mut p.l2_misses);
+                sums.chain(misses).map(|value| value as &mut dyn Change).collect()
+            },
+        );
+    }
+
+    #[test]
+    fn the_share_is_judged_where_it_ends() {
+        let failing = |curves: &[Curve]| -> Vec<String> {
+            let all = judge(curves).into_iter().filter(|s| !s.relation.holds(&s.own));
+            all.map(|statement| statement.id).collect()
+        };
+        let step = |at: u64| curve(move |size| if size > at { 100 } else { 0 });
+        let names = NEIGHBORS.map(|(name, ..)| name);
+        assert_eq!(failing(&good().1), [""; 0]);
+        assert_eq!(failing(&[(names[0], step(SHARE / 4))]), ["walk-quiet-128"]);
+        assert_eq!(failing(&[(names[0], step(2 * SHARE))]), ["walk-quiet-512"]);
+        let unshared = [(names[0], step(SHARE)), (names[1], step(SHARE)), (names[2], step(SHARE))];
+        assert_eq!(failing(&unshared), ["walk-no-colors-128"]);
+    }
+}

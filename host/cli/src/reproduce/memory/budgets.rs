@@ -1,0 +1,425 @@
+//! bao-throttling, section 4.3: programs of a benchmark suite beside a guest whose three cores read and write more than the L2 holds.
+//!
+//! The thesis gives these figures without numbers: what its text says of them is checked. Budgets count BUS_ACCESS, here in lines, for each
+//! core.
+
+use super::{board, outcome, simulate, with};
+use crate::{
+    failure::{Failure, Result},
+    picture::Picture,
+    progress::Bar,
+    reproduce::{
+        Outcome, Request,
+        statement::{Deviation, Paper, Relation, Source, Statement},
+    },
+    run::show::table,
+};
+use rayon::prelude::*;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use weir_simulator::Board;
+
+const MEMORY: &str = "zcu104";
+/// Programs that need the L2, and one that does not.
+const PROGRAMS: [&str; 3] = ["qsort-large", "susan-edges-large", "bitcount-small"];
+/// Its data is larger than its half of the L2: colors cost it more than they gain where the budget is low.
+const TOO_LARGE: &str = "qsort-large";
+/// The program of a quick call, and its budget.
+const QUICK: ([&str; 1], [u64; 1]) = (["susan-edges-large"], [4000]);
+const INSENSITIVE: &str = "bitcount-small";
+/// Budgets of each core in a millisecond; those of other periods are in proportion.
+const BUDGETS: [u64; 3] = [1000, 4000, 15_000];
+const PERIODS_US: [u64; 3] = [100, 1000, 10_000];
+/// A whole number of all periods.
+const WARM_UP_US: u64 = 10_000;
+const LENGTH_US: u64 = 50_000;
+/// Of a quick call.
+const QUICK_LENGTH_US: u64 = 30_000;
+/// Periods make no difference if what they add to the time of the program alone differs by less than this share of that time.
+const SAME: f64 = 0.06;
+/// The same with colors, where nothing else is left that could differ: less than rounding.
+const SAME_WITH_COLORS: f64 = 0.005;
+/// Times that differ by less than this share are a tie: it is what is printed of them.
+const TIED: f64 = 0.001;
+/// "Significantly", "more": at least by this, in times of the program alone. It is what random
+/// replacement may add.
+const MORE: f64 = 0.01;
+
+const PAPER: Paper = Paper("bao-throttling");
+const FIGURE_4_7: Source = PAPER.at("4.3.2, Figure 4.7");
+const FIGURE_4_8: Source = PAPER.at("4.3.2, Figure 4.8");
+const FIGURE_4_9: Source = PAPER.at("4.3.2, Figure 4.9");
+const FIGURE_4_10: Source = PAPER.at("4.3.2, Figure 4.10");
+const FIGURE_4_13: Source = PAPER.at("4.3.2, Figure 4.13");
+
+/// What is known to differ, each with the values of the model.
+pub static DEVIATIONS: [Deviation; 3] = [
+    Deviation {
+        id: "lines-return-in-pauses",
+        reason: "in the model a program brings its lines back into the shared L2 in the hog's pauses, and gains more from few long ones",
+        of: &[
+            ("periods-qsort-large-1000", Relation::Near(0.095, 0.02)),
+            ("periods-qsort-large-4000", Relation::Near(0.286, 0.03)),
+            ("periods-qsort-large-15000", Relation::Near(0.276, 0.03)),
+            ("periods-susan-edges-large-4000", Relation::Near(0.096, 0.02)),
+            ("periods-susan-edges-large-15000", Relation::Near(0.227, 0.03)),
+        ],
+    },
+    Deviation {
+        id: "colors-leave-nothing",
+        reason: "the program fits its half of the L2: in the model colors alone cost it nothing and leave the hog nothing to slow it by, \
+                 so that a budget can add nothing",
+        of: &[
+            ("solo-colors-susan-edges-large", Relation::Near(0.0, 0.005)),
+            ("together-colors-susan-edges-large-1000", Relation::Near(1.0, TIED)),
+            ("together-colors-susan-edges-large-4000", Relation::Near(1.0, TIED)),
+            ("together-colors-susan-edges-large-15000", Relation::Near(1.0, TIED)),
+        ],
+    },
+    Deviation {
+        id: "half-is-too-small",
+        reason: "the program's 1.2 MB do not fit its half of the L2: colors cost it more than they gain where the budget is low",
+        of: &[("together-budget-qsort-large-1000", Relation::Near(1.232, 0.03))],
+    },
+];
+
+/// A run: the program, what of the hog's budgets (in a millisecond) and periods, and whether colors are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Point {
+    program: &'static str,
+    hog: bool,
+    colors: bool,
+    /// Budget in a millisecond, and the period in us.
+    budget: Option<(u64, u64)>,
+}
+
+fn points(programs: &[&'static str], budgets: &[u64]) -> Vec<Point> {
+    let mut all = Vec::new();
+    for &program in programs {
+        let point = |hog, colors, budget| Point { program, hog, colors, budget };
+        for colors in [false, true] {
+            all.push(point(false, colors, None));
+            all.push(point(true, colors, None));
+        }
+        if program == INSENSITIVE {
+            continue;
+        }
+        for &budget in budgets {
+            for period in PERIODS_US {
+                all.push(point(true, false, Some((budget, period))));
+                if program != TOO_LARGE || period == 1000 {
+                    all.push(point(true, true, Some((budget, period))));
+                }
+            }
+        }
+    }
+    all
+}
+
+fn of(point: Point) -> Result<Board> {
+    let bandwidth = point.budget.map_or(String::new(), |(budget, period)| {
+        format!(
+            "bandwidth = {{ budget = {}, period = \"{period}us\", event = \"bus-access\", scope = \"vcpu\", overcommit = true }}\n",
+            budget * period / 1000
+        )
+    });
+    let text = format!(
+        "platform = \"zcu104\"\n[hypervisor]\ncolors = \"14-15\"\n\
+         [[vm]]\nname = \"linux\"\ncpus = [0]\nmemory = \"8MiB\"\ncolors = \"0-6\"\nimage = {{ elf = \"hog\" }}\n\
+         workload = {{ kind = \"kernel\", kernel = \"{}\" }}\n\
+         [[vm]]\nname = \"hog\"\ncpus = [1, 2, 3]\nmemory = \"8MiB\"\ncolors = \"7-13\"\nimage = {{ elf = \"hog\" }}\n\
+         workload = {{ kind = \"read-write\", size = \"2056KiB\" }}\n{bandwidth}",
+        point.program
+    );
+    let board = board(&text, MEMORY, &[])?;
+    let board = if point.colors { board } else { board.undivided() };
+    Ok(if point.hog { board } else { board.alone(0) })
+}
+
+/// Time of the program, in ps.
+fn run_one(point: Point, quick: bool) -> Result<f64> {
+    let length = if quick { QUICK_LENGTH_US } else { LENGTH_US };
+    let outcome = simulate(&of(point)?, WARM_UP_US, length)?;
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    let pass = outcome.vms[0].pass.map(|pass| pass.0 as f64);
+    pass.ok_or_else(|| Failure::system(format!("{} does not end", point.program)))
+}
+
+#[derive(Clone, Debug)]
+struct Table {
+    points: Vec<Point>,
+    times: Vec<f64>,
+}
+
+impl Table {
+    /// Time of a program relative to its own alone without colors.
+    fn time(&self, point: Point) -> f64 {
+        let at = |wanted: Point| {
+            let at = self.points.iter().position(|point| *point == wanted);
+            at.map_or(f64::NAN, |at| self.times[at])
+        };
+        at(point) / at(Point { hog: false, colors: false, budget: None, ..point })
+    }
+
+    fn with(&self, program: &'static str, colors: bool, budget: Option<(u64, u64)>) -> f64 {
+        self.time(Point { program, hog: true, colors, budget })
+    }
+}
+
+/// The whole experiment.
+pub fn budgets(request: &Request) -> Result<Outcome> {
+    let (programs, budgets) =
+        if request.quick { (&QUICK.0[..], &QUICK.1[..]) } else { (&PROGRAMS[..], &BUDGETS[..]) };
+    let points = points(programs, budgets);
+    let bar = Bar::new("simulating", points.len() as u64);
+    let measured = points
+        .par_iter()
+        .map(|point| {
+            let result = run_one(*point, request.quick);
+            bar.add(1);
+            result
+        })
+        .collect::<Result<_>>()?;
+    drop(bar);
+    let all = Table { points, times: measured };
+    let statements = stated(programs, budgets, &all);
+    let lines = programs.iter().filter(|program| **program != INSENSITIVE).flat_map(|program| {
+        [false, true].map(|colors| {
+            #[expect(clippy::cast_precision_loss, reason = "small counts")]
+            let line =
+                budgets.iter().map(|b| (*b as f64, all.with(program, colors, Some((*b, 1000)))));
+            let name = if colors { "budget and colors" } else { "budget" };
+            (format!("{program}, {name}"), line.collect())
+        })
+    });
+    let picture =
+        Picture { x: "budget of each core in 1 ms", y: "time, alone = 1", lines: lines.collect() };
+    let file = picture.write(request.directory.join("budgets.svg"))?;
+    let mut out = outcome(&request.directory, "budgets", statements, NOTES)?;
+    out.text = format!("{}\n\n{}", tell(programs, budgets, &all), out.text);
+    out.files.push(file);
+    Ok(with(out, "times", times(&all)))
+}
+
+const NOTES: &str = "Time of each program, alone and without colors = 1. Nothing was fitted to these figures, for which the thesis prints no numbers; the programs are\n\
+                     weir's own, with estimated instructions between their accesses, so that sizes of overheads are not comparable. qsort-large's 1.2 MB\n\
+                     don't fit its half of the L2: colors alone make it slower, and where the budget is low they add that to what the budget leaves.\n";
+
+/// What the thesis' text says of its figures, which print no numbers.
+fn stated(programs: &[&'static str], budgets: &[u64], all: &Table) -> Vec<Statement> {
+    let needy = || programs.iter().copied().filter(|program| *program != INSENSITIVE);
+    let mut statements: Vec<_> =
+        needy().flat_map(|program| of_program(program, budgets, all)).collect();
+    if programs.contains(&INSENSITIVE) {
+        let least = needy().map(|program| all.with(program, false, None)).fold(f64::NAN, f64::min);
+        let own = all.with(INSENSITIVE, false, None);
+        statements.push(FIGURE_4_7.says(
+            "insensitive",
+            format!(
+                "{INSENSITIVE} is affected far less than the others: share of the least of theirs"
+            ),
+            Relation::AtMost(0.25),
+            [(own - 1.0) / (least - 1.0)],
+        ));
+    }
+    statements
+}
+
+fn of_program(program: &'static str, budgets: &[u64], all: &Table) -> Vec<Statement> {
+    let time = |colors, budget| all.with(program, colors, budget);
+    let mut statements = Vec::new();
+    for &budget in budgets {
+        for colors in [false, true] {
+            if colors && program == TOO_LARGE {
+                continue;
+            }
+            let times = PERIODS_US.map(|period| time(colors, Some((budget, period))));
+            let (least, most) = (
+                times.into_iter().fold(f64::NAN, f64::min),
+                times.into_iter().fold(f64::NAN, f64::max),
+            );
+            // `min` and `max` pass over a time that was not measured.
+            let spread =
+                if times.iter().any(|time| time.is_nan()) { f64::NAN } else { most / least - 1.0 };
+            let shown = times.map(|time| format!("{time:.3}")).join(", ");
+            let (source, id, with, same) = if colors {
+                (FIGURE_4_10, "periods-colors", ", with colors", SAME_WITH_COLORS)
+            } else {
+                (FIGURE_4_8, "periods", "", SAME)
+            };
+            statements.push(source.says(
+                format!("{id}-{program}-{budget}"),
+                format!(
+                    "{program}{with}: the same bandwidth ({budget} a ms) at periods of 0.1, 1 and 10 ms gives the same overhead \
+                     ({shown}): spread"
+                ),
+                Relation::AtMost(same),
+                [spread],
+            ));
+        }
+    }
+    let interf = time(false, None);
+    statements.push(
+        FIGURE_4_8.says(
+            format!("budgets-{program}"),
+            format!("{program}: the lower the budget ({budgets:?}, none), the lower the overhead"),
+            Relation::RisingBy(MORE),
+            budgets
+                .iter()
+                .map(|budget| time(false, Some((*budget, 1000))))
+                .chain([interf])
+                .collect::<Vec<_>>(),
+        ),
+    );
+    let colors = time(true, None);
+    statements.push(FIGURE_4_7.says(
+        format!("colors-{program}"),
+        format!("{program}: colors alone reduce the interference significantly: by"),
+        Relation::AtLeast(MORE),
+        [interf - colors],
+    ));
+    statements.push(FIGURE_4_7.says(
+        format!("solo-colors-{program}"),
+        format!("{program} alone takes longer with colors: by"),
+        Relation::AtLeast(MORE),
+        [all.time(Point { program, hog: false, colors: true, budget: None }) - 1.0],
+    ));
+    for &budget in budgets {
+        let (both, alone) = (time(true, Some((budget, 1000))), time(false, Some((budget, 1000))));
+        for (id, what, other) in
+            [("budget", "the budget alone", alone), ("colors", "colors alone", colors)]
+        {
+            statements.push(FIGURE_4_9.says(
+                format!("together-{id}-{program}-{budget}"),
+                format!("{program}: colors and a budget of {budget} a ms together beat {what}: share of its time"),
+                Relation::Below(1.0 - TIED),
+                [both / other],
+            ));
+        }
+    }
+    if let Some(most) = budgets.iter().copied().max().filter(|_| budgets.len() > 1) {
+        statements.push(FIGURE_4_9.says(
+            format!("high-budget-{program}"),
+            format!("{program}: a budget of {most} a ms alone is worse than colors alone: by"),
+            Relation::AtLeast(MORE),
+            [time(false, Some((most, 1000))) - colors],
+        ));
+        statements.push(
+            FIGURE_4_13.says(
+                format!("gap-{program}"),
+                format!("{program}: what colors add to a budget grows with it ({budgets:?})"),
+                Relation::RisingBy(MORE),
+                budgets
+                    .iter()
+                    .map(|b| time(false, Some((*b, 1000))) - time(true, Some((*b, 1000))))
+                    .collect::<Vec<_>>(),
+            ),
+        );
+    }
+    statements
+}
+
+fn tell(programs: &[&'static str], budgets: &[u64], all: &Table) -> String {
+    let mut columns =
+        vec![String::new(), "solo-col".to_owned(), "interf".to_owned(), "interf-col".to_owned()];
+    for budget in budgets {
+        columns.extend(PERIODS_US.map(|period| format!("{budget}/ms\n{period} us")));
+        columns.push(format!("{budget}/ms\ncol"));
+    }
+    let mut rows = table(columns);
+    for &program in programs {
+        let alone = all.time(Point { program, hog: false, colors: true, budget: None });
+        let mut row = vec![program.to_owned()];
+        let mut add = |time: f64| {
+            row.push(if time.is_nan() { "-".to_owned() } else { format!("{time:.2}") });
+        };
+        add(alone);
+        add(all.with(program, false, None));
+        add(all.with(program, true, None));
+        for &budget in budgets {
+            for period in PERIODS_US {
+                add(all.with(program, false, Some((budget, period))));
+            }
+            add(all.with(program, true, Some((budget, 1000))));
+        }
+        rows.add_row(row);
+    }
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = write!(text, "{rows}");
+    text
+}
+
+fn times(all: &Table) -> Value {
+    let each = all.points.iter().map(|point| {
+        json!({
+            "program": point.program,
+            "hog": point.hog,
+            "colors": point.colors,
+            "budget_in_1_ms": point.budget.map(|(budget, _)| budget),
+            "period_us": point.budget.map(|(_, period)| period),
+            "time": all.time(*point),
+        })
+    });
+    each.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reproduce::statement::tests::{Change, each_can_fail};
+
+    /// What the model gave.
+    fn good() -> Table {
+        let points = points(&PROGRAMS, &BUDGETS);
+        let time = |point: &Point| {
+            let of = |qsort: f64, susan: f64| match point.program {
+                INSENSITIVE => 1.0,
+                TOO_LARGE => qsort,
+                _ => susan,
+            };
+            match (point.hog, point.colors, point.budget) {
+                (false, false, _) => 1.0,
+                (false, true, _) => of(1.708, 0.9999),
+                (true, false, None) => of(2.701, 1.486),
+                (true, true, None) => of(2.010, 1.0001),
+                (true, true, Some((1000, _))) => of(1.738, 0.9999),
+                (true, true, Some((4000, _))) => of(1.811, 0.9999),
+                (true, true, Some(_)) => of(1.996, 1.0),
+                (true, false, Some((1000, 10_000))) => of(1.288, 1.024),
+                (true, false, Some((1000, _))) => of(1.410, 1.037),
+                (true, false, Some((4000, 100))) => of(1.890, 1.177),
+                (true, false, Some((4000, 1000))) => of(1.816, 1.150),
+                (true, false, Some((4000, _))) => of(1.469, 1.074),
+                (true, false, Some((_, 100))) => of(2.905, 1.586),
+                (true, false, Some((_, 1000))) => of(2.510, 1.419),
+                (true, false, Some(_)) => of(2.277, 1.292),
+            }
+        };
+        let times = points.iter().map(time).collect();
+        Table { points, times }
+    }
+
+    #[test]
+    fn each_statement_can_fail() {
+        each_can_fail(
+            &good(),
+            &DEVIATIONS,
+            |all| stated(&PROGRAMS, &BUDGETS, all),
+            |all| all.times.iter_mut().map(|time| time as &mut dyn Change).collect(),
+        );
+    }
+
+    #[test]
+    fn a_time_that_was_not_measured_fails() {
+        let mut all = good();
+        let place = all.points.iter().position(|p| p.budget == Some((15_000, 100)) && !p.colors);
+        all.times[place.expect("a point")] = f64::NAN;
+        let failing: Vec<_> = stated(&PROGRAMS, &BUDGETS, &all)
+            .into_iter()
+            .filter(|statement| statement.own.iter().any(|own| own.is_nan()))
+            .map(|statement| statement.id)
+            .collect();
+        assert_eq!(failing, ["periods-qsort-large-15000"]);
+    }
+}

@@ -1,0 +1,64 @@
+//! What papers measured of memory in time, on the model of `weir simulate`. The model's parameters stand in the memory file, one set for
+//! all experiments; each statement says whether a parameter was fitted to its published value.
+
+pub mod budgets;
+pub mod dma;
+pub mod ustress;
+
+use super::{Outcome, statement::Statement, write};
+use crate::failure::{Failure, Result};
+use serde_json::{Value, json};
+use std::{fmt::Write as _, path::Path};
+use weir_model::{Catalog, Sizes, check_text, place_all};
+use weir_policy::Nanos;
+use weir_simulator::{Board, Memory, Outcome as Simulated, Span};
+
+/// Writes an experiment's statements as CSV, and gives its outcome.
+fn outcome(
+    directory: &Path,
+    name: &str,
+    statements: Vec<Statement>,
+    notes: &str,
+) -> Result<Outcome> {
+    let mut csv = String::from("id,own,expected,fitted\n");
+    for Statement { id, own, relation, fitted, .. } in &statements {
+        let own: Vec<_> = own.iter().map(|own| format!("{own:.4}")).collect();
+        // Writing to a string does not fail.
+        let _ = writeln!(csv, "{id},{},\"{relation}\",{fitted}", own.join(" "));
+    }
+    let file = directory.join(format!("{name}.csv"));
+    write(&file, &csv)?;
+    Ok(Outcome { json: json!({}), text: notes.to_owned(), statements, files: vec![file] })
+}
+
+/// The board of a system that an experiment wrote, on a memory file with some other values.
+fn board(text: &str, memory: &str, values: &[(&str, String)]) -> Result<Board> {
+    let catalog = Catalog { guests: vec!["hog".to_owned()], ..Catalog::default() };
+    let system = check_text(Path::new("experiment.toml"), text, &catalog)
+        .map_err(|faults| Failure::system(faults.to_string()))?;
+    let vms = system.vms.len();
+    let sizes = Sizes { image: 4 << 20, hypervisor: 1 << 20, pristine: vec![1 << 20; vms] };
+    let placement =
+        place_all(&system, &sizes).map_err(|faults| Failure::system(faults.to_string()))?;
+    let values: Vec<_> =
+        values.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+    let memory = Memory::find_with(memory, &values);
+    let memory = memory.map_err(|error| Failure::system(error.to_string()))?;
+    Board::new(&system, &placement, &memory).map_err(|error| Failure::system(error.to_string()))
+}
+
+fn simulate(board: &Board, warm_up_us: u64, length_us: u64) -> Result<Simulated> {
+    let span = Span { warm_up: Nanos(warm_up_us * 1000), length: Nanos(length_us * 1000), seed: 1 };
+    weir_simulator::run(board, span).map_err(|error| Failure::system(error.to_string()))
+}
+
+/// Megabytes a second that a VM moves.
+fn mb_per_s(outcome: &Simulated, vm: usize) -> f64 {
+    crate::simulate::mb_per_s(&outcome.vms[vm], outcome.span_ns)
+}
+
+/// Puts a value of the experiment's own into its JSON.
+fn with(mut outcome: Outcome, key: &str, value: Value) -> Outcome {
+    outcome.json[key] = value;
+    outcome
+}

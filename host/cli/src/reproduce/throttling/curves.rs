@@ -1,0 +1,269 @@
+//! The shape of a throttled VM's arrivals (xen-throttling, Figure 5), and what all VMs together take of the memory.
+
+use super::{
+    WEIR, XEN,
+    grid::{POLL_LINES, measured},
+    lab::{Job, Lab, Seen, Vm},
+};
+use crate::{
+    failure::{Failure, Result},
+    progress::Bar,
+    reproduce::{
+        statement::{Relation, Statement},
+        write,
+    },
+    trace::curve::{Answer, Question},
+};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use weir_analysis::Nanos;
+use weir_qemu_plugin::ledger::Period;
+
+/// The hog's period, in ns, and its budget; it spends that in a tenth of the period.
+const PERIOD: u64 = 100_000;
+const BUDGET: u64 = 5_000;
+/// Points of a curve in each period, and periods.
+const PARTS: u32 = 4;
+const PERIODS: u32 = 10;
+/// A curve is a staircase if so much of it rises in the parts around multiples of the period, the last of one and the first of the next,
+/// and none if no more than that does.
+const STEEP: f64 = 0.9;
+const EVEN: f64 = 0.6;
+/// How often who has no budget is looked at.
+const LOOK: u64 = 10_000;
+
+/// What all VMs may take together in 100 us. Under instruction counting all cores share one clock: they have some 30 000 to 40 000 lines.
+const SATURATION: u64 = 24_000;
+/// Each of three VMs.
+const SHARE: u64 = 8_000;
+
+/// How many runs that is.
+pub const RUNS: u64 = 4;
+
+/// What came out.
+#[derive(Clone, Debug)]
+pub struct Shapes {
+    /// The share of the rise at multiples of the period, with the budget and without.
+    rise: [f64; 2],
+    /// What three hogs moved in a period, with budgets and without.
+    moved: [f64; 2],
+    /// The most that each of them took beyond its budget.
+    overshoots: Vec<f64>,
+    /// Pictures and points.
+    pub files: Vec<PathBuf>,
+}
+
+impl Shapes {
+    /// What is said of them.
+    #[expect(clippy::cast_precision_loss, reason = "small constants")]
+    pub fn statements(&self) -> Vec<Statement> {
+        let saturation = SATURATION as f64;
+        vec![
+            XEN.says(
+                "staircase",
+                "the throttled hog's arrival curve is a staircase: share of its rise around multiples of the period",
+                Relation::AtLeast(STEEP),
+                [self.rise[0]],
+            ),
+            XEN.says(
+                "no-staircase",
+                "the arrival curve without a budget is none: share of its rise around multiples of the period",
+                Relation::AtMost(EVEN),
+                [self.rise[1]],
+            ),
+            WEIR.says(
+                "traffic-throttled",
+                format!("lines that three hogs with {SATURATION} in all move in a period"),
+                Relation::AtMost(saturation * 1.001),
+                [self.moved[0]],
+            ),
+            WEIR.says(
+                "traffic-given",
+                "the same: they get what their budgets are",
+                Relation::AtLeast(saturation * 0.99),
+                [self.moved[0]],
+            ),
+            WEIR.says(
+                "traffic-free",
+                "lines that they move in a period without budgets",
+                Relation::AtLeast(saturation * 1.1),
+                [self.moved[1]],
+            ),
+            WEIR.says(
+                "traffic-overshoot",
+                "the most that each of them takes beyond its budget",
+                Relation::AtMost(POLL_LINES as f64),
+                self.overshoots.clone(),
+            ),
+        ]
+    }
+
+    /// For a person.
+    pub fn text(&self) -> String {
+        format!(
+            "arrival curves over {PERIODS} periods of {} us: {:.1} % of the throttled one rises around the periods' multiples, {:.1} % of the other\n\
+             three hogs, of a memory that takes {SATURATION} lines in {0} us: {:.1} with budgets of {SHARE}, {:.1} without\n",
+            PERIOD / 1000,
+            100.0 * self.rise[0],
+            100.0 * self.rise[1],
+            self.moved[0],
+            self.moved[1],
+        )
+    }
+
+    /// For a program.
+    pub fn json(&self) -> Value {
+        json!({
+            "arrivals": { "period_ns": PERIOD, "budget": BUDGET,
+                "rise_at_multiples": { "throttled": self.rise[0], "free": self.rise[1], "parts": PARTS } },
+            "traffic": { "period_ns": PERIOD, "saturation": SATURATION, "budget_of_each": SHARE,
+                "throttled": self.moved[0], "free": self.moved[1] },
+        })
+    }
+}
+
+/// A budget that is never spent, so that there are counts for each period.
+fn wide(period: u64) -> String {
+    let period = weir_model::units::Nanos(period);
+    format!("budget = 100000000, period = \"{period}\"{MONITOR}")
+}
+
+fn narrow(budget: u64, keys: &str) -> String {
+    format!("budget = {budget}, period = \"{}\"{keys}", weir_model::units::Nanos(PERIOD))
+}
+
+const MONITOR: &str = ", source = \"monitor\", overcommit = true";
+
+/// Runs it; pictures go to `directory`.
+pub fn run(lab: &Lab<'_>, directory: &Path, bar: &Bar) -> Result<Shapes> {
+    let one = |name: &str, bandwidth: &str, passes: u64| {
+        let args = format!("mode=read size=0x200000 passes={passes}");
+        let vm = Vm { name: "hog", cpus: "[1]", guest: ("hog", &args), bandwidth };
+        let seen = lab.run(name, &lab.system("", &[vm.toml()]), Job::Traffic);
+        bar.add(1);
+        seen
+    };
+    let throttled = one("curve-throttled", &narrow(BUDGET, MONITOR), 16)?;
+    let free = one("curve-free", &wide(LOOK), 40)?;
+    let mut files = Vec::new();
+    let mut shares = Vec::new();
+    for (name, seen) in [("throttled", &throttled), ("free", &free)] {
+        let (share, file) = shape(seen, &directory.join(format!("arrivals-{name}")))?;
+        shares.push(share);
+        files.extend(file);
+    }
+    throttled.forget();
+    free.forget();
+    let rise = [shares[0], shares[1]];
+    let (moved, overshoots) = together(lab, bar)?;
+    Ok(Shapes { rise, moved, overshoots, files })
+}
+
+/// The share of a curve's rise that is around multiples of the period; its picture and its points are written.
+fn shape(seen: &Seen, file: &Path) -> Result<(f64, [PathBuf; 2])> {
+    let answer = Answer::to(&Question {
+        runs: vec![seen.directory.clone()],
+        vms: vec!["hog".to_owned()],
+        between: later_half(seen)?,
+        window: Some(Nanos(PERIOD * u64::from(PERIODS))),
+        points: PARTS * PERIODS,
+    })?;
+    let files = [file.with_extension("svg"), file.with_extension("csv")];
+    let csv = answer.csv();
+    for (file, contents) in files.iter().zip([&answer.svg()?, &csv]) {
+        write(file, contents)?;
+    }
+    // series, window, at most, recorded, at least
+    let recorded = csv.lines().skip(1).filter_map(|line| line.split(',').nth(3)?.parse().ok());
+    let recorded: Vec<u64> = recorded.collect();
+    let share = rise(&recorded, PARTS as usize);
+    Ok((share.ok_or_else(|| Failure::system("an arrival curve is empty"))?, files))
+}
+
+/// From when to when, in ns: the hog's last half, as in the first it starts and prints.
+fn later_half(seen: &Seen) -> Result<(u64, u64)> {
+    let periods = &seen.core(1)?.periods;
+    let busy = |period: &Period| period.counts.refills > 0;
+    let busy = periods.iter().position(busy).zip(periods.iter().rposition(busy));
+    let between = busy.and_then(|(first, last)| {
+        let begun = seen.boundaries.get(&1)?;
+        Some((*begun.get(usize::midpoint(first, last))?, *begun.get(last)?))
+    });
+    between.ok_or_else(|| Failure::system("the hog made no accesses"))
+}
+
+/// Of a curve at `parts` points in each period, the share of its rise in the first part of each. Of the first period that part holds what
+/// came at once.
+fn rise(curve: &[u64], parts: usize) -> Option<f64> {
+    let steps = (0..curve.len()).map(|point| {
+        let before = point.checked_sub(1).map_or(0, |before| curve[before]);
+        ((point + 1) % parts < 2, curve[point].saturating_sub(before))
+    });
+    let (mut first, mut all) = (0, 0);
+    for (is_first, step) in steps {
+        first += if is_first { step } else { 0 };
+        all += step;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    (all > 0).then(|| first as f64 / all as f64)
+}
+
+/// What three hogs take together in a period, with budgets whose sum is what the memory takes, and without.
+fn together(lab: &Lab<'_>, bar: &Bar) -> Result<([f64; 2], Vec<f64>)> {
+    let saturation = format!(
+        "\n[saturation]\nperiod = \"{}\"\nline = \"64B\"\npoints = [{{ budget = {SATURATION}, dma = \"0B/s\" }}]\n",
+        weir_model::units::Nanos(PERIOD)
+    );
+    let run = |name: &str, bandwidth: &str, passes: u64| {
+        let seen = lab.hogs(name, &saturation, &[1, 2, 3], passes, bandwidth);
+        bar.add(1);
+        seen
+    };
+    // Without overcommit: `weir check` has added the budgets up.
+    let name = "traffic-throttled";
+    let seen = run(name, &narrow(SHARE, ", source = \"monitor\""), 20)?;
+    let (mut throttled, mut overshoots) = (0.0, Vec::new());
+    for core in 1..4 {
+        let one = measured(name, &seen, core, |counts| counts.refills, SHARE, PERIOD)?;
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        overshoots.push(one.overshoot_max as f64);
+        throttled += rate(one.total, one.periods);
+    }
+    let seen = run("traffic-free", &wide(PERIOD), 48)?;
+    let free = seen.together(&[1, 2, 3], PERIOD)?;
+    Ok(([throttled, free], overshoots))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+fn rate(lines: u64, periods: u64) -> f64 {
+    lines as f64 / periods.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reproduce::statement::tests::{Change, each_can_fail};
+
+    #[test]
+    fn each_statement_can_fail() {
+        let good = Shapes {
+            rise: [0.99, 0.5],
+            moved: [23_990.0, 37_000.0],
+            overshoots: vec![300.0, 250.0, 310.0],
+            files: Vec::new(),
+        };
+        each_can_fail(&good, &[], Shapes::statements, |shapes| {
+            let all = shapes.rise.iter_mut().chain(&mut shapes.moved).chain(&mut shapes.overshoots);
+            all.map(|value| value as &mut dyn Change).collect()
+        });
+    }
+
+    #[test]
+    fn a_staircase_rises_at_once_and_a_line_evenly() {
+        let stairs: Vec<u64> = (0..32).map(|point| 100 * (1 + point / 8)).collect();
+        let line: Vec<u64> = (1..=32).map(|point| 50 * point).collect();
+        let of = |curve: &[u64]| rise(curve, 8).expect("it rises");
+        assert!((of(&stairs) - 1.0).abs() < 1e-12 && (of(&line) - 0.25).abs() < 1e-12);
+        assert_eq!(rise(&[0, 0], 8), None);
+    }
+}

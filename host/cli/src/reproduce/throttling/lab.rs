@@ -1,0 +1,302 @@
+//! Runs of small systems under instruction counting, with the plug-in's ledger of what their guests did in each period.
+
+use crate::{
+    bench::elf::Image,
+    cargo::Programs,
+    environment::Environment,
+    failure::{Context, Failure, GOOD, INTERRUPTED, Result},
+    image,
+    observe::{
+        plugin::{Watch, ledger_argument},
+        plugin_arguments,
+    },
+    run,
+    trace::file::Trace,
+};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+use weir_qemu_plugin::ledger::{CoreLedger, Ledger, Period};
+use weir_trace::record::Kind;
+
+/// The guests of the experiments.
+const GUESTS: [&str; 4] = ["hog", "latency", "spender", "storm"];
+
+/// A monitored hog's memory: twice the cache, so that each access is a refill.
+pub const HOG: u64 = 2 << 20;
+/// Lines in a period of one who is busy, not starting or ending.
+const BUSY: u64 = 1000;
+
+/// What the plug-in counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Job {
+    /// Instructions, of guests and at EL2. There are no slicing ticks, so one VM alone should be busy.
+    Instructions,
+    /// Lines between the cache's model and memory.
+    Traffic,
+    /// Instructions, while a second copy of the plug-in keeps the monitor.
+    Looks,
+}
+
+/// Where systems are run.
+pub struct Lab<'a> {
+    platform: String,
+    environment: &'a Environment,
+    directory: &'a Path,
+    plugin: PathBuf,
+    hypervisor: Image,
+}
+
+/// What was seen of a run.
+#[derive(Debug)]
+pub struct Seen {
+    /// By core.
+    pub ledger: Ledger,
+    /// When each period of a core began, in ns, by the hypervisor's trace. Of a core with lost records there is none.
+    pub boundaries: BTreeMap<usize, Vec<u64>>,
+    /// The run's directory.
+    pub directory: PathBuf,
+}
+
+impl<'a> Lab<'a> {
+    /// On QEMU's board with a GICv3; see [`Lab::on`].
+    pub fn new(environment: &'a Environment, directory: &'a Path) -> Result<Self> {
+        Self::on("qemu-virt", false, environment, directory)
+    }
+
+    /// Builds what all systems on a platform need. Their files go to `directory`.
+    pub fn on(
+        platform: &str,
+        gic_v2: bool,
+        environment: &'a Environment,
+        directory: &'a Path,
+    ) -> Result<Self> {
+        let programs = Programs::new(environment, false);
+        let hypervisor = programs.hypervisor(environment, gic_v2)?;
+        programs.guests(environment, &GUESTS.map(str::to_owned))?;
+        programs.steady(environment)?;
+        Ok(Self {
+            platform: platform.to_owned(),
+            environment,
+            directory,
+            plugin: programs.observer(environment)?,
+            hypervisor: Image::read(&hypervisor)?,
+        })
+    }
+
+    /// The compiler that made the hypervisor, on which counts of EL2's instructions depend.
+    pub fn compiler(&self) -> &str {
+        &self.hypervisor.compiler
+    }
+
+    /// A system of these VMs, with `more` before them.
+    pub fn system(&self, more: &str, vms: &[String]) -> String {
+        format!(
+            "platform = \"{}\"\n\n[hypervisor]\nconsole_core = 0\n{more}{}",
+            self.platform,
+            vms.concat()
+        )
+    }
+
+    /// Runs a hog on each of these cores, which goes `passes` times over [`HOG`] bytes with what stands in `bandwidth`, and `more` before them.
+    pub fn hogs(
+        &self,
+        name: &str,
+        more: &str,
+        cores: &[usize],
+        passes: u64,
+        bandwidth: &str,
+    ) -> Result<Seen> {
+        let args = format!("mode=read size={HOG} passes={passes}");
+        let vm = |core: &usize| {
+            let (name, cpus) = (format!("hog{core}"), format!("[{core}]"));
+            Vm { name: &name, cpus: &cpus, guest: ("hog", &args), bandwidth }.toml()
+        };
+        let vms: Vec<String> = cores.iter().map(vm).collect();
+        Ok(self.run(name, &self.system(more, &vms), Job::Traffic)?.forget())
+    }
+
+    /// Runs the system in `text` until all its VMs are off.
+    pub fn run(&self, name: &str, text: &str, job: Job) -> Result<Seen> {
+        let file = |ending: &str| self.directory.join(name).with_extension(ending);
+        let [system, counted, ledger] = [file("toml"), file("count.json"), file("ledger.json")];
+        fs::write(&system, text).context(|| format!("write {}", system.display()))?;
+        for old in [&counted, &ledger] {
+            let _ = fs::remove_file(old);
+        }
+        let options =
+            image::Options { no_build: true, ignore_verdict: true, ..image::Options::default() };
+        let mut arguments = run::Arguments {
+            image: options.clone(),
+            deterministic: true,
+            stay: true,
+            quiet: true,
+            ..run::Arguments::of(system.clone())
+        };
+        match job {
+            Job::Instructions => {
+                let [load, mut told] =
+                    plugin_arguments(&self.plugin, &self.hypervisor, &counted, None);
+                told.push_str(&ledger_argument(&ledger));
+                arguments.unsliced = true;
+                arguments.qemu_args = vec![load.into(), told.into()];
+            }
+            Job::Traffic => {
+                arguments.watch = Some(self.watch(&system)?.with_ledger(ledger.clone()));
+            }
+            Job::Looks => {
+                // A library that is loaded twice has one set of books, so the second is another file.
+                let copy = file("so");
+                fs::copy(&self.plugin, &copy).context(|| format!("write {}", copy.display()))?;
+                let [load, mut told] = plugin_arguments(&copy, &self.hypervisor, &counted, None);
+                told.push_str(&ledger_argument(&ledger));
+                arguments.unsliced = true;
+                arguments.qemu_args = vec![load.into(), told.into()];
+                arguments.watch = Some(self.watch(&system)?);
+            }
+        }
+        let outcome = run::perform(&arguments, self.environment)?;
+        interrupted(outcome.status)?;
+        if outcome.status != GOOD {
+            let why = outcome.trouble.unwrap_or_else(|| run::show::summary(&outcome.report));
+            let logs = outcome.directory.display();
+            return Err(Failure {
+                status: outcome.status,
+                text: format!("{}: {why}\nlogs: {logs}", system.display()),
+            });
+        }
+        let reading = || format!("read the plug-in's books on {}", system.display());
+        let seen = Seen {
+            ledger: Ledger::read(&ledger).context(reading)?,
+            boundaries: boundaries(&outcome.directory)?,
+            directory: outcome.directory,
+        };
+        Ok(seen)
+    }
+}
+
+/// Ends a series of runs with the one that a person ended: what it came to is no result of theirs.
+fn interrupted(status: u8) -> Result {
+    if status == INTERRUPTED {
+        return Err(Failure { status, text: "interrupted".to_owned() });
+    }
+    Ok(())
+}
+
+impl Lab<'_> {
+    /// The plug-in that keeps the monitor in a run of the system in `file`.
+    fn watch(&self, file: &Path) -> Result<Watch> {
+        let options =
+            image::Options { no_build: true, ignore_verdict: true, ..image::Options::default() };
+        let checked = image::checked(file, &options, false, self.environment)?;
+        Watch::new(&checked, None, None, true, self.environment)
+    }
+}
+
+impl Seen {
+    /// The ledger of core `core`.
+    pub fn core(&self, core: usize) -> Result<&CoreLedger> {
+        self.ledger
+            .cores
+            .get(core)
+            .ok_or_else(|| Failure::environment(format!("the plug-in saw no core {core}")))
+    }
+
+    /// Lines in `period` ns that these cores moved together while one of them was busy. Under instruction counting they take turns on one
+    /// clock, so that one that waits for its turn leaves nothing unused.
+    pub fn together(&self, cores: &[usize], period: u64) -> Result<f64> {
+        let nothing = || Failure::system("no core was ever busy");
+        let busy = |period: &Period| period.counts.refills > BUSY;
+        let (mut from, mut to, mut lines) = (u64::MAX, 0, 0);
+        for core in cores {
+            let periods = &self.core(*core)?.periods;
+            let first = periods.iter().position(busy).ok_or_else(nothing)?;
+            let last = periods.iter().rposition(busy).ok_or_else(nothing)?;
+            let counted = periods.iter().skip(first).take(last + 1 - first);
+            lines += counted.map(|period| period.counts.refills).sum::<u64>();
+            // Of a core whose records were lost the others tell the time.
+            let begun = self.boundaries.get(core).filter(|begun| begun.len() > periods.len());
+            if let Some(begun) = begun {
+                from = from.min(begun[first]);
+                to = to.max(begun[last + 1]);
+            }
+        }
+        if from >= to {
+            return Err(Failure::environment(
+                "the trace's records were lost on each core: try again on a quieter machine",
+            ));
+        }
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        let rate = lines as f64 * period as f64 / to.saturating_sub(from).max(1) as f64;
+        Ok(rate)
+    }
+
+    /// Removes the run's directory: what is needed of it was read.
+    pub fn forget(self) -> Self {
+        // Its logs are only in the way.
+        let _ = fs::remove_dir_all(&self.directory);
+        self
+    }
+}
+
+/// When each core's periods began, in ns.
+fn boundaries(run: &Path) -> Result<BTreeMap<usize, Vec<u64>>> {
+    let mut trace = Trace::open(run)?;
+    let mut all: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+    let mut lost = Vec::new();
+    while let Some(record) = trace.next()? {
+        let core = usize::from(crate::trace::file::core(&record));
+        match Kind::from_number(record.kind) {
+            // Of two budgets the one of reads.
+            Some(Kind::Replenish) if record.detail < 2 => {
+                all.entry(core).or_default().push(trace.facts.nanos(record.time));
+            }
+            Some(Kind::Lost) => lost.push(core),
+            _ => {}
+        }
+    }
+    all.retain(|core, _| !lost.contains(core));
+    Ok(all)
+}
+
+/// A VM.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Vm<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its cores, as TOML has them.
+    pub cpus: &'a str,
+    /// The guest and its arguments.
+    pub guest: (&'a str, &'a str),
+    /// What stands in `bandwidth`; nothing for a VM without.
+    pub bandwidth: &'a str,
+}
+
+impl Vm<'_> {
+    /// As TOML.
+    pub fn toml(self) -> String {
+        let Self { name, cpus, guest: (guest, args), bandwidth } = self;
+        let bandwidth = match bandwidth {
+            "" => String::new(),
+            keys => format!("bandwidth = {{ {keys} }}\n"),
+        };
+        format!(
+            "\n[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"8MiB\"\n\
+             image = {{ elf = \"{guest}\", args = \"{args}\" }}\n{bandwidth}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_a_person_ended_is_told_without_its_table() {
+        let ended = interrupted(INTERRUPTED).expect_err("an end");
+        assert_eq!((ended.status, ended.text.as_str()), (INTERRUPTED, "interrupted"));
+        assert!(interrupted(GOOD).is_ok());
+    }
+}

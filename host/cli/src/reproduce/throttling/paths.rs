@@ -1,0 +1,244 @@
+//! EL2's instructions for a period's beginning and for a budget's end, for each regulator.
+
+use super::{
+    WEIR,
+    lab::{Job, Lab, Vm},
+};
+use crate::{
+    failure::{Failure, Result},
+    progress::Bar,
+    reproduce::statement::{Deviation, Relation, Source, Statement},
+    run::show::table,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use weir_model::Platform;
+use weir_qemu_plugin::report::{PathReport, Summary};
+
+/// Bao's throttling branch of June 2026, per-core static budgets: a replenishment, and an overflow to standby and out of it.
+pub const BAO: [(&str, u64); 2] = [("replenish", 317), ("overflow", 236)];
+
+/// The paths, and what each is.
+pub const PATHS: [(&str, &str); 6] = [
+    ("replenish", "a period begins, the vCPU runs"),
+    ("overflow", "the budget is spent: from the interrupt to the wait"),
+    ("release", "a period begins, the vCPU waits: from the wait to its next instruction"),
+    ("poll", "the budget was asked, the vCPU goes on"),
+    (LOOK, "the monitor is looked at, the vCPU goes on"),
+    (BEGIN, "the monitor is looked at as a period begins, the vCPU runs"),
+];
+
+const LOOK: &str = "look";
+const BEGIN: &str = "look-replenish";
+
+/// A regulator's keys, and whether another VM is critical.
+const REGULATORS: [(&str, &str, bool); 4] = [
+    ("static", "", false),
+    ("pool", ", split = \"pool\"", false),
+    ("memguard", ", regulator = \"memguard\"", false),
+    ("compensation", ", regulator = \"compensation\", critical = \"critical\", window = 4", true),
+];
+
+/// A regulator's paths by name.
+pub type Paths = BTreeMap<&'static str, PathReport>;
+
+/// How many runs that is.
+pub fn runs(quick: bool) -> u64 {
+    3 * if quick { 1 } else { REGULATORS.len() as u64 }
+}
+
+/// The paths of each regulator. Each runs twice with the PMU being who counts, with a budget that is spent in each period and with one that
+/// never is; and once with the monitor, and a budget of which so little is left that it is looked at all the time. With `quick` those of the
+/// static regulator alone.
+pub fn run(lab: &Lab<'_>, quick: bool, bar: &Bar) -> Result<Vec<(&'static str, Paths)>> {
+    let mut all = Vec::new();
+    for (name, keys, critical) in
+        REGULATORS.into_iter().take(if quick { 1 } else { REGULATORS.len() })
+    {
+        let mut paths = Paths::new();
+        let by_pmu = "event = \"inst-retired\", source = \"pmu\"";
+        for (budget, source, wanted) in [
+            (20_000_u64, by_pmu, &["overflow", "release", "poll"][..]),
+            (1 << 32, by_pmu, &["replenish"]),
+            (1_500, "source = \"monitor\"", &[LOOK, BEGIN]),
+        ] {
+            let run = format!("paths-{name}-{}", wanted.last().unwrap_or(&""));
+            let bandwidth = format!("budget = {budget}, period = \"100us\", {source}{keys}");
+            let guest = ("hog", "mode=read size=0x10000 passes=800");
+            let mut vms =
+                vec![Vm { name: "hog", cpus: "[0]", guest, bandwidth: &bandwidth }.toml()];
+            if critical {
+                // It sleeps between its two passes, longer than the other runs.
+                let guest = ("hog", "mode=read size=0x1000 passes=2 period_us=20000");
+                let bandwidth = bandwidth.replace(keys, "");
+                let vm = Vm { name: "critical", cpus: "[1]", guest, bandwidth: &bandwidth };
+                vms.push(vm.toml());
+            }
+            let job = if source == by_pmu { Job::Instructions } else { Job::Looks };
+            let seen = lab.run(&run, &lab.system("", &vms), job)?.forget();
+            let seen = &seen.core(0)?.paths;
+            for (path, _) in PATHS.iter().filter(|(path, _)| wanted.contains(path)) {
+                let booked = match *path {
+                    LOOK => "poll",
+                    BEGIN => "replenish",
+                    path => path,
+                };
+                match seen.get(booked) {
+                    Some(report) if report.n > 0 => {
+                        paths.insert(path, report.clone());
+                    }
+                    // A static budget's end is the only thing that is asked of it.
+                    _ if *path == "poll" => {}
+                    _ => {
+                        return Err(Failure::system(format!(
+                            "{run}: EL2 never took the path {path}"
+                        )));
+                    }
+                }
+            }
+            bar.add(1);
+        }
+        all.push((name, paths));
+    }
+    Ok(all)
+}
+
+/// The instructions as JSON: of the static regulator's paths, and of each other's under its name.
+pub fn json(all: &[(&'static str, Paths)]) -> Value {
+    let of = |paths: &Paths| -> Value {
+        let each = |(name, path): (&&str, &PathReport)| {
+            let Summary { min, median, max, .. } = path.instructions;
+            let one = json!({
+                "min": min, "median": median, "max": max, "n": path.n,
+                "barriers": path.barriers, "gic_sysregs": path.gic_sysregs,
+            });
+            ((*name).to_owned(), one)
+        };
+        Value::Object(paths.iter().map(each).collect())
+    };
+    let mut json = all.first().map_or(Value::Null, |(_, paths)| of(paths));
+    for (name, paths) in all.iter().skip(1) {
+        json[*name] = of(paths);
+    }
+    json
+}
+
+/// For a person: least, median and most, and what each regulator's median has on top of the static one's.
+pub fn text(all: &[(&'static str, Paths)]) -> String {
+    let mut rows =
+        table(["EL2 instructions", "regulator", "n", "min", "median", "max", "on top", "Bao"]);
+    let fixed = all.first();
+    for (path, what) in PATHS {
+        for (name, paths) in all {
+            let Some(PathReport { n, instructions, .. }) = paths.get(path) else { continue };
+            let Summary { min, median, max, .. } = *instructions;
+            let fixed = fixed.and_then(|(_, paths)| paths.get(path));
+            let on_top =
+                fixed.map(|fixed| median.cast_signed() - fixed.instructions.median.cast_signed());
+            let bao = BAO.iter().find(|(bao, _)| *bao == path && *name == "static");
+            rows.add_row([
+                format!("{path}: {what}"),
+                (*name).to_owned(),
+                n.to_string(),
+                min.to_string(),
+                median.to_string(),
+                max.to_string(),
+                on_top.map_or_else(|| "-".to_owned(), |more| format!("{more:+}")),
+                bao.map_or_else(|| "-".to_owned(), |(_, bao)| bao.to_string()),
+            ]);
+        }
+    }
+    rows.to_string()
+}
+
+const PEER: Source =
+    Source { paper: "Bao, throttling branch, June 2026", place: "measured by the same rule" };
+
+/// Statements that do not hold.
+pub static DEVIATIONS: [Deviation; 1] = [Deviation {
+    id: "budget-paths-above-peer",
+    reason: "at each boundary EL2 looks for a changed budget, which no message announces, and the workaround for erratum 835769 adds instructions",
+    of: &[
+        ("peer-replenish", Relation::Near(333.0, 8.0)),
+        ("peer-overflow", Relation::Near(243.0, 5.0)),
+    ],
+}];
+
+/// The static regulator is below the peer, and no look takes longer than the platform's file says:
+/// `look` of its `[monitor]`, at an instruction a ns, and twice that as a period begins.
+pub fn statements(all: &[(&'static str, Paths)]) -> Vec<Statement> {
+    let monitor = Platform::named("qemu-virt").and_then(|platform| platform.counters.monitor);
+    let look = monitor.map_or(0, |monitor| monitor.look.0);
+    let instructions = |regulator: &str, path: &str, of: fn(&Summary) -> u64| -> Vec<f64> {
+        let paths = all.iter().find(|(name, _)| *name == regulator);
+        let report = paths.and_then(|(_, paths)| paths.get(path));
+        #[expect(clippy::cast_precision_loss, reason = "some hundred")]
+        let value = |report: &PathReport| of(&report.instructions) as f64;
+        report.map(value).into_iter().collect()
+    };
+    let mut statements = Vec::new();
+    for (path, bao) in BAO {
+        #[expect(clippy::cast_precision_loss, reason = "some hundred")]
+        let limit = Relation::Below(bao as f64);
+        statements.push(PEER.says(
+            format!("peer-{path}"),
+            format!("{path}: instructions at EL2, the median, are fewer than the peer's"),
+            limit,
+            instructions("static", path, |summary| summary.median),
+        ));
+    }
+    for (name, _) in all {
+        for (path, most) in [(LOOK, look), (BEGIN, 2 * look)] {
+            #[expect(clippy::cast_precision_loss, reason = "some hundred")]
+            let limit = Relation::AtMost(most as f64);
+            statements.push(WEIR.says(
+                format!("{path}-{name}"),
+                format!("{path}, {name}: instructions at EL2, the most, are within the platform's `look`"),
+                limit,
+                instructions(name, path, |summary| summary.max),
+            ));
+        }
+    }
+    statements
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reproduce::statement::tests::{Change, each_can_fail};
+
+    #[test]
+    fn each_statement_can_fail() {
+        let report = |n: u64| PathReport {
+            marks: 9,
+            n: 9,
+            instructions: Summary { min: n, median: n, max: n, mean: 0.0 },
+            barriers: 1,
+            maintenance: 0,
+            device_accesses: 0,
+            gic_sysregs: 0,
+        };
+        let paths: Paths = [("replenish", 300), ("overflow", 230), (LOOK, 400), (BEGIN, 500)]
+            .into_iter()
+            .map(|(path, n)| (path, report(n)))
+            .collect();
+        let good = vec![("static", paths.clone()), ("pool", paths)];
+        each_can_fail(
+            &good,
+            &[],
+            |all| statements(all),
+            |all| {
+                let mut values: Vec<&mut dyn Change> = Vec::new();
+                for report in all.iter_mut().flat_map(|(_, paths)| paths.values_mut()) {
+                    let Summary { median, max, .. } = &mut report.instructions;
+                    values.push(median);
+                    values.push(max);
+                }
+                values
+            },
+        );
+        // A path that was not measured is a failure, too.
+        let failing = statements(&[("static", Paths::new())]);
+        assert!(failing.iter().all(|statement| !statement.relation.holds(&statement.own)));
+    }
+}

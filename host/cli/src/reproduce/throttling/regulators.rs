@@ -1,0 +1,475 @@
+//! What each regulator gives to whom, end to end.
+
+use super::{
+    WEIR,
+    grid::POLL_LINES,
+    lab::{Job, Lab, Seen, Vm},
+};
+use crate::{
+    failure::{Failure, Result},
+    progress::Bar,
+    reproduce::statement::{Relation, Statement},
+};
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, fmt::Write as _};
+use weir_qemu_plugin::ledger::Period;
+
+/// The period of all, in ns, and everybody's budget, in lines.
+const PERIOD: &str = "100us";
+const PERIOD_NS: u64 = 100_000;
+const BUDGET: u64 = 1_000;
+/// Periods in a window of compensation.
+const WINDOW: u64 = 4;
+/// The core of who is hungry, and of the other.
+const HUNGRY: usize = 1;
+const OTHER: usize = 2;
+
+/// How many runs that is.
+pub const RUNS: u64 = 3 + 2 + 2;
+/// And of [`unregulated`].
+pub const UNREGULATED: u64 = 2;
+
+/// Findings as they come.
+#[derive(Default)]
+pub struct Findings {
+    /// For a program.
+    pub json: Value,
+    /// For a person.
+    pub text: String,
+    /// What is judged.
+    pub statements: Vec<Statement>,
+}
+
+impl Findings {
+    fn say(&mut self, line: &str) {
+        let _ = writeln!(self.text, "{line}");
+    }
+}
+
+/// All of them.
+pub fn run(lab: &Lab<'_>, bar: &Bar) -> Result<Findings> {
+    let mut findings = Findings { json: json!({}), ..Findings::default() };
+    memguard(lab, bar, &mut findings)?;
+    compensation(lab, bar, &mut findings)?;
+    pool(lab, bar, &mut findings)?;
+    Ok(findings)
+}
+
+/// Each budget, in lines.
+#[expect(clippy::cast_precision_loss, reason = "a small constant")]
+const LINES: f64 = BUDGET as f64;
+#[expect(clippy::cast_precision_loss, reason = "a small constant")]
+const POLL: f64 = POLL_LINES as f64;
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+const fn to_f64(count: u64) -> f64 {
+    count as f64
+}
+
+/// What MemGuard gives, in lines a period.
+#[derive(Clone, Debug)]
+struct Reclaimed {
+    /// Without it, with reclaim, and with spare sharing.
+    rates: [f64; 3],
+    /// The most that a lender was short of, beyond what it may be.
+    short: f64,
+    /// The most of the domain in one period.
+    domain: f64,
+}
+
+impl Reclaimed {
+    fn statements(&self) -> Vec<Statement> {
+        let [alone, reclaim, spare] = self.rates;
+        vec![
+            WEIR.says(
+                "memguard-alone",
+                "a hungry core without MemGuard gets its budget",
+                Relation::Within(LINES, 0.01),
+                [alone],
+            ),
+            WEIR.says(
+                "memguard-reclaim",
+                "with reclaim it gets more, next to a core that is busy for a part of the time",
+                Relation::AtLeast(1.2 * LINES),
+                [reclaim],
+            ),
+            WEIR.says(
+                "memguard-spare",
+                "with spare sharing it gets still more",
+                Relation::RisingBy(0.05 * LINES),
+                [reclaim, spare],
+            ),
+            WEIR.says(
+                "memguard-spare-most",
+                "it never gets more than both budgets in the mean",
+                Relation::AtMost(2.0 * LINES + POLL),
+                [reclaim, spare],
+            ),
+            WEIR.says(
+                "memguard-lender",
+                "a lender is short of what it lent at most: lines beyond that",
+                Relation::AtMost(0.0),
+                [self.short],
+            ),
+            WEIR.says(
+                "memguard-domain",
+                "lines of the domain in one period",
+                Relation::AtMost(2.0 * LINES + 2.0 * POLL),
+                [self.domain],
+            ),
+        ]
+    }
+}
+
+/// What compensation gives, in lines a period.
+#[derive(Clone, Debug)]
+struct Compensated {
+    /// Without it.
+    off: f64,
+    /// By place in the window.
+    places: Vec<f64>,
+    /// The most in one period.
+    most: f64,
+}
+
+impl Compensated {
+    fn statements(&self) -> Vec<Statement> {
+        let places = (1_u32..).zip(&self.places).map(|(place, &lines)| {
+            WEIR.says(
+                format!("compensation-{place}"),
+                format!("period {place} of a window of {WINDOW}, next to a critical VM that needs nothing"),
+                Relation::Near(f64::from(place) * LINES, LINES / 2.0),
+                [lines],
+            )
+        });
+        let mut all: Vec<_> = places.collect();
+        all.push(WEIR.says(
+            "compensation-off",
+            "without compensation the interferer gets its budget",
+            Relation::Within(LINES, 0.01),
+            [self.off],
+        ));
+        all.push(WEIR.says(
+            "compensation-most",
+            "lines in one period",
+            Relation::AtMost(to_f64(WINDOW) * LINES + POLL),
+            [self.most],
+        ));
+        all
+    }
+}
+
+/// What one busy vCPU of two gets of the VM's lines, by the even split and from the pool.
+fn pooled([even, pool]: [f64; 2]) -> [Statement; 2] {
+    [
+        WEIR.says(
+            "pool-even",
+            "one busy vCPU of two gets half of the VM's budget by the even split",
+            Relation::Near(LINES / 2.0, LINES / 100.0),
+            [even],
+        ),
+        WEIR.says(
+            "pool-all",
+            "from the pool it gets all of it",
+            Relation::Within(LINES, 0.05),
+            [pool],
+        ),
+    ]
+}
+
+/// What throttling costs a VM without a budget.
+#[derive(Clone, Debug)]
+struct Unregulated {
+    /// Periods in which the other VM was suspended, without a budget and with one.
+    throttled: [u64; 2],
+    /// The VM's own instructions, likewise.
+    guest: [u64; 2],
+    /// EL2's for it, likewise.
+    el2: [u64; 2],
+}
+
+impl Unregulated {
+    fn statements(&self) -> Vec<Statement> {
+        let more = |of: [u64; 2]| [to_f64(of[1].abs_diff(of[0]))];
+        vec![
+            WEIR.says(
+                "unregulated-off",
+                "periods in which a VM without a budget is suspended",
+                Relation::AtMost(0.0),
+                [to_f64(self.throttled[0])],
+            ),
+            WEIR.says(
+                "unregulated-on",
+                "periods in which a VM with one is suspended",
+                Relation::AtLeast(1.0),
+                [to_f64(self.throttled[1])],
+            ),
+            WEIR.says(
+                "unregulated-guest",
+                "instructions of a VM without a budget that another's budget adds",
+                Relation::AtMost(0.0),
+                more(self.guest),
+            ),
+            WEIR.says(
+                "unregulated-el2",
+                "instructions of EL2 for it that another's budget adds",
+                Relation::AtMost(0.0),
+                more(self.el2),
+            ),
+        ]
+    }
+}
+
+fn refills(periods: &[Period]) -> Vec<u64> {
+    periods.iter().map(|period| period.counts.refills).collect()
+}
+
+/// The later half of the time from the first period in which the core was suspended to the last one: in the other its guest has printed.
+fn settled(periods: &[Period]) -> &[Period] {
+    let first = periods.iter().position(|period| period.throttled);
+    let last = periods.iter().rposition(|period| period.throttled);
+    let between =
+        first.zip(last).and_then(|(first, last)| periods.get(usize::midpoint(first, last)..=last));
+    between.unwrap_or_default()
+}
+
+/// Lines a period in that time.
+fn mean(periods: &[Period]) -> f64 {
+    let settled = settled(periods);
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    let mean = refills(settled).iter().sum::<u64>() as f64 / settled.len().max(1) as f64;
+    mean
+}
+
+/// Two hogs: one that always wants more, and one whose passes begin every `pause` us.
+fn pair(
+    lab: &Lab<'_>,
+    name: &str,
+    (hungry, other): (&str, &str),
+    (other_args, passes): (&str, u64),
+    bar: &Bar,
+) -> Result<Seen> {
+    let bandwidth = |keys: &str| {
+        format!(
+            "budget = {BUDGET}, period = \"{PERIOD}\", source = \"monitor\", overcommit = true{keys}"
+        )
+    };
+    let args = format!("mode=read size=0x200000 passes={passes}");
+    let [first, second] = [hungry, other].map(bandwidth);
+    let vms = [
+        Vm { name: "hungry", cpus: "[1]", guest: ("hog", &args), bandwidth: &first }.toml(),
+        Vm { name: "other", cpus: "[2]", guest: ("hog", other_args), bandwidth: &second }.toml(),
+    ];
+    let seen = lab.run(name, &lab.system("", &vms), Job::Traffic);
+    bar.add(1);
+    Ok(seen?.forget())
+}
+
+/// The most by which a core that wanted more than it got was short of its budgets, over all stretches of periods, beyond what MemGuard
+/// says: that half of the periods, rounded up, can be lost, to what it lent, and a debt and a poll.
+fn short(periods: &[Period]) -> (u64, u64) {
+    let (mut most, mut beyond) = (0, 0);
+    for start in 0..periods.len() {
+        let (mut given, mut count) = (0_u64, 0_u64);
+        for period in periods[start..].iter().take_while(|period| period.throttled) {
+            given += period.counts.refills;
+            count += 1;
+            let lack = (count * BUDGET).saturating_sub(given);
+            most = most.max(lack);
+            beyond = beyond.max(lack.saturating_sub(count.div_ceil(2) * BUDGET + POLL_LINES));
+        }
+    }
+    (most, beyond)
+}
+
+fn memguard(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result {
+    // 32768 lines a pass, 3.3 ms with its own budget, every 8 ms.
+    let other = ("mode=read size=0x200000 passes=4 period_us=8000", 14);
+    let keys = ", regulator = \"memguard\"";
+    let spare = ", regulator = \"memguard\", spare = true";
+    let alone = pair(lab, "memguard-off", ("", ""), other, bar)?;
+    let reclaim = pair(lab, "memguard-on", (keys, keys), other, bar)?;
+    let spare = pair(lab, "memguard-spare", (spare, spare), other, bar)?;
+    let rate = |seen: &Seen| Ok::<_, Failure>(mean(&seen.core(HUNGRY)?.periods));
+    let rates = [rate(&alone)?, rate(&reclaim)?, rate(&spare)?];
+    let lent = short(&reclaim.core(OTHER)?.periods);
+    findings.say(&format!(
+        "memguard: a hungry core gets {:.1} of its {BUDGET} lines a period alone, {:.1} with reclaim, {:.1} with spare sharing; the lender is short by at most {} lines",
+        rates[0], rates[1], rates[2], lent.0
+    ));
+    // The domain's promise to the rest of the board.
+    let sums = domain(&reclaim)?;
+    let [short, domain] = [lent.1, sums].map(to_f64);
+    findings.statements.extend(Reclaimed { rates, short, domain }.statements());
+    findings.json["memguard"] = json!({
+        "budget": BUDGET, "alone": rates[0], "reclaim": rates[1], "spare": rates[2],
+        "lender_short_max": lent.0, "domain_max_per_period": sums,
+    });
+    Ok(())
+}
+
+/// The most that both cores had in one period. Their periods are aligned; a core whose turn on the emulated machine's clock is late begins
+/// one late, but never by half of it.
+fn domain(seen: &Seen) -> Result<u64> {
+    let by_number = |core| -> Result<BTreeMap<u64, u64>> {
+        let used = refills(&seen.core(core)?.periods);
+        let begun = seen.boundaries.get(&core).into_iter().flatten();
+        Ok(begun.map(|ns| (ns + PERIOD_NS / 2) / PERIOD_NS).zip(used).collect())
+    };
+    let (one, two) = (by_number(HUNGRY)?, by_number(OTHER)?);
+    let both = one.iter().filter_map(|(number, used)| Some(used + two.get(number)?));
+    Ok(both.max().unwrap_or(0))
+}
+
+fn compensation(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result {
+    // The critical VM is there, and after its first pass over what stays in its L1 needs no memory.
+    let other = ("mode=read size=0x1000 passes=2 period_us=20000", 12);
+    let keys = format!(", regulator = \"compensation\", critical = \"other\", window = {WINDOW}");
+    let off = pair(lab, "compensation-off", ("", ""), other, bar)?;
+    let on = pair(lab, "compensation-on", (&keys, ""), other, bar)?;
+    let rates = [mean(&off.core(HUNGRY)?.periods), mean(&on.core(HUNGRY)?.periods)];
+    let used = refills(settled(&on.core(HUNGRY)?.periods));
+    // By place in the window: Q, 2Q, .., NQ if the critical VM used nothing, and then Q again.
+    let place = |start: usize| {
+        let of: Vec<u64> =
+            used.iter().skip(start).step_by(WINDOW as usize).copied().take(8).collect();
+        of.iter().sum::<u64>() / of.len().max(1) as u64
+    };
+    let mut places: Vec<u64> = (0..WINDOW as usize).map(place).collect();
+    if let Some(least) = (0..places.len()).min_by_key(|place| places[*place]) {
+        places.rotate_left(least);
+    }
+    findings.say(&format!(
+        "compensation: beside a critical VM that leaves its budget the interferer gets {:.1} lines a period instead of {:.1}; in the periods of a window of {WINDOW}: {places:?}",
+        rates[1], rates[0]
+    ));
+    let most = used.iter().max().copied().unwrap_or(0);
+    let compensated = Compensated {
+        off: rates[0],
+        places: places.iter().copied().map(to_f64).collect(),
+        most: to_f64(most),
+    };
+    findings.statements.extend(compensated.statements());
+    findings.json["compensation"] = json!({
+        "budget": BUDGET, "window": WINDOW, "off": rates[0], "on": rates[1], "by_period": places,
+        "max_per_period": most,
+    });
+    Ok(())
+}
+
+fn pool(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result {
+    let mut rates = Vec::new();
+    for split in ["even", "pool"] {
+        let bandwidth = format!(
+            "budget = {BUDGET}, period = \"{PERIOD}\", source = \"monitor\", overcommit = true, split = \"{split}\""
+        );
+        let guest = ("spender", "then=off after_us=10000");
+        let vm = Vm { name: "spender", cpus: "[1, 2]", guest, bandwidth: &bandwidth };
+        let name = format!("pool-{split}");
+        let seen = lab.run(&name, &lab.system("", &[vm.toml()]), Job::Traffic)?.forget();
+        rates.push(mean(&seen.core(2)?.periods));
+        bar.add(1);
+    }
+    findings.say(&format!(
+        "pool: of a VM's {BUDGET} lines its one busy vCPU of two gets {:.1} with the even split, {:.1} from the pool",
+        rates[0], rates[1]
+    ));
+    findings.statements.extend(pooled([rates[0], rates[1]]));
+    findings.json["pool"] = json!({ "budget": BUDGET, "even": rates[0], "pool": rates[1] });
+    Ok(())
+}
+
+/// The instructions of a VM without a budget, its guest's and EL2's, while another is throttled and while it is not: by how much
+/// the former are more, as a share.
+pub fn unregulated(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result<f64> {
+    let mut sums = Vec::new();
+    let mut suspended = Vec::new();
+    for (name, bandwidth) in [
+        ("unregulated-off", ""),
+        (
+            "unregulated-on",
+            "budget = 20000, period = \"100us\", event = \"inst-retired\", source = \"pmu\"",
+        ),
+    ] {
+        let free = ("latency", "size=0x10000 loads=400000 rounds=2");
+        let busy = ("hog", "mode=read size=0x10000 passes=1000");
+        let vms = [
+            Vm { name: "free", cpus: "[1]", guest: free, bandwidth: "" }.toml(),
+            Vm { name: "throttled", cpus: "[2]", guest: busy, bandwidth }.toml(),
+        ];
+        let seen = lab.run(name, &lab.system("", &vms), Job::Instructions)?.forget();
+        let throttled = seen.core(2)?.periods.iter().filter(|period| period.throttled).count();
+        suspended.push(throttled as u64);
+        let phases = &seen.core(1)?.phases;
+        let (Some(first), Some(last)) = (phases.first(), phases.last()) else {
+            return Err(Failure::system(format!("{name}: the guest marked nothing")));
+        };
+        sums.push((last.guest - first.guest, last.el2 - first.el2));
+        bar.add(1);
+    }
+    let [off, on] = sums[..] else { return Ok(f64::NAN) };
+    findings.say(&format!(
+        "a VM without a budget: {} instructions and {} at EL2 for it while another is throttled, {} and {} while it is not",
+        on.0, on.1, off.0, off.1
+    ));
+    let unregulated = Unregulated {
+        throttled: [suspended[0], suspended[1]],
+        guest: [off.0, on.0],
+        el2: [off.1, on.1],
+    };
+    findings.statements.extend(unregulated.statements());
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    let overhead = (on.0 + on.1) as f64 / (off.0 + off.1).max(1) as f64 - 1.0;
+    Ok(overhead)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reproduce::statement::tests::{Change, each_can_fail};
+
+    #[test]
+    fn each_statement_can_fail() {
+        let reclaimed = Reclaimed { rates: [999.0, 1538.0, 1993.0], short: 0.0, domain: 2300.0 };
+        each_can_fail(&reclaimed, &[], Reclaimed::statements, |all| {
+            let mut values: Vec<&mut dyn Change> = vec![&mut all.short, &mut all.domain];
+            for rate in &mut all.rates {
+                values.push(rate);
+            }
+            values
+        });
+        let places = vec![1000.0, 2001.0, 3000.0, 3999.0];
+        let compensated = Compensated { off: 1000.0, places, most: 4100.0 };
+        each_can_fail(&compensated, &[], Compensated::statements, |all| {
+            let mut values: Vec<&mut dyn Change> = vec![&mut all.off, &mut all.most];
+            for place in &mut all.places {
+                values.push(place);
+            }
+            values
+        });
+        each_can_fail(
+            &[501.0, 998.0],
+            &[],
+            |rates| pooled(*rates).into(),
+            |rates| rates.iter_mut().map(|rate| rate as &mut dyn Change).collect(),
+        );
+        let unregulated =
+            Unregulated { throttled: [0, 40], guest: [5_000_000; 2], el2: [40_000; 2] };
+        each_can_fail(&unregulated, &[], Unregulated::statements, |all| {
+            let values = all.throttled.iter_mut().chain(&mut all.guest).chain(&mut all.el2);
+            values.map(|value| value as &mut dyn Change).collect()
+        });
+    }
+
+    /// Half of the periods, rounded up, and a poll may be missing.
+    #[test]
+    fn a_lender_that_is_short_of_more_than_it_lent_is_seen() {
+        let periods = |given: u64, count: usize| {
+            let counts = weir_qemu_plugin::ledger::Counts { refills: given, ..Default::default() };
+            vec![Period { counts, looks: 1, throttled: true }; count]
+        };
+        assert_eq!(short(&periods(BUDGET / 2, 10)), (5 * BUDGET, 0));
+        let (most, beyond) = short(&periods(0, 10));
+        assert_eq!((most, beyond), (10 * BUDGET, 5 * BUDGET - POLL_LINES));
+    }
+}

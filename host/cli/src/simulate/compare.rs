@@ -1,0 +1,87 @@
+//! What colors and budgets do: the system with both, with either, with neither.
+
+use super::{
+    system::{SameWork, Simulation},
+    tell::ns,
+};
+use crate::{failure::Result, run::show::table, screen};
+use rayon::prelude::*;
+use serde_json::{Value, json};
+use std::io::Write;
+use weir_simulator::{Board, Outcome};
+
+/// Runs the four variants and prints them.
+pub fn run(simulation: &Simulation, json: bool) -> Result {
+    let board = &simulation.board;
+    let variants: [(&str, Board); 4] = [
+        ("as the file says", board.clone()),
+        ("without budgets", board.unregulated()),
+        ("without colors and banks", board.undivided()),
+        ("with neither", board.undivided().unregulated()),
+    ];
+    let outcomes = variants
+        .par_iter()
+        .map(|(name, board)| Ok((*name, simulation.simulate(board)?)))
+        .collect::<Result<Vec<_>>>()?;
+    let alone =
+        simulation.alone(&outcomes.iter().map(|(_, outcome)| outcome).collect::<Vec<_>>())?;
+    let mut out = screen::stdout();
+    if json {
+        let all: Vec<_> = outcomes
+            .iter()
+            .enumerate()
+            .map(|(variant, (name, outcome))| {
+                let vms: Vec<_> = outcome.vms.iter().zip(&alone).map(|(vm, alone)| json!({
+                    "name": vm.name,
+                    "slowdown": SameWork::of(vm, alone.as_ref(), variant).map(SameWork::rounded),
+                    "latency_mean_ps": vm.latency.mean().0,
+                    "latency_p99_ns": vm.latency.at_most_ns(990),
+                    "most_in_a_period": vm.budgets.iter().map(|budget| [budget.most.reads, budget.most.writes]).collect::<Vec<_>>(),
+                    "granted": vm.budgets.iter().map(|budget| budget.granted.reads).collect::<Vec<_>>(),
+                })).collect();
+                json!({ "variant": name, "vms": vms, "evicted_of_others": evicted(outcome) })
+            })
+            .collect();
+        writeln!(out, "{:#}", Value::from(all))?;
+        return Ok(());
+    }
+    let mut rows = table([
+        "variant",
+        "VM",
+        "slowdown",
+        "mean ns",
+        "99 %",
+        "of others evicted",
+        "most in a period",
+    ]);
+    for (variant, (name, outcome)) in outcomes.iter().enumerate() {
+        let evicted = evicted(outcome);
+        for ((vm, alone), evicted) in outcome.vms.iter().zip(&alone).zip(evicted) {
+            let periods: Vec<_> = vm
+                .budgets
+                .iter()
+                .map(|budget| format!("{} of {}", budget.most.reads, budget.granted.reads))
+                .collect();
+            rows.add_row([
+                (*name).to_owned(),
+                vm.name.clone(),
+                SameWork::of(vm, alone.as_ref(), variant)
+                    .map_or("-".to_owned(), |work| format!("{:.2}", work.slowdown())),
+                ns(vm.latency.mean().0),
+                vm.latency.at_most_ns(990).to_string(),
+                evicted.to_string(),
+                periods.join(", "),
+            ]);
+        }
+    }
+    writeln!(out, "{rows}")?;
+    Ok(())
+}
+
+/// Lines of other VMs that each VM evicted from the second level.
+fn evicted(outcome: &Outcome) -> Vec<u64> {
+    let of_others = |(by, row): (usize, &Vec<u64>)| {
+        row.iter().enumerate().filter(|(of, _)| *of != by).map(|(_, count)| count).sum()
+    };
+    outcome.evictions.iter().enumerate().map(of_others).collect()
+}

@@ -1,0 +1,652 @@
+//! The verbs that need no machine, and calls that are wrong.
+
+mod support;
+
+use serde_json::Value;
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+use support::{Fake, SYSTEM, Said, say};
+
+fn fake() -> Fake {
+    Fake::new(SYSTEM, "")
+}
+
+fn weir(arguments: &[&str]) -> Said {
+    say(fake().weir().args(arguments))
+}
+
+#[test]
+fn every_verb_has_help_with_an_example() {
+    let all = weir(&["--help"]);
+    assert_eq!(all.status, Some(0));
+    for verb in [
+        "new",
+        "check",
+        "analyze",
+        "plan",
+        "build",
+        "run",
+        "attach",
+        "observe",
+        "demo",
+        "platforms",
+        "bench",
+        "simulate",
+        "reproduce",
+    ] {
+        assert!(all.out.contains(&format!("\n  {verb} ")), "{}", all.out);
+        let said = weir(&[verb, "--help"]);
+        assert_eq!(said.status, Some(0));
+        assert!(said.out.contains("Example"), "{}", said.out);
+        assert!(said.out.contains(&format!("\n  weir {verb}")), "{}", said.out);
+    }
+}
+
+#[test]
+fn wrong_calls_have_status_2() {
+    for wrong in [
+        &[][..],
+        &["fly"],
+        &["run"],
+        &["run", "system.toml", "--for", "10 parsecs"],
+        &["run", "system.toml", "--for", "-1s"],
+        &["run", "system.toml", "--deterministic", "--attach", "one"],
+        &["run", "system.toml", "--image-file", "x", "--no-build"],
+        &["attach"],
+        &["attach", "a", "b", "c"],
+        &["attach", "nowhere", "one"],
+        &["check"],
+        &["check", "system.toml", "--map", "-"],
+        &["observe", "system.toml", "--svg", "-"],
+        &["observe", "system.toml", "--record", "x", "--record-most", "0"],
+        &["reproduce", "throttling", "-o", "-"],
+        &["new"],
+        &["new", "x", "--schema"],
+        &["bench"],
+        &["platforms", "--yaml"],
+    ] {
+        let said = weir(wrong);
+        assert_eq!(said.status, Some(2), "{wrong:?}: {} {}", said.out, said.err);
+        assert!(!said.err.is_empty(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_new_system_checks_and_is_not_overwritten() {
+    let fake = fake();
+    fs::create_dir_all(fake.path("guests/examples/control/src")).expect("a directory");
+    fake.write("guests/examples/control/src/main.rs", b"");
+    let said = say(fake.weir().args(["new", "a/b"]));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.out.contains("next: weir run a/b/system.toml"), "{}", said.out);
+    let checked = say(fake.weir().args(["check", "a/b/system.toml"]));
+    assert_eq!(checked.status, Some(0), "{}", checked.err);
+    fake.write("a/b/system.toml", b"mine");
+    let again = say(fake.weir().args(["new", "a/b"]));
+    assert_eq!(again.status, Some(2));
+    assert!(again.err.contains("stays as it is"), "{}", again.err);
+    assert_eq!(fake.read("a/b/system.toml"), "mine");
+    let schema: Value = serde_json::from_str(&weir(&["new", "--schema"]).out).expect("JSON");
+    assert!(schema["$schema"].is_string() && schema["properties"]["vm"].is_object());
+}
+
+#[test]
+fn a_size_that_is_guessed_is_said_to_be() {
+    let fake = fake();
+    fs::create_dir_all(fake.path("guests/tests/late/src")).expect("a directory");
+    fake.write("guests/tests/late/src/main.rs", b"");
+    let vm = "[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MiB\"\nimage = { elf = \"late\" }\n";
+    fake.write("late.toml", format!("platform = \"qemu-virt\"\n{vm}").as_bytes());
+    let check = || {
+        let said = say(fake.weir().args(["check", "late.toml"]));
+        let json = say(fake.weir().args(["check", "--json", "late.toml"]));
+        let json: Value = serde_json::from_str(&json.out).expect("JSON");
+        (said.out, json[0]["guessed_images"].clone())
+    };
+    let (text, guessed) = check();
+    assert!(
+        text.contains("sizes guessed: weir's image at 3MiB, a's image late at 4MiB; the map of"),
+        "{text}"
+    );
+    let weir = serde_json::json!({ "vm": null, "what": "image", "source": null, "bytes": 3 << 20 });
+    let late =
+        serde_json::json!({ "vm": "a", "what": "image", "source": "late", "bytes": 4 << 20 });
+    assert_eq!(guessed, serde_json::json!([weir, late]));
+    fs::create_dir_all(fake.path("build/programs")).expect("a directory");
+    fake.write("build/programs/late", &elf(0x4010_0000, 0x1000));
+    assert_eq!(check().1, serde_json::json!([weir]));
+    fake.write("build/programs/weir-hypervisor-gicv3", &elf(0x4020_0000, 0x12_3000));
+    let (text, guessed) = check();
+    assert!(!text.contains("guessed"), "{text}");
+    assert_eq!(guessed, serde_json::json!([]));
+    // The image's two pages and the tables': behind what the hypervisor takes.
+    let of_weir = text.lines().find(|line| line.contains(" weir ")).expect("a row");
+    assert!(of_weir.contains(" 1176KiB ") && of_weir.contains(" image"), "{text}");
+}
+
+/// What is built is refused by `check` as by `build`, in the same words; what is only guessed to be too long is said to be guessed.
+#[test]
+fn what_cannot_be_built_does_not_check() {
+    let fake = fake();
+    fs::create_dir_all(fake.path("guests/tests/late/src")).expect("a directory");
+    fs::create_dir_all(fake.path("build/programs")).expect("a directory");
+    fake.write("guests/tests/late/src/main.rs", b"");
+    let refused = |head: &str, keys: &str| {
+        let vm = "[[vm]]\nname = \"a\"\ncpus = [0]\nimage = { elf = \"late\" }\n";
+        let text = format!("platform = \"qemu-virt\"\n{head}{vm}{keys}");
+        fake.write("late.toml", text.as_bytes());
+        let words = |verb: &[&str]| {
+            let said = say(fake.weir().args(verb).arg("late.toml"));
+            assert_eq!(said.status, Some(1), "{verb:?} {}", said.err);
+            said.err
+        };
+        let (checked, built) = (words(&["check"]), words(&["build", "--no-build"]));
+        let faults = |said: &str| said.split_once("in the system:").expect("faults").1.to_owned();
+        assert_eq!(faults(&checked).trim_end(), faults(&built).trim_end());
+        checked
+    };
+    fake.write("build/programs/weir-hypervisor-gicv3", &elf(0x4020_0000, 0x30_0000));
+    fake.write("build/programs/late", &elf(0x4010_0000, 0x20_0000));
+    let said = refused("", "memory = \"2MiB\"\n");
+    assert!(
+        said.contains("needs 0x4010_0000 to 0x4030_0000, which is not in the VM's RAM"),
+        "{said}"
+    );
+    fake.write("build/programs/late", &elf(0x4010_0000, 0x1000));
+    // The board has 2 GiB, of which weir takes 2 MiB below its image and what that is long.
+    let said = refused("", "memory = \"2045MiB\"\n");
+    assert!(said.contains("no room for a's RAM of 2045MiB"), "{said}");
+    fs::remove_file(fake.path("build/programs/weir-hypervisor-gicv3")).expect("a file");
+    let said = say(fake.weir().args(["check", "late.toml"]));
+    assert_eq!(said.status, Some(1));
+    assert!(said.err.contains("sizes guessed: weir's image at 3MiB; `weir build`"), "{}", said.err);
+    let json = say(fake.weir().args(["check", "--json", "late.toml"]));
+    let json: Value = serde_json::from_str(&json.out).expect("JSON");
+    assert_eq!(json[0]["guessed_images"][0]["bytes"], 3 << 20);
+}
+
+/// Of a file that is good for planning, but asks for what the hypervisor does not do.
+#[test]
+fn what_a_build_refuses_of_a_file_that_is_planned_is_told() {
+    let fake = fake();
+    fs::create_dir_all(fake.path("guests/tests/late/src")).expect("a directory");
+    fake.write("guests/tests/late/src/main.rs", b"");
+    let vm = |name: &str, keys: &str| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\ncpus = [0]\nmemory = \"16MiB\"\nimage = {{ elf = \"late\" }}\n{keys}"
+        )
+    };
+    let core = "[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"1ms\", vms = [\"a\", \"b\"] }\n";
+    let write = |keys: &str| {
+        let text = format!("platform = \"qemu-virt\"\n{}{}{core}", vm("a", keys), vm("b", ""));
+        fake.write("x.toml", text.as_bytes());
+        let said = say(fake.weir().args(["check", "--planning", "x.toml"]));
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        let json = say(fake.weir().args(["check", "--planning", "--json", "x.toml"]));
+        let json: Value = serde_json::from_str(&json.out).expect("JSON");
+        let notes = json[0]["notes"].as_array().expect("notes");
+        assert!(notes.iter().all(|note| said.out.contains(note.as_str().expect("a line"))));
+        assert_eq!(!notes.is_empty(), keys.contains("bandwidth"), "{notes:?}");
+        (said.out, json[0]["not_built"].clone())
+    };
+    write("bandwidth = { required = \"1MB/s\" }\n");
+    let (said, json) = write("pmu = 2\n");
+    let words = "gives no event counters to a, which shares a core; take its `pmu` out";
+    assert!(said.contains("`weir build` and `weir run` refuse it: this version of weir"), "{said}");
+    assert!(said.contains(words), "{said}");
+    assert!(json[0].as_str().is_some_and(|text| text.contains(words)), "{json}");
+    let (said, json) = write("");
+    assert!(!said.contains("refuse it"), "{said}");
+    assert_eq!(json, serde_json::json!([]));
+}
+
+/// `check` and `build` refuse the same files, and `analyze`, `plan` and `simulate` refuse what is
+/// wrong with the file itself.
+#[test]
+fn every_verb_goes_by_the_same_rules() {
+    let fake = fake();
+    for directory in ["guests/tests/late/src", "build/programs"] {
+        fs::create_dir_all(fake.path(directory)).expect("a directory");
+    }
+    fake.write("guests/tests/late/src/main.rs", b"");
+    fake.write("build/programs/late", &elf(0x4010_0000, 0x1000));
+    fake.write("build/programs/weir-hypervisor-gicv3", &elf(0x4020_0000, 0x1000));
+    let vm = |name: &str, core: u8, keys: &str| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"16MiB\"\nimage = {{ elf = \"late\" }}\n{keys}"
+        )
+    };
+    let on = |platform: &str, keys: &str, rest: &str| {
+        format!("platform = \"{platform}\"\n{}{}{rest}", vm("a", 0, keys), vm("b", 1, ""))
+    };
+    let qemu = |keys: &str, rest: &str| on("qemu-virt", keys, rest);
+    let task = |deadline: &str| {
+        format!(
+            "[[vm.task]]\nname = \"t\"\ncost = \"1ms\"\nperiod = \"9ms\"\ndeadline = \"{deadline}\"\n"
+        )
+    };
+    let round = |vms: &str| {
+        format!(
+            "[[core]]\nid = 0\nschedule = {{ kind = \"round-robin\", quantum = \"1ms\", vms = {vms} }}\n"
+        )
+    };
+    let irq = |keys: &str| format!("[[irq]]\nline = 34\nvm = \"a\"\n{keys}");
+    let shared = |keys: &str, rest: &str| {
+        qemu(keys, &(round("[\"a\", \"b\"]") + rest)).replace("cpus = [1]", "cpus = [0]")
+    };
+    let work = "workload = { kind = \"latency\", size = \"64KiB\" }\n";
+    // The file, whether it can be built, and whether the rules of the file itself refuse it.
+    let files = [
+        ("good", qemu(work, ""), true, false),
+        ("good tasks", qemu(&(work.to_owned() + &task("9ms")), ""), true, false),
+        ("good sharing", shared(work, ""), true, false),
+        ("a platform that is planned", on("zcu102", work, ""), false, false),
+        ("a path that is not built", qemu(work, "[dma]\npath = \"dma\"\n"), false, false),
+        (
+            "a rule on a core of its own",
+            qemu(work, &irq("rate = 10\ncost = \"1us\"\n")),
+            false,
+            false,
+        ),
+        ("counters on a shared core", shared(&format!("pmu = 2\n{work}"), ""), false, false),
+        ("a late task", qemu(&(work.to_owned() + &task("1us")), ""), false, false),
+        ("another's interrupt", shared(work, &irq("")), false, true),
+        ("one core twice", qemu(work, "").replace("cpus = [1]", "cpus = [0]"), false, true),
+        ("no such core", qemu(work, "").replace("cpus = [1]", "cpus = [64]"), false, true),
+        ("too much memory", qemu(work, "").replace("16MiB", "2GiB"), false, true),
+        ("no turn", shared(work, "").replace("[\"a\", \"b\"]", "[\"a\"]"), false, true),
+        ("a short turn", shared(work, "").replace("1ms", "1us"), false, true),
+        ("an unknown key", qemu(work, "[nothing]\n"), false, true),
+        ("an unknown device", qemu(&format!("devices = [\"none\"]\n{work}"), ""), false, true),
+        (
+            "a budget of nobody",
+            qemu(&format!("bandwidth = {{ budget = 9, period = \"1us\" }}\n{work}"), ""),
+            false,
+            false,
+        ),
+    ];
+    for (name, text, builds, wrong) in files {
+        fake.write("x.toml", text.as_bytes());
+        let status = |verb: &[&str]| {
+            let said = say(fake.weir().args(verb));
+            (said.status.expect("a status"), format!("{name}, {verb:?}: {}{}", said.out, said.err))
+        };
+        let (checked, said) = status(&["check", "x.toml"]);
+        assert_eq!(checked, i32::from(!builds), "{said}");
+        for verb in [&["build", "x.toml", "--no-build"][..], &["run", "x.toml", "--no-build"]] {
+            let (status, said) = status(verb);
+            // The fake QEMU says nothing.
+            let good =
+                if verb[0] == "run" { status != 1 || said.contains("runs/") } else { status == 0 };
+            assert_eq!(good, builds, "{said}");
+        }
+        let (planning, said) = status(&["check", "x.toml", "--planning", "--ignore-verdict"]);
+        assert!(planning == 0 || wrong || name.starts_with("a budget"), "{said}");
+        for verb in [&["analyze", "x.toml"][..], &["plan", "x.toml"], &["simulate", "x.toml"]] {
+            let (status, said) = status(verb);
+            assert!(!wrong || status == 1, "{said}");
+        }
+    }
+}
+
+#[test]
+fn the_image_of_a_system_toml_is_called_as_its_directory_and_its_trees_can_be_had() {
+    let fake = fake();
+    fs::create_dir_all(fake.path("guests/examples/control/src")).expect("a directory");
+    fs::create_dir_all(fake.path("build/programs")).expect("a directory");
+    fake.write("guests/examples/control/src/main.rs", b"");
+    fake.write("build/programs/control", &elf(0x4010_0000, 0x1000));
+    fake.write("build/programs/weir-hypervisor-gicv3", &elf(0x4020_0000, 0x1000));
+    let vm =
+        "[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MiB\"\nimage = { elf = \"control\" }\n";
+    fs::create_dir_all(fake.path("mine")).expect("a directory");
+    fake.write("mine/system.toml", format!("platform = \"qemu-virt\"\n{vm}").as_bytes());
+    let build = ["build", "mine/system.toml", "--no-build", "--trees", "of/vms"];
+    let said = say(fake.weir().args(build));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.out.contains("build/mine-qemu-virt.img"), "{}", said.out);
+    let tree = fs::read(fake.path("of/vms/a.dtb")).expect("a device tree");
+    assert_eq!(tree[..4], [0xd0, 0x0d, 0xfe, 0xed]);
+    fake.write("a.dtb", b"mine");
+    fake.write(
+        "mine/system.toml",
+        format!(
+            "platform = \"qemu-virt\"\n{}",
+            vm.replace("{ elf = \"control\" }", "{ bin = \"../a.dtb\", load = 0x4020_0000 }")
+        )
+        .as_bytes(),
+    );
+    let said = say(fake.weir().args(["build", "mine/system.toml", "--no-build", "--trees", "."]));
+    assert_eq!(said.status, Some(2), "{} {}", said.out, said.err);
+    assert_eq!(fake.read("a.dtb"), "mine");
+}
+
+/// An ELF file for AArch64 whose only segment, and entry, is at this address; all of it but its first instruction is zeros.
+fn elf(address: u64, len: u64) -> Vec<u8> {
+    let mut file = vec![0; 124];
+    file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+    file[16..20].copy_from_slice(&[2, 0, 183, 0]);
+    file[20] = 1;
+    file[24..32].copy_from_slice(&address.to_le_bytes());
+    file[32] = 64;
+    for (at, value) in [(52, 64), (54, 56), (56, 1), (64, 1), (68, 5)] {
+        file[at] = value;
+    }
+    for (field, value) in [120, address, address, 4, len, 0x1000].into_iter().enumerate() {
+        file[72 + 8 * field..][..8].copy_from_slice(&value.to_le_bytes());
+    }
+    file[120..].copy_from_slice(&0x1400_0000_u32.to_le_bytes());
+    file
+}
+
+#[test]
+fn a_good_system_is_described() {
+    let fake = fake();
+    let said = say(fake.weir().args(["check", "system.toml"]));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.out.contains("system.toml: good, for qemu-virt\n"), "{}", said.out);
+    assert!(said.out.contains("0x4020_0000"), "the memory map: {}", said.out);
+    let said = say(fake.weir().args(["check", "--json", "system.toml"]));
+    let json: Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!((&json[0]["good"], &json[0]["cores"]), (&true.into(), &4.into()));
+    assert_eq!(json[0]["vms"][1]["cores"], serde_json::json!([1, 2]));
+}
+
+#[test]
+fn what_vms_get_of_a_shared_core_is_told() {
+    let fake = fake();
+    let shared = SYSTEM.replace("cpus = [1, 2]", "cpus = [0, 1]")
+        + "\n[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"2ms\" }\n";
+    fake.write("shared.toml", shared.as_bytes());
+    let said = say(fake.weir().args(["check", "shared.toml"]));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    // Half of the core, after a turn of the other, but for what switches and interrupts take.
+    let takes = "core 0: taken off are up to 24us for a switch, and 10us once in each turn of a VM";
+    assert!(said.out.contains(takes), "{}", said.out);
+    let said = say(fake.weir().args(["check", "--json", "shared.toml"]));
+    let json: Value = serde_json::from_str(&said.out).expect("JSON");
+    for vm in json[0]["shared_cores"][0]["vms"].as_array().expect("VMs") {
+        let (share, delay) = (vm["share"].as_f64(), vm["delay_ns"].as_u64());
+        assert!(share.is_some_and(|share| (0.45..0.5).contains(&share)), "{vm}");
+        assert!(delay.is_some_and(|delay| (2_000_000..2_500_000).contains(&delay)), "{vm}");
+    }
+}
+
+#[test]
+fn all_faults_of_all_files_are_told() {
+    let fake = fake();
+    let broken = SYSTEM.replace("memory", "memry").replace("cpus = [1, 2]", "cpus = [0]");
+    fake.write("broken.toml", broken.as_bytes());
+    let said = say(fake.weir().args(["check", "broken.toml", "system.toml", "missing.toml"]));
+    assert_eq!(said.status, Some(1));
+    assert!(
+        said.err.contains("write `memory`") && said.err.contains("missing.toml"),
+        "{}",
+        said.err
+    );
+    assert!(!said.err.contains('\u{1b}'), "no colors in a pipe");
+    assert!(said.out.contains("system.toml: good"), "{}", said.out);
+    let said = say(fake.weir().args(["check", "--json", "broken.toml", "system.toml"]));
+    assert_eq!(said.status, Some(1));
+    let json: Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!((&json[0]["good"], &json[1]["good"]), (&false.into(), &true.into()));
+    let json_of_broken = json[0]["faults"].clone();
+    let faults = json_of_broken.as_array().expect("a list");
+    assert!(faults.len() >= 4 && faults.iter().all(|fault| fault["line"].is_u64()), "{faults:?}");
+    for verb in ["build", "run"] {
+        let said = say(fake.weir().args([verb, "broken.toml"]));
+        assert_eq!(said.status, Some(1));
+        assert!(said.err.contains("write `memory`"), "{}", said.err);
+    }
+    for call in [&["build", "broken.toml", "--json"][..], &["run", "broken.toml", "--json", "-"]] {
+        let said = say(fake.weir().args(call));
+        assert_eq!(said.status, Some(1));
+        let json: Value = serde_json::from_str(&said.out).expect("JSON");
+        assert_eq!((&json["good"], &json["faults"]), (&false.into(), &json_of_broken), "{call:?}");
+    }
+}
+
+#[test]
+fn the_platform_can_be_another() {
+    let fake = fake();
+    let check = |platform: &str| {
+        say(fake.weir().args(["check", "system.toml", "--json", "--platform", platform]))
+    };
+    let said = check("qemu-virt-gicv2");
+    let json: Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!(json[0]["platform"], "qemu-virt-gicv2");
+    let said = check("a \"strange\" one\n");
+    assert_eq!((said.status, said.out.as_str()), (Some(2), ""));
+    assert!(said.err.contains("--platform: there is no platform") && said.err.contains("rpi4"));
+}
+
+#[test]
+fn platforms_are_listed() {
+    let said = weir(&["platforms"]);
+    assert!(
+        said.out.contains("qemu-virt ") && said.out.contains("qemu-virt-gicv2"),
+        "{}",
+        said.out
+    );
+    let json: Value = serde_json::from_str(&weir(&["platforms", "--json"]).out).expect("JSON");
+    let virt = json.as_array().expect("a list").iter().find(|board| board["name"] == "qemu-virt");
+    let virt = virt.expect("qemu-virt");
+    assert_eq!(
+        (&virt["gic"]["version"], &virt["memory"]["bytes"]),
+        (&3.into(), &(2u64 << 30).into())
+    );
+    let bits = serde_json::json!([[16, 19], [17, 20], [18, 21]]);
+    assert_eq!(virt["dram"][0]["bank_functions"], bits);
+    let core = virt["tlbs"].as_array().expect("TLBs").iter().find(|tlb| tlb["name"] == "core");
+    assert_eq!(core.expect("the core's")["sets"], 128);
+    let rt = virt["groups"].as_array().expect("groups").iter().find(|group| group["name"] == "rt");
+    assert_eq!(rt.expect("rt")["banks"], serde_json::json!([4, 5, 6, 7]));
+}
+
+#[test]
+fn a_failed_build_is_the_environments_fault() {
+    let fake = fake();
+    fake.write("cargo", b"#!/bin/sh\necho 'error: the disk has melted' >&2\nexit 101\n");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(fake.path("cargo"), mode).expect("a mode");
+    let said =
+        say(fake.weir().args(["build", "system.toml"]).env("WEIR_CARGO", fake.path("cargo")));
+    assert_eq!(said.status, Some(3));
+    assert!(said.err.contains("cannot build the hypervisor"), "{}", said.err);
+    assert!(said.err.contains("the disk has melted"), "{}", said.err);
+    let said = say(fake.weir().args(["build", "system.toml", "--no-build"]));
+    assert_eq!(said.status, Some(3));
+    assert!(said.err.contains("build without --no-build"), "{}", said.err);
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let mut command = Command::new("sh");
+    // The reader ends before the first byte comes.
+    let script = r#"{ sleep 0.2; "$0" new --schema; echo status $? >&2; } | true"#;
+    command.args(["-c", script, env!("CARGO_BIN_EXE_weir")]).stdin(Stdio::null());
+    let said = say(&mut command);
+    assert!(said.err.contains("status 0"), "{}", said.err);
+    assert!(!said.err.contains("panicked"), "{}", said.err);
+}
+
+/// A disk that is full is named with what was to be written to it.
+#[test]
+fn what_cannot_be_written_is_named() {
+    let full = fs::File::create("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let ended = command.arg("platforms").stdout(full).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(3), "{said}");
+    assert!(said.contains("cannot write to standard output: No space left"), "{said}");
+}
+
+#[test]
+fn it_starts_at_once() {
+    let started = Instant::now();
+    let runs: u32 = 5;
+    for _ in 0..runs {
+        assert_eq!(weir(&["platforms"]).status, Some(0));
+    }
+    // 20 ms each on an idle machine; this leaves room for a busy one.
+    assert!(started.elapsed() / runs < Duration::from_secs(1));
+}
+
+#[test]
+fn the_readme_shows_the_demo_as_it_is() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |name: &str| fs::read_to_string(root.join(name)).expect("a text file");
+    let block = format!("```toml\n{}```", read("examples/demo/demo.toml"));
+    assert!(read("README.md").contains(&block), "copy examples/demo/demo.toml into README.md");
+}
+
+#[test]
+fn only_regular_files_are_read() {
+    let fake = fake();
+    rustix::fs::mkfifoat(rustix::fs::CWD, fake.path("fifo"), rustix::fs::Mode::RUSR)
+        .expect("a pipe");
+    let vm = |image: &str| {
+        format!(
+            "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MiB\"\nimage = {{ {image} }}\n"
+        )
+    };
+    for (file, why) in [
+        ("fifo", "a pipe"),
+        ("/dev/zero", "a device"),
+        ("/", "a directory"),
+        ("/proc/kmsg", "empty"),
+    ] {
+        for image in [
+            format!("elf = {file:?}"),
+            format!("bin = {file:?}"),
+            format!("linux = {file:?}"),
+            format!("linux = \"guest.bin\", initrd = {file:?}"),
+        ] {
+            fake.write("odd.toml", vm(&image).as_bytes());
+            let said = say(fake.weir().args(["check", "odd.toml"]));
+            assert_eq!(said.status, Some(1), "{image}: {}", said.err);
+            // Root may open the kernel's messages, and finds no bytes in them.
+            let denied = file.starts_with("/proc") && said.err.contains("permission denied");
+            let other = file.starts_with("/proc") && said.err.contains("is not an");
+            assert!(denied || other || said.err.contains(why), "{image}: {}", said.err);
+        }
+        fake.write("odd.toml", vm("bin = \"guest.bin\"").replace("qemu-virt", file).as_bytes());
+        for call in [
+            vec!["check", file],
+            vec!["analyze", file],
+            vec!["plan", file],
+            vec!["check", "odd.toml"],
+            vec!["analyze", "--trace", file],
+            vec!["simulate", "--merge", file],
+            vec!["simulate", "--dram-trace", file, "--platform", "ddr4-2400"],
+            vec!["trace", file],
+            vec!["run", "system.toml", "--image-file", file],
+        ] {
+            let said = say(fake.weir().args(&call));
+            // It ends, and what is no file is an error. Of an empty one that is for the verb to
+            // say.
+            let refused = matches!(said.status, Some(1..=3));
+            assert!(refused || file.starts_with("/proc"), "{call:?}: {} {}", said.out, said.err);
+        }
+    }
+}
+
+#[test]
+fn what_files_and_arguments_say_does_not_reach_the_terminal_raw() {
+    let fake = fake();
+    let image = "e\u{1b}[2J\u{202e}.bin";
+    let vm = "[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MiB\"\nimage = { bin = \"e\\u001b[2J\\u202e.bin\" }\n";
+    fake.write(image, &[0; 64]);
+    let file = "o\u{1b}]0;x\u{7}.toml";
+    fake.write(file, format!("platform = \"qemu-virt\"\n{vm}").as_bytes());
+    let is_clean = |text: &str| !text.chars().any(weir_model::is_hidden);
+    for call in [
+        vec!["check", file],
+        vec!["analyze", file],
+        vec!["plan", file],
+        vec!["check", "\u{1b}[2J"],
+        vec!["check", file, "--platform", "\u{1b}[2J"],
+        vec!["trace", "\u{1b}[2J"],
+        vec!["attach", "\u{1b}[2J", "one"],
+        vec!["\u{1b}[2J"],
+    ] {
+        let said = say(fake.weir().args(&call));
+        assert!(
+            is_clean(&said.out) && is_clean(&said.err),
+            "{call:?}: {:?} {:?}",
+            said.out,
+            said.err
+        );
+        assert!(
+            said.out.contains("\\u{1b}") || said.err.contains("\\u{1b}"),
+            "{call:?}: {} {}",
+            said.out,
+            said.err
+        );
+    }
+}
+
+#[test]
+fn tables_fit_the_width() {
+    let widest = |columns: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.arg("platforms").env_remove("COLUMNS");
+        if let Some(columns) = columns {
+            command.env("COLUMNS", columns);
+        }
+        let said = say(&mut command);
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        let rule = |line: &str| line.contains('\u{2500}');
+        // One below each header: a table that does not fit continues below itself.
+        let parts = said.out.lines().filter(|line| line.trim_start().starts_with("platform"));
+        assert_eq!(
+            said.out.lines().filter(|line| rule(line)).count(),
+            parts.count(),
+            "{}",
+            said.out
+        );
+        // Remarks follow the table.
+        let table =
+            said.out.lines().filter(|line| !line.contains(" can be checked and planned for"));
+        table.map(|line| line.chars().count()).max().expect("lines")
+    };
+    assert!(widest(Some("80")) <= 80);
+    assert!(widest(Some("120")) <= 120);
+    // In a pipe each row is one line.
+    assert!(widest(None) > 80);
+}
+
+/// The VMs, the memory map and the owners of cells: `weir check` prints a sentence without a
+/// table's indentation or after a number.
+#[test]
+fn the_tables_of_check_fit_the_width() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("a checkout");
+    let widest = |columns: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command
+            .arg("check")
+            .arg(root.join("examples/isolation-colors-on/isolation-colors-on.toml"));
+        command.env("WEIR_ROOT", root).env_remove("COLUMNS");
+        if let Some(columns) = columns {
+            command.env("COLUMNS", columns);
+        }
+        let said = say(&mut command);
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        let sentence = |line: &str| {
+            ["cost: ", "sizes guessed: ", root.to_str().expect("UTF-8")]
+                .iter()
+                .any(|text| line.starts_with(text))
+        };
+        let lines = said.out.lines().filter(|line| !sentence(line));
+        let widest = lines.clone().map(|line| line.chars().count()).max().expect("lines");
+        // Cells are broken between words: an address stays whole.
+        assert!(lines.clone().any(|line| line.contains("0x4000_0000")), "{}", said.out);
+        widest
+    };
+    assert!(widest(Some("80")) <= 80);
+    assert!(widest(None) > 120);
+}

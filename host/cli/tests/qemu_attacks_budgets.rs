@@ -1,0 +1,283 @@
+//! Attacks by means of memory budgets: what one VM does with its own must not cost another VM its
+//! time, and nothing that EL2 does for a VM is outside of that VM's budget.
+
+mod support;
+
+use serde_json::Value;
+use std::{fs, process::Command};
+use support::{
+    qemu::{Options, Outcome, root, run_system},
+    say,
+};
+
+/// A VM that runs a program of `guests/attacks`.
+fn vm(name: &str, cpus: &str, program: &str, args: &str, keys: &str) -> String {
+    format!(
+        "\n[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"4MiB\"\n\
+         image = {{ elf = \"{program}\", args = \"{args}\" }}\n{keys}\n"
+    )
+}
+
+/// Runs the system of these VMs until all expected lines are there. A core without a VM reports the
+/// counters each 5 ms.
+fn run(vms: &[String]) -> Outcome {
+    let hypervisor = "[hypervisor]\nconsole_core = 2\nheartbeat = \"5ms\"\n";
+    let text = format!("platform = \"qemu-virt\"\n{hypervisor}{}", vms.concat());
+    run_system(&text, &Options::default()).good()
+}
+
+/// The exits of this kind of a VM.
+fn exits(outcome: &Outcome, vm: &str, kind: &str) -> u64 {
+    outcome.vm(vm)["exits"][kind].as_u64().unwrap_or_else(|| panic!("{}", outcome.vm(vm)))
+}
+
+/// The numbers in the last line of a VM that contains `text`.
+fn numbers(outcome: &Outcome, vm: &str, text: &str) -> Vec<u64> {
+    let lines = outcome.lines(vm);
+    let line = lines.iter().rfind(|line| line.contains(text));
+    let line = line.unwrap_or_else(|| panic!("no line with {text}: {lines:?}"));
+    line.split([' ', ',']).filter_map(|word| word.parse().ok()).collect()
+}
+
+/// The victim's reads, and what EL2 was sent to its core.
+struct Felt {
+    reads: u64,
+    messages: u64,
+}
+
+fn felt(outcome: &Outcome) -> Felt {
+    Felt {
+        reads: numbers(outcome, "victim", "reader: ")[0],
+        messages: exits(outcome, "victim", "message from another core"),
+    }
+}
+
+const MEMGUARD: &str = "regulator = \"memguard\", period = \"1ms\"";
+
+/// 20 ms, in which the victim uses a part of its budget and is never suspended.
+fn victim(keys: &str) -> String {
+    let keys = format!("{keys}\nexpect = [\"reader: \"]");
+    vm("victim", "[0]", "reader", "for_us=20000 size=0x10000", &keys)
+}
+
+/// Under instruction counting cores run one at a time, so the victim is compared with itself next
+/// to the same program that shares no budget with it: it has so much of its reads at the least.
+fn assert_not_disturbed(attacked: &Outcome, harmless: &Outcome, least_percent: u64) {
+    let ([attacked, harmless], outcome) = ([attacked, harmless].map(felt), attacked);
+    println!(
+        "{} messages, {} reads, {} without",
+        attacked.messages, attacked.reads, harmless.reads
+    );
+    // EL2 sends none to a core whose vCPU runs.
+    assert_eq!(attacked.messages, 0);
+    assert!(
+        attacked.reads * 100 >= harmless.reads * least_percent,
+        "{} reads instead of {}",
+        attacked.reads,
+        harmless.reads
+    );
+    // It is the attack that it says.
+    assert!(exits(outcome, "attacker", "hypercall") > 1000, "{}", outcome.vm("attacker"));
+}
+
+#[test]
+fn a_vm_that_suspends_again_and_again_does_not_interrupt_another_that_runs() {
+    let budget = format!("bandwidth = {{ budget = 4000, {MEMGUARD} }}");
+    let own = "bandwidth = { budget = 4000, period = \"1ms\" }";
+    for action in ["suspend", "pending"] {
+        let with =
+            |budget: &str| vm("attacker", "[1]", "budget-weapon", &format!("do={action}"), budget);
+        let [attacked, harmless] =
+            [with(&budget), with(own)].map(|attacker| run(&[victim(&budget), attacker]));
+        // Measured: 139 % and 269 %. An attacker without a share in the victim's budget has less to
+        // do in each round, and so more turns of QEMU.
+        assert_not_disturbed(&attacked, &harmless, 100);
+    }
+}
+
+#[test]
+fn a_suspended_vcpu_is_woken_once_in_a_period_however_often_budget_is_returned() {
+    // The victim is spent early in each period of 1 ms; the attacker returns its own every 3 us.
+    let budget = |budget: u32| format!("bandwidth = {{ budget = {budget}, {MEMGUARD} }}");
+    let keys = format!("{}\nexpect = [\"reader: \"]", budget(500));
+    let victim = vm("victim", "[0]", "reader", "for_us=20000 size=0x180000", &keys);
+    let attacker = vm("attacker", "[1]", "budget-weapon", "do=suspend", &budget(4000));
+    let disturbed = felt(&run(&[victim, attacker]));
+    println!("{} messages", disturbed.messages);
+    // Measured: 19. One in each of 20 periods, and one in that in which the victim begins.
+    assert!((15..=21).contains(&disturbed.messages), "{} messages", disturbed.messages);
+}
+
+#[test]
+fn a_vm_that_sets_anothers_budget_again_and_again_does_not_interrupt_it() {
+    let budget = "budget = 4000, period = \"100us\"";
+    let adjust = ", adjust = { by = \"attacker\", min = 3000, max = 5000 }";
+    let [attacked, harmless] = [adjust, ""].map(|adjust| {
+        let attacker = vm("attacker", "[1]", "budget-weapon", "do=set vm=0 reads=4000", "");
+        run(&[victim(&format!("bandwidth = {{ {budget}{adjust} }}")), attacker])
+    });
+    // Measured: 99.9 % of the reads. The budgets that are set are the victim's own, 4000 and 4001:
+    // with a smaller one EL2 looks at the monitor more often, as it must (94.0 % with 3000).
+    assert_not_disturbed(&attacked, &harmless, 99);
+    assert!(
+        harmless.vm("attacker")["denials"].as_object().is_some_and(|denials| !denials.is_empty())
+    );
+}
+
+/// The attacker's first vCPU shares core 0 with the victim and spends the pool; its second one
+/// returns its share.
+#[test]
+fn a_vm_that_returns_its_pool_share_again_and_again_interrupts_the_sharer_at_most_once_a_turn() {
+    let schedule = "\n[[core]]\nid = 0\nschedule = { kind = \"table\", frame = \"1ms\", slots = [\
+        { vm = \"victim\", start = \"0us\", length = \"500us\" }, \
+        { vm = \"attacker\", start = \"500us\", length = \"500us\" } ] }\n";
+    let budget = "bandwidth = { budget = 1000, period = \"100us\", split = \"pool\" }";
+    let victim =
+        vm("victim", "[0]", "reader", "for_us=40000 size=0x10000", "expect = [\"reader: \"]");
+    let attacker = vm("attacker", "[0, 1]", "budget-weapon", "do=suspend", budget);
+    let outcome = run(&[victim, attacker, schedule.to_owned()]);
+    let messages = exits(&outcome, "victim", "message from another core");
+    println!("{messages} messages in 40 slots");
+    // Measured: none, as a vCPU that is off the core is woken by its slot. One that is sent as the
+    // attacker's slot ends comes in the victim's: no more than in a tenth of the slots.
+    assert!(messages <= 4, "{messages} messages in 40 slots");
+    assert!(exits(&outcome, "attacker", "hypercall") > 1000, "{}", outcome.vm("attacker"));
+}
+
+/// What a vCPU returned when it went off is not needed for it to come on again.
+#[test]
+fn a_vm_with_a_pool_restarts_on_a_shared_core() {
+    let schedule = "\n[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"1ms\" }\n";
+    for budget in ["split = \"pool\"", "regulator = \"memguard\""] {
+        let keys = format!(
+            "bandwidth = {{ budget = 5000, period = \"1ms\", {budget} }}\nexpect = [\"budget-weapon: 2 rounds\"]"
+        );
+        let restarts = vm("attacker", "[0]", "budget-weapon", "do=restart lives=2", &keys);
+        run(&[restarts, vm("other", "[0]", "reader", "for_us=1", ""), schedule.to_owned()]);
+    }
+}
+
+/// What core `core` moved between the shared cache and memory, for the guest and at EL2.
+fn refills(outcome: &Outcome, core: usize) -> u64 {
+    let run = fs::read(outcome.run.join("run.json")).expect("run.json");
+    let run: Value = serde_json::from_slice(&run).expect("JSON");
+    let of = |name: &str| run["monitor"][core][name].as_u64().expect("a count");
+    of("refills") + of("hypervisor_refills")
+}
+
+#[test]
+fn what_el2_zeroes_and_copies_at_restarts_is_on_the_vms_budget() {
+    let budget =
+        "bandwidth = { budget = 500, period = \"100us\" }\nexpect = [\"budget-weapon: 6 rounds\"]";
+    let attacker = vm("attacker", "[1]", "budget-weapon", "do=restart lives=6", budget);
+    let outcome = run(&[attacker, vm("console", "[0]", "reader", "for_us=1", "")]);
+    assert_eq!(outcome.vm("attacker")["restarts"], 6);
+    // 65,536 lines are zeroed in each life, at 5 in each microsecond.
+    let time_ns = outcome.report["time_ns"].as_u64().expect("a time");
+    let moved = refills(&outcome, 1);
+    println!("{moved} refills in {time_ns} ns");
+    assert!(moved > 6 * 65_536, "{moved} refills");
+    // Measured: about 410,900 in 896 periods. The first load, before the VM ran, is not on its budget;
+    // one piece of 130 lines may be beyond it.
+    let allowed = time_ns.div_ceil(100_000) * 500 + 65_536 + 130;
+    assert!(moved <= allowed, "{moved} refills where {allowed} are allowed");
+}
+
+/// Checks that a vCPU's budget held in each period by EL2's count, and in all of them by the
+/// plug-in's.
+fn assert_budget_holds(outcome: &Outcome, vcpu: usize, budget: u64, period_ns: u64) -> u64 {
+    let judged = &outcome.vm("attacker")["budgets"][vcpu];
+    let number = |key: &str| judged[key].as_u64().unwrap_or_else(|| panic!("{key}: {judged}"));
+    let (beyond, overshoot) = (number("max_beyond"), number("overshoot"));
+    println!("at most {} in a period, {beyond} beyond", number("max_used"));
+    assert!(beyond <= overshoot && number("exceeded_periods") == 0, "{judged}");
+    let run = fs::read(outcome.run.join("run.json")).expect("run.json");
+    let run: Value = serde_json::from_slice(&run).expect("JSON");
+    let moved = run["monitor"][vcpu]["refills"].as_u64().expect("a count");
+    // What is spent beyond a budget is paid for by the next one, so that one overshoot remains.
+    let periods = outcome.report["time_ns"].as_u64().expect("a time") / period_ns + 1;
+    let allowed = periods * budget + overshoot;
+    assert!(moved <= allowed, "{moved} refills where {allowed} are allowed");
+    moved
+}
+
+/// A VM reads with caches and without, and makes lines come and go by maintenance and hints. In
+/// QEMU the plug-in counts each load, so the budget is the same for all; what a PMU leaves out,
+/// `weir check` names.
+#[test]
+fn a_budget_holds_with_the_mmu_off_and_under_maintenance_and_prefetches() {
+    for how in ["load", "uncached", "clean", "invalidate", "prefetch"] {
+        // More lines than the cache has, so that each load is a refill.
+        let args = format!("for_us=20000 size=0x200000 how={how}");
+        let keys = "bandwidth = { budget = 1000, period = \"100us\" }\nexpect = [\"reader: \"]";
+        let outcome = run(&[vm("attacker", "[0]", "reader", &args, keys)]);
+        assert_budget_holds(&outcome, 0, 1000, 100_000);
+        let reads = numbers(&outcome, "attacker", "reader: ")[0];
+        println!("{how}: {reads} reads");
+        // The guest's own count of 200 periods, and of the one in which it began. Measured: 200,968
+        // to 201,024.
+        assert!(reads <= 201 * 1000 + 2064, "{how}: {reads} reads");
+        // It wanted more.
+        assert!(reads >= 195 * 1000, "{how}: {reads} reads");
+    }
+}
+
+#[test]
+fn a_vcpu_that_is_turned_off_and_on_again_gets_no_second_budget() {
+    let keys = "bandwidth = { budget = 300, period = \"1ms\", scope = \"vcpu\" }\n\
+                expect = [\"budget-weapon: 200 rounds\"]";
+    let attacker = vm("attacker", "[0, 1]", "budget-weapon", "do=cycle every_ns=12000", keys);
+    let outcome = run(&[attacker]);
+    let moved = assert_budget_holds(&outcome, 1, 300, 1_000_000);
+    // Its budgets were spent by some ten lives each.
+    let throttled = outcome.vm("attacker")["budgets"][1]["throttled_periods"].as_u64();
+    println!("{moved} refills, {throttled:?} periods spent");
+    assert!(throttled.is_some_and(|throttled| throttled > 10), "{throttled:?}");
+}
+
+#[test]
+fn a_vm_that_sets_its_own_budget_again_and_again_gets_no_more_than_the_most() {
+    let keys = "bandwidth = { budget = 1000, period = \"100us\", scope = \"vcpu\", \
+                adjust = { by = \"attacker\", min = 500, max = 1000 } }\n\
+                expect = [\"budget-weapon: \"]";
+    let args = "do=set vm=0 reads=999 for_us=20000";
+    let outcome = run(&[vm("attacker", "[0, 1]", "budget-weapon", args, keys)]);
+    let moved = assert_budget_holds(&outcome, 0, 1000, 100_000);
+    println!("{moved} refills");
+    assert!(moved > 150_000, "{moved} refills");
+    assert!(exits(&outcome, "attacker", "hypercall") > 1000, "{}", outcome.vm("attacker"));
+}
+
+/// What no counter sees is named for each budget that counts it.
+#[test]
+fn check_names_what_a_budgets_event_leaves_out() {
+    let check = |keys: &str| {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("s.toml");
+        let text = format!(
+            "platform = \"qemu-virt\"\n{}",
+            vm(
+                "attacker",
+                "[0]",
+                "reader",
+                "",
+                &format!("bandwidth = {{ budget = 1000, period = \"1ms\"{keys} }}")
+            )
+        );
+        fs::write(&file, text).expect("a system file");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let said =
+            say(command.env("WEIR_ROOT", root()).arg("check").arg(&file).arg("--ignore-verdict"));
+        assert_eq!(said.status, Some(0), "{}{}", said.out, said.err);
+        // The terminal's width breaks lines.
+        (said.out + &said.err).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let refills = check("");
+    for left_out in ["MMU off", "non-cacheable", "write-backs", "cache maintenance", "prefetch"] {
+        assert!(refills.contains(left_out), "{left_out}: {refills}");
+    }
+    let written = check(", event = \"l2d-writeback\"");
+    assert!(written.contains("counts l2d-writeback: not lines brought in"), "{written}");
+    let instructions = check(", event = \"inst-retired\"");
+    assert!(instructions.contains("counts inst-retired: not accesses to memory"), "{instructions}");
+}

@@ -1,0 +1,192 @@
+//! Isolation attacks with interrupts: what a VM does with its lines and timers, and what another VM
+//! on the same core loses by it.
+
+mod support;
+
+use std::{fs, process::Command};
+use support::{
+    qemu::{Options, Outcome, build_programs, root, run_system},
+    say,
+};
+
+/// Half of each 2 ms is the victim's.
+const SLOTS: &str = r#"
+[[core]]
+id = 0
+schedule = { kind = "table", frame = "2ms", slots = [
+    { vm = "worker", start = "0ms", length = "1ms" }, { vm = "attacker", start = "1ms", length = "1ms" },
+] }
+"#;
+
+/// What lasts for about 20 slots.
+const STEPS: u32 = 8000;
+
+/// The victim, and an attacker on these cores that runs this guest.
+fn system(platform: &str, cpus: &str, attack: &str, args: &str) -> String {
+    let slots = SLOTS.replace(" = [\n", " = [").replace("\n] }", "] }");
+    format!(
+        r#"
+platform = "{platform}"
+
+[[vm]]
+name = "worker"
+cpus = [0]
+memory = "4MiB"
+image = {{ elf = "worker", args = "steps={STEPS}" }}
+expect = ["worker: {STEPS} steps"]
+
+[[vm]]
+name = "attacker"
+cpus = {cpus}
+memory = "4MiB"
+image = {{ elf = "{attack}", args = "{args}" }}
+devices = ["/pl031@9010000"]
+{slots}
+"#
+    )
+}
+
+/// How long the victim's work took, in microseconds, and how many interrupts it saw.
+fn work(outcome: &Outcome) -> (u64, u64) {
+    let lines = outcome.lines("worker");
+    let line = lines.iter().find(|line| line.starts_with("worker: ")).expect("a report");
+    let numbers: Vec<u64> = line.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+    (numbers[1], numbers[2])
+}
+
+/// The fields of the trace's records of a kind.
+fn records(outcome: &Outcome, kind: &str) -> Vec<Vec<String>> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("trace").arg(&outcome.run).args(["--format", "csv", "--kind", kind]);
+    let said = say(&mut command);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    said.out.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect()
+}
+
+/// The attacker's line, and the SGI by which EL2 tells a core of a change in a VM's distributor.
+const LINE_AND_SGI: [&str; 2] = ["34", "1"];
+
+/// The most interrupts for the attacker that core 0 took in one of the victim's slots.
+fn most_in_a_slot(outcome: &Outcome) -> usize {
+    let time = |fields: &Vec<String>| fields[0].parse::<u64>().expect("a time");
+    let switches: Vec<_> = records(outcome, "vcpu-switch")
+        .iter()
+        .filter(|fields| fields[1] == "0")
+        .map(|fields| (time(fields), fields[2].clone()))
+        .collect();
+    let interrupts = records(outcome, "interrupt");
+    let for_attacker =
+        |fields: &&Vec<String>| fields[1] == "0" && LINE_AND_SGI.contains(&fields[5].as_str());
+    let came: Vec<u64> = interrupts.iter().filter(for_attacker).map(time).collect();
+    let slots = switches.windows(2).filter(|pair| pair[0].1 == "worker");
+    let most = slots
+        .clone()
+        .map(|pair| came.iter().filter(|at| (pair[0].0..pair[1].0).contains(*at)).count())
+        .max();
+    assert!(slots.count() > 10, "{switches:?}");
+    most.unwrap_or(0)
+}
+
+/// How often the attacker's line came to core 0.
+fn raised(outcome: &Outcome) -> usize {
+    let interrupts = records(outcome, "interrupt");
+    interrupts.iter().filter(|fields| fields[1] == "0" && fields[5] == LINE_AND_SGI[0]).count()
+}
+
+/// A line comes at most once in a slot of another VM, whatever its own VM writes to the distributor
+/// elsewhere.
+#[test]
+fn a_line_that_another_core_raises_again_and_again_costs_the_victim_one_interrupt_a_slot() {
+    let attacks: [(&str, &[&str]); 2] = [
+        ("qemu-virt", &["pending", "enable", "active", "route"]),
+        ("qemu-virt-gicv2", &["pending", "route"]),
+    ];
+    for (platform, ways) in attacks {
+        let run = |by: &str| {
+            let text = system(platform, "[0, 1]", "line-raiser", &format!("by={by}"));
+            run_system(&text, &Options::default()).good()
+        };
+        let (quiet, _) = work(&run("nothing"));
+        for by in ways {
+            let outcome = run(by);
+            let rounds = outcome.consoles["attacker"].matches(" rounds").count();
+            assert!(rounds > 0, "{platform} {by}: the attacker did nothing");
+            let ((us, _), most) = (work(&outcome), most_in_a_slot(&outcome));
+            println!("{platform} by={by}: {most} in a slot, {us} us of work, {quiet} without");
+            // With QEMU's GICv2 this attack disarms itself. If core 0 has acknowledged the line and
+            // the second vCPU ends it, on core 1, by a list register with the HW bit, the line is
+            // not deactivated: QEMU's trace of its GIC shows that it cannot be raised again. Here
+            // that is after eleven times, all of them in a slot of the attacker's. With a GICv3 the
+            // attack goes on.
+            let disarmed = (platform, *by) == ("qemu-virt-gicv2", "route");
+            let lines = raised(&outcome);
+            println!("the line came {lines} times to core 0");
+            assert!(lines >= if disarmed { 5 } else { 100 }, "{platform} by={by}: {lines} times");
+            // The line, and one message for what changed in the distributor.
+            let least = usize::from(!disarmed);
+            assert!((least..=2).contains(&most), "{platform} by={by}: {most} interrupts in a slot");
+            // Measured: 35 % to 97 %, since QEMU runs one core at a time and an attacker that only
+            // reads registers never gives its turn away.
+            assert!(us <= quiet, "{platform} by={by}: {us} us instead of {quiet}");
+        }
+    }
+}
+
+/// Nothing of one VM's timers is left on the core for the next VM, nor for the next life.
+#[test]
+fn a_pending_timer_interrupt_stays_with_its_vm() {
+    for platform in ["qemu-virt", "qemu-virt-gicv2"] {
+        for args in ["rounds=100000", "rounds=500 then=reset"] {
+            let text = system(platform, "[0]", "timer-latch", args);
+            let outcome = run_system(&text, &Options::default()).good();
+            let (_, interrupts) = work(&outcome);
+            assert_eq!(interrupts, 0, "{platform} {args}");
+            if args.ends_with("reset") {
+                let restarts = outcome.vm("attacker")["restarts"].as_u64();
+                assert!(restarts.is_some_and(|restarts| restarts > 2), "{restarts:?}");
+            }
+        }
+    }
+}
+
+/// The interrupt that wakes a core from a power-down suspend comes, and so does the next one.
+#[test]
+fn a_core_that_powers_down_keeps_the_interrupt_that_wakes_it() {
+    const GUEST: &str = r#"
+[[vm]]
+name = "sleeper"
+cpus = [0]
+memory = "4MiB"
+image = { elf = "power-down" }
+expect = ["power-down: 20 rounds, 40 interrupts"]
+"#;
+    for platform in ["qemu-virt", "qemu-virt-gicv2"] {
+        let dedicated = format!("platform = \"{platform}\"\n{GUEST}");
+        let _ = run_system(&dedicated, &Options::default()).good();
+        let worker = system(platform, "[0]", "power-down", "");
+        let shared = worker.replace(
+            "name = \"attacker\"",
+            "name = \"attacker\"\nexpect = [\"power-down: 20 rounds, 40 interrupts\"]",
+        );
+        let outcome = run_system(&shared, &Options::default()).good();
+        assert_eq!(work(&outcome).1, 0);
+    }
+}
+
+/// ICC_SRE_EL1 is written when a core starts and whenever a vCPU comes on its core, so that none
+/// finds what another one wrote. QEMU fixes the register, so that no guest can show it there; hence
+/// the instruction is looked for in the program.
+#[test]
+fn the_hypervisor_writes_icc_sre_el1_for_each_vcpu() {
+    build_programs();
+    let count = |name: &str| {
+        let elf = fs::read(root().join("build/programs").join(name)).expect("the hypervisor");
+        let words = elf.chunks_exact(4);
+        let words = words.map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")));
+        // MSR ICC_SRE_EL1, Xt.
+        words.filter(|word| word & !31 == 0xd518_cca0).count()
+    };
+    let v3 = count("weir-hypervisor-gicv3");
+    assert!(v3 >= 2, "{v3} times, one at a core's start");
+    assert_eq!(count("weir-hypervisor-gicv2"), 0);
+}

@@ -1,0 +1,170 @@
+//! Isolation attacks on time, memory, debug registers, consoles and reports, each next to a VM that measures (docs/attacks.md).
+
+mod support;
+
+use support::qemu::{Options, Outcome, run_system};
+
+/// `control` on core 0, with the given number of activations each millisecond.
+fn control(activations: u64) -> String {
+    format!(
+        "platform = \"qemu-virt\"\n\n[hypervisor]\nheartbeat = \"50ms\"\n\n[[vm]]\nname = \"control\"\ncpus = [0]\nmemory = \"4MiB\"\n\
+         image = {{ elf = \"control\", args = \"activations={activations} report={activations}\" }}\n\
+         expect = [\"control: {activations} activations, 0 misses\", \"control: latency min\"]\n"
+    )
+}
+
+/// An attacker on these cores.
+fn attacker(name: &str, cores: &str, args: &str, more: &str) -> String {
+    format!(
+        "\n[[vm]]\nname = \"{name}\"\ncpus = [{cores}]\nmemory = \"4MiB\"\n\
+         image = {{ elf = \"{name}\", args = \"{args}\" }}\n{more}\n"
+    )
+}
+
+fn run(text: &str, arguments: &[&str]) -> Outcome {
+    run_system(text, &Options { arguments, ..Options::default() }).good()
+}
+
+/// What follows `before` in the last line of a VM that has it.
+fn number(outcome: &Outcome, vm: &str, before: &str) -> u64 {
+    let lines = outcome.lines(vm);
+    let line = lines.iter().rfind(|line| line.contains(before));
+    let line = line.unwrap_or_else(|| panic!("no {before} in {lines:?}"));
+    let word = line.split(before).nth(1).and_then(|rest| rest.split_whitespace().next());
+    word.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no number in {line}"))
+}
+
+/// Checks that nothing happened to `control`.
+fn assert_unharmed(outcome: &Outcome) {
+    let vm = outcome.vm("control");
+    assert_eq!((&vm["state"], &vm["restarts"]), (&"running".into(), &0.into()));
+    assert_eq!((&vm["denials"], &vm["faults"]), (&serde_json::json!({}), &serde_json::json!([])));
+}
+
+/// SGIs between an attacker's own vCPUs reach no other VM.
+#[test]
+fn sgis_between_an_attackers_vcpus_interrupt_nobody_else() {
+    let alone = run(&control(200), &[]);
+    let text = control(200) + &attacker("storms", "1, 2", "kind=sgi", "");
+    let outcome = run(&text, &[]);
+    let exits = |outcome: &Outcome| {
+        let exits = &outcome.vm("control")["exits"];
+        ["message from another core", "GIC maintenance", "device interrupt"]
+            .map(|cause| exits[cause].as_u64().expect("counters came"))
+    };
+    assert_eq!(exits(&outcome), exits(&alone), "no exit of the victim's is the attacker's");
+}
+
+/// Ten thousand calls and accesses that mean nothing, of each of three seeds: no fault of EL2, none of the victim.
+#[test]
+fn fuzzing_ends_nothing_but_the_fuzzer() {
+    for (platform, seed) in [("qemu-virt", 1), ("qemu-virt", 2), ("qemu-virt-gicv2", 3)] {
+        let text = control(200)
+            + &attacker(
+                "fuzzer",
+                "1",
+                &format!("seed={seed} rounds=10000"),
+                "on_outside = \"abort\"\nexpect = [\"fuzzer: 10000 rounds\"]",
+            );
+        let outcome = run(&text, &["--platform", platform]);
+        assert_unharmed(&outcome);
+        let fuzzer = outcome.vm("fuzzer");
+        // A pair or a misaligned access to a virtual device is no access outside.
+        assert_eq!(fuzzer["faults"], serde_json::json!([]), "seed {seed}");
+        let aborts = fuzzer["denials"]["access outside its memory"].as_u64();
+        assert!(aborts.is_some_and(|aborts| aborts > 1000), "{aborts:?}");
+        assert_eq!(aborts, Some(number(&outcome, "fuzzer", " accesses, ")), "each was injected");
+    }
+}
+
+/// Breakpoints, watchpoints and single step work, and a VM that shares the core does not meet another's.
+#[test]
+fn a_vms_debug_registers_are_its_own() {
+    let alone = run(
+        &("platform = \"qemu-virt\"\n".to_owned()
+            + &attacker(
+                "debugger",
+                "0",
+                "",
+                "expect = [\"debugger: 1 breakpoints, 1 watchpoints, 1 steps, 0 others\"]",
+            )),
+        &[],
+    );
+    assert_eq!(alone.vm("debugger")["denials"], serde_json::json!({}));
+    let text = control(100)
+        + &attacker(
+            "debugger",
+            "0",
+            "hold=1",
+            "expect = [\"debugger: 1 breakpoints, 1 watchpoints, 1 steps, 0 others\"]",
+        )
+        + "\n[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"200us\" }\n";
+    assert_unharmed(&run(&text, &[]));
+}
+
+/// A guest that takes one exception after another and executes nothing stops virtual time. The run goes on without it, the
+/// same each time, with one such guest or two, and with the console on an idle core or on one with a guest.
+#[test]
+fn a_guest_that_executes_nothing_is_ended() {
+    let stuck =
+        |name: &str, core: u32, args: &str| {
+            attacker("no-vectors", &core.to_string(), args, "expect = [\"no-vectors: here\"]")
+                .replacen("\"no-vectors\"", &format!("\"{name}\""), 1)
+        };
+    let one = stuck("first", 1, "wait_ms=20");
+    let two = stuck("first", 1, "kind=load wait_ms=20") + &stuck("second", 3, "wait_ms=40");
+    let busy = stuck("first", 1, "kind=load") + &attacker("storms", "2, 3", "kind=sgi", "");
+    for (more, names) in [(one, &["first"][..]), (two, &["first", "second"]), (busy, &["first"])] {
+        let outcome = run(&(control(100) + &more), &[]);
+        assert_unharmed(&outcome);
+        for name in names {
+            let vm = outcome.vm(name);
+            assert_eq!(vm["state"], "halted", "{name}");
+            let faults = vm["fault_counts"]["exception vectors that cannot be executed"].as_u64();
+            assert_eq!(faults, Some(1), "{name}: {}", vm["faults"]);
+        }
+        let again = run(&(control(100) + &more), &[]);
+        assert_eq!(outcome.files["wire.bin"], again.files["wire.bin"], "the same each time");
+    }
+}
+
+/// Whatever a VM prints, it is on its own console, and the person's terminal gets no escape sequence of it.
+#[test]
+fn nothing_that_is_printed_is_anothers_or_the_hypervisors() {
+    let text = control(200) + &attacker("forger", "1", "rounds=20", "expect = [\"forger: done\"]");
+    let outcome = run(&text, &[]);
+    assert_unharmed(&outcome);
+    let forged = |text: &str| text.contains("forged") || text.contains("9 misses");
+    assert!(!outcome.lines("control").into_iter().any(forged));
+    let log = String::from_utf8_lossy(&outcome.files["hypervisor.log"]).into_owned();
+    assert!(!forged(&log) && !log.contains("fault"), "{log}");
+    assert_eq!(outcome.report["totals"]["faults"], 0);
+    assert_eq!(outcome.report["totals"]["damaged_frames"], 0);
+    for line in outcome.said.out.lines().filter(|line| forged(line)) {
+        assert!(line.starts_with("forger"), "{line:?}");
+        let harmless = |character: char| !character.is_control() || character == '\t';
+        assert!(line.chars().all(harmless), "{line:?}");
+    }
+}
+
+/// Twenty faults in a row and a power-off: the report has all of them, and the other VM's records.
+#[test]
+fn a_flood_of_faults_is_counted_and_loses_nothing_of_others() {
+    let text = control(500)
+        + &attacker(
+            "faults",
+            "1",
+            "faults=60",
+            "on_fault = \"restart\"\nexpect = [\"faults: 60 faults\"]",
+        );
+    let outcome = run(&text, &[]);
+    assert_unharmed(&outcome);
+    let vm = outcome.vm("faults");
+    assert_eq!((&vm["restarts"], &vm["state"]), (&60.into(), &"off".into()));
+    assert_eq!(vm["fault_counts"]["write outside its memory"], 60);
+    let lost = vm["records_lost"].as_u64().expect("a number");
+    println!("records of the flood lost: {lost}");
+    assert_eq!(outcome.vm("control")["records_lost"], 0);
+    let listed = vm["faults"].as_array().expect("faults").len() as u64;
+    assert_eq!(listed + vm["faults_left_out"].as_u64().expect("a number"), 60);
+}

@@ -1,0 +1,182 @@
+//! Attacks on the time of a VM that shares its core.
+
+mod support;
+
+use support::qemu::{Options, Outcome, run_system};
+
+/// A control loop of 1 ms on core 0, whose activations are due when its slot of [`SLOTS`] begins,
+/// and `storms` on these cores.
+fn storm(activations: u64, cores: &str, args: &str, more: &str, arguments: &[&str]) -> Outcome {
+    let text = format!(
+        r#"
+platform = "qemu-virt"
+
+[hypervisor]
+heartbeat = "5ms"
+console_core = 0
+
+[[vm]]
+name = "control"
+cpus = [0]
+memory = "4MiB"
+image = {{ elf = "control", args = "activations={activations} report={activations} phase_us=0 histogram=1" }}
+expect = ["control: {activations} activations, 0 misses", "control: histogram"]
+
+[[vm]]
+name = "storms"
+cpus = [{cores}]
+memory = "4MiB"
+image = {{ elf = "storms", args = "{args}" }}
+{more}
+"#
+    );
+    run_system(&text, &Options { arguments, ..Options::default() }).good()
+}
+
+const SLOTS: &str = r#"
+[[core]]
+id = 0
+schedule = { kind = "table", frame = "1ms", slots = [{ vm = "control", start = "0us", length = "500us" }, { vm = "storms", start = "500us", length = "500us" }] }
+"#;
+
+/// What follows `before` in the victim's report.
+fn reported<'a>(outcome: &'a Outcome, before: &str) -> &'a str {
+    let lines = outcome.lines("control");
+    lines.iter().find_map(|line| line.split_once(before)).expect("latencies").1
+}
+
+/// The longest latency that `control` measured, in nanoseconds of virtual time.
+fn longest(outcome: &Outcome) -> u64 {
+    let max = reported(outcome, " max ").split(' ').next();
+    max.and_then(|max| max.parse().ok()).expect("a number")
+}
+
+/// The longest latency but one, to the lower end of its bucket of the histogram, which is an eighth
+/// of it at most.
+fn longest_but_one(outcome: &Outcome) -> u64 {
+    let buckets = reported(outcome, "control: histogram ").split(' ').map(|bucket| {
+        let (lower, count) = bucket.split_once(':').expect("a bucket");
+        (lower.parse::<u64>().expect("ns"), count.parse::<usize>().expect("a count"))
+    });
+    let mut all: Vec<u64> =
+        buckets.flat_map(|(lower, count)| std::iter::repeat_n(lower, count)).collect();
+    all.sort_unstable();
+    all[all.len() - 2]
+}
+
+/// What a storm does, with an exit of EL2 that each of its rounds causes. Maintenance causes none:
+/// its rounds are counted instead.
+const STORMS: [(&str, Option<&str>); 4] = [
+    ("sgi", Some("SGI sent")),
+    ("mmio", Some("GIC register")),
+    ("hypercall", Some("hypercall")),
+    ("maintenance", None),
+];
+const ACTIVATIONS: u64 = 20;
+
+/// Runs the loop next to this storm, which has one of `share` parts of its core's time, until both
+/// are over.
+fn run_storm(
+    (kind, exit): (&str, Option<&str>),
+    cores: &str,
+    share: u64,
+    schedule: &str,
+    arguments: &[&str],
+) -> Outcome {
+    let Some(exit) = exit else {
+        // A round takes 110 ns, so that these last until the loop has ended.
+        let rounds = ACTIVATIONS * 12_000 / share;
+        let args = format!("kind={kind} rounds={rounds}");
+        let expected = format!("expect = [\"storms: {rounds} rounds\"]\n{schedule}");
+        return storm(ACTIVATIONS, cores, &args, &expected, arguments);
+    };
+    let outcome = storm(ACTIVATIONS, cores, &format!("kind={kind}"), schedule, arguments);
+    let exits = outcome.vm("storms")["exits"][exit].as_u64().expect("counters came");
+    // One in 4 us of the storm's time.
+    assert!(exits > ACTIVATIONS * 250 / share, "{kind}: {exits} times {exit}");
+    outcome
+}
+
+/// A storm has no way to a core that its VM does not have.
+#[test]
+fn storms_on_another_core_cost_a_control_loop_nothing() {
+    let quiet = longest_but_one(&storm(ACTIVATIONS, "1", "kind=nothing", "", &[]));
+    for (kind, exit) in STORMS {
+        let (cores, busy) = if kind == "sgi" { ("1, 2", 2) } else { ("1", 1) };
+        let outcome = run_storm((kind, exit), cores, 1, "", &[]);
+        let (latency, most) = (longest_but_one(&outcome), longest(&outcome));
+        println!("{kind}: {latency} ns, {quiet} next to a VM that computes; the longest {most}");
+        // Measured: the same bucket, 152 ns, and with two busy cores 672 ns. An activation that
+        // comes with EL2's tick for QEMU, which no board has, waits 106 ns for that; how often
+        // depends on the compiler. The 520 ns of two busy cores are of their messages or of QEMU's
+        // turns, and may be half as long again.
+        let allowed = if busy == 1 { 150 } else { 800 };
+        assert!(latency <= quiet + allowed, "{kind}: {latency} ns, {quiet} without");
+        // One activation of 100 or more waits for QEMU's turn, a slice of 100 us for each busy
+        // core, with and without a storm.
+        assert!(most <= quiet + busy * 100_000 + 5_000, "{kind}: {most} ns");
+    }
+}
+
+/// A storm on the same core ends with its slot, but for the trap that EL2 handles then.
+#[test]
+fn storms_on_a_shared_core_cost_a_control_loop_one_trap() {
+    // Only one core is busy, so that latencies are exact without slices.
+    let exact = ["--no-slices"];
+    let quiet = longest(&storm(ACTIVATIONS, "0", "kind=nothing", SLOTS, &exact));
+    for (kind, exit) in STORMS {
+        let latency = longest(&run_storm((kind, exit), "0", 2, SLOTS, &exact));
+        println!("{kind}: {latency} ns, {quiet} next to a VM that computes");
+        // Measured: 232, 1634, 229 and 0 ns; with 400 activations 281, 1634 and 253. EL2 handles
+        // the trap that it is in before it sees the slot's end; the longest is a write of 32 lines'
+        // pending bits. Another compiler's may be half as long again.
+        let allowed = match kind {
+            "mmio" => 2450,
+            "maintenance" => 50,
+            _ => 430,
+        };
+        assert!(latency <= quiet + allowed, "{kind}: {latency} ns, {quiet} without");
+    }
+}
+
+/// A VM with a PCI function that is reset at function level, which takes 100 ms, restarts again and
+/// again next to a victim that owns half of each ms.
+#[test]
+fn a_vm_whose_pci_function_is_reset_takes_no_time_from_the_sharer() {
+    let text = r#"
+platform = "qemu-virt"
+
+[[vm]]
+name = "victim"
+cpus = [0]
+memory = "4MiB"
+image = { elf = "reader", args = "for_us=250000 size=0x10000 gap_us=524" }
+expect = ["reader: "]
+
+[[vm]]
+name = "attacker"
+cpus = [0]
+memory = "4MiB"
+image = { elf = "budget-weapon", args = "do=restart" }
+devices = ["pci:00:03.0"]
+
+[[core]]
+id = 0
+schedule = { kind = "table", frame = "1ms", slots = [{ vm = "victim", start = "0us", length = "500us" }, { vm = "attacker", start = "500us", length = "500us" }] }
+"#;
+    let arguments = ["--qemu-arg=-device", "--qemu-arg=nvme,addr=3,serial=a"];
+    let outcome = run_system(text, &Options { arguments: &arguments, ..Options::default() }).good();
+    let lines = outcome.lines("victim");
+    let line = lines.iter().find(|line| line.starts_with("reader: ")).expect("a report");
+    let numbers: Vec<u64> = line.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+    let (gaps, longest) = (numbers[1], numbers[3]);
+    // Half of each ms, two switches of 6 us each, and what EL2 does in one piece at the end of the
+    // attacker's slot: measured 507,215 ns. The switches are at most 24 us long by the platform's
+    // file.
+    assert!(gaps == 0 && longest <= 500_000 + 24_000, "{line}");
+    // Each restart has its 100 ms, and is counted once; the last reset may be under way.
+    let restarts = outcome.vm("attacker")["restarts"].as_u64().expect("a number");
+    assert!((1..=3).contains(&restarts), "{restarts} restarts in 250 ms");
+    let resets = outcome.vm("attacker")["resets"].as_u64().expect("a number");
+    assert!((restarts..=restarts + 1).contains(&resets), "{resets} resets, {restarts} restarts");
+}

@@ -1,0 +1,202 @@
+//! A network device that VMs share, in QEMU: the switch, the VM that drives the board's device, and stations that flood, lie and die; and one that a VM has
+//! for itself, as a load of the core that it shares.
+
+mod support;
+
+use serde_json::Value;
+use std::{fs, process::Command};
+use support::{
+    qemu::{Options, Outcome, run_system, system, with},
+    say,
+};
+
+/// A VM on a core with a port, whose address ends in `number`.
+fn station(name: &str, core: u8, number: u8, limits: &str, args: &str, more: &str) -> String {
+    format!(
+        r#"
+[[vm]]
+name = "{name}"
+cpus = [{core}]
+memory = "2MiB"
+image = {{ elf = "station", args = "{args}" }}
+net = {{ mac = "52:54:00:00:00:{number:02x}"{limits} }}
+{more}
+"#
+    )
+}
+
+/// Stations alone, with counts that are fresh.
+fn stations(vms: &[String]) -> String {
+    let vms = vms.concat();
+    format!("platform = \"qemu-virt\"\n\n[hypervisor]\nheartbeat = \"20ms\"\n{vms}")
+}
+
+fn frames(outcome: &Outcome, vm: &str, what: &str) -> u64 {
+    outcome.vm(vm)["frames"][what].as_u64().expect("a number of frames")
+}
+
+/// Runs a system whose device is QEMU's, with a network of the host's behind it that offers files of `directory`.
+fn run_outside(text: &str, directory: Option<&str>) -> Outcome {
+    let offer = directory.map_or(String::new(), |directory| format!(",tftp={directory}"));
+    let network = format!("--qemu-arg=user,id=outside{offer}");
+    let device = "--qemu-arg=virtio-net-pci,netdev=outside,addr=2,disable-legacy=on,iommu_platform=on,romfile=";
+    let arguments = ["--qemu-arg=-netdev", &network, "--qemu-arg=-device", device];
+    let arguments = [&["--for", "120s"], &arguments[..]].concat();
+    // What comes from outside comes in the host's time.
+    run_system(text, &Options { deterministic: false, arguments: &arguments, ..Options::default() })
+}
+
+#[test]
+fn two_on_one_core_share_a_device_and_talk_to_each_other() {
+    run_outside(&system("switch"), None).good();
+}
+
+#[test]
+fn two_linuxes_on_one_core_share_a_device() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let lines: Vec<_> = (1_000_000..1_100_000).map(|number: u32| number.to_string()).collect();
+    let lines = lines.join("\n") + "\n";
+    fs::write(directory.path().join("lines"), lines).expect("a file");
+    let text = system("shared-net").replace("weir.address=", "weir.file=lines weir.address=");
+    let outcome = run_outside(&text, directory.path().to_str()).good();
+    for vm in ["north", "south"] {
+        let came = "linux: outside gave 800000 bytes, 6e686363f17e2ccabbb49b350f63f542";
+        let lines = outcome.lines(vm);
+        assert!(lines.iter().any(|line| line.contains(came)), "{vm}: {lines:#?}");
+        let slept =
+            |line: &&str| line.starts_with("linux: cyclictest T: 0") && line.contains("C:   1000 ");
+        assert!(lines.iter().any(slept), "{vm}: {lines:#?}");
+        // 20 echoes from outside and 100 from the other, and answers to the other's 100.
+        let count = |what| frames(&outcome, vm, what);
+        let (sent, received) = (count("sent"), count("received"));
+        assert!(sent >= 220 && received >= 220, "{vm}: {sent} sent, {received} received");
+        assert_eq!([count("over_rate"), count("refused")], [0, 0], "{vm}");
+        // What the other asks everybody before this one's driver has begun.
+        assert!(count("missed") <= 8, "{vm}: {} missed", count("missed"));
+    }
+}
+
+#[test]
+fn the_others_go_on_when_the_service_vm_begins_anew() {
+    let text =
+        with(&system("switch"), r#"{ elf = "switch" }"#, r#"{ elf = "switch", args = "crash=8" }"#);
+    // What is on its way when it dies is lost; what is asked for later is answered.
+    let text = text.replace(r#", "20 of 20 echoes of 1000 bytes from outside""#, "");
+    let echoes = r#"0 damaged", "of 20 echoes"]"#;
+    let outcome = run_outside(&text.replace(r#"0 damaged"]"#, echoes), None).good();
+    assert_eq!(outcome.vm("switch")["restarts"], 1);
+    for vm in ["north", "south"] {
+        let lines = outcome.lines(vm);
+        let line = lines.iter().find(|line| line.contains("echoes")).expect("a count");
+        let good: u64 = line.split(' ').find_map(|word| word.parse().ok()).expect("a number");
+        // Each of the two had at most two frames at the one that died, and asks for some more until it is back.
+        assert!((10..=20).contains(&good), "{vm}: {line}");
+    }
+}
+
+#[test]
+fn a_flood_stops_nobody_and_is_limited() {
+    let expect = r#"expect = ["500 frames from 52:54:00:00:00:01, 0 lost, 0 damaged"]"#;
+    let flood = "to=52:54:00:00:00:02 frames=1000000 interval_us=0";
+    let text = stations(&[
+        station("quiet", 0, 1, "", "to=52:54:00:00:00:02 frames=500", ""),
+        station("both", 1, 2, "", "expect=500 from=52:54:00:00:00:01", expect),
+        station("loud", 2, 3, ", rate = 2000, burst = 16", flood, ""),
+    ]);
+    let outcome = run_system(&text, &Options::default()).good();
+    let time_ns = outcome.report["time_ns"].as_u64().expect("a time");
+    let sent = frames(&outcome, "loud", "sent");
+    assert!(sent > 100, "{sent} sent");
+    assert!(sent <= 16 + time_ns / 500_000 + 1, "{sent} frames in {time_ns} ns");
+    assert!(frames(&outcome, "loud", "over_rate") > 1000, "{:?}", outcome.vm("loud")["frames"]);
+    assert_eq!(frames(&outcome, "quiet", "over_rate"), 0);
+}
+
+#[test]
+fn bytes_are_limited_too() {
+    let flood = "to=52:54:00:00:00:02 frames=1000000 interval_us=0";
+    let text = stations(&[
+        station("loud", 0, 1, r#", bandwidth = "1MB/s", burst = 4"#, flood, ""),
+        station("other", 1, 2, "", "expect=200", r#"expect = ["200 frames from"]"#),
+    ]);
+    let outcome = run_system(&text, &Options::default()).good();
+    let time_ns = outcome.report["time_ns"].as_u64().expect("a time");
+    let sent = frames(&outcome, "loud", "sent");
+    // Those by which it asks whether the other runs are short.
+    assert!(sent <= 20 + time_ns / 1_514_000, "{sent} frames in {time_ns} ns");
+    assert!(frames(&outcome, "loud", "over_rate") > 1000);
+}
+
+#[test]
+fn nobody_speaks_for_another() {
+    let lies = "to=52:54:00:00:00:02 frames=50 as=52:54:00:00:00:01";
+    let expect = r#"expect = ["100 frames from 52:54:00:00:00:01, 0 lost, 0 damaged"]"#;
+    let text = stations(&[
+        station("true", 0, 1, "", "to=52:54:00:00:00:02 frames=100", ""),
+        station("both", 1, 2, "", "expect=100", expect),
+        station("false", 2, 3, "", lies, r#"expect = ["50 frames sent"]"#),
+    ]);
+    let outcome = run_system(&text, &Options::default()).good();
+    let refused = frames(&outcome, "false", "refused");
+    assert!((40..=50).contains(&refused), "{refused} refused");
+    let denials = &outcome.vm("false")["denials"]["malformed or disallowed packet"];
+    assert!(denials.as_u64().is_some_and(|count| count >= 40), "{denials}");
+    assert_eq!(outcome.vm("true")["denials"], Value::Object(serde_json::Map::default()));
+}
+
+#[test]
+fn a_station_that_dies_begins_anew_and_the_other_goes_on() {
+    let dies = "to=52:54:00:00:00:02 frames=300 crash=100";
+    let expect = r#"expect = ["400 frames from 52:54:00:00:00:01, 0 lost, 0 damaged"]"#;
+    let sends = "to=52:54:00:00:00:01 frames=600 expect=400";
+    let text = stations(&[
+        station("dies", 0, 1, "", dies, "on_fault = \"restart\""),
+        station("lives", 1, 2, "", sends, expect),
+    ]);
+    let outcome = run_system(&text, &Options::default()).good();
+    assert_eq!(outcome.vm("dies")["restarts"], 1);
+    assert_eq!(outcome.vm("lives")["restarts"], 0);
+    // Between two lives nobody takes frames.
+    assert!(frames(&outcome, "dies", "missed") > 0, "{:?}", outcome.vm("dies")["frames"]);
+}
+
+/// Runs `examples/hub/hub.toml`, where frames come so often to a VM whose line has this rule: the mean of its neighbor's sleeps, the longest, and how often the line came.
+fn packets(interval_us: u32, rule: &str) -> (u64, u64, usize) {
+    let text = with(&system("hub"), "interval_us=2000", &format!("interval_us={interval_us}"));
+    let text = with(&text, "preempt = true", rule);
+    let mut arguments = vec!["--for".to_owned(), "60s".to_owned()];
+    for (name, slot) in [("a", 2), ("b", 3)] {
+        let hub = format!("hubport,id={name},hubid=0");
+        let device = format!(
+            "virtio-net-pci,netdev={name},addr={slot},mac=52:54:00:00:00:0{slot},disable-legacy=on,iommu_platform=on,romfile="
+        );
+        for argument in ["-netdev", &hub, "-device", &device] {
+            arguments.push(format!("--qemu-arg={argument}"));
+        }
+    }
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let options = Options { arguments: &arguments, ..Options::default() };
+    let outcome = run_system(&text, &options).good();
+    let lines = outcome.lines("rtos");
+    let said = lines.iter().find(|line| line.starts_with("sleeper: ")).expect("a report");
+    let numbers: Vec<u64> = said.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("trace").arg(&outcome.run).args(["--format", "csv", "--kind", "interrupt"]);
+    let came =
+        say(&mut command).out.lines().filter(|line| line.contains(",gpos,0,interrupt,37,")).count();
+    (numbers[1], numbers[2], came)
+}
+
+#[test]
+fn real_packets_delay_who_shares_the_core_only_where_they_may_take_it() {
+    let (free, _, many) = packets(500, "preempt = true");
+    let (waiting, longest, _) = packets(500, "");
+    let (seldom, longest_of_few, few) = packets(20_000, "");
+    let (limited, longest_limited, _) = packets(500, "preempt = true\nrate = 5\nburst = 1");
+    assert!(free > waiting + 2_000, "{free} us with preemption, {waiting} us without");
+    assert!(many > 10 * few, "{many} interrupts, {few} at a fortieth of the rate");
+    for (avg, most) in [(waiting, longest), (seldom, longest_of_few), (limited, longest_limited)] {
+        // Two ticks and a turn of the other's; the same at every load.
+        assert!(most < 41_000 && avg.abs_diff(waiting) < 1_000, "{avg}, {most} us");
+    }
+}

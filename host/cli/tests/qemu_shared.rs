@@ -1,0 +1,627 @@
+//! Cores that VMs share, in real runs: whose state is whose, who gets how much, and that what one VM does to itself is no one else's.
+
+mod support;
+
+use std::{fmt::Write as _, process::Command};
+use support::{
+    qemu::{Options, Outcome, run_system, with},
+    say,
+};
+
+const ROUND_ROBIN: &str = r#"kind = "round-robin", quantum = "1ms""#;
+const TABLE: &str = r#"kind = "table", frame = "2ms", slots = [
+    { vm = "a", start = "0ms", length = "600us" }, { vm = "c", start = "700us", length = "100us" },
+    { vm = "b", start = "800us", length = "700us" }, { vm = "c", start = "1800us", length = "100us" },
+]"#;
+const SERVERS: &str = r#"kind = "fixed-priority", servers = [
+    { vm = "c", budget = "100us", period = "1ms" }, { vm = "a", budget = "500us", period = "2ms" },
+    { vm = "b", budget = "3ms", period = "7ms" },
+]"#;
+
+/// A VM on core 0 that checks its registers, with more lines of TOML.
+fn vm(name: &str, rounds: u32, args: &str, more: &str) -> String {
+    format!(
+        r#"
+[[vm]]
+name = "{name}"
+cpus = [0]
+memory = "4MiB"
+image = {{ elf = "context", args = "rounds={rounds} {args}" }}
+expect = ["context: {rounds} rounds, 0 damaged"]
+{more}
+"#
+    )
+}
+
+fn system(platform: &str, schedule: &str, vms: &[String]) -> String {
+    let vms = vms.concat();
+    // Toml's inline tables are of one line.
+    let schedule = schedule.replace('\n', "");
+    format!("platform = \"{platform}\"\n{vms}\n[[core]]\nid = 0\nschedule = {{ {schedule} }}\n")
+}
+
+/// Three that check their registers all the time, of which the last sleeps between rounds, faults, and starts again.
+fn three(platform: &str, schedule: &str) -> String {
+    let restart = "on_fault = \"restart\"";
+    let vms = [
+        vm("a", 4000, "spin=2000 seed=1", ""),
+        vm("b", 2000, "spin=5000 seed=7 tick_us=500", ""),
+        vm("c", 5, "sleep=1 seed=9 tick_us=300 then=fault", restart),
+    ];
+    system(platform, schedule, &vms)
+}
+
+/// What the last report of a guest says: rounds, damaged registers, ticks, early ones, odd interrupts.
+fn report(outcome: &Outcome, vm: &str) -> [u64; 5] {
+    let lines = outcome.lines(vm);
+    let line = lines.iter().rfind(|line| line.starts_with("context: ")).expect("a report");
+    let numbers: Vec<u64> = line.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+    numbers.try_into().unwrap_or_else(|_| panic!("{line}"))
+}
+
+/// A turn: when it began, the VM, how long it was.
+fn turns(outcome: &Outcome) -> Vec<(u64, String, u64)> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("trace").arg(&outcome.run).args(["--format", "csv", "--kind", "vcpu-switch"]);
+    let said = say(&mut command);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let switch = |line: &str| {
+        let fields: Vec<&str> = line.split(',').collect();
+        (fields[0].parse::<u64>().expect("a time"), fields[2].to_owned())
+    };
+    let switches: Vec<_> = said.out.lines().skip(1).map(switch).collect();
+    let length = |pair: &[(u64, String)]| (pair[0].0, pair[0].1.clone(), pair[1].0 - pair[0].0);
+    switches.windows(2).map(length).collect()
+}
+
+fn assert_undamaged(outcome: &Outcome) {
+    for vm in ["a", "b", "c"] {
+        let [rounds, damaged, ticks, early, odd] = report(outcome, vm);
+        assert!(rounds > 0 && ticks > 0, "{vm}: {rounds} rounds, {ticks} ticks");
+        assert_eq!((damaged, early, odd), (0, 0, 0), "{vm}");
+    }
+    assert_eq!(outcome.vm("c")["restarts"], 1);
+    assert_eq!(outcome.vm("a")["restarts"], 0);
+}
+
+#[test]
+fn registers_survive_in_a_round() {
+    for platform in ["qemu-virt", "qemu-virt-gicv2"] {
+        let outcome = run_system(&three(platform, ROUND_ROBIN), &Options::default()).good();
+        assert_undamaged(&outcome);
+        // Nobody is kept on the core, or off it, for longer than the schedule says: while all three want it, a round is 3 ms.
+        let turns = turns(&outcome);
+        assert!(turns.len() > 20, "{} turns", turns.len());
+        assert!(turns.iter().all(|(.., length)| *length < 1_100_000), "{turns:?}");
+    }
+}
+
+#[test]
+fn registers_survive_in_a_time_table_which_is_kept() {
+    let outcome = run_system(&three("qemu-virt", TABLE), &Options::default()).good();
+    assert_undamaged(&outcome);
+    let slots = [
+        ("a", 0, 600_000),
+        ("c", 700_000, 800_000),
+        ("b", 800_000, 1_500_000),
+        ("c", 1_800_000, 1_900_000),
+    ];
+    let offset = |begun: u64| begun % 2_000_000;
+    for (begun, vm, _) in turns(&outcome) {
+        let in_slot = |(name, from, to): &(&str, u64, u64)| {
+            *name == vm && (*from..*to).contains(&offset(begun))
+        };
+        assert!(slots.iter().any(in_slot), "{vm} got the core at {}", offset(begun));
+    }
+}
+
+#[test]
+fn registers_survive_under_budgets() {
+    let outcome = run_system(&three("qemu-virt", SERVERS), &Options::default()).good();
+    assert_undamaged(&outcome);
+}
+
+#[test]
+fn budgets_of_time_are_kept() {
+    let vms = ["a", "b", "c"].map(|name| vm(name, 1000, "spin=5000", ""));
+    let servers = r#"kind = "fixed-priority", servers = [
+        { vm = "c", budget = "100us", period = "1ms" }, { vm = "a", budget = "500us", period = "1ms" },
+        { vm = "b", budget = "400us", period = "1ms" },
+    ]"#;
+    let outcome = run_system(&system("qemu-virt", servers, &vms), &Options::default()).good();
+    let turns = turns(&outcome);
+    // When all three are loaded, and as long as all are busy: 20 ms at the least.
+    let busy = turns.iter().filter(|(begun, ..)| (6_000_000..14_000_000).contains(begun));
+    for (begun, vm, length) in busy.clone() {
+        let (at, budget) = match vm.as_str() {
+            "c" => (0, 100_000),
+            "a" => (100_000, 500_000),
+            _ => (600_000, 400_000),
+        };
+        let late = (begun % 1_000_000).abs_diff(at);
+        assert!(late < 20_000 && length.abs_diff(budget) < 20_000, "{vm} at {begun} for {length}");
+    }
+    assert_eq!(busy.count(), 24);
+}
+
+/// A VM that resets itself, one that powers off, one that sleeps for ever, one whose memory budget is spent in its turns.
+#[test]
+fn what_a_vm_does_to_itself_leaves_the_others_their_turns() {
+    let budget = r#"bandwidth = { event = "inst-retired", budget = 100000, period = "1ms" }"#;
+    let vms = [
+        vm("a", 1500, "spin=2000 seed=3 then=reset", ""),
+        vm("b", 10, "spin=100", ""),
+        vm("c", 400, "spin=5000 seed=5", budget),
+    ];
+    let text = system("qemu-virt", ROUND_ROBIN, &vms);
+    let outcome = run_system(&text, &Options::default()).good();
+    let mut said = String::new();
+    for name in ["a", "b", "c"] {
+        let [_, damaged, _, early, odd] = report(&outcome, name);
+        assert_eq!((damaged, early, odd), (0, 0, 0), "{name}");
+        let _ = writeln!(said, "{name}: {}", outcome.vm(name));
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("trace").arg(&outcome.run).args(["--format", "csv", "--kind", "throttle"]);
+    let throttled = say(&mut command).out.lines().filter(|line| line.contains(",c,")).count();
+    assert!(throttled > 5, "{throttled} times\n{said}");
+}
+
+/// One that waits for a tick gets it in its turn, and all of them or one for all, as it wishes.
+#[test]
+fn ticks_are_kept_or_lost() {
+    let text = |ticks: &str| {
+        let vms = [
+            vm("a", 2000, "spin=2000 tick_us=100", ticks),
+            vm("b", 2000, "spin=2000 tick_us=100000", ""),
+        ];
+        system("qemu-virt", r#"kind = "round-robin", quantum = "2ms""#, &vms)
+    };
+    let kept = run_system(&text("ticks = \"keep\""), &Options::default()).good();
+    let lost = run_system(&text("ticks = \"lose\""), &Options::default()).good();
+    let ([.., kept, _, _], [.., lost, _, _]) = (report(&kept, "a"), report(&lost, "a"));
+    // Of the 20 that fall due while the other has its turn, one is left.
+    assert!(
+        kept > 60 && (kept * 4 / 10..kept * 7 / 10).contains(&lost),
+        "{kept} kept, {lost} of them not lost"
+    );
+}
+
+/// A VM that sleeps for a tick of 2 ms, so often.
+fn sleeper(sleeps: u32) -> String {
+    format!(
+        r#"
+[[vm]]
+name = "sleeper"
+cpus = [0]
+memory = "4MiB"
+ticks = "lose"
+image = {{ elf = "responder", args = "role=sleeper sleeps={sleeps} tick_us=2000" }}
+expect = ["sleeper: {sleeps} sleeps"]
+"#
+    )
+}
+
+/// A VM whose second vCPU raises line 34 of a device, and what else `args` say.
+fn loaded(args: &str, devices: &str) -> String {
+    format!(
+        r#"
+[[vm]]
+name = "loaded"
+cpus = [0, 1]
+memory = "4MiB"
+image = {{ elf = "responder", args = "role=loaded tick_us=2000 line=34 report=20 {args}" }}
+devices = {devices}
+expect = ["loaded: 20 ticks"]
+"#
+    )
+}
+
+/// The two, with the line's rule.
+fn interrupted(interval_us: u32, rule: &str) -> Outcome {
+    let args = format!("interval_us={interval_us} work_us=5");
+    let vms = [sleeper(8), loaded(&args, r#"["/pl031@9010000"]"#)];
+    let text = system("qemu-virt", r#"kind = "round-robin", quantum = "4ms""#, &vms);
+    let text = format!("{text}\n[[irq]]\nline = 34\nvm = \"loaded\"\ncost = \"10us\"\n{rule}\n");
+    run_system(&text, &Options::default()).good()
+}
+
+/// How many records of this kind there are, and when the run ended.
+fn records(outcome: &Outcome, kind: &str) -> usize {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("trace").arg(&outcome.run).args(["--format", "csv", "--kind", kind]);
+    let said = say(&mut command);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    said.out.lines().skip(1).count()
+}
+
+/// Interrupts that the loaded VM has seen in its first 20 ticks.
+fn seen(outcome: &Outcome) -> u64 {
+    let lines = outcome.lines("loaded");
+    let line = lines.iter().find(|line| line.starts_with("loaded: 20 ticks, ")).expect("a report");
+    line.split([' ', ',']).filter_map(|word| word.parse().ok()).nth(1).expect("a number")
+}
+
+/// How often each of lines 34 and 39, of two VMs, takes the core that both share, when these are their priorities.
+fn taken(priorities: [u8; 2]) -> [usize; 2] {
+    let args = "interval_us=700 work_us=5";
+    let other = loaded(args, r#"["/pl061@9030000"]"#);
+    let other = [("loaded", "other"), ("[0, 1]", "[0, 2]"), ("line=34", "line=39 seed=7")]
+        .iter()
+        .fold(other, |text, (from, to)| text.replacen(from, to, 1));
+    let vms = [loaded(args, r#"["/pl031@9010000"]"#), other];
+    let text = system("qemu-virt", r#"kind = "round-robin", quantum = "4ms""#, &vms);
+    let lines = [("loaded", 34), ("other", 39)];
+    let rules = lines.iter().zip(priorities).map(|((vm, line), priority)| {
+        format!(
+            "\n[[irq]]\nline = {line}\nvm = \"{vm}\"\ncost = \"10us\"\npreempt = true\npriority = {priority}\n"
+        )
+    });
+    let text: String = [text].into_iter().chain(rules).collect();
+    // Who has no turn for long reports late.
+    let text = text.replace("loaded: 20 ticks", "of the second line");
+    let outcome = run_system(&text, &Options::default()).good();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("trace").arg(&outcome.run).args(["--format", "csv", "--kind", "line-preempted"]);
+    let said = say(&mut command).out;
+    lines.map(|(vm, line)| {
+        let its = format!(",{vm},0,line-preempted,{line},");
+        said.lines().filter(|record| record.contains(&its)).count()
+    })
+}
+
+#[test]
+fn a_line_takes_no_turn_that_a_more_urgent_one_has_taken() {
+    let ([first, less], [least, second]) = (taken([1, 2]), taken([2, 1]));
+    assert!(2 * less < first && 2 * least < second, "{first}, {less}; {least}, {second}");
+    let [one, other] = taken([5, 5]);
+    assert!(one > first && other > second, "{one}, {other} when neither is more urgent");
+}
+
+#[test]
+fn interrupts_take_the_core_only_where_they_may_and_as_often_as_they_may() {
+    let waiting = interrupted(1000, "");
+    assert_eq!(records(&waiting, "line-preempted"), 0);
+    let preempting = interrupted(1000, "preempt = true");
+    let preempted = records(&preempting, "line-preempted");
+    assert!(preempted >= 4, "{preempted}");
+    // Each that is admitted takes a token, also where its VM has the core: then the line is masked until there is another.
+    let limited = interrupted(1000, "preempt = true\nrate = 100\nburst = 1");
+    let (taken, deferred) =
+        (records(&limited, "line-preempted"), records(&limited, "line-deferred"));
+    assert!(taken < preempted && deferred > 0, "{taken} of {preempted}, {deferred} deferred");
+    assert!(seen(&limited) < seen(&preempting), "{} of {}", seen(&limited), seen(&preempting));
+}
+
+#[test]
+fn a_storm_is_masked_until_there_is_credit() {
+    let open = interrupted(50, "");
+    let limited = interrupted(50, "rate = 1000\nburst = 4");
+    assert_eq!(records(&open, "line-deferred"), 0);
+    assert!(records(&limited, "line-deferred") > 10);
+    let (all, some) = (seen(&open), seen(&limited));
+    // Twenty ticks of 2 ms, in which one comes each millisecond, and it still comes.
+    assert!((20..60).contains(&some) && all > 3 * some, "{all} without a limit, {some} with");
+}
+
+/// Both lines of the VM's devices, raised again as fast as its second vCPU can, and an SGI with each.
+#[test]
+fn a_storm_on_every_line_at_once_leaves_the_sleeper_its_turns() {
+    let sleeper = sleeper(8);
+    let loaded = loaded(
+        "interval_us=1 second=39 second_us=1 sgi=1 work_us=5",
+        r#"["/pl031@9010000", "/pl061@9030000"]"#,
+    );
+    for (schedule, rule, most) in [
+        // Two ticks of its own time take at most three turns, between which are two of the other's.
+        (r#"kind = "round-robin", quantum = "4ms""#, "", 21_000),
+        // One interrupt of each line may take a turn of it from time to time.
+        (
+            r#"kind = "round-robin", quantum = "4ms""#,
+            "preempt = true\nrate = 10\nburst = 1\n",
+            38_000,
+        ),
+        (
+            r#"kind = "table", frame = "8ms", slots = [
+                { vm = "sleeper", start = "0ms", length = "4ms" }, { vm = "loaded", start = "4ms", length = "4ms" },
+            ]"#,
+            "",
+            21_000,
+        ),
+        (
+            r#"kind = "fixed-priority", servers = [
+                { vm = "sleeper", budget = "4ms", period = "8ms" }, { vm = "loaded", budget = "4ms", period = "8ms" },
+            ]"#,
+            "preempt = true\n",
+            21_000,
+        ),
+    ] {
+        let text = system("qemu-virt", schedule, &[sleeper.clone(), loaded.clone()]);
+        let rules = [34, 39].map(|line| {
+            format!("\n[[irq]]\nline = {line}\nvm = \"loaded\"\ncost = \"10us\"\n{rule}")
+        });
+        let outcome = run_system(&format!("{text}{}", rules.concat()), &Options::default()).good();
+        let lines = outcome.lines("sleeper");
+        let said =
+            lines.iter().find(|line| line.starts_with("sleeper: 8 sleeps")).expect("a report");
+        let numbers: Vec<u64> =
+            said.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+        assert!(numbers[2] <= most, "{schedule} {rule}: {said}");
+        // It is a storm, or would be one.
+        let (came, masked) = (seen(&outcome), records(&outcome, "line-deferred"));
+        assert!(if rule.contains("rate") { masked >= 2 } else { came > 100 }, "{came}, {masked}");
+    }
+}
+
+/// SGIs, CPU_ON, lines that are routed to the shared core and away, looks at what is pending there: none is worth more than once a turn.
+#[test]
+fn a_vm_that_floods_its_first_core_from_its_second_leaves_the_sleeper_its_turns() {
+    for platform in ["qemu-virt", "qemu-virt-gicv2"] {
+        let flood = r#"
+[[vm]]
+name = "flood"
+cpus = [0, 1]
+memory = "4MiB"
+image = { elf = "flood" }
+devices = ["/pl031@9010000"]
+"#;
+        let text = system(
+            platform,
+            r#"kind = "round-robin", quantum = "4ms""#,
+            &[sleeper(16), flood.to_owned()],
+        );
+        let outcome = run_system(&text, &Options::default()).good();
+        let lines = outcome.lines("sleeper");
+        let said =
+            lines.iter().find(|line| line.starts_with("sleeper: 16 sleeps")).expect("a report");
+        let numbers: Vec<u64> =
+            said.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+        // As beside one that raises lines: see above.
+        assert!(numbers[2] <= 21_000, "{said}");
+        let lines = outcome.lines("flood");
+        let last = lines.last().expect("a report of the flood");
+        let numbers: Vec<u64> =
+            last.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+        assert!(numbers[0] >= 1000 && numbers[1] >= 5, "{last}");
+        // Its start, its SGIs, and what changes in its distributor.
+        assert!(most_in_a_turn(&outcome) <= 3, "{}", most_in_a_turn(&outcome));
+    }
+}
+
+/// When core 0 was interrupted while VM `vm` had it.
+fn interrupts(outcome: &Outcome, vm: &str) -> Vec<u64> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("trace").arg(&outcome.run).args(["--format", "csv", "--kind", "interrupt"]);
+    let its = |line: &str| {
+        let fields: Vec<&str> = line.split(',').collect();
+        (fields[1] == "0" && fields[2] == vm).then(|| fields[0].parse().expect("a time"))
+    };
+    say(&mut command).out.lines().skip(1).filter_map(its).collect()
+}
+
+/// The most that core 0 was interrupted for in one of the sleeper's turns, all in all.
+fn most_in_a_turn(outcome: &Outcome) -> usize {
+    let (came, turns) = (interrupts(outcome, "sleeper"), turns(outcome));
+    assert!(came.len() > 5 && turns.len() > 5, "{came:?}");
+    let in_turn = |(begun, _, length): &(u64, String, u64)| {
+        came.iter().filter(|at| (*begun..begun + length).contains(*at)).count()
+    };
+    turns.iter().filter(|(_, vm, _)| vm == "sleeper").map(in_turn).max().expect("a turn")
+}
+
+/// A VM of two or three vCPUs that floods a core in the other ways.
+fn flood(cpus: &str, args: &str) -> Outcome {
+    let flood = format!(
+        r#"
+[[vm]]
+name = "flood"
+cpus = {cpus}
+memory = "2MiB"
+image = {{ elf = "flood", args = "{args}" }}
+devices = ["/pl031@9010000"]
+"#
+    );
+    let vms = [sleeper(40), flood];
+    let text = system("qemu-virt", r#"kind = "round-robin", quantum = "4ms""#, &vms);
+    run_system(&text, &Options::default()).good()
+}
+
+/// It begins a new life as often as it can, on a core of its own, and in each turns a vCPU on the sleeper's core on and sends it an SGI.
+#[test]
+fn lives_that_end_at_once_interrupt_a_shared_core_once_a_round() {
+    let outcome = flood("[1, 0]", "resets=1");
+    let lives = outcome.vm("flood")["restarts"].as_u64().expect("a number");
+    assert!(lives >= 5, "{lives} lives");
+    // Rounds are of 8 ms. In each life there are the SGI, the end, and what that changes; without a limit there would be seven lives or more in a round.
+    let came = interrupts(&outcome, "sleeper");
+    let round =
+        |from: &u64| came.iter().filter(|at| (*from..from + 8_000_000).contains(*at)).count();
+    let most = came.iter().map(round).max().expect("an interrupt");
+    assert!(most <= 6, "{most} interrupts in a round");
+}
+
+/// Its second core floods its first, and turns the third on all the time, which goes off at once.
+#[test]
+fn cores_that_go_on_and_off_are_no_news_to_a_shared_one() {
+    let outcome = flood("[0, 1, 2]", "");
+    let lines = outcome.lines("flood");
+    assert!(lines.iter().any(|line| line.starts_with("flood: 1000 rounds")), "{lines:?}");
+    assert!(most_in_a_turn(&outcome) <= 3, "{}", most_in_a_turn(&outcome));
+}
+
+/// A VM that sends itself SGIs pays for them: its turns are shorter, and those of the one whom they interrupt longer.
+#[test]
+fn what_an_sgi_takes_is_charged_to_its_vm() {
+    let lengths = |sgi: u32| {
+        let vms = [sleeper(8), loaded(&format!("line=0 interval_us=1000 sgi={sgi}"), "[]")];
+        let vms = vms.map(|vm| vm.replace("line=34 ", ""));
+        let text = system("qemu-virt", r#"kind = "round-robin", quantum = "4ms""#, &vms);
+        let outcome = run_system(&text, &Options::default()).good();
+        let came = interrupts(&outcome, "sleeper").len();
+        let turns = turns(&outcome);
+        let median = |name: &str| {
+            let its = turns.iter().filter(|(_, vm, length)| vm == name && *length > 3_000_000);
+            let mut its: Vec<u64> = its.map(|(.., length)| *length).collect();
+            its.sort_unstable();
+            its[its.len() / 2]
+        };
+        (came, median("sleeper"), median("loaded"))
+    };
+    let (none, quiet, own) = lengths(0);
+    let (some, disturbed, paid) = lengths(1);
+    assert!(some >= none + 5, "{none}, {some}");
+    assert!(disturbed > quiet && paid < own, "{quiet} and {own}, {disturbed} and {paid}");
+}
+
+/// In a time table: one that resets itself, one that powers off, one whose memory budget is spent, one that faults and is not started again.
+#[test]
+fn what_a_vm_does_in_its_slot_stays_there() {
+    let table = r#"kind = "table", frame = "2ms", slots = [
+        { vm = "a", start = "0ms", length = "600us" }, { vm = "b", start = "700us", length = "100us" },
+        { vm = "c", start = "800us", length = "700us" }, { vm = "d", start = "1600us", length = "200us" },
+    ]"#;
+    let budget = r#"bandwidth = { event = "inst-retired", budget = 100000, period = "1ms" }"#;
+    let vms = [
+        vm("a", 600, "spin=2000 seed=3 then=reset", ""),
+        vm("b", 10, "spin=100", ""),
+        vm("c", 400, "spin=5000 seed=5", budget),
+        vm("d", 10, "spin=100 seed=8 then=fault", ""),
+    ];
+    let outcome = run_system(&system("qemu-virt", table, &vms), &Options::default()).good();
+    for name in ["a", "b", "c", "d"] {
+        let [_, damaged, _, early, odd] = report(&outcome, name);
+        assert_eq!((damaged, early, odd), (0, 0, 0), "{name}");
+    }
+    assert_eq!(outcome.vm("a")["restarts"], 1);
+    assert_eq!(outcome.vm("b")["state"], "off");
+    assert_eq!(outcome.vm("d")["state"], "halted");
+    assert!(records(&outcome, "throttle") > 5);
+    let slots = [
+        ("a", 0, 600_000),
+        ("b", 700_000, 800_000),
+        ("c", 800_000, 1_500_000),
+        ("d", 1_600_000, 1_800_000),
+    ];
+    let mut late = 0;
+    for (begun, vm, _) in turns(&outcome) {
+        let at = begun % 2_000_000;
+        let in_slot =
+            |(name, from, to): &&(&str, u64, u64)| *name == vm && (*from..*to).contains(&at);
+        let slot = slots.iter().find(in_slot);
+        let (_, from, _) = slot.unwrap_or_else(|| panic!("{vm} got the core at {at}"));
+        late += u32::from(vm == "a" && at - from > 20_000);
+    }
+    // It wants the core all the time but while its image is loaded, for each of its two lives.
+    assert!(late <= 2, "{late} times");
+}
+
+/// Linux in a VM of this name, on core 0, and what it runs from which initrd.
+fn linux(name: &str, initrd: &str, run: &str) -> String {
+    format!(
+        r#"
+[[vm]]
+name = "{name}"
+cpus = [0]
+memory = "256MiB"
+image = {{ linux = "debian-rt", initrd = "{initrd}", cmdline = "console=ttyAMA0 weir.run={run}" }}
+expect = ["linux: user space on 1 cpus", "linux: done"]
+"#
+    )
+}
+
+#[test]
+fn a_linux_and_a_control_loop_share_a_core_and_no_activation_is_missed() {
+    let control = r#"
+[[vm]]
+name = "control"
+cpus = [0]
+memory = "8MiB"
+image = { elf = "control", args = "activations=1500" }
+expect = ["control: 1500 activations, 0 misses"]
+"#;
+    let servers = r#"kind = "fixed-priority", servers = [
+        { vm = "control", budget = "100us", period = "1ms" }, { vm = "linux", budget = "800us", period = "1ms" },
+    ]"#;
+    let linux = linux("linux", "busybox", "poweroff");
+    let text = system("qemu-virt", servers, &[control.to_owned(), linux]);
+    run_system(&text, &Options::default()).good();
+}
+
+#[test]
+fn two_linux_share_a_core() {
+    let schedule = r#"kind = "round-robin", quantum = "10ms""#;
+    let linux = |name| linux(name, "debian-rt", "cyclictest");
+    let text = system("qemu-virt", schedule, &[linux("one"), linux("two")]);
+    let outcome = run_system(&text, &Options::default()).good();
+    for name in ["one", "two"] {
+        let lines = outcome.lines(name);
+        let all =
+            |line: &&str| line.starts_with("linux: cyclictest T: 0") && line.contains("C:   1000 ");
+        assert!(lines.iter().any(all), "{name}: {lines:?}");
+    }
+}
+
+/// One that compares the time that it is told was stolen from it with what it misses, beside one that is always busy.
+#[test]
+fn a_vm_is_told_the_time_that_others_take_from_it_and_cannot_change_that() {
+    let teller = |args: &str, more: &str| {
+        format!(
+            r#"
+[[vm]]
+name = "told"
+cpus = [0]
+memory = "4MiB"
+image = {{ elf = "stolen", args = "{args}" }}
+{more}
+"#
+        )
+    };
+    let expect = r#"expect = ["stolen: it adds up"]"#;
+    for (platform, schedule, more) in [
+        ("qemu-virt", r#"kind = "round-robin", quantum = "2ms""#, ""),
+        ("qemu-virt-gicv2", r#"kind = "round-robin", quantum = "2ms""#, ""),
+        (
+            "qemu-virt",
+            r#"kind = "table", frame = "5ms", slots = [
+                { vm = "told", start = "0ms", length = "2ms" }, { vm = "b", start = "2ms", length = "3ms" } ]"#,
+            "",
+        ),
+        // Where memory is divided the page lies in the VM's own cells, and it is one of two vCPUs.
+        ("qemu-virt", r#"kind = "round-robin", quantum = "2ms""#, "colors = \"0-3\""),
+    ] {
+        let told = teller("ms=100", &format!("{expect}\n{more}"));
+        let vms = [told, vm("b", 30_000, "spin=5000", "").replace("expect", "# expect")];
+        run_system(&system(platform, schedule, &vms), &Options::default()).good();
+    }
+    // What it tries to write is its fault, and a new life begins with nothing stolen.
+    let told = teller("ms=10 write=1", &format!("{expect}\non_fault = \"restart\""));
+    let vms = [told, vm("b", 5000, "spin=5000", "")];
+    let text = system("qemu-virt", ROUND_ROBIN, &vms);
+    let outcome = run_system(&text, &Options::default()).good();
+    assert_eq!(outcome.vm("told")["restarts"], 1);
+    assert!(!outcome.consoles["told"].contains("can be changed"));
+    // Nothing is stolen on a core that is the VM's own.
+    let alone = "\nplatform = \"qemu-virt\"\n".to_owned()
+        + &teller("", r#"expect = ["stolen: nobody tells"]"#);
+    run_system(&alone, &Options::default()).good();
+}
+
+#[test]
+fn linux_counts_the_time_that_is_stolen_from_it() {
+    let schedule = r#"kind = "round-robin", quantum = "10ms""#;
+    let linux = linux("linux", "busybox", "steal,poweroff");
+    let vms = [linux, vm("b", 10, "spin=100", "").replace("rounds=10 ", "rounds=4000000000 ")];
+    let vms = vms.map(|vm| vm.replace("expect = [\"context", "# [\"context"));
+    let outcome = run_system(&system("qemu-virt", schedule, &vms), &Options::default()).good();
+    let lines = outcome.lines("linux");
+    assert!(lines.iter().any(|line| line.contains("using stolen time PV")), "{lines:?}");
+}
+
+#[test]
+fn a_core_without_a_schedule_is_one_vcpus() {
+    let text = three("qemu-virt", ROUND_ROBIN);
+    let alone = with(&text, "\n[[core]]\nid = 0\n", "\n[[core]]\nid = 1\n");
+    let outcome = run_system(&alone, &Options::default());
+    assert_eq!(outcome.said.status, Some(1), "{}", outcome.said.err);
+    assert!(outcome.said.err.contains("core 0 is given to a and to b"), "{}", outcome.said.err);
+}

@@ -1,0 +1,488 @@
+//! Memory budgets in real runs: what vCPUs may take, and that nothing a guest does gets it more.
+
+mod support;
+
+use std::{process::Command, time::Duration};
+use support::{
+    qemu::{Options, Outcome, run_system},
+    say,
+};
+
+/// A record about a budget, as `weir trace` tells it.
+#[derive(Clone, Debug)]
+struct Record {
+    time_ns: u64,
+    vm: String,
+    vcpu: u64,
+    kind: String,
+    used: u64,
+}
+
+/// What the hypervisor recorded about budgets in a run.
+fn budgets(outcome: &Outcome) -> Vec<Record> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("trace").arg(&outcome.run).args(["--format", "csv"]);
+    for kind in ["replenish", "throttle", "wake", "budget-changed"] {
+        command.args(["--kind", kind]);
+    }
+    let said = say(&mut command);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let mut lines = said.out.lines();
+    assert_eq!(lines.next(), Some("time_ns,core,vm,vcpu,kind,detail,count,other"));
+    let record = |line: &str| {
+        let fields: Vec<&str> = line.split(',').collect();
+        let number = |n: usize| fields[n].parse().unwrap_or_else(|_| panic!("{line}"));
+        Record {
+            time_ns: number(0),
+            vm: fields[2].to_owned(),
+            vcpu: number(3),
+            kind: fields[4].to_owned(),
+            used: number(6),
+        }
+    };
+    lines.map(record).collect()
+}
+
+/// What a vCPU used in each period of the second half of a run but the last: long after whatever its guest says first.
+fn periods(records: &[Record], vm: &str, vcpu: u64) -> Vec<u64> {
+    let ends = records
+        .iter()
+        .filter(|record| record.vm == vm && record.vcpu == vcpu && record.kind == "replenish");
+    let mut used: Vec<u64> = ends.map(|record| record.used).collect();
+    // It begins late and may end early.
+    let nothing = |used: &&u64| **used == 0;
+    used.truncate(used.len() - used.iter().rev().take_while(nothing).count());
+    used.drain(..used.iter().take_while(nothing).count());
+    used.drain(..used.len() / 2);
+    used.pop();
+    used
+}
+
+/// The mean, in thousandths.
+fn mean(used: &[u64]) -> u64 {
+    1000 * used.iter().sum::<u64>() / used.len().max(1) as u64
+}
+
+/// A hog on core 0 and nobody else, not even a console.
+fn alone(platform: &str, passes: u32, bandwidth: &str) -> String {
+    format!(
+        r#"
+platform = "{platform}"
+
+[hypervisor]
+console_core = 0
+
+[[vm]]
+name = "hog"
+cpus = [0]
+memory = "8MiB"
+image = {{ elf = "hog", args = "mode=read size=0x200000 passes={passes}" }}
+bandwidth = {{ {bandwidth} }}
+expect = ["hog: {passes} passes"]
+"#
+    )
+}
+
+/// A VM with a hog on core `core`, the hog's further arguments and the VM's further keys.
+fn hog(name: &str, core: u32, args: &str, keys: &str) -> String {
+    format!(
+        r#"
+[[vm]]
+name = "{name}"
+cpus = [{core}]
+memory = "8MiB"
+image = {{ elf = "hog", args = "mode=read size=0x200000{args}" }}
+{keys}
+"#
+    )
+}
+
+/// Two hogs side by side.
+fn pair(first: &str, second: &str) -> String {
+    let vm = |name: &str, core: u32, bandwidth: &str| {
+        let keys = format!("bandwidth = {{ {bandwidth} }}\nexpect = [\"hog: 4 passes\"]");
+        hog(name, core, " passes=4", &keys)
+    };
+    format!("platform = \"qemu-virt\"\n{}{}", vm("a", 0, first), vm("b", 1, second))
+}
+
+/// A VM that spends on its core 1 and acts on its core 0.
+fn spender(args: &str, bandwidth: &str) -> String {
+    format!(
+        r#"
+platform = "qemu-virt"
+
+[[vm]]
+name = "spender"
+cpus = [0, 1]
+memory = "8MiB"
+image = {{ elf = "spender", args = "{args}" }}
+bandwidth = {{ {bandwidth} }}
+on_fault = "restart"
+expect = ["spender: off"]
+"#
+    )
+}
+
+fn run(text: &str) -> Outcome {
+    run_system(text, &Options::default()).good()
+}
+
+#[test]
+fn the_pmu_stops_a_vcpu_at_the_event() {
+    for platform in ["qemu-virt", "qemu-virt-gicv2"] {
+        let budget = "budget = 20000, period = \"100us\", event = \"inst-retired\"";
+        let outcome = run(&alone(platform, 40, budget));
+        let used = periods(&budgets(&outcome), "hog", 0);
+        assert!(used.len() > 30, "{platform}: {} periods", used.len());
+        assert!(used.iter().all(|used| *used <= 20_008), "{platform}: {used:?}");
+        // What is beyond a budget is taken off the next.
+        assert!(mean(&used).abs_diff(20_000_000) <= 20_000, "{platform}: {used:?}");
+    }
+}
+
+#[test]
+fn without_debt_each_period_has_its_budget() {
+    let budget = "budget = 20000, period = \"100us\", event = \"inst-retired\", debt = false";
+    let outcome = run(&alone("qemu-virt", 20, budget));
+    let used = periods(&budgets(&outcome), "hog", 0);
+    assert!(used.iter().all(|used| (20_000..=20_008).contains(used)), "{used:?}");
+}
+
+#[test]
+fn two_cores_stand_on_the_monitor() {
+    let (a, b) = ("budget = 1000, period = \"100us\"", "budget = 500, period = \"100us\"");
+    let outcome = run(&pair(a, &format!("{b}, phase = \"staggered\"")));
+    let records = budgets(&outcome);
+    for (vm, budget) in [("a", 1000), ("b", 500)] {
+        let used = periods(&records, vm, 0);
+        assert!(used.len() > 30, "{vm}: {} periods", used.len());
+        // A look each microsecond, and at most an access in each nanosecond.
+        assert!(used.iter().all(|used| *used <= budget + 1000), "{vm}: {used:?}");
+        assert!(mean(&used).abs_diff(1000 * budget) <= 10 * budget, "{vm}: {used:?}");
+    }
+    let boundary = |vm: &str| {
+        let last = records.iter().rfind(|record| record.vm == vm && record.kind == "replenish");
+        last.expect("a period").time_ns % 100_000
+    };
+    assert!(boundary("a") < 5_000, "periods begin at multiples: {}", boundary("a"));
+    assert!((20_000..60_000).contains(&boundary("b")), "a quarter later: {}", boundary("b"));
+}
+
+/// The neighbor loses no turn: it arms nothing.
+#[test]
+fn a_budget_is_had_beside_a_core_that_never_pauses() {
+    for (core, neighbor, budget, event) in
+        [(0, 1, 1000, ""), (1, 0, 1000, ""), (0, 1, 20_000, ", event = \"inst-retired\"")]
+    {
+        let bandwidth = format!("bandwidth = {{ budget = {budget}, period = \"100us\"{event} }}");
+        let a = hog("a", core, "", &bandwidth);
+        let b = hog("b", neighbor, " passes=200", "expect = [\"hog: 200 passes\"]");
+        let outcome = run(&format!("platform = \"qemu-virt\"\n{a}{b}"));
+        let used = periods(&budgets(&outcome), "a", 0);
+        let what = format!("core {core}{event}: {used:?}");
+        assert!(used.len() > 30, "{what}");
+        assert!((900 * budget..=1001 * budget).contains(&mean(&used)), "{what}");
+    }
+}
+
+#[test]
+fn a_new_life_brings_no_new_budget() {
+    for (then, split) in [("reset", "even"), ("fault", "pool")] {
+        let bandwidth = format!("budget = 400, period = \"200us\", split = \"{split}\"");
+        let outcome = run(&spender(&format!("then={then}"), &bandwidth));
+        assert_eq!(outcome.vm("spender")["restarts"], 3, "{then}");
+        let records = budgets(&outcome);
+        // Both cores together, over all lives: what the budget says, and an overshoot each.
+        let ends = records.iter().filter(|record| record.kind == "replenish");
+        let sum: u64 = ends.map(|record| record.used).sum();
+        let span = records.last().expect("records").time_ns / 200_000;
+        assert!(sum <= 400 * span + 2 * 1000, "{then}: {sum} in {span} periods");
+        assert!(records.iter().any(|record| record.kind == "throttle"), "{then}");
+    }
+}
+
+#[test]
+fn a_vcpu_that_is_off_is_not_looked_at_and_counts_from_when_it_comes_on() {
+    // The second core of `latency` never comes on.
+    let outcome = run(r#"
+platform = "qemu-virt"
+
+[[vm]]
+name = "a"
+cpus = [0, 1]
+memory = "8MiB"
+image = { elf = "latency", args = "size=0x400000 rounds=1 loads=20000" }
+bandwidth = { budget = 1000, period = "200us", scope = "vcpu" }
+expect = ["1 rounds"]
+"#);
+    let looks = |outcome: &Outcome| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.arg("trace").arg(&outcome.run).args(["--format", "csv", "--kind", "poll"]);
+        let said = say(&mut command);
+        [",a,0,poll", ",a,1,poll"]
+            .map(|of| said.out.lines().filter(|line| line.contains(of)).count())
+    };
+    let [on, off] = looks(&outcome);
+    assert!(on > 100 && off == 0, "{on} looks at what is on, {off} at what is off");
+    // Its periods go on all the same, and nothing is used in them.
+    let idle: Vec<_> = budgets(&outcome).into_iter().filter(|record| record.vcpu == 1).collect();
+    assert!(idle.iter().filter(|record| record.kind == "replenish").count() > 10);
+    assert!(idle.iter().all(|record| record.used == 0), "{idle:?}");
+    // A core that comes on late has the budget of a period and no more, from its first on.
+    let outcome = run(&spender("then=off after_us=5000", "budget = 1000, period = \"100us\""));
+    let records = budgets(&outcome);
+    let of_last = records.iter().filter(|record| record.vcpu == 1);
+    let most = of_last.map(|record| record.used).max().expect("records");
+    assert!((500..=500 + 1000).contains(&most), "{most}");
+    assert!(mean(&periods(&records, "spender", 1)).abs_diff(500_000) < 50_000);
+}
+
+#[test]
+fn a_silent_system_without_a_heartbeat_ends_by_virtual_time() {
+    let text = alone("qemu-virt", 0, "budget = 1000, period = \"100us\"")
+        .replace("console_core = 0", "console_core = 0\nheartbeat = \"0s\"")
+        .replace(" passes=0", "")
+        .replace("expect = [\"hog: 0 passes\"]", "");
+    let limit = Duration::from_secs(60);
+    let options = Options { limit, arguments: &["--for", "20ms"], ..Options::default() };
+    let outcome = run_system(&text, &options);
+    assert_eq!(outcome.report["ended_by"], "time-over", "{}", outcome.said.err);
+    let last = budgets(&outcome).last().expect("records").time_ns;
+    assert!((19_000_000..=23_000_000).contains(&last), "{last}");
+}
+
+#[test]
+fn a_throttled_vcpu_stays_off_under_a_storm() {
+    let outcome = run(&spender("then=storm after_us=2000", "budget = 200, period = \"10ms\""));
+    let last = outcome.lines("spender")[1].to_owned();
+    assert_eq!(last, "spender: 1000 SGIs sent, 0 taken");
+    let used = budgets(&outcome);
+    let most = used.iter().filter(|record| record.vcpu == 1).map(|record| record.used).max();
+    assert!(most.expect("records") <= 100 + 1000, "{used:?}");
+}
+
+#[test]
+fn a_budget_is_set_by_who_may_and_within_limits() {
+    let granted =
+        "budget = 200, period = \"100us\", adjust = { by = \"spender\", min = 2, max = 600 }";
+    let args = |reads: u64| format!("then=set after_us=3000 vm=0 reads={reads}");
+    let outcome = run(&spender(&args(600), granted));
+    assert!(outcome.lines("spender").contains(&"spender: set: granted"));
+    let records = budgets(&outcome);
+    let changed = records.iter().position(|record| record.kind == "budget-changed");
+    let (before, after) = records.split_at(changed.expect("it was changed"));
+    let rate = |records: &[Record]| mean(&periods(records, "spender", 1));
+    // Half of the VM's budget each.
+    assert!(rate(before).abs_diff(100_000) < 25_000, "{}", rate(before));
+    assert!(rate(after).abs_diff(300_000) < 60_000, "{}", rate(after));
+    for (args, bandwidth) in [
+        (args(601), granted),
+        (args(0), granted),
+        (args(100), "budget = 200, period = \"100us\""),
+        ("then=set vm=7 reads=100".to_owned(), granted),
+    ] {
+        let outcome = run(&spender(&args, bandwidth));
+        assert!(outcome.lines("spender").contains(&"spender: set: denied"), "{args}");
+    }
+}
+
+#[test]
+fn the_least_and_the_greatest_budget_work() {
+    for (budget, throttled) in [(2u64, true), (1 << 32, false), (u64::MAX - 1, false)] {
+        let bandwidth = format!("budget = {budget}, period = \"100us\"");
+        let outcome = run(&spender("then=off after_us=300", &bandwidth));
+        let seen = budgets(&outcome).iter().any(|record| record.kind == "throttle");
+        assert_eq!(seen, throttled, "{budget}");
+    }
+}
+
+#[test]
+fn from_a_pool_one_core_gets_what_the_other_leaves() {
+    let mean_of = |split: &str| {
+        let bandwidth = format!("budget = 1000, period = \"100us\", split = {split}");
+        let outcome = run(&spender("then=off after_us=5000", &bandwidth));
+        mean(&periods(&budgets(&outcome), "spender", 1))
+    };
+    let (even, weighted, pool) = (mean_of("\"even\""), mean_of("[1, 3]"), mean_of("\"pool\""));
+    assert!(even.abs_diff(500_000) < 50_000, "{even}");
+    assert!(weighted.abs_diff(750_000) < 75_000, "{weighted}");
+    assert!((800_000..1_050_000).contains(&pool), "{pool}");
+}
+
+/// A guest that does nothing but read across the border of two lines.
+fn crossing() -> Vec<u8> {
+    // mov x1, #0x4000_0000 + 4 MiB; add x1, x1, #60; mov x3, #512
+    let mut program = vec![0xD2A8_0801_u32, 0x9100_0021 | 60 << 10, 0xD280_0003 | 512 << 5];
+    // ldr x2, [x1], #128
+    program.extend([0xF840_0402 | 128 << 12 | 1 << 5; 64]);
+    // subs x3, x3, #1; b.ne back to the first of the 64 loads; b back to the first instruction
+    let back = |words: u32, bits: u32| words.wrapping_neg() & ((1 << bits) - 1);
+    program.extend([0xF100_0463, 0x5400_0001 | back(65, 19) << 5]);
+    program.push(0x1400_0000 | back(69, 26));
+    program.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// Each of its accesses brings in two lines, so that it spends its budget in half the time of one that is aligned: the looks come in time.
+#[test]
+fn a_guest_whose_accesses_cross_lines_keeps_its_budget() {
+    let image = std::env::temp_dir().join(format!("weir-crossing-{}.bin", std::process::id()));
+    std::fs::write(&image, crossing()).expect("a temporary file");
+    let text = format!(
+        r#"
+platform = "qemu-virt"
+
+[[vm]]
+name = "w"
+cpus = [0]
+memory = "16MiB"
+image = {{ bin = "{}" }}
+bandwidth = {{ budget = 100000, period = "1ms" }}
+"#,
+        image.display()
+    );
+    let outcome =
+        run_system(&text, &Options { arguments: &["--for", "20ms"], ..Options::default() });
+    let records = budgets(&outcome);
+    std::fs::remove_file(&image).expect("it is there");
+    let used = periods(&records, "w", 0);
+    // It always wants more, and two lines for each nanosecond between two looks may pass.
+    assert!(used.len() > 2, "{records:?}");
+    assert!(used.iter().all(|used| (97_000..103_000).contains(used)), "{used:?}");
+}
+
+/// Linux with a load on the second of its two vCPUs: what that one uses in a period in which it is stopped; the middle one of five.
+fn unbalanced_linux(split: &str) -> u64 {
+    let text = format!(
+        r#"
+platform = "qemu-virt"
+
+[[vm]]
+name = "linux"
+cpus = [0, 1]
+memory = "128MiB"
+image = {{ linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 weir.run=hog,poweroff weir.loops=3" }}
+bandwidth = {{ budget = 32000, period = "2ms", poll = "100us", source = "monitor", split = "{split}" }}
+expect = ["linux: hog wrote 3 blocks of 4 MiB on cpu 1", "linux: done"]
+"#
+    );
+    let outcome =
+        run_system(&text, &Options { arguments: &["--for", "60s"], ..Options::default() });
+    let records = budgets(&outcome.good());
+    let its = |record: &&Record| record.vm == "linux" && record.vcpu == 1;
+    let its: Vec<&Record> = records.iter().filter(its).collect();
+    // Periods in which it was stopped: the last ones are the load's.
+    let stopped =
+        its.windows(2).filter(|pair| pair[0].kind == "throttle" && pair[1].kind == "replenish");
+    let mut used: Vec<u64> = stopped.map(|pair| pair[1].used).collect();
+    assert!(used.len() > 5, "{used:?}");
+    let last = used.len() - 5;
+    used[last..].sort_unstable();
+    used[last + 2]
+}
+
+#[test]
+fn an_unbalanced_linux_gets_the_whole_budget_from_a_pool_and_half_of_it_evenly() {
+    let (even, pool) = (unbalanced_linux("even"), unbalanced_linux("pool"));
+    assert!(even.abs_diff(16_000) < 1600, "{even}");
+    assert!(pool.abs_diff(32_000) < 3200, "{pool}");
+}
+
+#[test]
+fn what_others_leave_raises_a_hungry_vm_and_takes_nobodys_guarantee() {
+    let system = |hungry: &str, other: &str| {
+        let vm = |name: &str, core: u32, args: &str, bandwidth: &str| {
+            format!(
+                "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"8MiB\"\n\
+                 image = {{ elf = \"hog\", args = \"mode=read {args}\" }}\n\
+                 bandwidth = {{ budget = 1000, period = \"100us\"{bandwidth} }}\n"
+            )
+        };
+        let hungry = vm("hungry", 0, "size=0x200000 passes=4", hungry);
+        let other = vm("other", 1, "size=0x8000 passes=0 period_us=300", other);
+        format!("platform = \"qemu-virt\"\n\n{other}\n{hungry}expect = [\"hog: 4 passes\"]\n")
+    };
+    let hungry = |outcome: &Outcome| mean(&periods(&budgets(outcome), "hungry", 0));
+    let alone = hungry(&run(&system("", "")));
+    assert!(alone.abs_diff(1_000_000) < 20_000, "{alone}");
+    let memguard = ", regulator = \"memguard\"";
+    let reclaimed = hungry(&run(&system(memguard, memguard)));
+    assert!(reclaimed > 1_200_000, "{reclaimed}");
+    let compensation = ", regulator = \"compensation\", window = 10, critical = \"other\"";
+    let compensated = hungry(&run(&system(compensation, "")));
+    // The other leaves nearly all: in a window of N periods that makes up to N (N + 1) / 2 budgets, and 5.5 is their mean.
+    assert!((4_000_000..5_600_000).contains(&compensated), "{compensated}");
+}
+
+/// A VM that uses its own counters, and turns off, clears and resets all that it can reach.
+fn counting(platform: &str, keys: &str) -> Outcome {
+    run(&format!(
+        r#"
+platform = "{platform}"
+
+[hypervisor]
+console_core = 0
+
+[[vm]]
+name = "counting"
+cpus = [0]
+memory = "8MiB"
+image = {{ elf = "counting", args = "passes=4000" }}
+{keys}
+expect = ["counting: done"]
+"#
+    ))
+}
+
+#[test]
+fn a_vm_uses_the_counters_that_it_was_granted_and_no_others() {
+    for platform in ["qemu-virt", "qemu-virt-gicv2"] {
+        let outcome = counting(platform, "pmu = 2");
+        let lines = outcome.lines("counting");
+        assert_eq!(lines[0], "counting: PMUv3 with 2 event counters", "{platform}");
+        let seen = lines[1].strip_prefix("counting: ");
+        let seen = seen.and_then(|seen| seen.strip_suffix(" instructions in a loop of 20000"));
+        let seen: u64 = seen.and_then(|seen| seen.parse().ok()).expect(lines[1]);
+        // QEMU's counters begin and end an instruction early or late.
+        assert!(seen.abs_diff(20_000) <= 2, "{platform}: {seen}");
+        assert_eq!(lines[2], "counting: 5 increments of 5", "{platform}");
+        // How late they come is QEMU's: it looks one event too early and not again before something reads a counter.
+        assert!(
+            lines[3].starts_with("counting: 3 overflows, 3 interrupts, "),
+            "{platform}: {}",
+            lines[3]
+        );
+        assert!(outcome.vm("counting")["faults"] == serde_json::json!([]));
+    }
+}
+
+#[test]
+fn a_vm_with_counters_of_its_own_does_not_reach_those_of_its_budget() {
+    let budget = "bandwidth = { budget = 20000, period = \"100us\", event = \"inst-retired\" }";
+    let outcome = counting("qemu-virt", &format!("pmu = 3\n{budget}"));
+    assert_eq!(outcome.lines("counting")[0], "counting: PMUv3 with 3 event counters");
+    let used = periods(&budgets(&outcome), "counting", 0);
+    assert!(used.len() > 100, "{} periods", used.len());
+    assert!(used.iter().all(|used| *used <= 20_008), "{used:?}");
+    assert!(mean(&used).abs_diff(20_000_000) <= 20_000, "{used:?}");
+}
+
+#[test]
+fn linux_finds_the_counters_that_it_was_granted() {
+    let text = r#"
+platform = "qemu-virt"
+
+[[vm]]
+name = "linux"
+cpus = [0, 1]
+memory = "128MiB"
+image = { linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 weir.run=devices,poweroff" }
+pmu = 4
+expect = ["hw perfevents: enabled with armv8_pmuv3 PMU driver, 5 counters available", "linux: done"]
+"#;
+    let outcome = run_system(text, &Options { arguments: &["--for", "60s"], ..Options::default() });
+    let outcome = outcome.good();
+    let said = |text: &str| outcome.lines("linux").iter().any(|line| line.contains(text));
+    assert!(said("device /pmu arm,armv8-pmuv3"), "{:#?}", outcome.lines("linux"));
+    assert!(said("arm-pmu"), "{:#?}", outcome.lines("linux"));
+}

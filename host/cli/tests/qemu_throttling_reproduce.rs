@@ -1,0 +1,106 @@
+//! `weir reproduce throttling` on a small grid, and `weir calibrate`, in real runs.
+
+mod support;
+
+use serde_json::Value;
+use std::{process::Command, time::Duration};
+use support::{qemu::root, say_within};
+
+fn json(directory: &std::path::Path, arguments: &[&str]) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(arguments).arg("--json");
+    command.env("WEIR_ROOT", root()).env("WEIR_RUNS", directory.join("runs"));
+    let said = say_within(&mut command, Duration::from_secs(1200));
+    assert_eq!(said.status, Some(0), "{}\n{}", said.out, said.err);
+    serde_json::from_str(&said.out).expect("JSON")
+}
+
+#[test]
+fn budgets_are_kept_as_seen_from_outside() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let out = directory.path().join("out");
+    let out = out.to_str().expect("a path");
+    let json = json(directory.path(), &["reproduce", "throttling", "--quick", "-o", out]);
+    assert_eq!((&json["version"], &json["as_expected"]), (&1.into(), &true.into()), "{json}");
+    // Four for each run, those on what is unregulated, and on EL2's paths.
+    let statements = json["statements"].as_array().expect("statements");
+    assert_eq!(statements.len(), 4 * 6 + 4 + 4);
+    let is_known = |one: &Value| one["deviation"]["id"] == "budget-paths-above-peer";
+    assert!(statements.iter().all(|one| one["verdict"] == "holds" || is_known(one)), "{json}");
+    assert!(json["compiler"].as_str().is_some_and(|name| name.starts_with("rustc 1.")), "{json}");
+    let runs = json["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 6);
+    for run in runs {
+        let number = |key: &str| run[key].as_u64().unwrap_or_else(|| panic!("{key}: {run}"));
+        let (budget, most) = (number("budget"), number("max_per_period"));
+        let allowed = if run["source"] == "pmu" { 8 } else { 2064 };
+        assert!(budget <= most && most <= budget + allowed, "{run}");
+        assert!(number("overshoot_max") <= allowed && number("periods") > 30, "{run}");
+        // What the last period owes is of some million lines, or a few instructions. Beside the console, whose instructions are on its
+        // account, a budget gives less and never more.
+        let rate = run["rate_error"].as_f64().expect("a rate");
+        let least = if run["console_beside"] == true { -0.1 } else { -3e-4 };
+        assert!((least..=3e-4).contains(&rate), "{run}");
+        assert_eq!(run["regulator"], "static");
+    }
+    let of = |source: &str| runs.iter().filter(|run| run["source"] == source).count();
+    assert_eq!((of("pmu"), of("monitor")), (4, 2));
+    assert_eq!(runs.iter().filter(|run| run["guest"] == "storm").count(), 2, "it traps: {json}");
+    assert_eq!(json["unregulated_overhead"], 0.0, "{json}");
+    for path in ["replenish", "overflow", "release"] {
+        assert!(json["el2_instructions"][path]["median"].is_u64(), "{path}: {json}");
+    }
+    // What `look` of the platform says of one, and of the one at a period's beginning.
+    for (path, most) in [("look", 450), ("look-replenish", 900)] {
+        let max = json["el2_instructions"][path]["max"].as_u64();
+        assert!(max.is_some_and(|max| (200..=most).contains(&max)), "{path}: {json}");
+    }
+}
+
+/// The hog on a core.
+fn hog(core: u32) -> String {
+    format!(
+        "[[vm]]\nname = \"hog{core}\"\ncpus = [{core}]\nmemory = \"8MiB\"\nimage = {{ elf = \"hog\" }}\n"
+    )
+}
+
+#[test]
+fn a_platform_is_calibrated_and_its_table_is_read() {
+    let directory = tempfile::tempdir().expect("a directory");
+    // A table that the file has does not stand in the way of a new one.
+    let old = "[saturation]\nperiod = \"1us\"\nline = \"64B\"\npoints = [{ budget = 1, dma = \"0B/s\" }]\nleast_period = \"1s\"\n";
+    let budget = "bandwidth = { budget = 9, period = \"100us\" }";
+    let text = format!("platform = \"qemu-virt\"\n{old}{}\n{budget}\n", hog(0)) + &hog(1);
+    let system = directory.path().join("old.toml");
+    std::fs::write(&system, text).expect("a system file");
+    let table = directory.path().join("saturation.toml");
+    let found = json(
+        directory.path(),
+        &["calibrate", system.to_str().expect("a path"), "-o", table.to_str().expect("a path")],
+    );
+    let number = |key: &str| found[key].as_u64().unwrap_or_else(|| panic!("{key}: {found}"));
+    // A load and an addition take 2 ns, and the loop and EL2 something: less than 50 000 lines in 100 us, whoever moves them.
+    assert!((30_000..=50_000).contains(&number("saturation")), "{found}");
+    assert!((35_000..=50_000).contains(&number("one_core")), "{found}");
+    // Within a poll of 1 us 500 lines come.
+    assert!((100..=1000).contains(&number("overshoot")), "{found}");
+    let least = number("least_budget");
+    assert!(least > number("overshoot") && least < 25_000, "{found}");
+    let table = std::fs::read_to_string(table).expect("the table");
+    let file = directory.path().join("system.toml");
+    let system = |budget: u64| {
+        let bandwidth = format!("bandwidth = {{ budget = {budget}, period = \"100us\" }}");
+        format!("platform = \"qemu-virt\"\n{table}\n{}{bandwidth}\n", hog(0))
+    };
+    let check = |budget: u64| {
+        std::fs::write(&file, system(budget)).expect("a system file");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.arg("check").arg(&file).env("WEIR_ROOT", root());
+        say_within(&mut command, Duration::from_secs(60))
+    };
+    let said = check(number("saturation"));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let said = check(number("saturation") + 1);
+    assert_eq!(said.status, Some(1), "{}", said.out);
+    assert!(said.err.contains("memory takes"), "{}", said.err);
+}

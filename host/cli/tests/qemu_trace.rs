@@ -1,0 +1,91 @@
+//! Traces of real runs.
+
+mod support;
+
+use serde_json::Value;
+use std::{fs, path::Path, process::Command, time::Duration};
+use support::{
+    qemu::{Options, run_system},
+    say_within,
+};
+
+/// Instructions that the hog may execute in each period.
+const BUDGET: u64 = 40_000;
+const PERIOD_NS: u64 = 100_000;
+/// The most by which a replenishment is recorded behind its moment.
+const LATE_NS: u64 = 1000;
+
+fn throttled() -> String {
+    format!(
+        r#"
+platform = "qemu-virt"
+
+[[vm]]
+name = "hog"
+cpus = [0]
+memory = "8MiB"
+image = {{ elf = "hog", args = "mode=write size=0x200000 passes=10" }}
+expect = ["hog: 10 passes"]
+bandwidth = {{ event = "inst-retired", budget = {BUDGET}, period = "{}us" }}
+"#,
+        PERIOD_NS / 1000
+    )
+}
+
+fn trace(file: &Path, arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let said = say_within(command.arg("trace").arg(file).args(arguments), Duration::from_secs(60));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert_eq!(said.err, "", "nothing was lost: the rings hold more than this run records");
+    said.out
+}
+
+fn data(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+#[test]
+fn a_throttled_hog_leaves_a_staircase_and_the_same_trace_each_time() {
+    let [one, other] = [(); 2].map(|()| run_system(&throttled(), &Options::default()).good());
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("trace.bin");
+    fs::write(&file, &one.files["trace.bin"]).expect("a file");
+    assert!(one.files["trace.bin"] == other.files["trace.bin"], "two runs, two traces");
+
+    let throttles = trace(&file, &["--kind", "throttle", "--format", "csv"]);
+    let used = throttles.lines().skip(1).map(|line| line.split(',').nth(6).expect("a count"));
+    let used: Vec<u64> = used.map(|used| used.parse().expect("a number")).collect();
+    assert!(used.len() > 10, "{throttles}");
+    // The interrupt comes when the budget is spent, not before.
+    assert!(used.iter().all(|&used| (BUDGET - 16..BUDGET + 16).contains(&used)), "{used:?}");
+    // From the second throttled period on, so that the shorter ones of the start are left out: the
+    // first begins where the VM does.
+    let first = throttles.lines().nth(2).and_then(|line| line.split(',').next()).expect("a time");
+    let curve = trace(
+        &file,
+        &["--arrival-curve", "hog", "--from", &format!("{first}ns"), "--format", "json"],
+    );
+    let curve = &data(&curve)["curves"][0];
+    // The mean of the gaps between replenishments: each is recorded up to 1 us behind its moment,
+    // so that the first and the last one make it inexact by that much, divided among the gaps.
+    let period = curve["period_ns"].as_u64().expect("a period");
+    assert!(period.abs_diff(PERIOD_NS) <= LATE_NS / (used.len() as u64 - 2) + 1, "{period}");
+    let steps = curve["recorded"]["steps"].as_array().expect("steps");
+    let at = |length: u64| {
+        let reached = steps.iter().take_while(|step| step[0].as_u64() <= Some(length));
+        reached.last().map_or(0, |step| step[1].as_u64().expect("a count"))
+    };
+    // One more period, one more budget; and never more than one in addition to those of whole
+    // periods. Between two steps, which are late by as much as the records are.
+    for period in 1..10 {
+        let between = |periods: u64| at(periods * PERIOD_NS + PERIOD_NS / 4);
+        let (less, count) = (between(period), between(period + 1));
+        assert!((BUDGET - 32..BUDGET + 32).contains(&(count - less)), "{less}, {count}: {steps:?}");
+        assert!(count <= (period + 2) * (BUDGET + 16), "{count} in {period} periods: {steps:?}");
+    }
+
+    let perfetto = data(&trace(&file, &["--format", "perfetto"]));
+    let events = perfetto["traceEvents"].as_array().expect("events");
+    let slices = events.iter().filter(|event| event["ph"] == "X" && event["name"] == "throttled");
+    assert_eq!(slices.count(), used.len(), "a slice for each");
+}

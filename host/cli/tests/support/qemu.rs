@@ -1,0 +1,283 @@
+//! Real systems in QEMU, from their text to what came of them.
+
+use super::{Said, say_within, within};
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{Condvar, Mutex, OnceLock, PoisonError},
+    thread,
+    time::Duration,
+};
+
+/// QEMUs at a time: more only slow each other down.
+const SEATS: usize = 2;
+static TAKEN: Mutex<usize> = Mutex::new(0);
+static LEFT: Condvar = Condvar::new();
+
+/// The right to run a QEMU.
+struct Seat;
+
+impl Seat {
+    fn take() -> Self {
+        let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = LEFT.wait_while(taken, |taken| *taken == SEATS);
+        *free.unwrap_or_else(PoisonError::into_inner) += 1;
+        Self
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        LEFT.notify_one();
+    }
+}
+
+/// How a system is run.
+#[derive(Clone, Debug)]
+pub struct Options<'a> {
+    /// The test fails when the run takes longer; of the host's time.
+    pub limit: Duration,
+    /// Under instruction counting.
+    pub deterministic: bool,
+    /// More arguments of `weir run`.
+    pub arguments: &'a [&'a str],
+    /// Where `weir` is called.
+    pub from: Option<&'a Path>,
+    /// What is typed at a VM's console: the VM, the text to wait for there, the keys. Needs the host's
+    /// time: not `deterministic`.
+    pub typed: Option<(&'a str, &'a str, &'a str)>,
+    /// What is typed then.
+    pub then: Option<(&'a str, &'a str, &'a str)>,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        let limit = Duration::from_secs(300);
+        Self { limit, deterministic: true, arguments: &[], from: None, typed: None, then: None }
+    }
+}
+
+/// What came of a run.
+pub struct Outcome {
+    /// The exit status and all that was printed.
+    pub said: Said,
+    /// `report.json`; null if the run never began.
+    pub report: Value,
+    /// Each VM's console as it wrote it, by the VM's name.
+    pub consoles: BTreeMap<String, String>,
+    /// The files of the run by name, but for those about the host.
+    pub files: BTreeMap<String, Vec<u8>>,
+    /// The run's directory, until the end of the test.
+    pub run: PathBuf,
+    /// Keeps the files until the end of the test.
+    _directory: tempfile::TempDir,
+}
+
+impl Outcome {
+    /// Fails the test, with the lines that were waited for, unless every expected line was seen.
+    pub fn good(self) -> Self {
+        let Said { status, out, err } = &self.said;
+        assert_eq!(*status, Some(0), "the run failed:\n{}\n{err}", tail(out));
+        self
+    }
+
+    /// The report on the VM of this name.
+    pub fn vm(&self, name: &str) -> &Value {
+        let vms = self.report["vms"].as_array().expect("a report with VMs");
+        vms.iter().find(|vm| vm["name"] == name).unwrap_or_else(|| panic!("no VM {name}"))
+    }
+
+    /// Trace records that were overwritten before they were read.
+    pub fn lost_records(&self) -> u64 {
+        let run = fs::read(self.run.join("run.json")).expect("run.json");
+        let run: Value = serde_json::from_slice(&run).expect("JSON");
+        run["trace"]["lost"].as_u64().expect("a number of lost records")
+    }
+
+    /// The lines of a VM's console.
+    pub fn lines(&self, name: &str) -> Vec<&str> {
+        self.consoles[name].lines().map(|line| line.trim_end_matches('\r')).collect()
+    }
+}
+
+fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(60)..].join("\n")
+}
+
+/// Something that keeps every core of the host busy until it is dropped.
+pub struct Load(Vec<Child>);
+
+impl Load {
+    /// Begins.
+    pub fn begin() -> Self {
+        let cores = thread::available_parallelism().map_or(2, usize::from);
+        let busy =
+            || Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn();
+        Self((0..cores).map(|_| busy().expect("a shell")).collect())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The checkout.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("a checkout").to_owned()
+}
+
+/// The file of a system that is in the tree.
+pub fn system_file(name: &str) -> PathBuf {
+    let example = root().join("examples").join(name).join(name).with_extension("toml");
+    let fixture = root().join("tests/systems").join(name).with_extension("toml");
+    if example.is_file() { example } else { fixture }
+}
+
+/// The text of a system that is in the tree.
+pub fn system(name: &str) -> String {
+    let file = system_file(name);
+    fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// `text` with `old` replaced, which must be there once.
+pub fn with(text: &str, old: &str, new: &str) -> String {
+    assert_eq!(text.matches(old).count(), 1, "{old} in {text}");
+    text.replace(old, new)
+}
+
+/// A word that no output can have been prepared for.
+pub fn random_word() -> String {
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    format!("w{:x}", time.expect("a clock").as_nanos() ^ u128::from(std::process::id()) << 64)
+}
+
+/// A system of some of weir's guests, one a core.
+fn system_of(guests: &[String], platform: &str) -> String {
+    let vms = guests.iter().enumerate().map(|(core, guest)| {
+        format!(
+            "[[vm]]\nname = \"guest{core}\"\ncpus = [{core}]\nmemory = \"4MiB\"\nimage = {{ elf = \"{guest}\" }}\n"
+        )
+    });
+    format!("platform = {platform:?}\n") + &vms.collect::<String>()
+}
+
+/// Builds the hypervisor for both GICs and all guests.
+pub fn build_programs() {
+    // Cargo is asked once for each test program; runs at a time would wait for each other there.
+    static BUILT: OnceLock<()> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let entries = |path: PathBuf| {
+            fs::read_dir(path).into_iter().flatten().map(|entry| entry.expect("an entry").path())
+        };
+        let folders = entries(root().join("guests")).flat_map(entries);
+        let folders = folders.filter(|folder| folder.join("src/main.rs").is_file());
+        let programs = folders.chain(entries(root().join("guests/attacks/src/bin")));
+        let name = |path: PathBuf| Some(path.file_stem()?.to_str()?.to_owned());
+        let guests: Vec<_> = programs.map(|path| name(path).expect("a name")).collect();
+        let directory = tempfile::tempdir().expect("a directory");
+        let (file, image) = (directory.path().join("all.toml"), directory.path().join("all.img"));
+        let on_v3 = guests.chunks(8).map(|guests| system_of(guests, "qemu-virt"));
+        for text in on_v3.chain([system_of(&guests[..1], "qemu-virt-gicv2")]) {
+            fs::write(&file, text).expect("a system file");
+            let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+            command.arg("build").arg(&file).arg("-o").arg(&image);
+            let said = say_within(command.env("WEIR_ROOT", root()), Duration::from_secs(1200));
+            assert_eq!(said.status, Some(0), "{}", said.err);
+        }
+    });
+}
+
+/// What `weir build` says of the system of this text in JSON; the image goes to `image`.
+pub fn build_image(text: &str, image: &Path) -> Value {
+    build_programs();
+    let file = image.with_extension("toml");
+    fs::write(&file, text).expect("a system file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.env("WEIR_ROOT", root());
+    command.arg("build").arg(&file).args(["--no-build", "--ignore-verdict", "--json", "-o"]);
+    command.arg(image);
+    let said = say_within(&mut command, Options::default().limit);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    serde_json::from_str(&said.out).expect("JSON")
+}
+
+/// Waits for `prompt` at the console of `vm` of the run in `runs`, then types `keys` there.
+fn type_keys(runs: &Path, vm: &str, prompt: &str, keys: &str) {
+    let log = |run: &Path| fs::read(run.join(format!("{vm}.log"))).unwrap_or_default();
+    let prompted = |run: &Path| String::from_utf8_lossy(&log(run)).contains(prompt);
+    let run = || fs::read_dir(runs).ok()?.flatten().map(|entry| entry.path()).next();
+    if !within(Duration::from_secs(90), || run().is_some_and(|run| prompted(&run))) {
+        // The run's own end says which lines did not come.
+        return;
+    }
+    let mut attach = Command::new(env!("CARGO_BIN_EXE_weir"));
+    attach.arg("attach").arg(run().expect("it was there")).arg(vm).stdin(Stdio::piped());
+    let child =
+        attach.env("WEIR_ROOT", root()).env("WEIR_RUNS", runs).stdout(Stdio::null()).spawn();
+    let mut child = child.expect("weir");
+    child.stdin.take().expect("a pipe").write_all(keys.as_bytes()).expect("keys are typed");
+    assert!(child.wait().expect("it ends").success(), "weir attach failed");
+}
+
+/// Boots the system of this text, whose paths are relative to `systems`.
+pub fn run_system(text: &str, options: &Options) -> Outcome {
+    build_programs();
+    let _seat = Seat::take();
+    let directory = tempfile::tempdir().expect("a directory");
+    let (file, runs) = (directory.path().join("system.toml"), directory.path().join("runs"));
+    fs::write(&file, text).expect("a system file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    // Some tests run systems that are at their limits, or beyond.
+    command.arg("run").arg(&file).arg("--ignore-verdict").args(options.arguments);
+    if !options.arguments.contains(&"--image-file") {
+        command.arg("--no-build");
+    }
+    if options.deterministic {
+        command.arg("--deterministic");
+    }
+    command.env("WEIR_ROOT", root()).env("WEIR_RUNS", &runs);
+    command.current_dir(options.from.unwrap_or(directory.path()));
+    let said = thread::scope(|scope| {
+        if let Some((vm, prompt, keys)) = options.typed {
+            scope.spawn(|| {
+                type_keys(&runs, vm, prompt, keys);
+                if let Some((vm, prompt, keys)) = options.then {
+                    type_keys(&runs, vm, prompt, keys);
+                }
+            });
+        }
+        say_within(&mut command, options.limit)
+    });
+    let run = fs::read_dir(&runs).into_iter().flatten().flatten().next().map(|entry| entry.path());
+    let entries = run.iter().flat_map(fs::read_dir).flatten().flatten();
+    let mut files: BTreeMap<String, Vec<u8>> = entries
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            Some((name, fs::read(entry.path()).ok()?))
+        })
+        .collect();
+    files.retain(|name, _| name != "run.json" && name != "qemu.log");
+    let report = files
+        .get("report.json")
+        .map_or(Value::Null, |report| serde_json::from_slice(report).expect("a report in JSON"));
+    let console = |vm: &Value| {
+        let name = vm["name"].as_str()?.to_owned();
+        let log = files.get(&format!("{name}.log"))?;
+        Some((name, String::from_utf8_lossy(log).into_owned()))
+    };
+    let vms = report["vms"].as_array().cloned().unwrap_or_default();
+    let consoles = vms.iter().filter_map(console).collect();
+    let run = run.unwrap_or_default();
+    Outcome { said, report, consoles, files, run, _directory: directory }
+}

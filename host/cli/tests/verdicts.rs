@@ -1,0 +1,126 @@
+//! The verdict of a run and its exit status, with a script in QEMU's place.
+
+mod support;
+
+use serde_json::Value;
+use std::fs;
+use support::{Fake, Said, Wire, say};
+use weir_trace::wire::{HYPERVISOR, What};
+
+const DEADLINE: u64 = 1_000_000;
+
+fn system() -> String {
+    let vm = |name: &str, core: usize, keys: &str| {
+        format!(
+            "\n[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"16MiB\"\n\
+             image = {{ bin = \"guest.bin\", load = 0x4010_0000 }}\n{keys}\n"
+        )
+    };
+    let task = "[[vm.task]]\nname = \"loop\"\ncost = \"10us\"\nperiod = \"1ms\"\n";
+    let expect = format!("expect = [\"all is well\"]\n{task}");
+    format!(
+        "platform = \"qemu-virt\"\n{}{}\n[broker]\ncpus = [2]\n\n[[flow]]\nname = \"messages\"\n\
+         from = \"one\"\nto = \"two\"\nport = 5000\nsize = \"4KiB\"\nperiod = \"10ms\"\ndeadline = \"1ms\"\n",
+        vm("one", 0, &expect),
+        vm("two", 1, ""),
+    )
+}
+
+/// A run in which the flow's longest packet took `worst` and `late` packets of 100 were late, and
+/// the task missed `misses` deadlines.
+fn run(worst: u64, late: u64, misses: u64, arguments: &[&str]) -> (Said, Value, Fake) {
+    let wire = Wire::default()
+        .text("weir on 3 cores\r\n")
+        .event(1_000, What::SystemStart, HYPERVISOR, 0)
+        .event(2_000, What::VmStart, 0, 0)
+        .line(3_000, 0, &format!("loop: 50 activations, {misses} misses\r"))
+        .late_flow(900_000_000, 0, [100, 0, worst], late)
+        .line(900_000_100, 0, "all is well\r")
+        .late_flow(900_000_200, 0, [100, 0, worst], late);
+    let fake = Fake::new(&system(), "cat wire; exec sleep 100");
+    fake.write("wire", wire.bytes());
+    fs::create_dir_all(fake.path("build/programs")).expect("a directory");
+    let maps = fs::read_to_string("/proc/self/maps").expect("what is loaded here");
+    let library = maps.split_whitespace().find(|word| word.ends_with("libc.so.6"));
+    let kept = fake.path("build/programs/libweir_icount_shim.so");
+    std::os::unix::fs::symlink(library.expect("the C library"), kept).expect("a link");
+    let said = say(&mut fake.run(arguments));
+    let report = fake.report();
+    assert_eq!(report["vms"][0]["expect"][0]["met"], true, "{}\n{}", said.out, said.err);
+    (said, report, fake)
+}
+
+#[test]
+fn a_counted_run_with_late_packets_fails() {
+    let (said, report, _fake) = run(9_600_000, 97, 0, &["--deterministic"]);
+    assert_eq!(said.status, Some(1), "{}", said.out);
+    let flow = &report["flows"][0];
+    assert_eq!(flow["deadline_ns"], DEADLINE);
+    assert_eq!((&flow["late"], &flow["verdict"]), (&97.into(), &"does-not-hold".into()));
+    let latency = &flow["latency_ns"];
+    assert_eq!((&latency["max"], &latency["max_packet"]), (&9_600_000.into(), &100.into()));
+    assert_eq!(latency["p99"], Value::Null, "a run without a trace has no percentiles");
+    assert_eq!(report["verdict"], "does-not-hold");
+    assert_eq!(report["verdict_of"], serde_json::json!(["flow messages"]));
+    for text in [
+        "flow messages: does not hold: 97 of 100 packets missed the deadline of 1000000 ns, the longest took 9600000 ns\n",
+        "flow messages: the longest was packet 100 of 100, which arrived at 0.900000 s\n",
+        "verdict: does not hold (flow messages)\n",
+    ] {
+        assert!(said.out.contains(text), "{text}: {}", said.out);
+    }
+    assert!(said.err.contains("does not hold: flow messages"), "{}", said.err);
+}
+
+#[test]
+fn a_counted_run_with_a_missed_deadline_of_a_task_fails() {
+    let (said, report, _fake) = run(900_000, 0, 3, &["--deterministic"]);
+    assert_eq!(said.status, Some(1), "{}", said.out);
+    let task = &report["vms"][0]["tasks"][0];
+    assert_eq!((&task["activations"], &task["misses"]), (&50.into(), &3.into()));
+    assert_eq!(task["deadline_ns"], 1_000_000);
+    assert_eq!(task["verdict"], "does-not-hold");
+    let reason = "task loop of one: does not hold: its VM reports 3 missed deadlines of 1000000 ns in 50 activations\n";
+    assert!(said.out.contains(reason), "{}", said.out);
+}
+
+#[test]
+fn a_run_that_keeps_everything_holds() {
+    let (said, report, _fake) = run(5_000, 0, 0, &["--deterministic"]);
+    assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{}", said.out);
+    assert_eq!(report["verdict"], "holds");
+    assert!(said.out.contains("\nverdict: holds\n"), "{}", said.out);
+}
+
+#[test]
+fn late_packets_in_host_time_are_shown_and_judged_on_request() {
+    let (said, report, _fake) = run(9_600_000, 97, 3, &[]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert_eq!((&report["clock"], &report["verdict"]), (&"host".into(), &"not-judged".into()));
+    assert_eq!(report["flows"][0]["late"], 97);
+    for text in [
+        "flow messages: not judged: 97 of 100 packets missed the deadline of 1000000 ns, the longest took 9600000 ns; host time\n",
+        "verdict: not judged (flow messages, task loop of one): the time of this run was the host's",
+    ] {
+        assert!(said.out.contains(text), "{text}: {}", said.out);
+    }
+    let (said, report, _fake) = run(9_600_000, 97, 3, &["--judge-host-time"]);
+    assert_eq!((said.status, &report["verdict"]), (Some(1), &"does-not-hold".into()));
+    assert!(said.err.contains("does not hold: flow messages, task loop of one"), "{}", said.err);
+}
+
+#[test]
+fn the_summary_of_a_run_can_be_read_again() {
+    let (said, report, fake) = run(9_600_000, 97, 0, &["--deterministic"]);
+    let again = say(fake.weir().arg("report"));
+    assert_eq!(again.status, Some(0), "{}", again.err);
+    assert!(again.out.contains("verdict: does not hold (flow messages)\n"), "{}", again.out);
+    assert!(said.out.contains(&again.out), "{}\n{}", said.out, again.out);
+    let run = fake.runs().remove(0);
+    assert_eq!(say(fake.weir().arg("report").arg(&run)).out, again.out);
+    let json = say(fake.weir().arg("report").arg(run.file_name().expect("a name")).arg("--json"));
+    assert_eq!(serde_json::from_str::<Value>(&json.out).expect("JSON"), report);
+    let none = say(fake.weir().args(["report", "no-such-run"]));
+    assert_eq!(none.status, Some(2), "{}", none.out);
+    assert!(none.err.contains("there is no run no-such-run"), "{}", none.err);
+}

@@ -1,0 +1,506 @@
+//! A proof of ownership that needs no run: the pages that the packed tables name, the stage 2 and the tables of the SMMU that follow from
+//! them, counted one by one.
+//!
+//! Colors and banks are found here from each page's address and the board's functions, not from cells, so that a mistake
+//! in the arithmetic of cells would show.
+
+use crate::{
+    coloring::Division,
+    pack::Packed,
+    packed::{self, ACTIVE, DEVICE, Span, VmView},
+    platform::Gic,
+    system::System,
+    units::Pa,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
+use weir_paging::{
+    cells::Pages,
+    table::{Attributes, Builder, MapError, PAGE, Table, stage2},
+    walk,
+};
+use zerocopy::IntoBytes;
+
+/// Tables for a stage 2 of blocks, as many as EL2 has.
+const TABLES: usize = 64;
+
+/// What was found of a party.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audited {
+    /// `weir` or the VM's name.
+    pub name: String,
+    /// Pages that are its own.
+    pub pages: u64,
+    /// How many different cache colors these have.
+    pub colors: usize,
+    /// How many different banks they lie in.
+    pub banks: usize,
+    /// Descriptors of its stage 2 that map RAM; none for the hypervisor.
+    pub leaves: u64,
+    /// The same of its devices' address space, in each of an SMMU's two formats; none without PCI functions.
+    pub dma_leaves: u64,
+    /// Tables of its stage 2, and of its devices' address space if it has PCI functions.
+    pub tables: usize,
+    /// Other parties with a page of one of these colors.
+    pub meets_colors: Vec<String>,
+    /// Other parties with a page in one of these banks.
+    pub meets_banks: Vec<String>,
+    /// Pages that its tables map although they are not its own. [`audit`] refuses a system with
+    /// any.
+    pub foreign_pages: u64,
+}
+
+/// Whose each page of RAM is that has an owner, by ascending physical address: a VM's by its place in [`System::vms`], or the
+/// hypervisor's.
+///
+/// # Errors
+///
+/// When the tables are damaged, or a page has two owners.
+pub fn page_owners(
+    system: &System,
+    packed: &Packed<'_>,
+) -> Result<Vec<(u64, Option<usize>)>, String> {
+    let words = aligned(&packed.tables);
+    let read = parse(&words.as_bytes()[..packed.tables.len()], system)?;
+    let owners = owners(&read, &names(system))?;
+    Ok(owners.into_iter().map(|(page, (party, _))| (page, party.checked_sub(1))).collect())
+}
+
+/// The tables where [`packed::System::parse`] can read them: at a multiple of 8.
+fn aligned(tables: &[u8]) -> Vec<u64> {
+    let mut words = vec![0; tables.len().div_ceil(8)];
+    words.as_mut_bytes()[..tables.len()].copy_from_slice(tables);
+    words
+}
+
+fn parse<'a>(tables: &'a [u8], system: &System) -> Result<packed::System<'a>, String> {
+    let read = packed::System::parse(tables, system.platform.is_gic_v2());
+    read.map_err(|damage| damage.message().to_owned())
+}
+
+/// The parties' names: the hypervisor's first.
+fn names(system: &System) -> Vec<&str> {
+    ["weir"].into_iter().chain(system.vms.iter().map(|vm| vm.name.as_str())).collect()
+}
+
+/// What a page is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Ram,
+    Kept,
+    Pristine,
+}
+
+/// Checks that every page has one owner, that each VM's stage 2 maps all of its RAM and nothing that is not its own, that its devices reach
+/// just that RAM, that its tables lie in its own pages, and that who owns colors or banks meets nobody there.
+///
+/// # Errors
+///
+/// The first page or descriptor that is not as it should be.
+pub fn audit(system: &System, packed: &Packed<'_>) -> Result<Vec<Audited>, String> {
+    let words = aligned(&packed.tables);
+    let read = parse(&words.as_bytes()[..packed.tables.len()], system)?;
+    let names = names(system);
+    let owners = owners(&read, &names)?;
+    let mut touched = vec![(BTreeSet::new(), BTreeSet::new()); names.len()];
+    for (&page, &(party, _)) in &owners {
+        touched[party].0.insert(page & system.division.geometry.colors);
+        touched[party].1.extend(banks(&system.division, page));
+    }
+    let mut found = Vec::new();
+    let mut foreign = None;
+    for (party, name) in names.iter().enumerate() {
+        let meets = |apart: &dyn Fn(usize) -> bool| -> Vec<String> {
+            let others = (0..names.len()).filter(|&other| other != party && !apart(other));
+            others.map(|other| names[other].to_owned()).collect()
+        };
+        let made = match party.checked_sub(1) {
+            Some(index) => spaces(system, &read, index, &owners)?,
+            None => Made::default(),
+        };
+        foreign = foreign.or_else(|| made.refusal());
+        found.push(Audited {
+            name: (*name).to_owned(),
+            pages: owners.values().filter(|(owner, _)| *owner == party).count() as u64,
+            colors: touched[party].0.len(),
+            banks: touched[party].1.len(),
+            leaves: made.leaves,
+            dma_leaves: made.dma_leaves,
+            tables: made.tables,
+            meets_colors: meets(&|other| touched[other].0.is_disjoint(&touched[party].0)),
+            meets_banks: meets(&|other| touched[other].1.is_disjoint(&touched[party].1)),
+            foreign_pages: made.foreign.iter().map(|foreign| foreign.pages).sum(),
+        });
+    }
+    if let Some(refusal) = foreign {
+        return Err(refusal);
+    }
+    for (party, share) in crate::shares(system, &packed.placement).iter().enumerate() {
+        let checks = [
+            ("color", &share.shares_colors, &found[party].meets_colors),
+            ("bank", &share.shares_banks, &found[party].meets_banks),
+        ];
+        for (what, may, does) in checks {
+            if let Some(other) = does.iter().find(|other| !may.contains(other)) {
+                return Err(format!("{} and {other} have pages of one {what}", share.name));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Whose each page is: a place among the parties, and what it is for.
+fn owners(
+    read: &packed::System<'_>,
+    names: &[&str],
+) -> Result<BTreeMap<u64, (usize, Use)>, String> {
+    let mut owners: BTreeMap<u64, (usize, Use)> = BTreeMap::new();
+    let mut take = |party: usize, kind: Use, pages: Pages<'_>| {
+        for page in pages {
+            if let Some((other, _)) = owners.insert(page, (party, kind)) {
+                return Err(format!(
+                    "the page at {} belongs to {} and to {}",
+                    Pa(page),
+                    names[other],
+                    names[party]
+                ));
+            }
+        }
+        Ok(())
+    };
+    take(0, Use::Kept, read.hypervisor_pages())?;
+    let header = read.header;
+    if !read.is_divided() {
+        let len = header.image_len.next_multiple_of(PAGE);
+        let image = header.load_address..header.load_address + len;
+        take(0, Use::Kept, Pages::new(read.cells(), read.cells().all(), image))?;
+    }
+    for vm in (0..read.vms()).filter_map(|index| read.vm(index)) {
+        for region in vm.regions.iter().filter(|region| ![ACTIVE, DEVICE].contains(&region.kind)) {
+            let span = Span { pa: region.pa, len: region.len };
+            take(vm.index + 1, Use::Ram, read.pages(&vm, span))?;
+        }
+        take(vm.index + 1, Use::Kept, read.pages(&vm, vm.vm.own))?;
+        take(vm.index + 1, Use::Pristine, read.pages(&vm, vm.vm.pristine))?;
+    }
+    Ok(owners)
+}
+
+/// The banks that a page lies in, by the addresses of its lines.
+fn banks(division: &Division, page: u64) -> BTreeSet<u64> {
+    let bank = |address: u64| {
+        let masks = division.geometry.banks.iter().enumerate();
+        masks
+            .fold(0, |bank, (bit, mask)| bank | u64::from((address & mask).count_ones() % 2) << bit)
+    };
+    let inside = division.geometry.banks.iter().fold(0, |all, mask| all | mask) & (PAGE - 1);
+    let lines = (page..page + PAGE).step_by(if inside == 0 { PAGE as usize } else { 8 });
+    lines.map(bank).collect()
+}
+
+/// What was made for a VM: see [`Audited`].
+#[derive(Clone, Debug, Default)]
+struct Made {
+    leaves: u64,
+    dma_leaves: u64,
+    tables: usize,
+    foreign: Vec<Foreign>,
+}
+
+impl Made {
+    /// Why it is refused, if it is.
+    fn refusal(&self) -> Option<String> {
+        let Foreign { space, pages, first } = self.foreign.iter().find(|space| space.pages > 0)?;
+        Some(format!(
+            "{space} maps {pages} pages that are not its own, the first at {}",
+            Pa(*first)
+        ))
+    }
+}
+
+/// Pages that an address space maps and may not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Foreign {
+    space: String,
+    pages: u64,
+    /// The address of the first of them.
+    first: u64,
+}
+
+/// What was read back of an address space.
+#[derive(Clone, Debug)]
+struct Walked {
+    /// Descriptors that map RAM.
+    leaves: u64,
+    /// Its tables.
+    used: usize,
+    foreign: Foreign,
+}
+
+/// Makes VM `index`'s stage 2, and the tables of its devices in both of an SMMU's formats, and looks at each descriptor.
+fn spaces(
+    system: &System,
+    read: &packed::System<'_>,
+    index: usize,
+    owners: &Owners,
+) -> Result<Made, String> {
+    let vm = read.vm(index).ok_or("a VM is missing")?;
+    let name = &system.vms[index].name;
+    let gicv = gicv(system);
+    let stage2 = stage2_space(read, &vm, gicv);
+    let stolen_time = stage2.stolen_time;
+    let map = |builder: &mut Builder<'_>| read.map_stage2(builder, &vm, gicv, stolen_time);
+    let Walked { leaves, used, foreign } = stage2.check(system, read, (index, &vm), owners, map)?;
+    let mut foreign = vec![foreign];
+    let (mut more, mut dma_leaves) = (0, 0);
+    for is_stage2 in [false, true] {
+        if system.vms[index].functions.is_empty() {
+            break;
+        }
+        // Whatever the machine's SMMU has.
+        let what = if is_stage2 { "DMA in stage 2" } else { "DMA in stage 1" };
+        let ram = packed::dma_attributes(is_stage2);
+        let space = Space { what, ram, devices: Vec::new(), stolen_time: 0, first: used };
+        let map = |builder: &mut Builder<'_>| read.map_domain(builder, &vm, is_stage2);
+        let walked = space.check(system, read, (index, &vm), owners, map)?;
+        (more, dma_leaves) = (more.max(walked.used), dma_leaves.max(walked.leaves));
+        foreign.push(walked.foreign);
+    }
+    if read.is_divided() && (used + more) as u64 > vm.vm.own.len / PAGE {
+        return Err(format!("{name} has no room for its tables"));
+    }
+    Ok(Made { leaves, dma_leaves, tables: used + more, foreign })
+}
+
+/// Where a GICv2's virtual CPU interface is.
+fn gicv(system: &System) -> Option<u64> {
+    match system.platform.gic {
+        Gic::V2 { virtual_cpu, .. } => Some(virtual_cpu.0),
+        Gic::V3 { .. } => None,
+    }
+}
+
+/// A VM's stage 2.
+fn stage2_space(read: &packed::System<'_>, vm: &VmView<'_>, gicv: Option<u64>) -> Space {
+    let ranges = vm.regions.iter().filter(|region| [ACTIVE, DEVICE].contains(&region.kind));
+    let devices = ranges
+        .map(|region| region.pa..region.pa + region.len)
+        .chain(gicv.map(|gicv| gicv..gicv + packed::GICV_LEN))
+        .collect();
+    // Undivided it is somewhere in the hypervisor's image, whose first page stands for it here.
+    let last = (vm.vm.own.len / PAGE).saturating_sub(1);
+    let stolen_time = read.pages(vm, vm.vm.own).nth_page(last).filter(|_| read.is_divided());
+    let stolen_time = stolen_time.unwrap_or(read.header.load_address);
+    Space { what: "stage 2", ram: stage2::RAM, devices, stolen_time, first: 0 }
+}
+
+type Owners = BTreeMap<u64, (usize, Use)>;
+
+/// An address space of a VM or of its devices.
+struct Space {
+    what: &'static str,
+    /// The attributes of RAM in there.
+    ram: Attributes,
+    /// What else may be mapped.
+    devices: Vec<Range<u64>>,
+    /// The page of the VM's stolen time.
+    stolen_time: u64,
+    /// The number of its first table among the VM's.
+    first: usize,
+}
+
+impl Space {
+    /// Makes it and reads each descriptor back.
+    fn check(
+        &self,
+        system: &System,
+        read: &packed::System<'_>,
+        (index, vm): (usize, &VmView<'_>),
+        owners: &Owners,
+        map: impl FnOnce(&mut Builder<'_>) -> Result<(), MapError>,
+    ) -> Result<Walked, String> {
+        let name = format!("{}'s {}", system.vms[index].name, self.what);
+        let skip = self.first as u64 * PAGE;
+        let all = read.pages(vm, vm.vm.own);
+        let divided = read.is_divided();
+        let pa = all.nth_page(self.first as u64).unwrap_or(0);
+        let own = read.pages(vm, Span { pa, len: vm.vm.own.len.saturating_sub(skip) });
+        let count = if divided { own.total() as usize } else { TABLES };
+        let mut tables = vec![Table::EMPTY; count];
+        let root = if divided { pa } else { 0 };
+        let builder = if divided {
+            Builder::in_pages(&mut tables, &own)
+        } else {
+            Builder::new(&mut tables, root)
+        };
+        let mut builder = builder.map_err(|error| format!("{name}: no tables: {error:?}"))?;
+        map(&mut builder).map_err(|error| format!("{name} can't be made: {error:?}"))?;
+        let used = builder.used();
+        let place = |address| if divided { own.index_of(address) } else { Some(address / PAGE) };
+        let lookup = |address: u64| place(address).and_then(|place| tables.get(place as usize));
+        let (mut leaves, mut mapped) = (0, 0);
+        let mut foreign = Foreign { space: name.clone(), pages: 0, first: 0 };
+        let mut stray = |page: u64| {
+            if foreign.pages == 0 {
+                foreign.first = page;
+            }
+            foreign.pages += 1;
+        };
+        let pages =
+            |leaf: &walk::Leaf| (leaf.output..leaf.output + leaf.len).step_by(PAGE as usize);
+        walk::leaves(root, &lookup, &mut |leaf: walk::Leaf| {
+            let is_in = |device: &Range<u64>| {
+                device.start <= leaf.output && leaf.output + leaf.len <= device.end
+            };
+            if leaf.attributes == self.ram {
+                leaves += 1;
+                for page in pages(&leaf) {
+                    if owners.get(&page) == Some(&(index + 1, Use::Ram)) {
+                        mapped += 1;
+                    } else {
+                        stray(page);
+                    }
+                }
+            } else if (leaf.input, leaf.output, leaf.len, leaf.attributes)
+                == (vm.vm.stolen_time, self.stolen_time, PAGE, stage2::READ_ONLY_WINDOW)
+            {
+                let party = if divided { index + 1 } else { 0 };
+                if owners.get(&leaf.output) != Some(&(party, Use::Kept)) {
+                    stray(leaf.output);
+                }
+            } else if [stage2::WINDOW, stage2::READ_ONLY_WINDOW].contains(&leaf.attributes) {
+                // The broker sees the VMs in flows, each as its part in them needs.
+                for page in pages(&leaf) {
+                    let seen = owners.get(&page).filter(|(_, kind)| *kind == Use::Ram);
+                    let seen = seen.and_then(|(party, _)| read.vm(party.checked_sub(1)?));
+                    let may = seen.and_then(|seen| read.window_attributes(&seen));
+                    if read.header.broker != index as u32 || may != Some(leaf.attributes) {
+                        stray(page);
+                    }
+                }
+            } else {
+                // A device's registers are no page with an owner.
+                let is_device = self.devices.iter().any(is_in);
+                for page in pages(&leaf).filter(|page| !is_device || owners.contains_key(page)) {
+                    stray(page);
+                }
+            }
+        })
+        .map_err(|damage| format!("{name} is damaged: {damage:?}"))?;
+        let ram = owners.values().filter(|owner| **owner == (index + 1, Use::Ram)).count() as u64;
+        if foreign.pages == 0 && mapped != ram {
+            return Err(format!("{name} maps {mapped} pages of RAM of {ram}"));
+        }
+        let mut outside = (0..used as u64).filter(|_| divided).filter_map(|n| own.nth_page(n));
+        match outside.find(|page| owners.get(page) != Some(&(index + 1, Use::Kept))) {
+            Some(page) => Err(format!("{name} has a table at {}, which is not its own", Pa(page))),
+            None => Ok(Walked { leaves, used, foreign }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Catalog, Payload, check_text, pack};
+    use std::path::Path;
+
+    /// An ELF file with one segment of 12 KiB at 0x4010_0000.
+    fn elf() -> Vec<u8> {
+        let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+        file.resize(16, 0);
+        let halves = |file: &mut Vec<u8>, values: &[u16]| {
+            for value in values {
+                file.extend_from_slice(&value.to_le_bytes());
+            }
+        };
+        let words = |file: &mut Vec<u8>, values: &[u32]| {
+            for value in values {
+                file.extend_from_slice(&value.to_le_bytes());
+            }
+        };
+        let longs = |file: &mut Vec<u8>, values: &[u64]| {
+            for value in values {
+                file.extend_from_slice(&value.to_le_bytes());
+            }
+        };
+        halves(&mut file, &[2, 183]);
+        words(&mut file, &[1]);
+        longs(&mut file, &[0x4010_0004, 64, 0]);
+        words(&mut file, &[0]);
+        halves(&mut file, &[64, 56, 1, 64, 0, 0]);
+        words(&mut file, &[1, 5]);
+        longs(&mut file, &[64 + 56, 0x4010_0000, 0x4010_0000, 0x2001, 0x3000, 0x1000]);
+        file.resize(64 + 56 + 0x2001, 0xaa);
+        file
+    }
+
+    /// Foreign pages that the audit counts in the first VM's stage 2, if `planted` adds some to it,
+    /// and why it refuses them. They are chosen among the pages of the second VM and of the
+    /// hypervisor.
+    fn planted(colors: [&str; 2], attributes: Attributes, as_device: bool) -> (u64, String) {
+        let vm = |name: &str, core: u32, colors: &str| {
+            format!(
+                "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"3MiB\"\nimage = {{ elf = \"g\" }}\n{colors}\n"
+            )
+        };
+        let text =
+            format!("platform = \"qemu-virt\"\n{}{}", vm("a", 0, colors[0]), vm("b", 1, colors[1]));
+        let catalog = Catalog { guests: vec!["g".to_owned()], ..Catalog::default() };
+        let system = check_text(Path::new("s.toml"), &text, &catalog);
+        let system = system.unwrap_or_else(|faults| panic!("{faults}"));
+        let elf = elf();
+        let payloads = [Payload { image: &elf, initrd: None }; 2];
+        let packed = pack(&system, &payloads, 100_001).unwrap_or_else(|faults| panic!("{faults}"));
+        let words = aligned(&packed.tables);
+        let read = parse(&words.as_bytes()[..packed.tables.len()], &system).expect("tables");
+        let owners = owners(&read, &names(&system)).expect("owners");
+        let first_of =
+            |party: usize| *owners.iter().find(|(_, owner)| owner.0 == party).expect("a page").0;
+        let foreign = [first_of(2), first_of(0)];
+        let vm = read.vm(0).expect("a VM");
+        let mut space = stage2_space(&read, &vm, None);
+        if as_device {
+            space.devices.extend(foreign.map(|page| page..page + PAGE));
+        }
+        let stolen_time = space.stolen_time;
+        let check = |planted: &[u64]| {
+            let map = |builder: &mut Builder<'_>| {
+                read.map_stage2(builder, &vm, None, stolen_time)?;
+                for (address, page) in (0x4030_0000..).step_by(PAGE as usize).zip(planted) {
+                    builder.map(address, *page, PAGE, attributes)?;
+                }
+                Ok(())
+            };
+            space.check(&system, &read, (0, &vm), &owners, map).expect("a whole stage 2").foreign
+        };
+        assert_eq!(check(&[]).pages, 0, "nothing was planted");
+        let foreign = check(&foreign);
+        let pages = foreign.pages;
+        let refusal = Made { foreign: vec![foreign], ..Made::default() }.refusal();
+        (pages, refusal.expect("a refusal"))
+    }
+
+    #[test]
+    fn planted_foreign_pages_are_counted_and_refused() {
+        for colors in [["", ""], ["colors = \"0-3\"", "colors = \"4-7\""]] {
+            for (attributes, as_device) in [
+                (stage2::RAM, false),
+                (stage2::DEVICE, false),
+                (stage2::DEVICE, true),
+                (stage2::WINDOW, false),
+            ] {
+                let (pages, refusal) = planted(colors, attributes, as_device);
+                assert_eq!(pages, 2, "{colors:?} {attributes:?} {as_device}");
+                assert!(
+                    refusal.starts_with(
+                        "a's stage 2 maps 2 pages that are not its own, the first at 0x"
+                    ),
+                    "{refusal}"
+                );
+            }
+        }
+    }
+}

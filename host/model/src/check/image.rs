@@ -1,0 +1,175 @@
+//! What a VM runs: its files and arguments.
+
+use super::Checker;
+use crate::{
+    files, image,
+    raw::{self, At},
+    resolve::{LIKELY_KERNEL, LIKELY_PROGRAM, Role, Source},
+    shape::{nearest, suggestion},
+    system::{Image, Piece, Spans},
+    units::Ipa,
+};
+use std::fs;
+
+/// Longest command line in bytes: arm64's COMMAND_LINE_SIZE less the terminator.
+const ARGS_LIMIT: usize = 2047;
+
+/// An image's files.
+pub(super) struct Files {
+    pub image: Vec<u8>,
+    pub initrd: Option<Vec<u8>>,
+}
+
+impl Checker<'_> {
+    fn args(&mut self, args: Option<&At<String>>) -> String {
+        let Some(At { value, span }) = args else {
+            return String::new();
+        };
+        if value.len() > ARGS_LIMIT {
+            let message = format!("the arguments are {} bytes long", value.len());
+            let fault = self.fault("args-too-long", span, message).label("too long");
+            self.faults.push(fault.help(format!("a guest takes {ARGS_LIMIT} bytes at most")));
+        }
+        if value.contains('\0') {
+            let fault =
+                self.fault("args-nul", span, "the arguments have a NUL in them").label("this");
+            self.faults
+                .push(fault.help("the guest would see the text before it only; leave it out"));
+        }
+        value.clone()
+    }
+
+    /// Reports the words of `args` that the guest `name`, one of weir's own, would ignore.
+    fn known_arguments(&mut self, name: &str, args: &At<String>) {
+        let Some(known) = self.catalog.arguments.get(name) else { return };
+        for word in args.value.split_ascii_whitespace() {
+            let (key, value) = word.split_once('=').map_or((word, None), |(k, v)| (k, Some(v)));
+            let is_known = known.iter().any(|known| known == key);
+            if is_known && value.is_some() {
+                continue;
+            }
+            // Where the word stands, unless it is written with escapes.
+            let written = self.file.inner().get(args.span.clone()).unwrap_or_default();
+            let span = written.find(word).map_or(args.span.clone(), |at| {
+                let start = args.span.start + at;
+                start..start + word.len()
+            });
+            let (message, help) = if is_known {
+                (format!("the argument `{key}` has no value"), format!("write `{key}=VALUE`"))
+            } else {
+                let known = known.iter().map(String::as_str);
+                let help = if known.len() == 0 {
+                    format!("guest `{name}` takes no arguments; leave it out")
+                } else {
+                    suggestion(key, known)
+                };
+                (format!("guest `{name}` has no argument `{key}`"), help)
+            };
+            let fault = self.fault("unknown-argument", &span, message).label("this word");
+            self.faults.push(fault.help(help));
+        }
+    }
+
+    /// The image and, if all of it is in files, their contents.
+    pub(super) fn image(
+        &mut self,
+        raw: &At<raw::Image>,
+        memory: &[Piece],
+        spans: &mut Spans,
+    ) -> (Image, Option<Files>) {
+        match &raw.value {
+            raw::Image::Elf { elf, args } => {
+                spans.image = elf.span.clone();
+                if let (Source::Named(name), Some(args)) =
+                    (self.catalog.find(Role::Elf, &elf.value, self.directory), args)
+                {
+                    self.known_arguments(&name, args);
+                }
+                let args = self.args(args.as_ref());
+                let (file, bytes) = self.source(Role::Elf, elf);
+                (Image::Elf { file, args }, bytes.map(|image| Files { image, initrd: None }))
+            }
+            raw::Image::Bin { bin, load, entry, args } => {
+                spans.image = bin.span.clone();
+                let args = self.args(args.as_ref());
+                let (file, bytes) = self.source(Role::Bin, bin);
+                let load = load
+                    .as_ref()
+                    .map_or_else(|| image::default_load(memory), |load| Ipa(load.value));
+                let entry = entry.as_ref().map_or(load, |entry| Ipa(entry.value));
+                let files = bytes.map(|image| Files { image, initrd: None });
+                (Image::Bin { file, load, entry, args }, files)
+            }
+            raw::Image::Linux { linux, initrd, cmdline } => {
+                spans.image = linux.span.clone();
+                let cmdline = self.args(cmdline.as_ref());
+                let (kernel, image) = self.source(Role::Kernel, linux);
+                let disk = initrd.as_ref().map(|initrd| {
+                    spans.initrd = initrd.span.clone();
+                    self.source(Role::Initrd, initrd)
+                });
+                let files = match &disk {
+                    Some((_, bytes)) => image
+                        .zip(bytes.clone())
+                        .map(|(image, initrd)| Files { image, initrd: Some(initrd) }),
+                    None => image.map(|image| Files { image, initrd: None }),
+                };
+                (Image::Linux { kernel, initrd: disk.map(|(source, _)| source), cmdline }, files)
+            }
+        }
+    }
+
+    /// About how many bytes an image has. That of what weir builds or fetches is a fixed guess, so that the same file is divided
+    /// alike whatever has been built.
+    pub(super) fn likely_len(&self, image: &raw::Image) -> u64 {
+        let len = |role: Role, name: &At<String>| match self.catalog.find(
+            role,
+            &name.value,
+            self.directory,
+        ) {
+            Source::File(path) => fs::metadata(path).map_or(0, |file| file.len()),
+            Source::Named(_) if role == Role::Kernel => LIKELY_KERNEL.0,
+            Source::Named(_) => LIKELY_PROGRAM.0,
+        };
+        match image {
+            raw::Image::Elf { elf, .. } => len(Role::Elf, elf),
+            raw::Image::Bin { bin, .. } => len(Role::Bin, bin),
+            raw::Image::Linux { linux, initrd, .. } => {
+                let initrd = initrd.as_ref().map_or(0, |initrd| len(Role::Initrd, initrd));
+                len(Role::Kernel, linux) + initrd
+            }
+        }
+    }
+
+    /// What a name stands for, and the contents if that is a file.
+    fn source(&mut self, role: Role, name: &At<String>) -> (Source, Option<Vec<u8>>) {
+        let source = self.catalog.find(role, &name.value, self.directory);
+        let Source::File(path) = &source else {
+            return (source, None);
+        };
+        let read = files::read_regular(path);
+        let bytes = match read {
+            Ok(bytes) => Some(bytes),
+            Err(error) => {
+                let known = self.catalog.names(role);
+                let known = known.iter().map(String::as_str);
+                let near =
+                    nearest(&name.value, known.clone()).map(|near| format!("write \"{near}\""));
+                let help = near.unwrap_or_else(|| {
+                    let mut help = "give a path relative to the system file".to_owned();
+                    let known: Vec<_> = known.map(|known| format!("\"{known}\"")).collect();
+                    if !known.is_empty() {
+                        help.push_str(", or one of weir's own: ");
+                        help.push_str(&known.join(", "));
+                    }
+                    help
+                });
+                let message = format!("cannot read {}: {error}", name.value);
+                let fault = self.fault("missing-image", &name.span, message).label("this file");
+                self.faults.push(fault.help(help));
+                None
+            }
+        };
+        (source, bytes)
+    }
+}

@@ -1,0 +1,361 @@
+//! From wishes to cells.
+//!
+//! Who asks for colors, or for banks, owns them: nobody else gets a page in them. Who doesn't ask gets a share of what nobody
+//! owns. `"auto"` is asking without saying how many, for a VM whose criticality is not 0.
+
+use super::{
+    Division,
+    auto::{HYPERVISOR_MEMORY, with_tables, without_image},
+    groups,
+    keys::{Wish, Wishes},
+    numbers,
+    party::{Part, Party},
+    platform::{Group, Places},
+    tlb::{self, Vms},
+    ways::{Edit, Open, Refusal},
+};
+use crate::{
+    fault::{Fault, Faults, File},
+    platform::Platform,
+    timing::TimedVm,
+    units::Bytes,
+};
+use std::{collections::BTreeSet, ops::Range};
+use weir_paging::cells::{CellSet, Cells};
+
+/// What messages call the hypervisor.
+const HYPERVISOR: &str = "the hypervisor";
+/// What messages call the broker.
+pub(crate) const BROKER_TITLE: &str = "the flows' broker";
+
+/// What a VM wants of memory.
+pub(crate) struct Demand {
+    pub name: String,
+    pub memory: Bytes,
+    /// About what its pristine image takes.
+    pub pristine: Bytes,
+    pub span: Range<usize>,
+}
+
+/// Divides the board's memory as the file wishes, or says why it can't be.
+pub(crate) fn assign(
+    wishes: &Wishes,
+    platform: &Platform,
+    vms: &[Demand],
+    timed: &[TimedVm],
+    file: &File,
+    faults: &mut Faults,
+) -> Division {
+    let images = vms.iter().map(|vm| vm.pristine.0).sum();
+    let pools = without_image(platform, images);
+    let work = Work {
+        file,
+        faults,
+        platform,
+        pools,
+        cells: Cells::ONE,
+        groups: Vec::new(),
+        open: Vec::new(),
+        demands: vms,
+    };
+    let (mut division, parties) = work.divide(wishes, timed);
+    let names: Vec<&str> = vms.iter().map(|vm| vm.name.as_str()).collect();
+    let vms = Vms { names: &names, parties: parties.get(1..).unwrap_or_default() };
+    division.tlb = tlb::assign(wishes, platform, &vms, division.cells.colors(), file, faults);
+    division
+}
+
+/// The board and the file while cells are given out.
+pub(super) struct Work<'a> {
+    pub file: &'a File,
+    pub faults: &'a mut Faults,
+    pub platform: &'a Platform,
+    /// RAM without about what the image takes as it is loaded.
+    pub pools: Vec<Range<u64>>,
+    pub cells: Cells,
+    pub groups: Vec<Group>,
+    /// Faults of which it is not yet told how to mend them.
+    pub open: Vec<Open>,
+    /// What the VMs want, in their order.
+    pub demands: &'a [Demand],
+}
+
+impl Work<'_> {
+    /// The cells of everybody, and what each has asked for, the hypervisor first.
+    fn divide(mut self, wishes: &Wishes, timed: &[TimedVm]) -> (Division, Vec<Party>) {
+        let vms = self.demands;
+        let map = self.map(wishes.dram.as_ref());
+        let name = self.platform.places.dram.get(map).map(|map| map.name.clone());
+        let mut division = Division::none(self.platform.places.geometry(map), name, vms.len());
+        self.cells = division.cells;
+        if self.cells.count() == 1 {
+            self.no_geometry(wishes);
+            return (division, Vec::new());
+        }
+        let before = self.faults.0.len();
+        for part in Part::ALL.into_iter().filter(|part| part.count(&division.cells) == 1) {
+            self.nothing_to_choose(wishes, part);
+        }
+        if self.faults.0.len() > before {
+            return (division, Vec::new());
+        }
+        self.groups = groups::read(wishes, self.platform, &self.cells, self.file, self.faults);
+        let hypervisor = self.party(HYPERVISOR, &wishes.hypervisor);
+        let mut parties = vec![Party { memory: HYPERVISOR_MEMORY, ..hypervisor }];
+        for (index, vm) in vms.iter().enumerate() {
+            let none = Wish { span: vm.span.clone(), ..Wish::default() };
+            let party = self.party(&vm.name, wishes.vms.get(index).unwrap_or(&none));
+            let timed = timed.iter().find(|timed| timed.name == vm.name);
+            parties.push(Party {
+                criticality: timed.map_or(0, |timed| timed.criticality),
+                working_set: timed.and_then(|timed| timed.working_set),
+                memory: with_tables(vm.memory.0) + vm.pristine.0,
+                ram: vm.memory,
+                ..party
+            });
+        }
+        // A broker without flows gets nothing, but what the file says of it must be possible beside the others.
+        let absent = wishes.broker.is_any().then(|| self.party(BROKER_TITLE, &wishes.broker));
+        parties.extend(absent);
+        let as_asked = parties.clone();
+        let before = self.faults.0.len();
+        let mut asked = wishes.vms.iter().chain([&wishes.hypervisor]);
+        let divided = asked.any(Wish::is_any);
+        if let Some((hypervisor, vms)) =
+            self.settle(&mut parties, divided).as_deref().and_then(<[CellSet]>::split_first)
+        {
+            division.hypervisor = *hypervisor;
+            division.vms = vms.to_vec();
+            division.divided = true;
+            division.common = Part::ALL.map(|part| self.free(&parties, part));
+        }
+        self.mend(&as_asked, before);
+        if divided {
+            division.hypervisor_span = parties.first().map_or(0..0, |party| party.span.clone());
+        }
+        (division, parties)
+    }
+
+    /// The cells of the hypervisor and the VMs, which are the first of the parties; the others get nothing, and are left out. None without a
+    /// fault where nothing is to be divided.
+    pub(super) fn settle(
+        &mut self,
+        parties: &mut Vec<Party>,
+        divided: bool,
+    ) -> Option<Vec<CellSet>> {
+        let before = self.faults.0.len();
+        self.overlaps(parties);
+        parties.truncate(1 + self.demands.len());
+        if !divided {
+            return None;
+        }
+        if self.faults.0.len() > before {
+            return None;
+        }
+        let (wished, open) = (parties.clone(), self.open.len());
+        let sets = self.choose_all(parties, false);
+        let chooses =
+            |party: &Party| party.criticality > 0 && (party.colors.auto || party.banks.auto);
+        if self.faults.0.len() == before || !wished.iter().any(chooses) {
+            return sets;
+        }
+        // What one gets beyond its need may be what another lacks.
+        self.faults.0.truncate(before);
+        self.open.truncate(open);
+        *parties = wished;
+        self.choose_all(parties, true)
+    }
+
+    /// The cells of all parties, once those who leave it to the tool have numbers; if `lean`, no more than they need.
+    fn choose_all(&mut self, parties: &mut [Party], lean: bool) -> Option<Vec<CellSet>> {
+        let before = self.faults.0.len();
+        // Banks first: where they are not independent of the colors, they leave the fewer colors to choose from.
+        self.choose(parties, Part::Banks, lean);
+        self.choose(parties, Part::Colors, lean);
+        if self.faults.0.len() > before {
+            return None;
+        }
+        let sets: Vec<_> =
+            (0..parties.len()).filter_map(|index| self.cells_of(parties, index)).collect();
+        if sets.len() < parties.len() {
+            return None;
+        }
+        for index in 1..sets.len() {
+            if let Some(refusal) = self.too_large(parties, index, &sets) {
+                self.refuse(refusal);
+            }
+        }
+        Some(sets)
+    }
+}
+
+impl Work<'_> {
+    pub(super) fn fault(&self, code: &'static str, span: &Range<usize>, message: String) -> Fault {
+        Fault::new(code, self.file, span.clone(), message).label("this")
+    }
+
+    pub(super) const fn places(&self) -> &Places {
+        &self.platform.places
+    }
+
+    /// That there are no colors or no banks to choose.
+    fn no_geometry(&mut self, wishes: &Wishes) {
+        for part in Part::ALL {
+            self.nothing_to_choose(wishes, part);
+        }
+    }
+
+    /// That all of the board is one color, or one bank, so that no key can divide by it.
+    fn nothing_to_choose(&mut self, wishes: &Wishes, part: Part) {
+        let all = wishes.vms.iter().chain([&wishes.hypervisor, &wishes.broker]);
+        let keys = all.map(|wish| (&wish.colors, &wish.banks));
+        let keys = keys.chain(wishes.groups.iter().map(|group| (&group.colors, &group.banks)));
+        for (colors, banks) in keys {
+            let (key, whole, table) = match part {
+                Part::Colors => (colors, "cache colors", "[cache]"),
+                Part::Banks => (banks, "banks", "[[dram]]"),
+            };
+            let Some(key) = key else { continue };
+            let message = format!("{} has no {whole} to choose", self.platform.name);
+            let help = format!(
+                "all of its RAM is one {}: leave the key out, or describe more in {table} of its platform file",
+                part.one()
+            );
+            let fault = self.fault("no-geometry", &key.span, message).help(help);
+            self.faults.push(fault);
+        }
+    }
+
+    /// Nobody owns what somebody else owns, unless both take it by the same group's name and are as critical as each other.
+    fn overlaps(&mut self, parties: &[Party]) {
+        for part in Part::ALL {
+            for second in 0..parties.len() {
+                for first in 0..second {
+                    if let Some(refusal) = self.overlap(parties, part, first, second) {
+                        self.refuse(refusal);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Why two parties can't both have what they ask for.
+    fn overlap(
+        &self,
+        parties: &[Party],
+        part: Part,
+        first: usize,
+        second: usize,
+    ) -> Option<Refusal> {
+        let (one, two) = (&parties[first], &parties[second]);
+        let (theirs, mine) = (one.part(part), two.part(part));
+        let (a, b) = (theirs.numbers.as_ref()?, mine.numbers.as_ref()?);
+        let both: BTreeSet<u16> = a.intersection(b).copied().collect();
+        let grouped = mine.group.is_some() && mine.group == theirs.group;
+        let alike = one.criticality == two.criticality;
+        if both.is_empty() || grouped && alike {
+            return None;
+        }
+        let are = if both.len() == 1 { "is" } else { "are" };
+        let (code, message) = if grouped {
+            let message = format!(
+                "{} (criticality {}) and {} (criticality {}) share {}",
+                one.name,
+                one.criticality,
+                two.name,
+                two.criticality,
+                part.with(&both)
+            );
+            ("cells-criticality", message)
+        } else {
+            let both = part.with(&both);
+            ("cells-taken", format!("{both} {are} given to {} and to {}", one.name, two.name))
+        };
+        let free = self.free(parties, part);
+        let rest = |all: &BTreeSet<u16>| all.difference(&both).copied().collect::<BTreeSet<u16>>();
+        let moved = |all: &BTreeSet<u16>| {
+            let others = free.iter().take(both.len()).copied();
+            rest(all).into_iter().chain(others).collect::<BTreeSet<u16>>()
+        };
+        let write = |who, numbers| Edit::write(parties, who, part, numbers);
+        let mut edits: Vec<Option<Edit>> = Vec::new();
+        if grouped {
+            // The more critical one leaves the group, or both divide what it has.
+            let order =
+                if one.criticality > two.criticality { [first, second] } else { [second, first] };
+            let [more, less] = order;
+            let own: BTreeSet<u16> = free.iter().take(both.len()).copied().collect();
+            edits.push((!own.is_empty()).then(|| Edit::own(more, part, own)));
+            let half: BTreeSet<u16> = both.iter().take(both.len() / 2).copied().collect();
+            let other: BTreeSet<u16> = both.difference(&half).copied().collect();
+            edits
+                .push((!half.is_empty()).then(|| Edit::apart(part, [(more, half), (less, other)])));
+        } else {
+            edits.push(write(second, moved(b)));
+            edits.push(write(first, rest(a)));
+            if alike {
+                let ungrouped = mine.group.is_none() && theirs.group.is_none();
+                let all = a.union(b).copied().collect();
+                edits.push(Edit::join(parties, second, first, part));
+                edits.push(Edit::join(parties, first, second, part));
+                edits.push(ungrouped.then(|| Edit::share([first, second], part, all)));
+            }
+            edits.push(write(second, rest(b)));
+            edits.push(write(first, moved(a)));
+        }
+        edits.extend([second, first].map(|who| Some(Edit::nothing(who, part))));
+        let free = if free.is_empty() {
+            "none is free".to_owned()
+        } else {
+            format!("free: {}", numbers::text(free))
+        };
+        let fault = self
+            .fault(code, &mine.span, message)
+            .and(theirs.span.clone(), format!("{} has them", one.name));
+        Some(Refusal::new(fault, edits.into_iter().flatten()).why(free))
+    }
+
+    /// What nobody owns.
+    pub(super) fn free(&self, parties: &[Party], part: Part) -> BTreeSet<u16> {
+        let taken: BTreeSet<_> = parties
+            .iter()
+            .filter_map(|party| party.part(part).numbers.as_ref())
+            .flatten()
+            .collect();
+        (0..part.count(&self.cells)).filter(|number| !taken.contains(number)).collect()
+    }
+
+    /// The cells of a party: of its own colors, or else of those that nobody owns, and likewise of its banks. A fault if a number that
+    /// it asked for is in none of them.
+    fn cells_of(&mut self, parties: &[Party], index: usize) -> Option<CellSet> {
+        let party = &parties[index];
+        let may = |part: Part| match &party.part(part).numbers {
+            Some(numbers) => numbers.clone(),
+            None => self.free(parties, part),
+        };
+        let (colors, banks) = (may(Part::Colors), may(Part::Banks));
+        if let Some(refusal) = self.no_cell(parties, index, (&colors, &banks)) {
+            self.refuse(refusal);
+            return None;
+        }
+        let cells = self.cells;
+        let set = cells.select(|cell| {
+            colors.contains(&Part::Colors.of(&cells, cell))
+                && banks.contains(&Part::Banks.of(&cells, cell))
+        });
+        for (part, allowed) in [(Part::Colors, &banks), (Part::Banks, &colors)] {
+            let Some(numbers) = &party.part(part).numbers else { continue };
+            if party.part(part).auto {
+                continue;
+            }
+            let missing: BTreeSet<u16> =
+                numbers.difference(&self.beside(part, allowed)).copied().collect();
+            if !missing.is_empty() {
+                let refusal = self.cannot_have(parties, index, part, &missing, allowed);
+                self.refuse(refusal);
+                return None;
+            }
+        }
+        set
+    }
+}

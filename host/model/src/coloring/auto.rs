@@ -1,0 +1,275 @@
+//! `"auto"`: how many colors or banks a VM gets, and which.
+
+use super::{
+    assign::Work,
+    party::{Part, Party},
+    ways::Refusal,
+};
+use crate::{packed::PAGE, place::SPARE, platform::Platform, resolve::LIKELY_HYPERVISOR};
+use std::{cmp::Reverse, collections::BTreeSet, ops::Range};
+use weir_paging::cells::Pages;
+
+/// About what the hypervisor takes: its program, tables and rings.
+pub(super) const HYPERVISOR_MEMORY: u64 = LIKELY_HYPERVISOR.0 + SPARE;
+
+/// About what a VM with so much RAM takes: the tables that map it page by page are a 512th. Its pristine image comes on top.
+pub(super) const fn with_tables(memory: u64) -> u64 {
+    memory + memory / 64 + (2 << 20)
+}
+
+/// The most RAM, in whole MiB but told in bytes, that `memory` holds with its tables, beside `pristine` bytes.
+pub(super) fn without_tables(memory: u64, pristine: u64) -> u64 {
+    let whole = memory.saturating_sub(pristine + (2 << 20));
+    (whole / 65 * 64) >> 20 << 20
+}
+
+/// The board's RAM without where an image with guests of `images` bytes is loaded, which is not used again.
+pub(super) fn without_image(platform: &Platform, images: u64) -> Vec<Range<u64>> {
+    let end = platform.load_address.0.saturating_add(images + LIKELY_HYPERVISOR.0);
+    let mut pools = platform.pools();
+    for pool in pools.iter_mut().filter(|pool| pool.contains(&platform.load_address.0)) {
+        pool.start = end.min(pool.end);
+    }
+    pools
+}
+
+/// What somebody else must still find when a party has chosen.
+struct Claim {
+    /// The numbers that would do.
+    places: BTreeSet<u16>,
+    /// How many of them it takes.
+    least: u64,
+    /// It is for a number of the other part that the file gives.
+    given: bool,
+}
+
+impl Work<'_> {
+    /// Gives every party that says `"auto"` and is critical numbers of its own: as many as its memory and its working set need,
+    /// or, without a working set, an equal share if that is more. The others share what is left, at least as much as their memory
+    /// needs. Who is more critical chooses first, then who comes first in the file, and each takes the lowest. If `lean`, nobody gets more
+    /// than it needs.
+    pub(super) fn choose(&mut self, parties: &mut [Party], part: Part, lean: bool) {
+        let count = u64::from(part.count(&self.cells));
+        let ram = self.ram();
+        let each = (ram / count).max(1);
+        let colors = u64::from(Part::Colors.count(&self.cells));
+        let color_fills =
+            self.places().cache.map_or(u64::MAX, |cache| cache.size.0 / colors).max(1);
+        let (own, shared): (Vec<usize>, Vec<usize>) = (0..parties.len())
+            .filter(|&index| parties[index].part(part).numbers.is_none())
+            .partition(|&index| parties[index].part(part).auto && parties[index].criticality > 0);
+        if own.is_empty() {
+            return;
+        }
+        let needs = |work: &Self, party: &Party| {
+            let memory = party
+                .memory
+                .div_ceil(work.reach(Some(&work.others(parties, party, part)), part, ram))
+                .max(1);
+            let memory = match (part, party.working_set) {
+                (Part::Colors, Some(set)) => memory.max(set.0.div_ceil(color_fills)),
+                // The banks must have as many colors as it is to choose then.
+                (Part::Banks, Some(set)) if party.colors.auto => {
+                    let beside = work.beside(Part::Colors, &BTreeSet::from([0])).len().max(1);
+                    memory.max(set.0.div_ceil(color_fills).div_ceil(beside as u64))
+                }
+                _ => memory,
+            };
+            let free = work.possible(parties, party, part);
+            memory.max(work.cover(party, part, &free).len() as u64)
+        };
+        let free = self.free(parties, part).len() as u64;
+        let together: u64 = shared.iter().map(|&index| parties[index].memory).sum();
+        let reserve = if shared.is_empty() { 0 } else { together.div_ceil(each).max(1) };
+        let mut order: Vec<(usize, u64)> =
+            own.into_iter().map(|index| (index, needs(self, &parties[index]))).collect();
+        order.sort_by_key(|&(index, _)| Reverse(parties[index].criticality));
+        let mut wanted: u64 = order.iter().map(|(_, need)| need).sum();
+        let fair = free / (order.len() as u64 + u64::from(!shared.is_empty()));
+        for (place, &(index, need)) in order.iter().enumerate() {
+            let spare = free.saturating_sub(reserve + wanted);
+            let open = !lean && (part == Part::Banks || parties[index].working_set.is_none());
+            let more = if open { fair.saturating_sub(need).min(spare) } else { 0 };
+            let candidates = self.possible(parties, &parties[index], part);
+            let refusal = if free < reserve + wanted {
+                let left = self.free(parties, part).len() as u64;
+                Some(self.short(parties, index, part, (left, reserve), &order[place..]))
+            } else {
+                self.uncovered(parties, index, part, &candidates).or_else(|| {
+                    let short = (candidates.len() as u64) < need;
+                    short.then(|| {
+                        let later = (&order[place + 1..], reserve);
+                        let claims = self.claims(parties, index, part, later).into_iter();
+                        let claims = claims
+                            .filter(|claim| !claim.given && claim.places.is_subset(&candidates));
+                        let claimed = claims.map(|claim| claim.least).max().unwrap_or(0);
+                        let left = (candidates.len() as u64).saturating_sub(claimed);
+                        self.short_beside(parties, index, part, (need, left))
+                    })
+                })
+            };
+            if let Some(refusal) = refusal {
+                self.refuse(refusal);
+                return;
+            }
+            let mut numbers = self.cover(&parties[index], part, &candidates);
+            let others = self.others(parties, &parties[index], part);
+            let claims = self.claims(parties, index, part, (&order[place + 1..], reserve));
+            let mut ordered: Vec<u16> = candidates.into_iter().collect();
+            ordered.sort_by_key(|number| {
+                let claim = |claim: &&Claim| claim.places.contains(number);
+                let claimed: Vec<&Claim> = claims.iter().filter(claim).collect();
+                (claimed.iter().any(|claim| claim.given), claimed.len())
+            });
+            let mut last = Vec::new();
+            // The numbers are not equally large everywhere, so what is spare fills up what is too small.
+            for number in ordered {
+                let remains = |claim: &Claim| {
+                    let left = |other: &&u16| **other != number && !numbers.contains(*other);
+                    !claim.places.contains(&number)
+                        || claim.places.iter().filter(left).count() as u64 >= claim.least
+                };
+                let taken = numbers.len() as u64;
+                let small = || self.room(&others, part, &numbers) < parties[index].memory;
+                if !claims.iter().all(remains) {
+                    last.push(number);
+                } else if taken < need + more || taken < need + spare && small() {
+                    numbers.insert(number);
+                }
+            }
+            // What makes a wish impossible is taken only where it must be; the wish is refused then, which says who has it.
+            for number in last {
+                if (numbers.len() as u64) < need {
+                    numbers.insert(number);
+                }
+            }
+            wanted += (numbers.len() as u64).saturating_sub(need);
+            parties[index].part_mut(part).numbers = Some(numbers);
+        }
+    }
+
+    /// The RAM behind one number of `part` in the numbers `others` of the other part, or in all of them.
+    pub(super) fn reach(&self, others: Option<&BTreeSet<u16>>, part: Part, ram: u64) -> u64 {
+        let other = part.other();
+        let each = ram / u64::from(part.count(&self.cells));
+        let Some(owned) = others else { return each.max(1) };
+        let cells = self.cells.iter();
+        let cells = cells.filter(|&cell| owned.contains(&other.of(&self.cells, cell))).count();
+        let numbers = self.beside(part, owned).len();
+        if numbers == 0 {
+            return each.max(1);
+        }
+        (ram / self.cells.count() as u64 * cells as u64 / numbers as u64).max(1)
+    }
+
+    /// The numbers of the other part in which a party may have pages: its own, or else those that nobody owns.
+    pub(super) fn others(&self, parties: &[Party], party: &Party, part: Part) -> BTreeSet<u16> {
+        let other = part.other();
+        party.part(other).numbers.clone().unwrap_or_else(|| self.free(parties, other))
+    }
+
+    /// What the others must find once party number `index` has chosen: those who choose `later` as many as they need, those who share
+    /// the rest `reserve`, and each number of the other part that the file gives a place.
+    fn claims(
+        &self,
+        parties: &[Party],
+        index: usize,
+        part: Part,
+        (later, reserve): (&[(usize, u64)], u64),
+    ) -> Vec<Claim> {
+        let claim = |(other, least): (usize, u64)| Claim {
+            places: self.possible(parties, &parties[other], part),
+            least,
+            given: false,
+        };
+        let shares = |&other: &usize| {
+            let owned = parties[other].part(part);
+            owned.numbers.is_none()
+                && !(owned.auto && parties[other].criticality > 0)
+                && parties[other].part(part.other()).numbers.is_none()
+        };
+        let together = (0..parties.len()).find(shares).map(|other| (other, reserve));
+        let mut claims: Vec<Claim> = later.iter().copied().chain(together).map(claim).collect();
+        // Claims to the same numbers come on top of each other.
+        let sums: Vec<u64> = claims
+            .iter()
+            .map(|claim| {
+                let within = claims.iter().filter(|other| other.places.is_subset(&claim.places));
+                within.map(|other| other.least).sum()
+            })
+            .collect();
+        for (claim, sum) in claims.iter_mut().zip(sums) {
+            claim.least = sum;
+        }
+        let wishes = self.wishes(parties, index, part).into_iter();
+        claims.extend(wishes.map(|places| Claim { places, least: 1, given: true }));
+        claims
+    }
+
+    /// For each number of the other part that the file gives to somebody else who has none of `part` yet: the free numbers of `part` that
+    /// go with it, one of which it must keep.
+    fn wishes(&self, parties: &[Party], index: usize, part: Part) -> Vec<BTreeSet<u16>> {
+        let other = part.other();
+        let free = self.free(parties, part);
+        let wished = parties.iter().enumerate().filter(|(party, _)| *party != index);
+        let wished =
+            wished.filter(|(_, party)| party.part(part).numbers.is_none() && party.names(other));
+        let numbers = wished.flat_map(|(_, party)| party.part(other).numbers.iter().flatten());
+        let places = numbers.map(|&number| {
+            let places = self.beside(part, &BTreeSet::from([number]));
+            places.intersection(&free).copied().collect::<BTreeSet<u16>>()
+        });
+        places.filter(|places| !places.is_empty()).collect()
+    }
+
+    /// The RAM in these numbers of `part` and the numbers `others` of the other part.
+    fn room(&self, others: &BTreeSet<u16>, part: Part, numbers: &BTreeSet<u16>) -> u64 {
+        let other = part.other();
+        let set = self.cells.select(|cell| {
+            numbers.contains(&part.of(&self.cells, cell))
+                && others.contains(&other.of(&self.cells, cell))
+        });
+        let pages = |set| {
+            let pools = self.pools.iter();
+            pools.map(|pool| Pages::new(&self.cells, set, pool.clone()).total()).sum::<u64>()
+        };
+        set.map_or(0, pages) * PAGE
+    }
+
+    /// The free numbers of `part` that go with what the party may have of the other part.
+    fn possible(&self, parties: &[Party], party: &Party, part: Part) -> BTreeSet<u16> {
+        let beside = self.beside(part, &self.others(parties, party, part));
+        self.free(parties, part).intersection(&beside).copied().collect()
+    }
+
+    /// Of the free numbers of `part` the lowest that let the party use every number of the other part that the file gives it.
+    fn cover(&self, party: &Party, part: Part, free: &BTreeSet<u16>) -> BTreeSet<u16> {
+        let other = part.other();
+        let wish = party.part(other).numbers.as_ref().filter(|_| party.names(other));
+        let mut open = wish.cloned().unwrap_or_default();
+        let mut taken = BTreeSet::new();
+        for &number in free {
+            let before = open.len();
+            let met = self.beside(other, &BTreeSet::from([number]));
+            open.retain(|number| !met.contains(number));
+            if open.len() < before {
+                taken.insert(number);
+            }
+        }
+        taken
+    }
+
+    /// The fault if the file gives the party numbers of the other part with which none of `free` goes.
+    fn uncovered(
+        &self,
+        parties: &[Party],
+        index: usize,
+        part: Part,
+        free: &BTreeSet<u16>,
+    ) -> Option<Refusal> {
+        let (party, other) = (&parties[index], part.other());
+        let owned = party.part(other).numbers.as_ref().filter(|_| party.names(other))?;
+        let missing: BTreeSet<u16> = owned.difference(&self.beside(other, free)).copied().collect();
+        (!missing.is_empty()).then(|| self.cannot_have(parties, index, other, &missing, free))
+    }
+}

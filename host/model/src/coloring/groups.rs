@@ -1,0 +1,136 @@
+//! Named groups of colors and banks: those of the file and those of its platform.
+
+use super::{
+    keys::{RawGroup, Wishes},
+    numbers,
+    party::Part,
+    platform::Group,
+};
+use crate::{
+    fault::{Fault, Faults, File},
+    platform::Platform,
+    raw::At,
+};
+use std::collections::{BTreeSet, HashMap};
+use weir_paging::cells::Cells;
+
+/// Longest name in bytes.
+const NAME_LIMIT: usize = 31;
+/// More than there are cells nobody can tell apart.
+const LIMIT: usize = 256;
+
+/// The groups that a system file may name: its own and the platform's. Each is checked, whether anybody takes it or not.
+pub(super) fn read(
+    wishes: &Wishes,
+    platform: &Platform,
+    cells: &Cells,
+    file: &File,
+    faults: &mut Faults,
+) -> Vec<Group> {
+    let mut groups = all(&wishes.groups, file, faults);
+    for (raw, group) in &mut groups {
+        if platform.places.groups.iter().any(|theirs| theirs.name == group.name) {
+            let message = format!("{} has a group `{}` already", platform.name, group.name);
+            let fault = Fault::new("name-twice", file, raw.name.span.clone(), message);
+            faults.push(fault.label("this").help("give this one another name, or leave it out"));
+        }
+        for (part, key) in [(Part::Colors, &raw.colors), (Part::Banks, &raw.banks)] {
+            let numbers = match part {
+                Part::Colors => &mut group.colors,
+                Part::Banks => &mut group.banks,
+            };
+            let wrong = numbers.as_ref().and_then(|numbers| beyond(part, cells, numbers));
+            if let (Some(key), Some((number, help))) = (key, wrong) {
+                let message = format!("{} has no {} {number}", platform.name, part.one());
+                let fault = Fault::new("no-such-cell", file, key.span.clone(), message);
+                faults.push(fault.label("this").help(help));
+                // Said once; who takes the group by its name is not at fault.
+                *numbers = Some(BTreeSet::new());
+            }
+        }
+    }
+    // What was refused for its name stands for the platform's, so that who takes that is not refused for it.
+    let own = groups.into_iter().map(|(_, group)| group);
+    platform.places.groups.iter().cloned().chain(own).collect()
+}
+
+/// The first number that the board doesn't have, and what it has.
+pub(super) fn beyond(part: Part, cells: &Cells, numbers: &BTreeSet<u16>) -> Option<(u16, String)> {
+    let count = part.count(cells);
+    let number = *numbers.range(count..).next()?;
+    let split = cells.banks_in_group();
+    let help = if part == Part::Banks && split > 1 {
+        format!(
+            "each page lies in {split} banks, so {count} groups of {split} can be chosen: 0 to {}",
+            count - 1
+        )
+    } else {
+        format!("it has {} 0 to {}", part.many(), count - 1)
+    };
+    Some((number, help))
+}
+
+/// Groups with their names and numbers read. What was refused has no numbers, and nobody who takes it is refused for that.
+pub(super) fn all<'a>(
+    raw: &'a [RawGroup],
+    file: &File,
+    faults: &mut Faults,
+) -> Vec<(&'a RawGroup, Group)> {
+    if let Some(extra) = raw.get(LIMIT) {
+        let message = format!("{} groups, but there can be {LIMIT}", raw.len());
+        let fault = Fault::new("too-many-groups", file, extra.name.span.clone(), message);
+        faults.push(fault.label("one too many").help("leave out those that nobody takes"));
+    }
+    let mut seen: HashMap<&str, &At<String>> = HashMap::new();
+    let mut groups = Vec::new();
+    for group in raw.iter().take(LIMIT) {
+        name(&group.name, file, faults);
+        if let Some(first) = seen.insert(&group.name.value, &group.name) {
+            let message = format!("two groups are called `{}`", group.name.value);
+            let fault = Fault::new("name-twice", file, group.name.span.clone(), message);
+            let fault = fault.label("second").and(first.span.clone(), "first");
+            faults.push(fault.help("give one of them another name"));
+            seen.insert(&first.value, first);
+            continue;
+        }
+        if group.colors.is_none() && group.banks.is_none() {
+            let message = format!("the group `{}` has no colors and no banks", group.name.value);
+            let fault = Fault::new("group-empty", file, group.name.span.clone(), message);
+            faults.push(fault.label("this").help("write `colors`, `banks`, or both"));
+        }
+        let mut read = |text: &Option<At<String>>| {
+            let At { value, span } = text.as_ref()?;
+            let numbers = numbers::parse(value);
+            if numbers.is_none() {
+                let message = format!("`{value}` are no numbers");
+                let fault = Fault::new("numbers", file, span.clone(), message).label("this");
+                faults.push(fault.help("write numbers and ranges, like \"0-3,8\""));
+            }
+            Some(numbers.unwrap_or_default())
+        };
+        let (colors, banks) = (read(&group.colors), read(&group.banks));
+        groups.push((group, Group { name: group.name.value.clone(), colors, banks }));
+    }
+    groups
+}
+
+/// A group's name can't be taken for numbers or for `"auto"`.
+fn name(name: &At<String>, file: &File, faults: &mut Faults) {
+    let At { value, span } = name;
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let message = if value.is_empty() {
+        "a group's name is empty".to_owned()
+    } else if value == "auto" {
+        "a group is called `auto`, which leaves a choice to weir".to_owned()
+    } else if value.len() > NAME_LIMIT {
+        format!("a group's name is {} bytes long", value.len())
+    } else if let Some(bad) = value.chars().find(|c| !good(*c)) {
+        format!("a group's name has {bad:?} in it")
+    } else if !value.starts_with(|first: char| first.is_ascii_alphabetic()) {
+        format!("a group is called `{value}`, as if that were numbers")
+    } else {
+        return;
+    };
+    let fault = Fault::new("group-name", file, span.clone(), message).label("this");
+    faults.push(fault.help("use 1 to 31 characters of a-z, A-Z, 0-9, `-` and `_`, a letter first"));
+}

@@ -1,0 +1,108 @@
+//! What a division gives everybody, and what it costs.
+
+use super::{numbers, party::Part};
+use crate::{
+    image::total,
+    packed::PAGE,
+    place::{Owner, Placement, Row},
+    system::System,
+    units::Bytes,
+};
+use std::collections::BTreeSet;
+use weir_paging::cells::{CellSet, Pages};
+
+/// What somebody has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// `weir` or the VM's name.
+    pub name: String,
+    /// The cells.
+    pub cells: CellSet,
+    /// Their colors.
+    pub colors: BTreeSet<u16>,
+    /// Their banks, or groups of as many banks as a page lies in.
+    pub banks: BTreeSet<u16>,
+    /// The part of the last-level cache that lines of these colors fill, if the platform tells the cache's size.
+    pub cache: Option<Bytes>,
+    /// The RAM that lies in these cells.
+    pub reach: Bytes,
+    /// Pages that are taken: RAM, and what the hypervisor keeps for it. The hypervisor's own are its image, undivided with the guests'.
+    pub pages: u64,
+    /// Of these, pages that hold the tables of stage 2, the state of the vCPUs, and the pristine image.
+    pub kept_pages: u64,
+    /// With whom it shares a color, and so can evict and be evicted.
+    pub shares_colors: Vec<String>,
+    /// With whom it shares a bank, and so can close rows and have them closed.
+    pub shares_banks: Vec<String>,
+}
+
+/// What everybody has, the hypervisor first.
+#[must_use]
+pub fn shares(system: &System, placement: &Placement) -> Vec<Share> {
+    let division = &system.division;
+    let cells = &division.cells;
+    let names = ["weir"].into_iter().chain(system.vms.iter().map(|vm| vm.name.as_str()));
+    let sets = [&division.hypervisor].into_iter().chain(&division.vms);
+    let parties: Vec<(&str, &CellSet)> = names.zip(sets).collect();
+    parties
+        .iter()
+        .enumerate()
+        .map(|(index, &(name, set))| {
+            let (colors, banks) = (Part::Colors.of_set(cells, set), Part::Banks.of_set(cells, set));
+            let others = || parties.iter().enumerate().filter(|(other, _)| *other != index);
+            let meeting = |part: Part, mine: &BTreeSet<u16>| {
+                let meets = others()
+                    .filter(|(_, (_, theirs))| !part.of_set(cells, theirs).is_disjoint(mine));
+                meets.map(|(_, (name, _))| (*name).to_owned()).collect::<Vec<_>>()
+            };
+            let size = system.platform.places.cache.map(|cache| cache.size.0);
+            let pools = system.platform.pools();
+            let reach: u64 =
+                pools.into_iter().map(|pool| Pages::new(cells, *set, pool).total() * PAGE).sum();
+            let mine = placement.rows.iter().filter(|row| match (&row.owner, index) {
+                (Owner::Hypervisor, 0) => true,
+                (Owner::Vm(vm, _), _) => vm + 1 == index,
+                _ => false,
+            });
+            let pages = |row: &Row| row.size.0 / PAGE;
+            let ram = index.checked_sub(1).map(|vm| total(&system.vms[vm].memory).0 / PAGE);
+            let pages: u64 = match ram {
+                _ if division.divided => mine.filter(|row| row.cells.is_some()).map(pages).sum(),
+                // A VM's other rows are devices.
+                Some(ram) => ram,
+                None => mine.map(pages).sum(),
+            };
+            Share {
+                name: name.to_owned(),
+                cells: *set,
+                shares_colors: meeting(Part::Colors, &colors),
+                shares_banks: meeting(Part::Banks, &banks),
+                cache: size
+                    .map(|size| Bytes(size / u64::from(cells.colors()) * colors.len() as u64)),
+                reach: Bytes(reach),
+                pages,
+                kept_pages: if division.divided {
+                    pages.saturating_sub(ram.unwrap_or(0))
+                } else {
+                    0
+                },
+                colors,
+                banks,
+            }
+        })
+        .collect()
+}
+
+impl Share {
+    /// The colors as a person writes them.
+    #[must_use]
+    pub fn colors_text(&self) -> String {
+        numbers::text(self.colors.iter().copied())
+    }
+
+    /// The banks as a person writes them.
+    #[must_use]
+    pub fn banks_text(&self) -> String {
+        numbers::text(self.banks.iter().copied())
+    }
+}

@@ -1,0 +1,725 @@
+//! The packed form of a system: what `weir build` appends to the hypervisor and EL2 reads.
+//!
+//! A system image is the hypervisor's flat binary, then, at the next page, a [`Header`] with its
+//! tables, then the guests' images. Everything is little endian and 8-byte aligned. [`System::parse`]
+//! checks the whole: after it nothing in the tables can make the hypervisor index, add or map beyond
+//! what is there, however the bytes came about.
+
+mod flows;
+mod memory;
+mod net;
+mod pci;
+pub mod regulation;
+pub mod schedule;
+mod stage2;
+
+#[cfg(feature = "std")]
+pub(crate) use flows::window;
+pub use flows::{
+    FIRST_CID, FIRST_GROUP, FLOW_TIME_LIMIT, Flow, MAX_FLOWS, NO_BROKER, PARTITION, PARTITION_IPA,
+    PARTITION_LEN, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS,
+};
+pub use memory::{Cache, Functions, Span, VM_LEN};
+pub use net::Net;
+pub use pci::{ECAM_LEN, MAX_FUNCTIONS, PciFunction, STREAM_LIMIT};
+pub use regulation::Regulation;
+pub use schedule::{Schedule, Shared, Turn};
+pub use stage2::{GICV_LEN, dma_attributes};
+
+use core::ops::Range;
+use crc::{CRC_32_ISO_HDLC, Crc, Table};
+use weir_paging::cells::Cells;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// First bytes of the packed form.
+pub const MAGIC: [u8; 8] = *b"weirsys\0";
+/// Changes with each change of the layout below.
+pub const VERSION: u32 = 9;
+/// Most cores of a board.
+pub const MAX_CORES: usize = 8;
+/// Most VMs of a system, and most vCPUs of a VM: a core runs at most one of a VM's.
+pub const MAX_VMS: usize = MAX_CORES;
+/// Most bytes of header and tables: what EL2 maps of them.
+pub const TABLES_LIMIT: u64 = 0x1_0000;
+/// The page, in bytes, that every placement is a multiple of.
+pub const PAGE: u64 = 4096;
+/// One above the highest physical or intermediate physical address: 39 bits, what a stage 2 with one root spans.
+pub const ADDRESS_LIMIT: u64 = 1 << 39;
+/// One above the highest interrupt number of the virtual GIC.
+pub const INTID_LIMIT: u16 = 256;
+
+/// The start of the packed form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: [u8; 8],
+    /// [`VERSION`].
+    pub version: u32,
+    /// CRC-32 (ISO HDLC) of everything behind this field, up to `tables_len`.
+    pub crc: u32,
+    /// Bytes of header and tables.
+    pub tables_len: u32,
+    /// Number of entries of each table, in this order behind the header.
+    pub vms: u32,
+    /// Number of [`Region`]s.
+    pub regions: u32,
+    /// Number of [`Segment`]s.
+    pub segments: u32,
+    /// Number of [`Irq`]s.
+    pub irqs: u32,
+    /// Cores that the system needs; core `n` is the n-th of the platform.
+    pub cores: u32,
+    /// The core that serves the board's UART and the heartbeat.
+    pub console_core: u32,
+    /// Milliseconds between two reports of the counters; 0 for none.
+    pub heartbeat_ms: u32,
+    /// Microseconds between two ticks of each core's timer that do nothing, or 0 for none: under QEMU's instruction
+    /// counting the cores run in turn, and a turn lasts until the next deadline of any timer.
+    pub slice_us: u32,
+    /// 1 when memory is divided by cells. 0 when not: then everybody's set is all of the board's cells, each [`Span`] is
+    /// one range, and those that only a divided system has are empty.
+    pub colored: u32,
+    /// Number of [`PciFunction`]s, behind the [`Irq`]s.
+    pub pci: u32,
+    /// 1 when QEMU's plug-ins watch, which do not see DC ZVA: it is prohibited for guests, and EL2 does without it.
+    pub observed: u32,
+    /// Number of [`Flow`]s, behind the [`PciFunction`]s.
+    pub flows: u32,
+    /// The VM that moves the flows' packets, or [`NO_BROKER`].
+    pub broker: u32,
+    /// Most bytes/s that it moves; 0 for no limit.
+    pub rate: u64,
+    /// Most bytes that it moves between two decisions, if there are flows.
+    pub chunk: u64,
+    /// Number of [`Schedule`]s, behind the [`Flow`]s.
+    pub schedules: u32,
+    /// Number of [`Turn`]s, behind the [`Schedule`]s.
+    pub turns: u32,
+    /// Where the image must be loaded: the physical address of the hypervisor's first byte.
+    pub load_address: u64,
+    /// Bytes of the whole image, guests' images included.
+    pub image_len: u64,
+    /// One above the highest physical address of RAM that the system uses.
+    pub memory_end: u64,
+    /// The board's address functions.
+    pub functions: Functions,
+    /// Its last-level cache, as its platform file tells it.
+    pub cache: Cache,
+    /// The cells of the hypervisor.
+    pub cells: [u64; 4],
+    /// Where the hypervisor moves with all that is its own, if memory is divided.
+    pub memory: Span,
+}
+
+/// What to do when a VM faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum OnFault {
+    /// Stop the VM for good.
+    Halt = 0,
+    /// Start the VM again from its pristine image.
+    Restart = 1,
+    /// Stop the whole system.
+    StopSystem = 2,
+}
+
+/// What to do when a VM accesses an address where it has nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum OnOutside {
+    /// It is a fault: [`OnFault`] says what follows.
+    Fault = 0,
+    /// The VM takes an external abort, as on a machine.
+    Abort = 1,
+}
+
+/// A VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Vm {
+    /// The name, filled up with zeros.
+    pub name: [u8; 32],
+    /// IPA of the first instruction of vCPU 0.
+    pub entry: u64,
+    /// IPA of the device tree, given in x0.
+    pub device_tree: u64,
+    /// IPA of the virtual GIC's distributor.
+    pub distributor: u64,
+    /// IPA of the redistributors (GICv3; 128 KiB for each vCPU) or of the CPU interface (GICv2; 8 KiB).
+    pub gic_cpu: u64,
+    /// IPA of the virtual PL011, one page.
+    pub uart: u64,
+    /// INTID of the virtual PL011.
+    pub uart_intid: u32,
+    /// INTID of the virtual socket device.
+    pub vsock_intid: u32,
+    /// IPA of its registers; 0 where there is none.
+    pub vsock: u64,
+    /// IPA of the page that tells its vCPUs their stolen time; 0 where there is none.
+    pub stolen_time: u64,
+    /// IPA of the PCI configuration space that it is in, or 0 where it is on the MMIO transport.
+    pub vsock_ecam: u64,
+    /// First entry in the table of regions.
+    pub first_region: u32,
+    /// Number of regions.
+    pub regions: u32,
+    /// First entry in the table of segments.
+    pub first_segment: u32,
+    /// Number of segments.
+    pub segments: u32,
+    /// First entry in the table of interrupts.
+    pub first_irq: u32,
+    /// Number of interrupts.
+    pub irqs: u32,
+    /// An [`OnFault`].
+    pub on_fault: u8,
+    /// Number of vCPUs.
+    pub vcpus: u8,
+    /// Event counters of the PMU that it may use, the cycle counter with them; 0 for no PMU.
+    pub pmu: u8,
+    /// [`schedule::KEEP_TICKS`] or [`schedule::LOSE_TICKS`].
+    pub ticks: u8,
+    /// 1 when it may hand the console and the active devices to a VM.
+    pub focus: u8,
+    /// An [`OnOutside`].
+    pub on_outside: u8,
+    /// Zero.
+    pub reserved: [u8; 2],
+    /// The core of each vCPU.
+    pub cores: [u8; MAX_CORES],
+    /// Its cells.
+    pub cells: [u64; 4],
+    /// What the hypervisor keeps for it in its cells: the tables of stage 2, the root first, and the state of the vCPUs.
+    pub own: Span,
+    /// Its pristine image in its cells; see [`Segment::kept`].
+    pub pristine: Span,
+    /// Its memory bandwidth.
+    pub regulation: Regulation,
+    /// Its network device.
+    pub net: Net,
+}
+
+/// A piece of a VM's address space, mapped in stage 2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Region {
+    /// Where the VM sees it.
+    pub ipa: u64,
+    /// Where it lies. RAM: the pages of the VM's cells from this one on. A device: from here on, without a gap.
+    pub pa: u64,
+    /// Bytes.
+    pub len: u64,
+    /// [`RAM`], zeroed at each start of the VM; [`DEVICE`], registers of a device passed through; [`ACTIVE`], of one that is
+    /// handed from VM to VM; [`PARTITION`].
+    pub kind: u64,
+}
+
+/// Event counters that the hypervisor keeps for memory budgets: the first ones of each core.
+pub const KEPT_COUNTERS: u8 = 2;
+/// Most event counters that a VM has: the rest of PMUv3's 31.
+pub const MAX_PMU_COUNTERS: u8 = 31 - KEPT_COUNTERS;
+
+/// [`Region::kind`] of RAM.
+pub const RAM: u64 = 0;
+/// [`Region::kind`] of a device.
+pub const DEVICE: u64 = 1;
+/// [`Region::kind`] of a device of the class *active*: several VMs have it, of which one sees it at a time.
+pub const ACTIVE: u64 = 3;
+
+/// Bytes of the image that are copied into a VM's RAM at each start; the rest of the RAM is zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Segment {
+    /// Where in the VM.
+    pub ipa: u64,
+    /// Where in the image, from the hypervisor's first byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Where in [`Vm::pristine`], if memory is divided: the hypervisor moves the bytes there before the first life.
+    pub kept: u64,
+}
+
+/// A physical interrupt that a VM was given; it sees it under the same INTID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Irq {
+    /// INTID, a shared peripheral interrupt: 32 to 255.
+    pub intid: u32,
+    /// 1 when edge-triggered, 0 when level-sensitive.
+    pub edge: u32,
+    /// On a core that its VM shares: nanoseconds in which it earns another interrupt; 0 where it is not limited.
+    pub interval_ns: u64,
+    /// How many may come at once, if it is limited.
+    pub burst: u32,
+    /// 1 when it takes a shared core for its VM, for what is left of the turn that is under way.
+    pub preempt: u8,
+    /// How urgent that is: 0 the most.
+    pub priority: u8,
+    /// 1 when it is of a device of the class *active*, and comes to whichever VM has that.
+    pub active: u16,
+}
+
+/// Why the hypervisor refuses a packed system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// Too short, or not at an 8-byte boundary.
+    Truncated,
+    /// Doesn't begin with [`MAGIC`].
+    Magic,
+    /// Another [`VERSION`].
+    Version(u32),
+    /// The check sum does not fit the bytes.
+    Checksum,
+    /// A table's entries, lengths or offsets point beyond what is there.
+    Table,
+    /// A VM has no vCPU, a core that the system does not have, one core twice, or, where no schedule shares it, another VM's.
+    Cores(u32),
+    /// An address or a length of the VM's is not a multiple of the page, wraps, or exceeds 39 bits; or
+    /// its regions and devices overlap.
+    Address(u32),
+    /// A segment of the VM's lies outside of its RAM or of the image.
+    Segment(u32),
+    /// An interrupt of the VM's is not a shared peripheral interrupt, or has two owners.
+    Interrupt(u32),
+    /// RAM of this VM overlaps the image or another VM.
+    Overlap(u32),
+    /// A number of the VM's that stands for a choice stands for none.
+    Choice(u32),
+    /// The address functions are none, or somebody's cells are not the board's.
+    Geometry,
+    /// A PCI function of the VM's has another owner, too, or something is in the way of its addresses.
+    Function(u32),
+    /// The VM's bandwidth is none that can be regulated.
+    Bandwidth(u32),
+    /// The core's schedule is none that can be run, or does not name all VMs on the core and no other.
+    Schedule(u32),
+    /// The VM's network device has no address of its own, or a second uplink.
+    Port(u32),
+    /// A flow is between VMs that can't have one, or the broker is not what it must be.
+    Flow(u32),
+}
+
+impl Damage {
+    /// What is wrong, for a person.
+    #[must_use]
+    pub const fn message(self) -> &'static str {
+        match self {
+            Self::Truncated => "the packed system is cut short",
+            Self::Magic => "no packed system behind the hypervisor",
+            Self::Version(_) => "the packed system is of another version",
+            Self::Checksum => "the packed system's check sum is wrong",
+            Self::Table => "a table of the packed system points beyond its end",
+            Self::Cores(_) => "a VM's cores are not there or not its own",
+            Self::Address(_) => "a VM's addresses are not aligned, overlap or exceed 39 bits",
+            Self::Segment(_) => "a VM's image lies outside of its RAM",
+            Self::Interrupt(_) => {
+                "a VM's interrupt is not a shared one, has two owners, or a rule that is none"
+            }
+            Self::Overlap(_) => "a VM's RAM overlaps the image or another VM",
+            Self::Choice(_) => {
+                "a VM's on_fault, on_outside, ticks, focus or number of counters is unknown"
+            }
+            Self::Geometry => "the cells are not those of the board",
+            Self::Function(_) => "a VM's PCI function has two owners, or its addresses are taken",
+            Self::Port(_) => "a network device has no address of its own, or is a second uplink",
+            Self::Flow(_) => "a flow's ends or its broker are not what they must be",
+            Self::Bandwidth(_) => "a VM's memory bandwidth cannot be regulated as it says",
+            Self::Schedule(_) => "a core's schedule cannot be run, or is not that of its VMs",
+        }
+    }
+}
+
+/// A packed system whose every number has been checked.
+#[derive(Clone, Copy, Debug)]
+pub struct System<'a> {
+    /// The header.
+    pub header: &'a Header,
+    vms: &'a [Vm],
+    regions: &'a [Region],
+    segments: &'a [Segment],
+    irqs: &'a [Irq],
+    pci: &'a [PciFunction],
+    flows: &'a [Flow],
+    schedules: &'a [Schedule],
+    turns: &'a [Turn],
+    cells: Cells,
+}
+
+/// A VM of a checked system, with its parts of the tables.
+#[derive(Clone, Copy, Debug)]
+pub struct VmView<'a> {
+    /// Its place in the system.
+    pub index: usize,
+    /// The entry itself.
+    pub vm: &'a Vm,
+    /// What is mapped.
+    pub regions: &'a [Region],
+    /// What is copied at each start.
+    pub segments: &'a [Segment],
+    /// Physical interrupts that are its own.
+    pub irqs: &'a [Irq],
+}
+
+fn page_range(start: u64, len: u64) -> Option<Range<u64>> {
+    let end = start.checked_add(len)?;
+    (len > 0 && (start | len).is_multiple_of(PAGE) && end <= ADDRESS_LIMIT).then_some(start..end)
+}
+
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+fn part<T>(table: &[T], first: u32, count: u32) -> Option<&[T]> {
+    table.get(first as usize..)?.get(..count as usize)
+}
+
+impl Irq {
+    /// Whether it is limited, or takes the core.
+    #[must_use]
+    pub const fn has_rule(&self) -> bool {
+        self.interval_ns != 0 || self.preempt != 0
+    }
+
+    /// A physical interrupt that comes as it will.
+    #[must_use]
+    pub const fn new(intid: u32, edge: bool) -> Self {
+        Self {
+            intid,
+            edge: edge as u32,
+            interval_ns: 0,
+            burst: 0,
+            preempt: 0,
+            priority: 0,
+            active: 0,
+        }
+    }
+}
+
+impl<'a> VmView<'a> {
+    /// The name up to its first zero.
+    #[must_use]
+    pub fn name(&self) -> &'a [u8] {
+        let end = self.vm.name.iter().position(|&byte| byte == 0).unwrap_or(self.vm.name.len());
+        &self.vm.name[..end]
+    }
+
+    /// What to do when it faults.
+    #[must_use]
+    pub fn on_fault(&self) -> OnFault {
+        match self.vm.on_fault {
+            1 => OnFault::Restart,
+            2 => OnFault::StopSystem,
+            _ => OnFault::Halt,
+        }
+    }
+
+    /// The core of each vCPU.
+    #[must_use]
+    pub fn cores(&self) -> &'a [u8] {
+        self.vm.cores.get(..usize::from(self.vm.vcpus)).unwrap_or(&[])
+    }
+
+    /// Whether `ipa` lies in its RAM.
+    #[must_use]
+    pub fn is_ram(&self, ipa: u64) -> bool {
+        self.regions
+            .iter()
+            .any(|region| region.kind == RAM && ipa.wrapping_sub(region.ipa) < region.len)
+    }
+
+    /// The address ranges of the virtual devices: distributor, CPU side of the GIC, UART, and those of the socket device, the network device and the stolen
+    /// time that there are. GICv3 boards have 128 KiB of redistributor a vCPU, GICv2 boards 8 KiB of CPU interface.
+    fn devices(&self, gic_cpu_len: u64) -> Option<[Option<Range<u64>>; 6]> {
+        let one = |start, len| page_range(start, len).map(Some);
+        let may = |start, len| if start == 0 { Some(None) } else { one(start, len) };
+        let vsock_len = if self.vm.vsock_ecam == 0 { VIRTIO_LEN } else { VSOCK_BAR_LEN };
+        Some([
+            one(self.vm.distributor, 0x1_0000)?,
+            one(self.vm.gic_cpu, gic_cpu_len)?,
+            one(self.vm.uart, PAGE)?,
+            may(self.vm.vsock, vsock_len)?,
+            may(self.vm.net.registers, VIRTIO_LEN)?,
+            may(self.vm.stolen_time, PAGE)?,
+        ])
+    }
+
+    fn check(&self, image: &Range<u64>, divided: bool, gic_v2: bool) -> Result<(), Damage> {
+        let index = self.index as u32;
+        if self.vm.on_fault > OnFault::StopSystem as u8
+            || self.vm.ticks > schedule::LOSE_TICKS
+            || self.vm.pmu > MAX_PMU_COUNTERS
+            || self.vm.focus > 1
+            || self.vm.on_outside > OnOutside::Abort as u8
+        {
+            return Err(Damage::Choice(index));
+        }
+        let gic_cpu_len = if gic_v2 { 0x2000 } else { 0x2_0000 * u64::from(self.vm.vcpus) };
+        let devices = self.devices(gic_cpu_len).ok_or(Damage::Address(index))?;
+        for (position, region) in self.regions.iter().enumerate() {
+            let ipa = page_range(region.ipa, region.len).ok_or(Damage::Address(index))?;
+            if region.kind > ACTIVE || (divided && region.kind == ACTIVE) {
+                return Err(Damage::Choice(index));
+            }
+            let others = self.regions.get(position + 1..).unwrap_or(&[]);
+            let among_regions = others.iter().any(|other| {
+                page_range(other.ipa, other.len).is_none_or(|other| overlap(&ipa, &other))
+            });
+            if among_regions || devices.iter().flatten().any(|device| overlap(&ipa, device)) {
+                return Err(Damage::Address(index));
+            }
+        }
+        for (position, device) in devices.iter().enumerate() {
+            let mut before = devices.iter().take(position).flatten();
+            if device.as_ref().is_some_and(|device| before.any(|other| overlap(other, device))) {
+                return Err(Damage::Address(index));
+            }
+        }
+        self.check_vsock(&devices)?;
+        for segment in self.segments {
+            let end = segment.ipa.checked_add(segment.len);
+            let in_ram = end.is_some_and(|end| {
+                self.regions.iter().any(|region| {
+                    region.kind == RAM
+                        && segment.ipa >= region.ipa
+                        && end <= region.ipa.saturating_add(region.len)
+                })
+            });
+            let in_image = segment
+                .offset
+                .checked_add(segment.len)
+                .is_some_and(|end| end <= image.end - image.start);
+            let kept = segment.kept.checked_add(segment.len);
+            let in_store = !divided || kept.is_some_and(|end| end <= self.vm.pristine.len);
+            if !in_ram || !in_image || !in_store {
+                return Err(Damage::Segment(index));
+            }
+        }
+        let ruled = |irq: &Irq| {
+            irq.preempt <= 1
+                && irq.active <= 1
+                && !(irq.active == 1 && irq.has_rule())
+                && (irq.interval_ns == 0) == (irq.burst == 0)
+                && irq.interval_ns <= schedule::MOST_TURN_NS
+        };
+        if !self.irqs.iter().all(ruled) {
+            return Err(Damage::Interrupt(index));
+        }
+        let mut taken = [false; INTID_LIMIT as usize];
+        let vsock = (self.vm.vsock != 0).then_some(self.vm.vsock_intid);
+        let net = self.net().map(|net| net.intid);
+        let virtual_lines = [self.vm.uart_intid].into_iter().chain(vsock).chain(net);
+        for intid in self.irqs.iter().map(|irq| irq.intid).chain(virtual_lines) {
+            match taken.get_mut(intid as usize) {
+                Some(taken) if intid >= 32 && !*taken => *taken = true,
+                _ => return Err(Damage::Interrupt(index)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> System<'a> {
+    /// Reads and checks a packed system.
+    ///
+    /// `bytes` begins with the header and may go on behind the tables; `gic_v2` says which virtual GIC
+    /// this hypervisor has.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Damage`] found.
+    pub fn parse(bytes: &'a [u8], gic_v2: bool) -> Result<Self, Damage> {
+        let (header, rest) = Header::ref_from_prefix(bytes).map_err(|_| Damage::Truncated)?;
+        if header.magic != MAGIC {
+            return Err(Damage::Magic);
+        }
+        if header.version != VERSION {
+            return Err(Damage::Version(header.version));
+        }
+        let summed = bytes.get(16..header.tables_len as usize).ok_or(Damage::Truncated)?;
+        if checksum(summed) != header.crc {
+            return Err(Damage::Checksum);
+        }
+        let rest = rest
+            .get(..(header.tables_len as usize).saturating_sub(size_of::<Header>()))
+            .ok_or(Damage::Truncated)?;
+        let (vms, rest) = table::<Vm>(rest, header.vms)?;
+        let (regions, rest) = table::<Region>(rest, header.regions)?;
+        let (segments, rest) = table::<Segment>(rest, header.segments)?;
+        let (irqs, rest) = table::<Irq>(rest, header.irqs)?;
+        let (pci, rest) = table::<PciFunction>(rest, header.pci)?;
+        let (flows, rest) = table::<Flow>(rest, header.flows)?;
+        let (schedules, rest) = table::<Schedule>(rest, header.schedules)?;
+        let (turns, _) = table::<Turn>(rest, header.turns)?;
+        let cells = header.functions.cells().ok_or(Damage::Geometry)?;
+        let system =
+            Self { header, vms, regions, segments, irqs, pci, flows, schedules, turns, cells };
+        system.check(gic_v2)?;
+        Ok(system)
+    }
+
+    fn check(&self, gic_v2: bool) -> Result<(), Damage> {
+        let header = self.header;
+        if self.vms.is_empty()
+            || self.vms.len() > MAX_VMS
+            || header.cores as usize > MAX_CORES
+            || header.console_core >= header.cores
+        {
+            return Err(Damage::Table);
+        }
+        let image_len = header.image_len.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
+        let image = page_range(header.load_address, image_len).ok_or(Damage::Table)?;
+        if image.end > header.memory_end {
+            return Err(Damage::Table);
+        }
+        let shared = self
+            .schedules
+            .iter()
+            .fold(0u32, |cores, schedule| cores | 1u32.checked_shl(schedule.core).unwrap_or(0));
+        let mut taken = 0u32;
+        for index in 0..self.vms.len() {
+            let vm = self.vm(index).ok_or(Damage::Table)?;
+            if vm.vm.vcpus == 0 || usize::from(vm.vm.vcpus) > MAX_CORES {
+                return Err(Damage::Cores(index as u32));
+            }
+            let mut own = 0u32;
+            for &core in vm.cores() {
+                let others = taken & !shared | own;
+                if u32::from(core) >= header.cores || others & (1 << core) != 0 {
+                    return Err(Damage::Cores(index as u32));
+                }
+                own |= 1 << core;
+            }
+            taken |= own;
+            vm.check(&image, self.is_divided(), gic_v2)?;
+            self.check_regulation(&vm)?;
+            for other in 0..index {
+                let other = self.vm(other).ok_or(Damage::Table)?;
+                vm.apart_from(&other)?;
+            }
+        }
+        self.check_schedules()?;
+        self.check_pci(gic_v2)?;
+        self.check_flows()?;
+        self.check_ports()?;
+        self.check_memory(&image)
+    }
+
+    /// How many VMs there are, at least one and at most [`MAX_VMS`].
+    #[must_use]
+    pub fn vms(&self) -> usize {
+        self.vms.len()
+    }
+
+    /// VM number `index`.
+    #[must_use]
+    pub fn vm(&self, index: usize) -> Option<VmView<'a>> {
+        let vm = self.vms.get(index)?;
+        Some(VmView {
+            index,
+            vm,
+            regions: part(self.regions, vm.first_region, vm.regions)?,
+            segments: part(self.segments, vm.first_segment, vm.segments)?,
+            irqs: part(self.irqs, vm.first_irq, vm.irqs)?,
+        })
+    }
+}
+
+impl VmView<'_> {
+    /// No interrupt of the two is the same, but those of active devices.
+    fn apart_from(&self, other: &Self) -> Result<(), Damage> {
+        let index = self.index as u32;
+        let shared = |irq: &Irq| {
+            let same = |theirs: &&Irq| theirs.intid == irq.intid;
+            other.irqs.iter().filter(same).any(|theirs| theirs.active & irq.active == 0)
+        };
+        if self.irqs.iter().any(shared) { Err(Damage::Interrupt(index)) } else { Ok(()) }
+    }
+}
+
+fn table<T: FromBytes + Immutable + KnownLayout>(
+    bytes: &[u8],
+    count: u32,
+) -> Result<(&[T], &[u8]), Damage> {
+    <[T]>::ref_from_prefix_with_elems(bytes, count as usize).map_err(|_| Damage::Table)
+}
+
+/// CRC-32 (ISO HDLC, the one of zlib and Ethernet).
+#[must_use]
+pub fn checksum(bytes: &[u8]) -> u32 {
+    Crc::<u32, Table<1>>::new(&CRC_32_ISO_HDLC).checksum(bytes)
+}
+
+/// The tables of a system about to be packed.
+#[cfg(any(feature = "std", test))]
+#[derive(Clone, Debug, Default)]
+pub struct Tables {
+    /// The VMs; their `first_*` and counts point into the tables below.
+    pub vms: Vec<Vm>,
+    /// What is mapped.
+    pub regions: Vec<Region>,
+    /// What is copied.
+    pub segments: Vec<Segment>,
+    /// Which interrupts belong to whom.
+    pub irqs: Vec<Irq>,
+    /// Which PCI functions belong to whom.
+    pub pci: Vec<PciFunction>,
+    /// The flows.
+    pub flows: Vec<Flow>,
+    /// The shared cores' schedules; their first turns and counts point into the table below.
+    pub schedules: Vec<Schedule>,
+    /// Their turns.
+    pub turns: Vec<Turn>,
+}
+
+#[cfg(any(feature = "std", test))]
+impl Tables {
+    /// Bytes of header and tables.
+    #[must_use]
+    pub fn packed_len(&self) -> usize {
+        size_of::<Header>()
+            + size_of_val(self.vms.as_slice())
+            + size_of_val(self.regions.as_slice())
+            + size_of_val(self.segments.as_slice())
+            + size_of_val(self.irqs.as_slice())
+            + size_of_val(self.pci.as_slice())
+            + size_of_val(self.flows.as_slice())
+            + size_of_val(self.schedules.as_slice())
+            + size_of_val(self.turns.as_slice())
+    }
+
+    /// Packs the tables behind `header`, whose counts, lengths, version and check sum are filled in here.
+    #[must_use]
+    pub fn pack(&self, header: Header) -> Vec<u8> {
+        let mut body = Vec::new();
+        body.extend_from_slice(self.vms.as_bytes());
+        body.extend_from_slice(self.regions.as_bytes());
+        body.extend_from_slice(self.segments.as_bytes());
+        body.extend_from_slice(self.irqs.as_bytes());
+        body.extend_from_slice(self.pci.as_bytes());
+        body.extend_from_slice(self.flows.as_bytes());
+        body.extend_from_slice(self.schedules.as_bytes());
+        body.extend_from_slice(self.turns.as_bytes());
+        let mut header = Header {
+            magic: MAGIC,
+            version: VERSION,
+            crc: 0,
+            tables_len: (size_of::<Header>() + body.len()) as u32,
+            vms: self.vms.len() as u32,
+            regions: self.regions.len() as u32,
+            segments: self.segments.len() as u32,
+            irqs: self.irqs.len() as u32,
+            pci: self.pci.len() as u32,
+            flows: self.flows.len() as u32,
+            schedules: self.schedules.len() as u32,
+            turns: self.turns.len() as u32,
+            ..header
+        };
+        let mut packed = header.as_bytes().to_vec();
+        packed.extend_from_slice(&body);
+        header.crc = checksum(&packed[16..]);
+        packed[..size_of::<Header>()].copy_from_slice(header.as_bytes());
+        packed
+    }
+}

@@ -1,0 +1,268 @@
+//! Flows: who sends to whom, and what their broker sees of the VMs' memory.
+
+use super::{
+    ADDRESS_LIMIT, Damage, MAX_VMS, PAGE, RAM, Region, Span, System, VmView, overlap, page_range,
+};
+use core::ops::Range;
+use weir_paging::cells::Pages;
+use weir_paging::table::{Attributes, Builder, MapError, stage2};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Most flows of a system.
+pub const MAX_FLOWS: usize = 32;
+/// Periods and deadlines are below this, in ns.
+pub const FLOW_TIME_LIMIT: u64 = 1 << 62;
+/// [`Region::kind`] of the memory that the hypervisor shares with the broker: RAM that outlives the broker's lives.
+pub const PARTITION: u64 = 2;
+/// Bytes of that memory.
+pub const PARTITION_LEN: u64 = 0x2_0000;
+/// Where the broker sees it: above its windows.
+pub const PARTITION_IPA: u64 = 0x60_0000_0000;
+/// Where the broker sees the RAM of VMs in flows.
+pub const WINDOWS: Range<u64> = WINDOW..WINDOW * (MAX_VMS as u64 + 1);
+/// Bytes of a virtio device's registers.
+pub const VIRTIO_LEN: u64 = PAGE;
+/// Bytes of the registers of a socket device on PCI.
+pub const VSOCK_BAR_LEN: u64 = 0x4000;
+/// Where such a device is: its number on bus 0, and it has function 0 alone. Devices of a board are seldom there.
+pub const VSOCK_SLOT: u32 = 31;
+/// [`Header::broker`](super::Header::broker) of a system without one.
+pub const NO_BROKER: u32 = u32::MAX;
+/// The first context identifier: 0 to 2 are reserved (virtio 1.2, section 5.10.4).
+pub const FIRST_CID: u64 = 3;
+
+/// The first context identifier of the receivers of a flow to several: those of VMs are below.
+pub const FIRST_GROUP: u64 = 256;
+
+/// Where the broker sees the RAM of the system's first VM; the next ones' follow at this distance each.
+const WINDOW: u64 = 1 << 35;
+/// Pieces of RAM begin at a multiple of this there.
+const BLOCK: u64 = 0x20_0000;
+
+/// A flow.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Flow {
+    /// The VM that sends.
+    pub from: u32,
+    /// The VM that receives.
+    pub to: u32,
+    /// The receiver's vsock port.
+    pub port: u32,
+    /// Most bytes of a packet's payload.
+    pub size: u32,
+    /// Least time between two packets, in ns; 0 for a flow of best effort.
+    pub period: u64,
+    /// Relative deadline in ns; 0 for a flow of best effort.
+    pub deadline: u64,
+    /// Most bytes/s; 0 for no limit but the period.
+    pub rate: u64,
+    /// Where the flows begin that are one to several receivers: one entry for each; its own place for a flow to one.
+    pub first: u32,
+    /// How many they are; 1 for a flow to one.
+    pub members: u32,
+}
+
+impl Flow {
+    /// Bytes that may go at once under [`Self::rate`]. Packets that keep their period and meet their deadline never wait for it: in any time t
+    /// begin no more than 1 + (t + deadline) / period of them.
+    #[must_use]
+    pub const fn burst(&self) -> u64 {
+        let late = if self.period == 0 { 0 } else { self.deadline.div_ceil(self.period) };
+        (self.size as u64).saturating_mul(late.saturating_add(1))
+    }
+
+    /// The context identifier by which the sender knows the receivers.
+    #[must_use]
+    pub const fn destination(&self) -> u64 {
+        if self.members > 1 { FIRST_GROUP + self.first as u64 } else { FIRST_CID + self.to as u64 }
+    }
+
+    /// Whether each party is in the system and nothing about it overflows. `place` is its own.
+    fn is_sound(&self, place: usize, system: &System<'_>) -> bool {
+        let first = self.first as usize;
+        let group = first..first.saturating_add(self.members as usize);
+        let Some(members) = system.flows.get(group.clone()).filter(|_| group.contains(&place))
+        else {
+            return false;
+        };
+        let alike = members.iter().all(|one| Self { to: self.to, ..*one } == *self);
+        let ends = |to: u32| members.iter().filter(|one| one.to == to).count();
+        if !alike || members.len() > MAX_VMS || ends(self.to) != 1 {
+            return false;
+        }
+        let end = |index: u32| {
+            let vm = system.vm(index as usize);
+            vm.is_some_and(|vm| vm.vm.vsock != 0) && index != system.header.broker
+        };
+        let timed = (self.period == 0) == (self.deadline == 0);
+        let bounded =
+            self.size > 0 && self.period < FLOW_TIME_LIMIT && self.deadline < FLOW_TIME_LIMIT;
+        end(self.from) && end(self.to) && self.from != self.to && timed && bounded
+    }
+}
+
+impl VmView<'_> {
+    /// The vsock context identifier.
+    #[must_use]
+    pub const fn cid(&self) -> u64 {
+        FIRST_CID + self.index as u64
+    }
+
+    /// Where the broker sees the `len` bytes at `ipa`, if they are in one piece of the VM's RAM, or in some that follow each other.
+    #[must_use]
+    pub fn broker_address(&self, ipa: u64, len: u64) -> Option<u64> {
+        // Where it begins, and the bytes from there on.
+        let mut found: Option<(u64, u64)> = None;
+        for (start, region) in self.broker_window() {
+            let offset = ipa.wrapping_sub(region.ipa);
+            found = match found {
+                Some((address, reach)) if ipa.checked_add(reach) == Some(region.ipa) => {
+                    Some((address, reach.saturating_add(region.len)))
+                }
+                Some(_) => return None,
+                None => (offset < region.len).then(|| (start + offset, region.len - offset)),
+            };
+            if let Some((address, reach)) = found
+                && len <= reach
+            {
+                return Some(address);
+            }
+        }
+        None
+    }
+
+    /// Its pieces of RAM, each with its place in the broker's address space.
+    fn broker_window(&self) -> impl Iterator<Item = (u64, &Region)> {
+        let ram = self.regions.iter().filter(|region| region.kind == RAM);
+        window(self.index, ram.map(|region| (region, region.ipa, region.len)))
+    }
+}
+
+/// Where the broker sees pieces of RAM, each given with its address and its length in the VM, the system's VM number `index`: pieces
+/// that follow each other there do so here.
+pub(crate) fn window<T>(
+    index: usize,
+    ram: impl Iterator<Item = (T, u64, u64)>,
+) -> impl Iterator<Item = (u64, T)> {
+    let (mut end, mut ipa_end) = (WINDOW * (index as u64 + 1), None);
+    ram.map(move |(piece, ipa, len)| {
+        // As in the VM modulo a block, so that blocks of stage 2 serve here as well.
+        let start = match ipa_end {
+            Some(ipa_end) if ipa_end == ipa => end,
+            _ => (end.saturating_add(BLOCK - 1) / BLOCK * BLOCK).saturating_add(ipa % BLOCK),
+        };
+        end = start.saturating_add(len);
+        ipa_end = ipa.checked_add(len);
+        (start, piece)
+    })
+}
+
+impl System<'_> {
+    /// The flows; their numbers are their places here.
+    #[must_use]
+    pub const fn flows(&self) -> &[Flow] {
+        self.flows
+    }
+
+    /// The broker, where there are flows.
+    #[must_use]
+    pub fn broker(&self) -> Option<VmView<'_>> {
+        self.vm(self.header.broker as usize)
+    }
+
+    /// Physical address of the memory that the hypervisor shares with the broker.
+    #[must_use]
+    pub fn partition(&self) -> Option<u64> {
+        let broker = self.broker()?;
+        broker.regions.iter().find(|region| region.kind == PARTITION).map(|region| region.pa)
+    }
+
+    /// The pages of the memory that the hypervisor shares with the broker, where memory is divided.
+    #[must_use]
+    pub fn partition_pages(&self) -> Option<Pages<'_>> {
+        let broker = self.broker()?;
+        let pa = self.partition()?;
+        Some(self.pages(&broker, Span { pa, len: PARTITION_LEN }))
+    }
+
+    /// Maps what the broker sees of the VMs in flows: senders' RAM read-only, receivers' writable.
+    ///
+    /// # Errors
+    ///
+    /// See [`MapError`].
+    pub fn map_windows(&self, builder: &mut Builder<'_>) -> Result<(), MapError> {
+        for vm in (0..self.vms()).filter_map(|index| self.vm(index)) {
+            let Some(attributes) = self.window_attributes(&vm) else { continue };
+            for (start, region) in vm.broker_window() {
+                self.map_ram(builder, &vm, &Region { ipa: start, ..*region }, attributes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How the broker may use a VM's RAM, if at all.
+    #[must_use]
+    pub fn window_attributes(&self, vm: &VmView<'_>) -> Option<Attributes> {
+        let is = |index: u32| index as usize == vm.index;
+        if self.flows.iter().any(|flow| is(flow.to)) {
+            Some(stage2::WINDOW)
+        } else if self.flows.iter().any(|flow| is(flow.from)) {
+            Some(stage2::READ_ONLY_WINDOW)
+        } else {
+            None
+        }
+    }
+
+    /// Flows have a broker, the broker has its partition, nobody else has one, and the windows are within bounds.
+    pub(super) fn check_flows(&self) -> Result<(), Damage> {
+        let partitions = |vm: &VmView<'_>| {
+            let mut of = vm.regions.iter().filter(|region| region.kind == PARTITION);
+            (of.next().map(|region| region.len), of.next().is_some())
+        };
+        for vm in (0..self.vms()).filter_map(|index| self.vm(index)) {
+            let damage = Damage::Flow(vm.index as u32);
+            let wanted = if vm.index as u32 == self.header.broker {
+                (Some(PARTITION_LEN), false)
+            } else {
+                (None, false)
+            };
+            let spanned = vm
+                .regions
+                .iter()
+                .filter(|region| region.kind == RAM)
+                .fold(0u64, |total, region| {
+                    total.saturating_add(region.len).saturating_add(2 * BLOCK)
+                });
+            if partitions(&vm) != wanted || (vm.vm.vsock != 0 && spanned > WINDOW) {
+                return Err(damage);
+            }
+        }
+        let none = self.header.broker == NO_BROKER;
+        if none != self.flows.is_empty() || self.flows.len() > MAX_FLOWS {
+            return Err(Damage::Flow(0));
+        }
+        if none {
+            return Ok(());
+        }
+        let broker = self.broker().ok_or(Damage::Flow(self.header.broker))?;
+        // Its windows are where its own regions are not.
+        let own = broker.regions.iter().all(|region| {
+            let range = page_range(region.ipa, region.len);
+            let there = region.kind != PARTITION || region.ipa == PARTITION_IPA;
+            there && range.is_some_and(|range| !overlap(&range, &WINDOWS))
+        });
+        if broker.vm.vsock != 0 || !own {
+            return Err(Damage::Flow(self.header.broker));
+        }
+        match self.flows.iter().enumerate().find(|(place, flow)| !flow.is_sound(*place, self)) {
+            Some((_, flow)) => Err(Damage::Flow(flow.from)),
+            None => Ok(()),
+        }
+    }
+}
+
+const _: () =
+    assert!(WINDOWS.end <= PARTITION_IPA && PARTITION_IPA + PARTITION_LEN <= ADDRESS_LIMIT);

@@ -1,0 +1,223 @@
+//! Whose physical memory is whose: cells, spans, and that nothing has two owners.
+
+use super::{ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, PAGE, System, VmView, overlap, page_range};
+use core::ops::Range;
+use weir_paging::cache;
+use weir_paging::cells::{CellSet, Cells, Geometry, MAX_BANK_BITS, Pages};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Bytes of [`super::Vm::own`] for a VM's state, rings and stolen time, beside its tables. Whole rows of 8 KiB of DRAM, so that how many pages
+/// there are does not move the RAM behind them within a row: `weir simulate` sees that.
+pub const VM_LEN: u64 = 10 * PAGE;
+
+/// [`Geometry`] as it is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Functions {
+    /// See [`Geometry::colors`].
+    pub colors: u64,
+    /// See [`Geometry::banks`].
+    pub banks: [u64; MAX_BANK_BITS],
+}
+
+impl From<Geometry> for Functions {
+    fn from(geometry: Geometry) -> Self {
+        Self { colors: geometry.colors, banks: geometry.banks }
+    }
+}
+
+impl Functions {
+    /// The cells that they make, if they make any.
+    pub(super) fn cells(&self) -> Option<Cells> {
+        Cells::new(&Geometry { colors: self.colors, banks: self.banks }).ok()
+    }
+}
+
+/// [`cache::Cache`] as it is packed; all zero where the platform file tells none.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Cache {
+    /// See [`cache::Cache::size`].
+    pub size: u64,
+    /// See [`cache::Cache::ways`].
+    pub ways: u64,
+    /// See [`cache::Cache::line`].
+    pub line: u64,
+}
+
+/// Pages that belong together: those of their owner's cells from the one at `pa` on, as many as `len` bytes are.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Span {
+    /// The first page; 0 if there is none.
+    pub pa: u64,
+    /// Bytes, whole pages.
+    pub len: u64,
+}
+
+/// Memory that somebody claims.
+struct Claim {
+    /// The VM that claims it, or the first one for the hypervisor's.
+    index: u32,
+    /// Its cells; `None` where cells don't matter: all pages of the range are claimed.
+    set: Option<CellSet>,
+    span: Span,
+    /// Whether it must be RAM that the machine has.
+    ram: bool,
+    /// Whether another VM may have it at another time.
+    active: bool,
+}
+
+impl Claim {
+    /// From its first to one above its last byte.
+    fn extent(&self, cells: &Cells) -> Option<Range<u64>> {
+        match &self.set {
+            Some(set) => cells.extent(set, self.span.pa, self.span.len),
+            None => page_range(self.span.pa, self.span.len),
+        }
+    }
+
+    /// Whether a page could be in both.
+    fn may_meet(&self, other: &Self) -> bool {
+        match (&self.set, &other.set) {
+            (Some(mine), Some(theirs)) => !mine.is_apart_from(theirs),
+            _ => !(self.active && other.active),
+        }
+    }
+}
+
+impl<'a> System<'a> {
+    /// The cells of the board.
+    #[must_use]
+    pub const fn cells(&self) -> &Cells {
+        &self.cells
+    }
+
+    /// Whether memory is divided by cells.
+    #[must_use]
+    pub const fn is_divided(&self) -> bool {
+        self.header.colored != 0
+    }
+
+    /// Whether QEMU's plug-ins watch; see [`Header::observed`](super::Header::observed).
+    #[must_use]
+    pub const fn is_observed(&self) -> bool {
+        self.header.observed != 0
+    }
+
+    /// The cells of the hypervisor.
+    #[must_use]
+    pub fn hypervisor_cells(&self) -> CellSet {
+        self.cells.set(self.header.cells).unwrap_or(self.cells.all())
+    }
+
+    /// The pages of VM `vm`'s cells that a RAM region, [`super::Vm::own`] or [`super::Vm::pristine`] is.
+    #[must_use]
+    pub fn pages(&'a self, vm: &VmView<'_>, span: Span) -> Pages<'a> {
+        Pages::from_page(&self.cells, self.cells_of(vm), span.pa, span.len)
+    }
+
+    /// The last-level cache that the platform file tells of, if it does.
+    #[must_use]
+    pub fn cache(&self) -> Option<cache::Cache> {
+        let Cache { size, ways, line } = self.header.cache;
+        (size > 0).then_some(cache::Cache { size, ways, line })
+    }
+
+    /// The address bits on which somebody's colors rest: the colors of each party hold any value of all others. A machine whose cache has
+    /// these among its color bits keeps apart what the system's file does.
+    #[must_use]
+    pub fn promised_colors(&self) -> u64 {
+        let vms = (0..self.vms()).filter_map(|index| self.vm(index));
+        let sets = vms.map(|vm| self.cells_of(&vm)).chain([self.hypervisor_cells()]);
+        let bits = sets.fold(0, |bits, set| bits | self.cells.color_bits_of(&set));
+        let colors = self.header.functions.colors;
+        let places = (0..u64::BITS).filter(|place| colors >> place & 1 != 0).enumerate();
+        places.filter(|(bit, _)| bits >> bit & 1 != 0).fold(0, |all, (_, place)| all | 1 << place)
+    }
+
+    /// The cells of a VM.
+    #[must_use]
+    pub fn cells_of(&self, vm: &VmView<'_>) -> CellSet {
+        self.cells.set(vm.vm.cells).unwrap_or(self.cells.all())
+    }
+
+    /// The pages that the hypervisor moves to.
+    #[must_use]
+    pub fn hypervisor_pages(&'a self) -> Pages<'a> {
+        let Span { pa, len } = self.header.memory;
+        Pages::from_page(&self.cells, self.hypervisor_cells(), pa, len)
+    }
+
+    fn claims(&self) -> impl Iterator<Item = Claim> + use<'_> {
+        let all = self.cells.all();
+        let hypervisor = Claim {
+            index: 0,
+            set: Some(self.hypervisor_cells()),
+            span: self.header.memory,
+            ram: true,
+            active: false,
+        };
+        let vms = (0..self.vms()).filter_map(|index| self.vm(index)).flat_map(move |vm| {
+            let set = self.cells_of(&vm);
+            let claim = move |span, device: bool| Claim {
+                index: vm.index as u32,
+                set: (!device && set != all).then_some(set),
+                span,
+                ram: !device,
+                active: false,
+            };
+            let regions = vm.regions.iter().map(move |region| {
+                let device = region.kind == DEVICE || region.kind == ACTIVE;
+                let active = region.kind == ACTIVE;
+                Claim { active, ..claim(Span { pa: region.pa, len: region.len }, device) }
+            });
+            let kept = [vm.vm.own, vm.vm.pristine].into_iter().filter(|span| span.len != 0);
+            regions.chain(kept.map(move |span| claim(span, false)))
+        });
+        let moved = Some(hypervisor).filter(|claim| claim.span.len != 0);
+        moved.into_iter().chain(vms)
+    }
+
+    /// Everybody's cells are the board's, and no page has two owners. `image` is the image as it is loaded.
+    pub(super) fn check_memory(&self, image: &Range<u64>) -> Result<(), Damage> {
+        let header = self.header;
+        let all = self.cells.all();
+        let divided = self.is_divided();
+        let vms = || (0..self.vms()).filter_map(|index| self.vm(index));
+        for words in vms().map(|vm| vm.vm.cells).chain([header.cells]) {
+            let set = self.cells.set(words).ok_or(Damage::Geometry)?;
+            if header.colored > 1 || (!divided && set != all) {
+                return Err(Damage::Geometry);
+            }
+        }
+        let kept = |vm: VmView<'_>| [vm.vm.own, vm.vm.pristine];
+        let mut spans = vms().flat_map(kept).chain([header.memory]);
+        if !divided && spans.any(|span| span != Span::default()) {
+            return Err(Damage::Geometry);
+        }
+        let must_be = vms().map(|vm| vm.vm.own).chain([header.memory]);
+        if divided && must_be.into_iter().any(|span| span.len == 0) {
+            return Err(Damage::Geometry);
+        }
+        for (position, claim) in self.claims().enumerate() {
+            let extent = claim.extent(&self.cells).ok_or(Damage::Address(claim.index))?;
+            if extent.end > if claim.ram { header.memory_end } else { ADDRESS_LIMIT } {
+                return Err(Damage::Address(claim.index));
+            }
+            if overlap(&extent, image) {
+                return Err(Damage::Overlap(claim.index));
+            }
+            for other in self.claims().take(position).filter(|other| claim.may_meet(other)) {
+                if other.extent(&self.cells).is_none_or(|other| overlap(&extent, &other)) {
+                    return Err(Damage::Overlap(claim.index));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,293 @@
+//! Placement by cells: everybody's memory is pages of their own cells.
+//!
+//! Whoever has the same cells, or some of the same, gets pages of different ranges; who has none in common can share a
+//! range, page between page.
+
+use super::{
+    Attempt, LESS, Owner, Placed, Placement, Refused, Row, Sizes, device_rows, image_range, row,
+};
+use crate::{
+    fault::Fault,
+    packed::{PAGE, PARTITION_IPA, Span, VM_LEN, window},
+    system::{STOLEN_TIME, System, Vm},
+    units::{Bytes, Ipa, Pa},
+};
+use std::{collections::BTreeSet, ops::Range};
+use weir_paging::cells::{CellSet, Cells, Pages};
+
+/// What the hypervisor gets beside its program: tables of stage 1, rings.
+pub(crate) const SPARE: u64 = 1 << 20;
+/// Up to here below the image the loader puts the board's device tree.
+const LOADER: u64 = 2 << 20;
+
+/// Memory that is given out, and that is left.
+struct Board<'a> {
+    cells: &'a Cells,
+    memory: Vec<Range<u64>>,
+    /// What is left to the loader below the image.
+    loader: Range<u64>,
+    /// Whose pages are taken from where to where; without a set, all.
+    taken: Vec<(Option<CellSet>, Range<u64>)>,
+    rows: Vec<Row>,
+}
+
+/// Somebody who gets memory.
+struct Party<'a> {
+    owner: Owner,
+    set: CellSet,
+    system: &'a System,
+    /// The place of the wish in the file.
+    span: Range<usize>,
+}
+
+/// Places the hypervisor, then of each VM its tables and state, its pristine image and its RAM, each at the lowest place
+/// that fits.
+pub(super) fn place(system: &System, sizes: &Sizes) -> Attempt {
+    let division = &system.division;
+    let image = image_range(system, sizes.image)?;
+    let pools = system.platform.pools();
+    let mut hole = image.clone();
+    if let Some(pool) = pools.iter().find(|pool| pool.contains(&image.start))
+        && image.start - pool.start <= LOADER
+    {
+        hole.start = pool.start;
+    }
+    let mut board = Board {
+        cells: &division.cells,
+        memory: pools,
+        loader: hole.start..image.start,
+        taken: vec![(None, hole)],
+        rows: vec![row(&image, Owner::Hypervisor, None, "image as it is loaded")],
+    };
+    let mut refused = Vec::new();
+    let mut placement = Placement::default();
+    let party = Party {
+        owner: Owner::Hypervisor,
+        set: division.hypervisor,
+        system,
+        span: division.hypervisor_span.clone(),
+    };
+    let len = pages(sizes.hypervisor) + SPARE;
+    match board.whole(&party, len, "hypervisor") {
+        Ok(span) => placement.hypervisor = span,
+        Err(fault) => refused.push(*fault),
+    }
+    let vms = system.vms.iter().zip(&division.vms).zip(&sizes.pristine).enumerate();
+    for (index, ((vm, &set), &pristine)) in vms {
+        let owner = Owner::Vm(index, vm.name.clone());
+        let party = Party { owner, set, system, span: vm.spans.memory.clone() };
+        // The SMMU has tables of its own for the same memory.
+        let sets = if vm.functions.is_empty() { 1 } else { 2 };
+        // And stage 2 has their base addresses, which lie anywhere: a table of each level for each.
+        let bars = 2 * vm.functions.len() as u64;
+        let windows = if system.broker() == Some(index) {
+            windows(system, &placement.ram)
+        } else {
+            Vec::new()
+        };
+        let own = (sets * tables(system, vm, &windows) + bars) * PAGE + VM_LEN;
+        let mut kept = [Span::default(); 2];
+        let wanted = [(own, "tables and state"), (pages(pristine), "pristine image")];
+        for (kept, (len, what)) in kept.iter_mut().zip(wanted).filter(|(_, (len, _))| *len > 0) {
+            match board.whole(&party, len, what) {
+                Ok(span) => *kept = span,
+                Err(fault) => refused.push(*fault),
+            }
+        }
+        placement.kept.push(kept);
+        let mut ram = Vec::new();
+        for piece in &vm.memory {
+            // EL2 maps what it shares with the broker as one.
+            let placed = if piece.base.0 == PARTITION_IPA {
+                let span = board.whole(&party, piece.size.0, "memory shared with weir");
+                span.map(|span| vec![Placed { ipa: piece.base, pa: Pa(span.pa), size: piece.size }])
+            } else {
+                board.ram(&party, piece.base, piece.size)
+            };
+            match placed {
+                Ok(placed) => ram.extend(placed),
+                Err(fault) => refused.push(*fault),
+            }
+        }
+        placement.ram.push(ram);
+    }
+    placement.rows = board.rows;
+    placement.rows.extend(device_rows(system));
+    placement.rows.sort_by_key(|row| row.address);
+    if refused.is_empty() { Ok(placement) } else { Err(refused) }
+}
+
+fn pages(len: u64) -> u64 {
+    len.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX - PAGE)
+}
+
+/// Where the broker sees the RAM of the VMs in flows, whose places are `ram`.
+fn windows(system: &System, ram: &[Vec<Placed>]) -> Vec<Range<u64>> {
+    let vms = system.vms.iter().zip(ram).enumerate().filter(|(_, (vm, _))| vm.socket.is_some());
+    vms.flat_map(|(index, (_, ram))| {
+        let ram = ram.iter().map(|placed| (placed.size.0, placed.ipa.0, placed.size.0));
+        window(index, ram).map(|(start, len)| start..start + len)
+    })
+    .collect()
+}
+
+/// Tables of a stage 2 that maps everything page by page from a root of one page, `more` beside what is the VM's own: one below the root
+/// for each GiB that is met, and one for each 2 MiB.
+pub(super) fn tables(system: &System, vm: &Vm, more: &[Range<u64>]) -> u64 {
+    let ram = vm.memory.iter().map(|piece| piece.base.0..piece.end());
+    let devices = vm.devices.iter().flat_map(|device| &device.regions);
+    let devices = devices.map(|(start, len)| start.0..start.0 + len.0);
+    // On a GICv2 board the board's own CPU interface is mapped there.
+    let gic = vm.board.gic_cpu.0;
+    let gic = system.platform.is_gic_v2().then_some(gic..gic + 2 * PAGE);
+    let stolen_time = vm.stolen_time.then_some(STOLEN_TIME..STOLEN_TIME + PAGE);
+    let (mut upper, mut lower) = (BTreeSet::new(), BTreeSet::new());
+    let all = ram.chain(devices).chain(gic).chain(stolen_time).chain(more.iter().cloned());
+    for range in all.filter(|range| !range.is_empty()) {
+        upper.extend(range.start >> 30..=(range.end - 1) >> 30);
+        lower.extend(range.start >> 21..=(range.end - 1) >> 21);
+    }
+    (1 + upper.len() + lower.len()) as u64
+}
+
+impl Board<'_> {
+    /// The ranges where `set`'s pages are nobody's, ascending.
+    fn gaps(&self, set: &CellSet) -> Vec<Range<u64>> {
+        let mut taken: Vec<_> = self
+            .taken
+            .iter()
+            .filter(|(theirs, _)| theirs.is_none_or(|theirs| !set.is_apart_from(&theirs)))
+            .map(|(_, range)| range.clone())
+            .collect();
+        taken.sort_by_key(|range| range.start);
+        let mut gaps = Vec::new();
+        for pool in &self.memory {
+            let mut from = pool.start;
+            for range in &taken {
+                if range.start >= pool.end || range.end <= from {
+                    continue;
+                }
+                if from < range.start {
+                    gaps.push(from..range.start);
+                }
+                from = range.end;
+            }
+            if from < pool.end {
+                gaps.push(from..pool.end);
+            }
+        }
+        gaps
+    }
+
+    /// Takes the first `len` bytes of the party's pages in `gap`.
+    fn take(&mut self, party: &Party<'_>, gap: Range<u64>, len: u64) -> Option<Span> {
+        let pa = Pages::new(self.cells, party.set, gap).nth_page(0)?;
+        let extent = self.cells.extent(&party.set, pa, len)?;
+        self.taken.push((Some(party.set), extent));
+        Some(Span { pa, len })
+    }
+
+    fn record(&mut self, party: &Party<'_>, span: Span, ipa: Option<Ipa>, what: &str) {
+        let end = self.cells.extent(&party.set, span.pa, span.len).map_or(0, |extent| extent.end);
+        self.rows.push(Row {
+            size: Bytes(span.len),
+            cells: Some(party.set),
+            ..row(&(span.pa..end), party.owner.clone(), ipa, what)
+        });
+    }
+
+    /// A place for all of `len` bytes.
+    fn whole(&mut self, party: &Party<'_>, len: u64, what: &str) -> Result<Span, Box<Refused>> {
+        let gap = self.gaps(&party.set).into_iter().find(|gap| self.room(party, gap) >= len);
+        let span = gap.and_then(|gap| self.take(party, gap, len));
+        let span = span.ok_or_else(|| Box::new(self.no_room(party, len, what)))?;
+        self.record(party, span, None, what);
+        Ok(span)
+    }
+
+    /// A place for a piece of RAM, or several places.
+    fn ram(
+        &mut self,
+        party: &Party<'_>,
+        ipa: Ipa,
+        size: Bytes,
+    ) -> Result<Vec<Placed>, Box<Refused>> {
+        let gaps = self.gaps(&party.set);
+        // Nothing is taken for who does not fit, or the next would be refused for it.
+        if gaps.iter().map(|gap| self.room(party, gap)).sum::<u64>() < size.0 {
+            return Err(Box::new(self.no_room(party, size.0, "RAM")));
+        }
+        let whole = gaps.iter().find(|gap| self.room(party, gap) >= size.0).cloned();
+        let gaps = whole.map_or(gaps, |gap| vec![gap]);
+        let mut placed = Vec::new();
+        let mut left = size.0;
+        for gap in gaps {
+            let len = self.room(party, &gap).min(left);
+            if len == 0 {
+                continue;
+            }
+            let Some(span) = self.take(party, gap, len) else { continue };
+            placed.push(Placed {
+                ipa: Ipa(ipa.0 + size.0 - left),
+                pa: Pa(span.pa),
+                size: Bytes(len),
+            });
+            left -= len;
+        }
+        if left > 0 {
+            return Err(Box::new(self.no_room(party, size.0, "RAM")));
+        }
+        for part in &placed {
+            let span = Span { pa: part.pa.0, len: part.size.0 };
+            self.record(party, span, Some(part.ipa), "RAM");
+        }
+        Ok(placed)
+    }
+
+    fn room(&self, party: &Party<'_>, gap: &Range<u64>) -> u64 {
+        Pages::new(self.cells, party.set, gap.clone()).total() * PAGE
+    }
+
+    fn no_room(&self, party: &Party<'_>, len: u64, what: &str) -> Refused {
+        let system = party.system;
+        let division = &system.division;
+        let all: u64 = self.memory.iter().map(|pool| self.room(party, pool)).sum();
+        let left: u64 = self.gaps(&party.set).iter().map(|gap| self.room(party, gap)).sum();
+        let message = format!(
+            "no room for {}'s {what} of {} in its cells on {}: {} hold {}, of which {} are left",
+            party.owner,
+            Bytes(len),
+            system.platform.name,
+            division.describe(&party.set),
+            Bytes(all),
+            Bytes(left),
+        );
+        let loader = self.room(party, &self.loader);
+        let loader = ("the room for the board's device tree below the image".to_owned(), loader);
+        let mut taken: Vec<(String, u64)> = Vec::new();
+        taken.extend((loader.1 > 0).then_some(loader));
+        for row in &self.rows {
+            let set = row.cells.map_or(Some(party.set), |cells| party.set.intersection(&cells));
+            let range = row.address.0..row.end.0;
+            let len = set.map_or(0, |set| Pages::new(self.cells, set, range).total() * PAGE);
+            let name = match row.cells {
+                Some(_) => format!("{}'s {}", row.owner, row.what),
+                None => format!("the {}", row.what),
+            };
+            match taken.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, sum)) => *sum += len,
+                None if len > 0 => taken.push((name, len)),
+                None => {}
+            }
+        }
+        let taken: Vec<_> =
+            taken.iter().map(|(name, len)| format!("{name} {}", Bytes(*len))).collect();
+        let fault = Fault::new("no-room", &system.file, party.span.clone(), message);
+        let vm = match party.owner {
+            Owner::Vm(vm, _) => Some(vm),
+            _ => None,
+        };
+        let why = format!("taken are {}", taken.join(", "));
+        Refused { fault: fault.label("this"), why, vm, else_way: LESS }
+    }
+}

@@ -1,0 +1,64 @@
+//! What is known of a system's image before all of it is there.
+
+mod images;
+
+use std::fmt::Write as _;
+use weir_model::{
+    Catalog, Foreseen, Owner, Payload, Placement, Prospect, Source, System, check_text, foresee,
+    pack, units::Bytes,
+};
+
+const HYPERVISOR: u64 = 0x2_d000;
+
+/// VMs of weir's own guest and of Debian's kernel, neither of which is there, with this RAM each.
+fn system(memories: &[&str]) -> System {
+    let mut text = "platform = \"qemu-virt\"\n".to_owned();
+    for (core, memory) in memories.iter().enumerate() {
+        writeln!(
+            text,
+            "[[vm]]\nname = \"vm{core}\"\ncpus = [{core}]\nmemory = \"{memory}\"\nimage = {{ linux = \"debian-rt\", initrd = \"busybox\" }}"
+        )
+        .unwrap();
+    }
+    let path = images::directory("foresee").join("system.toml");
+    check_text(&path, &text, &Catalog::default()).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+/// How long the image is, as it is loaded.
+fn image(placement: &Placement) -> u64 {
+    let image = placement.rows.iter().find(|row| row.owner == Owner::Hypervisor);
+    image.expect("an image").size.0
+}
+
+#[test]
+fn what_is_not_there_is_taken_for_likely_once() {
+    let system = system(&["64MiB", "64MiB", "16MiB"]);
+    let [kernel, disk] = ["debian-rt", "busybox"].map(|name| Source::Named(name.to_owned()));
+    let prospect = Prospect {
+        image: Foreseen::Likely(&kernel, Bytes(40 << 20)),
+        initrd: Some(Foreseen::Likely(&disk, Bytes(4 << 20))),
+    };
+    let placement = foresee(&system, &[prospect; 3], HYPERVISOR).unwrap();
+    // The third's is not taken to be longer than its RAM.
+    let guests = (40 + 4 + 16) << 20;
+    // A page of tables, and two device trees: the first two VMs' are alike.
+    assert_eq!(image(&placement), HYPERVISOR + 3 * 4096 + guests);
+}
+
+#[test]
+fn what_is_there_is_refused_as_it_will_be() {
+    let system = system(&["16MiB"]);
+    let disk = vec![1; 3 << 20];
+    let long = Source::Named("busybox".to_owned());
+    for (kernel, fits_alone) in
+        [(images::linux(4096, 20 << 20, 0), false), (images::linux(4096, 11 << 20, 0), true)]
+    {
+        let there =
+            Prospect { image: Foreseen::There(&kernel), initrd: Some(Foreseen::There(&disk)) };
+        let payload = Payload { image: &kernel, initrd: Some(&disk) };
+        let packed = pack(&system, &[payload], HYPERVISOR).unwrap_err().to_string();
+        assert_eq!(foresee(&system, &[there], HYPERVISOR).unwrap_err().to_string(), packed);
+        let guessed = Prospect { initrd: Some(Foreseen::Likely(&long, Bytes(4 << 20))), ..there };
+        assert_eq!(foresee(&system, &[guessed], HYPERVISOR).is_ok(), fits_alone);
+    }
+}

@@ -1,0 +1,138 @@
+//! Small images, good and bad, in a directory of their own.
+
+#![allow(dead_code, reason = "each test binary needs some of it")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+};
+
+/// A PT_LOAD segment: where, how long in memory, what is in the file.
+pub type Load<'a> = (u64, u64, &'a [u8]);
+
+/// An ELF file with these segments, each at the same virtual and physical address.
+pub fn elf(entry: u64, loads: &[Load<'_>]) -> Vec<u8> {
+    elf_at(entry, &loads.iter().map(|load| (load.0, *load)).collect::<Vec<_>>())
+}
+
+/// An ELF file whose segments have a virtual address each besides the physical one.
+pub fn elf_at(entry: u64, loads: &[(u64, Load<'_>)]) -> Vec<u8> {
+    let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+    file.resize(16, 0);
+    file.extend_from_slice(&2u16.to_le_bytes());
+    file.extend_from_slice(&183u16.to_le_bytes());
+    file.extend_from_slice(&1u32.to_le_bytes());
+    for value in [entry, 64, 0] {
+        file.extend_from_slice(&value.to_le_bytes());
+    }
+    file.extend_from_slice(&0u32.to_le_bytes());
+    for value in [64, 56, loads.len() as u16, 64, 0, 0] {
+        file.extend_from_slice(&value.to_le_bytes());
+    }
+    let mut offset = 64 + 56 * loads.len() as u64;
+    for (virt, (phys, len, data)) in loads {
+        file.extend_from_slice(&1u32.to_le_bytes());
+        file.extend_from_slice(&5u32.to_le_bytes());
+        for value in [offset, *virt, *phys, data.len() as u64, *len, 0x1000] {
+            file.extend_from_slice(&value.to_le_bytes());
+        }
+        offset += data.len() as u64;
+    }
+    for (_, (.., data)) in loads {
+        file.extend_from_slice(data);
+    }
+    file
+}
+
+/// An arm64 Linux Image of `len` bytes that says it needs `image_size`.
+pub fn linux(len: usize, image_size: u64, flags: u64) -> Vec<u8> {
+    let mut image = vec![0x55; len];
+    image[8..16].copy_from_slice(&0u64.to_le_bytes());
+    image[16..24].copy_from_slice(&image_size.to_le_bytes());
+    image[24..32].copy_from_slice(&flags.to_le_bytes());
+    image[56..60].copy_from_slice(b"ARM\x64");
+    image
+}
+
+fn with(mut bytes: Vec<u8>, at: usize, value: u8) -> Vec<u8> {
+    bytes[at] = value;
+    bytes
+}
+
+/// A directory with all of them, for the test of this name.
+pub fn directory(test: &str) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+    fs::create_dir_all(directory.join("directory")).unwrap();
+    // Other tests read the same files at the same time.
+    let write = |name: &str, bytes: &[u8]| {
+        let new = directory.join(format!("{name}.{:?}", thread::current().id()));
+        fs::write(&new, bytes).unwrap();
+        fs::rename(new, directory.join(name)).unwrap();
+    };
+    let good = elf(0x4010_0004, &[(0x4010_0000, 0x3000, &[0xaa; 0x2000])]);
+    write("good.elf", &good);
+    write("32-bit.elf", &with(good.clone(), 4, 1));
+    write("big-endian.elf", &with(good.clone(), 5, 2));
+    write("x86.elf", &with(good.clone(), 18, 62));
+    write("dynamic.elf", &with(good.clone(), 64, 3));
+    write("cut-short.elf", &good[..good.len() - 1]);
+    write("entry-outside.elf", &elf(0x4000_0000, &[(0x4010_0000, 0x1000, &[1; 16])]));
+    write("entry-behind.elf", &elf(0x4010_1000, &[(0x4010_0000, 0x1000, &[1; 16])]));
+    write("nothing.elf", &elf(0x4010_0000, &[]));
+    write("low.elf", &elf(0x4000_0000, &[(0x4000_0000, 0x1000, &[1; 16])]));
+    let (first, second) =
+        ((0x4010_0000, 0x2000, &[1; 16][..]), (0x4010_1000, 0x1000, &[2; 16][..]));
+    write("overlap.elf", &elf(0x4010_0000, &[first, second]));
+    write("good.bin", &[0x42; 5000]);
+    write("big.bin", &vec![0x42; 3 << 20]);
+    write("empty.bin", b"");
+    write("Image", &linux(4096, 0x20_0000 - 0x1000, 0xa));
+    write("big-endian.Image", &linux(4096, 0x10_0000, 0xb));
+    write("huge.Image", &linux(4096, u64::MAX - 0xfff, 0xa));
+    write("Image.gz", b"\x1f\x8b\x08\0\0\0\0\0");
+    let platform = include_str!("../../../../boards/qemu-virt/board.toml");
+    write("qemu-virt.dtb", include_bytes!("../../../../boards/qemu-virt/qemu-virt.dtb"));
+    let cores = platform.replacen("[[core]]\nmpidr = 7\n", "", 1);
+    let cores = (2..7)
+        .fold(cores, |text, core| text.replacen(&format!("[[core]]\nmpidr = {core}\n"), "", 1));
+    write("two-cores.toml", cores.as_bytes());
+    let broken = platform
+        .replace("version = 3", "version = 2")
+        .replace("load_address = 0x4", "load_address = 0x1");
+    write("broken-platform.toml", broken.as_bytes());
+    let smmu = platform.find("# Only in a machine").unwrap()..platform.find("[psci]").unwrap();
+    let no_smmu = platform.replace(&platform[smmu], "");
+    let pci = no_smmu.find("[pci]").unwrap()..no_smmu.find("[psci]").unwrap();
+    write("no-smmu.toml", no_smmu.as_bytes());
+    write("no-pci.toml", no_smmu.replace(&no_smmu[pci], "").as_bytes());
+    let one_stream = platform.replace("streams = \"function\"", "streams = \"bus\"");
+    write("one-stream.toml", one_stream.as_bytes());
+    write("narrow.toml", platform.replace("\"769984KiB\"", "\"5MiB\"").as_bytes());
+    write("line-of-the-clock.toml", platform.replace("[35, 36", "[34, 36").as_bytes());
+    let odd = [
+        ("\"2MiB\"", "\"3MiB\""),
+        ("0x0905_0000", "0x0905_0800"),
+        ("0x40_1000_0000", "0x100_0000_0000"),
+        ("[35, 36, 37, 38]", "[35, 36]"),
+        ("[35, 36, 37, 38]", "[35, 36, 37, 106]"),
+        ("window_size = \"769984KiB\"", "window_size = \"256MiB\""),
+        ("look = \"450ns\"", "look = \"1us\""),
+    ];
+    for (name, (old, new)) in
+        ["aperture", "smmu", "ecam", "lines", "event", "window", "look"].into_iter().zip(odd)
+    {
+        write(&format!("odd-{name}.toml"), platform.replacen(old, new, 1).as_bytes());
+    }
+    // A platform file that refuses nothing by kind, with a board whose virtio slots claim no DMA.
+    let tree = include_bytes!("../../../../boards/qemu-virt/qemu-virt.dtb");
+    let at = tree.windows(13).position(|bytes| bytes == b"dma-coherent\0").unwrap();
+    write("no-dma.dtb", &with(tree.to_vec(), at, b'x'));
+    let kinds = ["virtio,mmio", "arm,pl011", "arm,gic-v3", "pci-host-ecam-generic"];
+    let allowed = kinds.map(|kind| format!("[[allow]]\ncompatible = \"{kind}\"\n")).concat();
+    let permissive = platform[..platform.find("# Why the others").unwrap()]
+        .replace("qemu-virt.dtb", "no-dma.dtb");
+    write("permissive.toml", (permissive.clone() + &allowed).as_bytes());
+    write("permissive-dma.toml", (permissive.replace("no-dma", "qemu-virt") + &allowed).as_bytes());
+    directory
+}

@@ -1,0 +1,231 @@
+//! GICv3 (IHI0069): CPU interface by system registers, redistributor a core.
+
+use super::{CTLR, LISTS, Line, OWN_ONLY, gicd_write, reset_private, reset_shared};
+use crate::{
+    arch::{
+        dsb_ishst, isb,
+        memory::device,
+        mmio,
+        sysreg::{icc, id_register},
+    },
+    platform::{CORES, GICD, GICR, GICR_LEN},
+};
+use core::sync::atomic::{AtomicU64, Ordering};
+use weir_vdev::gic::redistributor::{self, Frames};
+
+/// All interrupts are of group 1: EL2 takes them as IRQ.
+pub(super) const GROUP: u32 = u32::MAX;
+
+/// GICD_CTLR: affinity routing, group 1. With one security state bit 1 enables group 1, with two it does so for the
+/// non-secure copy that EL2 sees.
+const ENABLE: u32 = 1 << 4 | 1 << 1;
+const IROUTER: u64 = 0x6000;
+const GICR_WAKER: u64 = 0x14;
+/// ICC_CTLR_EL1.EOImode.
+const EOI_MODE: u64 = 1 << 1;
+/// ICH_HCR_EL2.En.
+const ICH_EN: u64 = 1;
+
+/// ICC_SRE_EL2: system registers, no bypass of FIQ or IRQ, and ICC_SRE_EL1 traps (Enable, bit 3, is
+/// clear).
+const SRE_EL2: u64 = 7;
+/// ICC_SRE_EL1: the same, and what a guest reads there.
+const SRE_EL1: u64 = 7;
+
+/// Where each core's redistributor is, from the first one on; set by [`init_core`] on that core.
+static REDISTRIBUTORS: [AtomicU64; CORES.len()] = [const { AtomicU64::new(0) }; CORES.len()];
+
+/// The redistributors, as `Stage1::begin` maps them.
+struct Redistributors;
+
+impl Frames for Redistributors {
+    fn read(&mut self, offset: u64) -> u32 {
+        // SAFETY: callers stay within the frames of a redistributor, of which `find` has seen that
+        // they are in the mapped range.
+        unsafe { mmio::read32(device(GICR) + offset) }
+    }
+
+    fn write(&mut self, offset: u64, value: u32) {
+        // SAFETY: as above; interrupts reach EL2 or a guest, never memory.
+        unsafe { mmio::write32(device(GICR) + offset, value) }
+    }
+}
+
+/// The SGI frame of core `core`'s redistributor.
+pub(super) fn private_registers(core: usize) -> u64 {
+    // Relaxed: only the core itself, and cores that share a lock with it, use its private lines.
+    let at = REDISTRIBUTORS[core.min(CORES.len() - 1)].load(Ordering::Relaxed);
+    device(GICR) + at + 0x1_0000
+}
+
+/// Brings up the distributor; on the boot core, once.
+pub fn init() {
+    gicd_write(CTLR, 1 << 4);
+    reset_shared();
+    gicd_write(CTLR, ENABLE);
+}
+
+/// Brings up this core's redistributor, CPU interface and virtual interface.
+///
+/// # Errors
+///
+/// Why this core's redistributor can't be used.
+pub fn init_core(core: usize) -> Result<(), &'static str> {
+    let index = core.min(CORES.len() - 1);
+    let at = redistributor::find(&mut Redistributors, GICR_LEN, CORES[index])
+        .ok_or("no redistributor has its affinity")?;
+    REDISTRIBUTORS[index].store(at, Ordering::Relaxed);
+    redistributor::stop_lpis(&mut Redistributors, at)
+        .map_err(|_| "the firmware left LPIs on, and its redistributor does not turn them off")?;
+    let waker = private_registers(core) - 0x1_0000 + GICR_WAKER;
+    // SAFETY: RD_base of this core's redistributor. Clearing ProcessorSleep (bit 1) wakes it; ChildrenAsleep (bit 2)
+    // falls within a bounded time (IHI0069, 12.11.42).
+    unsafe {
+        mmio::write32(waker, mmio::read32(waker) & !2);
+        while mmio::read32(waker) & 4 != 0 {
+            crate::arch::relax();
+        }
+    }
+    reset_private(core);
+    icc::sre_el2::write(SRE_EL2);
+    isb();
+    icc::sre_el1::write(SRE_EL1);
+    icc::ctlr::write(icc::ctlr::read() | EOI_MODE);
+    icc::pmr::write(0xff);
+    icc::igrpen1::write(1);
+    icc::ich_hcr::write(0);
+    isb();
+    Ok(())
+}
+
+/// The interrupt of highest priority, now active; [`super::SPECIAL`] or above when there is none.
+#[inline(always)]
+#[must_use]
+pub fn acknowledge() -> u64 {
+    icc::iar1::read()
+}
+
+/// The INTID of what [`acknowledge`] gave.
+#[inline(always)]
+#[must_use]
+pub fn intid(iar: u64) -> u32 {
+    iar as u32
+}
+
+/// Lets the next interrupt come; this one stays active.
+#[inline(always)]
+pub fn drop_priority(iar: u64) {
+    icc::eoir1::write(iar);
+}
+
+/// Ends an interrupt of the hypervisor's own.
+#[inline(always)]
+pub fn end(iar: u64) {
+    icc::eoir1::write(iar);
+    icc::dir::write(iar);
+}
+
+/// Sends an SGI to core `core`.
+#[inline(always)]
+pub fn send(core: usize, sgi: u32) {
+    let Some(mpidr) = CORES.get(core) else { return };
+    // The stores that the message speaks of before the SGI that makes the other core look.
+    dsb_ishst();
+    let aff = |n: u64| mpidr >> (8 * n) & 0xff;
+    icc::sgi1r::write(
+        (mpidr >> 32 & 0xff) << 48
+            | aff(2) << 32
+            | aff(1) << 16
+            | (aff(0) >> 4) << 44
+            | u64::from(sgi) << 24
+            | 1 << (aff(0) & 0xf),
+    );
+}
+
+impl Line {
+    /// Sends a shared interrupt to core `core`.
+    pub fn route(self, core: usize) {
+        if self.intid >= 32
+            && let Some(&mpidr) = CORES.get(core)
+        {
+            // SAFETY: GICD_IROUTER of this line, in the 64 KiB of the distributor.
+            unsafe { mmio::write64(device(GICD) + IROUTER + u64::from(self.intid) * 8, mpidr) }
+        }
+    }
+}
+
+/// How many list registers are in use: those of this core, of the first [`LISTS`].
+#[must_use]
+pub fn list_registers() -> usize {
+    weir_vdev::gic::used((icc::ich_vtr::read() & 0x1f) as usize + 1, LISTS)
+}
+
+/// Lets the guest take virtual interrupts, or not: while a vCPU is off or waits, its list registers must not end
+/// a WFI of EL2's.
+pub fn enable_virtual(enabled: bool) {
+    switch_virtual(enabled);
+    isb();
+}
+
+#[inline(always)]
+fn switch_virtual(enabled: bool) {
+    let hcr = icc::ich_hcr::read();
+    icc::ich_hcr::write(if enabled { hcr | ICH_EN } else { hcr & !ICH_EN });
+}
+
+/// Holds all of the guest's interrupts back, or lets them through: while they are held neither its virtual ones nor the lines of
+/// guests interrupt this core or end a WFI.
+pub fn hold_guests(held: bool) {
+    switch_virtual(!held);
+    icc::pmr::write(if held { OWN_ONLY.into() } else { 0xff });
+    isb();
+}
+
+/// Whether this CPU has the system register interface: ID_AA64PFR0_EL1.GIC.
+#[must_use]
+pub fn present() -> bool {
+    id_register(4, 0) >> 24 & 0xf != 0
+}
+
+/// What of the virtual interface a vCPU takes along.
+#[derive(Clone, Copy, Debug)]
+pub struct Interface {
+    lists: [u64; LISTS],
+    vmcr: u64,
+    ap0r0: u64,
+    ap1r0: u64,
+}
+
+impl Interface {
+    /// As after reset: nothing pending, everything masked and disabled.
+    pub const RESET: Self = Self { lists: [0; LISTS], vmcr: 0, ap0r0: 0, ap1r0: 0 };
+
+    /// Reads it from this core.
+    #[must_use]
+    pub fn save() -> Self {
+        let mut lists = [0; LISTS];
+        for (n, list) in lists.iter_mut().enumerate().take(list_registers()) {
+            *list = icc::read_lr(n);
+        }
+        Self {
+            lists,
+            vmcr: icc::ich_vmcr::read(),
+            ap0r0: icc::ich_ap0r0::read(),
+            ap1r0: icc::ich_ap1r0::read(),
+        }
+    }
+
+    /// Puts it onto this core.
+    pub fn load(self) {
+        // A GIC may fix ICC_SRE_EL2.Enable to 1 (IHI0069H 12.2.24). Then the guest before may have
+        // written this, and ISR and acknowledges of the next one would not be its virtual
+        // interface's.
+        icc::sre_el1::write(SRE_EL1);
+        for (n, list) in self.lists.into_iter().enumerate().take(list_registers()) {
+            icc::write_lr(n, list);
+        }
+        icc::ich_vmcr::write(self.vmcr);
+        icc::ich_ap0r0::write(self.ap0r0);
+        icc::ich_ap1r0::write(self.ap1r0);
+    }
+}

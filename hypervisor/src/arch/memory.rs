@@ -1,0 +1,691 @@
+//! EL2's own address space, and the VMs' stage 2.
+//!
+//! boot.s maps the image where the loader put it; the rest is mapped here, once, by the boot core: device registers, the
+//! packed system and for each core two windows of 2 MiB. Where memory is divided into cells, the boot core then moves image and
+//! packed system into the hypervisor's cells ([`Stage1::move_in`]) and goes on there. A core reaches a VM's memory only
+//! through its windows, and only while it starts that VM: nothing of a VM's is mapped at EL2 while the VM runs, but for what
+//! EL2 itself keeps of it (`vm::Vm`), in the VM's cells.
+
+use super::{dsb_ishst, isb, sysreg};
+use crate::platform;
+use core::{
+    arch::asm,
+    cell::UnsafeCell,
+    convert::Infallible,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+use weir_model::packed::{MAX_CORES, PARTITION_LEN, System};
+use weir_paging::{
+    cells::Pages,
+    table::{Attributes, Builder, MapError, PAGE, Table, stage1},
+};
+
+/// Virtual address of the image.
+pub const HYP_BASE: u64 = 0x40_0000_0000;
+/// Bytes of a core's stack.
+pub const STACK_SIZE: u64 = 0x8000;
+/// Bytes below it that are not mapped.
+pub const STACK_GUARD: u64 = 0x1000;
+/// Virtual address of the packed system.
+const PACKED: u64 = HYP_BASE + 0x1000_0000;
+/// Virtual address of device registers; a device is at its physical address modulo 1 GiB behind it.
+const DEVICES: u64 = HYP_BASE + 0x4000_0000;
+/// Virtual address of core 0's windows; each core has two.
+const WINDOWS: u64 = HYP_BASE + 0x8000_0000;
+/// Virtual address of what is shared with the broker, behind the places that [`Stage1::read_only`] has at [`PACKED`].
+const SHARED: u64 = PACKED + 3 * WINDOW;
+/// Bytes of a window.
+pub const WINDOW: u64 = 0x20_0000;
+
+const _: () = assert!(PARTITION_LEN <= WINDOW);
+
+/// Windows of all cores.
+const ALL_WINDOWS: usize = 2 * MAX_CORES;
+
+/// Memory attributes: 0 Device-nGnRnE, 1 Normal write-back.
+pub const MAIR: u64 = 0xff00;
+/// 39-bit addresses, 4 KiB granule, walks inner shareable and write-back, 40-bit physical addresses.
+pub const TCR: u64 = 1 << 31 | 1 << 23 | 2 << 16 | 3 << 12 | 1 << 10 | 1 << 8 | (64 - 39);
+/// MMU, caches, stack alignment check, write implies execute-never; the rest is RES1.
+pub const SCTLR: u64 = 0x30c5_0830 | 1 | 1 << 2 | 1 << 3 | 1 << 12 | 1 << 19;
+/// 39-bit IPAs from level 1, walks inner shareable and write-back, 40-bit physical addresses.
+const VTCR: u64 = 1 << 31 | 2 << 16 | 3 << 12 | 1 << 10 | 1 << 8 | 1 << 6 | (64 - 39);
+
+/// Tables that boot.s fills in.
+const BOOT_TABLES: usize = 5;
+const STAGE1_TABLES: usize = 32;
+const STAGE2_TABLES: usize = 64;
+
+/// Tables in the image: written by one core at a time, read by the table walker of every core.
+#[repr(transparent)]
+pub struct Tables<const N: usize>(UnsafeCell<[Table; N]>);
+
+// SAFETY: all writers are named below: the boot core before it starts the others (`Stage1::begin`,
+// `stage2_tables`), each core its own windows' tables (`Window::take`), and whoever hands devices over the entries of their pages (`show`).
+unsafe impl<const N: usize> Sync for Tables<N> {}
+
+/// Stage 1 of all cores; boot.s begins it.
+pub static STAGE1: Tables<STAGE1_TABLES> = Tables(UnsafeCell::new([Table::EMPTY; STAGE1_TABLES]));
+static STAGE2: Tables<STAGE2_TABLES> = Tables(UnsafeCell::new([Table::EMPTY; STAGE2_TABLES]));
+
+/// Physical minus virtual address of the trampoline, and until the hypervisor moves of the whole image.
+static IMAGE_OFFSET: AtomicU64 = AtomicU64::new(0);
+/// Place of core 0's first window table in [`STAGE1`]; the others follow it.
+static FIRST_WINDOW_TABLE: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" {
+    static __text_end: u8;
+    static __rodata_end: u8;
+    static __data_end: u8;
+    static __image_end: u8;
+    static stage1_root: u64;
+    fn secondary_start();
+    fn move_in(from: u64, to: u64) -> !;
+}
+
+/// Where the firmware starts the other cores: in the trampoline, by its physical address.
+#[must_use]
+pub fn secondary_entry() -> u64 {
+    in_image(secondary_start as *const () as u64)
+}
+
+/// Bytes of the hypervisor; the packed system follows it.
+#[must_use]
+pub fn image_len() -> u64 {
+    (&raw const __image_end) as u64 - HYP_BASE
+}
+
+/// Top of core `core`'s stack.
+#[must_use]
+pub fn stack_top(core: usize) -> u64 {
+    let above = (MAX_CORES - 1).saturating_sub(core) as u64;
+    (&raw const __image_end) as u64 - above * (STACK_SIZE + STACK_GUARD)
+}
+
+/// Physical address of something in the trampoline; until the hypervisor moves, of anything in the image.
+fn in_image(address: u64) -> u64 {
+    address.wrapping_add(IMAGE_OFFSET.load(Ordering::Relaxed))
+}
+
+/// Physical address of something that EL2 has mapped, up to the end of its page. Overwrites PAR_EL1, so it is for moments when no guest's
+/// registers are on this core.
+#[must_use]
+pub fn physical(address: u64) -> u64 {
+    let par: u64;
+    // SAFETY: a translation that nothing else depends on.
+    unsafe {
+        asm!("at s1e2r, {}", "isb", "mrs {}, par_el1", in(reg) address, out(reg) par, options(nostack));
+    }
+    par & 0x0000_ffff_ffff_f000 | address & (PAGE - 1)
+}
+
+/// Bytes of the hypervisor before its stacks.
+fn program_len() -> u64 {
+    (&raw const __data_end) as u64 - HYP_BASE
+}
+
+/// How the page of the image at `va` is mapped; a stack's guard is not.
+fn image_attributes(va: u64) -> Option<Attributes> {
+    let end = |symbol: *const u8| va < symbol as u64;
+    if end(&raw const __text_end) {
+        Some(stage1::CODE)
+    } else if end(&raw const __rodata_end) {
+        Some(stage1::READ)
+    } else {
+        let in_stacks = va.checked_sub(HYP_BASE + program_len());
+        let guard = in_stacks.is_some_and(|at| at % (STACK_SIZE + STACK_GUARD) < STACK_GUARD);
+        (!guard).then_some(stage1::READ_WRITE)
+    }
+}
+
+/// Where the registers at physical address `pa` are mapped.
+#[must_use]
+pub const fn device(pa: u64) -> u64 {
+    DEVICES + (pa & 0x3fff_ffff)
+}
+
+/// EL2's address space while the boot core fills it in.
+pub struct Stage1 {
+    builder: Builder<'static>,
+}
+
+/// Maps the devices that EL2 drives, and makes a table for each core's windows; gives the place of the first.
+fn furnish(builder: &mut Builder<'_>) -> Result<usize, MapError> {
+    for &(pa, len) in platform::EL2_DEVICES.iter().chain(platform::PCI_DEVICES) {
+        builder.map(device(pa), pa, len, stage1::DEVICE)?;
+    }
+    let first = builder.last_level(WINDOWS)?;
+    for window in 1..ALL_WINDOWS as u64 {
+        builder.last_level(WINDOWS + window * WINDOW)?;
+    }
+    Ok(first)
+}
+
+impl Stage1 {
+    /// Goes on where boot.s ended. `image` is the physical address of the image.
+    ///
+    /// # Safety
+    ///
+    /// Called once, on the boot core, before it starts another.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError`] when the board's devices don't fit the map above: a mistake in its platform file.
+    pub unsafe fn begin(image: u64) -> Result<Self, MapError> {
+        IMAGE_OFFSET.store(image.wrapping_sub(HYP_BASE), Ordering::Relaxed);
+        // SAFETY: by this function's contract nobody else has a reference; the table walker only reads,
+        // and sees entries that were invalid become valid.
+        let tables = unsafe { &mut *STAGE1.0.get() };
+        let base = in_image(STAGE1.0.get() as u64);
+        let mut builder = Builder::resume(tables, BOOT_TABLES, base);
+        FIRST_WINDOW_TABLE.store(furnish(&mut builder)?, Ordering::Relaxed);
+        publish();
+        Ok(Self { builder })
+    }
+
+    /// Moves the image, and the packed system behind it, to the pages of the hypervisor's cells that `weir build` chose, what is
+    /// kept of each VM to that VM's own, and goes on at `boot::boot_moved`, by tables that know the new places alone.
+    ///
+    /// # Safety
+    ///
+    /// Called on the boot core, before it starts another, with the system that [`Stage1::read_only`] mapped in slot 0.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError`] when the pages or the tables don't suffice. Nothing has moved then.
+    pub unsafe fn move_in(system: &System<'static>) -> Result<Infallible, MapError> {
+        let image_pages = (image_len() / PAGE) as usize;
+        let packed_len = u64::from(system.header.tables_len).next_multiple_of(PAGE);
+        let pages = system.hypervisor_pages();
+        let home = |page: usize| -> Option<u64> {
+            crate::vm::kept_page(system, HYP_BASE + page as u64 * PAGE)
+                .or_else(|| pages.nth_page(page as u64))
+        };
+        let homes = || (0..image_pages + (packed_len / PAGE) as usize).map_while(home);
+        if homes().count() as u64 * PAGE != image_len() + packed_len {
+            return Err(MapError::OutOfRange);
+        }
+        let tables_at = STAGE1.0.get() as u64 - HYP_BASE;
+        let first = pages.nth_page(tables_at / PAGE).ok_or(MapError::OutOfRange)?;
+        let table_pages = Pages::from_page(
+            system.cells(),
+            system.hypervisor_cells(),
+            first,
+            STAGE1_TABLES as u64 * PAGE,
+        );
+        // SAFETY: no other core runs, and the pairs that cores take come later.
+        let mut window = unsafe { Window::all() };
+        window.lend(&mut homes(), stage1::READ_WRITE, |copy, _| {
+            let root = first;
+            // SAFETY: the window has the pages of the image's copy in order, so the tables' are there, aligned and zeroed; nobody
+            // else knows of them.
+            let tables = unsafe {
+                let tables = (copy + tables_at) as *mut [Table; STAGE1_TABLES];
+                tables.write_bytes(0, 1);
+                &mut *tables
+            };
+            let mut builder = Builder::in_pages(tables, &table_pages)?;
+            for page in 0..image_pages {
+                let va = HYP_BASE + page as u64 * PAGE;
+                if let Some((attributes, home)) = image_attributes(va).zip(home(page)) {
+                    builder.map(va, home, PAGE, attributes)?;
+                }
+            }
+            let trampoline = home(0).ok_or(MapError::OutOfRange)?;
+            builder.map(trampoline, trampoline, PAGE, stage1::CODE)?;
+            for page in 0..(packed_len / PAGE) as usize {
+                let home = home(image_pages + page).ok_or(MapError::OutOfRange)?;
+                builder.map(PACKED + page as u64 * PAGE, home, PAGE, stage1::READ)?;
+            }
+            for (number, page) in system.partition_pages().into_iter().flatten().enumerate() {
+                builder.map(SHARED + number as u64 * PAGE, page, PAGE, stage1::READ_WRITE)?;
+            }
+            FIRST_WINDOW_TABLE.store(furnish(&mut builder)?, Ordering::Relaxed);
+            let old = in_image(HYP_BASE);
+            IMAGE_OFFSET.store(trampoline.wrapping_sub(HYP_BASE), Ordering::Relaxed);
+            // SAFETY: the window has the copy's pages, writable, and none of them is one of the image's own (`System::parse` keeps what
+            // it places off the image). From here on nothing of the image changes any more. The new tables were written above
+            // and are left out. `move_in` needs of the copy only what is written here.
+            unsafe {
+                let behind = tables_at + size_of::<Tables<STAGE1_TABLES>>() as u64;
+                for (from, to) in [(0, tables_at), (behind, program_len())] {
+                    copy_bytes(HYP_BASE + from, copy + from, to - from);
+                }
+                copy_bytes(PACKED, copy + image_len(), packed_len);
+                let place = copy + (&raw const stage1_root) as u64 - HYP_BASE;
+                (place as *mut u64).write(root);
+                clean(copy, image_len() + packed_len, cache_line());
+                sync_instructions();
+                move_in(old, trampoline)
+            }
+        })
+    }
+
+    /// Maps RAM that EL2 only reads, and gives the bytes. `pa` need not be aligned; `slot` (0 to 2) chooses one of
+    /// three places of 2 MiB.
+    ///
+    /// # Safety
+    ///
+    /// Nobody writes these bytes while the slice is in use, and they are RAM.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::OutOfRange`] when it is more than a place holds, or what the tables say.
+    pub unsafe fn read_only(
+        &mut self,
+        slot: u64,
+        pa: u64,
+        len: u64,
+    ) -> Result<&'static [u8], MapError> {
+        let offset = pa % PAGE;
+        let pages = offset.saturating_add(len).checked_next_multiple_of(PAGE);
+        let pages = pages.filter(|&pages| pages <= WINDOW).ok_or(MapError::OutOfRange)?;
+        let va = PACKED + slot * WINDOW;
+        self.builder.map(va, pa - offset, pages, stage1::READ)?;
+        publish();
+        // SAFETY: just mapped, `len` bytes from `va + offset` on; the contract says that nobody writes them.
+        Ok(unsafe { core::slice::from_raw_parts((va + offset) as *const u8, len as usize) })
+    }
+
+    /// Maps RAM that EL2 shares with the broker for good: [`shared`] takes it from there. [`Stage1::move_in`] does so where memory is
+    /// divided.
+    ///
+    /// # Errors
+    ///
+    /// What the tables say.
+    pub fn share(&mut self, pa: u64) -> Result<(), MapError> {
+        self.builder.map(SHARED, pa, PARTITION_LEN, stage1::READ_WRITE)?;
+        publish();
+        Ok(())
+    }
+
+    /// Takes out what [`Stage1::read_only`] mapped in `slot`, but for the pages of its first `keep` bytes.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses those bytes any more.
+    pub unsafe fn forget(&mut self, slot: u64, keep: u64) {
+        let keep = keep.next_multiple_of(PAGE).min(WINDOW);
+        self.builder.unmap_pages(PACKED + slot * WINDOW + keep, WINDOW - keep);
+        forget_translations();
+    }
+}
+
+/// Zeroes what [`Stage1::share`] or [`Stage1::move_in`] mapped, and gives its address.
+///
+/// # Safety
+///
+/// One of them did, for a system with a broker, whose partition nobody uses yet and nobody ever uses but through atomics. Called once.
+#[must_use]
+pub unsafe fn shared() -> u64 {
+    // SAFETY: mapped, writable, and by the contract nobody else's yet.
+    unsafe { (SHARED as *mut u8).write_bytes(0, PARTITION_LEN as usize) }
+    // The broker may look before its caches are on.
+    clean(SHARED, PARTITION_LEN, cache_line());
+    SHARED
+}
+
+/// Makes new table entries visible: the stores to the tables come before the walks for later accesses.
+fn publish() {
+    dsb_ishst();
+    isb();
+}
+
+/// Makes this core forget what it knew of EL2's tables: the stores that invalidate entries come before the TLB's invalidation, and
+/// that before whatever the core does next.
+fn forget_translations() {
+    // SAFETY: invalidating the TLB costs time only.
+    unsafe { asm!("dsb nshst", "tlbi alle2", "dsb nsh", "isb", options(nostack)) }
+}
+
+/// The tables of stage 1, and the number of the first one's page in the hypervisor's pages.
+///
+/// # Safety
+///
+/// Called on the boot core, before it starts another; nobody uses a window while the reference lives.
+#[must_use]
+pub unsafe fn stage1_tables() -> (&'static [Table], u64) {
+    // SAFETY: nobody writes to the tables now but by the contract.
+    let tables = unsafe { &*STAGE1.0.get() };
+    (tables, (STAGE1.0.get() as u64 - HYP_BASE) / PAGE)
+}
+
+/// The tables from which every VM's stage 2 is built.
+///
+/// # Safety
+///
+/// Called once, on the boot core, before it starts another.
+#[must_use]
+pub unsafe fn stage2_tables() -> (&'static mut [Table], u64) {
+    // SAFETY: by the contract this is the only reference.
+    let tables = unsafe { &mut *STAGE2.0.get() };
+    (tables, in_image(STAGE2.0.get() as u64))
+}
+
+/// A place in EL2's address space through which one core reaches RAM for a while: 2 MiB, or all of these at once.
+pub struct Window {
+    tables: &'static mut [Table],
+    va: u64,
+}
+
+impl Window {
+    /// The two windows of core `core`.
+    ///
+    /// # Safety
+    ///
+    /// Called on that core, after [`Stage1::begin`], and never while an earlier pair is in use.
+    #[must_use]
+    pub unsafe fn take(core: usize) -> [Self; 2] {
+        let core = core.min(MAX_CORES - 1);
+        // SAFETY: each pair belongs to one core, and the contract gives it to this caller.
+        [0, 1].map(|which| unsafe { Self::from(2 * core + which, 1) })
+    }
+
+    /// All windows as one.
+    ///
+    /// # Safety
+    ///
+    /// Called on the boot core, after [`Stage1::begin`], before it starts another; no other window is in use.
+    #[must_use]
+    pub unsafe fn all() -> Self {
+        // SAFETY: by the contract.
+        unsafe { Self::from(0, ALL_WINDOWS) }
+    }
+
+    /// `count` windows from number `first` on.
+    ///
+    /// # Safety
+    ///
+    /// They are of those that [`furnish`] made tables for, and nobody else's now.
+    unsafe fn from(first: usize, count: usize) -> Self {
+        let place = FIRST_WINDOW_TABLE.load(Ordering::Relaxed) + first;
+        // SAFETY: `furnish` made `ALL_WINDOWS` consecutive tables from `FIRST_WINDOW_TABLE` on, so the place is in bounds; the
+        // contract gives it to this caller.
+        let tables = unsafe {
+            core::slice::from_raw_parts_mut(STAGE1.0.get().cast::<Table>().add(place), count)
+        };
+        Self { tables, va: WINDOWS + first as u64 * WINDOW }
+    }
+
+    /// Maps the next of `pages`, as many as there are and fit, lends them to `body` with their address and their bytes, unmaps them.
+    pub fn lend<R>(
+        &mut self,
+        pages: &mut dyn Iterator<Item = u64>,
+        attributes: Attributes,
+        body: impl FnOnce(u64, u64) -> R,
+    ) -> R {
+        let entries = self.tables.iter_mut().flat_map(|table| &mut table.0);
+        let mapped = entries.zip(pages).map(|(entry, page)| *entry = attributes.page(page)).count();
+        publish();
+        let result = body(self.va, mapped as u64 * PAGE);
+        let entries = self.tables.iter_mut().flat_map(|table| &mut table.0);
+        entries.take(mapped).for_each(|entry| *entry = 0);
+        // Only this core ever used these addresses, so the others' TLBs need nothing.
+        forget_translations();
+        result
+    }
+
+    /// Zeroes the next of `pages`, as many as fit, in memory as well as in the caches; gives how many bytes. `plainly` is with stores that
+    /// QEMU's plug-ins see, which DC ZVA is not.
+    pub fn zero(&mut self, pages: &mut dyn Iterator<Item = u64>, plainly: bool) -> u64 {
+        let (block, line) = (zva_block(), cache_line());
+        self.lend(pages, stage1::READ_WRITE, |va, len| {
+            // The lines go back to memory at once, and out of the caches: EL2 and the last life of the VM were the writers, the reader is
+            // the VM, whose caches are off when it starts.
+            if plainly {
+                // SAFETY: `lend` mapped these bytes, Normal and writable.
+                unsafe { (va as *mut u8).write_bytes(0, len as usize) }
+                clean(va, len, line);
+            } else if block != line {
+                for at in (va..va + len).step_by(block as usize) {
+                    // SAFETY: `lend` mapped these bytes, Normal and writable, and pages are multiples of a block.
+                    unsafe { asm!("dc zva, {}", in(reg) at, options(nostack, preserves_flags)) }
+                }
+                clean(va, len, line);
+            } else if len > 0 {
+                // SAFETY: `lend` mapped `len` bytes at `va`, Normal and writable; `len` is a multiple of the page, and that of four lines.
+                unsafe {
+                    asm!(
+                        "2: dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
+                        "dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
+                        "dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
+                        "dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
+                        "cmp {at}, {end}", "b.lo 2b",
+                        at = inout(reg) va => _, step = in(reg) line, end = in(reg) va + len,
+                        options(nostack)
+                    );
+                }
+            }
+            len
+        })
+    }
+
+    /// Copies `len` bytes, less than 2 MiB so that any offset in a page fits, of RAM: from a byte of some pages, through `source`, to a
+    /// byte of others, in memory as well as in the caches. What the pages don't hold is left out.
+    pub fn copy(
+        &mut self,
+        (to, to_first): Bytes<'_>,
+        source: &mut Self,
+        (from, from_first): Bytes<'_>,
+        len: u64,
+    ) {
+        let line = cache_line();
+        let pages = |first: u64| (first + len).div_ceil(PAGE) as usize;
+        self.lend(&mut to.take(pages(to_first)), stage1::READ_WRITE, |to_va, to_len| {
+            source.lend(&mut from.take(pages(from_first)), stage1::READ, |from_va, from_len| {
+                let len = len
+                    .min(to_len.saturating_sub(to_first))
+                    .min(from_len.saturating_sub(from_first));
+                // SAFETY: `lend` mapped these bytes at both addresses; the windows are different addresses, and what lies behind
+                // them is different memory: the image, a VM's pristine copy and its RAM do not overlap (`packed`).
+                unsafe { copy_bytes(from_va + from_first, to_va + to_first, len) }
+                clean(to_va + to_first, len, line);
+            });
+        });
+    }
+}
+
+/// Pages that a [`Peephole`] shows at once.
+const PEEPHOLE: usize = 16;
+
+/// A few pages of VMs' RAM through which one core looks while it handles one trap: mapped as they are needed, unmapped when it is
+/// dropped. The VMs run and may write what is read here, so all accesses are single loads and stores that assume nothing.
+pub struct Peephole {
+    window: Window,
+    pages: [u64; PEEPHOLE],
+    used: usize,
+}
+
+impl Peephole {
+    /// Through a window of core `core`.
+    ///
+    /// # Safety
+    ///
+    /// As [`Window::take`].
+    #[must_use]
+    pub unsafe fn open(core: usize) -> Self {
+        // SAFETY: by the contract.
+        let [window, _] = unsafe { Window::take(core) };
+        Self { window, pages: [0; PEEPHOLE], used: 0 }
+    }
+
+    /// Where the page at `pa` is mapped.
+    fn show(&mut self, pa: u64) -> u64 {
+        let known = self.pages.iter().take(self.used).position(|&page| page == pa);
+        let place = known.unwrap_or_else(|| {
+            if self.used == PEEPHOLE {
+                self.close();
+            }
+            let place = self.used;
+            self.pages[place] = pa;
+            self.used += 1;
+            if let Some(entry) = self.window.tables[0].0.get_mut(place) {
+                *entry = stage1::READ_WRITE.page(pa);
+            }
+            publish();
+            place
+        });
+        self.window.va + place as u64 * PAGE
+    }
+
+    fn close(&mut self) {
+        if self.used > 0 {
+            self.window.tables[0].0.iter_mut().take(self.used).for_each(|entry| *entry = 0);
+            self.used = 0;
+            forget_translations();
+        }
+    }
+
+    /// Copies bytes out of one page of RAM.
+    ///
+    /// # Safety
+    ///
+    /// The bytes at `pa` are RAM of a VM, in one page.
+    pub unsafe fn read(&mut self, pa: u64, to: &mut [u8]) {
+        let from = self.show(pa / PAGE * PAGE) + pa % PAGE;
+        // SAFETY: `show` mapped the page, in which the bytes lie by the contract; the target is the caller's alone.
+        unsafe { copy_once(from, to.as_mut_ptr() as u64, to.len() as u64) }
+    }
+
+    /// Copies bytes into one page of RAM.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::read`], and it is the VM's wish that these bytes are written.
+    pub unsafe fn write(&mut self, pa: u64, from: &[u8]) {
+        let to = self.show(pa / PAGE * PAGE) + pa % PAGE;
+        // SAFETY: as in `read`, the other way around.
+        unsafe { copy_once(from.as_ptr() as u64, to, from.len() as u64) }
+    }
+}
+
+impl Drop for Peephole {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Pages, and a byte from the first one's start.
+pub type Bytes<'a> = (&'a mut dyn Iterator<Item = u64>, u64);
+
+/// Copies `len` bytes from address `from` to address `to`.
+///
+/// # Safety
+///
+/// Both are mapped, the target for writing, and nobody else uses the target.
+unsafe fn copy_bytes(from: u64, to: u64, len: u64) {
+    // SAFETY: by the contract; two places that overlap would both be the target.
+    unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len as usize) }
+}
+
+/// Copies `len` bytes from address `from` to address `to`, one of which a VM may be writing or reading: in assembly, as the compiler must neither load a
+/// byte twice nor assume what it holds. From the start 16 bytes at a time, by two accesses of 8, then 8, 4, 2 and 1: so what is as long as one of these, and aligned,
+/// as the fields of a virtqueue are, is one access and changes as a whole (Arm ARM, B2.2.1). The rest need not be aligned.
+///
+/// # Safety
+///
+/// Both are mapped as Normal memory, the target for writing; they do not overlap, and nothing of EL2's refers to the VM's side.
+unsafe fn copy_once(from: u64, to: u64, len: u64) {
+    // SAFETY: by the contract: `len` bytes are read and as many written, each once. Accesses to Normal memory that are not aligned don't fault, as
+    // alignment is not checked (below).
+    unsafe {
+        asm!(
+            "subs {len}, {len}, #16", "b.lo 3f",
+            "2: ldp {a}, {b}, [{from}], #16", "stp {a}, {b}, [{to}], #16",
+            "subs {len}, {len}, #16", "b.hs 2b",
+            // What is left, less 16: the lowest four bits are the same.
+            "3: tbz {len}, #3, 4f", "ldr {a}, [{from}], #8", "str {a}, [{to}], #8",
+            "4: tbz {len}, #2, 5f", "ldr {a:w}, [{from}], #4", "str {a:w}, [{to}], #4",
+            "5: tbz {len}, #1, 6f", "ldrh {a:w}, [{from}], #2", "strh {a:w}, [{to}], #2",
+            "6: tbz {len}, #0, 7f", "ldrb {a:w}, [{from}]", "strb {a:w}, [{to}]",
+            "7:",
+            from = inout(reg) from => _, to = inout(reg) to => _, len = inout(reg) len => _,
+            a = out(reg) _, b = out(reg) _, options(nostack)
+        );
+    }
+}
+
+const _: () = assert!(SCTLR & 1 << 1 == 0, "SCTLR_EL2.A: `copy_once` takes what is not aligned");
+
+/// Writes the lines that overlap `len` mapped bytes at `va` back to memory and drops them, for who reads them with its caches off.
+fn clean(va: u64, len: u64, line: u64) {
+    for at in (va & !(line - 1)..va + len).step_by(line as usize) {
+        // SAFETY: maintenance by virtual address changes no contents.
+        unsafe { asm!("dc civac, {}", in(reg) at, options(nostack, preserves_flags)) }
+    }
+}
+
+/// Bytes that DC ZVA zeroes (DCZID_EL0.BS). It is never prohibited at EL2 (DZP concerns EL0 under EL1's control).
+fn zva_block() -> u64 {
+    let dczid: u64;
+    // SAFETY: reading an ID register.
+    unsafe { asm!("mrs {}, dczid_el0", out(reg) dczid, options(nomem, nostack, preserves_flags)) }
+    4 << (dczid & 0xf)
+}
+
+/// Bytes of the smallest data cache line (CTR_EL0.DminLine).
+fn cache_line() -> u64 {
+    let ctr: u64;
+    // SAFETY: reading an ID register.
+    unsafe { asm!("mrs {}, ctr_el0", out(reg) ctr, options(nomem, nostack, preserves_flags)) }
+    4 << ((ctr >> 16) & 0xf)
+}
+
+/// Lets the VM with `vmid`, whose stage 2 begins at `root` in the image's tables, see the pages of `len` bytes from `ipa`, or not any more: on return nobody goes
+/// on with what was looked up before. Pages that were never mapped stay so.
+///
+/// # Safety
+///
+/// One core at a time; `root` is of a VM of a system that is not divided.
+pub unsafe fn show(root: u64, vmid: u64, ipa: u64, len: u64, visible: bool) {
+    let (tables, base) = (STAGE2.0.get().cast::<AtomicU64>(), in_image(STAGE2.0.get() as u64));
+    let entry = |table: u64, ipa: u64, level: u32| {
+        let number = table.checked_sub(base)? / PAGE;
+        let index = ipa >> (12 + 9 * (3 - level)) & 511;
+        let place = (number * 512 + index) as usize;
+        // SAFETY: within the tables; once the cores run they are words that this function alone changes, by the contract one at a time.
+        (number < STAGE2_TABLES as u64).then(|| unsafe { &*tables.add(place) })
+    };
+    for page in (ipa..ipa + len).step_by(PAGE as usize) {
+        let below = |table: u64, level| {
+            let found = entry(table, page, level)?.load(Ordering::Relaxed);
+            (found & 3 == 3).then_some(found & 0xffff_ffff_f000)
+        };
+        let last = below(root, 1).and_then(|table| below(table, 2));
+        if let Some(leaf) = last.and_then(|table| entry(table, page, 3)) {
+            let found = leaf.load(Ordering::Relaxed);
+            // Only the lowest bit says that there is one: the rest stays for when it is back.
+            let with = if visible && found != 0 { found | 1 } else { found & !1 };
+            leaf.store(with, Ordering::Relaxed);
+        }
+    }
+    let own = sysreg::vttbr_el2::read();
+    sysreg::vttbr_el2::write(vmid << 48 | root);
+    // SAFETY: the stores above come before the invalidation, on all cores, and that before what follows. It costs time only.
+    unsafe {
+        asm!("dsb ishst", "isb", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack));
+    }
+    sysreg::vttbr_el2::write(own);
+    isb();
+}
+
+/// Code that was written by EL2 is about to be executed by a VM on any core.
+pub fn sync_instructions() {
+    // Zeros and copies, on their way to memory since `Window`'s maintenance, before the invalidation; that before the VM starts.
+    // SAFETY: invalidating instruction caches costs time only.
+    unsafe { asm!("dsb sy", "ic ialluis", "dsb ish", "isb", options(nostack)) }
+}
+
+/// Makes this core translate for the VM with `vmid` by the tables at `root`. What it knows of others carries their VMIDs.
+pub fn switch_stage2(root: u64, vmid: u64) {
+    sysreg::vtcr_el2::write(VTCR);
+    sysreg::vttbr_el2::write(vmid << 48 | root);
+    isb();
+}
+
+/// The same, and forgets what the core knew of that VM.
+pub fn enter_stage2(root: u64, vmid: u64) {
+    switch_stage2(root, vmid);
+    // SAFETY: invalidating the TLB costs time only.
+    unsafe { asm!("tlbi vmalls12e1", "dsb nsh", "isb", options(nostack)) }
+}

@@ -1,0 +1,23 @@
+//! The board's SMMU: what its devices reach of memory.
+//!
+//! A device's accesses are a *stream*; what a VM's devices reach is a *domain*. A stream that is attached to no domain is aborted.
+
+mod v3;
+
+pub use v3::{attach, detach, init, take_faults};
+
+/// Most streams at once.
+pub const STREAMS: usize = weir_model::packed::MAX_FUNCTIONS;
+
+/// What the devices of a VM reach.
+#[derive(Clone, Copy, Debug)]
+pub struct Domain {
+    /// Tells its cached translations from others': above 0.
+    pub id: u16,
+    /// Physical address of its tables, of the format that [`init`] gave.
+    pub root: u64,
+}
+
+/// The SMMU did not complete its commands.
+#[derive(Clone, Copy, Debug)]
+pub struct Silent;

@@ -1,0 +1,348 @@
+//! SMMUv3 (IHI 0070): a stream table of two levels, a command queue that is empty whenever nobody holds the lock, an event queue.
+//!
+//! It is asked to take part in nothing that cores broadcast; its caches are emptied by commands. What it reads and writes lies in
+//! pages of their own, which need not lie side by side, and it must see the cores' caches.
+
+use super::{Domain, STREAMS, Silent};
+use crate::{
+    arch::{Lock, dsb_sy, memory, mmio, relax, timer},
+    platform::SMMU,
+};
+use core::ptr;
+use weir_model::packed::STREAM_LIMIT;
+use weir_paging::smmu::{
+    self, ABORT, Command, Entry, FORGET_CONFIGURATION, FORGET_TRANSLATIONS, Fault, Format, Index,
+    SYNC,
+};
+
+/// Registers (chapter 6.3).
+const IDR0: u64 = 0x00;
+const IDR1: u64 = 0x04;
+const IDR5: u64 = 0x14;
+const CR0: u64 = 0x20;
+const CR0ACK: u64 = 0x24;
+const CR1: u64 = 0x28;
+const CR2: u64 = 0x2c;
+const GBPA: u64 = 0x44;
+const IRQ_CTRL: u64 = 0x50;
+const IRQ_CTRLACK: u64 = 0x54;
+const STRTAB_BASE: u64 = 0x80;
+const STRTAB_BASE_CFG: u64 = 0x88;
+const CMDQ_BASE: u64 = 0x90;
+const CMDQ_PROD: u64 = 0x98;
+const CMDQ_CONS: u64 = 0x9c;
+const EVENTQ_BASE: u64 = 0xa0;
+/// On the second page of registers.
+const EVENTQ_PROD: u64 = 0x1_00a8;
+const EVENTQ_CONS: u64 = 0x1_00ac;
+
+/// CR0: translation, event queue, command queue.
+const SMMUEN: u32 = 1;
+const EVENTQEN: u32 = 1 << 2;
+const CMDQEN: u32 = 1 << 3;
+/// CR1: tables and queues write-back and inner shareable.
+const CACHED: u32 = 3 << 10 | 1 << 8 | 1 << 6 | 3 << 4 | 1 << 2 | 1;
+/// CR2: takes no part in broadcast TLB maintenance (PTM).
+const PRIVATE: u32 = 1 << 2;
+/// GBPA: abort what comes while translation is off; take the new value over.
+const GBPA_ABORT: u32 = 1 << 20;
+const GBPA_UPDATE: u32 = 1 << 31;
+/// IRQ_CTRL: the event queue's interrupt.
+const EVENTQ_IRQEN: u32 = 1 << 2;
+/// Base registers: allocate in the caches (RA, WA).
+const ALLOCATE: u64 = 1 << 62;
+/// An event record's flag in the producer index: records were lost.
+const OVERFLOW: u32 = 1 << 31;
+
+/// log2 of the entries of each queue, which fill a page.
+const COMMANDS: u32 = 8;
+const EVENTS: u32 = 7;
+/// log2 of the streams, and of those in a page of the table's second level.
+const STREAM_BITS: u32 = STREAM_LIMIT.ilog2();
+const SPLIT: u32 = 6;
+const LEVEL2: usize = 1 << (STREAM_BITS - SPLIT);
+
+/// How long the SMMU may take for a command. It waits for accesses that are under way, and those for memory.
+const PATIENCE_NS: u64 = 1_000_000_000;
+
+#[repr(C, align(4096))]
+struct Page<T>(T);
+
+/// What the SMMU reads and writes.
+struct Memory {
+    level1: Page<[u64; 512]>,
+    streams: [Page<[Entry; 64]>; LEVEL2],
+    /// Where there is no stage 2: the context of each stream.
+    contexts: [Page<[Entry; 64]>; LEVEL2],
+    commands: Page<[Command; 1 << COMMANDS]>,
+    events: Page<[[u64; 4]; 1 << EVENTS]>,
+}
+
+struct Smmu {
+    memory: Memory,
+    format: Format,
+    commands: Index<COMMANDS>,
+    events: Index<EVENTS>,
+}
+
+static DRIVER: Lock<Smmu> = Lock::new(Smmu {
+    memory: Memory {
+        level1: Page([0; 512]),
+        streams: [const { Page([ABORT; 64]) }; LEVEL2],
+        contexts: [const { Page([[0; 8]; 64]) }; LEVEL2],
+        commands: Page([[0; 2]; 1 << COMMANDS]),
+        events: Page([[0; 4]; 1 << EVENTS]),
+    },
+    format: Format::Stage1,
+    commands: Index(0),
+    events: Index(0),
+});
+
+fn read(offset: u64) -> u32 {
+    // SAFETY: `Stage1::begin` maps both pages of registers, and callers name registers in them. Reading changes nothing.
+    unsafe { mmio::read32(memory::device(SMMU) + offset) }
+}
+
+fn write(offset: u64, value: u32) {
+    // SAFETY: as above. What the SMMU is made to read and write is `Memory`, and the domains' tables.
+    unsafe { mmio::write32(memory::device(SMMU) + offset, value) }
+}
+
+fn write_address(offset: u64, value: u64) {
+    write(offset, value as u32);
+    write(offset + 4, (value >> 32) as u32);
+}
+
+/// Polls until `done`, for a bounded time.
+fn wait_until(mut done: impl FnMut() -> bool) -> Result<(), Silent> {
+    let start = timer::now_ns();
+    while !done() {
+        if timer::now_ns().saturating_sub(start) > PATIENCE_NS {
+            return Err(Silent);
+        }
+        relax();
+    }
+    Ok(())
+}
+
+/// Writes a control register and waits until the SMMU has taken it over.
+fn write_acknowledged(register: u64, acknowledge: u64, value: u32) -> Result<(), Silent> {
+    write(register, value);
+    wait_until(|| read(acknowledge) == value)
+}
+
+/// Physical address of a page of [`Memory`].
+fn physical<T>(page: &Page<T>) -> u64 {
+    memory::physical(ptr::from_ref(page) as u64)
+}
+
+/// Stores where the SMMU may be reading.
+fn store(place: &mut u64, value: u64) {
+    // SAFETY: a reference is a valid place; volatile, as the SMMU reads it, too.
+    unsafe { ptr::write_volatile(place, value) }
+}
+
+/// Brings the SMMU up with every stream aborted; on the boot core, once. Gives the format that it translates by.
+///
+/// # Errors
+///
+/// What the SMMU lacks.
+pub fn init() -> Result<Format, &'static str> {
+    let (idr0, idr1, idr5) = (read(IDR0), read(IDR1), read(IDR5));
+    let format = match idr0 & 3 {
+        0 => return Err("it translates nothing"),
+        stages if stages & 1 != 0 => Format::Stage2,
+        _ => Format::Stage1,
+    };
+    let lacks = [
+        (idr0 >> 2 & 2 == 0, "it has no tables of AArch64's format"),
+        (idr0 >> 4 & 1 == 0, "it does not see the cores' caches"),
+        (idr0 >> 27 & 3 != 1, "it has no stream table of two levels"),
+        (idr1 >> 29 & 3 != 0, "its tables or queues are preset"),
+        (idr1 & 0x3f < STREAM_BITS, "it has fewer than 256 streams"),
+        (idr1 >> 21 & 0x1f < COMMANDS, "its command queue is too short"),
+        (idr1 >> 16 & 0x1f < EVENTS, "its event queue is too short"),
+        (idr5 & 7 < 2, "it has fewer than 40 bits of address"),
+        (idr5 >> 4 & 1 == 0, "it has no 4 KiB granule"),
+    ];
+    if let Some((_, what)) = lacks.into_iter().find(|(lacks, _)| *lacks) {
+        return Err(what);
+    }
+    DRIVER.lock().start(format).map_err(|Silent| "it does not answer")?;
+    Ok(format)
+}
+
+/// Lets the accesses of `streams` reach `domain`.
+///
+/// # Errors
+///
+/// [`Silent`]: nothing is known then of what they reach.
+pub fn attach(streams: impl Iterator<Item = u32> + Clone, domain: &Domain) -> Result<(), Silent> {
+    let mut driver = DRIVER.lock();
+    let format = driver.format;
+    for stream in streams.clone() {
+        driver.translate(stream, domain, true);
+    }
+    // Nothing of the domain is cached, as `detach` saw to that, and its tables were made before the SMMU was on.
+    driver.run(streams.map(smmu::forget_stream).chain([smmu::forget_domain(format, domain.id)]))
+}
+
+/// Aborts the accesses of `streams` from now on: when it returns none is under way, and nothing of `domain` is cached.
+///
+/// # Errors
+///
+/// [`Silent`]: the domain's memory must not be used for anything else then.
+pub fn detach(streams: impl Iterator<Item = u32> + Clone, domain: &Domain) -> Result<(), Silent> {
+    let mut driver = DRIVER.lock();
+    let format = driver.format;
+    for stream in streams.clone() {
+        driver.abort(stream);
+    }
+    driver.run(streams.map(smmu::forget_stream).chain([smmu::forget_domain(format, domain.id)]))
+}
+
+/// The accesses that were refused since the last call: the first of each stream since it was attached, as the SMMU is told to record
+/// no more of a stream that had one. So whatever a device does, it makes EL2 work once.
+///
+/// # Errors
+///
+/// [`Silent`].
+pub fn take_faults() -> Result<[Option<Fault>; STREAMS], Silent> {
+    let mut driver = DRIVER.lock();
+    let producer = read(EVENTQ_PROD);
+    // The producer index before the records that it tells of.
+    dsb_sy();
+    let mut faults = [None; STREAMS];
+    let mut found = 0;
+    // At most a queue full.
+    for _ in 0..1 << EVENTS {
+        if driver.events.is(producer) {
+            break;
+        }
+        let slot = driver.events.slot();
+        driver.events = driver.events.next();
+        let Some(record) = driver.memory.events.0.get(slot) else { continue };
+        // SAFETY: a reference is a valid place; volatile, as the SMMU wrote it.
+        let fault = Fault::from_record(unsafe { ptr::read_volatile(record) });
+        if driver.silence(&fault)
+            && let Some(place) = faults.get_mut(found)
+        {
+            *place = Some(fault);
+            found += 1;
+        }
+    }
+    // The records have been read before their places are given back.
+    dsb_sy();
+    write(EVENTQ_CONS, driver.events.0 | producer & OVERFLOW);
+    let streams = faults.iter().flatten().map(|fault| smmu::forget_stream(fault.stream));
+    driver.run(streams).map(|()| faults)
+}
+
+impl Smmu {
+    fn start(&mut self, format: Format) -> Result<(), Silent> {
+        self.format = format;
+        write(GBPA, GBPA_UPDATE | GBPA_ABORT);
+        wait_until(|| read(GBPA) & GBPA_UPDATE == 0)?;
+        write_acknowledged(IRQ_CTRL, IRQ_CTRLACK, 0)?;
+        write_acknowledged(CR0, CR0ACK, 0)?;
+        write(CR1, CACHED);
+        write(CR2, PRIVATE);
+        for (entry, page) in self.memory.level1.0.iter_mut().zip(&self.memory.streams) {
+            store(entry, smmu::level1(physical(page)));
+        }
+        write_address(STRTAB_BASE, physical(&self.memory.level1) | ALLOCATE);
+        // Two levels.
+        write(STRTAB_BASE_CFG, 1 << 16 | SPLIT << 6 | STREAM_BITS);
+        let commands = physical(&self.memory.commands);
+        write_address(CMDQ_BASE, commands | ALLOCATE | u64::from(COMMANDS));
+        write(CMDQ_PROD, 0);
+        write(CMDQ_CONS, 0);
+        let events = physical(&self.memory.events);
+        write_address(EVENTQ_BASE, events | ALLOCATE | u64::from(EVENTS));
+        write(EVENTQ_PROD, 0);
+        write(EVENTQ_CONS, 0);
+        // The tables before the SMMU that reads them.
+        dsb_sy();
+        write_acknowledged(CR0, CR0ACK, CMDQEN)?;
+        self.run([FORGET_CONFIGURATION, FORGET_TRANSLATIONS].into_iter())?;
+        write_acknowledged(CR0, CR0ACK, CMDQEN | EVENTQEN)?;
+        write_acknowledged(IRQ_CTRL, IRQ_CTRLACK, EVENTQ_IRQEN)?;
+        write_acknowledged(CR0, CR0ACK, CMDQEN | EVENTQEN | SMMUEN)
+    }
+
+    /// Has the SMMU carry out `commands`, fewer than its queue holds, and waits for it.
+    fn run(&mut self, commands: impl Iterator<Item = Command>) -> Result<(), Silent> {
+        for command in commands.chain([SYNC]).take(1 << COMMANDS) {
+            if let Some(place) = self.memory.commands.0.get_mut(self.commands.slot()) {
+                let [low, high] = place;
+                store(low, command[0]);
+                store(high, command[1]);
+            }
+            self.commands = self.commands.next();
+        }
+        // Commands, and the entries that they speak of, before the index that makes the SMMU look.
+        dsb_sy();
+        write(CMDQ_PROD, self.commands.0);
+        let end = self.commands;
+        wait_until(|| end.is(read(CMDQ_CONS)))
+    }
+
+    /// The entry of a stream, if there is such a stream.
+    fn entry(&mut self, stream: u32) -> Option<&mut Entry> {
+        let stream = stream as usize;
+        self.memory.streams.get_mut(stream >> SPLIT)?.0.get_mut(stream % (1 << SPLIT))
+    }
+
+    fn context(&mut self, stream: u32) -> Option<&mut Entry> {
+        let stream = stream as usize;
+        self.memory.contexts.get_mut(stream >> SPLIT)?.0.get_mut(stream % (1 << SPLIT))
+    }
+
+    /// Makes a stream translate by the tables of `domain`.
+    fn translate(&mut self, stream: u32, domain: &Domain, record: bool) {
+        let entry = match self.format {
+            Format::Stage2 => smmu::stage2(domain.root, domain.id, record),
+            Format::Stage1 => {
+                let Some(place) = self.context(stream) else { return };
+                let context = smmu::context(domain.root, domain.id, memory::MAIR, record);
+                place.iter_mut().zip(context).for_each(|(place, word)| store(place, word));
+                let at = memory::physical(ptr::from_ref(place) as u64);
+                smmu::stage1(at)
+            }
+        };
+        let Some(place) = self.entry(stream) else { return };
+        for (place, word) in place.iter_mut().zip(entry).skip(1) {
+            store(place, word);
+        }
+        // The rest of the entry before the word that makes it one to translate by.
+        dsb_sy();
+        store(&mut place[0], entry[0]);
+    }
+
+    fn abort(&mut self, stream: u32) {
+        if let Some(place) = self.entry(stream) {
+            store(&mut place[0], ABORT[0]);
+        }
+    }
+
+    /// Has no more of a stream's faults recorded. False when that was so already. A stream that was detached since keeps what its entry
+    /// said, all but that it translates, so that its last faults count.
+    fn silence(&mut self, fault: &Fault) -> bool {
+        const S2R: u64 = 1 << 58;
+        const R: u64 = 1 << 45;
+        /// From here on events tell of what the device did, below of what is wrong with the entry.
+        const TRANSLATION: u8 = 0x10;
+        let Some(entry) = self.entry(fault.stream) else { return false };
+        if fault.number < TRANSLATION {
+            store(&mut entry[0], ABORT[0]);
+        }
+        let (place, bit) = match self.format {
+            Format::Stage2 => (self.entry(fault.stream).map(|entry| &mut entry[2]), S2R),
+            Format::Stage1 => (self.context(fault.stream).map(|context| &mut context[0]), R),
+        };
+        let Some(place) = place else { return false };
+        let was = *place;
+        store(place, was & !bit);
+        was & bit != 0
+    }
+}

@@ -1,0 +1,359 @@
+//! From the first line of Rust to the first guest.
+
+use crate::{
+    arch::{
+        cache, gic,
+        memory::{self, Stage1},
+        psci::{self, StartError},
+        timer, wait_for_interrupt,
+    },
+    console::{self, Text, Wire},
+    cpu,
+    meter::Meter,
+    platform::{CORES, LOAD_ADDRESS, RAM_BASE, UART_INTID},
+    virtio,
+    vm::{
+        self, life,
+        ownership::{self, Found},
+        share, space,
+    },
+};
+use dtoolkit::{
+    Node, Property,
+    fdt::{Fdt, FdtNode},
+};
+use spin::Once;
+use weir_model::packed::{MAX_CORES, System};
+use weir_paging::{
+    cache::{Difference, Quantity},
+    table::PAGE,
+};
+use weir_trace::wire::What;
+use weir_vdev::smccc::{ARCH_WORKAROUND_2, Mitigations};
+
+/// The packed system; set by the boot core before it starts the others.
+static SYSTEM: Once<System<'static>> = Once::new();
+
+/// The packed system.
+///
+/// # Panics
+///
+/// Never: the boot core sets it before it starts a VM or another core.
+pub fn system() -> &'static System<'static> {
+    SYSTEM.get().expect("set by boot_main")
+}
+
+/// On the boot core, at its high address, with the MMU on. `device_tree` and `image` are physical addresses.
+pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
+    // SAFETY: the boot core is core 0, and this is the first thing it does.
+    let core = unsafe { cpu::claim(0) };
+    timer::start();
+    // SAFETY: called once, here, and no other core runs.
+    let Ok(mut stage1) = (unsafe { Stage1::begin(image) }) else {
+        // Without its map EL2 has no UART to say so on.
+        loop {
+            wait_for_interrupt();
+        }
+    };
+    if image != LOAD_ADDRESS {
+        console::refuse(&[
+            "the image was loaded at 0x",
+            Text::number(image, 16).as_str(),
+            ", but built for 0x",
+            Text::number(LOAD_ADDRESS, 16).as_str(),
+        ]);
+    }
+    // SAFETY: RAM behind the hypervisor, part of the image; nobody writes to it.
+    let packed = unsafe { stage1.read_only(0, image + memory::image_len(), 0x1_0000) };
+    let Ok(packed) = packed else { console::refuse(&["no room to map the packed system"]) };
+    let system = match System::parse(packed, cfg!(feature = "gicv2")) {
+        Ok(system) => SYSTEM.call_once(|| system),
+        Err(damage) => console::refuse(&["refuses its image: ", damage.message()]),
+    };
+    // SAFETY: the system has its tables alone of these bytes.
+    unsafe { stage1.forget(0, system.header.tables_len.into()) };
+    check_memory(&mut stage1, device_tree, system);
+    if !gic::present() {
+        console::refuse(&[
+            "built for another interrupt controller than this machine's: give weir --platform, or QEMU another -M virt,gic-version=",
+        ]);
+    }
+    check_cache(system);
+    if system.is_divided() {
+        // SAFETY: the boot core, and no other runs; `packed` is in slot 0.
+        let Err(_) = unsafe { Stage1::move_in(system) };
+        console::refuse(&["the memory that weir build chose for the hypervisor does not hold it"]);
+    }
+    if let Some(pa) = system.partition() {
+        let Ok(()) = stage1.share(pa) else {
+            console::refuse(&["no room to map what it shares with the broker"]);
+        };
+    }
+    bring_up(core, system)
+}
+
+/// On the boot core, after the hypervisor moved into its cells, on a new stack.
+pub extern "C" fn boot_moved() -> ! {
+    // SAFETY: the boot core is core 0; `boot_main`, which had the reference before, does not go on.
+    let core = unsafe { cpu::claim(0) };
+    match SYSTEM.get() {
+        Some(system) => bring_up(core, system),
+        None => console::refuse(&["lost its system while it moved"]),
+    }
+}
+
+/// Everything that the boot core does where the hypervisor stays.
+fn bring_up(core: &'static mut cpu::Core, system: &'static System<'static>) -> ! {
+    if system.broker().is_some() {
+        // SAFETY: `System::parse` checked that it is RAM that nobody else has, and the callers have mapped it; no VM runs yet.
+        virtio::init(unsafe { memory::shared() });
+    }
+    console::init(system.header.console_core as usize);
+    gic::init();
+    vm::pci::init(system, system.header.console_core as usize);
+    // SAFETY: called once, here, and no other core runs.
+    let (mut tables, mut base) = unsafe { memory::stage2_tables() };
+    let mut found = Found::default();
+    for view in (0..system.vms()).filter_map(|index| system.vm(index)) {
+        let root = if system.is_divided() {
+            space::build_in_cells(system, &view)
+        } else {
+            space::build(system, &view, tables, base).map(|(used, root)| {
+                found += ownership::of_undivided(system, &view, (&tables[..used], base), root);
+                tables = &mut core::mem::take(&mut tables)[used..];
+                base += used as u64 * PAGE;
+                root
+            })
+        };
+        let Some(root) = root else {
+            console::refuse(&[
+                "VM ",
+                str::from_utf8(view.name()).unwrap_or("?"),
+                ": its memory does not fit the tables of stage 2 and of the SMMU; give it fewer pieces",
+            ]);
+        };
+        vm::init(view, root);
+    }
+    vm::focus::init();
+    // SAFETY: the boot core, no other runs, and no window is in use.
+    found += unsafe {
+        if system.is_divided() {
+            ownership::of_divided(system)
+        } else {
+            ownership::of_image(system)
+        }
+    };
+    check_ownership(found, system.is_divided());
+    let needed = (system.header.cores as usize).min(MAX_CORES);
+    for (index, &mpidr) in CORES.iter().enumerate().take(needed).skip(1) {
+        match psci::cpu_on(mpidr, memory::secondary_entry(), index as u64) {
+            Ok(()) => {}
+            Err(StartError::Absent) => console::refuse(&[
+                "this system needs ",
+                Text::number(needed as u64, 10).as_str(),
+                " cores, and the machine has ",
+                Text::number(index as u64, 10).as_str(),
+                ": give QEMU -smp ",
+                Text::number(needed as u64, 10).as_str(),
+            ]),
+            Err(StartError::Refused(error)) => console::refuse(&[
+                "the firmware could not start core ",
+                Text::number(index as u64, 10).as_str(),
+                ", PSCI error -",
+                Text::number(error.unsigned_abs().into(), 10).as_str(),
+            ]),
+        }
+    }
+    vm::system_event(What::SystemStart);
+    start_core(core)
+}
+
+/// On each other core.
+pub extern "C" fn secondary_main(index: u64) -> ! {
+    // SAFETY: PSCI starts each core once, with the number that the boot core gave: below MAX_CORES, and not 0.
+    let core = unsafe { cpu::claim(index as usize) };
+    start_core(core)
+}
+
+fn start_core(core: &'static mut cpu::Core) -> ! {
+    if let Err(reason) = gic::init_core(core.index) {
+        let core = Text::number(core.index as u64, 10);
+        console::refuse(&["GIC of core ", core.as_str(), ": ", reason]);
+    }
+    share::furnish(core);
+    life::prepare_core(core.share.is_some());
+    core.seat = vm::seats(core.index).next().filter(|_| core.share.is_none());
+    core.mitigations = Mitigations::from_firmware(psci::arch_features);
+    if core.mitigations.needs_workaround_2() {
+        psci::forward(ARCH_WORKAROUND_2, 1);
+    }
+    let header = SYSTEM.get().map(|system| system.header);
+    core.ticks.interval_ns = header.map_or(0, |header| u64::from(header.slice_us) * 1000);
+    if vm::all().any(|vm| vm.view().vm.regulation.is_on()) {
+        // Relaxed: each core stores the same, before its own first tick.
+        cpu::LENT_NS.store(core.ticks.interval_ns, core::sync::atomic::Ordering::Relaxed);
+    }
+    if core.index == console::core() {
+        // SAFETY: on the console core, once; `Stage1::begin` was before this core started.
+        core.wire = Some(unsafe { Wire::take() });
+        gic::Line::new(UART_INTID as u32, core.index).claim(core.index);
+        let heartbeat_ms = header.map_or(0, |header| header.heartbeat_ms);
+        core.ticks.report_ns = u64::from(heartbeat_ms) * 1_000_000;
+        if core.ticks.interval_ns == 0 {
+            core.ticks.interval_ns = core.ticks.report_ns;
+        }
+    }
+    crate::trace::begin(core.index);
+    core.ticks.start(timer::now_ns());
+    start_meters(core);
+    vm::pmu::start(core);
+    core.arm();
+    life::run(core)
+}
+
+/// Not part of who calls it: its stack is needed no more when guests run.
+#[inline(never)]
+fn start_meters(core: &mut cpu::Core) {
+    core.meter = core.seat.and_then(|seat| Meter::start(core.index, seat));
+    if let Some(share) = &mut core.share {
+        share.start_meters(core.index);
+    }
+}
+
+/// Refuses to go on when a table maps a page outside of its owner's cells or ranges.
+fn check_ownership(found: Found, is_divided: bool) {
+    let pages = Text::number(found.pages, 10);
+    if found.strays > 0 {
+        let strays = Text::number(found.strays, 10);
+        console::refuse(&[
+            strays.as_str(),
+            " of ",
+            pages.as_str(),
+            if is_divided {
+                " pages in its tables are not in their owner's cells"
+            } else {
+                " pages in its tables are not their owner's"
+            },
+        ]);
+    }
+    if is_divided {
+        console::say(&[pages.as_str(), " pages in its tables, each in its owner's cells"]);
+    }
+}
+
+/// Compares the last-level cache that the machine says it has with the platform file's. Each difference is said; without a color that
+/// somebody's memory rests on the system is refused, as what is two owners' would be one set of lines.
+fn check_cache(system: &System) {
+    let Some(built_for) = system.cache() else { return };
+    let there = cache::last().unwrap_or_default();
+    let mut differences = built_for.differences(&there).peekable();
+    if differences.peek().is_none() {
+        return;
+    }
+    for Difference { quantity, expected, there } in differences {
+        let (has, instead_of, unit, radix, divisor) = match quantity {
+            Quantity::Size => ("", " KiB, and ", " KiB", 10, 1024),
+            Quantity::Ways => ("", " ways, and ", "", 10, 1),
+            Quantity::Line => ("lines of ", " bytes, and of ", " bytes", 10, 1),
+            Quantity::Colors => ("colors by address bits 0x", ", and by 0x", "", 16, 1),
+        };
+        console::say(&[
+            "this machine's last-level cache has ",
+            has,
+            Text::number(there / divisor, radix).as_str(),
+            instead_of,
+            Text::number(expected / divisor, radix).as_str(),
+            unit,
+            " in the platform file",
+        ]);
+    }
+    let missing = system.promised_colors() & !there.colors();
+    if missing != 0 {
+        console::refuse(&[
+            "this system's colors differ in address bits 0x",
+            Text::number(missing, 16).as_str(),
+            ", which choose no set of this machine's last-level cache: build it with the cache's true size and ways",
+        ]);
+    }
+}
+
+/// Compares the RAM and the SMMU that the machine says it has with what the system needs. A machine that hands over no device tree isn't asked.
+fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &System) {
+    let needs_smmu = !system.pci().is_empty();
+    let machine = machine(stage1, device_tree, needs_smmu);
+    // The device tree lies in RAM that may be a VM's.
+    // SAFETY: `machine` has given nothing of it out but a number and a truth value.
+    unsafe {
+        stage1.forget(1, 0);
+        stage1.forget(2, 0);
+    }
+    let Some((end, has_smmu)) = machine else { return };
+    if needs_smmu && !has_smmu {
+        console::refuse(&[
+            "this system has PCI functions, and the machine has no SMMU: give QEMU -M virt,iommu=smmuv3",
+        ]);
+    }
+    if end < system.header.memory_end {
+        let mib =
+            |address: u64| Text::number(address.saturating_sub(RAM_BASE).div_ceil(1 << 20), 10);
+        console::refuse(&[
+            "this system needs ",
+            mib(system.header.memory_end).as_str(),
+            " MiB of RAM, and the machine has ",
+            mib(end).as_str(),
+            ": give QEMU -m ",
+            mib(system.header.memory_end).as_str(),
+        ]);
+    }
+}
+
+/// What the machine's device tree says: one above the last byte of the RAM at [`RAM_BASE`], and whether there is an SMMU, if that is asked,
+/// as it takes a look at every node.
+fn machine(stage1: &mut Stage1, device_tree: u64, needs_smmu: bool) -> Option<(u64, bool)> {
+    const HEADER: u64 = 40;
+    if device_tree == 0 || !device_tree.is_multiple_of(8) || device_tree < RAM_BASE {
+        return None;
+    }
+    // SAFETY: the boot protocol has the device tree in RAM, and nobody writes to it now. It is mapped until `check_memory` takes it
+    // out, before any VM starts.
+    let header = unsafe { stage1.read_only(1, device_tree, HEADER) }.ok()?;
+    let magic = u32::from_be_bytes(header.get(..4)?.try_into().ok()?);
+    let total = u32::from_be_bytes(header.get(4..8)?.try_into().ok()?);
+    if magic != 0xd00d_feed {
+        return None;
+    }
+    // SAFETY: as above.
+    let bytes = unsafe { stage1.read_only(2, device_tree, total.into()) }.ok()?;
+    // Unchecked, as checking it all costs more than the rest of the boot: it comes from the firmware, and no guest can have touched it.
+    let tree = Fdt::new_unchecked(bytes);
+    let memory = tree.memory().ok()?;
+    let end = memory.reg().ok()??.find_map(|reg| {
+        let base = reg.address::<u64>().ok()?;
+        let size = reg.size::<u64>().ok()?;
+        (base <= RAM_BASE).then(|| base.saturating_add(size))
+    })?;
+    let is_smmu = |node: FdtNode<'_>| {
+        node.property("compatible").is_some_and(|names| names.value().starts_with(b"arm,smmu-v3\0"))
+    };
+    Some((end, needs_smmu && tree.root().children().any(is_smmu)))
+}
+
+/// An exception of EL2 itself. Nothing a guest does leads here; a mistake of ours or a broken machine does. This core stops, the
+/// others go on.
+pub extern "C" fn own_exception(esr: u64, elr: u64, far: u64) -> ! {
+    let texts = [esr, elr, far].map(|value| Text::number(value, 16));
+    console::last_words(&[
+        "exception at EL2: ESR 0x",
+        texts[0].as_str(),
+        ", ELR 0x",
+        texts[1].as_str(),
+        ", FAR 0x",
+        texts[2].as_str(),
+    ])
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo) -> ! {
+    let (file, line) = info.location().map_or(("?", 0), |place| (place.file(), place.line()));
+    console::last_words(&["panic at ", file, ":", Text::number(line.into(), 10).as_str()])
+}

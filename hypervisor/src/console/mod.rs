@@ -1,0 +1,489 @@
+//! The wire: every VM's console and the hypervisor's own records on the board's one UART.
+//!
+//! A VM's bytes wait in a ring of that VM's, the records in one of the hypervisor's own. One core, the console core,
+//! empties them into the UART, a bounded number at a time; the others put bytes in and ring a bell. So the
+//! time that the UART takes is never a guest's on another core, and nobody waits for a lock of another VM's.
+
+use crate::{
+    arch::{Lock, memory::device, psci, relax, timer, wait_for_interrupt},
+    cpu, platform, vm,
+};
+use arm_pl011_uart::{
+    DataBits, Interrupts, LineConfig, PL011Registers, Parity, StopBits, Uart, UniqueMmioPointer,
+};
+use core::{
+    ptr::NonNull,
+    sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering},
+};
+use weir_model::packed::MAX_VMS;
+use weir_trace::{
+    quota::Quota,
+    ring::ByteRing,
+    wire::{self, Event, Framing, HYPERVISOR, Kind, Mark},
+};
+use weir_vdev::pl011::{FIFO_DEPTH, Sink};
+use zerocopy::{Immutable, IntoBytes};
+
+/// Bytes of a VM's output that wait for the UART; more is lost, and counted.
+const OUTPUT: usize = 4096;
+/// Bytes of a person's input that wait for a VM.
+const INPUT: usize = 256;
+/// Bytes of records that wait for the UART.
+const RECORDS: usize = 32768;
+/// How many of them can be of one VM's events. What all VMs together leave holds a round of
+/// counters.
+const EVENTS: usize = 1536;
+/// Bytes that the console core passes on before it looks at its guest again.
+const TURN: usize = 256;
+
+/// What the console keeps of one VM.
+pub struct Channel {
+    output: ByteRing<OUTPUT>,
+    input: ByteRing<INPUT>,
+    dropped: AtomicU32,
+    /// The guest was shown a full FIFO and waits for room.
+    waits: AtomicBool,
+}
+
+impl Channel {
+    const fn new() -> Self {
+        Self {
+            output: ByteRing::new(),
+            input: ByteRing::new(),
+            dropped: AtomicU32::new(0),
+            waits: AtomicBool::new(false),
+        }
+    }
+
+    /// The next byte that a person typed.
+    pub fn typed(&self) -> Option<u8> {
+        self.input.pop()
+    }
+}
+
+static CHANNELS: [Channel; MAX_VMS] = [const { Channel::new() }; MAX_VMS];
+static RECORDS_RING: ByteRing<RECORDS> = ByteRing::new();
+/// The right to write records, held for the time of a copy, and what each VM has in the ring.
+static RECORDS_WRITER: Lock<[Quota; MAX_VMS]> = Lock::new([Quota::new(); MAX_VMS]);
+static RECORDS_LOST: AtomicU32 = AtomicU32::new(0);
+static BELL: AtomicBool = AtomicBool::new(false);
+static FOCUS: AtomicU8 = AtomicU8::new(0);
+static CONSOLE_CORE: AtomicU8 = AtomicU8::new(0);
+
+/// The console of VM `vm`.
+#[must_use]
+pub fn channel(vm: usize) -> &'static Channel {
+    // Masked, so that no number can reach beyond; a VM's index is below MAX_VMS anyway (`packed`).
+    &CHANNELS[vm % MAX_VMS]
+}
+
+/// A frame in memory: DLE, kind, length, payload, sum, with a DLE in the payload as it is.
+struct Frame {
+    bytes: [u8; 260],
+    len: usize,
+}
+
+impl Frame {
+    fn new(kind: Kind, payload: &(impl IntoBytes + Immutable)) -> Self {
+        let mut frame = Self { bytes: [0; 260], len: 0 };
+        wire::frame(kind, payload, |byte| {
+            if let Some(place) = frame.bytes.get_mut(frame.len) {
+                *place = byte;
+                frame.len += 1;
+            }
+        });
+        frame
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&[])
+    }
+}
+
+fn mark(vm: usize, dropped: u32) -> Frame {
+    Frame::new(Kind::Mark, &Mark { time_ns: timer::now_ns(), vm: vm as u32, dropped })
+}
+
+/// The output side of a VM's PL011.
+pub struct Output {
+    vm: usize,
+}
+
+impl Output {
+    /// Room that a byte, doubled if it must be, and the mark after a line need.
+    const UNIT: usize = 2 + 4 + size_of::<Mark>();
+
+    /// The output of VM `vm`.
+    #[must_use]
+    pub fn new(vm: usize) -> Self {
+        Self { vm }
+    }
+}
+
+impl Sink for Output {
+    fn room(&self) -> usize {
+        let channel = channel(self.vm);
+        let room = channel.output.room() / Self::UNIT;
+        if room >= FIFO_DEPTH {
+            return room;
+        }
+        // Set before looking again: the console core makes room first and looks at `waits` then, so one of the two sees
+        // the other.
+        channel.waits.store(true, Ordering::SeqCst);
+        channel.output.room() / Self::UNIT
+    }
+
+    fn put(&mut self, byte: u8) {
+        let channel = channel(self.vm);
+        let doubled = [byte, byte];
+        let fits =
+            channel.output.push_all(if byte == wire::DLE { &doubled } else { &doubled[..1] });
+        if !fits {
+            channel.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        if byte == b'\n' {
+            let dropped = channel.dropped.swap(0, Ordering::Relaxed);
+            if !channel.output.push_all(mark(self.vm, dropped).as_slice()) {
+                channel.dropped.fetch_add(dropped, Ordering::Relaxed);
+            }
+        }
+        ring_bell();
+    }
+}
+
+/// Sends a record to the host.
+pub fn record(kind: Kind, payload: &(impl IntoBytes + Immutable)) {
+    send(&Frame::new(kind, payload), HYPERVISOR.into());
+}
+
+/// Puts a record of VM `vm`'s, or of the hypervisor's own, into the ring, or counts it as lost.
+fn send(frame: &Frame, vm: usize) {
+    let mut quotas = RECORDS_WRITER.lock();
+    let lost = RECORDS_LOST.load(Ordering::Relaxed);
+    let told = lost == 0 || RECORDS_RING.push_all(mark(HYPERVISOR.into(), lost).as_slice());
+    let lost = if told { 0 } else { lost };
+    let mut quota = quotas.get_mut(vm);
+    let fits = quota
+        .as_deref_mut()
+        .is_none_or(|quota| quota.fits(frame.len, EVENTS, RECORDS_RING.positions()))
+        && RECORDS_RING.push_all(frame.as_slice());
+    if let Some(quota) = quota {
+        if fits {
+            quota.put(frame.len, RECORDS_RING.positions().0);
+        } else {
+            quota.lose();
+        }
+    }
+    // Written under the lock only.
+    RECORDS_LOST.store(lost + u32::from(!fits), Ordering::Relaxed);
+    drop(quotas);
+    ring_bell();
+}
+
+/// Sends an event to the host; the time is filled in here.
+pub fn event(event: Event) {
+    let vm = event.vm.into();
+    send(&Frame::new(Kind::Event, &Event { time_ns: timer::now_ns(), ..event }), vm);
+}
+
+/// Returns how many records of VM `vm`'s events were lost.
+#[must_use]
+pub fn lost(vm: usize) -> u32 {
+    RECORDS_WRITER.lock().get(vm).map_or(0, Quota::lost)
+}
+
+/// Tells the console core that bytes wait, unless it knows.
+fn ring_bell() {
+    // AcqRel: the bytes were put in before the bell is seen, and the console core takes the bell down before it
+    // looks for bytes.
+    if !BELL.swap(true, Ordering::AcqRel) {
+        cpu::tell(core(), cpu::CONSOLE);
+    }
+}
+
+/// The board's UART, and where in the rings its reader is. It belongs to the console core.
+pub struct Wire {
+    uart: Uart<'static>,
+    /// Whose bytes are being passed on: a VM, or `MAX_VMS` for the records.
+    source: usize,
+    framing: Framing,
+    /// The VM that the host takes console bytes for; none after a record, which may have been a mark.
+    marked: Option<usize>,
+    /// A mark on its way out, and how much of it went.
+    mark: Frame,
+    sent: usize,
+    input: Input,
+}
+
+/// Where in a command from the host the console is.
+#[derive(Clone, Copy)]
+enum Input {
+    Text,
+    Escape,
+    Focus,
+}
+
+/// The UART's registers.
+///
+/// # Safety
+///
+/// Stage 1 has the device, and nobody else uses its registers at the same time.
+unsafe fn uart() -> Uart<'static> {
+    let registers = device(platform::UART) as *mut PL011Registers;
+    // SAFETY: a PL011's page is mapped there (`Stage1::begin`), so the pointer is not null; the contract gives
+    // it to this caller.
+    unsafe { Uart::new(UniqueMmioPointer::new(NonNull::new_unchecked(registers))) }
+}
+
+/// If emulated cores have slices and input has come: tells all cores that virtual time stands still, as such a run has no
+/// other input. For any core, before it does what ends its turn under QEMU, as a read of the data register or a tick does: the
+/// next turn never comes while another core takes exceptions and executes nothing.
+pub fn tell_standstill() {
+    /// UARTFR (PL011 TRM, 3.3.3) and its bit "receive FIFO empty".
+    const FLAGS: u64 = 0x18;
+    const EMPTY: u32 = 1 << 4;
+    if crate::boot::system().header.slice_us == 0 {
+        return;
+    }
+    let flags = (device(platform::UART) + FLAGS) as *const u32;
+    // SAFETY: a PL011's page is mapped there on every core (`Stage1::begin`), and a read of its flags changes nothing.
+    if unsafe { flags.read_volatile() } & EMPTY == 0 {
+        cpu::tell_all(cpu::STANDSTILL);
+    }
+}
+
+impl Wire {
+    const RECEIVE: Interrupts = Interrupts::RXI.union(Interrupts::RTI);
+
+    /// Takes the UART over, which the firmware or the emulator has set up.
+    ///
+    /// # Safety
+    ///
+    /// Called once, on the console core, after stage 1 has the device.
+    #[must_use]
+    pub unsafe fn take() -> Self {
+        // SAFETY: by the contract; `refuse` and `panic`, which use it too, end everything.
+        let mut uart = unsafe { uart() };
+        // It can't fail for this rate and a clock that `weir check` accepts.
+        let _ = uart.enable(
+            LineConfig {
+                data_bits: DataBits::Bits8,
+                parity: Parity::None,
+                stop_bits: StopBits::One,
+            },
+            115_200,
+            platform::UART_CLOCK as u32,
+        );
+        uart.set_interrupt_masks(Self::RECEIVE);
+        Self {
+            uart,
+            source: MAX_VMS,
+            framing: Framing::Between,
+            marked: None,
+            mark: Frame { bytes: [0; 260], len: 0 },
+            sent: 0,
+            input: Input::Text,
+        }
+    }
+
+    /// Passes on what waits, at most [`TURN`] bytes and what completes a frame. What is left comes by a bell of its own, or by
+    /// the UART's interrupt when that is full.
+    pub fn drain(&mut self) {
+        // Before looking at the rings: who puts bytes in after this look rings again.
+        BELL.swap(false, Ordering::AcqRel);
+        let mut passed = 0;
+        while passed < TURN || self.framing != Framing::Between {
+            if self.uart.is_tx_fifo_full() {
+                self.uart.set_interrupt_masks(Self::RECEIVE.union(Interrupts::TXI));
+                return;
+            }
+            let Some(byte) = self.next() else {
+                self.uart.set_interrupt_masks(Self::RECEIVE);
+                return;
+            };
+            self.framing = self.framing.after(byte);
+            self.uart.write_word(byte);
+            passed += 1;
+        }
+        // Another source's turn.
+        self.source = (self.source + 1) % (MAX_VMS + 1);
+        ring_bell();
+    }
+
+    /// Passes on everything, waiting for the UART: for the last words of a system.
+    pub fn flush(&mut self) {
+        while let Some(byte) = self.next() {
+            while self.uart.is_tx_fifo_full() {
+                relax();
+            }
+            self.framing = self.framing.after(byte);
+            self.uart.write_word(byte);
+        }
+        while self.uart.is_busy() {
+            relax();
+        }
+    }
+
+    fn next(&mut self) -> Option<u8> {
+        if let Some(&byte) = self.mark.as_slice().get(self.sent) {
+            self.sent += 1;
+            return Some(byte);
+        }
+        for step in 0..=MAX_VMS {
+            let source = (self.source + step) % (MAX_VMS + 1);
+            let ring_is_empty = match CHANNELS.get(source) {
+                Some(channel) => channel.output.is_empty(),
+                None => RECORDS_RING.is_empty(),
+            };
+            if ring_is_empty {
+                continue;
+            }
+            self.source = source;
+            let Some(channel) = CHANNELS.get(source) else {
+                self.marked = None;
+                return RECORDS_RING.pop();
+            };
+            if self.marked != Some(source) {
+                self.marked = Some(source);
+                self.mark = mark(source, 0);
+                self.sent = 1;
+                return Some(wire::DLE);
+            }
+            let byte = channel.output.pop();
+            // The room was made before `waits` is looked at; see `Output::room`.
+            if channel.waits.load(Ordering::SeqCst)
+                && channel.output.room() >= OUTPUT / 2
+                && channel.waits.swap(false, Ordering::SeqCst)
+            {
+                vm::tell_first_core(source, cpu::ROOM);
+            }
+            return byte;
+        }
+        None
+    }
+
+    /// Takes what a person typed, at most what the UART's FIFO holds, and carries out the host's commands.
+    pub fn receive(&mut self) {
+        tell_standstill();
+        for _ in 0..32 {
+            let byte = match self.uart.read_word() {
+                Ok(Some(byte)) => byte,
+                Ok(None) => break,
+                // A framing, parity, break or overrun error: the byte is lost, the line goes on.
+                Err(_) => continue,
+            };
+            self.input = match (self.input, byte) {
+                (Input::Text, wire::DLE) => Input::Escape,
+                (Input::Escape, wire::FOCUS) => Input::Focus,
+                (Input::Escape, wire::REPORT) => {
+                    vm::report();
+                    Input::Text
+                }
+                // Said above.
+                (Input::Text, wire::STANDSTILL) => Input::Text,
+                (Input::Focus, vm) => {
+                    give_input_to(vm);
+                    Input::Text
+                }
+                (Input::Text, _) | (Input::Escape, wire::DLE | wire::STANDSTILL) => {
+                    let focus = usize::from(FOCUS.load(Ordering::Relaxed));
+                    if let Some(channel) = CHANNELS.get(focus) {
+                        if channel.input.push(byte) {
+                            vm::tell_first_core(focus, cpu::INPUT);
+                        } else {
+                            channel.dropped.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                    Input::Text
+                }
+                (Input::Escape, _) => Input::Text,
+            };
+        }
+        // The receive interrupts fall when the FIFO has been read empty. Cleared by hand, that of a byte that came since would be lost.
+    }
+}
+
+/// The VM that has what a person types.
+#[must_use]
+pub fn focus() -> usize {
+    FOCUS.load(Ordering::Relaxed).into()
+}
+
+/// From here on what a person types is this VM's, and the active devices are to be.
+pub fn give_input_to(vm: u8) {
+    FOCUS.store(vm, Ordering::Relaxed);
+    vm::focus::hand_over();
+}
+
+/// Says which core serves the UART; before any other core runs.
+pub fn init(console_core: usize) {
+    CONSOLE_CORE.store(console_core as u8, Ordering::Relaxed);
+}
+
+/// The core that serves the UART.
+#[must_use]
+pub fn core() -> usize {
+    usize::from(CONSOLE_CORE.load(Ordering::Relaxed))
+}
+
+/// Says why this machine or this image can't be used, on the bare UART, and turns the machine off.
+pub fn refuse(parts: &[&str]) -> ! {
+    say(parts);
+    psci::system_off();
+    loop {
+        wait_for_interrupt();
+    }
+}
+
+/// Says why this core stops, and stops it; the others go on.
+pub fn last_words(parts: &[&str]) -> ! {
+    say(parts);
+    loop {
+        wait_for_interrupt();
+    }
+}
+
+/// Says something on the bare UART, on the boot core before it starts another, or as last words.
+pub fn say(parts: &[&str]) {
+    // SAFETY: nothing else uses the UART while the boot core refuses. An exception of EL2's own may come while the console core
+    // writes; then a frame of its may be torn, which the host notices, but the words come through.
+    let mut uart = unsafe { uart() };
+    for byte in ["weir: "].iter().chain(parts).chain(&["\r\n"]).flat_map(|part| part.bytes()) {
+        while uart.is_tx_fifo_full() {
+            relax();
+        }
+        uart.write_word(byte);
+    }
+    while uart.is_busy() {
+        relax();
+    }
+}
+
+/// A number for a message.
+pub struct Text {
+    bytes: [u8; 20],
+    first: usize,
+}
+
+impl Text {
+    /// `value` in base 10 or 16.
+    #[must_use]
+    pub fn number(value: u64, base: u64) -> Self {
+        let mut text = Self { bytes: [b'0'; 20], first: 20 };
+        let mut rest = value;
+        while text.first > 0 && (rest > 0 || text.first == 20) {
+            text.first -= 1;
+            if let Some(place) = text.bytes.get_mut(text.first) {
+                *place = b"0123456789abcdef"[(rest % base.clamp(2, 16)) as usize];
+            }
+            rest /= base.clamp(2, 16);
+        }
+        text
+    }
+
+    /// The digits.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.bytes.get(self.first..).and_then(|digits| str::from_utf8(digits).ok()).unwrap_or("?")
+    }
+}

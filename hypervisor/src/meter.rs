@@ -1,0 +1,422 @@
+//! The meter of a core whose VM has a memory budget: it counts, asks the regulator (`policy::bandwidth`), which decides, and
+//! holds the vCPU back until it may run again.
+//!
+//! Counts come from the core's PMU, which interrupts at a limit, or from the monitor, a page of counters that somebody beside
+//! the cores keeps and that is looked at in time: never later than the rest of the budget takes at least, and never
+//! more often than the system file says.
+
+use crate::{
+    arch::{
+        gic::{self, Line},
+        mark,
+        pmu::Pmu,
+        timer, wait_for_interrupt,
+    },
+    boot,
+    cpu::{self, Core, Seat},
+    platform::PMU_INTIDS,
+    trace::{self, Kind, MOST_OTHER, Meter as Which},
+    vm::{self, Vm, life},
+};
+use core::sync::atomic::Ordering;
+use weir_model::packed::{MAX_CORES, regulation};
+use weir_policy::{
+    Nanos,
+    bandwidth::{Counts, Event, Periods, Regulate, Regulator, Shared, Verdict},
+};
+use weir_trace::monitor::Monitor;
+
+/// The monitor's page. In QEMU the observer plug-in writes it; it finds it by this name.
+#[unsafe(export_name = "weir_monitor")]
+static MONITOR: Monitor = Monitor::new();
+
+/// The monitor's page, as something that changes: the compiler sees no store to it and would take it for a constant.
+#[inline(always)]
+fn monitor() -> &'static Monitor {
+    core::hint::black_box(&MONITOR)
+}
+
+/// What the monitor counted on core `core` of all that ran there.
+#[inline(always)]
+fn monitored(core: usize) -> Counts {
+    let (reads, writes) = monitor().counts(core);
+    Counts { reads, writes }
+}
+
+/// What MemGuard's VMs share: one pool for all of them.
+static MEMGUARD: Shared = Shared::new();
+
+/// What a record can hold of a budget: whatever is larger, or no budget at all, is recorded as this.
+const MOST_RECORDED: Counts = Counts { reads: MOST_OTHER, writes: MOST_OTHER };
+
+/// Markers for those who count from outside: a period begins, a budget is spent, a budget was looked at and the vCPU goes on.
+const MARK_REPLENISH: u32 = 32;
+const MARK_OVERFLOW: u32 = 33;
+const MARK_POLL: u32 = 34;
+
+/// Who counts.
+#[derive(Clone, Copy)]
+enum Source {
+    Pmu(Pmu),
+    Monitor {
+        /// Nanoseconds between two looks, at least.
+        poll: u64,
+        /// The least time of an instruction, in nanoseconds.
+        access: u64,
+    },
+}
+
+/// The meter of a regulated core.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub struct Meter {
+    source: Source,
+    regulator: Regulator,
+    shared: &'static Shared,
+    periods: Periods,
+    /// When the next period begins.
+    boundary: u64,
+    /// When it is to be asked next, by the clock.
+    pub deadline: u64,
+    /// Whether the vCPU may run.
+    runs: bool,
+    /// Whether it has nothing to run.
+    off: bool,
+    /// Whether EL2 loads its VM's image, on its budget.
+    loads: bool,
+    /// The counts when this period began, and those at which the vCPU was last told to stop.
+    begun: Counts,
+    limit: Counts,
+    /// The budget of its VM, and the number of changes to it that this includes.
+    budget: Counts,
+    changes: u32,
+    /// Whether there are two budgets, of reads and of writes.
+    two: bool,
+    /// The counts since another vCPU has the core.
+    away: Option<Counts>,
+    /// What the monitor counted of others on this core, less what EL2 did for this vCPU; modulo
+    /// 2^64.
+    others: Counts,
+}
+
+impl Meter {
+    /// The meter of the vCPU at `seat`, running from now on; none if its VM's bandwidth is not regulated. On its core.
+    #[must_use]
+    pub fn start(core: usize, seat: &Seat) -> Option<Self> {
+        let system = boot::system();
+        let view = seat.vm.view();
+        let setting = system.setting(view.index, seat.vcpu)?;
+        let its = &view.vm.regulation;
+        let source = if its.source == regulation::PMU {
+            let pmu = Pmu::start(its.events);
+            Line::new(pmu_intid(core), core).claim(core);
+            Source::Pmu(pmu)
+        } else {
+            Source::Monitor { poll: its.poll_ns, access: its.access_ns }
+        };
+        let mut meter = Self {
+            source,
+            regulator: Regulator::new(&setting),
+            shared: shared(seat),
+            periods: setting.periods(),
+            boundary: 0,
+            deadline: 0,
+            runs: true,
+            off: false,
+            loads: false,
+            begun: Counts::ZERO,
+            limit: Counts::ZERO,
+            budget: Counts { reads: its.reads, writes: its.writes },
+            changes: 0,
+            two: its.writes != u64::MAX,
+            away: None,
+            others: Counts::ZERO,
+        };
+        meter.step(seat, core, timer::now_ns(), Event::Start);
+        // Until the VM's first life begins.
+        meter.off = true;
+        Some(meter)
+    }
+
+    /// Its vCPU is about to run on a core that it shares.
+    pub fn resume(&mut self, seat: &Seat, core: usize) {
+        self.off = false;
+        self.step(seat, core, timer::now_ns(), Event::Count);
+    }
+
+    /// EL2 begins to load its VM's image.
+    pub fn begin_load(&mut self, seat: &Seat, core: usize) {
+        (self.off, self.loads) = (false, true);
+        self.step(seat, core, timer::now_ns(), Event::Descheduled);
+    }
+
+    /// Whether EL2 loads its VM's image on its budget.
+    #[must_use]
+    pub fn is_loading(&self) -> bool {
+        self.loads
+    }
+
+    /// EL2 made up to so many accesses for its VM, which the source does not count.
+    pub fn charge(&mut self, seat: &Seat, core: usize, accesses: Counts) {
+        if let Some(away) = &mut self.away {
+            *away = away.plus(accesses);
+        }
+        match &mut self.source {
+            Source::Pmu(pmu) => pmu.charge(accesses),
+            Source::Monitor { .. } => self.others = self.others.wrapping_minus(accesses),
+        }
+        self.step(seat, core, timer::now_ns(), Event::Descheduled);
+    }
+
+    /// Its vCPU, which does not have the core, is to run from now on.
+    pub fn come_on(&mut self, seat: &Seat, core: usize) {
+        (self.off, self.loads) = (false, false);
+        self.step(seat, core, timer::now_ns(), Event::Descheduled);
+    }
+
+    #[inline(always)]
+    fn counts(&mut self, core: usize) -> Counts {
+        if let Some(counts) = self.away {
+            return counts;
+        }
+        match &mut self.source {
+            Source::Pmu(pmu) => pmu.counts(),
+            Source::Monitor { .. } => monitored(core).wrapping_minus(self.others),
+        }
+    }
+
+    /// Another vCPU gets the core: nothing counts for this one any more.
+    pub fn leave(&mut self, core: usize) {
+        let counts = self.counts(core);
+        if let Source::Pmu(_) = self.source {
+            Pmu::suspend();
+        }
+        self.away = Some(counts);
+    }
+
+    /// This one's vCPU gets the core again.
+    pub fn enter(&mut self, core: usize) {
+        let Some(counts) = self.away.take() else { return };
+        match &mut self.source {
+            Source::Pmu(pmu) => {
+                pmu.resume();
+                let limit = if self.runs { self.limit } else { Counts::NEVER };
+                pmu.interrupt_at(limit);
+            }
+            Source::Monitor { .. } => self.others = monitored(core).wrapping_minus(counts),
+        }
+    }
+
+    /// Asks the regulator, and sees to it that it is asked again in time.
+    #[inline(never)]
+    pub fn step(&mut self, seat: &Seat, core: usize, now: u64, event: Event) {
+        let event = if self.off { Event::Stop } else { event };
+        let counts = self.counts(core);
+        if now >= self.boundary {
+            self.follow(seat);
+        }
+        let Verdict { run, limit, wake } =
+            self.regulator.step(self.shared, Nanos(now), counts, event);
+        let used = counts.minus(self.begun);
+        if run {
+            self.limit = limit;
+        }
+        if now >= self.boundary {
+            self.boundary = self.periods.next(Nanos(now)).0;
+            self.begun = counts;
+            mark::<MARK_REPLENISH>();
+            self.record(seat, Kind::Replenish, used);
+        } else if (run || self.runs) && event != Event::Stop && !(run && self.loads) {
+            if run {
+                mark::<MARK_POLL>();
+            } else {
+                mark::<MARK_OVERFLOW>();
+            }
+            self.record(seat, if run { Kind::Poll } else { Kind::Throttle }, used);
+        }
+        if run && !self.runs {
+            self.record(seat, Kind::Wake, Counts::ZERO);
+        }
+        self.runs = run;
+        self.deadline = self.boundary;
+        match &mut self.source {
+            Source::Pmu(_) if self.away.is_some() => {}
+            Source::Pmu(pmu) if run => pmu.interrupt_at(limit),
+            // Nothing is counted while it waits, so that no interrupt can come but the one that did.
+            Source::Pmu(_) => Pmu::forget(),
+            // What is off counts nothing: its next look is the boundary's, and the first when it is on again.
+            Source::Monitor { poll, access } if run && !self.off && !self.loads => {
+                let left = |limit: u64, count: u64| limit.saturating_sub(count);
+                let left = left(limit.reads, counts.reads).min(left(limit.writes, counts.writes));
+                let wait = regulation::least_time(left, *access).max(*poll);
+                self.deadline = self.deadline.min(now.saturating_add(wait));
+            }
+            Source::Monitor { .. } => {}
+        }
+        if wake != 0 {
+            wake_members(core, self.shared, wake);
+        }
+    }
+
+    /// Records something about the budget: what was `used` of it, and what it is; 0 in a period in which a debt leaves nothing.
+    #[inline(always)]
+    fn record(&self, seat: &Seat, kind: Kind, used: Counts) {
+        let budget = self.limit.minus(self.begun).least(MOST_RECORDED);
+        let all = if self.two { Which::Reads } else { Which::All };
+        trace::push(seat.ring, seat.who.tag(kind, all as u32), used.reads, budget.reads);
+        if self.two {
+            record_writes(seat, kind, used.writes, budget.writes);
+        }
+    }
+
+    /// Whether somebody counts what the vCPU, which has run, takes of its budget.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_counted(&self) -> bool {
+        self.off || self.loads || matches!(self.source, Source::Pmu(_)) || monitor().is_counting()
+    }
+
+    /// Takes over the budget that its VM was set to, at the start of a period: the core is not
+    /// interrupted for it before.
+    #[inline(always)]
+    fn follow(&mut self, seat: &Seat) {
+        // Acquire: the budget that `set_budget` stored before it counted. If it stores another one
+        // now, this may find half of it, and the next boundary finds the rest.
+        let changes = seat.vm.budget_changes.load(Ordering::Acquire);
+        if changes != self.changes {
+            self.changes = changes;
+            self.take_budget(seat);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_budget(&mut self, seat: &Seat) {
+        let its = &seat.vm.view().vm.regulation;
+        let [reads, writes] = [0, 1].map(|n: usize| seat.vm.budget[n].load(Ordering::Relaxed));
+        let limited = |limited: u64, budget| if limited == u64::MAX { limited } else { budget };
+        let budget =
+            Counts { reads: limited(its.reads, reads), writes: limited(its.writes, writes) };
+        // Refused if it leaves this vCPU nothing: then the old one stays.
+        if self.regulator.set_budget(budget).is_ok() {
+            let tag = seat.who.tag(Kind::BudgetChanged, Which::All as u32);
+            let before = core::mem::replace(&mut self.budget, budget).least(MOST_RECORDED);
+            trace::push(seat.ring, tag, budget.reads, before.reads);
+            if self.two {
+                record_writes(seat, Kind::BudgetChanged, budget.writes, before.writes);
+            }
+        }
+    }
+
+    /// Whether the vCPU must wait for its next budget.
+    #[inline(always)]
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        !self.runs
+    }
+}
+
+#[cold]
+fn record_writes(seat: &Seat, kind: Kind, used: u64, budget: u64) {
+    trace::push(seat.ring, seat.who.tag(kind, Which::Writes as u32), used, budget);
+}
+
+/// Tells the meter that its vCPU goes off or waits in EL2, or (`on`) that it is about to run again.
+pub fn note(core: &mut Core, seat: &Seat, on: bool) {
+    if let Some(meter) = &mut core.meter {
+        let event = if on { Event::Count } else { Event::Stop };
+        meter.off = !on;
+        meter.loads = false;
+        meter.step(seat, core.index, timer::now_ns(), event);
+        core.arm();
+    }
+}
+
+/// The interrupt of core `core`'s PMU.
+#[must_use]
+pub fn pmu_intid(core: usize) -> u32 {
+    PMU_INTIDS.get(core).or(PMU_INTIDS.last()).copied().unwrap_or(gic::SPECIAL)
+}
+
+/// Whether this is the interrupt of a PMU.
+#[inline(always)]
+#[must_use]
+pub fn is_pmu(intid: u32) -> bool {
+    PMU_INTIDS.contains(&intid)
+}
+
+/// What a vCPU's regulator shares with others: see `weir_policy::bandwidth::Kind`.
+fn shared(seat: &Seat) -> &'static Shared {
+    let its = &seat.vm.view().vm.regulation;
+    match its.kind {
+        regulation::MEMGUARD => &MEMGUARD,
+        regulation::COMPENSATION => vm::all()
+            .nth(its.critical.into())
+            .map_or(&seat.vm.bandwidth, |critical| &critical.bandwidth),
+        _ => &seat.vm.bandwidth,
+    }
+}
+
+/// Interrupts the other cores with a suspended vCPU that the regulator names in `wake` and that
+/// shares `with`. The regulator names each at most once in a period
+/// (`policy::bandwidth::Verdict::wake`).
+#[cold]
+fn wake_members(core: usize, with: &'static Shared, wake: u32) {
+    let is_named = |seat: &Seat| {
+        let view = seat.vm.view();
+        let setting = boot::system().setting(view.index, seat.vcpu);
+        setting.is_some_and(|setting| setting.member_bit() & wake != 0)
+            && core::ptr::eq(shared(seat), with)
+    };
+    for other in (0..MAX_CORES).filter(|other| *other != core) {
+        if vm::seats(other).any(is_named) {
+            cpu::tell(other, cpu::BUDGET);
+        }
+    }
+}
+
+/// Sets the budget of VM `target` to `budget` from its next period on, if `setter` was granted the
+/// right to this one. No other core is interrupted: each meter of the VM looks at its next
+/// boundary.
+#[must_use]
+pub fn set_budget(setter: &Vm, target: u64, budget: Counts) -> bool {
+    let Some(target) = usize::try_from(target).ok().and_then(|target| vm::all().nth(target)) else {
+        return false;
+    };
+    let its = &target.view().vm.regulation;
+    let limits = its.least..=its.most;
+    let granted = its.is_on() && usize::from(its.setter) == setter.index();
+    let within = |limited: u64, wish| limited == u64::MAX || limits.contains(&wish);
+    if !granted || !within(its.reads, budget.reads) || !within(its.writes, budget.writes) {
+        return false;
+    }
+    // Two setters at once would be two vCPUs of one VM: each pair is then one that it may set.
+    target.budget[0].store(budget.reads, Ordering::Relaxed);
+    target.budget[1].store(budget.writes, Ordering::Relaxed);
+    // Release: see `Meter::follow`.
+    target.budget_changes.fetch_add(1, Ordering::Release);
+    true
+}
+
+/// Keeps the vCPU off its core until it may run. Its interrupts stay pending in the GIC: those of guests are held back by their
+/// priority, so that none of them, however many come, ends the wait. The caller has dealt with the messages whose SGIs it took.
+#[inline(always)]
+pub fn hold(core: &mut Core, seat: &'static Seat) {
+    let is_held = |core: &Core| core.meter.as_ref().is_some_and(Meter::holds);
+    if !is_held(core) {
+        return;
+    }
+    gic::hold_guests(true);
+    loop {
+        // What came meanwhile is pending still, and ends the wait at once.
+        wait_for_interrupt();
+        life::attend(core);
+        if !is_held(core) || cpu::is_told(core.index, cpu::STOP) {
+            break;
+        }
+    }
+    gic::hold_guests(false);
+    // Its SGI may have been what ended the wait.
+    if cpu::take(core.index, cpu::STOP) != 0 {
+        life::park(core, seat);
+    }
+}

@@ -1,0 +1,27 @@
+//! The board, from its file in `boards/`.
+
+#[expect(clippy::unreadable_literal, reason = "generated")]
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/platform.rs"));
+}
+
+pub use generated::*;
+
+/// Bytes of the redistributors that are looked at: those of all cores, at the longest stride.
+#[cfg(feature = "gicv3")]
+pub const GICR_LEN: u64 = weir_vdev::gic::redistributor::LONGEST * CORES.len() as u64;
+
+/// What EL2 drives itself: physical address and bytes.
+#[cfg(feature = "gicv3")]
+pub const EL2_DEVICES: &[(u64, u64)] = &[(UART, 0x1000), (GICD, 0x1_0000), (GICR, GICR_LEN)];
+
+/// What EL2 drives itself: physical address and bytes.
+#[cfg(feature = "gicv2")]
+pub const EL2_DEVICES: &[(u64, u64)] =
+    &[(UART, 0x1000), (GICD, 0x1000), (GICC, 0x2000), (GICH, 0x1000)];
+
+/// What it drives only where the system has PCI functions: the SMMU need not be there otherwise.
+pub const PCI_DEVICES: &[(u64, u64)] = &[
+    (SMMU, if SMMU == 0 { 0 } else { 0x2_0000 }),
+    (ECAM, if ECAM == 0 { 0 } else { crate::arch::ecam::BUS_LEN }),
+];

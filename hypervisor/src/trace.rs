@@ -1,0 +1,35 @@
+//! The trace: each core's ring of records, always on. The host reads the rings in the machine's memory while it runs.
+
+use crate::arch::{sysreg::cntpct_el0, timer};
+use weir_model::packed::MAX_CORES;
+pub use weir_trace::record::{Kind, MOST_OTHER, Meter, Tag, Who};
+use weir_trace::recorder;
+
+/// Records that a ring holds: what a core makes in some tenths of a millisecond when it does nothing else.
+const CAPACITY: usize = 2048;
+
+/// A core's ring.
+pub type Ring = recorder::Ring<CAPACITY>;
+
+/// All rings. `weir run` finds them by this name.
+#[unsafe(export_name = "weir_trace_rings")]
+static RINGS: [Ring; MAX_CORES] = [const { Ring::new() }; MAX_CORES];
+
+/// The ring of core `core`, which alone writes to it.
+#[must_use]
+pub fn ring(core: usize) -> &'static Ring {
+    // Masked, so that no number can reach beyond; cores are below MAX_CORES anyway (`packed`).
+    &RINGS[core % MAX_CORES]
+}
+
+/// Lets readers know of the calling core's ring.
+pub fn begin(core: usize) {
+    let (frequency, zero) = timer::base();
+    ring(core).begin(core, frequency, zero);
+}
+
+/// Records something that happens now.
+#[inline(always)]
+pub fn push(ring: &'static Ring, tag: Tag, count: u64, other: u64) {
+    ring.push(cntpct_el0::read(), tag, count, other);
+}

@@ -1,0 +1,197 @@
+//! What the broker is done with goes back to the drivers.
+
+use super::{
+    LINK, Link, Socket, flows, lock::Held, memory::Memory, multicast, raise, receive::offer,
+    socket::Sent,
+};
+use crate::{
+    arch::{memory::Peephole, timer},
+    cpu::{Core, Seat},
+    trace::Ring,
+    vm::{self, Vm},
+};
+use core::sync::atomic::{AtomicU64, Ordering};
+use weir_broker::shared::{Completion, Outcome, Partition, RING};
+use weir_trace::record::{Kind, Who, packet};
+use weir_vsock::{
+    device::{RX, TX},
+    multicast::{Group, Post},
+    vsock::HEADER_LEN,
+};
+
+/// The shortest time from a receiver's interrupt to the end of the broker's hypercall since this
+/// was last reported, in ticks.
+static SHORTEST_TAIL: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// Returns that time, in ticks, and starts anew; 0 if there was none.
+pub fn take_tail() -> u64 {
+    match SHORTEST_TAIL.swap(u64::MAX, Ordering::Relaxed) {
+        u64::MAX => 0,
+        ticks => ticks,
+    }
+}
+
+/// Completions, or new buffers for the broker, in one turn of a device's lock.
+const TURN: u32 = 4;
+
+/// The broker has completions; on its core. Gives how long that took, in ticks; nothing for a VM that is not the broker.
+pub fn complete(core: &Core, seat: &Seat) -> Option<u64> {
+    let begun = timer::ticks();
+    let link = LINK.get().filter(|link| link.broker == seat.vm.index())?;
+    // SAFETY: on this core, in a trap of its guest.
+    let mut peephole = unsafe { Peephole::open(core.index) };
+    let mut taken = link.taken.lock();
+    // The receiver's interrupt is pending before the packet counts as arrived: the receiver's completions come first.
+    let (mut device, mut raised): (Option<Device>, _) = (None, timer::now_ns());
+    let mut delivered = None;
+    for _ in 0..Partition::most_completions() {
+        let Some(completion) = link.partition.next_completion(&mut taken) else { break };
+        if device.as_ref().is_none_or(|device| device.vm.index() != completion.port) {
+            if let Some(device) = device.take()
+                && let Some(receiver) = device.end(link, &mut peephole)
+            {
+                raised = receiver.raised;
+                delivered = Some(receiver.told);
+            }
+            device = vm::all().nth(completion.port).map(Device::begin);
+        }
+        if let Some(device) = &mut device {
+            device.complete(link, seat.ring, (&completion, raised), &mut peephole);
+        }
+    }
+    if let Some(device) = device {
+        let _ = device.end(link, &mut peephole);
+    }
+    let ended = timer::ticks();
+    if let Some(delivered) = delivered {
+        // Relaxed, here and below: a figure, on which nothing depends.
+        SHORTEST_TAIL.fetch_min(ended.wrapping_sub(delivered), Ordering::Relaxed);
+    }
+    multicast::attend(&mut peephole);
+    Some(timer::ticks().wrapping_sub(begun))
+}
+
+/// The device whose completions come next.
+struct Device {
+    vm: &'static Vm,
+    /// Locked, but between two turns.
+    socket: Option<Held<'static, Socket>>,
+    turns: u32,
+    /// Its driver got something back.
+    returned: bool,
+    /// And the broker has fewer of its buffers.
+    filled: bool,
+}
+
+impl Device {
+    fn begin(vm: &'static Vm) -> Self {
+        Self { vm, socket: Some(vm.socket.lock()), turns: 0, returned: false, filled: false }
+    }
+
+    fn complete(
+        &mut self,
+        link: &Link,
+        ring: &'static Ring,
+        (completion, raised): (&Completion, u64),
+        peephole: &mut Peephole,
+    ) {
+        if self.turns == TURN {
+            // Given up first: whoever waits for it is next.
+            self.socket = None;
+            self.turns = 0;
+        }
+        let socket = self.socket.get_or_insert_with(|| self.vm.socket.lock());
+        // Of several receivers, one waits for the lock of their connections inside: once in a turn.
+        let several = !matches!(completion.outcome, Outcome::Received(_))
+            && flows::get(completion.flow.into()).is_some_and(|(flow, _)| flow.members > 1);
+        self.turns = if several { TURN } else { self.turns + 1 };
+        if completion.epoch == link.partition.port(completion.port).epoch()
+            && finish((self.vm, ring), socket, (completion, raised), peephole)
+        {
+            self.returned = true;
+            self.filled |= completion.outcome != Outcome::Sent;
+        }
+    }
+
+    /// Raises the interrupt if the driver got something back.
+    fn end(mut self, link: &Link, peephole: &mut Peephole) -> Option<Raised> {
+        let socket = self.socket.as_mut().filter(|_| self.returned)?;
+        socket.raised = timer::ticks();
+        let raised = raise(self.vm, socket, peephole);
+        let told = timer::ticks();
+        self.socket = None;
+        let some = || offer(self.vm, &mut self.vm.socket.lock(), link, TURN) == TURN;
+        // Bounded: the broker has no more buffers than are in a ring.
+        let _ = self.filled && (0..RING as u32 / TURN).all(|_| some());
+        Some(Raised { raised, told })
+    }
+}
+
+/// An interrupt that was raised.
+struct Raised {
+    /// When it was pending, in ns.
+    raised: u64,
+    /// When its core had been told of it, in ticks.
+    told: u64,
+}
+
+/// Returns one chain to its driver; false for one that the broker does not have. `raised` is when the last receiver's interrupt was
+/// pending.
+fn finish(
+    (vm, ring): (&'static Vm, &'static Ring),
+    socket: &mut Socket,
+    (completion, raised): (&Completion, u64),
+    peephole: &mut Peephole,
+) -> bool {
+    let head = completion.head;
+    let mut memory = Memory::new(vm.view(), peephole);
+    let (index, written) = match completion.outcome {
+        Outcome::Received(written) => {
+            let bit = 1u64.checked_shl(head.into()).unwrap_or(0);
+            if socket.offered & bit == 0 {
+                return false;
+            }
+            socket.offered &= !bit;
+            let bytes = u64::from(written).saturating_sub(HEADER_LEN as u64);
+            let tag = Who::new(vm.index() as u8, 0).tag(Kind::PacketChunk, head.into());
+            ring.push(timer::ticks(), tag, completion.phases, bytes);
+            (RX, written)
+        }
+        outcome => {
+            let Some(place) = socket.sent.get_mut(usize::from(head)) else { return false };
+            let Some(sent) = *place else { return false };
+            let member = completion.flow.wrapping_sub(sent.flow);
+            // Of several receivers each answers once.
+            let left = match sent.members {
+                0 if member == 0 => 0,
+                members if members.checked_shr(member.into()).unwrap_or(0) & 1 != 0 => {
+                    let answered = |group: &mut Group, _: &mut Post| {
+                        group.answered(member.into(), timer::now_ns());
+                    };
+                    // The broker looks at the alarm when this is over: nobody need wake it for that.
+                    let _ = multicast::with(sent.flow.into(), answered, &mut Post::new());
+                    members & !(1 << member)
+                }
+                _ => return false,
+            };
+            *place = (left != 0).then_some(Sent { members: left, ..sent });
+            if let (Some((entry, flow)), true) = (flows::get(completion.flow.into()), sent.data) {
+                if outcome == Outcome::Sent {
+                    let latency = raised.saturating_sub(sent.eligible);
+                    flow.arrived(latency, entry.deadline, raised);
+                    let tag = Who::new(vm.index() as u8, 0)
+                        .tag(Kind::PacketArrived, packet(completion.flow, head));
+                    ring.push(timer::ticks(), tag, completion.phases, latency);
+                } else {
+                    flow.lose(1);
+                }
+            }
+            if left != 0 {
+                return false;
+            }
+            (TX, 0)
+        }
+    };
+    let queue = socket.transport.queue(index);
+    queue.is_some_and(|queue| queue.push(&mut memory, head, written).is_ok())
+}

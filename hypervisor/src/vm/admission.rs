@@ -1,0 +1,134 @@
+//! Admission of device interrupts on a core that VMs share: a line that has no credit left is masked at the distributor until it has, or waits for
+//! its VM's turn.
+//!
+//! A line of a VM that is off the core comes once, and then stays active until the VM has dealt with it. So what is limited is how often a line
+//! takes the core for its VM (`preempt`), and how often it comes while its VM has the core.
+
+use super::{Vm, interrupts::Lines};
+use crate::{arch::gic::Line, cpu::Seat, trace::Kind};
+use core::sync::atomic::{AtomicU32, Ordering};
+use weir_model::packed::{INTID_LIMIT, Irq};
+use weir_policy::{Nanos, admission::Bucket};
+use weir_vdev::gic::Hardware;
+
+/// The lines that are masked.
+static MASKED: [AtomicU32; INTID_LIMIT as usize / 32] =
+    [const { AtomicU32::new(0) }; INTID_LIMIT as usize / 32];
+
+/// Whether interrupt `intid` is masked for want of credit.
+#[must_use]
+pub fn is_masked(intid: u32) -> bool {
+    let word = MASKED.get(intid as usize / 32);
+    // Relaxed: written and read under the VM's lock of the GIC.
+    word.is_some_and(|word| word.load(Ordering::Relaxed) >> (intid % 32) & 1 != 0)
+}
+
+fn set_masked(intid: u32, masked: bool) {
+    let Some(word) = MASKED.get(intid as usize / 32) else { return };
+    let bit = 1 << (intid % 32);
+    if masked {
+        word.fetch_or(bit, Ordering::Relaxed);
+    } else {
+        word.fetch_and(!bit, Ordering::Relaxed);
+    }
+}
+
+/// The rule of a line on one core.
+pub struct Rule {
+    vm: &'static Vm,
+    intid: u32,
+    /// How urgently it takes the core for its VM, if it does.
+    preempt: Option<u8>,
+    bucket: Option<Bucket>,
+    /// Interrupts that came without credit.
+    deferred: u64,
+    /// When the line is unmasked; `u64::MAX` if it is not masked.
+    pub masked_until: u64,
+}
+
+/// What becomes of an interrupt.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is delivered, when its VM's turn comes.
+    Deliver,
+    /// It is delivered, and takes the core for its VM.
+    Preempt(u8),
+    /// It is masked, and nothing is delivered now.
+    Mask,
+}
+
+impl Rule {
+    /// The rule of one of VM `vm`'s interrupts, if it has one.
+    #[must_use]
+    pub fn new(vm: &'static Vm, irq: &Irq) -> Option<Self> {
+        let bucket =
+            (irq.interval_ns > 0).then(|| Bucket::new(irq.burst.into(), Nanos(irq.interval_ns)));
+        let preempt = (irq.preempt != 0).then_some(irq.priority);
+        let rule =
+            Self { vm, intid: irq.intid, preempt, bucket, deferred: 0, masked_until: u64::MAX };
+        (preempt.is_some() || rule.bucket.is_some()).then_some(rule)
+    }
+
+    /// Whether it is that of interrupt `intid`.
+    #[must_use]
+    pub const fn is_of(&self, intid: u32) -> bool {
+        self.intid == intid
+    }
+
+    /// The line's interrupt came at `now`, was acknowledged, and its priority dropped; `is_current` says whether its VM has the core, and `may_take` whether it may be
+    /// had by a line of some priority. One that waits for a more urgent one's turn needs no credit.
+    pub fn come(
+        &mut self,
+        seat: &Seat,
+        core: usize,
+        now: u64,
+        is_current: bool,
+        may_take: impl FnOnce(u8) -> bool,
+    ) -> Verdict {
+        let preempt = self.preempt.filter(|_| !is_current);
+        if preempt.is_some_and(|priority| !may_take(priority)) {
+            return Verdict::Deliver;
+        }
+        let credit = self.bucket.as_mut().map_or(Ok(()), |bucket| bucket.admit(Nanos(now)));
+        match credit {
+            Ok(()) => preempt.map_or(Verdict::Deliver, |priority| {
+                seat.record(Kind::LinePreempted, self.intid, 0, 0);
+                Verdict::Preempt(priority)
+            }),
+            Err(at) => {
+                self.deferred = self.deferred.saturating_add(1);
+                let until = if is_current { at.0 } else { 0 };
+                seat.record(Kind::LineDeferred, self.intid, self.deferred, until);
+                if !is_current {
+                    return Verdict::Deliver;
+                }
+                self.mask(core, at.0);
+                Verdict::Mask
+            }
+        }
+    }
+
+    /// Gives the interrupt back to the distributor, which does not forward it for now: a level is there as long as its device holds it, an edge,
+    /// or what the guest made pending, is so again, and further ones join it.
+    fn mask(&mut self, core: usize, until: u64) {
+        let gic = self.vm.gic.lock();
+        set_masked(self.intid, true);
+        self.masked_until = until;
+        let line = Line::new(self.intid, core);
+        line.set_enabled(false);
+        if line.is_edge() || gic.is_latched(self.intid) {
+            line.set_pending(true);
+        }
+        line.set_active(false);
+    }
+
+    /// There is credit again.
+    pub fn unmask(&mut self) {
+        self.masked_until = u64::MAX;
+        let gic = self.vm.gic.lock();
+        set_masked(self.intid, false);
+        if gic.is_forwarded(self.intid) {
+            Lines::new(self.vm).set_enabled(0, self.intid, true);
+        }
+    }
+}

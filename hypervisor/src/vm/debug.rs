@@ -1,0 +1,75 @@
+//! Breakpoints, watchpoints and single step of VMs: between the model (`vboard::debug`) and the
+//! core's registers.
+//!
+//! The model of a vCPU always has its values, as each access traps. The hardware has them while
+//! they are armed.
+
+use super::{VMS, ids};
+use crate::{
+    arch::{Frame, isb, sysreg},
+    cpu::Seat,
+};
+use weir_model::packed::{MAX_CORES, MAX_VMS};
+use weir_trace::wire::ExitCause;
+use weir_vdev::{
+    debug::{Access, Debug},
+    esr::SysRegAccess,
+};
+
+/// The model of a vCPU's registers.
+///
+/// # Safety
+///
+/// Called on the vCPU's core, which has no other reference to it.
+unsafe fn model(seat: &Seat) -> &'static mut Debug {
+    let kept = &VMS[seat.vm.index() % MAX_VMS];
+    // SAFETY: the contract.
+    unsafe { &mut *kept.debug[seat.vcpu % MAX_CORES].0.get() }
+}
+
+/// Carries out a guest's access to one of these registers; false if it is to another one.
+#[inline(never)]
+pub fn access(frame: &mut Frame, seat: &'static Seat, access: SysRegAccess) -> bool {
+    // SAFETY: the vCPU runs on this core, and the reference ends with this function.
+    let debug = unsafe { model(seat) };
+    let value = if access.is_write() { frame.get(access.rt()) } else { 0 };
+    match debug.access(access, value, ids().comparators()) {
+        None => return false,
+        Some(Access::Read(value)) => frame.set(access.rt(), value),
+        Some(Access::Written) => load(debug),
+    }
+    seat.exit(ExitCause::SystemRegister);
+    true
+}
+
+/// Resets the registers of a vCPU that comes on, on its core.
+pub fn reset(seat: &Seat) {
+    // SAFETY: as the contract asks; no other reference lives longer than its function.
+    *unsafe { model(seat) } = Debug::RESET;
+}
+
+/// Gives this core's debug registers to a vCPU that is about to run on it.
+#[inline(always)]
+pub fn enter(seat: &Seat) {
+    // SAFETY: as the contract asks; no other reference lives longer than its function.
+    let debug = unsafe { model(seat) };
+    if debug.is_armed() || Debug::enables(sysreg::mdscr_el1::read()) {
+        load(debug);
+    }
+}
+
+/// Copies the registers to the hardware if they are armed, or else disables the hardware's.
+#[inline(never)]
+fn load(debug: &Debug) {
+    if debug.is_armed() {
+        let (breakpoints, watchpoints) = ids().comparators();
+        for (n, it) in debug.breakpoints().iter().enumerate().take(breakpoints.into()) {
+            sysreg::write_breakpoint(n, it.value, it.control);
+        }
+        for (n, it) in debug.watchpoints().iter().enumerate().take(watchpoints.into()) {
+            sysreg::write_watchpoint(n, it.value, it.control);
+        }
+    }
+    sysreg::mdscr_el1::write(debug.control());
+    isb();
+}

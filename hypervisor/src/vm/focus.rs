@@ -1,0 +1,176 @@
+//! The *focus*: the console's input, and the devices of the class *active*, which several VMs have and one at a time sees (mobivmm, IV).
+//!
+//! It moves by an explicit act: whoever is at the console chooses another VM, or a VM that may calls. The input moves at once. The devices follow together, when none of
+//! their lines is being handled: an interrupt that has come to a VM is that VM's to its end, and the devices with it; one that it has not taken yet is withdrawn, and comes to the
+//! next one. To all others the registers read as zero and take nothing.
+//!
+//! When a life of the VM that has the focus ends, the focus goes to the first other VM of the file that lives and has active devices, but for a new life of the first one.
+
+use super::{OWNERS, Vm, all};
+use crate::{
+    arch::{Lock, gic::Line, memory},
+    console, cpu,
+};
+use core::sync::atomic::{AtomicU8, Ordering};
+use weir_model::packed::{ACTIVE, Irq, Region};
+
+/// Nobody.
+const NOBODY: u8 = u8::MAX;
+/// The VM that has the active devices; changed under [`MOVING`].
+static HOLDER: AtomicU8 = AtomicU8::new(NOBODY);
+/// Held while devices move. Takes the old holder's `Vm::gic` inside.
+static MOVING: Lock<()> = Lock::new(());
+
+fn regions(vm: &Vm) -> impl Iterator<Item = &'static Region> {
+    vm.view().regions.iter().filter(|region| region.kind == ACTIVE)
+}
+
+fn lines(vm: &Vm) -> impl Iterator<Item = &'static Irq> {
+    vm.view().irqs.iter().filter(|irq| irq.active != 0)
+}
+
+fn line(vm: &Vm, irq: &Irq) -> Line {
+    Line::new(irq.intid, vm.core_of(0))
+}
+
+/// VM `place` of the system, if it has active devices.
+fn holder(place: usize) -> Option<&'static Vm> {
+    all().nth(place).filter(|vm| lines(vm).next().is_some())
+}
+
+/// The VM that has the focus at first.
+fn home() -> Option<&'static Vm> {
+    all().find(|vm| lines(vm).next().is_some())
+}
+
+fn show(vm: &Vm, visible: bool) {
+    let (root, vmid) = (vm.root.load(Ordering::Relaxed), vm.index() as u64 + 1);
+    for region in regions(vm) {
+        // SAFETY: the caller holds `MOVING`, or is the boot core; `System::parse` has found that a system with active devices is not divided.
+        unsafe { memory::show(root, vmid, region.ipa, region.len, visible) };
+    }
+}
+
+/// Gives the focus to the first VM that has active devices; on the boot core, before it starts another.
+pub fn init() {
+    let Some(home) = home() else { return };
+    for vm in all() {
+        show(vm, false);
+        for irq in lines(vm) {
+            line(vm, irq).set_edge(irq.edge != 0);
+        }
+    }
+    console::give_input_to(home.index() as u8);
+}
+
+/// Whether the active devices are VM `vm`'s now.
+#[must_use]
+pub fn is_with(vm: &Vm) -> bool {
+    usize::from(HOLDER.load(Ordering::Relaxed)) == vm.index()
+}
+
+/// Whether `ipa` is of an active device of the VM's.
+#[cold]
+#[inline(never)]
+#[must_use]
+pub fn covers(vm: &Vm, ipa: u64) -> bool {
+    regions(vm).any(|region| ipa.wrapping_sub(region.ipa) < region.len)
+}
+
+/// VM `vm` asks that the focus go to the one at place `to` of the system; whether it may.
+#[must_use]
+pub fn request(vm: &Vm, to: u64) -> bool {
+    let there = usize::try_from(to).ok().and_then(|to| all().nth(to));
+    let lives = |there: &&Vm| !there.halted.load(Ordering::Relaxed);
+    let Some(there) = there.filter(lives).filter(|_| vm.view().vm.focus != 0) else {
+        return false;
+    };
+    console::give_input_to(there.index() as u8);
+    true
+}
+
+/// Interrupt `intid` of VM `vm` was deactivated: devices that wait for that can go on.
+#[inline(never)]
+pub fn ended(vm: &Vm, intid: u32) {
+    if HOLDER.load(Ordering::Relaxed) != NOBODY && lines(vm).any(|irq| irq.intid == intid) {
+        // Not here: the caller holds the VM's lock.
+        cpu::tell(cpu::this(), cpu::HAND_OVER);
+    }
+}
+
+/// Moves the devices to the VM that has the console's input, unless they are there, or in the midst of an interrupt: then [`ended`] leads here again.
+pub fn hand_over() {
+    let _moving = MOVING.lock();
+    let to = console::focus();
+    let from = usize::from(HOLDER.load(Ordering::Relaxed));
+    if from == to || home().is_none() {
+        return;
+    }
+    if let Some(from) = holder(from) {
+        if !let_go(from) {
+            return;
+        }
+        show(from, false);
+    }
+    let to = holder(to);
+    HOLDER.store(to.map_or(NOBODY, |to| to.index() as u8), Ordering::Relaxed);
+    let Some(to) = to else { return };
+    show(to, true);
+    for irq in lines(to) {
+        if let Some(owner) = OWNERS.get(irq.intid as usize) {
+            owner.store(to.index() as u8, Ordering::Relaxed);
+        }
+        let line = line(to, irq);
+        line.route(to.core_of(0));
+        line.set_enabled(true);
+    }
+}
+
+/// Takes all lines from a VM, unless one of them is being handled; whether it has none now.
+fn let_go(vm: &'static Vm) -> bool {
+    for irq in lines(vm) {
+        line(vm, irq).withhold();
+    }
+    // From here on none comes; one that came is active until it is dealt with.
+    for irq in lines(vm) {
+        let line = line(vm, irq);
+        if !line.is_active() {
+            continue;
+        }
+        let mut gic = vm.gic.lock();
+        let came = gic.is_high(irq.intid);
+        if !came || !gic.withdraw(irq.intid) {
+            // What was withdrawn already comes again.
+            for irq in lines(vm) {
+                self::line(vm, irq).set_enabled(true);
+            }
+            return false;
+        }
+        // A level is there as long as its device holds it.
+        if line.is_edge() {
+            line.set_pending(true);
+        }
+        line.set_active(false);
+    }
+    true
+}
+
+/// A life of the VM has ended, with all of its vCPUs off; another one `follows` or not.
+pub fn give_back(vm: &'static Vm, follows: bool) {
+    let is_home = home().is_some_and(|home| core::ptr::eq(home, vm));
+    if console::focus() != vm.index() && !is_with(vm) || follows && is_home {
+        return;
+    }
+    // Whatever it was in the midst of.
+    vm.gic.lock().reset(&mut super::interrupts::Lines::new(vm));
+    let lives = |heir: &&Vm| {
+        !core::ptr::eq(*heir, vm)
+            && !heir.halted.load(Ordering::Relaxed)
+            && lines(heir).next().is_some()
+    };
+    if console::focus() == vm.index()
+        && let Some(heir) = all().find(lives)
+    {
+        console::give_input_to(heir.index() as u8);
+    }
+}

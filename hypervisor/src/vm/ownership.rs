@@ -1,0 +1,172 @@
+//! The self-check: before the first guest instruction every table that EL2 made is read back. Whatever it maps of RAM must be in its owner's
+//! cells, or, where memory is not divided, in a range of its owner's.
+
+use super::{KEPT, pci, stolen_time_page};
+use crate::{
+    arch::memory::{self, Window},
+    platform::RAM_BASE,
+};
+use core::ops::{AddAssign, Range};
+use weir_model::packed::{PARTITION_LEN, System, VmView};
+use weir_paging::{
+    table::{PAGE, Table, stage1},
+    walk::leaves,
+};
+
+/// What was found in tables.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Found {
+    /// Pages of RAM that they map.
+    pub pages: u64,
+    /// How many of these are somebody else's, or in cells of somebody else; descriptors that make no sense count as one.
+    pub strays: u64,
+}
+
+impl AddAssign for Found {
+    fn add_assign(&mut self, other: Self) {
+        self.pages += other.pages;
+        self.strays += other.strays;
+    }
+}
+
+/// Reads back the tables of a divided system: of stage 1, of every VM's stage 2 and of its DMA.
+///
+/// # Safety
+///
+/// Called on the boot core, before it starts another; nobody uses a window.
+pub unsafe fn of_divided(system: &System<'_>) -> Found {
+    // SAFETY: as this function's contract.
+    let mut found = unsafe { of_hypervisor(system) };
+    for view in (0..system.vms()).filter_map(|index| system.vm(index)) {
+        // SAFETY: as this function's contract.
+        found += unsafe { of_vm(system, &view) };
+    }
+    found
+}
+
+/// Reads back the tables of stage 1 of a system that is not divided.
+///
+/// # Safety
+///
+/// Called on the boot core, before it starts another; nobody uses a window.
+pub unsafe fn of_image(system: &System<'_>) -> Found {
+    // SAFETY: as this function's contract.
+    let (tables, first) = unsafe { memory::stage1_tables() };
+    let header = system.header;
+    let base = header.load_address + first * PAGE;
+    let image = header.load_address..header.load_address + header.image_len.next_multiple_of(PAGE);
+    let partition = system.partition().map(|pa| pa..pa + PARTITION_LEN);
+    let table = |pa: u64| tables.get((pa.checked_sub(base)? / PAGE) as usize);
+    let strays = |range: &Range<u64>| {
+        let may = [Some(&image), partition.as_ref()].into_iter().flatten();
+        strays_outside(range, may.cloned())
+    };
+    read(system, base, &table, strays)
+}
+
+/// Reads back what was made for a VM of a system that is not divided: its stage 2 from `root` on, and its DMA's, in `tables`, which lie one
+/// behind the other from physical address `base` on.
+pub fn of_undivided(
+    system: &System<'_>,
+    view: &VmView<'_>,
+    (tables, base): (&[Table], u64),
+    root: u64,
+) -> Found {
+    let table = |pa: u64| tables.get((pa.checked_sub(base)? / PAGE) as usize);
+    // The broker sees the VMs in flows, too.
+    let broker = view.index == system.header.broker as usize;
+    let sees = |vm: &VmView<'_>| {
+        vm.index == view.index || broker && system.window_attributes(vm).is_some()
+    };
+    let stolen_time = stolen_time_page(view.index);
+    let stolen_time = stolen_time..stolen_time + PAGE;
+    let strays = |range: &Range<u64>| {
+        let vms = (0..system.vms()).filter_map(|index| system.vm(index)).filter(|vm| sees(vm));
+        let regions = vms.flat_map(|vm| vm.regions).map(|region| region.pa..region.pa + region.len);
+        strays_outside(range, regions.chain(Some(stolen_time.clone())))
+    };
+    let mut found = Found::default();
+    for root in [root].into_iter().chain(pci::domain(view.index)) {
+        found += read(system, root, &table, strays);
+    }
+    found
+}
+
+/// All pages of `range`, unless it lies within one of those that `may` be mapped.
+fn strays_outside(range: &Range<u64>, mut may: impl Iterator<Item = Range<u64>>) -> u64 {
+    let inside = may.any(|may| may.start <= range.start && range.end <= may.end);
+    if inside { 0 } else { (range.end - range.start) / PAGE }
+}
+
+/// The pages of `range` that may not be mapped.
+fn strays_among(range: &Range<u64>, may: impl Fn(u64) -> bool) -> u64 {
+    range.clone().step_by(PAGE as usize).filter(|&page| !may(page)).count() as u64
+}
+
+unsafe fn of_hypervisor(system: &System<'_>) -> Found {
+    // SAFETY: by the contract of `of_divided`.
+    let (tables, first) = unsafe { memory::stage1_tables() };
+    let pages = system.hypervisor_pages();
+    let table = |pa| tables.get(pages.index_of(pa)?.checked_sub(first)? as usize);
+    let set = system.hypervisor_cells();
+    let kept = |page| {
+        let mut vms = (0..system.vms()).filter_map(|index| system.vm(index));
+        vms.any(|view| {
+            let own = system.pages(&view, view.vm.own);
+            own.index_of(page).is_some_and(|index| index >= own.total() - KEPT / PAGE)
+        })
+    };
+    let shared =
+        |page| system.partition_pages().is_some_and(|pages| pages.index_of(page).is_some());
+    let may = |page| set.contains(system.cells().cell_of(page)) || kept(page) || shared(page);
+    pages.nth_page(first).map_or(Found { pages: 0, strays: 1 }, |root| {
+        read(system, root, &table, |range| strays_among(range, may))
+    })
+}
+
+unsafe fn of_vm(system: &System<'_>, view: &VmView<'_>) -> Found {
+    let own = system.pages(view, view.vm.own);
+    let set = system.cells_of(view);
+    // The broker sees the VMs in flows, too.
+    let seen = |page| {
+        let mut vms = (0..system.vms()).filter_map(|index| system.vm(index));
+        view.index == system.header.broker as usize
+            && vms.any(|vm| {
+                let cells = system.cells_of(&vm);
+                system.window_attributes(&vm).is_some()
+                    && cells.contains(system.cells().cell_of(page))
+            })
+    };
+    let may = |page| set.contains(system.cells().cell_of(page)) || seen(page);
+    let mut found = Found::default();
+    // SAFETY: by the contract of `of_divided`.
+    let mut window = unsafe { Window::all() };
+    window.lend(&mut own.clone(), stage1::READ, |va, len| {
+        // SAFETY: the window maps whole pages of RAM, which nobody writes now.
+        let tables =
+            unsafe { core::slice::from_raw_parts(va as *const Table, (len / PAGE) as usize) };
+        let table = |pa| tables.get(own.index_of(pa)? as usize);
+        for root in own.nth_page(0).into_iter().chain(pci::domain(view.index)) {
+            found += read(system, root, &table, |range| strays_among(range, may));
+        }
+    });
+    found
+}
+
+fn read<'t>(
+    system: &System<'_>,
+    root: u64,
+    table: &impl Fn(u64) -> Option<&'t Table>,
+    strays: impl Fn(&Range<u64>) -> u64,
+) -> Found {
+    let mut found = Found::default();
+    let walked = leaves(root, table, &mut |leaf| {
+        let end = leaf.output.saturating_add(leaf.len);
+        // What is not RAM is a device, of which there are no cells.
+        if end > RAM_BASE && leaf.output < system.header.memory_end {
+            found += Found { pages: leaf.len / PAGE, strays: strays(&(leaf.output..end)) };
+        }
+    });
+    found.strays += u64::from(walked.is_err());
+    found
+}

@@ -1,0 +1,292 @@
+//! PCI functions that VMs were given: found and confined at boot, seen through a filter (`vboard::pci`), reset between two lives.
+
+use super::Vm;
+use crate::{
+    arch::{
+        Lock, dsb_ishst,
+        ecam::Function as Registers,
+        gic::{self, Line},
+        smmu::{self, Domain, Silent},
+        timer,
+    },
+    console::{self, Text},
+    platform::SMMU_EVENT,
+};
+use spin::Once;
+use weir_model::packed::{ECAM_LEN, MAX_FUNCTIONS, MAX_VMS, PciFunction, System, VmView};
+use weir_paging::{
+    smmu::Format,
+    table::{Builder, MapError, stage2},
+};
+use weir_trace::wire::{Denial, Event, What, dma_syndrome};
+use weir_vdev::{
+    esr::MmioAccess,
+    pci::{Config, Function, Obstacle, Release, Reset, quiesce},
+};
+
+/// A function and its owner.
+struct Assigned {
+    entry: PciFunction,
+    /// What its guest sees of it.
+    view: Lock<Function>,
+}
+
+static FUNCTIONS: [Once<Assigned>; MAX_FUNCTIONS] = [const { Once::new() }; MAX_FUNCTIONS];
+/// What the devices of each VM reach.
+static DOMAINS: [Once<Domain>; MAX_VMS] = [const { Once::new() }; MAX_VMS];
+/// The functions of each VM that are being reset.
+static RELEASES: [Lock<Option<Release>>; MAX_VMS] = [const { Lock::new(None) }; MAX_VMS];
+static FORMAT: Once<Format> = Once::new();
+
+/// The functions of VM `vm`.
+fn of(vm: usize) -> impl Iterator<Item = &'static Assigned> + Clone {
+    FUNCTIONS.iter().filter_map(Once::get).filter(move |one| one.entry.vm as usize == vm)
+}
+
+fn streams(vm: usize) -> impl Iterator<Item = u32> + Clone {
+    of(vm).map(|one| one.entry.stream)
+}
+
+impl Assigned {
+    fn registers(&self) -> Registers {
+        Registers::new(self.entry.address as u8)
+    }
+}
+
+/// Finds the functions of a system, takes them from whoever had them and aborts whatever they do; on the boot core, before any VM is
+/// built. `console_core` takes the SMMU's interrupt.
+pub fn init(system: &System<'static>, console_core: usize) {
+    if system.pci().is_empty() {
+        return;
+    }
+    // What firmware left on must not move memory, whose it is.
+    for address in 0..=u8::MAX {
+        let mut registers = Registers::new(address);
+        if registers.read(0) & 0xffff != 0xffff {
+            quiesce(&mut registers);
+        }
+    }
+    match smmu::init() {
+        Ok(format) => FORMAT.call_once(|| format),
+        Err(what) => console::refuse(&["the machine's SMMU can't be used: ", what]),
+    };
+    for (entry, place) in system.pci().iter().zip(&FUNCTIONS) {
+        let mut registers = Registers::new(entry.address as u8);
+        let mut function = match Function::probe(&mut registers, entry.has_siblings(system.pci())) {
+            Ok(function) => function,
+            Err(obstacle) => refuse(entry, words(obstacle)),
+        };
+        if let Err(room) = function.place(entry.bars, entry.bars_len) {
+            let kib = |bytes: u64| Text::number(bytes.div_ceil(1024), 10);
+            refuse(
+                entry,
+                &[
+                    " needs ",
+                    kib(room.needed).as_str(),
+                    " KiB for its base addresses and has ",
+                    kib(entry.bars_len).as_str(),
+                    ": make `aperture` of the platform file's [pci] larger",
+                ],
+            );
+        }
+        let assigned = place.call_once(|| Assigned { entry: *entry, view: Lock::new(function) });
+        let release = begin_reset([assigned].into_iter(), timer::now_ns());
+        // Before any VM runs.
+        while release.due(timer::now_ns(), || is_reset([assigned].into_iter())).is_some() {
+            crate::arch::relax();
+        }
+        end_reset([assigned].into_iter());
+    }
+    let line = Line::new(SMMU_EVENT as u32, console_core);
+    {
+        let _words = gic::DISTRIBUTOR.lock();
+        line.set_edge(true);
+    }
+    line.claim(console_core);
+}
+
+fn refuse(entry: &PciFunction, why: &[&str]) -> ! {
+    let digits = b"0123456789abcdef";
+    let digit = |value: u32| digits[(value & 0xf) as usize];
+    let name = [
+        b'0',
+        b'0',
+        b':',
+        digit(entry.address >> 7),
+        digit(entry.address >> 3),
+        b'.',
+        digit(entry.address & 7),
+    ];
+    let mut parts: [&str; 8] = [""; 8];
+    let head = ["PCI function ", str::from_utf8(&name).unwrap_or("?")];
+    parts.iter_mut().zip(head.iter().chain(why)).for_each(|(to, from)| *to = from);
+    console::refuse(&parts)
+}
+
+fn words(obstacle: Obstacle) -> &'static [&'static str] {
+    match obstacle {
+        Obstacle::Absent => {
+            &[" is not there: put the device into that slot, for QEMU -device ..,addr=SLOT"]
+        }
+        Obstacle::Bridge => &[" is a bridge, which can't be passed through"],
+        Obstacle::Pin => &[" interrupts by another pin than INTA"],
+        Obstacle::BaseAddress => &[" has a base address of an unknown kind"],
+        Obstacle::PastSmmu => {
+            &[" goes past the SMMU: give QEMU's virtio device iommu_platform=on,disable-legacy=on"]
+        }
+    }
+}
+
+/// Maps the base addresses of a VM's functions into its stage 2.
+///
+/// # Errors
+///
+/// See [`MapError`].
+pub fn map_bars(builder: &mut Builder<'_>, vm: usize) -> Result<(), MapError> {
+    for one in of(vm) {
+        let view = one.view.lock();
+        for (address, len) in view.regions() {
+            builder.map(address, address, len, stage2::DEVICE)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a VM has functions, and with them a domain.
+#[must_use]
+pub fn has_domain(vm: usize) -> bool {
+    of(vm).next().is_some()
+}
+
+/// Fills in the tables by which a VM's functions reach its RAM, in the format of the SMMU.
+///
+/// # Errors
+///
+/// See [`MapError`].
+pub fn map_domain(
+    builder: &mut Builder<'_>,
+    system: &System<'_>,
+    view: &VmView<'_>,
+) -> Result<(), MapError> {
+    system.map_domain(builder, view, matches!(FORMAT.get(), Some(Format::Stage2)))
+}
+
+/// Where the tables of VM `vm`'s DMA are.
+pub fn domain(vm: usize) -> Option<u64> {
+    DOMAINS.get(vm)?.get().map(|domain| domain.root)
+}
+
+/// Says where the tables are that [`map_domain`] filled in for VM `vm`.
+pub fn set_domain(vm: usize, root: u64) {
+    if let Some(place) = DOMAINS.get(vm) {
+        place.call_once(|| Domain { id: vm as u16 + 1, root });
+    }
+}
+
+/// Lets a VM's functions reach its RAM, which is as its life begins with.
+pub fn open(vm: &Vm) {
+    let index = vm.index();
+    let Some(domain) = DOMAINS.get(index).and_then(Once::get) else { return };
+    smmu::attach(streams(index), domain).unwrap_or_else(|silent| give_up(silent));
+}
+
+/// Takes a VM's functions from its RAM and resets them, so that the RAM can be used for something
+/// else. Their registers are the hypervisor's meanwhile: all vCPUs are off. Does not wait: returns
+/// when to call again, or `None` once the functions are reset.
+pub fn close(vm: &Vm) -> Option<u64> {
+    let index = vm.index();
+    let domain = DOMAINS.get(index)?.get()?;
+    let mut release = RELEASES.get(index)?.lock();
+    let now = timer::now_ns();
+    let begun = release.get_or_insert_with(|| {
+        for one in of(index) {
+            quiesce(&mut one.registers());
+        }
+        smmu::detach(streams(index), domain).unwrap_or_else(|silent| give_up(silent));
+        // What is on its way to the console core belongs to the life that ends.
+        report_faults();
+        begin_reset(of(index), now)
+    });
+    let due = begun.due(now, || is_reset(of(index)));
+    if due.is_none() {
+        *release = None;
+        end_reset(of(index));
+    }
+    due
+}
+
+/// Begins to reset functions.
+fn begin_reset(functions: impl Iterator<Item = &'static Assigned>, now: u64) -> Release {
+    let reset = |one: &Assigned| one.view.lock().reset(&mut one.registers());
+    let resets = functions.map(reset);
+    // Each function is reset, also behind a slow one.
+    let slow = resets.filter(|reset| *reset == Reset::FunctionLevel).count() > 0;
+    Release::new(now, slow)
+}
+
+fn is_reset(mut functions: impl Iterator<Item = &'static Assigned>) -> bool {
+    functions.all(|one| one.view.lock().is_reset(&mut one.registers()))
+}
+
+/// Writes the base addresses of functions again. A virtio device that did not reset itself in time
+/// is left to its next driver: it reaches nothing until then.
+fn end_reset(functions: impl Iterator<Item = &'static Assigned>) {
+    for one in functions {
+        one.view.lock().assign(&mut one.registers());
+    }
+}
+
+/// The SMMU does not do what it is told, so nobody knows what devices reach. This core stops rather than use that memory.
+fn give_up(Silent: Silent) -> ! {
+    console::last_words(&["the SMMU does not complete its commands"])
+}
+
+/// Where in the configuration space of a VM's functions, or of its socket device, `ipa` is.
+#[must_use]
+pub fn offset(vm: &Vm, ipa: u64) -> Option<u64> {
+    let ecam = match vm.view().vm.vsock_ecam {
+        0 => of(vm.index()).next()?.entry.ecam,
+        ecam => ecam,
+    };
+    let offset = ipa.wrapping_sub(ecam);
+    (offset < ECAM_LEN).then_some(offset)
+}
+
+/// A guest's access at `offset` of its configuration space: `value` is what a store writes, the result what a load reads.
+// By itself: inlined, it makes the frame of each device's path larger than a page.
+#[inline(never)]
+pub fn access(vm: &Vm, access: &MmioAccess, offset: u64, value: u64) -> u64 {
+    let (place, register) = (offset >> 12, (offset & 0xfff) as u16);
+    // Where there is no function a bus answers with ones.
+    let Some(one) = of(vm.index()).find(|one| u64::from(one.entry.address) == place) else {
+        return u64::MAX;
+    };
+    let mut registers = one.registers();
+    let mut view = one.view.lock();
+    if access.write {
+        view.write(&mut registers, register, access.size, value);
+        // What the guest does next may rely on it: a store to a base address, or to memory that the function reads.
+        dsb_ishst();
+        return 0;
+    }
+    view.read(&mut registers, register, access.size)
+}
+
+/// The SMMU has refused something.
+pub fn report_faults() {
+    let faults = smmu::take_faults().unwrap_or_else(|silent| give_up(silent));
+    for fault in faults.into_iter().flatten() {
+        let owner =
+            FUNCTIONS.iter().filter_map(Once::get).find(|one| one.entry.stream == fault.stream);
+        let Some(vm) = owner.and_then(|one| super::all().nth(one.entry.vm as usize)) else {
+            continue;
+        };
+        vm.count_denial(Denial::Dma);
+        console::event(Event {
+            detail: Denial::Dma as u32,
+            syndrome: dma_syndrome(fault.stream, fault.write, fault.number),
+            address: fault.address,
+            ..vm.event(What::Denied, 0)
+        });
+    }
+}

@@ -1,0 +1,86 @@
+//! The PMU of a vCPU that was granted one: between its model (`vboard::pmu`), which decides, and the core's counters.
+
+use super::{interrupts::settle, traps::inject_undefined};
+use crate::{
+    arch::{
+        Frame,
+        gic::Line,
+        pmu::{Granted, counters},
+        sysreg,
+    },
+    console::{self, Text},
+    cpu::{Core, Seat},
+    meter::pmu_intid,
+};
+use weir_model::packed::{KEPT_COUNTERS, MAX_PMU_COUNTERS};
+use weir_trace::wire::ExitCause;
+use weir_vdev::{
+    esr::SysRegAccess,
+    pmu::{INTID, MOST, Outcome, Pmu},
+};
+
+const _: () = assert!(MAX_PMU_COUNTERS as usize <= MOST, "the model has them all");
+
+/// Gives core `core` its part in the PMU: what its VM was granted, and who takes the interrupt. After its meter has started.
+pub fn start(core: &mut Core) {
+    let Some(seat) = core.seat else { return };
+    let count = seat.vm.view().vm.pmu;
+    let intid = pmu_intid(core.index);
+    if count == 0 {
+        core.meter_intid = intid;
+        return;
+    }
+    let there = counters();
+    if there < u64::from(KEPT_COUNTERS + count) {
+        console::refuse(&[
+            "a VM was granted ",
+            Text::number(count.into(), 10).as_str(),
+            " event counters beside weir's 2, and the cores have ",
+            Text::number(there, 10).as_str(),
+            ": correct `counters` under [pmu] in the platform file",
+        ]);
+    }
+    Granted::start();
+    Line::new(intid, core.index).claim(core.index);
+    core.pmu = Some(Pmu::new(count));
+    reset(core);
+}
+
+/// The vCPU comes on, or goes off: its counters stand still at 0.
+pub fn reset(core: &mut Core) {
+    if let (Some(pmu), Some(seat)) = (&mut core.pmu, core.seat) {
+        pmu.reset(&mut Granted(seat.vm.view().vm.pmu));
+        update(core, seat);
+    }
+}
+
+/// The interrupt came, or something may have changed its line.
+pub fn update(core: &mut Core, seat: &'static Seat) {
+    if let Some(pmu) = &mut core.pmu {
+        let high = pmu.line(&mut Granted(seat.vm.view().vm.pmu));
+        let kick = seat.vm.gic.lock().set_private_level(seat.vcpu, INTID, high);
+        settle(seat.vm, seat.vcpu, kick);
+    }
+}
+
+/// Carries out a trapped access that is the PMU's; false if it isn't, or the VM has none. The guest is behind the instruction.
+pub fn access(
+    frame: &mut Frame,
+    core: &mut Core,
+    seat: &'static Seat,
+    access: SysRegAccess,
+) -> bool {
+    let Some(pmu) = &mut core.pmu else { return false };
+    let value = if access.is_write() { frame.get(access.rt()) } else { 0 };
+    let mut counters = Granted(seat.vm.view().vm.pmu);
+    // SPSR_EL2.M: EL0, of either width.
+    let user = sysreg::spsr_el2::read() & 0b1111 == 0;
+    let Some(outcome) = pmu.access(access, value, user, &mut counters) else { return false };
+    seat.exit(ExitCause::SystemRegister);
+    match outcome {
+        Outcome::Read(value) => frame.set(access.rt(), value),
+        Outcome::Written => update(core, seat),
+        Outcome::Undefined => inject_undefined(),
+    }
+    true
+}

@@ -1,0 +1,269 @@
+//! The address spaces of VMs, and the physical pages behind them.
+
+use crate::{
+    arch::memory::{self, Bytes, Window},
+    platform::LOAD_ADDRESS,
+    vm::{KEPT, pci, stolen_time_page},
+};
+use weir_model::packed::{RAM, Region, Segment, Span, System, VmView};
+use weir_paging::{
+    cells::Pages,
+    table::{Builder, PAGE, Table, stage1},
+};
+use weir_policy::bandwidth::Counts;
+
+/// Lends the pages of `span`, without the first `skip` bytes' whole pages, to `body`: pages of the VM's cells, or one after the other
+/// where memory is not divided.
+fn with_pages<R>(
+    system: &System,
+    view: &VmView,
+    span: Span,
+    skip: u64,
+    body: impl FnOnce(&mut dyn Iterator<Item = u64>) -> R,
+) -> R {
+    let skip = (skip / PAGE * PAGE).min(span.len);
+    if system.is_divided() {
+        let pages = system.pages(view, span);
+        let pa = pages.nth_page(skip / PAGE).unwrap_or(0);
+        body(&mut system.pages(view, Span { pa, len: span.len - skip }))
+    } else {
+        body(&mut (span.pa + skip..span.pa.saturating_add(span.len)).step_by(PAGE as usize))
+    }
+}
+
+/// Builds the stage 2 of a VM, and the tables of its DMA where these are not the same, in `tables`, which lie one behind the other
+/// from physical address `base` on: how many are used, and the address of the root.
+pub fn build(
+    system: &System,
+    view: &VmView,
+    tables: &mut [Table],
+    base: u64,
+) -> Option<(usize, u64)> {
+    build_in(system, view, tables, |skip| (base + skip as u64 * PAGE, None))
+}
+
+/// Builds them in pages of the VM's own cells, and moves its pristine image there: the address of the root.
+pub fn build_in_cells(system: &System, view: &VmView) -> Option<u64> {
+    let own = view.vm.own;
+    let len = own.len.checked_sub(KEPT)?;
+    let pages = |skip: usize| {
+        let skip = skip as u64 * PAGE;
+        let pa = system.pages(view, own).nth_page(skip / PAGE).unwrap_or(0);
+        system.pages(view, Span { pa, len: len.saturating_sub(skip) })
+    };
+    // SAFETY: on the boot core, before it starts another; `keep` takes its windows later.
+    let mut window = unsafe { Window::all() };
+    let built = window.lend(&mut pages(0), stage1::READ_WRITE, |va, len| {
+        let count = (len / PAGE) as usize;
+        // SAFETY: the window maps whole tables in RAM that is the VM's own and nobody uses yet; they are zeroed before they are
+        // tables.
+        let tables = unsafe {
+            (va as *mut Table).write_bytes(0, count);
+            core::slice::from_raw_parts_mut(va as *mut Table, count)
+        };
+        build_in(system, view, tables, |skip| {
+            let pages = pages(skip);
+            (pages.nth_page(0).unwrap_or(0), Some(pages))
+        })
+    });
+    let (_, root) = built?;
+    keep(system, view);
+    Some(root)
+}
+
+/// `place` gives the physical address of a table by its number, and the pages that it and those behind it lie in, if not one behind
+/// the other.
+fn build_in<'a>(
+    system: &System,
+    view: &VmView,
+    tables: &mut [Table],
+    place: impl Fn(usize) -> (u64, Option<Pages<'a>>),
+) -> Option<(usize, u64)> {
+    let (root, pages) = place(0);
+    let used = fill(tables, root, pages.as_ref(), |builder| map(builder, system, view))?;
+    if !pci::has_domain(view.index) {
+        return Some((used, root));
+    }
+    let (domain, pages) = place(used);
+    let more = fill(tables.get_mut(used..)?, domain, pages.as_ref(), |builder| {
+        pci::map_domain(builder, system, view).ok()
+    })?;
+    pci::set_domain(view.index, domain);
+    Some((used + more, root))
+}
+
+/// Builds one address space: how many tables are used.
+fn fill(
+    tables: &mut [Table],
+    root: u64,
+    pages: Option<&Pages<'_>>,
+    map: impl FnOnce(&mut Builder<'_>) -> Option<()>,
+) -> Option<usize> {
+    let mut builder = match pages {
+        None => Builder::new(tables, root).ok()?,
+        Some(pages) => {
+            let count = tables.len().min(pages.total() as usize);
+            Builder::in_pages(&mut tables[..count], pages).ok()?
+        }
+    };
+    map(&mut builder)?;
+    Some(builder.used())
+}
+
+fn map(builder: &mut Builder<'_>, system: &System, view: &VmView) -> Option<()> {
+    #[cfg(feature = "gicv2")]
+    let gicv = Some(crate::platform::GICV);
+    #[cfg(feature = "gicv3")]
+    let gicv = None;
+    system.map_stage2(builder, view, gicv, stolen_time_page(view.index)).ok()?;
+    pci::map_bars(builder, view.index).ok()
+}
+
+/// Copies the VM's images from where the loader put them to where each life takes them from.
+fn keep(system: &System, view: &VmView) {
+    // SAFETY: on the boot core, before it starts another; the pair lives only here.
+    let [mut to, mut from] = unsafe { Window::take(0) };
+    for segment in view.segments {
+        in_chunks(segment.len, |done, len| {
+            with_pages(system, view, view.vm.pristine, segment.kept + done, |pages| {
+                let to_bytes: Bytes<'_> = (pages, (segment.kept + done) % PAGE);
+                let source = LOAD_ADDRESS + segment.offset + done;
+                to.copy(to_bytes, &mut from, (&mut loaded(source), source % PAGE), len);
+            });
+        });
+    }
+}
+
+/// The pages of the image as the loader put it, from the one around `pa` on.
+fn loaded(pa: u64) -> impl Iterator<Item = u64> {
+    (pa / PAGE * PAGE..).step_by(PAGE as usize)
+}
+
+/// Calls `body` with the start and the length of each chunk of `len` bytes.
+fn in_chunks(len: u64, mut body: impl FnMut(u64, u64)) {
+    let mut done = 0;
+    while done < len {
+        let chunk = (len - done).min(memory::WINDOW / 2);
+        body(done, chunk);
+        done += chunk;
+    }
+}
+
+/// Makes the VM's memory what it is at the start of each life: zero but for its image. `between` is called every 2 MiB or less.
+pub fn load(system: &System, view: &VmView, core: usize, mut between: impl FnMut()) {
+    // SAFETY: this is core `core`, and the pair lives only in this function, which doesn't call itself.
+    let [mut to, mut from] = unsafe { Window::take(core) };
+    for region in view.regions.iter().filter(|region| region.kind == RAM) {
+        let span = Span { pa: region.pa, len: region.len };
+        with_pages(system, view, span, 0, |pages| {
+            while to.zero(pages, system.is_observed()) > 0 {
+                between();
+            }
+        });
+    }
+    for segment in view.segments {
+        let Some(region) = region_of(view, segment) else { continue };
+        in_chunks(segment.len, |done, len| {
+            restore(system, view, (region, segment), (done, len), (&mut to, &mut from));
+            between();
+        });
+    }
+    memory::sync_instructions();
+}
+
+fn region_of<'a>(view: &VmView<'a>, segment: &Segment) -> Option<&'a Region> {
+    view.regions.iter().find(|region| segment.ipa.wrapping_sub(region.ipa) < region.len)
+}
+
+/// Bytes of a cache line, as budgets count them.
+const LINE: u64 = 64;
+
+/// How far a load has come that is done piece by piece, in the VM's turns on a core that it shares.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Load {
+    /// Regions, then segments, that are done.
+    entries: usize,
+    /// Bytes of the next one that are.
+    bytes: u64,
+}
+
+/// The most bytes that a step of a load zeroes or copies.
+#[derive(Clone, Copy, Debug)]
+pub struct Pieces {
+    zero: u64,
+    copy: u64,
+}
+
+impl Pieces {
+    /// The most accesses to memory of a step: a line that is zeroed is brought in and written back,
+    /// one that is copied is read in addition, and neither need begin with a line.
+    #[must_use]
+    pub const fn accesses(self) -> Counts {
+        let (zeroed, copied) = (self.zero / LINE + 1, self.copy / LINE + 1);
+        let reads = if zeroed > 2 * copied { zeroed } else { 2 * copied };
+        Counts { reads, writes: if zeroed > copied { zeroed } else { copied } }
+    }
+}
+
+impl Load {
+    /// Pieces on a core that VMs share: what a turn can be late by, some us.
+    pub const SHARED: Pieces = Pieces { zero: 0x1_0000, copy: 0x2000 };
+    /// Pieces that a memory budget is charged for: by so much it can be exceeded.
+    pub const CHARGED: Pieces = Pieces { zero: 0x2000, copy: 0x1000 };
+
+    /// Does the next piece; whether there is none any more. On core `core`.
+    #[inline(never)]
+    pub fn step(&mut self, system: &System, view: &VmView, core: usize, pieces: Pieces) -> bool {
+        // SAFETY: this is core `core`, and the pair lives only in this function, which doesn't call itself.
+        let [mut to, mut from] = unsafe { Window::take(core) };
+        let Self { entries, bytes: done } = *self;
+        let (len, piece) = if let Some(region) = view.regions.get(entries) {
+            let span = Span { pa: region.pa, len: region.len };
+            if region.kind == RAM && done < region.len {
+                with_pages(system, view, span, done, |pages| {
+                    let mut pages = pages.take((pieces.zero / PAGE) as usize);
+                    to.zero(&mut pages, system.is_observed());
+                });
+            }
+            (if region.kind == RAM { region.len } else { 0 }, pieces.zero)
+        } else if let Some(segment) = view.segments.get(entries - view.regions.len()) {
+            let piece = (segment.len - done).min(pieces.copy);
+            if let Some(region) = region_of(view, segment).filter(|_| piece > 0) {
+                restore(system, view, (region, segment), (done, piece), (&mut to, &mut from));
+            }
+            (segment.len, pieces.copy)
+        } else {
+            memory::sync_instructions();
+            return true;
+        };
+        self.bytes = done + piece;
+        if self.bytes >= len {
+            *self = Self { entries: entries + 1, bytes: 0 };
+        }
+        false
+    }
+}
+
+/// Copies part of a segment from the pristine image into the region that it belongs to.
+fn restore(
+    system: &System,
+    view: &VmView,
+    (region, segment): (&Region, &Segment),
+    (done, len): (u64, u64),
+    (to, from): (&mut Window, &mut Window),
+) {
+    let target = segment.ipa - region.ipa + done;
+    let span = Span { pa: region.pa, len: region.len };
+    with_pages(system, view, span, target, |pages| {
+        let to_bytes: Bytes<'_> = (pages, target % PAGE);
+        if system.is_divided() {
+            let kept = segment.kept + done;
+            with_pages(system, view, view.vm.pristine, kept, |pages| {
+                to.copy(to_bytes, from, (pages, kept % PAGE), len);
+            });
+        } else {
+            let source = LOAD_ADDRESS + segment.offset + done;
+            to.copy(to_bytes, from, (&mut loaded(source), source % PAGE), len);
+        }
+    });
+}

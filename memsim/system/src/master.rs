@@ -1,0 +1,197 @@
+//! A channel of a DMA engine that works for a VM: one transfer after the other, for ever.
+
+use std::sync::Arc;
+use weir_memory::{
+    Bytes, Owner, Pa, Picos,
+    dma::{Piece, Transfer},
+};
+use weir_model::timing::{Mode, Network, Transfers};
+
+const PAGE: u64 = 4096;
+
+/// A channel and what it does.
+#[derive(Clone, Debug)]
+pub(crate) struct Master {
+    pub engine: usize,
+    pub channel: usize,
+    pub owner: Owner,
+    /// Its VM's RAM, which is what it sees as memory.
+    pub pages: Arc<[u64]>,
+    /// Least time between two of its bursts.
+    pub pace: Picos,
+    /// From a transfer's end to the next one's start.
+    pub gap: Picos,
+    /// When the present transfer was started.
+    pub since: Picos,
+    /// Transfers that were started.
+    pub started: u64,
+    /// Of a network device: what its sender may do.
+    pub sender: Option<Sender>,
+    mode: Mode,
+    /// Where its source begins, its destination, and its descriptors.
+    source: u64,
+    destination: u64,
+    descriptors: u64,
+    size: u64,
+    chunk: u64,
+    piece: u64,
+}
+
+/// The other end of a network.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sender {
+    /// Packets that it may send now.
+    pub credits: u64,
+    /// From the end of a packet's handling until it knows.
+    pub delay: Picos,
+    /// Whether it would send if it had a credit.
+    pub waits: bool,
+}
+
+/// Where a channel works: for whom, with which of the engine's channels, in which memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub engine: usize,
+    pub channel: usize,
+    pub owner: Owner,
+    pub pages: Arc<[u64]>,
+}
+
+impl Master {
+    /// Channel number `index` of a VM's transfers of `size` bytes each; each has a part of the VM's RAM for itself, as long as there is
+    /// enough. A piece's descriptors have `descriptor` bytes.
+    pub fn new(
+        transfers: &Transfers,
+        place: Place,
+        index: u64,
+        size: u64,
+        gap: Picos,
+        descriptor: u64,
+    ) -> Self {
+        let span = size.div_ceil(PAGE) * PAGE;
+        let lists = (span / PAGE * descriptor).div_ceil(PAGE) * PAGE;
+        let source = index * (2 * span + lists);
+        let Place { engine, channel, owner, pages } = place;
+        Self {
+            engine,
+            channel,
+            owner,
+            pages,
+            pace: Picos::from_nanos(transfers.pace.0),
+            gap,
+            since: Picos(0),
+            started: 0,
+            sender: None,
+            mode: transfers.mode,
+            source,
+            destination: source + span,
+            descriptors: source + 2 * span,
+            size,
+            chunk: transfers.chunk.0,
+            piece: transfers.piece.0,
+        }
+    }
+
+    /// The same as a network device.
+    pub fn of_network(mut self, network: &Network) -> Self {
+        let ring = self.size / self.chunk;
+        let credits = (network.window.0 / self.chunk).min(ring).max(1);
+        let delay = Picos::from_nanos(network.delay.0);
+        self.sender = Some(Sender { credits, delay, waits: false });
+        self
+    }
+
+    /// Takes a credit, if it needs one; whether the next transfer may start.
+    pub const fn may_send(&mut self) -> bool {
+        let Some(sender) = &mut self.sender else { return true };
+        sender.waits = sender.credits == 0;
+        sender.credits = sender.credits.saturating_sub(1);
+        !sender.waits
+    }
+
+    /// The next transfer.
+    pub fn next(&mut self) -> Transfer {
+        let chunks = (self.size / self.chunk).max(1);
+        let at = self.started % chunks * self.chunk;
+        self.started += 1;
+        if self.mode == Mode::Linked {
+            return self.linked(at);
+        }
+        let from = (self.mode != Mode::WriteOnly).then_some(Pa(self.source + at));
+        let to = (self.mode != Mode::ReadOnly).then_some(Pa(self.destination + at));
+        Transfer::Simple(Piece { from, to, bytes: Bytes(self.chunk) })
+    }
+
+    /// A piece of each page of a chunk, put one behind the other.
+    fn linked(&self, at: u64) -> Transfer {
+        let pages = self.chunk.div_ceil(PAGE);
+        let pieces = (0..pages).map(|page| {
+            let left = self.chunk - page * PAGE;
+            Piece {
+                from: Some(Pa(self.source + at + page * PAGE)),
+                to: Some(Pa(self.destination + (at / PAGE + page) * self.piece)),
+                bytes: Bytes(self.piece.min(left)),
+            }
+        });
+        Transfer::Linked { descriptors: Pa(self.descriptors), pieces: pieces.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_model::units::{Bytes as Size, Nanos};
+
+    fn master(mode: Mode, size: u64, chunk: u64, piece: u64) -> Master {
+        let transfers = Transfers {
+            engine: "lpd".to_owned(),
+            channels: 2,
+            mode,
+            chunk: Size(chunk),
+            piece: Size(piece),
+            pace: Nanos(0),
+        };
+        let place = Place { engine: 0, channel: 1, owner: Owner(0), pages: Arc::from([]) };
+        Master::new(&transfers, place, 1, size, Picos(0), 64)
+    }
+
+    #[test]
+    fn chunks_follow_each_other_and_begin_again() {
+        let mut master = master(Mode::Simple, 3 * PAGE, PAGE, PAGE);
+        // The channel before has 3 pages each way and one of descriptors.
+        let first = 7 * PAGE;
+        for round in [0, 1, 2, 0, 1] {
+            let piece = Piece {
+                from: Some(Pa(first + round * PAGE)),
+                to: Some(Pa(first + (3 + round) * PAGE)),
+                bytes: Bytes(PAGE),
+            };
+            assert_eq!(master.next(), Transfer::Simple(piece));
+        }
+    }
+
+    #[test]
+    fn a_linked_transfer_moves_a_piece_of_each_page() {
+        let Transfer::Linked { descriptors, pieces } =
+            master(Mode::Linked, 3 * PAGE, 3 * PAGE - 4090, 16).next()
+        else {
+            panic!("not linked");
+        };
+        let first = 7 * PAGE;
+        assert_eq!(descriptors, Pa(first + 6 * PAGE));
+        let bytes: Vec<_> = pieces.iter().map(|piece| piece.bytes.0).collect();
+        assert_eq!(bytes, [16, 16, 6]);
+        assert_eq!(pieces[1].from, Some(Pa(first + PAGE)));
+        assert_eq!(pieces[1].to, Some(Pa(first + 3 * PAGE + 16)));
+    }
+
+    #[test]
+    fn one_sided_transfers_have_one_side() {
+        let one = |mode| match master(mode, PAGE, PAGE, PAGE).next() {
+            Transfer::Simple(Piece { from, to, .. }) => (from.is_some(), to.is_some()),
+            Transfer::Linked { .. } => (false, false),
+        };
+        assert_eq!(one(Mode::ReadOnly), (true, false));
+        assert_eq!(one(Mode::WriteOnly), (false, true));
+    }
+}

@@ -1,0 +1,128 @@
+//! What a run came to.
+
+use crate::{FlowOutcome, Histogram, JobsOutcome};
+use weir_memory::Picos;
+use weir_memory::system::Waits;
+use weir_policy::bandwidth::Counts;
+
+/// How a vCPU's budget was used, in whole periods of the span that is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// What a period began with, at most; `u64::MAX`: no limit.
+    pub granted: Counts,
+    /// Length of a period, in ns.
+    pub period_ns: u64,
+    /// Periods that ended.
+    pub periods: u64,
+    /// The most that one of them used of each of the two budgets; where there is one, of `reads`.
+    pub most: Counts,
+    /// All that they used.
+    pub total: Counts,
+    /// How often the vCPU was suspended.
+    pub throttled: u64,
+    /// For how long it was.
+    pub stopped_ns: u64,
+}
+
+impl Budget {
+    pub(crate) fn begins(&mut self, limit: Counts, counts: Counts) {
+        let of = |limit: u64, count: u64| if limit == u64::MAX { limit } else { limit - count };
+        self.granted.reads = self.granted.reads.max(of(limit.reads, counts.reads));
+        self.granted.writes = self.granted.writes.max(of(limit.writes, counts.writes));
+    }
+
+    pub(crate) fn period_ended(&mut self, used: Counts) {
+        self.periods += 1;
+        self.most.reads = self.most.reads.max(used.reads);
+        self.most.writes = self.most.writes.max(used.writes);
+        self.total = self.total.plus(used);
+    }
+}
+
+/// How far a VM has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// Units that it has completed: jobs where they are released, transfers where a DMA engine works for it, or else accesses.
+    pub units: u64,
+    /// When the last of them was, from the begin of the simulation.
+    pub at: Picos,
+    /// Of jobs: all their responses together.
+    pub responses: Picos,
+}
+
+/// What became of a VM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmOutcome {
+    /// Its name.
+    pub name: String,
+    /// Accesses that were answered; of a DMA engine's channels, transfers.
+    pub accesses: u64,
+    /// How long they took.
+    pub latency: Histogram,
+    /// Lines that its cores brought into the second level.
+    pub refills: u64,
+    /// Dirty lines that they pushed out of it.
+    pub write_backs: u64,
+    /// Lines moved, both ways, in each of the slices of the span.
+    pub slices: Vec<u64>,
+    /// How much longer its lines from DRAM and the second level, and those of DMA engines that work for it, took than lines that never
+    /// wait, in ps: the row of [`Outcome::waits`] adds up to it.
+    pub delay_ps: u64,
+    /// When it brought lines in, in ns from the begin of the span; the first ones of them.
+    pub arrivals: Vec<u64>,
+    /// The budget of each regulated vCPU.
+    pub budgets: Vec<Budget>,
+    /// Mean time of the passes that the first vCPU made through what it does, from beginning to beginning; `None` if none ended.
+    pub pass: Option<Picos>,
+    /// Its passes or packets, if they are released one by one.
+    pub jobs: Option<JobsOutcome>,
+    /// Bytes that DMA channels moved for it.
+    pub moved: u64,
+    /// How far it had come when the span began, and when it ended.
+    pub work: [Mark; 2],
+}
+
+/// What a translation buffer unit of the SMMU counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TbuOutcome {
+    /// Its name.
+    pub name: String,
+    /// Translations asked for, by VM.
+    pub lookups: Vec<u64>,
+    /// Those that needed a walk: writes of its TLB.
+    pub misses: Vec<u64>,
+    /// Who (row) threw out whose (column) entries.
+    pub evictions: Vec<Vec<u64>>,
+}
+
+/// What a run came to, without its warm-up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The VMs, in the order of the file.
+    pub vms: Vec<VmOutcome>,
+    /// The flows, in the order of the file; none where they are not simulated.
+    pub flows: Vec<FlowOutcome>,
+    /// For how long each VM's lines waited, by whom they waited for; owners are the VMs by position.
+    pub waits: Waits,
+    /// Lines of the second level: who (row) evicted whose (column).
+    pub evictions: Vec<Vec<u64>>,
+    /// Rows of DRAM banks: who (row) had whose (column) closed.
+    pub closed: Vec<Vec<u64>>,
+    /// The translation buffer units, in the order of their names.
+    pub tbus: Vec<TbuOutcome>,
+    /// For how long requests to the second level waited because its registers or buffers were all in use, in ps.
+    pub blocked_ps: u64,
+    /// Length of what was looked at, in ns.
+    pub span_ns: u64,
+    /// Length of a slice, in ns.
+    pub slice_ns: u64,
+}
+
+impl TbuOutcome {
+    /// Entries of other VMs that one VM's devices threw out.
+    #[must_use]
+    pub fn of_others(&self, vm: usize) -> u64 {
+        let row = self.evictions.get(vm).into_iter().flatten().enumerate();
+        row.filter(|(of, _)| *of != vm).map(|(_, count)| count).sum()
+    }
+}

@@ -1,0 +1,63 @@
+//! Recordings that a VM's vCPUs replay, see [`weir_memory::recording`]. Offsets count from the start of the VM's RAM.
+
+use crate::board::BoardError;
+use std::{path::Path, sync::Arc};
+use weir_memory::recording::{Line, Step};
+use weir_model::timing::{Kind, Workload};
+
+/// What each vCPU of a VM replays.
+pub(crate) type Traces = Vec<Arc<[Step]>>;
+
+/// The longest file that is read: ten million accesses.
+const MOST_BYTES: u64 = 1 << 27;
+
+/// The traces of a VM of so many vCPUs and bytes of RAM, if its workload is one: the file's accesses below `vcpu N` are that vCPU's, and those above the
+/// first such line are each one's.
+pub(crate) fn read(
+    system: &Path,
+    (vm, vcpus, ram): (&str, usize, u64),
+    workload: Option<&Workload>,
+) -> Result<Traces, BoardError> {
+    let Some(name) = workload.filter(|w| w.kind == Kind::Trace).and_then(|w| w.file.as_ref())
+    else {
+        return Ok(Vec::new());
+    };
+    let path = system.parent().unwrap_or(Path::new("")).join(name);
+    let shown = path.display();
+    let text = weir_model::read_text(&path, MOST_BYTES)
+        .map_err(|error| BoardError(format!("{vm}'s trace {shown}: {error}")))?;
+    if !text.is_empty() && !text.ends_with('\n') {
+        return Err(BoardError(format!(
+            "{shown}:{}: the last line has no end, as if the file were cut short: end it",
+            text.lines().count()
+        )));
+    }
+    let mut traces = vec![Vec::new(); vcpus];
+    let mut whose = 0..vcpus;
+    for (line, number) in text.lines().zip(1..) {
+        let bad = |why: &dyn std::fmt::Display| BoardError(format!("{shown}:{number}: {why}"));
+        match Line::parse(line).map_err(|error| bad(&error))? {
+            Some(Line::Vcpu(vcpu)) if vcpu >= vcpus => {
+                return Err(bad(&format!(
+                    "`vcpu {vcpu}`: {vm} has {vcpus}, and the first of them is vcpu 0"
+                )));
+            }
+            Some(Line::Vcpu(vcpu)) => whose = vcpu..vcpu + 1,
+            Some(Line::Access(step)) if step.at >= ram => {
+                return Err(bad(&format!(
+                    "the offset {:#x} is behind {vm}'s RAM, which has {}",
+                    step.at,
+                    weir_model::units::Bytes(ram)
+                )));
+            }
+            Some(Line::Access(step)) => {
+                traces[whose.clone()].iter_mut().for_each(|trace| trace.push(step));
+            }
+            None => {}
+        }
+    }
+    if traces.iter().all(Vec::is_empty) {
+        return Err(BoardError(format!("{vm}'s trace {shown} has no accesses")));
+    }
+    Ok(traces.into_iter().map(Into::into).collect())
+}

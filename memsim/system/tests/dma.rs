@@ -1,0 +1,169 @@
+//! DMA engines, their regulators and the SMMU's TLB as parts of a system.
+#![allow(missing_docs, clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
+
+mod support;
+
+use std::path::Path;
+use support::{board, board_of, load, memory, span, vm};
+use weir_memory::Owner;
+use weir_simulator::{Memory, Outcome, run};
+
+fn dma(rest: &str) -> String {
+    format!("workload = {{ kind = \"dma\", engine = \"lpd\", {rest} }}")
+}
+
+fn one(workload: &str, memory: &Memory, us: u64) -> Outcome {
+    run(&board(&[vm("dma", "[0]", "0-3", workload)], memory), span(us)).unwrap()
+}
+
+fn mb_per_s(outcome: &Outcome, vm: usize) -> f64 {
+    outcome.vms[vm].moved as f64 * 1e3 / outcome.span_ns as f64
+}
+
+fn close(value: f64, wanted: f64, share: f64) {
+    assert!((value / wanted - 1.0).abs() < share, "{value} for {wanted}");
+}
+
+/// rt-virtio V-A.
+#[test]
+fn bandwidth_by_chunk_is_what_was_measured() {
+    for (chunk, published, share) in [
+        (4, 2000.0, 0.01),
+        (64, 3190.0, 0.01),
+        (8, 2440.0, 0.03),
+        (16, 2800.0, 0.03),
+        (32, 3080.0, 0.03),
+    ] {
+        let workload = dma(&format!("size = \"64KiB\", chunk = \"{chunk}KiB\""));
+        // Source and destination in one bank, as there.
+        let text = format!(
+            "platform = \"zcu102\"\ndram = \"banks-on-top\"\n[hypervisor]\nbanks = \"1\"\n[[vm]]\nname = \"dma\"\n\
+             cpus = [0]\nmemory = \"8MiB\"\nbanks = \"0\"\nimage = {{ elf = \"hog\" }}\n{workload}\n"
+        );
+        let outcome = run(&board_of(&text, &memory(&[])), span(1000)).unwrap();
+        close(mb_per_s(&outcome, 0), published, share);
+    }
+}
+
+/// rt-virtio, Eq. 1: 128 B, 500 MHz.
+#[test]
+fn a_regulator_keeps_its_engine_below_eq_1() {
+    for qos in ["3", "10", "40", "60"] {
+        let eq1 = 128.0 * qos.parse::<f64>().unwrap() * 500.0 / 4096.0;
+        let at = |hold: &str, chunk: &str| {
+            let memory = memory(&[("dma.lpd.qos", qos), ("dma.lpd.qos_hold", hold)]);
+            let workload = dma(&format!("size = \"64KiB\", chunk = \"{chunk}\""));
+            mb_per_s(&one(&workload, &memory, 2000), 0)
+        };
+        // What was begun before the span ends in it.
+        assert!(at("16", "4KiB") < eq1, "{qos}");
+        close(at("0", "64KiB"), eq1, 0.03);
+    }
+}
+
+#[test]
+fn reads_and_writes_have_rates_of_their_own_and_bursts_a_peak() {
+    let moved = |mode: &str, values: &[(&str, &str)]| {
+        let workload = dma(&format!("size = \"64KiB\", chunk = \"64KiB\", mode = \"{mode}\""));
+        mb_per_s(&one(&workload, &memory(values), 2000), 0)
+    };
+    let apart = [("dma.lpd.qos", "40"), ("dma.lpd.qos_writes", "10"), ("dma.lpd.qos_hold", "0")];
+    // 128 B, 500 MHz.
+    let eq1 = |qos: f64| 128.0 * qos * 500.0 / 4096.0;
+    close(moved("read-only", &apart), eq1(40.0), 0.03);
+    close(moved("write-only", &apart), eq1(10.0), 0.03);
+    // 2 of 256 clocks are 32 of 4096, however deep a burst is.
+    let peak = [("dma.lpd.qos_peak", "2"), ("dma.lpd.qos_burst", "1000")];
+    close(moved("read-only", &peak), eq1(32.0), 0.03);
+}
+
+#[test]
+fn a_channel_with_a_pace_has_a_burst_in_that_time() {
+    let workload = dma("channels = 2, size = \"64KiB\", chunk = \"64KiB\", pace = \"1us\"");
+    // 128 B each microsecond and 610 ns for each 64 KiB, for two channels.
+    close(mb_per_s(&one(&workload, &memory(&[]), 1000), 0), 256.0, 0.01);
+}
+
+#[test]
+fn sixteen_bytes_of_each_page_throw_a_neighbors_translations_out() {
+    let few = dma("size = \"64KiB\", chunk = \"4KiB\", gap = \"300us\"");
+    // More pages than the unit has entries; they are the same few ones of RAM, again and again.
+    let sweep = dma("mode = \"linked\", size = \"16MiB\", piece = \"16B\"");
+    let vms = [vm("few", "[0]", "0-3", &few), vm("sweep", "[1]", "4-7", &sweep)];
+    let board = board(&vms, &memory(&[]));
+    let alone = run(&board.alone(0), span(6000)).unwrap();
+    let both = run(&board, span(6000)).unwrap();
+    let tbu = |outcome: &Outcome| outcome.tbus[0].clone();
+    assert_eq!(tbu(&alone).misses, [0, 0]);
+    assert!(tbu(&alone).lookups[0] > 500);
+    let beside = tbu(&both);
+    assert!(beside.misses[0] > 10 && beside.of_others(1) > 10, "{beside:?}");
+    // Of each page a read, and of the destination one page in 256; the descriptors 64 to a page.
+    let (lookups, misses) = (beside.lookups[1] as f64, beside.misses[1] as f64);
+    close(misses / lookups, 1.0 / 3.0, 0.1);
+}
+
+#[test]
+fn a_walk_waits_for_a_dma_and_less_for_a_regulated_one() {
+    let walk = "workload = { kind = \"latency\", size = \"2MiB\" }";
+    let hog = "workload = { kind = \"dma\", engine = \"fpd\", channels = 4, size = \"256KiB\" }";
+    let vms = [vm("walk", "[0]", "0-3", walk), vm("dma", "[1]", "4-13", hog)];
+    let waited = |values: &[(&str, &str)]| {
+        let outcome = run(&board(&vms, &memory(values)), span(500)).unwrap();
+        let waits = |by| outcome.waits.get(Owner(0), Owner(by)).0 as f64;
+        for (vm, owner) in outcome.vms.iter().zip(0..) {
+            assert_eq!(outcome.waits.suffered(Owner(owner)).0, vm.delay_ps);
+        }
+        // The engine waits for the walk, too.
+        assert!(outcome.waits.get(Owner(1), Owner(0)).0 > 0);
+        waits(1) / outcome.vms[0].accesses as f64
+    };
+    let (free, regulated) = (waited(&[]), waited(&[("dma.fpd.qos", "16")]));
+    assert!(free > 10.0 * 1000.0 && regulated < free / 4.0, "{free} {regulated}");
+}
+
+#[test]
+fn what_does_not_fit_is_named() {
+    let refused = |workload: &str| {
+        load(Path::new("s.toml"), &[vm("dma", "[0]", "0-3", workload)], &memory(&[])).unwrap_err()
+    };
+    for (workload, said) in [
+        ("workload = { kind = \"dma\" }", "kind \"dma\" needs `engine`"),
+        ("workload = { kind = \"read\", pace = \"1us\" }", "kind \"read\" has no `pace`"),
+        ("workload = { kind = \"dma\", engine = \"gdma\" }", "has: fpd, lpd"),
+        (&dma("channels = 9"), "of which 8 are left"),
+        (&dma("chunk = \"128KiB\""), "a chunk of 131072 bytes"),
+        (&dma("piece = \"8KiB\""), "a piece of 8192 bytes"),
+        (&dma("outstanding = 2"), "no `outstanding`"),
+    ] {
+        let error = refused(workload);
+        assert!(error.contains(said), "{workload}: {error}");
+    }
+    let twice = ["a", "b"].map(|name| {
+        let cpus = if name == "a" { "[0]" } else { "[1]" };
+        vm(name, cpus, if name == "a" { "0-3" } else { "4-7" }, &dma("channels = 5"))
+    });
+    let error = load(Path::new("s.toml"), &twice, &memory(&[])).unwrap_err();
+    assert!(error.contains("b's workload wants 5") && error.contains("3 are left"), "{error}");
+}
+
+#[test]
+fn a_memory_file_with_an_engine_that_does_not_fit_is_refused() {
+    for (key, value, said) in [
+        ("dma.lpd.port_bits", "48", "port_bits"),
+        ("dma.lpd.tbu", "fpd", "no [tbu.fpd]"),
+        ("dma.lpd.channels", "0", "channels"),
+        ("dma.lpd.qos", "5000", "qos below 4096"),
+        ("dma.lpd.qos_writes", "5000", "qos below 4096"),
+        ("tbu.lpd.entries", "2000", "TBU 0"),
+        ("tbu.lpd.levels", "7", "levels"),
+    ] {
+        let values = [(key.to_owned(), value.to_owned())];
+        let error = Memory::find_with("zcu102", &values).unwrap_err().to_string();
+        assert!(error.contains(said), "{key}: {error}");
+    }
+    let values = [("dma.lpd.clock_ps", "1000"), ("dma.lpd.qos", "10")];
+    let values = values.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let error = Memory::find_with("zcu102", &values).unwrap_err().to_string();
+    assert!(error.contains("clocks of the interconnect"), "{error}");
+}

@@ -1,0 +1,142 @@
+//! Memory files: what weir brings along is what it says, and everything else is refused by place.
+#![allow(missing_docs, reason = "tests")]
+
+use proptest::prelude::*;
+use weir_memory::{
+    Pa,
+    bench::ddr4_2400_map,
+    dram::{
+        DEFAULT_POLICY,
+        timing::{DDR2_800, DDR4_2400, LPDDR4_3200},
+    },
+};
+use weir_simulator::{Memory, run};
+
+mod support;
+
+const TEXT: &str = include_str!("../../../memsim/models/ddr4-2400.toml");
+
+#[test]
+fn ddr4_2400_is_the_part_that_the_closed_forms_are_tested_on() {
+    let dram = Memory::find("ddr4-2400").unwrap().dram;
+    assert_eq!(dram.timing(), DDR4_2400);
+    assert_eq!(dram.policy(), DEFAULT_POLICY);
+    let map = dram.map().unwrap();
+    assert_eq!(map.fields(), ddr4_2400_map().fields());
+    assert_eq!(map.locate(Pa(0x1_2000)).bank, 0b0110);
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place() {
+    let cases = [
+        ("cl = 17", "cl = \"x\"", "line 7"),
+        ("cl = 17", "cll = 17", "unknown field `cll`"),
+        ("cl = 17\n", "", "missing field `cl`"),
+        ("cl = 17", "cl = 17000000", "write at most"),
+        ("burst = 4", "burst = 0", "burst is 0"),
+        ("refi = 9364", "refi = 400", "tREFI"),
+        ("[[15], [16]]", "[[15], [15]]", "bank bit 1"),
+        ("[[15], [16]]", "[[15, 15], [16]]", "map.bank, bit 0"),
+        ("[[15], [16]]", "[[15], [64]]", "map.bank, bit 1"),
+        ("to = 32", "to = 3", "ascending"),
+        ("reads = 32", "reads = 99", "queues"),
+    ];
+    for (from, to, said) in cases {
+        assert!(TEXT.contains(from), "{from}");
+        let error = Memory::parse("mine.toml", &TEXT.replacen(from, to, 1)).unwrap_err();
+        let text = error.to_string();
+        assert!(text.starts_with("mine.toml: ") && text.contains(said), "{to}: {text}");
+    }
+    let error = Memory::find("nowhere").unwrap_err().to_string();
+    assert!(error.contains("ddr4-2400"), "{error}");
+}
+
+#[test]
+fn lpddr4_and_ddr2_are_the_parts_of_the_model() {
+    assert_eq!(Memory::find("rpi4").unwrap().dram.timing(), LPDDR4_3200);
+    assert_eq!(Memory::find("athlon64x2").unwrap().dram.timing(), DDR2_800);
+}
+
+/// Lines of the walk that three writers (or as many as there are cores) evict, and its mean latency in ns.
+fn beside_writers(platform: &str, memory: &str, cpus: &str) -> (u64, u64) {
+    let vm = |name: &str, cpus: &str, workload: &str| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"4MiB\"\nimage = {{ elf = \"hog\" }}\n\
+             workload = {{ kind = \"{workload}\" }}\n"
+        )
+    };
+    let walk = vm("walk", "[0]", "latency\", size = \"256KiB");
+    let text =
+        format!("platform = \"{platform}\"\n{walk}{}", vm("write", cpus, "write\", size = \"1MiB"));
+    let board = support::board_of(&text, &Memory::find(memory).unwrap());
+    let outcome = run(&board, support::span(500)).unwrap();
+    assert!(outcome.vms.iter().all(|vm| vm.accesses > 100), "{memory}");
+    (outcome.evictions[1][0], outcome.vms[0].latency.mean().0 / 1000)
+}
+
+#[test]
+fn each_chip_runs_and_private_second_levels_share_no_lines() {
+    for chip in ["zcu104", "rpi4"] {
+        let (evicted, mean) = beside_writers(chip, chip, "[1, 2, 3]");
+        assert!(evicted > 50 && mean > 10, "{chip}: {evicted}, {mean} ns");
+    }
+    // Too slow to fill its L2 in that time.
+    let (_, mean) = beside_writers("qemu-virt", "arm11mpcore", "[1]");
+    assert!(mean > 60, "{mean} ns");
+    let (evicted, mean) = beside_writers("qemu-virt", "athlon64x2", "[1]");
+    assert!(evicted == 0 && mean < 30, "{evicted}, {mean} ns");
+}
+
+/// A small L2 for each core, with an L3 behind them and without.
+#[test]
+fn a_third_level_keeps_what_the_second_level_has_no_room_for() {
+    let zynq = include_str!("../../../boards/zcu102/memory.toml");
+    let small = "l2 = { size = 65536, ways = 16, replacement = \"lru\", private = true }";
+    let text = |l3: &str, hit: &str| {
+        let of = |from: &str, to: &str, text: &str| {
+            assert!(text.contains(from), "{from}");
+            text.replacen(from, to, 1)
+        };
+        let l2 = "l2 = { size = 1048576, ways = 16, replacement = \"random\", inclusive = false }";
+        of(
+            "l2_misses = 16\n",
+            &format!("l2_misses = 16\n{hit}\n"),
+            &of(l2, &format!("{small}\n{l3}"), zynq),
+        )
+    };
+    let cache = "l3 = { size = 1048576, ways = 16, replacement = \"lru\" }";
+    let walk = "workload = { kind = \"latency\", size = \"128KiB\" }";
+    let of = |text: &str, beside: &[String], colors: bool| {
+        let vms = [&[support::vm("walk", "[0]", "0-6", walk)], beside].concat();
+        let board = support::board(&vms, &Memory::parse("mine.toml", text).unwrap());
+        run(&if colors { board } else { board.undivided() }, support::span(2500)).unwrap()
+    };
+    let (without, with) =
+        (of(&text("", ""), &[], true), of(&text(cache, "l3_hit_ps = 30000"), &[], true));
+    let latency = |outcome: &weir_simulator::Outcome| outcome.vms[0].latency.at_most_ns(500);
+    assert!(without.vms[0].refills > 5000, "{}", without.vms[0].refills);
+    // L2D_CACHE_REFILL counts what the L2 gets, from wherever.
+    assert!(with.vms[0].refills > 5000, "{}", with.vms[0].refills);
+    assert!((32..36).contains(&latency(&with)) && latency(&without) > 60, "{}", latency(&with));
+    // The L3 is shared: who has other colors of it throws out nothing.
+    let hog = "workload = { kind = \"write\", size = \"1MiB\" }";
+    let hogs = [support::vm("hog", "[1, 2, 3]", "7-13", hog)];
+    for colors in [true, false] {
+        let evicted = of(&text(cache, "l3_hit_ps = 30000"), &hogs, colors).evictions[1][0];
+        assert_eq!(evicted == 0, colors, "{evicted}");
+    }
+    for (l3, hit) in [(cache, ""), ("", "l3_hit_ps = 30000"), (cache, "l3_hit_ps = 0")] {
+        let error = Memory::parse("mine.toml", &text(l3, hit)).unwrap_err().to_string();
+        assert!(error.contains("l3_hit_ps"), "{error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_damage_to_a_memory_file_panics(at in 0..TEXT.len(), bytes in "[0-9\\[\\]=a-z\\- ]{0,4}") {
+        if TEXT.is_char_boundary(at) {
+            let _ = Memory::parse("x", &format!("{}{bytes}{}", &TEXT[..at], &TEXT[at..]));
+            let _ = Memory::parse("x", &TEXT[..at]);
+        }
+    }
+}
