@@ -6,7 +6,8 @@
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeSet;
 use weir_model::packed::{ADDRESS_LIMIT, MAGIC, RAM, Span, System, VERSION, checksum};
-use weir_policy::{Nanos, partition::Ready};
+use weir_units::Nanos;
+use weir_sched::partition::Ready;
 use zerocopy::IntoBytes;
 
 fuzz_target!(|input: &[u8]| {

@@ -1,4 +1,4 @@
-//! The meter of a core whose VM has a memory budget: it counts, asks the regulator (`policy::bandwidth`), which decides, and
+//! The meter of a core whose VM has a memory budget: it counts, asks the regulator (`weir_budget`), which decides, and
 //! holds the vCPU back until it may run again.
 //!
 //! Counts come from the core's PMU, which interrupts at a limit, or from the monitor, a page of counters that somebody beside
@@ -19,12 +19,16 @@ use crate::{
     vm::{self, Vm, life},
 };
 use core::sync::atomic::Ordering;
+use weir_budget::Counts;
+use weir_budget::Event;
+use weir_budget::Periods;
+use weir_budget::Regulate;
+use weir_budget::Regulator;
+use weir_budget::Shared;
+use weir_budget::Verdict;
 use weir_model::packed::{MAX_CORES, regulation};
-use weir_policy::{
-    Nanos,
-    bandwidth::{Counts, Event, Periods, Regulate, Regulator, Shared, Verdict},
-};
 use weir_trace::monitor::Monitor;
+use weir_units::Nanos;
 
 /// The monitor's page. In QEMU the observer plug-in writes it; it finds it by this name.
 #[unsafe(export_name = "weir_monitor")]
@@ -344,7 +348,7 @@ pub fn is_pmu(intid: u32) -> bool {
     PMU_INTIDS.contains(&intid)
 }
 
-/// What a vCPU's regulator shares with others: see `weir_policy::bandwidth::Kind`.
+/// What a vCPU's regulator shares with others: see `weir_budget::Kind`.
 fn shared(seat: &Seat) -> &'static Shared {
     let its = &seat.vm.view().vm.regulation;
     match its.kind {
@@ -358,7 +362,7 @@ fn shared(seat: &Seat) -> &'static Shared {
 
 /// Interrupts the other cores with a suspended vCPU that the regulator names in `wake` and that
 /// shares `with`. The regulator names each at most once in a period
-/// (`policy::bandwidth::Verdict::wake`).
+/// (`weir_budget::Verdict::wake`).
 #[cold]
 fn wake_members(core: usize, with: &'static Shared, wake: u32) {
     let is_named = |seat: &Seat| {

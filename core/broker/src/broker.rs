@@ -3,7 +3,7 @@
 use super::shared::{
     Completion, FLOWS, Flow, Outcome, PORTS, Partition, Pieces, RING, retired_before,
 };
-use weir_policy::transfer::{Bucket, Edf};
+use crate::transfer::{Bucket, Edf};
 use weir_vsock::vsock::{HEADER_LEN, Header, SEQPACKET};
 
 /// Flags of a message's last packet: end of message, end of record (virtio 1.2, section 5.10.6.6).

@@ -18,6 +18,7 @@ pub mod broker;
 mod model;
 pub mod shared;
 mod statics;
+pub mod transfer;
 
 /// How many there are of what is shared; tests put fewer in their place.
 mod sizes {

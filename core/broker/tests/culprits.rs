@@ -12,11 +12,11 @@ use weir_analysis::{
         Reading, Setting, groups, responses,
     },
 };
+use weir_broker::transfer::Pace;
 use weir_broker::{
     broker::{Broker, Mover, Step},
     shared::{Doorbell, Flow, Outcome, Packet, Partition, Pieces, RING, Settings},
 };
-use weir_policy::transfer::Pace;
 use weir_vsock::{
     queue::Segment,
     vsock::{HEADER_LEN, Header, Operation, STREAM},

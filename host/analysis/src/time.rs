@@ -650,7 +650,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A round of equal turns, as `weir_policy::partition::RoundRobin` has it while all are ready, step by step. At some times the last VM takes the rest of the
+    /// A round of equal turns, as `weir_sched::partition::RoundRobin` has it while all are ready, step by step. At some times the last VM takes the rest of the
     /// turn, if it has not got it.
     struct Round<'a> {
         quantum: u64,

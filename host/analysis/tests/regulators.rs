@@ -1,16 +1,17 @@
 //! What the analysis promises of a regulator, beside the regulator itself: no history of accesses, late interrupts, restarts and
 //! sleeping vCPUs takes more, and none leaves a VM less than is sure.
 
-#[path = "../../../core/policy/tests/support/mod.rs"]
+#[path = "../../../core/budget/tests/support/mod.rs"]
 mod support;
 
 use proptest::prelude::*;
 use support::{Action, Board, actions};
 use weir_analysis::memory::Regulation;
-use weir_policy::{
-    Nanos,
-    bandwidth::{Counts, Kind, Scope, Setting},
-};
+use weir_budget::Counts;
+use weir_budget::Kind;
+use weir_budget::Scope;
+use weir_budget::Setting;
+use weir_units::Nanos;
 
 const PERIOD: Nanos = Nanos(100);
 

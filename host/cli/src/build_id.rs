@@ -7,14 +7,16 @@ use crate::environment::Environment;
 use std::{fs, io, path::Path, sync::OnceLock};
 
 /// The crates that EL2 and the broker are built from, and the broker itself.
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 13] = [
     "core/broker/src",
     "host/model/src/packed",
     "host/model/src/packed.rs",
     "guests/runtime/src",
     "hypervisor",
     "core/paging/src",
-    "core/policy/src",
+    "core/budget/src",
+    "core/sched/src",
+    "core/units/src",
     "core/trace/src",
     "core/vdev/src",
     "core/vsock/src",

@@ -14,7 +14,7 @@ use crate::{
     timing::{Bandwidth, Place, Regulator, Rules, Saturation, Source, Split, TimedVm, Timing},
     units::Nanos,
 };
-use weir_policy::bandwidth::Refused;
+use weir_budget::Refused;
 
 /// Looks at a monitor that are closer leave a vCPU hardly any time.
 const LEAST_POLL: Nanos = Nanos(500);

@@ -9,10 +9,9 @@ use weir_model::packed::{
     regulation, schedule,
 };
 use weir_paging::cells::{CellSet, Cells, Geometry};
-use weir_policy::{
-    Nanos,
-    partition::{Decision, Ready},
-};
+use weir_sched::partition::Decision;
+use weir_sched::partition::Ready;
+use weir_units::Nanos;
 use zerocopy::IntoBytes;
 
 /// Bytes at an 8-byte boundary, as the hypervisor has them.

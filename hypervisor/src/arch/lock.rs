@@ -6,7 +6,7 @@ use core::{
     marker::PhantomData,
     ops::{Deref, DerefMut},
 };
-use weir_policy::ticket::Queue;
+use weir_sched::ticket::Queue;
 
 /// A lock that serves cores in the order in which they came: a core waits for at most one critical
 /// section of each other core. No core waits for another core's answer while it holds one.
@@ -51,7 +51,7 @@ impl<T> Deref for Guard<'_, T> {
     #[inline(always)]
     fn deref(&self) -> &T {
         // SAFETY: tickets differ, only this guard's is served until it is dropped
-        // (`weir_policy::ticket`), and the reference lives no longer than the guard.
+        // (`weir_sched::ticket`), and the reference lives no longer than the guard.
         unsafe { &*self.lock.value.get() }
     }
 }

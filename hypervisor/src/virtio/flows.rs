@@ -4,8 +4,8 @@ use super::Fair;
 use crate::{arch::Lock, boot, console, vm::Vm};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use spin::Once;
+use weir_broker::transfer::{Bucket, Pace, Stamp};
 use weir_model::packed::{self, FIRST_CID, FIRST_GROUP, MAX_FLOWS};
-use weir_policy::transfer::{Bucket, Pace, Stamp};
 use weir_trace::wire;
 use weir_vsock::{
     flows::{Rule, Verdict, admit},

@@ -40,12 +40,12 @@ use weir_broker::shared::{self, Doorbell, PORTS, Partition, Pieces, Settings};
 use weir_model::packed::{
     MAX_FLOWS, PARTITION_IPA, PARTITION_LEN, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS,
 };
-use weir_policy::Nanos;
 use weir_trace::{
     phases::pack,
     record::Kind,
     wire::{Denial, FaultKind},
 };
+use weir_units::Nanos;
 use weir_vdev::{
     esr::MmioAccess,
     gic::{Sgi, VcpuMask},

@@ -8,7 +8,8 @@ use super::{Vm, interrupts::Lines};
 use crate::{arch::gic::Line, cpu::Seat, trace::Kind};
 use core::sync::atomic::{AtomicU32, Ordering};
 use weir_model::packed::{INTID_LIMIT, Irq};
-use weir_policy::{Nanos, admission::Bucket};
+use weir_sched::admission::Bucket;
+use weir_units::Nanos;
 use weir_vdev::gic::Hardware;
 
 /// The lines that are masked.

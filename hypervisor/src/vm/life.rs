@@ -19,8 +19,8 @@ use crate::{
     meter, trace, virtio,
 };
 use core::sync::atomic::{AtomicBool, Ordering};
+use weir_budget::Event as Budget;
 use weir_model::packed::OnFault;
-use weir_policy::bandwidth::Event as Budget;
 use weir_trace::wire::{Event, FaultKind, What};
 use weir_vdev::{gic::VcpuMask, id::Controls, pl011::Pl011, psci::Power};
 

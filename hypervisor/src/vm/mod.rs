@@ -24,9 +24,9 @@ use core::{
 };
 use interrupts::Version;
 use spin::Once;
+use weir_budget::Shared;
 use weir_model::packed::{INTID_LIMIT, MAX_CORES, MAX_VMS, System, VM_LEN, VmView};
 use weir_paging::table::PAGE;
-use weir_policy::bandwidth::Shared;
 use weir_trace::wire::{
     Counters, DENIALS, Denial, Denials, EXIT_CAUSES, Event, ExitCause, FAULT_KINDS, HYPERVISOR,
     Kind, Lives, VcpuState, VmState, What,

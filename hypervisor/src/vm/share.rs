@@ -1,4 +1,4 @@
-//! A core that vCPUs of several VMs share. `policy::partition` says who has it; here one vCPU's state leaves the core and another's comes.
+//! A core that vCPUs of several VMs share. `weir_sched::partition` says who has it; here one vCPU's state leaves the core and another's comes.
 //!
 //! The vCPU that has the core is *current*. Whenever EL2 is done with an exception it asks whether it is to stay so ([`settle`]); if not, its
 //! context goes to its place in the VM ([`Vm::context`](super::Vm)), its list registers go into the model of the GIC, its timers stop, and
@@ -35,15 +35,17 @@ use crate::{
     trace::{self, Kind},
 };
 use core::{cell::UnsafeCell, sync::atomic::Ordering};
+use weir_budget::Event as Budget;
 use weir_model::packed::{
     MAX_CORES, MAX_VMS, Shared,
     schedule::{self, MAX_RULES},
 };
-use weir_policy::{Nanos, bandwidth::Event as Budget, partition::Ready};
+use weir_sched::partition::Ready;
 use weir_trace::{
     record::{NO_VM, outgoing},
     wire::{ExitCause, FaultKind},
 };
+use weir_units::Nanos;
 use weir_vdev::esr::Syndrome;
 
 /// Marker for those who count from outside: another vCPU than before gets the core.

@@ -5,12 +5,12 @@ use crate::{
     platform::LOAD_ADDRESS,
     vm::{KEPT, pci, stolen_time_page},
 };
+use weir_budget::Counts;
 use weir_model::packed::{RAM, Region, Segment, Span, System, VmView};
 use weir_paging::{
     cells::Pages,
     table::{Builder, PAGE, Table, stage1},
 };
-use weir_policy::bandwidth::Counts;
 
 /// Lends the pages of `span`, without the first `skip` bytes' whole pages, to `body`: pages of the VM's cells, or one after the other
 /// where memory is not divided.

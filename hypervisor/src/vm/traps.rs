@@ -14,8 +14,8 @@ use crate::{
     platform::{SMMU_EVENT, UART_INTID},
     trace, virtio,
 };
+use weir_budget::{Counts, Event as Budget};
 use weir_model::packed::{INTID_LIMIT, OnOutside};
-use weir_policy::bandwidth::{Counts, Event as Budget};
 use weir_trace::wire::{Denial, Event, ExitCause, FaultKind, What};
 use weir_vdev::{
     esr::{self, DataAbort, Exception, InstructionAbort, Syndrome, SysRegAccess},

@@ -8,6 +8,7 @@ use crate::{
     trace::{self, Traces},
 };
 use std::fmt;
+use weir_budget::{Kind as Regulates, Setting};
 use weir_memory::{AddressMap, Pa};
 use weir_model::{
     Owner, Placement, System,
@@ -16,7 +17,6 @@ use weir_model::{
     units::Bytes,
 };
 use weir_paging::cells::Pages;
-use weir_policy::bandwidth::{Kind as Regulates, Setting};
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
@@ -37,7 +37,7 @@ impl std::error::Error for BoardError {}
 #[derive(Clone, Debug)]
 pub(crate) struct Vcpu {
     pub core: usize,
-    /// How it is regulated, by what counters, and with which of the [`weir_policy::bandwidth::Shared`].
+    /// How it is regulated, by what counters, and with which of the [`weir_budget::Shared`].
     pub regulation: Option<(Setting, [Counter; 2], usize)>,
 }
 

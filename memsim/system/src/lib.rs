@@ -2,7 +2,7 @@
 //!
 //! [`memory`] reads the files that describe a chip's memory. [`Board`] is a system file's VMs on it: their pages where
 //! `weir build` puts them, their vCPUs doing what `[vm.workload]` says, their budgets enforced by the regulators of
-//! `weir-policy`, the same code that the hypervisor runs. [`run()`] lets time pass, from event to event.
+//! `weir-budget` and `weir-sched`, the same code that the hypervisor runs. [`run()`] lets time pass, from event to event.
 //!
 //! A run depends on its [`Board`], its [`Span`] and nothing else: the same ones give the same [`Outcome`].
 #![forbid(unsafe_code)]

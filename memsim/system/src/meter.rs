@@ -1,12 +1,17 @@
 //! The driver of a vCPU's regulator: what `meter.rs` of the hypervisor is on a board.
 
 use crate::outcome::Budget;
+use weir_budget::Counts;
+use weir_budget::Event;
+use weir_budget::Periods;
+use weir_budget::Regulate;
+use weir_budget::Regulator;
+use weir_budget::Setting;
+use weir_budget::Shared;
+use weir_budget::Verdict;
 use weir_memory::hierarchy::CoreTraffic;
 use weir_model::packed::regulation::{self, Regulation};
-use weir_policy::{
-    Nanos,
-    bandwidth::{Counts, Event, Periods, Regulate, Regulator, Setting, Shared, Verdict},
-};
+use weir_units::Nanos;
 
 /// What a core's counters can be set to count: the common events of the Armv8 PMU (DDI0487, D11.11.2) that have to do with
 /// memory.

@@ -1,9 +1,9 @@
 //! What a run came to.
 
 use crate::{FlowOutcome, Histogram, JobsOutcome};
+use weir_budget::Counts;
 use weir_memory::Picos;
 use weir_memory::system::Waits;
-use weir_policy::bandwidth::Counts;
 
 /// How a vCPU's budget was used, in whole periods of the span that is looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

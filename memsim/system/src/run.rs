@@ -17,6 +17,8 @@ use crate::{
 use broker::{Deed, Moving};
 use record::Begun;
 use std::sync::Arc;
+use weir_budget::Event as Step;
+use weir_budget::Shared;
 use weir_memory::{
     MemorySystem, Owner, Picos,
     dma::DmaError,
@@ -25,10 +27,7 @@ use weir_memory::{
     system::{Answer, Issue},
 };
 use weir_model::timing::Workload;
-use weir_policy::{
-    Nanos,
-    bandwidth::{Event as Step, Shared},
-};
+use weir_units::Nanos;
 
 /// How long to simulate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

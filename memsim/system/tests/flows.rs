@@ -153,7 +153,7 @@ proptest! {
             flow(&format!("f{index}"), ends, &format!("{size}B"), &rest)
         }).collect();
         let dma = format!("chunk = \"{chunk}B\"");
-        let span = Span { seed, warm_up: weir_policy::Nanos(1), length: weir_policy::Nanos(6_000_000) };
+        let span = Span { seed, warm_up: weir_units::Nanos(1), length: weir_units::Nanos(6_000_000) };
         for (outcome, (_, period, _)) in simulate(&dma, &flows, span).iter().zip(&set) {
             let due = 6000 / period;
             prop_assert!(outcome.sent.abs_diff(due) <= 2, "{} {due}", outcome.sent);

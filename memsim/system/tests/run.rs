@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use std::{fs, path::Path};
 use weir_memory::Owner;
-use weir_policy::Nanos;
 use weir_simulator::{Board, Mark, Memory, Outcome, Span, run, run_to};
+use weir_units::Nanos;
 
 mod support;
 

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 use weir_memory::Owner;
-use weir_policy::Nanos;
 use weir_simulator::{JobsOutcome, Memory, Outcome, Span, run};
+use weir_units::Nanos;
 
 mod support;
 

@@ -517,7 +517,7 @@ mod tests {
         }
         wanted.sort();
         assert_eq!(lines.crates.keys().cloned().collect::<Vec<_>>(), wanted);
-        for name in ["weir-broker", "weir-policy", "weir-vsock"] {
+        for name in ["weir-broker", "weir-budget", "weir-vsock"] {
             assert!(lines.crates[name] > 100, "{name}: {lines:?}");
         }
         assert_eq!(lines.crates.values().sum::<u64>(), lines.total());

@@ -13,8 +13,8 @@ use std::{io::Write, path::Path};
 use weir_analysis::{curves::Curve, flows::Effort, verdict::Verdict};
 use weir_memory::Picos;
 use weir_model::{Faults, Image, Sizes, System, check_text, place_all};
-use weir_policy::Nanos;
 use weir_simulator::{Board, FlowOutcome, Histogram, Mark, Memory, Outcome, Span, VmOutcome};
+use weir_units::Nanos;
 
 /// A board and how long to look at it.
 pub struct Simulation {

@@ -1,10 +1,13 @@
 //! A VM's memory bandwidth, packed.
 
 use super::{Damage, MAX_CORES, MAX_VMS, System, VmView};
-use weir_policy::{
-    Nanos,
-    bandwidth::{Counts, Kind, MAX_VCPUS, Periods, Scope, Setting},
-};
+use weir_budget::Counts;
+use weir_budget::Kind;
+use weir_budget::MAX_VCPUS;
+use weir_budget::Periods;
+use weir_budget::Scope;
+use weir_budget::Setting;
+use weir_units::Nanos;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// No VM, where there could be one.

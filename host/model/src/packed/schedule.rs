@@ -1,10 +1,14 @@
 //! Who has a shared core, packed.
 
 use super::{Damage, MAX_CORES, MAX_VMS, System};
-use weir_policy::{
-    Nanos,
-    partition::{MAX_PARTIES, MAX_SLOTS, Partition, RoundRobin, Servers, Slot, TimeTable},
-};
+use weir_sched::partition::MAX_PARTIES;
+use weir_sched::partition::MAX_SLOTS;
+use weir_sched::partition::Partition;
+use weir_sched::partition::RoundRobin;
+use weir_sched::partition::Servers;
+use weir_sched::partition::Slot;
+use weir_sched::partition::TimeTable;
+use weir_units::Nanos;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The shortest turn, slot or budget, in ns. A shorter one would leave the guests nothing.

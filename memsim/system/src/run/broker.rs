@@ -7,11 +7,11 @@ use crate::{
     program::Random,
 };
 use std::collections::{HashMap, VecDeque};
+use weir_broker::transfer::{Bucket, Edf, Pace};
 use weir_memory::{
     Bytes, Owner, Pa, Picos,
     dma::{Piece, Transfer},
 };
-use weir_policy::transfer::{Bucket, Edf, Pace};
 
 /// Packets in a queue; further ones are lost.
 const MOST_QUEUED: usize = 256;

@@ -3,7 +3,7 @@
 use super::{Run, Span};
 use crate::{Mark, Outcome, TbuOutcome, VmOutcome, core::Core, jobs::Jobs, master::Master};
 use weir_memory::{Owner, Picos, hierarchy::CoreTraffic, system::Waits};
-use weir_policy::Nanos;
+use weir_units::Nanos;
 
 /// The counts when the span began.
 pub(super) struct Begun {

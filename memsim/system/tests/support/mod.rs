@@ -3,8 +3,8 @@
 
 use std::path::Path;
 use weir_model::{Catalog, Sizes, check_text, place_all};
-use weir_policy::Nanos;
 use weir_simulator::{Board, Memory, Span};
+use weir_units::Nanos;
 
 pub const HYPERVISOR: &str = "platform = \"zcu102\"\n[hypervisor]\ncolors = \"14-15\"\n";
 

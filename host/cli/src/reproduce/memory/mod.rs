@@ -10,8 +10,8 @@ use crate::failure::{Failure, Result};
 use serde_json::{Value, json};
 use std::{fmt::Write as _, path::Path};
 use weir_model::{Catalog, Sizes, check_text, place_all};
-use weir_policy::Nanos;
 use weir_simulator::{Board, Memory, Outcome as Simulated, Span};
+use weir_units::Nanos;
 
 /// Writes an experiment's statements as CSV, and gives its outcome.
 fn outcome(

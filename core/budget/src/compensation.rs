@@ -1,0 +1,170 @@
+use crate::word::Word;
+use crate::{
+    Counts, Event, Refused, Regulate, Setting, Shared, Verdict, clock::Clock, setting::Part,
+    shared::Parts,
+};
+use core::num::NonZeroU32;
+use weir_units::Nanos;
+
+/// A budget that grows with what a critical VM left unused (xen-throttling, III-C).
+///
+/// In a period in which the critical VM makes A accesses it can suffer from at most A of another's. So of the Q that were granted to this
+/// vCPU, Q - A did not matter, and they are granted again, in each later period of the same window of N periods:
+///
+/// ```text
+/// limit(j) := count + Q + credit(j)        credit(0) := 0, in the first of N periods
+///
+///                 credit(j) + Q - A(j)         if A(j) <= Q
+/// credit(j+1) :=  credit(j) - (U(j) - Q)+      if A(j) > Q, where U(j) was used
+/// ```
+///
+/// For as long as A stays below Q this is III-C's sum. The second line is not in the paper, whose windows are two periods long: with three
+/// and A = 0, 2Q, 2Q the sum alone would let the critical VM suffer 0 + 2Q + 2Q, more than 3Q.
+///
+/// The critical VM's regulators publish A(j) at the end of period j, on their own cores. Until all have, A(j) counts as more than Q; this regulator looks
+/// again when its budget is spent. A(j) that is not there by the end of period j + 1 is given up.
+///
+/// **Bound.** In a window the critical VM suffers, as the sum of min(A(j), U(j)), at most N Q, from each VM that it
+/// compensates and for each of the two counters, and one overshoot (without debt one for each period). The VM itself uses at most N (N + 1) / 2 Q in a
+/// window. With [`super::Scope::Vm`] Q is the VM's, and each vCPU is granted its part of Q - A.
+#[derive(Clone, Debug)]
+pub struct Compensation {
+    clock: Clock,
+    part: Part,
+    debt: bool,
+    /// The VM's Q, or each vCPU's.
+    whole: Counts,
+    /// This vCPU's Q.
+    budget: Counts,
+    window: NonZeroU32,
+    critical_vcpus: u8,
+    period: u64,
+    /// The count that this period's budget began at: the counts at its beginning, less the debt.
+    base: Counts,
+    limit: Counts,
+    credit: Counts,
+    /// The period before this one, while its A is not known.
+    open: Option<Open>,
+    /// Whether the budget was changed, which begins a new window.
+    changed: bool,
+}
+
+/// A period that waits for its A.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    period: u64,
+    /// What its use beyond Q took off the credit, in case that A > Q.
+    taken: Counts,
+}
+
+impl Compensation {
+    /// The regulator that `setting` describes.
+    #[must_use]
+    pub const fn new(setting: &Setting) -> Self {
+        let part = setting.part();
+        Self {
+            clock: Clock::new(setting),
+            part,
+            debt: setting.debt,
+            whole: setting.budget,
+            budget: part.of(setting.budget),
+            window: match NonZeroU32::new(setting.window) {
+                Some(window) => window,
+                None => NonZeroU32::MIN,
+            },
+            // Of nobody, nothing is known.
+            critical_vcpus: if setting.critical_vcpus == 0 {
+                u8::MAX
+            } else {
+                setting.critical_vcpus
+            },
+            period: 0,
+            base: Counts::ZERO,
+            limit: Counts::NEVER,
+            credit: Counts::ZERO,
+            open: None,
+            changed: false,
+        }
+    }
+
+    /// See [`super::Regulator::set_budget`]. Begins a new window with the next period.
+    ///
+    /// # Errors
+    ///
+    /// If the budget gives this vCPU nothing; the old one stays.
+    pub const fn set_budget(&mut self, budget: Counts) -> Result<(), Refused> {
+        let part = self.part.of(budget);
+        if part.is_nothing() {
+            return Err(Refused::NoBudget);
+        }
+        self.whole = budget;
+        self.budget = part;
+        self.changed = true;
+        Ok(())
+    }
+}
+
+impl Compensation {
+    fn begin<W: Word>(&mut self, shared: &Parts<W>, now: Nanos, counts: Counts, passed: u64) {
+        let last = core::mem::replace(&mut self.period, self.clock.index(now));
+        let unseen = self.budget.times(passed.saturating_sub(1));
+        let base = if self.debt { counts.least(self.limit.plus(unseen)) } else { counts };
+        let window = u64::from(self.window.get());
+        let same_window = last / window == self.period / window;
+        if passed == 1 && last != 0 && same_window && !self.changed {
+            self.settle(shared);
+            let used = base.minus(self.base);
+            let taken = used.minus(self.budget).least(self.credit);
+            self.credit = self.credit.minus(taken);
+            self.open = Some(Open { period: last, taken });
+        } else {
+            self.credit = Counts::ZERO;
+            self.open = None;
+            self.changed = false;
+        }
+        self.base = base;
+        self.limit = base.plus(self.budget).plus(self.credit);
+        self.settle(shared);
+    }
+
+    /// Adds what the open period gives, if its A is known by now.
+    fn settle<W: Word>(&mut self, shared: &Parts<W>) {
+        let Some(Open { period, taken }) = self.open else { return };
+        let Some(critical) = shared.usage.total(self.critical_vcpus, period) else { return };
+        self.open = None;
+        let gain = |whole: u64, critical: u64, taken: u64| {
+            whole
+                .checked_sub(critical)
+                .map_or(0, |unused| self.part.share(unused).saturating_add(taken))
+        };
+        let gain = Counts {
+            reads: gain(self.whole.reads, critical.reads, taken.reads),
+            writes: gain(self.whole.writes, critical.writes, taken.writes),
+        };
+        self.credit = self.credit.plus(gain);
+        self.limit = self.limit.plus(gain);
+    }
+
+    pub(super) fn step_on<W: Word>(
+        &mut self,
+        shared: &Parts<W>,
+        now: Nanos,
+        counts: Counts,
+    ) -> Verdict {
+        let passed = self.clock.passed(now);
+        if passed != 0 {
+            self.begin(shared, now, counts, passed);
+        }
+        if counts.reached(self.limit) && !self.changed {
+            self.settle(shared);
+        }
+        Verdict::judge(counts, self.limit)
+    }
+}
+
+impl Regulate for Compensation {
+    #[inline]
+    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, _: Event) -> Verdict {
+        self.step_on(&shared.0, now, counts)
+    }
+}

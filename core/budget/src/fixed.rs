@@ -1,0 +1,116 @@
+use crate::word::Word;
+use crate::{
+    Counts, Event, Refused, Regulate, Setting, Shared, Verdict, clock::Clock, setting::Part,
+    shared::Parts,
+};
+use weir_units::Nanos;
+
+/// A budget of Q accesses in each period P, and no more (bao-throttling, Figure 4.1 and Algorithms 1 to 3; xen-throttling, III-B).
+///
+/// ```text
+///            limit := count + Q                          count reaches limit
+/// Start ---------------------------> runs ------------------------------------> suspended
+///                                    |  ^                                           |
+///                             Period |  | limit := min(count + Q, limit + Q)        | Period
+///                                    +--+<------------------------------------------+
+/// ```
+///
+/// A limit that counts up needs no counter that is reset (Algorithm 1, step 3), and carries the debt: what was counted beyond the limit is
+/// missing from the next one. While a debt is larger than a budget, the vCPU stays suspended for whole periods. Budget that is left is lost.
+///
+/// **Bound.** In any k consecutive periods at most k Q accesses and one overshoot; without debt k Q and k overshoots.
+/// Periods that passed unseen (several boundaries at once) pay debts but hand out no budget.
+#[derive(Clone, Debug)]
+pub struct Static {
+    clock: Clock,
+    part: Part,
+    debt: bool,
+    /// The vCPU's own budget.
+    budget: Counts,
+    /// The cumulative counts at which this period's budget is spent. Below those of the period's start
+    /// where a debt is larger than a budget.
+    limit: Counts,
+    publisher: Option<Publisher>,
+}
+
+impl Static {
+    /// The regulator that `setting` describes.
+    #[must_use]
+    pub const fn new(setting: &Setting) -> Self {
+        let part = setting.part();
+        Self {
+            clock: Clock::new(setting),
+            part,
+            debt: setting.debt,
+            budget: part.of(setting.budget),
+            limit: Counts::NEVER,
+            publisher: Publisher::new(setting),
+        }
+    }
+
+    /// See [`super::Regulator::set_budget`].
+    ///
+    /// # Errors
+    ///
+    /// If the budget gives this vCPU nothing; the old one stays.
+    pub const fn set_budget(&mut self, budget: Counts) -> Result<(), Refused> {
+        let part = self.part.of(budget);
+        if part.is_nothing() {
+            return Err(Refused::NoBudget);
+        }
+        self.budget = part;
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn step_on<W: Word>(
+        &mut self,
+        shared: &Parts<W>,
+        now: Nanos,
+        counts: Counts,
+    ) -> Verdict {
+        let passed = self.clock.passed(now);
+        if passed != 0 {
+            if let Some(publisher) = &mut self.publisher {
+                publisher.publish(shared, self.clock.index(now), counts);
+            }
+            let fresh = counts.plus(self.budget);
+            self.limit = if self.debt {
+                let paid = if passed == 1 { self.budget } else { self.budget.times(passed) };
+                fresh.least(self.limit.plus(paid))
+            } else {
+                fresh
+            };
+        }
+        Verdict::judge(counts, self.limit)
+    }
+}
+
+impl Regulate for Static {
+    #[inline]
+    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, _: Event) -> Verdict {
+        self.step_on(&shared.0, now, counts)
+    }
+}
+
+/// Tells others what a vCPU of a critical VM used in each period.
+#[derive(Clone, Debug)]
+pub(super) struct Publisher {
+    vcpu: u8,
+    /// The counts at the beginning of this period; none before the start.
+    opened: Option<Counts>,
+}
+
+impl Publisher {
+    pub(super) const fn new(setting: &Setting) -> Option<Self> {
+        if setting.publish { Some(Self { vcpu: setting.vcpu, opened: None }) } else { None }
+    }
+
+    /// Publishes the period before `period`. Of several that passed unseen only the last is published, with the use of all: as
+    /// none of them can have used more, nobody is compensated for what was used.
+    pub(super) fn publish<W: Word>(&mut self, shared: &Parts<W>, period: u64, counts: Counts) {
+        if let Some(opened) = self.opened.replace(counts) {
+            shared.usage.publish(self.vcpu, period.saturating_sub(1), counts.minus(opened));
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Memory-budget regulators: how many accesses a vCPU may make in a period, and what becomes of the
+//! budget that it leaves. The hypervisor and the simulator run this code.
+//!
+//! Every operation is bounded, and none panics, overflows or allocates.
+//!
+//! A *driver* (the hypervisor, or the simulator) has one [`Regulator`] for each regulated vCPU and one [`Shared`] for
+//! each VM and for MemGuard's domain. It tells the regulator what happened ([`Event`]), when, and how far the vCPU's
+//! counters are; the [`Verdict`] says whether the vCPU may run and at which counts to ask again.
+//!
+//! What the driver owes:
+//! - [`Event::Start`] once, at boot, never at a VM's restart; a second one is taken for a [`Event::Count`].
+//! - [`Event::Period`] at each boundary of the setting's [`Periods`], also for a vCPU that is suspended.
+//! - [`Event::Stop`] when the vCPU goes off, and at each boundary while it is off; [`Event::Count`] before it runs again.
+//! - [`Event::Count`] when a counter reached the limit, when it was polled, and when another's
+//!   [`Verdict::wake`] asks for it, which must not arrive before what that other's step stored.
+//!   [`Event::Descheduled`] instead for a vCPU that does not have its core.
+//! - Counts that only grow, and the [`Shared`] that [`Kind`] names.
+//!
+//! Time decides, not the event's name: whichever event is the first at or after a boundary replenishes, and a `Period` that
+//! comes early or twice replenishes nothing. In what follows *a period* of a vCPU lies between two such steps, and the *overshoot* is what
+//! is counted between reaching a limit and being suspended: an interrupt's latency, or a poll's interval.
+//!
+//! ```
+//! use weir_units::Nanos;
+//! use weir_budget::Counts;
+//! use weir_budget::Event;
+//! use weir_budget::Regulate;
+//! use weir_budget::Regulator;
+//! use weir_budget::Setting;
+//! use weir_budget::Shared;
+//!
+//! static SHARED: Shared = Shared::new();
+//! let setting = Setting::new(Nanos(1_000_000), Counts::one(4000), 0, 1);
+//! setting.check()?;
+//! let mut regulator = Regulator::new(&setting);
+//! let mut step = |now, reads, event| {
+//!     regulator.step(&SHARED, Nanos(now), Counts { reads, writes: 0 }, event)
+//! };
+//! assert_eq!(step(0, 0, Event::Start).limit.reads, 4000);
+//! // Two accesses were under way when the interrupt came. The next budget is smaller by them.
+//! assert!(!step(700_000, 4002, Event::Count).run);
+//! assert_eq!(step(1_000_000, 4002, Event::Period).limit.reads, 8000);
+//! # Ok::<(), weir_budget::Refused>(())
+//! ```
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+mod clock;
+mod compensation;
+mod counts;
+mod fixed;
+mod memguard;
+mod periods;
+mod pool;
+mod setting;
+mod shared;
+mod word;
+
+pub use compensation::Compensation;
+pub use counts::Counts;
+pub use fixed::Static;
+pub use memguard::Memguard;
+pub use periods::Periods;
+pub use pool::Pool;
+pub use setting::{Kind, MAX_VCPUS, Refused, Scope, Setting};
+pub use shared::Shared;
+
+use weir_units::Nanos;
+
+/// What happened to a vCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The machine runs from now on.
+    Start,
+    /// A boundary between periods has passed, perhaps a while ago, perhaps several at once: the time tells.
+    Period,
+    /// A counter has reached the limit, or was polled (then it need not have).
+    Count,
+    /// The same for a vCPU that another has taken the core from. It does not ask to be woken, as
+    /// that would interrupt the other.
+    Descheduled,
+    /// The vCPU has nothing to run or is off. What it has left may go to others.
+    Stop,
+}
+
+/// What a vCPU may do from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether it may run. If not it stays suspended until a later step says otherwise; without
+    /// [`Verdict::wake`] from another that is the next period's.
+    pub run: bool,
+    /// The cumulative counts at which to ask again, whichever is reached first; `u64::MAX` is never.
+    pub limit: Counts,
+    /// Budget has come free for these suspended vCPUs of this [`Shared`], by
+    /// [`Setting::member_bit`]: step them with [`Event::Count`]. A driver that does not leaves them
+    /// suspended until their next period, which costs throughput and breaks no bound. All verdicts
+    /// of a period together name a vCPU at most once, with [`Setting::spare`] at most twice.
+    pub wake: u32,
+}
+
+impl Verdict {
+    const fn run_until(limit: Counts) -> Self {
+        Self { run: true, limit, wake: 0 }
+    }
+
+    const fn suspend() -> Self {
+        Self { run: false, limit: Counts::NEVER, wake: 0 }
+    }
+
+    /// Runs while none of `counts` has reached `limit`.
+    #[inline]
+    const fn judge(counts: Counts, limit: Counts) -> Self {
+        if counts.reached(limit) { Self::suspend() } else { Self::run_until(limit) }
+    }
+}
+
+/// A regulator's one operation.
+pub trait Regulate {
+    /// Takes note of `event` at `now`, with the vCPU's counters at `counts`, and decides.
+    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> Verdict;
+}
+
+/// The regulator of one vCPU.
+#[derive(Clone, Debug)]
+pub enum Regulator {
+    /// See [`Static`].
+    Static(Static),
+    /// See [`Pool`].
+    Pool(Pool),
+    /// See [`Memguard`].
+    Memguard(Memguard),
+    /// See [`Compensation`].
+    Compensation(Compensation),
+}
+
+impl Regulator {
+    /// The regulator that `setting` describes. A setting that [`Setting::check`] refuses gives one that is safe but useless.
+    #[must_use]
+    pub const fn new(setting: &Setting) -> Self {
+        match setting.kind {
+            Kind::Static => Self::Static(Static::new(setting)),
+            Kind::Pool => Self::Pool(Pool::new(setting)),
+            Kind::Memguard => Self::Memguard(Memguard::new(setting)),
+            Kind::Compensation => Self::Compensation(Compensation::new(setting)),
+        }
+    }
+
+    /// Changes the budget (with the meaning of [`Setting::budget`]) from the next period on. What is shared by a VM's vCPUs
+    /// is to be changed for each of them.
+    ///
+    /// # Errors
+    ///
+    /// If [`Setting::check`] would refuse the budget; the old one stays.
+    pub const fn set_budget(&mut self, budget: Counts) -> Result<(), Refused> {
+        match self {
+            Self::Static(regulator) => regulator.set_budget(budget),
+            Self::Pool(regulator) => regulator.set_budget(budget),
+            Self::Memguard(regulator) => regulator.set_budget(budget),
+            Self::Compensation(regulator) => regulator.set_budget(budget),
+        }
+    }
+}
+
+impl Regulate for Regulator {
+    #[inline]
+    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> Verdict {
+        match self {
+            Self::Static(regulator) => regulator.step(shared, now, counts, event),
+            Self::Pool(regulator) => regulator.step(shared, now, counts, event),
+            Self::Memguard(regulator) => regulator.step(shared, now, counts, event),
+            Self::Compensation(regulator) => regulator.step(shared, now, counts, event),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+use crate::word::Word;
+use crate::{
+    Counts, Event, Refused, Regulate, Setting, Shared, Verdict,
+    clock::Clock,
+    setting::{Part, or_default_slice, poolable},
+    shared::{MAX_MEMBERS, Mark, Parts, Waiter},
+};
+use weir_units::Nanos;
+
+/// A budget of Q accesses for each vCPU, of which it lends to the others what it is not expected to need (MemGuard, after
+/// bao-throttling 2.4.2).
+///
+/// All vCPUs with this regulator, of all VMs of the board, are one *domain* with one global pool per period.
+///
+/// ```text
+///             keeps need, gives Q - need              spent: draws a slice, or what it is owed
+/// Start, Period ------------------------> runs <------------------------------------------> pool
+///                                          |  ^                                              |
+///         Stop: gives what is left --------+  |                                              | has nothing
+///                                             | all have spent theirs, and `spare`           v
+///                                             +--------------------------------------- suspended ---> Period
+/// need := min(Q, max(1, keep, predicted) + debt)  predicted := predicted + (used - predicted) / 2^smoothing
+/// ```
+///
+/// *Misprediction.* A vCPU that is suspended having used less than Q gave too much. In the next period it gives nothing, and is the first to
+/// draw what it was short of; thereafter prediction goes on from Q. MemGuard would let it run on up to Q at once,
+/// beside whoever has its budget; here the domain's sum is never exceeded.
+///
+/// *Spare.* With [`Setting::spare`], when all of the domain have spent their own and found the pool empty, all run without a limit until
+/// their next period: best effort for the domain, and no bound for others. A vCPU that is off has spent its budget by
+/// [`Event::Stop`].
+///
+/// **Bound** (without spare). The domain: in any k consecutive periods at most k times the sum of its budgets and one overshoot for each vCPU;
+/// without debt k of these. **Guarantee.** A vCPU that wants it gets Q (less its debt) in each period, or falls short by at most what it gave at
+/// the period's beginning, which is at most Q - keep, and then not in the next period too: in k periods by at most (k + 1) / 2 (rounded down) times that. What it gave at a
+/// Stop is not owed.
+#[derive(Clone, Debug)]
+pub struct Memguard {
+    clock: Clock,
+    part: Part,
+    debt: bool,
+    spare: bool,
+    keep_percent: u8,
+    smoothing: u8,
+    /// Q.
+    budget: Counts,
+    /// As the setting has it.
+    slice: Counts,
+    /// This vCPU's bit.
+    waiter: Waiter,
+    /// A bit for each vCPU of the domain.
+    members: u32,
+    period: u64,
+    /// The counts at the beginning of this period.
+    opened: Counts,
+    /// The cumulative counts that Q would reach to in this period, had nothing been given.
+    entitled: Counts,
+    /// Those up to which this vCPU has budget.
+    limit: Counts,
+    predicted: Counts,
+    /// What it fell short of in the last period and has not drawn yet.
+    owed: Counts,
+    /// Whether it gave away all that it had left in this period.
+    stopped: bool,
+}
+
+impl Memguard {
+    /// The regulator that `setting` describes.
+    #[must_use]
+    pub const fn new(setting: &Setting) -> Self {
+        let part = setting.part();
+        let budget = part.of(setting.budget);
+        Self {
+            clock: Clock::new(setting),
+            part,
+            debt: setting.debt,
+            spare: setting.spare,
+            keep_percent: if setting.keep_percent > 100 { 100 } else { setting.keep_percent },
+            smoothing: if setting.smoothing > 63 { 63 } else { setting.smoothing },
+            budget,
+            slice: setting.slice,
+            waiter: Waiter::new(setting.member_bit()),
+            members: match setting.members {
+                1..MAX_MEMBERS => (1 << setting.members) - 1,
+                _ => u32::MAX,
+            },
+            period: 0,
+            opened: Counts::ZERO,
+            entitled: Counts::ZERO,
+            limit: Counts::NEVER,
+            predicted: budget,
+            owed: Counts::ZERO,
+            stopped: false,
+        }
+    }
+
+    /// See [`super::Regulator::set_budget`].
+    ///
+    /// # Errors
+    ///
+    /// If the budget gives this vCPU nothing, or more than a pool holds; the old one stays.
+    pub const fn set_budget(&mut self, budget: Counts) -> Result<(), Refused> {
+        let part = self.part.of(budget);
+        match poolable(part) {
+            Ok(()) => {
+                self.budget = part;
+                Ok(())
+            }
+            Err(refused) => Err(refused),
+        }
+    }
+
+    fn begin<W: Word>(&mut self, shared: &Parts<W>, now: Nanos, counts: Counts, passed: u64) {
+        let started = self.period != 0;
+        self.period = self.clock.index(now);
+        if started {
+            self.learn(counts);
+        }
+        let unseen = self.budget.times(passed.saturating_sub(1));
+        let base = if self.debt { counts.least(self.limit.plus(unseen)) } else { counts };
+        // One access at least, which tells that more are wanted.
+        let kept = self.budget.percent(self.keep_percent).most(Counts { reads: 1, writes: 1 });
+        let need = self.predicted.most(kept).plus(counts.minus(base));
+        let gift = self.budget.minus(need).nothing_where_free(self.budget);
+        let given = shared.give(self.period, gift);
+        self.opened = counts;
+        self.entitled = base.plus(self.budget);
+        self.limit = self.entitled.minus(given);
+        self.stopped = false;
+        let owed = self.owed;
+        self.draw(shared, owed);
+    }
+
+    /// What this vCPU used in the period that is over, and what it was short of, make the next prediction.
+    fn learn(&mut self, counts: Counts) {
+        let used = counts.minus(self.opened);
+        let short = self.entitled.minus(self.limit).where_reached(counts, self.limit);
+        let predict = |budget: u64, predicted: u64, used: u64| {
+            let (predicted, used) = (predicted.min(budget), used.min(budget));
+            let away = predicted.abs_diff(used);
+            let step = away >> self.smoothing;
+            // Rounded up, so that it arrives.
+            let step = if step << self.smoothing == away { step } else { step + 1 };
+            if used > predicted { predicted + step } else { predicted - step }
+        };
+        self.predicted = if short == Counts::ZERO {
+            Counts {
+                reads: predict(self.budget.reads, self.predicted.reads, used.reads),
+                writes: predict(self.budget.writes, self.predicted.writes, used.writes),
+            }
+        } else {
+            self.budget
+        };
+        self.owed = if self.stopped { Counts::ZERO } else { short };
+    }
+
+    fn draw<W: Word>(&mut self, shared: &Parts<W>, want: Counts) {
+        let got = shared.draw(self.period, Counts::ZERO, want.nothing_where_free(self.budget));
+        self.limit = self.limit.plus(got).never_where_free(self.budget);
+        self.owed = self.owed.minus(got);
+    }
+
+    /// Notes that this vCPU has nothing left; whether all of the domain have nothing, and whether that is new.
+    fn spend<W: Word>(&self, shared: &Parts<W>) -> Mark {
+        if self.spare {
+            shared.spent.mark(self.period, self.waiter.member, self.members)
+        } else {
+            Mark::default()
+        }
+    }
+
+    pub(super) fn step_on<W: Word>(
+        &mut self,
+        shared: &Parts<W>,
+        now: Nanos,
+        counts: Counts,
+        event: Event,
+    ) -> Verdict {
+        let passed = self.clock.passed(now);
+        if passed != 0 {
+            self.begin(shared, now, counts, passed);
+        }
+        if event == Event::Stop {
+            let left = self.limit.minus(counts).nothing_where_free(self.limit);
+            let given = shared.give(self.period, left);
+            self.limit = self.limit.least(counts);
+            self.stopped = true;
+            self.waiter.withdraw(&shared.waiting, self.period);
+            let all = if given == Counts::ZERO { 0 } else { u32::MAX };
+            let mut wake = shared.waiting.take(self.period, all);
+            if self.spare {
+                shared.throttled.take(self.period, self.waiter.member);
+                let all = if self.spend(shared).news { u32::MAX } else { 0 };
+                wake |= shared.throttled.take(self.period, all);
+            }
+            return Verdict { wake, ..Verdict::suspend() };
+        }
+        if counts.reached(self.limit) {
+            let slice = or_default_slice(self.slice, self.budget, 1);
+            self.draw(shared, counts.missing(self.limit, slice.most(self.owed)));
+            let asks = event != Event::Descheduled;
+            if counts.reached(self.limit) && asks && self.waiter.ask(&shared.waiting, self.period) {
+                // A vCPU that returned budget before this one asked did not find it.
+                self.draw(shared, counts.missing(self.limit, slice.most(self.owed)));
+            }
+            if counts.reached(self.limit) {
+                if self.spare && asks {
+                    shared.throttled.ask(self.period, self.waiter.member);
+                }
+                let spent = self.spend(shared);
+                if spent.all {
+                    self.limit = Counts::NEVER;
+                    self.waiter.withdraw(&shared.waiting, self.period);
+                    shared.throttled.take(self.period, self.waiter.member);
+                    let all = if spent.news { u32::MAX } else { 0 };
+                    let wake = shared.throttled.take(self.period, all);
+                    return Verdict { wake, ..Verdict::run_until(self.limit) };
+                }
+            } else {
+                self.waiter.withdraw(&shared.waiting, self.period);
+                if self.spare {
+                    shared.throttled.take(self.period, self.waiter.member);
+                }
+            }
+        }
+        Verdict::judge(counts, self.limit)
+    }
+}
+
+impl Regulate for Memguard {
+    #[inline]
+    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> Verdict {
+        self.step_on(&shared.0, now, counts, event)
+    }
+}

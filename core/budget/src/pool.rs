@@ -1,0 +1,147 @@
+use crate::word::Word;
+use crate::{
+    Counts, Event, Refused, Regulate, Setting, Shared, Verdict,
+    clock::Clock,
+    fixed::Publisher,
+    setting::{for_all, or_default_slice},
+    shared::{Parts, Waiter},
+};
+use weir_units::Nanos;
+
+/// One budget of Q accesses in each period for all vCPUs of a VM, who draw it in slices as they need it: the budget for the guest, however many cores
+/// it has, that bao-throttling (2.5) asks for.
+///
+/// ```text
+///                           count reaches limit             the pool has nothing
+/// Start, Period ---> runs ----------------------> draws ---------------------------> suspended
+///    draws a bit     |  ^    overshoot + slice      |                                 |     |
+///                    |  +---------------------------+          another gave back: Count     | Period
+///                    |  limit := limit + drawn  <-------------------------------------+     |
+///                    +--<-------------------------------------------------------------------+
+/// ```
+///
+/// Whichever vCPU is the first in a period fills the pool, in the same exchange as it draws. An overshoot is drawn together with the next
+/// slice, so it is paid at once where the pool has it, and (with debt) from the next period's pool where it has not. At a
+/// boundary a vCPU draws what it used in the last period, at most a slice, so that an idle one keeps next to nothing from the others; what it
+/// has left at [`Event::Stop`] it gives back.
+///
+/// **Bound.** All vCPUs of the VM together: in any k consecutive periods at most k Q accesses and one overshoot for each vCPU; without debt k of these.
+/// **Loss.** At the end of a period up to a slice for each vCPU can be left while others are suspended.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    clock: Clock,
+    debt: bool,
+    /// The VM's.
+    budget: Counts,
+    /// As the setting has it.
+    slice: Counts,
+    vcpus: u8,
+    period: u64,
+    /// The counts at the beginning of this period.
+    opened: Counts,
+    /// The cumulative counts up to which this vCPU has drawn.
+    limit: Counts,
+    publisher: Option<Publisher>,
+    waiter: Waiter,
+}
+
+impl Pool {
+    /// The regulator that `setting` describes.
+    #[must_use]
+    pub const fn new(setting: &Setting) -> Self {
+        Self {
+            clock: Clock::new(setting),
+            debt: setting.debt,
+            budget: setting.budget,
+            slice: setting.slice,
+            vcpus: setting.vcpus,
+            period: 0,
+            opened: Counts::ZERO,
+            limit: Counts::ZERO,
+            publisher: Publisher::new(setting),
+            waiter: Waiter::new(setting.member_bit()),
+        }
+    }
+
+    /// See [`super::Regulator::set_budget`].
+    ///
+    /// # Errors
+    ///
+    /// If the budget is nothing, less than an access for each vCPU, or more than a pool holds; the old one stays.
+    pub const fn set_budget(&mut self, budget: Counts) -> Result<(), Refused> {
+        match for_all(budget, self.vcpus) {
+            Ok(()) => {
+                self.budget = budget;
+                Ok(())
+            }
+            Err(refused) => Err(refused),
+        }
+    }
+
+    const fn slice(&self) -> Counts {
+        or_default_slice(self.slice, self.budget, self.vcpus)
+    }
+
+    fn begin<W: Word>(&mut self, shared: &Parts<W>, now: Nanos, counts: Counts) {
+        let started = self.period != 0;
+        self.period = self.clock.index(now);
+        if let Some(publisher) = &mut self.publisher {
+            publisher.publish(shared, self.period, counts);
+        }
+        let used = if started { counts.minus(self.opened) } else { Counts::ZERO };
+        self.opened = counts;
+        if !(started && self.debt) {
+            self.limit = counts;
+        }
+        let owed = counts.minus(self.limit);
+        self.limit = self.limit.least(counts);
+        let want = owed.plus(used.least(self.slice()).most(Counts { reads: 1, writes: 1 }));
+        self.draw(shared, want);
+    }
+
+    fn draw<W: Word>(&mut self, shared: &Parts<W>, want: Counts) {
+        let got = shared.draw(self.period, self.budget, want.nothing_where_free(self.budget));
+        self.limit = self.limit.plus(got).never_where_free(self.budget);
+    }
+
+    pub(super) fn step_on<W: Word>(
+        &mut self,
+        shared: &Parts<W>,
+        now: Nanos,
+        counts: Counts,
+        event: Event,
+    ) -> Verdict {
+        if self.clock.passed(now) != 0 {
+            self.begin(shared, now, counts);
+        }
+        if event == Event::Stop {
+            let left = self.limit.minus(counts).nothing_where_free(self.budget);
+            self.limit = self.limit.least(counts);
+            let given = shared.give(self.period, left);
+            self.waiter.withdraw(&shared.waiting, self.period);
+            let all = if given == Counts::ZERO { 0 } else { u32::MAX };
+            return Verdict { wake: shared.waiting.take(self.period, all), ..Verdict::suspend() };
+        }
+        if counts.reached(self.limit) {
+            self.draw(shared, counts.missing(self.limit, self.slice()));
+            if counts.reached(self.limit)
+                && event != Event::Descheduled
+                && self.waiter.ask(&shared.waiting, self.period)
+            {
+                // A vCPU that returned budget before this one asked did not find it.
+                self.draw(shared, counts.missing(self.limit, self.slice()));
+            }
+            if !counts.reached(self.limit) {
+                self.waiter.withdraw(&shared.waiting, self.period);
+            }
+        }
+        Verdict::judge(counts, self.limit)
+    }
+}
+
+impl Regulate for Pool {
+    #[inline]
+    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> Verdict {
+        self.step_on(&shared.0, now, counts, event)
+    }
+}

@@ -1,0 +1,329 @@
+use crate::{
+    Counts, Periods,
+    shared::{MAX_MEMBERS, MOST},
+};
+use core::{fmt, num::NonZeroU32};
+use weir_units::Nanos;
+
+/// The most vCPUs that a VM has.
+pub const MAX_VCPUS: usize = 8;
+
+/// How budgets are spent, and which [`super::Shared`] the regulator is to be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// [`super::Static`], with its own VM's.
+    Static,
+    /// [`super::Pool`], with its own VM's.
+    Pool,
+    /// [`super::Memguard`], with the board's one for this kind.
+    Memguard,
+    /// [`super::Compensation`], with the critical VM's.
+    Compensation,
+}
+
+/// Who has [`Setting::budget`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Each vCPU of the VM.
+    Vcpu,
+    /// The VM: its vCPUs have parts after their weights, which add up to exactly the budget.
+    Vm,
+}
+
+/// How a vCPU is regulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Setting {
+    /// Which regulator.
+    pub kind: Kind,
+    /// Who has the budget. With [`Kind::Pool`] it is the VM in any case.
+    pub scope: Scope,
+    /// The time between two replenishments.
+    pub period: Nanos,
+    /// When the first of them is; modulo the period. See [`Periods::staggered`]. 0 where others' periods matter: with any
+    /// kind but [`Kind::Static`], and with `publish`.
+    pub phase: Nanos,
+    /// Accesses in a period; `u64::MAX`: counted but not limited.
+    pub budget: Counts,
+    /// Whether an overshoot is taken off the next budget.
+    pub debt: bool,
+    /// This vCPU's number in its VM.
+    pub vcpu: u8,
+    /// How many vCPUs the VM has, at most [`MAX_VCPUS`].
+    pub vcpus: u8,
+    /// How [`Scope::Vm`] divides the budget; all the same is an even split.
+    pub weights: [u16; MAX_VCPUS],
+    /// Whether the VM's use in each period is published in its [`super::Shared`], for [`Kind::Compensation`] of others. Only with
+    /// [`Kind::Static`] and [`Kind::Pool`].
+    pub publish: bool,
+    /// What is drawn from a pool at a time; 0 for an eighth of the vCPU's budget.
+    pub slice: Counts,
+    /// MemGuard: this vCPU's number in the domain.
+    pub member: u8,
+    /// MemGuard: how many vCPUs the domain has, at most 32.
+    pub members: u8,
+    /// MemGuard: how much of its budget a vCPU never gives away by prediction.
+    pub keep_percent: u8,
+    /// MemGuard: the prediction goes 1/2^smoothing of the way to what was used, each period.
+    pub smoothing: u8,
+    /// MemGuard: whether all run without a limit when all have spent their budgets.
+    pub spare: bool,
+    /// Compensation: how many periods until what was saved is forgotten; 1 is never to save.
+    pub window: u32,
+    /// Compensation: how many vCPUs the critical VM has. Their periods must be these.
+    pub critical_vcpus: u8,
+}
+
+/// Why a setting can't be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refused {
+    /// The period is 0.
+    NoPeriod,
+    /// There are no vCPUs, or more than [`MAX_VCPUS`], or this one is not among them.
+    NoSuchVcpu,
+    /// The vCPU's budget, or its part of the VM's, is 0: it would never run.
+    NoBudget,
+    /// A pool's budget is smaller than the number of vCPUs, each of which draws one access at least.
+    SmallPool,
+    /// The budget is larger than what a pool holds, 2^40 - 1.
+    LargeBudget,
+    /// A phase, where several cores' periods must be the same.
+    Staggered,
+    /// `publish` with a kind whose [`super::Shared`] is not its VM's.
+    CantPublish,
+    /// The domain has no members, or more than 32, or this vCPU is not among them.
+    NoSuchMember,
+    /// More than 100 percent are to be kept.
+    KeepsTooMuch,
+    /// The smoothing is over 32.
+    Smoothing,
+    /// The window is 0 periods long.
+    NoWindow,
+    /// The critical VM has no vCPUs, or more than [`MAX_VCPUS`].
+    NoCriticalVcpus,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoPeriod => "the period is 0; write one of a microsecond or more",
+            Self::NoSuchVcpu => "the vCPU is not among those of its VM, which has 1 to 8",
+            Self::NoBudget => {
+                "the budget has nothing for this vCPU, which would never run; raise the vCPU's weight if that is 0, or else the budget"
+            }
+            Self::SmallPool => {
+                "the pool has less than one access for each vCPU, and the last one would never run; raise the budget"
+            }
+            Self::LargeBudget => {
+                "the budget is larger than a pool holds; write less than 2^40, or use the static regulator"
+            }
+            Self::Staggered => {
+                "the vCPU's periods are staggered, but others rely on them; align them, or use the static regulator"
+            }
+            Self::CantPublish => {
+                "the VM is another's critical one, and its use can't be published with this regulator; make it static or pool"
+            }
+            Self::NoSuchMember => {
+                "the vCPU is not among those of MemGuard's domain, which has 1 to 32"
+            }
+            Self::KeepsTooMuch => "more than 100 percent of the budget are kept; write at most 100",
+            Self::Smoothing => "the prediction would hardly move; write a smoothing of at most 32",
+            Self::NoWindow => "the window is 0 periods long; write 1 or more",
+            Self::NoCriticalVcpus => "the critical VM has no vCPU, or more than 8",
+        })
+    }
+}
+
+impl core::error::Error for Refused {}
+
+impl Setting {
+    /// A budget for each vCPU of a VM of `vcpus`, for the one with number `vcpu`: static, aligned, with debt.
+    #[must_use]
+    pub const fn new(period: Nanos, budget: Counts, vcpu: u8, vcpus: u8) -> Self {
+        Self {
+            kind: Kind::Static,
+            scope: Scope::Vcpu,
+            period,
+            phase: Nanos(0),
+            budget,
+            debt: true,
+            vcpu,
+            vcpus,
+            weights: [1; MAX_VCPUS],
+            publish: false,
+            slice: Counts::ZERO,
+            member: vcpu,
+            members: vcpus,
+            keep_percent: 0,
+            smoothing: 1,
+            spare: false,
+            window: 2,
+            critical_vcpus: 1,
+        }
+    }
+
+    /// When this vCPU's budget is replenished.
+    #[must_use]
+    pub const fn periods(&self) -> Periods {
+        Periods::with_phase(self.period, self.phase)
+    }
+
+    /// The bit by which [`super::Verdict::wake`] names this vCPU; 0 if nothing that it shares is
+    /// ever returned.
+    #[must_use]
+    pub const fn member_bit(&self) -> u32 {
+        match self.kind {
+            Kind::Pool => 1 << (self.vcpu % MAX_MEMBERS),
+            Kind::Memguard => 1 << (self.member % MAX_MEMBERS),
+            Kind::Static | Kind::Compensation => 0,
+        }
+    }
+
+    /// This vCPU's part of a budget.
+    pub(super) const fn part(&self) -> Part {
+        match self.scope {
+            Scope::Vcpu => Part::WHOLE,
+            Scope::Vm => Part::new(&self.weights, self.vcpu, self.vcpus),
+        }
+    }
+
+    /// Whether a regulator can be made of it.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub const fn check(&self) -> Result<(), Refused> {
+        if self.period.0 == 0 {
+            return Err(Refused::NoPeriod);
+        }
+        if self.vcpus == 0 || self.vcpus as usize > MAX_VCPUS || self.vcpu >= self.vcpus {
+            return Err(Refused::NoSuchVcpu);
+        }
+        let alone = matches!(self.kind, Kind::Static) && !self.publish;
+        if !alone && !self.phase.0.is_multiple_of(self.period.0) {
+            return Err(Refused::Staggered);
+        }
+        if self.publish && !matches!(self.kind, Kind::Static | Kind::Pool) {
+            return Err(Refused::CantPublish);
+        }
+        match self.kind {
+            Kind::Static => self.check_part(),
+            Kind::Pool => for_all(self.budget, self.vcpus),
+            Kind::Memguard => self.check_memguard(),
+            Kind::Compensation => self.check_compensation(),
+        }
+    }
+
+    const fn check_part(&self) -> Result<(), Refused> {
+        if self.part().of(self.budget).is_nothing() { Err(Refused::NoBudget) } else { Ok(()) }
+    }
+
+    const fn check_memguard(&self) -> Result<(), Refused> {
+        if self.members == 0 || self.members > MAX_MEMBERS || self.member >= self.members {
+            return Err(Refused::NoSuchMember);
+        }
+        if self.keep_percent > 100 {
+            return Err(Refused::KeepsTooMuch);
+        }
+        if self.smoothing > 32 {
+            return Err(Refused::Smoothing);
+        }
+        poolable(self.part().of(self.budget))
+    }
+
+    const fn check_compensation(&self) -> Result<(), Refused> {
+        if self.window == 0 {
+            return Err(Refused::NoWindow);
+        }
+        if self.critical_vcpus == 0 || self.critical_vcpus as usize > MAX_VCPUS {
+            return Err(Refused::NoCriticalVcpus);
+        }
+        self.check_part()
+    }
+}
+
+/// Whether a pool can hold a budget. None at all needs no room.
+pub(super) const fn poolable(budget: Counts) -> Result<(), Refused> {
+    if budget.is_nothing() {
+        Err(Refused::NoBudget)
+    } else if holds(budget.reads) && holds(budget.writes) {
+        Ok(())
+    } else {
+        Err(Refused::LargeBudget)
+    }
+}
+
+/// Whether a pool can hold a budget that is enough for one access of each of `vcpus`.
+pub(super) const fn for_all(budget: Counts, vcpus: u8) -> Result<(), Refused> {
+    let vcpus = vcpus as u64;
+    match poolable(budget) {
+        Ok(()) if budget.reads < vcpus || budget.writes < vcpus => Err(Refused::SmallPool),
+        checked => checked,
+    }
+}
+
+const fn holds(budget: u64) -> bool {
+    budget <= MOST || budget == u64::MAX
+}
+
+/// A setting's slice, or an eighth of each vCPU's budget; at least one access.
+pub(super) const fn or_default_slice(slice: Counts, budget: Counts, vcpus: u8) -> Counts {
+    let eighth = 8 * if vcpus == 0 { 1 } else { vcpus as u64 };
+    let or_default = Counts {
+        reads: if slice.reads == 0 { budget.reads / eighth } else { slice.reads },
+        writes: if slice.writes == 0 { budget.writes / eighth } else { slice.writes },
+    };
+    or_default.most(Counts { reads: 1, writes: 1 })
+}
+
+/// One vCPU's part of what a VM has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// The weights of the vCPUs before this one.
+    before: u32,
+    /// These and its own.
+    through: u32,
+    /// All.
+    all: NonZeroU32,
+}
+
+impl Part {
+    pub(super) const WHOLE: Self = Self { before: 0, through: 1, all: NonZeroU32::MIN };
+
+    const fn new(weights: &[u16; MAX_VCPUS], vcpu: u8, vcpus: u8) -> Self {
+        let (mut before, mut through, mut all) = (0, 0, 0);
+        let mut index = 0;
+        while index < MAX_VCPUS && index < vcpus as usize {
+            if index == vcpu as usize {
+                before = all;
+                through = all + weights[index] as u32;
+            }
+            all += weights[index] as u32;
+            index += 1;
+        }
+        let all = match NonZeroU32::new(all) {
+            Some(all) => all,
+            None => NonZeroU32::MIN,
+        };
+        Self { before, through, all }
+    }
+
+    /// The part of `whole`: what lies between its shares rounded down, so that all parts add up to it. `u64::MAX` is no budget,
+    /// for every part.
+    pub(super) const fn share(self, whole: u64) -> u64 {
+        if whole == u64::MAX {
+            return whole;
+        }
+        self.upto(self.through, whole) - self.upto(self.before, whole)
+    }
+
+    /// No overflow: `weight` is at most `all`, which is below 2^20, and so is the remainder.
+    const fn upto(self, weight: u32, whole: u64) -> u64 {
+        let (weight, all) = (weight as u64, self.all.get() as u64);
+        whole / all * weight + whole % all * weight / all
+    }
+
+    /// The part of a budget.
+    pub(super) const fn of(self, budget: Counts) -> Counts {
+        Counts { reads: self.share(budget.reads), writes: self.share(budget.writes) }
+    }
+}

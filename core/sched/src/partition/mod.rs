@@ -1,0 +1,151 @@
+//! Partition schedules: who of several has a core, and until when.
+//!
+//! A *driver* (the hypervisor, or the simulator) has one [`Partition`] for each shared core. It tells the schedule which of its
+//! *parties* could use the core ([`Ready`]) and gets a [`Decision`]: who runs, and when to ask again. The parties have numbers from 0
+//! on, in the order in which the schedule names them.
+//!
+//! What the driver owes:
+//! - [`Partition::step`] when [`Decision::until`] has come, and whenever the set of those that are ready changes.
+//! - Time that does not run backwards; a moment before the last one is taken for the last one.
+//! - Nobody but [`Decision::run`] on the core.
+//! - [`Partition::entered`] when another party than before has come onto the core, as its guest goes on.
+//!
+//! What the schedules promise one that is always ready is the supply that `weir_analysis::time::Supply` computes:
+//!
+//! | schedule | supply | work-conserving |
+//! | --- | --- | --- |
+//! | [`RoundRobin`] | its quantum after at most the others' quanta | yes |
+//! | [`TimeTable`] | its slots | no |
+//! | [`Servers`] | its budget in each of its periods, if the servers hold (`servers_hold`) | among those with budget |
+//!
+//! each less what switches take.
+//!
+//! ```
+//! use weir_units::Nanos;
+//! use weir_sched::partition::Partition;
+//! use weir_sched::partition::Ready;
+//! use weir_sched::partition::RoundRobin;
+//!
+//! let mut core = Partition::RoundRobin(RoundRobin::new(&[Nanos(20), Nanos(20)]));
+//! let both = Ready::of([0, 1]);
+//! let first = core.step(Nanos(0), both);
+//! assert_eq!((first.run, first.until), (Some(0), Nanos(20)));
+//! assert_eq!(core.step(first.until, both).run, Some(1));
+//! // The second has nothing to do any more: its turn passes on.
+//! assert_eq!(core.step(Nanos(25), Ready::of([0])).until, Nanos(45));
+//! ```
+
+mod round_robin;
+mod servers;
+mod table;
+
+pub use round_robin::RoundRobin;
+pub use servers::Servers;
+pub use table::{Slot, TimeTable};
+
+use weir_units::Nanos;
+
+/// The most parties of a schedule.
+pub const MAX_PARTIES: usize = 8;
+/// The most slots of a time table.
+pub const MAX_SLOTS: usize = 32;
+
+/// The parties that could use the core now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ready(u8);
+
+impl Ready {
+    /// Nobody.
+    pub const NONE: Self = Self(0);
+
+    /// These parties. Numbers from [`MAX_PARTIES`] up are nobody's.
+    #[must_use]
+    pub fn of(parties: impl IntoIterator<Item = u8>) -> Self {
+        parties.into_iter().fold(Self::NONE, Self::with)
+    }
+
+    /// These and `party`.
+    #[must_use]
+    pub const fn with(self, party: u8) -> Self {
+        if party < MAX_PARTIES as u8 { Self(self.0 | 1 << party) } else { self }
+    }
+
+    /// Whether `party` is among them.
+    #[must_use]
+    pub const fn has(self, party: u8) -> bool {
+        party < MAX_PARTIES as u8 && self.0 >> party & 1 != 0
+    }
+}
+
+/// Who has the core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The party that runs; none if the core is to idle.
+    pub run: Option<u8>,
+    /// When to ask again, at the latest; `u64::MAX` for not before somebody becomes ready.
+    pub until: Nanos,
+}
+
+/// The schedule of one core.
+#[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "one a core, made once, never moved")]
+pub enum Partition {
+    /// See [`RoundRobin`].
+    RoundRobin(RoundRobin),
+    /// See [`TimeTable`].
+    Table(TimeTable),
+    /// See [`Servers`].
+    Servers(Servers),
+}
+
+impl Partition {
+    /// Who has the core from `now` on, when those of `ready` could use it.
+    pub fn step(&mut self, now: Nanos, ready: Ready) -> Decision {
+        match self {
+            Self::RoundRobin(schedule) => schedule.step(now, ready),
+            Self::Table(schedule) => schedule.step(now, ready),
+            Self::Servers(schedule) => schedule.step(now, ready),
+        }
+    }
+
+    /// Whether an interrupt of `priority`, 0 the most urgent, may take what is left of the turn or slot that is under way: none that is more urgent has taken it.
+    #[must_use]
+    pub const fn may_take(&self, priority: u8) -> bool {
+        match self {
+            Self::RoundRobin(schedule) => schedule.taken >= priority,
+            Self::Table(schedule) => schedule.may_take(priority),
+            Self::Servers(_) => true,
+        }
+    }
+
+    /// Gives `party` what is left of the turn or slot that is under way, whoever has it (mobivmm, V-B), if the interrupt that asks
+    /// [may take](Self::may_take) it: the next [`Self::step`] says so if the party is ready then. Servers have priorities for that, and nothing changes.
+    pub fn preempt(&mut self, party: u8, priority: u8) {
+        if !self.may_take(priority) {
+            return;
+        }
+        match self {
+            Self::RoundRobin(schedule) => schedule.preempt(party, priority),
+            Self::Table(schedule) => schedule.preempt(party, priority),
+            Self::Servers(_) => {}
+        }
+    }
+
+    /// From `now` on the guest of who was decided for runs. Of servers, what passed since then, if another had the core before, is that one's if it is more urgent: it has kept
+    /// this one from going on. In a round and in a table it is a part of the turn or the slot.
+    pub fn entered(&mut self, now: Nanos) {
+        if let Self::Servers(schedule) = self {
+            schedule.entered(now);
+        }
+    }
+
+    /// Takes `time`, which the driver spent on `party`'s behalf while another had the core, off that party's next turn or budget, and
+    /// makes up for it to the one that had the core. The slots of a time table stay where they are.
+    pub fn charge(&mut self, party: u8, time: Nanos) {
+        match self {
+            Self::RoundRobin(schedule) => schedule.charge(party, time),
+            Self::Table(_) => {}
+            Self::Servers(schedule) => schedule.charge(party, time),
+        }
+    }
+}

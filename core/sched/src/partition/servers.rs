@@ -1,0 +1,125 @@
+use super::{Decision, MAX_PARTIES, Ready};
+use weir_units::Nanos;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Server {
+    budget: u64,
+    period: u64,
+    /// Of this period's budget.
+    left: u64,
+    /// Used beyond a budget, because the driver was late; taken off the next.
+    owed: u64,
+    /// When this period ends.
+    end: u64,
+}
+
+impl Server {
+    fn replenish(&mut self, now: u64) {
+        if now >= self.end {
+            // Each period that went by since has taken its budget off what is owed.
+            let passed = (now - self.end) / self.period;
+            let owed = self.owed.saturating_sub(passed.saturating_mul(self.budget));
+            self.left = self.budget.saturating_sub(owed);
+            self.owed = owed.saturating_sub(self.budget);
+            self.end = (now - now % self.period).saturating_add(self.period);
+        }
+    }
+
+    fn spend(&mut self, time: u64) {
+        self.owed = self.owed.saturating_add(time.saturating_sub(self.left));
+        self.left = self.left.saturating_sub(time);
+    }
+
+    /// Has run from `since` to `now`. What was used of a period that is over comes off that one's budget.
+    fn ran(&mut self, since: u64, now: u64) {
+        self.replenish(since.min(now));
+        let before = now.min(self.end);
+        self.spend(before.saturating_sub(since));
+        let beyond = now - before;
+        // The periods in between were used as a whole.
+        self.owed = self.owed.saturating_add(beyond - beyond % self.period);
+        self.replenish(now);
+        self.spend(beyond % self.period);
+    }
+}
+
+/// A budget of time in each period, by falling priority: the first that is ready and has budget left runs. A budget is kept until its
+/// period's end (deferrable servers); periods begin at multiples of their length.
+#[derive(Clone, Debug)]
+pub struct Servers {
+    all: [Server; MAX_PARTIES],
+    parties: usize,
+    running: Option<usize>,
+    since: u64,
+    /// Who had the core before the one that runs, until that one's guest goes on.
+    before: Option<usize>,
+}
+
+impl Servers {
+    /// Servers of these budgets and periods, one a party, the most urgent first. A budget beyond its period is taken for the whole
+    /// period, and parties beyond [`MAX_PARTIES`] get none.
+    #[must_use]
+    pub fn new(servers: &[(Nanos, Nanos)]) -> Self {
+        let mut all = [Server::default(); MAX_PARTIES];
+        for (server, (budget, period)) in all.iter_mut().zip(servers) {
+            let period = period.0.max(1);
+            *server = Server { budget: budget.0.min(period), period, ..Server::default() };
+        }
+        Self { all, parties: servers.len().min(MAX_PARTIES), running: None, since: 0, before: None }
+    }
+
+    pub(super) fn step(&mut self, now: Nanos, ready: Ready) -> Decision {
+        let now = now.0.max(self.since);
+        let since = core::mem::replace(&mut self.since, now);
+        let running = self.running.take();
+        let mut until = u64::MAX;
+        for (place, server) in self.all.iter_mut().enumerate().take(self.parties) {
+            if running == Some(place) {
+                server.ran(since, now);
+            } else {
+                server.replenish(now);
+            }
+            if self.running.is_some() || !ready.has(place as u8) {
+                continue;
+            }
+            if server.left > 0 {
+                self.running = Some(place);
+                until = until.min(now.saturating_add(server.left));
+            } else {
+                until = until.min(server.end);
+            }
+        }
+        if self.running != running {
+            self.before = running;
+        }
+        Decision { run: self.running.map(|place| place as u8), until: Nanos(until) }
+    }
+
+    /// The way from a server to a less urgent one is the former's: as often as it takes the core, the other's budget is spent by the other.
+    pub(super) fn entered(&mut self, now: Nanos) {
+        let before = self.before.take();
+        if let (Some(before), Some(running)) = (before, self.running)
+            && before < running
+            && let Some(server) = self.all.get_mut(before)
+        {
+            let now = now.0.max(self.since);
+            server.replenish(now);
+            server.spend(now - self.since);
+            self.since = now;
+        }
+    }
+
+    pub(super) fn charge(&mut self, party: u8, time: Nanos) {
+        let party = usize::from(party);
+        if self.running == Some(party) || party >= self.parties {
+            return;
+        }
+        if let Some(server) = self.all.get_mut(party) {
+            server.spend(time.0);
+        }
+        // The one that ran is taken to have begun so much later.
+        if self.running.is_some() {
+            self.since = self.since.saturating_add(time.0);
+        }
+    }
+}

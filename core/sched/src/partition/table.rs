@@ -1,0 +1,93 @@
+use super::{Decision, MAX_PARTIES, MAX_SLOTS, Ready};
+use weir_units::Nanos;
+
+/// A slot of a time table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// Whose it is.
+    pub party: u8,
+    /// Its start within the frame.
+    pub start: Nanos,
+    /// Its length.
+    pub length: Nanos,
+}
+
+/// A time table that repeats (the major frame of ARINC 653): in a slot its party runs or nobody. Frames begin at multiples of their
+/// length, so that tables of the same frame are in step on all cores.
+#[derive(Clone, Debug)]
+pub struct TimeTable {
+    frame: u64,
+    slots: [Slot; MAX_SLOTS],
+    count: usize,
+    /// Who took the rest of the slot that ends then, and by an interrupt of which priority.
+    taken: Option<(u8, u64, u8)>,
+    /// Who is to take the rest of the slot that is under way.
+    preempt: Option<(u8, u8)>,
+}
+
+impl TimeTable {
+    /// A table of these slots, in order, apart from each other, within the frame; what is not so, and what is beyond
+    /// [`MAX_SLOTS`], is left out.
+    #[must_use]
+    pub fn new(frame: Nanos, slots: &[Slot]) -> Self {
+        let frame = frame.0.max(1);
+        let mut table = Self {
+            frame,
+            slots: [Slot::default(); MAX_SLOTS],
+            count: 0,
+            taken: None,
+            preempt: None,
+        };
+        let mut from = 0;
+        for slot in slots {
+            let end = slot.start.0.checked_add(slot.length.0).filter(|end| *end <= frame);
+            let (Some(end), Some(place)) = (end, table.slots.get_mut(table.count)) else {
+                continue;
+            };
+            if slot.start.0 >= from && slot.length.0 > 0 && usize::from(slot.party) < MAX_PARTIES {
+                *place = *slot;
+                table.count += 1;
+                from = end;
+            }
+        }
+        table
+    }
+
+    fn slots(&self) -> &[Slot] {
+        self.slots.get(..self.count).unwrap_or(&[])
+    }
+
+    pub(super) fn step(&mut self, now: Nanos, ready: Ready) -> Decision {
+        let at = now.0 % self.frame;
+        let begun = self.slots().partition_point(|slot| slot.start.0 <= at);
+        let until = |at_end: u64| Nanos((now.0 - at).saturating_add(at_end));
+        let current = begun.checked_sub(1).and_then(|place| self.slots().get(place));
+        let current = current.filter(|slot| at < slot.start.0 + slot.length.0).copied();
+        let preempt = self.preempt.take();
+        let Some(slot) = current else {
+            // Between two slots.
+            let next = self.slots().get(begun).map_or(self.frame, |slot| slot.start.0);
+            return Decision { run: None, until: until(next) };
+        };
+        let end = until(slot.start.0 + slot.length.0);
+        self.taken = self.taken.filter(|&(_, taken, _)| taken == end.0);
+        if let Some((party, priority)) = preempt {
+            self.taken = Some((party, end.0, priority));
+        }
+        let taker = self.taken.filter(|&(party, ..)| ready.has(party));
+        let party = taker.map_or(slot.party, |(party, ..)| party);
+        Decision { run: ready.has(party).then_some(party), until: end }
+    }
+
+    pub(super) const fn may_take(&self, priority: u8) -> bool {
+        let taken = match (self.preempt, self.taken) {
+            (Some((_, taken)), _) | (None, Some((.., taken))) => taken,
+            (None, None) => u8::MAX,
+        };
+        taken >= priority
+    }
+
+    pub(super) fn preempt(&mut self, party: u8, priority: u8) {
+        self.preempt = Some((party, priority));
+    }
+}

@@ -1,0 +1,55 @@
+//! Quantities and identifiers with their kind in the type, each defined once for the hypervisor, the
+//! tools and the simulator.
+//!
+//! A quantity is a 64-bit integer in its base unit. It is written with the largest unit that divides
+//! it, and [`Bytes::parse`] and its siblings read that text back:
+//!
+//! ```
+//! use weir_units::{Bytes, Nanos};
+//!
+//! assert_eq!(Bytes::parse("16MiB"), Ok(Bytes(16 << 20)));
+//! assert_eq!(Nanos(30_000).to_string(), "30us");
+//! ```
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+mod text;
+
+pub use text::BadQuantity;
+
+macro_rules! quantity {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u64);
+
+        impl $name {
+            /// Returns the bare number.
+            #[must_use]
+            pub const fn get(self) -> u64 {
+                self.0
+            }
+        }
+    )*};
+}
+
+quantity! {
+    /// A number of bytes.
+    Bytes;
+    /// An intermediate physical address: what a VM takes for a physical one.
+    Ipa;
+    /// A physical address of the board.
+    Pa;
+    /// A point in time since the machine started, or a duration, in nanoseconds.
+    Nanos;
+    /// A rate in bytes per second.
+    BytesPerSec;
+}
+
+/// A core's place among the board's cores, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CoreId(pub u8);
+
+/// A VM's place among the system's VMs, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VmId(pub u8);
