@@ -2,32 +2,7 @@
 
 use core::fmt;
 
-macro_rules! quantity {
-    ($(#[$doc:meta])* $name:ident, $unit:literal) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(pub u64);
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!("{} ", $unit), self.0)
-            }
-        }
-    };
-}
-
-quantity! {
-    /// A time span in nanoseconds.
-    Nanos, "ns"
-}
-quantity! {
-    /// An amount of data in bytes.
-    Bytes, "B"
-}
-quantity! {
-    /// A rate in bytes per second.
-    BytesPerSec, "B/s"
-}
+pub use weir_units::{Bytes, BytesPerSec, Nanos};
 
 /// Half a nanosecond, the grain of transformed times: Eq. 19, 20 and 22 of rt-virtio halve the hypercall time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

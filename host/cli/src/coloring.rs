@@ -3,7 +3,13 @@
 use crate::run::show::table;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use weir_model::{Audited, Placement, Share, System, packed::PAGE, shares, units::Bytes};
+use weir_model::Audited;
+use weir_model::Placement;
+use weir_model::Share;
+use weir_model::System;
+use weir_model::packed::PAGE;
+use weir_model::shares;
+use weir_units::Bytes;
 
 /// What everybody has, and what it costs.
 pub fn report(system: &System, placement: &Placement) -> String {

@@ -7,10 +7,18 @@ use std::{
     fmt,
     path::{Path, PathBuf},
 };
-use weir_model::{
-    Faults, Foreseen, Image, LIKELY_HYPERVISOR, LIKELY_KERNEL, LIKELY_PROGRAM, Placement, Prospect,
-    Source, System, read_regular, units::Bytes,
-};
+use weir_model::Faults;
+use weir_model::Foreseen;
+use weir_model::Image;
+use weir_model::LIKELY_HYPERVISOR;
+use weir_model::LIKELY_KERNEL;
+use weir_model::LIKELY_PROGRAM;
+use weir_model::Placement;
+use weir_model::Prospect;
+use weir_model::Source;
+use weir_model::System;
+use weir_model::read_regular;
+use weir_units::Bytes;
 
 /// A part of a system that is neither built nor fetched yet, with the size that it is taken to have.
 pub struct Guess {

@@ -4,14 +4,15 @@
 //! Colors and banks are found here from each page's address and the board's functions, not from cells, so that a mistake
 //! in the arithmetic of cells would show.
 
-use crate::{
-    coloring::Division,
-    pack::Packed,
-    packed::{self, ACTIVE, DEVICE, Span, VmView},
-    platform::Gic,
-    system::System,
-    units::Pa,
-};
+use crate::coloring::Division;
+use crate::pack::Packed;
+use crate::packed;
+use crate::packed::ACTIVE;
+use crate::packed::DEVICE;
+use crate::packed::Span;
+use crate::packed::VmView;
+use crate::platform::Gic;
+use crate::system::System;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
@@ -21,6 +22,7 @@ use weir_paging::{
     table::{Attributes, Builder, MapError, PAGE, Table, stage2},
     walk,
 };
+use weir_units::Pa;
 use zerocopy::IntoBytes;
 
 /// Tables for a stage 2 of blocks, as many as EL2 has.

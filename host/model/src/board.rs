@@ -1,11 +1,12 @@
 //! The devices of a board, as its device tree tells.
 
-use crate::units::{Bytes, Pa};
 use dtoolkit::{
     Node, Property,
     fdt::Fdt,
     model::{DeviceTree, DeviceTreeNode},
 };
+use weir_units::Bytes;
+use weir_units::Pa;
 
 /// A node with registers.
 #[derive(Clone, Debug)]

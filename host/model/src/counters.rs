@@ -1,13 +1,19 @@
 //! What a platform can count of a core's memory traffic, and by what: its PMU, which interrupts when a counter
 //! overflows, or a monitor, a page of counters that EL2 polls.
 
-use crate::{
-    fault::{Fault, Faults, File},
-    raw::{At, Values, number, text},
-    shape::{Key, Kind, Shape, suggestion},
-    units::Nanos,
-};
+use crate::fault::Fault;
+use crate::fault::Faults;
+use crate::fault::File;
+use crate::raw::At;
+use crate::raw::Values;
+use crate::raw::number;
+use crate::raw::text;
+use crate::shape::Key;
+use crate::shape::Kind;
+use crate::shape::Shape;
+use crate::shape::suggestion;
 use toml::de::DeTable;
+use weir_units::Nanos;
 
 /// Something that a core's counters count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

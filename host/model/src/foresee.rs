@@ -1,18 +1,23 @@
 //! Whether a system can be built, before all of it is there.
 
-use crate::{
-    devicetree,
-    fault::Faults,
-    image::{Problem, stored, total},
-    pack::{Content, Start, arrange, load, start},
-    packed::PAGE,
-    place::Placement,
-    platform::Platform,
-    resolve::Source,
-    system::{System, Vm},
-    units::Bytes,
-};
+use crate::devicetree;
+use crate::fault::Faults;
+use crate::image::Problem;
+use crate::image::stored;
+use crate::image::total;
+use crate::pack::Content;
+use crate::pack::Start;
+use crate::pack::arrange;
+use crate::pack::load;
+use crate::pack::start;
+use crate::packed::PAGE;
+use crate::place::Placement;
+use crate::platform::Platform;
+use crate::resolve::Source;
+use crate::system::System;
+use crate::system::Vm;
 use std::borrow::Cow;
+use weir_units::Bytes;
 
 /// A file of a VM's image, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

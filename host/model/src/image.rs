@@ -1,11 +1,12 @@
 //! What a VM's image puts where in its RAM.
 
-use crate::{
-    system::{Image, Piece},
-    units::{Bytes, Ipa, hex},
-};
+use crate::system::Image;
+use crate::system::Piece;
+use crate::text::hex;
 use elf::{ElfBytes, abi, endian::LittleEndian};
 use std::ops::Range;
+use weir_units::Bytes;
+use weir_units::Ipa;
 
 /// Block that Linux wants to be aligned to (Documentation/arch/arm64/booting.rst), and distance of an
 /// image from the start of RAM, where the device tree is.

@@ -73,8 +73,6 @@ mod system;
 mod text;
 #[cfg(feature = "std")]
 pub mod timing;
-#[cfg(feature = "std")]
-pub mod units;
 
 #[cfg(feature = "std")]
 pub use audit::{Audited, audit, page_owners};

@@ -1,19 +1,52 @@
 //! From a checked system and the bytes of its images to the system image.
 
-use crate::{
-    devicetree,
-    fault::{Fault, Faults},
-    image::{self, Part, Party, Problem, Program, in_ram, overlap, span, stored},
-    packed::{self, Header, PAGE, Region, Schedule, Segment, TABLES_LIMIT, Tables, Turn, schedule},
-    pci,
-    place::{Placed, Placement, Sizes, memory_end, place_all},
-    platform::Platform,
-    system::{NET, NET_INTID, Net, Piece, STOLEN_TIME, Socket, System, VSOCK_INTID, Vm},
-    timing::{Class, DEFAULT_PORT, Line, Runner, Schedule as Plan},
-    units::{Bytes, Nanos},
-};
+use crate::devicetree;
+use crate::fault::Fault;
+use crate::fault::Faults;
+use crate::image;
+use crate::image::Part;
+use crate::image::Party;
+use crate::image::Problem;
+use crate::image::Program;
+use crate::image::in_ram;
+use crate::image::overlap;
+use crate::image::span;
+use crate::image::stored;
+use crate::packed;
+use crate::packed::Header;
+use crate::packed::PAGE;
+use crate::packed::Region;
+use crate::packed::Schedule;
+use crate::packed::Segment;
+use crate::packed::TABLES_LIMIT;
+use crate::packed::Tables;
+use crate::packed::Turn;
+use crate::packed::schedule;
+use crate::pci;
+use crate::place::Placed;
+use crate::place::Placement;
+use crate::place::Sizes;
+use crate::place::memory_end;
+use crate::place::place_all;
+use crate::platform::Platform;
+use crate::system::NET;
+use crate::system::NET_INTID;
+use crate::system::Net;
+use crate::system::Piece;
+use crate::system::STOLEN_TIME;
+use crate::system::Socket;
+use crate::system::System;
+use crate::system::VSOCK_INTID;
+use crate::system::Vm;
+use crate::timing::Class;
+use crate::timing::DEFAULT_PORT;
+use crate::timing::Line;
+use crate::timing::Runner;
+use crate::timing::Schedule as Plan;
 use crc::{CRC_32_ISCSI, Crc, Digest, Table};
 use std::borrow::Cow;
+use weir_units::Bytes;
+use weir_units::Nanos;
 
 /// Bytes that the broker moves between two decisions where the file does not say (rt-virtio, section V).
 const DEFAULT_CHUNK: u64 = 4096;

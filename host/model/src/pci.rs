@@ -1,15 +1,25 @@
 //! PCI on a board and the SMMU in front of it, as a platform file says; the functions that a VM is given.
 
-use crate::{
-    fault::{Fault, Faults, File},
-    packed::{self, ADDRESS_LIMIT, ECAM_LEN, INTID_LIMIT, PAGE, STREAM_LIMIT},
-    raw::{At, Values},
-    shape::{Key, Kind, Shape},
-    system::{SMMU_LEN, Vm},
-    units::{Bytes, Pa},
-};
+use crate::fault::Fault;
+use crate::fault::Faults;
+use crate::fault::File;
+use crate::packed;
+use crate::packed::ADDRESS_LIMIT;
+use crate::packed::ECAM_LEN;
+use crate::packed::INTID_LIMIT;
+use crate::packed::PAGE;
+use crate::packed::STREAM_LIMIT;
+use crate::raw::At;
+use crate::raw::Values;
+use crate::shape::Key;
+use crate::shape::Kind;
+use crate::shape::Shape;
+use crate::system::SMMU_LEN;
+use crate::system::Vm;
 use std::{fmt, ops::Range};
 use toml::de::DeTable;
+use weir_units::Bytes;
+use weir_units::Pa;
 
 /// PCI as a board has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,16 +5,19 @@ mod ways;
 
 pub(crate) use divided::SPARE;
 
-use crate::{
-    fault::{Fault, Faults},
-    image::{BLOCK, overlap},
-    packed::{PAGE, Span},
-    system::System,
-    units::{Bytes, Ipa, Pa},
-};
+use crate::fault::Fault;
+use crate::fault::Faults;
+use crate::image::BLOCK;
+use crate::image::overlap;
+use crate::packed::PAGE;
+use crate::packed::Span;
+use crate::system::System;
 use std::{fmt, ops::Range};
 use ways::{Attempt, LESS, Refused};
 use weir_paging::cells::CellSet;
+use weir_units::Bytes;
+use weir_units::Ipa;
+use weir_units::Pa;
 
 /// Whose a piece of the board is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,24 +1,40 @@
 //! Boards: what `boards/*/board.toml` says of one, and its device tree.
 
-use crate::{
-    board::Board,
-    coloring::{self, Places},
-    counters::{self, Counters},
-    fault::{self, Fault, Faults, File},
-    files,
-    packed::{ADDRESS_LIMIT, MAX_CORES, PAGE},
-    pci::{self, Pci, Smmu},
-    raw::{self, At, Values},
-    shape::{Key, Kind, Shape},
-    timing::{self, Interference, Overheads, Saturation, Sharing},
-    units::{Bytes, Pa},
-};
+use crate::board::Board;
+use crate::coloring;
+use crate::coloring::Places;
+use crate::counters;
+use crate::counters::Counters;
+use crate::fault;
+use crate::fault::Fault;
+use crate::fault::Faults;
+use crate::fault::File;
+use crate::files;
+use crate::packed::ADDRESS_LIMIT;
+use crate::packed::MAX_CORES;
+use crate::packed::PAGE;
+use crate::pci;
+use crate::pci::Pci;
+use crate::pci::Smmu;
+use crate::raw;
+use crate::raw::At;
+use crate::raw::Values;
+use crate::shape::Key;
+use crate::shape::Kind;
+use crate::shape::Shape;
+use crate::timing;
+use crate::timing::Interference;
+use crate::timing::Overheads;
+use crate::timing::Saturation;
+use crate::timing::Sharing;
 use std::{
     ops::Range,
     path::Path,
     sync::{Arc, LazyLock},
 };
 use toml::de::DeTable;
+use weir_units::Bytes;
+use weir_units::Pa;
 
 /// Longest flattened device tree of a board, in bytes; boards' are below 100 KiB.
 const TREE_LIMIT: u64 = 1 << 20;

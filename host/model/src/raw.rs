@@ -3,19 +3,30 @@
 //! Every value carries its place in the file. A value that was wrong, and reported as such, is
 //! `None` here, so that the checker goes on with the rest.
 
-use crate::{
-    coloring,
-    fault::{Fault, Faults, File},
-    packed::{INTID_LIMIT, MAX_CORES, MAX_PMU_COUNTERS, OnFault, OnOutside, schedule},
-    shape::{Key, Kind, Shape, Walk, integer},
-    timing,
-    units::{Bytes, BytesPerSec, Nanos},
-};
+use crate::coloring;
+use crate::fault::Fault;
+use crate::fault::Faults;
+use crate::fault::File;
+use crate::packed::INTID_LIMIT;
+use crate::packed::MAX_CORES;
+use crate::packed::MAX_PMU_COUNTERS;
+use crate::packed::OnFault;
+use crate::packed::OnOutside;
+use crate::packed::schedule;
+use crate::shape::Key;
+use crate::shape::Kind;
+use crate::shape::Shape;
+use crate::shape::Walk;
+use crate::shape::integer;
+use crate::timing;
 use std::ops::Range;
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
+use weir_units::Bytes;
+use weir_units::BytesPerSec;
+use weir_units::Nanos;
 
 /// A value and the bytes of the file that say it.
 #[derive(Clone, Debug)]

@@ -1,20 +1,29 @@
 //! From the key `bandwidth` of each VM to what EL2 enforces: who counts, whether the platform can, and whether all budgets
 //! together are what the memory takes.
 
-use crate::{
-    counters::{Counters, Event, instead},
-    fault::{Fault, Faults},
-    packed::{
-        MAX_CORES,
-        regulation::{self as packed, NOBODY, Regulation},
-    },
-    platform::Platform,
-    shape::suggestion,
-    system::System,
-    timing::{Bandwidth, Place, Regulator, Rules, Saturation, Source, Split, TimedVm, Timing},
-    units::Nanos,
-};
+use crate::counters::Counters;
+use crate::counters::Event;
+use crate::counters::instead;
+use crate::fault::Fault;
+use crate::fault::Faults;
+use crate::packed::MAX_CORES;
+use crate::packed::regulation as packed;
+use crate::packed::regulation::NOBODY;
+use crate::packed::regulation::Regulation;
+use crate::platform::Platform;
+use crate::shape::suggestion;
+use crate::system::System;
+use crate::timing::Bandwidth;
+use crate::timing::Place;
+use crate::timing::Regulator;
+use crate::timing::Rules;
+use crate::timing::Saturation;
+use crate::timing::Source;
+use crate::timing::Split;
+use crate::timing::TimedVm;
+use crate::timing::Timing;
 use weir_budget::Refused;
+use weir_units::Nanos;
 
 /// Looks at a monitor that are closer leave a vCPU hardly any time.
 const LEAST_POLL: Nanos = Nanos(500);

@@ -1,10 +1,10 @@
 //! What the names in a file stand for: files, or things that weir makes or fetches itself.
 
-use crate::units::Bytes;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
 };
+use weir_units::Bytes;
 
 /// Names that stand for no file, since weir builds or fetches what they mean.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,16 +1,20 @@
 //! What a TOML file may say: tables of keys that one walk compares a file with, so that every unknown
 //! key, wrong type and wrong unit is found at once. The JSON schema is made from the same tables.
 
-use crate::{
-    fault::{Fault, Faults, File},
-    units::{BadQuantity, Bytes, BytesPerSec, Nanos, hex},
-};
+use crate::fault::Fault;
+use crate::fault::Faults;
+use crate::fault::File;
+use crate::text::hex;
 use serde_json::json;
 use std::ops::Range;
 use toml::{
     Spanned,
     de::{DeInteger, DeTable, DeValue},
 };
+use weir_units::BadQuantity;
+use weir_units::Bytes;
+use weir_units::BytesPerSec;
+use weir_units::Nanos;
 
 /// The keys of a table.
 pub(crate) struct Shape {

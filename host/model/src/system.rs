@@ -1,18 +1,32 @@
 //! A checked system: only what can be built is one.
 
-use crate::{
-    board::Irq,
-    coloring::Division,
-    fault::{Fault, Faults, File},
-    image::{self, Party, Problem, overlap},
-    packed::{FIRST_CID, FIRST_GROUP, OnFault, OnOutside, Regulation, VIRTIO_LEN, VSOCK_BAR_LEN},
-    pci::Function,
-    platform::Platform,
-    resolve::Source,
-    timing::{Class, Timing},
-    units::{Bytes, CoreId, Ipa, Nanos, Pa},
-};
+use crate::board::Irq;
+use crate::coloring::Division;
+use crate::fault::Fault;
+use crate::fault::Faults;
+use crate::fault::File;
+use crate::image;
+use crate::image::Party;
+use crate::image::Problem;
+use crate::image::overlap;
+use crate::packed::FIRST_CID;
+use crate::packed::FIRST_GROUP;
+use crate::packed::OnFault;
+use crate::packed::OnOutside;
+use crate::packed::Regulation;
+use crate::packed::VIRTIO_LEN;
+use crate::packed::VSOCK_BAR_LEN;
+use crate::pci::Function;
+use crate::platform::Platform;
+use crate::resolve::Source;
+use crate::timing::Class;
+use crate::timing::Timing;
 use std::{ops::Range, path::PathBuf};
+use weir_units::Bytes;
+use weir_units::CoreId;
+use weir_units::Ipa;
+use weir_units::Nanos;
+use weir_units::Pa;
 
 /// Length of a GIC distributor, GICv2 or GICv3.
 pub(crate) const DISTRIBUTOR_LEN: u64 = 0x1_0000;

@@ -56,6 +56,11 @@ pub(crate) fn masked(text: &str) -> String {
     masked
 }
 
+/// Returns an address in hexadecimal, in groups of four digits, at least two groups: `0x4000_0000`.
+pub(crate) fn hex(address: u64) -> String {
+    weir_units::Pa(address).to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

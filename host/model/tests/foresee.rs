@@ -3,10 +3,18 @@
 mod images;
 
 use std::fmt::Write as _;
-use weir_model::{
-    Catalog, Foreseen, Owner, Payload, Placement, Prospect, Source, System, check_text, foresee,
-    pack, units::Bytes,
-};
+use weir_model::Catalog;
+use weir_model::Foreseen;
+use weir_model::Owner;
+use weir_model::Payload;
+use weir_model::Placement;
+use weir_model::Prospect;
+use weir_model::Source;
+use weir_model::System;
+use weir_model::check_text;
+use weir_model::foresee;
+use weir_model::pack;
+use weir_units::Bytes;
 
 const HYPERVISOR: u64 = 0x2_d000;
 

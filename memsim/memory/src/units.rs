@@ -1,23 +1,8 @@
 //! Quantities with their unit in the type, and the name of an owner.
 
-use core::{
-    fmt,
-    ops::{Add, AddAssign, Mul, Sub},
-};
+use core::ops::{Add, AddAssign, Mul, Sub};
 
-/// A physical address, below 2^52 (the most that Armv8-A has without FEAT_LPA2's successors).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Pa(pub u64);
-
-/// A number of bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Bytes(pub u64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} B", self.0)
-    }
-}
+pub use weir_units::{Bytes, Pa};
 
 /// Who is behind an access: a VM's number, or the number that the caller gave the hypervisor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,13 +10,15 @@ use crate::{
 use std::fmt;
 use weir_budget::{Kind as Regulates, Setting};
 use weir_memory::{AddressMap, Pa};
-use weir_model::{
-    Owner, Placement, System,
-    packed::regulation,
-    timing::{Kind, Transfers, Workload},
-    units::Bytes,
-};
+use weir_model::Owner;
+use weir_model::Placement;
+use weir_model::System;
+use weir_model::packed::regulation;
+use weir_model::timing::Kind;
+use weir_model::timing::Transfers;
+use weir_model::timing::Workload;
 use weir_paging::cells::Pages;
+use weir_units::Bytes;
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;

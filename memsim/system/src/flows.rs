@@ -3,11 +3,10 @@
 use crate::{BoardError, Histogram, board::Vm, memory::Memory};
 use std::sync::Arc;
 use weir_memory::Picos;
-use weir_model::{
-    Timing,
-    timing::{self, DataPath},
-    units::Nanos,
-};
+use weir_model::Timing;
+use weir_model::timing;
+use weir_model::timing::DataPath;
+use weir_units::Nanos;
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;

@@ -140,7 +140,8 @@ impl Master {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_model::units::{Bytes as Size, Nanos};
+    use weir_units::Bytes as Size;
+    use weir_units::Nanos;
 
     fn master(mode: Mode, size: u64, chunk: u64, piece: u64) -> Master {
         let transfers = Transfers {

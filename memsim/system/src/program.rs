@@ -208,7 +208,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
     use weir_memory::bench::ddr4_2400_map;
-    use weir_model::units::{Bytes, Nanos};
+    use weir_units::Bytes;
+    use weir_units::Nanos;
 
     fn program(kind: Kind, pages: &[u64], vcpu: usize) -> Vec<(Access, Pa)> {
         let workload = Workload {

@@ -159,7 +159,7 @@ fn masters(board: &Board) -> Vec<Master> {
 
 /// The jobs of a vCPU, if what it does is released.
 fn jobs(workload: &Workload) -> Option<Jobs> {
-    let time = |time: weir_model::units::Nanos| Picos::from_nanos(time.0);
+    let time = |time: Nanos| Picos::from_nanos(time.0);
     let is_released = workload.period.is_some() || workload.network.is_some();
     is_released.then(|| Jobs::new(workload.period.map(time), workload.deadline.map(time)))
 }

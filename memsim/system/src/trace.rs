@@ -47,7 +47,7 @@ pub(crate) fn read(
                 return Err(bad(&format!(
                     "the offset {:#x} is behind {vm}'s RAM, which has {}",
                     step.at,
-                    weir_model::units::Bytes(ram)
+                    weir_units::Bytes(ram)
                 )));
             }
             Some(Line::Access(step)) => {

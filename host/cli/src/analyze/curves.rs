@@ -34,12 +34,12 @@ impl Service {
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let help = || "write units and period, like 50/30us".to_owned();
         let (units, period) = text.split_once('/').ok_or_else(help)?;
-        let period = weir_model::units::Nanos::from_text(period).ok_or_else(help)?;
+        let period = Nanos::parse(period).ok().ok_or_else(help)?;
         let units = units.trim().parse().map_err(|_| help())?;
         if period.0 == 0 || units == 0 {
             return Err(help());
         }
-        Ok(Self { units, period: Nanos(period.0) })
+        Ok(Self { units, period })
     }
 
     /// The least units served in any window of this length.

@@ -153,7 +153,7 @@ impl Input {
         let [mut hold, mut tail] = [Nanos(0); 2];
         // The first of a name wins, so the last is set first.
         for overhead in timing.overheads.iter().rev() {
-            let range = Range { min: Nanos(overhead.min.0), max: Nanos(overhead.max.0) };
+            let range = Range { min: overhead.min, max: overhead.max };
             match overhead.name {
                 "wake" => wake = range,
                 "copy" => copy = range,
@@ -204,7 +204,7 @@ impl Input {
         };
         let position = |vm: usize| u32::try_from(vm).unwrap_or(u32::MAX);
         let flows = timing.flows.iter().map(|flow| Flow {
-            size: Bytes(flow.size.0),
+            size: flow.size,
             period: Nanos(flow.period.map_or(LONGEST, |time| time.0)),
             deadline: Nanos(flow.deadline.map_or(LONGEST, |time| time.0)),
             from: position(flow.from),
@@ -355,7 +355,7 @@ pub fn analyze(timing: &Timing, question: &super::Question) -> Result<Option<Flo
     let both = timing.dma.bandwidth.zip(timing.dma.copy_bandwidth);
     let both = both.filter(|_| copies && has_engine);
     let engine = both.map_or(Engine::Unknown, |(dma, copy)| {
-        let from = dma_from(&input.path, BytesPerSec(dma.0), BytesPerSec(copy.0));
+        let from = dma_from(&input.path, dma, copy);
         from.map_or(Engine::Never, Engine::From)
     });
     let broker = |cores| {
@@ -410,7 +410,7 @@ pub fn end_to_end(timing: &Timing, effort: Effort) -> Bounds {
 
 fn found_end_to_end(timing: &Timing, effort: Effort) -> Option<Bounds> {
     let rate = timing.dma.bandwidth.filter(|_| timing.dma.path == DataPath::Dma)?;
-    let at = Bandwidths { paced: BytesPerSec(rate.0), chunk: BytesPerSec(rate.0) };
+    let at = Bandwidths { paced: rate, chunk: rate };
     let input = Input::of(timing, Reading::Printed).ok()?;
     let mut bounds = Bounds::none(timing);
     for group in input.groups(timing, Cores::Concurrent).ok()? {

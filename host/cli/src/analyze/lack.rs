@@ -4,11 +4,13 @@
 use super::time::{closest_looks, cost_of, partition, runs, sure};
 use std::cmp::Reverse;
 use weir_analysis::time::Supply;
-use weir_model::{
-    Timing,
-    timing::{Line, Place, Runner, Schedule, SharedCore},
-    units::Nanos,
-};
+use weir_model::Timing;
+use weir_model::timing::Line;
+use weir_model::timing::Place;
+use weir_model::timing::Runner;
+use weir_model::timing::Schedule;
+use weir_model::timing::SharedCore;
+use weir_units::Nanos;
 
 /// Why there is no time, or no bound.
 #[derive(Debug)]

@@ -12,12 +12,15 @@ use weir_analysis::{
     memory::{Budget, Regulation, SaturationPoint, SaturationTable, qos_bandwidth, qos_level},
     verdict::{Judgement, Missing},
 };
-use weir_model::{
-    Fault, Looks, Timing,
-    counters::Event,
-    timing::{Bandwidth, DataPath, Place, Saturation, TimedVm},
-    units,
-};
+use weir_model::Fault;
+use weir_model::Looks;
+use weir_model::Timing;
+use weir_model::counters::Event;
+use weir_model::timing::Bandwidth;
+use weir_model::timing::DataPath;
+use weir_model::timing::Place;
+use weir_model::timing::Saturation;
+use weir_model::timing::TimedVm;
 
 /// What the analysis says of the budgets.
 #[derive(Debug)]
@@ -74,7 +77,7 @@ impl Limits {
     pub fn of(timing: &Timing, vm: &TimedVm) -> Option<Self> {
         let asked = vm.bandwidth.as_ref()?;
         let ((written, _), (least, most, period)) = (asked.refills()?, asked.settable_refills()?);
-        let budget = |accesses| Budget { accesses, period: Nanos(period.0) };
+        let budget = |accesses| Budget { accesses, period };
         let regulation = regulation(&timing.vms, vm, None);
         Some(Self {
             written: budget(written),
@@ -93,8 +96,8 @@ impl Limits {
         Budget { accesses: self.looks.map_or(whole, beside), ..self.least }
     }
 
-    fn period(&self) -> units::Nanos {
-        units::Nanos(self.least.period.0)
+    fn period(&self) -> Nanos {
+        self.least.period
     }
 
     /// Why that is less than what the file says, if it is.
@@ -136,8 +139,8 @@ pub fn saturation(timing: &Timing, from: &Saturation) -> Result<SaturationTable,
     let points = from
         .points
         .iter()
-        .map(|(budget, dma)| SaturationPoint { total_budget: *budget, dma: BytesPerSec(dma.0) });
-    SaturationTable::new(Nanos(from.period.0), points.collect()).map_err(|error| {
+        .map(|(budget, dma)| SaturationPoint { total_budget: *budget, dma: *dma });
+    SaturationTable::new(from.period, points.collect()).map_err(|error| {
         let help = "write measured pairs of budget and DMA bandwidth";
         vec![timing.fault("saturation", &Place::default(), error.to_string(), help)]
     })
@@ -164,7 +167,7 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<Memory>, Ve
         return Ok(None);
     }
     let known = timing.saturation.as_ref();
-    let line = timing.line().map(|line| Bytes(line.0));
+    let line = timing.line();
     let table = known.map(|known| saturation(timing, known)).transpose()?;
     let (mut vms, mut total) = (Vec::new(), 0_u64);
     let (mut short, mut free) = (Vec::new(), Vec::new());
@@ -226,8 +229,8 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<Memory>, Ve
     memory.total = Some((total, table.max_budget(BytesPerSec(dma)), table.period()));
     memory.dma.1 = table.max_dma(total).map(|rate| rate.0);
     if let Some((block, clock)) = known.qos {
-        let lets = |level| qos_bandwidth(Bytes(block.0), level, clock);
-        let level = qos_level(Bytes(block.0), BytesPerSec(dma), clock);
+        let lets = |level| qos_bandwidth(block, level, clock);
+        let level = qos_level(block, BytesPerSec(dma), clock);
         memory.qos = level.map(|level| (level, lets(level).0));
         let next = |level| (lets(level), table.holds(total, lets(level)));
         memory.notes.extend(starved(memory.qos, least, next));

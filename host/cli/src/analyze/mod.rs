@@ -26,7 +26,10 @@ use weir_analysis::{
     flows::{Effort, MAX_BANDWIDTH, Reading},
     verdict::{Judgement, Verdict},
 };
-use weir_model::{Fault, Faults, Timing, units::BytesPerSec};
+use weir_model::Fault;
+use weir_model::Faults;
+use weir_model::Timing;
+use weir_units::BytesPerSec;
 
 /// Says whether the flows, budgets and tasks of systems hold, and how much would be enough.
 ///
@@ -84,7 +87,7 @@ impl ReadingName {
 }
 
 fn rate(text: &str) -> std::result::Result<u64, String> {
-    let rate = text.parse().ok().or_else(|| BytesPerSec::from_text(text).map(|rate| rate.0));
+    let rate = text.parse().ok().or_else(|| BytesPerSec::parse(text).ok().map(|rate| rate.0));
     match rate {
         None => Err("write a whole number of bytes/s, or one with a unit like 485MB/s".to_owned()),
         Some(0) => Err("nothing moves at 0 B/s: write at least 1".to_owned()),

@@ -6,11 +6,10 @@ use weir_analysis::{
     memory::Regulation,
     time::{OwnBudget, Spender},
 };
-use weir_model::{
-    Timing,
-    timing::{Bandwidth, Task, TimedVm},
-    units,
-};
+use weir_model::Timing;
+use weir_model::timing::Bandwidth;
+use weir_model::timing::Task;
+use weir_model::timing::TimedVm;
 
 /// What a VM's own budget does to its tasks on one core.
 #[derive(Debug, PartialEq, Eq)]
@@ -65,7 +64,7 @@ pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>, back: Nanos) ->
     if made == 0 || made < sure && !lends {
         return Own::Enough;
     }
-    let overshoot = timing.overshoot(vm, units::Nanos(period.0)).unwrap_or(0);
+    let overshoot = timing.overshoot(vm, period).unwrap_or(0);
     let sharers = if pool { u64::from(vcpus) } else { 1 };
     let others = vm.tasks.iter().filter(|task| pool && core_of(vm, task) != core);
     Own::Waits(OwnBudget {
@@ -76,8 +75,8 @@ pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>, back: Nanos) ->
         back,
         others: others
             .map(|task| Spender {
-                period: Nanos(task.period.0),
-                deadline: Nanos(task.deadline.0),
+                period: task.period,
+                deadline: task.deadline,
                 accesses: task.accesses.unwrap_or(0),
             })
             .collect(),
@@ -101,7 +100,6 @@ fn part(timing: &Timing, vm: &TimedVm) -> Option<(u64, Nanos)> {
 pub fn unspent(timing: &Timing, vm: &TimedVm) -> u64 {
     let known = || {
         let (part, period) = part(timing, vm)?;
-        let period = units::Nanos(period.0);
         Some(part.saturating_sub(timing.looks(vm, period)?.most_in(period)))
     };
     known().unwrap_or(0)

@@ -19,11 +19,17 @@ use weir_analysis::{
     },
     verdict::{Judgement, Missing, Verdict},
 };
-use weir_model::{
-    Fault, Looks, Timing,
-    timing::{Bandwidth, Line, Place, Runner, Schedule, SharedCore, Task, TimedVm},
-    units,
-};
+use weir_model::Fault;
+use weir_model::Looks;
+use weir_model::Timing;
+use weir_model::timing::Bandwidth;
+use weir_model::timing::Line;
+use weir_model::timing::Place;
+use weir_model::timing::Runner;
+use weir_model::timing::Schedule;
+use weir_model::timing::SharedCore;
+use weir_model::timing::Task;
+use weir_model::timing::TimedVm;
 
 /// What the analysis says of schedules and tasks.
 #[derive(Debug, Default)]
@@ -133,7 +139,7 @@ pub(super) fn sure(
 }
 
 /// How EL2 looks at the monitor for the budget of VM `vm`, and the period of that.
-fn looked_at(timing: &Timing, vm: usize) -> Option<(Looks, units::Nanos)> {
+fn looked_at(timing: &Timing, vm: usize) -> Option<(Looks, Nanos)> {
     let this = timing.vms.get(vm)?;
     let (_, period) = this.bandwidth.as_ref().and_then(|asked| asked.budget)?;
     Some((timing.looks(this, period)?, period))
@@ -143,8 +149,8 @@ fn looked_at(timing: &Timing, vm: usize) -> Option<(Looks, units::Nanos)> {
 /// one at each beginning, which takes less than two others.
 fn looks(timing: &Timing, vm: usize, left: u64) -> Vec<InterruptLine> {
     let Some((looks, period)) = looked_at(timing, vm) else { return Vec::new() };
-    let line = |interval: units::Nanos, cost| InterruptLine {
-        admission: Some(Admission { burst: 1, interval: Nanos(interval.0) }),
+    let line = |interval: Nanos, cost| InterruptLine {
+        admission: Some(Admission { burst: 1, interval }),
         cost: Nanos(cost),
         delay: Nanos(0),
     };
@@ -215,30 +221,28 @@ pub(super) fn partition(
         Schedule::RoundRobin { quantum, runners } => {
             let others = runners.len().saturating_sub(1) as u64;
             Partition::RoundRobin {
-                quantum: Nanos(quantum.0),
+                quantum: *quantum,
                 others: Nanos(quantum.0.saturating_mul(others)),
                 switch,
                 vms: u32::try_from(runners.len()).unwrap_or(u32::MAX),
             }
         }
         Schedule::Table { frame, slots } => Partition::Table {
-            frame: Nanos(frame.0),
+            frame: *frame,
             slots: slots
                 .iter()
                 .filter(|slot| slot.0 == runner)
-                .map(|(_, start, length)| (Nanos(start.0), Nanos(length.0)))
+                .map(|(_, start, length)| (*start, *length))
                 .collect(),
             switch,
         },
         Schedule::FixedPriority { servers } => {
-            let budgets: Vec<_> =
-                servers.iter().map(|(_, q, p)| (Nanos(q.0), Nanos(p.0))).collect();
-            let least_switch = Nanos(sharing.least_switch.0);
-            let switching =
-                Switching { most: switch, least: least_switch, entry: Nanos(sharing.entry.0) };
-            let beside = |(runner, _, period): &(Runner, _, units::Nanos)| {
+            let budgets: Vec<_> = servers.iter().map(|(_, q, p)| (*q, *p)).collect();
+            let least_switch = sharing.least_switch;
+            let switching = Switching { most: switch, least: least_switch, entry: sharing.entry };
+            let beside = |(runner, _, period): &(Runner, _, Nanos)| {
                 let lines = charged_to_others(timing, core, *runner)?;
-                let taken = lines.iter().map(|line| line.taken(Nanos(period.0)).0);
+                let taken = lines.iter().map(|line| line.taken(*period).0);
                 Ok(Nanos(taken.fold(0, u64::saturating_add)))
             };
             let beside = servers.iter().map(beside).collect::<Result<Vec<_>, Fault>>()?;
@@ -404,12 +408,10 @@ fn lines_of(
 /// How often an interrupt of `owner`'s comes while `runner` has the core, if it waits for its VM's turn; `runner` pays so many ns of its own turn for what EL2 did for it.
 fn waits(schedule: &Schedule, owner: Runner, runner: Runner, pays: u64) -> Admission {
     match schedule {
-        Schedule::RoundRobin { quantum, .. } => {
-            Admission::once_a_round(Nanos(quantum.0), Nanos(pays))
-        }
+        Schedule::RoundRobin { quantum, .. } => Admission::once_a_round(*quantum, Nanos(pays)),
         Schedule::Table { frame, slots } => {
             let turns = slots.iter().filter(|slot| slot.0 == owner).count();
-            Admission::once_a_slot(Nanos(frame.0), turns as u64)
+            Admission::once_a_slot(*frame, turns as u64)
         }
         Schedule::FixedPriority { servers } => {
             let period = |of| {
@@ -444,8 +446,8 @@ fn back(timing: &Timing, core: &SharedCore) -> Nanos {
 }
 
 /// How long the others' turns of a round put one off at most.
-fn others_turns(quantum: units::Nanos, runners: &[Runner], switch: u64) -> Nanos {
-    put_off(Nanos(quantum.0), Nanos(switch), u32::try_from(runners.len()).unwrap_or(u32::MAX))
+fn others_turns(quantum: Nanos, runners: &[Runner], switch: u64) -> Nanos {
+    put_off(quantum, Nanos(switch), u32::try_from(runners.len()).unwrap_or(u32::MAX))
 }
 
 /// What one interrupt takes: as the file says, or what is `known` of the board.
@@ -513,7 +515,7 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
                 runner.name(timing),
                 line.cost,
                 timing.location(&line.place),
-                units::Nanos(known),
+                Nanos(known),
             ));
         }
         let lines: Vec<_> = timing.unruled(vm).iter().map(u32::to_string).collect();
@@ -532,16 +534,15 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
 fn interference(
     timing: &Timing,
     vm: usize,
-    tried: Option<units::BytesPerSec>,
+    tried: Option<weir_units::BytesPerSec>,
 ) -> Option<Interference> {
     let (delay, per_access) = timing.delay()?;
-    let delay = Nanos(delay.0);
     let mut interferers = Vec::new();
     if delay.0 == 0 {
         return Some(Interference { interferers, delay, per_access });
     }
     // Of what has no budget any period will do.
-    let of_table = timing.saturation.as_ref().map_or(units::Nanos(1_000_000), |known| known.period);
+    let of_table = timing.saturation.as_ref().map_or(Nanos(1_000_000), |known| known.period);
     // MemGuard's VMs lend to each other, so that all of them have one budget: also what this VM gave, if it is one of them.
     let mut domain: Option<Interferer> = None;
     for (position, other) in timing.vms.iter().enumerate() {
@@ -564,7 +565,7 @@ fn interference(
         let cores = if own { siblings } else { u64::from(vcpus(other)) };
         let overshoot = timing.overshoot(other, period).unwrap_or(0);
         let interferer = Interferer {
-            budget: Budget { accesses, period: Nanos(period.0) },
+            budget: Budget { accesses, period },
             regulation,
             overshoot: overshoot.saturating_mul(cores * vms),
             write_back: true,
@@ -586,7 +587,7 @@ fn interference(
         interferers.push(Interferer {
             budget: Budget {
                 accesses: u64::try_from(accesses).unwrap_or(u64::MAX),
-                period: Nanos(of_table.0),
+                period: of_table,
             },
             regulation: Regulation::Static,
             overshoot: 0,
@@ -687,7 +688,7 @@ pub fn supplies(timing: &Timing) -> Option<Time> {
 pub fn tasks(
     timing: &Timing,
     vm: usize,
-    tried: Option<units::BytesPerSec>,
+    tried: Option<weir_units::BytesPerSec>,
     explain: bool,
 ) -> Result<Time, Fault> {
     let mut time = Time::default();
@@ -701,7 +702,7 @@ pub fn worst_looks(timing: &Timing) -> Vec<String> {
         let (looks, period) = looked_at(timing, position)?;
         let Looks { cost, .. } = looks;
         let every = looks.apart(own::unspent(timing, vm), period);
-        let percent = |looks: u128, interval: units::Nanos| {
+        let percent = |looks: u128, interval: Nanos| {
             (u128::from(cost.0) * 100 * looks).div_ceil(interval.0.max(1).into())
         };
         let most = (percent(1, every) + percent(2, period)).min(100);
@@ -853,10 +854,10 @@ fn unpaced(timing: &Timing, flow: Option<usize>, task: &Task) -> Option<Lack> {
 
 fn load_of(tasks: &[&Task]) -> Vec<VmTask> {
     let load = |task: &&Task| VmTask {
-        cost: Nanos(task.cost.0),
-        period: Nanos(task.period.0),
-        jitter: Nanos(task.jitter.0),
-        blocking: Nanos(task.blocking.0),
+        cost: task.cost,
+        period: task.period,
+        jitter: task.jitter,
+        blocking: task.blocking,
     };
     tasks.iter().map(load).collect()
 }
@@ -897,7 +898,7 @@ fn supply_for(
 fn tasks_of(
     timing: &Timing,
     vm: usize,
-    (tried, explain): (Option<units::BytesPerSec>, bool),
+    (tried, explain): (Option<weir_units::BytesPerSec>, bool),
     time: &mut Time,
 ) -> Result<(), Fault> {
     let this = &timing.vms[vm];

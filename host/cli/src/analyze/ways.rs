@@ -3,7 +3,7 @@
 
 use super::regulation::{regulation, vcpus};
 use weir_analysis::{
-    BytesPerSec, Nanos,
+    BytesPerSec,
     memory::{Budget, Regulation, SaturationTable},
 };
 use weir_model::{
@@ -43,7 +43,7 @@ impl Ways<'_> {
         let enough = spent.enough(sure);
         let written = self.written(enough);
         let counted = |accesses| {
-            let budget = Budget { accesses, period: Nanos(period.0) };
+            let budget = Budget { accesses, period };
             self.table.counted(budget, spent).unwrap_or(u64::MAX)
         };
         let least = counted(written.saturating_mul(self.share()));

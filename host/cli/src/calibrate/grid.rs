@@ -8,7 +8,7 @@ use crate::{
         measure::hungry,
     },
 };
-use weir_model::units::Nanos;
+use weir_units::Nanos;
 
 /// Budgets that are tried: powers of two from here on, as long as one core can spend them.
 const FIRST_BUDGET: u64 = 16;

@@ -20,7 +20,7 @@ use std::{
     io::{self, Write as _},
     path::{Path, PathBuf},
 };
-use weir_model::units::Nanos;
+use weir_units::Nanos;
 
 /// Finds the smallest budget and period that make sense on a system's platform, and how much its memory takes.
 ///

@@ -16,7 +16,8 @@ use weir_analysis::{
     flows::Effort,
     plan::{Judge, Moved, Unsure},
 };
-use weir_model::{Timing, timing::Bandwidth, units};
+use weir_model::Timing;
+use weir_model::timing::Bandwidth;
 
 /// How much may be spent on one question of the search.
 pub const EFFORT: Effort = Effort(1 << 26);
@@ -36,7 +37,7 @@ type Known = HashMap<(Vec<usize>, u64), Result<Option<u64>, Unsure>>;
 pub struct Asker<'a> {
     pub timing: &'a Timing,
     /// The period of all budgets that are tried.
-    period: units::Nanos,
+    period: weir_units::Nanos,
     /// Positions in the file of the search's flows.
     timed: Vec<usize>,
     known: RefCell<Known>,
@@ -46,7 +47,12 @@ pub struct Asker<'a> {
 }
 
 impl<'a> Asker<'a> {
-    pub fn new(timing: &'a Timing, period: units::Nanos, timed: Vec<usize>, effort: u64) -> Self {
+    pub fn new(
+        timing: &'a Timing,
+        period: weir_units::Nanos,
+        timed: Vec<usize>,
+        effort: u64,
+    ) -> Self {
         Self {
             timing,
             period,
@@ -88,7 +94,7 @@ impl<'a> Asker<'a> {
     /// The file with some of its flows.
     fn with(&self, flows: &[usize], chunk: Bytes) -> Timing {
         let mut timing = self.timing.clone();
-        timing.dma.chunk = Some(units::Bytes(chunk.0));
+        timing.dma.chunk = Some(chunk);
         let mut kept: Vec<usize> =
             flows.iter().filter_map(|flow| self.timed.get(*flow)).copied().collect();
         kept.sort_unstable();
@@ -109,7 +115,7 @@ impl<'a> Asker<'a> {
     ) -> Option<time::Time> {
         // Which flows there are matters to the tasks of who copies them.
         let mut tried = if self.timing.dma.path.is_of_vms() {
-            let chunk = self.timing.dma.chunk.map(|chunk| Bytes(chunk.0));
+            let chunk = self.timing.dma.chunk;
             self.with(&moved.flows, moved.chunk.or(chunk).unwrap_or(Bytes(CHUNK)))
         } else {
             self.timing.clone()
@@ -123,7 +129,7 @@ impl<'a> Asker<'a> {
                 vm.bandwidth = Some(Bandwidth::with_budget(asked, vm.cpus.len(), chosen));
             }
         }
-        time::tasks(&tried, vm, Some(units::BytesPerSec(moved.dma.0)), explain).ok()
+        time::tasks(&tried, vm, Some(moved.dma), explain).ok()
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::{Choice, board::is_best_effort};
 use toml_edit::{DocumentMut, InlineTable, Item, Table, TableLike, value};
-use weir_model::{Timing, timing::Bandwidth, units};
+use weir_model::Timing;
+use weir_model::timing::Bandwidth;
 
 /// Writes the choices into the file.
 pub fn write(text: &str, timing: &Timing, choice: &Choice) -> Result<String, String> {
@@ -45,10 +46,10 @@ pub fn write(text: &str, timing: &Timing, choice: &Choice) -> Result<String, Str
         let dma = document.get_mut("dma").and_then(Item::as_table_like_mut);
         let dma = dma.ok_or("`dma` is no table")?;
         if timing.dma.bandwidth.is_none() {
-            dma.insert("bandwidth", value(units::BytesPerSec(choice.plan.dma.0).to_string()));
+            dma.insert("bandwidth", value(choice.plan.dma.to_string()));
         }
         if let (None, Some(chunk)) = (timing.dma.chunk, choice.plan.chunk) {
-            dma.insert("chunk", value(units::Bytes(chunk.0).to_string()));
+            dma.insert("chunk", value(chunk.to_string()));
         }
     }
     Ok(format!("{mark}{}", with_ends_of(body, &document.to_string())))

@@ -286,7 +286,7 @@ fn choose(timing: &Timing, text: &str, effort: u64) -> std::result::Result<Choic
         .map(|board| system(timing, board.as_ref(), saturation.as_ref(), &table, &timed))
         .collect();
     let systems: Vec<&System> = systems.iter().collect();
-    let period = weir_model::units::Nanos(table.period().0);
+    let period = table.period();
     let asker = Asker::new(timing, period, timed, effort);
     match plan_by(&systems, &asker) {
         Ok((position, plan)) => {
@@ -340,13 +340,12 @@ fn system(
 ) -> System {
     let fastest = table.points().iter().map(|point| point.dma).max().unwrap_or_default();
     let known = saturation.map(|saturation| saturation.chunks.as_slice()).unwrap_or_default();
-    let mut chunks: Vec<(Bytes, BytesPerSec)> =
-        known.iter().map(|(size, reach)| (Bytes(size.0), BytesPerSec(reach.0))).collect();
+    let mut chunks: Vec<(Bytes, BytesPerSec)> = known.to_vec();
     let most = flows::most_copied(timing).map_or(BytesPerSec(u64::MAX), BytesPerSec);
     if let Some(given) = timing.dma.chunk {
         chunks.retain(|(size, _)| size.0 == given.0);
         if chunks.is_empty() {
-            chunks.push((Bytes(given.0), fastest));
+            chunks.push((given, fastest));
         }
     } else if chunks.is_empty() {
         chunks.push((Bytes(flows::CHUNK), fastest));
@@ -366,7 +365,7 @@ fn system(
             vm.memory = Bytes(board.memory(asked, left));
         }
     }
-    let period = weir_model::units::Nanos(table.period().0);
+    let period = table.period();
     let overshoots = timing.vms.iter().map(|vm| timing.overshoot(vm, period));
     System {
         platform: Platform {
@@ -386,7 +385,7 @@ fn system(
         flows: flows_of(timing, timed),
         overheads: Overheads::default(),
         setting: Setting { chunk: Bytes(1), queues: None, reading: Reading::Printed },
-        dma: timing.dma.bandwidth.map(|rate| most.min(BytesPerSec(rate.0))),
+        dma: timing.dma.bandwidth.map(|rate| most.min(rate)),
         best_effort_flows: timed.len() < timing.flows.len(),
     }
 }
@@ -396,7 +395,7 @@ fn flows_of(timing: &Timing, timed: &[usize]) -> Vec<weir_analysis::flows::Flow>
     let flow = |flow: &usize| {
         let flow = &timing.flows[*flow];
         weir_analysis::flows::Flow {
-            size: Bytes(flow.size.0),
+            size: flow.size,
             period: Nanos(flow.period.map_or(1, |time| time.0)),
             deadline: Nanos(flow.deadline.map_or(1, |time| time.0)),
             from: 0,
@@ -410,7 +409,7 @@ fn flows_of(timing: &Timing, timed: &[usize]) -> Vec<weir_analysis::flows::Flow>
 fn shape(timing: &Timing, vm: &TimedVm, table: &SaturationTable, least: u64) -> Shape {
     let vcpus = vm.cpus.len().max(1);
     let pool = vm.bandwidth.as_ref().is_some_and(Bandwidth::is_pool);
-    let period = weir_model::units::Nanos(table.period().0);
+    let period = table.period();
     // No core makes more accesses, so that a larger budget limits nothing.
     let each = timing.looks(vm, period).map_or(u64::MAX, |looks| looks.most_in(period));
     let most = each.saturating_mul(vcpus as u64);
@@ -439,7 +438,7 @@ fn beside_looks(
     table: &SaturationTable,
     line: Bytes,
 ) -> u64 {
-    let period = weir_model::units::Nanos(table.period().0);
+    let period = table.period();
     let Some(looks) = timing.looks(vm, period).filter(|_| required > 0) else { return required };
     let second = u128::from(line.0.max(1)) * 1_000_000_000;
     let least = (u128::from(required) * u128::from(period.0)).div_ceil(second);
@@ -455,9 +454,9 @@ fn demands(timing: &Timing, vm: &TimedVm, table: &SaturationTable, line: Bytes) 
     let required = asked.and_then(|asked| asked.required);
     // The search asks the judge about all tasks of a VM as soon as it has one.
     let critical = vm.tasks.first().map(|task| {
-        let alone = Nanos(task.cost.0);
+        let alone = task.cost;
         let task_of = CriticalTask { alone, accesses: 0, delay: Nanos(0), per_access: None };
-        (task_of, Nanos(task.deadline.0))
+        (task_of, task.deadline)
     });
     let given = Limits::of(timing, vm);
     let mut bandwidth = required.map_or(0, |rate| rate.0);

@@ -4,11 +4,11 @@ use super::{Choice, ask::Asker, board::is_best_effort, edit::numbers};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use weir_analysis::{
-    Bytes, Nanos,
     memory::Budget,
     plan::{Conflict, Demand, Shortage},
 };
-use weir_model::{Timing, timing::TimedVm, units};
+use weir_model::Timing;
+use weir_model::timing::TimedVm;
 
 /// So many of a long list are told to a person.
 const TOLD: usize = 16;
@@ -136,7 +136,6 @@ fn shortage(by: &Asker, shortage: Shortage) -> Vec<Short> {
             vec![Short::new("budgets", "accesses", asked, have, &text)]
         }
         Shortage::Dma { chunk, asked, have, budgets } => {
-            let chunk = units::Bytes(chunk.0);
             let most = format!(
                 "there are {} B/s beside budgets of {budgets}, in chunks of {chunk}",
                 have.0
@@ -220,8 +219,8 @@ pub fn describe(timing: &Timing, choice: &Choice) -> Value {
         })
     });
     let rest = choice.saturation.as_ref().map(|saturation| {
-        let period = Nanos(saturation.period.0);
-        Budget { accesses: choice.plan.best_effort, period }.bandwidth(Bytes(saturation.line.0)).0
+        let period = saturation.period;
+        Budget { accesses: choice.plan.best_effort, period }.bandwidth(saturation.line).0
     });
     json!({
         "vms": vms.collect::<Vec<_>>(),
@@ -242,9 +241,9 @@ pub fn summary(timing: &Timing, choice: &Choice) -> String {
             let _ = writeln!(text, "{}: {budget} accesses in {period}", vm.name);
         }
     }
-    let dma = units::BytesPerSec(choice.plan.dma.0);
+    let dma = choice.plan.dma;
     if let Some(chunk) = choice.plan.chunk {
-        let _ = writeln!(text, "DMA: {dma} in chunks of {}", units::Bytes(chunk.0));
+        let _ = writeln!(text, "DMA: {dma} in chunks of {chunk}");
     } else if choice.flows {
         let _ = writeln!(text, "DMA: {dma} for best effort");
     }

@@ -7,8 +7,10 @@ use super::{
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use weir_analysis::verdict::Verdict;
-use weir_model::{System, packed::regulation, units::Nanos};
+use weir_model::System;
+use weir_model::packed::regulation;
 use weir_trace::record::{MOST_OTHER, Meter};
+use weir_units::Nanos;
 
 /// The time that a run's latencies are measured in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

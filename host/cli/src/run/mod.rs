@@ -59,7 +59,10 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 use weir_analysis::{flows::Effort, verdict::Verdict};
-use weir_model::{Source as ImageSource, System, timing::OverheadTable, units::Nanos};
+use weir_model::Source as ImageSource;
+use weir_model::System;
+use weir_model::timing::OverheadTable;
+use weir_units::Nanos;
 
 /// How often to look at the clock and at signals while the wire is quiet.
 const LOOK: Duration = Duration::from_millis(20);

@@ -20,8 +20,8 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use weir_model::units::Bytes;
 use weir_trace::wire::{DLE, FOCUS, REPORT, STANDSTILL};
+use weir_units::Bytes;
 
 /// Reads that may wait for us before QEMU has to.
 const READS_WAITING: usize = 64;
@@ -365,7 +365,7 @@ fn encode(input: &Input, focus: &mut Option<u8>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_model::units::Pa;
+    use weir_units::Pa;
 
     #[test]
     fn keys_are_stuffed_and_the_focus_moves_when_it_must() {

@@ -14,7 +14,8 @@ use std::{
         unix::fs::FileExt,
     },
 };
-use weir_model::units::{Bytes, Pa};
+use weir_units::Bytes;
+use weir_units::Pa;
 
 /// The machine's RAM.
 #[derive(Debug)]

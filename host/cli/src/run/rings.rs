@@ -337,11 +337,12 @@ mod tests {
     use crate::trace::file::{Trace, core};
     use proptest::prelude::*;
     use std::os::unix::fs::FileExt;
-    use weir_model::units::{Bytes, Pa};
     use weir_trace::{
         record::Who,
         recorder::{HEADER, Ring},
     };
+    use weir_units::Bytes;
+    use weir_units::Pa;
 
     const SLOTS: usize = 16;
     const RING: usize = HEADER + SLOTS * SLOT;

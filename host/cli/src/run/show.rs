@@ -11,7 +11,7 @@ use std::{
     fmt::Write as _,
     io::{self, Write},
 };
-use weir_model::units::Nanos;
+use weir_units::Nanos;
 
 /// Colors of the VMs' names, in turn. Red is for what went wrong.
 const COLORS: [AnsiColor; 6] = [

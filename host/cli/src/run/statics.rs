@@ -8,10 +8,11 @@ use object::{
     read::elf::{ElfFile, ProgramHeader},
 };
 use std::{collections::BTreeMap, io, ops::Range};
-use weir_model::{
-    packed::{Damage, PAGE, System, TABLES_LIMIT},
-    units::Pa,
-};
+use weir_model::packed::Damage;
+use weir_model::packed::PAGE;
+use weir_model::packed::System;
+use weir_model::packed::TABLES_LIMIT;
+use weir_units::Pa;
 
 /// The arm64 Image header, in which the linked and the built hypervisor differ.
 const IMAGE_HEADER: u64 = 64;
@@ -182,7 +183,7 @@ fn aligned<R>(bytes: &[u8], body: impl FnOnce(&[u8]) -> R) -> R {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_model::units::Bytes;
+    use weir_units::Bytes;
 
     /// Statics of a hypervisor whose pages are the third, the first and the last of RAM.
     fn statics() -> Statics {

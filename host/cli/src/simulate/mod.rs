@@ -16,7 +16,7 @@ use crate::{
 use std::path::PathBuf;
 use sweep::{Axis, Shard};
 pub use tell::mb_per_s;
-use weir_model::units::Nanos;
+use weir_units::Nanos;
 
 /// Runs a system on a timing model of its board's caches and DRAM.
 ///
@@ -84,7 +84,7 @@ fn assignment(text: &str) -> std::result::Result<(String, String), String> {
 const LONGEST: Nanos = Nanos(1_000_000_000);
 
 fn time(text: &str) -> std::result::Result<Nanos, String> {
-    let time = Nanos::from_text(text).filter(|time| time.0 > 0 && *time <= LONGEST);
+    let time = Nanos::parse(text).ok().filter(|time| time.0 > 0 && *time <= LONGEST);
     time.ok_or_else(|| "write a time up to a second, like 5ms".to_owned())
 }
 

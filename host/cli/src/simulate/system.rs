@@ -76,7 +76,7 @@ impl Simulation {
         }
         let Arguments { warm_up, length, seed, .. } = arguments;
         let seed = values.seed.unwrap_or(*seed);
-        let span = Span { warm_up: Nanos(warm_up.0), length: Nanos(length.0), seed };
+        let span = Span { warm_up: *warm_up, length: *length, seed };
         Ok(Self { board, span, bounds: end_to_end(&system.timing, Effort::default()).of })
     }
 
@@ -332,7 +332,7 @@ pub fn curve(vm: &VmOutcome) -> Vec<(u64, u64)> {
 
 /// The upper arrival curve of a VM's refills, as `weir trace` has it: for windows of up to [`MOST_OF_A_CURVE`] lines.
 pub fn arrival_curve(vm: &VmOutcome) -> Curve {
-    let times: Vec<_> = vm.arrivals.iter().map(|at| weir_analysis::Nanos(*at)).collect();
+    let times: Vec<_> = vm.arrivals.iter().map(|at| Nanos(*at)).collect();
     Curve::upper(&times, MOST_OF_A_CURVE)
 }
 

@@ -16,7 +16,6 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_analysis::{Nanos, curves::Curve};
-use weir_model::units;
 
 /// Rows of the table for a person.
 const ROWS: u32 = 20;
@@ -119,11 +118,11 @@ impl Answer {
         let mut text = String::new();
         for Series { label, arrivals, curves } in &self.series {
             // Writing to a string does not fail.
-            let (total, span) = (arrivals.total(), units::Nanos(arrivals.span().0));
+            let (total, span) = (arrivals.total(), arrivals.span());
             let _ = write!(text, "{label}: {total} accesses in {span}");
             let _ = match arrivals.period() {
                 Some(period) => {
-                    writeln!(text, ", replenished about every {}", units::Nanos(period.0))
+                    writeln!(text, ", replenished about every {period}")
                 }
                 None => writeln!(text),
             };

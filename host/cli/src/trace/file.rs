@@ -11,8 +11,9 @@ use std::{
     io::{self, BufReader, Read, Write},
     path::Path,
 };
-use weir_model::{open_regular, units::Nanos};
+use weir_model::open_regular;
 use weir_trace::record::{Kind, Record};
+use weir_units::Nanos;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// The file's name in the run's directory.

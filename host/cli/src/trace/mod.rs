@@ -22,7 +22,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_analysis::Nanos;
-use weir_model::units;
+
 use weir_trace::record::{Kind, Record};
 
 /// Shows what the hypervisor recorded in a run: exits, interrupts, budgets and what became of them.
@@ -86,7 +86,7 @@ fn kinds() -> clap::builder::PossibleValuesParser {
 }
 
 fn time(text: &str) -> std::result::Result<u64, String> {
-    let nanos = units::Nanos::from_text(text);
+    let nanos = Nanos::parse(text).ok();
     nanos
         .map(|nanos| nanos.0)
         .ok_or_else(|| "write a time with its unit, such as 10ms or 30us".into())
@@ -98,7 +98,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     if let (Some(from), Some(to)) = (arguments.from, arguments.to)
         && from > to
     {
-        let (from, to) = (units::Nanos(from), units::Nanos(to));
+        let (from, to) = (Nanos(from), Nanos(to));
         return Err(Failure::call(format!("--from {from} is behind --to {to}")));
     }
     let path = match &arguments.run {
@@ -206,7 +206,7 @@ fn curves(arguments: &Arguments, path: PathBuf, runs: &Path) -> Result<Told> {
 
 /// That nothing is asked for of a trace that ends before.
 fn past(from: u64, end: u64) -> String {
-    let (from, end) = (units::Nanos(from), units::Nanos(end));
+    let (from, end) = (Nanos(from), Nanos(end));
     format!("--from {from} is behind the end of the trace, whose last record is of {end}")
 }
 

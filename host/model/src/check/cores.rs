@@ -1,18 +1,22 @@
 //! Who is on which core, and how VMs share one.
 
 use super::{Checker, is_unknown};
-use crate::{
-    packed::{
-        PAGE,
-        schedule::{LEAST_TURN_NS, MAX_TURNS, MOST_TURN_NS},
-    },
-    pci,
-    raw::{self, At},
-    system::{STOLEN_TIME, Vm},
-    timing::{Runner, Schedule, SharedCore, Timing},
-    units::{Nanos, hex},
-};
+use crate::packed::PAGE;
+use crate::packed::schedule::LEAST_TURN_NS;
+use crate::packed::schedule::MAX_TURNS;
+use crate::packed::schedule::MOST_TURN_NS;
+use crate::pci;
+use crate::raw;
+use crate::raw::At;
+use crate::system::STOLEN_TIME;
+use crate::system::Vm;
+use crate::text::hex;
+use crate::timing::Runner;
+use crate::timing::Schedule;
+use crate::timing::SharedCore;
+use crate::timing::Timing;
 use std::{collections::HashMap, ops::Range};
+use weir_units::Nanos;
 
 /// The longest turn in whole seconds, for a person.
 const MOST_TURN: &str = "2199s, half an hour";

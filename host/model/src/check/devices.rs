@@ -1,20 +1,29 @@
 //! Which device of the board goes to which VM, and why not.
 
 use super::Checker;
-use crate::{
-    board::BoardDevice,
-    devicetree,
-    image::{overlap, span},
-    packed::{ADDRESS_LIMIT, ECAM_LEN, INTID_LIMIT, PAGE},
-    pci::PREFIX,
-    platform::{Gic, Platform},
-    raw::{self, At},
-    shape::nearest,
-    system::{CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Device, REDISTRIBUTOR_LEN, SMMU_LEN},
-    timing::Timing,
-    units::{Bytes, Pa},
-};
+use crate::board::BoardDevice;
+use crate::devicetree;
+use crate::image::overlap;
+use crate::image::span;
+use crate::packed::ADDRESS_LIMIT;
+use crate::packed::ECAM_LEN;
+use crate::packed::INTID_LIMIT;
+use crate::packed::PAGE;
+use crate::pci::PREFIX;
+use crate::platform::Gic;
+use crate::platform::Platform;
+use crate::raw;
+use crate::raw::At;
+use crate::shape::nearest;
+use crate::system::CPU_INTERFACE_LEN;
+use crate::system::DISTRIBUTOR_LEN;
+use crate::system::Device;
+use crate::system::REDISTRIBUTOR_LEN;
+use crate::system::SMMU_LEN;
+use crate::timing::Timing;
 use std::{collections::HashMap, ops::Range, sync::Arc};
+use weir_units::Bytes;
+use weir_units::Pa;
 
 /// A device that a VM gets, and where the file says so.
 pub(super) struct Taken {

@@ -1,15 +1,21 @@
 //! What a VM runs: its files and arguments.
 
 use super::Checker;
-use crate::{
-    files, image,
-    raw::{self, At},
-    resolve::{LIKELY_KERNEL, LIKELY_PROGRAM, Role, Source},
-    shape::{nearest, suggestion},
-    system::{Image, Piece, Spans},
-    units::Ipa,
-};
+use crate::files;
+use crate::image;
+use crate::raw;
+use crate::raw::At;
+use crate::resolve::LIKELY_KERNEL;
+use crate::resolve::LIKELY_PROGRAM;
+use crate::resolve::Role;
+use crate::resolve::Source;
+use crate::shape::nearest;
+use crate::shape::suggestion;
+use crate::system::Image;
+use crate::system::Piece;
+use crate::system::Spans;
 use std::fs;
+use weir_units::Ipa;
 
 /// Longest command line in bytes: arm64's COMMAND_LINE_SIZE less the terminator.
 const ARGS_LIMIT: usize = 2047;

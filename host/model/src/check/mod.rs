@@ -10,20 +10,34 @@ mod pci;
 mod socket;
 mod vm;
 
-use crate::{
-    coloring::{self, Demand, Division, TlbColors, Wishes},
-    fault::{self, Fault, Faults, File},
-    packed::{ADDRESS_LIMIT, MAX_CORES, MAX_VMS},
-    platform::Platform,
-    raw::{self, At},
-    regulation,
-    resolve::Catalog,
-    shape::suggestion,
-    system::{BROKER, Hypervisor, System, Vm},
-    timing::{self, Timing},
-    units::{Bytes, CoreId, Nanos},
-};
+use crate::coloring;
+use crate::coloring::Demand;
+use crate::coloring::Division;
+use crate::coloring::TlbColors;
+use crate::coloring::Wishes;
+use crate::fault;
+use crate::fault::Fault;
+use crate::fault::Faults;
+use crate::fault::File;
+use crate::packed::ADDRESS_LIMIT;
+use crate::packed::MAX_CORES;
+use crate::packed::MAX_VMS;
+use crate::platform::Platform;
+use crate::raw;
+use crate::raw::At;
+use crate::regulation;
+use crate::resolve::Catalog;
+use crate::shape::suggestion;
+use crate::system::BROKER;
+use crate::system::Hypervisor;
+use crate::system::System;
+use crate::system::Vm;
+use crate::timing;
+use crate::timing::Timing;
 use std::{collections::HashMap, mem, ops::Range, path::Path};
+use weir_units::Bytes;
+use weir_units::CoreId;
+use weir_units::Nanos;
 
 /// Longest name in bytes.
 const NAME_LIMIT: usize = 31;

@@ -1,12 +1,15 @@
 //! Network devices: the ports of the system's switch, and what is in their way.
 
 use super::Checker;
-use crate::{
-    fault::Fault,
-    raw::{self, At},
-    system::{NET, NET_INTID, Net, VSOCK_INTID, Vm},
-    units::hex,
-};
+use crate::fault::Fault;
+use crate::raw;
+use crate::raw::At;
+use crate::system::NET;
+use crate::system::NET_INTID;
+use crate::system::Net;
+use crate::system::VSOCK_INTID;
+use crate::system::Vm;
+use crate::text::hex;
 use std::ops::Range;
 
 /// Frames that may go at once when the file does not say.

@@ -1,15 +1,18 @@
 //! Which PCI function of the board goes to which VM, and why not.
 
 use super::{Checker, devices::Taken};
-use crate::{
-    fault::Fault,
-    packed::MAX_FUNCTIONS,
-    pci::{Address, Function, PREFIX, Pci},
-    platform::Platform,
-    raw::{self, At},
-    units::{Bytes, Pa},
-};
+use crate::fault::Fault;
+use crate::packed::MAX_FUNCTIONS;
+use crate::pci::Address;
+use crate::pci::Function;
+use crate::pci::PREFIX;
+use crate::pci::Pci;
+use crate::platform::Platform;
+use crate::raw;
+use crate::raw::At;
 use std::ops::Range;
+use weir_units::Bytes;
+use weir_units::Pa;
 
 /// A function that a VM gets, and where the file says so.
 #[derive(Clone)]

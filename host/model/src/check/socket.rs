@@ -1,14 +1,17 @@
 //! A VM's socket device, and what is in its way.
 
 use super::Checker;
-use crate::{
-    image::overlap,
-    packed::{ECAM_LEN, VSOCK_SLOT},
-    raw::{self, At},
-    system::{Socket, VSOCK_INTID, Vm},
-    timing::{Flow, Timing},
-    units::hex,
-};
+use crate::image::overlap;
+use crate::packed::ECAM_LEN;
+use crate::packed::VSOCK_SLOT;
+use crate::raw;
+use crate::raw::At;
+use crate::system::Socket;
+use crate::system::VSOCK_INTID;
+use crate::system::Vm;
+use crate::text::hex;
+use crate::timing::Flow;
+use crate::timing::Timing;
 use std::ops::Range;
 
 impl raw::Vm {

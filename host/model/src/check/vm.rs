@@ -1,21 +1,34 @@
 //! A VM by itself: its RAM, its virtual board, what it expects.
 
 use super::{Checker, devices::Taken, pci::TakenFunction};
-use crate::{
-    coloring::TlbColors,
-    image::{self, in_ram, overlap, span},
-    pack,
-    packed::{ADDRESS_LIMIT, ECAM_LEN, KEPT_COUNTERS, PAGE},
-    pci::Function,
-    platform::Platform,
-    raw::{self, At},
-    resolve::Source,
-    system::{
-        Board, CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Image, Piece, REDISTRIBUTOR_LEN, Spans, Vm,
-    },
-    units::{Bytes, CoreId, Ipa, hex},
-};
+use crate::coloring::TlbColors;
+use crate::image;
+use crate::image::in_ram;
+use crate::image::overlap;
+use crate::image::span;
+use crate::pack;
+use crate::packed::ADDRESS_LIMIT;
+use crate::packed::ECAM_LEN;
+use crate::packed::KEPT_COUNTERS;
+use crate::packed::PAGE;
+use crate::pci::Function;
+use crate::platform::Platform;
+use crate::raw;
+use crate::raw::At;
+use crate::resolve::Source;
+use crate::system::Board;
+use crate::system::CPU_INTERFACE_LEN;
+use crate::system::DISTRIBUTOR_LEN;
+use crate::system::Image;
+use crate::system::Piece;
+use crate::system::REDISTRIBUTOR_LEN;
+use crate::system::Spans;
+use crate::system::Vm;
+use crate::text::hex;
 use std::{collections::BTreeSet, ops::Range};
+use weir_units::Bytes;
+use weir_units::CoreId;
+use weir_units::Ipa;
 
 /// Where RAM starts when the file does not say.
 const DEFAULT_RAM: u64 = 0x4000_0000;

@@ -14,14 +14,14 @@ use super::{
     tlb::{self, Vms},
     ways::{Edit, Open, Refusal},
 };
-use crate::{
-    fault::{Fault, Faults, File},
-    platform::Platform,
-    timing::TimedVm,
-    units::Bytes,
-};
+use crate::fault::Fault;
+use crate::fault::Faults;
+use crate::fault::File;
+use crate::platform::Platform;
+use crate::timing::TimedVm;
 use std::{collections::BTreeSet, ops::Range};
 use weir_paging::cells::{CellSet, Cells};
+use weir_units::Bytes;
 
 /// What messages call the hypervisor.
 const HYPERVISOR: &str = "the hypervisor";

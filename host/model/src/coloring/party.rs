@@ -1,9 +1,11 @@
 //! Who gets cells, and what the keys say of them.
 
 use super::{assign::Work, groups::beyond, keys::Wish, numbers, platform::Group};
-use crate::{raw::At, shape::suggestion, units::Bytes};
+use crate::raw::At;
+use crate::shape::suggestion;
 use std::{collections::BTreeSet, ops::Range};
 use weir_paging::cells::{Cell, CellSet, Cells};
+use weir_units::Bytes;
 
 /// Colors or banks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,16 +6,20 @@ use super::{
     party::Part,
     tlb::Tlb,
 };
-use crate::{
-    fault::{Fault, Faults, File},
-    packed::{ADDRESS_LIMIT, PAGE},
-    platform::Memory,
-    raw::{At, Values, number},
-    units::{Bytes, Pa},
-};
+use crate::fault::Fault;
+use crate::fault::Faults;
+use crate::fault::File;
+use crate::packed::ADDRESS_LIMIT;
+use crate::packed::PAGE;
+use crate::platform::Memory;
+use crate::raw::At;
+use crate::raw::Values;
+use crate::raw::number;
 use std::{collections::BTreeSet, ops::Range};
 use toml::de::DeTable;
 use weir_paging::cells::{Broken, Cell, CellSet, Cells, Geometry, MAX_BANK_BITS, Pages};
+use weir_units::Bytes;
+use weir_units::Pa;
 
 /// The last-level cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

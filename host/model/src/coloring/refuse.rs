@@ -7,9 +7,11 @@ use super::{
     party::{Part, Party},
     ways::{Edit, Refusal},
 };
-use crate::{fault::Fault, packed::PAGE, units::Bytes};
+use crate::fault::Fault;
+use crate::packed::PAGE;
 use std::{collections::BTreeSet, ops::Range};
 use weir_paging::cells::{Cell, CellSet, Pages};
+use weir_units::Bytes;
 
 /// Parties that own the same numbers.
 struct Holder {

@@ -1,15 +1,15 @@
 //! What a division gives everybody, and what it costs.
 
 use super::{numbers, party::Part};
-use crate::{
-    image::total,
-    packed::PAGE,
-    place::{Owner, Placement, Row},
-    system::System,
-    units::Bytes,
-};
+use crate::image::total;
+use crate::packed::PAGE;
+use crate::place::Owner;
+use crate::place::Placement;
+use crate::place::Row;
+use crate::system::System;
 use std::collections::BTreeSet;
 use weir_paging::cells::{CellSet, Pages};
+use weir_units::Bytes;
 
 /// What somebody has.
 #[derive(Clone, Debug, PartialEq, Eq)]

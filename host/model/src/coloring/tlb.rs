@@ -9,14 +9,15 @@ use super::{
     numbers,
     party::{Party, shortened},
 };
-use crate::{
-    fault::{Fault, Faults, File},
-    packed::PAGE,
-    platform::Platform,
-    system::Piece,
-    units::{Bytes, Ipa},
-};
+use crate::fault::Fault;
+use crate::fault::Faults;
+use crate::fault::File;
+use crate::packed::PAGE;
+use crate::platform::Platform;
+use crate::system::Piece;
 use std::{collections::BTreeSet, ops::Range};
+use weir_units::Bytes;
+use weir_units::Ipa;
 
 /// A TLB, or one level of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

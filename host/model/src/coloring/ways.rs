@@ -6,11 +6,10 @@ use super::{
     numbers,
     party::{Owned, Part, Party},
 };
-use crate::{
-    fault::{Fault, Faults},
-    units::Bytes,
-};
+use crate::fault::Fault;
+use crate::fault::Faults;
 use std::{collections::BTreeSet, mem, ops::Range};
+use weir_units::Bytes;
 
 /// Ways that a message tells at most.
 const TOLD: usize = 3;

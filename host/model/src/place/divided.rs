@@ -6,14 +6,20 @@
 use super::{
     Attempt, LESS, Owner, Placed, Placement, Refused, Row, Sizes, device_rows, image_range, row,
 };
-use crate::{
-    fault::Fault,
-    packed::{PAGE, PARTITION_IPA, Span, VM_LEN, window},
-    system::{STOLEN_TIME, System, Vm},
-    units::{Bytes, Ipa, Pa},
-};
+use crate::fault::Fault;
+use crate::packed::PAGE;
+use crate::packed::PARTITION_IPA;
+use crate::packed::Span;
+use crate::packed::VM_LEN;
+use crate::packed::window;
+use crate::system::STOLEN_TIME;
+use crate::system::System;
+use crate::system::Vm;
 use std::{collections::BTreeSet, ops::Range};
 use weir_paging::cells::{CellSet, Cells, Pages};
+use weir_units::Bytes;
+use weir_units::Ipa;
+use weir_units::Pa;
 
 /// What the hypervisor gets beside its program: tables of stage 1, rings.
 pub(crate) const SPARE: u64 = 1 << 20;

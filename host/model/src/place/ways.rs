@@ -2,14 +2,13 @@
 //! better for it, which is tried.
 
 use super::{Placement, Sizes, attempt};
-use crate::{
-    fault::{Fault, Faults},
-    image::total,
-    packed::PAGE,
-    system::System,
-    units::Bytes,
-};
+use crate::fault::Fault;
+use crate::fault::Faults;
+use crate::image::total;
+use crate::packed::PAGE;
+use crate::system::System;
 use std::ops::Range;
+use weir_units::Bytes;
 
 /// Ways that a message tells at most.
 const TOLD: usize = 3;

@@ -4,14 +4,18 @@ use super::{
     Place,
     read::{Reader, boolean, place, place_of},
 };
-use crate::{
-    counters::{EVENT_NAMES, Event},
-    raw::{At, Values, number},
-    shape::{Key, Kind, Shape},
-    units::{BytesPerSec, Nanos},
-};
+use crate::counters::EVENT_NAMES;
+use crate::counters::Event;
+use crate::raw::At;
+use crate::raw::Values;
+use crate::raw::number;
+use crate::shape::Key;
+use crate::shape::Kind;
+use crate::shape::Shape;
 use std::ops::Range;
 use toml::de::DeTable;
+use weir_units::BytesPerSec;
+use weir_units::Nanos;
 
 /// A VM's memory bandwidth.
 #[derive(Clone, Debug)]

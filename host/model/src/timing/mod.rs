@@ -6,16 +6,21 @@ mod keys;
 mod read;
 mod workload;
 
-use crate::{
-    board::{BoardDevice, Irq},
-    fault::{self, Fault, Faults, File, Location},
-    packed::schedule::MAX_RULES,
-    pci,
-    platform::Platform,
-    raw,
-    units::{Bytes, BytesPerSec, Nanos},
-};
+use crate::board::BoardDevice;
+use crate::board::Irq;
+use crate::fault;
+use crate::fault::Fault;
+use crate::fault::Faults;
+use crate::fault::File;
+use crate::fault::Location;
+use crate::packed::schedule::MAX_RULES;
+use crate::pci;
+use crate::platform::Platform;
+use crate::raw;
 use std::{ops::Range, path::Path};
+use weir_units::Bytes;
+use weir_units::BytesPerSec;
+use weir_units::Nanos;
 
 pub(crate) use bandwidth::BANDWIDTH_KEY;
 pub use bandwidth::Bandwidth;

@@ -6,14 +6,19 @@ use super::{
     Overheads, PathSource, Place, Runner, Saturation, Schedule, SharedCore, Sharing, Task, TimedVm,
     Timing, keys,
 };
-use crate::{
-    fault::{Fault, Faults, File},
-    raw::{At, Values, number, text},
-    shape::suggestion,
-    units::{Bytes, BytesPerSec, Nanos},
-};
+use crate::fault::Fault;
+use crate::fault::Faults;
+use crate::fault::File;
+use crate::raw::At;
+use crate::raw::Values;
+use crate::raw::number;
+use crate::raw::text;
+use crate::shape::suggestion;
 use std::{collections::HashMap, fmt::Display, ops::Range, sync::Arc};
 use toml::de::DeTable;
+use weir_units::Bytes;
+use weir_units::BytesPerSec;
+use weir_units::Nanos;
 
 /// What a system file says, and the platform that it names. With `alone` nobody else looks at the VMs' names.
 pub(crate) fn system(

@@ -124,12 +124,12 @@ impl Shapes {
 
 /// A budget that is never spent, so that there are counts for each period.
 fn wide(period: u64) -> String {
-    let period = weir_model::units::Nanos(period);
+    let period = Nanos(period);
     format!("budget = 100000000, period = \"{period}\"{MONITOR}")
 }
 
 fn narrow(budget: u64, keys: &str) -> String {
-    format!("budget = {budget}, period = \"{}\"{keys}", weir_model::units::Nanos(PERIOD))
+    format!("budget = {budget}, period = \"{}\"{keys}", Nanos(PERIOD))
 }
 
 const MONITOR: &str = ", source = \"monitor\", overcommit = true";
@@ -212,7 +212,7 @@ fn rise(curve: &[u64], parts: usize) -> Option<f64> {
 fn together(lab: &Lab<'_>, bar: &Bar) -> Result<([f64; 2], Vec<f64>)> {
     let saturation = format!(
         "\n[saturation]\nperiod = \"{}\"\nline = \"64B\"\npoints = [{{ budget = {SATURATION}, dma = \"0B/s\" }}]\n",
-        weir_model::units::Nanos(PERIOD)
+        Nanos(PERIOD)
     );
     let run = |name: &str, bandwidth: &str, passes: u64| {
         let seen = lab.hogs(name, &saturation, &[1, 2, 3], passes, bandwidth);

@@ -12,7 +12,8 @@ use crate::{
     run::show::table,
 };
 use serde_json::{Value, json};
-use weir_model::{packed::regulation::most_events, units::Nanos};
+use weir_model::packed::regulation::most_events;
+use weir_units::Nanos;
 
 /// The periods, in ns.
 const PERIODS: [u64; 4] = [30_000, 100_000, 1_000_000, 10_000_000];

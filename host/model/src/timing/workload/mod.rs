@@ -3,13 +3,12 @@
 mod keys;
 
 use super::read::Reader;
-use crate::{
-    raw::Values,
-    units::{Bytes, Nanos},
-};
+use crate::raw::Values;
 pub(crate) use keys::WORKLOAD_KEY;
 use std::ops::Range;
 use toml::de::DeTable;
+use weir_units::Bytes;
+use weir_units::Nanos;
 
 /// The pattern of the accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
