@@ -112,9 +112,9 @@ fn storms_on_another_core_cost_a_control_loop_nothing() {
         // turns, and may be half as long again.
         let allowed = if busy == 1 { 150 } else { 800 };
         assert!(latency <= quiet + allowed, "{kind}: {latency} ns, {quiet} without");
-        // One activation of 100 or more waits for QEMU's turn, a slice of 100 us for each busy
-        // core, with and without a storm.
-        assert!(most <= quiet + busy * 100_000 + 5_000, "{kind}: {most} ns");
+        // One activation of 100 or more waits for QEMU's turn, with and without a storm: two slices
+        // of 100 us for each busy core were seen (docs/deterministic.md).
+        assert!(most <= quiet + busy * 200_000 + 5_000, "{kind}: {most} ns");
     }
 }
 

@@ -161,8 +161,13 @@ fn json_of(file: &Path, arguments: &[&str]) -> Value {
 fn check_and_analyze_agree_on_what_is_not_judged() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("a checkout");
     let bare = tempfile::tempdir().expect("a directory");
-    for entry in fs::read_dir(root.join("platforms")).expect("the platforms").flatten() {
-        let to = bare.path().join(entry.file_name());
+    let entries = |folder: PathBuf| fs::read_dir(folder).expect("a folder").flatten();
+    let boards = entries(root.join("boards")).flat_map(|board| entries(board.path()));
+    for entry in boards {
+        let path = entry.path();
+        let board = path.parent().and_then(Path::file_name).expect("a board");
+        let to = bare.path().join(board).join(entry.file_name());
+        fs::create_dir_all(bare.path().join(board)).expect("a directory");
         match fs::read_to_string(entry.path()) {
             Ok(text) => {
                 let parts = text.split_inclusive('\n');
@@ -180,7 +185,8 @@ fn check_and_analyze_agree_on_what_is_not_judged() {
         }
     }
     let mut files: Vec<PathBuf> = Vec::new();
-    for entry in fs::read_dir(root.join("systems")).expect("the systems").flatten() {
+    let examples = entries(root.join("examples")).flat_map(|example| entries(example.path()));
+    for entry in examples.chain(entries(root.join("tests/systems"))) {
         let path = entry.path();
         if path.extension().is_none_or(|extension| extension != "toml") {
             continue;
@@ -189,7 +195,7 @@ fn check_and_analyze_agree_on_what_is_not_judged() {
         let name =
             text.lines().find_map(|line| line.strip_prefix("platform = \"")?.strip_suffix('"'));
         let name = name.unwrap_or_else(|| panic!("{} names no platform", path.display()));
-        let board = bare.path().join(format!("{name}.toml"));
+        let board = bare.path().join(name).join("board.toml");
         let kept = text.lines().filter(|line| !line.starts_with("bandwidth = \""));
         let kept: String = kept.flat_map(|line| [line, "\n"]).collect();
         let own = |to: &Path| format!("platform = \"{}\"", to.display());
