@@ -590,7 +590,7 @@ fn shapes_that_no_cache_has_are_refused_with_the_way_out() {
         (
             CacheConfig { size: Bytes(768), ..base },
             CacheError::Sets { size: Bytes(768), set: Bytes(256) },
-            "power of two times 256 B",
+            "power of two times 256B",
         ),
     ];
     for (shape, error, text) in cases {
