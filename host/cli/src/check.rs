@@ -31,7 +31,7 @@ use weir_model::{
 /// output says so; the map of `weir build` is final.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir check examples/demo/demo.toml\n  weir check --json tests/systems/*.toml\n  weir check examples/demo/demo.toml --map map.svg\n\nExit status: 0 no faults, 1 faults."
+    after_help = "Examples:\n  weir check examples/demo/demo.toml\n  weir check --json tests/systems/*.toml\n  weir check examples/demo/demo.toml --output map.svg\n\nExit status: 0 no faults, 1 faults."
 )]
 pub struct Arguments {
     /// The system files.
@@ -52,19 +52,19 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     /// Draw the board's cells and whose they are, as SVG; of one system file.
-    #[arg(long, value_name = "SVG")]
-    map: Option<PathBuf>,
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 /// Carries the verb out.
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
-    if arguments.map.is_some() && arguments.files.len() > 1 {
-        return Err(Failure::call("--map draws one system: give one file".to_owned()));
+    if arguments.output.is_some() && arguments.files.len() > 1 {
+        return Err(Failure::call("--output draws one system: give one file".to_owned()));
     }
     let files: Vec<&Path> = arguments.files.iter().map(PathBuf::as_path).collect();
-    if let Some(map) = &arguments.map {
+    if let Some(map) = &arguments.output {
         let inputs = output::inputs(files.iter().copied(), arguments.platform.as_deref());
-        output::check("--map", map, &inputs)?;
+        output::check("--output", map, &inputs)?;
     }
     if let Some(platform) = &arguments.platform {
         known(platform)?;
@@ -90,7 +90,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
                 }
             }
         });
-        if let (Some(map), Ok((system, placement, _))) = (&arguments.map, &checked) {
+        if let (Some(map), Ok((system, placement, _))) = (&arguments.output, &checked) {
             let svg = coloring::svg(system, placement);
             fs::write(map, svg).context(|| format!("write {}", map.display()))?;
         }

@@ -33,7 +33,7 @@ use weir_model::{
 /// Writes `build/SYSTEM-PLATFORM.img` and beside it a `.map` that says what lies where.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir build examples/demo/demo.toml\n  weir build examples/demo/demo.toml --platform qemu-virt-gicv2 --json\n  weir build examples/demo/demo.toml --audit\n  weir build examples/demo/demo.toml --trees build && dtc build/linux.dtb"
+    after_help = "Examples:\n  weir build examples/demo/demo.toml\n  weir build examples/demo/demo.toml --platform qemu-virt-gicv2 --json\n  weir build examples/demo/demo.toml --audit\n  weir build examples/demo/demo.toml --dump-dtb build && dtc build/linux.dtb"
 )]
 pub struct Arguments {
     /// The system file.
@@ -48,7 +48,7 @@ pub struct Arguments {
     audit: bool,
     /// Write the device tree that each VM is given there, as NAME.dtb.
     #[arg(long, value_name = "DIR")]
-    trees: Option<PathBuf>,
+    dump_dtb: Option<PathBuf>,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -91,9 +91,9 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     }
     let system = checked(&arguments.file, &arguments.options, arguments.json, environment)?;
     let tree_of = |vm: &weir_model::Vm| format!("{}.dtb", vm.name);
-    if let Some(directory) = &arguments.trees {
+    if let Some(directory) = &arguments.dump_dtb {
         let inputs = arguments.options.inputs(&arguments.file);
-        output::check_in("--trees", directory, system.vms.iter().map(tree_of), &inputs)?;
+        output::check_in("--dump-dtb", directory, system.vms.iter().map(tree_of), &inputs)?;
     }
     let mut described = (String::new(), Value::Null);
     let mut audited = None;
@@ -119,7 +119,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     };
     replace(&path, &image)?;
     replace(&path.with_extension("map"), map.as_bytes())?;
-    if let Some(directory) = &arguments.trees {
+    if let Some(directory) = &arguments.dump_dtb {
         fs::create_dir_all(directory).context(|| format!("create {}", directory.display()))?;
         for (vm, tree) in system.vms.iter().zip(&trees) {
             replace(&directory.join(tree_of(vm)), tree)?;

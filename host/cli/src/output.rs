@@ -129,10 +129,10 @@ mod tests {
     #[test]
     fn standard_output_is_no_file() {
         let refused = |checked: Result| checked.expect_err("refused").status;
-        assert_eq!(refused(check("--map", Path::new("-"), &[])), CALL);
-        assert_eq!(refused(check_apart("--out", Path::new("-"), &[])), CALL);
+        assert_eq!(refused(check("--output", Path::new("-"), &[])), CALL);
+        assert_eq!(refused(check_apart("--output", Path::new("-"), &[])), CALL);
         assert_eq!(refused(check_in("--record", Path::new("-"), [], &[])), CALL);
-        assert!(check("--map", Path::new("./-"), &[]).is_ok());
+        assert!(check("--output", Path::new("./-"), &[]).is_ok());
     }
 
     #[test]
@@ -164,15 +164,15 @@ mod tests {
         }
         let system = path("s.toml");
         for name in ["guest.bin", "a.trace"] {
-            let failure = check("--map", &path(name), &[&system]).expect_err("refused");
+            let failure = check("--output", &path(name), &[&system]).expect_err("refused");
             let text = format!(
-                "--map would overwrite {}, which {} names: name another file",
+                "--output would overwrite {}, which {} names: name another file",
                 path(name).display(),
                 system.display()
             );
             assert_eq!((failure.status, failure.text), (CALL, text));
         }
-        check("--map", &path("b.trace"), &[&system]).expect("good");
+        check("--output", &path("b.trace"), &[&system]).expect("good");
         let within = |names: &[&str]| {
             let names = names.iter().map(|&name| name.to_owned());
             check_in("--record", directory.path(), names, &[&system])

@@ -122,7 +122,7 @@ fn storms_on_another_core_cost_a_control_loop_nothing() {
 #[test]
 fn storms_on_a_shared_core_cost_a_control_loop_one_trap() {
     // Only one core is busy, so that latencies are exact without slices.
-    let exact = ["--no-slices"];
+    let exact = ["--no-quantum"];
     let quiet = longest(&storm(ACTIVATIONS, "0", "kind=nothing", SLOTS, &exact));
     for (kind, exit) in STORMS {
         let latency = longest(&run_storm((kind, exit), "0", 2, SLOTS, &exact));

@@ -114,7 +114,7 @@ fn run_in(checkout: &Path, directory: &Path, file: &Path, time: &str, arguments:
     let runs = directory.join("runs");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     // Some tests run systems whose deadlines are too short for the bound.
-    command.arg("run").arg(file).args(["--deterministic", "--stay", "-q", "--for", time]);
+    command.arg("run").arg(file).args(["--deterministic", "--keep-running", "-q", "--for", time]);
     command
         .arg("--ignore-verdict")
         .args(arguments)
@@ -252,11 +252,11 @@ fn runs_on_a_loaded_host_are_alike() {
     }
 }
 
-/// Without `--stay`: the flows' counts are those of the end, whether the system has a heartbeat or not.
+/// Without `--keep-running`: the flows' counts are those of the end, whether the system has a heartbeat or not.
 #[test]
 fn a_counted_run_that_ends_with_its_last_expected_line_has_counted_every_packet() {
     for (system, options, packets) in
-        [("flows-exact", "--no-slices", [200].as_slice()), ("flows-mmio", "-q", &[1000])]
+        [("flows-exact", "--no-quantum", [200].as_slice()), ("flows-mmio", "-q", &[1000])]
     {
         let directory = tempfile::tempdir().expect("a directory");
         let json = directory.path().join("report.json");
@@ -277,7 +277,7 @@ fn a_counted_run_that_ends_with_its_last_expected_line_has_counted_every_packet(
 
 /// Overheads that a run of `system` has measured, as a file in `directory`.
 fn measure(directory: &Path, system: &Path) -> PathBuf {
-    run_in(&root(), directory, system, "10s", &["--no-slices"]);
+    run_in(&root(), directory, system, "10s", &["--no-quantum"]);
     let file = directory.join("overheads.toml");
     let ran = only(&directory.join("runs")).expect("a run");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -303,7 +303,7 @@ fn a_flow_has_a_bound_by_the_table_of_its_board() {
     let text = fs::read_to_string(&file).expect("a system");
     assert!(!text.contains("overheads"), "the board's table is to be used");
     for platform in ["qemu-virt", "qemu-virt-gicv2"] {
-        let ran = run(&file, "10s", &["--no-slices", "--platform", platform]);
+        let ran = run(&file, "10s", &["--no-quantum", "--platform", platform]);
         holds(&ran, &[0]);
         let flow = &ran.report["flows"][0];
         let [worst, bound] = ["worst_ns", "bound_ns"].map(|key| flow[key].as_u64().expect("ns"));
@@ -341,7 +341,7 @@ fn no_packet_takes_longer_than_its_bound_and_the_bound_is_tight() {
     let directory = tempfile::tempdir().expect("a directory");
     let overheads = measure(directory.path(), &root().join("tests/systems/flows-overheads.toml"));
     let text = with_overheads("flows-exact.toml", &overheads);
-    let ran = run_text(&text, "10s", &["--no-slices"]);
+    let ran = run_text(&text, "10s", &["--no-quantum"]);
     assert_eq!(ran.flow(0), [200, 0]);
     holds(&ran, &[0]);
     let flow = &ran.report["flows"][0];
@@ -354,7 +354,7 @@ fn no_packet_takes_longer_than_its_bound_and_the_bound_is_tight() {
             .replace("period_us=1000", &format!("period_us={period}"))
             .replace("bytes=819200", &format!("bytes={}", 30 * size))
             .replace("\"4KiB\"", &format!("\"{key}\""));
-        let ran = run_text(&text, "10s", &["--no-slices"]);
+        let ran = run_text(&text, "10s", &["--no-quantum"]);
         assert_eq!(ran.flow(0), [30, 0]);
         holds(&ran, &[0]);
     }
@@ -384,7 +384,7 @@ fn a_broker_that_shares_its_core_keeps_the_bound_and_the_other_goes_on() {
     for (text, waits) in
         [(own, false), (scheduled(&any, table), true), (scheduled(&any, round), true)]
     {
-        let ran = run_text(&text, "10s", &["--no-slices"]);
+        let ran = run_text(&text, "10s", &["--no-quantum"]);
         assert_eq!(ran.flow(0), [200, 0]);
         holds(&ran, if waits { &[0] } else { &[] });
         let flow = &ran.report["flows"][0];
@@ -413,7 +413,7 @@ fn copies_go_on_behind_the_turns_of_others() {
                  { vm = \"broker\", start = \"0us\", length = \"20us\" },\n\
                  { vm = \"other\", start = \"20us\", length = \"40us\" },\n] }";
     // Slots as long as a switch promise the broker nothing.
-    let ran = run_text(&scheduled(&text, table), "10s", &["--no-slices"]);
+    let ran = run_text(&scheduled(&text, table), "10s", &["--no-quantum"]);
     assert_eq!(ran.flow(0), [60, 0]);
     let [sent, come] = ["sender", "receiver"].map(|vm| ran.behind(vm, ", sum "));
     assert_eq!(sent, come);
@@ -437,7 +437,7 @@ fn no_packet_takes_longer_than_its_bound_over_pci() {
     let ran = run_text(
         &over_pci(&with_overheads("flows-exact.toml", &overheads)),
         "10s",
-        &["--no-slices"],
+        &["--no-quantum"],
     );
     assert_eq!(ran.flow(0), [200, 0]);
     holds(&ran, &[0]);
@@ -460,7 +460,7 @@ fn each_of_twelve_flows_keeps_its_bound_when_all_send_at_once() {
     let longer = [("size=2000", "size=4096"), ("of 2000", "of 4096"), ("120000", "245760")];
     let text = longer.iter().fold(unmeasured, |text, (from, to)| text.replace(from, to));
     let text = text.replace("[broker]\n", &named);
-    let ran = run_text(&text, "10s", &["--no-slices"]);
+    let ran = run_text(&text, "10s", &["--no-quantum"]);
     (0..12).for_each(|flow| assert_eq!(ran.flow(flow), [20, 0]));
     for vm in ["north", "east", "south", "west"] {
         ran.behind(vm, "to each of 3 ends, got 245760 bytes in order");
@@ -479,7 +479,7 @@ fn ten_thousand_packets_cross_the_mesh() {
         ("period = \"10ms\"", "period = \"2ms\""),
     ];
     let text = more.iter().fold(text, |text, (from, to)| text.replace(from, to));
-    let ran = run_text(&text, "10s", &["--no-slices"]);
+    let ran = run_text(&text, "10s", &["--no-quantum"]);
     (0..12).for_each(|flow| assert_eq!(ran.flow(flow), [834, 0]));
     for vm in ["north", "east", "south", "west"] {
         ran.behind(vm, "to each of 3 ends, got 10248192 bytes in order");
@@ -490,11 +490,11 @@ fn ten_thousand_packets_cross_the_mesh() {
 /// Each message is answered, a thousand times, on bare metal and between two Linux guests.
 #[test]
 fn messages_are_answered() {
-    let ran = run(&root().join("tests/systems/flows-pingpong.toml"), "10s", &["--no-slices"]);
+    let ran = run(&root().join("tests/systems/flows-pingpong.toml"), "10s", &["--no-quantum"]);
     assert!(ran.behind("ping", "1000 round trips of 64 bytes: min ").ends_with("0 bytes wrong"));
     ran.behind("pong", "answered 1000 messages of 64 bytes, 0 bytes wrong");
     assert_eq!([ran.flow(0), ran.flow(1)], [[1000, 0]; 2]);
-    let ran = run(&root().join("tests/systems/flows-linux-latency.toml"), "30s", &["--no-slices"]);
+    let ran = run(&root().join("tests/systems/flows-linux-latency.toml"), "30s", &["--no-quantum"]);
     assert!(ran.behind("ping", "1000 round trips of 64 bytes: min ").ends_with("0 bytes wrong"));
     ran.behind("pong", "port 5002: 4194304 bytes in ");
     sums_agree(
@@ -600,7 +600,7 @@ fn no_receiver_waits_longer_than_the_bound_of_their_flow() {
         flow_to("orders", "sender", &["north", "south"], "period = \"1ms\"\ndeadline = \"500us\""),
         overheads.display(),
     );
-    let ran = run_text(&text, "10s", &["--no-slices"]);
+    let ran = run_text(&text, "10s", &["--no-quantum"]);
     assert_eq!([ran.flow(0), ran.flow(1)], [[200, 0]; 2]);
     holds(&ran, &[0, 1]);
 }
@@ -625,7 +625,7 @@ fn beside(culprits: &str, overheads: &Path) -> Ran {
         overheads.display(),
     );
     fs::write(&file, &text).expect("a system file");
-    let ran = run_in(&root(), directory.path(), &file, "300ms", &["--no-slices"]);
+    let ran = run_in(&root(), directory.path(), &file, "300ms", &["--no-quantum"]);
     // Whatever a core does outside of its guest, so that its turns are seen.
     let kinds = "lost,exit,interrupt,packet-taken,packet-sent,packet-chunk,packet-arrived";
     let packets = records(&only(&directory.path().join("runs")).expect("a run"), kinds);
@@ -1150,7 +1150,7 @@ fn a_broker_that_never_becomes_ready_is_not_waited_for_forever() {
 /// Flows of other periods and sizes, and one of best effort, which is held up until its sender is late: it goes on all the same.
 #[test]
 fn best_effort_goes_on_behind_what_held_it_up() {
-    let ran = run(&root().join("tests/systems/flows-many.toml"), "10s", &["--no-slices"]);
+    let ran = run(&root().join("tests/systems/flows-many.toml"), "10s", &["--no-quantum"]);
     assert_eq!([ran.flow(0), ran.flow(1), ran.flow(2)], [[2000, 0], [320, 0], [400, 0]]);
     for (sent, sender, receiver, bytes) in [
         ("2000 messages of 1000", "left", "north", "5000: 2000000"),

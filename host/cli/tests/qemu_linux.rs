@@ -62,7 +62,7 @@ fn one_vcpu_fills_the_memory_it_was_given_and_powers_off() {
     let word = random_word();
     let scenarios = format!("memtest,poweroff weir.memory=64 weir.echo={word}");
     let expect = format!("expect = [\"linux: echo {word}\", \"blocks of 257\", \"linux: done\"]");
-    let outcome = run(&linux("0", &scenarios, &expect), &["--stay"]);
+    let outcome = run(&linux("0", &scenarios, &expect), &["--keep-running"]);
     linux_has(&outcome, 1, 0x4000_0000);
     let line = "linux: memtest 63 of 63 blocks of 257 pages hold their pattern";
     assert!(outcome.lines("linux").contains(&line));
@@ -90,7 +90,7 @@ fn linux_in_colors_of_its_own_fills_its_memory_in_each_life() {
 fn two_vcpus_send_each_other_interrupts_and_two_runs_leave_the_same_bytes() {
     let expect = "expect = [\"linux: user space on 2 cpus\", \"linux: done\"]";
     let text = linux("0, 1", "sgi,poweroff weir.loops=100", expect);
-    let arguments = &["--stay", "--for", "60s"];
+    let arguments = &["--keep-running", "--for", "60s"];
     let options = Options { arguments, ..Options::default() };
     let here = run_system(&text, &options).good();
     linux_has(&here, 2, 0x4000_0000);
@@ -139,7 +139,7 @@ fn boots_on_a_moved_board(gic: &str, node: &str, arguments: &[&str]) {
          uart_intid = 77 }}\nexpect = [\"linux: user space on 2 cpus\", \"linux: done\"]"
     );
     let text = linux("2, 1", "devices,poweroff", &board);
-    let outcome = run(&text, &[arguments, &["--stay"]].concat());
+    let outcome = run(&text, &[arguments, &["--keep-running"]].concat());
     linux_has(&outcome, 2, 0x8000_0000);
     let lines = outcome.lines("linux");
     let said = |text: &str| lines.iter().any(|line| line.contains(text));
@@ -319,7 +319,7 @@ expect = ["the device is vsock", "reloaded 42"]
         text,
         &Options {
             deterministic: false,
-            arguments: &["--stay", "--for", "240s"],
+            arguments: &["--keep-running", "--for", "240s"],
             typed: Some(("linux", " # ", "echo the device is $(ls /dev | grep vsock)\r")),
             then: Some(("linux", "the device is vsock", reload)),
             ..Options::default()

@@ -49,7 +49,12 @@ fn run(text: &str, arguments: &[&str]) -> Ran {
     let (file, runs) = (directory.path().join("system.toml"), directory.path().join("runs"));
     fs::write(&file, text).expect("a system file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.arg("run").arg(&file).args(["--deterministic", "--stay", "-q", "--ignore-verdict"]);
+    command.arg("run").arg(&file).args([
+        "--deterministic",
+        "--keep-running",
+        "-q",
+        "--ignore-verdict",
+    ]);
     command.args(arguments);
     command.env("WEIR_ROOT", root()).env("WEIR_RUNS", &runs);
     let said = say_within(&mut command, Duration::from_secs(1200));

@@ -171,7 +171,7 @@ fn vms_that_share_a_core_are_told_apart() {
 fn two_observations_are_one() {
     let directory = tempfile::tempdir().expect("a directory");
     let picture = directory.path().join("x.svg");
-    let more = ["--svg", picture.to_str().expect("a path")];
+    let more = ["--output", picture.to_str().expect("a path")];
     let text = pair(COLORS, A_FIRST, ["passes=3", HOGS[1]], "hog: 3 passes");
     assert_eq!(observe(&text, &more), observe(&text, &[]));
     let picture = fs::read_to_string(picture).expect("a picture");

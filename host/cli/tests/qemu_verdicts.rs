@@ -66,7 +66,7 @@ deadline = "{deadline}"
 
 #[test]
 fn a_packet_that_misses_its_deadline_fails_the_run() {
-    let (said, report, summary) = run(&with_flow("3us"), &["--deterministic", "--no-slices"]);
+    let (said, report, summary) = run(&with_flow("3us"), &["--deterministic", "--no-quantum"]);
     assert_eq!(said.status, Some(1), "{}\n{}", said.out, said.err);
     let flow = &report["flows"][0];
     assert_eq!((&flow["packets"], &flow["late"]), (&20.into(), &20.into()), "{flow}");
@@ -85,7 +85,7 @@ fn a_packet_that_misses_its_deadline_fails_the_run() {
     }
 
     // The same system with a deadline that it keeps.
-    let (said, report, _) = run(&with_flow("1ms"), &["--deterministic", "--no-slices"]);
+    let (said, report, _) = run(&with_flow("1ms"), &["--deterministic", "--no-quantum"]);
     assert_eq!((said.status, &report["flows"][0]["late"]), (Some(0), &0.into()), "{}", said.out);
     assert_eq!(report["flows"][0]["verdict"], "holds");
 }
@@ -100,7 +100,7 @@ fn the_first_packet_of_a_flow_keeps_the_bound() {
         .replace("81920", "1310720")
         .replace("\"4KiB\"", "\"64KiB\"")
         .replace("\"2ms\"", "\"10ms\"");
-    let (said, report, _) = run(&text, &["--deterministic", "--no-slices"]);
+    let (said, report, _) = run(&text, &["--deterministic", "--no-quantum"]);
     let flow = &report["flows"][0];
     assert_eq!((&flow["packets"], &flow["late"]), (&20.into(), &0.into()), "{flow}\n{}", said.err);
     let [p50, max] = ["p50", "max"].map(|key| flow["latency_ns"][key].as_u64().expect("ns"));

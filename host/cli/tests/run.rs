@@ -159,7 +159,7 @@ fn where_the_report_goes_is_looked_at_before_the_run() {
         assert!(said.err.contains(why), "{}", said.err);
     }
     let mut observe = fake.weir();
-    let said = say(observe.args(["observe", "system.toml", "--svg", "system.toml"]));
+    let said = say(observe.args(["observe", "system.toml", "--output", "system.toml"]));
     assert_eq!(said.status, Some(2), "{}", said.err);
     for (image, status, why) in [
         ("system.toml", 2, "-o would overwrite system.toml"),
@@ -175,18 +175,18 @@ fn where_the_report_goes_is_looked_at_before_the_run() {
     fake.write("board.toml", board.replace("qemu-virt.dtb", "board.dtb").as_bytes());
     fake.write("board.dtb", include_bytes!("../../../boards/qemu-virt/qemu-virt.dtb"));
     for call in [
-        "check system.toml --map guest.bin",
-        "check system.toml --platform board.toml --map board.dtb",
+        "check system.toml --output guest.bin",
+        "check system.toml --platform board.toml --output board.dtb",
         "build system.toml -o guest.bin",
         "build system.toml --platform board.toml -o board.dtb",
         "run system.toml --json guest.bin",
         "run system.toml --platform board.toml --json board.dtb",
-        "observe system.toml --svg guest.bin",
+        "observe system.toml --output guest.bin",
         "calibrate system.toml -o guest.bin",
         "plan system.toml -o system.toml",
         "plan system.toml -o guest.bin",
-        "simulate system.toml --sweep seed=1 --out guest.bin",
-        "simulate --merge system.toml --out system.toml",
+        "simulate system.toml --sweep seed=1 --output guest.bin",
+        "simulate --merge system.toml --output system.toml",
     ] {
         let said = say(fake.weir().args(call.split(' ')));
         assert_eq!(said.status, Some(2), "{call}: {}", said.err);
@@ -224,7 +224,7 @@ fn a_system_that_ends_itself_ends_the_run() {
         .event(8_100, What::VmOff, 1, 0)
         .event(8_200, What::SystemStop, HYPERVISOR, 0);
     fake.write("end", end.bytes());
-    let said = say(&mut fake.run(&["--stay"]));
+    let said = say(&mut fake.run(&["--keep-running"]));
     assert_eq!(said.status, Some(0), "{}", said.err);
     let report = fake.report();
     assert_eq!(
@@ -258,7 +258,7 @@ fn a_hypervisor_that_refuses_is_quoted() {
 #[test]
 fn a_killed_qemu_is_the_environments_fault() {
     let fake = fake("cat good; kill -9 $$");
-    let said = say(&mut fake.run(&["--stay"]));
+    let said = say(&mut fake.run(&["--keep-running"]));
     assert_eq!(said.status, Some(3));
     assert!(said.err.contains("while the system ran"), "{}", said.err);
 }
@@ -287,7 +287,7 @@ fn garbage_is_survived_and_counted() {
 #[test]
 fn a_flood_does_not_outlast_the_time() {
     let fake = fake("cat good; exec yes 'a flood of words that never ends'");
-    let mut command = fake.run(&["--for", "1s", "--stay"]);
+    let mut command = fake.run(&["--for", "1s", "--keep-running"]);
     let said = say(command.stdout(Stdio::null()));
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(!fake.qemu_survives());
@@ -394,7 +394,8 @@ fn qemu_does_not_survive_a_killed_weir() {
 #[test]
 fn a_reader_that_leaves_ends_the_run() {
     let fake = fake("cat good; head -c 2 > asked; cat last; exec yes");
-    let mut child = fake.run(&["--stay"]).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut child =
+        fake.run(&["--keep-running"]).stdout(Stdio::piped()).spawn().expect("it starts");
     drop(child.stdout.take());
     assert!(eventually(|| child.try_wait().expect("a status").is_some()));
     assert!(!fake.qemu_survives());
@@ -464,7 +465,7 @@ mod attach {
     }
 
     fn start(fake: &Fake) -> Started {
-        let child = fake.run(&["--stay"]).stdout(Stdio::null()).spawn().expect("it starts");
+        let child = fake.run(&["--keep-running"]).stdout(Stdio::null()).spawn().expect("it starts");
         assert!(eventually(|| fake.path("ready").exists()));
         Started(child)
     }

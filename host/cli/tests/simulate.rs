@@ -88,7 +88,7 @@ fn what_is_wrong_with_a_trace_or_a_memory_has_its_place() {
     assert_eq!(weir(&trace).status, Some(0));
     for more in [
         &["--compare"][..],
-        &["--out", "x"],
+        &["--output", "x"],
         &["--for", "1ms"],
         &["--warm-up", "1ms"],
         &["--seed", "1"],
@@ -253,7 +253,7 @@ fn a_killed_sweep_goes_on_to_the_same_bytes_and_shards_join_to_them() {
             "vm.writers.bandwidth.budget=45,90",
             "--sweep",
             "caches.l2_misses=2,4,8",
-            "--out",
+            "--output",
             out,
         ];
         let said = weir(&[&call, more].concat());
@@ -273,7 +273,7 @@ fn a_killed_sweep_goes_on_to_the_same_bytes_and_shards_join_to_them() {
         let (_, name) = path(&directory, threads);
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.env("RAYON_NUM_THREADS", threads).args(["simulate", &file]);
-        command.args(["--for", "50us", "--warm-up", "10us", "--out", &name]);
+        command.args(["--for", "50us", "--warm-up", "10us", "--output", &name]);
         command.args(["--sweep", "vm.writers.bandwidth.budget=45,90"]);
         command.args(["--sweep", "caches.l2_misses=2,4,8"]);
         assert!(command.output().unwrap().status.success());
@@ -302,7 +302,7 @@ fn a_killed_sweep_goes_on_to_the_same_bytes_and_shards_join_to_them() {
     assert!(mixed.err.contains(":1 is of another sweep ("), "{}", mixed.err);
     let gone_on = weir(
         &[
-            &["simulate", &file, "--for", "50us", "--warm-up", "10us", "--out", &shards[2]],
+            &["simulate", &file, "--for", "50us", "--warm-up", "10us", "--output", &shards[2]],
             &other[..],
             &["--sweep", "vm.writers.bandwidth.budget=45,90", "--sweep", "caches.l2_misses=2,4,8"],
         ]
@@ -311,8 +311,8 @@ fn a_killed_sweep_goes_on_to_the_same_bytes_and_shards_join_to_them() {
     assert_eq!(gone_on.status, Some(2));
     assert!(gone_on.err.contains("this is no point of this sweep"), "{}", gone_on.err);
     for wrong in [
-        &["simulate", "--merge", &shards[0], "--out", &shards[0]][..],
-        &["simulate", &file, "--out", &name],
+        &["simulate", "--merge", &shards[0], "--output", &shards[0]][..],
+        &["simulate", &file, "--output", &name],
         &["simulate", &file, "--sweep", "seed=1", "--sweep", "seed=2"],
     ] {
         assert_eq!(weir(wrong).status, Some(2), "{wrong:?}");

@@ -723,7 +723,7 @@ impl Flows {
                         "not all of the first instants".to_owned()
                     };
                     reasons.push(format!(
-                        "{on}given up: {upto} could be tested in time; --effort grants more"
+                        "{on}given up: {upto} could be tested in time; --max-steps grants more"
                     ));
                 }
                 Some(Verdict::Schedulable) => {}
@@ -808,7 +808,7 @@ impl Flows {
         }
         Judgement::not_judged(
             "flows: no answer was found within the effort",
-            "allow more with --effort, or ask less of the flows",
+            "allow more with --max-steps, or ask less of the flows",
         )
     }
 
@@ -1041,7 +1041,7 @@ impl fmt::Display for Flows {
         }
         write!(f, "{}", self.assumed)?;
         if self.no_bounds_in_time {
-            writeln!(f, "how long packets take: given up for some flows; --effort grants more")?;
+            writeln!(f, "how long packets take: given up for some flows; --max-steps grants more")?;
         }
         let refuted = self.refuted();
         let verdict = match (self.holds(), refuted) {

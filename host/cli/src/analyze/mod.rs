@@ -37,7 +37,7 @@ use weir_units::BytesPerSec;
 /// enough.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir analyze flows.toml\n  weir analyze flows.toml --reading table3\n  weir analyze tests/systems/flows-many.toml --overheads overheads.toml\n  weir analyze --json a.toml b.toml\n  weir analyze --trace accesses.txt --service 50/30us\n\nExit status: 0 all holds, 1 something does not hold or is not judged, 2 the call is wrong: a file can't be read, or says nothing that could be judged, 3 the answer can't be written."
+    after_help = "Examples:\n  weir analyze flows.toml\n  weir analyze flows.toml --model table3\n  weir analyze tests/systems/flows-many.toml --overheads overheads.toml\n  weir analyze --json a.toml b.toml\n  weir analyze --trace accesses.txt --service 50/30us\n\nExit status: 0 all holds, 1 something does not hold or is not judged, 2 the call is wrong: a file can't be read, or says nothing that could be judged, 3 the answer can't be written."
 )]
 pub struct Arguments {
     /// The system files.
@@ -45,7 +45,7 @@ pub struct Arguments {
     files: Vec<PathBuf>,
     /// How Eq. 20 and 22 of rt-virtio are read: as printed, or as its Table III was computed (474 ns less, optimistic).
     #[arg(long, value_enum, default_value = "printed")]
-    reading: ReadingName,
+    model: ReadingName,
     /// Take overheads from this file, a TOML file with `[overheads]` or a `platform` that has them, before those of the
     /// system and its platform, and so the bandwidth of the copy that it was measured with.
     #[arg(long, value_name = "FILE")]
@@ -55,7 +55,7 @@ pub struct Arguments {
     bandwidth: Option<u64>,
     /// How much may be spent on one answer, in evaluations of one flow's demand (about 1 ns each) before it is given up.
     #[arg(long, value_name = "STEPS", default_value_t = Effort::default().0, allow_negative_numbers = true)]
-    effort: u64,
+    max_steps: u64,
     /// Print arrival curves of a trace: a text file with the time of an event, in ns, in each line.
     #[arg(long, value_name = "FILE")]
     trace: Vec<PathBuf>,
@@ -296,9 +296,9 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     }
     let overheads = arguments.overheads.as_deref().map(overheads).transpose()?;
     let question = Question {
-        reading: arguments.reading.reading(),
+        reading: arguments.model.reading(),
         bandwidth: arguments.bandwidth,
-        effort: Effort(arguments.effort),
+        effort: Effort(arguments.max_steps),
     };
     let answer = |path: &PathBuf| {
         let (mut timing, unenforced) = crate::check::to_analyze(path, None, environment)?;

@@ -49,7 +49,7 @@ const UNTIL: &str = "until";
 /// `weir run --deterministic`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir observe examples/isolation-colors-on/isolation-colors-on.toml\n  weir observe examples/demo/demo.toml --for 2s --json\n  weir observe examples/demo/demo.toml --svg demo.svg\n  weir observe my.toml --record traces\n\nExit status: 0 good, 1 the system is at fault, 2 the call is, 3 the environment is, 130 interrupted."
+    after_help = "Examples:\n  weir observe examples/isolation-colors-on/isolation-colors-on.toml\n  weir observe examples/demo/demo.toml --for 2s --json\n  weir observe examples/demo/demo.toml --output demo.svg\n  weir observe my.toml --record traces\n\nExit status: 0 good, 1 the system is at fault, 2 the call is, 3 the environment is, 130 interrupted."
 )]
 pub struct Arguments {
     /// The system file.
@@ -63,8 +63,8 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     /// Draw the two matrices here.
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
     /// Record what VMs read and write: of each that does anything a file NAME.trace in this directory, which `weir simulate` replays as
     /// workload = { kind = "trace", file = "NAME.trace" }.
     #[arg(long, value_name = "DIR")]
@@ -75,7 +75,7 @@ pub struct Arguments {
     record_most: u64,
     /// Go on when every expected line was seen.
     #[arg(long)]
-    stay: bool,
+    keep_running: bool,
     /// Show no consoles.
     #[arg(long, short)]
     quiet: bool,
@@ -107,20 +107,20 @@ impl Outcome {
 
 /// Carries the verb out.
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
-    if let Some(path) = &arguments.svg {
-        output::check("--svg", path, &arguments.image.inputs(&arguments.file))?;
+    if let Some(path) = &arguments.output {
+        output::check("--output", path, &arguments.image.inputs(&arguments.file))?;
     }
     let wanted = run::Arguments {
         image: arguments.image.clone(),
         time: arguments.time,
-        stay: arguments.stay,
+        keep_running: arguments.keep_running,
         quiet: arguments.quiet || arguments.json,
         qemu_args: arguments.qemu_args.clone(),
         ..run::Arguments::of(arguments.file.clone())
     };
     let recorded = arguments.record.as_deref().map(|to| (to, arguments.record_most));
     let outcome = observe(wanted, arguments.json, recorded, environment)?;
-    if let Some(path) = &arguments.svg {
+    if let Some(path) = &arguments.output {
         fs::write(path, picture::svg(&outcome)).context(|| format!("write {}", path.display()))?;
     }
     let mut out = screen::stdout();

@@ -64,7 +64,7 @@ pub struct Arguments {
     /// If it is spent before there is a plan, there is no answer; if it is spent on the search for the smallest set of
     /// demands that can't live together, a set is named that is perhaps not the smallest.
     #[arg(long, value_name = "STEPS", default_value_t = 10_000_000_000)]
-    effort: u64,
+    max_steps: u64,
     /// Exit with status 0 also where something of the plan is not judged because an input is
     /// missing.
     #[arg(long)]
@@ -93,7 +93,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     };
     let text = weir_model::read_text(path, weir_model::TEXT_LIMIT)
         .context(|| format!("read {}", path.display()))?;
-    let choice = match choose(&timing, &text, arguments.effort) {
+    let choice = match choose(&timing, &text, arguments.max_steps) {
         Ok(choice) => choice,
         Err(Trouble::Faults(faults)) => return refused(&faults),
         Err(Trouble::Refused(why)) => {
@@ -117,9 +117,9 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
                 });
                 writeln!(screen::stdout(), "{json}")?;
             }
-            let effort = arguments.effort;
+            let effort = arguments.max_steps;
             return Err(Failure::system(format!(
-                "given up: within {effort} steps no plan was found, and none was excluded; allow more with --effort, or ask less"
+                "given up: within {effort} steps no plan was found, and none was excluded; allow more with --max-steps, or ask less"
             )));
         }
     };

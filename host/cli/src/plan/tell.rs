@@ -89,7 +89,7 @@ impl Refused {
         }
         if !self.smallest {
             let why = if self.spent {
-                "the effort was spent (--effort)"
+                "the effort was spent (--max-steps)"
             } else {
                 "it takes too many steps"
             };

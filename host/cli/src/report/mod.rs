@@ -50,7 +50,7 @@ fn origin(run: &Value) -> Origin {
         run["command"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let is_kept = |position: usize| {
         let word = words.get(position).copied();
-        matches!(word, Some("--deterministic" | "--no-slices" | "--platform"))
+        matches!(word, Some("--deterministic" | "--no-quantum" | "--platform"))
     };
     let places = (0..words.len())
         .filter(|place| is_kept(*place) || *place > 0 && words[*place - 1] == "--platform");

@@ -406,7 +406,7 @@ fn flows(report: &mut Report, observed: Option<&Observed>, conditions: Condition
                 let own = own.and_then(|observed| observed.longest_own(place));
                 let emulator = match (conditions.clock, own) {
                     (Clock::CountedInSlices, _) => {
-                        Some("time slices of other cores are in it: add --no-slices".to_owned())
+                        Some("time slices of other cores are in it: add --no-quantum".to_owned())
                     }
                     (Clock::Counted, Some(own)) if own <= bound => Some(format!(
                         "without the turns of other emulated cores the longest takes {own} ns"

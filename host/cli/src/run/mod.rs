@@ -103,7 +103,7 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "attach")]
     pub deterministic: bool,
     /// With --deterministic: no ticks that end a core's turn. Latencies are exact then, as long as all cores but one sleep.
-    #[arg(long = "no-slices", requires = "deterministic")]
+    #[arg(long = "no-quantum", requires = "deterministic")]
     pub unsliced: bool,
     /// Without --deterministic: judge latencies, tasks and memory budgets although their time is
     /// the host's.
@@ -117,7 +117,7 @@ pub struct Arguments {
     pub attach: Option<String>,
     /// Go on when every expected line was seen.
     #[arg(long)]
-    pub stay: bool,
+    pub keep_running: bool,
     /// Show what happens to the VMs (starts, faults, refusals) between their lines.
     #[arg(long)]
     pub events: bool,
@@ -145,7 +145,7 @@ impl Arguments {
             judge_host_time: false,
             watch: None,
             attach: None,
-            stay: false,
+            keep_running: false,
             events: false,
             quiet: false,
             image_file: None,
@@ -231,7 +231,8 @@ pub fn count(system: &mut System, limit: Option<Duration>, unsliced: bool) {
 /// Whether the run goes on behind the last expected line until the flows' counts are told: where nothing can be asked, as that would come at a
 /// time of the host's.
 fn awaits_counts(arguments: &Arguments, system: &System) -> bool {
-    let ends_with_a_line = !arguments.stay && system.vms.iter().any(|vm| !vm.expect.is_empty());
+    let ends_with_a_line =
+        !arguments.keep_running && system.vms.iter().any(|vm| !vm.expect.is_empty());
     arguments.deterministic && ends_with_a_line && system.broker().is_some()
 }
 
@@ -595,7 +596,7 @@ impl<'a> Run<'a> {
             flows: flows(system, arguments.deterministic || arguments.judge_host_time),
             expect: expect.collect(),
             limit_ns: limit_ns.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)),
-            stay: arguments.stay || arguments.attach.is_some(),
+            keep_running: arguments.keep_running || arguments.attach.is_some(),
             count_flows: awaits_counts(arguments, system),
         };
         let hub = Hub::new(names.clone(), machine.input());

@@ -22,7 +22,7 @@ pub struct Plan {
     /// End when the wire tells a time above this many nanoseconds.
     pub limit_ns: Option<u64>,
     /// Go on when all expected lines have been seen.
-    pub stay: bool,
+    pub keep_running: bool,
     /// Go on behind the last expected line until the flows' counts are those of then or later.
     pub count_flows: bool,
 }
@@ -72,7 +72,7 @@ impl Session {
             if late {
                 return (position + 1, Some(End::TimeOver));
             }
-            if !met_before && self.expected.all_met() && !self.plan.stay {
+            if !met_before && self.expected.all_met() && !self.plan.keep_running {
                 if !self.plan.count_flows {
                     return (position + 1, Some(End::AllMet));
                 }
@@ -165,7 +165,7 @@ mod tests {
             vms: vec![vm("control", 0), vm("crime", 1)],
             expect: vec![(0, "0 misses".into()), (1, "again".into())],
             limit_ns: None,
-            stay: false,
+            keep_running: false,
             count_flows: false,
         }
     }
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn staying_sees_what_follows() {
-        let (taken, end, report) = run(Plan { stay: true, ..plan() }, wire().bytes(), 16);
+        let (taken, end, report) = run(Plan { keep_running: true, ..plan() }, wire().bytes(), 16);
         assert_eq!((taken, end), (wire().bytes().len(), None));
         assert!(report.contains("\"time_ns\": 10000"), "{report}");
     }

@@ -34,7 +34,7 @@ pub struct Arguments {
     #[arg(required_unless_present_any = ["dram_trace", "merge"], conflicts_with = "dram_trace")]
     system: Option<PathBuf>,
     /// A file of DRAM requests.
-    #[arg(long, value_name = "FILE", requires = "platform", conflicts_with_all = ["compare", "out", "length", "warm_up", "seed"])]
+    #[arg(long, value_name = "FILE", requires = "platform", conflicts_with_all = ["compare", "output", "length", "warm_up", "seed"])]
     dram_trace: Option<PathBuf>,
     /// The memory: a name that weir knows (ddr4-2400, zcu102, zcu104, rpi4, qemu-virt, athlon64x2, arm11mpcore), or the path of a memory file. Without it that of the system's platform.
     #[arg(long, value_name = "PLATFORM")]
@@ -62,8 +62,8 @@ pub struct Arguments {
     #[arg(long, value_name = "I/N", value_parser = Shard::parse, requires = "sweep")]
     shard: Option<Shard>,
     /// Where the sweep's lines go; a file that an earlier call has left is gone on with.
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
     /// Join the files that the shards of a sweep wrote.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["system", "sweep", "dram_trace", "compare"])]
     merge: Vec<PathBuf>,
@@ -93,23 +93,23 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     if let (Some(trace), Some(platform)) = (&arguments.dram_trace, &arguments.platform) {
         return dram::run(trace, platform, &arguments.values, arguments.json);
     }
-    if arguments.out.is_some() && arguments.sweep.is_empty() && arguments.merge.is_empty() {
+    if arguments.output.is_some() && arguments.sweep.is_empty() && arguments.merge.is_empty() {
         return Err(Failure::call(
-            "--out is where the lines of --sweep or --merge go: add one of them",
+            "--output is where the lines of --sweep or --merge go: add one of them",
         ));
     }
     let read = arguments.system.iter().chain(&arguments.merge).map(PathBuf::as_path);
     let inputs = output::inputs(read, arguments.platform.as_deref());
-    if let Some(out) = &arguments.out {
+    if let Some(out) = &arguments.output {
         if arguments.merge.is_empty() {
             // Whether it can be written is seen when it is locked: another call may be at it.
-            output::check_apart("--out", out, &inputs)?;
+            output::check_apart("--output", out, &inputs)?;
         } else {
-            output::check("--out", out, &inputs)?;
+            output::check("--output", out, &inputs)?;
         }
     }
     if !arguments.merge.is_empty() {
-        return sweep::merge(&arguments.merge, arguments.out.as_deref());
+        return sweep::merge(&arguments.merge, arguments.output.as_deref());
     }
     let Some(file) = &arguments.system else {
         return Err(Failure::call("name a system file, or a trace with --dram-trace"));

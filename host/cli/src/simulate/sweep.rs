@@ -161,7 +161,7 @@ pub fn run(file: &Path, arguments: &Arguments, environment: &Environment) -> Res
     let grid = Grid::new(file, arguments, environment)?;
     let Shard { place, count } = arguments.shard.unwrap_or(Shard { place: 0, count: 1 });
     let indices: Vec<usize> = (place..grid.total).step_by(count).collect();
-    let (mut out, done): (Box<dyn Write>, usize) = match &arguments.out {
+    let (mut out, done): (Box<dyn Write>, usize) = match &arguments.output {
         Some(path) => {
             let (file, done) = resume(path, &indices, &grid)?;
             (Box::new(file), done)
@@ -236,7 +236,7 @@ fn resume(path: &Path, indices: &[usize], grid: &Grid<'_>) -> Result<(File, usiz
             return Ok((file, done));
         } else {
             return Err(Failure::call(format!(
-                "{shown}:{}: this is no point of this sweep, of this shard, or of the system as it is now: name another file with --out",
+                "{shown}:{}: this is no point of this sweep, of this shard, or of the system as it is now: name another file with --output",
                 done + 1
             )));
         }
@@ -249,7 +249,7 @@ fn open(path: &Path) -> Result<File> {
     // Asked before it is opened: a pipe would wait for its other end, and a device may have no end.
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(Failure::call(format!(
-            "{shown} is no regular file, which a sweep could go on with: name another with --out, or leave it out for lines on standard output"
+            "{shown} is no regular file, which a sweep could go on with: name another with --output, or leave it out for lines on standard output"
         )));
     }
     let file = OpenOptions::new().read(true).append(true).create(true).open(path);
@@ -258,7 +258,7 @@ fn open(path: &Path) -> Result<File> {
         // Some shared file systems have no locks.
         Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => Ok(file),
         Err(Errno::WOULDBLOCK) => Err(Failure::call(format!(
-            "{shown} is being written by another call: let that end, or name another file with --out"
+            "{shown} is being written by another call: let that end, or name another file with --output"
         ))),
         Err(error) => Err(error).context(|| format!("lock {shown}")),
     }

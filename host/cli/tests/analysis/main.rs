@@ -153,7 +153,7 @@ fn table_3_in_both_readings() {
         for (reading, period) in [("printed", printed), ("table3", published)] {
             for (period, holds) in [(period, true), (period - 1, false)] {
                 let text = table3(bandwidth, size, period);
-                let (said, json) = analyze(&text, &["--reading", reading]);
+                let (said, json) = analyze(&text, &["--model", reading]);
                 assert_eq!(said.status, Some(i32::from(!holds)), "{}", said.err);
                 assert_eq!(json["flows"]["schedulable"], holds);
                 assert_eq!(json["flows"]["first_failure_ns"].is_null(), holds);
@@ -219,7 +219,7 @@ fn several_files_are_one_line_each_in_their_order() {
 fn wrong_calls_have_status_2() {
     for wrong in [
         &["analyze"][..],
-        &["analyze", "x", "--reading", "mine"],
+        &["analyze", "x", "--model", "mine"],
         &["analyze", "x", "--bandwidth", "fast"],
         &["analyze", "x", "--service", "1/1us"],
         &["analyze", "--trace", "x", "--service", "0/1us"],
@@ -377,7 +377,7 @@ fn what_takes_too_long_is_given_up_and_said() {
     let least = json["flows"]["min_bandwidth"].as_u64().expect("a bandwidth");
     let (said, json) = analyze(&text, &["--bandwidth", &(least / 2).to_string()]);
     assert_eq!((said.status, &json["flows"]["min_bandwidth"]), (Some(1), &least.into()), "{json}");
-    let (said, json) = analyze(&text, &["--effort", "100", "--bandwidth", &least.to_string()]);
+    let (said, json) = analyze(&text, &["--max-steps", "100", "--bandwidth", &least.to_string()]);
     let flows = &json["flows"];
     assert_eq!((said.status, &flows["gave_up"]), (Some(1), &true.into()), "{json}");
     assert!(flows["min_bandwidth"].is_null() && flows["min_bandwidth_at_least"].is_u64(), "{json}");
@@ -390,10 +390,10 @@ fn what_takes_too_long_is_given_up_and_said() {
     fake.write("x.toml", text.as_bytes());
     let ask = |more: &[&str]| say(fake.weir().args(["analyze", "x.toml"]).args(more)).out;
     // Neither shown to hold nor shown not to.
-    let said = ask(&["--effort", "100", "--bandwidth", &least.to_string()]);
+    let said = ask(&["--max-steps", "100", "--bandwidth", &least.to_string()]);
     assert!(said.starts_with("x.toml: not judged"), "{said}");
-    assert!(said.contains("could be tested in time; --effort grants more"), "{said}");
-    let said = ask(&["--effort", "1", "--bandwidth", &(least - 1000).to_string()]);
+    assert!(said.contains("could be tested in time; --max-steps grants more"), "{said}");
+    let said = ask(&["--max-steps", "1", "--bandwidth", &(least - 1000).to_string()]);
     assert!(said.starts_with("x.toml: does not hold"), "{said}");
     assert!(said.contains("first failing instant: not found in time"), "{said}");
 
@@ -401,10 +401,10 @@ fn what_takes_too_long_is_given_up_and_said() {
     assert!(ask(&[]).contains("B/s, the least (no bandwidth is given)"), "{}", ask(&[]));
     let mut proven = 0;
     for effort in (6..26).map(|bits| (1u64 << bits).to_string()) {
-        let (_, json) = analyze(&text, &["--effort", &effort]);
+        let (_, json) = analyze(&text, &["--max-steps", &effort]);
         let (is, enough) =
             (&json["flows"]["min_bandwidth_is"], &json["flows"]["min_bandwidth_enough"]);
-        let said = ask(&["--effort", &effort]);
+        let said = ask(&["--max-steps", &effort]);
         assert_eq!(said.contains("the least ("), *is == "exact", "{effort}: {said}");
         assert_eq!(json["flows"]["min_bandwidth"].is_u64(), *is == "exact", "{effort}: {json}");
         if let Some(enough) = enough.as_u64() {
@@ -467,7 +467,7 @@ fn a_wrong_call_is_not_blamed_on_the_file() {
         (&["analyze", "."], "is a directory"),
         (&["analyze", "--trace", "nowhere.txt"], "cannot read nowhere.txt"),
         (&["plan", "nowhere.toml"], "cannot read nowhere.toml"),
-        (&["plan", "x.toml", "--effort", "some"], "--effort"),
+        (&["plan", "x.toml", "--max-steps", "some"], "--max-steps"),
     ] {
         let said = say(fake.weir().args(arguments));
         assert_eq!(said.status, Some(2), "{arguments:?}: {}", said.err);
@@ -1140,7 +1140,7 @@ fn memory_and_tasks_are_judged_beside_the_dma_of_the_flows() {
 #[test]
 fn a_map_does_not_overwrite_the_system() {
     let fake = fake();
-    let said = say(fake.weir().args(["check", "system.toml", "--map", "./system.toml"]));
+    let said = say(fake.weir().args(["check", "system.toml", "--output", "./system.toml"]));
     assert_eq!(said.status, Some(2), "{}", said.err);
     assert!(said.err.contains("would overwrite"), "{}", said.err);
     assert_eq!(fake.read("system.toml"), SYSTEM);
@@ -1279,7 +1279,7 @@ fn a_negative_value_is_told_what_to_write_instead() {
     for (call, instead) in [
         (&["analyze", "--trace", "x", "--service", "-1/30us"][..], "like 50/30us"),
         (&["analyze", "x", "--bandwidth", "-1"], "a whole number of bytes/s"),
-        (&["analyze", "x", "--effort", "-1"], "invalid digit"),
+        (&["analyze", "x", "--max-steps", "-1"], "invalid digit"),
         (&["reproduce", "rt-virtio-fig5", "--sets", "-1"], "1..=1000000"),
         (&["bench", "analysis", "--sets", "-1"], "is not in 1.."),
     ] {

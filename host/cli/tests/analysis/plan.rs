@@ -204,9 +204,9 @@ fn the_search_ends_by_its_limit_and_says_so() {
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(json["plan"]["dma_bandwidth"].is_u64());
     assert!(!said.err.contains('\u{1b}'), "no progress in a pipe: {}", said.err);
-    let (said, json) = planned(&many(""), &["--effort", "1000"]);
+    let (said, json) = planned(&many(""), &["--max-steps", "1000"]);
     assert_eq!((said.status, &json["gave_up"]), (Some(1), &true.into()));
-    assert!(said.err.contains("given up") && said.err.contains("--effort"), "{}", said.err);
+    assert!(said.err.contains("given up") && said.err.contains("--max-steps"), "{}", said.err);
 
     // Two that can't live together among two hundred that can.
     let pair: String = [("x", "v0"), ("y", "v1")]
@@ -220,14 +220,14 @@ fn the_search_ends_by_its_limit_and_says_so() {
     // With less effort they are told without the claim.
     let claims: Vec<_> = (16..34)
         .map(|bits| {
-            let (said, json) = planned(&many(&pair), &["--effort", &(1u64 << bits).to_string()]);
+            let (said, json) = planned(&many(&pair), &["--max-steps", &(1u64 << bits).to_string()]);
             assert_eq!(said.status, Some(1), "{}", said.err);
             let smallest = json["conflict"]["smallest"].as_bool();
             let told = said.err.contains("DMA bandwidth: ");
             assert_eq!(told, smallest.is_some(), "{}", said.err);
             assert_eq!(
                 smallest == Some(false),
-                said.err.contains("the effort was spent (--effort)"),
+                said.err.contains("the effort was spent (--max-steps)"),
                 "{}",
                 said.err
             );

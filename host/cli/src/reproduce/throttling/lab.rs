@@ -131,7 +131,7 @@ impl<'a> Lab<'a> {
         let mut arguments = run::Arguments {
             image: options.clone(),
             deterministic: true,
-            stay: true,
+            keep_running: true,
             quiet: true,
             ..run::Arguments::of(system.clone())
         };
