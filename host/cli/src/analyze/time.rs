@@ -1244,7 +1244,7 @@ mod tests {
         };
         let said = round(20);
         assert!(
-            said.contains("rtos's turns of 20us are too short: switches take up to 24us of each"),
+            said.contains("rtos's turns of 20us are too short: switches take up to 25us of each"),
             "{said}"
         );
         assert!(!said.contains("the rest"), "{said}");
