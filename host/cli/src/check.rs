@@ -1,7 +1,8 @@
 //! `weir check`: everything that is wrong with a system, or what it looks like.
 
 use crate::{
-    analyze, coloring,
+    analyze::{self, Unkept},
+    coloring,
     environment::Environment,
     failure::{Context, Failure, GOOD, Result, SYSTEM},
     image, output,
@@ -169,6 +170,13 @@ impl Rules {
             Err(found) if self.ignore_verdict => notes = lines(&found.0).join("\n"),
             Err(found) => faults.extend(found.0),
         }
+        if self.planning {
+            let unkept = system.carried_out().err().map(|faults| faults.0).unwrap_or_default();
+            for line in lines(&unkept) {
+                let end = if notes.is_empty() { "" } else { "\n" };
+                notes = format!("{notes}{end}not judged: {line}");
+            }
+        }
         if faults.is_empty() { Ok(notes) } else { Err(Faults(faults)) }
     }
 }
@@ -204,7 +212,7 @@ pub fn to_analyze(
     file: &Path,
     text: Option<&str>,
     environment: &Environment,
-) -> std::result::Result<(Timing, Vec<String>), Faults> {
+) -> std::result::Result<(Timing, Unkept), Faults> {
     let timing = match text {
         Some(text) => Timing::from_text(file, text)?,
         None => Timing::load(file)?,
@@ -212,9 +220,14 @@ pub fn to_analyze(
     let read = || weir_model::read_text(file, weir_model::TEXT_LIMIT).unwrap_or_default();
     let text = text.map_or_else(read, str::to_owned);
     let system = check_to_analyze(file, &text, &image::catalog(environment))?;
-    let enforced = system.map_or_else(|| timing.carried_out(), |system| system.carried_out());
-    let unenforced = enforced.err().map(|faults| faults.0).unwrap_or_default();
-    Ok((timing, unenforced.into_iter().map(|fault| fault.message).collect()))
+    let faults = |enforced: std::result::Result<(), Faults>| {
+        enforced.err().map(|faults| faults.0).unwrap_or_default()
+    };
+    let unkept = match system {
+        Some(system) => Unkept::Runs(faults(system.carried_out())),
+        None => Unkept::Planned(faults(timing.carried_out())),
+    };
+    Ok((timing, unkept))
 }
 
 /// Which sizes are guessed, in words.

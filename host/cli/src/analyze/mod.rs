@@ -115,6 +115,15 @@ impl Default for Question {
     }
 }
 
+/// What a file asks for that this version does not enforce.
+#[derive(Debug)]
+pub enum Unkept {
+    /// The file says enough to be built and run.
+    Runs(Vec<Fault>),
+    /// The file is for the analysis alone.
+    Planned(Vec<Fault>),
+}
+
 /// What the analysis says of a file.
 #[derive(Debug, Default)]
 pub struct Analysis {
@@ -128,6 +137,10 @@ pub struct Analysis {
     pub assumes: Vec<String>,
     /// Why its flows are not judged, if they have no overheads.
     pub open: Vec<Fault>,
+    /// What the file asks for that a run of it would not enforce.
+    pub unenforced: Vec<Fault>,
+    /// Whether a flow asks for more than best effort.
+    timed: bool,
 }
 
 impl Analysis {
@@ -166,15 +179,29 @@ impl Analysis {
         let tasks = timing.vms.iter().any(|vm| !vm.tasks.is_empty());
         let assumes = if memory.is_some() || tasks { timing.memory_sources() } else { Vec::new() };
         if faults.iter().all(|fault| fault.code == flows::NO_OVERHEADS) {
-            Ok(Self { flows, memory, time, assumes, open: faults })
+            let timed = timing.flows.iter().any(|flow| !flow.best_effort);
+            // Best effort needs no overheads.
+            let open = if timed { faults } else { Vec::new() };
+            Ok(Self { flows, memory, time, assumes, open, unenforced: Vec::new(), timed })
         } else {
             Err(Faults(faults))
         }
     }
 
+    /// Takes what the file asks for that this version does not enforce. A system that would run
+    /// is not judged for it; the analysis of another file assumes it.
+    pub fn bear(&mut self, unkept: Unkept) {
+        match unkept {
+            Unkept::Runs(faults) => self.unenforced = faults,
+            Unkept::Planned(faults) => {
+                self.assumes.extend(faults.into_iter().map(|fault| fault.message));
+            }
+        }
+    }
+
     /// Whether the file says anything that can be judged.
     pub fn judged(&self) -> bool {
-        let parts = [self.flows.is_some(), self.memory.is_some(), self.time.is_some()];
+        let parts = [self.timed, self.memory.is_some(), self.time.is_some()];
         parts.contains(&true) || !self.open.is_empty()
     }
 
@@ -186,7 +213,7 @@ impl Analysis {
             self.memory.as_ref().map(memory::Memory::judgement),
             self.time.as_ref().map(time::Time::judgement),
         ];
-        let open = self.open.iter().map(|fault| {
+        let open = self.open.iter().chain(&self.unenforced).map(|fault| {
             Judgement::not_judged(&fault.message, fault.help.as_deref().unwrap_or_default())
         });
         parts.into_iter().flatten().chain(open).collect()
@@ -301,12 +328,12 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         effort: Effort(arguments.max_steps),
     };
     let answer = |path: &PathBuf| {
-        let (mut timing, unenforced) = crate::check::to_analyze(path, None, environment)?;
+        let (mut timing, unkept) = crate::check::to_analyze(path, None, environment)?;
         if let Some(given) = &overheads {
             timing.prefer(given);
         }
         let mut analysis = Analysis::of(&timing, &question)?;
-        analysis.assumes.extend(unenforced);
+        analysis.bear(unkept);
         Ok(analysis)
     };
     // Results come out as they are needed, however many files there are.
@@ -344,7 +371,7 @@ pub fn whose(faults: &Faults) -> u8 {
 }
 
 /// What a file must say to be judged.
-const NOTHING: &str = "nothing to judge: there is no [[flow]], no `bandwidth` of a VM, no [[vm.task]] and no [[core]]";
+const NOTHING: &str = "nothing to judge: there is no [[flow]] beside best effort, no `bandwidth` of a VM, no [[vm.task]], no [[irq]] with a `deadline` and no [[core]]";
 
 /// Prints an answer; gives the status that it amounts to.
 fn tell(

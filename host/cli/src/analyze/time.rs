@@ -23,6 +23,8 @@ use weir_model::Fault;
 use weir_model::Looks;
 use weir_model::Timing;
 use weir_model::timing::Bandwidth;
+use weir_model::timing::Class;
+use weir_model::timing::Flow;
 use weir_model::timing::Line;
 use weir_model::timing::Place;
 use weir_model::timing::Runner;
@@ -36,6 +38,8 @@ use weir_model::timing::TimedVm;
 pub struct Time {
     cores: Vec<(u64, Vec<Supplied>)>,
     tasks: Vec<Row>,
+    /// The interrupts with deadlines.
+    interrupts: Vec<Awaited>,
     /// Whether accesses of other VMs are in the response times.
     interference: bool,
     /// Inputs without which something here is not judged.
@@ -65,6 +69,25 @@ impl Row {
             response => Verdict::of(response.is_some_and(|response| response <= self.deadline)),
         }
     }
+}
+
+/// An interrupt with a deadline.
+#[derive(Debug)]
+struct Awaited {
+    vm: String,
+    name: String,
+    /// How long its VM waits for the core at most; none without a bound.
+    wait: Option<u64>,
+    deadline: u64,
+    verdict: Verdict,
+}
+
+/// What is said of an interrupt whose VM may have the core too late.
+enum Late {
+    /// It does not hold: why, and what to write instead.
+    Refuted(String, String),
+    /// It is not judged.
+    Open(Missing),
 }
 
 /// The way out where the looks at the monitor are taken to be as close as they can be.
@@ -621,11 +644,13 @@ fn platform_name(timing: &Timing) -> &str {
 ///
 /// What keeps them from being analyzed.
 pub fn analyze(timing: &Timing) -> Result<Option<Time>, Vec<Fault>> {
-    if timing.cores.is_empty() && timing.vms.iter().all(|vm| vm.tasks.is_empty()) {
+    let idle = timing.vms.iter().all(|vm| vm.tasks.is_empty());
+    if timing.cores.is_empty() && idle && timing.lines.iter().all(|line| line.deadline.is_none()) {
         return Ok(None);
     }
     let mut faults = Vec::new();
     let mut time = Time::default();
+    let mut without = Vec::new();
     for core in &timing.cores {
         let mut shares = Vec::new();
         for runner in runners(&core.schedule) {
@@ -634,7 +659,7 @@ pub fn analyze(timing: &Timing) -> Result<Option<Time>, Vec<Fault>> {
                 Ok(supply) => {
                     let sure = supply.linear();
                     if sure.is_none() && !has_task(timing, core, runner) {
-                        time.notes.extend(nothing_for(timing, core, runner));
+                        without.push((core, runner));
                     }
                     shares.push((runner.name(timing).to_owned(), sure));
                 }
@@ -654,7 +679,135 @@ pub fn analyze(timing: &Timing) -> Result<Option<Time>, Vec<Fault>> {
     for vm in 0..timing.vms.len() {
         tasks_of(timing, vm, (None, true), &mut time).map_err(|fault| vec![fault])?;
     }
+    // Behind the tasks: their reasons come in their order.
+    for (core, runner) in without {
+        nothing_for(timing, core, runner, &mut time);
+    }
+    for line in &timing.lines {
+        interrupt_of(timing, line, &mut time);
+    }
     Ok(Some(time))
+}
+
+/// Judges the deadline of an interrupt, if it has one: from its arrival until its VM has the core.
+fn interrupt_of(timing: &Timing, line: &Line, time: &mut Time) {
+    let (Some(deadline), Some(vm)) = (line.deadline, timing.vms.get(line.vm)) else { return };
+    let (wait, late) = match wait_for_core(timing, line, deadline) {
+        Ok(wait) => (Some(wait), None),
+        Err((wait, late)) => (wait, Some(late)),
+    };
+    let verdict = match late {
+        None => {
+            if line.admission.is_some() {
+                time.notes.push(format!(
+                    "{}: interrupt {} keeps its deadline while it comes no more often than its `rate`",
+                    vm.name, line.name
+                ));
+            }
+            Verdict::Holds
+        }
+        Some(Late::Open(missing)) => {
+            time.missing.push(missing);
+            Verdict::NotJudged
+        }
+        Some(Late::Refuted(why, way)) => {
+            let reason = format!("{}: interrupt {} {why}", vm.name, line.name);
+            time.reasons.push((line.place.clone(), reason, Some(way.into())));
+            Verdict::DoesNotHold
+        }
+    };
+    time.interrupts.push(Awaited {
+        vm: vm.name.clone(),
+        name: line.name.clone(),
+        wait,
+        deadline: deadline.0,
+        verdict,
+    });
+}
+
+/// How long VM `vm` of a line waits for the core at most, in ns, on the worst of its cores, as
+/// nobody says to which of them it comes.
+///
+/// # Errors
+///
+/// Why that may be longer than the deadline, with the bound if there is one.
+fn wait_for_core(
+    timing: &Timing,
+    line: &Line,
+    deadline: Nanos,
+) -> Result<u64, (Option<u64>, Late)> {
+    let (vm, runner) = (&timing.vms[line.vm], Runner::Vm(line.vm));
+    let open = |why: &str, supply: &str| {
+        Late::Open(Missing {
+            what: format!("{}: the deadline of interrupt {}, as {why}", vm.name, line.name),
+            supply: supply.to_owned(),
+        })
+    };
+    let its = |core: &&SharedCore| runs(&core.schedule, runner);
+    let mut cores: Vec<_> = vm.cpus.iter().copied().map(Some).collect();
+    if cores.is_empty() {
+        cores.extend(timing.cores.iter().filter(its).map(|core| Some(core.id)));
+    }
+    if cores.is_empty() {
+        cores.push(None);
+    }
+    let mut longest = 0;
+    for core in cores {
+        let shared = timing.cores.iter().filter(its).find(|shared| Some(shared.id) == core);
+        let sharing = shared.and_then(|shared| timing.sharing(shared)).unwrap_or_default();
+        let cost = cost_of(timing, line, sharing.interrupt.0).unwrap_or(0);
+        if cost > deadline.0 {
+            let why = format!("takes {} itself, its deadline is {deadline}", Nanos(cost));
+            let way = format!("write a `deadline` of more than {}", Nanos(cost));
+            return Err((Some(cost), Late::Refuted(why, way)));
+        }
+        if line.class != Class::Dedicated {
+            let why = "only interrupts of devices of one VM alone are analyzed";
+            return Err((None, open(why, "take its `class` or the `deadline` out")));
+        }
+        if let Some(other) = lack::unlimited(timing, runner, shared) {
+            let why = format!("interrupt {} on its core has no `rate`", other.name);
+            return Err((None, open(&why, "add `rate` to that [[irq]]")));
+        }
+        let budget = vm.bandwidth.as_ref().is_some_and(|asked| asked.budget.is_some());
+        if budget && own::unspent(timing, vm) == 0 {
+            let why = "its VM's own memory budget may suspend it meanwhile";
+            return Err((None, open(why, "take the budget or the `deadline` out")));
+        }
+        let supply = supply_for(timing, (line.vm, core), shared, closest_looks(timing, runner))
+            .map_err(|fault| {
+                let supply = fault.help.as_deref().unwrap_or("correct the schedule");
+                (None, open(&fault.message, supply))
+            })?;
+        // The VM has the core as soon as it is sure of a moment.
+        let moment =
+            VmTask { cost: Nanos(1), period: Nanos(1 << 50), jitter: Nanos(0), blocking: Nanos(0) };
+        let wait = response_times_beside(&[moment], &supply, &[Some(0)], None, None);
+        let Some(wait) = wait.first().copied().flatten() else {
+            let lack = shared.and_then(|core| lack::nothing_sure(timing, core, runner));
+            let (why, way) = lack.map_or_else(
+                || ("interrupts take its core".to_owned(), "write lower `rate`s".to_owned()),
+                |lack| (lack.why, lack.way),
+            );
+            return Err((None, Late::Refuted(format!("has no bound: {why}"), way)));
+        };
+        longest = longest.max(wait.0);
+        if wait > deadline {
+            // One that takes the core does not wait for its VM's turn, so that this is no proof.
+            let late = if line.preempt && shared.is_some() {
+                let why = format!(
+                    "its VM's turns alone make it wait up to {wait}, and what `preempt` spares of that is not known"
+                );
+                open(&why, &format!("write a `deadline` of {wait} or more, or shorter turns"))
+            } else {
+                let why = format!("may wait {wait} for the core, its deadline is {deadline}");
+                let way = "give its VM shorter turns that come more often, or a longer `deadline`";
+                Late::Refuted(why, way.to_owned())
+            };
+            return Err((Some(wait.0), late));
+        }
+    }
+    Ok(longest)
 }
 
 /// Whether a task of `runner`'s is on a core: what is wrong there is said of it.
@@ -664,18 +817,44 @@ fn has_task(timing: &Timing, core: &SharedCore, runner: Runner) -> bool {
     vm.tasks.iter().any(|task| own::core_of(vm, task).is_none_or(|its| its == core.id))
 }
 
-/// That nothing of a core is sure for `runner`, and why, for a person.
-fn nothing_for(timing: &Timing, core: &SharedCore, runner: Runner) -> Option<String> {
-    let Lack { place, why, way } = lack::nothing_sure(timing, core, runner)?;
+/// Judges that nothing of a core is sure for `runner`. A flow of its does not hold then. Else
+/// nothing in the file says what time it needs, so that it is not judged.
+fn nothing_for(timing: &Timing, core: &SharedCore, runner: Runner, time: &mut Time) {
+    let Some(Lack { place, why, way }) = lack::nothing_sure(timing, core, runner) else { return };
     let name = runner.name(timing);
+    let what = format!("core {}: no time is sure for {name}: {why}", core.id);
     let at = timing.location(&place);
-    Some(format!("core {}: no time is sure for {name}: {why} ({at}); {way}", core.id))
+    match flow_at(timing, core, runner) {
+        Some(flow) => {
+            time.reasons.push((
+                place,
+                format!("{what}: its flow {flow} waits for it"),
+                Some(way.into()),
+            ));
+        }
+        None => time.missing.push(Missing { what: format!("{what} ({at})"), supply: way }),
+    }
+}
+
+/// A flow with a deadline that `runner` sends, receives or copies on a core.
+fn flow_at<'a>(timing: &'a Timing, core: &SharedCore, runner: Runner) -> Option<&'a str> {
+    let is_here = match runner {
+        Runner::Vm(vm) => timing.vms.get(vm)?.cpus.first().is_none_or(|first| *first == core.id),
+        Runner::Broker => true,
+    };
+    let is_its = |flow: &&Flow| match runner {
+        Runner::Vm(vm) => flow.from == vm || flow.to.contains(&vm),
+        Runner::Broker => true,
+    };
+    let mut timed = timing.flows.iter().filter(|flow| is_here && !flow.best_effort);
+    timed.find(is_its).map(|flow| flow.name.as_str())
 }
 
 /// What each VM is sure to get of the cores that it shares; none if no core is shared.
 pub fn supplies(timing: &Timing) -> Option<Time> {
     let mut timing = timing.clone();
     timing.vms.iter_mut().for_each(|vm| vm.tasks.clear());
+    timing.lines.iter_mut().for_each(|line| line.deadline = None);
     analyze(&timing).ok().flatten()
 }
 
@@ -1089,12 +1268,23 @@ impl Time {
                 "verdict": task.verdict().key(),
             })
         });
+        let interrupts = self.interrupts.iter().map(|line| {
+            json!({
+                "vm": line.vm,
+                "interrupt": line.name,
+                "wait_ns": line.wait,
+                "deadline_ns": line.deadline,
+                "holds": line.verdict.truth(),
+                "verdict": line.verdict.key(),
+            })
+        });
         let verdict = self.judgement().verdict();
         json!({
             "holds": verdict.truth(),
             "verdict": verdict.key(),
             "cores": cores.collect::<Vec<_>>(),
             "tasks": tasks.collect::<Vec<_>>(),
+            "interrupts": interrupts.collect::<Vec<_>>(),
             "memory_interference": self.interference,
             "reasons": self.reasons.iter().map(|reason| &reason.1).collect::<Vec<_>>(),
             "notes": self.notes,
@@ -1136,6 +1326,19 @@ impl fmt::Display for Time {
                     response,
                     task.deadline.to_string(),
                     task.verdict().to_string(),
+                ]);
+            }
+            writeln!(f, "{rows}")?;
+        }
+        if !self.interrupts.is_empty() {
+            let mut rows = table(["VM", "interrupt", "wait ns", "deadline ns", "verdict"]);
+            for line in &self.interrupts {
+                rows.add_row([
+                    line.vm.clone(),
+                    line.name.clone(),
+                    line.wait.map_or("no bound".to_owned(), |wait| wait.to_string()),
+                    line.deadline.to_string(),
+                    line.verdict.to_string(),
                 ]);
             }
             writeln!(f, "{rows}")?;
@@ -1304,7 +1507,10 @@ mod tests {
                 "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\n[[vm]]\nname = \"b\"\ncpus = [0]\n[[core]]\nid = 0\nschedule = {{ {core}"
             );
             let timing = Timing::from_text(Path::new("s.toml"), &text).expect("a system");
-            supplies(&timing).expect("supplies").to_string()
+            let supplies = supplies(&timing).expect("supplies");
+            let judgement = supplies.judgement();
+            let open = judgement.missing().iter().map(ToString::to_string);
+            open.fold(supplies.to_string(), |said, one| said + &one)
         };
         let said = notes("kind = \"round-robin\", quantum = \"20us\" }\n");
         assert!(

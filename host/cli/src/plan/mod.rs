@@ -492,8 +492,9 @@ fn prove(
     planned: &str,
     environment: &Environment,
 ) -> std::result::Result<(Timing, Analysis), Faults> {
-    let (timing, _) = crate::check::to_analyze(path, Some(planned), environment)?;
+    let (timing, unkept) = crate::check::to_analyze(path, Some(planned), environment)?;
     timing.check_budgets()?;
-    let analysis = Analysis::of(&timing, &Question { effort: EFFORT, ..Question::default() })?;
+    let mut analysis = Analysis::of(&timing, &Question { effort: EFFORT, ..Question::default() })?;
+    analysis.bear(unkept);
     Ok((timing, analysis))
 }

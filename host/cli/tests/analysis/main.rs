@@ -875,7 +875,8 @@ fn switches_are_taken_off_what_a_core_supplies() {
 #[test]
 fn rules_of_interrupts_are_judged_alike() {
     let fake = fake();
-    let rule = |line: u32| format!("[[irq]]\nline = {line}\nvm = \"b\"\ncost = \"10us\"\n");
+    let rule =
+        |line: u32| format!("[[irq]]\nline = {line}\nvm = \"b\"\ncost = \"10us\"\nrate = 20\n");
     let core = |keys: &str| {
         format!(
             "[[core]]\nid = 0\nschedule = {{ kind = \"round-robin\", quantum = \"1ms\"{keys} }}\n"
@@ -929,7 +930,7 @@ fn costs_that_are_too_low_are_said() {
     let (a, b) = (vm("a", ""), vm("b", "devices = [\"rtc\"]\n"));
     let system = |quantum: &str, cost: &str| {
         let text = format!(
-            "platform = \"qemu-virt\"\n{a}{b}[[core]]\nid = 0\nschedule = {{ kind = \"round-robin\", quantum = \"{quantum}\" }}\n[[irq]]\nline = 34\nvm = \"b\"\ncost = \"{cost}\"\n"
+            "platform = \"qemu-virt\"\n{a}{b}[[core]]\nid = 0\nschedule = {{ kind = \"round-robin\", quantum = \"{quantum}\" }}\n[[irq]]\nline = 34\nvm = \"b\"\nrate = 20\ncost = \"{cost}\"\n"
         );
         fake.write("x.toml", text.as_bytes());
         ["check", "analyze"].map(|verb| say(fake.weir().args([verb, "x.toml"])))

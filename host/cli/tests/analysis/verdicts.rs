@@ -94,6 +94,92 @@ fn a_verdict_that_lacks_an_input_is_not_judged_and_says_what_is_missing() {
     }
 }
 
+/// A VM that is sure of no time is not judged where it asks for none, and a flow of its does not
+/// hold.
+#[test]
+fn a_vm_without_sure_time_does_not_hold_or_is_not_judged() {
+    let pair = format!("platform = \"qemu-virt\"\n{}{}", vm("a", 0, ""), vm("b", 0, ""));
+    let short = ROUND.replace("1ms", "20us");
+    let unlimited = "[[irq]]\nline = 34\nvm = \"b\"\npreempt = true\n";
+    for (core, why) in [
+        (short.clone(), "core 0: no time is sure for a: a's turns of 20us are too short"),
+        (format!("{ROUND}{unlimited}"), "core 0: no time is sure for b: interrupt 34 of b"),
+    ] {
+        let text = pair.clone() + &core;
+        let (said, json) = analyze(&text, &[]);
+        assert_eq!((said.status, &json["verdict"]), (Some(1), &"not-judged".into()), "{json}");
+        assert!(json["not_judged"].to_string().contains(why), "{json}");
+        assert!(json["not_judged"][0]["supply"].as_str().is_some_and(|way| !way.is_empty()));
+        let flow = flow("f", "a", "\"c\"", "4KiB", "1ms", "500us");
+        let text = format!("{pair}{}{core}{flow}", vm("c", 1, ""));
+        let (said, json) =
+            analyze(&text.replace("[[core]]", "[dma]\npath = \"broker\"\n[[core]]"), &[]);
+        assert_eq!((said.status, &json["verdict"]), (Some(1), &"does-not-hold".into()), "{json}");
+        assert!(json["time"]["reasons"].to_string().contains("its flow f waits for it"), "{json}");
+    }
+    assert_eq!(analyze(&(pair + ROUND), &[]).1["verdict"], "holds");
+}
+
+/// An interrupt's deadline is judged by what it takes and by how long its VM waits for the core.
+#[test]
+fn the_deadline_of_an_interrupt_is_judged() {
+    let (holds, open, not) = ("holds", "not-judged", "does-not-hold");
+    let shared = format!("{}{}{ROUND}", vm("a", 0, ""), vm("b", 0, ""));
+    let alone = format!("{}{}", vm("a", 0, ""), vm("b", 1, ""));
+    let limited = format!("{}{}", vm("a", 0, ""), vm("b", 1, BUDGET));
+    let rate = "rate = 20\n";
+    for (system, deadline, keys, verdict, said) in [
+        (&shared, "1ns", rate, not, "interrupt 34 takes 10us itself"),
+        (&shared, "1ns", "", not, "interrupt 34 takes 10us itself"),
+        (&shared, "500us", rate, not, "for the core, its deadline is 500us"),
+        (&shared, "5ms", rate, holds, "no more often than its `rate`"),
+        (&shared, "5ms", "", open, "interrupt 34 on its core has no `rate`"),
+        (&shared, "500us", "rate = 20\npreempt = true\n", open, "what `preempt` spares"),
+        (&shared, "1ns", "rate = 20\npreempt = true\n", not, "interrupt 34 takes 10us itself"),
+        (&alone, "9us", rate, not, "interrupt 34 takes 10us itself"),
+        (&alone, "50us", rate, holds, "no more often than its `rate`"),
+        (&limited, "50us", rate, open, "its VM's own memory budget may suspend it"),
+    ] {
+        let text = format!(
+            "platform = \"qemu-virt\"\n{system}[[irq]]\nline = 34\nvm = \"b\"\ncost = \"10us\"\ndeadline = \"{deadline}\"\n{keys}"
+        );
+        let (_, json) = analyze(&text, &[]);
+        assert_eq!(json["verdict"], verdict, "{text} {json}");
+        let row = &json["time"]["interrupts"][0];
+        assert_eq!((&row["verdict"], &row["interrupt"]), (&verdict.into(), &"34".into()), "{json}");
+        assert!(json.to_string().contains(said), "{text} {json}");
+    }
+}
+
+/// Best effort asks for nothing.
+#[test]
+fn a_file_of_best_effort_alone_has_nothing_to_judge() {
+    let flow =
+        "[[flow]]\nname = \"f\"\nfrom = \"a\"\nto = \"b\"\nsize = \"4KiB\"\nbest_effort = true\n";
+    for text in [flow.to_owned(), format!("{flow}{OVERHEADS}")] {
+        let (said, json) = analyze(&text, &[]);
+        assert_eq!((said.status, &json["verdict"]), (Some(2), &Value::Null), "{json}");
+        assert!(json["nothing"].is_string(), "{json}");
+    }
+}
+
+/// What a run would not enforce is not judged, in the words of `weir check --planning`.
+#[test]
+fn a_rule_that_is_not_enforced_is_not_judged() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("a checkout");
+    let text = fs::read_to_string(root.join("examples/flows-mmio/flows-mmio.toml"));
+    let text = text.expect("a system");
+    let text = text.replacen("[[vm]]", "[dma]\npath = \"sender\"\n[[vm]]", 1);
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = folder.path().join("x.toml");
+    fs::write(&file, text).expect("a file");
+    let analyzed = json_of(&file, &["analyze"]);
+    assert_eq!(analyzed["verdict"], "not-judged", "{analyzed}");
+    assert!(analyzed["not_judged"].to_string().contains("does not enforce it yet"), "{analyzed}");
+    let checked = json_of(&file, &["check", "--planning"]);
+    assert!(checked[0]["notes"].to_string().contains("not judged: this version"), "{checked}");
+}
+
 /// Flows without overheads are not judged.
 #[test]
 fn flows_without_overheads_are_not_judged() {
