@@ -29,7 +29,7 @@ use std::{
 use tell::Refused;
 use weir_analysis::{
     Bytes, BytesPerSec, Nanos,
-    flows::{Effort, Overheads, Reading, Setting},
+    flows::{Effort, MAX_BANDWIDTH, Overheads, Reading, Setting},
     memory::{CriticalTask, SaturationPoint, SaturationTable},
     plan::{Plan, Platform, Refusal, Shape, System, Vm, check, plan_by, shortages},
     verdict::Verdict,
@@ -191,24 +191,13 @@ enum Trouble {
     GaveUp,
 }
 
-/// When the memory saturates, as a fault where somebody must know and nobody says.
+/// When the memory saturates, if anybody says. Without it no budgets are chosen, and the analysis
+/// says what is not judged.
 fn saturation_of(timing: &Timing) -> std::result::Result<Option<Saturation>, Faults> {
     if let Some(saturation) = &timing.saturation {
         short_table(timing, saturation)?;
-        return Ok(timing.saturation.clone());
     }
-    let asking = timing.vms.iter().find(|vm| vm.bandwidth.is_some());
-    let place = asking.map(|vm| vm.place.clone());
-    let Some(place) = place.or_else(|| timing.flows.first().map(|flow| flow.place.clone())) else {
-        return Ok(None);
-    };
-    let fault = timing.fault(
-        "no-saturation",
-        &place,
-        "bandwidth is asked for, and nobody says how much traffic the memory takes",
-        "add [saturation], like period = \"30us\", line = \"64B\", points = [{ budget = 180, dma = \"485MB/s\" }] as measured on the board, or name a platform that has it: platform = \"zcu102\"",
-    );
-    Err(Faults(vec![fault]))
+    Ok(timing.saturation.clone())
 }
 
 /// Refuses to choose budgets in a table's period which it says is too short for any.
@@ -262,7 +251,7 @@ fn choose(timing: &Timing, text: &str, effort: u64) -> std::result::Result<Choic
             let left = less_forgiven(timing, saturation).map_err(wrong)?;
             memory::saturation(timing, &left).map_err(wrong)?
         }
-        None => unlimited().map_err(Trouble::Faults)?,
+        None => unlimited(timing).map_err(Trouble::Faults)?,
     };
     let copy = flows::most_copied(timing).map(BytesPerSec);
     let table = if timing.dma.path.is_of_vms() { beside_any(table, copy) } else { table };
@@ -324,9 +313,10 @@ fn beside_any(table: SaturationTable, copy: Option<BytesPerSec>) -> SaturationTa
     SaturationTable::new(table.period(), vec![point]).unwrap_or(table)
 }
 
-/// Where nobody asks for bandwidth, all is harmless.
-fn unlimited() -> std::result::Result<SaturationTable, Faults> {
-    let point = SaturationPoint { total_budget: u64::MAX, dma: BytesPerSec(0) };
+/// Where nobody says when the memory saturates, nothing is known to be harmful.
+fn unlimited(timing: &Timing) -> std::result::Result<SaturationTable, Faults> {
+    let dma = if timing.flows.is_empty() { 0 } else { MAX_BANDWIDTH };
+    let point = SaturationPoint { total_budget: u64::MAX, dma: BytesPerSec(dma) };
     SaturationTable::new(Nanos(1), vec![point]).map_err(|_| Faults::default())
 }
 
@@ -353,7 +343,8 @@ fn system(
     for (_, reach) in &mut chunks {
         *reach = most.min(*reach);
     }
-    let line = Bytes(saturation.map_or(1, |saturation| saturation.line.0));
+    let line = saturation.map(|saturation| saturation.line).or_else(|| timing.line());
+    let line = Bytes(line.map_or(1, |line| line.0));
     let least = saturation.map_or(0, |saturation| saturation.least_budget);
     let demands =
         |vm| Vm { shape: shape(timing, vm, table, least), ..demands(timing, vm, table, line) };
@@ -414,7 +405,9 @@ fn shape(timing: &Timing, vm: &TimedVm, table: &SaturationTable, least: u64) -> 
     let each = timing.looks(vm, period).map_or(u64::MAX, |looks| looks.most_in(period));
     let most = each.saturating_mul(vcpus as u64);
     let siblings = vcpus > 1 && timing.delay().is_some_and(|(delay, _)| delay.0 > 0);
-    let Some(bandwidth) = &vm.bandwidth else {
+    // Without a table none is chosen.
+    let bandwidth = vm.bandwidth.as_ref().filter(|_| timing.saturation.is_some());
+    let Some(bandwidth) = bandwidth else {
         return Shape { least: vcpus as u64, most, siblings, ..Shape::default() };
     };
     let part = if bandwidth.has_debt() { 1 } else { least.max(1) };
@@ -451,14 +444,16 @@ fn beside_looks(
 
 fn demands(timing: &Timing, vm: &TimedVm, table: &SaturationTable, line: Bytes) -> Vm {
     let asked = vm.bandwidth.as_ref();
-    let required = asked.and_then(|asked| asked.required);
+    let given = Limits::of(timing, vm);
+    // Without a table no budget is chosen, and whether the VM gets it is not judged.
+    let known = timing.saturation.is_some() || given.is_some();
+    let required = asked.and_then(|asked| asked.required).filter(|_| known);
     // The search asks the judge about all tasks of a VM as soon as it has one.
     let critical = vm.tasks.first().map(|task| {
         let alone = task.cost;
         let task_of = CriticalTask { alone, accesses: 0, delay: Nanos(0), per_access: None };
         (task_of, task.deadline)
     });
-    let given = Limits::of(timing, vm);
     let mut bandwidth = required.map_or(0, |rate| rate.0);
     if given.is_none() {
         bandwidth = beside_looks(timing, vm, bandwidth, table, line);

@@ -73,5 +73,5 @@ fn the_example_of_the_documentation_holds_and_is_planned() {
     );
     let said = say(fake.weir().args(["plan", "x.toml"]));
     assert_eq!(said.status, Some(1));
-    assert!(said.err.contains("[saturation]") && said.err.contains("zcu102"), "{}", said.err);
+    assert!(said.err.contains("[overheads]") && said.err.contains("zcu102"), "{}", said.err);
 }

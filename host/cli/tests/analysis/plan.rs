@@ -150,7 +150,45 @@ fn demands_that_conflict_are_named() {
     assert_eq!((said.status, &json["conflict"]["demands"]), (Some(1), &json!(["flow f"])));
     let bare = unplanned().replace(SATURATION, "");
     let (said, json) = plan(&bare);
-    assert_eq!((said.status, &json["faults"][0]["code"]), (Some(1), &"no-saturation".into()));
+    assert_eq!((said.status, &json["verdict"]), (Some(1), &"not-judged".into()), "{json}");
+    assert!(json["not_judged"].to_string().contains("whether it gets 50MB/s is open"), "{json}");
+}
+
+/// Without [saturation] the plan says what the analysis says: QEMU's memory has no contention.
+#[test]
+fn without_saturation_flows_and_given_budgets_are_planned() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    for name in ["flows-linux", "flows-mmio", "flows-multicast"] {
+        let file = root.expect("a checkout").join(format!("examples/{name}/{name}.toml"));
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_weir"));
+        let said = say(command.args(["plan", "--json"]).arg(file));
+        assert_eq!(said.status, Some(0), "{name}: {}", said.err);
+        let json: Value = serde_json::from_str(&said.out).expect("JSON");
+        assert_eq!(json["verdict"], "holds", "{json}");
+        assert!(json["plan"]["dma_bandwidth"].as_u64().is_some_and(|dma| dma > 0), "{json}");
+    }
+    let task = "[[vm.task]]\nname = \"t\"\ncost = \"1ms\"\nperiod = \"10ms\"\n";
+    let beside = |keys: &str| {
+        format!(
+            "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\n{task}[[vm]]\nname = \"b\"\ncpus = [1]\nbandwidth = {{ {keys} }}\n"
+        )
+    };
+    let given = "budget = 1000, period = \"1ms\"";
+    for (keys, status, verdict) in [
+        (given.to_owned(), 0, "holds"),
+        (format!("{given}, required = \"10MB/s\""), 0, "holds"),
+        ("required = \"10MB/s\"".to_owned(), 1, "not-judged"),
+    ] {
+        let (said, json) = planned(&beside(&keys), &[]);
+        assert_eq!(
+            (said.status, &json["verdict"]),
+            (Some(status), &verdict.into()),
+            "{keys} {json}"
+        );
+        assert_eq!(json["toml"], beside(&keys), "{keys}");
+    }
+    let (said, json) = planned(&beside(&format!("{given}, required = \"900MB/s\"")), &[]);
+    assert_eq!((said.status, &json["plan"]), (Some(1), &Value::Null), "{json}");
 }
 
 /// What `weir plan --json` says of a text.
