@@ -151,6 +151,22 @@ fn the_deadline_of_an_interrupt_is_judged() {
     }
 }
 
+/// `weir check` finds no fault in a required bandwidth without a budget, and says that it is open.
+#[test]
+fn check_says_what_is_not_judged() {
+    let fake = fake();
+    let image = "memory = \"16MiB\"\nimage = { bin = \"guest.bin\", load = 0x4010_0000 }\n";
+    let keys = format!("{image}bandwidth = {{ required = \"1GB/s\" }}\n");
+    let text = format!("platform = \"qemu-virt\"\n{}", vm("a", 0, &keys));
+    fake.write("x.toml", text.as_bytes());
+    for (verb, status) in [("check", 0), ("analyze", 1)] {
+        let said = say(fake.weir().args([verb, "x.toml"]));
+        assert_eq!(said.status, Some(status), "{verb}: {}", said.err);
+        let open = "not judged: a: whether it gets 1GB/s is open";
+        assert!(said.out.contains(open), "{verb}: {}", said.out);
+    }
+}
+
 /// Best effort asks for nothing.
 #[test]
 fn a_file_of_best_effort_alone_has_nothing_to_judge() {
