@@ -171,8 +171,7 @@ impl Rules {
             Err(found) => faults.extend(found.0),
         }
         if self.planning {
-            let unkept = system.carried_out().err().map(|faults| faults.0).unwrap_or_default();
-            for line in lines(&unkept) {
+            for line in lines(&unkept(system.timing.carried_out())) {
                 let end = if notes.is_empty() { "" } else { "\n" };
                 notes = format!("{notes}{end}not judged: {line}");
             }
@@ -220,14 +219,21 @@ pub fn to_analyze(
     let read = || weir_model::read_text(file, weir_model::TEXT_LIMIT).unwrap_or_default();
     let text = text.map_or_else(read, str::to_owned);
     let system = check_to_analyze(file, &text, &image::catalog(environment))?;
-    let faults = |enforced: std::result::Result<(), Faults>| {
-        enforced.err().map(|faults| faults.0).unwrap_or_default()
-    };
     let unkept = match system {
-        Some(system) => Unkept::Runs(faults(system.carried_out())),
-        None => Unkept::Planned(faults(timing.carried_out())),
+        Some(system) => {
+            let rules = unkept(system.timing.carried_out());
+            let mut assumed = unkept(system.carried_out());
+            assumed.retain(|fault| rules.iter().all(|rule| rule.message != fault.message));
+            Unkept { rules, assumed }
+        }
+        None => Unkept { rules: Vec::new(), assumed: unkept(timing.carried_out()) },
     };
     Ok((timing, unkept))
+}
+
+/// What is not enforced.
+fn unkept(enforced: std::result::Result<(), Faults>) -> Vec<Fault> {
+    enforced.err().map(|faults| faults.0).unwrap_or_default()
 }
 
 /// Which sizes are guessed, in words.

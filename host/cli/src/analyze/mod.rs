@@ -116,12 +116,12 @@ impl Default for Question {
 }
 
 /// What a file asks for that this version does not enforce.
-#[derive(Debug)]
-pub enum Unkept {
-    /// The file says enough to be built and run.
-    Runs(Vec<Fault>),
-    /// The file is for the analysis alone.
-    Planned(Vec<Fault>),
+#[derive(Debug, Default)]
+pub struct Unkept {
+    /// Rules that the analysis counts on, of a file that says enough to be built and run.
+    pub rules: Vec<Fault>,
+    /// Everything else, which no verdict needs or which is for the analysis alone.
+    pub assumed: Vec<Fault>,
 }
 
 /// What the analysis says of a file.
@@ -189,14 +189,10 @@ impl Analysis {
     }
 
     /// Takes what the file asks for that this version does not enforce. A system that would run
-    /// is not judged for it; the analysis of another file assumes it.
+    /// is not judged for a rule; the analysis of another file assumes it.
     pub fn bear(&mut self, unkept: Unkept) {
-        match unkept {
-            Unkept::Runs(faults) => self.unenforced = faults,
-            Unkept::Planned(faults) => {
-                self.assumes.extend(faults.into_iter().map(|fault| fault.message));
-            }
-        }
+        self.unenforced = unkept.rules;
+        self.assumes.extend(unkept.assumed.into_iter().map(|fault| fault.message));
     }
 
     /// Whether the file says anything that can be judged.
