@@ -238,9 +238,9 @@ pub fn replace(path: &Path, contents: &[u8]) -> Result {
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let old = fs::metadata(&target).ok();
     if old.as_ref().is_some_and(|old| !old.is_file() && !old.is_dir()) {
-        return fs::write(&target, contents).context(writing);
+        return crate::output::write(&target, contents);
     }
-    if fs::read(&target).is_ok_and(|old| old == contents) {
+    if weir_model::read_regular(&target).is_ok_and(|old| old == contents) {
         return Ok(());
     }
     let directory = target.parent().unwrap_or(Path::new("."));

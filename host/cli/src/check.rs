@@ -4,7 +4,7 @@ use crate::{
     analyze::{self, Unkept},
     coloring,
     environment::Environment,
-    failure::{Context, Failure, GOOD, Result, SYSTEM},
+    failure::{Failure, GOOD, Result, SYSTEM},
     image, output,
     parts::{Guess, Parts, source},
     run::show::table,
@@ -93,7 +93,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         });
         if let (Some(map), Ok((system, placement, _))) = (&arguments.output, &checked) {
             let svg = coloring::svg(system, placement);
-            fs::write(map, svg).context(|| format!("write {}", map.display()))?;
+            output::write(map, svg.as_bytes())?;
         }
         match checked {
             Ok((system, placement, left_out)) if arguments.json => {

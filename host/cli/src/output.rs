@@ -1,7 +1,7 @@
 //! Files that a verb is to write: looked at before its work begins, so that nothing is lost by it.
 
 use crate::failure::{Context, Failure, Result};
-use rustix::fs::OFlags;
+use rustix::{fs::OFlags, io::Errno};
 use std::{
     fs::{self, OpenOptions},
     io::{ErrorKind, Write as _},
@@ -9,6 +9,30 @@ use std::{
     path::Path,
 };
 use weir_model::Input;
+
+/// Writes a file. A pipe is written to only if a process reads it: without a reader, opening it for
+/// writing waits without end.
+///
+/// # Errors
+///
+/// A file that cannot be written, and a pipe without a reader.
+pub fn write(path: &Path, contents: &[u8]) -> Result {
+    let writing = || format!("write {}", path.display());
+    if !fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo()) {
+        return fs::write(path, contents).context(writing);
+    }
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+    let opened = OpenOptions::new().write(true).custom_flags(nonblocking).open(path);
+    let mut pipe = match opened {
+        Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+            return Err("it is a pipe that no process reads").context(writing);
+        }
+        opened => opened.context(writing)?,
+    };
+    // A full pipe is waited for: its reader is there.
+    rustix::fs::fcntl_setfl(&pipe, OFlags::empty()).context(writing)?;
+    pipe.write_all(contents).context(writing)
+}
 
 /// What a call reads: its files, and its platform's if that is one.
 pub fn inputs<'a>(
@@ -43,7 +67,7 @@ pub fn check(option: &str, output: &Path, inputs: &[&Path]) -> Result {
                 .open(output);
             device.and_then(|mut device| device.write(&[])).context(writing)?;
         }
-        // To open a pipe is to wait for its reader.
+        // `write` refuses a pipe without a reader. Opening it here would end its reader's input.
         Ok(_) => {}
         // What it points to is made when there is something to write.
         Err(_) if output.is_symlink() => {}
@@ -195,6 +219,29 @@ mod tests {
         check("-o", Path::new("/dev/null"), &[]).expect("good");
         assert_eq!(fs::read_to_string(&old).expect("there"), "text");
         assert!(!new.exists());
+    }
+
+    #[test]
+    fn a_pipe_is_written_to_only_if_it_is_read() {
+        use rustix::fs::{CWD, Mode, mkfifoat};
+        let directory = tempfile::tempdir().expect("a directory");
+        let pipe = directory.path().join("pipe");
+        mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).expect("a pipe");
+        check("-o", &pipe, &[]).expect("good");
+        let failure = write(&pipe, b"text").expect_err("refused");
+        assert_eq!(failure.status, ENVIRONMENT);
+        assert!(failure.text.ends_with("a pipe that no process reads"), "{}", failure.text);
+        // More than a pipe holds.
+        let contents = vec![b'x'; 1 << 20];
+        let name = pipe.clone();
+        let reader = std::thread::spawn(move || fs::read(name).map(|read| read.len()));
+        while write(&pipe, &contents).is_err() {
+            std::thread::yield_now();
+        }
+        assert_eq!(reader.join().expect("a reader").expect("contents"), contents.len());
+        let file = directory.path().join("file");
+        write(&file, b"text").expect("written");
+        assert_eq!(fs::read(&file).expect("the file"), b"text");
     }
 
     #[test]

@@ -124,3 +124,28 @@ fn the_summary_of_a_run_can_be_read_again() {
     assert_eq!(none.status, Some(2), "{}", none.out);
     assert!(none.err.contains("there is no run no-such-run"), "{}", none.err);
 }
+
+#[test]
+fn a_report_that_is_no_report_is_refused() {
+    use std::os::unix::fs::symlink;
+    let (_, _, fake) = run(5_000, 0, 0, &["--deterministic"]);
+    let run = fake.runs().remove(0);
+    let refused = |arguments: &[&str], why: &str| {
+        let said = say(fake.weir().arg("report").arg(&run).args(arguments));
+        assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{why}");
+        assert!(said.err.contains(why), "{why}: {}", said.err);
+    };
+    for text in ["{", "", "[]", "{} {}"] {
+        fs::write(run.join("report.json"), text).expect("a file");
+        refused(&["--json"], "report.json is damaged: it is not a JSON object");
+    }
+    for (name, arguments) in [("report.json", &["--json"][..]), ("summary.txt", &[])] {
+        let file = run.join(name);
+        fs::remove_file(&file).expect("a file");
+        symlink("/dev/zero", &file).expect("a link");
+        refused(arguments, "it is a device, not a regular file");
+        fs::remove_file(&file).expect("a link");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &file, rustix::fs::Mode::RUSR).expect("a pipe");
+        refused(arguments, "it is a pipe, not a regular file");
+    }
+}

@@ -4,7 +4,7 @@ mod overheads;
 
 use crate::{
     environment::Environment,
-    failure::{Context, Failure, Result},
+    failure::{Failure, Result},
     output,
     run::record::{REPORT, SUMMARY},
     screen,
@@ -13,11 +13,13 @@ use crate::{
 use overheads::Overheads;
 use serde_json::Value;
 use std::{
-    fs,
     io::Write as _,
     path::{Path, PathBuf},
 };
 use weir_model::timing::Origin;
+
+/// The longest summary or report of a run, in bytes: longer files are refused.
+const LONGEST: u64 = 64 << 20;
 
 /// Prints the summary of a run, or how long the phases of its packets took.
 #[derive(Debug, clap::Args)]
@@ -112,7 +114,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             return Err(Failure::system(why.to_owned()));
         }
         let text = overheads.to_toml(&origin, larger.as_ref());
-        fs::write(file, text).context(|| format!("write {}", file.display()))?;
+        output::write(file, text.as_bytes())?;
     }
     let mut out = screen::stdout();
     if arguments.json {
@@ -138,12 +140,18 @@ fn summary(arguments: &Arguments, runs: &Path) -> Result {
         )));
     }
     let file = directory.join(name);
-    let text = fs::read_to_string(&file).map_err(|error| {
+    let text = weir_model::read_text(&file, LONGEST).map_err(|error| {
         Failure::call(format!(
-            "{}: {error}; a run writes this file when it ends: it still goes on, was killed, or is of an older weir",
+            "cannot read {}: {error}; a run writes this file when it ends: the run still goes on, was killed, or is of an older weir",
             file.display()
         ))
     })?;
+    if arguments.json && !serde_json::from_str::<Value>(&text).is_ok_and(|json| json.is_object()) {
+        return Err(Failure::call(format!(
+            "{} is damaged: it is not a JSON object; run the system again",
+            file.display()
+        )));
+    }
     screen::stdout().write_all(text.as_bytes())?;
     Ok(())
 }
