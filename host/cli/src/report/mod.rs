@@ -108,10 +108,10 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     origin.command += "; weir report --overheads";
     if let Some(file) = &arguments.output {
         if let Some(why) = overheads.unfit() {
-            return Err(Failure::system(why.to_owned()));
+            return Err(Failure::system(why));
         }
-        if let Some(why) = larger.as_ref().and_then(Overheads::unfit) {
-            return Err(Failure::system(why.to_owned()));
+        if let Some(why) = larger.as_ref().and_then(Overheads::unfit_as_larger) {
+            return Err(Failure::system(why));
         }
         let text = overheads.to_toml(&origin, larger.as_ref());
         output::write(file, text.as_bytes())?;

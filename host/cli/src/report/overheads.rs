@@ -36,6 +36,20 @@ pub struct Overheads {
     lost: u64,
     /// The run counted instructions, one a nanosecond.
     counted: bool,
+    /// The longest phase that a record can hold, in ns: a phase of this length took at least this
+    /// long.
+    longest: u64,
+}
+
+/// Steps that search flows or VMs, so that they take longer in a larger system.
+const SEARCHING: [Phase; 8] =
+    [Phase::Pp, Phase::Ql, Phase::Qi, Phase::Qa, Phase::Qr, Phase::Ps, Phase::Ft, Phase::Hold];
+
+/// Returns the phases that a table of overheads has. A wait for a lock is no step of the path, and
+/// `br` is the receiver's own: it has no longest value here.
+fn steps() -> impl Iterator<Item = Phase> {
+    let is_step = |phase: &Phase| !matches!(phase, Phase::Lock | Phase::Br | Phase::Ip);
+    Phase::ALL.into_iter().filter(is_step)
 }
 
 /// Least, mean, median and greatest of what was measured, in ns.
@@ -119,7 +133,8 @@ impl Overheads {
         }
         let shared = brokers & shared != 0;
         let size = [flows.len(), facts.vms.len().saturating_sub(1)];
-        Ok(Self { phases, copies, wakes, packets, size, shared, lost: facts.lost, counted })
+        let (lost, longest) = (facts.lost, words::longest_phase(&facts));
+        Ok(Self { phases, copies, wakes, packets, size, shared, lost, counted, longest })
     }
 
     fn spread(&self, phase: Phase) -> Spread {
@@ -140,10 +155,40 @@ impl Overheads {
     }
 
     /// Why the analysis can do nothing with them, if it can't.
-    pub fn unfit(&self) -> Option<&'static str> {
-        self.shared.then_some(
-            "the broker shares its core in this run, so that others' turns are in the phases: measure the flows in a system whose broker has a core of its own",
-        )
+    pub fn unfit(&self) -> Option<String> {
+        // The analysis uses the shortest tail only: a longer one than recorded is no fault.
+        self.unfit_of(steps().filter(|phase| *phase != Phase::Tail))
+    }
+
+    /// Why they cannot be those of a larger system, if so: only the steps that search matter.
+    pub fn unfit_as_larger(&self) -> Option<String> {
+        self.unfit_of(SEARCHING.into_iter())
+    }
+
+    fn unfit_of(&self, used: impl Iterator<Item = Phase>) -> Option<String> {
+        if self.shared {
+            let text = "the broker shares its core in this run, so that others' turns are in the phases: measure the flows in a system whose broker has a core of its own";
+            return Some(text.to_owned());
+        }
+        let open = used.filter(|phase| self.is_open(*phase));
+        let open: Vec<_> = open.map(Phase::name).collect();
+        (!open.is_empty()).then(|| {
+            format!(
+                "the longest {} took {} ns or more, the most that a trace records: an overhead must be an upper limit; measure flows whose senders and receivers keep their periods",
+                open.join(", "),
+                self.longest
+            )
+        })
+    }
+
+    /// Whether a phase took longer than a record can hold, perhaps.
+    fn is_open(&self, phase: Phase) -> bool {
+        self.spread(phase).max >= self.longest
+    }
+
+    /// A time as the table shows it.
+    fn shown(&self, ns: u64) -> String {
+        if ns >= self.longest { format!("{ns} or more") } else { ns.to_string() }
     }
 
     /// As `weir analyze` reads it: `copy` is the set-up of a chunk's copy, its program included.
@@ -162,10 +207,7 @@ impl Overheads {
         // Writing to a string does not fail.
         let _ = writeln!(text, "origin = {{ {} }}", origin.join(", "));
         let (bandwidth, set_up) = self.copy();
-        // A wait for a lock is no step of the path, and `br` is the receiver's own: it has no
-        // longest value here.
-        let steps = |phase: &Phase| !matches!(phase, Phase::Lock | Phase::Br | Phase::Ip);
-        for phase in Phase::ALL.into_iter().filter(steps) {
+        for phase in steps() {
             let mut spread = self.spread(phase);
             if phase == Phase::Copy {
                 let program = self.spread(Phase::Pd);
@@ -177,10 +219,9 @@ impl Overheads {
         let [flows, vms] = self.size;
         let _ = writeln!(text, "flows = {flows}\nvms = {vms}");
         if let Some(larger) = larger {
-            use Phase::{Ft, Hold, Pp, Ps, Qa, Qi, Ql, Qr};
             let [flows, vms] = larger.size;
-            let most = [Pp, Ql, Qi, Qa, Qr, Ps, Ft, Hold];
-            let most = most.map(|phase| format!("{} = {}", phase.name(), larger.spread(phase).max));
+            let most =
+                SEARCHING.map(|phase| format!("{} = {}", phase.name(), larger.spread(phase).max));
             let most = most.join(", ");
             let _ = writeln!(text, "larger = {{ flows = {flows}, vms = {vms}, {most} }}");
         }
@@ -202,6 +243,7 @@ impl Overheads {
                 "action": phase.action(),
                 "count": self.phases.get(&phase).map_or(0, Vec::len),
                 "ns": spread.to_json(),
+                "max_or_more": self.is_open(phase),
                 "instructions": self.counted.then(|| spread.to_json()),
             })
         });
@@ -224,7 +266,7 @@ impl fmt::Display for Overheads {
         for phase in Phase::ALL {
             let count = self.phases.get(&phase).map_or(0, Vec::len).to_string();
             let mut row = vec![phase.name().to_owned(), phase.action().to_owned(), count];
-            row.extend(self.spread(phase).row().map(|ns| ns.to_string()));
+            row.extend(self.spread(phase).row().map(|ns| self.shown(ns)));
             rows.add_row(row);
         }
         writeln!(f, "{rows}")?;
@@ -261,6 +303,7 @@ mod tests {
             lost: 0,
             shared: false,
             counted: true,
+            longest: 65_535,
         }
     }
 
@@ -316,6 +359,34 @@ mod tests {
             of.expect("overheads").unfit().is_some()
         };
         assert_eq!([0, 1].map(unfit), [false, true]);
+    }
+
+    #[test]
+    fn phases_longer_than_a_record_holds_are_no_overheads() {
+        let of = |phase, ns| {
+            let mut overheads = overheads(&[(1, 30)]);
+            overheads.phases.insert(phase, vec![10, ns]);
+            overheads
+        };
+        let why = of(Phase::Wake, 65_535).unfit().expect("refused");
+        assert!(why.starts_with("the longest wake took 65535 ns or more"), "{why}");
+        assert!(of(Phase::Copy, 65_535).unfit().is_some());
+        assert_eq!(of(Phase::Wake, 65_534).unfit(), None);
+        assert_eq!(of(Phase::Wake, 65_535).unfit_as_larger(), None);
+        assert!(of(Phase::Hold, 65_535).unfit_as_larger().is_some());
+        for without in [Phase::Tail, Phase::Lock, Phase::Br] {
+            assert_eq!(of(without, 65_535).unfit(), None, "{}", without.name());
+        }
+        let shown = of(Phase::Tail, 65_535);
+        assert!(shown.to_string().contains("65535 or more"), "{shown}");
+        let json = shown.to_json();
+        let open = |name| {
+            let phases = json["phases"].as_array().expect("phases").iter();
+            phases
+                .filter(move |phase| phase["name"] == name)
+                .map(|phase| phase["max_or_more"] == true)
+        };
+        assert_eq!([open("tail").next(), open("pd").next()], [Some(true), Some(false)]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::file::{Facts, core};
 use serde_json::{Value, json};
 use weir_trace::{
-    phases::{Phase, unpack},
+    phases::{LONGEST, Phase, unpack},
     record::{Kind, MOST_OTHER, Meter, NO_VM, OTHER_BITS, Record},
     wire::{ExitCause, FaultKind},
 };
@@ -63,7 +63,11 @@ pub fn numbers(record: &Record, facts: &Facts) -> String {
             ("syndrome" | "address", None) => words.push(format!("{field} {value:#x}")),
             ("phases", None) => {
                 let phases = phases(record, facts);
-                words.extend(phases.map(|(phase, ns)| format!("{} {ns} ns", phase.name())));
+                let most = longest_phase(facts);
+                words.extend(phases.map(|(phase, ns)| {
+                    let open = if ns >= most { " or more" } else { "" };
+                    format!("{} {ns} ns{open}", phase.name())
+                }));
             }
             ("latency", None) => words.push(format!("{field} {value} ns")),
             ("budget" | "was", None) if place == 2 && value == MOST_OTHER => {
@@ -78,10 +82,18 @@ pub fn numbers(record: &Record, facts: &Facts) -> String {
 /// The phases of a packet that a record tells, those that it had, in ns.
 pub fn phases(record: &Record, facts: &Facts) -> impl Iterator<Item = (Phase, u64)> {
     let named = Kind::from_number(record.kind).map_or(&[][..], Phase::of);
-    let hertz = facts.frequency.max(1);
     let told = named.iter().copied().zip(unpack(record.count));
-    told.filter(|(_, ticks)| *ticks > 0)
-        .map(move |(phase, ticks)| (phase, ticks * 1_000_000_000 / hertz))
+    told.filter(|(_, ticks)| *ticks > 0).map(|(phase, ticks)| (phase, in_ns(ticks, facts)))
+}
+
+fn in_ns(ticks: u64, facts: &Facts) -> u64 {
+    ticks * 1_000_000_000 / facts.frequency.max(1)
+}
+
+/// Returns the longest phase that a record can hold, in ns. A phase of this length took at least
+/// this long.
+pub fn longest_phase(facts: &Facts) -> u64 {
+    in_ns(LONGEST, facts)
 }
 
 /// The columns of [`csv`].
