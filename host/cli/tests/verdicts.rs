@@ -37,6 +37,21 @@ fn run(worst: u64, late: u64, misses: u64, arguments: &[&str]) -> (Said, Value, 
         .late_flow(900_000_000, 0, [100, 0, worst], late)
         .line(900_000_100, 0, "all is well\r")
         .late_flow(900_000_200, 0, [100, 0, worst], late);
+    run_of(&wire, arguments)
+}
+
+/// A run of a system in which no packet arrives, and whose first VM prints these lines.
+fn well(lines: &[&str]) -> Wire {
+    let begun = Wire::default()
+        .text("weir on 3 cores\r\n")
+        .event(1_000, What::SystemStart, HYPERVISOR, 0)
+        .event(2_000, What::VmStart, 0, 0)
+        .flow(4_000, 0, [0, 0, 0]);
+    let told = lines.iter().fold(begun, |wire, line| wire.line(5_000, 0, line));
+    told.line(6_000, 0, "all is well\r").flow(7_000, 0, [0, 0, 0])
+}
+
+fn run_of(wire: &Wire, arguments: &[&str]) -> (Said, Value, Fake) {
     let fake = Fake::new(&system(), "cat wire; exec sleep 100");
     fake.write("wire", wire.bytes());
     fs::create_dir_all(fake.path("build/programs")).expect("a directory");
@@ -123,6 +138,32 @@ fn the_summary_of_a_run_can_be_read_again() {
     let none = say(fake.weir().args(["report", "no-such-run"]));
     assert_eq!(none.status, Some(2), "{}", none.out);
     assert!(none.err.contains("there is no run no-such-run"), "{}", none.err);
+}
+
+/// Neither a wrong port nor a task that never runs passes for one that keeps its deadline.
+#[test]
+fn a_counted_run_in_which_nothing_arrives_is_not_judged() {
+    let (said, report, fake) = run_of(&well(&[]), &["--deterministic"]);
+    assert_eq!((said.status, &report["verdict"]), (Some(0), &"not-judged".into()), "{}", said.err);
+    assert_eq!(
+        report["verdict_of"],
+        serde_json::json!(["flow messages", "task loop of one"]),
+        "{report}"
+    );
+    let again = say(fake.weir().arg("report"));
+    for text in [
+        "flow messages: not judged: no packet is known to have arrived: its sender must connect",
+        "task loop of one: not judged: its VM reported nothing of it: it must print `loop: N",
+        "verdict: not judged (flow messages, task loop of one)\n",
+    ] {
+        assert!(said.out.contains(text) && again.out.contains(text), "{text}: {}", said.out);
+    }
+    assert!(report["flows"][0]["bound_ns"].is_u64(), "{report}");
+    assert!(!said.out.contains("0.000 "), "no ratio without a packet: {}", said.out);
+    // One of the two is enough.
+    let (_, report, _fake) =
+        run_of(&well(&["loop: 50 activations, 0 misses\r"]), &["--deterministic"]);
+    assert_eq!(report["verdict_of"], serde_json::json!(["flow messages"]));
 }
 
 #[test]

@@ -378,6 +378,8 @@ fn flows(report: &mut Report, observed: Option<&Observed>, conditions: Condition
             }
             (counted, _) => counted,
         };
+        // Late packets are counted among these: both counts are of the same packets.
+        flow.packets = flow.packets.max(packets.len() as u64);
         if let Some(deadline) = flow.deadline_ns {
             let late = packets.iter().filter(|packet| packet.latency_ns > deadline).count() as u64;
             flow.late = flow.late.max(late);
@@ -386,10 +388,12 @@ fn flows(report: &mut Report, observed: Option<&Observed>, conditions: Condition
             continue;
         }
         let Some(latency) = flow.latency_ns else {
-            flow.finding = Some(Finding::not_judged("no packet is known to have arrived"));
+            flow.finding = Some(Finding::not_judged(
+                "no packet is known to have arrived: its sender must connect to the flow's port, and no packet may be longer than `size`",
+            ));
             continue;
         };
-        let packets = flow.packets.max(packets.len() as u64);
+        let packets = flow.packets;
         flow.finding = Some(match (flow.deadline_ns, flow.bound_ns) {
             (Some(deadline), _) if flow.late > 0 => {
                 let text = format!(
@@ -476,7 +480,10 @@ fn task(task: &Task, conditions: Conditions) -> Finding {
             Finding::failed(text, conditions.excuse())
         }
         (Some(_), Some(_)) => Finding::holds(),
-        _ => Finding::not_judged("its VM reported nothing of it"),
+        _ => Finding::not_judged(format!(
+            "its VM reported nothing of it: it must print `{}: N activations, M misses`",
+            task.name
+        )),
     }
 }
 
@@ -609,6 +616,23 @@ mod tests {
         assert_eq!((latency.max, latency.max_packet, latency.p50), (70, 3, None));
         let finding = torn.flows[0].finding.as_ref().expect("a finding");
         assert_eq!(finding.verdict, Holds);
+    }
+
+    #[test]
+    fn the_packets_are_those_of_trace_and_counts() {
+        // The counts are of the receiver's last life, the trace is of all.
+        let mut again = report(&Wire::default(), 70, Some(50), None);
+        judge(&mut again, Some(&observed(&[70; 5], 0)), (&[], &[]), COUNTED);
+        let flow = &again.flows[0];
+        assert_eq!((flow.packets, flow.late), (5, 5));
+        let finding = flow.finding.as_ref().expect("a finding");
+        assert!(finding.reason.starts_with("5 of 5 packets missed"), "{}", finding.reason);
+        let mut free = report(&Wire::default(), 70, None, None);
+        judge(&mut free, Some(&observed(&[70; 5], 0)), (&[], &[]), COUNTED);
+        assert_eq!(free.flows[0].packets, 5);
+        let mut torn = report(&Wire::default(), 70, Some(50), None);
+        judge(&mut torn, Some(&observed(&[70], 9)), (&[], &[]), COUNTED);
+        assert_eq!((torn.flows[0].packets, torn.flows[0].late), (3, 1));
     }
 
     #[test]

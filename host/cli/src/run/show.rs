@@ -2,7 +2,7 @@
 
 use super::{
     demux::{Source, Step},
-    judge::{Clock, Finding},
+    judge::{Clock, Finding, Latency},
     report::{Counted, End, Flow, Frames, Report, Vm, WITHOUT_BROKER},
 };
 use crate::screen::Table;
@@ -134,9 +134,8 @@ fn flows(flows: &[Flow]) -> Table {
     ]);
     for flow in flows {
         let latency = flow.latency_ns;
-        let max = latency.map_or(flow.worst_ns, |latency| latency.max);
-        let part = |bound: u64| {
-            let permille = u128::from(max) * 1000 / u128::from(bound.max(1));
+        let part = |(latency, bound): (Latency, u64)| {
+            let permille = u128::from(latency.max) * 1000 / u128::from(bound.max(1));
             format!("{}.{:03}", permille / 1000, permille % 1000)
         };
         rows.add_row([
@@ -153,7 +152,7 @@ fn flows(flows: &[Flow]) -> Table {
             or_dash(latency.map(|latency| latency.max)),
             or_dash(flow.deadline_ns),
             or_dash(flow.bound_ns),
-            flow.bound_ns.map_or_else(|| "-".into(), part),
+            latency.zip(flow.bound_ns).map_or_else(|| "-".into(), part),
             verdict(flow.finding.as_ref()),
         ]);
     }
