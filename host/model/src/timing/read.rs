@@ -243,17 +243,34 @@ impl Reader<'_> {
             memory,
             criticality: table.number("criticality").map_or(0, |number| number.value),
             working_set: table.size("working_set").map(|size| size.value),
-            tasks: table
-                .tables("task")
-                .into_iter()
-                .filter_map(|(table, span)| self.task(table, &span, &name))
-                .collect(),
+            tasks: self.tasks(table, &name),
             workload: workload.and_then(|(table, span)| self.workload(table, &span, &name)),
             devices,
             built: table.contains_key("image"),
             place: place(span),
             name,
         }
+    }
+
+    /// Reads the tasks of a VM. A run finds a task by its name in the lines of its VM, so each name
+    /// is one task's.
+    fn tasks(&mut self, table: &DeTable<'_>, vm: &str) -> Vec<Task> {
+        let mut names: HashMap<String, Range<usize>> = HashMap::new();
+        let mut tasks = Vec::new();
+        for (table, span) in table.tables("task") {
+            if let Some(At { value, span }) = table.text("name") {
+                if let Some(first) = names.get(&value) {
+                    let message = format!("two tasks of {vm} are called `{value}`");
+                    let fault = Fault::new("task-twice", self.file, span, message);
+                    let fault = fault.label("second").and(first.clone(), "first");
+                    self.faults.push(fault.help("give one of them another name"));
+                } else {
+                    names.insert(value, span);
+                }
+            }
+            tasks.extend(self.task(table, &span, vm));
+        }
+        tasks
     }
 
     fn task(&mut self, table: &DeTable<'_>, span: &Range<usize>, vm: &str) -> Option<Task> {
