@@ -32,7 +32,7 @@ use weir_model::{
 /// output says so; the map of `weir build` is final.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir check examples/demo/demo.toml\n  weir check --json tests/systems/*.toml\n  weir check examples/demo/demo.toml --output map.svg\n\nExit status: 0 no faults, 1 faults."
+    after_help = "Examples:\n  weir check examples/demo/demo.toml\n  weir check --json tests/systems/*.toml\n  weir check examples/demo/demo.toml --output map.svg\n\nExit status: 0 no faults, 1 faults, 2 the call is wrong, such as a file that can't be read."
 )]
 pub struct Arguments {
     /// The system files.
@@ -125,7 +125,10 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
                 }
             }
             Err(faults) => {
-                status = SYSTEM;
+                // A system with faults is the stronger news.
+                if status != SYSTEM {
+                    status = image::whose(&faults);
+                }
                 if arguments.json {
                     let mut refused = refusal(file, &faults);
                     refused["guessed_images"] = guessed.iter().map(Guess::json).collect();

@@ -6,7 +6,7 @@ use crate::{
     coloring,
     debian::{self, Kept},
     environment::Environment,
-    failure::{Context, Failure, Result, SYSTEM},
+    failure::{CALL, Context, Failure, Result, SYSTEM},
     observe, output,
     progress::Spinner,
     screen,
@@ -25,7 +25,8 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_model::{
-    Catalog, Faults, Image, Packed, Payload, Source, Style, System, audit, pack, packed::PAGE,
+    Catalog, Fault, Faults, Image, Packed, Payload, Source, Style, System, audit, pack,
+    packed::PAGE,
 };
 
 /// Builds the image of a system: the hypervisor for its platform, the guests, and the tables.
@@ -205,7 +206,13 @@ pub fn taken(
     if json {
         writeln!(std::io::stdout(), "{:#}", crate::check::refusal(file, &faults))?;
     }
-    Err(Failure { status: SYSTEM, text: rendered(&faults) })
+    Err(Failure { status: whose(&faults), text: rendered(&faults) })
+}
+
+/// Whose fault it is: the call's if a system file cannot be read, else the system's.
+pub fn whose(faults: &Faults) -> u8 {
+    let no_file = |fault: &Fault| matches!(fault.code, "unreadable" | "directory");
+    if faults.0.iter().any(no_file) { CALL } else { SYSTEM }
 }
 
 /// Faults as they are shown on standard error.

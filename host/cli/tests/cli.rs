@@ -412,6 +412,26 @@ fn all_faults_of_all_files_are_told() {
 }
 
 #[test]
+fn a_file_that_cannot_be_read_is_a_wrong_call() {
+    let fake = fake();
+    fake.write("broken.toml", SYSTEM.replace("memory", "memry").as_bytes());
+    for verb in ["check", "analyze", "plan", "build", "run", "observe", "simulate", "calibrate"] {
+        for file in ["missing.toml", ".", "/dev/zero"] {
+            let said = say(fake.weir().args([verb, file]));
+            assert_eq!(said.status, Some(2), "{verb} {file}: {}", said.err);
+            assert!(!said.err.is_empty(), "{verb} {file}");
+        }
+    }
+    // The faults of another file are the stronger news, in either order.
+    for verb in ["check", "analyze"] {
+        for files in [["missing.toml", "broken.toml"], ["broken.toml", "missing.toml"]] {
+            let said = say(fake.weir().arg(verb).args(files));
+            assert_eq!(said.status, Some(1), "{verb} {files:?}: {}", said.err);
+        }
+    }
+}
+
+#[test]
 fn the_platform_can_be_another() {
     let fake = fake();
     let check = |platform: &str| {

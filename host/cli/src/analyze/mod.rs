@@ -348,8 +348,10 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
 
 /// The overheads of a file that was given for them.
 fn overheads(path: &Path) -> Result<Timing> {
-    let timing = Timing::load(path)
-        .map_err(|faults| Failure { status: whose(&faults), text: image::rendered(&faults) })?;
+    let timing = Timing::load(path).map_err(|faults| Failure {
+        status: image::whose(&faults),
+        text: image::rendered(&faults),
+    })?;
     if timing.overheads.is_empty() {
         let text = format!(
             "{} says no overheads: add [overheads] with hc = {{ min = 939, max = 949 }} and so on in ns, or name a platform that has them",
@@ -358,12 +360,6 @@ fn overheads(path: &Path) -> Result<Timing> {
         return Err(Failure::call(text));
     }
     Ok(timing)
-}
-
-/// Whose fault it is: the call's where there is no such file, else the system's.
-pub fn whose(faults: &Faults) -> u8 {
-    let no_file = |fault: &Fault| matches!(fault.code, "unreadable" | "directory");
-    if faults.0.iter().any(no_file) { CALL } else { SYSTEM }
 }
 
 /// What a file must say to be judged.
@@ -421,7 +417,7 @@ fn tell(
         }
     }
     Ok(match answer {
-        Err(faults) => whose(faults),
+        Err(faults) => image::whose(faults),
         Ok(analysis) if !analysis.judged() => CALL,
         Ok(analysis) => status(analysis.verdict(), accept_not_judged),
     })

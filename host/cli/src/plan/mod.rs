@@ -12,7 +12,7 @@ use crate::{
         memory::{self, Limits},
         missing_json,
         regulation::regulation,
-        status, whose,
+        status,
     },
     cargo::replace,
     environment::Environment,
@@ -85,7 +85,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             let json = json!({ "file": path.display().to_string(), "faults": faults.to_json() });
             writeln!(screen::stdout(), "{json}")?;
         }
-        Err(Failure { status: whose(faults), text: image::rendered(faults) })
+        Err(Failure { status: image::whose(faults), text: image::rendered(faults) })
     };
     let timing = match crate::check::to_analyze(path, None, environment) {
         Ok((timing, _)) => timing,

@@ -5,7 +5,7 @@ use crate::{
     analyze::flows::end_to_end,
     check,
     environment::Environment,
-    failure::{Failure, Result, SYSTEM},
+    failure::{Failure, Result},
     image, screen,
 };
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ impl Simulation {
         let values = Values::new(values).map_err(Failure::call)?;
         let said = |faults: &Faults| {
             screen::say(format_args!("{faults}"));
-            Failure::said(SYSTEM)
+            Failure::said(image::whose(faults))
         };
         let system = load(file, &values, environment)?.map_err(|faults| said(&faults))?;
         let placement = place_all(&system, &sizes(&system)).map_err(|faults| said(&faults))?;
