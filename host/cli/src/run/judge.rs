@@ -5,7 +5,7 @@ use super::{
     report::{Counted, Report},
 };
 use serde::{Serialize, Serializer};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Write as _};
 use weir_analysis::verdict::Verdict;
 use weir_model::System;
 use weir_model::packed::regulation;
@@ -405,7 +405,18 @@ fn flows(report: &mut Report, observed: Option<&Observed>, conditions: Condition
             }
             (_, Some(bound)) if latency.max > bound => {
                 let above = latency.max - bound;
-                let text = format!("{}, {above} ns more than the bound", late(&latency));
+                let mut text = format!("{}, {above} ns more than the bound", late(&latency));
+                // The records of a packet for several receivers are of its sender, once.
+                let period = flow.period_ns.filter(|_| flow.dropped.is_none());
+                let early = period.zip(observed);
+                let early = early.and_then(|(period, observed)| observed.early(place, period));
+                if let (Some((packets, most)), Some(period)) = (early, period) {
+                    // Writing to a string does not fail.
+                    let _ = write!(
+                        text,
+                        "; its sender broke the period of {period} ns, and the bound is not of such packets: {packets} came early, by {most} ns at most"
+                    );
+                }
                 let own = observed.filter(|_| whole);
                 let own = own.and_then(|observed| observed.longest_own(place));
                 let emulator = match (conditions.clock, own) {
@@ -524,8 +535,13 @@ mod tests {
         for step in &steps {
             tally.step(step);
         }
-        let facts =
-            FlowFacts { name: "f".into(), bound_ns: bound, deadline_ns: deadline, shared: false };
+        let facts = FlowFacts {
+            name: "f".into(),
+            bound_ns: bound,
+            deadline_ns: deadline,
+            period_ns: Some(1_000_000),
+            shared: false,
+        };
         let report = tally.report("s", "p", &Expectations::default(), End::TimeOver, 9_000);
         Report { flows: tally.flows(&[facts]), ..report }
     }
@@ -569,6 +585,26 @@ mod tests {
             assert_eq!(finding.verdict, expected, "{conditions:?}");
             assert!(finding.reason.contains("740000 ns more than the bound"), "{}", finding.reason);
             assert_eq!(verdict(103_000, [None, Some(103_000)], conditions).verdict, Holds);
+        }
+    }
+
+    #[test]
+    fn a_sender_that_breaks_its_period_is_named() {
+        let reason = |sent: &[u64]| {
+            let mut observed = observed(&[843_000], 0).with_sent(sent);
+            observed.add_turns(0, Turns::default());
+            let mut report = report(&Wire::default(), 843_000, None, Some(103_000));
+            judge(&mut report, Some(&observed), (&[], &[]), COUNTED);
+            let finding = report.flows.remove(0).finding.expect("a finding");
+            assert_eq!(finding.verdict, DoesNotHold);
+            finding.reason
+        };
+        let broken = reason(&[0, 600_000, 1_200_000, 9_000_000]);
+        let text = "its sender broke the period of 1000000 ns, and the bound is not of such packets: 2 came early, by 800000 ns at most";
+        assert!(broken.ends_with(text), "{broken}");
+        // A guest's timer is not exact to the nanosecond.
+        for kept in [&[0, 1_000_000, 2_500_000, 3_495_000][..], &[]] {
+            assert!(reason(kept).ends_with("740000 ns more than the bound"), "{kept:?}");
         }
     }
 

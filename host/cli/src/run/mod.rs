@@ -845,6 +845,7 @@ fn flows(system: &System, counted: bool) -> Vec<FlowFacts> {
             },
             bound_ns: bound.filter(|_| counted),
             deadline_ns: flow.deadline.map(|deadline| deadline.0),
+            period_ns: flow.period.map(|period| period.0),
             shared,
         }));
     }

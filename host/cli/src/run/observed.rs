@@ -72,6 +72,8 @@ pub struct Observed {
     /// The packets of each flow in the order of their arrival, by the flow's place in the system
     /// file.
     packets: BTreeMap<u32, Vec<Packet>>,
+    /// When packets of each flow were handed to the broker, in ns.
+    sent: BTreeMap<u32, Vec<u64>>,
     uses: BTreeMap<MeterKey, Use>,
     periods: BTreeMap<MeterKey, Period>,
     deliveries: BTreeMap<LineKey, Delivery>,
@@ -104,6 +106,10 @@ impl Observed {
                     let arrived_ns = facts.nanos(record.time);
                     let packet = Packet { latency_ns: record.other(), arrived_ns };
                     observed.packets.entry(record.detail >> 16).or_default().push(packet);
+                }
+                Some(Kind::PacketSent) => {
+                    let sent = observed.sent.entry(record.detail >> 16).or_default();
+                    sent.push(facts.nanos(record.time));
                 }
                 Some(kind) => {
                     observed.budget(kind, &record, &overshoot);
@@ -160,6 +166,30 @@ impl Observed {
         let turns = self.turns.get(&flow)?;
         let own = |packet: &Packet| packet.latency_ns.saturating_sub(turns.during(*packet));
         self.packets(flow).iter().map(own).max()
+    }
+
+    /// Returns how many packets of a flow came before a period had passed since the packet before,
+    /// and by how much at most, in ns. A packet that comes early counts as sent when the period
+    /// ends, as in EL2. What is less than 1 % of the period is within the precision of a guest's
+    /// timer.
+    pub fn early(&self, flow: u32, period: u64) -> Option<(u64, u64)> {
+        let (mut next, mut early, mut most) = (0, 0, 0);
+        for &sent in self.sent.get(&flow)? {
+            let before = u64::saturating_sub(next, sent);
+            if before > period / 100 {
+                early += 1;
+                most = most.max(before);
+            }
+            next = sent.max(next).saturating_add(period);
+        }
+        (early > 0).then_some((early, most))
+    }
+
+    /// Adds when packets of the first flow were sent.
+    #[cfg(test)]
+    pub fn with_sent(mut self, sent: &[u64]) -> Self {
+        self.sent.insert(0, sent.to_vec());
+        self
     }
 
     /// Shows these packets of the first flow, in a trace that lost so many records.

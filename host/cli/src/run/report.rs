@@ -265,6 +265,9 @@ pub struct Flow {
     pub worst_ns: u64,
     /// The flow's deadline; none for best effort.
     pub deadline_ns: Option<u64>,
+    /// The least time between two packets; none if the flow has none.
+    #[serde(skip)]
+    pub period_ns: Option<u64>,
     /// Packets that missed the deadline.
     pub late: u64,
     /// The latencies of its packets; none without a packet.
@@ -291,6 +294,8 @@ pub struct FlowFacts {
     pub bound_ns: Option<u64>,
     /// See [`Flow::deadline_ns`].
     pub deadline_ns: Option<u64>,
+    /// See [`Flow::period_ns`].
+    pub period_ns: Option<u64>,
     /// Whether there are several receivers.
     pub shared: bool,
 }
@@ -566,6 +571,7 @@ impl Tally {
                 lost: counts.map_or(0, |counts| counts.lost),
                 worst_ns: counts.map_or(0, |counts| counts.worst_ns),
                 deadline_ns: facts.deadline_ns,
+                period_ns: facts.period_ns,
                 late: counts.map_or(0, |counts| counts.late),
                 latency_ns: counts.filter(|counts| counts.packets > 0).map(|counts| Latency {
                     min: counts.least_ns,
