@@ -1468,19 +1468,19 @@ mod tests {
         };
         let said = table(1);
         assert!(
-            said.contains("rtos's slots of 40us are too short: switches take up to 48us of each"),
+            said.contains("rtos's slots of 40us are too short: switches take up to 50us of each"),
             "{said}"
         );
         assert!(!table(number(&said, "slots that are ")).contains("too short"));
         let servers = |times: u64| {
-            let [budget, period] = [48, 2000].map(|time| time * times);
+            let [budget, period] = [50, 2000].map(|time| time * times);
             faults(&format!(
                 "kind = \"fixed-priority\", servers = [{{ vm = \"rtos\", budget = \"{budget}us\", period = \"{period}us\" }}, {{ vm = \"gpos\", budget = \"500us\", period = \"{period}us\" }}] }}\n"
             ))
         };
         let said = servers(1);
         assert!(
-            said.contains("rtos's budgets of 48us are too short: switches take up to 48us of each"),
+            said.contains("rtos's budgets of 50us are too short: switches take up to 50us of each"),
             "{said}"
         );
         assert!(!servers(number(&said, "budgets and periods that are ")).contains("too short"));
