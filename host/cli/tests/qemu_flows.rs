@@ -13,7 +13,8 @@ use std::{
     time::Duration,
 };
 use support::{
-    qemu::{Load, build_programs, root, system_file},
+    checkout,
+    qemu::{Load, build_programs, root},
     say_within,
 };
 
@@ -261,7 +262,7 @@ fn a_counted_run_that_ends_with_its_last_expected_line_has_counted_every_packet(
         let directory = tempfile::tempdir().expect("a directory");
         let json = directory.path().join("report.json");
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.arg("run").arg(system_file(system));
+        command.arg("run").arg(checkout::system(system));
         command.args(["--deterministic", options, "--json"]).arg(&json);
         command.env("WEIR_ROOT", root()).env("WEIR_RUNS", directory.path().join("runs"));
         let said = say_within(&mut command, Duration::from_secs(300));
@@ -289,7 +290,8 @@ fn measure(directory: &Path, system: &Path) -> PathBuf {
 
 /// A system of the tree with these overheads.
 fn with_overheads(system: &str, overheads: &Path) -> String {
-    let text = fs::read_to_string(system_file(system.trim_end_matches(".toml"))).expect("a system");
+    let text =
+        fs::read_to_string(checkout::system(system.trim_end_matches(".toml"))).expect("a system");
     let named = format!("[broker]\noverheads = \"{}\"\n", overheads.display());
     assert!(text.contains("[broker]\n") && !text.contains("overheads ="), "{system}");
     text.replace("[broker]\n", &named)

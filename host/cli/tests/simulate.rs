@@ -1,6 +1,9 @@
 //! `weir simulate` as it is called.
 #![allow(missing_docs, reason = "tests")]
 
+#[path = "../../../tests/checkout.rs"]
+mod checkout;
+
 use serde_json::Value;
 use std::{
     fmt::Write,
@@ -22,11 +25,7 @@ fn weir(arguments: &[&str]) -> Said {
 }
 
 fn system(name: &str) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let stem = name.trim_end_matches(".toml");
-    let example = root.join("examples").join(stem).join(name);
-    let path = if example.is_file() { example } else { root.join("tests/systems").join(name) };
-    path.to_str().unwrap().to_owned()
+    checkout::system(name.trim_end_matches(".toml")).to_str().unwrap().to_owned()
 }
 
 fn path(directory: &tempfile::TempDir, name: &str) -> (PathBuf, String) {

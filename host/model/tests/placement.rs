@@ -2,6 +2,7 @@
 //!
 //! `UPDATE_EXPECTED=1 cargo test` writes the maps in `placement/` anew.
 
+#[path = "../../../tests/checkout.rs"]
 mod checkout;
 
 use checkout::guests;

@@ -1,6 +1,7 @@
 //! What the fuzz targets in `fuzz/` look for, for a moment and always the same: no text makes the
 //! checker panic, every fault has a place, and what passes can be packed.
 
+#[path = "../../../tests/checkout.rs"]
 mod checkout;
 mod images;
 

@@ -1,7 +1,7 @@
 //! Verdicts have three values: holds, not judged with what is missing, does not hold.
 
 use super::{OVERHEADS, SATURATION, analyze, fake, flow};
-use crate::support::say;
+use crate::support::{checkout, say};
 use serde_json::Value;
 use std::{
     fs,
@@ -261,7 +261,7 @@ fn json_of(file: &Path, arguments: &[&str]) -> Value {
 /// interference, and without a bandwidth of the DMA.
 #[test]
 fn check_and_analyze_agree_on_what_is_not_judged() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("a checkout");
+    let root = checkout::root();
     let bare = tempfile::tempdir().expect("a directory");
     let entries = |folder: PathBuf| fs::read_dir(folder).expect("a folder").flatten();
     let boards = entries(root.join("boards")).flat_map(|board| entries(board.path()));
@@ -287,12 +287,7 @@ fn check_and_analyze_agree_on_what_is_not_judged() {
         }
     }
     let mut files: Vec<PathBuf> = Vec::new();
-    let examples = entries(root.join("examples")).flat_map(|example| entries(example.path()));
-    for entry in examples.chain(entries(root.join("tests/systems"))) {
-        let path = entry.path();
-        if path.extension().is_none_or(|extension| extension != "toml") {
-            continue;
-        }
+    for path in checkout::systems() {
         let text = fs::read_to_string(&path).expect("a system");
         let name =
             text.lines().find_map(|line| line.strip_prefix("platform = \"")?.strip_suffix('"'));

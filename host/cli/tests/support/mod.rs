@@ -14,6 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[path = "../../../../tests/checkout.rs"]
+pub mod checkout;
 pub mod qemu;
 #[path = "../../src/run/synthetic.rs"]
 pub mod synthetic;

@@ -1,5 +1,6 @@
 //! Real systems in QEMU, from their text to what came of them.
 
+pub use super::checkout::{self, root};
 use super::{Said, say_within, within};
 use serde_json::Value;
 use std::{
@@ -132,21 +133,9 @@ impl Drop for Load {
     }
 }
 
-/// The checkout.
-pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("a checkout").to_owned()
-}
-
-/// The file of a system that is in the tree.
-pub fn system_file(name: &str) -> PathBuf {
-    let example = root().join("examples").join(name).join(name).with_extension("toml");
-    let fixture = root().join("tests/systems").join(name).with_extension("toml");
-    if example.is_file() { example } else { fixture }
-}
-
 /// The text of a system that is in the tree.
 pub fn system(name: &str) -> String {
-    let file = system_file(name);
+    let file = checkout::system(name);
     fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
@@ -177,14 +166,7 @@ pub fn build_programs() {
     // Cargo is asked once for each test program; runs at a time would wait for each other there.
     static BUILT: OnceLock<()> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let entries = |path: PathBuf| {
-            fs::read_dir(path).into_iter().flatten().map(|entry| entry.expect("an entry").path())
-        };
-        let folders = entries(root().join("guests")).flat_map(entries);
-        let folders = folders.filter(|folder| folder.join("src/main.rs").is_file());
-        let programs = folders.chain(entries(root().join("guests/attacks/src/bin")));
-        let name = |path: PathBuf| Some(path.file_stem()?.to_str()?.to_owned());
-        let guests: Vec<_> = programs.map(|path| name(path).expect("a name")).collect();
+        let guests = checkout::guests();
         let directory = tempfile::tempdir().expect("a directory");
         let (file, image) = (directory.path().join("all.toml"), directory.path().join("all.img"));
         let on_v3 = guests.chunks(8).map(|guests| system_of(guests, "qemu-virt"));

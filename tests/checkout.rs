@@ -1,4 +1,4 @@
-//! The systems and the guests of this checkout.
+//! The systems and the guests of this checkout, for the tests of crates two folders below it.
 #![allow(dead_code, reason = "each test crate uses its part")]
 
 use std::{
@@ -8,7 +8,7 @@ use std::{
 
 /// The checkout.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("a checkout").to_owned()
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {
