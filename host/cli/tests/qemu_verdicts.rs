@@ -110,14 +110,14 @@ fn the_first_packet_of_a_flow_keeps_the_bound() {
 }
 
 #[test]
-fn late_packets_in_host_time_are_visible_and_fail_the_run_on_request() {
-    let (said, report, _) = run(&with_flow("1us"), &[]);
+fn late_packets_in_host_time_fail_the_run() {
+    let (said, report, _) = run(&with_flow("1us"), &["--accept-host-time"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     let flow = &report["flows"][0];
     assert_eq!((&flow["late"], &flow["verdict"]), (&20.into(), &"not-judged".into()), "{flow}");
     assert!(said.out.contains("20 of 20 packets missed the deadline of 1000 ns"), "{}", said.out);
     assert!(said.out.contains("the time of this run was the host's"), "{}", said.out);
-    let (said, report, _) = run(&with_flow("1us"), &["--judge-host-time"]);
+    let (said, report, _) = run(&with_flow("1us"), &[]);
     assert_eq!((said.status, &report["verdict"]), (Some(1), &"does-not-hold".into()));
 }
 
@@ -203,8 +203,8 @@ fn a_memory_budget_is_in_the_summary_and_judged() {
 
     // Without instruction counting EL2 polls less often, in the host's time.
     for (arguments, verdict) in [
-        (&["--for", "5s"][..], "not-judged"),
-        (&["--for", "5s", "--judge-host-time"], "does-not-hold"),
+        (&["--for", "5s"][..], "does-not-hold"),
+        (&["--for", "5s", "--accept-host-time"], "not-judged"),
     ] {
         let (said, report, _) = run(&limited, arguments);
         let budget = &report["vms"][0]["budgets"][0];
