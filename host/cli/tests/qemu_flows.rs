@@ -1038,9 +1038,9 @@ fn flows_go_between_cache_colors_on_both_gics() {
     }
 }
 
-/// Runs a system with `guests/tests/laggard` in the broker's place.
+/// Runs a system with `guests/tests/slow-receiver` in the broker's place.
 fn run_with_laggard(text: &str, time: &str) -> Ran {
-    run_with_broker("laggard", text, time)
+    run_with_broker("slow-receiver", text, time)
 }
 
 /// Runs a system with another guest in the broker's place: in a checkout that has another program

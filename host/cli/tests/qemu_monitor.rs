@@ -101,8 +101,8 @@ fn each_core_is_charged_for_what_its_guest_moves() {
         let passes = |mode: &str, passes: u64| format!("mode={mode} {SIZE} passes={passes}");
         let text = format!(
             "platform = \"qemu-virt\"\n{hypervisor}{}{}",
-            vm("reader", 0, "hog", &passes("read", 5), &format!("{divided}\n{WIDE}")),
-            vm("writer", 1, "hog", &passes("write", 3), &others),
+            vm("reader", 0, "memory-stressor", &passes("read", 5), &format!("{divided}\n{WIDE}")),
+            vm("writer", 1, "memory-stressor", &passes("write", 3), &others),
         );
         let [one, other] = [(), ()].map(|()| run(&text, &[]).good());
         assert_eq!(one.run["monitor"], other.run["monitor"], "two runs are one");
@@ -119,7 +119,13 @@ fn each_core_is_charged_for_what_its_guest_moves() {
 
 #[test]
 fn a_run_without_such_a_budget_has_no_plug_in() {
-    let text = system(&[vm("reader", 0, "hog", "passes=1", "expect = [\"hog: 1 passes\"]")]);
+    let text = system(&[vm(
+        "reader",
+        0,
+        "memory-stressor",
+        "passes=1",
+        "expect = [\"memory-stressor: 1 passes\"]",
+    )]);
     let ran = run(&text, &[]).good();
     assert_eq!(ran.run["monitor"], Value::Null);
     let command = ran.run["qemu_command"].to_string();
@@ -131,8 +137,9 @@ fn a_budget_on_the_monitor_is_kept() {
     // 500 in 100 us are 5000 in 1 ms.
     let budget = "bandwidth = { budget = 500, period = \"100us\", source = \"monitor\" }";
     let arguments = format!("mode=read {SIZE} passes=3 report_us=1000");
-    let ran = run(&system(&[vm("hog", 0, "hog", &arguments, budget)]), &[]).good();
-    let lines = ran.numbers("hog", "lines in");
+    let ran = run(&system(&[vm("memory-stressor", 0, "memory-stressor", &arguments, budget)]), &[])
+        .good();
+    let lines = ran.numbers("memory-stressor", "lines in");
     assert!(lines.len() > 10, "{lines:?}");
     let [count, us] = [0, 1].map(|n| lines[1..].iter().map(|line| line[n]).sum::<f64>());
     let rate = 1000.0 * count / us;
@@ -145,8 +152,10 @@ fn whichever_of_two_budgets_is_spent_first_stops() {
     let rate = |budgets: &str| {
         let keys = format!("bandwidth = {{ {budgets}, period = \"100us\", source = \"monitor\" }}");
         let arguments = format!("mode=write {SIZE} passes=5 report_us=1000");
-        let ran = run(&system(&[vm("hog", 0, "hog", &arguments, &keys)]), &[]).good();
-        let lines = ran.numbers("hog", "lines in");
+        let ran =
+            run(&system(&[vm("memory-stressor", 0, "memory-stressor", &arguments, &keys)]), &[])
+                .good();
+        let lines = ran.numbers("memory-stressor", "lines in");
         // The cache is clean at first, so that nothing is written back.
         let later = &lines[lines.len() / 2..];
         let [count, us] = [0, 1].map(|n| later.iter().map(|line| line[n]).sum::<f64>());
@@ -165,7 +174,13 @@ fn whichever_of_two_budgets_is_spent_first_stops() {
 
 #[test]
 fn memory_of_the_user_s_own_size_is_taken_and_other_memory_is_refused() {
-    let text = system(&[vm("reader", 0, "hog", "passes=1", "expect = [\"hog: 1 passes\"]")]);
+    let text = system(&[vm(
+        "reader",
+        0,
+        "memory-stressor",
+        "passes=1",
+        "expect = [\"memory-stressor: 1 passes\"]",
+    )]);
     let ran = run(&text, &["--qemu-arg=-m", "--qemu-arg=512M"]).good();
     assert!(ran.run["qemu_command"].to_string().contains("size=536870912"));
     let ran = run(&text, &["--qemu-arg=-machine", "--qemu-arg=memory-backend=mine"]);
@@ -174,28 +189,35 @@ fn memory_of_the_user_s_own_size_is_taken_and_other_memory_is_refused() {
 }
 
 #[test]
-fn a_hog_reports_as_often_as_it_is_asked_to_and_leaves_nothing_out() {
+fn a_memory_stressor_reports_as_often_as_it_is_asked_to_and_leaves_nothing_out() {
     let arguments = format!("mode=read {SIZE} passes=50 report_us=500");
-    let ran = run(&system(&[vm("hog", 0, "hog", &arguments, "")]), &[]).good();
-    let lines = ran.numbers("hog", "lines in");
+    let ran =
+        run(&system(&[vm("memory-stressor", 0, "memory-stressor", &arguments, "")]), &[]).good();
+    let lines = ran.numbers("memory-stressor", "lines in");
     assert!(lines.len() >= 2, "{lines:?}");
     assert!(lines.iter().all(|line| (500.0..700.0).contains(&line[1])), "{lines:?}");
     let all: f64 = lines.iter().map(|line| line[0]).sum();
     let last = lines.last().map_or(0.0, |line| line[0]);
-    let accesses = ran.numbers("hog", "passes")[0][1];
+    let accesses = ran.numbers("memory-stressor", "passes")[0][1];
     assert!((accesses - f64::from(50 * LINES as u32)).abs() < 0.5, "{accesses}");
     assert!(all <= accesses && all + 2.0 * last > accesses, "{all} of {accesses}");
 }
 
 #[test]
-fn a_hog_on_rows_misses_them_and_needs_to_know_the_banks() {
+fn a_memory_stressor_on_rows_misses_them_and_needs_to_know_the_banks() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("system.toml");
     let observe = |mode: &str| {
         let arguments =
             format!("mode={mode} size=0x1000000 passes=1 banks=0x90000,0x120000,0x240000");
-        let hog = vm("hog", 0, "hog", &arguments, "expect = [\"hog: 1 passes\"]");
-        fs::write(&file, system(&[hog])).expect("a system file");
+        let stressor = vm(
+            "memory-stressor",
+            0,
+            "memory-stressor",
+            &arguments,
+            "expect = [\"memory-stressor: 1 passes\"]",
+        );
+        fs::write(&file, system(&[stressor])).expect("a system file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.arg("observe").arg(&file).arg("--json").env("WEIR_ROOT", root());
         command.env("WEIR_RUNS", directory.path().join("runs"));
@@ -203,19 +225,26 @@ fn a_hog_on_rows_misses_them_and_needs_to_know_the_banks() {
         assert_eq!(said.status, Some(0), "{}\n{}", said.out, said.err);
         let seen: Value = serde_json::from_str(&said.out).expect("JSON");
         let owners = seen["owners"].as_array().expect("owners").clone();
-        let hog = owners.iter().find(|owner| owner["name"] == "hog").expect("the hog").clone();
-        let [all, hits] = ["dram_accesses", "row_hits"].map(|key| hog[key].as_u64().expect(key));
-        assert!(all > 30_000, "{hog}");
+        let stressor = owners
+            .iter()
+            .find(|owner| owner["name"] == "memory-stressor")
+            .expect("the memory stressor")
+            .clone();
+        let [all, hits] =
+            ["dram_accesses", "row_hits"].map(|key| stressor[key].as_u64().expect(key));
+        assert!(all > 30_000, "{stressor}");
         100 * hits / all
     };
     let [missing, plain] = ["rowmiss", "write"].map(observe);
     assert!(missing < 5 && plain > 90, "{missing} % and {plain} % of accesses find their row open");
     let arguments = "mode=rowmiss size=0x1000000";
     let keys = "expect = [\"mode=rowmiss needs banks=MASK\"]";
-    run(&system(&[vm("hog", 0, "hog", arguments, keys)]), &["--for", "1s"]).good();
+    run(&system(&[vm("memory-stressor", 0, "memory-stressor", arguments, keys)]), &["--for", "1s"])
+        .good();
     let arguments = "mode=rowmiss size=0x1000000 banks=0x1000";
     let keys = "expect = [\"banks=: a bit is below row=8192\"]";
-    run(&system(&[vm("hog", 0, "hog", arguments, keys)]), &["--for", "1s"]).good();
+    run(&system(&[vm("memory-stressor", 0, "memory-stressor", arguments, keys)]), &["--for", "1s"])
+        .good();
 }
 
 #[test]
@@ -256,15 +285,15 @@ fn a_budget_whose_monitor_nobody_keeps_ends_its_vm() {
 platform = "qemu-virt"
 
 [[vm]]
-name = "hog"
+name = "memory-stressor"
 cpus = [0]
 memory = "8MiB"
-image = { elf = "hog", args = "mode=read size=0x100000 passes=0" }
+image = { elf = "memory-stressor", args = "mode=read size=0x100000 passes=0" }
 bandwidth = { budget = 1000, period = "100us", source = "monitor" }
 on_fault = "stop-system"
 "#;
     let dir = tempfile::tempdir().expect("a directory");
-    let image = dir.path().join("hog.img");
+    let image = dir.path().join("stressor.img");
     build_image(text, &image);
     let qemu = std::env::var_os("WEIR_QEMU").unwrap_or_else(|| "qemu-system-aarch64".into());
     // Without the plug-in; the guest would run for ever.

@@ -63,7 +63,7 @@ fn mean(used: &[u64]) -> u64 {
     1000 * used.iter().sum::<u64>() / used.len().max(1) as u64
 }
 
-/// A hog on core 0 and nobody else, not even a console.
+/// A memory stressor on core 0 and nobody else, not even a console.
 fn alone(platform: &str, passes: u32, bandwidth: &str) -> String {
     format!(
         r#"
@@ -73,35 +73,36 @@ platform = "{platform}"
 console_core = 0
 
 [[vm]]
-name = "hog"
+name = "memory-stressor"
 cpus = [0]
 memory = "8MiB"
-image = {{ elf = "hog", args = "mode=read size=0x200000 passes={passes}" }}
+image = {{ elf = "memory-stressor", args = "mode=read size=0x200000 passes={passes}" }}
 bandwidth = {{ {bandwidth} }}
-expect = ["hog: {passes} passes"]
+expect = ["memory-stressor: {passes} passes"]
 "#
     )
 }
 
-/// A VM with a hog on core `core`, the hog's further arguments and the VM's further keys.
-fn hog(name: &str, core: u32, args: &str, keys: &str) -> String {
+/// A VM with a memory stressor on core `core`, the memory stressor's further arguments and the VM's further keys.
+fn stressor(name: &str, core: u32, args: &str, keys: &str) -> String {
     format!(
         r#"
 [[vm]]
 name = "{name}"
 cpus = [{core}]
 memory = "8MiB"
-image = {{ elf = "hog", args = "mode=read size=0x200000{args}" }}
+image = {{ elf = "memory-stressor", args = "mode=read size=0x200000{args}" }}
 {keys}
 "#
     )
 }
 
-/// Two hogs side by side.
+/// Two memory stressors side by side.
 fn pair(first: &str, second: &str) -> String {
     let vm = |name: &str, core: u32, bandwidth: &str| {
-        let keys = format!("bandwidth = {{ {bandwidth} }}\nexpect = [\"hog: 4 passes\"]");
-        hog(name, core, " passes=4", &keys)
+        let keys =
+            format!("bandwidth = {{ {bandwidth} }}\nexpect = [\"memory-stressor: 4 passes\"]");
+        stressor(name, core, " passes=4", &keys)
     };
     format!("platform = \"qemu-virt\"\n{}{}", vm("a", 0, first), vm("b", 1, second))
 }
@@ -133,7 +134,7 @@ fn the_pmu_stops_a_vcpu_at_the_event() {
     for platform in ["qemu-virt", "qemu-virt-gicv2"] {
         let budget = "budget = 20000, period = \"100us\", event = \"inst-retired\"";
         let outcome = run(&alone(platform, 40, budget));
-        let used = periods(&budgets(&outcome), "hog", 0);
+        let used = periods(&budgets(&outcome), "memory-stressor", 0);
         assert!(used.len() > 30, "{platform}: {} periods", used.len());
         assert!(used.iter().all(|used| *used <= 20_008), "{platform}: {used:?}");
         // What is beyond a budget is taken off the next.
@@ -145,7 +146,7 @@ fn the_pmu_stops_a_vcpu_at_the_event() {
 fn without_debt_each_period_has_its_budget() {
     let budget = "budget = 20000, period = \"100us\", event = \"inst-retired\", debt = false";
     let outcome = run(&alone("qemu-virt", 20, budget));
-    let used = periods(&budgets(&outcome), "hog", 0);
+    let used = periods(&budgets(&outcome), "memory-stressor", 0);
     assert!(used.iter().all(|used| (20_000..=20_008).contains(used)), "{used:?}");
 }
 
@@ -176,8 +177,9 @@ fn a_budget_is_had_beside_a_core_that_never_pauses() {
         [(0, 1, 1000, ""), (1, 0, 1000, ""), (0, 1, 20_000, ", event = \"inst-retired\"")]
     {
         let bandwidth = format!("bandwidth = {{ budget = {budget}, period = \"100us\"{event} }}");
-        let a = hog("a", core, "", &bandwidth);
-        let b = hog("b", neighbor, " passes=200", "expect = [\"hog: 200 passes\"]");
+        let a = stressor("a", core, "", &bandwidth);
+        let b =
+            stressor("b", neighbor, " passes=200", "expect = [\"memory-stressor: 200 passes\"]");
         let outcome = run(&format!("platform = \"qemu-virt\"\n{a}{b}"));
         let used = periods(&budgets(&outcome), "a", 0);
         let what = format!("core {core}{event}: {used:?}");
@@ -243,7 +245,7 @@ fn a_silent_system_without_a_heartbeat_ends_by_virtual_time() {
     let text = alone("qemu-virt", 0, "budget = 1000, period = \"100us\"")
         .replace("console_core = 0", "console_core = 0\nheartbeat = \"0s\"")
         .replace(" passes=0", "")
-        .replace("expect = [\"hog: 0 passes\"]", "");
+        .replace("expect = [\"memory-stressor: 0 passes\"]", "");
     let limit = Duration::from_secs(60);
     let options = Options { limit, arguments: &["--for", "20ms"], ..Options::default() };
     let outcome = run_system(&text, &options);
@@ -361,9 +363,9 @@ platform = "qemu-virt"
 name = "linux"
 cpus = [0, 1]
 memory = "128MiB"
-image = {{ linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 weir.run=hog,poweroff weir.loops=3" }}
+image = {{ linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 weir.run=memory-stressor,poweroff weir.loops=3" }}
 bandwidth = {{ budget = 32000, period = "2ms", poll = "100us", source = "monitor", split = "{split}" }}
-expect = ["linux: hog wrote 3 blocks of 4 MiB on cpu 1", "linux: done"]
+expect = ["linux: memory-stressor wrote 3 blocks of 4 MiB on cpu 1", "linux: done"]
 "#
     );
     let outcome =
@@ -394,13 +396,15 @@ fn what_others_leave_raises_a_hungry_vm_and_takes_nobodys_guarantee() {
         let vm = |name: &str, core: u32, args: &str, bandwidth: &str| {
             format!(
                 "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"8MiB\"\n\
-                 image = {{ elf = \"hog\", args = \"mode=read {args}\" }}\n\
+                 image = {{ elf = \"memory-stressor\", args = \"mode=read {args}\" }}\n\
                  bandwidth = {{ budget = 1000, period = \"100us\"{bandwidth} }}\n"
             )
         };
         let hungry = vm("hungry", 0, "size=0x200000 passes=4", hungry);
         let other = vm("other", 1, "size=0x8000 passes=0 period_us=300", other);
-        format!("platform = \"qemu-virt\"\n\n{other}\n{hungry}expect = [\"hog: 4 passes\"]\n")
+        format!(
+            "platform = \"qemu-virt\"\n\n{other}\n{hungry}expect = [\"memory-stressor: 4 passes\"]\n"
+        )
     };
     let hungry = |outcome: &Outcome| mean(&periods(&budgets(outcome), "hungry", 0));
     let alone = hungry(&run(&system("", "")));

@@ -57,10 +57,10 @@ fn budgets_are_kept_as_seen_from_outside() {
     }
 }
 
-/// The hog on a core.
-fn hog(core: u32) -> String {
+/// The memory stressor on a core.
+fn stressor(core: u32) -> String {
     format!(
-        "[[vm]]\nname = \"hog{core}\"\ncpus = [{core}]\nmemory = \"8MiB\"\nimage = {{ elf = \"hog\" }}\n"
+        "[[vm]]\nname = \"stressor{core}\"\ncpus = [{core}]\nmemory = \"8MiB\"\nimage = {{ elf = \"memory-stressor\" }}\n"
     )
 }
 
@@ -70,7 +70,7 @@ fn a_platform_is_calibrated_and_its_table_is_read() {
     // A table that the file has does not stand in the way of a new one.
     let old = "[saturation]\nperiod = \"1us\"\nline = \"64B\"\npoints = [{ budget = 1, dma = \"0B/s\" }]\nleast_period = \"1s\"\n";
     let budget = "bandwidth = { budget = 9, period = \"100us\" }";
-    let text = format!("platform = \"qemu-virt\"\n{old}{}\n{budget}\n", hog(0)) + &hog(1);
+    let text = format!("platform = \"qemu-virt\"\n{old}{}\n{budget}\n", stressor(0)) + &stressor(1);
     let system = directory.path().join("old.toml");
     std::fs::write(&system, text).expect("a system file");
     let table = directory.path().join("saturation.toml");
@@ -90,7 +90,7 @@ fn a_platform_is_calibrated_and_its_table_is_read() {
     let file = directory.path().join("system.toml");
     let system = |budget: u64| {
         let bandwidth = format!("bandwidth = {{ budget = {budget}, period = \"100us\" }}");
-        format!("platform = \"qemu-virt\"\n{table}\n{}{bandwidth}\n", hog(0))
+        format!("platform = \"qemu-virt\"\n{table}\n{}{bandwidth}\n", stressor(0))
     };
     let check = |budget: u64| {
         std::fs::write(&file, system(budget)).expect("a system file");

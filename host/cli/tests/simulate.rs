@@ -155,7 +155,7 @@ fn deadlines_and_arrival_curves_are_in_the_tables_the_json_and_the_pictures() {
     let directory = tempfile::tempdir().unwrap();
     let (file, name) = path(&directory, "periodic.toml");
     let text = "platform = \"zcu102\"\n[[vm]]\nname = \"periodic\"\ncpus = [0]\nmemory = \"4MiB\"\n\
-                image = { elf = \"hog\" }\n\
+                image = { elf = \"memory-stressor\" }\n\
                 workload = { kind = \"read\", size = \"2MiB\", period = \"2ms\" }\n\
                 bandwidth = { budget = 2500, period = \"100us\", overcommit = true }\n";
     fs::write(&file, text).unwrap();
@@ -189,7 +189,7 @@ fn a_dma_engine_and_its_tbu_are_in_what_is_printed() {
     let directory = tempfile::tempdir().unwrap();
     let (file, name) = path(&directory, "dma.toml");
     let text = "platform = \"zcu102\"\n[[vm]]\nname = \"mover\"\ncpus = [0]\nmemory = \"4MiB\"\n\
-                image = { elf = \"hog\" }\n\
+                image = { elf = \"memory-stressor\" }\n\
                 workload = { kind = \"dma\", engine = \"lpd\", chunk = \"4KiB\" }\n";
     fs::write(&file, text).unwrap();
     let call = ["simulate", &name, "--for", "500us", "--warm-up", "100us"];
@@ -342,7 +342,7 @@ fn slowdown_is_the_time_of_the_same_work_and_null_without_any() {
     let (file, name) = path(&directory, "work.toml");
     let vm = |name: &str, cpus: &str, workload: &str| {
         format!(
-            "[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"16MiB\"\nimage = {{ elf = \"hog\" }}\n\
+            "[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"16MiB\"\nimage = {{ elf = \"memory-stressor\" }}\n\
              workload = {{ {workload} }}\n"
         )
     };

@@ -472,7 +472,7 @@ fn row_misses_leave_the_cache_without_a_size() {
         let of = |size: &str| {
             let text = format!(
                 "platform = \"{name}\"\n[[vm]]\nname = \"ustress\"\ncpus = [0]\nmemory = \"32MiB\"\n\
-                 image = {{ elf = \"hog\" }}\nworkload = {{ kind = \"row-miss\"{size} }}\n"
+                 image = {{ elf = \"memory-stressor\" }}\nworkload = {{ kind = \"row-miss\"{size} }}\n"
             );
             let memory = Memory::find_with(name, &[]).unwrap();
             let outcome = run(&board_of(&text, &memory), span(5000)).unwrap();
@@ -490,7 +490,7 @@ fn row_misses_of_any_number_of_cores_saturate_at_what_was_measured() {
     for cores in ["[0, 1, 2]", "[0]"] {
         let text = format!(
             "platform = \"zcu102\"\ndram = \"banks-on-top\"\n[hypervisor]\nbanks = \"1\"\n[[vm]]\nname = \"ustress\"\n\
-             cpus = {cores}\nmemory = \"16MiB\"\nbanks = \"0\"\nimage = {{ elf = \"hog\" }}\n\
+             cpus = {cores}\nmemory = \"16MiB\"\nbanks = \"0\"\nimage = {{ elf = \"memory-stressor\" }}\n\
              workload = {{ kind = \"row-miss\", size = \"4MiB\" }}\n"
         );
         let span = Span { warm_up: Nanos(30_000_000), length: Nanos(2_000_000), seed: 1 };

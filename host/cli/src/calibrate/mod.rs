@@ -1,4 +1,4 @@
-//! `weir calibrate`: the smallest budget and period that make sense on a platform, and how much its memory takes, measured by the hog.
+//! `weir calibrate`: the smallest budget and period that make sense on a platform, and how much its memory takes, measured by the memory stressor.
 
 mod grid;
 
@@ -24,7 +24,7 @@ use weir_units::Nanos;
 
 /// Finds the smallest budget and period that make sense on a system's platform, and how much its memory takes.
 ///
-/// Runs the hog on the cores of the system's VMs, without a budget and over a grid of budgets and periods, and finds where the bandwidth
+/// Runs the memory stressor on the cores of the system's VMs, without a budget and over a grid of budgets and periods, and finds where the bandwidth
 /// measured and the one asked for part (rt-virtio, V-A). Prints a table `[saturation]` that `weir check`, `weir plan` and `weir analyze`
 /// read in a system file. In QEMU the accesses are the refills of the plug-in's model, under instruction counting: each call gives the
 /// same table.

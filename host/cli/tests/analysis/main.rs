@@ -111,7 +111,7 @@ fn what_does_not_limit_refills_limits_no_memory_and_overcommitment_is_borne_by_c
             "x.toml",
             format!(
                 "platform = \"qemu-virt\"\n{}{}{SATURATION}",
-                vm("hog", 0, budget),
+                vm("memory-stressor", 0, budget),
                 vm("latency", 1, "budget = 90")
             )
             .as_bytes(),
@@ -120,8 +120,11 @@ fn what_does_not_limit_refills_limits_no_memory_and_overcommitment_is_borne_by_c
         verbs.map(|verb| say(fake.weir().args([verb, "x.toml"])))
     };
     for (budget, named) in [
-        ("budget = 9, event = \"inst-retired\"", "hog (inst-retired says nothing of refills)"),
-        ("write_budget = 9", "hog (l2d-writeback says nothing of refills)"),
+        (
+            "budget = 9, event = \"inst-retired\"",
+            "memory-stressor (inst-retired says nothing of refills)",
+        ),
+        ("write_budget = 9", "memory-stressor (l2d-writeback says nothing of refills)"),
     ] {
         for said in system(budget) {
             assert_eq!(said.status, Some(1), "{}", said.err);

@@ -77,7 +77,7 @@ fn system(point: Point) -> String {
     );
     format!(
         "platform = \"zcu102\"\ndram = \"banks-on-top\"\n[hypervisor]\nbanks = \"1\"\n\
-         [[vm]]\nname = \"ustress\"\ncpus = [{}]\nmemory = \"64MiB\"\nbanks = \"0\"\nimage = {{ elf = \"hog\" }}\n\
+         [[vm]]\nname = \"ustress\"\ncpus = [{}]\nmemory = \"64MiB\"\nbanks = \"0\"\nimage = {{ elf = \"memory-stressor\" }}\n\
          workload = {{ kind = \"row-miss\", size = \"4MiB\" }}\n{}\n",
         cores.join(", "),
         if budget == 0 { String::new() } else { bandwidth }

@@ -64,12 +64,13 @@ pub fn run(lab: &Lab<'_>, quick: bool, bar: &Bar) -> Result<Vec<(&'static str, P
         ] {
             let run = format!("paths-{name}-{}", wanted.last().unwrap_or(&""));
             let bandwidth = format!("budget = {budget}, period = \"100us\", {source}{keys}");
-            let guest = ("hog", "mode=read size=0x10000 passes=800");
-            let mut vms =
-                vec![Vm { name: "hog", cpus: "[0]", guest, bandwidth: &bandwidth }.toml()];
+            let guest = ("memory-stressor", "mode=read size=0x10000 passes=800");
+            let mut vms = vec![
+                Vm { name: "memory-stressor", cpus: "[0]", guest, bandwidth: &bandwidth }.toml(),
+            ];
             if critical {
                 // It sleeps between its two passes, longer than the other runs.
-                let guest = ("hog", "mode=read size=0x1000 passes=2 period_us=20000");
+                let guest = ("memory-stressor", "mode=read size=0x1000 passes=2 period_us=20000");
                 let bandwidth = bandwidth.replace(keys, "");
                 let vm = Vm { name: "critical", cpus: "[1]", guest, bandwidth: &bandwidth };
                 vms.push(vm.toml());

@@ -241,7 +241,7 @@ fn mean(periods: &[Period]) -> f64 {
     mean
 }
 
-/// Two hogs: one that always wants more, and one whose passes begin every `pause` us.
+/// Two memory stressors: one that always wants more, and one whose passes begin every `pause` us.
 fn pair(
     lab: &Lab<'_>,
     name: &str,
@@ -257,8 +257,15 @@ fn pair(
     let args = format!("mode=read size=0x200000 passes={passes}");
     let [first, second] = [hungry, other].map(bandwidth);
     let vms = [
-        Vm { name: "hungry", cpus: "[1]", guest: ("hog", &args), bandwidth: &first }.toml(),
-        Vm { name: "other", cpus: "[2]", guest: ("hog", other_args), bandwidth: &second }.toml(),
+        Vm { name: "hungry", cpus: "[1]", guest: ("memory-stressor", &args), bandwidth: &first }
+            .toml(),
+        Vm {
+            name: "other",
+            cpus: "[2]",
+            guest: ("memory-stressor", other_args),
+            bandwidth: &second,
+        }
+        .toml(),
     ];
     let seen = lab.run(name, &lab.system("", &vms), Job::Traffic);
     bar.add(1);
@@ -392,7 +399,7 @@ pub fn unregulated(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result<
         ),
     ] {
         let free = ("latency", "size=0x10000 loads=400000 rounds=2");
-        let busy = ("hog", "mode=read size=0x10000 passes=1000");
+        let busy = ("memory-stressor", "mode=read size=0x10000 passes=1000");
         let vms = [
             Vm { name: "free", cpus: "[1]", guest: free, bandwidth: "" }.toml(),
             Vm { name: "throttled", cpus: "[2]", guest: busy, bandwidth }.toml(),

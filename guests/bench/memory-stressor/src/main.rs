@@ -23,12 +23,12 @@
 //! for `weir observe`.
 //!
 //! ```text
-//! hog: write 1048576 bytes by 64
-//! hog: 151552 lines in 1000 us
-//! hog: 10 passes, 163840 accesses, 4 ns each
+//! memory-stressor: write 1048576 bytes by 64
+//! memory-stressor: 151552 lines in 1000 us
+//! memory-stressor: 10 passes, 163840 accesses, 4 ns each
 //!
-//! hog: walk 16384 bytes by 64, 1024 accesses, 5 ns each
-//! hog: walked
+//! memory-stressor: walk 16384 bytes by 64, 1024 accesses, 5 ns each
+//! memory-stressor: walked
 //! ```
 //!
 //! The first line follows the first pass. After the last one: SYSTEM_OFF.
@@ -79,7 +79,8 @@ fn main(board: &'static Board) -> ! {
         "rowmiss" => {
             let rows = Rows::find(&board.args, board.ram.base, range(size));
             let range = Range { count: rows.lines(stride), ..range(size) };
-            Hog::new(board).go_over("rowmiss", range, |range, part| rows.write(range.stride, part));
+            Stressor::new(board)
+                .go_over("rowmiss", range, |range, part| rows.write(range.stride, part));
         }
         "zero" => match zva_block() {
             Some(block) => {
@@ -97,7 +98,7 @@ fn main(board: &'static Board) -> ! {
                 walk_through(range, args.number("loads", 1_000_000).div_ceil(range.count).max(1));
                 size *= 2;
             }
-            println!("hog: walked");
+            println!("memory-stressor: walked");
         }
         other => panic!("mode={other}: read, write, zero or walk"),
     }
@@ -110,7 +111,7 @@ const LINE: u64 = 64;
 const CHUNK: u64 = 64;
 
 fn go_over(board: &Board, mode: &str, range: Range, pass: fn(Range)) {
-    Hog::new(board).go_over(mode, range, |range, part| {
+    Stressor::new(board).go_over(mode, range, |range, part| {
         pass(Range { start: range.start + part.start * range.stride, count: part.count, ..range });
     });
 }
@@ -124,7 +125,7 @@ struct Part {
 }
 
 /// What the passes of all modes have in common. Times are in ticks.
-struct Hog {
+struct Stressor {
     passes: u64,
     period: u64,
     /// Time between two lines; 0 for none.
@@ -134,7 +135,7 @@ struct Hog {
     bytes: u64,
 }
 
-impl Hog {
+impl Stressor {
     fn new(board: &Board) -> Self {
         gic::init(|_| ());
         gic::enable(board.virtual_timer);
@@ -171,13 +172,17 @@ impl Hog {
             busy += time::now() - start;
             done += 1;
             if done == 1 {
-                println!("hog: {mode} {} bytes by {}", range.count * range.stride, range.stride);
+                println!(
+                    "memory-stressor: {mode} {} bytes by {}",
+                    range.count * range.stride,
+                    range.stride
+                );
             }
             sleep_until(start + self.period);
         }
         let accesses = range.count * self.passes;
         let each = time::ticks_to_ns(busy, time::frequency()) / accesses;
-        println!("hog: {} passes, {accesses} accesses, {each} ns each", self.passes);
+        println!("memory-stressor: {} passes, {accesses} accesses, {each} ns each", self.passes);
     }
 
     /// One pass, whose accesses take `bytes` of cache lines each, with a report when it is due.
@@ -192,7 +197,7 @@ impl Hog {
             let since = now - self.reported;
             if since >= self.report {
                 let us = time::ticks_to_ns(since, time::frequency()) / 1000;
-                println!("hog: {} lines in {us} us", self.bytes / LINE);
+                println!("memory-stressor: {} lines in {us} us", self.bytes / LINE);
                 (self.reported, self.bytes) = (now, 0);
             }
         }
@@ -214,7 +219,10 @@ fn walk_through(range: Range, passes: u64) {
     let each = time::ticks_to_ns(time::now() - start, time::frequency()) / accesses;
     assert!(at == first, "the walk is a circle");
     let size = range.count * range.stride;
-    println!("hog: walk {size} bytes by {}, {accesses} accesses, {each} ns each", range.stride);
+    println!(
+        "memory-stressor: walk {size} bytes by {}, {accesses} accesses, {each} ns each",
+        range.stride
+    );
 }
 
 /// Waits for a time in ticks, if it has not come yet.

@@ -16,12 +16,12 @@ const STUCK: u64 = 999;
 const LAG: u64 = 3_000_000;
 
 fn main(board: &'static Board) -> ! {
-    broker_vm::serve(board, Laggard)
+    broker_vm::serve(board, SlowReceiver)
 }
 
-struct Laggard;
+struct SlowReceiver;
 
-impl Mover for Laggard {
+impl Mover for SlowReceiver {
     fn copy(&mut self, from: u64, to: u64, len: u64) {
         let (first, rest) = (len / 2, len - len / 2);
         copy(from, to, first);

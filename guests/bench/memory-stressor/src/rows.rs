@@ -25,7 +25,7 @@ impl Rows {
     ///
     /// # Panics
     ///
-    /// With arguments that do not fit: a hog that hits rows would mislead.
+    /// With arguments that do not fit: a memory stressor that hits rows would mislead.
     pub fn find(args: &Args<'_>, ram: u64, range: Range) -> Self {
         let row = args.number("row", 8192);
         let (masks, bits) = masks(args);

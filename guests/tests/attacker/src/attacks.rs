@@ -1,7 +1,7 @@
-//! The crimes. Each returns what it got, for the line of a survivor; many never return.
+//! The attacks. Each returns its result, which the guest prints if it survives; many never return.
 //!
 //! Where stage 1 would stop an attempt before the hypervisor sees it (execution of device memory,
-//! vectors in nowhere), the crime turns the guest's MMU off first.
+//! vectors in nowhere), the attack turns the guest's MMU off first.
 
 use core::arch::asm;
 use weir_guest::{
@@ -10,10 +10,10 @@ use weir_guest::{
     hypercall, mmio, mmu, psci,
 };
 
-/// Something that a VM must not get away with, or must not gain from.
-pub struct Crime {
+/// An access that a VM must not be able to make, or must not gain from.
+pub struct Attack {
     pub name: &'static str,
-    pub commit: fn(&Board) -> u64,
+    pub execute: fn(&Board) -> u64,
 }
 
 /// Nothing is here on QEMU's `virt` machine, hence nothing on a virtual board.
@@ -25,49 +25,52 @@ const ITS: u64 = 0x0808_0000;
 /// GICv2's virtual interface control (GICH), which a hypervisor keeps for itself.
 const GICH: u64 = 0x0803_0000;
 
-/// In the order in which they are committed.
-pub const CRIMES: &[Crime] = &[
-    Crime { name: "read below its memory", commit: |b| read(b.ram.base.wrapping_sub(0x1000)) },
-    Crime { name: "write below its memory", commit: |b| write(b.ram.base.wrapping_sub(0x1000)) },
-    Crime { name: "read above its memory", commit: |b| read(b.ram.end()) },
-    Crime { name: "write above its memory", commit: |b| write(b.ram.end()) },
-    Crime { name: "read another VM's memory", commit: |b| read(victim(b)) },
-    Crime { name: "write another VM's memory", commit: |b| write(victim(b)) },
-    Crime { name: "read the hypervisor's memory", commit: |b| read(hypervisor(b)) },
-    Crime { name: "write the hypervisor's memory", commit: |b| write(hypervisor(b)) },
-    Crime { name: "page tables in another VM's memory", commit: foreign_page_tables },
-    Crime { name: "wild SMC numbers", commit: |_| wild_calls(smc) },
-    Crime { name: "wild HVC numbers", commit: |_| wild_calls(hvc) },
-    Crime { name: "SMC and HVC with wild immediates", commit: |_| wild_immediates() },
-    Crime { name: "read a device that is not there", commit: |_| read(NOWHERE) },
-    Crime { name: "write a device that is not there", commit: |_| write(NOWHERE) },
-    Crime { name: "read a clock that was not granted", commit: |_| read(PL031) },
-    Crime { name: "write a clock that was not granted", commit: |_| write(PL031) },
-    Crime { name: "another core's interrupt controller", commit: foreign_interrupt_controller },
-    Crime { name: "the interrupt translation service", commit: |_| write(ITS) },
-    Crime { name: "performance monitor registers", commit: |_| performance_monitors() },
-    Crime { name: "debug registers", commit: |_| debug_registers() },
-    Crime { name: "cache operations by set and way", commit: |_| set_way() },
-    Crime { name: "implementation defined registers", commit: |_| implementation_defined() },
-    Crime { name: "registers of EL2 and EL3", commit: |_| higher_levels() },
-    Crime { name: "undefined instruction, vectors in nowhere", commit: |_| undefined() },
-    Crime { name: "jump to a high address", commit: |_| jump(HIGH) },
-    Crime { name: "jump to address 0", commit: |_| jump(0) },
-    Crime { name: "jump to a device that is not there", commit: |_| jump(NOWHERE) },
-    Crime { name: "execute device memory", commit: |b| jump(b.uart.base) },
-    Crime { name: "load exclusive from nowhere", commit: |_| load_exclusive(NOWHERE) },
-    Crime { name: "load pair from nowhere", commit: |_| load_pair(NOWHERE) },
-    Crime { name: "store pair to nowhere", commit: |_| store_pair(NOWHERE) },
-    Crime { name: "load pair from the distributor", commit: |b| load_pair(b.gic.gicd()) },
-    Crime { name: "store with writeback to the distributor", commit: |b| writeback(b.gic.gicd()) },
-    Crime { name: "DC ZVA on nowhere", commit: |_| zero_line(NOWHERE) },
-    Crime { name: "DC CIVAC on nowhere", commit: |_| clean_line(NOWHERE) },
-    Crime { name: "stack overflow, vectors in nowhere", commit: stack_overflow },
-    Crime { name: "SGIs to every affinity", commit: wild_sgis },
-    Crime { name: "all of the distributor with ones", commit: distributor_with_ones },
-    Crime { name: "all of the distributor, wrong sizes", commit: distributor_wrong_sizes },
-    Crime { name: "all of the core's own interface with ones", commit: own_interface_with_ones },
-    Crime { name: "CPU_ON with wild arguments", commit: wild_cpu_on },
+/// In the order of execution.
+pub const ATTACKS: &[Attack] = &[
+    Attack { name: "read below its memory", execute: |b| read(b.ram.base.wrapping_sub(0x1000)) },
+    Attack { name: "write below its memory", execute: |b| write(b.ram.base.wrapping_sub(0x1000)) },
+    Attack { name: "read above its memory", execute: |b| read(b.ram.end()) },
+    Attack { name: "write above its memory", execute: |b| write(b.ram.end()) },
+    Attack { name: "read another VM's memory", execute: |b| read(victim(b)) },
+    Attack { name: "write another VM's memory", execute: |b| write(victim(b)) },
+    Attack { name: "read the hypervisor's memory", execute: |b| read(hypervisor(b)) },
+    Attack { name: "write the hypervisor's memory", execute: |b| write(hypervisor(b)) },
+    Attack { name: "page tables in another VM's memory", execute: foreign_page_tables },
+    Attack { name: "wild SMC numbers", execute: |_| wild_calls(smc) },
+    Attack { name: "wild HVC numbers", execute: |_| wild_calls(hvc) },
+    Attack { name: "SMC and HVC with wild immediates", execute: |_| wild_immediates() },
+    Attack { name: "read a device that is not there", execute: |_| read(NOWHERE) },
+    Attack { name: "write a device that is not there", execute: |_| write(NOWHERE) },
+    Attack { name: "read a clock that was not granted", execute: |_| read(PL031) },
+    Attack { name: "write a clock that was not granted", execute: |_| write(PL031) },
+    Attack { name: "another core's interrupt controller", execute: foreign_interrupt_controller },
+    Attack { name: "the interrupt translation service", execute: |_| write(ITS) },
+    Attack { name: "performance monitor registers", execute: |_| performance_monitors() },
+    Attack { name: "debug registers", execute: |_| debug_registers() },
+    Attack { name: "cache operations by set and way", execute: |_| set_way() },
+    Attack { name: "implementation defined registers", execute: |_| implementation_defined() },
+    Attack { name: "registers of EL2 and EL3", execute: |_| higher_levels() },
+    Attack { name: "undefined instruction, vectors in nowhere", execute: |_| undefined() },
+    Attack { name: "jump to a high address", execute: |_| jump(HIGH) },
+    Attack { name: "jump to address 0", execute: |_| jump(0) },
+    Attack { name: "jump to a device that is not there", execute: |_| jump(NOWHERE) },
+    Attack { name: "execute device memory", execute: |b| jump(b.uart.base) },
+    Attack { name: "load exclusive from nowhere", execute: |_| load_exclusive(NOWHERE) },
+    Attack { name: "load pair from nowhere", execute: |_| load_pair(NOWHERE) },
+    Attack { name: "store pair to nowhere", execute: |_| store_pair(NOWHERE) },
+    Attack { name: "load pair from the distributor", execute: |b| load_pair(b.gic.gicd()) },
+    Attack {
+        name: "store with writeback to the distributor",
+        execute: |b| writeback(b.gic.gicd()),
+    },
+    Attack { name: "DC ZVA on nowhere", execute: |_| zero_line(NOWHERE) },
+    Attack { name: "DC CIVAC on nowhere", execute: |_| clean_line(NOWHERE) },
+    Attack { name: "stack overflow, vectors in nowhere", execute: stack_overflow },
+    Attack { name: "SGIs to every affinity", execute: wild_sgis },
+    Attack { name: "all of the distributor with ones", execute: distributor_with_ones },
+    Attack { name: "all of the distributor, wrong sizes", execute: distributor_wrong_sizes },
+    Attack { name: "all of the core's own interface with ones", execute: own_interface_with_ones },
+    Attack { name: "CPU_ON with wild arguments", execute: wild_cpu_on },
 ];
 
 fn victim(board: &Board) -> u64 {

@@ -1,25 +1,25 @@
-//! Commits a crime in each life, all of them in turn; the other VMs must not notice.
+//! Executes one attack per boot, in the order of the list; the other VMs must not be affected.
 //!
-//! Life n (from 0, by the restart count that weir keeps) announces `vandal: crime N: NAME` with
-//! N = n + 1 and commits crime n of [`crimes::CRIMES`]. What weir takes for a fault ends the life;
+//! Boot n (from 0, the restart count that weir keeps) announces `attacker: attack N: NAME` with
+//! N = n + 1 and executes attack n of [`attacks::ATTACKS`]. A fault ends the boot;
 //! where it does not (a call was refused, an access was ignored or became an exception of the
-//! guest's own), the guest prints `vandal: survived: ...` and asks for SYSTEM_RESET. The life after
-//! the last crime prints `vandal: all N crimes committed` and powers off.
+//! guest's own), the guest prints `attacker: survived: ...` and asks for SYSTEM_RESET. The boot after
+//! the last attack prints `attacker: all N attacks executed` and powers off.
 //!
-//! Arguments: `crime=N` commits that crime in every life; `victim=ADDRESS` is where another VM is
+//! Arguments: `attack=N` executes that attack in every boot; `victim=ADDRESS` is where another VM is
 //! supposed to be (0x50000000), `hypervisor=ADDRESS` where weir is (0x7ff00000), both physical;
-//! `wait_ms=N` sleeps so long in each life before its crime.
+//! `wait_ms=N` sleeps so long in each life before its attack.
 //!
-//! Run it with `on_fault = "restart"`. It takes no interrupts; on QEMU without weir each life is the
-//! first, and the crimes that break the vectors hang.
+//! Run it with `on_fault = "restart"`. It takes no interrupts; on QEMU without weir each boot is the
+//! first, and the attacks that break the vectors hang.
 
 #![no_std]
 #![no_main]
 
-mod crimes;
+mod attacks;
 
+use attacks::ATTACKS;
 use core::sync::atomic::{AtomicU64, Ordering};
-use crimes::CRIMES;
 use weir_guest::{
     Board, cpu, entry,
     exceptions::{self, Sync},
@@ -46,23 +46,23 @@ fn sleep(board: &Board, milliseconds: u64) {
 
 fn main(board: &'static Board) -> ! {
     exceptions::on_sync(go_on);
-    let count = CRIMES.len() as u64;
-    let next = match board.args.number("crime", 0) {
+    let count = ATTACKS.len() as u64;
+    let next = match board.args.number("attack", 0) {
         0 => hypercall::restarts(),
         chosen => chosen - 1,
     };
-    let Some(crime) = CRIMES.get(next as usize) else {
-        println!("vandal: all {count} crimes committed");
+    let Some(attack) = ATTACKS.get(next as usize) else {
+        println!("attacker: all {count} attacks executed");
         psci::system_off()
     };
     cpu::mask_interrupts();
     sleep(board, board.args.number("wait_ms", 0));
-    println!("vandal: crime {}: {}", next + 1, crime.name);
-    let answer = (crime.commit)(board);
+    println!("attacker: attack {}: {}", next + 1, attack.name);
+    let answer = (attack.execute)(board);
     let exceptions = EXCEPTIONS.load(Ordering::Relaxed);
     let syndrome = SYNDROME.load(Ordering::Relaxed);
     println!(
-        "vandal: survived: answer {answer:#x}, {exceptions} exceptions of its own, last syndrome \
+        "attacker: survived: answer {answer:#x}, {exceptions} exceptions of its own, last syndrome \
          {syndrome:#x}"
     );
     psci::system_reset()
