@@ -241,7 +241,7 @@ fn zeroing_is_made_visible() {
 #[test]
 fn what_is_zeroed_is_told_in_lines() {
     // Twice the cache. 500 lines in 100 us are 5000 in 1 ms, however many stores zero one.
-    let vm = "[[vm]]\nname = \"zero\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = { elf = \"memory-stressor\", args = \"mode=zero size=0x200000 passes=3 report_us=1000\" }\nbandwidth = { budget = 500, period = \"100us\", source = \"monitor\" }\nexpect = [\"memory-stressor: 3 passes\"]\n";
+    let vm = "[[vm]]\nname = \"zero\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = { elf = \"memory-stressor\", args = \"mode=zero size=0x200000 passes=3 report_us=1000\" }\nmemory_budget = { accesses = 500, period = \"100us\", source = \"counter-page\" }\nexpect = [\"memory-stressor: 3 passes\"]\n";
     let file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
     fs::write(&file, format!("platform = \"qemu-virt\"\n{vm}")).expect("a system");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));

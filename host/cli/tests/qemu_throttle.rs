@@ -77,7 +77,7 @@ name = "memory-stressor"
 cpus = [0]
 memory = "8MiB"
 image = {{ elf = "memory-stressor", args = "mode=read size=0x200000 passes={passes}" }}
-bandwidth = {{ {bandwidth} }}
+memory_budget = {{ {bandwidth} }}
 expect = ["memory-stressor: {passes} passes"]
 "#
     )
@@ -101,7 +101,7 @@ image = {{ elf = "memory-stressor", args = "mode=read size=0x200000{args}" }}
 fn pair(first: &str, second: &str) -> String {
     let vm = |name: &str, core: u32, bandwidth: &str| {
         let keys =
-            format!("bandwidth = {{ {bandwidth} }}\nexpect = [\"memory-stressor: 4 passes\"]");
+            format!("memory_budget = {{ {bandwidth} }}\nexpect = [\"memory-stressor: 4 passes\"]");
         stressor(name, core, " passes=4", &keys)
     };
     format!("platform = \"qemu-virt\"\n{}{}", vm("a", 0, first), vm("b", 1, second))
@@ -118,7 +118,7 @@ name = "spender"
 cpus = [0, 1]
 memory = "8MiB"
 image = {{ elf = "spender", args = "{args}" }}
-bandwidth = {{ {bandwidth} }}
+memory_budget = {{ {bandwidth} }}
 on_fault = "restart"
 expect = ["spender: off"]
 "#
@@ -132,7 +132,7 @@ fn run(text: &str) -> Outcome {
 #[test]
 fn the_pmu_stops_a_vcpu_at_the_event() {
     for platform in ["qemu-virt", "qemu-virt-gicv2"] {
-        let budget = "budget = 20000, period = \"100us\", event = \"inst-retired\"";
+        let budget = "accesses = 20000, period = \"100us\", event = \"inst-retired\"";
         let outcome = run(&alone(platform, 40, budget));
         let used = periods(&budgets(&outcome), "memory-stressor", 0);
         assert!(used.len() > 30, "{platform}: {} periods", used.len());
@@ -144,7 +144,7 @@ fn the_pmu_stops_a_vcpu_at_the_event() {
 
 #[test]
 fn without_debt_each_period_has_its_budget() {
-    let budget = "budget = 20000, period = \"100us\", event = \"inst-retired\", debt = false";
+    let budget = "accesses = 20000, period = \"100us\", event = \"inst-retired\", debt = false";
     let outcome = run(&alone("qemu-virt", 20, budget));
     let used = periods(&budgets(&outcome), "memory-stressor", 0);
     assert!(used.iter().all(|used| (20_000..=20_008).contains(used)), "{used:?}");
@@ -152,7 +152,7 @@ fn without_debt_each_period_has_its_budget() {
 
 #[test]
 fn two_cores_stand_on_the_monitor() {
-    let (a, b) = ("budget = 1000, period = \"100us\"", "budget = 500, period = \"100us\"");
+    let (a, b) = ("accesses = 1000, period = \"100us\"", "accesses = 500, period = \"100us\"");
     let outcome = run(&pair(a, &format!("{b}, phase = \"staggered\"")));
     let records = budgets(&outcome);
     for (vm, budget) in [("a", 1000), ("b", 500)] {
@@ -176,7 +176,8 @@ fn a_budget_is_had_beside_a_core_that_never_pauses() {
     for (core, neighbor, budget, event) in
         [(0, 1, 1000, ""), (1, 0, 1000, ""), (0, 1, 20_000, ", event = \"inst-retired\"")]
     {
-        let bandwidth = format!("bandwidth = {{ budget = {budget}, period = \"100us\"{event} }}");
+        let bandwidth =
+            format!("memory_budget = {{ accesses = {budget}, period = \"100us\"{event} }}");
         let a = stressor("a", core, "", &bandwidth);
         let b =
             stressor("b", neighbor, " passes=200", "expect = [\"memory-stressor: 200 passes\"]");
@@ -191,7 +192,7 @@ fn a_budget_is_had_beside_a_core_that_never_pauses() {
 #[test]
 fn a_new_life_brings_no_new_budget() {
     for (then, split) in [("reset", "even"), ("fault", "pool")] {
-        let bandwidth = format!("budget = 400, period = \"200us\", split = \"{split}\"");
+        let bandwidth = format!("accesses = 400, period = \"200us\", split = \"{split}\"");
         let outcome = run(&spender(&format!("then={then}"), &bandwidth));
         assert_eq!(outcome.vm("spender")["restarts"], 3, "{then}");
         let records = budgets(&outcome);
@@ -215,7 +216,7 @@ name = "a"
 cpus = [0, 1]
 memory = "8MiB"
 image = { elf = "latency", args = "size=0x400000 rounds=1 loads=20000" }
-bandwidth = { budget = 1000, period = "200us", scope = "vcpu" }
+memory_budget = { accesses = 1000, period = "200us", scope = "vcpu" }
 expect = ["1 rounds"]
 "#);
     let looks = |outcome: &Outcome| {
@@ -232,7 +233,7 @@ expect = ["1 rounds"]
     assert!(idle.iter().filter(|record| record.kind == "replenish").count() > 10);
     assert!(idle.iter().all(|record| record.used == 0), "{idle:?}");
     // A core that comes on late has the budget of a period and no more, from its first on.
-    let outcome = run(&spender("then=off after_us=5000", "budget = 1000, period = \"100us\""));
+    let outcome = run(&spender("then=off after_us=5000", "accesses = 1000, period = \"100us\""));
     let records = budgets(&outcome);
     let of_last = records.iter().filter(|record| record.vcpu == 1);
     let most = of_last.map(|record| record.used).max().expect("records");
@@ -242,7 +243,7 @@ expect = ["1 rounds"]
 
 #[test]
 fn a_silent_system_without_a_heartbeat_ends_by_virtual_time() {
-    let text = alone("qemu-virt", 0, "budget = 1000, period = \"100us\"")
+    let text = alone("qemu-virt", 0, "accesses = 1000, period = \"100us\"")
         .replace("console_core = 0", "console_core = 0\nheartbeat = \"0s\"")
         .replace(" passes=0", "")
         .replace("expect = [\"memory-stressor: 0 passes\"]", "");
@@ -256,7 +257,7 @@ fn a_silent_system_without_a_heartbeat_ends_by_virtual_time() {
 
 #[test]
 fn a_throttled_vcpu_stays_off_under_a_storm() {
-    let outcome = run(&spender("then=storm after_us=2000", "budget = 200, period = \"10ms\""));
+    let outcome = run(&spender("then=storm after_us=2000", "accesses = 200, period = \"10ms\""));
     let last = outcome.lines("spender")[1].to_owned();
     assert_eq!(last, "spender: 1000 SGIs sent, 0 taken");
     let used = budgets(&outcome);
@@ -267,7 +268,7 @@ fn a_throttled_vcpu_stays_off_under_a_storm() {
 #[test]
 fn a_budget_is_set_by_who_may_and_within_limits() {
     let granted =
-        "budget = 200, period = \"100us\", adjust = { by = \"spender\", min = 2, max = 600 }";
+        "accesses = 200, period = \"100us\", adjust = { by = \"spender\", min = 2, max = 600 }";
     let args = |reads: u64| format!("then=set after_us=3000 vm=0 reads={reads}");
     let outcome = run(&spender(&args(600), granted));
     assert!(outcome.lines("spender").contains(&"spender: set: granted"));
@@ -281,7 +282,7 @@ fn a_budget_is_set_by_who_may_and_within_limits() {
     for (args, bandwidth) in [
         (args(601), granted),
         (args(0), granted),
-        (args(100), "budget = 200, period = \"100us\""),
+        (args(100), "accesses = 200, period = \"100us\""),
         ("then=set vm=7 reads=100".to_owned(), granted),
     ] {
         let outcome = run(&spender(&args, bandwidth));
@@ -292,7 +293,7 @@ fn a_budget_is_set_by_who_may_and_within_limits() {
 #[test]
 fn the_least_and_the_greatest_budget_work() {
     for (budget, throttled) in [(2u64, true), (1 << 32, false), (u64::MAX - 1, false)] {
-        let bandwidth = format!("budget = {budget}, period = \"100us\"");
+        let bandwidth = format!("accesses = {budget}, period = \"100us\"");
         let outcome = run(&spender("then=off after_us=300", &bandwidth));
         let seen = budgets(&outcome).iter().any(|record| record.kind == "throttle");
         assert_eq!(seen, throttled, "{budget}");
@@ -302,7 +303,7 @@ fn the_least_and_the_greatest_budget_work() {
 #[test]
 fn from_a_pool_one_core_gets_what_the_other_leaves() {
     let mean_of = |split: &str| {
-        let bandwidth = format!("budget = 1000, period = \"100us\", split = {split}");
+        let bandwidth = format!("accesses = 1000, period = \"100us\", split = {split}");
         let outcome = run(&spender("then=off after_us=5000", &bandwidth));
         mean(&periods(&budgets(&outcome), "spender", 1))
     };
@@ -339,7 +340,7 @@ name = "w"
 cpus = [0]
 memory = "16MiB"
 image = {{ bin = "{}" }}
-bandwidth = {{ budget = 100000, period = "1ms" }}
+memory_budget = {{ accesses = 100000, period = "1ms" }}
 "#,
         image.display()
     );
@@ -364,7 +365,7 @@ name = "linux"
 cpus = [0, 1]
 memory = "128MiB"
 image = {{ linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 weir.run=memory-stressor,poweroff weir.loops=3" }}
-bandwidth = {{ budget = 32000, period = "2ms", poll = "100us", source = "monitor", split = "{split}" }}
+memory_budget = {{ accesses = 32000, period = "2ms", poll = "100us", source = "counter-page", split = "{split}" }}
 expect = ["linux: memory-stressor wrote 3 blocks of 4 MiB on cpu 1", "linux: done"]
 "#
     );
@@ -397,7 +398,7 @@ fn what_others_leave_raises_a_hungry_vm_and_takes_nobodys_guarantee() {
             format!(
                 "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"8MiB\"\n\
                  image = {{ elf = \"memory-stressor\", args = \"mode=read {args}\" }}\n\
-                 bandwidth = {{ budget = 1000, period = \"100us\"{bandwidth} }}\n"
+                 memory_budget = {{ accesses = 1000, period = \"100us\"{bandwidth} }}\n"
             )
         };
         let hungry = vm("hungry", 0, "size=0x200000 passes=4", hungry);
@@ -462,7 +463,8 @@ fn a_vm_uses_the_counters_that_it_was_granted_and_no_others() {
 
 #[test]
 fn a_vm_with_counters_of_its_own_does_not_reach_those_of_its_budget() {
-    let budget = "bandwidth = { budget = 20000, period = \"100us\", event = \"inst-retired\" }";
+    let budget =
+        "memory_budget = { accesses = 20000, period = \"100us\", event = \"inst-retired\" }";
     let outcome = counting("qemu-virt", &format!("pmu = 3\n{budget}"));
     assert_eq!(outcome.lines("counting")[0], "counting: PMUv3 with 3 event counters");
     let used = periods(&budgets(&outcome), "counting", 0);

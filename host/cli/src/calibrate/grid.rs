@@ -60,9 +60,9 @@ pub struct Calibrated {
     /// Lines that the first core moves alone.
     pub one_core: u64,
     /// The least budget from which on all are kept.
-    pub least_budget: u64,
+    pub min_accesses: u64,
     /// The least period from which on all are kept.
-    pub least_period: u64,
+    pub min_period: u64,
     /// The most lines beyond a budget.
     pub overshoot: u64,
     /// The budgets that were tried, in `period`.
@@ -92,8 +92,8 @@ pub fn calibrate(
         periods.push(limited(lab, first, period_tried, budget)?);
         bar.add(1);
     }
-    let least_period = kept_from(&periods, "period", tolerance)?.period;
-    is_kept(period, least_period, tolerance)?;
+    let min_period = kept_from(&periods, "period", tolerance)?.period;
+    is_kept(period, min_period, tolerance)?;
     let mut budgets = Vec::new();
     let mut budget = FIRST_BUDGET;
     while budget <= one_core / 2 {
@@ -106,8 +106,8 @@ pub fn calibrate(
         period,
         saturation,
         one_core,
-        least_budget: kept_from(&budgets, "budget", tolerance)?.budget,
-        least_period,
+        min_accesses: kept_from(&budgets, "budget", tolerance)?.budget,
+        min_period,
         overshoot: budgets.iter().chain(&periods).map(|point| point.overshoot).max().unwrap_or(0),
         budgets,
         periods,
@@ -145,7 +145,7 @@ fn run(
 ) -> Result<Seen> {
     // Without debt: what is counted beyond a budget shows.
     let bandwidth = format!(
-        "budget = {budget}, period = \"{}\", source = \"monitor\", debt = false, overcommit = true",
+        "accesses = {budget}, period = \"{}\", source = \"counter-page\", debt = false, overcommit = true",
         Nanos(period)
     );
     lab.stressors(name, "", cores, passes, &bandwidth)

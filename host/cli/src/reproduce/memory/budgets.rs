@@ -119,7 +119,7 @@ fn points(programs: &[&'static str], budgets: &[u64]) -> Vec<Point> {
 fn of(point: Point) -> Result<Board> {
     let bandwidth = point.budget.map_or(String::new(), |(budget, period)| {
         format!(
-            "bandwidth = {{ budget = {}, period = \"{period}us\", event = \"bus-access\", scope = \"vcpu\", overcommit = true }}\n",
+            "memory_budget = {{ accesses = {}, period = \"{period}us\", event = \"bus-access\", scope = \"vcpu\", overcommit = true }}\n",
             budget * period / 1000
         )
     });

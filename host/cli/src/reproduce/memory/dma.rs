@@ -70,7 +70,7 @@ fn with(budget: u64, level: u64, with_engine: bool) -> Result<(f64, f64)> {
     let cores = format!(
         "[[vm]]\nname = \"ustress\"\ncpus = [0, 1, 2]\nmemory = \"64MiB\"\nbanks = \"one\"\nimage = {{ elf = \"memory-stressor\" }}\n\
          workload = {{ kind = \"row-miss\", size = \"4MiB\" }}\n\
-         bandwidth = {{ budget = {budget}, period = \"30us\", event = \"l2d-refill\", scope = \"vcpu\", overcommit = true }}\n"
+         memory_budget = {{ accesses = {budget}, period = \"30us\", event = \"l2d-refill\", scope = \"vcpu\", overcommit = true }}\n"
     );
     let values = [("dma.lpd.qos", level.to_string())];
     let text = format!("{HEAD}{cores}{}", if with_engine { engine(4) } else { String::new() });

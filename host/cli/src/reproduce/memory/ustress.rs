@@ -73,7 +73,7 @@ fn system(point: Point) -> String {
     let cores: Vec<_> = (0..point.cores).map(|core| core.to_string()).collect();
     let budget = point.budget;
     let bandwidth = format!(
-        "bandwidth = {{ budget = {budget}, period = \"30us\", event = \"l2d-refill\", scope = \"vcpu\", overcommit = true }}"
+        "memory_budget = {{ accesses = {budget}, period = \"30us\", event = \"l2d-refill\", scope = \"vcpu\", overcommit = true }}"
     );
     format!(
         "platform = \"zcu102\"\ndram = \"banks-on-top\"\n[hypervisor]\nbanks = \"1\"\n\

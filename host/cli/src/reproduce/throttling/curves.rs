@@ -125,14 +125,14 @@ impl Shapes {
 /// A budget that is never spent, so that there are counts for each period.
 fn wide(period: u64) -> String {
     let period = Nanos(period);
-    format!("budget = 100000000, period = \"{period}\"{MONITOR}")
+    format!("accesses = 100000000, period = \"{period}\"{MONITOR}")
 }
 
 fn narrow(budget: u64, keys: &str) -> String {
-    format!("budget = {budget}, period = \"{}\"{keys}", Nanos(PERIOD))
+    format!("accesses = {budget}, period = \"{}\"{keys}", Nanos(PERIOD))
 }
 
-const MONITOR: &str = ", source = \"monitor\", overcommit = true";
+const MONITOR: &str = ", source = \"counter-page\", overcommit = true";
 
 /// Runs it; pictures go to `directory`.
 pub fn run(lab: &Lab<'_>, directory: &Path, bar: &Bar) -> Result<Shapes> {
@@ -216,7 +216,7 @@ fn rise(curve: &[u64], parts: usize) -> Option<f64> {
 /// What three memory stressors take together in a period, with budgets whose sum is what the memory takes, and without.
 fn together(lab: &Lab<'_>, bar: &Bar) -> Result<([f64; 2], Vec<f64>)> {
     let saturation = format!(
-        "\n[saturation]\nperiod = \"{}\"\nline = \"64B\"\npoints = [{{ budget = {SATURATION}, dma = \"0B/s\" }}]\n",
+        "\n[saturation]\nperiod = \"{}\"\nline = \"64B\"\npoints = [{{ accesses = {SATURATION}, dma = \"0B/s\" }}]\n",
         Nanos(PERIOD)
     );
     let run = |name: &str, bandwidth: &str, passes: u64| {
@@ -226,7 +226,7 @@ fn together(lab: &Lab<'_>, bar: &Bar) -> Result<([f64; 2], Vec<f64>)> {
     };
     // Without overcommit: `weir check` has added the budgets up.
     let name = "traffic-throttled";
-    let seen = run(name, &narrow(SHARE, ", source = \"monitor\""), 20)?;
+    let seen = run(name, &narrow(SHARE, ", source = \"counter-page\""), 20)?;
     let (mut throttled, mut overshoots) = (0.0, Vec::new());
     for core in 1..4 {
         let one = measured(name, &seen, core, |counts| counts.refills, SHARE, PERIOD)?;

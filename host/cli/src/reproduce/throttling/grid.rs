@@ -102,7 +102,7 @@ fn pmu(
         _ => format!("mode=read size=0x10000 passes={}", wanted / 2400),
     };
     let bandwidth = format!(
-        "budget = {budget}, period = \"{}\", event = \"inst-retired\", source = \"pmu\"",
+        "accesses = {budget}, period = \"{}\", event = \"inst-retired\", source = \"pmu\"",
         Nanos(period)
     );
     let cpus = format!("[{core}]");
@@ -125,7 +125,7 @@ fn pmu(
 fn monitor(lab: &Lab<'_>, period: u64, budget: u64) -> Result<Point> {
     let passes = LINES.max(LEAST_PERIODS * budget).div_ceil(STRESSOR / 64);
     let bandwidth = format!(
-        "budget = {budget}, period = \"{}\", source = \"monitor\", overcommit = true",
+        "accesses = {budget}, period = \"{}\", source = \"counter-page\", overcommit = true",
         Nanos(period)
     );
     let name = format!("monitor-{period}-{budget}");
@@ -137,7 +137,7 @@ fn monitor(lab: &Lab<'_>, period: u64, budget: u64) -> Result<Point> {
     let rate_error = each.iter().map(|one| one.rate_error);
     let rate_error = rate_error.max_by(|a, b| a.abs().total_cmp(&b.abs())).unwrap_or(0.0);
     Ok(Point {
-        source: "monitor",
+        source: "counter-page",
         guest: "memory-stressor",
         beside: false,
         period,
@@ -293,7 +293,7 @@ mod tests {
         let good = vec![
             point("pmu", "memory-stressor", false, PMU_LATE),
             point("pmu", "storm", true, PMU_LATE),
-            point("monitor", "memory-stressor", false, POLL_LINES),
+            point("counter-page", "memory-stressor", false, POLL_LINES),
         ];
         let mut few = good.clone();
         for point in &mut few {
@@ -334,8 +334,8 @@ mod tests {
 
     #[test]
     fn an_overshoot_is_bounded_by_the_platforms_poll() {
-        let monitor = Platform::named("qemu-virt").and_then(|found| found.counters.monitor);
-        let bound = monitor.map(|monitor| most_events(monitor.poll.0, monitor.access.0));
+        let page = Platform::named("qemu-virt").and_then(|found| found.counters.counter_page);
+        let bound = page.map(|page| most_events(page.poll.0, page.access.0));
         assert_eq!((bound, POLL_LINES), (Some(2064), 2064));
     }
 }

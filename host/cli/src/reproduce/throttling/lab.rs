@@ -100,7 +100,7 @@ impl<'a> Lab<'a> {
         )
     }
 
-    /// Runs a memory stressor on each of these cores, which goes `passes` times over [`STRESSOR`] bytes with what stands in `bandwidth`, and `more` before them.
+    /// Runs a memory stressor on each of these cores, which goes `passes` times over [`STRESSOR`] bytes with what stands in `memory_budget`, and `more` before them.
     pub fn stressors(
         &self,
         name: &str,
@@ -270,7 +270,7 @@ pub struct Vm<'a> {
     pub cpus: &'a str,
     /// The guest and its arguments.
     pub guest: (&'a str, &'a str),
-    /// What stands in `bandwidth`; nothing for a VM without.
+    /// What stands in `memory_budget`; nothing for a VM without.
     pub bandwidth: &'a str,
 }
 
@@ -280,7 +280,7 @@ impl Vm<'_> {
         let Self { name, cpus, guest: (guest, args), bandwidth } = self;
         let bandwidth = match bandwidth {
             "" => String::new(),
-            keys => format!("bandwidth = {{ {keys} }}\n"),
+            keys => format!("memory_budget = {{ {keys} }}\n"),
         };
         format!(
             "\n[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"8MiB\"\n\

@@ -251,7 +251,7 @@ fn pair(
 ) -> Result<Seen> {
     let bandwidth = |keys: &str| {
         format!(
-            "budget = {BUDGET}, period = \"{PERIOD}\", source = \"monitor\", overcommit = true{keys}"
+            "accesses = {BUDGET}, period = \"{PERIOD}\", source = \"counter-page\", overcommit = true{keys}"
         )
     };
     let args = format!("mode=read size=0x200000 passes={passes}");
@@ -368,7 +368,7 @@ fn pool(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result {
     let mut rates = Vec::new();
     for split in ["even", "pool"] {
         let bandwidth = format!(
-            "budget = {BUDGET}, period = \"{PERIOD}\", source = \"monitor\", overcommit = true, split = \"{split}\""
+            "accesses = {BUDGET}, period = \"{PERIOD}\", source = \"counter-page\", overcommit = true, split = \"{split}\""
         );
         let guest = ("spender", "then=off after_us=10000");
         let vm = Vm { name: "spender", cpus: "[1, 2]", guest, bandwidth: &bandwidth };
@@ -395,7 +395,7 @@ pub fn unregulated(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result<
         ("unregulated-off", ""),
         (
             "unregulated-on",
-            "budget = 20000, period = \"100us\", event = \"inst-retired\", source = \"pmu\"",
+            "accesses = 20000, period = \"100us\", event = \"inst-retired\", source = \"pmu\"",
         ),
     ] {
         let free = ("latency", "size=0x10000 loads=400000 rounds=2");
