@@ -286,7 +286,7 @@ fn every_verb_goes_by_the_same_rules() {
         }
         let (planning, said) = status(&["check", "x.toml", "--planning", "--ignore-verdict"]);
         assert!(planning == 0 || wrong || name.starts_with("a budget"), "{said}");
-        for verb in [&["analyze", "x.toml"][..], &["plan", "x.toml"], &["simulate", "x.toml"]] {
+        for verb in [&["analyze", "x.toml"][..], &["plan", "x.toml"], &["simulate", "run", "x.toml"]] {
             let (status, said) = status(verb);
             assert!(!wrong || status == 1, "{said}");
         }
@@ -415,9 +415,11 @@ fn all_faults_of_all_files_are_told() {
 fn a_file_that_cannot_be_read_is_a_wrong_call() {
     let fake = fake();
     fake.write("broken.toml", SYSTEM.replace("memory", "memry").as_bytes());
-    for verb in ["check", "analyze", "plan", "build", "run", "observe", "simulate", "calibrate"] {
+    let verbs =
+        ["check", "analyze", "plan", "build", "run", "observe", "simulate run", "calibrate"];
+    for verb in verbs {
         for file in ["missing.toml", ".", "/dev/zero"] {
-            let said = say(fake.weir().args([verb, file]));
+            let said = say(fake.weir().args(verb.split(' ')).arg(file));
             assert_eq!(said.status, Some(2), "{verb} {file}: {}", said.err);
             assert!(!said.err.is_empty(), "{verb} {file}");
         }
@@ -554,8 +556,8 @@ fn only_regular_files_are_read() {
             vec!["plan", file],
             vec!["check", "odd.toml"],
             vec!["analyze", "--trace", file],
-            vec!["simulate", "--merge", file],
-            vec!["simulate", "--dram-trace", file, "--platform", "ddr4-2400"],
+            vec!["simulate", "merge", file],
+            vec!["simulate", "dram", file, "--platform", "ddr4-2400"],
             vec!["trace", file],
             vec!["run", "system.toml", "--image-file", file],
         ] {

@@ -185,8 +185,8 @@ fn where_the_report_goes_is_looked_at_before_the_run() {
         "calibrate system.toml -o guest.bin",
         "plan system.toml -o system.toml",
         "plan system.toml -o guest.bin",
-        "simulate system.toml --sweep seed=1 --output guest.bin",
-        "simulate --merge system.toml --output system.toml",
+        "simulate sweep system.toml --vary seed=1 --output guest.bin",
+        "simulate merge system.toml --output system.toml",
     ] {
         let said = say(fake.weir().args(call.split(' ')));
         assert_eq!(said.status, Some(2), "{call}: {}", said.err);
