@@ -164,7 +164,7 @@ fn whichever_of_two_budgets_is_spent_first_stops() {
 }
 
 #[test]
-fn memory_of_the_user_s_own_size_is_taken_and_other_memory_is_refused() {
+fn only_counter_page_memory_of_valid_size_is_taken() {
     let text = system(&[vm("reader", 0, "hog", "passes=1", "expect = [\"hog: 1 passes\"]")]);
     let ran = run(&text, &["--qemu-arg=-m", "--qemu-arg=512M"]).good();
     assert!(ran.run["qemu_command"].to_string().contains("size=536870912"));
@@ -174,7 +174,7 @@ fn memory_of_the_user_s_own_size_is_taken_and_other_memory_is_refused() {
 }
 
 #[test]
-fn a_hog_reports_as_often_as_it_is_asked_to_and_leaves_nothing_out() {
+fn a_memory_stressor_reports_at_the_requested_rate() {
     let arguments = format!("mode=read {SIZE} passes=50 report_us=500");
     let ran = run(&system(&[vm("hog", 0, "hog", &arguments, "")]), &[]).good();
     let lines = ran.numbers("hog", "lines in");
@@ -188,7 +188,7 @@ fn a_hog_reports_as_often_as_it_is_asked_to_and_leaves_nothing_out() {
 }
 
 #[test]
-fn a_hog_on_rows_misses_them_and_needs_to_know_the_banks() {
+fn a_row_stressor_misses_rows_and_needs_the_banks() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("system.toml");
     let observe = |mode: &str| {
