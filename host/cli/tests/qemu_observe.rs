@@ -353,7 +353,7 @@ fn traces_go_to_a_directory() {
 
 /// Nothing comes over the wire for as long as guests are silent and no heartbeat is asked for.
 #[test]
-fn silent_guests_are_observed_for_as_long_as_was_asked() {
+fn silent_guests_are_observed_for_the_requested_time() {
     let silent = r#"
 platform = "qemu-virt"
 

@@ -57,7 +57,7 @@ fn a_dram_trace_of_row_misses_takes_trc_each() {
 }
 
 #[test]
-fn what_is_wrong_with_a_trace_or_a_memory_has_its_place() {
+fn errors_in_traces_and_memories_have_a_place() {
     let directory = tempfile::tempdir().unwrap();
     let (file, name) = path(&directory, "trace.txt");
     fs::write(&file, "R 0x40\nW 64\n").unwrap();
@@ -91,7 +91,7 @@ fn what_is_wrong_with_a_trace_or_a_memory_has_its_place() {
 
 #[test]
 #[cfg(unix)]
-fn files_without_an_end_and_without_a_request_are_refused() {
+fn endless_and_empty_traces_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let (file, name) = path(&directory, "trace.txt");
     fs::write(&file, format!("R 0x40\n#{}\n", "-".repeat(5000))).unwrap();
@@ -109,7 +109,7 @@ fn files_without_an_end_and_without_a_request_are_refused() {
 }
 
 #[test]
-fn a_simulation_prints_the_same_bytes_again_and_its_waits_add_up() {
+fn a_simulation_repeats_and_its_waits_add_up() {
     let file = system("simulate-isolation.toml");
     let call = ["simulate", "run", &file, "--for", "300us", "--warm-up", "1us", "--json"];
     let said = weir(&call);
@@ -142,7 +142,7 @@ fn pictures_have_a_line_for_each_vm() {
 }
 
 #[test]
-fn deadlines_and_arrival_curves_are_in_the_tables_the_json_and_the_pictures() {
+fn deadlines_and_arrival_curves_are_in_all_outputs() {
     let directory = tempfile::tempdir().unwrap();
     let (file, name) = path(&directory, "periodic.toml");
     let text = "platform = \"zcu102\"\n[[vm]]\nname = \"periodic\"\ncpus = [0]\nmemory = \"4MiB\"\n\
@@ -228,7 +228,7 @@ fn the_ready_examples_show_what_they_say() {
 }
 
 #[test]
-fn a_killed_sweep_goes_on_to_the_same_bytes_and_shards_join_to_them() {
+fn killed_sweeps_resume_and_shards_merge() {
     let directory = tempfile::tempdir().unwrap();
     let file = system("simulate-isolation.toml");
     let sweep = |out: &str, more: &[&str]| {
@@ -334,7 +334,7 @@ fn the_profile_of_the_documentation_runs_as_printed() {
 }
 
 #[test]
-fn slowdown_is_the_time_of_the_same_work_and_null_without_any() {
+fn slowdown_compares_the_same_work() {
     let directory = tempfile::tempdir().unwrap();
     let (file, name) = path(&directory, "work.toml");
     let vm = |name: &str, cpus: &str, workload: &str| {

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_a_killed_sweep_is_gone_on_with_and_one_of_another_is_not() {
+    fn only_the_same_sweep_is_resumed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("out.jsonl");
         let (axes, indices) = (axes(), [1, 3, 5]);
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_join_to_the_whole_and_what_is_missing_or_strange_is_named() {
+    fn shards_merge_and_bad_shards_are_named() {
         let directory = tempfile::tempdir().unwrap();
         let name = |name: &str| directory.path().join(name);
         fs::write(name("a"), line(0) + &line(2) + &line(4)).unwrap();
