@@ -40,6 +40,7 @@ use std::{io::Write as _, process::ExitCode};
 /// one boots it, one reports.
 #[derive(Debug, Parser)]
 #[command(
+    name = "weir",
     version,
     arg_required_else_help = true,
     after_help = "Examples:\n  weir demo\n  weir new my-system\n  weir run my-system/system.toml\n\nExit status: 0 good, 1 the system is at fault, 2 the call is, 3 the environment is."

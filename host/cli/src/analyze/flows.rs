@@ -998,7 +998,7 @@ pub fn overhead_lines(tables: &[OverheadTable], build: Option<&str>) -> String {
         if let Some((of, now)) = of.zip(build).filter(|(of, now)| of != now) {
             let _ = writeln!(
                 text,
-                "warning: these overheads are of hypervisor build {of}, and this is build {now}: measure them again (docs/flows.md, The bound)"
+                "warning: these overheads are of hypervisor build {of}, and this is build {now}: measure them again (docs/how-to/measure-a-board.md)"
             );
         }
     }

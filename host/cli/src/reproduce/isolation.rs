@@ -131,7 +131,7 @@ fn observed(file: &Path, environment: &Environment) -> Result<observe::Outcome> 
     })
 }
 
-const OBSERVED: Source = Source { paper: "weir", place: "docs/observe.md" };
+const OBSERVED: Source = Source { paper: "weir", place: "docs/results/reproduce.md, Isolation" };
 
 /// What VMs and weir take from each other in two systems, one that shares and one that divides:
 /// between VMs, VMs' by weir, weir's by VMs.

@@ -44,7 +44,7 @@ const FIGURE8: Source = PAPER.at("VI, Figure 8");
 const FIGURE9: Source = PAPER.at("VI, Figure 9");
 const FIGURE10: Source = PAPER.at("VI, Figure 10");
 const FIGURE11: Source = PAPER.at("VI, Figure 11");
-const WEIR: Source = Source { paper: "weir", place: "docs/sharing.md, Reproduced" };
+const WEIR: Source = Source { paper: "weir", place: "docs/results/reproduce.md, Shared core under interrupt load" };
 
 /// Table I: a sleep alone and next to the other VM, in ms.
 const ALONE_MS: f64 = 17.6;

@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use serde_json::json;
 
 const MEMORY: &str = "zcu102";
-const WEIR: Source = Source { paper: "weir", place: "docs/simulate.md" };
+const WEIR: Source = Source { paper: "weir", place: "docs/explanation/simulation.md" };
 const PAPER: Paper = Paper("rt-virtio");
 const TEXT: Source = PAPER.at("V-A.1");
 const FIGURE3: Source = PAPER.at("V-A.1, Figure 3");
