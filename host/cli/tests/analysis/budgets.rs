@@ -546,22 +546,18 @@ const SPARE: &str = "budget = 20, period = \"30us\", regulator = \"memguard\", s
 /// Budgets, the way out that is told, and what is replaced to follow it.
 #[expect(clippy::type_complexity, reason = "a table")]
 const WAYS: &[(&[&str], &str, &[(&str, &str)])] = &[
-    (&[SHORT], "write budget = 137; or lower `required`", &[("budget = 60", "budget = 137")]),
+    (&[SHORT], "write budget = 137", &[("budget = 60", "budget = 137")]),
     (
         &[LENT],
         "lower `required`: it takes 274 accesses in 30us",
         &[("150MB/s", "100MB/s"), ("budget = 60", "budget = 182")],
     ),
-    (&[TWO], "write read_budget = 182; or", &[("read_budget = 60", "read_budget = 182")]),
+    (&[TWO], "write read_budget = 182", &[("read_budget = 60", "read_budget = 182")]),
     (&[ADJUSTED], "write min = 47 in `adjust`", &[("min = 9", "min = 47")]),
-    (
-        &[WRITES],
-        "add read_budget = 47 beside `write_budget`; or lower `required`",
-        &[("write_b", "read_budget = 47, write_b")],
-    ),
+    (&[WRITES], "add read_budget = 47 to `bandwidth`", &[("write_b", "read_budget = 47, write_b")]),
     (
         &[LINE, INSTRUCTIONS],
-        "leave `event` and `source` out, so that refills are counted, and write budget = 150, or less",
+        "leave `event` and `source` out, so that refills are counted, and write budget = 150",
         &[(", event = \"inst-retired\", source = \"pmu\"", ""), ("5000", "150")],
     ),
     (
@@ -569,11 +565,15 @@ const WAYS: &[(&[&str], &str, &[(&str, &str)])] = &[
         "lower the budgets until they count for 60 less",
         &[("150", "90")],
     ),
-    (&[LINE, "budget = 211, period = \"30us\""], "or write overcommit = true", &[("211,", "150,")]),
+    (
+        &[LINE, "budget = 211, period = \"30us\""],
+        "lower the budgets until they count for 61 less",
+        &[("211,", "150,")],
+    ),
     (&[SPARE], "leave `spare` out of each `bandwidth`", &[(", spare = true", "")]),
     (
         &[SHORT, "budget = 100, period = \"30us\""],
-        "write budget = 137; or lower `required`; the other budgets leave 27 too few",
+        "write budget = 137, and lower the other budgets by 27 in total",
         &[("budget = 60", "budget = 137"), ("budget = 100", "budget = 73")],
     ),
 ];
@@ -610,7 +610,7 @@ fn a_way_out_leads_to_a_file_that_holds() {
     let nothing = system(&[LINE, LINE]).replacen(&format!("bandwidth = {{ {LINE} }}\n"), "", 1);
     let [check, analyze] = verbs(&nothing);
     assert_eq!(analyze.status, Some(1), "{}", analyze.out);
-    let way = "write bandwidth = { budget = 150, period = \"30us\" } for it, or less";
+    let way = "write bandwidth = { budget = 150, period = \"30us\" } for ";
     assert!(words(&check.err).contains(way), "{}", check.err);
     assert_eq!(say(fake.weir().args(["plan", "x.toml"])).status, Some(0));
     let budget = "[[vm]]\nbandwidth = { budget = 150, period = \"30us\" }";
