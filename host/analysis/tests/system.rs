@@ -22,7 +22,7 @@ criticality = 1
 
 [[vm.task]]
 name = "loop"
-cost = "100us"
+wcet = "100us"
 period = "1ms"
 ACCESSES
 
@@ -40,7 +40,7 @@ name = "a"
 cpus = [0]
 [[vm.task]]
 name = "t"
-cost = "1ms"
+wcet = "1ms"
 period = "10ms"
 [[vm]]
 name = "b"
@@ -119,8 +119,8 @@ fn no_budget_is_chosen_for_a_task_without_accesses() {
 fn a_kept_budget_of_a_long_period_is_named_with_the_same_rate() {
     let text = |accesses: u64, period: &str, more: &str| {
         format!(
-            "platform = \"zcu102\"\n[[vm]]\nname = \"rt\"\ncpus = [0]\nbandwidth = {{ required = \"20MB/s\" }}\n\
-             [[vm]]\nname = \"gp\"\ncpus = [1, 2]\nbandwidth = {{ budget = {accesses}, period = \"{period}\"{more} }}\n"
+            "platform = \"zcu102\"\n[[vm]]\nname = \"rt\"\ncpus = [0]\nmemory_budget = {{ required = \"20MB/s\" }}\n\
+             [[vm]]\nname = \"gp\"\ncpus = [1, 2]\nmemory_budget = {{ accesses = {accesses}, period = \"{period}\"{more} }}\n"
         )
     };
     let refused = planned(&text(100_000, "100ms", ""));
@@ -128,7 +128,7 @@ fn a_kept_budget_of_a_long_period_is_named_with_the_same_rate() {
     let [short] = conflict.shortages.as_slice() else { panic!("{conflict:?}") };
     assert_eq!((short.what.as_str(), short.asked, short.have), ("budget of gp", Some(100_000), 30));
     assert!(
-        short.text.ends_with("the same rate is 30 in 30us: write budget = 50, period = \"30us\""),
+        short.text.ends_with("the same rate is 30 in 30us: write accesses = 50, period = \"30us\""),
         "{}",
         short.text
     );

@@ -36,7 +36,7 @@ image = {{ elf = "storms", args = "{args}" }}
 const SLOTS: &str = r#"
 [[core]]
 id = 0
-schedule = { kind = "table", frame = "1ms", slots = [{ vm = "control", start = "0us", length = "500us" }, { vm = "storms", start = "500us", length = "500us" }] }
+schedule = { kind = "table", major_frame = "1ms", slots = [{ vm = "control", start = "0us", length = "500us" }, { vm = "storms", start = "500us", length = "500us" }] }
 "#;
 
 /// What follows `before` in the victim's report.
@@ -120,7 +120,7 @@ fn storms_on_another_core_cost_a_control_loop_nothing() {
 
 /// A storm on the same core ends with its slot, but for the trap that EL2 handles then.
 #[test]
-fn storms_on_a_shared_core_cost_a_control_loop_one_trap() {
+fn storms_on_a_shared_core_cost_control_one_trap() {
     // Only one core is busy, so that latencies are exact without slices.
     let exact = ["--no-quantum"];
     let quiet = longest(&storm(ACTIVATIONS, "0", "kind=nothing", SLOTS, &exact));
@@ -142,7 +142,7 @@ fn storms_on_a_shared_core_cost_a_control_loop_one_trap() {
 /// A VM with a PCI function that is reset at function level, which takes 100 ms, restarts again and
 /// again next to a victim that owns half of each ms.
 #[test]
-fn a_vm_whose_pci_function_is_reset_takes_no_time_from_the_sharer() {
+fn a_pci_reset_takes_no_time_from_the_sharer() {
     let text = r#"
 platform = "qemu-virt"
 
@@ -162,7 +162,7 @@ devices = ["pci:00:03.0"]
 
 [[core]]
 id = 0
-schedule = { kind = "table", frame = "1ms", slots = [{ vm = "victim", start = "0us", length = "500us" }, { vm = "attacker", start = "500us", length = "500us" }] }
+schedule = { kind = "table", major_frame = "1ms", slots = [{ vm = "victim", start = "0us", length = "500us" }, { vm = "attacker", start = "500us", length = "500us" }] }
 "#;
     let arguments = ["--qemu-arg=-device", "--qemu-arg=nvme,addr=3,serial=a"];
     let outcome = run_system(text, &Options { arguments: &arguments, ..Options::default() }).good();

@@ -100,12 +100,12 @@ fn the_storm_was_one(outcome: &Outcome) {
 }
 
 #[test]
-fn a_storm_of_mmio_and_calls_leaves_control_alone_on_gicv3() {
+fn an_mmio_and_call_storm_spares_control_on_gicv3() {
     a_storm_leaves_control_alone(&[]);
 }
 
 #[test]
-fn a_storm_of_mmio_and_calls_leaves_control_alone_on_gicv2() {
+fn an_mmio_and_call_storm_spares_control_on_gicv2() {
     a_storm_leaves_control_alone(GICV2);
 }
 
@@ -123,7 +123,7 @@ fn histogram(outcome: &Outcome) -> Vec<(u64, u64)> {
 /// The guest hashes its memory before it writes to any; a random word in its device tree makes the hash
 /// one that nobody knew before.
 #[test]
-fn a_thousand_lives_begin_with_the_same_memory_and_leave_control_alone() {
+fn a_thousand_restarts_begin_with_the_same_memory() {
     let quiet = "image = { elf = \"control\" }\nexpect = [";
     let told =
         "image = { elf = \"control\", args = \"histogram=1\" }\nexpect = [\"control: histogram\", ";
@@ -176,7 +176,7 @@ fn a_thousand_lives_begin_with_the_same_memory_and_leave_control_alone() {
 }
 
 #[test]
-fn a_hypervisor_that_moved_does_what_one_that_stays_does() {
+fn a_relocated_hypervisor_behaves_the_same() {
     for arguments in [&[][..], GICV2] {
         let outcome = run(&moved(&system("smp")), arguments);
         it_moved(&outcome);
@@ -199,7 +199,7 @@ fn a_hypervisor_that_moved_does_what_one_that_stays_does() {
 }
 
 #[test]
-fn first_systems_run_as_well_in_a_hypervisor_that_moved() {
+fn basic_systems_run_in_a_relocated_hypervisor() {
     for name in ["demo", "linux-reboot", "passthrough", "probe-4"] {
         it_moved(&run(&moved(&system(name)), &[]));
     }
@@ -213,11 +213,11 @@ memory = "2MiB"
 image = { elf = "control", args = "activations=200" }
 "#;
 
-/// Three VMs; `crimes` says of `one` and `two` what is done on a fault, and further keys.
-fn criminals(crimes: [(&str, &str); 2]) -> String {
-    let [one, two] = crimes.map(|(on_fault, expect)| {
+/// Three VMs; `attacks` says of `one` and `two` what is done on a fault, and further keys.
+fn attackers(attacks: [(&str, &str); 2]) -> String {
+    let [one, two] = attacks.map(|(on_fault, expect)| {
         format!(
-            "memory = \"2MiB\"\nimage = {{ elf = \"vandal\", args = \"crime=1\" }}\n\
+            "memory = \"2MiB\"\nimage = {{ elf = \"attacker\", args = \"attack=1\" }}\n\
              on_fault = \"{on_fault}\"\n{expect}\n"
         )
     });
@@ -229,9 +229,9 @@ fn criminals(crimes: [(&str, &str); 2]) -> String {
 
 #[test]
 fn a_fault_halts_or_restarts_that_vm_alone() {
-    let crimes =
-        |count| format!("expect = {:?}", vec!["vandal: crime 1: read below its memory"; count]);
-    let text = criminals([("halt", &crimes(1)), ("restart", &crimes(10))]);
+    let attacks =
+        |count| format!("expect = {:?}", vec!["attacker: attack 1: read below its memory"; count]);
+    let text = attackers([("halt", &attacks(1)), ("restart", &attacks(10))]);
     one_was_halted_and_one_restarted(&run(&text, &[]));
     let outcome = run(&moved(&text), &[]);
     it_moved(&outcome);
@@ -249,12 +249,12 @@ fn one_was_halted_and_one_restarted(outcome: &Outcome) {
     assert_eq!(restarted["lives"], restarts + 1);
     assert_eq!(restarted["resets"], 0, "it did not ask for them");
     let lines = outcome.lines("one");
-    assert_eq!(lines, ["vandal: crime 1: read below its memory"], "nothing ran after the fault");
+    assert_eq!(lines, ["attacker: attack 1: read below its memory"], "nothing ran after the fault");
 }
 
 #[test]
 fn a_fault_stops_the_system_where_the_file_says_so() {
-    let system = criminals([("stop-system", "expect = [\"vandal: crime 1\"]"), ("halt", "")]);
+    let system = attackers([("stop-system", "expect = [\"attacker: attack 1\"]"), ("halt", "")]);
     let system = with(&system, "control: 200 activations", "control: 1000000 activations");
     let arguments = ["--for", "30s"];
     let outcome = run_system(&system, &Options { arguments: &arguments, ..Options::default() });
@@ -292,7 +292,7 @@ fn u_boot_prints_its_device_tree(name: &str, memory: &[&str]) {
 }
 
 #[test]
-fn u_boot_prints_its_device_tree_at_ram_base_0x4000_0000() {
+fn u_boot_prints_its_device_tree_at_ram_base_1_gib() {
     u_boot_prints_its_device_tree(
         "uboot",
         &["memory@40000000 {", "reg = <0x00000000 0x40000000 0x00000000 0x04000000"],

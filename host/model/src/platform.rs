@@ -172,7 +172,7 @@ const fn optional(name: &'static str, kind: Kind, doc: &'static str) -> Key {
     Key { name, doc, required: false, kind }
 }
 
-static PLATFORM: Shape = Shape {
+pub(crate) static PLATFORM: Shape = Shape {
     name: "the platform",
     doc: "A board that weir runs on.",
     keys: &[
@@ -208,7 +208,7 @@ static PLATFORM: Shape = Shape {
         timing::SHARING_KEY,
         timing::INTERFERENCE_KEY,
         counters::PMU_KEY,
-        counters::MONITOR_KEY,
+        counters::COUNTER_PAGE_KEY,
         pci::PCI_KEY,
         pci::SMMU_KEY,
     ],

@@ -175,7 +175,7 @@ fn shortage(by: &Asker, shortage: search::Shortage) -> Vec<Shortage> {
 /// Kept budgets of a longer period than the table's `period`: each may be spent in one burst. Returns
 /// a shortage for each, and what it counts for, whole and at its rate.
 fn bursts(timing: &Timing, period: Nanos) -> (Vec<Shortage>, Vec<[u64; 2]>) {
-    let least = timing.saturation.as_ref().map_or(1, |saturation| saturation.least_budget.max(1));
+    let least = timing.saturation.as_ref().map_or(1, |saturation| saturation.min_accesses.max(1));
     let of = |vm: &TimedVm| {
         let limits = Limits::of(timing, vm).filter(|limits| limits.written.period > period)?;
         let Budget { accesses, period: written } = limits.written;
@@ -184,7 +184,7 @@ fn bursts(timing: &Timing, period: Nanos) -> (Vec<Shortage>, Vec<[u64; 2]>) {
         let rate = u128::from(accesses) * u128::from(period.0) / u128::from(written.0);
         let rate = u64::try_from(rate).unwrap_or(u64::MAX);
         let text = format!(
-            "budget of {}: {accesses} accesses in {written} may be one burst, which counts whole in {period}; the same rate is {rate} in {period}: write budget = {}, period = \"{period}\"",
+            "budget of {}: {accesses} accesses in {written} may be one burst, which counts whole in {period}; the same rate is {rate} in {period}: write accesses = {}, period = \"{period}\"",
             vm.name,
             rate.max(least).div_ceil(sharers)
         );

@@ -337,7 +337,7 @@ fn notes(timing: &Timing) -> Vec<String> {
         let name = &vm.name;
         if Limits::of(timing, vm).is_some_and(|limits| limits.looks.is_some()) {
             notes.push(format!(
-                "{name}: what is sure is what EL2's looks at the monitor leave of its budget, where its cores could make all of it in a period without them, and no other core's looks take their time, as they do in QEMU under instruction counting"
+                "{name}: what is sure is what EL2's polls of the counter page leave of its budget, where its cores could make all of it in a period without them, and no other core's polls take their time, as they do in QEMU under instruction counting"
             ));
         }
         if asked.limits_writes() {

@@ -30,7 +30,7 @@ const UNLIMITED: u64 = 1_000_000_000;
 const LONGER: u64 = 1 << 16;
 
 /// The suggestion if no longer slot is enough.
-const NONE_LONGER: &str = "give it longer ones, every [[irq]] on the core a `rate`, and a memory budget that the monitor counts more accesses";
+const NONE_LONGER: &str = "give it longer ones, every [[irq]] on the core a `rate`, and a memory budget that the counter page counts more accesses";
 
 /// Returns an interrupt without a `rate` that takes time of `runner` on its core, which is `shared`
 /// or dedicated: an interrupt of `runner`, or one that preempts it.
@@ -199,7 +199,7 @@ fn too_short(
         rest.to_owned()
     } else {
         let looks = closest_polling(timing, runner);
-        let looks = if looks.is_empty() { "" } else { "looks at the monitor and " };
+        let looks = if looks.is_empty() { "" } else { "polls of the counter page and " };
         format!(
             ", and {looks}what EL2 does for VMs that are off, up to {} each, the rest",
             sharing.interrupt

@@ -79,7 +79,7 @@ impl Limits {
             let percent = taken.div_ceil(period.into());
             let _ = write!(
                 why,
-                "; EL2's looks at the monitor take up to {percent} % of each of its cores"
+                "; EL2's polls of the counter page take up to {percent} % of each of its cores"
             );
         }
         why

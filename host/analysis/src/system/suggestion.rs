@@ -56,11 +56,8 @@ impl Shortfall<'_> {
         let suggestion = match asked.and_then(Bandwidth::refills) {
             Some((budget, _)) if budget >= enough => format!("write min = {written} in `adjust`"),
             Some(_) => {
-                let key = if asked.is_some_and(Bandwidth::limits_writes) {
-                    "read_budget"
-                } else {
-                    "budget"
-                };
+                let key =
+                    if asked.is_some_and(Bandwidth::limits_writes) { "reads" } else { "accesses" };
                 let adjust = asked
                     .and_then(Bandwidth::setter)
                     .map_or("", |_| ", and in `adjust` the same for `min`, and no less for `max`");
@@ -78,7 +75,7 @@ impl Shortfall<'_> {
     pub fn to_limit(&self) -> String {
         let regulation = regulation(&self.timing.vms, self.vm, None);
         if matches!(regulation, Regulation::Memguard { spare: true }) {
-            return "leave `spare` out of each `bandwidth`".to_owned();
+            return "leave `spare` out of each `memory_budget`".to_owned();
         }
         match self.room() {
             0 => format!("lower the other budgets, which leave {} none", self.vm.name),
@@ -91,17 +88,17 @@ impl Shortfall<'_> {
         let period = self.known.period;
         let Some(asked) = &self.vm.bandwidth else {
             return format!(
-                "write bandwidth = {{ budget = {budget}, period = \"{period}\" }} for {}",
+                "write memory_budget = {{ accesses = {budget}, period = \"{period}\" }} for {}",
                 self.vm.name
             );
         };
         if asked.limits_writes() {
-            return format!("add read_budget = {budget} to `bandwidth`");
+            return format!("add reads = {budget} to `memory_budget`");
         }
         let whole = if asked.budget.is_some() {
-            format!("budget = {budget}")
+            format!("accesses = {budget}")
         } else {
-            format!("budget = {budget}, period = \"{period}\"")
+            format!("accesses = {budget}, period = \"{period}\"")
         };
         if asked.event().is_some_and(|event| event != Event::L2dRefill) {
             let source = if asked.names_source() { " and `source`" } else { "" };

@@ -409,7 +409,7 @@ pub(super) fn cost_of(timing: &Timing, line: &Line, known: u64) -> Result<u64, F
     let cost = if line.cost.0 == 0 { known } else { line.cost.0 };
     if cost == 0 {
         let message = format!("nobody says what one interrupt {} takes from its core", line.name);
-        let help = "add cost = \"2us\", the most time that one takes";
+        let help = "add wcet = \"2us\", the most time that one takes";
         return Err(timing.fault("no-cost", &line.place, message, help));
     }
     Ok(cost)

@@ -136,10 +136,10 @@ enum Late {
 const MORE_TIME: &str = "give the VM more time or a larger budget, other VMs less bandwidth, or the task a longer deadline";
 
 /// The suggestion if the closest polls of the counter page are in the responses.
-const ADD: &str = "add `accesses` to each of its tasks: the looks at the monitor are taken as if little were left of the budget; or a larger budget, or a longer deadline";
+const ADD: &str = "add `accesses` to each of its tasks: the polls of the counter page are taken as if little were left of the budget; or a larger budget, or a longer deadline";
 
 /// The suggestion if tasks need more than the guaranteed supply.
-const MORE: &str = "give the VM more time, or a task less `cost` or a longer `period`";
+const MORE: &str = "give the VM more time, or a task less `wcet` or a longer `period`";
 
 /// The suggestion if a core copies flows in addition to its tasks.
 const COPY: &str = "let the broker copy ([dma] path = \"broker\"), or ask less of the flows or the tasks: the VM's core copies flows, which is in the responses";
@@ -185,7 +185,7 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
         for line in timing.lines.iter().filter(small) {
             let platform = timing.platform.as_ref().map_or("the platform", |known| &known.name);
             said.push(format!(
-                "core {id}: interrupt {} of {} is counted with {}, as its `cost` says ({}): less than the {} that one takes on {platform}; write no less, or take the `cost` out",
+                "core {id}: interrupt {} of {} is counted with {}, as its `wcet` says ({}): less than the {} that one takes on {platform}; write no less, or take the `wcet` out",
                 line.name,
                 runner.name(timing),
                 line.cost,
@@ -551,7 +551,7 @@ pub fn polling_shares(timing: &Timing) -> Vec<String> {
         // With a measured table, polls are no rarer than in the measurement.
         let suggestion = if timing.saturation.is_some() { "" } else { "`poll` or " };
         Some(format!(
-            "{}: EL2's looks at the monitor take up to {most} % of each of its cores, {cost} each {every} where little is left of the budget; {suggestion}a larger budget sets them apart",
+            "{}: EL2's polls of the counter page take up to {most} % of each of its cores, {cost} each {every} where little is left of the budget; {suggestion}a larger budget sets them apart",
             vm.name
         ))
     };
@@ -632,7 +632,9 @@ fn delayed(
         let names: Vec<_> = free.iter().map(|(_, other)| other.name.as_str()).collect();
         let suggestion = match names.as_slice() {
             [] => "lower the others' budgets, or the task's `accesses`".to_owned(),
-            names => format!("give {} a `bandwidth` with a budget of refills", names.join(", ")),
+            names => {
+                format!("give {} a `memory_budget` with a budget of refills", names.join(", "))
+            }
         };
         (reason, suggestion)
     };
@@ -796,7 +798,7 @@ fn notes(name: &str, hold: [bool; 4]) -> impl Iterator<Item = String> {
     let notes = [
         "the flows that its cores copy are in its responses, as more urgent than its tasks",
         "its own budget is taken to be enough for its tasks: nobody says how many of the `accesses` that it counts they make",
-        "EL2's looks at the monitor for its budget are in its responses",
+        "EL2's polls of the counter page for its budget are in its responses",
         "its tasks may spend its own budget and wait for the next, which is in their responses",
     ];
     let holding = notes.into_iter().zip(hold).filter(|(_, holds)| *holds);

@@ -7,7 +7,7 @@ use weir_model::Timing;
 /// The faults of a core with this schedule and these lines, which `rtos`, that has a task, and `gpos` share.
 fn faults(core: &str) -> String {
     let text = format!(
-        "platform = \"qemu-virt\"\n[[vm]]\nname = \"rtos\"\ncpus = [0]\n[[vm.task]]\nname = \"t\"\ncost = \"1ms\"\nperiod = \"100ms\"\n\
+        "platform = \"qemu-virt\"\n[[vm]]\nname = \"rtos\"\ncpus = [0]\n[[vm.task]]\nname = \"t\"\nwcet = \"1ms\"\nperiod = \"100ms\"\n\
              [[vm]]\nname = \"gpos\"\ncpus = [0]\n[[core]]\nid = 0\nschedule = {{ {core}"
     );
     let timing = Timing::from_text(Path::new("s.toml"), &text).expect("a system");
@@ -58,7 +58,7 @@ fn interrupts_that_come_too_often_together_are_told_how_much_rarer() {
     let rates = |times: u64| {
         let line = |line: u32| {
             let rate = 260_000 / times;
-            format!("[[irq]]\nline = {line}\nvm = \"rtos\"\ncost = \"5us\"\nrate = {rate}\n")
+            format!("[[irq]]\nline = {line}\nvm = \"rtos\"\nwcet = \"5us\"\nrate = {rate}\n")
         };
         faults(&format!("kind = \"round-robin\", quantum = \"20ms\" }}\n{}{}", line(34), line(35)))
     };
@@ -91,7 +91,7 @@ fn turns_that_switches_take_are_told_with_longer_ones() {
     let table = |times: u64| {
         let [length, second, frame] = [40, 50, 1000].map(|time| time * times);
         faults(&format!(
-            "kind = \"table\", frame = \"{frame}us\", slots = [{{ vm = \"rtos\", start = \"0us\", length = \"{length}us\" }}, {{ vm = \"gpos\", start = \"{length}us\", length = \"{second}us\" }}] }}\n"
+            "kind = \"table\", major_frame = \"{frame}us\", slots = [{{ vm = \"rtos\", start = \"0us\", length = \"{length}us\" }}, {{ vm = \"gpos\", start = \"{length}us\", length = \"{second}us\" }}] }}\n"
         ))
     };
     let said = table(1);
@@ -117,7 +117,7 @@ fn turns_that_switches_take_are_told_with_longer_ones() {
 #[test]
 fn tasks_that_ask_for_more_than_is_sure_are_told_how_much_that_is() {
     let said = faults(
-        "kind = \"table\", frame = \"100ms\", slots = [{ vm = \"rtos\", start = \"0us\", length = \"1ms\" }, { vm = \"gpos\", start = \"40ms\", length = \"50ms\" }] }\n",
+        "kind = \"table\", major_frame = \"100ms\", slots = [{ vm = \"rtos\", start = \"0us\", length = \"1ms\" }, { vm = \"gpos\", start = \"40ms\", length = \"50ms\" }] }\n",
     );
     assert!(
         said.contains(
@@ -150,12 +150,12 @@ fn who_is_sure_of_nothing_and_what_costs_too_little_is_noted() {
             "kind = \"round-robin\", quantum = \"1ms\" }}\n[[irq]]\nline = 34\nvm = \"b\"\n{cost}"
         ))
     };
-    let said = cost("cost = \"9us\"\n");
+    let said = cost("wcet = \"9us\"\n");
     assert!(
-            said.contains("interrupt 34 of b is counted with 9us, as its `cost` says (s.toml:11:1): less than the 10us that one takes on qemu-virt"),
+            said.contains("interrupt 34 of b is counted with 9us, as its `wcet` says (s.toml:11:1): less than the 10us that one takes on qemu-virt"),
             "{said}"
         );
-    for good in ["", "cost = \"10us\"\n"] {
+    for good in ["", "wcet = \"10us\"\n"] {
         assert!(!cost(good).contains("is counted with"), "{good}");
     }
 }

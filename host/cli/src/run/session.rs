@@ -162,7 +162,7 @@ mod tests {
             system: "demo".into(),
             platform: "qemu-virt".into(),
             flows: Vec::new(),
-            vms: vec![vm("control", 0), vm("crime", 1)],
+            vms: vec![vm("control", 0), vm("attacker", 1)],
             expect: vec![(0, "0 misses".into()), (1, "again".into())],
             limit_ns: None,
             keep_running: false,
@@ -176,11 +176,11 @@ mod tests {
             .event(1_000, What::SystemStart, HYPERVISOR, 0)
             .event(2_000, What::VmStart, 0, 0)
             .event(2_100, What::VmStart, 1, 0)
-            .line(3_000, 1, "crime: here\r")
+            .line(3_000, 1, "attacker: here\r")
             .event(4_000, What::Denied, 1, Denial::Pmu as u32)
             .fault(5_000, 1, FaultKind::Read, 0x9200_0006)
             .event(6_000, What::VmStart, 1, 1)
-            .line(7_000, 1, "crime: here again\r")
+            .line(7_000, 1, "attacker: here again\r")
             .mark_dropped(7_500, 1, 3)
             .counters(8_000, 0, 0, 4)
             .counters(8_000, 1, 0, 9)
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_run_ends_at_the_mark_behind_the_last_expected_line() {
+    fn the_run_ends_at_the_mark_after_the_last_line() {
         let mut longer = wire();
         let (taken, ..) = run(plan(), longer.bytes(), 1);
         let tail = Wire::default().mark(10_000, 0).text("more that nobody waits for\n");
@@ -236,7 +236,7 @@ mod tests {
 
     /// Counts of before the last expected line are not the last ones, and those of one flow are not all.
     #[test]
-    fn a_run_with_flows_ends_behind_the_counts_of_all_of_them() {
+    fn a_run_with_flows_ends_after_the_counts_of_all() {
         let flows =
             ["there", "back"].map(|name| FlowFacts { name: name.into(), ..FlowFacts::default() });
         let plan = Plan { flows: flows.into(), count_flows: true, ..plan() };
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_counts_even_if_the_machine_dies_behind_it() {
+    fn the_last_line_counts_if_the_machine_then_dies() {
         let wire = Wire::default().mark(1, 0).text("0 misses").mark(2, 1).text("again");
         let mut session = Session::new(plan());
         let mut steps = Vec::new();

@@ -306,7 +306,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_period_is_the_mean_of_all_gaps_from_the_first_count_on() {
+    fn a_period_is_the_mean_of_all_gaps() {
         let mut heard = Arrivals::new(true);
         let moments = [30, 1000, 2090, 3000, 3010, 5050, 6050, 7040, 8070];
         for (place, time) in moments.into_iter().enumerate() {
@@ -324,7 +324,7 @@ pub(super) mod tests {
         assert_eq!(heard.period(), Some(Nanos(1004)));
     }
 
-    /// A hog under a budget of `q` in each period of `p` ns, which it spends in 100 ns.
+    /// A memory stressor under a budget of `q` in each period of `p` ns, which it spends in 100 ns.
     pub fn throttled(p: u64, q: u64, periods: u64) -> Vec<Record> {
         let period = |n: u64| {
             let used = if n == 0 { 0 } else { q };
@@ -376,7 +376,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn from_the_middle_on_only_what_is_counted_there_counts() {
+    fn a_count_from_the_middle_excludes_earlier_records() {
         let mut arrivals = Arrivals::new(true);
         for record in
             [(10, 30), (20, 35), (30, 36)].map(|(time, used)| counted(Kind::Poll, 0, time, used, 0))
