@@ -1,7 +1,7 @@
 //! `weir check`: everything that is wrong with a system, or what it looks like.
 
 use crate::{
-    analyze::{self, Unkept},
+    analyze::render,
     coloring,
     environment::Environment,
     failure::{Failure, GOOD, Result, SYSTEM},
@@ -17,9 +17,10 @@ use std::{
     path::{Path, PathBuf},
 };
 use toml::de::DeTable;
+use weir_analysis::system::supplies;
 use weir_model::{
-    Fault, Faults, Image, Owner, Placement, Platform, Row, Socket, System, Timing, Vm, check_file,
-    check_text, check_to_analyze, check_to_measure,
+    Fault, Faults, Image, Owner, Placement, Platform, Row, Socket, System, Vm, check_file,
+    check_text, check_to_measure,
     pci::Function,
     timing::{DEFAULT_PORT, Flow},
 };
@@ -117,8 +118,8 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
                 for refused in not_built(&system) {
                     writeln!(out, "`weir build` and `weir run` refuse it: {refused}\n")?;
                 }
-                if let Some(supply) = analyze::time::supplies(&system.timing) {
-                    write!(out, "{supply}")?;
+                if let Some(supply) = supplies(&system.timing) {
+                    write!(out, "{}", render::time(&supply))?;
                 }
                 if !left_out.is_empty() {
                     writeln!(out, "{left_out}")?;
@@ -168,8 +169,8 @@ impl Rules {
     pub fn judge(self, system: &System) -> std::result::Result<String, Faults> {
         let mut faults = if self.planning { Vec::new() } else { unbuilt(system) };
         let mut notes = String::new();
-        match analyze::check(&system.timing) {
-            Ok(found) => notes = found,
+        match weir_analysis::check(&system.timing) {
+            Ok(found) => notes = found.join("\n"),
             Err(found) if self.ignore_verdict => notes = lines(&found.0).join("\n"),
             Err(found) => faults.extend(found.0),
         }
@@ -201,37 +202,6 @@ fn lines(faults: &[Fault]) -> Vec<String> {
 /// What `weir build` refuses of a system that is good for planning.
 fn not_built(system: &System) -> Vec<String> {
     lines(&unbuilt(system))
-}
-
-/// Reads and checks a file for a verb that analyzes it: a file that says enough to be built is
-/// checked by the rules of [`load`]. Returns what the file asks for that this version does not
-/// enforce, too.
-///
-/// # Errors
-///
-/// Everything that is wrong with the file.
-pub fn to_analyze(
-    file: &Path,
-    text: Option<&str>,
-    environment: &Environment,
-) -> std::result::Result<(Timing, Unkept), Faults> {
-    let timing = match text {
-        Some(text) => Timing::from_text(file, text)?,
-        None => Timing::load(file)?,
-    };
-    let read = || weir_model::read_text(file, weir_model::TEXT_LIMIT).unwrap_or_default();
-    let text = text.map_or_else(read, str::to_owned);
-    let system = check_to_analyze(file, &text, &image::catalog(environment))?;
-    let unkept = match system {
-        Some(system) => {
-            let rules = unkept(system.timing.carried_out());
-            let mut assumed = unkept(system.carried_out());
-            assumed.retain(|fault| rules.iter().all(|rule| rule.message != fault.message));
-            Unkept { rules, assumed }
-        }
-        None => Unkept { rules: Vec::new(), assumed: unkept(timing.carried_out()) },
-    };
-    Ok((timing, unkept))
 }
 
 /// What is not enforced.
@@ -348,8 +318,7 @@ fn describe(file: &Path, system: &System, map: &Placement) -> Value {
         "flows": flows.collect::<Vec<_>>(),
         "division": coloring::json(system, map),
         "placement": placement(map),
-        "shared_cores": analyze::time::supplies(&system.timing)
-            .map_or_else(|| json!([]), |supply| supply.to_json()["cores"].take()),
+        "shared_cores": supplies(&system.timing).map_or_else(|| json!([]), |supply| json!(supply.cores)),
     })
 }
 

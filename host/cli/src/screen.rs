@@ -154,6 +154,37 @@ fn columns() -> Option<u16> {
     wished.or_else(there).filter(|columns| *columns > 0)
 }
 
+/// A line of text that is broken between words where the terminal ends, with its end. What follows
+/// the first line is indented by two more blanks than `label`. In a pipe it stays one line.
+pub fn paragraph(label: &str, text: &str) -> String {
+    wrapped(label, text, columns().map(usize::from))
+}
+
+/// The same for several texts.
+pub fn paragraphs(label: &str, texts: &[String]) -> String {
+    texts.iter().map(|text| paragraph(label, text)).collect()
+}
+
+fn wrapped(label: &str, text: &str, width: Option<usize>) -> String {
+    let indent = label.chars().take_while(|c| *c == ' ').count() + 2;
+    let mut lines = vec![label.to_owned()];
+    for word in text.split_whitespace() {
+        let Some(line) = lines.last_mut() else { continue };
+        let used = line.chars().count();
+        let is_first = line.ends_with(' ') || line.is_empty();
+        let blank = usize::from(!is_first);
+        let fits = width.is_none_or(|width| used + blank + word.chars().count() <= width);
+        if fits || line.trim().is_empty() {
+            line.push_str(if is_first { "" } else { " " });
+            line.push_str(word);
+        } else {
+            lines.push(format!("{:indent$}{word}", ""));
+        }
+    }
+    let lines: Vec<_> = lines.iter().map(|line| line.trim_end()).collect();
+    lines.join("\n") + "\n"
+}
+
 /// A table in weir's style: a header with a rule below it, then rows. Cells may have several lines.
 ///
 /// Where it is wider than the terminal, cells are broken between words. Where that is not enough,
@@ -336,6 +367,17 @@ mod tests {
             let left = anstream::adapter::strip_str(&whole).to_string();
             prop_assert!(!left.chars().any(|c| is_hidden(c) && c != '\r'), "{:?}", whole);
         }
+    }
+
+    #[test]
+    fn a_long_line_is_broken_between_words_where_the_terminal_ends() {
+        let text = "platform zcu102: measured, not proven, by a-command-that-is-longer-than-a-line";
+        let broken = wrapped("    help: ", text, Some(30));
+        assert_eq!(
+            broken,
+            "    help: platform zcu102:\n      measured, not proven, by\n      a-command-that-is-longer-than-a-line\n"
+        );
+        assert_eq!(wrapped("help: ", text, None), format!("help: {text}\n"));
     }
 
     #[test]

@@ -11,7 +11,6 @@ use super::{
     statement::{Deviation, Paper, Relation, Source, Statement},
 };
 use crate::{
-    analyze::time::supply,
     cargo::Programs,
     environment::Environment,
     failure::{Context, Failure, GOOD, Result},
@@ -21,7 +20,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::{ffi::OsString, fmt::Write as _, fs, path::Path};
-use weir_analysis::Nanos;
+use weir_analysis::{Nanos, system::supply};
 use weir_model::{Timing, timing::Runner};
 
 /// Milliseconds of a tick of both guests, and of the sleep.
@@ -845,7 +844,7 @@ mod tests {
                     sleeps: 1,
                 };
                 let timing = Timing::from_text(Path::new("mobivmm"), &point.toml()).unwrap();
-                let checked = crate::analyze::check(&timing);
+                let checked = weir_analysis::check(&timing);
                 assert!(checked.is_ok(), "{policy:?}: {checked:?}");
             }
         }

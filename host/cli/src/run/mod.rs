@@ -20,7 +20,7 @@ mod syndrome;
 pub mod synthetic;
 
 use crate::{
-    analyze::flows::{Cores, bounds, overhead_lines, overheads_json},
+    analyze::render,
     attach, build_id,
     cargo::Programs,
     debian,
@@ -58,7 +58,11 @@ use std::{
     thread,
     time::{Duration, Instant, SystemTime},
 };
-use weir_analysis::{flows::Effort, verdict::Verdict};
+use weir_analysis::{
+    flows::Effort,
+    system::{Cores, bounds, overhead_sources},
+    verdict::Verdict,
+};
 use weir_model::Source as ImageSource;
 use weir_model::System;
 use weir_model::timing::OverheadTable;
@@ -336,7 +340,7 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
     record.write_json("run.json", &json!({
         "weir": env!("CARGO_PKG_VERSION"),
         "hypervisor_build": build_id::of_checkout(),
-        "overheads": overheads_json(&system.timing.tables, build_id::of_checkout()),
+        "overheads": overhead_sources(&system.timing.tables, build_id::of_checkout()),
         "qemu": version,
         "command": std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>(),
         "qemu_command": std::iter::once(&environment.qemu).chain(&command).map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
@@ -446,7 +450,8 @@ fn tell(outcome: &Outcome, json: Option<&String>) -> io::Result<()> {
     let mut out = messages(json.is_some());
     writeln!(out, "\n{}", show::summary(&outcome.report))?;
     if !outcome.report.flows.is_empty() {
-        let lines = overhead_lines(&outcome.overheads, build_id::of_checkout());
+        let build = build_id::of_checkout();
+        let lines = render::overheads(&overhead_sources(&outcome.overheads, build), build);
         write!(out, "{lines}")?;
     }
     if let Some(trace) = outcome.trace.filter(|trace| trace.lost > 0) {

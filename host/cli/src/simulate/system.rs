@@ -2,7 +2,6 @@
 
 use super::{Model, draw, tell, values::Values};
 use crate::{
-    analyze::flows::end_to_end,
     check,
     environment::Environment,
     failure::{Failure, Result},
@@ -10,7 +9,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::{io::Write, path::Path};
-use weir_analysis::{curves::Curve, flows::Effort, verdict::Verdict};
+use weir_analysis::{curves::Curve, flows::Effort, system::end_to_end, verdict::Verdict};
 use weir_memory::Picos;
 use weir_model::{Faults, Image, Sizes, System, check_text, place_all};
 use weir_simulator::{Board, FlowOutcome, Histogram, Mark, Memory, Outcome, Span, VmOutcome};

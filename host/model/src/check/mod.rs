@@ -90,12 +90,12 @@ pub fn check_to_measure(path: &Path, text: &str, catalog: &Catalog) -> Result<Sy
 /// # Errors
 ///
 /// Everything that is wrong with the file, as [`check_file`] finds it.
-pub fn check_to_analyze(
+pub(crate) fn check_to_analyze(
     path: &Path,
-    text: &str,
+    file: &File,
     catalog: &Catalog,
 ) -> Result<Option<System>, Faults> {
-    check_for(path, &fault::file(path, text), catalog, None, Purpose::Analyze)
+    check_for(path, file, catalog, None, Purpose::Analyze)
 }
 
 /// What a file is checked for.

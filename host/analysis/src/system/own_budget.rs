@@ -1,7 +1,8 @@
-//! What a VM's tasks need of its own budget, and how long they wait for it where that may be spent.
+//! The budget of a VM as its own tasks see it: whether they can spend it, and how long they wait
+//! then.
 
-use super::{memory::Limits, regulation::vcpus};
-use weir_analysis::{
+use super::{limits::Limits, regulation::vcpus};
+use crate::{
     Nanos,
     memory::Regulation,
     time::{OwnBudget, Spender},
@@ -11,29 +12,29 @@ use weir_model::timing::Bandwidth;
 use weir_model::timing::Task;
 use weir_model::timing::TimedVm;
 
-/// What a VM's own budget does to its tasks on one core.
+/// The effect of a VM's own budget on its tasks on one core.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Own {
-    /// They never spend it, or there is none.
+    /// The tasks cannot spend the budget, or there is none.
     Enough,
-    /// Nobody says how many accesses the tasks make, or what the budget counts of them.
+    /// The `accesses` of the tasks, or what the budget counts of them, are not known.
     Unknown,
-    /// They may spend it, and then wait.
+    /// The tasks may spend the budget and wait for its replenishment.
     Waits(OwnBudget),
 }
 
-/// The core of one of the VM's tasks.
+/// Returns the core of a task.
 pub fn core_of(vm: &TimedVm, task: &Task) -> Option<u64> {
     task.core.or(vm.cpus.first().copied())
 }
 
-/// The VM's tasks on a core.
+/// Returns the tasks of a VM on a core.
 fn on(vm: &TimedVm, core: Option<u64>) -> impl Iterator<Item = &Task> {
     vm.tasks.iter().filter(move |task| core_of(vm, task) == core)
 }
 
-/// The most accesses that some of a VM's tasks make in a period; none where nobody says how many they make. Whatever is at work in
-/// a period arrived in it, or less than its deadline before.
+/// Returns the most accesses of some tasks in a period; none if they are not known. An activation
+/// that runs in a period arrived in it, or less than its deadline before.
 fn in_a_period<'a>(period: Nanos, tasks: impl Iterator<Item = &'a Task>) -> Option<u64> {
     let mut sum = 0_u64;
     for task in tasks {
@@ -44,7 +45,8 @@ fn in_a_period<'a>(period: Nanos, tasks: impl Iterator<Item = &'a Task>) -> Opti
     Some(sum)
 }
 
-/// What the budget that the file gives a VM does to its tasks on `core`, whoever may change it. It takes `back` to have the core again behind a suspension.
+/// Returns the effect of the VM's budget on its tasks on `core`. After a suspension it takes `back`
+/// until the VM has the core again.
 pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>, back: Nanos) -> Own {
     let Some(asked) = vm.bandwidth.as_ref().filter(|asked| asked.budget.is_some()) else {
         return Own::Enough;
@@ -83,20 +85,23 @@ pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>, back: Nanos) ->
     })
 }
 
-/// How many accesses a VM may make before one of its budgets is spent: each may push a line out, too, which a budget of writes counts.
+/// Returns the accesses that a VM can make before one of its budgets is spent. Each may write a
+/// line back, which a budget of writes counts.
 fn tightest(asked: &Bandwidth, limits: &Limits) -> u64 {
     asked.writes().map_or(limits.least.accesses, |writes| limits.least.accesses.min(writes))
 }
 
-/// The least part of a VM's budget that a vCPU has, and its period; none where no part stays its own.
+/// Returns the least part of a VM's budget that a vCPU has to itself, and the period; none if no
+/// vCPU has a part to itself.
 fn part(timing: &Timing, vm: &TimedVm) -> Option<(u64, Nanos)> {
     let asked = vm.bandwidth.as_ref().filter(|asked| asked.has_parts())?;
     let limits = Limits::of(timing, vm)?;
     Some((asked.least_part(tightest(asked, &limits), vcpus(vm) as usize), limits.least.period))
 }
 
-/// What is left of each vCPU's part of a VM's budget after all that its core can make in a period where the monitor counts; 0 where that may be
-/// all of it, or a vCPU has no part that stays its own.
+/// Returns what is left of each vCPU's part after the most accesses that its core can make in a
+/// period, if the counter page counts them. Returns 0 if that may be all of it, or if no vCPU has a
+/// part to itself.
 pub fn unspent(timing: &Timing, vm: &TimedVm) -> u64 {
     let known = || {
         let (part, period) = part(timing, vm)?;
@@ -105,8 +110,8 @@ pub fn unspent(timing: &Timing, vm: &TimedVm) -> u64 {
     known().unwrap_or(0)
 }
 
-/// The least that is left of the budget of the vCPU on `core` whatever the VM's tasks there do; 0 where they may spend it, nobody says what they
-/// do, or a vCPU has no part that stays its own.
+/// Returns the least that the VM's tasks on `core` leave of the vCPU's part. Returns 0 if they may
+/// spend it, if their `accesses` are not known, or if no vCPU has a part to itself.
 pub fn left(timing: &Timing, vm: &TimedVm, core: Option<u64>) -> u64 {
     let known = || {
         on(vm, core).next()?;

@@ -1,16 +1,21 @@
-//! Budgets that are not written in the file and that the search can't choose.
+//! Budgets that the search cannot choose.
 
-use weir_model::{Fault, Timing, counters::Event, timing::Bandwidth};
+use weir_model::{
+    Fault, Timing,
+    counters::Event,
+    timing::{Bandwidth, TimedVm},
+};
 
-/// Whether each budget that is to be chosen is one of lines brought into the cache, the same in each period, of which the search
-/// knows what it takes and gives.
+/// Checks that the search knows what each budget that it must choose takes and guarantees: a static
+/// budget of refills.
 ///
 /// # Errors
 ///
-/// A fault for each that is not, with what to write.
+/// A fault for each other budget, with what to write.
 pub fn check(timing: &Timing) -> Result<(), Vec<Fault>> {
     let mut faults = Vec::new();
     for vm in &timing.vms {
+        faults.extend(unknown_accesses(timing, vm));
         let Some(bandwidth) = &vm.bandwidth else { continue };
         let open = bandwidth.budget.is_none();
         let Some((what, instead)) = obstacle(bandwidth, open) else { continue };
@@ -20,7 +25,23 @@ pub fn check(timing: &Timing) -> Result<(), Vec<Fault>> {
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
-/// What is in the way, and what to write.
+/// Returns the fault of a task without `accesses` of a VM whose budget is to be chosen: how long the
+/// task waits for a replenishment is not known then, so that any budget would do.
+fn unknown_accesses(timing: &Timing, vm: &TimedVm) -> Option<Fault> {
+    let is_chosen = vm.bandwidth.as_ref().is_none_or(|asked| asked.budget.is_none());
+    if timing.saturation.is_none() || !is_chosen {
+        return None;
+    }
+    let task = vm.tasks.iter().find(|task| task.accesses.is_none())?;
+    let message = format!(
+        "no budget can be planned for {}: the `accesses` of its task {} are not known, which the budget must suffice for",
+        vm.name, task.name
+    );
+    let help = "add `accesses`, the most memory accesses of one activation, to this [[vm.task]]";
+    Some(timing.fault("plan-budget", &task.place, message, help))
+}
+
+/// Returns why a budget cannot be chosen, and what to write.
 fn obstacle(bandwidth: &Bandwidth, open: bool) -> Option<(String, &'static str)> {
     if bandwidth.spares() {
         let what = "with `spare` MemGuard's VMs run without a limit once all have spent their budgets, so that no budgets keep the memory from saturation";

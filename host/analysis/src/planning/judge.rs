@@ -1,34 +1,30 @@
-//! The search's questions, answered by the analysis of the file with what is being tried.
+//! Answers the questions of the search by analyzing the file with what is being tried.
 
+use super::PlanOptions;
 use crate::{
-    analyze::{
-        flows::{self, CHUNK},
-        time,
-    },
-    progress::Spinner,
+    Bytes, BytesPerSec, Nanos,
+    flows::Effort,
+    search::{Judge, Moved, Unsure},
+    system::{self, CHUNK, GaveUp, TimeReport},
 };
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
 };
-use weir_analysis::{
-    Bytes, BytesPerSec,
-    flows::Effort,
-    plan::{Judge, Moved, Unsure},
-};
 use weir_model::Timing;
 use weir_model::timing::Bandwidth;
 
-/// How much may be spent on one question of the search.
+/// The effort of one question of the search.
 pub const EFFORT: Effort = Effort(1 << 26);
-/// What asking takes in itself for each flow of the file, in the unit of [`Effort`]: it is copied, transformed and sorted.
+/// The price of a question for each flow of the file, in the unit of [`Effort`]: the flow is
+/// copied, transformed and sorted.
 const ASKING: u64 = 1024;
-/// What it takes at least to find the least bandwidth: about as much as to exclude alignments once.
+/// The price of the least bandwidth: about that of excluding alignments once.
 const LEAST: u64 = 1 << 17;
-/// What the response times of a VM's tasks take, each.
+/// The price of the response time of a task.
 const TASK: u64 = 1 << 13;
 
-/// What may be spent on saying why there is no plan: a few questions.
+/// The effort of an explanation: a few questions.
 const EXPLANATION: u64 = 1 << 29;
 
 type Known = HashMap<(Vec<usize>, u64), Result<Option<u64>, Unsure>>;
@@ -37,50 +33,49 @@ type Known = HashMap<(Vec<usize>, u64), Result<Option<u64>, Unsure>>;
 pub struct Asker<'a> {
     pub timing: &'a Timing,
     /// The period of all budgets that are tried.
-    period: weir_units::Nanos,
+    period: Nanos,
     /// Positions in the file of the search's flows.
     timed: Vec<usize>,
     known: RefCell<Known>,
     left: Cell<u64>,
     asked: Cell<u64>,
-    spinner: Spinner,
+    options: &'a PlanOptions<'a>,
 }
 
 impl<'a> Asker<'a> {
     pub fn new(
         timing: &'a Timing,
-        period: weir_units::Nanos,
+        period: Nanos,
         timed: Vec<usize>,
-        effort: u64,
+        options: &'a PlanOptions<'a>,
     ) -> Self {
         Self {
             timing,
             period,
             timed,
             known: RefCell::default(),
-            left: Cell::new(effort),
+            left: Cell::new(options.max_steps),
             asked: Cell::new(0),
-            spinner: Spinner::new("planning".to_owned()),
+            options,
         }
     }
 
-    /// Whether the whole effort is spent.
+    /// Returns whether the whole effort is spent.
     pub fn spent(&self) -> bool {
         self.left.get() == 0
     }
 
-    /// Allows what it takes to explain an answer, whatever was spent on finding it.
+    /// Allows the effort of an explanation.
     pub fn allow_explanation(&self) {
         self.left.set(EXPLANATION);
     }
 
-    /// Takes the price of a question; gives what may be spent on its answer.
+    /// Subtracts the price of a question. Returns the effort of its answer.
     fn pay(&self, price: u64) -> Result<Effort, Unsure> {
         let asked = self.asked.get() + 1;
         self.asked.set(asked);
-        if asked.is_multiple_of(64) {
-            let left = self.left.get() >> 20;
-            self.spinner.say(format!("planning: {asked} questions, {left} million steps left"));
+        if let (Some(progress), true) = (self.options.progress, asked.is_multiple_of(64)) {
+            progress(asked, self.left.get());
         }
         let left = self.left.get().saturating_sub(price);
         self.left.set(left);
@@ -91,7 +86,7 @@ impl<'a> Asker<'a> {
         self.left.set(self.left.get().saturating_sub(steps));
     }
 
-    /// The file with some of its flows.
+    /// Returns the file with some of its flows.
     fn with(&self, flows: &[usize], chunk: Bytes) -> Timing {
         let mut timing = self.timing.clone();
         timing.dma.chunk = Some(chunk);
@@ -106,14 +101,15 @@ impl<'a> Asker<'a> {
         timing
     }
 
-    /// The tasks of a VM beside budgets and what is moved, with the causes of missing bounds if `explain`; none where they can't be analyzed.
+    /// Analyzes the tasks of a VM next to budgets and what is moved, with causes of missing bounds
+    /// if `explain`; none if they cannot be analyzed.
     pub fn tasks(
         &self,
         vm: usize,
         (budgets, moved): (&[u64], &Moved),
         explain: bool,
-    ) -> Option<time::Time> {
-        // Which flows there are matters to the tasks of who copies them.
+    ) -> Option<TimeReport> {
+        // The flows matter to the tasks of a VM that copies them.
         let mut tried = if self.timing.dma.path.is_of_vms() {
             let chunk = self.timing.dma.chunk;
             self.with(&moved.flows, moved.chunk.or(chunk).unwrap_or(Bytes(CHUNK)))
@@ -129,7 +125,7 @@ impl<'a> Asker<'a> {
                 vm.bandwidth = Some(Bandwidth::with_budget(asked, vm.cpus.len(), chosen));
             }
         }
-        time::tasks(&tried, vm, Some(moved.dma), explain).ok()
+        system::tasks(&tried, vm, Some(moved.dma), explain).ok()
     }
 }
 
@@ -140,23 +136,23 @@ impl Judge for Asker<'_> {
             return known.map(|least| least.map(BytesPerSec));
         }
         let effort = self.pay(LEAST + ASKING * self.timing.flows.len() as u64)?;
-        let (least, spent) = flows::least(&self.with(flows, chunk), effort);
+        let (least, spent) = system::least(&self.with(flows, chunk), effort);
         self.spend(spent);
-        let least = least.map_err(|flows::GaveUp| Unsure).map(|least| least.map(|b| b.max(1)));
+        let least = least.map_err(|GaveUp| Unsure).map(|least| least.map(|b| b.max(1)));
         self.known.borrow_mut().insert(key, least);
         least.map(|least| least.map(BytesPerSec))
     }
 
     fn flows_hold(&self, flows: &[usize], chunk: Bytes, dma: BytesPerSec) -> Result<bool, Unsure> {
         let effort = self.pay(ASKING * self.timing.flows.len() as u64)?;
-        let (holds, spent) = flows::hold(&self.with(flows, chunk), dma.0, effort);
+        let (holds, spent) = system::hold(&self.with(flows, chunk), dma.0, effort);
         self.spend(spent);
-        holds.map_err(|flows::GaveUp| Unsure)
+        holds.map_err(|GaveUp| Unsure)
     }
 
     fn task_holds(&self, vm: usize, budgets: &[u64], moved: &Moved) -> Result<bool, Unsure> {
         let tasks = self.timing.vms.get(vm).map_or(0, |vm| vm.tasks.len() as u64);
         self.pay(TASK * tasks.max(1))?;
-        Ok(self.tasks(vm, (budgets, moved), false).is_some_and(|time| time.holds()))
+        Ok(self.tasks(vm, (budgets, moved), false).is_some_and(|time| time.causes.is_empty()))
     }
 }

@@ -1,11 +1,12 @@
-//! What the event that a memory budget counts leaves out.
+//! Accesses that the event of a memory budget does not count.
 
 use weir_model::{
     counters::Event,
     timing::{TimedVm, Timing},
 };
 
-/// One note for each counted event that leaves accesses out, with the VMs whose budgets count it.
+/// Returns a note for each counted event that leaves accesses out, with the VMs whose budgets count
+/// it.
 pub fn notes(timing: &Timing) -> impl Iterator<Item = String> {
     Event::ALL.into_iter().filter_map(|event| {
         let counts = |vm: &&TimedVm| {

@@ -1,22 +1,23 @@
-//! What a board has to divide among VMs that ask for a part of the cache of their own.
+//! Colors and banks of a board that can be divided among VMs.
 
 use toml_edit::{DocumentMut, Item, TableLike};
 use weir_model::{Timing, timing::TimedVm};
 use weir_paging::cells::Cells;
 
-/// Colors and banks of a board, for VMs that ask for a part of the cache of their own.
+/// Colors and banks of a board, for VMs that need a part of the cache of their own.
 #[derive(Clone, Debug)]
 pub struct Board {
     pub colors: u32,
     pub color_bytes: u64,
-    /// Banks that can be chosen beside any color; otherwise there is nothing to choose.
+    /// Banks, if they can be chosen independently of colors.
     pub banks: Option<u32>,
-    /// RAM behind one color, and behind one bank that can be chosen.
+    /// RAM in bytes of one color, and of one bank.
     behind: (u64, u64),
 }
 
 impl Board {
-    /// None where no VM has a `working_set`, the file says itself who has which colors, or nobody knows the cache.
+    /// Returns none if no VM has a `working_set`, if the file assigns colors, or if the cache is
+    /// not known.
     pub fn of(timing: &Timing, text: &str) -> Option<Self> {
         let document: DocumentMut = text.parse().ok()?;
         let says = |table: &dyn TableLike| {
@@ -39,7 +40,7 @@ impl Board {
         let cells = Cells::new(&platform.places.geometry(map.unwrap_or(0))).ok()?;
         let (colors, banks) = (u32::from(cells.colors()), u32::from(cells.bank_groups()));
         let independent = banks > 1 && cells.count() as u64 == u64::from(colors) * u64::from(banks);
-        // Without best effort there must be something left for the hypervisor alone.
+        // Without best effort, a part must be left for the hypervisor.
         let reserve = u32::from(timing.vms.iter().all(|vm| !is_best_effort(vm)));
         let ram: u64 = platform.pools().iter().map(|pool| pool.end - pool.start).sum();
         Some(Self {
@@ -50,30 +51,30 @@ impl Board {
         })
     }
 
-    /// The same board with nothing but colors to choose.
+    /// Returns the same board with nothing but colors to choose.
     pub fn colors_only(&self) -> Option<Self> {
         self.banks.is_some().then(|| Self { banks: None, ..self.clone() })
     }
 
-    /// RAM behind one color or, where they are chosen, one bank.
+    /// Returns the RAM of one color or, if banks are chosen, of one bank.
     pub fn piece(&self) -> u64 {
         let (color, bank) = self.behind;
         (if self.banks.is_some() { bank } else { color }).max(1)
     }
 
-    /// Colors that a VM's working set needs.
+    /// Returns the colors that a VM's working set needs.
     fn needed(&self, vm: &TimedVm) -> u64 {
         vm.working_set.map_or(0, |set| set.0.div_ceil(self.color_bytes.max(1))).max(1)
     }
 
-    /// Colors that are left to best effort.
+    /// Returns the colors that are left for best effort.
     pub fn left(&self, vms: &[TimedVm]) -> u64 {
         let own = vms.iter().filter(|vm| !is_best_effort(vm)).map(|vm| self.needed(vm));
         u64::from(self.colors).saturating_sub(own.fold(0, u64::saturating_add))
     }
 
-    /// A VM's memory as the search counts it, in bytes of pieces that it has whole: of a bank a VM has only what lies
-    /// behind its colors. `left` colors are best effort's.
+    /// Returns a VM's memory in bytes of whole banks: a VM has only that part of a bank that lies
+    /// in its colors. `left` colors belong to best effort.
     pub fn memory(&self, vm: &TimedVm, left: u64) -> u64 {
         let memory = vm.memory.map_or(0, |memory| memory.0);
         if self.banks.is_none() {
@@ -85,7 +86,7 @@ impl Board {
     }
 }
 
-/// Who takes what the others leave: nobody says that the VM is critical, must get bandwidth or has tasks.
+/// Returns whether a VM is best effort: it is not critical, requires no bandwidth and has no tasks.
 pub fn is_best_effort(vm: &TimedVm) -> bool {
     let required = vm.bandwidth.as_ref().and_then(|bandwidth| bandwidth.required);
     vm.criticality == 0 && required.is_none() && vm.tasks.is_empty()

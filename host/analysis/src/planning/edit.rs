@@ -1,11 +1,11 @@
-//! Choices are written into the file, and nothing else of it changes.
+//! Writes choices into the text of a file, and changes nothing else.
 
 use super::{Choice, board::is_best_effort};
 use toml_edit::{DocumentMut, InlineTable, Item, Table, TableLike, value};
 use weir_model::Timing;
 use weir_model::timing::Bandwidth;
 
-/// Writes the choices into the file.
+/// Returns the text with the choices.
 pub fn write(text: &str, timing: &Timing, choice: &Choice) -> Result<String, String> {
     let mark = if text.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK } else { "" };
     let body = &text[mark.len()..];
@@ -55,10 +55,10 @@ pub fn write(text: &str, timing: &Timing, choice: &Choice) -> Result<String, Str
     Ok(format!("{mark}{}", with_ends_of(body, &document.to_string())))
 }
 
-/// What some editors begin a file with.
+/// The mark that some editors put at the beginning of a file.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
-/// The lines of `edited` with the ends that they have in `original`; those that are new there end like its first.
+/// Returns the lines of `edited` with their line ends of `original`. New lines end like its first.
 fn with_ends_of(original: &str, edited: &str) -> String {
     let parts = |line: &str| -> (String, &'static str) {
         match (line.strip_suffix("\r\n"), line.strip_suffix('\n')) {
@@ -73,13 +73,13 @@ fn with_ends_of(original: &str, edited: &str) -> String {
     let mut text = String::with_capacity(edited.len() + new.len());
     let mut next = 0;
     for (position, (body, end)) in new.iter().enumerate() {
-        // The file was only added to: lines that it had come in their order.
+        // Lines are only added, so that the old ones are in their order.
         let here = old[next..].iter().position(|line| line.0 == *body).map(|skip| next + skip);
         text.push_str(body);
         match here {
             Some(here) => {
                 next = here + 1;
-                // A last line without an end gets one where lines follow it.
+                // A last line without an end gets one if lines follow.
                 let follows = position + 1 < new.len();
                 text.push_str(if old[here].1.is_empty() && follows { usual } else { old[here].1 });
             }
@@ -90,7 +90,7 @@ fn with_ends_of(original: &str, edited: &str) -> String {
     text
 }
 
-/// So many numbers from the first on, as a system file has them.
+/// Returns a range as a system file writes it.
 pub fn numbers((first, count): (u32, u32)) -> String {
     match count {
         0 | 1 => first.to_string(),
@@ -98,7 +98,7 @@ pub fn numbers((first, count): (u32, u32)) -> String {
     }
 }
 
-/// A VM's table; made where flows alone have named the VM.
+/// Returns the table of a VM. It is created if only flows name the VM.
 fn table_of<'a>(
     document: &'a mut DocumentMut,
     position: usize,
@@ -129,7 +129,7 @@ fn table_of<'a>(
     table.ok_or_else(|| format!("the VM {name} is not where it was"))
 }
 
-/// Spaces of an inline table that got keys.
+/// Formats an inline table that got new keys.
 fn tidy(item: Option<&mut Item>) {
     if let Some(table) = item.and_then(Item::as_inline_table_mut) {
         table.fmt();

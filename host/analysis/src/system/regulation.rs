@@ -1,9 +1,9 @@
-//! How the VMs' budgets are spent, from the keys of `memory_budget`, as the bounds of the analysis have it.
+//! Regulators of the memory budgets of VMs, as the bounds need them.
 
-use weir_analysis::memory::Regulation;
+use crate::memory::Regulation;
 use weir_model::timing::{Bandwidth, TimedVm};
 
-/// How VM `vm` of `vms` spends its budget, as `seen_by` meets it.
+/// Returns how VM `vm` of `vms` spends its budget, as the VM `seen_by` sees it.
 pub fn regulation(vms: &[TimedVm], vm: &TimedVm, seen_by: Option<&str>) -> Regulation {
     let Some(bandwidth) = &vm.bandwidth else { return Regulation::Static };
     if bandwidth.is_memguard() {
@@ -19,18 +19,18 @@ pub fn regulation(vms: &[TimedVm], vm: &TimedVm, seen_by: Option<&str>) -> Regul
     Regulation::Static
 }
 
-/// The VMs of MemGuard's domain.
+/// Returns the VMs of the MemGuard domain.
 pub fn domain(vms: &[TimedVm]) -> impl Iterator<Item = (&TimedVm, &Bandwidth)> {
     let regulated = vms.iter().filter_map(|vm| Some((vm, vm.bandwidth.as_ref()?)));
     regulated.filter(|(_, bandwidth)| bandwidth.is_memguard())
 }
 
-/// How many vCPUs a VM has, as far as its file says.
+/// Returns the number of vCPUs of a VM, as far as its file says.
 pub fn vcpus(vm: &TimedVm) -> u32 {
     u32::try_from(vm.cpus.len().max(1)).unwrap_or(u32::MAX)
 }
 
-/// Why a regulation that sets no limit does not.
+/// Returns why a VM of the MemGuard domain has no limit.
 pub fn why_unlimited(name: &str) -> String {
     format!("{name} (`spare`: no limit for MemGuard's VMs once all have spent their budgets)")
 }
