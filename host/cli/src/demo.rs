@@ -1,9 +1,9 @@
 //! `weir demo`: real-time Linux, a bare-metal control loop and a criminal on one board.
 
 use crate::{
+    build,
     environment::Environment,
     failure::{Failure, GOOD, Result},
-    image,
     run::{
         self,
         report::{Report, State, Vm},
@@ -35,7 +35,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    image: image::Options,
+    image: build::Options,
 }
 
 /// Carries the verb out.

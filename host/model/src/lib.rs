@@ -47,7 +47,6 @@ mod foresee;
 #[cfg(feature = "std")]
 mod image;
 #[cfg(feature = "std")]
-mod inputs;
 #[cfg(feature = "std")]
 mod pack;
 pub mod packed;
@@ -89,7 +88,6 @@ pub use files::{open_regular, read_regular, read_short, read_text};
 #[cfg(feature = "std")]
 pub use foresee::{Foreseen, Prospect, foresee};
 #[cfg(feature = "std")]
-pub use inputs::{Input, inputs};
 #[cfg(feature = "std")]
 pub use pack::{Packed, Payload, pack};
 #[cfg(feature = "std")]

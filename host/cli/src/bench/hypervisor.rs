@@ -28,7 +28,7 @@ use super::{
 use crate::{
     failure::{Context, Failure, Result},
     observe::plugin_arguments,
-    screen::Table,
+    table::Table,
 };
 
 /// A path that the benchmark guest must have taken, and what it costs in the peer.

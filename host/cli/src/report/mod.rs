@@ -3,6 +3,7 @@
 mod overheads;
 
 use crate::{
+    cargo::replace,
     environment::Environment,
     failure::{Failure, Result},
     output,
@@ -114,7 +115,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             return Err(Failure::system(why));
         }
         let text = overheads.to_toml(&origin, larger.as_ref());
-        output::write(file, text.as_bytes())?;
+        replace(file, text.as_bytes())?;
     }
     let mut out = screen::stdout();
     if arguments.json {

@@ -12,10 +12,10 @@ use super::{
 };
 use crate::{
     analyze::time::supply,
+    build,
     cargo::Programs,
     environment::Environment,
     failure::{Context, Failure, GOOD, Result},
-    image,
     progress::Bar,
     run,
 };
@@ -297,7 +297,7 @@ fn measure(
     let system = directory.join(name).with_extension("toml");
     fs::write(&system, text).context(|| format!("write {}", system.display()))?;
     let options =
-        image::Options { no_build: true, ignore_verdict: true, ..image::Options::default() };
+        build::Options { no_build: true, ignore_verdict: true, ..build::Options::default() };
     let arguments = run::Arguments {
         image: options,
         deterministic: true,
@@ -350,7 +350,7 @@ pub fn mobivmm(request: &Request) -> Result<Outcome> {
     let programs = Programs::new(environment, false);
     programs.hypervisor(environment, false)?;
     programs.guests(environment, &["responder".to_owned(), "station".to_owned()])?;
-    programs.steady(environment)?;
+    programs.icount_shim(environment)?;
     let sleeps = if request.quick { 12 } else { 40 };
     let intervals: &[u32] =
         if request.quick { &[1_000, 20_000] } else { &[500, 1_000, 2_000, 5_000, 10_000, 20_000] };

@@ -149,7 +149,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         return Ok(());
     };
     if let Some(directory) = &arguments.output {
-        output::check_in("-o", directory, [], &[])?;
+        output::check_name("-o", directory)?;
     }
     let otherwise = || environment.build().join("reproduce").join(experiment.name);
     let directory = arguments.output.clone().unwrap_or_else(otherwise);

@@ -21,13 +21,13 @@ pub mod synthetic;
 
 use crate::{
     analyze::flows::{Cores, bounds, overhead_lines, overheads_json},
-    attach, build_id,
+    attach, build, build_id,
     cargo::Programs,
     debian,
     environment::Environment,
     failure::{Context, ENVIRONMENT, Failure, GOOD, INTERRUPTED, Result, SYSTEM},
     image,
-    observe::plugin::{self, Watch},
+    observe::plugin::Watch,
     output, screen,
     trace::file::Trace,
 };
@@ -92,7 +92,7 @@ pub struct Arguments {
     /// The system file.
     pub file: PathBuf,
     #[command(flatten)]
-    pub image: image::Options,
+    pub image: build::Options,
     /// End after this long: of the host's time, or of virtual time with --deterministic.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, allow_hyphen_values = true)]
     pub time: Option<Duration>,
@@ -137,7 +137,7 @@ impl Arguments {
     pub fn of(file: PathBuf) -> Self {
         Self {
             file,
-            image: image::Options::default(),
+            image: build::Options::default(),
             time: None,
             json: None,
             deterministic: false,
@@ -241,7 +241,7 @@ fn awaits_counts(arguments: &Arguments, system: &System) -> bool {
 pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outcome> {
     let signals = Signals::watch()?;
     let json = arguments.json.as_deref() == Some(Path::new("-"));
-    let mut system = image::checked(&arguments.file, &arguments.image, json, environment)?;
+    let mut system = build::checked(&arguments.file, &arguments.image, json, environment)?;
     if arguments.deterministic {
         count(&mut system, arguments.time, arguments.unsliced);
     } else if let Some(note) = budgets::adapt(&mut system)? {
@@ -250,7 +250,7 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
     if awaits_counts(arguments, &system) {
         system.hypervisor.heartbeat.get_or_insert(COUNTS);
     }
-    let needs_watch = plugin::is_needed(&system);
+    let needs_watch = image::needs_plugin(&system);
     let mut setup = setup(&system, arguments)?;
     if let Some(vm) = &arguments.attach
         && !system.vms.iter().any(|known| &known.name == vm)
@@ -259,11 +259,12 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
         return Err(Failure::call(format!("no VM is named {vm}; there are: {}", names.join(", "))));
     }
     let version = qemu::version(&environment.qemu)?;
-    let built = match &arguments.image_file {
-        Some(path) => {
-            weir_model::read_regular(path).context(|| format!("read {}", path.display()))?
-        }
-        None => image::build(&system, arguments.image.no_build, environment, |_| {})?,
+    let built = if let Some(path) = &arguments.image_file {
+        weir_model::read_regular(path).context(|| format!("read {}", path.display()))?
+    } else {
+        let no_build = arguments.image.no_build;
+        let options = image::Options { environment: environment.clone(), no_build };
+        image::build(&system, &options)?.bytes
     };
     let no_build = arguments.image.no_build;
     // What the user adds may need QEMU's main loop while a core runs.
@@ -429,11 +430,11 @@ fn setup(system: &System, arguments: &Arguments) -> Result<Setup> {
 
 /// What QEMU loads first so that a counted run repeats. For an image that was built before what was built with it will do.
 fn preload(arguments: &Arguments, environment: &Environment) -> Result<Preload> {
-    let kept = Programs::new(environment, true).steady(environment);
+    let kept = Programs::new(environment, true).icount_shim(environment);
     let library = match kept {
         Ok(kept) if arguments.image.no_build || arguments.image_file.is_some() => kept,
         Err(error) if arguments.image.no_build => return Err(error),
-        _ => Programs::new(environment, false).steady(environment)?,
+        _ => Programs::new(environment, false).icount_shim(environment)?,
     };
     Preload::open(&library)
 }
@@ -612,7 +613,7 @@ impl<'a> Run<'a> {
                 if let Err(failure) =
                     attach::converse(stream, &vm, attach::Stay::default(), &leaving, false)
                 {
-                    failure.report();
+                    crate::report_failure(&failure);
                 }
                 leaving.store(true, Ordering::SeqCst);
             });

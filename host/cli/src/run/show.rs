@@ -5,7 +5,7 @@ use super::{
     judge::{Clock, Finding, Latency},
     report::{Counted, End, Flow, Frames, Report, Vm, WITHOUT_BROKER},
 };
-use crate::screen::Table;
+use crate::table::Table;
 use anstyle::{AnsiColor, Style};
 use std::{
     fmt::Write as _,

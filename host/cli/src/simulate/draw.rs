@@ -15,7 +15,6 @@ use std::{
 use weir_simulator::{Outcome, VmOutcome};
 
 /// The files that [`write()`] may write.
-pub const NAMES: [&str; 4] = [BANDWIDTH, LATENCY, ARRIVALS, RESPONSES];
 const BANDWIDTH: &str = "bandwidth.svg";
 const LATENCY: &str = "latency.svg";
 const ARRIVALS: &str = "arrivals.svg";

@@ -101,12 +101,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let read = arguments.system.iter().chain(&arguments.merge).map(PathBuf::as_path);
     let inputs = output::inputs(read, arguments.platform.as_deref());
     if let Some(out) = &arguments.output {
-        if arguments.merge.is_empty() {
-            // Whether it can be written is seen when it is locked: another call may be at it.
-            output::check_apart("--output", out, &inputs)?;
-        } else {
-            output::check("--output", out, &inputs)?;
-        }
+        output::check("--output", out, &inputs)?;
     }
     if !arguments.merge.is_empty() {
         return sweep::merge(&arguments.merge, arguments.output.as_deref());
@@ -115,7 +110,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         return Err(Failure::call("name a system file, or a trace with --dram-trace"));
     };
     if let Some(directory) = &arguments.svg {
-        output::check_in("--svg", directory, draw::NAMES.map(str::to_owned), &inputs)?;
+        output::check_name("--svg", directory)?;
     }
     if !arguments.sweep.is_empty() {
         return sweep::run(file, arguments, environment);

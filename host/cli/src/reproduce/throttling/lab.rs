@@ -2,10 +2,10 @@
 
 use crate::{
     bench::elf::Image,
+    build,
     cargo::Programs,
     environment::Environment,
     failure::{Context, Failure, GOOD, INTERRUPTED, Result},
-    image,
     observe::{
         plugin::{Watch, ledger_argument},
         plugin_arguments,
@@ -76,12 +76,12 @@ impl<'a> Lab<'a> {
         let programs = Programs::new(environment, false);
         let hypervisor = programs.hypervisor(environment, gic_v2)?;
         programs.guests(environment, &GUESTS.map(str::to_owned))?;
-        programs.steady(environment)?;
+        programs.icount_shim(environment)?;
         Ok(Self {
             platform: platform.to_owned(),
             environment,
             directory,
-            plugin: programs.observer(environment)?,
+            plugin: programs.plugin(environment)?,
             hypervisor: Image::read(&hypervisor)?,
         })
     }
@@ -127,7 +127,7 @@ impl<'a> Lab<'a> {
             let _ = fs::remove_file(old);
         }
         let options =
-            image::Options { no_build: true, ignore_verdict: true, ..image::Options::default() };
+            build::Options { no_build: true, ignore_verdict: true, ..build::Options::default() };
         let mut arguments = run::Arguments {
             image: options.clone(),
             deterministic: true,
@@ -189,8 +189,8 @@ impl Lab<'_> {
     /// The plug-in that keeps the monitor in a run of the system in `file`.
     fn watch(&self, file: &Path) -> Result<Watch> {
         let options =
-            image::Options { no_build: true, ignore_verdict: true, ..image::Options::default() };
-        let checked = image::checked(file, &options, false, self.environment)?;
+            build::Options { no_build: true, ignore_verdict: true, ..build::Options::default() };
+        let checked = build::checked(file, &options, false, self.environment)?;
         Watch::new(&checked, None, None, true, self.environment)
     }
 }
