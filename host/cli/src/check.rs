@@ -7,10 +7,7 @@ use crate::{
     environment::Environment,
     failure::{Failure, GOOD, Result, SYSTEM},
     image::{self, Estimate, Guess, source},
-    output,
-    run::show::table,
-    screen,
-    table::Table,
+    output, screen,
 };
 use serde_json::{Value, json};
 use std::{
@@ -22,6 +19,7 @@ use weir_model::{
     pci::Function,
     timing::{DEFAULT_PORT, Flow},
 };
+use weir_report::{Table, table};
 
 /// Checks system files: all their faults at once, each with its place in the file and what to write
 /// instead; or, if there are none, the VMs and the memory map.

@@ -7,11 +7,12 @@ use crate::{
     run::{
         self,
         report::{Report, State, Vm},
-        show::{counts, seconds, table},
+        show::{counts, seconds},
     },
     screen,
 };
 use std::{fmt::Write as _, io::Write, time::Duration};
+use weir_report::table;
 
 /// The system, in the checkout.
 const SYSTEM: &str = "examples/demo/demo.toml";

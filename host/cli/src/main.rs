@@ -6,19 +6,16 @@ mod bench;
 mod build;
 mod calibrate;
 mod check;
-mod coloring;
 mod demo;
 mod measure;
 mod new;
 mod observe;
-mod picture;
 mod plan;
 mod platforms;
 mod report;
 mod reproduce;
 mod run;
 mod simulate;
-mod table;
 mod terminal;
 mod trace;
 
@@ -29,6 +26,7 @@ use std::{io::Write as _, process::ExitCode};
 use weir_image::{
     self as image, build_id, cargo, debian, environment, failure, output, progress, screen,
 };
+use weir_report::coloring;
 
 /// Partitions a board into virtual machines: one TOML file describes the system, one command checks it,
 /// one boots it, one reports.

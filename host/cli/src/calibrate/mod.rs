@@ -9,7 +9,6 @@ use crate::{
     failure::{Context, Failure, Result},
     image, output,
     reproduce::throttling::lab::Lab,
-    run::show::table,
     screen,
 };
 use grid::Calibrated;
@@ -20,6 +19,7 @@ use std::{
     io::{self, Write as _},
     path::{Path, PathBuf},
 };
+use weir_report::table;
 use weir_units::Nanos;
 
 /// Finds the smallest budget and period that make sense on a system's platform, and how much its memory takes.

@@ -29,7 +29,6 @@ use crate::{
     image,
     observe::plugin::Watch,
     output, screen,
-    trace::file::Trace,
 };
 use control::Hub;
 use demux::{Source, Step};
@@ -62,6 +61,7 @@ use weir_analysis::{flows::Effort, verdict::Verdict};
 use weir_model::Source as ImageSource;
 use weir_model::System;
 use weir_model::timing::OverheadTable;
+use weir_report::trace::file::Trace;
 use weir_units::Nanos;
 
 /// How often to look at the clock and at signals while the wire is quiet.
@@ -321,7 +321,8 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
     // A machine that is ended by us goes on for a moment, which takes its time from the host.
     let cut = arguments.deterministic && matches!(end, End::AllMet | End::TimeOver);
     let until = cut.then_some(report.time_ns);
-    let trace = trace.map(|trace| trace.finish(until, &record.path(crate::trace::file::NAME)));
+    let trace =
+        trace.map(|trace| trace.finish(until, &record.path(weir_report::trace::file::NAME)));
     let (trace, traced) = match trace {
         Ok(told) => told.map(|told| (Some(told), told.json()))?,
         Err(why) => (None, json!({ "absent": why })),
@@ -330,7 +331,7 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
         &mut report,
         arguments,
         &system,
-        trace.map(|_| record.path(crate::trace::file::NAME)),
+        trace.map(|_| record.path(weir_report::trace::file::NAME)),
     )?;
     record.finish(&report, &show::summary(&report))?;
     let wall = started.elapsed().unwrap_or_default();

@@ -4,14 +4,12 @@ use super::{
     system::{Simulated, curve},
     tell::LINE,
 };
-use crate::{
-    failure::{Context, Result},
-    picture::Picture,
-};
+use crate::failure::{Context, Result};
 use std::{
     fs,
     path::{Path, PathBuf},
 };
+use weir_report::Picture;
 use weir_simulator::{Outcome, VmOutcome};
 
 /// The files that [`write()`] may write.

@@ -11,7 +11,6 @@ use crate::{
         plugin_arguments,
     },
     run,
-    trace::file::Trace,
 };
 use std::{
     collections::BTreeMap,
@@ -19,6 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_qemu_plugin::ledger::{CoreLedger, Ledger, Period};
+use weir_report::trace::file::Trace;
 use weir_trace::record::Kind;
 
 /// The guests of the experiments.
@@ -246,8 +246,8 @@ fn boundaries(run: &Path) -> Result<BTreeMap<usize, Vec<u64>>> {
     let mut trace = Trace::open(run)?;
     let mut all: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
     let mut lost = Vec::new();
-    while let Some(record) = trace.next()? {
-        let core = usize::from(crate::trace::file::core(&record));
+    while let Some(record) = trace.next_record()? {
+        let core = usize::from(weir_report::trace::file::core(&record));
         match Kind::from_number(record.kind) {
             // Of two budgets the one of reads.
             Some(Kind::Replenish) if record.detail < 2 => {

@@ -46,17 +46,20 @@ impl Table {
     }
 
     /// Aligns these columns to the right.
+    #[must_use]
     pub fn with_numbers(mut self, columns: impl IntoIterator<Item = usize>) -> Self {
         self.numbers.extend(columns);
         self
     }
 
     /// As wide as it needs, whatever the terminal's width.
+    #[must_use]
     pub fn for_file(self) -> Self {
         Self { width: None, ..self }
     }
 
     /// Whether it has no rows.
+    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -147,6 +150,11 @@ impl Table {
 }
 
 /// Text for cells, without what a terminal would obey.
+/// Returns a table with these headings, as wide as the terminal allows.
+pub fn table(header: impl IntoIterator<Item: AsRef<str>>) -> Table {
+    Table::new(header)
+}
+
 fn cells(texts: impl IntoIterator<Item: AsRef<str>>) -> Vec<String> {
     texts.into_iter().map(|text| printable(text.as_ref()).into_owned()).collect()
 }
