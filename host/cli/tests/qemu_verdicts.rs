@@ -110,14 +110,14 @@ fn the_first_packet_of_a_flow_keeps_the_bound() {
 }
 
 #[test]
-fn late_packets_in_host_time_are_visible_and_fail_the_run_on_request() {
-    let (said, report, _) = run(&with_flow("1us"), &[]);
+fn late_packets_in_host_time_fail_the_run() {
+    let (said, report, _) = run(&with_flow("1us"), &["--accept-host-time"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     let flow = &report["flows"][0];
     assert_eq!((&flow["late"], &flow["verdict"]), (&20.into(), &"not-judged".into()), "{flow}");
     assert!(said.out.contains("20 of 20 packets missed the deadline of 1000 ns"), "{}", said.out);
     assert!(said.out.contains("the time of this run was the host's"), "{}", said.out);
-    let (said, report, _) = run(&with_flow("1us"), &["--judge-host-time"]);
+    let (said, report, _) = run(&with_flow("1us"), &[]);
     assert_eq!((said.status, &report["verdict"]), (Some(1), &"does-not-hold".into()));
 }
 
@@ -158,7 +158,7 @@ expect = ["control: latency"]
 
 [[vm.task]]
 name = "control"
-cost = "1us"
+wcet = "1us"
 period = "1ms"
 {TURNS}"#
     )
@@ -179,16 +179,16 @@ fn a_task_that_misses_deadlines_fails_the_run() {
 }
 
 /// A VM that always wants more than its budget.
-fn hog(bandwidth: &str, more: &str) -> String {
+fn stressor(bandwidth: &str, more: &str) -> String {
     format!(
-        "platform = \"qemu-virt\"\n{more}\n[[vm]]\nname = \"hog\"\ncpus = [0]\nmemory = \"16MiB\"\n\
-         image = {{ elf = \"hog\" }}\nbandwidth = {{ {bandwidth} }}\n"
+        "platform = \"qemu-virt\"\n{more}\n[[vm]]\nname = \"memory-stressor\"\ncpus = [0]\nmemory = \"16MiB\"\n\
+         image = {{ elf = \"memory-stressor\" }}\nmemory_budget = {{ {bandwidth} }}\n"
     )
 }
 
 #[test]
 fn a_memory_budget_is_in_the_summary_and_judged() {
-    let limited = hog("budget = 1000, period = \"100us\"", "");
+    let limited = stressor("accesses = 1000, period = \"100us\"", "");
     let (said, report, summary) = run(&limited, &["--deterministic", "--for", "20ms"]);
     let budget = &report["vms"][0]["budgets"][0];
     assert_eq!(said.status, Some(0), "{budget} {}", said.err);
@@ -198,13 +198,13 @@ fn a_memory_budget_is_in_the_summary_and_judged() {
     assert!(count("periods") > 100 && count("throttled_periods") > 100, "{budget}");
     assert!((1000..1000 + count("overshoot")).contains(&count("max_used")), "{budget}");
     assert_eq!(count("exceeded_periods"), 0, "{budget}");
-    let row = summary.lines().find(|line| line.contains("hog/0")).expect("a row");
+    let row = summary.lines().find(|line| line.contains("memory-stressor/0")).expect("a row");
     assert!(row.contains("1000") && row.contains("100us") && row.contains("holds"), "{summary}");
 
     // Without instruction counting EL2 polls less often, in the host's time.
     for (arguments, verdict) in [
-        (&["--for", "5s"][..], "not-judged"),
-        (&["--for", "5s", "--judge-host-time"], "does-not-hold"),
+        (&["--for", "5s"][..], "does-not-hold"),
+        (&["--for", "5s", "--accept-host-time"], "not-judged"),
     ] {
         let (said, report, _) = run(&limited, arguments);
         let budget = &report["vms"][0]["budgets"][0];
@@ -225,8 +225,9 @@ fn a_memory_budget_is_in_the_summary_and_judged() {
 /// QEMU's event counts more than the guest's instructions, so that no verdict stands on it.
 #[test]
 fn a_budget_of_instructions_in_qemu_is_not_judged_where_it_is_exceeded() {
-    let saturation = "[saturation]\nperiod = \"100us\"\nline = \"64B\"\npoints = [{ budget = 100000, dma = \"0B/s\" }]\novershoot = 0\n";
-    let limited = hog("budget = 10000, period = \"100us\", event = \"inst-retired\"", saturation);
+    let saturation = "[saturation]\nperiod = \"100us\"\nline = \"64B\"\npoints = [{ accesses = 100000, dma = \"0B/s\" }]\novershoot = 0\n";
+    let limited =
+        stressor("accesses = 10000, period = \"100us\", event = \"inst-retired\"", saturation);
     let (said, report, _) = run(&limited, &["--deterministic", "--for", "20ms"]);
     let budget = &report["vms"][0]["budgets"][0];
     assert_eq!((said.status, &report["verdict"]), (Some(0), &"not-judged".into()), "{}", said.out);
@@ -257,7 +258,7 @@ expect = ["loaded: 20 ticks"]
 [[irq]]
 line = 34
 vm = "loaded"
-cost = "10us"
+wcet = "10us"
 deadline = "1ms"
 {rule}
 "#

@@ -16,7 +16,7 @@ fn system() -> String {
              image = {{ bin = \"guest.bin\", load = 0x4010_0000 }}\n{keys}\n"
         )
     };
-    let task = "[[vm.task]]\nname = \"loop\"\ncost = \"10us\"\nperiod = \"1ms\"\n";
+    let task = "[[vm.task]]\nname = \"loop\"\nwcet = \"10us\"\nperiod = \"1ms\"\n";
     let expect = format!("expect = [\"all is well\"]\n{task}");
     format!(
         "platform = \"qemu-virt\"\n{}{}\n[broker]\ncpus = [2]\n\n[[flow]]\nname = \"messages\"\n\
@@ -108,8 +108,13 @@ fn a_run_that_keeps_everything_holds() {
 }
 
 #[test]
-fn late_packets_in_host_time_are_shown_and_judged_on_request() {
+fn late_packets_in_host_time_fail_the_run() {
     let (said, report, _fake) = run(9_600_000, 97, 3, &[]);
+    assert_eq!((said.status, &report["verdict"]), (Some(1), &"does-not-hold".into()));
+    assert!(said.err.contains("does not hold: flow messages, task loop of one"), "{}", said.err);
+    let advice = "--accept-host-time does not judge what was late\n";
+    assert!(said.out.contains(advice), "{}", said.out);
+    let (said, report, _fake) = run(9_600_000, 97, 3, &["--accept-host-time"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert_eq!((&report["clock"], &report["verdict"]), (&"host".into(), &"not-judged".into()));
     assert_eq!(report["flows"][0]["late"], 97);
@@ -119,9 +124,6 @@ fn late_packets_in_host_time_are_shown_and_judged_on_request() {
     ] {
         assert!(said.out.contains(text), "{text}: {}", said.out);
     }
-    let (said, report, _fake) = run(9_600_000, 97, 3, &["--judge-host-time"]);
-    assert_eq!((said.status, &report["verdict"]), (Some(1), &"does-not-hold".into()));
-    assert!(said.err.contains("does not hold: flow messages, task loop of one"), "{}", said.err);
 }
 
 #[test]

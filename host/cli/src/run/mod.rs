@@ -105,10 +105,10 @@ pub struct Arguments {
     /// With --deterministic: no ticks that end a core's turn. Latencies are exact then, as long as all cores but one sleep.
     #[arg(long = "no-quantum", requires = "deterministic")]
     pub unsliced: bool,
-    /// Without --deterministic: judge latencies, tasks and memory budgets although their time is
-    /// the host's.
+    /// Without --deterministic: late packets, tasks, interrupts and exceeded memory budgets are not
+    /// judged, since their time is the host's.
     #[arg(long, conflicts_with = "deterministic")]
-    pub judge_host_time: bool,
+    pub accept_host_time: bool,
     /// A plug-in that watches each access.
     #[arg(skip)]
     pub watch: Option<Watch>,
@@ -142,7 +142,7 @@ impl Arguments {
             json: None,
             deterministic: false,
             unsliced: false,
-            judge_host_time: false,
+            accept_host_time: false,
             watch: None,
             attach: None,
             keep_running: false,
@@ -347,7 +347,7 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
         "image_bytes": built.len(),
         "image_crc32": format!("{:#010x}", weir_model::packed::checksum(&built)),
         "deterministic": arguments.deterministic,
-        "monitor": plugin.map(|plugin| plugin.counts(&ram)),
+        "counter_page": plugin.map(|plugin| plugin.counts(&ram)),
         "debian_packages": debian_packages(&system, environment),
         "started": humantime::format_rfc3339_seconds(started).to_string(),
         "seconds": wall.as_secs_f64(),
@@ -595,7 +595,7 @@ impl<'a> Run<'a> {
             system: image::name(system),
             platform: system.platform.name.clone(),
             vms,
-            flows: flows(system, arguments.deterministic || arguments.judge_host_time),
+            flows: flows(system, arguments.deterministic),
             expect: expect.collect(),
             limit_ns: limit_ns.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)),
             keep_running: arguments.keep_running || arguments.attach.is_some(),
@@ -823,7 +823,7 @@ fn conditions(arguments: &Arguments) -> Conditions {
         (true, false) => Clock::CountedInSlices,
         (true, true) => Clock::Counted,
     };
-    Conditions { clock, judge_host_time: arguments.judge_host_time }
+    Conditions { clock, accept_host_time: arguments.accept_host_time }
 }
 
 /// The flows that the broker moves, with what the analysis says of each: nothing in a run whose time is the host's.

@@ -914,7 +914,7 @@ mod tests {
             let tally = tally(&wire);
             let report = tally.report("s", "p", &Expectations::default(), ended_by, time_ns);
             let mut report = Report { flows: tally.flows(&facts), ..report };
-            let counted = judge::Conditions { clock: Clock::Counted, judge_host_time: false };
+            let counted = judge::Conditions { clock: Clock::Counted, accept_host_time: false };
             let packet = Packet { latency_ns: 109_984, arrived_ns: 200_000 };
             let mut observed = Observed::of_packets(vec![packet], 0);
             observed.add_turns(0, Turns::default());
