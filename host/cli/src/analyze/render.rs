@@ -1,9 +1,6 @@
 //! A report of the analysis as a person sees it.
 
-use crate::{
-    run::show::table,
-    screen::{paragraph, paragraphs},
-};
+use crate::run::show::table;
 use std::fmt::Write as _;
 use weir_analysis::{
     Nanos, Report,
@@ -13,6 +10,7 @@ use weir_analysis::{
     verdict::Verdict,
 };
 use weir_model::{Fault, timing::DataPath};
+use weir_report::{paragraph, paragraphs};
 
 /// The whole report.
 pub fn report(report: &Report) -> String {

@@ -2,7 +2,6 @@
 
 use super::{Model, draw, tell, values::Values};
 use crate::{
-    check,
     environment::Environment,
     failure::{Failure, Result},
     image, screen,
@@ -126,7 +125,7 @@ fn load(
     environment: &Environment,
 ) -> Result<std::result::Result<System, Faults>> {
     if values.system.is_empty() {
-        return Ok(check::load(file, None, environment));
+        return Ok(image::load(file, None, environment));
     }
     let text = weir_model::read_text(file, weir_model::TEXT_LIMIT)
         .map_err(|error| Failure::call(format!("cannot read {}: {error}", file.display())))?;

@@ -313,8 +313,11 @@ const ACCESSES: Kind = Kind::Number(1, u64::MAX - 1);
 const WEIGHT: Kind = Kind::Number(0, u16::MAX as u64);
 
 /// Key `memory_budget` of a VM.
-pub(crate) const MEMORY_BUDGET_KEY: Key =
-    key("memory_budget", Kind::Table(&MEMORY_BUDGET), "Its memory budget: see docs/explanation/regulators.md.");
+pub(crate) const MEMORY_BUDGET_KEY: Key = key(
+    "memory_budget",
+    Kind::Table(&MEMORY_BUDGET),
+    "Its memory budget: see docs/explanation/regulators.md.",
+);
 
 static MEMORY_BUDGET: Shape = Shape {
     name: "memory_budget",

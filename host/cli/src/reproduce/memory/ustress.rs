@@ -3,7 +3,6 @@
 use super::{board, mb_per_s, outcome, simulate, with};
 use crate::{
     failure::Result,
-    picture::Picture,
     progress::Bar,
     reproduce::{
         Outcome, Request,
@@ -12,6 +11,7 @@ use crate::{
 };
 use rayon::prelude::*;
 use serde_json::json;
+use weir_report::Picture;
 
 const MEMORY: &str = "zcu102";
 const WEIR: Source = Source { paper: "weir", place: "docs/explanation/simulation.md" };

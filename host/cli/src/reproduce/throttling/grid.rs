@@ -9,10 +9,10 @@ use crate::{
     failure::{Failure, Result},
     progress::Bar,
     reproduce::statement::{Relation, Statement},
-    run::show::table,
 };
 use serde_json::{Value, json};
 use weir_model::packed::regulation::most_events;
+use weir_report::table;
 use weir_units::Nanos;
 
 /// The periods, in ns.

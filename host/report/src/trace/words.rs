@@ -9,12 +9,14 @@ use weir_trace::{
 };
 
 /// The name of a record's kind, or its number if it is from a newer hypervisor.
+#[must_use]
 pub fn kind(record: &Record) -> String {
     Kind::from_number(record.kind)
         .map_or_else(|| format!("kind-{}", record.kind), |kind| kind.name().into())
 }
 
 /// The vCPU that a record concerns, as `linux/1`.
+#[must_use]
 pub fn who(record: &Record, facts: &Facts) -> String {
     match facts.name(record.vm) {
         Some(name) => format!("{name}/{}", record.vcpu),
@@ -24,6 +26,7 @@ pub fn who(record: &Record, facts: &Facts) -> String {
 }
 
 /// The detail of a record in words, where its number stands for something.
+#[must_use]
 pub fn detail(record: &Record, facts: &Facts) -> Option<String> {
     let number = record.detail as usize;
     match Kind::from_number(record.kind)? {
@@ -92,6 +95,7 @@ fn in_ns(ticks: u64, facts: &Facts) -> u64 {
 
 /// Returns the longest phase that a record can hold, in ns. A phase of this length took at least
 /// this long.
+#[must_use]
 pub fn longest_phase(facts: &Facts) -> u64 {
     in_ns(LONGEST, facts)
 }
@@ -100,6 +104,7 @@ pub fn longest_phase(facts: &Facts) -> u64 {
 pub const CSV: &str = "time_ns,core,vm,vcpu,kind,detail,count,other\n";
 
 /// A record as a line of CSV; names of VMs have no commas.
+#[must_use]
 pub fn csv(record: &Record, facts: &Facts) -> String {
     let vm = match facts.name(record.vm) {
         Some(name) => name.to_owned(),

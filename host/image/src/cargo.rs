@@ -20,18 +20,18 @@ pub const TARGET: &str = "aarch64-unknown-none-softfloat";
 /// The package, and the binary, of the hypervisor.
 const HYPERVISOR: &str = "weir-hypervisor";
 /// The package, and the binary, of what Linux guests send and receive by.
-const TALK: &str = "weir-vsock-tool";
+const VSOCK_TOOL: &str = "weir-vsock-tool";
 
 /// The package of QEMU's plug-in.
-const OBSERVER: &str = "weir-qemu-plugin";
+const PLUGIN: &str = "weir-qemu-plugin";
 /// The package of what is preloaded into QEMU.
-const STEADY: &str = "weir-icount-shim";
+const ICOUNT_SHIM: &str = "weir-icount-shim";
 
 /// The last lines of cargo's output that are shown when a build fails.
 const TAIL: usize = 60;
 
-/// Programs for the board: where they are kept after each build, so that what was built for one board is
-/// still there when cargo has built for another.
+/// Programs for the board and libraries for QEMU. Each is kept after its build: a later build for
+/// another board does not replace it.
 #[derive(Debug)]
 pub struct Programs {
     directory: PathBuf,
@@ -40,12 +40,17 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// For `environment`; with `no_build` nothing is built, what is there is taken.
+    /// Returns the programs of `environment`. With `no_build` each is taken as it was built last.
+    #[must_use]
     pub fn new(environment: &Environment, no_build: bool) -> Self {
         Self { directory: environment.build().join("programs"), no_build }
     }
 
-    /// The hypervisor's ELF file for a board with this GIC.
+    /// Builds the hypervisor for a board with a GICv2 or GICv3 and returns its ELF file.
+    ///
+    /// # Errors
+    ///
+    /// The environment is at fault if cargo cannot build it, or without a build if it is not there.
     pub fn hypervisor(&self, environment: &Environment, gic_v2: bool) -> Result<PathBuf> {
         let feature = if gic_v2 { "gicv2" } else { "gicv3" };
         let kept = self.directory.join(format!("{HYPERVISOR}-{feature}"));
@@ -58,12 +63,17 @@ impl Programs {
         present(kept)
     }
 
-    /// Where a guest's ELF file is once it has been built.
+    /// Returns where a guest's ELF file is after its build.
+    #[must_use]
     pub fn path(&self, guest: &str) -> PathBuf {
         self.directory.join(guest)
     }
 
-    /// The ELF files of these guests, by name.
+    /// Builds these guests and returns their ELF files by name.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::hypervisor`].
     pub fn guests(
         &self,
         environment: &Environment,
@@ -85,29 +95,45 @@ impl Programs {
         names.iter().map(|name| Ok((name.clone(), present(kept(name))?))).collect()
     }
 
-    /// The program that Linux guests send and receive by.
-    pub fn talk(&self, environment: &Environment) -> Result<PathBuf> {
+    /// Builds the vsock tool of Linux guests and returns its ELF file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::hypervisor`].
+    pub fn vsock_tool(&self, environment: &Environment) -> Result<PathBuf> {
         if !self.no_build {
-            self.build(environment, "the Linux guests' program", &["-p", TALK], |name| {
-                (name == TALK).then(|| self.path(name))
+            self.build(environment, "the Linux guests' program", &["-p", VSOCK_TOOL], |name| {
+                (name == VSOCK_TOOL).then(|| self.path(name))
             })?;
         }
-        present(self.path(TALK))
+        present(self.path(VSOCK_TOOL))
     }
 
-    /// QEMU's plug-in, for this machine.
-    pub fn observer(&self, environment: &Environment) -> Result<PathBuf> {
-        self.library(environment, OBSERVER)
+    /// Builds QEMU's plug-in and returns its shared object.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::hypervisor`].
+    pub fn plugin(&self, environment: &Environment) -> Result<PathBuf> {
+        self.library(environment, PLUGIN)
     }
 
-    /// What is preloaded into QEMU so that counted runs repeat.
-    pub fn steady(&self, environment: &Environment) -> Result<PathBuf> {
-        self.library(environment, STEADY)
+    /// Builds the icount shim, which makes deterministic runs repeat, and returns its shared object.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::hypervisor`].
+    pub fn icount_shim(&self, environment: &Environment) -> Result<PathBuf> {
+        self.library(environment, ICOUNT_SHIM)
     }
 
-    /// All that a run loads into QEMU.
+    /// Builds both libraries that a run loads into QEMU.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::hypervisor`].
     pub fn libraries(&self, environment: &Environment) -> Result {
-        [OBSERVER, STEADY].iter().try_for_each(|name| self.library(environment, name).map(drop))
+        [PLUGIN, ICOUNT_SHIM].iter().try_for_each(|name| self.library(environment, name).map(drop))
     }
 
     /// The shared object of a package, for this machine.
@@ -231,14 +257,18 @@ fn shared_object(line: &str) -> Option<PathBuf> {
     files.find(|file| file.extension().is_some_and(|ending| ending == "so"))
 }
 
-/// Writes a file so that nobody ever sees half of it, and only if it is not there already.
+/// Writes a file atomically, through links, unless it has these contents already.
+///
+/// # Errors
+///
+/// The environment is at fault if the file cannot be written.
 pub fn replace(path: &Path, contents: &[u8]) -> Result {
     let writing = || format!("write {}", path.display());
     // What a link points to is what is meant, and what is no regular file is written to.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let old = fs::metadata(&target).ok();
     if old.as_ref().is_some_and(|old| !old.is_file() && !old.is_dir()) {
-        return crate::output::write(&target, contents);
+        return fs::write(&target, contents).context(writing);
     }
     if weir_model::read_regular(&target).is_ok_and(|old| old == contents) {
         return Ok(());

@@ -4,13 +4,13 @@
 //! all little endian. A record is as it was in its core's ring ([`weir_trace::record`]) but for its sequence number, in whose place its
 //! core stands.
 
-use crate::failure::{Context, Failure, Result};
 use std::{
     collections::BTreeMap,
     fs::{self, File},
     io::{self, BufReader, Read, Write},
     path::Path,
 };
+use weir_image::{Failure, Result, failure::Context};
 use weir_model::open_regular;
 use weir_trace::record::{Kind, Record};
 use weir_units::Nanos;
@@ -91,6 +91,7 @@ pub struct Facts {
 
 impl Facts {
     /// Nanoseconds since the hypervisor's start; the whole ones, as EL2 computes them for the wire.
+    #[must_use]
     pub fn nanos(&self, ticks: u64) -> u64 {
         let ticks = u128::from(ticks.wrapping_sub(self.zero));
         let nanos = ticks * 1_000_000_000 / u128::from(self.frequency.max(1));
@@ -98,11 +99,16 @@ impl Facts {
     }
 
     /// The name of a VM by its number; none for that of no VM, or of a damaged record.
+    #[must_use]
     pub fn name(&self, vm: u8) -> Option<&str> {
         self.vms.get(usize::from(vm)).map(|vm| vm.name.as_str())
     }
 
     /// Writes what stands before the records.
+    ///
+    /// # Errors
+    ///
+    /// `out` cannot be written.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let header = Header {
             magic: MAGIC,
@@ -173,11 +179,13 @@ fn fill(field: &mut [u8], bytes: &[u8]) {
 }
 
 /// The core of a record of a trace.
+#[must_use]
 pub fn core(record: &Record) -> u16 {
     record.sequence()
 }
 
 /// In place of records that were lost on `core` before `time`.
+#[must_use]
 pub fn lost(core: u8, time: u64, records: u64) -> Record {
     let record = Record {
         time,
@@ -213,6 +221,10 @@ pub type Recorded = Trace<BufReader<io::Take<File>>>;
 
 impl Recorded {
     /// Opens the trace of a run: its directory, or the file itself.
+    ///
+    /// # Errors
+    ///
+    /// The call is wrong if the file cannot be read or is not a trace.
     pub fn open(path: &Path) -> Result<Self> {
         let is_run = path.is_dir();
         let path = if is_run { path.join(NAME) } else { path.to_owned() };
@@ -247,6 +259,10 @@ impl Recorded {
 
 impl<R: Read> Trace<R> {
     /// Reads the head of a trace; the error says what is wrong with it.
+    ///
+    /// # Errors
+    ///
+    /// Why this is not a trace.
     pub fn read(mut from: R) -> std::result::Result<Self, String> {
         let facts = Facts::read(&mut from)?;
         let last = facts.zero;
@@ -255,7 +271,11 @@ impl<R: Read> Trace<R> {
     }
 
     /// The next record. The end of the file is the end of the trace; a record that is cut short is none.
-    pub fn next(&mut self) -> Result<Option<Record>> {
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn next_record(&mut self) -> Result<Option<Record>> {
         let mut record = Record::default();
         let bytes = record.as_mut_bytes();
         let wanted = bytes.len() as u64;
@@ -374,7 +394,7 @@ impl<R: Read> Trace<R> {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
@@ -409,10 +429,10 @@ pub mod tests {
         let mut read = trace(facts(), &records);
         assert_eq!(read.facts, Facts { records: 2, ..facts() });
         assert_eq!(
-            (read.next().unwrap(), read.next().unwrap()),
+            (read.next_record().unwrap(), read.next_record().unwrap()),
             (Some(records[0]), Some(records[1]))
         );
-        assert_eq!((read.next().unwrap(), read.warning()), (None, None));
+        assert_eq!((read.next_record().unwrap(), read.warning()), (None, None));
         assert_eq!((core(&records[1]), read.facts.nanos(records[1].time)), (2, 200));
         assert_eq!((read.facts.name(1), read.facts.name(255)), (Some("linux"), None));
     }
@@ -433,18 +453,18 @@ pub mod tests {
         for (cut, said) in [(0, "1 of 2"), (5, "0 of 2")] {
             let part = &bytes[..bytes.len() - cut];
             let mut trace = Trace::read(part).expect("a trace");
-            while trace.next().expect("memory").is_some() {}
+            while trace.next_record().expect("memory").is_some() {}
             assert!(trace.damage().is_some_and(|damage| damage.contains(said)), "{cut}");
         }
         bytes.extend_from_slice(lost(0, 1005, 3).as_bytes());
         let mut trace = Trace::read(bytes.as_slice()).expect("a trace");
-        while trace.next().expect("memory").is_some() {}
+        while trace.next_record().expect("memory").is_some() {}
         assert!(
             trace.warning().is_some_and(|warning| warning.contains("3 records were overwritten"))
         );
         assert_eq!(trace.damage(), None);
         let mut few = trace_with(3);
-        while few.next().expect("memory").is_some() {}
+        while few.next_record().expect("memory").is_some() {}
         let damage = few.damage().unwrap_or_default();
         assert!(
             damage.contains("its head tells of 3 lost records, and its records of 2"),
@@ -466,7 +486,7 @@ pub mod tests {
             bytes.extend_from_slice(records.as_bytes());
             bytes.extend_from_slice(rest);
             let mut trace = Trace::read(bytes.as_slice()).expect("a trace");
-            while trace.next().expect("memory").is_some() {}
+            while trace.next_record().expect("memory").is_some() {}
             (trace.damage().unwrap_or_default(), trace.end())
         };
         let two = Facts { records: 2, ..facts() };
@@ -501,7 +521,7 @@ pub mod tests {
         };
         let damage = |records: &[Record]| {
             let mut trace = trace(facts(), records);
-            while trace.next().expect("memory").is_some() {}
+            while trace.next_record().expect("memory").is_some() {}
             trace.damage().unwrap_or_default()
         };
         let (begun, most) =
@@ -546,8 +566,8 @@ pub mod tests {
                 bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
             }
             if let Ok(mut trace) = Trace::read(bytes.as_slice()) {
-                while let Some(record) = trace.next().expect("memory") {
-                    trace.facts.nanos(record.time);
+                while let Some(record) = trace.next_record().expect("memory") {
+                    let _ = trace.facts.nanos(record.time);
                 }
                 trace.damage();
                 trace.warning();

@@ -1,14 +1,11 @@
-//! `weir trace RUN --arrival-curve VM`: curves for a person, a program, and as a picture.
+//! Arrival curves: how many accesses a VM made in any window of a length.
 
 use super::{
     arrivals::{Arrivals, Curves},
     file::{Facts, Recorded, Trace},
     past,
 };
-use crate::{
-    failure::{Failure, Result},
-    run::show::table,
-};
+use crate::table::table;
 use plotters::prelude::*;
 use serde_json::{Value, json};
 use std::{
@@ -16,6 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_analysis::{Nanos, curves::Curve};
+use weir_image::{Failure, Result};
 
 /// Rows of the table for a person.
 const ROWS: u32 = 20;
@@ -24,7 +22,7 @@ const SIZE: (u32, u32) = (900, 560);
 const COLORS: [RGBColor; 4] =
     [RGBColor(31, 119, 180), RGBColor(214, 39, 40), RGBColor(44, 160, 44), RGBColor(148, 103, 189)];
 
-/// What is asked.
+/// The curves that are wanted.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// Runs: the one in question, and one to compare with.
@@ -61,6 +59,11 @@ pub struct Answer {
 
 impl Answer {
     /// Reads the traces and computes.
+    ///
+    /// # Errors
+    ///
+    /// The call is wrong if a trace cannot be read, has no VM of a name, or counted no accesses of
+    /// it.
     pub fn to(question: &Question) -> Result<Self> {
         let mut found = Vec::new();
         let (mut warnings, mut damages) = (Vec::new(), Vec::new());
@@ -114,6 +117,7 @@ impl Answer {
     }
 
     /// For a person.
+    #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
         for Series { label, arrivals, curves } in &self.series {
@@ -143,6 +147,7 @@ impl Answer {
     }
 
     /// For a spreadsheet.
+    #[must_use]
     pub fn csv(&self) -> String {
         let mut text = String::from("series,window_ns,at_most,recorded,at_least\n");
         for Series { label, curves, .. } in &self.series {
@@ -157,6 +162,7 @@ impl Answer {
     }
 
     /// For a program: steps of [length from which on, accesses].
+    #[must_use]
     pub fn json(&self) -> Value {
         let steps = |curve: &Curve| -> Value {
             json!({
@@ -180,6 +186,10 @@ impl Answer {
     }
 
     /// As a picture: of each series the recorded curve, and thin the two that bound it.
+    ///
+    /// # Errors
+    ///
+    /// The environment is at fault if the picture cannot be drawn.
     pub fn svg(&self) -> Result<String> {
         let mut picture = String::new();
         self.draw(SVGBackend::with_string(&mut picture, SIZE))
@@ -267,7 +277,7 @@ fn read(path: &Path, question: &Question) -> Result<(Vec<Arrivals>, Recorded)> {
     let places = question.vms.iter().map(place).collect::<Result<Vec<_>>>()?;
     let mut arrivals = vec![Arrivals::new(question.between.0 > 0); places.len()];
     let facts = trace.facts.clone();
-    while let Some(record) = trace.next()? {
+    while let Some(record) = trace.next_record()? {
         let time = facts.nanos(record.time);
         let within = (question.between.0..=question.between.1).contains(&time);
         for (arrivals, &vm) in arrivals.iter_mut().zip(&places) {
@@ -282,6 +292,10 @@ fn read(path: &Path, question: &Question) -> Result<(Vec<Arrivals>, Recorded)> {
 }
 
 /// The place of a VM in a trace, by its name.
+///
+/// # Errors
+///
+/// The call is wrong if the trace has no VM of this name; the text lists them.
 pub fn place(vm: &String, facts: &Facts) -> Result<usize> {
     facts.vms.iter().position(|known| known.name == *vm).ok_or_else(|| {
         let names: Vec<_> = facts.vms.iter().map(|vm| vm.name.as_str()).collect();

@@ -9,6 +9,7 @@ pub struct Spinner(ProgressBar);
 
 impl Spinner {
     /// Begins with `text`.
+    #[must_use]
     pub fn new(text: String) -> Self {
         // Draws on standard error, and only if that is a terminal.
         let bar = ProgressBar::new_spinner();
@@ -32,6 +33,7 @@ pub struct Bar(ProgressBar);
 
 impl Bar {
     /// Begins at 0 of `total`.
+    #[must_use]
     pub fn new(text: &'static str, total: u64) -> Self {
         let bar = ProgressBar::new(total);
         let template = "{msg} {wide_bar} {human_pos} of {human_len}, {eta} left";

@@ -1,8 +1,7 @@
 //! How long the phases of packets took: a run's Table II (rt-virtio).
 
 use crate::{
-    failure::{Failure, Result, SYSTEM},
-    run::show::table,
+    table::table,
     trace::{file::Trace, words},
 };
 use serde_json::{Value, json};
@@ -10,7 +9,9 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::{self, Write as _},
     io::Read,
+    path::Path,
 };
+use weir_image::{Failure, Result, failure::SYSTEM};
 use weir_model::timing::Origin;
 use weir_trace::{
     phases::Phase,
@@ -94,7 +95,7 @@ impl Overheads {
         let (mut taken, mut flows) = (0, BTreeSet::new());
         let (mut brokers, mut shared) = (0u64, 0u64);
         let core = |record: &Record| 1u64.checked_shl(record.sequence().into()).unwrap_or(0);
-        while let Some(record) = trace.next()? {
+        while let Some(record) = trace.next_record()? {
             if record.kind == Kind::PacketArrived as u16 {
                 packets += 1;
                 flows.insert(record.detail >> 16);
@@ -155,12 +156,14 @@ impl Overheads {
     }
 
     /// Why the analysis can do nothing with them, if it can't.
+    #[must_use]
     pub fn unfit(&self) -> Option<String> {
         // The analysis uses the shortest tail only: a longer one than recorded is no fault.
         self.unfit_of(steps().filter(|phase| *phase != Phase::Tail))
     }
 
     /// Why they cannot be those of a larger system, if so: only the steps that search matter.
+    #[must_use]
     pub fn unfit_as_larger(&self) -> Option<String> {
         self.unfit_of(SEARCHING.into_iter())
     }
@@ -193,6 +196,7 @@ impl Overheads {
 
     /// As `weir analyze` reads it: `copy` is the set-up of a chunk's copy, its program included.
     /// `larger` is the run of a larger system, for steps that take longer there.
+    #[must_use]
     pub fn to_toml(&self, origin: &Origin, larger: Option<&Self>) -> String {
         let unit = if self.counted { "1 ns is 1 instruction" } else { "of the host's time" };
         let mut text = format!(
@@ -235,6 +239,7 @@ impl Overheads {
     }
 
     /// For programs.
+    #[must_use]
     pub fn to_json(&self) -> Value {
         let phases = Phase::ALL.map(|phase| {
             let spread = self.spread(phase);
@@ -283,6 +288,43 @@ impl fmt::Display for Overheads {
         }
         Ok(())
     }
+}
+
+/// Where the overheads of a run come from, as its `run.json` has it.
+fn origin(run: &Value) -> Origin {
+    let text = |key: &str| run[key].as_str().map(str::to_owned);
+    let words: Vec<_> =
+        run["command"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let is_kept = |position: usize| {
+        let word = words.get(position).copied();
+        matches!(word, Some("--deterministic" | "--no-quantum" | "--platform"))
+    };
+    let places = (0..words.len())
+        .filter(|place| is_kept(*place) || *place > 0 && words[*place - 1] == "--platform");
+    let options: Vec<_> = places.map(|place| words[place]).collect();
+    let system = run["system"].as_str().unwrap_or("?");
+    let day = text("started").map(|time| time.split('T').next().unwrap_or_default().to_owned());
+    Origin {
+        command: format!("weir run {system} {}", options.join(" ")),
+        build: text("hypervisor_build"),
+        date: day,
+    }
+}
+
+/// Reads the overheads of a run, which is named by its directory or its trace, and their origin.
+///
+/// # Errors
+///
+/// The trace cannot be read or is damaged, or no packet has arrived.
+pub fn measured(path: &Path) -> Result<(Overheads, Origin)> {
+    let mut trace = Trace::open(path)?;
+    let directory = if path.is_dir() { Some(path) } else { path.parent() };
+    // A trace alone, without what else its run left, is of unknown time.
+    let run =
+        directory.and_then(|directory| weir_model::read_regular(&directory.join("run.json")).ok());
+    let run: Value = run.and_then(|run| serde_json::from_slice(&run).ok()).unwrap_or_default();
+    let overheads = Overheads::of(&mut trace, run["deterministic"] == true)?;
+    Ok((overheads, origin(&run)))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What goes into a system's image, as far as it is there: what `weir check` says before anything is built.
+//! Where an image will lie, estimated before its parts are built or fetched.
 
 use crate::{cargo::Programs, debian, environment::Environment, image};
 use serde_json::{Value, json};
@@ -7,20 +7,14 @@ use std::{
     fmt,
     path::{Path, PathBuf},
 };
-use weir_model::Faults;
-use weir_model::Foreseen;
-use weir_model::Image;
-use weir_model::LIKELY_HYPERVISOR;
-use weir_model::LIKELY_KERNEL;
-use weir_model::LIKELY_PROGRAM;
-use weir_model::Placement;
-use weir_model::Prospect;
-use weir_model::Source;
-use weir_model::System;
-use weir_model::read_regular;
+use weir_model::{
+    Faults, Foreseen, Image, LIKELY_HYPERVISOR, LIKELY_KERNEL, LIKELY_PROGRAM, Placement, Prospect,
+    Source, System, read_regular,
+};
 use weir_units::Bytes;
 
-/// A part of a system that is neither built nor fetched yet, with the size that it is taken to have.
+/// A part of a system that is neither built nor fetched yet, and its estimated size.
+#[derive(Clone, Debug)]
 pub struct Guess {
     /// Whose image it belongs to; of no VM's, weir's own.
     vm: Option<String>,
@@ -30,7 +24,8 @@ pub struct Guess {
 }
 
 impl Guess {
-    /// As data.
+    /// Returns the VM's name (null for the hypervisor), the role, the source and the bytes as JSON.
+    #[must_use]
     pub fn json(&self) -> Value {
         json!({ "vm": self.vm, "what": self.what, "source": self.source, "bytes": self.size.0 })
     }
@@ -45,7 +40,8 @@ impl fmt::Display for Guess {
     }
 }
 
-/// What a source is called.
+/// Returns the name of a source, or its path.
+#[must_use]
 pub fn source(source: &Source) -> String {
     match source {
         Source::File(path) => path.display().to_string(),
@@ -53,24 +49,28 @@ pub fn source(source: &Source) -> String {
     }
 }
 
-/// What goes into a system's image, as far as it is there, without building or fetching any of it.
-pub struct Parts {
+/// The parts of a system's image that exist, and the estimated sizes of the others. Nothing is built
+/// or fetched.
+#[derive(Debug)]
+pub struct Estimate {
     contents: BTreeMap<PathBuf, Vec<u8>>,
     /// Of each VM the image and the initial RAM disk.
     of_vms: Vec<(Part, Option<Part>)>,
     hypervisor_len: u64,
-    /// What is not there.
+    /// The parts whose sizes are estimated.
     pub guessed: Vec<Guess>,
 }
 
-/// A file, or what is taken for its size.
+/// A file, or its estimated size.
+#[derive(Debug)]
 enum Part {
     There(PathBuf),
     Likely(Source, Bytes),
 }
 
-impl Parts {
-    /// Those of `system`.
+impl Estimate {
+    /// Looks for the parts of `system`.
+    #[must_use]
     pub fn of(system: &System, environment: &Environment) -> Self {
         let programs = Programs::new(environment, true);
         let kept = image::hypervisor(system, &programs, environment).ok();
@@ -115,8 +115,12 @@ impl Parts {
         true
     }
 
-    /// Where everything will lie, or why the image can't be built.
-    pub fn foresee(&self, system: &System) -> Result<Placement, Faults> {
+    /// Returns where everything will lie.
+    ///
+    /// # Errors
+    ///
+    /// Why the image cannot be built.
+    pub fn placement(&self, system: &System) -> Result<Placement, Faults> {
         let prospects: Vec<_> = self
             .of_vms
             .iter()

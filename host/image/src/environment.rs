@@ -53,6 +53,10 @@ impl Environment {
     }
 
     /// The checkout.
+    ///
+    /// # Errors
+    ///
+    /// The environment is at fault if there is no checkout.
     pub fn root(&self) -> Result<&Path> {
         self.root.as_deref().ok_or_else(|| {
             Failure::environment(
@@ -66,6 +70,10 @@ impl Environment {
     }
 
     /// Returns the file of a system that comes with weir: an example or a fixture.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::root`].
     pub fn system(&self, name: &str) -> Result<PathBuf> {
         let root = self.root()?;
         let example = root.join("examples").join(name).join(name).with_extension("toml");
@@ -79,11 +87,13 @@ impl Environment {
     }
 
     /// Where images are built: `build` in the checkout, or here without one.
+    #[must_use]
     pub fn build(&self) -> PathBuf {
         self.place("build")
     }
 
     /// Returns the names of the guests that come with weir, sorted.
+    #[must_use]
     pub fn guests(&self) -> Vec<String> {
         self.packages_of_guests().into_keys().collect()
     }
@@ -114,6 +124,7 @@ impl Environment {
     /// Returns the keys of the arguments of a guest that comes with weir, as its manifest has them
     /// in `[package.metadata.weir]`: in `arguments`, or in `programs` for a program of a package of
     /// several. None if it declares none.
+    #[must_use]
     pub fn arguments(&self, guest: &str) -> Option<Vec<String>> {
         let manifest = self.packages_of_guests().get(guest)?.join("Cargo.toml");
         declared(&fs::read_to_string(manifest).ok()?, guest)

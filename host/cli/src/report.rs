@@ -1,22 +1,21 @@
 //! `weir report`: the summary of a run, or what it has measured.
 
-mod overheads;
-
 use crate::{
+    cargo::replace,
     environment::Environment,
     failure::{Failure, Result},
-    output,
-    run::record::{REPORT, SUMMARY},
-    screen,
-    trace::{self, file::Trace},
+    output, screen,
 };
-use overheads::Overheads;
 use serde_json::Value;
 use std::{
     io::Write as _,
     path::{Path, PathBuf},
 };
-use weir_model::timing::Origin;
+use weir_report::{
+    REPORT, SUMMARY,
+    overheads::{Overheads, measured},
+    trace,
+};
 
 /// The longest summary or report of a run, in bytes: longer files are refused.
 const LONGEST: u64 = 64 << 20;
@@ -45,39 +44,6 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Where the overheads of a run come from, as its `run.json` has it.
-fn origin(run: &Value) -> Origin {
-    let text = |key: &str| run[key].as_str().map(str::to_owned);
-    let words: Vec<_> =
-        run["command"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let is_kept = |position: usize| {
-        let word = words.get(position).copied();
-        matches!(word, Some("--deterministic" | "--no-quantum" | "--platform"))
-    };
-    let places = (0..words.len())
-        .filter(|place| is_kept(*place) || *place > 0 && words[*place - 1] == "--platform");
-    let options: Vec<_> = places.map(|place| words[place]).collect();
-    let system = run["system"].as_str().unwrap_or("?");
-    let day = text("started").map(|time| time.split('T').next().unwrap_or_default().to_owned());
-    Origin {
-        command: format!("weir run {system} {}", options.join(" ")),
-        build: text("hypervisor_build"),
-        date: day,
-    }
-}
-
-/// The overheads of a run, and their origin.
-fn measured(path: &Path) -> Result<(Overheads, Origin)> {
-    let mut trace = Trace::open(path)?;
-    let directory = if path.is_dir() { Some(path) } else { path.parent() };
-    // A trace alone, without what else its run left, is of unknown time.
-    let run =
-        directory.and_then(|directory| weir_model::read_regular(&directory.join("run.json")).ok());
-    let run: Value = run.and_then(|run| serde_json::from_slice(&run).ok()).unwrap_or_default();
-    let overheads = Overheads::of(&mut trace, run["deterministic"] == true)?;
-    Ok((overheads, origin(&run)))
-}
-
 /// Carries the verb out.
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let runs = environment.runs();
@@ -91,7 +57,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let larger = arguments.larger.as_ref().map(|run| trace::find(run, &runs));
     if let Some(output) = &arguments.output {
         let read: Vec<_> =
-            [&path].into_iter().chain(&larger).flat_map(|path| trace::read(path)).collect();
+            [&path].into_iter().chain(&larger).flat_map(|path| trace::files(path)).collect();
         output::check("-o", output, &read.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
     }
     let (overheads, mut origin) = measured(&path)?;
@@ -114,7 +80,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             return Err(Failure::system(why));
         }
         let text = overheads.to_toml(&origin, larger.as_ref());
-        output::write(file, text.as_bytes())?;
+        replace(file, text.as_bytes())?;
     }
     let mut out = screen::stdout();
     if arguments.json {

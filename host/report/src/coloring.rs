@@ -1,6 +1,6 @@
 //! Whose cells are whose, as a table, as JSON, and as a picture.
 
-use crate::run::show::table;
+use crate::table::table;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use weir_model::Audited;
@@ -12,6 +12,7 @@ use weir_model::shares;
 use weir_units::Bytes;
 
 /// What everybody has, and what it costs.
+#[must_use]
 pub fn report(system: &System, placement: &Placement) -> String {
     let division = &system.division;
     let cells = &division.cells;
@@ -136,6 +137,7 @@ fn costs(system: &System, shares: &[Share]) -> Vec<String> {
 }
 
 /// The same as data.
+#[must_use]
 pub fn json(system: &System, placement: &Placement) -> Value {
     let division = &system.division;
     let owners: Vec<Value> = shares(system, placement)
@@ -170,6 +172,7 @@ pub fn json(system: &System, placement: &Placement) -> Value {
 }
 
 /// What an audit found, as a table.
+#[must_use]
 pub fn audit_report(found: &[Audited]) -> String {
     let mut rows = table([
         "audited",
@@ -228,11 +231,13 @@ fn walked(found: &[Audited]) -> Vec<String> {
 }
 
 /// Which tables it saw and which it did not, as data.
+#[must_use]
 pub fn audited_tables(found: &[Audited]) -> Value {
     json!({ "walked": walked(found), "made_at_boot": [AT_BOOT] })
 }
 
 /// What was found, as data.
+#[must_use]
 pub fn audit_json(found: &[Audited]) -> Value {
     let party = |party: &Audited| {
         json!({

@@ -1,7 +1,6 @@
-//! What a verb gives back: nothing more to say, or why it could not do its job.
+//! Failures, with the exit status that tells whose fault they are.
 
-use crate::screen;
-use std::{fmt, io, process::ExitCode};
+use std::{fmt, io};
 use weir_model::printable;
 
 /// Exit status of a command that did its job.
@@ -24,41 +23,41 @@ pub struct Failure {
     pub text: String,
 }
 
-/// The result of whatever can fail in this command.
+/// The result of an operation that can fail so.
 pub type Result<T = ()> = std::result::Result<T, Failure>;
 
 impl Failure {
-    /// The system is at fault.
+    /// Returns a failure of the system, with status [`SYSTEM`].
     pub fn system(text: impl Into<String>) -> Self {
         Self { status: SYSTEM, text: plain(text) }
     }
 
-    /// The command line is at fault.
+    /// Returns a failure of the call, with status [`CALL`].
     pub fn call(text: impl Into<String>) -> Self {
         Self { status: CALL, text: plain(text) }
     }
 
-    /// The surroundings are at fault.
+    /// Returns a failure of the environment, with status [`ENVIRONMENT`].
     pub fn environment(text: impl Into<String>) -> Self {
         Self { status: ENVIRONMENT, text: plain(text) }
     }
 
-    /// The verb ends with `status`, having said why already.
+    /// Returns a failure whose reason has been printed already.
+    #[must_use]
     pub fn said(status: u8) -> Self {
         Self { status, text: String::new() }
     }
+}
 
-    /// Prints what there is to say and gives the status to exit with.
-    pub fn report(&self) -> ExitCode {
-        if !self.text.is_empty() {
-            let red = anstyle::AnsiColor::Red.on_default().bold();
-            screen::say(format_args!("{red}error:{red:#} {}", self.text));
-        }
-        ExitCode::from(self.status)
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 
-/// A message in which names and values of others have no colors either.
+impl std::error::Error for Failure {}
+
+/// Returns a message in which names and values have no control characters, colors included.
 fn plain(text: impl Into<String>) -> String {
     printable(&text.into()).into_owned()
 }
@@ -77,6 +76,10 @@ impl From<io::Error> for Failure {
 /// Adds to an I/O error what was being done, and to what.
 pub trait Context<T> {
     /// `doing` reads well after "cannot", such as "write runs/x/report.json".
+    ///
+    /// # Errors
+    ///
+    /// The same error, as a failure of the environment: "cannot DOING: ERROR".
     fn context<D: fmt::Display>(self, doing: impl FnOnce() -> D) -> Result<T>;
 }
 

@@ -1,8 +1,8 @@
 //! Lines over numbers, as a picture.
 
-use crate::failure::{Failure, Result};
 use plotters::prelude::*;
 use std::path::{Path, PathBuf};
+use weir_image::{Failure, Result};
 
 const SIZE: (u32, u32) = (900, 560);
 const COLORS: [RGBColor; 6] = [
@@ -26,6 +26,10 @@ pub struct Picture<'a> {
 
 impl Picture<'_> {
     /// Writes it.
+    ///
+    /// # Errors
+    ///
+    /// The environment is at fault if the file cannot be written.
     pub fn write(&self, file: PathBuf) -> Result<PathBuf> {
         self.draw(&file).map_err(|error| {
             Failure::environment(format!("cannot draw {}: {error}", file.display()))
