@@ -269,7 +269,7 @@ impl<'a> Checker<'a> {
         let (setter, least, most) = self.setter(vm, bandwidth);
         if rules.staggered && (rules.regulator != Regulator::Static || rules.split == Split::Pool) {
             let message =
-                format!("{}'s periods are staggered, but cores share what is in them", vm.name);
+                format!("vm `{}`: phase = \"staggered\" with a budget that cores share", vm.name);
             let help = "leave `phase` out, or use the static regulator without a pool";
             self.fault("staggered", &rules.places.phase, message, help.to_owned());
         }
@@ -278,7 +278,7 @@ impl<'a> Checker<'a> {
         if period < chosen.min_period {
             let least = chosen.min_period;
             let message = format!(
-                "a period of {period} is shorter than what {} can enforce at a twentieth of a core's time",
+                "the period of {period} is shorter than the `min_period` of {}",
                 self.platform_name()
             );
             let help = format!("write a period of at least \"{least}\"");
@@ -293,7 +293,7 @@ impl<'a> Checker<'a> {
         }
         if period.0 > packed::MOST_PERIOD_NS {
             let help = "write a period of at most half an hour".to_owned();
-            let message = format!("a period of {period} is none to count in");
+            let message = format!("the period of {period} is too long to count in");
             self.fault("long-period", &bandwidth.rules.places.period, message, help);
             return none;
         }
@@ -352,17 +352,16 @@ impl<'a> Checker<'a> {
         let Some(found) = found else {
             let missing =
                 events.iter().find(|event| !counted.contains(event)).unwrap_or(&events[0]);
-            let who = match wish {
-                Some(Source::Pmu) => format!("the PMU of {} does not", platform.name),
+            let source = match wish {
+                Some(Source::Pmu) => format!("the PMU of {} does not count", platform.name),
                 Some(Source::CounterPage) => {
-                    format!("the counter page of {} does not", platform.name)
+                    format!("the counter page of {} does not count", platform.name)
                 }
                 None => {
-                    format!("nothing on {} does in a way that can stop a vCPU", platform.name)
+                    format!("no counter of {} that can stop a vCPU counts", platform.name)
                 }
             };
-            let message =
-                format!("{}'s memory budget is to count `{}`, but {who}", vm.name, missing.name());
+            let message = format!("vm `{}`: {source} `{}`", vm.name, missing.name());
             let place = rules.event.as_ref().map(|event| event.span.clone());
             let place = place.or(rules.source.as_ref().map(|source| source.span.clone()));
             let place = place.map_or(bandwidth.place.clone(), Place);
@@ -405,7 +404,7 @@ impl<'a> Checker<'a> {
             let place = Place(poll.span.clone());
             if found.source == packed::PMU {
                 let message = format!(
-                    "{}'s memory budget is counted by the PMU, which is not polled",
+                    "vm `{}`: `poll` has no effect, because the PMU counts the memory budget",
                     vm.name
                 );
                 self.fault("poll", &place, message, "leave `poll` out".to_owned());
@@ -477,9 +476,9 @@ impl<'a> Checker<'a> {
             return NOBODY;
         }
         let Some(critical) = &bandwidth.rules.critical else {
-            let message = format!("{}'s bandwidth is compensated, but by whom?", vm.name);
-            let help =
-                "add the VM that leaves what it does not need: critical = \"...\"".to_owned();
+            let message =
+                format!("vm `{}`: regulator \"compensation\" requires the key `critical`", vm.name);
+            let help = "add critical = \"...\", the VM that leaves a part of its budget".to_owned();
             self.fault("no-critical", &bandwidth.place, message, help);
             return NOBODY;
         };
@@ -491,7 +490,7 @@ impl<'a> Checker<'a> {
         let its = its.and_then(|its| its.budget);
         let own = bandwidth.budget;
         if found == index {
-            let message = format!("{} would be compensated by itself", vm.name);
+            let message = format!("vm `{}`: `critical` names the VM itself", vm.name);
             let help = format!("name another VM, or {LEAVE_COMPENSATION}");
             self.fault("no-critical", &place, message, help);
         } else if !open
@@ -499,12 +498,15 @@ impl<'a> Checker<'a> {
                 || own.is_some() && its.map(|(_, period)| period) != own.map(|(_, period)| period))
         {
             let message = format!(
-                "{} has no budget in periods of the same length, so nothing says what it leaves",
+                "vm `{}`: a critical VM needs a memory budget of the same period",
                 critical.value
             );
             let period =
-                own.map_or(String::new(), |(_, period)| format!(" and period = \"{period}\""));
-            let help = format!("give {} a bandwidth with a budget{period}", critical.value);
+                own.map_or(String::new(), |(_, period)| format!(", period = \"{period}\""));
+            let help = format!(
+                "write memory_budget = {{ accesses = ...{period} }} for {}",
+                critical.value
+            );
             self.fault("no-critical", &place, message, help);
         }
         found as u8
@@ -524,10 +526,10 @@ impl<'a> Checker<'a> {
                 continue;
             };
             let message = format!(
-                "the budget of {} is {budget}, which {} could not set: it may set {} to {}",
+                "vm `{}`: the budget {budget} is outside the range that {} may set ({} to {})",
                 vm.name, adjust.by.value, adjust.min, adjust.max
             );
-            let help = "widen `min` and `max` so that they hold the budget".to_owned();
+            let help = "widen `min` and `max` so that the range contains the budget".to_owned();
             self.fault("adjust", place, message, help);
         }
         (by.map_or(NOBODY, |by| by as u8), adjust.min, adjust.max)
@@ -548,7 +550,7 @@ impl<'a> Checker<'a> {
                 *refused == Refused::Staggered || regulation.reads == 0 || regulation.writes == 0
             };
             if let Some(refused) = self.refused(of, index).filter(|refused| !is_said(refused)) {
-                let message = format!("the bandwidth of {} cannot be regulated so", vm.name);
+                let message = format!("vm `{}`: this memory budget cannot be enforced", vm.name);
                 self.fault("no-budget", &places.budget, message, refused.to_string());
             }
             self.adjusted(index, all, &cores);
@@ -561,7 +563,7 @@ impl<'a> Checker<'a> {
                 && !same(critical)
             {
                 let message = format!(
-                    "what {} counts is not what the VM counts whose rest it is to get",
+                    "vm `{}`: `event` or `source` is not that of its `critical` VM",
                     vm.name
                 );
                 let help = "write the same `event` and `source` for both".to_owned();
@@ -573,7 +575,7 @@ impl<'a> Checker<'a> {
                 && critical.name != vm.name
             {
                 let message = format!(
-                    "{}'s periods are staggered, but {} is compensated for what it leaves in them",
+                    "vm `{}`: phase = \"staggered\", but it is the `critical` VM of {}",
                     critical.name, vm.name
                 );
                 let help = "leave `phase` out";
@@ -586,7 +588,7 @@ impl<'a> Checker<'a> {
                 Some((first, other)) if other.spare != regulation.spare => {
                     let (with, without) = if other.spare == 0 { (vm, first) } else { (first, vm) };
                     let message = format!(
-                        "{} has `spare = true` and {} has not, so that neither ever gets any",
+                        "vm `{}`: has `spare = true`, but vm `{}` does not, so neither gets any",
                         with.name, without.name
                     );
                     let help = "write `spare = true` for all VMs with regulator = \"memguard\", or for none";
@@ -594,7 +596,7 @@ impl<'a> Checker<'a> {
                 }
                 Some((first, other)) if !same(other) => {
                     let message = format!(
-                        "{} and {} share MemGuard's pool, and do not count the same",
+                        "vm `{}` and vm `{}`: share the pool of MemGuard, but count different events",
                         first.name, vm.name
                     );
                     let help = "write the same `event` and `source` for all VMs with regulator = \"memguard\"";
@@ -602,7 +604,7 @@ impl<'a> Checker<'a> {
                 }
                 Some((first, other)) if other.period_ns != regulation.period_ns => {
                     let message = format!(
-                        "{} and {} share MemGuard's pool, and their periods are {} and {}",
+                        "vm `{}` and vm `{}`: share the pool of MemGuard, but have the periods {} and {}",
                         first.name,
                         vm.name,
                         Nanos(other.period_ns),
@@ -650,7 +652,7 @@ impl<'a> Checker<'a> {
             let Some(refused) = self.refused(of, index) else { continue };
             let place = Place(adjust.by.span.clone());
             let message = format!(
-                "{} may set the budget of {} to {limit}, by which it cannot be regulated",
+                "vm `{}`: may set the budget of vm `{}` to {limit}, which cannot be enforced",
                 adjust.by.value, vm.name
             );
             let help = format!("narrow `min` and `max`: {refused}");
@@ -695,7 +697,7 @@ impl<'a> Checker<'a> {
                 self.platform_name()
             );
             let help = format!(
-                "{}, or write overcommit = true, which `weir check` bears and `weir analyze` does not",
+                "{}, or write overcommit = true, which `weir check` accepts and `weir analyze` does not",
                 self.to_fit(&vms, saturation, most)
             );
             self.fault("saturated", &last.rules.places.budget.clone(), message, help);
@@ -758,7 +760,7 @@ fn unkept(
     let least = saturation.min_period;
     if period < least {
         let message = format!(
-            "a period of {period} is shorter than {least}, below which [saturation] says that budgets are not kept"
+            "the period of {period} is shorter than the `min_period` of [saturation] ({least})"
         );
         let help = format!("write a period of at least \"{least}\"");
         let (code, place) = ("short-period", places.period.clone());
@@ -780,16 +782,16 @@ fn unkept(
         }
         let (set, key, place) = match &rules.adjust {
             Some(adjust) if least < written => {
-                ("a budget that it may be set to", " for `min`", Place(adjust.place.clone()))
+                ("an adjustable budget", " for `min`", Place(adjust.place.clone()))
             }
             _ => ("a budget", "", place.clone()),
         };
         let message = format!(
-            "{}: {set} of {least} gives a vCPU less than {}, below which [saturation] says that more is taken",
+            "vm `{}`: {set} of {least} gives a vCPU less than the `min_accesses` of [saturation] ({})",
             vm.name, saturation.min_accesses
         );
         let help = format!(
-            "write at least {}{key}; or remove `debt = false`: what goes beyond is then taken off the next budget",
+            "write at least {}{key}; or remove `debt = false`: an excess then reduces the next budget",
             enough.div_ceil(rules.share.max(1))
         );
         return Some(Unkept { code: "small-budget", place, message, help });
@@ -805,7 +807,7 @@ fn rare_looks(platform: &Platform, vm: &TimedVm, bandwidth: &Bandwidth) -> Optio
         return None;
     }
     let message = format!(
-        "{}: poll = \"{}\" is coarser than the {most} at which [saturation] was measured",
+        "vm `{}`: poll = \"{}\" is coarser than the {most} at which [saturation] was measured",
         vm.name, poll.value
     );
     let help = format!("write at most \"{most}\", or leave `poll` out");

@@ -79,7 +79,7 @@ pub(super) fn all<'a>(
     if let Some(extra) = raw.get(LIMIT) {
         let message = format!("{} groups, but there can be {LIMIT}", raw.len());
         let fault = Fault::new("too-many-groups", file, extra.name.span.clone(), message);
-        faults.push(fault.label("one too many").help("leave out those that nobody takes"));
+        faults.push(fault.label("one too many").help("remove groups that no VM uses"));
     }
     let mut seen: HashMap<&str, &At<String>> = HashMap::new();
     let mut groups = Vec::new();

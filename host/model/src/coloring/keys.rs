@@ -19,14 +19,14 @@ const fn required(name: &'static str, kind: Kind, doc: &'static str) -> Key {
 pub(crate) const COLORS_KEY: Key = key(
     "colors",
     Kind::Text,
-    "Colors of the last-level cache that nobody else gets: numbers like \"0-3,8\", the name of a group, or \"auto\". Without it the colors that nobody took.",
+    "Colors of the last-level cache, exclusive to it: numbers like \"0-3,8\", the name of a group, or \"auto\". Without it the colors that no key takes.",
 );
 
 /// Key `banks` of a VM, of the hypervisor and of the broker.
 pub(crate) const BANKS_KEY: Key = key(
     "banks",
     Kind::Text,
-    "DRAM banks that nobody else gets: numbers like \"0-3,8\", the name of a group, or \"auto\". Without it the banks that nobody took.",
+    "DRAM banks, exclusive to it: numbers like \"0-3,8\", the name of a group, or \"auto\". Without it the banks that no key takes.",
 );
 
 /// Key `tlb_colors` of a VM.

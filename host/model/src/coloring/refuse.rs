@@ -160,7 +160,7 @@ impl Work<'_> {
         }
         let fault = self.marked("cells-none", &party.span, message, &holders);
         Refusal::new(fault, edits)
-            .why(format!("{name} has what nobody owns, and that must be a {one} at least"))
+            .why(format!("{name} has the numbers that no key takes, at least one {one}"))
     }
 
     /// Why a party that may have these colors and banks has no cell. `None` if it has some.
@@ -231,7 +231,7 @@ impl Work<'_> {
         if party.names(other) {
             // Both keys are its own: whoever has those banks, or colors, is not the cause.
             let message =
-                format!("{} can't have {lost} with {}: {lie}", party.name, other.with(allowed));
+                format!("{}: cannot have {lost} with {}: {lie}", party.name, other.with(allowed));
             edits.extend(Edit::write(parties, index, other, self.beside(other, &own)));
             edits.push(Edit::nothing(index, other));
             edits.push(Edit::nothing(index, part));
@@ -242,7 +242,7 @@ impl Work<'_> {
             return Refusal::new(fault, edits).why(SAME_BITS);
         }
         let holders = holders(parties, index, other, |number| place.contains(&number));
-        let message = format!("{} can't have {lost}: {lie}, and {}", party.name, texts(&holders));
+        let message = format!("{}: cannot have {lost}: {lie}, and {}", party.name, texts(&holders));
         edits.extend(Self::given_up(parties, index, other, (&place, place.len())));
         edits.extend(fewer);
         edits.push(Edit::nothing(index, part));

@@ -321,7 +321,7 @@ impl Work<'_> {
         if self.is_too_small(parties) {
             let all = parties.iter().map(|party| party.memory).sum::<u64>();
             return format!(
-                "the RAM is too small: {} has {} beside the image as it is loaded, and all need about {} with their tables and pristine images",
+                "the RAM is too small: {} has {} in addition to the loaded image, and all VMs with tables and pristine images need about {}",
                 self.platform.name,
                 Bytes(ram),
                 Bytes(all.next_multiple_of(1 << 20))

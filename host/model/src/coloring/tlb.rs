@@ -216,7 +216,7 @@ pub(super) fn assign(
         let party = vms.parties.get(index);
         let read = match (sets, party) {
             (None, _) => Err((
-                format!("{} tells nothing of its TLBs", platform.name),
+                format!("{}: the platform file does not describe the TLBs", platform.name),
                 "describe [[tlb]] in its platform file, or leave the key out".to_owned(),
             )),
             (Some(sets), Some(party)) if key.value == "auto" => {
@@ -276,7 +276,7 @@ pub(super) fn assign(
             let fault =
                 fault.and(theirs.span.clone(), format!("{} has {}", name(other), theirs.text()));
             faults.push(fault.help(format!(
-                "{ways}; only VMs with \"auto\" whose `colors` are one [[group]] share them"
+                "{ways}; \"auto\" shares sets only among VMs with the `colors` of one [[group]]"
             )));
         }
         found.push(mine);
@@ -319,7 +319,7 @@ fn following(
         return Ok(Some(numbers));
     }
     if wish.colors.is_none() {
-        let message = format!("{name}'s TLB sets are to follow its `colors`, and it has none");
+        let message = format!("vm `{name}`: `tlb_colors` follows its `colors`, but it has none");
         let help = format!(
             "write `colors`, too, numbers or, with a `criticality` that is not 0, \"auto\"; or write {explicit}, like \"0-{}\"; or leave `tlb_colors` out of {name}",
             sets / 2 - 1
@@ -328,7 +328,7 @@ fn following(
     }
     if party.colors.auto && party.criticality == 0 {
         let message = format!(
-            "{name}'s TLB sets are to follow its `colors`, and these are not its own: \"auto\" gives a VM of criticality 0 what nobody owns"
+            "vm `{name}`: `tlb_colors` follows its `colors`, but \"auto\" at criticality 0 gives shared colors"
         );
         let help = format!("write `criticality = 1`, numbers as `colors`, or {explicit}");
         return Err((message, help));
