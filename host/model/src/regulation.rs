@@ -69,7 +69,7 @@ impl Timing {
         let counters = &self.platform.as_ref()?.counters;
         let events = vm.bandwidth.as_ref().map_or(vec![Event::L2dRefill], events);
         let rules = vm.bandwidth.as_ref().map(|bandwidth| &bandwidth.rules);
-        who_counts(counters, rules, &events, period)?.looks
+        counting_source(counters, rules, &events, period)?.looks
     }
 
     /// The most accesses that a vCPU of `vm` makes between the end of a budget, in periods of `period`, and its stop: where the monitor counts,
@@ -188,7 +188,7 @@ fn sources<'a>(
     rules: Option<&Rules>,
     period: Nanos,
 ) -> impl Iterator<Item = (&'a [Event], Chosen)> {
-    let wish = rules.and_then(|rules| rules.poll.as_ref()).map(|poll| poll.value);
+    let requested = rules.and_then(|rules| rules.poll.as_ref()).map(|poll| poll.value);
     let pmu = counters.pmu.as_ref().filter(|pmu| !pmu.intids.is_empty()).map(|pmu| {
         let chosen = Chosen { source: packed::PMU, min_period: pmu.min_period, looks: None };
         (pmu.events.as_slice(), chosen)
@@ -196,7 +196,7 @@ fn sources<'a>(
     let counter_page = counters.counter_page.as_ref().map(|page| {
         // A period has some looks, unless the file says otherwise.
         let some = Nanos((period.0 / 8).max(packed::LEAST_POLL_NS));
-        let every = wish.unwrap_or(page.poll.min(some));
+        let every = requested.unwrap_or(page.poll.min(some));
         let looks = Looks { every, cost: page.poll_overhead, access: page.access };
         let min_period = page.min_period;
         (page.events.as_slice(), Chosen { source: packed::MONITOR, min_period, looks: Some(looks) })
@@ -205,15 +205,15 @@ fn sources<'a>(
 }
 
 /// Who counts all of `events`, if somebody does whom the rules allow.
-fn who_counts(
+fn counting_source(
     counters: &Counters,
     rules: Option<&Rules>,
     events: &[Event],
     period: Nanos,
 ) -> Option<Chosen> {
-    let wish = rules.and_then(|rules| rules.source.as_ref()).map(|source| source.value);
+    let requested = rules.and_then(|rules| rules.source.as_ref()).map(|source| source.value);
     let mut can = sources(counters, rules, period)
-        .filter(|(_, chosen)| wish.is_none_or(|wish| chosen.is(wish)))
+        .filter(|(_, chosen)| requested.is_none_or(|requested| chosen.is(requested)))
         .filter(|(can, _)| events.iter().all(|event| can.contains(event)));
     can.next().map(|(_, chosen)| chosen)
 }
@@ -340,19 +340,19 @@ impl<'a> Checker<'a> {
     ) -> Option<Chosen> {
         let rules = &bandwidth.rules;
         let counters = &platform.counters;
-        let wish = rules.source.as_ref().map(|source| source.value);
+        let requested = rules.source.as_ref().map(|source| source.value);
         let (_, period) = bandwidth.budget.unwrap_or((0, Nanos(0)));
         let sources = || sources(counters, Some(rules), period);
-        let wished = |chosen: &Chosen| wish.is_none_or(|wish| chosen.is(wish));
+        let allowed = |chosen: &Chosen| requested.is_none_or(|requested| chosen.is(requested));
         let mut counted = Vec::new();
-        for (can, _) in sources().filter(|(_, chosen)| wished(chosen)) {
+        for (can, _) in sources().filter(|(_, chosen)| allowed(chosen)) {
             counted.extend(can.iter().copied());
         }
-        let found = who_counts(counters, Some(rules), events, period);
+        let found = counting_source(counters, Some(rules), events, period);
         let Some(found) = found else {
             let missing =
                 events.iter().find(|event| !counted.contains(event)).unwrap_or(&events[0]);
-            let source = match wish {
+            let source = match requested {
                 Some(Source::Pmu) => format!("the PMU of {} does not count", platform.name),
                 Some(Source::CounterPage) => {
                     format!("the counter page of {} does not count", platform.name)
@@ -366,11 +366,11 @@ impl<'a> Checker<'a> {
             let place = place.or(rules.source.as_ref().map(|source| source.span.clone()));
             let place = place.map_or(bandwidth.place.clone(), Place);
             let name = &platform.name;
-            let other = |wish| {
-                let mut others = sources().filter(|(_, chosen)| !chosen.is(wish));
+            let other = |requested| {
+                let mut others = sources().filter(|(_, chosen)| !chosen.is(requested));
                 others.any(|(can, _)| events.iter().all(|event| can.contains(event)))
             };
-            let help = match wish {
+            let help = match requested {
                 Some(Source::Pmu) if other(Source::Pmu) => {
                     format!("leave `source` out: {name}'s counter page counts it")
                 }
@@ -428,7 +428,7 @@ impl<'a> Checker<'a> {
                 );
                 self.fault("poll", &place, message, help);
             } else if self.saturation().is_some()
-                && let Some(rare) = rare_looks(platform, vm, bandwidth)
+                && let Some(rare) = coarse_poll(platform, vm, bandwidth)
             {
                 self.fault(rare.code, &rare.place, rare.message, rare.help);
             }
@@ -440,14 +440,14 @@ impl<'a> Checker<'a> {
         let mut weights = [0; MAX_CORES];
         let vcpus = vm.cpus.len().min(MAX_CORES);
         weights[..vcpus].fill(1);
-        if let Split::Weights(wished) = &bandwidth.rules.split {
+        if let Split::Weights(allowed) = &bandwidth.rules.split {
             // A file without cores says nothing of vCPUs.
-            if wished.len() == vcpus || vm.cpus.is_empty() {
-                for (weight, wish) in weights.iter_mut().zip(wished) {
-                    *weight = (*wish).min(u16::MAX.into()) as u16;
+            if allowed.len() == vcpus || vm.cpus.is_empty() {
+                for (weight, requested) in weights.iter_mut().zip(allowed) {
+                    *weight = (*requested).min(u16::MAX.into()) as u16;
                 }
             } else {
-                let (given, name) = (wished.len(), &vm.name);
+                let (given, name) = (allowed.len(), &vm.name);
                 let message = format!("{given} weights for the {vcpus} vCPUs of {name}");
                 let help = "write one for each of `cpus`".to_owned();
                 self.fault("split", &bandwidth.rules.places.split, message, help);
@@ -800,7 +800,7 @@ fn unkept(
 }
 
 /// Why a VM's looks at the monitor are too far apart for the overshoot of `[saturation]`, which was measured at the platform's own, if they are.
-fn rare_looks(platform: &Platform, vm: &TimedVm, bandwidth: &Bandwidth) -> Option<Unkept> {
+fn coarse_poll(platform: &Platform, vm: &TimedVm, bandwidth: &Bandwidth) -> Option<Unkept> {
     let poll = bandwidth.rules.poll.as_ref()?;
     let most = platform.counters.counter_page.as_ref()?.poll;
     if poll.value <= most {

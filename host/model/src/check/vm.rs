@@ -148,19 +148,19 @@ impl Checker<'_> {
 
     /// How many event counters it gets; 0 when the board can't give what it wants.
     fn pmu(&mut self, raw: &raw::Vm) -> u8 {
-        let (Some(wish), Some(platform)) = (&raw.pmu, &self.platform) else { return 0 };
+        let (Some(request), Some(platform)) = (&raw.pmu, &self.platform) else { return 0 };
         let pmu = platform.counters.pmu.as_ref();
         let left = pmu.map_or(0, |pmu| pmu.counters.saturating_sub(KEPT_COUNTERS));
-        if wish.value <= left.into() {
-            return wish.value as u8;
+        if request.value <= left.into() {
+            return request.value as u8;
         }
         let message = format!(
             "vm `{}`: `pmu` is {}, but {} has {left} event counters per core for VMs (weir uses {KEPT_COUNTERS})",
             raw.title(),
-            wish.value,
+            request.value,
             platform.name,
         );
-        let fault = self.fault("pmu-counters", &wish.span, message).label("this");
+        let fault = self.fault("pmu-counters", &request.span, message).label("this");
         self.faults.push(fault.help(match left {
             0 => "remove `pmu`, or add `counters` to [pmu] in the platform file".to_owned(),
             _ => format!("write at most {left}"),

@@ -1,9 +1,9 @@
 //! Named groups of colors and banks: those of the file and those of its platform.
 
 use super::{
-    keys::{RawGroup, Wishes},
+    keys::{RawGroup, Requests},
     numbers,
-    party::Part,
+    owner::Part,
     platform::Group,
 };
 use crate::{
@@ -21,13 +21,13 @@ const LIMIT: usize = 256;
 
 /// The groups that a system file may name: its own and the platform's. Each is checked, whether anybody takes it or not.
 pub(super) fn read(
-    wishes: &Wishes,
+    requests: &Requests,
     platform: &Platform,
     cells: &Cells,
     file: &File,
     faults: &mut Faults,
 ) -> Vec<Group> {
-    let mut groups = all(&wishes.groups, file, faults);
+    let mut groups = all(&requests.groups, file, faults);
     for (raw, group) in &mut groups {
         if platform.places.groups.iter().any(|theirs| theirs.name == group.name) {
             let message = format!("{} has a group `{}` already", platform.name, group.name);

@@ -3,7 +3,7 @@
 use super::{
     groups::{self, beyond},
     keys::{self, RawGroup},
-    party::Part,
+    owner::Part,
     tlb::Tlb,
 };
 use crate::fault::Fault;
