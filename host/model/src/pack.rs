@@ -276,7 +276,7 @@ pub(crate) fn arrange<C: Content>(
         );
         let fault = Fault::new("too-many-pieces", &system.file, 0..0, message);
         let help =
-            "give the VMs RAM in fewer pieces: sizes instead of lists, more TLB sets side by side";
+            "give the VMs RAM in fewer pieces: sizes instead of lists, more adjacent TLB sets";
         return Err(Faults(vec![fault.help(help)]));
     }
     Ok(arranged)

@@ -1,6 +1,6 @@
 //! Who gets cells, and what the keys say of them.
 
-use super::{assign::Work, groups::beyond, keys::Wish, numbers, platform::Group};
+use super::{assign::Work, groups::beyond, keys::Request, numbers, platform::Group};
 use crate::raw::At;
 use crate::shape::suggestion;
 use std::{collections::BTreeSet, ops::Range};
@@ -65,7 +65,7 @@ pub(super) struct Owned {
 
 /// Somebody who gets cells: the hypervisor, which comes first, or a VM.
 #[derive(Clone, Debug)]
-pub(super) struct Party {
+pub(super) struct Owner {
     pub name: String,
     pub criticality: u64,
     /// With its tables and its pristine image.
@@ -78,7 +78,7 @@ pub(super) struct Party {
     pub banks: Owned,
 }
 
-impl Party {
+impl Owner {
     /// Whether the file says which numbers of a part it has, or gives a group that does.
     pub const fn names(&self, part: Part) -> bool {
         let owned = self.part(part);
@@ -115,16 +115,16 @@ impl Work<'_> {
         0
     }
 
-    pub(super) fn party(&mut self, name: &str, wish: &Wish) -> Party {
-        Party {
+    pub(super) fn owner(&mut self, name: &str, request: &Request) -> Owner {
+        Owner {
             name: name.to_owned(),
             criticality: 0,
             memory: 0,
             ram: Bytes(0),
             working_set: None,
-            span: wish.span.clone(),
-            colors: self.owned(name, wish.colors.as_ref(), Part::Colors),
-            banks: self.owned(name, wish.banks.as_ref(), Part::Banks),
+            span: request.span.clone(),
+            colors: self.owned(name, request.colors.as_ref(), Part::Colors),
+            banks: self.owned(name, request.banks.as_ref(), Part::Banks),
         }
     }
 

@@ -1,20 +1,20 @@
-//! Ways out: what can be written instead so that everybody has cells. A way is only told if the file is better for it, which is tried.
+//! Suggestions: changes to a file after which every owner has cells. A suggestion is reported only if a trial shows fewer diagnostics.
 
 use super::{
     assign::Work,
     auto::with_tables,
     numbers,
-    party::{Owned, Part, Party},
+    owner::{Owned, Owner, Part},
 };
 use crate::fault::Fault;
 use crate::fault::Faults;
 use std::{collections::BTreeSet, mem, ops::Range};
 use weir_units::Bytes;
 
-/// Ways that a message tells at most.
-const TOLD: usize = 3;
-/// Changes that are tried for all faults of a file together; of those beyond the first few are told as they are.
-const TRIED: usize = 400;
+/// The most suggestions in a message.
+const MAX_SUGGESTIONS: usize = 3;
+/// The most changes that are tried for all diagnostics of a file together. Later diagnostics have no tried suggestions.
+const MAX_TRIALS: usize = 400;
 
 /// What to write instead, and where.
 #[derive(Clone, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) struct Edit(Vec<Change>);
 
 #[derive(Clone, PartialEq, Eq)]
 struct Change {
-    /// Whose key, by their places among the parties: several share it by a group.
+    /// The owners of the key, by their indices: several share it by a group.
     who: Vec<usize>,
     part: Part,
     to: To,
@@ -45,17 +45,17 @@ enum To {
 }
 
 impl Edit {
-    /// That `part` of party number `who` is left out.
+    /// That `part` of owner number `who` is left out.
     pub fn nothing(who: usize, part: Part) -> Self {
         Self(vec![Change { who: vec![who], part, to: To::Nothing }])
     }
 
-    /// That party number `who` has so much RAM.
+    /// That owner number `who` has so much RAM.
     pub fn ram(who: usize, part: Part, ram: Bytes) -> Self {
         Self(vec![Change { who: vec![who], part, to: To::Ram(ram) }])
     }
 
-    /// That party number `who` has so large a working set.
+    /// That owner number `who` has so large a working set.
     pub fn working_set(who: usize, part: Part, set: Bytes) -> Self {
         Self(vec![Change { who: vec![who], part, to: To::WorkingSet(set) }])
     }
@@ -65,42 +65,37 @@ impl Edit {
         self.0.iter().any(|change| matches!(change.to, To::Ram(_) | To::WorkingSet(_)))
     }
 
-    /// That party number `who` alone has `numbers`, and shares them with nobody.
+    /// That owner number `who` alone has `numbers`, and shares them with no other.
     pub fn own(who: usize, part: Part, numbers: BTreeSet<u16>) -> Self {
         Self(vec![Change { who: vec![who], part, to: To::Numbers(numbers) }])
     }
 
-    /// That these parties have `numbers` together, as members of a new group.
+    /// That these owners have `numbers` together, as members of a new group.
     pub fn share(who: [usize; 2], part: Part, numbers: BTreeSet<u16>) -> Self {
         Self(vec![Change { who: who.to_vec(), part, to: To::Shared(numbers) }])
     }
 
-    /// That party number `who` takes what `member` has by the same group's name, if it does.
-    pub fn join(parties: &[Party], who: usize, member: usize, part: Part) -> Option<Self> {
-        let owned = parties.get(member)?.part(part);
+    /// That owner number `who` takes what `member` has by the same group's name, if it does.
+    pub fn join(owners: &[Owner], who: usize, member: usize, part: Part) -> Option<Self> {
+        let owned = owners.get(member)?.part(part);
         let to = To::Group(owned.group.clone()?, owned.numbers.clone()?);
         Some(Self(vec![Change { who: vec![who], part, to }]))
     }
 
-    /// That party number `who` has `numbers` of `part`, and those with whom it shares a group, too. None if there are none.
-    pub fn write(
-        parties: &[Party],
-        who: usize,
-        part: Part,
-        numbers: BTreeSet<u16>,
-    ) -> Option<Self> {
+    /// That owner number `who` has `numbers` of `part`, and those with whom it shares a group, too. None if `numbers` is empty.
+    pub fn write(owners: &[Owner], who: usize, part: Part, numbers: BTreeSet<u16>) -> Option<Self> {
         if numbers.is_empty() {
             return None;
         }
-        let group = parties.get(who)?.part(part).group.as_ref();
+        let group = owners.get(who)?.part(part).group.as_ref();
         let member = |&other: &usize| {
-            other == who || group.is_some() && parties[other].part(part).group.as_ref() == group
+            other == who || group.is_some() && owners[other].part(part).group.as_ref() == group
         };
-        let who: Vec<usize> = (0..parties.len()).filter(member).collect();
+        let who: Vec<usize> = (0..owners.len()).filter(member).collect();
         Some(Self(vec![Change { who, part, to: To::Numbers(numbers) }]))
     }
 
-    /// That two parties get numbers of their own.
+    /// That two owners get numbers of their own.
     pub fn apart(part: Part, each: [(usize, BTreeSet<u16>); 2]) -> Self {
         let change = |(who, numbers)| Change { who: vec![who], part, to: To::Numbers(numbers) };
         Self(each.map(change).into())
@@ -111,13 +106,13 @@ impl Edit {
         self.0.iter().any(|change| change.to == To::Nothing)
     }
 
-    fn applied(&self, wished: &[Party]) -> Vec<Party> {
-        let mut parties = wished.to_vec();
+    fn applied(&self, requested: &[Owner]) -> Vec<Owner> {
+        let mut owners = requested.to_vec();
         for Change { who, part, to } in &self.0 {
             for &index in who {
-                let Some(party) = parties.get_mut(index) else { continue };
-                let owned = party.part_mut(*part);
-                let span = owned.span.clone();
+                let Some(owner) = owners.get_mut(index) else { continue };
+                let assigned = owner.part_mut(*part);
+                let span = assigned.span.clone();
                 let (numbers, group) = match to {
                     To::Numbers(numbers) if who.len() == 1 => (Some(numbers.clone()), None),
                     To::Numbers(numbers) | To::Shared(numbers) => {
@@ -126,57 +121,57 @@ impl Edit {
                     To::Group(name, numbers) => (Some(numbers.clone()), Some(name.clone())),
                     To::Nothing => (None, None),
                     To::Ram(ram) => {
-                        let image = party.memory.saturating_sub(with_tables(party.ram.0));
-                        party.memory = with_tables(ram.0) + image;
-                        party.ram = *ram;
+                        let image = owner.memory.saturating_sub(with_tables(owner.ram.0));
+                        owner.memory = with_tables(ram.0) + image;
+                        owner.ram = *ram;
                         continue;
                     }
                     To::WorkingSet(set) => {
-                        party.working_set = Some(*set);
+                        owner.working_set = Some(*set);
                         continue;
                     }
                 };
-                *owned = Owned { numbers, group, auto: false, span };
+                *assigned = Owned { numbers, group, auto: false, span };
             }
         }
-        parties
+        owners
     }
 }
 
-/// A fault and what may mend it.
+/// A diagnostic and the changes that may resolve it.
 pub(super) struct Refusal {
     fault: Fault,
-    /// What else there is to know.
-    why: String,
-    /// Changes that may mend it, the best first.
+    /// The cause.
+    cause: String,
+    /// Changes that may resolve it, the best first.
     edits: Vec<Edit>,
-    /// Ways that can't be tried.
+    /// Suggestions that cannot be tried.
     rest: Vec<String>,
 }
 
 impl Refusal {
-    /// With changes that may mend it, the best first.
+    /// Returns a refusal with changes that may resolve it, the best first.
     pub fn new(fault: Fault, edits: impl IntoIterator<Item = Edit>) -> Self {
-        Self { fault, why: String::new(), edits: edits.into_iter().collect(), rest: Vec::new() }
+        Self { fault, cause: String::new(), edits: edits.into_iter().collect(), rest: Vec::new() }
     }
 
-    /// Says something before the ways.
-    pub fn why(self, why: impl Into<String>) -> Self {
-        Self { why: why.into(), ..self }
+    /// Sets the cause, which precedes the suggestions.
+    pub fn cause(self, cause: impl Into<String>) -> Self {
+        Self { cause: cause.into(), ..self }
     }
 
-    /// Adds a way that can't be tried.
-    pub fn rest(mut self, way: impl Into<String>) -> Self {
-        self.rest.push(way.into());
+    /// Adds a suggestion that cannot be tried.
+    pub fn rest(mut self, suggestion: impl Into<String>) -> Self {
+        self.rest.push(suggestion.into());
         self
     }
 }
 
-/// A refusal whose fault has been told, but not yet how to mend it.
+/// A refusal of a reported diagnostic without suggestions so far.
 pub(super) struct Open {
     /// The fault's place among all.
     index: usize,
-    why: String,
+    cause: String,
     edits: Vec<Edit>,
     rest: Vec<String>,
 }
@@ -200,19 +195,19 @@ fn is_less(left: &[Known], before: &[Known]) -> bool {
 }
 
 impl Work<'_> {
-    /// Tells a fault. How to mend it is found out when all are known.
+    /// Reports a diagnostic. Its suggestions are added when all diagnostics are known.
     pub(super) fn refuse(&mut self, refusal: Refusal) {
-        let Refusal { fault, why, edits, rest } = refusal;
-        self.open.push(Open { index: self.faults.0.len(), why, edits, rest });
+        let Refusal { fault, cause, edits, rest } = refusal;
+        self.open.push(Open { index: self.faults.0.len(), cause, edits, rest });
         self.faults.push(fault);
     }
 
-    /// Gives the faults from number `first` on their ways out. `wished` is what the file asks for.
-    pub(super) fn mend(&mut self, wished: &[Party], first: usize) {
+    /// Adds suggestions to the diagnostics from index `first` on. `requested` is the content of the file.
+    pub(super) fn mend(&mut self, requested: &[Owner], first: usize) {
         let open = mem::take(&mut self.open);
         let before: Vec<Known> = self.faults.0.iter().skip(first).map(known).collect();
         let mut tried = 0;
-        for Open { index, why, mut edits, rest } in open {
+        for Open { index, cause, mut edits, rest } in open {
             let Some(this) = self.faults.0.get(index).map(known) else { continue };
             let mut seen: Vec<Edit> = Vec::new();
             edits.retain(|edit| {
@@ -223,51 +218,55 @@ impl Work<'_> {
             });
             let (mut good, mut next) = (Vec::new(), Vec::new());
             for edit in edits {
-                if good.len() == TOLD {
+                if good.len() == MAX_SUGGESTIONS {
                     break;
                 }
                 tried += 1;
-                if tried > TRIED {
+                if tried > MAX_TRIALS {
                     break;
                 }
-                let parties = edit.applied(wished);
-                let (left, open) = self.left(&parties);
+                let owners = edit.applied(requested);
+                let (left, open) = self.left(&owners);
                 if is_less(&left, &before) {
                     good.push((left.len(), edit));
                 } else if good.is_empty()
-                    && next.len() < TOLD
+                    && next.len() < MAX_SUGGESTIONS
                     && left.len() <= before.len()
                     && !left.contains(&this)
-                    && self.go_on(&parties, &left, open, &mut tried)
+                    && self.go_on(&owners, &left, open, &mut tried)
                 {
                     next.push((left.len(), edit));
                 }
             }
-            // What only leads to another fault is told if nothing else does better.
-            let mut ways = if good.is_empty() { next } else { good };
-            ways.sort_by_key(|(left, _)| *left);
-            let why = if ways.is_empty() {
+            // A change that leads to another diagnostic is suggested only if no other change is better.
+            let mut suggestions = if good.is_empty() { next } else { good };
+            suggestions.sort_by_key(|(left, _)| *left);
+            let cause = if suggestions.is_empty() {
                 // Undivided RAM is no larger.
-                if !self.is_too_small(wished) {
-                    ways.extend(self.without(wished, &before));
+                if !self.is_too_small(requested) {
+                    suggestions.extend(self.without(requested, &before));
                 }
-                if why.is_empty() {
-                    self.sizes(wished)
+                if cause.is_empty() {
+                    self.sizes(requested)
                 } else {
-                    format!("{}; {why}", self.sizes(wished))
+                    format!("{}; {cause}", self.sizes(requested))
                 }
             } else {
-                why
+                cause
             };
             // An amount that was tried says more than that it must be less.
-            let rest =
-                if ways.iter().any(|(_, edit)| edit.is_smaller()) { Vec::new() } else { rest };
-            let ways = ways.iter().map(|(_, edit)| self.words(wished, edit));
-            let mut ways: Vec<String> = ways.chain(rest).collect();
-            if ways.is_empty() {
-                ways.push("ask for less: leave `colors` or `banks` out of some".to_owned());
+            let rest = if suggestions.iter().any(|(_, edit)| edit.is_smaller()) {
+                Vec::new()
+            } else {
+                rest
+            };
+            let suggestions = suggestions.iter().map(|(_, edit)| self.words(requested, edit));
+            let mut suggestions: Vec<String> = suggestions.chain(rest).collect();
+            if suggestions.is_empty() {
+                suggestions.push("ask for less: leave `colors` or `banks` out of some".to_owned());
             }
-            let help = [why, ways.join(", or ")].into_iter().filter(|text| !text.is_empty());
+            let help =
+                [cause, suggestions.join(", or ")].into_iter().filter(|text| !text.is_empty());
             let help = help.collect::<Vec<_>>().join("; ");
             if let Some(fault) = self.faults.0.get_mut(index) {
                 *fault = fault.clone().help(help);
@@ -275,32 +274,32 @@ impl Work<'_> {
         }
     }
 
-    /// Whether each of the faults `left` has a way to fewer of them. A way that only leads to other faults must lead on, or who follows
-    /// what each file is told would go round in a circle. Nor is it a way to lack room then, and to be told to have less.
-    fn go_on(&self, parties: &[Party], left: &[Known], open: Vec<Open>, tried: &mut usize) -> bool {
+    /// Returns whether each of the diagnostics `left` has a change after which fewer are left. Without this check,
+    /// suggestions could lead in a circle. A reduction of memory does not count as such a change.
+    fn go_on(&self, owners: &[Owner], left: &[Known], open: Vec<Open>, tried: &mut usize) -> bool {
         open.len() == left.len()
             && open.into_iter().all(|Open { edits, .. }| {
                 edits.iter().filter(|edit| !edit.is_smaller()).any(|edit| {
                     *tried += 1;
-                    *tried <= TRIED && is_less(&self.left(&edit.applied(parties)).0, left)
+                    *tried <= MAX_TRIALS && is_less(&self.left(&edit.applied(owners)).0, left)
                 })
             })
     }
 
     /// The first that leaves fewer faults than `before`: colors, banks or both left out of all.
-    fn without(&self, parties: &[Party], before: &[Known]) -> Option<(usize, Edit)> {
+    fn without(&self, owners: &[Owner], before: &[Known]) -> Option<(usize, Edit)> {
         let of = |part: Part| {
             let names = |&who: &usize| {
-                let owned = parties[who].part(part);
+                let owned = owners[who].part(part);
                 owned.auto || owned.numbers.is_some()
             };
             let change = |who| Change { who: vec![who], part, to: To::Nothing };
-            (0..parties.len()).filter(names).map(change).collect::<Vec<_>>()
+            (0..owners.len()).filter(names).map(change).collect::<Vec<_>>()
         };
         let [colors, banks] = Part::ALL.map(of);
         let both = [colors.clone(), banks.clone()].concat();
         [colors, banks, both].into_iter().map(Edit).find_map(|edit| {
-            let (left, _) = self.left(&edit.applied(parties));
+            let (left, _) = self.left(&edit.applied(owners));
             is_less(&left, before).then_some((left.len(), edit))
         })
     }
@@ -311,17 +310,17 @@ impl Work<'_> {
     }
 
     /// Whether all need more RAM than there is, however it is divided.
-    fn is_too_small(&self, parties: &[Party]) -> bool {
-        parties.iter().map(|party| party.memory).sum::<u64>() > self.ram()
+    fn is_too_small(&self, owners: &[Owner]) -> bool {
+        owners.iter().map(|owner| owner.memory).sum::<u64>() > self.ram()
     }
 
     /// How many numbers the memory of each takes, for a file that no change of one key makes better.
-    fn sizes(&self, parties: &[Party]) -> String {
+    fn sizes(&self, owners: &[Owner]) -> String {
         let ram = self.ram();
-        if self.is_too_small(parties) {
-            let all = parties.iter().map(|party| party.memory).sum::<u64>();
+        if self.is_too_small(owners) {
+            let all = owners.iter().map(|owner| owner.memory).sum::<u64>();
             return format!(
-                "the RAM is too small: {} has {} beside the image as it is loaded, and all need about {} with their tables and pristine images",
+                "the RAM is too small: {} has {} in addition to the loaded image, and all VMs with tables and pristine images need about {}",
                 self.platform.name,
                 Bytes(ram),
                 Bytes(all.next_multiple_of(1 << 20))
@@ -329,20 +328,20 @@ impl Work<'_> {
         }
         let needs = |part: Part| {
             let count = part.count(&self.cells);
-            let each = |party: &Party| {
-                let need = party
+            let each = |owner: &Owner| {
+                let need = owner
                     .memory
-                    .div_ceil(self.reach(party.part(part.other()).numbers.as_ref(), part, ram))
+                    .div_ceil(self.reach(owner.part(part.other()).numbers.as_ref(), part, ram))
                     .max(1);
                 if need > u64::from(count) {
-                    return format!("{} more than there are", party.name);
+                    return format!("{} more than there are", owner.name);
                 }
-                format!("{} {need}", party.name)
+                format!("{} {need}", owner.name)
             };
-            let all: Vec<String> = parties.iter().take(1 + self.demands.len()).map(each).collect();
+            let all: Vec<String> = owners.iter().take(1 + self.demands.len()).map(each).collect();
             format!("of {count} {} the memory needs at least: {}", part.many(), all.join(", "))
         };
-        let named = |part: &Part| parties.iter().any(|party| party.part(*part).numbers.is_some());
+        let named = |part: &Part| owners.iter().any(|owner| owner.part(*part).numbers.is_some());
         let parts: Vec<String> = Part::ALL.into_iter().filter(named).map(needs).collect();
         ["no change of one key is enough".to_owned()]
             .into_iter()
@@ -351,9 +350,9 @@ impl Work<'_> {
             .join("; ")
     }
 
-    /// The faults that are left with these parties, and what may mend them.
-    fn left(&self, parties: &[Party]) -> (Vec<Known>, Vec<Open>) {
-        let mut parties = parties.to_vec();
+    /// The faults that are left with these owners, and what may mend them.
+    fn left(&self, owners: &[Owner]) -> (Vec<Known>, Vec<Open>) {
+        let mut owners = owners.to_vec();
         let mut faults = Faults::default();
         let mut work = Work {
             file: self.file,
@@ -365,21 +364,21 @@ impl Work<'_> {
             open: Vec::new(),
             demands: self.demands,
         };
-        let asks = |party: &Party| {
-            let asks = |part: Part| party.part(part).auto || party.part(part).numbers.is_some();
+        let asks = |owner: &Owner| {
+            let asks = |part: Part| owner.part(part).auto || owner.part(part).numbers.is_some();
             Part::ALL.into_iter().any(asks)
         };
         let vms = 1 + self.demands.len();
-        let divided = parties.iter().take(vms).any(asks);
-        work.settle(&mut parties, divided);
+        let divided = owners.iter().take(vms).any(asks);
+        work.settle(&mut owners, divided);
         let open = mem::take(&mut work.open);
         (faults.0.iter().map(known).collect(), open)
     }
 
     /// A change in words.
-    fn words(&self, parties: &[Party], edit: &Edit) -> String {
+    fn words(&self, owners: &[Owner], edit: &Edit) -> String {
         let change = |Change { who, part, to }: &Change| {
-            let names: Vec<&str> = who.iter().map(|&who| parties[who].name.as_str()).collect();
+            let names: Vec<&str> = who.iter().map(|&who| owners[who].name.as_str()).collect();
             let names = names.join(" and ");
             let many = part.many();
             let quoted = |numbers: &BTreeSet<u16>| numbers::text(numbers.iter().copied());
@@ -393,7 +392,7 @@ impl Work<'_> {
                     quoted(numbers)
                 ),
                 To::Numbers(numbers) => {
-                    let group = who.first().and_then(|&who| parties[who].part(*part).group.clone());
+                    let group = who.first().and_then(|&who| owners[who].part(*part).group.clone());
                     let platforms = &self.platform.places.groups;
                     let numbers = quoted(numbers);
                     match group.filter(|_| who.len() > 1) {

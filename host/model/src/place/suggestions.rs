@@ -1,5 +1,5 @@
-//! Ways out of a board that is too small: what can be written instead so that more finds room. A way is only told if the file is
-//! better for it, which is tried.
+//! Suggestions for a board that is too small. A suggestion is reported only if a trial shows fewer
+//! diagnostics.
 
 use super::{Placement, Sizes, attempt};
 use crate::fault::Fault;
@@ -10,38 +10,39 @@ use crate::system::System;
 use std::ops::Range;
 use weir_units::Bytes;
 
-/// Ways that a message tells at most.
-const TOLD: usize = 3;
-/// Memory of this size and more is told in steps of a MiB.
+/// The most suggestions in a message.
+const MAX_SUGGESTIONS: usize = 3;
+/// Memory of this size and more is suggested in steps of 1 MiB.
 const COARSE: u64 = 4 << 20;
 
-/// What found no room, or did.
+/// The result of a trial of a placement.
 pub(super) type Attempt = Result<Placement, Vec<Refused>>;
 
-/// Something that found no room.
+/// An owner without room.
 pub(super) struct Refused {
-    /// What is to be told, without help.
+    /// The diagnostic, without help.
     pub fault: Fault,
-    /// What else there is to know.
-    pub why: String,
-    /// Whose it is: a VM's by its place, or the hypervisor's.
+    /// The cause.
+    pub cause: String,
+    /// The VM, by its index; `None` for the hypervisor.
     pub vm: Option<usize>,
-    /// What to do if no change of one VM is enough.
-    pub else_way: &'static str,
+    /// The suggestion if no change of one VM is enough.
+    pub fallback: &'static str,
 }
 
-/// What to do where memory is too little for all.
+/// The suggestion if the memory is too small for all VMs.
 pub(super) const LESS: &str = "no change of one VM is enough: give less memory to several";
 
-/// The faults with their ways out.
+/// Returns the diagnostics with their suggestions.
 pub(super) fn mend(system: &System, sizes: &Sizes, refused: Vec<Refused>) -> Faults {
     let spans: Vec<_> = refused.iter().map(|refused| refused.fault.span()).collect();
-    let faults = refused.into_iter().map(|Refused { fault, why, vm, else_way }| {
+    let faults = refused.into_iter().map(|Refused { fault, cause, vm, fallback }| {
         let span = fault.span();
         let better = |other: &System| is_better(other, sizes, &spans, &span);
-        let ways = ways(system, sizes, vm, better);
-        let ways = if ways.is_empty() { else_way.to_owned() } else { ways.join(", or ") };
-        fault.help(format!("{why}; {ways}"))
+        let suggestions = suggestions(system, sizes, vm, better);
+        let suggestions =
+            if suggestions.is_empty() { fallback.to_owned() } else { suggestions.join(", or ") };
+        fault.help(format!("{cause}; {suggestions}"))
     });
     let mut faults: Vec<Fault> = faults.collect();
     faults.sort_by_key(|fault| fault.span().start);
@@ -58,40 +59,40 @@ fn is_better(system: &System, sizes: &Sizes, before: &[Range<usize>], span: &Ran
             < here(&mut before.iter().cloned())
 }
 
-fn ways(
+fn suggestions(
     system: &System,
     sizes: &Sizes,
     vm: Option<usize>,
     better: impl Fn(&System) -> bool,
 ) -> Vec<String> {
-    let mut ways = Vec::new();
+    let mut suggestions = Vec::new();
     for wider in system.division.wider(vm) {
-        let way = wider.into_iter().find_map(|(division, numbers)| {
-            let whose = vm.and_then(|vm| system.vms.get(vm));
-            let whose = whose.map_or("in [hypervisor]".into(), |vm| format!("for {}", vm.name));
+        let suggestion = wider.into_iter().find_map(|(division, numbers)| {
+            let target = vm.and_then(|vm| system.vms.get(vm));
+            let target = target.map_or("in [hypervisor]".into(), |vm| format!("for {}", vm.name));
             better(&System { division, ..system.clone() })
-                .then(|| format!("write {numbers} {whose}"))
+                .then(|| format!("write {numbers} {target}"))
         });
-        ways.extend(way);
+        suggestions.extend(suggestion);
     }
     // Its own memory, then the others', the largest first.
     let size = |vm: usize| total(&system.vms[vm].memory).0;
-    let mut who: Vec<usize> =
+    let mut order: Vec<usize> =
         (0..system.vms.len()).filter(|&vm| Some(vm) != system.broker()).collect();
-    who.sort_by_key(|&other| (Some(other) != vm, std::cmp::Reverse(size(other))));
-    for other in who {
-        if ways.len() >= TOLD {
+    order.sort_by_key(|&other| (Some(other) != vm, std::cmp::Reverse(size(other))));
+    for other in order {
+        if suggestions.len() >= MAX_SUGGESTIONS {
             break;
         }
         let least = sizes.pristine.get(other).copied().unwrap_or(0);
         let most = most((least, size(other)), |size| better(&with_memory(system, other, size)));
         let name = &system.vms[other].name;
-        ways.extend(most.map(|most| format!("give {name} {} or less", Bytes(most))));
+        suggestions.extend(most.map(|most| format!("give {name} {} or less", Bytes(most))));
     }
-    ways
+    suggestions
 }
 
-/// The most memory, below `size` and not below `least`, with which all is better.
+/// Returns the most memory, below `size` and at least `least`, that makes the trial better.
 fn most((least, size): (u64, u64), better: impl Fn(u64) -> bool) -> Option<u64> {
     let unit = if size >= COARSE { 1 << 20 } else { PAGE };
     let (mut good, mut bad) = (least.div_ceil(unit).max(1), size.div_ceil(unit));
