@@ -1,22 +1,14 @@
 //! A run's tables.
 
-use super::system::{MOST_OF_A_CURVE, SameWork, Simulated, arrival_curve, within_bound, worst_ns};
+use super::result::{
+    MOST_OF_A_CURVE, SameWork, Simulated, arrival_curve, mb_per_s, within_bound, worst_ns,
+};
 use crate::failure::Result;
 use std::io::Write;
 use weir_analysis::verdict::Verdict;
 use weir_memory::Owner;
 use weir_report::table;
 use weir_simulator::{Budget, JobsOutcome, Outcome, VmOutcome};
-
-/// Bytes of a line.
-pub const LINE: u64 = 64;
-
-/// Megabytes (10^6 bytes) a second that a VM's cores move, both ways, and those that DMA channels copy for it.
-#[expect(clippy::cast_precision_loss, reason = "a rate for printing")]
-pub fn mb_per_s(vm: &VmOutcome, span_ns: u64) -> f64 {
-    let bytes = ((vm.refills + vm.write_backs) * LINE + vm.moved) as f64;
-    (bytes * 1e4 / span_ns.max(1) as f64).round() / 10.0
-}
 
 /// Prints what a run came to.
 pub fn tables(out: &mut impl Write, result: &Simulated) -> Result {
