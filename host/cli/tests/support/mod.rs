@@ -17,7 +17,7 @@ use std::{
 #[path = "../../../../tests/checkout.rs"]
 pub mod checkout;
 pub mod qemu;
-#[path = "../../src/run/synthetic.rs"]
+#[path = "../../../runner/src/synthetic.rs"]
 pub mod synthetic;
 #[allow(unused_imports, reason = "each test program uses its part of this")]
 pub use synthetic::Wire;
