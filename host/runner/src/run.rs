@@ -1,71 +1,45 @@
-//! `weir run`: a system in QEMU, its consoles side by side, and a report at the end.
-
-mod budgets;
-pub mod control;
-pub mod demux;
-pub mod expect;
-pub mod judge;
-mod observed;
-pub mod qemu;
-pub mod ram;
-pub mod record;
-pub mod report;
-pub mod rings;
-pub mod session;
-pub mod show;
-mod standstill;
-pub mod statics;
-mod syndrome;
-#[cfg(test)]
-pub mod synthetic;
+//! Runs a system in QEMU and judges what came out.
 
 use crate::{
-    analyze::render,
-    attach, build, build_id,
-    cargo::Programs,
-    debian,
-    environment::Environment,
-    failure::{Context, ENVIRONMENT, Failure, GOOD, INTERRUPTED, Result, SYSTEM},
-    image,
-    observe::plugin::Watch,
-    output, screen,
+    budgets,
+    control::Hub,
+    demux::{Source, Step},
+    judge::{self, Clock, Conditions},
+    observe::Watch,
+    observed::{Observed, Turns},
+    qemu::{self, Heard, Machine, Preload, Setup},
+    ram::{self, Ram},
+    record::Record,
+    report::{self, End, FlowFacts, RunReport, VmFacts},
+    rings::{self, Rings},
+    session::{Plan, Session},
+    show,
+    standstill::Standstill,
 };
-use control::Hub;
-use demux::{Source, Step};
-use judge::{Clock, Conditions};
-use observed::{Observed, Turns};
-use qemu::{Heard, Machine, Preload, Setup};
-use ram::Ram;
-use record::Record;
-use report::{End, FlowFacts, Report, VmFacts};
-use rings::Rings;
-use serde_json::json;
-use session::{Plan, Session};
-use show::Screen;
-use standstill::Standstill;
+use serde_json::{Value, json};
 use std::{
     ffi::OsString,
     fmt::Write as _,
-    fs,
-    io::{self, Write, stdout},
+    io,
     path::{Path, PathBuf},
     process::ExitStatus,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    thread,
     time::{Duration, Instant, SystemTime},
 };
-use weir_analysis::{
-    flows::Effort,
-    system::{Cores, bounds, overhead_sources},
-    verdict::Verdict,
+use weir_analysis::verdict::Verdict;
+use weir_image::{
+    Environment, Failure, Result,
+    build_id::of_checkout,
+    cargo::Programs,
+    debian,
+    failure::{Context, ENVIRONMENT, GOOD, INTERRUPTED, SYSTEM},
+    name, needs_plugin,
 };
-use weir_model::Source as ImageSource;
-use weir_model::System;
-use weir_model::timing::OverheadTable;
-use weir_report::trace::file::Trace;
+use weir_model::{Source as ImageSource, System};
+use weir_report::trace::{self, file::Trace};
 use weir_units::Nanos;
 
 /// How often to look at the clock and at signals while the wire is quiet.
@@ -82,128 +56,135 @@ const SILENCE: Duration = Duration::from_secs(120);
 /// The same where a plug-in watches each access.
 const LONG_SILENCE: Duration = Duration::from_secs(1200);
 
-/// Boots a system in QEMU and shows what its VMs print, each line under the VM's name.
-///
-/// Ends as soon as every `expect` line of the system file was seen (exit status 0), when the time is
-/// over (1 if a line is missing), or when the system has ended. Ctrl-C ends it at any time with the
-/// summary (130); a second one at once. Logs and a JSON report are left in `runs/TIME/`.
-#[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  weir run examples/demo/demo.toml\n  weir run examples/demo/demo.toml --for 30s --json report.json\n  weir run examples/demo/demo.toml --attach linux\n  weir run examples/demo/demo.toml --deterministic --for 5s\n\nExit status: 0 good, 1 the system is at fault, 2 the call is, 3 the environment is, 130 interrupted."
-)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch on the command line")]
-pub struct Arguments {
-    /// The system file.
-    pub file: PathBuf,
-    #[command(flatten)]
-    pub image: build::Options,
-    /// End after this long: of the host's time, or of virtual time with --deterministic.
-    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, allow_hyphen_values = true)]
+/// How a system is run.
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
+pub struct Options {
+    /// The checkout and the tools.
+    pub environment: Environment,
+    /// Takes the hypervisor and the guests as they were built last, without calling cargo.
+    pub no_build: bool,
+    /// Ends the run after this long: of the host's time, or of virtual time if `deterministic`.
     pub time: Option<Duration>,
-    /// Write the report here as well; `-` prints it, and everything else goes to standard error.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Count instructions instead of time, so that two runs give the same report and logs, byte for byte.
-    #[arg(long, conflicts_with = "attach")]
+    /// Counts instructions instead of time: two runs give the same report and logs, byte for byte.
     pub deterministic: bool,
-    /// With --deterministic: no ticks that end a core's turn. Latencies are exact then, as long as all cores but one sleep.
-    #[arg(long = "no-quantum", requires = "deterministic")]
+    /// If `deterministic`: emulated cores have no quantum. Latencies are exact as long as all cores
+    /// but one sleep.
     pub unsliced: bool,
-    /// Without --deterministic: late packets, tasks, interrupts and exceeded memory budgets are not
-    /// judged, since their time is the host's.
-    #[arg(long, conflicts_with = "deterministic")]
+    /// Without `deterministic`: what takes too long is not judged, as its time is the host's.
     pub accept_host_time: bool,
     /// A plug-in that watches each access.
-    #[arg(skip)]
     pub watch: Option<Watch>,
-    /// Connect this terminal to one VM's console; Ctrl-] ends the run.
-    #[arg(long, value_name = "VM")]
-    pub attach: Option<String>,
-    /// Go on when every expected line was seen.
-    #[arg(long)]
+    /// Goes on when every expected line was seen.
     pub keep_running: bool,
-    /// Show what happens to the VMs (starts, faults, refusals) between their lines.
-    #[arg(long)]
-    pub events: bool,
-    /// Show no consoles, only the summary.
-    #[arg(long, short)]
-    pub quiet: bool,
-    /// Boot this image instead of building one.
-    #[arg(long, value_name = "IMAGE", conflicts_with = "no_build")]
+    /// Boots this image instead of building one.
     pub image_file: Option<PathBuf>,
-    /// One more argument for QEMU; may be given several times.
-    #[arg(long = "qemu-arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
+    /// Further arguments of QEMU.
     pub qemu_args: Vec<OsString>,
+    /// The latency bound of each flow of the system, in ns, for serialized cores as QEMU emulates
+    /// them. Flows without one are not compared.
+    pub bounds: Vec<Option<u64>>,
+    /// The origin of the overheads behind `bounds`, which `run.json` records.
+    pub overheads: Value,
+    /// Ends the run cleanly when it becomes true.
+    pub interrupt: Arc<AtomicBool>,
 }
 
-impl Arguments {
-    /// To run `file` with nothing else asked for.
-    pub fn of(file: PathBuf) -> Self {
+impl Options {
+    /// Returns the options of a run in host time that ends with the last expected line.
+    #[must_use]
+    pub fn new(environment: Environment) -> Self {
         Self {
-            file,
-            image: build::Options::default(),
+            environment,
+            no_build: false,
             time: None,
-            json: None,
             deterministic: false,
             unsliced: false,
             accept_host_time: false,
             watch: None,
-            attach: None,
             keep_running: false,
-            events: false,
-            quiet: false,
             image_file: None,
             qemu_args: Vec::new(),
+            bounds: Vec::new(),
+            overheads: Value::Null,
+            interrupt: Arc::default(),
         }
+    }
+}
+
+/// Where a run shows what its VMs print.
+///
+/// An error ends the run. With [`io::ErrorKind::BrokenPipe`] it ends as if it was interrupted.
+pub trait Console {
+    /// Shows a line of the VM with this number, or of the hypervisor.
+    ///
+    /// # Errors
+    ///
+    /// The line cannot be shown.
+    fn line(&mut self, vm: Option<usize>, text: &str) -> io::Result<()>;
+
+    /// Shows what happened to a VM: a start, a fault, a refusal.
+    ///
+    /// # Errors
+    ///
+    /// The event cannot be shown.
+    fn event(&mut self, text: &str) -> io::Result<()>;
+
+    /// Shows how the run differs from what the system asks for, before it begins.
+    fn note(&mut self, text: &str);
+
+    /// Shows everything up to now.
+    ///
+    /// # Errors
+    ///
+    /// The lines cannot be shown.
+    fn flush(&mut self) -> io::Result<()>;
+
+    /// Tells that the consoles of the run can be attached to by the socket in `directory`
+    /// ([`control::connect`](crate::control::connect)). The run ends when `left` becomes true.
+    ///
+    /// # Errors
+    ///
+    /// The console cannot be attached.
+    fn listening(&mut self, directory: &Path, left: &Arc<AtomicBool>) -> Result {
+        let _ = (directory, left);
+        Ok(())
+    }
+}
+
+/// A console that shows nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Console for Silent {
+    fn line(&mut self, _: Option<usize>, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn event(&mut self, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn note(&mut self, _: &str) {}
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
 /// What a run has left.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct Run {
     /// The report.
-    pub report: Report,
+    pub report: RunReport,
     /// The directory with its logs.
     pub directory: PathBuf,
-    /// The exit status it deserves.
+    /// The exit status that the run deserves, see [`weir_image::failure`].
     pub status: u8,
-    /// What went wrong beside missed lines, in words.
+    /// What went wrong in addition to missed lines, in words.
     pub trouble: Option<String>,
-    /// The tables that the flows' bounds were computed from.
-    pub overheads: Vec<OverheadTable>,
-    /// What its trace has come to, if the hypervisor left one.
+    /// The records of its trace, if the hypervisor left one.
     pub trace: Option<rings::Told>,
-}
-
-/// Carries the verb out.
-pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
-    let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
-    if let Some(path) = arguments.json.as_deref().filter(|_| !to_stdout) {
-        let image = arguments.image_file.as_deref();
-        let inputs = arguments.image.inputs(&arguments.file);
-        output::check("--json", path, &[inputs, image.into_iter().collect()].concat())?;
-    }
-    let outcome = perform(arguments, environment)?;
-    let json = serde_json::to_string_pretty(&outcome.report).context(|| "write the report")? + "\n";
-    if let Some(path) = arguments.json.as_deref().filter(|_| !to_stdout) {
-        fs::write(path, &json).context(|| format!("write {}", path.display()))?;
-    }
-    let told = tell(&outcome, to_stdout.then_some(&json));
-    // A reader that has gone away takes nothing from the verdict.
-    if let Err(error) = told
-        && error.kind() != io::ErrorKind::BrokenPipe
-    {
-        return Err(error.into());
-    }
-    match (outcome.status, outcome.trouble) {
-        (GOOD, _) => Ok(()),
-        (status, trouble) => Err(Failure { status, text: trouble.unwrap_or_default() }),
-    }
-}
-
-/// Where lines for a person go.
-fn messages(stdout_is_taken: bool) -> Box<dyn Write> {
-    if stdout_is_taken { Box::new(screen::stderr()) } else { Box::new(screen::shared_stdout()) }
 }
 
 /// The longest that a core runs under instruction counting before the next has its turn: a vCPU sees an interrupt or another
@@ -234,53 +215,69 @@ pub fn count(system: &mut System, limit: Option<Duration>, unsliced: bool) {
 
 /// Whether the run goes on behind the last expected line until the flows' counts are told: where nothing can be asked, as that would come at a
 /// time of the host's.
-fn awaits_counts(arguments: &Arguments, system: &System) -> bool {
+fn awaits_counts(options: &Options, system: &System) -> bool {
     let ends_with_a_line =
-        !arguments.keep_running && system.vms.iter().any(|vm| !vm.expect.is_empty());
-    arguments.deterministic && ends_with_a_line && system.broker().is_some()
+        !options.keep_running && system.vms.iter().any(|vm| !vm.expect.is_empty());
+    options.deterministic && ends_with_a_line && system.broker().is_some()
 }
 
-/// Runs a system from its file to its end, showing consoles but no summary.
-#[expect(clippy::too_many_lines, reason = "the steps of a run, in their order")]
-pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outcome> {
-    let signals = Signals::watch()?;
-    let json = arguments.json.as_deref() == Some(Path::new("-"));
-    let mut system = build::checked(&arguments.file, &arguments.image, json, environment)?;
-    if arguments.deterministic {
-        count(&mut system, arguments.time, arguments.unsliced);
+/// Runs a system in QEMU until its expected lines were seen, the time is over or the system has
+/// ended. Logs and reports are left in a new directory, see [`Run::directory`].
+///
+/// # Errors
+///
+/// The call is wrong if QEMU has no machine for the platform or a budget would never be spent; the
+/// environment is at fault if a part cannot be built or QEMU does not start. What comes out of the
+/// run, a missed line for example, is no error here: see [`Run::status`].
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::path::Path;
+/// use weir_image::{Environment, check};
+/// use weir_runner::{Options, Silent, run};
+///
+/// # fn main() -> weir_image::Result {
+/// let environment = Environment::find();
+/// let system = check(Path::new("examples/demo/demo.toml"), None, &environment)?;
+/// let options = Options { deterministic: true, ..Options::new(environment) };
+/// let run = run(&system, &options, &mut Silent)?;
+/// println!("{}", serde_json::to_string(&run.report).expect("a report"));
+/// # Ok(())
+/// # }
+/// ```
+pub fn run(system: &System, options: &Options, console: &mut dyn Console) -> Result<Run> {
+    let environment = &options.environment;
+    let mut system = system.clone();
+    if options.deterministic {
+        count(&mut system, options.time, options.unsliced);
     } else if let Some(note) = budgets::adapt(&mut system)? {
-        screen::say(format_args!("weir: {note}"));
+        console.note(&note);
     }
-    if awaits_counts(arguments, &system) {
+    if awaits_counts(options, &system) {
         system.hypervisor.heartbeat.get_or_insert(COUNTS);
     }
-    let needs_watch = image::needs_plugin(&system);
-    let mut setup = setup(&system, arguments)?;
-    if let Some(vm) = &arguments.attach
-        && !system.vms.iter().any(|known| &known.name == vm)
-    {
-        let names: Vec<&str> = system.vms.iter().map(|vm| vm.name.as_str()).collect();
-        return Err(Failure::call(format!("no VM is named {vm}; there are: {}", names.join(", "))));
-    }
+    let needs_watch = needs_plugin(&system);
+    let mut setup = setup(&system, options)?;
     let version = qemu::version(&environment.qemu)?;
-    let built = if let Some(path) = &arguments.image_file {
+    let built = if let Some(path) = &options.image_file {
         weir_model::read_regular(path).context(|| format!("read {}", path.display()))?
     } else {
-        let no_build = arguments.image.no_build;
-        let options = image::Options { environment: environment.clone(), no_build };
-        image::build(&system, &options)?.bytes
+        let no_build = options.no_build;
+        let options = weir_image::Options { environment: environment.clone(), no_build };
+        weir_image::build(&system, &options)?.bytes
     };
-    let no_build = arguments.image.no_build;
+    let no_build = options.no_build;
     // What the user adds may need QEMU's main loop while a core runs.
-    let steady = arguments.deterministic && arguments.qemu_args.is_empty();
-    let preload = steady.then(|| preload(arguments, environment)).transpose()?;
-    if signals.interrupted() {
+    let steady = options.deterministic && options.qemu_args.is_empty();
+    let preload = steady.then(|| preload(options, environment)).transpose()?;
+    if options.interrupt.load(Ordering::SeqCst) {
         return Err(Failure::said(INTERRUPTED));
     }
 
     let record = Record::create(&environment.runs(), &system)?;
     record.write_file("system.img", &built)?;
-    let watch = match &arguments.watch {
+    let watch = match &options.watch {
         None if needs_watch => Some(Watch::new(&system, None, None, no_build, environment)?),
         watch => watch.clone(),
     };
@@ -300,7 +297,7 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
     let started = SystemTime::now();
     let machine = Machine::start(&environment.qemu, &command, &ram, preload, log)?;
     // Without slices few ticks come, and other cores are not promised to go on.
-    let standstill = system.hypervisor.slice.filter(|_| arguments.deterministic);
+    let standstill = system.hypervisor.slice.filter(|_| options.deterministic);
     let standstill = standstill.and_then(|_| rings.as_ref().ok()?.progress().cloned());
     let standstill =
         standstill.map(|progress| Standstill::new(progress, Arc::clone(&ram), machine.process()));
@@ -308,13 +305,13 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
         Ok(rings) => Ok(rings.start(Arc::clone(&ram), record.directory())?),
         Err(why) => Err(why),
     };
-    let mut run = Run::new(arguments, &system, machine, record, signals)?;
+    let mut run = Running::new(options, &system, machine, record, console)?;
     run.standstill = standstill;
     if plugin.is_some() {
         run.silence = LONG_SILENCE;
     }
     let (end, trouble) = run.carry_on()?;
-    let Run { session, mut record, machine, hub, wire_bytes, .. } = run;
+    let Running { session, mut record, machine, hub, wire_bytes, .. } = run;
     if plugin.is_some() {
         Watch::until(scratch.path(), wire_bytes)?;
     }
@@ -323,26 +320,20 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
     hub.close();
     let mut report = session.report(end);
     // A machine that is ended by us goes on for a moment, which takes its time from the host.
-    let cut = arguments.deterministic && matches!(end, End::AllMet | End::TimeOver);
+    let cut = options.deterministic && matches!(end, End::AllMet | End::TimeOver);
     let until = cut.then_some(report.time_ns);
-    let trace =
-        trace.map(|trace| trace.finish(until, &record.path(weir_report::trace::file::NAME)));
+    let trace = trace.map(|trace| trace.finish(until, &record.path(trace::file::NAME)));
     let (trace, traced) = match trace {
         Ok(told) => told.map(|told| (Some(told), told.json()))?,
         Err(why) => (None, json!({ "absent": why })),
     };
-    judge_report(
-        &mut report,
-        arguments,
-        &system,
-        trace.map(|_| record.path(weir_report::trace::file::NAME)),
-    )?;
+    judge_report(&mut report, options, &system, trace.map(|_| record.path(trace::file::NAME)))?;
     record.finish(&report, &show::summary(&report))?;
     let wall = started.elapsed().unwrap_or_default();
     record.write_json("run.json", &json!({
         "weir": env!("CARGO_PKG_VERSION"),
-        "hypervisor_build": build_id::of_checkout(),
-        "overheads": overhead_sources(&system.timing.tables, build_id::of_checkout()),
+        "hypervisor_build": of_checkout(),
+        "overheads": options.overheads,
         "qemu": version,
         "command": std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>(),
         "qemu_command": std::iter::once(&environment.qemu).chain(&command).map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
@@ -350,7 +341,7 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
         "system": system.path.display().to_string(),
         "image_bytes": built.len(),
         "image_crc32": format!("{:#010x}", weir_model::packed::checksum(&built)),
-        "deterministic": arguments.deterministic,
+        "deterministic": options.deterministic,
         "counter_page": plugin.map(|plugin| plugin.counts(&ram)),
         "debian_packages": debian_packages(&system, environment),
         "started": humantime::format_rfc3339_seconds(started).to_string(),
@@ -359,14 +350,14 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
     }))?;
     record.remove("system.img");
     let (status, trouble) = verdict(&report, trouble, status, &record);
-    let (overheads, directory) = (system.timing.tables.clone(), record.directory().to_owned());
-    Ok(Outcome { report, directory, status, trouble, overheads, trace })
+    let directory = record.directory().to_owned();
+    Ok(Run { report, directory, status, trouble, trace })
 }
 
 /// Adds the verdicts to a report. `trace` is the file of the run's records, if there is one.
 fn judge_report(
-    report: &mut Report,
-    arguments: &Arguments,
+    report: &mut RunReport,
+    options: &Options,
     system: &System,
     trace: Option<PathBuf>,
 ) -> Result {
@@ -378,17 +369,17 @@ fn judge_report(
         let deadline = |line| lines.iter().find(|of| (of.vm, of.intid) == line);
         let deadline = |line| deadline(line).map(|of| of.deadline_ns);
         let mut found = Observed::read(&mut Trace::open(&path)?, overshoot, deadline)?;
-        if arguments.deterministic {
+        if options.deterministic {
             add_turns(&mut found, &report.flows, system, &path)?;
         }
         observed = Some(found);
     }
-    judge::judge(report, observed.as_ref(), (&budgets, &lines), conditions(arguments));
+    judge::judge(report, observed.as_ref(), (&budgets, &lines), conditions(options));
     Ok(())
 }
 
 /// What the guests out of Debian were made of.
-fn debian_packages(system: &System, environment: &Environment) -> serde_json::Value {
+fn debian_packages(system: &System, environment: &Environment) -> Value {
     let named = |vm: &weir_model::Vm| {
         let sources = [Some(vm.image.source()), vm.image.initrd()];
         let guest = matches!(vm.image, weir_model::Image::Elf { .. });
@@ -396,7 +387,7 @@ fn debian_packages(system: &System, environment: &Environment) -> serde_json::Va
             && sources.into_iter().flatten().any(|source| matches!(source, ImageSource::Named(_)))
     };
     if !system.vms.iter().any(named) {
-        return serde_json::Value::Null;
+        return Value::Null;
     }
     let root = environment.root().map(debian::cache_dir).ok();
     let packages = root.and_then(|cache| debian::packages(&cache).ok()).unwrap_or_default();
@@ -415,7 +406,7 @@ fn machine(system: &System, plain: &str) -> String {
     }
 }
 
-fn setup(system: &System, arguments: &Arguments) -> Result<Setup> {
+fn setup(system: &System, options: &Options) -> Result<Setup> {
     let platform = &system.platform;
     let qemu = platform.qemu.as_ref().ok_or_else(|| {
         Failure::call(format!(
@@ -427,50 +418,26 @@ fn setup(system: &System, arguments: &Arguments) -> Result<Setup> {
         machine: machine(system, &qemu.machine),
         cpu: qemu.cpu.clone(),
         cores: system.machine_cores(),
-        memory: ram::size(platform.memory.size, &arguments.qemu_args)?,
-        deterministic: arguments.deterministic,
-        extra: arguments.qemu_args.clone(),
+        memory: ram::size(platform.memory.size, &options.qemu_args)?,
+        deterministic: options.deterministic,
+        extra: options.qemu_args.clone(),
     })
 }
 
 /// What QEMU loads first so that a counted run repeats. For an image that was built before what was built with it will do.
-fn preload(arguments: &Arguments, environment: &Environment) -> Result<Preload> {
+fn preload(options: &Options, environment: &Environment) -> Result<Preload> {
     let kept = Programs::new(environment, true).icount_shim(environment);
     let library = match kept {
-        Ok(kept) if arguments.image.no_build || arguments.image_file.is_some() => kept,
-        Err(error) if arguments.image.no_build => return Err(error),
+        Ok(kept) if options.no_build || options.image_file.is_some() => kept,
+        Err(error) if options.no_build => return Err(error),
         _ => Programs::new(environment, false).icount_shim(environment)?,
     };
     Preload::open(&library)
 }
 
-/// Prints the summary, and before it the report where standard output takes it.
-fn tell(outcome: &Outcome, json: Option<&String>) -> io::Result<()> {
-    if let Some(json) = json {
-        stdout().write_all(json.as_bytes())?;
-    }
-    let mut out = messages(json.is_some());
-    writeln!(out, "\n{}", show::summary(&outcome.report))?;
-    if !outcome.report.flows.is_empty() {
-        let build = build_id::of_checkout();
-        let lines = render::overheads(&overhead_sources(&outcome.overheads, build), build);
-        write!(out, "{lines}")?;
-    }
-    if let Some(trace) = outcome.trace.filter(|trace| trace.lost > 0) {
-        let of = trace.records.saturating_add(trace.lost);
-        writeln!(
-            out,
-            "trace: {} of {of} records were overwritten before they were read",
-            trace.lost
-        )?;
-    }
-    writeln!(out, "logs and report: {}", outcome.directory.display())?;
-    out.flush()
-}
-
 /// The exit status that a run deserves, and what to say beside the summary.
 fn verdict(
-    report: &Report,
+    report: &RunReport,
     trouble: Option<String>,
     qemu: Option<ExitStatus>,
     record: &Record,
@@ -520,42 +487,16 @@ fn verdict(
     (status, (!text.is_empty()).then_some(text))
 }
 
-/// Signals that end a run. The first one does it cleanly, the second at once.
-#[derive(Debug)]
-struct Signals(Arc<AtomicBool>);
-
-impl Signals {
-    fn watch() -> Result<Self> {
-        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-        let flag = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // In this order: the one that ends the process looks at the flag before the other sets it.
-            signal_hook::flag::register_conditional_shutdown(
-                signal,
-                i32::from(INTERRUPTED),
-                Arc::clone(&flag),
-            )
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
-            .context(|| "watch for signals")?;
-        }
-        Ok(Self(flag))
-    }
-
-    fn interrupted(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
-    }
-}
-
 /// A run under way.
-struct Run<'a> {
-    arguments: &'a Arguments,
+struct Running<'a> {
+    options: &'a Options,
+    names: Vec<String>,
     session: Session,
     machine: Machine,
     record: Record,
-    screen: Option<Screen>,
+    console: &'a mut dyn Console,
     hub: Arc<Hub>,
-    signals: Signals,
-    /// Set when the person at `--attach` left, or the console broke.
+    /// Set when the person at an attached console left.
     left: Arc<AtomicBool>,
     vcpus: usize,
     /// How long the machine may be silent.
@@ -569,13 +510,13 @@ struct Run<'a> {
     steps: Vec<Step>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> Running<'a> {
     fn new(
-        arguments: &'a Arguments,
+        options: &'a Options,
         system: &System,
         machine: Machine,
         record: Record,
-        signals: Signals,
+        console: &'a mut dyn Console,
     ) -> Result<Self> {
         let mut vms: Vec<VmFacts> = system
             .vms
@@ -594,54 +535,34 @@ impl<'a> Run<'a> {
         let expect = system.vms.iter().enumerate();
         let expect =
             expect.flat_map(|(vm, facts)| facts.expect.iter().map(move |text| (vm, text.clone())));
-        let limit_ns = arguments.time.filter(|_| arguments.deterministic);
+        let limit_ns = options.time.filter(|_| options.deterministic);
         let vcpus = vms.iter().map(|vm| vm.cores.len()).sum();
         let plan = Plan {
-            system: image::name(system),
+            system: name(system),
             platform: system.platform.name.clone(),
             vms,
-            flows: flows(system, arguments.deterministic),
+            flows: flows(system, options),
             expect: expect.collect(),
             limit_ns: limit_ns.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)),
-            keep_running: arguments.keep_running || arguments.attach.is_some(),
-            count_flows: awaits_counts(arguments, system),
+            keep_running: options.keep_running,
+            count_flows: awaits_counts(options, system),
         };
         let hub = Hub::new(names.clone(), machine.input());
         let left = Arc::new(AtomicBool::new(false));
-        let mut screen = None;
-        if let Some(vm) = &arguments.attach {
+        // Input comes in the host's time: no run with it is like another.
+        if !options.deterministic {
             hub.listen(record.directory())?;
-            let stream = control::connect(record.directory()).context(|| "attach")?;
-            let (vm, leaving) = (vm.clone(), Arc::clone(&left));
-            thread::spawn(move || {
-                // The end of the conversation is the end of the run, whoever ended it; only its
-                // reason has to be told here.
-                if let Err(failure) =
-                    attach::converse(stream, &vm, attach::Stay::default(), &leaving, false)
-                {
-                    crate::report_failure(&failure);
-                }
-                leaving.store(true, Ordering::SeqCst);
-            });
-        } else {
-            if !arguments.quiet {
-                let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
-                screen = Some(Screen::new(messages(to_stdout), names, arguments.events));
-            }
-            // Input comes in the host's time: no run with it is like another.
-            if !arguments.deterministic {
-                hub.listen(record.directory())?;
-            }
+            console.listening(record.directory(), &left)?;
         }
         let session = Session::new(plan);
         Ok(Self {
-            arguments,
+            options,
+            names,
             session,
             machine,
             record,
-            screen,
+            console,
             hub,
-            signals,
             left,
             vcpus,
             silence: SILENCE,
@@ -658,7 +579,7 @@ impl<'a> Run<'a> {
         let end = self.session.ended(end);
         let ask = match end {
             End::Interrupted => true,
-            End::AllMet | End::TimeOver => !self.arguments.deterministic,
+            End::AllMet | End::TimeOver => !self.options.deterministic,
             _ => false,
         };
         if ask {
@@ -669,9 +590,7 @@ impl<'a> Run<'a> {
         let over = !matches!(end, End::MachineGone | End::SystemStop);
         self.session.finish(over, &mut self.steps);
         self.take_steps()?;
-        if let Some(screen) = &mut self.screen {
-            forgive(screen.flush())?;
-        }
+        forgive(self.console.flush())?;
         Ok((end, trouble))
     }
 
@@ -699,14 +618,12 @@ impl<'a> Run<'a> {
                         self.machine.end_standstill();
                     }
                     self.record.flush()?;
-                    if let Some(screen) = &mut self.screen {
-                        forgive(screen.flush())?;
-                    }
+                    forgive(self.console.flush())?;
                 }
                 Heard::Gone if self.session.stopped() => return Ok((End::SystemStop, None)),
                 Heard::Gone => return Ok((End::MachineGone, None)),
             }
-            if self.signals.interrupted() || self.left.load(Ordering::SeqCst) {
+            if self.options.interrupt.load(Ordering::SeqCst) || self.left.load(Ordering::SeqCst) {
                 return Ok((End::Interrupted, None));
             }
             if self.session.stopped() && stopped.get_or_insert_with(Instant::now).elapsed() > ENDING
@@ -714,12 +631,12 @@ impl<'a> Run<'a> {
                 let trouble = "the system has ended, but QEMU had to be killed";
                 return Ok((End::SystemStop, Some(trouble.into())));
             }
-            let limit = self.arguments.time.filter(|_| !self.arguments.deterministic);
+            let limit = self.options.time.filter(|_| !self.options.deterministic);
             if limit.is_some_and(|limit| started.elapsed() >= limit) {
                 return Ok((End::TimeOver, None));
             }
             let silence = self.silence;
-            if self.arguments.deterministic && heard.elapsed() > silence {
+            if self.options.deterministic && heard.elapsed() > silence {
                 let trouble = format!("nothing came from the machine for {} s", silence.as_secs());
                 return Ok((End::Silent, Some(trouble)));
             }
@@ -775,11 +692,9 @@ impl<'a> Run<'a> {
                 }
             }
             self.record.step(step, |vm| self.session.name(usize::from(vm)))?;
-            if let Some(screen) = &mut self.screen {
-                match screen.step(step) {
-                    Err(error) if error.kind() == io::ErrorKind::BrokenPipe => watched = false,
-                    other => other?,
-                }
+            match show(self.console, step, &self.names) {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => watched = false,
+                other => other?,
             }
         }
         if let Some((vm, bytes)) = spoken {
@@ -791,7 +706,27 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A reader of ours that has gone away is noticed elsewhere.
+/// Shows what the wire said, as far as it is for a person.
+fn show(console: &mut dyn Console, step: &Step, names: &[String]) -> io::Result<()> {
+    let name = |vm: usize| names.get(vm).map_or("?", String::as_str);
+    match step {
+        Step::Line { source: Source::Vm(vm), text, .. } => console.line(Some(*vm), text),
+        Step::Line { text, .. } => console.line(None, text),
+        Step::Dropped { source: Source::Vm(vm), bytes, .. } => {
+            let name = name(*vm);
+            let text = format!("{name}: {bytes} console bytes lost: it wrote faster than the wire");
+            console.line(None, &text)
+        }
+        Step::Event(event) => {
+            let name = |vm: u8| names.get(usize::from(vm)).cloned().unwrap_or_default();
+            let text = report::in_words(event, name);
+            console.event(text.strip_prefix("weir: ").unwrap_or(&text))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Forgives that the reader of a console has gone away: that is noticed elsewhere.
 fn forgive(result: io::Result<()>) -> Result {
     match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
@@ -822,27 +757,24 @@ fn add_turns(
 }
 
 /// How a run is judged.
-fn conditions(arguments: &Arguments) -> Conditions {
-    let clock = match (arguments.deterministic, arguments.unsliced) {
+fn conditions(options: &Options) -> Conditions {
+    let clock = match (options.deterministic, options.unsliced) {
         (false, _) => Clock::Host,
         (true, false) => Clock::CountedInSlices,
         (true, true) => Clock::Counted,
     };
-    Conditions { clock, accept_host_time: arguments.accept_host_time }
+    Conditions { clock, accept_host_time: options.accept_host_time }
 }
 
-/// The flows that the broker moves, with what the analysis says of each: nothing in a run whose time is the host's.
-fn flows(system: &System, counted: bool) -> Vec<FlowFacts> {
+/// Returns the flows that the broker moves, with their bounds; without bounds in a run whose time is
+/// the host's.
+fn flows(system: &System, options: &Options) -> Vec<FlowFacts> {
     if system.broker().is_none() {
         return Vec::new();
     }
-    let flows = system
-        .timing
-        .flows
-        .iter()
-        .zip(bounds(&system.timing, Cores::Serialized, Effort::default()).of);
+    let bounds = options.bounds.iter().copied().chain(std::iter::repeat(None));
     let mut facts = Vec::new();
-    for (flow, bound) in flows {
+    for (flow, bound) in system.timing.flows.iter().zip(bounds) {
         let shared = flow.to.len() > 1;
         facts.extend(flow.to.iter().map(|&to| FlowFacts {
             name: if shared {
@@ -850,7 +782,7 @@ fn flows(system: &System, counted: bool) -> Vec<FlowFacts> {
             } else {
                 flow.name.clone()
             },
-            bound_ns: bound.filter(|_| counted),
+            bound_ns: bound.filter(|_| options.deterministic),
             deadline_ns: flow.deadline.map(|deadline| deadline.0),
             period_ns: flow.period.map(|period| period.0),
             shared,

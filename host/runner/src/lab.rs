@@ -1,22 +1,23 @@
 //! Runs of small systems under instruction counting, with the plug-in's ledger of what their guests did in each period.
 
 use crate::{
-    bench::elf::Image,
-    build,
-    cargo::Programs,
-    environment::Environment,
-    failure::{Context, Failure, GOOD, INTERRUPTED, Result},
-    observe::{
-        plugin::{Watch, ledger_argument},
-        plugin_arguments,
-    },
-    run,
+    elf::Image,
+    observe::{Watch, plugin::ledger_argument, plugin_arguments},
+    run::{Options, Silent, run},
+    show,
+    signals::watch_signals,
 };
 use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
+use weir_image::{
+    Environment, Failure, Result,
+    cargo::Programs,
+    failure::{Context, GOOD, INTERRUPTED},
+};
+use weir_model::System;
 use weir_qemu_plugin::ledger::{CoreLedger, Ledger, Period};
 use weir_report::trace::file::Trace;
 use weir_trace::record::Kind;
@@ -62,11 +63,19 @@ pub struct Seen {
 
 impl<'a> Lab<'a> {
     /// On QEMU's board with a GICv3; see [`Lab::on`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::on`].
     pub fn new(environment: &'a Environment, directory: &'a Path) -> Result<Self> {
         Self::on("qemu-virt", false, environment, directory)
     }
 
     /// Builds what all systems on a platform need. Their files go to `directory`.
+    ///
+    /// # Errors
+    ///
+    /// The environment is at fault if a program cannot be built.
     pub fn on(
         platform: &str,
         gic_v2: bool,
@@ -87,11 +96,13 @@ impl<'a> Lab<'a> {
     }
 
     /// The compiler that made the hypervisor, on which counts of EL2's instructions depend.
+    #[must_use]
     pub fn compiler(&self) -> &str {
         &self.hypervisor.compiler
     }
 
     /// A system of these VMs, with `more` before them.
+    #[must_use]
     pub fn system(&self, more: &str, vms: &[String]) -> String {
         format!(
             "platform = \"{}\"\n\n[hypervisor]\nconsole_core = 0\n{more}{}",
@@ -101,6 +112,10 @@ impl<'a> Lab<'a> {
     }
 
     /// Runs a memory stressor on each of these cores, which goes `passes` times over [`STRESSOR`] bytes with what stands in `memory_budget`, and `more` before them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::run`].
     pub fn stressors(
         &self,
         name: &str,
@@ -119,6 +134,11 @@ impl<'a> Lab<'a> {
     }
 
     /// Runs the system in `text` until all its VMs are off.
+    ///
+    /// # Errors
+    ///
+    /// The system is at fault if the run failed, see [`crate::Run::status`]; the environment if it
+    /// left no ledger.
     pub fn run(&self, name: &str, text: &str, job: Job) -> Result<Seen> {
         let file = |ending: &str| self.directory.join(name).with_extension(ending);
         let [system, counted, ledger] = [file("toml"), file("count.json"), file("ledger.json")];
@@ -126,25 +146,24 @@ impl<'a> Lab<'a> {
         for old in [&counted, &ledger] {
             let _ = fs::remove_file(old);
         }
-        let options =
-            build::Options { no_build: true, ignore_verdict: true, ..build::Options::default() };
-        let mut arguments = run::Arguments {
-            image: options.clone(),
+        let checked = weir_image::check(&system, None, self.environment)?;
+        let mut options = Options {
+            no_build: true,
             deterministic: true,
             keep_running: true,
-            quiet: true,
-            ..run::Arguments::of(system.clone())
+            interrupt: watch_signals()?,
+            ..Options::new(self.environment.clone())
         };
         match job {
             Job::Instructions => {
                 let [load, mut told] =
                     plugin_arguments(&self.plugin, &self.hypervisor, &counted, None);
                 told.push_str(&ledger_argument(&ledger));
-                arguments.unsliced = true;
-                arguments.qemu_args = vec![load.into(), told.into()];
+                options.unsliced = true;
+                options.qemu_args = vec![load.into(), told.into()];
             }
             Job::Traffic => {
-                arguments.watch = Some(self.watch(&system)?.with_ledger(ledger.clone()));
+                options.watch = Some(self.watch(&checked)?.with_ledger(ledger.clone()));
             }
             Job::Looks => {
                 // A library that is loaded twice has one set of books, so the second is another file.
@@ -152,15 +171,15 @@ impl<'a> Lab<'a> {
                 fs::copy(&self.plugin, &copy).context(|| format!("write {}", copy.display()))?;
                 let [load, mut told] = plugin_arguments(&copy, &self.hypervisor, &counted, None);
                 told.push_str(&ledger_argument(&ledger));
-                arguments.unsliced = true;
-                arguments.qemu_args = vec![load.into(), told.into()];
-                arguments.watch = Some(self.watch(&system)?);
+                options.unsliced = true;
+                options.qemu_args = vec![load.into(), told.into()];
+                options.watch = Some(self.watch(&checked)?);
             }
         }
-        let outcome = run::perform(&arguments, self.environment)?;
+        let outcome = run(&checked, &options, &mut Silent)?;
         interrupted(outcome.status)?;
         if outcome.status != GOOD {
-            let why = outcome.trouble.unwrap_or_else(|| run::show::summary(&outcome.report));
+            let why = outcome.trouble.unwrap_or_else(|| show::summary(&outcome.report));
             let logs = outcome.directory.display();
             return Err(Failure {
                 status: outcome.status,
@@ -186,17 +205,18 @@ fn interrupted(status: u8) -> Result {
 }
 
 impl Lab<'_> {
-    /// The plug-in that keeps the monitor in a run of the system in `file`.
-    fn watch(&self, file: &Path) -> Result<Watch> {
-        let options =
-            build::Options { no_build: true, ignore_verdict: true, ..build::Options::default() };
-        let checked = build::checked(file, &options, false, self.environment)?;
-        Watch::new(&checked, None, None, true, self.environment)
+    /// Returns the plug-in that writes the counter page in a run of this system.
+    fn watch(&self, system: &System) -> Result<Watch> {
+        Watch::new(system, None, None, true, self.environment)
     }
 }
 
 impl Seen {
     /// The ledger of core `core`.
+    ///
+    /// # Errors
+    ///
+    /// The environment is at fault if the plug-in saw no such core.
     pub fn core(&self, core: usize) -> Result<&CoreLedger> {
         self.ledger
             .cores
@@ -206,6 +226,10 @@ impl Seen {
 
     /// Lines in `period` ns that these cores moved together while one of them was busy. Under instruction counting they take turns on one
     /// clock, so that one that waits for its turn leaves nothing unused.
+    ///
+    /// # Errors
+    ///
+    /// The system is at fault if no core was ever busy, the environment if the trace lost too much.
     pub fn together(&self, cores: &[usize], period: u64) -> Result<f64> {
         let nothing = || Failure::system("no core was ever busy");
         let busy = |period: &Period| period.counts.refills > BUSY;
@@ -234,6 +258,7 @@ impl Seen {
     }
 
     /// Removes the run's directory: what is needed of it was read.
+    #[must_use]
     pub fn forget(self) -> Self {
         // Its logs are only in the way.
         let _ = fs::remove_dir_all(&self.directory);
@@ -276,6 +301,7 @@ pub struct Vm<'a> {
 
 impl Vm<'_> {
     /// As TOML.
+    #[must_use]
     pub fn toml(self) -> String {
         let Self { name, cpus, guest: (guest, args), bandwidth } = self;
         let bandwidth = match bandwidth {

@@ -2,7 +2,7 @@
 
 use super::{
     observed::{MeterKey, Observed, Packet, percentile},
-    report::{Counted, Report},
+    report::{Counted, RunReport},
 };
 use serde::{Serialize, Serializer};
 use std::{collections::BTreeMap, fmt::Write as _};
@@ -94,6 +94,7 @@ pub struct Latency {
 
 impl Latency {
     /// Returns the latencies of all packets of a flow; none without a packet.
+    #[must_use]
     pub fn of(packets: &[Packet]) -> Option<Self> {
         let mut sorted: Vec<u64> = packets.iter().map(|packet| packet.latency_ns).collect();
         sorted.sort_unstable();
@@ -128,6 +129,7 @@ pub struct BudgetFacts {
 }
 
 /// Returns the budgets of each vCPU of a system, in the order of the file.
+#[must_use]
 pub fn budgets(system: &System) -> Vec<BudgetFacts> {
     let mut facts = Vec::new();
     let timed = system.timing.vms.iter();
@@ -169,7 +171,6 @@ pub struct Budget {
     /// What is counted: `all`, `reads` or `writes`.
     pub counts: &'static str,
     /// The budget of the VM, in accesses a period.
-    #[expect(clippy::struct_field_names, reason = "the key of the report")]
     pub budget: u64,
     /// The period.
     pub period_ns: u64,
@@ -218,6 +219,7 @@ pub struct LineFacts {
 }
 
 /// Returns the interrupt lines with deadlines, in the order of the file.
+#[must_use]
 pub fn lines(system: &System) -> Vec<LineFacts> {
     let lines = system.timing.lines.iter();
     let facts = |line: &weir_model::timing::Line| {
@@ -292,6 +294,7 @@ impl Activations {
     }
 
     /// Activations and misses of all lives.
+    #[must_use]
     pub fn sum(&self) -> (u64, u64) {
         let ((a, b), (c, d)) = (self.before, self.last);
         (a.saturating_add(c), b.saturating_add(d))
@@ -299,6 +302,7 @@ impl Activations {
 }
 
 /// Reads a line `NAME: N activations, M misses`, which may go on behind that.
+#[must_use]
 pub fn activations(line: &str) -> Option<(&str, u64, u64)> {
     let (name, rest) = line.split_once(": ")?;
     let (activations, rest) = rest.split_once(" activations, ")?;
@@ -308,7 +312,7 @@ pub fn activations(line: &str) -> Option<(&str, u64, u64)> {
 
 /// Adds to a report what the trace shows, and the verdicts.
 pub fn judge(
-    report: &mut Report,
+    report: &mut RunReport,
     observed: Option<&Observed>,
     (budgets, lines): (&[BudgetFacts], &[LineFacts]),
     conditions: Conditions,
@@ -361,7 +365,7 @@ fn late(latency: &Latency) -> String {
     format!("the longest took {} ns", latency.max)
 }
 
-fn flows(report: &mut Report, observed: Option<&Observed>, conditions: Conditions) {
+fn flows(report: &mut RunReport, observed: Option<&Observed>, conditions: Conditions) {
     let to_the_end = report.flows_counted() == Counted::ToTheEnd;
     for (place, flow) in (0..).zip(&mut report.flows) {
         let packets = observed.map_or(&[][..], |observed| observed.packets(place));
@@ -499,6 +503,7 @@ fn task(task: &Task, conditions: Conditions) -> Finding {
 }
 
 /// The finding on a task before it is judged.
+#[must_use]
 pub fn open() -> Finding {
     Finding::not_judged("")
 }
@@ -509,7 +514,7 @@ mod tests {
         Verdict::{DoesNotHold, Holds, NotJudged},
         *,
     };
-    use crate::run::{
+    use crate::{
         demux::{Demux, Step},
         expect::Expectations,
         observed::{Turns, Use},
@@ -524,7 +529,7 @@ mod tests {
     const ACCEPTED: Conditions = Conditions { clock: Clock::Host, accept_host_time: true };
 
     /// The report of a wire, of a VM `a` with a task and a flow of three packets.
-    fn report(wire: &Wire, worst: u64, deadline: Option<u64>, bound: Option<u64>) -> Report {
+    fn report(wire: &Wire, worst: u64, deadline: Option<u64>, bound: Option<u64>) -> RunReport {
         let tasks = vec![("loop".to_owned(), 1_000_000)];
         let mut tally = Tally::new(&[VmFacts { name: "a".into(), cores: vec![0], tasks }]);
         let wire = wire.clone().flow(9_000, 0, [3, 0, worst]);
@@ -544,7 +549,7 @@ mod tests {
             shared: false,
         };
         let report = tally.report("s", "p", &Expectations::default(), End::TimeOver, 9_000);
-        Report { flows: tally.flows(&[facts]), ..report }
+        RunReport { flows: tally.flows(&[facts]), ..report }
     }
 
     fn observed(latencies: &[u64], lost: u64) -> Observed {

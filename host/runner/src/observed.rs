@@ -1,8 +1,8 @@
 //! What the trace of a run shows of each packet, each period of a memory budget, and each interrupt
 //! with a deadline.
 
-use crate::failure::Result;
 use std::{collections::BTreeMap, io::Read};
+use weir_image::Result;
 use weir_report::trace::file::{self as trace, Trace};
 use weir_trace::record::{Kind, Record};
 

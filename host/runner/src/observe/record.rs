@@ -1,6 +1,5 @@
 //! What VMs did, as traces for `weir simulate`.
 
-use crate::failure::{Context, Failure, Result};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -9,6 +8,7 @@ use std::{
     io::{BufRead as _, BufReader, BufWriter, Write},
     path::{Path, PathBuf},
 };
+use weir_image::{Failure, Result, failure::Context};
 use weir_memory::recording::{Line, Step};
 use weir_model::{Placement, System};
 use weir_qemu_plugin::caches::{PAGE, Recorded};
@@ -110,7 +110,8 @@ fn translate(
 }
 
 /// For a person: what was recorded, and what was not.
-pub fn tell(traces: &[Trace]) -> String {
+#[must_use]
+pub fn render(traces: &[Trace]) -> String {
     let line = |trace: &Trace| {
         let Trace { vm, file, accesses, left_out, elsewhere } = trace;
         let mut text = format!("recorded: {accesses} accesses of {vm} in {}", file.display());
@@ -181,8 +182,8 @@ mod tests {
             left_out,
             elsewhere,
         };
-        assert_eq!(tell(&[trace(0, 0)]), "recorded: 10 accesses of a in t/a.trace\n");
-        let all = tell(&[trace(5, 2)]);
+        assert_eq!(render(&[trace(0, 0)]), "recorded: 10 accesses of a in t/a.trace\n");
+        let all = render(&[trace(5, 2)]);
         assert!(all.contains("5 more") && all.contains("--record-most 17"), "{all}");
         assert!(all.contains("2 to other memory"), "{all}");
     }

@@ -1,7 +1,6 @@
 //! The machine: a QEMU of our own, its UART on two pipes, gone when we are.
 
 use super::ram::Ram;
-use crate::failure::{Context, Failure, Result};
 use rustix::{
     io::{FdFlags, fcntl_setfd},
     process::{Pid, Signal},
@@ -20,6 +19,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use weir_image::{Failure, Result, failure::Context};
 use weir_trace::wire::{DLE, FOCUS, REPORT, STANDSTILL};
 use weir_units::Bytes;
 

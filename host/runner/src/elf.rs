@@ -9,7 +9,7 @@ use object::{
 };
 use serde::Serialize;
 
-use crate::failure::{Context, Failure, Result};
+use weir_image::{Failure, Result, failure::Context};
 
 /// Bytes in memory, by what the sections are for. Each section that is loaded counts once, with the
 /// padding inside of it.
@@ -30,6 +30,15 @@ pub struct Sizes {
     pub bss: u64,
 }
 
+/// A function or a static.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Symbol {
+    /// Its name, demangled.
+    pub name: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
 /// The hypervisor as it is linked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
@@ -39,6 +48,8 @@ pub struct Image {
     pub addresses: Range<u64>,
     /// Virtual address of its exception vectors.
     pub vectors: u64,
+    /// Its functions and statics, the largest first.
+    pub symbols: Vec<Symbol>,
     /// The compiler that made it, as its debug information says; `unknown` without.
     pub compiler: String,
 }
@@ -53,6 +64,10 @@ fn compiler(strings: &[u8]) -> Option<String> {
 
 impl Image {
     /// Reads the ELF file at `path`, which must have its symbols.
+    ///
+    /// # Errors
+    ///
+    /// The environment is at fault if the file cannot be read or is not the hypervisor.
     pub fn read(path: &Path) -> Result<Self> {
         let data = fs::read(path).context(|| format!("read {}", path.display()))?;
         Self::parse(&data).map_err(|error| {
@@ -92,14 +107,60 @@ impl Image {
             .find(|symbol| symbol.name() == Ok("vectors"))
             .ok_or("it has no symbol `vectors`")?
             .address();
+        let named = file.symbols().filter(|symbol| symbol.size() > 0);
+        let mut symbols: Vec<Symbol> = named
+            .filter_map(|symbol| {
+                Some(Symbol { name: demangle(symbol.name().ok()?), bytes: symbol.size() })
+            })
+            .collect();
+        symbols.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
         let strings = file.section_by_name(".debug_str").and_then(|section| section.data().ok());
         let compiler = strings.and_then(compiler).unwrap_or_else(|| "unknown".to_owned());
-        Ok(Self { sizes, addresses: start..end, vectors, compiler })
+        Ok(Self { sizes, addresses: start..end, vectors, symbols, compiler })
     }
 }
 
+/// Returns the path of a symbol in Rust's legacy mangling (`_ZN`, lengths and names, `E`) without
+/// its hash; other names as they are.
+pub(crate) fn demangle(symbol: &str) -> String {
+    let parts = || {
+        let mut rest = symbol.strip_prefix("_ZN")?;
+        let mut parts = Vec::new();
+        while let Some(digits) = rest.find(|c: char| !c.is_ascii_digit()).filter(|n| *n > 0) {
+            let (length, name) = rest.split_at_checked(digits)?;
+            let (part, behind) = name.split_at_checked(length.parse().ok()?)?;
+            parts.push(part);
+            rest = behind;
+        }
+        rest.starts_with('E').then_some(parts)
+    };
+    let Some(mut parts) = parts() else { return symbol.to_owned() };
+    let is_hash = |part: &&str| part.len() == 17 && part.starts_with('h');
+    if parts.len() > 1 && parts.last().is_some_and(is_hash) {
+        parts.pop();
+    }
+    let mut name = parts.join("::");
+    for (code, text) in [
+        ("$LT$", "<"),
+        ("$GT$", ">"),
+        ("$RF$", "&"),
+        ("$BP$", "*"),
+        ("$C$", ","),
+        ("$u20$", " "),
+        ("$u7b$", "{"),
+        ("$u7d$", "}"),
+        ("$u5b$", "["),
+        ("$u5d$", "]"),
+        ("$u27$", "'"),
+        ("..", "::"),
+    ] {
+        name = name.replace(code, text);
+    }
+    name
+}
+
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use object::{
         Architecture, BinaryFormat, SectionKind, SymbolFlags, SymbolKind, SymbolScope,
@@ -107,7 +168,7 @@ pub(super) mod tests {
     };
 
     /// An object file with sections of known sizes; `vectors` is 16 bytes into the first.
-    pub(in crate::bench) fn sample(symbol: &[u8]) -> Vec<u8> {
+    fn sample(symbol: &[u8]) -> Vec<u8> {
         let mut file = Writer::new(BinaryFormat::Elf, Architecture::Aarch64, Endianness::Little);
         let text = file.section_id(StandardSection::Text);
         file.append_section_data(text, &[0; 100], 4);
@@ -127,7 +188,7 @@ pub(super) mod tests {
         file.add_symbol(Symbol {
             name: symbol.to_vec(),
             value: 16,
-            size: 0,
+            size: 12,
             kind: SymbolKind::Label,
             scope: SymbolScope::Linkage,
             weak: false,
@@ -142,6 +203,7 @@ pub(super) mod tests {
         let image = Image::parse(&sample(b"vectors")).unwrap();
         assert_eq!(image.sizes, Sizes { text: 128, rodata: 40, data: 24, bss: 4096 });
         assert_eq!(image.vectors, 16);
+        assert_eq!(image.symbols, [super::Symbol { name: "vectors".to_owned(), bytes: 12 }]);
         assert_eq!(image.compiler, "rustc 1.95.0 (59807616e 2026-04-14)");
         assert_eq!(compiler(b"clang version 14"), None);
     }

@@ -6,7 +6,6 @@
 //! see the same and may all type.
 
 use super::qemu::Input;
-use crate::failure::{Context, Result};
 use std::{
     collections::VecDeque,
     fs::File,
@@ -24,6 +23,7 @@ use std::{
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
+use weir_image::{Result, failure::Context};
 
 /// The socket's name in the run's directory.
 pub const SOCKET: &str = "control.sock";
@@ -40,6 +40,10 @@ const REQUEST: u64 = 256;
 
 /// A path to `name` in `directory` that is short enough for a socket address (108 bytes), however
 /// deep the directory lies. It is good while the file returned is open.
+///
+/// # Errors
+///
+/// The directory cannot be opened.
 pub fn socket_path(directory: &Path, name: &str) -> io::Result<(File, PathBuf)> {
     let open = File::open(directory)?;
     let path = PathBuf::from(format!("/proc/self/fd/{}/{name}", open.as_raw_fd()));
@@ -47,6 +51,10 @@ pub fn socket_path(directory: &Path, name: &str) -> io::Result<(File, PathBuf)> 
 }
 
 /// Connects to the run in `directory`.
+///
+/// # Errors
+///
+/// No run listens there.
 pub fn connect(directory: &Path) -> io::Result<UnixStream> {
     let (_open, path) = socket_path(directory, SOCKET)?;
     UnixStream::connect(path)
@@ -75,6 +83,7 @@ pub struct Hub {
 
 impl Hub {
     /// For the VMs of these names; input goes to `input`.
+    #[must_use]
     pub fn new(names: Vec<String>, input: SyncSender<Input>) -> Arc<Self> {
         let backlog = vec![VecDeque::new(); names.len()];
         let state = Mutex::new(State { backlog, ..State::default() });
@@ -86,6 +95,10 @@ impl Hub {
     }
 
     /// Listens in `directory` from now on.
+    ///
+    /// # Errors
+    ///
+    /// The environment is at fault if the socket cannot be made.
     pub fn listen(self: &Arc<Self>, directory: &Path) -> Result {
         let (_open, path) =
             socket_path(directory, SOCKET).context(|| format!("open {}", directory.display()))?;

@@ -1,6 +1,6 @@
 //! Memory budgets on a machine whose time is the host's.
 
-use crate::failure::{Failure, Result};
+use weir_image::{Failure, Result};
 use weir_model::{System, counters::Event, packed::regulation};
 
 /// The time between two looks at the monitor without instruction counting: a look takes the emulator about 10 us of the host's time, and a
@@ -45,8 +45,8 @@ pub fn adapt(system: &mut System) -> Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::CALL;
     use std::path::Path;
+    use weir_image::failure::CALL;
     use weir_model::{Catalog, check_text};
 
     /// A system with one VM, under a budget with these keys.

@@ -3,7 +3,7 @@
 use super::{
     demux::{Demux, Step},
     expect::Expectations,
-    report::{End, FlowFacts, Report, Tally, VmFacts},
+    report::{End, FlowFacts, RunReport, Tally, VmFacts},
 };
 
 /// What a run is told before it begins.
@@ -137,18 +137,18 @@ impl Session {
     }
 
     /// The report, as far as it goes.
-    pub fn report(&self, ended_by: End) -> Report {
+    pub fn report(&self, ended_by: End) -> RunReport {
         let Plan { system, platform, flows, .. } = &self.plan;
         let time_ns = self.demux.time_ns();
         let report = self.tally.report(system, platform, &self.expected, ended_by, time_ns);
-        Report { flows: self.tally.flows(flows), ..report }
+        RunReport { flows: self.tally.flows(flows), ..report }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{demux::Source, synthetic::Wire};
+    use crate::{demux::Source, synthetic::Wire};
     use proptest::prelude::*;
     use weir_trace::wire::{Denial, FaultKind, HYPERVISOR, What};
 
@@ -209,7 +209,7 @@ mod tests {
     fn the_report_of_a_synthetic_wire_is_as_recorded() {
         let (_, end, report) = run(plan(), wire().bytes(), 7);
         assert_eq!(end, Some(End::AllMet));
-        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/src/run/golden.json");
+        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/src/golden.json");
         if std::env::var_os("WEIR_BLESS").is_some() {
             std::fs::write(golden, &report).expect("the golden file can be written");
         }

@@ -2,14 +2,9 @@
 
 use super::{CACHES, L1D, L1I, ROW, UNTIL};
 use crate::{
-    bench::elf::Image,
-    cargo::Programs,
-    environment::Environment,
-    failure::{Context, Failure, Result},
-    run::{
-        ram::Ram,
-        statics::{Static, Statics},
-    },
+    elf::Image,
+    ram::Ram,
+    statics::{Static, Statics},
 };
 use serde_json::{Value, json};
 use std::{
@@ -17,6 +12,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
+use weir_image::{Environment, Failure, Result, cargo::Programs, failure::Context};
 use weir_model::{Packed, System, Vm, page_owners};
 use weir_qemu_plugin::caches::{PAGE, Record, Run, Setup, Shape};
 use weir_trace::monitor::{self, Kind, Monitor};
@@ -40,6 +36,11 @@ pub struct Watch {
 impl Watch {
     /// For `system`, whose programs have been built. With `packed` the hypervisor's accesses are told apart by the pages that they
     /// touch.
+    ///
+    /// # Errors
+    ///
+    /// The system is at fault if its platform has no cache; the environment if the plug-in cannot
+    /// be built.
     pub fn new(
         system: &System,
         packed: Option<&Packed>,
@@ -63,11 +64,13 @@ impl Watch {
     }
 
     /// Has it leave the ledger of memory budgets in `file`.
+    #[must_use]
     pub fn with_ledger(self, file: PathBuf) -> Self {
         Self { ledger: Some(file), ..self }
     }
 
     /// Has it record what VMs do, if anything is given.
+    #[must_use]
     pub fn with_record(mut self, record: Option<Record>) -> Self {
         self.setup.record = record;
         self
@@ -75,6 +78,11 @@ impl Watch {
 
     /// Writes what the plug-in is told into `scratch`, which must stay while QEMU runs. The machine boots `image` in `ram`. If
     /// `needed`, it can't do without the monitor.
+    ///
+    /// # Errors
+    ///
+    /// The environment is at fault if a file cannot be written or read, or if the image has no
+    /// counter page and one is needed.
     pub fn prepare(
         &self,
         scratch: &Path,
@@ -111,6 +119,10 @@ impl Watch {
     }
 
     /// Says that `bytes` bytes of the wire belong to the run in `scratch`; QEMU must not have ended.
+    ///
+    /// # Errors
+    ///
+    /// The environment is at fault if the file cannot be written.
     pub fn until(scratch: &Path, bytes: usize) -> Result {
         fs::write(scratch.join(UNTIL), bytes.to_string()).context(|| "write where the run ends")
     }
@@ -168,6 +180,7 @@ pub fn ledger_argument(file: &Path) -> String {
 }
 
 /// QEMU's arguments that load the plug-in; for the caches job with the directory of what it is told.
+#[must_use]
 pub fn plugin_arguments(
     plugin: &Path,
     hypervisor: &Image,

@@ -6,11 +6,6 @@ use super::{
     ram::Ram,
     statics::{Static, Statics},
 };
-use crate::{
-    cargo::Programs,
-    environment::Environment,
-    failure::{Context, Result},
-};
 use serde_json::{Value, json};
 use std::{
     cmp::Reverse,
@@ -25,6 +20,7 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
+use weir_image::{Environment, Result, cargo::Programs, failure::Context};
 use weir_model::{System, packed::MAX_CORES};
 use weir_report::trace::file::{self, Facts};
 use weir_trace::{
@@ -227,6 +223,7 @@ pub struct Told {
 
 impl Told {
     /// As it stands in `run.json`.
+    #[must_use]
     pub fn json(self) -> Value {
         json!({ "records": self.records, "lost": self.lost })
     }

@@ -38,7 +38,8 @@ pub fn active(seen: &Observed) -> Vec<usize> {
 }
 
 /// For a person.
-pub fn report(outcome: &Outcome) -> String {
+#[must_use]
+pub fn render(outcome: &Outcome) -> String {
     let seen = &outcome.seen;
     if !seen.started {
         return NOTHING.to_owned();
@@ -178,10 +179,10 @@ pub fn json(outcome: &Outcome) -> Value {
         value
     };
     json!({
-        "system": crate::image::name(&outcome.system),
+        "system": weir_image::name(&outcome.system),
         "ended_by": outcome.run.report.ended_by,
         "time_ns": outcome.run.report.time_ns,
-        "as_expected": outcome.run.status == crate::failure::GOOD && seen.started,
+        "as_expected": outcome.run.status == weir_image::failure::GOOD && seen.started,
         "guest_started": seen.started,
         "owners": seen.owners.iter().map(owner).collect::<Vec<_>>(),
         "evictions": sums(seen, &seen.l2_evictions),

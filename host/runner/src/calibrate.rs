@@ -1,13 +1,10 @@
 //! The runs behind the table.
 
 use crate::{
-    failure::{Failure, Result},
-    progress::Bar,
-    reproduce::throttling::{
-        lab::{Lab, STRESSOR, Seen},
-        measure::hungry,
-    },
+    lab::{Lab, STRESSOR, Seen},
+    measure::hungry,
 };
+use weir_image::{Failure, Result, progress::Bar};
 use weir_units::Nanos;
 
 /// Budgets that are tried: powers of two from here on, as long as one core can spend them.
@@ -37,6 +34,7 @@ pub struct Point {
 impl Point {
     /// By how much measured is more than nominal, as a share.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    #[must_use]
     pub fn off(&self) -> f64 {
         self.measured / self.budget as f64 - 1.0
     }
@@ -72,6 +70,11 @@ pub struct Calibrated {
 }
 
 /// Calibrates for `cores`, all of which have a VM, with budgets a period of `period` ns; bandwidths within `tolerance` percent are equal.
+///
+/// # Errors
+///
+/// The system is at fault if no stressor was ever busy or no budget keeps to the tolerance; else as
+/// [`Lab::run`].
 pub fn calibrate(
     lab: &Lab<'_>,
     cores: &[usize],

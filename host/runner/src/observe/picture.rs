@@ -1,6 +1,6 @@
 //! Both matrices as a picture.
 
-use super::{Outcome, tell::active};
+use super::{Outcome, render::active};
 use std::fmt::Write as _;
 use weir_qemu_plugin::caches::{Counts, Observed};
 
@@ -14,8 +14,9 @@ const TITLE_LETTER: usize = 9;
 
 /// Who evicted whose lines and who closed whose rows, a field for each pair, darker for more. What one does to itself is gray; what
 /// it does to another red.
+#[must_use]
 pub fn svg(outcome: &Outcome) -> String {
-    draw(&crate::image::name(&outcome.system), &outcome.seen)
+    draw(&weir_image::name(&outcome.system), &outcome.seen)
 }
 
 fn draw(name: &str, seen: &Observed) -> String {
@@ -139,7 +140,7 @@ mod tests {
     /// Names may have 31 characters; each text is within the picture, and heads are apart.
     #[test]
     fn long_names_have_room() {
-        let mut seen = super::super::tell::synthetic(0);
+        let mut seen = super::super::render::synthetic(0);
         for (owner, letter) in seen.owners.iter_mut().zip(["a", "b", "c"]) {
             owner.name = format!("weir for {}", letter.repeat(31));
         }

@@ -68,6 +68,7 @@ pub enum State {
 
 impl State {
     /// As in the JSON form.
+    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::NotStarted => "not started",
@@ -327,7 +328,7 @@ pub struct Totals {
 
 /// The report of a run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct RunReport {
     /// The system file's name without its ending.
     pub system: String,
     /// The platform that it ran on.
@@ -387,6 +388,7 @@ const HYPERVISOR_LINES: usize = 100;
 
 impl Tally {
     /// For these VMs, before anything has happened.
+    #[must_use]
     pub fn new(vms: &[VmFacts]) -> Self {
         let vcpu = |(number, &core): (usize, &u8)| Vcpu {
             number: number as u8,
@@ -562,6 +564,7 @@ impl Tally {
     }
 
     /// What became of these flows.
+    #[must_use]
     pub fn flows(&self, facts: &[FlowFacts]) -> Vec<Flow> {
         let flow = |(place, facts): (u32, &FlowFacts)| {
             let counts = self.flows.get(&place);
@@ -591,11 +594,13 @@ impl Tally {
     }
 
     /// Whether the system said that it ends.
+    #[must_use]
     pub fn stopped(&self) -> bool {
         self.stopped
     }
 
     /// The report, as far as it goes.
+    #[must_use]
     pub fn report(
         &self,
         system: &str,
@@ -603,7 +608,7 @@ impl Tally {
         expected: &Expectations,
         ended_by: End,
         time_ns: u64,
-    ) -> Report {
+    ) -> RunReport {
         let mut vms = self.vms.clone();
         let mut totals = Totals { damaged_frames: self.damaged, ..Totals::default() };
         for (place, vm) in vms.iter_mut().enumerate() {
@@ -627,7 +632,7 @@ impl Tally {
             totals.records_lost += vm.records_lost;
         }
         totals.records_lost = totals.records_lost.max(self.records_lost);
-        Report {
+        RunReport {
             system: system.into(),
             platform: platform.into(),
             started: self.started,
@@ -644,8 +649,9 @@ impl Tally {
     }
 }
 
-impl Report {
+impl RunReport {
     /// Until when the flows were counted.
+    #[must_use]
     pub fn flows_counted(&self) -> Counted {
         let Some(counted) = self.flows.iter().map(|flow| flow.counted_ns).min() else {
             return Counted::ToTheEnd;
@@ -722,12 +728,14 @@ impl Vm {
     }
 
     /// Its exits of all causes; none if the counters of one of its vCPUs did not come.
+    #[must_use]
     pub fn exit_count(&self) -> Option<u64> {
         self.exits.as_ref().map(|exits| exits.values().sum())
     }
 }
 
 /// A [`FaultKind`] by its number.
+#[must_use]
 pub fn fault_name(number: u32) -> String {
     FaultKind::ALL
         .get(number as usize)
@@ -735,11 +743,13 @@ pub fn fault_name(number: u32) -> String {
 }
 
 /// A [`Denial`] by its number.
+#[must_use]
 pub fn denial_name(number: u32) -> &'static str {
     Denial::ALL.get(number as usize).map_or("unknown denial", |denial| denial.name())
 }
 
 /// As a person reads addresses.
+#[must_use]
 pub fn hex(value: u64) -> String {
     format!("{value:#x}")
 }
@@ -800,7 +810,7 @@ pub fn in_words(event: &Event, name: impl Fn(u8) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{
+    use crate::{
         demux::Demux,
         observed::{Observed, Packet, Turns},
         show,
@@ -825,7 +835,7 @@ mod tests {
         tally
     }
 
-    fn report(wire: &Wire) -> Report {
+    fn report(wire: &Wire) -> RunReport {
         tally(wire).report("s", "p", &Expectations::default(), End::TimeOver, 9)
     }
 
@@ -913,7 +923,7 @@ mod tests {
         let report = |ended_by, time_ns| {
             let tally = tally(&wire);
             let report = tally.report("s", "p", &Expectations::default(), ended_by, time_ns);
-            let mut report = Report { flows: tally.flows(&facts), ..report };
+            let mut report = RunReport { flows: tally.flows(&facts), ..report };
             let counted = judge::Conditions { clock: Clock::Counted, accept_host_time: false };
             let packet = Packet { latency_ns: 109_984, arrived_ns: 200_000 };
             let mut observed = Observed::of_packets(vec![packet], 0);
@@ -921,7 +931,7 @@ mod tests {
             judge::judge(&mut report, Some(&observed), (&[], &[]), counted);
             report
         };
-        let told = |report: &Report| show::summary(report);
+        let told = |report: &RunReport| show::summary(report);
         let shown = told(&report(End::TimeOver, 2_000_000));
         let reason =
             "flow late: does not hold: the longest took 109984 ns, 39644 ns more than the bound\n";
@@ -940,7 +950,7 @@ mod tests {
         met.flows[1].counted_ns = None;
         assert_eq!(met.flows_counted(), Counted::Never);
         assert!(told(&met).contains("no counts of some flows came"), "{}", told(&met));
-        assert_eq!(Report { flows: Vec::new(), ..met }.flows_counted(), Counted::ToTheEnd);
+        assert_eq!(RunReport { flows: Vec::new(), ..met }.flows_counted(), Counted::ToTheEnd);
     }
 
     #[test]

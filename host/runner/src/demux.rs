@@ -234,7 +234,7 @@ pub fn clean(line: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::synthetic::Wire;
+    use crate::synthetic::Wire;
     use proptest::prelude::*;
     use weir_trace::wire::What;
 

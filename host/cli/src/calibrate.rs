@@ -1,17 +1,12 @@
 //! `weir calibrate`: the smallest budget and period that make sense on a platform, and how much its memory takes, measured by the memory stressor.
 
-mod grid;
-
 use crate::{
     build,
     cargo::replace,
     environment::Environment,
     failure::{Context, Failure, Result},
-    image, output,
-    reproduce::throttling::lab::Lab,
-    screen,
+    image, output, screen,
 };
-use grid::Calibrated;
 use serde_json::{Value, json};
 use std::{
     fmt::Write as _,
@@ -20,6 +15,10 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_report::table;
+use weir_runner::{
+    Lab,
+    calibrate::{Calibrated, Point, calibrate},
+};
 use weir_units::Nanos;
 
 /// Finds the smallest budget and period that make sense on a system's platform, and how much its memory takes.
@@ -84,7 +83,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let directory = environment.build().join("calibrate");
     fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
     let lab = Lab::on(name, system.platform.is_gic_v2(), environment, &directory)?;
-    let found = grid::calibrate(&lab, &cores, arguments.period.0, arguments.tolerance)?;
+    let found = calibrate(&lab, &cores, arguments.period.0, arguments.tolerance)?;
     let line = system.platform.places.cache.map_or(64, |cache| cache.line.0);
     let toml = toml(&found, line, arguments);
     keep(arguments.output.as_deref(), &toml, |kept| {
@@ -129,8 +128,8 @@ fn toml(found: &Calibrated, line: u64, arguments: &Arguments) -> String {
 
 /// For a program.
 fn json(found: &Calibrated) -> Value {
-    let points = |points: &[grid::Point]| -> Value {
-        let point = |point: &grid::Point| {
+    let points = |points: &[Point]| -> Value {
+        let point = |point: &Point| {
             json!({
                 "period_ns": point.period, "budget": point.budget, "measured": point.measured,
                 "overshoot": point.overshoot,

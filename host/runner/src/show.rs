@@ -1,104 +1,23 @@
-//! A run as a person sees it: `name | text`, and a table at its end.
+//! The summary of a run.
 
 use super::{
-    demux::{Source, Step},
     judge::{Clock, Finding, Latency},
-    report::{Counted, End, Flow, Frames, Report, Vm, WITHOUT_BROKER},
+    report::{Counted, End, Flow, Frames, RunReport, Vm, WITHOUT_BROKER},
 };
-use anstyle::{AnsiColor, Style};
-use std::{
-    fmt::Write as _,
-    io::{self, Write},
-};
-use weir_report::Table;
-pub use weir_report::table;
+use std::fmt::Write as _;
+use weir_report::{Table, table};
 use weir_units::Nanos;
 
-/// Colors of the VMs' names, in turn. Red is for what went wrong.
-const COLORS: [AnsiColor; 6] = [
-    AnsiColor::Cyan,
-    AnsiColor::Green,
-    AnsiColor::Yellow,
-    AnsiColor::Magenta,
-    AnsiColor::Blue,
-    AnsiColor::BrightCyan,
-];
-/// The name that the hypervisor's own lines come under.
-const OWN: &str = "weir";
 /// Faults of a VM that the summary shows one by one.
 const FAULTS_SHOWN: usize = 3;
 
-/// Prints what VMs say.
-pub struct Screen {
-    out: Box<dyn Write>,
-    names: Vec<String>,
-    width: usize,
-    events: bool,
-}
-
-impl Screen {
-    /// On `out`; escape sequences in it are for a terminal. With `events`, what happens to the VMs is
-    /// shown, too.
-    pub fn new(out: Box<dyn Write>, names: Vec<String>, events: bool) -> Self {
-        let width = names.iter().map(String::len).max().unwrap_or(0).max(OWN.len());
-        Self { out, names, width, events }
-    }
-
-    /// Shows a step, if it is one that people look at.
-    pub fn step(&mut self, step: &Step) -> io::Result<()> {
-        match step {
-            Step::Line { source, text, .. } => self.line(*source, text),
-            Step::Dropped { source: Source::Vm(vm), bytes, .. } => {
-                let name = self.names.get(*vm).map_or("?", String::as_str);
-                let text =
-                    format!("{name}: {bytes} console bytes lost: it wrote faster than the wire");
-                self.own(&text)
-            }
-            Step::Event(event) if self.events => {
-                let name = |vm: u8| self.names.get(usize::from(vm)).cloned().unwrap_or_default();
-                let text = super::report::in_words(event, name);
-                self.own(text.strip_prefix("weir: ").unwrap_or(&text))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn line(&mut self, source: Source, text: &str) -> io::Result<()> {
-        let Source::Vm(vm) = source else {
-            return self.own(text);
-        };
-        let color = COLORS.get(vm % COLORS.len()).copied().unwrap_or(AnsiColor::White);
-        let name = self.names.get(vm).map_or("?", String::as_str);
-        print(&mut self.out, color.on_default(), name, self.width, text)
-    }
-
-    /// A line of weir's own.
-    pub fn own(&mut self, text: &str) -> io::Result<()> {
-        print(&mut self.out, Style::new().bold(), OWN, self.width, text)
-    }
-
-    /// Lets out what is held back.
-    pub fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
-}
-
-fn print(
-    out: &mut impl Write,
-    style: Style,
-    name: &str,
-    width: usize,
-    text: &str,
-) -> io::Result<()> {
-    writeln!(out, "{style}{name:width$}{style:#} | {text}")
-}
-
-/// Virtual time for a person.
+/// Returns a virtual time of `time_ns` in seconds, with its unit.
+#[must_use]
 pub fn seconds(time_ns: u64) -> String {
     format!("{}.{:06} s", time_ns / 1_000_000_000, time_ns / 1_000 % 1_000_000)
 }
 
-/// The counts of a map, most frequent first, one a line.
+/// Returns the counts that are not zero, the greatest first, one per line.
 pub fn counts<K: AsRef<str>>(counts: impl IntoIterator<Item = (K, u64)>) -> String {
     let mut counts: Vec<(K, u64)> = counts.into_iter().filter(|(_, count)| *count > 0).collect();
     counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.as_ref().cmp(b.0.as_ref())));
@@ -168,7 +87,7 @@ fn reason(text: &mut String, name: &str, finding: &Finding) {
 
 /// What the table of the flows leaves open: the reasons of verdicts, which packet took longest, and
 /// until when packets were counted.
-fn about_flows(report: &Report) -> String {
+fn about_flows(report: &RunReport) -> String {
     let mut text = String::new();
     for flow in &report.flows {
         let name = format!("flow {}", flow.name);
@@ -313,7 +232,7 @@ fn faults(vm: &Vm) -> String {
 }
 
 /// The line with the verdict on the whole run; empty if nothing is judged.
-fn conclusion(report: &Report) -> String {
+fn conclusion(report: &RunReport) -> String {
     let Some(verdict) = report.verdict else { return String::new() };
     let words = verdict.replace('-', " ");
     match words.as_str() {
@@ -341,7 +260,8 @@ fn frames<'a>(vms: impl Iterator<Item = (&'a String, Frames)>) -> Table {
 }
 
 /// The summary of a run: a table of the VMs, what was missed and why it ended.
-pub fn summary(report: &Report) -> String {
+#[must_use]
+pub fn summary(report: &RunReport) -> String {
     let mut rows =
         table(["VM", "state", "restarts", "exits", "interrupts", "expected", "faults", "refused"]);
     for vm in &report.vms {

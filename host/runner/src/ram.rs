@@ -3,7 +3,6 @@
 //!
 //! The file lives as long as somebody has it open, so nothing is left behind, whoever is killed first.
 
-use crate::failure::{Context, Failure, Result};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::{
     ffi::{OsStr, OsString},
@@ -14,6 +13,7 @@ use std::{
         unix::fs::FileExt,
     },
 };
+use weir_image::{Failure, Result, failure::Context};
 use weir_units::Bytes;
 use weir_units::Pa;
 

@@ -2,9 +2,8 @@
 
 use super::{
     demux::{Source, Step},
-    report::{Report, in_words},
+    report::{RunReport, in_words},
 };
-use crate::failure::{Context, Failure, Result};
 use serde_json::Value;
 use std::{
     fs::{self, File},
@@ -12,6 +11,7 @@ use std::{
     path::{Path, PathBuf},
     time::SystemTime,
 };
+use weir_image::{Failure, Result, failure::Context};
 use weir_model::System;
 use weir_report::{REPORT, SUMMARY};
 
@@ -149,7 +149,7 @@ impl Record {
     }
 
     /// Completes the logs and writes the report, and the summary as a person sees it.
-    pub fn finish(&mut self, report: &Report, summary: &str) -> Result {
+    pub fn finish(&mut self, report: &RunReport, summary: &str) -> Result {
         self.flush()?;
         self.write_file(SUMMARY, format!("{summary}\n").as_bytes())?;
         let json = serde_json::to_string_pretty(report).context(|| "write the report")? + "\n";
