@@ -70,7 +70,7 @@
 //!
 //! A verdict never depends on a rounding: times, sizes and rates are integers, comparisons are made between integers
 //! or exact rationals, and doubles serve as filters whose answer is confirmed, or for printing. How each equation is
-//! read, and what each bound rests on, is in `docs/analysis.md`.
+//! read, and what each bound rests on, is in `docs/theory/analysis.md`.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::cast_precision_loss,

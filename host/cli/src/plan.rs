@@ -7,7 +7,7 @@ use crate::{
     failure::{Failure, GOOD, Result},
     image, output,
     progress::Spinner,
-    screen::{self, paragraph},
+    screen,
 };
 use serde_json::json;
 use std::{fmt::Write as _, io::Write, path::PathBuf};
@@ -15,6 +15,7 @@ use weir_analysis::{
     Bytes, BytesPerSec, Choices, Conflict, Nanos, PlanError, PlanOptions, verdict::Verdict,
 };
 use weir_model::{Faults, SystemFile};
+use weir_report::paragraph;
 
 /// Chooses what a system file leaves open - colors, banks, memory budgets, DMA bandwidth and chunk - so that all its
 /// demands hold and best effort is left the most memory bandwidth; proves it by `weir analyze`.

@@ -47,7 +47,6 @@ mod foresee;
 #[cfg(feature = "std")]
 mod image;
 #[cfg(feature = "std")]
-mod inputs;
 #[cfg(feature = "std")]
 mod load;
 #[cfg(feature = "std")]
@@ -93,7 +92,6 @@ pub use files::{open_regular, read_regular, read_short, read_text};
 #[cfg(feature = "std")]
 pub use foresee::{Foreseen, Prospect, foresee};
 #[cfg(feature = "std")]
-pub use inputs::{Input, inputs};
 #[cfg(feature = "std")]
 pub use load::SystemFile;
 #[cfg(feature = "std")]

@@ -1,9 +1,6 @@
 //! A report of the analysis as a person sees it.
 
-use crate::{
-    run::show::table,
-    screen::{paragraph, paragraphs},
-};
+use crate::run::show::table;
 use std::fmt::Write as _;
 use weir_analysis::{
     Nanos, Report,
@@ -13,6 +10,7 @@ use weir_analysis::{
     verdict::Verdict,
 };
 use weir_model::{Fault, timing::DataPath};
+use weir_report::{paragraph, paragraphs};
 
 /// The whole report.
 pub fn report(report: &Report) -> String {
@@ -168,7 +166,7 @@ pub fn overheads(sources: &[OverheadSource], build: Option<&str>) -> String {
         text.push_str(&paragraph("overheads: ", &origin));
         if let (Some(of), Some(now), Some(false)) = (of, build, source.same_build) {
             let warning = format!(
-                "these overheads are of hypervisor build {of}, and this is build {now}: measure them again (docs/flows.md, The bound)"
+                "these overheads are of hypervisor build {of}, and this is build {now}: measure them again (docs/how-to/measure-a-board.md)"
             );
             text.push_str(&paragraph("warning: ", &warning));
         }

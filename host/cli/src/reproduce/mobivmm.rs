@@ -14,14 +14,13 @@ use crate::{
     cargo::Programs,
     environment::Environment,
     failure::{Context, Failure, GOOD, Result},
-    image,
     progress::Bar,
-    run,
 };
 use serde_json::{Value, json};
 use std::{ffi::OsString, fmt::Write as _, fs, path::Path};
 use weir_analysis::{Nanos, system::supply};
 use weir_model::{Timing, timing::Runner};
+use weir_runner::{Options, Silent, run, show::summary, watch_signals};
 
 /// Milliseconds of a tick of both guests, and of the sleep.
 const TICK_MS: u64 = 10;
@@ -43,7 +42,8 @@ const FIGURE8: Source = PAPER.at("VI, Figure 8");
 const FIGURE9: Source = PAPER.at("VI, Figure 9");
 const FIGURE10: Source = PAPER.at("VI, Figure 10");
 const FIGURE11: Source = PAPER.at("VI, Figure 11");
-const WEIR: Source = Source { paper: "weir", place: "docs/sharing.md, Reproduced" };
+const WEIR: Source =
+    Source { paper: "weir", place: "docs/results/reproduce.md, Shared core under interrupt load" };
 
 /// Table I: a sleep alone and next to the other VM, in ms.
 const ALONE_MS: f64 = 17.6;
@@ -295,18 +295,17 @@ fn measure(
 ) -> Result<Response> {
     let system = directory.join(name).with_extension("toml");
     fs::write(&system, text).context(|| format!("write {}", system.display()))?;
-    let options =
-        image::Options { no_build: true, ignore_verdict: true, ..image::Options::default() };
-    let arguments = run::Arguments {
-        image: options,
+    let checked = weir_image::check(&system, None, environment)?;
+    let options = Options {
+        no_build: true,
         deterministic: true,
-        quiet: true,
         qemu_args,
-        ..run::Arguments::of(system.clone())
+        interrupt: watch_signals()?,
+        ..Options::new(environment.clone())
     };
-    let outcome = run::perform(&arguments, environment)?;
+    let outcome = run(&checked, &options, &mut Silent)?;
     if outcome.status != GOOD {
-        let why = outcome.trouble.unwrap_or_else(|| run::show::summary(&outcome.report));
+        let why = outcome.trouble.unwrap_or_else(|| summary(&outcome.report));
         let logs = outcome.directory.display();
         let text = format!("{}: {why}\nlogs: {logs}", system.display());
         return Err(Failure { status: outcome.status, text });
@@ -349,7 +348,7 @@ pub fn mobivmm(request: &Request) -> Result<Outcome> {
     let programs = Programs::new(environment, false);
     programs.hypervisor(environment, false)?;
     programs.guests(environment, &["responder".to_owned(), "station".to_owned()])?;
-    programs.steady(environment)?;
+    programs.icount_shim(environment)?;
     let sleeps = if request.quick { 12 } else { 40 };
     let intervals: &[u32] =
         if request.quick { &[1_000, 20_000] } else { &[500, 1_000, 2_000, 5_000, 10_000, 20_000] };

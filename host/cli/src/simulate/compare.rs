@@ -1,13 +1,11 @@
 //! What colors and budgets do: the system with both, with either, with neither.
 
-use super::{
-    system::{SameWork, Simulation},
-    tell::ns,
-};
-use crate::{failure::Result, run::show::table, screen};
+use super::{result::SameWork, system::Simulation, tables::ns};
+use crate::{failure::Result, screen};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use std::io::Write;
+use weir_report::table;
 use weir_simulator::{Board, Outcome};
 
 /// Runs the four variants and prints them.

@@ -55,8 +55,8 @@ fn what_check_refuses_does_not_hold() {
         format!("{}{}{SATURATION}", vm("a", "0", a), vm("b", cpus, b))
     };
     for (cpus, bandwidth, why) in [
-        ("1, 2", "accesses = 50, period = \"30us\", split = [0, 1]", "cannot be regulated so"),
-        ("1, 2", "accesses = 1, period = \"30us\"", "cannot be regulated so"),
+        ("1, 2", "accesses = 50, period = \"30us\", split = [0, 1]", "cannot be enforced"),
+        ("1, 2", "accesses = 1, period = \"30us\"", "cannot be enforced"),
         (
             "1",
             "accesses = 50, period = \"30us\", regulator = \"memguard\", phase = \"staggered\"",
@@ -468,9 +468,12 @@ proptest! {
 fn analyze_and_check_refuse_the_same_measurements() {
     let measured = "min_period = \"20us\"\novershoot = 3\nmin_accesses";
     for (bandwidth, reason) in [
-        ("accesses = 49, period = \"30us\", debt = false", "gives a vCPU less than 50"),
+        (
+            "accesses = 49, period = \"30us\", debt = false",
+            "gives a vCPU less than the `min_accesses`",
+        ),
         ("accesses = 49, period = \"30us\"", ""),
-        ("accesses = 60, period = \"19us\"", "a period of 19us is shorter than 20us"),
+        ("accesses = 60, period = \"19us\"", "the period of 19us is shorter than the `min_period`"),
         (
             "accesses = 60, period = \"30us\", debt = false, adjust = { by = \"a\", min = 9, max = 70 }",
             "a budget that it may be set to of 9 gives",

@@ -39,8 +39,7 @@ impl Checker<'_> {
         if value.contains('\0') {
             let fault =
                 self.fault("args-nul", span, "the arguments have a NUL in them").label("this");
-            self.faults
-                .push(fault.help("the guest would see the text before it only; leave it out"));
+            self.faults.push(fault.help("remove it: the guest reads only the text before it"));
         }
         value.clone()
     }
