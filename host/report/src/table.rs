@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_line_is_broken_between_words_where_the_terminal_ends() {
+    fn a_long_line_is_broken_at_the_terminals_end() {
         let text = "platform zcu102: measured, not proven, by a-command-that-is-longer-than-a-line";
         let broken = wrapped("    help: ", text, Some(30));
         assert_eq!(
