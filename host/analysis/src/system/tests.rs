@@ -169,8 +169,7 @@ fn a_late_server_gets_a_budget_that_fits() {
     };
     let said = servers("20ms");
     assert!(said.contains("gpos may not get its 20ms in each 40ms"), "{said}");
-    let fits = said.split("a budget of ").nth(1).and_then(|rest| rest.split("us ").next());
-    let fits: u64 = fits.and_then(|fits| fits.parse().ok()).expect("a budget");
+    let fits = number(&said, "write a budget of ");
     assert_eq!(servers(&format!("{fits}us")), "");
     assert!(!servers(&format!("{}us", fits + 1)).is_empty());
 }
