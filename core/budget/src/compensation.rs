@@ -72,7 +72,7 @@ impl Compensation {
                 Some(window) => window,
                 None => NonZeroU32::MIN,
             },
-            // Of nobody, nothing is known.
+            // There is no critical VM.
             critical_vcpus: if setting.critical_vcpus == 0 {
                 u8::MAX
             } else {

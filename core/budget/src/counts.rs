@@ -2,7 +2,7 @@
 /// such. Where there is one budget it is on `reads`, and `writes` is 0 in counts and `u64::MAX` in budgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counts {
-    /// Refills, or whatever event the one budget counts.
+    /// Refills, or the event that the single budget counts.
     pub reads: u64,
     /// Write-backs.
     pub writes: u64,
@@ -27,7 +27,7 @@ impl Counts {
         self.reads >= limit.reads || self.writes >= limit.writes
     }
 
-    /// Whether one of the two is 0: a budget that lets nobody run.
+    /// Whether one of the two is 0: a budget with which no vCPU runs.
     pub(super) const fn is_nothing(self) -> bool {
         self.reads == 0 || self.writes == 0
     }

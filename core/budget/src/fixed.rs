@@ -93,7 +93,7 @@ impl Regulate for Static {
     }
 }
 
-/// Tells others what a vCPU of a critical VM used in each period.
+/// Publishes what a vCPU of a critical VM used in each period.
 #[derive(Clone, Debug)]
 pub(super) struct Publisher {
     vcpu: u8,
@@ -107,7 +107,7 @@ impl Publisher {
     }
 
     /// Publishes the period before `period`. Of several that passed unseen only the last is published, with the use of all: as
-    /// none of them can have used more, nobody is compensated for what was used.
+    /// none of them can have used more, no VM is compensated for what was used.
     pub(super) fn publish<W: Word>(&mut self, shared: &Parts<W>, period: u64, counts: Counts) {
         if let Some(opened) = self.opened.replace(counts) {
             shared.usage.publish(self.vcpu, period.saturating_sub(1), counts.minus(opened));

@@ -4,7 +4,7 @@
 //! Every operation is bounded, and none panics, overflows or allocates.
 //!
 //! A *driver* (the hypervisor, or the simulator) has one [`Regulator`] for each regulated vCPU and one [`Shared`] for
-//! each VM and for MemGuard's domain. It tells the regulator what happened ([`Event`]), when, and how far the vCPU's
+//! each VM and for MemGuard's domain. It passes to the regulator what happened ([`Event`]), when, and how far the vCPU's
 //! counters are; the [`Verdict`] says whether the vCPU may run and at which counts to ask again.
 //!
 //! What the driver owes:
@@ -72,7 +72,7 @@ use weir_units::Nanos;
 pub enum Event {
     /// The machine runs from now on.
     Start,
-    /// A boundary between periods has passed, perhaps a while ago, perhaps several at once: the time tells.
+    /// A boundary between periods has passed, possibly earlier, possibly several at once: the time determines how many.
     Period,
     /// A counter has reached the limit, or was polled (then it need not have).
     Count,

@@ -24,7 +24,7 @@ use weir_units::Nanos;
 ///
 /// *Misprediction.* A vCPU that is suspended having used less than Q gave too much. In the next period it gives nothing, and is the first to
 /// draw what it was short of; thereafter prediction goes on from Q. MemGuard would let it run on up to Q at once,
-/// beside whoever has its budget; here the domain's sum is never exceeded.
+/// in addition to vCPUs with a budget left; here the domain's sum is never exceeded.
 ///
 /// *Spare.* With [`Setting::spare`], when all of the domain have spent their own and found the pool empty, all run without a limit until
 /// their next period: best effort for the domain, and no bound for others. A vCPU that is off has spent its budget by
@@ -118,7 +118,7 @@ impl Memguard {
         }
         let unseen = self.budget.times(passed.saturating_sub(1));
         let base = if self.debt { counts.least(self.limit.plus(unseen)) } else { counts };
-        // One access at least, which tells that more are wanted.
+        // One access at least, which shows that more are wanted.
         let kept = self.budget.percent(self.keep_percent).most(Counts { reads: 1, writes: 1 });
         let need = self.predicted.most(kept).plus(counts.minus(base));
         let gift = self.budget.minus(need).nothing_where_free(self.budget);

@@ -29,10 +29,10 @@ impl Word for AtomicU64 {
 }
 
 /// How often an exchange is tried. Each failure is another core's success, of which there is one an interrupt:
-/// eight cores don't come near. Whoever fails as often gets nothing, which is safe.
+/// eight cores don't come near. A vCPU that fails as often gets nothing, which is safe.
 const ATTEMPTS: u32 = 64;
 
-/// Replaces a word's value by what `change` makes of it, and says the result beside it; none if `change` declines or others were always
+/// Replaces a word's value by what `change` makes of it, and returns the result in addition; none if `change` declines or others were always
 /// faster.
 #[inline]
 pub(crate) fn update<T>(

@@ -200,7 +200,7 @@ fn an_unknown_use_gives_nothing_until_it_is_known() {
     pair.tell(0b010, Event::Period);
     pair.interferer[0].access(&pair.shared, 102, Counts { reads: 400, writes: 0 }, 0);
     assert_eq!(pair.interferer[0].counts.reads, 200);
-    // Another VM's board tells nothing at all.
+    // Another VM's record has no effect.
     let mut alone = Pair::new(Counts::one(100), 4, 1, 1, true);
     for period in 1..6 {
         alone.interferer[0].access(&alone.own, alone.now, Counts { reads: 1000, writes: 0 }, 0);

@@ -51,7 +51,7 @@ proptest! {
         for (period, overshoot) in overshoots.iter().enumerate() {
             vcpu.step(&shared, period as u64 * PERIOD.0, Event::Period);
             if vcpu.verdict.run {
-                // What is over the limit is the last overshoot, whatever came before.
+                // What is over the limit is the last overshoot, independent of the history.
                 prop_assert_eq!(vcpu.verdict.limit.reads, (period as u64 + 1) * budget);
                 vcpu.access(&shared, period as u64 * PERIOD.0, reads(1 << 12), *overshoot);
                 last = *overshoot;

@@ -166,7 +166,7 @@ fn a_lenders_shortage_is_drawn_first() {
     });
     board.read(0, 1000);
     board.next_period();
-    // Both others gave 99, and keep an access that tells when they want more.
+    // Both others gave 99, and keep an access that shows when they want more.
     assert_eq!((board.read(0, 1000), board.read(1, 1000)), (298, 1));
     board.next_period();
     // Member 2 gave again, but after member 1's boundary. Now 1 draws the 99 that it was short of, in one draw.

@@ -1,4 +1,4 @@
-//! What a setting may be, when its periods are, and that nothing that a regulator is told breaks it.
+//! What a setting may be, when its periods are, and that no input breaks a regulator.
 
 use proptest::prelude::*;
 use weir_budget::Counts;

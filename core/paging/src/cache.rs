@@ -1,8 +1,8 @@
-//! The last-level cache, as a platform file tells it and as a machine's ID registers do, and where the two differ.
+//! The last-level cache, from a platform file and from the ID registers of a machine, and the differences.
 
 use crate::table::PAGE;
 
-/// A cache's geometry. All zero is that of a cache that nobody told of.
+/// A cache's geometry. All zero is an unknown cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cache {
     /// Its bytes.
@@ -56,7 +56,7 @@ impl Cache {
         Self { size: ways * sets * line, ways, line }
     }
 
-    /// The address bits above the page that choose a set: a page's color. None of a cache that nobody told of.
+    /// The address bits above the page that choose a set: a page's color. None of an unknown cache.
     #[must_use]
     pub const fn colors(&self) -> u64 {
         match self.size.checked_div(self.ways) {

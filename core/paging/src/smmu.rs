@@ -102,7 +102,7 @@ pub type Command = [u64; 2];
 pub const FORGET_CONFIGURATION: Command = [0x04, 31];
 /// Forgets every translation of EL1's regimes, both stages.
 pub const FORGET_TRANSLATIONS: Command = [0x30, 0];
-/// Completes every command before it; the consumer index tells.
+/// Completes every command before it; the consumer index shows it.
 pub const SYNC: Command = [0x46, 0];
 
 /// Forgets what the SMMU cached of stream `stream`'s entry and context.

@@ -52,7 +52,7 @@ pub mod stage1 {
 
     /// Code.
     pub const CODE: Attributes = Attributes(NORMAL | READ_ONLY);
-    /// Data that nobody writes.
+    /// Read-only data.
     pub const READ: Attributes = Attributes(NORMAL | READ_ONLY | EXECUTE_NEVER);
     /// Data.
     pub const READ_WRITE: Attributes = Attributes(NORMAL | EXECUTE_NEVER);
@@ -128,7 +128,7 @@ pub struct Builder<'a> {
 enum Place<'a> {
     /// One behind the other from a physical address on.
     From(u64),
-    /// In pages of somebody's cells, the newest in the one at this address.
+    /// In pages of an owner's cells, the newest in the one at this address.
     In(&'a Pages<'a>, u64),
 }
 

@@ -174,7 +174,7 @@ proptest! {
         prop_assert_eq!(filled, expected);
     }
 
-    /// Whatever is asked of whatever set.
+    /// Any query of any set.
     #[test]
     fn nothing_panics(
         colors: u64, banks: [u64; MAX_BANK_BITS], used in 0..5usize, set: [u64; 4], start: u64, end: u64, address: u64,

@@ -25,7 +25,7 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// The first moment at which there is a token, if nobody takes one meanwhile.
+    /// The first moment at which there is a token, if none is taken before.
     pub const fn admit(&mut self, now: Nanos) -> Result<(), Nanos> {
         if self.full.saturating_sub(now.0) > self.depth {
             return Err(Nanos(self.full - self.depth));
@@ -35,7 +35,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// The first moment at which there is a token, if nobody takes one meanwhile; perhaps past.
+    /// The first moment at which there is a token, if none is taken before; perhaps past.
     #[must_use]
     pub const fn credit(&self) -> Nanos {
         Nanos(self.full.saturating_sub(self.depth))

@@ -29,7 +29,7 @@ fn run(partition: &mut Partition, ready: &[Ready]) -> Vec<Option<u8>> {
     ready.iter().enumerate().map(step).collect()
 }
 
-/// Readiness that changes now and then, of `parties`, with party `always` always ready.
+/// Readiness that changes at random, of `parties` entities, with entity `always` always ready.
 fn changing(parties: u8, always: u8, length: usize) -> impl Strategy<Value = Vec<Ready>> {
     prop::collection::vec((any::<u8>(), 1..30_usize), 1..length).prop_map(move |spans| {
         let all = spans.into_iter().flat_map(|(set, length)| std::iter::repeat_n(set, length));
@@ -41,7 +41,7 @@ fn changing(parties: u8, always: u8, length: usize) -> impl Strategy<Value = Vec
     })
 }
 
-/// The least time of `party` in any window, for each length.
+/// The least time of entity `party` in any window, for each length.
 fn assert_supplied(had: &[Option<u8>], party: u8, supply: &Supply) {
     let mut sums = vec![0_u64];
     sums.extend(had.iter().scan(0, |sum, run| {
@@ -55,10 +55,10 @@ fn assert_supplied(had: &[Option<u8>], party: u8, supply: &Supply) {
     }
 }
 
-/// What EL2 takes of the core when another party gets it: before it asks the schedule, until it asks again, and until the guest goes on.
+/// The time that EL2 takes of the core when another entity gets it: before it asks the schedule, until it asks again, and until the guest goes on.
 type Costs = (u64, u64, u64);
 
-/// As [`run`] with a driver that takes time to give the core to another party: the next of `costs` each time.
+/// As [`run`] with a driver that takes time to give the core to another entity: the next of `costs` each time.
 fn run_paying(partition: &mut Partition, ready: &[Ready], costs: &[Costs]) -> Vec<Option<u8>> {
     run_taken(partition, ready, costs, 0, &[])
 }
@@ -240,7 +240,7 @@ proptest! {
         }
     }
 
-    /// Also where the party sleeps until somewhere in its slot: then from when it wakes.
+    /// Also where the entity sleeps until some time in its slot: then from when it wakes.
     #[test]
     fn a_table_supplies_what_switches_leave(
         gaps in prop::collection::vec((0..9_u64, 4..20_u64, 0..3_u8), 1..5), ready in changing(3, 1, 300), (most, costs) in costs(), wakes in 0..100_usize,
@@ -294,7 +294,7 @@ proptest! {
         assert_supplied(&had[wakes..], party, &supply(schedule));
     }
 
-    /// Whoever is more urgent and has budget runs, and the core idles only when no one that is ready has any.
+    /// The most urgent entity with a budget runs, and the core idles only when no one that is ready has any.
     #[test]
     fn budgets_are_spent_by_priority(
         servers in prop::collection::vec((1..8_u64, 1..10_u64), 1..4), ready in changing(3, 0, 200),
@@ -363,7 +363,7 @@ proptest! {
         // The first has had 6 and the way back, the second 5 and what it has had since.
         let first = partition.step(Nanos(20), Ready::of([0, 1]));
         prop_assert_eq!((first.run, first.until), (if enter < 4 { Some(0) } else { Some(1) }, Nanos(if enter < 4 { 24 - enter } else { 56 + enter })));
-        // Idle time is nobody's, and who comes onto an idle core pays for that himself.
+        // Idle time is charged to no entity; an entity that comes onto an idle core pays for its own switch.
         partition.step(Nanos(21), Ready::NONE);
         partition.step(Nanos(30), Ready::of([1]));
         partition.entered(Nanos(33));
@@ -423,7 +423,7 @@ proptest! {
         prop_assert_eq!(partition.may_take(second), second <= first);
         partition.preempt(2, second);
         prop_assert_eq!(partition.step(Nanos(2), all).run, Some(if second <= first { 2 } else { 1 }));
-        // The next turn or slot is nobody's yet.
+        // The next time slice or slot is not preempted yet.
         partition.step(Nanos(10), all);
         prop_assert!(partition.may_take(u8::MAX));
     }

@@ -1,4 +1,4 @@
-//! What a running hypervisor tells the outside: the frames on its wire and the rings that bytes
+//! The output of a running hypervisor: the frames on its wire and the rings that bytes
 //! wait in until the wire takes them; the trace that each core writes, and what reads it. Both ends use this crate: the hypervisor
 //! encodes, the `weir` command decodes.
 #![cfg_attr(not(test), no_std)]

@@ -1,4 +1,4 @@
-//! The monitor: a page in which somebody beside the cores counts each core's memory traffic, and that EL2 polls.
+//! The counter page: something other than the cores counts each core's memory traffic in it, and EL2 polls it.
 //!
 //! It stands for the counters of a memory controller that software reads, as in A. Zuepke, A. Bastoni, W. Chen, M. Caccamo,
 //! R. Mancuso: MemPol, Policing Core Memory Bandwidth from Outside of the Cores (RTAS 2023). In QEMU the observer plug-in
@@ -7,7 +7,7 @@
 //! ```text
 //!    0  magic, "weirmon\0"
 //!    8  version (u32), cores that have counters (u32)
-//!   16  1 once somebody counts (u64); then zeros up to 64
+//!   16  1 when counting has begun (u64); then zeros up to 64
 //!   64  core 0: eight counters (u64) in the order of [`Kind`], the rest 0
 //!  128  core 1, and so on
 //! ```
@@ -36,9 +36,9 @@ const BLOCK: usize = 64;
 pub enum Kind {
     /// Lines that an access of the guest at EL1 or EL0 brought into the last cache from memory.
     Refills = 0,
-    /// Dirty lines that such an access pushed out of the last cache to memory, whoever made them dirty.
+    /// Dirty lines that such an access pushed out of the last cache to memory, of any owner.
     WriteBacks = 1,
-    /// As [`Kind::Refills`], by EL2: charged to nobody.
+    /// As [`Kind::Refills`], by EL2: charged to no VM.
     HypervisorRefills = 2,
     /// As [`Kind::WriteBacks`], by EL2.
     HypervisorWriteBacks = 3,
@@ -67,7 +67,7 @@ const _: () = assert!(
 );
 
 impl Monitor {
-    /// A page of zeros that nobody counts in.
+    /// A page of zeros without counting.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -79,7 +79,7 @@ impl Monitor {
         }
     }
 
-    /// Whether somebody counts; true at the latest when the first guest runs its first instruction. While nobody does, the
+    /// Whether counting has begun; true at the latest when the first guest runs its first instruction. While nobody does, the
     /// counters stay 0, and no budget that stands on them is ever spent.
     #[must_use]
     #[inline]
@@ -120,7 +120,7 @@ impl Monitor {
         (self.magic, self.version, self.cores) == (MAGIC, VERSION, CORES as u32)
     }
 
-    /// A copy of the page whose bytes somebody has read; `None` if they are no such page.
+    /// A copy of the page from bytes that were read; `None` if they are no such page.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; SIZE]) -> Option<Self> {
         let word = |at: usize| {

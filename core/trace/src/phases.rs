@@ -1,8 +1,8 @@
-//! The phases of a packet: rt-virtio's Table II, and what weir's own path has beside it. A record holds up to four of them.
+//! The phases of a packet: rt-virtio's Table II, and the additional phases of weir's own path. A record holds up to four of them.
 
 use crate::record::Kind;
 
-/// Most ticks that a phase can be told to take; what took longer is told as this.
+/// The most ticks of a phase in a record; longer phases are recorded as this.
 pub const LONGEST: u64 = 0xffff;
 
 /// A step in the life of a packet. Durations are in ticks of the counter; 0 where a packet did not have the phase.
@@ -36,9 +36,9 @@ pub enum Phase {
     Wake,
     /// The copy of a chunk.
     Copy,
-    /// A turn of a device's lock, of any core: the longest since this was last told.
+    /// The time for which a device's lock was held by any core: the longest since the last record.
     Hold,
-    /// A wait for a device's lock, of any core: the longest since this was last told. None where nobody waited.
+    /// A wait for a device's lock on any core: the longest since the last record. None without a wait.
     Lock,
     /// From the receiver's interrupt to the end of the finalization, of which it is a part: the
     /// shortest since this was last recorded.
@@ -102,7 +102,7 @@ impl Phase {
         ACTIONS[self as usize]
     }
 
-    /// The phases that a record of this kind tells, in the order of [`unpack`]; none for another kind.
+    /// The phases in a record of this kind, in the order of [`unpack`]; none for another kind.
     #[must_use]
     pub const fn of(kind: Kind) -> &'static [Self] {
         match kind {

@@ -20,7 +20,7 @@ pub trait Memory {
     fn read(&mut self, offset: usize, into: &mut [u8]) -> bool;
 }
 
-/// Memory that nobody writes any more.
+/// Memory that is not written any more.
 impl Memory for &[u8] {
     fn read(&mut self, offset: usize, into: &mut [u8]) -> bool {
         let bytes = self.get(offset..).and_then(|bytes| bytes.get(..into.len()));
@@ -90,14 +90,14 @@ impl Reader {
         self.facts
     }
 
-    /// Gives `sink` what was pushed since the last time, in order, and tells how many records that were, lost ones included. Nothing
+    /// Gives `sink` what was pushed since the last time, in order, and returns the number of records, lost ones included. Nothing
     /// while the ring has not begun, can't be read or is not one.
     pub fn take(&mut self, memory: &mut impl Memory, mut sink: impl FnMut(Entry)) -> u64 {
         let Some(head) = self.head(memory) else { return 0 };
         let Some(capacity) = self.facts.map(|facts| u64::from(facts.capacity)) else { return 0 };
         let first = self.next;
         if head < first {
-            // A ring only grows; this one was written by somebody else.
+            // A ring only grows; this one has another writer.
             return 0;
         }
         let mut lost = 0;

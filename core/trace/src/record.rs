@@ -1,4 +1,4 @@
-//! Trace records: what a core of the hypervisor did, when, for whom.
+//! Trace records: events of a core of the hypervisor, their times and their VMs.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -57,7 +57,7 @@ pub(crate) const fn join(other: u64, sequence: u64) -> u64 {
     other & MOST_OTHER | sequence << OTHER_BITS
 }
 
-/// Whom a record concerns: made once for each vCPU.
+/// The vCPU of a record: made once for each vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Who(u64);
 

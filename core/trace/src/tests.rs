@@ -22,7 +22,7 @@ fn begun() -> Ring<SLOTS> {
     ring
 }
 
-/// What the ring looks like from outside.
+/// The ring as a reader sees it.
 fn bytes(mut ring: &Ring<SLOTS>) -> Vec<u8> {
     let mut bytes = vec![0; BYTES];
     assert!(ring.read(0, &mut bytes));

@@ -44,7 +44,7 @@ pub enum Kind {
 }
 
 /// From here on the console bytes are of VM `vm`; sent when the VM changes and after each line feed,
-/// so that the mark after a line tells when the line was complete.
+/// so that the mark after a line has the time at which the line was complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Mark {
@@ -167,7 +167,7 @@ counted! {
         SError = "SError",
         /// An exception that the hypervisor has no use for.
         Unexpected = "unexpected exception",
-        /// Its budget stands on the monitor, and nobody counts there.
+        /// Its budget uses the counter page, but nothing counts there.
         Uncounted = "a budget whose monitor nobody keeps",
         /// The broker of the flows did not end a copy whose sender or receiver was reset.
         Stuck = "a copy that does not end",
@@ -400,7 +400,7 @@ pub fn frame(kind: Kind, payload: &(impl IntoBytes + Immutable), mut out: impl F
     out(sum);
 }
 
-/// Tells where frames end, for one who passes bytes on and may stop only between frames.
+/// Finds the ends of frames, for a forwarder of bytes that may stop only between frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Framing {
     /// Not in a frame.

@@ -28,7 +28,7 @@ use zerocopy::IntoBytes;
 /// Tables for a stage 2 of blocks, as many as EL2 has.
 const TABLES: usize = 64;
 
-/// What was found of a party.
+/// The result of the audit for one owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Audited {
     /// `weir` or the VM's name.
@@ -45,9 +45,9 @@ pub struct Audited {
     pub dma_leaves: u64,
     /// Tables of its stage 2, and of its devices' address space if it has PCI functions.
     pub tables: usize,
-    /// Other parties with a page of one of these colors.
+    /// Other owners with a page of one of these colors.
     pub meets_colors: Vec<String>,
-    /// Other parties with a page in one of these banks.
+    /// Other owners with a page in one of these banks.
     pub meets_banks: Vec<String>,
     /// Pages that its tables map although they are not its own. [`audit`] refuses a system with
     /// any.
@@ -82,7 +82,7 @@ fn parse<'a>(tables: &'a [u8], system: &System) -> Result<packed::System<'a>, St
     read.map_err(|damage| damage.message().to_owned())
 }
 
-/// The parties' names: the hypervisor's first.
+/// The names of the owners, the hypervisor's first.
 fn names(system: &System) -> Vec<&str> {
     ["weir"].into_iter().chain(system.vms.iter().map(|vm| vm.name.as_str())).collect()
 }
@@ -95,8 +95,9 @@ enum Use {
     Pristine,
 }
 
-/// Checks that every page has one owner, that each VM's stage 2 maps all of its RAM and nothing that is not its own, that its devices reach
-/// just that RAM, that its tables lie in its own pages, and that who owns colors or banks meets nobody there.
+/// Checks that every page has one owner, that each VM's stage 2 maps all of its RAM and nothing
+/// that is not its own, that its devices reach just that RAM, that its tables lie in its own pages,
+/// and that colors and banks with an owner have no pages of others.
 ///
 /// # Errors
 ///
@@ -153,7 +154,7 @@ pub fn audit(system: &System, packed: &Packed<'_>) -> Result<Vec<Audited>, Strin
     Ok(found)
 }
 
-/// Whose each page is: a place among the parties, and what it is for.
+/// The owner of each page, by index, and the use of the page.
 fn owners(
     read: &packed::System<'_>,
     names: &[&str],
@@ -261,7 +262,7 @@ fn spaces(
         if system.vms[index].functions.is_empty() {
             break;
         }
-        // Whatever the machine's SMMU has.
+        // For every SMMU format.
         let what = if is_stage2 { "DMA in stage 2" } else { "DMA in stage 1" };
         let ram = packed::dma_attributes(is_stage2);
         let space = Space { what, ram, devices: Vec::new(), stolen_time: 0, first: used };

@@ -1,4 +1,4 @@
-//! The devices of a board, as its device tree tells.
+//! The devices of a board, from its device tree.
 
 use dtoolkit::{
     Node, Property,
@@ -18,7 +18,7 @@ pub(crate) struct BoardDevice {
     pub regions: Vec<(Pa, Bytes)>,
     /// Its shared peripheral interrupts.
     pub irqs: Vec<Irq>,
-    /// Why it cannot be passed through, whatever it is.
+    /// Why it cannot be passed through.
     pub obstacle: Option<String>,
     pub node: DeviceTreeNode,
 }

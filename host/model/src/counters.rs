@@ -1,5 +1,5 @@
-//! What a platform can count of a core's memory traffic, and by what: its PMU, which interrupts when a counter
-//! overflows, or a counter page that EL2 polls.
+//! What a platform can count of a core's memory traffic, and by what: its PMU, which interrupts
+//! when a counter overflows, or a counter page that EL2 polls.
 
 use crate::fault::Fault;
 use crate::fault::Faults;
@@ -133,9 +133,11 @@ pub struct CounterPage {
     pub events: Vec<Event>,
     /// Time between two polls, unless a VM has the key `poll`.
     pub poll: Nanos,
-    /// The least time of an instruction, so that a poll can wait as long as the rest of the budget takes at least.
+    /// The least time of an instruction, so that a poll can wait as long as the rest of the budget
+    /// takes at least.
     pub access: Nanos,
-    /// Upper bound on the time that a poll takes from the core; the poll at the start of a period takes at most twice as much.
+    /// Upper bound on the time that a poll takes from the core; the poll at the start of a period
+    /// takes at most twice as much.
     pub poll_overhead: Nanos,
     /// As for a PMU.
     pub min_period: Nanos,

@@ -36,7 +36,7 @@ const LEVEL_HIGH: u32 = 4;
 /// The PPI of the PMU on the virtual board: INTID 23.
 const PMU_PPI: u32 = 7;
 
-/// Properties that name providers, with the property that tells how many cells follow each phandle.
+/// Properties that name providers, with the property of the number of cells after each phandle.
 const REFERENCES: [(&str, &str); 5] = [
     ("clocks", "#clock-cells"),
     ("resets", "#reset-cells"),

@@ -1,4 +1,4 @@
-//! What is wrong with a file: every fault with its place, both parties, and what to write instead.
+//! Diagnostics of a file: each with its place, a second place, and a suggestion.
 
 use crate::{
     files,
@@ -71,7 +71,7 @@ impl Fault {
         self
     }
 
-    /// Marks a second place, the other party's.
+    /// Marks a second place.
     pub(crate) fn and(mut self, span: Range<usize>, text: impl Into<String>) -> Self {
         self.labels.push((span, short(text.into())));
         self

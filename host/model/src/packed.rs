@@ -75,9 +75,9 @@ pub struct Header {
     /// Milliseconds between two reports of the counters; 0 for none.
     pub heartbeat_ms: u32,
     /// Microseconds between two ticks of each core's timer that do nothing, or 0 for none: under QEMU's instruction
-    /// counting the cores run in turn, and a turn lasts until the next deadline of any timer.
+    /// counting the cores are serialized, and a time slice lasts until the next deadline of any timer.
     pub slice_us: u32,
-    /// 1 when memory is divided by cells. 0 when not: then everybody's set is all of the board's cells, each [`Span`] is
+    /// 1 when memory is divided by cells. 0 when not: then every set is all of the board's cells, each [`Span`] is
     /// one range, and those that only a divided system has are empty.
     pub colored: u32,
     /// Number of [`PciFunction`]s, behind the [`Irq`]s.
@@ -104,7 +104,7 @@ pub struct Header {
     pub memory_end: u64,
     /// The board's address functions.
     pub functions: Functions,
-    /// Its last-level cache, as its platform file tells it.
+    /// Its last-level cache, from its platform file.
     pub cache: Cache,
     /// The cells of the hypervisor.
     pub cells: [u64; 4],
@@ -156,7 +156,7 @@ pub struct Vm {
     pub vsock_intid: u32,
     /// IPA of its registers; 0 where there is none.
     pub vsock: u64,
-    /// IPA of the page that tells its vCPUs their stolen time; 0 where there is none.
+    /// IPA of the page with the stolen time of its vCPUs; 0 where there is none.
     pub stolen_time: u64,
     /// IPA of the PCI configuration space that it is in, or 0 where it is on the MMIO transport.
     pub vsock_ecam: u64,
@@ -253,7 +253,7 @@ pub struct Irq {
     pub interval_ns: u64,
     /// How many may come at once, if it is limited.
     pub burst: u32,
-    /// 1 when it takes a shared core for its VM, for what is left of the turn that is under way.
+    /// 1 when it takes a shared core for its VM, for the rest of the current time slice.
     pub preempt: u8,
     /// How urgent that is: 0 the most.
     pub priority: u8,
@@ -287,7 +287,7 @@ pub enum Damage {
     Overlap(u32),
     /// A number of the VM's that stands for a choice stands for none.
     Choice(u32),
-    /// The address functions are none, or somebody's cells are not the board's.
+    /// The address functions are invalid, or a set has cells that the board lacks.
     Geometry,
     /// A PCI function of the VM's has another owner, too, or something is in the way of its addresses.
     Function(u32),
@@ -661,9 +661,9 @@ pub struct Tables {
     pub regions: Vec<Region>,
     /// What is copied.
     pub segments: Vec<Segment>,
-    /// Which interrupts belong to whom.
+    /// The owners of interrupts.
     pub irqs: Vec<Irq>,
-    /// Which PCI functions belong to whom.
+    /// The owners of PCI functions.
     pub pci: Vec<PciFunction>,
     /// The flows.
     pub flows: Vec<Flow>,

@@ -34,11 +34,12 @@ pub struct Pci {
     pub aperture: Bytes,
     /// The INTIDs of the four interrupt lines: INTA of device `n` is line `n` modulo 4.
     pub intx: [u32; 4],
-    /// What the SMMU tells apart.
+    /// What the SMMU distinguishes.
     pub streams: Streams,
 }
 
-/// What the SMMU tells apart. A stream's number is the requester ID, with what it doesn't tell apart zero.
+/// What the SMMU distinguishes. A stream's number is the requester ID, with the bits that it does
+/// not distinguish zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Streams {
     /// Every function.
@@ -193,7 +194,11 @@ static PCI: Shape = Shape {
             Kind::List(&Kind::Number(32, INTID_LIMIT as u64 - 1)),
             "The interrupts of the four lines.",
         ),
-        key("streams", Kind::Choice(&["function", "device", "bus"]), "What the SMMU tells apart."),
+        key(
+            "streams",
+            Kind::Choice(&["function", "device", "bus"]),
+            "What the SMMU distinguishes.",
+        ),
     ],
 };
 

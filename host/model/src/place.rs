@@ -26,7 +26,7 @@ pub enum Owner {
     Hypervisor,
     /// A VM, by its place in the system.
     Vm(usize, String),
-    /// Nobody.
+    /// No owner.
     Free,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Placed {
     pub size: Bytes,
 }
 
-/// What must find room beside the VMs' RAM, in bytes.
+/// Memory that is needed in addition to the VMs' RAM, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// The image, the guests' images included, as it is loaded.
@@ -336,7 +336,7 @@ impl Placement {
     }
 }
 
-/// One above the highest physical address of RAM that is anybody's.
+/// One above the highest physical address of RAM with an owner.
 pub(crate) fn memory_end(placement: &Placement) -> u64 {
     let ram = placement.rows.iter().filter(|row| row.owner != Owner::Free && row.is_ram);
     ram.map(|row| row.end.0).max().unwrap_or(0)

@@ -82,7 +82,7 @@ pub struct Platform {
     pub dma_engine: Option<String>,
     /// The saturation of its memory.
     pub saturation: Option<Saturation>,
-    /// What EL2 takes of a core that VMs share, if anybody has measured it.
+    /// Overheads of EL2 on a core that VMs share, if measured.
     pub sharing: Option<Sharing>,
     /// What memory accesses of other VMs do to a core, if it is known.
     pub interference: Option<Interference>,
@@ -368,7 +368,7 @@ impl Platform {
         KNOWN.iter().find(|platform| platform.name == name).cloned()
     }
 
-    /// Reads a platform file and the device tree beside it.
+    /// Reads a platform file and the device tree next to it.
     ///
     /// # Errors
     ///

@@ -403,8 +403,8 @@ pub(crate) struct Board {
     pub device_tree: Option<At<u64>>,
 }
 
-/// Parses `file` and compares it with `shape`; gives its table if it has no syntax error, whatever else
-/// is wrong.
+/// Parses `file` and compares it with `shape`; gives its table if it has no syntax error, even with
+/// other errors.
 pub(crate) fn parse<T>(
     file: &File,
     shape: &Shape,

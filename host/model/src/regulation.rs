@@ -1,5 +1,5 @@
-//! From the key `memory_budget` of each VM to what EL2 enforces: who counts, whether the platform can, and whether all budgets
-//! together are what the memory takes.
+//! From the key `memory_budget` of each VM to what EL2 enforces: the counter, whether the platform
+//! has it, and whether the sum of all budgets is below saturation.
 
 use crate::counters::Counters;
 use crate::counters::Event;
@@ -25,10 +25,10 @@ use crate::timing::Timing;
 use weir_budget::Refused;
 use weir_units::Nanos;
 
-/// Looks at a monitor that are closer leave a vCPU hardly any time.
+/// The shortest interval of polls: shorter ones leave a vCPU hardly any time.
 const LEAST_POLL: Nanos = Nanos(500);
 
-/// The way out of a compensation by nobody.
+/// The suggestion if there is no critical VM.
 const LEAVE_COMPENSATION: &str = "leave `regulator`, `critical` and `window` out";
 
 /// How each VM is regulated, in the order of the file.
@@ -62,8 +62,8 @@ impl Timing {
         Checker { timing: self, platform: self.platform.as_ref(), cores, faults }
     }
 
-    /// How EL2 looks at the monitor for the budget of each vCPU of `vm`, in periods of `period`; none where the PMU counts, or nobody, or no
-    /// platform is named.
+    /// How EL2 polls the counter page for the budget of each vCPU of `vm`, in periods of `period`;
+    /// none if the PMU counts, if nothing counts, or if the file names no platform.
     #[must_use]
     pub fn looks(&self, vm: &TimedVm, period: Nanos) -> Option<Looks> {
         let counters = &self.platform.as_ref()?.counters;
@@ -72,8 +72,9 @@ impl Timing {
         counting_source(counters, rules, &events, period)?.looks
     }
 
-    /// The most accesses that a vCPU of `vm` makes between the end of a budget, in periods of `period`, and its stop: where the monitor counts,
-    /// what a core can do from one look to the next, else what `[saturation]` says was measured. None where nobody says it.
+    /// The most accesses that a vCPU of `vm` makes between the end of a budget, in periods of
+    /// `period`, and its stop: with a counter page, the most that a core can do between two polls,
+    /// else the measured value of `[saturation]`. None if it is unknown.
     #[must_use]
     pub fn overshoot(&self, vm: &TimedVm, period: Nanos) -> Option<u64> {
         let bound = self.looks(vm, period).map(|looks| looks.between());
@@ -89,8 +90,8 @@ impl Timing {
         own.or_else(|| platform?.overshoot)
     }
 
-    /// Why budgets are none to which VMs can be kept, each by itself: whether all together are what the memory takes is not judged. Where no
-    /// platform is named, somebody is taken to count them.
+    /// Returns the diagnostics of budgets that cannot be enforced, without the check of their sum.
+    /// Without a platform, every event is assumed to be counted.
     #[must_use]
     pub fn unkept(&self) -> Vec<Fault> {
         let mut faults = Faults::default();
@@ -106,7 +107,7 @@ struct Checker<'a> {
     faults: &'a mut Faults,
 }
 
-/// Who counts, at which shortest period, and for a monitor how it is looked at.
+/// The chosen counter, its shortest period, and for a counter page how it is polled.
 struct Chosen {
     source: u8,
     min_period: Nanos,
@@ -119,39 +120,41 @@ impl Chosen {
     }
 }
 
-/// How EL2 looks at the monitor for a vCPU's budget.
+/// How EL2 polls the counter page for a vCPU's budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Looks {
-    /// The least time from one look to the next within a period.
+    /// The least time between two polls within a period.
     pub every: Nanos,
-    /// The most time that one takes from the core.
+    /// Upper bound on the time that one takes from the core.
     pub cost: Nanos,
     /// The least time of an instruction.
     access: Nanos,
 }
 
 impl Looks {
-    /// The most accesses that the core can make from one look to the next: so many may pass beyond a budget.
+    /// Upper bound on the accesses of the core between two polls: the overshoot of a budget.
     #[must_use]
     pub fn between(&self) -> u64 {
         self.most_in(self.every)
     }
 
-    /// The most accesses that the core can make in `time`, whatever it does.
+    /// Upper bound on the accesses of the core in `time`.
     #[must_use]
     pub fn most_in(&self, time: Nanos) -> u64 {
         packed::most_events(time.0, self.access.0)
     }
 
-    /// The most time that looks take of a period of a vCPU that spends its budget: one each [`every`](Self::every), and the one at its
-    /// beginning, which takes less than two others.
+    /// Upper bound on the polling overhead in a period of a vCPU that spends its budget: one poll
+    /// each [`every`](Self::every), and the one at the start of the period, which takes less than
+    /// two others.
     #[must_use]
     pub fn taken(&self, period: Nanos) -> Nanos {
         let looks = period.0.div_ceil(self.every.0.max(1)).saturating_add(2);
         Nanos(looks.saturating_mul(self.cost.0).min(period.0))
     }
 
-    /// What `cores` can make beside the looks of the `accesses` that they could make in a whole period, and never more than any core can.
+    /// The part of `accesses` per period that `cores` can make under the polling overhead, at most
+    /// what any core can make.
     #[must_use]
     pub fn beside(&self, accesses: u64, period: Nanos, cores: u64) -> u64 {
         let time = period.0 - self.taken(period).0;
@@ -160,7 +163,8 @@ impl Looks {
         u64::try_from(part).unwrap_or(u64::MAX).min(if time == 0 { 0 } else { most })
     }
 
-    /// The least accesses of which `cores` can make so many [`beside`](Self::beside) the looks; none where they leave no time for them.
+    /// The least accesses of which `cores` can make so many under the polling overhead
+    /// ([`beside`](Self::beside)); none if it leaves no time.
     #[must_use]
     pub fn enough(&self, accesses: u64, period: Nanos, cores: u64) -> Option<u64> {
         let time = period.0 - self.taken(period).0;
@@ -169,20 +173,21 @@ impl Looks {
         (self.beside(whole, period, cores) >= accesses).then_some(whole)
     }
 
-    /// The least time from one look to the next that a file may ask for.
+    /// The least permitted value of `poll`.
     fn least(&self) -> Nanos {
         LEAST_POLL.max(Nanos(self.cost.0.saturating_add(1)))
     }
 
-    /// The least time from one look to the next while `left` accesses are left of a budget of `period`, which are not spent sooner; at most the
-    /// period, at whose end there is a look whatever is left.
+    /// The least time between two polls while `left` accesses are left of a budget of `period`,
+    /// which are not spent sooner; at most the period, at whose end there is always a poll.
     #[must_use]
     pub fn apart(&self, left: u64, period: Nanos) -> Nanos {
         self.every.max(period.min(Nanos(packed::least_time(left, self.access.0))))
     }
 }
 
-/// Who on a platform can stop a vCPU at its budget in periods of `period`, what each counts, and how: the PMU before the monitor.
+/// The counters of a platform that can stop a vCPU at its budget in periods of `period`, with their
+/// events: the PMU before the counter page.
 fn sources<'a>(
     counters: &'a Counters,
     rules: Option<&Rules>,
@@ -194,7 +199,7 @@ fn sources<'a>(
         (pmu.events.as_slice(), chosen)
     });
     let counter_page = counters.counter_page.as_ref().map(|page| {
-        // A period has some looks, unless the file says otherwise.
+        // A period has some polls, unless the file has `poll`.
         let some = Nanos((period.0 / 8).max(packed::LEAST_POLL_NS));
         let every = requested.unwrap_or(page.poll.min(some));
         let looks = Looks { every, cost: page.poll_overhead, access: page.access };
@@ -204,7 +209,7 @@ fn sources<'a>(
     [pmu, counter_page].into_iter().flatten()
 }
 
-/// Who counts all of `events`, if somebody does whom the rules allow.
+/// The first permitted counter of all of `events`, if there is one.
 fn counting_source(
     counters: &Counters,
     rules: Option<&Rules>,
@@ -255,7 +260,7 @@ impl<'a> Checker<'a> {
             let chosen = if let Some(platform) = self.platform {
                 self.source(platform, vm, bandwidth, &events)
             } else {
-                // What is left to judge is the same whoever counts.
+                // The remaining checks do not depend on the counter.
                 let min_period = Nanos(0);
                 Some(Chosen { source: packed::PMU, min_period, looks: None })
             };
@@ -330,7 +335,7 @@ impl<'a> Checker<'a> {
         own.or_else(|| self.platform?.saturation.clone())
     }
 
-    /// Who counts these events of a VM.
+    /// The counter of these events of a VM.
     fn source(
         &mut self,
         platform: &Platform,
@@ -417,7 +422,7 @@ impl<'a> Checker<'a> {
                 } else {
                     format!("a poll of the counter page each {} in periods of {period}", poll.value)
                 };
-                // Beside a measured table looks are no rarer than when it was measured.
+                // A measured table holds for polls as frequent as in the measurement.
                 let own = counters.counter_page.as_ref().map(|page| page.poll);
                 let own = own.filter(|_| self.saturation().is_some()).unwrap_or(period);
                 let most =
@@ -740,7 +745,7 @@ impl Checker<'_> {
     }
 }
 
-/// Why a budget is not kept.
+/// The diagnostic of a budget that cannot be enforced.
 struct Unkept {
     code: &'static str,
     place: Place,
@@ -799,7 +804,8 @@ fn unkept(
     None
 }
 
-/// Why a VM's looks at the monitor are too far apart for the overshoot of `[saturation]`, which was measured at the platform's own, if they are.
+/// The diagnostic of a `poll` that is coarser than the platform's, at which the overshoot of
+/// `[saturation]` was measured.
 fn coarse_poll(platform: &Platform, vm: &TimedVm, bandwidth: &Bandwidth) -> Option<Unkept> {
     let poll = bandwidth.rules.poll.as_ref()?;
     let most = platform.counters.counter_page.as_ref()?.poll;

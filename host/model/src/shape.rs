@@ -22,7 +22,7 @@ pub(crate) struct Shape {
     pub name: &'static str,
     /// What it says.
     pub doc: &'static str,
-    /// Its keys. In one of several shapes ([`Kind::Variant`]) the first key tells which it is.
+    /// Its keys. In one of several shapes ([`Kind::Variant`]) the first key determines which it is.
     pub keys: &'static [Key],
 }
 
@@ -56,9 +56,9 @@ pub(crate) enum Kind {
     List(&'static Kind),
     /// A table.
     Table(&'static Shape),
-    /// One of several tables, told apart by their first key.
+    /// One of several tables, distinguished by their first key.
     Variant(&'static [Shape]),
-    /// One of several kinds, told apart by their TOML type.
+    /// One of several kinds, distinguished by their TOML type.
     OneOf(&'static [Kind]),
 }
 

@@ -80,8 +80,8 @@ pub struct Hypervisor {
     pub console_core: CoreId,
     /// Time between two reports of the counters, whole milliseconds.
     pub heartbeat: Option<Nanos>,
-    /// The longest turn of a core under QEMU's instruction counting, whole microseconds. Not in the file: it belongs to a
-    /// run, not to the system.
+    /// The longest time slice of a core under QEMU's instruction counting, whole microseconds. Not
+    /// in the file: it belongs to a run, not to the system.
     pub slice: Option<Nanos>,
     /// Whether every store must be one that an emulator's plug-in sees; see [`Header::observed`](crate::packed::Header). Not in the
     /// file either.
@@ -118,7 +118,7 @@ pub struct Vm {
     pub expect: Vec<String>,
     /// Where its virtual devices are.
     pub board: Board,
-    /// Whether it shares a core, and so is told what time others take from it.
+    /// Whether it shares a core, and so sees its stolen time.
     pub stolen_time: bool,
     /// Its virtio socket device, if it is in a flow.
     pub socket: Option<Socket>,
@@ -138,7 +138,7 @@ pub struct Net {
     pub burst: u64,
     /// Bytes a second that its VM may send; 0 for no limit.
     pub bandwidth: u64,
-    /// Whether frames for nobody here are its VM's to pass on.
+    /// Whether its VM passes on frames to unknown addresses.
     pub uplink: bool,
 }
 

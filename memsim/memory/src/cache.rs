@@ -269,8 +269,8 @@ impl Cache {
         Outcome { hit: false, victim }
     }
 
-    /// Looks for a line on behalf of `owner`, its user from now on; a store makes it dirty. Counts the access.
-    /// The state is that of before the access; `None` is a miss.
+    /// Looks for a line on behalf of `owner`, its user from now on; a store makes it dirty. Counts
+    /// the access. The state is that of before the access; `None` is a miss.
     ///
     /// # Panics
     /// If the owner is not among those of [`Cache::new`].

@@ -313,7 +313,8 @@ impl Engine {
         Progress::Done
     }
 
-    /// The next transaction of a channel and its earliest time. Writes go before reads: they make room.
+    /// The next transaction of a channel and its earliest time. Writes go before reads: they make
+    /// room.
     fn wanted(&self, channel: usize) -> Option<(Transaction, Picos)> {
         let c = &self.channels[channel];
         let piece = c.pieces.get(c.piece)?;

@@ -325,8 +325,9 @@ impl Hierarchy {
         self.l3.as_ref().map(Cache::stats)
     }
 
-    /// Counts of the DRAM's banks, if there are address functions. A line that is written back counts for its own
-    /// owner, not for the one that evicted it: it goes to a row of that owner's memory.
+    /// Counts of the DRAM's banks, if there are address functions. A line that is written back
+    /// counts for its own owner, not for the one that evicted it: it goes to a row of that owner's
+    /// memory.
     #[must_use]
     pub fn banks(&self) -> Option<&BankStats> {
         self.banks.as_ref().map(Banks::stats)
@@ -389,8 +390,8 @@ impl Hierarchy {
         let served = if self.l2_private && self.l2[core].lookup(line, owner, false).is_some() {
             Served::L2
         } else if self.l1d[core].contains(line) {
-            // The core's own data cache may hold the only copy of code that was just written; on hardware software
-            // has cleaned it by now, which the model does not see.
+            // The core's own data cache may hold the only copy of code that was just written; on
+            // hardware software has cleaned it by now, which the model does not see.
             Served::L1
         } else if self.snoop(core, line, false).is_some() {
             Served::Peer

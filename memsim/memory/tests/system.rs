@@ -1,4 +1,5 @@
-//! The memory system in time: formulas for what is alone, conservation for what is not, and which owner can delay which.
+//! The memory system in time: formulas for what is alone, conservation for what is not, and which
+//! owner can delay which.
 #![allow(missing_docs, clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
 
 use std::collections::BTreeMap;
@@ -268,8 +269,8 @@ fn colored(core: u64, line: u64) -> u64 {
     core << 28 | offset >> 15 << 16 | half | offset & 0x7fff
 }
 
-/// How much longer a walk over 64 KiB, which fits the L2 but not the L1, takes with three cores that write 16 MiB
-/// each; and the walker's lines that others evicted.
+/// How much longer a walk over 64 KiB, which fits the L2 but not the L1, takes with three cores
+/// that write 16 MiB each; and the walker's lines that others evicted.
 fn slowdown(
     registers: usize,
     buffers: usize,

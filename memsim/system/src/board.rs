@@ -72,7 +72,8 @@ pub struct Board {
 }
 
 impl Board {
-    /// The VMs of a system, in the pages where `placement` puts them, on a memory. Traces are searched next to the system's file.
+    /// The VMs of a system, in the pages where `placement` puts them, on a memory. Traces are
+    /// searched next to the system's file.
     ///
     /// # Errors
     /// [`BoardError`], if the memory is not that of the system's platform, a trace can't be read, or a budget counts what the model

@@ -5,7 +5,7 @@ const AMOUNT_BITS: u32 = 40;
 pub(in super::super) const MOST: u64 = (1 << AMOUNT_BITS) - 1;
 
 /// A number of accesses that several cores take from and add to, in one word with the number (modulo 2^24) of the period that it is
-/// of: whoever comes first in a period begins it, in the same exchange as it takes from it. So nobody can take from
+/// of: the first vCPU in a period begins it, in the same exchange as it takes from it. So no vCPU can take from
 /// the period before, or begin one twice, and no ordering is needed: the word says all.
 ///
 /// A period counts as later than the word's if it is so by less than 2^23, four minutes at 30 us: reserves whose sharers are stepped

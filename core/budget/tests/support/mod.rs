@@ -22,7 +22,7 @@ pub struct Used {
     pub counts: Counts,
     /// Whether it was suspended at the end.
     pub suspended: bool,
-    /// Whether it was told to stop in this period.
+    /// Whether it was stopped in this period.
     pub stopped: bool,
 }
 
@@ -33,7 +33,7 @@ pub struct Vcpu {
     pub counts: Counts,
     pub verdict: Verdict,
     pub history: Vec<Used>,
-    /// Where in time it is told of periods.
+    /// The times at which it gets the boundaries of periods.
     index: u64,
     opened: Counts,
     pub off: bool,
@@ -56,7 +56,7 @@ impl Vcpu {
         }
     }
 
-    /// Tells the regulator. Returns the vCPUs to wake.
+    /// Passes an event to the regulator. Returns the vCPUs to wake.
     pub fn step(&mut self, shared: &Shared, now: u64, event: Event) -> u32 {
         let index = self.setting.periods().index(Nanos(now));
         if self.index != u64::MAX && index > self.index {

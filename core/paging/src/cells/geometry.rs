@@ -29,9 +29,9 @@ pub enum Broken {
     Color(u32),
     /// Bank function number .0 has no address bit, or one above 40 bits.
     Bank(usize),
-    /// Bank function number .0 is the XOR of some before it: it tells no banks apart.
+    /// Bank function number .0 is the XOR of some before it: it distinguishes no banks.
     Dependent(usize),
-    /// So many bits tell cells apart, more than the eight for [`MAX_CELLS`].
+    /// So many bits distinguish cells, more than the eight for [`MAX_CELLS`].
     TooMany(usize),
 }
 

@@ -131,7 +131,7 @@ impl<'a> Pages<'a> {
     }
 
     /// Writes the address of the next page, XORed with `attributes`, into each entry, as long as there are pages and the entries are 0.
-    /// Gives how many were written. `attributes` are the bits that every descriptor has beside the address.
+    /// Gives how many were written. `attributes` are the bits of every descriptor in addition to the address.
     pub fn fill(&mut self, entries: &mut [u64], attributes: u64) -> usize {
         let mut filled = 0;
         while let Some(entries) = entries.get_mut(filled..).filter(|entries| !entries.is_empty()) {

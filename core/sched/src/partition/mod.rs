@@ -1,14 +1,14 @@
 //! Partition schedules: who of several has a core, and until when.
 //!
-//! A *driver* (the hypervisor, or the simulator) has one [`Partition`] for each shared core. It tells the schedule which of its
-//! *parties* could use the core ([`Ready`]) and gets a [`Decision`]: who runs, and when to ask again. The parties have numbers from 0
+//! A *driver* (the hypervisor, or the simulator) has one [`Partition`] for each shared core. It passes the *entities*
+//! that are ready ([`Ready`]) to the schedule and gets a [`Decision`]: which entity runs, and when to ask again. The entities have numbers from 0
 //! on, in the order in which the schedule names them.
 //!
 //! What the driver owes:
 //! - [`Partition::step`] when [`Decision::until`] has come, and whenever the set of those that are ready changes.
 //! - Time that does not run backwards; a moment before the last one is taken for the last one.
-//! - Nobody but [`Decision::run`] on the core.
-//! - [`Partition::entered`] when another party than before has come onto the core, as its guest goes on.
+//! - Only [`Decision::run`] on the core.
+//! - [`Partition::entered`] when another entity than before has come onto the core, as its guest goes on.
 //!
 //! What the schedules promise one that is always ready is the supply that `weir_analysis::time::Supply` computes:
 //!
@@ -31,7 +31,7 @@
 //! let first = core.step(Nanos(0), both);
 //! assert_eq!((first.run, first.until), (Some(0), Nanos(20)));
 //! assert_eq!(core.step(first.until, both).run, Some(1));
-//! // The second has nothing to do any more: its turn passes on.
+//! // The second has nothing to do any more: its time slice passes to the next.
 //! assert_eq!(core.step(Nanos(25), Ready::of([0])).until, Nanos(45));
 //! ```
 
@@ -45,20 +45,20 @@ pub use table::{Slot, TimeTable};
 
 use weir_units::Nanos;
 
-/// The most parties of a schedule.
+/// The most entities of a schedule.
 pub const MAX_PARTIES: usize = 8;
 /// The most slots of a time table.
 pub const MAX_SLOTS: usize = 32;
 
-/// The parties that could use the core now.
+/// The entities that are ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ready(u8);
 
 impl Ready {
-    /// Nobody.
+    /// No entity.
     pub const NONE: Self = Self(0);
 
-    /// These parties. Numbers from [`MAX_PARTIES`] up are nobody's.
+    /// These entities. Numbers from [`MAX_PARTIES`] up are ignored.
     #[must_use]
     pub fn of(parties: impl IntoIterator<Item = u8>) -> Self {
         parties.into_iter().fold(Self::NONE, Self::with)
@@ -80,9 +80,9 @@ impl Ready {
 /// Who has the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// The party that runs; none if the core is to idle.
+    /// The entity that runs; none if the core is to idle.
     pub run: Option<u8>,
-    /// When to ask again, at the latest; `u64::MAX` for not before somebody becomes ready.
+    /// When to ask again, at the latest; `u64::MAX` for not before an entity becomes ready.
     pub until: Nanos,
 }
 
@@ -108,7 +108,7 @@ impl Partition {
         }
     }
 
-    /// Whether an interrupt of `priority`, 0 the most urgent, may take what is left of the turn or slot that is under way: none that is more urgent has taken it.
+    /// Whether an interrupt of `priority`, 0 the most urgent, may preempt the current time slice or slot: no more urgent interrupt has started it.
     #[must_use]
     pub const fn may_take(&self, priority: u8) -> bool {
         match self {
@@ -118,8 +118,8 @@ impl Partition {
         }
     }
 
-    /// Gives `party` what is left of the turn or slot that is under way, whoever has it (mobivmm, V-B), if the interrupt that asks
-    /// [may take](Self::may_take) it: the next [`Self::step`] says so if the party is ready then. Servers have priorities for that, and nothing changes.
+    /// Gives `party` the rest of the current time slice or slot (mobivmm, V-B), if the interrupt that asks
+    /// [may take](Self::may_take) it: the next [`Self::step`] returns it if the entity is ready then. Servers have priorities for that, and nothing changes.
     pub fn preempt(&mut self, party: u8, priority: u8) {
         if !self.may_take(priority) {
             return;
@@ -132,14 +132,14 @@ impl Partition {
     }
 
     /// From `now` on the guest of who was decided for runs. Of servers, what passed since then, if another had the core before, is that one's if it is more urgent: it has kept
-    /// this one from going on. In a round and in a table it is a part of the turn or the slot.
+    /// this one from going on. In round robin and in a table it is a part of the time slice or the slot.
     pub fn entered(&mut self, now: Nanos) {
         if let Self::Servers(schedule) = self {
             schedule.entered(now);
         }
     }
 
-    /// Takes `time`, which the driver spent on `party`'s behalf while another had the core, off that party's next turn or budget, and
+    /// Takes `time`, which the driver spent on `party`'s behalf while another had the core, off that entity's next time slice or budget, and
     /// makes up for it to the one that had the core. The slots of a time table stay where they are.
     pub fn charge(&mut self, party: u8, time: Nanos) {
         match self {

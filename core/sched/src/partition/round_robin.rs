@@ -1,23 +1,23 @@
 use super::{Decision, MAX_PARTIES, Ready};
 use weir_units::Nanos;
 
-/// Each in turn, for its quantum. Who has nothing to do passes its turn on, and who becomes ready waits for its turn.
+/// Round robin with a quantum per entity. An entity that is not ready yields its time slice; one that becomes ready waits for its next.
 #[derive(Clone, Debug)]
 pub struct RoundRobin {
     quanta: [u64; MAX_PARTIES],
-    /// Spent on a party's behalf in others' turns, and not yet taken off one of its own.
+    /// Spent on behalf of an entity in time slices of others, and not yet taken off its own.
     owed: [u64; MAX_PARTIES],
     parties: u8,
-    /// Whose turn it is, or was last.
+    /// The entity of the current or last time slice.
     turn: u8,
-    /// When that ends; past if nobody has one.
+    /// Its end; past if there is none.
     end: u64,
     /// The priority of the interrupt that took it; [`u8::MAX`] if none did.
     pub(super) taken: u8,
 }
 
 impl RoundRobin {
-    /// Turns of these lengths, one a party; a quantum of 0 is taken for 1 ns, and parties beyond [`MAX_PARTIES`] get none.
+    /// Time slices of these lengths, one per entity; a quantum of 0 is taken for 1 ns, and entities beyond [`MAX_PARTIES`] get none.
     #[must_use]
     pub fn new(quanta: &[Nanos]) -> Self {
         let parties = quanta.len().min(MAX_PARTIES) as u8;
@@ -25,7 +25,7 @@ impl RoundRobin {
         for (own, quantum) in own.iter_mut().zip(quanta) {
             *own = quantum.0.max(1);
         }
-        // As if the last one's turn had just ended, so that the first begins.
+        // As if the last time slice had just ended, so that the first begins.
         let turn = parties.saturating_sub(1);
         Self { quanta: own, owed: [0; MAX_PARTIES], parties, turn, end: 0, taken: u8::MAX }
     }
@@ -45,7 +45,7 @@ impl RoundRobin {
         };
         let place = usize::from(next) % MAX_PARTIES;
         let quantum = self.quanta[place];
-        // A party whose interrupts take more than it has still gets something, or it could never deal with them.
+        // An entity with interrupts that take more than its time slice still gets some, or it could never handle them.
         let paid = self.owed[place].min(quantum / 2);
         self.owed[place] -= paid;
         self.turn = next;

@@ -56,8 +56,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Servers of these budgets and periods, one a party, the most urgent first. A budget beyond its period is taken for the whole
-    /// period, and parties beyond [`MAX_PARTIES`] get none.
+    /// Servers of these budgets and periods, one per entity, by falling priority. A budget beyond its period is taken for the whole
+    /// period, and entities beyond [`MAX_PARTIES`] get none.
     #[must_use]
     pub fn new(servers: &[(Nanos, Nanos)]) -> Self {
         let mut all = [Server::default(); MAX_PARTIES];

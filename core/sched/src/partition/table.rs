@@ -12,7 +12,7 @@ pub struct Slot {
     pub length: Nanos,
 }
 
-/// A time table that repeats (the major frame of ARINC 653): in a slot its party runs or nobody. Frames begin at multiples of their
+/// A time table that repeats (the major frame of ARINC 653): in a slot only its entity runs. Frames begin at multiples of their
 /// length, so that tables of the same frame are in step on all cores.
 #[derive(Clone, Debug)]
 pub struct TimeTable {

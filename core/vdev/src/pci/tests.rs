@@ -357,7 +357,7 @@ fn any_board() -> impl Strategy<Value = Board> {
 }
 
 proptest! {
-    /// Whatever a function says of itself: a bounded number of accesses, base addresses in their place and apart.
+    /// Any configuration of a function: a bounded number of accesses, base addresses in their place and apart.
     #[test]
     fn any_function_is_probed_in_bounded_time(mut board in any_board()) {
         let probed = Function::probe(&mut board, false);
@@ -410,7 +410,7 @@ proptest! {
 fn a_reset_has_its_time_without_anybody_who_waits() {
     let begun = Release::new(1000, true);
     let end = 1000 + Reset::FLR_NS;
-    // A function-level reset needs all of it, whatever the registers say meanwhile.
+    // A function-level reset needs all of it, independent of the registers at that time.
     assert_eq!(begun.due(1000, || true), Some(end));
     assert_eq!(begun.due(end - 1, || true), Some(end));
     assert_eq!(begun.due(end, || false), None);

@@ -1,17 +1,17 @@
 //! Executes one attack per boot, in the order of the list; the other VMs must not be affected.
 //!
-//! Boot n (from 0, the restart count that weir keeps) announces `attacker: attack N: NAME` with
-//! N = n + 1 and executes attack n of [`attacks::ATTACKS`]. A fault ends the boot;
-//! where it does not (a call was refused, an access was ignored or became an exception of the
-//! guest's own), the guest prints `attacker: survived: ...` and asks for SYSTEM_RESET. The boot after
-//! the last attack prints `attacker: all N attacks executed` and powers off.
+//! Boot n (from 0, the restart count that weir keeps) announces `attacker: attack N: NAME` with N =
+//! n + 1 and executes attack n of [`attacks::ATTACKS`]. A fault ends the boot; where it does not (a
+//! call was refused, an access was ignored or became an exception of the guest's own), the guest
+//! prints `attacker: survived: ...` and asks for SYSTEM_RESET. The boot after the last attack
+//! prints `attacker: all N attacks executed` and powers off.
 //!
-//! Arguments: `attack=N` executes that attack in every boot; `victim=ADDRESS` is where another VM is
-//! supposed to be (0x50000000), `hypervisor=ADDRESS` where weir is (0x7ff00000), both physical;
-//! `wait_ms=N` sleeps so long in each life before its attack.
+//! Arguments: `attack=N` executes that attack in every boot; `victim=ADDRESS` is where another VM
+//! is supposed to be (0x50000000), `hypervisor=ADDRESS` where weir is (0x7ff00000), both physical;
+//! `wait_ms=N` sleeps for this time before the attack.
 //!
-//! Run it with `on_fault = "restart"`. It takes no interrupts; on QEMU without weir each boot is the
-//! first, and the attacks that break the vectors hang.
+//! Run it with `on_fault = "restart"`. It takes no interrupts; on QEMU without weir each boot is
+//! the first, and the attacks that break the vectors hang.
 
 #![no_std]
 #![no_main]

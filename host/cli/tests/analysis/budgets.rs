@@ -60,12 +60,12 @@ fn what_check_refuses_does_not_hold() {
         (
             "1",
             "accesses = 50, period = \"30us\", regulator = \"memguard\", phase = \"staggered\"",
-            "periods are staggered",
+            "phase = \"staggered\" with a budget",
         ),
         (
             "1, 2",
             "accesses = 50, period = \"30us\", adjust = { by = \"a\", min = 1, max = 60 }",
-            "may set the budget of b to 1",
+            "may set the budget of vm `b` to 1",
         ),
     ] {
         // Where no platform is named, too.
@@ -476,7 +476,7 @@ fn analyze_and_check_refuse_the_same_measurements() {
         ("accesses = 60, period = \"19us\"", "the period of 19us is shorter than the `min_period`"),
         (
             "accesses = 60, period = \"30us\", debt = false, adjust = { by = \"a\", min = 9, max = 70 }",
-            "a budget that it may be set to of 9 gives",
+            "an adjustable budget of 9 gives",
         ),
         ("accesses = 60, period = \"30us\", poll = \"2us\"", "poll = \"2us\" is coarser"),
         ("accesses = 60, period = \"30us\", poll = \"1us\"", ""),
@@ -484,7 +484,7 @@ fn analyze_and_check_refuse_the_same_measurements() {
             "accesses = 60, period = \"30us\", poll = \"1us\", debt = false",
             "a may take 2064 beyond its budget",
         ),
-        ("required = \"1MB/s\", poll = \"30us\"", "looked at each 30us only"),
+        ("required = \"1MB/s\", poll = \"30us\"", "poll = \"30us\" is coarser"),
     ] {
         let text = system(&[bandwidth]).replace("min_accesses", measured);
         let found = reasons(&analyze(&text, &[]).1["memory"]);

@@ -169,7 +169,7 @@ impl Checker<'_> {
         let times = [("period", flow.period), ("deadline", flow.deadline)];
         for ((key, time), place) in times.into_iter().zip(&flow.places[1..]) {
             let Some(time) = time.filter(|time| time.0 >= FLOW_TIME_LIMIT) else { continue };
-            // Without a `deadline` it is the period, and that was told.
+            // Without a `deadline` it is the period, which was reported.
             if key == "deadline" && *place == flow.places[1] {
                 continue;
             }
@@ -201,7 +201,7 @@ impl Checker<'_> {
         self.faults.push(fault.help("give one of them another name"));
     }
 
-    /// The ends of flows have cores of their own: only the broker may take turns with others.
+    /// The ends of flows have cores of their own: only the broker may share a core.
     fn flow_ends(&mut self, timing: &Timing, vms: &[Vm]) {
         for (index, vm) in vms.iter().enumerate() {
             let is_end = |flow: &&Flow| flow.from == index || flow.to.contains(&index);

@@ -18,7 +18,7 @@ use crate::timing::Timing;
 use std::{collections::HashMap, ops::Range};
 use weir_units::Nanos;
 
-/// The longest turn in whole seconds, for a person.
+/// The longest time slice in whole seconds, for messages.
 const MOST_TURN: &str = "2199s, half an hour";
 const _: () = assert!(MOST_TURN_NS / 1_000_000_000 == 2199);
 
@@ -100,7 +100,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Every VM on a shared core has a turn there, nobody else has one, and every turn is one that can be kept.
+    /// Checks that the schedule of a shared core names all VMs on it and no others, with lengths
+    /// that can be kept.
     pub(super) fn schedules(&mut self, timing: &Timing) {
         for core in &timing.cores {
             self.turns(timing, core);
@@ -174,7 +175,7 @@ impl Checker<'_> {
                 wrong("turn-twice", message, "keep one of them, or write a time table".to_owned());
             }
             let kept = (LEAST_TURN_NS..=MOST_TURN_NS).contains(&length.0);
-            // A round has one length for all turns.
+            // A round has one length for all time slices.
             if !(kept || is_round && place > 0) {
                 let what =
                     if is_round { "time slice".to_owned() } else { format!("time of {name}") };

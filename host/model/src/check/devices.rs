@@ -170,7 +170,7 @@ fn passable(all: &[BoardDevice], platform: &Platform) -> Vec<String> {
     good.map(|device| device.path.clone()).collect()
 }
 
-/// Why `device` cannot be passed through, if so. `granted` is what the same VM gets beside it.
+/// Why `device` cannot be passed through, if so. `granted` lists the other devices of the same VM.
 fn refusal(
     device: &BoardDevice,
     all: &[BoardDevice],

@@ -124,8 +124,8 @@ impl Checker<'_> {
         }
     }
 
-    /// About how many bytes an image has. That of what weir builds or fetches is a fixed guess, so that the same file is divided
-    /// alike whatever has been built.
+    /// About how many bytes an image has. That of what weir builds or fetches is a fixed guess, so
+    /// that the same file is divided alike, independent of the built files.
     pub(super) fn likely_len(&self, image: &raw::Image) -> u64 {
         let len = |role: Role, name: &At<String>| match self.catalog.find(
             role,

@@ -1,5 +1,5 @@
-//! From what a file says to a system that can be built: every rule, each with a message that names both
-//! parties and what to write instead.
+//! From what a file says to a system that can be built: every rule, each with a message that names
+//! both places and a suggestion.
 
 mod broker;
 mod cores;
@@ -64,7 +64,8 @@ pub fn check_file_on(path: &Path, catalog: &Catalog, platform: Platform) -> Resu
     check(path, &fault::read(path)?, catalog, Some(platform), Purpose::Build)
 }
 
-/// Checks the text of a system file. `path` is its name in messages, and images are looked for beside it.
+/// Checks the text of a system file. `path` is its name in messages, and images are searched next
+/// to it.
 ///
 /// # Errors
 ///
@@ -390,7 +391,7 @@ impl Checker<'_> {
     }
 }
 
-/// The platform that a file names, beside which `directory` is.
+/// The platform that a file in `directory` names.
 pub(crate) fn find_platform(
     file: &File,
     directory: &Path,

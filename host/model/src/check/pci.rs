@@ -29,7 +29,7 @@ struct Earlier {
 }
 
 impl Checker<'_> {
-    /// The PCI functions that each VM gets. `devices` is what each gets beside them.
+    /// The PCI functions of each VM. `devices` lists its other devices.
     pub(super) fn functions(
         &mut self,
         vms: &[raw::Vm],

@@ -25,7 +25,7 @@ impl raw::Vm {
 }
 
 impl Checker<'_> {
-    /// Whoever says how it sees its socket device has one.
+    /// A VM with the key `vsock` has a socket device.
     pub(super) fn sockets(&mut self, raw: &raw::System, timing: &Timing) {
         for (index, vm) in raw.vms.iter().enumerate() {
             let Some(bus) = &vm.vsock else { continue };
@@ -59,7 +59,8 @@ impl Checker<'_> {
         }
     }
 
-    /// What a device on PCI needs beyond: a configuration space, beside the functions that the VM was given if there are any.
+    /// The further needs of a device on PCI: a configuration space, shared with the functions of
+    /// the VM if there are any.
     fn on_pci(&mut self, raw: &raw::Vm, vm: &Vm, flow: &Flow, span: &Range<usize>) {
         if vm.functions.is_empty() {
             let at = raw.board.ecam.as_ref().map_or(span, |ecam| &ecam.span).clone();

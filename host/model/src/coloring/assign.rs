@@ -1,7 +1,8 @@
 //! From requests to cells.
 //!
-//! Who asks for colors, or for banks, owns them: nobody else gets a page in them. Who doesn't ask gets a share of what nobody
-//! owns. `"auto"` is asking without saying how many, for a VM whose criticality is not 0.
+//! A VM that requests colors or banks owns them: no other VM gets a page in them. A VM without a
+//! request gets a share of the rest. `"auto"` requests without a number, for a VM with a
+//! criticality other than 0.
 
 use super::{
     Division,
@@ -74,14 +75,14 @@ pub(super) struct Work<'a> {
     pub pools: Vec<Range<u64>>,
     pub cells: Cells,
     pub groups: Vec<Group>,
-    /// Faults of which it is not yet told how to mend them.
+    /// Diagnostics without suggestions so far.
     pub open: Vec<Open>,
     /// What the VMs want, in their order.
     pub demands: &'a [Demand],
 }
 
 impl Work<'_> {
-    /// The cells of everybody, and what each has asked for, the hypervisor first.
+    /// The cells of all owners and their requests, the hypervisor first.
     fn divide(mut self, requests: &Requests, timed: &[TimedVm]) -> (Division, Vec<Owner>) {
         let vms = self.demands;
         let map = self.map(requests.dram.as_ref());
@@ -114,7 +115,8 @@ impl Work<'_> {
                 ..owner
             });
         }
-        // A broker without flows gets nothing, but what the file says of it must be possible beside the others.
+        // A broker without flows gets nothing, but its keys must be possible together with the
+        // others.
         let absent = requests.broker.is_any().then(|| self.owner(BROKER_TITLE, &requests.broker));
         owners.extend(absent);
         let as_asked = owners.clone();
@@ -136,8 +138,8 @@ impl Work<'_> {
         (division, owners)
     }
 
-    /// The cells of the hypervisor and the VMs, which are the first of the owners; the others get nothing, and are left out. None without a
-    /// fault where nothing is to be divided.
+    /// The cells of the hypervisor and the VMs, which are the first of the owners; the others get
+    /// nothing, and are left out. None without a fault where nothing is to be divided.
     pub(super) fn settle(
         &mut self,
         owners: &mut Vec<Owner>,
@@ -166,7 +168,8 @@ impl Work<'_> {
         self.choose_all(owners, true)
     }
 
-    /// The cells of all owners, once those who leave it to the tool have numbers; if `lean`, no more than they need.
+    /// The cells of all owners, once those who leave it to the tool have numbers; if `lean`, no
+    /// more than they need.
     fn choose_all(&mut self, owners: &mut [Owner], lean: bool) -> Option<Vec<CellSet>> {
         let before = self.faults.0.len();
         // Banks first: where they are not independent of the colors, they leave the fewer colors to choose from.
@@ -226,7 +229,8 @@ impl Work<'_> {
         }
     }
 
-    /// Nobody owns what somebody else owns, unless both take it by the same group's name and are as critical as each other.
+    /// No two owners have the same number, unless both name the same group and have the same
+    /// criticality.
     fn overlaps(&mut self, owners: &[Owner]) {
         for part in Part::ALL {
             for second in 0..owners.len() {
@@ -315,15 +319,15 @@ impl Work<'_> {
         Some(Refusal::new(fault, edits.into_iter().flatten()).cause(free))
     }
 
-    /// What nobody owns.
+    /// The numbers without an owner.
     pub(super) fn free(&self, owners: &[Owner], part: Part) -> BTreeSet<u16> {
         let taken: BTreeSet<_> =
             owners.iter().filter_map(|owner| owner.part(part).numbers.as_ref()).flatten().collect();
         (0..part.count(&self.cells)).filter(|number| !taken.contains(number)).collect()
     }
 
-    /// The cells of a owner: of its own colors, or else of those that nobody owns, and likewise of its banks. A fault if a number that
-    /// it asked for is in none of them.
+    /// The cells of an owner: of its own colors, or else of those without an owner, and likewise of
+    /// its banks. A fault if a number that it asked for is in none of them.
     fn cells_of(&mut self, owners: &[Owner], index: usize) -> Option<CellSet> {
         let owner = &owners[index];
         let may = |part: Part| match &owner.part(part).numbers {

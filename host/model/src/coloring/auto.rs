@@ -17,7 +17,8 @@ pub(super) const fn with_tables(memory: u64) -> u64 {
     memory + memory / 64 + (2 << 20)
 }
 
-/// The most RAM, in whole MiB but told in bytes, that `memory` holds with its tables, beside `pristine` bytes.
+/// The most RAM, in bytes but a multiple of 1 MiB, that `memory` holds with its tables and
+/// `pristine` bytes.
 pub(super) fn without_tables(memory: u64, pristine: u64) -> u64 {
     let whole = memory.saturating_sub(pristine + (2 << 20));
     (whole / 65 * 64) >> 20 << 20
@@ -33,7 +34,7 @@ pub(super) fn without_image(platform: &Platform, images: u64) -> Vec<Range<u64>>
     pools
 }
 
-/// What somebody else must still find when a owner has chosen.
+/// The numbers that must be left for another owner.
 struct Claim {
     /// The numbers that would do.
     places: BTreeSet<u16>,
@@ -44,10 +45,11 @@ struct Claim {
 }
 
 impl Work<'_> {
-    /// Gives every owner that says `"auto"` and is critical numbers of its own: as many as its memory and its working set need,
-    /// or, without a working set, an equal share if that is more. The others share what is left, at least as much as their memory
-    /// needs. Who is more critical chooses first, then who comes first in the file, and each takes the lowest. If `lean`, nobody gets more
-    /// than it needs.
+    /// Gives every owner that says `"auto"` and is critical numbers of its own: as many as its
+    /// memory and its working set need, or, without a working set, an equal share if that is more.
+    /// The others share what is left, at least as much as their memory needs. The order is falling
+    /// criticality, then the order of the file; each takes the lowest. If `lean`, no owner gets
+    /// more than it needs.
     pub(super) fn choose(&mut self, owners: &mut [Owner], part: Part, lean: bool) {
         let count = u64::from(part.count(&self.cells));
         let ram = self.ram();
@@ -137,7 +139,8 @@ impl Work<'_> {
                     numbers.insert(number);
                 }
             }
-            // What makes a request impossible is taken only where it must be; the request is refused then, which says who has it.
+            // What makes a request impossible is taken only where it must be; the request is
+            // refused then, which says who has it.
             for number in last {
                 if (numbers.len() as u64) < need {
                     numbers.insert(number);
@@ -162,14 +165,16 @@ impl Work<'_> {
         (ram / self.cells.count() as u64 * cells as u64 / numbers as u64).max(1)
     }
 
-    /// The numbers of the other part in which a owner may have pages: its own, or else those that nobody owns.
+    /// The numbers of the other part in which an owner may have pages: its own, or else those
+    /// without an owner.
     pub(super) fn others(&self, owners: &[Owner], owner: &Owner, part: Part) -> BTreeSet<u16> {
         let other = part.other();
         owner.part(other).numbers.clone().unwrap_or_else(|| self.free(owners, other))
     }
 
-    /// What the others must find once owner number `index` has chosen: those who choose `later` as many as they need, those who share
-    /// the rest `reserve`, and each number of the other part that the file gives a place.
+    /// What the others must find once owner number `index` has chosen: those who choose `later` as
+    /// many as they need, those who share the rest `reserve`, and each number of the other part
+    /// that the file gives a place.
     fn claims(
         &self,
         owners: &[Owner],
@@ -206,8 +211,8 @@ impl Work<'_> {
         claims
     }
 
-    /// For each number of the other part that the file gives to somebody else who has none of `part` yet: the free numbers of `part` that
-    /// go with it, one of which it must keep.
+    /// For each number of the other part that the file gives to another owner without numbers of
+    /// `part`: the free numbers of `part` that go with it, one of which it must keep.
     fn requests(&self, owners: &[Owner], index: usize, part: Part) -> Vec<BTreeSet<u16>> {
         let other = part.other();
         let free = self.free(owners, part);
@@ -242,7 +247,8 @@ impl Work<'_> {
         self.free(owners, part).intersection(&beside).copied().collect()
     }
 
-    /// Of the free numbers of `part` the lowest that let the owner use every number of the other part that the file gives it.
+    /// Of the free numbers of `part` the lowest that let the owner use every number of the other
+    /// part that the file gives it.
     fn cover(&self, owner: &Owner, part: Part, free: &BTreeSet<u16>) -> BTreeSet<u16> {
         let other = part.other();
         let request = owner.part(other).numbers.as_ref().filter(|_| owner.names(other));
@@ -259,7 +265,8 @@ impl Work<'_> {
         taken
     }
 
-    /// The fault if the file gives the owner numbers of the other part with which none of `free` goes.
+    /// The fault if the file gives the owner numbers of the other part with which none of `free`
+    /// goes.
     fn uncovered(
         &self,
         owners: &[Owner],

@@ -16,10 +16,11 @@ use weir_paging::cells::Cells;
 
 /// Longest name in bytes.
 const NAME_LIMIT: usize = 31;
-/// More than there are cells nobody can tell apart.
+/// More than the number of cells.
 const LIMIT: usize = 256;
 
-/// The groups that a system file may name: its own and the platform's. Each is checked, whether anybody takes it or not.
+/// The groups that a system file may name: its own and the platform's. Each is checked, used or
+/// not.
 pub(super) fn read(
     requests: &Requests,
     platform: &Platform,
@@ -70,7 +71,8 @@ pub(super) fn beyond(part: Part, cells: &Cells, numbers: &BTreeSet<u16>) -> Opti
     Some((number, help))
 }
 
-/// Groups with their names and numbers read. What was refused has no numbers, and nobody who takes it is refused for that.
+/// Groups with their names and numbers read. A refused group has no numbers; its users are not
+/// refused again.
 pub(super) fn all<'a>(
     raw: &'a [RawGroup],
     file: &File,

@@ -146,7 +146,7 @@ pub(crate) struct Requests {
     pub groups: Vec<RawGroup>,
     pub hypervisor: Request,
     pub broker: Request,
-    /// Of each VM in turn.
+    /// Of each VM, in the order of the file.
     pub vms: Vec<Request>,
 }
 

@@ -1,4 +1,5 @@
-//! Who may use which part of the last-level cache and of DRAM: from the keys `colors` and `banks` to everybody's cells.
+//! Division of the last-level cache and of DRAM: from the keys `colors` and `banks` to page
+//! classes.
 
 mod assign;
 mod auto;
@@ -36,14 +37,14 @@ pub struct Division {
     pub cells: Cells,
     /// The name of the DRAM map, if the platform names any.
     pub dram: Option<String>,
-    /// Whether memory is divided at all: if anybody has `colors` or `banks`, everybody has cells, and everything is
-    /// mapped page by page. If not, everybody's set is all cells.
+    /// Whether memory is divided at all: if any VM has `colors` or `banks`, every VM has cells, and
+    /// all memory is mapped page by page. If not, every set is all cells.
     pub divided: bool,
     /// The cells of the hypervisor.
     pub hypervisor: CellSet,
     /// The cells of each VM.
     pub vms: Vec<CellSet>,
-    /// The colors, and the banks, that nobody asked for: they are of all together who did not ask.
+    /// The colors and the banks without a request: all owners without a request share them.
     pub(crate) common: [BTreeSet<u16>; 2],
     /// The TLB sets of each VM that asked for some.
     pub tlb: Vec<Option<TlbColors>>,
@@ -58,7 +59,7 @@ impl Division {
         format!("{} and {}", part(Part::Colors), part(Part::Banks))
     }
 
-    /// Everybody has all cells.
+    /// The division in which every owner has all cells.
     pub(crate) fn none(geometry: Geometry, dram: Option<String>, vms: usize) -> Self {
         let cells = Cells::new(&geometry).unwrap_or(Cells::ONE);
         let all = cells.all();

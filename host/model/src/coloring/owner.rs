@@ -1,4 +1,4 @@
-//! Who gets cells, and what the keys say of them.
+//! The owners of cells, and their keys.
 
 use super::{assign::Work, groups::beyond, keys::Request, numbers, platform::Group};
 use crate::raw::At;
@@ -51,19 +51,19 @@ impl Part {
     }
 }
 
-/// What somebody has of one part.
+/// The colors or the banks of an owner.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Owned {
-    /// What is theirs, if they asked.
+    /// Its numbers, if it requested some.
     pub numbers: Option<BTreeSet<u16>>,
     /// By the name of this group.
     pub group: Option<String>,
-    /// They left the choice to the tool.
+    /// The key is "auto".
     pub auto: bool,
     pub span: Range<usize>,
 }
 
-/// Somebody who gets cells: the hypervisor, which comes first, or a VM.
+/// An owner of cells: the hypervisor, which comes first, or a VM.
 #[derive(Clone, Debug)]
 pub(super) struct Owner {
     pub name: String,

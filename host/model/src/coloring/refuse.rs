@@ -1,4 +1,5 @@
-//! Why somebody can't have cells, in words: who holds what, and which key gives it back.
+//! Diagnostics of requests for cells: the owners of the numbers, and the keys that can release
+//! them.
 
 use super::{
     assign::Work,
@@ -13,7 +14,7 @@ use std::{collections::BTreeSet, ops::Range};
 use weir_paging::cells::{Cell, CellSet, Pages};
 use weir_units::Bytes;
 
-/// Parties that own the same numbers.
+/// Owners of the same numbers.
 struct Claim {
     /// `a`, or `a and b`.
     names: String,
@@ -103,7 +104,7 @@ impl Work<'_> {
         message: String,
         claims: &[Claim],
     ) -> Fault {
-        // Whoever is in no table of the file is marked where the others are.
+        // An owner without a table in the file is marked at the others.
         let (span, label, rest) = match claims {
             [first, rest @ ..] if span.is_empty() => (&first.span, first.text(), rest),
             all => (span, "this".to_owned(), all),
@@ -112,7 +113,8 @@ impl Work<'_> {
         rest.iter().fold(fault, |fault, claim| fault.and(claim.span.clone(), claim.text()))
     }
 
-    /// Changes that take some of `numbers` from a owner: each that has some gives `count` of them up, the highest, or its key.
+    /// Changes that take some of `numbers` from an owner: each that has some gives `count` of them
+    /// up, the highest, or its key.
     fn given_up(
         owners: &[Owner],
         index: usize,
@@ -134,7 +136,7 @@ impl Work<'_> {
         less.chain(nothing).collect()
     }
 
-    /// That a owner shares what nobody owns, and others own all.
+    /// That an owner needs numbers without an owner, but all have one.
     fn none_left(&self, owners: &[Owner], index: usize, part: Part) -> Refusal {
         let owner = &owners[index];
         let claims = claims(owners, index, part, |_| true);
@@ -158,7 +160,7 @@ impl Work<'_> {
             .cause(format!("{name} has the numbers that no key takes, at least one {one}"))
     }
 
-    /// Why a owner that may have these colors and banks has no cell. `None` if it has some.
+    /// Why an owner that may have these colors and banks has no cell. `None` if it has some.
     pub(super) fn no_cell(
         &self,
         owners: &[Owner],
@@ -193,8 +195,9 @@ impl Work<'_> {
         Some(Refusal::new(fault, edits).cause(SAME_BITS))
     }
 
-    /// That a request can't be had, since on this board the colors and banks are not independent. `missing` are numbers of `part` that
-    /// lie in none of the other part's numbers that the owner may have, `allowed`.
+    /// That a request can't be had, since on this board the colors and banks are not independent.
+    /// `missing` are numbers of `part` that lie in none of the other part's numbers that the owner
+    /// may have, `allowed`.
     pub(super) fn cannot_have(
         &self,
         owners: &[Owner],
@@ -222,7 +225,7 @@ impl Work<'_> {
             Edit::write(owners, index, part, moved.collect()).into_iter().collect();
         let fewer = Edit::write(owners, index, part, kept.clone());
         if owner.names(other) {
-            // Both keys are its own: whoever has those banks, or colors, is not the cause.
+            // Both keys are its own: the owner of those banks, or colors, is not the cause.
             let message =
                 format!("{}: cannot have {lost} with {}: {lie}", owner.name, other.with(allowed));
             edits.extend(Edit::write(owners, index, other, self.beside(other, &own)));
@@ -292,7 +295,8 @@ impl Work<'_> {
         Refusal::new(fault, edits).cause(self.reason(owner, part)).rest(self.smaller(owner, part))
     }
 
-    /// That too few numbers go with what the owner may have of the other part: it needs `need`, and `left` are there beside what others need.
+    /// That too few numbers go with what the owner may have of the other part: it needs `need`, and
+    /// `left` remain after the needs of the others.
     pub(super) fn short_beside(
         &self,
         owners: &[Owner],
@@ -338,8 +342,8 @@ impl Work<'_> {
         Refusal::new(fault, edits).cause(self.reason(owner, part)).rest(self.smaller(owner, part))
     }
 
-    /// Changes with which `left` numbers of a part may do for a owner: more of the other part if it has some, less memory, a smaller
-    /// working set.
+    /// Changes with which `left` numbers of a part may do for an owner: more of the other part if
+    /// it has some, less memory, a smaller working set.
     fn amounts(&self, owners: &[Owner], index: usize, part: Part, left: u64) -> Vec<Edit> {
         let (owner, other) = (&owners[index], part.other());
         let ram = self.ram();
@@ -373,7 +377,8 @@ impl Work<'_> {
         owner.working_set.filter(|set| *set > cache.size).map(|set| (set, cache.size))
     }
 
-    /// Why a owner needs so many numbers of a part: what one is, or that its working set never fits.
+    /// Why an owner needs so many numbers of a part: what one is, or that its working set never
+    /// fits.
     fn reason(&self, owner: &Owner, part: Part) -> String {
         self.never_fits(owner, part).map_or_else(
             || self.worth(owner, part),
@@ -384,7 +389,8 @@ impl Work<'_> {
         )
     }
 
-    /// What a number of a part is, and what of it lies in what the file gives a owner of the other part.
+    /// What a number of a part is, and what of it lies in what the file gives an owner of the other
+    /// part.
     fn worth(&self, owner: &Owner, part: Part) -> String {
         let count = u64::from(part.count(&self.cells));
         let ram: u64 = self.platform.pools().iter().map(|pool| pool.end - pool.start).sum();
@@ -405,7 +411,7 @@ impl Work<'_> {
         )
     }
 
-    /// What a owner may want less of, so that fewer numbers of a part do.
+    /// What an owner may want less of, so that fewer numbers of a part do.
     fn smaller(&self, owner: &Owner, part: Part) -> String {
         if self.never_fits(owner, part).is_some() {
             return format!("give a smaller `working_set` to {}", owner.name);
@@ -419,8 +425,8 @@ impl Work<'_> {
         )
     }
 
-    /// Why the RAM of the VM that is owner number `index` does not fit into its cells. `None` if it does; whether it finds room beside the
-    /// others' is for placement to say. `sets` are the cells of all.
+    /// Why the RAM of the VM that is owner number `index` does not fit into its cells. `None` if it
+    /// does; placement decides whether there is room. `sets` are the cells of all.
     pub(super) fn too_large(
         &self,
         owners: &[Owner],
@@ -449,7 +455,7 @@ impl Work<'_> {
         let mut marked = Vec::new();
         for part in Part::ALL {
             let free = self.free(owners, part);
-            // Who shares what nobody owns must keep one of them.
+            // Owners without numbers must keep one of the shared ones.
             let shared = owners.iter().any(|owner| owner.part(part).numbers.is_none());
             let most = free.len() - usize::from(shared && !free.is_empty());
             // As many more as the whole of it needs, its tables and pristine image too.
@@ -465,14 +471,15 @@ impl Work<'_> {
                 marked.extend(claims(owners, index, part, |_| true));
             }
         }
-        // Among the first of them, as only so many are told.
+        // Among the first, because the number of suggestions is limited.
         let less = self.fitting(owners, index, sets);
         edits.splice(edits.len().min(2)..edits.len().min(2), less);
         let fault = self.marked("cells-memory", &demand.span, message, &marked);
         Some(Refusal::new(fault, edits).rest(format!("give less memory to {}", owner.name)))
     }
 
-    /// So much RAM of owner number `index` as its cells hold beside its tables, its image and all that others have who may be in any of them.
+    /// So much RAM of owner number `index` as its cells hold in addition to its tables, its image
+    /// and the memory of all others in any of them.
     fn fitting(&self, owners: &[Owner], index: usize, sets: &[CellSet]) -> Option<Edit> {
         let (owner, set) = (owners.get(index)?, sets.get(index)?);
         let pages = |pool: &Range<u64>| Pages::new(&self.cells, *set, pool.clone()).total();

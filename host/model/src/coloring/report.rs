@@ -1,4 +1,4 @@
-//! What a division gives everybody, and what it costs.
+//! The shares of a division, and its costs.
 
 use super::{numbers, owner::Part};
 use crate::image::total;
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use weir_paging::cells::{CellSet, Pages};
 use weir_units::Bytes;
 
-/// What somebody has.
+/// The share of an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     /// `weir` or the VM's name.
@@ -22,7 +22,8 @@ pub struct Share {
     pub colors: BTreeSet<u16>,
     /// Their banks, or groups of as many banks as a page lies in.
     pub banks: BTreeSet<u16>,
-    /// The part of the last-level cache that lines of these colors fill, if the platform tells the cache's size.
+    /// The part of the last-level cache that lines of these colors fill, if the platform file has
+    /// the size of the cache.
     pub cache: Option<Bytes>,
     /// The RAM that lies in these cells.
     pub reach: Bytes,
@@ -30,13 +31,13 @@ pub struct Share {
     pub pages: u64,
     /// Of these, pages that hold the tables of stage 2, the state of the vCPUs, and the pristine image.
     pub kept_pages: u64,
-    /// With whom it shares a color, and so can evict and be evicted.
+    /// The owners that share a color with it: they can evict each other's lines.
     pub shares_colors: Vec<String>,
-    /// With whom it shares a bank, and so can close rows and have them closed.
+    /// The owners that share a bank with it: they can close each other's rows.
     pub shares_banks: Vec<String>,
 }
 
-/// What everybody has, the hypervisor first.
+/// The shares of all owners, the hypervisor first.
 #[must_use]
 pub fn shares(system: &System, placement: &Placement) -> Vec<Share> {
     let division = &system.division;

@@ -1,4 +1,5 @@
-//! Suggestions: changes to a file after which every owner has cells. A suggestion is reported only if a trial shows fewer diagnostics.
+//! Suggestions: changes to a file after which every owner has cells. A suggestion is reported only
+//! if a trial shows fewer diagnostics.
 
 use super::{
     assign::Work,
@@ -13,7 +14,8 @@ use weir_units::Bytes;
 
 /// The most suggestions in a message.
 const MAX_SUGGESTIONS: usize = 3;
-/// The most changes that are tried for all diagnostics of a file together. Later diagnostics have no tried suggestions.
+/// The most changes that are tried for all diagnostics of a file together. Later diagnostics have
+/// no tried suggestions.
 const MAX_TRIALS: usize = 400;
 
 /// What to write instead, and where.
@@ -38,9 +40,9 @@ enum To {
     Group(String, BTreeSet<u16>),
     /// The key is left out.
     Nothing,
-    /// So much RAM, whatever the part.
+    /// So much RAM; the part has no meaning.
     Ram(Bytes),
-    /// A working set of so much, whatever the part.
+    /// A working set of this size; the part has no meaning.
     WorkingSet(Bytes),
 }
 
@@ -82,7 +84,8 @@ impl Edit {
         Some(Self(vec![Change { who: vec![who], part, to }]))
     }
 
-    /// That owner number `who` has `numbers` of `part`, and those with whom it shares a group, too. None if `numbers` is empty.
+    /// That owner number `who` has `numbers` of `part`, and so do the other owners in its group.
+    /// None if `numbers` is empty.
     pub fn write(owners: &[Owner], who: usize, part: Part, numbers: BTreeSet<u16>) -> Option<Self> {
         if numbers.is_empty() {
             return None;
@@ -202,7 +205,8 @@ impl Work<'_> {
         self.faults.push(fault);
     }
 
-    /// Adds suggestions to the diagnostics from index `first` on. `requested` is the content of the file.
+    /// Adds suggestions to the diagnostics from index `first` on. `requested` is the content of the
+    /// file.
     pub(super) fn mend(&mut self, requested: &[Owner], first: usize) {
         let open = mem::take(&mut self.open);
         let before: Vec<Known> = self.faults.0.iter().skip(first).map(known).collect();
@@ -238,7 +242,8 @@ impl Work<'_> {
                     next.push((left.len(), edit));
                 }
             }
-            // A change that leads to another diagnostic is suggested only if no other change is better.
+            // A change that leads to another diagnostic is suggested only if no other change is
+            // better.
             let mut suggestions = if good.is_empty() { next } else { good };
             suggestions.sort_by_key(|(left, _)| *left);
             let cause = if suggestions.is_empty() {
@@ -274,8 +279,9 @@ impl Work<'_> {
         }
     }
 
-    /// Returns whether each of the diagnostics `left` has a change after which fewer are left. Without this check,
-    /// suggestions could lead in a circle. A reduction of memory does not count as such a change.
+    /// Returns whether each of the diagnostics `left` has a change after which fewer are left.
+    /// Without this check, suggestions could lead in a circle. A reduction of memory does not count
+    /// as such a change.
     fn go_on(&self, owners: &[Owner], left: &[Known], open: Vec<Open>, tried: &mut usize) -> bool {
         open.len() == left.len()
             && open.into_iter().all(|Open { edits, .. }| {

@@ -94,8 +94,8 @@ impl TlbColors {
         self.spread(piece).filter(|pieces| pieces.last().is_none_or(|last| last.end() <= limit))
     }
 
-    /// Why a piece of RAM, whose address was `given` or not, can't lie in these sets below `limit`, and what to write instead. Nobody has
-    /// the sets that are `free`.
+    /// Why a piece of RAM, whose address was `given` or not, can't lie in these sets below `limit`,
+    /// and what to write instead. The sets in `free` have no owner.
     pub(crate) fn refusal(
         &self,
         name: &str,
@@ -201,7 +201,8 @@ pub(super) struct Vms<'a> {
     pub owners: &'a [Owner],
 }
 
-/// What the requests for TLB colors come to, one for each VM; `count` is how many page colors there are.
+/// What the requests for TLB colors come to, one for each VM; `count` is how many page colors there
+/// are.
 pub(super) fn assign(
     requests: &Requests,
     platform: &Platform,

@@ -1,13 +1,14 @@
-//! More colors or banks for who has too few.
+//! More colors or banks for an owner with too few.
 
 use super::{Division, numbers, owner::Part};
 use std::collections::BTreeSet;
 use weir_paging::cells::CellSet;
 
 impl Division {
-    /// With more colors, and with more banks, for a VM by its place, or for the hypervisor: the division and the key that asks for it, one
-    /// number more each time. They are taken from those that nobody asked for, of which who has them keeps one. Nothing for who did
-    /// not ask for any, or shares them by a group.
+    /// With more colors, and with more banks, for a VM by its place, or for the hypervisor: the
+    /// division and the key that asks for it, one number more each time. They are taken from those
+    /// without a request, of which one is kept. Empty for an owner without a request or with a
+    /// group.
     pub(crate) fn wider(&self, vm: Option<usize>) -> [Vec<(Self, String)>; 2] {
         let [colors, banks] = &self.common;
         [(Part::Colors, colors), (Part::Banks, banks)].map(|(part, common)| {
@@ -40,7 +41,8 @@ impl Division {
         [(None, &self.hypervisor)].into_iter().chain(vms)
     }
 
-    /// With `all` numbers of `part` for who has `set`, of which the others lose those that are `added`. None if somebody has nothing left.
+    /// With `all` numbers of `part` for the owner of `set`; the others lose those in `added`. None
+    /// if another owner has nothing left.
     fn with(
         &self,
         vm: Option<usize>,

@@ -1,4 +1,4 @@
-//! Flows: who sends to whom, and what their broker sees of the VMs' memory.
+//! Flows: senders, receivers, and the broker's view of the VMs' memory.
 
 use super::{
     ADDRESS_LIMIT, Damage, MAX_VMS, PAGE, RAM, Region, Span, System, VmView, overlap, page_range,
@@ -80,7 +80,7 @@ impl Flow {
         if self.members > 1 { FIRST_GROUP + self.first as u64 } else { FIRST_CID + self.to as u64 }
     }
 
-    /// Whether each party is in the system and nothing about it overflows. `place` is its own.
+    /// Whether each end is in the system and nothing about it overflows. `place` is its own.
     fn is_sound(&self, place: usize, system: &System<'_>) -> bool {
         let first = self.first as usize;
         let group = first..first.saturating_add(self.members as usize);
@@ -216,7 +216,7 @@ impl System<'_> {
         }
     }
 
-    /// Flows have a broker, the broker has its partition, nobody else has one, and the windows are within bounds.
+    /// Flows have a broker, only the broker has a partition, and the windows are within bounds.
     pub(super) fn check_flows(&self) -> Result<(), Damage> {
         let partitions = |vm: &VmView<'_>| {
             let mut of = vm.regions.iter().filter(|region| region.kind == PARTITION);

@@ -6,7 +6,7 @@ use weir_paging::cache;
 use weir_paging::cells::{CellSet, Cells, Geometry, MAX_BANK_BITS, Pages};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bytes of [`super::Vm::own`] for a VM's state, rings and stolen time, beside its tables. Whole rows of 8 KiB of DRAM, so that how many pages
+/// Bytes of [`super::Vm::own`] for a VM's state, rings and stolen time, in addition to its tables. Whole rows of 8 KiB of DRAM, so that how many pages
 /// there are does not move the RAM behind them within a row: `weir simulate` sees that.
 pub const VM_LEN: u64 = 10 * PAGE;
 
@@ -33,7 +33,7 @@ impl Functions {
     }
 }
 
-/// [`cache::Cache`] as it is packed; all zero where the platform file tells none.
+/// [`cache::Cache`] as it is packed; all zero if the platform file has none.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -59,7 +59,7 @@ pub struct Span {
     pub len: u64,
 }
 
-/// Memory that somebody claims.
+/// Memory with an owner.
 struct Claim {
     /// The VM that claims it, or the first one for the hypervisor's.
     index: u32,
@@ -121,14 +121,14 @@ impl<'a> System<'a> {
         Pages::from_page(&self.cells, self.cells_of(vm), span.pa, span.len)
     }
 
-    /// The last-level cache that the platform file tells of, if it does.
+    /// The last-level cache of the platform file, if it has one.
     #[must_use]
     pub fn cache(&self) -> Option<cache::Cache> {
         let Cache { size, ways, line } = self.header.cache;
         (size > 0).then_some(cache::Cache { size, ways, line })
     }
 
-    /// The address bits on which somebody's colors rest: the colors of each party hold any value of all others. A machine whose cache has
+    /// The address bits that some owner's colors depend on: the colors of each owner have every value of all other bits. A machine whose cache has
     /// these among its color bits keeps apart what the system's file does.
     #[must_use]
     pub fn promised_colors(&self) -> u64 {
@@ -183,7 +183,7 @@ impl<'a> System<'a> {
         moved.into_iter().chain(vms)
     }
 
-    /// Everybody's cells are the board's, and no page has two owners. `image` is the image as it is loaded.
+    /// All cells exist on the board, and no page has two owners. `image` is the image as it is loaded.
     pub(super) fn check_memory(&self, image: &Range<u64>) -> Result<(), Damage> {
         let header = self.header;
         let all = self.cells.all();

@@ -24,7 +24,7 @@ pub struct Net {
     pub bandwidth: u64,
     /// Its INTID.
     pub intid: u32,
-    /// 1 when what is for nobody here is its VM's to pass on.
+    /// 1 when its VM passes on frames to unknown addresses.
     pub uplink: u32,
 }
 

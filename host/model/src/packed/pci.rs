@@ -69,7 +69,7 @@ impl<'a> System<'a> {
             {
                 return Err(damage);
             }
-            // The socket device is beside them.
+            // The socket device is another function.
             let beside = vm.vm.vsock_ecam != 0;
             if beside && (function.ecam != vm.vm.vsock_ecam || function.address >> 3 == VSOCK_SLOT)
             {

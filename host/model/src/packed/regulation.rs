@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const NOBODY: u8 = u8::MAX;
 /// The shortest period, in ns. A shorter one would leave the guests nothing.
 pub const LEAST_PERIOD_NS: u64 = 1_000;
-/// The shortest time between two looks at a monitor, in ns: about what a look takes.
+/// The shortest time between two polls of a counter page, in ns: about the time of a poll.
 pub const LEAST_POLL_NS: u64 = 100;
 /// The longest, in ns: half an hour.
 pub const MOST_PERIOD_NS: u64 = 1 << 41;
@@ -33,7 +33,7 @@ pub struct Regulation {
     pub reads: u64,
     /// Writes in each period; `u64::MAX` for no limit.
     pub writes: u64,
-    /// Nanoseconds between two looks at a monitor.
+    /// Nanoseconds between two polls of a counter page.
     pub poll_ns: u64,
     /// The least time of an instruction of a core, in nanoseconds.
     pub access_ns: u64,
@@ -57,7 +57,7 @@ pub struct Regulation {
     pub staggered: u8,
     /// 1 when what is counted beyond a budget is taken off the next.
     pub debt: u8,
-    /// The VM whose unused budget a compensation hands on, or [`NOBODY`].
+    /// The VM that leaves its unused budget to this one, or [`NOBODY`].
     pub critical: u8,
     /// The VM that may change the budget, or [`NOBODY`].
     pub setter: u8,
@@ -65,7 +65,7 @@ pub struct Regulation {
     pub spare: u8,
 }
 
-/// The least time in which a core can make so many `events` at a monitor, if an instruction takes `access` ns: sixteen in a row touch two
+/// The least time in which a core can make so many `events` at a counter page, if an instruction takes `access` ns: sixteen in a row touch two
 /// lines each, as an access that crosses a line does, and the line that they lie in. A jump to another line touches that one, and
 /// no two for data, so nothing else makes more.
 #[must_use]
@@ -73,7 +73,7 @@ pub const fn least_time(events: u64, access: u64) -> u64 {
     (events / 33 * 16).saturating_add(events % 33 * 16 / 33).saturating_mul(access)
 }
 
-/// The most events that a core can make at a monitor in `time` ns, if an instruction takes `access` ns: the most whose [`least_time`] is no longer.
+/// The most events that a core can make at a counter page in `time` ns, if an instruction takes `access` ns: the most whose [`least_time`] is no longer.
 #[must_use]
 pub const fn most_events(time: u64, access: u64) -> u64 {
     let instructions = match time.checked_div(access) {
@@ -95,7 +95,7 @@ pub const COMPENSATION: u8 = 3;
 
 /// [`Regulation::source`]: the cores' PMUs.
 pub const PMU: u8 = 0;
-/// [`Regulation::source`]: the platform's monitor.
+/// [`Regulation::source`]: the platform's counter page.
 pub const MONITOR: u8 = 1;
 
 impl Regulation {

@@ -11,11 +11,11 @@ use weir_sched::partition::TimeTable;
 use weir_units::Nanos;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The shortest turn, slot or budget, in ns. A shorter one would leave the guests nothing.
+/// The shortest time slice, slot or budget, in ns. A shorter one would leave the guests nothing.
 pub const LEAST_TURN_NS: u64 = 10_000;
 /// The longest, and the longest frame or period, in ns: half an hour.
 pub const MOST_TURN_NS: u64 = 1 << 41;
-/// The most turns of a core: a time table's slots.
+/// The most entries of a schedule: the slots of a time table.
 pub const MAX_TURNS: usize = MAX_SLOTS;
 
 /// The most interrupts with a rule on a shared core.
@@ -33,13 +33,13 @@ pub struct Schedule {
     pub kind: u32,
     /// After so many ns a time table repeats; else 0.
     pub frame_ns: u64,
-    /// First entry in the table of turns.
+    /// First entry in the table of entries.
     pub first_turn: u32,
-    /// Number of turns.
+    /// Number of entries.
     pub turns: u32,
 }
 
-/// A turn of a round, a slot of a time table, or a budget, the most urgent first.
+/// An entry of a schedule: a time slice, a slot, or a server; servers by falling priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Turn {
@@ -53,7 +53,7 @@ pub struct Turn {
     pub at_ns: u64,
 }
 
-/// [`Schedule::kind`]: each in turn.
+/// [`Schedule::kind`]: round robin.
 pub const ROUND_ROBIN: u32 = 0;
 /// [`Schedule::kind`]: a time table.
 pub const TIME_TABLE: u32 = 1;
@@ -70,19 +70,19 @@ pub const LOSE_TICKS: u8 = 1;
 pub struct Shared {
     /// The schedule.
     pub partition: Partition,
-    /// The VM of each of its parties.
+    /// The VM of each of its entities.
     vms: [u8; MAX_VMS],
     count: usize,
 }
 
 impl Shared {
-    /// The VM of each party, by its place in the system.
+    /// The VM of each schedulable entity, by its index in the system.
     #[must_use]
     pub fn vms(&self) -> &[u8] {
         self.vms.get(..self.count).unwrap_or(&[])
     }
 
-    /// The party of VM `vm`.
+    /// The entity of VM `vm`.
     #[must_use]
     pub fn party(&self, vm: usize) -> Option<u8> {
         self.vms().iter().position(|its| usize::from(*its) == vm).map(|party| party as u8)
@@ -96,7 +96,7 @@ impl<'a> System<'a> {
         self.schedules
     }
 
-    /// The turns of a schedule.
+    /// The entries of a schedule.
     #[must_use]
     pub fn turns(&self, schedule: &Schedule) -> &'a [Turn] {
         super::part(self.turns, schedule.first_turn, schedule.turns).unwrap_or(&[])
@@ -139,8 +139,8 @@ impl<'a> System<'a> {
         Some(Shared { partition, vms, count })
     }
 
-    /// After how long at most VM `vm` has had its turn on a shared core, whatever happens there: a round, a frame, its period. The longest of all cores that
-    /// it shares, but for `core`; 0 if there is none.
+    /// Upper bound on the time in which VM `vm` is served once on a shared core: a round, a major frame, or its period. The
+    /// maximum over all cores that it shares except `core`; 0 if there is none.
     #[must_use]
     pub fn round(&self, vm: usize, core: usize) -> Nanos {
         let rounds = self.schedules.iter().filter(|schedule| schedule.core as usize != core);
@@ -156,8 +156,8 @@ impl<'a> System<'a> {
         Nanos(rounds.max().unwrap_or(0))
     }
 
-    /// After how long at most VM `vm`, which has one vCPU, has had `time` of its core while it wanted it: `time` where the core is its own. Its turns are
-    /// taken for half as long as they are, which is the most that is taken off them for what EL2 did meanwhile.
+    /// Upper bound on the time in which VM `vm`, with one ready vCPU, gets `time` of its core: `time` on a dedicated core. Each slot
+    /// counts half its length, because EL2 can take at most half of it.
     #[must_use]
     pub fn served(&self, vm: usize, time: Nanos) -> Nanos {
         let its =

@@ -1,7 +1,7 @@
-//! Placement by cells: everybody's memory is pages of their own cells.
+//! Placement by cells: the memory of each owner is pages of its own cells.
 //!
-//! Whoever has the same cells, or some of the same, gets pages of different ranges; who has none in common can share a
-//! range, page between page.
+//! Owners with common cells get pages of different ranges; owners without common cells can share a
+//! range, with interleaved pages.
 
 use super::{
     Attempt, LESS, Owner, Placed, Placement, Refused, Row, Sizes, device_rows, image_range, row,
@@ -21,7 +21,7 @@ use weir_units::Bytes;
 use weir_units::Ipa;
 use weir_units::Pa;
 
-/// What the hypervisor gets beside its program: tables of stage 1, rings.
+/// Memory of the hypervisor in addition to its program: tables of stage 1, rings.
 pub(crate) const SPARE: u64 = 1 << 20;
 /// Up to here below the image the loader puts the board's device tree.
 const LOADER: u64 = 2 << 20;
@@ -37,7 +37,7 @@ struct Board<'a> {
     rows: Vec<Row>,
 }
 
-/// Somebody who gets memory.
+/// An owner of memory.
 struct Party<'a> {
     owner: Owner,
     set: CellSet,
@@ -137,8 +137,8 @@ fn windows(system: &System, ram: &[Vec<Placed>]) -> Vec<Range<u64>> {
     .collect()
 }
 
-/// Tables of a stage 2 that maps everything page by page from a root of one page, `more` beside what is the VM's own: one below the root
-/// for each GiB that is met, and one for each 2 MiB.
+/// Tables of a stage 2 that maps everything page by page from a root of one page, `more` in
+/// addition to the VM's own: one below the root for each GiB that is met, and one for each 2 MiB.
 pub(super) fn tables(system: &System, vm: &Vm, more: &[Range<u64>]) -> u64 {
     let ram = vm.memory.iter().map(|piece| piece.base.0..piece.end());
     let devices = vm.devices.iter().flat_map(|device| &device.regions);
@@ -157,7 +157,7 @@ pub(super) fn tables(system: &System, vm: &Vm, more: &[Range<u64>]) -> u64 {
 }
 
 impl Board<'_> {
-    /// The ranges where `set`'s pages are nobody's, ascending.
+    /// The ranges where the pages of `set` have no owner, ascending.
     fn gaps(&self, set: &CellSet) -> Vec<Range<u64>> {
         let mut taken: Vec<_> = self
             .taken
@@ -185,7 +185,7 @@ impl Board<'_> {
         gaps
     }
 
-    /// Takes the first `len` bytes of the party's pages in `gap`.
+    /// Takes the first `len` bytes of the owner's pages in `gap`.
     fn take(&mut self, party: &Party<'_>, gap: Range<u64>, len: u64) -> Option<Span> {
         let pa = Pages::new(self.cells, party.set, gap).nth_page(0)?;
         let extent = self.cells.extent(&party.set, pa, len)?;

@@ -62,7 +62,7 @@ impl Bandwidth {
         self.budget.filter(|_| self.rules.reads.is_some() && event == Event::L2dRefill)
     }
 
-    /// The least and the greatest that this budget may be while the system runs, by whoever may change it, and the period.
+    /// The least and the greatest values of this budget at run time, and the period.
     #[must_use]
     pub fn settable_refills(&self) -> Option<(u64, u64, Nanos)> {
         let (budget, period) = self.refills()?;
@@ -74,7 +74,7 @@ impl Bandwidth {
         Some((least, most, period))
     }
 
-    /// Who may change the budget while the system runs.
+    /// The VM that may change the budget at run time.
     #[must_use]
     pub fn setter(&self) -> Option<&str> {
         self.rules.adjust.as_ref().map(|adjust| adjust.by.value.as_str())
@@ -115,7 +115,7 @@ impl Bandwidth {
         (least, all.max(1))
     }
 
-    /// Whether it has a budget of writes, beside one of reads or alone.
+    /// Whether it has a budget of writes, with or without one of reads.
     #[must_use]
     pub fn limits_writes(&self) -> bool {
         self.rules.writes.is_some()
@@ -197,13 +197,13 @@ pub(crate) struct Rules {
     pub split: Split,
     /// How it is spent.
     pub regulator: Regulator,
-    /// compensation: who leaves what it does not need.
+    /// compensation: the VM that leaves its unused budget.
     pub critical: Option<At<String>>,
     /// memguard: whether all run without a limit once all have spent their budgets.
     pub spare: bool,
     /// Whether what is counted beyond a budget is taken off the next.
     pub debt: bool,
-    /// Who counts; without it whoever can.
+    /// The counter; without it the first that counts the event.
     pub source: Option<At<Source>>,
     /// Time between two polls of a counter page.
     pub poll: Option<At<Nanos>>,
@@ -211,7 +211,7 @@ pub(crate) struct Rules {
     pub staggered: bool,
     /// Whether all budgets together may exceed what the memory takes.
     pub overcommit: bool,
-    /// Who may change the budget while the system runs.
+    /// The VM that may change the budget at run time.
     pub adjust: Option<Adjust>,
     /// The keys that others judge.
     pub places: Places,
@@ -264,7 +264,7 @@ pub(crate) enum Split {
     /// Each the same.
     #[default]
     Even,
-    /// Who needs more takes more, in slices.
+    /// A vCPU takes slices as it needs them.
     Pool,
     /// By a weight for each vCPU.
     Weights(Vec<u64>),
@@ -282,7 +282,7 @@ pub(crate) enum Regulator {
     Compensation,
 }
 
-/// Who counts.
+/// A counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The core's PMU.

@@ -300,9 +300,9 @@ pub struct Saturation {
     pub points: Vec<(u64, BytesPerSec)>,
     /// The least budget that is enforced well.
     pub min_accesses: u64,
-    /// The shortest period whose budgets are enforced well; 0 where nobody has measured it.
+    /// The shortest period whose budgets are enforced well; 0 if it was not measured.
     pub min_period: Nanos,
-    /// Accesses between a budget's end and the stop, if anybody says them.
+    /// Accesses between a budget's end and the stop, if known.
     pub overshoot: Option<u64>,
     /// Delay by one access of another VM.
     pub delay: Option<Nanos>,
@@ -336,7 +336,8 @@ pub struct Sharing {
     pub switch: Nanos,
     /// The least.
     pub least_switch: Nanos,
-    /// The most that one interrupt takes of a VM that is off the core, or whatever else comes to it.
+    /// Upper bound on the time that one interrupt for a VM that is off the core, or another request
+    /// to it, takes.
     pub interrupt: Nanos,
     /// What of it stays with who was interrupted, where the VM is charged with the rest.
     pub entry: Nanos,
@@ -367,11 +368,11 @@ pub struct SharedCore {
 /// A partition schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Schedule {
-    /// Each in turn.
+    /// Round robin.
     RoundRobin {
-        /// Time of a turn.
+        /// The time slice.
         quantum: Nanos,
-        /// Who takes turns.
+        /// The scheduled entities.
         runners: Vec<Runner>,
     },
     /// A time table.
@@ -396,7 +397,7 @@ pub enum Class {
     Dedicated,
     /// Handed from VM to VM by an explicit act.
     Active,
-    /// Of whoever runs.
+    /// Of the running VM.
     Running,
     /// Shared by all.
     Dynamic,
@@ -413,11 +414,12 @@ pub struct Line {
     pub class: Class,
     /// Whether it takes the core for its VM at once.
     pub preempt: bool,
-    /// How urgent that is: 0 the most, as a GIC counts. A line does not take a turn that a more urgent one has taken.
+    /// How urgent that is: 0 the most, as a GIC counts. A line does not preempt a time slice that a
+    /// more urgent one started.
     pub priority: u8,
     /// Interrupts a second and burst that are let through; none: all.
     pub admission: Option<(u64, u64)>,
-    /// What one takes from whoever runs.
+    /// The WCET of one interrupt at EL2.
     pub cost: Nanos,
     /// The most time from its arrival until its VM has the core, as a run is judged by.
     pub deadline: Option<Nanos>,
@@ -437,7 +439,7 @@ impl Line {
 }
 
 impl Schedule {
-    /// Who has each turn, slot or budget, and how long it is.
+    /// The entity of each time slice, slot or server, and its length.
     #[must_use]
     pub fn turns(&self) -> Vec<(Runner, Nanos)> {
         match self {
@@ -451,7 +453,7 @@ impl Schedule {
         }
     }
 
-    /// Everybody who has a turn, once.
+    /// All scheduled entities, each once.
     #[must_use]
     pub fn runners(&self) -> Vec<Runner> {
         let mut runners = Vec::new();
@@ -487,7 +489,7 @@ impl Runner {
 }
 
 impl Timing {
-    /// Reads what a file says about time and bandwidth; whatever else is missing is no fault.
+    /// Reads what a file says about time and bandwidth; other missing keys are no error.
     ///
     /// # Errors
     ///
@@ -569,7 +571,7 @@ impl Timing {
         let is_given = |name: &str| measured.overheads.iter().any(|given| given.name == name);
         self.overheads.retain(|own| !is_given(own.name));
         if is_given("wake") {
-            // The senders' are told of the run that `wake` is of.
+            // Those of senders belong to the run in which `wake` was measured.
             self.wakes.clear();
         }
         self.wakes.retain(|(own, _)| measured.wakes.iter().all(|(given, _)| given != own));
@@ -808,7 +810,7 @@ impl Timing {
         !irqs.is_empty() && irqs.iter().all(is)
     }
 
-    /// The schedules in which the broker has turns.
+    /// The schedules that name the broker.
     pub(crate) fn brokers(&self) -> impl Iterator<Item = &SharedCore> {
         self.cores.iter().filter(|core| core.schedule.runners().contains(&Runner::Broker))
     }

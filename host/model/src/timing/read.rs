@@ -20,7 +20,8 @@ use weir_units::Bytes;
 use weir_units::BytesPerSec;
 use weir_units::Nanos;
 
-/// What a system file says, and the platform that it names. With `alone` nobody else looks at the VMs' names.
+/// The content of a system file and of its platform. With `alone`, no other check reads the names
+/// of the VMs.
 pub(crate) fn system(
     table: &DeTable<'_>,
     file: &File,

@@ -40,8 +40,8 @@ pub(super) struct Queue {
     len: usize,
     heads: [u8; 64],
     tails: [u8; 64],
-    /// For each bank, how many of its requests are for rows of each number modulo [`ROW_CLASSES`]: most questions for a row
-    /// without a request are answered without going through the list.
+    /// For each bank, how many of its requests are for rows of each number modulo [`ROW_CLASSES`]:
+    /// most questions for a row without a request are answered without going through the list.
     wanted: Box<[[u8; ROW_CLASSES]; 64]>,
 }
 

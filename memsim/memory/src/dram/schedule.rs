@@ -1,8 +1,9 @@
 //! The candidate command of each bank, and the selection of the first one.
 //!
-//! After each command one scan goes over all banks, without a branch. It compares one number per bank: the upper
-//! half is the first cycle in which the candidate can issue, the lower half is its rank among the candidates of
-//! that cycle; the lowest bits of the rank are the bank. The least number is the next command.
+//! After each command one scan goes over all banks, without a branch. It compares one number per
+//! bank: the upper half is the first cycle in which the candidate can issue, the lower half is its
+//! rank among the candidates of that cycle; the lowest bits of the rank are the bank. The least
+//! number is the next command.
 
 use wide::{f32x4, i32x4, i32x8};
 
@@ -43,8 +44,8 @@ pub(super) const COLUMN: Kind = 3;
 
 const KINDS: usize = 4;
 
-/// A candidate's order among those of the same cycle, 16 bits: a column command comes before any other, then the lowest age;
-/// the lowest bits are its bank.
+/// A candidate's order among those of the same cycle, 16 bits: a column command comes before any
+/// other, then the lowest age; the lowest bits are its bank.
 const BANK_BITS: u32 = 6;
 const AGE_BITS: u32 = 9;
 const NO_COLUMN: i32 = 1 << (BANK_BITS + AGE_BITS);
@@ -155,8 +156,8 @@ impl Schedule {
         lanes::flip(&mut self.earliest[usize::from(to) % KINDS], bank, NEVER);
     }
 
-    /// The first of all candidates that the device allows at `floor`, counted from its epoch, or later; `column` is the command
-    /// of those who want a column.
+    /// The first of all candidates that the device allows at `floor`, counted from its epoch, or
+    /// later; `column` is the command of those who want a column.
     #[inline]
     pub fn first(&self, device: &Device, column: Command, floor: i16) -> First {
         // One number comes back, so that it stays in a register.

@@ -1,9 +1,10 @@
 //! Attribution of waiting times to owners.
 //!
-//! Each place where lines wait (the look-up of a second level, a port of the interconnect, a DRAM channel) keeps a list of
-//! the owners that it served and of the times. The time between two services is charged to the owner of the first one if a line
-//! waits, so that the charges of a wait add up to exactly its length. Time without another service (its own row is being opened)
-//! is charged to the waiting owner.
+//! Each place where lines wait (the look-up of a second level, a port of the interconnect, a DRAM
+//! channel) keeps a list of the owners that it served and of the times. The time between two
+//! services is charged to the owner of the first one if a line waits, so that the charges of a wait
+//! add up to exactly its length. Time without another service (its own row is being opened) is
+//! charged to the waiting owner.
 
 use std::collections::VecDeque;
 
@@ -98,7 +99,8 @@ impl Waits {
         self.picos[victim.index() * self.owners + victim.index()] += left;
     }
 
-    /// How long `victim` waited for `culprit`. Its own share is the wait for its own lines and all time that no other owner caused.
+    /// How long `victim` waited for `culprit`. Its own share is the wait for its own lines and all
+    /// time that no other owner caused.
     #[must_use]
     pub fn get(&self, victim: Owner, culprit: Owner) -> Picos {
         let inside = victim.index() < self.owners && culprit.index() < self.owners;

@@ -1,5 +1,6 @@
-//! The interconnect: each master has a queue of reads and one of writes, each DRAM channel a port that passes one line
-//! at a time, from the master of the highest priority that may go, round robin among equals.
+//! The interconnect: each master has a queue of reads and one of writes, each DRAM channel a port
+//! that passes one line at a time, from the master of the highest priority that may go, round robin
+//! among equals.
 
 use std::collections::VecDeque;
 

@@ -156,8 +156,9 @@ impl Dram {
         AddressMap::new(fields).map_err(|error| format!("map: {error}"))
     }
 
-    /// The address functions with other bank functions: those of a platform's DRAM map, of which the first are the bank groups, as
-    /// many as the file's own map has. Rows are distinguished by the other bits of an address below 2^40.
+    /// The address functions with other bank functions: those of a platform's DRAM map, of which
+    /// the first are the bank groups, as many as the file's own map has. Rows are distinguished by
+    /// the other bits of an address below 2^40.
     ///
     /// # Errors
     /// What does not fit.

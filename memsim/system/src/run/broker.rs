@@ -435,7 +435,8 @@ impl Run<'_> {
         let packet = moving.packets[&number];
         let flow = &moving.broker.flows[packet.flow];
         if packet.moved == flow.size {
-            // The entry into the hypervisor continues at the same time as the interrupt (O_r of rt-virtio, Eq. 22).
+            // The entry into the hypervisor continues at the same time as the interrupt (O_r of
+            // rt-virtio, Eq. 22).
             let way = moving.draw(steps.br).since(Picos(moving.draw(steps.hc).0 / 2));
             moving.arrive(number, now + way);
             let receivers: Vec<_> = flow.to.iter().map(|(vm, _)| *vm).collect();

@@ -36,7 +36,8 @@ pub struct Channel {
     /// The age of the next request.
     age: u32,
     schedule: Schedule,
-    /// The first candidate, until a command or another candidate comes; out of date if its cycle has passed.
+    /// The first candidate, until a command or another candidate comes; out of date if its cycle
+    /// has passed.
     first: First,
     /// Column commands that passed an older request since the bank's row was opened.
     passed: [u32; 64],
