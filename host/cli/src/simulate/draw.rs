@@ -1,9 +1,6 @@
 //! A run's pictures.
 
-use super::{
-    system::{Simulated, curve},
-    tell::LINE,
-};
+use super::system::{Simulated, curve};
 use crate::failure::{Context, Result};
 use std::{
     fs,
@@ -12,6 +9,8 @@ use std::{
 use weir_report::Picture;
 use weir_simulator::{Outcome, VmOutcome};
 
+/// Bytes of a line.
+const LINE: u64 = 64;
 /// The files that [`write()`] may write.
 const BANDWIDTH: &str = "bandwidth.svg";
 const LATENCY: &str = "latency.svg";

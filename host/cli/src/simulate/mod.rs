@@ -15,7 +15,6 @@ use crate::{
 };
 use std::path::PathBuf;
 use sweep::{Axis, Shard};
-pub use tell::mb_per_s;
 use weir_units::Nanos;
 
 /// Runs a system on a timing model of its board's caches and DRAM.

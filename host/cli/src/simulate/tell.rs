@@ -8,16 +8,6 @@ use weir_memory::Owner;
 use weir_report::table;
 use weir_simulator::{Budget, JobsOutcome, Outcome, VmOutcome};
 
-/// Bytes of a line.
-pub const LINE: u64 = 64;
-
-/// Megabytes (10^6 bytes) a second that a VM's cores move, both ways, and those that DMA channels copy for it.
-#[expect(clippy::cast_precision_loss, reason = "a rate for printing")]
-pub fn mb_per_s(vm: &VmOutcome, span_ns: u64) -> f64 {
-    let bytes = ((vm.refills + vm.write_backs) * LINE + vm.moved) as f64;
-    (bytes * 1e4 / span_ns.max(1) as f64).round() / 10.0
-}
-
 /// Prints what a run came to.
 pub fn tables(out: &mut impl Write, result: &Simulated) -> Result {
     let Outcome { vms, span_ns, .. } = &result.outcome;
@@ -46,7 +36,7 @@ pub fn tables(out: &mut impl Write, result: &Simulated) -> Result {
             vm.latency.at_most_ns(999).to_string(),
             vm.latency.most_ns().to_string(),
             of_alone.unwrap_or_else(|| "-".to_owned()),
-            format!("{:.1}", mb_per_s(vm, *span_ns)),
+            format!("{:.1}", vm.mb_per_s(*span_ns)),
         ]);
     }
     writeln!(out, "{rows}")?;
