@@ -11,11 +11,11 @@ use crate::{
     environment::Environment,
     failure::{Context, Failure, GOOD, Result, SYSTEM},
     progress::Bar,
-    reproduce::{statement::Judged, throttling::paths},
     run::options,
     screen,
 };
 use std::{io::Write, path::Path};
+use weir_experiments::{statement::Judged, throttling::paths};
 use weir_runner::{Lab, Options, Silent, elf::Image, show::summary, watch_signals};
 
 /// Measures what weir costs.

@@ -155,8 +155,3 @@ fn render(outcome: &Run, overheads: &[OverheadTable], json: Option<&String>) -> 
     writeln!(out, "logs and report: {}", outcome.directory.display())?;
     out.flush()
 }
-
-/// What the analysis and the plan print their tables by.
-pub mod show {
-    pub use weir_report::table;
-}

@@ -82,6 +82,18 @@ pub struct VmOutcome {
     pub work: [Mark; 2],
 }
 
+impl VmOutcome {
+    /// Returns the megabytes (10^6 bytes) per second that the VM's cores moved in a span of `span_ns`,
+    /// both ways, with those that DMA channels copied for it.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a rate for printing")]
+    pub fn mb_per_s(&self, span_ns: u64) -> f64 {
+        const LINE: u64 = 64;
+        let bytes = ((self.refills + self.write_backs) * LINE + self.moved) as f64;
+        (bytes * 1e4 / span_ns.max(1) as f64).round() / 10.0
+    }
+}
+
 /// What a translation buffer unit of the SMMU counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TbuOutcome {

@@ -1,9 +1,6 @@
 //! Arrival curves of traces, and what waits at a service.
 
-use crate::{
-    failure::{Failure, Result},
-    run::show::table,
-};
+use crate::failure::{Failure, Result};
 use serde_json::{Value, json};
 use std::{
     fmt,
@@ -14,6 +11,7 @@ use weir_analysis::{
     curves::{Curve, PeriodicService},
 };
 use weir_model::read_short;
+use weir_report::table;
 
 /// Events in the largest window that a curve describes.
 const MOST: usize = 256;

@@ -1,6 +1,5 @@
 //! A report of the analysis as a person sees it.
 
-use crate::run::show::table;
 use std::fmt::Write as _;
 use weir_analysis::{
     Nanos, Report,
@@ -10,7 +9,7 @@ use weir_analysis::{
     verdict::Verdict,
 };
 use weir_model::{Fault, timing::DataPath};
-use weir_report::{paragraph, paragraphs};
+use weir_report::{paragraph, paragraphs, table};
 
 /// The whole report.
 pub fn report(report: &Report) -> String {

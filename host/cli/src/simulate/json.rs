@@ -1,6 +1,6 @@
 //! A simulation's result as JSON.
 
-use super::result::{SameWork, Simulated, curve, mb_per_s, within_bound, worst_ns};
+use super::result::{SameWork, Simulated, curve, within_bound, worst_ns};
 use serde_json::{Value, json};
 use weir_analysis::verdict::Verdict;
 use weir_simulator::{Histogram, Outcome, VmOutcome};
@@ -54,7 +54,7 @@ pub fn describe(result: &Simulated) -> Value {
             "refills": vm.refills,
             "write_backs": vm.write_backs,
             "dma_bytes": vm.moved,
-            "mb_per_s": mb_per_s(vm, *span_ns),
+            "mb_per_s": vm.mb_per_s(*span_ns),
             "lines_per_slice": vm.slices,
             "delay_ps": vm.delay_ps,
             "waited_for_ps": Value::Object(blame.collect()),
@@ -107,7 +107,7 @@ pub fn brief(result: &Simulated) -> Value {
             "accesses": vm.accesses,
             "slowdown": SameWork::of(vm, alone.as_ref(), 0).map(SameWork::rounded),
             "latency_ns": latency(vm),
-            "mb_per_s": mb_per_s(vm, result.outcome.span_ns),
+            "mb_per_s": vm.mb_per_s(result.outcome.span_ns),
             "deadlines_missed": vm.jobs.as_ref().map(|jobs| jobs.missed),
             "delay_ps": vm.delay_ps,
             "budgets": vm.budgets.iter().map(budget).collect::<Vec<_>>(),

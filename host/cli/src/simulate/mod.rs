@@ -11,7 +11,6 @@ mod tables;
 mod values;
 
 use crate::{environment::Environment, failure::Result, output, screen};
-pub use result::mb_per_s;
 use std::{
     io::Write as _,
     path::{Path, PathBuf},

@@ -65,13 +65,6 @@ impl SameWork {
 /// Bytes of a line.
 pub const LINE: u64 = 64;
 
-/// Megabytes (10^6 bytes) a second that a VM's cores move, both ways, and those that DMA channels copy for it.
-#[expect(clippy::cast_precision_loss, reason = "a rate for printing")]
-pub fn mb_per_s(vm: &VmOutcome, span_ns: u64) -> f64 {
-    let bytes = ((vm.refills + vm.write_backs) * LINE + vm.moved) as f64;
-    (bytes * 1e4 / span_ns.max(1) as f64).round() / 10.0
-}
-
 /// A flow's longest latency in ns, rounded up.
 pub const fn worst_ns(flow: &FlowOutcome) -> u64 {
     flow.worst.0.div_ceil(1000)

@@ -1,8 +1,6 @@
 //! A run's tables.
 
-use super::result::{
-    MOST_OF_A_CURVE, SameWork, Simulated, arrival_curve, mb_per_s, within_bound, worst_ns,
-};
+use super::result::{MOST_OF_A_CURVE, SameWork, Simulated, arrival_curve, within_bound, worst_ns};
 use crate::failure::Result;
 use std::io::Write;
 use weir_analysis::verdict::Verdict;
@@ -38,7 +36,7 @@ pub fn tables(out: &mut impl Write, result: &Simulated) -> Result {
             vm.latency.at_most_ns(999).to_string(),
             vm.latency.most_ns().to_string(),
             of_alone.unwrap_or_else(|| "-".to_owned()),
-            format!("{:.1}", mb_per_s(vm, *span_ns)),
+            format!("{:.1}", vm.mb_per_s(*span_ns)),
         ]);
     }
     writeln!(out, "{rows}")?;

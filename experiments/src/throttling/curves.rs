@@ -5,16 +5,13 @@ use super::{
     grid::{POLL_LINES, measured},
 };
 use crate::{
-    failure::{Failure, Result},
-    progress::Bar,
-    reproduce::{
-        statement::{Relation, Statement},
-        write,
-    },
+    statement::{Relation, Statement},
+    write,
 };
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use weir_analysis::Nanos;
+use weir_image::{Failure, Result, progress::Bar};
 use weir_qemu_plugin::ledger::Period;
 use weir_report::trace::curve::{Answer, Question};
 use weir_runner::lab::{Job, Lab, Seen, Vm};
@@ -247,7 +244,7 @@ fn rate(lines: u64, periods: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::statement::tests::{Change, each_can_fail};
+    use crate::statement::tests::{Change, each_can_fail};
 
     #[test]
     fn each_statement_can_fail() {

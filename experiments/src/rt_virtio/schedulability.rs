@@ -1,13 +1,9 @@
 //! The analysis of rt-virtio (RTSS 2021): Table III and Figure 5.
 
-use super::{
+use crate::{
     Outcome, Request,
     statement::{Deviation, Paper, Relation, Source, Statement},
     write,
-};
-use crate::{
-    failure::{Context, Result},
-    progress::Bar,
 };
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -15,6 +11,7 @@ use weir_analysis::{
     experiments::{self, Curve, oracle},
     flows::Effort,
 };
+use weir_image::{Result, failure::Context, progress::Bar};
 
 const PAPER: Paper = Paper("rt-virtio");
 const TABLE3: Source = PAPER.at("Table III");
@@ -324,7 +321,7 @@ fn describe(curve: &Curve, own: &Measured) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::statement::tests::{Change, each_can_fail};
+    use crate::statement::tests::{Change, each_can_fail};
 
     #[test]
     fn each_statement_on_table_iii_can_fail() {

@@ -6,19 +6,19 @@
 //! which stands for audio, is a physical line of lower priority that the loaded VM's second vCPU raises on a core of its own, every 5 ms. A storm is such a line, too:
 //! no driver takes frames as fast as that.
 
-use super::{
+use crate::{
     Outcome, Request,
     statement::{Deviation, Paper, Relation, Source, Statement},
-};
-use crate::{
-    cargo::Programs,
-    environment::Environment,
-    failure::{Context, Failure, GOOD, Result},
-    progress::Bar,
 };
 use serde_json::{Value, json};
 use std::{ffi::OsString, fmt::Write as _, fs, path::Path};
 use weir_analysis::{Nanos, system::supply};
+use weir_image::{
+    Environment, Failure, Result,
+    cargo::Programs,
+    failure::{Context, GOOD},
+    progress::Bar,
+};
 use weir_model::{Timing, timing::Runner};
 use weir_runner::{Options, Silent, run, show::summary, watch_signals};
 
@@ -29,7 +29,7 @@ const SECOND_US: u32 = 5_000;
 /// Interrupts a second that may take the core, where they are admitted by a rule, and how many at once.
 const ADMITTED: (u64, u64) = (5, 1);
 /// The interval, in microseconds, that stands for a storm: a line is raised again as fast as a core can.
-const STORM_US: u32 = 1;
+pub const STORM_US: u32 = 1;
 /// By how much the longest of some sleeps may differ from load to load where none of it takes the core: the phases, and EL2's own time for the
 /// interrupts, in microseconds. Most of it is QEMU's: who waits for a lock of a VM that storms waits for the other core's slice of 30 us.
 const INDEPENDENT_US: u32 = 1_000;
@@ -116,7 +116,7 @@ const SECOND_LINE: u32 = 39;
 
 /// How VMs share the core, and what interrupts may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Policy {
+pub enum Policy {
     /// Round robin, every interrupt takes the core for the rest of the turn (mobivmm).
     Preempt,
     /// The same for a few interrupts a second.
@@ -141,15 +141,19 @@ impl Policy {
     }
 }
 
-/// A run.
+/// One run of the experiment.
 #[derive(Clone, Copy, Debug)]
-struct Point {
-    policy: Policy,
-    quantum_ms: u64,
-    audio: bool,
-    /// Microseconds between two interrupts; none: there are none.
-    interval_us: Option<u32>,
-    sleeps: u32,
+pub struct Point {
+    /// How the two VMs share the core.
+    pub policy: Policy,
+    /// The quantum, in ms.
+    pub quantum_ms: u64,
+    /// Whether a second device interrupts.
+    pub audio: bool,
+    /// The time between two interrupts, in us; None without interrupts.
+    pub interval_us: Option<u32>,
+    /// The number of sleeps that are measured.
+    pub sleeps: u32,
 }
 
 /// What interrupts the loaded VM first of all.
@@ -168,6 +172,8 @@ struct Response {
     max: f64,
     /// Interrupts of each source that the loaded VM dealt with in 10 ms, if it was there long enough to say (mobivmm, Figure 10).
     came: Option<[f64; 2]>,
+    /// The bound of the longest sleep.
+    bound: Option<f64>,
 }
 
 fn sleeper(sleeps: u32) -> String {
@@ -205,7 +211,9 @@ impl Point {
         }
     }
 
-    fn toml(&self) -> String {
+    /// Returns the system file of the run.
+    #[must_use]
+    pub fn toml(&self) -> String {
         let (line, device, raised, generator) = match self.first() {
             First::None => (None, None, String::new(), String::new()),
             First::Storm => {
@@ -269,11 +277,13 @@ impl Point {
         )
     }
 
-    /// The longest that a sleep can take, in milliseconds: to the sleeper's second tick, under the supply that `weir analyze` computes.
-    fn bound_ms(&self) -> Option<f64> {
+    /// Returns the longest that a sleep can take, in ms: to the sleeper's second tick, under the supply
+    /// that the analysis computes. None if interrupts can take the core without a limit.
+    #[must_use]
+    pub fn bound_ms(&self) -> Option<f64> {
         let timing = Timing::from_text(Path::new("mobivmm"), &self.toml()).ok()?;
         let rtos = timing.vms.iter().position(|vm| vm.name == "rtos")?;
-        let (_, _, supply) = supply(&timing, Runner::Vm(rtos)).ok()??;
+        let supply = supply(&timing, Runner::Vm(rtos)).ok()??.2;
         if supply.unprotected() {
             return None;
         }
@@ -329,7 +339,12 @@ fn response(line: &str) -> Option<Response> {
     let numbers = line.strip_prefix("sleeper: ")?;
     let mut numbers = numbers.split([' ', ',']).filter_map(|word| word.parse::<u32>().ok());
     let [_, avg, max] = [numbers.next()?, numbers.next()?, numbers.next()?];
-    Some(Response { avg: f64::from(avg) / 1000.0, max: f64::from(max) / 1000.0, came: None })
+    Some(Response {
+        avg: f64::from(avg) / 1000.0,
+        max: f64::from(max) / 1000.0,
+        came: None,
+        bound: None,
+    })
 }
 
 /// `loaded: 8 ticks, 81 interrupts, 9 of the second line, in 161000 us`, as interrupts in 10 ms.
@@ -342,8 +357,8 @@ fn came(line: &str) -> Option<[f64; 2]> {
     (us > 0.0).then(|| all.map(|count| count * 10_000.0 / us))
 }
 
-/// The whole experiment.
-pub fn mobivmm(request: &Request) -> Result<Outcome> {
+/// Runs the whole experiment.
+pub(crate) fn mobivmm(request: &Request) -> Result<Outcome> {
     let environment = &request.environment;
     let programs = Programs::new(environment, false);
     programs.hypervisor(environment, false)?;
@@ -396,7 +411,9 @@ pub fn mobivmm(request: &Request) -> Result<Outcome> {
                 First::Frames(_) => hub(),
                 First::None | First::Storm => Vec::new(),
             };
-            points.push((point, run(&name, &point.toml(), devices)?));
+            let bound = point.bound_ms();
+            let response = run(&name, &point.toml(), devices)?;
+            points.push((point, Response { bound, ..response }));
         }
     }
     drop(bar);
@@ -431,7 +448,7 @@ fn told(measured: &Measured) -> Outcome {
     for (point, response) in points {
         let Point { policy, quantum_ms, audio, interval_us, .. } = *point;
         let interval_ms = f64::from(interval_us.unwrap_or(0)) / 1000.0;
-        let bound = point.bound_ms();
+        let bound = response.bound;
         let shown = bound.map_or_else(|| "none".to_owned(), |bound| format!("{bound:.1}"));
         let dealt = response.came.map_or_else(String::new, |[first, second]| {
             if audio { format!("{first:.1} and {second:.1}") } else { format!("{first:.1}") }
@@ -712,7 +729,7 @@ fn sources(points: &[(Point, Response)]) -> Vec<Statement> {
 fn limited(points: &[(Point, Response)]) -> Vec<Statement> {
     let mut all = Vec::new();
     for (point, response) in points {
-        let (Some(bound), Some(us)) = (point.bound_ms(), point.interval_us) else { continue };
+        let (Some(bound), Some(us)) = (response.bound, point.interval_us) else { continue };
         all.push(
             WEIR.says(
                 format!("bound-{}-{us}", point.policy.name()),
@@ -755,7 +772,7 @@ fn limited(points: &[(Point, Response)]) -> Vec<Statement> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::statement::tests::{Change, each_can_fail};
+    use crate::statement::tests::{Change, each_can_fail};
 
     #[test]
     fn a_report_is_read() {
@@ -769,8 +786,12 @@ mod tests {
 
     /// Measurements of a whole run.
     fn good() -> Measured {
-        let response =
-            |avg: f64, max: f64, second| Response { avg, max, came: Some([9.0, second]) };
+        let response = |avg: f64, max: f64, second| Response {
+            avg,
+            max,
+            came: Some([9.0, second]),
+            bound: None,
+        };
         let mut points = Vec::new();
         let mut add = |policy, quantum_ms, audio, us, response: Response| {
             let interval_us = Some(us);
@@ -787,7 +808,8 @@ mod tests {
         }
         for policy in [Policy::Admit, Policy::Defer, Policy::FixedPriority, Policy::Table] {
             for us in std::iter::once(STORM_US).chain(intervals) {
-                add(policy, 20, true, us, response(35.18, 39.86, 1.2));
+                let limited = Response { bound: Some(40.0), ..response(35.18, 39.86, 1.2) };
+                add(policy, 20, true, us, limited);
             }
         }
         Measured { alone: response(15.2, 20.0, 0.0), shared: response(35.2, 40.0, 0.0), points }

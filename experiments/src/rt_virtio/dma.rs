@@ -1,15 +1,12 @@
 //! rt-virtio, section V-A.2 and V-A.3: bandwidth of a DMA engine by chunk and QoS level, Figure 4 and Table I.
 
-use super::{board, mb_per_s, outcome, simulate};
+use crate::memory::{board, mb_per_s, outcome, simulate};
 use crate::{
-    failure::Result,
-    progress::Bar,
-    reproduce::{
-        Outcome, Request,
-        statement::{Deviation, Paper, Relation, Source, Statement},
-    },
+    Outcome, Request,
+    statement::{Deviation, Paper, Relation, Source, Statement},
 };
 use rayon::prelude::*;
+use weir_image::{Result, progress::Bar};
 use weir_report::Picture;
 
 const MEMORY: &str = "zcu102";
@@ -236,7 +233,7 @@ fn statements(measured: &Measured) -> Vec<Statement> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::statement::tests::{Change, each_can_fail};
+    use crate::statement::tests::{Change, each_can_fail};
 
     /// What the model gave.
     #[expect(clippy::cast_precision_loss, reason = "below 4096")]

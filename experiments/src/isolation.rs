@@ -6,17 +6,12 @@ use super::{
     statement::{Relation, Source, Statement},
     write,
 };
-use crate::{
-    environment::Environment,
-    failure::{Failure, GOOD, Result},
-    image,
-    progress::Bar,
-};
 use serde_json::json;
 use std::{
     fmt::Write as _,
     path::{Path, PathBuf},
 };
+use weir_image::{self as image, Environment, Failure, Result, failure::GOOD, progress::Bar};
 use weir_qemu_plugin::caches::{Counts, Observed};
 use weir_report::table;
 use weir_runner::{Options, Silent, observe, show::summary, watch_signals};
@@ -393,7 +388,7 @@ fn draw(curves: &[Curve], directory: &Path) -> Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::statement::tests::{Change, each_can_fail};
+    use crate::statement::tests::{Change, each_can_fail};
 
     fn curve(percent: impl Fn(u64) -> u64) -> Vec<Point> {
         let point =

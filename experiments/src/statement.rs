@@ -29,6 +29,7 @@ pub struct Paper(pub &'static str);
 
 impl Paper {
     /// One of its places.
+    #[must_use]
     pub const fn at(self, place: &'static str) -> Source {
         Source { paper: self.0, place }
     }
@@ -79,11 +80,13 @@ pub enum Relation {
 
 impl Relation {
     /// Exactly the published value.
+    #[must_use]
     pub const fn exactly(published: f64) -> Self {
         Self::Near(published, 0.0)
     }
 
     /// Whether `own` satisfies it. Without a value, or with one that is no number, it does not.
+    #[must_use]
     pub fn holds(self, own: &[f64]) -> bool {
         let each = |test: &dyn Fn(f64) -> bool| !own.is_empty() && own.iter().all(|&own| test(own));
         let pairs = |test: &dyn Fn(f64) -> bool| {
@@ -167,11 +170,13 @@ pub struct Statement {
 
 impl Statement {
     /// With this unit.
+    #[must_use]
     pub fn unit(self, unit: &'static str) -> Self {
         Self { unit, ..self }
     }
 
     /// A parameter of the model was fitted to its published value.
+    #[must_use]
     pub fn fitted(self) -> Self {
         Self { fitted: true, ..self }
     }
@@ -203,6 +208,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// In words.
+    #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
             Self::Holds => "holds",
@@ -213,6 +219,7 @@ impl Verdict {
     }
 
     /// Whether the experiment fails by it.
+    #[must_use]
     pub const fn is_failure(self) -> bool {
         matches!(self, Self::Fails | Self::Obsolete(_))
     }
@@ -236,6 +243,7 @@ pub struct Judged {
 impl Judged {
     /// Judges statements. `whole`: all of them are there, so that a deviation of another one is a
     /// mistake.
+    #[must_use]
     pub fn new(statements: Vec<Statement>, deviations: &'static [Deviation], whole: bool) -> Self {
         let listed = || deviations.iter().flat_map(|each| each.of.iter().map(move |of| (each, of)));
         let mut failures = Vec::new();
@@ -316,6 +324,7 @@ impl Judged {
     }
 
     /// For a program.
+    #[must_use]
     pub fn json(&self) -> Value {
         let each = self.statements.iter().map(|(statement, verdict)| {
             json!({
@@ -349,7 +358,7 @@ fn own(statement: &Statement) -> String {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A measured value that a test can change.

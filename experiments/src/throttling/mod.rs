@@ -13,8 +13,8 @@ use super::{
     Outcome, Request,
     statement::{Source, Statement},
 };
-use crate::{failure::Result, progress::Bar};
 use serde_json::json;
+use weir_image::{Result, progress::Bar};
 use weir_runner::Lab;
 
 const WEIR: Source = Source { paper: "weir", place: "docs/results/reproduce.md, Memory budgets" };
@@ -22,6 +22,10 @@ const BAO: Source = Source { paper: "bao-throttling", place: "4.3.2, Figure 4.8"
 const XEN: Source = Source { paper: "xen-throttling", place: "IV-B, Figure 5" };
 
 /// The whole experiment.
+///
+/// # Errors
+///
+/// As [`Lab::run`].
 pub fn throttling(request: &Request) -> Result<Outcome> {
     let lab = Lab::new(&request.environment, &request.directory)?;
     let mut runs = grid::runs(request.quick) + paths::runs(request.quick) + regulators::UNREGULATED;

@@ -1,16 +1,13 @@
 //! rt-virtio, section V-A.1 and Figure 3: writes that each open another row of one bank, from cores with growing budgets.
 
-use super::{board, mb_per_s, outcome, simulate, with};
+use crate::memory::{board, mb_per_s, outcome, simulate, with};
 use crate::{
-    failure::Result,
-    progress::Bar,
-    reproduce::{
-        Outcome, Request,
-        statement::{Deviation, Paper, Relation, Source, Statement},
-    },
+    Outcome, Request,
+    statement::{Deviation, Paper, Relation, Source, Statement},
 };
 use rayon::prelude::*;
 use serde_json::json;
+use weir_image::{Result, progress::Bar};
 use weir_report::Picture;
 
 const MEMORY: &str = "zcu102";
@@ -265,7 +262,7 @@ fn to_f64(count: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::statement::tests::{Change, each_can_fail};
+    use crate::statement::tests::{Change, each_can_fail};
 
     /// What the model gave.
     fn good() -> Measured {

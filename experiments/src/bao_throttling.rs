@@ -3,18 +3,15 @@
 //! The thesis gives these figures without numbers: what its text says of them is checked. Budgets count BUS_ACCESS, here in lines, for each
 //! core.
 
-use super::{board, outcome, simulate, with};
+use crate::memory::{board, outcome, simulate, with};
 use crate::{
-    failure::{Failure, Result},
-    progress::Bar,
-    reproduce::{
-        Outcome, Request,
-        statement::{Deviation, Paper, Relation, Source, Statement},
-    },
+    Outcome, Request,
+    statement::{Deviation, Paper, Relation, Source, Statement},
 };
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use weir_image::{Failure, Result, progress::Bar};
 use weir_report::{Picture, table};
 use weir_simulator::Board;
 
@@ -366,7 +363,7 @@ fn times(all: &Table) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::statement::tests::{Change, each_can_fail};
+    use crate::statement::tests::{Change, each_can_fail};
 
     /// What the model gave.
     fn good() -> Table {

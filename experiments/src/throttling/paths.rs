@@ -1,13 +1,10 @@
 //! EL2's instructions for a period's beginning and for a budget's end, for each regulator.
 
 use super::WEIR;
-use crate::{
-    failure::{Failure, Result},
-    progress::Bar,
-    reproduce::statement::{Deviation, Relation, Source, Statement},
-};
+use crate::statement::{Deviation, Relation, Source, Statement};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use weir_image::{Failure, Result, progress::Bar};
 use weir_model::Platform;
 use weir_qemu_plugin::report::{PathReport, Summary};
 use weir_report::table;
@@ -41,6 +38,7 @@ const REGULATORS: [(&str, &str, bool); 4] = [
 pub type Paths = BTreeMap<&'static str, PathReport>;
 
 /// How many runs that is.
+#[must_use]
 pub fn runs(quick: bool) -> u64 {
     3 * if quick { 1 } else { REGULATORS.len() as u64 }
 }
@@ -48,6 +46,10 @@ pub fn runs(quick: bool) -> u64 {
 /// The paths of each regulator. Each runs twice with the PMU being who counts, with a budget that is spent in each period and with one that
 /// never is; and once with the monitor, and a budget of which so little is left that it is looked at all the time. With `quick` those of the
 /// static regulator alone.
+///
+/// # Errors
+///
+/// As [`Lab::run`].
 pub fn run(lab: &Lab<'_>, quick: bool, bar: &Bar) -> Result<Vec<(&'static str, Paths)>> {
     let mut all = Vec::new();
     for (name, keys, critical) in
@@ -103,6 +105,7 @@ pub fn run(lab: &Lab<'_>, quick: bool, bar: &Bar) -> Result<Vec<(&'static str, P
 }
 
 /// The instructions as JSON: of the static regulator's paths, and of each other's under its name.
+#[must_use]
 pub fn json(all: &[(&'static str, Paths)]) -> Value {
     let of = |paths: &Paths| -> Value {
         let each = |(name, path): (&&str, &PathReport)| {
@@ -123,6 +126,7 @@ pub fn json(all: &[(&'static str, Paths)]) -> Value {
 }
 
 /// For a person: least, median and most, and what each regulator's median has on top of the static one's.
+#[must_use]
 pub fn text(all: &[(&'static str, Paths)]) -> String {
     let mut rows =
         table(["EL2 instructions", "regulator", "n", "min", "median", "max", "on top", "Bao"]);
@@ -165,6 +169,7 @@ pub static DEVIATIONS: [Deviation; 1] = [Deviation {
 
 /// The static regulator is below the peer, and no look takes longer than the platform's file says:
 /// `poll_overhead` of its `[counter_page]`, at an instruction a ns, and twice that as a period begins.
+#[must_use]
 pub fn statements(all: &[(&'static str, Paths)]) -> Vec<Statement> {
     let page = Platform::named("qemu-virt").and_then(|platform| platform.counters.counter_page);
     let look = page.map_or(0, |page| page.poll_overhead.0);
@@ -204,7 +209,7 @@ pub fn statements(all: &[(&'static str, Paths)]) -> Vec<Statement> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::statement::tests::{Change, each_can_fail};
+    use crate::statement::tests::{Change, each_can_fail};
 
     #[test]
     fn each_statement_can_fail() {

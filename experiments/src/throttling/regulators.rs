@@ -1,13 +1,10 @@
 //! What each regulator gives to whom, end to end.
 
 use super::{WEIR, grid::POLL_LINES};
-use crate::{
-    failure::{Failure, Result},
-    progress::Bar,
-    reproduce::statement::{Relation, Statement},
-};
+use crate::statement::{Relation, Statement};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt::Write as _};
+use weir_image::{Failure, Result, progress::Bar};
 use weir_qemu_plugin::ledger::Period;
 use weir_runner::lab::{Job, Lab, Seen, Vm};
 
@@ -430,7 +427,7 @@ pub fn unregulated(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::statement::tests::{Change, each_can_fail};
+    use crate::statement::tests::{Change, each_can_fail};
 
     #[test]
     fn each_statement_can_fail() {

@@ -1,12 +1,9 @@
 //! Budgets and periods over two decades and a half, kept by the PMU and by the monitor (bao-throttling, Figure 4.8).
 
 use super::{BAO, WEIR};
-use crate::{
-    failure::{Failure, Result},
-    progress::Bar,
-    reproduce::statement::{Relation, Statement},
-};
+use crate::statement::{Relation, Statement};
 use serde_json::{Value, json};
+use weir_image::{Failure, Result, progress::Bar};
 use weir_model::packed::regulation::most_events;
 use weir_report::table;
 use weir_runner::lab::{Job, Lab, STRESSOR, Seen, Vm};

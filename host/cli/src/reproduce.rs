@@ -1,23 +1,15 @@
 //! `weir reproduce`: tables and figures of the papers, computed again and compared with what was published.
 
-mod isolation;
-mod memory;
-mod mobivmm;
-mod rt_virtio;
-pub mod statement;
-pub mod throttling;
-
 use crate::{
     environment::Environment,
     failure::{Context, Failure, Result},
     output, screen,
 };
 use serde_json::{Value, json};
-use statement::{Deviation, Judged, Statement, VERSION};
-use std::{
-    fs,
-    io::Write,
-    path::{Path, PathBuf},
+use std::{fs, io::Write, path::PathBuf};
+use weir_experiments::{
+    EXPERIMENTS, Request,
+    statement::{Judged, VERSION},
 };
 use weir_report::table;
 
@@ -46,89 +38,6 @@ pub struct Arguments {
     json: bool,
 }
 
-struct Experiment {
-    name: &'static str,
-    what: &'static str,
-    run: fn(&Request) -> Result<Outcome>,
-    /// Statements of it that are known not to hold.
-    deviations: &'static [Deviation],
-}
-
-static EXPERIMENTS: [Experiment; 8] = [
-    Experiment {
-        name: "bao-throttling-budgets",
-        what: "programs beside three memory stressors with memory budgets of three periods, with colors and without, on the model of the memory",
-        run: memory::budgets::budgets,
-        deviations: &memory::budgets::DEVIATIONS,
-    },
-    Experiment {
-        name: "isolation",
-        what: "cache lines and DRAM rows that VMs take from each other, with colors and banks and without, and a VM's share of the cache",
-        run: isolation::isolation,
-        deviations: &[],
-    },
-    Experiment {
-        name: "mobivmm",
-        what: "how long a sleep takes beside another VM on the core and its interrupts: Table I, Figures 8, 9 and 11, and with admission",
-        run: mobivmm::mobivmm,
-        deviations: &mobivmm::DEVIATIONS,
-    },
-    Experiment {
-        name: "rt-virtio-dma",
-        what: "bandwidth of a DMA engine by chunk and QoS level, Figure 4 and Table I, on the model of the memory",
-        run: memory::dma::bandwidth,
-        deviations: &memory::dma::DEVIATIONS,
-    },
-    Experiment {
-        name: "rt-virtio-fig3",
-        what: "bandwidth of USTRESS over the memory budget, on the model of the memory",
-        run: memory::ustress::fig3,
-        deviations: &memory::ustress::DEVIATIONS,
-    },
-    Experiment {
-        name: "rt-virtio-table3",
-        what: "smallest period of one flow, four cases, in both readings of the equations",
-        run: rt_virtio::table3,
-        deviations: &rt_virtio::TABLE3_DEVIATIONS,
-    },
-    Experiment {
-        name: "rt-virtio-fig5",
-        what: "share of schedulable flow sets over utilization, 18 curves of 20 points",
-        run: rt_virtio::fig5,
-        deviations: &[],
-    },
-    Experiment {
-        name: "throttling",
-        what: "memory budgets seen from outside: bounds, rates, arrival curves, what each regulator gives and what it costs at EL2",
-        run: throttling::throttling,
-        deviations: &throttling::paths::DEVIATIONS,
-    },
-];
-
-/// What an experiment is asked.
-pub struct Request {
-    /// Where its files go; it exists.
-    pub directory: PathBuf,
-    /// Random sets at each point.
-    pub sets: Option<u32>,
-    /// A small part is enough.
-    pub quick: bool,
-    /// The checkout and the tools.
-    pub environment: Environment,
-}
-
-/// What came out.
-pub struct Outcome {
-    /// For a program.
-    pub json: Value,
-    /// For a person.
-    pub text: String,
-    /// What is judged.
-    pub statements: Vec<Statement>,
-    /// Files that were written.
-    pub files: Vec<PathBuf>,
-}
-
 /// Carries the verb out.
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let mut out = screen::stdout();
@@ -153,7 +62,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let otherwise = || environment.build().join("reproduce").join(experiment.name);
     let directory = arguments.output.clone().unwrap_or_else(otherwise);
     fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
-    let outcome = (experiment.run)(&Request {
+    let outcome = experiment.run(&Request {
         directory,
         sets: arguments.sets,
         quick: arguments.quick,
@@ -187,15 +96,10 @@ fn conclude(name: &str, judged: &Judged) -> Result {
     Err(Failure::system(format!("{name}: not as expected:\n  {}", judged.failures.join("\n  "))))
 }
 
-/// Writes a file of an experiment's.
-fn write(file: &Path, contents: &str) -> Result {
-    fs::write(file, contents).context(|| format!("write {}", file.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use statement::{Relation, Source};
+    use weir_experiments::statement::{Relation, Source};
 
     #[test]
     fn a_statement_that_does_not_hold_ends_with_status_1() {
@@ -208,24 +112,5 @@ mod tests {
         let failure = conclude("x", &judged(98.0)).expect_err("a failure");
         assert_eq!(failure.status, crate::failure::SYSTEM);
         assert!(failure.text.contains("a: 98 (100 within 1 %)"), "{}", failure.text);
-    }
-
-    #[test]
-    fn deviations_have_a_reason_and_name_a_statement_once() {
-        for experiment in &EXPERIMENTS {
-            let mut named: Vec<_> =
-                experiment.deviations.iter().flat_map(|each| each.of).map(|(id, _)| id).collect();
-            let all = named.len();
-            named.sort_unstable();
-            named.dedup();
-            assert_eq!(named.len(), all, "{}", experiment.name);
-            for deviation in experiment.deviations {
-                assert!(
-                    deviation.reason.len() > 20 && !deviation.of.is_empty(),
-                    "{}",
-                    deviation.id
-                );
-            }
-        }
     }
 }

@@ -1,20 +1,16 @@
-//! What papers measured of memory in time, on the model of `weir simulate`. The model's parameters stand in the memory file, one set for
+//! Systems on the model of `weir simulate`, for what papers measured of memory in time. The model's parameters stand in the memory file, one set for
 //! all experiments; each statement says whether a parameter was fitted to its published value.
 
-pub mod budgets;
-pub mod dma;
-pub mod ustress;
-
-use super::{Outcome, statement::Statement, write};
-use crate::failure::{Failure, Result};
+use crate::{Outcome, statement::Statement, write};
 use serde_json::{Value, json};
 use std::{fmt::Write as _, path::Path};
+use weir_image::{Failure, Result};
 use weir_model::{Catalog, Sizes, check_text, place_all};
 use weir_simulator::{Board, Memory, Outcome as Simulated, Span};
 use weir_units::Nanos;
 
 /// Writes an experiment's statements as CSV, and gives its outcome.
-fn outcome(
+pub fn outcome(
     directory: &Path,
     name: &str,
     statements: Vec<Statement>,
@@ -32,7 +28,7 @@ fn outcome(
 }
 
 /// The board of a system that an experiment wrote, on a memory file with some other values.
-fn board(text: &str, memory: &str, values: &[(&str, String)]) -> Result<Board> {
+pub fn board(text: &str, memory: &str, values: &[(&str, String)]) -> Result<Board> {
     let catalog = Catalog { guests: vec!["memory-stressor".to_owned()], ..Catalog::default() };
     let system = check_text(Path::new("experiment.toml"), text, &catalog)
         .map_err(|faults| Failure::system(faults.to_string()))?;
@@ -47,18 +43,19 @@ fn board(text: &str, memory: &str, values: &[(&str, String)]) -> Result<Board> {
     Board::new(&system, &placement, &memory).map_err(|error| Failure::system(error.to_string()))
 }
 
-fn simulate(board: &Board, warm_up_us: u64, length_us: u64) -> Result<Simulated> {
+/// Simulates a board: a warm-up, then the part that counts, both in us.
+pub fn simulate(board: &Board, warm_up_us: u64, length_us: u64) -> Result<Simulated> {
     let span = Span { warm_up: Nanos(warm_up_us * 1000), length: Nanos(length_us * 1000), seed: 1 };
     weir_simulator::run(board, span).map_err(|error| Failure::system(error.to_string()))
 }
 
 /// Megabytes a second that a VM moves.
-fn mb_per_s(outcome: &Simulated, vm: usize) -> f64 {
-    crate::simulate::mb_per_s(&outcome.vms[vm], outcome.span_ns)
+pub fn mb_per_s(outcome: &Simulated, vm: usize) -> f64 {
+    outcome.vms[vm].mb_per_s(outcome.span_ns)
 }
 
 /// Puts a value of the experiment's own into its JSON.
-fn with(mut outcome: Outcome, key: &str, value: Value) -> Outcome {
+pub fn with(mut outcome: Outcome, key: &str, value: Value) -> Outcome {
     outcome.json[key] = value;
     outcome
 }

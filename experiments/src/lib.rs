@@ -1,0 +1,158 @@
+//! Computes tables and figures of the papers again and compares them with what was published.
+//!
+//! Each paper has its module; [`EXPERIMENTS`] lists all experiments. An experiment returns its figures
+//! and [statements](statement::Statement), each of which holds, fails or is a listed deviation.
+//!
+//! # Examples
+//!
+//! ```
+//! let names = weir_experiments::EXPERIMENTS.iter().map(|each| each.name);
+//! assert!(names.into_iter().any(|name| name == "rt-virtio-table3"));
+//! ```
+
+mod bao_throttling;
+mod isolation;
+mod memory;
+pub mod mobivmm;
+mod rt_virtio;
+pub mod statement;
+pub mod throttling;
+
+use serde_json::Value;
+use statement::{Deviation, Statement};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+use weir_image::{Environment, Result, failure::Context};
+
+/// A table or a figure of a paper that is computed again.
+#[derive(Debug)]
+pub struct Experiment {
+    /// The name by which it is called.
+    pub name: &'static str,
+    /// What it computes.
+    pub what: &'static str,
+    run: fn(&Request) -> Result<Outcome>,
+    /// Statements of it that are known not to hold.
+    pub deviations: &'static [Deviation],
+}
+
+/// All experiments, by name.
+pub static EXPERIMENTS: [Experiment; 8] = [
+    Experiment {
+        name: "bao-throttling-budgets",
+        what: "programs beside three memory stressors with memory budgets of three periods, with colors and without, on the model of the memory",
+        run: bao_throttling::budgets,
+        deviations: &bao_throttling::DEVIATIONS,
+    },
+    Experiment {
+        name: "isolation",
+        what: "cache lines and DRAM rows that VMs take from each other, with colors and banks and without, and a VM's share of the cache",
+        run: isolation::isolation,
+        deviations: &[],
+    },
+    Experiment {
+        name: "mobivmm",
+        what: "how long a sleep takes beside another VM on the core and its interrupts: Table I, Figures 8, 9 and 11, and with admission",
+        run: mobivmm::mobivmm,
+        deviations: &mobivmm::DEVIATIONS,
+    },
+    Experiment {
+        name: "rt-virtio-dma",
+        what: "bandwidth of a DMA engine by chunk and QoS level, Figure 4 and Table I, on the model of the memory",
+        run: rt_virtio::dma::bandwidth,
+        deviations: &rt_virtio::dma::DEVIATIONS,
+    },
+    Experiment {
+        name: "rt-virtio-fig3",
+        what: "bandwidth of USTRESS over the memory budget, on the model of the memory",
+        run: rt_virtio::ustress::fig3,
+        deviations: &rt_virtio::ustress::DEVIATIONS,
+    },
+    Experiment {
+        name: "rt-virtio-table3",
+        what: "smallest period of one flow, four cases, in both readings of the equations",
+        run: rt_virtio::schedulability::table3,
+        deviations: &rt_virtio::schedulability::TABLE3_DEVIATIONS,
+    },
+    Experiment {
+        name: "rt-virtio-fig5",
+        what: "share of schedulable flow sets over utilization, 18 curves of 20 points",
+        run: rt_virtio::schedulability::fig5,
+        deviations: &[],
+    },
+    Experiment {
+        name: "throttling",
+        what: "memory budgets seen from outside: bounds, rates, arrival curves, what each regulator gives and what it costs at EL2",
+        run: throttling::throttling,
+        deviations: &throttling::paths::DEVIATIONS,
+    },
+];
+
+/// The extent of an experiment, and what it needs.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Where its files go; it exists.
+    pub directory: PathBuf,
+    /// Random sets at each point.
+    pub sets: Option<u32>,
+    /// A small part is enough.
+    pub quick: bool,
+    /// The checkout and the tools.
+    pub environment: Environment,
+}
+
+/// The result of an experiment.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// For a program.
+    pub json: Value,
+    /// For a person.
+    pub text: String,
+    /// What is judged.
+    pub statements: Vec<Statement>,
+    /// Files that were written.
+    pub files: Vec<PathBuf>,
+}
+
+impl Experiment {
+    /// Runs the experiment.
+    ///
+    /// # Errors
+    ///
+    /// A system of the experiment is at fault, or the environment is. A statement that does not hold
+    /// is no error here.
+    pub fn run(&self, request: &Request) -> Result<Outcome> {
+        (self.run)(request)
+    }
+}
+
+/// Writes a file of an experiment's.
+fn write(file: &Path, contents: &str) -> Result {
+    fs::write(file, contents).context(|| format!("write {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deviations_have_a_reason_and_name_a_statement_once() {
+        for experiment in &EXPERIMENTS {
+            let mut named: Vec<_> =
+                experiment.deviations.iter().flat_map(|each| each.of).map(|(id, _)| id).collect();
+            let all = named.len();
+            named.sort_unstable();
+            named.dedup();
+            assert_eq!(named.len(), all, "{}", experiment.name);
+            for deviation in experiment.deviations {
+                assert!(
+                    deviation.reason.len() > 20 && !deviation.of.is_empty(),
+                    "{}",
+                    deviation.id
+                );
+            }
+        }
+    }
+}

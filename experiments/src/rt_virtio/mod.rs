@@ -1,0 +1,5 @@
+//! rt-virtio (RTSS'21): schedulability of flows, USTRESS over the memory budget, and DMA bandwidth.
+
+pub mod dma;
+pub mod schedulability;
+pub mod ustress;
