@@ -165,7 +165,7 @@ fn arm_architecture_calls() {
 }
 
 #[test]
-fn questions_are_no_crime() {
+fn queries_are_not_refused() {
     // TRNG_VERSION, FFA_VERSION, SDEI_VERSION; the UID of a trusted OS and of an OEM service.
     for id in [0x8400_0050, 0x8400_0063, 0xc400_0020, 0xbf00_ff01, 0x8300_ff01] {
         assert_eq!(call(id, [0; 3]), Call::Return(smccc::NOT_SUPPORTED), "{id:#x}");

@@ -1,4 +1,4 @@
-//! `weir demo`: real-time Linux, a bare-metal control loop and a criminal on one board.
+//! `weir demo`: real-time Linux, a bare-metal control loop and an attacker on one board.
 
 use crate::{
     environment::Environment,
@@ -22,11 +22,11 @@ const BEFORE: &str = "\
 Three virtual machines on one board of four cores, each with its own memory and cores:
   control  a bare-metal loop that must run every millisecond, and measures how late it is
   linux    Debian's real-time Linux on two cores, running cyclictest
-  crime    commits every crime in turn; weir stops it, names the crime and starts it again
+  attacker executes a list of attacks; weir stops each, reports its cause and restarts the VM
 The first two must not notice the third. It takes a minute or two.
 ";
 
-/// Boots the demonstration in QEMU: a bare-metal control loop, real-time Linux and a criminal, side by
+/// Boots the demonstration in QEMU: a bare-metal control loop, real-time Linux and an attacker, side by
 /// side; ends by itself with a table of what became of each.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  weir demo")]
@@ -74,7 +74,7 @@ fn role(vm: &str) -> &'static str {
     match vm {
         "control" => "1 ms control loop",
         "linux" => "real-time Linux",
-        "crime" => "criminal",
+        "attacker" => "attacker",
         _ => "guest",
     }
 }
@@ -91,7 +91,7 @@ fn result(vm: &Vm) -> String {
 }
 
 fn account(report: &Report) -> String {
-    let mut rows = table(["VM", "role", "result", "restarts", "crimes stopped"]);
+    let mut rows = table(["VM", "role", "result", "restarts", "attacks stopped"]);
     for vm in &report.vms {
         let faults = vm.fault_counts.iter().map(|(name, count)| (name.as_str(), *count));
         let denials = vm.denials.iter().map(|(name, count)| (*name, *count));

@@ -190,10 +190,10 @@ fn what_a_build_refuses_of_a_file_that_is_planned_is_told() {
         let json: Value = serde_json::from_str(&json.out).expect("JSON");
         let notes = json[0]["notes"].as_array().expect("notes");
         assert!(notes.iter().all(|note| said.out.contains(note.as_str().expect("a line"))));
-        assert_eq!(!notes.is_empty(), keys.contains("bandwidth"), "{notes:?}");
+        assert_eq!(!notes.is_empty(), keys.contains("memory_budget"), "{notes:?}");
         (said.out, json[0]["not_built"].clone())
     };
-    write("bandwidth = { required = \"1MB/s\" }\n");
+    write("memory_budget = { required = \"1MB/s\" }\n");
     let (said, json) = write("pmu = 2\n");
     let words = "gives no event counters to a, which shares a core; take its `pmu` out";
     assert!(said.contains("`weir build` and `weir run` refuse it: this version of weir"), "{said}");
@@ -226,7 +226,7 @@ fn every_verb_goes_by_the_same_rules() {
     let qemu = |keys: &str, rest: &str| on("qemu-virt", keys, rest);
     let task = |deadline: &str| {
         format!(
-            "[[vm.task]]\nname = \"t\"\ncost = \"1ms\"\nperiod = \"9ms\"\ndeadline = \"{deadline}\"\n"
+            "[[vm.task]]\nname = \"t\"\nwcet = \"1ms\"\nperiod = \"9ms\"\ndeadline = \"{deadline}\"\n"
         )
     };
     let round = |vms: &str| {
@@ -248,7 +248,7 @@ fn every_verb_goes_by_the_same_rules() {
         ("a path that is not built", qemu(work, "[dma]\npath = \"dma\"\n"), false, false),
         (
             "a rule on a core of its own",
-            qemu(work, &irq("rate = 10\ncost = \"1us\"\n")),
+            qemu(work, &irq("rate = 10\nwcet = \"1us\"\n")),
             false,
             false,
         ),
@@ -264,7 +264,7 @@ fn every_verb_goes_by_the_same_rules() {
         ("an unknown device", qemu(&format!("devices = [\"none\"]\n{work}"), ""), false, true),
         (
             "a budget of nobody",
-            qemu(&format!("bandwidth = {{ budget = 9, period = \"1us\" }}\n{work}"), ""),
+            qemu(&format!("memory_budget = {{ accesses = 9, period = \"1us\" }}\n{work}"), ""),
             false,
             false,
         ),

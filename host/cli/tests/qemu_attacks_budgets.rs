@@ -82,8 +82,8 @@ fn assert_not_disturbed(attacked: &Outcome, harmless: &Outcome, least_percent: u
 
 #[test]
 fn a_vm_that_suspends_again_and_again_does_not_interrupt_another_that_runs() {
-    let budget = format!("bandwidth = {{ budget = 4000, {MEMGUARD} }}");
-    let own = "bandwidth = { budget = 4000, period = \"1ms\" }";
+    let budget = format!("memory_budget = {{ accesses = 4000, {MEMGUARD} }}");
+    let own = "memory_budget = { accesses = 4000, period = \"1ms\" }";
     for action in ["suspend", "pending"] {
         let with =
             |budget: &str| vm("attacker", "[1]", "budget-weapon", &format!("do={action}"), budget);
@@ -98,7 +98,7 @@ fn a_vm_that_suspends_again_and_again_does_not_interrupt_another_that_runs() {
 #[test]
 fn a_suspended_vcpu_is_woken_once_in_a_period_however_often_budget_is_returned() {
     // The victim is spent early in each period of 1 ms; the attacker returns its own every 3 us.
-    let budget = |budget: u32| format!("bandwidth = {{ budget = {budget}, {MEMGUARD} }}");
+    let budget = |budget: u32| format!("memory_budget = {{ accesses = {budget}, {MEMGUARD} }}");
     let keys = format!("{}\nexpect = [\"reader: \"]", budget(500));
     let victim = vm("victim", "[0]", "reader", "for_us=20000 size=0x180000", &keys);
     let attacker = vm("attacker", "[1]", "budget-weapon", "do=suspend", &budget(4000));
@@ -110,11 +110,11 @@ fn a_suspended_vcpu_is_woken_once_in_a_period_however_often_budget_is_returned()
 
 #[test]
 fn a_vm_that_sets_anothers_budget_again_and_again_does_not_interrupt_it() {
-    let budget = "budget = 4000, period = \"100us\"";
+    let budget = "accesses = 4000, period = \"100us\"";
     let adjust = ", adjust = { by = \"attacker\", min = 3000, max = 5000 }";
     let [attacked, harmless] = [adjust, ""].map(|adjust| {
         let attacker = vm("attacker", "[1]", "budget-weapon", "do=set vm=0 reads=4000", "");
-        run(&[victim(&format!("bandwidth = {{ {budget}{adjust} }}")), attacker])
+        run(&[victim(&format!("memory_budget = {{ {budget}{adjust} }}")), attacker])
     });
     // Measured: 99.9 % of the reads. The budgets that are set are the victim's own, 4000 and 4001:
     // with a smaller one EL2 looks at the monitor more often, as it must (94.0 % with 3000).
@@ -128,10 +128,10 @@ fn a_vm_that_sets_anothers_budget_again_and_again_does_not_interrupt_it() {
 /// returns its share.
 #[test]
 fn a_vm_that_returns_its_pool_share_again_and_again_interrupts_the_sharer_at_most_once_a_turn() {
-    let schedule = "\n[[core]]\nid = 0\nschedule = { kind = \"table\", frame = \"1ms\", slots = [\
+    let schedule = "\n[[core]]\nid = 0\nschedule = { kind = \"table\", major_frame = \"1ms\", slots = [\
         { vm = \"victim\", start = \"0us\", length = \"500us\" }, \
         { vm = \"attacker\", start = \"500us\", length = \"500us\" } ] }\n";
-    let budget = "bandwidth = { budget = 1000, period = \"100us\", split = \"pool\" }";
+    let budget = "memory_budget = { accesses = 1000, period = \"100us\", split = \"pool\" }";
     let victim =
         vm("victim", "[0]", "reader", "for_us=40000 size=0x10000", "expect = [\"reader: \"]");
     let attacker = vm("attacker", "[0, 1]", "budget-weapon", "do=suspend", budget);
@@ -150,7 +150,7 @@ fn a_vm_with_a_pool_restarts_on_a_shared_core() {
     let schedule = "\n[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"1ms\" }\n";
     for budget in ["split = \"pool\"", "regulator = \"memguard\""] {
         let keys = format!(
-            "bandwidth = {{ budget = 5000, period = \"1ms\", {budget} }}\nexpect = [\"budget-weapon: 2 rounds\"]"
+            "memory_budget = {{ accesses = 5000, period = \"1ms\", {budget} }}\nexpect = [\"budget-weapon: 2 rounds\"]"
         );
         let restarts = vm("attacker", "[0]", "budget-weapon", "do=restart lives=2", &keys);
         run(&[restarts, vm("other", "[0]", "reader", "for_us=1", ""), schedule.to_owned()]);
@@ -161,14 +161,13 @@ fn a_vm_with_a_pool_restarts_on_a_shared_core() {
 fn refills(outcome: &Outcome, core: usize) -> u64 {
     let run = fs::read(outcome.run.join("run.json")).expect("run.json");
     let run: Value = serde_json::from_slice(&run).expect("JSON");
-    let of = |name: &str| run["monitor"][core][name].as_u64().expect("a count");
+    let of = |name: &str| run["counter_page"][core][name].as_u64().expect("a count");
     of("refills") + of("hypervisor_refills")
 }
 
 #[test]
 fn what_el2_zeroes_and_copies_at_restarts_is_on_the_vms_budget() {
-    let budget =
-        "bandwidth = { budget = 500, period = \"100us\" }\nexpect = [\"budget-weapon: 6 rounds\"]";
+    let budget = "memory_budget = { accesses = 500, period = \"100us\" }\nexpect = [\"budget-weapon: 6 rounds\"]";
     let attacker = vm("attacker", "[1]", "budget-weapon", "do=restart lives=6", budget);
     let outcome = run(&[attacker, vm("console", "[0]", "reader", "for_us=1", "")]);
     assert_eq!(outcome.vm("attacker")["restarts"], 6);
@@ -193,7 +192,7 @@ fn assert_budget_holds(outcome: &Outcome, vcpu: usize, budget: u64, period_ns: u
     assert!(beyond <= overshoot && number("exceeded_periods") == 0, "{judged}");
     let run = fs::read(outcome.run.join("run.json")).expect("run.json");
     let run: Value = serde_json::from_slice(&run).expect("JSON");
-    let moved = run["monitor"][vcpu]["refills"].as_u64().expect("a count");
+    let moved = run["counter_page"][vcpu]["refills"].as_u64().expect("a count");
     // What is spent beyond a budget is paid for by the next one, so that one overshoot remains.
     let periods = outcome.report["time_ns"].as_u64().expect("a time") / period_ns + 1;
     let allowed = periods * budget + overshoot;
@@ -209,7 +208,8 @@ fn a_budget_holds_with_the_mmu_off_and_under_maintenance_and_prefetches() {
     for how in ["load", "uncached", "clean", "invalidate", "prefetch"] {
         // More lines than the cache has, so that each load is a refill.
         let args = format!("for_us=20000 size=0x200000 how={how}");
-        let keys = "bandwidth = { budget = 1000, period = \"100us\" }\nexpect = [\"reader: \"]";
+        let keys =
+            "memory_budget = { accesses = 1000, period = \"100us\" }\nexpect = [\"reader: \"]";
         let outcome = run(&[vm("attacker", "[0]", "reader", &args, keys)]);
         assert_budget_holds(&outcome, 0, 1000, 100_000);
         let reads = numbers(&outcome, "attacker", "reader: ")[0];
@@ -224,7 +224,7 @@ fn a_budget_holds_with_the_mmu_off_and_under_maintenance_and_prefetches() {
 
 #[test]
 fn a_vcpu_that_is_turned_off_and_on_again_gets_no_second_budget() {
-    let keys = "bandwidth = { budget = 300, period = \"1ms\", scope = \"vcpu\" }\n\
+    let keys = "memory_budget = { accesses = 300, period = \"1ms\", scope = \"vcpu\" }\n\
                 expect = [\"budget-weapon: 200 rounds\"]";
     let attacker = vm("attacker", "[0, 1]", "budget-weapon", "do=cycle every_ns=12000", keys);
     let outcome = run(&[attacker]);
@@ -237,7 +237,7 @@ fn a_vcpu_that_is_turned_off_and_on_again_gets_no_second_budget() {
 
 #[test]
 fn a_vm_that_sets_its_own_budget_again_and_again_gets_no_more_than_the_most() {
-    let keys = "bandwidth = { budget = 1000, period = \"100us\", scope = \"vcpu\", \
+    let keys = "memory_budget = { accesses = 1000, period = \"100us\", scope = \"vcpu\", \
                 adjust = { by = \"attacker\", min = 500, max = 1000 } }\n\
                 expect = [\"budget-weapon: \"]";
     let args = "do=set vm=0 reads=999 for_us=20000";
@@ -261,7 +261,7 @@ fn check_names_what_a_budgets_event_leaves_out() {
                 "[0]",
                 "reader",
                 "",
-                &format!("bandwidth = {{ budget = 1000, period = \"1ms\"{keys} }}")
+                &format!("memory_budget = {{ accesses = 1000, period = \"1ms\"{keys} }}")
             )
         );
         fs::write(&file, text).expect("a system file");

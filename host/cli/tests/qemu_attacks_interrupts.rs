@@ -13,7 +13,7 @@ use support::{
 const SLOTS: &str = r#"
 [[core]]
 id = 0
-schedule = { kind = "table", frame = "2ms", slots = [
+schedule = { kind = "table", major_frame = "2ms", slots = [
     { vm = "worker", start = "0ms", length = "1ms" }, { vm = "attacker", start = "1ms", length = "1ms" },
 ] }
 "#;

@@ -36,7 +36,7 @@ image = {{ elf = "storms", args = "{args}" }}
 const SLOTS: &str = r#"
 [[core]]
 id = 0
-schedule = { kind = "table", frame = "1ms", slots = [{ vm = "control", start = "0us", length = "500us" }, { vm = "storms", start = "500us", length = "500us" }] }
+schedule = { kind = "table", major_frame = "1ms", slots = [{ vm = "control", start = "0us", length = "500us" }, { vm = "storms", start = "500us", length = "500us" }] }
 "#;
 
 /// What follows `before` in the victim's report.
@@ -162,7 +162,7 @@ devices = ["pci:00:03.0"]
 
 [[core]]
 id = 0
-schedule = { kind = "table", frame = "1ms", slots = [{ vm = "victim", start = "0us", length = "500us" }, { vm = "attacker", start = "500us", length = "500us" }] }
+schedule = { kind = "table", major_frame = "1ms", slots = [{ vm = "victim", start = "0us", length = "500us" }, { vm = "attacker", start = "500us", length = "500us" }] }
 "#;
     let arguments = ["--qemu-arg=-device", "--qemu-arg=nvme,addr=3,serial=a"];
     let outcome = run_system(text, &Options { arguments: &arguments, ..Options::default() }).good();

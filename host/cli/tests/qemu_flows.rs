@@ -379,7 +379,7 @@ fn a_broker_that_shares_its_core_keeps_the_bound_and_the_other_goes_on() {
     // Two frames: each packet comes just behind the broker's slot. In turns the broker's begin later after each packet, by what it took for that.
     let any = own.replace("period_us=1000 start_us=20000", "period_us=1200 start_us=19930");
     assert_ne!(any, own);
-    let table = "{ kind = \"table\", frame = \"600us\", slots = [\n\
+    let table = "{ kind = \"table\", major_frame = \"600us\", slots = [\n\
                  { vm = \"broker\", start = \"0us\", length = \"150us\" },\n\
                  { vm = \"other\", start = \"150us\", length = \"450us\" },\n] }";
     let round = "{ kind = \"round-robin\", quantum = \"400us\" }";
@@ -411,7 +411,7 @@ fn copies_go_on_behind_the_turns_of_others() {
         .replace("messages=200 size=4096 period_us=1000", "messages=60 size=65000 period_us=5037")
         .replace("bytes=819200", "bytes=3900000")
         .replace("\"4KiB\"", "\"64KiB\"");
-    let table = "{ kind = \"table\", frame = \"60us\", slots = [\n\
+    let table = "{ kind = \"table\", major_frame = \"60us\", slots = [\n\
                  { vm = \"broker\", start = \"0us\", length = \"20us\" },\n\
                  { vm = \"other\", start = \"20us\", length = \"40us\" },\n] }";
     // Slots as long as a switch promise the broker nothing.
@@ -814,7 +814,7 @@ fn an_end_that_restarts_resets_the_other() {
 /// else's waits.
 #[test]
 fn an_end_that_is_throttled_holds_nobody_else_up() {
-    let budget = "bandwidth = { event = \"inst-retired\", budget = 50000, period = \"1ms\" }";
+    let budget = "memory_budget = { event = \"inst-retired\", accesses = 50000, period = \"1ms\" }";
     for (sender, receiver) in [(budget, ""), ("", budget)] {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("system.toml");
@@ -1038,9 +1038,9 @@ fn flows_go_between_cache_colors_on_both_gics() {
     }
 }
 
-/// Runs a system with `guests/tests/laggard` in the broker's place.
+/// Runs a system with `guests/tests/slow-receiver` in the broker's place.
 fn run_with_laggard(text: &str, time: &str) -> Ran {
-    run_with_broker("laggard", text, time)
+    run_with_broker("slow-receiver", text, time)
 }
 
 /// Runs a system with another guest in the broker's place: in a checkout that has another program

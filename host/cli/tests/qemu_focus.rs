@@ -21,7 +21,7 @@ focus = true
 line = 39
 vm = "{name}"
 class = "active"
-cost = "10us"
+wcet = "10us"
 "#
     )
 }

@@ -213,11 +213,11 @@ memory = "2MiB"
 image = { elf = "control", args = "activations=200" }
 "#;
 
-/// Three VMs; `crimes` says of `one` and `two` what is done on a fault, and further keys.
-fn criminals(crimes: [(&str, &str); 2]) -> String {
-    let [one, two] = crimes.map(|(on_fault, expect)| {
+/// Three VMs; `attacks` says of `one` and `two` what is done on a fault, and further keys.
+fn attackers(attacks: [(&str, &str); 2]) -> String {
+    let [one, two] = attacks.map(|(on_fault, expect)| {
         format!(
-            "memory = \"2MiB\"\nimage = {{ elf = \"vandal\", args = \"crime=1\" }}\n\
+            "memory = \"2MiB\"\nimage = {{ elf = \"attacker\", args = \"attack=1\" }}\n\
              on_fault = \"{on_fault}\"\n{expect}\n"
         )
     });
@@ -229,9 +229,9 @@ fn criminals(crimes: [(&str, &str); 2]) -> String {
 
 #[test]
 fn a_fault_halts_or_restarts_that_vm_alone() {
-    let crimes =
-        |count| format!("expect = {:?}", vec!["vandal: crime 1: read below its memory"; count]);
-    let text = criminals([("halt", &crimes(1)), ("restart", &crimes(10))]);
+    let attacks =
+        |count| format!("expect = {:?}", vec!["attacker: attack 1: read below its memory"; count]);
+    let text = attackers([("halt", &attacks(1)), ("restart", &attacks(10))]);
     one_was_halted_and_one_restarted(&run(&text, &[]));
     let outcome = run(&moved(&text), &[]);
     it_moved(&outcome);
@@ -249,12 +249,12 @@ fn one_was_halted_and_one_restarted(outcome: &Outcome) {
     assert_eq!(restarted["lives"], restarts + 1);
     assert_eq!(restarted["resets"], 0, "it did not ask for them");
     let lines = outcome.lines("one");
-    assert_eq!(lines, ["vandal: crime 1: read below its memory"], "nothing ran after the fault");
+    assert_eq!(lines, ["attacker: attack 1: read below its memory"], "nothing ran after the fault");
 }
 
 #[test]
 fn a_fault_stops_the_system_where_the_file_says_so() {
-    let system = criminals([("stop-system", "expect = [\"vandal: crime 1\"]"), ("halt", "")]);
+    let system = attackers([("stop-system", "expect = [\"attacker: attack 1\"]"), ("halt", "")]);
     let system = with(&system, "control: 200 activations", "control: 1000000 activations");
     let arguments = ["--for", "30s"];
     let outcome = run_system(&system, &Options { arguments: &arguments, ..Options::default() });

@@ -187,9 +187,9 @@ fn linux_has_the_rest_of_the_devices() {
     assert_eq!(outcome.vm("linux")["faults"], serde_json::json!([]));
 }
 
-/// How the report must name a crime.
+/// How the report must name an attack.
 enum Named {
-    /// The fault that ended the life.
+    /// The fault that ended the boot.
     Fault(&'static str),
     /// What was refused.
     Refused(&'static str),
@@ -202,8 +202,8 @@ const READ: Named = Fault("read outside its memory");
 const WRITE: Named = Fault("write outside its memory");
 const JUMP: Named = Fault("jump outside its memory");
 
-/// The crimes of `guests/tests/vandal`, in their order.
-const CRIMES: &[(&str, Named)] = &[
+/// The attacks of `guests/tests/attacker`, in their order.
+const ATTACKS: &[(&str, Named)] = &[
     ("read below its memory", READ),
     ("write below its memory", WRITE),
     ("read above its memory", READ),
@@ -248,31 +248,35 @@ const CRIMES: &[(&str, Named)] = &[
     ("CPU_ON with wild arguments", Refused("PSCI call outside the VM")),
 ];
 
-fn crimes_are_contained_and_named(arguments: &[&str]) {
+fn attacks_are_contained_and_named(arguments: &[&str]) {
     let outcome = run(&system("demo"), arguments);
-    let crime = outcome.vm("crime");
+    let attacker = outcome.vm("attacker");
     // The run may end with its last words, before the counters that tell of its last call.
-    assert!(["off", "running"].map(Into::into).contains(&crime["state"]), "{}", crime["state"]);
-    assert_eq!((&crime["lives"], &crime["restarts"]), (&42.into(), &41.into()));
-    let faults = crime["faults"].as_array().expect("faults");
+    assert!(
+        ["off", "running"].map(Into::into).contains(&attacker["state"]),
+        "{}",
+        attacker["state"]
+    );
+    assert_eq!((&attacker["lives"], &attacker["restarts"]), (&42.into(), &41.into()));
+    let faults = attacker["faults"].as_array().expect("faults");
     let hypervisor = String::from_utf8_lossy(&outcome.files["hypervisor.log"]).into_owned();
-    let lines = outcome.lines("crime");
-    for (life, (name, named)) in CRIMES.iter().enumerate() {
-        let committed = format!("vandal: crime {}: {name}", life + 1);
-        assert!(lines.contains(&committed.as_str()), "{committed}: {lines:#?}");
+    let lines = outcome.lines("attacker");
+    for (life, (name, named)) in ATTACKS.iter().enumerate() {
+        let announced = format!("attacker: attack {}: {name}", life + 1);
+        assert!(lines.contains(&announced.as_str()), "{announced}: {lines:#?}");
         let fault = faults.iter().find(|fault| fault["life"] == life);
         let kind = fault.map(|fault| fault["kind"].as_str().expect("a kind"));
         match named {
-            Fault(expected) => assert_eq!(kind, Some(*expected), "{committed}"),
+            Fault(expected) => assert_eq!(kind, Some(*expected), "{announced}"),
             Refused(what) => {
-                assert_eq!(kind, None, "{committed}");
-                assert!(crime["denials"][what].as_u64() > Some(0), "{committed}: {what}");
-                assert!(hypervisor.contains(&format!("crime: refused on vCPU 0: {what}")));
+                assert_eq!(kind, None, "{announced}");
+                assert!(attacker["denials"][what].as_u64() > Some(0), "{announced}: {what}");
+                assert!(hypervisor.contains(&format!("attacker: refused on vCPU 0: {what}")));
             }
-            Nothing => assert_eq!(kind, None, "{committed}"),
+            Nothing => assert_eq!(kind, None, "{announced}"),
         }
     }
-    assert_eq!(lines.last(), Some(&"vandal: all 41 crimes committed"));
+    assert_eq!(lines.last(), Some(&"attacker: all 41 attacks executed"));
     let control = outcome.lines("control");
     let reports: Vec<_> = control.iter().filter(|line| line.contains(" activations, ")).collect();
     assert!(!reports.is_empty(), "{control:?}");
@@ -290,13 +294,13 @@ fn crimes_are_contained_and_named(arguments: &[&str]) {
 }
 
 #[test]
-fn crimes_are_contained_and_named_beside_linux_and_control_on_gicv3() {
-    crimes_are_contained_and_named(&[]);
+fn attacks_are_contained_and_named_beside_linux_and_control_on_gicv3() {
+    attacks_are_contained_and_named(&[]);
 }
 
 #[test]
-fn crimes_are_contained_and_named_beside_linux_and_control_on_gicv2() {
-    crimes_are_contained_and_named(GICV2);
+fn attacks_are_contained_and_named_beside_linux_and_control_on_gicv2() {
+    attacks_are_contained_and_named(GICV2);
 }
 
 /// In the shell the modules are loaded, modprobe finds them and what they need, and `poweroff` ends

@@ -11,7 +11,7 @@ use support::{
 };
 
 /// Each goes over 2 MiB, twice the cache.
-const HOGS: [&str; 2] = ["mode=write size=0x200000 passes=100", "mode=read size=0x200000"];
+const STRESSORS: [&str; 2] = ["mode=write size=0x200000 passes=100", "mode=read size=0x200000"];
 
 /// Two VMs side by side, `a` and `b`, with these arguments. Of `keys` are weir's, `a`'s and `b`'s. Ends when `a` prints `expect`.
 fn pair(
@@ -33,7 +33,7 @@ console_core = 1
 name = "a"
 cpus = [0]
 memory = "{a_memory}"
-image = {{ elf = "hog", args = "{a_args}" }}
+image = {{ elf = "memory-stressor", args = "{a_args}" }}
 expect = ["{expect}"]
 {a}
 
@@ -41,7 +41,7 @@ expect = ["{expect}"]
 name = "b"
 cpus = [1]
 memory = "{b_memory}"
-image = {{ elf = "hog", args = "{b_args}" }}
+image = {{ elf = "memory-stressor", args = "{b_args}" }}
 {b}
 "#
     )
@@ -52,9 +52,9 @@ const A_FIRST: [&str; 2] = ["4MiB", "16MiB"];
 /// The other way round.
 const B_FIRST: [&str; 2] = ["32MiB", "4MiB"];
 
-/// Both as hogs.
-fn hogs(keys: [&str; 3]) -> String {
-    pair(keys, A_FIRST, HOGS, "hog: 100 passes")
+/// Both as memory stressors.
+fn stressors(keys: [&str; 3]) -> String {
+    pair(keys, A_FIRST, STRESSORS, "memory-stressor: 100 passes")
 }
 
 const COLORS: [&str; 3] = ["colors = \"14-15\"", "colors = \"0-3\"", "colors = \"4-7\""];
@@ -98,9 +98,9 @@ fn at(seen: &Value, matrix: &str, by: &str, of: &str) -> u64 {
 
 #[test]
 fn colors_keep_lines_and_banks_keep_rows() {
-    let shared = observe(&hogs([""; 3]), &[]);
-    let colored = observe(&hogs(COLORS), &[]);
-    let banked = observe(&hogs(BANKS), &[]);
+    let shared = observe(&stressors([""; 3]), &[]);
+    let colored = observe(&stressors(COLORS), &[]);
+    let banked = observe(&stressors(BANKS), &[]);
     for (what, apart) in [("evictions", &colored), ("row_conflicts", &banked)] {
         assert!(number(&shared[what]["between_vms"]) > 1000, "{what}: {}", shared[what]);
         for sum in ["between_vms", "of_vms_by_weir", "of_weir_by_vms"] {
@@ -130,7 +130,7 @@ fn colors_keep_lines_and_banks_keep_rows() {
 #[test]
 fn vms_that_share_what_nobody_owns_are_seen_to_share() {
     let [weir, _, _] = COLORS;
-    let seen = observe(&hogs([weir, "", ""]), &[]);
+    let seen = observe(&stressors([weir, "", ""]), &[]);
     assert!(at(&seen, "l2_evictions", "a", "b") > 1000);
     assert!(at(&seen, "l2_evictions", "b", "a") > 1000);
     assert_eq!(seen["evictions"]["of_vms_by_weir"], 0);
@@ -141,7 +141,7 @@ fn vms_that_share_what_nobody_owns_are_seen_to_share() {
 fn vms_that_share_a_core_are_told_apart() {
     let text = |keys| {
         let arguments = ["mode=read size=0x20000 passes=200", "mode=write size=0x200000"];
-        let apart = pair(keys, ["4MiB"; 2], arguments, "hog: 200 passes");
+        let apart = pair(keys, ["4MiB"; 2], arguments, "memory-stressor: 200 passes");
         let core = "[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"200us\", vms = [\"a\", \"b\"] }\n";
         apart.replace("cpus = [1]", "cpus = [0]") + core
     };
@@ -172,7 +172,7 @@ fn two_observations_are_one() {
     let directory = tempfile::tempdir().expect("a directory");
     let picture = directory.path().join("x.svg");
     let more = ["--output", picture.to_str().expect("a path")];
-    let text = pair(COLORS, A_FIRST, ["passes=3", HOGS[1]], "hog: 3 passes");
+    let text = pair(COLORS, A_FIRST, ["passes=3", STRESSORS[1]], "memory-stressor: 3 passes");
     assert_eq!(observe(&text, &more), observe(&text, &[]));
     let picture = fs::read_to_string(picture).expect("a picture");
     assert!(picture.ends_with("</svg>\n") && picture.contains("weir for b"), "{picture}");
@@ -184,7 +184,7 @@ fn the_l2_misses_rise_where_the_share_ends() {
     let walk = |keys: [&str; 3]| {
         let arguments =
             ["mode=walk size=0x20000 upto=0x80000 loads=200000", "mode=write size=0x200000"];
-        let seen = observe(&pair(keys, B_FIRST, arguments, "hog: walked"), &[]);
+        let seen = observe(&pair(keys, B_FIRST, arguments, "memory-stressor: walked"), &[]);
         let marks = seen["marks"].as_array().expect("marks").clone();
         assert_eq!(marks.len(), 6);
         let misses = |size: usize| {
@@ -212,7 +212,7 @@ fn a_killed_qemu_is_told_of() {
     fs::write(&qemu, script).expect("a script");
     fs::set_permissions(&qemu, fs::Permissions::from_mode(0o755)).expect("a mode");
     let file = directory.path().join("system.toml");
-    fs::write(&file, pair([""; 3], A_FIRST, [HOGS[1]; 2], "never printed")).expect("a system");
+    fs::write(&file, pair([""; 3], A_FIRST, [STRESSORS[1]; 2], "never printed")).expect("a system");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.arg("observe").arg(&file).env("WEIR_ROOT", root()).env("WEIR_QEMU", &qemu);
     command.env("WEIR_RUNS", directory.path().join("runs"));
@@ -225,12 +225,12 @@ fn a_killed_qemu_is_told_of() {
 
 #[test]
 fn zeroing_is_made_visible() {
-    let zero = "\n[[vm]]\nname = \"zero\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = { elf = \"hog\", args = \"mode=zero size=0x100000 passes=1\" }\n";
+    let zero = "\n[[vm]]\nname = \"zero\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = { elf = \"memory-stressor\", args = \"mode=zero size=0x100000 passes=1\" }\n";
     let text = |expect: &str| format!("platform = \"qemu-virt\"\n{zero}expect = [\"{expect}\"]\n");
-    let seen = observe(&text("hog: zero 1048576 bytes by 8"), &[]);
+    let seen = observe(&text("memory-stressor: zero 1048576 bytes by 8"), &[]);
     assert!(number(&owner(&seen, "zero")["accesses"]) >= 0x10_0000 / 8);
     let file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
-    fs::write(&file, text("hog: zero 1048576 bytes by 64")).expect("a system");
+    fs::write(&file, text("memory-stressor: zero 1048576 bytes by 64")).expect("a system");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.arg("run").arg(file.path()).arg("--deterministic").env("WEIR_ROOT", root());
     let runs = tempfile::tempdir().expect("a directory");
@@ -241,7 +241,7 @@ fn zeroing_is_made_visible() {
 #[test]
 fn what_is_zeroed_is_told_in_lines() {
     // Twice the cache. 500 lines in 100 us are 5000 in 1 ms, however many stores zero one.
-    let vm = "[[vm]]\nname = \"zero\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = { elf = \"hog\", args = \"mode=zero size=0x200000 passes=3 report_us=1000\" }\nbandwidth = { budget = 500, period = \"100us\", source = \"monitor\" }\nexpect = [\"hog: 3 passes\"]\n";
+    let vm = "[[vm]]\nname = \"zero\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = { elf = \"memory-stressor\", args = \"mode=zero size=0x200000 passes=3 report_us=1000\" }\nmemory_budget = { accesses = 500, period = \"100us\", source = \"counter-page\" }\nexpect = [\"memory-stressor: 3 passes\"]\n";
     let file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
     fs::write(&file, format!("platform = \"qemu-virt\"\n{vm}")).expect("a system");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -249,9 +249,9 @@ fn what_is_zeroed_is_told_in_lines() {
     let runs = tempfile::tempdir().expect("a directory");
     let said = say_within(command.env("WEIR_RUNS", runs.path()), Options::default().limit);
     assert_eq!(said.status, Some(0), "{}\n{}", said.out, said.err);
-    assert!(said.out.contains("hog: zero 2097152 bytes by 8"), "{}", said.out);
+    assert!(said.out.contains("memory-stressor: zero 2097152 bytes by 8"), "{}", said.out);
     let number = |line: &str| {
-        let rest = line.split_once("hog: ")?.1;
+        let rest = line.split_once("memory-stressor: ")?.1;
         rest.split_once(" lines in")?.0.parse::<u64>().ok()
     };
     let lines: Vec<_> = said.out.lines().filter_map(number).collect();
@@ -295,7 +295,7 @@ name = "writer"
 cpus = [1]
 memory = "4MiB"
 colors = "4-7"
-image = { elf = "hog", args = "mode=write size=0x100000" }
+image = { elf = "memory-stressor", args = "mode=write size=0x100000" }
 workload = { kind = "trace", file = "writer.trace", period = "100ms" }
 
 [[vm]]
@@ -364,7 +364,7 @@ heartbeat = "0s"
 name = "a"
 cpus = [0]
 memory = "4MiB"
-image = { elf = "hog", args = "size=0x1000 period_us=1000000" }
+image = { elf = "memory-stressor", args = "size=0x1000 period_us=1000000" }
 "#;
     let seen = observe(silent, &["--for", "5ms"]);
     assert!(number(&owner(&seen, "a")["accesses"]) > 0);
@@ -378,7 +378,7 @@ image = { elf = "hog", args = "size=0x1000 period_us=1000000" }
 /// What the boot does is not counted, also where nothing else happens.
 #[test]
 fn a_run_without_a_guest_counts_nothing() {
-    let said = call(&hogs(["", "", ""]), &["--for", "1ns"]);
+    let said = call(&stressors(["", "", ""]), &["--for", "1ns"]);
     assert_eq!(said.status, Some(1), "{}\n{}", said.out, said.err);
     assert!(said.err.contains("before the first guest's first instruction"), "{}", said.err);
     let seen: Value = serde_json::from_str(&said.out).expect("JSON");

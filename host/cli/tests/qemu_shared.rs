@@ -9,7 +9,7 @@ use support::{
 };
 
 const ROUND_ROBIN: &str = r#"kind = "round-robin", quantum = "1ms""#;
-const TABLE: &str = r#"kind = "table", frame = "2ms", slots = [
+const TABLE: &str = r#"kind = "table", major_frame = "2ms", slots = [
     { vm = "a", start = "0ms", length = "600us" }, { vm = "c", start = "700us", length = "100us" },
     { vm = "b", start = "800us", length = "700us" }, { vm = "c", start = "1800us", length = "100us" },
 ]"#;
@@ -147,7 +147,7 @@ fn budgets_of_time_are_kept() {
 /// A VM that resets itself, one that powers off, one that sleeps for ever, one whose memory budget is spent in its turns.
 #[test]
 fn what_a_vm_does_to_itself_leaves_the_others_their_turns() {
-    let budget = r#"bandwidth = { event = "inst-retired", budget = 100000, period = "1ms" }"#;
+    let budget = r#"memory_budget = { event = "inst-retired", accesses = 100000, period = "1ms" }"#;
     let vms = [
         vm("a", 1500, "spin=2000 seed=3 then=reset", ""),
         vm("b", 10, "spin=100", ""),
@@ -222,7 +222,7 @@ fn interrupted(interval_us: u32, rule: &str) -> Outcome {
     let args = format!("interval_us={interval_us} work_us=5");
     let vms = [sleeper(8), loaded(&args, r#"["/pl031@9010000"]"#)];
     let text = system("qemu-virt", r#"kind = "round-robin", quantum = "4ms""#, &vms);
-    let text = format!("{text}\n[[irq]]\nline = 34\nvm = \"loaded\"\ncost = \"10us\"\n{rule}\n");
+    let text = format!("{text}\n[[irq]]\nline = 34\nvm = \"loaded\"\nwcet = \"10us\"\n{rule}\n");
     run_system(&text, &Options::default()).good()
 }
 
@@ -254,7 +254,7 @@ fn taken(priorities: [u8; 2]) -> [usize; 2] {
     let lines = [("loaded", 34), ("other", 39)];
     let rules = lines.iter().zip(priorities).map(|((vm, line), priority)| {
         format!(
-            "\n[[irq]]\nline = {line}\nvm = \"{vm}\"\ncost = \"10us\"\npreempt = true\npriority = {priority}\n"
+            "\n[[irq]]\nline = {line}\nvm = \"{vm}\"\nwcet = \"10us\"\npreempt = true\npriority = {priority}\n"
         )
     });
     let text: String = [text].into_iter().chain(rules).collect();
@@ -322,7 +322,7 @@ fn a_storm_on_every_line_at_once_leaves_the_sleeper_its_turns() {
             38_000,
         ),
         (
-            r#"kind = "table", frame = "8ms", slots = [
+            r#"kind = "table", major_frame = "8ms", slots = [
                 { vm = "sleeper", start = "0ms", length = "4ms" }, { vm = "loaded", start = "4ms", length = "4ms" },
             ]"#,
             "",
@@ -338,7 +338,7 @@ fn a_storm_on_every_line_at_once_leaves_the_sleeper_its_turns() {
     ] {
         let text = system("qemu-virt", schedule, &[sleeper.clone(), loaded.clone()]);
         let rules = [34, 39].map(|line| {
-            format!("\n[[irq]]\nline = {line}\nvm = \"loaded\"\ncost = \"10us\"\n{rule}")
+            format!("\n[[irq]]\nline = {line}\nvm = \"loaded\"\nwcet = \"10us\"\n{rule}")
         });
         let outcome = run_system(&format!("{text}{}", rules.concat()), &Options::default()).good();
         let lines = outcome.lines("sleeper");
@@ -476,11 +476,11 @@ fn what_an_sgi_takes_is_charged_to_its_vm() {
 /// In a time table: one that resets itself, one that powers off, one whose memory budget is spent, one that faults and is not started again.
 #[test]
 fn what_a_vm_does_in_its_slot_stays_there() {
-    let table = r#"kind = "table", frame = "2ms", slots = [
+    let table = r#"kind = "table", major_frame = "2ms", slots = [
         { vm = "a", start = "0ms", length = "600us" }, { vm = "b", start = "700us", length = "100us" },
         { vm = "c", start = "800us", length = "700us" }, { vm = "d", start = "1600us", length = "200us" },
     ]"#;
-    let budget = r#"bandwidth = { event = "inst-retired", budget = 100000, period = "1ms" }"#;
+    let budget = r#"memory_budget = { event = "inst-retired", accesses = 100000, period = "1ms" }"#;
     let vms = [
         vm("a", 600, "spin=2000 seed=3 then=reset", ""),
         vm("b", 10, "spin=100", ""),
@@ -582,7 +582,7 @@ image = {{ elf = "stolen", args = "{args}" }}
         ("qemu-virt-gicv2", r#"kind = "round-robin", quantum = "2ms""#, ""),
         (
             "qemu-virt",
-            r#"kind = "table", frame = "5ms", slots = [
+            r#"kind = "table", major_frame = "5ms", slots = [
                 { vm = "told", start = "0ms", length = "2ms" }, { vm = "b", start = "2ms", length = "3ms" } ]"#,
             "",
         ),

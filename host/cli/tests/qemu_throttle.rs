@@ -63,7 +63,7 @@ fn mean(used: &[u64]) -> u64 {
     1000 * used.iter().sum::<u64>() / used.len().max(1) as u64
 }
 
-/// A hog on core 0 and nobody else, not even a console.
+/// A memory stressor on core 0 and nobody else, not even a console.
 fn alone(platform: &str, passes: u32, bandwidth: &str) -> String {
     format!(
         r#"
@@ -73,35 +73,36 @@ platform = "{platform}"
 console_core = 0
 
 [[vm]]
-name = "hog"
+name = "memory-stressor"
 cpus = [0]
 memory = "8MiB"
-image = {{ elf = "hog", args = "mode=read size=0x200000 passes={passes}" }}
-bandwidth = {{ {bandwidth} }}
-expect = ["hog: {passes} passes"]
+image = {{ elf = "memory-stressor", args = "mode=read size=0x200000 passes={passes}" }}
+memory_budget = {{ {bandwidth} }}
+expect = ["memory-stressor: {passes} passes"]
 "#
     )
 }
 
-/// A VM with a hog on core `core`, the hog's further arguments and the VM's further keys.
-fn hog(name: &str, core: u32, args: &str, keys: &str) -> String {
+/// A VM with a memory stressor on core `core`, the memory stressor's further arguments and the VM's further keys.
+fn stressor(name: &str, core: u32, args: &str, keys: &str) -> String {
     format!(
         r#"
 [[vm]]
 name = "{name}"
 cpus = [{core}]
 memory = "8MiB"
-image = {{ elf = "hog", args = "mode=read size=0x200000{args}" }}
+image = {{ elf = "memory-stressor", args = "mode=read size=0x200000{args}" }}
 {keys}
 "#
     )
 }
 
-/// Two hogs side by side.
+/// Two memory stressors side by side.
 fn pair(first: &str, second: &str) -> String {
     let vm = |name: &str, core: u32, bandwidth: &str| {
-        let keys = format!("bandwidth = {{ {bandwidth} }}\nexpect = [\"hog: 4 passes\"]");
-        hog(name, core, " passes=4", &keys)
+        let keys =
+            format!("memory_budget = {{ {bandwidth} }}\nexpect = [\"memory-stressor: 4 passes\"]");
+        stressor(name, core, " passes=4", &keys)
     };
     format!("platform = \"qemu-virt\"\n{}{}", vm("a", 0, first), vm("b", 1, second))
 }
@@ -117,7 +118,7 @@ name = "spender"
 cpus = [0, 1]
 memory = "8MiB"
 image = {{ elf = "spender", args = "{args}" }}
-bandwidth = {{ {bandwidth} }}
+memory_budget = {{ {bandwidth} }}
 on_fault = "restart"
 expect = ["spender: off"]
 "#
@@ -131,9 +132,9 @@ fn run(text: &str) -> Outcome {
 #[test]
 fn the_pmu_stops_a_vcpu_at_the_event() {
     for platform in ["qemu-virt", "qemu-virt-gicv2"] {
-        let budget = "budget = 20000, period = \"100us\", event = \"inst-retired\"";
+        let budget = "accesses = 20000, period = \"100us\", event = \"inst-retired\"";
         let outcome = run(&alone(platform, 40, budget));
-        let used = periods(&budgets(&outcome), "hog", 0);
+        let used = periods(&budgets(&outcome), "memory-stressor", 0);
         assert!(used.len() > 30, "{platform}: {} periods", used.len());
         assert!(used.iter().all(|used| *used <= 20_008), "{platform}: {used:?}");
         // What is beyond a budget is taken off the next.
@@ -143,15 +144,15 @@ fn the_pmu_stops_a_vcpu_at_the_event() {
 
 #[test]
 fn without_debt_each_period_has_its_budget() {
-    let budget = "budget = 20000, period = \"100us\", event = \"inst-retired\", debt = false";
+    let budget = "accesses = 20000, period = \"100us\", event = \"inst-retired\", debt = false";
     let outcome = run(&alone("qemu-virt", 20, budget));
-    let used = periods(&budgets(&outcome), "hog", 0);
+    let used = periods(&budgets(&outcome), "memory-stressor", 0);
     assert!(used.iter().all(|used| (20_000..=20_008).contains(used)), "{used:?}");
 }
 
 #[test]
 fn two_cores_stand_on_the_monitor() {
-    let (a, b) = ("budget = 1000, period = \"100us\"", "budget = 500, period = \"100us\"");
+    let (a, b) = ("accesses = 1000, period = \"100us\"", "accesses = 500, period = \"100us\"");
     let outcome = run(&pair(a, &format!("{b}, phase = \"staggered\"")));
     let records = budgets(&outcome);
     for (vm, budget) in [("a", 1000), ("b", 500)] {
@@ -175,9 +176,11 @@ fn a_budget_is_had_beside_a_core_that_never_pauses() {
     for (core, neighbor, budget, event) in
         [(0, 1, 1000, ""), (1, 0, 1000, ""), (0, 1, 20_000, ", event = \"inst-retired\"")]
     {
-        let bandwidth = format!("bandwidth = {{ budget = {budget}, period = \"100us\"{event} }}");
-        let a = hog("a", core, "", &bandwidth);
-        let b = hog("b", neighbor, " passes=200", "expect = [\"hog: 200 passes\"]");
+        let bandwidth =
+            format!("memory_budget = {{ accesses = {budget}, period = \"100us\"{event} }}");
+        let a = stressor("a", core, "", &bandwidth);
+        let b =
+            stressor("b", neighbor, " passes=200", "expect = [\"memory-stressor: 200 passes\"]");
         let outcome = run(&format!("platform = \"qemu-virt\"\n{a}{b}"));
         let used = periods(&budgets(&outcome), "a", 0);
         let what = format!("core {core}{event}: {used:?}");
@@ -189,7 +192,7 @@ fn a_budget_is_had_beside_a_core_that_never_pauses() {
 #[test]
 fn a_new_life_brings_no_new_budget() {
     for (then, split) in [("reset", "even"), ("fault", "pool")] {
-        let bandwidth = format!("budget = 400, period = \"200us\", split = \"{split}\"");
+        let bandwidth = format!("accesses = 400, period = \"200us\", split = \"{split}\"");
         let outcome = run(&spender(&format!("then={then}"), &bandwidth));
         assert_eq!(outcome.vm("spender")["restarts"], 3, "{then}");
         let records = budgets(&outcome);
@@ -213,7 +216,7 @@ name = "a"
 cpus = [0, 1]
 memory = "8MiB"
 image = { elf = "latency", args = "size=0x400000 rounds=1 loads=20000" }
-bandwidth = { budget = 1000, period = "200us", scope = "vcpu" }
+memory_budget = { accesses = 1000, period = "200us", scope = "vcpu" }
 expect = ["1 rounds"]
 "#);
     let looks = |outcome: &Outcome| {
@@ -230,7 +233,7 @@ expect = ["1 rounds"]
     assert!(idle.iter().filter(|record| record.kind == "replenish").count() > 10);
     assert!(idle.iter().all(|record| record.used == 0), "{idle:?}");
     // A core that comes on late has the budget of a period and no more, from its first on.
-    let outcome = run(&spender("then=off after_us=5000", "budget = 1000, period = \"100us\""));
+    let outcome = run(&spender("then=off after_us=5000", "accesses = 1000, period = \"100us\""));
     let records = budgets(&outcome);
     let of_last = records.iter().filter(|record| record.vcpu == 1);
     let most = of_last.map(|record| record.used).max().expect("records");
@@ -240,10 +243,10 @@ expect = ["1 rounds"]
 
 #[test]
 fn a_silent_system_without_a_heartbeat_ends_by_virtual_time() {
-    let text = alone("qemu-virt", 0, "budget = 1000, period = \"100us\"")
+    let text = alone("qemu-virt", 0, "accesses = 1000, period = \"100us\"")
         .replace("console_core = 0", "console_core = 0\nheartbeat = \"0s\"")
         .replace(" passes=0", "")
-        .replace("expect = [\"hog: 0 passes\"]", "");
+        .replace("expect = [\"memory-stressor: 0 passes\"]", "");
     let limit = Duration::from_secs(60);
     let options = Options { limit, arguments: &["--for", "20ms"], ..Options::default() };
     let outcome = run_system(&text, &options);
@@ -254,7 +257,7 @@ fn a_silent_system_without_a_heartbeat_ends_by_virtual_time() {
 
 #[test]
 fn a_throttled_vcpu_stays_off_under_a_storm() {
-    let outcome = run(&spender("then=storm after_us=2000", "budget = 200, period = \"10ms\""));
+    let outcome = run(&spender("then=storm after_us=2000", "accesses = 200, period = \"10ms\""));
     let last = outcome.lines("spender")[1].to_owned();
     assert_eq!(last, "spender: 1000 SGIs sent, 0 taken");
     let used = budgets(&outcome);
@@ -265,7 +268,7 @@ fn a_throttled_vcpu_stays_off_under_a_storm() {
 #[test]
 fn a_budget_is_set_by_who_may_and_within_limits() {
     let granted =
-        "budget = 200, period = \"100us\", adjust = { by = \"spender\", min = 2, max = 600 }";
+        "accesses = 200, period = \"100us\", adjust = { by = \"spender\", min = 2, max = 600 }";
     let args = |reads: u64| format!("then=set after_us=3000 vm=0 reads={reads}");
     let outcome = run(&spender(&args(600), granted));
     assert!(outcome.lines("spender").contains(&"spender: set: granted"));
@@ -279,7 +282,7 @@ fn a_budget_is_set_by_who_may_and_within_limits() {
     for (args, bandwidth) in [
         (args(601), granted),
         (args(0), granted),
-        (args(100), "budget = 200, period = \"100us\""),
+        (args(100), "accesses = 200, period = \"100us\""),
         ("then=set vm=7 reads=100".to_owned(), granted),
     ] {
         let outcome = run(&spender(&args, bandwidth));
@@ -290,7 +293,7 @@ fn a_budget_is_set_by_who_may_and_within_limits() {
 #[test]
 fn the_least_and_the_greatest_budget_work() {
     for (budget, throttled) in [(2u64, true), (1 << 32, false), (u64::MAX - 1, false)] {
-        let bandwidth = format!("budget = {budget}, period = \"100us\"");
+        let bandwidth = format!("accesses = {budget}, period = \"100us\"");
         let outcome = run(&spender("then=off after_us=300", &bandwidth));
         let seen = budgets(&outcome).iter().any(|record| record.kind == "throttle");
         assert_eq!(seen, throttled, "{budget}");
@@ -300,7 +303,7 @@ fn the_least_and_the_greatest_budget_work() {
 #[test]
 fn from_a_pool_one_core_gets_what_the_other_leaves() {
     let mean_of = |split: &str| {
-        let bandwidth = format!("budget = 1000, period = \"100us\", split = {split}");
+        let bandwidth = format!("accesses = 1000, period = \"100us\", split = {split}");
         let outcome = run(&spender("then=off after_us=5000", &bandwidth));
         mean(&periods(&budgets(&outcome), "spender", 1))
     };
@@ -337,7 +340,7 @@ name = "w"
 cpus = [0]
 memory = "16MiB"
 image = {{ bin = "{}" }}
-bandwidth = {{ budget = 100000, period = "1ms" }}
+memory_budget = {{ accesses = 100000, period = "1ms" }}
 "#,
         image.display()
     );
@@ -361,9 +364,9 @@ platform = "qemu-virt"
 name = "linux"
 cpus = [0, 1]
 memory = "128MiB"
-image = {{ linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 weir.run=hog,poweroff weir.loops=3" }}
-bandwidth = {{ budget = 32000, period = "2ms", poll = "100us", source = "monitor", split = "{split}" }}
-expect = ["linux: hog wrote 3 blocks of 4 MiB on cpu 1", "linux: done"]
+image = {{ linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 weir.run=memory-stressor,poweroff weir.loops=3" }}
+memory_budget = {{ accesses = 32000, period = "2ms", poll = "100us", source = "counter-page", split = "{split}" }}
+expect = ["linux: memory-stressor wrote 3 blocks of 4 MiB on cpu 1", "linux: done"]
 "#
     );
     let outcome =
@@ -394,13 +397,15 @@ fn what_others_leave_raises_a_hungry_vm_and_takes_nobodys_guarantee() {
         let vm = |name: &str, core: u32, args: &str, bandwidth: &str| {
             format!(
                 "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"8MiB\"\n\
-                 image = {{ elf = \"hog\", args = \"mode=read {args}\" }}\n\
-                 bandwidth = {{ budget = 1000, period = \"100us\"{bandwidth} }}\n"
+                 image = {{ elf = \"memory-stressor\", args = \"mode=read {args}\" }}\n\
+                 memory_budget = {{ accesses = 1000, period = \"100us\"{bandwidth} }}\n"
             )
         };
         let hungry = vm("hungry", 0, "size=0x200000 passes=4", hungry);
         let other = vm("other", 1, "size=0x8000 passes=0 period_us=300", other);
-        format!("platform = \"qemu-virt\"\n\n{other}\n{hungry}expect = [\"hog: 4 passes\"]\n")
+        format!(
+            "platform = \"qemu-virt\"\n\n{other}\n{hungry}expect = [\"memory-stressor: 4 passes\"]\n"
+        )
     };
     let hungry = |outcome: &Outcome| mean(&periods(&budgets(outcome), "hungry", 0));
     let alone = hungry(&run(&system("", "")));
@@ -458,7 +463,8 @@ fn a_vm_uses_the_counters_that_it_was_granted_and_no_others() {
 
 #[test]
 fn a_vm_with_counters_of_its_own_does_not_reach_those_of_its_budget() {
-    let budget = "bandwidth = { budget = 20000, period = \"100us\", event = \"inst-retired\" }";
+    let budget =
+        "memory_budget = { accesses = 20000, period = \"100us\", event = \"inst-retired\" }";
     let outcome = counting("qemu-virt", &format!("pmu = 3\n{budget}"));
     assert_eq!(outcome.lines("counting")[0], "counting: PMUv3 with 3 event counters");
     let used = periods(&budgets(&outcome), "counting", 0);

@@ -44,23 +44,23 @@ fn budgets_are_kept_as_seen_from_outside() {
         assert_eq!(run["regulator"], "static");
     }
     let of = |source: &str| runs.iter().filter(|run| run["source"] == source).count();
-    assert_eq!((of("pmu"), of("monitor")), (4, 2));
+    assert_eq!((of("pmu"), of("counter-page")), (4, 2));
     assert_eq!(runs.iter().filter(|run| run["guest"] == "storm").count(), 2, "it traps: {json}");
     assert_eq!(json["unregulated_overhead"], 0.0, "{json}");
     for path in ["replenish", "overflow", "release"] {
         assert!(json["el2_instructions"][path]["median"].is_u64(), "{path}: {json}");
     }
-    // What `look` of the platform says of one, and of the one at a period's beginning.
+    // The platform's `poll_overhead`, and its double at the start of a period.
     for (path, most) in [("look", 450), ("look-replenish", 900)] {
         let max = json["el2_instructions"][path]["max"].as_u64();
         assert!(max.is_some_and(|max| (200..=most).contains(&max)), "{path}: {json}");
     }
 }
 
-/// The hog on a core.
-fn hog(core: u32) -> String {
+/// The memory stressor on a core.
+fn stressor(core: u32) -> String {
     format!(
-        "[[vm]]\nname = \"hog{core}\"\ncpus = [{core}]\nmemory = \"8MiB\"\nimage = {{ elf = \"hog\" }}\n"
+        "[[vm]]\nname = \"stressor{core}\"\ncpus = [{core}]\nmemory = \"8MiB\"\nimage = {{ elf = \"memory-stressor\" }}\n"
     )
 }
 
@@ -68,9 +68,9 @@ fn hog(core: u32) -> String {
 fn a_platform_is_calibrated_and_its_table_is_read() {
     let directory = tempfile::tempdir().expect("a directory");
     // A table that the file has does not stand in the way of a new one.
-    let old = "[saturation]\nperiod = \"1us\"\nline = \"64B\"\npoints = [{ budget = 1, dma = \"0B/s\" }]\nleast_period = \"1s\"\n";
-    let budget = "bandwidth = { budget = 9, period = \"100us\" }";
-    let text = format!("platform = \"qemu-virt\"\n{old}{}\n{budget}\n", hog(0)) + &hog(1);
+    let old = "[saturation]\nperiod = \"1us\"\nline = \"64B\"\npoints = [{ accesses = 1, dma = \"0B/s\" }]\nmin_period = \"1s\"\n";
+    let budget = "memory_budget = { accesses = 9, period = \"100us\" }";
+    let text = format!("platform = \"qemu-virt\"\n{old}{}\n{budget}\n", stressor(0)) + &stressor(1);
     let system = directory.path().join("old.toml");
     std::fs::write(&system, text).expect("a system file");
     let table = directory.path().join("saturation.toml");
@@ -84,13 +84,13 @@ fn a_platform_is_calibrated_and_its_table_is_read() {
     assert!((35_000..=50_000).contains(&number("one_core")), "{found}");
     // Within a poll of 1 us 500 lines come.
     assert!((100..=1000).contains(&number("overshoot")), "{found}");
-    let least = number("least_budget");
+    let least = number("min_accesses");
     assert!(least > number("overshoot") && least < 25_000, "{found}");
     let table = std::fs::read_to_string(table).expect("the table");
     let file = directory.path().join("system.toml");
     let system = |budget: u64| {
-        let bandwidth = format!("bandwidth = {{ budget = {budget}, period = \"100us\" }}");
-        format!("platform = \"qemu-virt\"\n{table}\n{}{bandwidth}\n", hog(0))
+        let bandwidth = format!("memory_budget = {{ accesses = {budget}, period = \"100us\" }}");
+        format!("platform = \"qemu-virt\"\n{table}\n{}{bandwidth}\n", stressor(0))
     };
     let check = |budget: u64| {
         std::fs::write(&file, system(budget)).expect("a system file");

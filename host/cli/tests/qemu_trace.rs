@@ -9,7 +9,7 @@ use support::{
     say_within,
 };
 
-/// Instructions that the hog may execute in each period.
+/// Instructions that the memory stressor may execute in each period.
 const BUDGET: u64 = 40_000;
 const PERIOD_NS: u64 = 100_000;
 /// The most by which a replenishment is recorded behind its moment.
@@ -21,12 +21,12 @@ fn throttled() -> String {
 platform = "qemu-virt"
 
 [[vm]]
-name = "hog"
+name = "memory-stressor"
 cpus = [0]
 memory = "8MiB"
-image = {{ elf = "hog", args = "mode=write size=0x200000 passes=10" }}
-expect = ["hog: 10 passes"]
-bandwidth = {{ event = "inst-retired", budget = {BUDGET}, period = "{}us" }}
+image = {{ elf = "memory-stressor", args = "mode=write size=0x200000 passes=10" }}
+expect = ["memory-stressor: 10 passes"]
+memory_budget = {{ event = "inst-retired", accesses = {BUDGET}, period = "{}us" }}
 "#,
         PERIOD_NS / 1000
     )
@@ -45,7 +45,7 @@ fn data(text: &str) -> Value {
 }
 
 #[test]
-fn a_throttled_hog_leaves_a_staircase_and_the_same_trace_each_time() {
+fn a_throttled_memory_stressor_leaves_a_staircase_and_the_same_trace_each_time() {
     let [one, other] = [(); 2].map(|()| run_system(&throttled(), &Options::default()).good());
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("trace.bin");
@@ -63,7 +63,14 @@ fn a_throttled_hog_leaves_a_staircase_and_the_same_trace_each_time() {
     let first = throttles.lines().nth(2).and_then(|line| line.split(',').next()).expect("a time");
     let curve = trace(
         &file,
-        &["--arrival-curve", "hog", "--from", &format!("{first}ns"), "--format", "json"],
+        &[
+            "--arrival-curve",
+            "memory-stressor",
+            "--from",
+            &format!("{first}ns"),
+            "--format",
+            "json",
+        ],
     );
     let curve = &data(&curve)["curves"][0];
     // The mean of the gaps between replenishments: each is recorded up to 1 us behind its moment,

@@ -158,7 +158,7 @@ expect = ["control: latency"]
 
 [[vm.task]]
 name = "control"
-cost = "1us"
+wcet = "1us"
 period = "1ms"
 {TURNS}"#
     )
@@ -179,16 +179,16 @@ fn a_task_that_misses_deadlines_fails_the_run() {
 }
 
 /// A VM that always wants more than its budget.
-fn hog(bandwidth: &str, more: &str) -> String {
+fn stressor(bandwidth: &str, more: &str) -> String {
     format!(
-        "platform = \"qemu-virt\"\n{more}\n[[vm]]\nname = \"hog\"\ncpus = [0]\nmemory = \"16MiB\"\n\
-         image = {{ elf = \"hog\" }}\nbandwidth = {{ {bandwidth} }}\n"
+        "platform = \"qemu-virt\"\n{more}\n[[vm]]\nname = \"memory-stressor\"\ncpus = [0]\nmemory = \"16MiB\"\n\
+         image = {{ elf = \"memory-stressor\" }}\nmemory_budget = {{ {bandwidth} }}\n"
     )
 }
 
 #[test]
 fn a_memory_budget_is_in_the_summary_and_judged() {
-    let limited = hog("budget = 1000, period = \"100us\"", "");
+    let limited = stressor("accesses = 1000, period = \"100us\"", "");
     let (said, report, summary) = run(&limited, &["--deterministic", "--for", "20ms"]);
     let budget = &report["vms"][0]["budgets"][0];
     assert_eq!(said.status, Some(0), "{budget} {}", said.err);
@@ -198,7 +198,7 @@ fn a_memory_budget_is_in_the_summary_and_judged() {
     assert!(count("periods") > 100 && count("throttled_periods") > 100, "{budget}");
     assert!((1000..1000 + count("overshoot")).contains(&count("max_used")), "{budget}");
     assert_eq!(count("exceeded_periods"), 0, "{budget}");
-    let row = summary.lines().find(|line| line.contains("hog/0")).expect("a row");
+    let row = summary.lines().find(|line| line.contains("memory-stressor/0")).expect("a row");
     assert!(row.contains("1000") && row.contains("100us") && row.contains("holds"), "{summary}");
 
     // Without instruction counting EL2 polls less often, in the host's time.
@@ -225,8 +225,9 @@ fn a_memory_budget_is_in_the_summary_and_judged() {
 /// QEMU's event counts more than the guest's instructions, so that no verdict stands on it.
 #[test]
 fn a_budget_of_instructions_in_qemu_is_not_judged_where_it_is_exceeded() {
-    let saturation = "[saturation]\nperiod = \"100us\"\nline = \"64B\"\npoints = [{ budget = 100000, dma = \"0B/s\" }]\novershoot = 0\n";
-    let limited = hog("budget = 10000, period = \"100us\", event = \"inst-retired\"", saturation);
+    let saturation = "[saturation]\nperiod = \"100us\"\nline = \"64B\"\npoints = [{ accesses = 100000, dma = \"0B/s\" }]\novershoot = 0\n";
+    let limited =
+        stressor("accesses = 10000, period = \"100us\", event = \"inst-retired\"", saturation);
     let (said, report, _) = run(&limited, &["--deterministic", "--for", "20ms"]);
     let budget = &report["vms"][0]["budgets"][0];
     assert_eq!((said.status, &report["verdict"]), (Some(0), &"not-judged".into()), "{}", said.out);
@@ -257,7 +258,7 @@ expect = ["loaded: 20 ticks"]
 [[irq]]
 line = 34
 vm = "loaded"
-cost = "10us"
+wcet = "10us"
 deadline = "1ms"
 {rule}
 "#

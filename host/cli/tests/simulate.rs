@@ -155,9 +155,9 @@ fn deadlines_and_arrival_curves_are_in_the_tables_the_json_and_the_pictures() {
     let directory = tempfile::tempdir().unwrap();
     let (file, name) = path(&directory, "periodic.toml");
     let text = "platform = \"zcu102\"\n[[vm]]\nname = \"periodic\"\ncpus = [0]\nmemory = \"4MiB\"\n\
-                image = { elf = \"hog\" }\n\
+                image = { elf = \"memory-stressor\" }\n\
                 workload = { kind = \"read\", size = \"2MiB\", period = \"2ms\" }\n\
-                bandwidth = { budget = 2500, period = \"100us\", overcommit = true }\n";
+                memory_budget = { accesses = 2500, period = \"100us\", overcommit = true }\n";
     fs::write(&file, text).unwrap();
     let (to, pictures) = path(&directory, "pictures");
     let call = ["simulate", &name, "--for", "8ms", "--warm-up", "2ms"];
@@ -174,7 +174,7 @@ fn deadlines_and_arrival_curves_are_in_the_tables_the_json_and_the_pictures() {
     let jobs = &free["vms"][0]["jobs"];
     assert_eq!((jobs["ended"].as_u64(), jobs["met"].as_u64()), (Some(4), Some(4)), "{jobs}");
     assert_eq!((jobs["missed"].as_u64(), jobs["deadline_ns"].as_u64()), (Some(0), Some(2_000_000)));
-    let late = of(&["--set", "vm.periodic.bandwidth.budget=1200"]);
+    let late = of(&["--set", "vm.periodic.memory_budget.accesses=1200"]);
     let jobs = &late["vms"][0]["jobs"];
     assert!(jobs["missed"].as_u64().unwrap() > 1, "{jobs}");
     assert!(late["vms"][0]["slowdown"].as_f64().unwrap() > 1.5, "{late}");
@@ -189,7 +189,7 @@ fn a_dma_engine_and_its_tbu_are_in_what_is_printed() {
     let directory = tempfile::tempdir().unwrap();
     let (file, name) = path(&directory, "dma.toml");
     let text = "platform = \"zcu102\"\n[[vm]]\nname = \"mover\"\ncpus = [0]\nmemory = \"4MiB\"\n\
-                image = { elf = \"hog\" }\n\
+                image = { elf = \"memory-stressor\" }\n\
                 workload = { kind = \"dma\", engine = \"lpd\", chunk = \"4KiB\" }\n";
     fs::write(&file, text).unwrap();
     let call = ["simulate", &name, "--for", "500us", "--warm-up", "100us"];
@@ -249,7 +249,7 @@ fn a_killed_sweep_goes_on_to_the_same_bytes_and_shards_join_to_them() {
             "--warm-up",
             "10us",
             "--sweep",
-            "vm.writers.bandwidth.budget=45,90",
+            "vm.writers.memory_budget.accesses=45,90",
             "--sweep",
             "caches.l2_misses=2,4,8",
             "--output",
@@ -273,7 +273,7 @@ fn a_killed_sweep_goes_on_to_the_same_bytes_and_shards_join_to_them() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.env("RAYON_NUM_THREADS", threads).args(["simulate", &file]);
         command.args(["--for", "50us", "--warm-up", "10us", "--output", &name]);
-        command.args(["--sweep", "vm.writers.bandwidth.budget=45,90"]);
+        command.args(["--sweep", "vm.writers.memory_budget.accesses=45,90"]);
         command.args(["--sweep", "caches.l2_misses=2,4,8"]);
         assert!(command.output().unwrap().status.success());
         assert_eq!(fs::read_to_string(&name).unwrap(), bytes);
@@ -303,7 +303,12 @@ fn a_killed_sweep_goes_on_to_the_same_bytes_and_shards_join_to_them() {
         &[
             &["simulate", &file, "--for", "50us", "--warm-up", "10us", "--output", &shards[2]],
             &other[..],
-            &["--sweep", "vm.writers.bandwidth.budget=45,90", "--sweep", "caches.l2_misses=2,4,8"],
+            &[
+                "--sweep",
+                "vm.writers.memory_budget.accesses=45,90",
+                "--sweep",
+                "caches.l2_misses=2,4,8",
+            ],
         ]
         .concat(),
     );
@@ -342,7 +347,7 @@ fn slowdown_is_the_time_of_the_same_work_and_null_without_any() {
     let (file, name) = path(&directory, "work.toml");
     let vm = |name: &str, cpus: &str, workload: &str| {
         format!(
-            "[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"16MiB\"\nimage = {{ elf = \"hog\" }}\n\
+            "[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"16MiB\"\nimage = {{ elf = \"memory-stressor\" }}\n\
              workload = {{ {workload} }}\n"
         )
     };

@@ -16,7 +16,7 @@ fn system() -> String {
              image = {{ bin = \"guest.bin\", load = 0x4010_0000 }}\n{keys}\n"
         )
     };
-    let task = "[[vm.task]]\nname = \"loop\"\ncost = \"10us\"\nperiod = \"1ms\"\n";
+    let task = "[[vm.task]]\nname = \"loop\"\nwcet = \"10us\"\nperiod = \"1ms\"\n";
     let expect = format!("expect = [\"all is well\"]\n{task}");
     format!(
         "platform = \"qemu-virt\"\n{}{}\n[broker]\ncpus = [2]\n\n[[flow]]\nname = \"messages\"\n\

@@ -1,5 +1,5 @@
 //! What a platform can count of a core's memory traffic, and by what: its PMU, which interrupts when a counter
-//! overflows, or a monitor, a page of counters that EL2 polls.
+//! overflows, or a counter page that EL2 polls.
 
 use crate::fault::Fault;
 use crate::fault::Faults;
@@ -109,8 +109,8 @@ pub(crate) const EVENT_NAMES: &[&str] =
 pub struct Counters {
     /// The PMUs of its cores.
     pub pmu: Option<Pmu>,
-    /// A page of counters.
-    pub monitor: Option<Monitor>,
+    /// A counter page.
+    pub counter_page: Option<CounterPage>,
 }
 
 /// The PMUs of a board's cores.
@@ -123,22 +123,22 @@ pub struct Pmu {
     /// Event counters of each core, 0 where the file does not say.
     pub counters: u8,
     /// The shortest period that leaves a VM 95 % of its time at the cost of a replenishment and of an overflow.
-    pub least_period: Nanos,
+    pub min_period: Nanos,
 }
 
-/// A page of counters that somebody beside the cores keeps.
+/// A page of counters that something other than the cores keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Monitor {
+pub struct CounterPage {
     /// What it counts: refills and write-backs.
     pub events: Vec<Event>,
-    /// Time between two looks at it, unless a VM says otherwise.
+    /// Time between two polls, unless a VM has the key `poll`.
     pub poll: Nanos,
-    /// The least time of an instruction, so that a look can wait as long as the rest of the budget takes at least.
+    /// The least time of an instruction, so that a poll can wait as long as the rest of the budget takes at least.
     pub access: Nanos,
-    /// The most time that a look takes from the core; the one at a period's beginning takes twice as much at most.
-    pub look: Nanos,
+    /// Upper bound on the time that a poll takes from the core; the poll at the start of a period takes at most twice as much.
+    pub poll_overhead: Nanos,
     /// As for a PMU.
-    pub least_period: Nanos,
+    pub min_period: Nanos,
 }
 
 const INTID: Kind = Kind::Number(16, 255);
@@ -151,12 +151,16 @@ const fn key(name: &'static str, required: bool, kind: Kind, doc: &'static str) 
 /// Key `pmu` of a platform file.
 pub(crate) const PMU_KEY: Key =
     key("pmu", false, Kind::Table(&PMU), "What the PMUs of its cores can count.");
-/// Key `monitor` of a platform file.
-pub(crate) const MONITOR_KEY: Key =
-    key("monitor", false, Kind::Table(&MONITOR), "What a page of counters tells of each core.");
+/// Key `counter_page` of a platform file.
+pub(crate) const COUNTER_PAGE_KEY: Key = key(
+    "counter_page",
+    false,
+    Kind::Table(&COUNTER_PAGE),
+    "What a counter page counts of each core.",
+);
 
-const LEAST_PERIOD: Key = key(
-    "least_period",
+const MIN_PERIOD: Key = key(
+    "min_period",
     true,
     Kind::Duration,
     "The shortest period of a budget: a shorter one would cost more than a twentieth of the core.",
@@ -179,24 +183,29 @@ static PMU: Shape = Shape {
             Kind::List(&INTID),
             "The private interrupt of an overflow, or a shared one for each core; without it no budget can stand on the PMU.",
         ),
-        LEAST_PERIOD,
+        MIN_PERIOD,
     ],
 };
 
-static MONITOR: Shape = Shape {
-    name: "[monitor]",
+static COUNTER_PAGE: Shape = Shape {
+    name: "[counter_page]",
     doc: "A page of counters that EL2 polls.",
     keys: &[
         key("events", true, Kind::List(&EVENT), "What it counts."),
-        key("poll", true, Kind::Duration, "Time between two looks, unless a VM says otherwise."),
-        key("access", true, Kind::Duration, "The least time of an instruction."),
         key(
-            "look",
+            "poll",
             true,
             Kind::Duration,
-            "The most time that a look takes from the core; at a period's beginning twice as much at most.",
+            "Time between two polls, unless a VM has the key `poll`.",
         ),
-        LEAST_PERIOD,
+        key("access", true, Kind::Duration, "The least time of an instruction."),
+        key(
+            "poll_overhead",
+            true,
+            Kind::Duration,
+            "Upper bound on the time that a poll takes from the core; at the start of a period at most twice as much.",
+        ),
+        MIN_PERIOD,
     ],
 };
 
@@ -219,28 +228,32 @@ pub(crate) fn read(table: &DeTable<'_>, file: &File, faults: &mut Faults) -> Cou
         let intids = table.list("intids", number).map_or(Vec::new(), |intids| intids.value);
         let intids = intids.iter().map(|intid| intid.value as u32).collect();
         let counters = table.number("counters").map_or(0, |counters| counters.value as u8);
-        let least_period = time(table, "least_period")?;
-        Some(Pmu { events: events(table), intids, counters, least_period })
+        let min_period = time(table, "min_period")?;
+        Some(Pmu { events: events(table), intids, counters, min_period })
     });
-    let monitor = table.inner("monitor").and_then(|(table, _)| {
-        Some(Monitor {
+    let counter_page = table.inner("counter_page").and_then(|(table, _)| {
+        Some(CounterPage {
             events: events(table),
             poll: time(table, "poll")?,
             access: time(table, "access")?,
-            look: time(table, "look")?,
-            least_period: time(table, "least_period")?,
+            poll_overhead: time(table, "poll_overhead")?,
+            min_period: time(table, "min_period")?,
         })
     });
-    if let Some(Monitor { poll, look, .. }) = &monitor
-        && look >= poll
-        && let Some((table, _)) = table.inner("monitor")
+    if let Some(CounterPage { poll, poll_overhead, .. }) = &counter_page
+        && poll_overhead >= poll
+        && let Some((table, _)) = table.inner("counter_page")
         && let Some(At { span, .. }) = table.duration("poll")
     {
-        let message = format!("looks each {poll} that take {look} leave a vCPU nothing");
+        let message = format!("a poll of {poll_overhead} each {poll} leaves a vCPU no time");
         let fault = Fault::new("poll", file, span, message);
-        faults.push(fault.label("this").help(format!("write more than \"{look}\", the `look`")));
+        faults.push(
+            fault
+                .label("this")
+                .help(format!("write more than \"{poll_overhead}\", the `poll_overhead`")),
+        );
     }
-    Counters { pmu, monitor }
+    Counters { pmu, counter_page }
 }
 
 /// A way out for an event that a source does not count.

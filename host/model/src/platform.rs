@@ -208,7 +208,7 @@ static PLATFORM: Shape = Shape {
         timing::SHARING_KEY,
         timing::INTERFERENCE_KEY,
         counters::PMU_KEY,
-        counters::MONITOR_KEY,
+        counters::COUNTER_PAGE_KEY,
         pci::PCI_KEY,
         pci::SMMU_KEY,
     ],

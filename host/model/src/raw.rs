@@ -179,7 +179,7 @@ static VM: Shape = Shape {
         coloring::TLB_COLORS_KEY,
         timing::CRITICALITY_KEY,
         timing::WORKING_SET_KEY,
-        timing::BANDWIDTH_KEY,
+        timing::MEMORY_BUDGET_KEY,
         timing::TASK_KEY,
         timing::WORKLOAD_KEY,
     ],

@@ -1,4 +1,4 @@
-//! From the key `bandwidth` of each VM to what EL2 enforces: who counts, whether the platform can, and whether all budgets
+//! From the key `memory_budget` of each VM to what EL2 enforces: who counts, whether the platform can, and whether all budgets
 //! together are what the memory takes.
 
 use crate::counters::Counters;
@@ -109,13 +109,13 @@ struct Checker<'a> {
 /// Who counts, at which shortest period, and for a monitor how it is looked at.
 struct Chosen {
     source: u8,
-    least_period: Nanos,
+    min_period: Nanos,
     looks: Option<Looks>,
 }
 
 impl Chosen {
     fn is(&self, source: Source) -> bool {
-        source == if self.source == packed::PMU { Source::Pmu } else { Source::Monitor }
+        source == if self.source == packed::PMU { Source::Pmu } else { Source::CounterPage }
     }
 }
 
@@ -190,21 +190,18 @@ fn sources<'a>(
 ) -> impl Iterator<Item = (&'a [Event], Chosen)> {
     let wish = rules.and_then(|rules| rules.poll.as_ref()).map(|poll| poll.value);
     let pmu = counters.pmu.as_ref().filter(|pmu| !pmu.intids.is_empty()).map(|pmu| {
-        let chosen = Chosen { source: packed::PMU, least_period: pmu.least_period, looks: None };
+        let chosen = Chosen { source: packed::PMU, min_period: pmu.min_period, looks: None };
         (pmu.events.as_slice(), chosen)
     });
-    let monitor = counters.monitor.as_ref().map(|monitor| {
+    let counter_page = counters.counter_page.as_ref().map(|page| {
         // A period has some looks, unless the file says otherwise.
         let some = Nanos((period.0 / 8).max(packed::LEAST_POLL_NS));
-        let every = wish.unwrap_or(monitor.poll.min(some));
-        let looks = Looks { every, cost: monitor.look, access: monitor.access };
-        let least_period = monitor.least_period;
-        (
-            monitor.events.as_slice(),
-            Chosen { source: packed::MONITOR, least_period, looks: Some(looks) },
-        )
+        let every = wish.unwrap_or(page.poll.min(some));
+        let looks = Looks { every, cost: page.poll_overhead, access: page.access };
+        let min_period = page.min_period;
+        (page.events.as_slice(), Chosen { source: packed::MONITOR, min_period, looks: Some(looks) })
     });
-    [pmu, monitor].into_iter().flatten()
+    [pmu, counter_page].into_iter().flatten()
 }
 
 /// Who counts all of `events`, if somebody does whom the rules allow.
@@ -259,8 +256,8 @@ impl<'a> Checker<'a> {
                 self.source(platform, vm, bandwidth, &events)
             } else {
                 // What is left to judge is the same whoever counts.
-                let least_period = Nanos(0);
-                Some(Chosen { source: packed::PMU, least_period, looks: None })
+                let min_period = Nanos(0);
+                Some(Chosen { source: packed::PMU, min_period, looks: None })
             };
             let Some(chosen) = chosen else { return none };
             Some(chosen)
@@ -278,8 +275,8 @@ impl<'a> Checker<'a> {
         }
         // Without a budget there is a demand only, from which `weir plan` makes one.
         let (Some((_, period)), Some(chosen)) = (bandwidth.budget, chosen) else { return none };
-        if period < chosen.least_period {
-            let least = chosen.least_period;
+        if period < chosen.min_period {
+            let least = chosen.min_period;
             let message = format!(
                 "a period of {period} is shorter than what {} can enforce at a twentieth of a core's time",
                 self.platform_name()
@@ -357,13 +354,15 @@ impl<'a> Checker<'a> {
                 events.iter().find(|event| !counted.contains(event)).unwrap_or(&events[0]);
             let who = match wish {
                 Some(Source::Pmu) => format!("the PMU of {} does not", platform.name),
-                Some(Source::Monitor) => format!("the monitor of {} does not", platform.name),
+                Some(Source::CounterPage) => {
+                    format!("the counter page of {} does not", platform.name)
+                }
                 None => {
                     format!("nothing on {} does in a way that can stop a vCPU", platform.name)
                 }
             };
             let message =
-                format!("{}'s bandwidth is to count `{}`, but {who}", vm.name, missing.name());
+                format!("{}'s memory budget is to count `{}`, but {who}", vm.name, missing.name());
             let place = rules.event.as_ref().map(|event| event.span.clone());
             let place = place.or(rules.source.as_ref().map(|source| source.span.clone()));
             let place = place.map_or(bandwidth.place.clone(), Place);
@@ -374,28 +373,28 @@ impl<'a> Checker<'a> {
             };
             let help = match wish {
                 Some(Source::Pmu) if other(Source::Pmu) => {
-                    format!("leave `source` out: {name}'s monitor counts it")
+                    format!("leave `source` out: {name}'s counter page counts it")
                 }
-                Some(Source::Monitor) if other(Source::Monitor) => {
+                Some(Source::CounterPage) if other(Source::CounterPage) => {
                     format!("leave `source` out: {name}'s PMU counts it")
                 }
                 // What two budgets count is no choice.
                 _ if rules.writes.is_some() => {
                     let known = if counted.contains(&Event::L2dRefill) {
-                        "`budget` alone, which counts refills"
+                        "`accesses` alone, which counts refills"
                     } else {
-                        "`budget` and `event`"
+                        "`accesses` and `event`"
                     };
                     format!("nothing on {name} counts reads and writes: write {known}")
                 }
                 _ if !counted.is_empty() => instead(*missing, &counted),
-                Some(Source::Monitor) if counters.monitor.is_none() => {
-                    format!("{name} has no monitor: leave `source` out")
+                Some(Source::CounterPage) if counters.counter_page.is_none() => {
+                    format!("{name} has no counter page: leave `source` out")
                 }
                 Some(Source::Pmu) if counters.pmu.is_none() => {
                     format!("{name} has no PMU that weir knows of: leave `source` out")
                 }
-                _ => format!("nothing on {name} can stop a vCPU: leave `bandwidth` out"),
+                _ => format!("nothing on {name} can stop a vCPU: remove `memory_budget`"),
             };
             self.fault("event", &place, message, help);
             return None;
@@ -405,25 +404,27 @@ impl<'a> Checker<'a> {
             let period = bandwidth.budget.map_or(Nanos(u64::MAX), |(_, period)| period);
             let place = Place(poll.span.clone());
             if found.source == packed::PMU {
-                let message =
-                    format!("{}'s bandwidth is counted by the PMU, which interrupts", vm.name);
+                let message = format!(
+                    "{}'s memory budget is counted by the PMU, which is not polled",
+                    vm.name
+                );
                 self.fault("poll", &place, message, "leave `poll` out".to_owned());
             } else if let Some(looks) = found.looks
                 && (poll.value < looks.least() || poll.value > period)
             {
                 let least = looks.least();
                 let message = if poll.value < least {
-                    format!("a look at the monitor each {}", poll.value)
+                    format!("a poll of the counter page each {}", poll.value)
                 } else {
-                    format!("a look at the monitor each {} in periods of {period}", poll.value)
+                    format!("a poll of the counter page each {} in periods of {period}", poll.value)
                 };
                 // Beside a measured table looks are no rarer than when it was measured.
-                let own = counters.monitor.as_ref().map(|monitor| monitor.poll);
+                let own = counters.counter_page.as_ref().map(|page| page.poll);
                 let own = own.filter(|_| self.saturation().is_some()).unwrap_or(period);
                 let most =
                     if own < period { format!("\"{own}\"") } else { "the period".to_owned() };
                 let help = format!(
-                    "write at least \"{least}\", as a look takes {}, and at most {most}",
+                    "write at least \"{least}\", as a poll takes {}, and at most {most}",
                     looks.cost
                 );
                 self.fault("poll", &place, message, help);
@@ -754,7 +755,7 @@ fn unkept(
 ) -> Option<Unkept> {
     let (_, period) = bandwidth.budget?;
     let places = &bandwidth.rules.places;
-    let least = saturation.least_period;
+    let least = saturation.min_period;
     if period < least {
         let message = format!(
             "a period of {period} is shorter than {least}, below which [saturation] says that budgets are not kept"
@@ -769,7 +770,7 @@ fn unkept(
     // Each against its own counter, and what overshoots is a vCPU: its part must be enough.
     let rules = &bandwidth.rules;
     let share = |budget: u64| budget.saturating_mul(rules.share);
-    let enough = bandwidth.least_whole(saturation.least_budget, vm.cpus.len());
+    let enough = bandwidth.least_whole(saturation.min_accesses, vm.cpus.len());
     let reads = rules.reads.filter(|_| events[0].is_traffic());
     for (budget, place) in [(reads, &places.budget), (rules.writes, &places.writes)] {
         let Some(written) = budget else { continue };
@@ -785,7 +786,7 @@ fn unkept(
         };
         let message = format!(
             "{}: {set} of {least} gives a vCPU less than {}, below which [saturation] says that more is taken",
-            vm.name, saturation.least_budget
+            vm.name, saturation.min_accesses
         );
         let help = format!(
             "write at least {}{key}; or remove `debt = false`: what goes beyond is then taken off the next budget",
@@ -799,12 +800,12 @@ fn unkept(
 /// Why a VM's looks at the monitor are too far apart for the overshoot of `[saturation]`, which was measured at the platform's own, if they are.
 fn rare_looks(platform: &Platform, vm: &TimedVm, bandwidth: &Bandwidth) -> Option<Unkept> {
     let poll = bandwidth.rules.poll.as_ref()?;
-    let most = platform.counters.monitor.as_ref()?.poll;
+    let most = platform.counters.counter_page.as_ref()?.poll;
     if poll.value <= most {
         return None;
     }
     let message = format!(
-        "{} is looked at each {} only, and what [saturation] says of budgets holds for looks each {most}: more passes between a budget's end and the stop",
+        "{}: poll = \"{}\" is coarser than the {most} at which [saturation] was measured",
         vm.name, poll.value
     );
     let help = format!("write at most \"{most}\", or leave `poll` out");

@@ -8,7 +8,7 @@ use std::{env, fs, path::Path};
 use weir_model::{Catalog, Faults, Style, check_file, check_text};
 
 fn catalog() -> Catalog {
-    Catalog { guests: vec!["control".to_owned(), "vandal".to_owned()], ..Catalog::default() }
+    Catalog { guests: vec!["control".to_owned(), "attacker".to_owned()], ..Catalog::default() }
 }
 
 /// What a person would see, without the directory that the test runs in.

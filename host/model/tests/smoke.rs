@@ -30,7 +30,7 @@ static FILES: LazyLock<Vec<String>> = LazyLock::new(|| {
 });
 
 fn catalog() -> Catalog {
-    let guests = ["control", "echo", "phoenix", "probe", "smp", "storm", "vandal"];
+    let guests = ["control", "echo", "phoenix", "probe", "smp", "storm", "attacker"];
     Catalog { guests: guests.map(str::to_owned).to_vec(), ..Catalog::default() }
 }
 

@@ -257,10 +257,10 @@ mod tests {
     }
 
     #[test]
-    fn the_hog_reads_and_then_writes_and_a_trace_is_what_it_says() {
+    fn the_memory_stressor_reads_and_then_writes_and_a_trace_is_what_it_says() {
         let pages: Vec<_> = (0..4).map(|page| 0x10_0000 + page * PAGE).collect();
-        let hog = program(Kind::ReadWrite, &pages, 0);
-        assert_eq!(hog[..2], [(Access::Read, Pa(pages[0])), (Access::Write, Pa(pages[0]))]);
+        let stressor = program(Kind::ReadWrite, &pages, 0);
+        assert_eq!(stressor[..2], [(Access::Read, Pa(pages[0])), (Access::Write, Pa(pages[0]))]);
         let trace = program(Kind::Trace, &pages, 0);
         // Page 9 of 4 is page 1 again.
         assert_eq!(trace, [(Access::Read, Pa(pages[0] + 0x40)), (Access::Write, Pa(pages[1] + 8))]);

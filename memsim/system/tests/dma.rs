@@ -38,7 +38,7 @@ fn bandwidth_by_chunk_is_what_was_measured() {
         // Source and destination in one bank, as there.
         let text = format!(
             "platform = \"zcu102\"\ndram = \"banks-on-top\"\n[hypervisor]\nbanks = \"1\"\n[[vm]]\nname = \"dma\"\n\
-             cpus = [0]\nmemory = \"8MiB\"\nbanks = \"0\"\nimage = {{ elf = \"hog\" }}\n{workload}\n"
+             cpus = [0]\nmemory = \"8MiB\"\nbanks = \"0\"\nimage = {{ elf = \"memory-stressor\" }}\n{workload}\n"
         );
         let outcome = run(&board_of(&text, &memory(&[])), span(1000)).unwrap();
         close(mb_per_s(&outcome, 0), published, share);
@@ -106,8 +106,9 @@ fn sixteen_bytes_of_each_page_throw_a_neighbors_translations_out() {
 #[test]
 fn a_walk_waits_for_a_dma_and_less_for_a_regulated_one() {
     let walk = "workload = { kind = \"latency\", size = \"2MiB\" }";
-    let hog = "workload = { kind = \"dma\", engine = \"fpd\", channels = 4, size = \"256KiB\" }";
-    let vms = [vm("walk", "[0]", "0-3", walk), vm("dma", "[1]", "4-13", hog)];
+    let stressor =
+        "workload = { kind = \"dma\", engine = \"fpd\", channels = 4, size = \"256KiB\" }";
+    let vms = [vm("walk", "[0]", "0-3", walk), vm("dma", "[1]", "4-13", stressor)];
     let waited = |values: &[(&str, &str)]| {
         let outcome = run(&board(&vms, &memory(values)), span(500)).unwrap();
         let waits = |by| outcome.waits.get(Owner(0), Owner(by)).0 as f64;

@@ -13,7 +13,7 @@ const VMS: &str = "platform = \"zcu102\"\n[broker]\ncpus = [3]\n";
 fn vm(number: usize, rest: &str) -> String {
     let name = ["a", "b", "c"][number];
     format!(
-        "[[vm]]\nname = \"{name}\"\ncpus = [{number}]\nmemory = \"4MiB\"\nimage = {{ elf = \"hog\" }}\n{rest}\n"
+        "[[vm]]\nname = \"{name}\"\ncpus = [{number}]\nmemory = \"4MiB\"\nimage = {{ elf = \"memory-stressor\" }}\n{rest}\n"
     )
 }
 
@@ -27,7 +27,7 @@ fn flow(name: &str, ends: [&str; 2], size: &str, rest: &str) -> String {
 fn load(dma: &str, flows: &[String], work: &str) -> Result<Board, String> {
     let vms = [vm(0, ""), vm(1, ""), vm(2, work)].concat();
     let text = format!("{VMS}{vms}[dma]\n{dma}\n{}", flows.concat());
-    let catalog = Catalog { guests: vec!["hog".to_owned()], ..Catalog::default() };
+    let catalog = Catalog { guests: vec!["memory-stressor".to_owned()], ..Catalog::default() };
     let system = check_text("system.toml".as_ref(), &text, &catalog);
     let system = system.map_err(|faults| faults.to_string())?;
     let sizes = Sizes { image: 4 << 20, hypervisor: 1 << 20, pristine: vec![1 << 20; 4] };

@@ -61,7 +61,7 @@ fn lpddr4_and_ddr2_are_the_parts_of_the_model() {
 fn beside_writers(platform: &str, memory: &str, cpus: &str) -> (u64, u64) {
     let vm = |name: &str, cpus: &str, workload: &str| {
         format!(
-            "[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"4MiB\"\nimage = {{ elf = \"hog\" }}\n\
+            "[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"4MiB\"\nimage = {{ elf = \"memory-stressor\" }}\n\
              workload = {{ kind = \"{workload}\" }}\n"
         )
     };
@@ -119,10 +119,10 @@ fn a_third_level_keeps_what_the_second_level_has_no_room_for() {
     assert!(with.vms[0].refills > 5000, "{}", with.vms[0].refills);
     assert!((32..36).contains(&latency(&with)) && latency(&without) > 60, "{}", latency(&with));
     // The L3 is shared: who has other colors of it throws out nothing.
-    let hog = "workload = { kind = \"write\", size = \"1MiB\" }";
-    let hogs = [support::vm("hog", "[1, 2, 3]", "7-13", hog)];
+    let stressor = "workload = { kind = \"write\", size = \"1MiB\" }";
+    let stressors = [support::vm("memory-stressor", "[1, 2, 3]", "7-13", stressor)];
     for colors in [true, false] {
-        let evicted = of(&text(cache, "l3_hit_ps = 30000"), &hogs, colors).evictions[1][0];
+        let evicted = of(&text(cache, "l3_hit_ps = 30000"), &stressors, colors).evictions[1][0];
         assert_eq!(evicted == 0, colors, "{evicted}");
     }
     for (l3, hit) in [(cache, ""), ("", "l3_hit_ps = 30000"), (cache, "l3_hit_ps = 0")] {

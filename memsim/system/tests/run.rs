@@ -64,7 +64,7 @@ fn with_neither_colors_nor_budgets_three_writers_slow_a_walk_several_times_and_w
 fn few_registers_let_writers_slow_even_hits_and_only_a_budget_helps() {
     let memory = memory(&[("caches.l2_misses", "2"), ("caches.l2_write_buffers", "2")]);
     let attack = "workload = { kind = \"write\", size = \"1MiB\" }\n\
-                  bandwidth = { budget = 60, period = \"100us\", scope = \"vm\", split = \"even\" }";
+                  memory_budget = { accesses = 60, period = \"100us\", scope = \"vm\", split = \"even\" }";
     let board = board(&walk_and(attack), &memory);
     let alone = run(&board.alone(0), span(400)).unwrap();
     let slower = |board: &Board| mean(&run(board, span(400)).unwrap(), 0) / mean(&alone, 0);
@@ -80,7 +80,7 @@ fn no_period_has_more_than_its_budget_and_what_passes_until_the_interrupt() {
     for (regulator, scope) in [("static", "vm"), ("static", "vcpu"), ("memguard", "vm")] {
         let attack = format!(
             "workload = {{ kind = \"read-write\", size = \"1MiB\" }}\n\
-             bandwidth = {{ budget = 60, period = \"50us\", scope = \"{scope}\", regulator = \"{regulator}\" }}"
+             memory_budget = {{ accesses = 60, period = \"50us\", scope = \"{scope}\", regulator = \"{regulator}\" }}"
         );
         let vms = walk_and(&attack);
         let outcome = run(&board(&vms, &memory), span(1000)).unwrap();
@@ -113,7 +113,7 @@ fn what_a_budget_counts_makes_a_difference() {
     let of = |event: &str| {
         let attack = format!(
             "workload = {{ kind = \"read-write\", size = \"1MiB\" }}\n\
-             bandwidth = {{ budget = 120, period = \"50us\", event = \"{event}\" }}"
+             memory_budget = {{ accesses = 120, period = \"50us\", event = \"{event}\" }}"
         );
         // Alone: whoever pushes a dirty line out is charged for it, whose it ever was.
         let [_, attacker] = walk_and(&attack);
@@ -199,7 +199,7 @@ proptest! {
             ("dma.fpd.coherent", &coherent.to_string()),
         ]);
         let bandwidth = budget.map_or(String::new(), |budget| {
-            format!("\nbandwidth = {{ budget = {budget}, period = \"30us\", overcommit = true }}")
+            format!("\nmemory_budget = {{ accesses = {budget}, period = \"30us\", overcommit = true }}")
         });
         let places = [("a", "[0, 1]", "0-3"), ("b", "[2]", "4-8"), ("c", "[3]", "9-13")];
         let vms = std::array::from_fn::<_, 3, _>(|index| {
@@ -294,7 +294,7 @@ fn what_cannot_be_simulated_is_refused_by_name() {
         ("workload = { kind = \"trace\" }", "needs `file`"),
         ("workload = { size = \"4KiB\" }", "kind"),
         (
-            "bandwidth = { budget = 100, period = \"50us\", event = \"cycles\" }",
+            "memory_budget = { accesses = 100, period = \"50us\", event = \"cycles\" }",
             "counts an event that the model has not",
         ),
     ];
@@ -472,7 +472,7 @@ fn row_misses_leave_the_cache_without_a_size() {
         let of = |size: &str| {
             let text = format!(
                 "platform = \"{name}\"\n[[vm]]\nname = \"ustress\"\ncpus = [0]\nmemory = \"32MiB\"\n\
-                 image = {{ elf = \"hog\" }}\nworkload = {{ kind = \"row-miss\"{size} }}\n"
+                 image = {{ elf = \"memory-stressor\" }}\nworkload = {{ kind = \"row-miss\"{size} }}\n"
             );
             let memory = Memory::find_with(name, &[]).unwrap();
             let outcome = run(&board_of(&text, &memory), span(5000)).unwrap();
@@ -490,7 +490,7 @@ fn row_misses_of_any_number_of_cores_saturate_at_what_was_measured() {
     for cores in ["[0, 1, 2]", "[0]"] {
         let text = format!(
             "platform = \"zcu102\"\ndram = \"banks-on-top\"\n[hypervisor]\nbanks = \"1\"\n[[vm]]\nname = \"ustress\"\n\
-             cpus = {cores}\nmemory = \"16MiB\"\nbanks = \"0\"\nimage = {{ elf = \"hog\" }}\n\
+             cpus = {cores}\nmemory = \"16MiB\"\nbanks = \"0\"\nimage = {{ elf = \"memory-stressor\" }}\n\
              workload = {{ kind = \"row-miss\", size = \"4MiB\" }}\n"
         );
         let span = Span { warm_up: Nanos(30_000_000), length: Nanos(2_000_000), seed: 1 };

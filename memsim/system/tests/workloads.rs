@@ -45,7 +45,7 @@ fn a_budget_makes_a_kernel_miss_the_deadlines_that_it_meets_without() {
     };
     let free = of("");
     assert_eq!((jobs(&free).ended, jobs(&free).missed), (4, 0));
-    let bound = of("bandwidth = { budget = 100, period = \"100us\", overcommit = true }");
+    let bound = of("memory_budget = { accesses = 100, period = \"100us\", overcommit = true }");
     assert!(jobs(&bound).missed > 0, "{:?}", jobs(&bound).ended);
 }
 

@@ -32,7 +32,7 @@ pub fn check(system: &System, plan: &Plan, effort: Effort) -> Vec<Option<Demand>
                 faults.push(None);
             }
         }
-        let chosen_wrong = share.budget < platform.least_budget.max(vm.shape.least)
+        let chosen_wrong = share.budget < platform.min_accesses.max(vm.shape.least)
             || !share.budget.is_multiple_of(vm.shape.step.max(1));
         if vm.given.map_or(chosen_wrong, |given| share.budget != given) {
             faults.push(None);

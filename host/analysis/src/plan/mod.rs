@@ -37,7 +37,7 @@ pub struct Platform {
     /// Cache line.
     pub line: Bytes,
     /// Least budget per period that the regulator enforces well (rt-virtio V-A: 50 in 30 us).
-    pub least_budget: u64,
+    pub min_accesses: u64,
     /// Harmless pairs of budget and DMA bandwidth; its period is that of all budgets.
     pub saturation: SaturationTable,
     /// Chunk sizes to choose from, with the DMA bandwidth that each can reach.
@@ -349,7 +349,7 @@ fn need(system: &System, i: usize, kept: &[Demand]) -> Need {
     } else {
         1
     };
-    let (mut budget, mut floor) = (platform.least_budget, 0);
+    let (mut budget, mut floor) = (platform.min_accesses, 0);
     if keeps(Demand::Bandwidth(i)) {
         let bytes = u128::from(vm.bandwidth.0) * u128::from(platform.saturation.period().0);
         let accesses = bytes.div_ceil(u128::from(platform.line.0.max(1)) * 1_000_000_000);

@@ -47,7 +47,7 @@ fn small_system(r: &mut fastrand::Rng) -> System {
             banks: r.u32(3..6),
             bank_bytes: Bytes(64),
             line: Bytes(64),
-            least_budget: r.u64(0..3),
+            min_accesses: r.u64(0..3),
             saturation: SaturationTable::new(Nanos(30_000), points).unwrap(),
             chunks: vec![
                 (Bytes(1024), BytesPerSec(500_000_000)),
@@ -249,7 +249,7 @@ fn the_smallest_conflict_among_hundreds_is_found() {
             ..vm.clone()
         };
     });
-    system.platform.least_budget = 0;
+    system.platform.min_accesses = 0;
     system.platform.saturation = SaturationTable::rt_virtio();
     system.dma = None;
     system.setting.queues = Some(1);
@@ -331,7 +331,7 @@ fn budgets_for_tasks_that_wait_are_as_good_as_trying_everything() {
             budgets.iter().sum::<u64>() <= total
                 && budgets.iter().zip(&system.vms).enumerate().all(|(i, (budget, vm))| {
                     let shape = vm.shape;
-                    let least = system.platform.least_budget.max(shape.least);
+                    let least = system.platform.min_accesses.max(shape.least);
                     let least = least.next_multiple_of(shape.step);
                     let whole = budget.is_multiple_of(shape.step);
                     // What is needed at least may be more than the cores can make.

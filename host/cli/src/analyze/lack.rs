@@ -30,7 +30,7 @@ const UNLIMITED: u64 = 1_000_000_000;
 const LONGER: u64 = 1 << 16;
 
 /// What is left to do where no longer turns are enough.
-const NONE_LONGER: &str = "give it longer ones, every [[irq]] on the core a `rate`, and a memory budget that the monitor counts more accesses";
+const NONE_LONGER: &str = "give it longer ones, every [[irq]] on the core a `rate`, and a memory budget that the counter page counts more accesses";
 
 /// A line that comes as often as its device raises it while `runner` has its core, which is `shared` or its own: one of its own, or one that takes
 /// the core.
@@ -201,7 +201,7 @@ fn too_short(
         rest.to_owned()
     } else {
         let looks = closest_looks(timing, runner);
-        let looks = if looks.is_empty() { "" } else { "looks at the monitor and " };
+        let looks = if looks.is_empty() { "" } else { "polls of the counter page and " };
         format!(
             ", and {looks}what EL2 does for VMs that are off, up to {} each, the rest",
             sharing.interrupt

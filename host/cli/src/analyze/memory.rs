@@ -123,7 +123,7 @@ impl Limits {
             let percent = taken.div_ceil(period.into());
             let _ = write!(
                 why,
-                "; EL2's looks at the monitor take up to {percent} % of each of its cores"
+                "; EL2's polls of the counter page take up to {percent} % of each of its cores"
             );
         }
         why
@@ -423,7 +423,7 @@ fn notes(timing: &Timing) -> Vec<String> {
         let name = &vm.name;
         if Limits::of(timing, vm).is_some_and(|limits| limits.looks.is_some()) {
             notes.push(format!(
-                "{name}: what is sure is what EL2's looks at the monitor leave of its budget, where its cores could make all of it in a period without them, and no other core's looks take their time, as they do in QEMU under instruction counting"
+                "{name}: what is sure is what EL2's polls of the counter page leave of its budget, where its cores could make all of it in a period without them, and no other core's looks take their time, as they do in QEMU under instruction counting"
             ));
         }
         if asked.limits_writes() {

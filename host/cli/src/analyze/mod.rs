@@ -363,7 +363,7 @@ fn overheads(path: &Path) -> Result<Timing> {
 }
 
 /// What a file must say to be judged.
-const NOTHING: &str = "nothing to judge: there is no [[flow]] beside best effort, no `bandwidth` of a VM, no [[vm.task]], no [[irq]] with a `deadline` and no [[core]]";
+const NOTHING: &str = "nothing to judge: there is no [[flow]] beside best effort, no `memory_budget` of a VM, no [[vm.task]], no [[irq]] with a `deadline` and no [[core]]";
 
 /// Prints an answer; gives the status that it amounts to.
 fn tell(

@@ -1,4 +1,4 @@
-//! How the VMs' budgets are spent, from the keys of `bandwidth`, as the bounds of the analysis have it.
+//! How the VMs' budgets are spent, from the keys of `memory_budget`, as the bounds of the analysis have it.
 
 use weir_analysis::memory::Regulation;
 use weir_model::timing::{Bandwidth, TimedVm};

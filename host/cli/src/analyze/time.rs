@@ -90,11 +90,11 @@ enum Late {
     Open(Missing),
 }
 
-/// The way out where the looks at the monitor are taken to be as close as they can be.
-const ADD: &str = "add `accesses` to each of its tasks: the looks at the monitor are taken as if little were left of the budget; or a larger budget, or a longer deadline";
+/// The way out where the polls of the counter page are taken to be as close as they can be.
+const ADD: &str = "add `accesses` to each of its tasks: the polls of the counter page are taken as if little were left of the budget; or a larger budget, or a longer deadline";
 
 /// The way out where tasks ask for more than is sure.
-const MORE: &str = "give the VM more time, or a task less `cost` or a longer `period`";
+const MORE: &str = "give the VM more time, or a task less `wcet` or a longer `period`";
 
 /// The way out where a core has too much to copy beside its VM's tasks.
 const COPY: &str = "let the broker copy ([dma] path = \"broker\"), or ask less of the flows or the tasks: the VM's core copies flows, which is in the responses";
@@ -168,7 +168,7 @@ fn looked_at(timing: &Timing, vm: usize) -> Option<(Looks, Nanos)> {
     Some((timing.looks(this, period)?, period))
 }
 
-/// What EL2's looks at the monitor take from a core of VM `vm`, while `left` accesses are left of its budget there: those within a period, and the
+/// What EL2's polls of the counter page take from a core of VM `vm`, while `left` accesses are left of its budget there: those within a period, and the
 /// one at each beginning, which takes less than two others.
 fn looks(timing: &Timing, vm: usize, left: u64) -> Vec<InterruptLine> {
     let Some((looks, period)) = looked_at(timing, vm) else { return Vec::new() };
@@ -478,7 +478,7 @@ pub(super) fn cost_of(timing: &Timing, line: &Line, known: u64) -> Result<u64, F
     let cost = if line.cost.0 == 0 { known } else { line.cost.0 };
     if cost == 0 {
         let message = format!("nobody says what one interrupt {} takes from its core", line.name);
-        let help = "add cost = \"2us\", the most time that one takes";
+        let help = "add wcet = \"2us\", the most time that one takes";
         return Err(timing.fault("no-cost", &line.place, message, help));
     }
     Ok(cost)
@@ -533,7 +533,7 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
         for line in timing.lines.iter().filter(small) {
             let platform = timing.platform.as_ref().map_or("the platform", |known| &known.name);
             said.push(format!(
-                "core {id}: interrupt {} of {} is counted with {}, as its `cost` says ({}): less than the {} that one takes on {platform}; write no less, or take the `cost` out",
+                "core {id}: interrupt {} of {} is counted with {}, as its `wcet` says ({}): less than the {} that one takes on {platform}; write no less, or take the `cost` out",
                 line.name,
                 runner.name(timing),
                 line.cost,
@@ -875,7 +875,7 @@ pub fn tasks(
     Ok(time)
 }
 
-/// What share of a core EL2's looks at the monitor take at worst, for a person: for each VM whose budget the monitor counts.
+/// What share of a core EL2's polls of the counter page take at worst, for a person: for each VM whose budget the monitor counts.
 pub fn worst_looks(timing: &Timing) -> Vec<String> {
     let of = |(position, vm): (usize, &TimedVm)| {
         let (looks, period) = looked_at(timing, position)?;
@@ -888,7 +888,7 @@ pub fn worst_looks(timing: &Timing) -> Vec<String> {
         // Beside a measured table they are no rarer than when it was measured.
         let way = if timing.saturation.is_some() { "" } else { "`poll` or " };
         Some(format!(
-            "{}: EL2's looks at the monitor take up to {most} % of each of its cores, {cost} each {every} where little is left of the budget; {way}a larger budget sets them apart",
+            "{}: EL2's polls of the counter page take up to {most} % of each of its cores, {cost} each {every} where little is left of the budget; {way}a larger budget sets them apart",
             vm.name
         ))
     };
@@ -1014,7 +1014,9 @@ fn held_up(
         let names: Vec<_> = free.iter().map(|(_, other)| other.name.as_str()).collect();
         let way = match names.as_slice() {
             [] => "lower the others' budgets, or the task's `accesses`".to_owned(),
-            names => format!("give {} a `bandwidth` with a budget of refills", names.join(", ")),
+            names => {
+                format!("give {} a `memory_budget` with a budget of refills", names.join(", "))
+            }
         };
         (why, way)
     };
@@ -1211,7 +1213,7 @@ fn notes(name: &str, hold: [bool; 4]) -> impl Iterator<Item = String> {
     let notes = [
         "the flows that its cores copy are in its responses, as more urgent than its tasks",
         "its own budget is taken to be enough for its tasks: nobody says how many of the `accesses` that it counts they make",
-        "EL2's looks at the monitor for its budget are in its responses",
+        "EL2's polls of the counter page for its budget are in its responses",
         "its tasks may spend its own budget and wait for the next, which is in their responses",
     ];
     let holding = notes.into_iter().zip(hold).filter(|(_, holds)| *holds);
@@ -1364,7 +1366,7 @@ mod tests {
     /// The faults of a core with this schedule and these lines, which `rtos`, that has a task, and `gpos` share.
     fn faults(core: &str) -> String {
         let text = format!(
-            "platform = \"qemu-virt\"\n[[vm]]\nname = \"rtos\"\ncpus = [0]\n[[vm.task]]\nname = \"t\"\ncost = \"1ms\"\nperiod = \"100ms\"\n\
+            "platform = \"qemu-virt\"\n[[vm]]\nname = \"rtos\"\ncpus = [0]\n[[vm.task]]\nname = \"t\"\nwcet = \"1ms\"\nperiod = \"100ms\"\n\
              [[vm]]\nname = \"gpos\"\ncpus = [0]\n[[core]]\nid = 0\nschedule = {{ {core}"
         );
         let timing = Timing::from_text(Path::new("s.toml"), &text).expect("a system");
@@ -1420,7 +1422,7 @@ mod tests {
         let rates = |times: u64| {
             let line = |line: u32| {
                 let rate = 260_000 / times;
-                format!("[[irq]]\nline = {line}\nvm = \"rtos\"\ncost = \"5us\"\nrate = {rate}\n")
+                format!("[[irq]]\nline = {line}\nvm = \"rtos\"\nwcet = \"5us\"\nrate = {rate}\n")
             };
             faults(&format!(
                 "kind = \"round-robin\", quantum = \"20ms\" }}\n{}{}",
@@ -1463,7 +1465,7 @@ mod tests {
         let table = |times: u64| {
             let [length, second, frame] = [40, 50, 1000].map(|time| time * times);
             faults(&format!(
-                "kind = \"table\", frame = \"{frame}us\", slots = [{{ vm = \"rtos\", start = \"0us\", length = \"{length}us\" }}, {{ vm = \"gpos\", start = \"{length}us\", length = \"{second}us\" }}] }}\n"
+                "kind = \"table\", major_frame = \"{frame}us\", slots = [{{ vm = \"rtos\", start = \"0us\", length = \"{length}us\" }}, {{ vm = \"gpos\", start = \"{length}us\", length = \"{second}us\" }}] }}\n"
             ))
         };
         let said = table(1);
@@ -1489,7 +1491,7 @@ mod tests {
     #[test]
     fn tasks_that_ask_for_more_than_is_sure_are_told_how_much_that_is() {
         let said = faults(
-            "kind = \"table\", frame = \"100ms\", slots = [{ vm = \"rtos\", start = \"0us\", length = \"1ms\" }, { vm = \"gpos\", start = \"40ms\", length = \"50ms\" }] }\n",
+            "kind = \"table\", major_frame = \"100ms\", slots = [{ vm = \"rtos\", start = \"0us\", length = \"1ms\" }, { vm = \"gpos\", start = \"40ms\", length = \"50ms\" }] }\n",
         );
         assert!(
             said.contains(
@@ -1522,12 +1524,12 @@ mod tests {
                 "kind = \"round-robin\", quantum = \"1ms\" }}\n[[irq]]\nline = 34\nvm = \"b\"\n{cost}"
             ))
         };
-        let said = cost("cost = \"9us\"\n");
+        let said = cost("wcet = \"9us\"\n");
         assert!(
-            said.contains("interrupt 34 of b is counted with 9us, as its `cost` says (s.toml:11:1): less than the 10us that one takes on qemu-virt"),
+            said.contains("interrupt 34 of b is counted with 9us, as its `wcet` says (s.toml:11:1): less than the 10us that one takes on qemu-virt"),
             "{said}"
         );
-        for good in ["", "cost = \"10us\"\n"] {
+        for good in ["", "wcet = \"10us\"\n"] {
             assert!(!cost(good).contains("is counted with"), "{good}");
         }
     }

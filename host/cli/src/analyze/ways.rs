@@ -13,7 +13,7 @@ use weir_model::{
 };
 
 /// The way around.
-const BEAR: &str = "or write overcommit = true in a `bandwidth`, which `weir check` bears and `weir analyze` does not";
+const BEAR: &str = "or write overcommit = true in a `memory_budget`, which `weir check` bears and `weir analyze` does not";
 
 /// What the file says of one VM, and what is left of the memory for its budget.
 pub struct Ways<'a> {
@@ -36,7 +36,7 @@ impl Ways<'_> {
         let looks = self.timing.looks(self.vm, period);
         let vcpus = u64::from(vcpus(self.vm));
         let Some(sure) = looks.map_or(Some(sure), |looks| looks.enough(sure, period, vcpus)) else {
-            return "lower `required`: EL2's looks at the monitor leave its cores too little time"
+            return "lower `required`: EL2's polls of the counter page leave its cores too little time"
                 .to_owned();
         };
         let spent = regulation(&self.timing.vms, self.vm, None);
@@ -80,7 +80,7 @@ impl Ways<'_> {
             Regulation::Memguard { spare: true }
         );
         if spares {
-            return format!("leave `spare` out of each `bandwidth`; {BEAR}");
+            return format!("leave `spare` out of each `memory_budget`; {BEAR}");
         }
         let room = self.room();
         if room == 0 {
@@ -97,16 +97,16 @@ impl Ways<'_> {
         let period = self.known.period;
         let Some(asked) = &self.vm.bandwidth else {
             return format!(
-                "let `weir plan` choose, or write bandwidth = {{ budget = {budget}, period = \"{period}\" }} for it{or}"
+                "let `weir plan` choose, or write memory_budget = {{ accesses = {budget}, period = \"{period}\" }} for it{or}"
             );
         };
         if asked.limits_writes() {
-            return format!("add read_budget = {budget} beside `write_budget`{or}");
+            return format!("add reads = {budget} next to `writes`{or}");
         }
         let whole = if asked.budget.is_some() {
-            format!("budget = {budget}")
+            format!("accesses = {budget}")
         } else {
-            format!("budget = {budget}, period = \"{period}\"")
+            format!("accesses = {budget}, period = \"{period}\"")
         };
         if asked.event().is_some_and(|event| event != Event::L2dRefill) {
             let source = if asked.names_source() { " and `source`" } else { "" };
@@ -140,7 +140,7 @@ impl Ways<'_> {
 
     fn name(&self) -> &'static str {
         let two = self.vm.bandwidth.as_ref().is_some_and(Bandwidth::limits_writes);
-        if two { "read_budget" } else { "budget" }
+        if two { "reads" } else { "accesses" }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::{
     failure::{Failure, Result},
     progress::Bar,
     reproduce::throttling::{
-        lab::{HOG, Lab, Seen},
+        lab::{Lab, STRESSOR, Seen},
         measure::hungry,
     },
 };
@@ -14,9 +14,9 @@ use weir_units::Nanos;
 const FIRST_BUDGET: u64 = 16;
 /// Periods that are tried, in ns.
 const PERIODS: [u64; 7] = [10_000, 15_000, 20_000, 30_000, 50_000, 100_000, 200_000];
-/// Lines of a hog's pass.
-const LINES: u64 = HOG / 64;
-/// A run takes so many lines at least, of each hog.
+/// Lines of a memory stressor's pass.
+const LINES: u64 = STRESSOR / 64;
+/// A run takes so many lines at least, of each memory stressor.
 const LEAST: u64 = 8 * LINES;
 /// And so many periods at most.
 const MOST_PERIODS: u64 = 3_000;
@@ -60,9 +60,9 @@ pub struct Calibrated {
     /// Lines that the first core moves alone.
     pub one_core: u64,
     /// The least budget from which on all are kept.
-    pub least_budget: u64,
+    pub min_accesses: u64,
     /// The least period from which on all are kept.
-    pub least_period: u64,
+    pub min_period: u64,
     /// The most lines beyond a budget.
     pub overshoot: u64,
     /// The budgets that were tried, in `period`.
@@ -92,8 +92,8 @@ pub fn calibrate(
         periods.push(limited(lab, first, period_tried, budget)?);
         bar.add(1);
     }
-    let least_period = kept_from(&periods, "period", tolerance)?.period;
-    is_kept(period, least_period, tolerance)?;
+    let min_period = kept_from(&periods, "period", tolerance)?.period;
+    is_kept(period, min_period, tolerance)?;
     let mut budgets = Vec::new();
     let mut budget = FIRST_BUDGET;
     while budget <= one_core / 2 {
@@ -106,8 +106,8 @@ pub fn calibrate(
         period,
         saturation,
         one_core,
-        least_budget: kept_from(&budgets, "budget", tolerance)?.budget,
-        least_period,
+        min_accesses: kept_from(&budgets, "budget", tolerance)?.budget,
+        min_period,
         overshoot: budgets.iter().chain(&periods).map(|point| point.overshoot).max().unwrap_or(0),
         budgets,
         periods,
@@ -135,7 +135,7 @@ fn is_kept(period: u64, least: u64, tolerance: u64) -> Result {
     )))
 }
 
-/// Hogs on these cores, each with the same budget.
+/// Memory stressors on these cores, each with the same budget.
 fn run(
     lab: &Lab<'_>,
     name: &str,
@@ -145,13 +145,13 @@ fn run(
 ) -> Result<Seen> {
     // Without debt: what is counted beyond a budget shows.
     let bandwidth = format!(
-        "budget = {budget}, period = \"{}\", source = \"monitor\", debt = false, overcommit = true",
+        "accesses = {budget}, period = \"{}\", source = \"counter-page\", debt = false, overcommit = true",
         Nanos(period)
     );
-    lab.hogs(name, "", cores, passes, &bandwidth)
+    lab.stressors(name, "", cores, passes, &bandwidth)
 }
 
-/// Lines in `period` ns of hogs on these cores that nothing holds back.
+/// Lines in `period` ns of memory stressors on these cores that nothing holds back.
 fn unlimited(lab: &Lab<'_>, cores: &[usize], period: u64) -> Result<u64> {
     let name = format!("free-{}", cores.len());
     let seen = run(lab, &name, cores, (1 << 40, period), 48)?;
@@ -161,7 +161,7 @@ fn unlimited(lab: &Lab<'_>, cores: &[usize], period: u64) -> Result<u64> {
     Ok(lines)
 }
 
-/// One hog with a budget.
+/// One memory stressor with a budget.
 fn limited(lab: &Lab<'_>, core: usize, period: u64, budget: u64) -> Result<Point> {
     let lines = LEAST.min(MOST_PERIODS * budget);
     let name = format!("budget-{period}-{budget}");

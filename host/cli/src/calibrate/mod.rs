@@ -1,4 +1,4 @@
-//! `weir calibrate`: the smallest budget and period that make sense on a platform, and how much its memory takes, measured by the hog.
+//! `weir calibrate`: the smallest budget and period that make sense on a platform, and how much its memory takes, measured by the memory stressor.
 
 mod grid;
 
@@ -24,7 +24,7 @@ use weir_units::Nanos;
 
 /// Finds the smallest budget and period that make sense on a system's platform, and how much its memory takes.
 ///
-/// Runs the hog on the cores of the system's VMs, without a budget and over a grid of budgets and periods, and finds where the bandwidth
+/// Runs the memory stressor on the cores of the system's VMs, without a budget and over a grid of budgets and periods, and finds where the bandwidth
 /// measured and the one asked for part (rt-virtio, V-A). Prints a table `[saturation]` that `weir check`, `weir plan` and `weir analyze`
 /// read in a system file. In QEMU the accesses are the refills of the plug-in's model, under instruction counting: each call gives the
 /// same table.
@@ -72,7 +72,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let checked = check::load_to_measure(&arguments.file, platform, environment);
     let system = image::taken(&arguments.file, checked, true, arguments.json)?;
     let name = &system.platform.name;
-    if system.platform.counters.monitor.is_none() || system.platform.qemu.is_none() {
+    if system.platform.counters.counter_page.is_none() || system.platform.qemu.is_none() {
         return Err(Failure::call(format!(
             "nobody counts the memory accesses of {name} in QEMU: calibrate a system of qemu-virt, or give --platform"
         )));
@@ -114,16 +114,16 @@ fn keep(
 
 /// The table for a system file.
 fn toml(found: &Calibrated, line: u64, arguments: &Arguments) -> String {
-    let Calibrated { period, saturation, least_budget, least_period, overshoot, .. } = found;
+    let Calibrated { period, saturation, min_accesses, min_period, overshoot, .. } = found;
     format!(
         "# By `weir calibrate {}`: cores {:?} together, the bandwidth within {} %.\n\
-         [saturation]\nperiod = \"{}\"\nline = \"{line}B\"\npoints = [{{ budget = {saturation}, dma = \"0B/s\" }}]\n\
-         least_budget = {least_budget}\nleast_period = \"{}\"\novershoot = {overshoot}\n",
+         [saturation]\nperiod = \"{}\"\nline = \"{line}B\"\npoints = [{{ accesses = {saturation}, dma = \"0B/s\" }}]\n\
+         min_accesses = {min_accesses}\nmin_period = \"{}\"\novershoot = {overshoot}\n",
         arguments.file.display(),
         found.cores,
         arguments.tolerance,
         Nanos(*period),
-        Nanos(*least_period),
+        Nanos(*min_period),
     )
 }
 
@@ -143,8 +143,8 @@ fn json(found: &Calibrated) -> Value {
         "period_ns": found.period,
         "saturation": found.saturation,
         "one_core": found.one_core,
-        "least_budget": found.least_budget,
-        "least_period_ns": found.least_period,
+        "min_accesses": found.min_accesses,
+        "min_period_ns": found.min_period,
         "overshoot": found.overshoot,
         "budgets": points(&found.budgets),
         "periods": points(&found.periods),

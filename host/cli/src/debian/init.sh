@@ -1,14 +1,14 @@
 #!/bin/busybox sh
 # The first process of weir's Linux guest. The kernel command line says what it does:
-#   weir.run=A,B,..   scenarios, in this order: cyclictest devices disk hog memtest sgi shell steal
+#   weir.run=A,B,..   scenarios, in this order: cyclictest devices disk memory-stressor memtest sgi shell steal
 #                     net beside outside serve fetch send* receive* ping* pong* give* take* reload suspend poweroff reboot
 #   weir.NAME=A,B,..  arguments of weir-vsock-tool for the scenario NAME, which begins with send, receive, ping or pong
 #   weir.NAME=ADDR    address of socat for the scenario NAME, which begins with give or take: where 100000 lines go, or come from
 #   weir.address=IP   of the network device, which net turns on; weir.peer=IP whom fetch asks for what serve gives, and beside for echoes
 #   weir.file=NAME    what outside fetches by TFTP from 10.0.2.2, after 20 echoes
 #   weir.echo=WORD    prints WORD
-#   weir.loops=N      cycles of cyclictest, round trips of sgi, blocks of hog (default 1000)
-#   weir.cpu=N        where hog runs (default: the last one)
+#   weir.loops=N      cycles of cyclictest, round trips of sgi, blocks of memory-stressor (default 1000)
+#   weir.cpu=N        where memory-stressor runs (default: the last one)
 #   weir.memory=MIB   how much memory memtest fills (default: three quarters of what is free)
 # Every line starts with "linux: ". The last one is "linux: done", or "linux: failed: .." with
 # the names of the scenarios that failed; poweroff and reboot come after it.
@@ -185,11 +185,11 @@ run_suspend() {
 }
 
 # Writes blocks of 4 MiB, more than a cache holds, on one CPU.
-run_hog() {
+run_memory_stressor() {
     cpu=$(word weir.cpu $(($(nproc) - 1)))
     taskset "$(printf %x $((1 << cpu)))" dd if=/dev/zero of=/dev/null bs=4194304 count="$loops" \
         2>/dev/null || return 1
-    say "hog wrote $loops blocks of 4 MiB on cpu $cpu"
+    say "memory-stressor wrote $loops blocks of 4 MiB on cpu $cpu"
 }
 
 # Fills memory with copies of one block whose pages all differ. 257 pages are no divisor of any
@@ -278,8 +278,9 @@ failed=
 ending=
 for scenario in $(word weir.run | tr , ' '); do
     case $scenario in
-        net | beside | outside | serve | fetch | cyclictest | devices | disk | hog | memtest | reload | sgi | shell | steal | suspend)
+        net | beside | outside | serve | fetch | cyclictest | devices | disk | memtest | reload | sgi | shell | steal | suspend)
             "run_$scenario" || failed="$failed $scenario" ;;
+        memory-stressor) run_memory_stressor || failed="$failed $scenario" ;;
         give* | take*) run_socat "$scenario" || failed="$failed $scenario" ;;
         send* | receive* | ping* | pong*) run_talk "$scenario" || failed="$failed $scenario" ;;
         poweroff | reboot) ending=$scenario ;;

@@ -100,7 +100,7 @@ impl Watch {
             Ok(page) => Some(page),
             Err(error) if needed => {
                 return Err(Failure::environment(format!(
-                    "a budget with source = \"monitor\" cannot be kept: {error}"
+                    "a budget with source = \"counter-page\" cannot be kept: {error}"
                 )));
             }
             Err(_) => None,

@@ -30,14 +30,14 @@ pub fn write(text: &str, timing: &Timing, choice: &Choice) -> Result<String, Str
         let sharers = if each { vm.cpus.len().max(1) as u64 } else { 1 };
         let budget = i64::try_from(share.budget / sharers).map_err(|error| error.to_string())?;
         let table = table_of(&mut document, position, listed, &vm.name)?;
-        if !table.contains_key("bandwidth") {
-            table.insert("bandwidth", value(InlineTable::new()));
+        if !table.contains_key("memory_budget") {
+            table.insert("memory_budget", value(InlineTable::new()));
         }
-        let bandwidth = table.get_mut("bandwidth").and_then(Item::as_table_like_mut);
-        let bandwidth = bandwidth.ok_or("`bandwidth` is no table")?;
-        bandwidth.insert("budget", value(budget));
+        let bandwidth = table.get_mut("memory_budget").and_then(Item::as_table_like_mut);
+        let bandwidth = bandwidth.ok_or("`memory_budget` is no table")?;
+        bandwidth.insert("accesses", value(budget));
         bandwidth.insert("period", value(period));
-        tidy(table.get_mut("bandwidth"));
+        tidy(table.get_mut("memory_budget"));
     }
     if choice.flows {
         if document.get("dma").is_none() {

@@ -204,7 +204,7 @@ fn saturation_of(timing: &Timing) -> std::result::Result<Option<Saturation>, Fau
 fn short_table(timing: &Timing, saturation: &Saturation) -> std::result::Result<(), Faults> {
     let chosen = |vm: &&TimedVm| vm.bandwidth.as_ref().is_none_or(|its| its.budget.is_none());
     let Some(vm) = timing.vms.iter().find(chosen) else { return Ok(()) };
-    let (period, least) = (saturation.period, saturation.least_period);
+    let (period, least) = (saturation.period, saturation.min_period);
     if period >= least {
         return Ok(());
     }
@@ -214,7 +214,7 @@ fn short_table(timing: &Timing, saturation: &Saturation) -> std::result::Result<
         vm.name
     );
     let help = format!(
-        "measure it for such a period: `weir calibrate --period {least}`; or write `budget` and `period` for each VM"
+        "measure it for such a period: `weir calibrate --period {least}`; or write `accesses` and `period` for each VM"
     );
     Err(Faults(vec![timing.fault("plan-budget", place, message, help)]))
 }
@@ -345,7 +345,7 @@ fn system(
     }
     let line = saturation.map(|saturation| saturation.line).or_else(|| timing.line());
     let line = Bytes(line.map_or(1, |line| line.0));
-    let least = saturation.map_or(0, |saturation| saturation.least_budget);
+    let least = saturation.map_or(0, |saturation| saturation.min_accesses);
     let demands =
         |vm| Vm { shape: shape(timing, vm, table, least), ..demands(timing, vm, table, line) };
     let mut vms: Vec<Vm> = timing.vms.iter().map(demands).collect();
@@ -366,7 +366,7 @@ fn system(
             banks: board.map_or(u32::MAX, |board| board.banks.unwrap_or(board.colors)),
             bank_bytes: Bytes(board.map_or(u64::MAX, Board::piece)),
             line,
-            least_budget: least,
+            min_accesses: least,
             saturation: table.clone(),
             chunks,
             overshoot: overshoots.max().flatten().unwrap_or(0),

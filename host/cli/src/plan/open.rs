@@ -30,18 +30,18 @@ fn obstacle(bandwidth: &Bandwidth, open: bool) -> Option<(String, &'static str)>
     if let Some(event) = event.filter(|_| open) {
         let what =
             format!("[saturation] knows refills, and `{}` says nothing of them", event.name());
-        return Some((what, "leave `event` out, or write `budget` and `period`"));
+        return Some((what, "leave `event` out, or write `accesses` and `period`"));
     }
     if let Some(setter) = bandwidth.setter().filter(|_| open) {
         let what = format!("{setter} may set it, and the limits were chosen without it");
         return Some((
             what,
-            "write `budget` and `period` between `min` and `max`, or leave `adjust` out",
+            "write `accesses` and `period` between `min` and `max`, or leave `adjust` out",
         ));
     }
     if bandwidth.window.is_some() && open {
         let what = "what a compensation adds depends on the critical VM".to_owned();
-        return Some((what, "write `budget` and `period`, the critical VM's"));
+        return Some((what, "write `accesses` and `period`, the critical VM's"));
     }
     None
 }

@@ -220,10 +220,10 @@ fn walk(colors: bool, busy: bool, request: &Request) -> Result<Vec<Point>> {
     let text = format!(
         "platform = \"qemu-virt\"\n\n[hypervisor]\nconsole_core = 1\n{}\n\
          [[vm]]\nname = \"walker\"\ncpus = [0]\nmemory = \"8MiB\"\n{}\
-         image = {{ elf = \"hog\", args = \"mode=walk size={SMALLEST} upto={largest} loads={LOADS}\" }}\n\
-         expect = [\"hog: walked\"]\n\n\
+         image = {{ elf = \"memory-stressor\", args = \"mode=walk size={SMALLEST} upto={largest} loads={LOADS}\" }}\n\
+         expect = [\"memory-stressor: walked\"]\n\n\
          [[vm]]\nname = \"neighbor\"\ncpus = [1]\nmemory = \"8MiB\"\n{}\
-         image = {{ elf = \"hog\", args = \"mode=write size=0x200000 passes={passes}\" }}\n",
+         image = {{ elf = \"memory-stressor\", args = \"mode=write size=0x200000 passes={passes}\" }}\n",
         key("14-15"),
         key(&format!("0-{}", WALKER_COLORS - 1)),
         key(&format!("{WALKER_COLORS}-13")),

@@ -244,7 +244,7 @@ impl Point {
             Policy::Table => {
                 let (quantum, frame) = (self.quantum_ms, 2 * self.quantum_ms);
                 format!(
-                    "kind = \"table\", frame = \"{frame}ms\", slots = [{{ vm = \"rtos\", start = \"0ms\", length = \"{quantum}ms\" }}, \
+                    "kind = \"table\", major_frame = \"{frame}ms\", slots = [{{ vm = \"rtos\", start = \"0ms\", length = \"{quantum}ms\" }}, \
                      {{ vm = \"gpos\", start = \"{quantum}ms\", length = \"{quantum}ms\" }}]"
                 )
             }

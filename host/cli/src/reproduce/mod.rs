@@ -58,7 +58,7 @@ struct Experiment {
 static EXPERIMENTS: [Experiment; 8] = [
     Experiment {
         name: "bao-throttling-budgets",
-        what: "programs beside three hogs with memory budgets of three periods, with colors and without, on the model of the memory",
+        what: "programs beside three memory stressors with memory budgets of three periods, with colors and without, on the model of the memory",
         run: memory::budgets::budgets,
         deviations: &memory::budgets::DEVIATIONS,
     },

@@ -53,9 +53,9 @@ mod tests {
     fn system(keys: &str) -> System {
         let text = format!(
             "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MiB\"\n\
-             image = {{ elf = \"hog\" }}\nbandwidth = {{ budget = 1000, {keys} }}\n"
+             image = {{ elf = \"memory-stressor\" }}\nmemory_budget = {{ accesses = 1000, {keys} }}\n"
         );
-        let catalog = Catalog { guests: vec!["hog".to_owned()], ..Catalog::default() };
+        let catalog = Catalog { guests: vec!["memory-stressor".to_owned()], ..Catalog::default() };
         check_text(Path::new("s.toml"), &text, &catalog).expect("a system")
     }
 

@@ -345,7 +345,7 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
         "image_bytes": built.len(),
         "image_crc32": format!("{:#010x}", weir_model::packed::checksum(&built)),
         "deterministic": arguments.deterministic,
-        "monitor": plugin.map(|plugin| plugin.counts(&ram)),
+        "counter_page": plugin.map(|plugin| plugin.counts(&ram)),
         "debian_packages": debian_packages(&system, environment),
         "started": humantime::format_rfc3339_seconds(started).to_string(),
         "seconds": wall.as_secs_f64(),

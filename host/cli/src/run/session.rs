@@ -162,7 +162,7 @@ mod tests {
             system: "demo".into(),
             platform: "qemu-virt".into(),
             flows: Vec::new(),
-            vms: vec![vm("control", 0), vm("crime", 1)],
+            vms: vec![vm("control", 0), vm("attacker", 1)],
             expect: vec![(0, "0 misses".into()), (1, "again".into())],
             limit_ns: None,
             keep_running: false,
@@ -176,11 +176,11 @@ mod tests {
             .event(1_000, What::SystemStart, HYPERVISOR, 0)
             .event(2_000, What::VmStart, 0, 0)
             .event(2_100, What::VmStart, 1, 0)
-            .line(3_000, 1, "crime: here\r")
+            .line(3_000, 1, "attacker: here\r")
             .event(4_000, What::Denied, 1, Denial::Pmu as u32)
             .fault(5_000, 1, FaultKind::Read, 0x9200_0006)
             .event(6_000, What::VmStart, 1, 1)
-            .line(7_000, 1, "crime: here again\r")
+            .line(7_000, 1, "attacker: here again\r")
             .mark_dropped(7_500, 1, 3)
             .counters(8_000, 0, 0, 4)
             .counters(8_000, 1, 0, 9)

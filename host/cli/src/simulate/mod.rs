@@ -39,7 +39,7 @@ pub struct Arguments {
     /// The memory: a name that weir knows (ddr4-2400, zcu102, zcu104, rpi4, qemu-virt, athlon64x2, arm11mpcore), or the path of a memory file. Without it that of the system's platform.
     #[arg(long, value_name = "PLATFORM")]
     platform: Option<String>,
-    /// Another value for a key: of the memory file (caches.l2_misses=2), of the system file (vm.NAME.bandwidth.budget=600,
+    /// Another value for a key: of the memory file (caches.l2_misses=2), of the system file (vm.NAME.memory_budget.accesses=600,
     /// flow.NAME.size=4KiB, dma.bandwidth=485MB/s, hypervisor.colors=0-1, dram=banks-on-top), or the seed.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
     values: Vec<(String, String)>,

@@ -368,7 +368,7 @@ mod tests {
     use super::*;
 
     fn axes() -> Vec<Axis> {
-        ["seed=1,2,3", "vm.a.bandwidth.budget= 10 ,20"]
+        ["seed=1,2,3", "vm.a.memory_budget.accesses= 10 ,20"]
             .map(|text| Axis::parse(text).unwrap())
             .into()
     }

@@ -7,7 +7,7 @@ use toml_edit::{DocumentMut, InlineTable, Item, TableLike, Value};
 pub struct Values {
     /// Of the memory file: `caches.l2_misses`.
     pub memory: Vec<(String, String)>,
-    /// Of the system file: `vm.NAME.bandwidth.budget`, `flow.NAME.size`, `dma.bandwidth`, `hypervisor.colors`, `dram`.
+    /// Of the system file: `vm.NAME.memory_budget.accesses`, `flow.NAME.size`, `dma.bandwidth`, `hypervisor.colors`, `dram`.
     pub system: Vec<(String, String)>,
     /// `seed`.
     pub seed: Option<u64>,
@@ -97,7 +97,7 @@ mod tests {
             ("seed", "7"),
             ("caches.l2_misses", "2"),
             ("vm.a.colors", "0-3"),
-            ("vm.a.bandwidth.budget", "9"),
+            ("vm.a.memory_budget.accesses", "9"),
             ("dram", "banks-on-top"),
             ("dma.bandwidth", "9MB/s"),
             ("dma.lpd.qos", "60"),
@@ -116,7 +116,7 @@ mod tests {
         );
         let a = edited.split("name = \"a\"").nth(1).unwrap();
         assert!(
-            a.contains("colors = \"0-3\"") && a.contains("bandwidth = { budget = 9 }"),
+            a.contains("colors = \"0-3\"") && a.contains("memory_budget = { accesses = 9 }"),
             "{edited}"
         );
     }

@@ -324,7 +324,7 @@ pub(super) mod tests {
         assert_eq!(heard.period(), Some(Nanos(1004)));
     }
 
-    /// A hog under a budget of `q` in each period of `p` ns, which it spends in 100 ns.
+    /// A memory stressor under a budget of `q` in each period of `p` ns, which it spends in 100 ns.
     pub fn throttled(p: u64, q: u64, periods: u64) -> Vec<Record> {
         let period = |n: u64| {
             let used = if n == 0 { 0 } else { q };

@@ -78,7 +78,7 @@ impl Answer {
                         format!("no accesses of {vm} were counted between --from and --to")
                     } else {
                         format!(
-                            "no accesses of {vm} were counted; give it bandwidth = {{ .. }} in the system file and run it again"
+                            "no accesses of {vm} were counted; give it memory_budget = {{ .. }} in the system file and run it again"
                         )
                     };
                     let damage = damage.map_or(String::new(), |damage| format!("; {damage}"));

@@ -6,10 +6,10 @@ use crate::support::say;
 use proptest::prelude::*;
 use serde_json::Value;
 
-/// A VM with this `bandwidth` on `cpus`.
+/// A VM with this `memory_budget` on `cpus`.
 fn vm(name: &str, cpus: &str, bandwidth: &str) -> String {
     format!(
-        "[[vm]]\nname = \"{name}\"\ncpus = [{cpus}]\nmemory = \"16MiB\"\nimage = {{ bin = \"guest.bin\", load = 0x4010_0000 }}\nbandwidth = {{ {bandwidth} }}\n"
+        "[[vm]]\nname = \"{name}\"\ncpus = [{cpus}]\nmemory = \"16MiB\"\nimage = {{ bin = \"guest.bin\", load = 0x4010_0000 }}\nmemory_budget = {{ {bandwidth} }}\n"
     )
 }
 
@@ -32,11 +32,11 @@ fn reasons(memory: &Value) -> String {
     reasons.iter().map(|reason| reason.as_str().unwrap()).collect::<Vec<_>>().join("\n")
 }
 
-const STATIC: &str = "budget = 50, period = \"30us\"";
+const STATIC: &str = "accesses = 50, period = \"30us\"";
 
 #[test]
 fn spare_sharing_has_no_limit() {
-    let spare = "budget = 50, period = \"30us\", regulator = \"memguard\", spare = true";
+    let spare = "accesses = 50, period = \"30us\", regulator = \"memguard\", spare = true";
     let found = reasons(&memory(&[spare, spare]));
     assert!(found.contains("a (`spare`") && found.contains("b (`spare`"), "{found}");
     let without = spare.replace(", spare = true", "");
@@ -51,20 +51,20 @@ fn spare_sharing_has_no_limit() {
 #[test]
 fn what_check_refuses_does_not_hold() {
     let budgets = |cpus: &str, b: &str| {
-        let a = "budget = 20, period = \"30us\"";
+        let a = "accesses = 20, period = \"30us\"";
         format!("{}{}{SATURATION}", vm("a", "0", a), vm("b", cpus, b))
     };
     for (cpus, bandwidth, why) in [
-        ("1, 2", "budget = 50, period = \"30us\", split = [0, 1]", "cannot be regulated so"),
-        ("1, 2", "budget = 1, period = \"30us\"", "cannot be regulated so"),
+        ("1, 2", "accesses = 50, period = \"30us\", split = [0, 1]", "cannot be regulated so"),
+        ("1, 2", "accesses = 1, period = \"30us\"", "cannot be regulated so"),
         (
             "1",
-            "budget = 50, period = \"30us\", regulator = \"memguard\", phase = \"staggered\"",
+            "accesses = 50, period = \"30us\", regulator = \"memguard\", phase = \"staggered\"",
             "periods are staggered",
         ),
         (
             "1, 2",
-            "budget = 50, period = \"30us\", adjust = { by = \"a\", min = 1, max = 60 }",
+            "accesses = 50, period = \"30us\", adjust = { by = \"a\", min = 1, max = 60 }",
             "may set the budget of b to 1",
         ),
     ] {
@@ -83,7 +83,7 @@ fn what_check_refuses_does_not_hold() {
         assert!(said.err.contains(why), "{bandwidth}: {}", said.err);
     }
     // A file without cores says nothing of vCPUs.
-    let without = budgets("1, 2", "budget = 50, period = \"30us\", split = [3, 1]");
+    let without = budgets("1, 2", "accesses = 50, period = \"30us\", split = [3, 1]");
     let without = without.replace("cpus = [1, 2]\n", "").replace("cpus = [0]\n", "");
     assert_eq!(reasons(&analyze(&without, &[]).1["memory"].take()), "");
 }
@@ -101,7 +101,7 @@ fn a_compensated_vm_counts_with_all_that_its_window_may_bring_into_one_period() 
     let found = reasons(&memory(&[STATIC, &compensated(4)]));
     assert!(found.contains("b may use 4 budgets in one period where a used nothing in 3 before"));
     // A shorter period: three of them fit into the table's, the last of a window.
-    let short = |keys: &str| format!("budget = 5, period = \"10us\"{keys}");
+    let short = |keys: &str| format!("accesses = 5, period = \"10us\"{keys}");
     let compensated = short(", regulator = \"compensation\", critical = \"a\", window = 4");
     assert_eq!(memory(&[&short(""), &compensated])["vms"][1]["counted"], 5 * (4 + 3 + 2));
 }
@@ -136,19 +136,22 @@ fn what_is_sure_is_what_looks_at_the_monitor_leave() {
         [(sure - 1, least, true), (sure - 1, least - 1, false), (sure + 1, least, false)]
     {
         let text = system(&[&format!(
-            "budget = {budget}, period = \"30us\", required = \"{required}B/s\""
+            "accesses = {budget}, period = \"30us\", required = \"{required}B/s\""
         )]);
         let memory = analyze(&text, &[]).1["memory"].take();
         let found = reasons(&memory);
         assert_eq!(found.is_empty(), holds, "{budget} {required}: {found}");
-        assert!(holds || found.contains("looks at the monitor take up to 48 %"), "{found}");
-        assert!(memory["notes"].to_string().contains("looks at the monitor leave of"), "{memory}");
+        assert!(holds || found.contains("polls of the counter page take up to 48 %"), "{found}");
+        assert!(
+            memory["notes"].to_string().contains("polls of the counter page leave of"),
+            "{memory}"
+        );
     }
     // So is what is planned.
     let fake = fake();
     fake.write("x.toml", system(&["required = \"100MB/s\""]).as_bytes());
     let said = say(fake.weir().args(["plan", "x.toml"]));
-    assert!(said.out.contains("budget = 91,"), "{}{}", said.out, said.err);
+    assert!(said.out.contains("accesses = 91,"), "{}{}", said.out, said.err);
     // No budget makes more than what a core can do in the time left.
     let large = format!("{}, required = \"69GB/s\"", STATIC.replace("50", "9999999"));
     let memory = analyze(&system(&[&large]).replace("210", "99999999"), &[]).1["memory"].take();
@@ -163,21 +166,21 @@ fn interrupted(bandwidths: &[&str]) -> String {
 /// The same with a table that says what still passes between a budget's end and the stop.
 fn overshooting(bandwidths: &[&str], overshoot: u64) -> String {
     interrupted(bandwidths)
-        .replace("least_budget = 50", &format!("least_budget = 50\novershoot = {overshoot}"))
+        .replace("min_accesses = 50", &format!("min_accesses = 50\novershoot = {overshoot}"))
 }
 
 #[test]
 fn without_debt_an_overshoot_of_each_vcpu_counts_in_each_period() {
     for (bandwidth, counted) in [
-        ("budget = 60, period = \"30us\"", 60),
-        ("budget = 60, period = \"30us\", debt = false", 67),
-        ("budget = 60, period = \"15us\", debt = false", 134),
-        ("budget = 60, period = \"60us\", debt = false", 67),
+        ("accesses = 60, period = \"30us\"", 60),
+        ("accesses = 60, period = \"30us\", debt = false", 67),
+        ("accesses = 60, period = \"15us\", debt = false", 134),
+        ("accesses = 60, period = \"60us\", debt = false", 67),
     ] {
         let (_, json) = analyze(&overshooting(&[bandwidth], 7), &[]);
         assert_eq!(json["memory"]["vms"][0]["counted"], counted, "{bandwidth}");
     }
-    let forgiven = "budget = 65, period = \"30us\", debt = false";
+    let forgiven = "accesses = 65, period = \"30us\", debt = false";
     assert_eq!(analyze(&overshooting(&[forgiven; 3], 5), &[]).0.status, Some(0));
     let text = overshooting(&[forgiven; 3], 6);
     let found = reasons(&analyze(&text, &[]).1["memory"]);
@@ -197,7 +200,7 @@ fn without_debt_an_overshoot_of_each_vcpu_counts_in_each_period() {
 
 #[test]
 fn every_budget_that_a_guest_may_set_counts() {
-    let adjusted = "budget = 50, period = \"30us\", adjust = { by = \"b\", min = 1, max = 161 }";
+    let adjusted = "accesses = 50, period = \"30us\", adjust = { by = \"b\", min = 1, max = 161 }";
     let first = memory(&[adjusted, STATIC]);
     assert_eq!((&first["total_budget"], &first["vms"][0]["counted"]), (&211.into(), &161.into()));
     let found = reasons(&first);
@@ -228,18 +231,18 @@ fn every_budget_that_a_guest_may_set_counts() {
 fn a_task_meets_what_memguards_vms_lend_each_other_and_only_its_own_compensation() {
     let response = |bandwidths: &[&str], own: u64, keys: &str| {
         let task =
-            "[[vm.task]]\nname = \"loop\"\ncost = \"1ms\"\nperiod = \"10ms\"\naccesses = OWN\n"
+            "[[vm.task]]\nname = \"loop\"\nwcet = \"1ms\"\nperiod = \"10ms\"\naccesses = OWN\n"
                 .replace("OWN", &own.to_string());
         let vms = bandwidths.iter().zip(["b", "c"]).enumerate();
         let vms = vms.map(|(core, (bandwidth, name))| vm(name, &(core + 1).to_string(), bandwidth));
         // Of its own budget it has plenty.
         let critical = format!("{}{task}", vm("a", "0", &STATIC.replace("50", "1000000")));
         let saturation =
-            SATURATION.replace("least_budget", &format!("delay = \"10ns\"\n{keys}least_budget"));
+            SATURATION.replace("min_accesses", &format!("delay = \"10ns\"\n{keys}min_accesses"));
         let text = format!("{critical}{}{saturation}", vms.collect::<String>());
         analyze(&text, &[]).1["time"]["tasks"][0]["response_ns"].as_u64().unwrap()
     };
-    let lent = "budget = 10, period = \"30us\", regulator = \"memguard\"";
+    let lent = "accesses = 10, period = \"30us\", regulator = \"memguard\"";
     let large = lent.replace("10,", "30,");
     // Without a cap the sum of the budgets is the same as two static ones.
     let plain = |text: &str| text.replace(", regulator = \"memguard\"", "");
@@ -265,13 +268,13 @@ fn a_task_that_may_spend_its_vms_budget_waits_for_the_next() {
     // Four jobs of 100 accesses may be at work in 30 us: those that arrived in it, or less than a deadline before.
     let text = |keys: &str, accesses: &str| {
         let task = format!(
-            "[[vm.task]]\nname = \"loop\"\ncost = \"1us\"\nperiod = \"10us\"\ndeadline = \"10us\"\n{accesses}\n"
+            "[[vm.task]]\nname = \"loop\"\nwcet = \"1us\"\nperiod = \"10us\"\ndeadline = \"10us\"\n{accesses}\n"
         );
         format!("platform = \"zcu102\"\n{}{task}{SATURATION}", vm("a", "0", keys))
             .replace("210", "9999")
     };
     let time = |keys: &str, accesses: &str| analyze(&text(keys, accesses), &[]).1["time"].take();
-    let budget = |budget: u64| format!("budget = {budget}, period = \"30us\"");
+    let budget = |budget: u64| format!("accesses = {budget}, period = \"30us\"");
     let enough = time(&budget(401), "accesses = 100");
     assert!(enough["holds"] == true && enough["notes"] == serde_json::json!([]), "{enough}");
     let spent = time(&budget(400), "accesses = 100");
@@ -289,20 +292,20 @@ fn a_task_that_may_spend_its_vms_budget_waits_for_the_next() {
     let fake = fake();
     fake.write("x.toml", text("required = \"1MB/s\"", "accesses = 100").as_bytes());
     let said = say(fake.weir().args(["plan", "x.toml"]));
-    assert!(said.out.contains("budget = 401"), "{}{}", said.out, said.err);
+    assert!(said.out.contains("accesses = 401"), "{}{}", said.out, said.err);
 }
 
-/// A VM with this `bandwidth` and a task of 100 us, beside a table for large budgets.
+/// A VM with this `memory_budget` and a task of 100 us, beside a table for large budgets.
 fn with_task(platform: &str, bandwidth: &str, more: &str) -> String {
     let task =
-        format!("[[vm.task]]\nname = \"loop\"\ncost = \"100us\"\nperiod = \"1ms\"\n{more}\n");
+        format!("[[vm.task]]\nname = \"loop\"\nwcet = \"100us\"\nperiod = \"1ms\"\n{more}\n");
     format!("platform = \"{platform}\"\n{}{task}{SATURATION}", vm("a", "0", bandwidth))
         .replace("210", "9999")
 }
 
 #[test]
 fn looks_at_the_monitor_are_in_the_responses_of_a_vms_tasks() {
-    let budget = |budget: u64| format!("budget = {budget}, period = \"30us\"");
+    let budget = |budget: u64| format!("accesses = {budget}, period = \"30us\"");
     let time = |platform: &str, budget: &str, more: &str| {
         analyze(&with_task(platform, budget, more), &[]).1["time"].take()
     };
@@ -322,7 +325,7 @@ fn looks_at_the_monitor_are_in_the_responses_of_a_vms_tasks() {
         // The supply falls with each look, so the analysis may answer one look later.
         assert!((least..=least + apart).contains(&response), "{least} {time}");
         assert!(left(response) >= 100_000, "{time}");
-        assert!(time["notes"].to_string().contains("looks at the monitor"), "{time}");
+        assert!(time["notes"].to_string().contains("polls of the counter page"), "{time}");
     }
     let fake = fake();
     let say_of = |verb: &str, text: &str| {
@@ -376,11 +379,11 @@ fn looks_at_the_monitor_are_in_the_responses_of_a_vms_tasks() {
 fn an_overshoot_at_a_monitor_is_what_a_core_can_do_between_two_looks() {
     let text = |platform: &str, measured: u64| {
         let critical = with_task(platform, STATIC, "accesses = 10");
-        let critical = critical.replace(&format!("bandwidth = {{ {STATIC} }}\n"), "");
-        let more = format!("delay = \"1ns\"\novershoot = {measured}\nleast_budget");
+        let critical = critical.replace(&format!("memory_budget = {{ {STATIC} }}\n"), "");
+        let more = format!("delay = \"1ns\"\novershoot = {measured}\nmin_accesses");
         critical
             .replace("[saturation]", &(vm("b", "1", STATIC) + "[saturation]"))
-            .replace("least_budget", &more)
+            .replace("min_accesses", &more)
     };
     let response = |platform: &str, measured: u64| {
         let time = analyze(&text(platform, measured), &[]).1["time"].take();
@@ -418,9 +421,9 @@ fn bandwidth() -> impl Strategy<Value = (usize, String)> {
     ];
     let amount = prop_oneof![
         4 => (1..200_u64).prop_map(|rate| format!("required = \"{rate}MB/s\"")),
-        1 => (1..60_u64).prop_map(|budget| format!("budget = {budget}, period = \"30us\"")),
-        1 => (1..60_u64).prop_map(|budget| format!("budget = {budget}, period = \"1ms\"")),
-        1 => (1..60_u64).prop_map(|budget| format!("write_budget = {budget}, period = \"30us\"")),
+        1 => (1..60_u64).prop_map(|budget| format!("accesses = {budget}, period = \"30us\"")),
+        1 => (1..60_u64).prop_map(|budget| format!("accesses = {budget}, period = \"1ms\"")),
+        1 => (1..60_u64).prop_map(|budget| format!("writes = {budget}, period = \"30us\"")),
     ];
     let debt = prop_oneof![3 => Just(""), 1 => Just(", debt = false")];
     let keys = (amount, split, debt);
@@ -460,24 +463,24 @@ proptest! {
 
 #[test]
 fn analyze_refuses_what_was_measured_not_to_be_kept_as_check_does() {
-    let measured = "least_period = \"20us\"\novershoot = 3\nleast_budget";
+    let measured = "min_period = \"20us\"\novershoot = 3\nmin_accesses";
     for (bandwidth, reason) in [
-        ("budget = 49, period = \"30us\", debt = false", "gives a vCPU less than 50"),
-        ("budget = 49, period = \"30us\"", ""),
-        ("budget = 60, period = \"19us\"", "a period of 19us is shorter than 20us"),
+        ("accesses = 49, period = \"30us\", debt = false", "gives a vCPU less than 50"),
+        ("accesses = 49, period = \"30us\"", ""),
+        ("accesses = 60, period = \"19us\"", "a period of 19us is shorter than 20us"),
         (
-            "budget = 60, period = \"30us\", debt = false, adjust = { by = \"a\", min = 9, max = 70 }",
+            "accesses = 60, period = \"30us\", debt = false, adjust = { by = \"a\", min = 9, max = 70 }",
             "a budget that it may be set to of 9 gives",
         ),
-        ("budget = 60, period = \"30us\", poll = \"2us\"", "looked at each 2us only"),
-        ("budget = 60, period = \"30us\", poll = \"1us\"", ""),
+        ("accesses = 60, period = \"30us\", poll = \"2us\"", "poll = \"2us\" is coarser"),
+        ("accesses = 60, period = \"30us\", poll = \"1us\"", ""),
         (
-            "budget = 60, period = \"30us\", poll = \"1us\", debt = false",
+            "accesses = 60, period = \"30us\", poll = \"1us\", debt = false",
             "a may take 2064 beyond its budget",
         ),
         ("required = \"1MB/s\", poll = \"30us\"", "looked at each 30us only"),
     ] {
-        let text = system(&[bandwidth]).replace("least_budget", measured);
+        let text = system(&[bandwidth]).replace("min_accesses", measured);
         let found = reasons(&analyze(&text, &[]).1["memory"]);
         assert!(found.contains(reason) || bandwidth.contains("required"), "{bandwidth} {found}");
         assert!(!reason.is_empty() || found.is_empty(), "{bandwidth} {found}");
@@ -499,13 +502,13 @@ fn what_the_figures_take_for_granted_is_said() {
         let notes = json["memory"]["notes"].as_array().unwrap().clone();
         notes.iter().map(|note| note.as_str().unwrap().to_owned()).collect::<Vec<_>>().join("\n")
     };
-    let forgiven = "budget = 60, period = \"30us\", debt = false";
+    let forgiven = "accesses = 60, period = \"30us\", debt = false";
     // The platform's, or the file's own.
     assert!(notes(&interrupted(&[forgiven])).contains("the platform says, 15"));
     assert!(notes(&overshooting(&[forgiven], 3)).contains("the platform says, 3"));
-    let task = "[[vm.task]]\nname = \"t\"\ncost = \"100us\"\nperiod = \"10ms\"\naccesses = 5\n";
+    let task = "[[vm.task]]\nname = \"t\"\nwcet = \"100us\"\nperiod = \"10ms\"\naccesses = 5\n";
     let tasks = vm("a", "0", STATIC) + task + &vm("b", "1", STATIC);
-    let delay = SATURATION.replace("least_budget", "delay = \"10ns\"\nleast_budget");
+    let delay = SATURATION.replace("min_accesses", "delay = \"10ns\"\nmin_accesses");
     let missing = |text: &str| {
         let (said, json) = analyze(text, &[]);
         assert_eq!((said.status, &json["verdict"]), (Some(1), &"not-judged".into()), "{json}");
@@ -513,68 +516,73 @@ fn what_the_figures_take_for_granted_is_said() {
     };
     assert!(missing(&format!("{tasks}{delay}")).contains("the overshoot behind a budget's end"));
     assert!(missing(&format!("{tasks}{SATURATION}")).contains("the delay by one is not known"));
-    let two = "read_budget = 60, write_budget = 1, period = \"30us\", required = \"40MB/s\"";
+    let two = "reads = 60, writes = 1, period = \"30us\", required = \"40MB/s\"";
     let text = system(&[two]);
     assert!(notes(&text).contains("a: what is sure is so as long as its write budget lasts"));
     let fake = fake();
     fake.write("x.toml", text.as_bytes());
     let said = say(fake.weir().args(["check", "x.toml"]));
     assert!(said.status == Some(0) && said.out.contains("write budget lasts"), "{}", said.out);
-    let shared = vm("a", "0", "budget = 60, period = \"30us\", required = \"40MB/s\"")
+    let shared = vm("a", "0", "accesses = 60, period = \"30us\", required = \"40MB/s\"")
         + &vm("b", "0", STATIC)
         + "[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"1ms\", switch = \"0us\" }\n"
         + SATURATION;
     assert!(notes(&shared).contains("a: what is sure is so where it has its cores all the time"));
     // So is what is planned by them.
-    let demand = shared.replacen("budget = 60, period = \"30us\", required", "required", 1);
+    let demand = shared.replacen("accesses = 60, period = \"30us\", required", "required", 1);
     fake.write("x.toml", demand.as_bytes());
     let said = say(fake.weir().args(["plan", "x.toml"]));
     assert!(said.status == Some(0) && said.err.contains("it shares core 0"), "{}", said.err);
 }
 
-const LINE: &str = "budget = 60, period = \"30us\"";
-const SHORT: &str = "budget = 60, period = \"30us\", required = \"150MB/s\"";
+const LINE: &str = "accesses = 60, period = \"30us\"";
+const SHORT: &str = "accesses = 60, period = \"30us\", required = \"150MB/s\"";
 const LENT: &str =
-    "budget = 60, period = \"30us\", required = \"150MB/s\", regulator = \"memguard\"";
-const TWO: &str = "read_budget = 60, write_budget = 5, period = \"30us\", required = \"100MB/s\", regulator = \"memguard\"";
-const ADJUSTED: &str = "budget = 60, period = \"30us\", required = \"50MB/s\", adjust = { by = \"a\", min = 9, max = 70 }";
-const WRITES: &str = "write_budget = 5, period = \"30us\", required = \"50MB/s\"";
+    "accesses = 60, period = \"30us\", required = \"150MB/s\", regulator = \"memguard\"";
+const TWO: &str =
+    "reads = 60, writes = 5, period = \"30us\", required = \"100MB/s\", regulator = \"memguard\"";
+const ADJUSTED: &str = "accesses = 60, period = \"30us\", required = \"50MB/s\", adjust = { by = \"a\", min = 9, max = 70 }";
+const WRITES: &str = "writes = 5, period = \"30us\", required = \"50MB/s\"";
 const INSTRUCTIONS: &str =
-    "budget = 5000, period = \"30us\", event = \"inst-retired\", source = \"pmu\"";
-const SPARE: &str = "budget = 20, period = \"30us\", regulator = \"memguard\", spare = true";
+    "accesses = 5000, period = \"30us\", event = \"inst-retired\", source = \"pmu\"";
+const SPARE: &str = "accesses = 20, period = \"30us\", regulator = \"memguard\", spare = true";
 
 /// Budgets, the way out that is told, and what is replaced to follow it.
 #[expect(clippy::type_complexity, reason = "a table")]
 const WAYS: &[(&[&str], &str, &[(&str, &str)])] = &[
-    (&[SHORT], "write budget = 137; or lower `required`", &[("budget = 60", "budget = 137")]),
+    (&[SHORT], "write accesses = 137; or lower `required`", &[("accesses = 60", "accesses = 137")]),
     (
         &[LENT],
         "lower `required`: it takes 274 accesses in 30us",
-        &[("150MB/s", "100MB/s"), ("budget = 60", "budget = 182")],
+        &[("150MB/s", "100MB/s"), ("accesses = 60", "accesses = 182")],
     ),
-    (&[TWO], "write read_budget = 182; or", &[("read_budget = 60", "read_budget = 182")]),
+    (&[TWO], "write reads = 182; or", &[("reads = 60", "reads = 182")]),
     (&[ADJUSTED], "write min = 47 in `adjust`", &[("min = 9", "min = 47")]),
     (
         &[WRITES],
-        "add read_budget = 47 beside `write_budget`; or lower `required`",
-        &[("write_b", "read_budget = 47, write_b")],
+        "add reads = 47 next to `writes`; or lower `required`",
+        &[("writes", "reads = 47, writes")],
     ),
     (
         &[LINE, INSTRUCTIONS],
-        "leave `event` and `source` out, so that refills are counted, and write budget = 150, or less",
+        "leave `event` and `source` out, so that refills are counted, and write accesses = 150, or less",
         &[(", event = \"inst-retired\", source = \"pmu\"", ""), ("5000", "150")],
     ),
     (
-        &[LINE, LINE, "budget = 150, period = \"30us\""],
+        &[LINE, LINE, "accesses = 150, period = \"30us\""],
         "lower the budgets until they count for 60 less",
         &[("150", "90")],
     ),
-    (&[LINE, "budget = 211, period = \"30us\""], "or write overcommit = true", &[("211,", "150,")]),
-    (&[SPARE], "leave `spare` out of each `bandwidth`", &[(", spare = true", "")]),
     (
-        &[SHORT, "budget = 100, period = \"30us\""],
-        "write budget = 137; or lower `required`; the other budgets leave 27 too few",
-        &[("budget = 60", "budget = 137"), ("budget = 100", "budget = 73")],
+        &[LINE, "accesses = 211, period = \"30us\""],
+        "or write overcommit = true",
+        &[("211,", "150,")],
+    ),
+    (&[SPARE], "leave `spare` out of each `memory_budget`", &[(", spare = true", "")]),
+    (
+        &[SHORT, "accesses = 100, period = \"30us\""],
+        "write accesses = 137; or lower `required`; the other budgets leave 27 too few",
+        &[("accesses = 60", "accesses = 137"), ("accesses = 100", "accesses = 73")],
     ),
 ];
 
@@ -607,13 +615,13 @@ fn a_way_out_leads_to_a_file_that_holds() {
         assert_eq!(both, (Some(0), Some(0)), "{mended}\n{}{}", check.err, analyze.out);
     }
     // A VM that the file says nothing of.
-    let nothing = system(&[LINE, LINE]).replacen(&format!("bandwidth = {{ {LINE} }}\n"), "", 1);
+    let nothing = system(&[LINE, LINE]).replacen(&format!("memory_budget = {{ {LINE} }}\n"), "", 1);
     let [check, analyze] = verbs(&nothing);
     assert_eq!(analyze.status, Some(1), "{}", analyze.out);
-    let way = "write bandwidth = { budget = 150, period = \"30us\" } for it, or less";
+    let way = "write memory_budget = { accesses = 150, period = \"30us\" } for it, or less";
     assert!(words(&check.err).contains(way), "{}", check.err);
     assert_eq!(say(fake.weir().args(["plan", "x.toml"])).status, Some(0));
-    let budget = "[[vm]]\nbandwidth = { budget = 150, period = \"30us\" }";
+    let budget = "[[vm]]\nmemory_budget = { accesses = 150, period = \"30us\" }";
     let [check, analyze] = verbs(&nothing.replacen("[[vm]]", budget, 1));
     assert_eq!((check.status, analyze.status), (Some(0), Some(0)), "{}", check.err);
 }
@@ -622,46 +630,46 @@ fn a_way_out_leads_to_a_file_that_holds() {
 #[expect(clippy::type_complexity, reason = "a table")]
 const WAYS_OF_CHECK: &[(&[&str], &str, &[(&str, &str)])] = &[
     (
-        &[LINE, "budget = 10000, period = \"1ms\""],
+        &[LINE, "accesses = 10000, period = \"1ms\""],
         "write at most 150, or lower the others",
         &[("10000", "150")],
     ),
     (
-        &[LINE, "budget = 200, period = \"10us\""],
+        &[LINE, "accesses = 200, period = \"10us\""],
         "write at most 50, or lower the others",
         &[("200", "50")],
     ),
     (
-        &["budget = 60, period = \"30us\", source = \"pmu\""],
-        "leave `source` out: qemu-virt's monitor counts it",
+        &["accesses = 60, period = \"30us\", source = \"pmu\""],
+        "leave `source` out: qemu-virt's counter page counts it",
         &[(", source = \"pmu\"", "")],
     ),
     (
-        &["read_budget = 60, write_budget = 5, period = \"30us\", source = \"pmu\""],
-        "leave `source` out: qemu-virt's monitor counts it",
+        &["reads = 60, writes = 5, period = \"30us\", source = \"pmu\""],
+        "leave `source` out: qemu-virt's counter page counts it",
         &[(", source = \"pmu\"", "")],
     ),
     (
-        &["budget = 60, period = \"30us\", poll = \"200us\""],
-        "write at least \"500ns\", as a look takes 450ns, and at most \"1us\"",
+        &["accesses = 60, period = \"30us\", poll = \"200us\""],
+        "write at least \"500ns\", as a poll takes 450ns, and at most \"1us\"",
         &[("200us", "1us")],
     ),
     (
-        &["budget = 60, period = \"30us\", poll = \"100ns\""],
+        &["accesses = 60, period = \"30us\", poll = \"100ns\""],
         "write at least \"500ns\"",
         &[("100ns", "500ns")],
     ),
     (
         &[
             LINE,
-            "budget = 60, period = \"30us\", regulator = \"compensation\", critical = \"c\", window = 2",
+            "accesses = 60, period = \"30us\", regulator = \"compensation\", critical = \"c\", window = 2",
         ],
         "write `a`",
         &[("\"c\"", "\"a\"")],
     ),
     (
         &[
-            "budget = 60, period = \"30us\", regulator = \"compensation\", critical = \"a\", window = 2",
+            "accesses = 60, period = \"30us\", regulator = \"compensation\", critical = \"a\", window = 2",
         ],
         "or leave `regulator`, `critical` and `window` out",
         &[(", regulator = \"compensation\", critical = \"a\", window = 2", "")],

@@ -39,13 +39,13 @@ const SATURATION: &str = r#"
 period = "30us"
 line = "64B"
 points = [
-    { budget = 150, dma = "1074MB/s" },
-    { budget = 165, dma = "649MB/s" },
-    { budget = 180, dma = "485MB/s" },
-    { budget = 195, dma = "148MB/s" },
-    { budget = 210, dma = "47MB/s" },
+    { accesses = 150, dma = "1074MB/s" },
+    { accesses = 165, dma = "649MB/s" },
+    { accesses = 180, dma = "485MB/s" },
+    { accesses = 195, dma = "148MB/s" },
+    { accesses = 210, dma = "47MB/s" },
 ]
-least_budget = 50
+min_accesses = 50
 "#;
 
 fn fake() -> Fake {
@@ -78,23 +78,27 @@ fn analyze(text: &str, arguments: &[&str]) -> (Said, Value) {
 fn a_budget_of_a_longer_period_counts_whole_and_the_answer_says_how_to_write_it() {
     let system = |a: &str, b: &str| {
         let vm = |name: &str, cpu: u8, budget: &str| {
-            format!("[[vm]]\nname = \"{name}\"\ncpus = [{cpu}]\nbandwidth = {{ {budget} }}\n")
+            format!("[[vm]]\nname = \"{name}\"\ncpus = [{cpu}]\nmemory_budget = {{ {budget} }}\n")
         };
         vm("a", 0, a) + &vm("b", 1, b) + SATURATION
     };
-    let long = ["budget = 390, period = \"100us\"", "budget = 300, period = \"100us\""];
+    let long = ["accesses = 390, period = \"100us\"", "accesses = 300, period = \"100us\""];
     let (said, json) = analyze(&system(long[0], long[1]), &[]);
     assert_eq!(said.status, Some(1), "{}", said.err);
     assert_eq!(json["memory"]["total_budget"], 690);
     let reason = json["memory"]["reasons"][0].as_str().unwrap();
     assert!(reason.contains("counts whole") && reason.contains("a 117, b 90"), "{reason}");
-    let (said, json) =
-        analyze(&system("budget = 117, period = \"30us\"", "budget = 90, period = \"30us\""), &[]);
+    let (said, json) = analyze(
+        &system("accesses = 117, period = \"30us\"", "accesses = 90, period = \"30us\""),
+        &[],
+    );
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert_eq!(json["memory"]["total_budget"], 207);
     // 29 us are not 30: an interval just over 29 us meets three of these and only two of the table's.
-    let (_, json) =
-        analyze(&system("budget = 100, period = \"29us\"", "budget = 5, period = \"10us\""), &[]);
+    let (_, json) = analyze(
+        &system("accesses = 100, period = \"29us\"", "accesses = 5, period = \"10us\""),
+        &[],
+    );
     assert_eq!(json["memory"]["total_budget"], 215);
 }
 
@@ -104,15 +108,15 @@ fn what_does_not_limit_refills_limits_no_memory_and_overcommitment_is_borne_by_c
     let system = |budget: &str| {
         let vm = |name: &str, cpu: u8, budget: &str| {
             format!(
-                "[[vm]]\nname = \"{name}\"\ncpus = [{cpu}]\nmemory = \"16MiB\"\nimage = {{ bin = \"guest.bin\", load = 0x4010_0000 }}\nbandwidth = {{ {budget}, period = \"30us\" }}\n"
+                "[[vm]]\nname = \"{name}\"\ncpus = [{cpu}]\nmemory = \"16MiB\"\nimage = {{ bin = \"guest.bin\", load = 0x4010_0000 }}\nmemory_budget = {{ {budget}, period = \"30us\" }}\n"
             )
         };
         fake.write(
             "x.toml",
             format!(
                 "platform = \"qemu-virt\"\n{}{}{SATURATION}",
-                vm("hog", 0, budget),
-                vm("latency", 1, "budget = 90")
+                vm("memory-stressor", 0, budget),
+                vm("latency", 1, "accesses = 90")
             )
             .as_bytes(),
         );
@@ -120,8 +124,11 @@ fn what_does_not_limit_refills_limits_no_memory_and_overcommitment_is_borne_by_c
         verbs.map(|verb| say(fake.weir().args([verb, "x.toml"])))
     };
     for (budget, named) in [
-        ("budget = 9, event = \"inst-retired\"", "hog (inst-retired says nothing of refills)"),
-        ("write_budget = 9", "hog (l2d-writeback says nothing of refills)"),
+        (
+            "accesses = 9, event = \"inst-retired\"",
+            "memory-stressor (inst-retired says nothing of refills)",
+        ),
+        ("writes = 9", "memory-stressor (l2d-writeback says nothing of refills)"),
     ] {
         for said in system(budget) {
             assert_eq!(said.status, Some(1), "{}", said.err);
@@ -130,9 +137,9 @@ fn what_does_not_limit_refills_limits_no_memory_and_overcommitment_is_borne_by_c
             assert!(text.contains(named), "{budget}: {text}");
         }
     }
-    let [check, analyze] = system("budget = 130");
+    let [check, analyze] = system("accesses = 130");
     assert_eq!([check.status, analyze.status], [Some(1); 2]);
-    let [check, analyze] = system("budget = 130, overcommit = true");
+    let [check, analyze] = system("accesses = 130, overcommit = true");
     assert_eq!([check.status, analyze.status], [Some(0), Some(1)], "{}", check.err);
     assert!(
         check.out.contains("Eq. 2") && check.out.contains("overcommit = true"),
@@ -769,19 +776,19 @@ fn system(more: &str) -> String {
 [[vm]]
 name = "rt"
 cpus = [0]
-bandwidth = {{ budget = 60, period = "30us" }}
+memory_budget = {{ accesses = 60, period = "30us" }}
 [[vm.task]]
 name = "loop"
-cost = "200us"
+wcet = "200us"
 period = "2ms"
 accesses = 29
 [[vm]]
 name = "gp"
 cpus = [0, 1]
-bandwidth = {{ budget = 90, period = "30us" }}
+memory_budget = {{ accesses = 90, period = "30us" }}
 [[core]]
 id = 0
-schedule = {{ kind = "table", frame = "1ms", slots = [{{ vm = "rt", start = "0us", length = "500us" }}, {{ vm = "gp", start = "500us", length = "400us" }}] }}
+schedule = {{ kind = "table", major_frame = "1ms", slots = [{{ vm = "rt", start = "0us", length = "500us" }}, {{ vm = "gp", start = "500us", length = "400us" }}] }}
 {more}
 {SATURATION}"#
     )
@@ -803,17 +810,19 @@ fn memory_and_time_are_analyzed_too() {
     assert_eq!(json["time"]["memory_interference"], false);
 
     let delay =
-        system("").replace("least_budget", "delay = \"60ns\"\nper_access = 1\nleast_budget");
+        system("").replace("min_accesses", "delay = \"60ns\"\nper_access = 1\nmin_accesses");
     let (_, json) = analyze(&delay, &[]);
     assert_eq!(json["time"]["tasks"][0]["response_ns"], 700_000 + 29 * 60);
 
-    let (said, json) = analyze(&system("").replace("budget = 90", "budget = 151"), &[]);
+    let (said, json) = analyze(&system("").replace("accesses = 90", "accesses = 151"), &[]);
     assert_eq!((said.status, &json["memory"]["holds"]), (Some(1), &false.into()), "{json}");
-    let (said, json) =
-        analyze(&system("").replace("budget = 90, period = \"30us\"", "required = \"1GB/s\""), &[]);
+    let (said, json) = analyze(
+        &system("").replace("accesses = 90, period = \"30us\"", "required = \"1GB/s\""),
+        &[],
+    );
     assert_eq!((said.status, &json["memory"]["holds"]), (Some(1), &false.into()), "{json}");
 
-    let line = "[[irq]]\nline = 40\nvm = \"gp\"\ncost = \"2us\"\n";
+    let line = "[[irq]]\nline = 40\nvm = \"gp\"\nwcet = \"2us\"\n";
     let (said, json) = analyze(&system(line), &["--accept-not-judged"]);
     // It waits for gp's slot: once ahead of it, and once behind.
     assert_eq!((said.status, &json["time"]["tasks"][0]["response_ns"]), (Some(0), &704_000.into()));
@@ -837,7 +846,7 @@ fn switches_are_taken_off_what_a_core_supplies() {
     let schedules = [
         ("kind = \"round-robin\", quantum = \"1ms\"", 0.5),
         (
-            "kind = \"table\", frame = \"2ms\", slots = [{ vm = \"a\", start = \"0us\", length = \"1ms\" }, { vm = \"b\", start = \"1ms\", length = \"1ms\" }]",
+            "kind = \"table\", major_frame = \"2ms\", slots = [{ vm = \"a\", start = \"0us\", length = \"1ms\" }, { vm = \"b\", start = \"1ms\", length = \"1ms\" }]",
             0.5,
         ),
         (
@@ -876,7 +885,7 @@ fn switches_are_taken_off_what_a_core_supplies() {
 fn rules_of_interrupts_are_judged_alike() {
     let fake = fake();
     let rule =
-        |line: u32| format!("[[irq]]\nline = {line}\nvm = \"b\"\ncost = \"10us\"\nrate = 20\n");
+        |line: u32| format!("[[irq]]\nline = {line}\nvm = \"b\"\nwcet = \"10us\"\nrate = 20\n");
     let core = |keys: &str| {
         format!(
             "[[core]]\nid = 0\nschedule = {{ kind = \"round-robin\", quantum = \"1ms\"{keys} }}\n"
@@ -930,13 +939,13 @@ fn costs_that_are_too_low_are_said() {
     let (a, b) = (vm("a", ""), vm("b", "devices = [\"rtc\"]\n"));
     let system = |quantum: &str, cost: &str| {
         let text = format!(
-            "platform = \"qemu-virt\"\n{a}{b}[[core]]\nid = 0\nschedule = {{ kind = \"round-robin\", quantum = \"{quantum}\" }}\n[[irq]]\nline = 34\nvm = \"b\"\nrate = 20\ncost = \"{cost}\"\n"
+            "platform = \"qemu-virt\"\n{a}{b}[[core]]\nid = 0\nschedule = {{ kind = \"round-robin\", quantum = \"{quantum}\" }}\n[[irq]]\nline = 34\nvm = \"b\"\nrate = 20\nwcet = \"{cost}\"\n"
         );
         fake.write("x.toml", text.as_bytes());
         ["check", "analyze"].map(|verb| say(fake.weir().args([verb, "x.toml"])))
     };
     for said in system("1ms", "9us") {
-        let known = "is counted with 9us, as its `cost` says (x.toml:";
+        let known = "is counted with 9us, as its `wcet` says (x.toml:";
         assert_eq!(said.status, Some(0), "{}", said.err);
         assert!(
             said.out.contains(known) && said.out.contains("less than the 10us"),
@@ -949,7 +958,7 @@ fn costs_that_are_too_low_are_said() {
     }
     for said in system("1ms", "0us") {
         assert_eq!(said.status, Some(1), "{}", said.out);
-        assert!(said.err.contains("`cost` of interrupt 34 is 0"), "{}", said.err);
+        assert!(said.err.contains("`wcet` of interrupt 34 is 0"), "{}", said.err);
     }
     for said in system("20us", "10us") {
         assert!(said.out.contains("a's turns of 20us are too short"), "{}", said.out);
@@ -978,7 +987,7 @@ fn a_broker_without_time_is_told_why() {
     let [message, help] = system("20us", "");
     assert!(message.contains("broker's turns of 20us are too short"), "{message}");
     assert!(help.contains("write quantum = "), "{help}");
-    let line = "[[irq]]\nline = 40\nvm = \"c\"\npreempt = true\ncost = \"10us\"\n";
+    let line = "[[irq]]\nline = 40\nvm = \"c\"\npreempt = true\nwcet = \"10us\"\n";
     let [message, help] = system("1ms", line);
     assert!(message.contains("sure of no time: interrupt 40 of c, on its core"), "{message}");
     let most = help.split(": ").nth(1).and_then(|most| most.split(' ').next()).expect("a rate");
@@ -991,7 +1000,7 @@ fn a_broker_without_time_is_told_why() {
 /// An interrupt of a VM's own steals its core's time like any other.
 #[test]
 fn own_interrupts_delay_own_tasks() {
-    let line = |rate: &str| format!("[[irq]]\nline = 41\nvm = \"rt\"\ncost = \"2us\"\n{rate}");
+    let line = |rate: &str| format!("[[irq]]\nline = 41\nvm = \"rt\"\nwcet = \"2us\"\n{rate}");
     let response = |text: &str| {
         let (said, json) = analyze(text, &["--accept-not-judged"]);
         (said.status, json["time"]["tasks"][0]["response_ns"].clone())
@@ -1006,13 +1015,13 @@ fn own_interrupts_delay_own_tasks() {
     );
     assert_eq!(response(&system(&line(""))), (Some(1), Value::Null));
     let (_, json) =
-        analyze(&system(&line("preempt = true\n").replace("cost = \"2us\"\n", "")), &[]);
+        analyze(&system(&line("preempt = true\n").replace("wcet = \"2us\"\n", "")), &[]);
     assert_eq!(json["faults"][0]["code"], "no-cost");
 
     // The same on a core of its own: 1 ms of work, 1000 a second in 10 ms and two in the bucket.
     let own = |line: &str| {
         format!(
-            "[[vm]]\nname = \"rt\"\ncpus = [0]\n[[vm.task]]\nname = \"loop\"\ncost = \"1ms\"\nperiod = \"10ms\"\n{line}"
+            "[[vm]]\nname = \"rt\"\ncpus = [0]\n[[vm.task]]\nname = \"loop\"\nwcet = \"1ms\"\nperiod = \"10ms\"\n{line}"
         )
     };
     assert_eq!(response(&own("")), (Some(0), 1_000_000.into()));
@@ -1045,7 +1054,7 @@ fn own_interrupts_delay_own_tasks() {
 fn a_core_that_is_not_the_vms_own_is_no_free_capacity() {
     let vm = |name: &str, more: &str| {
         format!(
-            "[[vm]]\nname = \"{name}\"\ncpus = [0]\n[[vm.task]]\nname = \"t\"\ncost = \"6ms\"\nperiod = \"10ms\"\n{more}"
+            "[[vm]]\nname = \"{name}\"\ncpus = [0]\n[[vm.task]]\nname = \"t\"\nwcet = \"6ms\"\nperiod = \"10ms\"\n{more}"
         )
     };
     let (said, json) = analyze(&format!("{}{}", vm("a", ""), vm("b", "")), &[]);
@@ -1062,7 +1071,7 @@ fn a_core_that_is_not_the_vms_own_is_no_free_capacity() {
 fn copied(path: &str, period: &str) -> String {
     let vm = |name: &str, cpu: u8| {
         format!(
-            "[[vm]]\nname = \"{name}\"\ncpus = [{cpu}]\n[[vm.task]]\nname = \"t\"\ncost = \"9ms\"\nperiod = \"10ms\"\n"
+            "[[vm]]\nname = \"{name}\"\ncpus = [{cpu}]\n[[vm.task]]\nname = \"t\"\nwcet = \"9ms\"\nperiod = \"10ms\"\n"
         )
     };
     format!(
@@ -1109,7 +1118,7 @@ fn the_brokers_core_is_no_vms_own() {
     assert_eq!(json["faults"].as_array().map(Vec::len), Some(1), "{json}");
     // Without tasks the flows still are not alone there.
     let (_, json) = analyze(
-        &shared("").replace("[[vm.task]]\nname = \"t\"\ncost = \"9ms\"\nperiod = \"10ms\"\n", ""),
+        &shared("").replace("[[vm.task]]\nname = \"t\"\nwcet = \"9ms\"\nperiod = \"10ms\"\n", ""),
         &[],
     );
     assert_eq!(json["faults"][0]["code"], "no-schedule", "{json}");
@@ -1120,9 +1129,9 @@ fn the_brokers_core_is_no_vms_own() {
 
 #[test]
 fn memory_and_tasks_are_judged_beside_the_dma_of_the_flows() {
-    let saturation = SATURATION.replace("least_budget", "delay = \"100ns\"\nleast_budget");
-    let vms = "[[vm]]\nname = \"a\"\nbandwidth = { budget = 100, period = \"30us\" }\n[[vm.task]]\nname = \"t\"\ncost = \"200us\"\nperiod = \"10ms\"\n\
-               [[vm]]\nname = \"b\"\nbandwidth = { budget = 50, period = \"30us\" }\n";
+    let saturation = SATURATION.replace("min_accesses", "delay = \"100ns\"\nmin_accesses");
+    let vms = "[[vm]]\nname = \"a\"\nmemory_budget = { accesses = 100, period = \"30us\" }\n[[vm.task]]\nname = \"t\"\nwcet = \"200us\"\nperiod = \"10ms\"\n\
+               [[vm]]\nname = \"b\"\nmemory_budget = { accesses = 50, period = \"30us\" }\n";
     let text = |dma: &str| {
         format!(
             "{dma}{vms}{}{OVERHEADS}{saturation}",
@@ -1152,13 +1161,13 @@ fn broken_schedules_are_refused_at_their_place() {
     for (from, to, code) in [
         ("start = \"500us\"", "start = \"499us\"", "slot"),
         ("length = \"400us\"", "length = \"501us\"", "slot"),
-        ("frame = \"1ms\", ", "", "missing-key"),
-        ("frame = \"1ms\"", "frame = \"0s\"", "zero"),
-        ("frame = \"1ms\"", "frame = \"1ms\", quantum = \"1ms\"", "wrong-kind"),
+        ("major_frame = \"1ms\", ", "", "missing-key"),
+        ("major_frame = \"1ms\"", "major_frame = \"0s\"", "zero"),
+        ("major_frame = \"1ms\"", "major_frame = \"1ms\", quantum = \"1ms\"", "wrong-kind"),
         ("vm = \"gp\", start", "vm = \"gpp\", start", "unknown-vm"),
-        ("budget = 90, period = \"30us\"", "budget = 90", "half-a-budget"),
-        ("budget = 90,", "regulator = \"compensation\", budget = 90,", "window"),
-        ("cost = \"200us\"", "cost = \"0us\"", "zero"),
+        ("accesses = 90, period = \"30us\"", "accesses = 90", "half-a-budget"),
+        ("accesses = 90,", "regulator = \"compensation\", accesses = 90,", "window"),
+        ("wcet = \"200us\"", "wcet = \"0us\"", "zero"),
         (
             "slots = [{ vm = \"rt\", start = \"0us\", length = \"500us\" }, ",
             "slots = [",
@@ -1180,7 +1189,7 @@ fn broken_schedules_are_refused_at_their_place() {
 fn a_slot_of_who_has_the_core_alone_ends_too() {
     let text = |kind: &str| {
         format!(
-            "platform = \"qemu-virt\"\n[[vm]]\nname = \"job\"\ncpus = [0]\n[[vm.task]]\nname = \"j\"\ncost = \"30150ns\"\nperiod = \"1009us\"\n[[core]]\nid = 0\nschedule = {{ {kind} }}\n"
+            "platform = \"qemu-virt\"\n[[vm]]\nname = \"job\"\ncpus = [0]\n[[vm.task]]\nname = \"j\"\nwcet = \"30150ns\"\nperiod = \"1009us\"\n[[core]]\nid = 0\nschedule = {{ {kind} }}\n"
         )
     };
     let response = |kind: &str| {
@@ -1189,7 +1198,7 @@ fn a_slot_of_who_has_the_core_alone_ends_too() {
         json["time"]["tasks"][0]["response_ns"].as_u64().expect("a response")
     };
     // Measured with slots of 800 us under instruction counting: 236 046 ns. The slot begins and ends with a switch.
-    let slot = "kind = \"table\", frame = \"1ms\", slots = [{ vm = \"job\", start = \"0us\", length = \"800us\" }]";
+    let slot = "kind = \"table\", major_frame = \"1ms\", slots = [{ vm = \"job\", start = \"0us\", length = \"800us\" }]";
     assert!(response(slot) > 240_000, "{}", response(slot));
     let server = |budget: &str| {
         format!(
@@ -1315,8 +1324,8 @@ fn check_analyzes_and_build_refuses_what_is_not_enforced() {
     assert_eq!(check(&good.replace("\"two\"", "\"tow\"")).status, Some(1));
     for more in [
         "[dma]\npath = \"sender\"\n",
-        "[[irq]]\nline = 40\nvm = \"one\"\nrate = 10\ncost = \"1us\"\n",
-        "[[irq]]\nline = \"net\"\nvm = \"one\"\nclass = \"dynamic\"\ncost = \"1us\"\n",
+        "[[irq]]\nline = 40\nvm = \"one\"\nrate = 10\nwcet = \"1us\"\n",
+        "[[irq]]\nline = \"net\"\nvm = \"one\"\nclass = \"dynamic\"\nwcet = \"1us\"\n",
     ] {
         assert_eq!(check(more).status, Some(0), "{more}");
         for verb in ["check", "build"] {
@@ -1408,7 +1417,7 @@ fn the_analysis_is_timed() {
 fn regulated(more: &str) -> String {
     let vm = |name: &str, budget: u64| {
         format!(
-            "[[vm]]\nname = \"{name}\"\nbandwidth = {{ budget = {budget}, period = \"30us\" }}\n"
+            "[[vm]]\nname = \"{name}\"\nmemory_budget = {{ accesses = {budget}, period = \"30us\" }}\n"
         )
     };
     format!("{}{}{more}{OVERHEADS}{SATURATION}", vm("a", 110), vm("b", 100))
@@ -1503,7 +1512,7 @@ fn flows_are_judged_at_no_more_than_a_core_copies() {
 /// A round of a and b, 5 ms each, and a task of a's.
 fn in_a_round(task: &str, more: &str) -> Value {
     let text = format!(
-        "[[vm]]\nname = \"a\"\ncpus = [0]\n{task}[[vm]]\nname = \"b\"\ncpus = [0]\nbandwidth = {{ budget = 50, period = \"30us\" }}\n\
+        "[[vm]]\nname = \"a\"\ncpus = [0]\n{task}[[vm]]\nname = \"b\"\ncpus = [0]\nmemory_budget = {{ accesses = 50, period = \"30us\" }}\n\
          [[core]]\nid = 0\nschedule = {{ kind = \"round-robin\", quantum = \"5ms\", vms = [\"a\", \"b\"], switch = \"0ns\" }}\n{more}{SATURATION}"
     );
     analyze(&text, &[]).1["time"]["tasks"][0]["response_ns"].take()
@@ -1514,7 +1523,7 @@ fn in_a_round(task: &str, more: &str) -> Value {
 fn a_suspension_in_a_round_costs_the_others_turns() {
     let task = |budget: u64| {
         format!(
-            "bandwidth = {{ budget = {budget}, period = \"30us\" }}\n[[vm.task]]\nname = \"t\"\ncost = \"100us\"\nperiod = \"1s\"\naccesses = 40\n"
+            "memory_budget = {{ accesses = {budget}, period = \"30us\" }}\n[[vm.task]]\nname = \"t\"\nwcet = \"100us\"\nperiod = \"1s\"\naccesses = 40\n"
         )
     };
     let [enough, spent] =
@@ -1526,9 +1535,9 @@ fn a_suspension_in_a_round_costs_the_others_turns() {
 /// The last bit of b's turn goes to a, and then b has its turn before a's.
 #[test]
 fn an_own_interrupt_that_takes_the_core_may_cost_the_own_turn() {
-    let task = "[[vm.task]]\nname = \"t\"\ncost = \"1ms\"\nperiod = \"100ms\"\n";
+    let task = "[[vm.task]]\nname = \"t\"\nwcet = \"1ms\"\nperiod = \"100ms\"\n";
     let line = |preempt: &str| {
-        format!("[[irq]]\nline = 40\nvm = \"a\"\nrate = 10\nburst = 1\ncost = \"1us\"\n{preempt}")
+        format!("[[irq]]\nline = 40\nvm = \"a\"\nrate = 10\nburst = 1\nwcet = \"1us\"\n{preempt}")
     };
     let waiting = in_a_round(task, &line("")).as_u64().expect("a bound");
     let taking = in_a_round(task, &line("preempt = true\n")).as_u64().expect("a bound");
@@ -1538,11 +1547,11 @@ fn an_own_interrupt_that_takes_the_core_may_cost_the_own_turn() {
 #[test]
 fn a_vms_other_cores_delay_its_tasks_as_another_vm_does() {
     let text = |vms: &str| {
-        let saturation = SATURATION.replace("least_budget", "delay = \"100ns\"\nleast_budget");
+        let saturation = SATURATION.replace("min_accesses", "delay = \"100ns\"\nmin_accesses");
         analyze(&format!("{vms}{saturation}"), &[]).1["time"]["tasks"][0]["response_ns"].take()
     };
-    let task = "[[vm.task]]\nname = \"t\"\ncost = \"10us\"\nperiod = \"1ms\"\naccesses = 20\n";
-    let budget = "bandwidth = { budget = 50, period = \"30us\"";
+    let task = "[[vm.task]]\nname = \"t\"\nwcet = \"10us\"\nperiod = \"1ms\"\naccesses = 20\n";
+    let budget = "memory_budget = { accesses = 50, period = \"30us\"";
     let alone = text(&format!("[[vm]]\nname = \"a\"\ncpus = [0]\n{budget} }}\n{task}"));
     let two = text(&format!(
         "[[vm]]\nname = \"a\"\ncpus = [0]\n{budget} }}\n{task}[[vm]]\nname = \"b\"\ncpus = [1]\n{budget} }}\n"
@@ -1558,13 +1567,13 @@ fn a_vms_other_cores_delay_its_tasks_as_another_vm_does() {
 #[test]
 fn a_budget_of_writes_suspends_as_well() {
     let text = |writes: &str| {
-        let task = "[[vm.task]]\nname = \"t\"\ncost = \"10us\"\nperiod = \"10ms\"\naccesses = 40\n";
+        let task = "[[vm.task]]\nname = \"t\"\nwcet = \"10us\"\nperiod = \"10ms\"\naccesses = 40\n";
         let vm = format!(
-            "[[vm]]\nname = \"a\"\ncpus = [0]\nbandwidth = {{ read_budget = 100, {writes}period = \"30us\" }}\n{task}"
+            "[[vm]]\nname = \"a\"\ncpus = [0]\nmemory_budget = {{ reads = 100, {writes}period = \"30us\" }}\n{task}"
         );
         analyze(&format!("{vm}{SATURATION}"), &[]).1["time"]["tasks"][0]["response_ns"].as_u64()
     };
     assert_eq!(text(""), Some(10_000));
-    assert_eq!(text("write_budget = 100, "), Some(10_000));
-    assert_eq!(text("write_budget = 20, "), Some(10_000 + 3 * 30_000));
+    assert_eq!(text("writes = 100, "), Some(10_000));
+    assert_eq!(text("writes = 20, "), Some(10_000 + 3 * 30_000));
 }

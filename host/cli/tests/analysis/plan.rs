@@ -10,7 +10,7 @@ fn unplanned() -> String {
 [[vm]]
 name = "rt"       # the loop
 criticality = 2
-bandwidth = {{ required = "50MB/s" }}
+memory_budget = {{ required = "50MB/s" }}
 
 [[vm]]
 name = "gp"
@@ -33,8 +33,8 @@ fn a_plan_differs_only_where_it_chose_and_holds() {
     assert_eq!(
         kept,
         [
-            "bandwidth = { required = \"50MB/s\", budget = 50, period = \"30us\" }",
-            "bandwidth = { budget = 160, period = \"30us\" }",
+            "memory_budget = { required = \"50MB/s\", accesses = 50, period = \"30us\" }",
+            "memory_budget = { accesses = 160, period = \"30us\" }",
             "[dma]",
             "bandwidth = \"25632950B/s\"",
             "chunk = \"4KiB\"",
@@ -45,7 +45,7 @@ fn a_plan_differs_only_where_it_chose_and_holds() {
         .map(str::to_owned)
         .filter(|line| !planned.lines().any(|new| new == line))
         .collect();
-    assert_eq!(gone, ["bandwidth = { required = \"50MB/s\" }"]);
+    assert_eq!(gone, ["memory_budget = { required = \"50MB/s\" }"]);
     assert_eq!(say(fake.weir().args(["analyze", "y.toml"])).status, Some(0));
     // Planned already: nothing is left to choose.
     let said = say(fake.weir().args(["plan", "y.toml"]));
@@ -62,7 +62,10 @@ fn a_plan_differs_only_where_it_chose_and_holds() {
 fn a_plan_keeps_what_is_given() {
     let fake = fake();
     let given = format!("{}[dma]\nbandwidth = \"148MB/s\"\nchunk = \"4KiB\"\n", unplanned())
-        .replace("name = \"gp\"", "name = \"gp\"\nbandwidth = { budget = 100, period = \"30us\" }");
+        .replace(
+            "name = \"gp\"",
+            "name = \"gp\"\nmemory_budget = { accesses = 100, period = \"30us\" }",
+        );
     fake.write("x.toml", given.as_bytes());
     let said = say(fake.weir().args(["plan", "x.toml"]));
     assert_eq!(said.status, Some(0), "{}", said.err);
@@ -70,7 +73,7 @@ fn a_plan_keeps_what_is_given() {
         said.out,
         given.replace(
             "required = \"50MB/s\"",
-            "required = \"50MB/s\", budget = 50, period = \"30us\""
+            "required = \"50MB/s\", accesses = 50, period = \"30us\""
         )
     );
 }
@@ -167,13 +170,13 @@ fn without_saturation_flows_and_given_budgets_are_planned() {
         assert_eq!(json["verdict"], "holds", "{json}");
         assert!(json["plan"]["dma_bandwidth"].as_u64().is_some_and(|dma| dma > 0), "{json}");
     }
-    let task = "[[vm.task]]\nname = \"t\"\ncost = \"1ms\"\nperiod = \"10ms\"\n";
+    let task = "[[vm.task]]\nname = \"t\"\nwcet = \"1ms\"\nperiod = \"10ms\"\n";
     let beside = |keys: &str| {
         format!(
-            "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\n{task}[[vm]]\nname = \"b\"\ncpus = [1]\nbandwidth = {{ {keys} }}\n"
+            "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\n{task}[[vm]]\nname = \"b\"\ncpus = [1]\nmemory_budget = {{ {keys} }}\n"
         )
     };
-    let given = "budget = 1000, period = \"1ms\"";
+    let given = "accesses = 1000, period = \"1ms\"";
     for (keys, status, verdict) in [
         (given.to_owned(), 0, "holds"),
         (format!("{given}, required = \"10MB/s\""), 0, "holds"),
@@ -220,10 +223,10 @@ fn line_ends_and_the_byte_order_mark_are_kept() {
     assert_eq!(plan(&mixed), chosen.replacen("name = \"gp\"\n", "name = \"gp\"\r\n", 1));
     // Planned already: not a byte changes, with text of several lines and no end of the last.
     let odd = format!(
-        "{}[[vm]]\r\nname = \"x\"\nbandwidth = {{ budget = 50, period = \"30us\" }}",
+        "{}[[vm]]\r\nname = \"x\"\nmemory_budget = {{ accesses = 50, period = \"30us\" }}",
         chosen.replace("best", "\r\n").replacen('\n', "\r\n", 3)
     );
-    let shrunk = odd.replace("budget = 160", "budget = 100");
+    let shrunk = odd.replace("accesses = 160", "accesses = 100");
     assert_eq!(plan(&shrunk), shrunk);
 }
 
@@ -292,8 +295,10 @@ fn what_is_missing_is_named_by_numbers() {
         (&greedy["what"], &greedy["asked"], &greedy["have"], &greedy["missing"]),
         (&"budgets".into(), &472.into(), &210.into(), &262.into()),
     );
-    let given = unplanned()
-        .replace("required = \"50MB/s\"", "required = \"500MB/s\", budget = 60, period = \"30us\"");
+    let given = unplanned().replace(
+        "required = \"50MB/s\"",
+        "required = \"500MB/s\", accesses = 60, period = \"30us\"",
+    );
     let given = short(&given);
     assert_eq!(
         (&given["what"], &given["asked"], &given["have"], &given["missing"]),
@@ -317,7 +322,7 @@ fn what_is_missing_is_named_by_numbers() {
     assert!(hasty["text"].as_str().is_some_and(|text| text.contains("no bandwidth is enough")));
     let late = unplanned().replace(
         "name = \"gp\"",
-        "name = \"gp\"\n[[vm.task]]\nname = \"slow\"\ncost = \"3ms\"\nperiod = \"9ms\"\ndeadline = \"2ms\"",
+        "name = \"gp\"\n[[vm.task]]\nname = \"slow\"\nwcet = \"3ms\"\nperiod = \"9ms\"\ndeadline = \"2ms\"",
     );
     let late = short(&late);
     assert_eq!(
@@ -326,7 +331,7 @@ fn what_is_missing_is_named_by_numbers() {
     );
     let endless = unplanned().replace(
         "name = \"gp\"",
-        "name = \"gp\"\n[[vm.task]]\nname = \"slow\"\ncost = \"3ms\"\nperiod = \"2ms\"\ndeadline = \"2ms\"",
+        "name = \"gp\"\n[[vm.task]]\nname = \"slow\"\nwcet = \"3ms\"\nperiod = \"2ms\"\ndeadline = \"2ms\"",
     );
     let endless = short(&endless);
     assert_eq!(
@@ -363,7 +368,7 @@ fn colors_that_are_missing_are_counted() {
 
 #[test]
 fn a_table_for_too_short_periods_is_no_base_of_a_plan() {
-    let text = unplanned().replace("least_budget", "least_period = \"31us\"\nleast_budget");
+    let text = unplanned().replace("min_accesses", "min_period = \"31us\"\nmin_accesses");
     let fake = fake();
     fake.write("x.toml", text.as_bytes());
     let said = say(fake.weir().args(["plan", "x.toml"]));
@@ -383,15 +388,15 @@ fn a_table_for_too_short_periods_is_no_base_of_a_plan() {
 fn grids() -> Vec<(&'static str, String, String, Vec<u64>)> {
     let task = |name: &str, cost: &str, deadline: &str, accesses: u64| {
         format!(
-            "[[vm.task]]\nname = \"{name}\"\ncost = \"{cost}\"\nperiod = \"100ms\"\ndeadline = \"{deadline}\"\naccesses = {accesses}\n"
+            "[[vm.task]]\nname = \"{name}\"\nwcet = \"{cost}\"\nperiod = \"100ms\"\ndeadline = \"{deadline}\"\naccesses = {accesses}\n"
         )
     };
     let board = || "platform = \"zcu102\"\n".to_owned();
     let vm = |cpus: &str, keys: &str, tasks: &str| {
-        format!("[[vm]]\nname = \"a\"\ncpus = {cpus}\nbandwidth = {{ {keys} }}\n{tasks}")
+        format!("[[vm]]\nname = \"a\"\ncpus = {cpus}\nmemory_budget = {{ {keys} }}\n{tasks}")
     };
     let one = |deadline: &str| vm("[0]", "required = \"1MB/s\"", &task("t", "1ms", deadline, 6250));
-    let table = "[saturation]\nperiod = \"100us\"\nline = \"64B\"\npoints = [{ budget = 30000, dma = \"0B/s\" }]\nleast_budget = 500\ndelay = \"3ns\"\n";
+    let table = "[saturation]\nperiod = \"100us\"\nline = \"64B\"\npoints = [{ accesses = 30000, dma = \"0B/s\" }]\nmin_accesses = 500\ndelay = \"3ns\"\n";
     let small = vec![50, 55, 60, 70, 80, 90, 100, 120, 150];
     let large = vec![500, 1000, 2000, 4000, 8000, 12_000, 16_000];
     vec![
@@ -432,7 +437,7 @@ fn a_plan_is_no_dearer_than_what_the_analysis_accepts() {
     for (system, (period, head, a, grid)) in grids().into_iter().enumerate() {
         let with = |a: &str, b: Option<u64>| {
             let given =
-                b.map(|b| format!("bandwidth = {{ budget = {b}, period = \"{period}\" }}\n"));
+                b.map(|b| format!("memory_budget = {{ accesses = {b}, period = \"{period}\" }}\n"));
             let b = format!("[[vm]]\nname = \"b\"\ncpus = [1]\n{}", given.unwrap_or_default());
             // Tables of the file come behind the VMs.
             let (top, rest) = head.split_once('\n').expect("a platform");
@@ -458,7 +463,7 @@ fn a_plan_is_no_dearer_than_what_the_analysis_accepts() {
         for &b in &grid {
             let given = |budget: u64| {
                 let keys =
-                    format!("required = \"1MB/s\", budget = {budget}, period = \"{period}\"");
+                    format!("required = \"1MB/s\", accesses = {budget}, period = \"{period}\"");
                 a.replace("required = \"1MB/s\"", &keys)
             };
             let least =
@@ -487,7 +492,7 @@ fn no_budget_is_chosen_that_nobody_can_use() {
         let b = "[[vm]]\nname = \"b\"\ncpus = [1]\n";
         let (top, rest) = head.split_once('\n').expect("a platform");
         // Far more than there is.
-        let rest = rest.replace("budget = 30000", "budget = 9000000");
+        let rest = rest.replace("accesses = 30000", "accesses = 9000000");
         let (said, json) = planned(&format!("{top}\n{a}{b}{rest}"), &[]);
         let Some(vms) = json["plan"]["vms"].as_array() else {
             assert!(said.err.contains("with the greatest budget that is left"), "{}", said.err);

@@ -16,11 +16,11 @@ fn vm(name: &str, core: u8, keys: &str) -> String {
 /// A task of 1 ms in each 10 ms.
 fn task(deadline: &str, accesses: &str) -> String {
     format!(
-        "[[vm.task]]\nname = \"t\"\ncost = \"1ms\"\nperiod = \"10ms\"\ndeadline = \"{deadline}\"\n{accesses}"
+        "[[vm.task]]\nname = \"t\"\nwcet = \"1ms\"\nperiod = \"10ms\"\ndeadline = \"{deadline}\"\n{accesses}"
     )
 }
 
-const BUDGET: &str = "bandwidth = { budget = 60, period = \"30us\" }\n";
+const BUDGET: &str = "memory_budget = { accesses = 60, period = \"30us\" }\n";
 const ROUND: &str = "[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"1ms\" }\n";
 
 #[test]
@@ -30,7 +30,7 @@ fn a_verdict_that_lacks_an_input_is_not_judged_and_says_what_is_missing() {
     };
     let on = |name: &str| format!("platform = \"{name}\"\n");
     let good = task("10ms", "accesses = 10\n");
-    let delay = SATURATION.replace("least_budget", "delay = \"10ns\"\novershoot = 0\nleast_budget");
+    let delay = SATURATION.replace("min_accesses", "delay = \"10ns\"\novershoot = 0\nmin_accesses");
     let one_flow = flow("f", "a", "\"b\"", "4KiB", "1ms", "500us");
     let (holds, open, not) = ("holds", "not-judged", "does-not-hold");
     let budgets = format!("{BUDGET}{good}");
@@ -50,7 +50,7 @@ fn a_verdict_that_lacks_an_input_is_not_judged_and_says_what_is_missing() {
         (two(&on("qemu-virt"), BUDGET, ""), holds, ""),
         (two(&on("zcu102"), BUDGET, BUDGET), holds, ""),
         (two(&on("zcu102"), BUDGET, ""), not, ""),
-        (two("", "bandwidth = { required = \"1MB/s\" }\n", ""), open, "whether it gets 1MB/s"),
+        (two("", "memory_budget = { required = \"1MB/s\" }\n", ""), open, "whether it gets 1MB/s"),
         // A VM's own budget needs its tasks' accesses.
         (
             two(&on("zcu102"), &format!("{BUDGET}{}", task("10ms", "")), BUDGET),
@@ -141,7 +141,7 @@ fn the_deadline_of_an_interrupt_is_judged() {
         (&limited, "50us", rate, open, "its VM's own memory budget may suspend it"),
     ] {
         let text = format!(
-            "platform = \"qemu-virt\"\n{system}[[irq]]\nline = 34\nvm = \"b\"\ncost = \"10us\"\ndeadline = \"{deadline}\"\n{keys}"
+            "platform = \"qemu-virt\"\n{system}[[irq]]\nline = 34\nvm = \"b\"\nwcet = \"10us\"\ndeadline = \"{deadline}\"\n{keys}"
         );
         let (_, json) = analyze(&text, &[]);
         assert_eq!(json["verdict"], verdict, "{text} {json}");
@@ -156,7 +156,7 @@ fn the_deadline_of_an_interrupt_is_judged() {
 fn check_says_what_is_not_judged() {
     let fake = fake();
     let image = "memory = \"16MiB\"\nimage = { bin = \"guest.bin\", load = 0x4010_0000 }\n";
-    let keys = format!("{image}bandwidth = {{ required = \"1GB/s\" }}\n");
+    let keys = format!("{image}memory_budget = {{ required = \"1GB/s\" }}\n");
     let text = format!("platform = \"qemu-virt\"\n{}", vm("a", 0, &keys));
     fake.write("x.toml", text.as_bytes());
     for (verb, status) in [("check", 0), ("analyze", 1)] {

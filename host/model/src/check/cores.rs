@@ -156,7 +156,7 @@ impl Checker<'_> {
         if turns.len() > MAX_TURNS {
             let message =
                 format!("core {} has {} slots, and there can be {MAX_TURNS}", core.id, turns.len());
-            wrong("too-many-slots", message, "use a shorter frame".to_owned());
+            wrong("too-many-slots", message, "use a shorter major frame".to_owned());
         }
         let is_table = matches!(core.schedule, Schedule::Table { .. });
         let is_round = matches!(core.schedule, Schedule::RoundRobin { .. });

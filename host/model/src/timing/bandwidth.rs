@@ -1,4 +1,4 @@
-//! The key `bandwidth` of a VM: what it needs, and how it is kept to its budget.
+//! The key `memory_budget` of a VM: the required bandwidth, and how its budget is enforced.
 
 use super::{
     Place,
@@ -205,7 +205,7 @@ pub(crate) struct Rules {
     pub debt: bool,
     /// Who counts; without it whoever can.
     pub source: Option<At<Source>>,
-    /// Time between two looks at a monitor.
+    /// Time between two polls of a counter page.
     pub poll: Option<At<Nanos>>,
     /// Whether the periods of the cores begin one after the other.
     pub staggered: bool,
@@ -244,11 +244,11 @@ impl Default for Rules {
 /// Where keys are, or else the table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Places {
-    /// `budget`, or `read_budget`.
+    /// `accesses`, or `reads`.
     pub budget: Place,
     /// `period`.
     pub period: Place,
-    /// `write_budget`.
+    /// `writes`.
     pub writes: Place,
     /// `split`.
     pub split: Place,
@@ -287,8 +287,8 @@ pub(crate) enum Regulator {
 pub(crate) enum Source {
     /// The core's PMU.
     Pmu,
-    /// The platform's monitor.
-    Monitor,
+    /// The platform's counter page.
+    CounterPage,
 }
 
 /// The right to change a budget while the system runs.
@@ -312,30 +312,30 @@ const fn key(name: &'static str, kind: Kind, doc: &'static str) -> Key {
 const ACCESSES: Kind = Kind::Number(1, u64::MAX - 1);
 const WEIGHT: Kind = Kind::Number(0, u16::MAX as u64);
 
-/// Key `bandwidth` of a VM.
-pub(crate) const BANDWIDTH_KEY: Key =
-    key("bandwidth", Kind::Table(&BANDWIDTH), "Its memory bandwidth: see docs/regulators.md.");
+/// Key `memory_budget` of a VM.
+pub(crate) const MEMORY_BUDGET_KEY: Key =
+    key("memory_budget", Kind::Table(&MEMORY_BUDGET), "Its memory budget: see docs/regulators.md.");
 
-static BANDWIDTH: Shape = Shape {
-    name: "bandwidth",
-    doc: "A VM's memory bandwidth.",
+static MEMORY_BUDGET: Shape = Shape {
+    name: "memory_budget",
+    doc: "A VM's memory budget.",
     keys: &[
         key("required", Kind::Rate, "What it must get: `weir plan` chooses the budget from it."),
-        key("budget", ACCESSES, "Accesses in each period."),
+        key("accesses", ACCESSES, "Accesses in each period."),
         key(
-            "read_budget",
+            "reads",
             ACCESSES,
-            "Lines brought into the cache in each period, beside `write_budget`.",
+            "Lines brought into the cache in each period; with or without `writes`.",
         ),
-        key("write_budget", ACCESSES, "Lines written back in each period."),
+        key("writes", ACCESSES, "Lines written back in each period."),
         key("period", Kind::Duration, "The period."),
         key("event", Kind::Choice(EVENT_NAMES), "What is counted; without it \"l2d-refill\"."),
         key(
             "source",
-            Kind::Choice(&["pmu", "monitor"]),
-            "Who counts: the cores' PMUs, or the platform's monitor; without it who can.",
+            Kind::Choice(&["pmu", "counter-page"]),
+            "What counts: the cores' PMUs, or the platform's counter page. Without it the first of them that counts the event.",
         ),
-        key("poll", Kind::Duration, "source monitor: time between two looks."),
+        key("poll", Kind::Duration, "source counter-page: time between two polls."),
         key(
             "scope",
             Kind::Choice(&["vm", "vcpu"]),
@@ -404,9 +404,9 @@ impl Reader<'_> {
         vm: &str,
         vcpus: usize,
     ) -> Bandwidth {
-        let owner = format!("{vm}'s bandwidth");
+        let owner = format!("{vm}'s memory budget");
         let period = self.time(table, "period", &owner);
-        let (reads, write_budget) = self.amounts(table, span, &owner);
+        let (reads, writes) = self.amounts(table, span, &owner);
         let choice =
             |key: &str, value: &str| table.text(key).is_some_and(|text| text.value == value);
         let regulator = match table.text("regulator").as_ref().map(|text| text.value.as_str()) {
@@ -439,9 +439,9 @@ impl Reader<'_> {
         let split = split(table);
         let here = |key: &str| table.value(key).map_or(place(span), |value| place(&value.span()));
         let places = Places {
-            budget: place_of(reads.as_ref().or(write_budget.as_ref()), span),
+            budget: place_of(reads.as_ref().or(writes.as_ref()), span),
             period: place_of(period.as_ref(), span),
-            writes: place_of(write_budget.as_ref(), span),
+            writes: place_of(writes.as_ref(), span),
             split: here("split"),
             phase: here("phase"),
             spare: here("spare"),
@@ -456,7 +456,7 @@ impl Reader<'_> {
             self.fault("split", &places.split.0, message, help);
         }
         let share = if each { vcpus.max(1) as u64 } else { 1 };
-        let total = reads.as_ref().or(write_budget.as_ref()).zip(period);
+        let total = reads.as_ref().or(writes.as_ref()).zip(period);
         Bandwidth {
             required: self.rate(table, "required", &owner).map(|rate| rate.value),
             budget: total
@@ -468,7 +468,7 @@ impl Reader<'_> {
             rules: Rules {
                 event: named(table, "event", Event::named),
                 reads: reads.map(|reads| reads.value),
-                writes: write_budget.map(|writes| writes.value),
+                writes: writes.map(|writes| writes.value),
                 each,
                 share,
                 split,
@@ -478,7 +478,7 @@ impl Reader<'_> {
                 debt: boolean(table, "debt").unwrap_or(true),
                 source: named(table, "source", |name| match name {
                     "pmu" => Some(Source::Pmu),
-                    "monitor" => Some(Source::Monitor),
+                    "counter-page" => Some(Source::CounterPage),
                     _ => None,
                 }),
                 poll: self.time_if_there(table, "poll", &owner),
@@ -498,34 +498,32 @@ impl Reader<'_> {
         span: &Range<usize>,
         owner: &str,
     ) -> (Option<At<u64>>, Option<At<u64>>) {
-        let (budget, read_budget) = (table.number("budget"), table.number("read_budget"));
-        let write_budget = table.number("write_budget");
-        if let (Some(budget), Some(_)) = (&budget, read_budget.as_ref().or(write_budget.as_ref())) {
-            let message = format!("{owner} has `budget` beside `read_budget` or `write_budget`");
-            let help = "write budget = ..., or read_budget = ... and write_budget = ...";
-            self.fault("two-budgets", &budget.span, message, help);
+        let (accesses, reads) = (table.number("accesses"), table.number("reads"));
+        let writes = table.number("writes");
+        if let (Some(accesses), Some(_)) = (&accesses, reads.as_ref().or(writes.as_ref())) {
+            let message = format!("{owner} has `accesses` and also `reads` or `writes`");
+            let help = "write accesses = ..., or reads = ... and writes = ...";
+            self.fault("two-budgets", &accesses.span, message, help);
         }
-        let two = read_budget.as_ref().or(write_budget.as_ref()).is_some();
+        let two = reads.as_ref().or(writes.as_ref()).is_some();
         if let Some(event) = table.value("event").filter(|_| two) {
-            let message = format!("{owner} has an `event` beside `read_budget` or `write_budget`");
+            let message = format!("{owner} has an `event` and also `reads` or `writes`");
             let help = "leave `event` out: these two count l2d-refill and l2d-writeback";
             self.fault("two-budgets", &event.span(), message, help);
         }
-        let reads = budget.or(read_budget);
+        let reads = accesses.or(reads);
         let written = |keys: &[&str]| keys.iter().any(|key| table.contains_key(*key));
-        let has_budget = written(&["budget", "read_budget", "write_budget"]);
+        let has_budget = written(&["accesses", "reads", "writes"]);
         if !has_budget && !written(&["period", "required"]) {
-            let help =
-                "write budget = 4000, period = \"1ms\"; or required = \"100MB/s\"; or leave it out";
+            let help = "write accesses = 4000, period = \"1ms\"; or required = \"100MB/s\"; or leave it out";
             self.fault("half-a-budget", span, format!("{owner} says nothing"), help);
         }
         if has_budget != table.contains_key("period") {
-            let help =
-                "write both, like budget = 4000, period = \"1ms\"; or required = \"100MB/s\" alone";
-            let message = format!("{owner} has only one of `budget` and `period`");
+            let help = "write both, like accesses = 4000, period = \"1ms\"; or required = \"100MB/s\" alone";
+            let message = format!("{owner} has only one of `accesses` and `period`");
             self.fault("half-a-budget", span, message, help);
         }
-        (reads, write_budget)
+        (reads, writes)
     }
 
     fn time_if_there(&mut self, table: &DeTable<'_>, key: &str, owner: &str) -> Option<At<Nanos>> {

@@ -290,11 +290,11 @@ static SATURATION: Shape = Shape {
             "Measured pairs of total budget and DMA bandwidth.",
         ),
         key(
-            "least_budget",
+            "min_accesses",
             ANY,
             "The least budget per `period` that is kept without `debt`, which makes up for what goes beyond.",
         ),
-        key("least_period", Kind::Duration, "The shortest period whose budgets are kept."),
+        key("min_period", Kind::Duration, "The shortest period whose budgets are kept."),
         OVERSHOOT,
         DELAY,
         PER_ACCESS,
@@ -314,11 +314,11 @@ static SATURATION: Shape = Shape {
 };
 
 static POINT: Shape = Shape {
-    name: "{ budget = ..., dma = ... }",
+    name: "{ accesses = ..., dma = ... }",
     doc: "A measured pair.",
     keys: &[
-        required("budget", ANY, "Sum of all VMs' accesses per period."),
-        required("dma", Kind::Rate, "DMA bandwidth beside it."),
+        required("accesses", ANY, "Sum of all VMs' accesses per period."),
+        required("dma", Kind::Rate, "DMA bandwidth at the same time."),
     ],
 };
 
@@ -393,7 +393,7 @@ static SCHEDULE: Shape = Shape {
             Kind::List(&Kind::Text),
             "round-robin: the VMs; without it those with this core in `cpus`.",
         ),
-        key("frame", Kind::Duration, "table: after this time it repeats."),
+        key("major_frame", Kind::Duration, "table: the time after which it repeats."),
         key("slots", Kind::List(&Kind::Table(&SLOT)), "table: who runs when, in order."),
         key(
             "servers",
@@ -408,7 +408,7 @@ static SLOT: Shape = Shape {
     doc: "A slot of a time table.",
     keys: &[
         required("vm", Kind::Text, "The VM, or \"broker\"."),
-        required("start", Kind::Duration, "Its start in the frame."),
+        required("start", Kind::Duration, "Its start in the major frame."),
         required("length", Kind::Duration, "Its length."),
     ],
 };
@@ -456,7 +456,7 @@ static IRQ: Shape = Shape {
         key("burst", Kind::Number(1, 1 << 32), "How many may come at once; 1 without it."),
         key("over", Kind::Choice(&["defer"]), "What happens to more: they wait."),
         key(
-            "cost",
+            "wcet",
             Kind::Duration,
             "The most time that one takes from whoever runs, without it what the platform says of a shared core; with `preempt` the VM's whole turn comes on top.",
         ),
@@ -474,9 +474,9 @@ static TASK: Shape = Shape {
     keys: &[
         required("name", Kind::Text, "Its name."),
         required(
-            "cost",
+            "wcet",
             Kind::Duration,
-            "Its longest execution time when nobody else uses the memory.",
+            "Its worst-case execution time without memory interference.",
         ),
         required("period", Kind::Duration, "The least time between two activations."),
         key("deadline", Kind::Duration, "The time in which it must finish; without it the period."),

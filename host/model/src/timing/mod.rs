@@ -22,8 +22,8 @@ use weir_units::Bytes;
 use weir_units::BytesPerSec;
 use weir_units::Nanos;
 
-pub(crate) use bandwidth::BANDWIDTH_KEY;
 pub use bandwidth::Bandwidth;
+pub(crate) use bandwidth::MEMORY_BUDGET_KEY;
 pub(crate) use bandwidth::{Regulator, Rules, Source, Split};
 pub(crate) use keys::{
     CORE_KEY, CRITICALITY_KEY, DMA_KEY, FLOW_KEY, INTERFERENCE_KEY, IRQ_KEY, OVERHEADS_KEY,
@@ -299,9 +299,9 @@ pub struct Saturation {
     /// Total budget and DMA bandwidth that are harmless together, at least one pair.
     pub points: Vec<(u64, BytesPerSec)>,
     /// The least budget that is enforced well.
-    pub least_budget: u64,
+    pub min_accesses: u64,
     /// The shortest period whose budgets are enforced well; 0 where nobody has measured it.
-    pub least_period: Nanos,
+    pub min_period: Nanos,
     /// Accesses between a budget's end and the stop, if anybody says them.
     pub overshoot: Option<u64>,
     /// Delay by one access of another VM.

@@ -229,7 +229,7 @@ impl Reader<'_> {
             (!pieces.is_empty()).then_some(Bytes(total))
         });
         let cpus = table.list("cpus", number).map_or(Vec::new(), |cpus| cpus.value);
-        let bandwidth = table.inner("bandwidth");
+        let bandwidth = table.inner("memory_budget");
         let workload = table.inner("workload");
         let rest = table.value("devices").is_some_and(|value| value.get_ref().is_str());
         let devices = (!rest).then(|| {
@@ -276,7 +276,7 @@ impl Reader<'_> {
     fn task(&mut self, table: &DeTable<'_>, span: &Range<usize>, vm: &str) -> Option<Task> {
         let name = table.text("name")?.value;
         let owner = format!("{vm}'s task {name}");
-        let cost = self.time(table, "cost", &owner);
+        let cost = self.time(table, "wcet", &owner);
         let period = self.time(table, "period", &owner);
         let deadline = if table.contains_key("deadline") {
             self.time(table, "deadline", &owner)
@@ -536,11 +536,11 @@ impl Reader<'_> {
             .tables("points")
             .into_iter()
             .filter_map(|(point, _)| {
-                Some((point.number("budget")?.value, rate(point, "dma")?.value))
+                Some((point.number("accesses")?.value, rate(point, "dma")?.value))
             })
             .collect();
         if let (true, Some(points)) = (points.is_empty(), table.value("points")) {
-            let help = "add a measured pair: { budget = 180, dma = \"485MB/s\" }";
+            let help = "add a measured pair: { accesses = 180, dma = \"485MB/s\" }";
             self.fault("no-points", &points.span(), "[saturation] has no points", help);
             return None;
         }
@@ -556,8 +556,8 @@ impl Reader<'_> {
             period: period?.value,
             line: line?.value,
             points,
-            least_budget: free("least_budget").unwrap_or(0),
-            least_period: table.duration("least_period").map_or(Nanos(0), |least| least.value),
+            min_accesses: free("min_accesses").unwrap_or(0),
+            min_period: table.duration("min_period").map_or(Nanos(0), |least| least.value),
             overshoot: free("overshoot"),
             delay: table.duration("delay").map(|delay| delay.value),
             per_access: free("per_access"),
@@ -646,9 +646,9 @@ impl Reader<'_> {
         let kind = table.text("kind")?.value;
         let owner = format!("core {core}'s schedule");
         let (own, others): (&[&str], &[&str]) = match kind.as_str() {
-            "round-robin" => (&["quantum"], &["frame", "slots", "servers"]),
-            "table" => (&["frame", "slots"], &["quantum", "vms", "servers"]),
-            _ => (&["servers"], &["quantum", "vms", "frame", "slots"]),
+            "round-robin" => (&["quantum"], &["major_frame", "slots", "servers"]),
+            "table" => (&["major_frame", "slots"], &["quantum", "vms", "servers"]),
+            _ => (&["servers"], &["quantum", "vms", "major_frame", "slots"]),
         };
         for key in others {
             if let Some(value) = table.value(key) {
@@ -683,7 +683,7 @@ impl Reader<'_> {
     }
 
     fn time_table(&mut self, table: &DeTable<'_>, owner: &str) -> Option<Schedule> {
-        let frame = self.time(table, "frame", owner)?;
+        let frame = self.time(table, "major_frame", owner)?;
         let mut slots: Vec<(Runner, Nanos, Nanos)> = Vec::new();
         let mut sound = true;
         for (slot, span) in table.tables("slots") {
@@ -700,10 +700,10 @@ impl Reader<'_> {
             let end = start.0.checked_add(length.0).filter(|end| *end <= frame.value.0);
             if end.is_none() {
                 let message = format!(
-                    "the slot of {} at {start} for {length} reaches out of the frame of {}",
+                    "the slot of {} at {start} for {length} ends after the major frame of {}",
                     vm.value, frame.value
                 );
-                self.fault("slot", &span, message, "shorten it, or lengthen the frame");
+                self.fault("slot", &span, message, "shorten it, or lengthen `major_frame`");
                 sound = false;
                 continue;
             }
@@ -763,8 +763,8 @@ impl Reader<'_> {
                 let help = "add preempt = true, or take the `priority` out";
                 self.fault("priority", &priority.span, message, help);
             }
-            let what = format!("`cost` of interrupt {name}");
-            let cost = self.positive(table.duration("cost"), |cost| cost.0, &what, "\"10us\"");
+            let what = format!("`wcet` of interrupt {name}");
+            let cost = self.positive(table.duration("wcet"), |cost| cost.0, &what, "\"10us\"");
             let what = format!("`deadline` of interrupt {name}");
             let deadline = table.duration("deadline");
             let deadline = self.positive(deadline, |deadline| deadline.0, &what, "\"1ms\"");

@@ -117,10 +117,10 @@ pub fn directory(test: &str) -> PathBuf {
         ("[35, 36, 37, 38]", "[35, 36]"),
         ("[35, 36, 37, 38]", "[35, 36, 37, 106]"),
         ("window_size = \"769984KiB\"", "window_size = \"256MiB\""),
-        ("look = \"450ns\"", "look = \"1us\""),
+        ("poll_overhead = \"450ns\"", "poll_overhead = \"1us\""),
     ];
     for (name, (old, new)) in
-        ["aperture", "smmu", "ecam", "lines", "event", "window", "look"].into_iter().zip(odd)
+        ["aperture", "smmu", "ecam", "lines", "event", "window", "poll"].into_iter().zip(odd)
     {
         write(&format!("odd-{name}.toml"), platform.replacen(old, new, 1).as_bytes());
     }

@@ -21,7 +21,7 @@ pub fn memory(values: &[(&str, &str)]) -> Memory {
 pub fn vm(name: &str, cpus: &str, colors: &str, rest: &str) -> String {
     format!(
         "[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"4MiB\"\ncolors = \"{colors}\"\n\
-         image = {{ elf = \"hog\" }}\n{rest}\n"
+         image = {{ elf = \"memory-stressor\" }}\n{rest}\n"
     )
 }
 
@@ -30,7 +30,7 @@ pub fn load(path: &Path, vms: &[String], memory: &Memory) -> Result<Board, Strin
 }
 
 fn build(path: &Path, text: &str, memory: &Memory) -> Result<Board, String> {
-    let catalog = Catalog { guests: vec!["hog".to_owned()], ..Catalog::default() };
+    let catalog = Catalog { guests: vec!["memory-stressor".to_owned()], ..Catalog::default() };
     let system = check_text(path, text, &catalog).map_err(|faults| faults.to_string())?;
     let pristine = vec![1 << 20; system.vms.len()];
     let sizes = Sizes { image: 4 << 20, hypervisor: 1 << 20, pristine };

@@ -56,7 +56,7 @@ const FIGURE_4_13: Source = PAPER.at("4.3.2, Figure 4.13");
 pub static DEVIATIONS: [Deviation; 3] = [
     Deviation {
         id: "lines-return-in-pauses",
-        reason: "in the model a program brings its lines back into the shared L2 in the hog's pauses, and gains more from few long ones",
+        reason: "in the model a program brings its lines back into the shared L2 in the memory stressor's pauses, and gains more from few long ones",
         of: &[
             ("periods-qsort-large-1000", Relation::Near(0.095, 0.02)),
             ("periods-qsort-large-4000", Relation::Near(0.286, 0.03)),
@@ -67,7 +67,7 @@ pub static DEVIATIONS: [Deviation; 3] = [
     },
     Deviation {
         id: "colors-leave-nothing",
-        reason: "the program fits its half of the L2: in the model colors alone cost it nothing and leave the hog nothing to slow it by, \
+        reason: "the program fits its half of the L2: in the model colors alone cost it nothing and leave the memory stressor nothing to slow it by, \
                  so that a budget can add nothing",
         of: &[
             ("solo-colors-susan-edges-large", Relation::Near(0.0, 0.005)),
@@ -83,11 +83,11 @@ pub static DEVIATIONS: [Deviation; 3] = [
     },
 ];
 
-/// A run: the program, what of the hog's budgets (in a millisecond) and periods, and whether colors are on.
+/// A run: the program, what of the memory stressor's budgets (in a millisecond) and periods, and whether colors are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Point {
     program: &'static str,
-    hog: bool,
+    stressor: bool,
     colors: bool,
     /// Budget in a millisecond, and the period in us.
     budget: Option<(u64, u64)>,
@@ -96,7 +96,7 @@ struct Point {
 fn points(programs: &[&'static str], budgets: &[u64]) -> Vec<Point> {
     let mut all = Vec::new();
     for &program in programs {
-        let point = |hog, colors, budget| Point { program, hog, colors, budget };
+        let point = |stressor, colors, budget| Point { program, stressor, colors, budget };
         for colors in [false, true] {
             all.push(point(false, colors, None));
             all.push(point(true, colors, None));
@@ -119,21 +119,21 @@ fn points(programs: &[&'static str], budgets: &[u64]) -> Vec<Point> {
 fn of(point: Point) -> Result<Board> {
     let bandwidth = point.budget.map_or(String::new(), |(budget, period)| {
         format!(
-            "bandwidth = {{ budget = {}, period = \"{period}us\", event = \"bus-access\", scope = \"vcpu\", overcommit = true }}\n",
+            "memory_budget = {{ accesses = {}, period = \"{period}us\", event = \"bus-access\", scope = \"vcpu\", overcommit = true }}\n",
             budget * period / 1000
         )
     });
     let text = format!(
         "platform = \"zcu104\"\n[hypervisor]\ncolors = \"14-15\"\n\
-         [[vm]]\nname = \"linux\"\ncpus = [0]\nmemory = \"8MiB\"\ncolors = \"0-6\"\nimage = {{ elf = \"hog\" }}\n\
+         [[vm]]\nname = \"linux\"\ncpus = [0]\nmemory = \"8MiB\"\ncolors = \"0-6\"\nimage = {{ elf = \"memory-stressor\" }}\n\
          workload = {{ kind = \"kernel\", kernel = \"{}\" }}\n\
-         [[vm]]\nname = \"hog\"\ncpus = [1, 2, 3]\nmemory = \"8MiB\"\ncolors = \"7-13\"\nimage = {{ elf = \"hog\" }}\n\
+         [[vm]]\nname = \"memory-stressor\"\ncpus = [1, 2, 3]\nmemory = \"8MiB\"\ncolors = \"7-13\"\nimage = {{ elf = \"memory-stressor\" }}\n\
          workload = {{ kind = \"read-write\", size = \"2056KiB\" }}\n{bandwidth}",
         point.program
     );
     let board = board(&text, MEMORY, &[])?;
     let board = if point.colors { board } else { board.undivided() };
-    Ok(if point.hog { board } else { board.alone(0) })
+    Ok(if point.stressor { board } else { board.alone(0) })
 }
 
 /// Time of the program, in ps.
@@ -158,11 +158,11 @@ impl Table {
             let at = self.points.iter().position(|point| *point == wanted);
             at.map_or(f64::NAN, |at| self.times[at])
         };
-        at(point) / at(Point { hog: false, colors: false, budget: None, ..point })
+        at(point) / at(Point { stressor: false, colors: false, budget: None, ..point })
     }
 
     fn with(&self, program: &'static str, colors: bool, budget: Option<(u64, u64)>) -> f64 {
-        self.time(Point { program, hog: true, colors, budget })
+        self.time(Point { program, stressor: true, colors, budget })
     }
 }
 
@@ -282,7 +282,7 @@ fn of_program(program: &'static str, budgets: &[u64], all: &Table) -> Vec<Statem
         format!("solo-colors-{program}"),
         format!("{program} alone takes longer with colors: by"),
         Relation::AtLeast(MORE),
-        [all.time(Point { program, hog: false, colors: true, budget: None }) - 1.0],
+        [all.time(Point { program, stressor: false, colors: true, budget: None }) - 1.0],
     ));
     for &budget in budgets {
         let (both, alone) = (time(true, Some((budget, 1000))), time(false, Some((budget, 1000))));
@@ -328,7 +328,7 @@ fn tell(programs: &[&'static str], budgets: &[u64], all: &Table) -> String {
     }
     let mut rows = table(columns);
     for &program in programs {
-        let alone = all.time(Point { program, hog: false, colors: true, budget: None });
+        let alone = all.time(Point { program, stressor: false, colors: true, budget: None });
         let mut row = vec![program.to_owned()];
         let mut add = |time: f64| {
             row.push(if time.is_nan() { "-".to_owned() } else { format!("{time:.2}") });
@@ -354,7 +354,7 @@ fn times(all: &Table) -> Value {
     let each = all.points.iter().map(|point| {
         json!({
             "program": point.program,
-            "hog": point.hog,
+            "stressor": point.stressor,
             "colors": point.colors,
             "budget_in_1_ms": point.budget.map(|(budget, _)| budget),
             "period_us": point.budget.map(|(_, period)| period),
@@ -378,7 +378,7 @@ mod tests {
                 TOO_LARGE => qsort,
                 _ => susan,
             };
-            match (point.hog, point.colors, point.budget) {
+            match (point.stressor, point.colors, point.budget) {
                 (false, false, _) => 1.0,
                 (false, true, _) => of(1.708, 0.9999),
                 (true, false, None) => of(2.701, 1.486),

@@ -50,7 +50,7 @@ fn eq1(level: u64) -> f64 {
 
 fn engine(chunk: u64) -> String {
     format!(
-        "[[vm]]\nname = \"dma\"\ncpus = [3]\nmemory = \"8MiB\"\nbanks = \"one\"\nimage = {{ elf = \"hog\" }}\n\
+        "[[vm]]\nname = \"dma\"\ncpus = [3]\nmemory = \"8MiB\"\nbanks = \"one\"\nimage = {{ elf = \"memory-stressor\" }}\n\
          workload = {{ kind = \"dma\", engine = \"lpd\", size = \"64KiB\", chunk = \"{chunk}KiB\" }}\n"
     )
 }
@@ -68,9 +68,9 @@ fn alone(chunk: u64, level: u64) -> Result<f64> {
 /// MB/s of each of three cores with budgets, and of the engine if it works beside them.
 fn with(budget: u64, level: u64, with_engine: bool) -> Result<(f64, f64)> {
     let cores = format!(
-        "[[vm]]\nname = \"ustress\"\ncpus = [0, 1, 2]\nmemory = \"64MiB\"\nbanks = \"one\"\nimage = {{ elf = \"hog\" }}\n\
+        "[[vm]]\nname = \"ustress\"\ncpus = [0, 1, 2]\nmemory = \"64MiB\"\nbanks = \"one\"\nimage = {{ elf = \"memory-stressor\" }}\n\
          workload = {{ kind = \"row-miss\", size = \"4MiB\" }}\n\
-         bandwidth = {{ budget = {budget}, period = \"30us\", event = \"l2d-refill\", scope = \"vcpu\", overcommit = true }}\n"
+         memory_budget = {{ accesses = {budget}, period = \"30us\", event = \"l2d-refill\", scope = \"vcpu\", overcommit = true }}\n"
     );
     let values = [("dma.lpd.qos", level.to_string())];
     let text = format!("{HEAD}{cores}{}", if with_engine { engine(4) } else { String::new() });

@@ -33,7 +33,7 @@ fn outcome(
 
 /// The board of a system that an experiment wrote, on a memory file with some other values.
 fn board(text: &str, memory: &str, values: &[(&str, String)]) -> Result<Board> {
-    let catalog = Catalog { guests: vec!["hog".to_owned()], ..Catalog::default() };
+    let catalog = Catalog { guests: vec!["memory-stressor".to_owned()], ..Catalog::default() };
     let system = check_text(Path::new("experiment.toml"), text, &catalog)
         .map_err(|faults| Failure::system(faults.to_string()))?;
     let vms = system.vms.len();

@@ -73,11 +73,11 @@ fn system(point: Point) -> String {
     let cores: Vec<_> = (0..point.cores).map(|core| core.to_string()).collect();
     let budget = point.budget;
     let bandwidth = format!(
-        "bandwidth = {{ budget = {budget}, period = \"30us\", event = \"l2d-refill\", scope = \"vcpu\", overcommit = true }}"
+        "memory_budget = {{ accesses = {budget}, period = \"30us\", event = \"l2d-refill\", scope = \"vcpu\", overcommit = true }}"
     );
     format!(
         "platform = \"zcu102\"\ndram = \"banks-on-top\"\n[hypervisor]\nbanks = \"1\"\n\
-         [[vm]]\nname = \"ustress\"\ncpus = [{}]\nmemory = \"64MiB\"\nbanks = \"0\"\nimage = {{ elf = \"hog\" }}\n\
+         [[vm]]\nname = \"ustress\"\ncpus = [{}]\nmemory = \"64MiB\"\nbanks = \"0\"\nimage = {{ elf = \"memory-stressor\" }}\n\
          workload = {{ kind = \"row-miss\", size = \"4MiB\" }}\n{}\n",
         cores.join(", "),
         if budget == 0 { String::new() } else { bandwidth }

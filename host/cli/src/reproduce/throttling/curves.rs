@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use weir_analysis::Nanos;
 use weir_qemu_plugin::ledger::Period;
 
-/// The hog's period, in ns, and its budget; it spends that in a tenth of the period.
+/// The memory stressor's period, in ns, and its budget; it spends that in a tenth of the period.
 const PERIOD: u64 = 100_000;
 const BUDGET: u64 = 5_000;
 /// Points of a curve in each period, and periods.
@@ -45,7 +45,7 @@ pub const RUNS: u64 = 4;
 pub struct Shapes {
     /// The share of the rise at multiples of the period, with the budget and without.
     rise: [f64; 2],
-    /// What three hogs moved in a period, with budgets and without.
+    /// What three memory stressors moved in a period, with budgets and without.
     moved: [f64; 2],
     /// The most that each of them took beyond its budget.
     overshoots: Vec<f64>,
@@ -61,7 +61,7 @@ impl Shapes {
         vec![
             XEN.says(
                 "staircase",
-                "the throttled hog's arrival curve is a staircase: share of its rise around multiples of the period",
+                "the throttled stressor's arrival curve is a staircase: share of its rise around multiples of the period",
                 Relation::AtLeast(STEEP),
                 [self.rise[0]],
             ),
@@ -73,7 +73,7 @@ impl Shapes {
             ),
             WEIR.says(
                 "traffic-throttled",
-                format!("lines that three hogs with {SATURATION} in all move in a period"),
+                format!("lines that three memory stressors with {SATURATION} in all move in a period"),
                 Relation::AtMost(saturation * 1.001),
                 [self.moved[0]],
             ),
@@ -102,7 +102,7 @@ impl Shapes {
     pub fn text(&self) -> String {
         format!(
             "arrival curves over {PERIODS} periods of {} us: {:.1} % of the throttled one rises around the periods' multiples, {:.1} % of the other\n\
-             three hogs, of a memory that takes {SATURATION} lines in {0} us: {:.1} with budgets of {SHARE}, {:.1} without\n",
+             three memory stressors, of a memory that takes {SATURATION} lines in {0} us: {:.1} with budgets of {SHARE}, {:.1} without\n",
             PERIOD / 1000,
             100.0 * self.rise[0],
             100.0 * self.rise[1],
@@ -125,20 +125,25 @@ impl Shapes {
 /// A budget that is never spent, so that there are counts for each period.
 fn wide(period: u64) -> String {
     let period = Nanos(period);
-    format!("budget = 100000000, period = \"{period}\"{MONITOR}")
+    format!("accesses = 100000000, period = \"{period}\"{MONITOR}")
 }
 
 fn narrow(budget: u64, keys: &str) -> String {
-    format!("budget = {budget}, period = \"{}\"{keys}", Nanos(PERIOD))
+    format!("accesses = {budget}, period = \"{}\"{keys}", Nanos(PERIOD))
 }
 
-const MONITOR: &str = ", source = \"monitor\", overcommit = true";
+const MONITOR: &str = ", source = \"counter-page\", overcommit = true";
 
 /// Runs it; pictures go to `directory`.
 pub fn run(lab: &Lab<'_>, directory: &Path, bar: &Bar) -> Result<Shapes> {
     let one = |name: &str, bandwidth: &str, passes: u64| {
         let args = format!("mode=read size=0x200000 passes={passes}");
-        let vm = Vm { name: "hog", cpus: "[1]", guest: ("hog", &args), bandwidth };
+        let vm = Vm {
+            name: "memory-stressor",
+            cpus: "[1]",
+            guest: ("memory-stressor", &args),
+            bandwidth,
+        };
         let seen = lab.run(name, &lab.system("", &[vm.toml()]), Job::Traffic);
         bar.add(1);
         seen
@@ -163,7 +168,7 @@ pub fn run(lab: &Lab<'_>, directory: &Path, bar: &Bar) -> Result<Shapes> {
 fn shape(seen: &Seen, file: &Path) -> Result<(f64, [PathBuf; 2])> {
     let answer = Answer::to(&Question {
         runs: vec![seen.directory.clone()],
-        vms: vec!["hog".to_owned()],
+        vms: vec!["memory-stressor".to_owned()],
         between: later_half(seen)?,
         window: Some(Nanos(PERIOD * u64::from(PERIODS))),
         points: PARTS * PERIODS,
@@ -180,7 +185,7 @@ fn shape(seen: &Seen, file: &Path) -> Result<(f64, [PathBuf; 2])> {
     Ok((share.ok_or_else(|| Failure::system("an arrival curve is empty"))?, files))
 }
 
-/// From when to when, in ns: the hog's last half, as in the first it starts and prints.
+/// From when to when, in ns: the memory stressor's last half, as in the first it starts and prints.
 fn later_half(seen: &Seen) -> Result<(u64, u64)> {
     let periods = &seen.core(1)?.periods;
     let busy = |period: &Period| period.counts.refills > 0;
@@ -189,7 +194,7 @@ fn later_half(seen: &Seen) -> Result<(u64, u64)> {
         let begun = seen.boundaries.get(&1)?;
         Some((*begun.get(usize::midpoint(first, last))?, *begun.get(last)?))
     });
-    between.ok_or_else(|| Failure::system("the hog made no accesses"))
+    between.ok_or_else(|| Failure::system("the memory stressor made no accesses"))
 }
 
 /// Of a curve at `parts` points in each period, the share of its rise in the first part of each. Of the first period that part holds what
@@ -208,20 +213,20 @@ fn rise(curve: &[u64], parts: usize) -> Option<f64> {
     (all > 0).then(|| first as f64 / all as f64)
 }
 
-/// What three hogs take together in a period, with budgets whose sum is what the memory takes, and without.
+/// What three memory stressors take together in a period, with budgets whose sum is what the memory takes, and without.
 fn together(lab: &Lab<'_>, bar: &Bar) -> Result<([f64; 2], Vec<f64>)> {
     let saturation = format!(
-        "\n[saturation]\nperiod = \"{}\"\nline = \"64B\"\npoints = [{{ budget = {SATURATION}, dma = \"0B/s\" }}]\n",
+        "\n[saturation]\nperiod = \"{}\"\nline = \"64B\"\npoints = [{{ accesses = {SATURATION}, dma = \"0B/s\" }}]\n",
         Nanos(PERIOD)
     );
     let run = |name: &str, bandwidth: &str, passes: u64| {
-        let seen = lab.hogs(name, &saturation, &[1, 2, 3], passes, bandwidth);
+        let seen = lab.stressors(name, &saturation, &[1, 2, 3], passes, bandwidth);
         bar.add(1);
         seen
     };
     // Without overcommit: `weir check` has added the budgets up.
     let name = "traffic-throttled";
-    let seen = run(name, &narrow(SHARE, ", source = \"monitor\""), 20)?;
+    let seen = run(name, &narrow(SHARE, ", source = \"counter-page\""), 20)?;
     let (mut throttled, mut overshoots) = (0.0, Vec::new());
     for core in 1..4 {
         let one = measured(name, &seen, core, |counts| counts.refills, SHARE, PERIOD)?;

@@ -2,7 +2,7 @@
 
 use super::{
     BAO, WEIR,
-    lab::{HOG, Job, Lab, Seen, Vm},
+    lab::{Job, Lab, STRESSOR, Seen, Vm},
     measure::{Measured, Pick},
 };
 use crate::{
@@ -68,7 +68,7 @@ pub fn run(lab: &Lab<'_>, quick: bool, bar: &Bar) -> Result<Vec<Point>> {
     let some = |all: usize, few: usize| if quick { few } else { all };
     for &period in &PERIODS[..some(4, 2)] {
         for &rate in &PMU_RATES[..some(3, 1)] {
-            points.push(pmu(lab, ("hog", CONSOLE), period, rate * period / 100)?);
+            points.push(pmu(lab, ("memory-stressor", CONSOLE), period, rate * period / 100)?);
             bar.add(1);
         }
         for &rate in &MONITOR_RATES[..some(3, 1)] {
@@ -102,7 +102,7 @@ fn pmu(
         _ => format!("mode=read size=0x10000 passes={}", wanted / 2400),
     };
     let bandwidth = format!(
-        "budget = {budget}, period = \"{}\", event = \"inst-retired\", source = \"pmu\"",
+        "accesses = {budget}, period = \"{}\", event = \"inst-retired\", source = \"pmu\"",
         Nanos(period)
     );
     let cpus = format!("[{core}]");
@@ -123,13 +123,13 @@ fn pmu(
 
 /// Three busy vCPUs, each with the budget.
 fn monitor(lab: &Lab<'_>, period: u64, budget: u64) -> Result<Point> {
-    let passes = LINES.max(LEAST_PERIODS * budget).div_ceil(HOG / 64);
+    let passes = LINES.max(LEAST_PERIODS * budget).div_ceil(STRESSOR / 64);
     let bandwidth = format!(
-        "budget = {budget}, period = \"{}\", source = \"monitor\", overcommit = true",
+        "accesses = {budget}, period = \"{}\", source = \"counter-page\", overcommit = true",
         Nanos(period)
     );
     let name = format!("monitor-{period}-{budget}");
-    let seen = lab.hogs(&name, "", &BUSY, passes, &bandwidth)?;
+    let seen = lab.stressors(&name, "", &BUSY, passes, &bandwidth)?;
     let each =
         |&core: &usize| measured(&name, &seen, core, |counts| counts.refills, budget, period);
     let each = BUSY.iter().map(each).collect::<Result<Vec<_>>>()?;
@@ -137,8 +137,8 @@ fn monitor(lab: &Lab<'_>, period: u64, budget: u64) -> Result<Point> {
     let rate_error = each.iter().map(|one| one.rate_error);
     let rate_error = rate_error.max_by(|a, b| a.abs().total_cmp(&b.abs())).unwrap_or(0.0);
     Ok(Point {
-        source: "monitor",
-        guest: "hog",
+        source: "counter-page",
+        guest: "memory-stressor",
         beside: false,
         period,
         budget,
@@ -291,9 +291,9 @@ mod tests {
             allowed,
         };
         let good = vec![
-            point("pmu", "hog", false, PMU_LATE),
+            point("pmu", "memory-stressor", false, PMU_LATE),
             point("pmu", "storm", true, PMU_LATE),
-            point("monitor", "hog", false, POLL_LINES),
+            point("counter-page", "memory-stressor", false, POLL_LINES),
         ];
         let mut few = good.clone();
         for point in &mut few {
@@ -334,8 +334,8 @@ mod tests {
 
     #[test]
     fn an_overshoot_is_bounded_by_the_platforms_poll() {
-        let monitor = Platform::named("qemu-virt").and_then(|found| found.counters.monitor);
-        let bound = monitor.map(|monitor| most_events(monitor.poll.0, monitor.access.0));
+        let page = Platform::named("qemu-virt").and_then(|found| found.counters.counter_page);
+        let bound = page.map(|page| most_events(page.poll.0, page.access.0));
         assert_eq!((bound, POLL_LINES), (Some(2064), 2064));
     }
 }

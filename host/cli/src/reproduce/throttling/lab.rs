@@ -22,10 +22,10 @@ use weir_qemu_plugin::ledger::{CoreLedger, Ledger, Period};
 use weir_trace::record::Kind;
 
 /// The guests of the experiments.
-const GUESTS: [&str; 4] = ["hog", "latency", "spender", "storm"];
+const GUESTS: [&str; 4] = ["memory-stressor", "latency", "spender", "storm"];
 
-/// A monitored hog's memory: twice the cache, so that each access is a refill.
-pub const HOG: u64 = 2 << 20;
+/// A monitored memory stressor's memory: twice the cache, so that each access is a refill.
+pub const STRESSOR: u64 = 2 << 20;
 /// Lines in a period of one who is busy, not starting or ending.
 const BUSY: u64 = 1000;
 
@@ -100,8 +100,8 @@ impl<'a> Lab<'a> {
         )
     }
 
-    /// Runs a hog on each of these cores, which goes `passes` times over [`HOG`] bytes with what stands in `bandwidth`, and `more` before them.
-    pub fn hogs(
+    /// Runs a memory stressor on each of these cores, which goes `passes` times over [`STRESSOR`] bytes with what stands in `memory_budget`, and `more` before them.
+    pub fn stressors(
         &self,
         name: &str,
         more: &str,
@@ -109,10 +109,10 @@ impl<'a> Lab<'a> {
         passes: u64,
         bandwidth: &str,
     ) -> Result<Seen> {
-        let args = format!("mode=read size={HOG} passes={passes}");
+        let args = format!("mode=read size={STRESSOR} passes={passes}");
         let vm = |core: &usize| {
-            let (name, cpus) = (format!("hog{core}"), format!("[{core}]"));
-            Vm { name: &name, cpus: &cpus, guest: ("hog", &args), bandwidth }.toml()
+            let (name, cpus) = (format!("stressor{core}"), format!("[{core}]"));
+            Vm { name: &name, cpus: &cpus, guest: ("memory-stressor", &args), bandwidth }.toml()
         };
         let vms: Vec<String> = cores.iter().map(vm).collect();
         Ok(self.run(name, &self.system(more, &vms), Job::Traffic)?.forget())
@@ -270,7 +270,7 @@ pub struct Vm<'a> {
     pub cpus: &'a str,
     /// The guest and its arguments.
     pub guest: (&'a str, &'a str),
-    /// What stands in `bandwidth`; nothing for a VM without.
+    /// What stands in `memory_budget`; nothing for a VM without.
     pub bandwidth: &'a str,
 }
 
@@ -280,7 +280,7 @@ impl Vm<'_> {
         let Self { name, cpus, guest: (guest, args), bandwidth } = self;
         let bandwidth = match bandwidth {
             "" => String::new(),
-            keys => format!("bandwidth = {{ {keys} }}\n"),
+            keys => format!("memory_budget = {{ {keys} }}\n"),
         };
         format!(
             "\n[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"8MiB\"\n\

@@ -24,8 +24,8 @@ pub const PATHS: [(&str, &str); 6] = [
     ("overflow", "the budget is spent: from the interrupt to the wait"),
     ("release", "a period begins, the vCPU waits: from the wait to its next instruction"),
     ("poll", "the budget was asked, the vCPU goes on"),
-    (LOOK, "the monitor is looked at, the vCPU goes on"),
-    (BEGIN, "the monitor is looked at as a period begins, the vCPU runs"),
+    (LOOK, "the counter page is polled, the vCPU goes on"),
+    (BEGIN, "the counter page is polled as a period begins, the vCPU runs"),
 ];
 
 const LOOK: &str = "look";
@@ -60,16 +60,17 @@ pub fn run(lab: &Lab<'_>, quick: bool, bar: &Bar) -> Result<Vec<(&'static str, P
         for (budget, source, wanted) in [
             (20_000_u64, by_pmu, &["overflow", "release", "poll"][..]),
             (1 << 32, by_pmu, &["replenish"]),
-            (1_500, "source = \"monitor\"", &[LOOK, BEGIN]),
+            (1_500, "source = \"counter-page\"", &[LOOK, BEGIN]),
         ] {
             let run = format!("paths-{name}-{}", wanted.last().unwrap_or(&""));
-            let bandwidth = format!("budget = {budget}, period = \"100us\", {source}{keys}");
-            let guest = ("hog", "mode=read size=0x10000 passes=800");
-            let mut vms =
-                vec![Vm { name: "hog", cpus: "[0]", guest, bandwidth: &bandwidth }.toml()];
+            let bandwidth = format!("accesses = {budget}, period = \"100us\", {source}{keys}");
+            let guest = ("memory-stressor", "mode=read size=0x10000 passes=800");
+            let mut vms = vec![
+                Vm { name: "memory-stressor", cpus: "[0]", guest, bandwidth: &bandwidth }.toml(),
+            ];
             if critical {
                 // It sleeps between its two passes, longer than the other runs.
-                let guest = ("hog", "mode=read size=0x1000 passes=2 period_us=20000");
+                let guest = ("memory-stressor", "mode=read size=0x1000 passes=2 period_us=20000");
                 let bandwidth = bandwidth.replace(keys, "");
                 let vm = Vm { name: "critical", cpus: "[1]", guest, bandwidth: &bandwidth };
                 vms.push(vm.toml());
@@ -165,10 +166,10 @@ pub static DEVIATIONS: [Deviation; 1] = [Deviation {
 }];
 
 /// The static regulator is below the peer, and no look takes longer than the platform's file says:
-/// `look` of its `[monitor]`, at an instruction a ns, and twice that as a period begins.
+/// `poll_overhead` of its `[counter_page]`, at an instruction a ns, and twice that as a period begins.
 pub fn statements(all: &[(&'static str, Paths)]) -> Vec<Statement> {
-    let monitor = Platform::named("qemu-virt").and_then(|platform| platform.counters.monitor);
-    let look = monitor.map_or(0, |monitor| monitor.look.0);
+    let page = Platform::named("qemu-virt").and_then(|platform| platform.counters.counter_page);
+    let look = page.map_or(0, |page| page.poll_overhead.0);
     let instructions = |regulator: &str, path: &str, of: fn(&Summary) -> u64| -> Vec<f64> {
         let paths = all.iter().find(|(name, _)| *name == regulator);
         let report = paths.and_then(|(_, paths)| paths.get(path));
@@ -193,7 +194,7 @@ pub fn statements(all: &[(&'static str, Paths)]) -> Vec<Statement> {
             let limit = Relation::AtMost(most as f64);
             statements.push(WEIR.says(
                 format!("{path}-{name}"),
-                format!("{path}, {name}: instructions at EL2, the most, are within the platform's `look`"),
+                format!("{path}, {name}: instructions at EL2, the most, are within the platform's `poll_overhead`"),
                 limit,
                 instructions(name, path, |summary| summary.max),
             ));

@@ -241,7 +241,7 @@ fn mean(periods: &[Period]) -> f64 {
     mean
 }
 
-/// Two hogs: one that always wants more, and one whose passes begin every `pause` us.
+/// Two memory stressors: one that always wants more, and one whose passes begin every `pause` us.
 fn pair(
     lab: &Lab<'_>,
     name: &str,
@@ -251,14 +251,21 @@ fn pair(
 ) -> Result<Seen> {
     let bandwidth = |keys: &str| {
         format!(
-            "budget = {BUDGET}, period = \"{PERIOD}\", source = \"monitor\", overcommit = true{keys}"
+            "accesses = {BUDGET}, period = \"{PERIOD}\", source = \"counter-page\", overcommit = true{keys}"
         )
     };
     let args = format!("mode=read size=0x200000 passes={passes}");
     let [first, second] = [hungry, other].map(bandwidth);
     let vms = [
-        Vm { name: "hungry", cpus: "[1]", guest: ("hog", &args), bandwidth: &first }.toml(),
-        Vm { name: "other", cpus: "[2]", guest: ("hog", other_args), bandwidth: &second }.toml(),
+        Vm { name: "hungry", cpus: "[1]", guest: ("memory-stressor", &args), bandwidth: &first }
+            .toml(),
+        Vm {
+            name: "other",
+            cpus: "[2]",
+            guest: ("memory-stressor", other_args),
+            bandwidth: &second,
+        }
+        .toml(),
     ];
     let seen = lab.run(name, &lab.system("", &vms), Job::Traffic);
     bar.add(1);
@@ -361,7 +368,7 @@ fn pool(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result {
     let mut rates = Vec::new();
     for split in ["even", "pool"] {
         let bandwidth = format!(
-            "budget = {BUDGET}, period = \"{PERIOD}\", source = \"monitor\", overcommit = true, split = \"{split}\""
+            "accesses = {BUDGET}, period = \"{PERIOD}\", source = \"counter-page\", overcommit = true, split = \"{split}\""
         );
         let guest = ("spender", "then=off after_us=10000");
         let vm = Vm { name: "spender", cpus: "[1, 2]", guest, bandwidth: &bandwidth };
@@ -388,11 +395,11 @@ pub fn unregulated(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result<
         ("unregulated-off", ""),
         (
             "unregulated-on",
-            "budget = 20000, period = \"100us\", event = \"inst-retired\", source = \"pmu\"",
+            "accesses = 20000, period = \"100us\", event = \"inst-retired\", source = \"pmu\"",
         ),
     ] {
         let free = ("latency", "size=0x10000 loads=400000 rounds=2");
-        let busy = ("hog", "mode=read size=0x10000 passes=1000");
+        let busy = ("memory-stressor", "mode=read size=0x10000 passes=1000");
         let vms = [
             Vm { name: "free", cpus: "[1]", guest: free, bandwidth: "" }.toml(),
             Vm { name: "throttled", cpus: "[2]", guest: busy, bandwidth }.toml(),

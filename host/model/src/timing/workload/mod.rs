@@ -19,7 +19,7 @@ pub enum Kind {
     Read,
     /// Writes of one line after the other.
     Write,
-    /// A read of a line, then a write of it (the hog of bao-throttling 4.1).
+    /// A read of a line, then a write of it (the memory stressor of bao-throttling 4.1).
     ReadWrite,
     /// Writes, each to another row of one bank.
     RowMiss,
