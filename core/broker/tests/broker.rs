@@ -240,7 +240,7 @@ fn sent(completions: &[Completion]) -> Vec<(usize, u16)> {
 }
 
 #[test]
-fn the_earliest_deadline_goes_first_and_cuts_in_between_chunks() {
+fn the_earliest_deadline_preempts_between_chunks() {
     let mut world = World::new(&[flow(0, 3), flow(1, 3)], 1000, 0);
     for head in 0..20 {
         world.offer(3, head, 4000, 44);
@@ -260,7 +260,7 @@ fn the_earliest_deadline_goes_first_and_cuts_in_between_chunks() {
 }
 
 #[test]
-fn a_packet_waits_until_it_is_eligible_and_best_effort_until_nothing_else_is() {
+fn best_effort_waits_until_no_packet_is_eligible() {
     let mut world = World::new(&[flow(0, 3), flow(1, 3)], 4096, 0);
     (0..8).for_each(|head| _ = world.offer(3, head, 4000, 44));
     let (mut broker, mut taken) = (Broker::new(world.partition), 0);
@@ -276,7 +276,7 @@ fn a_packet_waits_until_it_is_eligible_and_best_effort_until_nothing_else_is() {
 }
 
 #[test]
-fn a_receiver_without_buffers_holds_up_its_own_flows_only() {
+fn a_receiver_without_buffers_blocks_only_its_flows() {
     let mut world = World::new(&[flow(0, 2), flow(0, 3)], 4096, 0);
     world.offer(2, 0, 544, 44);
     world.offer(3, 0, 4000, 44);
@@ -291,7 +291,7 @@ fn a_receiver_without_buffers_holds_up_its_own_flows_only() {
 }
 
 #[test]
-fn what_a_reset_port_had_is_forgotten_and_what_comes_then_is_taken() {
+fn a_reset_port_loses_old_packets_and_takes_new_ones() {
     let mut world = World::new(&[flow(0, 3), flow(1, 3)], 1000, 0);
     world.offer(3, 0, 4000, 44);
     let (mut broker, mut taken) = (Broker::new(world.partition), 0);
@@ -330,7 +330,7 @@ fn rest(broker: &mut Broker<'_>, now: u64, world: &mut World) -> Step {
 
 /// However often guests notify or reset their devices, a broker at work gets no interrupt, and one that is about to sleep gets one.
 #[test]
-fn the_broker_is_rung_once_a_doze_and_not_while_it_works() {
+fn the_broker_is_notified_once_per_doze() {
     let mut world = World::new(&[flow(0, 3), flow(1, 3)], 1000, 0);
     (0..8).for_each(|head| _ = world.offer(3, head, 4000, 44));
     let (mut broker, bell) = (Broker::new(world.partition), Doorbell::new());
@@ -432,7 +432,7 @@ impl Mover for Dying<'_> {
 /// Whichever chunk of a packet it is, and whichever end restarts: the chunk ends, nothing of that life is touched any more, nobody else
 /// loses anything, and the next life's packets arrive.
 #[test]
-fn an_end_that_restarts_in_the_midst_of_a_chunk_stops_its_own_packet_alone() {
+fn an_endpoint_restart_in_a_chunk_stops_its_packet() {
     for (port, at) in [0, 3].into_iter().flat_map(|port| (0..3).map(move |at| (port, at))) {
         let mut world = World::new(&[flow(0, 3), flow(1, 2)], 1000, 0);
         (0..4).for_each(|head| _ = world.offer(3, head, 4000, 4000));

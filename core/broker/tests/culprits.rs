@@ -294,7 +294,7 @@ fn bound() -> u64 {
 }
 
 #[test]
-fn who_never_sleeps_and_floods_resets_or_keeps_buffers_takes_nobody_over_his_bound() {
+fn attackers_leave_the_bounds_of_others_intact() {
     let worst = (0..3000).map(|seed| worst(seed, Fault::None)).max().expect("runs");
     let bound = bound();
     println!("worst {worst} ns of {bound} ns");

@@ -254,7 +254,7 @@ proptest! {
 
 /// One without buffers keeps the others from nothing, and the hypervisor is told when it has said that it wants to be.
 #[test]
-fn who_takes_no_buffers_keeps_nobody_waiting_and_the_alarm_comes() {
+fn a_receiver_without_buffers_delays_no_other_flow() {
     let mut world = World::new();
     for _ in 0..10 {
         for member in [0, 2] {

@@ -7,7 +7,7 @@ use weir_broker::{
 };
 
 #[test]
-fn broker_and_partition_are_as_large_as_the_documentation_says() {
+fn broker_and_partition_have_documented_sizes() {
     let [broker, partition, port] =
         [size_of::<Broker<'_>>(), size_of::<Partition>(), size_of::<Port>()];
     println!(

@@ -17,7 +17,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn the_earliest_comes_first_and_equals_in_the_order_they_came(steps in steps()) {
+    fn the_earliest_deadline_is_first_and_ties_are_fifo(steps in steps()) {
         let mut queue = Edf::<usize, 12>::new();
         let mut model: Vec<(u64, usize)> = Vec::new();
         for (item, step) in steps.into_iter().enumerate() {
@@ -42,7 +42,7 @@ proptest! {
     }
 
     #[test]
-    fn no_stretch_of_time_has_more_bytes_than_the_burst_and_the_rate(
+    fn no_interval_exceeds_burst_and_rate(
         rate in 1u64..4_000_000_000,
         burst in 1u64..100_000,
         wishes in prop::collection::vec((0u64..50_000, 1u64..10_000), 1..60),
@@ -88,7 +88,7 @@ proptest! {
 }
 
 #[test]
-fn a_bucket_is_full_at_first_and_a_rate_of_0_is_no_limit() {
+fn a_bucket_starts_full_and_rate_0_is_unlimited() {
     let mut bucket = Bucket::new(1_000_000_000, 100);
     assert_eq!(bucket.ready_at(100), 0);
     bucket.take(50, 100);

@@ -109,7 +109,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 
 proptest! {
     #[test]
-    fn a_critical_vm_never_suffers_more_than_the_windows_budget(
+    fn a_critical_vm_suffers_at_most_the_window_budget(
         budget in budgets(2), window in 1..6_u32, critical in 1..=2_u8, vcpus in 1..=2_u8, debt: bool,
         overshoot in 0..10_u64, actions in actions(),
     ) {
@@ -171,7 +171,7 @@ proptest! {
 }
 
 #[test]
-fn an_idle_critical_vm_leaves_more_each_period_until_the_window_ends() {
+fn an_idle_critical_vm_donates_until_the_window_ends() {
     let mut pair = Pair::new(Counts::one(100), 4, 1, 1, true);
     let used: Vec<u64> = (0..11).map(|_| pair.period(0)).collect();
     // Periods are counted from 1; a window begins with 4 and 8.
@@ -179,7 +179,7 @@ fn an_idle_critical_vm_leaves_more_each_period_until_the_window_ends() {
 }
 
 #[test]
-fn what_was_used_of_the_credit_while_it_mattered_is_gone() {
+fn credit_used_in_the_window_is_gone() {
     let mut pair = Pair::new(Counts::one(100), 4, 1, 1, true);
     for (critical, used) in [(0, 100), (0, 200), (0, 300)] {
         assert_eq!(pair.period(critical), used);
@@ -211,7 +211,7 @@ fn an_unknown_use_gives_nothing_until_it_is_known() {
 }
 
 #[test]
-fn a_use_over_several_unseen_periods_counts_as_the_last_ones() {
+fn a_use_over_unseen_periods_counts_in_the_last_one() {
     let mut pair = Pair::new(Counts::one(100), 8, 1, 1, true);
     pair.critical[0].access(&pair.shared, 0, Counts { reads: 70, writes: 0 }, 0);
     pair.now = 100;

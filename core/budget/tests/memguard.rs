@@ -55,7 +55,7 @@ proptest! {
     }
 
     #[test]
-    fn a_lender_is_short_by_what_it_lent_and_not_twice_in_a_row(
+    fn a_lender_is_short_by_its_loan_and_not_twice(
         budgets in prop::collection::vec(budgets(1), 1..=4), keep_percent in 0..=100_u8, smoothing in 0..4_u8,
         slice in 0..20_u64, wakes: bool, overshoot in 0..20_u64, actions in actions(),
     ) {
@@ -159,7 +159,7 @@ fn a_lender_that_erred_is_short_once() {
 }
 
 #[test]
-fn what_a_lender_was_short_of_is_the_first_to_be_drawn() {
+fn a_lenders_shortage_is_drawn_first() {
     let mut board = domain([100, 100, 100], |setting| {
         setting.smoothing = 0;
         setting.slice = Counts::one(10);

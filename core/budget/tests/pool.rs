@@ -109,7 +109,7 @@ fn what_a_stopped_vcpu_has_left_wakes_others() {
 }
 
 #[test]
-fn a_vcpu_that_returns_its_share_again_and_again_wakes_the_other_once_in_a_period() {
+fn returned_shares_wake_the_other_once_per_period() {
     let settings =
         [0, 1].map(|vcpu| Setting { slice: Counts::one(60), ..pool(Counts::one(100), vcpu, 2) });
     let mut board = Board::new(settings, false, 0);
@@ -154,7 +154,7 @@ fn a_driver_that_wakes_nobody_loses_only_time() {
 }
 
 #[test]
-fn an_overshoot_is_drawn_with_the_next_slice_and_then_from_the_next_pool() {
+fn an_overshoot_is_drawn_from_slice_then_next_pool() {
     let mut board = board(Counts::one(10), 1, |setting| setting.slice = Counts::one(2));
     board.overshoot = 3;
     // Each draw pays for 3 and brings 2 more; the last leaves a debt of 3.
@@ -224,7 +224,7 @@ fn a_pool_that_nobody_touched_for_long_is_full() {
 }
 
 #[test]
-fn without_debt_what_the_pool_could_not_pay_is_forgiven() {
+fn without_debt_an_unpaid_overshoot_is_forgiven() {
     for (debt, used) in [(true, [13, 10, 10]), (false, [13; 3])] {
         let mut board = board(Counts::one(10), 1, |setting| {
             (setting.debt, setting.slice) = (debt, Counts::one(10));

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_aborts_is_valid_and_configured_to_do_so() {
+    fn an_aborting_stream_is_valid_and_set_to_abort() {
         assert_eq!((field(&ABORT, 0, 0), field(&ABORT, 3, 1)), (1, 0));
         assert!(ABORT[1..].iter().all(|word| *word == 0));
     }
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stream_table_s_first_level_points_to_64_entries() {
+    fn the_first_stream_level_points_to_64_entries() {
         let descriptor = [level1(0x40_1234_5000)];
         assert_eq!(1 << (field(&descriptor, 4, 0) - 1), 64);
         assert_eq!(field(&descriptor, 51, 6) << 6, 0x40_1234_5000);

@@ -133,7 +133,7 @@ fn supply(schedule: Schedule) -> Supply {
 
 proptest! {
     #[test]
-    fn round_robin_supplies_what_is_promised_and_wastes_nothing(
+    fn round_robin_keeps_its_supply_and_wastes_nothing(
         quanta in prop::collection::vec(1..20_u64, 1..5), ready in changing(4, 0, 300),
     ) {
         let mut partition =
@@ -215,7 +215,7 @@ proptest! {
     }
 
     #[test]
-    fn interrupts_that_take_the_core_put_off_what_switches_leave_by_no_more_than_said(
+    fn preempting_interrupts_keep_the_published_delay(
         quantum in 4..14_u64, vms in 2..5_u8, victim in 0..3_u8, times in prop::collection::vec(0..160_u64, 0..6), (most, costs) in costs(),
     ) {
         let victim = victim % (vms - 1);
@@ -319,7 +319,7 @@ proptest! {
 
     /// A driver that comes late gives no more than that in the long run.
     #[test]
-    fn what_a_server_got_too_much_comes_off_its_next_budget(
+    fn a_server_overrun_reduces_its_next_budget(
         budget in 1..10_u64, gap in 1..20_u64, lates in prop::collection::vec(0..90_u64, 1..40),
     ) {
         let period = budget + gap;
@@ -405,7 +405,7 @@ proptest! {
     }
 
     #[test]
-    fn a_turn_is_taken_from_a_more_urgent_interrupt_by_none_that_is_less(first: u8, second: u8, table: bool) {
+    fn no_less_urgent_interrupt_preempts_an_urgent_one(first: u8, second: u8, table: bool) {
         let slots = [Slot { party: 0, start: Nanos(0), length: Nanos(10) }, Slot { party: 0, start: Nanos(10), length: Nanos(10) }];
         let mut partition = if table {
             Partition::Table(TimeTable::new(Nanos(20), &slots))

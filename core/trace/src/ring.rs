@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_on_another_thread_gets_every_byte_in_order() {
+    fn a_concurrent_reader_gets_every_byte_in_order() {
         let ring = ByteRing::<8>::new();
         std::thread::scope(|scope| {
             scope.spawn(|| {

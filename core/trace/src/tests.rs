@@ -94,7 +94,7 @@ fn the_header_is_as_documented() {
 }
 
 #[test]
-fn the_two_oldest_slots_of_a_full_ring_are_not_believed() {
+fn the_two_oldest_slots_of_a_full_ring_are_dropped() {
     let (ring, mut reader) = (begun(), Reader::new(BYTES));
     for number in 0..100 {
         push(&ring, number);
@@ -144,7 +144,7 @@ fn a_ring_of_somebody_else_is_left_alone() {
 }
 
 #[test]
-fn a_head_that_never_reads_the_same_twice_is_not_believed() {
+fn a_head_that_never_settles_is_refused() {
     struct Restless(Vec<u8>);
     impl Memory for Restless {
         fn read(&mut self, offset: usize, into: &mut [u8]) -> bool {
@@ -157,7 +157,7 @@ fn a_head_that_never_reads_the_same_twice_is_not_believed() {
 }
 
 #[test]
-fn a_reader_on_another_thread_gets_whole_records_in_order() {
+fn a_concurrent_reader_gets_whole_records_in_order() {
     const COUNT: u64 = 200_000;
     let (ring, mut reader) = (begun(), Reader::new(BYTES));
     std::thread::scope(|scope| {

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_breakpoint_is_armed_by_its_own_registers_and_monitor_debug() {
+    fn a_breakpoint_needs_its_registers_and_monitor_debug() {
         let mut debug = Debug::RESET;
         assert_eq!(write(&mut debug, [5, 4], 0xffff_8000_0012_3456), Some(Access::Written));
         assert_eq!(write(&mut debug, [5, 5], 0x1e5), Some(Access::Written));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_external_debugger_s_state_and_tdcc_stay_out_of_the_hardware() {
+    fn external_debug_state_never_reaches_the_hardware() {
         let mut debug = Debug::RESET;
         write(&mut debug, [2, 2], u64::MAX);
         assert_eq!(read(&mut debug, [2, 2]), Some(Access::Read(0xb001)));

@@ -243,7 +243,7 @@ fn the_timeout_of_wfit_is_not_offered() {
 }
 
 #[test]
-fn what_firmware_may_leave_set_is_known_by_the_id_registers() {
+fn id_registers_tell_what_firmware_may_leave_set() {
     use weir_vdev::id::Controls;
     // A Cortex-A53 has none.
     let none =

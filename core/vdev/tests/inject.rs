@@ -100,7 +100,7 @@ fn a_guest_that_cannot_execute_its_vector_is_stuck() {
 }
 
 #[test]
-fn an_abort_at_the_vector_that_would_take_it_is_endless() {
+fn an_abort_at_its_own_vector_is_endless() {
     let ids = IdRegisters::from_hardware(GicVersion::V3, |_| 0);
     let guest = Interrupted { spsr: 0x3c5, elr: 0x0bad_0200, vbar: 0x0bad_0000, sctlr: 0 };
     let kind = Kind::InstructionAbort { far: 0x0bad_0200, walk: None };

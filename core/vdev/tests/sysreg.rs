@@ -42,7 +42,7 @@ fn what_linux_does_to_debug_when_it_starts() {
 }
 
 #[test]
-fn a_debugger_outside_the_vm_is_counted_and_has_no_effect() {
+fn an_external_debugger_is_counted_without_effect() {
     let masked = Outcome::Masked(Denied::Debug);
     assert_eq!(write([2, 3, 0, 4, 0], 0), masked);
     assert_eq!(write([2, 3, 0, 5, 0], 0), masked);

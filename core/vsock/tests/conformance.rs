@@ -90,7 +90,7 @@ fn returns_one(memory: &mut Memory, driver: &mut Driver, queue: &mut Queue) -> b
 }
 
 #[test]
-fn section_2_1_status_begins_at_0_and_keeps_what_is_set() {
+fn section_2_1_status_starts_at_0_and_keeps_bits() {
     let mut device = Device::new(CID);
     assert_eq!(device.read(0x70), 0);
     assert_eq!(device.status(ACKNOWLEDGE), ACKNOWLEDGE);
@@ -101,7 +101,7 @@ fn section_2_1_status_begins_at_0_and_keeps_what_is_set() {
 }
 
 #[test]
-fn section_2_1_2_no_buffer_is_consumed_before_driver_ok() {
+fn section_2_1_2_no_buffer_is_used_before_driver_ok() {
     let mut device = Device::new(CID);
     assert!(device.agree(VERSION_1));
     device.queue(TX as u64, 4);
@@ -113,7 +113,7 @@ fn section_2_1_2_no_buffer_is_consumed_before_driver_ok() {
 }
 
 #[test]
-fn section_2_1_2_a_device_that_needs_a_reset_says_so_once_the_driver_runs() {
+fn section_2_1_2_needs_reset_is_notified_after_ok() {
     let mut device = Device::running();
     device.registers.break_down();
     assert_ne!(device.read(0x70) & NEEDS_RESET, 0);
@@ -124,7 +124,7 @@ fn section_2_1_2_a_device_that_needs_a_reset_says_so_once_the_driver_runs() {
 }
 
 #[test]
-fn section_2_2_2_every_subset_is_accepted_and_nothing_beyond() {
+fn section_2_2_2_exactly_offered_subsets_are_accepted() {
     let mut device = Device::new(CID);
     let offered = device.offered();
     let bits: Vec<u64> = (0..64).map(|bit| 1 << bit).filter(|bit| offered & bit != 0).collect();
@@ -138,7 +138,7 @@ fn section_2_2_2_every_subset_is_accepted_and_nothing_beyond() {
 }
 
 #[test]
-fn section_2_2_2_what_was_agreed_on_once_is_agreed_on_again() {
+fn section_2_2_2_the_same_features_are_accepted_again() {
     let mut device = Device::running();
     assert!(device.agree(VERSION_1 | EVENT_IDX | INDIRECT));
     device.registers.break_down();
@@ -173,14 +173,14 @@ fn section_2_4_1_a_reset_at_any_moment_ends_all() {
 }
 
 #[test]
-fn section_2_5_2_the_configuration_is_there_before_features_are_agreed_on() {
+fn section_2_5_2_configuration_precedes_features_ok() {
     let device = Device::new(CID);
     assert_eq!(device.registers.read(0x100, 8), CID);
     assert_eq!(device.read(0xfc), 0, "the generation, of what never changes");
 }
 
 #[test]
-fn section_2_7_a_ring_has_a_power_of_two_entries_up_to_the_most_and_aligned_areas() {
+fn section_2_7_ring_sizes_and_alignments_are_checked() {
     let memory = Memory::new();
     for size in 0..=u16::MAX {
         let sound = [1, 2, 4, 8, 16, 32, 64].contains(&size);
@@ -226,7 +226,7 @@ fn section_2_7_4_1_how_a_packet_is_cut_means_nothing() {
 }
 
 #[test]
-fn section_2_7_5_1_readable_and_writable_buffers_are_kept_apart() {
+fn section_2_7_5_1_read_and_write_buffers_stay_apart() {
     let (mut memory, mut driver) = (Memory::new(), Driver::new(4, PLAIN));
     driver.add(&mut memory, &[(RAM + 0x8000, 8, false), (RAM + 0x9000, 9, true)], false);
     let chain = Queue::new(layout(4), PLAIN).pop(&mut memory).expect("sound").expect("one");
@@ -243,7 +243,7 @@ fn descriptor(memory: &mut Memory, at: u64, address: u64, len: u32, flags: u16, 
 }
 
 #[test]
-fn section_2_7_5_3_2_a_table_may_be_marked_writable_and_follow_normal_descriptors() {
+fn section_2_7_5_3_2_indirect_tables_are_accepted() {
     let (mut memory, mut driver) = (Memory::new(), Driver::new(4, PLAIN));
     driver.add(&mut memory, &[(RAM + 0x8000, 8, false)], false);
     let (normal, table) = (RAM, RAM + 16);
@@ -266,7 +266,7 @@ fn section_2_7_5_3_2_a_table_may_be_marked_writable_and_follow_normal_descriptor
 }
 
 #[test]
-fn section_2_7_7_2_without_event_idx_the_flag_alone_decides() {
+fn section_2_7_7_2_without_event_idx_the_flag_decides() {
     let (mut memory, mut driver) = (Memory::new(), Driver::new(4, PLAIN));
     let mut queue = Queue::new(layout(4), PLAIN);
     for (round, wanted) in [true, false, false, true, false].into_iter().enumerate() {
@@ -278,7 +278,7 @@ fn section_2_7_7_2_without_event_idx_the_flag_alone_decides() {
 }
 
 #[test]
-fn section_2_7_7_2_with_event_idx_the_index_alone_decides() {
+fn section_2_7_7_2_with_event_idx_the_index_decides() {
     let (mut memory, mut driver) = (Memory::new(), Driver::new(4, EVENTS));
     let mut queue = Queue::new(layout(4), EVENTS);
     for round in 0..12u16 {
@@ -306,7 +306,7 @@ fn section_2_7_7_2_the_index_may_wrap() {
 }
 
 #[test]
-fn section_2_7_8_2_element_and_length_come_before_the_index() {
+fn section_2_7_8_2_the_element_precedes_the_index() {
     /// Memory that keeps the order of writes.
     struct Ordered(Memory, Vec<u64>);
     impl weir_vsock::GuestMemory for Ordered {
@@ -336,7 +336,7 @@ fn section_2_7_8_2_element_and_length_come_before_the_index() {
 }
 
 #[test]
-fn section_2_7_10_2_the_flag_stays_0_and_avail_event_is_the_next_index() {
+fn section_2_7_10_2_avail_event_is_the_next_index() {
     for options in [PLAIN, EVENTS] {
         let (mut memory, mut driver) = (Memory::new(), Driver::new(4, options));
         let mut queue = Queue::new(layout(4), options);
@@ -354,7 +354,7 @@ fn section_2_7_10_2_the_flag_stays_0_and_avail_event_is_the_next_index() {
 }
 
 #[test]
-fn section_2_7_10_2_a_spurious_notification_finds_nothing() {
+fn section_2_7_10_2_spurious_notifications_are_empty() {
     let (mut memory, mut device) = (Memory::new(), Device::running());
     let mut queue = Queue::new(layout(4), EVENTS);
     for _ in 0..10 {
@@ -364,7 +364,7 @@ fn section_2_7_10_2_a_spurious_notification_finds_nothing() {
 }
 
 #[test]
-fn section_4_2_2_1_events_stay_until_they_are_acknowledged() {
+fn section_4_2_2_1_events_stay_until_acknowledged() {
     let mut device = Device::running();
     device.registers.signal_used();
     device.registers.break_down();
@@ -379,7 +379,7 @@ fn section_4_2_2_1_events_stay_until_they_are_acknowledged() {
 }
 
 #[test]
-fn section_4_2_2_1_a_queue_whose_readiness_is_taken_back_is_not_touched() {
+fn section_4_2_2_1_an_unready_queue_is_not_touched() {
     let mut device = Device::running();
     device.write(0x30, RX as u64);
     assert_eq!(device.write(0x44, 0), Effect::Reset, "what the device has of it is forgotten");
@@ -391,14 +391,14 @@ fn section_4_2_2_1_a_queue_whose_readiness_is_taken_back_is_not_touched() {
 }
 
 #[test]
-fn section_5_10_4_the_context_identifier_is_not_a_reserved_one() {
+fn section_5_10_4_the_context_id_is_not_reserved() {
     let device = Device::new(CID);
     assert!(device.registers.read(0x100, 8) > 2);
     assert_eq!(device.registers.read(0x100, 8) >> 32, 0, "the upper half is reserved");
 }
 
 #[test]
-fn section_5_10_6_5_an_unknown_kind_is_told_apart_to_be_answered_with_a_reset() {
+fn section_5_10_6_5_an_unknown_type_is_reset() {
     let packet = Header { src_cid: CID, dst_cid: 4, kind: STREAM, op: 1, ..Header::ZERO };
     for kind in [0, 3, 4, u16::MAX] {
         let strange = Header { kind, ..packet };

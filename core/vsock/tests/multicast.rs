@@ -152,7 +152,7 @@ fn when_nobody_accepts_the_sender_is_refused() {
 }
 
 #[test]
-fn who_has_no_room_for_a_deadline_is_dropped_and_asked_again() {
+fn a_full_receiver_is_dropped_and_asked_again() {
     let mut world = World::open(&[SIZE, SIZE]);
     assert_eq!(world.data(SIZE), Some(0b11));
     assert_eq!(world.group.due(), PATIENCE);
@@ -186,7 +186,7 @@ fn who_joins_has_room_for_what_the_sender_may_send() {
 }
 
 #[test]
-fn who_leaves_packets_in_its_ring_is_dropped_and_who_waits_for_others_is_not() {
+fn only_a_receiver_that_keeps_packets_is_dropped() {
     for starving in [0, 2] {
         let mut world = World::open(&[10 * SIZE, 10 * SIZE]);
         world.data(10);

@@ -44,7 +44,7 @@ fn sent(bytes: &[u8], piece: usize) -> Option<Frame> {
 }
 
 #[test]
-fn section_5_1_4_the_configuration_is_the_address_and_nothing_else() {
+fn section_5_1_4_the_configuration_is_the_address() {
     let registers = Registers::new(Kind::Network(MAC));
     assert_eq!(registers.read(0x008, 4), 1, "a network device");
     let bytes: Vec<u64> = (0..8).map(|at| registers.read(0x100 + at, 1)).collect();
@@ -107,7 +107,7 @@ fn what_is_shorter_or_longer_than_a_frame_is_none() {
 }
 
 #[test]
-fn a_driver_without_buffers_or_with_a_short_one_loses_the_frame_and_nothing_else() {
+fn missing_or_short_buffers_lose_only_the_frame() {
     let frame = sent(&[5; 100], 256).expect("a frame");
     let (mut memory, mut driver, mut queue) = ring(4);
     assert_eq!(give(&mut queue, &frame, &mut memory), Ok(false));
@@ -123,7 +123,7 @@ fn a_driver_without_buffers_or_with_a_short_one_loses_the_frame_and_nothing_else
 }
 
 #[test]
-fn a_frame_that_changes_while_it_is_taken_is_judged_as_it_is_passed_on() {
+fn a_changing_frame_is_checked_as_forwarded() {
     let (mut memory, mut driver, mut queue) = ring(4);
     memory.put(BUFFERS, &[0; 200]);
     driver.add(&mut memory, &[(BUFFERS, 112, false)], false).expect("room");

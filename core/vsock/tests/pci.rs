@@ -206,7 +206,7 @@ fn status_bits_are_set_in_order_and_kept() {
 
 /// Section 4.1.4.3: numbers and widths of the common configuration.
 #[test]
-fn the_common_configuration_is_read_in_any_width_and_written_as_wide_as_it_is() {
+fn common_configuration_widths_are_checked() {
     let mut device = Device::new();
     device.set_space(COMMAND, 2, ON);
     for (select, word) in [(0, 1 << 28 | 1 << 29 | 3), (1, 1), (2, 0)] {

@@ -29,7 +29,7 @@ fn pieces(chain: &Chain) -> Vec<Buffer> {
 proptest! {
     /// Section 2.7.6 and 2.7.8: chains come in the order in which they were made available, and go back in any.
     #[test]
-    fn chains_come_as_they_were_made_and_go_back_in_any_order(
+    fn chains_arrive_in_order_and_return_in_any(
         size in prop::sample::select(vec![1u16, 2, 8, 64]),
         rounds in prop::collection::vec((buffers(), any::<bool>(), any::<prop::sample::Index>()), 1..150),
     ) {
@@ -240,7 +240,7 @@ fn a_head_that_the_device_has_is_not_taken_twice() {
 }
 
 #[test]
-fn a_layout_is_aligned_a_power_of_two_in_ram_and_does_not_overlap() {
+fn queue_layouts_are_checked() {
     let memory = Memory::new();
     assert!(layout(MAX_SIZE).is_sound(&memory));
     let end = RAM + LEN as u64;

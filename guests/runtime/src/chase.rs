@@ -71,7 +71,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_walk_visits_every_place_once_and_ends_where_it_began(
+        fn a_walk_visits_every_place_once_and_closes(
             count in 1_u64..300, stride in 1_u64..8,
         ) {
             let mut memory = vec![0_u64; (count * stride) as usize];

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn between_two_points_the_one_with_more_budget_decides() {
+    fn the_point_of_higher_budget_decides() {
         let table = SaturationTable::rt_virtio();
         assert_eq!(table.max_dma(180), Some(BytesPerSec(485_000_000)));
         assert_eq!(table.max_dma(181), Some(BytesPerSec(148_000_000)));

@@ -735,7 +735,7 @@ mod tests {
     }
 
     #[test]
-    fn accesses_of_others_delay_by_what_they_issue_or_what_can_be_met() {
+    fn interference_is_limited_by_issue_or_by_victim() {
         use crate::memory::{Bound, Budget, CriticalTask, Regulation, execution_bound};
         let supply = Supply::new(Schedule::Dedicated, vec![]).unwrap();
         let interferer = Interferer {
@@ -781,7 +781,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_of_higher_priority_can_hit_twice_only_out_of_step() {
+    fn servers_hit_twice_only_if_unsynchronized() {
         let free = Switching::default();
         let hold = |servers: &[(u64, u64)]| servers_hold(&ns(servers), &free, &[]);
         assert!(hold(&[(5, 10), (5, 10)]) && !hold(&[(5, 10), (6, 10)]));
@@ -874,7 +874,7 @@ mod tests {
 
         /// A round in which the last VM's interrupts take the rest of whatever turn is under way: what each gets of any window, the last one, too.
         #[test]
-        fn interrupts_that_take_the_core_put_a_round_off_by_no_more_than_said(
+        fn preempting_interrupts_delay_a_round_as_published(
             quantum in 1u64..9, vms in 2u32..5, victim in 0u32..4, times in prop::collection::vec(0u64..160, 0..6),
         ) {
             let victim = victim % vms;

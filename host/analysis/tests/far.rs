@@ -59,7 +59,7 @@ const FLOWS: [(u32, u64); 48] = [
 ];
 
 #[test]
-fn a_set_whose_last_instant_is_centuries_away_has_an_exact_minimum() {
+fn a_set_with_a_distant_last_instant_is_exact() {
     let flows = FLOWS.map(|(from, period)| Flow {
         size: Bytes(12 * 1024),
         period: Nanos(period),

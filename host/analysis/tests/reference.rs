@@ -317,7 +317,7 @@ fn compare(
 }
 
 #[test]
-fn verdict_minimum_and_first_failure_are_those_of_the_reference() {
+fn verdict_minimum_and_failure_match_the_reference() {
     let sets = if cfg!(debug_assertions) { 1500 } else { 100_000 };
     let mut r = Random(fastrand::Rng::with_seed(6));
     let mut counts = [0; 3];

@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn no_history_of_a_compensated_vm_takes_more_than_is_promised(
+    fn no_history_exceeds_the_compensation_bound(
         window in 1..6_u32, vcpus in 1..=3_u8, budget in 3..60_u64, debt: bool, overshoot in 0..10_u64,
         actions in actions(), busy in prop::collection::vec((0..80_u64, 0..400_u64), 0..40),
     ) {

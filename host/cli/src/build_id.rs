@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_follows_code_and_neither_comments_tests_nor_the_path() {
+    fn an_identity_depends_on_code_only() {
         let [one, other] = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
         let write = |root: &Path, code: &str| {
             for place in SOURCES {

@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_through_its_link_and_keeps_its_rights() {
+    fn replacing_a_file_keeps_its_link_and_mode() {
         use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
         let directory = tempfile::tempdir().expect("a directory");
         let [file, link] = ["file", "link"].map(|name| directory.path().join(name));

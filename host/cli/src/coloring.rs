@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn the_audits_counts_are_printed_as_they_were_read_back() {
+    fn the_audit_prints_the_counts_that_were_read_back() {
         let party = |name: &str, pages, foreign_pages| Audited {
             name: name.to_owned(),
             pages,
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_has_a_strip_for_each_owner_of_each_cell() {
+    fn the_picture_has_a_strip_per_owner_of_a_cell() {
         let (system, placement) = made("rpi4", "colors = \"0-3,8-11\"");
         let picture = svg(&system, &placement);
         let count = |what: &str| picture.matches(what).count();

@@ -1249,7 +1249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_initial_file_system_holds_what_its_first_process_calls() {
+    fn the_initrd_holds_what_its_first_process_calls() {
         let store = fake_store();
         let rt = members(&archive(store.path(), Initramfs::Rt, None).unwrap());
         let names: Vec<&str> = rt.iter().map(|(name, ..)| name.as_str()).collect();
@@ -1344,7 +1344,7 @@ mod tests {
     }
 
     #[test]
-    fn abandoned_scratch_directories_are_removed_and_others_kept() {
+    fn only_abandoned_scratch_directories_are_removed() {
         let cache = tempfile::tempdir().unwrap();
         let own = format!("{SCRATCH}{}", std::process::id());
         // Above the kernel's largest process number.
@@ -1411,7 +1411,7 @@ mod tests {
     }
 
     #[test]
-    fn the_locked_versions_are_taken_though_newer_ones_are_there() {
+    fn locked_versions_win_over_newer_ones() {
         for locking in [Locking::Prefer, Locking::Strict] {
             let chosen = choose(&lock(), &mirror(), &["libc6"], NEWEST, locking).unwrap();
             assert_eq!(chosen.packages, lock());

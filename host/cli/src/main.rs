@@ -10,6 +10,7 @@ mod check;
 mod coloring;
 mod debian;
 mod demo;
+mod documentation;
 mod environment;
 mod failure;
 mod image;
@@ -30,7 +31,7 @@ mod simulate;
 mod terminal;
 mod trace;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 use environment::Environment;
 use failure::{CALL, Failure};
 use std::{io::Write as _, process::ExitCode};
@@ -44,8 +45,32 @@ use std::{io::Write as _, process::ExitCode};
     after_help = "Examples:\n  weir demo\n  weir new my-system\n  weir run my-system/system.toml\n\nExit status: 0 good, 1 the system is at fault, 2 the call is, 3 the environment is."
 )]
 struct Command {
+    /// When to color what is printed.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    color: Color,
     #[command(subcommand)]
     verb: Verb,
+}
+
+/// When to color what is printed.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Color {
+    /// On a terminal, unless `NO_COLOR` is set.
+    Auto,
+    /// Also in a pipe or a file.
+    Always,
+    /// Not at all.
+    Never,
+}
+
+impl From<Color> for anstream::ColorChoice {
+    fn from(color: Color) -> Self {
+        match color {
+            Color::Auto => Self::Auto,
+            Color::Always => Self::Always,
+            Color::Never => Self::Never,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -66,6 +91,9 @@ enum Verb {
     Simulate(simulate::Arguments),
     Reproduce(reproduce::Arguments),
     Calibrate(calibrate::Arguments),
+    Completions(documentation::Completions),
+    Man(documentation::Directory),
+    Reference(documentation::Reference),
 }
 
 fn main() -> ExitCode {
@@ -83,6 +111,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
+    anstream::ColorChoice::from(command.color).write_global();
     let environment = Environment::find();
     let result = match &command.verb {
         Verb::New(arguments) => new::run(arguments),
@@ -101,6 +130,9 @@ fn main() -> ExitCode {
         Verb::Simulate(arguments) => simulate::run(arguments, &environment),
         Verb::Reproduce(arguments) => reproduce::run(arguments, &environment),
         Verb::Calibrate(arguments) => calibrate::run(arguments, &environment),
+        Verb::Completions(arguments) => documentation::completions(arguments, Command::command()),
+        Verb::Man(arguments) => documentation::man(arguments, Command::command()),
+        Verb::Reference(arguments) => documentation::reference(arguments, Command::command()),
     };
     result.map_or_else(|failure: Failure| failure.report(), |()| ExitCode::SUCCESS)
 }

@@ -81,7 +81,7 @@ fn assert_not_disturbed(attacked: &Outcome, harmless: &Outcome, least_percent: u
 }
 
 #[test]
-fn a_vm_that_suspends_again_and_again_does_not_interrupt_another_that_runs() {
+fn repeated_suspends_interrupt_no_running_vm() {
     let budget = format!("memory_budget = {{ accesses = 4000, {MEMGUARD} }}");
     let own = "memory_budget = { accesses = 4000, period = \"1ms\" }";
     for action in ["suspend", "pending"] {
@@ -96,7 +96,7 @@ fn a_vm_that_suspends_again_and_again_does_not_interrupt_another_that_runs() {
 }
 
 #[test]
-fn a_suspended_vcpu_is_woken_once_in_a_period_however_often_budget_is_returned() {
+fn returned_budget_wakes_a_vcpu_once_per_period() {
     // The victim is spent early in each period of 1 ms; the attacker returns its own every 3 us.
     let budget = |budget: u32| format!("memory_budget = {{ accesses = {budget}, {MEMGUARD} }}");
     let keys = format!("{}\nexpect = [\"reader: \"]", budget(500));
@@ -109,7 +109,7 @@ fn a_suspended_vcpu_is_woken_once_in_a_period_however_often_budget_is_returned()
 }
 
 #[test]
-fn a_vm_that_sets_anothers_budget_again_and_again_does_not_interrupt_it() {
+fn setting_anothers_budget_does_not_interrupt_it() {
     let budget = "accesses = 4000, period = \"100us\"";
     let adjust = ", adjust = { by = \"attacker\", min = 3000, max = 5000 }";
     let [attacked, harmless] = [adjust, ""].map(|adjust| {
@@ -127,7 +127,7 @@ fn a_vm_that_sets_anothers_budget_again_and_again_does_not_interrupt_it() {
 /// The attacker's first vCPU shares core 0 with the victim and spends the pool; its second one
 /// returns its share.
 #[test]
-fn a_vm_that_returns_its_pool_share_again_and_again_interrupts_the_sharer_at_most_once_a_turn() {
+fn returned_pool_shares_interrupt_once_per_slot() {
     let schedule = "\n[[core]]\nid = 0\nschedule = { kind = \"table\", major_frame = \"1ms\", slots = [\
         { vm = \"victim\", start = \"0us\", length = \"500us\" }, \
         { vm = \"attacker\", start = \"500us\", length = \"500us\" } ] }\n";
@@ -166,7 +166,7 @@ fn refills(outcome: &Outcome, core: usize) -> u64 {
 }
 
 #[test]
-fn what_el2_zeroes_and_copies_at_restarts_is_on_the_vms_budget() {
+fn restart_copies_are_charged_to_the_vms_budget() {
     let budget = "memory_budget = { accesses = 500, period = \"100us\" }\nexpect = [\"budget-weapon: 6 rounds\"]";
     let attacker = vm("attacker", "[1]", "budget-weapon", "do=restart lives=6", budget);
     let outcome = run(&[attacker, vm("console", "[0]", "reader", "for_us=1", "")]);
@@ -204,7 +204,7 @@ fn assert_budget_holds(outcome: &Outcome, vcpu: usize, budget: u64, period_ns: u
 /// QEMU the plug-in counts each load, so the budget is the same for all; what a PMU leaves out,
 /// `weir check` names.
 #[test]
-fn a_budget_holds_with_the_mmu_off_and_under_maintenance_and_prefetches() {
+fn maintenance_and_prefetch_keep_the_budget() {
     for how in ["load", "uncached", "clean", "invalidate", "prefetch"] {
         // More lines than the cache has, so that each load is a refill.
         let args = format!("for_us=20000 size=0x200000 how={how}");
@@ -223,7 +223,7 @@ fn a_budget_holds_with_the_mmu_off_and_under_maintenance_and_prefetches() {
 }
 
 #[test]
-fn a_vcpu_that_is_turned_off_and_on_again_gets_no_second_budget() {
+fn a_vcpu_power_cycle_gives_no_second_budget() {
     let keys = "memory_budget = { accesses = 300, period = \"1ms\", scope = \"vcpu\" }\n\
                 expect = [\"budget-weapon: 200 rounds\"]";
     let attacker = vm("attacker", "[0, 1]", "budget-weapon", "do=cycle every_ns=12000", keys);
@@ -236,7 +236,7 @@ fn a_vcpu_that_is_turned_off_and_on_again_gets_no_second_budget() {
 }
 
 #[test]
-fn a_vm_that_sets_its_own_budget_again_and_again_gets_no_more_than_the_most() {
+fn repeated_budget_changes_keep_the_maximum() {
     let keys = "memory_budget = { accesses = 1000, period = \"100us\", scope = \"vcpu\", \
                 adjust = { by = \"attacker\", min = 500, max = 1000 } }\n\
                 expect = [\"budget-weapon: \"]";

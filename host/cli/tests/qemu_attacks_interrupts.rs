@@ -96,7 +96,7 @@ fn raised(outcome: &Outcome) -> usize {
 /// A line comes at most once in a slot of another VM, whatever its own VM writes to the distributor
 /// elsewhere.
 #[test]
-fn a_line_that_another_core_raises_again_and_again_costs_the_victim_one_interrupt_a_slot() {
+fn a_cross_core_line_costs_one_interrupt_per_slot() {
     let attacks: [(&str, &[&str]); 2] = [
         ("qemu-virt", &["pending", "enable", "active", "route"]),
         ("qemu-virt-gicv2", &["pending", "route"]),
@@ -151,7 +151,7 @@ fn a_pending_timer_interrupt_stays_with_its_vm() {
 
 /// The interrupt that wakes a core from a power-down suspend comes, and so does the next one.
 #[test]
-fn a_core_that_powers_down_keeps_the_interrupt_that_wakes_it() {
+fn power_down_keeps_the_wakeup_interrupt() {
     const GUEST: &str = r#"
 [[vm]]
 name = "sleeper"

@@ -43,7 +43,7 @@ fn assert_unharmed(outcome: &Outcome) {
 
 /// SGIs between an attacker's own vCPUs reach no other VM.
 #[test]
-fn sgis_between_an_attackers_vcpus_interrupt_nobody_else() {
+fn sgis_within_an_attacker_interrupt_no_other_vm() {
     let alone = run(&control(200), &[]);
     let text = control(200) + &attacker("storms", "1, 2", "kind=sgi", "");
     let outcome = run(&text, &[]);
@@ -130,7 +130,7 @@ fn a_guest_that_executes_nothing_is_ended() {
 
 /// Whatever a VM prints, it is on its own console, and the person's terminal gets no escape sequence of it.
 #[test]
-fn nothing_that_is_printed_is_anothers_or_the_hypervisors() {
+fn no_output_passes_for_anothers_or_the_hypervisors() {
     let text = control(200) + &attacker("forger", "1", "rounds=20", "expect = [\"forger: done\"]");
     let outcome = run(&text, &[]);
     assert_unharmed(&outcome);
@@ -149,7 +149,7 @@ fn nothing_that_is_printed_is_anothers_or_the_hypervisors() {
 
 /// Twenty faults in a row and a power-off: the report has all of them, and the other VM's records.
 #[test]
-fn a_flood_of_faults_is_counted_and_loses_nothing_of_others() {
+fn a_flood_of_faults_is_counted_and_harmless() {
     let text = control(500)
         + &attacker(
             "faults",

@@ -120,7 +120,7 @@ fn storms_on_another_core_cost_a_control_loop_nothing() {
 
 /// A storm on the same core ends with its slot, but for the trap that EL2 handles then.
 #[test]
-fn storms_on_a_shared_core_cost_a_control_loop_one_trap() {
+fn storms_on_a_shared_core_cost_control_one_trap() {
     // Only one core is busy, so that latencies are exact without slices.
     let exact = ["--no-quantum"];
     let quiet = longest(&storm(ACTIVATIONS, "0", "kind=nothing", SLOTS, &exact));
@@ -142,7 +142,7 @@ fn storms_on_a_shared_core_cost_a_control_loop_one_trap() {
 /// A VM with a PCI function that is reset at function level, which takes 100 ms, restarts again and
 /// again next to a victim that owns half of each ms.
 #[test]
-fn a_vm_whose_pci_function_is_reset_takes_no_time_from_the_sharer() {
+fn a_pci_reset_takes_no_time_from_the_sharer() {
     let text = r#"
 platform = "qemu-virt"
 

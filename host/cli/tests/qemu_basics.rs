@@ -57,7 +57,7 @@ fn two_deterministic_runs_leave_the_same_bytes() {
 }
 
 #[test]
-fn machines_that_are_too_small_are_refused_with_the_reason() {
+fn too_small_machines_are_refused_with_the_reason() {
     let small = pair("qemu-virt", "no");
     let large = small.replace("2MiB", "64MiB");
     for (system, arguments, reason) in [
@@ -88,7 +88,7 @@ fn cache_said(platform: &str, [weir, echo]: [&str; 2], cpu: &str) -> (Option<i32
 }
 
 #[test]
-fn another_cache_is_told_of_and_refused_where_colors_rest_on_what_it_lacks() {
+fn a_different_cache_is_reported_or_refused() {
     let differs = |there: &str, file: &str| {
         format!("this machine's last-level cache has {there}, and {file} in the platform file")
     };

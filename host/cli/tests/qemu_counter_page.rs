@@ -175,7 +175,7 @@ fn whichever_of_two_budgets_is_spent_first_stops() {
 }
 
 #[test]
-fn memory_of_the_user_s_own_size_is_taken_and_other_memory_is_refused() {
+fn only_counter_page_memory_of_valid_size_is_taken() {
     let text = system(&[vm(
         "reader",
         0,
@@ -191,7 +191,7 @@ fn memory_of_the_user_s_own_size_is_taken_and_other_memory_is_refused() {
 }
 
 #[test]
-fn a_memory_stressor_reports_as_often_as_it_is_asked_to_and_leaves_nothing_out() {
+fn a_memory_stressor_reports_at_the_requested_rate() {
     let arguments = format!("mode=read {SIZE} passes=50 report_us=500");
     let ran =
         run(&system(&[vm("memory-stressor", 0, "memory-stressor", &arguments, "")]), &[]).good();
@@ -206,7 +206,7 @@ fn a_memory_stressor_reports_as_often_as_it_is_asked_to_and_leaves_nothing_out()
 }
 
 #[test]
-fn a_memory_stressor_on_rows_misses_them_and_needs_to_know_the_banks() {
+fn a_row_stressor_misses_rows_and_needs_the_banks() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("system.toml");
     let observe = |mode: &str| {

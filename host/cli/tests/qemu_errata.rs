@@ -90,7 +90,7 @@ fn the_patterns_are_recognized() {
 /// The hypervisor with all that is linked into it, the toolchain's own library included, and
 /// bare-metal guests.
 #[test]
-fn no_linked_program_has_the_patterns_of_cortex_a53_errata() {
+fn no_program_has_patterns_of_cortex_a53_errata() {
     build_programs();
     let programs = fs::read_dir(root().join("build/programs")).expect("the programs");
     let programs =

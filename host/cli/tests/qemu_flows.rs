@@ -255,7 +255,7 @@ fn runs_on_a_loaded_host_are_alike() {
 
 /// Without `--keep-running`: the flows' counts are those of the end, whether the system has a heartbeat or not.
 #[test]
-fn a_counted_run_that_ends_with_its_last_expected_line_has_counted_every_packet() {
+fn a_counted_run_counts_every_packet_at_its_end() {
     for (system, options, packets) in
         [("flows-exact", "--no-quantum", [200].as_slice()), ("flows-mmio", "-q", &[1000])]
     {
@@ -339,7 +339,7 @@ fn holds(ran: &Ran, tight: &[usize]) {
 }
 
 #[test]
-fn no_packet_takes_longer_than_its_bound_and_the_bound_is_tight() {
+fn latencies_are_within_tight_bounds() {
     let directory = tempfile::tempdir().expect("a directory");
     let overheads = measure(directory.path(), &root().join("tests/systems/flows-overheads.toml"));
     let text = with_overheads("flows-exact.toml", &overheads);
@@ -372,7 +372,7 @@ fn scheduled(text: &str, schedule: &str) -> String {
 /// By any schedule the flow keeps the bound of what its broker is sure to get, which another VM that never sleeps leaves to it; and that one computes on. Where the
 /// broker goes first it takes the core at once. Elsewhere packets wait for nearly all of the other's turn.
 #[test]
-fn a_broker_that_shares_its_core_keeps_the_bound_and_the_other_goes_on() {
+fn a_broker_on_a_shared_core_keeps_the_bound() {
     let directory = tempfile::tempdir().expect("a directory");
     let overheads = measure(directory.path(), &root().join("tests/systems/flows-overheads.toml"));
     let own = with_overheads("flows-shared.toml", &overheads);
@@ -447,7 +447,7 @@ fn no_packet_takes_longer_than_its_bound_over_pci() {
 
 /// Twelve flows between four VMs which all send at the same moment, so that each packet meets all the others.
 #[test]
-fn each_of_twelve_flows_keeps_its_bound_when_all_send_at_once() {
+fn twelve_simultaneous_flows_keep_their_bounds() {
     let directory = tempfile::tempdir().expect("a directory");
     let text = fs::read_to_string(root().join("tests/systems/flows-mesh.toml")).expect("a system");
     let shorter = [("size=4096", "size=2000"), ("of 4096", "of 2000"), ("245760", "120000")];
@@ -526,7 +526,7 @@ fn flow_to(name: &str, from: &str, to: &[&str], keys: &str) -> String {
 /// Several receivers of one sender's packets: two get every byte, one of them over PCI; the third dies, begins anew, and is in from the
 /// packet on that comes when it has accepted.
 #[test]
-fn every_receiver_gets_every_packet_and_one_that_restarts_joins_again() {
+fn multicast_reaches_all_and_restarted_receivers() {
     for platform in ["qemu-virt", "qemu-virt-gicv2"] {
         let file = root().join("examples/flows-multicast/flows-multicast.toml");
         let ran = run(&file, "5s", &["--platform", platform]);
@@ -550,7 +550,7 @@ fn every_receiver_gets_every_packet_and_one_that_restarts_joins_again() {
 
 /// One that leaves everything in its ring, and one that nobody reads at: both are dropped, and the third misses nothing.
 #[test]
-fn a_receiver_that_is_slow_is_dropped_and_the_others_miss_nothing() {
+fn a_slow_receiver_is_dropped_without_loss_to_others() {
     let linux = "weir.run=receive weir.receive=port=5000,streams=1,pause_ms=2000";
     let text = format!(
         "platform = \"qemu-virt\"\n{}{}{}{}\n[[vm]]\nname = \"linux\"\ncpus = [3]\nmemory = \"128MiB\"\n\
@@ -584,7 +584,7 @@ fn a_receiver_that_is_slow_is_dropped_and_the_others_miss_nothing() {
 
 /// One transfer for each receiver, and the bound holds for the last of them.
 #[test]
-fn no_receiver_waits_longer_than_the_bound_of_their_flow() {
+fn no_receiver_waits_longer_than_its_flows_bound() {
     let directory = tempfile::tempdir().expect("a directory");
     let overheads = measure(directory.path(), &root().join("tests/systems/flows-overheads.toml"));
     let text = format!(
@@ -635,7 +635,7 @@ fn beside(culprits: &str, overheads: &Path) -> Ran {
 }
 
 #[test]
-fn who_floods_breaks_rings_or_keeps_buffers_takes_nobody_over_his_bound() {
+fn malicious_drivers_leave_bounds_intact() {
     let directory = tempfile::tempdir().expect("a directory");
     let overheads = measure(directory.path(), &root().join("tests/systems/flows-overheads.toml"));
     let own = "period = \"100us\"\ndeadline = \"100us\"";
@@ -894,7 +894,7 @@ fn linux_sends_and_receives_over_pci() {
 /// 200 connections, eight at a time; sockets that keep messages apart; every module out and in again at both ends; and a receiver
 /// that does not read, so that the sender runs out of credit.
 #[test]
-fn linux_sends_to_linux_before_and_after_its_modules_are_reloaded() {
+fn linux_sends_to_linux_after_a_module_reload() {
     let ran = run(&root().join("tests/systems/flows-linux-linux.toml"), "60s", &[]);
     for (sent, received) in [
         ("27 messages sent, 3419439 bytes, sum ", "port 5000: 3419439 bytes in order, sum "),
@@ -962,7 +962,7 @@ fn linux_sees_that_the_other_end_has_died() {
 /// Debian's kernel suspends to idle in the midst of what it sends, and again of what it receives. Its driver frees its rings then, so both
 /// ends are told that the connection is gone, and the next one brings everything from the beginning.
 #[test]
-fn linux_suspends_and_both_ends_see_the_connection_reset() {
+fn a_linux_suspend_resets_the_connection() {
     let bare = fs::read_to_string(root().join("tests/systems/flows-linux-suspend.toml"));
     let bare = bare.expect("a system");
     let over_pci = bare.replace("devices = [\"rtc\"]", "devices = [\"rtc\"]\nvsock = \"pci\"");
@@ -1067,7 +1067,7 @@ fn run_with_broker(guest: &str, text: &str, time: &str) -> Ran {
 
 /// Each copy takes 3 ms, so that who restarts does so in the midst of one. Nothing of the old life comes into a stream of the new one.
 #[test]
-fn an_end_that_restarts_in_the_midst_of_a_chunk_waits_for_it() {
+fn an_endpoint_restart_waits_for_its_chunk() {
     // A broker that shares its core has each copy cut into pieces.
     let beside = vm("control", 2, "control", "activations=500", "");
     let shared = format!("{beside}{SHARED}");
@@ -1131,7 +1131,7 @@ fn a_broker_that_hangs(more: &str) {
 /// A broker that never becomes ready does not keep the VMs of its flows from starting: they wait
 /// for 100 ms, and the run says so. A VM in no flow does not wait.
 #[test]
-fn a_broker_that_never_becomes_ready_is_not_waited_for_forever() {
+fn waiting_for_an_unready_broker_ends() {
     let text = format!(
         "platform = \"qemu-virt\"\n{}{}{}{}",
         vm("sender", 0, "sender", "to=4 messages=3 size=999 period_us=1000", ""),

@@ -42,7 +42,7 @@ fn counts(outcome: &Outcome, vm: &str) -> (u64, u64) {
 }
 
 #[test]
-fn a_device_is_handed_over_at_the_end_of_its_interrupt() {
+fn a_device_is_handed_over_after_its_interrupt() {
     for platform in ["qemu-virt", "qemu-virt-gicv2"] {
         for second in [0, 1] {
             let vms = [vm("a", 0, 1, "", ROUNDS), vm("b", second, 0, "", ROUNDS)];

@@ -100,12 +100,12 @@ fn the_storm_was_one(outcome: &Outcome) {
 }
 
 #[test]
-fn a_storm_of_mmio_and_calls_leaves_control_alone_on_gicv3() {
+fn an_mmio_and_call_storm_spares_control_on_gicv3() {
     a_storm_leaves_control_alone(&[]);
 }
 
 #[test]
-fn a_storm_of_mmio_and_calls_leaves_control_alone_on_gicv2() {
+fn an_mmio_and_call_storm_spares_control_on_gicv2() {
     a_storm_leaves_control_alone(GICV2);
 }
 
@@ -123,7 +123,7 @@ fn histogram(outcome: &Outcome) -> Vec<(u64, u64)> {
 /// The guest hashes its memory before it writes to any; a random word in its device tree makes the hash
 /// one that nobody knew before.
 #[test]
-fn a_thousand_lives_begin_with_the_same_memory_and_leave_control_alone() {
+fn a_thousand_restarts_begin_with_the_same_memory() {
     let quiet = "image = { elf = \"control\" }\nexpect = [";
     let told =
         "image = { elf = \"control\", args = \"histogram=1\" }\nexpect = [\"control: histogram\", ";
@@ -176,7 +176,7 @@ fn a_thousand_lives_begin_with_the_same_memory_and_leave_control_alone() {
 }
 
 #[test]
-fn a_hypervisor_that_moved_does_what_one_that_stays_does() {
+fn a_relocated_hypervisor_behaves_the_same() {
     for arguments in [&[][..], GICV2] {
         let outcome = run(&moved(&system("smp")), arguments);
         it_moved(&outcome);
@@ -199,7 +199,7 @@ fn a_hypervisor_that_moved_does_what_one_that_stays_does() {
 }
 
 #[test]
-fn first_systems_run_as_well_in_a_hypervisor_that_moved() {
+fn basic_systems_run_in_a_relocated_hypervisor() {
     for name in ["demo", "linux-reboot", "passthrough", "probe-4"] {
         it_moved(&run(&moved(&system(name)), &[]));
     }
@@ -292,7 +292,7 @@ fn u_boot_prints_its_device_tree(name: &str, memory: &[&str]) {
 }
 
 #[test]
-fn u_boot_prints_its_device_tree_at_ram_base_0x4000_0000() {
+fn u_boot_prints_its_device_tree_at_ram_base_1_gib() {
     u_boot_prints_its_device_tree(
         "uboot",
         &["memory@40000000 {", "reg = <0x00000000 0x40000000 0x00000000 0x04000000"],

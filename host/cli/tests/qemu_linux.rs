@@ -58,7 +58,7 @@ fn is_off(outcome: &Outcome) {
 }
 
 #[test]
-fn one_vcpu_fills_the_memory_it_was_given_and_powers_off() {
+fn one_vcpu_fills_its_memory_and_powers_off() {
     let word = random_word();
     let scenarios = format!("memtest,poweroff weir.memory=64 weir.echo={word}");
     let expect = format!("expect = [\"linux: echo {word}\", \"blocks of 257\", \"linux: done\"]");
@@ -71,7 +71,7 @@ fn one_vcpu_fills_the_memory_it_was_given_and_powers_off() {
 
 /// Every page of its cells is there, and each life begins with the image as it was built.
 #[test]
-fn linux_in_colors_of_its_own_fills_its_memory_in_each_life() {
+fn colored_linux_fills_its_memory_after_each_restart() {
     let line = "linux: memtest 127 of 127 blocks of 257 pages hold their pattern";
     let keys = format!("colors = \"0-11\"\nexpect = {:?}", [line; 2]);
     let text = linux("0", "memtest,reboot weir.memory=128", &keys);
@@ -87,7 +87,7 @@ fn linux_in_colors_of_its_own_fills_its_memory_in_each_life() {
 }
 
 #[test]
-fn two_vcpus_send_each_other_interrupts_and_two_runs_leave_the_same_bytes() {
+fn cross_vcpu_interrupts_repeat_exactly() {
     let expect = "expect = [\"linux: user space on 2 cpus\", \"linux: done\"]";
     let text = linux("0, 1", "sgi,poweroff weir.loops=100", expect);
     let arguments = &["--keep-running", "--for", "60s"];
@@ -294,12 +294,12 @@ fn attacks_are_contained_and_named(arguments: &[&str]) {
 }
 
 #[test]
-fn attacks_are_contained_and_named_beside_linux_and_control_on_gicv3() {
+fn attacks_are_contained_and_named_on_gicv3() {
     attacks_are_contained_and_named(&[]);
 }
 
 #[test]
-fn attacks_are_contained_and_named_beside_linux_and_control_on_gicv2() {
+fn attacks_are_contained_and_named_on_gicv2() {
     attacks_are_contained_and_named(GICV2);
 }
 

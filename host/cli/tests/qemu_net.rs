@@ -47,12 +47,12 @@ fn run_outside(text: &str, directory: Option<&str>) -> Outcome {
 }
 
 #[test]
-fn two_on_one_core_share_a_device_and_talk_to_each_other() {
+fn two_on_one_core_share_a_device_in_host_time() {
     run_outside(&system("switch"), None).good();
 }
 
 #[test]
-fn two_linuxes_on_one_core_share_a_device() {
+fn two_linuxes_share_a_device_in_host_time() {
     let directory = tempfile::tempdir().expect("a directory");
     let lines: Vec<_> = (1_000_000..1_100_000).map(|number: u32| number.to_string()).collect();
     let lines = lines.join("\n") + "\n";
@@ -77,7 +77,7 @@ fn two_linuxes_on_one_core_share_a_device() {
 }
 
 #[test]
-fn the_others_go_on_when_the_service_vm_begins_anew() {
+fn a_service_vm_restart_spares_others_in_host_time() {
     let text =
         with(&system("switch"), r#"{ elf = "switch" }"#, r#"{ elf = "switch", args = "crash=8" }"#);
     // What is on its way when it dies is lost; what is asked for later is answered.
@@ -145,7 +145,7 @@ fn nobody_speaks_for_another() {
 }
 
 #[test]
-fn a_station_that_dies_begins_anew_and_the_other_goes_on() {
+fn a_dead_station_restarts_and_the_other_goes_on() {
     let dies = "to=52:54:00:00:00:02 frames=300 crash=100";
     let expect = r#"expect = ["400 frames from 52:54:00:00:00:01, 0 lost, 0 damaged"]"#;
     let sends = "to=52:54:00:00:00:01 frames=600 expect=400";
@@ -188,7 +188,7 @@ fn packets(interval_us: u32, rule: &str) -> (u64, u64, usize) {
 }
 
 #[test]
-fn real_packets_delay_who_shares_the_core_only_where_they_may_take_it() {
+fn packets_delay_a_sharer_only_if_they_may_preempt() {
     let (free, _, many) = packets(500, "preempt = true");
     let (waiting, longest, _) = packets(500, "");
     let (seldom, longest_of_few, few) = packets(20_000, "");

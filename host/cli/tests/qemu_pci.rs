@@ -79,13 +79,13 @@ fn linux_uses_the_disk(text: &str, arguments: &[&str]) {
 }
 
 #[test]
-fn linux_writes_a_disk_behind_the_smmu_and_reads_it_back_with_gicv3() {
+fn linux_uses_a_disk_behind_the_smmu_on_gicv3() {
     linux_uses_the_disk(&system("passthrough-pci"), &[]);
 }
 
 /// Then the hypervisor and its SMMU's tables are in scattered pages, as are Linux' RAM and what the disk reaches.
 #[test]
-fn linux_in_colors_of_its_own_writes_a_disk_and_reads_it_back() {
+fn colored_linux_uses_a_disk_behind_the_smmu() {
     let text = system("passthrough-pci");
     let text = with(&text, "console_core = 2", "console_core = 2\ncolors = \"12-13\"");
     let text = with(&text, "memory = \"16MiB\"", "memory = \"16MiB\"\ncolors = \"0-1\"");
@@ -94,7 +94,7 @@ fn linux_in_colors_of_its_own_writes_a_disk_and_reads_it_back() {
 }
 
 #[test]
-fn linux_writes_a_disk_behind_the_smmu_and_reads_it_back_with_gicv2() {
+fn linux_uses_a_disk_behind_the_smmu_on_gicv2() {
     linux_uses_the_disk(&system("passthrough-pci"), &["--platform", "qemu-virt-gicv2"]);
 }
 
@@ -108,7 +108,7 @@ const ATTACKS: [(&str, Option<(&str, &str)>); 5] = [
 ];
 
 #[test]
-fn a_disk_pointed_at_other_memory_changes_nothing_there_and_is_named() {
+fn a_disk_cannot_write_to_other_memory() {
     let directory = tempfile::tempdir().expect("a directory");
     let word = random_word();
     let disk = disk(directory.path(), &word);
@@ -174,7 +174,7 @@ fn refused(slot: (&str, &str), more: &[&str]) -> String {
 }
 
 #[test]
-fn machines_on_which_the_function_is_not_confined_are_refused() {
+fn machines_without_confined_functions_are_refused() {
     let past = refused((SLOT, "disable-legacy=on"), &[]);
     let words =
         "PCI function 00:02.0 goes past the SMMU: give QEMU's virtio device iommu_platform=on";
@@ -210,7 +210,7 @@ expect = ["dma: life 2: the register reads 0x0, then 0x460001"]
 }
 
 #[test]
-fn functions_of_two_vms_are_reset_between_lives_and_apart() {
+fn functions_of_two_vms_are_reset_separately() {
     let text =
         format!("platform = \"qemu-virt\"\n{}{}", tenant("a", 0, 3, 1), tenant("b", 1, 4, 2));
     let devices = ["addr=3,serial=a", "addr=4.0,multifunction=on,serial=b", "addr=4.1,serial=c"];

@@ -146,7 +146,7 @@ fn budgets_of_time_are_kept() {
 
 /// A VM that resets itself, one that powers off, one that sleeps for ever, one whose memory budget is spent in its turns.
 #[test]
-fn what_a_vm_does_to_itself_leaves_the_others_their_turns() {
+fn attacks_on_itself_leave_other_vms_their_slots() {
     let budget = r#"memory_budget = { event = "inst-retired", accesses = 100000, period = "1ms" }"#;
     let vms = [
         vm("a", 1500, "spin=2000 seed=3 then=reset", ""),
@@ -271,7 +271,7 @@ fn taken(priorities: [u8; 2]) -> [usize; 2] {
 }
 
 #[test]
-fn a_line_takes_no_turn_that_a_more_urgent_one_has_taken() {
+fn a_line_cannot_preempt_a_more_urgent_one() {
     let ([first, less], [least, second]) = (taken([1, 2]), taken([2, 1]));
     assert!(2 * less < first && 2 * least < second, "{first}, {less}; {least}, {second}");
     let [one, other] = taken([5, 5]);
@@ -279,7 +279,7 @@ fn a_line_takes_no_turn_that_a_more_urgent_one_has_taken() {
 }
 
 #[test]
-fn interrupts_take_the_core_only_where_they_may_and_as_often_as_they_may() {
+fn interrupts_preempt_only_as_admitted() {
     let waiting = interrupted(1000, "");
     assert_eq!(records(&waiting, "line-preempted"), 0);
     let preempting = interrupted(1000, "preempt = true");
@@ -306,7 +306,7 @@ fn a_storm_is_masked_until_there_is_credit() {
 
 /// Both lines of the VM's devices, raised again as fast as its second vCPU can, and an SGI with each.
 #[test]
-fn a_storm_on_every_line_at_once_leaves_the_sleeper_its_turns() {
+fn a_storm_on_every_line_leaves_the_sleeper_its_slots() {
     let sleeper = sleeper(8);
     let loaded = loaded(
         "interval_us=1 second=39 second_us=1 sgi=1 work_us=5",
@@ -355,7 +355,7 @@ fn a_storm_on_every_line_at_once_leaves_the_sleeper_its_turns() {
 
 /// SGIs, CPU_ON, lines that are routed to the shared core and away, looks at what is pending there: none is worth more than once a turn.
 #[test]
-fn a_vm_that_floods_its_first_core_from_its_second_leaves_the_sleeper_its_turns() {
+fn a_cross_core_flood_leaves_the_sleeper_its_slots() {
     for platform in ["qemu-virt", "qemu-virt-gicv2"] {
         let flood = r#"
 [[vm]]
@@ -428,7 +428,7 @@ devices = ["/pl031@9010000"]
 
 /// It begins a new life as often as it can, on a core of its own, and in each turns a vCPU on the sleeper's core on and sends it an SGI.
 #[test]
-fn lives_that_end_at_once_interrupt_a_shared_core_once_a_round() {
+fn short_lives_interrupt_a_shared_core_once_a_round() {
     let outcome = flood("[1, 0]", "resets=1");
     let lives = outcome.vm("flood")["restarts"].as_u64().expect("a number");
     assert!(lives >= 5, "{lives} lives");
@@ -442,7 +442,7 @@ fn lives_that_end_at_once_interrupt_a_shared_core_once_a_round() {
 
 /// Its second core floods its first, and turns the third on all the time, which goes off at once.
 #[test]
-fn cores_that_go_on_and_off_are_no_news_to_a_shared_one() {
+fn core_power_changes_do_not_reach_a_shared_core() {
     let outcome = flood("[0, 1, 2]", "");
     let lines = outcome.lines("flood");
     assert!(lines.iter().any(|line| line.starts_with("flood: 1000 rounds")), "{lines:?}");
@@ -530,7 +530,7 @@ expect = ["linux: user space on 1 cpus", "linux: done"]
 }
 
 #[test]
-fn a_linux_and_a_control_loop_share_a_core_and_no_activation_is_missed() {
+fn control_next_to_linux_misses_no_activation() {
     let control = r#"
 [[vm]]
 name = "control"
@@ -563,7 +563,7 @@ fn two_linux_share_a_core() {
 
 /// One that compares the time that it is told was stolen from it with what it misses, beside one that is always busy.
 #[test]
-fn a_vm_is_told_the_time_that_others_take_from_it_and_cannot_change_that() {
+fn stolen_time_is_reported_and_read_only() {
     let teller = |args: &str, more: &str| {
         format!(
             r#"

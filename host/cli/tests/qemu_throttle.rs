@@ -206,7 +206,7 @@ fn a_new_life_brings_no_new_budget() {
 }
 
 #[test]
-fn a_vcpu_that_is_off_is_not_looked_at_and_counts_from_when_it_comes_on() {
+fn an_off_vcpu_is_not_polled() {
     // The second core of `latency` never comes on.
     let outcome = run(r#"
 platform = "qemu-virt"
@@ -242,7 +242,7 @@ expect = ["1 rounds"]
 }
 
 #[test]
-fn a_silent_system_without_a_heartbeat_ends_by_virtual_time() {
+fn a_silent_system_ends_by_virtual_time() {
     let text = alone("qemu-virt", 0, "accesses = 1000, period = \"100us\"")
         .replace("console_core = 0", "console_core = 0\nheartbeat = \"0s\"")
         .replace(" passes=0", "")
@@ -328,7 +328,7 @@ fn crossing() -> Vec<u8> {
 
 /// Each of its accesses brings in two lines, so that it spends its budget in half the time of one that is aligned: the looks come in time.
 #[test]
-fn a_guest_whose_accesses_cross_lines_keeps_its_budget() {
+fn accesses_across_lines_keep_the_budget() {
     let image = std::env::temp_dir().join(format!("weir-crossing-{}.bin", std::process::id()));
     std::fs::write(&image, crossing()).expect("a temporary file");
     let text = format!(
@@ -385,14 +385,14 @@ expect = ["linux: memory-stressor wrote 3 blocks of 4 MiB on cpu 1", "linux: don
 }
 
 #[test]
-fn an_unbalanced_linux_gets_the_whole_budget_from_a_pool_and_half_of_it_evenly() {
+fn an_unbalanced_linux_gets_the_whole_pool() {
     let (even, pool) = (unbalanced_linux("even"), unbalanced_linux("pool"));
     assert!(even.abs_diff(16_000) < 1600, "{even}");
     assert!(pool.abs_diff(32_000) < 3200, "{pool}");
 }
 
 #[test]
-fn what_others_leave_raises_a_hungry_vm_and_takes_nobodys_guarantee() {
+fn unused_budget_helps_and_costs_no_guarantee() {
     let system = |hungry: &str, other: &str| {
         let vm = |name: &str, core: u32, args: &str, bandwidth: &str| {
             format!(
@@ -440,7 +440,7 @@ expect = ["counting: done"]
 }
 
 #[test]
-fn a_vm_uses_the_counters_that_it_was_granted_and_no_others() {
+fn a_vm_uses_only_its_granted_counters() {
     for platform in ["qemu-virt", "qemu-virt-gicv2"] {
         let outcome = counting(platform, "pmu = 2");
         let lines = outcome.lines("counting");
@@ -462,7 +462,7 @@ fn a_vm_uses_the_counters_that_it_was_granted_and_no_others() {
 }
 
 #[test]
-fn a_vm_with_counters_of_its_own_does_not_reach_those_of_its_budget() {
+fn own_counters_do_not_reach_those_of_the_budget() {
     let budget =
         "memory_budget = { accesses = 20000, period = \"100us\", event = \"inst-retired\" }";
     let outcome = counting("qemu-virt", &format!("pmu = 3\n{budget}"));

@@ -45,7 +45,7 @@ fn data(text: &str) -> Value {
 }
 
 #[test]
-fn a_throttled_memory_stressor_leaves_a_staircase_and_the_same_trace_each_time() {
+fn a_throttled_stressor_traces_the_same_staircase() {
     let [one, other] = [(); 2].map(|()| run_system(&throttled(), &Options::default()).good());
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("trace.bin");

@@ -187,7 +187,7 @@ fn stressor(bandwidth: &str, more: &str) -> String {
 }
 
 #[test]
-fn a_memory_budget_is_in_the_summary_and_judged() {
+fn a_memory_budget_is_judged_in_host_time() {
     let limited = stressor("accesses = 1000, period = \"100us\"", "");
     let (said, report, summary) = run(&limited, &["--deterministic", "--for", "20ms"]);
     let budget = &report["vms"][0]["budgets"][0];
@@ -224,7 +224,7 @@ fn a_memory_budget_is_in_the_summary_and_judged() {
 
 /// QEMU's event counts more than the guest's instructions, so that no verdict stands on it.
 #[test]
-fn a_budget_of_instructions_in_qemu_is_not_judged_where_it_is_exceeded() {
+fn an_instruction_budget_in_qemu_is_not_judged() {
     let saturation = "[saturation]\nperiod = \"100us\"\nline = \"64B\"\npoints = [{ accesses = 100000, dma = \"0B/s\" }]\novershoot = 0\n";
     let limited =
         stressor("accesses = 10000, period = \"100us\", event = \"inst-retired\"", saturation);
@@ -243,7 +243,7 @@ fn a_budget_of_instructions_in_qemu_is_not_judged_where_it_is_exceeded() {
 /// Two VMs take turns of 4 ms on core 0; an interrupt of one waits for its turn unless it takes the
 /// core.
 #[test]
-fn an_interrupt_that_waits_longer_than_its_deadline_fails_the_run() {
+fn a_late_interrupt_fails_the_run() {
     let system = |rule: &str| {
         format!(
             r#"{BUSY}

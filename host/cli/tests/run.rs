@@ -100,7 +100,7 @@ fn a_run_ends_when_every_expected_line_was_seen() {
 
 /// The machine goes on for a moment behind the last expected line, and a read ends where it likes.
 #[test]
-fn what_comes_behind_the_last_expected_line_in_one_read_is_not_lost() {
+fn output_after_the_last_line_is_not_lost() {
     let fake = fake(WELL);
     // Below PIPE_BUF, so that it is written, and then read, in one piece.
     let whole = good().line(7_500, 0, "and more").mark(7_600, 0).text("half a ");
@@ -123,7 +123,7 @@ fn what_comes_behind_the_last_expected_line_in_one_read_is_not_lost() {
 }
 
 #[test]
-fn a_line_that_a_vm_is_within_at_the_end_is_waited_for() {
+fn an_unfinished_line_is_awaited_at_the_end() {
     let fake = fake("cat good; head -c 2 > asked; cat last; cat end; exec sleep 100");
     fake.write("last", last_counters().mark(8_000, 0).text("half a ").bytes());
     fake.write("end", Wire::default().text("line\n").mark(8_000, 0).bytes());
@@ -185,8 +185,8 @@ fn where_the_report_goes_is_looked_at_before_the_run() {
         "calibrate system.toml -o guest.bin",
         "plan system.toml -o system.toml",
         "plan system.toml -o guest.bin",
-        "simulate system.toml --sweep seed=1 --output guest.bin",
-        "simulate --merge system.toml --output system.toml",
+        "simulate sweep system.toml --vary seed=1 --output guest.bin",
+        "simulate merge system.toml --output system.toml",
     ] {
         let said = say(fake.weir().args(call.split(' ')));
         assert_eq!(said.status, Some(2), "{call}: {}", said.err);
@@ -311,7 +311,7 @@ fn remains(fake: &Fake) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn deterministic_runs_leave_the_same_whatever_the_host_does() {
+fn deterministic_runs_do_not_depend_on_the_host() {
     // All at once, so that what follows the end is in the same read.
     let quick = fake("cat all; exec yes more");
     let all = [good().bytes(), last_counters().bytes(), b"more\n"].concat();
@@ -600,7 +600,7 @@ mod attach {
     }
 
     #[test]
-    fn a_person_types_and_leaves_with_the_terminal_as_it_was() {
+    fn detaching_restores_the_terminal() {
         let fake = prompting();
         let mut run = start(&fake);
         // Ctrl-C is the guest's.
@@ -614,7 +614,7 @@ mod attach {
     }
 
     #[test]
-    fn the_terminal_is_restored_when_the_client_is_terminated() {
+    fn terminating_the_client_restores_the_terminal() {
         let fake = prompting();
         let mut run = start(&fake);
         let line = "sh -c 'echo $$ > client; exec \"$WEIR\" attach one'";

@@ -43,7 +43,7 @@ fn a_dram_trace_of_row_misses_takes_trc_each() {
         writeln!(text, "R {:#x}", row << 17).unwrap();
     }
     fs::write(&file, text).unwrap();
-    let said = weir(&["simulate", "--dram-trace", &name, "--platform", "ddr4-2400", "--json"]);
+    let said = weir(&["simulate", "dram", &name, "--platform", "ddr4-2400", "--json"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     let json: Value = serde_json::from_str(&said.out).unwrap();
     let keys: Vec<_> = json.as_object().unwrap().keys().cloned().collect();
@@ -57,50 +57,41 @@ fn a_dram_trace_of_row_misses_takes_trc_each() {
 }
 
 #[test]
-fn what_is_wrong_with_a_trace_or_a_memory_has_its_place() {
+fn errors_in_traces_and_memories_have_a_place() {
     let directory = tempfile::tempdir().unwrap();
     let (file, name) = path(&directory, "trace.txt");
     fs::write(&file, "R 0x40\nW 64\n").unwrap();
-    let bad = weir(&["simulate", "--dram-trace", &name, "--platform", "ddr4-2400"]);
+    let bad = weir(&["simulate", "dram", &name, "--platform", "ddr4-2400"]);
     assert_eq!(bad.status, Some(1));
     assert!(bad.err.contains("trace.txt:2: `W 64` is no request"), "{}", bad.err);
-    let none = weir(&["simulate", "--dram-trace", "nowhere", "--platform", "ddr4-2400"]);
+    let none = weir(&["simulate", "dram", "nowhere", "--platform", "ddr4-2400"]);
     assert_eq!(none.status, Some(2));
     let (memory, memory_name) = path(&directory, "memory.toml");
     fs::write(&memory, "description = \"x\"\n[dram]\nclock_ps = -1\n").unwrap();
-    let bad = weir(&["simulate", "--dram-trace", &name, "--platform", &memory_name]);
+    let bad = weir(&["simulate", "dram", &name, "--platform", &memory_name]);
     assert_eq!(bad.status, Some(1));
     assert!(bad.err.contains("memory.toml: ") && bad.err.contains("line 3"), "{}", bad.err);
     for wrong in [
         &["simulate"][..],
-        &["simulate", "--dram-trace", "x"],
-        &["simulate", "x.toml", "--for", "2s"],
-        &["simulate", "x.toml", "--shard", "1/2"],
-        &["simulate", "x.toml", "--sweep", "seed=1", "--compare"],
-        &["simulate", "x.toml", "--set", "seed"],
-        &["simulate", "x.toml", "--sweep", "seed=1,1"],
+        &["simulate", "dram", "x"],
+        &["simulate", "x.toml"],
+        &["simulate", "run", "x.toml", "--for", "2s"],
+        &["simulate", "run", "x.toml", "--compare", "--output", "plots"],
+        &["simulate", "run", "x.toml", "--set", "seed"],
+        &["simulate", "sweep", "x.toml", "--shard", "1/2"],
+        &["simulate", "sweep", "x.toml", "--vary", "seed=1,1"],
+        &["simulate", "merge"],
     ] {
         assert_eq!(weir(wrong).status, Some(2), "{wrong:?}");
     }
     fs::write(&file, "R 0x40\n").unwrap();
-    let trace = ["simulate", "--dram-trace", &name, "--platform", "ddr4-2400"];
-    assert_eq!(weir(&trace).status, Some(0));
-    for more in [
-        &["--compare"][..],
-        &["--output", "x"],
-        &["--for", "1ms"],
-        &["--warm-up", "1ms"],
-        &["--seed", "1"],
-    ] {
-        let said = weir(&[&trace, more].concat());
-        assert_eq!(said.status, Some(2), "{more:?}");
-        assert!(said.err.contains("cannot be used with"), "{}", said.err);
-    }
+    let good = weir(&["simulate", "dram", &name, "--platform", "ddr4-2400"]);
+    assert_eq!(good.status, Some(0), "{}", good.err);
 }
 
 #[test]
 #[cfg(unix)]
-fn files_without_an_end_and_without_a_request_are_refused() {
+fn endless_and_empty_traces_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let (file, name) = path(&directory, "trace.txt");
     fs::write(&file, format!("R 0x40\n#{}\n", "-".repeat(5000))).unwrap();
@@ -109,18 +100,18 @@ fn files_without_an_end_and_without_a_request_are_refused() {
         ("/", 2, "cannot read /: it is a directory, not a regular file"),
         (&name, 1, "trace.txt:2: a line of more than 4096 bytes"),
     ] {
-        let said = weir(&["simulate", "--dram-trace", trace, "--platform", "ddr4-2400"]);
+        let said = weir(&["simulate", "dram", trace, "--platform", "ddr4-2400"]);
         assert_eq!(said.status, Some(status), "{trace}");
         assert!(said.err.contains(wanted), "{}", said.err);
     }
-    let said = weir(&["simulate", "--dram-trace", &name, "--platform", "/dev/zero"]);
+    let said = weir(&["simulate", "dram", &name, "--platform", "/dev/zero"]);
     assert!(said.err.contains("/dev/zero: it is a device, not a regular file"), "{}", said.err);
 }
 
 #[test]
-fn a_simulation_prints_the_same_bytes_again_and_its_waits_add_up() {
+fn a_simulation_repeats_and_its_waits_add_up() {
     let file = system("simulate-isolation.toml");
-    let call = ["simulate", &file, "--for", "300us", "--warm-up", "1us", "--json"];
+    let call = ["simulate", "run", &file, "--for", "300us", "--warm-up", "1us", "--json"];
     let said = weir(&call);
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert_eq!(weir(&call).out, said.out);
@@ -132,7 +123,7 @@ fn a_simulation_prints_the_same_bytes_again_and_its_waits_add_up() {
         let delay = vm["delay_ps"].as_u64().unwrap();
         assert!(delay > 0 && delay == waited, "{delay} {waited}");
     }
-    let table = weir(&call[..6]).out;
+    let table = weir(&call[..7]).out;
     assert!(table.contains("slowdown") && table.contains("writers, vCPU 2"), "{table}");
 }
 
@@ -141,7 +132,7 @@ fn pictures_have_a_line_for_each_vm() {
     let directory = tempfile::tempdir().unwrap();
     let (to, name) = path(&directory, "pictures");
     let file = system("simulate-isolation.toml");
-    let said = weir(&["simulate", &file, "--for", "300us", "--svg", &name]);
+    let said = weir(&["simulate", "run", &file, "--for", "300us", "--output", &name]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     for picture in ["bandwidth.svg", "latency.svg", "arrivals.svg"] {
         let text = fs::read_to_string(to.join(picture)).unwrap();
@@ -151,7 +142,7 @@ fn pictures_have_a_line_for_each_vm() {
 }
 
 #[test]
-fn deadlines_and_arrival_curves_are_in_the_tables_the_json_and_the_pictures() {
+fn deadlines_and_arrival_curves_are_in_all_outputs() {
     let directory = tempfile::tempdir().unwrap();
     let (file, name) = path(&directory, "periodic.toml");
     let text = "platform = \"zcu102\"\n[[vm]]\nname = \"periodic\"\ncpus = [0]\nmemory = \"4MiB\"\n\
@@ -160,8 +151,8 @@ fn deadlines_and_arrival_curves_are_in_the_tables_the_json_and_the_pictures() {
                 memory_budget = { accesses = 2500, period = \"100us\", overcommit = true }\n";
     fs::write(&file, text).unwrap();
     let (to, pictures) = path(&directory, "pictures");
-    let call = ["simulate", &name, "--for", "8ms", "--warm-up", "2ms"];
-    let table = weir(&[&call[..], &["--svg", &pictures]].concat());
+    let call = ["simulate", "run", &name, "--for", "8ms", "--warm-up", "2ms"];
+    let table = weir(&[&call[..], &["--output", &pictures]].concat());
     assert_eq!(table.status, Some(0), "{}", table.err);
     for column in ["met", "missed", "response", "L2 refills, at most in any", "responses.svg"] {
         assert!(table.out.contains(column), "{column} {}", table.out);
@@ -192,7 +183,7 @@ fn a_dma_engine_and_its_tbu_are_in_what_is_printed() {
                 image = { elf = \"memory-stressor\" }\n\
                 workload = { kind = \"dma\", engine = \"lpd\", chunk = \"4KiB\" }\n";
     fs::write(&file, text).unwrap();
-    let call = ["simulate", &name, "--for", "500us", "--warm-up", "100us"];
+    let call = ["simulate", "run", &name, "--for", "500us", "--warm-up", "100us"];
     let table = weir(&call);
     assert_eq!(table.status, Some(0), "{}", table.err);
     assert!(table.out.contains("TBU lpd"), "{}", table.out);
@@ -209,7 +200,7 @@ fn a_dma_engine_and_its_tbu_are_in_what_is_printed() {
 fn the_ready_examples_show_what_they_say() {
     let variants = |name: &str, more: &[&str]| -> Vec<Value> {
         let file = system(name);
-        let call = ["simulate", &file, "--compare", "--json", "--for", "2ms"];
+        let call = ["simulate", "run", &file, "--compare", "--json", "--for", "2ms"];
         let said = weir(&[&call, more].concat());
         assert_eq!(said.status, Some(0), "{}", said.err);
         serde_json::from_str(&said.out).unwrap()
@@ -237,20 +228,21 @@ fn the_ready_examples_show_what_they_say() {
 }
 
 #[test]
-fn a_killed_sweep_goes_on_to_the_same_bytes_and_shards_join_to_them() {
+fn killed_sweeps_resume_and_shards_merge() {
     let directory = tempfile::tempdir().unwrap();
     let file = system("simulate-isolation.toml");
     let sweep = |out: &str, more: &[&str]| {
         let call = [
             "simulate",
+            "sweep",
             &file,
             "--for",
             "50us",
             "--warm-up",
             "10us",
-            "--sweep",
+            "--vary",
             "vm.writers.memory_budget.accesses=45,90",
-            "--sweep",
+            "--vary",
             "caches.l2_misses=2,4,8",
             "--output",
             out,
@@ -271,10 +263,10 @@ fn a_killed_sweep_goes_on_to_the_same_bytes_and_shards_join_to_them() {
     for threads in ["1", "3"] {
         let (_, name) = path(&directory, threads);
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.env("RAYON_NUM_THREADS", threads).args(["simulate", &file]);
+        command.env("RAYON_NUM_THREADS", threads).args(["simulate", "sweep", &file]);
         command.args(["--for", "50us", "--warm-up", "10us", "--output", &name]);
-        command.args(["--sweep", "vm.writers.memory_budget.accesses=45,90"]);
-        command.args(["--sweep", "caches.l2_misses=2,4,8"]);
+        command.args(["--vary", "vm.writers.memory_budget.accesses=45,90"]);
+        command.args(["--vary", "caches.l2_misses=2,4,8"]);
         assert!(command.output().unwrap().status.success());
         assert_eq!(fs::read_to_string(&name).unwrap(), bytes);
     }
@@ -288,25 +280,25 @@ fn a_killed_sweep_goes_on_to_the_same_bytes_and_shards_join_to_them() {
             name
         })
         .collect();
-    let merged = weir(&["simulate", "--merge", &shards[2], &shards[0], &shards[1]]);
+    let merged = weir(&["simulate", "merge", &shards[2], &shards[0], &shards[1]]);
     assert_eq!(merged.out, bytes);
-    let missing = weir(&["simulate", "--merge", &shards[0], &shards[1]]);
+    let missing = weir(&["simulate", "merge", &shards[0], &shards[1]]);
     assert_eq!(missing.status, Some(1));
     assert!(missing.err.contains("of 6 points 2 are missing, these: 2, 5"), "{}", missing.err);
     // What has another seed is another sweep, whose lines neither go on nor mix.
     let other = ["--seed", "2", "--shard", "3/3"];
     let (_, name) = path(&directory, "other");
     sweep(&name, &other);
-    let mixed = weir(&["simulate", "--merge", &shards[0], &shards[1], &name]);
+    let mixed = weir(&["simulate", "merge", &shards[0], &shards[1], &name]);
     assert!(mixed.err.contains(":1 is of another sweep ("), "{}", mixed.err);
     let gone_on = weir(
         &[
-            &["simulate", &file, "--for", "50us", "--warm-up", "10us", "--output", &shards[2]],
+            &["simulate", "sweep", &file, "--for", "50us", "--warm-up", "10us", "--output", &shards[2]],
             &other[..],
             &[
-                "--sweep",
+                "--vary",
                 "vm.writers.memory_budget.accesses=45,90",
-                "--sweep",
+                "--vary",
                 "caches.l2_misses=2,4,8",
             ],
         ]
@@ -315,9 +307,9 @@ fn a_killed_sweep_goes_on_to_the_same_bytes_and_shards_join_to_them() {
     assert_eq!(gone_on.status, Some(2));
     assert!(gone_on.err.contains("this is no point of this sweep"), "{}", gone_on.err);
     for wrong in [
-        &["simulate", "--merge", &shards[0], "--output", &shards[0]][..],
-        &["simulate", &file, "--output", &name],
-        &["simulate", &file, "--sweep", "seed=1", "--sweep", "seed=2"],
+        &["simulate", "merge", &shards[0], "--output", &shards[0]][..],
+        &["simulate", "sweep", &file, "--output", &name],
+        &["simulate", "sweep", &file, "--vary", "seed=1", "--vary", "seed=2"],
     ] {
         assert_eq!(weir(wrong).status, Some(2), "{wrong:?}");
     }
@@ -331,7 +323,7 @@ fn the_profile_of_the_documentation_runs_as_printed() {
     let page = fs::read_to_string(page).unwrap();
     let text = page.split("```toml\n").find(|block| block.starts_with("platform")).unwrap();
     fs::write(&file, text.split("```").next().unwrap()).unwrap();
-    let said = weir(&["simulate", &name, "--json"]);
+    let said = weir(&["simulate", "run", &name, "--json"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     let json: Value = serde_json::from_str(&said.out).unwrap();
     let (vm, most) = (&json["vms"][0], |lines: &Value| lines.as_u64().unwrap());
@@ -342,7 +334,7 @@ fn the_profile_of_the_documentation_runs_as_printed() {
 }
 
 #[test]
-fn slowdown_is_the_time_of_the_same_work_and_null_without_any() {
+fn slowdown_compares_the_same_work() {
     let directory = tempfile::tempdir().unwrap();
     let (file, name) = path(&directory, "work.toml");
     let vm = |name: &str, cpus: &str, workload: &str| {
@@ -367,7 +359,7 @@ fn slowdown_is_the_time_of_the_same_work_and_null_without_any() {
         .collect::<String>();
     fs::write(&file, text).unwrap();
     let of = |time: &str| -> Value {
-        let call = ["simulate", &name, "--for", time, "--warm-up", "1us", "--json"];
+        let call = ["simulate", "run", &name, "--for", time, "--warm-up", "1us", "--json"];
         let said = weir(&call);
         assert_eq!(said.status, Some(0), "{}", said.err);
         serde_json::from_str(&said.out).unwrap()
@@ -386,7 +378,7 @@ fn slowdown_is_the_time_of_the_same_work_and_null_without_any() {
     let short = of("100us");
     assert!(short["vms"][0]["slowdown"].is_null(), "{}", short["vms"][0]);
     assert!(short["vms"][0]["dma_bytes"].as_u64().unwrap() > 0);
-    let table = weir(&["simulate", &name, "--for", "100us", "--warm-up", "1us"]).out;
+    let table = weir(&["simulate", "run", &name, "--for", "100us", "--warm-up", "1us"]).out;
     assert!(table.lines().any(|l| l.contains("mover") && l.contains("- ")), "{table}");
 }
 
@@ -406,7 +398,7 @@ fn no_packet_of_table_iii_takes_longer_than_its_bound() {
             format!("flow.setpoints.size={size}"),
             format!("flow.setpoints.period={period}ns"),
         ];
-        let mut call = vec!["simulate", &file, "--for", "10ms", "--json"];
+        let mut call = vec!["simulate", "run", &file, "--for", "10ms", "--json"];
         call.extend(keys.iter().flat_map(|key| ["--set", key]));
         let said = weir(&call);
         assert_eq!(said.status, Some(0), "{}", said.err);
@@ -420,12 +412,12 @@ fn no_packet_of_table_iii_takes_longer_than_its_bound() {
         let ratio = f64::from(u32::try_from(worst).unwrap()) / measured;
         assert!((0.95..1.2).contains(&ratio), "{ratio} {flow}");
     }
-    let table = weir(&["simulate", &file]).out;
+    let table = weir(&["simulate", "run", &file]).out;
     assert!(table.contains("setpoints") && table.contains("verdict"), "{table}");
     assert!(table.lines().any(|line| line.contains("37407") && line.contains("holds")), "{table}");
-    let copied = weir(&["simulate", &file, "--set", "dma.path=broker"]);
+    let copied = weir(&["simulate", "run", &file, "--set", "dma.path=broker"]);
     assert_eq!(copied.status, Some(1));
     assert!(copied.err.contains("its flows are left out: a core copies"), "{}", copied.err);
-    let none = weir(&["simulate", &file, "--set", "dma.engine=gpu"]);
+    let none = weir(&["simulate", "run", &file, "--set", "dma.engine=gpu"]);
     assert!(none.err.contains("has: fpd, lpd"), "{}", none.err);
 }

@@ -39,7 +39,7 @@ fn published(statements: &BTreeMap<&str, &Value>, fitted: bool) -> usize {
 }
 
 #[test]
-fn ustress_is_fitted_to_one_number_and_checked_on_others() {
+fn ustress_is_fitted_once_and_checked_on_others() {
     let (json, files) = reproduce("rt-virtio-fig3");
     let all = statements(&json);
     assert!(published(&all, true) == 1 && published(&all, false) >= 8, "{json}");
@@ -52,7 +52,7 @@ fn ustress_is_fitted_to_one_number_and_checked_on_others() {
 }
 
 #[test]
-fn the_dma_is_fitted_to_two_chunks_and_checked_on_the_others() {
+fn the_dma_is_fitted_twice_and_checked_on_others() {
     let (json, files) = reproduce("rt-virtio-dma");
     let all = statements(&json);
     assert!(published(&all, true) == 3 && published(&all, false) >= 7, "{json}");
@@ -68,7 +68,7 @@ fn the_dma_is_fitted_to_two_chunks_and_checked_on_the_others() {
 }
 
 #[test]
-fn periods_of_one_bandwidth_are_alike_with_colors_and_known_to_differ_without() {
+fn periods_of_one_bandwidth_agree_with_colors() {
     let (json, _) = reproduce("bao-throttling-budgets");
     let all = statements(&json);
     let verdict = |id: &str| all[id]["verdict"].as_str().expect("a verdict");

@@ -88,7 +88,7 @@ fn a_counted_run_with_late_packets_fails() {
 }
 
 #[test]
-fn a_counted_run_with_a_missed_deadline_of_a_task_fails() {
+fn a_missed_deadline_fails_a_counted_run() {
     let (said, report, _fake) = run(900_000, 0, 3, &["--deterministic"]);
     assert_eq!(said.status, Some(1), "{}", said.out);
     let task = &report["vms"][0]["tasks"][0];
@@ -144,7 +144,7 @@ fn the_summary_of_a_run_can_be_read_again() {
 
 /// Neither a wrong port nor a task that never runs passes for one that keeps its deadline.
 #[test]
-fn a_counted_run_in_which_nothing_arrives_is_not_judged() {
+fn a_counted_run_without_arrivals_is_not_judged() {
     let (said, report, fake) = run_of(&well(&[]), &["--deterministic"]);
     assert_eq!((said.status, &report["verdict"]), (Some(0), &"not-judged".into()), "{}", said.err);
     assert_eq!(

@@ -60,6 +60,8 @@ pub mod platform;
 #[cfg(feature = "std")]
 mod raw;
 #[cfg(feature = "std")]
+mod reference;
+#[cfg(feature = "std")]
 mod regulation;
 #[cfg(feature = "std")]
 mod resolve;
@@ -98,6 +100,8 @@ pub use packed::{OnFault, OnOutside};
 pub use place::{Owner, Placement, Row, Sizes, place, place_all};
 #[cfg(feature = "std")]
 pub use platform::Platform;
+#[cfg(feature = "std")]
+pub use reference::{board_reference, system_reference};
 #[cfg(feature = "std")]
 pub use regulation::Looks;
 #[cfg(feature = "std")]

@@ -172,7 +172,7 @@ const fn optional(name: &'static str, kind: Kind, doc: &'static str) -> Key {
     Key { name, doc, required: false, kind }
 }
 
-static PLATFORM: Shape = Shape {
+pub(crate) static PLATFORM: Shape = Shape {
     name: "the platform",
     doc: "A board that weir runs on.",
     keys: &[

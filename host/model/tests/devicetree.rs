@@ -157,7 +157,7 @@ fn a_network_device_is_beside_a_socket_device() {
 
 /// One bridge for both, which passes the board's window.
 #[test]
-fn a_socket_device_is_beside_the_functions_of_the_board() {
+fn a_socket_device_is_next_to_the_boards_functions() {
     let (tree, _) = tree(&with_flow("vsock = \"pci\"\ndevices = [\"pci:00:02.0\"]"));
     assert_eq!(buses(&tree), [true, false, false]);
     let bridge = tree.find_node("/pcie@4010000000").unwrap();

@@ -114,7 +114,7 @@ fn a_terminal_sees_no_control_characters() {
 }
 
 #[test]
-fn excerpts_mark_the_same_place_behind_escaped_characters() {
+fn excerpts_mark_the_place_after_escaped_characters() {
     let text = SYSTEM.replace("cpus = [0]", "cpus = [0] # \u{202e}\nmemory_ = 1");
     let shown = refused(&text).render(Style::Plain, 100);
     assert!(shown.contains("cpus = [0] # \u{fffd}"), "{shown}");

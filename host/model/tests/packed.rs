@@ -176,7 +176,7 @@ fn damaged(change: impl FnOnce(&mut Header, &mut Tables)) -> Damage {
 }
 
 #[test]
-fn a_port_has_an_address_of_its_own_and_one_is_the_uplink() {
+fn each_port_has_an_address_and_one_is_the_uplink() {
     let port = |last: u64| Net {
         registers: 0x0a00_1000,
         mac: last << 40 | 0x5452,
@@ -480,7 +480,7 @@ fn schedules_that_cannot_be_run_are_refused() {
 }
 
 #[test]
-fn colors_promise_the_address_bits_that_tell_them_apart() {
+fn colors_fix_the_address_bits_that_separate_them() {
     let promised = |change: &dyn Fn(&mut Header, &mut Tables)| {
         let (mut header, mut tables) = divided();
         change(&mut header, &mut tables);
@@ -567,7 +567,7 @@ fn active(change: impl FnOnce(&mut Header, &mut Tables)) -> Result<usize, Damage
 }
 
 #[test]
-fn a_device_that_is_handed_over_is_so_for_all_who_have_it() {
+fn a_shared_device_is_shared_for_all_its_vms() {
     assert_eq!(active(|_, _| ()), Ok(2));
     assert_eq!(active(|_, tables| tables.irqs[0].active = 0), Err(Damage::Interrupt(1)));
     assert_eq!(active(|_, tables| tables.irqs[1].active = 2), Err(Damage::Interrupt(1)));
@@ -995,7 +995,7 @@ fn a_look_waits_no_longer_than_crossing_accesses_take() {
 }
 
 #[test]
-fn so_many_accesses_pass_between_two_looks_and_not_one_more() {
+fn accesses_between_two_polls_are_bounded_exactly() {
     for (time, access) in [(1000, 1), (0, 1), (1, 1), (15, 1), (16, 1), (1000, 3), (1_000_000, 7)] {
         let most = regulation::most_events(time, access);
         assert!(regulation::least_time(most, access) <= time, "{time} {access}");

@@ -71,7 +71,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn events_come_in_the_order_of_time_then_of_adding_and_never_from_the_past() {
+    fn events_are_ordered_by_time_then_insertion() {
         let mut events = Events::default();
         events.add(Picos(20), 'a');
         events.add(Picos(10), 'b');

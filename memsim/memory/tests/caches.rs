@@ -47,7 +47,7 @@ fn accesses() -> impl Strategy<Value = Vec<(u64, u8, bool)>> {
 
 proptest! {
     #[test]
-    fn lru_and_tree_plru_agree_with_a_model_that_remembers_every_use(
+    fn lru_and_tree_plru_agree_with_a_full_history(
         trace in accesses(),
         sets_log in 0_u32..4,
         ways_log in 0_u32..5,
@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn random_replacement_evicts_from_a_full_set_only_and_repeats_by_seed(
+    fn random_replacement_repeats_by_seed(
         trace in accesses(),
         seed in any::<u64>(),
         ways in 1_u32..9,
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn an_invalidated_line_is_gone_and_its_way_is_taken_first(
+    fn an_invalidated_way_is_reused_first(
         trace in accesses(),
         out in 0_u64..48,
         policy in 0_usize..3,
@@ -216,7 +216,7 @@ proptest! {
     }
 
     #[test]
-    fn the_hierarchy_agrees_with_one_that_asks_every_cache_each_time(
+    fn the_hierarchy_agrees_with_a_naive_one(
         trace in prop::collection::vec(
             (0_usize..3, 0..OWNERS as u8, 0_u64..40, prop_oneof![
                 4 => Just(Access::Read), 3 => Just(Access::Write), 1 => Just(Access::Fetch)
@@ -515,7 +515,7 @@ impl SlowHierarchy {
 }
 
 #[test]
-fn two_owners_with_colors_of_their_own_never_evict_each_other() {
+fn owners_of_different_colors_never_evict_each_other() {
     let run = |colored: bool| {
         let mut caches = Hierarchy::new(HierarchyConfig {
             cores: 2,
@@ -577,7 +577,7 @@ fn an_access_over_a_line_border_touches_both_lines() {
 }
 
 #[test]
-fn shapes_that_no_cache_has_are_refused_with_the_way_out() {
+fn impossible_cache_shapes_are_refused_with_help() {
     let base = config(4, 4, Replacement::Lru);
     let cases = [
         (CacheConfig { ways: 0, ..base }, CacheError::Ways(0), "give 1 to 64"),
@@ -614,7 +614,7 @@ fn shapes_that_no_cache_has_are_refused_with_the_way_out() {
 }
 
 #[test]
-fn address_functions_that_mix_two_banks_up_are_refused() {
+fn ambiguous_bank_functions_are_refused() {
     let fields = AddressFields {
         group: vec![1 << 13 | 1 << 14],
         bank: vec![1 << 13, 1 << 14],
@@ -631,7 +631,7 @@ fn address_functions_that_mix_two_banks_up_are_refused() {
 
 proptest! {
     #[test]
-    fn rows_that_follow_from_the_banks_tell_all_places_apart(
+    fn rows_and_banks_distinguish_all_addresses(
         masks in prop::collection::vec(0_u64..1 << 10, 1..4),
         column_bits in 2_u32..5,
     ) {

@@ -63,7 +63,7 @@ proptest! {
     }
 
     #[test]
-    fn an_engine_reads_and_writes_every_byte_once_within_its_limits(
+    fn an_engine_moves_every_byte_once_within_limits(
         pieces in prop::collection::vec((1_u64..1000, 0..3), 1..6),
         linked in any::<bool>(),
         reads in 1_usize..4,
@@ -181,7 +181,7 @@ fn tbu() -> Tbu {
 const TABLES: Tables = Tables { base: Pa(0x8000_0000), levels: 3 };
 
 #[test]
-fn a_translation_is_of_one_stream_and_goes_when_that_is_invalidated() {
+fn a_translation_belongs_to_one_stream() {
     let mut tbu = tbu();
     let mut hits = |stream: u16, iova: u64| {
         tbu.translate(StreamId(stream), Owner(0), iova, TABLES) == Translation::Hit
@@ -197,7 +197,7 @@ fn a_translation_is_of_one_stream_and_goes_when_that_is_invalidated() {
 }
 
 #[test]
-fn a_walk_reads_one_descriptor_of_each_level_and_neighbors_share_the_upper_ones() {
+fn a_walk_reads_one_descriptor_per_level() {
     let mut tbu = tbu();
     let mut walk = |iova: u64| match tbu.translate(StreamId(1), Owner(0), iova, TABLES) {
         Translation::Walk(walk) => walk.reads().to_vec(),
@@ -213,7 +213,7 @@ fn a_walk_reads_one_descriptor_of_each_level_and_neighbors_share_the_upper_ones(
 }
 
 #[test]
-fn pages_of_different_tlb_sets_never_push_each_other_out() {
+fn pages_of_different_tlb_sets_never_evict_each_other() {
     let run = |colored: bool| {
         let mut tbu = tbu();
         for round in 0..4 {

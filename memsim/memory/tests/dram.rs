@@ -65,7 +65,7 @@ impl History {
 
 proptest! {
     #[test]
-    fn each_command_is_illegal_one_cycle_before_the_rules_allow_it_and_legal_then(
+    fn commands_become_legal_at_the_exact_cycle(
         commands in prop::collection::vec((0_usize..5, 0_usize..16, 0_u64..30), 1..120),
         part in 0_usize..3,
         ranks in 0_u32..2,
@@ -392,7 +392,7 @@ proptest! {
     }
 
     #[test]
-    fn every_request_is_answered_once_and_not_before_its_time(
+    fn every_request_is_answered_once_and_not_early(
         requests in prop::collection::vec((0_u64..20, any::<u32>(), any::<bool>()), 1..300),
         few_rows in any::<bool>(),
     ) {
@@ -478,7 +478,7 @@ fn alternating_row_misses_take_the_mean_of_both() {
 }
 
 #[test]
-fn a_stream_in_one_bank_takes_tccd_l_and_a_row_change_each_128() {
+fn a_stream_in_one_bank_takes_tccd_l_and_row_changes() {
     let in_bank = |i: u64| (i / 128) << 17 | (i % 128) << 6;
     let cycles = cycles_per_request((0..REQUESTS).map(|i| (Pa(in_bank(i)), false)));
     let row = f64::from(127 * 6 + 9 + 17 + 17) / 128.0;
@@ -500,7 +500,7 @@ fn random_reads_take_a_quarter_of_tfaw() {
 }
 
 #[test]
-fn a_stream_over_all_banks_lies_between_tccd_s_and_tccd_l() {
+fn a_stream_over_banks_is_between_tccd_s_and_tccd_l() {
     let cycles = cycles_per_request((0..REQUESTS).map(|i| (Pa(i << 6), false)));
     assert!((4.0..6.0).contains(&cycles), "{cycles}");
 }
@@ -563,7 +563,7 @@ fn the_time_of_the_day_does_not_matter() {
 }
 
 #[test]
-fn a_request_from_the_past_comes_in_the_cycle_that_was_reached() {
+fn a_request_from_the_past_comes_in_the_present() {
     let mut channel = Channel::new(ddr4_map(), DDR4_2400, DEFAULT_POLICY, 1).unwrap();
     let mut done = Vec::new();
     channel.advance(1000, &mut |d| done.push(d));
@@ -575,7 +575,7 @@ fn a_request_from_the_past_comes_in_the_cycle_that_was_reached() {
 }
 
 #[test]
-fn idle_years_cost_nothing_and_their_refreshes_are_counted() {
+fn idle_years_are_free_and_their_refreshes_counted() {
     let mut channel = Channel::new(ddr4_map(), DDR4_2400, DEFAULT_POLICY, 1).unwrap();
     let years = 100_000_000_000_000_000;
     channel.advance(years, &mut |_| {});

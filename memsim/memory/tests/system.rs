@@ -158,7 +158,7 @@ fn an_access_in_the_past_is_refused() {
 
 #[test]
 #[should_panic(expected = "does not lie in")]
-fn an_access_behind_what_has_not_happened_yet_is_refused() {
+fn an_access_behind_a_future_event_is_refused() {
     let mut memory = MemorySystem::new(config()).unwrap();
     assert_eq!(memory.issue(0, Owner(0), Access::Read, Pa(0), 0, ns(0)), Issue::Pending);
     let next = memory.next_event().unwrap();
@@ -166,7 +166,7 @@ fn an_access_behind_what_has_not_happened_yet_is_refused() {
 }
 
 #[test]
-fn two_accesses_to_a_line_on_its_way_are_one_read_of_dram() {
+fn two_accesses_to_an_inflight_line_are_one_read() {
     let mut system = MemorySystem::new(config()).unwrap();
     let now = Picos(0);
     assert_eq!(system.issue(0, Owner(0), Access::Read, Pa(0), 1, now), Issue::Pending);
@@ -290,7 +290,7 @@ fn slowdown(
 }
 
 #[test]
-fn few_miss_registers_hold_up_even_hits_and_colors_do_not_help() {
+fn few_miss_registers_delay_hits_despite_colors() {
     let (open, _) = slowdown(64, 64, plain, 6);
     let (few, _) = slowdown(4, 4, plain, 6);
     let (few_colored, by_others) = slowdown(4, 4, colored, 6);
@@ -310,7 +310,7 @@ fn few_write_back_buffers_alone_hold_up_hits_too() {
 }
 
 #[test]
-fn a_line_that_comes_waits_for_the_buffer_of_the_line_that_goes() {
+fn a_refill_waits_for_the_victim_buffer() {
     let lines = |buffers| {
         let mut config = config();
         config.caches.l2_write_buffers = buffers;
@@ -345,7 +345,7 @@ fn dma_bandwidth(port: DmaPort) -> f64 {
 }
 
 #[test]
-fn a_regulated_dma_has_the_bandwidth_of_eq_1_of_rt_virtio() {
+fn a_regulated_dma_has_the_bandwidth_of_rt_virtio() {
     let free = dma_bandwidth(port());
     assert!(free > 2e9, "{free}");
     for (level, expected) in [(3, 46.875e6), (10, 156.25e6), (40, 625e6), (60, 937.5e6)] {
@@ -356,7 +356,7 @@ fn a_regulated_dma_has_the_bandwidth_of_eq_1_of_rt_virtio() {
 }
 
 #[test]
-fn a_narrow_port_and_the_setup_time_make_the_bandwidth_of_a_chunk() {
+fn port_width_and_setup_time_set_chunk_bandwidth() {
     // A 64-bit port at 500 MHz passes 4 GB/s. Chunks, one after the other: S / (O + S / B), as rt-virtio II-A has it.
     let narrow = DmaPort { line: ns(16), ..port() };
     let per_chunk = |chunk: u64| {
@@ -385,7 +385,7 @@ fn a_narrow_port_and_the_setup_time_make_the_bandwidth_of_a_chunk() {
 }
 
 #[test]
-fn a_port_goes_to_the_higher_priority_and_in_turn_to_equals() {
+fn ports_serve_by_priority_then_round_robin() {
     let ends = |priority| {
         let mut config = config();
         // The channel's port is the narrowest place.
@@ -436,7 +436,7 @@ fn a_paced_channel_leaves_the_others_alone() {
 }
 
 #[test]
-fn a_coherent_transfer_reads_what_a_core_wrote_and_takes_stale_lines_away() {
+fn coherent_transfers_read_and_invalidate_lines() {
     let run = |coherent| {
         let mut system = MemorySystem::new(SystemConfig {
             dma: vec![DmaPort { coherent, ..port() }],
@@ -458,7 +458,7 @@ fn a_coherent_transfer_reads_what_a_core_wrote_and_takes_stale_lines_away() {
 }
 
 #[test]
-fn a_dma_that_touches_many_pages_throws_a_neighbors_translations_out() {
+fn a_dma_over_many_pages_evicts_translations() {
     let tbu = TlbConfig { entries: 512, ways: 4, page: Bytes(4096), replacement: Replacement::Lru };
     let behind = |stream| {
         let tables = Tables { base: Pa(3 << 28), levels: 3 };
@@ -519,7 +519,7 @@ fn parts_that_do_not_fit_are_named() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn every_access_and_every_transfer_is_answered_once_in_the_order_of_time(
+    fn accesses_and_transfers_are_answered_in_order(
         accesses in prop::collection::vec(
             (0_usize..4, 0_u64..400, any::<bool>(), prop_oneof![4 => 0_u64..3, 1 => 0_u64..400]),
             1..400,
@@ -706,7 +706,7 @@ proptest! {
 }
 
 #[test]
-fn who_waits_behind_anothers_lines_waits_for_that_other() {
+fn waits_behind_a_masters_lines_are_charged_to_it() {
     let mut system = MemorySystem::new(config()).unwrap();
     // Six reads of core 1 in another row each of bank 0, then one of core 0 there.
     for line in 0..6 {

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_begins_before_its_release_and_what_waits_is_bounded() {
+    fn no_job_starts_early_and_the_backlog_is_bounded() {
         let mut jobs = Jobs::new(None, None);
         jobs.count();
         assert!(!jobs.begin());

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_access_of_a_stream_brings_lines_ahead_and_each_later_one_another() {
+    fn a_stream_prefetches_from_its_second_access() {
         let mut prefetcher = Prefetcher::new(3);
         assert!(prefetcher.accessed(70, true).is_empty());
         assert!(prefetcher.accessed(900, true).is_empty());

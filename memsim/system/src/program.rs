@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_goes_once_through_each_line_of_its_own_pages() {
+    fn a_walk_visits_each_line_of_its_pages_once() {
         let pages: Vec<_> = (0..8).map(|page| page * 0x3000).collect();
         let own: BTreeSet<_> =
             pages[4..].iter().flat_map(|p| (0..64).map(move |l| p + l * 64)).collect();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_stressor_reads_and_then_writes_and_a_trace_is_what_it_says() {
+    fn stressor_and_trace_accesses_are_as_specified() {
         let pages: Vec<_> = (0..4).map(|page| 0x10_0000 + page * PAGE).collect();
         let stressor = program(Kind::ReadWrite, &pages, 0);
         assert_eq!(stressor[..2], [(Access::Read, Pa(pages[0])), (Access::Write, Pa(pages[0]))]);

@@ -62,7 +62,7 @@ fn a_regulator_keeps_its_engine_below_eq_1() {
 }
 
 #[test]
-fn reads_and_writes_have_rates_of_their_own_and_bursts_a_peak() {
+fn reads_writes_and_bursts_have_separate_rates() {
     let moved = |mode: &str, values: &[(&str, &str)]| {
         let workload = dma(&format!("size = \"64KiB\", chunk = \"64KiB\", mode = \"{mode}\""));
         mb_per_s(&one(&workload, &memory(values), 2000), 0)
@@ -85,7 +85,7 @@ fn a_channel_with_a_pace_has_a_burst_in_that_time() {
 }
 
 #[test]
-fn sixteen_bytes_of_each_page_throw_a_neighbors_translations_out() {
+fn sparse_page_accesses_evict_translations() {
     let few = dma("size = \"64KiB\", chunk = \"4KiB\", gap = \"300us\"");
     // More pages than the unit has entries; they are the same few ones of RAM, again and again.
     let sweep = dma("mode = \"linked\", size = \"16MiB\", piece = \"16B\"");
@@ -104,7 +104,7 @@ fn sixteen_bytes_of_each_page_throw_a_neighbors_translations_out() {
 }
 
 #[test]
-fn a_walk_waits_for_a_dma_and_less_for_a_regulated_one() {
+fn a_regulated_dma_delays_a_walk_less() {
     let walk = "workload = { kind = \"latency\", size = \"2MiB\" }";
     let stressor =
         "workload = { kind = \"dma\", engine = \"fpd\", channels = 4, size = \"256KiB\" }";
@@ -149,7 +149,7 @@ fn what_does_not_fit_is_named() {
 }
 
 #[test]
-fn a_memory_file_with_an_engine_that_does_not_fit_is_refused() {
+fn a_memory_file_with_a_bad_engine_is_refused() {
     for (key, value, said) in [
         ("dma.lpd.port_bits", "48", "port_bits"),
         ("dma.lpd.tbu", "fpd", "no [tbu.fpd]"),

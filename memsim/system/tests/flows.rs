@@ -77,7 +77,7 @@ fn the_engine_keeps_the_bandwidth_of_the_file() {
 }
 
 #[test]
-fn each_receiver_gets_its_copy_and_best_effort_gets_the_rest() {
+fn each_receiver_gets_a_copy_before_best_effort() {
     let flows = [
         flow("all", ["a", "[\"b\", \"c\"]"], "16KiB", "period = \"500us\""),
         flow("one", ["a", "\"b\""], "16KiB", "period = \"500us\""),
@@ -94,7 +94,7 @@ fn each_receiver_gets_its_copy_and_best_effort_gets_the_rest() {
 }
 
 #[test]
-fn a_packet_that_comes_early_waits_and_a_full_queue_loses_packets() {
+fn early_packets_wait_and_full_queues_drop() {
     let jitter = [flow("one", ["a", "\"c\""], "4KiB", "period = \"50us\"\njitter = \"45us\"")];
     let [one] = &simulate(FAST, &jitter, span(20_000))[..] else { panic!() };
     assert!(one.arrived >= 398 && one.missed == 0, "{one:?}");
@@ -108,7 +108,7 @@ fn a_packet_that_comes_early_waits_and_a_full_queue_loses_packets() {
 }
 
 #[test]
-fn other_masters_make_a_flow_late_and_the_system_is_the_same_again() {
+fn other_masters_delay_a_flow_repeatably() {
     let flows = [flow("one", ["a", "\"b\""], "64KiB", "period = \"200us\"")];
     let quiet = load("", &flows, "").unwrap();
     let busy = "workload = { kind = \"write\", size = \"3MiB\" }";

@@ -17,7 +17,7 @@ mod support;
 const TEXT: &str = include_str!("../../../memsim/models/ddr4-2400.toml");
 
 #[test]
-fn ddr4_2400_is_the_part_that_the_closed_forms_are_tested_on() {
+fn ddr4_2400_is_the_part_of_the_closed_forms() {
     let dram = Memory::find("ddr4-2400").unwrap().dram;
     assert_eq!(dram.timing(), DDR4_2400);
     assert_eq!(dram.policy(), DEFAULT_POLICY);
@@ -75,7 +75,7 @@ fn beside_writers(platform: &str, memory: &str, cpus: &str) -> (u64, u64) {
 }
 
 #[test]
-fn each_chip_runs_and_private_second_levels_share_no_lines() {
+fn each_chip_runs_and_private_l2s_share_no_lines() {
     for chip in ["zcu104", "rpi4"] {
         let (evicted, mean) = beside_writers(chip, chip, "[1, 2, 3]");
         assert!(evicted > 50 && mean > 10, "{chip}: {evicted}, {mean} ns");
@@ -89,7 +89,7 @@ fn each_chip_runs_and_private_second_levels_share_no_lines() {
 
 /// A small L2 for each core, with an L3 behind them and without.
 #[test]
-fn a_third_level_keeps_what_the_second_level_has_no_room_for() {
+fn an_l3_keeps_what_the_l2_evicts() {
     let zynq = include_str!("../../../boards/zcu102/memory.toml");
     let small = "l2 = { size = 65536, ways = 16, replacement = \"lru\", private = true }";
     let text = |l3: &str, hit: &str| {

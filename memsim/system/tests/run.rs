@@ -40,8 +40,7 @@ fn a_walk_alone_takes_what_the_memory_file_says() {
 }
 
 #[test]
-fn with_neither_colors_nor_budgets_three_writers_slow_a_walk_several_times_and_with_colors_none_is_evicted()
- {
+fn colors_stop_evictions_by_three_writers() {
     let memory = memory(&[]);
     let writers = [
         vm("walk", "[0]", "0-3", "workload = { kind = \"latency\", size = \"192KiB\" }"),
@@ -61,7 +60,7 @@ fn with_neither_colors_nor_budgets_three_writers_slow_a_walk_several_times_and_w
 }
 
 #[test]
-fn few_registers_let_writers_slow_even_hits_and_only_a_budget_helps() {
+fn only_a_budget_helps_against_few_miss_registers() {
     let memory = memory(&[("caches.l2_misses", "2"), ("caches.l2_write_buffers", "2")]);
     let attack = "workload = { kind = \"write\", size = \"1MiB\" }\n\
                   memory_budget = { accesses = 60, period = \"100us\", scope = \"vm\", split = \"even\" }";
@@ -75,7 +74,7 @@ fn few_registers_let_writers_slow_even_hits_and_only_a_budget_helps() {
 }
 
 #[test]
-fn no_period_has_more_than_its_budget_and_what_passes_until_the_interrupt() {
+fn periods_keep_budget_plus_interrupt_latency() {
     let memory = memory(&[]);
     for (regulator, scope) in [("static", "vm"), ("static", "vcpu"), ("memguard", "vm")] {
         let attack = format!(
@@ -219,7 +218,7 @@ proptest! {
 }
 
 #[test]
-fn a_recorded_trace_is_replayed_and_a_bad_one_is_named_by_its_line() {
+fn traces_replay_and_bad_lines_are_named() {
     let directory = std::env::temp_dir().join(format!("weir-sim-{}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
     let path = directory.join("system.toml");
@@ -254,7 +253,7 @@ fn a_recorded_trace_is_replayed_and_a_bad_one_is_named_by_its_line() {
 }
 
 #[test]
-fn a_recording_has_its_own_gaps_and_says_which_vcpu_does_what() {
+fn a_recording_has_its_gaps_and_vcpus() {
     let directory = std::env::temp_dir().join(format!("weir-sim-timed-{}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
     let of = |text: &str, more: &str, us: u64| {
@@ -409,7 +408,7 @@ fn nonsense_in_a_workload_is_refused_with_its_place() {
 }
 
 #[test]
-fn a_program_whose_data_the_ram_has_not_is_refused_with_both_sizes() {
+fn a_program_larger_than_its_ram_is_refused() {
     let of = |memory_size: &str| {
         let workload = "workload = { kind = \"kernel\", kernel = \"qsort-large\" }";
         let small = vm("a", "[0]", "0-3", workload).replace("4MiB", memory_size);
@@ -423,7 +422,7 @@ fn a_program_whose_data_the_ram_has_not_is_refused_with_both_sizes() {
 }
 
 #[test]
-fn a_core_that_two_vms_share_is_refused_where_one_of_them_works() {
+fn a_shared_core_with_a_workload_is_refused() {
     let schedule = "[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"1ms\" }\n";
     let of = |workload: &str| {
         let vms = [vm("a", "[0]", "0-3", workload), vm("b", "[0]", "4-7", ""), schedule.to_owned()];
@@ -486,7 +485,7 @@ fn row_misses_leave_the_cache_without_a_size() {
 
 /// rt-virtio V-A.1: the value that `row_change` of the memory file was fitted to, and one that it was not.
 #[test]
-fn row_misses_of_any_number_of_cores_saturate_at_what_was_measured() {
+fn row_misses_saturate_at_the_measured_rate() {
     for cores in ["[0, 1, 2]", "[0]"] {
         let text = format!(
             "platform = \"zcu102\"\ndram = \"banks-on-top\"\n[hypervisor]\nbanks = \"1\"\n[[vm]]\nname = \"ustress\"\n\

@@ -20,7 +20,7 @@ fn jobs(outcome: &Outcome) -> &JobsOutcome {
 }
 
 #[test]
-fn a_thread_wakes_for_each_period_and_what_takes_too_long_misses_its_deadline() {
+fn threads_wake_each_period_and_miss_if_too_long() {
     let wakes = one("kind = \"cyclictest\", period = \"50us\"", &[], 1000);
     let all = jobs(&wakes);
     assert_eq!((all.ended, all.missed, all.deadline_ns), (20, 0, Some(50_000)));
@@ -36,7 +36,7 @@ fn a_thread_wakes_for_each_period_and_what_takes_too_long_misses_its_deadline() 
 }
 
 #[test]
-fn a_budget_makes_a_kernel_miss_the_deadlines_that_it_meets_without() {
+fn a_budget_makes_a_kernel_miss_deadlines() {
     let kernel = "kind = \"read\", size = \"1MiB\", period = \"1ms\", deadline = \"900us\"";
     let of = |bandwidth: &str| {
         let rest = format!("workload = {{ {kernel} }}\n{bandwidth}");
@@ -50,7 +50,7 @@ fn a_budget_makes_a_kernel_miss_the_deadlines_that_it_meets_without() {
 }
 
 #[test]
-fn phases_have_their_rates_their_localities_and_their_writes() {
+fn phases_have_rates_localities_and_writes() {
     let walk = |phases: &str| {
         one(&format!("kind = \"profile\", size = \"2MiB\", phases = [{phases}]"), &[], 1000)
     };
@@ -74,7 +74,7 @@ fn phases_have_their_rates_their_localities_and_their_writes() {
 }
 
 #[test]
-fn a_prefetcher_hides_the_latency_of_a_stream_and_not_of_a_walk() {
+fn a_prefetcher_hides_latency_of_streams_only() {
     let stream = "kind = \"read\", size = \"2MiB\", outstanding = 1, gap = \"20ns\"";
     let ahead = [("cores.prefetch", "4")];
     let (without, with) = (one(stream, &[], 500), one(stream, &ahead, 500));
@@ -89,7 +89,7 @@ fn a_prefetcher_hides_the_latency_of_a_stream_and_not_of_a_walk() {
 }
 
 #[test]
-fn what_a_prefetcher_waits_for_is_in_the_matrix_and_adds_up() {
+fn prefetcher_waits_are_in_the_matrix_and_add_up() {
     let stream = |name, cpus, colors| {
         vm(name, cpus, colors, "workload = { kind = \"read\", size = \"1MiB\" }")
     };
@@ -127,7 +127,7 @@ fn packets_come_as_fast_as_window_and_way_back_allow() {
 }
 
 #[test]
-fn keys_that_do_not_belong_to_a_kind_are_refused_with_their_place() {
+fn keys_of_another_kind_are_refused_with_their_place() {
     let said = |workload: &str| {
         let vms = [vm("one", "[0]", "0-3", &format!("workload = {{ {workload} }}"))];
         load(Path::new("system.toml"), &vms, &memory(&[])).unwrap_err()
@@ -152,7 +152,7 @@ fn keys_that_do_not_belong_to_a_kind_are_refused_with_their_place() {
 }
 
 #[test]
-fn the_profiles_of_xen_throttlings_programs_have_the_papers_rates() {
+fn xen_throttling_profiles_have_the_papers_rates() {
     let text = std::fs::read_to_string(
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/systems/simulate-spec.toml"),
     );
@@ -183,7 +183,7 @@ fn the_profiles_of_xen_throttlings_programs_have_the_papers_rates() {
 }
 
 #[test]
-fn two_accesses_are_never_closer_than_the_gap_even_after_a_wait() {
+fn accesses_keep_the_gap_even_after_a_wait() {
     // Fewer lines at once than fit into the time of a miss, so that the core often waits for one of them.
     let text = "kind = \"write\", size = \"4MiB\", gap = \"100ns\", outstanding = 2";
     let outcome = one(text, &[("interconnect.to_memory_ps", "80000")], 1000);

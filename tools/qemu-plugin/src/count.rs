@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_runs_from_the_vector_to_the_eret_and_has_the_markers_name() {
+    fn a_stretch_is_named_by_its_marker() {
         for vectors in [None, Some(VECTORS)] {
             let machine = Machine::new(1, vectors);
             machine.boot(0);
@@ -641,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_stretch_after_a_marker_is_the_markers() {
+    fn a_marker_names_only_the_next_stretch() {
         let machine = Machine::new(1, None);
         machine.boot(0);
         for _ in 0..3 {
@@ -661,7 +661,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_never_enters_el2_is_reported_with_no_stretch() {
+    fn a_path_without_el2_has_no_stretch() {
         let machine = Machine::new(2, None);
         machine.boot(0);
         machine.boot(1);
@@ -675,7 +675,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_right_at_the_eret_is_its_own_stretch_when_vectors_are_known() {
+    fn an_exception_at_the_eret_is_a_separate_stretch() {
         for (vectors, n, max) in [(None, 1, 5), (Some(VECTORS), 1, 2)] {
             let machine = Machine::new(1, vectors);
             machine.boot(0);
@@ -690,7 +690,7 @@ mod tests {
     }
 
     #[test]
-    fn an_eret_inside_the_hypervisor_does_not_end_the_boot() {
+    fn an_eret_in_the_hypervisor_does_not_end_the_boot() {
         let machine = Machine::new(1, Some(VECTORS));
         machine.run(0, HYP, &[NOP, ERET]);
         machine.run(0, HYP + 0x2000, &[NOP, ERET]);
@@ -699,7 +699,7 @@ mod tests {
     }
 
     #[test]
-    fn with_known_vectors_a_guest_may_use_the_hypervisors_addresses() {
+    fn known_vectors_separate_guest_and_hypervisor_code() {
         let machine = Machine::new(1, Some(VECTORS));
         machine.boot(0);
         machine.run(0, GUEST, &[NOP]);
@@ -712,7 +712,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_access_counts_once_however_often_its_instruction_starts() {
+    fn a_restarted_device_access_counts_once() {
         let machine = Machine::new(1, None);
         machine.boot(0);
         machine.run(0, GUEST, &[marker(15)]);
@@ -733,7 +733,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instruction_other_than_a_load_or_store_may_follow_itself() {
+    fn only_loads_and_stores_are_restarted() {
         let machine = Machine::new(1, None);
         machine.boot(0);
         for _ in 0..10 {
@@ -780,7 +780,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_executed_at_el2_and_a_vcpu_out_of_range_are_ignored() {
+    fn markers_at_el2_and_unknown_vcpus_are_ignored() {
         let machine = Machine::new(1, None);
         machine.run(0, HYP, &[marker(0), marker(1), ERET]);
         machine.run(0, GUEST, &[NOP]);
@@ -860,7 +860,7 @@ mod tests {
     const POLL: u32 = marker(path::POLL);
 
     #[test]
-    fn a_budget_s_stretches_have_its_names_and_leave_the_wait_out() {
+    fn budget_stretches_are_named_and_exclude_the_wait() {
         let machine = Machine::new(1, Some(VECTORS));
         machine.boot(0);
         machine.run(0, GUEST, &[NOP, NOP]);
@@ -936,7 +936,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ledger_has_what_retired_between_two_replenishments() {
+    fn the_ledger_counts_instructions_per_replenishment() {
         let machine = Machine::new(2, Some(VECTORS));
         machine.boot(0);
         machine.boot(1);

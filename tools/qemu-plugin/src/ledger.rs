@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_holds_what_came_between_two_replenishments() {
+    fn a_period_lies_between_two_replenishments() {
         let mut book = Book::default();
         book.mark(Mark::Poll, done(3, 2));
         book.mark(Mark::Replenish, done(10, 4));

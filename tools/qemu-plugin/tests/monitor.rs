@@ -238,7 +238,7 @@ fn two_runs_count_alike() {
 }
 
 #[test]
-fn a_page_that_is_not_in_ram_stops_qemu_with_the_reason() {
+fn a_page_outside_ram_stops_qemu_with_the_reason() {
     let directory = directory("monitor-refused");
     for (page, reason) in [
         (PAGE + 8, "is not a page of RAM"),

@@ -204,14 +204,14 @@ fn no_packet_is_slept_over_torn_or_completed_twice() {
 
 #[test]
 #[should_panic(expected = "torn")]
-fn without_the_order_of_packet_and_count_a_torn_packet_is_found() {
+fn missing_packet_count_order_tears_a_packet() {
     each_packet_is_moved_once!(unordered_submission);
 }
 
 /// A broker that looks before it is known to be about to sleep: a packet that is announced in between is slept over.
 #[test]
 #[should_panic(expected = "slept over")]
-fn without_the_order_of_doze_and_look_a_packet_that_is_slept_over_is_found() {
+fn missing_doze_order_loses_a_wakeup() {
     each_packet_is_moved_once!(unfenced);
 }
 
@@ -223,6 +223,6 @@ fn no_memory_is_copied_behind_its_reset() {
 
 #[test]
 #[should_panic(expected = "somebody else's memory")]
-fn without_the_fence_between_reset_and_copy_one_is_found() {
+fn missing_reset_fence_copies_to_a_new_owner() {
     nothing_is_copied_behind_a_reset!(unfenced, 0);
 }

@@ -125,14 +125,14 @@ macro_rules! an_earlier_alarm_is_kept {
 }
 
 #[test]
-fn what_is_taken_back_is_answered_once_and_nothing_behind_it_is() {
+fn a_withdrawn_packet_is_answered_once() {
     each_is_answered_once_and_the_next_arrives!(shipped);
 }
 
 /// A packet that is announced in no order with the taking back of those before it.
 #[test]
 #[should_panic(expected = "sent behind it, and taken back")]
-fn without_the_order_of_taking_back_and_packet_one_that_is_taken_back_with_them_is_found() {
+fn missing_withdrawal_order_withdraws_a_new_packet() {
     each_is_answered_once_and_the_next_arrives!(unordered_submission);
 }
 
@@ -143,6 +143,6 @@ fn an_earlier_alarm_is_not_slept_over() {
 
 #[test]
 #[should_panic(expected = "slept over")]
-fn without_the_order_of_doze_and_look_an_alarm_that_is_slept_over_is_found() {
+fn missing_doze_order_loses_an_alarm() {
     an_earlier_alarm_is_kept!(unfenced);
 }

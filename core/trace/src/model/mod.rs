@@ -85,6 +85,6 @@ fn without_the_writers_barrier_a_torn_record_is_found() {
 
 #[test]
 #[should_panic(expected = "torn")]
-fn without_the_readers_barriers_a_torn_record_is_found() {
+fn missing_reader_barriers_tear_a_record() {
     whole_records_in_order!(unordered_reader);
 }

@@ -181,7 +181,7 @@ fn the_selected_counter_is_the_one_of_that_number() {
 }
 
 #[test]
-fn an_overflow_raises_the_line_once_and_until_it_is_cleared() {
+fn an_overflow_raises_the_line_until_it_is_cleared() {
     let mut guest = Guest::new(2);
     guest.write(PMCR, E);
     guest.write(INTENSET, 0x8000_0001);
@@ -202,7 +202,7 @@ fn an_overflow_raises_the_line_once_and_until_it_is_cleared() {
 }
 
 #[test]
-fn software_increments_count_where_that_is_the_event_and_where_the_vcpu_is() {
+fn software_increments_count_only_where_selected() {
     let mut guest = Guest::new(4);
     guest.write(evtyper(1), 8);
     guest.write(evtyper(2), NOT_AT_EL1.into());

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn overload_and_hopeless_deadlines_are_refused_and_long_searches_end() {
+    fn overload_is_refused_and_long_searches_end() {
         let of = |period| Set::new(1_000_000_000, 4096, &[(period, 0), (period, 1)]);
         assert_eq!(of(4000).is_schedulable(1000), Some(false));
         assert_eq!(of(19_000).is_schedulable(1000), Some(false));

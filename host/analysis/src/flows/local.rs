@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heap_without_lock_costs_less_and_a_copier_each_needs_no_more_bandwidth() {
+    fn a_heap_without_lock_costs_less() {
         let mut random = fastrand::Rng::with_seed(4);
         let setting = local_setting(Bytes(4096), None);
         for _ in 0..100 {

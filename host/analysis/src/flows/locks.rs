@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn more_cores_more_flows_and_more_chunks_mean_longer_waits() {
+    fn waits_grow_with_cores_flows_and_chunks() {
         let base = waits(&[one(0, &[1])], &[1], &[1, 1], Nanos(100))[0];
         let wider = waits(&[one(0, &[1])], &[1], &[1, 2], Nanos(100))[0];
         let busier = waits(&[one(0, &[1]), one(2, &[0])], &[1, 1], &[1, 1, 1], Nanos(100))[0];

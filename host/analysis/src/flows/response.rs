@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_urgent_one_waits_for_a_chunk_and_the_other_for_the_urgent_one() {
+    fn urgent_flows_wait_for_one_chunk() {
         let tasks = [task(100, 100, 200, 1000, 0), task(300, 40, 900, 1000, 0)];
         assert_eq!(ns(&tasks, &[]), [Some(140), Some(400)]);
     }
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_behind_waits_for_the_pace_but_the_packet_does_not() {
+    fn pacing_delays_later_packets_only() {
         let slow = Bandwidths { paced: BytesPerSec(100_000_000), ..FAST };
         let piece = Piece { fixed: 200, bytes: 1000 };
         let packet = Task { cost: piece, stretches: [piece; 2], ..task(0, 0, 90_000, 100_000, 0) };

@@ -101,7 +101,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_compensated_vms_most_is_that_of_its_worst_periods(
+        fn a_compensated_vms_maximum_is_of_its_worst_periods(
             window in 1..9_u32, budget in 0..50_u64, periods in 0..40_u64,
         ) {
             let regulation = Regulation::Compensation { window, critical: true };

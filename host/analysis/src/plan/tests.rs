@@ -299,7 +299,7 @@ impl Judge for Waiting {
 /// Of all budgets in which tasks wait for their own and still hold, best effort gets the most and
 /// the others the least.
 #[test]
-fn budgets_for_tasks_that_wait_are_as_good_as_trying_everything() {
+fn budgets_for_waiting_tasks_match_brute_force() {
     let mut r = fastrand::Rng::with_seed(9);
     let (mut planned, mut refused) = (0, 0);
     for _ in 0..400 {

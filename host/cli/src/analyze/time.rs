@@ -1398,7 +1398,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_that_comes_too_often_is_named_with_a_rate_that_does() {
+    fn too_frequent_interrupts_get_a_feasible_rate() {
         let rule = |keys: &str| {
             faults(&format!(
                 "kind = \"round-robin\", quantum = \"20ms\" }}\n[[irq]]\nline = 33\nvm = \"gpos\"\nrate = 1\npreempt = true\n[[irq]]\nline = 34\nvm = \"gpos\"\n{keys}"
@@ -1418,7 +1418,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupts_that_come_too_often_together_are_told_how_much_rarer() {
+    fn interrupts_too_frequent_together_get_a_factor() {
         let rates = |times: u64| {
             let line = |line: u32| {
                 let rate = 260_000 / times;
@@ -1489,7 +1489,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_ask_for_more_than_is_sure_are_told_how_much_that_is() {
+    fn excess_demand_names_the_guaranteed_supply() {
         let said = faults(
             "kind = \"table\", major_frame = \"100ms\", slots = [{ vm = \"rtos\", start = \"0us\", length = \"1ms\" }, { vm = \"gpos\", start = \"40ms\", length = \"50ms\" }] }\n",
         );
@@ -1503,7 +1503,7 @@ mod tests {
 
     /// A VM without tasks is in no fault.
     #[test]
-    fn who_is_sure_of_nothing_and_what_costs_too_little_is_noted() {
+    fn missing_supply_and_tiny_costs_are_noted() {
         let notes = |core: &str| {
             let text = format!(
                 "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\n[[vm]]\nname = \"b\"\ncpus = [0]\n[[core]]\nid = 0\nschedule = {{ {core}"

@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_bao_on_interrupts_and_below_it_elsewhere_is_not_above() {
+    fn half_of_bao_on_interrupts_is_not_above() {
         assert_eq!(figures().above_peer(), []);
         let mut report = report();
         report.paths.insert("timer_irq".to_owned(), path(1, 100));

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_that_is_kept_has_only_kept_ones_behind_it() {
+    fn every_point_beyond_the_least_kept_one_is_kept() {
         let points = [(1, 104.0), (2, 106.0), (3, 103.0), (4, 101.0)]
             .map(|(period, measured)| Point { period, budget: 100, measured, overshoot: 0 });
         assert_eq!(kept_from(&points, "period", 5).map(|point| point.period).ok(), Some(3));

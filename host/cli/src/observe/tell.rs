@@ -254,7 +254,7 @@ mod tests {
     use super::*;
     use weir_qemu_plugin::caches::Intrusion;
     #[test]
-    fn the_sums_of_the_l1s_are_told_and_their_table_where_vms_share_one() {
+    fn l1_sums_are_printed_with_a_table_for_shared_l1s() {
         let apart = matrices(&synthetic(0));
         let sums = "Lines in the cores' L1 data caches: no VM evicted another's\nbetween VMs 0, weir from VMs 22, VMs from weir 0\n";
         assert!(apart.starts_with(sums), "{apart}");
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_told_by_function_and_those_that_are_not_listed_are_counted() {
+    fn places_are_listed_by_function_or_counted() {
         let mut seen = synthetic(0);
         let place = |pc| Intrusion { pc, page: 0x4000_3000, count: 1 };
         seen.intrusions.push(Intrusion { page: 0x4000_2000, ..place(0x8014) });

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_of_the_analysis_agrees_with_separate_code_and_a_wrong_one_does_not() {
+    fn only_correct_curves_match_the_separate_code() {
         let mut figure = experiments::fig5(5, 20, 7, Effort(1 << 26), |_| {});
         let curve = &mut figure.curves[0];
         let own = Measured::of(curve);

@@ -429,7 +429,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_deviation_explains_its_own_values_only_and_goes_when_it_is_gone() {
+    fn a_deviation_explains_only_its_own_values() {
         let wanted = Relation::Within(10.0, 0.01);
         assert_eq!(verdict(wanted, 8.5), ("known deviation", vec![]));
         let (text, failures) = verdict(wanted, 5.0);
@@ -441,7 +441,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_deviation_of_no_statement_and_a_list_without_statements_fail() {
+    fn a_deviation_without_statement_fails() {
         let other = || vec![PAPER.says("b", "b", Relation::Above(1.0), [2.0])];
         assert_eq!(
             Judged::new(other(), &DEVIATIONS, true).failures,
@@ -454,7 +454,7 @@ pub mod tests {
     }
 
     #[test]
-    fn every_relation_fails_without_a_number_and_beyond_its_limit() {
+    fn relations_fail_without_number_or_beyond_the_limit() {
         for (relation, good, bad) in [
             (Relation::Within(100.0, 0.02), &[98.0, 102.0][..], &[97.9][..]),
             (Relation::Near(-1.0, 0.5), &[-1.5], &[-0.4]),

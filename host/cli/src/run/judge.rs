@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_deadline_does_not_hold_unless_the_time_is_the_hosts() {
+    fn a_missed_deadline_fails_except_in_host_time_runs() {
         for (conditions, expected) in
             [(COUNTED, DoesNotHold), (SLICED, DoesNotHold), (HOST, DoesNotHold), (ACCEPTED, NotJudged)]
         {
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn a_latency_above_its_bound_does_not_hold_unless_the_emulator_is_in_it() {
+    fn an_exceeded_latency_fails_unless_emulator_caused() {
         for (conditions, expected) in
             [(COUNTED, DoesNotHold), (SLICED, NotJudged)]
         {
@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_of_other_emulated_cores_are_no_reason_for_a_verdict() {
+    fn turns_of_other_emulated_cores_give_no_verdict() {
         let judged = |turn: (u64, u64), lost| {
             let packet = Packet { latency_ns: 843_000, arrived_ns: 1_000_000 };
             let mut observed = Observed::of_packets(vec![packet], lost);
@@ -672,7 +672,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_without_packets_is_not_judged_and_one_of_best_effort_has_no_verdict() {
+    fn flows_without_packets_are_not_judged() {
         let mut none = report(&Wire::default(), 0, Some(50), None);
         none.flows[0].latency_ns = None;
         judge(&mut none, Some(&observed(&[], 0)), (&[], &[]), COUNTED);

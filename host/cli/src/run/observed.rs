@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_is_judged_by_the_limit_in_force_at_its_end() {
+    fn a_period_is_judged_by_the_limit_at_its_end() {
         let records = [
             record(Kind::Replenish, 0, 0, 100),
             record(Kind::Throttle, 0, 104, 100),

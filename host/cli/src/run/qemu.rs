@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_counts_instructions_has_nothing_of_the_hosts() {
+    fn counted_machines_have_no_host_inputs() {
         let setup = Setup {
             machine: "virt".into(),
             cpu: "cortex-a53".into(),

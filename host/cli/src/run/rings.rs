@@ -416,7 +416,7 @@ mod tests {
     const LOST: u16 = Kind::Lost as u16;
 
     #[test]
-    fn records_come_by_time_and_then_by_core_up_to_the_end_of_the_run() {
+    fn records_are_sorted_by_time_and_core() {
         let directory = tempfile::tempdir().expect("a directory");
         let board = Board::new();
         (0..2).for_each(|core| board.begin(core));
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_whose_hypervisor_never_began_has_an_empty_trace() {
+    fn a_run_without_hypervisor_start_has_no_trace() {
         let directory = tempfile::tempdir().expect("a directory");
         let board = Board::new();
         board.publish();

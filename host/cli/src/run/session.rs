@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_run_ends_at_the_mark_behind_the_last_expected_line() {
+    fn the_run_ends_at_the_mark_after_the_last_line() {
         let mut longer = wire();
         let (taken, ..) = run(plan(), longer.bytes(), 1);
         let tail = Wire::default().mark(10_000, 0).text("more that nobody waits for\n");
@@ -236,7 +236,7 @@ mod tests {
 
     /// Counts of before the last expected line are not the last ones, and those of one flow are not all.
     #[test]
-    fn a_run_with_flows_ends_behind_the_counts_of_all_of_them() {
+    fn a_run_with_flows_ends_after_the_counts_of_all() {
         let flows =
             ["there", "back"].map(|name| FlowFacts { name: name.into(), ..FlowFacts::default() });
         let plan = Plan { flows: flows.into(), count_flows: true, ..plan() };
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_counts_even_if_the_machine_dies_behind_it() {
+    fn the_last_line_counts_if_the_machine_then_dies() {
         let wire = Wire::default().mark(1, 0).text("0 misses").mark(2, 1).text("again");
         let mut session = Session::new(plan());
         let mut steps = Vec::new();

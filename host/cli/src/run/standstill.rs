@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_that_do_not_change_are_a_standstill_of_qemus_time() {
+    fn unchanged_ticks_are_a_standstill_of_virtual_time() {
         let mut judge = Judge::default();
         let at = Duration::from_secs;
         assert!(!judge.see(&[0, 0], at(0)));

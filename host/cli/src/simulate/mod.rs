@@ -10,32 +10,43 @@ mod values;
 
 use crate::{
     environment::Environment,
-    failure::{Failure, Result},
+    failure::Result,
     output,
 };
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use sweep::{Axis, Shard};
 pub use tell::mb_per_s;
 use weir_units::Nanos;
 
-/// Runs a system on a timing model of its board's caches and DRAM.
+/// Simulates a system on a timing model of its board's caches and DRAM.
 ///
-/// Of each VM it takes what `[vm.workload]` says that its vCPUs do to memory. Their pages lie where `weir build` puts them, and their budgets
-/// are enforced by the regulators of the hypervisor. The same call prints the same bytes.
-///
-/// With --dram-trace it runs DRAM requests instead: one is offered in each memory clock, in order, and held while it is refused. Lines are
-/// `R 0xADDRESS` or `W 0xADDRESS`; empty lines and those that begin with # are passed over.
+/// `[vm.workload]` of each VM says what its vCPUs do to memory. Pages lie where `weir build` puts
+/// them, and the regulators of the hypervisor enforce the budgets. The same call prints the same
+/// bytes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir simulate tests/systems/simulate-isolation.toml\n  weir simulate tests/systems/simulate-isolation.toml --compare\n  weir simulate --dram-trace requests.txt --platform ddr4-2400 --json\n\nExit status: 0 good, 1 the system, trace or memory file is at fault, 2 the call is."
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "Examples:\n  weir simulate run tests/systems/simulate-isolation.toml\n  weir simulate sweep system.toml --vary seed=1,2,3 --output points.jsonl\n  weir simulate merge part-1.jsonl part-2.jsonl --output points.jsonl\n  weir simulate dram requests.txt --platform ddr4-2400 --json\n\nExit status: 0 good, 1 the system, trace or memory file is at fault, 2 the call is."
 )]
 pub struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    Run(RunArguments),
+    Sweep(SweepArguments),
+    Merge(MergeArguments),
+    Dram(DramArguments),
+}
+
+/// What is simulated, and for how long.
+#[derive(Debug, clap::Args)]
+struct Model {
     /// The system file.
-    #[arg(required_unless_present_any = ["dram_trace", "merge"], conflicts_with = "dram_trace")]
-    system: Option<PathBuf>,
-    /// A file of DRAM requests.
-    #[arg(long, value_name = "FILE", requires = "platform", conflicts_with_all = ["compare", "output", "length", "warm_up", "seed"])]
-    dram_trace: Option<PathBuf>,
+    system: PathBuf,
     /// The memory: a name that weir knows (ddr4-2400, zcu102, zcu104, rpi4, qemu-virt, athlon64x2, arm11mpcore), or the path of a memory file. Without it that of the system's platform.
     #[arg(long, value_name = "PLATFORM")]
     platform: Option<String>,
@@ -43,33 +54,94 @@ pub struct Arguments {
     /// flow.NAME.size=4KiB, dma.bandwidth=485MB/s, hypervisor.colors=0-1, dram=banks-on-top), or the seed.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
     values: Vec<(String, String)>,
-    /// How long to look, in virtual time.
+    /// The measurement interval, in virtual time.
     #[arg(long = "for", value_name = "TIME", default_value = "5ms", value_parser = time)]
     length: Nanos,
-    /// Virtual time before that, which is not looked at: caches begin to fill in it, and those of large workloads are not full after it.
+    /// Virtual time before the measurement interval. Caches begin to fill in it; those of large workloads are not full after it.
     #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = time)]
     warm_up: Nanos,
-    /// Of the walks' orders and of random replacement.
+    /// The seed of the walks' orders and of random replacement.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Show the system also without its budgets, without its colors and banks, and with neither.
-    #[arg(long)]
+}
+
+impl Model {
+    /// The files that are read.
+    fn inputs(&self) -> Vec<&Path> {
+        output::inputs([self.system.as_path()], self.platform.as_deref())
+    }
+}
+
+/// Simulates one system.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weir simulate run tests/systems/simulate-isolation.toml\n  weir simulate run tests/systems/simulate-isolation.toml --compare\n  weir simulate run tests/systems/simulate-isolation.toml --output plots"
+)]
+struct RunArguments {
+    #[command(flatten)]
+    model: Model,
+    /// Simulate the system also without its budgets, without its colors and banks, and without both.
+    #[arg(long, conflicts_with = "output")]
     compare: bool,
-    /// A key with several values: all combinations of all such keys are simulated, on all cores, each printed as a line of JSON.
-    #[arg(long, value_name = "KEY=VALUES", value_parser = Axis::parse, conflicts_with_all = ["compare", "dram_trace"])]
-    sweep: Vec<Axis>,
+    /// Draw bandwidth over time, latencies and arrival curves, each as an SVG file in this directory.
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Simulates all combinations of several values of keys, on all cores.
+///
+/// Prints each point as a line of JSON, in the order of the grid.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weir simulate sweep system.toml --vary seed=1,2,3\n  weir simulate sweep system.toml --vary caches.l2_misses=2,4 --vary seed=1,2 --shard 1/4 -o part-1.jsonl"
+)]
+struct SweepArguments {
+    #[command(flatten)]
+    model: Model,
+    /// A key with several values, as for --set; may be given several times.
+    #[arg(long, value_name = "KEY=VALUES", value_parser = Axis::parse, required = true)]
+    vary: Vec<Axis>,
     /// Only each Nth point of the sweep, from the Ith on.
-    #[arg(long, value_name = "I/N", value_parser = Shard::parse, requires = "sweep")]
+    #[arg(long, value_name = "I/N", value_parser = Shard::parse)]
     shard: Option<Shard>,
-    /// Where the sweep's lines go; a file that an earlier call has left is gone on with.
+    /// Append the lines to this file. A sweep continues a file that an earlier call has left.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Join the files that the shards of a sweep wrote.
-    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["system", "sweep", "dram_trace", "compare"])]
-    merge: Vec<PathBuf>,
-    /// Draw bandwidth over time, latencies and arrival curves, each as an SVG file in this directory.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["compare", "sweep", "dram_trace", "merge"])]
-    svg: Option<PathBuf>,
+}
+
+/// Joins the files that the shards of a sweep wrote.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  weir simulate merge part-1.jsonl part-2.jsonl --output points.jsonl"
+)]
+struct MergeArguments {
+    /// The files of all shards.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Write the lines to this file instead of standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Runs a trace of DRAM requests on a bare DRAM.
+///
+/// Offers one request in each memory clock, in order, and holds it while it is refused. A line is
+/// `R 0xADDRESS` or `W 0xADDRESS`; empty lines and those that begin with # are skipped.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  weir simulate dram requests.txt --platform ddr4-2400 --json")]
+struct DramArguments {
+    /// The file of requests.
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+    /// The memory: a name that weir knows (ddr4-2400, zcu102, ..), or the path of a memory file.
+    #[arg(long, value_name = "PLATFORM")]
+    platform: String,
+    /// Another value for a key of the memory file (dram.clock_ps=833).
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
+    values: Vec<(String, String)>,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -90,41 +162,39 @@ fn time(text: &str) -> std::result::Result<Nanos, String> {
 
 /// Carries the verb out.
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
-    if let (Some(trace), Some(platform)) = (&arguments.dram_trace, &arguments.platform) {
-        return dram::run(trace, platform, &arguments.values, arguments.json);
-    }
-    if arguments.output.is_some() && arguments.sweep.is_empty() && arguments.merge.is_empty() {
-        return Err(Failure::call(
-            "--output is where the lines of --sweep or --merge go: add one of them",
-        ));
-    }
-    let read = arguments.system.iter().chain(&arguments.merge).map(PathBuf::as_path);
-    let inputs = output::inputs(read, arguments.platform.as_deref());
-    if let Some(out) = &arguments.output {
-        if arguments.merge.is_empty() {
-            // Whether it can be written is seen when it is locked: another call may be at it.
-            output::check_apart("--output", out, &inputs)?;
-        } else {
-            output::check("--output", out, &inputs)?;
+    match &arguments.verb {
+        Verb::Run(arguments) => simulate(arguments, environment),
+        Verb::Sweep(arguments) => {
+            if let Some(out) = &arguments.output {
+                // The sweep sees whether it can write when it locks the file: another call may
+                // write it now.
+                output::check_apart("--output", out, &arguments.model.inputs())?;
+            }
+            sweep::run(arguments, environment)
+        }
+        Verb::Merge(MergeArguments { files, output }) => {
+            if let Some(out) = output {
+                let read = files.iter().map(PathBuf::as_path);
+                output::check("--output", out, &output::inputs(read, None))?;
+            }
+            sweep::merge(files, output.as_deref())
+        }
+        Verb::Dram(DramArguments { trace, platform, values, json }) => {
+            dram::run(trace, platform, values, *json)
         }
     }
-    if !arguments.merge.is_empty() {
-        return sweep::merge(&arguments.merge, arguments.output.as_deref());
+}
+
+fn simulate(arguments: &RunArguments, environment: &Environment) -> Result {
+    let model = &arguments.model;
+    if let Some(directory) = &arguments.output {
+        let names = draw::NAMES.map(str::to_owned);
+        output::check_in("--output", directory, names, &model.inputs())?;
     }
-    let Some(file) = &arguments.system else {
-        return Err(Failure::call("name a system file, or a trace with --dram-trace"));
-    };
-    if let Some(directory) = &arguments.svg {
-        output::check_in("--svg", directory, draw::NAMES.map(str::to_owned), &inputs)?;
-    }
-    if !arguments.sweep.is_empty() {
-        return sweep::run(file, arguments, environment);
-    }
-    let values = &arguments.values;
-    let simulation = system::Simulation::new(file, arguments, values, environment)?;
+    let simulation = system::Simulation::new(model, &model.values, environment)?;
     if arguments.compare {
         compare::run(&simulation, arguments.json)
     } else {
-        system::run(&simulation, arguments.svg.as_deref(), arguments.json)
+        system::run(&simulation, arguments.output.as_deref(), arguments.json)
     }
 }

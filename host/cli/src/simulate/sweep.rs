@@ -5,7 +5,7 @@
 //! that lines of another sweep, and missing ones, are known.
 
 use super::{
-    Arguments,
+    Model, SweepArguments,
     system::{self, Simulation},
 };
 use crate::{
@@ -119,12 +119,12 @@ impl fmt::Write for Fingerprint {
 
 impl<'a> Grid<'a> {
     /// The grid of a call. Whatever else a point depends on is in the first point's board.
-    fn new(file: &Path, arguments: &'a Arguments, environment: &Environment) -> Result<Self> {
-        let axes = arguments.sweep.as_slice();
+    fn new(arguments: &'a SweepArguments, environment: &Environment) -> Result<Self> {
+        let axes = arguments.vary.as_slice();
         for (at, axis) in axes.iter().enumerate() {
             if axes[..at].iter().any(|other| other.key == axis.key) {
                 return Err(Failure::call(format!(
-                    "--sweep {} is there twice: write all its values behind one",
+                    "--vary {} is there twice: write all its values behind one",
                     axis.key
                 )));
             }
@@ -133,9 +133,9 @@ impl<'a> Grid<'a> {
         let total = total
             .filter(|total| *total <= MOST)
             .ok_or_else(|| Failure::call(format!("a grid of more than {MOST} points")))?;
-        let simulation = simulation(file, arguments, environment, &point(axes, 0))?;
+        let simulation = simulation(&arguments.model, environment, &point(axes, 0))?;
         let mut fingerprint = Fingerprint(0xcbf2_9ce4_8422_2325);
-        let Arguments { length, warm_up, seed, .. } = arguments;
+        let Model { length, warm_up, seed, .. } = &arguments.model;
         let version = env!("CARGO_PKG_VERSION");
         // Writing there does not fail.
         let _ = write!(fingerprint, "{version} {axes:?} {length:?} {warm_up:?} {seed} ");
@@ -157,8 +157,8 @@ impl<'a> Grid<'a> {
 }
 
 /// Runs the grid.
-pub fn run(file: &Path, arguments: &Arguments, environment: &Environment) -> Result {
-    let grid = Grid::new(file, arguments, environment)?;
+pub fn run(arguments: &SweepArguments, environment: &Environment) -> Result {
+    let grid = Grid::new(arguments, environment)?;
     let Shard { place, count } = arguments.shard.unwrap_or(Shard { place: 0, count: 1 });
     let indices: Vec<usize> = (place..grid.total).step_by(count).collect();
     let (mut out, done): (Box<dyn Write>, usize) = match &arguments.output {
@@ -172,7 +172,7 @@ pub fn run(file: &Path, arguments: &Arguments, environment: &Environment) -> Res
     bar.add(done as u64);
     let threads = rayon::current_num_threads();
     for chunk in indices[done..].chunks(threads) {
-        let simulate = |&index: &usize| line(file, arguments, environment, &grid, index);
+        let simulate = |&index: &usize| line(&arguments.model, environment, &grid, index);
         let lines = chunk.par_iter().map(simulate).collect::<Result<Vec<_>>>()?;
         for line in lines {
             // A line at a time, so that a kill leaves whole lines and the beginning of one at most.
@@ -186,24 +186,22 @@ pub fn run(file: &Path, arguments: &Arguments, environment: &Environment) -> Res
 
 /// The simulation of a point.
 fn simulation(
-    file: &Path,
-    arguments: &Arguments,
+    model: &Model,
     environment: &Environment,
     point: &[(String, String)],
 ) -> Result<Simulation> {
-    let values: Vec<_> = arguments.values.iter().chain(point).cloned().collect();
-    Simulation::new(file, arguments, &values, environment)
+    let values: Vec<_> = model.values.iter().chain(point).cloned().collect();
+    Simulation::new(model, &values, environment)
 }
 
 fn line(
-    file: &Path,
-    arguments: &Arguments,
+    model: &Model,
     environment: &Environment,
     grid: &Grid<'_>,
     index: usize,
 ) -> Result<String> {
     let mut line = grid.head(index);
-    let simulation = simulation(file, arguments, environment, &point(grid.axes, index))?;
+    let simulation = simulation(model, environment, &point(grid.axes, index))?;
     let result = simulation.together_and_alone()?;
     line.insert("vms".into(), system::brief(&result));
     Ok(format!("{}\n", Value::Object(line)))
@@ -396,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_a_killed_sweep_is_gone_on_with_and_one_of_another_is_not() {
+    fn only_the_same_sweep_is_resumed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("out.jsonl");
         let (axes, indices) = (axes(), [1, 3, 5]);
@@ -469,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_join_to_the_whole_and_what_is_missing_or_strange_is_named() {
+    fn shards_merge_and_bad_shards_are_named() {
         let directory = tempfile::tempdir().unwrap();
         let name = |name: &str| directory.path().join(name);
         fs::write(name("a"), line(0) + &line(2) + &line(4)).unwrap();

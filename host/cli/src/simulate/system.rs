@@ -1,6 +1,6 @@
 //! A system on the model.
 
-use super::{Arguments, draw, tell, values::Values};
+use super::{Model, draw, tell, values::Values};
 use crate::{
     analyze::flows::end_to_end,
     check,
@@ -48,8 +48,7 @@ pub struct Alone {
 impl Simulation {
     /// Reads the system and finds its memory.
     pub fn new(
-        file: &Path,
-        arguments: &Arguments,
+        model: &Model,
         values: &[(String, String)],
         environment: &Environment,
     ) -> Result<Self> {
@@ -58,9 +57,9 @@ impl Simulation {
             screen::say(format_args!("{faults}"));
             Failure::said(image::whose(faults))
         };
-        let system = load(file, &values, environment)?.map_err(|faults| said(&faults))?;
+        let system = load(&model.system, &values, environment)?.map_err(|faults| said(&faults))?;
         let placement = place_all(&system, &sizes(&system)).map_err(|faults| said(&faults))?;
-        let name = arguments.platform.as_deref().unwrap_or(&system.platform.name);
+        let name = model.platform.as_deref().unwrap_or(&system.platform.name);
         let memory = Memory::find_with(name, &values.memory);
         let memory = memory.map_err(|error| Failure::system(error.to_string()))?;
         let board = Board::new(&system, &placement, &memory);
@@ -70,11 +69,11 @@ impl Simulation {
                 board.flows_left_out().map(|why| format!("; its flows are left out: {why}"));
             return Err(Failure::system(format!(
                 "{}: no VM has a workload: write workload = {{ kind = \"latency\", size = \"64KiB\" }} into a [[vm]]{}",
-                file.display(),
+                model.system.display(),
                 flows.unwrap_or_default()
             )));
         }
-        let Arguments { warm_up, length, seed, .. } = arguments;
+        let Model { warm_up, length, seed, .. } = model;
         let seed = values.seed.unwrap_or(*seed);
         let span = Span { warm_up: *warm_up, length: *length, seed };
         Ok(Self { board, span, bounds: end_to_end(&system.timing, Effort::default()).of })

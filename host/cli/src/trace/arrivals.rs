@@ -306,7 +306,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_period_is_the_mean_of_all_gaps_from_the_first_count_on() {
+    fn a_period_is_the_mean_of_all_gaps() {
         let mut heard = Arrivals::new(true);
         let moments = [30, 1000, 2090, 3000, 3010, 5050, 6050, 7040, 8070];
         for (place, time) in moments.into_iter().enumerate() {
@@ -376,7 +376,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn from_the_middle_on_only_what_is_counted_there_counts() {
+    fn a_count_from_the_middle_excludes_earlier_records() {
         let mut arrivals = Arrivals::new(true);
         for record in
             [(10, 30), (20, 35), (30, 36)].map(|(time, used)| counted(Kind::Poll, 0, time, used, 0))

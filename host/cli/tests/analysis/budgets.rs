@@ -89,7 +89,7 @@ fn what_check_refuses_does_not_hold() {
 }
 
 #[test]
-fn a_compensated_vm_counts_with_all_that_its_window_may_bring_into_one_period() {
+fn a_compensated_vm_counts_with_its_whole_window() {
     let compensated = |window: u32| {
         format!("{STATIC}, regulator = \"compensation\", critical = \"a\", window = {window}")
     };
@@ -170,7 +170,7 @@ fn overshooting(bandwidths: &[&str], overshoot: u64) -> String {
 }
 
 #[test]
-fn without_debt_an_overshoot_of_each_vcpu_counts_in_each_period() {
+fn without_debt_each_vcpus_overshoot_always_counts() {
     for (bandwidth, counted) in [
         ("accesses = 60, period = \"30us\"", 60),
         ("accesses = 60, period = \"30us\", debt = false", 67),
@@ -228,7 +228,7 @@ fn every_budget_that_a_guest_may_set_counts() {
 }
 
 #[test]
-fn a_task_meets_what_memguards_vms_lend_each_other_and_only_its_own_compensation() {
+fn interference_includes_memguard_loans() {
     let response = |bandwidths: &[&str], own: u64, keys: &str| {
         let task =
             "[[vm.task]]\nname = \"loop\"\nwcet = \"1ms\"\nperiod = \"10ms\"\naccesses = OWN\n"
@@ -264,7 +264,7 @@ fn a_task_meets_what_memguards_vms_lend_each_other_and_only_its_own_compensation
 }
 
 #[test]
-fn a_task_that_may_spend_its_vms_budget_waits_for_the_next() {
+fn a_task_that_spends_the_budget_waits_for_the_next() {
     // Four jobs of 100 accesses may be at work in 30 us: those that arrived in it, or less than a deadline before.
     let text = |keys: &str, accesses: &str| {
         let task = format!(
@@ -304,7 +304,7 @@ fn with_task(platform: &str, bandwidth: &str, more: &str) -> String {
 }
 
 #[test]
-fn looks_at_the_monitor_are_in_the_responses_of_a_vms_tasks() {
+fn response_times_include_polling() {
     let budget = |budget: u64| format!("accesses = {budget}, period = \"30us\"");
     let time = |platform: &str, budget: &str, more: &str| {
         analyze(&with_task(platform, budget, more), &[]).1["time"].take()
@@ -376,7 +376,7 @@ fn looks_at_the_monitor_are_in_the_responses_of_a_vms_tasks() {
 }
 
 #[test]
-fn an_overshoot_at_a_monitor_is_what_a_core_can_do_between_two_looks() {
+fn a_polled_overshoot_is_bounded_by_the_poll_period() {
     let text = |platform: &str, measured: u64| {
         let critical = with_task(platform, STATIC, "accesses = 10");
         let critical = critical.replace(&format!("memory_budget = {{ {STATIC} }}\n"), "");
@@ -462,7 +462,7 @@ proptest! {
 }
 
 #[test]
-fn analyze_refuses_what_was_measured_not_to_be_kept_as_check_does() {
+fn analyze_and_check_refuse_the_same_measurements() {
     let measured = "min_period = \"20us\"\novershoot = 3\nmin_accesses";
     for (bandwidth, reason) in [
         ("accesses = 49, period = \"30us\", debt = false", "gives a vCPU less than 50"),
@@ -677,7 +677,7 @@ const WAYS_OF_CHECK: &[(&[&str], &str, &[(&str, &str)])] = &[
 ];
 
 #[test]
-fn a_way_out_of_what_check_refuses_leads_to_a_file_that_holds() {
+fn a_suggestion_of_check_leads_to_a_valid_file() {
     let fake = fake();
     let say_of = |verb: &str, text: &str| {
         fake.write("x.toml", text.as_bytes());

@@ -75,7 +75,7 @@ fn analyze(text: &str, arguments: &[&str]) -> (Said, Value) {
 }
 
 #[test]
-fn a_budget_of_a_longer_period_counts_whole_and_the_answer_says_how_to_write_it() {
+fn a_budget_of_a_longer_period_counts_whole() {
     let system = |a: &str, b: &str| {
         let vm = |name: &str, cpu: u8, budget: &str| {
             format!("[[vm]]\nname = \"{name}\"\ncpus = [{cpu}]\nmemory_budget = {{ {budget} }}\n")
@@ -103,7 +103,7 @@ fn a_budget_of_a_longer_period_counts_whole_and_the_answer_says_how_to_write_it(
 }
 
 #[test]
-fn what_does_not_limit_refills_limits_no_memory_and_overcommitment_is_borne_by_check() {
+fn only_refill_budgets_limit_memory() {
     let fake = fake();
     let system = |budget: &str| {
         let vm = |name: &str, cpu: u8, budget: &str| {
@@ -345,7 +345,7 @@ fn long_periods_are_answered_and_do_not_wrap() {
 }
 
 #[test]
-fn ten_thousand_flows_take_bounded_time() {
+fn ten_thousand_flows_end_in_host_time() {
     let mut text = format!("[dma]\nbandwidth = \"8GB/s\"\n{OVERHEADS}");
     for i in 0..10_000 {
         let period = format!("{}us", 40_000_000 + 13 * i);
@@ -486,7 +486,7 @@ fn a_wrong_call_is_not_blamed_on_the_file() {
 }
 
 #[test]
-fn names_line_ends_and_places_of_any_kind_are_taken_or_refused() {
+fn unusual_names_line_ends_and_paths_are_handled() {
     let fake = fake();
     let text = table3("485MB/s", "4KiB", 1_000_000).replace("\"only\"", "\"Müßig 流 🦀\"");
     fake.write("ünd so.toml", text.as_bytes());
@@ -609,7 +609,7 @@ fn moved_by_the_broker() -> String {
 }
 
 #[test]
-fn what_the_command_line_gives_goes_the_way_of_the_files_values() {
+fn command_line_values_are_checked_like_the_files() {
     let task = |text: &str, arguments: &[&str]| {
         let fake = fake();
         fake.write("x.toml", text.as_bytes());
@@ -698,7 +698,7 @@ fn the_data_path_follows_from_the_board() {
 /// Where the overheads come from is printed, and another build than the checkout's causes a
 /// warning, which leaves the status.
 #[test]
-fn overheads_are_told_with_their_origin_and_another_build_warns() {
+fn overheads_name_their_origin_and_stale_ones_warn() {
     let origin = |build: &str| {
         format!(
             "{}origin = {{ command = \"weir run x\", build = \"{build}\", date = \"2026-01-31\" }}\n",
@@ -1128,7 +1128,7 @@ fn the_brokers_core_is_no_vms_own() {
 }
 
 #[test]
-fn memory_and_tasks_are_judged_beside_the_dma_of_the_flows() {
+fn memory_and_tasks_are_judged_with_the_flows_dma() {
     let saturation = SATURATION.replace("min_accesses", "delay = \"100ns\"\nmin_accesses");
     let vms = "[[vm]]\nname = \"a\"\nmemory_budget = { accesses = 100, period = \"30us\" }\n[[vm.task]]\nname = \"t\"\nwcet = \"200us\"\nperiod = \"10ms\"\n\
                [[vm]]\nname = \"b\"\nmemory_budget = { accesses = 50, period = \"30us\" }\n";
@@ -1245,7 +1245,7 @@ fn traces_give_arrival_curves() {
 }
 
 #[test]
-fn an_event_waits_for_a_service_that_may_come_early_and_then_late() {
+fn an_event_waits_for_an_early_then_late_service() {
     let fake = fake();
     fake.write("two.txt", b"5\n100000\n");
     let arguments = ["analyze", "--trace", "two.txt", "--service", "1/1us"];
@@ -1301,7 +1301,7 @@ fn a_negative_value_is_told_what_to_write_instead() {
 }
 
 #[test]
-fn check_analyzes_and_build_refuses_what_is_not_enforced() {
+fn check_and_build_refuse_what_is_not_enforced() {
     let fake = fake();
     let link = flow("link", "one", "\"two\"", "4KiB", "1ms", "500us");
     let check = |more: &str| {
@@ -1447,7 +1447,7 @@ fn best_effort_alone_is_limited_by_a_bandwidth() {
 
 /// The flow needs more than the 47 MB/s that are harmless beside these budgets.
 #[test]
-fn no_bandwidth_is_named_at_which_the_flows_do_not_hold() {
+fn every_suggested_bandwidth_makes_the_flows_hold() {
     let told = |period: &str| {
         let text = regulated(&flow("f", "a", "\"b\"", "64KiB", period, period));
         let fake = fake();
@@ -1534,7 +1534,7 @@ fn a_suspension_in_a_round_costs_the_others_turns() {
 
 /// The last bit of b's turn goes to a, and then b has its turn before a's.
 #[test]
-fn an_own_interrupt_that_takes_the_core_may_cost_the_own_turn() {
+fn a_preempting_own_interrupt_may_cost_the_own_slot() {
     let task = "[[vm.task]]\nname = \"t\"\nwcet = \"1ms\"\nperiod = \"100ms\"\n";
     let line = |preempt: &str| {
         format!("[[irq]]\nline = 40\nvm = \"a\"\nrate = 10\nburst = 1\nwcet = \"1us\"\n{preempt}")
@@ -1545,7 +1545,7 @@ fn an_own_interrupt_that_takes_the_core_may_cost_the_own_turn() {
 }
 
 #[test]
-fn a_vms_other_cores_delay_its_tasks_as_another_vm_does() {
+fn other_cores_of_a_vm_delay_its_tasks_like_a_vm() {
     let text = |vms: &str| {
         let saturation = SATURATION.replace("min_accesses", "delay = \"100ns\"\nmin_accesses");
         analyze(&format!("{vms}{saturation}"), &[]).1["time"]["tasks"][0]["response_ns"].take()

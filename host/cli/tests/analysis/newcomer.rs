@@ -49,7 +49,7 @@ fn a_new_system_is_analyzed_and_planned() {
 }
 
 #[test]
-fn the_example_of_the_documentation_holds_and_is_planned() {
+fn the_documented_example_holds_and_is_planned() {
     let text = document("docs/system-file.md");
     let section = text.split_once("## Time and bandwidth").expect("the section").1;
     let example = section.split_once("```toml\n").expect("an example").1;

@@ -79,7 +79,7 @@ fn a_plan_keeps_what_is_given() {
 }
 
 #[test]
-fn colors_and_banks_are_planned_where_the_board_is_known() {
+fn colors_and_banks_are_planned_for_known_boards() {
     let fake = fake();
     let vm = |name: &str, more: &str| format!("[[vm]]\nname = \"{name}\"\n{more}\n");
     let system = |memory: &str| {
@@ -159,7 +159,7 @@ fn demands_that_conflict_are_named() {
 
 /// Without [saturation] the plan says what the analysis says: QEMU's memory has no contention.
 #[test]
-fn without_saturation_flows_and_given_budgets_are_planned() {
+fn planning_works_without_saturation() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
     for name in ["flows-linux", "flows-mmio", "flows-multicast"] {
         let file = root.expect("a checkout").join(format!("examples/{name}/{name}.toml"));

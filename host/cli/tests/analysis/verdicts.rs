@@ -24,7 +24,7 @@ const BUDGET: &str = "memory_budget = { accesses = 60, period = \"30us\" }\n";
 const ROUND: &str = "[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"1ms\" }\n";
 
 #[test]
-fn a_verdict_that_lacks_an_input_is_not_judged_and_says_what_is_missing() {
+fn a_missing_input_is_named_and_not_judged() {
     let two = |head: &str, keys: &str, other: &str| {
         format!("{head}{}{}", vm("a", 0, keys), vm("b", 1, other))
     };
@@ -97,7 +97,7 @@ fn a_verdict_that_lacks_an_input_is_not_judged_and_says_what_is_missing() {
 /// A VM that is sure of no time is not judged where it asks for none, and a flow of its does not
 /// hold.
 #[test]
-fn a_vm_without_sure_time_does_not_hold_or_is_not_judged() {
+fn a_vm_without_guaranteed_time_never_holds() {
     let pair = format!("platform = \"qemu-virt\"\n{}{}", vm("a", 0, ""), vm("b", 0, ""));
     let short = ROUND.replace("1ms", "20us");
     let unlimited = "[[irq]]\nline = 34\nvm = \"b\"\npreempt = true\n";

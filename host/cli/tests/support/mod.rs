@@ -16,6 +16,8 @@ use std::{
 
 #[path = "../../../../tests/checkout.rs"]
 pub mod checkout;
+#[path = "../../../../tests/programs.rs"]
+mod programs;
 pub mod qemu;
 #[path = "../../src/run/synthetic.rs"]
 pub mod synthetic;

@@ -1,7 +1,7 @@
 //! Real systems in QEMU, from their text to what came of them.
 
 pub use super::checkout::{self, root};
-use super::{Said, say_within, within};
+use super::{Said, programs, say_within, within};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,8 @@ use std::{
     time::Duration,
 };
 
-/// QEMUs at a time: more only slow each other down.
+/// QEMUs at a time in one test process: more only slow each other down. The test runner has one test
+/// per process, and as many processes as cores.
 const SEATS: usize = 2;
 static TAKEN: Mutex<usize> = Mutex::new(0);
 static LEFT: Condvar = Condvar::new();
@@ -151,31 +152,14 @@ pub fn random_word() -> String {
     format!("w{:x}", time.expect("a clock").as_nanos() ^ u128::from(std::process::id()) << 64)
 }
 
-/// A system of some of weir's guests, one a core.
-fn system_of(guests: &[String], platform: &str) -> String {
-    let vms = guests.iter().enumerate().map(|(core, guest)| {
-        format!(
-            "[[vm]]\nname = \"guest{core}\"\ncpus = [{core}]\nmemory = \"4MiB\"\nimage = {{ elf = \"{guest}\" }}\n"
-        )
-    });
-    format!("platform = {platform:?}\n") + &vms.collect::<String>()
-}
-
-/// Builds the hypervisor for both GICs and all guests.
+/// Builds the hypervisor for both GICs and all guests, unless the test runner has built them.
 pub fn build_programs() {
-    // Cargo is asked once for each test program; runs at a time would wait for each other there.
     static BUILT: OnceLock<()> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let guests = checkout::guests();
-        let directory = tempfile::tempdir().expect("a directory");
-        let (file, image) = (directory.path().join("all.toml"), directory.path().join("all.img"));
-        let on_v3 = guests.chunks(8).map(|guests| system_of(guests, "qemu-virt"));
-        for text in on_v3.chain([system_of(&guests[..1], "qemu-virt-gicv2")]) {
-            fs::write(&file, text).expect("a system file");
-            let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-            command.arg("build").arg(&file).arg("-o").arg(&image);
-            let said = say_within(command.env("WEIR_ROOT", root()), Duration::from_secs(1200));
-            assert_eq!(said.status, Some(0), "{}", said.err);
+        if std::env::var_os(programs::BUILT).is_none() {
+            let directory = tempfile::tempdir().expect("a directory");
+            let weir = Path::new(env!("CARGO_BIN_EXE_weir"));
+            programs::build(weir, directory.path()).unwrap_or_else(|error| panic!("{error}"));
         }
     });
 }

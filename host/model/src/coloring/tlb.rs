@@ -353,7 +353,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn too_many_pieces_are_fewer_with_more_sets_or_less_memory() {
+    fn more_sets_or_less_memory_mean_fewer_pieces() {
         let colors = TlbColors { sets: 128, numbers: (0..64).collect(), span: 0..0 };
         let piece = Piece { base: Ipa(1 << 30), size: Bytes(80 << 20) };
         let ways = |free: Range<u16>| colors.ways("a", piece, (&free.collect(), 1 << 39));

@@ -64,9 +64,10 @@ fn with(mut bytes: Vec<u8>, at: usize, value: u8) -> Vec<u8> {
 pub fn directory(test: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
     fs::create_dir_all(directory.join("directory")).unwrap();
-    // Other tests read the same files at the same time.
+    // Other tests, in this process and in others, read the same files at the same time.
     let write = |name: &str, bytes: &[u8]| {
-        let new = directory.join(format!("{name}.{:?}", thread::current().id()));
+        let writer = format!("{}.{:?}", std::process::id(), thread::current().id());
+        let new = directory.join(format!("{name}.{writer}"));
         fs::write(&new, bytes).unwrap();
         fs::rename(new, directory.join(name)).unwrap();
     };

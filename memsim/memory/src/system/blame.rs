@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_charged_to_whom_was_served_meanwhile_and_adds_up() {
+    fn waits_are_charged_to_served_masters_and_add_up() {
         let mut served = Served::default();
         served.note(Picos(10), Some(Owner(1)));
         served.note(Picos(20), Some(Owner(2)));

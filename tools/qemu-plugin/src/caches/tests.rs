@@ -155,7 +155,7 @@ fn what_el2_does_for_a_vm_is_told_apart() {
 }
 
 #[test]
-fn each_line_that_a_block_of_weirs_code_evicts_is_counted_at_its_place() {
+fn hypervisor_evictions_are_counted_at_their_place() {
     let books = started(setup());
     fill(&books, 0, 0);
     books.block(0, Block::new(None, 4, VECTOR));
@@ -191,7 +191,7 @@ fn a_line_that_is_written_back_evicts_without_a_miss() {
 }
 
 #[test]
-fn an_access_does_not_reach_into_the_next_physical_page() {
+fn an_access_does_not_cross_the_physical_page() {
     let books = started(setup());
     books.data(0, Data { pa: RAM + PAGE - 4, bytes: 8, write: false, pc: 0 });
     assert_eq!(books.report().owner(Who::Vm(0)).unwrap().accesses, 1);
@@ -218,7 +218,7 @@ fn counting_starts_with_the_first_guest() {
 }
 
 #[test]
-fn fetches_go_by_lines_and_through_the_instruction_cache() {
+fn fetches_use_the_instruction_cache_by_line() {
     let books = started(setup());
     let block = Block::new(Some(RAM + 60), 72, LEAVE);
     assert_eq!(Block::from_bits(block.to_bits()), block);
@@ -270,7 +270,7 @@ fn what_was_seen_is_known_by_the_console_s_bytes() {
 }
 
 #[test]
-fn a_core_without_a_vm_and_cores_that_are_not_there_count_nothing() {
+fn idle_and_absent_cores_count_nothing() {
     let mut setup = setup();
     setup.cores[1].clear();
     let books = started(setup);
@@ -305,7 +305,7 @@ fn sharing() -> Books {
 }
 
 #[test]
-fn of_vms_that_share_a_core_an_access_is_the_one_s_whose_page_it_touches() {
+fn on_a_shared_core_the_page_identifies_the_vm() {
     let books = sharing();
     // Code of b's on its page, a marker, and a page of the core's own that is nobody's: still b.
     books.block(0, Block::new(Some(RAM + PAGE), 4, LEAVE));
@@ -348,7 +348,7 @@ fn traffic_of_a_shared_core_counts_without_pages_too() {
 }
 
 #[test]
-fn the_monitor_counts_each_access_at_once_for_its_core() {
+fn the_counter_page_counts_each_access_at_once() {
     let (books, monitor) = monitored();
     for lines in 1..=10 {
         read(&books, 0, RAM + lines * 64);
@@ -366,7 +366,7 @@ fn the_monitor_counts_each_access_at_once_for_its_core() {
 }
 
 #[test]
-fn the_monitor_counts_a_written_line_when_it_leaves_for_who_pushes_it_out() {
+fn write_backs_are_charged_to_the_evictor() {
     let (books, monitor) = monitored();
     // One set of the L2 holds 16 lines, one of the L1 4 of these. Of 20 written ones the 16 that left the L1 are in the L2.
     let line = |way: u64| RAM + way * WAY;
@@ -405,7 +405,7 @@ fn the_monitor_charges_nobody_for_el2() {
 }
 
 #[test]
-fn the_monitor_counts_what_an_access_that_hits_the_l2_pushes_out_of_it() {
+fn an_l2_hit_is_charged_with_its_evictions() {
     let (books, monitor) = monitored();
     let line = |way: u64| RAM + way * WAY;
     // The first line stays in the L1 by use while 40 others of its set replace it in the L2.
@@ -470,7 +470,7 @@ fn a_setup_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn counting_starts_though_an_interrupt_is_pending_at_the_first_eret() {
+fn counting_starts_with_an_interrupt_at_first_eret() {
     let monitor: &'static Monitor = Box::leak(Box::new(Monitor::new()));
     let books = Books::new(setup(), Some(monitor)).unwrap();
     books.block(0, Block::new(None, 4, VECTOR));
@@ -481,7 +481,7 @@ fn counting_starts_though_an_interrupt_is_pending_at_the_first_eret() {
 }
 
 #[test]
-fn the_ledger_has_the_refills_and_write_backs_of_each_period() {
+fn the_ledger_has_refills_and_write_backs_per_period() {
     use crate::{ledger::Counts, path};
     let books = started(setup());
     let mark = |core, number| {
@@ -561,7 +561,7 @@ fn what_a_vm_did_is_recorded_and_what_el2_did_is_not() {
 }
 
 #[test]
-fn a_recording_keeps_the_first_accesses_and_counts_the_others() {
+fn a_full_recording_counts_further_accesses() {
     let (seen, [a, b]) = recorded(3, |books| {
         (0..5).for_each(|line| read(books, 0, RAM + 64 * line));
         read(books, 1, RAM + PAGE);

@@ -150,7 +150,7 @@ fn loops<V: Version>() {
 }
 
 #[test]
-fn a_line_of_a_vcpu_that_is_off_its_core_comes_once_until_it_is_back() {
+fn a_descheduled_vcpus_line_comes_once_until_it_runs() {
     loops::<V3>();
     loops::<V2>();
 }
@@ -170,7 +170,7 @@ fn waits_while_active<V: Version>() {
 }
 
 #[test]
-fn a_waiting_line_that_is_made_inactive_is_not_in_two_list_registers() {
+fn a_deactivated_pending_line_has_one_list_register() {
     waits_while_active::<V3>();
     waits_while_active::<V2>();
 }
@@ -312,7 +312,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_writes_raise_a_line_twice_at_a_vcpu_that_is_off_its_core(
+    fn no_write_raises_a_descheduled_vcpus_line_twice(
         writes in prop::collection::vec((0u64..17, any::<u32>(), any::<u32>(), any::<bool>()), 0..150)
     ) {
         hostile::<V3>(&writes);
@@ -435,7 +435,7 @@ fn many<V: Version>(implemented: usize) {
 }
 
 #[test]
-fn no_interrupt_is_lost_however_many_list_registers_a_core_has() {
+fn no_number_of_list_registers_loses_an_interrupt() {
     for implemented in [1, 4, 16] {
         many::<V3>(implemented);
         many::<V2>(implemented);
@@ -446,7 +446,7 @@ fn no_interrupt_is_lost_however_many_list_registers_a_core_has() {
 }
 
 #[test]
-fn a_register_of_another_vcpu_is_out_of_reach_for_a_trigger_change() {
+fn a_trigger_change_cannot_reach_another_vcpu() {
     let mut rig = Rig::<V3>::new(2, 4, &LINKS);
     rig.store(Access { vcpu: 1, redistributor: Some(0), offset: 0x1_0c04, size: 4 }, !0);
     assert!(!rig.board.line(0, 27).edge);

@@ -633,7 +633,7 @@ fn latch<V: Version>(intid: u32) {
 /// An edge that comes again while its interrupt is active waits in the model, since its list register must
 /// not put it before a more urgent one that has none.
 #[test]
-fn an_edge_that_comes_again_goes_behind_more_urgent_ones() {
+fn a_repeated_edge_queues_behind_more_urgent_ones() {
     let mut rig = Rig::<V3>::new(1, 2, &[]);
     rig.write(0, 0, 4, 3);
     rig.write(0, 0x104, 4, 0b111);

@@ -58,7 +58,7 @@ fn a_relayed_line_is_the_guests_to_its_end() {
 }
 
 #[test]
-fn what_was_not_taken_can_be_withdrawn_and_what_was_cannot() {
+fn only_interrupts_not_yet_taken_can_be_withdrawn() {
     let mut rig = rig::<V3>();
     assert!(rig.gic.withdraw(LINE), "quiet");
     rig.run();

@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_that_a_person_ended_is_told_without_its_table() {
+    fn a_run_ended_by_a_person_has_no_table() {
         let ended = interrupted(INTERRUPTED).expect_err("an end");
         assert_eq!((ended.status, ended.text.as_str()), (INTERRUPTED, "interrupted"));
         assert!(interrupted(GOOD).is_ok());

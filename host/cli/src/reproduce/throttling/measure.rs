@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_hungry_stretch_counts_and_who_owes_a_budget_is_hungry() {
+    fn the_longest_hungry_interval_counts() {
         let used =
             [(100, true), (100, true), (3, false), (350, true), (0, false), (0, false), (50, true)];
         let periods = core(&used).periods;

@@ -470,7 +470,7 @@ mod tests {
 
     /// Half of the periods, rounded up, and a poll may be missing.
     #[test]
-    fn a_lender_that_is_short_of_more_than_it_lent_is_seen() {
+    fn a_lender_short_of_more_than_its_loan_is_detected() {
         let periods = |given: u64, count: usize| {
             let counts = weir_qemu_plugin::ledger::Counts { refills: given, ..Default::default() };
             vec![Period { counts, looks: 1, throttled: true }; count]

@@ -1,0 +1,44 @@
+//! Builds the programs that tests run in QEMU. Test crates include this file next to `checkout`.
+
+use super::checkout;
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+/// A variable that tells tests that the programs are built.
+pub const BUILT: &str = "WEIR_TEST_PROGRAMS";
+
+/// Returns a system of some guests, each on a core of its own.
+fn system_of(guests: &[String], platform: &str) -> String {
+    let vms = guests.iter().enumerate().map(|(core, guest)| {
+        format!(
+            "[[vm]]\nname = \"guest{core}\"\ncpus = [{core}]\nmemory = \"4MiB\"\nimage = {{ elf = \"{guest}\" }}\n"
+        )
+    });
+    format!("platform = {platform:?}\n") + &vms.collect::<String>()
+}
+
+/// Builds the hypervisor for both GICs and all guests by the command `weir`; `folder` is for scratch
+/// files.
+///
+/// # Errors
+///
+/// The messages of a failed build.
+pub fn build(weir: &Path, folder: &Path) -> Result<(), String> {
+    let guests = checkout::guests();
+    let (file, image) = (folder.join("all.toml"), folder.join("all.img"));
+    let on_v3 = guests.chunks(8).map(|guests| system_of(guests, "qemu-virt"));
+    for text in on_v3.chain([system_of(&guests[..1], "qemu-virt-gicv2")]) {
+        fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
+        let mut command = Command::new(weir);
+        command.arg("build").arg(&file).arg("-o").arg(&image).stdin(Stdio::null());
+        let output = command.env("WEIR_ROOT", checkout::root()).output();
+        let output = output.map_err(|error| format!("{}: {error}", weir.display()))?;
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+    }
+    Ok(())
+}

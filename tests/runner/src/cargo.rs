@@ -1,0 +1,209 @@
+//! Calls of cargo, for the host and for bare metal.
+
+use serde_json::Value;
+use std::{
+    env,
+    ffi::OsString,
+    io,
+    path::{Path, PathBuf},
+    process::Command,
+    str,
+};
+
+/// The target of everything that runs on a board.
+const TARGET: &str = "aarch64-unknown-none-softfloat";
+
+/// The toolchain that the script `weir` chose.
+pub struct Cargo {
+    root: PathBuf,
+    host: OsString,
+    /// Cargo for bare-metal builds.
+    bare: OsString,
+    /// Its further arguments.
+    bare_flags: Vec<String>,
+}
+
+/// A test binary of cargo's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestBinary {
+    /// Package and target, such as `weir-cli::qemu_flows`.
+    pub name: String,
+    pub executable: PathBuf,
+    /// Folder of the package.
+    pub package: PathBuf,
+}
+
+/// What `cargo test --no-run` built.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Built {
+    pub tests: Vec<TestBinary>,
+    /// The `weir` command.
+    pub weir: Option<PathBuf>,
+}
+
+impl Cargo {
+    pub fn from_environment(root: &Path) -> io::Result<Self> {
+        let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
+        let host = variable("CARGO").ok_or_else(|| {
+            io::Error::other("CARGO is not set: run the tests by the script, `./weir test`")
+        })?;
+        let bare = variable("WEIR_CARGO").unwrap_or_else(|| host.clone());
+        let flags = env::var("WEIR_BARE_FLAGS").unwrap_or_default();
+        let bare_flags = flags.split_whitespace().map(str::to_owned).collect();
+        Ok(Self { root: root.to_owned(), host, bare, bare_flags })
+    }
+
+    /// Cargo in the checkout.
+    pub fn host(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.host);
+        command.current_dir(&self.root).args(arguments);
+        command
+    }
+
+    /// Cargo in the checkout, for bare metal.
+    pub fn bare(&self, verb: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.bare);
+        command.current_dir(&self.root).arg(verb);
+        self.add_bare(&mut command, arguments);
+        command
+    }
+
+    /// A subcommand of the chosen toolchain, such as `cargo-clippy` with the verb `clippy`.
+    pub fn tool(&self, verb: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.folder().join(format!("cargo-{verb}")));
+        command.current_dir(&self.root).arg(verb).args(arguments);
+        command
+    }
+
+    /// `cargo clippy` for bare metal, which calls cargo by `CARGO`.
+    pub fn bare_clippy(&self, arguments: &[&str]) -> Command {
+        let mut command = self.tool("clippy", &[]);
+        command.env("CARGO", &self.bare);
+        self.add_bare(&mut command, arguments);
+        command.args(["--", "-D", "warnings"]);
+        command
+    }
+
+    fn add_bare(&self, command: &mut Command, arguments: &[&str]) {
+        command.args(&self.bare_flags).args(["--target", TARGET, "--profile", "bare"]);
+        command.args(arguments);
+    }
+
+    /// Folder of the toolchain's programs.
+    fn folder(&self) -> PathBuf {
+        Path::new(&self.host).parent().unwrap_or(Path::new("")).to_owned()
+    }
+
+    /// Installs rustfmt and clippy if rustup's toolchain lacks them.
+    ///
+    /// # Errors
+    ///
+    /// They are missing and rustup cannot install them.
+    pub fn require_components(&self) -> io::Result<()> {
+        let folder = self.folder();
+        let present = || ["cargo-fmt", "cargo-clippy"].iter().all(|it| folder.join(it).exists());
+        if present() {
+            return Ok(());
+        }
+        if let Some(name) = folder.parent().and_then(Path::file_name) {
+            let mut command = Command::new("rustup");
+            command.args(["component", "add", "rustfmt", "clippy", "--toolchain"]).arg(name);
+            let _ = command.output();
+        }
+        if present() {
+            return Ok(());
+        }
+        let folder = folder.display();
+        Err(io::Error::other(format!("rustfmt and clippy are missing in {folder}")))
+    }
+
+    /// Returns the packages of the guests as arguments of cargo.
+    pub fn guest_packages(&self) -> io::Result<Vec<String>> {
+        let output = self.host(&["metadata", "--no-deps", "--format-version=1"]).output()?;
+        if !output.status.success() {
+            return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
+        }
+        let metadata: Value = serde_json::from_slice(&output.stdout)?;
+        let guests = self.root.join("guests");
+        let packages = metadata["packages"].as_array().into_iter().flatten();
+        let here = packages.filter(|package| path(&package["manifest_path"]).starts_with(&guests));
+        let names = here.filter_map(|package| package["name"].as_str());
+        Ok(names.flat_map(|name| ["-p".to_owned(), name.to_owned()]).collect())
+    }
+}
+
+fn path(value: &Value) -> &Path {
+    Path::new(value.as_str().unwrap_or_default())
+}
+
+/// Reads the messages of `cargo test --no-run --message-format=json`.
+pub fn built(messages: &str) -> Built {
+    let mut built = Built::default();
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    for message in messages.filter(|message| message["executable"].is_string()) {
+        let target = &message["target"];
+        let executable = path(&message["executable"]).to_owned();
+        let name = target["name"].as_str().unwrap_or_default();
+        if message["profile"]["test"] == true {
+            let package = path(&message["manifest_path"]).parent().unwrap_or(Path::new(""));
+            let name = format!("{}::{name}", package_name(&message["package_id"]));
+            built.tests.push(TestBinary { name, executable, package: package.to_owned() });
+        } else if name == "weir" {
+            built.weir = Some(executable);
+        }
+    }
+    built.tests.sort_by(|a, b| a.name.cmp(&b.name));
+    built
+}
+
+/// Returns the package of an identity such as `path+file:///weir/host/cli#weir-cli@0.1.0`.
+fn package_name(id: &Value) -> &str {
+    let id = id.as_str().unwrap_or_default();
+    let (url, fragment) = id.rsplit_once('#').unwrap_or(("", id));
+    match fragment.split_once('@') {
+        Some((name, _)) => name,
+        // The name is left out if it is that of the folder.
+        None => url.rsplit('/').next().unwrap_or(fragment),
+    }
+}
+
+/// Returns what cargo could not compile, from its log: such as ``weir-cli (test "cli")``.
+pub fn not_compiled(log: &str) -> Vec<String> {
+    let errors = log.lines().filter_map(|line| line.strip_prefix("error: could not compile `"));
+    let name = |rest: &str| {
+        let rest = rest.split(" due to ").next().unwrap_or(rest);
+        rest.replacen('`', "", 1)
+    };
+    let mut names: Vec<String> = errors.map(name).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_binaries_and_the_command_are_found() {
+        let messages = r#"
+{"reason":"compiler-artifact","package_id":"path+file:///a%20b/host/cli#weir-cli@0.1.0","manifest_path":"/a b/host/cli/Cargo.toml","target":{"kind":["test"],"name":"cli"},"profile":{"test":true},"executable":"/t/cli-1"}
+{"reason":"compiler-artifact","package_id":"path+file:///a/host/cli#weir-cli@0.1.0","manifest_path":"/a/host/cli/Cargo.toml","target":{"kind":["bin"],"name":"weir"},"profile":{"test":false},"executable":"/t/weir"}
+{"reason":"compiler-artifact","package_id":"path+file:///a/mesh#0.1.0","manifest_path":"/a/mesh/Cargo.toml","target":{"kind":["lib"],"name":"mesh"},"profile":{"test":true},"executable":"/t/mesh-1"}
+{"reason":"compiler-artifact","package_id":"x","manifest_path":"/x","target":{"kind":["lib"],"name":"x"},"profile":{"test":false},"executable":null}
+not JSON
+"#;
+        let built = built(messages);
+        let names: Vec<&str> = built.tests.iter().map(|test| test.name.as_str()).collect();
+        assert_eq!(names, ["mesh::mesh", "weir-cli::cli"]);
+        assert_eq!(built.tests[1].package, Path::new("/a b/host/cli"));
+        assert_eq!(built.weir.as_deref(), Some(Path::new("/t/weir")));
+    }
+
+    #[test]
+    fn what_did_not_compile_is_named_once() {
+        let log = "error[E0425]: x\nerror: could not compile `weir-cli` (test \"cli\") due to 2 previous errors\n\
+                   error: could not compile `weir-cli` (test \"cli\") due to 2 previous errors; 1 warning emitted\n";
+        assert_eq!(not_compiled(log), ["weir-cli (test \"cli\")"]);
+    }
+}

@@ -1,0 +1,183 @@
+//! `./weir test`: runs weir's tests in stages and reports them.
+
+mod cargo;
+#[path = "../../checkout.rs"]
+mod checkout;
+mod coverage;
+mod junit;
+mod libtest;
+mod names;
+mod pool;
+mod process;
+#[path = "../../programs.rs"]
+mod programs;
+mod progress;
+mod report;
+mod stages;
+
+use cargo::Cargo;
+use clap::{Parser, ValueEnum};
+use report::StageReport;
+use std::{
+    env, fs,
+    io::{self, Write as _},
+    num::NonZero,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    thread,
+    time::Duration,
+};
+
+/// Exit status after a signal that ended the run: that of a shell after Ctrl-C.
+const INTERRUPTED: u8 = 130;
+/// Exit status of a wrong call.
+const CALL: u8 = 2;
+/// Exit status if the machine lacks something.
+const ENVIRONMENT: u8 = 3;
+
+/// Runs weir's tests. Without a STAGE, all stages run in the order below.
+#[derive(Debug, Parser)]
+#[command(
+    bin_name = "./weir test",
+    after_help = "Examples:\n  ./weir test clippy unit\n  ./weir test qemu --only share_a_device\n\n\
+        The last line counts tests; a stage without cargo's tests counts as one. build/test keeps \
+        the log of each stage and junit.xml. A test of the stage qemu is a process of its own; \
+        one whose name ends in `_in_host_time` runs while no other does.\n\n\
+        Exit status: 0 nothing failed, 1 something failed, 2 wrong call, 3 the environment lacks \
+        something, 130 interrupted."
+)]
+struct Arguments {
+    /// Stages to run
+    #[arg(value_enum, value_name = "STAGE")]
+    stages: Vec<Stage>,
+    /// Of the stages unit and qemu, runs only the tests whose name contains TEXT
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Test processes at a time in the stage qemu [default: the number of cores]
+    #[arg(long, value_name = "NUMBER")]
+    jobs: Option<NonZero<usize>>,
+    /// Kills a test process that takes longer
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = humantime::parse_duration)]
+    time_limit: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Stage {
+    /// rustfmt changes nothing, and no test's name is too long
+    Format,
+    /// No lint in host and bare-metal code
+    Clippy,
+    /// The documentation of every crate builds without a warning
+    Doc,
+    /// Unit, property and documentation tests on the host
+    Unit,
+    /// The hypervisor, for GICv3 and GICv2, and all guests build
+    Bare,
+    /// Integration tests, most of them of whole systems in QEMU
+    Qemu,
+}
+
+impl Stage {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Format => "format",
+            Self::Clippy => "clippy",
+            Self::Doc => "doc",
+            Self::Unit => "unit",
+            Self::Bare => "bare",
+            Self::Qemu => "qemu",
+        }
+    }
+}
+
+/// What all stages need.
+struct Context {
+    cargo: Cargo,
+    /// The checkout.
+    root: PathBuf,
+    /// Folder of the logs.
+    logs: PathBuf,
+    only: Option<String>,
+    jobs: usize,
+    time_limit: Duration,
+}
+
+impl Context {
+    fn log(&self, stage: Stage) -> PathBuf {
+        self.logs.join(stage.name()).with_extension("log")
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(arguments) {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("weir: {error}");
+            ExitCode::from(ENVIRONMENT)
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> io::Result<ExitCode> {
+    process::watch_signals()?;
+    let root = env::var_os("WEIR_ROOT").map_or_else(checkout::root, PathBuf::from);
+    let logs = root.join("build/test");
+    fs::create_dir_all(&logs)?;
+    let cargo = Cargo::from_environment(&root)?;
+    let cores = thread::available_parallelism().map_or(2, NonZero::get);
+    let context = Context {
+        cargo,
+        root,
+        logs,
+        only: arguments.only,
+        jobs: arguments.jobs.map_or(cores, NonZero::get),
+        time_limit: arguments.time_limit,
+    };
+    let chosen = if arguments.stages.is_empty() {
+        Stage::value_variants().to_vec()
+    } else {
+        arguments.stages
+    };
+    let mut reports = Vec::new();
+    for stage in chosen {
+        if progress::is_visible() {
+            progress::show(stage.name(), "");
+        } else {
+            print!("{:<7} ", stage.name());
+            io::stdout().flush()?;
+        }
+        let report = stages::run(stage, &context)?;
+        if progress::is_visible() {
+            progress::clear();
+            print!("{:<7} ", stage.name());
+        }
+        println!("{}", report.line());
+        if report.failed() > 0 {
+            print!("{}", report::indented(&report.details(&context.log(stage))));
+        }
+        reports.push(report);
+        if process::interrupted() {
+            break;
+        }
+    }
+    finish(&reports, &context.logs)
+}
+
+/// Prints what concerns all stages and writes the JUnit file.
+fn finish(reports: &[StageReport], logs: &Path) -> io::Result<ExitCode> {
+    fs::write(logs.join("junit.xml"), junit::document(reports))?;
+    print!("{}", report::slowest(reports));
+    let passed: usize = reports.iter().map(StageReport::passed).sum();
+    let failed: usize = reports.iter().map(StageReport::failed).sum();
+    if process::interrupted() {
+        println!("{passed} passed, {failed} failed, then interrupted");
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    println!("{passed} passed, {failed} failed");
+    if reports.iter().all(|report| report.cases.is_empty()) {
+        eprintln!("weir: no test's name contains the text of --only");
+        return Ok(ExitCode::from(CALL));
+    }
+    Ok(ExitCode::from(u8::from(failed > 0)))
+}

@@ -1,0 +1,199 @@
+//! Test processes side by side, in slots.
+
+use crate::{
+    Context,
+    cargo::TestBinary,
+    libtest,
+    process::{self, End},
+    progress,
+    report::{Case, Outcome},
+    stages::output_file,
+};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fs::{self, File},
+    io::{self, Write as _},
+    path::Path,
+    process::Command,
+    sync::{Mutex, PoisonError, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The end of the name of a test that depends on the host's time, and so runs alone.
+const HOST_TIME: &str = "_in_host_time";
+
+/// A test to run in a process of its own.
+#[derive(Clone, Debug)]
+pub struct Job<'a> {
+    pub binary: &'a TestBinary,
+    pub name: String,
+}
+
+impl Job<'_> {
+    fn is_alone(&self) -> bool {
+        self.name.ends_with(HOST_TIME)
+    }
+}
+
+enum Event {
+    Started { slot: usize, name: String },
+    Ended { slot: usize, case: Case, output: Vec<u8> },
+}
+
+/// Runs the tests, writes their output to `log` and returns their results. Those in the host's time
+/// come last, one after the other.
+pub fn run(
+    context: &Context,
+    jobs: Vec<Job>,
+    variables: &[(&str, &Path)],
+    log: &File,
+) -> io::Result<Vec<Case>> {
+    let total = jobs.len();
+    let (alone, together): (Vec<_>, Vec<_>) = jobs.into_iter().partition(Job::is_alone);
+    let mut progress = Progress { total, ..Progress::default() };
+    let mut cases = Vec::with_capacity(total);
+    for (jobs, slots) in [(together, context.jobs), (alone, 1)] {
+        let queue = Mutex::new(VecDeque::from(jobs));
+        let (sender, events) = mpsc::channel();
+        thread::scope(|scope| {
+            for slot in 0..slots {
+                let (queue, sender) = (&queue, sender.clone());
+                scope.spawn(move || work(context, slot, queue, variables, &sender));
+            }
+            drop(sender);
+            loop {
+                match events.recv_timeout(Duration::from_millis(500)) {
+                    Ok(Ok(Event::Started { slot, name })) => progress.start(slot, name),
+                    Ok(Ok(Event::Ended { slot, case, output })) => {
+                        write_log(log, &case, &output)?;
+                        progress.end(slot, &case);
+                        cases.push(case);
+                    }
+                    Ok(Err(error)) => return Err(error),
+                    Err(mpsc::RecvTimeoutError::Timeout) => {}
+                    Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
+                }
+                progress.draw();
+            }
+        })?;
+    }
+    cases.sort_by(|a, b| (&a.binary, &a.name).cmp(&(&b.binary, &b.name)));
+    Ok(cases)
+}
+
+/// Runs tests until none is left.
+fn work(
+    context: &Context,
+    slot: usize,
+    queue: &Mutex<VecDeque<Job>>,
+    variables: &[(&str, &Path)],
+    events: &mpsc::Sender<io::Result<Event>>,
+) {
+    loop {
+        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let Some(job) = job.filter(|_| !process::interrupted()) else { return };
+        // The receiver is gone after an error, which ends the run.
+        let _ = events.send(Ok(Event::Started { slot, name: job.name.clone() }));
+        let file = context.logs.join(format!("slot-{slot}.out"));
+        let ended = one(&job, &file, variables, context.time_limit);
+        let _ = fs::remove_file(file);
+        let event = match ended {
+            Ok(Some((case, output))) => Ok(Event::Ended { slot, case, output }),
+            Ok(None) => return,
+            Err(error) => Err(error),
+        };
+        if events.send(event).is_err() {
+            return;
+        }
+    }
+}
+
+/// Runs one test with its output in `file`. An interrupted test has no result.
+fn one(
+    job: &Job,
+    file: &Path,
+    variables: &[(&str, &Path)],
+    limit: Duration,
+) -> io::Result<Option<(Case, Vec<u8>)>> {
+    let mut command = job.binary.command();
+    command.args(["--exact", &job.name, "--nocapture"]).envs(variables.iter().copied());
+    let (end, took) = process::run(&mut command, &output_file(file)?, limit)?;
+    let output = fs::read(file)?;
+    let text = String::from_utf8_lossy(&output);
+    let counts = libtest::counts(&text).unwrap_or_default();
+    let outcome = match end {
+        End::Exited(status) if status.success() && counts.passed == 1 => Outcome::Passed,
+        End::Exited(status) if status.success() && counts.ignored == 1 => Outcome::Ignored,
+        End::Exited(status) if libtest::counts(&text).is_none() => {
+            let text = libtest::own_output(&text);
+            Outcome::Failed(format!("{text}\nthe test process ended early: {status}"))
+        }
+        End::Exited(_) => Outcome::Failed(libtest::own_output(&text)),
+        End::TimedOut => {
+            let (text, limit) = (libtest::own_output(&text), humantime::format_duration(limit));
+            Outcome::Failed(format!("{text}\nkilled: it exceeded the time limit of {limit}"))
+        }
+        End::Interrupted => return Ok(None),
+    };
+    let (binary, name) = (job.binary.name.clone(), job.name.clone());
+    Ok(Some((Case { binary, name, outcome, took }, output)))
+}
+
+impl TestBinary {
+    /// The test binary as cargo would start it.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.executable);
+        command.current_dir(&self.package).env("CARGO_MANIFEST_DIR", &self.package);
+        command
+    }
+}
+
+fn write_log(mut log: &File, case: &Case, output: &[u8]) -> io::Result<()> {
+    let end = match &case.outcome {
+        Outcome::Passed => "passed".to_owned(),
+        Outcome::Ignored => "ignored".to_owned(),
+        Outcome::Failed(why) => format!("FAILED: {}", why.lines().last().unwrap_or_default()),
+    };
+    writeln!(log, "==== {} {}", case.binary, case.name)?;
+    log.write_all(output)?;
+    writeln!(log, "==== {end}, {:.1} s\n", case.took.as_secs_f64())
+}
+
+/// How far the tests are.
+#[derive(Default)]
+struct Progress {
+    total: usize,
+    done: usize,
+    failed: usize,
+    running: BTreeMap<usize, (String, Instant)>,
+}
+
+impl Progress {
+    fn start(&mut self, slot: usize, name: String) {
+        self.running.insert(slot, (name, Instant::now()));
+    }
+
+    fn end(&mut self, slot: usize, case: &Case) {
+        self.running.remove(&slot);
+        self.done += 1;
+        if matches!(case.outcome, Outcome::Failed(_)) {
+            self.failed += 1;
+            if progress::is_visible() {
+                progress::clear();
+                eprintln!("FAILED {} {}", case.binary, case.name);
+            }
+        }
+    }
+
+    fn draw(&self) {
+        // What has just begun may be over at once.
+        let running = self.running.values().filter(|(_, since)| since.elapsed().as_secs() > 0);
+        let running =
+            running.map(|(name, since)| format!("{name} {} s", since.elapsed().as_secs()));
+        let failed =
+            if self.failed > 0 { format!(", {} failed", self.failed) } else { String::new() };
+        let running = running.collect::<Vec<_>>().join(", ");
+        progress::show("qemu", &format!("{}/{}{failed}  {running}", self.done, self.total));
+    }
+}

@@ -1,0 +1,276 @@
+//! The stages of `./weir test`.
+
+use crate::{
+    Context, Stage,
+    cargo::{Built, TestBinary, built, not_compiled},
+    coverage, libtest, names,
+    pool::{self, Job},
+    process::{self, End},
+    programs, progress,
+    report::{Case, Outcome, StageReport, log_tail},
+};
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io::{self, Read as _, Seek as _, SeekFrom},
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+/// Opens an empty file for the output of processes, which append to it.
+pub fn output_file(path: &Path) -> io::Result<File> {
+    let _ = fs::remove_file(path);
+    File::options().create(true).append(true).read(true).open(path)
+}
+
+pub fn run(stage: Stage, context: &Context) -> io::Result<StageReport> {
+    let started = Instant::now();
+    let log = output_file(&context.log(stage))?;
+    let mut report = StageReport {
+        name: stage.name(),
+        cases: Vec::new(),
+        took: Duration::ZERO,
+        binaries: Vec::new(),
+        note: None,
+        interrupted: false,
+    };
+    match stage {
+        Stage::Format => format(context, &log, &mut report)?,
+        Stage::Clippy => commands(clippy(context)?, stage, context, &log, &mut report)?,
+        Stage::Doc => commands(doc(context)?, stage, context, &log, &mut report)?,
+        Stage::Bare => commands(bare(context)?, stage, context, &log, &mut report)?,
+        Stage::Unit => unit(context, &log, &mut report)?,
+        Stage::Qemu => qemu(context, &log, &mut report)?,
+    }
+    report.took = started.elapsed();
+    report.interrupted = process::interrupted();
+    Ok(report)
+}
+
+/// The result of a stage that counts as one test.
+fn whole(outcome: Outcome) -> Case {
+    Case { binary: String::new(), name: String::new(), outcome, took: Duration::ZERO }
+}
+
+/// Runs commands until one fails; together they count as one test.
+fn commands(
+    commands: Vec<Command>,
+    stage: Stage,
+    context: &Context,
+    log: &File,
+    report: &mut StageReport,
+) -> io::Result<()> {
+    for mut command in commands {
+        let (end, _) = process::run(&mut command, log, process::UNLIMITED)?;
+        if end == End::Interrupted {
+            return Ok(());
+        }
+        if !end.success() {
+            let why = log_tail(&context.log(stage));
+            report.cases.push(whole(Outcome::Failed(why)));
+            return Ok(());
+        }
+    }
+    report.cases.push(whole(Outcome::Passed));
+    Ok(())
+}
+
+fn format(context: &Context, log: &File, report: &mut StageReport) -> io::Result<()> {
+    context.cargo.require_components()?;
+    let check = context.cargo.tool("fmt", &["--all", "--check", "--", "--color", "never"]);
+    commands(vec![check], Stage::Format, context, log, report)?;
+    let found = names::too_long(&context.root)?;
+    if !found.is_empty() {
+        let why = format!(
+            "names of tests have at most {} characters; these have more:\n{}",
+            names::LONGEST,
+            found.join("\n")
+        );
+        report.cases.push(whole(Outcome::Failed(why)));
+    }
+    Ok(())
+}
+
+fn clippy(context: &Context) -> io::Result<Vec<Command>> {
+    let cargo = &context.cargo;
+    cargo.require_components()?;
+    let mut commands = vec![cargo.tool("clippy", &["--all-targets", "--", "-D", "warnings"])];
+    for hypervisor in HYPERVISORS {
+        commands.push(cargo.bare_clippy(&hypervisor));
+    }
+    // The vsock tool shares a crate with the guests and takes fewer of its features.
+    commands.push(cargo.bare_clippy(&VSOCK_TOOL));
+    commands.push(cargo.bare_clippy(&words(&cargo.guest_packages()?)));
+    Ok(commands)
+}
+
+const HYPERVISORS: [[&str; 5]; 2] = [
+    ["-p", "weir-hypervisor", "--no-default-features", "--features", "gicv3"],
+    ["-p", "weir-hypervisor", "--no-default-features", "--features", "gicv2"],
+];
+const VSOCK_TOOL: [&str; 2] = ["-p", "weir-vsock-tool"];
+
+fn words(words: &[String]) -> Vec<&str> {
+    words.iter().map(String::as_str).collect()
+}
+
+fn doc(context: &Context) -> io::Result<Vec<Command>> {
+    let cargo = &context.cargo;
+    let guests = cargo.guest_packages()?;
+    let all = [&["--no-deps", "-p", "weir-hypervisor"][..], &words(&guests)].concat();
+    let mut commands = vec![
+        cargo.host(&["doc", "--no-deps"]),
+        cargo.bare("doc", &all),
+        cargo.bare("doc", &["--no-deps", "-p", "weir-vsock-tool"]),
+    ];
+    for command in &mut commands {
+        command.env("RUSTDOCFLAGS", "-D warnings");
+    }
+    Ok(commands)
+}
+
+fn bare(context: &Context) -> io::Result<Vec<Command>> {
+    let cargo = &context.cargo;
+    // Cargo keeps one hypervisor: the last build is the usual one.
+    let hypervisors = HYPERVISORS.iter().rev().map(|hypervisor| cargo.bare("build", hypervisor));
+    let mut commands: Vec<Command> = hypervisors.collect();
+    commands.push(cargo.bare("build", &VSOCK_TOOL));
+    commands.push(cargo.bare("build", &words(&cargo.guest_packages()?)));
+    Ok(commands)
+}
+
+/// Builds test binaries; each one that does not build is a failed test.
+fn build(
+    context: &Context,
+    stage: Stage,
+    arguments: &[&str],
+    log: &File,
+    report: &mut StageReport,
+) -> io::Result<Built> {
+    progress::show(stage.name(), "building the tests");
+    let messages = context.logs.join(stage.name()).with_extension("json");
+    let mut command = context.cargo.host(&["test", "--no-run", "--no-fail-fast"]);
+    command.args(["--message-format=json-render-diagnostics"]).args(arguments);
+    let (end, took) =
+        process::run_into(&mut command, &output_file(&messages)?, log, process::UNLIMITED)?;
+    let built = built(&fs::read_to_string(&messages)?);
+    fs::remove_file(messages)?;
+    if !end.success() && end != End::Interrupted {
+        let text = fs::read(context.log(stage))?;
+        let text = String::from_utf8_lossy(&text);
+        let mut names = not_compiled(&text);
+        if names.is_empty() {
+            names.push("cargo test --no-run".to_owned());
+        }
+        for name in names {
+            let why = "does not build:\n".to_owned() + &errors(&text);
+            report.cases.push(Case {
+                binary: name,
+                name: String::new(),
+                outcome: Outcome::Failed(why),
+                took,
+            });
+        }
+    }
+    Ok(built)
+}
+
+/// Returns the log from the first error on.
+fn errors(log: &str) -> String {
+    let errors: Vec<&str> = log.lines().skip_while(|line| !line.starts_with("error")).collect();
+    errors.join("\n")
+}
+
+fn unit(context: &Context, log: &File, report: &mut StageReport) -> io::Result<()> {
+    let built = build(context, Stage::Unit, &["--lib", "--bins"], log, report)?;
+    let only = context.only.as_slice();
+    for (index, binary) in built.tests.iter().enumerate() {
+        progress::show("unit", &format!("{index}/{} {}", built.tests.len(), binary.name));
+        let mut command = binary.command();
+        let took = harness(&binary.name, command.args(only), context, log, report)?;
+        report.binaries.push((binary.name.clone(), took));
+    }
+    progress::show("unit", "documentation tests");
+    let mut doc = context.cargo.host(&["test", "--no-fail-fast", "--doc", "--"]);
+    harness("documentation", doc.args(only), context, log, report)?;
+    if report.failed() == 0 && context.only.is_none() {
+        progress::show("unit", "coverage");
+        report.note = Some(coverage::line(context)?);
+    }
+    Ok(())
+}
+
+/// Runs a program that runs many tests and prints their results.
+fn harness(
+    name: &str,
+    command: &mut Command,
+    context: &Context,
+    mut log: &File,
+    report: &mut StageReport,
+) -> io::Result<Duration> {
+    if process::interrupted() {
+        return Ok(Duration::ZERO);
+    }
+    let start = log.seek(SeekFrom::End(0))?;
+    let (end, took) = process::run(command, log, context.time_limit)?;
+    log.seek(SeekFrom::Start(start))?;
+    let mut output = Vec::new();
+    log.read_to_end(&mut output)?;
+    let output = String::from_utf8_lossy(&output);
+    let cases = libtest::cases(name, &output);
+    let known = cases.iter().any(|case| matches!(case.outcome, Outcome::Failed(_)));
+    report.cases.extend(cases);
+    // What keeps the tests from running is a failure, too.
+    let why = match end {
+        End::Interrupted => return Ok(took),
+        End::Exited(status) if status.success() || known => return Ok(took),
+        End::Exited(status) => format!("{output}\nit ended early: {status}"),
+        End::TimedOut => {
+            let limit = humantime::format_duration(context.time_limit);
+            format!("{output}\nkilled: it exceeded the time limit of {limit}")
+        }
+    };
+    let (binary, outcome) = (name.to_owned(), Outcome::Failed(why));
+    report.cases.push(Case { binary, name: String::new(), outcome, took });
+    Ok(took)
+}
+
+fn qemu(context: &Context, log: &File, report: &mut StageReport) -> io::Result<()> {
+    let built = build(context, Stage::Qemu, &["--release", "--test", "*"], log, report)?;
+    let mut jobs = Vec::new();
+    for binary in &built.tests {
+        let found = list(binary)?
+            .into_iter()
+            .filter(|name| context.only.as_ref().is_none_or(|only| name.contains(only.as_str())));
+        jobs.extend(found.map(|name| Job { binary, name }));
+    }
+    let programs = Path::new("built");
+    // Long paths of sockets fail: the tests' files lie in a short path, which the runner removes.
+    let folder = tempfile::tempdir()?;
+    progress::show("qemu", "building the hypervisor and the guests");
+    if let Some(weir) = built.weir.filter(|_| !jobs.is_empty())
+        && let Err(why) = programs::build(&weir, folder.path())
+    {
+        report.cases.push(Case {
+            binary: "weir build".to_owned(),
+            name: "of the hypervisor and all guests".to_owned(),
+            outcome: Outcome::Failed(why),
+            took: Duration::ZERO,
+        });
+        return Ok(());
+    }
+    let variables = [(programs::BUILT, programs), ("TMPDIR", folder.path())];
+    report.cases.extend(pool::run(context, jobs, &variables, log)?);
+    Ok(())
+}
+
+/// Returns the names of a binary's tests.
+fn list(binary: &TestBinary) -> io::Result<Vec<String>> {
+    let arguments = ["--list", "--format", "terse"].map(OsStr::new);
+    let output = binary.command().args(arguments).output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(format!("{} does not list its tests", binary.name)));
+    }
+    Ok(libtest::listed(&String::from_utf8_lossy(&output.stdout)))
+}
