@@ -25,7 +25,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_model::{
-    Catalog, Fault, Faults, Image, Packed, Payload, Source, Style, System, audit, pack,
+    Catalog, Code, Fault, Faults, Image, Packed, Payload, Source, Style, System, audit, pack,
     packed::PAGE,
 };
 
@@ -211,7 +211,8 @@ pub fn taken(
 
 /// Whose fault it is: the call's if a system file cannot be read, else the system's.
 pub fn whose(faults: &Faults) -> u8 {
-    let no_file = |fault: &Fault| matches!(fault.code, "unreadable" | "directory");
+    let no_file =
+        |fault: &Fault| matches!(fault.code, Code::FileUnreadable | Code::FileIsDirectory);
     if faults.0.iter().any(no_file) { CALL } else { SYSTEM }
 }
 

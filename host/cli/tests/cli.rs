@@ -286,7 +286,9 @@ fn every_verb_goes_by_the_same_rules() {
         }
         let (planning, said) = status(&["check", "x.toml", "--planning", "--ignore-verdict"]);
         assert!(planning == 0 || wrong || name.starts_with("a budget"), "{said}");
-        for verb in [&["analyze", "x.toml"][..], &["plan", "x.toml"], &["simulate", "run", "x.toml"]] {
+        for verb in
+            [&["analyze", "x.toml"][..], &["plan", "x.toml"], &["simulate", "run", "x.toml"]]
+        {
             let (status, said) = status(verb);
             assert!(!wrong || status == 1, "{said}");
         }

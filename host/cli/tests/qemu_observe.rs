@@ -323,7 +323,13 @@ fn what_is_recorded_misses_as_often_in_the_simulation() {
     let file = directory.path().join("system.toml");
     fs::write(&file, RECORDED).expect("a system file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(["simulate", "run"]).arg(&file).args(["--json", "--warm-up", "1ns", "--for", "50ms"]);
+    command.args(["simulate", "run"]).arg(&file).args([
+        "--json",
+        "--warm-up",
+        "1ns",
+        "--for",
+        "50ms",
+    ]);
     let said = say_within(command.env("WEIR_ROOT", root()), Options::default().limit);
     assert_eq!(said.status, Some(0), "{}\n{}", said.out, said.err);
     let simulated: Value = serde_json::from_str(&said.out).expect("JSON");

@@ -293,7 +293,17 @@ fn killed_sweeps_resume_and_shards_merge() {
     assert!(mixed.err.contains(":1 is of another sweep ("), "{}", mixed.err);
     let gone_on = weir(
         &[
-            &["simulate", "sweep", &file, "--for", "50us", "--warm-up", "10us", "--output", &shards[2]],
+            &[
+                "simulate",
+                "sweep",
+                &file,
+                "--for",
+                "50us",
+                "--warm-up",
+                "10us",
+                "--output",
+                &shards[2],
+            ],
             &other[..],
             &[
                 "--vary",

@@ -148,7 +148,8 @@ mod tests {
     #[test]
     fn tables_are_named_as_a_file_names_them() {
         let page = system_reference();
-        for heading in ["\n## `[[vm]]`\n", "\n## `[[vm.task]]`\n", "\n## `[vm.image]` with `elf`\n"] {
+        for heading in ["\n## `[[vm]]`\n", "\n## `[[vm.task]]`\n", "\n## `[vm.image]` with `elf`\n"]
+        {
             assert!(page.contains(heading), "{heading}{page}");
         }
     }

@@ -18,7 +18,7 @@ use weir_analysis::{
     verdict::Judgement,
 };
 use weir_model::{
-    Fault, Timing,
+    Code, Fault, Timing,
     timing::{DataPath, OverheadTable, PathSource, Place, Runner},
 };
 
@@ -30,7 +30,7 @@ const LONGEST: u64 = 1 << 52;
 const SLACK: u64 = 1 << 22;
 
 /// The code of the fault that the flows have no overheads: they are not judged.
-pub const NO_OVERHEADS: &str = "no-overheads";
+pub const NO_OVERHEADS: Code = Code::NoOverheads;
 
 /// What the analysis says of the flows.
 #[derive(Debug)]
@@ -283,7 +283,7 @@ pub fn fault(timing: &Timing, error: FlowError) -> Fault {
         }
         _ => "write a value within the limits of the analysis",
     };
-    timing.fault("flow", place, message, help)
+    timing.fault(Code::FlowLimit, place, message, help)
 }
 
 /// What the flows are moved at, bytes/s, if that is known: `[dma]` `bandwidth`, but no more than a core copies where cores copy.
@@ -600,7 +600,7 @@ fn divide(timing: &Timing, group: Group) -> Result<Divided, Vec<Fault>> {
             let name = runner.name(timing);
             let message =
                 format!("{name} moves flows on {core}, where it is sure of no time: {why}");
-            vec![timing.fault("no-supply", &place, message, way)]
+            vec![timing.fault(Code::NoSupply, &place, message, way)]
         })?;
         tasks = on_shared_core(&tasks, linear).map_err(|error| {
             let flow = error.flow.and_then(|task| group.flows.get(task).copied());
@@ -765,7 +765,7 @@ impl Flows {
         let reasons = self.reasons();
         reasons
             .iter()
-            .map(|reason| timing.fault("deadline-missed", &place, reason, &help))
+            .map(|reason| timing.fault(Code::FlowDeadlineMissed, &place, reason, &help))
             .collect()
     }
 

@@ -12,6 +12,7 @@ use weir_analysis::{
     memory::{Budget, Regulation, SaturationPoint, SaturationTable, qos_bandwidth, qos_level},
     verdict::{Judgement, Missing},
 };
+use weir_model::Code;
 use weir_model::Fault;
 use weir_model::Looks;
 use weir_model::Timing;
@@ -142,7 +143,7 @@ pub fn saturation(timing: &Timing, from: &Saturation) -> Result<SaturationTable,
         .map(|(budget, dma)| SaturationPoint { total_budget: *budget, dma: *dma });
     SaturationTable::new(from.period, points.collect()).map_err(|error| {
         let help = "write measured pairs of budget and DMA bandwidth";
-        vec![timing.fault("saturation", &Place::default(), error.to_string(), help)]
+        vec![timing.fault(Code::SaturationPoints, &Place::default(), error.to_string(), help)]
     })
 }
 
@@ -215,7 +216,7 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<Memory>, Ve
     };
     let place = |vm: &TimedVm| vm.bandwidth.as_ref().map_or(&vm.place, |its| &its.place).clone();
     let fault = |place: &Place, reason: String, help: String| {
-        timing.fault("bandwidth", place, reason, help)
+        timing.fault(Code::MemoryBandwidth, place, reason, help)
     };
     let (Some(known), Some(table)) = (known, table) else {
         let help = "write a budget of refills, or a larger one";
@@ -289,7 +290,7 @@ fn unlimited(timing: &Timing, help: String) -> Fault {
         names.join(", ")
     );
     let place = timing.flows.first().map(|flow| flow.place.clone()).unwrap_or_default();
-    timing.fault("bandwidth", &place, reason, help)
+    timing.fault(Code::MemoryBandwidth, &place, reason, help)
 }
 
 /// Who has no budget of refills, and what it has instead, if it has one.

@@ -19,6 +19,7 @@ use weir_analysis::{
     },
     verdict::{Judgement, Missing, Verdict},
 };
+use weir_model::Code;
 use weir_model::Fault;
 use weir_model::Looks;
 use weir_model::Timing;
@@ -198,7 +199,12 @@ fn dedicated(timing: &Timing, vm: usize, looks: Vec<InterruptLine>) -> Result<Su
     lines.extend(looks);
     Supply::new(Partition::Dedicated, lines).map_err(|error| {
         let place = timing.vms.get(vm).map(|vm| vm.place.clone()).unwrap_or_default();
-        timing.fault("schedule", &place, error.to_string(), "write times within the limits")
+        timing.fault(
+            Code::ScheduleLimit,
+            &place,
+            error.to_string(),
+            "write times within the limits",
+        )
     })
 }
 
@@ -278,7 +284,7 @@ pub(super) fn partition(
                     who.name(timing)
                 );
                 let help = shorter(&budgets, late, (&switching, &beside));
-                return Err(timing.fault("servers", &core.place, message, help));
+                return Err(timing.fault(Code::ServerLate, &core.place, message, help));
             }
             let own = servers.iter().position(|server| server.0 == runner);
             let period = own.and_then(|own| budgets.get(own)).map_or(Nanos(1), |own| own.1);
@@ -316,7 +322,7 @@ fn supply_on(
     }
     Supply::new(partition, lines).map_err(|error| {
         let message = format!("core {}: {error}", core.id);
-        timing.fault("schedule", &core.place, message, "write times within the limits")
+        timing.fault(Code::ScheduleLimit, &core.place, message, "write times within the limits")
     })
 }
 
@@ -479,7 +485,7 @@ pub(super) fn cost_of(timing: &Timing, line: &Line, known: u64) -> Result<u64, F
     if cost == 0 {
         let message = format!("nobody says what one interrupt {} takes from its core", line.name);
         let help = "add wcet = \"2us\", the most time that one takes";
-        return Err(timing.fault("no-cost", &line.place, message, help));
+        return Err(timing.fault(Code::IrqNoWcet, &line.place, message, help));
     }
     Ok(cost)
 }
@@ -927,7 +933,7 @@ fn unshared(timing: &Timing, runner: Runner, core: Option<u64>) -> Option<Fault>
         }
         _ => "add [[core]] with its `id` and a `schedule` that names both",
     };
-    Some(timing.fault("no-schedule", &place, message, help))
+    Some(timing.fault(Code::NoSchedule, &place, message, help))
 }
 
 /// Why a VM does not have a core without a schedule to itself.
@@ -936,7 +942,7 @@ fn not_its_own(timing: &Timing, position: usize, core: Option<u64>) -> Option<Fa
     if !vm.cpus.is_empty() && !vm.cpus.contains(&core) {
         let message = format!("{} has tasks on core {core}, which it does not have", vm.name);
         let help = "give them a `core` of the VM's `cpus`";
-        return Some(timing.fault("not-its-core", &vm.place, message, help));
+        return Some(timing.fault(Code::TaskCore, &vm.place, message, help));
     }
     unshared(timing, Runner::Vm(position), Some(core))
 }
@@ -1069,7 +1075,7 @@ fn supply_for(
                 this.name, shared.id
             );
             let help = "name the VM in the schedule, or give its tasks another `core`";
-            Err(timing.fault("not-scheduled", &shared.place, message, help))
+            Err(timing.fault(Code::TaskNotScheduled, &shared.place, message, help))
         }
         (None, None) => dedicated(timing, vm, looks),
     }
@@ -1243,7 +1249,7 @@ impl Time {
     pub fn faults(&self, timing: &Timing) -> Vec<Fault> {
         let help = "give the VM more time or a larger budget, other VMs less bandwidth, or the task a longer deadline";
         let fault = |(place, reason, way): &(Place, String, Option<Cow<'static, str>>)| {
-            timing.fault("response", place, reason, way.as_deref().unwrap_or(help))
+            timing.fault(Code::TaskDeadlineMissed, place, reason, way.as_deref().unwrap_or(help))
         };
         self.reasons.iter().map(fault).collect()
     }

@@ -3,7 +3,7 @@
 mod ask;
 mod board;
 mod edit;
-mod open;
+pub mod open;
 mod tell;
 
 use crate::{
@@ -35,7 +35,7 @@ use weir_analysis::{
     verdict::Verdict,
 };
 use weir_model::{
-    Fault, Faults, Timing,
+    Code, Fault, Faults, Timing,
     timing::{Bandwidth, Saturation, TimedVm},
 };
 
@@ -216,7 +216,7 @@ fn short_table(timing: &Timing, saturation: &Saturation) -> std::result::Result<
     let help = format!(
         "measure it for such a period: `weir calibrate --period {least}`; or write `accesses` and `period` for each VM"
     );
-    Err(Faults(vec![timing.fault("plan-budget", place, message, help)]))
+    Err(Faults(vec![timing.fault(Code::PlanBudget, place, message, help)]))
 }
 
 /// What the table leaves for budgets beside what VMs without debt may take beyond theirs.
@@ -238,7 +238,7 @@ fn less_forgiven(
             from.period
         );
         let help = "remove `debt = false`: what goes beyond is then taken off the next budget";
-        return Err(vec![timing.fault("bandwidth", place, message, help)]);
+        return Err(vec![timing.fault(Code::MemoryBandwidth, place, message, help)]);
     }
     Ok(Saturation { points, ..from.clone() })
 }
@@ -290,7 +290,7 @@ fn choose(timing: &Timing, text: &str, effort: u64) -> std::result::Result<Choic
             }
             let place = timing.vms.first().map(|vm| vm.place.clone()).unwrap_or_default();
             let message = "the plan was refuted by its own check";
-            let fault = timing.fault("plan", &place, message, "report this system file");
+            let fault = timing.fault(Code::PlanRefuted, &place, message, "report this system file");
             Err(Trouble::Faults(Faults(vec![fault])))
         }
         Err(Refusal::Conflict(conflict)) => {

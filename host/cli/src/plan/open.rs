@@ -1,6 +1,6 @@
 //! Budgets that are not written in the file and that the search can't choose.
 
-use weir_model::{Fault, Timing, counters::Event, timing::Bandwidth};
+use weir_model::{Code, Fault, Timing, counters::Event, timing::Bandwidth};
 
 /// Whether each budget that is to be chosen is one of lines brought into the cache, the same in each period, of which the search
 /// knows what it takes and gives.
@@ -15,7 +15,7 @@ pub fn check(timing: &Timing) -> Result<(), Vec<Fault>> {
         let open = bandwidth.budget.is_none();
         let Some((what, instead)) = obstacle(bandwidth, open) else { continue };
         let message = format!("no budget can be planned for {}: {what}", vm.name);
-        faults.push(timing.fault("plan-budget", &bandwidth.place, message, instead));
+        faults.push(timing.fault(Code::PlanBudget, &bandwidth.place, message, instead));
     }
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }

@@ -3,6 +3,7 @@
 use super::{Checker, is_unknown};
 use crate::coloring::BROKER_TITLE;
 use crate::coloring::Demand;
+use crate::diagnostics::Code;
 use crate::packed::FLOW_TIME_LIMIT;
 use crate::packed::MAX_FLOWS;
 use crate::packed::MAX_VMS;
@@ -59,7 +60,7 @@ impl Checker<'_> {
                         "the broker has a turn on core {}, and there are no flows",
                         core.id
                     );
-                    let fault = self.fault("no-flows", &core.place.0, message);
+                    let fault = self.fault(Code::BrokerWithoutFlows, &core.place.0, message);
                     let help = "take the turn out, or write a [[flow]]";
                     self.faults.push(fault.label("this schedule").help(help));
                 }
@@ -80,13 +81,13 @@ impl Checker<'_> {
         let span = timing.flows.first().map_or(0..0, |flow| flow.place.0.clone());
         if let Some(vm) = raw.vms.iter().find(|vm| vm.is_called(BROKER)) {
             let message = format!("a system with flows has a VM called `{BROKER}` already");
-            let fault = self.fault("name-reserved", &vm.span, message).label("this");
+            let fault = self.fault(Code::NameReserved, &vm.span, message).label("this");
             self.faults.push(fault.help("give the VM another name"));
         }
         if vms.len() >= MAX_VMS {
             let message =
                 format!("{} VMs and the flows' broker, but there can be {MAX_VMS}", vms.len());
-            let fault = self.fault("too-many-vms", &span, message).label("the flows are here");
+            let fault = self.fault(Code::TooManyVms, &span, message).label("the flows are here");
             self.faults.push(fault.help("put fewer VMs into a system with flows"));
             return;
         }
@@ -130,7 +131,8 @@ impl Checker<'_> {
                 "{} flows, one for each receiver, but there can be {MAX_FLOWS}",
                 count(&timing.flows)
             );
-            let fault = self.fault("too-many-flows", &extra.place.0, message).label("one too many");
+            let fault =
+                self.fault(Code::TooManyFlows, &extra.place.0, message).label("one too many");
             self.faults.push(fault.help("send several kinds of messages by one flow"));
         }
         for (position, flow) in timing.flows.iter().enumerate() {
@@ -141,7 +143,8 @@ impl Checker<'_> {
                     flow.size,
                     Bytes(MAX_PACKET)
                 );
-                let fault = self.fault("packet-too-long", &flow.places[0].0, message).label("this");
+                let fault =
+                    self.fault(Code::PacketTooLong, &flow.places[0].0, message).label("this");
                 let help =
                     "a longer message is several packets: write the size and the period of one";
                 self.faults.push(fault.help(help));
@@ -158,7 +161,7 @@ impl Checker<'_> {
                     "the flows {} and {} go from one VM to one port of another",
                     first.name, flow.name
                 );
-                let fault = self.fault("port-twice", &flow.place.0, message).label("second");
+                let fault = self.fault(Code::PortTwice, &flow.place.0, message).label("second");
                 let fault = fault.and(first.place.0.clone(), "first");
                 self.faults.push(fault.help("give one of them another `port`"));
             }
@@ -178,7 +181,7 @@ impl Checker<'_> {
                 "the flow {} has a {key} of {time}, and the broker takes none of 2^62 ns (146 years) or more",
                 flow.name
             );
-            let fault = self.fault("time-too-long", &place.0, message).label("this");
+            let fault = self.fault(Code::FlowTimeTooLong, &place.0, message).label("this");
             let help = "write a shorter one, or best_effort = true in place of period and deadline";
             self.faults.push(fault.help(help));
         }
@@ -197,7 +200,7 @@ impl Checker<'_> {
             "a flow is called {}, as the report calls what the flow {} brings to {}",
             flow.name, several.name, vm.name
         );
-        let fault = self.fault("flow-twice", &flow.place.0, message).label("this flow");
+        let fault = self.fault(Code::FlowTwice, &flow.place.0, message).label("this flow");
         let fault = fault.and(several.place.0.clone(), "the flow to several receivers");
         self.faults.push(fault.help("give one of them another name"));
     }
@@ -213,7 +216,7 @@ impl Checker<'_> {
                 "{} is an end of the flow {} and shares core {}, and this version of weir moves no flows from or to a VM that shares a core",
                 vm.name, flow.name, core.id
             );
-            let fault = self.fault("flow-shared-core", &flow.place.0, message).label("this flow");
+            let fault = self.fault(Code::FlowSharedCore, &flow.place.0, message).label("this flow");
             let fault = fault.and(core.place.0.clone(), "the schedule of the core");
             let help = format!("take {0} out of the flows, or give {0} cores of its own", vm.name);
             self.faults.push(fault.help(help));
@@ -237,7 +240,7 @@ impl Checker<'_> {
                 if let Some(second) = turns.next() {
                     let message =
                         format!("the broker has turns on cores {} and {}", first.id, second.id);
-                    let fault = self.fault("not-on-core", &second.place.0, message);
+                    let fault = self.fault(Code::NotOnCore, &second.place.0, message);
                     let fault = fault.label("second").and(first.place.0.clone(), "first");
                     self.faults.push(fault.help("keep one of them: the broker has one core"));
                 }
@@ -246,7 +249,8 @@ impl Checker<'_> {
             if free.is_none() {
                 let message =
                     "the broker that moves the flows' packets needs a core, and none is free";
-                let fault = self.fault("no-core", flows, message).label("the flows are here");
+                let fault =
+                    self.fault(Code::BrokerNoCore, flows, message).label("the flows are here");
                 let help = "give a VM fewer vCPUs, or the broker a turn on a core: [[core]] with a schedule that names \"broker\"";
                 self.faults.push(fault.help(help));
             }
@@ -254,7 +258,7 @@ impl Checker<'_> {
         };
         let [core] = cpus.value.as_slice() else {
             let message = format!("the broker has {} cores, and needs one", cpus.value.len());
-            let fault = self.fault("broker-cores", &cpus.span, message).label("this");
+            let fault = self.fault(Code::BrokerCores, &cpus.span, message).label("this");
             self.faults.push(fault.help("write one core: cpus = [3]"));
             return None;
         };
@@ -268,7 +272,7 @@ impl Checker<'_> {
                 "the broker has a turn on core {}, and core {} in its cpus",
                 shared.id, core.value
             );
-            let fault = self.fault("not-on-core", &shared.place.0, message);
+            let fault = self.fault(Code::NotOnCore, &shared.place.0, message);
             let fault = fault.label("this schedule").and(core.span.clone(), "the broker's core");
             let help = format!("write cpus = [{}], or take the turn out", shared.id);
             self.faults.push(fault.help(help));
@@ -277,7 +281,9 @@ impl Checker<'_> {
             Some(shared) if !shared.schedule.runners().contains(&Runner::Broker) => {
                 let message =
                     format!("the broker has core {} in its cpus and no turn there", core.value);
-                let fault = self.fault("no-turn", &shared.place.0, message).label("this schedule");
+                let fault = self
+                    .fault(Code::NotInSchedule, &shared.place.0, message)
+                    .label("this schedule");
                 let fault = fault.and(core.span.clone(), "the broker's core");
                 self.faults.push(fault.help("give \"broker\" a turn, or the broker another core"));
             }
@@ -286,7 +292,7 @@ impl Checker<'_> {
                 if let Some(owner) = taken(core.value as u8) {
                     let message =
                         format!("core {} is given to {} and to the broker", core.value, owner.name);
-                    let fault = self.fault("core-taken", &core.span, message).label("here");
+                    let fault = self.fault(Code::CoreTaken, &core.span, message).label("here");
                     let free = free.map_or_else(
                         || "no core is free".to_owned(),
                         |free| format!("core {free} is free"),

@@ -7,6 +7,7 @@ use super::{
     party::{Part, Party},
     ways::{Edit, Refusal},
 };
+use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::packed::PAGE;
 use std::{collections::BTreeSet, ops::Range};
@@ -103,7 +104,7 @@ impl Work<'_> {
 
     fn marked(
         &self,
-        code: &'static str,
+        code: Code,
         span: &Range<usize>,
         message: String,
         holders: &[Holder],
@@ -158,7 +159,7 @@ impl Work<'_> {
             let numbers = parties[first].part(part).numbers.clone().unwrap_or_default();
             edits.push(Edit::share([first, second], part, numbers));
         }
-        let fault = self.marked("cells-none", &party.span, message, &holders);
+        let fault = self.marked(Code::PageClassNoneLeft, &party.span, message, &holders);
         Refusal::new(fault, edits)
             .why(format!("{name} has what nobody owns, and that must be a {one} at least"))
     }
@@ -196,7 +197,7 @@ impl Work<'_> {
         let others = self.beside(Part::Colors, banks);
         let mut edits = Self::given_up(parties, index, Part::Banks, (&beside, 1));
         edits.extend(Self::given_up(parties, index, Part::Colors, (&others, 1)));
-        let fault = self.marked("cells-none", &party.span, message, &all);
+        let fault = self.marked(Code::PageClassNoneLeft, &party.span, message, &all);
         Some(Refusal::new(fault, edits).why(SAME_BITS))
     }
 
@@ -237,7 +238,7 @@ impl Work<'_> {
             edits.push(Edit::nothing(index, part));
             edits.extend(fewer);
             let fault = self
-                .marked("cells-impossible", span, message, &[])
+                .marked(Code::PageClassImpossible, span, message, &[])
                 .and(party.part(other).span.clone(), format!("these {}", other.many()));
             return Refusal::new(fault, edits).why(SAME_BITS);
         }
@@ -246,7 +247,7 @@ impl Work<'_> {
         edits.extend(Self::given_up(parties, index, other, (&place, place.len())));
         edits.extend(fewer);
         edits.push(Edit::nothing(index, part));
-        let fault = self.marked("cells-impossible", span, message, &holders);
+        let fault = self.marked(Code::PageClassImpossible, span, message, &holders);
         Refusal::new(fault, edits).why(SAME_BITS)
     }
 
@@ -295,7 +296,7 @@ impl Work<'_> {
         let mut edits = Self::given_up(parties, index, part, (&all, lack));
         edits.extend(self.amounts(parties, index, part, left));
         edits.extend(choosers.iter().map(|(chooser, _)| Edit::nothing(*chooser, part)));
-        let fault = self.marked("cells-short", &party.part(part).span, message, &holders);
+        let fault = self.marked(Code::PageClassTooFew, &party.part(part).span, message, &holders);
         Refusal::new(fault, edits).why(self.cause(party, part)).rest(self.smaller(party, part))
     }
 
@@ -341,7 +342,7 @@ impl Work<'_> {
         edits.extend(self.amounts(parties, index, part, left));
         edits.push(Edit::nothing(index, other));
         edits.push(Edit::nothing(index, part));
-        let fault = self.marked("cells-short", &party.part(part).span, message, &holders);
+        let fault = self.marked(Code::PageClassTooFew, &party.part(part).span, message, &holders);
         Refusal::new(fault, edits).why(self.cause(party, part)).rest(self.smaller(party, part))
     }
 
@@ -475,7 +476,7 @@ impl Work<'_> {
         // Among the first of them, as only so many are told.
         let less = self.fitting(parties, index, sets);
         edits.splice(edits.len().min(2)..edits.len().min(2), less);
-        let fault = self.marked("cells-memory", &demand.span, message, &marked);
+        let fault = self.marked(Code::PageClassTooSmall, &demand.span, message, &marked);
         Some(Refusal::new(fault, edits).rest(format!("give less memory to {}", party.name)))
     }
 

@@ -9,6 +9,7 @@ use super::{
     numbers,
     party::{Party, shortened},
 };
+use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::fault::Faults;
 use crate::fault::File;
@@ -225,7 +226,7 @@ pub(super) fn assign(
             (Some(sets), _) => numbered(&key.value, &platform.name, sets).map(Some),
         };
         let mine = read.unwrap_or_else(|(message, help)| {
-            let fault = Fault::new("tlb-colors", file, key.span.clone(), message).label("this");
+            let fault = Fault::new(Code::TlbColors, file, key.span.clone(), message).label("this");
             faults.push(fault.help(help));
             None
         });
@@ -272,7 +273,7 @@ pub(super) fn assign(
                 name(other),
                 name(index)
             );
-            let fault = Fault::new("tlb-colors", file, key.span.clone(), message).label("this");
+            let fault = Fault::new(Code::TlbColors, file, key.span.clone(), message).label("this");
             let fault =
                 fault.and(theirs.span.clone(), format!("{} has {}", name(other), theirs.text()));
             faults.push(fault.help(format!(

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::counters::EVENT_NAMES;
 use crate::counters::Event;
+use crate::diagnostics::Code;
 use crate::raw::At;
 use crate::raw::Values;
 use crate::raw::number;
@@ -423,17 +424,17 @@ impl Reader<'_> {
                 format!("{owner} has a `window`, but is not compensated")
             };
             let help = "write both: regulator = \"compensation\", window = 10";
-            self.fault("window", span, message, help);
+            self.fault(Code::CompensationWindow, span, message, help);
         }
         if let Some(spare) = table.value("spare").filter(|_| regulator != Regulator::Memguard) {
             let help = "add regulator = \"memguard\", or leave `spare` out";
             let message = format!("{owner} has a `spare`, but is not MemGuard's");
-            self.fault("spare", &spare.span(), message, help);
+            self.fault(Code::BudgetSpare, &spare.span(), message, help);
         }
         if let Some(critical) = table.value("critical").filter(|_| !compensation) {
             let help = "add regulator = \"compensation\", or leave `critical` out";
             let message = format!("{owner} has a `critical` VM, but is not compensated");
-            self.fault("no-critical", &critical.span(), message, help);
+            self.fault(Code::CompensationCritical, &critical.span(), message, help);
         }
         let each = choice("scope", "vcpu");
         let split = split(table);
@@ -448,12 +449,17 @@ impl Reader<'_> {
         };
         if each && split != Split::Even {
             let help = "a split is of a VM's budget: scope = \"vm\"";
-            self.fault("split", &places.split.0, format!("{owner} is each vCPU's own"), help);
+            self.fault(
+                Code::BudgetSplit,
+                &places.split.0,
+                format!("{owner} is each vCPU's own"),
+                help,
+            );
         }
         if split == Split::Pool && regulator != Regulator::Static {
             let help = "a pool is a regulator of its own: leave `split` or `regulator` out";
             let message = format!("{owner} has a pool beside another regulator");
-            self.fault("split", &places.split.0, message, help);
+            self.fault(Code::BudgetSplit, &places.split.0, message, help);
         }
         let share = if each { vcpus.max(1) as u64 } else { 1 };
         let total = reads.as_ref().or(writes.as_ref()).zip(period);
@@ -503,25 +509,25 @@ impl Reader<'_> {
         if let (Some(accesses), Some(_)) = (&accesses, reads.as_ref().or(writes.as_ref())) {
             let message = format!("{owner} has `accesses` and also `reads` or `writes`");
             let help = "write accesses = ..., or reads = ... and writes = ...";
-            self.fault("two-budgets", &accesses.span, message, help);
+            self.fault(Code::BudgetKeys, &accesses.span, message, help);
         }
         let two = reads.as_ref().or(writes.as_ref()).is_some();
         if let Some(event) = table.value("event").filter(|_| two) {
             let message = format!("{owner} has an `event` and also `reads` or `writes`");
             let help = "leave `event` out: these two count l2d-refill and l2d-writeback";
-            self.fault("two-budgets", &event.span(), message, help);
+            self.fault(Code::BudgetKeys, &event.span(), message, help);
         }
         let reads = accesses.or(reads);
         let written = |keys: &[&str]| keys.iter().any(|key| table.contains_key(*key));
         let has_budget = written(&["accesses", "reads", "writes"]);
         if !has_budget && !written(&["period", "required"]) {
             let help = "write accesses = 4000, period = \"1ms\"; or required = \"100MB/s\"; or leave it out";
-            self.fault("half-a-budget", span, format!("{owner} says nothing"), help);
+            self.fault(Code::BudgetIncomplete, span, format!("{owner} says nothing"), help);
         }
         if has_budget != table.contains_key("period") {
             let help = "write both, like accesses = 4000, period = \"1ms\"; or required = \"100MB/s\" alone";
             let message = format!("{owner} has only one of `accesses` and `period`");
-            self.fault("half-a-budget", span, message, help);
+            self.fault(Code::BudgetIncomplete, span, message, help);
         }
         (reads, writes)
     }
@@ -535,7 +541,12 @@ impl Reader<'_> {
         let (min, max) = (adjust.number("min")?.value, adjust.number("max")?.value);
         if min > max {
             let message = format!("{owner} may be set to {min} to {max}");
-            self.fault("adjust", &span, message, "write no less for `max` than for `min`");
+            self.fault(
+                Code::BudgetAdjust,
+                &span,
+                message,
+                "write no less for `max` than for `min`",
+            );
         }
         Some(Adjust { by: adjust.text("by")?, min, max, place: span })
     }
