@@ -144,8 +144,11 @@ fn row(arg: &Arg) -> String {
     let help = help.map(ToString::to_string).unwrap_or_default().replace('\n', " ");
     let choices: Vec<_> =
         arg.get_possible_values().iter().map(|value| format!("`{}`", value.get_name())).collect();
-    let choices =
-        if takes && !choices.is_empty() { format!(" One of {}.", choices.join(", ")) } else { String::new() };
+    let choices = if takes && !choices.is_empty() {
+        format!(" One of {}.", choices.join(", "))
+    } else {
+        String::new()
+    };
     let defaults: Vec<_> =
         arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
     let default = if takes && !defaults.is_empty() {

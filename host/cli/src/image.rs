@@ -6,6 +6,7 @@ use crate::{
     coloring,
     debian::{self, Kept},
     environment::Environment,
+    explain,
     failure::{CALL, Context, Failure, Result, SYSTEM},
     observe, output,
     progress::Spinner,
@@ -218,6 +219,7 @@ pub fn whose(faults: &Faults) -> u8 {
 
 /// Faults as they are shown on standard error.
 pub fn rendered(faults: &Faults) -> String {
+    explain::record(faults);
     let fancy = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
     let style = if fancy { Style::Fancy } else { Style::Plain };
     let width =

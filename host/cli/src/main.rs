@@ -12,6 +12,7 @@ mod debian;
 mod demo;
 mod documentation;
 mod environment;
+mod explain;
 mod failure;
 mod image;
 mod measure;
@@ -86,6 +87,7 @@ enum Verb {
     Trace(trace::Arguments),
     Report(report::Arguments),
     Demo(demo::Arguments),
+    Explain(explain::Arguments),
     Platforms(platforms::Arguments),
     Bench(measure::Arguments),
     Simulate(simulate::Arguments),
@@ -125,6 +127,7 @@ fn main() -> ExitCode {
         Verb::Trace(arguments) => trace::run(arguments, &environment),
         Verb::Report(arguments) => report::run(arguments, &environment),
         Verb::Demo(arguments) => demo::run(arguments, &environment),
+        Verb::Explain(arguments) => explain::run(arguments),
         Verb::Platforms(arguments) => platforms::run(arguments),
         Verb::Bench(arguments) => measure::run(arguments, &environment),
         Verb::Simulate(arguments) => simulate::run(arguments, &environment),
@@ -134,5 +137,7 @@ fn main() -> ExitCode {
         Verb::Man(arguments) => documentation::man(arguments, Command::command()),
         Verb::Reference(arguments) => documentation::reference(arguments, Command::command()),
     };
-    result.map_or_else(|failure: Failure| failure.report(), |()| ExitCode::SUCCESS)
+    let status = result.map_or_else(|failure: Failure| failure.report(), |()| ExitCode::SUCCESS);
+    explain::hint();
+    status
 }

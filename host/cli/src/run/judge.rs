@@ -518,7 +518,8 @@ mod tests {
     };
 
     const COUNTED: Conditions = Conditions { clock: Clock::Counted, accept_host_time: false };
-    const SLICED: Conditions = Conditions { clock: Clock::CountedInSlices, accept_host_time: false };
+    const SLICED: Conditions =
+        Conditions { clock: Clock::CountedInSlices, accept_host_time: false };
     const HOST: Conditions = Conditions { clock: Clock::Host, accept_host_time: false };
     const ACCEPTED: Conditions = Conditions { clock: Clock::Host, accept_host_time: true };
 
@@ -564,9 +565,12 @@ mod tests {
 
     #[test]
     fn a_missed_deadline_fails_except_in_host_time_runs() {
-        for (conditions, expected) in
-            [(COUNTED, DoesNotHold), (SLICED, DoesNotHold), (HOST, DoesNotHold), (ACCEPTED, NotJudged)]
-        {
+        for (conditions, expected) in [
+            (COUNTED, DoesNotHold),
+            (SLICED, DoesNotHold),
+            (HOST, DoesNotHold),
+            (ACCEPTED, NotJudged),
+        ] {
             let finding = verdict(9_600_000, [Some(1_000_000), None], conditions);
             assert_eq!(finding.verdict, expected, "{conditions:?}");
             let text =
@@ -578,9 +582,7 @@ mod tests {
 
     #[test]
     fn an_exceeded_latency_fails_unless_emulator_caused() {
-        for (conditions, expected) in
-            [(COUNTED, DoesNotHold), (SLICED, NotJudged)]
-        {
+        for (conditions, expected) in [(COUNTED, DoesNotHold), (SLICED, NotJudged)] {
             let finding = verdict(843_000, [Some(5_000_000), Some(103_000)], conditions);
             assert_eq!(finding.verdict, expected, "{conditions:?}");
             assert!(finding.reason.contains("740000 ns more than the bound"), "{}", finding.reason);

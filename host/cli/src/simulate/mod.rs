@@ -8,11 +8,7 @@ mod system;
 mod tell;
 mod values;
 
-use crate::{
-    environment::Environment,
-    failure::Result,
-    output,
-};
+use crate::{environment::Environment, failure::Result, output};
 use std::path::{Path, PathBuf};
 use sweep::{Axis, Shard};
 pub use tell::mb_per_s;

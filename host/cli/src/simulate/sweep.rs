@@ -194,12 +194,7 @@ fn simulation(
     Simulation::new(model, &values, environment)
 }
 
-fn line(
-    model: &Model,
-    environment: &Environment,
-    grid: &Grid<'_>,
-    index: usize,
-) -> Result<String> {
+fn line(model: &Model, environment: &Environment, grid: &Grid<'_>, index: usize) -> Result<String> {
     let mut line = grid.head(index);
     let simulation = simulation(model, environment, &point(grid.axes, index))?;
     let result = simulation.together_and_alone()?;
