@@ -1,5 +1,5 @@
 //! How much memory broker and partition take, beside rt-virtio's figures (section V): printed with `-- --nocapture`, and never more than
-//! `docs/performance.md` says.
+//! `docs/results/performance.md` says.
 
 use weir_broker::{
     broker::Broker,

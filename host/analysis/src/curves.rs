@@ -6,6 +6,33 @@
 
 use crate::units::Nanos;
 
+/// A service of some units in each period, anywhere in the period.
+///
+/// ```
+/// use weir_analysis::{Nanos, curves::PeriodicService};
+///
+/// let service = PeriodicService { units: 50, period: Nanos(30_000) };
+/// assert_eq!(service.guaranteed(Nanos(59_999)), 0);
+/// assert_eq!(service.guaranteed(Nanos(60_000)), 50);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeriodicService {
+    /// Units in each period.
+    pub units: u64,
+    /// The period, at least 1 ns.
+    pub period: Nanos,
+}
+
+impl PeriodicService {
+    /// Returns the least number of units in any window of this length. A window may start just
+    /// behind the units of its first period and end just before those of its last one, so only
+    /// periods that lie in it as a whole count.
+    #[must_use]
+    pub fn guaranteed(self, window: Nanos) -> u64 {
+        (window.0 / self.period.0.max(1)).saturating_sub(1).saturating_mul(self.units)
+    }
+}
+
 /// A non-decreasing staircase with f(0) = 0 at its start, known for lengths up to its horizon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Curve {

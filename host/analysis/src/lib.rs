@@ -1,9 +1,76 @@
-//! Whether a system holds its timing, before it runs: schedulability of communication flows, memory bandwidth and
-//! interference, the supply of partition schedules, arrival curves, and the search for a setting in which all hold.
+//! Schedulability, memory bandwidth and latency bounds of a system, before it runs, and the search for a setting in
+//! which all demands hold.
+//!
+//! # A system file
+//!
+//! [`analyze`] bounds the latency of the flows, the response time of the tasks, the wait of the
+//! interrupts and the bandwidth of the memory budgets of a system file, and compares the bounds with
+//! what the file demands. [`plan()`] chooses what the file leaves open.
+//!
+//! | step | call |
+//! | --- | --- |
+//! | read and check a file | [`SystemFile::load`](weir_model::SystemFile::load) |
+//! | change a value, such as a period | [`SystemFile::with`](weir_model::SystemFile::with) |
+//! | bounds and a verdict | [`analyze`] with [`Options`] returns a [`Report`] |
+//! | choose budgets, colors, bandwidth | [`plan()`] with [`PlanOptions`] returns a [`Plan`] |
+//!
+//! ```
+//! use std::path::Path;
+//! use weir_analysis::{Options, analyze, verdict::Verdict};
+//! use weir_model::{Catalog, SystemFile};
+//!
+//! let text = r#"
+//! platform = "qemu-virt"
+//!
+//! [[vm]]
+//! name = "camera"
+//! cpus = [0]
+//!
+//! [[vm]]
+//! name = "control"
+//! cpus = [1]
+//!
+//! [[flow]]
+//! name = "frames"
+//! from = "camera"
+//! to = "control"
+//! size = "64KiB"
+//! period = "10ms"
+//! "#;
+//! // `SystemFile::load(path, &catalog)` reads a file.
+//! let system = SystemFile::parse(Path::new("system.toml"), text, &Catalog::default())?;
+//! let report = analyze(&system, &Options::default())?;
+//! assert_eq!(report.verdict, Some(Verdict::Holds));
+//!
+//! // A shorter period, and so a shorter deadline.
+//! let faster = system.with("flow.frames.period", "20us")?;
+//! let report = analyze(&faster, &Options::default())?;
+//! assert_eq!(report.verdict, Some(Verdict::DoesNotHold));
+//! for flow in report.flows() {
+//!     println!("{}: {:?} ns", flow.name, flow.bound_ns);
+//! }
+//! for cause in report.causes() {
+//!     println!("{}: {cause}", cause.location());
+//! }
+//! # Ok::<(), weir_model::Faults>(())
+//! ```
+//!
+//! A verdict has three values ([`verdict::Verdict`]): a demand holds, does not hold, or is not judged
+//! because an input is missing; [`Report::not_judged`] names the input and how to supply it. A cause
+//! ([`Report::causes`]) is a [`Fault`](weir_model::Fault) with a place in the file and a suggestion. A
+//! [`Report`] serializes to the object that `weir analyze --json` prints, a [`Choices`] to the key
+//! `plan` of `weir plan --json`. The program `examples/change_period.rs` of this crate does all of
+//! the above with a file.
+//!
+//! # The layers
+//!
+//! [`flows`], [`memory`], [`time`] and [`curves`] have the equations and know nothing of files;
+//! [`search`] finds a setting by asking a judge. [`mod@system`] turns a system file into their inputs and
+//! their answers into a report, and [`planning`] does so for the search.
 //!
 //! A verdict never depends on a rounding: times, sizes and rates are integers, comparisons are made between integers
 //! or exact rationals, and doubles serve as filters whose answer is confirmed, or for printing. How each equation is
-//! read, and what each bound rests on, is in `docs/analysis.md`.
+//! read, and what each bound rests on, is in `docs/theory/analysis.md`.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::cast_precision_loss,
@@ -22,9 +89,13 @@ pub mod curves;
 pub mod experiments;
 pub mod flows;
 pub mod memory;
-pub mod plan;
+pub mod planning;
+pub mod search;
+pub mod system;
 pub mod time;
 mod units;
 pub mod verdict;
 
+pub use planning::{Choices, Conflict, Plan, PlanError, PlanOptions, VmChoice, plan};
+pub use system::{Options, Report, analyze, check};
 pub use units::{Bytes, BytesPerSec, HalfNanos, Nanos};

@@ -12,10 +12,12 @@
 //! ```
 
 use core::fmt;
+use serde::Serialize;
 
 /// What is known of a promise. The order is from good to bad: the verdict on several promises is
 /// the greatest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// It is shown to hold.
     #[default]
@@ -85,7 +87,7 @@ impl FromIterator<Self> for Verdict {
 }
 
 /// An input without which a promise is not judged.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Missing {
     /// The promise and what is missing.
     pub what: String,

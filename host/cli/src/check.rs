@@ -1,28 +1,26 @@
 //! `weir check`: everything that is wrong with a system, or what it looks like.
 
 use crate::{
-    analyze::{self, Unkept},
+    analyze::render,
+    cargo::replace,
     coloring,
     environment::Environment,
     failure::{Failure, GOOD, Result, SYSTEM},
-    image, output,
-    parts::{Guess, Parts, source},
-    run::show::table,
-    screen::{self, Table},
+    image::{self, Estimate, Guess, source},
+    output, screen,
 };
 use serde_json::{Value, json};
 use std::{
-    fs,
     io::{Write, stdout},
     path::{Path, PathBuf},
 };
-use toml::de::DeTable;
+use weir_analysis::system::supplies;
 use weir_model::{
-    Fault, Faults, Image, Owner, Placement, Platform, Row, Socket, System, Timing, Vm, check_file,
-    check_text, check_to_analyze, check_to_measure,
+    Fault, Faults, Image, Owner, Placement, Row, Socket, System, Vm,
     pci::Function,
     timing::{DEFAULT_PORT, Flow},
 };
+use weir_report::{Table, table};
 
 /// Checks system files: all their faults at once, each with its place in the file and what to write
 /// instead; or, if there are none, the VMs and the memory map.
@@ -68,21 +66,21 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         output::check("--output", map, &inputs)?;
     }
     if let Some(platform) = &arguments.platform {
-        known(platform)?;
+        image::check_platform(platform)?;
     }
     let mut out = screen::stdout();
     let mut status = GOOD;
     let mut results = Vec::new();
     for file in &arguments.files {
-        let checked = load(file, arguments.platform.as_deref(), environment);
+        let checked = image::load(file, arguments.platform.as_deref(), environment);
         let mut guessed = Vec::new();
         let checked = checked.and_then(|system| {
             let rules =
                 Rules { planning: arguments.planning, ignore_verdict: arguments.ignore_verdict };
             let judged = rules.judge(&system);
-            let parts = Parts::of(&system, environment);
-            let placement = parts.foresee(&system);
-            guessed = parts.guessed;
+            let estimate = Estimate::of(&system, environment);
+            let placement = estimate.placement(&system);
+            guessed = estimate.guessed;
             match (placement, judged) {
                 (Ok(placement), Ok(left_out)) => Ok((system, placement, left_out)),
                 (placement, judged) => {
@@ -93,7 +91,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         });
         if let (Some(map), Ok((system, placement, _))) = (&arguments.output, &checked) {
             let svg = coloring::svg(system, placement);
-            output::write(map, svg.as_bytes())?;
+            replace(map, svg.as_bytes())?;
         }
         match checked {
             Ok((system, placement, left_out)) if arguments.json => {
@@ -117,8 +115,8 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
                 for refused in not_built(&system) {
                     writeln!(out, "`weir build` and `weir run` refuse it: {refused}\n")?;
                 }
-                if let Some(supply) = analyze::time::supplies(&system.timing) {
-                    write!(out, "{supply}")?;
+                if let Some(supply) = supplies(&system.timing) {
+                    write!(out, "{}", render::time(&supply))?;
                 }
                 if !left_out.is_empty() {
                     writeln!(out, "{left_out}")?;
@@ -166,10 +164,10 @@ impl Rules {
     ///
     /// What this version does not build or enforce, and what does not hold.
     pub fn judge(self, system: &System) -> std::result::Result<String, Faults> {
-        let mut faults = if self.planning { Vec::new() } else { unbuilt(system) };
+        let mut faults = if self.planning { Vec::new() } else { image::unbuilt(system) };
         let mut notes = String::new();
-        match analyze::check(&system.timing) {
-            Ok(found) => notes = found,
+        match weir_analysis::check(&system.timing) {
+            Ok(found) => notes = found.join("\n"),
             Err(found) if self.ignore_verdict => notes = lines(&found.0).join("\n"),
             Err(found) => faults.extend(found.0),
         }
@@ -183,12 +181,6 @@ impl Rules {
     }
 }
 
-/// What this version of weir does not build or enforce.
-fn unbuilt(system: &System) -> Vec<Fault> {
-    let found = [system.can_run(), system.carried_out()];
-    found.into_iter().filter_map(std::result::Result::err).flat_map(|faults| faults.0).collect()
-}
-
 /// Faults as notes.
 fn lines(faults: &[Fault]) -> Vec<String> {
     let line = |fault: &Fault| match &fault.help {
@@ -200,38 +192,7 @@ fn lines(faults: &[Fault]) -> Vec<String> {
 
 /// What `weir build` refuses of a system that is good for planning.
 fn not_built(system: &System) -> Vec<String> {
-    lines(&unbuilt(system))
-}
-
-/// Reads and checks a file for a verb that analyzes it: a file that says enough to be built is
-/// checked by the rules of [`load`]. Returns what the file asks for that this version does not
-/// enforce, too.
-///
-/// # Errors
-///
-/// Everything that is wrong with the file.
-pub fn to_analyze(
-    file: &Path,
-    text: Option<&str>,
-    environment: &Environment,
-) -> std::result::Result<(Timing, Unkept), Faults> {
-    let timing = match text {
-        Some(text) => Timing::from_text(file, text)?,
-        None => Timing::load(file)?,
-    };
-    let read = || weir_model::read_text(file, weir_model::TEXT_LIMIT).unwrap_or_default();
-    let text = text.map_or_else(read, str::to_owned);
-    let system = check_to_analyze(file, &text, &image::catalog(environment))?;
-    let unkept = match system {
-        Some(system) => {
-            let rules = unkept(system.timing.carried_out());
-            let mut assumed = unkept(system.carried_out());
-            assumed.retain(|fault| rules.iter().all(|rule| rule.message != fault.message));
-            Unkept { rules, assumed }
-        }
-        None => Unkept { rules: Vec::new(), assumed: unkept(timing.carried_out()) },
-    };
-    Ok((timing, unkept))
+    lines(&image::unbuilt(system))
 }
 
 /// What is not enforced.
@@ -245,64 +206,9 @@ fn told(guessed: &[Guess]) -> String {
     format!("sizes guessed: {}", list.join(", "))
 }
 
-/// Refuses a platform of the call that there is not: no file says it, so that no place in one is at fault.
-///
-/// # Errors
-///
-/// What there is instead.
-pub fn known(platform: &str) -> Result {
-    if Platform::named(platform).is_some() || Path::new(platform).is_file() {
-        return Ok(());
-    }
-    let names: Vec<_> = Platform::names().collect();
-    Err(Failure::call(format!(
-        "--platform: there is no platform `{platform}`; known: {}, or the path of a platform's TOML file",
-        names.join(", ")
-    )))
-}
-
 /// What a program is told of a file that does not check.
 pub fn refusal(file: &Path, faults: &Faults) -> Value {
     json!({ "file": file.display().to_string(), "good": false, "faults": faults.to_json() })
-}
-
-/// Reads and checks a system file, on another platform than its own if one is given.
-pub fn load(
-    file: &Path,
-    platform: Option<&str>,
-    environment: &Environment,
-) -> std::result::Result<System, Faults> {
-    let catalog = image::catalog(environment);
-    match platform.and_then(|platform| text_on(file, platform)) {
-        Some(text) => check_text(file, &text, &catalog),
-        None => check_file(file, &catalog),
-    }
-}
-
-/// The same for a system whose memory is to be measured.
-pub fn load_to_measure(
-    file: &Path,
-    platform: Option<&str>,
-    environment: &Environment,
-) -> std::result::Result<System, Faults> {
-    let catalog = image::catalog(environment);
-    let text = platform.and_then(|platform| text_on(file, platform));
-    match text.or_else(|| weir_model::read_text(file, weir_model::TEXT_LIMIT).ok()) {
-        Some(text) => check_to_measure(file, &text, &catalog),
-        None => check_file(file, &catalog),
-    }
-}
-
-/// The text of a system file with another platform; none where it can't be read or parsed, which is the checker's to tell.
-fn text_on(file: &Path, platform: &str) -> Option<String> {
-    let mut text = weir_model::read_text(file, weir_model::TEXT_LIMIT).ok()?;
-    // A platform file's path is relative to the system file there, and to here on the command line.
-    let path = fs::canonicalize(platform).ok().filter(|path| path.is_file());
-    let platform = path.as_deref().and_then(Path::to_str).unwrap_or(platform);
-    let table = DeTable::parse(&text).ok()?;
-    let span = table.get_ref().get("platform").map(toml::Spanned::span)?;
-    text.replace_range(span, &Value::from(platform).to_string());
-    Some(text)
 }
 
 /// The devices of the board that a VM gets, as its file may name them.
@@ -348,8 +254,7 @@ fn describe(file: &Path, system: &System, map: &Placement) -> Value {
         "flows": flows.collect::<Vec<_>>(),
         "division": coloring::json(system, map),
         "placement": placement(map),
-        "shared_cores": analyze::time::supplies(&system.timing)
-            .map_or_else(|| json!([]), |supply| supply.to_json()["cores"].take()),
+        "shared_cores": supplies(&system.timing).map_or_else(|| json!([]), |supply| json!(supply.cores)),
     })
 }
 

@@ -1,17 +1,18 @@
 //! `weir demo`: real-time Linux, a bare-metal control loop and an attacker on one board.
 
 use crate::{
+    build,
     environment::Environment,
     failure::{Failure, GOOD, Result},
-    image,
     run::{
         self,
         report::{Report, State, Vm},
-        show::{counts, seconds, table},
+        show::{counts, seconds},
     },
     screen,
 };
 use std::{fmt::Write as _, io::Write, time::Duration};
+use weir_report::table;
 
 /// The system, in the checkout.
 const SYSTEM: &str = "examples/demo/demo.toml";
@@ -35,7 +36,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    image: image::Options,
+    image: build::Options,
 }
 
 /// Carries the verb out.

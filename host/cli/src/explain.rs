@@ -1,13 +1,13 @@
 //! `weir explain`: what a diagnostic means and what to change.
 
-use crate::{
-    failure::{Failure, Result},
-    run::show::table,
-    screen,
-};
 use serde_json::{Value, json};
-use std::{fmt::Write as _, io::Write as _, sync::OnceLock};
-use weir_model::{Code, Example, Explanation, Faults, explain, explanations, similar_code};
+use std::{fmt::Write as _, io::Write as _};
+use weir_image::{
+    failure::{Failure, Result},
+    first_rendered, screen,
+};
+use weir_model::{Example, Explanation, explain, explanations, similar_code};
+use weir_report::{columns, table};
 
 /// Explains diagnostics: why the rule exists, an example that breaks it, and the fix.
 ///
@@ -24,19 +24,9 @@ pub struct Arguments {
     json: bool,
 }
 
-/// The first code of this process that was printed with a fault.
-static FIRST: OnceLock<Code> = OnceLock::new();
-
-/// Records that faults are printed.
-pub fn record(faults: &Faults) {
-    if let Some(fault) = faults.0.first() {
-        let _ = FIRST.set(fault.code);
-    }
-}
-
 /// Prints which command explains the faults that were printed, if there were any.
 pub fn hint() {
-    if let Some(code) = FIRST.get() {
+    if let Some(code) = first_rendered() {
         screen::say(format_args!("For more about a code: weir explain {code}"));
     }
 }
@@ -60,7 +50,7 @@ pub fn run(arguments: &Arguments) -> Result {
     } else if found.is_empty() {
         write!(out, "{}", list())?;
     } else {
-        let width = screen::columns().map_or(PAGE_WIDTH, |width| PAGE_WIDTH.min(width.into()));
+        let width = columns().map_or(PAGE_WIDTH, |width| PAGE_WIDTH.min(width.into()));
         let pages: Vec<_> = found.into_iter().map(|page| rendered(page, width)).collect();
         write!(out, "{}", pages.join("\n"))?;
     }
@@ -154,9 +144,7 @@ fn describe(page: &Explanation) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{analyze, plan};
-    use std::path::Path;
-    use weir_model::{Timing, check_text};
+    use weir_model::Code;
 
     #[test]
     fn codes_and_names_are_found() {
@@ -187,75 +175,5 @@ mod tests {
         assert_eq!(wrapped("a bc def\nghi\n\nj", 6), "a bc\ndef\nghi\n\nj\n");
         let rows = list().lines().filter(|line| line.trim_start().starts_with("W0")).count();
         assert_eq!(rows, explanations().count());
-    }
-
-    /// Codes that a verb reports after the file's own check, with what finds them.
-    const ANALYZED: [(Code, fn(&str) -> Vec<Code>); 15] = [
-        (Code::FlowLimit, analyzed),
-        (Code::NoOverheads, analyzed),
-        (Code::NoSupply, analyzed),
-        (Code::FlowDeadlineMissed, judged),
-        (Code::IrqNoWcet, analyzed),
-        (Code::ScheduleLimit, analyzed),
-        (Code::ServerLate, analyzed),
-        (Code::NoSchedule, analyzed),
-        (Code::TaskCore, analyzed),
-        (Code::TaskNotScheduled, analyzed),
-        (Code::TaskDeadlineMissed, judged),
-        (Code::MemoryBandwidth, judged),
-        (Code::PlanBudget, planned),
-        (Code::PlatformPlanned, built),
-        (Code::NotEnforced, built),
-    ];
-
-    fn timing(text: &str) -> Timing {
-        Timing::from_text(Path::new("system.toml"), text).unwrap_or_else(|faults| {
-            panic!("{text}\n{faults}");
-        })
-    }
-
-    fn codes(faults: &[weir_model::Fault]) -> Vec<Code> {
-        faults.iter().map(|fault| fault.code).collect()
-    }
-
-    fn analyzed(text: &str) -> Vec<Code> {
-        let question = analyze::Question::default();
-        match analyze::Analysis::of(&timing(text), &question) {
-            Ok(analysis) => codes(&analysis.open),
-            Err(faults) => codes(&faults.0),
-        }
-    }
-
-    fn judged(text: &str) -> Vec<Code> {
-        analyze::check(&timing(text)).err().map_or(Vec::new(), |faults| codes(&faults.0))
-    }
-
-    fn planned(text: &str) -> Vec<Code> {
-        plan::open::check(&timing(text)).err().map_or(Vec::new(), |faults| codes(&faults))
-    }
-
-    fn built(text: &str) -> Vec<Code> {
-        let catalog =
-            weir_model::Catalog { guests: vec!["control".to_owned()], ..Default::default() };
-        let system = check_text(Path::new("system.toml"), text, &catalog)
-            .unwrap_or_else(|faults| panic!("{text}\n{faults}"));
-        let found = [system.can_run(), system.carried_out()];
-        found.into_iter().filter_map(std::result::Result::err).flat_map(|f| codes(&f.0)).collect()
-    }
-
-    #[test]
-    fn examples_of_the_analysis_are_refused_and_fixes_are_not() {
-        let mut wrong = Vec::new();
-        for (code, find) in ANALYZED {
-            let page = explain(code.name()).expect("a page");
-            let found = find(&page.example.file());
-            if !found.contains(&code) {
-                wrong.push(format!("{code:?} gives {found:?}"));
-            }
-            if page.fixed.is_some_and(|fixed| find(&fixed.file()).contains(&code)) {
-                wrong.push(format!("{code:?} is not fixed"));
-            }
-        }
-        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 }

@@ -3,31 +3,20 @@
 mod analyze;
 mod attach;
 mod bench;
-mod build_id;
+mod build;
 mod calibrate;
-mod cargo;
 mod check;
-mod coloring;
-mod debian;
 mod demo;
 mod documentation;
-mod environment;
 mod explain;
-mod failure;
-mod image;
 mod measure;
 mod new;
 mod observe;
-mod output;
-mod parts;
-mod picture;
 mod plan;
 mod platforms;
-mod progress;
 mod report;
 mod reproduce;
 mod run;
-mod screen;
 mod simulate;
 mod terminal;
 mod trace;
@@ -36,11 +25,16 @@ use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 use environment::Environment;
 use failure::{CALL, Failure};
 use std::{io::Write as _, process::ExitCode};
+use weir_image::{
+    self as image, build_id, cargo, debian, environment, failure, output, progress, screen,
+};
+use weir_report::coloring;
 
 /// Partitions a board into virtual machines: one TOML file describes the system, one command checks it,
 /// one boots it, one reports.
 #[derive(Debug, Parser)]
 #[command(
+    name = "weir",
     version,
     arg_required_else_help = true,
     after_help = "Examples:\n  weir demo\n  weir new my-system\n  weir run my-system/system.toml\n\nExit status: 0 good, 1 the system is at fault, 2 the call is, 3 the environment is."
@@ -80,7 +74,7 @@ enum Verb {
     Check(check::Arguments),
     Analyze(analyze::Arguments),
     Plan(plan::Arguments),
-    Build(image::Arguments),
+    Build(build::Arguments),
     Run(Box<run::Arguments>),
     Attach(attach::Arguments),
     Observe(observe::Arguments),
@@ -120,7 +114,7 @@ fn main() -> ExitCode {
         Verb::Check(arguments) => check::run(arguments, &environment),
         Verb::Analyze(arguments) => analyze::run(arguments, &environment),
         Verb::Plan(arguments) => plan::run(arguments, &environment),
-        Verb::Build(arguments) => image::run(arguments, &environment),
+        Verb::Build(arguments) => build::run(arguments, &environment),
         Verb::Run(arguments) => run::run(arguments, &environment),
         Verb::Attach(arguments) => attach::run(arguments, &environment),
         Verb::Observe(arguments) => observe::run(arguments, &environment),
@@ -137,7 +131,17 @@ fn main() -> ExitCode {
         Verb::Man(arguments) => documentation::man(arguments, Command::command()),
         Verb::Reference(arguments) => documentation::reference(arguments, Command::command()),
     };
-    let status = result.map_or_else(|failure: Failure| failure.report(), |()| ExitCode::SUCCESS);
+    let status =
+        result.map_or_else(|failure: Failure| report_failure(&failure), |()| ExitCode::SUCCESS);
     explain::hint();
     status
+}
+
+/// Prints a failure on standard error and returns its exit status.
+fn report_failure(failure: &Failure) -> ExitCode {
+    if !failure.text.is_empty() {
+        let red = anstyle::AnsiColor::Red.on_default().bold();
+        screen::say(format_args!("{red}error:{red:#} {}", failure.text));
+    }
+    ExitCode::from(failure.status)
 }

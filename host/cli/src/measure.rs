@@ -98,7 +98,7 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
     let figures = measure(Needs {
         root,
         hypervisor: &hypervisor,
-        plugin: &programs.observer(environment)?,
+        plugin: &programs.plugin(environment)?,
         scratch: &environment.build().join("bench"),
         systems: &Systems {
             paths: environment.system("probe-4")?,

@@ -1,10 +1,11 @@
 //! `weir platforms`: the boards that weir knows.
 
-use crate::{failure::Result, run::show::table, screen};
+use crate::{failure::Result, screen};
 use serde_json::{Value, json};
 use std::io::Write;
 use weir_model::platform::{Gic, Memory, Platform};
 use weir_paging::cells::Cells;
+use weir_report::table;
 
 /// Lists the platforms that a system file may name, and what they have.
 #[derive(Debug, clap::Args)]

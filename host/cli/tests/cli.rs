@@ -313,19 +313,6 @@ fn the_image_is_named_after_its_directory() {
     assert!(said.out.contains("build/mine-qemu-virt.img"), "{}", said.out);
     let tree = fs::read(fake.path("of/vms/a.dtb")).expect("a device tree");
     assert_eq!(tree[..4], [0xd0, 0x0d, 0xfe, 0xed]);
-    fake.write("a.dtb", b"mine");
-    fake.write(
-        "mine/system.toml",
-        format!(
-            "platform = \"qemu-virt\"\n{}",
-            vm.replace("{ elf = \"control\" }", "{ bin = \"../a.dtb\", load = 0x4020_0000 }")
-        )
-        .as_bytes(),
-    );
-    let said =
-        say(fake.weir().args(["build", "mine/system.toml", "--no-build", "--dump-dtb", "."]));
-    assert_eq!(said.status, Some(2), "{} {}", said.out, said.err);
-    assert_eq!(fake.read("a.dtb"), "mine");
 }
 
 /// An ELF file for AArch64 whose only segment, and entry, is at this address; all of it but its first instruction is zeros.

@@ -1,4 +1,4 @@
-//! Isolation attacks on time, memory, debug registers, consoles and reports, each next to a VM that measures (docs/attacks.md).
+//! Isolation attacks on time, memory, debug registers, consoles and reports, each next to a VM that measures (docs/results/attacks.md).
 
 mod support;
 

@@ -113,7 +113,7 @@ fn storms_on_another_core_cost_a_control_loop_nothing() {
         let allowed = if busy == 1 { 150 } else { 800 };
         assert!(latency <= quiet + allowed, "{kind}: {latency} ns, {quiet} without");
         // One activation of 100 or more waits for QEMU's turn, with and without a storm: two slices
-        // of 100 us for each busy core were seen (docs/deterministic.md).
+        // of 100 us for each busy core were seen (docs/explanation/determinism.md).
         assert!(most <= quiet + busy * 200_000 + 5_000, "{kind}: {most} ns");
     }
 }

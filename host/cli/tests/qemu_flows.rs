@@ -1169,7 +1169,7 @@ fn best_effort_goes_on_behind_what_held_it_up() {
 }
 
 /// The broker's code beside rt-virtio's (section V), printed with `-- --nocapture`: what moves packets, and what runs once, when it starts.
-/// Not much more than `docs/performance.md` says: another compiler's code has another size.
+/// Not much more than `docs/results/performance.md` says: another compiler's code has another size.
 #[test]
 fn the_broker_is_as_small_as_the_documentation_says() {
     const MOVES: [&str; 7] = [

@@ -157,7 +157,7 @@ fn a_thousand_restarts_begin_with_the_same_memory() {
     control_was_not_disturbed(&outcome);
     // QEMU runs the cores in turn. Ten to forty times in a virtual second, as the lives' instructions fall, it goes on with the busy core although
     // control's timer is due, until the slicing tick: those few activations are late, most of them by 2 us. The tick comes each 100 us, but not while phoenix's
-    // memory is made ready for its next life, which is in one piece (114 688 instructions for 2 MiB, docs/performance.md). Some meet that tick itself, and
+    // memory is made ready for its next life, which is in one piece (114 688 instructions for 2 MiB, docs/results/performance.md). Some meet that tick itself, and
     // are as many instructions later as it takes, fewer than 128. All others are where they are without the thousand lives.
     let beside = histogram(&outcome);
     let at = |histogram: &[(u64, u64)]| {

@@ -329,7 +329,7 @@ fn killed_sweeps_resume_and_shards_merge() {
 fn the_profile_of_the_documentation_runs_as_printed() {
     let directory = tempfile::tempdir().unwrap();
     let (file, name) = path(&directory, "bursts.toml");
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/simulate.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/explanation/simulation.md");
     let page = fs::read_to_string(page).unwrap();
     let text = page.split("```toml\n").find(|block| block.starts_with("platform")).unwrap();
     fs::write(&file, text.split("```").next().unwrap()).unwrap();

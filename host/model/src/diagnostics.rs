@@ -78,6 +78,7 @@ registry! {
         NoUnit = 20, "no-unit";
         WrongUnit = 21, "wrong-unit";
         RangeReversed = 22, "range-reversed";
+        NoSuchKey = 23, "no-such-key";
         NameEmpty = 30, "name-empty";
         NameTooLong = 31, "name-too-long";
         NameCharacters = 32, "name-characters";
@@ -242,6 +243,7 @@ registry! {
         MemoryBandwidth = 840, "memory-bandwidth";
         PlanBudget = 841, "plan-budget";
         PlanRefuted = 842, "plan-refuted";
+        PlanEdit = 843, "plan-edit";
     }
     9 "Platforms" {
         PlatformUnknown = 900, "platform-unknown";

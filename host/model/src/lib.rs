@@ -49,7 +49,8 @@ mod foresee;
 #[cfg(feature = "std")]
 mod image;
 #[cfg(feature = "std")]
-mod inputs;
+#[cfg(feature = "std")]
+mod load;
 #[cfg(feature = "std")]
 mod pack;
 pub mod packed;
@@ -83,7 +84,7 @@ pub use audit::{Audited, audit, page_owners};
 #[cfg(feature = "std")]
 pub use board::Irq;
 #[cfg(feature = "std")]
-pub use check::{check_file, check_file_on, check_text, check_to_analyze, check_to_measure};
+pub use check::{check_file, check_file_on, check_text, check_to_measure};
 #[cfg(feature = "std")]
 pub use coloring::{Division, Share, shares};
 #[cfg(feature = "std")]
@@ -98,7 +99,8 @@ pub use files::{open_regular, read_regular, read_short, read_text};
 #[cfg(feature = "std")]
 pub use foresee::{Foreseen, Prospect, foresee};
 #[cfg(feature = "std")]
-pub use inputs::{Input, inputs};
+#[cfg(feature = "std")]
+pub use load::SystemFile;
 #[cfg(feature = "std")]
 pub use pack::{Packed, Payload, pack};
 #[cfg(feature = "std")]

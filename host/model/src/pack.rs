@@ -277,7 +277,7 @@ pub(crate) fn arrange<C: Content>(
         );
         let fault = Fault::new(Code::TooManyPieces, &system.file, 0..0, message);
         let help =
-            "give the VMs RAM in fewer pieces: sizes instead of lists, more TLB sets side by side";
+            "give the VMs RAM in fewer pieces: sizes instead of lists, more adjacent TLB sets";
         return Err(Faults(vec![fault.help(help)]));
     }
     Ok(arranged)
@@ -532,6 +532,21 @@ fn cut(segments: &[Segment], ram: &[Placed]) -> Vec<Segment> {
 }
 
 impl Packed<'_> {
+    /// Copies the guests' bytes, so that the files that they come from can go.
+    #[must_use]
+    pub fn into_owned(self) -> Packed<'static> {
+        let own = |(offset, blob): (u64, Cow<'_, [u8]>)| (offset, Cow::Owned(blob.into_owned()));
+        Packed {
+            tables_offset: self.tables_offset,
+            tables: self.tables,
+            blobs: self.blobs.into_iter().map(own).collect(),
+            image_len: self.image_len,
+            placement: self.placement,
+            device_trees: self.device_trees,
+            contents: self.contents,
+        }
+    }
+
     /// The whole image: `hypervisor`, which is the flat binary whose length was given to [`pack`], then
     /// tables and blobs.
     ///

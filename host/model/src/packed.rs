@@ -325,7 +325,7 @@ impl Damage {
             Self::Function(_) => "a VM's PCI function has two owners, or its addresses are taken",
             Self::Port(_) => "a network device has no address of its own, or is a second uplink",
             Self::Flow(_) => "a flow's ends or its broker are not what they must be",
-            Self::Bandwidth(_) => "a VM's memory bandwidth cannot be regulated as it says",
+            Self::Bandwidth(_) => "a VM's memory budget cannot be enforced",
             Self::Schedule(_) => "a core's schedule cannot be run, or is not that of its VMs",
         }
     }

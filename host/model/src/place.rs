@@ -1,7 +1,7 @@
 //! Which part of the board's RAM is whose.
 
 mod divided;
-mod ways;
+mod suggestions;
 
 pub(crate) use divided::SPARE;
 
@@ -14,7 +14,7 @@ use crate::packed::PAGE;
 use crate::packed::Span;
 use crate::system::System;
 use std::{fmt, ops::Range};
-use ways::{Attempt, LESS, Refused};
+use suggestions::{Attempt, LESS, Refused};
 use weir_paging::cells::CellSet;
 use weir_units::Bytes;
 use weir_units::Ipa;
@@ -102,7 +102,7 @@ pub fn place(system: &System, image_len: u64) -> Result<Placement, Faults> {
 ///
 /// A fault for each piece that fits nowhere.
 pub fn place_all(system: &System, sizes: &Sizes) -> Result<Placement, Faults> {
-    attempt(system, sizes).map_err(|refused| ways::mend(system, sizes, refused))
+    attempt(system, sizes).map_err(|refused| suggestions::mend(system, sizes, refused))
 }
 
 fn attempt(system: &System, sizes: &Sizes) -> Attempt {
@@ -147,14 +147,14 @@ fn place_ranges(system: &System, image_len: u64) -> Attempt {
             let message =
                 format!("no room for {}'s RAM of {} on {}", owner.name, wanted.size, platform.name);
             let taken = used.iter().map(|range| range.end - range.start).sum();
-            let why = format!(
+            let cause = format!(
                 "{} of {} are taken, the image included",
                 Bytes(taken),
                 Bytes(pools.iter().map(|pool| pool.end - pool.start).sum())
             );
             let fault = Fault::new(Code::NoRoom, &system.file, owner.spans.memory.clone(), message);
             let fault = fault.label("this");
-            refused.push(Refused { fault, why, vm: Some(vm), else_way: LESS });
+            refused.push(Refused { fault, cause, vm: Some(vm), fallback: LESS });
         }
     }
     if !refused.is_empty() {
@@ -186,12 +186,12 @@ fn image_range(system: &System, image_len: u64) -> Result<Range<u64>, Vec<Refuse
         );
         let span = system.vms.first().map_or(0..0, |vm| vm.spans.image.clone());
         let fault = Fault::new(Code::NoRoom, &system.file, span, message);
-        let why = format!(
+        let cause = format!(
             "from {} on, where it is loaded, there are {}",
             platform.load_address,
             Bytes(most)
         );
-        return Err(vec![Refused { fault, why, vm: None, else_way: "use smaller images" }]);
+        return Err(vec![Refused { fault, cause, vm: None, fallback: "use smaller images" }]);
     }
     let end = platform.load_address.0 + image_len.next_multiple_of(PAGE);
     Ok(platform.load_address.0..end)

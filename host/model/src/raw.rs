@@ -50,7 +50,7 @@ const CORE: Kind = Kind::Number(0, MAX_CORES as u64 - 1);
 /// The system file.
 pub(crate) static SYSTEM: Shape = Shape {
     name: "the system",
-    doc: "A weir system: virtual machines side by side on one board.",
+    doc: "A weir system: virtual machines on one board.",
     keys: &[
         required(
             "platform",
@@ -262,7 +262,7 @@ static IMAGES: [Shape; 3] = [
             key(
                 "initrd",
                 Kind::Text,
-                "The initial RAM disk, relative to this file; or busybox, a shell and its tools; or debian-rt, with cyclictest besides; or debian-virtio, with the modules for virtio disks on PCI; or debian-vsock, with those for virtio sockets and a program that uses them; or debian-net, with those for the network device and cyclictest; or debian-socat, with socat besides.",
+                "The initial RAM disk, relative to this file; or busybox, a shell and its tools; or debian-rt, with cyclictest in addition; or debian-virtio, with the modules for virtio disks on PCI; or debian-vsock, with those for virtio sockets and a program that uses them; or debian-net, with those for the network device and cyclictest; or debian-socat, with socat besides.",
             ),
             key("cmdline", Kind::Text, "The kernel's command line."),
         ],

@@ -70,7 +70,7 @@ impl Timing {
         let counters = &self.platform.as_ref()?.counters;
         let events = vm.bandwidth.as_ref().map_or(vec![Event::L2dRefill], events);
         let rules = vm.bandwidth.as_ref().map(|bandwidth| &bandwidth.rules);
-        who_counts(counters, rules, &events, period)?.looks
+        counting_source(counters, rules, &events, period)?.looks
     }
 
     /// The most accesses that a vCPU of `vm` makes between the end of a budget, in periods of `period`, and its stop: where the monitor counts,
@@ -189,7 +189,7 @@ fn sources<'a>(
     rules: Option<&Rules>,
     period: Nanos,
 ) -> impl Iterator<Item = (&'a [Event], Chosen)> {
-    let wish = rules.and_then(|rules| rules.poll.as_ref()).map(|poll| poll.value);
+    let requested = rules.and_then(|rules| rules.poll.as_ref()).map(|poll| poll.value);
     let pmu = counters.pmu.as_ref().filter(|pmu| !pmu.intids.is_empty()).map(|pmu| {
         let chosen = Chosen { source: packed::PMU, min_period: pmu.min_period, looks: None };
         (pmu.events.as_slice(), chosen)
@@ -197,7 +197,7 @@ fn sources<'a>(
     let counter_page = counters.counter_page.as_ref().map(|page| {
         // A period has some looks, unless the file says otherwise.
         let some = Nanos((period.0 / 8).max(packed::LEAST_POLL_NS));
-        let every = wish.unwrap_or(page.poll.min(some));
+        let every = requested.unwrap_or(page.poll.min(some));
         let looks = Looks { every, cost: page.poll_overhead, access: page.access };
         let min_period = page.min_period;
         (page.events.as_slice(), Chosen { source: packed::MONITOR, min_period, looks: Some(looks) })
@@ -206,15 +206,15 @@ fn sources<'a>(
 }
 
 /// Who counts all of `events`, if somebody does whom the rules allow.
-fn who_counts(
+fn counting_source(
     counters: &Counters,
     rules: Option<&Rules>,
     events: &[Event],
     period: Nanos,
 ) -> Option<Chosen> {
-    let wish = rules.and_then(|rules| rules.source.as_ref()).map(|source| source.value);
+    let requested = rules.and_then(|rules| rules.source.as_ref()).map(|source| source.value);
     let mut can = sources(counters, rules, period)
-        .filter(|(_, chosen)| wish.is_none_or(|wish| chosen.is(wish)))
+        .filter(|(_, chosen)| requested.is_none_or(|requested| chosen.is(requested)))
         .filter(|(can, _)| events.iter().all(|event| can.contains(event)));
     can.next().map(|(_, chosen)| chosen)
 }
@@ -270,7 +270,7 @@ impl<'a> Checker<'a> {
         let (setter, least, most) = self.setter(vm, bandwidth);
         if rules.staggered && (rules.regulator != Regulator::Static || rules.split == Split::Pool) {
             let message =
-                format!("{}'s periods are staggered, but cores share what is in them", vm.name);
+                format!("vm `{}`: phase = \"staggered\" with a budget that cores share", vm.name);
             let help = "leave `phase` out, or use the static regulator without a pool";
             self.fault(Code::BudgetStaggered, &rules.places.phase, message, help.to_owned());
         }
@@ -279,7 +279,7 @@ impl<'a> Checker<'a> {
         if period < chosen.min_period {
             let least = chosen.min_period;
             let message = format!(
-                "a period of {period} is shorter than what {} can enforce at a twentieth of a core's time",
+                "the period of {period} is shorter than the `min_period` of {}",
                 self.platform_name()
             );
             let help = format!("write a period of at least \"{least}\"");
@@ -294,7 +294,7 @@ impl<'a> Checker<'a> {
         }
         if period.0 > packed::MOST_PERIOD_NS {
             let help = "write a period of at most half an hour".to_owned();
-            let message = format!("a period of {period} is none to count in");
+            let message = format!("the period of {period} is too long to count in");
             self.fault(Code::BudgetPeriodLong, &bandwidth.rules.places.period, message, help);
             return none;
         }
@@ -341,38 +341,37 @@ impl<'a> Checker<'a> {
     ) -> Option<Chosen> {
         let rules = &bandwidth.rules;
         let counters = &platform.counters;
-        let wish = rules.source.as_ref().map(|source| source.value);
+        let requested = rules.source.as_ref().map(|source| source.value);
         let (_, period) = bandwidth.budget.unwrap_or((0, Nanos(0)));
         let sources = || sources(counters, Some(rules), period);
-        let wished = |chosen: &Chosen| wish.is_none_or(|wish| chosen.is(wish));
+        let allowed = |chosen: &Chosen| requested.is_none_or(|requested| chosen.is(requested));
         let mut counted = Vec::new();
-        for (can, _) in sources().filter(|(_, chosen)| wished(chosen)) {
+        for (can, _) in sources().filter(|(_, chosen)| allowed(chosen)) {
             counted.extend(can.iter().copied());
         }
-        let found = who_counts(counters, Some(rules), events, period);
+        let found = counting_source(counters, Some(rules), events, period);
         let Some(found) = found else {
             let missing =
                 events.iter().find(|event| !counted.contains(event)).unwrap_or(&events[0]);
-            let who = match wish {
-                Some(Source::Pmu) => format!("the PMU of {} does not", platform.name),
+            let source = match requested {
+                Some(Source::Pmu) => format!("the PMU of {} does not count", platform.name),
                 Some(Source::CounterPage) => {
-                    format!("the counter page of {} does not", platform.name)
+                    format!("the counter page of {} does not count", platform.name)
                 }
                 None => {
-                    format!("nothing on {} does in a way that can stop a vCPU", platform.name)
+                    format!("no counter of {} that can stop a vCPU counts", platform.name)
                 }
             };
-            let message =
-                format!("{}'s memory budget is to count `{}`, but {who}", vm.name, missing.name());
+            let message = format!("vm `{}`: {source} `{}`", vm.name, missing.name());
             let place = rules.event.as_ref().map(|event| event.span.clone());
             let place = place.or(rules.source.as_ref().map(|source| source.span.clone()));
             let place = place.map_or(bandwidth.place.clone(), Place);
             let name = &platform.name;
-            let other = |wish| {
-                let mut others = sources().filter(|(_, chosen)| !chosen.is(wish));
+            let other = |requested| {
+                let mut others = sources().filter(|(_, chosen)| !chosen.is(requested));
                 others.any(|(can, _)| events.iter().all(|event| can.contains(event)))
             };
-            let help = match wish {
+            let help = match requested {
                 Some(Source::Pmu) if other(Source::Pmu) => {
                     format!("leave `source` out: {name}'s counter page counts it")
                 }
@@ -406,7 +405,7 @@ impl<'a> Checker<'a> {
             let place = Place(poll.span.clone());
             if found.source == packed::PMU {
                 let message = format!(
-                    "{}'s memory budget is counted by the PMU, which is not polled",
+                    "vm `{}`: `poll` has no effect, because the PMU counts the memory budget",
                     vm.name
                 );
                 self.fault(Code::BudgetPoll, &place, message, "leave `poll` out".to_owned());
@@ -430,7 +429,7 @@ impl<'a> Checker<'a> {
                 );
                 self.fault(Code::BudgetPoll, &place, message, help);
             } else if self.saturation().is_some()
-                && let Some(rare) = rare_looks(platform, vm, bandwidth)
+                && let Some(rare) = coarse_poll(platform, vm, bandwidth)
             {
                 self.fault(rare.code, &rare.place, rare.message, rare.help);
             }
@@ -442,14 +441,14 @@ impl<'a> Checker<'a> {
         let mut weights = [0; MAX_CORES];
         let vcpus = vm.cpus.len().min(MAX_CORES);
         weights[..vcpus].fill(1);
-        if let Split::Weights(wished) = &bandwidth.rules.split {
+        if let Split::Weights(allowed) = &bandwidth.rules.split {
             // A file without cores says nothing of vCPUs.
-            if wished.len() == vcpus || vm.cpus.is_empty() {
-                for (weight, wish) in weights.iter_mut().zip(wished) {
-                    *weight = (*wish).min(u16::MAX.into()) as u16;
+            if allowed.len() == vcpus || vm.cpus.is_empty() {
+                for (weight, requested) in weights.iter_mut().zip(allowed) {
+                    *weight = (*requested).min(u16::MAX.into()) as u16;
                 }
             } else {
-                let (given, name) = (wished.len(), &vm.name);
+                let (given, name) = (allowed.len(), &vm.name);
                 let message = format!("{given} weights for the {vcpus} vCPUs of {name}");
                 let help = "write one for each of `cpus`".to_owned();
                 self.fault(Code::BudgetSplit, &bandwidth.rules.places.split, message, help);
@@ -478,9 +477,9 @@ impl<'a> Checker<'a> {
             return NOBODY;
         }
         let Some(critical) = &bandwidth.rules.critical else {
-            let message = format!("{}'s bandwidth is compensated, but by whom?", vm.name);
-            let help =
-                "add the VM that leaves what it does not need: critical = \"...\"".to_owned();
+            let message =
+                format!("vm `{}`: regulator \"compensation\" requires the key `critical`", vm.name);
+            let help = "add critical = \"...\", the VM that leaves a part of its budget".to_owned();
             self.fault(Code::CompensationCritical, &bandwidth.place, message, help);
             return NOBODY;
         };
@@ -492,7 +491,7 @@ impl<'a> Checker<'a> {
         let its = its.and_then(|its| its.budget);
         let own = bandwidth.budget;
         if found == index {
-            let message = format!("{} would be compensated by itself", vm.name);
+            let message = format!("vm `{}`: `critical` names the VM itself", vm.name);
             let help = format!("name another VM, or {LEAVE_COMPENSATION}");
             self.fault(Code::CompensationCritical, &place, message, help);
         } else if !open
@@ -500,12 +499,15 @@ impl<'a> Checker<'a> {
                 || own.is_some() && its.map(|(_, period)| period) != own.map(|(_, period)| period))
         {
             let message = format!(
-                "{} has no budget in periods of the same length, so nothing says what it leaves",
+                "vm `{}`: a critical VM needs a memory budget of the same period",
                 critical.value
             );
             let period =
-                own.map_or(String::new(), |(_, period)| format!(" and period = \"{period}\""));
-            let help = format!("give {} a bandwidth with a budget{period}", critical.value);
+                own.map_or(String::new(), |(_, period)| format!(", period = \"{period}\""));
+            let help = format!(
+                "write memory_budget = {{ accesses = ...{period} }} for {}",
+                critical.value
+            );
             self.fault(Code::CompensationCritical, &place, message, help);
         }
         found as u8
@@ -525,10 +527,10 @@ impl<'a> Checker<'a> {
                 continue;
             };
             let message = format!(
-                "the budget of {} is {budget}, which {} could not set: it may set {} to {}",
+                "vm `{}`: the budget {budget} is outside the range that {} may set ({} to {})",
                 vm.name, adjust.by.value, adjust.min, adjust.max
             );
-            let help = "widen `min` and `max` so that they hold the budget".to_owned();
+            let help = "widen `min` and `max` so that the range contains the budget".to_owned();
             self.fault(Code::BudgetAdjust, place, message, help);
         }
         (by.map_or(NOBODY, |by| by as u8), adjust.min, adjust.max)
@@ -549,7 +551,7 @@ impl<'a> Checker<'a> {
                 *refused == Refused::Staggered || regulation.reads == 0 || regulation.writes == 0
             };
             if let Some(refused) = self.refused(of, index).filter(|refused| !is_said(refused)) {
-                let message = format!("the bandwidth of {} cannot be regulated so", vm.name);
+                let message = format!("vm `{}`: this memory budget cannot be enforced", vm.name);
                 self.fault(Code::BudgetEmpty, &places.budget, message, refused.to_string());
             }
             self.adjusted(index, all, &cores);
@@ -562,7 +564,7 @@ impl<'a> Checker<'a> {
                 && !same(critical)
             {
                 let message = format!(
-                    "what {} counts is not what the VM counts whose rest it is to get",
+                    "vm `{}`: `event` or `source` is not that of its `critical` VM",
                     vm.name
                 );
                 let help = "write the same `event` and `source` for both".to_owned();
@@ -574,7 +576,7 @@ impl<'a> Checker<'a> {
                 && critical.name != vm.name
             {
                 let message = format!(
-                    "{}'s periods are staggered, but {} is compensated for what it leaves in them",
+                    "vm `{}`: phase = \"staggered\", but it is the `critical` VM of {}",
                     critical.name, vm.name
                 );
                 let help = "leave `phase` out";
@@ -592,7 +594,7 @@ impl<'a> Checker<'a> {
                 Some((first, other)) if other.spare != regulation.spare => {
                     let (with, without) = if other.spare == 0 { (vm, first) } else { (first, vm) };
                     let message = format!(
-                        "{} has `spare = true` and {} has not, so that neither ever gets any",
+                        "vm `{}`: has `spare = true`, but vm `{}` does not, so neither gets any",
                         with.name, without.name
                     );
                     let help = "write `spare = true` for all VMs with regulator = \"memguard\", or for none";
@@ -600,7 +602,7 @@ impl<'a> Checker<'a> {
                 }
                 Some((first, other)) if !same(other) => {
                     let message = format!(
-                        "{} and {} share MemGuard's pool, and do not count the same",
+                        "vm `{}` and vm `{}`: share the pool of MemGuard, but count different events",
                         first.name, vm.name
                     );
                     let help = "write the same `event` and `source` for all VMs with regulator = \"memguard\"";
@@ -608,7 +610,7 @@ impl<'a> Checker<'a> {
                 }
                 Some((first, other)) if other.period_ns != regulation.period_ns => {
                     let message = format!(
-                        "{} and {} share MemGuard's pool, and their periods are {} and {}",
+                        "vm `{}` and vm `{}`: share the pool of MemGuard, but have the periods {} and {}",
                         first.name,
                         vm.name,
                         Nanos(other.period_ns),
@@ -656,7 +658,7 @@ impl<'a> Checker<'a> {
             let Some(refused) = self.refused(of, index) else { continue };
             let place = Place(adjust.by.span.clone());
             let message = format!(
-                "{} may set the budget of {} to {limit}, by which it cannot be regulated",
+                "vm `{}`: may set the budget of vm `{}` to {limit}, which cannot be enforced",
                 adjust.by.value, vm.name
             );
             let help = format!("narrow `min` and `max`: {refused}");
@@ -701,7 +703,7 @@ impl<'a> Checker<'a> {
                 self.platform_name()
             );
             let help = format!(
-                "{}, or write overcommit = true, which `weir check` bears and `weir analyze` does not",
+                "{}, or write overcommit = true, which `weir check` accepts and `weir analyze` does not",
                 self.to_fit(&vms, saturation, most)
             );
             self.fault(
@@ -769,7 +771,7 @@ fn unkept(
     let least = saturation.min_period;
     if period < least {
         let message = format!(
-            "a period of {period} is shorter than {least}, below which [saturation] says that budgets are not kept"
+            "the period of {period} is shorter than the `min_period` of [saturation] ({least})"
         );
         let help = format!("write a period of at least \"{least}\"");
         let (code, place) = (Code::BudgetPeriodShort, places.period.clone());
@@ -791,16 +793,16 @@ fn unkept(
         }
         let (set, key, place) = match &rules.adjust {
             Some(adjust) if least < written => {
-                ("a budget that it may be set to", " for `min`", Place(adjust.place.clone()))
+                ("an adjustable budget", " for `min`", Place(adjust.place.clone()))
             }
             _ => ("a budget", "", place.clone()),
         };
         let message = format!(
-            "{}: {set} of {least} gives a vCPU less than {}, below which [saturation] says that more is taken",
+            "vm `{}`: {set} of {least} gives a vCPU less than the `min_accesses` of [saturation] ({})",
             vm.name, saturation.min_accesses
         );
         let help = format!(
-            "write at least {}{key}; or remove `debt = false`: what goes beyond is then taken off the next budget",
+            "write at least {}{key}; or remove `debt = false`: an excess then reduces the next budget",
             enough.div_ceil(rules.share.max(1))
         );
         return Some(Unkept { code: Code::BudgetTooSmall, place, message, help });
@@ -809,14 +811,14 @@ fn unkept(
 }
 
 /// Why a VM's looks at the monitor are too far apart for the overshoot of `[saturation]`, which was measured at the platform's own, if they are.
-fn rare_looks(platform: &Platform, vm: &TimedVm, bandwidth: &Bandwidth) -> Option<Unkept> {
+fn coarse_poll(platform: &Platform, vm: &TimedVm, bandwidth: &Bandwidth) -> Option<Unkept> {
     let poll = bandwidth.rules.poll.as_ref()?;
     let most = platform.counters.counter_page.as_ref()?.poll;
     if poll.value <= most {
         return None;
     }
     let message = format!(
-        "{}: poll = \"{}\" is coarser than the {most} at which [saturation] was measured",
+        "vm `{}`: poll = \"{}\" is coarser than the {most} at which [saturation] was measured",
         vm.name, poll.value
     );
     let help = format!("write at most \"{most}\", or leave `poll` out");

@@ -330,7 +330,7 @@ impl System {
         let message = format!("{} is for checking and planning only: {reason}", self.platform.name);
         let fault =
             Fault::new(Code::PlatformPlanned, &self.file, self.platform_span.clone(), message);
-        let help = "name a platform that `weir platforms` says can be run";
+        let help = "name a platform that `weir platforms` lists as runnable";
         Err(Faults(vec![fault.label("this").help(help)]))
     }
 
@@ -407,7 +407,7 @@ impl Vm {
     fn pieces_help(&self) -> String {
         let longest = self.memory.iter().map(|piece| piece.size.0).max().unwrap_or(0);
         format!(
-            "`tlb_colors` leaves holes in the RAM of {}: its {} pieces, of at most {}, are {}; link each segment to lie in one of them, give it more sets, side by side, or leave `tlb_colors` out",
+            "`tlb_colors` leaves holes in the RAM of {}: its {} pieces, of at most {}, are {}; link each segment to lie in one of them, give it more adjacent sets, or leave `tlb_colors` out",
             self.name,
             self.memory.len(),
             Bytes(longest),

@@ -236,7 +236,7 @@ fn auto_makes_no_wish_impossible() {
         .chain([vm("b", 1, "memory = \"4MiB\"\ncolors = \"0-7\"")]);
     let text = format!("platform = \"rpi4\"\n{}", text.collect::<String>());
     let refused = check(&text).unwrap_err();
-    assert!(refused.0[0].message.contains("b can't have color"), "{refused}");
+    assert!(refused.0[0].message.contains("b: cannot have color"), "{refused}");
     let help = refused.0[0].help.as_ref().unwrap();
     assert!(help.contains("or leave `banks` out of a"), "{refused}");
 }
@@ -579,7 +579,7 @@ fn tlb_colors_cut_ram_into_pieces() {
             .contains("is cut into more than 256 pieces")
     );
     assert!(code("memory = \"1MiB\"\ntlb_colors = \"128\"").contains("has TLB sets 0 to 127 only"));
-    assert!(code("memory = \"1MiB\"\ntlb_colors = \"auto\"").contains("and it has none"));
+    assert!(code("memory = \"1MiB\"\ntlb_colors = \"auto\"").contains("but it has none"));
     assert!(code("memory = \"1MiB\"\ntlb_colors = \"x\"").contains("are no TLB sets"));
     let pieces = |base: &str| {
         format!("memory = [{{ base = {base}, size = \"256KiB\" }}]\ntlb_colors = \"64-127\"")
@@ -671,7 +671,7 @@ fn broken_geometries_are_refused() {
     refused(banks, "[[13], [14, 14]]", "bank bit 1 has no address bit, or the same twice");
     refused(banks, "[[13], []]", "bank bit 1 has no address bit, or the same twice");
     refused(banks, "[[13], [40]]", "`banks` cannot be 40");
-    refused(banks, "[]", "the map `interleaved` tells no banks apart");
+    refused(banks, "[]", "the map `interleaved` distinguishes no banks");
     refused("ways = 16", "ways = 0", "`ways` cannot be 0");
     refused("entries = 512", "entries = 0", "`entries` cannot be 0");
     refused(
@@ -1168,6 +1168,6 @@ fn ways_out_lead_out() {
     for (platform, groups, parties) in tables {
         let wished = Wished::new(platform, groups, parties);
         let followed = wished.follow(&[]);
-        assert!(followed > 0, "{} tells no way", wished.text());
+        assert!(followed > 0, "{} has no suggestion", wished.text());
     }
 }

@@ -4,8 +4,8 @@ mod images;
 
 use std::{collections::BTreeSet, fs, path::Path};
 use weir_model::{
-    Catalog, Code, Example, ExampleKind, Faults, Payload, Platform, check_file, check_text,
-    diagnostics_reference, explain, explanations, pack, place,
+    Catalog, Code, Example, ExampleKind, Faults, Payload, Platform, SystemFile, check_file,
+    check_text, diagnostics_reference, explain, explanations, pack, place,
 };
 
 /// Codes that no file of `broken/` has: they need more than one file, or a verb other than
@@ -36,6 +36,7 @@ const TESTED_ELSEWHERE: &[(&str, &str, &[Code])] = &[
         "broken_geometries_are_refused",
         &[Code::PlatformCache, Code::PageSize, Code::PlatformGeometry, Code::PlatformTlb],
     ),
+    ("tests/diagnostics.rs", "a_path_that_leads_nowhere_is_refused", &[Code::NoSuchKey]),
     (
         "tests/diagnostics.rs",
         "examples_are_refused",
@@ -47,7 +48,11 @@ const TESTED_ELSEWHERE: &[(&str, &str, &[Code])] = &[
             Code::PlatformPci,
         ],
     ),
-    ("../cli/src/explain.rs", "examples_of_the_analysis_are_refused_and_fixes_are_not", &ANALYZED),
+    (
+        "../analysis/tests/diagnostics.rs",
+        "examples_of_the_analysis_are_refused_and_fixes_are_not",
+        &ANALYZED,
+    ),
 ];
 
 /// Codes that a verb reports after the check of the file.
@@ -69,11 +74,12 @@ const ANALYZED: [Code; 15] = [
     Code::NotEnforced,
 ];
 
-/// Codes of faults that no file can cause.
-const OF_ERRORS_IN_WEIR: [Code; 1] = [Code::PlanRefuted];
+/// Codes that no known file causes: a plan that fails its own check or cannot be written.
+const WITHOUT_TEST: [Code; 2] = [Code::PlanRefuted, Code::PlanEdit];
 
 /// Codes whose example is a command or too long to print.
-const WITHOUT_FILE: [Code; 12] = [
+const WITHOUT_FILE: [Code; 13] = [
+    Code::NoSuchKey,
     Code::FileUnreadable,
     Code::FileIsDirectory,
     Code::FileNotUtf8,
@@ -144,7 +150,7 @@ fn every_code_is_met_by_a_test() {
     let elsewhere: Vec<Code> =
         TESTED_ELSEWHERE.iter().flat_map(|(.., codes)| codes.iter().copied()).collect();
     for page in explanations() {
-        let listed = elsewhere.contains(&page.code) || OF_ERRORS_IN_WEIR.contains(&page.code);
+        let listed = elsewhere.contains(&page.code) || WITHOUT_TEST.contains(&page.code);
         assert!(listed || has_fixture(page.code), "no test meets {:?}", page.code);
     }
 }
@@ -205,10 +211,10 @@ fn examples_are_refused() {
     let mut wrong = Vec::new();
     for page in explanations() {
         let code = page.code;
-        let elsewhere = ANALYZED.contains(&code) || OF_ERRORS_IN_WEIR.contains(&code);
+        let elsewhere = ANALYZED.contains(&code) || WITHOUT_TEST.contains(&code);
         assert_eq!(
             page.example.kind == ExampleKind::Text,
-            WITHOUT_FILE.contains(&code) || OF_ERRORS_IN_WEIR.contains(&code),
+            WITHOUT_FILE.contains(&code) || WITHOUT_TEST.contains(&code),
             "{code:?}"
         );
         if elsewhere || page.example.kind == ExampleKind::Text {
@@ -260,4 +266,12 @@ fn a_description_that_el2_does_not_read_is_refused() {
     let image = images::elf(0x4010_0000, &[(0x4010_0000, 0x1000, &[1; 16])]);
     let faults = pack(&system, &[Payload { image: &image, initrd: None }], 4096).unwrap_err();
     assert_eq!(faults.0[0].code, Code::TooManyPieces, "{faults}");
+}
+
+#[test]
+fn a_path_that_leads_nowhere_is_refused() {
+    let text = "[[vm]]\nname = \"a\"\ncpus = [0]\n";
+    let file = SystemFile::parse(Path::new("x.toml"), text, &catalog()).expect("a file");
+    let faults = file.with("vm.b.memory", "16MiB").unwrap_err();
+    assert_eq!(faults.0[0].code, Code::NoSuchKey);
 }

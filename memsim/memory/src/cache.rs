@@ -160,7 +160,7 @@ const VALID: u64 = 1 << 63;
 pub struct LineState {
     /// It differs from the next level.
     pub dirty: bool,
-    /// A cache beside this one may have it too.
+    /// Another cache may have it, too.
     pub shared: bool,
 }
 
@@ -269,7 +269,7 @@ impl Cache {
         Outcome { hit: false, victim }
     }
 
-    /// Looks for a line on behalf of `owner`, who is its user from now on; a store makes it dirty. Counts the access.
+    /// Looks for a line on behalf of `owner`, its user from now on; a store makes it dirty. Counts the access.
     /// The state is that of before the access; `None` is a miss.
     ///
     /// # Panics

@@ -89,7 +89,7 @@ pub enum Transfer {
 pub struct Transaction {
     /// The channel.
     pub channel: usize,
-    /// For whom the channel works.
+    /// The owner of the transfers.
     pub owner: Owner,
     /// A write.
     pub write: bool,
@@ -162,7 +162,7 @@ pub struct Engine {
     reads: usize,
     writes: usize,
     /// The channel that is asked first.
-    turn: usize,
+    next: usize,
 }
 
 impl Engine {
@@ -180,7 +180,7 @@ impl Engine {
             return Err(DmaError::Config(config));
         }
         let channels = vec![Channel::default(); config.channels];
-        Ok(Self { config, channels, reads: 0, writes: 0, turn: 0 })
+        Ok(Self { config, channels, reads: 0, writes: 0, next: 0 })
     }
 
     /// Sets the least time between two bursts of a channel (a pause that the driver puts between its pieces, or a
@@ -244,10 +244,10 @@ impl Engine {
         wanted.map(|(_, from)| from.max(now)).min()
     }
 
-    /// The next transaction, in turn over the channels; `None` if there is none now.
+    /// The next transaction, round robin over the channels; `None` if there is none now.
     pub fn issue(&mut self, now: Picos) -> Option<Transaction> {
         let count = self.channels.len();
-        for channel in (self.turn..count).chain(0..self.turn) {
+        for channel in (self.next..count).chain(0..self.next) {
             let Some((transaction, from)) = self.wanted(channel) else { continue };
             if from > now {
                 continue;
@@ -273,7 +273,7 @@ impl Engine {
                 c.reads += 1;
                 self.reads += 1;
             }
-            self.turn = (channel + 1) % count;
+            self.next = (channel + 1) % count;
             return Some(transaction);
         }
         None
@@ -313,7 +313,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// What a channel would do if it were its turn, and from when on it may. Writes go before reads: they make room.
+    /// The next transaction of a channel and its earliest time. Writes go before reads: they make room.
     fn wanted(&self, channel: usize) -> Option<(Transaction, Picos)> {
         let c = &self.channels[channel];
         let piece = c.pieces.get(c.piece)?;

@@ -152,7 +152,7 @@ pub enum Served {
 pub struct CoreTraffic {
     /// Lines brought in.
     pub refills: u64,
-    /// Dirty lines pushed out, whoever made them dirty.
+    /// Dirty lines that its accesses evicted, of any owner.
     pub write_backs: u64,
 }
 
@@ -161,7 +161,7 @@ pub struct CoreTraffic {
 pub struct Moved {
     /// The line's number.
     pub line: u64,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
     /// Written, not read.
     pub write: bool,
@@ -180,7 +180,7 @@ pub struct Hierarchy {
     l3: Option<Cache>,
     banks: Option<Banks>,
     traffic: Box<[CoreTraffic]>,
-    /// What moved since it was last taken; `None` if nobody asks.
+    /// What moved since it was last taken; `None` if the recording is off.
     moved: Option<Vec<Moved>>,
 }
 
@@ -326,7 +326,7 @@ impl Hierarchy {
     }
 
     /// Counts of the DRAM's banks, if there are address functions. A line that is written back counts for its own
-    /// owner, whoever pushed it out: it goes to a row of that owner's memory.
+    /// owner, not for the one that evicted it: it goes to a row of that owner's memory.
     #[must_use]
     pub fn banks(&self) -> Option<&BankStats> {
         self.banks.as_ref().map(Banks::stats)
@@ -390,7 +390,7 @@ impl Hierarchy {
             Served::L2
         } else if self.l1d[core].contains(line) {
             // The core's own data cache may hold the only copy of code that was just written; on hardware software
-            // has cleaned it by now, which the model is not told.
+            // has cleaned it by now, which the model does not see.
             Served::L1
         } else if self.snoop(core, line, false).is_some() {
             Served::Peer

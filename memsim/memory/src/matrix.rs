@@ -1,4 +1,4 @@
-//! Counts by pairs of owners: who did it, and to whom.
+//! Counts by pairs of owners: the cause and the victim.
 
 use crate::units::Owner;
 

@@ -123,7 +123,7 @@ impl Tbu {
         }
     }
 
-    /// Look-ups, misses, and who threw out whose entries.
+    /// Look-ups, misses, and evictions by pairs of owners.
     #[must_use]
     pub fn stats(&self) -> &CacheStats {
         self.tlb.stats()

@@ -57,7 +57,7 @@ proptest! {
             now = regulator.probe(false, now);
             regulator.issue(false, now).unwrap();
         }
-        // Beside the burst, 4096 transactions take 4096 times 4096 / average clocks.
+        // In addition to the burst, 4096 transactions take 4096 times 4096 / average clocks.
         let exact = (4096_u64 * 4096).div_ceil(u64::from(average));
         prop_assert!((exact - 1..=exact + 1).contains(&(now - start)), "{} {exact}", now - start);
     }

@@ -148,7 +148,7 @@ fn the_rules_of_ddr4_2400_in_cycles() {
     assert_eq!(rules, expected);
 }
 
-/// A controller that looks at every request in every cycle.
+/// A controller that scans every request in every cycle.
 struct Ticking {
     device: Device,
     policy: Policy,
@@ -536,7 +536,7 @@ fn the_time_of_the_day_does_not_matter() {
         channel.advance(start, &mut note);
         let mut now = start + 1000;
         let mut state = 1_u64;
-        // More requests than ages are told apart without renumbering.
+        // More requests than ages are distinguished without renumbering.
         for id in 0..20_000 {
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)

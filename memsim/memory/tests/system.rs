@@ -1,4 +1,4 @@
-//! The memory system in time: formulas for what is alone, conservation for what is not, and who can hold up whom.
+//! The memory system in time: formulas for what is alone, conservation for what is not, and which owner can delay which.
 #![allow(missing_docs, clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
 
 use std::collections::BTreeMap;
@@ -268,7 +268,7 @@ fn colored(core: u64, line: u64) -> u64 {
     core << 28 | offset >> 15 << 16 | half | offset & 0x7fff
 }
 
-/// How much longer a walk over 64 KiB, which fits the L2 but not the L1, takes beside three cores that write 16 MiB
+/// How much longer a walk over 64 KiB, which fits the L2 but not the L1, takes with three cores that write 16 MiB
 /// each; and the walker's lines that others evicted.
 fn slowdown(
     registers: usize,
@@ -298,7 +298,7 @@ fn few_miss_registers_delay_hits_despite_colors() {
     assert!(open < 1.2, "{open}");
     assert!(few > 6.0, "{few}");
     assert!((0.8..1.25).contains(&(few_colored / few)), "{few_colored} {few}");
-    // Writers that leave a register free hold nobody up.
+    // Writers that leave a register free delay no other owner.
     let (held_back, _) = slowdown(4, 4, colored, 1);
     assert!(held_back < 1.5, "{held_back}");
 }
@@ -494,7 +494,7 @@ fn a_dma_over_many_pages_evicts_translations() {
     assert_eq!(misses(false), (65, 0));
     let (under_attack, evictions) = misses(true);
     assert_eq!(under_attack, 4 * 65);
-    // After the last round nobody asks for them again.
+    // After the last round there is no request for them.
     assert_eq!(evictions, 4 * 65);
 }
 

@@ -72,7 +72,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// The VMs of a system, in the pages where `placement` puts them, on a memory. Traces are looked for beside the system's file.
+    /// The VMs of a system, in the pages where `placement` puts them, on a memory. Traces are searched next to the system's file.
     ///
     /// # Errors
     /// [`BoardError`], if the memory is not that of the system's platform, a trace can't be read, or a budget counts what the model
@@ -185,7 +185,7 @@ impl Board {
         board
     }
 
-    /// The same board without budgets, and with the work of one VM alone; nobody sends.
+    /// The same board without budgets, and with the work of one VM alone; there are no flows.
     #[must_use]
     pub fn alone(&self, vm: usize) -> Self {
         let mut board = self.unregulated();

@@ -134,7 +134,7 @@ pub(crate) struct Broker {
     /// Least time between two bursts, by which the engine keeps its bandwidth.
     pub pace: Picos,
     pub chunk: u64,
-    /// Queues that it looks into.
+    /// Queues that it searches.
     pub queues: u64,
     pub steps: Steps,
     pub flows: Vec<Flow>,
@@ -167,7 +167,7 @@ impl Broker {
             )))
         })?;
         let steps = Steps::of(timing)
-            .map_err(|missing| Ok(format!("nobody says the overheads {}", missing.join(", "))))?;
+            .map_err(|missing| Ok(format!("missing overheads: {}", missing.join(", "))))?;
         let channel = taken[engine];
         taken[engine] += 1;
         if channel >= parameters.channels() {

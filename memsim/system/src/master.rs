@@ -48,7 +48,7 @@ pub(crate) struct Sender {
     pub waits: bool,
 }
 
-/// Where a channel works: for whom, with which of the engine's channels, in which memory.
+/// The work of a channel: its owner, with which of the engine's channels, in which memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub engine: usize,

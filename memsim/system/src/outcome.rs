@@ -102,7 +102,7 @@ pub struct Outcome {
     pub vms: Vec<VmOutcome>,
     /// The flows, in the order of the file; none where they are not simulated.
     pub flows: Vec<FlowOutcome>,
-    /// For how long each VM's lines waited, by whom they waited for; owners are the VMs by position.
+    /// Waiting time of each VM's lines, by the owner that they waited for; owners are the VMs by index.
     pub waits: Waits,
     /// Lines of the second level: who (row) evicted whose (column).
     pub evictions: Vec<Vec<u64>>,

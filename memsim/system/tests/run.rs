@@ -114,7 +114,7 @@ fn what_a_budget_counts_makes_a_difference() {
             "workload = {{ kind = \"read-write\", size = \"1MiB\" }}\n\
              memory_budget = {{ accesses = 120, period = \"50us\", event = \"{event}\" }}"
         );
-        // Alone: whoever pushes a dirty line out is charged for it, whose it ever was.
+        // Alone: the owner that evicts a dirty line is charged for it, not the owner of the line.
         let [_, attacker] = walk_and(&attack);
         let outcome = run(&board(&[attacker], &memory), span(2000)).unwrap();
         outcome.vms[0].refills + outcome.vms[0].write_backs

@@ -1,4 +1,4 @@
-//! The same analysis with the terms of weir's own data path instead of the paper's: `docs/analysis.md` derives each
+//! The same analysis with the terms of weir's own data path instead of the paper's: `docs/theory/analysis.md` derives each
 //! from what the code does.
 
 use super::overheads::{Overheads, Range, Reading};

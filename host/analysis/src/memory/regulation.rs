@@ -1,4 +1,4 @@
-/// How a regulator spends a budget of Q accesses in each period P, and so what it bounds: docs/regulators.md. `core/budget` has the
+/// How a regulator spends a budget of Q accesses in each period P, and so what it bounds: docs/explanation/regulators.md. `core/budget` has the
 /// regulators themselves; a test of this crate lets them run beside these bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Regulation {

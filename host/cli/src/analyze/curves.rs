@@ -9,7 +9,10 @@ use std::{
     fmt,
     path::{Path, PathBuf},
 };
-use weir_analysis::{Nanos, curves::Curve};
+use weir_analysis::{
+    Nanos,
+    curves::{Curve, PeriodicService},
+};
 use weir_model::read_short;
 
 /// Events in the largest window that a curve describes.
@@ -18,36 +21,20 @@ const MOST: usize = 256;
 /// Longest file of times, in bytes.
 const MOST_BYTES: u64 = 1 << 27;
 
-/// Q units in each period P, wherever in the period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Service {
-    units: u64,
-    period: Nanos,
-}
-
-impl Service {
-    /// Reads `50/30us`.
-    ///
-    /// # Errors
-    ///
-    /// What to write instead.
-    pub fn parse(text: &str) -> std::result::Result<Self, String> {
-        let help = || "write units and period, like 50/30us".to_owned();
-        let (units, period) = text.split_once('/').ok_or_else(help)?;
-        let period = Nanos::parse(period).ok().ok_or_else(help)?;
-        let units = units.trim().parse().map_err(|_| help())?;
-        if period.0 == 0 || units == 0 {
-            return Err(help());
-        }
-        Ok(Self { units, period })
+/// Reads a service of Q units in each period P, like `50/30us`.
+///
+/// # Errors
+///
+/// What to write instead.
+pub fn service(text: &str) -> std::result::Result<PeriodicService, String> {
+    let help = || "write units and period, like 50/30us".to_owned();
+    let (units, period) = text.split_once('/').ok_or_else(help)?;
+    let period = Nanos::parse(period).ok().ok_or_else(help)?;
+    let units = units.trim().parse().map_err(|_| help())?;
+    if period.0 == 0 || units == 0 {
+        return Err(help());
     }
-
-    /// The least units served in any window of this length.
-    fn least(self, window: Nanos) -> u64 {
-        // The window may start just behind the units of a period that come first in it, and end just before those of
-        // another that come last: only periods that lie in it as a whole are sure.
-        (window.0 / self.period.0).saturating_sub(1).saturating_mul(self.units)
-    }
+    Ok(PeriodicService { units, period })
 }
 
 /// Traces with their curves.
@@ -55,7 +42,7 @@ impl Service {
 pub struct Traces {
     each: Vec<(PathBuf, usize, Curve, Curve)>,
     sum: Curve,
-    service: Option<(Service, Option<Nanos>, Option<u64>)>,
+    service: Option<(PeriodicService, Option<Nanos>, Option<u64>)>,
 }
 
 impl Traces {
@@ -65,7 +52,7 @@ impl Traces {
     /// # Errors
     ///
     /// A file that can't be read, a line that is no time, a trace without an event.
-    pub fn read(paths: &[PathBuf], service: Option<Service>) -> Result<Self> {
+    pub fn read(paths: &[PathBuf], service: Option<PeriodicService>) -> Result<Self> {
         let mut each = Vec::new();
         for path in paths {
             let times = times(path)?;
@@ -75,7 +62,7 @@ impl Traces {
         let sum = each.iter().map(|trace| trace.2.clone()).reduce(|a, b| a.sum(&b));
         let sum = sum.unwrap_or_else(|| Curve::upper(&[], 0));
         let service = service.map(|service| {
-            let least = |window| service.least(window);
+            let least = |window| service.guaranteed(window);
             (service, sum.delay(least), sum.backlog(least))
         });
         Ok(Self { each, sum, service })

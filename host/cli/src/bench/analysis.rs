@@ -1,9 +1,10 @@
 //! `weir bench analysis`: how long verdict and least bandwidth take on random flow sets.
 
-use crate::{failure::Result, progress::Bar, run::show::table, screen};
+use crate::{failure::Result, progress::Bar, screen};
 use serde_json::json;
 use std::io::Write;
 use weir_analysis::{bench, flows::Effort};
+use weir_report::table;
 
 /// Always the same sets.
 const SEED: u64 = 1;

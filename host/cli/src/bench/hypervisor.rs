@@ -28,8 +28,8 @@ use super::{
 use crate::{
     failure::{Context, Failure, Result},
     observe::plugin_arguments,
-    screen::Table,
 };
+use weir_report::Table;
 
 /// A path that the benchmark guest must have taken, and what it costs in the peer.
 struct Peer {

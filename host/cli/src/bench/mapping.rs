@@ -8,11 +8,11 @@ use crate::{
     environment::Environment,
     failure::{Context, Failure, Result},
     progress::Spinner,
-    run::show::table,
     screen,
 };
 use serde::Serialize;
 use std::{io::Write, process::Command};
+use weir_report::table;
 
 /// The guest.
 const GUEST: &str = "mapping";

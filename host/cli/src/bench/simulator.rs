@@ -1,9 +1,10 @@
 //! `weir bench simulator`: how fast the model of the memory system is, on one core of this machine.
 
-use crate::{failure::Result, run::show::table, screen};
+use crate::{failure::Result, screen};
 use serde_json::json;
 use std::io::Write;
 use weir_memory::bench::{self, Rate};
+use weir_report::table;
 
 /// Measures and prints events per second of host time, the best and the median of several rounds over which the requests
 /// are divided.

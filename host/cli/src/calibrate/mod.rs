@@ -3,13 +3,12 @@
 mod grid;
 
 use crate::{
+    build,
     cargo::replace,
-    check,
     environment::Environment,
     failure::{Context, Failure, Result},
     image, output,
     reproduce::throttling::lab::Lab,
-    run::show::table,
     screen,
 };
 use grid::Calibrated;
@@ -20,6 +19,7 @@ use std::{
     io::{self, Write as _},
     path::{Path, PathBuf},
 };
+use weir_report::table;
 use weir_units::Nanos;
 
 /// Finds the smallest budget and period that make sense on a system's platform, and how much its memory takes.
@@ -67,10 +67,10 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         output::check("-o", path, &inputs)?;
     }
     let platform = arguments.platform.as_deref();
-    platform.map_or(Ok(()), check::known)?;
+    platform.map_or(Ok(()), image::check_platform)?;
     // A table that the file has is the old one.
-    let checked = check::load_to_measure(&arguments.file, platform, environment);
-    let system = image::taken(&arguments.file, checked, true, arguments.json)?;
+    let checked = image::load_to_measure(&arguments.file, platform, environment);
+    let system = build::taken(&arguments.file, checked, true, arguments.json)?;
     let name = &system.platform.name;
     if system.platform.counters.counter_page.is_none() || system.platform.qemu.is_none() {
         return Err(Failure::call(format!(

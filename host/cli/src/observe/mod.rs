@@ -9,6 +9,7 @@ mod tell;
 pub use plugin::plugin_arguments;
 
 use crate::{
+    build,
     cargo::Programs,
     environment::Environment,
     failure::{Context, Failure, GOOD, Result, SYSTEM},
@@ -55,7 +56,7 @@ pub struct Arguments {
     /// The system file.
     file: PathBuf,
     #[command(flatten)]
-    image: image::Options,
+    image: build::Options,
     /// End after this long, in virtual time.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, allow_hyphen_values = true)]
     time: Option<Duration>,
@@ -153,31 +154,24 @@ pub fn observe(
     environment: &Environment,
 ) -> Result<Outcome> {
     record.map_or(Ok(()), |(to, _)| record::check(to))?;
-    let mut system = image::checked(&arguments.file, &arguments.image, json, environment)?;
-    if let Some((to, _)) = record {
-        let names = system.vms.iter().map(|vm| record::name(&vm.name));
-        output::check_in("--record", to, names, &arguments.image.inputs(&arguments.file))?;
-    }
+    let mut system = build::checked(&arguments.file, &arguments.image, json, environment)?;
+    record.map_or(Ok(()), |(to, _)| output::check_name("--record", to))?;
     system.hypervisor.observed = true;
     run::count(&mut system, arguments.time, arguments.unsliced);
     let scratch = tempfile::tempdir().context(|| "make a directory")?;
     let file = |name: &str| scratch.path().join(name);
-    let (mut watch, mut offsets) = (None, Vec::new());
     let no_build = arguments.image.no_build;
-    let built = image::build(&system, no_build, environment, |packed| {
-        let out = Some(file("seen.json"));
-        let told = record.map(|(_, most)| Record { most, into: file(RECORDINGS) });
-        offsets = record.map_or(Vec::new(), |_| record::offsets(&system, &packed.placement));
-        watch = Some(
-            Watch::new(&system, Some(packed), out, no_build, environment)
-                .map(|watch| watch.with_record(told)),
-        );
-    })?;
-    fs::write(file("system.img"), built).context(|| "write the image")?;
+    let options = image::Options { environment: environment.clone(), no_build };
+    let built = image::build(&system, &options)?;
+    let out = Some(file("seen.json"));
+    let told = record.map(|(_, most)| Record { most, into: file(RECORDINGS) });
+    let offsets = record.map_or(Vec::new(), |_| record::offsets(&system, &built.packed.placement));
+    let watch = Watch::new(&system, Some(&built.packed), out, no_build, environment)?;
+    fs::write(file("system.img"), built.bytes).context(|| "write the image")?;
     let run = run::perform(
         &run::Arguments {
             deterministic: true,
-            watch: watch.transpose()?,
+            watch: Some(watch.with_record(told)),
             image_file: Some(file("system.img")),
             ..arguments
         },

@@ -17,17 +17,12 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
-use weir_model::{Packed, System, Vm, packed::regulation::MONITOR, page_owners};
+use weir_model::{Packed, System, Vm, page_owners};
 use weir_qemu_plugin::caches::{PAGE, Record, Run, Setup, Shape};
 use weir_trace::monitor::{self, Kind, Monitor};
 
 /// The symbol of the page that the plug-in counts in, a `weir_trace::monitor::Monitor`.
 const PAGE_SYMBOL: &str = "weir_monitor";
-
-/// Whether the budget of one of the system's VMs stands on the monitor, so that it cannot run without.
-pub fn is_needed(system: &System) -> bool {
-    system.regulations.iter().any(|rule| rule.is_on() && rule.source == MONITOR)
-}
 
 /// The caches job, for a run.
 #[derive(Clone, Debug)]
@@ -59,7 +54,7 @@ impl Watch {
         }
         let programs = Programs::new(environment, true);
         Ok(Self {
-            library: Programs::new(environment, no_build).observer(environment)?,
+            library: Programs::new(environment, no_build).plugin(environment)?,
             hypervisor: programs.hypervisor(environment, system.platform.is_gic_v2())?,
             setup,
             out,

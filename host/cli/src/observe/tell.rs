@@ -1,7 +1,6 @@
 //! What was seen, as tables and as data.
 
 use super::{Outcome, record, symbols::Symbols};
-use crate::run::show::table;
 use serde_json::{Value, json};
 use std::{
     cmp::Reverse,
@@ -9,6 +8,7 @@ use std::{
     fmt::Write as _,
 };
 use weir_qemu_plugin::caches::{Counts, Observed, OwnerCounts, Who};
+use weir_report::table;
 
 /// What the interface of QEMU's plug-ins does not show, or the model does not follow.
 const BLIND: [&str; 5] = [

@@ -12,7 +12,6 @@ use crate::{
     image, observe,
     progress::Bar,
     run,
-    run::show::table,
 };
 use serde_json::json;
 use std::{
@@ -20,6 +19,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_qemu_plugin::caches::{Counts, Observed};
+use weir_report::table;
 
 /// With fewer evictions or closed rows than this the run without colors or banks shows nothing.
 const MANY: f64 = 1000.0;
@@ -131,7 +131,7 @@ fn observed(file: &Path, environment: &Environment) -> Result<observe::Outcome> 
     })
 }
 
-const OBSERVED: Source = Source { paper: "weir", place: "docs/observe.md" };
+const OBSERVED: Source = Source { paper: "weir", place: "docs/results/reproduce.md, Isolation" };
 
 /// What VMs and weir take from each other in two systems, one that shares and one that divides:
 /// between VMs, VMs' by weir, weir's by VMs.

@@ -11,17 +11,16 @@ use super::{
     statement::{Deviation, Paper, Relation, Source, Statement},
 };
 use crate::{
-    analyze::time::supply,
+    build,
     cargo::Programs,
     environment::Environment,
     failure::{Context, Failure, GOOD, Result},
-    image,
     progress::Bar,
     run,
 };
 use serde_json::{Value, json};
 use std::{ffi::OsString, fmt::Write as _, fs, path::Path};
-use weir_analysis::Nanos;
+use weir_analysis::{Nanos, system::supply};
 use weir_model::{Timing, timing::Runner};
 
 /// Milliseconds of a tick of both guests, and of the sleep.
@@ -44,7 +43,8 @@ const FIGURE8: Source = PAPER.at("VI, Figure 8");
 const FIGURE9: Source = PAPER.at("VI, Figure 9");
 const FIGURE10: Source = PAPER.at("VI, Figure 10");
 const FIGURE11: Source = PAPER.at("VI, Figure 11");
-const WEIR: Source = Source { paper: "weir", place: "docs/sharing.md, Reproduced" };
+const WEIR: Source =
+    Source { paper: "weir", place: "docs/results/reproduce.md, Shared core under interrupt load" };
 
 /// Table I: a sleep alone and next to the other VM, in ms.
 const ALONE_MS: f64 = 17.6;
@@ -297,7 +297,7 @@ fn measure(
     let system = directory.join(name).with_extension("toml");
     fs::write(&system, text).context(|| format!("write {}", system.display()))?;
     let options =
-        image::Options { no_build: true, ignore_verdict: true, ..image::Options::default() };
+        build::Options { no_build: true, ignore_verdict: true, ..build::Options::default() };
     let arguments = run::Arguments {
         image: options,
         deterministic: true,
@@ -350,7 +350,7 @@ pub fn mobivmm(request: &Request) -> Result<Outcome> {
     let programs = Programs::new(environment, false);
     programs.hypervisor(environment, false)?;
     programs.guests(environment, &["responder".to_owned(), "station".to_owned()])?;
-    programs.steady(environment)?;
+    programs.icount_shim(environment)?;
     let sleeps = if request.quick { 12 } else { 40 };
     let intervals: &[u32] =
         if request.quick { &[1_000, 20_000] } else { &[500, 1_000, 2_000, 5_000, 10_000, 20_000] };
@@ -845,7 +845,7 @@ mod tests {
                     sleeps: 1,
                 };
                 let timing = Timing::from_text(Path::new("mobivmm"), &point.toml()).unwrap();
-                let checked = crate::analyze::check(&timing);
+                let checked = weir_analysis::check(&timing);
                 assert!(checked.is_ok(), "{policy:?}: {checked:?}");
             }
         }

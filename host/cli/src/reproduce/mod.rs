@@ -10,9 +10,7 @@ pub mod throttling;
 use crate::{
     environment::Environment,
     failure::{Context, Failure, Result},
-    output,
-    run::show::table,
-    screen,
+    output, screen,
 };
 use serde_json::{Value, json};
 use statement::{Deviation, Judged, Statement, VERSION};
@@ -21,6 +19,7 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
 };
+use weir_report::table;
 
 /// Computes a table or figure of a paper again, compares it with the published one and says where they differ.
 ///
@@ -149,7 +148,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         return Ok(());
     };
     if let Some(directory) = &arguments.output {
-        output::check_in("-o", directory, [], &[])?;
+        output::check_name("-o", directory)?;
     }
     let otherwise = || environment.build().join("reproduce").join(experiment.name);
     let directory = arguments.output.clone().unwrap_or_else(otherwise);

@@ -20,16 +20,15 @@ mod syndrome;
 pub mod synthetic;
 
 use crate::{
-    analyze::flows::{Cores, bounds, overhead_lines, overheads_json},
-    attach, build_id,
+    analyze::render,
+    attach, build, build_id,
     cargo::Programs,
     debian,
     environment::Environment,
     failure::{Context, ENVIRONMENT, Failure, GOOD, INTERRUPTED, Result, SYSTEM},
     image,
-    observe::plugin::{self, Watch},
+    observe::plugin::Watch,
     output, screen,
-    trace::file::Trace,
 };
 use control::Hub;
 use demux::{Source, Step};
@@ -58,10 +57,15 @@ use std::{
     thread,
     time::{Duration, Instant, SystemTime},
 };
-use weir_analysis::{flows::Effort, verdict::Verdict};
+use weir_analysis::{
+    flows::Effort,
+    system::{Cores, bounds, overhead_sources},
+    verdict::Verdict,
+};
 use weir_model::Source as ImageSource;
 use weir_model::System;
 use weir_model::timing::OverheadTable;
+use weir_report::trace::file::Trace;
 use weir_units::Nanos;
 
 /// How often to look at the clock and at signals while the wire is quiet.
@@ -92,7 +96,7 @@ pub struct Arguments {
     /// The system file.
     pub file: PathBuf,
     #[command(flatten)]
-    pub image: image::Options,
+    pub image: build::Options,
     /// End after this long: of the host's time, or of virtual time with --deterministic.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, allow_hyphen_values = true)]
     pub time: Option<Duration>,
@@ -137,7 +141,7 @@ impl Arguments {
     pub fn of(file: PathBuf) -> Self {
         Self {
             file,
-            image: image::Options::default(),
+            image: build::Options::default(),
             time: None,
             json: None,
             deterministic: false,
@@ -241,7 +245,7 @@ fn awaits_counts(arguments: &Arguments, system: &System) -> bool {
 pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outcome> {
     let signals = Signals::watch()?;
     let json = arguments.json.as_deref() == Some(Path::new("-"));
-    let mut system = image::checked(&arguments.file, &arguments.image, json, environment)?;
+    let mut system = build::checked(&arguments.file, &arguments.image, json, environment)?;
     if arguments.deterministic {
         count(&mut system, arguments.time, arguments.unsliced);
     } else if let Some(note) = budgets::adapt(&mut system)? {
@@ -250,7 +254,7 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
     if awaits_counts(arguments, &system) {
         system.hypervisor.heartbeat.get_or_insert(COUNTS);
     }
-    let needs_watch = plugin::is_needed(&system);
+    let needs_watch = image::needs_plugin(&system);
     let mut setup = setup(&system, arguments)?;
     if let Some(vm) = &arguments.attach
         && !system.vms.iter().any(|known| &known.name == vm)
@@ -259,11 +263,12 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
         return Err(Failure::call(format!("no VM is named {vm}; there are: {}", names.join(", "))));
     }
     let version = qemu::version(&environment.qemu)?;
-    let built = match &arguments.image_file {
-        Some(path) => {
-            weir_model::read_regular(path).context(|| format!("read {}", path.display()))?
-        }
-        None => image::build(&system, arguments.image.no_build, environment, |_| {})?,
+    let built = if let Some(path) = &arguments.image_file {
+        weir_model::read_regular(path).context(|| format!("read {}", path.display()))?
+    } else {
+        let no_build = arguments.image.no_build;
+        let options = image::Options { environment: environment.clone(), no_build };
+        image::build(&system, &options)?.bytes
     };
     let no_build = arguments.image.no_build;
     // What the user adds may need QEMU's main loop while a core runs.
@@ -320,7 +325,8 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
     // A machine that is ended by us goes on for a moment, which takes its time from the host.
     let cut = arguments.deterministic && matches!(end, End::AllMet | End::TimeOver);
     let until = cut.then_some(report.time_ns);
-    let trace = trace.map(|trace| trace.finish(until, &record.path(crate::trace::file::NAME)));
+    let trace =
+        trace.map(|trace| trace.finish(until, &record.path(weir_report::trace::file::NAME)));
     let (trace, traced) = match trace {
         Ok(told) => told.map(|told| (Some(told), told.json()))?,
         Err(why) => (None, json!({ "absent": why })),
@@ -329,14 +335,14 @@ pub fn perform(arguments: &Arguments, environment: &Environment) -> Result<Outco
         &mut report,
         arguments,
         &system,
-        trace.map(|_| record.path(crate::trace::file::NAME)),
+        trace.map(|_| record.path(weir_report::trace::file::NAME)),
     )?;
     record.finish(&report, &show::summary(&report))?;
     let wall = started.elapsed().unwrap_or_default();
     record.write_json("run.json", &json!({
         "weir": env!("CARGO_PKG_VERSION"),
         "hypervisor_build": build_id::of_checkout(),
-        "overheads": overheads_json(&system.timing.tables, build_id::of_checkout()),
+        "overheads": overhead_sources(&system.timing.tables, build_id::of_checkout()),
         "qemu": version,
         "command": std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>(),
         "qemu_command": std::iter::once(&environment.qemu).chain(&command).map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
@@ -429,11 +435,11 @@ fn setup(system: &System, arguments: &Arguments) -> Result<Setup> {
 
 /// What QEMU loads first so that a counted run repeats. For an image that was built before what was built with it will do.
 fn preload(arguments: &Arguments, environment: &Environment) -> Result<Preload> {
-    let kept = Programs::new(environment, true).steady(environment);
+    let kept = Programs::new(environment, true).icount_shim(environment);
     let library = match kept {
         Ok(kept) if arguments.image.no_build || arguments.image_file.is_some() => kept,
         Err(error) if arguments.image.no_build => return Err(error),
-        _ => Programs::new(environment, false).steady(environment)?,
+        _ => Programs::new(environment, false).icount_shim(environment)?,
     };
     Preload::open(&library)
 }
@@ -446,7 +452,8 @@ fn tell(outcome: &Outcome, json: Option<&String>) -> io::Result<()> {
     let mut out = messages(json.is_some());
     writeln!(out, "\n{}", show::summary(&outcome.report))?;
     if !outcome.report.flows.is_empty() {
-        let lines = overhead_lines(&outcome.overheads, build_id::of_checkout());
+        let build = build_id::of_checkout();
+        let lines = render::overheads(&overhead_sources(&outcome.overheads, build), build);
         write!(out, "{lines}")?;
     }
     if let Some(trace) = outcome.trace.filter(|trace| trace.lost > 0) {
@@ -612,7 +619,7 @@ impl<'a> Run<'a> {
                 if let Err(failure) =
                     attach::converse(stream, &vm, attach::Stay::default(), &leaving, false)
                 {
-                    failure.report();
+                    crate::report_failure(&failure);
                 }
                 leaving.store(true, Ordering::SeqCst);
             });

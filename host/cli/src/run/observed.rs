@@ -1,11 +1,9 @@
 //! What the trace of a run shows of each packet, each period of a memory budget, and each interrupt
 //! with a deadline.
 
-use crate::{
-    failure::Result,
-    trace::file::{self as trace, Trace},
-};
+use crate::failure::Result;
 use std::{collections::BTreeMap, io::Read};
+use weir_report::trace::file::{self as trace, Trace};
 use weir_trace::record::{Kind, Record};
 
 /// A packet that arrived.
@@ -100,7 +98,7 @@ impl Observed {
     ) -> Result<Self> {
         let facts = trace.facts.clone();
         let mut observed = Self { lost: facts.lost, ..Self::default() };
-        while let Some(record) = trace.next()? {
+        while let Some(record) = trace.next_record()? {
             match Kind::from_number(record.kind) {
                 Some(Kind::PacketArrived) => {
                     let arrived_ns = facts.nanos(record.time);
@@ -301,7 +299,7 @@ impl Turns {
     pub fn read<R: Read>(trace: &mut Trace<R>, own: &[u8]) -> Result<Self> {
         let facts = trace.facts.clone();
         let (mut all, mut sum, mut last) = (Vec::new(), 0, None);
-        while let Some(record) = trace.next()? {
+        while let Some(record) = trace.next_record()? {
             let (core, now) = (trace::core(&record), facts.nanos(record.time));
             let is_own = own.iter().any(|own| u16::from(*own) == core);
             let Some((before, since)) = last.replace((core, now)) else { continue };
@@ -348,8 +346,18 @@ pub fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::file::{Facts, tests::trace};
+    use std::io::Cursor;
+    use weir_report::trace::file::Facts;
     use weir_trace::record::packet;
+    use zerocopy::IntoBytes as _;
+
+    fn trace(mut facts: Facts, records: &[Record]) -> Trace<Cursor<Vec<u8>>> {
+        facts.records = records.len() as u64;
+        let mut bytes = Vec::new();
+        facts.write(&mut bytes).expect("memory");
+        bytes.extend_from_slice(records.as_bytes());
+        Trace::read(Cursor::new(bytes)).expect("a trace")
+    }
 
     fn record(kind: Kind, detail: u32, count: u64, other: u64) -> Record {
         Record { kind: kind as u16, vm: 1, detail, count, rest: other, ..Record::default() }

@@ -13,11 +13,8 @@ use std::{
     time::SystemTime,
 };
 use weir_model::System;
+use weir_report::{REPORT, SUMMARY};
 
-/// The name of the summary in a run's directory.
-pub const SUMMARY: &str = "summary.txt";
-/// The name of the report in a run's directory.
-pub const REPORT: &str = "report.json";
 /// Ways to name directories of the same second.
 const SAME_SECOND: u32 = 1000;
 

@@ -10,7 +10,6 @@ use crate::{
     cargo::Programs,
     environment::Environment,
     failure::{Context, Result},
-    trace::file::{self, Facts},
 };
 use serde_json::{Value, json};
 use std::{
@@ -27,6 +26,7 @@ use std::{
     time::Duration,
 };
 use weir_model::{System, packed::MAX_CORES};
+use weir_report::trace::file::{self, Facts};
 use weir_trace::{
     reader::{Entry, Memory, Reader},
     record::{Kind, Record},
@@ -334,9 +334,9 @@ fn merge<R: Read>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::file::{Trace, core};
     use proptest::prelude::*;
     use std::os::unix::fs::FileExt;
+    use weir_report::trace::file::{Trace, core};
     use weir_trace::{
         record::Who,
         recorder::{HEADER, Ring},
@@ -406,7 +406,7 @@ mod tests {
     fn records(path: &Path) -> (Facts, Vec<(u16, u16, u64)>) {
         let mut trace = Trace::open(path).expect("a trace");
         let mut records = Vec::new();
-        while let Some(record) = trace.next().expect("a record") {
+        while let Some(record) = trace.next_record().expect("a record") {
             records.push((core(&record), record.kind, record.time));
         }
         (trace.facts, records)

@@ -5,12 +5,13 @@ use super::{
     judge::{Clock, Finding, Latency},
     report::{Counted, End, Flow, Frames, Report, Vm, WITHOUT_BROKER},
 };
-use crate::screen::Table;
 use anstyle::{AnsiColor, Style};
 use std::{
     fmt::Write as _,
     io::{self, Write},
 };
+use weir_report::Table;
+pub use weir_report::table;
 use weir_units::Nanos;
 
 /// Colors of the VMs' names, in turn. Red is for what went wrong.
@@ -95,11 +96,6 @@ fn print(
 /// Virtual time for a person.
 pub fn seconds(time_ns: u64) -> String {
     format!("{}.{:06} s", time_ns / 1_000_000_000, time_ns / 1_000 % 1_000_000)
-}
-
-/// A table in weir's style.
-pub fn table(header: impl IntoIterator<Item: AsRef<str>>) -> Table {
-    Table::new(header)
 }
 
 /// The counts of a map, most frequent first, one a line.

@@ -4,10 +4,11 @@ use super::{
     system::{SameWork, Simulation},
     tell::ns,
 };
-use crate::{failure::Result, run::show::table, screen};
+use crate::{failure::Result, screen};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use std::io::Write;
+use weir_report::table;
 use weir_simulator::{Board, Outcome};
 
 /// Runs the four variants and prints them.

@@ -2,7 +2,6 @@
 
 use crate::{
     failure::{Failure, Result},
-    run::show::table,
     screen,
 };
 use serde_json::json;
@@ -12,6 +11,7 @@ use std::{
     path::Path,
 };
 use weir_memory::{Pa, dram::trace};
+use weir_report::table;
 use weir_simulator::Memory;
 
 /// Bytes of a line at most. A long file without line ends is refused by it.

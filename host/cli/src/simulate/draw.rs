@@ -4,18 +4,15 @@ use super::{
     system::{Simulated, curve},
     tell::LINE,
 };
-use crate::{
-    failure::{Context, Result},
-    picture::Picture,
-};
+use crate::failure::{Context, Result};
 use std::{
     fs,
     path::{Path, PathBuf},
 };
+use weir_report::Picture;
 use weir_simulator::{Outcome, VmOutcome};
 
 /// The files that [`write()`] may write.
-pub const NAMES: [&str; 4] = [BANDWIDTH, LATENCY, ARRIVALS, RESPONSES];
 const BANDWIDTH: &str = "bandwidth.svg";
 const LATENCY: &str = "latency.svg";
 const ARRIVALS: &str = "arrivals.svg";

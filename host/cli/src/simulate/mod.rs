@@ -162,9 +162,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         Verb::Run(arguments) => simulate(arguments, environment),
         Verb::Sweep(arguments) => {
             if let Some(out) = &arguments.output {
-                // The sweep sees whether it can write when it locks the file: another call may
-                // write it now.
-                output::check_apart("--output", out, &arguments.model.inputs())?;
+                output::check("--output", out, &arguments.model.inputs())?;
             }
             sweep::run(arguments, environment)
         }
@@ -184,8 +182,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
 fn simulate(arguments: &RunArguments, environment: &Environment) -> Result {
     let model = &arguments.model;
     if let Some(directory) = &arguments.output {
-        let names = draw::NAMES.map(str::to_owned);
-        output::check_in("--output", directory, names, &model.inputs())?;
+        output::check_name("--output", directory)?;
     }
     let simulation = system::Simulation::new(model, &model.values, environment)?;
     if arguments.compare {

@@ -2,15 +2,13 @@
 
 use super::{Model, draw, tell, values::Values};
 use crate::{
-    analyze::flows::end_to_end,
-    check,
     environment::Environment,
     failure::{Failure, Result},
     image, screen,
 };
 use serde_json::{Value, json};
 use std::{io::Write, path::Path};
-use weir_analysis::{curves::Curve, flows::Effort, verdict::Verdict};
+use weir_analysis::{curves::Curve, flows::Effort, system::end_to_end, verdict::Verdict};
 use weir_memory::Picos;
 use weir_model::{Faults, Image, Sizes, System, check_text, place_all};
 use weir_simulator::{Board, FlowOutcome, Histogram, Mark, Memory, Outcome, Span, VmOutcome};
@@ -127,7 +125,7 @@ fn load(
     environment: &Environment,
 ) -> Result<std::result::Result<System, Faults>> {
     if values.system.is_empty() {
-        return Ok(check::load(file, None, environment));
+        return Ok(image::load(file, None, environment));
     }
     let text = weir_model::read_text(file, weir_model::TEXT_LIMIT)
         .map_err(|error| Failure::call(format!("cannot read {}: {error}", file.display())))?;

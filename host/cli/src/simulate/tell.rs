@@ -1,10 +1,11 @@
 //! A run's tables.
 
 use super::system::{MOST_OF_A_CURVE, SameWork, Simulated, arrival_curve, within_bound, worst_ns};
-use crate::{failure::Result, run::show::table};
+use crate::failure::Result;
 use std::io::Write;
 use weir_analysis::verdict::Verdict;
 use weir_memory::Owner;
+use weir_report::table;
 use weir_simulator::{Budget, JobsOutcome, Outcome, VmOutcome};
 
 /// Bytes of a line.

@@ -50,8 +50,8 @@ fn a_new_system_is_analyzed_and_planned() {
 
 #[test]
 fn the_documented_example_holds_and_is_planned() {
-    let text = document("docs/system-file.md");
-    let section = text.split_once("## Time and bandwidth").expect("the section").1;
+    let text = document("docs/reference/system-description.md");
+    let section = text.split_once("## A file for analysis only").expect("the section").1;
     let example = section.split_once("```toml\n").expect("an example").1;
     let example = example.split_once("```").expect("its end").0;
     let fake = fake();

@@ -322,7 +322,7 @@ fn what_is_missing_is_named_by_numbers() {
     assert!(hasty["text"].as_str().is_some_and(|text| text.contains("no bandwidth is enough")));
     let late = unplanned().replace(
         "name = \"gp\"",
-        "name = \"gp\"\n[[vm.task]]\nname = \"slow\"\nwcet = \"3ms\"\nperiod = \"9ms\"\ndeadline = \"2ms\"",
+        "name = \"gp\"\n[[vm.task]]\nname = \"slow\"\nwcet = \"3ms\"\nperiod = \"9ms\"\ndeadline = \"2ms\"\naccesses = 0",
     );
     let late = short(&late);
     assert_eq!(
@@ -331,7 +331,7 @@ fn what_is_missing_is_named_by_numbers() {
     );
     let endless = unplanned().replace(
         "name = \"gp\"",
-        "name = \"gp\"\n[[vm.task]]\nname = \"slow\"\nwcet = \"3ms\"\nperiod = \"2ms\"\ndeadline = \"2ms\"",
+        "name = \"gp\"\n[[vm.task]]\nname = \"slow\"\nwcet = \"3ms\"\nperiod = \"2ms\"\ndeadline = \"2ms\"\naccesses = 0",
     );
     let endless = short(&endless);
     assert_eq!(

@@ -57,11 +57,11 @@ impl Checker<'_> {
             if timing.flows.is_empty() {
                 for core in timing.brokers() {
                     let message = format!(
-                        "the broker has a turn on core {}, and there are no flows",
+                        "core {}: the schedule names the broker, but there is no [[flow]]",
                         core.id
                     );
                     let fault = self.fault(Code::BrokerWithoutFlows, &core.place.0, message);
-                    let help = "take the turn out, or write a [[flow]]";
+                    let help = "remove \"broker\" from the schedule, or add a [[flow]]";
                     self.faults.push(fault.label("this schedule").help(help));
                 }
             }
@@ -138,15 +138,14 @@ impl Checker<'_> {
         for (position, flow) in timing.flows.iter().enumerate() {
             if flow.size.0 > MAX_PACKET {
                 let message = format!(
-                    "the flow {} has packets of {}, and a virtio socket's have at most {}",
+                    "flow `{}`: `size` is {}, but a packet of a virtio socket has at most {}",
                     flow.name,
                     flow.size,
                     Bytes(MAX_PACKET)
                 );
                 let fault =
                     self.fault(Code::PacketTooLong, &flow.places[0].0, message).label("this");
-                let help =
-                    "a longer message is several packets: write the size and the period of one";
+                let help = "split longer messages: write the size and the period of one packet";
                 self.faults.push(fault.help(help));
             }
             self.flow_times(flow);
@@ -178,7 +177,7 @@ impl Checker<'_> {
                 continue;
             }
             let message = format!(
-                "the flow {} has a {key} of {time}, and the broker takes none of 2^62 ns (146 years) or more",
+                "flow `{}`: `{key}` is {time} (the broker supports less than 2^62 ns, 146 years)",
                 flow.name
             );
             let fault = self.fault(Code::FlowTimeTooLong, &place.0, message).label("this");
@@ -197,7 +196,7 @@ impl Checker<'_> {
         let clash = timing.flows.iter().find_map(|several| Some((several, receiver(&several)?)));
         let Some((several, vm)) = clash else { return };
         let message = format!(
-            "a flow is called {}, as the report calls what the flow {} brings to {}",
+            "flow `{}`: the report uses this name for flow `{}` to {}",
             flow.name, several.name, vm.name
         );
         let fault = self.fault(Code::FlowTwice, &flow.place.0, message).label("this flow");
@@ -213,12 +212,12 @@ impl Checker<'_> {
             let on = |id: u64| vm.cpus.iter().any(|core| u64::from(core.0) == id);
             let Some(core) = timing.cores.iter().find(|core| on(core.id)) else { continue };
             let message = format!(
-                "{} is an end of the flow {} and shares core {}, and this version of weir moves no flows from or to a VM that shares a core",
+                "vm `{}`: is an end of flow `{}` on the shared core {} (not supported by this version)",
                 vm.name, flow.name, core.id
             );
             let fault = self.fault(Code::FlowSharedCore, &flow.place.0, message).label("this flow");
             let fault = fault.and(core.place.0.clone(), "the schedule of the core");
-            let help = format!("take {0} out of the flows, or give {0} cores of its own", vm.name);
+            let help = format!("remove {0} from the flows, or give {0} cores of its own", vm.name);
             self.faults.push(fault.help(help));
         }
     }
@@ -238,8 +237,10 @@ impl Checker<'_> {
             let mut turns = timing.brokers();
             if let Some(first) = turns.next() {
                 if let Some(second) = turns.next() {
-                    let message =
-                        format!("the broker has turns on cores {} and {}", first.id, second.id);
+                    let message = format!(
+                        "broker: named by the schedules of cores {} and {}",
+                        first.id, second.id
+                    );
                     let fault = self.fault(Code::NotOnCore, &second.place.0, message);
                     let fault = fault.label("second").and(first.place.0.clone(), "first");
                     self.faults.push(fault.help("keep one of them: the broker has one core"));
@@ -251,7 +252,8 @@ impl Checker<'_> {
                     "the broker that moves the flows' packets needs a core, and none is free";
                 let fault =
                     self.fault(Code::BrokerNoCore, flows, message).label("the flows are here");
-                let help = "give a VM fewer vCPUs, or the broker a turn on a core: [[core]] with a schedule that names \"broker\"";
+                let help =
+                    "give a VM fewer vCPUs, or name \"broker\" in the schedule of a [[core]]";
                 self.faults.push(fault.help(help));
             }
             return free.map(CoreId);
@@ -269,23 +271,28 @@ impl Checker<'_> {
         }
         for shared in timing.brokers().filter(|shared| shared.id != core.value) {
             let message = format!(
-                "the broker has a turn on core {}, and core {} in its cpus",
+                "broker: the schedule of core {} names it, but its `cpus` is core {}",
                 shared.id, core.value
             );
             let fault = self.fault(Code::NotOnCore, &shared.place.0, message);
             let fault = fault.label("this schedule").and(core.span.clone(), "the broker's core");
-            let help = format!("write cpus = [{}], or take the turn out", shared.id);
+            let help =
+                format!("write cpus = [{}], or remove \"broker\" from the schedule", shared.id);
             self.faults.push(fault.help(help));
         }
         match timing.cores.iter().find(|shared| shared.id == core.value) {
             Some(shared) if !shared.schedule.runners().contains(&Runner::Broker) => {
-                let message =
-                    format!("the broker has core {} in its cpus and no turn there", core.value);
+                let message = format!(
+                    "broker: core {} is in its `cpus`, but the schedule of the core does not name it",
+                    core.value
+                );
                 let fault = self
                     .fault(Code::NotInSchedule, &shared.place.0, message)
                     .label("this schedule");
                 let fault = fault.and(core.span.clone(), "the broker's core");
-                self.faults.push(fault.help("give \"broker\" a turn, or the broker another core"));
+                self.faults.push(
+                    fault.help("add \"broker\" to the schedule, or give the broker another core"),
+                );
             }
             Some(_) => {}
             None => {
@@ -298,7 +305,7 @@ impl Checker<'_> {
                         |free| format!("core {free} is free"),
                     );
                     let help = format!(
-                        "a core runs one vCPU, unless a schedule shares it: [[core]] with id = {} and turns of {} and \"broker\"; {free}",
+                        "a core runs one vCPU, unless a schedule shares it: [[core]] with id = {} and a schedule of {} and \"broker\"; {free}",
                         core.value, owner.name
                     );
                     self.faults.push(fault.help(help));

@@ -32,7 +32,7 @@ impl Checker<'_> {
             if let Some(what) = vm.in_the_way(&(STOLEN_TIME..STOLEN_TIME + PAGE)) {
                 let span = raw.vms.get(index).map_or(0..0, |vm| vm.span.clone());
                 let message = format!(
-                    "the page that tells {}, which shares a core, its stolen time and {what} are both at {}",
+                    "vm `{}`: the page of its stolen time and {what} are both at {}",
                     vm.name,
                     hex(STOLEN_TIME)
                 );
@@ -109,12 +109,14 @@ impl Checker<'_> {
             let named = core.schedule.runners();
             for (position, vm) in timing.vms.iter().enumerate() {
                 if vm.cpus.contains(&core.id) && !named.contains(&Runner::Vm(position)) {
-                    let message =
-                        format!("{} has core {} in its cpus and no turn there", vm.name, core.id);
+                    let message = format!(
+                        "vm `{}`: core {} is in its `cpus`, but the schedule of the core does not name it",
+                        vm.name, core.id
+                    );
                     let fault = self
                         .fault(Code::NotInSchedule, &core.place.0, message)
                         .label("this schedule");
-                    let help = format!("give {} a turn, or another core", vm.name);
+                    let help = format!("add {} to the schedule, or give it another core", vm.name);
                     self.faults.push(fault.and(vm.place.0.clone(), "the VM").help(help));
                 }
             }
@@ -123,13 +125,15 @@ impl Checker<'_> {
                 let Some(vm) = timing.vms.get(position) else { continue };
                 if !vm.cpus.contains(&core.id) {
                     let message = format!(
-                        "{} has a turn on core {}, which is not in its cpus",
+                        "vm `{}`: the schedule of core {} names it, but its `cpus` does not",
                         vm.name, core.id
                     );
                     let fault = self.fault(Code::NotOnCore, &core.place.0, message);
                     let fault = fault.label("this schedule").and(vm.place.0.clone(), "the VM");
-                    let help =
-                        format!("add {} to the cpus of {}, or take the turn out", core.id, vm.name);
+                    let help = format!(
+                        "add {} to the `cpus` of {}, or remove the VM from the schedule",
+                        core.id, vm.name
+                    );
                     self.faults.push(fault.help(help));
                 }
             }
@@ -153,7 +157,7 @@ impl Checker<'_> {
             self.faults.push(fault.help(help));
         };
         if turns.is_empty() {
-            let message = format!("nobody has a turn on core {}", core.id);
+            let message = format!("core {}: the schedule names no VM", core.id);
             wrong(
                 Code::ScheduleEmpty,
                 message,
@@ -161,8 +165,11 @@ impl Checker<'_> {
             );
         }
         if turns.len() > MAX_TURNS {
-            let message =
-                format!("core {} has {} slots, and there can be {MAX_TURNS}", core.id, turns.len());
+            let message = format!(
+                "core {}: the schedule has {} slots (at most {MAX_TURNS})",
+                core.id,
+                turns.len()
+            );
             wrong(Code::TooManySlots, message, "use a shorter major frame".to_owned());
         }
         let is_table = matches!(core.schedule, Schedule::Table { .. });
@@ -170,7 +177,7 @@ impl Checker<'_> {
         for (place, (runner, length)) in turns.iter().enumerate() {
             let name = runner.name(timing);
             if !is_table && turns.iter().take(place).any(|(other, _)| other == runner) {
-                let message = format!("{name} has two turns on core {}", core.id);
+                let message = format!("core {}: the schedule names {name} twice", core.id);
                 wrong(
                     Code::SlotTwice,
                     message,
@@ -180,15 +187,16 @@ impl Checker<'_> {
             let kept = (LEAST_TURN_NS..=MOST_TURN_NS).contains(&length.0);
             // A round has one length for all turns.
             if !(kept || is_round && place > 0) {
-                let who = if is_round { "each VM" } else { name };
-                let message = format!("{who} has {length} of core {} at a time", core.id);
+                let what =
+                    if is_round { "time slice".to_owned() } else { format!("time of {name}") };
+                let message = format!("core {}: the {what} is {length}", core.id);
                 let least = Nanos(LEAST_TURN_NS);
                 wrong(Code::SlotLength, message, format!("write between {least} and {MOST_TURN}"));
             }
         }
         if core.schedule.repeats() > Nanos(MOST_TURN_NS) {
             let message =
-                format!("core {}'s schedule repeats after more than half an hour", core.id);
+                format!("core {}: the schedule repeats after more than half an hour", core.id);
             wrong(Code::SlotLength, message, format!("write at most {MOST_TURN}"));
         }
     }

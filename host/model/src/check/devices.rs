@@ -75,7 +75,7 @@ impl Checker<'_> {
                         let fault =
                             self.fault(Code::DeviceRefused, &name.span, message).label("this");
                         let allowed = passable(all, &platform);
-                        let help = format!("what can be: {}", allowed.join(", "));
+                        let help = format!("use one of: {}", allowed.join(", "));
                         self.faults.push(fault.help(help));
                     } else {
                         own.push(Taken { device: grant(device), span: name.span.clone() });
@@ -132,7 +132,9 @@ impl Checker<'_> {
         if found.is_none() && path.starts_with('/') && devicetree::at(root, path).is_some() {
             let message = format!("{path} is no device: it has no registers");
             let fault = self.fault(Code::DeviceRefused, &name.span, message).label("this");
-            self.faults.push(fault.help("pass the devices that it uses; it comes along with them"));
+            self.faults.push(
+                fault.help("assign the devices that it uses instead; it is assigned with them"),
+            );
         } else if found.is_none() {
             let message = format!("{} has no device `{}`", platform.name, name.value);
             let fault = self.fault(Code::DeviceUnknown, &name.span, message).label("unknown");
@@ -141,7 +143,7 @@ impl Checker<'_> {
             let short = platform.devices.iter().map(|device| device.name.as_str());
             let help = match nearest(&name.value, paths.chain(short)) {
                 Some(near) => format!("write \"{near}\""),
-                None => format!("what can be passed through: {}", known.join(", ")),
+                None => format!("use one of: {}", known.join(", ")),
             };
             self.faults.push(fault.help(help));
         }
@@ -185,7 +187,8 @@ fn refusal(
         return Some(obstacle.clone());
     }
     if !platform.allow.iter().any(is) {
-        let reason = "the platform file does not say of it that it does no DMA; without an SMMU that must be known";
+        let reason =
+            "the board has no SMMU, and the platform file does not list it as a device without DMA";
         return Some(format!("{reason} ({})", device.compatible.join(", ")));
     }
     let own: Vec<_> = device.regions.iter().map(pages).collect();

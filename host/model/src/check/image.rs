@@ -40,8 +40,7 @@ impl Checker<'_> {
         if value.contains('\0') {
             let fault =
                 self.fault(Code::ArgsNul, span, "the arguments have a NUL in them").label("this");
-            self.faults
-                .push(fault.help("the guest would see the text before it only; leave it out"));
+            self.faults.push(fault.help("remove it: the guest reads only the text before it"));
         }
         value.clone()
     }

@@ -13,8 +13,8 @@ mod vm;
 use crate::coloring;
 use crate::coloring::Demand;
 use crate::coloring::Division;
+use crate::coloring::Requests;
 use crate::coloring::TlbColors;
-use crate::coloring::Wishes;
 use crate::diagnostics::Code;
 use crate::fault;
 use crate::fault::Fault;
@@ -91,12 +91,12 @@ pub fn check_to_measure(path: &Path, text: &str, catalog: &Catalog) -> Result<Sy
 /// # Errors
 ///
 /// Everything that is wrong with the file, as [`check_file`] finds it.
-pub fn check_to_analyze(
+pub(crate) fn check_to_analyze(
     path: &Path,
-    text: &str,
+    file: &File,
     catalog: &Catalog,
 ) -> Result<Option<System>, Faults> {
-    check_for(path, &fault::file(path, text), catalog, None, Purpose::Analyze)
+    check_for(path, file, catalog, None, Purpose::Analyze)
 }
 
 /// What a file is checked for.
@@ -135,7 +135,7 @@ fn check_for(
         (raw::read(table), coloring::read(table), timing)
     });
     faults.0.append(&mut found.0);
-    let Some((raw, wishes, (mut timing, _))) = read else {
+    let Some((raw, requests, (mut timing, _))) = read else {
         return Err(faults.into_result(()).err().unwrap_or_default());
     };
     if purpose == Purpose::Analyze && !raw.is_complete() {
@@ -151,7 +151,7 @@ fn check_for(
         Some(platform) => checker.platform = Some(platform),
         None => checker.platform(raw.platform.as_ref()),
     }
-    let division = checker.division(&raw, &wishes, &timing);
+    let division = checker.division(&raw, &requests, &timing);
     let mut vms = checker.vms(&raw, division.as_ref(), &timing);
     checker.lines(&timing, &vms);
     checker.stolen_time(&raw, &timing, &mut vms);
@@ -267,7 +267,7 @@ impl Checker<'_> {
     fn division(
         &mut self,
         raw: &raw::System,
-        wishes: &Wishes,
+        requests: &Requests,
         timing: &Timing,
     ) -> Option<Division> {
         let demand = |vm: &raw::Vm| {
@@ -289,18 +289,18 @@ impl Checker<'_> {
         };
         let mut demands: Vec<_> = raw.vms.iter().map(demand).collect();
         let platform = self.platform.as_ref()?;
-        let mut wishes = wishes.clone();
+        let mut requests = requests.clone();
         if !raw.vms.is_empty() && broker::is_needed(timing, platform) {
             let demand = broker::demand(timing);
-            let mut wish = mem::take(&mut wishes.broker);
-            if wish.span.is_empty() {
-                wish.span = demand.span.clone();
+            let mut request = mem::take(&mut requests.broker);
+            if request.span.is_empty() {
+                request.span = demand.span.clone();
             }
             demands.push(demand);
-            wishes.vms.push(wish);
+            requests.vms.push(request);
         }
         let timed = &timing.vms;
-        Some(coloring::assign(&wishes, platform, &demands, timed, self.file, &mut self.faults))
+        Some(coloring::assign(&requests, platform, &demands, timed, self.file, &mut self.faults))
     }
 
     fn vms(&mut self, raw: &raw::System, division: Option<&Division>, timing: &Timing) -> Vec<Vm> {

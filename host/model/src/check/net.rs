@@ -19,12 +19,13 @@ const USUAL_BURST: u64 = 32;
 impl Checker<'_> {
     /// Gives the VMs their network devices.
     pub(super) fn nets(&mut self, raw: &raw::System, vms: &mut [Vm]) {
-        let wished = raw.vms.iter().zip(vms).filter_map(|(raw, vm)| Some((raw.net.as_ref()?, vm)));
+        let requested =
+            raw.vms.iter().zip(vms).filter_map(|(raw, vm)| Some((raw.net.as_ref()?, vm)));
         let mut ports: Vec<(String, Net, Range<usize>)> = Vec::new();
-        for (wish, vm) in wished {
-            let Some(net) = self.net(vm, wish) else { continue };
+        for (request, vm) in requested {
+            let Some(net) = self.net(vm, request) else { continue };
             let twice = ports.iter().find(|(_, other, _)| other.mac == net.mac);
-            if let (Some((name, _, first)), Some(mac)) = (twice, &wish.value.mac) {
+            if let (Some((name, _, first)), Some(mac)) = (twice, &request.value.mac) {
                 let message =
                     format!("{} and {name} have the same MAC address {}", vm.name, mac.value);
                 let fault = self.fault(Code::MacTwice, &mac.span, message).label("this VM");
@@ -33,34 +34,34 @@ impl Checker<'_> {
             }
             let before = ports.iter().find(|(_, other, _)| other.uplink && net.uplink);
             if let Some((name, _, first)) = before {
-                let message = format!("{} and {name} are both the uplink", vm.name);
-                let fault = self.fault(Code::UplinkTwice, &wish.span, message).label("this VM");
+                let message = format!("vm `{}` and vm `{name}`: both have `uplink`", vm.name);
+                let fault = self.fault(Code::UplinkTwice, &request.span, message).label("this VM");
                 let fault = fault.and(first.clone(), "that VM");
                 let help =
-                    "take `uplink` out of one of them: a frame for nobody here goes to one VM";
+                    "remove `uplink` from one of them: frames to unknown addresses go to one VM";
                 self.faults.push(fault.help(help));
             }
-            ports.push((vm.name.clone(), net, wish.span.clone()));
+            ports.push((vm.name.clone(), net, request.span.clone()));
             vm.net = Some(net);
         }
         if let [(name, _, span)] = ports.as_slice() {
-            let message = format!("{name} has a network device, and nobody else has one");
+            let message = format!("vm `{name}`: has the only network device");
             let fault = self.fault(Code::NetAlone, span, message).label("a switch of one port");
-            self.faults.push(fault.help("give `net` to another VM as well, or take it out here"));
+            self.faults.push(fault.help("add `net` to another VM, or remove it here"));
         }
     }
 
     /// One VM's, if its address is one.
-    fn net(&mut self, vm: &Vm, wish: &At<raw::Net>) -> Option<Net> {
-        let raw::Net { mac, rate, burst, bandwidth, uplink } = &wish.value;
+    fn net(&mut self, vm: &Vm, request: &At<raw::Net>) -> Option<Net> {
+        let raw::Net { mac, rate, burst, bandwidth, uplink } = &request.value;
         if let (Some(burst), None, None) = (burst, rate, bandwidth) {
-            let message = format!("{}'s burst is one of no rate", vm.name);
+            let message = format!("vm `{}`: `burst` without `rate` or `bandwidth`", vm.name);
             let fault = self.fault(Code::NetBurst, &burst.span, message).label("this");
             self.faults.push(
-                fault.help("add `rate`, frames a second, or `bandwidth`, or take `burst` out"),
+                fault.help("add `rate` in frames per second or `bandwidth`, or remove `burst`"),
             );
         }
-        self.net_in_the_way(vm, &wish.span);
+        self.net_in_the_way(vm, &request.span);
         let mac = mac.as_ref()?;
         let address = match address(&mac.value) {
             Ok(address) => address,
@@ -113,7 +114,7 @@ fn address(text: &str) -> Result<u64, &'static str> {
     }
     let value = |mac: u64, byte: &&str| mac << 8 | u64::from_str_radix(byte, 16).unwrap_or(0);
     match bytes.iter().rev().fold(0, value) {
-        0 => Err("is nobody's address"),
+        0 => Err("is the null address"),
         mac if mac & 1 != 0 => Err("is the address of several stations"),
         mac => Ok(mac),
     }

@@ -80,7 +80,7 @@ impl Checker<'_> {
             (Some(_), Some(_), None) => (
                 Code::PciNoSmmu,
                 format!(
-                    "{} has no SMMU: nothing would keep a PCI function out of other VMs' memory",
+                    "{}: no SMMU, so a PCI function could access the memory of other VMs",
                     platform.name
                 ),
                 with_pci("use a platform with [smmu]"),
@@ -133,7 +133,7 @@ impl Checker<'_> {
             }
             if their_stream == stream {
                 let message = format!(
-                    "the SMMU can't tell {address} of {title} from {theirs} of {}",
+                    "the SMMU cannot distinguish {address} of {title} from {theirs} of {}",
                     other.owner
                 );
                 let help = format!("both are its stream {stream}: give both to one VM");

@@ -32,9 +32,9 @@ impl Checker<'_> {
             let Some(bus) = &vm.vsock else { continue };
             let is_end = |flow: &Flow| flow.from == index || flow.to.contains(&index);
             if !timing.flows.iter().any(is_end) {
-                let message = format!("{} is in no flow, and so has no socket device", vm.title());
+                let message = format!("{}: `vsock` has no effect without a [[flow]]", vm.title());
                 let fault = self.fault(Code::VsockUnused, &bus.span, message).label("of nothing");
-                let help = "take `vsock` out, or add a [[flow]] from or to this VM";
+                let help = "remove `vsock`, or add a [[flow]] from or to this VM";
                 self.faults.push(fault.help(help));
             }
         }
@@ -80,8 +80,7 @@ impl Checker<'_> {
             }
             return;
         }
-        let help =
-            "leave `vsock` out, for the MMIO transport, or take the PCI functions from this VM";
+        let help = "remove `vsock` (MMIO transport), or remove the PCI functions of this VM";
         let slot = |device: u8| u32::from(device) == VSOCK_SLOT;
         if let Some(function) = vm.functions.iter().find(|one| slot(one.address.device)) {
             let message = format!(

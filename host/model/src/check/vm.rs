@@ -149,21 +149,21 @@ impl Checker<'_> {
 
     /// How many event counters it gets; 0 when the board can't give what it wants.
     fn pmu(&mut self, raw: &raw::Vm) -> u8 {
-        let (Some(wish), Some(platform)) = (&raw.pmu, &self.platform) else { return 0 };
+        let (Some(request), Some(platform)) = (&raw.pmu, &self.platform) else { return 0 };
         let pmu = platform.counters.pmu.as_ref();
         let left = pmu.map_or(0, |pmu| pmu.counters.saturating_sub(KEPT_COUNTERS));
-        if wish.value <= left.into() {
-            return wish.value as u8;
+        if request.value <= left.into() {
+            return request.value as u8;
         }
         let message = format!(
-            "{} wants {} event counters of each core's PMU, and {} has {left} for VMs beside weir's {KEPT_COUNTERS}",
+            "vm `{}`: `pmu` is {}, but {} has {left} event counters per core for VMs (weir uses {KEPT_COUNTERS})",
             raw.title(),
-            wish.value,
+            request.value,
             platform.name,
         );
-        let fault = self.fault(Code::PmuCounters, &wish.span, message).label("this");
+        let fault = self.fault(Code::PmuCounters, &request.span, message).label("this");
         self.faults.push(fault.help(match left {
-            0 => "remove `pmu`, or say how many there are: `counters` under [pmu] in the platform file".to_owned(),
+            0 => "remove `pmu`, or add `counters` to [pmu] in the platform file".to_owned(),
             _ => format!("write at most {left}"),
         }));
         0
@@ -188,7 +188,7 @@ impl Checker<'_> {
                     let fault = self.fault(
                         Code::RamTwice,
                         &ram.span,
-                        "`ram` says where RAM is, and so does `memory`",
+                        "`ram` and `memory` both give the address of the RAM",
                     );
                     let fault = fault.label("this").and(memory.span.clone(), "and this");
                     self.faults.push(fault.help("leave out `ram`, or write `memory` as one size"));
@@ -237,7 +237,7 @@ impl Checker<'_> {
         let name = vm.title();
         if size.value.0 == 0 {
             let fault =
-                self.fault(Code::MemoryZero, &size.span, format!("{name} has RAM of no size"));
+                self.fault(Code::MemoryZero, &size.span, format!("{name}: the RAM has size 0"));
             self.faults.push(fault.label("nothing").help("write a size, like \"16MiB\""));
             return None;
         }

@@ -1,4 +1,4 @@
-//! From wishes to cells.
+//! From requests to cells.
 //!
 //! Who asks for colors, or for banks, owns them: nobody else gets a page in them. Who doesn't ask gets a share of what nobody
 //! owns. `"auto"` is asking without saying how many, for a VM whose criticality is not 0.
@@ -7,12 +7,12 @@ use super::{
     Division,
     auto::{HYPERVISOR_MEMORY, with_tables, without_image},
     groups,
-    keys::{Wish, Wishes},
+    keys::{Request, Requests},
     numbers,
-    party::{Part, Party},
+    owner::{Owner, Part},
     platform::{Group, Places},
+    suggestions::{Edit, Open, Refusal},
     tlb::{self, Vms},
-    ways::{Edit, Open, Refusal},
 };
 use crate::diagnostics::Code;
 use crate::fault::Fault;
@@ -38,9 +38,9 @@ pub(crate) struct Demand {
     pub span: Range<usize>,
 }
 
-/// Divides the board's memory as the file wishes, or says why it can't be.
+/// Divides the board's memory as the file requests, or says why it can't be.
 pub(crate) fn assign(
-    wishes: &Wishes,
+    requests: &Requests,
     platform: &Platform,
     vms: &[Demand],
     timed: &[TimedVm],
@@ -59,10 +59,10 @@ pub(crate) fn assign(
         open: Vec::new(),
         demands: vms,
     };
-    let (mut division, parties) = work.divide(wishes, timed);
+    let (mut division, owners) = work.divide(requests, timed);
     let names: Vec<&str> = vms.iter().map(|vm| vm.name.as_str()).collect();
-    let vms = Vms { names: &names, parties: parties.get(1..).unwrap_or_default() };
-    division.tlb = tlb::assign(wishes, platform, &vms, division.cells.colors(), file, faults);
+    let vms = Vms { names: &names, owners: owners.get(1..).unwrap_or_default() };
+    division.tlb = tlb::assign(requests, platform, &vms, division.cells.colors(), file, faults);
     division
 }
 
@@ -83,106 +83,106 @@ pub(super) struct Work<'a> {
 
 impl Work<'_> {
     /// The cells of everybody, and what each has asked for, the hypervisor first.
-    fn divide(mut self, wishes: &Wishes, timed: &[TimedVm]) -> (Division, Vec<Party>) {
+    fn divide(mut self, requests: &Requests, timed: &[TimedVm]) -> (Division, Vec<Owner>) {
         let vms = self.demands;
-        let map = self.map(wishes.dram.as_ref());
+        let map = self.map(requests.dram.as_ref());
         let name = self.platform.places.dram.get(map).map(|map| map.name.clone());
         let mut division = Division::none(self.platform.places.geometry(map), name, vms.len());
         self.cells = division.cells;
         if self.cells.count() == 1 {
-            self.no_geometry(wishes);
+            self.no_geometry(requests);
             return (division, Vec::new());
         }
         let before = self.faults.0.len();
         for part in Part::ALL.into_iter().filter(|part| part.count(&division.cells) == 1) {
-            self.nothing_to_choose(wishes, part);
+            self.nothing_to_choose(requests, part);
         }
         if self.faults.0.len() > before {
             return (division, Vec::new());
         }
-        self.groups = groups::read(wishes, self.platform, &self.cells, self.file, self.faults);
-        let hypervisor = self.party(HYPERVISOR, &wishes.hypervisor);
-        let mut parties = vec![Party { memory: HYPERVISOR_MEMORY, ..hypervisor }];
+        self.groups = groups::read(requests, self.platform, &self.cells, self.file, self.faults);
+        let hypervisor = self.owner(HYPERVISOR, &requests.hypervisor);
+        let mut owners = vec![Owner { memory: HYPERVISOR_MEMORY, ..hypervisor }];
         for (index, vm) in vms.iter().enumerate() {
-            let none = Wish { span: vm.span.clone(), ..Wish::default() };
-            let party = self.party(&vm.name, wishes.vms.get(index).unwrap_or(&none));
+            let none = Request { span: vm.span.clone(), ..Request::default() };
+            let owner = self.owner(&vm.name, requests.vms.get(index).unwrap_or(&none));
             let timed = timed.iter().find(|timed| timed.name == vm.name);
-            parties.push(Party {
+            owners.push(Owner {
                 criticality: timed.map_or(0, |timed| timed.criticality),
                 working_set: timed.and_then(|timed| timed.working_set),
                 memory: with_tables(vm.memory.0) + vm.pristine.0,
                 ram: vm.memory,
-                ..party
+                ..owner
             });
         }
         // A broker without flows gets nothing, but what the file says of it must be possible beside the others.
-        let absent = wishes.broker.is_any().then(|| self.party(BROKER_TITLE, &wishes.broker));
-        parties.extend(absent);
-        let as_asked = parties.clone();
+        let absent = requests.broker.is_any().then(|| self.owner(BROKER_TITLE, &requests.broker));
+        owners.extend(absent);
+        let as_asked = owners.clone();
         let before = self.faults.0.len();
-        let mut asked = wishes.vms.iter().chain([&wishes.hypervisor]);
-        let divided = asked.any(Wish::is_any);
+        let mut asked = requests.vms.iter().chain([&requests.hypervisor]);
+        let divided = asked.any(Request::is_any);
         if let Some((hypervisor, vms)) =
-            self.settle(&mut parties, divided).as_deref().and_then(<[CellSet]>::split_first)
+            self.settle(&mut owners, divided).as_deref().and_then(<[CellSet]>::split_first)
         {
             division.hypervisor = *hypervisor;
             division.vms = vms.to_vec();
             division.divided = true;
-            division.common = Part::ALL.map(|part| self.free(&parties, part));
+            division.common = Part::ALL.map(|part| self.free(&owners, part));
         }
         self.mend(&as_asked, before);
         if divided {
-            division.hypervisor_span = parties.first().map_or(0..0, |party| party.span.clone());
+            division.hypervisor_span = owners.first().map_or(0..0, |owner| owner.span.clone());
         }
-        (division, parties)
+        (division, owners)
     }
 
-    /// The cells of the hypervisor and the VMs, which are the first of the parties; the others get nothing, and are left out. None without a
+    /// The cells of the hypervisor and the VMs, which are the first of the owners; the others get nothing, and are left out. None without a
     /// fault where nothing is to be divided.
     pub(super) fn settle(
         &mut self,
-        parties: &mut Vec<Party>,
+        owners: &mut Vec<Owner>,
         divided: bool,
     ) -> Option<Vec<CellSet>> {
         let before = self.faults.0.len();
-        self.overlaps(parties);
-        parties.truncate(1 + self.demands.len());
+        self.overlaps(owners);
+        owners.truncate(1 + self.demands.len());
         if !divided {
             return None;
         }
         if self.faults.0.len() > before {
             return None;
         }
-        let (wished, open) = (parties.clone(), self.open.len());
-        let sets = self.choose_all(parties, false);
+        let (requested, open) = (owners.clone(), self.open.len());
+        let sets = self.choose_all(owners, false);
         let chooses =
-            |party: &Party| party.criticality > 0 && (party.colors.auto || party.banks.auto);
-        if self.faults.0.len() == before || !wished.iter().any(chooses) {
+            |owner: &Owner| owner.criticality > 0 && (owner.colors.auto || owner.banks.auto);
+        if self.faults.0.len() == before || !requested.iter().any(chooses) {
             return sets;
         }
         // What one gets beyond its need may be what another lacks.
         self.faults.0.truncate(before);
         self.open.truncate(open);
-        *parties = wished;
-        self.choose_all(parties, true)
+        *owners = requested;
+        self.choose_all(owners, true)
     }
 
-    /// The cells of all parties, once those who leave it to the tool have numbers; if `lean`, no more than they need.
-    fn choose_all(&mut self, parties: &mut [Party], lean: bool) -> Option<Vec<CellSet>> {
+    /// The cells of all owners, once those who leave it to the tool have numbers; if `lean`, no more than they need.
+    fn choose_all(&mut self, owners: &mut [Owner], lean: bool) -> Option<Vec<CellSet>> {
         let before = self.faults.0.len();
         // Banks first: where they are not independent of the colors, they leave the fewer colors to choose from.
-        self.choose(parties, Part::Banks, lean);
-        self.choose(parties, Part::Colors, lean);
+        self.choose(owners, Part::Banks, lean);
+        self.choose(owners, Part::Colors, lean);
         if self.faults.0.len() > before {
             return None;
         }
         let sets: Vec<_> =
-            (0..parties.len()).filter_map(|index| self.cells_of(parties, index)).collect();
-        if sets.len() < parties.len() {
+            (0..owners.len()).filter_map(|index| self.cells_of(owners, index)).collect();
+        if sets.len() < owners.len() {
             return None;
         }
         for index in 1..sets.len() {
-            if let Some(refusal) = self.too_large(parties, index, &sets) {
+            if let Some(refusal) = self.too_large(owners, index, &sets) {
                 self.refuse(refusal);
             }
         }
@@ -200,17 +200,17 @@ impl Work<'_> {
     }
 
     /// That there are no colors or no banks to choose.
-    fn no_geometry(&mut self, wishes: &Wishes) {
+    fn no_geometry(&mut self, requests: &Requests) {
         for part in Part::ALL {
-            self.nothing_to_choose(wishes, part);
+            self.nothing_to_choose(requests, part);
         }
     }
 
     /// That all of the board is one color, or one bank, so that no key can divide by it.
-    fn nothing_to_choose(&mut self, wishes: &Wishes, part: Part) {
-        let all = wishes.vms.iter().chain([&wishes.hypervisor, &wishes.broker]);
-        let keys = all.map(|wish| (&wish.colors, &wish.banks));
-        let keys = keys.chain(wishes.groups.iter().map(|group| (&group.colors, &group.banks)));
+    fn nothing_to_choose(&mut self, requests: &Requests, part: Part) {
+        let all = requests.vms.iter().chain([&requests.hypervisor, &requests.broker]);
+        let keys = all.map(|request| (&request.colors, &request.banks));
+        let keys = keys.chain(requests.groups.iter().map(|group| (&group.colors, &group.banks)));
         for (colors, banks) in keys {
             let (key, whole, table) = match part {
                 Part::Colors => (colors, "cache colors", "[cache]"),
@@ -228,11 +228,11 @@ impl Work<'_> {
     }
 
     /// Nobody owns what somebody else owns, unless both take it by the same group's name and are as critical as each other.
-    fn overlaps(&mut self, parties: &[Party]) {
+    fn overlaps(&mut self, owners: &[Owner]) {
         for part in Part::ALL {
-            for second in 0..parties.len() {
+            for second in 0..owners.len() {
                 for first in 0..second {
-                    if let Some(refusal) = self.overlap(parties, part, first, second) {
+                    if let Some(refusal) = self.overlap(owners, part, first, second) {
                         self.refuse(refusal);
                     }
                 }
@@ -240,15 +240,15 @@ impl Work<'_> {
         }
     }
 
-    /// Why two parties can't both have what they ask for.
+    /// Why two owners can't both have what they ask for.
     fn overlap(
         &self,
-        parties: &[Party],
+        owners: &[Owner],
         part: Part,
         first: usize,
         second: usize,
     ) -> Option<Refusal> {
-        let (one, two) = (&parties[first], &parties[second]);
+        let (one, two) = (&owners[first], &owners[second]);
         let (theirs, mine) = (one.part(part), two.part(part));
         let (a, b) = (theirs.numbers.as_ref()?, mine.numbers.as_ref()?);
         let both: BTreeSet<u16> = a.intersection(b).copied().collect();
@@ -275,13 +275,13 @@ impl Work<'_> {
                 format!("{both} {are} given to {} and to {}", one.name, two.name),
             )
         };
-        let free = self.free(parties, part);
+        let free = self.free(owners, part);
         let rest = |all: &BTreeSet<u16>| all.difference(&both).copied().collect::<BTreeSet<u16>>();
         let moved = |all: &BTreeSet<u16>| {
             let others = free.iter().take(both.len()).copied();
             rest(all).into_iter().chain(others).collect::<BTreeSet<u16>>()
         };
-        let write = |who, numbers| Edit::write(parties, who, part, numbers);
+        let write = |who, numbers| Edit::write(owners, who, part, numbers);
         let mut edits: Vec<Option<Edit>> = Vec::new();
         if grouped {
             // The more critical one leaves the group, or both divide what it has.
@@ -300,8 +300,8 @@ impl Work<'_> {
             if alike {
                 let ungrouped = mine.group.is_none() && theirs.group.is_none();
                 let all = a.union(b).copied().collect();
-                edits.push(Edit::join(parties, second, first, part));
-                edits.push(Edit::join(parties, first, second, part));
+                edits.push(Edit::join(owners, second, first, part));
+                edits.push(Edit::join(owners, first, second, part));
                 edits.push(ungrouped.then(|| Edit::share([first, second], part, all)));
             }
             edits.push(write(second, rest(b)));
@@ -316,29 +316,26 @@ impl Work<'_> {
         let fault = self
             .fault(code, &mine.span, message)
             .and(theirs.span.clone(), format!("{} has them", one.name));
-        Some(Refusal::new(fault, edits.into_iter().flatten()).why(free))
+        Some(Refusal::new(fault, edits.into_iter().flatten()).cause(free))
     }
 
     /// What nobody owns.
-    pub(super) fn free(&self, parties: &[Party], part: Part) -> BTreeSet<u16> {
-        let taken: BTreeSet<_> = parties
-            .iter()
-            .filter_map(|party| party.part(part).numbers.as_ref())
-            .flatten()
-            .collect();
+    pub(super) fn free(&self, owners: &[Owner], part: Part) -> BTreeSet<u16> {
+        let taken: BTreeSet<_> =
+            owners.iter().filter_map(|owner| owner.part(part).numbers.as_ref()).flatten().collect();
         (0..part.count(&self.cells)).filter(|number| !taken.contains(number)).collect()
     }
 
-    /// The cells of a party: of its own colors, or else of those that nobody owns, and likewise of its banks. A fault if a number that
+    /// The cells of a owner: of its own colors, or else of those that nobody owns, and likewise of its banks. A fault if a number that
     /// it asked for is in none of them.
-    fn cells_of(&mut self, parties: &[Party], index: usize) -> Option<CellSet> {
-        let party = &parties[index];
-        let may = |part: Part| match &party.part(part).numbers {
+    fn cells_of(&mut self, owners: &[Owner], index: usize) -> Option<CellSet> {
+        let owner = &owners[index];
+        let may = |part: Part| match &owner.part(part).numbers {
             Some(numbers) => numbers.clone(),
-            None => self.free(parties, part),
+            None => self.free(owners, part),
         };
         let (colors, banks) = (may(Part::Colors), may(Part::Banks));
-        if let Some(refusal) = self.no_cell(parties, index, (&colors, &banks)) {
+        if let Some(refusal) = self.no_cell(owners, index, (&colors, &banks)) {
             self.refuse(refusal);
             return None;
         }
@@ -348,14 +345,14 @@ impl Work<'_> {
                 && banks.contains(&Part::Banks.of(&cells, cell))
         });
         for (part, allowed) in [(Part::Colors, &banks), (Part::Banks, &colors)] {
-            let Some(numbers) = &party.part(part).numbers else { continue };
-            if party.part(part).auto {
+            let Some(numbers) = &owner.part(part).numbers else { continue };
+            if owner.part(part).auto {
                 continue;
             }
             let missing: BTreeSet<u16> =
                 numbers.difference(&self.beside(part, allowed)).copied().collect();
             if !missing.is_empty() {
-                let refusal = self.cannot_have(parties, index, part, &missing, allowed);
+                let refusal = self.cannot_have(owners, index, part, &missing, allowed);
                 self.refuse(refusal);
                 return None;
             }

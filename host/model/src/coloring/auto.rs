@@ -2,8 +2,8 @@
 
 use super::{
     assign::Work,
-    party::{Part, Party},
-    ways::Refusal,
+    owner::{Owner, Part},
+    suggestions::Refusal,
 };
 use crate::{packed::PAGE, place::SPARE, platform::Platform, resolve::LIKELY_HYPERVISOR};
 use std::{cmp::Reverse, collections::BTreeSet, ops::Range};
@@ -33,7 +33,7 @@ pub(super) fn without_image(platform: &Platform, images: u64) -> Vec<Range<u64>>
     pools
 }
 
-/// What somebody else must still find when a party has chosen.
+/// What somebody else must still find when a owner has chosen.
 struct Claim {
     /// The numbers that would do.
     places: BTreeSet<u16>,
@@ -44,67 +44,67 @@ struct Claim {
 }
 
 impl Work<'_> {
-    /// Gives every party that says `"auto"` and is critical numbers of its own: as many as its memory and its working set need,
+    /// Gives every owner that says `"auto"` and is critical numbers of its own: as many as its memory and its working set need,
     /// or, without a working set, an equal share if that is more. The others share what is left, at least as much as their memory
     /// needs. Who is more critical chooses first, then who comes first in the file, and each takes the lowest. If `lean`, nobody gets more
     /// than it needs.
-    pub(super) fn choose(&mut self, parties: &mut [Party], part: Part, lean: bool) {
+    pub(super) fn choose(&mut self, owners: &mut [Owner], part: Part, lean: bool) {
         let count = u64::from(part.count(&self.cells));
         let ram = self.ram();
         let each = (ram / count).max(1);
         let colors = u64::from(Part::Colors.count(&self.cells));
         let color_fills =
             self.places().cache.map_or(u64::MAX, |cache| cache.size.0 / colors).max(1);
-        let (own, shared): (Vec<usize>, Vec<usize>) = (0..parties.len())
-            .filter(|&index| parties[index].part(part).numbers.is_none())
-            .partition(|&index| parties[index].part(part).auto && parties[index].criticality > 0);
+        let (own, shared): (Vec<usize>, Vec<usize>) = (0..owners.len())
+            .filter(|&index| owners[index].part(part).numbers.is_none())
+            .partition(|&index| owners[index].part(part).auto && owners[index].criticality > 0);
         if own.is_empty() {
             return;
         }
-        let needs = |work: &Self, party: &Party| {
-            let memory = party
+        let needs = |work: &Self, owner: &Owner| {
+            let memory = owner
                 .memory
-                .div_ceil(work.reach(Some(&work.others(parties, party, part)), part, ram))
+                .div_ceil(work.reach(Some(&work.others(owners, owner, part)), part, ram))
                 .max(1);
-            let memory = match (part, party.working_set) {
+            let memory = match (part, owner.working_set) {
                 (Part::Colors, Some(set)) => memory.max(set.0.div_ceil(color_fills)),
                 // The banks must have as many colors as it is to choose then.
-                (Part::Banks, Some(set)) if party.colors.auto => {
+                (Part::Banks, Some(set)) if owner.colors.auto => {
                     let beside = work.beside(Part::Colors, &BTreeSet::from([0])).len().max(1);
                     memory.max(set.0.div_ceil(color_fills).div_ceil(beside as u64))
                 }
                 _ => memory,
             };
-            let free = work.possible(parties, party, part);
-            memory.max(work.cover(party, part, &free).len() as u64)
+            let free = work.possible(owners, owner, part);
+            memory.max(work.cover(owner, part, &free).len() as u64)
         };
-        let free = self.free(parties, part).len() as u64;
-        let together: u64 = shared.iter().map(|&index| parties[index].memory).sum();
+        let free = self.free(owners, part).len() as u64;
+        let together: u64 = shared.iter().map(|&index| owners[index].memory).sum();
         let reserve = if shared.is_empty() { 0 } else { together.div_ceil(each).max(1) };
         let mut order: Vec<(usize, u64)> =
-            own.into_iter().map(|index| (index, needs(self, &parties[index]))).collect();
-        order.sort_by_key(|&(index, _)| Reverse(parties[index].criticality));
+            own.into_iter().map(|index| (index, needs(self, &owners[index]))).collect();
+        order.sort_by_key(|&(index, _)| Reverse(owners[index].criticality));
         let mut wanted: u64 = order.iter().map(|(_, need)| need).sum();
         let fair = free / (order.len() as u64 + u64::from(!shared.is_empty()));
         for (place, &(index, need)) in order.iter().enumerate() {
             let spare = free.saturating_sub(reserve + wanted);
-            let open = !lean && (part == Part::Banks || parties[index].working_set.is_none());
+            let open = !lean && (part == Part::Banks || owners[index].working_set.is_none());
             let more = if open { fair.saturating_sub(need).min(spare) } else { 0 };
-            let candidates = self.possible(parties, &parties[index], part);
+            let candidates = self.possible(owners, &owners[index], part);
             let refusal = if free < reserve + wanted {
-                let left = self.free(parties, part).len() as u64;
-                Some(self.short(parties, index, part, (left, reserve), &order[place..]))
+                let left = self.free(owners, part).len() as u64;
+                Some(self.short(owners, index, part, (left, reserve), &order[place..]))
             } else {
-                self.uncovered(parties, index, part, &candidates).or_else(|| {
+                self.uncovered(owners, index, part, &candidates).or_else(|| {
                     let short = (candidates.len() as u64) < need;
                     short.then(|| {
                         let later = (&order[place + 1..], reserve);
-                        let claims = self.claims(parties, index, part, later).into_iter();
+                        let claims = self.claims(owners, index, part, later).into_iter();
                         let claims = claims
                             .filter(|claim| !claim.given && claim.places.is_subset(&candidates));
                         let claimed = claims.map(|claim| claim.least).max().unwrap_or(0);
                         let left = (candidates.len() as u64).saturating_sub(claimed);
-                        self.short_beside(parties, index, part, (need, left))
+                        self.short_beside(owners, index, part, (need, left))
                     })
                 })
             };
@@ -112,9 +112,9 @@ impl Work<'_> {
                 self.refuse(refusal);
                 return;
             }
-            let mut numbers = self.cover(&parties[index], part, &candidates);
-            let others = self.others(parties, &parties[index], part);
-            let claims = self.claims(parties, index, part, (&order[place + 1..], reserve));
+            let mut numbers = self.cover(&owners[index], part, &candidates);
+            let others = self.others(owners, &owners[index], part);
+            let claims = self.claims(owners, index, part, (&order[place + 1..], reserve));
             let mut ordered: Vec<u16> = candidates.into_iter().collect();
             ordered.sort_by_key(|number| {
                 let claim = |claim: &&Claim| claim.places.contains(number);
@@ -130,21 +130,21 @@ impl Work<'_> {
                         || claim.places.iter().filter(left).count() as u64 >= claim.least
                 };
                 let taken = numbers.len() as u64;
-                let small = || self.room(&others, part, &numbers) < parties[index].memory;
+                let small = || self.room(&others, part, &numbers) < owners[index].memory;
                 if !claims.iter().all(remains) {
                     last.push(number);
                 } else if taken < need + more || taken < need + spare && small() {
                     numbers.insert(number);
                 }
             }
-            // What makes a wish impossible is taken only where it must be; the wish is refused then, which says who has it.
+            // What makes a request impossible is taken only where it must be; the request is refused then, which says who has it.
             for number in last {
                 if (numbers.len() as u64) < need {
                     numbers.insert(number);
                 }
             }
             wanted += (numbers.len() as u64).saturating_sub(need);
-            parties[index].part_mut(part).numbers = Some(numbers);
+            owners[index].part_mut(part).numbers = Some(numbers);
         }
     }
 
@@ -162,33 +162,33 @@ impl Work<'_> {
         (ram / self.cells.count() as u64 * cells as u64 / numbers as u64).max(1)
     }
 
-    /// The numbers of the other part in which a party may have pages: its own, or else those that nobody owns.
-    pub(super) fn others(&self, parties: &[Party], party: &Party, part: Part) -> BTreeSet<u16> {
+    /// The numbers of the other part in which a owner may have pages: its own, or else those that nobody owns.
+    pub(super) fn others(&self, owners: &[Owner], owner: &Owner, part: Part) -> BTreeSet<u16> {
         let other = part.other();
-        party.part(other).numbers.clone().unwrap_or_else(|| self.free(parties, other))
+        owner.part(other).numbers.clone().unwrap_or_else(|| self.free(owners, other))
     }
 
-    /// What the others must find once party number `index` has chosen: those who choose `later` as many as they need, those who share
+    /// What the others must find once owner number `index` has chosen: those who choose `later` as many as they need, those who share
     /// the rest `reserve`, and each number of the other part that the file gives a place.
     fn claims(
         &self,
-        parties: &[Party],
+        owners: &[Owner],
         index: usize,
         part: Part,
         (later, reserve): (&[(usize, u64)], u64),
     ) -> Vec<Claim> {
         let claim = |(other, least): (usize, u64)| Claim {
-            places: self.possible(parties, &parties[other], part),
+            places: self.possible(owners, &owners[other], part),
             least,
             given: false,
         };
         let shares = |&other: &usize| {
-            let owned = parties[other].part(part);
+            let owned = owners[other].part(part);
             owned.numbers.is_none()
-                && !(owned.auto && parties[other].criticality > 0)
-                && parties[other].part(part.other()).numbers.is_none()
+                && !(owned.auto && owners[other].criticality > 0)
+                && owners[other].part(part.other()).numbers.is_none()
         };
-        let together = (0..parties.len()).find(shares).map(|other| (other, reserve));
+        let together = (0..owners.len()).find(shares).map(|other| (other, reserve));
         let mut claims: Vec<Claim> = later.iter().copied().chain(together).map(claim).collect();
         // Claims to the same numbers come on top of each other.
         let sums: Vec<u64> = claims
@@ -201,20 +201,20 @@ impl Work<'_> {
         for (claim, sum) in claims.iter_mut().zip(sums) {
             claim.least = sum;
         }
-        let wishes = self.wishes(parties, index, part).into_iter();
-        claims.extend(wishes.map(|places| Claim { places, least: 1, given: true }));
+        let requests = self.requests(owners, index, part).into_iter();
+        claims.extend(requests.map(|places| Claim { places, least: 1, given: true }));
         claims
     }
 
     /// For each number of the other part that the file gives to somebody else who has none of `part` yet: the free numbers of `part` that
     /// go with it, one of which it must keep.
-    fn wishes(&self, parties: &[Party], index: usize, part: Part) -> Vec<BTreeSet<u16>> {
+    fn requests(&self, owners: &[Owner], index: usize, part: Part) -> Vec<BTreeSet<u16>> {
         let other = part.other();
-        let free = self.free(parties, part);
-        let wished = parties.iter().enumerate().filter(|(party, _)| *party != index);
-        let wished =
-            wished.filter(|(_, party)| party.part(part).numbers.is_none() && party.names(other));
-        let numbers = wished.flat_map(|(_, party)| party.part(other).numbers.iter().flatten());
+        let free = self.free(owners, part);
+        let requested = owners.iter().enumerate().filter(|(owner, _)| *owner != index);
+        let requested =
+            requested.filter(|(_, owner)| owner.part(part).numbers.is_none() && owner.names(other));
+        let numbers = requested.flat_map(|(_, owner)| owner.part(other).numbers.iter().flatten());
         let places = numbers.map(|&number| {
             let places = self.beside(part, &BTreeSet::from([number]));
             places.intersection(&free).copied().collect::<BTreeSet<u16>>()
@@ -236,17 +236,17 @@ impl Work<'_> {
         set.map_or(0, pages) * PAGE
     }
 
-    /// The free numbers of `part` that go with what the party may have of the other part.
-    fn possible(&self, parties: &[Party], party: &Party, part: Part) -> BTreeSet<u16> {
-        let beside = self.beside(part, &self.others(parties, party, part));
-        self.free(parties, part).intersection(&beside).copied().collect()
+    /// The free numbers of `part` that go with what the owner may have of the other part.
+    fn possible(&self, owners: &[Owner], owner: &Owner, part: Part) -> BTreeSet<u16> {
+        let beside = self.beside(part, &self.others(owners, owner, part));
+        self.free(owners, part).intersection(&beside).copied().collect()
     }
 
-    /// Of the free numbers of `part` the lowest that let the party use every number of the other part that the file gives it.
-    fn cover(&self, party: &Party, part: Part, free: &BTreeSet<u16>) -> BTreeSet<u16> {
+    /// Of the free numbers of `part` the lowest that let the owner use every number of the other part that the file gives it.
+    fn cover(&self, owner: &Owner, part: Part, free: &BTreeSet<u16>) -> BTreeSet<u16> {
         let other = part.other();
-        let wish = party.part(other).numbers.as_ref().filter(|_| party.names(other));
-        let mut open = wish.cloned().unwrap_or_default();
+        let request = owner.part(other).numbers.as_ref().filter(|_| owner.names(other));
+        let mut open = request.cloned().unwrap_or_default();
         let mut taken = BTreeSet::new();
         for &number in free {
             let before = open.len();
@@ -259,17 +259,18 @@ impl Work<'_> {
         taken
     }
 
-    /// The fault if the file gives the party numbers of the other part with which none of `free` goes.
+    /// The fault if the file gives the owner numbers of the other part with which none of `free` goes.
     fn uncovered(
         &self,
-        parties: &[Party],
+        owners: &[Owner],
         index: usize,
         part: Part,
         free: &BTreeSet<u16>,
     ) -> Option<Refusal> {
-        let (party, other) = (&parties[index], part.other());
-        let owned = party.part(other).numbers.as_ref().filter(|_| party.names(other))?;
-        let missing: BTreeSet<u16> = owned.difference(&self.beside(other, free)).copied().collect();
-        (!missing.is_empty()).then(|| self.cannot_have(parties, index, other, &missing, free))
+        let (owner, other) = (&owners[index], part.other());
+        let assigned = owner.part(other).numbers.as_ref().filter(|_| owner.names(other))?;
+        let missing: BTreeSet<u16> =
+            assigned.difference(&self.beside(other, free)).copied().collect();
+        (!missing.is_empty()).then(|| self.cannot_have(owners, index, other, &missing, free))
     }
 }

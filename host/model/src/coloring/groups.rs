@@ -1,9 +1,9 @@
 //! Named groups of colors and banks: those of the file and those of its platform.
 
 use super::{
-    keys::{RawGroup, Wishes},
+    keys::{RawGroup, Requests},
     numbers,
-    party::Part,
+    owner::Part,
     platform::Group,
 };
 use crate::diagnostics::Code;
@@ -22,13 +22,13 @@ const LIMIT: usize = 256;
 
 /// The groups that a system file may name: its own and the platform's. Each is checked, whether anybody takes it or not.
 pub(super) fn read(
-    wishes: &Wishes,
+    requests: &Requests,
     platform: &Platform,
     cells: &Cells,
     file: &File,
     faults: &mut Faults,
 ) -> Vec<Group> {
-    let mut groups = all(&wishes.groups, file, faults);
+    let mut groups = all(&requests.groups, file, faults);
     for (raw, group) in &mut groups {
         if platform.places.groups.iter().any(|theirs| theirs.name == group.name) {
             let message = format!("{} has a group `{}` already", platform.name, group.name);
@@ -80,7 +80,7 @@ pub(super) fn all<'a>(
     if let Some(extra) = raw.get(LIMIT) {
         let message = format!("{} groups, but there can be {LIMIT}", raw.len());
         let fault = Fault::new(Code::TooManyGroups, file, extra.name.span.clone(), message);
-        faults.push(fault.label("one too many").help("leave out those that nobody takes"));
+        faults.push(fault.label("one too many").help("remove groups that no VM uses"));
     }
     let mut seen: HashMap<&str, &At<String>> = HashMap::new();
     let mut groups = Vec::new();

@@ -19,14 +19,14 @@ const fn required(name: &'static str, kind: Kind, doc: &'static str) -> Key {
 pub(crate) const COLORS_KEY: Key = key(
     "colors",
     Kind::Text,
-    "Colors of the last-level cache that nobody else gets: numbers like \"0-3,8\", the name of a group, or \"auto\". Without it the colors that nobody took.",
+    "Colors of the last-level cache, exclusive to it: numbers like \"0-3,8\", the name of a group, or \"auto\". Without it the colors that no key takes.",
 );
 
 /// Key `banks` of a VM, of the hypervisor and of the broker.
 pub(crate) const BANKS_KEY: Key = key(
     "banks",
     Kind::Text,
-    "DRAM banks that nobody else gets: numbers like \"0-3,8\", the name of a group, or \"auto\". Without it the banks that nobody took.",
+    "DRAM banks, exclusive to it: numbers like \"0-3,8\", the name of a group, or \"auto\". Without it the banks that no key takes.",
 );
 
 /// Key `tlb_colors` of a VM.
@@ -139,24 +139,24 @@ static MORE: Shape = Shape {
     ],
 };
 
-/// What a file wishes.
+/// What a file requests.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct Requests {
     pub dram: Option<At<String>>,
     pub groups: Vec<RawGroup>,
-    pub hypervisor: Wish,
-    pub broker: Wish,
+    pub hypervisor: Request,
+    pub broker: Request,
     /// Of each VM in turn.
-    pub vms: Vec<Wish>,
+    pub vms: Vec<Request>,
 }
 
-/// What one party wishes, or nothing.
+/// What one owner requests, or nothing.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wish {
+pub(crate) struct Request {
     pub colors: Option<At<String>>,
     pub banks: Option<At<String>>,
     pub tlb_colors: Option<At<String>>,
-    /// The party's table.
+    /// The owner's table.
     pub span: Range<usize>,
 }
 
@@ -169,20 +169,21 @@ pub(crate) struct RawGroup {
 }
 
 /// Reads the keys of a system file.
-pub(crate) fn read(table: &DeTable<'_>) -> Wishes {
-    let wish = |table: &DeTable<'_>, span: Range<usize>| Wish {
+pub(crate) fn read(table: &DeTable<'_>) -> Requests {
+    let request = |table: &DeTable<'_>, span: Range<usize>| Request {
         colors: table.text("colors"),
         banks: table.text("banks"),
         tlb_colors: table.text("tlb_colors"),
         span,
     };
-    let inner = |name| table.inner(name).map(|(table, span)| wish(table, span)).unwrap_or_default();
-    Wishes {
+    let inner =
+        |name| table.inner(name).map(|(table, span)| request(table, span)).unwrap_or_default();
+    Requests {
         dram: table.text("dram"),
         groups: groups(table),
         hypervisor: inner("hypervisor"),
         broker: inner("broker"),
-        vms: table.tables("vm").into_iter().map(|(table, span)| wish(table, span)).collect(),
+        vms: table.tables("vm").into_iter().map(|(table, span)| request(table, span)).collect(),
     }
 }
 
@@ -196,7 +197,7 @@ pub(super) fn groups(table: &DeTable<'_>) -> Vec<RawGroup> {
     read.collect()
 }
 
-impl Wish {
+impl Request {
     /// Whether there is any.
     pub(crate) const fn is_any(&self) -> bool {
         self.colors.is_some() || self.banks.is_some()

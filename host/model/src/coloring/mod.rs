@@ -5,22 +5,22 @@ mod auto;
 mod groups;
 mod keys;
 mod numbers;
-mod party;
+mod owner;
 mod platform;
 mod refuse;
 mod report;
+mod suggestions;
 mod tlb;
-mod ways;
 mod wider;
 
-use party::Part;
+use owner::Part;
 use std::{collections::BTreeSet, ops::Range};
 use weir_paging::cells::{CellSet, Cells, Geometry};
 
 pub(crate) use assign::{BROKER_TITLE, Demand, assign};
 pub(crate) use keys::{
     BANKS_KEY, CACHE_KEY, COLORS_KEY, DRAM_KEY, DRAM_MAP_KEY, GROUP_KEY, MORE_KEY, PLANNED_KEY,
-    TLB_COLORS_KEY, TLB_KEY, Wishes, read,
+    Requests, TLB_COLORS_KEY, TLB_KEY, read,
 };
 pub use platform::{Cache, DramMap, Group};
 pub(crate) use platform::{FOLLOWS, Places, platform};

@@ -3,7 +3,7 @@
 use super::{
     groups::{self, beyond},
     keys::{self, RawGroup},
-    party::Part,
+    owner::Part,
     tlb::Tlb,
 };
 use crate::diagnostics::Code;
@@ -192,7 +192,7 @@ impl Reader<'_> {
             };
             if rows.value.is_empty() {
                 let help = "leave this [[dram]] out, or list the address bits of each bank bit";
-                let message = format!("the map `{}` tells no banks apart", name.value);
+                let message = format!("the map `{}` distinguishes no banks", name.value);
                 self.fault(Code::PlatformGeometry, rows.span, message, help);
                 continue;
             }
@@ -378,7 +378,7 @@ fn describe(
         }
         Broken::Dependent(index) => {
             let message =
-                format!("bank bit {index} is the XOR of some before it: it tells no banks apart");
+                format!("bank bit {index} is the XOR of some before it: it distinguishes no banks");
             (row(index), message, "leave it out, or correct it by the controller's manual")
         }
         Broken::TooMany(rank) => {

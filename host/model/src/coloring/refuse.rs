@@ -4,8 +4,8 @@ use super::{
     assign::Work,
     auto::{with_tables, without_tables},
     numbers,
-    party::{Part, Party},
-    ways::{Edit, Refusal},
+    owner::{Owner, Part},
+    suggestions::{Edit, Refusal},
 };
 use crate::diagnostics::Code;
 use crate::fault::Fault;
@@ -15,7 +15,7 @@ use weir_paging::cells::{Cell, CellSet, Pages};
 use weir_units::Bytes;
 
 /// Parties that own the same numbers.
-struct Holder {
+struct Claim {
     /// `a`, or `a and b`.
     names: String,
     /// Which of the numbers that were asked about.
@@ -26,7 +26,7 @@ struct Holder {
     count: usize,
 }
 
-impl Holder {
+impl Claim {
     /// `a has 0-3`, `a and b share 0-3`.
     fn text(&self) -> String {
         let verb = if self.count == 1 { "has" } else { "share" };
@@ -34,31 +34,26 @@ impl Holder {
     }
 }
 
-/// Who owns some of `wanted` of a part, in the order of the file; party number `except` aside.
-fn holders(
-    parties: &[Party],
-    except: usize,
-    part: Part,
-    wanted: impl Fn(u16) -> bool,
-) -> Vec<Holder> {
-    let mut found: Vec<Holder> = Vec::new();
-    for (index, party) in parties.iter().enumerate().filter(|(index, _)| *index != except) {
-        let owned = party.part(part);
+/// Who owns some of `wanted` of a part, in the order of the file; owner number `except` aside.
+fn claims(owners: &[Owner], except: usize, part: Part, wanted: impl Fn(u16) -> bool) -> Vec<Claim> {
+    let mut found: Vec<Claim> = Vec::new();
+    for (index, owner) in owners.iter().enumerate().filter(|(index, _)| *index != except) {
+        let owned = owner.part(part);
         let numbers = owned.numbers.iter().flatten().copied();
         let numbers: BTreeSet<u16> = numbers.filter(|&number| wanted(number)).collect();
         // Before overlaps are refused only the members of a group have the same.
-        let same = parties[..index].iter().enumerate().any(|(other, earlier)| {
+        let same = owners[..index].iter().enumerate().any(|(other, earlier)| {
             other != except && owned.group.is_some() && earlier.part(part).group == owned.group
         });
         let known = found.iter_mut().find(|known| same && known.numbers == numbers);
         match known {
             Some(known) => {
-                known.names = format!("{} and {}", known.names, party.name);
+                known.names = format!("{} and {}", known.names, owner.name);
                 known.count += 1;
             }
             None if !numbers.is_empty() => {
                 let span = owned.span.clone();
-                found.push(Holder { names: party.name.clone(), numbers, span, count: 1 });
+                found.push(Claim { names: owner.name.clone(), numbers, span, count: 1 });
             }
             None => {}
         }
@@ -66,8 +61,8 @@ fn holders(
     found
 }
 
-fn texts(holders: &[Holder]) -> String {
-    holders.iter().map(Holder::text).collect::<Vec<_>>().join(", ")
+fn texts(claims: &[Claim]) -> String {
+    claims.iter().map(Claim::text).collect::<Vec<_>>().join(", ")
 }
 
 impl Part {
@@ -102,92 +97,84 @@ impl Work<'_> {
         self.numbers_where(part, |cell| others.contains(&part.other().of(&self.cells, cell)))
     }
 
-    fn marked(
-        &self,
-        code: Code,
-        span: &Range<usize>,
-        message: String,
-        holders: &[Holder],
-    ) -> Fault {
+    fn marked(&self, code: Code, span: &Range<usize>, message: String, claims: &[Claim]) -> Fault {
         // Whoever is in no table of the file is marked where the others are.
-        let (span, label, rest) = match holders {
+        let (span, label, rest) = match claims {
             [first, rest @ ..] if span.is_empty() => (&first.span, first.text(), rest),
             all => (span, "this".to_owned(), all),
         };
         let fault = self.fault(code, span, message).label(label);
-        rest.iter().fold(fault, |fault, holder| fault.and(holder.span.clone(), holder.text()))
+        rest.iter().fold(fault, |fault, claim| fault.and(claim.span.clone(), claim.text()))
     }
 
-    /// Changes that take some of `numbers` from a party: each that has some gives `count` of them up, the highest, or its key.
+    /// Changes that take some of `numbers` from a owner: each that has some gives `count` of them up, the highest, or its key.
     fn given_up(
-        parties: &[Party],
+        owners: &[Owner],
         index: usize,
         part: Part,
         (numbers, count): (&BTreeSet<u16>, usize),
     ) -> Vec<Edit> {
-        let others = (0..parties.len()).filter(|&other| other != index);
+        let others = (0..owners.len()).filter(|&other| other != index);
         let owns = |&other: &usize| {
-            parties[other].part(part).numbers.as_ref().is_some_and(|own| !own.is_disjoint(numbers))
+            owners[other].part(part).numbers.as_ref().is_some_and(|own| !own.is_disjoint(numbers))
         };
-        let owners: Vec<usize> = others.filter(owns).collect();
-        let less = owners.iter().filter_map(|&other| {
-            let own = parties[other].part(part).numbers.as_ref()?;
+        let owning: Vec<usize> = others.filter(owns).collect();
+        let less = owning.iter().filter_map(|&other| {
+            let own = owners[other].part(part).numbers.as_ref()?;
             let lost: BTreeSet<u16> =
                 own.iter().rev().filter(|own| numbers.contains(own)).take(count).copied().collect();
-            Edit::write(parties, other, part, own.difference(&lost).copied().collect())
+            Edit::write(owners, other, part, own.difference(&lost).copied().collect())
         });
-        let nothing = owners.iter().map(|&other| Edit::nothing(other, part));
+        let nothing = owning.iter().map(|&other| Edit::nothing(other, part));
         less.chain(nothing).collect()
     }
 
-    /// That a party shares what nobody owns, and others own all.
-    fn none_left(&self, parties: &[Party], index: usize, part: Part) -> Refusal {
-        let party = &parties[index];
-        let holders = holders(parties, index, part, |_| true);
-        let (name, one) = (&party.name, part.one());
-        let message = format!("no {one} is left for {name}: {}", texts(&holders));
+    /// That a owner shares what nobody owns, and others own all.
+    fn none_left(&self, owners: &[Owner], index: usize, part: Part) -> Refusal {
+        let owner = &owners[index];
+        let claims = claims(owners, index, part, |_| true);
+        let (name, one) = (&owner.name, part.one());
+        let message = format!("no {one} is left for {name}: {}", texts(&claims));
         let all: BTreeSet<u16> = (0..part.count(&self.cells)).collect();
-        let mut edits = Self::given_up(parties, index, part, (&all, 1));
+        let mut edits = Self::given_up(owners, index, part, (&all, 1));
         // Two with a number each may have one of them together.
         let single = |index: &usize| {
-            let owned = parties[*index].part(part);
-            owned.group.is_none()
-                && owned.numbers.as_ref().is_some_and(|numbers| numbers.len() == 1)
+            let assigned = owners[*index].part(part);
+            assigned.group.is_none()
+                && assigned.numbers.as_ref().is_some_and(|numbers| numbers.len() == 1)
         };
-        let singles: Vec<usize> = (0..parties.len()).filter(single).collect();
+        let singles: Vec<usize> = (0..owners.len()).filter(single).collect();
         if let [first, second, ..] = singles[..] {
-            let numbers = parties[first].part(part).numbers.clone().unwrap_or_default();
+            let numbers = owners[first].part(part).numbers.clone().unwrap_or_default();
             edits.push(Edit::share([first, second], part, numbers));
         }
-        let fault = self.marked(Code::PageClassNoneLeft, &party.span, message, &holders);
+        let fault = self.marked(Code::PageClassNoneLeft, &owner.span, message, &claims);
         Refusal::new(fault, edits)
-            .why(format!("{name} has what nobody owns, and that must be a {one} at least"))
+            .cause(format!("{name} has the numbers that no key takes, at least one {one}"))
     }
 
-    /// Why a party that may have these colors and banks has no cell. `None` if it has some.
+    /// Why a owner that may have these colors and banks has no cell. `None` if it has some.
     pub(super) fn no_cell(
         &self,
-        parties: &[Party],
+        owners: &[Owner],
         index: usize,
         (colors, banks): (&BTreeSet<u16>, &BTreeSet<u16>),
     ) -> Option<Refusal> {
-        let party = &parties[index];
+        let owner = &owners[index];
         for (part, may) in [(Part::Colors, colors), (Part::Banks, banks)] {
             if may.is_empty() {
-                return Some(self.none_left(parties, index, part));
+                return Some(self.none_left(owners, index, part));
             }
         }
         let beside = self.beside(Part::Banks, colors);
-        if !beside.is_disjoint(banks) || Part::ALL.into_iter().any(|part| party.names(part)) {
+        if !beside.is_disjoint(banks) || Part::ALL.into_iter().any(|part| owner.names(part)) {
             return None;
         }
-        let all: Vec<Holder> = Part::ALL
-            .into_iter()
-            .flat_map(|part| holders(parties, index, part, |_| true))
-            .collect();
+        let all: Vec<Claim> =
+            Part::ALL.into_iter().flat_map(|part| claims(owners, index, part, |_| true)).collect();
         let message = format!(
             "no page is left for {}: it may have {}, which {} in {} on {}, and {}",
-            party.name,
+            owner.name,
             Part::Colors.with(colors),
             if colors.len() == 1 { "lies" } else { "lie" },
             Part::Banks.with(&beside),
@@ -195,96 +182,96 @@ impl Work<'_> {
             Part::Banks.with(banks),
         );
         let others = self.beside(Part::Colors, banks);
-        let mut edits = Self::given_up(parties, index, Part::Banks, (&beside, 1));
-        edits.extend(Self::given_up(parties, index, Part::Colors, (&others, 1)));
-        let fault = self.marked(Code::PageClassNoneLeft, &party.span, message, &all);
-        Some(Refusal::new(fault, edits).why(SAME_BITS))
+        let mut edits = Self::given_up(owners, index, Part::Banks, (&beside, 1));
+        edits.extend(Self::given_up(owners, index, Part::Colors, (&others, 1)));
+        let fault = self.marked(Code::PageClassNoneLeft, &owner.span, message, &all);
+        Some(Refusal::new(fault, edits).cause(SAME_BITS))
     }
 
-    /// That a wish can't be had, since on this board the colors and banks are not independent. `missing` are numbers of `part` that
-    /// lie in none of the other part's numbers that the party may have, `allowed`.
+    /// That a request can't be had, since on this board the colors and banks are not independent. `missing` are numbers of `part` that
+    /// lie in none of the other part's numbers that the owner may have, `allowed`.
     pub(super) fn cannot_have(
         &self,
-        parties: &[Party],
+        owners: &[Owner],
         index: usize,
         part: Part,
         missing: &BTreeSet<u16>,
         allowed: &BTreeSet<u16>,
     ) -> Refusal {
-        let party = &parties[index];
+        let owner = &owners[index];
         let other = part.other();
         let board = &self.platform.name;
         let place = self.beside(other, missing);
         let lost = part.with(missing);
-        let span = &party.part(part).span;
+        let span = &owner.part(part).span;
         let lie = if missing.len() == 1 { "it lies" } else { "they lie" };
         let lie = format!("on {board} {lie} in {} only", other.with(&place));
-        let own = party.part(part).numbers.clone().unwrap_or_default();
+        let own = owner.part(part).numbers.clone().unwrap_or_default();
         let with = self.beside(part, allowed);
-        let taken = holders_of_part(parties, index, part);
+        let taken = claimed_numbers(owners, index, part);
         let possible: Vec<u16> =
             with.difference(&taken).copied().filter(|number| !own.contains(number)).collect();
         let kept: BTreeSet<u16> = own.difference(missing).copied().collect();
         let moved = kept.iter().copied().chain(possible.iter().copied().take(missing.len()));
         let mut edits: Vec<Edit> =
-            Edit::write(parties, index, part, moved.collect()).into_iter().collect();
-        let fewer = Edit::write(parties, index, part, kept.clone());
-        if party.names(other) {
+            Edit::write(owners, index, part, moved.collect()).into_iter().collect();
+        let fewer = Edit::write(owners, index, part, kept.clone());
+        if owner.names(other) {
             // Both keys are its own: whoever has those banks, or colors, is not the cause.
             let message =
-                format!("{} can't have {lost} with {}: {lie}", party.name, other.with(allowed));
-            edits.extend(Edit::write(parties, index, other, self.beside(other, &own)));
+                format!("{}: cannot have {lost} with {}: {lie}", owner.name, other.with(allowed));
+            edits.extend(Edit::write(owners, index, other, self.beside(other, &own)));
             edits.push(Edit::nothing(index, other));
             edits.push(Edit::nothing(index, part));
             edits.extend(fewer);
             let fault = self
                 .marked(Code::PageClassImpossible, span, message, &[])
-                .and(party.part(other).span.clone(), format!("these {}", other.many()));
-            return Refusal::new(fault, edits).why(SAME_BITS);
+                .and(owner.part(other).span.clone(), format!("these {}", other.many()));
+            return Refusal::new(fault, edits).cause(SAME_BITS);
         }
-        let holders = holders(parties, index, other, |number| place.contains(&number));
-        let message = format!("{} can't have {lost}: {lie}, and {}", party.name, texts(&holders));
-        edits.extend(Self::given_up(parties, index, other, (&place, place.len())));
+        let claims = claims(owners, index, other, |number| place.contains(&number));
+        let message = format!("{}: cannot have {lost}: {lie}, and {}", owner.name, texts(&claims));
+        edits.extend(Self::given_up(owners, index, other, (&place, place.len())));
         edits.extend(fewer);
         edits.push(Edit::nothing(index, part));
-        let fault = self.marked(Code::PageClassImpossible, span, message, &holders);
-        Refusal::new(fault, edits).why(SAME_BITS)
+        let fault = self.marked(Code::PageClassImpossible, span, message, &claims);
+        Refusal::new(fault, edits).cause(SAME_BITS)
     }
 
     /// That `"auto"` finds too few numbers. Of `free` ones `reserve` are for those who share, and the `choosers`, who have none
     /// yet, need so many each.
     pub(super) fn short(
         &self,
-        parties: &[Party],
+        owners: &[Owner],
         index: usize,
         part: Part,
         (free, reserve): (u64, u64),
         choosers: &[(usize, u64)],
     ) -> Refusal {
-        let party = &parties[index];
+        let owner = &owners[index];
         let of = |wanted: usize| choosers.iter().find(|(index, _)| *index == wanted);
         let need = of(index).map_or(1, |(_, need)| *need);
         let others = choosers.iter().filter(|(other, _)| *other != index);
         let rest = others.clone().map(|(_, need)| need).sum::<u64>() + reserve;
-        let holders = holders(parties, index, part, |_| true);
-        let mut reasons: Vec<String> = holders.iter().map(Holder::text).collect();
+        let claims = claims(owners, index, part, |_| true);
+        let mut reasons: Vec<String> = claims.iter().map(Claim::text).collect();
         for (other, need) in others {
-            reasons.push(format!("{} needs {need}", parties[*other].name));
+            reasons.push(format!("{} needs {need}", owners[*other].name));
         }
         if reserve > 0 {
-            let shares = |party: &&Party| {
-                let owned = party.part(part);
-                owned.numbers.is_none() && !(owned.auto && party.criticality > 0)
+            let shares = |owner: &&Owner| {
+                let assigned = owner.part(part);
+                assigned.numbers.is_none() && !(assigned.auto && owner.criticality > 0)
             };
             let together: Vec<_> =
-                parties.iter().filter(shares).map(|party| party.name.as_str()).collect();
+                owners.iter().filter(shares).map(|owner| owner.name.as_str()).collect();
             let verb = if together.len() == 1 { "needs" } else { "share the rest and need" };
             reasons.push(format!("{} {verb} {reserve}", together.join(" and ")));
         }
         let left = free.saturating_sub(rest);
         let message = format!(
             "{} needs {} of its own, and {} of {} {}: {}",
-            party.name,
+            owner.name,
             part.count_of(need),
             if left == 0 { "none".to_owned() } else { left.to_string() },
             part.count(&self.cells),
@@ -293,115 +280,115 @@ impl Work<'_> {
         );
         let all: BTreeSet<u16> = (0..part.count(&self.cells)).collect();
         let lack = (need + rest).saturating_sub(free) as usize;
-        let mut edits = Self::given_up(parties, index, part, (&all, lack));
-        edits.extend(self.amounts(parties, index, part, left));
+        let mut edits = Self::given_up(owners, index, part, (&all, lack));
+        edits.extend(self.amounts(owners, index, part, left));
         edits.extend(choosers.iter().map(|(chooser, _)| Edit::nothing(*chooser, part)));
-        let fault = self.marked(Code::PageClassTooFew, &party.part(part).span, message, &holders);
-        Refusal::new(fault, edits).why(self.cause(party, part)).rest(self.smaller(party, part))
+        let fault = self.marked(Code::PageClassTooFew, &owner.part(part).span, message, &claims);
+        Refusal::new(fault, edits).cause(self.reason(owner, part)).rest(self.smaller(owner, part))
     }
 
-    /// That too few numbers go with what the party may have of the other part: it needs `need`, and `left` are there beside what others need.
+    /// That too few numbers go with what the owner may have of the other part: it needs `need`, and `left` are there beside what others need.
     pub(super) fn short_beside(
         &self,
-        parties: &[Party],
+        owners: &[Owner],
         index: usize,
         part: Part,
         (need, left): (u64, u64),
     ) -> Refusal {
-        let party = &parties[index];
+        let owner = &owners[index];
         let other = part.other();
-        let own = party.part(other).numbers.clone();
-        let may = own.clone().unwrap_or_else(|| self.free(parties, other));
+        let own = owner.part(other).numbers.clone();
+        let may = own.clone().unwrap_or_else(|| self.free(owners, other));
         let possible = self.beside(part, &may);
-        let mut holders = holders(parties, index, part, |number| possible.contains(&number));
-        let taken = texts(&holders);
+        let mut claims = claims(owners, index, part, |number| possible.contains(&number));
+        let taken = texts(&claims);
         let (place, shut) = if own.is_some() {
             (format!("its {}", other.with(&may)), BTreeSet::new())
         } else {
-            let others = self::holders(parties, index, other, |_| true);
+            let others = self::claims(owners, index, other, |_| true);
             let place = format!("{}, since {}", other.with(&may), texts(&others));
-            holders.extend(others);
-            (place, holders_of_part(parties, index, other))
+            claims.extend(others);
+            (place, claimed_numbers(owners, index, other))
         };
         let message = format!(
             "{} needs {} in {place}: on {} that can be {} only{}",
-            party.name,
+            owner.name,
             part.count_of(need),
             self.platform.name,
             part.with(&possible),
             if taken.is_empty() { taken } else { format!(", and {taken}") },
         );
         let free: BTreeSet<u16> =
-            possible.difference(&holders_of_part(parties, index, part)).copied().collect();
+            possible.difference(&claimed_numbers(owners, index, part)).copied().collect();
         let lack = need.saturating_sub(free.len() as u64) as usize;
-        let mut edits = Self::given_up(parties, index, part, (&possible, lack));
+        let mut edits = Self::given_up(owners, index, part, (&possible, lack));
         edits.extend((1..=shut.len()).flat_map(|count| {
-            let edits = Self::given_up(parties, index, other, (&shut, count));
+            let edits = Self::given_up(owners, index, other, (&shut, count));
             edits.into_iter().filter(move |edit| count == 1 || !edit.leaves_out())
         }));
-        edits.extend(self.amounts(parties, index, part, left));
+        edits.extend(self.amounts(owners, index, part, left));
         edits.push(Edit::nothing(index, other));
         edits.push(Edit::nothing(index, part));
-        let fault = self.marked(Code::PageClassTooFew, &party.part(part).span, message, &holders);
-        Refusal::new(fault, edits).why(self.cause(party, part)).rest(self.smaller(party, part))
+        let fault = self.marked(Code::PageClassTooFew, &owner.part(part).span, message, &claims);
+        Refusal::new(fault, edits).cause(self.reason(owner, part)).rest(self.smaller(owner, part))
     }
 
-    /// Changes with which `left` numbers of a part may do for a party: more of the other part if it has some, less memory, a smaller
+    /// Changes with which `left` numbers of a part may do for a owner: more of the other part if it has some, less memory, a smaller
     /// working set.
-    fn amounts(&self, parties: &[Party], index: usize, part: Part, left: u64) -> Vec<Edit> {
-        let (party, other) = (&parties[index], part.other());
+    fn amounts(&self, owners: &[Owner], index: usize, part: Part, left: u64) -> Vec<Edit> {
+        let (owner, other) = (&owners[index], part.other());
         let ram = self.ram();
         let holds = |others: &BTreeSet<u16>| self.reach(Some(others), part, ram) * left;
         let mut edits = Vec::new();
-        let own = party.part(other).numbers.as_ref().filter(|_| party.names(other));
+        let own = owner.part(other).numbers.as_ref().filter(|_| owner.names(other));
         if let Some(own) = own {
-            let free: Vec<u16> = self.free(parties, other).into_iter().collect();
+            let free: Vec<u16> = self.free(owners, other).into_iter().collect();
             let wider = (1..=free.len())
                 .map(|more| own.iter().chain(&free[..more]).copied().collect::<BTreeSet<u16>>())
-                .find(|all| holds(all) >= party.memory);
-            edits.extend(wider.and_then(|all| Edit::write(parties, index, other, all)));
+                .find(|all| holds(all) >= owner.memory);
+            edits.extend(wider.and_then(|all| Edit::write(owners, index, other, all)));
         }
-        let image = party.memory.saturating_sub(with_tables(party.ram.0));
-        let less = without_tables(holds(&self.others(parties, party, part)), image);
-        if less > 0 && less < party.ram.0 {
+        let image = owner.memory.saturating_sub(with_tables(owner.ram.0));
+        let less = without_tables(holds(&self.others(owners, owner, part)), image);
+        if less > 0 && less < owner.ram.0 {
             edits.push(Edit::ram(index, part, Bytes(less)));
         }
         let count = u64::from(part.count(&self.cells));
         let cache = self.places().cache.filter(|_| part == Part::Colors);
         let fills = cache.map_or(0, |cache| cache.size.0 / count * left);
-        if fills > 0 && party.working_set.is_some_and(|set| set.0 > fills) {
+        if fills > 0 && owner.working_set.is_some_and(|set| set.0 > fills) {
             edits.push(Edit::working_set(index, part, Bytes(fills)));
         }
         edits
     }
 
     /// Whether its working set alone is more than the cache, however it is divided.
-    fn never_fits(&self, party: &Party, part: Part) -> Option<(Bytes, Bytes)> {
+    fn never_fits(&self, owner: &Owner, part: Part) -> Option<(Bytes, Bytes)> {
         let cache = self.places().cache.filter(|_| part == Part::Colors)?;
-        party.working_set.filter(|set| *set > cache.size).map(|set| (set, cache.size))
+        owner.working_set.filter(|set| *set > cache.size).map(|set| (set, cache.size))
     }
 
-    /// Why a party needs so many numbers of a part: what one is, or that its working set never fits.
-    fn cause(&self, party: &Party, part: Part) -> String {
-        self.never_fits(party, part).map_or_else(
-            || self.worth(party, part),
+    /// Why a owner needs so many numbers of a part: what one is, or that its working set never fits.
+    fn reason(&self, owner: &Owner, part: Part) -> String {
+        self.never_fits(owner, part).map_or_else(
+            || self.worth(owner, part),
             |(set, cache)| {
-                let name = &party.name;
+                let name = &owner.name;
                 format!("{name}'s `working_set` of {set} never fits: the whole cache has {cache}")
             },
         )
     }
 
-    /// What a number of a part is, and what of it lies in what the file gives a party of the other part.
-    fn worth(&self, party: &Party, part: Part) -> String {
+    /// What a number of a part is, and what of it lies in what the file gives a owner of the other part.
+    fn worth(&self, owner: &Owner, part: Part) -> String {
         let count = u64::from(part.count(&self.cells));
         let ram: u64 = self.platform.pools().iter().map(|pool| pool.end - pool.start).sum();
         let cache = self.places().cache.filter(|_| part == Part::Colors);
         let other = part.other();
-        let own = party.part(other).numbers.as_ref().filter(|_| party.names(other));
+        let own = owner.part(other).numbers.as_ref().filter(|_| owner.names(other));
         let own = own.map_or(String::new(), |own| {
             let each = Bytes(self.reach(Some(own), part, ram));
-            format!("; in {}'s {} it is {each}", party.name, other.with(own))
+            format!("; in {}'s {} it is {each}", owner.name, other.with(own))
         });
         format!(
             "a {} is {} of RAM{}{own}",
@@ -413,25 +400,25 @@ impl Work<'_> {
         )
     }
 
-    /// What a party may want less of, so that fewer numbers of a part do.
-    fn smaller(&self, party: &Party, part: Part) -> String {
-        if self.never_fits(party, part).is_some() {
-            return format!("give a smaller `working_set` to {}", party.name);
+    /// What a owner may want less of, so that fewer numbers of a part do.
+    fn smaller(&self, owner: &Owner, part: Part) -> String {
+        if self.never_fits(owner, part).is_some() {
+            return format!("give a smaller `working_set` to {}", owner.name);
         }
         let working_set = part == Part::Colors && self.places().cache.is_some();
-        let working_set = working_set && party.working_set.is_some();
+        let working_set = working_set && owner.working_set.is_some();
         format!(
             "give less memory{} to {}",
             if working_set { " or a smaller `working_set`" } else { "" },
-            party.name
+            owner.name
         )
     }
 
-    /// Why the RAM of the VM that is party number `index` does not fit into its cells. `None` if it does; whether it finds room beside the
+    /// Why the RAM of the VM that is owner number `index` does not fit into its cells. `None` if it does; whether it finds room beside the
     /// others' is for placement to say. `sets` are the cells of all.
     pub(super) fn too_large(
         &self,
-        parties: &[Party],
+        owners: &[Owner],
         index: usize,
         sets: &[CellSet],
     ) -> Option<Refusal> {
@@ -440,65 +427,65 @@ impl Work<'_> {
         let reach = |pool: &Range<u64>| Pages::new(&self.cells, *set, pool.clone()).total();
         let reach = Bytes(pools.iter().map(reach).sum::<u64>() * PAGE);
         let demand = self.demands.get(index.checked_sub(1)?)?;
-        let party = parties.get(index)?;
-        if party.ram <= reach {
+        let owner = owners.get(index)?;
+        if owner.ram <= reach {
             return None;
         }
         let numbers = |part: Part| part.of_set(&self.cells, set);
         let has = |part: Part| part.with(&numbers(part));
         let message = format!(
             "{} has {} of RAM, but its {} and {} hold {reach}",
-            party.name,
-            party.ram,
+            owner.name,
+            owner.ram,
             has(Part::Colors),
             has(Part::Banks)
         );
         let mut edits = Vec::new();
         let mut marked = Vec::new();
         for part in Part::ALL {
-            let free = self.free(parties, part);
+            let free = self.free(owners, part);
             // Who shares what nobody owns must keep one of them.
-            let shared = parties.iter().any(|party| party.part(part).numbers.is_none());
+            let shared = owners.iter().any(|owner| owner.part(part).numbers.is_none());
             let most = free.len() - usize::from(shared && !free.is_empty());
             // As many more as the whole of it needs, its tables and pristine image too.
             let many = numbers(part).len() as u64;
-            let more = (party.memory * many).div_ceil(reach.0.max(1)).saturating_sub(many);
+            let more = (owner.memory * many).div_ceil(reach.0.max(1)).saturating_sub(many);
             let more = usize::try_from(more).unwrap_or(usize::MAX);
-            if let Some(own) = &party.part(part).numbers {
+            if let Some(own) = &owner.part(part).numbers {
                 let all = own.iter().chain(free.iter().take(more.min(most))).copied().collect();
-                edits.extend(Edit::write(parties, index, part, all));
+                edits.extend(Edit::write(owners, index, part, all));
             } else {
                 let all = (0..part.count(&self.cells)).collect();
-                edits.extend(Self::given_up(parties, index, part, (&all, more)));
-                marked.extend(holders(parties, index, part, |_| true));
+                edits.extend(Self::given_up(owners, index, part, (&all, more)));
+                marked.extend(claims(owners, index, part, |_| true));
             }
         }
         // Among the first of them, as only so many are told.
-        let less = self.fitting(parties, index, sets);
+        let less = self.fitting(owners, index, sets);
         edits.splice(edits.len().min(2)..edits.len().min(2), less);
         let fault = self.marked(Code::PageClassTooSmall, &demand.span, message, &marked);
-        Some(Refusal::new(fault, edits).rest(format!("give less memory to {}", party.name)))
+        Some(Refusal::new(fault, edits).rest(format!("give less memory to {}", owner.name)))
     }
 
-    /// So much RAM of party number `index` as its cells hold beside its tables, its image and all that others have who may be in any of them.
-    fn fitting(&self, parties: &[Party], index: usize, sets: &[CellSet]) -> Option<Edit> {
-        let (party, set) = (parties.get(index)?, sets.get(index)?);
+    /// So much RAM of owner number `index` as its cells hold beside its tables, its image and all that others have who may be in any of them.
+    fn fitting(&self, owners: &[Owner], index: usize, sets: &[CellSet]) -> Option<Edit> {
+        let (owner, set) = (owners.get(index)?, sets.get(index)?);
         let pages = |pool: &Range<u64>| Pages::new(&self.cells, *set, pool.clone()).total();
         let room = self.pools.iter().map(pages).sum::<u64>() * PAGE;
         let meets =
             |other: &CellSet| self.cells.iter().any(|c| set.contains(c) && other.contains(c));
-        let others = parties.iter().zip(sets).enumerate().filter(|(other, _)| *other != index);
+        let others = owners.iter().zip(sets).enumerate().filter(|(other, _)| *other != index);
         let beside = others.filter(|(_, (_, its))| meets(its)).map(|(_, (other, _))| other.memory);
-        let image = party.memory.saturating_sub(with_tables(party.ram.0));
+        let image = owner.memory.saturating_sub(with_tables(owner.ram.0));
         let ram = without_tables(room.saturating_sub(beside.sum()), image);
-        (ram > 0 && ram < party.ram.0).then(|| Edit::ram(index, Part::Colors, Bytes(ram)))
+        (ram > 0 && ram < owner.ram.0).then(|| Edit::ram(index, Part::Colors, Bytes(ram)))
     }
 }
 
 /// Why some colors and banks don't go together.
 const SAME_BITS: &str = "the same address bits choose color and bank there";
 
-/// What others than party number `index` own.
-fn holders_of_part(parties: &[Party], index: usize, part: Part) -> BTreeSet<u16> {
-    holders(parties, index, part, |_| true).into_iter().flat_map(|holder| holder.numbers).collect()
+/// What others than owner number `index` own.
+fn claimed_numbers(owners: &[Owner], index: usize, part: Part) -> BTreeSet<u16> {
+    claims(owners, index, part, |_| true).into_iter().flat_map(|claim| claim.numbers).collect()
 }

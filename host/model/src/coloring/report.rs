@@ -1,6 +1,6 @@
 //! What a division gives everybody, and what it costs.
 
-use super::{numbers, party::Part};
+use super::{numbers, owner::Part};
 use crate::image::total;
 use crate::packed::PAGE;
 use crate::place::Owner;
@@ -43,13 +43,13 @@ pub fn shares(system: &System, placement: &Placement) -> Vec<Share> {
     let cells = &division.cells;
     let names = ["weir"].into_iter().chain(system.vms.iter().map(|vm| vm.name.as_str()));
     let sets = [&division.hypervisor].into_iter().chain(&division.vms);
-    let parties: Vec<(&str, &CellSet)> = names.zip(sets).collect();
-    parties
+    let owners: Vec<(&str, &CellSet)> = names.zip(sets).collect();
+    owners
         .iter()
         .enumerate()
         .map(|(index, &(name, set))| {
             let (colors, banks) = (Part::Colors.of_set(cells, set), Part::Banks.of_set(cells, set));
-            let others = || parties.iter().enumerate().filter(|(other, _)| *other != index);
+            let others = || owners.iter().enumerate().filter(|(other, _)| *other != index);
             let meeting = |part: Part, mine: &BTreeSet<u16>| {
                 let meets = others()
                     .filter(|(_, (_, theirs))| !part.of_set(cells, theirs).is_disjoint(mine));

@@ -5,9 +5,9 @@
 //! sets is a choice of intermediate physical addresses: RAM lies in pieces, with holes where the other sets are.
 
 use super::{
-    keys::{Wish, Wishes},
+    keys::{Request, Requests},
     numbers,
-    party::{Party, shortened},
+    owner::{Owner, shortened},
 };
 use crate::diagnostics::Code;
 use crate::fault::Fault;
@@ -139,12 +139,17 @@ impl TlbColors {
         } else {
             format!("{ram} in {own} of {sets} ends above 39 bits")
         };
-        (message, self.ways(name, piece, (free, limit)))
+        (message, self.suggestions(name, piece, (free, limit)))
     }
 
     /// More sets, or less memory, with which a piece does lie below `limit`; each is tried.
-    fn ways(&self, name: &str, piece: Piece, (free, limit): (&BTreeSet<u16>, u64)) -> String {
-        let mut ways = Vec::new();
+    fn suggestions(
+        &self,
+        name: &str,
+        piece: Piece,
+        (free, limit): (&BTreeSet<u16>, u64),
+    ) -> String {
+        let mut suggestions = Vec::new();
         // Side by side with its own, so that the pieces get longer.
         let top = self.numbers.last().copied().unwrap_or(0);
         let more: Vec<u16> = free.range(top..).chain(free.range(..top).rev()).copied().collect();
@@ -153,7 +158,7 @@ impl TlbColors {
             let wider = Self { numbers, ..self.clone() };
             wider.spread_below(piece, limit).map(|_| wider)
         });
-        ways.extend(wider.map(|wider| {
+        suggestions.extend(wider.map(|wider| {
             if wider.numbers.len() == usize::from(self.sets) {
                 format!("leave `tlb_colors` out of {name}")
             } else {
@@ -173,12 +178,12 @@ impl TlbColors {
             }
         }
         if good > 0 {
-            ways.push(format!("give {name} {} or less", Bytes(good * PAGE)));
+            suggestions.push(format!("give {name} {} or less", Bytes(good * PAGE)));
         }
-        if ways.is_empty() {
-            ways.push(format!("leave `tlb_colors` out of {name}"));
+        if suggestions.is_empty() {
+            suggestions.push(format!("leave `tlb_colors` out of {name}"));
         }
-        ways.join(", or ")
+        suggestions.join(", or ")
     }
 
     /// Whether every page of `piece` is in one of these sets.
@@ -190,16 +195,16 @@ impl TlbColors {
     }
 }
 
-/// The VMs that wish, as the choice of colors has left them.
+/// The VMs that request, as the choice of colors has left them.
 pub(super) struct Vms<'a> {
     pub names: &'a [&'a str],
     /// Of each VM; none where the board has no colors.
-    pub parties: &'a [Party],
+    pub owners: &'a [Owner],
 }
 
-/// What the wishes for TLB colors come to, one for each VM; `count` is how many page colors there are.
+/// What the requests for TLB colors come to, one for each VM; `count` is how many page colors there are.
 pub(super) fn assign(
-    wishes: &Wishes,
+    requests: &Requests,
     platform: &Platform,
     vms: &Vms<'_>,
     count: u16,
@@ -209,19 +214,19 @@ pub(super) fn assign(
     let sets = platform.places.tlbs.iter().map(|tlb| tlb.sets).min();
     let name = |index: usize| vms.names.get(index).copied().unwrap_or("a VM");
     let mut found: Vec<Option<TlbColors>> = Vec::new();
-    for (index, wish) in wishes.vms.iter().enumerate() {
-        let Some(key) = &wish.tlb_colors else {
+    for (index, request) in requests.vms.iter().enumerate() {
+        let Some(key) = &request.tlb_colors else {
             found.push(None);
             continue;
         };
-        let party = vms.parties.get(index);
-        let read = match (sets, party) {
+        let owner = vms.owners.get(index);
+        let read = match (sets, owner) {
             (None, _) => Err((
-                format!("{} tells nothing of its TLBs", platform.name),
+                format!("{}: the platform file does not describe the TLBs", platform.name),
                 "describe [[tlb]] in its platform file, or leave the key out".to_owned(),
             )),
-            (Some(sets), Some(party)) if key.value == "auto" => {
-                following(wish, party, name(index), sets, count)
+            (Some(sets), Some(owner)) if key.value == "auto" => {
+                following(request, owner, name(index), sets, count)
             }
             (Some(sets), _) => numbered(&key.value, &platform.name, sets).map(Some),
         };
@@ -238,7 +243,7 @@ pub(super) fn assign(
         for (other, theirs) in found.iter().enumerate() {
             let (Some(mine), Some(theirs)) = (&mine, theirs) else { continue };
             let both: BTreeSet<u16> = mine.numbers.intersection(&theirs.numbers).copied().collect();
-            if both.is_empty() || together(wishes, vms.parties, (index, other)) {
+            if both.is_empty() || together(requests, vms.owners, (index, other)) {
                 continue;
             }
             let taken = found.iter().flatten().flat_map(|tlb| &tlb.numbers);
@@ -252,7 +257,7 @@ pub(super) fn assign(
             // Others of the free ones, its own without theirs, theirs without its own.
             let rest = mine.numbers.iter().filter(|set| !taken.contains(set)).copied();
             let less = theirs.numbers.difference(&mine.numbers).copied();
-            let mut ways: Vec<String> = [
+            let mut suggestions: Vec<String> = [
                 written(name(index), &mut free.iter().copied().take(wanted)),
                 written(name(index), &mut { rest }),
                 written(name(other), &mut { less }),
@@ -260,11 +265,11 @@ pub(super) fn assign(
             .into_iter()
             .flatten()
             .collect();
-            ways.dedup();
-            let ways = if ways.is_empty() {
+            suggestions.dedup();
+            let suggestions = if suggestions.is_empty() {
                 "leave `tlb_colors` out of one".to_owned()
             } else {
-                ways.join(", or ")
+                suggestions.join(", or ")
             };
             let (word, are) = if both.len() == 1 { ("set", "is") } else { ("sets", "are") };
             let message = format!(
@@ -277,7 +282,7 @@ pub(super) fn assign(
             let fault =
                 fault.and(theirs.span.clone(), format!("{} has {}", name(other), theirs.text()));
             faults.push(fault.help(format!(
-                "{ways}; only VMs with \"auto\" whose `colors` are one [[group]] share them"
+                "{suggestions}; \"auto\" shares sets only among VMs with the `colors` of one [[group]]"
             )));
         }
         found.push(mine);
@@ -286,24 +291,24 @@ pub(super) fn assign(
 }
 
 /// Whether the sets of two VMs follow colors that they share as a group.
-fn together(wishes: &Wishes, parties: &[Party], (one, two): (usize, usize)) -> bool {
+fn together(requests: &Requests, owners: &[Owner], (one, two): (usize, usize)) -> bool {
     let group = |index: usize| {
-        let auto = wishes.vms.get(index)?.tlb_colors.as_ref()?.value == "auto";
-        parties.get(index)?.colors.group.as_ref().filter(|_| auto)
+        let auto = requests.vms.get(index)?.tlb_colors.as_ref()?.value == "auto";
+        owners.get(index)?.colors.group.as_ref().filter(|_| auto)
     };
     group(one).is_some() && group(one) == group(two)
 }
 
 /// The same part of the sets as a VM's colors are of the cache; nothing if what it has of these was refused before.
 fn following(
-    wish: &Wish,
-    party: &Party,
+    request: &Request,
+    owner: &Owner,
     name: &str,
     sets: u16,
     count: u16,
 ) -> Result<Option<BTreeSet<u16>>, (String, String)> {
     let explicit = format!("numbers from 0 to {} as `tlb_colors`", sets - 1);
-    if let Some(colors) = &party.colors.numbers {
+    if let Some(colors) = &owner.colors.numbers {
         let color = |set: u16| (u32::from(set) * u32::from(count) / u32::from(sets)) as u16;
         let numbers: BTreeSet<u16> =
             (0..sets).filter(|&set| colors.contains(&color(set))).collect();
@@ -319,17 +324,17 @@ fn following(
         }
         return Ok(Some(numbers));
     }
-    if wish.colors.is_none() {
-        let message = format!("{name}'s TLB sets are to follow its `colors`, and it has none");
+    if request.colors.is_none() {
+        let message = format!("vm `{name}`: `tlb_colors` follows its `colors`, but it has none");
         let help = format!(
             "write `colors`, too, numbers or, with a `criticality` that is not 0, \"auto\"; or write {explicit}, like \"0-{}\"; or leave `tlb_colors` out of {name}",
             sets / 2 - 1
         );
         return Err((message, help));
     }
-    if party.colors.auto && party.criticality == 0 {
+    if owner.colors.auto && owner.criticality == 0 {
         let message = format!(
-            "{name}'s TLB sets are to follow its `colors`, and these are not its own: \"auto\" gives a VM of criticality 0 what nobody owns"
+            "vm `{name}`: `tlb_colors` follows its `colors`, but \"auto\" at criticality 0 gives shared colors"
         );
         let help = format!("write `criticality = 1`, numbers as `colors`, or {explicit}");
         return Err((message, help));
@@ -357,11 +362,15 @@ mod tests {
     fn more_sets_or_less_memory_mean_fewer_pieces() {
         let colors = TlbColors { sets: 128, numbers: (0..64).collect(), span: 0..0 };
         let piece = Piece { base: Ipa(1 << 30), size: Bytes(80 << 20) };
-        let ways = |free: Range<u16>| colors.ways("a", piece, (&free.collect(), 1 << 39));
-        assert_eq!(ways(64..128), "write tlb_colors = \"0-79\" for a, or give a 64MiB or less");
-        assert_eq!(ways(64..79), "give a 64MiB or less");
+        let suggestions =
+            |free: Range<u16>| colors.suggestions("a", piece, (&free.collect(), 1 << 39));
+        assert_eq!(
+            suggestions(64..128),
+            "write tlb_colors = \"0-79\" for a, or give a 64MiB or less"
+        );
+        assert_eq!(suggestions(64..79), "give a 64MiB or less");
         // Sets that are apart from its own cut each piece in two.
-        assert_eq!(ways(90..120), "give a 64MiB or less");
+        assert_eq!(suggestions(90..120), "give a 64MiB or less");
     }
 
     proptest! {

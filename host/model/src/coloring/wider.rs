@@ -1,6 +1,6 @@
 //! More colors or banks for who has too few.
 
-use super::{Division, numbers, party::Part};
+use super::{Division, numbers, owner::Part};
 use std::collections::BTreeSet;
 use weir_paging::cells::CellSet;
 

@@ -43,7 +43,7 @@ struct Party<'a> {
     owner: Owner,
     set: CellSet,
     system: &'a System,
-    /// The place of the wish in the file.
+    /// The place of the request in the file.
     span: Range<usize>,
 }
 
@@ -294,7 +294,7 @@ impl Board<'_> {
             Owner::Vm(vm, _) => Some(vm),
             _ => None,
         };
-        let why = format!("taken are {}", taken.join(", "));
-        Refused { fault: fault.label("this"), why, vm, else_way: LESS }
+        let cause = format!("taken are {}", taken.join(", "));
+        Refused { fault: fault.label("this"), cause, vm, fallback: LESS }
     }
 }

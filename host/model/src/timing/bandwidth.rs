@@ -314,8 +314,11 @@ const ACCESSES: Kind = Kind::Number(1, u64::MAX - 1);
 const WEIGHT: Kind = Kind::Number(0, u16::MAX as u64);
 
 /// Key `memory_budget` of a VM.
-pub(crate) const MEMORY_BUDGET_KEY: Key =
-    key("memory_budget", Kind::Table(&MEMORY_BUDGET), "Its memory budget: see docs/regulators.md.");
+pub(crate) const MEMORY_BUDGET_KEY: Key = key(
+    "memory_budget",
+    Kind::Table(&MEMORY_BUDGET),
+    "Its memory budget: see docs/explanation/regulators.md.",
+);
 
 static MEMORY_BUDGET: Shape = Shape {
     name: "memory_budget",
@@ -352,7 +355,11 @@ static MEMORY_BUDGET: Shape = Shape {
             Kind::Choice(&["static", "memguard", "compensation"]),
             "How the budget is spent; \"static\" without it.",
         ),
-        key("critical", Kind::Text, "compensation: the VM whose unused budget comes on top."),
+        key(
+            "critical",
+            Kind::Text,
+            "compensation: the VM that leaves its unused budget to this one.",
+        ),
         key(
             "window",
             Kind::Number(1, u32::MAX as u64),
@@ -366,22 +373,18 @@ static MEMORY_BUDGET: Shape = Shape {
         key(
             "debt",
             Kind::Boolean,
-            "Whether what is counted beyond a budget is taken off the next; true without it.",
+            "Whether an excess over a budget reduces the next budget; true without it.",
         ),
         key(
             "phase",
             Kind::Choice(&["aligned", "staggered"]),
             "Whether the periods of all cores begin together, as without it, or one after the other.",
         ),
-        key(
-            "overcommit",
-            Kind::Boolean,
-            "Whether all budgets together may exceed what the memory takes.",
-        ),
+        key("overcommit", Kind::Boolean, "Whether the sum of all budgets may be above saturation."),
         key(
             "adjust",
             Kind::Table(&ADJUST),
-            "Who may change the budget while the system runs, and how far.",
+            "The VM that may change the budget at run time, and its range.",
         ),
     ],
 };
@@ -405,7 +408,7 @@ impl Reader<'_> {
         vm: &str,
         vcpus: usize,
     ) -> Bandwidth {
-        let owner = format!("{vm}'s memory budget");
+        let owner = format!("the memory budget of vm `{vm}`");
         let period = self.time(table, "period", &owner);
         let (reads, writes) = self.amounts(table, span, &owner);
         let choice =
@@ -419,21 +422,21 @@ impl Reader<'_> {
         let window = table.number("window");
         if compensation != table.contains_key("window") {
             let message = if compensation {
-                format!("{owner} is compensated, but has no `window`")
+                format!("{owner}: regulator \"compensation\" requires the key `window`")
             } else {
-                format!("{owner} has a `window`, but is not compensated")
+                format!("{owner}: `window` without regulator \"compensation\"")
             };
             let help = "write both: regulator = \"compensation\", window = 10";
             self.fault(Code::CompensationWindow, span, message, help);
         }
         if let Some(spare) = table.value("spare").filter(|_| regulator != Regulator::Memguard) {
             let help = "add regulator = \"memguard\", or leave `spare` out";
-            let message = format!("{owner} has a `spare`, but is not MemGuard's");
+            let message = format!("{owner}: `spare` without regulator \"memguard\"");
             self.fault(Code::BudgetSpare, &spare.span(), message, help);
         }
         if let Some(critical) = table.value("critical").filter(|_| !compensation) {
             let help = "add regulator = \"compensation\", or leave `critical` out";
-            let message = format!("{owner} has a `critical` VM, but is not compensated");
+            let message = format!("{owner}: `critical` without regulator \"compensation\"");
             self.fault(Code::CompensationCritical, &critical.span(), message, help);
         }
         let each = choice("scope", "vcpu");
@@ -448,17 +451,17 @@ impl Reader<'_> {
             spare: here("spare"),
         };
         if each && split != Split::Even {
-            let help = "a split is of a VM's budget: scope = \"vm\"";
+            let help = "write scope = \"vm\", or remove `split`";
             self.fault(
                 Code::BudgetSplit,
                 &places.split.0,
-                format!("{owner} is each vCPU's own"),
+                format!("{owner}: `split` with scope = \"vcpu\""),
                 help,
             );
         }
         if split == Split::Pool && regulator != Regulator::Static {
-            let help = "a pool is a regulator of its own: leave `split` or `regulator` out";
-            let message = format!("{owner} has a pool beside another regulator");
+            let help = "remove `split` or `regulator`: a pool is a regulator";
+            let message = format!("{owner}: split = \"pool\" with another regulator");
             self.fault(Code::BudgetSplit, &places.split.0, message, help);
         }
         let share = if each { vcpus.max(1) as u64 } else { 1 };
@@ -507,14 +510,14 @@ impl Reader<'_> {
         let (accesses, reads) = (table.number("accesses"), table.number("reads"));
         let writes = table.number("writes");
         if let (Some(accesses), Some(_)) = (&accesses, reads.as_ref().or(writes.as_ref())) {
-            let message = format!("{owner} has `accesses` and also `reads` or `writes`");
+            let message = format!("{owner}: `accesses` together with `reads` or `writes`");
             let help = "write accesses = ..., or reads = ... and writes = ...";
             self.fault(Code::BudgetKeys, &accesses.span, message, help);
         }
         let two = reads.as_ref().or(writes.as_ref()).is_some();
         if let Some(event) = table.value("event").filter(|_| two) {
-            let message = format!("{owner} has an `event` and also `reads` or `writes`");
-            let help = "leave `event` out: these two count l2d-refill and l2d-writeback";
+            let message = format!("{owner}: `event` together with `reads` or `writes`");
+            let help = "remove `event`: `reads` and `writes` count l2d-refill and l2d-writeback";
             self.fault(Code::BudgetKeys, &event.span(), message, help);
         }
         let reads = accesses.or(reads);
@@ -522,11 +525,11 @@ impl Reader<'_> {
         let has_budget = written(&["accesses", "reads", "writes"]);
         if !has_budget && !written(&["period", "required"]) {
             let help = "write accesses = 4000, period = \"1ms\"; or required = \"100MB/s\"; or leave it out";
-            self.fault(Code::BudgetIncomplete, span, format!("{owner} says nothing"), help);
+            self.fault(Code::BudgetIncomplete, span, format!("{owner}: the table is empty"), help);
         }
         if has_budget != table.contains_key("period") {
             let help = "write both, like accesses = 4000, period = \"1ms\"; or required = \"100MB/s\" alone";
-            let message = format!("{owner} has only one of `accesses` and `period`");
+            let message = format!("{owner}: only one of `accesses` and `period`");
             self.fault(Code::BudgetIncomplete, span, message, help);
         }
         (reads, writes)
@@ -540,13 +543,8 @@ impl Reader<'_> {
         let (adjust, span) = table.inner("adjust")?;
         let (min, max) = (adjust.number("min")?.value, adjust.number("max")?.value);
         if min > max {
-            let message = format!("{owner} may be set to {min} to {max}");
-            self.fault(
-                Code::BudgetAdjust,
-                &span,
-                message,
-                "write no less for `max` than for `min`",
-            );
+            let message = format!("{owner}: `min` is greater than `max` ({min} > {max})");
+            self.fault(Code::BudgetAdjust, &span, message, "write a `max` of at least `min`");
         }
         Some(Adjust { by: adjust.text("by")?, min, max, place: span })
     }

@@ -48,16 +48,16 @@ pub(crate) const OVERHEADS_KEY: Key = key(
 pub(crate) const SATURATION_KEY: Key = key(
     "saturation",
     Kind::Table(&SATURATION),
-    "How much memory traffic leaves everybody's bandwidth unaffected; without it the platform's.",
+    "Memory traffic below saturation; without it the platform's.",
 );
 /// Key `sharing` of a platform file.
 pub(crate) const SHARING_KEY: Key =
-    key("sharing", Kind::Table(&SHARING), "What EL2 takes of a core that VMs share.");
+    key("sharing", Kind::Table(&SHARING), "The overheads of EL2 on a core that VMs share.");
 /// Key `interference` of a platform file.
 pub(crate) const INTERFERENCE_KEY: Key = key(
     "interference",
     Kind::Table(&INTERFERENCE),
-    "What memory accesses of other VMs do to a core; `delay` of [saturation] comes first.",
+    "Interference of memory accesses of other VMs with a core; `delay` of [saturation] takes precedence.",
 );
 /// Key `core` of a system file.
 pub(crate) const CORE_KEY: Key =
@@ -70,7 +70,7 @@ pub(crate) const IRQ_KEY: Key =
 pub(crate) const CRITICALITY_KEY: Key = key(
     "criticality",
     Kind::Number(0, 255),
-    "How critical it is; 0, as without the key, is best effort: it gets what the others leave.",
+    "How critical it is; 0, as without the key, is best effort: it gets what the other VMs leave.",
 );
 /// Key `working_set` of a VM.
 pub(crate) const WORKING_SET_KEY: Key =
@@ -113,7 +113,7 @@ static FLOW: Shape = Shape {
         key(
             "bandwidth",
             Kind::Rate,
-            "The most that the broker moves of it, as a regulator at its source would: no less than `size` in each `period`. Without it no limit but the period.",
+            "The rate to which the broker limits it: at least `size` per `period`. Without it only the period limits it.",
         ),
         key(
             "best_effort",
@@ -136,7 +136,7 @@ static DMA: Shape = Shape {
         key(
             "queues",
             Kind::Number(1, 1 << 16),
-            "Queues that the broker looks into; without it as many as VMs that send.",
+            "Queues that the broker searches; without it as many as VMs that send.",
         ),
         key(
             "path",
@@ -180,7 +180,7 @@ static OVERHEAD_TABLE: Shape = Shape {
         overhead("copy", "Setting up the copy of a chunk by a core; weir's own path."),
         overhead(
             "hold",
-            "A turn of a device's lock, for which another core may wait; weir's own path.",
+            "The time for which a device's lock is held and another core may wait; weir's own path.",
         ),
         overhead(
             "tail",
@@ -280,7 +280,7 @@ const OVERSHOOT: Key =
 
 static SATURATION: Shape = Shape {
     name: "[saturation]",
-    doc: "Memory traffic that leaves everybody's bandwidth unaffected (rt-virtio, Table I).",
+    doc: "Memory traffic below saturation (rt-virtio, Table I).",
     keys: &[
         required("period", Kind::Duration, "The period of the budgets in `points`."),
         required("line", Kind::Size, "The bytes of a counted access: a cache line."),
@@ -333,7 +333,7 @@ static REACH: Shape = Shape {
 
 static INTERFERENCE: Shape = Shape {
     name: "[interference]",
-    doc: "What memory accesses of other VMs do to a core.",
+    doc: "Interference of memory accesses of other VMs with a core.",
     keys: &[
         required(DELAY.name, DELAY.kind, DELAY.doc),
         PER_ACCESS,
@@ -348,18 +348,18 @@ static INTERFERENCE: Shape = Shape {
 
 static SHARING: Shape = Shape {
     name: "[sharing]",
-    doc: "What EL2 takes of a core that VMs share: `vcpu_switch` of `weir bench hypervisor`, in time.",
+    doc: "The overheads of EL2 on a core that VMs share: `vcpu_switch` of `weir bench hypervisor`, in time.",
     keys: &[
         required("switch", Kind::Table(&RANGE), "A switch, from the one guest to the other."),
         required(
             "interrupt",
             Kind::Duration,
-            "The most that an interrupt takes of a VM that is off the core, or whatever else comes to it.",
+            "The longest that one event takes at EL2: an interrupt for a VM that is off the core, or another request to it.",
         ),
         required(
             "entry",
             Kind::Duration,
-            "What of that stays with who was interrupted, where the VM is charged with the rest.",
+            "The part of it that delays the interrupted VM; the rest is charged to the VM of the interrupt.",
         ),
     ],
 };
@@ -369,24 +369,24 @@ static CORE: Shape = Shape {
     doc: "A core that several VMs share.",
     keys: &[
         required("id", Kind::Number(0, crate::packed::MAX_CORES as u64 - 1), "The core."),
-        required("schedule", Kind::Table(&SCHEDULE), "Who runs when."),
+        required("schedule", Kind::Table(&SCHEDULE), "Its schedule."),
     ],
 };
 
 static SCHEDULE: Shape = Shape {
     name: "schedule",
-    doc: "Who runs when. The kind says which keys it has.",
+    doc: "The schedule of a core. The kind determines its keys.",
     keys: &[
         required(
             "kind",
             Kind::Choice(&["round-robin", "table", "fixed-priority"]),
-            "In turn, by a time table, or by budgets of fixed priority.",
+            "Round robin, a time table, or servers of fixed priority.",
         ),
-        key("quantum", Kind::Duration, "round-robin: the time of each VM's turn."),
+        key("quantum", Kind::Duration, "round-robin: the time slice of each VM."),
         key(
             "switch",
             Kind::Duration,
-            "The most that a switch from one VM to another takes; without it what the platform says.",
+            "The longest time of a switch from one VM to another; without it the platform's.",
         ),
         key(
             "vms",
@@ -394,11 +394,11 @@ static SCHEDULE: Shape = Shape {
             "round-robin: the VMs; without it those with this core in `cpus`.",
         ),
         key("major_frame", Kind::Duration, "table: the time after which it repeats."),
-        key("slots", Kind::List(&Kind::Table(&SLOT)), "table: who runs when, in order."),
+        key("slots", Kind::List(&Kind::Table(&SLOT)), "table: the slots, in order."),
         key(
             "servers",
             Kind::List(&Kind::Table(&SERVER)),
-            "fixed-priority: budgets by falling priority.",
+            "fixed-priority: the servers by falling priority.",
         ),
     ],
 };
@@ -441,24 +441,32 @@ static IRQ: Shape = Shape {
         key(
             "preempt",
             Kind::Boolean,
-            "Whether it takes the core for its VM at once, for what is left of the VM's turn.",
+            "Whether it starts its VM at once, for the rest of the VM's time slice.",
         ),
         key(
             "priority",
             Kind::Number(0, 255),
-            "With `preempt`: a turn that a line has taken, one of a smaller number or the same may take from it; 128 without it.",
+            "With `preempt`: an interrupt of this or a smaller number may preempt a time slice that another interrupt started; 128 without it.",
         ),
         key(
             "rate",
             Kind::Number(1, 1_000_000_000),
-            "The most interrupts a second that are let through; without it all.",
+            "The most interrupts per second that are admitted; without it all.",
         ),
-        key("burst", Kind::Number(1, 1 << 32), "How many may come at once; 1 without it."),
-        key("over", Kind::Choice(&["defer"]), "What happens to more: they wait."),
+        key(
+            "burst",
+            Kind::Number(1, 1 << 32),
+            "The most interrupts that are admitted at once; 1 without it.",
+        ),
+        key(
+            "over",
+            Kind::Choice(&["defer"]),
+            "Treatment of interrupts beyond the rate: they wait.",
+        ),
         key(
             "wcet",
             Kind::Duration,
-            "The most time that one takes from whoever runs, without it what the platform says of a shared core; with `preempt` the VM's whole turn comes on top.",
+            "The longest time that one interrupt takes from the running VM; without it the platform's, for a shared core. With `preempt` the VM's whole time slice is added.",
         ),
         key(
             "deadline",
@@ -480,17 +488,13 @@ static TASK: Shape = Shape {
         ),
         required("period", Kind::Duration, "The least time between two activations."),
         key("deadline", Kind::Duration, "The time in which it must finish; without it the period."),
-        key("jitter", Kind::Duration, "How late an activation may be."),
-        key(
-            "blocking",
-            Kind::Duration,
-            "The longest that a task of lower priority can hold it up.",
-        ),
+        key("jitter", Kind::Duration, "The release jitter: how late an activation may be."),
+        key("blocking", Kind::Duration, "The longest blocking by a task of lower priority."),
         key(
             "core",
             Kind::Number(0, crate::packed::MAX_CORES as u64 - 1),
             "Its core; without it the VM's first.",
         ),
-        key("accesses", ANY, "Its own memory accesses in an activation; without it nobody knows."),
+        key("accesses", ANY, "Its own memory accesses per activation; unknown without it."),
     ],
 };

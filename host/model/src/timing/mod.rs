@@ -508,7 +508,7 @@ impl Timing {
     }
 
     /// With `follow` the overheads of the file that `[broker] overheads` names are taken, too.
-    fn parse(path: &Path, file: &File, follow: bool) -> Result<Self, Faults> {
+    pub(crate) fn parse(path: &Path, file: &File, follow: bool) -> Result<Self, Faults> {
         let (mut faults, mut found) = (Faults::default(), Faults::default());
         let read = raw::parse_part(file, &raw::SYSTEM, raw::ABSENT, &mut faults, |table| {
             system(table, file, true, &mut found)

@@ -701,7 +701,7 @@ impl Reader<'_> {
             let end = start.0.checked_add(length.0).filter(|end| *end <= frame.value.0);
             if end.is_none() {
                 let message = format!(
-                    "the slot of {} at {start} for {length} ends after the major frame of {}",
+                    "the slot of {} at {start} for {length} ends after the major frame ({})",
                     vm.value, frame.value
                 );
                 self.fault(

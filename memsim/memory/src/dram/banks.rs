@@ -11,7 +11,7 @@ use crate::{
 pub enum RowOutcome {
     /// Its row is open.
     Hit,
-    /// No row is open: nobody accessed this bank yet.
+    /// No row is open: there was no access to this bank yet.
     Empty,
     /// Another row was open, last used by this owner, and is closed now.
     Conflict(Owner),

@@ -41,7 +41,7 @@ pub(super) struct Queue {
     heads: [u8; 64],
     tails: [u8; 64],
     /// For each bank, how many of its requests are for rows of each number modulo [`ROW_CLASSES`]: most questions for a row
-    /// that nobody wants are answered without going through the list.
+    /// without a request are answered without going through the list.
     wanted: Box<[[u8; ROW_CLASSES]; 64]>,
 }
 

@@ -12,7 +12,7 @@ pub struct Request {
     pub id: u64,
     /// Where.
     pub pa: Pa,
-    /// For whom.
+    /// The owner.
     pub owner: Owner,
     /// A write.
     pub write: bool,
@@ -21,7 +21,7 @@ pub struct Request {
 /// What a request needed in its bank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowUse {
-    /// Its row was open when its turn came.
+    /// Its row was open when it was served.
     Hit,
     /// Its row was opened for it; none was open.
     Empty,
@@ -36,7 +36,7 @@ pub enum RowUse {
 pub struct Done {
     /// The request's number.
     pub id: u64,
-    /// For whom it was.
+    /// The owner.
     pub owner: Owner,
     /// Whether it wrote.
     pub write: bool,

@@ -1,8 +1,8 @@
-//! What each bank wants next, and which of the wishes comes first.
+//! The candidate command of each bank, and the selection of the first one.
 //!
-//! After each command one look goes over all banks, without a branch. It compares one number of each bank: the cycle from
-//! which on its wish can be granted, above the wish's rank among those of the same cycle, whose lowest bits are the bank:
-//! the least number says all. The next command waits for it, so what counts is how many steps lie between the two.
+//! After each command one scan goes over all banks, without a branch. It compares one number per bank: the upper
+//! half is the first cycle in which the candidate can issue, the lower half is its rank among the candidates of
+//! that cycle; the lowest bits of the rank are the bank. The least number is the next command.
 
 use wide::{f32x4, i32x4, i32x8};
 
@@ -12,29 +12,29 @@ use crate::dram::{
     timing::Command,
 };
 
-/// The request that a bank's wish is for, and the one before it in the bank's list.
+/// The request of a bank's candidate, and the one before it in the bank's list.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wish {
+pub(super) struct Candidate {
     pub slot: u8,
     pub before: u8,
 }
 
-/// A wish that comes first.
+/// The first candidate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct First {
     /// The cycle in which it can be granted.
     pub at: u64,
-    /// The command that the bank wants.
+    /// Its command.
     pub kind: Kind,
     pub bank: u16,
 }
 
 impl First {
-    /// It has to be looked for: earlier than any cycle but 0.
+    /// Not selected yet: earlier than any cycle but 0.
     pub const UNKNOWN: Self = Self { at: 0, kind: NOTHING, bank: 0 };
 }
 
-/// The kind of command that a bank wants. Column commands are all of one direction.
+/// The kind of a bank's candidate command. Column commands are all of one direction.
 pub(super) type Kind = u8;
 const NOTHING: Kind = 0;
 pub(super) const ACTIVATE: Kind = 1;
@@ -43,7 +43,7 @@ pub(super) const COLUMN: Kind = 3;
 
 const KINDS: usize = 4;
 
-/// A wish's order among those of the same cycle, 16 bits: a column command comes before any other, then the lowest age;
+/// A candidate's order among those of the same cycle, 16 bits: a column command comes before any other, then the lowest age;
 /// the lowest bits are its bank.
 const BANK_BITS: u32 = 6;
 const AGE_BITS: u32 = 9;
@@ -77,7 +77,7 @@ static QUAD_LANES: [i32x4; QUAD] = {
 /// Wishes of up to 64 banks, field by field.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
-    wishes: [Wish; BANKS],
+    candidates: [Candidate; BANKS],
     /// Of each kind, 0 for the banks that want such a command and [`NEVER`] for the others; of [`NOTHING`] it means nothing.
     earliest: [AllBanks; KINDS],
     /// Four banks side by side.
@@ -88,7 +88,7 @@ pub(super) struct Schedule {
 impl Schedule {
     pub fn new() -> Self {
         Self {
-            wishes: [Wish { slot: 0, before: 0 }; BANKS],
+            candidates: [Candidate { slot: 0, before: 0 }; BANKS],
             earliest: [[Lanes::splat(NEVER); CHUNKS]; KINDS],
             orders: [i32x4::ZERO; BANKS / QUAD],
             kinds: [NOTHING; BANKS],
@@ -96,8 +96,8 @@ impl Schedule {
     }
 
     #[inline]
-    pub fn wish(&self, bank: usize) -> Wish {
-        self.wishes[bank % BANKS]
+    pub fn candidate(&self, bank: usize) -> Candidate {
+        self.candidates[bank % BANKS]
     }
 
     #[inline]
@@ -130,8 +130,8 @@ impl Schedule {
 
     /// Sets what a bank wants, for a request of this age.
     #[inline]
-    pub fn set(&mut self, bank: usize, kind: Kind, age: u32, wish: Wish) {
-        self.wishes[bank % BANKS] = wish;
+    pub fn set(&mut self, bank: usize, kind: Kind, age: u32, candidate: Candidate) {
+        self.candidates[bank % BANKS] = candidate;
         self.turn(bank, self.kind(bank), kind);
         let order = class(kind) | (age << BANK_BITS | (bank % BANKS) as u32).cast_signed();
         let (orders, lane) = self.order_mut(bank);
@@ -155,7 +155,7 @@ impl Schedule {
         lanes::flip(&mut self.earliest[usize::from(to) % KINDS], bank, NEVER);
     }
 
-    /// The first of all wishes that the device allows at `floor`, counted from its epoch, or later; `column` is the command
+    /// The first of all candidates that the device allows at `floor`, counted from its epoch, or later; `column` is the command
     /// of those who want a column.
     #[inline]
     pub fn first(&self, device: &Device, column: Command, floor: i16) -> First {
@@ -178,7 +178,7 @@ impl Schedule {
         self.first_of_chunks::<CHUNKS>(device, column, floor)
     }
 
-    /// The wish's cycle in the upper half, its order in the lower one.
+    /// The candidate's cycle in the upper half, its order in the lower one.
     #[inline]
     fn first_of_chunks<const N: usize>(&self, device: &Device, column: Command, floor: i16) -> u32 {
         let floor = Lanes::splat(floor);

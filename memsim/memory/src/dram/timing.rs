@@ -66,7 +66,7 @@ impl Timing {
     }
 }
 
-/// What a controller can tell a memory. Pages are left open, so there is no column command that precharges.
+/// The commands of a controller to a memory. Pages are left open, so there is no column command that precharges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Command {
     /// Open a row.
@@ -134,7 +134,7 @@ const fn rule(scope: Scope, first: Command, then: Command, gap: fn(&Timing) -> u
 use Command::{Activate, Precharge, Read, Refresh, Write};
 use Scope::{Bank, Group, OtherRank, Rank};
 
-/// Every rule between two commands. Beside them there is the window of four activates ([`Timing::faw`]).
+/// Every rule between two commands. In addition there is the window of four activates ([`Timing::faw`]).
 pub const RULES: &[Rule] = &[
     rule(Bank, Activate, Read, |t| t.rcd),
     rule(Bank, Activate, Write, |t| t.rcd),

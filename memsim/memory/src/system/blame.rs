@@ -1,9 +1,9 @@
-//! Who waited for whom.
+//! Attribution of waiting times to owners.
 //!
-//! Each place where lines wait (the look-up of a second level, a port of the interconnect, a DRAM channel) keeps a list of whom it
-//! served when. The time between two services is charged to the owner of the first one if somebody waits, so that the charges
-//! of a wait add up to exactly its length. What passes while nobody else is being served (an own row being opened) is charged to
-//! the one who waits.
+//! Each place where lines wait (the look-up of a second level, a port of the interconnect, a DRAM channel) keeps a list of
+//! the owners that it served and of the times. The time between two services is charged to the owner of the first one if a line
+//! waits, so that the charges of a wait add up to exactly its length. Time without another service (its own row is being opened)
+//! is charged to the waiting owner.
 
 use std::collections::VecDeque;
 
@@ -12,15 +12,15 @@ use crate::units::{Owner, Picos};
 /// Services that a place remembers: more than lines can wait at it at once. What was longer ago counts as the waiter's own.
 const REMEMBERED: usize = 256;
 
-/// Whom a place served when.
+/// The owners that a place served, with times.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Served {
-    /// From a time on, in ascending order: the owner that was served then, or nobody.
+    /// From a time on, in ascending order: the owner that was served then, if any.
     log: VecDeque<(Picos, Option<Owner>)>,
 }
 
 impl Served {
-    /// From `at` on it serves this owner, or nobody.
+    /// Records that it serves this owner, or none, from `at` on.
     pub fn note(&mut self, at: Picos, owner: Option<Owner>) {
         while self.log.back().is_some_and(|(last, _)| *last >= at) {
             self.log.pop_back();
@@ -31,7 +31,7 @@ impl Served {
         self.log.push_back((at, owner));
     }
 
-    /// Charges a wait from `from` until `to` to whom was served meanwhile.
+    /// Charges a wait from `from` until `to` to the owners that were served in that time.
     pub fn charge(&self, charges: &mut Charges, from: Picos, to: Picos) {
         let mut end = to;
         for &(at, owner) in self.log.iter().rev() {
@@ -74,7 +74,7 @@ impl Charges {
     }
 }
 
-/// For how long each owner's lines waited, by whom they waited for.
+/// Waiting time of each owner's lines, by the owner that they waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waits {
     owners: usize,
@@ -98,7 +98,7 @@ impl Waits {
         self.picos[victim.index() * self.owners + victim.index()] += left;
     }
 
-    /// How long `victim` waited for `culprit`; for itself: for its own other lines, and for what is nobody else's doing.
+    /// How long `victim` waited for `culprit`. Its own share is the wait for its own lines and all time that no other owner caused.
     #[must_use]
     pub fn get(&self, victim: Owner, culprit: Owner) -> Picos {
         let inside = victim.index() < self.owners && culprit.index() < self.owners;

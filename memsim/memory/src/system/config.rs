@@ -50,7 +50,7 @@ pub struct InterconnectTiming {
     pub from_memory: Picos,
     /// How long a line takes the caches' own port, reads and writes apart.
     pub cpu_line: Picos,
-    /// Priority of the caches' traffic; higher goes first, equals go in turn.
+    /// Priority of the caches' traffic; higher goes first, equals are served round robin.
     pub cpu_priority: u8,
 }
 

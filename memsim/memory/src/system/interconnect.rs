@@ -1,5 +1,5 @@
 //! The interconnect: each master has a queue of reads and one of writes, each DRAM channel a port that passes one line
-//! at a time, from the most important master that may go, and in turn among equals.
+//! at a time, from the master of the highest priority that may go, round robin among equals.
 
 use std::collections::VecDeque;
 
@@ -58,7 +58,7 @@ pub(super) struct Master {
 struct Port {
     free: Picos,
     /// The lane that is asked first.
-    turn: usize,
+    next: usize,
     armed: Option<Picos>,
     served: Served,
 }
@@ -92,7 +92,7 @@ impl Interconnect {
             lanes_free: vec![Picos(0); masters.len() * 2],
             masters,
             ports: vec![
-                Port { free: Picos(0), turn: 0, armed: None, served: Served::default() };
+                Port { free: Picos(0), next: 0, armed: None, served: Served::default() };
                 channels
             ],
             clock,
@@ -129,10 +129,10 @@ impl Interconnect {
     pub fn grant(&mut self, channel: usize, now: Picos, taken: Picos, room: [usize; 2]) -> Granted {
         let clock = now.0.div_ceil(self.clock.0);
         let lanes = self.lanes.len();
-        let turn = self.ports[channel].turn;
+        let next = self.ports[channel].next;
         let mut best: Option<(u8, usize)> = None;
         let mut later: Option<Picos> = None;
-        for lane in (turn..lanes).chain(0..turn) {
+        for lane in (next..lanes).chain(0..next) {
             let Some((_, head)) = self.lanes[lane].front() else { continue };
             if head.channel != channel || room[usize::from(head.write)] == 0 {
                 continue;
@@ -170,7 +170,7 @@ impl Interconnect {
         let port = &mut self.ports[channel];
         port.free = now + taken;
         self.lanes_free[lane] = now + self.masters[lane / 2].line;
-        port.turn = (lane + 1) % lanes;
+        port.next = (lane + 1) % lanes;
         let behind = self.lanes[lane].front().map(|(_, head)| head.channel);
         Granted::Go(number, behind)
     }

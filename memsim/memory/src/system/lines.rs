@@ -32,7 +32,7 @@ impl MemorySystem {
         let arrival = s.first_arrival();
         let held_up = blocked && arrival.is_some_and(|at| at <= now);
         if held_up && s.blocked_since.is_none() {
-            // Those whose lines fill it hold up whoever waits.
+            // The owners of the lines that fill it delay the waiting ones.
             let holder = s.holder();
             s.served.note(now.max(s.free), holder);
         }
@@ -191,14 +191,14 @@ impl MemorySystem {
         let memory = &mut self.memories[channel];
         memory.coming[usize::from(write)] -= 1;
         if memory.channel.waiting() == 0 {
-            // What comes first to an idle channel waits for nobody.
+            // The first request at an idle channel waits for no other owner.
             memory.served.note(now, None);
         }
         let request = Request { id: number as u64, pa, owner, write };
         let taken = memory.channel.push(request, cycle, &mut |done| self.done.push(done));
         debug_assert!(taken.is_ok(), "room was kept for it");
         if write {
-            // Accepted is done for whoever wrote: later reads are answered from the queue.
+            // A write is done when it is accepted: later reads are answered from the queue.
             let at = now + self.config.interconnect.from_memory;
             self.events.add(at, Event::Data(number));
         }
@@ -298,7 +298,7 @@ impl MemorySystem {
             }
             self.stages[stage].filling.pop_front();
             let Some(mut pending) = self.stages[stage].pending.take(register) else { continue };
-            // It waited for a buffer of whoever has the most of them.
+            // It waited for a buffer of the owner that has most of them.
             if let Some(holder) = self.stages[stage].holder() {
                 pending.charges.add(holder, come, now);
             }

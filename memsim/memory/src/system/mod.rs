@@ -1,7 +1,7 @@
 //! The whole memory system in time: cores' accesses and DMA transfers go in, answers come out.
 //!
 //! Which lines are where is the [`Hierarchy`]'s business, and is decided when an access is issued; this module gives it
-//! time. A line that is on its way counts as there already, but whoever wants it waits for it. So an eviction happens
+//! time. A line that is on its way counts as there already, but accesses to it wait for it. So an eviction happens
 //! a little early (by the time that the line takes to come), and all else follows the resources: the second level
 //! looks one request up at a time; when its miss-status registers or its write-back buffers are all in use, it looks
 //! none up, and even hits wait; each DRAM channel's port passes one line at a time; the DRAM is that of
@@ -72,7 +72,7 @@ pub enum Answer {
 #[derive(Clone, Debug)]
 struct Outstanding {
     line: u64,
-    /// For whom it is, since when, and who had it.
+    /// Its owner, its start, and the previous owner of the line.
     owner: Owner,
     since: Picos,
     served: Served,

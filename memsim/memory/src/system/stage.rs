@@ -41,7 +41,7 @@ pub(super) struct Pending {
 pub(super) struct Stage {
     queues: Vec<VecDeque<Miss>>,
     /// The core that is asked first.
-    turn: usize,
+    next: usize,
     /// No look-up before.
     pub free: Picos,
     /// Miss-status registers in use.
@@ -49,7 +49,7 @@ pub(super) struct Stage {
     pub write_backs: usize,
     /// Lines that have come and wait for a write-back buffer.
     pub filling: VecDeque<(usize, Picos)>,
-    /// Whom it served, and whose lines filled it up.
+    /// The owners that it served, and the owners of the lines that fill it.
     pub served: blame::Served,
     /// Of each owner, the registers and buffers in use.
     held: Box<[u32]>,
@@ -64,7 +64,7 @@ impl Stage {
     pub fn new(cores: usize, owners: usize) -> Self {
         Self {
             queues: vec![VecDeque::new(); cores],
-            turn: 0,
+            next: 0,
             free: Picos(0),
             pending: Slab::new(),
             write_backs: 0,
@@ -86,12 +86,12 @@ impl Stage {
         self.queues.iter().filter_map(|queue| queue.front()).map(|miss| miss.at).min()
     }
 
-    /// The next request that is here, in turn over the cores.
+    /// The next request that is here, round robin over the cores.
     pub fn pop(&mut self, now: Picos) -> Option<Miss> {
         let cores = self.queues.len();
         let here = |queue: &VecDeque<Miss>| queue.front().is_some_and(|miss| miss.at <= now);
-        let core = (self.turn..cores).chain(0..self.turn).find(|&core| here(&self.queues[core]))?;
-        self.turn = (core + 1) % cores;
+        let core = (self.next..cores).chain(0..self.next).find(|&core| here(&self.queues[core]))?;
+        self.next = (core + 1) % cores;
         self.queues[core].pop_front()
     }
 

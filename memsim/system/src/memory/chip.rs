@@ -59,7 +59,7 @@ pub struct Caches {
     fill_ps: u64,
     l2_misses: usize,
     l2_write_buffers: usize,
-    /// Where there is an L3, beside `l2_hit_ps`.
+    /// If there is an L3, in addition to `l2_hit_ps`.
     l3_hit_ps: Option<u64>,
 }
 
@@ -103,7 +103,7 @@ impl Cache {
 }
 
 impl Cores {
-    /// The caches of so many cores; whoever has random replacement draws by `seed`.
+    /// The caches of so many cores; random replacement draws by `seed`.
     pub(crate) const fn hierarchy(self, cores: usize, owners: usize, seed: u64) -> HierarchyConfig {
         HierarchyConfig {
             cores,

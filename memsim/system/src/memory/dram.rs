@@ -33,7 +33,7 @@ pub struct Dram {
     ppd: u64,
     turnaround: u64,
     rank_switch: u64,
-    /// Cycles that the controller takes to change a bank's row beside tRP.
+    /// Cycles that the controller takes to change a bank's row in addition to tRP.
     #[serde(default)]
     row_change: u64,
     #[serde(default = "one")]
@@ -157,7 +157,7 @@ impl Dram {
     }
 
     /// The address functions with other bank functions: those of a platform's DRAM map, of which the first are the bank groups, as
-    /// many as the file's own map has. Rows are told apart by the other bits of an address below 2^40.
+    /// many as the file's own map has. Rows are distinguished by the other bits of an address below 2^40.
     ///
     /// # Errors
     /// What does not fit.

@@ -25,7 +25,7 @@ pub struct Engine {
     port_bits: u64,
     /// Clock of its port and of its regulator.
     clock_ps: u64,
-    /// What a line takes the port beside its beats.
+    /// The time that a line takes the port in addition to its beats.
     #[serde(default)]
     line_overhead_ps: u64,
     /// Bytes of a transaction.
@@ -113,7 +113,7 @@ impl<'a> Engines<'a> {
         }
     }
 
-    /// The units' TLBs; whoever has random replacement draws by `seed`.
+    /// The units' TLBs; random replacement draws by `seed`.
     pub fn tlbs(&self, seed: u64) -> Vec<TlbConfig> {
         let tlb = |(_, tbu): &(&str, &Tbu)| TlbConfig {
             entries: tbu.entries,

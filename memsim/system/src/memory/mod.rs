@@ -1,4 +1,4 @@
-//! What a memory file says: `memsim/models/ddr4-2400.toml` and those beside it.
+//! The content of a memory file, such as `memsim/models/ddr4-2400.toml`.
 
 mod chip;
 mod dram;

@@ -32,13 +32,13 @@ pub(super) enum Deed {
     /// The VM has its core again.
     Returned(usize),
     /// A packet may have become eligible.
-    Look,
+    Poll,
     /// The engine is programmed.
     Start,
     /// The engine's interrupt was handled.
     Moved,
-    /// Everybody was told of the chunk.
-    Told,
+    /// All ends were notified of the chunk.
+    Notified,
 }
 
 /// A packet.
@@ -273,10 +273,10 @@ impl Run<'_> {
                 }
                 self.notify(vm, now);
             }
-            Deed::Look => self.look(now),
+            Deed::Poll => self.poll(now),
             Deed::Start => self.start_chunk(now),
             Deed::Moved => self.chunk_moved(now),
-            Deed::Told => self.chunk_told(now),
+            Deed::Notified => self.chunk_notified(now),
         }
     }
 
@@ -351,12 +351,12 @@ impl Run<'_> {
                 moving.enqueue(number);
             }
         }
-        self.look(now);
+        self.poll(now);
         self.parse(vm, now);
     }
 
     /// The broker chooses what is moved next, unless it is at something, and programs the engine.
-    fn look(&mut self, now: Picos) {
+    fn poll(&mut self, now: Picos) {
         let Some(moving) = &mut self.moving else { return };
         if moving.busy.is_some() {
             return;
@@ -373,7 +373,7 @@ impl Run<'_> {
                 at = at + moving.draw(steps.pd) + moving.draw(steps.hc);
                 self.add(at, Event::Flow(Deed::Start));
             }
-            Err(Some(time)) => self.add(Picos::from_nanos(time), Event::Flow(Deed::Look)),
+            Err(Some(time)) => self.add(Picos::from_nanos(time), Event::Flow(Deed::Poll)),
             Err(None) => {}
         }
     }
@@ -425,17 +425,17 @@ impl Run<'_> {
             moving.queues[queue].unlocked = at;
         }
         at += moving.draw(steps.ft);
-        self.add(at, Event::Flow(Deed::Told));
+        self.add(at, Event::Flow(Deed::Notified));
     }
 
-    fn chunk_told(&mut self, now: Picos) {
+    fn chunk_notified(&mut self, now: Picos) {
         let Some(moving) = &mut self.moving else { return };
         let Some((number, _)) = moving.busy.take() else { return };
         let steps = moving.broker.steps;
         let packet = moving.packets[&number];
         let flow = &moving.broker.flows[packet.flow];
         if packet.moved == flow.size {
-            // The way into the hypervisor goes on beside the interrupt (O_r of rt-virtio, Eq. 22).
+            // The entry into the hypervisor continues at the same time as the interrupt (O_r of rt-virtio, Eq. 22).
             let way = moving.draw(steps.br).since(Picos(moving.draw(steps.hc).0 / 2));
             moving.arrive(number, now + way);
             let receivers: Vec<_> = flow.to.iter().map(|(vm, _)| *vm).collect();
@@ -446,6 +446,6 @@ impl Run<'_> {
                 self.plan_release(packet.flow, now + way);
             }
         }
-        self.look(now);
+        self.poll(now);
     }
 }

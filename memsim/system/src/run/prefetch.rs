@@ -17,7 +17,7 @@ impl Run<'_> {
         }
     }
 
-    /// Has a core's prefetcher look at an access.
+    /// Passes an access to a core's prefetcher.
     pub(super) fn prefetch(&mut self, core: usize, pa: Pa, missed: bool, now: Picos) {
         let lines = self.cores[core].prefetcher.accessed(pa.0 / LINE, missed);
         for line in lines {

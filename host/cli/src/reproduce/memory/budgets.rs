@@ -6,17 +6,16 @@
 use super::{board, outcome, simulate, with};
 use crate::{
     failure::{Failure, Result},
-    picture::Picture,
     progress::Bar,
     reproduce::{
         Outcome, Request,
         statement::{Deviation, Paper, Relation, Source, Statement},
     },
-    run::show::table,
 };
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use weir_report::{Picture, table};
 use weir_simulator::Board;
 
 const MEMORY: &str = "zcu104";

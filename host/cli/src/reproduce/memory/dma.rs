@@ -3,7 +3,6 @@
 use super::{board, mb_per_s, outcome, simulate};
 use crate::{
     failure::Result,
-    picture::Picture,
     progress::Bar,
     reproduce::{
         Outcome, Request,
@@ -11,6 +10,7 @@ use crate::{
     },
 };
 use rayon::prelude::*;
+use weir_report::Picture;
 
 const MEMORY: &str = "zcu102";
 const PAPER: Paper = Paper("rt-virtio");

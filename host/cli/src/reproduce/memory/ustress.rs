@@ -3,7 +3,6 @@
 use super::{board, mb_per_s, outcome, simulate, with};
 use crate::{
     failure::Result,
-    picture::Picture,
     progress::Bar,
     reproduce::{
         Outcome, Request,
@@ -12,9 +11,10 @@ use crate::{
 };
 use rayon::prelude::*;
 use serde_json::json;
+use weir_report::Picture;
 
 const MEMORY: &str = "zcu102";
-const WEIR: Source = Source { paper: "weir", place: "docs/simulate.md" };
+const WEIR: Source = Source { paper: "weir", place: "docs/explanation/simulation.md" };
 const PAPER: Paper = Paper("rt-virtio");
 const TEXT: Source = PAPER.at("V-A.1");
 const FIGURE3: Source = PAPER.at("V-A.1, Figure 3");

@@ -12,12 +12,12 @@ use crate::{
         statement::{Relation, Statement},
         write,
     },
-    trace::curve::{Answer, Question},
 };
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use weir_analysis::Nanos;
 use weir_qemu_plugin::ledger::Period;
+use weir_report::trace::curve::{Answer, Question};
 
 /// The memory stressor's period, in ns, and its budget; it spends that in a tenth of the period.
 const PERIOD: u64 = 100_000;

@@ -9,10 +9,10 @@ use crate::{
     failure::{Failure, Result},
     progress::Bar,
     reproduce::statement::{Relation, Statement},
-    run::show::table,
 };
 use serde_json::{Value, json};
 use weir_model::packed::regulation::most_events;
+use weir_report::table;
 use weir_units::Nanos;
 
 /// The periods, in ns.
@@ -53,7 +53,7 @@ pub struct Point {
     source: &'static str,
     guest: &'static str,
     /// What the console's core does is on its account, so that it gets less than its budget. Only QEMU's event counts so
-    /// (docs/throttling.md).
+    /// (docs/results/reproduce.md, Memory budgets).
     beside: bool,
     period: u64,
     budget: u64,

@@ -2,16 +2,15 @@
 
 use crate::{
     bench::elf::Image,
+    build,
     cargo::Programs,
     environment::Environment,
     failure::{Context, Failure, GOOD, INTERRUPTED, Result},
-    image,
     observe::{
         plugin::{Watch, ledger_argument},
         plugin_arguments,
     },
     run,
-    trace::file::Trace,
 };
 use std::{
     collections::BTreeMap,
@@ -19,6 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_qemu_plugin::ledger::{CoreLedger, Ledger, Period};
+use weir_report::trace::file::Trace;
 use weir_trace::record::Kind;
 
 /// The guests of the experiments.
@@ -76,12 +76,12 @@ impl<'a> Lab<'a> {
         let programs = Programs::new(environment, false);
         let hypervisor = programs.hypervisor(environment, gic_v2)?;
         programs.guests(environment, &GUESTS.map(str::to_owned))?;
-        programs.steady(environment)?;
+        programs.icount_shim(environment)?;
         Ok(Self {
             platform: platform.to_owned(),
             environment,
             directory,
-            plugin: programs.observer(environment)?,
+            plugin: programs.plugin(environment)?,
             hypervisor: Image::read(&hypervisor)?,
         })
     }
@@ -127,7 +127,7 @@ impl<'a> Lab<'a> {
             let _ = fs::remove_file(old);
         }
         let options =
-            image::Options { no_build: true, ignore_verdict: true, ..image::Options::default() };
+            build::Options { no_build: true, ignore_verdict: true, ..build::Options::default() };
         let mut arguments = run::Arguments {
             image: options.clone(),
             deterministic: true,
@@ -189,8 +189,8 @@ impl Lab<'_> {
     /// The plug-in that keeps the monitor in a run of the system in `file`.
     fn watch(&self, file: &Path) -> Result<Watch> {
         let options =
-            image::Options { no_build: true, ignore_verdict: true, ..image::Options::default() };
-        let checked = image::checked(file, &options, false, self.environment)?;
+            build::Options { no_build: true, ignore_verdict: true, ..build::Options::default() };
+        let checked = build::checked(file, &options, false, self.environment)?;
         Watch::new(&checked, None, None, true, self.environment)
     }
 }
@@ -246,8 +246,8 @@ fn boundaries(run: &Path) -> Result<BTreeMap<usize, Vec<u64>>> {
     let mut trace = Trace::open(run)?;
     let mut all: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
     let mut lost = Vec::new();
-    while let Some(record) = trace.next()? {
-        let core = usize::from(crate::trace::file::core(&record));
+    while let Some(record) = trace.next_record()? {
+        let core = usize::from(weir_report::trace::file::core(&record));
         match Kind::from_number(record.kind) {
             // Of two budgets the one of reads.
             Some(Kind::Replenish) if record.detail < 2 => {

@@ -19,7 +19,7 @@ use crate::{failure::Result, progress::Bar};
 use lab::Lab;
 use serde_json::json;
 
-const WEIR: Source = Source { paper: "weir", place: "docs/throttling.md" };
+const WEIR: Source = Source { paper: "weir", place: "docs/results/reproduce.md, Memory budgets" };
 const BAO: Source = Source { paper: "bao-throttling", place: "4.3.2, Figure 4.8" };
 const XEN: Source = Source { paper: "xen-throttling", place: "IV-B, Figure 5" };
 

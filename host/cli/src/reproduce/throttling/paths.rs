@@ -8,12 +8,12 @@ use crate::{
     failure::{Failure, Result},
     progress::Bar,
     reproduce::statement::{Deviation, Relation, Source, Statement},
-    run::show::table,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use weir_model::Platform;
 use weir_qemu_plugin::report::{PathReport, Summary};
+use weir_report::table;
 
 /// Bao's throttling branch of June 2026, per-core static budgets: a replenishment, and an overflow to standby and out of it.
 pub const BAO: [(&str, u64); 2] = [("replenish", 317), ("overflow", 236)];

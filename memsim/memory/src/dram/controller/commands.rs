@@ -4,7 +4,7 @@ use crate::dram::{
     controller::Channel,
     queue::NONE,
     request::{Done, RowUse},
-    schedule::{ACTIVATE, COLUMN, First, PRECHARGE, Wish},
+    schedule::{ACTIVATE, COLUMN, Candidate, First, PRECHARGE},
     timing::Command,
 };
 
@@ -17,7 +17,7 @@ impl Channel {
         done: &mut impl FnMut(Done),
     ) {
         let command = if WRITE { Command::Write } else { Command::Read };
-        let Wish { slot, before } = self.schedule.wish(bank);
+        let Candidate { slot, before } = self.schedule.candidate(bank);
         let slot = *if WRITE { &mut self.writes } else { &mut self.reads }.remove(slot, before);
         self.device.apply(command, bank, slot.row, at);
         self.fresh &= !(1 << bank);
@@ -45,8 +45,8 @@ impl Channel {
 
     #[inline]
     pub(super) fn activate(&mut self, at: u64, bank: usize) {
-        let wish = self.schedule.wish(bank);
-        let slot = self.queue_mut().slot_mut(wish.slot);
+        let candidate = self.schedule.candidate(bank);
+        let slot = self.queue_mut().slot_mut(candidate.slot);
         if slot.row_use == RowUse::Hit {
             slot.row_use = RowUse::Empty;
         }
@@ -64,12 +64,12 @@ impl Channel {
     pub(super) fn precharge(&mut self, at: u64, bank: usize) {
         self.fresh &= !(1 << bank);
         self.first = First::UNKNOWN;
-        let wish = self.schedule.wish(bank);
-        // A row that is closed for a refresh is closed for nobody.
-        let for_request = wish.slot != NONE;
+        let candidate = self.schedule.candidate(bank);
+        // A row that is closed for a refresh is not closed for a request.
+        let for_request = candidate.slot != NONE;
         if for_request {
             let of = self.row_owner[bank % 64];
-            let slot = self.queue_mut().slot_mut(wish.slot);
+            let slot = self.queue_mut().slot_mut(candidate.slot);
             slot.row_use = RowUse::Conflict;
             let by = slot.owner;
             self.stats.closed.add(by, of);

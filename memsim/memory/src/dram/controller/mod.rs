@@ -36,7 +36,7 @@ pub struct Channel {
     /// The age of the next request.
     age: u32,
     schedule: Schedule,
-    /// The first wish, until a command or another wish comes; out of date if its cycle has passed.
+    /// The first candidate, until a command or another candidate comes; out of date if its cycle has passed.
     first: First,
     /// Column commands that passed an older request since the bank's row was opened.
     passed: [u32; 64],
@@ -87,7 +87,7 @@ impl Channel {
         if timing.rfc + timing.rp + timing.rc >= timing.refi {
             return Err(ChannelError::Refresh { rfc: timing.rfc, refi: timing.refi });
         }
-        // Ranks are refreshed in turn, so that not all are gone at once.
+        // Ranks are refreshed one after the other, so that not all are unavailable at once.
         let ranks = shape.ranks() as u64;
         let refresh_due = (1..=ranks).map(|rank| timing.refi * rank / ranks).collect();
         let next_due = (timing.refi / ranks, 0);
@@ -207,8 +207,8 @@ impl Channel {
         if self.waiting() == 0 {
             return None;
         }
-        let wish = self.first_wish().at;
-        Some(wish.min(self.first_refresh().0).min(self.next_due.0))
+        let candidate = self.first_candidate().at;
+        Some(candidate.min(self.first_refresh().0).min(self.next_due.0))
     }
 
     /// Issues all commands up to and including cycle `until`.
@@ -241,7 +241,7 @@ impl Channel {
             if !self.can_act(until) {
                 return None;
             }
-            let First { at, kind, bank } = self.first_wish();
+            let First { at, kind, bank } = self.first_candidate();
             let bank = usize::from(bank);
             if self.refreshing != 0 {
                 let (refresh, first_bank) = self.first_refresh();
@@ -299,9 +299,9 @@ impl Channel {
         self.device.bus_free().max(self.now)
     }
 
-    /// The wish that can be granted first; in cycle `u64::MAX` if there is none.
+    /// The candidate that can be granted first; in cycle `u64::MAX` if there is none.
     #[inline]
-    fn first_wish(&mut self) -> First {
+    fn first_candidate(&mut self) -> First {
         let floor = self.floor();
         if self.first.at >= floor.max(1) {
             return self.first;

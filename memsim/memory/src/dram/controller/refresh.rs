@@ -1,4 +1,4 @@
-//! Refreshes: each rank in its turn, as soon as its rows are closed.
+//! Refreshes: one rank after the other, each as soon as its rows are closed.
 
 use crate::dram::{controller::Channel, schedule::First, timing::Command};
 

@@ -3,7 +3,7 @@
 use crate::dram::{
     controller::Channel,
     queue::{NONE, Queue},
-    schedule::{ACTIVATE, COLUMN, First, Kind, PRECHARGE, Wish},
+    schedule::{ACTIVATE, COLUMN, Candidate, First, Kind, PRECHARGE},
     timing::Command,
 };
 
@@ -62,12 +62,12 @@ impl Channel {
             return;
         }
         let Some(row) = self.device.open_row(bank) else {
-            self.wish(bank, ACTIVATE, head, NONE);
+            self.candidate(bank, ACTIVATE, head, NONE);
             return;
         };
         match self.hit(bank, row) {
-            Some((slot, before)) => self.wish(bank, COLUMN, slot, before),
-            None => self.wish(bank, PRECHARGE, head, NONE),
+            Some((slot, before)) => self.candidate(bank, COLUMN, slot, before),
+            None => self.candidate(bank, PRECHARGE, head, NONE),
         }
     }
 
@@ -81,8 +81,8 @@ impl Channel {
         };
         let fresh = self.fresh >> bank & 1 == 1;
         match self.hit(bank, row).filter(|_| fresh) {
-            Some((slot, before)) => self.wish(bank, COLUMN, slot, before),
-            None => self.wish(bank, PRECHARGE, NONE, NONE),
+            Some((slot, before)) => self.candidate(bank, COLUMN, slot, before),
+            None => self.candidate(bank, PRECHARGE, NONE, NONE),
         }
     }
 
@@ -100,10 +100,10 @@ impl Channel {
     }
 
     #[inline]
-    fn wish(&mut self, bank: usize, kind: Kind, slot: u8, before: u8) {
+    fn candidate(&mut self, bank: usize, kind: Kind, slot: u8, before: u8) {
         let queue = if self.draining { &self.writes } else { &self.reads };
         let age = if slot == NONE { 0 } else { queue.slot(slot).age };
-        self.schedule.set(bank, kind, age, Wish { slot, before });
+        self.schedule.set(bank, kind, age, Candidate { slot, before });
     }
 
     /// A request for `row` was added to the end of a bank's list. What the bank wants changes only if it wanted

@@ -1,0 +1,137 @@
+//! Writes choices into the text of a file, and changes nothing else.
+
+use super::{Choice, board::is_best_effort};
+use toml_edit::{DocumentMut, InlineTable, Item, Table, TableLike, value};
+use weir_model::Timing;
+use weir_model::timing::Bandwidth;
+
+/// Returns the text with the choices.
+pub fn write(text: &str, timing: &Timing, choice: &Choice) -> Result<String, String> {
+    let mark = if text.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK } else { "" };
+    let body = &text[mark.len()..];
+    let mut document: DocumentMut = body.parse().map_err(|error| format!("{error}"))?;
+    let period = choice.saturation.as_ref().map(|saturation| saturation.period.to_string());
+    let listed = document.get("vm").is_some();
+    for (position, (vm, share)) in timing.vms.iter().zip(&choice.plan.shares).enumerate() {
+        if let (Some(board), false) = (&choice.board, is_best_effort(vm)) {
+            let table = table_of(&mut document, position, listed, &vm.name)?;
+            table.insert("colors", value(numbers(share.colors)));
+            if board.banks.is_some() {
+                table.insert("banks", value(numbers(share.banks)));
+            }
+        }
+        let Some(period) = &period else {
+            continue;
+        };
+        if vm.bandwidth.as_ref().is_some_and(|bandwidth| bandwidth.budget.is_some()) {
+            continue;
+        }
+        let each = vm.bandwidth.as_ref().is_some_and(Bandwidth::is_each);
+        let sharers = if each { vm.cpus.len().max(1) as u64 } else { 1 };
+        let budget = i64::try_from(share.budget / sharers).map_err(|error| error.to_string())?;
+        let table = table_of(&mut document, position, listed, &vm.name)?;
+        if !table.contains_key("memory_budget") {
+            table.insert("memory_budget", value(InlineTable::new()));
+        }
+        let bandwidth = table.get_mut("memory_budget").and_then(Item::as_table_like_mut);
+        let bandwidth = bandwidth.ok_or("`memory_budget` is no table")?;
+        bandwidth.insert("accesses", value(budget));
+        bandwidth.insert("period", value(period));
+        tidy(table.get_mut("memory_budget"));
+    }
+    if choice.flows {
+        if document.get("dma").is_none() {
+            document.insert("dma", Item::Table(Table::new()));
+        }
+        let dma = document.get_mut("dma").and_then(Item::as_table_like_mut);
+        let dma = dma.ok_or("`dma` is no table")?;
+        if timing.dma.bandwidth.is_none() {
+            dma.insert("bandwidth", value(choice.plan.dma.to_string()));
+        }
+        if let (None, Some(chunk)) = (timing.dma.chunk, choice.plan.chunk) {
+            dma.insert("chunk", value(chunk.to_string()));
+        }
+    }
+    Ok(format!("{mark}{}", with_ends_of(body, &document.to_string())))
+}
+
+/// The mark that some editors put at the beginning of a file.
+const BYTE_ORDER_MARK: &str = "\u{feff}";
+
+/// Returns the lines of `edited` with their line ends of `original`. New lines end like its first.
+fn with_ends_of(original: &str, edited: &str) -> String {
+    let parts = |line: &str| -> (String, &'static str) {
+        match (line.strip_suffix("\r\n"), line.strip_suffix('\n')) {
+            (Some(body), _) => (body.to_owned(), "\r\n"),
+            (None, Some(body)) => (body.to_owned(), "\n"),
+            (None, None) => (line.to_owned(), ""),
+        }
+    };
+    let old: Vec<_> = original.split_inclusive('\n').map(parts).collect();
+    let usual = old.first().map_or("\n", |first| if first.1.is_empty() { "\n" } else { first.1 });
+    let new: Vec<_> = edited.split_inclusive('\n').map(parts).collect();
+    let mut text = String::with_capacity(edited.len() + new.len());
+    let mut next = 0;
+    for (position, (body, end)) in new.iter().enumerate() {
+        // Lines are only added, so that the old ones are in their order.
+        let here = old[next..].iter().position(|line| line.0 == *body).map(|skip| next + skip);
+        text.push_str(body);
+        match here {
+            Some(here) => {
+                next = here + 1;
+                // A last line without an end gets one if lines follow.
+                let follows = position + 1 < new.len();
+                text.push_str(if old[here].1.is_empty() && follows { usual } else { old[here].1 });
+            }
+            None if end.is_empty() => {}
+            None => text.push_str(usual),
+        }
+    }
+    text
+}
+
+/// Returns a range as a system file writes it.
+pub fn numbers((first, count): (u32, u32)) -> String {
+    match count {
+        0 | 1 => first.to_string(),
+        _ => format!("{first}-{}", first + count - 1),
+    }
+}
+
+/// Returns the table of a VM. It is created if only flows name the VM.
+fn table_of<'a>(
+    document: &'a mut DocumentMut,
+    position: usize,
+    listed: bool,
+    name: &str,
+) -> Result<&'a mut dyn TableLike, String> {
+    if !listed {
+        let vms =
+            document.entry("vm").or_insert(Item::ArrayOfTables(toml_edit::ArrayOfTables::new()));
+        if let Some(vms) = vms.as_array_of_tables_mut() {
+            let mut table = Table::new();
+            table.insert("name", value(name));
+            vms.push(table);
+        }
+    }
+    let vms = document.get_mut("vm").ok_or("there are no VMs")?;
+    let table = match vms {
+        Item::ArrayOfTables(tables) => {
+            tables.get_mut(position).map(|table| table as &mut dyn TableLike)
+        }
+        Item::Value(list) => list
+            .as_array_mut()
+            .and_then(|list| list.get_mut(position))
+            .and_then(toml_edit::Value::as_inline_table_mut)
+            .map(|table| table as &mut dyn TableLike),
+        _ => None,
+    };
+    table.ok_or_else(|| format!("the VM {name} is not where it was"))
+}
+
+/// Formats an inline table that got new keys.
+fn tidy(item: Option<&mut Item>) {
+    if let Some(table) = item.and_then(Item::as_inline_table_mut) {
+        table.fmt();
+    }
+}

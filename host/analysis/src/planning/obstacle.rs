@@ -1,0 +1,68 @@
+//! Budgets that the search cannot choose.
+
+use weir_model::{
+    Code, Fault, Timing,
+    counters::Event,
+    timing::{Bandwidth, TimedVm},
+};
+
+/// Checks that the search knows what each budget that it must choose takes and guarantees: a static
+/// budget of refills.
+///
+/// # Errors
+///
+/// A fault for each other budget, with what to write.
+pub fn check(timing: &Timing) -> Result<(), Vec<Fault>> {
+    let mut faults = Vec::new();
+    for vm in &timing.vms {
+        faults.extend(unknown_accesses(timing, vm));
+        let Some(bandwidth) = &vm.bandwidth else { continue };
+        let open = bandwidth.budget.is_none();
+        let Some((what, instead)) = obstacle(bandwidth, open) else { continue };
+        let message = format!("no budget can be planned for {}: {what}", vm.name);
+        faults.push(timing.fault(Code::PlanBudget, &bandwidth.place, message, instead));
+    }
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+/// Returns the fault of a task without `accesses` of a VM whose budget is to be chosen: how long the
+/// task waits for a replenishment is not known then, so that any budget would do.
+fn unknown_accesses(timing: &Timing, vm: &TimedVm) -> Option<Fault> {
+    let is_chosen = vm.bandwidth.as_ref().is_none_or(|asked| asked.budget.is_none());
+    if timing.saturation.is_none() || !is_chosen {
+        return None;
+    }
+    let task = vm.tasks.iter().find(|task| task.accesses.is_none())?;
+    let message = format!(
+        "no budget can be planned for {}: the `accesses` of its task {} are not known, which the budget must suffice for",
+        vm.name, task.name
+    );
+    let help = "add `accesses`, the most memory accesses of one activation, to this [[vm.task]]";
+    Some(timing.fault(Code::PlanBudget, &task.place, message, help))
+}
+
+/// Returns why a budget cannot be chosen, and what to write.
+fn obstacle(bandwidth: &Bandwidth, open: bool) -> Option<(String, &'static str)> {
+    if bandwidth.spares() {
+        let what = "with `spare` MemGuard's VMs run without a limit once all have spent their budgets, so that no budgets keep the memory from saturation";
+        return Some((what.to_owned(), "leave `spare` out"));
+    }
+    let event = bandwidth.event().filter(|event| *event != Event::L2dRefill);
+    if let Some(event) = event.filter(|_| open) {
+        let what =
+            format!("[saturation] knows refills, and `{}` says nothing of them", event.name());
+        return Some((what, "leave `event` out, or write `accesses` and `period`"));
+    }
+    if let Some(setter) = bandwidth.setter().filter(|_| open) {
+        let what = format!("{setter} may set it, and the limits were chosen without it");
+        return Some((
+            what,
+            "write `accesses` and `period` between `min` and `max`, or leave `adjust` out",
+        ));
+    }
+    if bandwidth.window.is_some() && open {
+        let what = "what a compensation adds depends on the critical VM".to_owned();
+        return Some((what, "write `accesses` and `period`, the critical VM's"));
+    }
+    None
+}

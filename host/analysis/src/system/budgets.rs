@@ -1,0 +1,479 @@
+//! Memory budgets: the bandwidth that each guarantees, and whether all of them and the DMA engine
+//! saturate the memory.
+
+use super::{
+    limits::{Limits, forgiven, saturation},
+    messages,
+    regulation::why_unlimited,
+    suggestion::{Shortfall, to_fit, to_limit_dma},
+};
+use crate::{
+    Bytes, BytesPerSec, Nanos,
+    memory::{Budget, qos_bandwidth, qos_level},
+    verdict::{Judgement, Missing, Verdict},
+};
+use serde::Serialize;
+use std::fmt::Write as _;
+use weir_model::{
+    Code, Fault, Timing,
+    counters::Event,
+    timing::{Bandwidth, DataPath, Place, TimedVm},
+};
+
+/// The budgets of all VMs, and whether they saturate the memory.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemoryReport {
+    /// Whether nothing saturates the memory and each VM gets what it requires; none if an input is
+    /// missing.
+    pub holds: Option<bool>,
+    /// The verdict on all budgets.
+    pub verdict: Verdict,
+    /// The period of the saturation table in ns.
+    pub period_ns: Option<u64>,
+    /// The sum of the budgets in this period.
+    pub total_budget: Option<u64>,
+    /// The greatest sum below saturation next to the DMA bandwidth.
+    pub max_total_budget: Option<u64>,
+    /// The DMA bandwidth in bytes/s.
+    pub dma_bandwidth: u64,
+    /// The greatest DMA bandwidth below saturation next to the budgets.
+    pub max_dma_bandwidth: Option<u64>,
+    /// The level of the QoS regulator.
+    pub qos_level: Option<u16>,
+    /// The most that this level lets through, in bytes/s.
+    pub qos_bandwidth: Option<u64>,
+    /// The budget of each VM.
+    pub vms: Vec<BudgetBound>,
+    /// Why something does not hold, with a suggestion each.
+    #[serde(rename = "reasons", serialize_with = "messages")]
+    pub causes: Vec<Fault>,
+    /// What the figures take for granted.
+    pub notes: Vec<String>,
+    /// Inputs without which something is not judged.
+    #[serde(skip)]
+    pub missing: Vec<Missing>,
+    /// The position in `causes` of the cause that the memory may be saturated.
+    #[serde(skip)]
+    saturated: Option<usize>,
+    /// Whether the file accepts a saturated memory.
+    #[serde(skip)]
+    overcommits: bool,
+}
+
+/// The memory budget of a VM, and the bandwidth that it guarantees.
+#[derive(Clone, Debug, Serialize)]
+pub struct BudgetBound {
+    /// The VM.
+    pub name: String,
+    /// Refills in each period; none if it has no budget of refills.
+    pub budget: Option<u64>,
+    /// The period in ns.
+    pub period_ns: Option<u64>,
+    /// The most refills that count for it in the period of the saturation table.
+    pub counted: Option<u64>,
+    /// The upper bound on its refills, in bytes/s.
+    pub bandwidth: Option<u64>,
+    /// The same with a write-back for each refill.
+    pub bandwidth_with_write_backs: Option<u64>,
+    /// The lower bound on the refills that it gets, in bytes/s.
+    #[serde(rename = "sure")]
+    pub guaranteed: Option<u64>,
+    /// What it requires, in bytes/s.
+    pub required: Option<u64>,
+}
+
+/// Analyzes the budgets of a file next to flows that need a DMA bandwidth of `least` bytes/s.
+///
+/// # Errors
+///
+/// What keeps them from being analyzed.
+pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryReport>, Vec<Fault>> {
+    if timing.vms.iter().all(|vm| vm.bandwidth.is_none()) {
+        return Ok(None);
+    }
+    let known = timing.saturation.as_ref();
+    let line = timing.line();
+    let table = known.map(|known| saturation(timing, known)).transpose()?;
+    let (mut vms, mut total) = (Vec::new(), 0_u64);
+    let (mut short, mut free) = (Vec::new(), Vec::new());
+    for vm in &timing.vms {
+        let asked = vm.bandwidth.as_ref();
+        let limits = Limits::of(timing, vm);
+        let counted = limits
+            .zip(table.as_ref())
+            .map(|(limits, table)| table.counted(limits.most, limits.regulation));
+        let beyond = forgiven(timing, vm);
+        let counted = counted.map(|counted| counted.map(|counted| counted.saturating_add(beyond)));
+        match counted {
+            Some(Some(counted)) => total = total.saturating_add(counted),
+            Some(None) => free.push((vm, why_unlimited(&vm.name))),
+            None => free.push((vm, why_free(vm))),
+        }
+        let required = asked.and_then(|asked| asked.required).map(|rate| rate.0);
+        // Without a table no budget can be chosen, so a missing budget is no fault.
+        let judged = required.filter(|_| limits.is_some() || table.is_some());
+        let why = judged.and_then(|required| shortfall(vm, limits, line, required));
+        short.extend(why.map(|why| (vm, counted.flatten().unwrap_or(0), required, why)));
+        vms.push(BudgetBound::new(vm, limits, counted.flatten(), line));
+    }
+    let engine = !timing.flows.is_empty() && !timing.dma.path.is_of_vms();
+    let dma = timing.dma.bandwidth.filter(|_| engine).map_or(0, |rate| rate.0);
+    let mut memory = MemoryReport::new(timing, vms, dma);
+    let place = |vm: &TimedVm| vm.bandwidth.as_ref().map_or(&vm.place, |its| &its.place).clone();
+    let fault = |place: &Place, reason: String, help: String| {
+        timing.fault(Code::MemoryBandwidth, place, reason, help)
+    };
+    let (Some(known), Some(table)) = (known, table) else {
+        let help = "write a budget of refills, or a larger one";
+        let unsure = short.into_iter().map(|(vm, .., why)| fault(&place(vm), why, help.to_owned()));
+        memory.causes.extend(unsure);
+        return Ok(Some(memory.judged()));
+    };
+    let first = timing.vms.iter().find_map(|vm| Some(vm.bandwidth.as_ref()?.place.clone()));
+    let first = first.unwrap_or_default();
+    let most = table.max_budget(BytesPerSec(dma)).unwrap_or(0);
+    memory.total_budget = Some(total);
+    memory.max_total_budget = table.max_budget(BytesPerSec(dma));
+    memory.period_ns = Some(table.period().0);
+    memory.max_dma_bandwidth = table.max_dma(total).map(|rate| rate.0);
+    if let Some((block, clock)) = known.qos {
+        let lets = |level| qos_bandwidth(block, level, clock);
+        let level = qos_level(block, BytesPerSec(dma), clock);
+        memory.qos_level = level;
+        memory.qos_bandwidth = level.map(|level| lets(level).0);
+        let next = |level| (lets(level), table.holds(total, lets(level)));
+        memory.notes.extend(starved(level.map(|level| (level, lets(level).0)), least, next));
+    }
+    let short_of = |vm, left| Shortfall { timing, vm, known, table: &table, left };
+    for (vm, own, required, why) in short {
+        let left = most.saturating_sub(total - own).saturating_sub(forgiven(timing, vm));
+        let help = short_of(vm, left).to_get(required.unwrap_or(0));
+        memory.causes.push(fault(&place(vm), why, help));
+    }
+    let saturated = if let Some((vm, _)) = free.first() {
+        let left = most.saturating_sub(total) / free.len() as u64;
+        let help = short_of(vm, left).to_limit();
+        let free: Vec<_> = free.iter().map(|(_, why)| why.as_str()).collect();
+        let reason = format!(
+            "no budget of refills for {}: nothing keeps the memory from saturation",
+            free.join(", ")
+        );
+        Some(fault(&place(vm), reason, help))
+    } else if engine && dma == 0 && timing.flows.iter().all(|flow| flow.best_effort) {
+        Some(unlimited(timing, to_limit_dma(&table, total)))
+    } else if !table.holds(total, BytesPerSec(dma)) {
+        let mut reason = format!(
+            "budgets of {total} in {} beside {dma} B/s of DMA saturate the memory (Eq. 2)",
+            table.period()
+        );
+        let whole = counted_whole(&memory.vms, table.period());
+        reason.push_str(&(whole.unwrap_or_default() + &counted_more(timing)));
+        let help = to_fit(&table, total, (dma, least));
+        Some(fault(&first, reason, help))
+    } else {
+        None
+    };
+    memory.saturated = saturated.as_ref().map(|_| memory.causes.len());
+    memory.causes.extend(saturated);
+    Ok(Some(memory.judged()))
+}
+
+/// Returns a note if a QoS level lets through less than the `least` bytes/s that the flows need.
+/// `lets` returns the bandwidth of a level and whether it is below saturation.
+fn starved(
+    qos: Option<(u16, u64)>,
+    least: Option<u64>,
+    lets: impl Fn(u16) -> (BytesPerSec, bool),
+) -> Option<String> {
+    let ((level, most), least) = qos.zip(least)?;
+    let (next, harmless) = lets(level.saturating_add(1));
+    let harmless = if harmless { "harmless" } else { "not harmless" };
+    (most < least).then(|| {
+        format!(
+            "QoS level {level} lets less through than the flows need, {least} B/s: the next lets at most {next} through, which is {harmless} beside these budgets"
+        )
+    })
+}
+
+/// Returns the fault that nothing limits flows of best effort.
+fn unlimited(timing: &Timing, help: String) -> Fault {
+    let names: Vec<_> = timing.flows.iter().map(|flow| flow.name.as_str()).collect();
+    let reason = format!(
+        "nothing limits what is moved for {}: best effort takes what bandwidth there is, and nobody says [dma] bandwidth",
+        names.join(", ")
+    );
+    let place = timing.flows.first().map(|flow| flow.place.clone()).unwrap_or_default();
+    timing.fault(Code::MemoryBandwidth, &place, reason, help)
+}
+
+/// Returns the name of a VM without a budget of refills, with what it has instead.
+fn why_free(vm: &TimedVm) -> String {
+    let other = vm.bandwidth.as_ref().filter(|asked| asked.budget.is_some());
+    other.map_or_else(
+        || vm.name.clone(),
+        |other| {
+            let event = other.event().unwrap_or(Event::L2dWriteback);
+            format!("{} ({} says nothing of refills)", vm.name, event.name())
+        },
+    )
+}
+
+/// Returns why `required` bytes/s are not guaranteed to a VM.
+fn shortfall(
+    vm: &TimedVm,
+    limits: Option<Limits>,
+    line: Option<Bytes>,
+    required: u64,
+) -> Option<String> {
+    let Some((limits, asked)) = limits.zip(vm.bandwidth.as_ref()) else {
+        return Some(format!(
+            "{}: it must get {required} B/s and has no budget of refills",
+            vm.name
+        ));
+    };
+    let (line, sure) = (line?, limits.sure());
+    let got = u128::from(sure.accesses) * u128::from(line.0) * 1_000_000_000;
+    (got < u128::from(required) * u128::from(sure.period.0)).then(|| {
+        format!(
+            "{}: its budget is {} B/s, of which {} are sure, but it must get {required} B/s{}",
+            vm.name,
+            limits.written.bandwidth(line).0,
+            sure.bandwidth_at_least(line).0,
+            limits.why_less(asked)
+        )
+    })
+}
+
+/// Returns what is not analyzed of VMs that have a budget and copy flows.
+fn copiers(timing: &Timing) -> Vec<String> {
+    let copies = |vm: usize| {
+        timing.flows.iter().any(|flow| match timing.dma.path {
+            DataPath::Sender => flow.from == vm,
+            DataPath::Receiver => flow.to.contains(&vm),
+            DataPath::Dma | DataPath::Broker => false,
+        })
+    };
+    let of = |(position, vm): (usize, &TimedVm)| {
+        let budget = vm.bandwidth.as_ref().is_some_and(|asked| asked.budget.is_some());
+        (budget && copies(position)).then(|| {
+            format!(
+                "{}: the bandwidth at which its cores copy flows is taken as said, and what they copy for no part of its budget: give it one that allows both",
+                vm.name
+            )
+        })
+    };
+    timing.vms.iter().enumerate().filter_map(of).collect()
+}
+
+/// Returns the inputs without which the budgets are not judged.
+fn missing(timing: &Timing) -> Vec<Missing> {
+    let platform = timing.platform.as_ref().map_or("the board", |platform| &platform.name);
+    let mut missing = Vec::new();
+    for vm in timing.vms.iter().filter(|_| timing.saturation.is_none()) {
+        let required = vm.bandwidth.as_ref().and_then(|asked| asked.required);
+        if let (Some(required), None) = (required, Limits::of(timing, vm)) {
+            missing.push(Missing {
+                what: format!(
+                    "{}: whether it gets {required} is open, as it has no budget of refills",
+                    vm.name
+                ),
+                supply: "write a budget, or add [saturation] and let `weir plan` choose one"
+                    .to_owned(),
+            });
+        }
+    }
+    if timing.saturation.is_none() && !timing.is_free_of_contention() {
+        missing.push(Missing {
+            what: format!(
+                "memory: whether the budgets saturate it is open, as no saturation is known for {platform}"
+            ),
+            supply: "add [saturation], which `weir calibrate` measures on a platform of QEMU's, or name a platform whose file has it"
+                .to_owned(),
+        });
+    } else if counted_by_interrupt(timing) && no_overshoot(timing) {
+        missing.push(Missing {
+            what: format!(
+                "memory: the overshoot behind a budget's end is not known for {platform}"
+            ),
+            supply: "add `overshoot` to [saturation]".to_owned(),
+        });
+    }
+    missing
+}
+
+/// Returns whether a budget counts whose overshoot is that of a PMU's interrupt.
+fn counted_by_interrupt(timing: &Timing) -> bool {
+    let Some(known) = &timing.saturation else { return false };
+    let delays = timing.delay().is_some_and(|(delay, _)| delay.0 > 0);
+    let tasks = delays && timing.vms.iter().any(|vm| !vm.tasks.is_empty());
+    // The overshoot of the counter page is bounded by the accesses between two polls.
+    let by_interrupt = |vm: &TimedVm| {
+        let asked = vm.bandwidth.as_ref();
+        let period = asked.and_then(|asked| asked.budget).map_or(known.period, |its| its.1);
+        asked.is_some_and(|asked| tasks || !asked.has_debt()) && timing.looks(vm, period).is_none()
+    };
+    timing.vms.iter().any(by_interrupt)
+}
+
+/// Returns whether no overshoot of a PMU's interrupt is known.
+fn no_overshoot(timing: &Timing) -> bool {
+    timing.measured_overshoot().is_none()
+}
+
+/// Returns what the figures take for granted and the file does not say.
+fn notes(timing: &Timing) -> Vec<String> {
+    let mut notes = copiers(timing);
+    if counted_by_interrupt(timing)
+        && let Some(measured) = timing.measured_overshoot()
+    {
+        notes.push(format!(
+            "the overshoot counts as the file or the platform says, {measured}: nothing bounds how late the interrupt of a PMU is"
+        ));
+    }
+    for vm in &timing.vms {
+        let Some(asked) = vm.bandwidth.as_ref().filter(|asked| asked.required.is_some()) else {
+            continue;
+        };
+        let name = &vm.name;
+        if Limits::of(timing, vm).is_some_and(|limits| limits.looks.is_some()) {
+            notes.push(format!(
+                "{name}: what is sure is what EL2's polls of the counter page leave of its budget, where its cores could make all of it in a period without them, and no other core's polls take their time, as they do in QEMU under instruction counting"
+            ));
+        }
+        if asked.limits_writes() {
+            notes.push(format!(
+                "{name}: what is sure is so as long as its write budget lasts: it is suspended where either is spent"
+            ));
+        }
+        if let Some(core) = timing.cores.iter().find(|core| vm.cpus.contains(&core.id)) {
+            notes.push(format!(
+                "{name}: what is sure is so where it has its cores all the time, and it shares core {}",
+                core.id
+            ));
+        }
+    }
+    notes
+}
+
+/// Returns which budgets count for more than their rate, and how to write them.
+fn counted_whole(vms: &[BudgetBound], of_table: Nanos) -> Option<String> {
+    let longer: Vec<_> = vms
+        .iter()
+        .filter_map(|vm| {
+            let (accesses, period) = vm.budget.zip(vm.period_ns.map(Nanos))?;
+            if period <= of_table {
+                return None;
+            }
+            let share = u128::from(accesses) * u128::from(of_table.0) / u128::from(period.0);
+            Some(format!("{} {share}", vm.name))
+        })
+        .collect();
+    (!longer.is_empty()).then(|| {
+        format!(
+            "; a budget of a longer period may be spent in one burst and counts whole, in {of_table} the same \
+             rate would be {}",
+            longer.join(", ")
+        )
+    })
+}
+
+/// Returns which budgets count for more than the file writes, and why.
+fn counted_more(timing: &Timing) -> String {
+    let mut why = String::new();
+    for vm in &timing.vms {
+        let (Some(limits), Some(asked)) = (Limits::of(timing, vm), &vm.bandwidth) else { continue };
+        let beyond = forgiven(timing, vm);
+        if beyond > 0 {
+            let _ = write!(why, "; {} may take {beyond} beyond its budget: debt = false", vm.name);
+        }
+        if let Some(setter) = asked.setter().filter(|_| limits.most != limits.written) {
+            let most = limits.most.accesses;
+            let _ = write!(why, "; {setter} may set the budget of {} to {most}", vm.name);
+        }
+        if let (Some(window @ 2..), Some(critical)) = (asked.window, asked.critical()) {
+            let _ = write!(
+                why,
+                "; {} may use {window} budgets in one period where {critical} used nothing in {} before",
+                vm.name,
+                window - 1
+            );
+        }
+    }
+    why
+}
+
+impl BudgetBound {
+    fn new(
+        vm: &TimedVm,
+        limits: Option<Limits>,
+        counted: Option<u64>,
+        line: Option<Bytes>,
+    ) -> Self {
+        let written = limits.map(|limits| limits.written);
+        let rate = |of: fn(Budget, Bytes) -> BytesPerSec| {
+            written.zip(line).map(|(budget, line)| of(budget, line).0)
+        };
+        let guaranteed = limits.zip(line);
+        Self {
+            name: vm.name.clone(),
+            budget: written.map(|budget| budget.accesses),
+            period_ns: written.map(|budget| budget.period.0),
+            counted,
+            bandwidth: rate(Budget::bandwidth),
+            bandwidth_with_write_backs: rate(Budget::total_bandwidth),
+            guaranteed: guaranteed.map(|(limits, line)| limits.sure().bandwidth_at_least(line).0),
+            required: vm.bandwidth.as_ref().and_then(|asked| asked.required).map(|rate| rate.0),
+        }
+    }
+}
+
+impl MemoryReport {
+    /// Returns a report on budgets that no saturation table is known for.
+    fn new(timing: &Timing, vms: Vec<BudgetBound>, dma_bandwidth: u64) -> Self {
+        let mut asked = timing.vms.iter().filter_map(|vm| vm.bandwidth.as_ref());
+        Self {
+            holds: None,
+            verdict: Verdict::default(),
+            period_ns: None,
+            total_budget: None,
+            max_total_budget: None,
+            dma_bandwidth,
+            max_dma_bandwidth: None,
+            qos_level: None,
+            qos_bandwidth: None,
+            vms,
+            causes: timing.unkept(),
+            notes: notes(timing),
+            missing: missing(timing),
+            saturated: None,
+            overcommits: asked.any(Bandwidth::overcommits),
+        }
+    }
+
+    /// Sets the verdict, once all parts are known.
+    fn judged(mut self) -> Self {
+        self.verdict = self.judgement().verdict();
+        self.holds = self.verdict.truth();
+        self
+    }
+
+    /// Returns the verdict on all budgets, with the missing inputs.
+    #[must_use]
+    pub fn judgement(&self) -> Judgement {
+        let missing = self.missing.iter().cloned().map(Judgement::from);
+        missing.fold(Judgement::of(self.causes.is_empty()), Judgement::and)
+    }
+
+    /// Returns why the memory may be saturated, if the file accepts that (`overcommit = true`).
+    #[must_use]
+    pub fn overcommitted(&self) -> Option<&Fault> {
+        self.saturated.filter(|_| self.overcommits).and_then(|at| self.causes.get(at))
+    }
+
+    /// Returns the causes that the file does not accept.
+    pub fn refused(&self) -> impl Iterator<Item = &Fault> {
+        let accepted = self.saturated.filter(|_| self.overcommits);
+        let causes = self.causes.iter().enumerate();
+        causes.filter(move |(at, _)| Some(*at) != accepted).map(|(_, cause)| cause)
+    }
+}

@@ -1,0 +1,452 @@
+//! The report on the flows of a system.
+
+use super::{
+    Options, messages,
+    overheads::{OverheadSource, overhead_sources},
+};
+use crate::{
+    Bytes, BytesPerSec, HalfNanos,
+    flows::{Cause, Failure, MinBandwidth, Report, TaskReport, Verdict as Schedulability},
+    verdict::{Judgement, Verdict},
+};
+use serde::{Serialize, Serializer};
+use weir_model::{
+    Code, Fault, Timing,
+    timing::{DataPath, PathSource},
+};
+
+/// The bounds of the flows.
+#[derive(Clone, Debug, Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub struct FlowsReport {
+    /// Whether each flow meets its deadline at the bandwidth judged.
+    pub schedulable: bool,
+    /// The verdict on all flows.
+    pub verdict: Verdict,
+    /// The greatest U' of a core that moves flows; none if nothing was judged, or a flow is left no
+    /// period.
+    pub utilization: Option<f64>,
+    /// The bandwidth that was judged, in bytes/s; none if none is given and none was found.
+    pub bandwidth: Option<u64>,
+    /// The least sufficient bandwidth in bytes/s, if it was found and there is one.
+    pub min_bandwidth: Option<u64>,
+    /// What `min_bandwidth` is.
+    pub min_bandwidth_is: MinBandwidthIs,
+    /// The first instant at which demand exceeds time, in ns.
+    pub first_failure_ns: Option<f64>,
+    /// The demand at this instant, in words.
+    pub first_failure: Option<String>,
+    /// Why the flows do not hold, or what was not shown within the effort.
+    #[serde(rename = "reasons", serialize_with = "messages")]
+    pub causes: Vec<Fault>,
+    /// Whether the effort was spent before everything was shown.
+    pub gave_up: bool,
+    /// Whether it was spent before some latency bound was found.
+    pub bounds_gave_up: bool,
+    /// What the verdict assumes.
+    pub assumed: FlowAssumptions,
+    /// The flows that have a deadline, in the order of the file.
+    #[serde(rename = "tasks")]
+    pub flows: Vec<FlowBound>,
+    /// If the search for the least bandwidth gave up: no less is enough, in bytes/s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_bandwidth_at_least: Option<u64>,
+    /// If it gave up: this is enough, in bytes/s; the inner value is none if nothing was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_bandwidth_enough: Option<Option<u64>>,
+    /// The chunk size in bytes from which a DMA engine is faster than a copy by a core; the inner
+    /// value is none if it never is, the outer one if an input is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dma_better_from_bytes: Option<Option<u64>>,
+    /// Whether the file or the caller gives the bandwidth.
+    #[serde(skip)]
+    pub is_bandwidth_given: bool,
+    /// Whether the demand is shown to exceed the time and the first instant was not found.
+    #[serde(skip)]
+    pub is_failure_unknown: bool,
+    /// Why no bandwidth is enough.
+    #[serde(skip)]
+    pub no_bandwidth: Vec<String>,
+}
+
+/// What is known of the least sufficient bandwidth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MinBandwidthIs {
+    /// The exact one.
+    Exact,
+    /// No bandwidth is enough.
+    None,
+    /// The search gave up.
+    GivenUp,
+}
+
+/// A flow after its transformation (rt-virtio Eq. 3, 4 and 19 to 27), and its bounds.
+#[derive(Clone, Debug, Serialize)]
+pub struct FlowBound {
+    /// The flow.
+    pub name: String,
+    /// C' at the bandwidth judged, in ns.
+    pub c_ns: f64,
+    /// D' in ns.
+    pub d_ns: f64,
+    /// P' in ns.
+    pub p_ns: f64,
+    /// J' in ns.
+    pub j_ns: f64,
+    /// q' at the bandwidth judged, in ns.
+    pub q_ns: f64,
+    /// The least slack over the deadlines of the flow, in ns; none if it was not found.
+    pub slack_ns: Option<f64>,
+    /// The latency bound in ns, if the broker moves the flow: from the later of notification and
+    /// eligibility to the interrupt of the receiver, on concurrent cores.
+    pub bound_ns: Option<u64>,
+    /// The bound in ns if a DMA engine moves the flow: from the notification until the receiver has
+    /// handled its interrupt.
+    pub end_to_end_ns: Option<u64>,
+    /// The latency bound in ns on emulated cores that run one at a time.
+    pub serialized_bound_ns: Option<u64>,
+    /// The position of the flow in the file.
+    #[serde(skip)]
+    pub position: usize,
+}
+
+/// What a verdict on flows assumes.
+#[derive(Clone, Debug, Serialize)]
+pub struct FlowAssumptions {
+    /// What moves the bytes.
+    #[serde(serialize_with = "path_key")]
+    pub data_path: DataPath,
+    /// Why it is this path.
+    pub data_path_from: String,
+    /// How the cores run: always `concurrent`.
+    pub cores: &'static str,
+    /// Where the bandwidth comes from.
+    pub bandwidth_from: &'static str,
+    /// The bandwidth of the copy in bytes/s, if a core copies.
+    pub copy_bandwidth: Option<u64>,
+    /// Bytes between two decisions.
+    pub chunk: u64,
+    /// The kind of the overheads: always `measured`.
+    pub overheads_are: &'static str,
+    /// Where the overheads come from.
+    pub overheads: Vec<OverheadSource>,
+    /// The build of the hypervisor that the overheads are compared with.
+    pub build: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn path_key<S: Serializer>(path: &DataPath, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match path {
+        DataPath::Dma => "dma",
+        DataPath::Broker => "broker",
+        DataPath::Sender => "sender",
+        DataPath::Receiver => "receiver",
+    })
+}
+
+/// When a DMA engine moves a chunk faster than a core copies it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Engine {
+    /// An input is not known.
+    Unknown,
+    /// For chunks of so many bytes and more.
+    From(Bytes),
+    /// For no chunk.
+    Never,
+}
+
+/// The flows of one core that moves chunks.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// The VM whose core it is; none for the broker's.
+    pub vm: Option<String>,
+    /// Positions of the flows of the tasks, and behind them those of best effort.
+    pub flows: Vec<usize>,
+    /// The report at the bandwidth judged.
+    pub report: Option<Report>,
+    /// The least bandwidth.
+    pub least: MinBandwidth,
+}
+
+impl Part {
+    fn name<'a>(&self, timing: &'a Timing, task: usize) -> &'a str {
+        let flow = self.flows.get(task).and_then(|flow| timing.flows.get(*flow));
+        flow.map_or("?", |flow| &flow.name)
+    }
+
+    fn failure(&self, timing: &Timing, failure: &Failure) -> String {
+        let demand = HalfNanos(i64::try_from(failure.demand).unwrap_or(i64::MAX));
+        let blocker =
+            failure.blocker.map(|task| format!(", with blocking by {}", self.name(timing, task)));
+        format!("{demand} of work in {}{}", failure.at, blocker.unwrap_or_default())
+    }
+
+    /// Returns why it is not schedulable, with the names of the flows.
+    fn cause(&self, timing: &Timing, cause: &Cause) -> String {
+        match cause {
+            Cause::NoTime { task, window } => {
+                format!("{}: the overheads leave D' - J' = {window}", self.name(timing, *task))
+            }
+            Cause::NoPeriod { task, period } => {
+                let name = self.name(timing, *task);
+                format!("{name}: the spread of the send overhead leaves P' = {period}")
+            }
+            Cause::Demand(failure) => {
+                format!("demand exceeds the time: {}", self.failure(timing, failure))
+            }
+            Cause::OverheadDemand(failure) => format!(
+                "the overheads alone take more than the time, no bandwidth helps: {}",
+                self.failure(timing, failure)
+            ),
+            other => other.to_string(),
+        }
+    }
+
+    fn verdict(&self) -> Option<Schedulability> {
+        self.report.as_ref().map(|report| report.verdict)
+    }
+
+    fn holds(&self) -> bool {
+        match self.verdict() {
+            Some(verdict) => verdict == Schedulability::Schedulable,
+            // It has best effort only.
+            None => self.least == MinBandwidth::Exactly(BytesPerSec(0)),
+        }
+    }
+
+    fn is_refuted(&self) -> bool {
+        match self.verdict() {
+            Some(verdict) => matches!(verdict, Schedulability::Unschedulable(_)),
+            None => matches!(self.least, MinBandwidth::Never(_)),
+        }
+    }
+
+    /// Returns why its flows do not hold, or what was not shown within the effort.
+    fn reason(&self, timing: &Timing) -> Option<String> {
+        let on = self.vm.as_ref().map_or(String::new(), |vm| format!("on {vm}'s core: "));
+        let why = match (self.verdict(), &self.least) {
+            (Some(Schedulability::Unschedulable(cause)), _) => self.cause(timing, &cause),
+            (None, MinBandwidth::Never(cause)) => self.cause(timing, cause),
+            (Some(Schedulability::GaveUp { checked }), _) => {
+                let upto = if checked.0 > 0 {
+                    format!("no failure up to {checked}, but not all instants")
+                } else {
+                    "not all of the first instants".to_owned()
+                };
+                format!("given up: {upto} could be tested in time; --max-steps grants more")
+            }
+            (Some(Schedulability::Schedulable) | None, _) => return None,
+        };
+        Some(format!("{on}{why}"))
+    }
+
+    /// Returns the position of the flow that its cause is about, or of its first.
+    fn blamed(&self) -> Option<usize> {
+        let task = match self.verdict() {
+            Some(Schedulability::Unschedulable(
+                Cause::NoTime { task, .. } | Cause::NoPeriod { task, .. },
+            )) => task,
+            _ => 0,
+        };
+        self.flows.get(task).copied()
+    }
+}
+
+/// Bounds on the least sufficient bandwidth of several parts, in bytes/s.
+#[derive(Clone, Copy)]
+enum Least {
+    Exactly(u64),
+    Never,
+    GaveUp { at_least: u64, enough: Option<u64> },
+}
+
+fn least(parts: &[Part]) -> Least {
+    let both = |least, part: &Part| match (least, &part.least) {
+        (Least::Never, _) | (_, MinBandwidth::Never(_)) => Least::Never,
+        (Least::Exactly(a), MinBandwidth::Exactly(b)) => Least::Exactly(a.max(b.0)),
+        (Least::GaveUp { at_least, enough }, MinBandwidth::Exactly(b)) => Least::GaveUp {
+            at_least: at_least.max(b.0),
+            enough: enough.map(|enough| enough.max(b.0)),
+        },
+        (before, MinBandwidth::GaveUp { at_least, enough }) => {
+            let (low, high) = match before {
+                Least::GaveUp { at_least, enough } => (at_least, enough),
+                Least::Exactly(b) => (b, Some(b)),
+                Least::Never => (0, None),
+            };
+            let high = high.zip(*enough).map(|(high, enough)| high.max(enough.0));
+            Least::GaveUp { at_least: low.max(at_least.0), enough: high }
+        }
+    };
+    parts.iter().fold(Least::Exactly(0), both)
+}
+
+impl FlowsReport {
+    /// Reports on parts that were judged at a bandwidth, which is given or was found.
+    pub(super) fn new(
+        timing: &Timing,
+        parts: &[Part],
+        (bandwidth, is_bandwidth_given): (Option<u64>, bool),
+        assumed: FlowAssumptions,
+    ) -> Self {
+        let schedulable = parts.iter().all(Part::holds);
+        let verdict = if schedulable || parts.iter().any(Part::is_refuted) {
+            Verdict::of(schedulable)
+        } else {
+            Verdict::NotJudged
+        };
+        let least = least(parts);
+        let (min_bandwidth, min_bandwidth_is) = match least {
+            Least::Exactly(least) => (Some(least), MinBandwidthIs::Exact),
+            Least::Never => (None, MinBandwidthIs::None),
+            Least::GaveUp { .. } => (None, MinBandwidthIs::GivenUp),
+        };
+        let (min_bandwidth_at_least, min_bandwidth_enough) = match least {
+            Least::GaveUp { at_least, enough } => (Some(at_least), Some(enough)),
+            _ => (None, None),
+        };
+        let reports = || parts.iter().filter_map(|part| part.report.as_ref());
+        let utilizations: Option<Vec<f64>> = reports().map(|report| report.utilization).collect();
+        let failures = parts.iter().filter_map(|part| {
+            let failure = part.report.as_ref()?.first_failure?;
+            Some((part, failure))
+        });
+        let first_failure = failures.min_by_key(|(_, failure)| failure.at);
+        let gave_up = |part: &Part| {
+            matches!(part.least, MinBandwidth::GaveUp { .. })
+                || matches!(part.verdict(), Some(Schedulability::GaveUp { .. }))
+        };
+        let overload = Some(Schedulability::Unschedulable(Cause::Overload));
+        let never = |part: &Part| match &part.least {
+            MinBandwidth::Never(cause) => Some(part.cause(timing, cause)),
+            _ => None,
+        };
+        Self {
+            schedulable,
+            verdict,
+            utilization: utilizations.and_then(|all| all.into_iter().reduce(f64::max)),
+            bandwidth,
+            min_bandwidth,
+            min_bandwidth_is,
+            first_failure_ns: first_failure.map(|(_, failure)| failure.at.as_nanos_f64()),
+            first_failure: first_failure.map(|(part, failure)| part.failure(timing, &failure)),
+            causes: causes(timing, parts, min_bandwidth),
+            gave_up: parts.iter().any(gave_up),
+            bounds_gave_up: false,
+            assumed,
+            flows: rows(timing, parts),
+            min_bandwidth_at_least,
+            min_bandwidth_enough,
+            dma_better_from_bytes: None,
+            is_bandwidth_given,
+            is_failure_unknown: first_failure.is_none()
+                && parts.iter().any(|part| part.verdict() == overload),
+            no_bandwidth: parts.iter().filter_map(never).collect(),
+        }
+    }
+
+    pub(super) const fn set_engine(&mut self, engine: Engine) {
+        self.dma_better_from_bytes = match engine {
+            Engine::Unknown => None,
+            Engine::From(size) => Some(Some(size.0)),
+            Engine::Never => Some(None),
+        };
+    }
+
+    /// Returns the verdict on all flows, with what is missing for it.
+    #[must_use]
+    pub fn judgement(&self) -> Judgement {
+        match self.verdict {
+            Verdict::NotJudged => Judgement::not_judged(
+                "flows: no answer was found within the effort",
+                "allow more with --max-steps, or ask less of the flows",
+            ),
+            verdict => Judgement::of(verdict.holds()),
+        }
+    }
+}
+
+/// Why not all flows hold, as faults of the file.
+fn causes(timing: &Timing, parts: &[Part], min_bandwidth: Option<u64>) -> Vec<Fault> {
+    let most = most_copied(timing).unwrap_or(u64::MAX);
+    let help = match min_bandwidth {
+        Some(least) if least > most => format!(
+            "ask less of the flows: they need {least} B/s, and the core that copies does {most} B/s (`copy_bandwidth`)"
+        ),
+        Some(least) => {
+            format!("the least bandwidth for all flows is {least} B/s; or ask less of the flows")
+        }
+        None => "ask less of the flows: `weir analyze` tells more".to_owned(),
+    };
+    let mut blamed = parts.iter().filter_map(Part::blamed);
+    let place = blamed.find_map(|flow| timing.flows.get(flow)).map(|flow| flow.place.clone());
+    let place = place.unwrap_or_default();
+    let reasons = parts.iter().filter_map(|part| part.reason(timing));
+    reasons.map(|reason| timing.fault(Code::FlowDeadlineMissed, &place, reason, &help)).collect()
+}
+
+fn rows(timing: &Timing, parts: &[Part]) -> Vec<FlowBound> {
+    let of = |part: &'_ Part| -> Vec<(usize, TaskReport)> {
+        let tasks = part.report.iter().flat_map(|report| report.tasks.iter().copied());
+        part.flows.iter().copied().zip(tasks).collect()
+    };
+    let mut rows: Vec<_> = parts.iter().flat_map(of).collect();
+    rows.sort_by_key(|(flow, _)| *flow);
+    let row = |(position, task): (usize, TaskReport)| FlowBound {
+        name: timing.flows.get(position).map(|flow| flow.name.clone()).unwrap_or_default(),
+        c_ns: task.c_ns,
+        d_ns: task.d_ns,
+        p_ns: task.p_ns,
+        j_ns: task.j_ns,
+        q_ns: task.q_ns,
+        slack_ns: task.slack_ns,
+        bound_ns: None,
+        end_to_end_ns: None,
+        serialized_bound_ns: None,
+        position,
+    };
+    rows.into_iter().map(row).collect()
+}
+
+/// The most that the core that copies can do, in bytes/s, if one does and that is known.
+pub(crate) fn most_copied(timing: &Timing) -> Option<u64> {
+    let copy = timing.dma.copy_bandwidth.filter(|_| timing.dma.path != DataPath::Dma);
+    copy.map(|rate| rate.0)
+}
+
+/// What a verdict at `judged` bytes/s assumes.
+pub(super) fn assumptions(
+    timing: &Timing,
+    options: &Options,
+    judged: Option<u64>,
+) -> FlowAssumptions {
+    let named = || timing.platform.as_ref().map_or("?", |platform| platform.name.as_str());
+    let engine = timing.platform.as_ref().and_then(|platform| platform.dma_engine.as_deref());
+    let reason = match (timing.dma.path_source, engine) {
+        (PathSource::File, _) => "[dma] path".to_owned(),
+        (PathSource::Platform, Some(engine)) => {
+            format!("platform {} has the DMA engine {engine}", named())
+        }
+        (PathSource::Platform, None) => format!("platform {} has no DMA engine", named()),
+        (PathSource::Default, _) => "the default without a platform".to_owned(),
+    };
+    let asked = timing.dma.bandwidth.map(|rate| rate.0);
+    let bandwidth_from = match (judged, asked, options.bandwidth) {
+        (None, ..) => "the least that is enough",
+        (found, asked, _) if found != asked => "copy_bandwidth",
+        (.., Some(_)) => "--bandwidth",
+        (.., None) => "[dma] bandwidth",
+    };
+    FlowAssumptions {
+        data_path: timing.dma.path,
+        data_path_from: reason,
+        cores: "concurrent",
+        bandwidth_from,
+        copy_bandwidth: most_copied(timing),
+        chunk: timing.dma.chunk.map_or(super::CHUNK, |chunk| chunk.0),
+        overheads_are: "measured",
+        overheads: overhead_sources(&timing.tables, options.build.as_deref()),
+        build: options.build.clone(),
+    }
+}

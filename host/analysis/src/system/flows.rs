@@ -1,0 +1,545 @@
+//! The flows of a system: the analysis of rt-virtio, or that of weir's own data paths.
+
+use super::{
+    CHUNK, Options,
+    cause::{Cause, why_none},
+    flow_report::{Engine, FlowBound, FlowsReport, Part, assumptions, most_copied},
+    supply::supply,
+};
+use crate::{
+    Bytes, BytesPerSec, Nanos,
+    flows::{
+        Analyzer, Bandwidths, Copier, Effort, Ends, Flow, FlowError, FlowErrorKind, Group,
+        MinBandwidth, Mover, Overheads, Path, Queue, Range, Reading, Report, Setting, Task,
+        Verdict, dma_from, groups, on_shared_core, report_beside, responses, waits,
+    },
+    time::VmTask,
+};
+use weir_model::{
+    Code, Fault, Timing,
+    timing::{DataPath, Place, Runner},
+};
+
+/// The greatest time of the analysis in ns, for flows without a period or deadline.
+const LONGEST: u64 = 1 << 52;
+/// The effort of slacks, which are for information only.
+const SLACK: u64 = 1 << 22;
+
+/// The code of the fault that overheads are missing: the flows are not judged then.
+pub const NO_OVERHEADS: Code = Code::NoOverheads;
+
+/// The flows of a file as [`crate::flows`] needs them.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// One for each flow, in the order of the file. Best effort has the greatest period and
+    /// deadline.
+    pub flows: Vec<Flow>,
+    /// The number of receivers of each flow.
+    pub receivers: Vec<u32>,
+    /// The setting without the overheads.
+    pub setting: Setting,
+    /// The data path with its overheads.
+    pub path: Path,
+    /// The bound on the time that a core holds the lock of a device.
+    hold: Nanos,
+    /// The lower bound on the time to finalize a transfer after the receiver's interrupt.
+    tail: Nanos,
+}
+
+/// How the cores of a system run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cores {
+    /// Concurrently, as on a board: a core may wait for a lock that another core holds. Every
+    /// verdict assumes this.
+    Concurrent,
+    /// One at a time, as in QEMU with instruction counting: no core finds a lock taken. Only for
+    /// comparison with such a run.
+    Serialized,
+}
+
+impl Input {
+    /// Reads the flows of a file.
+    ///
+    /// # Errors
+    ///
+    /// Overheads that are needed and not given.
+    pub fn of(timing: &Timing, reading: Reading) -> Result<Self, Vec<Fault>> {
+        let mut overheads = Overheads::default();
+        let [mut wake, mut copy] = [Range::default(); 2];
+        let [mut hold, mut tail] = [Nanos(0); 2];
+        // The first value of a name has precedence, so it is set last.
+        for overhead in timing.overheads.iter().rev() {
+            let range = Range { min: overhead.min, max: overhead.max };
+            match overhead.name {
+                "wake" => wake = range,
+                "copy" => copy = range,
+                "hold" => hold = range.max,
+                "tail" => tail = range.min,
+                name => _ = overheads.set(name, range),
+            }
+        }
+        let needed: &[&str] = match timing.dma.path {
+            DataPath::Dma => {
+                &["hc", "pt", "pp", "ql", "qi", "qa", "qr", "ps", "pd", "ft", "ip", "br"]
+            }
+            DataPath::Sender => &["pp", "qi", "qa", "qr", "ps", "ft", "copy"],
+            DataPath::Receiver => &["pp", "qi", "qa", "qr", "ps", "ft", "wake", "copy"],
+            DataPath::Broker => {
+                &["hc", "pp", "ql", "qi", "qa", "qr", "ps", "ft", "wake", "copy", "hold"]
+            }
+        };
+        let known = |name: &&str| timing.overheads.iter().any(|overhead| overhead.name == *name);
+        let missing: Vec<_> = needed.iter().copied().filter(|name| !known(name)).collect();
+        if !missing.is_empty() {
+            let place = timing.flows.first().map_or_else(Place::default, |flow| flow.place.clone());
+            let message = format!("flows need overheads, and nobody says {}", missing.join(", "));
+            let elsewhere = if timing.dma.path == DataPath::Dma {
+                "name a platform that has them (platform = \"zcu102\"), or pass --overheads FILE"
+            } else {
+                "name a platform that has them (platform = \"qemu-virt\"), or measure them in a run: `weir report --overheads -o FILE`, then --overheads FILE"
+            };
+            let help = format!(
+                "add [overheads] with {} = {{ min = .., max = .. }} in ns, or {elsewhere}",
+                missing.join(", ")
+            );
+            return Err(vec![timing.fault(NO_OVERHEADS, &place, message, help)]);
+        }
+        let local = timing.dma.path != DataPath::Dma;
+        let path = Path {
+            wake,
+            copy,
+            queue: if local { Queue::Heap } else { Queue::List },
+            locked: !local,
+            mover: if local { Mover::Cpu } else { Mover::Dma },
+            copier: match timing.dma.path {
+                DataPath::Dma | DataPath::Broker => Copier::Broker,
+                DataPath::Sender => Copier::Sender,
+                DataPath::Receiver => Copier::Receiver,
+            },
+            ..Path::paper(overheads)
+        };
+        let position = |vm: usize| u32::try_from(vm).unwrap_or(u32::MAX);
+        let flows = timing.flows.iter().map(|flow| Flow {
+            size: flow.size,
+            period: Nanos(flow.period.map_or(LONGEST, |time| time.0)),
+            deadline: Nanos(flow.deadline.map_or(LONGEST, |time| time.0)),
+            from: position(flow.from),
+            to: position(flow.to.first().copied().unwrap_or(flow.from)),
+        });
+        Ok(Self {
+            flows: flows.collect(),
+            receivers: timing.flows.iter().map(|flow| position(flow.to.len())).collect(),
+            setting: Setting {
+                chunk: Bytes(timing.dma.chunk.map_or(CHUNK, |chunk| chunk.0)),
+                // weir's broker has one queue for all flows, that of rt-virtio one for each sender.
+                queues: timing.dma.queues.or((timing.dma.path == DataPath::Broker).then_some(1)),
+                reading,
+            },
+            path,
+            hold,
+            tail,
+        })
+    }
+
+    /// Returns the tasks of each core that moves chunks.
+    ///
+    /// # Errors
+    ///
+    /// As [`groups`].
+    fn groups(&self, timing: &Timing, cores: Cores) -> Result<Vec<Group>, FlowError> {
+        let mut groups = groups(&self.flows, &self.receivers, &self.setting, &self.path)?;
+        if cores == Cores::Serialized || timing.dma.path != DataPath::Broker {
+            return Ok(groups);
+        }
+        let position = |vm: usize| u32::try_from(vm).unwrap_or(u32::MAX);
+        let ends = timing.flows.iter().map(|flow| Ends {
+            from: position(flow.from),
+            to: flow.to.iter().map(|vm| position(*vm)).collect(),
+        });
+        let ends: Vec<_> = ends.collect();
+        let chunk = self.setting.chunk.0.max(1);
+        let chunks: Vec<_> = self.flows.iter().map(|flow| flow.size.0.div_ceil(chunk)).collect();
+        let vcpus: Vec<_> = timing.vms.iter().map(|vm| position(vm.cpus.len())).collect();
+        let waits = waits(&ends, &chunks, &vcpus, self.hold);
+        for group in &mut groups {
+            for (task, &flow) in group.tasks.iter_mut().zip(&group.flows) {
+                let from = ends.get(flow).map_or(0, |ends| ends.from);
+                let batch = ends.iter().filter(|ends| ends.from == from).count();
+                let added = waits.get(flow).and_then(|waits| waits.added_to(task, position(batch)));
+                let kind = FlowErrorKind::PacketOverheadTooLarge;
+                *task = added.ok_or(FlowError { flow: Some(flow), kind })?;
+            }
+        }
+        Ok(groups)
+    }
+}
+
+/// Returns the fault for an error of the analysis, at its place.
+pub fn fault(timing: &Timing, error: FlowError) -> Fault {
+    let flow = error.flow.and_then(|flow| timing.flows.get(flow));
+    let (place, who) = match flow {
+        Some(flow) => {
+            let place = match error.kind {
+                FlowErrorKind::ZeroSize | FlowErrorKind::SizeTooLarge => &flow.places[0],
+                FlowErrorKind::ZeroPeriod => &flow.places[1],
+                FlowErrorKind::TimeTooLarge if flow.period.is_some_and(|p| p.0 > LONGEST) => {
+                    &flow.places[1]
+                }
+                FlowErrorKind::ZeroDeadline | FlowErrorKind::TimeTooLarge => &flow.places[2],
+                _ => &flow.place,
+            };
+            (place, format!("the flow {}: ", flow.name))
+        }
+        None => (&timing.dma.place, String::new()),
+    };
+    let message = format!("{who}{}", error.kind);
+    let help = match error.kind {
+        FlowErrorKind::MulticastByReceiver => {
+            "write [dma] path = \"broker\" or \"sender\", or a flow to each receiver"
+        }
+        _ => "write a value within the limits of the analysis",
+    };
+    timing.fault(Code::FlowLimit, place, message, help)
+}
+
+/// Returns the bandwidth of the flows in bytes/s, if it is known: `[dma]` `bandwidth`, but at most
+/// the bandwidth of the copy if a core copies.
+pub fn bandwidth(timing: &Timing) -> Option<u64> {
+    paced(timing, timing.dma.bandwidth.map(|rate| rate.0))
+}
+
+/// Returns the bandwidth in bytes/s that is left of `asked` by the core that copies.
+fn paced(timing: &Timing, asked: Option<u64>) -> Option<u64> {
+    [asked, most_copied(timing)].into_iter().flatten().min()
+}
+
+/// Analyzes the flows of a file, if it has some.
+///
+/// # Errors
+///
+/// What keeps them from being analyzed.
+pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>, Vec<Fault>> {
+    if timing.flows.is_empty() {
+        return Ok(None);
+    }
+    let input = Input::of(timing, options.reading)?;
+    let one = |error: FlowError| vec![fault(timing, error)];
+    let bandwidth = bandwidth(timing);
+    let groups = input.groups(timing, Cores::Concurrent).map_err(one)?;
+    let mut split = Vec::new();
+    for group in groups {
+        split.push(divide(timing, group)?);
+    }
+    let mut parts = Vec::new();
+    for (vm, flows, tasks, best_effort) in split {
+        let (mut report, mut least) = (None, MinBandwidth::Exactly(BytesPerSec(0)));
+        if let (Some(bandwidth), false) = (bandwidth, tasks.is_empty()) {
+            let found = judge(&tasks, &best_effort, bandwidth, options).map_err(one)?;
+            (least, report) = (found.min_bandwidth, Some(found));
+        } else if !tasks.is_empty() {
+            let mut analyzer = Analyzer::new();
+            analyzer.load_beside(&tasks, &best_effort);
+            least = analyzer.min_bandwidth(options.effort);
+        }
+        parts.push((Part { vm, flows, report, least }, tasks, best_effort));
+    }
+    let mut judged = bandwidth;
+    if bandwidth.is_none() {
+        // Without a bandwidth, the report is at the least one.
+        let found = parts.iter().map(|(part, ..)| match part.least {
+            MinBandwidth::Exactly(b) => Some(b.0),
+            MinBandwidth::GaveUp { enough, .. } => enough.map(|b| b.0),
+            MinBandwidth::Never(_) => None,
+        });
+        judged = found.collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max());
+        judged = judged.filter(|judged| *judged > 0);
+        if let Some(judged) = judged {
+            for (part, tasks, best_effort) in &mut parts {
+                if !tasks.is_empty() {
+                    part.report = Some(judge(tasks, best_effort, judged, options).map_err(one)?);
+                }
+            }
+        }
+    }
+    let copies = timing.overheads.iter().any(|overhead| overhead.name == "copy");
+    let has_engine = timing.platform.as_ref().is_none_or(|platform| platform.dma_engine.is_some());
+    let both = timing.dma.bandwidth.zip(timing.dma.copy_bandwidth);
+    let both = both.filter(|_| copies && has_engine);
+    let engine = both.map_or(Engine::Unknown, |(dma, copy)| {
+        let from = dma_from(&input.path, dma, copy);
+        from.map_or(Engine::Never, Engine::From)
+    });
+    let broker = |cores| {
+        let moved = timing.dma.path == DataPath::Broker;
+        if moved { bounds(timing, cores, options.effort) } else { Bounds::default() }
+    };
+    let (concurrent, serialized) = (broker(Cores::Concurrent), broker(Cores::Serialized));
+    let end_to_end = end_to_end(timing, options.effort);
+    let bounds: Vec<[Option<u64>; 2]> =
+        concurrent.of.into_iter().zip(serialized.of).map(Into::into).collect();
+    let parts: Vec<Part> = parts.into_iter().map(|(part, ..)| part).collect();
+    let assumed = assumptions(timing, options, bandwidth);
+    let mut report = FlowsReport::new(timing, &parts, (judged, bandwidth.is_some()), assumed);
+    report.bounds_gave_up = concurrent.gave_up || serialized.gave_up || end_to_end.gave_up;
+    for FlowBound { position, bound_ns, serialized_bound_ns, end_to_end_ns, .. } in
+        &mut report.flows
+    {
+        [*bound_ns, *serialized_bound_ns] = bounds.get(*position).copied().unwrap_or_default();
+        *end_to_end_ns = end_to_end.of.get(*position).copied().flatten();
+    }
+    report.set_engine(engine);
+    Ok(Some(report))
+}
+
+/// Latency bounds.
+#[derive(Clone, Debug, Default)]
+pub struct Bounds {
+    /// The bound of each flow in ns.
+    pub of: Vec<Option<u64>>,
+    /// Whether the effort was spent before some were found.
+    pub gave_up: bool,
+}
+
+impl Bounds {
+    fn none(timing: &Timing) -> Self {
+        Self { of: vec![None; timing.flows.len()], gave_up: false }
+    }
+}
+
+/// Returns the latency bounds of flows that weir's broker copies, in ns: from the later of
+/// notification and eligibility to the receiver's interrupt. Best effort has none, and no flow has
+/// one if overheads or the bandwidth of the copy are not known.
+#[must_use]
+pub fn bounds(timing: &Timing, cores: Cores, effort: Effort) -> Bounds {
+    let mut timing = timing.clone();
+    timing.dma.path = DataPath::Broker;
+    found_bounds(&timing, cores, effort).unwrap_or_else(|| Bounds::none(&timing))
+}
+
+/// Returns the latency bounds of flows that a DMA engine moves as in rt-virtio, in ns: from the
+/// sender's notification, or from its eligibility, until the receiver has handled its interrupt.
+/// Best effort has none, and no flow has one on other data paths or if overheads or `[dma]`
+/// `bandwidth` are not known.
+#[must_use]
+pub fn end_to_end(timing: &Timing, effort: Effort) -> Bounds {
+    found_end_to_end(timing, effort).unwrap_or_else(|| Bounds::none(timing))
+}
+
+fn found_end_to_end(timing: &Timing, effort: Effort) -> Option<Bounds> {
+    let rate = timing.dma.bandwidth.filter(|_| timing.dma.path == DataPath::Dma)?;
+    let at = Bandwidths { paced: rate, chunk: rate };
+    let input = Input::of(timing, Reading::Printed).ok()?;
+    let mut bounds = Bounds::none(timing);
+    for group in input.groups(timing, Cores::Concurrent).ok()? {
+        let (_, flows, tasks, best_effort) = divide(timing, group).ok()?;
+        let responses = responses(&tasks, &best_effort, at, effort);
+        bounds.gave_up |= responses.gave_up;
+        for ((flow, task), response) in flows.into_iter().zip(&tasks).zip(responses.longest) {
+            let whole = 2 * i64::try_from(input.flows.get(flow)?.deadline.0).ok()?;
+            // D - D' is the time of sender and receiver.
+            let ends = u64::try_from(whole - task.deadline.0).ok()?.div_ceil(2);
+            *bounds.of.get_mut(flow)? = response.and_then(|response| response.0.checked_add(ends));
+        }
+    }
+    Some(bounds)
+}
+
+fn found_bounds(timing: &Timing, cores: Cores, effort: Effort) -> Option<Bounds> {
+    let input = Input::of(timing, Reading::Printed).ok()?;
+    let copy = timing.dma.copy_bandwidth?.0;
+    let at = Bandwidths { paced: BytesPerSec(bandwidth(timing)?), chunk: BytesPerSec(copy) };
+    let groups = input.groups(timing, cores).ok()?;
+    // A packet has arrived before its last finalization ends. The table is of flows to one
+    // receiver; more of them take longer in steps that it does not tell, for which this time is
+    // left in.
+    let several = timing.flows.iter().any(|flow| flow.to.len() > 1);
+    let tail = if several { 0 } else { input.tail.0 };
+    let mut bounds = Bounds::none(timing);
+    for mut group in groups {
+        // A serialized core that has notified the broker keeps it waiting until it sleeps: that
+        // depends on the sender.
+        let senders = if cores == Cores::Serialized { &timing.wakes[..] } else { &[] };
+        for (task, flow) in group.tasks.iter_mut().zip(&group.flows) {
+            let sender = timing.vms.get(timing.flows.get(*flow)?.from)?;
+            if let Some((_, wake)) = senders.iter().find(|(name, _)| *name == sender.name) {
+                let more =
+                    i64::try_from(wake.0).ok()? - i64::try_from(input.path.wake.max.0).ok()?;
+                task.jitter.0 = task.jitter.0.checked_add(more.checked_mul(2)?)?;
+            }
+        }
+        let (_, flows, tasks, best_effort) = divide(timing, group).ok()?;
+        let responses = responses(&tasks, &best_effort, at, effort);
+        bounds.gave_up |= responses.gave_up;
+        for (flow, bound) in flows.into_iter().zip(responses.longest) {
+            *bounds.of.get_mut(flow)? = bound.map(|bound| bound.0.saturating_sub(tail));
+        }
+    }
+    Some(bounds)
+}
+
+fn judge(
+    tasks: &[Task],
+    best_effort: &[Task],
+    bandwidth: u64,
+    options: &Options,
+) -> Result<Report, FlowError> {
+    let bandwidth = BytesPerSec(bandwidth);
+    report_beside(tasks, best_effort, bandwidth, options.effort, Effort(SLACK))
+}
+
+/// The time that the cores of a VM with tasks spend on copies, if `[dma]` `path` is its sender or
+/// its receiver.
+#[derive(Debug, Default)]
+pub struct Copying {
+    /// The copies as tasks C', P', J' of higher priority than all tasks of the VM.
+    pub tasks: Vec<VmTask>,
+    /// The position of a flow that is copied without a limit on its rate, or at an unknown
+    /// bandwidth.
+    pub unlimited: Option<usize>,
+}
+
+impl Copying {
+    /// Returns the copies of VM `vm` at `[dma]` `bandwidth`, or at `tried` if the file has none.
+    pub fn by(timing: &Timing, vm: usize, tried: Option<u64>) -> Self {
+        let mut found = Self::default();
+        let moves = timing.dma.bandwidth.is_some() || tried != Some(0);
+        let has_tasks = timing.vms.get(vm).is_some_and(|vm| !vm.tasks.is_empty());
+        if !timing.dma.path.is_of_vms() || !moves || !has_tasks {
+            return found;
+        }
+        // The report on the flows says why they cannot be analyzed.
+        let groups = Input::of(timing, Reading::Printed)
+            .ok()
+            .and_then(|input| input.groups(timing, Cores::Concurrent).ok());
+        let asked = timing.dma.bandwidth.map(|rate| rate.0).or(tried);
+        let rate = paced(timing, asked).filter(|rate| *rate > 0);
+        let own = |group: &Group| group.vm.is_some_and(|its| its as usize == vm);
+        for group in groups.unwrap_or_default().into_iter().filter(own) {
+            for (task, flow) in group.tasks.iter().zip(group.flows) {
+                let best_effort = timing.flows.get(flow).is_none_or(|flow| flow.best_effort);
+                match rate.and_then(|rate| copied(task, rate)).filter(|_| !best_effort) {
+                    Some(task) => found.tasks.push(task),
+                    None => found.unlimited = Some(flow),
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Returns the task of a flow in whole nanoseconds, rounded to the safe side; none if it has no
+/// period left.
+fn copied(task: &Task, rate: u64) -> Option<VmTask> {
+    let bytes = u128::from(task.cost.bytes) * 2_000_000_000;
+    let halves = u128::from(task.cost.fixed) + bytes.div_ceil(u128::from(rate));
+    let period = u64::try_from(task.period.0).ok()? / 2;
+    Some(VmTask {
+        cost: Nanos(u64::try_from(halves.div_ceil(2)).ok()?),
+        period: Nanos((period > 0).then_some(period)?),
+        jitter: Nanos(u64::try_from(task.jitter.0).unwrap_or(0).div_ceil(2)),
+        blocking: Nanos(0),
+    })
+}
+
+/// The effort was spent before there was an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct GaveUp;
+
+/// An answer, and the steps that were spent on it.
+pub type Answer<T> = (Result<T, GaveUp>, u64);
+
+/// Returns the least bandwidth at which the flows hold, in bytes/s, or a sufficient one if the
+/// search gave up; none if no bandwidth is enough.
+pub fn least(timing: &Timing, effort: Effort) -> Answer<Option<u64>> {
+    let mut most = Some(0);
+    let mut unsure = false;
+    let spent = each_part(timing, |analyzer| match analyzer.min_bandwidth(effort) {
+        MinBandwidth::Exactly(b) | MinBandwidth::GaveUp { enough: Some(b), .. } => {
+            most = most.map(|most| most.max(b.0));
+        }
+        MinBandwidth::GaveUp { enough: None, .. } => unsure = true,
+        MinBandwidth::Never(_) => most = None,
+    });
+    match spent {
+        None => (Ok(None), 0),
+        Some(spent) if unsure && most.is_some() => (Err(GaveUp), spent),
+        Some(spent) => (Ok(most), spent),
+    }
+}
+
+/// Returns whether the flows hold at a bandwidth in bytes/s, limited by the core that copies.
+pub fn hold(timing: &Timing, bandwidth: u64, effort: Effort) -> Answer<bool> {
+    let bandwidth = paced(timing, Some(bandwidth)).unwrap_or(bandwidth);
+    let (mut all, mut unsure) = (true, false);
+    let spent =
+        each_part(timing, |analyzer| match analyzer.verdict(BytesPerSec(bandwidth), effort) {
+            Ok(Verdict::Schedulable) => {}
+            Ok(Verdict::GaveUp { .. }) => unsure = true,
+            Ok(Verdict::Unschedulable(_)) | Err(_) => all = false,
+        });
+    match spent {
+        None => (Ok(false), 0),
+        Some(spent) if unsure && all => (Err(GaveUp), spent),
+        Some(spent) => (Ok(all), spent),
+    }
+}
+
+/// Calls `ask` for each core that moves real-time flows. Returns the steps that were spent, or none
+/// if the flows cannot be analyzed.
+fn each_part(timing: &Timing, mut ask: impl FnMut(&mut Analyzer)) -> Option<u64> {
+    let input = Input::of(timing, Reading::Printed).ok()?;
+    let groups = input.groups(timing, Cores::Concurrent).ok()?;
+    let mut spent = 0u64;
+    for group in groups {
+        let (_, _, tasks, best_effort) = divide(timing, group).ok()?;
+        if tasks.is_empty() {
+            continue;
+        }
+        let mut analyzer = Analyzer::new();
+        analyzer.load_beside(&tasks, &best_effort);
+        ask(&mut analyzer);
+        spent = spent.saturating_add(analyzer.spent());
+    }
+    Some(spent)
+}
+
+type Divided = (Option<String>, Vec<usize>, Vec<Task>, Vec<Task>);
+
+/// Splits a group into real-time tasks and best effort, on the supply of the core that serves them.
+fn divide(timing: &Timing, group: Group) -> Result<Divided, Vec<Fault>> {
+    let runner = group.vm.map_or(Runner::Broker, |vm| Runner::Vm(vm as usize));
+    let mut tasks = group.tasks;
+    if let Some((core, place, supply)) = supply(timing, runner).map_err(|fault| vec![fault])? {
+        let linear = supply.linear().ok_or_else(|| {
+            let own_lines = || Cause {
+                place,
+                reason: "its interrupts take all of it".to_owned(),
+                suggestion: "give each [[irq]] of it a `rate`, and a lower one".to_owned(),
+            };
+            let Cause { place, reason, suggestion } =
+                why_none(timing, runner).unwrap_or_else(own_lines);
+            let name = runner.name(timing);
+            let message =
+                format!("{name} moves flows on {core}, where it is sure of no time: {reason}");
+            vec![timing.fault(Code::NoSupply, &place, message, suggestion)]
+        })?;
+        tasks = on_shared_core(&tasks, linear).map_err(|error| {
+            let flow = error.flow.and_then(|task| group.flows.get(task).copied());
+            vec![fault(timing, FlowError { flow, ..error })]
+        })?;
+    }
+    let vm = group.vm.and_then(|vm| timing.vms.get(vm as usize)).map(|vm| vm.name.clone());
+    let is_best_effort = |flow: usize| timing.flows.get(flow).is_some_and(|flow| flow.best_effort);
+    let mut flows: Vec<usize> =
+        group.flows.iter().copied().filter(|flow| !is_best_effort(*flow)).collect();
+    let (mut timed, mut best_effort) = (Vec::new(), Vec::new());
+    for (task, flow) in tasks.into_iter().zip(&group.flows) {
+        if is_best_effort(*flow) {
+            best_effort.push(task);
+        } else {
+            timed.push(task);
+        }
+    }
+    flows.extend(group.flows.iter().copied().filter(|flow| is_best_effort(*flow)));
+    Ok((vm, flows, timed, best_effort))
+}

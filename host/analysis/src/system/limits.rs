@@ -1,0 +1,115 @@
+//! The limits of a VM's budget while the system runs, and the saturation table that they are compared with.
+
+use super::regulation::{regulation, vcpus};
+use crate::{
+    Nanos,
+    memory::{Budget, Regulation, SaturationPoint, SaturationTable},
+};
+use std::fmt::Write as _;
+use weir_model::{
+    Code, Fault, Looks, Timing,
+    timing::{Bandwidth, Place, Saturation, TimedVm},
+};
+
+/// A budget of refills while the system runs.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// What the file says.
+    pub written: Budget,
+    /// The least that it may be set to.
+    pub least: Budget,
+    /// The most that it may be set to.
+    pub most: Budget,
+    /// How it is spent.
+    pub regulation: Regulation,
+    /// How EL2 polls the counter page for it, if the counter page counts it.
+    pub looks: Option<Looks>,
+    vcpus: u64,
+}
+
+impl Limits {
+    /// Returns the limits of a VM; none if it has no budget of refills.
+    pub fn of(timing: &Timing, vm: &TimedVm) -> Option<Self> {
+        let asked = vm.bandwidth.as_ref()?;
+        let ((written, _), (least, most, period)) = (asked.refills()?, asked.settable_refills()?);
+        let budget = |accesses| Budget { accesses, period };
+        let regulation = regulation(&timing.vms, vm, None);
+        Some(Self {
+            written: budget(written),
+            least: budget(least),
+            most: budget(most),
+            regulation,
+            looks: timing.looks(vm, period),
+            vcpus: vcpus(vm).into(),
+        })
+    }
+
+    /// Returns the guaranteed part of it, if the VM's cores could make all of it in a period
+    /// without EL2's polls.
+    pub fn sure(&self) -> Budget {
+        let whole = self.regulation.sure(self.least.accesses);
+        let beside = |looks: Looks| looks.beside(whole, self.period(), self.vcpus);
+        Budget { accesses: self.looks.map_or(whole, beside), ..self.least }
+    }
+
+    fn period(&self) -> Nanos {
+        self.least.period
+    }
+
+    /// Returns why that is less than the budget in the file.
+    pub fn why_less(&self, asked: &Bandwidth) -> String {
+        // Writing to a string does not fail.
+        let mut why = String::new();
+        if let Some(setter) = asked.setter().filter(|_| self.least != self.written) {
+            let least = self.least.accesses;
+            let _ = write!(why, "; {setter} may set its budget to {least}");
+        }
+        why.push_str(match self.regulation {
+            Regulation::Memguard { .. } => {
+                "; half of a budget is sure under MemGuard, which may be short of what it lent in every other period"
+            }
+            Regulation::Pool { vcpus: 2.. } => {
+                "; vCPUs that turn idle keep a slice of the pool each, or an access"
+            }
+            _ => "",
+        });
+        if let Some(looks) = self.looks {
+            let period = self.least.period.0.max(1);
+            let taken = u128::from(looks.taken(self.period()).0) * 100;
+            let percent = taken.div_ceil(period.into());
+            let _ = write!(
+                why,
+                "; EL2's polls of the counter page take up to {percent} % of each of its cores"
+            );
+        }
+        why
+    }
+}
+
+/// Returns the saturation table of a file.
+///
+/// # Errors
+///
+/// A table without points, which the file's check has refused.
+pub fn saturation(timing: &Timing, from: &Saturation) -> Result<SaturationTable, Vec<Fault>> {
+    let points = from
+        .points
+        .iter()
+        .map(|(budget, dma)| SaturationPoint { total_budget: *budget, dma: *dma });
+    SaturationTable::new(from.period, points.collect()).map_err(|error| {
+        let help = "write measured pairs of budget and DMA bandwidth";
+        vec![timing.fault(Code::SaturationPoints, &Place::default(), error.to_string(), help)]
+    })
+}
+
+/// Returns the accesses that the vCPUs of a VM without debt may make beyond its budget in any
+/// window of the table's period: one overshoot for each vCPU in each period of the budget. With
+/// debt, they are taken off the next budget. Returns 0 without a table.
+pub fn forgiven(timing: &Timing, vm: &TimedVm) -> u64 {
+    let Some(known) = &timing.saturation else { return 0 };
+    let Some(asked) = vm.bandwidth.as_ref().filter(|asked| !asked.has_debt()) else { return 0 };
+    let period = asked.budget.map_or(known.period, |(_, period)| period);
+    let periods = known.period.0.div_ceil(period.0.max(1));
+    let each = timing.overshoot(vm, period).unwrap_or(0);
+    each.saturating_mul(u64::from(vcpus(vm))).saturating_mul(periods)
+}

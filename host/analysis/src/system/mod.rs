@@ -1,0 +1,47 @@
+//! The analysis of a system file: flows, memory budgets, schedules, tasks and interrupts.
+//!
+//! The layers, each of which uses those before it only: `regulation`, `limits`, `supply`, `cause`
+//! and `suggestion` (why something does not hold, and what to change), `flows`, `own_budget`,
+//! `budgets` and `tasks` (the bounds), `report`.
+
+mod budgets;
+mod cause;
+mod flow_report;
+mod flows;
+mod limits;
+mod options;
+mod overheads;
+mod own_budget;
+mod regulation;
+mod report;
+mod suggestion;
+mod supply;
+mod tasks;
+#[cfg(test)]
+mod tests;
+mod uncounted;
+
+pub use budgets::{BudgetBound, MemoryReport};
+pub use flow_report::{FlowAssumptions, FlowBound, FlowsReport, MinBandwidthIs};
+pub use flows::{Bounds, Cores, bounds, end_to_end};
+pub use options::Options;
+pub use overheads::{OverheadSource, overhead_sources};
+pub use report::{Report, analyze, check};
+pub use supply::supply;
+pub use tasks::{CoreSupply, InterruptBound, TaskBound, TimeReport, VmSupply, supplies};
+
+pub(crate) use flow_report::most_copied;
+pub(crate) use flows::{GaveUp, Input, hold, least};
+pub(crate) use limits::{Limits, forgiven, saturation};
+pub(crate) use options::CHUNK;
+pub(crate) use regulation::regulation;
+pub(crate) use report::analyze_timing;
+pub(crate) use tasks::tasks;
+
+use serde::Serializer;
+use weir_model::Fault;
+
+/// Serializes faults as their messages.
+fn messages<S: Serializer>(faults: &[Fault], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(faults.iter().map(|fault| &fault.message))
+}

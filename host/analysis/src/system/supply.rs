@@ -1,0 +1,520 @@
+//! The supply of cores: partition schedules, less the time of switches, interrupts and EL2's polls
+//! of the counter page.
+
+use crate::{
+    Nanos,
+    time::{
+        Admission, InterruptLine, Linear, Schedule as Partition, Supply, Switching, left_of_budget,
+        put_off, server_holds,
+    },
+};
+use weir_model::{
+    Code, Fault, Looks, Timing,
+    timing::{Line, Place, Runner, Schedule, SharedCore},
+};
+
+/// Returns the supply of the core on which `runner` moves its flows, the name of the core and its
+/// place in the file. Returns none if `runner` has a core of its own without interrupts.
+///
+/// # Errors
+///
+/// A schedule that cannot be kept.
+pub fn supply(timing: &Timing, runner: Runner) -> Result<Option<(String, Place, Supply)>, Fault> {
+    let core = match runner {
+        Runner::Vm(vm) => timing.vms.get(vm).and_then(|vm| vm.cpus.first()).copied(),
+        Runner::Broker => timing.broker,
+    };
+    if let Some(fault) = unshared(timing, runner, core) {
+        return Err(fault);
+    }
+    // A copy is no task, so it is not known how much of the budget is left.
+    let looks = closest_polling(timing, runner);
+    if let Some(core) = core_of_flows(timing, runner) {
+        let supply = supply_on(timing, core, runner, looks)?;
+        return Ok(Some((format!("core {}", core.id), core.place.clone(), supply)));
+    }
+    match runner {
+        Runner::Vm(position) => {
+            let Some(vm) = timing.vms.get(position) else { return Ok(None) };
+            if looks.is_empty() && timing.lines.iter().all(|line| line.vm != position) {
+                return Ok(None);
+            }
+            let supply = dedicated(timing, position, looks)?;
+            Ok(Some(("its own core".to_owned(), vm.place.clone(), supply)))
+        }
+        Runner::Broker => Ok(None),
+    }
+}
+
+/// Returns the shared core on which a VM or the broker moves flows.
+pub(super) fn core_of_flows(timing: &Timing, runner: Runner) -> Option<&SharedCore> {
+    let own = match runner {
+        Runner::Vm(vm) => timing.vms.get(vm).and_then(|vm| vm.cpus.first()).copied(),
+        Runner::Broker => None,
+    };
+    let is_its =
+        |core: &&SharedCore| own.is_none_or(|own| own == core.id) && runs(&core.schedule, runner);
+    timing.cores.iter().find(is_its)
+}
+
+/// Returns the linear lower bound on the supply of `runner` on a shared core, less `looks`.
+pub(super) fn sure(
+    timing: &Timing,
+    core: &SharedCore,
+    runner: Runner,
+    looks: Vec<InterruptLine>,
+) -> Option<Linear> {
+    supply_on(timing, core, runner, looks).ok()?.linear()
+}
+
+/// Returns how EL2 polls the counter page for the budget of VM `vm`, and the period of the budget.
+pub(super) fn polled(timing: &Timing, vm: usize) -> Option<(Looks, Nanos)> {
+    let this = timing.vms.get(vm)?;
+    let (_, period) = this.bandwidth.as_ref().and_then(|asked| asked.budget)?;
+    Some((timing.looks(this, period)?, period))
+}
+
+/// Returns the time of EL2's polls of the counter page on a core of VM `vm` while `left` accesses
+/// of its budget are left there: the polls within a period, and the one at its beginning, which
+/// takes less than two others.
+pub(super) fn polling(timing: &Timing, vm: usize, left: u64) -> Vec<InterruptLine> {
+    let Some((looks, period)) = polled(timing, vm) else { return Vec::new() };
+    let line = |interval: Nanos, cost| InterruptLine {
+        admission: Some(Admission { burst: 1, interval }),
+        cost: Nanos(cost),
+        delay: Nanos(0),
+    };
+    let cost = looks.cost.0;
+    vec![line(looks.apart(left, period), cost), line(period, cost.saturating_mul(2))]
+}
+
+/// Returns the same for the VM that has the core, with nothing left of its budget.
+pub(super) fn closest_polling(timing: &Timing, runner: Runner) -> Vec<InterruptLine> {
+    match runner {
+        Runner::Vm(vm) => polling(timing, vm, 0),
+        Runner::Broker => Vec::new(),
+    }
+}
+
+/// Returns the supply of a dedicated core, less all interrupts of the VM, as the file does not say
+/// to which of its cores they come, and less `looks`.
+pub(super) fn dedicated(
+    timing: &Timing,
+    vm: usize,
+    looks: Vec<InterruptLine>,
+) -> Result<Supply, Fault> {
+    let own = timing.lines.iter().filter(|line| line.vm == vm);
+    let mut lines = own
+        .map(|line| Ok(interrupt(line, cost_of(timing, line, 0)?, 0, 0)))
+        .collect::<Result<Vec<_>, _>>()?;
+    lines.extend(looks);
+    Supply::new(Partition::Dedicated, lines).map_err(|error| {
+        let place = timing.vms.get(vm).map(|vm| vm.place.clone()).unwrap_or_default();
+        timing.fault(
+            Code::ScheduleLimit,
+            &place,
+            error.to_string(),
+            "write times within the limits",
+        )
+    })
+}
+
+pub(super) fn runs(schedule: &Schedule, runner: Runner) -> bool {
+    runners(schedule).contains(&runner)
+}
+
+pub(super) fn runners(schedule: &Schedule) -> Vec<Runner> {
+    let mut all: Vec<Runner> = match schedule {
+        Schedule::RoundRobin { runners, .. } => runners.clone(),
+        Schedule::Table { slots, .. } => slots.iter().map(|slot| slot.0).collect(),
+        Schedule::FixedPriority { servers } => servers.iter().map(|server| server.0).collect(),
+    };
+    let mut seen = Vec::new();
+    all.retain(|runner| !seen.contains(runner) && (seen.push(*runner), true).1);
+    all
+}
+
+/// Returns whether the schedule switches at all. A single entity switches at the end of a slot or
+/// of a budget.
+pub(super) fn switches(schedule: &Schedule) -> bool {
+    match schedule {
+        Schedule::RoundRobin { runners, .. } => runners.len() > 1,
+        Schedule::Table { .. } => true,
+        Schedule::FixedPriority { servers } => {
+            servers.len() > 1 || servers.iter().any(|(_, budget, period)| budget.0 < period.0)
+        }
+    }
+}
+
+/// Returns the schedule of a shared core as `runner` gets it, with the cost of switches.
+///
+/// # Errors
+///
+/// Budgets of servers that cannot all be supplied in time.
+pub(super) fn partition(
+    timing: &Timing,
+    core: &SharedCore,
+    runner: Runner,
+) -> Result<Partition, Fault> {
+    let sharing = timing.sharing(core).unwrap_or_default();
+    let switch = Nanos(if switches(&core.schedule) { sharing.switch.0 } else { 0 });
+    Ok(match &core.schedule {
+        Schedule::RoundRobin { quantum, runners } => {
+            let others = runners.len().saturating_sub(1) as u64;
+            Partition::RoundRobin {
+                quantum: *quantum,
+                others: Nanos(quantum.0.saturating_mul(others)),
+                switch,
+                vms: u32::try_from(runners.len()).unwrap_or(u32::MAX),
+            }
+        }
+        Schedule::Table { frame, slots } => Partition::Table {
+            frame: *frame,
+            slots: slots
+                .iter()
+                .filter(|slot| slot.0 == runner)
+                .map(|(_, start, length)| (*start, *length))
+                .collect(),
+            switch,
+        },
+        Schedule::FixedPriority { servers } => {
+            let budgets: Vec<_> = servers.iter().map(|(_, q, p)| (*q, *p)).collect();
+            let least_switch = sharing.least_switch;
+            let switching = Switching { most: switch, least: least_switch, entry: sharing.entry };
+            let beside = |(runner, _, period): &(Runner, _, Nanos)| {
+                let lines = charged_to_others(timing, core, *runner)?;
+                let taken = lines.iter().map(|line| line.taken(*period).0);
+                Ok(Nanos(taken.fold(0, u64::saturating_add)))
+            };
+            let beside = servers.iter().map(beside).collect::<Result<Vec<_>, Fault>>()?;
+            let late = |place: &usize| !server_holds(&budgets, *place, &switching, &beside);
+            if let Some(late) = (0..budgets.len()).find(late) {
+                let (who, budget, period) = servers[late];
+                let message = format!(
+                    "core {}: {} may not get its {budget} in each {period}",
+                    core.id,
+                    who.name(timing)
+                );
+                let help = shorter(&budgets, late, (&switching, &beside));
+                return Err(timing.fault(Code::ServerLate, &core.place, message, help));
+            }
+            let own = servers.iter().position(|server| server.0 == runner);
+            let period = own.and_then(|own| budgets.get(own)).map_or(Nanos(1), |own| own.1);
+            let budget = own.map_or(Nanos(0), |own| left_of_budget(&budgets, own, &switching));
+            Partition::Server { budget, period, switch }
+        }
+    })
+}
+
+/// Returns the supply of `runner` on a shared core, less switches, interrupts, and EL2's `looks`
+/// for its own budget.
+pub(super) fn supply_on(
+    timing: &Timing,
+    core: &SharedCore,
+    runner: Runner,
+    looks: Vec<InterruptLine>,
+) -> Result<Supply, Fault> {
+    let partition = partition(timing, core, runner)?;
+    let entry = timing.sharing(core).unwrap_or_default().entry;
+    let mut lines = looks;
+    // EL2 polls for a vCPU that is off the core or waits only at the beginning of its periods, and
+    // takes the core for that.
+    for other in (0..timing.vms.len()).filter(|other| Runner::Vm(*other) != runner) {
+        if timing.vms[other].cpus.contains(&core.id) {
+            lines.extend(polling(timing, other, 0).pop());
+        }
+    }
+    for vm in here(timing, core) {
+        let mut its = lines_of(timing, core, vm, runner)?;
+        // The VM that is charged with it gives the time back.
+        if Runner::Vm(vm) != runner && matches!(core.schedule, Schedule::FixedPriority { .. }) {
+            for line in &mut its {
+                line.cost.0 = line.cost.0.min(entry.0);
+            }
+        }
+        lines.extend(its);
+    }
+    Supply::new(partition, lines).map_err(|error| {
+        let message = format!("core {}: {error}", core.id);
+        timing.fault(Code::ScheduleLimit, &core.place, message, "write times within the limits")
+    })
+}
+
+/// Suggests a budget for server `late`, whose budget does not hold.
+pub(super) fn shorter(
+    budgets: &[(Nanos, Nanos)],
+    late: usize,
+    (switching, beside): (&Switching, &[Nanos]),
+) -> String {
+    let holds = |budget: u64| {
+        let mut budgets = budgets.to_vec();
+        budgets[late].0 = Nanos(budget);
+        server_holds(&budgets, late, switching, beside)
+    };
+    let (mut fits, mut exceeds) = (0, budgets[late].0.0 / 1000);
+    while exceeds - fits > 1 {
+        let middle = fits + (exceeds - fits) / 2;
+        if holds(middle * 1000) { fits = middle } else { exceeds = middle }
+    }
+    let rest = "what those before it spend of its period, and what EL2 takes, is to be left over";
+    if fits == 0 {
+        return format!("shorten the budgets before it, or put shorter periods first: {rest}");
+    }
+    format!(
+        "a budget of {fits}us fits, or shorten those before it, or put shorter periods first: {rest}"
+    )
+}
+
+/// Returns the VMs on a shared core.
+pub(super) fn here<'a>(
+    timing: &'a Timing,
+    core: &'a SharedCore,
+) -> impl Iterator<Item = usize> + 'a {
+    (0..timing.vms.len()).filter(|vm| {
+        timing.vms[*vm].cpus.contains(&core.id) || runs(&core.schedule, Runner::Vm(*vm))
+    })
+}
+
+/// Returns what EL2 does for other VMs, and charges to them, while `runner` has budget. It delays
+/// `runner`.
+pub(super) fn charged_to_others(
+    timing: &Timing,
+    core: &SharedCore,
+    runner: Runner,
+) -> Result<Vec<InterruptLine>, Fault> {
+    let mut lines = Vec::new();
+    for vm in here(timing, core).filter(|vm| Runner::Vm(*vm) != runner) {
+        lines.extend(lines_of(timing, core, vm, runner)?);
+    }
+    Ok(lines)
+}
+
+/// Returns the events of VM `vm` between two of its slots, each by its time at EL2 in ns:
+/// interrupts with a rule (`costs`), interrupts without a rule, and SGIs, writes to its distributor
+/// and CPU_ON of its other vCPUs, each once in a slot. A VM of one vCPU has its timer instead.
+pub(super) fn arrivals_between_turns(
+    timing: &Timing,
+    vm: usize,
+    costs: &[u64],
+    known: u64,
+) -> impl Iterator<Item = u64> {
+    let calls = if timing.vms[vm].cpus.len() > 1 { 3 } else { 1 };
+    let others = timing.unruled(vm).len() + calls;
+    costs.iter().copied().chain(std::iter::repeat_n(known, others))
+}
+
+/// Returns the sum of these times.
+pub(super) fn charged(timing: &Timing, vm: usize, costs: &[u64], known: u64) -> u64 {
+    arrivals_between_turns(timing, vm, costs, known).fold(0, u64::saturating_add)
+}
+
+/// Returns what the interrupts of VM `vm` on a shared core take from `runner`.
+pub(super) fn lines_of(
+    timing: &Timing,
+    core: &SharedCore,
+    vm: usize,
+    runner: Runner,
+) -> Result<Vec<InterruptLine>, Fault> {
+    let owner = Runner::Vm(vm);
+    let sharing = timing.sharing(core).unwrap_or_default();
+    let (switch, known) = (sharing.switch.0, sharing.interrupt.0);
+    let rules: Vec<_> = timing.lines.iter().filter(|line| line.vm == vm).collect();
+    let pays = match runner {
+        Runner::Vm(vm) => {
+            let own = timing.lines.iter().filter(|line| line.vm == vm);
+            let costs: Vec<_> = own.map(|line| line.cost.0.max(known)).collect();
+            charged(timing, vm, &costs, known)
+        }
+        Runner::Broker => 0,
+    };
+    let waits = Some(waits(&core.schedule, owner, runner, pays));
+    let waiting = |cost| InterruptLine { admission: waits, cost: Nanos(cost), delay: Nanos(0) };
+    let mut costs = Vec::new();
+    for line in &rules {
+        costs.push(cost_of(timing, line, known)?);
+    }
+    // An interrupt without credit or without a rule waits for the slot of its VM.
+    let mut lines: Vec<_> =
+        arrivals_between_turns(timing, vm, &costs, known).map(waiting).collect();
+    // In a table EL2 charges no VM: its work for a VM in the slots of others is a loss of these
+    // alone.
+    if owner == runner && matches!(core.schedule, Schedule::Table { .. }) {
+        lines.clear();
+    }
+    // Everything that waits may come again after a slot that an interrupt brings its VM.
+    let anew = charged(timing, vm, &costs, known);
+    let round = matches!(core.schedule, Schedule::RoundRobin { .. });
+    for (line, cost) in rules.iter().zip(costs) {
+        // In a table, the slot that an interrupt brings its VM is no loss to that VM. In a round,
+        // the round continues after that slot.
+        let admitted = if owner == runner && !(line.preempt && round) {
+            Some((0, 0))
+        } else if line.preempt {
+            preempted(&core.schedule, runner, switch)
+                .map(|(taken, delay)| (taken.saturating_add(anew), delay))
+        } else {
+            None
+        };
+        lines.extend(admitted.map(|(taken, delay)| interrupt(line, cost, taken, delay)));
+    }
+    lines.retain(|line| line.cost.0 > 0 || line.delay.0 > 0);
+    Ok(lines)
+}
+
+/// Returns how often an interrupt of `owner` comes while `runner` has the core, if it waits for the
+/// slot of its VM. `runner` pays `pays` ns of its own slot for the work of EL2.
+pub(super) fn waits(schedule: &Schedule, owner: Runner, runner: Runner, pays: u64) -> Admission {
+    match schedule {
+        Schedule::RoundRobin { quantum, .. } => Admission::once_a_round(*quantum, Nanos(pays)),
+        Schedule::Table { frame, slots } => {
+            let turns = slots.iter().filter(|slot| slot.0 == owner).count();
+            Admission::once_a_slot(*frame, turns as u64)
+        }
+        Schedule::FixedPriority { servers } => {
+            let period = |of| {
+                let own = servers.iter().find(|server| server.0 == of);
+                Nanos(own.map_or(u64::MAX, |server| server.2.0))
+            };
+            Admission::once_a_period(period(owner), period(runner))
+        }
+    }
+}
+
+/// Returns the most that an interrupt with `preempt` takes from the supply of `runner`, and by how
+/// much it delays the rest, in ns. Servers have priorities instead.
+pub(super) fn preempted(schedule: &Schedule, runner: Runner, switch: u64) -> Option<(u64, u64)> {
+    match schedule {
+        Schedule::RoundRobin { quantum, runners } => {
+            Some((0, turns_of_others(*quantum, runners, switch).0))
+        }
+        Schedule::Table { slots, .. } => {
+            let own = slots.iter().filter(|slot| slot.0 == runner).map(|slot| slot.2.0);
+            Some((own.max().unwrap_or(0), 0))
+        }
+        Schedule::FixedPriority { .. } => None,
+    }
+}
+
+/// Returns the bound on the time until a suspended VM has the core again. In a round the others
+/// have their slots first. Slots of a table and priorities of servers do not move.
+pub(super) fn back(timing: &Timing, core: &SharedCore) -> Nanos {
+    let Schedule::RoundRobin { quantum, runners } = &core.schedule else { return Nanos(0) };
+    let switch = timing.sharing(core).unwrap_or_default().switch;
+    turns_of_others(*quantum, runners, switch.0)
+}
+
+/// Returns the bound on the delay by the slots of the others in a round.
+pub(super) fn turns_of_others(quantum: Nanos, runners: &[Runner], switch: u64) -> Nanos {
+    put_off(quantum, Nanos(switch), u32::try_from(runners.len()).unwrap_or(u32::MAX))
+}
+
+/// Returns the time that one interrupt takes at EL2, in ns: the value of the file, or the one that
+/// is `known` of the board.
+pub(super) fn cost_of(timing: &Timing, line: &Line, known: u64) -> Result<u64, Fault> {
+    let cost = if line.cost.0 == 0 { known } else { line.cost.0 };
+    if cost == 0 {
+        let message = format!("nobody says what one interrupt {} takes from its core", line.name);
+        let help = "add wcet = \"2us\", the most time that one takes";
+        return Err(timing.fault(Code::IrqNoWcet, &line.place, message, help));
+    }
+    Ok(cost)
+}
+
+/// Returns an interrupt that takes `cost` and `taken` ns and delays the rest by `delay` ns.
+pub(super) fn interrupt(line: &Line, cost: u64, taken: u64, delay: u64) -> InterruptLine {
+    let cost = cost.saturating_add(taken);
+    // The interval is rounded down, which allows interrupts a little closer than the rule does.
+    let admission = line.admission.map(|(rate, burst)| Admission {
+        burst,
+        interval: Nanos((1_000_000_000 / rate.max(1)).max(1)),
+    });
+    InterruptLine { admission, cost: Nanos(cost), delay: Nanos(delay) }
+}
+
+/// Returns the fault that `runner` and another entity share a core without a schedule.
+pub(super) fn unshared(timing: &Timing, runner: Runner, core: Option<u64>) -> Option<Fault> {
+    let core = core.filter(|core| timing.cores.iter().all(|shared| shared.id != *core))?;
+    let vms = timing.vms.iter().enumerate().filter(|(_, vm)| vm.cpus.contains(&core));
+    let vms = vms.map(|(vm, _)| Runner::Vm(vm));
+    let mut here: Vec<_> =
+        vms.chain((timing.broker == Some(core)).then_some(Runner::Broker)).collect();
+    here.retain(|other| *other != runner);
+    let other = here.first()?;
+    // The message is the same for both entities.
+    let [first, second] = match (runner, other) {
+        (Runner::Vm(one), Runner::Vm(other)) => {
+            [Runner::Vm(one.min(*other)), Runner::Vm(one.max(*other))]
+        }
+        (Runner::Broker, other) => [*other, Runner::Broker],
+        (vm, Runner::Broker) => [vm, Runner::Broker],
+    };
+    let place = match first {
+        Runner::Vm(vm) => timing.vms.get(vm).map(|vm| vm.place.clone()).unwrap_or_default(),
+        Runner::Broker => Place::default(),
+    };
+    let [first, second] = [first, second].map(|runner| match runner {
+        Runner::Vm(_) => runner.name(timing),
+        Runner::Broker => "the broker",
+    });
+    let message = format!("{first} and {second} share core {core}, and nobody says how");
+    let help = match second {
+        "the broker" => {
+            "add [[core]] with its `id` and a `schedule` that names both, or give [broker] `cpus` another core"
+        }
+        _ => "add [[core]] with its `id` and a `schedule` that names both",
+    };
+    Some(timing.fault(Code::NoSchedule, &place, message, help))
+}
+
+/// Returns why a core without a schedule is not dedicated to the VM.
+pub(super) fn not_its_own(timing: &Timing, position: usize, core: Option<u64>) -> Option<Fault> {
+    let (vm, core) = (timing.vms.get(position)?, core?);
+    if !vm.cpus.is_empty() && !vm.cpus.contains(&core) {
+        let message = format!("{} has tasks on core {core}, which it does not have", vm.name);
+        let help = "give them a `core` of the VM's `cpus`";
+        return Some(timing.fault(Code::TaskCore, &vm.place, message, help));
+    }
+    unshared(timing, Runner::Vm(position), Some(core))
+}
+
+/// Returns the supply of VM `vm` on core `core`, or on the cores that it has. `shared` is the core
+/// whose schedule names it.
+///
+/// # Errors
+///
+/// A core that the VM shares without a schedule, or a schedule that leaves the VM out.
+pub(super) fn supply_for(
+    timing: &Timing,
+    (vm, core): (usize, Option<u64>),
+    shared: Option<&SharedCore>,
+    looks: Vec<InterruptLine>,
+) -> Result<Supply, Fault> {
+    let this = &timing.vms[vm];
+    let elsewhere = core.and_then(|core| timing.cores.iter().find(|shared| shared.id == core));
+    if elsewhere.is_none()
+        && let Some(fault) = not_its_own(timing, vm, core)
+    {
+        return Err(fault);
+    }
+    match (shared, elsewhere) {
+        (Some(shared), _) => supply_on(timing, shared, Runner::Vm(vm), looks),
+        (None, Some(shared)) => {
+            let message = format!(
+                "{} has tasks on core {}, whose schedule leaves it out",
+                this.name, shared.id
+            );
+            let help = "name the VM in the schedule, or give its tasks another `core`";
+            Err(timing.fault(Code::TaskNotScheduled, &shared.place, message, help))
+        }
+        (None, None) => dedicated(timing, vm, looks),
+    }
+}
+
+pub(super) fn share(linear: Linear) -> f64 {
+    part(linear.share, linear.whole)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for printing")]
+pub(super) fn part(some: u64, whole: u64) -> f64 {
+    some as f64 / whole as f64
+}

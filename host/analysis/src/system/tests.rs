@@ -1,0 +1,176 @@
+//! What the analysis says of cores that are shared, in the words of its causes and suggestions.
+
+use super::*;
+use std::path::Path;
+use weir_model::Timing;
+
+/// The faults of a core with this schedule and these lines, which `rtos`, that has a task, and `gpos` share.
+fn faults(core: &str) -> String {
+    let text = format!(
+        "platform = \"qemu-virt\"\n[[vm]]\nname = \"rtos\"\ncpus = [0]\n[[vm.task]]\nname = \"t\"\nwcet = \"1ms\"\nperiod = \"100ms\"\n\
+             [[vm]]\nname = \"gpos\"\ncpus = [0]\n[[core]]\nid = 0\nschedule = {{ {core}"
+    );
+    let timing = Timing::from_text(Path::new("s.toml"), &text).expect("a system");
+    let faults = check(&timing).err().map(|faults| faults.to_string());
+    // Lines are broken where a page ends.
+    let words = |line: &str| line.trim_start_matches([' ', '|']).to_owned();
+    let lines: Vec<_> = faults.iter().flat_map(|faults| faults.lines()).map(words).collect();
+    lines.join(" ")
+}
+
+#[test]
+fn what_is_not_limited_is_pointed_at() {
+    let rule = "kind = \"round-robin\", quantum = \"20ms\" }\n[[irq]]\nline = 34\nvm = \"gpos\"\n";
+    assert_eq!(faults(rule), "");
+    let said = faults(&format!("{rule}preempt = true\n"));
+    assert!(said.contains("s.toml:15:1") && said.contains("add `rate` to this"), "{said}");
+    assert!(said.contains("interrupt 34 of gpos, on its core, is let through without"), "{said}");
+}
+
+/// The number in `text` behind `before`.
+fn number(text: &str, before: &str) -> u64 {
+    let rest = text.split(before).nth(1).unwrap_or_else(|| panic!("{before}: {text}"));
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    rest[..end].parse().unwrap_or_else(|_| panic!("{before}: {text}"))
+}
+
+#[test]
+fn an_interrupt_that_comes_too_often_is_named_with_a_rate_that_does() {
+    let rule = |keys: &str| {
+        faults(&format!(
+            "kind = \"round-robin\", quantum = \"20ms\" }}\n[[irq]]\nline = 33\nvm = \"gpos\"\nrate = 1\npreempt = true\n[[irq]]\nline = 34\nvm = \"gpos\"\n{keys}"
+        ))
+    };
+    let preempt = |rate: u64| rule(&format!("preempt = true\nrate = {rate}\n"));
+    let said = preempt(1000);
+    assert!(said.contains("s.toml:20:1"), "{said}");
+    assert!(said.contains("interrupt 34 of gpos, on its core, may come 1000 times a second and takes 10us each time, and with `preempt` its VM's turn"), "{said}");
+    let most = number(&said, "write rate = ");
+    assert!(!preempt(most).contains("no bound"), "{}", preempt(most));
+    assert!(preempt(most + 1).contains("no bound"));
+    assert_eq!(rule("rate = 1000\n"), "");
+    // Without a rate the same one is enough.
+    assert_eq!(number(&rule("preempt = true\n"), "that are let through: "), most);
+}
+
+#[test]
+fn interrupts_that_come_too_often_together_are_told_how_much_rarer() {
+    let rates = |times: u64| {
+        let line = |line: u32| {
+            let rate = 260_000 / times;
+            format!("[[irq]]\nline = {line}\nvm = \"rtos\"\nwcet = \"5us\"\nrate = {rate}\n")
+        };
+        faults(&format!("kind = \"round-robin\", quantum = \"20ms\" }}\n{}{}", line(34), line(35)))
+    };
+    let said = rates(1);
+    assert!(
+        said.contains("interrupts 34 of rtos, 35 of rtos, on its core, come too often together"),
+        "{said}"
+    );
+    let times = number(&said, "write a `rate` for each that is ");
+    assert!(!rates(times).contains("no bound"), "{}", rates(times));
+    assert!(rates(times - 1).contains("no bound"));
+}
+
+#[test]
+fn turns_that_switches_take_are_told_with_longer_ones() {
+    let round =
+        |quantum: u64| faults(&format!("kind = \"round-robin\", quantum = \"{quantum}us\" }}\n"));
+    let said = round(20);
+    assert!(
+        said.contains("rtos's turns of 20us are too short: switches take up to 25us of each"),
+        "{said}"
+    );
+    assert!(!said.contains("the rest"), "{said}");
+    let enough = number(&said, "write quantum = \"");
+    let better = round(enough);
+    assert!(!better.contains("too short") && round(enough - 20).contains("too short"), "{better}");
+    assert!(
+        round(34).contains("and what EL2 does for VMs that are off, up to 10us each, the rest")
+    );
+    let table = |times: u64| {
+        let [length, second, frame] = [40, 50, 1000].map(|time| time * times);
+        faults(&format!(
+            "kind = \"table\", major_frame = \"{frame}us\", slots = [{{ vm = \"rtos\", start = \"0us\", length = \"{length}us\" }}, {{ vm = \"gpos\", start = \"{length}us\", length = \"{second}us\" }}] }}\n"
+        ))
+    };
+    let said = table(1);
+    assert!(
+        said.contains("rtos's slots of 40us are too short: switches take up to 50us of each"),
+        "{said}"
+    );
+    assert!(!table(number(&said, "slots that are ")).contains("too short"));
+    let servers = |times: u64| {
+        let [budget, period] = [50, 2000].map(|time| time * times);
+        faults(&format!(
+            "kind = \"fixed-priority\", servers = [{{ vm = \"rtos\", budget = \"{budget}us\", period = \"{period}us\" }}, {{ vm = \"gpos\", budget = \"500us\", period = \"{period}us\" }}] }}\n"
+        ))
+    };
+    let said = servers(1);
+    assert!(
+        said.contains("rtos's budgets of 50us are too short: switches take up to 50us of each"),
+        "{said}"
+    );
+    assert!(!servers(number(&said, "budgets and periods that are ")).contains("too short"));
+}
+
+#[test]
+fn tasks_that_ask_for_more_than_is_sure_are_told_how_much_that_is() {
+    let said = faults(
+        "kind = \"table\", major_frame = \"100ms\", slots = [{ vm = \"rtos\", start = \"0us\", length = \"1ms\" }, { vm = \"gpos\", start = \"40ms\", length = \"50ms\" }] }\n",
+    );
+    assert!(
+        said.contains(
+            "of its core 0.9 % are sure, and the VM's tasks up to this one ask for 1.0 %"
+        ),
+        "{said}"
+    );
+}
+
+/// A VM without tasks is in no fault.
+#[test]
+fn who_is_sure_of_nothing_and_what_costs_too_little_is_noted() {
+    let notes = |core: &str| {
+        let text = format!(
+            "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\n[[vm]]\nname = \"b\"\ncpus = [0]\n[[core]]\nid = 0\nschedule = {{ {core}"
+        );
+        let timing = Timing::from_text(Path::new("s.toml"), &text).expect("a system");
+        let supplies = supplies(&timing).expect("supplies");
+        let judgement = supplies.judgement();
+        let open = judgement.missing().iter().map(ToString::to_string);
+        open.fold(supplies.notes.concat(), |said, one| said + &one)
+    };
+    let said = notes("kind = \"round-robin\", quantum = \"20us\" }\n");
+    assert!(
+        said.contains("core 0: no time is sure for b: b's turns of 20us are too short"),
+        "{said}"
+    );
+    let cost = |cost: &str| {
+        notes(&format!(
+            "kind = \"round-robin\", quantum = \"1ms\" }}\n[[irq]]\nline = 34\nvm = \"b\"\n{cost}"
+        ))
+    };
+    let said = cost("wcet = \"9us\"\n");
+    assert!(
+            said.contains("interrupt 34 of b is counted with 9us, as its `wcet` says (s.toml:11:1): less than the 10us that one takes on qemu-virt"),
+            "{said}"
+        );
+    for good in ["", "wcet = \"10us\"\n"] {
+        assert!(!cost(good).contains("is counted with"), "{good}");
+    }
+}
+
+#[test]
+fn a_budget_that_fits_is_said() {
+    let servers = |budget: &str| {
+        faults(&format!(
+            "kind = \"fixed-priority\", servers = [{{ vm = \"rtos\", budget = \"20ms\", period = \"40ms\" }}, {{ vm = \"gpos\", budget = \"{budget}\", period = \"40ms\" }}] }}\n"
+        ))
+    };
+    let said = servers("20ms");
+    assert!(said.contains("gpos may not get its 20ms in each 40ms"), "{said}");
+    let fits = said.split("a budget of ").nth(1).and_then(|rest| rest.split("us ").next());
+    let fits: u64 = fits.and_then(|fits| fits.parse().ok()).expect("a budget");
+    assert_eq!(servers(&format!("{fits}us")), "");
+    assert!(!servers(&format!("{}us", fits + 1)).is_empty());
+}

@@ -1,0 +1,20 @@
+//! Accesses that the event of a memory budget does not count.
+
+use weir_model::{
+    counters::Event,
+    timing::{TimedVm, Timing},
+};
+
+/// Returns a note for each counted event that leaves accesses out, with the VMs whose budgets count
+/// it.
+pub fn notes(timing: &Timing) -> impl Iterator<Item = String> {
+    Event::ALL.into_iter().filter_map(|event| {
+        let counts = |vm: &&TimedVm| {
+            let asked = vm.bandwidth.as_ref();
+            asked.is_some_and(|asked| asked.event().unwrap_or(Event::L2dRefill) == event)
+        };
+        let vms: Vec<&str> = timing.vms.iter().filter(counts).map(|vm| vm.name.as_str()).collect();
+        let left_out = event.not_counted().filter(|_| !vms.is_empty())?;
+        Some(format!("the budget of {} counts {}: not {left_out}", vms.join(", "), event.name()))
+    })
+}

@@ -1,0 +1,265 @@
+//! A report of the analysis as a person sees it.
+
+use crate::run::show::table;
+use std::fmt::Write as _;
+use weir_analysis::{
+    Nanos, Report,
+    system::{
+        FlowAssumptions, FlowsReport, MemoryReport, MinBandwidthIs, OverheadSource, TimeReport,
+    },
+    verdict::Verdict,
+};
+use weir_model::{Fault, timing::DataPath};
+use weir_report::{paragraph, paragraphs};
+
+/// The whole report.
+pub fn report(report: &Report) -> String {
+    let mut text = String::new();
+    let parts = [
+        report.flows.as_ref().map(flows),
+        report.memory.as_ref().map(memory),
+        report.time.as_ref().map(time),
+    ];
+    for part in parts.into_iter().flatten() {
+        text.push_str(&part);
+        text.push('\n');
+    }
+    for missing in &report.not_judged {
+        text.push_str(&paragraph("not judged: ", &missing.to_string()));
+    }
+    text.push_str(&paragraphs("assumed: ", &report.assumed));
+    text
+}
+
+fn flows(flows: &FlowsReport) -> String {
+    let mut text = String::new();
+    let header = [
+        "flow",
+        "C' ns",
+        "D' ns",
+        "P' ns",
+        "J' ns",
+        "q' ns",
+        "slack ns",
+        "bound ns",
+        "serialized ns",
+    ];
+    let has_bounds = flows.assumed.data_path == DataPath::Broker;
+    let mut rows = table(if has_bounds { header.to_vec() } else { header[..7].to_vec() });
+    for flow in &flows.flows {
+        let ns = |time: f64| format!("{time:.1}");
+        let or = |bound: Option<u64>| bound.map_or("-".to_owned(), |bound| bound.to_string());
+        let mut row = vec![
+            flow.name.clone(),
+            ns(flow.c_ns),
+            ns(flow.d_ns),
+            ns(flow.p_ns),
+            ns(flow.j_ns),
+            ns(flow.q_ns),
+            flow.slack_ns.map_or("-".to_owned(), ns),
+        ];
+        if has_bounds {
+            row.extend([or(flow.bound_ns), or(flow.serialized_bound_ns)]);
+        }
+        rows.add_row(row);
+    }
+    // Writing to a string does not fail.
+    if !rows.is_empty() {
+        let _ = writeln!(text, "{rows}");
+    }
+    text.push_str(&assumptions(&flows.assumed));
+    if flows.bounds_gave_up {
+        text.push_str("latency bounds: given up for some flows; --max-steps grants more\n");
+    }
+    let verdict = match flows.verdict {
+        Verdict::Holds => "schedulable",
+        Verdict::DoesNotHold => "not schedulable",
+        Verdict::NotJudged => "not judged within the effort",
+    };
+    let _ = match flows.bandwidth {
+        Some(b) if flows.is_bandwidth_given => writeln!(text, "flows: {verdict} at {b} B/s"),
+        Some(b) => {
+            let which = match flows.min_bandwidth_is {
+                MinBandwidthIs::Exact => "the least",
+                MinBandwidthIs::None | MinBandwidthIs::GivenUp => "which is proven to be enough",
+            };
+            writeln!(text, "flows: {verdict} at {b} B/s, {which} (no bandwidth is given)")
+        }
+        None => writeln!(text, "flows: {verdict}"),
+    };
+    for cause in &flows.causes {
+        text.push_str(&paragraph("  ", &cause.message));
+    }
+    match (flows.first_failure_ns, &flows.first_failure) {
+        (Some(at), Some(what)) => {
+            text.push_str(&paragraph("", &format!("first failing instant: {at} ns: {what}")));
+        }
+        _ if flows.is_failure_unknown => {
+            text.push_str("first failing instant: not found in time\n");
+        }
+        _ => {}
+    }
+    text.push_str(&least(flows));
+    match flows.utilization {
+        Some(utilization) => {
+            let _ = writeln!(text, "utilization U': {utilization:.6}");
+        }
+        None if rows.is_empty() => {}
+        None => text.push_str("utilization U': none, as a flow is left no period\n"),
+    }
+    match flows.dma_better_from_bytes {
+        None => {}
+        Some(Some(size)) => {
+            let _ = writeln!(text, "chunks of {size} B and more go faster by DMA than by copy");
+        }
+        Some(None) => text.push_str("no chunk goes faster by DMA than by copy\n"),
+    }
+    text
+}
+
+/// The least bandwidth, or why there is none.
+fn least(flows: &FlowsReport) -> String {
+    match (flows.min_bandwidth_is, flows.min_bandwidth) {
+        (MinBandwidthIs::Exact, least) => {
+            format!("least bandwidth: {} B/s\n", least.unwrap_or(0))
+        }
+        (MinBandwidthIs::None, _) => paragraphs("no bandwidth is enough: ", &flows.no_bandwidth),
+        (MinBandwidthIs::GivenUp, _) => {
+            let at_least = flows.min_bandwidth_at_least.unwrap_or(0);
+            let enough = flows.min_bandwidth_enough.flatten();
+            let enough = enough.map_or(String::new(), |b| format!(", and {b} B/s is enough"));
+            format!("least bandwidth: given up in time; at least {at_least} B/s{enough}\n")
+        }
+    }
+}
+
+fn assumptions(assumed: &FlowAssumptions) -> String {
+    let moves = match assumed.data_path {
+        DataPath::Dma => "a DMA engine moves the bytes",
+        DataPath::Broker => "the broker's core copies",
+        DataPath::Sender => "the sender's core copies",
+        DataPath::Receiver => "the receiver's core copies",
+    };
+    let mut text = format!(
+        "data path: {moves} in chunks of {} B ({})\ncores: concurrent, waits for locks included; bandwidth: {}\n",
+        assumed.chunk, assumed.data_path_from, assumed.bandwidth_from
+    );
+    text.push_str(&overheads(&assumed.overheads, assumed.build.as_deref()));
+    text
+}
+
+/// Where overheads come from, and a warning if another build of the hypervisor was measured than
+/// that of the checkout.
+pub fn overheads(sources: &[OverheadSource], build: Option<&str>) -> String {
+    let mut text = String::new();
+    for source in sources {
+        let file = &source.file;
+        let Some(command) = &source.command else {
+            text.push_str(&paragraph("overheads: ", &format!("{file}: of unknown origin")));
+            continue;
+        };
+        let date = source.date.as_ref().map_or(String::new(), |date| format!(", {date}"));
+        let of = source.build.as_ref();
+        let measured = of.map_or(String::new(), |build| format!(", hypervisor build {build}"));
+        let origin = format!("{file}: measured, not proven ({command}{date}{measured})");
+        text.push_str(&paragraph("overheads: ", &origin));
+        if let (Some(of), Some(now), Some(false)) = (of, build, source.same_build) {
+            let warning = format!(
+                "these overheads are of hypervisor build {of}, and this is build {now}: measure them again (docs/how-to/measure-a-board.md)"
+            );
+            text.push_str(&paragraph("warning: ", &warning));
+        }
+    }
+    text
+}
+
+fn memory(memory: &MemoryReport) -> String {
+    let mut rows =
+        table(["VM", "budget", "refills B/s", "with write-backs", "sure B/s", "required B/s"]);
+    for vm in &memory.vms {
+        let or = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
+        let budget = vm.budget.zip(vm.period_ns.map(Nanos));
+        rows.add_row([
+            vm.name.clone(),
+            budget.map_or("-".to_owned(), |(budget, period)| format!("{budget} in {period}")),
+            or(vm.bandwidth),
+            or(vm.bandwidth_with_write_backs),
+            or(vm.guaranteed),
+            or(vm.required),
+        ]);
+    }
+    let mut text = format!("{rows}\n");
+    if let Some((total, period)) = memory.total_budget.zip(memory.period_ns.map(Nanos)) {
+        let most = memory.max_total_budget.map_or("none".to_owned(), |most| most.to_string());
+        let _ = writeln!(
+            text,
+            "memory: budgets of {total} in {period} beside {} B/s of DMA; harmless up to {most}",
+            memory.dma_bandwidth
+        );
+    }
+    if let Some((level, most)) = memory.qos_level.zip(memory.qos_bandwidth) {
+        let _ = writeln!(text, "QoS level {level} lets at most {most} B/s through (Eq. 1)");
+    }
+    text.push_str(&causes(&memory.causes));
+    text.push_str(&paragraphs("  note: ", &memory.notes));
+    text
+}
+
+/// Causes, each with its suggestion.
+fn causes(causes: &[Fault]) -> String {
+    let mut text = String::new();
+    for cause in causes {
+        text.push_str(&paragraph("  ", &cause.message));
+        if let Some(help) = &cause.help {
+            text.push_str(&paragraph("    help: ", help));
+        }
+    }
+    text
+}
+
+/// What schedules supply, and the bounds of tasks and interrupts.
+pub fn time(time: &TimeReport) -> String {
+    let mut text = String::new();
+    let or = |bound: Option<u64>| bound.map_or("no bound".to_owned(), |bound| bound.to_string());
+    let rows_of = |header: [&str; 5], rows: Vec<[String; 5]>| {
+        let mut table = table(header);
+        let is_empty = rows.is_empty();
+        for row in rows {
+            table.add_row(row);
+        }
+        if is_empty { String::new() } else { format!("{table}\n") }
+    };
+    if !time.cores.is_empty() {
+        let mut rows = table(["core", "VM", "share", "after ns"]);
+        for core in &time.cores {
+            for vm in &core.vms {
+                let share = vm.share.map_or("none".to_owned(), |share| format!("{share:.4}"));
+                let delay = vm.delay_ns.map_or("-".to_owned(), |delay| delay.to_string());
+                rows.add_row([core.id.to_string(), vm.name.clone(), share, delay]);
+            }
+        }
+        let _ = writeln!(text, "{rows}");
+    }
+    let row = |[vm, name]: [&String; 2], bound, deadline: u64, verdict: Verdict| {
+        [vm.clone(), name.clone(), or(bound), deadline.to_string(), verdict.to_string()]
+    };
+    let tasks = time
+        .tasks
+        .iter()
+        .map(|task| row([&task.vm, &task.name], task.response_ns, task.deadline_ns, task.verdict));
+    text.push_str(&rows_of(
+        ["VM", "task", "response ns", "deadline ns", "verdict"],
+        tasks.collect(),
+    ));
+    let interrupts = time
+        .interrupts
+        .iter()
+        .map(|irq| row([&irq.vm, &irq.interrupt], irq.wait_ns, irq.deadline_ns, irq.verdict));
+    text.push_str(&rows_of(
+        ["VM", "interrupt", "wait ns", "deadline ns", "verdict"],
+        interrupts.collect(),
+    ));
+    text.push_str(&causes(&time.causes));
+    text.push_str(&paragraphs("", &time.notes));
+    text
+}

@@ -1,0 +1,198 @@
+//! `weir build`: writes the image of a system and the map of what lies where in it.
+
+use crate::{
+    cargo::{Programs, replace},
+    check::Rules,
+    coloring,
+    environment::Environment,
+    failure::{Context, Failure, Result},
+    image, output, screen,
+};
+use serde_json::{Value, json};
+use std::{
+    fmt::Write as _,
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+use weir_model::{Faults, Packed, System, audit};
+
+/// Builds the image of a system: the hypervisor for its platform, the guests, and the tables.
+///
+/// Writes `build/SYSTEM-PLATFORM.img` and beside it a `.map` that says what lies where.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weir build examples/demo/demo.toml\n  weir build examples/demo/demo.toml --platform qemu-virt-gicv2 --json\n  weir build examples/demo/demo.toml --audit\n  weir build examples/demo/demo.toml --dump-dtb build && dtc build/linux.dtb"
+)]
+pub struct Arguments {
+    /// The system file.
+    file: PathBuf,
+    /// Where to write the image.
+    #[arg(short, long, value_name = "IMAGE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    options: Options,
+    /// Walk every page that the image gives out, and every table of stage 2 and of an SMMU that its boot makes, and show that none has two owners.
+    #[arg(long)]
+    audit: bool,
+    /// Write the device tree that each VM is given there, as NAME.dtb.
+    #[arg(long, value_name = "DIR")]
+    dump_dtb: Option<PathBuf>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What goes into an image beside the file.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Options {
+    /// Take this platform instead of the file's.
+    #[arg(long, value_name = "PLATFORM")]
+    pub platform: Option<String>,
+    /// Take the hypervisor and the guests as they were built last, without calling cargo.
+    #[arg(long)]
+    pub no_build: bool,
+    /// Accept a system whose timing does not hold, as `weir check` with this option does.
+    #[arg(long)]
+    pub ignore_verdict: bool,
+}
+
+impl Options {
+    /// The files that these options read of a system, of which `file` is the first.
+    pub fn inputs<'a>(&'a self, file: &'a Path) -> Vec<&'a Path> {
+        output::inputs([file], self.platform.as_deref())
+    }
+}
+
+/// Carries the verb out.
+pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+    if let Some(image) = &arguments.output {
+        let map = image.with_extension("map");
+        if map == *image {
+            return Err(Failure::call(format!(
+                "-o: the map goes to {}: name the image otherwise",
+                map.display()
+            )));
+        }
+        for output in [image, &map] {
+            output::check("-o", output, &arguments.options.inputs(&arguments.file))?;
+        }
+    }
+    let system = checked(&arguments.file, &arguments.options, arguments.json, environment)?;
+    let tree_of = |vm: &weir_model::Vm| format!("{}.dtb", vm.name);
+    if let Some(directory) = &arguments.dump_dtb {
+        output::check_name("--dump-dtb", directory)?;
+    }
+    let no_build = arguments.options.no_build;
+    let built =
+        image::build(&system, &image::Options { environment: environment.clone(), no_build })?;
+    let (map, mut json) = describe(&system, &built.packed);
+    let audited = arguments.audit.then(|| audit(&system, &built.packed)).transpose();
+    let audited = audited.map_err(|error| Failure::system(format!("audit: {error}")))?;
+    if !no_build {
+        // A later run with --no-build has all that it takes then.
+        Programs::new(environment, false).libraries(environment)?;
+    }
+    let path = if let Some(path) = &arguments.output {
+        path.clone()
+    } else {
+        let directory = environment.build();
+        fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
+        directory.join(format!("{}-{}.img", image_name(&system), system.platform.name))
+    };
+    replace(&path, &built.bytes)?;
+    replace(&path.with_extension("map"), map.as_bytes())?;
+    if let Some(directory) = &arguments.dump_dtb {
+        fs::create_dir_all(directory).context(|| format!("create {}", directory.display()))?;
+        for (vm, tree) in system.vms.iter().zip(&built.packed.device_trees) {
+            replace(&directory.join(tree_of(vm)), tree)?;
+        }
+    }
+    let mut out = screen::stdout();
+    if arguments.json {
+        json["image"] = path.display().to_string().into();
+        if let Some(audited) = &audited {
+            json["audit"] = coloring::audit_json(audited);
+            json["audited_tables"] = coloring::audited_tables(audited);
+        }
+        writeln!(out, "{json:#}")?;
+    } else {
+        writeln!(out, "{map}{} ({} bytes)", path.display(), built.bytes.len())?;
+        if let Some(audited) = &audited {
+            writeln!(out, "{}", coloring::audit_report(audited))?;
+        }
+    }
+    Ok(())
+}
+
+/// What lies where, for a person and for a program, with the check sum of each VM's memory as it is before
+/// its first instruction.
+fn describe(system: &System, packed: &Packed) -> (String, Value) {
+    let mut map = format!("{}\n\n", crate::check::map(&packed.placement).for_file());
+    let mut vms = Vec::new();
+    for (place, vm) in system.vms.iter().enumerate() {
+        let crc = format!("{:08x}", packed.pristine_crc32c(place));
+        let _ = writeln!(map, "{}: pristine memory has CRC-32C {crc}", vm.name);
+        vms.push(json!({
+            "name": vm.name,
+            "cores": vm.cpus.iter().map(|core| core.0).collect::<Vec<_>>(),
+            "pristine_crc32c": crc,
+        }));
+    }
+    let json = json!({
+        "system": image::name(system),
+        "platform": system.platform.name,
+        "bytes": packed.image_len,
+        "load_address": format!("{:#x}", system.platform.load_address.0),
+        "vms": vms,
+        "placement": crate::check::placement(&packed.placement),
+    });
+    (map, json)
+}
+
+/// The name of its image: the same, but of a `system.toml` its directory's, since each of these is called so.
+fn image_name(system: &System) -> String {
+    let name = image::name(system);
+    if name != "system" {
+        return name;
+    }
+    let directory = std::path::absolute(&system.path).ok();
+    let directory = directory.as_deref().and_then(Path::parent).and_then(Path::file_name);
+    directory.map_or(name, |directory| directory.to_string_lossy().into_owned())
+}
+
+/// Reads and checks a system file; its faults are the failure's text, and go to standard output where a
+/// program waits for JSON there.
+pub fn checked(
+    file: &Path,
+    options: &Options,
+    json: bool,
+    environment: &Environment,
+) -> Result<System> {
+    if let Some(platform) = &options.platform {
+        image::check_platform(platform)?;
+    }
+    let checked = image::load(file, options.platform.as_deref(), environment);
+    taken(file, checked, options.ignore_verdict, json)
+}
+
+/// The system of a file that has been checked, if it runs; else says why not.
+pub fn taken(
+    file: &Path,
+    checked: std::result::Result<System, Faults>,
+    ignore_verdict: bool,
+    json: bool,
+) -> Result<System> {
+    let carried_out = |system: System| {
+        Rules { planning: false, ignore_verdict }.judge(&system)?;
+        Ok(image::to_build(system))
+    };
+    let faults = match checked.and_then(carried_out) {
+        Ok(system) => return Ok(system),
+        Err(faults) => faults,
+    };
+    if json {
+        writeln!(std::io::stdout(), "{:#}", crate::check::refusal(file, &faults))?;
+    }
+    Err(Failure { status: image::whose(&faults), text: image::rendered(&faults) })
+}

@@ -1,0 +1,193 @@
+//! `weir plan`: the cheapest setting in which a system holds, proven by `weir analyze`.
+
+use crate::{
+    analyze::{headline, status},
+    cargo::replace,
+    environment::Environment,
+    failure::{Failure, GOOD, Result},
+    image, output,
+    progress::Spinner,
+    screen,
+};
+use serde_json::json;
+use std::{fmt::Write as _, io::Write, path::PathBuf};
+use weir_analysis::{
+    Bytes, BytesPerSec, Choices, Conflict, Nanos, PlanError, PlanOptions, verdict::Verdict,
+};
+use weir_model::{Faults, SystemFile};
+use weir_report::paragraph;
+
+/// Chooses what a system file leaves open - colors, banks, memory budgets, DMA bandwidth and chunk - so that all its
+/// demands hold and best effort is left the most memory bandwidth; proves it by `weir analyze`.
+///
+/// The result is the input with the choices written into it, comments kept. Demands are `criticality`, `bandwidth =
+/// { required = .. }`, `working_set`, `[[vm.task]]` and `[[flow]]`; what the file says already is kept. If they can't live together,
+/// the smallest set of them that can't is named, with what there is too little of.
+///
+/// Budgets are the least in which all tasks hold, also where a task waits for a replenishment of
+/// its VM's budget, and best effort gets the most that leaves the tasks in time. No budget is
+/// larger than what the memory takes (`[saturation]`) or the VM's cores can use in the period.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weir plan system.toml\n  weir plan system.toml -o planned.toml\n  weir plan system.toml --json\n\nExit status: 0 planned, 1 there is no plan (or none was found within the effort, or something of it is not judged), 2 the call is wrong, such as a file that can't be read, 3 the plan can't be written."
+)]
+pub struct Arguments {
+    /// The system file.
+    file: PathBuf,
+    /// Write the planned system here instead of printing it.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// How much may be spent on the whole search, in steps of about 1 ns.
+    ///
+    /// If it is spent before there is a plan, there is no answer; if it is spent on the search for the smallest set of
+    /// demands that can't live together, a set is named that is perhaps not the smallest.
+    #[arg(long, value_name = "STEPS", default_value_t = 10_000_000_000)]
+    max_steps: u64,
+    /// Exit with status 0 also where something of the plan is not judged because an input is
+    /// missing.
+    #[arg(long)]
+    accept_not_judged: bool,
+    /// Print what was chosen, its analysis and the planned file as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Carries the verb out.
+pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+    let path = &arguments.file;
+    let name = path.display().to_string();
+    if let Some(output) = &arguments.output {
+        output::check("-o", output, &[path])?;
+    }
+    let refused = |faults: &Faults| {
+        if arguments.json {
+            let json = json!({ "file": name, "faults": faults.to_json() });
+            writeln!(screen::stdout(), "{json}")?;
+        }
+        Err(Failure { status: image::whose(faults), text: image::rendered(faults) })
+    };
+    let file = match SystemFile::load(path, &image::catalog(environment)) {
+        Ok(file) => file,
+        Err(faults) => return refused(&faults),
+    };
+    let spinner = Spinner::new("planning".to_owned());
+    let progress = |questions: u64, left: u64| {
+        let left = left >> 20;
+        spinner.say(format!("planning: {questions} questions, {left} million steps left"));
+    };
+    let options = PlanOptions { max_steps: arguments.max_steps, progress: Some(&progress) };
+    let planned = weir_analysis::plan(&file, &options);
+    drop(spinner);
+    let plan = match planned {
+        Ok(plan) => plan,
+        Err(PlanError::Faults(faults)) => return refused(&faults),
+        Err(PlanError::Conflict(conflict)) => {
+            if arguments.json {
+                let json = json!({ "file": name, "plan": null, "conflict": conflict });
+                writeln!(screen::stdout(), "{json}")?;
+            }
+            return Err(Failure::system(render(&conflict)));
+        }
+        Err(PlanError::GaveUp) => {
+            if arguments.json {
+                let json = json!({ "file": name, "plan": null, "conflict": null, "gave_up": true });
+                writeln!(screen::stdout(), "{json}")?;
+            }
+            let effort = arguments.max_steps;
+            return Err(Failure::system(format!(
+                "given up: within {effort} steps no plan was found, and none was excluded; allow more with --max-steps, or ask less"
+            )));
+        }
+    };
+    if let Some(output) = &arguments.output {
+        replace(output, plan.file.text().as_bytes())?;
+    }
+    for what in &plan.left_out {
+        write!(screen::stderr(), "{}", paragraph(&format!("{name}: "), what))?;
+    }
+    for missing in &plan.report.not_judged {
+        let label = format!("{name}: not judged: ");
+        write!(screen::stderr(), "{}", paragraph(&label, &missing.to_string()))?;
+    }
+    let mut out = screen::stdout();
+    if arguments.json {
+        let json = json!({
+            "file": name,
+            "plan": plan.choices,
+            "analysis": plan.report,
+            "verdict": plan.report.verdict,
+            "not_judged": plan.report.not_judged,
+            "output": arguments.output.as_ref().map(|output| output.display().to_string()),
+            "left_out": plan.left_out,
+            "toml": plan.file.text(),
+        });
+        writeln!(out, "{json}")?;
+    } else if let Some(output) = &arguments.output {
+        write!(out, "{}", summary(&plan.choices))?;
+        writeln!(out, "{}: {}", output.display(), headline(&plan.report))?;
+    } else {
+        write!(out, "{}", plan.file.text())?;
+    }
+    let verdict = plan.report.verdict.unwrap_or(Verdict::Holds);
+    match status(verdict, arguments.accept_not_judged) {
+        GOOD => Ok(()),
+        status => Err(Failure::said(status)),
+    }
+}
+
+/// The choices in a few lines.
+fn summary(choices: &Choices) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    for vm in &choices.vms {
+        if let Some((budget, period)) = vm.budget.zip(vm.period_ns.map(Nanos)) {
+            let _ = writeln!(text, "{}: {budget} accesses in {period}", vm.name);
+        }
+    }
+    let dma = BytesPerSec(choices.dma_bandwidth);
+    if let Some(chunk) = choices.chunk.map(Bytes) {
+        let _ = writeln!(text, "DMA: {dma} in chunks of {chunk}");
+    } else if choices.has_flows {
+        let _ = writeln!(text, "DMA: {dma} for best effort");
+    }
+    if let Some((accesses, period)) = choices.best_effort_budget.zip(choices.period) {
+        let _ = writeln!(text, "best effort: {accesses} accesses in {period}");
+    }
+    text
+}
+
+/// So many of a long list of demands are shown.
+const SHOWN: usize = 16;
+
+/// Why there is no plan.
+fn render(conflict: &Conflict) -> String {
+    let mut text = String::from("there is no plan: ");
+    // Writing to a string does not fail.
+    if conflict.demands.is_empty() {
+        text.push_str("what the file and the platform give already (least budgets, budgets, DMA bandwidth) is too much, whatever is demanded of it");
+    } else {
+        text.push_str("these demands can't be met together");
+    }
+    for demand in conflict.demands.iter().take(SHOWN) {
+        let _ = write!(text, "\n  {demand}");
+    }
+    if conflict.demands.len() > SHOWN {
+        let _ = write!(text, "\n  and {} more; --json has all", conflict.demands.len() - SHOWN);
+    }
+    for shortage in &conflict.shortages {
+        let _ = write!(text, "\n{}", shortage.text);
+    }
+    if !conflict.smallest {
+        let why = if conflict.is_effort_spent {
+            "the effort was spent (--max-steps)"
+        } else {
+            "it takes too many steps"
+        };
+        let _ = write!(
+            text,
+            "\nperhaps {} of the demands are too many already: {why} before that was known",
+            conflict.at_least.max(1)
+        );
+    }
+    text
+}

@@ -1,0 +1,123 @@
+//! `weir report`: the summary of a run, or what it has measured.
+
+use crate::{
+    cargo::replace,
+    environment::Environment,
+    failure::{Failure, Result},
+    output, screen,
+};
+use serde_json::Value;
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+use weir_report::{
+    REPORT, SUMMARY,
+    overheads::{Overheads, measured},
+    trace,
+};
+
+/// The longest summary or report of a run, in bytes: longer files are refused.
+const LONGEST: u64 = 64 << 20;
+
+/// Prints the summary of a run, or how long the phases of its packets took.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weir report\n  weir report runs/2026-01-31T12-00-00Z --json\n  weir report --overheads\n  weir report --overheads runs/2026-01-31T12-00-00Z -o overheads.toml\n  weir analyze system.toml --overheads overheads.toml\n\nExit status: 0 good (the summary has the verdict of the run), 1 no packet has arrived in the run or its trace is damaged, 2 the call is wrong."
+)]
+pub struct Arguments {
+    /// How long each phase of a packet took, by the names of rt-virtio's Table II.
+    #[arg(long)]
+    overheads: bool,
+    /// The run: its directory, its name in runs/, or its trace.bin; without it the newest one.
+    run: Option<PathBuf>,
+    /// Write the overheads to this file: the table `[overheads]` of a platform file, with its
+    /// origin. `weir analyze --overheads` and `[broker] overheads` read it as well.
+    #[arg(short, long, value_name = "FILE", requires = "overheads")]
+    output: Option<PathBuf>,
+    /// With -o: the run of a larger system. Its values are written as `larger`, for steps that
+    /// search flows or VMs.
+    #[arg(long, value_name = "RUN", requires = "output")]
+    larger: Option<PathBuf>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Carries the verb out.
+pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+    let runs = environment.runs();
+    if !arguments.overheads {
+        return summary(arguments, &runs);
+    }
+    let path = match &arguments.run {
+        Some(run) => trace::find(run, &runs),
+        None => trace::newest(&runs, trace::file::NAME)?,
+    };
+    let larger = arguments.larger.as_ref().map(|run| trace::find(run, &runs));
+    if let Some(output) = &arguments.output {
+        let read: Vec<_> =
+            [&path].into_iter().chain(&larger).flat_map(|path| trace::files(path)).collect();
+        output::check("-o", output, &read.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
+    }
+    let (overheads, mut origin) = measured(&path)?;
+    let larger = larger.map(|path| measured(&path)).transpose()?;
+    if let Some((_, larger)) = &larger {
+        origin.command = format!("{}; {}", origin.command, larger.command);
+        if larger.build != origin.build {
+            let text =
+                "the two runs are of different builds of the hypervisor: repeat the older one";
+            return Err(Failure::system(text.to_owned()));
+        }
+    }
+    let larger = larger.map(|(larger, _)| larger);
+    origin.command += "; weir report --overheads";
+    if let Some(file) = &arguments.output {
+        if let Some(why) = overheads.unfit() {
+            return Err(Failure::system(why));
+        }
+        if let Some(why) = larger.as_ref().and_then(Overheads::unfit_as_larger) {
+            return Err(Failure::system(why));
+        }
+        let text = overheads.to_toml(&origin, larger.as_ref());
+        replace(file, text.as_bytes())?;
+    }
+    let mut out = screen::stdout();
+    if arguments.json {
+        writeln!(out, "{:#}", overheads.to_json())?;
+    } else if arguments.output.is_none() {
+        write!(out, "{overheads}")?;
+    }
+    Ok(())
+}
+
+/// Prints the summary of a run, or its report as JSON.
+fn summary(arguments: &Arguments, runs: &Path) -> Result {
+    let name = if arguments.json { REPORT } else { SUMMARY };
+    let path = match &arguments.run {
+        Some(run) => trace::find(run, runs),
+        None => trace::newest(runs, name)?,
+    };
+    let directory = if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(&path) };
+    if !directory.is_dir() || !path.exists() {
+        return Err(Failure::call(format!(
+            "there is no run {}, neither here nor among the runs; `weir report` without a name shows the newest",
+            path.display()
+        )));
+    }
+    let file = directory.join(name);
+    let text = weir_model::read_text(&file, LONGEST).map_err(|error| {
+        Failure::call(format!(
+            "cannot read {}: {error}; a run writes this file when it ends: the run still goes on, was killed, or is of an older weir",
+            file.display()
+        ))
+    })?;
+    if arguments.json && !serde_json::from_str::<Value>(&text).is_ok_and(|json| json.is_object()) {
+        return Err(Failure::call(format!(
+            "{} is damaged: it is not a JSON object; run the system again",
+            file.display()
+        )));
+    }
+    screen::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! The documentation: its links, its generated pages and the example that it computes.
+#![allow(missing_docs, reason = "tests")]
+
+#[path = "../../../tests/checkout.rs"]
+mod checkout;
+
+use checkout::root;
+use serde_json::Value;
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+fn weir(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(arguments)
+        .current_dir(root())
+        .output()
+        .expect("weir runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// Adds the Markdown files below a directory.
+fn pages_below(directory: &Path, pages: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            pages_below(&path, pages);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            pages.push(path);
+        }
+    }
+}
+
+fn pages() -> Vec<PathBuf> {
+    let names = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"];
+    let mut pages: Vec<_> = names.iter().map(|name| root().join(name)).collect();
+    for directory in ["docs", "examples"] {
+        pages_below(&root().join(directory), &mut pages);
+    }
+    pages
+}
+
+fn read(page: &Path) -> String {
+    fs::read_to_string(page).unwrap_or_else(|error| panic!("{}: {error}", page.display()))
+}
+
+/// The text outside of code blocks.
+fn prose(text: &str) -> String {
+    text.split("```").step_by(2).collect()
+}
+
+/// The anchors of a page's headings, as GitHub and mdBook make them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let prose = prose(text);
+    let headings = prose.lines().filter(|line| line.starts_with('#'));
+    let slug = |line: &str| {
+        let title = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(slug).collect()
+}
+
+/// The targets of the links of a page.
+fn targets(text: &str) -> Vec<String> {
+    let prose = prose(text);
+    let behind = prose.split("](").skip(1);
+    let targets = behind.filter_map(|rest| rest.split(')').next());
+    targets.filter(|target| !target.contains("://")).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_link_of_the_pages_leads_somewhere() {
+    let mut links = 0;
+    for page in pages() {
+        let text = read(&page);
+        for target in targets(&text) {
+            links += 1;
+            let (file, anchor) = target.split_once('#').unwrap_or((&target, ""));
+            let there = if file.is_empty() {
+                page.clone()
+            } else {
+                page.parent().expect("a folder").join(file)
+            };
+            assert!(there.exists(), "{}: no {target}", page.display());
+            if !anchor.is_empty() {
+                let anchors = anchors(&read(&there));
+                assert!(anchors.contains(anchor), "{}: {target} of {anchors:?}", page.display());
+            }
+        }
+    }
+    assert!(links > 100, "{links} links");
+}
+
+#[test]
+fn the_summary_lists_every_page() {
+    let docs = root().join("docs");
+    let listed: BTreeSet<_> =
+        targets(&read(&docs.join("SUMMARY.md"))).into_iter().map(|page| docs.join(page)).collect();
+    let mut there = Vec::new();
+    pages_below(&docs, &mut there);
+    for page in there.iter().filter(|page| !page.ends_with("SUMMARY.md")) {
+        assert!(listed.contains(page), "{} is not in SUMMARY.md", page.display());
+    }
+}
+
+#[test]
+fn the_generated_pages_are_up_to_date() {
+    let (status, _, error) = weir(&["reference", "--check", "docs/reference/generated"]);
+    assert_eq!(status, Some(0), "{error}");
+}
+
+#[test]
+fn a_stale_generated_page_is_reported() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("UTF-8");
+    assert_eq!(weir(&["reference", path]).0, Some(0));
+    assert_eq!(weir(&["reference", "--check", path]).0, Some(0));
+    fs::write(directory.path().join("command-line.md"), "# Command line\n").expect("written");
+    let (status, _, error) = weir(&["reference", "--check", path]);
+    assert_eq!(status, Some(1));
+    assert!(error.contains("command-line.md is not what"), "{error}");
+}
+
+/// The worked example of the theory page, against the analysis.
+#[test]
+fn the_worked_example_has_the_numbers_of_analyze() {
+    let (_, out, error) = weir(&["analyze", "tests/systems/simulate-flows.toml", "--json"]);
+    let json: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{error}"));
+    let flows = &json["flows"];
+    let task = &flows["tasks"][0];
+    let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{json}"));
+    let page = read(&root().join("docs/theory/analysis.md"));
+    let line = |name: &str| {
+        let line = page.lines().find(|line| line.starts_with(name) && line.contains('='));
+        line.unwrap_or_else(|| panic!("no line {name}")).to_owned()
+    };
+    for (name, value) in [
+        ("j_ns", format!("{:.0}", number(&task["j_ns"]))),
+        ("c_ns, q_ns", format!("{:.2}", number(&task["c_ns"]))),
+        ("d_ns", format!("{:.0}", number(&task["d_ns"]))),
+        ("p_ns", format!("{:.0}", number(&task["p_ns"]))),
+        ("slack_ns", format!("{:.1}", number(&task["slack_ns"]))),
+        ("end_to_end_ns", format!("{:.0}", number(&task["end_to_end_ns"]))),
+        ("utilization", format!("{:.6}", number(&flows["utilization"]))),
+        ("min_bandwidth", format!("{:.0}", number(&flows["min_bandwidth"]))),
+    ] {
+        let line = line(name);
+        let shown = line.split(['=', ' ']).any(|word| word == value);
+        assert!(shown, "{line}: analyze says {value}");
+    }
+}
+
+#[test]
+fn completions_and_man_pages_name_every_verb() {
+    let (status, bash, _) = weir(&["completions", "bash"]);
+    assert_eq!(status, Some(0));
+    assert!(bash.contains("calibrate") && bash.contains("simulate"), "{bash}");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("UTF-8");
+    assert_eq!(weir(&["man", path]).0, Some(0));
+    for page in ["weir.1", "weir-check.1", "weir-simulate-sweep.1"] {
+        let text = read(&directory.path().join(page));
+        assert!(text.contains(".TH"), "{page}: {text}");
+    }
+}

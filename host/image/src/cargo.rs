@@ -1,0 +1,346 @@
+//! Builds through cargo: the hypervisor and the guests for the board, and what QEMU loads for this machine.
+
+use crate::{
+    environment::Environment,
+    failure::{Context, Failure, Result},
+    progress::Spinner,
+};
+use rustix::fs::{FlockOperation, flock};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+};
+
+/// The target of everything that runs on the board.
+pub const TARGET: &str = "aarch64-unknown-none-softfloat";
+/// The package, and the binary, of the hypervisor.
+const HYPERVISOR: &str = "weir-hypervisor";
+/// The package, and the binary, of what Linux guests send and receive by.
+const VSOCK_TOOL: &str = "weir-vsock-tool";
+
+/// The package of QEMU's plug-in.
+const PLUGIN: &str = "weir-qemu-plugin";
+/// The package of what is preloaded into QEMU.
+const ICOUNT_SHIM: &str = "weir-icount-shim";
+
+/// The last lines of cargo's output that are shown when a build fails.
+const TAIL: usize = 60;
+
+/// Programs for the board and libraries for QEMU. Each is kept after its build: a later build for
+/// another board does not replace it.
+#[derive(Debug)]
+pub struct Programs {
+    directory: PathBuf,
+    /// Take what was built last.
+    no_build: bool,
+}
+
+impl Programs {
+    /// Returns the programs of `environment`. With `no_build` each is taken as it was built last.
+    #[must_use]
+    pub fn new(environment: &Environment, no_build: bool) -> Self {
+        Self { directory: environment.build().join("programs"), no_build }
+    }
+
+    /// Builds the hypervisor for a board with a GICv2 or GICv3 and returns its ELF file.
+    ///
+    /// # Errors
+    ///
+    /// The environment is at fault if cargo cannot build it, or without a build if it is not there.
+    pub fn hypervisor(&self, environment: &Environment, gic_v2: bool) -> Result<PathBuf> {
+        let feature = if gic_v2 { "gicv2" } else { "gicv3" };
+        let kept = self.directory.join(format!("{HYPERVISOR}-{feature}"));
+        if !self.no_build {
+            let arguments = ["-p", HYPERVISOR, "--no-default-features", "--features", feature];
+            self.build(environment, "the hypervisor", &arguments, |name| {
+                (name == HYPERVISOR).then(|| kept.clone())
+            })?;
+        }
+        present(kept)
+    }
+
+    /// Returns where a guest's ELF file is after its build.
+    #[must_use]
+    pub fn path(&self, guest: &str) -> PathBuf {
+        self.directory.join(guest)
+    }
+
+    /// Builds these guests and returns their ELF files by name.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::hypervisor`].
+    pub fn guests(
+        &self,
+        environment: &Environment,
+        names: &[String],
+    ) -> Result<BTreeMap<String, PathBuf>> {
+        let kept = |name: &str| self.path(name);
+        if !self.no_build && !names.is_empty() {
+            let packages: Vec<String> =
+                names.iter().map(|name| environment.package(name)).collect();
+            let arguments: Vec<&str> = packages
+                .iter()
+                .zip(names)
+                .flat_map(|(package, name)| ["-p", package, "--bin", name])
+                .collect();
+            self.build(environment, "the guests", &arguments, |name| {
+                names.iter().any(|known| known == name).then(|| kept(name))
+            })?;
+        }
+        names.iter().map(|name| Ok((name.clone(), present(kept(name))?))).collect()
+    }
+
+    /// Builds the vsock tool of Linux guests and returns its ELF file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::hypervisor`].
+    pub fn vsock_tool(&self, environment: &Environment) -> Result<PathBuf> {
+        if !self.no_build {
+            self.build(environment, "the Linux guests' program", &["-p", VSOCK_TOOL], |name| {
+                (name == VSOCK_TOOL).then(|| self.path(name))
+            })?;
+        }
+        present(self.path(VSOCK_TOOL))
+    }
+
+    /// Builds QEMU's plug-in and returns its shared object.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::hypervisor`].
+    pub fn plugin(&self, environment: &Environment) -> Result<PathBuf> {
+        self.library(environment, PLUGIN)
+    }
+
+    /// Builds the icount shim, which makes deterministic runs repeat, and returns its shared object.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::hypervisor`].
+    pub fn icount_shim(&self, environment: &Environment) -> Result<PathBuf> {
+        self.library(environment, ICOUNT_SHIM)
+    }
+
+    /// Builds both libraries that a run loads into QEMU.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::hypervisor`].
+    pub fn libraries(&self, environment: &Environment) -> Result {
+        [PLUGIN, ICOUNT_SHIM].iter().try_for_each(|name| self.library(environment, name).map(drop))
+    }
+
+    /// The shared object of a package, for this machine.
+    fn library(&self, environment: &Environment, package: &str) -> Result<PathBuf> {
+        let name = format!("lib{}.so", package.replace('-', "_"));
+        let kept = self.directory.join(&name);
+        if self.no_build {
+            return present(kept);
+        }
+        let directory = &self.directory;
+        fs::create_dir_all(directory).context(|| format!("create {}", directory.display()))?;
+        let mut command = cargo_build(environment)?;
+        command.args(["--release", "-p", package]);
+        let built = call(&mut command, "what QEMU loads", shared_object)?;
+        let built = built.iter().find(|path| path.ends_with(&name)).ok_or_else(|| {
+            Failure::environment(format!("cargo has built no {name} out of {package}"))
+        })?;
+        replace(&kept, &fs::read(built).context(|| format!("read {}", built.display()))?)?;
+        Ok(kept)
+    }
+
+    /// One call of cargo. `keep` tells for each program that comes out where it is to be kept.
+    fn build(
+        &self,
+        environment: &Environment,
+        what: &str,
+        arguments: &[&str],
+        keep: impl Fn(&str) -> Option<PathBuf>,
+    ) -> Result {
+        let directory = &self.directory;
+        fs::create_dir_all(directory).context(|| format!("create {}", directory.display()))?;
+        // Cargo puts the hypervisor of every board in one place: nobody else may build before it is kept.
+        let lock = File::create(directory.join(".lock")).context(|| "lock the build")?;
+        flock(&lock, FlockOperation::LockExclusive).context(|| "lock the build")?;
+        let mut command = cargo_build(environment)?;
+        command
+            .args(["--profile", "bare", "--target", TARGET])
+            .args(arguments)
+            .args(&environment.bare_flags);
+        for path in call(&mut command, what, executable)? {
+            let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+            if let Some(kept) = keep(name) {
+                replace(&kept, &fs::read(&path).context(|| format!("read {}", path.display()))?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn present(path: PathBuf) -> Result<PathBuf> {
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(Failure::environment(format!("{} is not there: build without --no-build", path.display())))
+}
+
+/// `cargo build` in the checkout, with messages for [`call`].
+fn cargo_build(environment: &Environment) -> Result<Command> {
+    let mut command = Command::new(&environment.cargo);
+    command
+        .args(["build", "--message-format=json-render-diagnostics"])
+        .current_dir(environment.root()?);
+    if let Some(rustc) = &environment.rustc {
+        command.env("RUSTC", rustc);
+    }
+    Ok(command)
+}
+
+/// Runs cargo and gives what `pick` takes out of its messages.
+fn call(
+    command: &mut Command,
+    what: &str,
+    pick: fn(&str) -> Option<PathBuf>,
+) -> Result<Vec<PathBuf>> {
+    let spinner = Spinner::new(format!("building {what}"));
+    let program = command.get_program().to_string_lossy().into_owned();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context(|| format!("start {program} (WEIR_CARGO says which)"))?;
+    let stdout = child.stdout.take().map(BufReader::new);
+    let stderr = child.stderr.take().map(BufReader::new);
+    let programs = thread::spawn(move || {
+        let lines = stdout.into_iter().flat_map(BufRead::lines).map_while(std::result::Result::ok);
+        lines.filter_map(|line| pick(&line)).collect::<Vec<_>>()
+    });
+    let mut said = Vec::new();
+    for line in stderr.into_iter().flat_map(BufRead::lines).map_while(std::result::Result::ok) {
+        spinner.say(format!("building {what}: {}", line.trim()));
+        said.push(line);
+    }
+    let status = child.wait().context(|| format!("wait for {program}"))?;
+    let programs = programs.join().unwrap_or_default();
+    drop(spinner);
+    if status.success() {
+        return Ok(programs);
+    }
+    let from = said.len().saturating_sub(TAIL);
+    let tail = said.get(from..).unwrap_or(&[]).join("\n");
+    Err(Failure::environment(format!("cannot build {what} ({status}):\n{tail}")))
+}
+
+/// One of cargo's messages, if it is about something that it has built or found fresh.
+fn artifact(line: &str) -> Option<serde_json::Value> {
+    let message: serde_json::Value = serde_json::from_str(line).ok()?;
+    (message.get("reason")? == "compiler-artifact").then_some(message)
+}
+
+/// The program in a message.
+fn executable(line: &str) -> Option<PathBuf> {
+    Some(artifact(line)?.get("executable")?.as_str()?.into())
+}
+
+/// The shared object in a message.
+fn shared_object(line: &str) -> Option<PathBuf> {
+    let message = artifact(line)?;
+    let files = message.get("filenames")?.as_array()?.iter();
+    let mut files = files.filter_map(|file| Some(PathBuf::from(file.as_str()?)));
+    files.find(|file| file.extension().is_some_and(|ending| ending == "so"))
+}
+
+/// Writes a file atomically, through links, unless it has these contents already.
+///
+/// # Errors
+///
+/// The environment is at fault if the file cannot be written.
+pub fn replace(path: &Path, contents: &[u8]) -> Result {
+    let writing = || format!("write {}", path.display());
+    // What a link points to is what is meant, and what is no regular file is written to.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let old = fs::metadata(&target).ok();
+    if old.as_ref().is_some_and(|old| !old.is_file() && !old.is_dir()) {
+        return fs::write(&target, contents).context(writing);
+    }
+    if weir_model::read_regular(&target).is_ok_and(|old| old == contents) {
+        return Ok(());
+    }
+    let directory = target.parent().unwrap_or(Path::new("."));
+    let permissions = old.map_or_else(
+        || std::os::unix::fs::PermissionsExt::from_mode(0o644),
+        |old| old.permissions(),
+    );
+    let mut file = tempfile::Builder::new()
+        .permissions(permissions)
+        .tempfile_in(directory)
+        // The temporary file's name would only puzzle.
+        .map_err(|error| std::io::Error::from(error.kind()))
+        .context(writing)?;
+    file.write_all(contents).context(writing)?;
+    file.persist(&target).map_err(|error| error.error).context(writing)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replacing_a_file_keeps_its_link_and_mode() {
+        use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+        let directory = tempfile::tempdir().expect("a directory");
+        let [file, link] = ["file", "link"].map(|name| directory.path().join(name));
+        fs::write(&file, "old").expect("a file");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("its rights");
+        symlink(&file, &link).expect("a link");
+        assert!(replace(&link, b"new").is_ok());
+        assert_eq!(fs::read(&file).expect("the file"), b"new");
+        assert_eq!(fs::metadata(&file).expect("its rights").permissions().mode() & 0o777, 0o600);
+        assert!(fs::symlink_metadata(&link).expect("the link").is_symlink());
+        assert!(replace(Path::new("/dev/null"), b"new").is_ok());
+        assert!(fs::metadata("/dev/null").expect("it").file_type().is_char_device());
+    }
+
+    #[test]
+    fn programs_are_found_in_cargos_messages() {
+        let line = r#"{"reason":"compiler-artifact","target":{"name":"x"},"executable":"/t/x"}"#;
+        assert_eq!(executable(line), Some("/t/x".into()));
+        assert_eq!(executable(r#"{"reason":"compiler-artifact","executable":null}"#), None);
+        assert_eq!(executable("not JSON"), None);
+        let line = r#"{"reason":"compiler-artifact","filenames":["/t/x.rlib","/t/libweir_qemu_plugin.so"]}"#;
+        assert_eq!(shared_object(line), Some("/t/libweir_qemu_plugin.so".into()));
+    }
+
+    #[test]
+    fn a_failed_build_shows_what_cargo_said() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo error: no such crate >&2; exit 101"]);
+        let failure = call(&mut command, "the guests", executable).expect_err("it fails");
+        assert_eq!(failure.status, crate::failure::ENVIRONMENT);
+        assert!(failure.text.contains("error: no such crate"), "{}", failure.text);
+        let missing =
+            call(&mut Command::new("/nowhere/cargo"), "x", executable).expect_err("it fails");
+        assert!(missing.text.contains("WEIR_CARGO"), "{}", missing.text);
+    }
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("x");
+        replace(&path, b"one").expect("it is written");
+        let before = fs::metadata(&path).and_then(|file| file.modified()).expect("a time");
+        replace(&path, b"one").expect("it stays");
+        assert_eq!(fs::metadata(&path).and_then(|file| file.modified()).expect("a time"), before);
+        replace(&path, b"two").expect("it is written");
+        assert_eq!(fs::read(&path).expect("it is there"), b"two");
+        assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 1);
+    }
+}

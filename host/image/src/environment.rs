@@ -1,0 +1,192 @@
+//! Where things are: the checkout, the tools, and what is written where.
+
+use crate::failure::{Failure, Result};
+use std::{
+    collections::BTreeMap,
+    env,
+    ffi::{OsStr, OsString},
+    fs,
+    path::{Path, PathBuf},
+};
+use toml::de::DeTable;
+
+/// The surroundings, from the variables that the `./weir` script sets, or as good as can be guessed.
+#[derive(Clone, Debug)]
+pub struct Environment {
+    /// The checkout: sources of the hypervisor and the guests. `WEIR_ROOT`, or the first directory upward
+    /// from here or from this program that looks like one.
+    root: Option<PathBuf>,
+    /// Cargo. `WEIR_CARGO`, or `cargo` on the `PATH`.
+    pub cargo: OsString,
+    /// The compiler for cargo to use. `WEIR_RUSTC`, or cargo's own choice.
+    pub rustc: Option<OsString>,
+    /// Further arguments of cargo for bare-metal builds, such as `-Zbuild-std=core`. `WEIR_BARE_FLAGS`.
+    pub bare_flags: Vec<String>,
+    /// QEMU. `WEIR_QEMU`, or `qemu-system-aarch64` on the `PATH`.
+    pub qemu: OsString,
+}
+
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty())
+}
+
+impl Environment {
+    /// As this process finds it.
+    pub fn find() -> Self {
+        let root = variable("WEIR_ROOT").map(PathBuf::from).or_else(|| {
+            let here = env::current_dir().ok();
+            let program = env::current_exe().ok();
+            here.iter()
+                .chain(&program)
+                .flat_map(|path| path.ancestors())
+                .find(is_checkout)
+                .map(Into::into)
+        });
+        let flags = env::var("WEIR_BARE_FLAGS").unwrap_or_default();
+        Self {
+            root,
+            cargo: variable("WEIR_CARGO").unwrap_or_else(|| "cargo".into()),
+            rustc: variable("WEIR_RUSTC"),
+            bare_flags: flags.split_whitespace().map(Into::into).collect(),
+            qemu: variable("WEIR_QEMU").unwrap_or_else(|| "qemu-system-aarch64".into()),
+        }
+    }
+
+    /// The checkout.
+    ///
+    /// # Errors
+    ///
+    /// The environment is at fault if there is no checkout.
+    pub fn root(&self) -> Result<&Path> {
+        self.root.as_deref().ok_or_else(|| {
+            Failure::environment(
+                "cannot find weir's sources: call it in the checkout, or set WEIR_ROOT to it",
+            )
+        })
+    }
+
+    fn place(&self, name: &str) -> PathBuf {
+        self.root.as_deref().unwrap_or(Path::new("")).join(name)
+    }
+
+    /// Returns the file of a system that comes with weir: an example or a fixture.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::root`].
+    pub fn system(&self, name: &str) -> Result<PathBuf> {
+        let root = self.root()?;
+        let example = root.join("examples").join(name).join(name).with_extension("toml");
+        let fixture = root.join("tests/systems").join(name).with_extension("toml");
+        Ok(if example.is_file() { example } else { fixture })
+    }
+
+    /// Where runs are recorded: `WEIR_RUNS`, or `runs` in the checkout, or here without one.
+    pub fn runs(&self) -> PathBuf {
+        variable("WEIR_RUNS").map_or_else(|| self.place("runs"), PathBuf::from)
+    }
+
+    /// Where images are built: `build` in the checkout, or here without one.
+    #[must_use]
+    pub fn build(&self) -> PathBuf {
+        self.place("build")
+    }
+
+    /// Returns the names of the guests that come with weir, sorted.
+    #[must_use]
+    pub fn guests(&self) -> Vec<String> {
+        self.packages_of_guests().into_keys().collect()
+    }
+
+    /// Returns the folder of the package of each guest that comes with weir, by the guest's name: one
+    /// for each folder of `guests/KIND`, and one for each program of `guests/attacks`.
+    fn packages_of_guests(&self) -> BTreeMap<String, PathBuf> {
+        let guests = self.place("guests");
+        let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
+        let attacks = guests.join("attacks");
+        let programs = entries(&attacks.join("src/bin")).filter_map(|entry| {
+            Some((entry.path().file_stem()?.to_str()?.to_owned(), attacks.clone()))
+        });
+        let folders = entries(&guests)
+            .flat_map(|kind| entries(&kind.path()))
+            .filter(|entry| entry.path().join("src/main.rs").is_file())
+            .filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())));
+        programs.chain(folders).collect()
+    }
+
+    /// Returns the name of the package that has the program of a guest that comes with weir.
+    pub fn package(&self, guest: &str) -> String {
+        let folder = self.packages_of_guests().remove(guest);
+        let name = folder.as_deref().and_then(Path::file_name).and_then(OsStr::to_str);
+        name.unwrap_or(guest).to_owned()
+    }
+
+    /// Returns the keys of the arguments of a guest that comes with weir, as its manifest has them
+    /// in `[package.metadata.weir]`: in `arguments`, or in `programs` for a program of a package of
+    /// several. None if it declares none.
+    #[must_use]
+    pub fn arguments(&self, guest: &str) -> Option<Vec<String>> {
+        let manifest = self.packages_of_guests().get(guest)?.join("Cargo.toml");
+        declared(&fs::read_to_string(manifest).ok()?, guest)
+    }
+}
+
+/// The keys of a guest's arguments in the text of its package's manifest.
+fn declared(manifest: &str, guest: &str) -> Option<Vec<String>> {
+    let manifest = DeTable::parse(manifest).ok()?;
+    let mut table = manifest.get_ref();
+    for key in ["package", "metadata", "weir"] {
+        table = table.get(key)?.get_ref().as_table()?;
+    }
+    let keys = match table.get("programs") {
+        Some(programs) => programs.get_ref().as_table()?.get(guest)?,
+        None => table.get("arguments")?,
+    };
+    let keys = keys.get_ref().as_array()?;
+    keys.iter().map(|key| Some(key.get_ref().as_str()?.to_owned())).collect()
+}
+
+fn is_checkout(path: &&Path) -> bool {
+    path.join("hypervisor/Cargo.toml").is_file() && path.join("guests").is_dir()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sources of a guest: of a package's only program, or of one of several.
+    fn sources(package: &Path, guest: &str) -> String {
+        let read = |path: PathBuf| fs::read_to_string(path).expect("a text");
+        let program = package.join("src/bin").join(guest);
+        let file = program.with_extension("rs");
+        if file.is_file() {
+            return read(file);
+        }
+        let place = if program.is_dir() { program } else { package.join("src") };
+        let sources = fs::read_dir(place).expect("sources").flatten();
+        sources.map(|source| read(source.path())).collect()
+    }
+
+    /// Every guest declares its arguments: every key that it asks for is declared, and every
+    /// declared one occurs in its sources.
+    #[test]
+    fn guests_declare_the_arguments_that_they_take() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("a checkout");
+        let environment = Environment { root: Some(root.to_owned()), ..Environment::find() };
+        let mut seen = 0;
+        for (guest, package) in environment.packages_of_guests() {
+            let declared = environment.arguments(&guest);
+            let declared = declared.unwrap_or_else(|| panic!("{guest} declares no arguments"));
+            let text = sources(&package, &guest);
+            let asked = ["number(\"", "get(\""].map(|call| text.split(call).skip(1));
+            for key in asked.into_iter().flatten().filter_map(|rest| rest.split('"').next()) {
+                assert!(declared.iter().any(|known| known == key), "{guest}: {key}");
+                seen += 1;
+            }
+            for key in &declared {
+                assert!(text.contains(&format!("\"{key}\"")), "{guest}: {key}");
+            }
+        }
+        assert!(seen > 110, "{seen}");
+    }
+}

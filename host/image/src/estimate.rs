@@ -1,0 +1,162 @@
+//! Where an image will lie, estimated before its parts are built or fetched.
+
+use crate::{cargo::Programs, debian, environment::Environment, image};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+};
+use weir_model::{
+    Faults, Foreseen, Image, LIKELY_HYPERVISOR, LIKELY_KERNEL, LIKELY_PROGRAM, Placement, Prospect,
+    Source, System, read_regular,
+};
+use weir_units::Bytes;
+
+/// A part of a system that is neither built nor fetched yet, and its estimated size.
+#[derive(Clone, Debug)]
+pub struct Guess {
+    /// Whose image it belongs to; of no VM's, weir's own.
+    vm: Option<String>,
+    what: &'static str,
+    source: Option<String>,
+    size: Bytes,
+}
+
+impl Guess {
+    /// Returns the VM's name (null for the hypervisor), the role, the source and the bytes as JSON.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        json!({ "vm": self.vm, "what": self.what, "source": self.source, "bytes": self.size.0 })
+    }
+}
+
+impl fmt::Display for Guess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { vm, what, source, size } = self;
+        let vm = vm.as_deref().unwrap_or("weir");
+        let source = source.as_ref().map_or(String::new(), |source| format!(" {source}"));
+        write!(f, "{vm}'s {what}{source} at {size}")
+    }
+}
+
+/// Returns the name of a source, or its path.
+#[must_use]
+pub fn source(source: &Source) -> String {
+    match source {
+        Source::File(path) => path.display().to_string(),
+        Source::Named(name) => name.clone(),
+    }
+}
+
+/// The parts of a system's image that exist, and the estimated sizes of the others. Nothing is built
+/// or fetched.
+#[derive(Debug)]
+pub struct Estimate {
+    contents: BTreeMap<PathBuf, Vec<u8>>,
+    /// Of each VM the image and the initial RAM disk.
+    of_vms: Vec<(Part, Option<Part>)>,
+    hypervisor_len: u64,
+    /// The parts whose sizes are estimated.
+    pub guessed: Vec<Guess>,
+}
+
+/// A file, or its estimated size.
+#[derive(Debug)]
+enum Part {
+    There(PathBuf),
+    Likely(Source, Bytes),
+}
+
+impl Estimate {
+    /// Looks for the parts of `system`.
+    #[must_use]
+    pub fn of(system: &System, environment: &Environment) -> Self {
+        let programs = Programs::new(environment, true);
+        let kept = image::hypervisor(system, &programs, environment).ok();
+        let mut parts = Self {
+            contents: BTreeMap::new(),
+            of_vms: Vec::new(),
+            hypervisor_len: kept.as_ref().map_or(LIKELY_HYPERVISOR.0, |flat| flat.len() as u64),
+            guessed: Vec::new(),
+        };
+        if kept.is_none() {
+            let (vm, source) = (None, None);
+            parts.guessed.push(Guess { vm, what: "image", source, size: LIKELY_HYPERVISOR });
+        }
+        for vm in &system.vms {
+            let (what, otherwise) = match &vm.image {
+                Image::Linux { .. } => ("kernel", LIKELY_KERNEL),
+                _ => ("image", LIKELY_PROGRAM),
+            };
+            let mut part = |what, from: &Source, otherwise| {
+                if let Some(path) = present(what, from, &programs, environment)
+                    && parts.read(&path)
+                {
+                    return Part::There(path);
+                }
+                let (vm, source) = (Some(vm.name.clone()), Some(source(from)));
+                parts.guessed.push(Guess { vm, what, source, size: otherwise });
+                Part::Likely(from.clone(), otherwise)
+            };
+            let image = part(what, vm.image.source(), otherwise);
+            let initrd = vm.image.initrd().map(|initrd| part("initrd", initrd, LIKELY_PROGRAM));
+            parts.of_vms.push((image, initrd));
+        }
+        parts
+    }
+
+    /// Whether the contents of a file are known now.
+    fn read(&mut self, path: &Path) -> bool {
+        if !self.contents.contains_key(path) {
+            let Ok(contents) = read_regular(path) else { return false };
+            self.contents.insert(path.to_owned(), contents);
+        }
+        true
+    }
+
+    /// Returns where everything will lie.
+    ///
+    /// # Errors
+    ///
+    /// Why the image cannot be built.
+    pub fn placement(&self, system: &System) -> Result<Placement, Faults> {
+        let prospects: Vec<_> = self
+            .of_vms
+            .iter()
+            .map(|(image, initrd)| Prospect {
+                image: self.foreseen(image),
+                initrd: initrd.as_ref().map(|initrd| self.foreseen(initrd)),
+            })
+            .collect();
+        weir_model::foresee(system, &prospects, self.hypervisor_len)
+    }
+
+    fn foreseen<'a>(&'a self, part: &'a Part) -> Foreseen<'a> {
+        match part {
+            Part::There(path) => {
+                Foreseen::There(self.contents.get(path).map_or(&[], Vec::as_slice))
+            }
+            Part::Likely(source, size) => Foreseen::Likely(source, *size),
+        }
+    }
+}
+
+/// The file behind a source, if nothing must be built or fetched for it.
+fn present(
+    role: &str,
+    source: &Source,
+    programs: &Programs,
+    environment: &Environment,
+) -> Option<PathBuf> {
+    let name = match source {
+        Source::File(path) => return Some(path.clone()),
+        Source::Named(name) => name,
+    };
+    let path = match debian::Kept::named(role, name) {
+        Some(what) => debian::kept(&debian::cache_dir(environment.root().ok()?), what),
+        None if role == "initrd" => None,
+        None => Some(programs.path(name)),
+    };
+    path.filter(|path| path.is_file())
+}

@@ -1,0 +1,277 @@
+//! The image of a system: the hypervisor, the guests and the tables, as one file that boots.
+
+use crate::{
+    cargo::Programs,
+    debian::{self, Kept},
+    environment::Environment,
+    failure::{Context, Failure, Result, SYSTEM},
+    progress::Spinner,
+    system::rendered,
+};
+use object::{
+    Endianness,
+    elf::{FileHeader64, PT_LOAD},
+    read::elf::{ElfFile, ProgramHeader},
+};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+use weir_model::{Image as VmImage, Packed, Payload, Source, System, pack, packed::PAGE};
+
+/// How an image is built.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The checkout and the tools.
+    pub environment: Environment,
+    /// Takes the hypervisor and the guests as they were built last, without calling cargo.
+    pub no_build: bool,
+}
+
+/// An image that boots.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// The contents of the image file.
+    pub bytes: Vec<u8>,
+    /// Where everything lies in memory, the device trees and the tables.
+    pub packed: Packed<'static>,
+}
+
+/// Builds the hypervisor and the guests of a system and packs them.
+///
+/// # Errors
+///
+/// The system is at fault if its parts do not fit into memory; the environment is if a part can
+/// neither be built nor be fetched.
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::path::Path;
+/// use weir_image::{Environment, Options, build, check};
+///
+/// # fn main() -> weir_image::Result {
+/// let environment = Environment::find();
+/// let system = check(Path::new("examples/demo/demo.toml"), None, &environment)?;
+/// let image = build(&system, &Options { environment, no_build: false })?;
+/// println!("{} bytes, {} pieces", image.bytes.len(), image.packed.placement.rows.len());
+/// # Ok(())
+/// # }
+/// ```
+pub fn build(system: &System, options: &Options) -> Result<Image> {
+    let Options { environment, no_build } = options;
+    let programs = Programs::new(environment, *no_build);
+    let hypervisor = hypervisor(system, &programs, environment)?;
+    let files = Files::gather(system, &programs, environment)?;
+    let payloads: Vec<Payload> = files
+        .of_vms
+        .iter()
+        .map(|(image, initrd)| Payload {
+            image: files.bytes(image),
+            initrd: initrd.as_ref().map(|initrd| files.bytes(initrd)),
+        })
+        .collect();
+    let packed = pack(system, &payloads, hypervisor.len() as u64)
+        .map_err(|faults| Failure { status: SYSTEM, text: rendered(&faults) })?;
+    let mut bytes = packed.image(&hypervisor);
+    write_size(&mut bytes);
+    Ok(Image { bytes, packed: packed.into_owned() })
+}
+
+/// Returns the hypervisor for the system's board, as it lies in memory.
+pub(crate) fn hypervisor(
+    system: &System,
+    programs: &Programs,
+    environment: &Environment,
+) -> Result<Vec<u8>> {
+    let elf = programs.hypervisor(environment, system.platform.is_gic_v2())?;
+    let hypervisor = fs::read(&elf).context(|| format!("read {}", elf.display()))?;
+    flatten(&hypervisor).map_err(|error| {
+        Failure::environment(format!("{} is not a hypervisor: {error}", elf.display()))
+    })
+}
+
+/// The files that a system's images come from, each read once.
+#[derive(Debug, Default)]
+struct Files {
+    contents: BTreeMap<PathBuf, Vec<u8>>,
+    of_vms: Vec<(PathBuf, Option<PathBuf>)>,
+}
+
+impl Files {
+    fn gather(system: &System, programs: &Programs, environment: &Environment) -> Result<Self> {
+        let named = |image: &VmImage| match image {
+            VmImage::Elf { file: Source::Named(name), .. } => Some(name.clone()),
+            _ => None,
+        };
+        let mut guests: Vec<String> = system.vms.iter().filter_map(|vm| named(&vm.image)).collect();
+        guests.sort();
+        guests.dedup();
+        let guests = programs.guests(environment, &guests)?;
+        let mut files = Self::default();
+        for vm in &system.vms {
+            let (image, initrd) = match &vm.image {
+                VmImage::Elf { file: Source::Named(name), .. } => {
+                    let path = guests.get(name).cloned();
+                    (path.ok_or_else(|| unknown("guest", name))?, None)
+                }
+                VmImage::Elf { file: Source::File(path), .. } => (path.clone(), None),
+                VmImage::Bin { file, .. } => (fetch("image", file, programs, environment)?, None),
+                VmImage::Linux { kernel, initrd, .. } => {
+                    let initrd = initrd.as_ref();
+                    let initrd =
+                        initrd.map(|initrd| fetch("initrd", initrd, programs, environment));
+                    (fetch("kernel", kernel, programs, environment)?, initrd.transpose()?)
+                }
+            };
+            for path in std::iter::once(&image).chain(&initrd) {
+                if !files.contents.contains_key(path) {
+                    let contents = weir_model::read_regular(path)
+                        .context(|| format!("read {}", path.display()))?;
+                    files.contents.insert(path.clone(), contents);
+                }
+            }
+            files.of_vms.push((image, initrd));
+        }
+        Ok(files)
+    }
+
+    fn bytes(&self, path: &Path) -> &[u8] {
+        self.contents.get(path).map_or(&[], Vec::as_slice)
+    }
+}
+
+fn unknown(role: &str, name: &str) -> Failure {
+    Failure::environment(format!("this weir cannot provide the {role} {name}"))
+}
+
+/// The file behind a source, out of Debian's packages if it is a name.
+fn fetch(
+    role: &str,
+    source: &Source,
+    programs: &Programs,
+    environment: &Environment,
+) -> Result<PathBuf> {
+    let name = match source {
+        Source::File(path) => return Ok(path.clone()),
+        Source::Named(name) => name,
+    };
+    let what = Kept::named(role, name).ok_or_else(|| unknown(role, name))?;
+    let cache = debian::cache_dir(environment.root()?);
+    let talk = match what {
+        Kept::Initramfs(debian::Initramfs::Vsock) => {
+            let path = programs.vsock_tool(environment)?;
+            Some(fs::read(&path).context(|| format!("read {}", path.display()))?)
+        }
+        _ => None,
+    };
+    let _spinner = Spinner::new(format!("looking for Debian's {name}"));
+    let path = match what {
+        Kept::Linux => debian::linux_rt(&cache).map(|linux| linux.image),
+        Kept::Initramfs(kind) => debian::initramfs(&cache, kind, talk),
+        Kept::UBoot => debian::u_boot(&cache),
+    };
+    path.map_err(|error| Failure::environment(error.to_string()))
+}
+
+/// The hypervisor as it lies in memory: its PT_LOAD segments at their physical addresses, from the
+/// lowest on, what the file does not have as zeros, up to a multiple of the page.
+fn flatten(elf: &[u8]) -> std::result::Result<Vec<u8>, String> {
+    const LARGEST: u64 = 64 << 20;
+    let file =
+        ElfFile::<FileHeader64<Endianness>>::parse(elf).map_err(|error| error.to_string())?;
+    let endian = file.endian();
+    let segments = || {
+        let loaded = file.elf_program_headers().iter();
+        loaded.filter(|header| header.p_type(endian) == PT_LOAD && header.p_memsz(endian) > 0)
+    };
+    let start =
+        segments().map(|header| header.p_paddr(endian)).min().ok_or("it has no segments")?;
+    let mut flat = Vec::new();
+    for header in segments() {
+        let data = header.data(endian, elf).map_err(|()| "a segment is cut short")?;
+        let offset = header.p_paddr(endian) - start;
+        let length = header.p_memsz(endian).max(data.len() as u64);
+        let end = offset.checked_add(length).filter(|end| *end <= LARGEST);
+        let end = end.ok_or("its segments are too far apart")?.next_multiple_of(PAGE) as usize;
+        if flat.len() < end {
+            flat.resize(end, 0);
+        }
+        let offset = offset as usize;
+        let place = flat.get_mut(offset..offset + data.len()).ok_or("a segment is too long")?;
+        place.copy_from_slice(data);
+    }
+    Ok(flat)
+}
+
+/// Writes the length of the whole image into its arm64 Image header, where a boot loader looks for the
+/// memory that it must leave alone. Source: Linux, Documentation/arch/arm64/booting.rst, section 4.
+fn write_size(image: &mut [u8]) {
+    const MAGIC: (usize, &[u8]) = (56, b"ARM\x64");
+    const SIZE: usize = 16;
+    let length = image.len() as u64;
+    if image.get(MAGIC.0..).is_some_and(|rest| rest.starts_with(MAGIC.1))
+        && let Some(size) = image.get_mut(SIZE..SIZE + 8)
+    {
+        size.copy_from_slice(&length.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_image_header_tells_the_whole_length() {
+        let mut image = vec![0; 4096];
+        write_size(&mut image);
+        assert_eq!(image, [0; 4096], "no header, no change");
+        image[56..60].copy_from_slice(b"ARM\x64");
+        write_size(&mut image);
+        assert_eq!(image[16..24], 4096u64.to_le_bytes());
+        write_size(&mut []);
+    }
+
+    /// An ELF file with these segments: (physical address, size in memory, contents).
+    fn elf(segments: &[(u64, u64, &[u8])]) -> Vec<u8> {
+        let mut file = vec![0; 64 + 56 * segments.len()];
+        file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        file[16..20].copy_from_slice(&[2, 0, 183, 0]);
+        file[20] = 1;
+        file[32] = 64;
+        file[52] = 64;
+        file[54] = 56;
+        file[56] = segments.len() as u8;
+        for (n, (address, size, contents)) in segments.iter().enumerate() {
+            let offset = file.len() as u64;
+            file.extend_from_slice(contents);
+            let header = &mut file[64 + 56 * n..][..56];
+            header[0] = 1;
+            let fields = [offset, 0xffff_0000_0000_0000, *address, contents.len() as u64, *size];
+            for (field, value) in fields.iter().enumerate() {
+                header[8 + 8 * field..][..8].copy_from_slice(&value.to_le_bytes());
+            }
+        }
+        file
+    }
+
+    #[test]
+    fn segments_lie_at_their_physical_addresses() {
+        let file = elf(&[(0x3000, 0x1800, b"data"), (0x1000, 4, b"code"), (0, 0, b"")]);
+        let flat = flatten(&file).expect("an ELF file");
+        assert_eq!(flat.len(), 0x4000, "with .bss, up to a page");
+        assert_eq!((&flat[..5], &flat[0x2000..0x2005]), (&b"code\0"[..], &b"data\0"[..]));
+    }
+
+    #[test]
+    fn strange_files_are_refused() {
+        assert!(flatten(b"no ELF file").is_err());
+        assert!(flatten(&elf(&[])).is_err());
+        assert!(flatten(&elf(&[(0, 1, b""), (1 << 40, 1, b"")])).is_err());
+        assert!(flatten(&elf(&[(0, u64::MAX, b"")])).is_err());
+        assert!(flatten(&elf(&[(0, 1, b"more than its size")])).is_ok());
+        let file = elf(&[(0, 16, b"0123456789")]);
+        assert!(flatten(&file[..file.len() - 1]).is_err(), "cut short");
+    }
+}

@@ -1,0 +1,63 @@
+//! Progress on a terminal, and none in a pipe.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::Duration;
+
+/// A line on standard error that turns while something takes long; gone when dropped.
+#[derive(Debug)]
+pub struct Spinner(ProgressBar);
+
+impl Spinner {
+    /// Begins with `text`.
+    #[must_use]
+    pub fn new(text: String) -> Self {
+        // Draws on standard error, and only if that is a terminal.
+        let bar = ProgressBar::new_spinner();
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+            bar.set_style(style);
+        }
+        bar.set_message(text);
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Self(bar)
+    }
+
+    /// Says what goes on now.
+    pub fn say(&self, text: String) {
+        self.0.set_message(text);
+    }
+}
+
+/// A bar on standard error while much is counted; gone when dropped, and never there in a pipe.
+#[derive(Debug)]
+pub struct Bar(ProgressBar);
+
+impl Bar {
+    /// Begins at 0 of `total`.
+    #[must_use]
+    pub fn new(text: &'static str, total: u64) -> Self {
+        let bar = ProgressBar::new(total);
+        let template = "{msg} {wide_bar} {human_pos} of {human_len}, {eta} left";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.set_message(text);
+        Self(bar)
+    }
+
+    /// So many more are done.
+    pub fn add(&self, count: u64) {
+        self.0.inc(count);
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

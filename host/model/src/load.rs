@@ -1,0 +1,222 @@
+//! A system file that is read once, for the analysis, for planning and for programs that change it.
+
+use crate::check::check_to_analyze;
+use crate::diagnostics::Code;
+use crate::fault;
+use crate::fault::Fault;
+use crate::fault::Faults;
+use crate::fault::File;
+use crate::resolve::Catalog;
+use crate::system::System;
+use crate::timing::Timing;
+use std::path::{Path, PathBuf};
+use toml_edit::{DocumentMut, Item, TableLike, Value};
+
+/// A system file that was read and checked.
+///
+/// The file may be incomplete: without a platform, or without the cores, memory or image of a VM, it
+/// cannot be built, but its flows, budgets, schedules and tasks can be analyzed.
+///
+/// ```
+/// use std::path::Path;
+/// use weir_model::{Catalog, SystemFile};
+///
+/// let text = r#"
+/// [[vm]]
+/// name = "control"
+///
+/// [[vm.task]]
+/// name = "loop"
+/// period = "1ms"
+/// "#;
+/// let file = SystemFile::parse(Path::new("system.toml"), text, &Catalog::default());
+/// assert!(file.is_err(), "a task needs its execution time");
+/// ```
+#[derive(Clone, Debug)]
+pub struct SystemFile {
+    path: PathBuf,
+    text: String,
+    catalog: Catalog,
+    timing: Timing,
+    system: Option<Box<System>>,
+}
+
+impl SystemFile {
+    /// Reads and checks a system file. `catalog` has the names of images that stand for no file.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with the file.
+    pub fn load(path: &Path, catalog: &Catalog) -> Result<Self, Faults> {
+        Self::of(path, &fault::read(path)?, catalog)
+    }
+
+    /// Checks the text of a system file. `path` is its name in messages, and images are looked for
+    /// in its directory.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with the text.
+    pub fn parse(path: &Path, text: &str, catalog: &Catalog) -> Result<Self, Faults> {
+        Self::of(path, &fault::file(path, text), catalog)
+    }
+
+    fn of(path: &Path, file: &File, catalog: &Catalog) -> Result<Self, Faults> {
+        let timing = Timing::parse(path, file, true)?;
+        let system = check_to_analyze(path, file, catalog)?.map(Box::new);
+        let (path, catalog) = (path.to_owned(), catalog.clone());
+        Ok(Self { path, text: file.inner().clone(), catalog, timing, system })
+    }
+
+    /// Returns the same file with another text, checked again.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with the text.
+    pub fn with_text(&self, text: &str) -> Result<Self, Faults> {
+        Self::parse(&self.path, text, &self.catalog)
+    }
+
+    /// Returns the file with one value changed, checked again. Comments and the order of the file
+    /// stay.
+    ///
+    /// `key` is a path of names with dots between them. A name selects a key of a table or, in a
+    /// list of tables, the table with that `name` (of `[[core]]`, with that `id`):
+    /// `flow.setpoints.period`, `vm.control.task.loop.deadline`, `dma.bandwidth`. `value` is a TOML
+    /// value; text that is no TOML value is a string, so that `5ms` and `"5ms"` are the same.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use weir_model::{Catalog, SystemFile};
+    ///
+    /// let text = r#"
+    /// [[flow]]
+    /// name = "setpoints"
+    /// from = "linux"
+    /// to = "control"
+    /// size = "4KiB"
+    /// period = "10ms" # the camera's
+    /// "#;
+    /// let file = SystemFile::parse(Path::new("system.toml"), text, &Catalog::default())?;
+    /// let faster = file.with("flow.setpoints.period", "5ms")?;
+    /// assert!(faster.text().contains("period = \"5ms\" # the camera's"));
+    /// assert_eq!(faster.timing().flows[0].period.map(|period| period.0), Some(5_000_000));
+    ///
+    /// let faults = file.with("flow.setpoint.period", "5ms").unwrap_err();
+    /// assert_eq!(faults.0[0].code.name(), "no-such-key");
+    /// # Ok::<(), weir_model::Faults>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// A path that leads nowhere, and everything that is wrong with the file after the change.
+    pub fn with(&self, key: &str, value: &str) -> Result<Self, Faults> {
+        let wrong = |message: String, help: &str| {
+            let file = fault::file(&self.path, self.text.as_str());
+            Faults(vec![Fault::new(Code::NoSuchKey, &file, 0..0, message).help(help)])
+        };
+        let help = "write the names of tables and of a key with dots between them, such as `flow.NAME.period`";
+        let mut document: DocumentMut = self
+            .text
+            .parse()
+            .map_err(|error| wrong(format!("the file cannot be edited: {error}"), help))?;
+        let no_table = || wrong(format!("the file has no table for `{key}`"), help);
+        let (tables, last) = key.rsplit_once('.').unwrap_or(("", key));
+        let names = tables.split('.').filter(|name| !name.is_empty());
+        let table = descend(document.as_table_mut(), names).ok_or_else(no_table)?;
+        let mut value: Value = value.trim().parse().unwrap_or_else(|_| Value::from(value));
+        match table.get_mut(last) {
+            Some(Item::Value(old)) => {
+                *value.decor_mut() = old.decor().clone();
+                *old = value;
+            }
+            Some(_) => return Err(no_table()),
+            None => _ = table.insert(last, Item::Value(value)),
+        }
+        self.with_text(&document.to_string())
+    }
+
+    /// Returns the path of the file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the text of the file.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns what the file says about time and bandwidth.
+    #[must_use]
+    pub const fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    /// Returns the system that can be built of the file; none if the file is incomplete.
+    #[must_use]
+    pub fn system(&self) -> Option<&System> {
+        self.system.as_deref()
+    }
+
+    /// Prefers the overheads of another file, and the bandwidth of its copy, to those that this
+    /// file and its platform have.
+    pub fn prefer_overheads(&mut self, measured: &Timing) {
+        self.timing.prefer(measured);
+        if let Some(system) = &mut self.system {
+            system.timing.prefer(measured);
+        }
+    }
+
+    /// Returns the rules of a complete file that the analysis relies on and this version of weir
+    /// does not enforce. They are empty for an incomplete file, which nobody can run.
+    #[must_use]
+    pub fn unenforced(&self) -> Vec<Fault> {
+        self.system
+            .as_ref()
+            .map_or_else(Vec::new, |system| not_enforced(system.timing.carried_out()))
+    }
+
+    /// Returns what else the file asks for that this version of weir does not enforce.
+    #[must_use]
+    pub fn assumed(&self) -> Vec<Fault> {
+        let Some(system) = &self.system else { return not_enforced(self.timing.carried_out()) };
+        let rules = self.unenforced();
+        let mut assumed = not_enforced(system.carried_out());
+        assumed.retain(|fault| rules.iter().all(|rule| rule.message != fault.message));
+        assumed
+    }
+}
+
+fn not_enforced(enforced: Result<(), Faults>) -> Vec<Fault> {
+    enforced.err().map(|faults| faults.0).unwrap_or_default()
+}
+
+/// Follows names from a table to a table in it.
+fn descend<'a, 'b>(
+    mut table: &'a mut dyn TableLike,
+    mut names: impl Iterator<Item = &'b str>,
+) -> Option<&'a mut dyn TableLike> {
+    while let Some(name) = names.next() {
+        table = match table.get_mut(name)? {
+            Item::ArrayOfTables(tables) => {
+                let wanted = names.next()?;
+                tables.iter_mut().find(|table| is_named(*table, wanted))?
+            }
+            Item::Value(Value::Array(list)) => {
+                let wanted = names.next()?;
+                let mut tables = list.iter_mut().filter_map(Value::as_inline_table_mut);
+                tables.find(|table| is_named(*table, wanted))?
+            }
+            item => item.as_table_like_mut()?,
+        };
+    }
+    Some(table)
+}
+
+fn is_named(table: &dyn TableLike, wanted: &str) -> bool {
+    let name = table.get("name").and_then(Item::as_str);
+    let id = || table.get("id").and_then(Item::as_integer).map(|id| id.to_string());
+    name.map_or_else(|| id().is_some_and(|id| id == wanted), |name| name == wanted)
+}

@@ -1,0 +1,539 @@
+//! Whose cells are whose, as a table, as JSON, and as a picture.
+
+use crate::table::table;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use weir_model::Audited;
+use weir_model::Placement;
+use weir_model::Share;
+use weir_model::System;
+use weir_model::packed::PAGE;
+use weir_model::shares;
+use weir_units::Bytes;
+
+/// What everybody has, and what it costs.
+#[must_use]
+pub fn report(system: &System, placement: &Placement) -> String {
+    let division = &system.division;
+    let cells = &division.cells;
+    let platform = &system.platform.name;
+    let tlb = tlb(system);
+    if cells.count() == 1 {
+        return format!(
+            "{tlb}{platform} tells no cache colors and no banks: VMs share all of them"
+        );
+    }
+    let mut text = tlb;
+    let groups = match cells.banks_in_group() {
+        1 => "banks".to_owned(),
+        each => format!("groups of {each} banks"),
+    };
+    let map = division.dram.as_ref().map_or(String::new(), |map| format!(" (DRAM map {map})"));
+    let _ = writeln!(
+        text,
+        "{platform}{map}: {} cells, from {} colors and {} {groups}",
+        cells.count(),
+        cells.colors(),
+        cells.bank_groups()
+    );
+    if !division.divided {
+        text += "memory is not divided: everybody can evict everybody's lines and close everybody's rows";
+        return text;
+    }
+    let mut rows = table([
+        "owner",
+        "colors",
+        "banks",
+        "cells",
+        "cache",
+        "RAM of the cells",
+        "pages",
+        "shares colors with",
+        "shares banks with",
+    ]);
+    let shares = shares(system, placement);
+    let list = |names: &[String]| if names.is_empty() { "-".to_owned() } else { names.join(", ") };
+    for share in &shares {
+        rows.add_row([
+            share.name.clone(),
+            share.colors_text(),
+            share.banks_text(),
+            share.cells.len().to_string(),
+            share.cache.map_or("-".to_owned(), |cache| cache.to_string()),
+            share.reach.to_string(),
+            share.pages.to_string(),
+            list(&share.shares_colors),
+            list(&share.shares_banks),
+        ]);
+    }
+    let _ = writeln!(text, "{rows}");
+    text + &costs(system, &shares).join("\n")
+}
+
+/// The TLB sets of those who have some.
+fn tlb(system: &System) -> String {
+    let mut text = String::new();
+    for (vm, tlb) in system.vms.iter().zip(&system.division.tlb) {
+        if let Some(tlb) = tlb {
+            let _ = writeln!(
+                text,
+                "{}: TLB sets {} of {}, {} pieces of RAM; who has no `tlb_colors` meets them all",
+                vm.name,
+                tlb.text(),
+                tlb.sets,
+                vm.memory.len()
+            );
+        }
+    }
+    text
+}
+
+/// What the division costs, a line for each kind of cost.
+fn costs(system: &System, shares: &[Share]) -> Vec<String> {
+    let division = &system.division;
+    let mut costs = Vec::new();
+    let kept: Vec<String> = shares
+        .iter()
+        .filter(|share| share.kept_pages > 0)
+        .map(|share| format!("{} {}", share.name, Bytes(share.kept_pages * PAGE)))
+        .collect();
+    costs.push(format!(
+        "cost: everything is mapped page by page; kept beside RAM, for tables, state and the pristine image that a restart copies: {}",
+        kept.join(", ")
+    ));
+    if let Some(cache) = system.platform.places.cache {
+        let smaller: Vec<String> = shares
+            .iter()
+            .filter_map(|share| Some((share, share.cache?)))
+            .filter(|(_, part)| *part < cache.size)
+            .map(|(share, part)| format!("{} {part}", share.name))
+            .collect();
+        if !smaller.is_empty() {
+            costs.push(format!(
+                "cost: of {} of last-level cache the lines of {} can fill no more",
+                cache.size,
+                smaller.join(", ")
+            ));
+        }
+    }
+    let cells = &division.cells;
+    let used = division.vms.iter().fold(division.hypervisor, |all, set| all.union(set));
+    let has_owner = |cell| {
+        used.iter().any(|other| cells.share_color(other, cell))
+            && used.iter().any(|other| cells.share_bank(other, cell))
+    };
+    let idle = cells.iter().filter(|&cell| !used.contains(cell));
+    let (split, unowned): (Vec<_>, Vec<_>) = idle.partition(|&cell| has_owner(cell));
+    for (idle, why) in [
+        (split, "since their color and their bank have different owners"),
+        (unowned, "since nobody has their color, or nobody their bank"),
+    ] {
+        if !idle.is_empty() {
+            let (idle, all) = (idle.len(), cells.count());
+            costs.push(format!("cost: {idle} of {all} cells are nobody's, {why}"));
+        }
+    }
+    costs
+}
+
+/// The same as data.
+#[must_use]
+pub fn json(system: &System, placement: &Placement) -> Value {
+    let division = &system.division;
+    let owners: Vec<Value> = shares(system, placement)
+        .iter()
+        .map(|share| {
+            json!({
+                "name": share.name,
+                "colors": share.colors,
+                "banks": share.banks,
+                "cells": share.cells.iter().map(|cell| cell.0).collect::<Vec<_>>(),
+                "cache_bytes": share.cache.map(Bytes::get),
+                "reach_bytes": share.reach.0,
+                "pages": share.pages,
+                "kept_pages": share.kept_pages,
+                "shares_colors_with": share.shares_colors,
+                "shares_banks_with": share.shares_banks,
+            })
+        })
+        .collect();
+    json!({
+        "divided": division.divided,
+        "dram_map": division.dram,
+        "cells": division.cells.count(),
+        "colors": division.cells.colors(),
+        "bank_groups": division.cells.bank_groups(),
+        "banks_in_group": division.cells.banks_in_group(),
+        "tlb_sets": system.vms.iter().zip(&division.tlb).filter_map(|(vm, tlb)| {
+            Some(json!({ "name": vm.name, "sets": tlb.as_ref()?.numbers, "of": tlb.as_ref()?.sets }))
+        }).collect::<Vec<_>>(),
+        "owners": owners,
+    })
+}
+
+/// What an audit found, as a table.
+#[must_use]
+pub fn audit_report(found: &[Audited]) -> String {
+    let mut rows = table([
+        "audited",
+        "pages",
+        "in colors",
+        "in banks",
+        "leaves",
+        "DMA leaves",
+        "tables",
+        "meets colors of",
+        "meets banks of",
+        "not its own",
+    ]);
+    let list = |names: &[String]| if names.is_empty() { "-".to_owned() } else { names.join(", ") };
+    for party in found {
+        rows.add_row([
+            party.name.clone(),
+            party.pages.to_string(),
+            party.colors.to_string(),
+            party.banks.to_string(),
+            party.leaves.to_string(),
+            party.dma_leaves.to_string(),
+            party.tables.to_string(),
+            list(&party.meets_colors),
+            list(&party.meets_banks),
+            party.foreign_pages.to_string(),
+        ]);
+    }
+    let walked = walked(found).join("; ");
+    let pages: u64 = found.iter().map(|party| party.pages).sum();
+    let foreign: u64 = found.iter().map(|party| party.foreign_pages).sum();
+    format!(
+        "{rows}\n{pages} pages have one owner each; pages that a table maps and that are not its VM's: {foreign}\nwalked: {walked}\nmade at boot, and so not here: {AT_BOOT}"
+    )
+}
+
+/// Tables that no audit sees before the boot.
+const AT_BOOT: &str = "weir's own stage 1. The boot reads it back, with all others as they were made there, and refuses the system if one maps RAM that is \
+     not its owner's";
+
+/// The tables that were made and walked, whose they are and what they are for.
+fn walked(found: &[Audited]) -> Vec<String> {
+    let names = |with: &dyn Fn(&Audited) -> bool| {
+        found.iter().filter(|party| with(party)).map(|party| party.name.clone()).collect::<Vec<_>>()
+    };
+    let dma = names(&|party| party.dma_leaves > 0);
+    let smmu = if dma.is_empty() {
+        "no table of an SMMU: no VM has PCI functions".to_owned()
+    } else {
+        format!(
+            "the SMMU's tables for {}, in its formats of stage 1 and of stage 2",
+            dma.join(", ")
+        )
+    };
+    vec![format!("stage 2 of {}", names(&|party| party.leaves > 0).join(", ")), smmu]
+}
+
+/// Which tables it saw and which it did not, as data.
+#[must_use]
+pub fn audited_tables(found: &[Audited]) -> Value {
+    json!({ "walked": walked(found), "made_at_boot": [AT_BOOT] })
+}
+
+/// What was found, as data.
+#[must_use]
+pub fn audit_json(found: &[Audited]) -> Value {
+    let party = |party: &Audited| {
+        json!({
+            "name": party.name,
+            "pages": party.pages,
+            "colors": party.colors,
+            "banks": party.banks,
+            "leaves": party.leaves,
+            "dma_leaves": party.dma_leaves,
+            "tables": party.tables,
+            "meets_colors_of": party.meets_colors,
+            "meets_banks_of": party.meets_banks,
+            "foreign_pages": party.foreign_pages,
+        })
+    };
+    found.iter().map(party).collect()
+}
+
+/// One of each owner, in turn; dark enough for white to be read on them, and apart for who can't tell red from green.
+const FILLS: [&str; 9] = [
+    "#5f6b7a", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7b3f9e",
+    "#8c564b",
+];
+/// Width and height of a cell.
+const CELL: (usize, usize) = (40, 26);
+/// Room for the numbers of the banks and of the colors.
+const MARGIN: (usize, usize) = (120, 70);
+/// Where the legend's words begin, and the room for a letter of theirs, which fonts have between 6 and 8.
+const LEGEND: usize = 54;
+const LETTER: usize = 8;
+
+/// The board's cells, a column for each color and a row for each bank, filled with their owners' colors. A place where the board has
+/// no cell is left out.
+pub fn svg(system: &System, placement: &Placement) -> String {
+    let division = &system.division;
+    let cells = &division.cells;
+    let shares = shares(system, placement);
+    let (columns, rows) = (usize::from(cells.colors()), usize::from(cells.bank_groups()));
+    let lines: Vec<String> = shares.iter().map(legend).collect();
+    let longest = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+    let width = (MARGIN.0 + columns * CELL.0).max(LEGEND + longest * LETTER).max(620) + 20;
+    let grid_end = MARGIN.1 + rows * CELL.1;
+    let height = grid_end + 50 + 22 * (shares.len() + 1);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
+    );
+    let file = system
+        .path
+        .file_name()
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let title = format!(
+        "{} on {}: {} cells of {} colors and {} banks{}",
+        file,
+        system.platform.name,
+        cells.count(),
+        columns,
+        rows * usize::from(cells.banks_in_group()),
+        if division.divided { "" } else { ", not divided" }
+    );
+    text(&mut svg, (20, 24), "font-size=\"15\"", &title);
+    text(&mut svg, (MARGIN.0, 46), "", "color");
+    for color in 0..columns {
+        let x = MARGIN.0 + color * CELL.0 + CELL.0 / 2;
+        text(&mut svg, (x, MARGIN.1 - 8), "text-anchor=\"middle\"", &color.to_string());
+    }
+    let each = usize::from(cells.banks_in_group());
+    for bank in 0..rows {
+        let y = MARGIN.1 + bank * CELL.1 + CELL.1 / 2 + 4;
+        let name = if each == 1 { "bank" } else { "banks, pair" };
+        let name = if each > 2 { "banks, group" } else { name };
+        text(&mut svg, (MARGIN.0 - 10, y), "text-anchor=\"end\"", &format!("{name} {bank}"));
+    }
+    for cell in cells.iter() {
+        let owners: Vec<usize> =
+            (0..shares.len()).filter(|&owner| shares[owner].cells.contains(cell)).collect();
+        let x = MARGIN.0 + usize::from(cells.color(cell)) * CELL.0;
+        let y = MARGIN.1 + usize::from(cells.bank(cell)) * CELL.1;
+        let names: Vec<&str> = owners.iter().map(|&owner| shares[owner].name.as_str()).collect();
+        let names = if names.is_empty() { "nobody".to_owned() } else { names.join(", ") };
+        let _ = writeln!(svg, "<g><title>{}</title>", escape(&format!("cell {}: {names}", cell.0)));
+        let _ = writeln!(
+            svg,
+            "<rect x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" fill=\"#f4f4f4\" stroke=\"#999999\"/>",
+            CELL.0, CELL.1
+        );
+        // Who shares a cell has a strip of it.
+        let (inner, count) = (CELL.0 - 2, owners.len());
+        for (strip, owner) in owners.into_iter().enumerate() {
+            let (from, to) = (inner * strip / count, inner * (strip + 1) / count);
+            let _ = writeln!(
+                svg,
+                "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"/>",
+                x + 1 + from,
+                y + 1,
+                to - from,
+                CELL.1 - 2,
+                FILLS[owner % FILLS.len()]
+            );
+        }
+        svg += "</g>\n";
+    }
+    for (owner, line) in lines.iter().enumerate() {
+        let y = grid_end + 30 + 22 * owner;
+        let _ = writeln!(
+            svg,
+            "<rect x=\"20\" y=\"{}\" width=\"24\" height=\"14\" fill=\"{}\"/>",
+            y - 11,
+            FILLS[owner % FILLS.len()]
+        );
+        text(&mut svg, (LEGEND, y), "", line);
+    }
+    let y = grid_end + 30 + 22 * shares.len();
+    let _ = writeln!(
+        svg,
+        "<rect x=\"20\" y=\"{}\" width=\"24\" height=\"14\" fill=\"#f4f4f4\" stroke=\"#999999\"/>",
+        y - 11
+    );
+    text(&mut svg, (LEGEND, y), "", "nobody");
+    svg + "</svg>\n"
+}
+
+fn legend(share: &Share) -> String {
+    let cache = share.cache.map_or(String::new(), |cache| format!(", {cache} of cache"));
+    format!(
+        "{}: colors {}, banks {}{cache}, {} of RAM in these cells, {} pages taken",
+        share.name,
+        share.colors_text(),
+        share.banks_text(),
+        share.reach,
+        share.pages
+    )
+}
+
+fn text(svg: &mut String, (x, y): (usize, usize), attributes: &str, text: &str) {
+    let space = if attributes.is_empty() { "" } else { " " };
+    let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\"{space}{attributes}>{}</text>", escape(text));
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use weir_model::{Catalog, check_text, place};
+
+    fn made(platform: &str, keys: &str) -> (System, Placement) {
+        let text = format!(
+            "platform = \"{platform}\"\n[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = {{ elf = \"g\" }}\n{keys}\n\
+             [[vm]]\nname = \"b\"\ncpus = [1]\nmemory = \"4MiB\"\nimage = {{ elf = \"g\" }}\n"
+        );
+        let catalog = Catalog { guests: vec!["g".to_owned()], ..Catalog::default() };
+        let system = check_text(Path::new("s<1>.toml"), &text, &catalog).expect("a system");
+        let placement = place(&system, 1 << 20).expect("room");
+        (system, placement)
+    }
+
+    #[test]
+    fn the_audit_prints_the_counts_that_were_read_back() {
+        let party = |name: &str, pages, foreign_pages| Audited {
+            name: name.to_owned(),
+            pages,
+            colors: 16,
+            banks: 8,
+            leaves: 4,
+            dma_leaves: 0,
+            tables: 2,
+            meets_colors: Vec::new(),
+            meets_banks: Vec::new(),
+            foreign_pages,
+        };
+        let found = [party("weir", 100, 0), party("a", 1024, 3)];
+        let json = audit_json(&found);
+        assert_eq!((&json[0]["foreign_pages"], &json[1]["foreign_pages"]), (&0.into(), &3.into()));
+        let report = audit_report(&found);
+        let row = report.lines().find(|line| line.contains(" a ")).expect("a row");
+        assert!(
+            row.trim_end().ends_with('3')
+                || row.trim_end_matches([' ', '|', '│', '┆']).ends_with('3'),
+            "{row}"
+        );
+        assert!(report.contains("1124 pages have one owner each"), "{report}");
+        assert!(report.contains("not its VM's: 3\n"), "{report}");
+    }
+
+    #[test]
+    fn the_picture_has_a_strip_per_owner_of_a_cell() {
+        let (system, placement) = made("rpi4", "colors = \"0-3,8-11\"");
+        let picture = svg(&system, &placement);
+        let count = |what: &str| picture.matches(what).count();
+        assert_eq!(count("<title>cell "), 16);
+        assert_eq!(count(": a</title>"), 8);
+        assert_eq!(count(": weir, b</title>"), 8);
+        assert_eq!(count(&format!("height=\"24\" fill=\"{}\"", FILLS[1])), 8, "a's");
+        assert_eq!(
+            count(&format!("width=\"19\" height=\"24\" fill=\"{}\"", FILLS[2])),
+            8,
+            "b's halves"
+        );
+        assert!(picture.contains("s&lt;1&gt;.toml on rpi4"), "{picture}");
+        assert!(picture.contains("banks, pair 7") && picture.ends_with("</svg>\n"));
+        assert_eq!(count("<g>"), count("</g>"));
+    }
+
+    #[test]
+    fn the_legend_of_a_long_name_is_within_the_picture() {
+        let (mut system, placement) = made("rpi4", "colors = \"0-3,8-11\"");
+        system.vms[0].name = "a".repeat(31);
+        let picture = svg(&system, &placement);
+        let width = picture.split([' ', '"']).skip_while(|word| *word != "viewBox=").nth(3);
+        let width: usize = width.and_then(|width| width.parse().ok()).expect("a width");
+        let line = picture.lines().find(|line| line.contains("aaa: colors")).expect("a legend");
+        let words = line.split(['<', '>']).nth(2).expect("words");
+        assert!(LEGEND + words.chars().count() * 13 / 2 <= width, "{width}: {line}");
+    }
+
+    #[test]
+    fn the_audit_says_which_tables_it_saw() {
+        let party = |name: &str, leaves, dma_leaves| Audited {
+            name: name.to_owned(),
+            pages: 8,
+            colors: 1,
+            banks: 1,
+            leaves,
+            dma_leaves,
+            tables: 3,
+            meets_colors: Vec::new(),
+            meets_banks: Vec::new(),
+            foreign_pages: 0,
+        };
+        let without = [party("weir", 0, 0), party("a", 8, 0), party("b", 8, 0)];
+        let text = audit_report(&without);
+        assert!(text.contains("walked: stage 2 of a, b; no table of an SMMU"), "{text}");
+        assert!(text.contains("weir's own stage 1. The boot reads it back"), "{text}");
+        let with = [party("weir", 0, 0), party("a", 8, 0), party("b", 8, 4)];
+        let text = audit_report(&with);
+        assert!(text.contains("the SMMU's tables for b, in its formats of"), "{text}");
+        assert_eq!(audited_tables(&with)["walked"].as_array().map(Vec::len), Some(2));
+        assert_eq!(audit_json(&with)[2]["dma_leaves"], 4);
+    }
+
+    #[test]
+    fn undivided_the_hypervisor_has_its_image() {
+        let (system, placement) = made("qemu-virt", "");
+        let owners = json(&system, &placement)["owners"].clone();
+        let of =
+            |owner: usize| (owners[owner]["pages"].as_u64(), owners[owner]["kept_pages"].as_u64());
+        assert_eq!([of(0), of(1)], [(Some(256), Some(0)), (Some(1024), Some(0))], "{owners}");
+        assert!(svg(&system, &placement).contains("weir: colors 0-15"));
+        assert!(svg(&system, &placement).contains(" 256 pages taken"));
+    }
+
+    #[test]
+    fn the_report_says_what_it_costs() {
+        let (system, placement) = made("zcu102", "colors = \"0-1\"");
+        let text = report(&system, &placement);
+        assert!(text.contains("zcu102 (DRAM map interleaved): 32 cells"), "{text}");
+        assert!(
+            text.contains(
+                "of 1MiB of last-level cache the lines of weir 896KiB, a 128KiB, b 896KiB"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("pristine image"), "{text}");
+        assert!(!text.contains("nobody's"), "{text}");
+        let (system, placement) = made("qemu-virt", "colors = \"0-1\"\nbanks = \"7\"");
+        let text = report(&system, &placement);
+        // Two colors of seven banks, and one bank of fourteen colors.
+        assert!(text.contains("28 of 128 cells are nobody's, since their color and their bank have different owners"), "{text}");
+        let (mut system, placement) = made("qemu-virt", "colors = \"0-1\"");
+        system.division.hypervisor = system.division.vms[0];
+        system.division.vms[1] = system.division.vms[0];
+        let text = report(&system, &placement);
+        assert!(
+            text.contains("112 of 128 cells are nobody's, since nobody has their color"),
+            "{text}"
+        );
+        let (system, placement) = made("qemu-virt", "tlb_colors = \"64-127\"");
+        assert!(
+            report(&system, &placement).contains("a: TLB sets 64-127 of 128, 16 pieces of RAM")
+        );
+        let (system, placement) = made("qemu-virt", "");
+        assert!(report(&system, &placement).contains("memory is not divided"));
+    }
+
+    #[test]
+    fn data_has_the_cells() {
+        let (system, placement) = made("qemu-virt", "colors = \"2\"\nbanks = \"0\"");
+        let json = json(&system, &placement);
+        assert_eq!(json["divided"], true);
+        assert_eq!(json["owners"][1]["cells"], json!([2]));
+        assert_eq!(json["owners"][1]["colors"], json!([2]));
+        assert_eq!(json["owners"][2]["banks"], json!([1, 2, 3, 4, 5, 6, 7]));
+        assert_eq!(json["owners"][0]["shares_colors_with"], json!(["b"]));
+    }
+}

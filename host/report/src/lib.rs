@@ -1,0 +1,28 @@
+//! Renders what weir finds out: tables, pictures, page classes, traces of runs and their overheads.
+//!
+//! A run leaves its files in a directory ([`SUMMARY`], [`REPORT`] and [`trace::file::NAME`] among
+//! them). [`trace`] reads and writes its records, [`trace::curve`] computes arrival curves of memory
+//! accesses, [`overheads`] the duration of each phase of a packet. [`coloring`] shows which VM has
+//! which page classes. [`Table`] and [`Picture`] are for all reports.
+//!
+//! # Examples
+//!
+//! ```
+//! let mut table = weir_report::table(["VM", "cores"]);
+//! table.add_row(["linux", "1, 2"]);
+//! assert!(table.to_string().lines().last().is_some_and(|row| row.contains("linux")));
+//! ```
+
+pub mod coloring;
+pub mod overheads;
+mod picture;
+mod table;
+pub mod trace;
+
+pub use picture::Picture;
+pub use table::{Table, columns, paragraph, paragraphs, table};
+
+/// The name of the summary in the directory of a run.
+pub const SUMMARY: &str = "summary.txt";
+/// The name of the report in the directory of a run, as JSON.
+pub const REPORT: &str = "report.json";

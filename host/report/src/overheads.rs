@@ -1,0 +1,455 @@
+//! How long the phases of packets took: a run's Table II (rt-virtio).
+
+use crate::{
+    table::table,
+    trace::{file::Trace, words},
+};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::{self, Write as _},
+    io::Read,
+    path::Path,
+};
+use weir_image::{Failure, Result, failure::SYSTEM};
+use weir_model::timing::Origin;
+use weir_trace::{
+    phases::Phase,
+    record::{Kind, Record},
+};
+
+/// What a run's packets took.
+#[derive(Debug)]
+pub struct Overheads {
+    /// In ns, each in order, of those phases that occurred.
+    phases: BTreeMap<Phase, Vec<u64>>,
+    /// Bytes and ns of each chunk's copy.
+    copies: Vec<(u64, u64)>,
+    /// The greatest wake-up behind each sender's notifications, in ns, by the sender's name.
+    wakes: BTreeMap<String, u64>,
+    /// Packets that arrived.
+    packets: usize,
+    /// Flows with packets, and VMs without the broker.
+    size: [usize; 2],
+    /// Another VM had the broker's core in between: what it took is in the phases.
+    shared: bool,
+    /// Records that the trace lost.
+    lost: u64,
+    /// The run counted instructions, one a nanosecond.
+    counted: bool,
+    /// The longest phase that a record can hold, in ns: a phase of this length took at least this
+    /// long.
+    longest: u64,
+}
+
+/// Steps that search flows or VMs, so that they take longer in a larger system.
+const SEARCHING: [Phase; 8] =
+    [Phase::Pp, Phase::Ql, Phase::Qi, Phase::Qa, Phase::Qr, Phase::Ps, Phase::Ft, Phase::Hold];
+
+/// Returns the phases that a table of overheads has. A wait for a lock is no step of the path, and
+/// `br` is the receiver's own: it has no longest value here.
+fn steps() -> impl Iterator<Item = Phase> {
+    let is_step = |phase: &Phase| !matches!(phase, Phase::Lock | Phase::Br | Phase::Ip);
+    Phase::ALL.into_iter().filter(is_step)
+}
+
+/// Least, mean, median and greatest of what was measured, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Spread {
+    min: u64,
+    avg: u64,
+    median: u64,
+    max: u64,
+}
+
+impl Spread {
+    /// Of values in order.
+    fn of(values: &[u64]) -> Self {
+        let (Some(min), Some(max)) = (values.first(), values.last()) else {
+            return Self::default();
+        };
+        let sum: u64 = values.iter().sum();
+        let median = values.get(values.len() / 2).copied().unwrap_or(*max);
+        Self { min: *min, avg: sum / values.len() as u64, median, max: *max }
+    }
+
+    fn row(self) -> [u64; 4] {
+        [self.min, self.avg, self.median, self.max]
+    }
+
+    fn to_json(self) -> Value {
+        json!({ "min": self.min, "avg": self.avg, "median": self.median, "max": self.max })
+    }
+}
+
+impl Overheads {
+    /// Collects what the records of a trace tell. `counted` says whether its nanoseconds are instructions.
+    ///
+    /// # Errors
+    ///
+    /// A damaged trace, or one in which no packet arrived.
+    pub fn of<R: Read>(trace: &mut Trace<R>, counted: bool) -> Result<Self> {
+        let facts = trace.facts.clone();
+        let mut phases: BTreeMap<Phase, Vec<u64>> = BTreeMap::new();
+        let (mut copies, mut wakes, mut packets) = (Vec::new(), BTreeMap::new(), 0);
+        let (mut taken, mut flows) = (0, BTreeSet::new());
+        let (mut brokers, mut shared) = (0u64, 0u64);
+        let core = |record: &Record| 1u64.checked_shl(record.sequence().into()).unwrap_or(0);
+        while let Some(record) = trace.next_record()? {
+            if record.kind == Kind::PacketArrived as u16 {
+                packets += 1;
+                flows.insert(record.detail >> 16);
+                brokers |= core(&record);
+            }
+            if record.kind == Kind::VcpuSwitch as u16 {
+                shared |= core(&record);
+            }
+            taken += usize::from(record.kind == Kind::PacketTaken as u16);
+            for (phase, ns) in words::phases(&record, &facts) {
+                // The first tells of all turns since the start, when everybody is awake: on an emulator they contain turns of other cores.
+                if taken == 1 && matches!(phase, Phase::Hold | Phase::Lock) {
+                    continue;
+                }
+                phases.entry(phase).or_default().push(ns);
+                if phase == Phase::Copy {
+                    copies.push((record.other(), ns));
+                }
+                if let (Phase::Wake, Some(name)) = (phase, facts.name(record.vm)) {
+                    let wake: &mut u64 = wakes.entry(name.to_owned()).or_default();
+                    *wake = ns.max(*wake);
+                }
+            }
+        }
+        // What is missing may have been the longest.
+        if let Some(damage) = trace.damage() {
+            return Err(Failure::system(format!("{damage}: no overheads are told by it")));
+        }
+        if packets == 0 {
+            let text = "no packet of a flow has arrived in this run: run a system with [[flow]]s"
+                .to_owned();
+            return Err(Failure { status: SYSTEM, text });
+        }
+        for values in phases.values_mut() {
+            values.sort_unstable();
+        }
+        let shared = brokers & shared != 0;
+        let size = [flows.len(), facts.vms.len().saturating_sub(1)];
+        let (lost, longest) = (facts.lost, words::longest_phase(&facts));
+        Ok(Self { phases, copies, wakes, packets, size, shared, lost, counted, longest })
+    }
+
+    fn spread(&self, phase: Phase) -> Spread {
+        Spread::of(self.phases.get(&phase).map_or(&[], Vec::as_slice))
+    }
+
+    /// The bandwidth of the copy, bytes/s: the least of long chunks. What short ones take longer is their set-up, in ns: the greatest.
+    fn copy(&self) -> (u64, u64) {
+        let longest = self.copies.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0);
+        let long = self.copies.iter().filter(|(bytes, _)| *bytes * 2 > longest);
+        let bandwidth = long.map(|(bytes, ns)| bytes * 1_000_000_000 / ns.max(&1)).min();
+        let bandwidth = bandwidth.unwrap_or(0).max(1);
+        let set_up = |(bytes, ns): &(u64, u64)| {
+            let moving = u128::from(*bytes) * 1_000_000_000 / u128::from(bandwidth);
+            ns.saturating_sub(u64::try_from(moving).unwrap_or(u64::MAX))
+        };
+        (bandwidth, self.copies.iter().map(set_up).max().unwrap_or(0))
+    }
+
+    /// Why the analysis can do nothing with them, if it can't.
+    #[must_use]
+    pub fn unfit(&self) -> Option<String> {
+        // The analysis uses the shortest tail only: a longer one than recorded is no fault.
+        self.unfit_of(steps().filter(|phase| *phase != Phase::Tail))
+    }
+
+    /// Why they cannot be those of a larger system, if so: only the steps that search matter.
+    #[must_use]
+    pub fn unfit_as_larger(&self) -> Option<String> {
+        self.unfit_of(SEARCHING.into_iter())
+    }
+
+    fn unfit_of(&self, used: impl Iterator<Item = Phase>) -> Option<String> {
+        if self.shared {
+            let text = "the broker shares its core in this run, so that others' turns are in the phases: measure the flows in a system whose broker has a core of its own";
+            return Some(text.to_owned());
+        }
+        let open = used.filter(|phase| self.is_open(*phase));
+        let open: Vec<_> = open.map(Phase::name).collect();
+        (!open.is_empty()).then(|| {
+            format!(
+                "the longest {} took {} ns or more, the most that a trace records: an overhead must be an upper limit; measure flows whose senders and receivers keep their periods",
+                open.join(", "),
+                self.longest
+            )
+        })
+    }
+
+    /// Whether a phase took longer than a record can hold, perhaps.
+    fn is_open(&self, phase: Phase) -> bool {
+        self.spread(phase).max >= self.longest
+    }
+
+    /// A time as the table shows it.
+    fn shown(&self, ns: u64) -> String {
+        if ns >= self.longest { format!("{ns} or more") } else { ns.to_string() }
+    }
+
+    /// As `weir analyze` reads it: `copy` is the set-up of a chunk's copy, its program included.
+    /// `larger` is the run of a larger system, for steps that take longer there.
+    #[must_use]
+    pub fn to_toml(&self, origin: &Origin, larger: Option<&Self>) -> String {
+        let unit = if self.counted { "1 ns is 1 instruction" } else { "of the host's time" };
+        let mut text = format!(
+            "# Measured on {} packets, in ns ({unit}), written by `weir report --overheads -o`.\n[overheads]\n",
+            self.packets
+        );
+        let quoted = |key: &str, value: &String| format!("{key} = {value:?}");
+        let command = Some(quoted("command", &origin.command));
+        let build = origin.build.as_ref().map(|build| quoted("build", build));
+        let date = origin.date.as_ref().map(|date| quoted("date", date));
+        let origin: Vec<_> = [command, build, date].into_iter().flatten().collect();
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "origin = {{ {} }}", origin.join(", "));
+        let (bandwidth, set_up) = self.copy();
+        for phase in steps() {
+            let mut spread = self.spread(phase);
+            if phase == Phase::Copy {
+                let program = self.spread(Phase::Pd);
+                spread = Spread { min: program.min, max: program.max + set_up, ..program };
+            }
+            let Spread { min, max, .. } = spread;
+            let _ = writeln!(text, "{} = {{ min = {min}, max = {max} }}", phase.name());
+        }
+        let [flows, vms] = self.size;
+        let _ = writeln!(text, "flows = {flows}\nvms = {vms}");
+        if let Some(larger) = larger {
+            let [flows, vms] = larger.size;
+            let most =
+                SEARCHING.map(|phase| format!("{} = {}", phase.name(), larger.spread(phase).max));
+            let most = most.join(", ");
+            let _ = writeln!(text, "larger = {{ flows = {flows}, vms = {vms}, {most} }}");
+        }
+        let longest = self.spread(Phase::Wake).max;
+        if self.wakes.values().any(|wake| *wake < longest) {
+            let wake = |(vm, wake): (&String, &u64)| format!("{{ vm = {vm:?}, wake = {wake} }}");
+            let senders: Vec<_> = self.wakes.iter().map(wake).collect();
+            let _ = writeln!(text, "senders = [{}]", senders.join(", "));
+        }
+        text + &format!("copy_bandwidth = \"{bandwidth}B/s\"\n")
+    }
+
+    /// For programs.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let phases = Phase::ALL.map(|phase| {
+            let spread = self.spread(phase);
+            json!({
+                "name": phase.name(),
+                "action": phase.action(),
+                "count": self.phases.get(&phase).map_or(0, Vec::len),
+                "ns": spread.to_json(),
+                "max_or_more": self.is_open(phase),
+                "instructions": self.counted.then(|| spread.to_json()),
+            })
+        });
+        let (bandwidth, set_up) = self.copy();
+        json!({
+            "packets": self.packets,
+            "records_lost": self.lost,
+            "phases": phases,
+            "copy_bandwidth": bandwidth,
+            "copy_set_up_ns": set_up,
+        })
+    }
+}
+
+impl fmt::Display for Overheads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = if self.counted { "ns = instructions" } else { "ns" };
+        let header = ["", unit, "times", "min", "avg", "median", "max"];
+        let mut rows = table(header.map(str::to_owned));
+        for phase in Phase::ALL {
+            let count = self.phases.get(&phase).map_or(0, Vec::len).to_string();
+            let mut row = vec![phase.name().to_owned(), phase.action().to_owned(), count];
+            row.extend(self.spread(phase).row().map(|ns| self.shown(ns)));
+            rows.add_row(row);
+        }
+        writeln!(f, "{rows}")?;
+        let (bandwidth, set_up) = self.copy();
+        writeln!(f, "{} packets; copies at {bandwidth} B/s and {set_up} ns more", self.packets)?;
+        if !self.counted {
+            writeln!(f, "in the host's time; with --deterministic a nanosecond is an instruction")?;
+        }
+        if let Some(why) = self.unfit() {
+            writeln!(f, "{why}")?;
+        }
+        if self.lost > 0 {
+            writeln!(f, "{} records were lost: the greatest may be among them", self.lost)?;
+        }
+        Ok(())
+    }
+}
+
+/// Where the overheads of a run come from, as its `run.json` has it.
+fn origin(run: &Value) -> Origin {
+    let text = |key: &str| run[key].as_str().map(str::to_owned);
+    let words: Vec<_> =
+        run["command"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let is_kept = |position: usize| {
+        let word = words.get(position).copied();
+        matches!(word, Some("--deterministic" | "--no-quantum" | "--platform"))
+    };
+    let places = (0..words.len())
+        .filter(|place| is_kept(*place) || *place > 0 && words[*place - 1] == "--platform");
+    let options: Vec<_> = places.map(|place| words[place]).collect();
+    let system = run["system"].as_str().unwrap_or("?");
+    let day = text("started").map(|time| time.split('T').next().unwrap_or_default().to_owned());
+    Origin {
+        command: format!("weir run {system} {}", options.join(" ")),
+        build: text("hypervisor_build"),
+        date: day,
+    }
+}
+
+/// Reads the overheads of a run, which is named by its directory or its trace, and their origin.
+///
+/// # Errors
+///
+/// The trace cannot be read or is damaged, or no packet has arrived.
+pub fn measured(path: &Path) -> Result<(Overheads, Origin)> {
+    let mut trace = Trace::open(path)?;
+    let directory = if path.is_dir() { Some(path) } else { path.parent() };
+    // A trace alone, without what else its run left, is of unknown time.
+    let run =
+        directory.and_then(|directory| weir_model::read_regular(&directory.join("run.json")).ok());
+    let run: Value = run.and_then(|run| serde_json::from_slice(&run).ok()).unwrap_or_default();
+    let overheads = Overheads::of(&mut trace, run["deterministic"] == true)?;
+    Ok((overheads, origin(&run)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn overheads(copies: &[(u64, u64)]) -> Overheads {
+        let mut phases = BTreeMap::from([(Phase::Pd, vec![80, 90, 100])]);
+        let mut times: Vec<u64> = copies.iter().map(|(_, ns)| *ns).collect();
+        times.sort_unstable();
+        phases.insert(Phase::Copy, times);
+        Overheads {
+            phases,
+            copies: copies.to_vec(),
+            wakes: BTreeMap::new(),
+            packets: 3,
+            size: [2, 3],
+            lost: 0,
+            shared: false,
+            counted: true,
+            longest: 65_535,
+        }
+    }
+
+    #[test]
+    fn no_copy_takes_longer_than_set_up_and_bandwidth_say() {
+        let all = [(4096, 1200), (4096, 1230), (3000, 1000), (1, 70), (44, 60)];
+        let (bandwidth, set_up) = overheads(&all).copy();
+        assert_eq!((bandwidth, set_up), (3_000_000_000, 70));
+        for (bytes, ns) in all {
+            assert!(ns <= set_up + (bytes * 1_000_000_000).div_ceil(bandwidth), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_trace_tells_no_overheads() {
+        use crate::trace::file::{Facts, Vm};
+        use zerocopy::IntoBytes;
+
+        let vms = vec![Vm { name: "a".to_owned(), cores: vec![0] }];
+        let facts =
+            Facts { cores: 1, frequency: 1_000_000_000, records: 1, vms, ..Facts::default() };
+        let mut bytes = Vec::new();
+        facts.write(&mut bytes).expect("memory");
+        let arrived = Record { kind: Kind::PacketArrived as u16, ..Record::default() };
+        let of = |records: &[Record]| {
+            let bytes = [bytes.as_slice(), records.as_bytes()].concat();
+            Overheads::of(&mut Trace::read(bytes.as_slice()).expect("a trace"), true)
+        };
+        assert_eq!(of(&[arrived]).map(|overheads| overheads.packets).ok(), Some(1));
+        for damaged in [vec![], vec![arrived, arrived], vec![Record { vm: 1, ..arrived }]] {
+            let refused = of(&damaged).expect_err("damaged");
+            assert!(refused.text.contains("the trace is damaged"), "{}", refused.text);
+        }
+    }
+
+    #[test]
+    fn others_turns_in_the_phases_are_told() {
+        use crate::trace::file::{Facts, Vm};
+        use zerocopy::IntoBytes;
+
+        let vms = ["a", "broker"].map(|name| Vm { name: name.to_owned(), cores: vec![0, 1] });
+        let (cores, records) = (2, 2);
+        let frequency = 1_000_000_000;
+        let facts = Facts { cores, frequency, records, vms: vms.into(), ..Facts::default() };
+        let on =
+            |kind, core: u64| Record { kind: kind as u16, rest: core << 48, ..Record::default() };
+        let unfit = |switch: u64| {
+            let mut bytes = Vec::new();
+            facts.write(&mut bytes).expect("memory");
+            let records = [on(Kind::VcpuSwitch, switch), on(Kind::PacketArrived, 1)];
+            bytes.extend(records.as_bytes());
+            let of = Overheads::of(&mut Trace::read(bytes.as_slice()).expect("a trace"), true);
+            of.expect("overheads").unfit().is_some()
+        };
+        assert_eq!([0, 1].map(unfit), [false, true]);
+    }
+
+    #[test]
+    fn phases_longer_than_a_record_holds_are_no_overheads() {
+        let of = |phase, ns| {
+            let mut overheads = overheads(&[(1, 30)]);
+            overheads.phases.insert(phase, vec![10, ns]);
+            overheads
+        };
+        let why = of(Phase::Wake, 65_535).unfit().expect("refused");
+        assert!(why.starts_with("the longest wake took 65535 ns or more"), "{why}");
+        assert!(of(Phase::Copy, 65_535).unfit().is_some());
+        assert_eq!(of(Phase::Wake, 65_534).unfit(), None);
+        assert_eq!(of(Phase::Wake, 65_535).unfit_as_larger(), None);
+        assert!(of(Phase::Hold, 65_535).unfit_as_larger().is_some());
+        for without in [Phase::Tail, Phase::Lock, Phase::Br] {
+            assert_eq!(of(without, 65_535).unfit(), None, "{}", without.name());
+        }
+        let shown = of(Phase::Tail, 65_535);
+        assert!(shown.to_string().contains("65535 or more"), "{shown}");
+        let json = shown.to_json();
+        let open = |name| {
+            let phases = json["phases"].as_array().expect("phases").iter();
+            phases
+                .filter(move |phase| phase["name"] == name)
+                .map(|phase| phase["max_or_more"] == true)
+        };
+        assert_eq!([open("tail").next(), open("pd").next()], [Some(true), Some(false)]);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let origin = Origin {
+            command: "weir run flows.toml".to_owned(),
+            build: Some("12ab".to_owned()),
+            date: None,
+        };
+        let larger = Overheads { size: [12, 4], ..overheads(&[(1, 30)]) };
+        let text = overheads(&[(4096, 1024), (1, 30)]).to_toml(&origin, Some(&larger));
+        assert!(
+            text.contains("flows = 2\nvms = 3\nlarger = { flows = 12, vms = 4, pp = 0"),
+            "{text}"
+        );
+        let timing = weir_model::Timing::from_text("o.toml".as_ref(), &text).expect("overheads");
+        assert_eq!(timing.overheads.len(), Phase::ALL.len() - 3);
+        assert_eq!(timing.tables[0].origin, Some(origin));
+        let named = |name| timing.overheads.iter().find(|one| one.name == name).expect("a phase");
+        assert_eq!((named("pd").min.0, named("pd").max.0), (80, 100));
+        assert_eq!((named("copy").min.0, named("copy").max.0), (80, 130));
+        assert_eq!(timing.dma.copy_bandwidth.map(|rate| rate.0), Some(4_000_000_000));
+    }
+}

@@ -1,0 +1,577 @@
+//! `trace.bin`: what the cores of a run have recorded, in the order of time.
+//!
+//! A [`Header`], an entry of 48 bytes for each VM, then records of 32 bytes up to the end of the file, by time and of one time by core;
+//! all little endian. A record is as it was in its core's ring ([`weir_trace::record`]) but for its sequence number, in whose place its
+//! core stands.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, BufReader, Read, Write},
+    path::Path,
+};
+use weir_image::{Failure, Result, failure::Context};
+use weir_model::open_regular;
+use weir_trace::record::{Kind, Record};
+use weir_units::Nanos;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// The file's name in the run's directory.
+pub const NAME: &str = "trace.bin";
+const MAGIC: [u8; 8] = *b"weirtrac";
+const VERSION: u32 = 1;
+/// Most VMs that a trace can tell apart: a record's VM is one byte, and one number stands for none.
+const VMS_LIMIT: u32 = 255;
+/// More accesses or instructions in a nanosecond than any core makes: 16 in each of 4 cycles.
+const MOST_PER_NS: u64 = 64;
+/// The most by which the time of a record that begins a period is behind the moment from which the period counts.
+const LATE_NS: u64 = 1000;
+
+/// What the file begins with.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Header {
+    magic: [u8; 8],
+    version: u32,
+    /// Cores of the system.
+    cores: u32,
+    /// Ticks of the counter a second.
+    frequency: u64,
+    /// The counter when the hypervisor started.
+    zero: u64,
+    /// Records in the file.
+    records: u64,
+    /// Records that were lost.
+    lost: u64,
+    /// Entries for VMs behind the header.
+    vms: u32,
+    reserved: u32,
+    /// The counter at the last record, or 0 where that is not told.
+    last: u64,
+}
+
+/// A VM's entry.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct VmEntry {
+    name: [u8; 32],
+    vcpus: u32,
+    reserved: u32,
+    /// The core of each vCPU.
+    cores: [u8; 8],
+}
+
+/// A VM of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vm {
+    /// Its name.
+    pub name: String,
+    /// The core of each vCPU, at most 8.
+    pub cores: Vec<u8>,
+}
+
+/// What a trace says of its run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Cores of the system.
+    pub cores: u32,
+    /// Ticks of the counter a second, not 0.
+    pub frequency: u64,
+    /// The counter when the hypervisor started.
+    pub zero: u64,
+    /// Records in the trace.
+    pub records: u64,
+    /// Records that were lost.
+    pub lost: u64,
+    /// The counter at the last record; 0 where the trace does not tell.
+    pub last: u64,
+    /// Its VMs, in the order of the system file.
+    pub vms: Vec<Vm>,
+}
+
+impl Facts {
+    /// Nanoseconds since the hypervisor's start; the whole ones, as EL2 computes them for the wire.
+    #[must_use]
+    pub fn nanos(&self, ticks: u64) -> u64 {
+        let ticks = u128::from(ticks.wrapping_sub(self.zero));
+        let nanos = ticks * 1_000_000_000 / u128::from(self.frequency.max(1));
+        u64::try_from(nanos).unwrap_or(u64::MAX)
+    }
+
+    /// The name of a VM by its number; none for that of no VM, or of a damaged record.
+    #[must_use]
+    pub fn name(&self, vm: u8) -> Option<&str> {
+        self.vms.get(usize::from(vm)).map(|vm| vm.name.as_str())
+    }
+
+    /// Writes what stands before the records.
+    ///
+    /// # Errors
+    ///
+    /// `out` cannot be written.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let header = Header {
+            magic: MAGIC,
+            version: VERSION,
+            cores: self.cores,
+            frequency: self.frequency,
+            zero: self.zero,
+            records: self.records,
+            lost: self.lost,
+            vms: u32::try_from(self.vms.len()).unwrap_or(VMS_LIMIT),
+            reserved: 0,
+            last: self.last,
+        };
+        out.write_all(header.as_bytes())?;
+        for vm in &self.vms {
+            let mut entry = VmEntry::new_zeroed();
+            fill(&mut entry.name, vm.name.as_bytes());
+            fill(&mut entry.cores, &vm.cores);
+            entry.vcpus = vm.cores.len() as u32;
+            out.write_all(entry.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Reads what [`Facts::write`] wrote; the error says what is wrong.
+    fn read(from: &mut impl Read) -> std::result::Result<Self, String> {
+        let cut = |_| "it is cut short".to_owned();
+        let mut header = Header::new_zeroed();
+        from.read_exact(header.as_mut_bytes()).map_err(cut)?;
+        if header.magic != MAGIC {
+            return Err("it is no trace".into());
+        }
+        if header.version != VERSION {
+            return Err(format!(
+                "it is of version {}, this weir reads {VERSION}: take the weir that ran the system",
+                header.version
+            ));
+        }
+        if header.vms > VMS_LIMIT || header.frequency == 0 {
+            return Err("its header is damaged".into());
+        }
+        let mut facts = Self {
+            cores: header.cores,
+            frequency: header.frequency,
+            zero: header.zero,
+            records: header.records,
+            lost: header.lost,
+            last: header.last,
+            vms: Vec::new(),
+        };
+        for _ in 0..header.vms {
+            let mut entry = VmEntry::new_zeroed();
+            from.read_exact(entry.as_mut_bytes()).map_err(cut)?;
+            let end = entry.name.iter().position(|&byte| byte == 0).unwrap_or(entry.name.len());
+            facts.vms.push(Vm {
+                name: String::from_utf8_lossy(&entry.name[..end]).into_owned(),
+                cores: entry.cores.iter().take(entry.vcpus as usize).copied().collect(),
+            });
+        }
+        Ok(facts)
+    }
+}
+
+fn fill(field: &mut [u8], bytes: &[u8]) {
+    for (place, byte) in field.iter_mut().zip(bytes) {
+        *place = *byte;
+    }
+}
+
+/// The core of a record of a trace.
+#[must_use]
+pub fn core(record: &Record) -> u16 {
+    record.sequence()
+}
+
+/// In place of records that were lost on `core` before `time`.
+#[must_use]
+pub fn lost(core: u8, time: u64, records: u64) -> Record {
+    let record = Record {
+        time,
+        kind: Kind::Lost as u16,
+        vm: weir_trace::record::NO_VM,
+        count: records,
+        ..Record::default()
+    };
+    record.with_sequence(core.into())
+}
+
+/// A trace that is read from its first record to its last.
+#[derive(Debug)]
+pub struct Trace<R> {
+    /// What it says of its run.
+    pub facts: Facts,
+    from: R,
+    read: u64,
+    /// The latest time of a record that a run may have made.
+    last: u64,
+    /// Records that no run makes.
+    strange: u64,
+    /// When the period under way of a vCPU's meter was last seen to begin, by VM, vCPU and meter.
+    begun: BTreeMap<(u8, u8, u32), u64>,
+    /// Lost records, as those that stand in their place tell.
+    lost: u64,
+    /// Bytes at the end that are no whole record.
+    rest: u64,
+}
+
+/// A trace in a file.
+pub type Recorded = Trace<BufReader<io::Take<File>>>;
+
+impl Recorded {
+    /// Opens the trace of a run: its directory, or the file itself.
+    ///
+    /// # Errors
+    ///
+    /// The call is wrong if the file cannot be read or is not a trace.
+    pub fn open(path: &Path) -> Result<Self> {
+        let is_run = path.is_dir();
+        let path = if is_run { path.join(NAME) } else { path.to_owned() };
+        let there =
+            || fs::metadata(&path).map_or_else(|error| error.kind(), |_| io::ErrorKind::Other);
+        let file = open_regular(&path).map_err(|error| {
+            let why = match there() {
+                io::ErrorKind::NotFound if !is_run => {
+                    return Failure::call(format!(
+                        "there is no run {}, neither here nor among the runs; `weir trace` without a name shows the newest",
+                        path.display()
+                    ));
+                }
+                io::ErrorKind::NotFound if path.with_file_name("run.json").exists() => {
+                    "; run.json beside it says why; `weir run` leaves one for each run".to_owned()
+                }
+                io::ErrorKind::NotFound => {
+                    "; the run was killed before it could leave one, or still goes on".to_owned()
+                }
+                _ => format!(": {error}"),
+            };
+            Failure::call(format!("there is no trace {}{why}", path.display()))
+        })?;
+        Self::read(BufReader::with_capacity(1 << 16, file)).map_err(|why| {
+            Failure::system(format!(
+                "cannot read the trace {}: {why}\n  give the directory of a run, such as runs/2026-01-31T12-00-00Z",
+                path.display()
+            ))
+        })
+    }
+}
+
+impl<R: Read> Trace<R> {
+    /// Reads the head of a trace; the error says what is wrong with it.
+    ///
+    /// # Errors
+    ///
+    /// Why this is not a trace.
+    pub fn read(mut from: R) -> std::result::Result<Self, String> {
+        let facts = Facts::read(&mut from)?;
+        let last = facts.zero;
+        let begun = BTreeMap::new();
+        Ok(Self { facts, from, read: 0, last, strange: 0, begun, lost: 0, rest: 0 })
+    }
+
+    /// The next record. The end of the file is the end of the trace; a record that is cut short is none.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn next_record(&mut self) -> Result<Option<Record>> {
+        let mut record = Record::default();
+        let bytes = record.as_mut_bytes();
+        let wanted = bytes.len() as u64;
+        let mut taken = 0;
+        while let Some(rest) = bytes.get_mut(taken..).filter(|rest| !rest.is_empty()) {
+            match self.from.read(rest) {
+                Ok(0) => break,
+                Ok(more) => taken += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context(|| "read the trace"),
+            }
+        }
+        if (taken as u64) < wanted {
+            self.rest = taken as u64;
+            return Ok(None);
+        }
+        self.read += 1;
+        let is_possible = self.is_possible(&record);
+        self.strange += u64::from(!is_possible);
+        match Kind::from_number(record.kind) {
+            Some(Kind::Replenish) if is_possible => {
+                let name = (record.vm, record.vcpu, record.detail);
+                self.begun.insert(name, record.time);
+            }
+            Some(Kind::Lost) => self.lost = self.lost.saturating_add(record.count),
+            _ => {}
+        }
+        if !self.is_past(&record) {
+            self.last = self.last.max(record.time);
+        }
+        Ok(Some(record))
+    }
+
+    /// Whether a record is of a time behind that of the last one.
+    fn is_past(&self, record: &Record) -> bool {
+        self.facts.last != 0 && record.time > self.facts.last
+    }
+
+    /// Whether a run may have made this record: by one of its cores, for one of its vCPUs or for none, neither before the one ahead of it
+    /// nor behind the end, and of no more accesses than there was time for.
+    fn is_possible(&self, record: &Record) -> bool {
+        let vm = self.facts.vms.get(usize::from(record.vm));
+        // Eight cores have a place in the head.
+        let is_vcpu = |vm: &Vm| usize::from(record.vcpu) < vm.cores.len().max(1);
+        let nobody = record.vm == weir_trace::record::NO_VM;
+        u32::from(core(record)) < self.facts.cores
+            && vm.map_or(nobody, is_vcpu)
+            && record.time >= self.last
+            && !self.is_past(record)
+            && self.is_countable(record)
+    }
+
+    /// Whether a core can have made what a record counts since the period began, as far as that is known.
+    fn is_countable(&self, record: &Record) -> bool {
+        let kind = Kind::from_number(record.kind);
+        let counts =
+            [Kind::Replenish, Kind::Overflow, Kind::Throttle, Kind::Wake, Kind::Poll].map(Some);
+        if !counts.contains(&kind) {
+            return true;
+        }
+        let name = (record.vm, record.vcpu, record.detail);
+        // A lost record of a later beginning leaves the earlier one, which allows more.
+        let begun = self.begun.get(&name).copied().unwrap_or(self.facts.zero);
+        let nanos = |time| self.facts.nanos(time);
+        let time = nanos(record.time).saturating_sub(nanos(begun)).saturating_add(LATE_NS);
+        record.count <= time.saturating_mul(MOST_PER_NS)
+    }
+
+    /// When the last record was made, ns, as far as it has been read.
+    pub fn end(&self) -> u64 {
+        self.facts.nanos(self.last)
+    }
+
+    /// How a trace that has been read to its end is none that a run leaves.
+    pub fn damage(&self) -> Option<String> {
+        let Facts { records, .. } = self.facts;
+        let Self { read, strange, rest, .. } = self;
+        let mut damages = Vec::new();
+        if *read < records {
+            damages.push(format!("it is cut short: {read} of {records} records"));
+        } else if *read > records || *rest > 0 {
+            damages.push(format!(
+                "it goes on behind its {records} records, by {} bytes",
+                (read - records).saturating_mul(size_of::<Record>() as u64).saturating_add(*rest)
+            ));
+        }
+        if *strange > 0 {
+            damages.push(format!(
+                "{strange} records are none that a run makes: of a core or vCPU that it has not, before the record ahead of them, behind the end, or with more accesses than a core can make in the time"
+            ));
+        }
+        let Facts { last, .. } = self.facts;
+        if damages.is_empty() && self.last < last {
+            damages.push(format!(
+                "its last record is of {}, and its head tells {}",
+                Nanos(self.end()),
+                Nanos(self.facts.nanos(last))
+            ));
+        }
+        if damages.is_empty() && self.lost < self.facts.lost {
+            damages.push(format!(
+                "its head tells of {} lost records, and its records of {}",
+                self.facts.lost, self.lost
+            ));
+        }
+        (!damages.is_empty()).then(|| format!("the trace is damaged: {}", damages.join("; ")))
+    }
+
+    /// What a person should know who has read it to its end: that a part of it was never there.
+    pub fn warning(&self) -> Option<String> {
+        let lost = self.facts.lost;
+        (lost > 0).then(|| {
+            format!("{lost} records were overwritten before they were read; where, the records `lost` tell")
+        })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Facts of two VMs on three cores, with a counter of 1 GHz.
+    pub fn facts() -> Facts {
+        Facts {
+            cores: 3,
+            frequency: 1_000_000_000,
+            zero: 1000,
+            records: 0,
+            lost: 0,
+            last: 0,
+            vms: vec![
+                Vm { name: "control".into(), cores: vec![0] },
+                Vm { name: "linux".into(), cores: vec![1, 2] },
+            ],
+        }
+    }
+
+    /// A trace with these records.
+    pub fn trace(mut facts: Facts, records: &[Record]) -> Trace<io::Cursor<Vec<u8>>> {
+        facts.records = records.len() as u64;
+        let mut bytes = Vec::new();
+        facts.write(&mut bytes).expect("memory");
+        bytes.extend_from_slice(records.as_bytes());
+        Trace::read(io::Cursor::new(bytes)).expect("a trace")
+    }
+
+    #[test]
+    fn a_trace_comes_back_as_written() {
+        let records = [lost(1, 1100, 7), lost(2, 1200, 8)];
+        let mut read = trace(facts(), &records);
+        assert_eq!(read.facts, Facts { records: 2, ..facts() });
+        assert_eq!(
+            (read.next_record().unwrap(), read.next_record().unwrap()),
+            (Some(records[0]), Some(records[1]))
+        );
+        assert_eq!((read.next_record().unwrap(), read.warning()), (None, None));
+        assert_eq!((core(&records[1]), read.facts.nanos(records[1].time)), (2, 200));
+        assert_eq!((read.facts.name(1), read.facts.name(255)), (Some("linux"), None));
+    }
+
+    #[test]
+    fn ticks_become_the_nanoseconds_of_the_wire() {
+        let facts = Facts { frequency: 62_500_000, zero: 10, ..Facts::default() };
+        assert_eq!((facts.nanos(10), facts.nanos(11), facts.nanos(72)), (0, 16, 992));
+        assert_eq!(Facts { frequency: 3, zero: 0, ..facts.clone() }.nanos(2), 666_666_666);
+        assert_eq!(Facts { frequency: 0, ..facts }.nanos(0), u64::MAX);
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let mut bytes = Vec::new();
+        Facts { records: 2, lost: 3, ..facts() }.write(&mut bytes).expect("memory");
+        bytes.extend_from_slice(lost(0, 1005, 3).as_bytes());
+        for (cut, said) in [(0, "1 of 2"), (5, "0 of 2")] {
+            let part = &bytes[..bytes.len() - cut];
+            let mut trace = Trace::read(part).expect("a trace");
+            while trace.next_record().expect("memory").is_some() {}
+            assert!(trace.damage().is_some_and(|damage| damage.contains(said)), "{cut}");
+        }
+        bytes.extend_from_slice(lost(0, 1005, 3).as_bytes());
+        let mut trace = Trace::read(bytes.as_slice()).expect("a trace");
+        while trace.next_record().expect("memory").is_some() {}
+        assert!(
+            trace.warning().is_some_and(|warning| warning.contains("3 records were overwritten"))
+        );
+        assert_eq!(trace.damage(), None);
+        let mut few = trace_with(3);
+        while few.next_record().expect("memory").is_some() {}
+        let damage = few.damage().unwrap_or_default();
+        assert!(
+            damage.contains("its head tells of 3 lost records, and its records of 2"),
+            "{damage}"
+        );
+    }
+
+    /// One of whose lost records two are told of.
+    fn trace_with(lost_records: u64) -> Trace<io::Cursor<Vec<u8>>> {
+        trace(Facts { lost: lost_records, ..facts() }, &[lost(0, 1005, 2)])
+    }
+
+    #[test]
+    fn what_no_run_leaves_is_said() {
+        let good = [lost(1, 1100, 7), Record { vm: 1, vcpu: 1, ..lost(2, 1200, 8) }];
+        let damage = |facts: Facts, records: &[Record], rest: &[u8]| {
+            let mut bytes = Vec::new();
+            facts.write(&mut bytes).expect("memory");
+            bytes.extend_from_slice(records.as_bytes());
+            bytes.extend_from_slice(rest);
+            let mut trace = Trace::read(bytes.as_slice()).expect("a trace");
+            while trace.next_record().expect("memory").is_some() {}
+            (trace.damage().unwrap_or_default(), trace.end())
+        };
+        let two = Facts { records: 2, ..facts() };
+        assert_eq!(damage(two.clone(), &good, b""), (String::new(), 200));
+        let told = Facts { last: 1200, ..two.clone() };
+        assert_eq!(damage(told.clone(), &good, b""), (String::new(), 200));
+        let ahead = Record { time: 1 << 60, ..good[1] };
+        let (said, end) = damage(told.clone(), &[good[0], ahead], b"");
+        assert!(said.contains("1 records are none that a run makes") && end == 100, "{said}");
+        let early = Record { time: 1150, ..good[1] };
+        let (said, _) = damage(told, &[good[0], early], b"");
+        assert!(said.contains("its last record is of 150ns, and its head tells 200ns"), "{said}");
+        for strange in [
+            Record { vm: 2, ..good[1] },
+            Record { vcpu: 2, ..good[1] },
+            Record { time: 1099, ..good[1] },
+            good[1].with_sequence(3),
+        ] {
+            let (said, _) = damage(two.clone(), &[good[0], strange], b"");
+            assert!(said.contains("1 records are none that a run makes"), "{strange:?} {said}");
+        }
+        assert!(damage(two.clone(), &good, b"12345").0.contains("its 2 records, by 5 bytes"));
+        let one = Facts { records: 1, ..facts() };
+        assert!(damage(one, &good, b"").0.contains("its 1 records, by 32 bytes"));
+    }
+
+    #[test]
+    fn a_count_that_no_core_reaches_is_no_runs() {
+        let counted = |kind: Kind, time, count| {
+            let record = Record { time, kind: kind as u16, vm: 1, count, ..Record::default() };
+            record.with_sequence(1)
+        };
+        let damage = |records: &[Record]| {
+            let mut trace = trace(facts(), records);
+            while trace.next_record().expect("memory").is_some() {}
+            trace.damage().unwrap_or_default()
+        };
+        let (begun, most) =
+            (counted(Kind::Replenish, 2_000_000, 0), (2000 + LATE_NS) * MOST_PER_NS);
+        for kind in [Kind::Replenish, Kind::Overflow, Kind::Throttle, Kind::Wake, Kind::Poll] {
+            for (count, told) in [(most, ""), (most + 1, "accesses"), (u64::MAX, "accesses")] {
+                let said = damage(&[begun, counted(kind, 2_002_000, count)]);
+                assert_eq!(said.is_empty(), told.is_empty(), "{kind:?} {count} {said}");
+                assert!(said.contains(told), "{said}");
+            }
+        }
+        // What other kinds tell there is no count of accesses.
+        assert_eq!(damage(&[begun, counted(Kind::BudgetChanged, 2_000_001, u64::MAX)]), "");
+        // Without a beginning of its own it counts from the hypervisor's start, and another vCPU's is none of its own.
+        assert!(!damage(&[counted(Kind::Poll, 2_000_000, u64::MAX)]).is_empty());
+        let other = Record { vcpu: 1, ..begun };
+        let late = counted(Kind::Poll, 2_002_000, most + 1);
+        assert_eq!(damage(&[other, late]), "");
+    }
+
+    #[test]
+    fn other_files_are_refused_with_the_reason() {
+        let mut bytes = Vec::new();
+        facts().write(&mut bytes).expect("memory");
+        let with = |place: usize, value: u8| {
+            let mut bytes = bytes.clone();
+            bytes[place] = value;
+            Trace::read(io::Cursor::new(bytes)).expect_err("refused")
+        };
+        assert!(with(0, b'x').contains("no trace"));
+        assert!(with(8, 9).contains("version 9"));
+        assert!(with(49, 9).contains("damaged"));
+        assert!(Trace::read(&bytes[..100]).expect_err("refused").contains("cut short"));
+        assert!(Trace::read(&b""[..]).expect_err("refused").contains("cut short"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..400), dress in any::<bool>()) {
+            if dress && bytes.len() > 12 {
+                bytes[..8].copy_from_slice(&MAGIC);
+                bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+            }
+            if let Ok(mut trace) = Trace::read(bytes.as_slice()) {
+                while let Some(record) = trace.next_record().expect("memory") {
+                    let _ = trace.facts.nanos(record.time);
+                }
+                trace.damage();
+                trace.warning();
+            }
+        }
+    }
+}

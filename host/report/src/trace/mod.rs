@@ -1,0 +1,341 @@
+//! Traces of runs: the records, for people, spreadsheets, programs and Perfetto, and arrival curves.
+
+mod arrivals;
+pub mod curve;
+pub mod file;
+mod perfetto;
+pub mod words;
+
+use anstyle::{AnsiColor, Style};
+use file::{Facts, Trace, core};
+use serde_json::json;
+use std::{
+    fs,
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
+use weir_analysis::Nanos;
+use weir_image::{Failure, Result};
+use weir_trace::record::{Kind, Record};
+
+/// How records are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Aligned lines for people.
+    Table,
+    /// One line per record, values separated by commas.
+    Csv,
+    /// One JSON object.
+    Json,
+    /// Chrome's trace event format.
+    Perfetto,
+}
+
+/// Returns the path of a run: `run` itself, or the run of this name in `runs`.
+#[must_use]
+pub fn find(run: &Path, runs: &Path) -> PathBuf {
+    let beside = runs.join(run);
+    if !run.exists() && beside.exists() { beside } else { run.to_owned() }
+}
+
+/// Returns the files that are read of a run, which is named by its directory or its trace.
+#[must_use]
+pub fn files(run: &Path) -> Vec<PathBuf> {
+    let trace = if run.is_dir() { run.join(file::NAME) } else { run.to_owned() };
+    let told = trace.with_file_name("run.json");
+    vec![trace, told]
+}
+
+/// Returns the newest run that left a file of this name.
+///
+/// # Errors
+///
+/// The call is wrong if no run in `runs` has left such a file.
+pub fn newest(runs: &Path, name: &str) -> Result<PathBuf> {
+    let entries = fs::read_dir(runs).into_iter().flatten().flatten();
+    let made = |path: &PathBuf| fs::metadata(path.join(name)).ok()?.modified().ok();
+    let found =
+        entries.map(|entry| entry.path()).filter_map(|path| Some((made(&path)?, path))).max();
+    found.map(|(_, path)| path).ok_or_else(|| {
+        Failure::call(format!(
+            "no run in {} has left {name}: start one with `weir run`",
+            runs.display()
+        ))
+    })
+}
+
+/// Returns the warning that `from` is after the end of a trace, both in ns.
+#[must_use]
+pub fn past(from: u64, end: u64) -> String {
+    let (from, end) = (Nanos(from), Nanos(end));
+    format!("--from {from} is behind the end of the trace, whose last record is of {end}")
+}
+
+/// The records that are wanted: of these VMs, of these kinds, in this span of time.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    vms: Vec<usize>,
+    kinds: Vec<u16>,
+    between: (u64, u64),
+}
+
+impl Filter {
+    /// Returns the filter for VMs and kinds by their names; an empty list stands for all of them.
+    /// The times, in ns after the hypervisor's start, belong to the span.
+    ///
+    /// # Errors
+    ///
+    /// The call is wrong if the trace has no VM of a name.
+    pub fn new(
+        vms: &[String],
+        kinds: &[String],
+        between: (u64, u64),
+        facts: &Facts,
+    ) -> Result<Self> {
+        let vms = vms.iter().map(|vm| curve::place(vm, facts)).collect::<Result<_>>()?;
+        let asked = |kind: &&Kind| kinds.iter().any(|name| name == kind.name());
+        let kinds = Kind::ALL.iter().filter(asked).map(|kind| *kind as u16).collect();
+        Ok(Self { vms, kinds, between })
+    }
+
+    fn wants(&self, record: &Record, facts: &Facts) -> bool {
+        let time = facts.nanos(record.time);
+        // Whoever looks at a part must know that something is missing in it.
+        let lost = record.kind == Kind::Lost as u16;
+        (self.vms.is_empty() || lost || self.vms.contains(&usize::from(record.vm)))
+            && (self.kinds.is_empty() || self.kinds.contains(&record.kind))
+            && (self.between.0..=self.between.1).contains(&time)
+    }
+}
+
+/// Writes the records that the filter wants and returns their number.
+///
+/// # Errors
+///
+/// The trace cannot be read, or `out` cannot be written.
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::path::Path;
+/// use weir_report::trace::{self, Filter, Format, file::Trace};
+///
+/// # fn main() -> weir_image::Result {
+/// let mut trace = Trace::open(Path::new("runs/2026-01-31T12-00-00Z"))?;
+/// let filter = Filter::new(&["linux".to_owned()], &[], (0, 10_000_000), &trace.facts)?;
+/// trace::write(&mut trace, &filter, Format::Csv, &mut std::io::stdout())?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn write<R: Read>(
+    trace: &mut Trace<R>,
+    filter: &Filter,
+    format: Format,
+    out: &mut impl Write,
+) -> Result<u64> {
+    let facts = trace.facts.clone();
+    let mut shown = 0;
+    let mut next = || -> Result<Option<Record>> {
+        while let Some(record) = trace.next_record()? {
+            if filter.wants(&record, &facts) {
+                shown += 1;
+                return Ok(Some(record));
+            }
+        }
+        Ok(None)
+    };
+    match format {
+        Format::Table => {
+            let width = facts.vms.iter().map(|vm| vm.name.len() + 2).max().unwrap_or(0).max(4);
+            let bold = Style::new().bold();
+            writeln!(
+                out,
+                "{bold}{:>16}  core  {:width$}  {:14}{bold:#}",
+                "seconds", "vCPU", "what"
+            )?;
+            while let Some(record) = next()? {
+                line(&record, &facts, width, out)?;
+            }
+        }
+        Format::Csv => {
+            out.write_all(words::CSV.as_bytes())?;
+            while let Some(record) = next()? {
+                out.write_all(words::csv(&record, &facts).as_bytes())?;
+            }
+        }
+        Format::Json => {
+            let vms = facts.vms.iter().map(|vm| json!({ "name": vm.name, "cores": vm.cores }));
+            let run = json!({
+                "cores": facts.cores,
+                "frequency_hz": facts.frequency,
+                "lost": facts.lost,
+                "vms": vms.collect::<Vec<_>>(),
+            });
+            write!(out, "{{\"run\":{run},\"records\":[")?;
+            let mut comma = "\n";
+            while let Some(record) = next()? {
+                write!(out, "{comma}{}", words::json(&record, &facts))?;
+                comma = ",\n";
+            }
+            out.write_all(b"\n]}\n")?;
+        }
+        Format::Perfetto => {
+            let mut events = perfetto::Events::new(&facts, &mut *out)?;
+            while let Some(record) = next()? {
+                events.take(&record)?;
+            }
+            events.finish()?;
+        }
+    }
+    Ok(shown)
+}
+
+/// Writes a record as a line for a person.
+fn line(record: &Record, facts: &Facts, width: usize, out: &mut impl Write) -> io::Result<()> {
+    let nanos = facts.nanos(record.time);
+    let (seconds, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+    let style = match Kind::from_number(record.kind) {
+        Some(Kind::Throttle | Kind::VmFault | Kind::Lost) => AnsiColor::Red.on_default(),
+        Some(Kind::Overflow | Kind::BudgetChanged) => AnsiColor::Yellow.on_default(),
+        Some(Kind::Replenish | Kind::Wake) => AnsiColor::Green.on_default(),
+        Some(Kind::VmStart | Kind::VmStop | Kind::VmRestart) => Style::new().bold(),
+        _ => Style::new(),
+    };
+    let (who, kind) = (words::who(record, facts), words::kind(record));
+    let numbers = words::numbers(record, facts);
+    let text = format!("{style}{kind:14}{style:#} {numbers}");
+    let text = text.trim_end();
+    writeln!(out, "{seconds:6}.{rest:09}  {:4}  {who:width$}  {text}", core(record))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{arrivals::tests::throttled, file::tests::*, *};
+    use curve::{Answer, Question};
+    use file::lost;
+    use std::fs::File;
+
+    const ALWAYS: (u64, u64) = (0, u64::MAX);
+
+    fn filter(vms: &[&str], kinds: &[&str], between: (u64, u64)) -> Result<Filter> {
+        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        Filter::new(&owned(vms), &owned(kinds), between, &facts())
+    }
+
+    fn written(filter: &Filter, format: Format) -> (String, u64) {
+        let mut records = throttled(1000, 40, 3);
+        records.insert(4, lost(2, facts().zero + 1010, 5));
+        let mut trace = trace(facts(), &records);
+        let mut out = anstream::StripStream::new(Vec::new());
+        let shown = write(&mut trace, filter, format, &mut out).expect("memory");
+        (String::from_utf8(out.into_inner()).expect("text"), shown)
+    }
+
+    fn count(vms: &[&str], kinds: &[&str], between: (u64, u64)) -> u64 {
+        written(&filter(vms, kinds, between).expect("a filter"), Format::Table).1
+    }
+
+    #[test]
+    fn the_table_is_aligned() {
+        let (text, shown) = written(&filter(&[], &[], (0, 1050)).expect("a filter"), Format::Table);
+        let expected = "\
+         seconds  core  vCPU       what
+     0.000000000     0  linux/0    replenish      used 0, budget 40
+     0.000000050     0  linux/0    poll           used 20, budget 40
+     0.000000100     0  linux/0    throttle       used 40, budget 40
+     0.000001000     0  linux/0    replenish      used 40, budget 40
+     0.000001010     2  -          lost           records 5
+     0.000001050     0  linux/0    poll           used 20, budget 40
+";
+        let text: Vec<_> = text.trim_start().lines().map(str::trim_end).collect();
+        assert_eq!((text, shown), (expected.lines().collect(), 6));
+    }
+
+    #[test]
+    fn filters_take_what_is_asked_for() {
+        assert_eq!(count(&["control"], &[], ALWAYS), 1, "what is lost may have been its");
+        assert_eq!(count(&[], &["throttle", "poll"], ALWAYS), 6);
+        assert_eq!(count(&["linux"], &[], (1000, 2000)), 5);
+        let unknown = filter(&["linus"], &[], ALWAYS).expect_err("refused");
+        assert!(unknown.text.contains("linus") && unknown.text.contains("control, linux"));
+    }
+
+    #[test]
+    fn each_format_has_each_record() {
+        let all = filter(&[], &[], ALWAYS).expect("a filter");
+        let (csv, shown) = written(&all, Format::Csv);
+        assert_eq!((csv.lines().count(), shown), (11, 10));
+        assert!(csv.starts_with(words::CSV) && csv.contains("1010,2,,0,lost,0,5,0\n"), "{csv}");
+        let (json, _) = written(&all, Format::Json);
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["records"].as_array().map(Vec::len), Some(10));
+        assert_eq!(
+            (&json["records"][2]["used"], &json["run"]["vms"][1]["name"]),
+            (&json!(40), &json!("linux"))
+        );
+        let (perfetto, _) = written(&all, Format::Perfetto);
+        let perfetto: serde_json::Value = serde_json::from_str(&perfetto).expect("JSON");
+        assert!(perfetto["traceEvents"].as_array().is_some_and(|events| events.len() > 10));
+    }
+
+    #[test]
+    fn curves_come_in_each_format() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let run = |name: &str, period| {
+            let run = directory.path().join(name);
+            fs::create_dir(&run).expect("a directory");
+            let records = throttled(period, 40, 30);
+            let mut file = File::create(run.join(file::NAME)).expect("a file");
+            Facts { records: records.len() as u64, ..facts() }.write(&mut file).expect("a write");
+            file.write_all(zerocopy::IntoBytes::as_bytes(records.as_slice())).expect("a write");
+            run.display().to_string()
+        };
+        let (one, two) = (run("one", 1000), run("two", 2000));
+        let ask = |runs: &[&str], window, points| {
+            Answer::to(&Question {
+                runs: runs.iter().map(PathBuf::from).collect(),
+                vms: vec!["linux".to_owned()],
+                between: ALWAYS,
+                window,
+                points,
+            })
+        };
+        let both = [one.as_str(), two.as_str()];
+        let answer = ask(&both, None, 400).expect("curves");
+        let table = answer.text();
+        assert!(
+            table.contains("linux in one: 1200 accesses in") && table.contains("every 2us"),
+            "{table}"
+        );
+        let csv = ask(&both, Some(Nanos(10_000)), 10).expect("curves").csv();
+        assert_eq!(csv.lines().count(), 21);
+        assert!(csv.contains("linux in two,10000,220,200,180\n"), "{csv}");
+        let json = answer.json();
+        assert_eq!(
+            (&json["window_ns"], &json["curves"][1]["period_ns"]),
+            (&json!(40_000), &json!(2000))
+        );
+        let svg = answer.svg().expect("a picture");
+        assert!(svg.starts_with("<svg") && svg.contains("linux in two") && svg.contains(", us"));
+        let head = Facts { lost: 3, records: 90, ..facts() };
+        let mut file =
+            File::options().write(true).open(Path::new(&one).join(file::NAME)).expect("it");
+        head.write(&mut file).expect("a write");
+        let answer = ask(&both, None, 400).expect("curves");
+        let [damage] = answer.damages.as_slice() else { panic!("{:?}", answer.damages) };
+        assert!(damage.contains("3 lost records") && damage.contains("no bounds"), "{damage}");
+        let none = Answer::to(&Question {
+            runs: vec![PathBuf::from(&two)],
+            vms: vec!["control".to_owned()],
+            between: ALWAYS,
+            window: None,
+            points: 400,
+        });
+        assert!(none.expect_err("no counts").text.contains("bandwidth ="));
+        assert_eq!(
+            newest(directory.path(), file::NAME).expect("a run").parent(),
+            Some(directory.path())
+        );
+        assert!(newest(&directory.path().join("one"), file::NAME).is_err());
+    }
+}

@@ -1,0 +1,221 @@
+//! Records as people and programs read them.
+
+use super::file::{Facts, core};
+use serde_json::{Value, json};
+use weir_trace::{
+    phases::{LONGEST, Phase, unpack},
+    record::{Kind, MOST_OTHER, Meter, NO_VM, OTHER_BITS, Record},
+    wire::{ExitCause, FaultKind},
+};
+
+/// The name of a record's kind, or its number if it is from a newer hypervisor.
+#[must_use]
+pub fn kind(record: &Record) -> String {
+    Kind::from_number(record.kind)
+        .map_or_else(|| format!("kind-{}", record.kind), |kind| kind.name().into())
+}
+
+/// The vCPU that a record concerns, as `linux/1`.
+#[must_use]
+pub fn who(record: &Record, facts: &Facts) -> String {
+    match facts.name(record.vm) {
+        Some(name) => format!("{name}/{}", record.vcpu),
+        None if record.vm == NO_VM => "-".into(),
+        None => format!("VM {}/{}", record.vm, record.vcpu),
+    }
+}
+
+/// The detail of a record in words, where its number stands for something.
+#[must_use]
+pub fn detail(record: &Record, facts: &Facts) -> Option<String> {
+    let number = record.detail as usize;
+    match Kind::from_number(record.kind)? {
+        Kind::Exit => ExitCause::ALL.get(number).map(|cause| cause.name().into()),
+        Kind::VmFault => FaultKind::ALL.get(number).map(|fault| fault.name().into()),
+        Kind::Replenish
+        | Kind::Overflow
+        | Kind::Throttle
+        | Kind::Wake
+        | Kind::BudgetChanged
+        | Kind::Poll => Meter::ALL.get(number).map(|meter| meter.name().into()),
+        Kind::PacketSent | Kind::PacketArrived => {
+            Some(format!("{} of flow {}", record.detail & 0xffff, record.detail >> 16))
+        }
+        Kind::VcpuSwitch => {
+            let [vcpu, vm, ..] = record.detail.to_le_bytes();
+            Some(who(&Record { vm, vcpu, ..*record }, facts))
+        }
+        _ => None,
+    }
+}
+
+/// What a record says beside its kind and whom it concerns: `used 512, budget 500`.
+pub fn numbers(record: &Record, facts: &Facts) -> String {
+    let named = Kind::from_number(record.kind).map(Kind::fields);
+    let fields = named.unwrap_or(["detail", "count", "other"]);
+    let values = [u64::from(record.detail), record.count, record.other()];
+    let mut words = Vec::new();
+    for (place, (field, value)) in fields.into_iter().zip(values).enumerate() {
+        let said = detail(record, facts).filter(|_| place == 0);
+        match (field, said) {
+            ("", _) => {}
+            ("meter", Some(meter)) if meter == Meter::All.name() => {}
+            ("cause" | "fault", Some(said)) => words.push(said),
+            (field, Some(said)) => words.push(format!("{field} {said}")),
+            ("syndrome", None) if value == 0 => {}
+            ("syndrome" | "address", None) => words.push(format!("{field} {value:#x}")),
+            ("phases", None) => {
+                let phases = phases(record, facts);
+                let most = longest_phase(facts);
+                words.extend(phases.map(|(phase, ns)| {
+                    let open = if ns >= most { " or more" } else { "" };
+                    format!("{} {ns} ns{open}", phase.name())
+                }));
+            }
+            ("latency", None) => words.push(format!("{field} {value} ns")),
+            ("budget" | "was", None) if place == 2 && value == MOST_OTHER => {
+                words.push(format!("{field} {value} or more"));
+            }
+            (field, None) => words.push(format!("{field} {value}")),
+        }
+    }
+    words.join(", ")
+}
+
+/// The phases of a packet that a record tells, those that it had, in ns.
+pub fn phases(record: &Record, facts: &Facts) -> impl Iterator<Item = (Phase, u64)> {
+    let named = Kind::from_number(record.kind).map_or(&[][..], Phase::of);
+    let told = named.iter().copied().zip(unpack(record.count));
+    told.filter(|(_, ticks)| *ticks > 0).map(|(phase, ticks)| (phase, in_ns(ticks, facts)))
+}
+
+fn in_ns(ticks: u64, facts: &Facts) -> u64 {
+    ticks * 1_000_000_000 / facts.frequency.max(1)
+}
+
+/// Returns the longest phase that a record can hold, in ns. A phase of this length took at least
+/// this long.
+#[must_use]
+pub fn longest_phase(facts: &Facts) -> u64 {
+    in_ns(LONGEST, facts)
+}
+
+/// The columns of [`csv`].
+pub const CSV: &str = "time_ns,core,vm,vcpu,kind,detail,count,other\n";
+
+/// A record as a line of CSV; names of VMs have no commas.
+#[must_use]
+pub fn csv(record: &Record, facts: &Facts) -> String {
+    let vm = match facts.name(record.vm) {
+        Some(name) => name.to_owned(),
+        None if record.vm == NO_VM => String::new(),
+        None => record.vm.to_string(),
+    };
+    format!(
+        "{},{},{vm},{},{},{},{},{}\n",
+        facts.nanos(record.time),
+        core(record),
+        record.vcpu,
+        kind(record),
+        record.detail,
+        record.count,
+        record.other()
+    )
+}
+
+/// A record as data: its numbers under the names that its kind gives them.
+pub fn json(record: &Record, facts: &Facts) -> Value {
+    let mut value = json!({
+        "time_ns": facts.nanos(record.time),
+        "core": core(record),
+        "vm": facts.name(record.vm),
+        "vcpu": record.vcpu,
+        "kind": kind(record),
+    });
+    let named = Kind::from_number(record.kind).map(Kind::fields);
+    let fields = named.unwrap_or(["detail", "count", "other"]);
+    let numbers = [u64::from(record.detail), record.count, record.other()];
+    for (place, (field, number)) in fields.into_iter().zip(numbers).enumerate() {
+        if field == "phases" {
+            let phases = phases(record, facts).map(|(phase, ns)| (phase.name().into(), ns.into()));
+            value[field] = Value::Object(phases.collect());
+        } else if !field.is_empty() {
+            let said = detail(record, facts).filter(|_| place == 0);
+            value[field] = said.map_or_else(|| number.into(), Into::into);
+            if place == 2 && matches!(field, "budget" | "was") && number == MOST_OTHER {
+                value["or_more"] = true.into();
+            }
+        }
+    }
+    value
+}
+
+// The file keeps a core where a ring has its sequence number: it must fit.
+const _: () = assert!(weir_model::packed::MAX_CORES <= 1 << (64 - OTHER_BITS));
+
+#[cfg(test)]
+mod tests {
+    use super::super::file::tests::facts;
+    use super::*;
+    use weir_trace::record::{Who, outgoing};
+
+    /// A record as the hypervisor makes it.
+    fn record(kind: Kind, vm: u8, detail: u32, count: u64, other: u64) -> Record {
+        let ring = weir_trace::recorder::Ring::<4>::new();
+        ring.begin(0, 1, 0);
+        ring.push(1500, Who::new(vm, 1).tag(kind, detail), count, other);
+        let mut read = None;
+        let mut reader = weir_trace::reader::Reader::new(size_of_val(&ring));
+        reader.take(&mut &ring, |entry| read = Some(entry));
+        match read {
+            Some(weir_trace::reader::Entry::Record(record)) => record.with_sequence(2),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn each_kind_says_what_its_numbers_are() {
+        let facts = facts();
+        for (record, said) in [
+            (record(Kind::Replenish, 1, 0, 512, 500), "used 512, budget 500"),
+            (record(Kind::Throttle, 1, 2, 512, 500), "meter writes, used 512, budget 500"),
+            (
+                record(Kind::Replenish, 1, 0, 512, MOST_OTHER),
+                "used 512, budget 281474976710655 or more",
+            ),
+            (record(Kind::Exit, 1, 5, 0x5a00_0000, 0), "hypercall, syndrome 0x5a000000"),
+            (record(Kind::Exit, 1, 0, 0, 0), "timer interrupt"),
+            (record(Kind::Exit, 1, 99, 0, 0), "cause 99"),
+            (
+                record(Kind::VmFault, 1, 1, 3, 0x10),
+                "write outside its memory, syndrome 0x3, address 0x10",
+            ),
+            (record(Kind::VcpuSwitch, 1, outgoing(0, 0), 0, 0), "outgoing control/0"),
+            (record(Kind::VcpuSwitch, 1, outgoing(NO_VM, 0), 0, 0), "outgoing -"),
+            (record(Kind::Interrupt, 1, 27, 0, 0), "intid 27"),
+            (record(Kind::Enter, 1, 0, 0, 0), ""),
+        ] {
+            assert_eq!(numbers(&record, &facts), said);
+        }
+        let unknown = Record { kind: 40, vm: 9, ..record(Kind::Poll, 1, 1, 2, 3) };
+        assert_eq!(numbers(&unknown, &facts), "detail 1, count 2, other 3");
+        assert_eq!((kind(&unknown), who(&unknown, &facts)), ("kind-40".into(), "VM 9/1".into()));
+        assert_eq!(csv(&unknown, &facts), "500,2,9,1,kind-40,1,2,3\n");
+    }
+
+    #[test]
+    fn a_record_as_data_names_its_numbers() {
+        let throttle = record(Kind::Throttle, 1, 1, 512, 500);
+        assert_eq!(
+            json(&throttle, &facts()),
+            json!({
+                "time_ns": 500, "core": 2, "vm": "linux", "vcpu": 1, "kind": "throttle",
+                "meter": "reads", "used": 512, "budget": 500,
+            })
+        );
+        let free = json(&record(Kind::Throttle, 1, 1, 512, MOST_OTHER), &facts());
+        assert_eq!((&free["budget"], &free["or_more"]), (&json!(MOST_OTHER), &json!(true)));
+        assert_eq!(csv(&throttle, &facts()), "500,2,linux,1,throttle,1,512,500\n");
+        assert_eq!(CSV.split(',').count(), csv(&throttle, &facts()).split(',').count());
+    }
+}
