@@ -4,8 +4,11 @@ use std::path::Path;
 use weir_analysis::{Options, PlanError, PlanOptions, analyze, plan};
 use weir_model::{Catalog, Code, Fault, Faults, SystemFile, check_text, explain};
 
+/// Returns the codes that a system file is refused with.
+type Reporter = fn(&str) -> Vec<Code>;
+
 /// Each code with what reports it.
-const REPORTED: [(Code, fn(&str) -> Vec<Code>); 15] = [
+const REPORTED: [(Code, Reporter); 15] = [
     (Code::FlowLimit, analyzed),
     (Code::NoOverheads, analyzed),
     (Code::NoSupply, analyzed),
@@ -38,7 +41,7 @@ fn system_file(text: &str) -> SystemFile {
 
 fn analyzed(text: &str) -> Vec<Code> {
     match analyze(&system_file(text), &Options::default()) {
-        Ok(report) => codes(report.refused().iter().chain(report.causes())),
+        Ok(report) => codes(report.faults.iter().chain(report.causes())),
         Err(faults) => codes(&faults.0),
     }
 }

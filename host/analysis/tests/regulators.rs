@@ -128,12 +128,12 @@ proptest! {
             board.read(hungry, budget);
             let after: u64 = board.vcpus.iter().map(|vcpu| vcpu.counts.reads).sum();
             if !lends {
-                prop_assert!(after - before >= regulation.sure(budget), "{} of {budget}", after - before);
+                prop_assert!(after - before >= regulation.guaranteed(budget), "{} of {budget}", after - before);
             }
             got += after - before;
         }
         if !lends {
-            prop_assert!(got >= wants.len() as u64 * regulation.sure(budget));
+            prop_assert!(got >= wants.len() as u64 * regulation.guaranteed(budget));
         }
     }
 
@@ -158,7 +158,7 @@ proptest! {
             wanted += want;
         }
         // One period's gift more: the first may be short, and the last.
-        prop_assert!(got + budget >= wanted - wanted.min(regulation.sure(budget) * wants.len() as u64 + budget));
+        prop_assert!(got + budget >= wanted - wanted.min(regulation.guaranteed(budget) * wants.len() as u64 + budget));
         let short = wanted - got;
         prop_assert!(short <= (wants.len() as u64).div_ceil(2) * budget, "{short} short in {} periods", wants.len());
     }

@@ -32,7 +32,7 @@ cpus = [1, 2]
 "#;
 
 #[test]
-fn a_changed_value_changes_the_bounds_and_nothing_else() {
+fn a_changed_value_changes_only_the_bounds() {
     let text = r#"
 platform = "qemu-virt" # the board
 [[vm]]
@@ -116,7 +116,7 @@ fn no_budget_is_chosen_for_a_task_without_accesses() {
 /// A budget of a longer period than the saturation table's may be spent in one burst, so it is
 /// refused, but not as if the burst came in each period of the table.
 #[test]
-fn a_kept_budget_of_a_long_period_is_named_with_the_same_rate() {
+fn a_kept_long_period_is_named_with_the_same_rate() {
     let text = |accesses: u64, period: &str, more: &str| {
         format!(
             "platform = \"zcu102\"\n[[vm]]\nname = \"rt\"\ncpus = [0]\nmemory_budget = {{ required = \"20MB/s\" }}\n\

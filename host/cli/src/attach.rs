@@ -3,7 +3,6 @@
 use crate::{
     environment::Environment,
     failure::{CALL, Context, Failure, Result},
-    run::control,
     terminal::Raw,
 };
 use std::{
@@ -19,6 +18,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use weir_runner::control;
 
 /// Ctrl-], the key that leaves; telnet's.
 const LEAVE: u8 = 0x1d;

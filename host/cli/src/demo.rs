@@ -2,17 +2,20 @@
 
 use crate::{
     build,
+    console::Screen,
     environment::Environment,
     failure::{Failure, GOOD, Result},
-    run::{
-        self,
-        report::{Report, State, Vm},
-        show::{counts, seconds},
-    },
+    run::{messages, options},
     screen,
 };
 use std::{fmt::Write as _, io::Write, time::Duration};
 use weir_report::table;
+use weir_runner::{
+    Options, RunReport,
+    report::{State, Vm},
+    show::{counts, seconds},
+    watch_signals,
+};
 
 /// The system, in the checkout.
 const SYSTEM: &str = "examples/demo/demo.toml";
@@ -45,18 +48,20 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         if arguments.json { Box::new(screen::stderr()) } else { Box::new(screen::shared_stdout()) };
     writeln!(out, "{BEFORE}")?;
     out.flush()?;
-    let outcome = run::perform(
-        &run::Arguments {
-            time: Some(LIMIT),
-            json: arguments.json.then(|| "-".into()),
-            image: arguments.image.clone(),
-            events: true,
-            // Counted instructions: a busy host must not make the control loop late.
-            deterministic: true,
-            ..run::Arguments::of(environment.root()?.join(SYSTEM))
-        },
-        environment,
-    )?;
+    let interrupt = watch_signals()?;
+    let file = environment.root()?.join(SYSTEM);
+    let system = build::checked(&file, &arguments.image, arguments.json, environment)?;
+    let options = Options {
+        no_build: arguments.image.no_build,
+        time: Some(LIMIT),
+        // Counted instructions: a busy host must not make the control loop late.
+        deterministic: true,
+        interrupt,
+        ..options(&system, environment)
+    };
+    let mut console = Screen::new(messages(arguments.json), &system).with_events(true);
+    let outcome = weir_runner::run(&system, &options, &mut console)?;
+    drop(console);
     if arguments.json {
         let json = serde_json::to_string_pretty(&outcome.report)
             .map_err(|error| Failure::environment(error.to_string()))?;
@@ -91,7 +96,7 @@ fn result(vm: &Vm) -> String {
     }
 }
 
-fn account(report: &Report) -> String {
+fn account(report: &RunReport) -> String {
     let mut rows = table(["VM", "role", "result", "restarts", "attacks stopped"]);
     for vm in &report.vms {
         let faults = vm.fault_counts.iter().map(|(name, count)| (name.as_str(), *count));

@@ -6,6 +6,7 @@ mod bench;
 mod build;
 mod calibrate;
 mod check;
+mod console;
 mod demo;
 mod documentation;
 mod explain;
@@ -25,9 +26,7 @@ use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 use environment::Environment;
 use failure::{CALL, Failure};
 use std::{io::Write as _, process::ExitCode};
-use weir_image::{
-    self as image, build_id, cargo, debian, environment, failure, output, progress, screen,
-};
+use weir_image::{self as image, build_id, cargo, environment, failure, output, progress, screen};
 use weir_report::coloring;
 
 /// Partitions a board into virtual machines: one TOML file describes the system, one command checks it,

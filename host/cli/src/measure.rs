@@ -6,17 +6,17 @@ use crate::{
         hypervisor::{Needs, Systems, measure},
         mapping, simulator,
     },
+    build,
     cargo::Programs,
     environment::Environment,
     failure::{Context, Failure, GOOD, Result, SYSTEM},
     progress::Bar,
-    reproduce::{
-        statement::Judged,
-        throttling::{lab::Lab, paths},
-    },
-    run, screen,
+    reproduce::{statement::Judged, throttling::paths},
+    run::options,
+    screen,
 };
 use std::{io::Write, path::Path};
+use weir_runner::{Lab, Options, Silent, elf::Image, show::summary, watch_signals};
 
 /// Measures what weir costs.
 #[derive(Debug, clap::Args)]
@@ -30,7 +30,7 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Instructions at EL2 for each thing that a guest asks of it, its boot, its size, its lines of code.
+    /// Instructions at EL2 for each thing that a guest asks of it, its boot, its sections and its largest symbols.
     ///
     /// Counted from outside by a plug-in of QEMU, under instruction counting: the same figures each time.
     #[command(after_help = "Example:\n  weir bench hypervisor --json")]
@@ -92,12 +92,10 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
 }
 
 fn hypervisor(json: bool, environment: &Environment) -> Result {
-    let root = environment.root()?;
     let programs = Programs::new(environment, false);
     let hypervisor = programs.hypervisor(environment, false)?;
     let figures = measure(Needs {
-        root,
-        hypervisor: &hypervisor,
+        hypervisor: &Image::read(&hypervisor)?,
         plugin: &programs.plugin(environment)?,
         scratch: &environment.build().join("bench"),
         systems: &Systems {
@@ -132,24 +130,23 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
 }
 
 /// Runs a system of the benchmark with the plug-in.
-fn boot(system: &Path, qemu: &[String], environment: &Environment) -> Result {
-    let outcome = run::perform(
-        &run::Arguments {
-            deterministic: true,
-            unsliced: true,
-            quiet: true,
-            qemu_args: qemu.iter().map(Into::into).collect(),
-            ..run::Arguments::of(system.to_owned())
-        },
-        environment,
-    )?;
+fn boot(file: &Path, qemu: &[String], environment: &Environment) -> Result {
+    let system = build::checked(file, &build::Options::default(), false, environment)?;
+    let options = Options {
+        deterministic: true,
+        unsliced: true,
+        qemu_args: qemu.iter().map(Into::into).collect(),
+        interrupt: watch_signals()?,
+        ..options(&system, environment)
+    };
+    let outcome = weir_runner::run(&system, &options, &mut Silent)?;
     if outcome.status == GOOD {
         return Ok(());
     }
-    let why = outcome.trouble.unwrap_or_else(|| run::show::summary(&outcome.report));
+    let why = outcome.trouble.unwrap_or_else(|| summary(&outcome.report));
     let logs = outcome.directory.display();
     Err(Failure {
         status: outcome.status,
-        text: format!("{}: {why}\nlogs: {logs}", system.display()),
+        text: format!("{}: {why}\nlogs: {logs}", file.display()),
     })
 }

@@ -21,8 +21,8 @@ use weir_report::paragraph;
 /// demands hold and best effort is left the most memory bandwidth; proves it by `weir analyze`.
 ///
 /// The result is the input with the choices written into it, comments kept. Demands are `criticality`, `bandwidth =
-/// { required = .. }`, `working_set`, `[[vm.task]]` and `[[flow]]`; what the file says already is kept. If they can't live together,
-/// the smallest set of them that can't is named, with what there is too little of.
+/// { required = .. }`, `working_set`, `[[vm.task]]` and `[[flow]]`; what the file says already is kept. If demands conflict,
+/// the smallest set that conflicts is named, with what there is too little of.
 ///
 /// Budgets are the least in which all tasks hold, also where a task waits for a replenishment of
 /// its VM's budget, and best effort gets the most that leaves the tasks in time. No budget is
@@ -40,7 +40,7 @@ pub struct Arguments {
     /// How much may be spent on the whole search, in steps of about 1 ns.
     ///
     /// If it is spent before there is a plan, there is no answer; if it is spent on the search for the smallest set of
-    /// demands that can't live together, a set is named that is perhaps not the smallest.
+    /// demands that conflict, the set that is named is perhaps not the smallest.
     #[arg(long, value_name = "STEPS", default_value_t = 10_000_000_000)]
     max_steps: u64,
     /// Exit with status 0 also where something of the plan is not judged because an input is
@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             }
             let effort = arguments.max_steps;
             return Err(Failure::system(format!(
-                "given up: within {effort} steps no plan was found, and none was excluded; allow more with --max-steps, or ask less"
+                "given up: within {effort} steps no plan was found, and none was excluded; allow more with --max-steps"
             )));
         }
     };
@@ -164,9 +164,9 @@ fn render(conflict: &Conflict) -> String {
     let mut text = String::from("there is no plan: ");
     // Writing to a string does not fail.
     if conflict.demands.is_empty() {
-        text.push_str("what the file and the platform give already (least budgets, budgets, DMA bandwidth) is too much, whatever is demanded of it");
+        text.push_str("what the file and the platform give already (least budgets, budgets, DMA bandwidth) is too much");
     } else {
-        text.push_str("these demands can't be met together");
+        text.push_str("these demands cannot be met together");
     }
     for demand in conflict.demands.iter().take(SHOWN) {
         let _ = write!(text, "\n  {demand}");
@@ -185,7 +185,7 @@ fn render(conflict: &Conflict) -> String {
         };
         let _ = write!(
             text,
-            "\nperhaps {} of the demands are too many already: {why} before that was known",
+            "\na smaller set of at least {} demands may conflict: {why} before that was known",
             conflict.at_least.max(1)
         );
     }

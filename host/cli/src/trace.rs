@@ -26,7 +26,7 @@ use weir_trace::record::Kind;
 /// With --arrival-curve it tells instead how many accesses a VM made in any window of a length.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir trace\n  weir trace runs/2026-01-31T12-00-00Z --vm linux --kind throttle,wake\n  weir trace --format perfetto -o trace.json   # open it at ui.perfetto.dev\n  weir trace --from 10ms --to 20ms --format csv\n  weir trace --arrival-curve hog --window 20ms\n  weir trace --arrival-curve hog --against runs/unthrottled -o curves.svg\n\nExit status: 0 good, 1 the trace is damaged (what can be read of it is shown), 2 the call is wrong."
+    after_help = "Examples:\n  weir trace\n  weir trace runs/2026-01-31T12-00-00Z --vm linux --kind throttle,wake\n  weir trace --format perfetto -o trace.json   # open it at ui.perfetto.dev\n  weir trace --from 10ms --to 20ms --format csv\n  weir trace --arrival-curve memory-stressor --window 20ms\n  weir trace --arrival-curve memory-stressor --against runs/unthrottled -o curves.svg\n\nExit status: 0 good, 1 the trace is damaged (what can be read of it is shown), 2 the call is wrong."
 )]
 pub struct Arguments {
     /// The run: its directory, its name in runs/, or its trace.bin; without it the newest one that left a trace.

@@ -355,7 +355,7 @@ fn what_vms_get_of_a_shared_core_is_told() {
     let said = say(fake.weir().args(["check", "shared.toml"]));
     assert_eq!(said.status, Some(0), "{}", said.err);
     // Half of the core, after a turn of the other, but for what switches and interrupts take.
-    let takes = "core 0: taken off are up to 25us for a switch, and 10us once in each turn of a VM";
+    let takes = "core 0: the supply is less up to 25us per switch, and 10us once per slot of a VM";
     assert!(said.out.contains(takes), "{}", said.out);
     let said = say(fake.weir().args(["check", "--json", "shared.toml"]));
     let json: Value = serde_json::from_str(&said.out).expect("JSON");

@@ -1039,7 +1039,7 @@ fn flows_go_between_cache_colors_on_both_gics() {
 }
 
 /// Runs a system with `guests/tests/slow-receiver` in the broker's place.
-fn run_with_laggard(text: &str, time: &str) -> Ran {
+fn run_with_slow_receiver(text: &str, time: &str) -> Ran {
     run_with_broker("slow-receiver", text, time)
 }
 
@@ -1085,7 +1085,7 @@ fn an_endpoint_restart_waits_for_its_chunk() {
             vm("receiver", 1, "receiver", &format!("bytes=20000 {receiver}"), restart),
             flow("messages", "sender", "receiver", 5000, PERIOD),
         );
-        let ran = run_with_laggard(&text, "2s");
+        let ran = run_with_slow_receiver(&text, "2s");
         let sum = ran.behind("sender", "20 messages of 1000 bytes sent, sum ");
         assert_eq!(ran.behind("receiver", "20000 bytes in order, sum "), sum);
         assert_eq!(ran.report["totals"]["restarts"], 1);
@@ -1117,7 +1117,7 @@ fn a_broker_that_hangs(more: &str) {
         vm("control", 2, "control", "activations=500", ""),
         flow("messages", "sender", "receiver", 5000, PERIOD),
     );
-    let ran = run_with_laggard(&text, "1s");
+    let ran = run_with_slow_receiver(&text, "1s");
     let broker = ran.vm("broker");
     assert_eq!(broker["state"], "halted");
     assert_eq!(broker["faults"][0]["kind"], "a copy that does not end");

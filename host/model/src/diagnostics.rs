@@ -333,12 +333,14 @@ impl Example {
         let is_header = |line: &&str| line.starts_with('[');
         let lines: Vec<_> = self.text.lines().collect();
         let (root, tables) =
-            lines.split_at(lines.iter().position(|line| is_header(&line)).unwrap_or(lines.len()));
+            lines.split_at(lines.iter().position(is_header).unwrap_or(lines.len()));
         let mut file = String::new();
         if !has_key(root, "platform") {
             file.push_str("platform = \"qemu-virt\"\n");
         }
-        root.iter().for_each(|line| writeln_to(&mut file, line));
+        for line in root {
+            writeln_to(&mut file, line);
+        }
         if !tables.contains(&VM) {
             for vm in 0..2 {
                 writeln_to(&mut file, VM);
@@ -350,7 +352,7 @@ impl Example {
             writeln_to(&mut file, line);
             if *line == VM {
                 let rest = tables.get(index + 1..).unwrap_or_default();
-                let end = rest.iter().position(|line| is_header(&line)).unwrap_or(rest.len());
+                let end = rest.iter().position(is_header).unwrap_or(rest.len());
                 complete_vm(&mut file, vms, rest.get(..end).unwrap_or_default());
                 vms += 1;
             }

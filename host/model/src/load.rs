@@ -170,7 +170,7 @@ impl SystemFile {
     }
 
     /// Returns the rules of a complete file that the analysis relies on and this version of weir
-    /// does not enforce. They are empty for an incomplete file, which nobody can run.
+    /// does not enforce. An incomplete file has none, as it cannot run.
     #[must_use]
     pub fn unenforced(&self) -> Vec<Fault> {
         self.system

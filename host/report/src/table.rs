@@ -12,6 +12,7 @@ use weir_model::printable;
 
 /// Columns that a table on standard output may take: `COLUMNS`, or those of the terminal. In a pipe
 /// as many as it needs, so that programs find each row on a line.
+#[must_use]
 pub fn columns() -> Option<u16> {
     let wished = env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok());
     let there = || {
@@ -23,11 +24,13 @@ pub fn columns() -> Option<u16> {
 
 /// A line of text that is broken between words where the terminal ends, with its end. What follows
 /// the first line is indented by two more blanks than `label`. In a pipe it stays one line.
+#[must_use]
 pub fn paragraph(label: &str, text: &str) -> String {
     wrapped(label, text, columns().map(usize::from))
 }
 
 /// The same for several texts.
+#[must_use]
 pub fn paragraphs(label: &str, texts: &[String]) -> String {
     texts.iter().map(|text| paragraph(label, text)).collect()
 }
@@ -212,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_line_is_broken_between_words_where_the_terminal_ends() {
+    fn a_long_line_is_broken_at_the_terminals_end() {
         let text = "platform zcu102: measured, not proven, by a-command-that-is-longer-than-a-line";
         let broken = wrapped("    help: ", text, Some(30));
         assert_eq!(

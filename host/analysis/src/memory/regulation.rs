@@ -54,7 +54,7 @@ impl Regulation {
     /// - A pool keeps up to a slice, or one access, for each vCPU that turns idle.
     /// - MemGuard's member can fall short by all that it gave, which is less than Q, in every other period.
     #[must_use]
-    pub fn sure(self, budget: u64) -> u64 {
+    pub fn guaranteed(self, budget: u64) -> u64 {
         match self {
             Self::Static | Self::Compensation { .. } => budget,
             Self::Pool { vcpus } => {
@@ -69,12 +69,12 @@ impl Regulation {
 
     /// The least budget of which `sure` are sure; `u64::MAX` where there is none.
     #[must_use]
-    pub fn enough(self, sure: u64) -> u64 {
+    pub fn enough(self, guaranteed: u64) -> u64 {
         // What is sure does not fall with the budget, and is at least half of it less an access for each vCPU.
-        let (mut low, mut high) = (sure, sure.saturating_mul(2).saturating_add(64));
+        let (mut low, mut high) = (guaranteed, guaranteed.saturating_mul(2).saturating_add(64));
         while low < high {
             let middle = low + (high - low) / 2;
-            if self.sure(middle) >= sure {
+            if self.guaranteed(middle) >= guaranteed {
                 high = middle;
             } else {
                 low = middle + 1;
@@ -122,16 +122,16 @@ mod tests {
         }
 
         #[test]
-        fn enough_is_the_least_budget(regulation in regulations(), sure in 0..100_000_u64) {
-            let enough = regulation.enough(sure);
-            prop_assert!(regulation.sure(enough) >= sure);
-            prop_assert!(enough == 0 || sure == 0 || regulation.sure(enough - 1) < sure);
-            prop_assert!(regulation.sure(enough) <= regulation.sure(enough + 1));
+        fn enough_is_the_least_budget(regulation in regulations(), guaranteed in 0..100_000_u64) {
+            let enough = regulation.enough(guaranteed);
+            prop_assert!(regulation.guaranteed(enough) >= guaranteed);
+            prop_assert!(enough == 0 || guaranteed == 0 || regulation.guaranteed(enough - 1) < guaranteed);
+            prop_assert!(regulation.guaranteed(enough) <= regulation.guaranteed(enough + 1));
         }
 
         #[test]
         fn nothing_overflows(regulation in regulations(), budget: u64, periods: u64) {
-            let _ = (regulation.most(budget, periods), regulation.sure(budget), regulation.enough(budget));
+            let _ = (regulation.most(budget, periods), regulation.guaranteed(budget), regulation.enough(budget));
         }
     }
 }

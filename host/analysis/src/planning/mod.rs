@@ -226,7 +226,7 @@ fn left_out(timing: &Timing, choice: &Choice) -> Vec<&'static str> {
     let mut left = Vec::new();
     if choice.saturation.is_none() {
         left.push(
-            "budgets were not chosen: nobody says when the memory saturates; add [saturation], or name a platform that has it (zcu102)",
+            "budgets were not chosen: the saturation of the memory is not known; add [saturation], or name a platform that has it (zcu102)",
         );
         if timing.vms.iter().all(|vm| vm.working_set.is_none()) {
             left.push("colors were not chosen: no VM has a `working_set`");
@@ -285,7 +285,7 @@ fn less_forgiven(timing: &Timing, from: &Saturation) -> Result<Saturation, Vec<F
         let place = first.bandwidth.as_ref().map_or(&first.place, |asked| &asked.place);
         let names: Vec<_> = without().map(|vm| vm.name.as_str()).collect();
         let message = format!(
-            "without debt {} may take {forgiven} accesses beyond what they are given in {}, which saturates the memory whatever that is",
+            "without debt {} may take {forgiven} accesses beyond what they are given in {}, which saturates the memory",
             names.join(", "),
             from.period
         );
@@ -516,9 +516,9 @@ fn demands(timing: &Timing, vm: &TimedVm, table: &SaturationTable, line: Bytes) 
     let mut counted =
         given.map(|given| table.counted(given.most, given.regulation).unwrap_or(u64::MAX));
     if let Some(given) = given {
-        let sure = given.sure();
-        let got = u128::from(sure.accesses) * u128::from(line.0) * 1_000_000_000;
-        if got >= u128::from(bandwidth) * u128::from(sure.period.0) {
+        let guaranteed = given.guaranteed();
+        let got = u128::from(guaranteed.accesses) * u128::from(line.0) * 1_000_000_000;
+        if got >= u128::from(bandwidth) * u128::from(guaranteed.period.0) {
             bandwidth = 0;
         } else {
             // It is too little in its own period, so it is in the table's.

@@ -44,17 +44,17 @@ fn unknown_accesses(timing: &Timing, vm: &TimedVm) -> Option<Fault> {
 /// Returns why a budget cannot be chosen, and what to write.
 fn obstacle(bandwidth: &Bandwidth, open: bool) -> Option<(String, &'static str)> {
     if bandwidth.spares() {
-        let what = "with `spare` MemGuard's VMs run without a limit once all have spent their budgets, so that no budgets keep the memory from saturation";
+        let what = "with `spare`, MemGuard's VMs run without a limit after all have spent their budgets, so that no budget keeps the memory below saturation";
         return Some((what.to_owned(), "leave `spare` out"));
     }
     let event = bandwidth.event().filter(|event| *event != Event::L2dRefill);
     if let Some(event) = event.filter(|_| open) {
         let what =
-            format!("[saturation] knows refills, and `{}` says nothing of them", event.name());
+            format!("[saturation] is of refills, and `{}` does not count them", event.name());
         return Some((what, "leave `event` out, or write `accesses` and `period`"));
     }
     if let Some(setter) = bandwidth.setter().filter(|_| open) {
-        let what = format!("{setter} may set it, and the limits were chosen without it");
+        let what = format!("{setter} may change it within limits that were chosen without it");
         return Some((
             what,
             "write `accesses` and `period` between `min` and `max`, or leave `adjust` out",

@@ -74,7 +74,7 @@ impl Conflict {
 fn shortage(by: &Asker, shortage: search::Shortage) -> Vec<Shortage> {
     let timing = by.timing;
     let vm = |vm: usize| timing.vms.get(vm).map_or("?", |vm| vm.name.as_str());
-    let of = |asked: u64, have: u64| format!("{asked} are needed, there are {have}");
+    let of = |asked: u64, have: u64| format!("{asked} are needed, and there are {have}");
     match shortage {
         search::Shortage::Colors { asked, have } => {
             vec![Shortage::new("colors", "colors", asked, have, &of(asked, have))]
@@ -93,7 +93,7 @@ fn shortage(by: &Asker, shortage: search::Shortage) -> Vec<Shortage> {
             let asked = bytes.div_ceil(u128::from(line) * 1_000_000_000);
             let asked = u64::try_from(asked).unwrap_or(u64::MAX);
             let text =
-                format!("{required} take {asked} accesses in {period}, and the file says {have}");
+                format!("{required} take {asked} accesses in {period}, and the file gives {have}");
             vec![Shortage::new(&format!("budget of {}", vm(who)), "accesses", asked, have, &text)]
         }
         search::Shortage::Budgets { asked, have } => {
@@ -108,7 +108,7 @@ fn shortage(by: &Asker, shortage: search::Shortage) -> Vec<Shortage> {
                 .fold(asked, |sum, [whole, rate]| sum.saturating_sub(*whole).saturating_add(*rate));
             if asked > have {
                 let text = format!(
-                    "the least of all VMs are {asked} accesses in {period}, and {have} are harmless"
+                    "the least budgets of all VMs are {asked} accesses in {period}, and the memory saturates above {have}"
                 );
                 short.push(Shortage::new("budgets", "accesses", asked, have, &text));
             }
@@ -116,7 +116,7 @@ fn shortage(by: &Asker, shortage: search::Shortage) -> Vec<Shortage> {
         }
         search::Shortage::Dma { chunk, asked, have, budgets } => {
             let most = format!(
-                "there are {} B/s beside budgets of {budgets}, in chunks of {chunk}",
+                "there are {} B/s next to budgets of {budgets}, in chunks of {chunk}",
                 have.0
             );
             let Some(asked) = asked else {
@@ -132,7 +132,7 @@ fn shortage(by: &Asker, shortage: search::Shortage) -> Vec<Shortage> {
                 }];
             };
             let who = if timing.dma.bandwidth.is_some_and(|given| given.0 == asked.0) {
-                "the file says"
+                "the file gives"
             } else {
                 "the flows need"
             };
@@ -148,7 +148,7 @@ fn shortage(by: &Asker, shortage: search::Shortage) -> Vec<Shortage> {
             let known = timing.saturation.as_ref().filter(|_| chosen).zip(budgets.get(who));
             let most = known.map_or(String::new(), |(known, budget)| {
                 format!(
-                    ", also with the greatest budget that is left, {budget} in {}",
+                    ", even with the greatest budget that is left, {budget} in {}",
                     known.period
                 )
             });

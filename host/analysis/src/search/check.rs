@@ -47,8 +47,8 @@ pub fn check(system: &System, plan: &Plan, effort: Effort) -> Vec<Option<Demand>
             faults.push(Some(Demand::Memory(i)));
         }
         // Of a given budget those who give it have said what is sure.
-        let sure = vm.given.unwrap_or_else(|| vm.shape.regulation.sure(share.budget));
-        let budget = Budget { accesses: sure, period: platform.saturation.period() };
+        let guaranteed = vm.given.unwrap_or_else(|| vm.shape.regulation.guaranteed(share.budget));
+        let budget = Budget { accesses: guaranteed, period: platform.saturation.period() };
         let rate = u128::from(budget.accesses) * u128::from(platform.line.0) * 1_000_000_000;
         if !vm.best_effort && rate < u128::from(vm.bandwidth.0) * u128::from(budget.period.0) {
             faults.push(Some(Demand::Bandwidth(i)));

@@ -76,7 +76,6 @@ pub struct BudgetBound {
     /// The same with a write-back for each refill.
     pub bandwidth_with_write_backs: Option<u64>,
     /// The lower bound on the refills that it gets, in bytes/s.
-    #[serde(rename = "sure")]
     pub guaranteed: Option<u64>,
     /// What it requires, in bytes/s.
     pub required: Option<u64>,
@@ -163,7 +162,7 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
         Some(unlimited(timing, to_limit_dma(&table, total)))
     } else if !table.holds(total, BytesPerSec(dma)) {
         let mut reason = format!(
-            "budgets of {total} in {} beside {dma} B/s of DMA saturate the memory (Eq. 2)",
+            "budgets of {total} in {} next to {dma} B/s of DMA saturate the memory (Eq. 2)",
             table.period()
         );
         let whole = counted_whole(&memory.vms, table.period());
@@ -187,10 +186,10 @@ fn starved(
 ) -> Option<String> {
     let ((level, most), least) = qos.zip(least)?;
     let (next, harmless) = lets(level.saturating_add(1));
-    let harmless = if harmless { "harmless" } else { "not harmless" };
+    let harmless = if harmless { "below saturation" } else { "above saturation" };
     (most < least).then(|| {
         format!(
-            "QoS level {level} lets less through than the flows need, {least} B/s: the next lets at most {next} through, which is {harmless} beside these budgets"
+            "QoS level {level} lets through less than the {least} B/s that the flows need: the next level lets through at most {next}, which is {harmless} next to these budgets"
         )
     })
 }
@@ -199,7 +198,7 @@ fn starved(
 fn unlimited(timing: &Timing, help: String) -> Fault {
     let names: Vec<_> = timing.flows.iter().map(|flow| flow.name.as_str()).collect();
     let reason = format!(
-        "nothing limits what is moved for {}: best effort takes what bandwidth there is, and nobody says [dma] bandwidth",
+        "nothing limits the flows {}: best effort takes all bandwidth without a [dma] bandwidth",
         names.join(", ")
     );
     let place = timing.flows.first().map(|flow| flow.place.clone()).unwrap_or_default();
@@ -227,18 +226,18 @@ fn shortfall(
 ) -> Option<String> {
     let Some((limits, asked)) = limits.zip(vm.bandwidth.as_ref()) else {
         return Some(format!(
-            "{}: it must get {required} B/s and has no budget of refills",
+            "{}: it requires {required} B/s and has no budget of refills",
             vm.name
         ));
     };
-    let (line, sure) = (line?, limits.sure());
-    let got = u128::from(sure.accesses) * u128::from(line.0) * 1_000_000_000;
-    (got < u128::from(required) * u128::from(sure.period.0)).then(|| {
+    let (line, guaranteed) = (line?, limits.guaranteed());
+    let got = u128::from(guaranteed.accesses) * u128::from(line.0) * 1_000_000_000;
+    (got < u128::from(required) * u128::from(guaranteed.period.0)).then(|| {
         format!(
-            "{}: its budget is {} B/s, of which {} are sure, but it must get {required} B/s{}",
+            "{}: its budget is {} B/s, of which {} are guaranteed, but it requires {required} B/s{}",
             vm.name,
             limits.written.bandwidth(line).0,
-            sure.bandwidth_at_least(line).0,
+            guaranteed.bandwidth_at_least(line).0,
             limits.why_less(asked)
         )
     })
@@ -257,7 +256,7 @@ fn copiers(timing: &Timing) -> Vec<String> {
         let budget = vm.bandwidth.as_ref().is_some_and(|asked| asked.budget.is_some());
         (budget && copies(position)).then(|| {
             format!(
-                "{}: the bandwidth at which its cores copy flows is taken as said, and what they copy for no part of its budget: give it one that allows both",
+                "{}: the copies of its cores have the bandwidth of the file and count for nothing in its budget: give it a budget that suffices for both",
                 vm.name
             )
         })
@@ -274,7 +273,7 @@ fn missing(timing: &Timing) -> Vec<Missing> {
         if let (Some(required), None) = (required, Limits::of(timing, vm)) {
             missing.push(Missing {
                 what: format!(
-                    "{}: whether it gets {required} is open, as it has no budget of refills",
+                    "{}: whether it gets {required} is not known, as it has no budget of refills",
                     vm.name
                 ),
                 supply: "write a budget, or add [saturation] and let `weir plan` choose one"
@@ -285,16 +284,14 @@ fn missing(timing: &Timing) -> Vec<Missing> {
     if timing.saturation.is_none() && !timing.is_free_of_contention() {
         missing.push(Missing {
             what: format!(
-                "memory: whether the budgets saturate it is open, as no saturation is known for {platform}"
+                "memory: whether the budgets saturate it is not known, as {platform} has no saturation table"
             ),
             supply: "add [saturation], which `weir calibrate` measures on a platform of QEMU's, or name a platform whose file has it"
                 .to_owned(),
         });
     } else if counted_by_interrupt(timing) && no_overshoot(timing) {
         missing.push(Missing {
-            what: format!(
-                "memory: the overshoot behind a budget's end is not known for {platform}"
-            ),
+            what: format!("memory: the overshoot of a budget is not known for {platform}"),
             supply: "add `overshoot` to [saturation]".to_owned(),
         });
     }
@@ -327,7 +324,7 @@ fn notes(timing: &Timing) -> Vec<String> {
         && let Some(measured) = timing.measured_overshoot()
     {
         notes.push(format!(
-            "the overshoot counts as the file or the platform says, {measured}: nothing bounds how late the interrupt of a PMU is"
+            "the overshoot is {measured}, from the file or the platform: the delay of a PMU's interrupt has no proven bound"
         ));
     }
     for vm in &timing.vms {
@@ -337,17 +334,17 @@ fn notes(timing: &Timing) -> Vec<String> {
         let name = &vm.name;
         if Limits::of(timing, vm).is_some_and(|limits| limits.looks.is_some()) {
             notes.push(format!(
-                "{name}: what is sure is what EL2's polls of the counter page leave of its budget, where its cores could make all of it in a period without them, and no other core's polls take their time, as they do in QEMU under instruction counting"
+                "{name}: the guaranteed bandwidth is what EL2's polls of the counter page leave of its budget, if its cores can spend all of it in a period without polls, and if polls of other cores take no time of them, which they do in QEMU with instruction counting"
             ));
         }
         if asked.limits_writes() {
             notes.push(format!(
-                "{name}: what is sure is so as long as its write budget lasts: it is suspended where either is spent"
+                "{name}: the guaranteed bandwidth holds until its write budget is spent, which suspends it too"
             ));
         }
         if let Some(core) = timing.cores.iter().find(|core| vm.cpus.contains(&core.id)) {
             notes.push(format!(
-                "{name}: what is sure is so where it has its cores all the time, and it shares core {}",
+                "{name}: the guaranteed bandwidth holds while it has its cores, and it shares core {}",
                 core.id
             ));
         }
@@ -421,7 +418,8 @@ impl BudgetBound {
             counted,
             bandwidth: rate(Budget::bandwidth),
             bandwidth_with_write_backs: rate(Budget::total_bandwidth),
-            guaranteed: guaranteed.map(|(limits, line)| limits.sure().bandwidth_at_least(line).0),
+            guaranteed: guaranteed
+                .map(|(limits, line)| limits.guaranteed().bandwidth_at_least(line).0),
             required: vm.bandwidth.as_ref().and_then(|asked| asked.required).map(|rate| rate.0),
         }
     }

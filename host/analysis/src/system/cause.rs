@@ -1,7 +1,7 @@
 //! Causes of missing time: an interrupt that takes a core, or switches that take whole slots. Each
 //! has one suggestion, which was tried on the file.
 
-use super::supply::{closest_polling, core_of_flows, cost_of, partition, runs, sure};
+use super::supply::{closest_polling, core_of_flows, cost_of, guaranteed, partition, runs};
 use crate::Nanos;
 use crate::time::Supply;
 use std::cmp::Reverse;
@@ -30,7 +30,7 @@ const UNLIMITED: u64 = 1_000_000_000;
 const LONGER: u64 = 1 << 16;
 
 /// The suggestion if no longer slot is enough.
-const NONE_LONGER: &str = "give it longer ones, every [[irq]] on the core a `rate`, and a memory budget that the counter page counts more accesses";
+const NONE_LONGER: &str = "give it longer ones, and each [[irq]] on the core a `rate`";
 
 /// Returns an interrupt without a `rate` that takes time of `runner` on its core, which is `shared`
 /// or dedicated: an interrupt of `runner`, or one that preempts it.
@@ -134,19 +134,19 @@ fn most((mut good, mut bad): (u64, u64), mut holds: impl FnMut(u64) -> bool) -> 
 fn blamed(timing: &Timing, line: &Line, cost: Nanos, most: Option<u64>) -> Cause {
     let vm = timing.vms.get(line.vm).map_or("?", |vm| &vm.name);
     let name = format!("interrupt {} of {vm}, on its core,", line.name);
-    let turn = if line.preempt { ", and with `preempt` its VM's turn" } else { "" };
+    let turn = if line.preempt { ", and with `preempt` the slot of its VM" } else { "" };
     let (reason, suggestion) = match line.admission {
         None => {
-            let most = most.map_or(String::new(), |most| format!(": {most} at the most"));
+            let most = most.map_or(String::new(), |most| format!(": {most} or less"));
             (
-                format!("{name} is let through without a `rate`"),
+                format!("{name} has no `rate`"),
                 format!(
-                    "add `rate` to this [[irq]], the most interrupts a second that are let through{most}"
+                    "add `rate` to this [[irq]], the greatest number of interrupts per second{most}"
                 ),
             )
         }
         Some((rate, _)) => (
-            format!("{name} may come {rate} times a second and takes {cost} each time{turn}"),
+            format!("{name} may come {rate} times per second and takes {cost} each time{turn}"),
             most.map_or("write a lower `rate`".to_owned(), |most| {
                 format!("write rate = {most} or less for this [[irq]]")
             }),
@@ -158,7 +158,7 @@ fn blamed(timing: &Timing, line: &Line, cost: Nanos, most: Option<u64>) -> Cause
 /// Returns why no time is guaranteed to `runner` on a shared core; none if some is.
 pub fn nothing_guaranteed(timing: &Timing, core: &SharedCore, runner: Runner) -> Option<Cause> {
     let holds = |timing: &Timing, core: &SharedCore| {
-        sure(timing, core, runner, closest_polling(timing, runner)).is_some()
+        guaranteed(timing, core, runner, closest_polling(timing, runner)).is_some()
     };
     if holds(timing, core) {
         return None;
@@ -187,21 +187,24 @@ fn too_short(
     let turns = core.schedule.turns().into_iter().filter(|turn| turn.0 == runner);
     let longest = turns.map(|turn| turn.1).max().unwrap_or(Nanos(0));
     let (what, count) = match core.schedule {
-        Schedule::RoundRobin { .. } => ("turns", 1),
+        Schedule::RoundRobin { .. } => ("time slices", 1),
         Schedule::Table { .. } => ("slots", 2),
         Schedule::FixedPriority { .. } => ("budgets", 2),
     };
     let taken = Nanos(sharing.switch.0.saturating_mul(count));
     let meanwhile = if switches_take_all(timing, core, runner) {
         // What is left of a budget already contains the interrupts of servers with higher priority.
-        let rest =
-            if longest > taken { ", and interrupts of those that go first the rest" } else { "" };
+        let rest = if longest > taken {
+            ", and interrupts of servers with higher priority the rest"
+        } else {
+            ""
+        };
         rest.to_owned()
     } else {
         let looks = closest_polling(timing, runner);
         let looks = if looks.is_empty() { "" } else { "polls of the counter page and " };
         format!(
-            ", and {looks}what EL2 does for VMs that are off, up to {} each, the rest",
+            ", and {looks}events of VMs that are off the core, up to {} each, the rest",
             sharing.interrupt
         )
     };
@@ -215,16 +218,13 @@ fn too_short(
     let suggestion = match (least_times(is_enough), &core.schedule) {
         (None, _) => NONE_LONGER.to_owned(),
         (Some(enough), Schedule::RoundRobin { quantum, .. }) => {
-            format!(
-                "write quantum = \"{}\", which leaves it some",
-                Nanos(quantum.0.saturating_mul(enough))
-            )
+            format!("write quantum = \"{}\"", Nanos(quantum.0.saturating_mul(enough)))
         }
         (Some(enough), Schedule::Table { .. }) => {
-            format!("slots that are {enough} times as long, in a frame that is, leave it some")
+            format!("make the slots and the major frame {enough} times as long")
         }
         (Some(enough), Schedule::FixedPriority { .. }) => {
-            format!("budgets and periods that are {enough} times as long leave it some")
+            format!("make all budgets and periods {enough} times as long")
         }
     };
     Cause { place: core.place.clone(), reason, suggestion }

@@ -234,7 +234,9 @@ impl Part {
                 } else {
                     "not all of the first instants".to_owned()
                 };
-                format!("given up: {upto} could be tested in time; --max-steps grants more")
+                format!(
+                    "given up: {upto} could be tested within the effort; --max-steps allows more"
+                )
             }
             (Some(Schedulability::Schedulable) | None, _) => return None,
         };
@@ -360,7 +362,7 @@ impl FlowsReport {
         match self.verdict {
             Verdict::NotJudged => Judgement::not_judged(
                 "flows: no answer was found within the effort",
-                "allow more with --max-steps, or ask less of the flows",
+                "allow more with --max-steps",
             ),
             verdict => Judgement::of(verdict.holds()),
         }
@@ -372,12 +374,12 @@ fn causes(timing: &Timing, parts: &[Part], min_bandwidth: Option<u64>) -> Vec<Fa
     let most = most_copied(timing).unwrap_or(u64::MAX);
     let help = match min_bandwidth {
         Some(least) if least > most => format!(
-            "ask less of the flows: they need {least} B/s, and the core that copies does {most} B/s (`copy_bandwidth`)"
+            "lower the demand of the flows: they need {least} B/s, and the core that copies does {most} B/s (`copy_bandwidth`)"
         ),
         Some(least) => {
-            format!("the least bandwidth for all flows is {least} B/s; or ask less of the flows")
+            format!("write [dma] bandwidth = \"{least}B/s\" or more")
         }
-        None => "ask less of the flows: `weir analyze` tells more".to_owned(),
+        None => "lower the demand of the flows".to_owned(),
     };
     let mut blamed = parts.iter().filter_map(Part::blamed);
     let place = blamed.find_map(|flow| timing.flows.get(flow)).map(|flow| flow.place.clone());

@@ -92,7 +92,8 @@ impl Input {
         let missing: Vec<_> = needed.iter().copied().filter(|name| !known(name)).collect();
         if !missing.is_empty() {
             let place = timing.flows.first().map_or_else(Place::default, |flow| flow.place.clone());
-            let message = format!("flows need overheads, and nobody says {}", missing.join(", "));
+            let message =
+                format!("flows need overheads, and these are not known: {}", missing.join(", "));
             let elsewhere = if timing.dma.path == DataPath::Dma {
                 "name a platform that has them (platform = \"zcu102\"), or pass --overheads FILE"
             } else {
@@ -519,8 +520,9 @@ fn divide(timing: &Timing, group: Group) -> Result<Divided, Vec<Fault>> {
             let Cause { place, reason, suggestion } =
                 why_none(timing, runner).unwrap_or_else(own_lines);
             let name = runner.name(timing);
-            let message =
-                format!("{name} moves flows on {core}, where it is sure of no time: {reason}");
+            let message = format!(
+                "{name} moves flows on {core}, where no time is guaranteed to it: {reason}"
+            );
             vec![timing.fault(Code::NoSupply, &place, message, suggestion)]
         })?;
         tasks = on_shared_core(&tasks, linear).map_err(|error| {

@@ -46,8 +46,8 @@ impl Limits {
 
     /// Returns the guaranteed part of it, if the VM's cores could make all of it in a period
     /// without EL2's polls.
-    pub fn sure(&self) -> Budget {
-        let whole = self.regulation.sure(self.least.accesses);
+    pub fn guaranteed(&self) -> Budget {
+        let whole = self.regulation.guaranteed(self.least.accesses);
         let beside = |looks: Looks| looks.beside(whole, self.period(), self.vcpus);
         Budget { accesses: self.looks.map_or(whole, beside), ..self.least }
     }
@@ -66,10 +66,10 @@ impl Limits {
         }
         why.push_str(match self.regulation {
             Regulation::Memguard { .. } => {
-                "; half of a budget is sure under MemGuard, which may be short of what it lent in every other period"
+                "; MemGuard guarantees half of a budget, as a VM may lack what it lent in every other period"
             }
             Regulation::Pool { vcpus: 2.. } => {
-                "; vCPUs that turn idle keep a slice of the pool each, or an access"
+                "; each vCPU that becomes idle keeps a slice of the pool, or one access"
             }
             _ => "",
         });

@@ -61,16 +61,16 @@ pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>, back: Nanos) ->
     let Some(made) = made else { return Own::Unknown };
     let vcpus = vcpus(vm);
     let part = if pool { budget } else { asked.least_part(budget, vcpus as usize) };
-    let sure = limits.regulation.sure(part);
+    let guaranteed = limits.regulation.guaranteed(part);
     let lends = matches!(limits.regulation, Regulation::Memguard { .. });
-    if made == 0 || made < sure && !lends {
+    if made == 0 || made < guaranteed && !lends {
         return Own::Enough;
     }
     let overshoot = timing.overshoot(vm, period).unwrap_or(0);
     let sharers = if pool { u64::from(vcpus) } else { 1 };
     let others = vm.tasks.iter().filter(|task| pool && core_of(vm, task) != core);
     Own::Waits(OwnBudget {
-        sure,
+        guaranteed,
         period,
         debt: if asked.has_debt() { overshoot.saturating_mul(sharers) } else { 0 },
         late: if lends { 2 } else { 1 },

@@ -233,7 +233,7 @@ pub fn check(timing: &Timing) -> Result<Vec<String>, Faults> {
     notes.extend(report.not_judged.iter().map(|missing| format!("not judged: {missing}")));
     let accepted = report.memory.as_ref().and_then(MemoryReport::overcommitted);
     notes.extend(
-        accepted.map(|fault| format!("{}; the file bears it: overcommit = true", fault.message)),
+        accepted.map(|fault| format!("{}; the file accepts it: overcommit = true", fault.message)),
     );
     notes.extend(report.memory.iter().flat_map(|memory| memory.notes.iter().cloned()));
     let refused = report.refused();

@@ -159,7 +159,7 @@ pub fn to_fit(table: &SaturationTable, total: u64, (dma, least): (u64, Option<u6
         let fastest = table.points().iter().map(|point| point.dma.0).max().unwrap_or(0);
         if fastest < least {
             return format!(
-                "ask less of the flows: they need {least} B/s, and no point of [saturation] has more than {fastest} B/s"
+                "lower the demand of the flows: they need {least} B/s, and no point of [saturation] has more than {fastest} B/s"
             );
         }
         return slower_dma(fastest);

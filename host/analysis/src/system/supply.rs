@@ -58,7 +58,7 @@ pub(super) fn core_of_flows(timing: &Timing, runner: Runner) -> Option<&SharedCo
 }
 
 /// Returns the linear lower bound on the supply of `runner` on a shared core, less `looks`.
-pub(super) fn sure(
+pub(super) fn guaranteed(
     timing: &Timing,
     core: &SharedCore,
     runner: Runner,
@@ -256,13 +256,10 @@ pub(super) fn shorter(
         let middle = fits + (exceeds - fits) / 2;
         if holds(middle * 1000) { fits = middle } else { exceeds = middle }
     }
-    let rest = "what those before it spend of its period, and what EL2 takes, is to be left over";
     if fits == 0 {
-        return format!("shorten the budgets before it, or put shorter periods first: {rest}");
+        return "shorten the budgets of the servers before it".to_owned();
     }
-    format!(
-        "a budget of {fits}us fits, or shorten those before it, or put shorter periods first: {rest}"
-    )
+    format!("write a budget of {fits}us: servers before it and EL2 take the rest of its period")
 }
 
 /// Returns the VMs on a shared core.
@@ -413,7 +410,8 @@ pub(super) fn turns_of_others(quantum: Nanos, runners: &[Runner], switch: u64) -
 pub(super) fn cost_of(timing: &Timing, line: &Line, known: u64) -> Result<u64, Fault> {
     let cost = if line.cost.0 == 0 { known } else { line.cost.0 };
     if cost == 0 {
-        let message = format!("nobody says what one interrupt {} takes from its core", line.name);
+        let message =
+            format!("the time that one interrupt {} takes at EL2 is not known", line.name);
         let help = "add wcet = \"2us\", the most time that one takes";
         return Err(timing.fault(Code::IrqNoWcet, &line.place, message, help));
     }
@@ -456,7 +454,7 @@ pub(super) fn unshared(timing: &Timing, runner: Runner, core: Option<u64>) -> Op
         Runner::Vm(_) => runner.name(timing),
         Runner::Broker => "the broker",
     });
-    let message = format!("{first} and {second} share core {core}, and nobody says how");
+    let message = format!("{first} and {second} share core {core} without a schedule");
     let help = match second {
         "the broker" => {
             "add [[core]] with its `id` and a `schedule` that names both, or give [broker] `cpus` another core"

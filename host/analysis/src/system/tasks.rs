@@ -133,25 +133,24 @@ enum Late {
 }
 
 /// The suggestion for a late task that has no other one.
-const MORE_TIME: &str = "give the VM more time or a larger budget, other VMs less bandwidth, or the task a longer deadline";
+const MORE_TIME: &str = "give the VM a larger share of the core";
 
 /// The suggestion if the closest polls of the counter page are in the responses.
-const ADD: &str = "add `accesses` to each of its tasks: the polls of the counter page are taken as if little were left of the budget; or a larger budget, or a longer deadline";
-
-/// The suggestion if tasks need more than the guaranteed supply.
-const MORE: &str = "give the VM more time, or a task less `wcet` or a longer `period`";
+const ADD: &str = "add `accesses` to each of its tasks: without them, the polls of the counter page count as if little were left of the budget";
 
 /// The suggestion if a core copies flows in addition to its tasks.
-const COPY: &str = "let the broker copy ([dma] path = \"broker\"), or ask less of the flows or the tasks: the VM's core copies flows, which is in the responses";
+const COPY: &str =
+    "write [dma] path = \"broker\": the responses contain the flows that the VM's core copies";
 
 /// The suggestion if a core copies a flow without a limit.
-const PACE: &str = "write `period` and `deadline` for the flow instead of best_effort, and [dma] bandwidth, or let the broker copy ([dma] path = \"broker\")";
+const PACE: &str =
+    "write `period` and `deadline` for the flow instead of best_effort, and [dma] bandwidth";
 
 /// Returns the missing cost of a switch on a shared core.
 fn no_switch(timing: &Timing, core: &SharedCore) -> Option<Missing> {
     (timing.sharing(core).is_none() && switches(&core.schedule)).then(|| Missing {
         what: format!(
-            "core {}: the cost of a switch is not known for {}, so that none is taken off",
+            "core {}: the cost of a switch is not known for {}, so that none is subtracted",
             core.id,
             platform_name(timing)
         ),
@@ -168,13 +167,12 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
         Some(sharing) if switches(&core.schedule) => {
             let meanwhile = match sharing.interrupt.0 {
                 0 => String::new(),
-                _ => format!(
-                    ", and {} once in each turn of a VM for whatever comes to it meanwhile",
-                    sharing.interrupt
-                ),
+                _ => format!(", and {} once per slot of a VM for its events", sharing.interrupt),
             };
             let switch = sharing.switch;
-            said.push(format!("core {id}: taken off are up to {switch} for a switch{meanwhile}"));
+            said.push(format!(
+                "core {id}: the supply is less up to {switch} per switch{meanwhile}"
+            ));
         }
         _ => {}
     }
@@ -185,7 +183,7 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
         for line in timing.lines.iter().filter(small) {
             let platform = timing.platform.as_ref().map_or("the platform", |known| &known.name);
             said.push(format!(
-                "core {id}: interrupt {} of {} is counted with {}, as its `wcet` says ({}): less than the {} that one takes on {platform}; write no less, or take the `wcet` out",
+                "core {id}: interrupt {} of {} counts as {}, its `wcet` ({}), which is less than the {} of one on {platform}; leave `wcet` out",
                 line.name,
                 runner.name(timing),
                 line.cost,
@@ -196,9 +194,9 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
         let lines: Vec<_> = timing.unruled(vm).iter().map(u32::to_string).collect();
         if !lines.is_empty() {
             said.push(format!(
-                "core {id}: {}'s interrupt {} has no [[irq]]: it counts once in each of its turns, and what it takes in them is for its own tasks",
-                runner.name(timing),
-                lines.join(", ")
+                "core {id}: interrupt {} of {} has no [[irq]]: it counts once per slot, and its handler is part of the VM's tasks",
+                lines.join(", "),
+                runner.name(timing)
             ));
         }
     }
@@ -311,14 +309,14 @@ pub fn analyze(timing: &Timing) -> Result<Option<TimeReport>, Vec<Fault>> {
             let looks = closest_polling(timing, runner);
             match supply_on(timing, core, runner, looks) {
                 Ok(supply) => {
-                    let sure = supply.linear();
-                    if sure.is_none() && !has_task(timing, core, runner) {
+                    let guaranteed = supply.linear();
+                    if guaranteed.is_none() && !has_task(timing, core, runner) {
                         without.push((core, runner));
                     }
                     vms.push(VmSupply {
                         name: runner.name(timing).to_owned(),
-                        share: sure.map(share),
-                        delay_ns: sure.map(|sure| sure.delay.0),
+                        share: guaranteed.map(share),
+                        delay_ns: guaranteed.map(|guaranteed| guaranteed.delay.0),
                     });
                 }
                 Err(fault) => {
@@ -430,7 +428,7 @@ fn wait_for_core(
         }
         let budget = vm.bandwidth.as_ref().is_some_and(|asked| asked.budget.is_some());
         if budget && own::unspent(timing, vm) == 0 {
-            let reason = "its VM's own memory budget may suspend it meanwhile";
+            let reason = "the VM's own memory budget may suspend it";
             return Err((None, open(reason, "take the budget or the `deadline` out")));
         }
         let supply = supply_for(timing, (line.vm, core), shared, closest_polling(timing, runner))
@@ -456,13 +454,12 @@ fn wait_for_core(
             // proof.
             let late = if line.preempt && shared.is_some() {
                 let reason = format!(
-                    "its VM's turns alone make it wait up to {wait}, and what `preempt` spares of that is not known"
+                    "the slots of its VM bound its wait by {wait}, and how much `preempt` shortens that is not known"
                 );
-                open(&reason, &format!("write a `deadline` of {wait} or more, or shorter turns"))
+                open(&reason, &format!("write a `deadline` of {wait} or more"))
             } else {
                 let reason = format!("may wait {wait} for the core, its deadline is {deadline}");
-                let suggestion =
-                    "give its VM shorter turns that come more often, or a longer `deadline`";
+                let suggestion = "give its VM shorter slots that come more often";
                 Late::Refuted(reason, suggestion.to_owned())
             };
             return Err((Some(wait.0), late));
@@ -486,11 +483,11 @@ fn nothing_for(timing: &Timing, core: &SharedCore, runner: Runner, time: &mut Ti
         return;
     };
     let name = runner.name(timing);
-    let what = format!("core {}: no time is sure for {name}: {reason}", core.id);
+    let what = format!("core {}: no time is guaranteed to {name}: {reason}", core.id);
     let at = timing.location(&place);
     match flow_at(timing, core, runner) {
         Some(flow) => {
-            let reason = format!("{what}: its flow {flow} waits for it");
+            let reason = format!("{what}: its flow {flow} needs it");
             time.refute(timing, &place, reason, Some(suggestion));
         }
         None => time.missing.push(Missing { what: format!("{what} ({at})"), supply: suggestion }),
@@ -551,7 +548,7 @@ pub fn polling_shares(timing: &Timing) -> Vec<String> {
         // With a measured table, polls are no rarer than in the measurement.
         let suggestion = if timing.saturation.is_some() { "" } else { "`poll` or " };
         Some(format!(
-            "{}: EL2's polls of the counter page take up to {most} % of each of its cores, {cost} each {every} where little is left of the budget; {suggestion}a larger budget sets them apart",
+            "{}: EL2's polls of the counter page take up to {most} % of each of its cores, {cost} every {every} if little is left of the budget; {suggestion}a larger budget makes them rarer",
             vm.name
         ))
     };
@@ -591,15 +588,15 @@ fn no_bound(
     let nothing = || cause::nothing_guaranteed(timing, shared?, runner);
     let cause = cause::by_interrupt(timing, runner, shared, bounded).or_else(nothing);
     cause.or_else(|| {
-        let sure = supply.linear().map_or(0.0, share);
-        (asked > sure).then(|| Cause {
+        let guaranteed = supply.linear().map_or(0.0, share);
+        (asked > guaranteed).then(|| Cause {
             place: task.place.clone(),
             reason: format!(
-                "of its core {:.1} % are sure, and the VM's tasks up to this one ask for {:.1} %",
-                (sure * 1000.0).floor() / 10.0,
+                "{:.1} % of its core are guaranteed, and the VM's tasks up to this one need {:.1} %",
+                (guaranteed * 1000.0).floor() / 10.0,
                 (asked * 1000.0).ceil() / 10.0,
             ),
-            suggestion: suggestion.unwrap_or(MORE).to_owned(),
+            suggestion: suggestion.unwrap_or(MORE_TIME).to_owned(),
         })
     })
 }
@@ -615,8 +612,9 @@ fn delayed(
 ) -> Option<Cause> {
     let this = timing.vms.get(vm)?;
     let (reason, suggestion) = if unsuspended() {
-        let reason = "its VM's own memory budget, which its tasks spend, suspends it for longer than its core goes on";
-        (reason.to_owned(), "write a larger budget, or one of a shorter `period`".to_owned())
+        let reason =
+            "the VM's tasks spend its own memory budget, and the suspensions leave no bound";
+        (reason.to_owned(), "write a larger budget".to_owned())
     } else {
         let free = |(position, other): &(usize, &TimedVm)| {
             other.bandwidth.as_ref().is_none_or(|asked| asked.refills().is_none())
@@ -624,8 +622,7 @@ fn delayed(
         };
         let free: Vec<_> = timing.vms.iter().enumerate().filter(free).collect();
         let who = if vcpus(this) > 1 { "others, also of its VM's other cores," } else { "others" };
-        let mut reason =
-            format!("the accesses of {who} may delay its own for longer than its core goes on");
+        let mut reason = format!("the accesses of {who} delay its own without a bound");
         if !alone() {
             reason.push_str(", and its VM's own memory budget suspends it");
         }
@@ -646,9 +643,7 @@ fn unpaced(timing: &Timing, flow: Option<usize>, task: &Task) -> Option<Cause> {
     let flow = &timing.flows.get(flow?)?.name;
     Some(Cause {
         place: task.place.clone(),
-        reason: format!(
-            "its VM's cores copy the flow {flow}, and nothing says how often or how fast"
-        ),
+        reason: format!("its VM's cores copy the flow {flow}, whose rate has no limit"),
         suggestion: PACE.to_owned(),
     })
 }
@@ -729,7 +724,7 @@ fn tasks_of(
                 let supply = supply_for(tried, (vm, core), shared, looks.clone());
                 // If more is needed than guaranteed, the search for a bound would take long.
                 supply.is_ok_and(|supply| {
-                    supply.linear().is_some_and(|sure| share(sure) > asked)
+                    supply.linear().is_some_and(|guaranteed| share(guaranteed) > asked)
                         && times(those, &supply).get(place).copied().flatten().is_some()
                 })
             };
@@ -750,9 +745,11 @@ fn tasks_of(
             });
             row.cause = late(&row, cause.as_ref())
                 .map(|reason| format!("{}: {} {reason}", row.vm, row.name));
-            let (place, suggestion) = match cause {
-                Some(cause) => (cause.place, Some(cause.suggestion)),
-                None => (task.place.clone(), suggestion.map(str::to_owned)),
+            let (place, suggestion) = if let Some(cause) = cause {
+                (cause.place, Some(cause.suggestion))
+            } else {
+                let longer = response.map(|time| format!("write a `deadline` of {time} or more"));
+                (task.place.clone(), suggestion.map(str::to_owned).or(longer))
             };
             if let Some(cause) = row.cause.clone() {
                 time.refute(timing, &place, cause, suggestion);
@@ -770,7 +767,7 @@ fn tasks_of(
 fn no_delay(timing: &Timing, name: &str) -> Missing {
     Missing {
         what: format!(
-            "{name}: the response times leave out other VMs' memory accesses, as the delay by one is not known for {}",
+            "{name}: the response times contain no memory accesses of other VMs, as the delay by one is not known for {}",
             platform_name(timing)
         ),
         supply: "add `delay` to [saturation], or name a platform whose file has [interference]"
@@ -787,7 +784,10 @@ fn no_accesses(vm: &TimedVm) -> Missing {
         ("its budget does not count refills", "write a budget of refills")
     };
     Missing {
-        what: format!("{}: whether its tasks wait for its own budget is open, as {what}", vm.name),
+        what: format!(
+            "{}: whether its tasks wait for its own budget is not known, as {what}",
+            vm.name
+        ),
         supply: supply.to_owned(),
     }
 }
@@ -796,10 +796,10 @@ fn no_accesses(vm: &TimedVm) -> Missing {
 /// polls for it, its tasks wait.
 fn notes(name: &str, hold: [bool; 4]) -> impl Iterator<Item = String> {
     let notes = [
-        "the flows that its cores copy are in its responses, as more urgent than its tasks",
-        "its own budget is taken to be enough for its tasks: nobody says how many of the `accesses` that it counts they make",
-        "EL2's polls of the counter page for its budget are in its responses",
-        "its tasks may spend its own budget and wait for the next, which is in their responses",
+        "the responses contain the flows that its cores copy, at a higher priority than its tasks",
+        "its own budget counts as sufficient for its tasks, whose `accesses` are not known",
+        "the responses contain EL2's polls of the counter page for its budget",
+        "the responses contain the waits of its tasks for a replenishment of its own budget",
     ];
     let holding = notes.into_iter().zip(hold).filter(|(_, holds)| *holds);
     holding.map(move |(note, _)| format!("{name}: {note}"))

@@ -19,12 +19,12 @@ fn faults(core: &str) -> String {
 }
 
 #[test]
-fn what_is_not_limited_is_pointed_at() {
+fn an_interrupt_without_a_rate_is_located() {
     let rule = "kind = \"round-robin\", quantum = \"20ms\" }\n[[irq]]\nline = 34\nvm = \"gpos\"\n";
     assert_eq!(faults(rule), "");
     let said = faults(&format!("{rule}preempt = true\n"));
     assert!(said.contains("s.toml:15:1") && said.contains("add `rate` to this"), "{said}");
-    assert!(said.contains("interrupt 34 of gpos, on its core, is let through without"), "{said}");
+    assert!(said.contains("interrupt 34 of gpos, on its core, has no `rate`"), "{said}");
 }
 
 /// The number in `text` behind `before`.
@@ -35,7 +35,7 @@ fn number(text: &str, before: &str) -> u64 {
 }
 
 #[test]
-fn an_interrupt_that_comes_too_often_is_named_with_a_rate_that_does() {
+fn too_frequent_interrupts_get_a_feasible_rate() {
     let rule = |keys: &str| {
         faults(&format!(
             "kind = \"round-robin\", quantum = \"20ms\" }}\n[[irq]]\nline = 33\nvm = \"gpos\"\nrate = 1\npreempt = true\n[[irq]]\nline = 34\nvm = \"gpos\"\n{keys}"
@@ -44,17 +44,17 @@ fn an_interrupt_that_comes_too_often_is_named_with_a_rate_that_does() {
     let preempt = |rate: u64| rule(&format!("preempt = true\nrate = {rate}\n"));
     let said = preempt(1000);
     assert!(said.contains("s.toml:20:1"), "{said}");
-    assert!(said.contains("interrupt 34 of gpos, on its core, may come 1000 times a second and takes 10us each time, and with `preempt` its VM's turn"), "{said}");
+    assert!(said.contains("interrupt 34 of gpos, on its core, may come 1000 times per second and takes 10us each time, and with `preempt` the slot of its VM"), "{said}");
     let most = number(&said, "write rate = ");
     assert!(!preempt(most).contains("no bound"), "{}", preempt(most));
     assert!(preempt(most + 1).contains("no bound"));
     assert_eq!(rule("rate = 1000\n"), "");
     // Without a rate the same one is enough.
-    assert_eq!(number(&rule("preempt = true\n"), "that are let through: "), most);
+    assert_eq!(number(&rule("preempt = true\n"), "number of interrupts per second: "), most);
 }
 
 #[test]
-fn interrupts_that_come_too_often_together_are_told_how_much_rarer() {
+fn interrupts_too_frequent_together_get_a_factor() {
     let rates = |times: u64| {
         let line = |line: u32| {
             let rate = 260_000 / times;
@@ -73,12 +73,12 @@ fn interrupts_that_come_too_often_together_are_told_how_much_rarer() {
 }
 
 #[test]
-fn turns_that_switches_take_are_told_with_longer_ones() {
+fn slots_that_switches_take_get_a_sufficient_length() {
     let round =
         |quantum: u64| faults(&format!("kind = \"round-robin\", quantum = \"{quantum}us\" }}\n"));
     let said = round(20);
     assert!(
-        said.contains("rtos's turns of 20us are too short: switches take up to 25us of each"),
+        said.contains("rtos's time slices of 20us are too short: switches take up to 25us of each"),
         "{said}"
     );
     assert!(!said.contains("the rest"), "{said}");
@@ -86,7 +86,7 @@ fn turns_that_switches_take_are_told_with_longer_ones() {
     let better = round(enough);
     assert!(!better.contains("too short") && round(enough - 20).contains("too short"), "{better}");
     assert!(
-        round(34).contains("and what EL2 does for VMs that are off, up to 10us each, the rest")
+        round(34).contains("and events of VMs that are off the core, up to 10us each, the rest")
     );
     let table = |times: u64| {
         let [length, second, frame] = [40, 50, 1000].map(|time| time * times);
@@ -99,7 +99,7 @@ fn turns_that_switches_take_are_told_with_longer_ones() {
         said.contains("rtos's slots of 40us are too short: switches take up to 50us of each"),
         "{said}"
     );
-    assert!(!table(number(&said, "slots that are ")).contains("too short"));
+    assert!(!table(number(&said, "make the slots and the major frame ")).contains("too short"));
     let servers = |times: u64| {
         let [budget, period] = [50, 2000].map(|time| time * times);
         faults(&format!(
@@ -111,17 +111,17 @@ fn turns_that_switches_take_are_told_with_longer_ones() {
         said.contains("rtos's budgets of 50us are too short: switches take up to 50us of each"),
         "{said}"
     );
-    assert!(!servers(number(&said, "budgets and periods that are ")).contains("too short"));
+    assert!(!servers(number(&said, "make all budgets and periods ")).contains("too short"));
 }
 
 #[test]
-fn tasks_that_ask_for_more_than_is_sure_are_told_how_much_that_is() {
+fn excess_demand_names_the_guaranteed_supply() {
     let said = faults(
         "kind = \"table\", major_frame = \"100ms\", slots = [{ vm = \"rtos\", start = \"0us\", length = \"1ms\" }, { vm = \"gpos\", start = \"40ms\", length = \"50ms\" }] }\n",
     );
     assert!(
         said.contains(
-            "of its core 0.9 % are sure, and the VM's tasks up to this one ask for 1.0 %"
+            "0.9 % of its core are guaranteed, and the VM's tasks up to this one need 1.0 %"
         ),
         "{said}"
     );
@@ -129,7 +129,7 @@ fn tasks_that_ask_for_more_than_is_sure_are_told_how_much_that_is() {
 
 /// A VM without tasks is in no fault.
 #[test]
-fn who_is_sure_of_nothing_and_what_costs_too_little_is_noted() {
+fn missing_supply_and_tiny_costs_are_noted() {
     let notes = |core: &str| {
         let text = format!(
             "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\n[[vm]]\nname = \"b\"\ncpus = [0]\n[[core]]\nid = 0\nschedule = {{ {core}"
@@ -142,7 +142,7 @@ fn who_is_sure_of_nothing_and_what_costs_too_little_is_noted() {
     };
     let said = notes("kind = \"round-robin\", quantum = \"20us\" }\n");
     assert!(
-        said.contains("core 0: no time is sure for b: b's turns of 20us are too short"),
+        said.contains("core 0: no time is guaranteed to b: b's time slices of 20us are too short"),
         "{said}"
     );
     let cost = |cost: &str| {
@@ -152,16 +152,16 @@ fn who_is_sure_of_nothing_and_what_costs_too_little_is_noted() {
     };
     let said = cost("wcet = \"9us\"\n");
     assert!(
-            said.contains("interrupt 34 of b is counted with 9us, as its `wcet` says (s.toml:11:1): less than the 10us that one takes on qemu-virt"),
+            said.contains("interrupt 34 of b counts as 9us, its `wcet` (s.toml:11:1), which is less than the 10us of one on qemu-virt"),
             "{said}"
         );
     for good in ["", "wcet = \"10us\"\n"] {
-        assert!(!cost(good).contains("is counted with"), "{good}");
+        assert!(!cost(good).contains("counts as"), "{good}");
     }
 }
 
 #[test]
-fn a_budget_that_fits_is_said() {
+fn a_late_server_gets_a_budget_that_fits() {
     let servers = |budget: &str| {
         faults(&format!(
             "kind = \"fixed-priority\", servers = [{{ vm = \"rtos\", budget = \"20ms\", period = \"40ms\" }}, {{ vm = \"gpos\", budget = \"{budget}\", period = \"40ms\" }}] }}\n"

@@ -6,7 +6,7 @@ use crate::units::Nanos;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnBudget {
     /// Accesses that are sure in each period but for the first [`late`](Self::late) ones. Without any, nobody ever gets on.
-    pub sure: u64,
+    pub guaranteed: u64,
     /// Its period.
     pub period: Nanos,
     /// Accesses that may have been made beyond it before, and are taken off it.
@@ -42,7 +42,7 @@ impl OwnBudget {
             let jobs = reach.div_ceil(other.period.0.max(1).into());
             sum = sum.checked_add(jobs.checked_mul(other.accesses.into())?)?;
         }
-        let spent = sum.checked_div(self.sure.into())?;
+        let spent = sum.checked_div(self.guaranteed.into())?;
         let each = u128::from(self.period.0).checked_add(self.back.0.into())?;
         spent.checked_add(self.late.into())?.checked_mul(each)
     }
@@ -119,7 +119,7 @@ mod tests {
                 cost: Nanos(task.cost), period: Nanos(task.period), jitter: Nanos(0), blocking: Nanos(0),
             }).collect();
             let accesses: Vec<Option<u64>> = tasks.iter().map(|task| Some(task.accesses)).collect();
-            let own = OwnBudget { sure: budget, period: Nanos(period), debt: 0, late: 1, back: Nanos(0), others: Vec::new() };
+            let own = OwnBudget { guaranteed: budget, period: Nanos(period), debt: 0, late: 1, back: Nanos(0), others: Vec::new() };
             let supply = Supply::new(Schedule::Dedicated, vec![]).unwrap();
             let bounds = response_times_beside(&load, &supply, &accesses, None, Some(&own));
             for (bound, worst) in bounds.iter().zip(run(&tasks, budget, period)) {
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_task_that_spends_two_budgets_waits_three_times() {
         let own = OwnBudget {
-            sure: 10,
+            guaranteed: 10,
             period: Nanos(100),
             debt: 0,
             late: 1,

@@ -23,10 +23,9 @@ use weir_analysis::{
 };
 use weir_model::{Faults, SystemFile, Timing};
 
-/// Says whether the flows, budgets and tasks of systems hold, and how much would be enough.
+/// Bounds the flows, budgets, tasks and interrupts of systems, and compares the bounds with what the files demand.
 ///
-/// Only the parts of a system file that concern time and bandwidth are read: a file without images or cores is good
-/// enough.
+/// Only the parts of a system file that concern time and bandwidth are read: images and cores may be missing.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  weir analyze flows.toml\n  weir analyze flows.toml --model table3\n  weir analyze tests/systems/flows-many.toml --overheads overheads.toml\n  weir analyze --json a.toml b.toml\n  weir analyze --trace accesses.txt --service 50/30us\n\nExit status: 0 all holds, 1 something does not hold or is not judged, 2 the call is wrong: a file can't be read, or says nothing that could be judged, 3 the answer can't be written."
@@ -151,7 +150,7 @@ fn overheads(path: &Path) -> Result<Timing> {
 }
 
 /// What a file must say to be judged.
-const NOTHING: &str = "nothing to judge: there is no [[flow]] beside best effort, no `memory_budget` of a VM, no [[vm.task]], no [[irq]] with a `deadline` and no [[core]]";
+const NOTHING: &str = "nothing to judge: there is no [[flow]] other than best effort, no `memory_budget` of a VM, no [[vm.task]], no [[irq]] with a `deadline` and no [[core]]";
 
 /// A line of `weir analyze --json`.
 #[derive(Serialize)]

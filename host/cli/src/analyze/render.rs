@@ -69,7 +69,7 @@ fn flows(flows: &FlowsReport) -> String {
     }
     text.push_str(&assumptions(&flows.assumed));
     if flows.bounds_gave_up {
-        text.push_str("latency bounds: given up for some flows; --max-steps grants more\n");
+        text.push_str("latency bounds: given up for some flows; --max-steps allows more\n");
     }
     let verdict = match flows.verdict {
         Verdict::Holds => "schedulable",
@@ -95,7 +95,7 @@ fn flows(flows: &FlowsReport) -> String {
             text.push_str(&paragraph("", &format!("first failing instant: {at} ns: {what}")));
         }
         _ if flows.is_failure_unknown => {
-            text.push_str("first failing instant: not found in time\n");
+            text.push_str("first failing instant: not found within the effort\n");
         }
         _ => {}
     }
@@ -110,9 +110,10 @@ fn flows(flows: &FlowsReport) -> String {
     match flows.dma_better_from_bytes {
         None => {}
         Some(Some(size)) => {
-            let _ = writeln!(text, "chunks of {size} B and more go faster by DMA than by copy");
+            let _ =
+                writeln!(text, "a DMA engine moves chunks of {size} B and more faster than a copy");
         }
-        Some(None) => text.push_str("no chunk goes faster by DMA than by copy\n"),
+        Some(None) => text.push_str("a DMA engine moves no chunk faster than a copy\n"),
     }
     text
 }
@@ -128,7 +129,7 @@ fn least(flows: &FlowsReport) -> String {
             let at_least = flows.min_bandwidth_at_least.unwrap_or(0);
             let enough = flows.min_bandwidth_enough.flatten();
             let enough = enough.map_or(String::new(), |b| format!(", and {b} B/s is enough"));
-            format!("least bandwidth: given up in time; at least {at_least} B/s{enough}\n")
+            format!("least bandwidth: given up; at least {at_least} B/s{enough}\n")
         }
     }
 }
@@ -174,8 +175,14 @@ pub fn overheads(sources: &[OverheadSource], build: Option<&str>) -> String {
 }
 
 fn memory(memory: &MemoryReport) -> String {
-    let mut rows =
-        table(["VM", "budget", "refills B/s", "with write-backs", "sure B/s", "required B/s"]);
+    let mut rows = table([
+        "VM",
+        "budget",
+        "refills B/s",
+        "with write-backs",
+        "guaranteed B/s",
+        "required B/s",
+    ]);
     for vm in &memory.vms {
         let or = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
         let budget = vm.budget.zip(vm.period_ns.map(Nanos));
@@ -193,7 +200,7 @@ fn memory(memory: &MemoryReport) -> String {
         let most = memory.max_total_budget.map_or("none".to_owned(), |most| most.to_string());
         let _ = writeln!(
             text,
-            "memory: budgets of {total} in {period} beside {} B/s of DMA; harmless up to {most}",
+            "memory: budgets of {total} in {period} next to {} B/s of DMA; below saturation up to {most}",
             memory.dma_bandwidth
         );
     }

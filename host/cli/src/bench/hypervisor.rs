@@ -1,4 +1,4 @@
-//! `weir bench hypervisor`: instructions at EL2 per path, boot, sizes and lines of code, beside
+//! `weir bench hypervisor`: instructions at EL2 per path, boot and sizes, beside
 //! those of Bao.
 //!
 //! Instructions are counted from outside by the plug-in of `weir-qemu-plugin`, in QEMU under
@@ -21,15 +21,12 @@ use weir_qemu_plugin::{
     report::{PathReport, Summary},
 };
 
-use super::{
-    elf::{Image, Sizes},
-    lines::Lines,
-};
-use crate::{
-    failure::{Context, Failure, Result},
+use crate::failure::{Context, Failure, Result};
+use weir_report::Table;
+use weir_runner::{
+    elf::{Image, Sizes, Symbol},
     observe::plugin_arguments,
 };
-use weir_report::Table;
 
 /// A path that the benchmark guest must have taken, and what it costs in the peer.
 struct Peer {
@@ -71,8 +68,8 @@ const FRAME: &str = "frame";
 const BAO_BOOT: [u64; 2] = [462_628, 612_193];
 /// Bao's `.text`.
 const BAO_TEXT: u64 = 65_304;
-/// Bao's compiled lines of C and assembly, headers left out.
-const BAO_LINES: u64 = 6_604;
+/// Symbols that are shown.
+const SYMBOLS: usize = 20;
 
 /// The systems of the benchmark, by their TOML files.
 #[derive(Clone, Debug)]
@@ -94,10 +91,8 @@ pub struct Needs<'a, R>
 where
     R: FnMut(&Path, &[String]) -> Result,
 {
-    /// The work tree, for the sources.
-    pub root: &'a Path,
-    /// The hypervisor's ELF file for GICv3, with symbols, as it is in the images that `run` boots.
-    pub hypervisor: &'a Path,
+    /// The hypervisor for GICv3, as it is in the images that `run` boots.
+    pub hypervisor: &'a Image,
     /// `libweir_qemu_plugin.so`.
     pub plugin: &'a Path,
     /// A directory for the plug-in's reports; created if missing.
@@ -125,14 +120,8 @@ pub struct Figures {
     /// Sizes of the hypervisor's sections.
     #[serde(flatten)]
     pub sizes: Sizes,
-    /// Lines of Rust and assembly in the hypervisor's binary; the rule is in `bench/lines.rs`.
-    pub lines_of_code: u64,
-    /// The share of them that is assembly files.
-    pub lines_of_assembly: u64,
-    /// All of them by what they are for.
-    pub lines_by_part: BTreeMap<&'static str, u64>,
-    /// All of them by crate: every one of the workspace that is linked.
-    pub lines_by_crate: BTreeMap<String, u64>,
+    /// The largest functions and statics.
+    pub largest_symbols: Vec<Symbol>,
     /// Median of DSB, DMB, ISB and SB per path.
     pub barriers: BTreeMap<String, u64>,
     /// Median of TLBI, DC and IC per path.
@@ -194,14 +183,12 @@ pub fn measure<R>(needs: Needs<'_, R>) -> Result<Figures>
 where
     R: FnMut(&Path, &[String]) -> Result,
 {
-    let Needs { root, hypervisor, plugin, scratch, systems, mut run } = needs;
-    let image = Image::read(hypervisor)?;
-    let lines = Lines::of_hypervisor(root)?;
+    let Needs { hypervisor: image, plugin, scratch, systems, mut run } = needs;
     fs::create_dir_all(scratch).context(|| format!("create {}", scratch.display()))?;
     let mut observe = |system: &Path, name: &str| -> Result<Report> {
         let out = scratch.join(format!("{name}.json"));
         let _ = fs::remove_file(&out);
-        run(system, &plugin_arguments(plugin, &image, &out, None))?;
+        run(system, &plugin_arguments(plugin, image, &out, None))?;
         Report::read(&out).context(|| format!("read the plug-in's report on {}", system.display()))
     };
     let paths = observe(&systems.paths, "paths")?;
@@ -230,16 +217,11 @@ where
             _ => return Err(Failure::system(format!("{what} in {}", system.display()))),
         }
     }
-    Figures::new(
-        &paths,
-        [boot(&one, &systems.one_vcpu)?, boot(&four, &systems.four_vcpus)?],
-        &image,
-        &lines,
-    )
+    Figures::new(&paths, [boot(&one, &systems.one_vcpu)?, boot(&four, &systems.four_vcpus)?], image)
 }
 
 impl Figures {
-    fn new(report: &Report, boot: [u64; 2], image: &Image, lines: &Lines) -> Result<Self> {
+    fn new(report: &Report, boot: [u64; 2], image: &Image) -> Result<Self> {
         let missing: Vec<_> = PEERS
             .iter()
             .map(|peer| peer.path)
@@ -265,10 +247,7 @@ impl Figures {
             boot_instructions_four_vcpus: boot[1],
             compiler: image.compiler.clone(),
             sizes: image.sizes,
-            lines_of_code: lines.total(),
-            lines_of_assembly: lines.assembly,
-            lines_by_part: lines.parts.clone(),
-            lines_by_crate: lines.crates.clone(),
+            largest_symbols: image.symbols.iter().take(SYMBOLS).cloned().collect(),
             barriers: medians(|path| path.barriers),
             maintenance: medians(|path| path.maintenance),
             device_accesses: medians(|path| path.device_accesses),
@@ -291,7 +270,6 @@ impl Figures {
             ("boot, 4 cores, one 1-vCPU VM", self.boot_instructions, BAO_BOOT[0], false),
             ("boot, 4 cores, one 4-vCPU VM", self.boot_instructions_four_vcpus, BAO_BOOT[1], false),
             ("executable sections, bytes", self.sizes.text, BAO_TEXT, false),
-            ("lines of code", self.lines_of_code, BAO_LINES, false),
         ])
     }
 
@@ -357,11 +335,9 @@ impl Figures {
         ] {
             whole.add_row([what, &bytes.to_string(), "-", "-"]);
         }
-        for (part, lines) in &self.lines_by_part {
-            whole.add_row([&format!("lines of code for {part}"), &lines.to_string(), "-", "-"]);
-        }
-        for (name, lines) in &self.lines_by_crate {
-            whole.add_row([&format!("lines of code in {name}"), &lines.to_string(), "-", "-"]);
+        let mut symbols = super::hypervisor::table(["largest symbols", "bytes"]);
+        for Symbol { name, bytes } in &self.largest_symbols {
+            symbols.add_row([name.clone(), bytes.to_string()]);
         }
         let longest = self.longest_masked.as_ref().map_or_else(String::new, |longest| {
             format!(
@@ -369,7 +345,7 @@ impl Figures {
                 longest.instructions, longest.path
             )
         });
-        format!("{table}\n\n{whole}\ncompiled by {}\n{longest}", self.compiler)
+        format!("{table}\n\n{whole}\n\n{symbols}\ncompiled by {}\n{longest}", self.compiler)
     }
 }
 
@@ -421,14 +397,17 @@ mod tests {
     const SIZES: Sizes = Sizes { text: 40_000, rodata: 8_000, data: 64, bss: 4_096 };
 
     fn image() -> Image {
-        Image { sizes: SIZES, compiler: "rustc 1.2.3".to_owned(), ..Image::default() }
+        let symbol = |bytes| Symbol { name: "run".to_owned(), bytes };
+        Image {
+            sizes: SIZES,
+            compiler: "rustc 1.2.3".to_owned(),
+            symbols: (1..=SYMBOLS as u64 + 1).rev().map(symbol).collect(),
+            ..Image::default()
+        }
     }
 
-    const LINES: Lines =
-        Lines { rust: 6_000, assembly: 603, parts: BTreeMap::new(), crates: BTreeMap::new() };
-
     fn figures() -> Figures {
-        Figures::new(&report(), [400_000, 612_192], &image(), &LINES).unwrap()
+        Figures::new(&report(), [400_000, 612_192], &image()).unwrap()
     }
 
     #[test]
@@ -446,7 +425,8 @@ mod tests {
         assert_eq!(json["rodata_bytes"], 8_000);
         assert_eq!(json["data_bytes"], 64);
         assert_eq!(json["bss_bytes"], 4_096);
-        assert_eq!(json["lines_of_code"], 6_603);
+        assert_eq!(json["largest_symbols"][0]["name"], "run");
+        assert_eq!(json["largest_symbols"].as_array().map(Vec::len), Some(SYMBOLS));
         assert_eq!(json["barriers"]["spi"], 1);
         assert_eq!(json["device_accesses"]["spi"], 3);
         assert_eq!(json["longest_masked"]["instructions"], 88);
@@ -459,13 +439,7 @@ mod tests {
         let mut report = report();
         report.paths.insert("timer_irq".to_owned(), path(1, 100));
         report.paths.insert("hypercall".to_owned(), path(1, 149));
-        let figures = Figures::new(
-            &report,
-            [1, 612_193],
-            &image(),
-            &Lines { rust: 6_604, ..Lines::default() },
-        )
-        .unwrap();
+        let figures = Figures::new(&report, [1, 612_193], &image()).unwrap();
         let above: Vec<_> = figures.above_peer().iter().map(ToString::to_string).collect();
         assert_eq!(
             above,
@@ -473,7 +447,6 @@ mod tests {
                 "virtual timer interrupt to the guest: 100, more than half of Bao's 199",
                 "null hypercall: 149, not less than Bao's 149",
                 "boot, 4 cores, one 4-vCPU VM: 612193, not less than Bao's 612193",
-                "lines of code: 6604, not less than Bao's 6604",
             ]
         );
     }
@@ -483,7 +456,7 @@ mod tests {
         let mut report = report();
         report.paths.remove("spi");
         report.paths.insert("cpu_on".to_owned(), path(0, 0));
-        let failure = Figures::new(&report, [1, 1], &image(), &LINES).unwrap_err();
+        let failure = Figures::new(&report, [1, 1], &image()).unwrap_err();
         assert_eq!(failure.status, crate::failure::SYSTEM);
         assert!(failure.text.ends_with(": spi, cpu_on"), "{}", failure.text);
     }
@@ -521,8 +494,6 @@ mod tests {
     /// Runs the benchmark with a QEMU that writes `report` and remembers the systems it ran.
     fn measure_with(report: &Report, ran: &mut Vec<PathBuf>) -> Result<Figures> {
         let directory = tempfile::tempdir().unwrap();
-        let hypervisor = directory.path().join("hypervisor.elf");
-        fs::write(&hypervisor, super::super::elf::tests::sample(b"vectors")).unwrap();
         let system = |name: &str| PathBuf::from(format!("{name}.toml"));
         let systems = Systems {
             paths: system("p"),
@@ -532,8 +503,7 @@ mod tests {
             frames: system("frames"),
         };
         measure(Needs {
-            root: &Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."),
-            hypervisor: &hypervisor,
+            hypervisor: &image(),
             plugin: Path::new("libweir_qemu_plugin.so"),
             scratch: &directory.path().join("scratch"),
             systems: &systems,
@@ -554,8 +524,7 @@ mod tests {
         let all = ["p.toml", "one.toml", "four.toml", "shared.toml", "frames.toml"];
         assert_eq!(ran, all.map(PathBuf::from));
         assert_eq!((figures.boot_instructions, figures.boot_instructions_four_vcpus), (7, 7));
-        assert_eq!(figures.sizes.text, 128);
-        assert!(figures.lines_of_code > figures.lines_of_assembly);
+        assert_eq!(figures.sizes, SIZES);
     }
 
     #[test]

@@ -4,6 +4,3 @@ pub mod analysis;
 pub mod hypervisor;
 pub mod mapping;
 pub mod simulator;
-
-pub mod elf;
-mod lines;

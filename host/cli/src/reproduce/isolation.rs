@@ -9,9 +9,8 @@ use super::{
 use crate::{
     environment::Environment,
     failure::{Failure, GOOD, Result},
-    image, observe,
+    image,
     progress::Bar,
-    run,
 };
 use serde_json::json;
 use std::{
@@ -20,6 +19,7 @@ use std::{
 };
 use weir_qemu_plugin::caches::{Counts, Observed};
 use weir_report::table;
+use weir_runner::{Options, Silent, observe, show::summary, watch_signals};
 
 /// With fewer evictions or closed rows than this the run without colors or banks shows nothing.
 const MANY: f64 = 1000.0;
@@ -58,7 +58,7 @@ pub fn isolation(request: &Request) -> Result<Outcome> {
         let outcome = observed(&environment.system(name)?, environment)?;
         matrices[key] = outcome.json();
         let picture = request.directory.join(name).with_extension("svg");
-        write(&picture, &observe::picture::svg(&outcome))?;
+        write(&picture, &observe::svg(&outcome))?;
         files.push(picture);
         seen.push(outcome.seen);
         bar.add(1);
@@ -117,12 +117,13 @@ pub fn isolation(request: &Request) -> Result<Outcome> {
 
 /// Observes a system that must do what it says it does.
 fn observed(file: &Path, environment: &Environment) -> Result<observe::Outcome> {
-    let arguments = run::Arguments { quiet: true, ..run::Arguments::of(file.to_owned()) };
-    let outcome = observe::observe(arguments, false, None, environment)?;
+    let system = image::check(file, None, environment)?;
+    let options = Options { interrupt: watch_signals()?, ..Options::new(environment.clone()) };
+    let outcome = observe::observe(&system, &options, None, &mut Silent)?;
     if outcome.run.status == GOOD {
         return Ok(outcome);
     }
-    let summary = run::show::summary(&outcome.run.report);
+    let summary = summary(&outcome.run.report);
     let trouble = outcome.run.trouble.unwrap_or_default();
     let logs = outcome.run.directory.display();
     Err(Failure {

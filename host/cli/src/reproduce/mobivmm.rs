@@ -11,17 +11,16 @@ use super::{
     statement::{Deviation, Paper, Relation, Source, Statement},
 };
 use crate::{
-    build,
     cargo::Programs,
     environment::Environment,
     failure::{Context, Failure, GOOD, Result},
     progress::Bar,
-    run,
 };
 use serde_json::{Value, json};
 use std::{ffi::OsString, fmt::Write as _, fs, path::Path};
 use weir_analysis::{Nanos, system::supply};
 use weir_model::{Timing, timing::Runner};
+use weir_runner::{Options, Silent, run, show::summary, watch_signals};
 
 /// Milliseconds of a tick of both guests, and of the sleep.
 const TICK_MS: u64 = 10;
@@ -296,18 +295,17 @@ fn measure(
 ) -> Result<Response> {
     let system = directory.join(name).with_extension("toml");
     fs::write(&system, text).context(|| format!("write {}", system.display()))?;
-    let options =
-        build::Options { no_build: true, ignore_verdict: true, ..build::Options::default() };
-    let arguments = run::Arguments {
-        image: options,
+    let checked = weir_image::check(&system, None, environment)?;
+    let options = Options {
+        no_build: true,
         deterministic: true,
-        quiet: true,
         qemu_args,
-        ..run::Arguments::of(system.clone())
+        interrupt: watch_signals()?,
+        ..Options::new(environment.clone())
     };
-    let outcome = run::perform(&arguments, environment)?;
+    let outcome = run(&checked, &options, &mut Silent)?;
     if outcome.status != GOOD {
-        let why = outcome.trouble.unwrap_or_else(|| run::show::summary(&outcome.report));
+        let why = outcome.trouble.unwrap_or_else(|| summary(&outcome.report));
         let logs = outcome.directory.display();
         let text = format!("{}: {why}\nlogs: {logs}", system.display());
         return Err(Failure { status: outcome.status, text });

@@ -1,9 +1,6 @@
 //! What colors and budgets do: the system with both, with either, with neither.
 
-use super::{
-    system::{SameWork, Simulation},
-    tell::ns,
-};
+use super::{result::SameWork, system::Simulation, tables::ns};
 use crate::{failure::Result, screen};
 use rayon::prelude::*;
 use serde_json::{Value, json};

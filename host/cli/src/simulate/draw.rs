@@ -1,9 +1,6 @@
 //! A run's pictures.
 
-use super::{
-    system::{Simulated, curve},
-    tell::LINE,
-};
+use super::result::{LINE, Simulated, curve};
 use crate::failure::{Context, Result};
 use std::{
     fs,

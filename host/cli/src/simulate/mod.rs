@@ -3,15 +3,20 @@
 mod compare;
 mod dram;
 mod draw;
+mod json;
+mod result;
 mod sweep;
 mod system;
-mod tell;
+mod tables;
 mod values;
 
-use crate::{environment::Environment, failure::Result, output};
-use std::path::{Path, PathBuf};
+use crate::{environment::Environment, failure::Result, output, screen};
+pub use result::mb_per_s;
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+};
 use sweep::{Axis, Shard};
-pub use tell::mb_per_s;
 use weir_units::Nanos;
 
 /// Simulates a system on a timing model of its board's caches and DRAM.
@@ -186,8 +191,23 @@ fn simulate(arguments: &RunArguments, environment: &Environment) -> Result {
     }
     let simulation = system::Simulation::new(model, &model.values, environment)?;
     if arguments.compare {
-        compare::run(&simulation, arguments.json)
-    } else {
-        system::run(&simulation, arguments.output.as_deref(), arguments.json)
+        return compare::run(&simulation, arguments.json);
     }
+    let result = simulation.together_and_alone()?;
+    let directory = arguments.output.as_deref();
+    let files = directory.map_or(Ok(Vec::new()), |directory| draw::write(directory, &result))?;
+    let mut out = screen::stdout();
+    if arguments.json {
+        let mut all = json::describe(&result);
+        if directory.is_some() {
+            all["files"] = files.iter().map(|file| file.display().to_string()).collect();
+        }
+        writeln!(out, "{all:#}")?;
+    } else {
+        tables::tables(&mut out, &result)?;
+        for file in files {
+            writeln!(out, "{}", file.display())?;
+        }
+    }
+    Ok(())
 }

@@ -4,10 +4,7 @@
 //! whole one, but for a last line without its end, and the sweep goes on behind it. Each line has the grid's size and a fingerprint of the system and the grid, so
 //! that lines of another sweep, and missing ones, are known.
 
-use super::{
-    Model, SweepArguments,
-    system::{self, Simulation},
-};
+use super::{Model, SweepArguments, json, system::Simulation};
 use crate::{
     environment::Environment,
     failure::{Context, Failure, Result},
@@ -198,7 +195,7 @@ fn line(model: &Model, environment: &Environment, grid: &Grid<'_>, index: usize)
     let mut line = grid.head(index);
     let simulation = simulation(model, environment, &point(grid.axes, index))?;
     let result = simulation.together_and_alone()?;
-    line.insert("vms".into(), system::brief(&result));
+    line.insert("vms".into(), json::brief(&result));
     Ok(format!("{}\n", Value::Object(line)))
 }
 

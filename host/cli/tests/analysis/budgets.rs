@@ -121,7 +121,7 @@ fn what_must_be_got_is_measured_by_what_is_sure() {
             let bandwidth = format!("{STATIC}, required = \"{required}B/s\"{keys}");
             let text = format!("platform = \"zcu102\"\n{}{SATURATION}", vm("a", cpus, &bandwidth));
             let memory = analyze(&text, &[]).1["memory"].take();
-            assert_eq!(memory["vms"][0]["sure"], sure, "{keys} on {cpus}");
+            assert_eq!(memory["vms"][0]["guaranteed"], sure, "{keys} on {cpus}");
             let found = reasons(&memory);
             assert_eq!(found.is_empty(), holds, "{keys} on {cpus}: {found}");
         }
@@ -155,7 +155,7 @@ fn what_is_sure_is_what_looks_at_the_monitor_leave() {
     // No budget makes more than what a core can do in the time left.
     let large = format!("{}, required = \"69GB/s\"", STATIC.replace("50", "9999999"));
     let memory = analyze(&system(&[&large]).replace("210", "99999999"), &[]).1["memory"].take();
-    assert!(reasons(&memory).contains("are sure"), "{memory}");
+    assert!(reasons(&memory).contains("are guaranteed"), "{memory}");
 }
 
 /// The same where the PMU counts refills, and interrupts.
@@ -278,7 +278,10 @@ fn a_task_that_spends_the_budget_waits_for_the_next() {
     let enough = time(&budget(401), "accesses = 100");
     assert!(enough["holds"] == true && enough["notes"] == serde_json::json!([]), "{enough}");
     let spent = time(&budget(400), "accesses = 100");
-    assert!(spent["holds"] == false && spent["notes"][0].as_str().unwrap().contains("may spend"));
+    assert!(
+        spent["holds"] == false
+            && spent["notes"][0].as_str().unwrap().contains("waits of its tasks")
+    );
     // What the setter may choose counts, and that MemGuard may have lent the budget.
     let adjusted = format!("{}, adjust = {{ by = \"a\", min = 400, max = 500 }}", budget(500));
     assert_eq!(time(&adjusted, "accesses = 100")["holds"], false);
@@ -287,7 +290,7 @@ fn a_task_that_spends_the_budget_waits_for_the_next() {
     let unknown = time(&budget(1), "");
     let note = unknown["notes"][0].as_str().unwrap();
     assert!(unknown["holds"].is_null() && unknown["verdict"] == "not-judged", "{unknown}");
-    assert!(note.contains("taken to be enough"), "{unknown}");
+    assert!(note.contains("counts as sufficient"), "{unknown}");
     // No task may wait here: the plan gives as much.
     let fake = fake();
     fake.write("x.toml", text("required = \"1MB/s\"", "accesses = 100").as_bytes());
@@ -339,7 +342,7 @@ fn response_times_include_polling() {
     let endless = with_task("qemu-virt", &budget(never), "").replace("9999", &never.to_string());
     let endless = analyze(&endless, &[]).1["time"].take();
     assert!(response(&endless) < 110_000, "{endless}");
-    assert!(!endless["notes"].to_string().contains("taken to be enough"), "{endless}");
+    assert!(!endless["notes"].to_string().contains("counts as sufficient"), "{endless}");
     let said = say_of(
         "check",
         &with_task("qemu-virt", &budget(never), "").replace("9999", &never.to_string()),
@@ -353,13 +356,13 @@ fn response_times_include_polling() {
     assert_eq!(say_of("analyze", &known).status, Some(0));
     // Beside [saturation] they are no rarer than the platform's, so no `poll` is offered.
     let said = say_of("check", &with_task("qemu-virt", &budget(401), ""));
-    assert!(said.out.contains("; a larger budget sets them apart"), "{}", said.out);
+    assert!(said.out.contains("; a larger budget makes them rarer"), "{}", said.out);
     let (free, _) = with_task("qemu-virt", &budget(401), "")
         .split_once("[saturation]")
         .map(|(a, b)| (a.to_owned(), b.to_owned()))
         .unwrap();
     let said = say_of("check", &free);
-    assert!(said.out.contains("; `poll` or a larger budget sets them apart"), "{}", said.out);
+    assert!(said.out.contains("; `poll` or a larger budget makes them rarer"), "{}", said.out);
     // What is planned has them in it: where they are too much, a larger budget is chosen, and where
     // that is too little, so says the plan.
     for (deadline, good) in [("200us", true), ("150us", true), ("101us", false)] {
@@ -507,8 +510,8 @@ fn what_the_figures_take_for_granted_is_said() {
     };
     let forgiven = "accesses = 60, period = \"30us\", debt = false";
     // The platform's, or the file's own.
-    assert!(notes(&interrupted(&[forgiven])).contains("the platform says, 15"));
-    assert!(notes(&overshooting(&[forgiven], 3)).contains("the platform says, 3"));
+    assert!(notes(&interrupted(&[forgiven])).contains("the overshoot is 15, from"));
+    assert!(notes(&overshooting(&[forgiven], 3)).contains("the overshoot is 3, from"));
     let task = "[[vm.task]]\nname = \"t\"\nwcet = \"100us\"\nperiod = \"10ms\"\naccesses = 5\n";
     let tasks = vm("a", "0", STATIC) + task + &vm("b", "1", STATIC);
     let delay = SATURATION.replace("min_accesses", "delay = \"10ns\"\nmin_accesses");
@@ -517,20 +520,26 @@ fn what_the_figures_take_for_granted_is_said() {
         assert_eq!((said.status, &json["verdict"]), (Some(1), &"not-judged".into()), "{json}");
         json["not_judged"].to_string()
     };
-    assert!(missing(&format!("{tasks}{delay}")).contains("the overshoot behind a budget's end"));
+    assert!(missing(&format!("{tasks}{delay}")).contains("the overshoot of a budget is not known"));
     assert!(missing(&format!("{tasks}{SATURATION}")).contains("the delay by one is not known"));
     let two = "reads = 60, writes = 1, period = \"30us\", required = \"40MB/s\"";
     let text = system(&[two]);
-    assert!(notes(&text).contains("a: what is sure is so as long as its write budget lasts"));
+    assert!(
+        notes(&text).contains("a: the guaranteed bandwidth holds until its write budget is spent")
+    );
     let fake = fake();
     fake.write("x.toml", text.as_bytes());
     let said = say(fake.weir().args(["check", "x.toml"]));
-    assert!(said.status == Some(0) && said.out.contains("write budget lasts"), "{}", said.out);
+    assert!(
+        said.status == Some(0) && said.out.contains("until its write budget is spent"),
+        "{}",
+        said.out
+    );
     let shared = vm("a", "0", "accesses = 60, period = \"30us\", required = \"40MB/s\"")
         + &vm("b", "0", STATIC)
         + "[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"1ms\", switch = \"0us\" }\n"
         + SATURATION;
-    assert!(notes(&shared).contains("a: what is sure is so where it has its cores all the time"));
+    assert!(notes(&shared).contains("a: the guaranteed bandwidth holds while it has its cores"));
     // So is what is planned by them.
     let demand = shared.replacen("accesses = 60, period = \"30us\", required", "required", 1);
     fake.write("x.toml", demand.as_bytes());

@@ -36,7 +36,7 @@ fn a_missing_input_is_named_and_not_judged() {
     let budgets = format!("{BUDGET}{good}");
     for (text, verdict, missing) in [
         // Tasks next to other VMs need the delay by one access.
-        (two("", &good, ""), open, "a: the response times leave out other VMs' memory accesses"),
+        (two("", &good, ""), open, "a: the response times contain no memory accesses of other VMs"),
         (vm("a", 0, &good), holds, ""),
         (two(&on("qemu-virt"), &good, ""), holds, ""),
         (two("", &budgets, BUDGET) + &delay, holds, ""),
@@ -44,7 +44,7 @@ fn a_missing_input_is_named_and_not_judged() {
         (two(&on("zcu104"), &budgets, BUDGET), holds, ""),
         (two(&on("rpi4"), &budgets, BUDGET), holds, ""),
         // What does not hold without an input does not hold with it.
-        (two("", &task("1us", ""), ""), not, "a: the response times leave out"),
+        (two("", &task("1us", ""), ""), not, "a: the response times contain no"),
         // Budgets need the saturation, unless no access delays another one.
         (two("", BUDGET, ""), open, "memory: whether the budgets saturate it"),
         (two(&on("qemu-virt"), BUDGET, ""), holds, ""),
@@ -102,8 +102,11 @@ fn a_vm_without_guaranteed_time_never_holds() {
     let short = ROUND.replace("1ms", "20us");
     let unlimited = "[[irq]]\nline = 34\nvm = \"b\"\npreempt = true\n";
     for (core, why) in [
-        (short.clone(), "core 0: no time is sure for a: a's turns of 20us are too short"),
-        (format!("{ROUND}{unlimited}"), "core 0: no time is sure for b: interrupt 34 of b"),
+        (
+            short.clone(),
+            "core 0: no time is guaranteed to a: a's time slices of 20us are too short",
+        ),
+        (format!("{ROUND}{unlimited}"), "core 0: no time is guaranteed to b: interrupt 34 of b"),
     ] {
         let text = pair.clone() + &core;
         let (said, json) = analyze(&text, &[]);
@@ -115,7 +118,7 @@ fn a_vm_without_guaranteed_time_never_holds() {
         let (said, json) =
             analyze(&text.replace("[[core]]", "[dma]\npath = \"broker\"\n[[core]]"), &[]);
         assert_eq!((said.status, &json["verdict"]), (Some(1), &"does-not-hold".into()), "{json}");
-        assert!(json["time"]["reasons"].to_string().contains("its flow f waits for it"), "{json}");
+        assert!(json["time"]["reasons"].to_string().contains("its flow f needs it"), "{json}");
     }
     assert_eq!(analyze(&(pair + ROUND), &[]).1["verdict"], "holds");
 }
@@ -134,11 +137,11 @@ fn the_deadline_of_an_interrupt_is_judged() {
         (&shared, "500us", rate, not, "for the core, its deadline is 500us"),
         (&shared, "5ms", rate, holds, "no more often than its `rate`"),
         (&shared, "5ms", "", open, "interrupt 34 on its core has no `rate`"),
-        (&shared, "500us", "rate = 20\npreempt = true\n", open, "what `preempt` spares"),
+        (&shared, "500us", "rate = 20\npreempt = true\n", open, "how much `preempt` shortens"),
         (&shared, "1ns", "rate = 20\npreempt = true\n", not, "interrupt 34 takes 10us itself"),
         (&alone, "9us", rate, not, "interrupt 34 takes 10us itself"),
         (&alone, "50us", rate, holds, "no more often than its `rate`"),
-        (&limited, "50us", rate, open, "its VM's own memory budget may suspend it"),
+        (&limited, "50us", rate, open, "the VM's own memory budget may suspend it"),
     ] {
         let text = format!(
             "platform = \"qemu-virt\"\n{system}[[irq]]\nline = 34\nvm = \"b\"\nwcet = \"10us\"\ndeadline = \"{deadline}\"\n{keys}"
@@ -162,7 +165,7 @@ fn check_says_what_is_not_judged() {
     for (verb, status) in [("check", 0), ("analyze", 1)] {
         let said = say(fake.weir().args([verb, "x.toml"]));
         assert_eq!(said.status, Some(status), "{verb}: {}", said.err);
-        let open = "not judged: a: whether it gets 1GB/s is open";
+        let open = "not judged: a: whether it gets 1GB/s is not known";
         assert!(said.out.contains(open), "{verb}: {}", said.out);
     }
 }

@@ -19,7 +19,7 @@ pub mod checkout;
 #[path = "../../../../tests/programs.rs"]
 mod programs;
 pub mod qemu;
-#[path = "../../src/run/synthetic.rs"]
+#[path = "../../../runner/src/synthetic.rs"]
 pub mod synthetic;
 #[allow(unused_imports, reason = "each test program uses its part of this")]
 pub use synthetic::Wire;

@@ -1,6 +1,6 @@
 //! `trace.bin`: what the cores of a run have recorded, in the order of time.
 //!
-//! A [`Header`], an entry of 48 bytes for each VM, then records of 32 bytes up to the end of the file, by time and of one time by core;
+//! A header, an entry of 48 bytes for each VM, then records of 32 bytes up to the end of the file, by time and of one time by core;
 //! all little endian. A record is as it was in its core's ring ([`weir_trace::record`]) but for its sequence number, in whose place its
 //! core stands.
 

@@ -331,7 +331,7 @@ mod tests {
             window: None,
             points: 400,
         });
-        assert!(none.expect_err("no counts").text.contains("bandwidth ="));
+        assert!(none.expect_err("no counts").text.contains("memory_budget ="));
         assert_eq!(
             newest(directory.path(), file::NAME).expect("a run").parent(),
             Some(directory.path())

@@ -3,7 +3,6 @@
 use super::{
     WEIR, XEN,
     grid::{POLL_LINES, measured},
-    lab::{Job, Lab, Seen, Vm},
 };
 use crate::{
     failure::{Failure, Result},
@@ -18,6 +17,7 @@ use std::path::{Path, PathBuf};
 use weir_analysis::Nanos;
 use weir_qemu_plugin::ledger::Period;
 use weir_report::trace::curve::{Answer, Question};
+use weir_runner::lab::{Job, Lab, Seen, Vm};
 
 /// The memory stressor's period, in ns, and its budget; it spends that in a tenth of the period.
 const PERIOD: u64 = 100_000;
@@ -157,8 +157,8 @@ pub fn run(lab: &Lab<'_>, directory: &Path, bar: &Bar) -> Result<Shapes> {
         shares.push(share);
         files.extend(file);
     }
-    throttled.forget();
-    free.forget();
+    let _ = throttled.forget();
+    let _ = free.forget();
     let rise = [shares[0], shares[1]];
     let (moved, overshoots) = together(lab, bar)?;
     Ok(Shapes { rise, moved, overshoots, files })

@@ -1,10 +1,6 @@
 //! Budgets and periods over two decades and a half, kept by the PMU and by the monitor (bao-throttling, Figure 4.8).
 
-use super::{
-    BAO, WEIR,
-    lab::{Job, Lab, STRESSOR, Seen, Vm},
-    measure::{Measured, Pick},
-};
+use super::{BAO, WEIR};
 use crate::{
     failure::{Failure, Result},
     progress::Bar,
@@ -13,6 +9,8 @@ use crate::{
 use serde_json::{Value, json};
 use weir_model::packed::regulation::most_events;
 use weir_report::table;
+use weir_runner::lab::{Job, Lab, STRESSOR, Seen, Vm};
+use weir_runner::measure::{Measured, Pick};
 use weir_units::Nanos;
 
 /// The periods, in ns.

@@ -6,8 +6,6 @@
 
 mod curves;
 mod grid;
-pub mod lab;
-pub mod measure;
 pub mod paths;
 mod regulators;
 
@@ -16,8 +14,8 @@ use super::{
     statement::{Source, Statement},
 };
 use crate::{failure::Result, progress::Bar};
-use lab::Lab;
 use serde_json::json;
+use weir_runner::Lab;
 
 const WEIR: Source = Source { paper: "weir", place: "docs/results/reproduce.md, Memory budgets" };
 const BAO: Source = Source { paper: "bao-throttling", place: "4.3.2, Figure 4.8" };

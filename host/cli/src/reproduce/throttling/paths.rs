@@ -1,9 +1,6 @@
 //! EL2's instructions for a period's beginning and for a budget's end, for each regulator.
 
-use super::{
-    WEIR,
-    lab::{Job, Lab, Vm},
-};
+use super::WEIR;
 use crate::{
     failure::{Failure, Result},
     progress::Bar,
@@ -14,6 +11,7 @@ use std::collections::BTreeMap;
 use weir_model::Platform;
 use weir_qemu_plugin::report::{PathReport, Summary};
 use weir_report::table;
+use weir_runner::lab::{Job, Lab, Vm};
 
 /// Bao's throttling branch of June 2026, per-core static budgets: a replenishment, and an overflow to standby and out of it.
 pub const BAO: [(&str, u64); 2] = [("replenish", 317), ("overflow", 236)];

@@ -1,10 +1,6 @@
 //! What each regulator gives to whom, end to end.
 
-use super::{
-    WEIR,
-    grid::POLL_LINES,
-    lab::{Job, Lab, Seen, Vm},
-};
+use super::{WEIR, grid::POLL_LINES};
 use crate::{
     failure::{Failure, Result},
     progress::Bar,
@@ -13,6 +9,7 @@ use crate::{
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt::Write as _};
 use weir_qemu_plugin::ledger::Period;
+use weir_runner::lab::{Job, Lab, Seen, Vm};
 
 /// The period of all, in ns, and everybody's budget, in lines.
 const PERIOD: &str = "100us";

@@ -1,0 +1,207 @@
+//! `weir calibrate`: the smallest budget and period that make sense on a platform, and how much its memory takes, measured by the memory stressor.
+
+use crate::{
+    build,
+    cargo::replace,
+    environment::Environment,
+    failure::{Context, Failure, Result},
+    image, output, screen,
+};
+use serde_json::{Value, json};
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+use weir_report::table;
+use weir_runner::{
+    Lab,
+    calibrate::{Calibrated, Point, calibrate},
+};
+use weir_units::Nanos;
+
+/// Finds the smallest budget and period that make sense on a system's platform, and how much its memory takes.
+///
+/// Runs the memory stressor on the cores of the system's VMs, without a budget and over a grid of budgets and periods, and finds where the bandwidth
+/// measured and the one asked for part (rt-virtio, V-A). Prints a table `[saturation]` that `weir check`, `weir plan` and `weir analyze`
+/// read in a system file. In QEMU the accesses are the refills of the plug-in's model, under instruction counting: each call gives the
+/// same table.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weir calibrate examples/demo/demo.toml\n  weir calibrate examples/demo/demo.toml -o saturation.toml\n\nExit status: 0 good, 1 the system is at fault, 2 the call is, 3 the environment is."
+)]
+pub struct Arguments {
+    /// The system file.
+    file: PathBuf,
+    /// Take this platform instead of the file's.
+    #[arg(long, value_name = "PLATFORM")]
+    platform: Option<String>,
+    /// The period of the table's budgets; no shorter than what is kept.
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = period)]
+    period: Nanos,
+    /// Measured and nominal bandwidth may differ by so many percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=50))]
+    tolerance: u64,
+    /// Write the table here instead of printing it.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn period(text: &str) -> std::result::Result<Nanos, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    match u64::try_from(time.as_nanos()) {
+        Ok(nanos @ 10_000..=100_000_000) => Ok(Nanos(nanos)),
+        _ => Err("a period of 10us to 100ms".to_owned()),
+    }
+}
+
+/// Carries the verb out.
+pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+    if let Some(path) = &arguments.output {
+        let inputs = output::inputs([arguments.file.as_path()], arguments.platform.as_deref());
+        output::check("-o", path, &inputs)?;
+    }
+    let platform = arguments.platform.as_deref();
+    platform.map_or(Ok(()), image::check_platform)?;
+    // A table that the file has is the old one.
+    let checked = image::load_to_measure(&arguments.file, platform, environment);
+    let system = build::taken(&arguments.file, checked, true, arguments.json)?;
+    let name = &system.platform.name;
+    if system.platform.counters.counter_page.is_none() || system.platform.qemu.is_none() {
+        return Err(Failure::call(format!(
+            "nobody counts the memory accesses of {name} in QEMU: calibrate a system of qemu-virt, or give --platform"
+        )));
+    }
+    let mut cores: Vec<usize> =
+        system.vms.iter().flat_map(|vm| vm.cpus.iter().map(|cpu| usize::from(cpu.0))).collect();
+    cores.sort_unstable();
+    cores.dedup();
+    let directory = environment.build().join("calibrate");
+    fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
+    let lab = Lab::on(name, system.platform.is_gic_v2(), environment, &directory)?;
+    let found = calibrate(&lab, &cores, arguments.period.0, arguments.tolerance)?;
+    let line = system.platform.places.cache.map_or(64, |cache| cache.line.0);
+    let toml = toml(&found, line, arguments);
+    keep(arguments.output.as_deref(), &toml, |kept| {
+        let mut out = screen::stdout();
+        if arguments.json {
+            return writeln!(out, "{:#}", json(&found));
+        }
+        writeln!(out, "{}", text(&found))?;
+        match kept {
+            Some(file) => writeln!(out, "{}", file.display()),
+            None => write!(out, "{toml}"),
+        }
+    })
+}
+
+/// Writes the table to `file` if there is one, and tells where it was written. It took long to measure: if that fails, all is told as without
+/// a file.
+fn keep(
+    file: Option<&Path>,
+    toml: &str,
+    tell: impl FnOnce(Option<&Path>) -> io::Result<()>,
+) -> Result {
+    let kept = file.map_or(Ok(()), |file| replace(file, toml.as_bytes()));
+    tell(file.filter(|_| kept.is_ok()))?;
+    kept
+}
+
+/// The table for a system file.
+fn toml(found: &Calibrated, line: u64, arguments: &Arguments) -> String {
+    let Calibrated { period, saturation, min_accesses, min_period, overshoot, .. } = found;
+    format!(
+        "# By `weir calibrate {}`: cores {:?} together, the bandwidth within {} %.\n\
+         [saturation]\nperiod = \"{}\"\nline = \"{line}B\"\npoints = [{{ accesses = {saturation}, dma = \"0B/s\" }}]\n\
+         min_accesses = {min_accesses}\nmin_period = \"{}\"\novershoot = {overshoot}\n",
+        arguments.file.display(),
+        found.cores,
+        arguments.tolerance,
+        Nanos(*period),
+        Nanos(*min_period),
+    )
+}
+
+/// For a program.
+fn json(found: &Calibrated) -> Value {
+    let points = |points: &[Point]| -> Value {
+        let point = |point: &Point| {
+            json!({
+                "period_ns": point.period, "budget": point.budget, "measured": point.measured,
+                "overshoot": point.overshoot,
+            })
+        };
+        points.iter().map(point).collect()
+    };
+    json!({
+        "cores": found.cores,
+        "period_ns": found.period,
+        "saturation": found.saturation,
+        "one_core": found.one_core,
+        "min_accesses": found.min_accesses,
+        "min_period_ns": found.min_period,
+        "overshoot": found.overshoot,
+        "budgets": points(&found.budgets),
+        "periods": points(&found.periods),
+    })
+}
+
+/// For a person.
+fn text(found: &Calibrated) -> String {
+    let mut text = String::new();
+    for (what, points) in [("budgets", &found.budgets), ("periods", &found.periods)] {
+        let mut rows = table([what, "period", "budget", "measured", "off, %", "overshoot"]);
+        for point in points {
+            rows.add_row([
+                String::new(),
+                Nanos(point.period).to_string(),
+                point.budget.to_string(),
+                format!("{:.1}", point.measured),
+                format!("{:+.1}", 100.0 * point.off()),
+                point.overshoot.to_string(),
+            ]);
+        }
+        let _ = writeln!(text, "{rows}");
+    }
+    let _ = writeln!(
+        text,
+        "one core alone moves {} lines in {}, cores {:?} together {}",
+        found.one_core,
+        Nanos(found.period),
+        found.cores,
+        found.saturation
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::ENVIRONMENT;
+
+    #[test]
+    fn a_table_that_cannot_be_kept_is_printed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [gone, there] =
+            ["gone/table.toml", "table.toml"].map(|file| directory.path().join(file));
+        let told = |file: &Path| {
+            let mut told = None;
+            let kept = keep(Some(file), "[saturation]\n", |kept| {
+                told = Some(kept.is_some());
+                Ok(())
+            });
+            (kept, told)
+        };
+        let (kept, printed) = told(&gone);
+        let failure = kept.expect_err("no directory");
+        assert_eq!((failure.status, printed), (ENVIRONMENT, Some(false)));
+        assert!(failure.text.contains("gone/table.toml"), "{}", failure.text);
+        let (kept, printed) = told(&there);
+        assert!(kept.is_ok() && printed == Some(true));
+        assert_eq!(fs::read_to_string(&there).expect("the table"), "[saturation]\n");
+    }
+}

@@ -1,0 +1,162 @@
+//! `weir run`: a system in QEMU, its consoles side by side, and a report at the end.
+
+use crate::{
+    analyze, build, build_id,
+    console::Screen,
+    environment::Environment,
+    failure::{Context, Failure, GOOD, Result},
+    output, screen,
+};
+use serde_json::json;
+use std::{
+    ffi::OsString,
+    fs,
+    io::{self, Write, stdout},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use weir_analysis::{
+    flows::Effort,
+    system::{Cores, bounds, overhead_sources},
+};
+use weir_model::{System, timing::OverheadTable};
+use weir_runner::{Options, Run, show::summary, watch_signals};
+
+/// Boots a system in QEMU and shows what its VMs print, each line under the VM's name.
+///
+/// Ends as soon as every `expect` line of the system file was seen (exit status 0), when the time is
+/// over (1 if a line is missing), or when the system has ended. Ctrl-C ends it at any time with the
+/// summary (130); a second one at once. Logs and a JSON report are left in `runs/TIME/`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weir run examples/demo/demo.toml\n  weir run examples/demo/demo.toml --for 30s --json report.json\n  weir run examples/demo/demo.toml --attach linux\n  weir run examples/demo/demo.toml --deterministic --for 5s\n\nExit status: 0 good, 1 the system is at fault, 2 the call is, 3 the environment is, 130 interrupted."
+)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch on the command line")]
+pub struct Arguments {
+    /// The system file.
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub image: build::Options,
+    /// End after this long: of the host's time, or of virtual time with --deterministic.
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, allow_hyphen_values = true)]
+    pub time: Option<Duration>,
+    /// Write the report here as well; `-` prints it, and everything else goes to standard error.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Count instructions instead of time, so that two runs give the same report and logs, byte for byte.
+    #[arg(long, conflicts_with = "attach")]
+    pub deterministic: bool,
+    /// With --deterministic: no ticks that end a core's turn. Latencies are exact then, as long as all cores but one sleep.
+    #[arg(long = "no-quantum", requires = "deterministic")]
+    pub unsliced: bool,
+    /// Without --deterministic: late packets, tasks, interrupts and exceeded memory budgets are not
+    /// judged, since their time is the host's.
+    #[arg(long, conflicts_with = "deterministic")]
+    pub accept_host_time: bool,
+    /// Connect this terminal to one VM's console; Ctrl-] ends the run.
+    #[arg(long, value_name = "VM")]
+    pub attach: Option<String>,
+    /// Go on when every expected line was seen.
+    #[arg(long)]
+    pub keep_running: bool,
+    /// Show what happens to the VMs (starts, faults, refusals) between their lines.
+    #[arg(long)]
+    pub events: bool,
+    /// Show no consoles, only the summary.
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Boot this image instead of building one.
+    #[arg(long, value_name = "IMAGE", conflicts_with = "no_build")]
+    pub image_file: Option<PathBuf>,
+    /// One more argument for QEMU; may be given several times.
+    #[arg(long = "qemu-arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
+    pub qemu_args: Vec<OsString>,
+}
+
+/// Carries the verb out.
+pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+    let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
+    if let Some(path) = arguments.json.as_deref().filter(|_| !to_stdout) {
+        let image = arguments.image_file.as_deref();
+        let inputs = arguments.image.inputs(&arguments.file);
+        output::check("--json", path, &[inputs, image.into_iter().collect()].concat())?;
+    }
+    let interrupt = watch_signals()?;
+    let system = build::checked(&arguments.file, &arguments.image, to_stdout, environment)?;
+    let options = Options {
+        no_build: arguments.image.no_build,
+        time: arguments.time,
+        deterministic: arguments.deterministic,
+        unsliced: arguments.unsliced,
+        accept_host_time: arguments.accept_host_time,
+        keep_running: arguments.keep_running || arguments.attach.is_some(),
+        image_file: arguments.image_file.clone(),
+        qemu_args: arguments.qemu_args.clone(),
+        interrupt,
+        ..options(&system, environment)
+    };
+    let mut console = Screen::new(messages(to_stdout), &system)
+        .with_events(arguments.events)
+        .with_lines(!arguments.quiet && arguments.attach.is_none())
+        .with_attached(arguments.attach.as_deref())?;
+    let outcome = weir_runner::run(&system, &options, &mut console)?;
+    drop(console);
+    let json = serde_json::to_string_pretty(&outcome.report).context(|| "write the report")? + "\n";
+    if let Some(path) = arguments.json.as_deref().filter(|_| !to_stdout) {
+        fs::write(path, &json).context(|| format!("write {}", path.display()))?;
+    }
+    let shown = render(&outcome, &system.timing.tables, to_stdout.then_some(&json));
+    // A reader that has gone away takes nothing from the verdict.
+    if let Err(error) = shown
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        return Err(error.into());
+    }
+    match (outcome.status, outcome.trouble) {
+        (GOOD, _) => Ok(()),
+        (status, trouble) => Err(Failure { status, text: trouble.unwrap_or_default() }),
+    }
+}
+
+/// Returns the options of a run of `system` with its bounds, and nothing else asked for.
+pub fn options(system: &System, environment: &Environment) -> Options {
+    Options {
+        bounds: bounds(&system.timing, Cores::Serialized, Effort::default()).of,
+        overheads: json!(overhead_sources(&system.timing.tables, build_id::of_checkout())),
+        ..Options::new(environment.clone())
+    }
+}
+
+/// Where lines for a person go.
+pub fn messages(stdout_is_taken: bool) -> Box<dyn Write> {
+    if stdout_is_taken { Box::new(screen::stderr()) } else { Box::new(screen::shared_stdout()) }
+}
+
+/// Prints the summary, and before it the report where standard output takes it.
+fn render(outcome: &Run, overheads: &[OverheadTable], json: Option<&String>) -> io::Result<()> {
+    if let Some(json) = json {
+        stdout().write_all(json.as_bytes())?;
+    }
+    let mut out = messages(json.is_some());
+    writeln!(out, "\n{}", summary(&outcome.report))?;
+    if !outcome.report.flows.is_empty() {
+        let build = build_id::of_checkout();
+        let lines = analyze::render::overheads(&overhead_sources(overheads, build), build);
+        write!(out, "{lines}")?;
+    }
+    if let Some(trace) = outcome.trace.filter(|trace| trace.lost > 0) {
+        let of = trace.records.saturating_add(trace.lost);
+        writeln!(
+            out,
+            "trace: {} of {of} records were overwritten before they were read",
+            trace.lost
+        )?;
+    }
+    writeln!(out, "logs and report: {}", outcome.directory.display())?;
+    out.flush()
+}
+
+/// What the analysis and the plan print their tables by.
+pub mod show {
+    pub use weir_report::table;
+}

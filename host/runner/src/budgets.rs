@@ -1,0 +1,80 @@
+//! Memory budgets on a machine whose time is the host's.
+
+use weir_image::{Failure, Result};
+use weir_model::{System, counters::Event, packed::regulation};
+
+/// The time between two looks at the monitor without instruction counting: a look takes the emulator about 10 us of the host's time, and a
+/// guest whose next look is due when one has ended never comes to its next instruction.
+const LOOK_NS: u64 = 50_000;
+
+/// Adapts budgets to a run that is not deterministic, and says what becomes of them then.
+///
+/// # Errors
+///
+/// A wrong call, where a budget would never be spent.
+pub fn adapt(system: &mut System) -> Result<Option<String>> {
+    if system.platform.qemu.is_none() {
+        return Ok(None);
+    }
+    let instructions = Event::InstRetired.number();
+    let mut looked_at = Vec::new();
+    for (vm, rules) in system.vms.iter().zip(&mut system.regulations) {
+        if rules.period_ns == 0 {
+            continue;
+        }
+        if rules.source == regulation::PMU && rules.events.contains(&instructions) {
+            return Err(Failure::call(format!(
+                "QEMU counts no instructions but with --deterministic: the budget of {} would never be spent. Add --deterministic",
+                vm.name
+            )));
+        }
+        if rules.source == regulation::MONITOR && rules.poll_ns < LOOK_NS {
+            rules.poll_ns = LOOK_NS.min(rules.period_ns);
+            looked_at.push(vm.name.as_str());
+        }
+    }
+    Ok((!looked_at.is_empty()).then(|| {
+        format!(
+            "the budget of {} is looked at each {} us of the host's time only, and is exceeded by what is accessed meanwhile; --deterministic keeps it",
+            looked_at.join(", "),
+            LOOK_NS / 1000
+        )
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use weir_image::failure::CALL;
+    use weir_model::{Catalog, check_text};
+
+    /// A system with one VM, under a budget with these keys.
+    fn system(keys: &str) -> System {
+        let text = format!(
+            "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MiB\"\n\
+             image = {{ elf = \"memory-stressor\" }}\nmemory_budget = {{ accesses = 1000, {keys} }}\n"
+        );
+        let catalog = Catalog { guests: vec!["memory-stressor".to_owned()], ..Catalog::default() };
+        check_text(Path::new("s.toml"), &text, &catalog).expect("a system")
+    }
+
+    #[test]
+    fn a_budget_that_nobody_counts_is_refused() {
+        let mut counted = system("period = \"1ms\", event = \"inst-retired\"");
+        let refused = adapt(&mut counted).expect_err("refused");
+        assert_eq!(refused.status, CALL);
+        assert!(refused.text.contains("the budget of a would never be spent"), "{}", refused.text);
+    }
+
+    #[test]
+    fn looks_leave_the_guest_some_time() {
+        for (period, poll) in [("1ms", 50_000), ("30us", 30_000)] {
+            let mut looked_at = system(&format!("period = \"{period}\""));
+            assert!(looked_at.regulations[0].poll_ns < poll);
+            let note = adapt(&mut looked_at).expect("it runs").expect("a note");
+            assert!(note.starts_with("the budget of a is looked at each 50 us"), "{note}");
+            assert_eq!(looked_at.regulations[0].poll_ns, poll);
+        }
+    }
+}

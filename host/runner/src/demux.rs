@@ -1,0 +1,379 @@
+//! The wire taken apart into consoles, lines and records.
+//!
+//! A pure function of the bytes: what it gives does not depend on how they were cut into reads, nor
+//! on the host's clock.
+
+use weir_trace::{
+    decode::{Decoder, Piece},
+    wire::{Counters, Denials, Event, Flow, HYPERVISOR, Lives, Mark, Port},
+};
+
+/// Longest console line, in bytes; a longer one is cut into several.
+pub const LINE_LIMIT: usize = 16 * 1024;
+/// Most lines that wait for a mark. The hypervisor sends one behind each line, so that there are many
+/// only when marks are lost; then lines get the time of the last frame.
+const WAITING: usize = 64;
+/// How much of an unfinished line is looked at, in bytes from its end.
+const TAIL: usize = 1024;
+
+/// Whose console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The VM at this place in the system file.
+    Vm(usize),
+    /// The hypervisor itself.
+    Hypervisor,
+}
+
+/// What the wire said, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A console byte, as the guest wrote it.
+    Byte(Source, u8),
+    /// A line is complete; `text` is cleaned for a person. The time is that of the mark behind it.
+    Line { source: Source, text: String, time_ns: u64 },
+    /// The line that has grown so far without an end, such as a prompt; its last [`TAIL`] bytes.
+    Unfinished { source: Source, text: String, time_ns: u64 },
+    /// Something happened to a VM or to the system.
+    Event(Event),
+    /// The counters of a vCPU.
+    Counters(Counters),
+    /// The denials of a VM.
+    Denials(Denials),
+    /// What became of a VM.
+    Lives(Lives),
+    /// Counts of a flow.
+    Flow(Flow),
+    /// Counts of a network device.
+    Port(Port),
+    /// The hypervisor had to throw console bytes of this VM away.
+    Dropped { source: Source, bytes: u32, time_ns: u64 },
+    /// A frame did not survive the wire, or names a VM that does not exist.
+    Damaged,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Line {
+    bytes: Vec<u8>,
+    grown: bool,
+}
+
+/// Takes the wire apart.
+#[derive(Clone, Debug)]
+pub struct Demux {
+    decoder: Decoder,
+    source: Source,
+    /// The line that each VM is writing; the hypervisor's comes last.
+    lines: Vec<Line>,
+    /// Lines that wait for the mark that tells their time.
+    complete: Vec<(Source, Vec<u8>)>,
+    time_ns: u64,
+}
+
+impl Demux {
+    /// For a system of `vms` VMs.
+    pub fn new(vms: usize) -> Self {
+        Self {
+            decoder: Decoder::default(),
+            source: Source::Hypervisor,
+            lines: vec![Line::default(); vms + 1],
+            complete: Vec::new(),
+            time_ns: 0,
+        }
+    }
+
+    /// The latest time that the wire has told, in nanoseconds since the hypervisor started.
+    pub fn time_ns(&self) -> u64 {
+        self.time_ns
+    }
+
+    /// Whether a VM has begun a line that has no end yet.
+    pub fn is_within_line(&self) -> bool {
+        let vms = self.lines.len() - 1;
+        self.lines.iter().take(vms).any(|line| !line.bytes.is_empty())
+    }
+
+    fn slot(&self, source: Source) -> usize {
+        match source {
+            Source::Vm(vm) => vm,
+            Source::Hypervisor => self.lines.len() - 1,
+        }
+    }
+
+    fn source(&self, vm: u32) -> Option<Source> {
+        if vm == u32::from(HYPERVISOR) {
+            return Some(Source::Hypervisor);
+        }
+        let vm = vm as usize;
+        (vm + 1 < self.lines.len()).then_some(Source::Vm(vm))
+    }
+
+    /// Takes the next byte and puts what it means at the end of `steps`.
+    pub fn push(&mut self, byte: u8, steps: &mut Vec<Step>) {
+        match self.decoder.push(byte) {
+            None => {}
+            Some(Piece::Byte(byte)) => self.console(byte, steps),
+            Some(Piece::Mark(mark)) => self.mark(mark, steps),
+            Some(Piece::Event(event)) => {
+                self.at(event.time_ns, steps);
+                let known = self.source(u32::from(event.vm)).is_some();
+                steps.push(if known { Step::Event(event) } else { Step::Damaged });
+            }
+            Some(Piece::Counters(counters)) => {
+                self.at(counters.time_ns, steps);
+                let known = matches!(self.source(u32::from(counters.vm)), Some(Source::Vm(_)));
+                steps.push(if known { Step::Counters(counters) } else { Step::Damaged });
+            }
+            Some(Piece::Lives(lives)) => {
+                self.at(lives.time_ns, steps);
+                let known = matches!(self.source(lives.vm.into()), Some(Source::Vm(_)));
+                steps.push(if known { Step::Lives(lives) } else { Step::Damaged });
+            }
+            Some(Piece::Denials(denials)) => {
+                self.at(denials.time_ns, steps);
+                let known = matches!(self.source(denials.vm), Some(Source::Vm(_)));
+                steps.push(if known { Step::Denials(denials) } else { Step::Damaged });
+            }
+            Some(Piece::Flow(flow)) => {
+                self.at(flow.time_ns, steps);
+                steps.push(Step::Flow(flow));
+            }
+            Some(Piece::Port(port)) => {
+                self.at(port.time_ns, steps);
+                let known = matches!(self.source(port.vm), Some(Source::Vm(_)));
+                steps.push(if known { Step::Port(port) } else { Step::Damaged });
+            }
+            Some(Piece::Damaged) => steps.push(Step::Damaged),
+        }
+    }
+
+    fn console(&mut self, byte: u8, steps: &mut Vec<Step>) {
+        steps.push(Step::Byte(self.source, byte));
+        let slot = self.slot(self.source);
+        let Some(line) = self.lines.get_mut(slot) else {
+            return;
+        };
+        if byte != b'\n' {
+            line.bytes.push(byte);
+            line.grown = true;
+        }
+        if byte == b'\n' || line.bytes.len() >= LINE_LIMIT {
+            let bytes = std::mem::take(&mut line.bytes);
+            line.grown = false;
+            self.complete.push((self.source, bytes));
+            if self.complete.len() >= WAITING {
+                self.release(steps);
+            }
+        }
+    }
+
+    fn mark(&mut self, mark: Mark, steps: &mut Vec<Step>) {
+        self.at(mark.time_ns, steps);
+        let Some(source) = self.source(mark.vm) else {
+            steps.push(Step::Damaged);
+            return;
+        };
+        self.source = source;
+        if mark.dropped > 0 {
+            let time_ns = self.time_ns;
+            steps.push(Step::Dropped { source, bytes: mark.dropped, time_ns });
+        }
+    }
+
+    /// A frame has told the time: what was complete before it now has one.
+    fn at(&mut self, time_ns: u64, steps: &mut Vec<Step>) {
+        // Cores stamp their frames before they queue for the wire; it never runs backward here.
+        self.time_ns = self.time_ns.max(time_ns);
+        self.release(steps);
+        let time_ns = self.time_ns;
+        let source = self.source;
+        let slot = self.slot(source);
+        if let Some(line) = self.lines.get_mut(slot).filter(|line| line.grown) {
+            line.grown = false;
+            let tail = line.bytes.len().saturating_sub(TAIL);
+            let text = clean(&line.bytes[tail..]);
+            steps.push(Step::Unfinished { source, text, time_ns });
+        }
+    }
+
+    /// Gives out the lines that are complete.
+    fn release(&mut self, steps: &mut Vec<Step>) {
+        let time_ns = self.time_ns;
+        for (source, bytes) in self.complete.drain(..) {
+            steps.push(Step::Line { source, text: clean(&bytes), time_ns });
+        }
+    }
+
+    /// The wire has ended: lines without a mark or without an end come out with the last time told.
+    pub fn finish(&mut self, steps: &mut Vec<Step>) {
+        let time_ns = self.time_ns;
+        self.at(time_ns, steps);
+        let vms = self.lines.len() - 1;
+        for (slot, line) in self.lines.iter_mut().enumerate() {
+            if !line.bytes.is_empty() {
+                let source = if slot == vms { Source::Hypervisor } else { Source::Vm(slot) };
+                let text = clean(&std::mem::take(&mut line.bytes));
+                steps.push(Step::Line { source, text, time_ns });
+            }
+        }
+    }
+}
+
+/// Returns a line for a person's terminal: without escape sequences, control characters but tabs,
+/// and bidirectional formatting, and with what is not UTF-8 replaced. A guest must not control the
+/// terminal.
+pub fn clean(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    let printable = anstream::adapter::strip_str(&text).to_string();
+    printable
+        .chars()
+        .filter(|&character| character != '\n' && !weir_model::is_hidden(character))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::Wire;
+    use proptest::prelude::*;
+    use weir_trace::wire::What;
+
+    fn steps(vms: usize, bytes: &[u8]) -> Vec<Step> {
+        let mut demux = Demux::new(vms);
+        let mut steps = Vec::new();
+        for &byte in bytes {
+            demux.push(byte, &mut steps);
+        }
+        demux.finish(&mut steps);
+        steps
+    }
+
+    fn lines(steps: &[Step]) -> Vec<(Source, &str, u64)> {
+        steps
+            .iter()
+            .filter_map(|step| match step {
+                Step::Line { source, text, time_ns } => Some((*source, text.as_str(), *time_ns)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_line_has_the_time_of_the_mark_behind_it() {
+        let wire = Wire::default().mark(5, 0).text("one\r\n").mark(9, 1).text("two\n").mark(12, 1);
+        assert_eq!(
+            lines(&steps(2, wire.bytes())),
+            [(Source::Vm(0), "one", 9), (Source::Vm(1), "two", 12)]
+        );
+    }
+
+    #[test]
+    fn lines_of_two_vms_mix_byte_by_byte() {
+        let wire = Wire::default()
+            .mark(1, 0)
+            .text("a")
+            .mark(2, 1)
+            .text("x")
+            .mark(3, 0)
+            .text("b\n")
+            .mark(4, 1)
+            .text("y\n")
+            .mark(5, 1);
+        assert_eq!(
+            lines(&steps(2, wire.bytes())),
+            [(Source::Vm(0), "ab", 4), (Source::Vm(1), "xy", 5)]
+        );
+    }
+
+    #[test]
+    fn a_prompt_is_seen_at_the_next_frame() {
+        let wire = Wire::default().mark(1, 0).text("=> ").counters(7, 0, 0, 0);
+        let prompt = Step::Unfinished { source: Source::Vm(0), text: "=> ".into(), time_ns: 7 };
+        assert!(steps(1, wire.bytes()).contains(&prompt));
+    }
+
+    #[test]
+    fn a_line_lasts_until_its_end_whoever_writes_between() {
+        let mut demux = Demux::new(2);
+        let mut feed = |wire: Wire| {
+            wire.bytes().iter().for_each(|&byte| demux.push(byte, &mut Vec::new()));
+            demux.is_within_line()
+        };
+        assert!(!feed(Wire::default().text("weir")), "the hypervisor's is no VM's");
+        assert!(feed(Wire::default().mark(1, 0).text("on")));
+        assert!(feed(Wire::default().line(2, 1, "two")));
+        assert!(!feed(Wire::default().mark(3, 0).text("e\n")));
+    }
+
+    #[test]
+    fn text_before_the_first_mark_is_the_hypervisors() {
+        let found = steps(1, b"weir: no EL2\r\n");
+        assert_eq!(lines(&found), [(Source::Hypervisor, "weir: no EL2", 0)]);
+    }
+
+    #[test]
+    fn a_vm_that_does_not_exist_is_damage() {
+        let wire = Wire::default().mark(1, 7).event(2, What::VmStart, 9, 0).counters(3, 4, 0, 0);
+        let damaged = steps(1, wire.bytes()).iter().filter(|step| **step == Step::Damaged).count();
+        assert_eq!(damaged, 3);
+    }
+
+    #[test]
+    fn dropped_bytes_are_said() {
+        let wire = Wire::default().mark_dropped(4, 0, 16);
+        let dropped = Step::Dropped { source: Source::Vm(0), bytes: 16, time_ns: 4 };
+        assert_eq!(steps(1, wire.bytes()), [dropped]);
+    }
+
+    #[test]
+    fn a_line_without_end_is_cut() {
+        let wire = Wire::default().mark(1, 0).text(&"x".repeat(2 * LINE_LIMIT + 1)).mark(2, 0);
+        let found = steps(1, wire.bytes());
+        let lengths: Vec<usize> = lines(&found).iter().map(|line| line.1.len()).collect();
+        assert_eq!(lengths, [LINE_LIMIT, LINE_LIMIT, 1]);
+    }
+
+    #[test]
+    fn lines_do_not_wait_for_ever_for_a_mark() {
+        let wire = Wire::default().mark(3, 0).text(&"line\n".repeat(WAITING));
+        let (mut demux, mut found) = (Demux::new(1), Vec::new());
+        for &byte in wire.bytes() {
+            demux.push(byte, &mut found);
+        }
+        assert_eq!(lines(&found), [(Source::Vm(0), "line", 3); WAITING]);
+    }
+
+    #[test]
+    fn a_guest_cannot_drive_the_terminal() {
+        assert_eq!(
+            clean(b"\x1b[31mred\x1b[0m\x07\x1b]0;title\x07 \xff\ttab\xe2\x80\xae\r"),
+            "red \u{fffd}\ttab"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_taken(bytes in prop::collection::vec(any::<u8>(), 0..4000)) {
+            steps(3, &bytes);
+        }
+
+        #[test]
+        fn every_console_byte_comes_out_once(
+            texts in prop::collection::vec((0u32..3, prop::collection::vec(any::<u8>(), 0..40)), 0..40)
+        ) {
+            let mut wire = Wire::default();
+            let mut sent = vec![Vec::new(); 3];
+            for (time, (vm, text)) in texts.iter().enumerate() {
+                wire = wire.mark(time as u64, *vm).raw_text(text);
+                sent[*vm as usize].extend_from_slice(text);
+            }
+            let mut got = vec![Vec::new(); 3];
+            for step in steps(3, wire.bytes()) {
+                if let Step::Byte(Source::Vm(vm), byte) = step {
+                    got[vm].push(byte);
+                }
+            }
+            prop_assert_eq!(got, sent);
+        }
+    }
+}

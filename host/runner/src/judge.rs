@@ -1,0 +1,743 @@
+//! The verdicts on a run: what was observed against deadlines, bounds and memory budgets.
+
+use super::{
+    observed::{MeterKey, Observed, Packet, percentile},
+    report::{Counted, RunReport},
+};
+use serde::{Serialize, Serializer};
+use std::{collections::BTreeMap, fmt::Write as _};
+use weir_analysis::verdict::Verdict;
+use weir_model::System;
+use weir_model::packed::regulation;
+use weir_trace::record::{MOST_OTHER, Meter};
+use weir_units::Nanos;
+
+/// The time that a run's latencies are measured in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Clock {
+    /// The host's: a latency contains the times at which the host did something else.
+    #[default]
+    Host,
+    /// Instructions, with a tick that ends a core's time slice: a latency contains slices of other
+    /// busy cores.
+    CountedInSlices,
+    /// Instructions, without such a tick.
+    Counted,
+}
+
+/// How a run is judged.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Conditions {
+    /// The run's time.
+    pub clock: Clock,
+    /// What takes too long in the host's time is "not judged" instead of "does not hold".
+    pub accept_host_time: bool,
+}
+
+impl Conditions {
+    /// Why what took too long is not the system's fault, if that is so.
+    fn excuse(self) -> Option<&'static str> {
+        (self.clock == Clock::Host && self.accept_host_time).then_some("host time")
+    }
+}
+
+/// A verdict with its reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The verdict.
+    #[serde(serialize_with = "key")]
+    pub verdict: Verdict,
+    /// Why it is not "holds"; empty if it is.
+    pub reason: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn key<S: Serializer>(verdict: &Verdict, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(verdict.key())
+}
+
+impl Finding {
+    fn holds() -> Self {
+        Self { verdict: Verdict::Holds, reason: String::new() }
+    }
+
+    fn not_judged(reason: impl Into<String>) -> Self {
+        Self { verdict: Verdict::NotJudged, reason: reason.into() }
+    }
+
+    /// Returns "does not hold", or "not judged" if there is an excuse.
+    fn failed(reason: String, excuse: Option<&str>) -> Self {
+        match excuse {
+            Some(excuse) => Self::not_judged(format!("{reason}; {excuse}")),
+            None => Self { verdict: Verdict::DoesNotHold, reason },
+        }
+    }
+}
+
+/// The latencies of a flow's packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Latency {
+    /// The shortest.
+    pub min: u64,
+    /// The median; none if records of the trace were lost.
+    pub p50: Option<u64>,
+    /// What 99 % of the packets do not exceed; none if records of the trace were lost.
+    pub p99: Option<u64>,
+    /// The longest.
+    pub max: u64,
+    /// The number of the first packet that took `max`, counted from 1.
+    pub max_packet: u64,
+    /// When that packet arrived, in nanoseconds since the hypervisor started.
+    pub max_arrived_ns: u64,
+}
+
+impl Latency {
+    /// Returns the latencies of all packets of a flow; none without a packet.
+    #[must_use]
+    pub fn of(packets: &[Packet]) -> Option<Self> {
+        let mut sorted: Vec<u64> = packets.iter().map(|packet| packet.latency_ns).collect();
+        sorted.sort_unstable();
+        let (&min, &max) = (sorted.first()?, sorted.last()?);
+        let place = packets.iter().position(|packet| packet.latency_ns == max)?;
+        Some(Self {
+            min,
+            p50: percentile(&sorted, 50),
+            p99: percentile(&sorted, 99),
+            max,
+            max_packet: place as u64 + 1,
+            max_arrived_ns: packets.get(place)?.arrived_ns,
+        })
+    }
+}
+
+/// What a system file says of a vCPU's memory budget.
+#[derive(Clone, Debug, Default)]
+pub struct BudgetFacts {
+    /// VM, vCPU and meter.
+    pub meter: MeterKey,
+    /// The name of the meter.
+    pub counts: &'static str,
+    /// The VM's budget, in accesses a period.
+    pub budget: u64,
+    /// The period.
+    pub period_ns: u64,
+    /// The most accesses that may be counted above a limit, if the file or the platform states it.
+    pub overshoot: Option<u64>,
+    /// The counter counts more than the vCPU's own events, as QEMU's PMU does.
+    pub counts_others: bool,
+}
+
+/// Returns the budgets of each vCPU of a system, in the order of the file.
+#[must_use]
+pub fn budgets(system: &System) -> Vec<BudgetFacts> {
+    let mut facts = Vec::new();
+    let timed = system.timing.vms.iter();
+    for (((vm, rules), timed), place) in
+        system.vms.iter().zip(&system.regulations).zip(timed).zip(0u8..)
+    {
+        if rules.period_ns == 0 {
+            continue;
+        }
+        let two = rules.writes != u64::MAX;
+        let meters: &[(Meter, u64)] = if two {
+            &[(Meter::Reads, rules.reads), (Meter::Writes, rules.writes)]
+        } else {
+            &[(Meter::All, rules.reads)]
+        };
+        let overshoot = system.timing.overshoot(timed, Nanos(rules.period_ns));
+        let counts_others = rules.source == regulation::PMU && system.platform.qemu.is_some();
+        for (vcpu, _) in (0u8..).zip(&vm.cpus) {
+            facts.extend(meters.iter().filter(|(_, budget)| *budget != u64::MAX).map(
+                |&(meter, budget)| BudgetFacts {
+                    meter: (place, vcpu, meter as u32),
+                    counts: meter.name(),
+                    budget,
+                    period_ns: rules.period_ns,
+                    overshoot,
+                    counts_others,
+                },
+            ));
+        }
+    }
+    facts
+}
+
+/// How a vCPU used its memory budget.
+#[derive(Clone, Debug, Serialize)]
+pub struct Budget {
+    /// The vCPU.
+    pub vcpu: u8,
+    /// What is counted: `all`, `reads` or `writes`.
+    pub counts: &'static str,
+    /// The budget of the VM, in accesses a period.
+    pub budget: u64,
+    /// The period.
+    pub period_ns: u64,
+    /// Periods that were observed.
+    pub periods: u64,
+    /// The most accesses in a period.
+    pub max_used: u64,
+    /// Periods in which the vCPU was suspended.
+    pub throttled_periods: u64,
+    /// The most accesses above the limit that was in force.
+    pub max_beyond: u64,
+    /// The most accesses that may be counted above a limit.
+    pub overshoot: Option<u64>,
+    /// Periods with more than that.
+    pub exceeded_periods: u64,
+    /// The verdict.
+    #[serde(flatten)]
+    pub finding: Finding,
+}
+
+/// A task that a VM's lines report of.
+#[derive(Clone, Debug, Serialize)]
+pub struct Task {
+    /// Its name.
+    pub name: String,
+    /// Its deadline.
+    pub deadline_ns: u64,
+    /// Activations that its VM reported; none without a report.
+    pub activations: Option<u64>,
+    /// Missed deadlines among them.
+    pub misses: Option<u64>,
+    /// The verdict.
+    #[serde(flatten)]
+    pub finding: Finding,
+}
+
+/// The deadline of an interrupt line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineFacts {
+    /// The VM's place in the system file.
+    pub vm: u8,
+    /// The interrupt's number.
+    pub intid: u32,
+    /// The most time from its arrival until its VM has the core.
+    pub deadline_ns: u64,
+}
+
+/// Returns the interrupt lines with deadlines, in the order of the file.
+#[must_use]
+pub fn lines(system: &System) -> Vec<LineFacts> {
+    let lines = system.timing.lines.iter();
+    let facts = |line: &weir_model::timing::Line| {
+        let vm = u8::try_from(line.vm).ok()?;
+        Some(LineFacts { vm, intid: line.intid()?, deadline_ns: line.deadline?.0 })
+    };
+    lines.filter_map(facts).collect()
+}
+
+/// How soon a VM had the core for an interrupt.
+#[derive(Clone, Debug, Serialize)]
+pub struct Interrupt {
+    /// The interrupt's number.
+    pub intid: u32,
+    /// Its deadline.
+    pub deadline_ns: u64,
+    /// How often it was delivered.
+    pub delivered: u64,
+    /// How often later than the deadline, or not until the end of the run.
+    pub late: u64,
+    /// The longest time.
+    pub max_ns: u64,
+    /// The verdict.
+    #[serde(flatten)]
+    pub finding: Finding,
+}
+
+fn interrupt(facts: LineFacts, observed: Option<&Observed>, conditions: Conditions) -> Interrupt {
+    let seen = observed.and_then(|observed| observed.delivery((facts.vm, facts.intid)));
+    let finding = match seen {
+        Some(seen) if seen.late > 0 => {
+            let text = format!(
+                "{} of {} interrupts came later than the deadline of {} ns, by {} ns after their arrival at most",
+                seen.late, seen.times, facts.deadline_ns, seen.max_ns
+            );
+            Finding::failed(text, conditions.excuse())
+        }
+        None if observed.is_none() => Finding::not_judged("the run left no trace"),
+        None => Finding::not_judged("it did not come"),
+        Some(_) => match observed.map_or(0, |observed| observed.lost) {
+            0 => Finding::holds(),
+            lost => Finding::not_judged(format!("{lost} records of the trace were lost")),
+        },
+    };
+    let seen = seen.unwrap_or_default();
+    Interrupt {
+        intid: facts.intid,
+        deadline_ns: facts.deadline_ns,
+        delivered: seen.times,
+        late: seen.late,
+        max_ns: seen.max_ns,
+        finding,
+    }
+}
+
+/// What a VM reported of a task: counts since the VM's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Activations {
+    /// Of the VM's earlier lives.
+    before: (u64, u64),
+    /// The last report.
+    last: (u64, u64),
+}
+
+impl Activations {
+    /// Takes the next report. Counts that fall are those of another life of the VM.
+    pub fn take(&mut self, activations: u64, misses: u64) {
+        if activations < self.last.0 {
+            self.before = self.sum();
+        }
+        self.last = (activations, misses);
+    }
+
+    /// Activations and misses of all lives.
+    #[must_use]
+    pub fn sum(&self) -> (u64, u64) {
+        let ((a, b), (c, d)) = (self.before, self.last);
+        (a.saturating_add(c), b.saturating_add(d))
+    }
+}
+
+/// Reads a line `NAME: N activations, M misses`, which may go on behind that.
+#[must_use]
+pub fn activations(line: &str) -> Option<(&str, u64, u64)> {
+    let (name, rest) = line.split_once(": ")?;
+    let (activations, rest) = rest.split_once(" activations, ")?;
+    let (misses, _) = rest.split_once(" misses")?;
+    Some((name, activations.parse().ok()?, misses.parse().ok()?))
+}
+
+/// Adds to a report what the trace shows, and the verdicts.
+pub fn judge(
+    report: &mut RunReport,
+    observed: Option<&Observed>,
+    (budgets, lines): (&[BudgetFacts], &[LineFacts]),
+    conditions: Conditions,
+) {
+    report.clock = conditions.clock;
+    flows(report, observed, conditions);
+    for facts in budgets {
+        let budget = budget(facts, observed, conditions);
+        if let Some(vm) = report.vms.get_mut(usize::from(facts.meter.0)) {
+            vm.budgets.push(budget);
+        }
+    }
+    for &facts in lines {
+        if let Some(vm) = report.vms.get_mut(usize::from(facts.vm)) {
+            vm.interrupts.push(interrupt(facts, observed, conditions));
+        }
+    }
+    for vm in &mut report.vms {
+        for task in &mut vm.tasks {
+            task.finding = self::task(task, conditions);
+        }
+    }
+    let mut all = BTreeMap::new();
+    for flow in &report.flows {
+        if let Some(finding) = &flow.finding {
+            all.insert(format!("flow {}", flow.name), finding.verdict);
+        }
+    }
+    for vm in &report.vms {
+        for budget in &vm.budgets {
+            let name = format!("budget of {}/{} ({})", vm.name, budget.vcpu, budget.counts);
+            all.insert(name, budget.finding.verdict);
+        }
+        for line in &vm.interrupts {
+            let name = format!("interrupt {} of {}", line.intid, vm.name);
+            all.insert(name, line.finding.verdict);
+        }
+        for task in &vm.tasks {
+            all.insert(format!("task {} of {}", task.name, vm.name), task.finding.verdict);
+        }
+    }
+    let worst = all.values().copied().max();
+    report.verdict = worst.map(Verdict::key);
+    let names = all.into_iter().filter(|(_, verdict)| Some(*verdict) == worst);
+    report.verdict_of = names.map(|(name, _)| name).collect();
+}
+
+/// How late a latency is, in words.
+fn late(latency: &Latency) -> String {
+    format!("the longest took {} ns", latency.max)
+}
+
+fn flows(report: &mut RunReport, observed: Option<&Observed>, conditions: Conditions) {
+    let to_the_end = report.flows_counted() == Counted::ToTheEnd;
+    for (place, flow) in (0..).zip(&mut report.flows) {
+        let packets = observed.map_or(&[][..], |observed| observed.packets(place));
+        let whole = observed.is_some_and(|observed| observed.lost == 0);
+        let traced = Latency::of(packets);
+        // The hypervisor's counts may be older than the end of the run, and the trace may have lost
+        // records: each is complete where the other is not.
+        let is_newer =
+            |traced: &Latency| flow.latency_ns.is_none_or(|counted| traced.max > counted.max);
+        flow.latency_ns = match (flow.latency_ns, traced) {
+            (_, Some(traced)) if whole => Some(traced),
+            (_, Some(traced)) if is_newer(&traced) => {
+                Some(Latency { p50: None, p99: None, max_packet: 0, ..traced })
+            }
+            (counted, _) => counted,
+        };
+        // Late packets are counted among these: both counts are of the same packets.
+        flow.packets = flow.packets.max(packets.len() as u64);
+        if let Some(deadline) = flow.deadline_ns {
+            let late = packets.iter().filter(|packet| packet.latency_ns > deadline).count() as u64;
+            flow.late = flow.late.max(late);
+        }
+        if flow.deadline_ns.is_none() && flow.bound_ns.is_none() {
+            continue;
+        }
+        let Some(latency) = flow.latency_ns else {
+            flow.finding = Some(Finding::not_judged(
+                "no packet is known to have arrived: its sender must connect to the flow's port, and no packet may be longer than `size`",
+            ));
+            continue;
+        };
+        let packets = flow.packets;
+        flow.finding = Some(match (flow.deadline_ns, flow.bound_ns) {
+            (Some(deadline), _) if flow.late > 0 => {
+                let text = format!(
+                    "{} of {packets} packets missed the deadline of {deadline} ns, {}",
+                    flow.late,
+                    late(&latency)
+                );
+                Finding::failed(text, conditions.excuse())
+            }
+            (_, Some(bound)) if latency.max > bound => {
+                let above = latency.max - bound;
+                let mut text = format!("{}, {above} ns more than the bound", late(&latency));
+                // The records of a packet for several receivers are of its sender, once.
+                let period = flow.period_ns.filter(|_| flow.dropped.is_none());
+                let early = period.zip(observed);
+                let early = early.and_then(|(period, observed)| observed.early(place, period));
+                if let (Some((packets, most)), Some(period)) = (early, period) {
+                    // Writing to a string does not fail.
+                    let _ = write!(
+                        text,
+                        "; its sender broke the period of {period} ns, and the bound is not of such packets: {packets} came early, by {most} ns at most"
+                    );
+                }
+                let own = observed.filter(|_| whole);
+                let own = own.and_then(|observed| observed.longest_own(place));
+                let emulator = match (conditions.clock, own) {
+                    (Clock::CountedInSlices, _) => {
+                        Some("time slices of other cores are in it: add --no-quantum".to_owned())
+                    }
+                    (Clock::Counted, Some(own)) if own <= bound => Some(format!(
+                        "without the turns of other emulated cores the longest takes {own} ns"
+                    )),
+                    (Clock::Counted, None) => {
+                        Some("the trace does not tell whose turns are in it".to_owned())
+                    }
+                    _ => None,
+                };
+                let excuse = emulator.as_deref().or(conditions.excuse());
+                Finding::failed(text, excuse)
+            }
+            _ if !whole && !to_the_end => Finding::not_judged(
+                "the counts end before the run, and records of the trace were lost",
+            ),
+            _ => Finding::holds(),
+        });
+    }
+}
+
+fn budget(facts: &BudgetFacts, observed: Option<&Observed>, conditions: Conditions) -> Budget {
+    let used = observed.and_then(|observed| observed.used(facts.meter));
+    let finding = match (used, facts.overshoot) {
+        (None, _) if observed.is_none() => Finding::not_judged("the run left no trace"),
+        (None, _) => Finding::not_judged("no period ended"),
+        (Some(used), None) if used.most_beyond > 0 => {
+            Finding::not_judged("no overshoot is stated: add `overshoot` to [saturation]")
+        }
+        (Some(used), Some(overshoot)) if used.exceeded > 0 => {
+            let text = format!(
+                "{} of {} periods exceeded the limit by more than the overshoot of {overshoot}, by {} at most",
+                used.exceeded, used.periods, used.most_beyond
+            );
+            let others = facts
+                .counts_others
+                .then_some("QEMU's PMU counts more than this vCPU's instructions");
+            Finding::failed(text, others.or(conditions.excuse()))
+        }
+        _ => match observed.map_or(0, |observed| observed.lost) {
+            0 => Finding::holds(),
+            lost => Finding::not_judged(format!("{lost} records of the trace were lost")),
+        },
+    };
+    let used = used.unwrap_or_default();
+    Budget {
+        vcpu: facts.meter.1,
+        counts: facts.counts,
+        budget: facts.budget,
+        period_ns: facts.period_ns,
+        periods: used.periods,
+        max_used: used.most.min(MOST_OTHER),
+        throttled_periods: used.throttled,
+        max_beyond: used.most_beyond,
+        overshoot: facts.overshoot,
+        exceeded_periods: used.exceeded,
+        finding,
+    }
+}
+
+fn task(task: &Task, conditions: Conditions) -> Finding {
+    match (task.activations, task.misses) {
+        (Some(activations), Some(misses)) if misses > 0 => {
+            let text = format!(
+                "its VM reports {misses} missed deadlines of {} ns in {activations} activations",
+                task.deadline_ns
+            );
+            Finding::failed(text, conditions.excuse())
+        }
+        (Some(_), Some(_)) => Finding::holds(),
+        _ => Finding::not_judged(format!(
+            "its VM reported nothing of it: it must print `{}: N activations, M misses`",
+            task.name
+        )),
+    }
+}
+
+/// The finding on a task before it is judged.
+#[must_use]
+pub fn open() -> Finding {
+    Finding::not_judged("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        Verdict::{DoesNotHold, Holds, NotJudged},
+        *,
+    };
+    use crate::{
+        demux::{Demux, Step},
+        expect::Expectations,
+        observed::{Turns, Use},
+        report::{End, FlowFacts, Tally, VmFacts},
+        synthetic::Wire,
+    };
+
+    const COUNTED: Conditions = Conditions { clock: Clock::Counted, accept_host_time: false };
+    const SLICED: Conditions =
+        Conditions { clock: Clock::CountedInSlices, accept_host_time: false };
+    const HOST: Conditions = Conditions { clock: Clock::Host, accept_host_time: false };
+    const ACCEPTED: Conditions = Conditions { clock: Clock::Host, accept_host_time: true };
+
+    /// The report of a wire, of a VM `a` with a task and a flow of three packets.
+    fn report(wire: &Wire, worst: u64, deadline: Option<u64>, bound: Option<u64>) -> RunReport {
+        let tasks = vec![("loop".to_owned(), 1_000_000)];
+        let mut tally = Tally::new(&[VmFacts { name: "a".into(), cores: vec![0], tasks }]);
+        let wire = wire.clone().flow(9_000, 0, [3, 0, worst]);
+        let (mut demux, mut steps) = (Demux::new(1), Vec::<Step>::new());
+        for &byte in wire.bytes() {
+            demux.push(byte, &mut steps);
+        }
+        demux.finish(&mut steps);
+        for step in &steps {
+            tally.step(step);
+        }
+        let facts = FlowFacts {
+            name: "f".into(),
+            bound_ns: bound,
+            deadline_ns: deadline,
+            period_ns: Some(1_000_000),
+            shared: false,
+        };
+        let report = tally.report("s", "p", &Expectations::default(), End::TimeOver, 9_000);
+        RunReport { flows: tally.flows(&[facts]), ..report }
+    }
+
+    fn observed(latencies: &[u64], lost: u64) -> Observed {
+        let packet = |(&latency_ns, n)| Packet { latency_ns, arrived_ns: n };
+        Observed::of_packets(latencies.iter().zip(1..).map(packet).collect(), lost)
+    }
+
+    fn verdict(worst: u64, limits: [Option<u64>; 2], conditions: Conditions) -> Finding {
+        let wire = Wire::default().line(1, 0, "loop: 5 activations, 0 misses");
+        let mut report = report(&wire, worst, limits[0], limits[1]);
+        let mut observed = observed(&[worst / 2, worst, worst / 4], 0);
+        observed.add_turns(0, Turns::default());
+        judge(&mut report, Some(&observed), (&[], &[]), conditions);
+        let finding = report.flows.remove(0).finding.expect("a finding");
+        assert_eq!(report.verdict, Some(finding.verdict.key()));
+        finding
+    }
+
+    #[test]
+    fn a_missed_deadline_fails_except_in_host_time_runs() {
+        for (conditions, expected) in [
+            (COUNTED, DoesNotHold),
+            (SLICED, DoesNotHold),
+            (HOST, DoesNotHold),
+            (ACCEPTED, NotJudged),
+        ] {
+            let finding = verdict(9_600_000, [Some(1_000_000), None], conditions);
+            assert_eq!(finding.verdict, expected, "{conditions:?}");
+            let text =
+                "3 of 3 packets missed the deadline of 1000000 ns, the longest took 9600000 ns";
+            assert!(finding.reason.starts_with(text), "{}", finding.reason);
+            assert_eq!(verdict(1_000_000, [Some(1_000_000), None], conditions).verdict, Holds);
+        }
+    }
+
+    #[test]
+    fn an_exceeded_latency_fails_unless_emulator_caused() {
+        for (conditions, expected) in [(COUNTED, DoesNotHold), (SLICED, NotJudged)] {
+            let finding = verdict(843_000, [Some(5_000_000), Some(103_000)], conditions);
+            assert_eq!(finding.verdict, expected, "{conditions:?}");
+            assert!(finding.reason.contains("740000 ns more than the bound"), "{}", finding.reason);
+            assert_eq!(verdict(103_000, [None, Some(103_000)], conditions).verdict, Holds);
+        }
+    }
+
+    #[test]
+    fn a_sender_that_breaks_its_period_is_named() {
+        let reason = |sent: &[u64]| {
+            let mut observed = observed(&[843_000], 0).with_sent(sent);
+            observed.add_turns(0, Turns::default());
+            let mut report = report(&Wire::default(), 843_000, None, Some(103_000));
+            judge(&mut report, Some(&observed), (&[], &[]), COUNTED);
+            let finding = report.flows.remove(0).finding.expect("a finding");
+            assert_eq!(finding.verdict, DoesNotHold);
+            finding.reason
+        };
+        let broken = reason(&[0, 600_000, 1_200_000, 9_000_000]);
+        let text = "its sender broke the period of 1000000 ns, and the bound is not of such packets: 2 came early, by 800000 ns at most";
+        assert!(broken.ends_with(text), "{broken}");
+        // A guest's timer is not exact to the nanosecond.
+        for kept in [&[0, 1_000_000, 2_500_000, 3_495_000][..], &[]] {
+            assert!(reason(kept).ends_with("740000 ns more than the bound"), "{kept:?}");
+        }
+    }
+
+    #[test]
+    fn turns_of_other_emulated_cores_give_no_verdict() {
+        let judged = |turn: (u64, u64), lost| {
+            let packet = Packet { latency_ns: 843_000, arrived_ns: 1_000_000 };
+            let mut observed = Observed::of_packets(vec![packet], lost);
+            observed.add_turns(0, Turns::of(&[turn]));
+            let mut report = report(&Wire::default(), 843_000, None, Some(103_000));
+            judge(&mut report, Some(&observed), (&[], &[]), COUNTED);
+            report.flows.remove(0).finding.expect("a finding")
+        };
+        let emulator = judged((200_000, 950_000), 0);
+        assert_eq!(emulator.verdict, NotJudged);
+        let text = "; without the turns of other emulated cores the longest takes 93000 ns";
+        assert!(emulator.reason.ends_with(text), "{}", emulator.reason);
+        assert_eq!(judged((200_000, 900_000), 0).verdict, DoesNotHold);
+        assert_eq!(judged((200_000, 900_000), 1).verdict, NotJudged, "records are missing");
+    }
+
+    #[test]
+    fn the_latencies_are_those_of_all_packets() {
+        let mut whole = report(&Wire::default(), 70, Some(50), None);
+        judge(&mut whole, Some(&observed(&[10, 70, 40, 70, 30], 0)), (&[], &[]), COUNTED);
+        let flow = &whole.flows[0];
+        let expected = Latency {
+            min: 10,
+            p50: Some(40),
+            p99: Some(70),
+            max: 70,
+            max_packet: 2,
+            max_arrived_ns: 2,
+        };
+        assert_eq!((flow.latency_ns, flow.late), (Some(expected), 2));
+        let json = serde_json::to_value(flow).expect("JSON");
+        assert_eq!(
+            (&json["verdict"], &json["latency_ns"]["max_packet"]),
+            (&"does-not-hold".into(), &2.into())
+        );
+        // Where records were lost, the hypervisor's own counts stay.
+        let mut torn = report(&Wire::default(), 70, Some(80), None);
+        judge(&mut torn, Some(&observed(&[10, 60], 5)), (&[], &[]), COUNTED);
+        let latency = torn.flows[0].latency_ns.expect("packets");
+        assert_eq!((latency.max, latency.max_packet, latency.p50), (70, 3, None));
+        let finding = torn.flows[0].finding.as_ref().expect("a finding");
+        assert_eq!(finding.verdict, Holds);
+    }
+
+    #[test]
+    fn the_packets_are_those_of_trace_and_counts() {
+        // The counts are of the receiver's last life, the trace is of all.
+        let mut again = report(&Wire::default(), 70, Some(50), None);
+        judge(&mut again, Some(&observed(&[70; 5], 0)), (&[], &[]), COUNTED);
+        let flow = &again.flows[0];
+        assert_eq!((flow.packets, flow.late), (5, 5));
+        let finding = flow.finding.as_ref().expect("a finding");
+        assert!(finding.reason.starts_with("5 of 5 packets missed"), "{}", finding.reason);
+        let mut free = report(&Wire::default(), 70, None, None);
+        judge(&mut free, Some(&observed(&[70; 5], 0)), (&[], &[]), COUNTED);
+        assert_eq!(free.flows[0].packets, 5);
+        let mut torn = report(&Wire::default(), 70, Some(50), None);
+        judge(&mut torn, Some(&observed(&[70], 9)), (&[], &[]), COUNTED);
+        assert_eq!((torn.flows[0].packets, torn.flows[0].late), (3, 1));
+    }
+
+    #[test]
+    fn flows_without_packets_are_not_judged() {
+        let mut none = report(&Wire::default(), 0, Some(50), None);
+        none.flows[0].latency_ns = None;
+        judge(&mut none, Some(&observed(&[], 0)), (&[], &[]), COUNTED);
+        assert_eq!(none.verdict, Some("not-judged"));
+        let mut free = report(&Wire::default(), 70, None, None);
+        free.vms[0].tasks.clear();
+        judge(&mut free, None, (&[], &[]), COUNTED);
+        assert_eq!((free.verdict, free.flows[0].finding.is_none()), (None, true));
+    }
+
+    #[test]
+    fn a_task_is_judged_by_what_its_vm_reports() {
+        let judged = |lines: &[&str], conditions| {
+            let wire = lines
+                .iter()
+                .zip(1..)
+                .fold(Wire::default(), |wire, (line, time)| wire.line(time, 0, line));
+            let mut report = report(&wire, 1, Some(50), None);
+            judge(&mut report, Some(&observed(&[1], 0)), (&[], &[]), conditions);
+            let task = report.vms.remove(0).tasks.remove(0);
+            (task.activations, task.misses, task.finding.verdict)
+        };
+        assert_eq!(
+            judged(&["loop: 10 activations, 0 misses\r"], COUNTED),
+            (Some(10), Some(0), Holds)
+        );
+        let late = ["loop: 10 activations, 0 misses", "loop: 20 activations, 3 misses"];
+        assert_eq!(judged(&late, COUNTED), (Some(20), Some(3), DoesNotHold));
+        assert_eq!(judged(&late, HOST), (Some(20), Some(3), DoesNotHold));
+        assert_eq!(judged(&late, ACCEPTED), (Some(20), Some(3), NotJudged));
+        // The VM was restarted in between.
+        let again = ["loop: 20 activations, 3 misses", "loop: 5 activations, 0 misses"];
+        assert_eq!(judged(&again, COUNTED), (Some(25), Some(3), DoesNotHold));
+        for other in ["other: 10 activations, 0 misses", "loop: x activations, 0 misses", "loop"] {
+            assert_eq!(judged(&[other], COUNTED), (None, None, NotJudged), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_budget_is_judged_by_its_stated_overshoot() {
+        let used = Use { periods: 9, most: 400, most_beyond: 300, throttled: 4, exceeded: 2 };
+        let judged = |exceeded, overshoot, counts_others, lost, conditions| {
+            let facts =
+                BudgetFacts { overshoot, counts_others, budget: 100, ..BudgetFacts::default() };
+            let observed = Observed::of_use((0, 0, 0), Use { exceeded, ..used }, lost);
+            budget(&facts, Some(&observed), conditions).finding
+        };
+        let exceeded = judged(2, Some(200), false, 0, COUNTED);
+        assert_eq!(exceeded.verdict, DoesNotHold);
+        let text =
+            "2 of 9 periods exceeded the limit by more than the overshoot of 200, by 300 at most";
+        assert_eq!(exceeded.reason, text);
+        assert_eq!(judged(2, Some(200), false, 0, HOST).verdict, DoesNotHold);
+        assert_eq!(judged(2, Some(200), false, 0, ACCEPTED).verdict, NotJudged);
+        assert_eq!(judged(2, Some(200), true, 0, COUNTED).verdict, NotJudged);
+        assert_eq!(judged(0, Some(300), false, 0, HOST).verdict, Holds);
+        assert_eq!(judged(0, Some(300), false, 7, COUNTED).verdict, NotJudged);
+        assert_eq!(judged(0, None, false, 0, COUNTED).verdict, NotJudged);
+        assert_eq!(budget(&BudgetFacts::default(), None, COUNTED).finding.verdict, NotJudged);
+    }
+}

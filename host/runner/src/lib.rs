@@ -1,0 +1,38 @@
+//! Runs systems in QEMU: decodes what the hypervisor says, judges it, and leaves logs and reports.
+//!
+//! [`run()`] boots a system and returns a [`Run`] with its [`RunReport`], the JSON of
+//! `weir run --json`. [`observe`] also counts the accesses to memory, by a model of caches and DRAM
+//! banks in QEMU's plug-in. A [`Lab`] runs small systems for experiments, and [`calibrate`] finds with
+//! it how much a platform's memory takes. Consoles are shown by the caller's [`Console`].
+
+mod budgets;
+pub mod calibrate;
+pub mod control;
+mod demux;
+pub mod elf;
+mod expect;
+pub mod judge;
+pub mod lab;
+pub mod measure;
+pub mod observe;
+mod observed;
+mod qemu;
+mod ram;
+mod record;
+pub mod report;
+mod rings;
+mod run;
+mod session;
+pub mod show;
+mod signals;
+mod standstill;
+mod statics;
+mod syndrome;
+#[cfg(test)]
+mod synthetic;
+
+pub use lab::Lab;
+pub use report::RunReport;
+pub use rings::Told as Traced;
+pub use run::{Console, Options, Run, Silent, run};
+pub use signals::watch_signals;

@@ -1,0 +1,119 @@
+//! Runs a system with every access to memory sent through a model of caches and DRAM banks.
+
+mod picture;
+pub(crate) mod plugin;
+mod record;
+mod render;
+mod symbols;
+
+pub use picture::svg;
+pub use plugin::{Watch, plugin_arguments};
+pub use record::{Trace, render as render_traces};
+pub use render::{NOTHING, render};
+
+use crate::report::End;
+use crate::run::{Console, Options, Run, count, run};
+use serde_json::Value;
+use std::{fs, path::Path};
+use weir_image::{Failure, Result, cargo::Programs, failure::Context};
+use weir_model::System;
+use weir_qemu_plugin::caches::{Observed, Record, Shape};
+
+/// L1 data cache of a Cortex-A53 in its usual configuration, the one that QEMU's `cortex-a53` reports (Cortex-A53 TRM, DDI 0500,
+/// 2.1.4 and 6.1).
+const L1D: Shape = Shape { size: 32 << 10, ways: 4, line: 64 };
+/// Its L1 instruction cache.
+const L1I: Shape = Shape { size: 32 << 10, ways: 2, line: 64 };
+/// Bytes of a row of a DRAM bank: 1024 columns of 64 bits, as on DIMMs of DDR4 x8 devices (JESD79-4, 2.7).
+const ROW: u64 = 8 << 10;
+
+/// Where the plug-in leaves recordings.
+const RECORDINGS: &str = "recordings";
+/// What the plug-in is told before the run, and in the end.
+const CACHES: &str = "caches.json";
+const UNTIL: &str = "until";
+
+/// What was seen of a system.
+pub struct Outcome {
+    /// The system.
+    pub system: System,
+    /// What was counted.
+    pub seen: Observed,
+    /// The run.
+    pub run: Run,
+    /// The recordings of VMs.
+    pub traces: Vec<Trace>,
+    /// The functions of the hypervisor.
+    symbols: symbols::Symbols,
+}
+
+impl Outcome {
+    /// Returns what was seen as JSON.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        render::json(self)
+    }
+}
+
+/// Builds a system to be observed, runs it deterministically with the plug-in and returns what the
+/// plug-in saw. With a directory and a count, the first accesses of each VM, as many as the count, are
+/// recorded there.
+///
+/// # Errors
+///
+/// As [`run`]; the environment is at fault if the plug-in saw nothing. The run may have missed lines
+/// that it expected.
+pub fn observe(
+    system: &System,
+    options: &Options,
+    record: Option<(&Path, u64)>,
+    console: &mut dyn Console,
+) -> Result<Outcome> {
+    record.map_or(Ok(()), |(to, _)| record::check(to))?;
+    let environment = &options.environment;
+    let mut system = system.clone();
+    system.hypervisor.observed = true;
+    count(&mut system, options.time, options.unsliced);
+    let scratch = tempfile::tempdir().context(|| "make a directory")?;
+    let file = |name: &str| scratch.path().join(name);
+    let no_build = options.no_build;
+    let parts = weir_image::Options { environment: environment.clone(), no_build };
+    let built = weir_image::build(&system, &parts)?;
+    let out = Some(file("seen.json"));
+    let told = record.map(|(_, most)| Record { most, into: file(RECORDINGS) });
+    let offsets = record.map_or(Vec::new(), |_| record::offsets(&system, &built.packed.placement));
+    let watch = Watch::new(&system, Some(&built.packed), out, no_build, environment)?;
+    fs::write(file("system.img"), built.bytes).context(|| "write the image")?;
+    let options = Options {
+        deterministic: true,
+        watch: Some(watch.with_record(told)),
+        image_file: Some(file("system.img")),
+        ..options.clone()
+    };
+    let run = run(&system, &options, console)?;
+    match Observed::read(&file("seen.json")) {
+        Ok(seen) => {
+            let recordings = file(RECORDINGS);
+            let traces = record.map_or(Ok(Vec::new()), |(to, _)| {
+                record::write(&system, &offsets, &seen.recorded, &recordings, to)
+            })?;
+            let gic_v2 = system.platform.is_gic_v2();
+            let elf = Programs::new(environment, true).hypervisor(environment, gic_v2)?;
+            Ok(Outcome { system, seen, run, traces, symbols: symbols::Symbols::read(&elf) })
+        }
+        Err(error) => {
+            let log = run.directory.join("qemu.log");
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            let said = said.lines().find_map(|line| line.strip_prefix("weir-qemu-plugin: "));
+            if said.is_none()
+                && run.report.ended_by == End::MachineGone
+                && let Some(trouble) = run.trouble
+            {
+                let text = format!("{trouble}\nwhat the plug-in had seen went with it");
+                return Err(Failure { status: run.status, text });
+            }
+            let why = said.map_or_else(|| format!("{error}; see {}", log.display()), str::to_owned);
+            Err(Failure::environment(format!("the plug-in saw nothing: {why}")))
+        }
+    }
+}

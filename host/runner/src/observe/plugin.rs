@@ -1,0 +1,254 @@
+//! The plug-in in one run of QEMU: what it is told, and with which arguments it is loaded.
+
+use super::{CACHES, L1D, L1I, ROW, UNTIL};
+use crate::{
+    elf::Image,
+    ram::Ram,
+    statics::{Static, Statics},
+};
+use serde_json::{Value, json};
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
+use weir_image::{Environment, Failure, Result, cargo::Programs, failure::Context};
+use weir_model::{Packed, System, Vm, page_owners};
+use weir_qemu_plugin::caches::{PAGE, Record, Run, Setup, Shape};
+use weir_trace::monitor::{self, Kind, Monitor};
+
+/// The symbol of the page that the plug-in counts in, a `weir_trace::monitor::Monitor`.
+const PAGE_SYMBOL: &str = "weir_monitor";
+
+/// The caches job, for a run.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    library: PathBuf,
+    /// The hypervisor's ELF file.
+    hypervisor: PathBuf,
+    setup: Setup,
+    /// Where it leaves its report, if somebody wants it.
+    out: Option<PathBuf>,
+    /// Where it leaves the ledger of memory budgets, if somebody wants that.
+    ledger: Option<PathBuf>,
+}
+
+impl Watch {
+    /// For `system`, whose programs have been built. With `packed` the hypervisor's accesses are told apart by the pages that they
+    /// touch.
+    ///
+    /// # Errors
+    ///
+    /// The system is at fault if its platform has no cache; the environment if the plug-in cannot
+    /// be built.
+    pub fn new(
+        system: &System,
+        packed: Option<&Packed>,
+        out: Option<PathBuf>,
+        no_build: bool,
+        environment: &Environment,
+    ) -> Result<Self> {
+        let mut setup = setup(system, packed).map_err(Failure::system)?;
+        if out.is_none() {
+            // Without a report nobody asks what had been seen at a byte of the console.
+            setup.uart = None;
+        }
+        let programs = Programs::new(environment, true);
+        Ok(Self {
+            library: Programs::new(environment, no_build).plugin(environment)?,
+            hypervisor: programs.hypervisor(environment, system.platform.is_gic_v2())?,
+            setup,
+            out,
+            ledger: None,
+        })
+    }
+
+    /// Has it leave the ledger of memory budgets in `file`.
+    #[must_use]
+    pub fn with_ledger(self, file: PathBuf) -> Self {
+        Self { ledger: Some(file), ..self }
+    }
+
+    /// Has it record what VMs do, if anything is given.
+    #[must_use]
+    pub fn with_record(mut self, record: Option<Record>) -> Self {
+        self.setup.record = record;
+        self
+    }
+
+    /// Writes what the plug-in is told into `scratch`, which must stay while QEMU runs. The machine boots `image` in `ram`. If
+    /// `needed`, it can't do without the monitor.
+    ///
+    /// # Errors
+    ///
+    /// The environment is at fault if a file cannot be written or read, or if the image has no
+    /// counter page and one is needed.
+    pub fn prepare(
+        &self,
+        scratch: &Path,
+        image: &[u8],
+        gic_v2: bool,
+        ram: &Ram,
+        needed: bool,
+    ) -> Result<Loaded> {
+        let telling = || "write what the plug-in is told";
+        let told = serde_json::to_vec(&self.setup).context(telling)?;
+        fs::write(scratch.join(CACHES), told).context(telling)?;
+        let hypervisor = Image::read(&self.hypervisor)?;
+        let out = self.out.clone().unwrap_or_else(|| scratch.join("seen.json"));
+        let mut arguments = plugin_arguments(&self.library, &hypervisor, &out, Some(scratch));
+        let elf =
+            fs::read(&self.hypervisor).context(|| format!("read {}", self.hypervisor.display()))?;
+        let page = match page(&elf, image, gic_v2) {
+            Ok(page) => Some(page),
+            Err(error) if needed => {
+                return Err(Failure::environment(format!(
+                    "a budget with source = \"counter-page\" cannot be kept: {error}"
+                )));
+            }
+            Err(_) => None,
+        };
+        let [_, told] = &mut arguments;
+        if let Some(file) = &self.ledger {
+            told.push_str(&ledger_argument(file));
+        }
+        if let Some(pa) = page.as_ref().and_then(Static::address) {
+            let _ = write!(told, ",monitor={:#x},ram={}", pa.0, ram.path());
+        }
+        Ok(Loaded { arguments, page, cores: self.setup.cores.len() })
+    }
+
+    /// Says that `bytes` bytes of the wire belong to the run in `scratch`; QEMU must not have ended.
+    ///
+    /// # Errors
+    ///
+    /// The environment is at fault if the file cannot be written.
+    pub fn until(scratch: &Path, bytes: usize) -> Result {
+        fs::write(scratch.join(UNTIL), bytes.to_string()).context(|| "write where the run ends")
+    }
+}
+
+/// The plug-in as QEMU loads it.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// QEMU's arguments.
+    pub arguments: [String; 2],
+    /// The page that it counts in, if the hypervisor has one.
+    page: Option<Static>,
+    cores: usize,
+}
+
+impl Loaded {
+    /// What the page in `ram` says of each core.
+    pub fn counts(&self, ram: &Ram) -> Value {
+        let Some(page) = &self.page else { return Value::Null };
+        let mut bytes = [0; monitor::SIZE];
+        let read = page.read(ram, &mut bytes).ok().and_then(|()| Monitor::from_bytes(&bytes));
+        let Some(monitor) = read.filter(Monitor::is_counting) else { return Value::Null };
+        let core = |core| {
+            let (refills, write_backs) = monitor.counts(core);
+            json!({
+                "core": core,
+                "refills": refills,
+                "write_backs": write_backs,
+                "hypervisor_refills": monitor.count(core, Kind::HypervisorRefills),
+                "hypervisor_write_backs": monitor.count(core, Kind::HypervisorWriteBacks),
+            })
+        };
+        (0..self.cores.min(monitor::CORES)).map(core).collect()
+    }
+}
+
+/// The page to count in, in an image whose guests do nothing that is not counted.
+fn page(elf: &[u8], image: &[u8], gic_v2: bool) -> std::result::Result<Static, String> {
+    let statics = Statics::new(elf, image, gic_v2)?;
+    if !statics.is_observed() {
+        return Err("the image lets guests zero lines by DC ZVA, which QEMU's plug-ins are not told of: let `weir run` build it".into());
+    }
+    let page = statics.find(PAGE_SYMBOL).filter(|page| page.len() == monitor::SIZE);
+    page.ok_or_else(|| format!("the hypervisor has no page `{PAGE_SYMBOL}`"))
+}
+
+/// A path among QEMU's options, which are split at commas; a doubled one stands for itself.
+fn quote(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+/// What makes the plug-in write the ledger of memory budgets to `file`: behind [`plugin_arguments`].
+pub fn ledger_argument(file: &Path) -> String {
+    format!(",ledger={}", quote(file))
+}
+
+/// QEMU's arguments that load the plug-in; for the caches job with the directory of what it is told.
+#[must_use]
+pub fn plugin_arguments(
+    plugin: &Path,
+    hypervisor: &Image,
+    out: &Path,
+    caches: Option<&Path>,
+) -> [String; 2] {
+    let (start, end) = (hypervisor.addresses.start, hypervisor.addresses.end);
+    let mut arguments = format!(
+        "{},out={},hyp={start:#x}-{end:#x},vectors={:#x}",
+        quote(plugin),
+        quote(out),
+        hypervisor.vectors
+    );
+    if let Some(caches) = caches {
+        let file = |name: &str| quote(&caches.join(name));
+        let _ = write!(arguments, ",caches={},until={}", file(CACHES), file(UNTIL));
+    }
+    ["-plugin".to_owned(), arguments]
+}
+
+/// What the plug-in is told of a system.
+fn setup(system: &System, packed: Option<&Packed>) -> std::result::Result<Setup, String> {
+    let platform = &system.platform;
+    let cache = platform.places.cache.ok_or_else(|| {
+        format!(
+            "{} tells no cache: give its file a [cache] with size, ways and line",
+            platform.name
+        )
+    })?;
+    let run_on = |core: usize| {
+        let here = |vm: &Vm| vm.cpus.iter().any(|cpu| usize::from(cpu.0) == core);
+        system.vms.iter().enumerate().filter(|(_, vm)| here(vm)).map(|(vm, _)| vm).collect()
+    };
+    let mut pages: Vec<Run> = Vec::new();
+    let owners = packed.map(|packed| page_owners(system, packed)).transpose()?;
+    for (first, vm) in owners.unwrap_or_default() {
+        match pages.last_mut() {
+            Some(run) if run.vm == vm && run.first + run.count * PAGE == first => run.count += 1,
+            _ => pages.push(Run { first, count: 1, vm }),
+        }
+    }
+    Ok(Setup {
+        vms: system.vms.iter().map(|vm| vm.name.clone()).collect(),
+        cores: (0..system.machine_cores()).map(run_on).collect(),
+        l1d: Shape { line: cache.line.0, ..L1D },
+        l1i: Shape { line: cache.line.0, ..L1I },
+        l2: Shape { size: cache.size.0, ways: cache.ways as u32, line: cache.line.0 },
+        banks: system.division.geometry.banks.into_iter().take_while(|&mask| mask != 0).collect(),
+        row: ROW,
+        uart: Some(platform.uart.base.0),
+        ram: platform.memory.base.0,
+        ram_len: platform.memory.size.0,
+        pages,
+        record: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_with_commas_reach_the_plugin() {
+        let hypervisor = Image { addresses: 0x1000..0x3000, vectors: 0x1800, ..Image::default() };
+        let arguments =
+            plugin_arguments(Path::new("a,b.so"), &hypervisor, Path::new("o"), Some("c".as_ref()));
+        let told =
+            "a,,b.so,out=o,hyp=0x1000-0x3000,vectors=0x1800,caches=c/caches.json,until=c/until";
+        assert_eq!(arguments, ["-plugin", told]);
+    }
+}

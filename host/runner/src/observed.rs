@@ -1,0 +1,480 @@
+//! What the trace of a run shows of each packet, each period of a memory budget, and each interrupt
+//! with a deadline.
+
+use std::{collections::BTreeMap, io::Read};
+use weir_image::Result;
+use weir_report::trace::file::{self as trace, Trace};
+use weir_trace::record::{Kind, Record};
+
+/// A packet that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// From the later of its notification and its eligibility to its receiver's interrupt.
+    pub latency_ns: u64,
+    /// When it counted as arrived, in nanoseconds since the hypervisor started.
+    pub arrived_ns: u64,
+}
+
+/// A meter: VM, vCPU, and the number of a [`weir_trace::record::Meter`].
+pub type MeterKey = (u8, u8, u32);
+
+/// How a vCPU used a memory budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// Periods that ended.
+    pub periods: u64,
+    /// The most accesses in one of them.
+    pub most: u64,
+    /// The most accesses in one of them above the limit that was then in force.
+    pub most_beyond: u64,
+    /// Periods in which the vCPU was suspended.
+    pub throttled: u64,
+    /// Periods with more accesses above the limit than the stated overshoot.
+    pub exceeded: u64,
+}
+
+/// An interrupt line: VM and interrupt number.
+pub type LineKey = (u8, u32);
+
+/// How soon a VM had the core for an interrupt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delivery {
+    /// How often it came.
+    pub times: u64,
+    /// How often the VM had the core later than the deadline, or not until the end of the trace.
+    pub late: u64,
+    /// The longest time.
+    pub max_ns: u64,
+}
+
+/// An interrupt for which its VM does not have the core yet, or has just got it.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    core: u16,
+    /// When it arrived.
+    since_ns: u64,
+    /// Its VM has the core, unless the next record says that the line was masked.
+    delivered_ns: Option<u64>,
+}
+
+/// A period under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Period {
+    limit: u64,
+    throttled: bool,
+}
+
+/// What a trace shows.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// The packets of each flow in the order of their arrival, by the flow's place in the system
+    /// file.
+    packets: BTreeMap<u32, Vec<Packet>>,
+    /// When packets of each flow were handed to the broker, in ns.
+    sent: BTreeMap<u32, Vec<u64>>,
+    uses: BTreeMap<MeterKey, Use>,
+    periods: BTreeMap<MeterKey, Period>,
+    deliveries: BTreeMap<LineKey, Delivery>,
+    waiting: BTreeMap<LineKey, Waiting>,
+    /// The VM on each core that VMs share.
+    current: BTreeMap<u16, u8>,
+    /// The turns of cores that have no part in a flow, by the flow's place.
+    turns: BTreeMap<u32, Turns>,
+    /// Records that are missing, if the trace is not whole.
+    pub lost: u64,
+}
+
+impl Observed {
+    /// Reads `trace` to its end. `overshoot` gives the stated overshoot of a meter, and `deadline`
+    /// the deadline of an interrupt, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// A trace that cannot be read.
+    pub fn read<R: Read>(
+        trace: &mut Trace<R>,
+        overshoot: impl Fn(MeterKey) -> Option<u64>,
+        deadline: impl Fn(LineKey) -> Option<u64>,
+    ) -> Result<Self> {
+        let facts = trace.facts.clone();
+        let mut observed = Self { lost: facts.lost, ..Self::default() };
+        while let Some(record) = trace.next_record()? {
+            match Kind::from_number(record.kind) {
+                Some(Kind::PacketArrived) => {
+                    let arrived_ns = facts.nanos(record.time);
+                    let packet = Packet { latency_ns: record.other(), arrived_ns };
+                    observed.packets.entry(record.detail >> 16).or_default().push(packet);
+                }
+                Some(Kind::PacketSent) => {
+                    let sent = observed.sent.entry(record.detail >> 16).or_default();
+                    sent.push(facts.nanos(record.time));
+                }
+                Some(kind) => {
+                    observed.budget(kind, &record, &overshoot);
+                    observed.line(kind, &record, facts.nanos(record.time), &deadline);
+                }
+                None => {}
+            }
+        }
+        let end = trace.end();
+        for line in observed.waiting.keys().copied().collect::<Vec<_>>() {
+            observed.settle(line, end, &deadline);
+        }
+        if trace.damage().is_some() {
+            observed.lost = observed.lost.max(1);
+        }
+        Ok(observed)
+    }
+
+    fn budget(&mut self, kind: Kind, record: &Record, overshoot: impl Fn(MeterKey) -> Option<u64>) {
+        let key = (record.vm, record.vcpu, record.detail);
+        let limit = record.other();
+        match kind {
+            Kind::Replenish => {
+                let begun = Period { limit, throttled: false };
+                let Some(ended) = self.periods.insert(key, begun) else { return };
+                let used = self.uses.entry(key).or_default();
+                let beyond = record.count.saturating_sub(ended.limit);
+                used.periods += 1;
+                used.most = used.most.max(record.count);
+                used.most_beyond = used.most_beyond.max(beyond);
+                used.throttled += u64::from(ended.throttled);
+                let exceeded = overshoot(key).is_some_and(|overshoot| beyond > overshoot);
+                used.exceeded += u64::from(exceeded);
+            }
+            // A limit can only grow within a period: others' budgets are added to it.
+            Kind::Poll | Kind::Throttle | Kind::Overflow | Kind::Wake => {
+                if let Some(period) = self.periods.get_mut(&key) {
+                    period.limit = period.limit.max(limit);
+                    period.throttled |= kind == Kind::Throttle;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds the turns of cores that have no part in a flow.
+    pub fn add_turns(&mut self, flow: u32, turns: Turns) {
+        self.turns.insert(flow, turns);
+    }
+
+    /// The longest latency of a flow's packets without the turns of cores that have no part in it,
+    /// if these are known.
+    pub fn longest_own(&self, flow: u32) -> Option<u64> {
+        let turns = self.turns.get(&flow)?;
+        let own = |packet: &Packet| packet.latency_ns.saturating_sub(turns.during(*packet));
+        self.packets(flow).iter().map(own).max()
+    }
+
+    /// Returns how many packets of a flow came before a period had passed since the packet before,
+    /// and by how much at most, in ns. A packet that comes early counts as sent when the period
+    /// ends, as in EL2. What is less than 1 % of the period is within the precision of a guest's
+    /// timer.
+    pub fn early(&self, flow: u32, period: u64) -> Option<(u64, u64)> {
+        let (mut next, mut early, mut most) = (0, 0, 0);
+        for &sent in self.sent.get(&flow)? {
+            let before = u64::saturating_sub(next, sent);
+            if before > period / 100 {
+                early += 1;
+                most = most.max(before);
+            }
+            next = sent.max(next).saturating_add(period);
+        }
+        (early > 0).then_some((early, most))
+    }
+
+    /// Adds when packets of the first flow were sent.
+    #[cfg(test)]
+    pub fn with_sent(mut self, sent: &[u64]) -> Self {
+        self.sent.insert(0, sent.to_vec());
+        self
+    }
+
+    /// Shows these packets of the first flow, in a trace that lost so many records.
+    #[cfg(test)]
+    pub fn of_packets(packets: Vec<Packet>, lost: u64) -> Self {
+        Self { packets: [(0, packets)].into(), lost, ..Self::default() }
+    }
+
+    /// Shows this use of a meter, in a trace that lost so many records.
+    #[cfg(test)]
+    pub fn of_use(meter: MeterKey, used: Use, lost: u64) -> Self {
+        Self { uses: [(meter, used)].into(), lost, ..Self::default() }
+    }
+
+    /// Takes a record of an interrupt line, or of the vCPU that has a core.
+    fn line(
+        &mut self,
+        kind: Kind,
+        record: &Record,
+        now: u64,
+        deadline: impl Fn(LineKey) -> Option<u64>,
+    ) {
+        let (key, core) = ((record.vm, record.detail), trace::core(record));
+        match kind {
+            Kind::Interrupt if deadline(key).is_some() => {
+                // What has been delivered came before.
+                if self.waiting.get(&key).is_some_and(|waiting| waiting.delivered_ns.is_some()) {
+                    self.settle(key, now, &deadline);
+                }
+                let waiting = Waiting { core, since_ns: now, delivered_ns: None };
+                let waiting = self.waiting.entry(key).or_insert(waiting);
+                // A core that VMs do not share has no record of switches.
+                if self.current.get(&core).is_none_or(|vm| *vm == record.vm) {
+                    waiting.delivered_ns = Some(now);
+                }
+            }
+            // Until then the line is masked, and the interrupt is with the distributor.
+            Kind::LineDeferred if record.other() > 0 => {
+                if let Some(waiting) = self.waiting.get_mut(&key) {
+                    waiting.delivered_ns = None;
+                }
+            }
+            Kind::VcpuSwitch => {
+                self.current.insert(core, record.vm);
+                let its = |(line, waiting): (&LineKey, &Waiting)| {
+                    (line.0 == record.vm && waiting.core == core && waiting.delivered_ns.is_none())
+                        .then_some(*line)
+                };
+                for line in self.waiting.iter().filter_map(its).collect::<Vec<_>>() {
+                    if let Some(waiting) = self.waiting.get_mut(&line) {
+                        waiting.delivered_ns = Some(now);
+                    }
+                }
+            }
+            // What waited goes with the life of its VM.
+            Kind::VmStop | Kind::VmFault | Kind::VmRestart => {
+                self.waiting
+                    .retain(|line, waiting| line.0 != record.vm || waiting.delivered_ns.is_some());
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts what waited, until `now` if its VM has not had the core.
+    fn settle(&mut self, line: LineKey, now: u64, deadline: impl Fn(LineKey) -> Option<u64>) {
+        let Some(waiting) = self.waiting.remove(&line) else { return };
+        let took = waiting.delivered_ns.unwrap_or(now).saturating_sub(waiting.since_ns);
+        let late = deadline(line).is_some_and(|deadline| took > deadline);
+        // One that still waits within its deadline is neither late nor delivered.
+        if waiting.delivered_ns.is_some() || late {
+            let delivery = self.deliveries.entry(line).or_default();
+            delivery.times += 1;
+            delivery.late += u64::from(late);
+            delivery.max_ns = delivery.max_ns.max(took);
+        }
+    }
+
+    /// How soon a VM had the core for an interrupt; none if it did not come.
+    pub fn delivery(&self, line: LineKey) -> Option<Delivery> {
+        self.deliveries.get(&line).copied()
+    }
+
+    /// The packets of a flow in the order of their arrival.
+    pub fn packets(&self, flow: u32) -> &[Packet] {
+        self.packets.get(&flow).map_or(&[], Vec::as_slice)
+    }
+
+    /// How a meter's budget was used; nothing where no period ended.
+    pub fn used(&self, meter: MeterKey) -> Option<Use> {
+        self.uses.get(&meter).copied()
+    }
+}
+
+/// When cores that have no part in a flow ran, on a machine that runs its cores one at a time, as
+/// far as a trace shows it: what lies between two records that one core made with no other core's
+/// record in between.
+#[derive(Clone, Debug, Default)]
+pub struct Turns {
+    /// Begin and end of each in the order of time, and the length of all before it.
+    all: Vec<(u64, u64, u64)>,
+}
+
+impl Turns {
+    /// Reads the turns of cores other than `own`.
+    ///
+    /// # Errors
+    ///
+    /// A trace that cannot be read.
+    pub fn read<R: Read>(trace: &mut Trace<R>, own: &[u8]) -> Result<Self> {
+        let facts = trace.facts.clone();
+        let (mut all, mut sum, mut last) = (Vec::new(), 0, None);
+        while let Some(record) = trace.next_record()? {
+            let (core, now) = (trace::core(&record), facts.nanos(record.time));
+            let is_own = own.iter().any(|own| u16::from(*own) == core);
+            let Some((before, since)) = last.replace((core, now)) else { continue };
+            if before == core && !is_own && since < now {
+                all.push((since, now, sum));
+                sum += now - since;
+            }
+        }
+        Ok(Self { all })
+    }
+
+    /// Holds these turns, which follow each other.
+    #[cfg(test)]
+    pub fn of(turns: &[(u64, u64)]) -> Self {
+        let mut sum = 0;
+        let all = turns.iter().map(|&(begin, end)| {
+            sum += end - begin;
+            (begin, end, sum - (end - begin))
+        });
+        Self { all: all.collect() }
+    }
+
+    /// Returns how long these cores ran up to a moment.
+    fn until(&self, moment: u64) -> u64 {
+        let behind = self.all.partition_point(|(begin, ..)| *begin < moment);
+        let last = behind.checked_sub(1).and_then(|last| self.all.get(last));
+        last.map_or(0, |&(begin, end, before)| before + moment.min(end) - begin)
+    }
+
+    /// Returns how long these cores ran while a packet was under way.
+    pub fn during(&self, packet: Packet) -> u64 {
+        let begin = packet.arrived_ns.saturating_sub(packet.latency_ns);
+        self.until(packet.arrived_ns) - self.until(begin)
+    }
+}
+
+/// The least of sorted values that at least `percent` of them do not exceed (nearest rank); none
+/// without values.
+pub fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Cursor;
+    use weir_report::trace::file::Facts;
+    use weir_trace::record::packet;
+    use zerocopy::IntoBytes as _;
+
+    fn trace(mut facts: Facts, records: &[Record]) -> Trace<Cursor<Vec<u8>>> {
+        facts.records = records.len() as u64;
+        let mut bytes = Vec::new();
+        facts.write(&mut bytes).expect("memory");
+        bytes.extend_from_slice(records.as_bytes());
+        Trace::read(Cursor::new(bytes)).expect("a trace")
+    }
+
+    fn record(kind: Kind, detail: u32, count: u64, other: u64) -> Record {
+        Record { kind: kind as u16, vm: 1, detail, count, rest: other, ..Record::default() }
+    }
+
+    fn read(records: &[Record], overshoot: Option<u64>) -> Observed {
+        let facts =
+            Facts { frequency: 1_000_000_000, records: records.len() as u64, ..Facts::default() };
+        Observed::read(&mut trace(facts, records), |_| overshoot, |_| None).expect("a trace")
+    }
+
+    #[test]
+    fn percentiles_are_of_nearest_rank() {
+        let values: Vec<u64> = (1..=98).collect();
+        assert_eq!([50, 99, 100].map(|p| percentile(&values, p)), [Some(49), Some(98), Some(98)]);
+        assert_eq!((percentile(&[7], 50), percentile(&[], 50)), (Some(7), None));
+    }
+
+    #[test]
+    fn an_interrupt_waits_until_its_vm_has_the_core() {
+        let at = |time, kind, vm, detail, other| Record {
+            time,
+            kind: kind as u16,
+            vm,
+            detail,
+            rest: other,
+            ..Record::default()
+        };
+        let records = [
+            at(0, Kind::VcpuSwitch, 0, 0, 0),
+            at(100, Kind::Interrupt, 1, 34, 0),
+            // It joins the one that waits.
+            at(150, Kind::Interrupt, 1, 34, 0),
+            at(400, Kind::VcpuSwitch, 1, 0, 0),
+            at(500, Kind::Interrupt, 1, 34, 0),
+            at(600, Kind::Interrupt, 1, 34, 0),
+            // Masked for want of credit: the one of 600 comes again.
+            at(601, Kind::LineDeferred, 1, 34, 800),
+            at(800, Kind::Interrupt, 1, 34, 0),
+            at(900, Kind::VcpuSwitch, 0, 0, 0),
+            // Without a deadline.
+            at(950, Kind::Interrupt, 1, 35, 0),
+            at(1000, Kind::Interrupt, 1, 34, 0),
+            at(1300, Kind::Interrupt, 0, 36, 0),
+        ];
+        let facts = Facts { frequency: 1_000_000_000, ..Facts::default() };
+        let deadline = |(_, intid)| (intid != 35).then_some(250);
+        let read = |records: &[Record]| {
+            Observed::read(&mut trace(facts.clone(), records), |_| None, deadline).expect("a trace")
+        };
+        let observed = read(&records);
+        let expected = Delivery { times: 4, late: 2, max_ns: 300 };
+        assert_eq!(observed.delivery((1, 34)), Some(expected), "the last waits to the end");
+        assert_eq!(observed.delivery((1, 35)), None);
+        assert_eq!(observed.delivery((0, 36)), Some(Delivery { times: 1, late: 0, max_ns: 0 }));
+        // What waits for a VM that ends is not late.
+        let mut ended = records.to_vec();
+        ended.push(at(1301, Kind::VmStop, 1, 0, 0));
+        assert_eq!(
+            read(&ended).delivery((1, 34)),
+            Some(Delivery { times: 3, late: 1, max_ns: 300 })
+        );
+    }
+
+    #[test]
+    fn turns_are_those_of_other_cores_within_the_window() {
+        let at = |time, core| {
+            let record = Record { time, kind: Kind::Exit as u16, ..Record::default() };
+            record.with_sequence(core)
+        };
+        // Core 1 runs from 150 to 300 and from 400 to 450, core 0 from 450 to 500.
+        let records =
+            [(100, 0), (150, 1), (300, 1), (350, 2), (400, 1), (450, 1), (450, 0), (500, 0)];
+        let records = records.map(|(time, core)| at(time, core));
+        let turns = |own: &[u8]| {
+            let facts = Facts { frequency: 1_000_000_000, ..Facts::default() };
+            Turns::read(&mut trace(facts, &records), own).expect("a trace")
+        };
+        let during = |turns: &Turns, begin: u64, end: u64| {
+            turns.during(Packet { latency_ns: end - begin, arrived_ns: end })
+        };
+        let others = turns(&[0, 2]);
+        assert_eq!([during(&others, 0, 1000), during(&others, 200, 420)], [200, 120]);
+        assert_eq!([during(&others, 310, 390), during(&others, 160, 170)], [0, 10]);
+        assert_eq!([during(&turns(&[1]), 0, 1000), during(&turns(&[]), 600, 700)], [50, 0]);
+    }
+
+    #[test]
+    fn packets_are_told_apart_by_flow() {
+        let arrived = |flow, latency| record(Kind::PacketArrived, packet(flow, 3), 0, latency);
+        let observed = read(&[arrived(0, 10), arrived(2, 30), arrived(0, 20)], None);
+        let latencies = |flow| -> Vec<u64> {
+            observed.packets(flow).iter().map(|packet| packet.latency_ns).collect()
+        };
+        assert_eq!([latencies(0), latencies(1), latencies(2)], [vec![10, 20], vec![], vec![30]]);
+    }
+
+    #[test]
+    fn a_period_is_judged_by_the_limit_at_its_end() {
+        let records = [
+            record(Kind::Replenish, 0, 0, 100),
+            record(Kind::Throttle, 0, 104, 100),
+            // The next budget is smaller by what was counted beyond.
+            record(Kind::Replenish, 0, 104, 96),
+            // Others' budgets are added.
+            record(Kind::Poll, 0, 96, 196),
+            record(Kind::Replenish, 0, 150, 100),
+            record(Kind::Throttle, 0, 130, 100),
+            record(Kind::Replenish, 0, 130, 70),
+            // The period under way is not judged.
+            record(Kind::Throttle, 0, 900, 70),
+        ];
+        let used = read(&records, Some(10)).used((1, 0, 0)).expect("periods");
+        let expected = Use { periods: 3, most: 150, most_beyond: 30, throttled: 2, exceeded: 1 };
+        assert_eq!(used, expected);
+        assert_eq!(read(&records, Some(30)).used((1, 0, 0)).expect("periods").exceeded, 0);
+        assert_eq!(read(&records, None).used((1, 0, 0)).expect("periods").exceeded, 0);
+        assert_eq!(read(&records, None).used((1, 0, 1)), None);
+    }
+}

@@ -1,0 +1,401 @@
+//! The machine: a QEMU of our own, its UART on two pipes, gone when we are.
+
+use super::ram::Ram;
+use rustix::{
+    io::{FdFlags, fcntl_setfd},
+    process::{Pid, Signal},
+};
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{self, Read, Write},
+    os::{fd::AsRawFd, unix::process::CommandExt},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use weir_image::{Failure, Result, failure::Context};
+use weir_trace::wire::{DLE, FOCUS, REPORT, STANDSTILL};
+use weir_units::Bytes;
+
+/// Reads that may wait for us before QEMU has to.
+const READS_WAITING: usize = 64;
+/// Bytes of one read, and of the pipe from QEMU.
+const READ: usize = 64 * 1024;
+const PIPE: usize = 1 << 20;
+/// How long QEMU may take to end when asked to.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What goes to the hypervisor.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Console input of the VM at this place.
+    Keys(u8, Vec<u8>),
+    /// A request for counters and denials.
+    Report,
+    /// Virtual time stands still.
+    Standstill,
+}
+
+/// What came next.
+#[derive(Debug)]
+pub enum Heard {
+    /// Bytes off the wire.
+    Bytes(Vec<u8>),
+    /// Nothing in the time given.
+    Nothing,
+    /// The wire has ended.
+    Gone,
+}
+
+/// A running QEMU. It is killed when this is dropped, and by the kernel when this process dies.
+#[derive(Debug)]
+pub struct Machine {
+    child: Child,
+    /// None once nobody listens any more.
+    bytes: Option<Receiver<Vec<u8>>>,
+    input: SyncSender<Input>,
+    exited: Option<(ExitStatus, Instant)>,
+}
+
+/// What makes up QEMU's command line.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// `-machine`.
+    pub machine: String,
+    /// `-cpu`.
+    pub cpu: String,
+    /// `-smp`.
+    pub cores: usize,
+    /// `-m`.
+    pub memory: Bytes,
+    /// Count instructions, so that every run is the same.
+    pub deterministic: bool,
+    /// The user's own.
+    pub extra: Vec<OsString>,
+}
+
+impl Setup {
+    /// QEMU's arguments. No device but the board's own: each of QEMU's virtio devices, displays and
+    /// monitors brings the host's time into the machine.
+    pub fn arguments(&self, image: OsString, ram: &Ram) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = Vec::new();
+        let mut option = |name: &str, value: &str| {
+            arguments.push(name.into());
+            arguments.push(value.into());
+        };
+        option("-machine", &self.machine);
+        if self.deterministic {
+            // A tick of the counter is one instruction then, and not 16.
+            option("-cpu", &format!("{},cntfrq=1000000000", self.cpu));
+        } else {
+            option("-cpu", &self.cpu);
+        }
+        option("-smp", &self.cores.to_string());
+        option("-m", &format!("{}k", self.memory.0 >> 10));
+        let [object, backend, machine, memory] = ram.arguments();
+        option(&object, &backend);
+        option(&machine, &memory);
+        option("-display", "none");
+        option("-monitor", "none");
+        option("-rtc", "base=2026-01-01,clock=vm");
+        option("-chardev", "stdio,id=wire,signal=off");
+        option("-serial", "chardev:wire");
+        if self.deterministic {
+            option("-icount", "shift=0,sleep=off");
+            option("-seed", "1");
+        }
+        arguments
+            .extend(["-nodefaults", "-no-user-config", "-no-reboot", "-kernel"].map(Into::into));
+        arguments.push(image);
+        arguments.extend(self.extra.iter().cloned());
+        arguments
+    }
+}
+
+/// Names what the loader takes before the program's own libraries, split at blanks and colons.
+const PRELOAD: &str = "LD_PRELOAD";
+
+/// A library that QEMU loads before its own, handed over as an open file: its path may have blanks.
+#[derive(Debug)]
+pub struct Preload(File);
+
+impl Preload {
+    /// Opens it.
+    pub fn open(library: &Path) -> Result<Self> {
+        Ok(Self(File::open(library).context(|| format!("read {}", library.display()))?))
+    }
+
+    /// The value of the loader's variable, for a child that inherits the file: this library, then the user's own.
+    fn list(&self, own: Option<OsString>) -> OsString {
+        let mut list = OsString::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()));
+        if let Some(own) = own {
+            list.push(":");
+            list.push(own);
+        }
+        list
+    }
+}
+
+/// The version that QEMU tells, or why it can't be started.
+pub fn version(program: &OsString) -> Result<String> {
+    let output = Command::new(program)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| missing(program, &error))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().next().unwrap_or("unknown").trim().to_owned())
+}
+
+fn missing(program: &OsString, error: &io::Error) -> Failure {
+    let hint = if error.kind() == io::ErrorKind::NotFound {
+        "\n  install it (Debian and Ubuntu: `apt install qemu-system-arm`), or set WEIR_QEMU"
+    } else {
+        ""
+    };
+    Failure::environment(format!("cannot start {}: {error}{hint}", program.to_string_lossy()))
+}
+
+impl Machine {
+    /// Starts QEMU, which inherits the file of `ram` and loads `preload` before all else. Its standard error goes to `log`.
+    ///
+    /// Must be called on a thread that lives as long as the run: the kernel kills QEMU when the thread
+    /// that started it ends.
+    pub fn start(
+        program: &OsString,
+        arguments: &[OsString],
+        ram: &Arc<Ram>,
+        preload: Option<Preload>,
+        log: File,
+    ) -> Result<Self> {
+        let mut command = Command::new(program);
+        if let Some(preload) = &preload {
+            command.env(PRELOAD, preload.list(std::env::var_os(PRELOAD)));
+        }
+        command
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            // A group of its own: Ctrl-C on the terminal is for us alone, and ends QEMU by us.
+            .process_group(0);
+        let (parent, ram) = (rustix::process::getpid(), Arc::clone(ram));
+        // SAFETY: between fork and exec only async-signal-safe calls are allowed; the closure makes
+        // four system calls (fcntl twice, prctl, getppid) and neither allocates nor locks.
+        unsafe {
+            command.pre_exec(move || {
+                // Only in this child: no other program that is started meanwhile keeps the memory.
+                fcntl_setfd(ram.descriptor(), FdFlags::empty())?;
+                if let Some(Preload(library)) = &preload {
+                    fcntl_setfd(library, FdFlags::empty())?;
+                }
+                rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+                if rustix::process::getppid() == Some(parent) {
+                    Ok(())
+                } else {
+                    // The parent died before it could be watched.
+                    Err(io::Error::from_raw_os_error(rustix::io::Errno::CHILD.raw_os_error()))
+                }
+            });
+        }
+        let mut child = command.spawn().map_err(|error| missing(program, &error))?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Failure::environment("QEMU came without its pipes"));
+        };
+        // Only speed: with the usual 64 KiB QEMU waits for us more often.
+        let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE);
+        let (to_us, bytes) = sync_channel(READS_WAITING);
+        let (input, from_us) = sync_channel(READS_WAITING);
+        thread::spawn(move || read(stdout, &to_us));
+        thread::spawn(move || write(stdin, &from_us));
+        Ok(Self { child, bytes: Some(bytes), input, exited: None })
+    }
+
+    /// The way in; more than a few hundred messages wait in the sender.
+    pub fn input(&self) -> SyncSender<Input> {
+        self.input.clone()
+    }
+
+    /// Asks the hypervisor for its counters, unless so much input waits that it does not listen.
+    pub fn ask_for_report(&self) -> bool {
+        self.input.try_send(Input::Report).is_ok()
+    }
+
+    /// Tells the hypervisor that virtual time stands still, which also makes QEMU give each core
+    /// its turn.
+    pub fn end_standstill(&self) {
+        // Full only if earlier input still waits, which does the same.
+        let _ = self.input.try_send(Input::Standstill);
+    }
+
+    /// QEMU's process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for bytes for at most `time`.
+    pub fn hear(&mut self, time: Duration) -> Heard {
+        let Some(bytes) = &self.bytes else {
+            return Heard::Gone;
+        };
+        match bytes.recv_timeout(time) {
+            Ok(bytes) => Heard::Bytes(bytes),
+            Err(RecvTimeoutError::Disconnected) => Heard::Gone,
+            Err(RecvTimeoutError::Timeout) => {
+                // Something that QEMU left behind may hold the pipe open for ever.
+                if self.exited.is_none()
+                    && let Ok(Some(status)) = self.child.try_wait()
+                {
+                    self.exited = Some((status, Instant::now()));
+                }
+                match self.exited {
+                    Some((_, when)) if when.elapsed() > Duration::from_secs(1) => Heard::Gone,
+                    _ => Heard::Nothing,
+                }
+            }
+        }
+    }
+
+    /// Ends QEMU and tells how it ended, unless it had to be killed.
+    ///
+    /// First politely, so that a plug-in of the user's can write its report.
+    pub fn end(mut self) -> Option<ExitStatus> {
+        // When it has closed its end of the wire it is about to end by itself.
+        let gone = matches!(self.hear(Duration::ZERO), Heard::Gone);
+        // QEMU can't end while it waits for a reader.
+        self.bytes = None;
+        if gone && let Some(status) = self.wait(GRACE) {
+            return Some(status);
+        }
+        self.signal(Signal::TERM);
+        self.wait(GRACE)
+    }
+
+    fn signal(&self, signal: Signal) {
+        if self.exited.is_some() {
+            return;
+        }
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // Fails when it is gone already, which is what is wanted.
+            let _ = rustix::process::kill_process_group(group, signal);
+        }
+    }
+
+    fn wait(&mut self, time: Duration) -> Option<ExitStatus> {
+        let until = Instant::now() + time;
+        loop {
+            if let Some((status, _)) = self.exited {
+                return Some(status);
+            }
+            if let Ok(Some(status)) = self.child.try_wait() {
+                self.exited = Some((status, Instant::now()));
+            } else if Instant::now() >= until {
+                return None;
+            } else {
+                thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+        // Collects the child, which has been killed; it fails when it was collected before.
+        let _ = self.child.wait();
+    }
+}
+
+fn read(mut wire: ChildStdout, to: &SyncSender<Vec<u8>>) {
+    let mut buffer = vec![0; READ];
+    loop {
+        match wire.read(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(0) | Err(_) => return,
+            Ok(count) => {
+                let Some(bytes) = buffer.get(..count) else {
+                    return;
+                };
+                if to.send(bytes.to_vec()).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn write(mut wire: ChildStdin, from: &Receiver<Input>) {
+    let mut focus = None;
+    for input in from {
+        let bytes = encode(&input, &mut focus);
+        if wire.write_all(&bytes).and_then(|()| wire.flush()).is_err() {
+            return;
+        }
+    }
+}
+
+/// The bytes for the wire; `focus` is the VM that console input goes to so far.
+fn encode(input: &Input, focus: &mut Option<u8>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match input {
+        Input::Report => bytes.extend([DLE, REPORT]),
+        Input::Standstill => bytes.push(STANDSTILL),
+        Input::Keys(vm, keys) => {
+            if *focus != Some(*vm) {
+                bytes.extend([DLE, FOCUS, *vm]);
+                *focus = Some(*vm);
+            }
+            for &key in keys {
+                if matches!(key, DLE | STANDSTILL) {
+                    bytes.push(DLE);
+                }
+                bytes.push(key);
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_units::Pa;
+
+    #[test]
+    fn keys_are_stuffed_and_the_focus_moves_when_it_must() {
+        let mut focus = None;
+        let keys = |vm, keys: &[u8]| Input::Keys(vm, keys.to_vec());
+        assert_eq!(encode(&keys(1, b"a\x10b"), &mut focus), b"\x10a\x01a\x10\x10b");
+        assert_eq!(encode(&keys(1, b"c"), &mut focus), b"c");
+        assert_eq!(encode(&Input::Report, &mut focus), b"\x10r");
+        assert_eq!(encode(&keys(0, b"d"), &mut focus), b"\x10a\x00d");
+        assert_eq!(encode(&keys(0, b"\x1e"), &mut focus), b"\x10\x1e");
+        assert_eq!(encode(&Input::Standstill, &mut focus), b"\x1e");
+    }
+
+    #[test]
+    fn counted_machines_have_no_host_inputs() {
+        let setup = Setup {
+            machine: "virt".into(),
+            cpu: "cortex-a53".into(),
+            cores: 4,
+            memory: Bytes(2 << 30),
+            deterministic: true,
+            extra: vec!["-d".into(), "int".into()],
+        };
+        let ram = Ram::new(Pa(0x4000_0000), Bytes(2 << 30)).expect("memory");
+        let arguments = setup.arguments("x.img".into(), &ram);
+        let line: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
+        let line = line.join(" ");
+        assert!(line.contains("-cpu cortex-a53,cntfrq=1000000000 "), "{line}");
+        assert!(line.contains("-icount shift=0,sleep=off") && line.contains("clock=vm"), "{line}");
+        assert!(line.ends_with("-kernel x.img -d int"), "{line}");
+        assert!(line.contains(&format!("size={},share=on", 2_u64 << 30)), "{line}");
+    }
+}

@@ -1,0 +1,300 @@
+//! A run as a pure function of the wire: consoles, expectations, counts, and the byte it ends at.
+
+use super::{
+    demux::{Demux, Step},
+    expect::Expectations,
+    report::{End, FlowFacts, RunReport, Tally, VmFacts},
+};
+
+/// What a run is told before it begins.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// The system file's name without its ending.
+    pub system: String,
+    /// The platform's name.
+    pub platform: String,
+    /// The VMs, in the order of the file.
+    pub vms: Vec<VmFacts>,
+    /// The flows, in the order of the file.
+    pub flows: Vec<FlowFacts>,
+    /// The expected lines: a VM's place and a text.
+    pub expect: Vec<(usize, String)>,
+    /// End when the wire tells a time above this many nanoseconds.
+    pub limit_ns: Option<u64>,
+    /// Go on when all expected lines have been seen.
+    pub keep_running: bool,
+    /// Go on behind the last expected line until the flows' counts are those of then or later.
+    pub count_flows: bool,
+}
+
+/// A run under way.
+#[derive(Clone, Debug)]
+pub struct Session {
+    plan: Plan,
+    demux: Demux,
+    expected: Expectations,
+    tally: Tally,
+    /// Time at which the last expected line was seen, while the flows' counts of then are awaited.
+    awaits_counts: Option<u64>,
+}
+
+impl Session {
+    /// Before the first byte.
+    pub fn new(plan: Plan) -> Self {
+        let demux = Demux::new(plan.vms.len());
+        let expected = Expectations::new(plan.expect.iter().cloned());
+        let tally = Tally::new(&plan.vms);
+        Self { plan, demux, expected, tally, awaits_counts: None }
+    }
+
+    /// Takes bytes off the wire and puts what they mean at the end of `steps`. Gives the number of bytes
+    /// taken and why the run ends there, if it does: the rest of `bytes` is not looked at.
+    pub fn feed(&mut self, bytes: &[u8], steps: &mut Vec<Step>) -> (usize, Option<End>) {
+        let mut seen = steps.len();
+        for (position, &byte) in bytes.iter().enumerate() {
+            self.demux.push(byte, steps);
+            if steps.len() == seen {
+                continue;
+            }
+            let met_before = self.expected.all_met();
+            let late = self.plan.limit_ns.is_some_and(|limit| self.demux.time_ns() > limit);
+            let new = steps.get(seen..).unwrap_or(&[]);
+            self.take(new, late);
+            if let Some(met_ns) = self.awaits_counts {
+                // All are told at once, in their order.
+                let last = self.plan.flows.len().saturating_sub(1);
+                let is_last = |step: &Step| matches!(step, Step::Flow(flow) if flow.flow as usize == last && flow.time_ns >= met_ns);
+                if late || new.iter().any(is_last) {
+                    return (position + 1, Some(End::AllMet));
+                }
+            }
+            seen = steps.len();
+            if late {
+                return (position + 1, Some(End::TimeOver));
+            }
+            if !met_before && self.expected.all_met() && !self.plan.keep_running {
+                if !self.plan.count_flows {
+                    return (position + 1, Some(End::AllMet));
+                }
+                self.awaits_counts = Some(self.demux.time_ns());
+            }
+        }
+        (bytes.len(), None)
+    }
+
+    /// Why a run ended that `end` has cut off: all expected lines were seen, if nothing but the flows' counts was awaited.
+    pub fn ended(&self, end: End) -> End {
+        let is_over = matches!(end, End::SystemStop | End::MachineGone | End::Silent);
+        if is_over && self.awaits_counts.is_some() { End::AllMet } else { end }
+    }
+
+    /// The same after the run has ended: what still comes is counted, but meets no expectation.
+    pub fn drain(&mut self, bytes: &[u8], steps: &mut Vec<Step>) {
+        for &byte in bytes {
+            let seen = steps.len();
+            self.demux.push(byte, steps);
+            self.take(steps.get(seen..).unwrap_or(&[]), true);
+        }
+    }
+
+    /// The wire has ended: lines that were left without an end or a mark come out. They can still meet
+    /// an expectation, unless the run ended before (`over`).
+    pub fn finish(&mut self, over: bool, steps: &mut Vec<Step>) {
+        let seen = steps.len();
+        self.demux.finish(steps);
+        self.take(steps.get(seen..).unwrap_or(&[]), over);
+    }
+
+    fn take(&mut self, steps: &[Step], late: bool) {
+        for step in steps {
+            self.tally.step(step);
+            match step {
+                _ if late => {}
+                Step::Line { source, text, time_ns } => {
+                    self.expected.line(*source, text, *time_ns);
+                }
+                Step::Unfinished { source, text, time_ns } => {
+                    self.expected.unfinished(*source, text, *time_ns);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether a VM has begun a line that has no end yet.
+    pub fn is_within_line(&self) -> bool {
+        self.demux.is_within_line()
+    }
+
+    /// Whether the system said that it ends.
+    pub fn stopped(&self) -> bool {
+        self.tally.stopped()
+    }
+
+    /// The name of a VM by its place, whatever the number.
+    pub fn name(&self, vm: usize) -> String {
+        self.plan.vms.get(vm).map_or_else(|| format!("VM {vm}"), |facts| facts.name.clone())
+    }
+
+    /// The report, as far as it goes.
+    pub fn report(&self, ended_by: End) -> RunReport {
+        let Plan { system, platform, flows, .. } = &self.plan;
+        let time_ns = self.demux.time_ns();
+        let report = self.tally.report(system, platform, &self.expected, ended_by, time_ns);
+        RunReport { flows: self.tally.flows(flows), ..report }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{demux::Source, synthetic::Wire};
+    use proptest::prelude::*;
+    use weir_trace::wire::{Denial, FaultKind, HYPERVISOR, What};
+
+    fn plan() -> Plan {
+        let vm = |name: &str, core| VmFacts {
+            name: name.into(),
+            cores: vec![core],
+            ..VmFacts::default()
+        };
+        Plan {
+            system: "demo".into(),
+            platform: "qemu-virt".into(),
+            flows: Vec::new(),
+            vms: vec![vm("control", 0), vm("attacker", 1)],
+            expect: vec![(0, "0 misses".into()), (1, "again".into())],
+            limit_ns: None,
+            keep_running: false,
+            count_flows: false,
+        }
+    }
+
+    fn wire() -> Wire {
+        Wire::default()
+            .text("weir on 2 cores\r\n")
+            .event(1_000, What::SystemStart, HYPERVISOR, 0)
+            .event(2_000, What::VmStart, 0, 0)
+            .event(2_100, What::VmStart, 1, 0)
+            .line(3_000, 1, "attacker: here\r")
+            .event(4_000, What::Denied, 1, Denial::Pmu as u32)
+            .fault(5_000, 1, FaultKind::Read, 0x9200_0006)
+            .event(6_000, What::VmStart, 1, 1)
+            .line(7_000, 1, "attacker: here again\r")
+            .mark_dropped(7_500, 1, 3)
+            .counters(8_000, 0, 0, 4)
+            .counters(8_000, 1, 0, 9)
+            .denials(8_000, 1, 1)
+            .line(9_000, 0, "control: 1000 activations, 0 misses\r")
+            .line(10_000, 0, "more that nobody waits for")
+    }
+
+    fn run(plan: Plan, bytes: &[u8], cut: usize) -> (usize, Option<End>, String) {
+        let mut session = Session::new(plan);
+        let (mut steps, mut taken, mut end) = (Vec::new(), 0, None);
+        for chunk in bytes.chunks(cut.max(1)) {
+            let (some, ended) = session.feed(chunk, &mut steps);
+            taken += some;
+            end = ended;
+            if end.is_some() {
+                break;
+            }
+        }
+        session.finish(end.is_some(), &mut steps);
+        let report = session.report(end.unwrap_or(End::MachineGone));
+        (taken, end, serde_json::to_string_pretty(&report).expect("a report is JSON"))
+    }
+
+    #[test]
+    fn the_report_of_a_synthetic_wire_is_as_recorded() {
+        let (_, end, report) = run(plan(), wire().bytes(), 7);
+        assert_eq!(end, Some(End::AllMet));
+        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/src/golden.json");
+        if std::env::var_os("WEIR_BLESS").is_some() {
+            std::fs::write(golden, &report).expect("the golden file can be written");
+        }
+        let recorded = std::fs::read_to_string(golden).expect("a golden file");
+        assert_eq!(report, recorded, "WEIR_BLESS=1 records a new one");
+    }
+
+    #[test]
+    fn the_run_ends_at_the_mark_after_the_last_line() {
+        let mut longer = wire();
+        let (taken, ..) = run(plan(), longer.bytes(), 1);
+        let tail = Wire::default().mark(10_000, 0).text("more that nobody waits for\n");
+        assert_eq!(taken + tail.mark(10_000, 0).bytes().len(), longer.bytes().len());
+        longer = longer.line(11_000, 1, "even more").garbage(b"\x10\x10\x10");
+        assert_eq!(run(plan(), longer.bytes(), 4096), run(plan(), wire().bytes(), 1));
+    }
+
+    #[test]
+    fn staying_sees_what_follows() {
+        let (taken, end, report) = run(Plan { keep_running: true, ..plan() }, wire().bytes(), 16);
+        assert_eq!((taken, end), (wire().bytes().len(), None));
+        assert!(report.contains("\"time_ns\": 10000"), "{report}");
+    }
+
+    /// Counts of before the last expected line are not the last ones, and those of one flow are not all.
+    #[test]
+    fn a_run_with_flows_ends_after_the_counts_of_all() {
+        let flows =
+            ["there", "back"].map(|name| FlowFacts { name: name.into(), ..FlowFacts::default() });
+        let plan = Plan { flows: flows.into(), count_flows: true, ..plan() };
+        let met = || {
+            let early = wire().flow(8_900, 0, [1, 0, 5]).flow(8_900, 1, [1, 0, 5]);
+            early.flow(1_000_000, 0, [20, 0, 5]).line(1_000_001, 1, "later")
+        };
+        let whole = met().flow(1_000_100, 1, [30, 0, 7]);
+        for cut in [1, 4096] {
+            let (taken, end, report) =
+                run(plan.clone(), whole.clone().line(2_000_000, 0, "no more").bytes(), cut);
+            assert_eq!((taken, end), (whole.bytes().len(), Some(End::AllMet)));
+            assert!(
+                report.contains("\"packets\": 20") && report.contains("\"packets\": 30"),
+                "{report}"
+            );
+        }
+        let mut session = Session::new(Plan { limit_ns: Some(1_000_000), ..plan });
+        let cut = met();
+        let (_, end) = session.feed(cut.bytes(), &mut Vec::new());
+        assert_eq!(end, Some(End::AllMet), "the time is over, and nothing but counts is missing");
+        for (end, told) in [(End::SystemStop, End::AllMet), (End::Interrupted, End::Interrupted)] {
+            assert_eq!(session.ended(end), told);
+        }
+        assert_eq!(Session::new(self::plan()).ended(End::SystemStop), End::SystemStop);
+    }
+
+    #[test]
+    fn the_time_limit_is_the_wires() {
+        let limited = |limit_ns| Plan { limit_ns: Some(limit_ns), ..plan() };
+        let (_, end, report) = run(limited(8_999), wire().bytes(), 5);
+        assert_eq!(end, Some(End::TimeOver));
+        let met = report.matches("\"met\": true").count();
+        assert_eq!(met, 1, "the line of 9000 came too late: {report}");
+        assert_eq!(run(limited(9_000), wire().bytes(), 5).1, Some(End::AllMet));
+    }
+
+    #[test]
+    fn the_last_line_counts_if_the_machine_then_dies() {
+        let wire = Wire::default().mark(1, 0).text("0 misses").mark(2, 1).text("again");
+        let mut session = Session::new(plan());
+        let mut steps = Vec::new();
+        assert_eq!(session.feed(wire.bytes(), &mut steps).1, None);
+        session.finish(false, &mut steps);
+        assert!(session.expected.all_met());
+        let line = Step::Line { source: Source::Vm(1), text: "again".into(), time_ns: 2 };
+        assert!(steps.contains(&line));
+    }
+
+    proptest! {
+        #[test]
+        fn cutting_the_reads_elsewhere_changes_nothing(cut in 1usize..300) {
+            prop_assert_eq!(run(plan(), wire().bytes(), cut), run(plan(), wire().bytes(), 1));
+        }
+
+        #[test]
+        fn any_bytes_make_a_report(bytes in prop::collection::vec(any::<u8>(), 0..3000), cut in 1usize..100) {
+            prop_assert_eq!(run(plan(), &bytes, cut), run(plan(), &bytes, 4096));
+        }
+    }
+}
