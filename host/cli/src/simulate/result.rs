@@ -37,7 +37,7 @@ pub struct SameWork {
 }
 
 impl SameWork {
-    /// What a VM completed in the span, if that is something, in the outcome numbered `index` of those that [`Simulation::alone`] was given.
+    /// What a VM completed in the span, if that is something, in the outcome numbered `index` of those that `Simulation::alone` was given.
     pub fn of(together: &VmOutcome, alone: Option<&Alone>, index: usize) -> Option<Self> {
         let &[from, to] = alone?.marks.get(index)?;
         let took = |from: Mark, to: Mark| match together.jobs {
