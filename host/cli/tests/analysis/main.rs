@@ -906,8 +906,8 @@ fn rules_of_interrupts_are_judged_alike() {
     };
     let refused = [
         (whole(device) + &rule(34) + &rule(34), "irq-twice", "keep one of them"),
-        (whole(device) + &rule(35), "not-its-interrupt", "its own are 34"),
-        (whole("") + &rule(34), "not-its-interrupt", "b has none: give it a device"),
+        (whole(device) + &rule(35), "irq-unknown", "its own are 34"),
+        (whole("") + &rule(34), "irq-unknown", "b has none: give it a device"),
     ];
     for (text, code, help) in refused {
         for verb in ["check", "analyze"] {
@@ -1315,12 +1315,12 @@ fn check_and_build_refuse_what_is_not_enforced() {
     assert!(said.err.contains("does not enforce it yet"), "{}", said.err);
     let said = check(&good.replace("500us", "9us"));
     assert_eq!(said.status, Some(1));
-    assert!(said.err.contains("deadline-missed") && said.err.contains("link"), "{}", said.err);
+    assert!(said.err.contains("flow-deadline-missed") && said.err.contains("link"), "{}", said.err);
     let said = check(&link);
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(!said.out.contains("not analyzed"), "the board has overheads: {}", said.out);
     let said = check(&link.replace("500us", "9us"));
-    assert!(said.err.contains("deadline-missed") && said.err.contains("link"), "{}", said.err);
+    assert!(said.err.contains("flow-deadline-missed") && said.err.contains("link"), "{}", said.err);
     assert_eq!(check(&good.replace("\"two\"", "\"tow\"")).status, Some(1));
     for more in [
         "[dma]\npath = \"sender\"\n",
