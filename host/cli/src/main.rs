@@ -9,6 +9,7 @@ mod check;
 mod console;
 mod demo;
 mod documentation;
+mod explain;
 mod measure;
 mod new;
 mod observe;
@@ -79,6 +80,7 @@ enum Verb {
     Trace(trace::Arguments),
     Report(report::Arguments),
     Demo(demo::Arguments),
+    Explain(explain::Arguments),
     Platforms(platforms::Arguments),
     Bench(measure::Arguments),
     Simulate(simulate::Arguments),
@@ -118,6 +120,7 @@ fn main() -> ExitCode {
         Verb::Trace(arguments) => trace::run(arguments, &environment),
         Verb::Report(arguments) => report::run(arguments, &environment),
         Verb::Demo(arguments) => demo::run(arguments, &environment),
+        Verb::Explain(arguments) => explain::run(arguments),
         Verb::Platforms(arguments) => platforms::run(arguments),
         Verb::Bench(arguments) => measure::run(arguments, &environment),
         Verb::Simulate(arguments) => simulate::run(arguments, &environment),
@@ -127,7 +130,10 @@ fn main() -> ExitCode {
         Verb::Man(arguments) => documentation::man(arguments, Command::command()),
         Verb::Reference(arguments) => documentation::reference(arguments, Command::command()),
     };
-    result.map_or_else(|failure: Failure| report_failure(&failure), |()| ExitCode::SUCCESS)
+    let status =
+        result.map_or_else(|failure: Failure| report_failure(&failure), |()| ExitCode::SUCCESS);
+    explain::hint();
+    status
 }
 
 /// Prints a failure on standard error and returns its exit status.

@@ -25,6 +25,6 @@ pub use estimate::{Estimate, Guess, source};
 pub use failure::{Failure, Result};
 pub use image::{Image, Options, build};
 pub use system::{
-    catalog, check, check_platform, load, load_to_measure, name, needs_plugin, rendered, to_build,
-    unbuilt, whose,
+    catalog, check, check_platform, first_rendered, load, load_to_measure, name, needs_plugin,
+    rendered, to_build, unbuilt, whose,
 };

@@ -6,11 +6,11 @@ use crate::{
     failure::{CALL, Failure, Result, SYSTEM},
 };
 use serde_json::Value;
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::OnceLock};
 use toml::de::DeTable;
 use weir_model::{
-    Catalog, Fault, Faults, Platform, Style, System, check_file, check_text, check_to_measure,
-    packed::regulation::MONITOR,
+    Catalog, Code, Fault, Faults, Platform, Style, System, check_file, check_text,
+    check_to_measure, packed::regulation::MONITOR,
 };
 
 /// Returns the name of a system: that of its file, without the extension.
@@ -139,13 +139,27 @@ pub fn unbuilt(system: &System) -> Vec<Fault> {
 /// read, else [`SYSTEM`].
 #[must_use]
 pub fn whose(faults: &Faults) -> u8 {
-    let no_file = |fault: &Fault| matches!(fault.code, "unreadable" | "directory");
+    let no_file =
+        |fault: &Fault| matches!(fault.code, Code::FileUnreadable | Code::FileIsDirectory);
     if faults.0.iter().any(no_file) { CALL } else { SYSTEM }
+}
+
+/// The first code of the faults that this process has rendered.
+static FIRST_CODE: OnceLock<Code> = OnceLock::new();
+
+/// Returns the code of the first fault that [`rendered`] was called with in this process: the
+/// command names it once, at its end.
+#[must_use]
+pub fn first_rendered() -> Option<Code> {
+    FIRST_CODE.get().copied()
 }
 
 /// Renders faults for standard error: with colors on a terminal, and as wide as it is.
 #[must_use]
 pub fn rendered(faults: &Faults) -> String {
+    if let Some(fault) = faults.0.first() {
+        let _ = FIRST_CODE.set(fault.code);
+    }
     let fancy = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
     let style = if fancy { Style::Fancy } else { Style::Plain };
     let width =

@@ -1,6 +1,7 @@
 //! What a platform can count of a core's memory traffic, and by what: its PMU, which interrupts
 //! when a counter overflows, or a counter page that EL2 polls.
 
+use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::fault::Faults;
 use crate::fault::File;
@@ -220,7 +221,7 @@ pub(crate) fn read(table: &DeTable<'_>, file: &File, faults: &mut Faults) -> Cou
     let mut time = |table: &DeTable<'_>, key: &str| {
         let At { value, span } = table.duration(key)?;
         if value.0 == 0 {
-            let fault = Fault::new("zero", file, span, format!("`{key}` is 0"));
+            let fault = Fault::new(Code::Zero, file, span, format!("`{key}` is 0"));
             faults.push(fault.label("this").help("write more than 0, like \"10us\""));
             return None;
         }
@@ -248,7 +249,7 @@ pub(crate) fn read(table: &DeTable<'_>, file: &File, faults: &mut Faults) -> Cou
         && let Some(At { span, .. }) = table.duration("poll")
     {
         let message = format!("a poll of {poll_overhead} each {poll} leaves a vCPU no time");
-        let fault = Fault::new("poll", file, span, message);
+        let fault = Fault::new(Code::BudgetPoll, file, span, message);
         faults.push(
             fault
                 .label("this")

@@ -1,6 +1,7 @@
 //! Diagnostics of a file: each with its place, a second place, and a suggestion.
 
 use crate::{
+    diagnostics::Code,
     files,
     text::{is_hidden, masked, printable},
 };
@@ -19,8 +20,8 @@ pub(crate) fn file(path: &Path, text: impl Into<String>) -> File {
 /// One thing that is wrong, at its place in a file.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// Names the rule that is broken, for tools and for searching: `core-taken`.
-    pub code: &'static str,
+    /// The rule that is broken.
+    pub code: Code,
     /// What is wrong, in one sentence.
     pub message: String,
     /// What to write instead.
@@ -49,7 +50,7 @@ impl fmt::Display for Location {
 
 impl Fault {
     pub(crate) fn new(
-        code: &'static str,
+        code: Code,
         file: &File,
         span: Range<usize>,
         message: impl Into<String>,
@@ -93,14 +94,7 @@ impl Fault {
     }
 
     fn locate(&self, offset: usize) -> Location {
-        let text = self.file.inner();
-        let before = text.get(..offset).unwrap_or(text);
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        Location {
-            file: self.file.name().to_owned(),
-            line: before.bytes().filter(|byte| *byte == b'\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
-        }
+        locate(&self.file, offset)
     }
 
     /// Where the fault is.
@@ -164,7 +158,8 @@ impl Fault {
             .collect();
         let place = self.location();
         serde_json::json!({
-            "code": self.code,
+            "code": self.code.to_string(),
+            "name": self.code.name(),
             "message": self.message,
             "file": place.file,
             "line": place.line,
@@ -172,6 +167,18 @@ impl Fault {
             "labels": labels,
             "help": self.help,
         })
+    }
+}
+
+/// Returns the place of the byte at `offset`.
+pub(crate) fn locate(file: &File, offset: usize) -> Location {
+    let text = file.inner();
+    let before = text.get(..offset).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    Location {
+        file: file.name().to_owned(),
+        line: before.bytes().filter(|byte| *byte == b'\n').count() + 1,
+        column: before[line_start..].chars().count() + 1,
     }
 }
 
@@ -185,7 +192,7 @@ impl error::Error for Fault {}
 
 impl Diagnostic for Fault {
     fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        Some(Box::new(self.code))
+        Some(Box::new(format!("{} {}", self.code, self.code.name())))
     }
 
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
@@ -232,7 +239,7 @@ impl Faults {
         if self.0.len() == Self::LINES {
             let end = fault.file.inner().len();
             let message = format!("there are more than {} faults", Self::LINES);
-            let more = Fault::new("too-many-faults", &fault.file, end..end, message);
+            let more = Fault::new(Code::TooManyFaults, &fault.file, end..end, message);
             self.0.push(
                 more.label("the end").help("mend those above first; the others are not listed"),
             );
@@ -270,8 +277,9 @@ impl Faults {
             if index >= Self::EXCERPTS || fault.is_wide() {
                 let _ = writeln!(
                     text,
-                    "{}: {}",
+                    "{}: {}: {}",
                     printable(&location.to_string()),
+                    fault.code,
                     printable(&fault.message).replace('\n', " ")
                 );
             } else if handler.render_report(&mut text, &*fault.shown()).is_err() {
@@ -287,7 +295,7 @@ impl Faults {
         text
     }
 
-    /// A list of objects with `code`, `message`, `file`, `line`, `column`, `labels`, `help`.
+    /// A list of objects with `code`, `name`, `message`, `file`, `line`, `column`, `labels`, `help`.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         self.0.iter().map(Fault::to_json).collect()
@@ -327,7 +335,7 @@ pub(crate) fn read(path: &Path) -> Result<File, Faults> {
     if path.is_dir() {
         let message = format!("{} is a directory", path.display());
         return Err(whole(
-            "directory",
+            Code::FileIsDirectory,
             message,
             "give the path of a file in it, like DIR/system.toml",
         ));
@@ -335,7 +343,7 @@ pub(crate) fn read(path: &Path) -> Result<File, Faults> {
     let bytes = files::read_short(path, TEXT_LIMIT).map_err(|error| {
         let message = format!("cannot read {}: {error}", path.display());
         whole(
-            "unreadable",
+            Code::FileUnreadable,
             message,
             "give the path of a file; `weir new DIR` writes DIR/system.toml",
         )
@@ -343,7 +351,7 @@ pub(crate) fn read(path: &Path) -> Result<File, Faults> {
     match String::from_utf8(bytes) {
         Ok(text) if text.trim().is_empty() => {
             let message = format!("{} is empty", path.display());
-            Err(whole("empty-file", message, "`weir new DIR` writes one to start from"))
+            Err(whole(Code::FileEmpty, message, "`weir new DIR` writes one to start from"))
         }
         Ok(text) => Ok(file(path, text)),
         Err(error) => {
@@ -352,7 +360,7 @@ pub(crate) fn read(path: &Path) -> Result<File, Faults> {
             let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
             // What is valid keeps its place; the first bad byte has become U+FFFD, three bytes long.
             let fault = Fault::new(
-                "not-utf8",
+                Code::FileNotUtf8,
                 &file(path, text),
                 place..place + 3,
                 "the file is not UTF-8",

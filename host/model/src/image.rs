@@ -1,5 +1,6 @@
 //! What a VM's image puts where in its RAM.
 
+use crate::diagnostics::Code;
 use crate::system::Image;
 use crate::system::Piece;
 use crate::text::hex;
@@ -18,7 +19,7 @@ const MOST_SEGMENTS: usize = 256;
 /// Why an image cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
-    pub code: &'static str,
+    pub code: Code,
     pub message: String,
     pub help: String,
     pub party: Party,
@@ -32,7 +33,7 @@ pub(crate) enum Party {
     DeviceTree,
 }
 
-fn problem(code: &'static str, message: impl Into<String>, help: impl Into<String>) -> Problem {
+fn problem(code: Code, message: impl Into<String>, help: impl Into<String>) -> Problem {
     Problem { code, message: message.into(), help: help.into(), party: Party::Image }
 }
 
@@ -90,7 +91,7 @@ pub(crate) fn lay_out<'a>(
                 Image::Linux { .. } => "use a smaller image",
             };
             let help = format!("its RAM is {}; enlarge or move it, or {elsewhere}", ram(memory));
-            problems.push(Problem { party, ..problem("outside-ram", message, help) });
+            problems.push(Problem { party, ..problem(Code::OutsideRam, message, help) });
         }
     }
     for (index, part) in program.parts.iter().enumerate() {
@@ -104,7 +105,7 @@ pub(crate) fn lay_out<'a>(
                     span(&part.range()),
                 );
                 problems.push(problem(
-                    "parts-overlap",
+                    Code::SegmentsOverlap,
                     message,
                     "link the image with physical addresses that are apart",
                 ));
@@ -147,41 +148,49 @@ fn elf(bytes: &[u8]) -> Result<Program<'_>, Vec<Problem>> {
         } else {
             "for a flat binary write `bin = ...`"
         };
-        return fail("not-elf", "the image is not an ELF file", help);
+        return fail(Code::NotElf, "the image is not an ELF file", help);
     }
     let target = "build it for aarch64-unknown-none or with aarch64-linux-gnu-gcc";
     if bytes.get(4) != Some(&abi::ELFCLASS64) {
-        return fail("elf-32-bit", "the image is a 32-bit ELF file", target);
+        return fail(Code::Elf32Bit, "the image is a 32-bit ELF file", target);
     }
     if bytes.get(5) != Some(&abi::ELFDATA2LSB) {
-        return fail("elf-big-endian", "the image is a big-endian ELF file", target);
+        return fail(Code::ElfBigEndian, "the image is a big-endian ELF file", target);
     }
     let damaged = |error: elf::ParseError| {
-        vec![problem("elf-damaged", format!("the ELF file is damaged: {error}"), "build it again")]
+        vec![problem(
+            Code::ElfDamaged,
+            format!("the ELF file is damaged: {error}"),
+            "build it again",
+        )]
     };
     let file = ElfBytes::<LittleEndian>::minimal_parse(bytes).map_err(damaged)?;
     if file.ehdr.e_machine != abi::EM_AARCH64 {
         let machine = elf::to_str::e_machine_to_human_str(file.ehdr.e_machine).unwrap_or("another");
-        return fail("elf-machine", &format!("the ELF file is for {machine}, not AArch64"), target);
+        return fail(
+            Code::ElfMachine,
+            &format!("the ELF file is for {machine}, not AArch64"),
+            target,
+        );
     }
     let headers: Vec<_> =
         file.segments().into_iter().flat_map(|segments| segments.iter()).collect();
     if headers.iter().any(|header| header.p_type == abi::PT_INTERP) {
-        return fail("elf-dynamic", "the ELF file needs a dynamic linker", "link it statically");
+        return fail(Code::ElfDynamic, "the ELF file needs a dynamic linker", "link it statically");
     }
     let loaded =
         headers.iter().filter(|header| header.p_type == abi::PT_LOAD && header.p_memsz > 0);
     // Each two of them are compared, and each takes a place in the packed system.
     if loaded.clone().count() > MOST_SEGMENTS {
         let message = format!("the ELF file has more than {MOST_SEGMENTS} segments to load");
-        return fail("elf-segments", &message, "link it with fewer PT_LOAD segments");
+        return fail(Code::ElfTooManySegments, &message, "link it with fewer PT_LOAD segments");
     }
     let mut parts = Vec::new();
     for (index, header) in loaded.clone().enumerate() {
         let data = file.segment_data(header).map_err(damaged)?;
         if header.p_filesz > header.p_memsz {
             return fail(
-                "elf-damaged",
+                Code::ElfDamaged,
                 "the ELF file is damaged: a segment is larger in the file than in memory",
                 "build it again",
             );
@@ -191,7 +200,7 @@ fn elf(bytes: &[u8]) -> Result<Program<'_>, Vec<Problem>> {
     }
     if parts.is_empty() {
         return fail(
-            "elf-nothing",
+            Code::ElfNoSegments,
             "the ELF file has nothing to load",
             "link it with a PT_LOAD segment",
         );
@@ -209,7 +218,7 @@ fn elf(bytes: &[u8]) -> Result<Program<'_>, Vec<Problem>> {
                 hex(file.ehdr.e_entry)
             );
             fail(
-                "entry-outside",
+                Code::EntryOutside,
                 &message,
                 "give the linker an entry symbol that is loaded, 4-byte aligned",
             )
@@ -219,7 +228,7 @@ fn elf(bytes: &[u8]) -> Result<Program<'_>, Vec<Problem>> {
 
 fn bin(bytes: &[u8], load: u64, entry: u64) -> Result<Program<'_>, Vec<Problem>> {
     if bytes.is_empty() {
-        return Err(vec![problem("empty-image", "the image is empty", "build it again")]);
+        return Err(vec![problem(Code::ImageEmpty, "the image is empty", "build it again")]);
     }
     let part =
         Part { what: "the image".to_owned(), start: load, data: bytes, len: bytes.len() as u64 };
@@ -230,7 +239,7 @@ fn bin(bytes: &[u8], load: u64, entry: u64) -> Result<Program<'_>, Vec<Problem>>
             span(&part.range())
         );
         return Err(vec![problem(
-            "entry-outside",
+            Code::EntryOutside,
             message,
             "move `entry` into the image, 4-byte aligned, or leave it out",
         )]);
@@ -259,17 +268,17 @@ fn linux<'a>(
         } else {
             "give arch/arm64/boot/Image of a kernel's build, or \"debian-rt\""
         };
-        return fail("not-linux", "the image is not an arm64 Linux Image", help);
+        return fail(Code::NotLinux, "the image is not an arm64 Linux Image", help);
     };
     if flags & 1 != 0 {
         return fail(
-            "linux-big-endian",
+            Code::LinuxBigEndian,
             "the kernel is big-endian",
             "build it with CONFIG_CPU_LITTLE_ENDIAN",
         );
     }
     let Some(first) = memory.first() else {
-        return fail("outside-ram", "the VM has no RAM", "give it `memory`");
+        return fail(Code::OutsideRam, "the VM has no RAM", "give it `memory`");
     };
     let size = image_size.max(bytes.len() as u64);
     let place = || {
@@ -280,7 +289,7 @@ fn linux<'a>(
     };
     let Some((start, _, behind)) = place() else {
         return fail(
-            "linux-damaged",
+            Code::LinuxDamaged,
             "the kernel's header gives a size beyond all memory",
             "build it again",
         );
@@ -289,7 +298,8 @@ fn linux<'a>(
     let mut disk = None;
     if let Some(data) = initrd {
         if data.is_empty() {
-            let empty = problem("empty-image", "the initial RAM disk is empty", "build it again");
+            let empty =
+                problem(Code::ImageEmpty, "the initial RAM disk is empty", "build it again");
             return Err(vec![Problem { party: Party::Initrd, ..empty }]);
         }
         let part = Part { what: INITRD.to_owned(), start: behind, data, len: data.len() as u64 };

@@ -19,7 +19,7 @@
 //! image = { linux = "debian-rt", initrd = "busybox" }
 //! "#;
 //! let faults = check_text(Path::new("system.toml"), text, &Catalog::default()).unwrap_err();
-//! let codes: Vec<_> = faults.0.iter().map(|fault| fault.code).collect();
+//! let codes: Vec<_> = faults.0.iter().map(|fault| fault.code.name()).collect();
 //! assert_eq!(codes, ["out-of-range", "wrong-unit"]);
 //! assert_eq!(faults.0[1].location().to_string(), "system.toml:7:10");
 //! ```
@@ -38,6 +38,8 @@ pub mod coloring;
 pub mod counters;
 #[cfg(feature = "std")]
 mod devicetree;
+#[cfg(feature = "std")]
+mod diagnostics;
 #[cfg(feature = "std")]
 mod fault;
 #[cfg(feature = "std")]
@@ -85,6 +87,11 @@ pub use board::Irq;
 pub use check::{check_file, check_file_on, check_text, check_to_measure};
 #[cfg(feature = "std")]
 pub use coloring::{Division, Share, shares};
+#[cfg(feature = "std")]
+pub use diagnostics::{
+    Code, Example, ExampleKind, Explanation, diagnostics_reference, explain, explanations,
+    similar_code,
+};
 #[cfg(feature = "std")]
 pub use fault::{Fault, Faults, Location, Style, TEXT_LIMIT};
 #[cfg(feature = "std")]

@@ -1,6 +1,7 @@
 //! A system file that is read once, for the analysis, for planning and for programs that change it.
 
 use crate::check::check_to_analyze;
+use crate::diagnostics::Code;
 use crate::fault;
 use crate::fault::Fault;
 use crate::fault::Faults;
@@ -102,7 +103,7 @@ impl SystemFile {
     /// assert_eq!(faster.timing().flows[0].period.map(|period| period.0), Some(5_000_000));
     ///
     /// let faults = file.with("flow.setpoint.period", "5ms").unwrap_err();
-    /// assert_eq!(faults.0[0].code, "no-such-key");
+    /// assert_eq!(faults.0[0].code.name(), "no-such-key");
     /// # Ok::<(), weir_model::Faults>(())
     /// ```
     ///
@@ -112,7 +113,7 @@ impl SystemFile {
     pub fn with(&self, key: &str, value: &str) -> Result<Self, Faults> {
         let wrong = |message: String, help: &str| {
             let file = fault::file(&self.path, self.text.as_str());
-            Faults(vec![Fault::new("no-such-key", &file, 0..0, message).help(help)])
+            Faults(vec![Fault::new(Code::NoSuchKey, &file, 0..0, message).help(help)])
         };
         let help = "write the names of tables and of a key with dots between them, such as `flow.NAME.period`";
         let mut document: DocumentMut = self

@@ -1,6 +1,7 @@
 //! From a checked system and the bytes of its images to the system image.
 
 use crate::devicetree;
+use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::fault::Faults;
 use crate::image;
@@ -129,7 +130,7 @@ pub(crate) fn load<'a>(
     };
     if !in_ram(&range, &vm.memory) {
         let message = format!("the device tree ({}) is not in the VM's RAM", span(&range));
-        return Err(problem("outside-ram", message, "move it: board = { device_tree = ... }"));
+        return Err(problem(Code::OutsideRam, message, "move it: board = { device_tree = ... }"));
     }
     let in_the_way = |part: &&Part<'_>| overlap(&part.range(), &range);
     if let Some(part) = program.parts.iter().find(in_the_way) {
@@ -140,7 +141,7 @@ pub(crate) fn load<'a>(
             span(&part.range()),
         );
         let help = "move the tree, board = { device_tree = ... }, or load the image higher";
-        return Err(problem("device-tree-overlap", message, help));
+        return Err(problem(Code::DeviceTreeOverlap, message, help));
     }
     Ok(Loaded { program, device_tree, device_tree_at: start })
 }
@@ -274,7 +275,7 @@ pub(crate) fn arrange<C: Content>(
             Bytes(reserved),
             Bytes(TABLES_LIMIT)
         );
-        let fault = Fault::new("too-many-pieces", &system.file, 0..0, message);
+        let fault = Fault::new(Code::TooManyPieces, &system.file, 0..0, message);
         let help =
             "give the VMs RAM in fewer pieces: sizes instead of lists, more adjacent TLB sets";
         return Err(Faults(vec![fault.help(help)]));

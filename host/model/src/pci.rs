@@ -1,5 +1,6 @@
 //! PCI on a board and the SMMU in front of it, as a platform file says; the functions that a VM is given.
 
+use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::fault::Faults;
 use crate::fault::File;
@@ -247,7 +248,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn fault(&mut self, span: Range<usize>, message: &str, help: &str) {
-        self.faults.push(Fault::new("pci", self.file, span, message).help(help));
+        self.faults.push(Fault::new(Code::PlatformPci, self.file, span, message).help(help));
     }
 
     /// Whether `len` bytes of registers can be at `address`.

@@ -5,6 +5,7 @@ mod suggestions;
 
 pub(crate) use divided::SPARE;
 
+use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::fault::Faults;
 use crate::image::BLOCK;
@@ -151,7 +152,7 @@ fn place_ranges(system: &System, image_len: u64) -> Attempt {
                 Bytes(taken),
                 Bytes(pools.iter().map(|pool| pool.end - pool.start).sum())
             );
-            let fault = Fault::new("no-room", &system.file, owner.spans.memory.clone(), message);
+            let fault = Fault::new(Code::NoRoom, &system.file, owner.spans.memory.clone(), message);
             let fault = fault.label("this");
             refused.push(Refused { fault, cause, vm: Some(vm), fallback: LESS });
         }
@@ -184,7 +185,7 @@ fn image_range(system: &System, image_len: u64) -> Result<Range<u64>, Vec<Refuse
             platform.name
         );
         let span = system.vms.first().map_or(0..0, |vm| vm.spans.image.clone());
-        let fault = Fault::new("no-room", &system.file, span, message);
+        let fault = Fault::new(Code::NoRoom, &system.file, span, message);
         let cause = format!(
             "from {} on, where it is loaded, there are {}",
             platform.load_address,

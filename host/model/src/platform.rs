@@ -5,6 +5,7 @@ use crate::coloring;
 use crate::coloring::Places;
 use crate::counters;
 use crate::counters::Counters;
+use crate::diagnostics::Code;
 use crate::fault;
 use crate::fault::Fault;
 use crate::fault::Faults;
@@ -444,7 +445,7 @@ struct Reader<'a, 'toml> {
 }
 
 impl Reader<'_, '_> {
-    fn fault(&mut self, code: &'static str, span: Range<usize>, message: &str, help: &str) {
+    fn fault(&mut self, code: Code, span: Range<usize>, message: &str, help: &str) {
         self.faults.push(Fault::new(code, self.file, span, message).help(help));
     }
 
@@ -469,7 +470,7 @@ impl Reader<'_, '_> {
         if !inside || !load_address.value.is_multiple_of(PAGE) {
             let help = "use an address in [memory], a multiple of 0x1000";
             let message = "`load_address` is no page of [memory]";
-            self.fault("load-address", load_address.span.clone(), message, help);
+            self.fault(Code::PlatformLoadAddress, load_address.span.clone(), message, help);
         }
         let (psci, _) = table.inner("psci")?;
         let (device_tree, board) = device_tree?;
@@ -517,14 +518,14 @@ impl Reader<'_, '_> {
         let (base, size) = (memory.number("base")?.value, memory.size("size")?.value);
         if !base.is_multiple_of(PAGE) || !size.0.is_multiple_of(PAGE) || size.0 == 0 {
             self.fault(
-                "memory-unaligned",
+                Code::MemoryUnaligned,
                 span.clone(),
                 "RAM is not whole pages",
                 "use multiples of 4KiB",
             );
         }
         if base.checked_add(size.0).is_none_or(|end| end > ADDRESS_LIMIT) {
-            self.fault("address-too-high", span, "RAM ends above 39 bits", "shorten or move it");
+            self.fault(Code::AddressTooHigh, span, "RAM ends above 39 bits", "shorten or move it");
             return None;
         }
         Some(Memory { base: Pa(base), size })
@@ -535,7 +536,7 @@ impl Reader<'_, '_> {
         if cores.is_empty() || cores.len() > MAX_CORES {
             let span = cores.get(MAX_CORES).map_or(0..0, |(_, span)| span.clone());
             let message = format!("{} cores", cores.len());
-            self.fault("cores", span, &message, "describe 1 to 8 cores with [[core]]");
+            self.fault(Code::PlatformCores, span, &message, "describe 1 to 8 cores with [[core]]");
         }
         let cores = cores.iter().map(|(core, _)| Some(Core { mpidr: core.number("mpidr")?.value }));
         cores.collect()
@@ -547,7 +548,7 @@ impl Reader<'_, '_> {
         if !value.is_multiple_of(PAGE) || value >= ADDRESS_LIMIT {
             let message = format!("`{key}` is at no page below 39 bits");
             self.fault(
-                "unaligned",
+                Code::Unaligned,
                 span,
                 &message,
                 "use a multiple of 0x1000 below 0x100_0000_0000",
@@ -565,7 +566,7 @@ impl Reader<'_, '_> {
             if v2 { &["cpu_interface", "hyp", "virtual_cpu"] } else { &["redistributors"] };
         if keys.iter().any(|key| !gic.contains_key(*key)) {
             let help = "version 2 has `cpu_interface`, `hyp` and `virtual_cpu`, version 3 `redistributors`";
-            self.fault("missing-key", span, "[gic] lacks an address", help);
+            self.fault(Code::MissingKey, span, "[gic] lacks an address", help);
             return None;
         }
         if !v2 {
@@ -598,7 +599,7 @@ impl Reader<'_, '_> {
             Ok(bytes) => bytes,
             Err(message) => {
                 let help = "give the path of a flattened device tree";
-                self.fault("missing-file", span, &message, help);
+                self.fault(Code::DeviceTreeMissing, span, &message, help);
                 return None;
             }
         };
@@ -607,7 +608,7 @@ impl Reader<'_, '_> {
             Err(message) => {
                 let message = format!("{path} is not a flattened device tree: {message}");
                 let help = "dump the board's with `dumpdtb` or compile one with `dtc`";
-                self.fault("device-tree", span, &message, help);
+                self.fault(Code::DeviceTreeDamaged, span, &message, help);
                 None
             }
         }

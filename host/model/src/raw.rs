@@ -4,6 +4,7 @@
 //! `None` here, so that the checker goes on with the rest.
 
 use crate::coloring;
+use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::fault::Faults;
 use crate::fault::File;
@@ -441,7 +442,7 @@ pub(crate) fn parse_part<T>(
         if explained.contains(&span.start) && message.contains("duplicate key") {
             continue;
         }
-        let fault = Fault::new("syntax", file, span, message).label("here");
+        let fault = Fault::new(Code::Syntax, file, span, message).label("here");
         faults
             .push(fault.help(
                 "write `key = value`; text and quantities stand in double quotes: \"16MiB\"",
@@ -502,7 +503,7 @@ fn excess(file: &File, table: &DeTable<'_>) -> Option<Fault> {
         None
     }
     let (span, what) = visit(table.values(), &mut 0)?;
-    let fault = Fault::new("too-many-values", file, span, format!("the file has {what}"));
+    let fault = Fault::new(Code::TooManyValues, file, span, format!("the file has {what}"));
     Some(fault.label("one too many").help("describe the system with fewer values"))
 }
 
@@ -528,7 +529,7 @@ fn single_brackets(file: &File, shape: &Shape) -> Option<(Fault, Range<usize>)> 
         match &mut found {
             None => {
                 let message = format!("`{header}` is one table, but `{inner}` is a list of tables");
-                let fault = Fault::new("single-brackets", file, span.clone(), message);
+                let fault = Fault::new(Code::SingleBrackets, file, span.clone(), message);
                 let help = format!("write `[{header}]`, with double brackets, for each element");
                 found = Some((fault.label("one table").help(help), span.start..text.len()));
             }

@@ -4,6 +4,7 @@
 use crate::counters::Counters;
 use crate::counters::Event;
 use crate::counters::instead;
+use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::fault::Faults;
 use crate::packed::MAX_CORES;
@@ -243,7 +244,7 @@ impl<'a> Checker<'a> {
         self.platform.map_or("the platform", |platform| platform.name.as_str())
     }
 
-    fn fault(&mut self, code: &'static str, place: &Place, message: String, help: String) {
+    fn fault(&mut self, code: Code, place: &Place, message: String, help: String) {
         self.faults.push(self.timing.fault(code, place, message, help));
     }
 
@@ -276,7 +277,7 @@ impl<'a> Checker<'a> {
             let message =
                 format!("vm `{}`: phase = \"staggered\" with a budget that cores share", vm.name);
             let help = "leave `phase` out, or use the static regulator without a pool";
-            self.fault("staggered", &rules.places.phase, message, help.to_owned());
+            self.fault(Code::BudgetStaggered, &rules.places.phase, message, help.to_owned());
         }
         // Without a budget there is a demand only, from which `weir plan` makes one.
         let (Some((_, period)), Some(chosen)) = (bandwidth.budget, chosen) else { return none };
@@ -287,7 +288,7 @@ impl<'a> Checker<'a> {
                 self.platform_name()
             );
             let help = format!("write a period of at least \"{least}\"");
-            self.fault("short-period", &bandwidth.rules.places.period, message, help);
+            self.fault(Code::BudgetPeriodShort, &bandwidth.rules.places.period, message, help);
             return none;
         }
         if let Some(saturation) = self.saturation()
@@ -299,7 +300,7 @@ impl<'a> Checker<'a> {
         if period.0 > packed::MOST_PERIOD_NS {
             let help = "write a period of at most half an hour".to_owned();
             let message = format!("the period of {period} is too long to count in");
-            self.fault("long-period", &bandwidth.rules.places.period, message, help);
+            self.fault(Code::BudgetPeriodLong, &bandwidth.rules.places.period, message, help);
             return none;
         }
         Regulation {
@@ -400,7 +401,7 @@ impl<'a> Checker<'a> {
                 }
                 _ => format!("nothing on {name} can stop a vCPU: remove `memory_budget`"),
             };
-            self.fault("event", &place, message, help);
+            self.fault(Code::BudgetEvent, &place, message, help);
             return None;
         };
         if let Some(poll) = &rules.poll {
@@ -412,7 +413,7 @@ impl<'a> Checker<'a> {
                     "vm `{}`: `poll` has no effect, because the PMU counts the memory budget",
                     vm.name
                 );
-                self.fault("poll", &place, message, "leave `poll` out".to_owned());
+                self.fault(Code::BudgetPoll, &place, message, "leave `poll` out".to_owned());
             } else if let Some(looks) = found.looks
                 && (poll.value < looks.least() || poll.value > period)
             {
@@ -431,7 +432,7 @@ impl<'a> Checker<'a> {
                     "write at least \"{least}\", as a poll takes {}, and at most {most}",
                     looks.cost
                 );
-                self.fault("poll", &place, message, help);
+                self.fault(Code::BudgetPoll, &place, message, help);
             } else if self.saturation().is_some()
                 && let Some(rare) = coarse_poll(platform, vm, bandwidth)
             {
@@ -455,7 +456,7 @@ impl<'a> Checker<'a> {
                 let (given, name) = (allowed.len(), &vm.name);
                 let message = format!("{given} weights for the {vcpus} vCPUs of {name}");
                 let help = "write one for each of `cpus`".to_owned();
-                self.fault("split", &bandwidth.rules.places.split, message, help);
+                self.fault(Code::BudgetSplit, &bandwidth.rules.places.split, message, help);
             }
         }
         weights
@@ -471,7 +472,7 @@ impl<'a> Checker<'a> {
                 Some(_) if others.clone().next().is_none() => LEAVE_COMPENSATION.to_owned(),
                 _ => suggestion(name, others.map(|(_, name)| name)),
             };
-            self.fault("unknown-vm", place, format!("there is no VM `{name}`"), help);
+            self.fault(Code::UnknownVm, place, format!("there is no VM `{name}`"), help);
         }
         found
     }
@@ -484,7 +485,7 @@ impl<'a> Checker<'a> {
             let message =
                 format!("vm `{}`: regulator \"compensation\" requires the key `critical`", vm.name);
             let help = "add critical = \"...\", the VM that leaves a part of its budget".to_owned();
-            self.fault("no-critical", &bandwidth.place, message, help);
+            self.fault(Code::CompensationCritical, &bandwidth.place, message, help);
             return NOBODY;
         };
         let place = Place(critical.span.clone());
@@ -497,7 +498,7 @@ impl<'a> Checker<'a> {
         if found == index {
             let message = format!("vm `{}`: `critical` names the VM itself", vm.name);
             let help = format!("name another VM, or {LEAVE_COMPENSATION}");
-            self.fault("no-critical", &place, message, help);
+            self.fault(Code::CompensationCritical, &place, message, help);
         } else if !open
             && (its.is_none()
                 || own.is_some() && its.map(|(_, period)| period) != own.map(|(_, period)| period))
@@ -512,7 +513,7 @@ impl<'a> Checker<'a> {
                 "write memory_budget = {{ accesses = ...{period} }} for {}",
                 critical.value
             );
-            self.fault("no-critical", &place, message, help);
+            self.fault(Code::CompensationCritical, &place, message, help);
         }
         found as u8
     }
@@ -535,7 +536,7 @@ impl<'a> Checker<'a> {
                 vm.name, adjust.by.value, adjust.min, adjust.max
             );
             let help = "widen `min` and `max` so that the range contains the budget".to_owned();
-            self.fault("adjust", place, message, help);
+            self.fault(Code::BudgetAdjust, place, message, help);
         }
         (by.map_or(NOBODY, |by| by as u8), adjust.min, adjust.max)
     }
@@ -556,7 +557,7 @@ impl<'a> Checker<'a> {
             };
             if let Some(refused) = self.refused(of, index).filter(|refused| !is_said(refused)) {
                 let message = format!("vm `{}`: this memory budget cannot be enforced", vm.name);
-                self.fault("no-budget", &places.budget, message, refused.to_string());
+                self.fault(Code::BudgetEmpty, &places.budget, message, refused.to_string());
             }
             self.adjusted(index, all, &cores);
             let same = |other: &Regulation| {
@@ -572,7 +573,7 @@ impl<'a> Checker<'a> {
                     vm.name
                 );
                 let help = "write the same `event` and `source` for both".to_owned();
-                self.fault("compensation-event", &places.budget, message, help);
+                self.fault(Code::CompensationEvent, &places.budget, message, help);
             }
             if regulation.kind == packed::COMPENSATION
                 && let Some(critical) = self.timing.vms.get(usize::from(regulation.critical))
@@ -584,7 +585,12 @@ impl<'a> Checker<'a> {
                     critical.name, vm.name
                 );
                 let help = "leave `phase` out";
-                self.fault("staggered", &its.rules.places.phase, message, help.to_owned());
+                self.fault(
+                    Code::BudgetStaggered,
+                    &its.rules.places.phase,
+                    message,
+                    help.to_owned(),
+                );
             }
             if regulation.kind != packed::MEMGUARD {
                 continue;
@@ -597,7 +603,7 @@ impl<'a> Checker<'a> {
                         with.name, without.name
                     );
                     let help = "write `spare = true` for all VMs with regulator = \"memguard\", or for none";
-                    self.fault("memguard-spare", &places.spare, message, help.to_owned());
+                    self.fault(Code::MemguardSpare, &places.spare, message, help.to_owned());
                 }
                 Some((first, other)) if !same(other) => {
                     let message = format!(
@@ -605,7 +611,7 @@ impl<'a> Checker<'a> {
                         first.name, vm.name
                     );
                     let help = "write the same `event` and `source` for all VMs with regulator = \"memguard\"";
-                    self.fault("memguard-event", &places.budget, message, help.to_owned());
+                    self.fault(Code::MemguardEvent, &places.budget, message, help.to_owned());
                 }
                 Some((first, other)) if other.period_ns != regulation.period_ns => {
                     let message = format!(
@@ -616,7 +622,7 @@ impl<'a> Checker<'a> {
                         Nanos(regulation.period_ns)
                     );
                     let help = "write the same period for all VMs with regulator = \"memguard\"";
-                    self.fault("memguard-period", &places.period, message, help.to_owned());
+                    self.fault(Code::MemguardPeriod, &places.period, message, help.to_owned());
                 }
                 Some(_) => {}
                 None => domain = Some((vm, regulation)),
@@ -661,7 +667,7 @@ impl<'a> Checker<'a> {
                 adjust.by.value, vm.name
             );
             let help = format!("narrow `min` and `max`: {refused}");
-            return self.fault("adjust", &place, message, help);
+            return self.fault(Code::BudgetAdjust, &place, message, help);
         }
     }
 
@@ -705,7 +711,12 @@ impl<'a> Checker<'a> {
                 "{}, or write overcommit = true, which `weir check` accepts and `weir analyze` does not",
                 self.to_fit(&vms, saturation, most)
             );
-            self.fault("saturated", &last.rules.places.budget.clone(), message, help);
+            self.fault(
+                Code::BudgetsOverSaturation,
+                &last.rules.places.budget.clone(),
+                message,
+                help,
+            );
         }
     }
 }
@@ -747,7 +758,7 @@ impl Checker<'_> {
 
 /// The diagnostic of a budget that cannot be enforced.
 struct Unkept {
-    code: &'static str,
+    code: Code,
     place: Place,
     message: String,
     help: String,
@@ -768,7 +779,7 @@ fn unkept(
             "the period of {period} is shorter than the `min_period` of [saturation] ({least})"
         );
         let help = format!("write a period of at least \"{least}\"");
-        let (code, place) = ("short-period", places.period.clone());
+        let (code, place) = (Code::BudgetPeriodShort, places.period.clone());
         return Some(Unkept { code, place, message, help });
     }
     if bandwidth.rules.debt {
@@ -799,7 +810,7 @@ fn unkept(
             "write at least {}{key}; or remove `debt = false`: an excess then reduces the next budget",
             enough.div_ceil(rules.share.max(1))
         );
-        return Some(Unkept { code: "small-budget", place, message, help });
+        return Some(Unkept { code: Code::BudgetTooSmall, place, message, help });
     }
     None
 }
@@ -817,7 +828,7 @@ fn coarse_poll(platform: &Platform, vm: &TimedVm, bandwidth: &Bandwidth) -> Opti
         vm.name, poll.value
     );
     let help = format!("write at most \"{most}\", or leave `poll` out");
-    Some(Unkept { code: "poll", place: Place(poll.span.clone()), message, help })
+    Some(Unkept { code: Code::BudgetPoll, place: Place(poll.span.clone()), message, help })
 }
 
 /// The core of each vCPU.

@@ -1,6 +1,7 @@
 //! What a TOML file may say: tables of keys that one walk compares a file with, so that every unknown
 //! key, wrong type and wrong unit is found at once. The JSON schema is made from the same tables.
 
+use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::fault::Faults;
 use crate::fault::File;
@@ -165,7 +166,7 @@ impl Walk<'_> {
     /// Adds a fault: its rule, place, message, what the place is, and what to write instead.
     fn fault(
         &mut self,
-        code: &'static str,
+        code: Code,
         span: Range<usize>,
         message: String,
         label: impl Into<String>,
@@ -184,7 +185,7 @@ impl Walk<'_> {
             } else {
                 let help = suggestion(name, shape.keys.iter().map(|key| key.name));
                 let message = format!("unknown key `{name}` in {}", shape.name);
-                self.fault("unknown-key", key.span(), message, "not a key here", help);
+                self.fault(Code::UnknownKey, key.span(), message, "not a key here", help);
             }
         }
         if !self.missing || self.partial.contains(&shape.name) {
@@ -200,7 +201,7 @@ impl Walk<'_> {
                     Kind::Table(inner) => format!("add {}. {}", inner.name, key.doc),
                     _ => help,
                 };
-                self.fault("missing-key", span.clone(), message, "in this", help);
+                self.fault(Code::MissingKey, span.clone(), message, "in this", help);
             }
         }
     }
@@ -216,7 +217,7 @@ impl Walk<'_> {
             DeValue::Table(_) => "a table",
         };
         self.fault(
-            "wrong-type",
+            Code::WrongType,
             value.span(),
             format!("`{name}` cannot be {found}"),
             "this",
@@ -281,7 +282,7 @@ impl Walk<'_> {
                         None => format!("write {}. {doc}", one_of(choices)),
                     };
                     let message = format!("`{name}` cannot be \"{text}\"");
-                    self.fault("wrong-choice", value.span(), message, "no such choice", help);
+                    self.fault(Code::WrongChoice, value.span(), message, "no such choice", help);
                 }
             }
             (DeValue::Integer(number), Kind::Number(low, high)) => {
@@ -327,14 +328,14 @@ impl Walk<'_> {
                 };
                 let firsts: Vec<_> = firsts.map(|key| format!("`{key}`")).collect();
                 let message = format!("`{name}` has none of {}", firsts.join(", "));
-                self.fault("missing-key", span, message, "which kind is this?", help);
+                self.fault(Code::MissingKey, span, message, "which kind is this?", help);
             }
             [(shape, _)] => self.table(table, span, shape),
             [(first, first_key), (second, second_key), ..] => {
                 let (a, b) = (first_key.get_ref(), second_key.get_ref());
                 let message = format!("`{name}` has both `{a}` and `{b}`");
                 let help = format!("keep one: {} or {}", first.name, second.name);
-                let fault = Fault::new("two-kinds", self.file, second_key.span(), message)
+                let fault = Fault::new(Code::TwoKinds, self.file, second_key.span(), message)
                     .label("and this")
                     .and(first_key.span(), "this")
                     .help(help);
@@ -355,20 +356,20 @@ impl Walk<'_> {
         let Some(bad) = bad else { return };
         let (code, message, label) = match bad {
             BadQuantity::Number => (
-                "wrong-number",
+                Code::WrongNumber,
                 format!("`{name}` is not a whole number with a unit"),
                 "not a quantity".to_owned(),
             ),
             BadQuantity::NoUnit => {
-                ("no-unit", format!("`{name}` has no unit"), "of what?".to_owned())
+                (Code::NoUnit, format!("`{name}` has no unit"), "of what?".to_owned())
             }
             BadQuantity::Unit(unit) => (
-                "wrong-unit",
+                Code::WrongUnit,
                 format!("`{name}` cannot be in `{unit}`"),
                 format!("`{unit}` is no unit here"),
             ),
             BadQuantity::TooLarge => (
-                "too-large",
+                Code::TooLarge,
                 format!("`{name}` does not fit into 64 bits"),
                 format!("`{text}` is more than 2^64 - 1"),
             ),
@@ -390,15 +391,15 @@ impl Walk<'_> {
         let (code, message, label) = match integer(number) {
             Some(value) if (low..=high).contains(&value) => return,
             Some(value) => (
-                "out-of-range",
+                Code::OutOfRange,
                 format!("`{name}` cannot be {value}"),
                 format!("not from {low} to {high}"),
             ),
             None if negative => {
-                ("negative", format!("`{name}` is negative"), "less than 0".to_owned())
+                (Code::Negative, format!("`{name}` is negative"), "less than 0".to_owned())
             }
             None => (
-                "too-large",
+                Code::TooLarge,
                 format!("`{name}` does not fit into 64 bits"),
                 "more than 2^64 - 1".to_owned(),
             ),

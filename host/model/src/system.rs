@@ -2,6 +2,7 @@
 
 use crate::board::Irq;
 use crate::coloring::Division;
+use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::fault::Faults;
 use crate::fault::File;
@@ -287,7 +288,7 @@ impl System {
             if self.division.divided {
                 let message = "this version of weir hands no device over where memory is divided";
                 let help = "give the device to one VM, or take `colors` and `banks` out";
-                faults.push(timing.fault("not-enforced", &line.place, message, help));
+                faults.push(timing.fault(Code::NotEnforced, &line.place, message, help));
             }
         }
         for line in timing.lines.iter().filter(|line| line.class == Class::Dynamic) {
@@ -299,7 +300,7 @@ impl System {
                     line.name
                 );
                 let help = "give the device to a VM with net = { mac = ..., uplink = true }, which drives it for all";
-                faults.push(timing.fault("not-enforced", &line.place, message, help));
+                faults.push(timing.fault(Code::NotEnforced, &line.place, message, help));
             }
         }
         for (index, vm) in self.vms.iter().enumerate().filter(|(index, _)| timing.is_shared(*index))
@@ -310,7 +311,7 @@ impl System {
                     "this version of weir gives no {what} to {}, which shares a core",
                     vm.name
                 );
-                faults.push(timing.fault("not-enforced", place, message, help));
+                faults.push(timing.fault(Code::NotEnforced, place, message, help));
             };
             if vm.pmu > 0 {
                 refuse("event counters", "take its `pmu` out, or give it cores of its own");
@@ -327,7 +328,8 @@ impl System {
     pub fn can_run(&self) -> Result<(), Faults> {
         let Some(reason) = &self.platform.places.planned else { return Ok(()) };
         let message = format!("{} is for checking and planning only: {reason}", self.platform.name);
-        let fault = Fault::new("platform-planned", &self.file, self.platform_span.clone(), message);
+        let fault =
+            Fault::new(Code::PlatformPlanned, &self.file, self.platform_span.clone(), message);
         let help = "name a platform that `weir platforms` lists as runnable";
         Err(Faults(vec![fault.label("this").help(help)]))
     }
@@ -422,7 +424,7 @@ impl Vm {
         };
         let message = format!("{}: {}", self.name, problem.message);
         let fault = Fault::new(problem.code, file, place.clone(), message).help(problem.help);
-        if problem.code == "outside-ram" {
+        if problem.code == Code::OutsideRam {
             let fault =
                 fault.label("this does not fit").and(self.spans.memory.clone(), "into this RAM");
             match &self.spans.tlb_colors {

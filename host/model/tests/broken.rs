@@ -29,7 +29,7 @@ fn assert_complete(faults: &Faults, file: &str) {
         let place = fault.location();
         assert!(place.file.ends_with(file), "{file}: {place}");
         assert!(place.line >= 1 && place.column >= 1, "{file}: {place}");
-        assert!(!fault.code.is_empty() && !fault.message.is_empty(), "{file}: {fault:?}");
+        assert!(!fault.message.is_empty(), "{file}: {fault:?}");
         assert!(fault.help.as_ref().is_some_and(|help| !help.is_empty()), "{file}: {fault:?}");
         let alone = Faults(vec![fault.clone()]).render(Style::Plain, 1000);
         let place = format!("{file}:{}:{}]", place.line, place.column);
@@ -79,7 +79,7 @@ fn only_fault(name: &str, bytes: &[u8]) -> (String, String) {
     let fault = &faults.0[0];
     let message = fault.message.replace(&format!("{}/", directory.display()), "");
     (
-        format!("{}: {message}", fault.code),
+        format!("{}: {message}", fault.code.name()),
         format!("{}:{}", fault.location().line, fault.location().column),
     )
 }
@@ -87,14 +87,14 @@ fn only_fault(name: &str, bytes: &[u8]) -> (String, String) {
 #[test]
 fn what_is_no_text_file_is_refused() {
     let expect = |code: &str, place: &str| (code.to_owned(), place.to_owned());
-    assert_eq!(only_fault("empty.toml", b""), expect("empty-file: empty.toml is empty", "1:1"));
+    assert_eq!(only_fault("empty.toml", b""), expect("file-empty: empty.toml is empty", "1:1"));
     assert_eq!(
         only_fault("blank.toml", b" \n\n"),
-        expect("empty-file: blank.toml is empty", "1:1")
+        expect("file-empty: blank.toml is empty", "1:1")
     );
     assert_eq!(
         only_fault("latin1.toml", b"platform = \"qemu-virt\"\n# Gr\xfc\xdfe\n"),
-        expect("not-utf8: the file is not UTF-8", "2:5")
+        expect("file-not-utf8: the file is not UTF-8", "2:5")
     );
     assert_eq!(
         only_fault("nul.toml", b"platform = \"qemu\0virt\"\n").0.split(':').next(),
@@ -102,19 +102,20 @@ fn what_is_no_text_file_is_refused() {
     );
     assert_eq!(
         only_fault("elf.toml", b"\x7fELF\x02\x01\x01\0\xb7\0\0\0").0,
-        "not-utf8: the file is not UTF-8"
+        "file-not-utf8: the file is not UTF-8"
     );
 }
 
 #[test]
 fn what_is_no_file_is_refused() {
     let directory = images::directory("none");
-    for (path, code) in
-        [(directory.clone(), "directory"), (directory.join("missing.toml"), "unreadable")]
-    {
+    for (path, code) in [
+        (directory.clone(), "file-is-directory"),
+        (directory.join("missing.toml"), "file-unreadable"),
+    ] {
         let faults = check_file(&path, &catalog()).unwrap_err();
         assert_complete(&faults, path.file_name().unwrap().to_str().unwrap());
-        assert_eq!((faults.0.len(), faults.0[0].code), (1, code));
+        assert_eq!((faults.0.len(), faults.0[0].code.name()), (1, code));
     }
 }
 
@@ -124,7 +125,7 @@ fn faults_are_json_too() {
     let text = "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MB\"\nimage = { elf = \"good.elf\" }\n";
     let faults = check_text(&directory.join("x.toml"), text, &catalog()).unwrap_err();
     let json = faults.to_json();
-    assert_eq!(json[0]["code"], "wrong-unit");
+    assert_eq!((&json[0]["code"], &json[0]["name"]), (&"W0021".into(), &"wrong-unit".into()));
     assert_eq!((&json[0]["line"], &json[0]["column"]), (&5.into(), &10.into()));
     assert_eq!(json[0]["labels"][0]["length"], 6);
     assert!(json[0]["help"].as_str().unwrap().contains("MiB"));

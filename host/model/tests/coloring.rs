@@ -366,7 +366,7 @@ fn what_there_is_one_of_is_not_divided() {
     for colors in ["0", "auto", "0-3"] {
         let found = refused(&one, &wish("a", 0, colors));
         assert!(found.contains("has no cache colors to choose"), "{found}");
-        assert_eq!(found.matches("no-geometry").count(), 1, "{found}");
+        assert_eq!(found.matches("no-page-classes").count(), 1, "{found}");
         assert!(!found.contains("is left for"), "{found}");
     }
 }
@@ -620,16 +620,16 @@ fn what_is_large_is_refused_or_done() {
         "platform = \"qemu-virt\"\n{}",
         vm("a", 0, &format!("memory = \"4MiB\"\ncolors = \"{long}\""))
     );
-    assert_eq!(check(&text).unwrap_err().0[0].code, "no-such-cell");
+    assert_eq!(check(&text).unwrap_err().0[0].code.name(), "page-class-unknown");
     let all = "memory = \"511GiB\"\ntlb_colors = \"0-127\"";
     let text = format!("platform = \"qemu-virt\"\n{}", vm("a", 0, all));
-    assert_eq!(check(&text).unwrap_err().0[0].code, "too-much-memory");
+    assert_eq!(check(&text).unwrap_err().0[0].code.name(), "too-much-memory");
     let many = |keys: &str| {
         let vms: Vec<_> = (0..3000).map(|index| vm("a", index % 8, keys)).collect();
         check(&format!("platform = \"qemu-virt\"\n{}", vms.concat())).unwrap_err()
     };
     let faults = many("colors = \"1\"");
-    assert!(faults.0.iter().any(|fault| fault.code == "too-many-vms"), "{}", faults.0.len());
+    assert!(faults.0.iter().any(|fault| fault.code.name() == "too-many-vms"), "{}", faults.0.len());
     let shown = many("colors = \"1\"\nsize = 1").to_string();
     assert!(shown.lines().last().is_some_and(|last| last.contains("more")), "{shown}");
 }
@@ -648,7 +648,7 @@ fn platform(from: &str, to: &str) -> String {
             let list = faults
                 .0
                 .iter()
-                .map(|fault| format!("{}: {}: {fault}", fault.location().line, fault.code));
+                .map(|fault| format!("{}: {}: {fault}", fault.location().line, fault.code.name()));
             list.collect::<Vec<_>>().join("\n")
         }
     }
@@ -666,7 +666,7 @@ fn broken_geometries_are_refused() {
     refused(
         banks,
         "[[13], [14], [13, 14], [16]]",
-        "geometry: bank bit 2 is the XOR of some before it",
+        "platform-geometry: bank bit 2 is the XOR of some before it",
     );
     refused(banks, "[[13], [14, 14]]", "bank bit 1 has no address bit, or the same twice");
     refused(banks, "[[13], []]", "bank bit 1 has no address bit, or the same twice");
@@ -685,8 +685,16 @@ fn broken_geometries_are_refused() {
         "9 bank bits, but there can be 8",
     );
     refused(banks, "[[13], [34]]", "16 of 32 cells have no page");
-    refused("size = \"1MiB\"", "size = \"16GiB\"", "geometry: the cache has more than 256 colors");
-    refused("ways = 16", "ways = 12", "lines of 64B make no cache of 1MiB with 12 ways");
+    refused(
+        "size = \"1MiB\"",
+        "size = \"16GiB\"",
+        "platform-geometry: the cache has more than 256 colors",
+    );
+    refused(
+        "ways = 16",
+        "ways = 12",
+        "platform-cache: lines of 64B make no cache of 1MiB with 12 ways",
+    );
     refused(
         "size = \"1MiB\"",
         "size = \"32KiB\"",
@@ -702,12 +710,16 @@ fn broken_geometries_are_refused() {
         "line = \"64B\"\npage = \"64KiB\"",
         "page-size: weir maps pages of 4KiB, not 64KiB",
     );
-    refused("entries = 512", "entries = 500", "500 entries in 4 ways are no power of two of sets");
+    refused(
+        "entries = 512",
+        "entries = 500",
+        "platform-tlb: 500 entries in 4 ways are no power of two of sets",
+    );
     refused("banks-on-top", "interleaved", "two maps are called `interleaved`");
     refused("base = 0x8_0000_0000", "base = 0x4000_0000", "apart from the other");
     refused("colors = \"0-3\"", "colors = \"3-0\"", "`3-0` are no numbers");
     refused("name = \"rt\"", "name = \"auto\"", "a group is called `auto`");
-    refused("colors = \"0-3\"", "colors = \"16\"", "no-such-cell");
+    refused("colors = \"0-3\"", "colors = \"16\"", "page-class-unknown");
 }
 
 /// A platform that this version can't run on is refused where an image is to be built.
@@ -972,7 +984,7 @@ impl Wished {
     fn follow(&self, before: &[String]) -> usize {
         let Err(faults) = check(&self.text()) else { return 0 };
         let fault = &faults.0[0];
-        assert!(fault.code.starts_with("cells-"), "{}\n{faults}", self.text());
+        assert!(fault.code.name().starts_with("page-class-"), "{}\n{faults}", self.text());
         let message = format!("{}: {}", fault.code, fault.message);
         assert!(!before.contains(&message), "{before:?} and again\n{}\n{faults}", self.text());
         let help = fault.help.clone().unwrap();

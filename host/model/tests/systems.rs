@@ -252,9 +252,9 @@ fn what_fits_nowhere_is_a_fault() {
     assert!(place(&system, 16 << 20).is_ok());
     let faults = place(&system, 30 << 20).unwrap_err();
     assert_eq!(faults.0.len(), 1);
-    assert_eq!(faults.0[0].code, "no-room");
+    assert_eq!(faults.0[0].code.name(), "no-room");
     assert_eq!(faults.0[0].location().line, 10);
-    assert_eq!(place(&system, 4 << 30).unwrap_err().0[0].code, "no-room");
+    assert_eq!(place(&system, 4 << 30).unwrap_err().0[0].code.name(), "no-room");
 }
 
 /// Two VMs, each with its memory and a key.
@@ -349,7 +349,7 @@ fn an_image_that_fits_not_is_a_fault_of_its_file() {
     assert_eq!(*system.vms[0].image.source(), Source::Named("control".to_owned()));
     let far = images::elf(0x5000_0000, &[(0x5000_0000, 0x1000, &[1; 16])]);
     let faults = pack(&system, &[Payload { image: &far, initrd: None }], 4096).unwrap_err();
-    assert_eq!(faults.0[0].code, "outside-ram");
+    assert_eq!(faults.0[0].code.name(), "outside-ram");
     assert!(faults.0[0].location().to_string().ends_with("x.toml:6:17"), "{faults}");
 }
 

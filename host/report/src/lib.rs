@@ -20,7 +20,7 @@ mod table;
 pub mod trace;
 
 pub use picture::Picture;
-pub use table::{Table, paragraph, paragraphs, table};
+pub use table::{Table, columns, paragraph, paragraphs, table};
 
 /// The name of the summary in the directory of a run.
 pub const SUMMARY: &str = "summary.txt";

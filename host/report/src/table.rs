@@ -12,7 +12,8 @@ use weir_model::printable;
 
 /// Columns that a table on standard output may take: `COLUMNS`, or those of the terminal. In a pipe
 /// as many as it needs, so that programs find each row on a line.
-fn columns() -> Option<u16> {
+#[must_use]
+pub fn columns() -> Option<u16> {
     let wished = env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok());
     let there = || {
         let stdout = io::stdout();

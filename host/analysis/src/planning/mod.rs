@@ -24,7 +24,7 @@ use judge::{Asker, EFFORT};
 use serde::Serialize;
 use std::{error, fmt};
 use weir_model::{
-    Fault, Faults, SystemFile, Timing,
+    Code, Fault, Faults, SystemFile, Timing,
     timing::{Bandwidth, Saturation, TimedVm},
 };
 
@@ -179,7 +179,7 @@ pub fn plan(file: &SystemFile, options: &PlanOptions) -> Result<Plan, PlanError>
         let place = timing.vms.first().map(|vm| vm.place.clone()).unwrap_or_default();
         let help = "write each VM as a [[vm]] table";
         let message = format!("the file cannot be edited: {error}");
-        Faults(vec![timing.fault("plan-edit", &place, message, help)])
+        Faults(vec![timing.fault(Code::PlanEdit, &place, message, help)])
     })?;
     let file = file.with_text(&planned)?;
     file.timing().check_budgets()?;
@@ -271,7 +271,7 @@ fn short_table(timing: &Timing, saturation: &Saturation) -> Result<(), Faults> {
     let help = format!(
         "measure it for such a period: `weir calibrate --period {least}`; or write `accesses` and `period` for each VM"
     );
-    Err(Faults(vec![timing.fault("plan-budget", place, message, help)]))
+    Err(Faults(vec![timing.fault(Code::PlanBudget, place, message, help)]))
 }
 
 /// Returns the table less what VMs without debt may take beyond their budgets.
@@ -290,7 +290,7 @@ fn less_forgiven(timing: &Timing, from: &Saturation) -> Result<Saturation, Vec<F
             from.period
         );
         let help = "remove `debt = false`: what goes beyond is then taken off the next budget";
-        return Err(vec![timing.fault("bandwidth", place, message, help)]);
+        return Err(vec![timing.fault(Code::MemoryBandwidth, place, message, help)]);
     }
     Ok(Saturation { points, ..from.clone() })
 }
@@ -343,7 +343,7 @@ fn choose(timing: &Timing, text: &str, options: &PlanOptions) -> Result<Choice, 
             }
             let place = timing.vms.first().map(|vm| vm.place.clone()).unwrap_or_default();
             let message = "the plan was refuted by its own check";
-            let fault = timing.fault("plan", &place, message, "report this system file");
+            let fault = timing.fault(Code::PlanRefuted, &place, message, "report this system file");
             Err(PlanError::Faults(Faults(vec![fault])))
         }
         Err(Refusal::Conflict(conflict)) => {

@@ -1,7 +1,7 @@
 //! Budgets that the search cannot choose.
 
 use weir_model::{
-    Fault, Timing,
+    Code, Fault, Timing,
     counters::Event,
     timing::{Bandwidth, TimedVm},
 };
@@ -20,7 +20,7 @@ pub fn check(timing: &Timing) -> Result<(), Vec<Fault>> {
         let open = bandwidth.budget.is_none();
         let Some((what, instead)) = obstacle(bandwidth, open) else { continue };
         let message = format!("no budget can be planned for {}: {what}", vm.name);
-        faults.push(timing.fault("plan-budget", &bandwidth.place, message, instead));
+        faults.push(timing.fault(Code::PlanBudget, &bandwidth.place, message, instead));
     }
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
@@ -38,7 +38,7 @@ fn unknown_accesses(timing: &Timing, vm: &TimedVm) -> Option<Fault> {
         vm.name, task.name
     );
     let help = "add `accesses`, the most memory accesses of one activation, to this [[vm.task]]";
-    Some(timing.fault("plan-budget", &task.place, message, help))
+    Some(timing.fault(Code::PlanBudget, &task.place, message, help))
 }
 
 /// Returns why a budget cannot be chosen, and what to write.

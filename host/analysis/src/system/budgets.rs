@@ -15,7 +15,7 @@ use crate::{
 use serde::Serialize;
 use std::fmt::Write as _;
 use weir_model::{
-    Fault, Timing,
+    Code, Fault, Timing,
     counters::Event,
     timing::{Bandwidth, DataPath, Place, TimedVm},
 };
@@ -120,7 +120,7 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
     let mut memory = MemoryReport::new(timing, vms, dma);
     let place = |vm: &TimedVm| vm.bandwidth.as_ref().map_or(&vm.place, |its| &its.place).clone();
     let fault = |place: &Place, reason: String, help: String| {
-        timing.fault("bandwidth", place, reason, help)
+        timing.fault(Code::MemoryBandwidth, place, reason, help)
     };
     let (Some(known), Some(table)) = (known, table) else {
         let help = "write a budget of refills, or a larger one";
@@ -202,7 +202,7 @@ fn unlimited(timing: &Timing, help: String) -> Fault {
         names.join(", ")
     );
     let place = timing.flows.first().map(|flow| flow.place.clone()).unwrap_or_default();
-    timing.fault("bandwidth", &place, reason, help)
+    timing.fault(Code::MemoryBandwidth, &place, reason, help)
 }
 
 /// Returns the name of a VM without a budget of refills, with what it has instead.

@@ -11,7 +11,7 @@ use crate::{
 };
 use serde::{Serialize, Serializer};
 use weir_model::{
-    Fault, Timing,
+    Code, Fault, Timing,
     timing::{DataPath, PathSource},
 };
 
@@ -385,7 +385,7 @@ fn causes(timing: &Timing, parts: &[Part], min_bandwidth: Option<u64>) -> Vec<Fa
     let place = blamed.find_map(|flow| timing.flows.get(flow)).map(|flow| flow.place.clone());
     let place = place.unwrap_or_default();
     let reasons = parts.iter().filter_map(|part| part.reason(timing));
-    reasons.map(|reason| timing.fault("deadline-missed", &place, reason, &help)).collect()
+    reasons.map(|reason| timing.fault(Code::FlowDeadlineMissed, &place, reason, &help)).collect()
 }
 
 fn rows(timing: &Timing, parts: &[Part]) -> Vec<FlowBound> {

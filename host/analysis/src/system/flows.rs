@@ -16,7 +16,7 @@ use crate::{
     time::VmTask,
 };
 use weir_model::{
-    Fault, Timing,
+    Code, Fault, Timing,
     timing::{DataPath, Place, Runner},
 };
 
@@ -26,7 +26,7 @@ const LONGEST: u64 = 1 << 52;
 const SLACK: u64 = 1 << 22;
 
 /// The code of the fault that overheads are missing: the flows are not judged then.
-pub const NO_OVERHEADS: &str = "no-overheads";
+pub const NO_OVERHEADS: Code = Code::NoOverheads;
 
 /// The flows of a file as [`crate::flows`] needs them.
 #[derive(Clone, Debug)]
@@ -200,7 +200,7 @@ pub fn fault(timing: &Timing, error: FlowError) -> Fault {
         }
         _ => "write a value within the limits of the analysis",
     };
-    timing.fault("flow", place, message, help)
+    timing.fault(Code::FlowLimit, place, message, help)
 }
 
 /// Returns the bandwidth of the flows in bytes/s, if it is known: `[dma]` `bandwidth`, but at most
@@ -523,7 +523,7 @@ fn divide(timing: &Timing, group: Group) -> Result<Divided, Vec<Fault>> {
             let message = format!(
                 "{name} moves flows on {core}, where no time is guaranteed to it: {reason}"
             );
-            vec![timing.fault("no-supply", &place, message, suggestion)]
+            vec![timing.fault(Code::NoSupply, &place, message, suggestion)]
         })?;
         tasks = on_shared_core(&tasks, linear).map_err(|error| {
             let flow = error.flow.and_then(|task| group.flows.get(task).copied());

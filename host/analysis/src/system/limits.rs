@@ -7,7 +7,7 @@ use crate::{
 };
 use std::fmt::Write as _;
 use weir_model::{
-    Fault, Looks, Timing,
+    Code, Fault, Looks, Timing,
     timing::{Bandwidth, Place, Saturation, TimedVm},
 };
 
@@ -98,7 +98,7 @@ pub fn saturation(timing: &Timing, from: &Saturation) -> Result<SaturationTable,
         .map(|(budget, dma)| SaturationPoint { total_budget: *budget, dma: *dma });
     SaturationTable::new(from.period, points.collect()).map_err(|error| {
         let help = "write measured pairs of budget and DMA bandwidth";
-        vec![timing.fault("saturation", &Place::default(), error.to_string(), help)]
+        vec![timing.fault(Code::SaturationPoints, &Place::default(), error.to_string(), help)]
     })
 }
 

@@ -9,7 +9,7 @@ use crate::{
     },
 };
 use weir_model::{
-    Fault, Looks, Timing,
+    Code, Fault, Looks, Timing,
     timing::{Line, Place, Runner, Schedule, SharedCore},
 };
 
@@ -110,7 +110,12 @@ pub(super) fn dedicated(
     lines.extend(looks);
     Supply::new(Partition::Dedicated, lines).map_err(|error| {
         let place = timing.vms.get(vm).map(|vm| vm.place.clone()).unwrap_or_default();
-        timing.fault("schedule", &place, error.to_string(), "write times within the limits")
+        timing.fault(
+            Code::ScheduleLimit,
+            &place,
+            error.to_string(),
+            "write times within the limits",
+        )
     })
 }
 
@@ -191,7 +196,7 @@ pub(super) fn partition(
                     who.name(timing)
                 );
                 let help = shorter(&budgets, late, (&switching, &beside));
-                return Err(timing.fault("servers", &core.place, message, help));
+                return Err(timing.fault(Code::ServerLate, &core.place, message, help));
             }
             let own = servers.iter().position(|server| server.0 == runner);
             let period = own.and_then(|own| budgets.get(own)).map_or(Nanos(1), |own| own.1);
@@ -231,7 +236,7 @@ pub(super) fn supply_on(
     }
     Supply::new(partition, lines).map_err(|error| {
         let message = format!("core {}: {error}", core.id);
-        timing.fault("schedule", &core.place, message, "write times within the limits")
+        timing.fault(Code::ScheduleLimit, &core.place, message, "write times within the limits")
     })
 }
 
@@ -408,7 +413,7 @@ pub(super) fn cost_of(timing: &Timing, line: &Line, known: u64) -> Result<u64, F
         let message =
             format!("the time that one interrupt {} takes at EL2 is not known", line.name);
         let help = "add wcet = \"2us\", the most time that one takes";
-        return Err(timing.fault("no-cost", &line.place, message, help));
+        return Err(timing.fault(Code::IrqNoWcet, &line.place, message, help));
     }
     Ok(cost)
 }
@@ -456,7 +461,7 @@ pub(super) fn unshared(timing: &Timing, runner: Runner, core: Option<u64>) -> Op
         }
         _ => "add [[core]] with its `id` and a `schedule` that names both",
     };
-    Some(timing.fault("no-schedule", &place, message, help))
+    Some(timing.fault(Code::NoSchedule, &place, message, help))
 }
 
 /// Returns why a core without a schedule is not dedicated to the VM.
@@ -465,7 +470,7 @@ pub(super) fn not_its_own(timing: &Timing, position: usize, core: Option<u64>) -
     if !vm.cpus.is_empty() && !vm.cpus.contains(&core) {
         let message = format!("{} has tasks on core {core}, which it does not have", vm.name);
         let help = "give them a `core` of the VM's `cpus`";
-        return Some(timing.fault("not-its-core", &vm.place, message, help));
+        return Some(timing.fault(Code::TaskCore, &vm.place, message, help));
     }
     unshared(timing, Runner::Vm(position), Some(core))
 }
@@ -497,7 +502,7 @@ pub(super) fn supply_for(
                 this.name, shared.id
             );
             let help = "name the VM in the schedule, or give its tasks another `core`";
-            Err(timing.fault("not-scheduled", &shared.place, message, help))
+            Err(timing.fault(Code::TaskNotScheduled, &shared.place, message, help))
         }
         (None, None) => dedicated(timing, vm, looks),
     }

@@ -20,7 +20,7 @@ use crate::{
 };
 use serde::Serialize;
 use weir_model::{
-    Fault, Looks, Timing,
+    Code, Fault, Looks, Timing,
     timing::{Bandwidth, Class, Flow, Line, Place, Runner, SharedCore, Task, TimedVm},
 };
 
@@ -833,6 +833,6 @@ impl TimeReport {
         suggestion: Option<String>,
     ) {
         let suggestion = suggestion.unwrap_or_else(|| MORE_TIME.to_owned());
-        self.causes.push(timing.fault("response", place, reason, suggestion));
+        self.causes.push(timing.fault(Code::TaskDeadlineMissed, place, reason, suggestion));
     }
 }

@@ -612,7 +612,7 @@ fn a_way_out_leads_to_a_file_that_holds() {
         assert_eq!((check.status, analyze.status), (Some(1), Some(1)), "{text}");
         assert!(words(&analyze.out).contains(help), "{text}\n{}", analyze.out);
         // A sum beyond the memory is refused by rate before it is analyzed.
-        let early = check.err.contains("saturated");
+        let early = check.err.contains("budgets-over-saturation");
         assert!(words(&check.err).contains(help) || early, "{help}\n{}", check.err);
         let mended = changes.iter().fold(text, |text, (from, to)| {
             assert!(text.contains(from), "{text}");

@@ -213,7 +213,7 @@ fn several_files_are_one_line_each_in_their_order() {
     let holds: Vec<_> = lines.iter().map(|line| line["holds"].as_bool().unwrap()).collect();
     assert_eq!(holds, [true, false, false, false, true]);
     let faults = lines[2]["faults"].as_array().expect("faults");
-    assert!(faults.iter().any(|fault| fault["line"] == 2 && fault["code"] == "wrong-type"));
+    assert!(faults.iter().any(|fault| fault["line"] == 2 && fault["name"] == "wrong-type"));
     for (line, file) in lines.iter().zip(files) {
         assert_eq!(line["file"], file);
     }
@@ -265,11 +265,11 @@ fn bad_values_are_refused_at_their_place() {
         ("size", "-1", "wrong-type"),
         ("size", "\"4KB\"", "wrong-unit"),
         ("size", "\"18446744073709551616B\"", "too-large"),
-        ("size", "\"2000GiB\"", "flow"),
+        ("size", "\"2000GiB\"", "flow-limit"),
         ("deadline", "\"0ns\"", "zero"),
         ("period", "\"0s\"", "zero"),
-        ("period", "\"5000000s\"", "flow"),
-        ("deadline", "\"18446744073s\"", "flow"),
+        ("period", "\"5000000s\"", "flow-limit"),
+        ("deadline", "\"18446744073s\"", "flow-limit"),
         ("period", "\"99999999999s\"", "too-large"),
         ("to", "\"a\"", "self-loop"),
         ("to", "[]", "no-receiver"),
@@ -284,7 +284,7 @@ fn bad_values_are_refused_at_their_place() {
         }
         assert_eq!(said.status, Some(1), "{key} = {value}: {}", said.out);
         let fault = &json["faults"][0];
-        assert_eq!(fault["code"], code, "{key} = {value}: {fault}");
+        assert_eq!(fault["name"], code, "{key} = {value}: {fault}");
         let line = lines.iter().find(|line| line.0 == key).expect("a key").1;
         assert_eq!(fault["line"], line, "{key} = {value}: {fault}");
         assert!(fault["help"].is_string(), "{fault}");
@@ -293,27 +293,27 @@ fn bad_values_are_refused_at_their_place() {
         ("bandwidth = \"0B/s\"", "zero"),
         ("bandwidth = \"485MB\"", "wrong-unit"),
         ("bandwidth = 485", "wrong-type"),
-        ("bandwidth = \"9000000GB/s\"", "flow"),
+        ("bandwidth = \"9000000GB/s\"", "flow-limit"),
         ("bandwidth = \"485MB/s\"\nchunk = \"0B\"", "zero"),
         ("bandwidth = \"485MB/s\"\nqueues = 0", "out-of-range"),
         ("bandwidth = \"485MB/s\"\nqueues = -1", "negative"),
         ("bandwith = \"485MB/s\"", "unknown-key"),
     ] {
         let (said, json) = analyze(&format!("{}[dma]\n{keys}\n{OVERHEADS}", good("", "")), &[]);
-        assert_eq!((said.status, &json["faults"][0]["code"]), (Some(1), &code.into()), "{keys}");
+        assert_eq!((said.status, &json["faults"][0]["name"]), (Some(1), &code.into()), "{keys}");
     }
     for (from, to, code) in [
         ("max = 949 }\npt", "max = 938 }\npt", "range-reversed"),
         ("hc = ", "hcc = ", "unknown-key"),
         ("hc = { min = 939, max = 949 }", "", "no-overheads"),
-        ("max = 949 }\npt", "max = \"2000s\" }\npt", "flow"),
+        ("max = 949 }\npt", "max = \"2000s\" }\npt", "flow-limit"),
         ("max = 949 }\npt", "max = -1 }\npt", "negative"),
     ] {
         let overheads = OVERHEADS.replacen(from, to, 1);
         let text = format!("{}[dma]\nbandwidth = \"485MB/s\"\n{overheads}", good("", ""));
         let (said, json) = analyze(&text, &[]);
         assert_eq!(
-            (said.status, &json["faults"][0]["code"]),
+            (said.status, &json["faults"][0]["name"]),
             (Some(1), &code.into()),
             "{to}: {json}"
         );
@@ -324,7 +324,7 @@ fn bad_values_are_refused_at_their_place() {
     );
     let (_, json) = analyze(&named, &[]);
     assert_eq!(
-        (&json["faults"][0]["code"], &json["faults"][0]["line"]),
+        (&json["faults"][0]["name"], &json["faults"][0]["line"]),
         (&"unknown-vm".into(), &10.into())
     );
     assert!(json["faults"][0]["help"].as_str().unwrap().contains("write `"), "{json}");
@@ -593,7 +593,7 @@ fn the_own_data_path_has_its_own_terms() {
     let more = 700.0 + 30.0 + 142.0 - 30.0;
     assert!((broker.1 - sender.1 - more).abs() < 0.1, "{broker:?} {sender:?}");
     let (said, json) = analyze(&text("broker").replace("copy = ", "#"), &[]);
-    assert_eq!((said.status, &json["faults"][0]["code"]), (Some(1), &"no-overheads".into()));
+    assert_eq!((said.status, &json["faults"][0]["name"]), (Some(1), &"no-overheads".into()));
     let both = text("dma").replace("path = \"dma\"", "copy_bandwidth = \"400MB/s\"");
     let (_, json) = analyze(&both, &[]);
     // (949 + 949 + 828 - 90) / (1/400 - 1/1000) bytes at 1 MB/s = 1 B/us.
@@ -652,7 +652,7 @@ fn the_verdict_is_for_concurrent_cores() {
         ["bound_ns", "serialized_bound_ns"].map(|key| task[key].as_u64().expect("a bound"))
     };
     let (said, json) = with("", "900us");
-    assert_eq!((said.status, &json["faults"][0]["code"]), (Some(1), &"no-overheads".into()));
+    assert_eq!((said.status, &json["faults"][0]["name"]), (Some(1), &"no-overheads".into()));
     assert!(json["faults"][0]["message"].as_str().expect("a text").ends_with("not known: hold"));
     let [alone, serialized] = bounds(&with("hold = { min = 0, max = 0 }\n", "900us").1);
     assert_eq!(alone, serialized);
@@ -765,8 +765,8 @@ fn flows_go_by_what_the_brokers_schedule_leaves_it() {
     assert!(half[2] >= 100_000.0 + 2.0 * own[0] && half[2] <= 2.0 * (100_000.0 + 2.0 * own[0]));
     let (said, json) = analyze(&servers("900us"), &[]);
     let codes: Vec<_> =
-        json["faults"].as_array().expect("faults").iter().map(|it| it["code"].clone()).collect();
-    assert_eq!((said.status, codes), (Some(1), vec![Value::from("servers")]));
+        json["faults"].as_array().expect("faults").iter().map(|it| it["name"].clone()).collect();
+    assert_eq!((said.status, codes), (Some(1), vec![Value::from("server-late")]));
 }
 
 /// Two VMs on a core, budgets, a task.
@@ -906,8 +906,8 @@ fn rules_of_interrupts_are_judged_alike() {
     };
     let refused = [
         (whole(device) + &rule(34) + &rule(34), "irq-twice", "keep one of them"),
-        (whole(device) + &rule(35), "not-its-interrupt", "its own are 34"),
-        (whole("") + &rule(34), "not-its-interrupt", "b has none: give it a device"),
+        (whole(device) + &rule(35), "irq-unknown", "its own are 34"),
+        (whole("") + &rule(34), "irq-unknown", "b has none: give it a device"),
     ];
     for (text, code, help) in refused {
         for verb in ["check", "analyze"] {
@@ -1019,7 +1019,7 @@ fn own_interrupts_delay_own_tasks() {
     assert_eq!(response(&system(&line(""))), (Some(1), Value::Null));
     let (_, json) =
         analyze(&system(&line("preempt = true\n").replace("wcet = \"2us\"\n", "")), &[]);
-    assert_eq!(json["faults"][0]["code"], "no-cost");
+    assert_eq!(json["faults"][0]["name"], "irq-no-wcet");
 
     // The same on a core of its own: 1 ms of work, 1000 a second in 10 ms and two in the bucket.
     let own = |line: &str| {
@@ -1059,11 +1059,11 @@ fn a_core_that_is_not_the_vms_own_is_no_free_capacity() {
     };
     let (said, json) = analyze(&format!("{}{}", vm("a", ""), vm("b", "")), &[]);
     assert_eq!(said.status, Some(1), "{}", said.out);
-    assert_eq!(json["faults"][0]["code"], "no-schedule");
+    assert_eq!(json["faults"][0]["name"], "no-schedule");
     assert_eq!(json["faults"][0]["message"], "a and b share core 0 without a schedule");
     let (said, json) = analyze(&vm("a", "core = 3\n"), &[]);
     assert_eq!(said.status, Some(1), "{}", said.out);
-    assert_eq!(json["faults"][0]["code"], "not-its-core");
+    assert_eq!(json["faults"][0]["name"], "task-core");
     assert_eq!(analyze(&vm("a", ""), &[]).0.status, Some(0));
 }
 
@@ -1113,7 +1113,7 @@ fn what_a_core_copies_is_taken_from_its_tasks() {
 fn the_brokers_core_is_no_vms_own() {
     let shared = |more: &str| format!("{}[broker]\ncpus = [1]\n{more}", copied("broker", "1ms"));
     let (said, json) = analyze(&shared(""), &[]);
-    assert_eq!((said.status, &json["faults"][0]["code"]), (Some(1), &"no-schedule".into()));
+    assert_eq!((said.status, &json["faults"][0]["name"]), (Some(1), &"no-schedule".into()));
     assert_eq!(json["faults"][0]["message"], "b and the broker share core 1 without a schedule");
     assert_eq!(json["faults"].as_array().map(Vec::len), Some(1), "{json}");
     // Without tasks the flows still are not alone there.
@@ -1121,7 +1121,7 @@ fn the_brokers_core_is_no_vms_own() {
         &shared("").replace("[[vm.task]]\nname = \"t\"\nwcet = \"9ms\"\nperiod = \"10ms\"\n", ""),
         &[],
     );
-    assert_eq!(json["faults"][0]["code"], "no-schedule", "{json}");
+    assert_eq!(json["faults"][0]["name"], "no-schedule", "{json}");
     let core = "[[core]]\nid = 1\nschedule = { kind = \"round-robin\", quantum = \"1ms\" }\n";
     let (_, json) = analyze(&shared(core), &[]);
     assert!(json["faults"].is_null() && json["holds"] == false, "{json}");
@@ -1159,26 +1159,26 @@ fn a_map_does_not_overwrite_the_system() {
 #[test]
 fn broken_schedules_are_refused_at_their_place() {
     for (from, to, code) in [
-        ("start = \"500us\"", "start = \"499us\"", "slot"),
-        ("length = \"400us\"", "length = \"501us\"", "slot"),
+        ("start = \"500us\"", "start = \"499us\"", "slot-order"),
+        ("length = \"400us\"", "length = \"501us\"", "slot-order"),
         ("major_frame = \"1ms\", ", "", "missing-key"),
         ("major_frame = \"1ms\"", "major_frame = \"0s\"", "zero"),
-        ("major_frame = \"1ms\"", "major_frame = \"1ms\", quantum = \"1ms\"", "wrong-kind"),
+        ("major_frame = \"1ms\"", "major_frame = \"1ms\", quantum = \"1ms\"", "schedule-kind"),
         ("vm = \"gp\", start", "vm = \"gpp\", start", "unknown-vm"),
-        ("accesses = 90, period = \"30us\"", "accesses = 90", "half-a-budget"),
-        ("accesses = 90,", "regulator = \"compensation\", accesses = 90,", "window"),
+        ("accesses = 90, period = \"30us\"", "accesses = 90", "budget-incomplete"),
+        ("accesses = 90,", "regulator = \"compensation\", accesses = 90,", "compensation-window"),
         ("wcet = \"200us\"", "wcet = \"0us\"", "zero"),
         (
             "slots = [{ vm = \"rt\", start = \"0us\", length = \"500us\" }, ",
             "slots = [",
-            "not-scheduled",
+            "task-not-scheduled",
         ),
     ] {
         let text = system("");
         assert!(text.contains(from), "{from}");
         let (said, json) = analyze(&text.replacen(from, to, 1), &[]);
         assert_eq!(
-            (said.status, &json["faults"][0]["code"]),
+            (said.status, &json["faults"][0]["name"]),
             (Some(1), &code.into()),
             "{to}: {json}"
         );
@@ -1315,12 +1315,12 @@ fn check_and_build_refuse_what_is_not_enforced() {
     assert!(said.err.contains("does not enforce it yet"), "{}", said.err);
     let said = check(&good.replace("500us", "9us"));
     assert_eq!(said.status, Some(1));
-    assert!(said.err.contains("deadline-missed") && said.err.contains("link"), "{}", said.err);
+    assert!(said.err.contains("flow-deadline-missed") && said.err.contains("link"), "{}", said.err);
     let said = check(&link);
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(!said.out.contains("not analyzed"), "the board has overheads: {}", said.out);
     let said = check(&link.replace("500us", "9us"));
-    assert!(said.err.contains("deadline-missed") && said.err.contains("link"), "{}", said.err);
+    assert!(said.err.contains("flow-deadline-missed") && said.err.contains("link"), "{}", said.err);
     assert_eq!(check(&good.replace("\"two\"", "\"tow\"")).status, Some(1));
     for more in [
         "[dma]\npath = \"sender\"\n",

@@ -3,6 +3,7 @@
 use super::{Checker, is_unknown};
 use crate::coloring::BROKER_TITLE;
 use crate::coloring::Demand;
+use crate::diagnostics::Code;
 use crate::packed::FLOW_TIME_LIMIT;
 use crate::packed::MAX_FLOWS;
 use crate::packed::MAX_VMS;
@@ -59,7 +60,7 @@ impl Checker<'_> {
                         "core {}: the schedule names the broker, but there is no [[flow]]",
                         core.id
                     );
-                    let fault = self.fault("no-flows", &core.place.0, message);
+                    let fault = self.fault(Code::BrokerWithoutFlows, &core.place.0, message);
                     let help = "remove \"broker\" from the schedule, or add a [[flow]]";
                     self.faults.push(fault.label("this schedule").help(help));
                 }
@@ -80,13 +81,13 @@ impl Checker<'_> {
         let span = timing.flows.first().map_or(0..0, |flow| flow.place.0.clone());
         if let Some(vm) = raw.vms.iter().find(|vm| vm.is_called(BROKER)) {
             let message = format!("a system with flows has a VM called `{BROKER}` already");
-            let fault = self.fault("name-reserved", &vm.span, message).label("this");
+            let fault = self.fault(Code::NameReserved, &vm.span, message).label("this");
             self.faults.push(fault.help("give the VM another name"));
         }
         if vms.len() >= MAX_VMS {
             let message =
                 format!("{} VMs and the flows' broker, but there can be {MAX_VMS}", vms.len());
-            let fault = self.fault("too-many-vms", &span, message).label("the flows are here");
+            let fault = self.fault(Code::TooManyVms, &span, message).label("the flows are here");
             self.faults.push(fault.help("put fewer VMs into a system with flows"));
             return;
         }
@@ -130,7 +131,8 @@ impl Checker<'_> {
                 "{} flows, one for each receiver, but there can be {MAX_FLOWS}",
                 count(&timing.flows)
             );
-            let fault = self.fault("too-many-flows", &extra.place.0, message).label("one too many");
+            let fault =
+                self.fault(Code::TooManyFlows, &extra.place.0, message).label("one too many");
             self.faults.push(fault.help("send several kinds of messages by one flow"));
         }
         for (position, flow) in timing.flows.iter().enumerate() {
@@ -141,7 +143,8 @@ impl Checker<'_> {
                     flow.size,
                     Bytes(MAX_PACKET)
                 );
-                let fault = self.fault("packet-too-long", &flow.places[0].0, message).label("this");
+                let fault =
+                    self.fault(Code::PacketTooLong, &flow.places[0].0, message).label("this");
                 let help = "split longer messages: write the size and the period of one packet";
                 self.faults.push(fault.help(help));
             }
@@ -157,7 +160,7 @@ impl Checker<'_> {
                     "the flows {} and {} go from one VM to one port of another",
                     first.name, flow.name
                 );
-                let fault = self.fault("port-twice", &flow.place.0, message).label("second");
+                let fault = self.fault(Code::PortTwice, &flow.place.0, message).label("second");
                 let fault = fault.and(first.place.0.clone(), "first");
                 self.faults.push(fault.help("give one of them another `port`"));
             }
@@ -177,7 +180,7 @@ impl Checker<'_> {
                 "flow `{}`: `{key}` is {time} (the broker supports less than 2^62 ns, 146 years)",
                 flow.name
             );
-            let fault = self.fault("time-too-long", &place.0, message).label("this");
+            let fault = self.fault(Code::FlowTimeTooLong, &place.0, message).label("this");
             let help = "write a shorter one, or best_effort = true in place of period and deadline";
             self.faults.push(fault.help(help));
         }
@@ -196,7 +199,7 @@ impl Checker<'_> {
             "flow `{}`: the report uses this name for flow `{}` to {}",
             flow.name, several.name, vm.name
         );
-        let fault = self.fault("flow-twice", &flow.place.0, message).label("this flow");
+        let fault = self.fault(Code::FlowTwice, &flow.place.0, message).label("this flow");
         let fault = fault.and(several.place.0.clone(), "the flow to several receivers");
         self.faults.push(fault.help("give one of them another name"));
     }
@@ -212,7 +215,7 @@ impl Checker<'_> {
                 "vm `{}`: is an end of flow `{}` on the shared core {} (not supported by this version)",
                 vm.name, flow.name, core.id
             );
-            let fault = self.fault("flow-shared-core", &flow.place.0, message).label("this flow");
+            let fault = self.fault(Code::FlowSharedCore, &flow.place.0, message).label("this flow");
             let fault = fault.and(core.place.0.clone(), "the schedule of the core");
             let help = format!("remove {0} from the flows, or give {0} cores of its own", vm.name);
             self.faults.push(fault.help(help));
@@ -238,7 +241,7 @@ impl Checker<'_> {
                         "broker: named by the schedules of cores {} and {}",
                         first.id, second.id
                     );
-                    let fault = self.fault("not-on-core", &second.place.0, message);
+                    let fault = self.fault(Code::NotOnCore, &second.place.0, message);
                     let fault = fault.label("second").and(first.place.0.clone(), "first");
                     self.faults.push(fault.help("keep one of them: the broker has one core"));
                 }
@@ -247,7 +250,8 @@ impl Checker<'_> {
             if free.is_none() {
                 let message =
                     "the broker that moves the flows' packets needs a core, and none is free";
-                let fault = self.fault("no-core", flows, message).label("the flows are here");
+                let fault =
+                    self.fault(Code::BrokerNoCore, flows, message).label("the flows are here");
                 let help =
                     "give a VM fewer vCPUs, or name \"broker\" in the schedule of a [[core]]";
                 self.faults.push(fault.help(help));
@@ -256,7 +260,7 @@ impl Checker<'_> {
         };
         let [core] = cpus.value.as_slice() else {
             let message = format!("the broker has {} cores, and needs one", cpus.value.len());
-            let fault = self.fault("broker-cores", &cpus.span, message).label("this");
+            let fault = self.fault(Code::BrokerCores, &cpus.span, message).label("this");
             self.faults.push(fault.help("write one core: cpus = [3]"));
             return None;
         };
@@ -270,7 +274,7 @@ impl Checker<'_> {
                 "broker: the schedule of core {} names it, but its `cpus` is core {}",
                 shared.id, core.value
             );
-            let fault = self.fault("not-on-core", &shared.place.0, message);
+            let fault = self.fault(Code::NotOnCore, &shared.place.0, message);
             let fault = fault.label("this schedule").and(core.span.clone(), "the broker's core");
             let help =
                 format!("write cpus = [{}], or remove \"broker\" from the schedule", shared.id);
@@ -282,7 +286,9 @@ impl Checker<'_> {
                     "broker: core {} is in its `cpus`, but the schedule of the core does not name it",
                     core.value
                 );
-                let fault = self.fault("no-turn", &shared.place.0, message).label("this schedule");
+                let fault = self
+                    .fault(Code::NotInSchedule, &shared.place.0, message)
+                    .label("this schedule");
                 let fault = fault.and(core.span.clone(), "the broker's core");
                 self.faults.push(
                     fault.help("add \"broker\" to the schedule, or give the broker another core"),
@@ -293,7 +299,7 @@ impl Checker<'_> {
                 if let Some(owner) = taken(core.value as u8) {
                     let message =
                         format!("core {} is given to {} and to the broker", core.value, owner.name);
-                    let fault = self.fault("core-taken", &core.span, message).label("here");
+                    let fault = self.fault(Code::CoreTaken, &core.span, message).label("here");
                     let free = free.map_or_else(
                         || "no core is free".to_owned(),
                         |free| format!("core {free} is free"),

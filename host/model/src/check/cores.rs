@@ -1,6 +1,7 @@
 //! Who is on which core, and how VMs share one.
 
 use super::{Checker, is_unknown};
+use crate::diagnostics::Code;
 use crate::packed::PAGE;
 use crate::packed::schedule::LEAST_TURN_NS;
 use crate::packed::schedule::MAX_TURNS;
@@ -35,7 +36,7 @@ impl Checker<'_> {
                     vm.name,
                     hex(STOLEN_TIME)
                 );
-                let fault = self.fault("overlap", &span, message).label("this VM");
+                let fault = self.fault(Code::Overlap, &span, message).label("this VM");
                 let help = format!("move {what} away from there, or give the VM cores of its own");
                 self.faults.push(fault.help(help));
             }
@@ -52,7 +53,7 @@ impl Checker<'_> {
             let name = vm.title();
             if cpus.is_empty() {
                 let fault =
-                    self.fault("no-cpus", span, format!("{name} has no vCPU")).label("empty");
+                    self.fault(Code::NoCpus, span, format!("{name} has no vCPU")).label("empty");
                 self.faults.push(fault.help("write the core of each vCPU: cpus = [0]"));
             }
             for core in cpus {
@@ -90,7 +91,8 @@ impl Checker<'_> {
                             core.value
                         )
                     };
-                    let fault = self.fault("core-taken", &core.span, message).label("again here");
+                    let fault =
+                        self.fault(Code::CoreTaken, &core.span, message).label("again here");
                     self.faults
                         .push(fault.and((*first).clone(), format!("{owner} has it")).help(help));
                 } else {
@@ -112,8 +114,9 @@ impl Checker<'_> {
                         "vm `{}`: core {} is in its `cpus`, but the schedule of the core does not name it",
                         vm.name, core.id
                     );
-                    let fault =
-                        self.fault("no-turn", &core.place.0, message).label("this schedule");
+                    let fault = self
+                        .fault(Code::NotInSchedule, &core.place.0, message)
+                        .label("this schedule");
                     let help = format!("add {} to the schedule, or give it another core", vm.name);
                     self.faults.push(fault.and(vm.place.0.clone(), "the VM").help(help));
                 }
@@ -126,7 +129,7 @@ impl Checker<'_> {
                         "vm `{}`: the schedule of core {} names it, but its `cpus` does not",
                         vm.name, core.id
                     );
-                    let fault = self.fault("not-on-core", &core.place.0, message);
+                    let fault = self.fault(Code::NotOnCore, &core.place.0, message);
                     let fault = fault.label("this schedule").and(vm.place.0.clone(), "the VM");
                     let help = format!(
                         "add {} to the `cpus` of {}, or remove the VM from the schedule",
@@ -156,7 +159,11 @@ impl Checker<'_> {
         };
         if turns.is_empty() {
             let message = format!("core {}: the schedule names no VM", core.id);
-            wrong("no-turns", message, format!("give a VM the core, cpus = [{}]", core.id));
+            wrong(
+                Code::ScheduleEmpty,
+                message,
+                format!("give a VM the core, cpus = [{}]", core.id),
+            );
         }
         if turns.len() > MAX_TURNS {
             let message = format!(
@@ -164,7 +171,7 @@ impl Checker<'_> {
                 core.id,
                 turns.len()
             );
-            wrong("too-many-slots", message, "use a shorter major frame".to_owned());
+            wrong(Code::TooManySlots, message, "use a shorter major frame".to_owned());
         }
         let is_table = matches!(core.schedule, Schedule::Table { .. });
         let is_round = matches!(core.schedule, Schedule::RoundRobin { .. });
@@ -172,7 +179,11 @@ impl Checker<'_> {
             let name = runner.name(timing);
             if !is_table && turns.iter().take(place).any(|(other, _)| other == runner) {
                 let message = format!("core {}: the schedule names {name} twice", core.id);
-                wrong("turn-twice", message, "keep one of them, or write a time table".to_owned());
+                wrong(
+                    Code::SlotTwice,
+                    message,
+                    "keep one of them, or write a time table".to_owned(),
+                );
             }
             let kept = (LEAST_TURN_NS..=MOST_TURN_NS).contains(&length.0);
             // A round has one length for all time slices.
@@ -181,13 +192,13 @@ impl Checker<'_> {
                     if is_round { "time slice".to_owned() } else { format!("time of {name}") };
                 let message = format!("core {}: the {what} is {length}", core.id);
                 let least = Nanos(LEAST_TURN_NS);
-                wrong("turn-length", message, format!("write between {least} and {MOST_TURN}"));
+                wrong(Code::SlotLength, message, format!("write between {least} and {MOST_TURN}"));
             }
         }
         if core.schedule.repeats() > Nanos(MOST_TURN_NS) {
             let message =
                 format!("core {}: the schedule repeats after more than half an hour", core.id);
-            wrong("turn-length", message, format!("write at most {MOST_TURN}"));
+            wrong(Code::SlotLength, message, format!("write at most {MOST_TURN}"));
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::Checker;
 use crate::board::BoardDevice;
 use crate::devicetree;
+use crate::diagnostics::Code;
 use crate::image::overlap;
 use crate::image::span;
 use crate::packed::ADDRESS_LIMIT;
@@ -60,7 +61,7 @@ impl Checker<'_> {
                         let message =
                             format!("{} is given to {owner} and to {}", device.path, vm.title());
                         let fault =
-                            self.fault("device-taken", &name.span, message).label("again here");
+                            self.fault(Code::DeviceTaken, &name.span, message).label("again here");
                         let fault = fault.and(first.clone(), format!("{owner} has it"));
                         self.faults.push(
                             fault.help("a device belongs to one VM: take it from one of them, or give both an [[irq]] of class \"active\" for each of its interrupts"),
@@ -71,7 +72,8 @@ impl Checker<'_> {
                     let granted: Vec<_> = granted.iter().map(|index| &all[*index]).collect();
                     if let Some(reason) = refusal(device, all, &granted, &platform) {
                         let message = format!("{} cannot be passed through: {reason}", device.path);
-                        let fault = self.fault("device-refused", &name.span, message).label("this");
+                        let fault =
+                            self.fault(Code::DeviceRefused, &name.span, message).label("this");
                         let allowed = passable(all, &platform);
                         let help = format!("use one of: {}", allowed.join(", "));
                         self.faults.push(fault.help(help));
@@ -93,7 +95,7 @@ impl Checker<'_> {
                     first.title(),
                     vm.title()
                 );
-                let fault = self.fault("rest-twice", span, message).label("second");
+                let fault = self.fault(Code::RestTwice, span, message).label("second");
                 let fault = fault.and(first_span.clone(), "first");
                 self.faults.push(fault.help("list the devices of one of them by path"));
                 continue;
@@ -129,13 +131,13 @@ impl Checker<'_> {
         let root = &platform.board.tree.root;
         if found.is_none() && path.starts_with('/') && devicetree::at(root, path).is_some() {
             let message = format!("{path} is no device: it has no registers");
-            let fault = self.fault("device-refused", &name.span, message).label("this");
+            let fault = self.fault(Code::DeviceRefused, &name.span, message).label("this");
             self.faults.push(
                 fault.help("assign the devices that it uses instead; it is assigned with them"),
             );
         } else if found.is_none() {
             let message = format!("{} has no device `{}`", platform.name, name.value);
-            let fault = self.fault("device-unknown", &name.span, message).label("unknown");
+            let fault = self.fault(Code::DeviceUnknown, &name.span, message).label("unknown");
             let known: Vec<_> = passable(all, platform);
             let paths = all.iter().map(|device| device.path.as_str());
             let short = platform.devices.iter().map(|device| device.name.as_str());

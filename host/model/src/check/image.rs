@@ -1,6 +1,7 @@
 //! What a VM runs: its files and arguments.
 
 use super::Checker;
+use crate::diagnostics::Code;
 use crate::files;
 use crate::image;
 use crate::raw;
@@ -33,12 +34,12 @@ impl Checker<'_> {
         };
         if value.len() > ARGS_LIMIT {
             let message = format!("the arguments are {} bytes long", value.len());
-            let fault = self.fault("args-too-long", span, message).label("too long");
+            let fault = self.fault(Code::ArgsTooLong, span, message).label("too long");
             self.faults.push(fault.help(format!("a guest takes {ARGS_LIMIT} bytes at most")));
         }
         if value.contains('\0') {
             let fault =
-                self.fault("args-nul", span, "the arguments have a NUL in them").label("this");
+                self.fault(Code::ArgsNul, span, "the arguments have a NUL in them").label("this");
             self.faults.push(fault.help("remove it: the guest reads only the text before it"));
         }
         value.clone()
@@ -70,7 +71,7 @@ impl Checker<'_> {
                 };
                 (format!("guest `{name}` has no argument `{key}`"), help)
             };
-            let fault = self.fault("unknown-argument", &span, message).label("this word");
+            let fault = self.fault(Code::UnknownArgument, &span, message).label("this word");
             self.faults.push(fault.help(help));
         }
     }
@@ -170,7 +171,7 @@ impl Checker<'_> {
                     help
                 });
                 let message = format!("cannot read {}: {error}", name.value);
-                let fault = self.fault("missing-image", &name.span, message).label("this file");
+                let fault = self.fault(Code::ImageMissing, &name.span, message).label("this file");
                 self.faults.push(fault.help(help));
                 None
             }

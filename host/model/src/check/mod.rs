@@ -15,6 +15,7 @@ use crate::coloring::Demand;
 use crate::coloring::Division;
 use crate::coloring::Requests;
 use crate::coloring::TlbColors;
+use crate::diagnostics::Code;
 use crate::fault;
 use crate::fault::Fault;
 use crate::fault::Faults;
@@ -189,7 +190,7 @@ fn check_for(
             };
             if purpose == Purpose::Analyze {
                 // An image that is not there yet has no part in the analysis.
-                faults.0.retain(|fault| fault.code != "missing-image");
+                faults.0.retain(|fault| fault.code != Code::ImageMissing);
             } else {
                 system.regulations = regulation::regulate(&system, &mut faults);
             }
@@ -209,7 +210,7 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    fn fault(&self, code: &'static str, span: &Range<usize>, message: impl Into<String>) -> Fault {
+    fn fault(&self, code: Code, span: &Range<usize>, message: impl Into<String>) -> Fault {
         Fault::new(code, self.file, span.clone(), message)
     }
 
@@ -232,7 +233,7 @@ impl Checker<'_> {
         {
             let message =
                 format!("a heartbeat of {value} is not a number of milliseconds below 2^32");
-            let fault = self.fault("heartbeat", span, message).label("this");
+            let fault = self.fault(Code::Heartbeat, span, message).label("this");
             self.faults
                 .push(fault.help("write whole milliseconds, like \"1s\", or \"0s\" for none"));
         }
@@ -259,7 +260,7 @@ impl Checker<'_> {
     fn unknown_core(&self, core: &At<u64>, platform: &Platform) -> Fault {
         let message = format!("{} has no core {}", platform.name, core.value);
         let last = platform.cores.len().saturating_sub(1);
-        self.fault("core-unknown", &core.span, message)
+        self.fault(Code::CoreUnknown, &core.span, message)
             .label("no such core")
             .help(format!("use cores 0 to {last}"))
     }
@@ -305,7 +306,7 @@ impl Checker<'_> {
 
     fn vms(&mut self, raw: &raw::System, division: Option<&Division>, timing: &Timing) -> Vec<Vm> {
         if let Some(empty) = &raw.no_vms {
-            let fault = self.fault("no-vm", empty, "the system has no VM").label("empty");
+            let fault = self.fault(Code::NoVm, empty, "the system has no VM").label("empty");
             self.faults.push(fault.help("add [[vm]] with `name`, `cpus`, `memory` and `image`"));
         }
         self.names(&raw.vms);
@@ -328,7 +329,7 @@ impl Checker<'_> {
     fn count(&mut self, vms: &[raw::Vm]) {
         if let Some(extra) = vms.get(MAX_VMS) {
             let message = format!("{} VMs, but there can be {MAX_VMS}", vms.len());
-            let fault = self.fault("too-many-vms", &extra.span, message).label("one too many");
+            let fault = self.fault(Code::TooManyVms, &extra.span, message).label("one too many");
             // However many others there are: they follow from it.
             self.faults.0.insert(0, fault.help("put fewer VMs into a system"));
         }
@@ -340,15 +341,15 @@ impl Checker<'_> {
             let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
             let mut help = "use 1 to 31 characters of a-z, A-Z, 0-9, `-` and `_`";
             let wrong = if name.is_empty() {
-                Some(("name-empty", "a VM's name is empty".to_owned()))
+                Some((Code::NameEmpty, "a VM's name is empty".to_owned()))
             } else if name.len() > NAME_LIMIT {
-                Some(("name-too-long", format!("a VM's name is {} bytes long", name.len())))
+                Some((Code::NameTooLong, format!("a VM's name is {} bytes long", name.len())))
             } else if RESERVED.contains(&name.as_str()) {
                 help = "give the VM another name";
-                Some(("name-reserved", format!("`{name}` is the hypervisor's own name")))
+                Some((Code::NameReserved, format!("`{name}` is the hypervisor's own name")))
             } else {
                 let bad = name.chars().find(|c| !good(*c));
-                bad.map(|bad| ("name-characters", format!("a VM's name has {bad:?} in it")))
+                bad.map(|bad| (Code::NameCharacters, format!("a VM's name has {bad:?} in it")))
             };
             if let Some((code, message)) = wrong {
                 let fault = self.fault(code, span, message).label("this name").help(help);
@@ -356,7 +357,7 @@ impl Checker<'_> {
             }
             if let Some(first) = seen.get(name.as_str()) {
                 let message = format!("two VMs are called `{name}`");
-                let fault = self.fault("name-twice", span, message).label("second");
+                let fault = self.fault(Code::NameTwice, span, message).label("second");
                 self.faults.push(
                     fault.and((*first).clone(), "first").help("give one of them another name"),
                 );
@@ -382,7 +383,7 @@ impl Checker<'_> {
                 Bytes(board)
             );
             let fault =
-                self.fault("too-much-memory", &vm.spans.memory, message).label("from here on");
+                self.fault(Code::TooMuchMemory, &vm.spans.memory, message).label("from here on");
             let left = Bytes(board - before);
             let help =
                 format!("{left} are left for this VM, the hypervisor and the images; give less");
@@ -408,9 +409,13 @@ pub(crate) fn find_platform(
             Ok(platform) => Some(platform),
             Err(broken) => {
                 let message = format!("the platform file {name} is at fault");
-                let fault = Fault::new("platform", file, span.clone(), message).label("this");
-                let list: Vec<_> =
-                    broken.0.iter().map(|fault| format!("{}: {fault}", fault.location())).collect();
+                let fault =
+                    Fault::new(Code::PlatformBroken, file, span.clone(), message).label("this");
+                let list: Vec<_> = broken
+                    .0
+                    .iter()
+                    .map(|fault| format!("{}: {}: {fault}", fault.location(), fault.code))
+                    .collect();
                 faults.push(fault.help(list.join("; ")));
                 None
             }
@@ -418,7 +423,7 @@ pub(crate) fn find_platform(
     }
     let message = format!("there is no platform `{name}`");
     let help = suggestion(name, Platform::names());
-    let fault = Fault::new("unknown-platform", file, span.clone(), message).label("unknown");
+    let fault = Fault::new(Code::PlatformUnknown, file, span.clone(), message).label("unknown");
     faults.push(fault.help(format!("{help}, or the path of a platform's TOML file")));
     None
 }

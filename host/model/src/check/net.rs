@@ -1,6 +1,7 @@
 //! Network devices: the ports of the system's switch, and what is in their way.
 
 use super::Checker;
+use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::raw;
 use crate::raw::At;
@@ -27,14 +28,14 @@ impl Checker<'_> {
             if let (Some((name, _, first)), Some(mac)) = (twice, &request.value.mac) {
                 let message =
                     format!("{} and {name} have the same MAC address {}", vm.name, mac.value);
-                let fault = self.fault("mac-twice", &mac.span, message).label("this VM");
+                let fault = self.fault(Code::MacTwice, &mac.span, message).label("this VM");
                 let fault = fault.and(first.clone(), "that VM");
                 self.faults.push(fault.help("give one of them another address"));
             }
             let before = ports.iter().find(|(_, other, _)| other.uplink && net.uplink);
             if let Some((name, _, first)) = before {
                 let message = format!("vm `{}` and vm `{name}`: both have `uplink`", vm.name);
-                let fault = self.fault("uplink-twice", &request.span, message).label("this VM");
+                let fault = self.fault(Code::UplinkTwice, &request.span, message).label("this VM");
                 let fault = fault.and(first.clone(), "that VM");
                 let help =
                     "remove `uplink` from one of them: frames to unknown addresses go to one VM";
@@ -45,7 +46,7 @@ impl Checker<'_> {
         }
         if let [(name, _, span)] = ports.as_slice() {
             let message = format!("vm `{name}`: has the only network device");
-            let fault = self.fault("net-alone", span, message).label("a switch of one port");
+            let fault = self.fault(Code::NetAlone, span, message).label("a switch of one port");
             self.faults.push(fault.help("add `net` to another VM, or remove it here"));
         }
     }
@@ -55,7 +56,7 @@ impl Checker<'_> {
         let raw::Net { mac, rate, burst, bandwidth, uplink } = &request.value;
         if let (Some(burst), None, None) = (burst, rate, bandwidth) {
             let message = format!("vm `{}`: `burst` without `rate` or `bandwidth`", vm.name);
-            let fault = self.fault("net-burst", &burst.span, message).label("this");
+            let fault = self.fault(Code::NetBurst, &burst.span, message).label("this");
             self.faults.push(
                 fault.help("add `rate` in frames per second or `bandwidth`, or remove `burst`"),
             );
@@ -66,7 +67,7 @@ impl Checker<'_> {
             Ok(address) => address,
             Err(wrong) => {
                 let message = format!("{:?} {wrong}", mac.value);
-                let fault = self.fault("mac", &mac.span, message).label("this address");
+                let fault = self.fault(Code::MacAddress, &mac.span, message).label("this address");
                 let help = "write six bytes like \"52:54:00:00:00:01\", of which the first is even";
                 self.faults.push(fault.help(help));
                 return None;
@@ -90,7 +91,7 @@ impl Checker<'_> {
         if let Some(other) = vm.in_the_way(&NET) {
             let message =
                 format!("{}'s network device and {other} are both at {}", vm.name, hex(NET.start));
-            taken("overlap", message, format!("move {other} away from there"));
+            taken(Code::Overlap, message, format!("move {other} away from there"));
         }
         let lines = vm.devices.iter().flat_map(|device| &device.irqs).map(|irq| irq.intid);
         let lines = lines.chain(vm.functions.iter().map(|function| function.intid));
@@ -99,7 +100,7 @@ impl Checker<'_> {
             let message =
                 format!("{}'s network device and another one have interrupt {NET_INTID}", vm.name);
             let help = "give the other device's interrupt up, or `net`".to_owned();
-            taken("interrupt-twice", message, help);
+            taken(Code::InterruptTwice, message, help);
         }
     }
 }

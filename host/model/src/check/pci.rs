@@ -1,6 +1,7 @@
 //! Which PCI function of the board goes to which VM, and why not.
 
 use super::{Checker, devices::Taken};
+use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::packed::MAX_FUNCTIONS;
 use crate::pci::Address;
@@ -67,17 +68,17 @@ impl Checker<'_> {
         let platform = self.platform.clone()?;
         let (code, message, help) = match (Address::parse(text), platform.pci, &platform.smmu) {
             (None, ..) => (
-                "pci-address",
+                Code::PciAddress,
                 format!("`{}` is no PCI function", name.value),
                 "write bus, device and function as lspci does: \"pci:00:02.0\"".to_owned(),
             ),
             (Some(_), None, _) => (
-                "pci-absent",
+                Code::PciAbsent,
                 format!("{} has no PCI", platform.name),
                 with_pci("use a platform with [pci] and [smmu]"),
             ),
             (Some(_), Some(_), None) => (
-                "pci-no-smmu",
+                Code::PciNoSmmu,
                 format!(
                     "{}: no SMMU, so a PCI function could access the memory of other VMs",
                     platform.name
@@ -85,7 +86,7 @@ impl Checker<'_> {
                 with_pci("use a platform with [smmu]"),
             ),
             (Some(address), Some(_), Some(_)) if address.bus != 0 => (
-                "pci-bus",
+                Code::PciBus,
                 format!("{address} is behind a bridge"),
                 "a bridge has one owner for all that is behind it: put the device on bus 00"
                     .to_owned(),
@@ -117,7 +118,7 @@ impl Checker<'_> {
         if let Some(other) = earlier.iter().find(|one| one.taken.function.address == address) {
             let message = format!("{} is given to {} and to {title}", name.value, other.owner);
             let help = "a function belongs to one VM: take it from one of them";
-            return refuse(other, "device-taken", message, help);
+            return refuse(other, Code::DeviceTaken, message, help);
         }
         for other in earlier.iter().filter(|other| other.vm != vm) {
             let Function { address: theirs, stream: their_stream, intid: their_line, .. } =
@@ -128,7 +129,7 @@ impl Checker<'_> {
                     other.owner
                 );
                 let help = "they can reset each other and reach each other past the SMMU: give both to one VM";
-                return refuse(other, "pci-siblings", message, help);
+                return refuse(other, Code::PciSiblings, message, help);
             }
             if their_stream == stream {
                 let message = format!(
@@ -136,7 +137,7 @@ impl Checker<'_> {
                     other.owner
                 );
                 let help = format!("both are its stream {stream}: give both to one VM");
-                return refuse(other, "pci-stream", message, &help);
+                return refuse(other, Code::PciStream, message, &help);
             }
             if their_line == intid {
                 let message = format!(
@@ -144,7 +145,7 @@ impl Checker<'_> {
                     other.owner
                 );
                 let help = "INTA of device n is line n modulo 4: put one into a slot of another remainder, or give both to one VM";
-                return refuse(other, "pci-line", message, help);
+                return refuse(other, Code::PciLine, message, help);
             }
         }
         if earlier.len() >= MAX_FUNCTIONS {
@@ -152,7 +153,7 @@ impl Checker<'_> {
                 "this is PCI function {}, and there can be {MAX_FUNCTIONS}",
                 earlier.len() + 1
             );
-            let fault = self.fault("pci-too-many", &name.span, message).label("one too many");
+            let fault = self.fault(Code::PciTooMany, &name.span, message).label("one too many");
             return Err(fault.help("leave some out"));
         }
         let (start, size) = (pci.window.0, pci.aperture.0);
@@ -162,7 +163,8 @@ impl Checker<'_> {
                 "{title} needs {} for the base addresses of {address}, and the window of {} has no more",
                 pci.aperture, pci.window_len
             );
-            let fault = self.fault("pci-space", &name.span, message).label("no room for this one");
+            let fault =
+                self.fault(Code::PciWindowFull, &name.span, message).label("no room for this one");
             return Err(fault.help("give fewer functions, or make `aperture` of [pci] smaller"));
         }
         Ok(Function { address, stream, intid, bars: Pa(base), bars_len: Bytes(size) })
@@ -176,7 +178,7 @@ impl Checker<'_> {
         let has_first = all.iter().any(|other| other.taken.function.address == first);
         if !has_first {
             let message = format!("{} gets {address} without {first}", one.owner);
-            let fault = self.fault("pci-first", span, message).label("this");
+            let fault = self.fault(Code::PciFunction0, span, message).label("this");
             let help = format!(
                 "an OS looks for further functions only where there is function 0: add \"{PREFIX}{first}\""
             );
@@ -191,7 +193,7 @@ impl Checker<'_> {
                     one.owner,
                     vm.title()
                 );
-                let fault = self.fault("interrupt-twice", span, message).label("this");
+                let fault = self.fault(Code::InterruptTwice, span, message).label("this");
                 let fault = fault.and(other.span.clone(), "the device");
                 self.faults.push(fault.help("put the function into another slot"));
             }

@@ -1,6 +1,7 @@
 //! A VM's socket device, and what is in its way.
 
 use super::Checker;
+use crate::diagnostics::Code;
 use crate::image::overlap;
 use crate::packed::ECAM_LEN;
 use crate::packed::VSOCK_SLOT;
@@ -32,7 +33,7 @@ impl Checker<'_> {
             let is_end = |flow: &Flow| flow.from == index || flow.to.contains(&index);
             if !timing.flows.iter().any(is_end) {
                 let message = format!("{}: `vsock` has no effect without a [[flow]]", vm.title());
-                let fault = self.fault("vsock-unused", &bus.span, message).label("of nothing");
+                let fault = self.fault(Code::VsockUnused, &bus.span, message).label("of nothing");
                 let help = "remove `vsock`, or add a [[flow]] from or to this VM";
                 self.faults.push(fault.help(help));
             }
@@ -54,7 +55,7 @@ impl Checker<'_> {
                 "{}'s socket device, for the flow {}, and another one have interrupt {VSOCK_INTID}",
                 vm.name, flow.name
             );
-            let fault = self.fault("interrupt-twice", &span, message).label("this VM");
+            let fault = self.fault(Code::InterruptTwice, &span, message).label("this VM");
             self.faults.push(fault.help("give the other device's interrupt up, or the flow"));
         }
     }
@@ -74,7 +75,7 @@ impl Checker<'_> {
                         "{}'s PCI configuration space is where its socket device's registers are",
                         vm.name
                     );
-                    let fault = self.fault("overlap", &ecam.span, message).label("this");
+                    let fault = self.fault(Code::Overlap, &ecam.span, message).label("this");
                     self.faults.push(fault.help("move `ecam` of `board` away from there"));
                 }
             }
@@ -89,7 +90,7 @@ impl Checker<'_> {
                 flow.name,
                 function.name()
             );
-            let fault = self.fault("vsock-slot", span, message).label("this VM");
+            let fault = self.fault(Code::VsockSlot, span, message).label("this VM");
             self.faults.push(fault.help(help));
         }
         let registers = Socket::Pci.registers();
@@ -103,7 +104,7 @@ impl Checker<'_> {
                 vm.name,
                 hex(registers.start)
             );
-            let fault = self.fault("vsock-window", span, message).label("this VM");
+            let fault = self.fault(Code::VsockWindow, span, message).label("this VM");
             self.faults.push(fault.help(help));
         }
     }
@@ -124,7 +125,7 @@ impl Checker<'_> {
                 flow.name,
                 hex(range.start)
             );
-            let fault = self.fault("overlap", span, message).label("this");
+            let fault = self.fault(Code::Overlap, span, message).label("this");
             self.faults.push(fault.help(format!("move {other} away from there")));
         }
     }

@@ -2,6 +2,7 @@
 
 use super::{Checker, devices::Taken, pci::TakenFunction};
 use crate::coloring::TlbColors;
+use crate::diagnostics::Code;
 use crate::image;
 use crate::image::in_ram;
 use crate::image::overlap;
@@ -98,7 +99,7 @@ impl Checker<'_> {
                     raw.title(),
                     board.uart_intid
                 );
-                let fault = self.fault("interrupt-twice", span, message).label("this");
+                let fault = self.fault(Code::InterruptTwice, span, message).label("this");
                 let fault = fault.and(place.clone(), "the device");
                 self.faults
                     .push(fault.help("give the PL011 another one: board = { uart_intid = ... }"));
@@ -160,7 +161,7 @@ impl Checker<'_> {
             request.value,
             platform.name,
         );
-        let fault = self.fault("pmu-counters", &request.span, message).label("this");
+        let fault = self.fault(Code::PmuCounters, &request.span, message).label("this");
         self.faults.push(fault.help(match left {
             0 => "remove `pmu`, or add `counters` to [pmu] in the platform file".to_owned(),
             _ => format!("write at most {left}"),
@@ -185,7 +186,7 @@ impl Checker<'_> {
             raw::Memory::Pieces(list) => {
                 if let Some(ram) = &raw.board.ram {
                     let fault = self.fault(
-                        "ram-twice",
+                        Code::RamTwice,
                         &ram.span,
                         "`ram` and `memory` both give the address of the RAM",
                     );
@@ -194,7 +195,7 @@ impl Checker<'_> {
                 }
                 if list.is_empty() {
                     let message = format!("{} has no RAM", raw.title());
-                    let fault = self.fault("no-memory", &memory.span, message).label("empty");
+                    let fault = self.fault(Code::NoMemory, &memory.span, message).label("empty");
                     self.faults.push(fault.help("write a size, like \"16MiB\""));
                 }
                 for At { value: raw::Piece { base, size }, .. } in list {
@@ -223,7 +224,7 @@ impl Checker<'_> {
                 let given = matches!(value, raw::Memory::Pieces(_));
                 let (message, help) =
                     tlb.refusal(&raw.title(), piece, given, (free, ADDRESS_LIMIT));
-                let fault = self.fault("tlb-colors", span, message).label("this");
+                let fault = self.fault(Code::TlbColors, span, message).label("this");
                 self.faults.push(fault.and(tlb.span.clone(), "these sets").help(help));
                 return Vec::new();
             };
@@ -236,7 +237,7 @@ impl Checker<'_> {
         let name = vm.title();
         if size.value.0 == 0 {
             let fault =
-                self.fault("memory-zero", &size.span, format!("{name}: the RAM has size 0"));
+                self.fault(Code::MemoryZero, &size.span, format!("{name}: the RAM has size 0"));
             self.faults.push(fault.label("nothing").help("write a size, like \"16MiB\""));
             return None;
         }
@@ -247,7 +248,7 @@ impl Checker<'_> {
             );
             let message = format!("{name}'s RAM of {} is not a number of pages", size.value);
             let fault =
-                self.fault("memory-unaligned", &size.span, message).label("no multiple of 4KiB");
+                self.fault(Code::MemoryUnaligned, &size.span, message).label("no multiple of 4KiB");
             self.faults.push(fault.help(up));
             return None;
         }
@@ -268,7 +269,7 @@ impl Checker<'_> {
         if !address.value.is_multiple_of(alignment) {
             let message =
                 format!("{name}: the address {} of the {what} is not aligned", hex(address.value));
-            let fault = self.fault("unaligned", &address.span, message);
+            let fault = self.fault(Code::Unaligned, &address.span, message);
             let down = address.value - address.value % alignment;
             let fault = fault.label(format!("no multiple of {}", Bytes(alignment)));
             self.faults.push(fault.help(format!("write {}", hex(down))));
@@ -276,7 +277,7 @@ impl Checker<'_> {
         }
         if address.value.checked_add(len).is_none_or(|end| end > ADDRESS_LIMIT) {
             let message = format!("{name}'s {what} at {} ends above 39 bits", hex(address.value));
-            let fault = self.fault("address-too-high", &address.span, message);
+            let fault = self.fault(Code::AddressTooHigh, &address.span, message);
             let fault = fault.label(format!("{} from here", Bytes(len)));
             self.faults
                 .push(fault.help(format!("the highest address is {}", hex(ADDRESS_LIMIT - 1))));
@@ -297,7 +298,7 @@ impl Checker<'_> {
         if let (Some(wrong), true) = (wrong, known) {
             let message = format!("{} has a GICv{version}, which has no such part", raw.title());
             let fault =
-                self.fault("gic-version", &wrong.span, message).label("not on this platform");
+                self.fault(Code::GicVersion, &wrong.span, message).label("not on this platform");
             self.faults.push(fault.help(format!("write `{other}`")));
         }
         let vcpus = raw.cpus.as_ref().map_or(1, |cpus| cpus.value.len().max(1) as u64);
@@ -372,7 +373,7 @@ impl Checker<'_> {
         {
             let message =
                 format!("{}'s device tree at {} is not in its RAM", raw.title(), hex(tree.value));
-            let fault = self.fault("outside-ram", &tree.span, message).label("this");
+            let fault = self.fault(Code::OutsideRam, &tree.span, message).label("this");
             self.faults.push(fault.help(format!("its RAM is {}", image::ram(memory))));
         }
         Ipa(tree.value)
@@ -421,7 +422,8 @@ impl Checker<'_> {
                     second.what,
                     span(&second.range),
                 );
-                let fault = self.fault("overlap", &second.span, message).label(second.what.clone());
+                let fault =
+                    self.fault(Code::Overlap, &second.span, message).label(second.what.clone());
                 let fault = fault.and(first.span.clone(), first.what.clone());
                 self.faults
                     .push(fault.help("move one of them: `memory`, or an address of `board`"));
@@ -436,7 +438,7 @@ impl Checker<'_> {
         let help = "write a text that a line of the console contains, or leave `expect` out";
         if expect.value.is_empty() {
             let fault = self.fault(
-                "expect-empty",
+                Code::ExpectEmpty,
                 &expect.span,
                 format!("{} expects nothing", raw.title()),
             );
@@ -453,7 +455,7 @@ impl Checker<'_> {
             if let Some(wrong) = wrong {
                 let message = format!("{} expects {wrong}", raw.title());
                 let fault =
-                    self.fault("expect-empty", &text.span, message).label("this").help(help);
+                    self.fault(Code::ExpectEmpty, &text.span, message).label("this").help(help);
                 self.faults.push(fault);
             }
         }

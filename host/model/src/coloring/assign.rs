@@ -15,6 +15,7 @@ use super::{
     suggestions::{Edit, Open, Refusal},
     tlb::{self, Vms},
 };
+use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::fault::Faults;
 use crate::fault::File;
@@ -193,7 +194,7 @@ impl Work<'_> {
 }
 
 impl Work<'_> {
-    pub(super) fn fault(&self, code: &'static str, span: &Range<usize>, message: String) -> Fault {
+    pub(super) fn fault(&self, code: Code, span: &Range<usize>, message: String) -> Fault {
         Fault::new(code, self.file, span.clone(), message).label("this")
     }
 
@@ -224,7 +225,7 @@ impl Work<'_> {
                 "all of its RAM is one {}: leave the key out, or describe more in {table} of its platform file",
                 part.one()
             );
-            let fault = self.fault("no-geometry", &key.span, message).help(help);
+            let fault = self.fault(Code::NoPageClasses, &key.span, message).help(help);
             self.faults.push(fault);
         }
     }
@@ -270,10 +271,13 @@ impl Work<'_> {
                 two.criticality,
                 part.with(&both)
             );
-            ("cells-criticality", message)
+            (Code::PageClassCriticality, message)
         } else {
             let both = part.with(&both);
-            ("cells-taken", format!("{both} {are} given to {} and to {}", one.name, two.name))
+            (
+                Code::PageClassTaken,
+                format!("{both} {are} given to {} and to {}", one.name, two.name),
+            )
         };
         let free = self.free(owners, part);
         let rest = |all: &BTreeSet<u16>| all.difference(&both).copied().collect::<BTreeSet<u16>>();

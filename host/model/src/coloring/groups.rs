@@ -6,6 +6,7 @@ use super::{
     owner::Part,
     platform::Group,
 };
+use crate::diagnostics::Code;
 use crate::{
     fault::{Fault, Faults, File},
     platform::Platform,
@@ -32,7 +33,7 @@ pub(super) fn read(
     for (raw, group) in &mut groups {
         if platform.places.groups.iter().any(|theirs| theirs.name == group.name) {
             let message = format!("{} has a group `{}` already", platform.name, group.name);
-            let fault = Fault::new("name-twice", file, raw.name.span.clone(), message);
+            let fault = Fault::new(Code::NameTwice, file, raw.name.span.clone(), message);
             faults.push(fault.label("this").help("give this one another name, or leave it out"));
         }
         for (part, key) in [(Part::Colors, &raw.colors), (Part::Banks, &raw.banks)] {
@@ -43,7 +44,7 @@ pub(super) fn read(
             let wrong = numbers.as_ref().and_then(|numbers| beyond(part, cells, numbers));
             if let (Some(key), Some((number, help))) = (key, wrong) {
                 let message = format!("{} has no {} {number}", platform.name, part.one());
-                let fault = Fault::new("no-such-cell", file, key.span.clone(), message);
+                let fault = Fault::new(Code::PageClassUnknown, file, key.span.clone(), message);
                 faults.push(fault.label("this").help(help));
                 // Said once; who takes the group by its name is not at fault.
                 *numbers = Some(BTreeSet::new());
@@ -80,7 +81,7 @@ pub(super) fn all<'a>(
 ) -> Vec<(&'a RawGroup, Group)> {
     if let Some(extra) = raw.get(LIMIT) {
         let message = format!("{} groups, but there can be {LIMIT}", raw.len());
-        let fault = Fault::new("too-many-groups", file, extra.name.span.clone(), message);
+        let fault = Fault::new(Code::TooManyGroups, file, extra.name.span.clone(), message);
         faults.push(fault.label("one too many").help("remove groups that no VM uses"));
     }
     let mut seen: HashMap<&str, &At<String>> = HashMap::new();
@@ -89,7 +90,7 @@ pub(super) fn all<'a>(
         name(&group.name, file, faults);
         if let Some(first) = seen.insert(&group.name.value, &group.name) {
             let message = format!("two groups are called `{}`", group.name.value);
-            let fault = Fault::new("name-twice", file, group.name.span.clone(), message);
+            let fault = Fault::new(Code::NameTwice, file, group.name.span.clone(), message);
             let fault = fault.label("second").and(first.span.clone(), "first");
             faults.push(fault.help("give one of them another name"));
             seen.insert(&first.value, first);
@@ -97,7 +98,7 @@ pub(super) fn all<'a>(
         }
         if group.colors.is_none() && group.banks.is_none() {
             let message = format!("the group `{}` has no colors and no banks", group.name.value);
-            let fault = Fault::new("group-empty", file, group.name.span.clone(), message);
+            let fault = Fault::new(Code::GroupEmpty, file, group.name.span.clone(), message);
             faults.push(fault.label("this").help("write `colors`, `banks`, or both"));
         }
         let mut read = |text: &Option<At<String>>| {
@@ -105,7 +106,7 @@ pub(super) fn all<'a>(
             let numbers = numbers::parse(value);
             if numbers.is_none() {
                 let message = format!("`{value}` are no numbers");
-                let fault = Fault::new("numbers", file, span.clone(), message).label("this");
+                let fault = Fault::new(Code::BadNumbers, file, span.clone(), message).label("this");
                 faults.push(fault.help("write numbers and ranges, like \"0-3,8\""));
             }
             Some(numbers.unwrap_or_default())
@@ -133,6 +134,6 @@ fn name(name: &At<String>, file: &File, faults: &mut Faults) {
     } else {
         return;
     };
-    let fault = Fault::new("group-name", file, span.clone(), message).label("this");
+    let fault = Fault::new(Code::GroupName, file, span.clone(), message).label("this");
     faults.push(fault.help("use 1 to 31 characters of a-z, A-Z, 0-9, `-` and `_`, a letter first"));
 }

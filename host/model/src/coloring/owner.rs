@@ -1,6 +1,7 @@
 //! The owners of cells, and their keys.
 
 use super::{assign::Work, groups::beyond, keys::Request, numbers, platform::Group};
+use crate::diagnostics::Code;
 use crate::raw::At;
 use crate::shape::suggestion;
 use std::{collections::BTreeSet, ops::Range};
@@ -110,7 +111,7 @@ impl Work<'_> {
         }
         let help = suggestion(value, maps.iter().map(|map| map.name.as_str()));
         let message = format!("{} has no DRAM map `{value}`", self.platform.name);
-        let fault = self.fault("dram-unknown", span, message).help(help);
+        let fault = self.fault(Code::DramMapUnknown, span, message).help(help);
         self.faults.push(fault);
         0
     }
@@ -161,7 +162,7 @@ impl Work<'_> {
                 format!(", or one of the groups {}{more}", shown.join(", "))
             };
             let help = format!("write numbers like \"0-3,8\", \"auto\"{groups}");
-            let fault = self.fault("numbers", span, message).help(help);
+            let fault = self.fault(Code::BadNumbers, span, message).help(help);
             self.faults.push(fault);
             return owned;
         };
@@ -171,7 +172,7 @@ impl Work<'_> {
         }
         if let Some((number, help)) = beyond(part, &self.cells, &numbers) {
             let message = format!("{} has no {} {number}", self.platform.name, part.one());
-            let fault = self.fault("no-such-cell", span, message).help(help);
+            let fault = self.fault(Code::PageClassUnknown, span, message).help(help);
             self.faults.push(fault);
             return owned;
         }

@@ -6,6 +6,7 @@ use super::{
     owner::Part,
     tlb::Tlb,
 };
+use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::fault::Faults;
 use crate::fault::File;
@@ -87,7 +88,8 @@ impl Places {
 }
 
 /// Codes of faults that can follow from a value that is no value of its key.
-pub(crate) const FOLLOWS: [&str; 3] = ["cache", "geometry", "tlb"];
+pub(crate) const FOLLOWS: [Code; 3] =
+    [Code::PlatformCache, Code::PlatformGeometry, Code::PlatformTlb];
 
 /// Reads `[cache]`, `[[dram]]`, `[[group]]`, `more` and `planned`.
 pub(crate) fn platform(table: &DeTable<'_>, file: &File, faults: &mut Faults) -> Places {
@@ -125,7 +127,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn fault(&mut self, code: &'static str, span: Range<usize>, message: String, help: &str) {
+    fn fault(&mut self, code: Code, span: Range<usize>, message: String, help: &str) {
         self.faults.push(Fault::new(code, self.file, span, message).label("this").help(help));
     }
 
@@ -141,12 +143,17 @@ impl Reader<'_> {
             let message = format!("a cache line of {line}");
             let help =
                 format!("give a power of two, {MIN_LINE} or more: what the core's manual says");
-            self.fault("cache", span, message, &help);
+            self.fault(Code::PlatformCache, span, message, &help);
             return None;
         }
         if line.0 > of || way % line.0.max(1) != 0 {
             let message = format!("lines of {line} make no cache of {size} with {ways} ways");
-            self.fault("cache", span, message, "write what the core's manual says of its L2 or L3");
+            self.fault(
+                Code::PlatformCache,
+                span,
+                message,
+                "write what the core's manual says of its L2 or L3",
+            );
             return None;
         }
         match Geometry::color_bits(size.0, ways, of) {
@@ -155,7 +162,7 @@ impl Reader<'_> {
                 let message =
                     format!("weir maps pages of {}, not {}", Bytes(PAGE), Bytes(page_size));
                 let span = page.map_or(span, |page| page.span);
-                self.fault("page-size", span, message, "leave `page` out, or write \"4KiB\"");
+                self.fault(Code::PageSize, span, message, "leave `page` out, or write \"4KiB\"");
                 None
             }
             Err(_) => {
@@ -163,7 +170,7 @@ impl Reader<'_> {
                     "a way of {size} / {ways} is no power of two of pages, so its pages have no colors"
                 );
                 let help = "leave out [cache] if the cache is no larger than its ways times a page";
-                self.fault("cache", span, message, help);
+                self.fault(Code::PlatformCache, span, message, help);
                 None
             }
         }
@@ -175,7 +182,7 @@ impl Reader<'_> {
             let Some(name) = map.text("name") else { continue };
             if maps.iter().any(|known| known.name == name.value) {
                 let message = format!("two maps are called `{}`", name.value);
-                self.fault("name-twice", name.span.clone(), message, "give one another name");
+                self.fault(Code::NameTwice, name.span.clone(), message, "give one another name");
             }
             let Some(rows) = map.list("banks", |row| {
                 let bits = row.get_ref().as_array()?.iter().map(number).collect::<Option<Vec<_>>>();
@@ -186,14 +193,14 @@ impl Reader<'_> {
             if rows.value.is_empty() {
                 let help = "leave this [[dram]] out, or list the address bits of each bank bit";
                 let message = format!("the map `{}` distinguishes no banks", name.value);
-                self.fault("geometry", rows.span, message, help);
+                self.fault(Code::PlatformGeometry, rows.span, message, help);
                 continue;
             }
             if rows.value.len() > MAX_BANK_BITS {
                 let message =
                     format!("{} bank bits, but there can be {MAX_BANK_BITS}", rows.value.len());
                 self.fault(
-                    "geometry",
+                    Code::PlatformGeometry,
                     rows.span,
                     message,
                     "leave out those of other ranks or channels",
@@ -208,7 +215,7 @@ impl Reader<'_> {
                 let (span, message, help) =
                     describe(Broken::Bank(index), &Places::default(), |_| 0..0, &span);
                 let span = rows.value.get(index).map_or(span, |row| row.span.clone());
-                self.fault("geometry", span, message, help);
+                self.fault(Code::PlatformGeometry, span, message, help);
                 continue;
             }
             let xor = |bits: &Vec<At<u64>>| {
@@ -229,7 +236,7 @@ impl Reader<'_> {
                     rows.value.get(index).map_or(span.clone(), |row| row.span.clone())
                 };
                 let (span, message, help) = describe(broken, &places, row, &span);
-                self.fault("geometry", span, message, help);
+                self.fault(Code::PlatformGeometry, span, message, help);
                 continue;
             }
             maps.push(DramMap { name: name.value, banks });
@@ -248,7 +255,12 @@ impl Reader<'_> {
                     "{} entries in {} ways are no power of two of sets",
                     entries.value, ways.value
                 );
-                self.fault("tlb", span, message, "leave out a TLB that is fully associative");
+                self.fault(
+                    Code::PlatformTlb,
+                    span,
+                    message,
+                    "leave out a TLB that is fully associative",
+                );
                 continue;
             }
             tlbs.push(Tlb { name: name.value, sets: sets as u16 });
@@ -273,7 +285,7 @@ impl Reader<'_> {
                     && wrong.all(|wrong| wrong.is_some())
                 {
                     let message = format!("the board has no {} {number}", part.one());
-                    self.fault("no-such-cell", key.span.clone(), message, &help);
+                    self.fault(Code::PageClassUnknown, key.span.clone(), message, &help);
                 }
             }
         }
@@ -295,7 +307,7 @@ impl Reader<'_> {
                 let message =
                     "the cache has more than 256 colors, or some above 40 address bits".to_owned();
                 self.fault(
-                    "geometry",
+                    Code::PlatformGeometry,
                     span,
                     message,
                     "write what the core's manual says of its L2 or L3",
@@ -315,7 +327,7 @@ impl Reader<'_> {
                     cells.count()
                 );
                 self.fault(
-                    "geometry",
+                    Code::PlatformGeometry,
                     span,
                     message,
                     "leave out the bits that are the same in all of [memory]",
@@ -345,7 +357,7 @@ impl Reader<'_> {
             } else {
                 let message =
                     "this RAM is not whole pages below 40 bits apart from the other".to_owned();
-                self.fault("memory-unaligned", span, message, "use multiples of 4KiB");
+                self.fault(Code::MemoryUnaligned, span, message, "use multiples of 4KiB");
             }
         }
         more

@@ -8,6 +8,7 @@ use super::{
     owner::{Owner, Part},
     suggestions::{Edit, Refusal},
 };
+use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::packed::PAGE;
 use std::{collections::BTreeSet, ops::Range};
@@ -97,13 +98,7 @@ impl Work<'_> {
         self.numbers_where(part, |cell| others.contains(&part.other().of(&self.cells, cell)))
     }
 
-    fn marked(
-        &self,
-        code: &'static str,
-        span: &Range<usize>,
-        message: String,
-        claims: &[Claim],
-    ) -> Fault {
+    fn marked(&self, code: Code, span: &Range<usize>, message: String, claims: &[Claim]) -> Fault {
         // An owner without a table in the file is marked at the others.
         let (span, label, rest) = match claims {
             [first, rest @ ..] if span.is_empty() => (&first.span, first.text(), rest),
@@ -155,7 +150,7 @@ impl Work<'_> {
             let numbers = owners[first].part(part).numbers.clone().unwrap_or_default();
             edits.push(Edit::share([first, second], part, numbers));
         }
-        let fault = self.marked("cells-none", &owner.span, message, &claims);
+        let fault = self.marked(Code::PageClassNoneLeft, &owner.span, message, &claims);
         Refusal::new(fault, edits)
             .cause(format!("{name} has the numbers that no key takes, at least one {one}"))
     }
@@ -191,7 +186,7 @@ impl Work<'_> {
         let others = self.beside(Part::Colors, banks);
         let mut edits = Self::given_up(owners, index, Part::Banks, (&beside, 1));
         edits.extend(Self::given_up(owners, index, Part::Colors, (&others, 1)));
-        let fault = self.marked("cells-none", &owner.span, message, &all);
+        let fault = self.marked(Code::PageClassNoneLeft, &owner.span, message, &all);
         Some(Refusal::new(fault, edits).cause(SAME_BITS))
     }
 
@@ -233,7 +228,7 @@ impl Work<'_> {
             edits.push(Edit::nothing(index, part));
             edits.extend(fewer);
             let fault = self
-                .marked("cells-impossible", span, message, &[])
+                .marked(Code::PageClassImpossible, span, message, &[])
                 .and(owner.part(other).span.clone(), format!("these {}", other.many()));
             return Refusal::new(fault, edits).cause(SAME_BITS);
         }
@@ -242,7 +237,7 @@ impl Work<'_> {
         edits.extend(Self::given_up(owners, index, other, (&place, place.len())));
         edits.extend(fewer);
         edits.push(Edit::nothing(index, part));
-        let fault = self.marked("cells-impossible", span, message, &claims);
+        let fault = self.marked(Code::PageClassImpossible, span, message, &claims);
         Refusal::new(fault, edits).cause(SAME_BITS)
     }
 
@@ -291,7 +286,7 @@ impl Work<'_> {
         let mut edits = Self::given_up(owners, index, part, (&all, lack));
         edits.extend(self.amounts(owners, index, part, left));
         edits.extend(choosers.iter().map(|(chooser, _)| Edit::nothing(*chooser, part)));
-        let fault = self.marked("cells-short", &owner.part(part).span, message, &claims);
+        let fault = self.marked(Code::PageClassTooFew, &owner.part(part).span, message, &claims);
         Refusal::new(fault, edits).cause(self.reason(owner, part)).rest(self.smaller(owner, part))
     }
 
@@ -338,7 +333,7 @@ impl Work<'_> {
         edits.extend(self.amounts(owners, index, part, left));
         edits.push(Edit::nothing(index, other));
         edits.push(Edit::nothing(index, part));
-        let fault = self.marked("cells-short", &owner.part(part).span, message, &claims);
+        let fault = self.marked(Code::PageClassTooFew, &owner.part(part).span, message, &claims);
         Refusal::new(fault, edits).cause(self.reason(owner, part)).rest(self.smaller(owner, part))
     }
 
@@ -474,7 +469,7 @@ impl Work<'_> {
         // Among the first, because the number of suggestions is limited.
         let less = self.fitting(owners, index, sets);
         edits.splice(edits.len().min(2)..edits.len().min(2), less);
-        let fault = self.marked("cells-memory", &demand.span, message, &marked);
+        let fault = self.marked(Code::PageClassTooSmall, &demand.span, message, &marked);
         Some(Refusal::new(fault, edits).rest(format!("give less memory to {}", owner.name)))
     }
 

@@ -7,6 +7,7 @@ use super::{
     numbers,
     owner::{Owned, Owner, Part},
 };
+use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::fault::Faults;
 use std::{collections::BTreeSet, mem, ops::Range};
@@ -180,7 +181,7 @@ pub(super) struct Open {
 }
 
 /// What a fault is known by when something else has changed.
-type Known = (&'static str, Range<usize>);
+type Known = (Code, Range<usize>);
 
 fn known(fault: &Fault) -> Known {
     (fault.code, fault.span())

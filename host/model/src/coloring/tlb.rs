@@ -9,6 +9,7 @@ use super::{
     numbers,
     owner::{Owner, shortened},
 };
+use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::fault::Faults;
 use crate::fault::File;
@@ -231,7 +232,7 @@ pub(super) fn assign(
             (Some(sets), _) => numbered(&key.value, &platform.name, sets).map(Some),
         };
         let mine = read.unwrap_or_else(|(message, help)| {
-            let fault = Fault::new("tlb-colors", file, key.span.clone(), message).label("this");
+            let fault = Fault::new(Code::TlbColors, file, key.span.clone(), message).label("this");
             faults.push(fault.help(help));
             None
         });
@@ -278,7 +279,7 @@ pub(super) fn assign(
                 name(other),
                 name(index)
             );
-            let fault = Fault::new("tlb-colors", file, key.span.clone(), message).label("this");
+            let fault = Fault::new(Code::TlbColors, file, key.span.clone(), message).label("this");
             let fault =
                 fault.and(theirs.span.clone(), format!("{} has {}", name(other), theirs.text()));
             faults.push(fault.help(format!(

@@ -6,6 +6,7 @@
 use super::{
     Attempt, LESS, Owner, Placed, Placement, Refused, Row, Sizes, device_rows, image_range, row,
 };
+use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::packed::PAGE;
 use crate::packed::PARTITION_IPA;
@@ -288,7 +289,7 @@ impl Board<'_> {
         }
         let taken: Vec<_> =
             taken.iter().map(|(name, len)| format!("{name} {}", Bytes(*len))).collect();
-        let fault = Fault::new("no-room", &system.file, party.span.clone(), message);
+        let fault = Fault::new(Code::NoRoom, &system.file, party.span.clone(), message);
         let vm = match party.owner {
             Owner::Vm(vm, _) => Some(vm),
             _ => None,

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::counters::EVENT_NAMES;
 use crate::counters::Event;
+use crate::diagnostics::Code;
 use crate::raw::At;
 use crate::raw::Values;
 use crate::raw::number;
@@ -426,17 +427,17 @@ impl Reader<'_> {
                 format!("{owner}: `window` without regulator \"compensation\"")
             };
             let help = "write both: regulator = \"compensation\", window = 10";
-            self.fault("window", span, message, help);
+            self.fault(Code::CompensationWindow, span, message, help);
         }
         if let Some(spare) = table.value("spare").filter(|_| regulator != Regulator::Memguard) {
             let help = "add regulator = \"memguard\", or leave `spare` out";
             let message = format!("{owner}: `spare` without regulator \"memguard\"");
-            self.fault("spare", &spare.span(), message, help);
+            self.fault(Code::BudgetSpare, &spare.span(), message, help);
         }
         if let Some(critical) = table.value("critical").filter(|_| !compensation) {
             let help = "add regulator = \"compensation\", or leave `critical` out";
             let message = format!("{owner}: `critical` without regulator \"compensation\"");
-            self.fault("no-critical", &critical.span(), message, help);
+            self.fault(Code::CompensationCritical, &critical.span(), message, help);
         }
         let each = choice("scope", "vcpu");
         let split = split(table);
@@ -452,7 +453,7 @@ impl Reader<'_> {
         if each && split != Split::Even {
             let help = "write scope = \"vm\", or remove `split`";
             self.fault(
-                "split",
+                Code::BudgetSplit,
                 &places.split.0,
                 format!("{owner}: `split` with scope = \"vcpu\""),
                 help,
@@ -461,7 +462,7 @@ impl Reader<'_> {
         if split == Split::Pool && regulator != Regulator::Static {
             let help = "remove `split` or `regulator`: a pool is a regulator";
             let message = format!("{owner}: split = \"pool\" with another regulator");
-            self.fault("split", &places.split.0, message, help);
+            self.fault(Code::BudgetSplit, &places.split.0, message, help);
         }
         let share = if each { vcpus.max(1) as u64 } else { 1 };
         let total = reads.as_ref().or(writes.as_ref()).zip(period);
@@ -511,25 +512,25 @@ impl Reader<'_> {
         if let (Some(accesses), Some(_)) = (&accesses, reads.as_ref().or(writes.as_ref())) {
             let message = format!("{owner}: `accesses` together with `reads` or `writes`");
             let help = "write accesses = ..., or reads = ... and writes = ...";
-            self.fault("two-budgets", &accesses.span, message, help);
+            self.fault(Code::BudgetKeys, &accesses.span, message, help);
         }
         let two = reads.as_ref().or(writes.as_ref()).is_some();
         if let Some(event) = table.value("event").filter(|_| two) {
             let message = format!("{owner}: `event` together with `reads` or `writes`");
             let help = "remove `event`: `reads` and `writes` count l2d-refill and l2d-writeback";
-            self.fault("two-budgets", &event.span(), message, help);
+            self.fault(Code::BudgetKeys, &event.span(), message, help);
         }
         let reads = accesses.or(reads);
         let written = |keys: &[&str]| keys.iter().any(|key| table.contains_key(*key));
         let has_budget = written(&["accesses", "reads", "writes"]);
         if !has_budget && !written(&["period", "required"]) {
             let help = "write accesses = 4000, period = \"1ms\"; or required = \"100MB/s\"; or leave it out";
-            self.fault("half-a-budget", span, format!("{owner}: the table is empty"), help);
+            self.fault(Code::BudgetIncomplete, span, format!("{owner}: the table is empty"), help);
         }
         if has_budget != table.contains_key("period") {
             let help = "write both, like accesses = 4000, period = \"1ms\"; or required = \"100MB/s\" alone";
             let message = format!("{owner}: only one of `accesses` and `period`");
-            self.fault("half-a-budget", span, message, help);
+            self.fault(Code::BudgetIncomplete, span, message, help);
         }
         (reads, writes)
     }
@@ -543,7 +544,7 @@ impl Reader<'_> {
         let (min, max) = (adjust.number("min")?.value, adjust.number("max")?.value);
         if min > max {
             let message = format!("{owner}: `min` is greater than `max` ({min} > {max})");
-            self.fault("adjust", &span, message, "write a `max` of at least `min`");
+            self.fault(Code::BudgetAdjust, &span, message, "write a `max` of at least `min`");
         }
         Some(Adjust { by: adjust.text("by")?, min, max, place: span })
     }

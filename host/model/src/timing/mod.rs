@@ -8,11 +8,13 @@ mod workload;
 
 use crate::board::BoardDevice;
 use crate::board::Irq;
+use crate::diagnostics::Code;
 use crate::fault;
 use crate::fault::Fault;
 use crate::fault::Faults;
 use crate::fault::File;
 use crate::fault::Location;
+use crate::fault::locate;
 use crate::packed::schedule::MAX_RULES;
 use crate::pci;
 use crate::platform::Platform;
@@ -547,7 +549,7 @@ impl Timing {
         };
         let message = format!("`{name}`, the broker's overheads, {why}");
         let help = "run a system with flows with --deterministic, and let `weir report --overheads -o FILE` write it; or take the key out";
-        faults.push(self.fault("broker-overheads", place, message, help));
+        faults.push(self.fault(Code::BrokerOverheads, place, message, help));
     }
 
     /// Takes another file's overheads, and the bandwidth of its copy, where this one has none.
@@ -759,7 +761,7 @@ impl Timing {
                 let message =
                     format!("more than {MAX_RULES} interrupts have rules on core {}", core.id);
                 let help = "keep those that come often".to_owned();
-                wrong("too-many-rules", &line.place, "one too many", message, help);
+                wrong(Code::TooManyIrqs, &line.place, "one too many", message, help);
             }
         }
         for (place, line) in self.lines.iter().enumerate() {
@@ -779,11 +781,11 @@ impl Timing {
                     format!("its own are {}", own.join(", "))
                 };
                 let message = format!("{} has no device with interrupt {intid}", vm.name);
-                wrong("not-its-interrupt", &line.place, "this rule", message, help);
+                wrong(Code::IrqUnknown, &line.place, "this rule", message, help);
             } else if self.lines.iter().take(place).any(same) {
                 let message = format!("interrupt {intid} of {} has two rules", vm.name);
                 let help = "keep one of them".to_owned();
-                wrong("irq-twice", &line.place, "this rule", message, help);
+                wrong(Code::IrqTwice, &line.place, "this rule", message, help);
             }
         }
         faults
@@ -818,14 +820,14 @@ impl Timing {
     /// Where a place is, for a person.
     #[must_use]
     pub fn location(&self, place: &Place) -> Location {
-        Fault::new("", &self.file, place.0.clone(), "").location()
+        locate(&self.file, place.0.start)
     }
 
     /// A fault of this file.
     #[must_use]
     pub fn fault(
         &self,
-        code: &'static str,
+        code: Code,
         place: &Place,
         message: impl Into<String>,
         help: impl Into<String>,
@@ -844,7 +846,7 @@ impl Timing {
         let mut refuse = |place: &Place, what: String| {
             let message =
                 format!("this version of weir analyzes {what}, but does not enforce it yet");
-            faults.push(self.fault("not-enforced", place, message, help));
+            faults.push(self.fault(Code::NotEnforced, place, message, help));
         };
         if (self.dma.given || !self.flows.is_empty()) && self.dma.path != DataPath::Broker {
             let header = self.flows.first().map_or(&self.dma.place, |flow| &flow.place);

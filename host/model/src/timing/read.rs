@@ -6,6 +6,7 @@ use super::{
     Overheads, PathSource, Place, Runner, Saturation, Schedule, SharedCore, Sharing, Task, TimedVm,
     Timing, keys,
 };
+use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::fault::Faults;
 use crate::fault::File;
@@ -155,7 +156,7 @@ impl<'a> Reader<'a> {
 impl Reader<'_> {
     pub(super) fn fault(
         &mut self,
-        code: &'static str,
+        code: Code,
         span: &Range<usize>,
         message: impl Display,
         help: impl Into<String>,
@@ -175,7 +176,7 @@ impl Reader<'_> {
         let value = value?;
         if get(value.value) == 0 {
             let help = format!("write more than 0, like {example}");
-            self.fault("zero", &value.span, format!("{what} is 0"), help);
+            self.fault(Code::Zero, &value.span, format!("{what} is 0"), help);
             return None;
         }
         Some(value)
@@ -212,7 +213,7 @@ impl Reader<'_> {
             let known = name.as_ref().and_then(|name| self.by_name.get(&name.value));
             if let (Some(name), Some(_), true) = (&name, known, alone) {
                 let message = format!("two VMs are called `{}`", name.value);
-                self.fault("name-twice", &name.span, message, "give one of them another name");
+                self.fault(Code::NameTwice, &name.span, message, "give one of them another name");
             }
             let title = name.map_or("a VM".to_owned(), |name| name.value);
             self.by_name.entry(title.clone()).or_insert(self.vms.len());
@@ -262,7 +263,7 @@ impl Reader<'_> {
             if let Some(At { value, span }) = table.text("name") {
                 if let Some(first) = names.get(&value) {
                     let message = format!("two tasks of {vm} are called `{value}`");
-                    let fault = Fault::new("task-twice", self.file, span, message);
+                    let fault = Fault::new(Code::TaskTwice, self.file, span, message);
                     let fault = fault.label("second").and(first.clone(), "first");
                     self.faults.push(fault.help("give one of them another name"));
                 } else {
@@ -322,7 +323,7 @@ impl Reader<'_> {
             return Some(self.vms.len() - 1);
         }
         let help = suggestion(&name.value, self.vms.iter().map(|vm| vm.name.as_str()));
-        self.fault("unknown-vm", &name.span, format!("there is no VM `{}`", name.value), help);
+        self.fault(Code::UnknownVm, &name.span, format!("there is no VM `{}`", name.value), help);
         None
     }
 
@@ -334,14 +335,14 @@ impl Reader<'_> {
             if let Some(At { value, span }) = &name {
                 let help = "write a name of letters, digits, `-` and the like, name = \"orders\"";
                 if value.is_empty() {
-                    self.fault("name-empty", span, "a flow's name is empty".to_owned(), help);
+                    self.fault(Code::NameEmpty, span, "a flow's name is empty".to_owned(), help);
                 } else if let Some(bad) = value.chars().find(|c| c.is_control()) {
                     let message = format!("a flow's name has {bad:?} in it");
-                    self.fault("name-characters", span, message, help);
+                    self.fault(Code::NameCharacters, span, message, help);
                 }
                 if let Some(first) = names.get(value) {
                     let message = format!("two flows are called `{value}`");
-                    let fault = Fault::new("flow-twice", self.file, span.clone(), message);
+                    let fault = Fault::new(Code::FlowTwice, self.file, span.clone(), message);
                     let fault = fault.label("second").and(first.clone(), "first");
                     self.faults.push(fault.help("give one of them another name"));
                 } else {
@@ -370,12 +371,12 @@ impl Reader<'_> {
         if best_effort && table.contains_key("deadline") {
             let span = deadline.as_ref().map_or(span, |deadline| &deadline.span);
             let message = format!("{owner} is best effort and has a deadline");
-            self.fault("best-effort", span, message, "leave one of the two out");
+            self.fault(Code::BestEffortDeadline, span, message, "leave one of the two out");
         }
         if !best_effort && !table.contains_key("period") {
             let help =
                 "add the least time between two packets, period = \"10ms\", or best_effort = true";
-            self.fault("missing-key", span, format!("{owner} has no `period`"), help);
+            self.fault(Code::MissingKey, span, format!("{owner} has no `period`"), help);
             return None;
         }
         let places = [
@@ -401,7 +402,7 @@ impl Reader<'_> {
                 let help = format!(
                     "write bandwidth = \"{needed}B/s\" or more, or leave it out: its period limits it already"
                 );
-                self.fault("flow-bandwidth", &rate.span, message, help);
+                self.fault(Code::FlowBandwidth, &rate.span, message, help);
             }
         }
         let timed = |time: Option<At<Nanos>>| time.filter(|_| !best_effort).map(|time| time.value);
@@ -435,7 +436,7 @@ impl Reader<'_> {
         };
         if names.value.is_empty() {
             let message = format!("{owner} has no receiver");
-            self.fault("no-receiver", &names.span, message, "name a VM");
+            self.fault(Code::NoReceiver, &names.span, message, "name a VM");
             return None;
         }
         let mut to = Vec::new();
@@ -443,14 +444,14 @@ impl Reader<'_> {
         for name in &names.value {
             if sender.is_some_and(|sender| sender.value == name.value) {
                 let message = format!("{owner} goes from `{0}` to `{0}`", name.value);
-                self.fault("self-loop", &name.span, message, "name another VM");
+                self.fault(Code::SelfLoop, &name.span, message, "name another VM");
                 sound = false;
                 continue;
             }
             match self.find(name) {
                 Some(vm) if to.contains(&vm) => {
                     let message = format!("{owner} goes to `{}` twice", name.value);
-                    self.fault("receiver-twice", &name.span, message, "name each receiver once");
+                    self.fault(Code::ReceiverTwice, &name.span, message, "name each receiver once");
                     sound = false;
                 }
                 Some(vm) => to.push(vm),
@@ -503,7 +504,7 @@ impl Reader<'_> {
                     "the overhead {name} is at least {} and at most {}",
                     min.value, max.value
                 );
-                self.fault("range-reversed", &span, message, "write the smaller one as `min`");
+                self.fault(Code::RangeReversed, &span, message, "write the smaller one as `min`");
                 continue;
             }
             steps.push(Overhead { name, min: min.value, max: max.value });
@@ -542,7 +543,7 @@ impl Reader<'_> {
             .collect();
         if let (true, Some(points)) = (points.is_empty(), table.value("points")) {
             let help = "add a measured pair: { accesses = 180, dma = \"485MB/s\" }";
-            self.fault("no-points", &points.span(), "[saturation] has no points", help);
+            self.fault(Code::SaturationPoints, &points.span(), "[saturation] has no points", help);
             return None;
         }
         let source = self.source(table);
@@ -575,7 +576,7 @@ impl Reader<'_> {
         if !SOURCES.contains(&kind) {
             let message = format!("`source` begins with none of: {}", SOURCES.join(", "));
             self.fault(
-                "source",
+                Code::ValueSource,
                 &span,
                 message,
                 "write a source like \"assumed: one line each 100 ns\"",
@@ -592,7 +593,7 @@ impl Reader<'_> {
         if least > most || least.0 == 0 {
             let message = format!("a switch takes at least {least} and at most {most}");
             let help = "write the smaller one, which is more than 0, as `min`";
-            self.fault("range-reversed", &switch_span, message, help);
+            self.fault(Code::RangeReversed, &switch_span, message, help);
             return None;
         }
         Some(Sharing {
@@ -623,7 +624,7 @@ impl Reader<'_> {
             let switch = schedule.duration("switch").map(|time| time.value);
             if let Some(first) = seen.get(&id.value) {
                 let message = format!("core {} has two schedules", id.value);
-                let fault = Fault::new("core-twice", self.file, id.span.clone(), message);
+                let fault = Fault::new(Code::ScheduleTwice, self.file, id.span.clone(), message);
                 let fault = fault.label("second").and(first.clone(), "first");
                 self.faults.push(fault.help("keep one of them"));
                 continue;
@@ -654,13 +655,13 @@ impl Reader<'_> {
         for key in others {
             if let Some(value) = table.value(key) {
                 let message = format!("{owner} is of kind {kind}, which has no `{key}`");
-                self.fault("wrong-kind", &value.span(), message, "take the key out");
+                self.fault(Code::ScheduleKind, &value.span(), message, "take the key out");
             }
         }
         for key in own {
             if !table.contains_key(*key) {
                 let message = format!("{owner} is of kind {kind} and has no `{key}`");
-                self.fault("missing-key", span, message, format!("add `{key} = ...`"));
+                self.fault(Code::MissingKey, span, message, format!("add `{key} = ...`"));
             }
         }
         match kind.as_str() {
@@ -704,7 +705,12 @@ impl Reader<'_> {
                     "the slot of {} at {start} for {length} ends after the major frame ({})",
                     vm.value, frame.value
                 );
-                self.fault("slot", &span, message, "shorten it, or lengthen `major_frame`");
+                self.fault(
+                    Code::SlotOrder,
+                    &span,
+                    message,
+                    "shorten it, or lengthen `major_frame`",
+                );
                 sound = false;
                 continue;
             }
@@ -715,7 +721,12 @@ impl Reader<'_> {
                     vm.value,
                     Nanos(before)
                 );
-                self.fault("slot", &span, message, "write the slots in order, one after the other");
+                self.fault(
+                    Code::SlotOrder,
+                    &span,
+                    message,
+                    "write the slots in order, one after the other",
+                );
                 sound = false;
                 continue;
             }
@@ -733,7 +744,12 @@ impl Reader<'_> {
             let period = self.time(server, "period", owner)?.value;
             if budget > period {
                 let message = format!("{} gets {budget} in each {period}", vm.value);
-                self.fault("server", &span, message, "write a budget of at most the period");
+                self.fault(
+                    Code::ServerBudget,
+                    &span,
+                    message,
+                    "write a budget of at most the period",
+                );
                 return None;
             }
             servers.push((runner, budget, period));
@@ -753,7 +769,7 @@ impl Reader<'_> {
             if let (None, Some(burst)) = (&rate, &burst) {
                 let message = format!("interrupt {name} has a `burst` and no `rate`");
                 let help = "add the interrupts a second that are let through, rate = 1000";
-                self.fault("burst", &burst.span, message, help);
+                self.fault(Code::IrqBurst, &burst.span, message, help);
             }
             let burst = burst.map_or(1, |burst| burst.value);
             let preempt = boolean(table, "preempt").unwrap_or(false);
@@ -762,7 +778,7 @@ impl Reader<'_> {
                 let message =
                     format!("interrupt {name} has a `priority` and does not take the core");
                 let help = "add preempt = true, or take the `priority` out";
-                self.fault("priority", &priority.span, message, help);
+                self.fault(Code::IrqPriority, &priority.span, message, help);
             }
             let what = format!("`wcet` of interrupt {name}");
             let cost = self.positive(table.duration("wcet"), |cost| cost.0, &what, "\"10us\"");

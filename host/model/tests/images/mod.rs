@@ -98,6 +98,7 @@ pub fn directory(test: &str) -> PathBuf {
     let cores = (2..7)
         .fold(cores, |text, core| text.replacen(&format!("[[core]]\nmpidr = {core}\n"), "", 1));
     write("two-cores.toml", cores.as_bytes());
+    write("one-color.toml", platform.replacen("\"1MiB\"", "\"64KiB\"", 1).as_bytes());
     let broken = platform
         .replace("version = 3", "version = 2")
         .replace("load_address = 0x4", "load_address = 0x1");

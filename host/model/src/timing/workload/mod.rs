@@ -3,6 +3,7 @@
 mod keys;
 
 use super::read::Reader;
+use crate::diagnostics::Code;
 use crate::raw::Values;
 pub(crate) use keys::WORKLOAD_KEY;
 use std::ops::Range;
@@ -208,7 +209,7 @@ impl Reader<'_> {
             if let Some(value) = table.value(key).filter(|_| !kinds.has(kind)) {
                 let message = format!("{vm}'s workload of the kind \"{name}\" has no `{key}`");
                 self.fault(
-                    "workload",
+                    Code::Workload,
                     &value.span(),
                     message,
                     "leave it out, or write another kind",
@@ -218,19 +219,19 @@ impl Reader<'_> {
         for (of, key, help) in NEEDED {
             if of == kind && !table.contains_key(key) {
                 let message = format!("{vm}'s workload of the kind \"{name}\" needs `{key}`");
-                self.fault("workload", span, message, help);
+                self.fault(Code::Workload, span, message, help);
             }
         }
         if let Some(period) = table.value("period").filter(|_| kind == Kind::Network) {
             let message = format!("{vm}'s packets come when they come");
-            self.fault("workload", &period.span(), message, "write `gap` for their rate");
+            self.fault(Code::Workload, &period.span(), message, "write `gap` for their rate");
         }
         if let Some(key) = ["period", "deadline"].into_iter().find(|key| table.contains_key(*key))
             && kind == Kind::Dma
         {
             let message = format!("{vm}'s DMA channels have no `{key}`");
             self.fault(
-                "workload",
+                Code::Workload,
                 span,
                 message,
                 "leave it out; `gap` is the time between transfers",
@@ -239,11 +240,11 @@ impl Reader<'_> {
         let size = table.size("size");
         if let Some(size) = size.as_ref().filter(|size| size.value.0 < crate::packed::PAGE) {
             let message = format!("{vm}'s workload is smaller than a page");
-            self.fault("workload", &size.span, message, "write 4KiB or more");
+            self.fault(Code::Workload, &size.span, message, "write 4KiB or more");
         }
         if let Some(size) = size.as_ref().filter(|size| size.value > MOST_SIZE) {
             let message = format!("{vm}'s workload goes through {}", size.value);
-            self.fault("workload", &size.span, message, format!("write at most {MOST_SIZE}"));
+            self.fault(Code::Workload, &size.span, message, format!("write at most {MOST_SIZE}"));
         }
         let size = size.map_or(without_size(kind), |size| size.value);
         let wakes = (kind == Kind::Cyclictest).then_some(Nanos(1_000_000));
@@ -256,7 +257,7 @@ impl Reader<'_> {
         {
             let message = format!("{vm}'s workload has a deadline, but no period");
             self.fault(
-                "workload",
+                Code::Workload,
                 &deadline.span(),
                 message,
                 "write both: a pass is released by its period",
@@ -265,7 +266,12 @@ impl Reader<'_> {
         for key in ["period", "deadline"] {
             if let Some(zero) = table.duration(key).filter(|time| time.value.0 == 0) {
                 let message = format!("{vm}'s workload has a {key} of 0");
-                self.fault("workload", &zero.span, message, "leave it out, or write 1us or more");
+                self.fault(
+                    Code::Workload,
+                    &zero.span,
+                    message,
+                    "leave it out, or write 1us or more",
+                );
             }
         }
         Some(Workload {
@@ -288,7 +294,7 @@ impl Reader<'_> {
         for key in keys {
             if let Some(time) = table.duration(key).filter(|time| time.value > LONGEST) {
                 let message = format!("{vm}'s workload has a {key} of {}", time.value);
-                self.fault("workload", &time.span, message, format!("write at most {LONGEST}"));
+                self.fault(Code::Workload, &time.span, message, format!("write at most {LONGEST}"));
             }
         }
     }
@@ -312,7 +318,12 @@ impl Reader<'_> {
             let Some(given) = table.size(key) else { continue };
             if given.value.0 == 0 || given.value.0 > most {
                 let message = format!("{vm}'s workload has a {key} of {} bytes", given.value.0);
-                self.fault("workload", &given.span, message, format!("write 1 to {most} bytes"));
+                self.fault(
+                    Code::Workload,
+                    &given.span,
+                    message,
+                    format!("write 1 to {most} bytes"),
+                );
             }
         }
         if let Some(piece) =
@@ -320,7 +331,7 @@ impl Reader<'_> {
         {
             let message = format!("{vm}'s DMA channels have no `piece` but in the mode \"linked\"");
             self.fault(
-                "workload",
+                Code::Workload,
                 &piece.span(),
                 message,
                 "leave it out, or write mode = \"linked\"",
@@ -333,7 +344,7 @@ impl Reader<'_> {
         {
             let message = format!("{vm}'s ring of {size} has more than {MOST_PACKETS} packets");
             self.fault(
-                "workload",
+                Code::Workload,
                 &packet.span,
                 message,
                 "write larger packets, or a smaller size",
@@ -365,7 +376,7 @@ impl Reader<'_> {
         let window = window.map_or(Bytes(64 << 10), |window| window.value);
         if window.0 < packet.0 {
             let message = format!("{vm}'s sender has a window smaller than a packet");
-            self.fault("workload", &place, message, format!("write {packet} or more"));
+            self.fault(Code::Workload, &place, message, format!("write {packet} or more"));
         }
         let delay = table.duration("delay").map_or(Nanos(0), |delay| delay.value);
         Some(Network { window, delay })
@@ -382,14 +393,19 @@ impl Reader<'_> {
                 let message = format!(
                     "the phases of {vm}'s workload have more than {MOST_ACCESSES} accesses"
                 );
-                self.fault("workload", &span, message, "write fewer: they begin again and again");
+                self.fault(
+                    Code::Workload,
+                    &span,
+                    message,
+                    "write fewer: they begin again and again",
+                );
             }
             self.bounded(phase, vm, &["gap"]);
             let size = phase.size("size").map_or(most, |size| size.value);
             if size.0 < crate::packed::PAGE || size.0 > most.0 {
                 let message = format!("a phase of {vm}'s workload goes to {size}");
                 let help = format!("write 4KiB to {most}, which is the workload's size");
-                self.fault("workload", &span, message, help);
+                self.fault(Code::Workload, &span, message, help);
             }
             phases.push(Phase {
                 accesses: accesses.value,
@@ -403,7 +419,12 @@ impl Reader<'_> {
             && let Some(value) = table.value("phases")
         {
             let message = format!("{vm}'s workload has no phase");
-            self.fault("workload", &value.span(), message, "write one or more, or another kind");
+            self.fault(
+                Code::Workload,
+                &value.span(),
+                message,
+                "write one or more, or another kind",
+            );
         }
         phases
     }
