@@ -138,15 +138,15 @@ def layers():
           ["system file, checks, placement,", "device trees, packed form"])
     f.box(223, 188, 192, 64, "a", "host/analysis",
           ["bounds, supply, planning;", "nothing of it is in the image"])
-    f.box(20, 264, 192, 64, "d", "memsim/memory",
-          ["caches, interconnect, DRAM,", "DMA and SMMU in time"])
-    f.box(223, 264, 192, 64, "d", "memsim/system",
-          ["a system file on that model,", "with core/budget, core/broker"])
-    f.box(20, 340, 395, 112, "d", "tools/ and fuzz/",
-          ["qemu-plugin: counts instructions, models caches, counter page",
-           "icount-shim: preloaded into QEMU so that runs repeat",
-           "vsock-tool: sends and receives in a Linux guest",
-           "fuzz: fuzz targets of core and host"])
+    f.box(20, 264, 192, 64, "a", "host/image, host/report",
+          ["builds guests and the image;", "tables, pictures, traces"])
+    f.box(223, 264, 192, 64, "a", "host/runner, experiments",
+          ["runs in QEMU and verdicts;", "what `weir reproduce` runs"])
+    f.box(20, 340, 192, 50, "d", "memsim/memory", ["caches, DRAM, DMA in time"])
+    f.box(223, 340, 192, 50, "d", "memsim/system", ["a system on that model"])
+    f.box(20, 402, 395, 66, "d", "tools/ and fuzz/",
+          ["qemu-plugin: counts instructions, models caches",
+           "icount-shim: repeatable runs; vsock-tool: for Linux guests"])
 
     f.box(455, 40, 385, 100, "c", "Guests (EL1, EL0)",
           ["Linux, an RTOS, U-Boot, bare-metal programs",

@@ -66,6 +66,7 @@ pub fn reference(Reference { dir, check }: &Reference, command: Command) -> Resu
         ("command-line.md", command_line(command)),
         ("system-file.md", weir_model::system_reference()),
         ("board-file.md", weir_model::board_reference()),
+        ("diagnostics.md", weir_model::diagnostics_reference()),
     ];
     if !check {
         fs::create_dir_all(dir).context(|| format!("create {}", dir.display()))?;
