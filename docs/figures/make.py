@@ -140,7 +140,7 @@ def layers():
           ["bounds, supply, planning;", "nothing of it is in the image"])
     f.box(20, 264, 192, 64, "a", "host/image, host/report",
           ["builds guests and the image;", "tables, pictures, traces"])
-    f.box(223, 264, 192, 64, "a", "host/runner, experiments",
+    f.box(223, 264, 192, 64, "a", "runner, experiments",
           ["runs in QEMU and verdicts;", "what `weir reproduce` runs"])
     f.box(20, 340, 192, 50, "d", "memsim/memory", ["caches, DRAM, DMA in time"])
     f.box(223, 340, 192, 50, "d", "memsim/system", ["a system on that model"])

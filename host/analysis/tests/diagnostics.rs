@@ -62,7 +62,7 @@ fn built(text: &str) -> Vec<Code> {
 }
 
 #[test]
-fn examples_of_the_analysis_are_refused_and_fixes_are_not() {
+fn examples_of_analysis_are_refused_and_fixes_not() {
     let mut wrong = Vec::new();
     for (code, report) in REPORTED {
         let page = explain(code.name()).expect("a page");

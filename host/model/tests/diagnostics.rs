@@ -50,7 +50,7 @@ const TESTED_ELSEWHERE: &[(&str, &str, &[Code])] = &[
     ),
     (
         "../analysis/tests/diagnostics.rs",
-        "examples_of_the_analysis_are_refused_and_fixes_are_not",
+        "examples_of_analysis_are_refused_and_fixes_not",
         &ANALYZED,
     ),
 ];
