@@ -11,9 +11,6 @@ use std::{
     fmt::{self, Write as _},
 };
 
-/// Version of `statements` in the JSON.
-pub const VERSION: u32 = 1;
-
 /// Where a claim stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {

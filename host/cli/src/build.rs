@@ -115,7 +115,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             json["audit"] = coloring::audit_json(audited);
             json["audited_tables"] = coloring::audited_tables(audited);
         }
-        writeln!(out, "{json:#}")?;
+        writeln!(out, "{:#}", weir_report::versioned(json))?;
     } else {
         writeln!(out, "{map}{} ({} bytes)", path.display(), built.bytes.len())?;
         if let Some(audited) = &audited {
@@ -192,7 +192,11 @@ pub fn taken(
         Err(faults) => faults,
     };
     if json {
-        writeln!(std::io::stdout(), "{:#}", crate::check::refusal(file, &faults))?;
+        writeln!(
+            std::io::stdout(),
+            "{:#}",
+            weir_report::versioned(crate::check::refusal(file, &faults))
+        )?;
     }
     Err(Failure { status: image::whose(&faults), text: image::rendered(&faults) })
 }

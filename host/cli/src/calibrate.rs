@@ -89,7 +89,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     keep(arguments.output.as_deref(), &toml, |kept| {
         let mut out = screen::stdout();
         if arguments.json {
-            return writeln!(out, "{:#}", json(&found));
+            return writeln!(out, "{:#}", weir_report::versioned(json(&found)));
         }
         writeln!(out, "{}", text(&found))?;
         match kept {

@@ -142,7 +142,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         }
     }
     if arguments.json {
-        writeln!(stdout(), "{:#}", Value::from(results))?;
+        writeln!(stdout(), "{:#}", weir_report::versioned(Value::from(results)))?;
     }
     if status == GOOD { Ok(()) } else { Err(Failure::said(status)) }
 }

@@ -46,7 +46,7 @@ pub fn run(arguments: &Arguments) -> Result {
         } else {
             found.into_iter().map(describe).collect()
         };
-        writeln!(out, "{:#}", json!({ "version": 1, "diagnostics": list }))?;
+        writeln!(out, "{:#}", weir_report::versioned(json!({ "diagnostics": list })))?;
     } else if found.is_empty() {
         write!(out, "{}", list())?;
     } else {

@@ -115,7 +115,7 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
     if json {
         let mut figures = serde_json::to_value(&figures).context(|| "write the figures")?;
         figures["budgets"] = paths::json(&budgets);
-        writeln!(out, "{figures:#}")?;
+        writeln!(out, "{:#}", weir_report::versioned(figures))?;
     } else {
         writeln!(out, "{}", figures.table())?;
         writeln!(out, "{}", paths::text(&budgets))?;

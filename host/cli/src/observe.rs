@@ -85,7 +85,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     }
     let mut out = screen::stdout();
     if arguments.json {
-        writeln!(out, "{:#}", outcome.json())?;
+        writeln!(out, "{:#}", weir_report::versioned(outcome.json()))?;
     } else {
         writeln!(out, "\n{}", summary(&outcome.run.report))?;
         writeln!(out, "{}", render(&outcome))?;

@@ -15,7 +15,7 @@ use weir_analysis::{
     Bytes, BytesPerSec, Choices, Conflict, Nanos, PlanError, PlanOptions, verdict::Verdict,
 };
 use weir_model::{Faults, SystemFile};
-use weir_report::paragraph;
+use weir_report::{paragraph, versioned};
 
 /// Chooses what a system file leaves open - colors, banks, memory budgets, DMA bandwidth and chunk - so that all its
 /// demands hold and best effort is left the most memory bandwidth; proves it by `weir analyze`.
@@ -62,7 +62,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let refused = |faults: &Faults| {
         if arguments.json {
             let json = json!({ "file": name, "faults": faults.to_json() });
-            writeln!(screen::stdout(), "{json}")?;
+            writeln!(screen::stdout(), "{}", versioned(json))?;
         }
         Err(Failure { status: image::whose(faults), text: image::rendered(faults) })
     };
@@ -84,14 +84,14 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         Err(PlanError::Conflict(conflict)) => {
             if arguments.json {
                 let json = json!({ "file": name, "plan": null, "conflict": conflict });
-                writeln!(screen::stdout(), "{json}")?;
+                writeln!(screen::stdout(), "{}", versioned(json))?;
             }
             return Err(Failure::system(render(&conflict)));
         }
         Err(PlanError::GaveUp) => {
             if arguments.json {
                 let json = json!({ "file": name, "plan": null, "conflict": null, "gave_up": true });
-                writeln!(screen::stdout(), "{json}")?;
+                writeln!(screen::stdout(), "{}", versioned(json))?;
             }
             let effort = arguments.max_steps;
             return Err(Failure::system(format!(
@@ -121,7 +121,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             "left_out": plan.left_out,
             "toml": plan.file.text(),
         });
-        writeln!(out, "{json}")?;
+        writeln!(out, "{}", versioned(json))?;
     } else if let Some(output) = &arguments.output {
         write!(out, "{}", summary(&plan.choices))?;
         writeln!(out, "{}: {}", output.display(), headline(&plan.report))?;

@@ -21,7 +21,7 @@ pub fn run(arguments: &Arguments) -> Result {
     let mut out = screen::stdout();
     if arguments.json {
         let list: Value = Platform::all().iter().map(describe).collect();
-        writeln!(out, "{list:#}")?;
+        writeln!(out, "{:#}", weir_report::versioned(list))?;
         return Ok(());
     }
     let mut rows = table(["platform", "cores", "memory", "GIC", "cells", "devices", "runs", ""]);

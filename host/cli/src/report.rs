@@ -84,7 +84,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     }
     let mut out = screen::stdout();
     if arguments.json {
-        writeln!(out, "{:#}", overheads.to_json())?;
+        writeln!(out, "{:#}", weir_report::versioned(overheads.to_json()))?;
     } else if arguments.output.is_none() {
         write!(out, "{overheads}")?;
     }

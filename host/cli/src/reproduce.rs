@@ -7,11 +7,8 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::{fs, io::Write, path::PathBuf};
-use weir_experiments::{
-    EXPERIMENTS, Request,
-    statement::{Judged, VERSION},
-};
-use weir_report::table;
+use weir_experiments::{EXPERIMENTS, Request, statement::Judged};
+use weir_report::{table, versioned};
 
 /// Computes a table or figure of a paper again, compares it with the published one and says where they differ.
 ///
@@ -46,7 +43,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         if arguments.json {
             let list =
                 EXPERIMENTS.iter().map(|each| json!({ "name": each.name, "what": each.what }));
-            writeln!(out, "{:#}", list.collect::<Value>())?;
+            writeln!(out, "{:#}", versioned(list.collect::<Value>()))?;
         } else {
             let mut rows = table(["experiment", ""]);
             for each in &EXPERIMENTS {
@@ -70,7 +67,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     })?;
     let judged = Judged::new(outcome.statements, experiment.deviations, !arguments.quick);
     if arguments.json {
-        let mut json = json!({ "version": VERSION, "experiment": experiment.name });
+        let mut json = json!({ "experiment": experiment.name });
         json["statements"] = judged.json();
         json["as_expected"] = judged.failures.is_empty().into();
         json["failures"] = judged.failures.clone().into();
@@ -78,7 +75,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             all.extend(more);
         }
         json["files"] = outcome.files.iter().map(|file| file.display().to_string()).collect();
-        writeln!(out, "{json:#}")?;
+        writeln!(out, "{:#}", versioned(json))?;
     } else {
         writeln!(out, "{}\n\n{}", outcome.text.trim_end(), judged.text().trim_end())?;
         for file in &outcome.files {

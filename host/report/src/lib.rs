@@ -14,11 +14,13 @@
 //! ```
 
 pub mod coloring;
+mod json;
 pub mod overheads;
 mod picture;
 mod table;
 pub mod trace;
 
+pub use json::{JSON_VERSION, versioned};
 pub use picture::Picture;
 pub use table::{Table, columns, paragraph, paragraphs, table};
 

@@ -329,6 +329,8 @@ pub struct Totals {
 /// The report of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunReport {
+    /// The version of the form: [`weir_report::JSON_VERSION`].
+    pub version: u32,
     /// The system file's name without its ending.
     pub system: String,
     /// The platform that it ran on.
@@ -633,6 +635,7 @@ impl Tally {
         }
         totals.records_lost = totals.records_lost.max(self.records_lost);
         RunReport {
+            version: weir_report::JSON_VERSION,
             system: system.into(),
             platform: platform.into(),
             started: self.started,

@@ -96,7 +96,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         let traces = curves::Traces::read(&arguments.trace, arguments.service)?;
         let mut out = screen::stdout();
         if arguments.json {
-            writeln!(out, "{}", traces.to_json())?;
+            writeln!(out, "{}", weir_report::versioned(traces.to_json()))?;
         } else {
             write!(out, "{traces}")?;
         }
@@ -174,7 +174,7 @@ fn show(
         Ok(report) if json => {
             let nothing = report.verdict.is_none().then_some(NOTHING);
             let line = Line { file: name.to_string(), report, nothing };
-            writeln!(out, "{}", serde_json::json!(line))?;
+            writeln!(out, "{}", weir_report::versioned(serde_json::json!(line)))?;
         }
         Ok(Report { verdict: None, .. }) => {
             out.flush()?;
@@ -189,7 +189,7 @@ fn show(
                 "flows": null,
                 "faults": faults.to_json(),
             });
-            writeln!(out, "{line}")?;
+            writeln!(out, "{}", weir_report::versioned(line))?;
         }
         Err(faults) => {
             out.flush()?;

@@ -29,7 +29,7 @@ pub fn run(sets: u32, json: bool) -> Result {
             "schedulable": timing.schedulable,
             "gave_up": timing.gave_up,
         });
-        writeln!(out, "{figures:#}")?;
+        writeln!(out, "{:#}", weir_report::versioned(figures))?;
         return Ok(());
     }
     let mut rows = table(["share of the sets", "took at most us"]);

@@ -47,8 +47,8 @@ pub fn run(json: bool, environment: &Environment) -> Result {
     let rows = measure(environment, guests[GUEST].as_os_str())?;
     let mut out = screen::stdout();
     if json {
-        let rows = serde_json::to_string_pretty(&rows).context(|| "write the figures")?;
-        writeln!(out, "{rows}")?;
+        let rows = serde_json::to_value(&rows).context(|| "write the figures")?;
+        writeln!(out, "{:#}", weir_report::versioned(rows))?;
     } else {
         writeln!(out, "{}", render(&rows))?;
     }

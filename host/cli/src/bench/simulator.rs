@@ -30,7 +30,7 @@ pub fn run(requests: u64, rounds: u64, json: bool) -> Result {
                 "cache_misses_per_s": speed.cache_misses.median.round(),
             },
         });
-        writeln!(out, "{figures:#}")?;
+        writeln!(out, "{:#}", weir_report::versioned(figures))?;
         return Ok(());
     }
     let mut rows = table(["million a second", "best", "median"]);

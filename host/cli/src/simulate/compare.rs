@@ -40,7 +40,7 @@ pub fn run(simulation: &Simulation, json: bool) -> Result {
                 json!({ "variant": name, "vms": vms, "evicted_of_others": evicted(outcome) })
             })
             .collect();
-        writeln!(out, "{:#}", Value::from(all))?;
+        writeln!(out, "{:#}", weir_report::versioned(Value::from(all)))?;
         return Ok(());
     }
     let mut rows = table([

@@ -107,7 +107,7 @@ pub fn run(file: &Path, platform: &str, values: &[(String, String)], json: bool)
             "row_conflicts": result.row_conflicts,
             "mb_per_s": (mb_per_s * 10.0).round() / 10.0,
         });
-        writeln!(out, "{figures:#}")?;
+        writeln!(out, "{:#}", weir_report::versioned(figures))?;
         return Ok(());
     }
     let mut rows = table(["requests", "cycles", "row hits", "row conflicts", "MB/s"]);

@@ -201,7 +201,7 @@ fn simulate(arguments: &RunArguments, environment: &Environment) -> Result {
         if directory.is_some() {
             all["files"] = files.iter().map(|file| file.display().to_string()).collect();
         }
-        writeln!(out, "{all:#}")?;
+        writeln!(out, "{:#}", weir_report::versioned(all))?;
     } else {
         tables::tables(&mut out, &result)?;
         for file in files {
