@@ -29,7 +29,7 @@ use weir_units::Nanos;
 /// same table.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir calibrate examples/demo/demo.toml\n  weir calibrate examples/demo/demo.toml -o saturation.toml\n\nExit status: 0 good, 1 the system is at fault, 2 the call is, 3 the environment is."
+    after_help = "Examples:\n  weir calibrate examples/demo/demo.toml\n  weir calibrate examples/demo/demo.toml -o saturation.toml\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment lacks something."
 )]
 pub struct Arguments {
     /// The system file.

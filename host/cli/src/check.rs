@@ -25,8 +25,8 @@ use weir_report::{Table, table};
 /// Checks system files: all their faults at once, each with its place in the file and what to write
 /// instead; or, if there are none, the VMs and the memory map.
 ///
-/// `weir build` and `weir run` refuse what this refuses, and the other way round. Images are taken
-/// as they were built or fetched last. The size of one that is not there yet is guessed, and the
+/// `weir build` and `weir run` refuse exactly the same systems. Images are taken as they were built
+/// or fetched last. The size of one that is not there yet is guessed, and the
 /// output says so; the map of `weir build` is final.
 #[derive(Debug, clap::Args)]
 #[command(

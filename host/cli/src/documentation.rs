@@ -25,7 +25,7 @@ pub struct Completions {
     after_help = "Example:\n  weir man ~/.local/share/man/man1\n\nPages: weir.1, weir-check.1 and so on; those that are there are replaced."
 )]
 pub struct Directory {
-    /// The directory; made if it is not there.
+    /// The directory; created if missing.
     dir: PathBuf,
 }
 
@@ -36,7 +36,7 @@ pub struct Directory {
     after_help = "Examples:\n  weir reference docs/reference/generated\n  weir reference --check docs/reference/generated"
 )]
 pub struct Reference {
-    /// The directory; made if it is not there.
+    /// The directory; created if missing.
     dir: PathBuf,
     /// Write nothing; fail if a page is not what would be written.
     #[arg(long)]

@@ -36,7 +36,7 @@ use weir_report::coloring;
     name = "weir",
     version,
     arg_required_else_help = true,
-    after_help = "Examples:\n  weir demo\n  weir new my-system\n  weir run my-system/system.toml\n\nExit status: 0 good, 1 the system is at fault, 2 the call is, 3 the environment is."
+    after_help = "Examples:\n  weir demo\n  weir new my-system\n  weir run my-system/system.toml\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment lacks something."
 )]
 struct Command {
     /// When to color what is printed.

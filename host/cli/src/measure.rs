@@ -41,7 +41,7 @@ enum What {
     },
     /// Time of the flow analysis: verdict and least bandwidth of random sets of 48 flows of 12 KiB.
     ///
-    /// U' at the bandwidth asked is spread evenly over 0.5 to 0.99. On one core; an optimized build is meant.
+    /// U' at the bandwidth asked is spread evenly over 0.5 to 0.99. On one core. Use a release build.
     #[command(
         after_help = "Examples:\n  weir bench analysis\n  weir bench analysis --sets 10000 --json"
     )]
@@ -55,14 +55,14 @@ enum What {
     },
     /// Instructions to build a VM's page tables from 1 to 256 MiB of colored pages, against pages side by side and 2 MiB blocks.
     ///
-    /// The hypervisor's own code, counted in QEMU: the same figures each time. At most 5 % more are meant.
+    /// The hypervisor's own code, counted in QEMU: the same figures each time. The limit is 5 % more.
     #[command(after_help = "Example:\n  weir bench mapping --json")]
     Mapping {
         /// Print the figures as JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Simulated DRAM requests and cache accesses per second of host time, on one core; an optimized build is meant.
+    /// Simulated DRAM requests and cache accesses per second of host time, on one core. Use a release build.
     ///
     /// JSON has the quickest round's figures, as other work on the machine only slows rounds down, and the median's.
     #[command(

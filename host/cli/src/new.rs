@@ -17,7 +17,7 @@ use weir_model::{TEMPLATE, schema};
     after_help = "Examples:\n  weir new my-system && weir run my-system/system.toml\n  weir new --schema > system.schema.json"
 )]
 pub struct Arguments {
-    /// The directory; made if it is not there.
+    /// The directory; created if missing.
     #[arg(required_unless_present = "schema")]
     dir: Option<PathBuf>,
     /// Print the JSON schema of system files instead, for editors.

@@ -24,7 +24,7 @@ use weir_runner::{
 /// `weir run --deterministic`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir observe examples/isolation-colors-on/isolation-colors-on.toml\n  weir observe examples/demo/demo.toml --for 2s --json\n  weir observe examples/demo/demo.toml --output demo.svg\n  weir observe my.toml --record traces\n\nExit status: 0 good, 1 the system is at fault, 2 the call is, 3 the environment is, 130 interrupted."
+    after_help = "Examples:\n  weir observe examples/isolation-colors-on/isolation-colors-on.toml\n  weir observe examples/demo/demo.toml --for 2s --json\n  weir observe examples/demo/demo.toml --output demo.svg\n  weir observe my.toml --record traces\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment lacks something, 130 interrupted."
 )]
 pub struct Arguments {
     /// The system file.
@@ -44,7 +44,7 @@ pub struct Arguments {
     /// workload = { kind = "trace", file = "NAME.trace" }.
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
-    /// Accesses of each VM that are recorded, the first ones; how many more there were is said.
+    /// The most accesses to record of each VM. The summary reports how many more there were.
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, requires = "record",
         value_parser = clap::value_parser!(u64).range(1..))]
     record_most: u64,
