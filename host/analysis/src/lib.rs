@@ -7,6 +7,9 @@
 //! interrupts and the bandwidth of the memory budgets of a system file, and compares the bounds with
 //! what the file demands. [`plan()`] chooses what the file leaves open.
 //!
+//! The keys of a file are in [`weir_model::system_reference()`]. A program depends on `weir-model`,
+//! too, which reads files.
+//!
 //! | step | call |
 //! | --- | --- |
 //! | read and check a file | [`SystemFile::load`](weir_model::SystemFile::load) |
@@ -50,7 +53,7 @@
 //!     println!("{}: {:?} ns", flow.name, flow.bound_ns);
 //! }
 //! for cause in report.causes() {
-//!     println!("{}: {cause}", cause.location());
+//!     println!("{}: {cause}; {}", cause.location(), cause.help.as_deref().unwrap_or_default());
 //! }
 //! # Ok::<(), weir_model::Faults>(())
 //! ```

@@ -25,7 +25,7 @@ pub enum Verdict {
     /// It is neither shown to hold nor shown not to: an input is missing, or the effort was spent
     /// first.
     NotJudged,
-    /// It is shown not to hold, or no bound exists.
+    /// It is shown not to hold, no bound exists, or the sufficient test of the analysis fails.
     DoesNotHold,
 }
 
@@ -91,7 +91,8 @@ impl FromIterator<Self> for Verdict {
 pub struct Missing {
     /// The promise and what is missing.
     pub what: String,
-    /// How to supply it.
+    /// How to supply it in the file or on the command line. A program calls
+    /// [`SystemFile::prefer_overheads`](weir_model::SystemFile::prefer_overheads) for `--overheads`.
     pub supply: String,
 }
 

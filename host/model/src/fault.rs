@@ -17,7 +17,8 @@ pub(crate) fn file(path: &Path, text: impl Into<String>) -> File {
     Arc::new(NamedSource::new(path.display().to_string(), text.into()))
 }
 
-/// One thing that is wrong, at its place in a file.
+/// One thing that is wrong, at its place in a file. Displayed as its message alone; the suggestion is
+/// `help`, the place [`Self::location`].
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// The rule that is broken.
@@ -216,7 +217,8 @@ impl Diagnostic for Fault {
     }
 }
 
-/// Everything that is wrong, in the order of the file. Never empty where it is an error.
+/// Everything that is wrong, in the order of the file. Never empty where it is an error. Displayed
+/// with excerpts of the file, as [`Self::render`] does.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(pub Vec<Fault>);
 

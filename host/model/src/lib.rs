@@ -5,6 +5,9 @@
 //! system image out of it. Without the feature there is [`packed`] only, the binary form that the
 //! hypervisor reads at EL2.
 //!
+//! To analyze or plan a file, or to change its values, load it as a [`SystemFile`]; such a file may be
+//! incomplete. [`system_reference()`] and [`schema()`] have the keys of a file.
+//!
 //! ```
 //! use std::path::Path;
 //! use weir_model::{Catalog, check_text};

@@ -30,7 +30,7 @@ use toml_edit::{DocumentMut, Item, TableLike, Value};
 /// period = "1ms"
 /// "#;
 /// let file = SystemFile::parse(Path::new("system.toml"), text, &Catalog::default());
-/// assert!(file.is_err(), "a task needs its execution time");
+/// assert!(file.is_err(), "a task needs `wcet`");
 /// ```
 #[derive(Clone, Debug)]
 pub struct SystemFile {
@@ -42,7 +42,9 @@ pub struct SystemFile {
 }
 
 impl SystemFile {
-    /// Reads and checks a system file. `catalog` has the names of images that stand for no file.
+    /// Reads and checks a system file. `catalog` has the names of images that stand for no file;
+    /// another name is a path relative to the directory of `path`. Whether that file exists is not
+    /// checked here: for the analysis `Catalog::default()` is enough.
     ///
     /// # Errors
     ///
@@ -51,8 +53,7 @@ impl SystemFile {
         Self::of(path, &fault::read(path)?, catalog)
     }
 
-    /// Checks the text of a system file. `path` is its name in messages, and images are looked for
-    /// in its directory.
+    /// Checks the text of a system file as [`Self::load`] does. `path` is its name in messages.
     ///
     /// # Errors
     ///
@@ -83,7 +84,9 @@ impl SystemFile {
     /// `key` is a path of names with dots between them. A name selects a key of a table or, in a
     /// list of tables, the table with that `name` (of `[[core]]`, with that `id`):
     /// `flow.setpoints.period`, `vm.control.task.loop.deadline`, `dma.bandwidth`. `value` is a TOML
-    /// value; text that is no TOML value is a string, so that `5ms` and `"5ms"` are the same.
+    /// value; text that is no TOML value is a string, so that `5ms` and `"5ms"` are the same. A key
+    /// that is not there yet is added to its table. A table that is not there is not made: give it
+    /// whole, as in `with("vm.control.memory_budget", "{ required = \"100MB/s\" }")`.
     ///
     /// ```
     /// use std::path::Path;

@@ -33,7 +33,7 @@ pub use refusal::{Conflict, Shortage};
 /// How to plan.
 #[derive(Clone, Copy)]
 pub struct PlanOptions<'a> {
-    /// How much may be spent on the whole search, in steps of about 1 ns.
+    /// How much may be spent on the whole search, in steps of about 1 ns; 10^10 by default.
     pub max_steps: u64,
     /// Called now and then with the number of questions and the steps that are left.
     pub progress: Option<&'a dyn Fn(u64, u64)>,
@@ -51,7 +51,8 @@ impl fmt::Debug for PlanOptions<'_> {
     }
 }
 
-/// A planned system: the file with the choices written into it, and the proof that it holds.
+/// A planned system: the file with the choices written into it, and its analysis, whose verdict is
+/// never "does not hold". It is "not judged" where an input is missing.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// What was chosen.
@@ -61,18 +62,18 @@ pub struct Plan {
     pub file: SystemFile,
     /// The analysis of this file.
     pub report: Report,
-    /// What was not chosen, and what it takes to have it chosen.
+    /// What was not chosen, what it takes to have it chosen, and what the figures on memory assume.
     pub left_out: Vec<String>,
 }
 
 /// What a plan chose. Serialized it is the key `plan` of `weir plan --json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Choices {
-    /// What each VM has, chosen or kept.
+    /// What each VM has: its budget, chosen or kept, and the colors and banks that were chosen.
     pub vms: Vec<VmChoice>,
     /// The chunk size of the flows in bytes, if there are flows with deadlines.
     pub chunk: Option<u64>,
-    /// The DMA bandwidth in bytes/s.
+    /// The DMA bandwidth in bytes/s; 0 without flows.
     pub dma_bandwidth: u64,
     /// The sum of the budgets of best effort, in the period of the saturation table.
     pub best_effort_budget: Option<u64>,
@@ -95,7 +96,7 @@ pub struct VmChoice {
     pub colors: Option<String>,
     /// Its banks, if they were chosen.
     pub banks: Option<String>,
-    /// Its memory budget.
+    /// Its memory budget, in accesses of all its vCPUs per period; none if it has none.
     pub budget: Option<u64>,
     /// The period of the budget in ns.
     pub period_ns: Option<u64>,
@@ -104,7 +105,8 @@ pub struct VmChoice {
 /// Why there is no plan.
 #[derive(Clone, Debug)]
 pub enum PlanError {
-    /// The file, or the plan that was found for it, does not hold.
+    /// The file or the plan for it does not hold, or an input is missing without which nothing can
+    /// be chosen: overheads of flows, or `accesses` of a task.
     Faults(Faults),
     /// The demands of the file conflict.
     Conflict(Conflict),
@@ -117,7 +119,12 @@ impl fmt::Display for PlanError {
         match self {
             Self::Faults(faults) => faults.fmt(f),
             Self::Conflict(conflict) => {
-                write!(f, "these demands conflict: {}", conflict.demands.join(", "))
+                if conflict.demands.is_empty() {
+                    f.write_str("the values that the file gives are too large already")?;
+                } else {
+                    write!(f, "these demands conflict: {}", conflict.demands.join(", "))?;
+                }
+                conflict.shortages.iter().try_for_each(|short| write!(f, "; {}", short.text))
             }
             Self::GaveUp => f.write_str("the effort was spent before a plan was found or excluded"),
         }
@@ -137,7 +144,34 @@ impl From<Faults> for PlanError {
 /// proves it by [`analyze`].
 ///
 /// Demands are `criticality`, `working_set`, tasks, flows and the bandwidth that a VM requires. What
-/// the file says already is kept.
+/// the file says already is kept. Open is a `memory_budget` that is left out or has only `required`,
+/// `colors` and `banks` that are left out for a VM with `working_set`, and `bandwidth` and `chunk` of
+/// `[dma]`. Budgets are chosen only if the saturation of the memory is known (`[saturation]`, or a
+/// platform that has it, such as `zcu102`); [`Plan::left_out`] reports what was not chosen.
+///
+/// ```
+/// use std::path::Path;
+/// use weir_analysis::{PlanOptions, plan};
+/// use weir_model::{Catalog, SystemFile};
+///
+/// let text = r#"
+/// platform = "zcu102"
+///
+/// [[vm]]
+/// name = "control"
+/// cpus = [0]
+/// criticality = 1
+/// memory_budget = { required = "100MB/s" }
+///
+/// [[vm]]
+/// name = "logger"
+/// cpus = [1]
+/// "#;
+/// let file = SystemFile::parse(Path::new("system.toml"), text, &Catalog::default())?;
+/// let plan = plan(&file, &PlanOptions::default())?;
+/// assert!(plan.choices.vms.iter().all(|vm| vm.budget.is_some()));
+/// # Ok::<(), weir_analysis::PlanError>(())
+/// ```
 ///
 /// ```
 /// use std::path::Path;

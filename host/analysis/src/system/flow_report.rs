@@ -16,10 +16,15 @@ use weir_model::{
 };
 
 /// The bounds of the flows.
+///
+/// Primed values are those of the task that moves a flow's bytes: C' its execution time, D' its
+/// deadline, P' its period, J' its release jitter, q' its longest section without preemption
+/// (rt-virtio, Section V; `docs/theory/analysis.md`, Symbols).
 #[derive(Clone, Debug, Serialize)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct FlowsReport {
-    /// Whether each flow meets its deadline at the bandwidth judged.
+    /// Whether each flow is shown to meet its deadline at the bandwidth judged: each `slack_ns` is
+    /// at least 0.
     pub schedulable: bool,
     /// The verdict on all flows.
     pub verdict: Verdict,
@@ -96,10 +101,13 @@ pub struct FlowBound {
     pub j_ns: f64,
     /// q' at the bandwidth judged, in ns.
     pub q_ns: f64,
-    /// The least slack over the deadlines of the flow, in ns; none if it was not found.
+    /// The least slack over the deadlines of the flow, in ns; the flow holds if it is not negative.
+    /// None if it was not found. `bound_ns` plus slack is not the deadline: the test is stricter.
     pub slack_ns: Option<f64>,
     /// The latency bound in ns, if the broker moves the flow: from the later of notification and
-    /// eligibility to the interrupt of the receiver, on concurrent cores.
+    /// eligibility to the interrupt of the receiver, on concurrent cores. The verdict is by
+    /// `slack_ns`, a sufficient test that is stricter: a flow may not hold although this bound is
+    /// below its deadline. None if no bound exists or an input is missing.
     pub bound_ns: Option<u64>,
     /// The bound in ns if a DMA engine moves the flow: from the notification until the receiver has
     /// handled its interrupt.

@@ -31,7 +31,8 @@ pub struct Report {
     pub assumed: Vec<String>,
     /// The bounds of the flows, if the file has flows and their overheads are known.
     pub flows: Option<FlowsReport>,
-    /// Why the flows were not analyzed.
+    /// Why the flows were not analyzed, with places in the file. Not among [`Self::causes`];
+    /// [`Self::not_judged`] names the same inputs.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "objects")]
     pub faults: Vec<Fault>,
     /// The memory budgets, if the file has some.
@@ -47,7 +48,8 @@ fn objects<S: Serializer>(faults: &[Fault], serializer: S) -> Result<S::Ok, S::E
 }
 
 impl Report {
-    /// Returns the latency bounds of the flows that have a deadline.
+    /// Returns the latency bounds of the flows that have a deadline; none if the flows were not
+    /// analyzed. The field `flows` has the rest, such as the least bandwidth.
     pub fn flows(&self) -> impl Iterator<Item = &FlowBound> {
         self.flows.iter().flat_map(|flows| &flows.flows)
     }

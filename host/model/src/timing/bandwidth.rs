@@ -317,7 +317,7 @@ const WEIGHT: Kind = Kind::Number(0, u16::MAX as u64);
 pub(crate) const MEMORY_BUDGET_KEY: Key = key(
     "memory_budget",
     Kind::Table(&MEMORY_BUDGET),
-    "Its memory budget: see docs/explanation/regulators.md.",
+    "Its memory budget: `accesses` and `period`, or only `required` to have `weir plan` choose them. Regulators: docs/explanation/regulators.md.",
 );
 
 static MEMORY_BUDGET: Shape = Shape {

@@ -137,11 +137,12 @@ pub struct Flow {
     pub port: Option<u32>,
     /// Bytes of a packet, at least 1.
     pub size: Bytes,
-    /// Least time between two packets, at least 1 ns; without it the flow is best effort.
+    /// Least time between two packets, at least 1 ns; none if the flow is best effort.
     pub period: Option<Nanos>,
     /// How late a packet is released at most, in a simulation.
     pub jitter: Nanos,
-    /// Relative deadline, at least 1 ns; without it the flow is best effort.
+    /// Relative deadline, at least 1 ns: the period if the file gives none; none if the flow is best
+    /// effort.
     pub deadline: Option<Nanos>,
     /// No deadline, served when nothing else is.
     pub best_effort: bool,
