@@ -141,3 +141,19 @@ fn a_kept_long_period_is_named_with_the_same_rate() {
     let sums: Vec<_> = conflict.shortages.iter().map(|short| (&*short.what, short.asked)).collect();
     assert_eq!(sums, [("budget of gp", Some(2_000_000)), ("budgets", Some(650))]);
 }
+
+/// A budget of instructions leaves the accesses unlimited: their sum must not wrap.
+#[test]
+fn unlimited_budgets_are_added_without_wrapping() {
+    let text = r#"
+[[vm]]
+name = "a"
+memory_budget = { accesses = 1000, period = "1ms" }
+
+[[vm]]
+name = "b"
+memory_budget = { accesses = 1000, period = "1ms", event = "inst-retired" }
+"#;
+    let plan = planned(text).expect("a plan");
+    assert_eq!(plan.choices.vms.len(), 2);
+}

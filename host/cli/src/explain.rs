@@ -52,10 +52,13 @@ pub fn run(arguments: &Arguments) -> Result {
     } else {
         let width = columns().map_or(PAGE_WIDTH, |width| PAGE_WIDTH.min(width.into()));
         let pages: Vec<_> = found.into_iter().map(|page| rendered(page, width)).collect();
-        write!(out, "{}", pages.join("\n"))?;
+        write!(out, "{}\n{}", pages.join("\n"), wrapped(HIDDEN, width))?;
     }
     Ok(())
 }
+
+/// What examples leave out.
+const HIDDEN: &str = "Examples leave out what every system has: `platform = \"qemu-virt\"`, the VMs `a` on core 0 and `b` on core 1, and of a VM `name`, `cpus`, `memory` and `image`.";
 
 /// Widest line of prose, in columns.
 const PAGE_WIDTH: usize = 100;

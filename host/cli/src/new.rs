@@ -42,6 +42,13 @@ pub fn run(arguments: &Arguments) -> Result {
         other => other.context(|| format!("write {}", path.display()))?,
     };
     file.write_all(TEMPLATE.as_bytes()).context(|| format!("write {}", path.display()))?;
-    writeln!(screen::stdout(), "{0}\nnext: weir run {0}", path.display())?;
+    let shown = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    let word = if shown.chars().all(plain) {
+        shown.clone()
+    } else {
+        format!("'{}'", shown.replace('\'', r"'\''"))
+    };
+    writeln!(screen::stdout(), "{shown}\nnext: weir run {word}")?;
     Ok(())
 }

@@ -20,7 +20,7 @@ use weir_report::{paragraph, versioned};
 /// Chooses what a system file leaves open - colors, banks, memory budgets, DMA bandwidth and chunk - so that all its
 /// demands hold and best effort is left the most memory bandwidth; proves it by `weir analyze`.
 ///
-/// The result is the input with the choices written into it, comments kept. Demands are `criticality`, `bandwidth =
+/// The result is the input with the choices written into it, comments kept. Demands are `criticality`, `memory_budget =
 /// { required = .. }`, `working_set`, `[[vm.task]]` and `[[flow]]`; what the file says already is kept. If demands conflict,
 /// the smallest set that conflicts is named, with what there is too little of.
 ///

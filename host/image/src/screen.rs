@@ -16,12 +16,15 @@ pub struct Fit<W> {
     to: W,
     /// The beginning of a character or of a color's sequence whose end has not been written yet.
     pending: Vec<u8>,
+    /// Go on without writing when the reader has gone away.
+    to_the_end: bool,
 }
 
-/// Standard output.
+/// Standard output. When its reader has gone away (`weir check FILE | head -1`) the rest is not
+/// written, so that the command goes on to its exit status.
 #[must_use]
 pub fn stdout() -> Fit<AutoStream<io::StdoutLock<'static>>> {
-    Fit::new(AutoStream::auto(io::stdout().lock()))
+    Fit { to_the_end: true, ..Fit::new(AutoStream::auto(io::stdout().lock())) }
 }
 
 /// Standard output for a while in which others write to it, too.
@@ -33,13 +36,13 @@ pub fn shared_stdout() -> Fit<AutoStream<io::Stdout>> {
 /// Standard error.
 #[must_use]
 pub fn stderr() -> Fit<AutoStream<io::Stderr>> {
-    Fit::new(anstream::stderr())
+    Fit { to_the_end: true, ..Fit::new(anstream::stderr()) }
 }
 
 impl<W: Write> Fit<W> {
     /// Writes to `to`.
     pub const fn new(to: W) -> Self {
-        Self { to, pending: Vec::new() }
+        Self { to, pending: Vec::new(), to_the_end: false }
     }
 }
 
@@ -128,12 +131,18 @@ impl<W: Write> Write for Fit<W> {
             };
             rest = &rest[taken..];
         }
-        self.to.write_all(&shown)?;
+        match self.to.write_all(&shown) {
+            Err(error) if self.to_the_end && error.kind() == io::ErrorKind::BrokenPipe => {}
+            written => written?,
+        }
         Ok(buffer.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.to.flush()
+        match self.to.flush() {
+            Err(error) if self.to_the_end && error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            flushed => flushed,
+        }
     }
 }
 
@@ -153,6 +162,27 @@ mod tests {
             fit.write_all(part).expect("a vector takes all");
         }
         String::from_utf8(fit.to).expect("UTF-8")
+    }
+
+    /// A pipe without a reader.
+    struct Closed;
+
+    impl Write for Closed {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+    }
+
+    #[test]
+    fn without_a_reader_a_command_goes_on_to_its_end() {
+        assert!(Fit::new(Closed).write_all(b"a").is_err());
+        let mut fit = Fit { to_the_end: true, ..Fit::new(Closed) };
+        fit.write_all(b"a").expect("ignored");
+        fit.flush().expect("ignored");
     }
 
     #[test]

@@ -298,7 +298,7 @@ impl<'a> Checker<'a> {
             return none;
         }
         if period.0 > packed::MOST_PERIOD_NS {
-            let help = "write a period of at most half an hour".to_owned();
+            let help = "write a period of at most 2199s".to_owned();
             let message = format!("the period of {period} is too long to count in");
             self.fault(Code::BudgetPeriodLong, &bandwidth.rules.places.period, message, help);
             return none;

@@ -20,7 +20,7 @@ mod picture;
 mod table;
 pub mod trace;
 
-pub use json::{JSON_VERSION, versioned};
+pub use json::{JSON_VERSION, Json, versioned};
 pub use picture::Picture;
 pub use table::{Table, columns, paragraph, paragraphs, table};
 

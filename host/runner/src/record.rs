@@ -80,6 +80,7 @@ impl Record {
 
     /// A new JSON file.
     pub fn write_json(&self, name: &str, value: &Value) -> Result {
+        let value = weir_report::versioned(value.clone());
         self.write_file(name, format!("{value:#}\n").as_bytes())
     }
 

@@ -665,11 +665,11 @@ fn task_holds(system: &System, budgets: &[u64], i: usize) -> bool {
     matches!(execution_bound(task, &interferers), Bound::AtMost(t) if t <= *deadline)
 }
 
+/// The budgets together. What is not limited is the greatest number, and so is the sum with it.
 fn total_of(system: &System, budgets: &[u64], best_effort: bool) -> u64 {
     budgets
         .iter()
         .zip(&system.vms)
         .filter(|(_, vm)| vm.best_effort == best_effort)
-        .map(|(b, _)| *b)
-        .sum()
+        .fold(0, |sum: u64, (budget, _)| sum.saturating_add(*budget))
 }

@@ -387,7 +387,7 @@ fn causes(timing: &Timing, parts: &[Part], min_bandwidth: Option<u64>) -> Vec<Fa
         Some(least) => {
             format!("write [dma] bandwidth = \"{least}B/s\" or more")
         }
-        None => "lower the demand of the flows".to_owned(),
+        None => "raise the flow's `deadline`: no bandwidth is enough for it".to_owned(),
     };
     let mut blamed = parts.iter().filter_map(Part::blamed);
     let place = blamed.find_map(|flow| timing.flows.get(flow)).map(|flow| flow.place.clone());

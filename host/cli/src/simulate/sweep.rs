@@ -144,6 +144,7 @@ impl<'a> Grid<'a> {
     fn head(&self, index: usize) -> Map<String, Value> {
         let values = point(self.axes, index).into_iter();
         let mut head = Map::new();
+        head.insert("version".into(), weir_report::JSON_VERSION.into());
         head.insert("index".into(), index.into());
         head.insert("of".into(), self.total.into());
         head.insert("sweep".into(), self.fingerprint.as_str().into());

@@ -20,7 +20,7 @@ use std::{collections::HashMap, ops::Range};
 use weir_units::Nanos;
 
 /// The longest time slice in whole seconds, for messages.
-const MOST_TURN: &str = "2199s, half an hour";
+const MOST_TURN: &str = "2199s";
 const _: () = assert!(MOST_TURN_NS / 1_000_000_000 == 2199);
 
 impl Checker<'_> {
@@ -196,8 +196,7 @@ impl Checker<'_> {
             }
         }
         if core.schedule.repeats() > Nanos(MOST_TURN_NS) {
-            let message =
-                format!("core {}: the schedule repeats after more than half an hour", core.id);
+            let message = format!("core {}: the schedule repeats after more than 2199s", core.id);
             wrong(Code::SlotLength, message, format!("write at most {MOST_TURN}"));
         }
     }

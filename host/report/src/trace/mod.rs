@@ -171,7 +171,8 @@ pub fn write<R: Read>(
                 "lost": facts.lost,
                 "vms": vms.collect::<Vec<_>>(),
             });
-            write!(out, "{{\"run\":{run},\"records\":[")?;
+            let version = crate::JSON_VERSION;
+            write!(out, "{{\"version\":{version},\"run\":{run},\"records\":[")?;
             let mut comma = "\n";
             while let Some(record) = next()? {
                 write!(out, "{comma}{}", words::json(&record, &facts))?;
