@@ -426,7 +426,7 @@ mod tests {
             (b"\xff\xfe\n".to_vec(), 1),
             (b"\xff\xfe".to_vec(), 1),
             ([line(1).as_bytes(), b"my notes"].concat(), 2),
-            ([line(1).as_bytes(), &line(5).as_bytes()[..20]].concat(), 2),
+            ([line(1).as_bytes(), &line(5).as_bytes()[..22]].concat(), 2),
             ([line(1).as_bytes(), other.trim_end().as_bytes()].concat(), 2),
             ((line(1) + &line(3) + "{").into_bytes(), 3),
         ] {
