@@ -47,7 +47,7 @@ fn a_dram_trace_of_row_misses_takes_trc_each() {
     assert_eq!(said.status, Some(0), "{}", said.err);
     let json: Value = serde_json::from_str(&said.out).unwrap();
     let keys: Vec<_> = json.as_object().unwrap().keys().cloned().collect();
-    assert_eq!(keys, ["requests", "cycles", "row_hits", "row_conflicts", "mb_per_s"]);
+    assert_eq!(keys, ["version", "requests", "cycles", "row_hits", "row_conflicts", "mb_per_s"]);
     assert_eq!((json["requests"].as_u64(), json["row_hits"].as_u64()), (Some(20_000), Some(0)));
     let each = json["cycles"].as_f64().unwrap() / 20_000.0;
     let expected = 56.0 / (1.0 - 433.0 / 9364.0);
