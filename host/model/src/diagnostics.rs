@@ -3,7 +3,7 @@
 //! A page is a Markdown file in `host/model/diagnostics`: a title, the cause, the section
 //! `Example` with a file that is refused with this code, and the section `Fix`.
 
-use crate::shape::nearest;
+use crate::text::nearest;
 use std::{fmt, fmt::Write as _, sync::LazyLock};
 
 /// Defines [`Code`] and [`TOPICS`] from one list. A number that is used twice does not compile, and

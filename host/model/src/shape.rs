@@ -5,7 +5,7 @@ use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::fault::Faults;
 use crate::fault::File;
-use crate::text::hex;
+use crate::text::{hex, nearest};
 use serde_json::json;
 use std::ops::Range;
 use toml::{
@@ -117,18 +117,6 @@ fn one_of(choices: &[&str]) -> String {
         [only] => only.clone(),
         [most @ .., last] => format!("{} or {last}", most.join(", ")),
     }
-}
-
-/// The name among `known` that was probably meant.
-pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Comparing takes time and memory by the product of both lengths, and no name is that long.
-    const LONGEST: usize = 64;
-    let known = known.into_iter().filter(|_| word.len() <= LONGEST);
-    known
-        .map(|name| (strsim::damerau_levenshtein(word, name), name))
-        .filter(|(distance, name)| *distance <= 1 + name.len().max(word.len()) / 4)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, name)| name)
 }
 
 /// What to write instead of the unknown `word`.

@@ -61,6 +61,18 @@ pub(crate) fn hex(address: u64) -> String {
     weir_units::Pa(address).to_string()
 }
 
+/// The name among `known` that was probably meant.
+pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // Comparing takes time and memory by the product of both lengths, and no name is that long.
+    const LONGEST: usize = 64;
+    let known = known.into_iter().filter(|_| word.len() <= LONGEST);
+    known
+        .map(|name| (strsim::damerau_levenshtein(word, name), name))
+        .filter(|(distance, name)| *distance <= 1 + name.len().max(word.len()) / 4)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,11 +10,11 @@ use crate::resolve::LIKELY_KERNEL;
 use crate::resolve::LIKELY_PROGRAM;
 use crate::resolve::Role;
 use crate::resolve::Source;
-use crate::shape::nearest;
 use crate::shape::suggestion;
 use crate::system::Image;
 use crate::system::Piece;
 use crate::system::Spans;
+use crate::text::nearest;
 use std::fs;
 use weir_units::Ipa;
 
