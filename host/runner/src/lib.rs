@@ -11,6 +11,7 @@ pub mod control;
 mod demux;
 pub mod elf;
 mod expect;
+pub mod findings;
 pub mod judge;
 pub mod lab;
 pub mod measure;

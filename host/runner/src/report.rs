@@ -5,7 +5,7 @@
 use super::{
     demux::{Source, Step},
     expect::Expectations,
-    judge::{self, Activations, Budget, Clock, Finding, Interrupt, Latency, Task},
+    findings::{self, Activations, Budget, Clock, Finding, Interrupt, Latency, Task},
     syndrome,
 };
 use serde::Serialize;
@@ -405,7 +405,7 @@ impl Tally {
             deadline_ns: *deadline_ns,
             activations: None,
             misses: None,
-            finding: judge::open(),
+            finding: findings::open(),
         };
         let vms = vms
             .iter()
@@ -466,7 +466,7 @@ impl Tally {
 
     /// Takes a line that reports of a task of the VM that printed it.
     fn task(&mut self, vm: usize, line: &str) {
-        let Some((name, activations, misses)) = judge::activations(line) else { return };
+        let Some((name, activations, misses)) = findings::activations(line) else { return };
         let tasks = self.vms.get_mut(vm).into_iter().flat_map(|vm| &mut vm.tasks).enumerate();
         for (place, task) in tasks.filter(|(_, task)| task.name == name) {
             let counts = self.activations.entry((vm, place)).or_default();
@@ -927,11 +927,12 @@ mod tests {
             let tally = tally(&wire);
             let report = tally.report("s", "p", &Expectations::default(), ended_by, time_ns);
             let mut report = RunReport { flows: tally.flows(&facts), ..report };
-            let counted = judge::Conditions { clock: Clock::Counted, accept_host_time: false };
+            let counted =
+                crate::judge::Conditions { clock: Clock::Counted, accept_host_time: false };
             let packet = Packet { latency_ns: 109_984, arrived_ns: 200_000 };
             let mut observed = Observed::of_packets(vec![packet], 0);
             observed.add_turns(0, Turns::default());
-            judge::judge(&mut report, Some(&observed), (&[], &[]), counted);
+            crate::judge::judge(&mut report, Some(&observed), (&[], &[]), counted);
             report
         };
         let told = |report: &RunReport| show::summary(report);

@@ -1,7 +1,7 @@
 //! The summary of a run.
 
 use super::{
-    judge::{Clock, Finding, Latency},
+    findings::{Clock, Finding, Latency},
     report::{Counted, End, Flow, Frames, RunReport, Vm, WITHOUT_BROKER},
 };
 use std::fmt::Write as _;

@@ -1,0 +1,191 @@
+//! What a run showed of flows, memory budgets, tasks and interrupts, with the verdict on each.
+
+use crate::observed::{Packet, percentile};
+use serde::{Serialize, Serializer};
+use weir_analysis::verdict::Verdict;
+
+/// The time that a run's latencies are measured in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Clock {
+    /// The host's: a latency contains the times at which the host did something else.
+    #[default]
+    Host,
+    /// Instructions, with a tick that ends a core's time slice: a latency contains slices of other
+    /// busy cores.
+    CountedInSlices,
+    /// Instructions, without such a tick.
+    Counted,
+}
+
+/// A verdict with its reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The verdict.
+    #[serde(serialize_with = "key")]
+    pub verdict: Verdict,
+    /// Why it is not "holds"; empty if it is.
+    pub reason: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn key<S: Serializer>(verdict: &Verdict, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(verdict.key())
+}
+
+impl Finding {
+    pub(crate) fn holds() -> Self {
+        Self { verdict: Verdict::Holds, reason: String::new() }
+    }
+
+    pub(crate) fn not_judged(reason: impl Into<String>) -> Self {
+        Self { verdict: Verdict::NotJudged, reason: reason.into() }
+    }
+
+    /// Returns "does not hold", or "not judged" if there is an excuse.
+    pub(crate) fn failed(reason: String, excuse: Option<&str>) -> Self {
+        match excuse {
+            Some(excuse) => Self::not_judged(format!("{reason}; {excuse}")),
+            None => Self { verdict: Verdict::DoesNotHold, reason },
+        }
+    }
+}
+
+/// The latencies of a flow's packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Latency {
+    /// The shortest.
+    pub min: u64,
+    /// The median; none if records of the trace were lost.
+    pub p50: Option<u64>,
+    /// What 99 % of the packets do not exceed; none if records of the trace were lost.
+    pub p99: Option<u64>,
+    /// The longest.
+    pub max: u64,
+    /// The number of the first packet that took `max`, counted from 1.
+    pub max_packet: u64,
+    /// When that packet arrived, in nanoseconds since the hypervisor started.
+    pub max_arrived_ns: u64,
+}
+
+impl Latency {
+    /// Returns the latencies of all packets of a flow; none without a packet.
+    #[must_use]
+    pub fn of(packets: &[Packet]) -> Option<Self> {
+        let mut sorted: Vec<u64> = packets.iter().map(|packet| packet.latency_ns).collect();
+        sorted.sort_unstable();
+        let (&min, &max) = (sorted.first()?, sorted.last()?);
+        let place = packets.iter().position(|packet| packet.latency_ns == max)?;
+        Some(Self {
+            min,
+            p50: percentile(&sorted, 50),
+            p99: percentile(&sorted, 99),
+            max,
+            max_packet: place as u64 + 1,
+            max_arrived_ns: packets.get(place)?.arrived_ns,
+        })
+    }
+}
+
+/// How a vCPU used its memory budget.
+#[derive(Clone, Debug, Serialize)]
+pub struct Budget {
+    /// The vCPU.
+    pub vcpu: u8,
+    /// What is counted: `all`, `reads` or `writes`.
+    pub counts: &'static str,
+    /// The budget of the VM, in accesses a period.
+    pub budget: u64,
+    /// The period.
+    pub period_ns: u64,
+    /// Periods that were observed.
+    pub periods: u64,
+    /// The most accesses in a period.
+    pub max_used: u64,
+    /// Periods in which the vCPU was suspended.
+    pub throttled_periods: u64,
+    /// The most accesses above the limit that was in force.
+    pub max_beyond: u64,
+    /// The most accesses that may be counted above a limit.
+    pub overshoot: Option<u64>,
+    /// Periods with more than that.
+    pub exceeded_periods: u64,
+    /// The verdict.
+    #[serde(flatten)]
+    pub finding: Finding,
+}
+
+/// A task that a VM's lines report of.
+#[derive(Clone, Debug, Serialize)]
+pub struct Task {
+    /// Its name.
+    pub name: String,
+    /// Its deadline.
+    pub deadline_ns: u64,
+    /// Activations that its VM reported; none without a report.
+    pub activations: Option<u64>,
+    /// Missed deadlines among them.
+    pub misses: Option<u64>,
+    /// The verdict.
+    #[serde(flatten)]
+    pub finding: Finding,
+}
+
+/// How soon a VM had the core for an interrupt.
+#[derive(Clone, Debug, Serialize)]
+pub struct Interrupt {
+    /// The interrupt's number.
+    pub intid: u32,
+    /// Its deadline.
+    pub deadline_ns: u64,
+    /// How often it was delivered.
+    pub delivered: u64,
+    /// How often later than the deadline, or not until the end of the run.
+    pub late: u64,
+    /// The longest time.
+    pub max_ns: u64,
+    /// The verdict.
+    #[serde(flatten)]
+    pub finding: Finding,
+}
+
+/// What a VM reported of a task: counts since the VM's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Activations {
+    /// Of the VM's earlier lives.
+    before: (u64, u64),
+    /// The last report.
+    last: (u64, u64),
+}
+
+impl Activations {
+    /// Takes the next report. Counts that fall are those of another life of the VM.
+    pub fn take(&mut self, activations: u64, misses: u64) {
+        if activations < self.last.0 {
+            self.before = self.sum();
+        }
+        self.last = (activations, misses);
+    }
+
+    /// Activations and misses of all lives.
+    #[must_use]
+    pub fn sum(&self) -> (u64, u64) {
+        let ((a, b), (c, d)) = (self.before, self.last);
+        (a.saturating_add(c), b.saturating_add(d))
+    }
+}
+
+/// Reads a line `NAME: N activations, M misses`, which may go on behind that.
+#[must_use]
+pub fn activations(line: &str) -> Option<(&str, u64, u64)> {
+    let (name, rest) = line.split_once(": ")?;
+    let (activations, rest) = rest.split_once(" activations, ")?;
+    let (misses, _) = rest.split_once(" misses")?;
+    Some((name, activations.parse().ok()?, misses.parse().ok()?))
+}
+
+/// The finding on a task before it is judged.
+#[must_use]
+pub fn open() -> Finding {
+    Finding::not_judged("")
+}
