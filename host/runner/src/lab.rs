@@ -2,7 +2,7 @@
 
 use crate::{
     elf::Image,
-    observe::{Watch, plugin::ledger_argument, plugin_arguments},
+    plugin::{Watch, ledger_argument, plugin_arguments},
     run::{Options, Silent, run},
     show,
     signals::watch_signals,

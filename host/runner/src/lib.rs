@@ -17,6 +17,7 @@ pub mod lab;
 pub mod measure;
 pub mod observe;
 mod observed;
+pub mod plugin;
 mod qemu;
 mod ram;
 mod record;

@@ -25,7 +25,7 @@ use crate::failure::{Context, Failure, Result};
 use weir_report::Table;
 use weir_runner::{
     elf::{Image, Sizes, Symbol},
-    observe::plugin_arguments,
+    plugin::plugin_arguments,
 };
 
 /// A path that the benchmark guest must have taken, and what it costs in the peer.

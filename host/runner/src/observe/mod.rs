@@ -1,37 +1,25 @@
 //! Runs a system with every access to memory sent through a model of caches and DRAM banks.
 
 mod picture;
-pub(crate) mod plugin;
 mod record;
 mod render;
 mod symbols;
 
 pub use picture::svg;
-pub use plugin::{Watch, plugin_arguments};
 pub use record::{Trace, render as render_traces};
 pub use render::{NOTHING, render};
 
+use crate::plugin::Watch;
 use crate::report::End;
 use crate::run::{Console, Options, Run, count, run};
 use serde_json::Value;
 use std::{fs, path::Path};
 use weir_image::{Failure, Result, cargo::Programs, failure::Context};
 use weir_model::System;
-use weir_qemu_plugin::caches::{Observed, Record, Shape};
-
-/// L1 data cache of a Cortex-A53 in its usual configuration, the one that QEMU's `cortex-a53` reports (Cortex-A53 TRM, DDI 0500,
-/// 2.1.4 and 6.1).
-const L1D: Shape = Shape { size: 32 << 10, ways: 4, line: 64 };
-/// Its L1 instruction cache.
-const L1I: Shape = Shape { size: 32 << 10, ways: 2, line: 64 };
-/// Bytes of a row of a DRAM bank: 1024 columns of 64 bits, as on DIMMs of DDR4 x8 devices (JESD79-4, 2.7).
-const ROW: u64 = 8 << 10;
+use weir_qemu_plugin::caches::{Observed, Record};
 
 /// Where the plug-in leaves recordings.
 const RECORDINGS: &str = "recordings";
-/// What the plug-in is told before the run, and in the end.
-const CACHES: &str = "caches.json";
-const UNTIL: &str = "until";
 
 /// What was seen of a system.
 pub struct Outcome {

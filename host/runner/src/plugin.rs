@@ -1,6 +1,5 @@
 //! The plug-in in one run of QEMU: what it is told, and with which arguments it is loaded.
 
-use super::{CACHES, L1D, L1I, ROW, UNTIL};
 use crate::{
     elf::Image,
     ram::Ram,
@@ -16,6 +15,18 @@ use weir_image::{Environment, Failure, Result, cargo::Programs, failure::Context
 use weir_model::{Packed, System, Vm, page_owners};
 use weir_qemu_plugin::caches::{PAGE, Record, Run, Setup, Shape};
 use weir_trace::monitor::{self, Kind, Monitor};
+
+/// L1 data cache of a Cortex-A53 in its usual configuration, the one that QEMU's `cortex-a53` reports (Cortex-A53 TRM, DDI 0500,
+/// 2.1.4 and 6.1).
+const L1D: Shape = Shape { size: 32 << 10, ways: 4, line: 64 };
+/// Its L1 instruction cache.
+const L1I: Shape = Shape { size: 32 << 10, ways: 2, line: 64 };
+/// Bytes of a row of a DRAM bank: 1024 columns of 64 bits, as on DIMMs of DDR4 x8 devices (JESD79-4, 2.7).
+const ROW: u64 = 8 << 10;
+
+/// What the plug-in is told before the run, and in the end.
+const CACHES: &str = "caches.json";
+const UNTIL: &str = "until";
 
 /// The symbol of the page that the plug-in counts in, a `weir_trace::monitor::Monitor`.
 const PAGE_SYMBOL: &str = "weir_monitor";
@@ -175,6 +186,7 @@ fn quote(path: &Path) -> String {
 }
 
 /// What makes the plug-in write the ledger of memory budgets to `file`: behind [`plugin_arguments`].
+#[must_use]
 pub fn ledger_argument(file: &Path) -> String {
     format!(",ledger={}", quote(file))
 }
