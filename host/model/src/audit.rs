@@ -4,13 +4,9 @@
 //! Colors and banks are found here from each page's address and the board's functions, not from cells, so that a mistake
 //! in the arithmetic of cells would show.
 
-use crate::coloring::Division;
+use crate::coloring::division::Division;
 use crate::pack::Packed;
-use crate::packed;
-use crate::packed::ACTIVE;
-use crate::packed::DEVICE;
-use crate::packed::Span;
-use crate::packed::VmView;
+use crate::packed::{self, ACTIVE, DEVICE, Span, VmView};
 use crate::platform::Gic;
 use crate::system::System;
 use std::{

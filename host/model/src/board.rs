@@ -5,8 +5,16 @@ use dtoolkit::{
     fdt::Fdt,
     model::{DeviceTree, DeviceTreeNode},
 };
-use weir_units::Bytes;
-use weir_units::Pa;
+use weir_units::{Bytes, Pa};
+
+/// A piece of RAM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Its first byte.
+    pub base: Pa,
+    /// Its size.
+    pub size: Bytes,
+}
 
 /// A node with registers.
 #[derive(Clone, Debug)]

@@ -2,16 +2,8 @@
 //! when a counter overflows, or a counter page that EL2 polls.
 
 use crate::diagnostics::Code;
-use crate::fault::Fault;
-use crate::fault::Faults;
-use crate::fault::File;
-use crate::raw::At;
-use crate::raw::Values;
-use crate::raw::number;
-use crate::raw::text;
-use crate::shape::Key;
-use crate::shape::Kind;
-use crate::shape::Shape;
+use crate::document::{At, Values, number, text};
+use crate::fault::{Fault, Faults, File};
 use crate::shape::suggestion;
 use toml::de::DeTable;
 use weir_units::Nanos;
@@ -143,74 +135,6 @@ pub struct CounterPage {
     /// As for a PMU.
     pub min_period: Nanos,
 }
-
-const INTID: Kind = Kind::Number(16, 255);
-const EVENT: Kind = Kind::Choice(EVENT_NAMES);
-
-const fn key(name: &'static str, required: bool, kind: Kind, doc: &'static str) -> Key {
-    Key { name, doc, required, kind }
-}
-
-/// Key `pmu` of a platform file.
-pub(crate) const PMU_KEY: Key =
-    key("pmu", false, Kind::Table(&PMU), "What the PMUs of its cores can count.");
-/// Key `counter_page` of a platform file.
-pub(crate) const COUNTER_PAGE_KEY: Key = key(
-    "counter_page",
-    false,
-    Kind::Table(&COUNTER_PAGE),
-    "What a counter page counts of each core.",
-);
-
-const MIN_PERIOD: Key = key(
-    "min_period",
-    true,
-    Kind::Duration,
-    "The shortest period of a budget: a shorter one would cost more than a twentieth of the core.",
-);
-
-static PMU: Shape = Shape {
-    name: "[pmu]",
-    doc: "What the PMUs of its cores can count.",
-    keys: &[
-        key("events", true, Kind::List(&EVENT), "What they count."),
-        key(
-            "counters",
-            false,
-            Kind::Number(1, 31),
-            "Event counters of each core. Two are the hypervisor's; without the key no VM can have others.",
-        ),
-        key(
-            "intids",
-            false,
-            Kind::List(&INTID),
-            "The private interrupt of an overflow, or a shared one for each core; without it no budget can stand on the PMU.",
-        ),
-        MIN_PERIOD,
-    ],
-};
-
-static COUNTER_PAGE: Shape = Shape {
-    name: "[counter_page]",
-    doc: "A page of counters that EL2 polls.",
-    keys: &[
-        key("events", true, Kind::List(&EVENT), "What it counts."),
-        key(
-            "poll",
-            true,
-            Kind::Duration,
-            "Time between two polls, unless a VM has the key `poll`.",
-        ),
-        key("access", true, Kind::Duration, "The least time of an instruction."),
-        key(
-            "poll_overhead",
-            true,
-            Kind::Duration,
-            "Upper bound on the time that a poll takes from the core; at the start of a period at most twice as much.",
-        ),
-        MIN_PERIOD,
-    ],
-};
 
 /// Reads what a platform file says.
 pub(crate) fn read(table: &DeTable<'_>, file: &File, faults: &mut Faults) -> Counters {

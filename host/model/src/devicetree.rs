@@ -6,14 +6,12 @@
 
 mod pci;
 
-use crate::{
-    board::{self, BoardDevice, cell, cells, strings},
-    packed::{PAGE, VIRTIO_LEN},
-    platform::Platform,
-    system::{
-        CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, NET, NET_INTID, REDISTRIBUTOR_LEN, Socket, VSOCK,
-        VSOCK_INTID, Vm,
-    },
+use crate::board::{self, BoardDevice, cell, cells, strings};
+use crate::packed::{PAGE, VIRTIO_LEN};
+use crate::platform::Platform;
+use crate::vm::{
+    CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, NET, NET_INTID, REDISTRIBUTOR_LEN, Socket, VSOCK,
+    VSOCK_INTID, Vm,
 };
 use dtoolkit::{
     Node, Property, ToPropertyValue,

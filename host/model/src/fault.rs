@@ -1,10 +1,8 @@
 //! Diagnostics of a file: each with its place, a second place, and a suggestion.
 
-use crate::{
-    diagnostics::Code,
-    files,
-    text::{is_hidden, masked, printable},
-};
+use crate::diagnostics::Code;
+use crate::files;
+use crate::text::{is_hidden, masked, printable};
 use miette::{
     Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode,
 };
@@ -16,6 +14,10 @@ pub(crate) type File = Arc<NamedSource<String>>;
 pub(crate) fn file(path: &Path, text: impl Into<String>) -> File {
     Arc::new(NamedSource::new(path.display().to_string(), text.into()))
 }
+
+/// A place in the file, for faults that are found later.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place(pub(crate) Range<usize>);
 
 /// One thing that is wrong, at its place in a file. Displayed as its message alone; the suggestion is
 /// `help`, the place [`Self::location`].

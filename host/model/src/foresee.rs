@@ -2,20 +2,14 @@
 
 use crate::devicetree;
 use crate::fault::Faults;
-use crate::image::Problem;
-use crate::image::stored;
-use crate::image::total;
-use crate::pack::Content;
-use crate::pack::Start;
-use crate::pack::arrange;
-use crate::pack::load;
-use crate::pack::start;
+use crate::image::{Problem, stored, total};
+use crate::pack::{Content, Start, arrange, load, start};
 use crate::packed::PAGE;
 use crate::place::Placement;
 use crate::platform::Platform;
 use crate::resolve::Source;
 use crate::system::System;
-use crate::system::Vm;
+use crate::vm::Vm;
 use std::borrow::Cow;
 use weir_units::Bytes;
 

@@ -1,13 +1,13 @@
 //! What a VM's image puts where in its RAM.
 
 use crate::diagnostics::Code;
-use crate::system::Image;
-use crate::system::Piece;
+use crate::fault::{Fault, File};
+use crate::ranges::{overlap, span};
 use crate::text::hex;
+use crate::vm::{Image, Piece, Vm};
 use elf::{ElfBytes, abi, endian::LittleEndian};
 use std::ops::Range;
-use weir_units::Bytes;
-use weir_units::Ipa;
+use weir_units::{Bytes, Ipa};
 
 /// Block that Linux wants to be aligned to (Documentation/arch/arm64/booting.rst), and distance of an
 /// image from the start of RAM, where the device tree is.
@@ -113,14 +113,6 @@ pub(crate) fn lay_out<'a>(
         }
     }
     if problems.is_empty() { Ok(program) } else { Err(problems) }
-}
-
-pub(crate) fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
-    a.start < b.end && b.start < a.end
-}
-
-pub(crate) fn span(range: &Range<u64>) -> String {
-    format!("{} to {}", hex(range.start), hex(range.end))
 }
 
 pub(crate) fn in_ram(range: &Range<u64>, memory: &[Piece]) -> bool {
@@ -309,14 +301,6 @@ fn linux<'a>(
     Ok(Program { entry: start, parts, initrd: disk })
 }
 
-impl Piece {
-    /// One above its last byte.
-    #[must_use]
-    pub const fn end(&self) -> u64 {
-        self.base.0.saturating_add(self.size.0)
-    }
-}
-
 /// Where a flat binary goes when the file does not say.
 pub(crate) fn default_load(memory: &[Piece]) -> Ipa {
     Ipa(memory.first().map_or(0, |piece| piece.base.0).saturating_add(BLOCK))
@@ -332,4 +316,45 @@ pub(crate) fn stored(data: &[u8]) -> &[u8] {
 /// All of a VM's RAM.
 pub(crate) fn total(memory: &[Piece]) -> Bytes {
     Bytes(memory.iter().fold(0, |sum, piece| piece.size.0.saturating_add(sum)))
+}
+
+impl Vm {
+    /// Where an image can be in RAM that `tlb_colors` cuts.
+    fn pieces_help(&self) -> String {
+        let longest = self.memory.iter().map(|piece| piece.size.0).max().unwrap_or(0);
+        format!(
+            "`tlb_colors` leaves holes in the RAM of {}: its {} pieces, of at most {}, are {}; link each segment to lie in one of them, give it more adjacent sets, or leave `tlb_colors` out",
+            self.name,
+            self.memory.len(),
+            Bytes(longest),
+            ram(&self.memory),
+        )
+    }
+
+    /// The fault that `problem` with its image is.
+    pub(crate) fn image_fault(&self, file: &File, problem: Problem) -> Fault {
+        let place = match problem.party {
+            Party::Image => &self.spans.image,
+            Party::Initrd => &self.spans.initrd,
+            Party::DeviceTree => &self.spans.device_tree,
+        };
+        let message = format!("{}: {}", self.name, problem.message);
+        let fault = Fault::new(problem.code, file, place.clone(), message).help(problem.help);
+        if problem.code == Code::OutsideRam {
+            let fault =
+                fault.label("this does not fit").and(self.spans.memory.clone(), "into this RAM");
+            match &self.spans.tlb_colors {
+                Some(span) => fault
+                    .and(span.clone(), "which these sets cut into pieces")
+                    .help(self.pieces_help()),
+                None => fault,
+            }
+        } else if problem.party == Party::DeviceTree {
+            fault
+                .label("the device tree lies in here")
+                .and(self.spans.image.clone(), "and this too")
+        } else {
+            fault.label("this")
+        }
+    }
 }

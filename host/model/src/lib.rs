@@ -44,6 +44,8 @@ mod devicetree;
 #[cfg(feature = "std")]
 mod diagnostics;
 #[cfg(feature = "std")]
+mod document;
+#[cfg(feature = "std")]
 mod fault;
 #[cfg(feature = "std")]
 mod files;
@@ -52,8 +54,11 @@ mod foresee;
 #[cfg(feature = "std")]
 mod image;
 #[cfg(feature = "std")]
+mod keys;
 #[cfg(feature = "std")]
 mod load;
+#[cfg(feature = "std")]
+mod measured;
 #[cfg(feature = "std")]
 mod pack;
 pub mod packed;
@@ -63,6 +68,8 @@ pub mod pci;
 mod place;
 #[cfg(feature = "std")]
 pub mod platform;
+#[cfg(feature = "std")]
+mod ranges;
 #[cfg(feature = "std")]
 mod raw;
 #[cfg(feature = "std")]
@@ -76,11 +83,15 @@ mod schema;
 #[cfg(feature = "std")]
 mod shape;
 #[cfg(feature = "std")]
+mod shares;
+#[cfg(feature = "std")]
 mod system;
 #[cfg(feature = "std")]
 mod text;
 #[cfg(feature = "std")]
 pub mod timing;
+#[cfg(feature = "std")]
+mod vm;
 
 #[cfg(feature = "std")]
 pub use audit::{Audited, audit, page_owners};
@@ -89,7 +100,7 @@ pub use board::Irq;
 #[cfg(feature = "std")]
 pub use check::{check_file, check_file_on, check_text, check_to_measure};
 #[cfg(feature = "std")]
-pub use coloring::{Division, Share, shares};
+pub use coloring::division::Division;
 #[cfg(feature = "std")]
 pub use diagnostics::{
     Code, Example, ExampleKind, Explanation, diagnostics_reference, explain, explanations,
@@ -101,7 +112,6 @@ pub use fault::{Fault, Faults, Location, Style, TEXT_LIMIT};
 pub use files::{open_regular, read_regular, read_short, read_text};
 #[cfg(feature = "std")]
 pub use foresee::{Foreseen, Prospect, foresee};
-#[cfg(feature = "std")]
 #[cfg(feature = "std")]
 pub use load::SystemFile;
 #[cfg(feature = "std")]
@@ -121,8 +131,12 @@ pub use resolve::{Catalog, LIKELY_HYPERVISOR, LIKELY_KERNEL, LIKELY_PROGRAM, Sou
 #[cfg(feature = "std")]
 pub use schema::{TEMPLATE, schema};
 #[cfg(feature = "std")]
-pub use system::{Board, Device, Hypervisor, Image, Net, Piece, Socket, System, Vm};
+pub use shares::{Share, shares};
+#[cfg(feature = "std")]
+pub use system::{Hypervisor, System};
 #[cfg(feature = "std")]
 pub use text::{is_hidden, printable};
 #[cfg(feature = "std")]
 pub use timing::Timing;
+#[cfg(feature = "std")]
+pub use vm::{Board, Device, Image, Net, Piece, Socket, Vm};

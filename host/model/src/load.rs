@@ -2,13 +2,10 @@
 
 use crate::check::check_to_analyze;
 use crate::diagnostics::Code;
-use crate::fault;
-use crate::fault::Fault;
-use crate::fault::Faults;
-use crate::fault::File;
+use crate::fault::{self, Fault, Faults, File};
 use crate::resolve::Catalog;
 use crate::system::System;
-use crate::timing::Timing;
+use crate::timing::facts::Timing;
 use std::path::{Path, PathBuf};
 use toml_edit::{DocumentMut, Item, TableLike, Value};
 

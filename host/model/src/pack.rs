@@ -2,52 +2,22 @@
 
 use crate::devicetree;
 use crate::diagnostics::Code;
-use crate::fault::Fault;
-use crate::fault::Faults;
-use crate::image;
-use crate::image::Part;
-use crate::image::Party;
-use crate::image::Problem;
-use crate::image::Program;
-use crate::image::in_ram;
-use crate::image::overlap;
-use crate::image::span;
-use crate::image::stored;
-use crate::packed;
-use crate::packed::Header;
-use crate::packed::PAGE;
-use crate::packed::Region;
-use crate::packed::Schedule;
-use crate::packed::Segment;
-use crate::packed::TABLES_LIMIT;
-use crate::packed::Tables;
-use crate::packed::Turn;
-use crate::packed::schedule;
-use crate::pci;
-use crate::place::Placed;
-use crate::place::Placement;
-use crate::place::Sizes;
-use crate::place::memory_end;
-use crate::place::place_all;
+use crate::fault::{Fault, Faults};
+use crate::image::{self, Part, Party, Problem, Program, in_ram, stored};
+use crate::packed::{
+    self, Header, PAGE, Region, Schedule, Segment, TABLES_LIMIT, Tables, Turn, schedule,
+};
+use crate::place::{Placed, Placement, Sizes, memory_end, place_all};
 use crate::platform::Platform;
-use crate::system::NET;
-use crate::system::NET_INTID;
-use crate::system::Net;
-use crate::system::Piece;
-use crate::system::STOLEN_TIME;
-use crate::system::Socket;
+use crate::ranges::{overlap, span};
 use crate::system::System;
-use crate::system::VSOCK_INTID;
-use crate::system::Vm;
-use crate::timing::Class;
-use crate::timing::DEFAULT_PORT;
-use crate::timing::Line;
-use crate::timing::Runner;
 use crate::timing::Schedule as Plan;
+use crate::timing::flow::DEFAULT_PORT;
+use crate::timing::schedule::{Class, Line, Runner};
+use crate::vm::{NET, NET_INTID, Net, Piece, STOLEN_TIME, Socket, VSOCK_INTID, Vm};
 use crc::{CRC_32_ISCSI, Crc, Digest, Table};
 use std::borrow::Cow;
-use weir_units::Bytes;
-use weir_units::Nanos;
+use weir_units::{Bytes, Nanos};
 
 /// Bytes that the broker moves between two decisions where the file does not say (rt-virtio, section V).
 const DEFAULT_CHUNK: u64 = 4096;
@@ -348,7 +318,7 @@ fn tables_len<C>(system: &System, starts: &[Start<C>]) -> usize {
         let irqs: usize = vm.devices.iter().map(|device| device.irqs.len()).sum();
         size_of::<packed::Vm>()
             + (vm.memory.len() + registers) * size_of::<Region>()
-            + (irqs + pci::lines(vm).count()) * size_of::<packed::Irq>()
+            + (irqs + vm.pci_lines().count()) * size_of::<packed::Irq>()
             + vm.functions.len() * size_of::<packed::PciFunction>()
     });
     let flows = size_of_val(flows(system).as_slice());
@@ -402,7 +372,7 @@ fn add_vm(
         .iter()
         .flat_map(|device| &device.irqs)
         .map(|irq| packed::Irq::new(irq.intid, irq.edge))
-        .chain(pci::lines(vm))
+        .chain(vm.pci_lines())
         .map(|irq| ruled(system, index, irq))
         .collect();
     tables.vms.push(packed::Vm {
@@ -440,7 +410,7 @@ fn add_vm(
     tables.regions.extend(regions);
     tables.segments.extend_from_slice(&segments);
     tables.irqs.extend(irqs);
-    tables.pci.extend(pci::packed(index, vm));
+    tables.pci.extend(pci_functions(index, vm));
 }
 
 /// A network device, where it is.
@@ -598,4 +568,17 @@ fn zeros(digest: &mut Digest<'_, u32, Table<16>>, len: u64) {
     let page = [0; PAGE as usize];
     (0..len / PAGE).for_each(|_| digest.update(&page));
     digest.update(&page[..(len % PAGE) as usize]);
+}
+
+/// The functions of the VM at place `index`, as the hypervisor reads them.
+fn pci_functions(index: usize, vm: &Vm) -> impl Iterator<Item = packed::PciFunction> {
+    vm.functions.iter().map(move |function| packed::PciFunction {
+        vm: index as u32,
+        address: function.address.id().into(),
+        stream: function.stream,
+        reserved: 0,
+        ecam: vm.board.ecam.0,
+        bars: function.bars.0,
+        bars_len: function.bars_len.0,
+    })
 }

@@ -1,26 +1,12 @@
 //! PCI on a board and the SMMU in front of it, as a platform file says; the functions that a VM is given.
 
 use crate::diagnostics::Code;
-use crate::fault::Fault;
-use crate::fault::Faults;
-use crate::fault::File;
-use crate::packed;
-use crate::packed::ADDRESS_LIMIT;
-use crate::packed::ECAM_LEN;
-use crate::packed::INTID_LIMIT;
-use crate::packed::PAGE;
-use crate::packed::STREAM_LIMIT;
-use crate::raw::At;
-use crate::raw::Values;
-use crate::shape::Key;
-use crate::shape::Kind;
-use crate::shape::Shape;
-use crate::system::SMMU_LEN;
-use crate::system::Vm;
+use crate::document::{At, Values, number};
+use crate::fault::{Fault, Faults, File};
+use crate::packed::{ADDRESS_LIMIT, ECAM_LEN, PAGE, STREAM_LIMIT};
 use std::{fmt, ops::Range};
 use toml::de::DeTable;
-use weir_units::Bytes;
-use weir_units::Pa;
+use weir_units::{Bytes, Pa};
 
 /// PCI as a board has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +74,8 @@ pub struct Function {
     pub bars_len: Bytes,
 }
 
+/// Length of an SMMUv3's registers: two pages of 64 KiB.
+pub(crate) const SMMU_LEN: u64 = 0x2_0000;
 /// What a function's name in a list of devices begins with.
 pub(crate) const PREFIX: &str = "pci:";
 
@@ -144,85 +132,6 @@ impl Pci {
     }
 }
 
-/// The interrupts of a VM's functions; those that are on one line share it.
-pub(crate) fn lines(vm: &Vm) -> impl Iterator<Item = packed::Irq> {
-    let mut lines: Vec<_> = vm.functions.iter().map(|function| function.intid).collect();
-    lines.sort_unstable();
-    lines.dedup();
-    lines.into_iter().map(|intid| packed::Irq::new(intid, false))
-}
-
-/// The functions of the VM at place `index`, as the hypervisor reads them.
-pub(crate) fn packed(index: usize, vm: &Vm) -> impl Iterator<Item = packed::PciFunction> {
-    vm.functions.iter().map(move |function| packed::PciFunction {
-        vm: index as u32,
-        address: function.address.id().into(),
-        stream: function.stream,
-        reserved: 0,
-        ecam: vm.board.ecam.0,
-        bars: function.bars.0,
-        bars_len: function.bars_len.0,
-    })
-}
-
-const fn key(name: &'static str, kind: Kind, doc: &'static str) -> Key {
-    Key { name, doc, required: true, kind }
-}
-
-pub(crate) const PCI_KEY: Key = Key {
-    name: "pci",
-    doc: "Its PCI host bridge; without it no function can be passed through.",
-    required: false,
-    kind: Kind::Table(&PCI),
-};
-pub(crate) const SMMU_KEY: Key = Key {
-    name: "smmu",
-    doc: "The SMMU that PCI functions are behind.",
-    required: false,
-    kind: Kind::Table(&SMMU),
-};
-
-static PCI: Shape = Shape {
-    name: "[pci]",
-    doc: "A PCI host bridge.",
-    keys: &[
-        key("ecam", Kind::Address, "The configuration space of bus 0, 1 MiB."),
-        key("window", Kind::Address, "Where base addresses below 4 GiB can be."),
-        key("window_size", Kind::Size, "The size of that window."),
-        key("aperture", Kind::Size, "What each function gets of the window, a power of two."),
-        key(
-            "intx",
-            Kind::List(&Kind::Number(32, INTID_LIMIT as u64 - 1)),
-            "The interrupts of the four lines.",
-        ),
-        key(
-            "streams",
-            Kind::Choice(&["function", "device", "bus"]),
-            "What the SMMU distinguishes.",
-        ),
-    ],
-};
-
-static SMMU: Shape = Shape {
-    name: "[smmu]",
-    doc: "An SMMUv3.",
-    keys: &[
-        key("version", Kind::Number(3, 3), "3."),
-        key("base", Kind::Address, "Its registers, 128 KiB."),
-        key(
-            "event_intid",
-            Kind::Number(32, INTID_LIMIT as u64 - 1),
-            "The interrupt of its event queue, edge-triggered.",
-        ),
-        Key {
-            name: "machine",
-            doc: "What makes QEMU's machine have one.",
-            required: false,
-            kind: Kind::Text,
-        },
-    ],
-};
-
 /// What a platform file says of both.
 pub(crate) fn platform(
     table: &DeTable<'_>,
@@ -275,12 +184,8 @@ impl Reader<'_> {
             self.fault(aperture.span, "an aperture of this size has no alignment", help);
             return None;
         }
-        let lines: Vec<_> = pci
-            .list("intx", crate::raw::number)?
-            .value
-            .into_iter()
-            .map(|line| line.value as u32)
-            .collect();
+        let lines: Vec<_> =
+            pci.list("intx", number)?.value.into_iter().map(|line| line.value as u32).collect();
         let Ok(intx) = <[u32; 4]>::try_from(lines) else {
             self.fault(span, "`intx` has not four lines", "write intx = [35, 36, 37, 38]");
             return None;

@@ -6,19 +6,15 @@ mod suggestions;
 pub(crate) use divided::SPARE;
 
 use crate::diagnostics::Code;
-use crate::fault::Fault;
-use crate::fault::Faults;
+use crate::fault::{Fault, Faults};
 use crate::image::BLOCK;
-use crate::image::overlap;
-use crate::packed::PAGE;
-use crate::packed::Span;
+use crate::packed::{PAGE, Span};
+use crate::ranges::overlap;
 use crate::system::System;
 use std::{fmt, ops::Range};
 use suggestions::{Attempt, LESS, Refused};
 use weir_paging::cells::CellSet;
-use weir_units::Bytes;
-use weir_units::Ipa;
-use weir_units::Pa;
+use weir_units::{Bytes, Ipa, Pa};
 
 /// Whose a piece of the board is.
 #[derive(Clone, Debug, PartialEq, Eq)]

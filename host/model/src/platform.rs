@@ -1,40 +1,24 @@
 //! Boards: what `boards/*/board.toml` says of one, and its device tree.
 
 use crate::board::Board;
-use crate::coloring;
-use crate::coloring::Places;
-use crate::counters;
-use crate::counters::Counters;
+pub use crate::board::Memory;
+use crate::coloring::places::{self, Places};
+use crate::counters::{self, Counters};
 use crate::diagnostics::Code;
-use crate::fault;
-use crate::fault::Fault;
-use crate::fault::Faults;
-use crate::fault::File;
+use crate::document::{self, At, Values};
+use crate::fault::{self, Fault, Faults, File};
 use crate::files;
-use crate::packed::ADDRESS_LIMIT;
-use crate::packed::MAX_CORES;
-use crate::packed::PAGE;
-use crate::pci;
-use crate::pci::Pci;
-use crate::pci::Smmu;
-use crate::raw;
-use crate::raw::At;
-use crate::raw::Values;
-use crate::shape::Key;
-use crate::shape::Kind;
-use crate::shape::Shape;
-use crate::timing;
-use crate::timing::Interference;
-use crate::timing::Overheads;
-use crate::timing::Saturation;
-use crate::timing::Sharing;
+use crate::keys::board::PLATFORM;
+use crate::measured::{Interference, Overheads, Saturation, Sharing};
+use crate::packed::{ADDRESS_LIMIT, MAX_CORES, PAGE};
+use crate::pci::{self, Pci, Smmu};
+use crate::shape::suggestion;
 use std::{
     ops::Range,
     path::Path,
     sync::{Arc, LazyLock},
 };
 use toml::de::DeTable;
-use weir_units::Bytes;
 use weir_units::Pa;
 
 /// Longest flattened device tree of a board, in bytes; boards' are below 100 KiB.
@@ -89,15 +73,6 @@ pub struct Platform {
     pub interference: Option<Interference>,
     /// What its cores' accesses are counted by.
     pub counters: Counters,
-}
-
-/// A piece of RAM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
-    /// Its first byte.
-    pub base: Pa,
-    /// Its size.
-    pub size: Bytes,
 }
 
 /// A core.
@@ -164,143 +139,6 @@ pub(crate) struct Deny {
     pub compatible: String,
     pub reason: String,
 }
-
-const fn key(name: &'static str, kind: Kind, doc: &'static str) -> Key {
-    Key { name, doc, required: true, kind }
-}
-
-const fn optional(name: &'static str, kind: Kind, doc: &'static str) -> Key {
-    Key { name, doc, required: false, kind }
-}
-
-pub(crate) static PLATFORM: Shape = Shape {
-    name: "the platform",
-    doc: "A board that weir runs on.",
-    keys: &[
-        key("name", Kind::Text, "Its name."),
-        key("description", Kind::Text, "One line about it."),
-        key("load_address", Kind::Address, "Where the image lies when its first instruction runs."),
-        optional(
-            "device_tree",
-            Kind::Text,
-            "Its flattened device tree, a path relative to this file; without it no device can be passed through.",
-        ),
-        key("memory", Kind::Table(&MEMORY), "Its RAM."),
-        key("core", Kind::List(&Kind::Table(&CORE)), "Its cores."),
-        key("gic", Kind::Table(&GIC), "Its interrupt controller."),
-        key("uart", Kind::Table(&UART), "Its console."),
-        key("psci", Kind::Table(&PSCI), "Its firmware."),
-        optional("qemu", Kind::Table(&QEMU), "How to start it in QEMU."),
-        optional("device", Kind::List(&Kind::Table(&DEVICE)), "Short names for devices."),
-        optional("allow", Kind::List(&Kind::Table(&ALLOW)), "Devices that may be passed through."),
-        optional("deny", Kind::List(&Kind::Table(&DENY)), "Why others may not."),
-        coloring::CACHE_KEY,
-        coloring::DRAM_KEY,
-        coloring::TLB_KEY,
-        coloring::GROUP_KEY,
-        coloring::PLANNED_KEY,
-        timing::OVERHEADS_KEY,
-        optional(
-            "dma_engine",
-            Kind::Text,
-            "The DMA engine that can move messages between VMs; without the key the analysis takes the broker's core to copy them.",
-        ),
-        timing::SATURATION_KEY,
-        timing::SHARING_KEY,
-        timing::INTERFERENCE_KEY,
-        counters::PMU_KEY,
-        counters::COUNTER_PAGE_KEY,
-        pci::PCI_KEY,
-        pci::SMMU_KEY,
-    ],
-};
-
-static MEMORY: Shape = Shape {
-    name: "[memory]",
-    doc: "RAM.",
-    keys: &[
-        key("base", Kind::Address, "Its first byte."),
-        key("size", Kind::Size, "Its size."),
-        coloring::MORE_KEY,
-    ],
-};
-
-static CORE: Shape = Shape {
-    name: "[[core]]",
-    doc: "A core.",
-    keys: &[key("mpidr", Kind::Address, "Affinity fields of MPIDR_EL1.")],
-};
-
-static GIC: Shape = Shape {
-    name: "[gic]",
-    doc: "The interrupt controller.",
-    keys: &[
-        key("version", Kind::Number(2, 3), "2 or 3."),
-        key("distributor", Kind::Address, "GICD."),
-        optional("redistributors", Kind::Address, "GICR, version 3."),
-        optional("cpu_interface", Kind::Address, "GICC, version 2."),
-        optional("hyp", Kind::Address, "GICH, version 2."),
-        optional("virtual_cpu", Kind::Address, "GICV, version 2."),
-    ],
-};
-
-static UART: Shape = Shape {
-    name: "[uart]",
-    doc: "A PL011.",
-    keys: &[
-        key("base", Kind::Address, "Its registers."),
-        key("intid", Kind::Number(32, 1019), "Its interrupt."),
-        optional(
-            "clock",
-            Kind::Number(1_843_200, 1_000_000_000),
-            "Its reference clock in Hz, from which it derives 115200 Bd; 24 MHz without the key.",
-        ),
-    ],
-};
-
-static PSCI: Shape = Shape {
-    name: "[psci]",
-    doc: "The firmware.",
-    keys: &[key("conduit", Kind::Choice(&["smc", "hvc"]), "The instruction that calls it.")],
-};
-
-static QEMU: Shape = Shape {
-    name: "[qemu]",
-    doc: "How to start the board in QEMU.",
-    keys: &[
-        key("machine", Kind::Text, "Argument of -machine."),
-        key("cpu", Kind::Text, "Argument of -cpu."),
-        key(
-            "cores",
-            Kind::Number(1, MAX_CORES as u64),
-            "Cores of the machine unless a system needs more.",
-        ),
-    ],
-};
-
-static DEVICE: Shape = Shape {
-    name: "[[device]]",
-    doc: "A short name for a device.",
-    keys: &[
-        key("name", Kind::Text, "The name."),
-        key("path", Kind::Text, "Its path in the board's device tree."),
-    ],
-};
-
-static ALLOW: Shape = Shape {
-    name: "[[allow]]",
-    doc: "A device that does no DMA and reaches nothing but its own registers.",
-    keys: &[key("compatible", Kind::Text, "Its compatible string.")],
-};
-
-static DENY: Shape = Shape {
-    name: "[[deny]]",
-    doc: "A device that must not be passed through.",
-    keys: &[
-        key("compatible", Kind::Text, "Its compatible string."),
-        key("reason", Kind::Text, "Why not."),
-    ],
-};
 
 struct Embedded {
     name: &'static str,
@@ -401,20 +239,56 @@ impl Platform {
     }
 }
 
+/// The platform that a file in `directory` names.
+pub(crate) fn find(
+    file: &File,
+    directory: &Path,
+    name: &At<String>,
+    faults: &mut Faults,
+) -> Option<Platform> {
+    let At { value: name, span } = name;
+    if let Some(platform) = Platform::named(name) {
+        return Some(platform);
+    }
+    let path = directory.join(name);
+    if path.extension().is_some_and(|extension| extension == "toml") && path.exists() {
+        return match Platform::load(&path) {
+            Ok(platform) => Some(platform),
+            Err(broken) => {
+                let message = format!("the platform file {name} is at fault");
+                let fault =
+                    Fault::new(Code::PlatformBroken, file, span.clone(), message).label("this");
+                let list: Vec<_> = broken
+                    .0
+                    .iter()
+                    .map(|fault| format!("{}: {}: {fault}", fault.location(), fault.code))
+                    .collect();
+                faults.push(fault.help(list.join("; ")));
+                None
+            }
+        };
+    }
+    let message = format!("there is no platform `{name}`");
+    let help = suggestion(name, Platform::names());
+    let fault = Fault::new(Code::PlatformUnknown, file, span.clone(), message).label("unknown");
+    faults.push(fault.help(format!("{help}, or the path of a platform's TOML file")));
+    None
+}
+
 fn parse(
     file: &File,
     device_tree: impl FnOnce(&str) -> Result<Vec<u8>, String>,
 ) -> Result<Platform, Faults> {
     let mut faults = Faults::default();
     let mut found = Faults::default();
-    let platform = raw::parse(file, &PLATFORM, &mut faults, |table| {
+    let platform = document::parse(file, &PLATFORM, &mut faults, |table| {
         let mut reader = Reader { table, file, faults: &mut found };
         reader.platform(device_tree)
     });
     // What follows from a value that can't be right anyway is no fault of its own.
     let wrong = |fault: &Fault| {
         let section = section(file.inner(), fault.span().start);
-        coloring::FOLLOWS.contains(&fault.code)
+        places::FOLLOWS.contains(&fault.code)
             && faults.0.iter().any(|cause| section.contains(&cause.span().start))
     };
     found.0.retain(|fault| !wrong(fault));
@@ -460,9 +334,12 @@ impl Reader<'_, '_> {
         let gic = self.gic();
         let uart = self.uart();
         let device_tree = self.device_tree(device_tree);
-        let places = coloring::platform(table, self.file, self.faults);
-        let (overheads, saturation, sharing) = timing::platform(table, self.file, self.faults);
-        let interference = timing::interference(table, self.file, self.faults);
+        let places = places::read(table, self.file, self.faults);
+        let mut measured = document::Reader { file: self.file, faults: self.faults };
+        let overheads = measured.overheads(table);
+        let saturation = measured.saturation(table);
+        let sharing = measured.sharing(table);
+        let interference = measured.interference(table);
         let counters = counters::read(table, self.file, self.faults);
         let (host_bridge, smmu) = pci::platform(table, self.file, self.faults);
         let memory = memory?;

@@ -1,10 +1,8 @@
 //! The reference pages of system files and board files, made from the declarations of their keys.
 
-use crate::{
-    platform::PLATFORM,
-    raw::SYSTEM,
-    shape::{Key, Kind, Shape},
-};
+use crate::keys::board::PLATFORM;
+use crate::keys::system::SYSTEM;
+use crate::shape::{Key, Kind, Shape};
 use std::fmt::Write as _;
 
 /// Returns the reference page of system files, as Markdown.

@@ -1,28 +1,18 @@
 //! From the key `memory_budget` of each VM to what EL2 enforces: the counter, whether the platform
 //! has it, and whether the sum of all budgets is below saturation.
 
-use crate::counters::Counters;
-use crate::counters::Event;
-use crate::counters::instead;
+use crate::counters::{Counters, Event, instead};
 use crate::diagnostics::Code;
-use crate::fault::Fault;
-use crate::fault::Faults;
-use crate::packed::MAX_CORES;
-use crate::packed::regulation as packed;
-use crate::packed::regulation::NOBODY;
-use crate::packed::regulation::Regulation;
+use crate::fault::{Fault, Faults, Place};
+use crate::measured::Saturation;
+use crate::packed::regulation::{NOBODY, Regulation};
+use crate::packed::{MAX_CORES, regulation as packed};
 use crate::platform::Platform;
 use crate::shape::suggestion;
 use crate::system::System;
-use crate::timing::Bandwidth;
-use crate::timing::Place;
-use crate::timing::Regulator;
-use crate::timing::Rules;
-use crate::timing::Saturation;
-use crate::timing::Source;
-use crate::timing::Split;
-use crate::timing::TimedVm;
-use crate::timing::Timing;
+use crate::timing::bandwidth::{Bandwidth, Regulator, Rules, Source, Split};
+use crate::timing::facts::Timing;
+use crate::timing::vm::TimedVm;
 use weir_budget::Refused;
 use weir_units::Nanos;
 

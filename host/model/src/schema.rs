@@ -1,6 +1,7 @@
 //! What editors and `weir new` need: the JSON schema of the system file, and a file to start from.
 
-use crate::{raw::SYSTEM, shape};
+use crate::keys::system::SYSTEM;
+use crate::shape;
 
 /// A commented system of two VMs that checks and runs as it is.
 pub const TEMPLATE: &str = include_str!("template.toml");

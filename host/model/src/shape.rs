@@ -2,9 +2,7 @@
 //! key, wrong type and wrong unit is found at once. The JSON schema is made from the same tables.
 
 use crate::diagnostics::Code;
-use crate::fault::Fault;
-use crate::fault::Faults;
-use crate::fault::File;
+use crate::fault::{Fault, Faults, File};
 use crate::text::{hex, nearest};
 use serde_json::json;
 use std::ops::Range;
@@ -12,10 +10,7 @@ use toml::{
     Spanned,
     de::{DeInteger, DeTable, DeValue},
 };
-use weir_units::BadQuantity;
-use weir_units::Bytes;
-use weir_units::BytesPerSec;
-use weir_units::Nanos;
+use weir_units::{BadQuantity, Bytes, BytesPerSec, Nanos};
 
 /// The keys of a table.
 pub(crate) struct Shape {
@@ -33,6 +28,16 @@ pub(crate) struct Key {
     pub doc: &'static str,
     pub required: bool,
     pub kind: Kind,
+}
+
+/// Declares a key that a table may leave out.
+pub(crate) const fn optional(name: &'static str, kind: Kind, doc: &'static str) -> Key {
+    Key { name, doc, required: false, kind }
+}
+
+/// Declares a key that a table must have.
+pub(crate) const fn required(name: &'static str, kind: Kind, doc: &'static str) -> Key {
+    Key { name, doc, required: true, kind }
 }
 
 /// What a value may be.

@@ -1,34 +1,21 @@
 //! The VM that moves the flows' packets: it is in no file, and in the system as the last VM.
 
 use super::{Checker, is_unknown};
-use crate::coloring::BROKER_TITLE;
-use crate::coloring::Demand;
+use crate::coloring::assign::BROKER_TITLE;
+use crate::coloring::work::Demand;
 use crate::diagnostics::Code;
-use crate::packed::FLOW_TIME_LIMIT;
-use crate::packed::MAX_FLOWS;
-use crate::packed::MAX_VMS;
-use crate::packed::OnFault;
-use crate::packed::OnOutside;
-use crate::packed::PARTITION_IPA;
-use crate::packed::PARTITION_LEN;
-use crate::packed::schedule;
+use crate::packed::{
+    FLOW_TIME_LIMIT, MAX_FLOWS, MAX_VMS, OnFault, OnOutside, PARTITION_IPA, PARTITION_LEN, schedule,
+};
 use crate::platform::Platform;
 use crate::raw;
 use crate::resolve::Source;
-use crate::system::BROKER;
-use crate::system::Board;
-use crate::system::Image;
-use crate::system::Piece;
-use crate::system::Spans;
-use crate::system::Vm;
-use crate::timing::DEFAULT_PORT;
-use crate::timing::Flow;
-use crate::timing::Runner;
-use crate::timing::Timing;
+use crate::timing::facts::Timing;
+use crate::timing::flow::{DEFAULT_PORT, Flow};
+use crate::timing::schedule::Runner;
+use crate::vm::{BROKER, Board, Image, Piece, Spans, Vm};
 use std::ops::Range;
-use weir_units::Bytes;
-use weir_units::CoreId;
-use weir_units::Ipa;
+use weir_units::{Bytes, CoreId, Ipa};
 
 /// RAM of the broker: what the guest runtime links for.
 const RAM: Piece = Piece { base: Ipa(0x4000_0000), size: Bytes(2 << 20) };

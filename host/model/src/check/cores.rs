@@ -2,20 +2,14 @@
 
 use super::{Checker, is_unknown};
 use crate::diagnostics::Code;
+use crate::document::At;
 use crate::packed::PAGE;
-use crate::packed::schedule::LEAST_TURN_NS;
-use crate::packed::schedule::MAX_TURNS;
-use crate::packed::schedule::MOST_TURN_NS;
-use crate::pci;
+use crate::packed::schedule::{LEAST_TURN_NS, MAX_TURNS, MOST_TURN_NS};
 use crate::raw;
-use crate::raw::At;
-use crate::system::STOLEN_TIME;
-use crate::system::Vm;
 use crate::text::hex;
-use crate::timing::Runner;
-use crate::timing::Schedule;
-use crate::timing::SharedCore;
-use crate::timing::Timing;
+use crate::timing::facts::Timing;
+use crate::timing::schedule::{Runner, Schedule, SharedCore};
+use crate::vm::{STOLEN_TIME, Vm};
 use std::{collections::HashMap, ops::Range};
 use weir_units::Nanos;
 
@@ -146,7 +140,7 @@ impl Checker<'_> {
         let own = |vm: usize| {
             let vm = vms.get(vm)?;
             let devices = vm.devices.iter().flat_map(|device| &device.irqs).map(|irq| irq.intid);
-            Some(devices.chain(pci::lines(vm).map(|irq| irq.intid)).collect())
+            Some(devices.chain(vm.pci_lines().map(|irq| irq.intid)).collect())
         };
         self.faults.0.extend(timing.wrong_rules(own));
     }

@@ -2,29 +2,18 @@
 
 use super::Checker;
 use crate::board::BoardDevice;
-use crate::devicetree;
 use crate::diagnostics::Code;
-use crate::image::overlap;
-use crate::image::span;
-use crate::packed::ADDRESS_LIMIT;
-use crate::packed::ECAM_LEN;
-use crate::packed::INTID_LIMIT;
-use crate::packed::PAGE;
-use crate::pci::PREFIX;
-use crate::platform::Gic;
-use crate::platform::Platform;
-use crate::raw;
-use crate::raw::At;
-use crate::system::CPU_INTERFACE_LEN;
-use crate::system::DISTRIBUTOR_LEN;
-use crate::system::Device;
-use crate::system::REDISTRIBUTOR_LEN;
-use crate::system::SMMU_LEN;
+use crate::document::At;
+use crate::packed::{ADDRESS_LIMIT, ECAM_LEN, INTID_LIMIT, PAGE};
+use crate::pci::{PREFIX, SMMU_LEN};
+use crate::platform::{Gic, Platform};
+use crate::ranges::{overlap, span};
 use crate::text::nearest;
-use crate::timing::Timing;
+use crate::timing::facts::Timing;
+use crate::vm::{CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Device, REDISTRIBUTOR_LEN};
+use crate::{devicetree, raw};
 use std::{collections::HashMap, ops::Range, sync::Arc};
-use weir_units::Bytes;
-use weir_units::Pa;
+use weir_units::{Bytes, Pa};
 
 /// A device that a VM gets, and where the file says so.
 pub(super) struct Taken {

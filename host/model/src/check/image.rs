@@ -2,19 +2,12 @@
 
 use super::Checker;
 use crate::diagnostics::Code;
-use crate::files;
-use crate::image;
-use crate::raw;
-use crate::raw::At;
-use crate::resolve::LIKELY_KERNEL;
-use crate::resolve::LIKELY_PROGRAM;
-use crate::resolve::Role;
-use crate::resolve::Source;
+use crate::document::At;
+use crate::resolve::{LIKELY_KERNEL, LIKELY_PROGRAM, Role, Source};
 use crate::shape::suggestion;
-use crate::system::Image;
-use crate::system::Piece;
-use crate::system::Spans;
 use crate::text::nearest;
+use crate::vm::{Image, Piece, Spans};
+use crate::{files, image, raw};
 use std::fs;
 use weir_units::Ipa;
 

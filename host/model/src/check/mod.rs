@@ -10,35 +10,25 @@ mod pci;
 mod socket;
 mod vm;
 
-use crate::coloring;
-use crate::coloring::Demand;
-use crate::coloring::Division;
-use crate::coloring::Requests;
-use crate::coloring::TlbColors;
+use crate::coloring::assign;
+use crate::coloring::division::Division;
+use crate::coloring::requests::{self, Requests};
+use crate::coloring::tlb::TlbColors;
+use crate::coloring::work::Demand;
 use crate::diagnostics::Code;
-use crate::fault;
-use crate::fault::Fault;
-use crate::fault::Faults;
-use crate::fault::File;
-use crate::packed::ADDRESS_LIMIT;
-use crate::packed::MAX_CORES;
-use crate::packed::MAX_VMS;
-use crate::platform::Platform;
-use crate::raw;
-use crate::raw::At;
-use crate::regulation;
+use crate::document::{self, At};
+use crate::fault::{self, Fault, Faults, File};
+use crate::keys::system::SYSTEM;
+use crate::packed::{ADDRESS_LIMIT, MAX_CORES, MAX_VMS};
+use crate::platform::{self, Platform};
 use crate::resolve::Catalog;
-use crate::shape::suggestion;
-use crate::system::BROKER;
-use crate::system::Hypervisor;
-use crate::system::System;
-use crate::system::Vm;
-use crate::timing;
-use crate::timing::Timing;
+use crate::system::{Hypervisor, System};
+use crate::timing::facts::Timing;
+use crate::timing::read;
+use crate::vm::{BROKER, Vm};
+use crate::{raw, regulation};
 use std::{collections::HashMap, mem, ops::Range, path::Path};
-use weir_units::Bytes;
-use weir_units::CoreId;
-use weir_units::Nanos;
+use weir_units::{Bytes, CoreId, Nanos};
 
 /// Longest name in bytes.
 const NAME_LIMIT: usize = 31;
@@ -131,9 +121,9 @@ fn check_for(
 ) -> Result<Option<System>, Faults> {
     let mut faults = Faults::default();
     let mut found = Faults::default();
-    let read = raw::parse(file, &raw::SYSTEM, &mut faults, |table| {
-        let timing = timing::system(table, file, false, &mut found);
-        (raw::read(table), coloring::read(table), timing)
+    let read = document::parse(file, &SYSTEM, &mut faults, |table| {
+        let timing = read::system(table, file, false, &mut found);
+        (raw::read(table), requests::read(table), timing)
     });
     faults.0.append(&mut found.0);
     let Some((raw, requests, (mut timing, _))) = read else {
@@ -216,7 +206,7 @@ impl Checker<'_> {
 
     fn platform(&mut self, raw: Option<&At<String>>) {
         if let Some(name) = raw {
-            self.platform = find_platform(self.file, self.directory, name, &mut self.faults);
+            self.platform = platform::find(self.file, self.directory, name, &mut self.faults);
         }
     }
 
@@ -301,7 +291,7 @@ impl Checker<'_> {
             requests.vms.push(request);
         }
         let timed = &timing.vms;
-        Some(coloring::assign(&requests, platform, &demands, timed, self.file, &mut self.faults))
+        Some(assign::assign(&requests, platform, &demands, timed, self.file, &mut self.faults))
     }
 
     fn vms(&mut self, raw: &raw::System, division: Option<&Division>, timing: &Timing) -> Vec<Vm> {
@@ -390,42 +380,6 @@ impl Checker<'_> {
             self.faults.push(fault.help(help));
         }
     }
-}
-
-/// The platform that a file in `directory` names.
-pub(crate) fn find_platform(
-    file: &File,
-    directory: &Path,
-    name: &At<String>,
-    faults: &mut Faults,
-) -> Option<Platform> {
-    let At { value: name, span } = name;
-    if let Some(platform) = Platform::named(name) {
-        return Some(platform);
-    }
-    let path = directory.join(name);
-    if path.extension().is_some_and(|extension| extension == "toml") && path.exists() {
-        return match Platform::load(&path) {
-            Ok(platform) => Some(platform),
-            Err(broken) => {
-                let message = format!("the platform file {name} is at fault");
-                let fault =
-                    Fault::new(Code::PlatformBroken, file, span.clone(), message).label("this");
-                let list: Vec<_> = broken
-                    .0
-                    .iter()
-                    .map(|fault| format!("{}: {}: {fault}", fault.location(), fault.code))
-                    .collect();
-                faults.push(fault.help(list.join("; ")));
-                None
-            }
-        };
-    }
-    let message = format!("there is no platform `{name}`");
-    let help = suggestion(name, Platform::names());
-    let fault = Fault::new(Code::PlatformUnknown, file, span.clone(), message).label("unknown");
-    faults.push(fault.help(format!("{help}, or the path of a platform's TOML file")));
-    None
 }
 
 /// Whether the platform lacks a core that there can be; of others the walk has said so.

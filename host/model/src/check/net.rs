@@ -2,15 +2,11 @@
 
 use super::Checker;
 use crate::diagnostics::Code;
+use crate::document::At;
 use crate::fault::Fault;
 use crate::raw;
-use crate::raw::At;
-use crate::system::NET;
-use crate::system::NET_INTID;
-use crate::system::Net;
-use crate::system::VSOCK_INTID;
-use crate::system::Vm;
 use crate::text::hex;
+use crate::vm::{NET, NET_INTID, Net, VSOCK_INTID, Vm};
 use std::ops::Range;
 
 /// Frames that may go at once when the file does not say.

@@ -1,19 +1,16 @@
 //! Which PCI function of the board goes to which VM, and why not.
 
-use super::{Checker, devices::Taken};
+use super::Checker;
+use super::devices::Taken;
 use crate::diagnostics::Code;
+use crate::document::At;
 use crate::fault::Fault;
 use crate::packed::MAX_FUNCTIONS;
-use crate::pci::Address;
-use crate::pci::Function;
-use crate::pci::PREFIX;
-use crate::pci::Pci;
+use crate::pci::{Address, Function, PREFIX, Pci};
 use crate::platform::Platform;
 use crate::raw;
-use crate::raw::At;
 use std::ops::Range;
-use weir_units::Bytes;
-use weir_units::Pa;
+use weir_units::{Bytes, Pa};
 
 /// A function that a VM gets, and where the file says so.
 #[derive(Clone)]

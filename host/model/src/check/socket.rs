@@ -2,17 +2,14 @@
 
 use super::Checker;
 use crate::diagnostics::Code;
-use crate::image::overlap;
-use crate::packed::ECAM_LEN;
-use crate::packed::VSOCK_SLOT;
+use crate::document::At;
+use crate::packed::{ECAM_LEN, VSOCK_SLOT};
+use crate::ranges::overlap;
 use crate::raw;
-use crate::raw::At;
-use crate::system::Socket;
-use crate::system::VSOCK_INTID;
-use crate::system::Vm;
 use crate::text::hex;
-use crate::timing::Flow;
-use crate::timing::Timing;
+use crate::timing::facts::Timing;
+use crate::timing::flow::Flow;
+use crate::vm::{Socket, VSOCK_INTID, Vm};
 use std::ops::Range;
 
 impl raw::Vm {

@@ -1,35 +1,24 @@
 //! A VM by itself: its RAM, its virtual board, what it expects.
 
-use super::{Checker, devices::Taken, pci::TakenFunction};
-use crate::coloring::TlbColors;
+use super::Checker;
+use super::devices::Taken;
+use super::pci::TakenFunction;
+use crate::coloring::tlb::TlbColors;
 use crate::diagnostics::Code;
-use crate::image;
-use crate::image::in_ram;
-use crate::image::overlap;
-use crate::image::span;
-use crate::pack;
-use crate::packed::ADDRESS_LIMIT;
-use crate::packed::ECAM_LEN;
-use crate::packed::KEPT_COUNTERS;
-use crate::packed::PAGE;
+use crate::document::At;
+use crate::image::{self, in_ram};
+use crate::packed::{ADDRESS_LIMIT, ECAM_LEN, KEPT_COUNTERS, PAGE};
 use crate::pci::Function;
 use crate::platform::Platform;
-use crate::raw;
-use crate::raw::At;
+use crate::ranges::{overlap, span};
 use crate::resolve::Source;
-use crate::system::Board;
-use crate::system::CPU_INTERFACE_LEN;
-use crate::system::DISTRIBUTOR_LEN;
-use crate::system::Image;
-use crate::system::Piece;
-use crate::system::REDISTRIBUTOR_LEN;
-use crate::system::Spans;
-use crate::system::Vm;
 use crate::text::hex;
+use crate::vm::{
+    Board, CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Image, Piece, REDISTRIBUTOR_LEN, Spans, Vm,
+};
+use crate::{pack, raw};
 use std::{collections::BTreeSet, ops::Range};
-use weir_units::Bytes;
-use weir_units::CoreId;
-use weir_units::Ipa;
+use weir_units::{Bytes, CoreId, Ipa};
 
 /// Where RAM starts when the file does not say.
 const DEFAULT_RAM: u64 = 0x4000_0000;

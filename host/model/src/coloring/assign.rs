@@ -4,40 +4,25 @@
 //! request gets a share of the rest. `"auto"` requests without a number, for a VM with a
 //! criticality other than 0.
 
-use super::{
-    Division,
-    auto::{HYPERVISOR_MEMORY, with_tables, without_image},
-    groups,
-    keys::{Request, Requests},
-    numbers,
-    owner::{Owner, Part},
-    platform::{Group, Places},
-    suggestions::{Edit, Open, Refusal},
-    tlb::{self, Vms},
-};
+use super::auto::{HYPERVISOR_MEMORY, without_image};
+use super::division::Division;
+use super::edit::{Edit, Refusal};
+use super::numbers;
+use super::owner::{Owner, Part, with_tables};
+use super::requests::{Request, Requests};
+use super::tlb::{self, Vms};
+use super::work::{Demand, Work, named_groups};
 use crate::diagnostics::Code;
-use crate::fault::Fault;
-use crate::fault::Faults;
-use crate::fault::File;
+use crate::fault::{Faults, File};
 use crate::platform::Platform;
-use crate::timing::TimedVm;
-use std::{collections::BTreeSet, ops::Range};
+use crate::timing::vm::TimedVm;
+use std::collections::BTreeSet;
 use weir_paging::cells::{CellSet, Cells};
-use weir_units::Bytes;
 
 /// What messages call the hypervisor.
 const HYPERVISOR: &str = "the hypervisor";
 /// What messages call the broker.
 pub(crate) const BROKER_TITLE: &str = "the flows' broker";
-
-/// What a VM wants of memory.
-pub(crate) struct Demand {
-    pub name: String,
-    pub memory: Bytes,
-    /// About what its pristine image takes.
-    pub pristine: Bytes,
-    pub span: Range<usize>,
-}
 
 /// Divides the board's memory as the file requests, or says why it can't be.
 pub(crate) fn assign(
@@ -67,21 +52,6 @@ pub(crate) fn assign(
     division
 }
 
-/// The board and the file while cells are given out.
-pub(super) struct Work<'a> {
-    pub file: &'a File,
-    pub faults: &'a mut Faults,
-    pub platform: &'a Platform,
-    /// RAM without about what the image takes as it is loaded.
-    pub pools: Vec<Range<u64>>,
-    pub cells: Cells,
-    pub groups: Vec<Group>,
-    /// Diagnostics without suggestions so far.
-    pub open: Vec<Open>,
-    /// What the VMs want, in their order.
-    pub demands: &'a [Demand],
-}
-
 impl Work<'_> {
     /// The cells of all owners and their requests, the hypervisor first.
     fn divide(mut self, requests: &Requests, timed: &[TimedVm]) -> (Division, Vec<Owner>) {
@@ -101,7 +71,7 @@ impl Work<'_> {
         if self.faults.0.len() > before {
             return (division, Vec::new());
         }
-        self.groups = groups::read(requests, self.platform, &self.cells, self.file, self.faults);
+        self.groups = named_groups(requests, self.platform, &self.cells, self.file, self.faults);
         let hypervisor = self.owner(HYPERVISOR, &requests.hypervisor);
         let mut owners = vec![Owner { memory: HYPERVISOR_MEMORY, ..hypervisor }];
         for (index, vm) in vms.iter().enumerate() {
@@ -194,14 +164,6 @@ impl Work<'_> {
 }
 
 impl Work<'_> {
-    pub(super) fn fault(&self, code: Code, span: &Range<usize>, message: String) -> Fault {
-        Fault::new(code, self.file, span.clone(), message).label("this")
-    }
-
-    pub(super) const fn places(&self) -> &Places {
-        &self.platform.places
-    }
-
     /// That there are no colors or no banks to choose.
     fn no_geometry(&mut self, requests: &Requests) {
         for part in Part::ALL {
@@ -321,13 +283,6 @@ impl Work<'_> {
             .fault(code, &mine.span, message)
             .and(theirs.span.clone(), format!("{} has them", one.name));
         Some(Refusal::new(fault, edits.into_iter().flatten()).cause(free))
-    }
-
-    /// The numbers without an owner.
-    pub(super) fn free(&self, owners: &[Owner], part: Part) -> BTreeSet<u16> {
-        let taken: BTreeSet<_> =
-            owners.iter().filter_map(|owner| owner.part(part).numbers.as_ref()).flatten().collect();
-        (0..part.count(&self.cells)).filter(|number| !taken.contains(number)).collect()
     }
 
     /// The cells of an owner: of its own colors, or else of those without an owner, and likewise of

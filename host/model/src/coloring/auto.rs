@@ -1,28 +1,17 @@
 //! `"auto"`: how many colors or banks a VM gets, and which.
 
-use super::{
-    assign::Work,
-    owner::{Owner, Part},
-    suggestions::Refusal,
-};
-use crate::{packed::PAGE, place::SPARE, platform::Platform, resolve::LIKELY_HYPERVISOR};
+use super::edit::Refusal;
+use super::owner::{Owner, Part};
+use super::work::Work;
+use crate::packed::PAGE;
+use crate::place::SPARE;
+use crate::platform::Platform;
+use crate::resolve::LIKELY_HYPERVISOR;
 use std::{cmp::Reverse, collections::BTreeSet, ops::Range};
 use weir_paging::cells::Pages;
 
 /// About what the hypervisor takes: its program, tables and rings.
 pub(super) const HYPERVISOR_MEMORY: u64 = LIKELY_HYPERVISOR.0 + SPARE;
-
-/// About what a VM with so much RAM takes: the tables that map it page by page are a 512th. Its pristine image comes on top.
-pub(super) const fn with_tables(memory: u64) -> u64 {
-    memory + memory / 64 + (2 << 20)
-}
-
-/// The most RAM, in bytes but a multiple of 1 MiB, that `memory` holds with its tables and
-/// `pristine` bytes.
-pub(super) fn without_tables(memory: u64, pristine: u64) -> u64 {
-    let whole = memory.saturating_sub(pristine + (2 << 20));
-    (whole / 65 * 64) >> 20 << 20
-}
 
 /// The board's RAM without where an image with guests of `images` bytes is loaded, which is not used again.
 pub(super) fn without_image(platform: &Platform, images: u64) -> Vec<Range<u64>> {

@@ -1,60 +1,29 @@
 //! Named groups of colors and banks: those of the file and those of its platform.
 
-use super::{
-    keys::{RawGroup, Requests},
-    numbers,
-    owner::Part,
-    platform::Group,
-};
+use super::numbers;
+use super::owner::Part;
+use super::requests::RawGroup;
 use crate::diagnostics::Code;
-use crate::{
-    fault::{Fault, Faults, File},
-    platform::Platform,
-    raw::At,
-};
+use crate::document::At;
+use crate::fault::{Fault, Faults, File};
 use std::collections::{BTreeSet, HashMap};
 use weir_paging::cells::Cells;
+
+/// A name for colors and banks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The name.
+    pub name: String,
+    /// Its colors, if it is one of colors.
+    pub colors: Option<BTreeSet<u16>>,
+    /// Its banks, if it is one of banks.
+    pub banks: Option<BTreeSet<u16>>,
+}
 
 /// Longest name in bytes.
 const NAME_LIMIT: usize = 31;
 /// More than the number of cells.
 const LIMIT: usize = 256;
-
-/// The groups that a system file may name: its own and the platform's. Each is checked, used or
-/// not.
-pub(super) fn read(
-    requests: &Requests,
-    platform: &Platform,
-    cells: &Cells,
-    file: &File,
-    faults: &mut Faults,
-) -> Vec<Group> {
-    let mut groups = all(&requests.groups, file, faults);
-    for (raw, group) in &mut groups {
-        if platform.places.groups.iter().any(|theirs| theirs.name == group.name) {
-            let message = format!("{} has a group `{}` already", platform.name, group.name);
-            let fault = Fault::new(Code::NameTwice, file, raw.name.span.clone(), message);
-            faults.push(fault.label("this").help("give this one another name, or leave it out"));
-        }
-        for (part, key) in [(Part::Colors, &raw.colors), (Part::Banks, &raw.banks)] {
-            let numbers = match part {
-                Part::Colors => &mut group.colors,
-                Part::Banks => &mut group.banks,
-            };
-            let wrong = numbers.as_ref().and_then(|numbers| beyond(part, cells, numbers));
-            if let (Some(key), Some((number, help))) = (key, wrong) {
-                let message = format!("{} has no {} {number}", platform.name, part.one());
-                let fault = Fault::new(Code::PageClassUnknown, file, key.span.clone(), message);
-                faults.push(fault.label("this").help(help));
-                // Said once; who takes the group by its name is not at fault.
-                *numbers = Some(BTreeSet::new());
-            }
-        }
-    }
-    // What was refused for its name stands for the platform's, so that who takes that is not refused for it.
-    let own = groups.into_iter().map(|(_, group)| group);
-    platform.places.groups.iter().cloned().chain(own).collect()
-}
 
 /// The first number that the board doesn't have, and what it has.
 pub(super) fn beyond(part: Part, cells: &Cells, numbers: &BTreeSet<u16>) -> Option<(u16, String)> {

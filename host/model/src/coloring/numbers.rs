@@ -28,7 +28,7 @@ pub(super) fn parse(text: &str) -> Option<BTreeSet<u16>> {
 }
 
 /// Writes them that way.
-pub(super) fn text(numbers: impl IntoIterator<Item = u16>) -> String {
+pub(crate) fn text(numbers: impl IntoIterator<Item = u16>) -> String {
     let mut text = String::new();
     let mut numbers = numbers.into_iter().peekable();
     while let Some(first) = numbers.next() {

@@ -1,16 +1,12 @@
 //! The owners of cells, and their keys.
 
-use super::{assign::Work, groups::beyond, keys::Request, numbers, platform::Group};
-use crate::diagnostics::Code;
-use crate::raw::At;
-use crate::shape::suggestion;
 use std::{collections::BTreeSet, ops::Range};
 use weir_paging::cells::{Cell, CellSet, Cells};
 use weir_units::Bytes;
 
 /// Colors or banks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(crate) enum Part {
     Colors,
     Banks,
 }
@@ -101,89 +97,22 @@ impl Owner {
     }
 }
 
-impl Work<'_> {
-    /// Which of the platform's DRAM maps the file names.
-    pub(super) fn map(&mut self, name: Option<&At<String>>) -> usize {
-        let Some(At { value, span }) = name else { return 0 };
-        let maps = &self.places().dram;
-        if let Some(place) = maps.iter().position(|map| map.name == *value) {
-            return place;
-        }
-        let help = suggestion(value, maps.iter().map(|map| map.name.as_str()));
-        let message = format!("{} has no DRAM map `{value}`", self.platform.name);
-        let fault = self.fault(Code::DramMapUnknown, span, message).help(help);
-        self.faults.push(fault);
-        0
-    }
-
-    pub(super) fn owner(&mut self, name: &str, request: &Request) -> Owner {
-        Owner {
-            name: name.to_owned(),
-            criticality: 0,
-            memory: 0,
-            ram: Bytes(0),
-            working_set: None,
-            span: request.span.clone(),
-            colors: self.owned(name, request.colors.as_ref(), Part::Colors),
-            banks: self.owned(name, request.banks.as_ref(), Part::Banks),
-        }
-    }
-
-    /// What a key says.
-    fn owned(&mut self, name: &str, key: Option<&At<String>>, part: Part) -> Owned {
-        let Some(At { value, span }) = key else { return Owned::default() };
-        let owned = Owned { span: span.clone(), ..Owned::default() };
-        if value == "auto" {
-            return Owned { auto: true, ..owned };
-        }
-        let of = |group: &Group| match part {
-            Part::Colors => group.colors.clone(),
-            Part::Banks => group.banks.clone(),
-        };
-        let group = self.groups.iter().find(|group| group.name == *value);
-        let numbers = match group {
-            Some(group) => of(group),
-            None => numbers::parse(value),
-        };
-        let Some(numbers) = numbers else {
-            let many = part.many();
-            let message = match group {
-                Some(_) => format!("{name}: the group `{value}` has no {many}"),
-                None => format!("{name}: `{}` are no {many}", shortened(value)),
-            };
-            let known = self.groups.iter().filter(|group| of(group).is_some());
-            let known: Vec<&str> = known.map(|group| group.name.as_str()).collect();
-            let groups = if known.is_empty() {
-                format!(", or the name of a [[group]] that has {many}")
-            } else {
-                let shown: Vec<_> =
-                    known.iter().take(8).map(|name| format!("\"{name}\"")).collect();
-                let more = if known.len() > 8 { ", .." } else { "" };
-                format!(", or one of the groups {}{more}", shown.join(", "))
-            };
-            let help = format!("write numbers like \"0-3,8\", \"auto\"{groups}");
-            let fault = self.fault(Code::BadNumbers, span, message).help(help);
-            self.faults.push(fault);
-            return owned;
-        };
-        if numbers.is_empty() {
-            // The group was refused where it stands.
-            return owned;
-        }
-        if let Some((number, help)) = beyond(part, &self.cells, &numbers) {
-            let message = format!("{} has no {} {number}", self.platform.name, part.one());
-            let fault = self.fault(Code::PageClassUnknown, span, message).help(help);
-            self.faults.push(fault);
-            return owned;
-        }
-        Owned { numbers: Some(numbers), group: group.map(|group| group.name.clone()), ..owned }
-    }
-}
-
 /// What a message says of a value that may be of any length.
 pub(super) fn shortened(value: &str) -> String {
     match value.char_indices().nth(60) {
         Some((end, _)) => format!("{}..", &value[..end]),
         None => value.to_owned(),
     }
+}
+
+/// About what a VM with so much RAM takes: the tables that map it page by page are a 512th. Its pristine image comes on top.
+pub(super) const fn with_tables(memory: u64) -> u64 {
+    memory + memory / 64 + (2 << 20)
+}
+
+/// The most RAM, in bytes but a multiple of 1 MiB, that `memory` holds with its tables and
+/// `pristine` bytes.
+pub(super) fn without_tables(memory: u64, pristine: u64) -> u64 {
+    let whole = memory.saturating_sub(pristine + (2 << 20));
+    (whole / 65 * 64) >> 20 << 20
 }

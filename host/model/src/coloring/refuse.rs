@@ -1,13 +1,10 @@
 //! Diagnostics of requests for cells: the owners of the numbers, and the keys that can release
 //! them.
 
-use super::{
-    assign::Work,
-    auto::{with_tables, without_tables},
-    numbers,
-    owner::{Owner, Part},
-    suggestions::{Edit, Refusal},
-};
+use super::edit::{Edit, Refusal};
+use super::numbers;
+use super::owner::{Owner, Part, with_tables, without_tables};
+use super::work::Work;
 use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::packed::PAGE;

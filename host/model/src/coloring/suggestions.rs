@@ -1,15 +1,12 @@
 //! Suggestions: changes to a file after which every owner has cells. A suggestion is reported only
 //! if a trial shows fewer diagnostics.
 
-use super::{
-    assign::Work,
-    auto::with_tables,
-    numbers,
-    owner::{Owned, Owner, Part},
-};
+use super::edit::{Change, Edit, Open, Refusal, To};
+use super::numbers;
+use super::owner::{Owner, Part};
+use super::work::Work;
 use crate::diagnostics::Code;
-use crate::fault::Fault;
-use crate::fault::Faults;
+use crate::fault::{Fault, Faults};
 use std::{collections::BTreeSet, mem, ops::Range};
 use weir_units::Bytes;
 
@@ -18,167 +15,6 @@ const MAX_SUGGESTIONS: usize = 3;
 /// The most changes that are tried for all diagnostics of a file together. Later diagnostics have
 /// no tried suggestions.
 const MAX_TRIALS: usize = 400;
-
-/// What to write instead, and where.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Edit(Vec<Change>);
-
-#[derive(Clone, PartialEq, Eq)]
-struct Change {
-    /// The owners of the key, by their indices: several share it by a group.
-    who: Vec<usize>,
-    part: Part,
-    to: To,
-}
-
-#[derive(Clone, PartialEq, Eq)]
-enum To {
-    /// These numbers.
-    Numbers(BTreeSet<u16>),
-    /// These numbers, which they share by a group of the file's, still to be written.
-    Shared(BTreeSet<u16>),
-    /// A group by its name, which has these numbers.
-    Group(String, BTreeSet<u16>),
-    /// The key is left out.
-    Nothing,
-    /// So much RAM; the part has no meaning.
-    Ram(Bytes),
-    /// A working set of this size; the part has no meaning.
-    WorkingSet(Bytes),
-}
-
-impl Edit {
-    /// That `part` of owner number `who` is left out.
-    pub fn nothing(who: usize, part: Part) -> Self {
-        Self(vec![Change { who: vec![who], part, to: To::Nothing }])
-    }
-
-    /// That owner number `who` has so much RAM.
-    pub fn ram(who: usize, part: Part, ram: Bytes) -> Self {
-        Self(vec![Change { who: vec![who], part, to: To::Ram(ram) }])
-    }
-
-    /// That owner number `who` has so large a working set.
-    pub fn working_set(who: usize, part: Part, set: Bytes) -> Self {
-        Self(vec![Change { who: vec![who], part, to: To::WorkingSet(set) }])
-    }
-
-    /// Whether it asks for less, be it memory or a working set.
-    fn is_smaller(&self) -> bool {
-        self.0.iter().any(|change| matches!(change.to, To::Ram(_) | To::WorkingSet(_)))
-    }
-
-    /// That owner number `who` alone has `numbers`, and shares them with no other.
-    pub fn own(who: usize, part: Part, numbers: BTreeSet<u16>) -> Self {
-        Self(vec![Change { who: vec![who], part, to: To::Numbers(numbers) }])
-    }
-
-    /// That these owners have `numbers` together, as members of a new group.
-    pub fn share(who: [usize; 2], part: Part, numbers: BTreeSet<u16>) -> Self {
-        Self(vec![Change { who: who.to_vec(), part, to: To::Shared(numbers) }])
-    }
-
-    /// That owner number `who` takes what `member` has by the same group's name, if it does.
-    pub fn join(owners: &[Owner], who: usize, member: usize, part: Part) -> Option<Self> {
-        let owned = owners.get(member)?.part(part);
-        let to = To::Group(owned.group.clone()?, owned.numbers.clone()?);
-        Some(Self(vec![Change { who: vec![who], part, to }]))
-    }
-
-    /// That owner number `who` has `numbers` of `part`, and so do the other owners in its group.
-    /// None if `numbers` is empty.
-    pub fn write(owners: &[Owner], who: usize, part: Part, numbers: BTreeSet<u16>) -> Option<Self> {
-        if numbers.is_empty() {
-            return None;
-        }
-        let group = owners.get(who)?.part(part).group.as_ref();
-        let member = |&other: &usize| {
-            other == who || group.is_some() && owners[other].part(part).group.as_ref() == group
-        };
-        let who: Vec<usize> = (0..owners.len()).filter(member).collect();
-        Some(Self(vec![Change { who, part, to: To::Numbers(numbers) }]))
-    }
-
-    /// That two owners get numbers of their own.
-    pub fn apart(part: Part, each: [(usize, BTreeSet<u16>); 2]) -> Self {
-        let change = |(who, numbers)| Change { who: vec![who], part, to: To::Numbers(numbers) };
-        Self(each.map(change).into())
-    }
-
-    /// Whether a key is left out.
-    pub fn leaves_out(&self) -> bool {
-        self.0.iter().any(|change| change.to == To::Nothing)
-    }
-
-    fn applied(&self, requested: &[Owner]) -> Vec<Owner> {
-        let mut owners = requested.to_vec();
-        for Change { who, part, to } in &self.0 {
-            for &index in who {
-                let Some(owner) = owners.get_mut(index) else { continue };
-                let assigned = owner.part_mut(*part);
-                let span = assigned.span.clone();
-                let (numbers, group) = match to {
-                    To::Numbers(numbers) if who.len() == 1 => (Some(numbers.clone()), None),
-                    To::Numbers(numbers) | To::Shared(numbers) => {
-                        (Some(numbers.clone()), Some(String::new()))
-                    }
-                    To::Group(name, numbers) => (Some(numbers.clone()), Some(name.clone())),
-                    To::Nothing => (None, None),
-                    To::Ram(ram) => {
-                        let image = owner.memory.saturating_sub(with_tables(owner.ram.0));
-                        owner.memory = with_tables(ram.0) + image;
-                        owner.ram = *ram;
-                        continue;
-                    }
-                    To::WorkingSet(set) => {
-                        owner.working_set = Some(*set);
-                        continue;
-                    }
-                };
-                *assigned = Owned { numbers, group, auto: false, span };
-            }
-        }
-        owners
-    }
-}
-
-/// A diagnostic and the changes that may resolve it.
-pub(super) struct Refusal {
-    fault: Fault,
-    /// The cause.
-    cause: String,
-    /// Changes that may resolve it, the best first.
-    edits: Vec<Edit>,
-    /// Suggestions that cannot be tried.
-    rest: Vec<String>,
-}
-
-impl Refusal {
-    /// Returns a refusal with changes that may resolve it, the best first.
-    pub fn new(fault: Fault, edits: impl IntoIterator<Item = Edit>) -> Self {
-        Self { fault, cause: String::new(), edits: edits.into_iter().collect(), rest: Vec::new() }
-    }
-
-    /// Sets the cause, which precedes the suggestions.
-    pub fn cause(self, cause: impl Into<String>) -> Self {
-        Self { cause: cause.into(), ..self }
-    }
-
-    /// Adds a suggestion that cannot be tried.
-    pub fn rest(mut self, suggestion: impl Into<String>) -> Self {
-        self.rest.push(suggestion.into());
-        self
-    }
-}
-
-/// A refusal of a reported diagnostic without suggestions so far.
-pub(super) struct Open {
-    /// The fault's place among all.
-    index: usize,
-    cause: String,
-    edits: Vec<Edit>,
-    rest: Vec<String>,
-}
 
 /// What a fault is known by when something else has changed.
 type Known = (Code, Range<usize>);
@@ -309,11 +145,6 @@ impl Work<'_> {
             let (left, _) = self.left(&edit.applied(owners));
             is_less(&left, before).then_some((left.len(), edit))
         })
-    }
-
-    /// The RAM that can be given out.
-    pub(super) fn ram(&self) -> u64 {
-        self.pools.iter().map(|pool| pool.end - pool.start).sum()
     }
 
     /// Whether all need more RAM than there is, however it is divided.

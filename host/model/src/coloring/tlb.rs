@@ -4,30 +4,16 @@
 //! that maps it one to one, and a device that is given addresses of RAM, use only the sets of those pages. So a choice of
 //! sets is a choice of intermediate physical addresses: RAM lies in pieces, with holes where the other sets are.
 
-use super::{
-    keys::{Request, Requests},
-    numbers,
-    owner::{Owner, shortened},
-};
+use super::numbers;
+use super::owner::{Owner, shortened};
+use super::requests::{Request, Requests};
 use crate::diagnostics::Code;
-use crate::fault::Fault;
-use crate::fault::Faults;
-use crate::fault::File;
+use crate::fault::{Fault, Faults, File};
 use crate::packed::PAGE;
 use crate::platform::Platform;
-use crate::system::Piece;
+use crate::vm::Piece;
 use std::{collections::BTreeSet, ops::Range};
-use weir_units::Bytes;
-use weir_units::Ipa;
-
-/// A TLB, or one level of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tlb {
-    /// What it is: `core`, `smmu`.
-    pub name: String,
-    /// Its sets, a power of two; the bits of the page's number choose one.
-    pub sets: u16,
-}
+use weir_units::{Bytes, Ipa};
 
 /// The sets that a VM's RAM may use.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,8 @@
 //! More colors or banks for an owner with too few.
 
-use super::{Division, numbers, owner::Part};
+use super::division::Division;
+use super::numbers;
+use super::owner::Part;
 use std::collections::BTreeSet;
 use weir_paging::cells::CellSet;
 

@@ -1,12 +1,10 @@
 //! The host bridge of a VM's PCI functions and of its socket device there (bindings pci/host-generic-pci.yaml; IEEE 1275 PCI bus binding 2.1).
 
 use super::{GIC, LEVEL_HIGH, SPI, add, node, reg};
-use crate::{
-    board::strings,
-    packed::{ECAM_LEN, VSOCK_BAR_LEN, VSOCK_SLOT},
-    pci::Pci,
-    system::{Socket, VSOCK_BAR, VSOCK_INTID, Vm},
-};
+use crate::board::strings;
+use crate::packed::{ECAM_LEN, VSOCK_BAR_LEN, VSOCK_SLOT};
+use crate::pci::Pci;
+use crate::vm::{Socket, VSOCK_BAR, VSOCK_INTID, Vm};
 use dtoolkit::{
     Node,
     model::{DeviceTree, DeviceTreeNode},

@@ -8,19 +8,12 @@ use super::{
 };
 use crate::diagnostics::Code;
 use crate::fault::Fault;
-use crate::packed::PAGE;
-use crate::packed::PARTITION_IPA;
-use crate::packed::Span;
-use crate::packed::VM_LEN;
-use crate::packed::window;
-use crate::system::STOLEN_TIME;
+use crate::packed::{PAGE, PARTITION_IPA, Span, VM_LEN, window};
 use crate::system::System;
-use crate::system::Vm;
+use crate::vm::{STOLEN_TIME, Vm};
 use std::{collections::BTreeSet, ops::Range};
 use weir_paging::cells::{CellSet, Cells, Pages};
-use weir_units::Bytes;
-use weir_units::Ipa;
-use weir_units::Pa;
+use weir_units::{Bytes, Ipa, Pa};
 
 /// Memory of the hypervisor in addition to its program: tables of stage 1, rings.
 pub(crate) const SPARE: u64 = 1 << 20;

@@ -2,8 +2,7 @@
 //! diagnostics.
 
 use super::{Placement, Sizes, attempt};
-use crate::fault::Fault;
-use crate::fault::Faults;
+use crate::fault::{Fault, Faults};
 use crate::image::total;
 use crate::packed::PAGE;
 use crate::system::System;

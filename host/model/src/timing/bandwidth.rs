@@ -1,22 +1,12 @@
 //! The key `memory_budget` of a VM: the required bandwidth, and how its budget is enforced.
 
-use super::{
-    Place,
-    read::{Reader, boolean, place, place_of},
-};
-use crate::counters::EVENT_NAMES;
 use crate::counters::Event;
 use crate::diagnostics::Code;
-use crate::raw::At;
-use crate::raw::Values;
-use crate::raw::number;
-use crate::shape::Key;
-use crate::shape::Kind;
-use crate::shape::Shape;
+use crate::document::{At, Reader, Values, number, place, place_of};
+use crate::fault::Place;
 use std::ops::Range;
 use toml::de::DeTable;
-use weir_units::BytesPerSec;
-use weir_units::Nanos;
+use weir_units::{BytesPerSec, Nanos};
 
 /// A VM's memory bandwidth.
 #[derive(Clone, Debug)]
@@ -305,100 +295,6 @@ pub(crate) struct Adjust {
     pub place: Range<usize>,
 }
 
-const fn key(name: &'static str, kind: Kind, doc: &'static str) -> Key {
-    Key { name, doc, required: false, kind }
-}
-
-/// `u64::MAX` is no limit, for a VM that is only counted.
-const ACCESSES: Kind = Kind::Number(1, u64::MAX - 1);
-const WEIGHT: Kind = Kind::Number(0, u16::MAX as u64);
-
-/// Key `memory_budget` of a VM.
-pub(crate) const MEMORY_BUDGET_KEY: Key = key(
-    "memory_budget",
-    Kind::Table(&MEMORY_BUDGET),
-    "Its memory budget: `accesses` and `period`, or only `required` to have `weir plan` choose them. Regulators: docs/explanation/regulators.md.",
-);
-
-static MEMORY_BUDGET: Shape = Shape {
-    name: "memory_budget",
-    doc: "A VM's memory budget.",
-    keys: &[
-        key("required", Kind::Rate, "What it must get: `weir plan` chooses the budget from it."),
-        key("accesses", ACCESSES, "Accesses in each period."),
-        key(
-            "reads",
-            ACCESSES,
-            "Lines brought into the cache in each period; with or without `writes`.",
-        ),
-        key("writes", ACCESSES, "Lines written back in each period."),
-        key("period", Kind::Duration, "The period."),
-        key("event", Kind::Choice(EVENT_NAMES), "What is counted; without it \"l2d-refill\"."),
-        key(
-            "source",
-            Kind::Choice(&["pmu", "counter-page"]),
-            "What counts: the cores' PMUs, or the platform's counter page. Without it the first of them that counts the event.",
-        ),
-        key("poll", Kind::Duration, "source counter-page: time between two polls."),
-        key(
-            "scope",
-            Kind::Choice(&["vm", "vcpu"]),
-            "Whether the budget is the VM's, as without it, or each vCPU's.",
-        ),
-        key(
-            "split",
-            Kind::OneOf(&[Kind::Choice(&["even", "pool"]), Kind::List(&WEIGHT)]),
-            "scope vm: in equal parts, as without it, from a pool, or by a weight for each vCPU.",
-        ),
-        key(
-            "regulator",
-            Kind::Choice(&["static", "memguard", "compensation"]),
-            "How the budget is spent; \"static\" without it.",
-        ),
-        key(
-            "critical",
-            Kind::Text,
-            "compensation: the VM that leaves its unused budget to this one.",
-        ),
-        key(
-            "window",
-            Kind::Number(1, u32::MAX as u64),
-            "compensation: periods between two resets.",
-        ),
-        key(
-            "spare",
-            Kind::Boolean,
-            "memguard: whether all run without a limit once all have spent their budgets.",
-        ),
-        key(
-            "debt",
-            Kind::Boolean,
-            "Whether an excess over a budget reduces the next budget; true without it.",
-        ),
-        key(
-            "phase",
-            Kind::Choice(&["aligned", "staggered"]),
-            "Whether the periods of all cores begin together, as without it, or one after the other.",
-        ),
-        key("overcommit", Kind::Boolean, "Whether the sum of all budgets may be above saturation."),
-        key(
-            "adjust",
-            Kind::Table(&ADJUST),
-            "The VM that may change the budget at run time, and its range.",
-        ),
-    ],
-};
-
-static ADJUST: Shape = Shape {
-    name: "{ by = ..., min = ..., max = ... }",
-    doc: "The right to change a budget while the system runs.",
-    keys: &[
-        Key { name: "by", doc: "The VM that may.", required: true, kind: Kind::Text },
-        Key { name: "min", doc: "The least budget.", required: true, kind: ACCESSES },
-        Key { name: "max", doc: "The greatest budget.", required: true, kind: ACCESSES },
-    ],
-};
-
 impl Reader<'_> {
     /// Reads the table of the VM called `vm`, which has `vcpus` vCPUs as far as the file says.
     pub(super) fn bandwidth(
@@ -483,8 +379,8 @@ impl Reader<'_> {
                 split,
                 regulator,
                 critical: table.text("critical"),
-                spare: boolean(table, "spare").unwrap_or(false),
-                debt: boolean(table, "debt").unwrap_or(true),
+                spare: table.boolean("spare").unwrap_or(false),
+                debt: table.boolean("debt").unwrap_or(true),
                 source: named(table, "source", |name| match name {
                     "pmu" => Some(Source::Pmu),
                     "counter-page" => Some(Source::CounterPage),
@@ -492,7 +388,7 @@ impl Reader<'_> {
                 }),
                 poll: self.time_if_there(table, "poll", &owner),
                 staggered: choice("phase", "staggered"),
-                overcommit: boolean(table, "overcommit").unwrap_or(false),
+                overcommit: table.boolean("overcommit").unwrap_or(false),
                 adjust: self.adjust(table, &owner),
                 places,
             },

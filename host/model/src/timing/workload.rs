@@ -1,15 +1,10 @@
 //! What a VM's cores do to memory in `weir simulate`. The hypervisor does not look at it.
 
-mod keys;
-
-use super::read::Reader;
 use crate::diagnostics::Code;
-use crate::raw::Values;
-pub(crate) use keys::WORKLOAD_KEY;
+use crate::document::{Reader, Values};
 use std::ops::Range;
 use toml::de::DeTable;
-use weir_units::Bytes;
-use weir_units::Nanos;
+use weir_units::{Bytes, Nanos};
 
 /// The pattern of the accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,22 +56,6 @@ pub struct Network {
     /// From the end of a packet's handling until the sender knows.
     pub delay: Nanos,
 }
-
-/// The programs of [`Kind::Kernel`]: the automotive part of an embedded benchmark suite, each with a small and a large input.
-pub const KERNELS: [&str; 12] = [
-    "basicmath-small",
-    "basicmath-large",
-    "bitcount-small",
-    "bitcount-large",
-    "qsort-small",
-    "qsort-large",
-    "susan-smoothing-small",
-    "susan-smoothing-large",
-    "susan-edges-small",
-    "susan-edges-large",
-    "susan-corners-small",
-    "susan-corners-large",
-];
 
 /// Modes of a DMA channel (bao-throttling 3.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

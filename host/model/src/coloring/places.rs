@@ -1,26 +1,17 @@
 //! The part of a platform file that says where a line lies in the cache and in DRAM.
 
-use super::{
-    groups::{self, beyond},
-    keys::{self, RawGroup},
-    owner::Part,
-    tlb::Tlb,
-};
+use super::groups::{self, Group, beyond};
+use super::owner::Part;
+use super::requests::{self, RawGroup};
+use crate::board::Memory;
 use crate::diagnostics::Code;
-use crate::fault::Fault;
-use crate::fault::Faults;
-use crate::fault::File;
-use crate::packed::ADDRESS_LIMIT;
-use crate::packed::PAGE;
-use crate::platform::Memory;
-use crate::raw::At;
-use crate::raw::Values;
-use crate::raw::number;
+use crate::document::{At, Values, number};
+use crate::fault::{Fault, Faults, File};
+use crate::packed::{ADDRESS_LIMIT, PAGE};
 use std::{collections::BTreeSet, ops::Range};
 use toml::de::DeTable;
 use weir_paging::cells::{Broken, Cell, CellSet, Cells, Geometry, MAX_BANK_BITS, Pages};
-use weir_units::Bytes;
-use weir_units::Pa;
+use weir_units::{Bytes, Pa};
 
 /// The last-level cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,15 +33,13 @@ pub struct DramMap {
     pub banks: Vec<u64>,
 }
 
-/// A name for colors and banks.
+/// A TLB, or one level of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
-    /// The name.
+pub struct Tlb {
+    /// What it is: `core`, `smmu`.
     pub name: String,
-    /// Its colors, if it is one of colors.
-    pub colors: Option<BTreeSet<u16>>,
-    /// Its banks, if it is one of banks.
-    pub banks: Option<BTreeSet<u16>>,
+    /// Its sets, a power of two; the bits of the page's number choose one.
+    pub sets: u16,
 }
 
 /// The shortest line that the models of caches follow.
@@ -92,11 +81,11 @@ pub(crate) const FOLLOWS: [Code; 3] =
     [Code::PlatformCache, Code::PlatformGeometry, Code::PlatformTlb];
 
 /// Reads `[cache]`, `[[dram]]`, `[[group]]`, `more` and `planned`.
-pub(crate) fn platform(table: &DeTable<'_>, file: &File, faults: &mut Faults) -> Places {
+pub(crate) fn read(table: &DeTable<'_>, file: &File, faults: &mut Faults) -> Places {
     let mut reader = Reader { file, faults };
     let cache = reader.cache(table);
     let dram = reader.dram(table, cache);
-    let raw = keys::groups(table);
+    let raw = requests::groups(table);
     let groups = groups::all(&raw, file, reader.faults);
     let numbers: Vec<_> = groups.iter().map(|(raw, group)| (*raw, group.clone())).collect();
     let places = Places {

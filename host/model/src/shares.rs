@@ -1,11 +1,10 @@
 //! The shares of a division, and its costs.
 
-use super::{numbers, owner::Part};
+use crate::coloring::numbers;
+use crate::coloring::owner::Part;
 use crate::image::total;
 use crate::packed::PAGE;
-use crate::place::Owner;
-use crate::place::Placement;
-use crate::place::Row;
+use crate::place::{Owner, Placement, Row};
 use crate::system::System;
 use std::collections::BTreeSet;
 use weir_paging::cells::{CellSet, Pages};

@@ -1,0 +1,384 @@
+//! What a system file says about time and bandwidth.
+
+use super::flow::{DataPath, Dma, Flow, PathSource};
+use super::schedule::{Class, Line, Runner, SharedCore};
+use super::vm::TimedVm;
+use crate::board::{BoardDevice, Irq};
+use crate::diagnostics::Code;
+use crate::fault::{Fault, Faults, File, Location, Place, locate};
+use crate::measured::{Overhead, OverheadTable, Saturation, Sharing};
+use crate::packed::schedule::MAX_RULES;
+use crate::pci;
+use crate::platform::Platform;
+use weir_units::{Bytes, Nanos};
+
+/// What a file says about time and bandwidth.
+#[derive(Clone, Debug)]
+pub struct Timing {
+    /// The board, if the file names one.
+    pub platform: Option<Platform>,
+    /// The VMs in the order of the file; without any, those that flows name.
+    pub vms: Vec<TimedVm>,
+    /// The flows.
+    pub flows: Vec<Flow>,
+    /// How their bytes are moved.
+    pub dma: Dma,
+    /// Overheads: the file's own before the platform's.
+    pub overheads: Vec<Overhead>,
+    /// The tables that `overheads` and the copy's bandwidth come from, the preferred one first.
+    pub tables: Vec<OverheadTable>,
+    /// The greatest wake-up behind the notifications of some senders, by their names: the others' is in `overheads`.
+    pub wakes: Vec<(String, Nanos)>,
+    /// The saturation of the memory: the file's own or the platform's.
+    pub saturation: Option<Saturation>,
+    /// Cores that VMs share.
+    pub cores: Vec<SharedCore>,
+    /// Cores whose schedules have faults; one without a number could be any.
+    pub(crate) unread: Vec<Option<u64>>,
+    /// Interrupts that take time on a shared core.
+    pub lines: Vec<Line>,
+    /// The broker's core, if there are flows and `[broker]` says.
+    pub broker: Option<u64>,
+    /// The file that `[broker] overheads` names.
+    pub(super) measured: Option<(String, Place)>,
+    pub(super) file: File,
+}
+
+impl Runner {
+    /// What to call it.
+    #[must_use]
+    pub fn name(self, timing: &Timing) -> &str {
+        match self {
+            Self::Vm(vm) => timing.vms.get(vm).map_or("?", |vm| &vm.name),
+            Self::Broker => "broker",
+        }
+    }
+}
+
+impl Timing {
+    /// Takes another file's overheads, and the bandwidth of its copy, where this one has none.
+    pub fn adopt(&mut self, measured: &Self) {
+        for overhead in &measured.overheads {
+            if self.overheads.iter().all(|own| own.name != overhead.name) {
+                self.overheads.push(*overhead);
+            }
+        }
+        for (sender, wake) in &measured.wakes {
+            if self.wakes.iter().all(|(own, _)| own != sender) {
+                self.wakes.push((sender.clone(), *wake));
+            }
+        }
+        self.dma.copy_bandwidth = self.dma.copy_bandwidth.or(measured.dma.copy_bandwidth);
+        self.tables.extend(measured.tables.iter().cloned());
+    }
+
+    /// Takes another file's overheads, and the bandwidth of its copy, before those that this one has.
+    pub fn prefer(&mut self, measured: &Self) {
+        let is_given = |name: &str| measured.overheads.iter().any(|given| given.name == name);
+        self.overheads.retain(|own| !is_given(own.name));
+        if is_given("wake") {
+            // Those of senders belong to the run in which `wake` was measured.
+            self.wakes.clear();
+        }
+        self.wakes.retain(|(own, _)| measured.wakes.iter().all(|(given, _)| given != own));
+        self.dma.copy_bandwidth = measured.dma.copy_bandwidth.or(self.dma.copy_bandwidth);
+        if self.overheads.is_empty() {
+            self.tables.clear();
+        }
+        let mut tables = measured.tables.clone();
+        tables.append(&mut self.tables);
+        self.adopt(measured);
+        self.tables = tables;
+    }
+
+    /// Takes the platform's overheads and saturation where the file has none, and the data path
+    /// that follows from the platform.
+    pub(crate) fn stand_on(&mut self, platform: Option<Platform>) {
+        if let Some(platform) = &platform {
+            let before = (self.overheads.len(), self.dma.copy_bandwidth);
+            let flows: usize = self.flows.iter().map(|flow| flow.to.len()).sum();
+            let ends = self.flows.iter().flat_map(|flow| flow.to.iter().chain([&flow.from]));
+            // The broker looks at VMs up to the last one in a flow.
+            let vms = ends.max().map_or(0, |vm| vm + 1);
+            for overhead in platform.overheads.for_system([flows as u64, vms as u64]) {
+                if self.overheads.iter().all(|own| own.name != overhead.name) {
+                    self.overheads.push(overhead);
+                }
+            }
+            self.dma.copy_bandwidth = self.dma.copy_bandwidth.or(platform.overheads.copy_bandwidth);
+            if before != (self.overheads.len(), self.dma.copy_bandwidth) {
+                self.tables.push(OverheadTable {
+                    file: format!("platform {}", platform.name),
+                    origin: platform.overheads.origin.clone(),
+                });
+            }
+            if self.dma.path_source != PathSource::File {
+                self.dma.path_source = PathSource::Platform;
+                self.dma.path = match platform.dma_engine {
+                    Some(_) => DataPath::Dma,
+                    None => DataPath::Broker,
+                };
+            }
+            if self.saturation.is_none() {
+                self.saturation.clone_from(&platform.saturation);
+            }
+        }
+        self.platform = platform;
+    }
+
+    /// Returns the delay by one access of another VM, and how many accesses of each other VM can
+    /// delay one access: the file's `[saturation]` before the platform's `[interference]`.
+    #[must_use]
+    pub fn delay(&self) -> Option<(Nanos, Option<u64>)> {
+        let own = self.saturation.as_ref();
+        let own = own.and_then(|known| Some((known.delay?, known.per_access)));
+        own.or_else(|| {
+            let known = self.platform.as_ref()?.interference.as_ref()?;
+            Some((known.delay, known.per_access))
+        })
+    }
+
+    /// Returns the bytes of a counted access: those of `[saturation]`, or the platform's cache
+    /// line.
+    #[must_use]
+    pub fn line(&self) -> Option<Bytes> {
+        let cache = || Some(Bytes(self.platform.as_ref()?.places.cache?.line.0));
+        self.saturation.as_ref().map(|known| known.line).or_else(cache)
+    }
+
+    /// Returns whether no access delays another one, so that no budgets saturate the memory: the
+    /// platform's memory has no timing, and the file has no `[saturation]` for another one.
+    #[must_use]
+    pub fn is_free_of_contention(&self) -> bool {
+        self.saturation.is_none() && self.delay().is_some_and(|(delay, _)| delay.0 == 0)
+    }
+
+    /// Returns the values of the platform that verdicts on memory rest on, each with its source.
+    #[must_use]
+    pub fn memory_sources(&self) -> Vec<String> {
+        let Some(platform) = &self.platform else { return Vec::new() };
+        let name = &platform.name;
+        let mut sources = Vec::new();
+        let own = self.saturation.as_ref();
+        if own == platform.saturation.as_ref()
+            && let Some(source) = own.and_then(|known| known.source.as_ref())
+        {
+            sources.push(format!("{name} [saturation]: {source}"));
+        }
+        if own.is_none_or(|known| known.delay.is_none())
+            && let Some(known) = &platform.interference
+        {
+            let overshoot = known.overshoot.map(|most| format!(", overshoot {most}"));
+            sources.push(format!(
+                "{name} [interference] delay {}{}: {}",
+                known.delay,
+                overshoot.unwrap_or_default(),
+                known.source
+            ));
+        }
+        sources
+    }
+
+    /// What EL2 takes of a shared core, as the file says of that core, else the platform; none where neither does.
+    #[must_use]
+    pub fn sharing(&self, core: &SharedCore) -> Option<Sharing> {
+        let known = self.platform.as_ref().and_then(|platform| platform.sharing);
+        match core.switch {
+            None => known,
+            Some(switch) => {
+                let known = known.unwrap_or_default();
+                let least_switch = known.least_switch.min(switch);
+                Some(Sharing { switch, least_switch, ..known })
+            }
+        }
+    }
+
+    /// The interrupts of VM `vm`'s devices that no `[[irq]]` is about, as far as the platform knows the devices.
+    #[must_use]
+    pub fn unruled(&self, vm: usize) -> Vec<u32> {
+        let ruled =
+            |line: &u32| self.lines.iter().any(|rule| rule.vm == vm && rule.intid() == Some(*line));
+        let mut unruled = self.lines_of(vm);
+        unruled.retain(|line| !ruled(line));
+        unruled
+    }
+
+    /// The interrupts of VM `vm`'s devices, as far as the platform knows the devices.
+    fn lines_of(&self, vm: usize) -> Vec<u32> {
+        let (Some(platform), Some(this)) = (&self.platform, self.vms.get(vm)) else {
+            return Vec::new();
+        };
+        let listed = |vm: &TimedVm| {
+            let names = vm.devices.iter().flatten();
+            names.map(|name| platform.device_path(name).to_owned()).collect::<Vec<_>>()
+        };
+        let own = listed(this);
+        let others: Vec<_> = self.vms.iter().flat_map(listed).collect();
+        let passable = |device: &BoardDevice| {
+            platform.allow.iter().any(|name| device.compatible.contains(name))
+        };
+        let is_own = |device: &&BoardDevice| {
+            if this.devices.is_some() {
+                own.contains(&device.path)
+            } else {
+                passable(device) && !others.contains(&device.path)
+            }
+        };
+        let devices = platform.board.devices.iter().filter(is_own);
+        let lines = devices.flat_map(|device| device.irqs.iter().map(|irq| irq.intid));
+        let functions = own.iter().filter_map(|name| {
+            let address = pci::Address::parse(name.strip_prefix(pci::PREFIX)?)?;
+            Some(platform.pci.as_ref()?.intid(address))
+        });
+        let mut lines: Vec<_> = lines.chain(functions).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        lines
+    }
+
+    /// The same if the file says which devices it has, and all of them are known. One of which it says neither a device nor an image may have any.
+    pub(super) fn known_lines(&self, vm: usize) -> Option<Vec<u32>> {
+        let (platform, this) = (self.platform.as_ref()?, self.vms.get(vm)?);
+        let is_known = |name: &String| {
+            let Some(address) = name.strip_prefix(pci::PREFIX) else {
+                let path = platform.device_path(name);
+                return platform.board.devices.iter().any(|device| device.path == path);
+            };
+            platform.pci.is_some() && pci::Address::parse(address).is_some()
+        };
+        let said = this.built || this.devices.as_ref().is_none_or(|names| !names.is_empty());
+        let known = said && this.devices.iter().flatten().all(is_known);
+        known.then(|| self.lines_of(vm))
+    }
+
+    /// What is wrong with rules of interrupts: there are too many, or two for one, or the interrupt is none of its VM's, where `own` knows which are.
+    pub(crate) fn wrong_rules(&self, own: impl Fn(usize) -> Option<Vec<u32>>) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        let mut wrong = |code, place: &Place, label, message: String, help: String| {
+            let fault = Fault::new(code, &self.file, place.0.clone(), message);
+            faults.push(fault.label(label).help(help));
+        };
+        for core in &self.cores {
+            let here =
+                |line: &&Line| self.vms.get(line.vm).is_some_and(|vm| vm.cpus.contains(&core.id));
+            if let Some(line) = self.lines.iter().filter(here).nth(MAX_RULES) {
+                let message =
+                    format!("more than {MAX_RULES} interrupts have rules on core {}", core.id);
+                let help = "keep those that come often".to_owned();
+                wrong(Code::TooManyIrqs, &line.place, "one too many", message, help);
+            }
+        }
+        for (place, line) in self.lines.iter().enumerate() {
+            let (Some(intid), Some(vm)) = (line.intid(), self.vms.get(line.vm)) else { continue };
+            let runner = Runner::Vm(line.vm);
+            let has_turns = self.cores.iter().any(|core| core.schedule.runners().contains(&runner));
+            let is_shared = has_turns || self.is_shared(line.vm);
+            if !is_shared && !matches!(line.class, Class::Active | Class::Dynamic) {
+                continue;
+            }
+            let same = |other: &Line| other.intid() == Some(intid) && other.vm == line.vm;
+            if let Some(own) = own(line.vm).filter(|own| !own.contains(&intid)) {
+                let own: Vec<_> = own.iter().map(u32::to_string).collect();
+                let help = if own.is_empty() {
+                    format!("{} has none: give it a device", vm.name)
+                } else {
+                    format!("its own are {}", own.join(", "))
+                };
+                let message = format!("{} has no device with interrupt {intid}", vm.name);
+                wrong(Code::IrqUnknown, &line.place, "this rule", message, help);
+            } else if self.lines.iter().take(place).any(same) {
+                let message = format!("interrupt {intid} of {} has two rules", vm.name);
+                let help = "keep one of them".to_owned();
+                wrong(Code::IrqTwice, &line.place, "this rule", message, help);
+            }
+        }
+        faults
+    }
+
+    /// Whether core `core` has a schedule, be it one with faults.
+    pub(crate) fn is_shared_core(&self, core: u64) -> bool {
+        let unread = || self.unread.iter().any(|unread| unread.is_none_or(|its| its == core));
+        self.cores.iter().any(|shared| shared.id == core) || unread()
+    }
+
+    /// Whether a VM is on a core that has a schedule.
+    pub(crate) fn is_shared(&self, vm: usize) -> bool {
+        let cpus = self.vms.get(vm).map_or(&[][..], |vm| &vm.cpus);
+        cpus.iter().any(|core| self.is_shared_core(*core))
+    }
+
+    /// Whether a device of these interrupts is one of VM `vm`'s *active* ones: it has some, and the file says so of each.
+    pub(crate) fn is_active(&self, vm: usize, irqs: &[Irq]) -> bool {
+        let is = |irq: &Irq| {
+            let its = |line: &&Line| line.vm == vm && line.intid() == Some(irq.intid);
+            self.lines.iter().find(its).is_some_and(|line| line.class == Class::Active)
+        };
+        !irqs.is_empty() && irqs.iter().all(is)
+    }
+
+    /// The schedules that name the broker.
+    pub(crate) fn brokers(&self) -> impl Iterator<Item = &SharedCore> {
+        self.cores.iter().filter(|core| core.schedule.runners().contains(&Runner::Broker))
+    }
+
+    /// Where a place is, for a person.
+    #[must_use]
+    pub fn location(&self, place: &Place) -> Location {
+        locate(&self.file, place.0.start)
+    }
+
+    /// A fault of this file.
+    #[must_use]
+    pub fn fault(
+        &self,
+        code: Code,
+        place: &Place,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Fault {
+        Fault::new(code, &self.file, place.0.clone(), message).label("this").help(help)
+    }
+
+    /// What the hypervisor of this version would have to do and does not.
+    ///
+    /// # Errors
+    ///
+    /// A fault for each key that asks for it, if there is one.
+    pub fn carried_out(&self) -> Result<(), Faults> {
+        let mut faults = Faults::default();
+        let help = "take the key out to build the system; `weir analyze` and `weir plan` use it";
+        let mut refuse = |place: &Place, what: String| {
+            let message =
+                format!("this version of weir analyzes {what}, but does not enforce it yet");
+            faults.push(self.fault(Code::NotEnforced, place, message, help));
+        };
+        if (self.dma.given || !self.flows.is_empty()) && self.dma.path != DataPath::Broker {
+            let header = self.flows.first().map_or(&self.dma.place, |flow| &flow.place);
+            let place = if self.dma.given { &self.dma.place } else { header };
+            refuse(place, "a [dma] whose path is not \"broker\"".to_owned());
+        }
+        for line in &self.lines {
+            let name = &line.name;
+            if line.class == Class::Active && line.intid().is_some() {
+                if line.preempt || line.admission.is_some() {
+                    refuse(&line.place, format!("the rule of interrupt {name}, which is active"));
+                }
+            } else if !matches!(line.class, Class::Dedicated | Class::Dynamic) {
+                refuse(&line.place, format!("the class of interrupt {name}"));
+            } else if line.intid().is_none() {
+                refuse(
+                    &line.place,
+                    format!("the admission of {name}, an interrupt without a number"),
+                );
+            } else if !self.is_shared(line.vm)
+                && (line.class == Class::Dedicated || line.preempt || line.admission.is_some())
+            {
+                refuse(
+                    &line.place,
+                    format!("the admission of interrupt {name} on a core of its VM's own"),
+                );
+            }
+        }
+        faults.into_result(())
+    }
+}

@@ -1,0 +1,94 @@
+//! Flows, and what moves their bytes.
+
+use crate::fault::Place;
+use weir_units::{Bytes, BytesPerSec, Nanos};
+
+/// The port of a flow that names none.
+pub const DEFAULT_PORT: u32 = 5000;
+
+/// A flow.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    /// Its name.
+    pub name: String,
+    /// The VM that sends, a position in [`Timing::vms`].
+    pub from: usize,
+    /// The VMs that receive, at least one.
+    pub to: Vec<usize>,
+    /// The receivers' vsock port, if the file says.
+    pub port: Option<u32>,
+    /// Bytes of a packet, at least 1.
+    pub size: Bytes,
+    /// Least time between two packets, at least 1 ns; none if the flow is best effort.
+    pub period: Option<Nanos>,
+    /// How late a packet is released at most, in a simulation.
+    pub jitter: Nanos,
+    /// Relative deadline, at least 1 ns: the period if the file gives none; none if the flow is best
+    /// effort.
+    pub deadline: Option<Nanos>,
+    /// No deadline, served when nothing else is.
+    pub best_effort: bool,
+    /// What the broker moves of it at most; at least `size` in each period.
+    pub bandwidth: Option<BytesPerSec>,
+    /// Its header.
+    pub place: Place,
+    /// Of `size`, `period` and `deadline`, or else the header.
+    pub places: [Place; 3],
+}
+
+/// Where the data path of a system comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathSource {
+    /// Nothing names one: the default without a platform.
+    #[default]
+    Default,
+    /// `[dma] path`.
+    File,
+    /// The platform has a DMA engine, or none.
+    Platform,
+}
+
+/// What moves bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DataPath {
+    /// A DMA engine behind a broker with locked lists (rt-virtio).
+    #[default]
+    Dma,
+    /// The broker's core.
+    Broker,
+    /// The sender's core.
+    Sender,
+    /// The receiver's core.
+    Receiver,
+}
+
+impl DataPath {
+    /// Whether VMs' cores move the bytes, so that their budgets count what is moved.
+    #[must_use]
+    pub const fn is_of_vms(self) -> bool {
+        matches!(self, Self::Sender | Self::Receiver)
+    }
+}
+
+/// `[dma]`.
+#[derive(Clone, Debug, Default)]
+pub struct Dma {
+    /// At least 1 byte/s.
+    pub bandwidth: Option<BytesPerSec>,
+    /// At least 1 byte.
+    pub chunk: Option<Bytes>,
+    /// At least 1.
+    pub queues: Option<u32>,
+    /// What moves the bytes.
+    pub path: DataPath,
+    /// Where `path` comes from.
+    pub path_source: PathSource,
+    /// At least 1 byte/s.
+    pub copy_bandwidth: Option<BytesPerSec>,
+    /// The engine's name in the memory file, for a simulation.
+    pub engine: Option<String>,
+    /// The table; empty if there is none.
+    pub place: Place,
+    /// Whether the file has the table.
+    pub given: bool,
+}

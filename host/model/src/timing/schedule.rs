@@ -1,0 +1,138 @@
+//! Cores that VMs share: their schedules, and the interrupts that take time on them.
+
+use crate::fault::Place;
+use weir_units::Nanos;
+
+/// Who runs on a shared core: a VM by its position, or the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runner {
+    /// A position in [`Timing::vms`].
+    Vm(usize),
+    /// The broker.
+    Broker,
+}
+
+/// A shared core.
+#[derive(Clone, Debug)]
+pub struct SharedCore {
+    /// Its number.
+    pub id: u64,
+    /// Who runs when.
+    pub schedule: Schedule,
+    /// The most that a switch takes, if the file says it.
+    pub switch: Option<Nanos>,
+    /// Of the schedule.
+    pub place: Place,
+}
+
+/// A partition schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Schedule {
+    /// Round robin.
+    RoundRobin {
+        /// The time slice.
+        quantum: Nanos,
+        /// The scheduled entities.
+        runners: Vec<Runner>,
+    },
+    /// A time table.
+    Table {
+        /// After this it repeats.
+        frame: Nanos,
+        /// Who, start and length; in order and apart.
+        slots: Vec<(Runner, Nanos, Nanos)>,
+    },
+    /// Budgets by falling priority.
+    FixedPriority {
+        /// Who, budget and period.
+        servers: Vec<(Runner, Nanos, Nanos)>,
+    },
+}
+
+impl Schedule {
+    /// The entity of each time slice, slot or server, and its length.
+    #[must_use]
+    pub fn turns(&self) -> Vec<(Runner, Nanos)> {
+        match self {
+            Self::RoundRobin { quantum, runners, .. } => {
+                runners.iter().map(|runner| (*runner, *quantum)).collect()
+            }
+            Self::Table { slots, .. } => slots.iter().map(|slot| (slot.0, slot.2)).collect(),
+            Self::FixedPriority { servers } => {
+                servers.iter().map(|server| (server.0, server.1)).collect()
+            }
+        }
+    }
+
+    /// All scheduled entities, each once.
+    #[must_use]
+    pub fn runners(&self) -> Vec<Runner> {
+        let mut runners = Vec::new();
+        for (runner, _) in self.turns() {
+            if !runners.contains(&runner) {
+                runners.push(runner);
+            }
+        }
+        runners
+    }
+
+    /// The longest after which it repeats: its frame or its longest period.
+    pub(crate) fn repeats(&self) -> Nanos {
+        match self {
+            Self::RoundRobin { .. } => Nanos(0),
+            Self::Table { frame, .. } => *frame,
+            Self::FixedPriority { servers } => {
+                servers.iter().map(|server| server.2).max().unwrap_or(Nanos(0))
+            }
+        }
+    }
+}
+
+/// Whose a device is when several VMs are on its core (mobivmm).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Class {
+    /// One VM's.
+    #[default]
+    Dedicated,
+    /// Handed from VM to VM by an explicit act.
+    Active,
+    /// Of the running VM.
+    Running,
+    /// Shared by all.
+    Dynamic,
+}
+
+/// An interrupt line.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Its number or name.
+    pub name: String,
+    /// The VM that it belongs to.
+    pub vm: usize,
+    /// Of which class its device is.
+    pub class: Class,
+    /// Whether it takes the core for its VM at once.
+    pub preempt: bool,
+    /// How urgent that is: 0 the most, as a GIC counts. A line does not preempt a time slice that a
+    /// more urgent one started.
+    pub priority: u8,
+    /// Interrupts a second and burst that are let through; none: all.
+    pub admission: Option<(u64, u64)>,
+    /// The WCET of one interrupt at EL2.
+    pub cost: Nanos,
+    /// The most time from its arrival until its VM has the core, as a run is judged by.
+    pub deadline: Option<Nanos>,
+    /// Its header.
+    pub place: Place,
+}
+
+impl Line {
+    /// Of a line that the file gives none.
+    pub const PRIORITY: u8 = 128;
+
+    /// Its number, if it goes by that.
+    #[must_use]
+    pub fn intid(&self) -> Option<u32> {
+        self.name.parse().ok()
+    }
+}

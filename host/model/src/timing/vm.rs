@@ -1,0 +1,56 @@
+//! What a file says about the time and bandwidth of a VM.
+
+use super::bandwidth::Bandwidth;
+use super::workload::Workload;
+use crate::fault::Place;
+use weir_units::{Bytes, Nanos};
+
+/// A VM's demands.
+#[derive(Clone, Debug)]
+pub struct TimedVm {
+    /// Its name.
+    pub name: String,
+    /// The cores of its vCPUs, as far as the file says.
+    pub cpus: Vec<u64>,
+    /// Its RAM, if the file says.
+    pub memory: Option<Bytes>,
+    /// 0 is best effort.
+    pub criticality: u64,
+    /// What should stay in its part of the cache.
+    pub working_set: Option<Bytes>,
+    /// Its memory bandwidth.
+    pub bandwidth: Option<Bandwidth>,
+    /// Its tasks by falling priority.
+    pub tasks: Vec<Task>,
+    /// What it does to memory in a simulation.
+    pub workload: Option<Workload>,
+    /// The names of the board's devices that it has; none for the rest of them.
+    pub(crate) devices: Option<Vec<String>>,
+    /// Whether the file says what it runs: then it has no devices but these.
+    pub(crate) built: bool,
+    /// Its header.
+    pub place: Place,
+}
+
+/// A task of a VM.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// Its name.
+    pub name: String,
+    /// Longest execution time without interference.
+    pub cost: Nanos,
+    /// Least time between two activations.
+    pub period: Nanos,
+    /// Relative deadline.
+    pub deadline: Nanos,
+    /// Release jitter.
+    pub jitter: Nanos,
+    /// Blocking by lower priorities.
+    pub blocking: Nanos,
+    /// Its core; without it the VM's first.
+    pub core: Option<u64>,
+    /// Its own accesses in an activation.
+    pub accesses: Option<u64>,
+    /// Its header.
+    pub place: Place,
+}

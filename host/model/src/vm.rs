@@ -1,0 +1,279 @@
+//! A virtual machine as it is built: its RAM, its image, its devices, its virtual board.
+
+use crate::board::Irq;
+use crate::packed::{self, OnFault, OnOutside, VIRTIO_LEN, VSOCK_BAR_LEN};
+use crate::pci::Function;
+use crate::ranges::overlap;
+use crate::resolve::Source;
+use std::ops::Range;
+use weir_units::{Bytes, CoreId, Ipa, Pa};
+
+/// Length of a GIC distributor, GICv2 or GICv3.
+pub(crate) const DISTRIBUTOR_LEN: u64 = 0x1_0000;
+
+/// Length of a GICv3 redistributor: RD_base and SGI_base, 64 KiB each.
+pub(crate) const REDISTRIBUTOR_LEN: u64 = 0x2_0000;
+
+/// Length of a GICv2 CPU interface.
+pub(crate) const CPU_INTERFACE_LEN: u64 = 0x2000;
+
+/// The name of the VM that moves the flows' packets.
+pub(crate) const BROKER: &str = "broker";
+
+/// Where a VM in a flow finds its socket device on the MMIO transport: the first virtio-mmio slot of QEMU's `virt`.
+pub(crate) const VSOCK: u64 = 0x0a00_0000;
+
+/// Where it finds the registers of one on PCI: the end of the window for 32-bit base addresses of QEMU's `virt`.
+pub(crate) const VSOCK_BAR: u64 = 0x3eff_0000 - VSOCK_BAR_LEN;
+
+/// Its interrupt.
+pub(crate) const VSOCK_INTID: u32 = 48;
+
+/// Where a VM finds its network device: the ninth virtio-mmio slot of QEMU's `virt`, the first one of a page of its own.
+pub(crate) const NET: Range<u64> = 0x0a00_1000..0x0a00_1000 + VIRTIO_LEN;
+
+/// Its interrupt.
+pub(crate) const NET_INTID: u32 = 56;
+
+/// Where a VM that shares a core finds its vCPUs' stolen time: as on QEMU's `virt`.
+pub(crate) const STOLEN_TIME: u64 = 0x090a_0000;
+
+/// A virtual machine.
+#[derive(Clone, Debug)]
+pub struct Vm {
+    /// Its name, at most 31 bytes of a-z, A-Z, 0-9, `-`, `_`.
+    pub name: String,
+    /// The core of each vCPU.
+    pub cpus: Vec<CoreId>,
+    /// Its RAM, at least one piece.
+    pub memory: Vec<Piece>,
+    /// What it runs.
+    pub image: Image,
+    /// Devices of the board that are its own.
+    pub devices: Vec<Device>,
+    /// PCI functions of the board that are its own.
+    pub functions: Vec<Function>,
+    /// What happens when it faults.
+    pub on_fault: OnFault,
+    /// What happens when it accesses an address where it has nothing.
+    pub on_outside: OnOutside,
+    /// What becomes of timer ticks while it is off a core that it shares: [`KEEP_TICKS`](crate::packed::schedule::KEEP_TICKS) or
+    /// [`LOSE_TICKS`](crate::packed::schedule::LOSE_TICKS).
+    pub ticks: u8,
+    /// Whether it may hand the console and the active devices to a VM.
+    pub focus: bool,
+    /// Event counters of each core's PMU that are its own, the cycle counter with them; 0 for no PMU.
+    pub pmu: u8,
+    /// Texts that lines of its console must contain.
+    pub expect: Vec<String>,
+    /// Where its virtual devices are.
+    pub board: Board,
+    /// Whether it shares a core, and so sees its stolen time.
+    pub stolen_time: bool,
+    /// Its virtio socket device, if it is in a flow.
+    pub socket: Option<Socket>,
+    /// Its network device, a port of the system's switch.
+    pub net: Option<Net>,
+    pub(crate) spans: Spans,
+}
+
+/// A network device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Net {
+    /// Its MAC address, the first byte in the lowest eight bits.
+    pub mac: u64,
+    /// Frames a second that its VM may send; 0 for no limit.
+    pub rate: u64,
+    /// Frames that may go at once, if they are limited.
+    pub burst: u64,
+    /// Bytes a second that its VM may send; 0 for no limit.
+    pub bandwidth: u64,
+    /// Whether its VM passes on frames to unknown addresses.
+    pub uplink: bool,
+}
+
+/// How a VM sees its virtio socket device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Socket {
+    /// By registers at a fixed address.
+    #[default]
+    Mmio,
+    /// As a PCI function.
+    Pci,
+}
+
+impl Socket {
+    /// Where its registers are.
+    pub(crate) const fn registers(self) -> Range<u64> {
+        match self {
+            Self::Mmio => VSOCK..VSOCK + VIRTIO_LEN,
+            Self::Pci => VSOCK_BAR..VSOCK_BAR + VSOCK_BAR_LEN,
+        }
+    }
+}
+
+/// A piece of a VM's RAM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where the VM sees it.
+    pub base: Ipa,
+    /// Its size, whole pages.
+    pub size: Bytes,
+}
+
+/// What a VM runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Image {
+    /// An ELF program.
+    Elf {
+        /// Where it comes from.
+        file: Source,
+        /// /chosen/bootargs.
+        args: String,
+    },
+    /// A flat binary.
+    Bin {
+        /// Where it comes from.
+        file: Source,
+        /// Where its first byte goes.
+        load: Ipa,
+        /// Its first instruction.
+        entry: Ipa,
+        /// /chosen/bootargs.
+        args: String,
+    },
+    /// A Linux kernel.
+    Linux {
+        /// Where the Image comes from.
+        kernel: Source,
+        /// Where the initial RAM disk comes from.
+        initrd: Option<Source>,
+        /// /chosen/bootargs.
+        cmdline: String,
+    },
+}
+
+impl Image {
+    /// Where the kernel or program comes from.
+    #[must_use]
+    pub const fn source(&self) -> &Source {
+        match self {
+            Self::Elf { file, .. } | Self::Bin { file, .. } | Self::Linux { kernel: file, .. } => {
+                file
+            }
+        }
+    }
+
+    /// Where the initial RAM disk comes from.
+    #[must_use]
+    pub const fn initrd(&self) -> Option<&Source> {
+        match self {
+            Self::Linux { initrd, .. } => initrd.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// What the guest finds in /chosen/bootargs.
+    #[must_use]
+    pub fn args(&self) -> &str {
+        match self {
+            Self::Elf { args, .. } | Self::Bin { args, .. } | Self::Linux { cmdline: args, .. } => {
+                args
+            }
+        }
+    }
+}
+
+/// A device of the board that a VM has for itself, at the same address and interrupt as on the board.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its path in the board's device tree.
+    pub path: String,
+    /// Its registers, whole pages.
+    pub regions: Vec<(Pa, Bytes)>,
+    /// Its interrupts.
+    pub irqs: Vec<Irq>,
+}
+
+/// The virtual board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Board {
+    /// The GIC's distributor.
+    pub distributor: Ipa,
+    /// The redistributors (GICv3) or the CPU interface (GICv2).
+    pub gic_cpu: Ipa,
+    /// The PL011.
+    pub uart: Ipa,
+    /// The PL011's interrupt.
+    pub uart_intid: u32,
+    /// The PCI configuration space, where it has functions or its socket device on PCI.
+    pub ecam: Ipa,
+    /// The device tree.
+    pub device_tree: Ipa,
+}
+
+impl Board {
+    /// That of QEMU's `virt` machine.
+    pub(crate) const fn usual(gic_v2: bool) -> Self {
+        Self {
+            distributor: Ipa(0x0800_0000),
+            gic_cpu: Ipa(if gic_v2 { 0x0801_0000 } else { 0x080a_0000 }),
+            uart: Ipa(0x0900_0000),
+            uart_intid: 33,
+            ecam: Ipa(0x40_1000_0000),
+            device_tree: Ipa(0x4000_0000),
+        }
+    }
+}
+
+/// Places in the file that later faults are about.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Spans {
+    pub memory: Range<usize>,
+    pub image: Range<usize>,
+    pub initrd: Range<usize>,
+    pub device_tree: Range<usize>,
+    /// What cuts its RAM into pieces.
+    pub tlb_colors: Option<Range<usize>>,
+}
+
+impl Vm {
+    /// What the VM has at one of these addresses, virtual devices at fixed places aside.
+    pub(crate) fn in_the_way(&self, range: &Range<u64>) -> Option<&'static str> {
+        let board = &self.board;
+        let pieces = self.memory.iter().map(|piece| ("RAM", piece.base.0..piece.end()));
+        let own = [
+            ("the GIC distributor", board.distributor.0, DISTRIBUTOR_LEN),
+            ("the GIC's CPU side", board.gic_cpu.0, REDISTRIBUTOR_LEN * self.cpus.len() as u64),
+            ("the PL011", board.uart.0, 0x1000),
+        ];
+        let own = own.into_iter().map(|(what, start, len)| (what, start..start + len));
+        let regions = self.devices.iter().flat_map(|device| &device.regions);
+        let passed = regions.map(|(start, len)| ("a device", start.0..start.0 + len.0));
+        let bars = self.functions.iter().map(|one| (one.bars.0, one.bars.0 + one.bars_len.0));
+        let bars = bars.map(|(start, end)| ("the base addresses of a PCI function", start..end));
+        let mut all = pieces.chain(own).chain(passed).chain(bars);
+        all.find(|(_, taken)| overlap(taken, range)).map(|(what, _)| what)
+    }
+
+    /// Whether it has a PCI host bridge.
+    pub(crate) fn has_pci(&self) -> bool {
+        !self.functions.is_empty() || self.socket == Some(Socket::Pci)
+    }
+
+    /// The interrupts of its PCI functions; functions on one line share it.
+    pub(crate) fn pci_lines(&self) -> impl Iterator<Item = packed::Irq> {
+        let mut lines: Vec<_> = self.functions.iter().map(|function| function.intid).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        lines.into_iter().map(|intid| packed::Irq::new(intid, false))
+    }
+}
+
+impl Piece {
+    /// One above its last byte.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.base.0.saturating_add(self.size.0)
+    }
+}
