@@ -25,17 +25,20 @@ pub(crate) fn parse<T>(
     faults: &mut Faults,
     read: impl FnOnce(&DeTable<'_>) -> T,
 ) -> Option<T> {
-    parse_part(file, shape, &[], faults, read)
+    let (value, mut absent) = parse_part(file, shape, &[], faults, read)?;
+    faults.0.append(&mut absent.0);
+    Some(value)
 }
 
-/// The same where the shapes in `partial` may lack keys.
+/// The same, with the faults of required keys that the shapes in `partial` lack apart from the
+/// others.
 pub(crate) fn parse_part<T>(
     file: &File,
     shape: &Shape,
     partial: &[&'static str],
     faults: &mut Faults,
     read: impl FnOnce(&DeTable<'_>) -> T,
-) -> Option<T> {
+) -> Option<(T, Faults)> {
     let (document, errors) = DeTable::parse_recoverable(file.inner());
     if let Some(fault) = excess(file, document.get_ref()) {
         faults.push(fault);
@@ -65,8 +68,9 @@ pub(crate) fn parse_part<T>(
         faults.push(fault);
     }
     let broken = !errors.is_empty();
-    let mut walked = Faults::default();
-    let mut walk = Walk { file, faults: &mut walked, missing: !broken, partial };
+    let (mut walked, mut absent) = (Faults::default(), Faults::default());
+    let mut walk =
+        Walk { file, faults: &mut walked, missing: !broken, partial, absent: &mut absent };
     // A file's own span is its beginning: excerpts of all of it would say nothing.
     let start = file.inner().find(|c: char| !c.is_whitespace()).unwrap_or(0);
     let end = file.inner()[start..].find('\n').map_or(file.inner().len(), |line| start + line);
@@ -79,7 +83,7 @@ pub(crate) fn parse_part<T>(
     for fault in walked.0.into_iter().filter(|fault| fault.span().start < first) {
         faults.push(fault);
     }
-    (!broken).then(|| read(document.get_ref()))
+    (!broken).then(|| (read(document.get_ref()), absent))
 }
 
 /// Most values in a file, and in one of its lists. Files of systems have far fewer; rules between

@@ -1,6 +1,6 @@
 //! A system file that is read once, for the analysis, for planning and for programs that change it.
 
-use crate::check::check_to_analyze;
+use crate::check::{Checked, check_to_analyze};
 use crate::diagnostics::Code;
 use crate::fault::{self, Fault, Faults, File};
 use crate::resolve::Catalog;
@@ -34,8 +34,7 @@ pub struct SystemFile {
     path: PathBuf,
     text: String,
     catalog: Catalog,
-    timing: Timing,
-    system: Option<Box<System>>,
+    checked: Checked,
 }
 
 impl SystemFile {
@@ -60,10 +59,9 @@ impl SystemFile {
     }
 
     fn of(path: &Path, file: &File, catalog: &Catalog) -> Result<Self, Faults> {
-        let timing = Timing::parse(path, file, true)?;
-        let system = check_to_analyze(path, file, catalog)?.map(Box::new);
+        let checked = check_to_analyze(path, file, catalog)?;
         let (path, catalog) = (path.to_owned(), catalog.clone());
-        Ok(Self { path, text: file.inner().clone(), catalog, timing, system })
+        Ok(Self { path, text: file.inner().clone(), catalog, checked })
     }
 
     /// Returns the same file with another text, checked again.
@@ -150,22 +148,29 @@ impl SystemFile {
 
     /// Returns what the file says about time and bandwidth.
     #[must_use]
-    pub const fn timing(&self) -> &Timing {
-        &self.timing
+    pub fn timing(&self) -> &Timing {
+        match &self.checked {
+            Checked::Complete(system) => &system.timing,
+            Checked::Incomplete(timing) => timing,
+        }
     }
 
     /// Returns the system that can be built of the file; none if the file is incomplete.
     #[must_use]
     pub fn system(&self) -> Option<&System> {
-        self.system.as_deref()
+        match &self.checked {
+            Checked::Complete(system) => Some(system),
+            Checked::Incomplete(_) => None,
+        }
     }
 
     /// Prefers the overheads of another file, and the bandwidth of its copy, to those that this
     /// file and its platform have.
-    pub fn prefer_overheads(&mut self, measured: &Timing) {
-        self.timing.prefer(measured);
-        if let Some(system) = &mut self.system {
-            system.timing.prefer(measured);
+    pub fn prefer_overheads(&mut self, measured: &Self) {
+        let measured = measured.timing();
+        match &mut self.checked {
+            Checked::Complete(system) => system.timing.prefer(measured),
+            Checked::Incomplete(timing) => timing.prefer(measured),
         }
     }
 
@@ -173,15 +178,13 @@ impl SystemFile {
     /// does not enforce. An incomplete file has none, as it cannot run.
     #[must_use]
     pub fn unenforced(&self) -> Vec<Fault> {
-        self.system
-            .as_ref()
-            .map_or_else(Vec::new, |system| not_enforced(system.timing.carried_out()))
+        self.system().map_or_else(Vec::new, |system| not_enforced(system.timing.carried_out()))
     }
 
     /// Returns what else the file asks for that this version of weir does not enforce.
     #[must_use]
     pub fn assumed(&self) -> Vec<Fault> {
-        let Some(system) = &self.system else { return not_enforced(self.timing.carried_out()) };
+        let Some(system) = self.system() else { return not_enforced(self.timing().carried_out()) };
         let rules = self.unenforced();
         let mut assumed = not_enforced(system.carried_out());
         assumed.retain(|fault| rules.iter().all(|rule| rule.message != fault.message));
@@ -219,4 +222,39 @@ fn is_named(table: &dyn TableLike, wanted: &str) -> bool {
     let name = table.get("name").and_then(Item::as_str);
     let id = || table.get("id").and_then(Item::as_integer).map(|id| id.to_string());
     name.map_or_else(|| id().is_some_and(|id| id == wanted), |name| name == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timing::{DataPath, PathSource};
+    use weir_units::Nanos;
+
+    #[test]
+    fn an_own_table_goes_before_the_platforms() {
+        let flow =
+            "[[flow]]\nname = \"f\"\nfrom = \"a\"\nto = \"b\"\nsize = \"1KiB\"\nperiod = \"1ms\"\n";
+        let timing = |more: &str| {
+            let text = format!("platform = \"qemu-virt\"\n{flow}{more}");
+            let file = SystemFile::parse("x.toml".as_ref(), &text, &Catalog::default());
+            file.expect("a system").timing().clone()
+        };
+        let board = timing("");
+        assert_eq!(
+            (board.dma.path, board.dma.path_source),
+            (DataPath::Broker, PathSource::Platform)
+        );
+        let origin = board.tables[0].origin.as_ref().expect("an origin");
+        assert_eq!(board.tables[0].file, "platform qemu-virt");
+        assert!(origin.command.contains("weir report --overheads"), "{origin:?}");
+        let own = timing("[overheads]\nhold = { min = 1, max = 2 }\n");
+        let hold = |timing: &Timing| {
+            let hold = timing.overheads.iter().find(|step| step.name == "hold");
+            hold.expect("the board has it").max
+        };
+        assert_eq!(hold(&own), Nanos(2));
+        assert!(hold(&board) > Nanos(2) && own.overheads.len() == board.overheads.len());
+        let files: Vec<_> = own.tables.iter().map(|table| table.file.as_str()).collect();
+        assert_eq!(files, ["x.toml", "platform qemu-virt"]);
+    }
 }

@@ -56,6 +56,13 @@ pub(crate) struct Vm {
     pub board: Board,
 }
 
+impl Vm {
+    /// What to call it in a message.
+    pub(crate) fn title(&self) -> String {
+        self.name.as_ref().map_or("a VM".to_owned(), |name| name.value.clone())
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Net {
     pub mac: Option<At<String>>,
@@ -69,6 +76,20 @@ pub(crate) struct Net {
 pub(crate) enum Memory {
     Size(Bytes),
     Pieces(Vec<At<Piece>>),
+}
+
+impl Memory {
+    /// The sizes of all pieces together; none for an empty list.
+    pub(crate) fn total(&self) -> Option<Bytes> {
+        match self {
+            Self::Size(size) => Some(*size),
+            Self::Pieces(pieces) if pieces.is_empty() => None,
+            Self::Pieces(pieces) => {
+                let sizes = pieces.iter().map(|piece| piece.value.size.value.0);
+                Some(Bytes(sizes.fold(0, u64::saturating_add)))
+            }
+        }
+    }
 }
 
 #[derive(Debug)]

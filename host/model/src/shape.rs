@@ -151,8 +151,10 @@ pub(crate) struct Walk<'a> {
     pub faults: &'a mut Faults,
     /// Whether to report keys that are not there; not worth it when the file has syntax errors.
     pub missing: bool,
-    /// Names of shapes whose required keys may be absent all the same.
+    /// Names of shapes whose required keys a file may leave out if it is only analyzed.
     pub partial: &'a [&'static str],
+    /// The faults of the keys that these shapes lack.
+    pub absent: &'a mut Faults,
 }
 
 impl Walk<'_> {
@@ -181,7 +183,7 @@ impl Walk<'_> {
                 self.fault(Code::UnknownKey, key.span(), message, "not a key here", help);
             }
         }
-        if !self.missing || self.partial.contains(&shape.name) {
+        if !self.missing {
             return;
         }
         for key in shape.keys.iter().filter(|key| key.required) {
@@ -194,7 +196,13 @@ impl Walk<'_> {
                     Kind::Table(inner) => format!("add {}. {}", inner.name, key.doc),
                     _ => help,
                 };
-                self.fault(Code::MissingKey, span.clone(), message, "in this", help);
+                let fault = Fault::new(Code::MissingKey, self.file, span.clone(), message);
+                let fault = fault.label("in this").help(help);
+                if self.partial.contains(&shape.name) {
+                    self.absent.push(fault);
+                } else {
+                    self.faults.push(fault);
+                }
             }
         }
     }

@@ -330,6 +330,7 @@ pub fn measured(path: &Path) -> Result<(Overheads, Origin)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_model::{Catalog, SystemFile};
 
     fn overheads(copies: &[(u64, u64)]) -> Overheads {
         let mut phases = BTreeMap::from([(Phase::Pd, vec![80, 90, 100])]);
@@ -444,7 +445,9 @@ mod tests {
             text.contains("flows = 2\nvms = 3\nlarger = { flows = 12, vms = 4, pp = 0"),
             "{text}"
         );
-        let timing = weir_model::Timing::from_text("o.toml".as_ref(), &text).expect("overheads");
+        let file = SystemFile::parse("o.toml".as_ref(), &text, &Catalog::default());
+        let file = file.expect("overheads");
+        let timing = file.timing();
         assert_eq!(timing.overheads.len(), Phase::ALL.len() - 3);
         assert_eq!(timing.tables[0].origin, Some(origin));
         let named = |name| timing.overheads.iter().find(|one| one.name == name).expect("a phase");

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::path::Path;
-use weir_model::Timing;
+use weir_model::{Catalog, SystemFile};
 
 /// The faults of a core with this schedule and these lines, which `rtos`, that has a task, and `gpos` share.
 fn faults(core: &str) -> String {
@@ -10,8 +10,9 @@ fn faults(core: &str) -> String {
         "platform = \"qemu-virt\"\n[[vm]]\nname = \"rtos\"\ncpus = [0]\n[[vm.task]]\nname = \"t\"\nwcet = \"1ms\"\nperiod = \"100ms\"\n\
              [[vm]]\nname = \"gpos\"\ncpus = [0]\n[[core]]\nid = 0\nschedule = {{ {core}"
     );
-    let timing = Timing::from_text(Path::new("s.toml"), &text).expect("a system");
-    let faults = check(&timing).err().map(|faults| faults.to_string());
+    let file =
+        SystemFile::parse(Path::new("s.toml"), &text, &Catalog::default()).expect("a system");
+    let faults = check(file.timing()).err().map(|faults| faults.to_string());
     // Lines are broken where a page ends.
     let words = |line: &str| line.trim_start_matches([' ', '|']).to_owned();
     let lines: Vec<_> = faults.iter().flat_map(|faults| faults.lines()).map(words).collect();
@@ -134,8 +135,9 @@ fn missing_supply_and_tiny_costs_are_noted() {
         let text = format!(
             "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\n[[vm]]\nname = \"b\"\ncpus = [0]\n[[core]]\nid = 0\nschedule = {{ {core}"
         );
-        let timing = Timing::from_text(Path::new("s.toml"), &text).expect("a system");
-        let supplies = supplies(&timing).expect("supplies");
+        let file =
+            SystemFile::parse(Path::new("s.toml"), &text, &Catalog::default()).expect("a system");
+        let supplies = supplies(file.timing()).expect("supplies");
         let judgement = supplies.judgement();
         let open = judgement.missing().iter().map(ToString::to_string);
         open.fold(supplies.notes.concat(), |said, one| said + &one)

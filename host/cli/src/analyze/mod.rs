@@ -21,7 +21,7 @@ use weir_analysis::{
     flows::{Effort, MAX_BANDWIDTH, Reading},
     verdict::Verdict,
 };
-use weir_model::{Faults, SystemFile, Timing};
+use weir_model::{Catalog, Faults, SystemFile};
 
 /// Bounds the flows, budgets, tasks and interrupts of systems, and compares the bounds with what the files demand.
 ///
@@ -104,17 +104,18 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             status = SYSTEM;
         }
     }
-    let overheads = arguments.overheads.as_deref().map(overheads).transpose()?;
+    let catalog = image::catalog(environment);
+    let given = arguments.overheads.as_deref();
+    let given = given.map(|path| overheads(path, &catalog)).transpose()?;
     let options = Options {
         reading: arguments.model.reading(),
         bandwidth: arguments.bandwidth,
         effort: Effort(arguments.max_steps),
         build: build_id::of_checkout().map(str::to_owned),
     };
-    let catalog = image::catalog(environment);
     let answer = |path: &PathBuf| {
         let mut file = SystemFile::load(path, &catalog)?;
-        if let Some(given) = &overheads {
+        if let Some(given) = &given {
             file.prefer_overheads(given);
         }
         weir_analysis::analyze(&file, &options)
@@ -134,19 +135,19 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
 }
 
 /// The overheads of a file that was given for them.
-fn overheads(path: &Path) -> Result<Timing> {
-    let timing = Timing::load(path).map_err(|faults| Failure {
+fn overheads(path: &Path, catalog: &Catalog) -> Result<SystemFile> {
+    let file = SystemFile::load(path, catalog).map_err(|faults| Failure {
         status: image::whose(&faults),
         text: image::rendered(&faults),
     })?;
-    if timing.overheads.is_empty() {
+    if file.timing().overheads.is_empty() {
         let text = format!(
             "{} says no overheads: add [overheads] with hc = {{ min = 939, max = 949 }} and so on in ns, or name a platform that has them",
             path.display()
         );
         return Err(Failure::call(text));
     }
-    Ok(timing)
+    Ok(file)
 }
 
 /// What a file must say to be judged.

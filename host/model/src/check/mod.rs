@@ -10,6 +10,7 @@ mod pci;
 mod socket;
 mod vm;
 
+use crate::keys::system::ABSENT;
 use crate::coloring::assign;
 use crate::coloring::division::Division;
 use crate::coloring::requests::{self, Requests};
@@ -75,9 +76,8 @@ pub fn check_to_measure(path: &Path, text: &str, catalog: &Catalog) -> Result<Sy
     check(path, &fault::file(path, text), catalog, None, Purpose::Measure)
 }
 
-/// Checks a system file that is analyzed, and returns its system. Returns none for a file that
-/// leaves out its platform, or the cores, memory or image of a VM: only [`Timing`] can be read of
-/// it. Budgets are not judged here, as the analysis does it.
+/// Checks a system file that is analyzed. The file may leave out its platform, or the cores, memory
+/// or image of a VM. Budgets are not judged here, as the analysis does it.
 ///
 /// # Errors
 ///
@@ -86,8 +86,17 @@ pub(crate) fn check_to_analyze(
     path: &Path,
     file: &File,
     catalog: &Catalog,
-) -> Result<Option<System>, Faults> {
+) -> Result<Checked, Faults> {
     check_for(path, file, catalog, None, Purpose::Analyze)
+}
+
+/// What a file is that has no faults.
+#[derive(Clone, Debug)]
+pub(crate) enum Checked {
+    /// It can be built.
+    Complete(Box<System>),
+    /// It leaves out what a build needs.
+    Incomplete(Box<Timing>),
 }
 
 /// What a file is checked for.
@@ -107,9 +116,11 @@ fn check(
     platform: Option<Platform>,
     purpose: Purpose,
 ) -> Result<System, Faults> {
-    let system = check_for(path, file, catalog, platform, purpose)?;
-    // Only a check for the analysis returns none.
-    system.ok_or_else(Faults::default)
+    match check_for(path, file, catalog, platform, purpose)? {
+        Checked::Complete(system) => Ok(*system),
+        // Only a check for the analysis takes such a file.
+        Checked::Incomplete(_) => Err(Faults::default()),
+    }
 }
 
 fn check_for(
@@ -118,22 +129,18 @@ fn check_for(
     catalog: &Catalog,
     platform: Option<Platform>,
     purpose: Purpose,
-) -> Result<Option<System>, Faults> {
-    let mut faults = Faults::default();
-    let mut found = Faults::default();
-    let read = document::parse(file, &SYSTEM, &mut faults, |table| {
-        let timing = read::system(table, file, false, &mut found);
-        (raw::read(table), requests::read(table), timing)
-    });
-    faults.0.append(&mut found.0);
-    let Some((raw, requests, (mut timing, _))) = read else {
-        return Err(faults.into_result(()).err().unwrap_or_default());
-    };
-    if purpose == Purpose::Analyze && !raw.is_complete() {
-        return Ok(None);
-    }
+) -> Result<Checked, Faults> {
+    let Parsed { raw, requests, mut timing, mut faults, mut absent } = parse(file)?;
     let directory = path.parent().unwrap_or(Path::new(""));
+    let is_complete = raw.is_complete();
+    if purpose != Purpose::Analyze || is_complete {
+        faults.0.append(&mut absent.0);
+    }
     let mut checker = Checker { file, faults, directory, catalog, platform: None };
+    if purpose == Purpose::Analyze && !is_complete {
+        let timing = checker.incomplete(&raw, timing, true);
+        return checker.faults.into_result(Checked::Incomplete(Box::new(timing)));
+    }
     checker.count(&raw.vms);
     if raw.vms.len() > LISTED_VMS {
         return Err(checker.faults);
@@ -157,7 +164,7 @@ fn check_for(
         division.tlb.resize_with(vms.len(), || None);
     }
     let hypervisor = checker.hypervisor(&raw.hypervisor, &vms);
-    timing.measure(directory, &mut checker.faults);
+    checker.measured(&mut timing);
     let Checker { mut faults, platform, .. } = checker;
     match platform.zip(division) {
         Some((mut platform, division)) => {
@@ -184,9 +191,35 @@ fn check_for(
             } else {
                 system.regulations = regulation::regulate(&system, &mut faults);
             }
-            faults.into_result(Some(system))
+            faults.into_result(Checked::Complete(Box::new(system)))
         }
         // Without a platform at least that is a fault.
+        None => Err(faults.into_result(()).err().unwrap_or_default()),
+    }
+}
+
+/// The content of a file.
+struct Parsed {
+    raw: raw::System,
+    requests: Requests,
+    timing: Timing,
+    faults: Faults,
+    /// The faults of keys that a file may leave out if it is only analyzed.
+    absent: Faults,
+}
+
+fn parse(file: &File) -> Result<Parsed, Faults> {
+    let (mut faults, mut found) = (Faults::default(), Faults::default());
+    let read = document::parse_part(file, &SYSTEM, ABSENT, &mut faults, |table| {
+        let raw = raw::read(table);
+        let timing = read::system(table, &raw, file, &mut found);
+        (raw, requests::read(table), timing)
+    });
+    faults.0.append(&mut found.0);
+    match read {
+        Some(((raw, requests, timing), absent)) => {
+            Ok(Parsed { raw, requests, timing, faults, absent })
+        }
         None => Err(faults.into_result(()).err().unwrap_or_default()),
     }
 }
@@ -208,6 +241,45 @@ impl Checker<'_> {
         if let Some(name) = raw {
             self.platform = platform::find(self.file, self.directory, name, &mut self.faults);
         }
+    }
+
+    /// What a file says that leaves out what a build needs. With `follow` the overheads of the file
+    /// that `[broker] overheads` names are taken, too.
+    fn incomplete(&mut self, raw: &raw::System, mut timing: Timing, follow: bool) -> Timing {
+        self.names(&raw.vms);
+        if follow {
+            self.measured(&mut timing);
+        }
+        self.platform(raw.platform.as_ref());
+        timing.stand_on(self.platform.clone());
+        self.faults.0.extend(timing.wrong_rules(|vm| timing.known_lines(vm)));
+        timing
+    }
+
+    /// Takes the overheads that `[broker] overheads` names, and the copy's bandwidth with them, where
+    /// the file has none.
+    fn measured(&mut self, timing: &mut Timing) {
+        let Some((name, place)) = timing.measured.clone() else { return };
+        let path = self.directory.join(&name);
+        let read = fault::read(&path).and_then(|file| {
+            let Parsed { raw, timing, faults, .. } = parse(&file)?;
+            let directory = path.parent().unwrap_or(Path::new(""));
+            let catalog = self.catalog;
+            let mut checker = Checker { file: &file, faults, directory, catalog, platform: None };
+            let timing = checker.incomplete(&raw, timing, false);
+            checker.faults.into_result(timing)
+        });
+        let why = match read {
+            Ok(measured) if measured.overheads.is_empty() => "has no [overheads]".to_owned(),
+            Ok(measured) => return timing.adopt(&measured),
+            Err(why) => {
+                let first = why.0.first().map(|fault| fault.message.clone());
+                format!("can't be used: {}", first.unwrap_or_default())
+            }
+        };
+        let message = format!("`{name}`, the broker's overheads, {why}");
+        let help = "run a system with flows with --deterministic, and let `weir report --overheads -o FILE` write it; or take the key out";
+        self.faults.push(timing.fault(Code::BrokerOverheads, &place, message, help));
     }
 
     fn hypervisor(&mut self, raw: &raw::Hypervisor, vms: &[Vm]) -> Hypervisor {
@@ -263,13 +335,7 @@ impl Checker<'_> {
     ) -> Option<Division> {
         let demand = |vm: &raw::Vm| {
             let memory = vm.memory.as_ref();
-            let size = memory.map_or(0, |memory| match &memory.value {
-                raw::Memory::Size(size) => size.0,
-                raw::Memory::Pieces(pieces) => {
-                    let sizes = pieces.iter().map(|piece| piece.value.size.value.0);
-                    sizes.fold(0, u64::saturating_add)
-                }
-            });
+            let size = memory.and_then(|memory| memory.value.total()).map_or(0, |size| size.0);
             // What is more than there can be is for others to say.
             let memory_span = memory.map_or(vm.span.clone(), |memory| memory.span.clone());
             let memory = Bytes(size.min(ADDRESS_LIMIT));
@@ -385,11 +451,4 @@ impl Checker<'_> {
 /// Whether the platform lacks a core that there can be; of others the walk has said so.
 fn is_unknown(core: u64, platform: &Platform) -> bool {
     core < MAX_CORES as u64 && core >= platform.cores.len() as u64
-}
-
-impl raw::Vm {
-    /// What to call it in a message.
-    fn title(&self) -> String {
-        self.name.as_ref().map_or("a VM".to_owned(), |name| name.value.clone())
-    }
 }

@@ -40,8 +40,8 @@ pub struct Timing {
     /// The broker's core, if there are flows and `[broker]` says.
     pub broker: Option<u64>,
     /// The file that `[broker] overheads` names.
-    pub(super) measured: Option<(String, Place)>,
-    pub(super) file: File,
+    pub(crate) measured: Option<(String, Place)>,
+    pub(crate) file: File,
 }
 
 impl Runner {
@@ -237,7 +237,7 @@ impl Timing {
     }
 
     /// The same if the file says which devices it has, and all of them are known. One of which it says neither a device nor an image may have any.
-    pub(super) fn known_lines(&self, vm: usize) -> Option<Vec<u32>> {
+    pub(crate) fn known_lines(&self, vm: usize) -> Option<Vec<u32>> {
         let (platform, this) = (self.platform.as_ref()?, self.vms.get(vm)?);
         let is_known = |name: &String| {
             let Some(address) = name.strip_prefix(pci::PREFIX) else {

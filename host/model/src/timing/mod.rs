@@ -4,7 +4,6 @@
 pub(crate) mod bandwidth;
 pub(crate) mod facts;
 pub(crate) mod flow;
-mod parse;
 pub(crate) mod read;
 pub(crate) mod schedule;
 pub(crate) mod vm;

@@ -6,22 +6,22 @@ use super::flow::{DataPath, Dma, Flow, PathSource};
 use super::schedule::{Class, Line, Runner, Schedule, SharedCore};
 use super::vm::{Task, TimedVm};
 use crate::diagnostics::Code;
-use crate::document::{At, Reader, Values, number, place, place_of, text};
+use crate::document::{At, Reader, Values, place, place_of, text};
 use crate::fault::{Fault, Faults, File};
 use crate::measured::{OverheadTable, Overheads, wakes};
+use crate::raw;
 use crate::shape::suggestion;
 use std::{collections::HashMap, ops::Range, sync::Arc};
 use toml::de::DeTable;
-use weir_units::{Bytes, Nanos};
+use weir_units::Nanos;
 
-/// The content of a system file and of its platform. With `alone`, no other check reads the names
-/// of the VMs.
+/// The content of a system file and of its platform.
 pub(crate) fn system(
     table: &DeTable<'_>,
+    raw: &raw::System,
     file: &File,
-    alone: bool,
     faults: &mut Faults,
-) -> (Timing, Option<At<String>>) {
+) -> Timing {
     let mut reader = SystemReader {
         reader: Reader { file, faults },
         vms: Vec::new(),
@@ -29,10 +29,10 @@ pub(crate) fn system(
         open: false,
         broker: None,
     };
-    reader.names(table, alone);
+    reader.names(table, raw);
     let flows = reader.flows(table);
     if !flows.is_empty() {
-        let cpus = table.inner("broker").and_then(|(table, _)| table.list("cpus", number));
+        let cpus = raw.broker.as_ref();
         reader.broker = cpus.and_then(|cpus| Some(cpus.value.first()?.value));
     }
     let mut dma = reader.dma(table);
@@ -50,7 +50,7 @@ pub(crate) fn system(
     let broker = reader.broker;
     let vms = reader.vms;
     let platform = None;
-    let timing = Timing {
+    Timing {
         platform,
         vms,
         flows,
@@ -65,8 +65,7 @@ pub(crate) fn system(
         broker,
         measured,
         file,
-    };
-    (timing, table.text("platform"))
+    }
 }
 
 struct SystemReader<'a> {
@@ -80,54 +79,39 @@ struct SystemReader<'a> {
 }
 
 impl SystemReader<'_> {
-    fn names(&mut self, table: &DeTable<'_>, alone: bool) {
-        for (vm, span) in table.tables("vm") {
-            let name = vm.text("name");
-            let known = name.as_ref().and_then(|name| self.by_name.get(&name.value));
-            if let (Some(name), Some(_), true) = (&name, known, alone) {
-                let message = format!("two VMs are called `{}`", name.value);
-                self.reader.fault(
-                    Code::NameTwice,
-                    &name.span,
-                    message,
-                    "give one of them another name",
-                );
-            }
-            let title = name.map_or("a VM".to_owned(), |name| name.value);
-            self.by_name.entry(title.clone()).or_insert(self.vms.len());
-            let vm = self.vm(vm, &span, title);
+    fn names(&mut self, table: &DeTable<'_>, raw: &raw::System) {
+        for ((vm, _), raw) in table.tables("vm").into_iter().zip(&raw.vms) {
+            let vm = self.vm(vm, raw);
+            self.by_name.entry(vm.name.clone()).or_insert(self.vms.len());
             self.vms.push(vm);
         }
         self.open = self.vms.is_empty();
     }
 
-    fn vm(&mut self, table: &DeTable<'_>, span: &Range<usize>, name: String) -> TimedVm {
-        let memory = table.size("memory").map(|size| size.value).or_else(|| {
-            let pieces = table.tables("memory");
-            let sizes = pieces.iter().map(|(piece, _)| Some(piece.size("size")?.value.0));
-            let total = sizes.sum::<Option<u64>>()?;
-            (!pieces.is_empty()).then_some(Bytes(total))
-        });
-        let cpus = table.list("cpus", number).map_or(Vec::new(), |cpus| cpus.value);
+    fn vm(&mut self, table: &DeTable<'_>, raw: &raw::Vm) -> TimedVm {
+        let name = raw.title();
+        let cpus = raw.cpus.as_ref().map_or(&[][..], |cpus| &cpus.value);
         let bandwidth = table.inner("memory_budget");
         let workload = table.inner("workload");
-        let rest = table.value("devices").is_some_and(|value| value.get_ref().is_str());
-        let devices = (!rest).then(|| {
-            let names = table.list("devices", text).map_or(Vec::new(), |names| names.value);
-            names.into_iter().map(|name| name.value).collect()
-        });
+        let devices = match raw.devices.as_ref().map(|devices| &devices.value) {
+            Some(raw::Devices::Rest) => None,
+            Some(raw::Devices::List(names)) => {
+                Some(names.iter().map(|name| name.value.clone()).collect())
+            }
+            None => Some(Vec::new()),
+        };
         TimedVm {
             bandwidth: bandwidth
                 .map(|(table, span)| self.reader.bandwidth(table, &span, &name, cpus.len())),
-            cpus: cpus.into_iter().map(|core| core.value).collect(),
-            memory,
+            cpus: cpus.iter().map(|core| core.value).collect(),
+            memory: raw.memory.as_ref().and_then(|memory| memory.value.total()),
             criticality: table.number("criticality").map_or(0, |number| number.value),
             working_set: table.size("working_set").map(|size| size.value),
             tasks: self.tasks(table, &name),
             workload: workload.and_then(|(table, span)| self.reader.workload(table, &span, &name)),
             devices,
             built: table.contains_key("image"),
-            place: place(span),
+            place: place(&raw.span),
             name,
         }
     }
