@@ -19,7 +19,7 @@ use weir_image::{
     failure::{Context, GOOD},
     progress::Bar,
 };
-use weir_model::{Catalog, SystemFile, timing::Runner};
+use weir_model::{Catalog, SystemFile, timing::Entity};
 use weir_runner::{Options, Silent, run, show::summary, watch_signals};
 
 /// Milliseconds of a tick of both guests, and of the sleep.
@@ -281,10 +281,11 @@ impl Point {
     /// that the analysis computes. None if interrupts can take the core without a limit.
     #[must_use]
     pub fn bound_ms(&self) -> Option<f64> {
-        let file = SystemFile::parse(Path::new("mobivmm"), &self.toml(), &Catalog::default()).ok()?;
+        let file =
+            SystemFile::parse(Path::new("mobivmm"), &self.toml(), &Catalog::default()).ok()?;
         let timing = file.timing();
         let rtos = timing.vms.iter().position(|vm| vm.name == "rtos")?;
-        let supply = supply(timing, Runner::Vm(rtos)).ok()??.2;
+        let supply = supply(timing, Entity::Vm(rtos)).ok()??.2;
         if supply.unprotected() {
             return None;
         }

@@ -8,8 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_model::{
-    Faults, Foreseen, Image, LIKELY_HYPERVISOR, LIKELY_KERNEL, LIKELY_PROGRAM, Placement, Prospect,
-    Source, System, read_regular,
+    Faults, Image, ImageFile, ImageFiles, LIKELY_HYPERVISOR, LIKELY_KERNEL, LIKELY_PROGRAM,
+    Placement, Source, System, read_regular,
 };
 use weir_units::Bytes;
 
@@ -121,23 +121,23 @@ impl Estimate {
     ///
     /// Why the image cannot be built.
     pub fn placement(&self, system: &System) -> Result<Placement, Faults> {
-        let prospects: Vec<_> = self
+        let images: Vec<_> = self
             .of_vms
             .iter()
-            .map(|(image, initrd)| Prospect {
-                image: self.foreseen(image),
-                initrd: initrd.as_ref().map(|initrd| self.foreseen(initrd)),
+            .map(|(image, initrd)| ImageFiles {
+                image: self.estimated(image),
+                initrd: initrd.as_ref().map(|initrd| self.estimated(initrd)),
             })
             .collect();
-        weir_model::foresee(system, &prospects, self.hypervisor_len)
+        weir_model::estimate(system, &images, self.hypervisor_len)
     }
 
-    fn foreseen<'a>(&'a self, part: &'a Part) -> Foreseen<'a> {
+    fn estimated<'a>(&'a self, part: &'a Part) -> ImageFile<'a> {
         match part {
             Part::There(path) => {
-                Foreseen::There(self.contents.get(path).map_or(&[], Vec::as_slice))
+                ImageFile::Known(self.contents.get(path).map_or(&[], Vec::as_slice))
             }
-            Part::Likely(source, size) => Foreseen::Likely(source, *size),
+            Part::Likely(source, size) => ImageFile::Estimated(source, *size),
         }
     }
 }

@@ -46,11 +46,11 @@ mod diagnostics;
 #[cfg(feature = "std")]
 mod document;
 #[cfg(feature = "std")]
+mod estimate;
+#[cfg(feature = "std")]
 mod fault;
 #[cfg(feature = "std")]
 mod files;
-#[cfg(feature = "std")]
-mod foresee;
 #[cfg(feature = "std")]
 mod image;
 #[cfg(feature = "std")]
@@ -107,11 +107,11 @@ pub use diagnostics::{
     similar_code,
 };
 #[cfg(feature = "std")]
+pub use estimate::{ImageFile, ImageFiles, estimate};
+#[cfg(feature = "std")]
 pub use fault::{Fault, Faults, Location, Style, TEXT_LIMIT};
 #[cfg(feature = "std")]
 pub use files::{open_regular, read_regular, read_short, read_text};
-#[cfg(feature = "std")]
-pub use foresee::{Foreseen, Prospect, foresee};
 #[cfg(feature = "std")]
 pub use load::SystemFile;
 #[cfg(feature = "std")]
@@ -125,7 +125,7 @@ pub use platform::Platform;
 #[cfg(feature = "std")]
 pub use reference::{board_reference, system_reference};
 #[cfg(feature = "std")]
-pub use regulation::Looks;
+pub use regulation::Polling;
 #[cfg(feature = "std")]
 pub use resolve::{Catalog, LIKELY_HYPERVISOR, LIKELY_KERNEL, LIKELY_PROGRAM, Source};
 #[cfg(feature = "std")]

@@ -13,7 +13,7 @@ use crate::ranges::{overlap, span};
 use crate::system::System;
 use crate::timing::Schedule as Plan;
 use crate::timing::flow::DEFAULT_PORT;
-use crate::timing::schedule::{Class, Line, Runner};
+use crate::timing::schedule::{Class, Entity, Line};
 use crate::vm::{NET, NET_INTID, Net, Piece, STOLEN_TIME, Socket, VSOCK_INTID, Vm};
 use crc::{CRC_32_ISCSI, Crc, Digest, Table};
 use std::borrow::Cow;
@@ -445,16 +445,16 @@ fn ruled(system: &System, vm: usize, irq: packed::Irq) -> packed::Irq {
 fn add_schedules(tables: &mut Tables, system: &System) {
     for core in &system.timing.cores {
         let first = tables.turns.len();
-        let turn = |runner: &Runner, length: Nanos, at: Nanos| {
-            let vm = match *runner {
-                Runner::Vm(vm) => vm,
-                Runner::Broker => system.broker()?,
+        let turn = |entity: &Entity, length: Nanos, at: Nanos| {
+            let vm = match *entity {
+                Entity::Vm(vm) => vm,
+                Entity::Broker => system.broker()?,
             };
             Some(Turn { vm: vm as u32, reserved: 0, length_ns: length.0, at_ns: at.0 })
         };
         let (kind, frame) = match &core.schedule {
-            Plan::RoundRobin { quantum, runners, .. } => {
-                let turns = runners.iter().filter_map(|runner| turn(runner, *quantum, Nanos(0)));
+            Plan::RoundRobin { quantum, entities, .. } => {
+                let turns = entities.iter().filter_map(|entity| turn(entity, *quantum, Nanos(0)));
                 tables.turns.extend(turns);
                 (schedule::ROUND_ROBIN, Nanos(0))
             }

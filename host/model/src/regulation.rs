@@ -10,8 +10,8 @@ use crate::packed::{MAX_CORES, regulation as packed};
 use crate::platform::Platform;
 use crate::shape::suggestion;
 use crate::system::System;
-use crate::timing::bandwidth::{Bandwidth, Regulator, Rules, Source, Split};
 use crate::timing::facts::Timing;
+use crate::timing::memory_budget::{MemoryBudget, Regulator, Rules, Source, Split};
 use crate::timing::vm::TimedVm;
 use weir_budget::Refused;
 use weir_units::Nanos;
@@ -56,11 +56,11 @@ impl Timing {
     /// How EL2 polls the counter page for the budget of each vCPU of `vm`, in periods of `period`;
     /// none if the PMU counts, if nothing counts, or if the file names no platform.
     #[must_use]
-    pub fn looks(&self, vm: &TimedVm, period: Nanos) -> Option<Looks> {
+    pub fn polling(&self, vm: &TimedVm, period: Nanos) -> Option<Polling> {
         let counters = &self.platform.as_ref()?.counters;
-        let events = vm.bandwidth.as_ref().map_or(vec![Event::L2dRefill], events);
-        let rules = vm.bandwidth.as_ref().map(|bandwidth| &bandwidth.rules);
-        counting_source(counters, rules, &events, period)?.looks
+        let events = vm.memory_budget.as_ref().map_or(vec![Event::L2dRefill], events);
+        let rules = vm.memory_budget.as_ref().map(|bandwidth| &bandwidth.rules);
+        counting_source(counters, rules, &events, period)?.polling
     }
 
     /// The most accesses that a vCPU of `vm` makes between the end of a budget, in periods of
@@ -68,7 +68,7 @@ impl Timing {
     /// else the measured value of `[saturation]`. None if it is unknown.
     #[must_use]
     pub fn overshoot(&self, vm: &TimedVm, period: Nanos) -> Option<u64> {
-        let bound = self.looks(vm, period).map(|looks| looks.between());
+        let bound = self.polling(vm, period).map(|polling| polling.between());
         bound.max(self.measured_overshoot())
     }
 
@@ -102,7 +102,7 @@ struct Checker<'a> {
 struct Chosen {
     source: u8,
     min_period: Nanos,
-    looks: Option<Looks>,
+    polling: Option<Polling>,
 }
 
 impl Chosen {
@@ -113,7 +113,7 @@ impl Chosen {
 
 /// How EL2 polls the counter page for a vCPU's budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Looks {
+pub struct Polling {
     /// The least time between two polls within a period.
     pub every: Nanos,
     /// Upper bound on the time that one takes from the core.
@@ -122,7 +122,7 @@ pub struct Looks {
     access: Nanos,
 }
 
-impl Looks {
+impl Polling {
     /// Upper bound on the accesses of the core between two polls: the overshoot of a budget.
     #[must_use]
     pub fn between(&self) -> u64 {
@@ -140,8 +140,8 @@ impl Looks {
     /// two others.
     #[must_use]
     pub fn taken(&self, period: Nanos) -> Nanos {
-        let looks = period.0.div_ceil(self.every.0.max(1)).saturating_add(2);
-        Nanos(looks.saturating_mul(self.cost.0).min(period.0))
+        let polls = period.0.div_ceil(self.every.0.max(1)).saturating_add(2);
+        Nanos(polls.saturating_mul(self.cost.0).min(period.0))
     }
 
     /// The part of `accesses` per period that `cores` can make under the polling overhead, at most
@@ -186,16 +186,19 @@ fn sources<'a>(
 ) -> impl Iterator<Item = (&'a [Event], Chosen)> {
     let requested = rules.and_then(|rules| rules.poll.as_ref()).map(|poll| poll.value);
     let pmu = counters.pmu.as_ref().filter(|pmu| !pmu.intids.is_empty()).map(|pmu| {
-        let chosen = Chosen { source: packed::PMU, min_period: pmu.min_period, looks: None };
+        let chosen = Chosen { source: packed::PMU, min_period: pmu.min_period, polling: None };
         (pmu.events.as_slice(), chosen)
     });
     let counter_page = counters.counter_page.as_ref().map(|page| {
         // A period has some polls, unless the file has `poll`.
         let some = Nanos((period.0 / 8).max(packed::LEAST_POLL_NS));
         let every = requested.unwrap_or(page.poll.min(some));
-        let looks = Looks { every, cost: page.poll_overhead, access: page.access };
+        let polling = Polling { every, cost: page.poll_overhead, access: page.access };
         let min_period = page.min_period;
-        (page.events.as_slice(), Chosen { source: packed::MONITOR, min_period, looks: Some(looks) })
+        (
+            page.events.as_slice(),
+            Chosen { source: packed::MONITOR, min_period, polling: Some(polling) },
+        )
     });
     [pmu, counter_page].into_iter().flatten()
 }
@@ -240,7 +243,7 @@ impl<'a> Checker<'a> {
 
     fn vm(&mut self, index: usize, vm: &TimedVm) -> Regulation {
         let none = Regulation::default();
-        let Some(bandwidth) = &vm.bandwidth else { return none };
+        let Some(bandwidth) = &vm.memory_budget else { return none };
         let events = events(bandwidth);
         let rules = &bandwidth.rules;
         let chosen = if bandwidth.budget.is_some()
@@ -253,7 +256,7 @@ impl<'a> Checker<'a> {
             } else {
                 // The remaining checks do not depend on the counter.
                 let min_period = Nanos(0);
-                Some(Chosen { source: packed::PMU, min_period, looks: None })
+                Some(Chosen { source: packed::PMU, min_period, polling: None })
             };
             let Some(chosen) = chosen else { return none };
             Some(chosen)
@@ -297,8 +300,8 @@ impl<'a> Checker<'a> {
             period_ns: period.0,
             reads: rules.reads.unwrap_or(u64::MAX),
             writes: rules.writes.unwrap_or(u64::MAX),
-            poll_ns: chosen.looks.map_or(0, |looks| looks.every.0),
-            access_ns: chosen.looks.map_or(0, |looks| looks.access.0),
+            poll_ns: chosen.polling.map_or(0, |polling| polling.every.0),
+            access_ns: chosen.polling.map_or(0, |polling| polling.access.0),
             least,
             most,
             window: bandwidth.window.unwrap_or(0),
@@ -331,7 +334,7 @@ impl<'a> Checker<'a> {
         &mut self,
         platform: &Platform,
         vm: &TimedVm,
-        bandwidth: &Bandwidth,
+        bandwidth: &MemoryBudget,
         events: &[Event],
     ) -> Option<Chosen> {
         let rules = &bandwidth.rules;
@@ -404,10 +407,10 @@ impl<'a> Checker<'a> {
                     vm.name
                 );
                 self.fault(Code::BudgetPoll, &place, message, "leave `poll` out".to_owned());
-            } else if let Some(looks) = found.looks
-                && (poll.value < looks.least() || poll.value > period)
+            } else if let Some(polling) = found.polling
+                && (poll.value < polling.least() || poll.value > period)
             {
-                let least = looks.least();
+                let least = polling.least();
                 let message = if poll.value < least {
                     format!("a poll of the counter page each {}", poll.value)
                 } else {
@@ -420,7 +423,7 @@ impl<'a> Checker<'a> {
                     if own < period { format!("\"{own}\"") } else { "the period".to_owned() };
                 let help = format!(
                     "write at least \"{least}\", as a poll takes {}, and at most {most}",
-                    looks.cost
+                    polling.cost
                 );
                 self.fault(Code::BudgetPoll, &place, message, help);
             } else if self.saturation().is_some()
@@ -432,7 +435,7 @@ impl<'a> Checker<'a> {
         Some(found)
     }
 
-    fn weights(&mut self, vm: &TimedVm, bandwidth: &Bandwidth) -> [u16; MAX_CORES] {
+    fn weights(&mut self, vm: &TimedVm, bandwidth: &MemoryBudget) -> [u16; MAX_CORES] {
         let mut weights = [0; MAX_CORES];
         let vcpus = vm.cpus.len().min(MAX_CORES);
         weights[..vcpus].fill(1);
@@ -467,7 +470,7 @@ impl<'a> Checker<'a> {
         found
     }
 
-    fn critical(&mut self, index: usize, vm: &TimedVm, bandwidth: &Bandwidth) -> u8 {
+    fn critical(&mut self, index: usize, vm: &TimedVm, bandwidth: &MemoryBudget) -> u8 {
         if bandwidth.rules.regulator != Regulator::Compensation {
             return NOBODY;
         }
@@ -480,7 +483,7 @@ impl<'a> Checker<'a> {
         };
         let place = Place(critical.span.clone());
         let Some(found) = self.find(&critical.value, &place, Some(index)) else { return NOBODY };
-        let its = self.timing.vms.get(found).and_then(|vm| vm.bandwidth.as_ref());
+        let its = self.timing.vms.get(found).and_then(|vm| vm.memory_budget.as_ref());
         // What `weir plan` is to choose has one period.
         let open = its.is_some_and(|its| its.budget.is_none()) && bandwidth.budget.is_none();
         let its = its.and_then(|its| its.budget);
@@ -508,7 +511,7 @@ impl<'a> Checker<'a> {
         found as u8
     }
 
-    fn setter(&mut self, vm: &TimedVm, bandwidth: &Bandwidth) -> (u8, u64, u64) {
+    fn setter(&mut self, vm: &TimedVm, bandwidth: &MemoryBudget) -> (u8, u64, u64) {
         let Some(adjust) = &bandwidth.rules.adjust else { return (NOBODY, 0, 0) };
         let place = Place(adjust.by.span.clone());
         let by = self.find(&adjust.by.value, &place, None);
@@ -537,7 +540,7 @@ impl<'a> Checker<'a> {
         let of = |index: usize| Some((all.get(index)?, cores.get(index)?.as_slice()));
         let mut domain: Option<(&TimedVm, &Regulation)> = None;
         for (index, (vm, regulation)) in self.timing.vms.iter().zip(all).enumerate() {
-            let Some(bandwidth) = vm.bandwidth.as_ref().filter(|_| regulation.is_on()) else {
+            let Some(bandwidth) = vm.memory_budget.as_ref().filter(|_| regulation.is_on()) else {
                 continue;
             };
             let places = &bandwidth.rules.places;
@@ -567,7 +570,7 @@ impl<'a> Checker<'a> {
             }
             if regulation.kind == packed::COMPENSATION
                 && let Some(critical) = self.timing.vms.get(usize::from(regulation.critical))
-                && let Some(its) = critical.bandwidth.as_ref().filter(|its| its.rules.staggered)
+                && let Some(its) = critical.memory_budget.as_ref().filter(|its| its.rules.staggered)
                 && critical.name != vm.name
             {
                 let message = format!(
@@ -637,7 +640,7 @@ impl<'a> Checker<'a> {
         let (Some(vm), Some(regulation)) = (self.timing.vms.get(index), all.get(index)) else {
             return;
         };
-        let bandwidth = vm.bandwidth.as_ref().filter(|_| regulation.setter != NOBODY);
+        let bandwidth = vm.memory_budget.as_ref().filter(|_| regulation.setter != NOBODY);
         let Some(adjust) = bandwidth.and_then(|bandwidth| bandwidth.rules.adjust.as_ref()) else {
             return;
         };
@@ -666,11 +669,12 @@ impl<'a> Checker<'a> {
         let Some(saturation) = &self.saturation() else {
             return;
         };
-        let limited = |vm: &&TimedVm| vm.bandwidth.as_ref().and_then(Bandwidth::refills).is_some();
+        let limited =
+            |vm: &&TimedVm| vm.memory_budget.as_ref().and_then(MemoryBudget::refills).is_some();
         let vms: Vec<_> = self.timing.vms.iter().filter(limited).collect();
-        let rules = || vms.iter().filter_map(|vm| vm.bandwidth.as_ref());
-        let mut all = self.timing.vms.iter().filter_map(|vm| vm.bandwidth.as_ref());
-        if all.any(Bandwidth::overcommits) {
+        let rules = || vms.iter().filter_map(|vm| vm.memory_budget.as_ref());
+        let mut all = self.timing.vms.iter().filter_map(|vm| vm.memory_budget.as_ref());
+        if all.any(MemoryBudget::overcommits) {
             return;
         }
         // Lines in the saturation table's period, rounded up for each VM.
@@ -721,7 +725,7 @@ impl Checker<'_> {
         let Some((last, others)) = vms.split_last() else { return all };
         // As the analysis counts: a budget may be spent in one burst, and a compensated one may be that of its whole window.
         let counted = |vm: &TimedVm| {
-            let bandwidth = vm.bandwidth.as_ref()?;
+            let bandwidth = vm.memory_budget.as_ref()?;
             let (_, budget, period) = bandwidth.settable_refills()?;
             let periods = saturation.period.0.div_ceil(period.0.max(1));
             let times = periods.saturating_mul(bandwidth.window.unwrap_or(1).into());
@@ -733,7 +737,8 @@ impl Checker<'_> {
         let taken = of_others.fold(0_u64, |sum, (budget, times, beyond)| {
             sum.saturating_add(budget.saturating_mul(times)).saturating_add(beyond)
         });
-        let (Some((_, times, beyond)), Some(bandwidth)) = (counted(last), &last.bandwidth) else {
+        let (Some((_, times, beyond)), Some(bandwidth)) = (counted(last), &last.memory_budget)
+        else {
             return all;
         };
         let whole = most.saturating_sub(taken).saturating_sub(beyond) / times.max(1);
@@ -758,7 +763,7 @@ struct Unkept {
 fn unkept(
     saturation: &Saturation,
     vm: &TimedVm,
-    bandwidth: &Bandwidth,
+    bandwidth: &MemoryBudget,
     events: &[Event],
 ) -> Option<Unkept> {
     let (_, period) = bandwidth.budget?;
@@ -807,7 +812,7 @@ fn unkept(
 
 /// The diagnostic of a `poll` that is coarser than the platform's, at which the overshoot of
 /// `[saturation]` was measured.
-fn coarse_poll(platform: &Platform, vm: &TimedVm, bandwidth: &Bandwidth) -> Option<Unkept> {
+fn coarse_poll(platform: &Platform, vm: &TimedVm, bandwidth: &MemoryBudget) -> Option<Unkept> {
     let poll = bandwidth.rules.poll.as_ref()?;
     let most = platform.counters.counter_page.as_ref()?.poll;
     if poll.value <= most {
@@ -827,7 +832,7 @@ fn cores(vm: &TimedVm) -> Vec<u8> {
 }
 
 /// What the budgets of a VM count.
-fn events(bandwidth: &Bandwidth) -> Vec<Event> {
+fn events(bandwidth: &MemoryBudget) -> Vec<Event> {
     let rules = &bandwidth.rules;
     let first = rules.event.as_ref().map_or(Event::L2dRefill, |event| event.value);
     if rules.writes.is_some() { vec![first, Event::L2dWriteback] } else { vec![first] }

@@ -11,8 +11,8 @@ use std::{
     path::Path,
 };
 use weir_model::{
-    Catalog, Foreseen, Owner, Payload, Platform, Prospect, Share, Sizes, System, audit, check_text,
-    foresee, pack, packed, place, place_all, shares,
+    Catalog, ImageFile, ImageFiles, Owner, Payload, Platform, Share, Sizes, System, audit,
+    check_text, estimate, pack, packed, place, place_all, shares,
 };
 use weir_paging::cells::{CellSet, Cells};
 use zerocopy::IntoBytes;
@@ -447,9 +447,9 @@ fn packed_system(system: &System, test: impl FnOnce(&packed::System<'_>, &[u8]))
     let payloads = vec![Payload { image: &elf, initrd: None }; system.vms.len()];
     let packed = pack(system, &payloads, 100_001).unwrap_or_else(|faults| panic!("{faults}"));
     // What `weir check` says is where it is.
-    let prospect = Prospect { image: Foreseen::There(&elf), initrd: None };
-    let foreseen = foresee(system, &vec![prospect; system.vms.len()], 100_001);
-    assert_eq!(foreseen.unwrap_or_else(|faults| panic!("{faults}")), packed.placement);
+    let files = ImageFiles { image: ImageFile::Known(&elf), initrd: None };
+    let estimated = estimate(system, &vec![files; system.vms.len()], 100_001);
+    assert_eq!(estimated.unwrap_or_else(|faults| panic!("{faults}")), packed.placement);
     let image = packed.image(&vec![0x17; 100_001]);
     let found = audit(system, &packed).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(found.len(), system.vms.len() + 1);

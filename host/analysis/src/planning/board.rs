@@ -88,6 +88,6 @@ impl Board {
 
 /// Returns whether a VM is best effort: it is not critical, requires no bandwidth and has no tasks.
 pub fn is_best_effort(vm: &TimedVm) -> bool {
-    let required = vm.bandwidth.as_ref().and_then(|bandwidth| bandwidth.required);
+    let required = vm.memory_budget.as_ref().and_then(|bandwidth| bandwidth.required);
     vm.criticality == 0 && required.is_none() && vm.tasks.is_empty()
 }

@@ -3,7 +3,7 @@
 use super::{Choice, board::is_best_effort};
 use toml_edit::{DocumentMut, InlineTable, Item, Table, TableLike, value};
 use weir_model::Timing;
-use weir_model::timing::Bandwidth;
+use weir_model::timing::MemoryBudget;
 
 /// Returns the text with the choices.
 pub fn write(text: &str, timing: &Timing, choice: &Choice) -> Result<String, String> {
@@ -23,10 +23,10 @@ pub fn write(text: &str, timing: &Timing, choice: &Choice) -> Result<String, Str
         let Some(period) = &period else {
             continue;
         };
-        if vm.bandwidth.as_ref().is_some_and(|bandwidth| bandwidth.budget.is_some()) {
+        if vm.memory_budget.as_ref().is_some_and(|bandwidth| bandwidth.budget.is_some()) {
             continue;
         }
-        let each = vm.bandwidth.as_ref().is_some_and(Bandwidth::is_each);
+        let each = vm.memory_budget.as_ref().is_some_and(MemoryBudget::is_each);
         let sharers = if each { vm.cpus.len().max(1) as u64 } else { 1 };
         let budget = i64::try_from(share.budget / sharers).map_err(|error| error.to_string())?;
         let table = table_of(&mut document, position, listed, &vm.name)?;

@@ -12,7 +12,7 @@ use std::{
     collections::HashMap,
 };
 use weir_model::Timing;
-use weir_model::timing::Bandwidth;
+use weir_model::timing::MemoryBudget;
 
 /// The effort of one question of the search.
 pub const EFFORT: Effort = Effort(1 << 26);
@@ -119,10 +119,10 @@ impl<'a> Asker<'a> {
         // Without [saturation] no budget is written.
         let written = tried.saturation.is_some();
         for (vm, budget) in tried.vms.iter_mut().zip(budgets).filter(|_| written) {
-            let asked = vm.bandwidth.as_ref();
+            let asked = vm.memory_budget.as_ref();
             if asked.is_none_or(|asked| asked.budget.is_none()) {
                 let chosen = (*budget, self.period);
-                vm.bandwidth = Some(Bandwidth::with_budget(asked, vm.cpus.len(), chosen));
+                vm.memory_budget = Some(MemoryBudget::with_budget(asked, vm.cpus.len(), chosen));
             }
         }
         system::tasks(&tried, vm, Some(moved.dma), explain).ok()

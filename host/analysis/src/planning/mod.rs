@@ -25,7 +25,7 @@ use serde::Serialize;
 use std::{error, fmt};
 use weir_model::{
     Code, Fault, Faults, SystemFile, Timing,
-    timing::{Bandwidth, Saturation, TimedVm},
+    timing::{MemoryBudget, Saturation, TimedVm},
 };
 
 pub use refusal::{Conflict, Shortage};
@@ -231,7 +231,7 @@ pub fn plan(file: &SystemFile, options: &PlanOptions) -> Result<Plan, PlanError>
 /// The choices, as the planned file has them.
 fn choices(timing: &Timing, choice: &Choice) -> Choices {
     let vms = timing.vms.iter().zip(&choice.plan.shares).map(|(vm, share)| {
-        let budget = vm.bandwidth.as_ref().and_then(|bandwidth| bandwidth.budget);
+        let budget = vm.memory_budget.as_ref().and_then(|bandwidth| bandwidth.budget);
         let board = choice.board.as_ref().filter(|_| !is_best_effort(vm));
         VmChoice {
             name: vm.name.clone(),
@@ -291,13 +291,13 @@ fn saturation_of(timing: &Timing) -> Result<Option<Saturation>, Faults> {
 
 /// Refuses a table for a period that the table itself calls too short for a budget.
 fn short_table(timing: &Timing, saturation: &Saturation) -> Result<(), Faults> {
-    let chosen = |vm: &&TimedVm| vm.bandwidth.as_ref().is_none_or(|its| its.budget.is_none());
+    let chosen = |vm: &&TimedVm| vm.memory_budget.as_ref().is_none_or(|its| its.budget.is_none());
     let Some(vm) = timing.vms.iter().find(chosen) else { return Ok(()) };
     let (period, least) = (saturation.period, saturation.min_period);
     if period >= least {
         return Ok(());
     }
-    let place = vm.bandwidth.as_ref().map_or(&vm.place, |asked| &asked.place);
+    let place = vm.memory_budget.as_ref().map_or(&vm.place, |asked| &asked.place);
     let message = format!(
         "no budget can be planned for {}: [saturation] is for periods of {period}, and says that none below {least} are kept",
         vm.name
@@ -316,7 +316,7 @@ fn less_forgiven(timing: &Timing, from: &Saturation) -> Result<Saturation, Vec<F
     let points: Vec<_> =
         points.filter_map(|(budget, dma)| Some((budget.checked_sub(forgiven)?, *dma))).collect();
     if let (true, Some(first)) = (points.is_empty(), without().next()) {
-        let place = first.bandwidth.as_ref().map_or(&first.place, |asked| &asked.place);
+        let place = first.memory_budget.as_ref().map_or(&first.place, |asked| &asked.place);
         let names: Vec<_> = without().map(|vm| vm.name.as_str()).collect();
         let message = format!(
             "without debt {} may take {forgiven} accesses beyond what they are given in {}, which saturates the memory",
@@ -487,14 +487,14 @@ fn flows_of(timing: &Timing, timed: &[usize]) -> Vec<crate::flows::Flow> {
 /// Returns the constraints on a budget that is chosen for a VM, at least `least`.
 fn shape(timing: &Timing, vm: &TimedVm, table: &SaturationTable, least: u64) -> Shape {
     let vcpus = vm.cpus.len().max(1);
-    let pool = vm.bandwidth.as_ref().is_some_and(Bandwidth::is_pool);
+    let pool = vm.memory_budget.as_ref().is_some_and(MemoryBudget::is_pool);
     let period = table.period();
     // The cores make no more accesses, so a larger budget limits nothing.
-    let each = timing.looks(vm, period).map_or(u64::MAX, |looks| looks.most_in(period));
+    let each = timing.polling(vm, period).map_or(u64::MAX, |polling| polling.most_in(period));
     let most = each.saturating_mul(vcpus as u64);
     let siblings = vcpus > 1 && timing.delay().is_some_and(|(delay, _)| delay.0 > 0);
     // Without a table no budget is chosen.
-    let bandwidth = vm.bandwidth.as_ref().filter(|_| timing.saturation.is_some());
+    let bandwidth = vm.memory_budget.as_ref().filter(|_| timing.saturation.is_some());
     let Some(bandwidth) = bandwidth else {
         return Shape { least: vcpus as u64, most, siblings, ..Shape::default() };
     };
@@ -521,18 +521,20 @@ fn beside_looks(
     line: Bytes,
 ) -> u64 {
     let period = table.period();
-    let Some(looks) = timing.looks(vm, period).filter(|_| required > 0) else { return required };
+    let Some(polling) = timing.polling(vm, period).filter(|_| required > 0) else {
+        return required;
+    };
     let second = u128::from(line.0.max(1)) * 1_000_000_000;
     let least = (u128::from(required) * u128::from(period.0)).div_ceil(second);
     let vcpus = vm.cpus.len().max(1) as u64;
-    let whole = u64::try_from(least).ok().and_then(|least| looks.enough(least, period, vcpus));
+    let whole = u64::try_from(least).ok().and_then(|least| polling.enough(least, period, vcpus));
     // Rounded down, it needs the same budget: one line per period is many bytes/s.
     let rate = |whole| u64::try_from(u128::from(whole) * second / u128::from(period.0.max(1)));
     whole.and_then(|whole| rate(whole).ok()).map_or(u64::MAX, |rate| rate.max(required))
 }
 
 fn demands(timing: &Timing, vm: &TimedVm, table: &SaturationTable, line: Bytes) -> Vm {
-    let asked = vm.bandwidth.as_ref();
+    let asked = vm.memory_budget.as_ref();
     let given = Limits::of(timing, vm);
     // Without a table no budget is chosen, and the bandwidth is not judged.
     let known = timing.saturation.is_some() || given.is_some();

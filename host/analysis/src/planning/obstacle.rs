@@ -3,7 +3,7 @@
 use weir_model::{
     Code, Fault, Timing,
     counters::Event,
-    timing::{Bandwidth, TimedVm},
+    timing::{MemoryBudget, TimedVm},
 };
 
 /// Checks that the search knows what each budget that it must choose takes and guarantees: a static
@@ -16,7 +16,7 @@ pub fn check(timing: &Timing) -> Result<(), Vec<Fault>> {
     let mut faults = Vec::new();
     for vm in &timing.vms {
         faults.extend(unknown_accesses(timing, vm));
-        let Some(bandwidth) = &vm.bandwidth else { continue };
+        let Some(bandwidth) = &vm.memory_budget else { continue };
         let open = bandwidth.budget.is_none();
         let Some((what, instead)) = obstacle(bandwidth, open) else { continue };
         let message = format!("no budget can be planned for {}: {what}", vm.name);
@@ -28,7 +28,7 @@ pub fn check(timing: &Timing) -> Result<(), Vec<Fault>> {
 /// Returns the fault of a task without `accesses` of a VM whose budget is to be chosen: how long the
 /// task waits for a replenishment is not known then, so that any budget would do.
 fn unknown_accesses(timing: &Timing, vm: &TimedVm) -> Option<Fault> {
-    let is_chosen = vm.bandwidth.as_ref().is_none_or(|asked| asked.budget.is_none());
+    let is_chosen = vm.memory_budget.as_ref().is_none_or(|asked| asked.budget.is_none());
     if timing.saturation.is_none() || !is_chosen {
         return None;
     }
@@ -42,7 +42,7 @@ fn unknown_accesses(timing: &Timing, vm: &TimedVm) -> Option<Fault> {
 }
 
 /// Returns why a budget cannot be chosen, and what to write.
-fn obstacle(bandwidth: &Bandwidth, open: bool) -> Option<(String, &'static str)> {
+fn obstacle(bandwidth: &MemoryBudget, open: bool) -> Option<(String, &'static str)> {
     if bandwidth.spares() {
         let what = "with `spare`, MemGuard's VMs run without a limit after all have spent their budgets, so that no budget keeps the memory below saturation";
         return Some((what.to_owned(), "leave `spare` out"));

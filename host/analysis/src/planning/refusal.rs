@@ -10,7 +10,7 @@ use crate::{
 use serde::Serialize;
 use weir_model::{
     Timing,
-    timing::{Bandwidth, TimedVm},
+    timing::{MemoryBudget, TimedVm},
 };
 
 /// Demands of a file that cannot be met together.
@@ -83,7 +83,7 @@ fn shortage(by: &Asker, shortage: search::Shortage) -> Vec<Shortage> {
             vec![Shortage::new("banks", "banks", asked, have, &of(asked, have))]
         }
         search::Shortage::Given { vm: who, .. } => {
-            let bandwidth = timing.vms.get(who).and_then(|vm| vm.bandwidth.as_ref());
+            let bandwidth = timing.vms.get(who).and_then(|vm| vm.memory_budget.as_ref());
             let line = timing.saturation.as_ref().map_or(1, |saturation| saturation.line.0.max(1));
             let given = bandwidth.and_then(|asked| asked.required.zip(asked.budget));
             let Some((required, (have, period))) = given else {
@@ -143,7 +143,8 @@ fn shortage(by: &Asker, shortage: search::Shortage) -> Vec<Shortage> {
             let Some(time) = by.tasks(who, (&budgets, &moved), true) else {
                 return Vec::new();
             };
-            let open = |vm: &TimedVm| vm.bandwidth.as_ref().is_none_or(|its| its.budget.is_none());
+            let open =
+                |vm: &TimedVm| vm.memory_budget.as_ref().is_none_or(|its| its.budget.is_none());
             let chosen = timing.vms.get(who).is_some_and(open);
             let known = timing.saturation.as_ref().filter(|_| chosen).zip(budgets.get(who));
             let most = known.map_or(String::new(), |(known, budget)| {
@@ -179,7 +180,7 @@ fn bursts(timing: &Timing, period: Nanos) -> (Vec<Shortage>, Vec<[u64; 2]>) {
     let of = |vm: &TimedVm| {
         let limits = Limits::of(timing, vm).filter(|limits| limits.written.period > period)?;
         let Budget { accesses, period: written } = limits.written;
-        let each = vm.bandwidth.as_ref().is_some_and(Bandwidth::is_each);
+        let each = vm.memory_budget.as_ref().is_some_and(MemoryBudget::is_each);
         let sharers = if each { vm.cpus.len().max(1) as u64 } else { 1 };
         let rate = u128::from(accesses) * u128::from(period.0) / u128::from(written.0);
         let rate = u64::try_from(rate).unwrap_or(u64::MAX);

@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 use weir_model::{
     Code, Fault, Timing,
     counters::Event,
-    timing::{Bandwidth, DataPath, Place, TimedVm},
+    timing::{DataPath, MemoryBudget, Place, TimedVm},
 };
 
 /// The budgets of all VMs, and whether they saturate the memory.
@@ -87,7 +87,7 @@ pub struct BudgetBound {
 ///
 /// What keeps them from being analyzed.
 pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryReport>, Vec<Fault>> {
-    if timing.vms.iter().all(|vm| vm.bandwidth.is_none()) {
+    if timing.vms.iter().all(|vm| vm.memory_budget.is_none()) {
         return Ok(None);
     }
     let known = timing.saturation.as_ref();
@@ -96,7 +96,7 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
     let (mut vms, mut total) = (Vec::new(), 0_u64);
     let (mut short, mut free) = (Vec::new(), Vec::new());
     for vm in &timing.vms {
-        let asked = vm.bandwidth.as_ref();
+        let asked = vm.memory_budget.as_ref();
         let limits = Limits::of(timing, vm);
         let counted = limits
             .zip(table.as_ref())
@@ -118,7 +118,8 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
     let engine = !timing.flows.is_empty() && !timing.dma.path.is_of_vms();
     let dma = timing.dma.bandwidth.filter(|_| engine).map_or(0, |rate| rate.0);
     let mut memory = MemoryReport::new(timing, vms, dma);
-    let place = |vm: &TimedVm| vm.bandwidth.as_ref().map_or(&vm.place, |its| &its.place).clone();
+    let place =
+        |vm: &TimedVm| vm.memory_budget.as_ref().map_or(&vm.place, |its| &its.place).clone();
     let fault = |place: &Place, reason: String, help: String| {
         timing.fault(Code::MemoryBandwidth, place, reason, help)
     };
@@ -128,7 +129,7 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
         memory.causes.extend(unsure);
         return Ok(Some(memory.judged()));
     };
-    let first = timing.vms.iter().find_map(|vm| Some(vm.bandwidth.as_ref()?.place.clone()));
+    let first = timing.vms.iter().find_map(|vm| Some(vm.memory_budget.as_ref()?.place.clone()));
     let first = first.unwrap_or_default();
     let most = table.max_budget(BytesPerSec(dma)).unwrap_or(0);
     memory.total_budget = Some(total);
@@ -207,7 +208,7 @@ fn unlimited(timing: &Timing, help: String) -> Fault {
 
 /// Returns the name of a VM without a budget of refills, with what it has instead.
 fn why_free(vm: &TimedVm) -> String {
-    let other = vm.bandwidth.as_ref().filter(|asked| asked.budget.is_some());
+    let other = vm.memory_budget.as_ref().filter(|asked| asked.budget.is_some());
     other.map_or_else(
         || vm.name.clone(),
         |other| {
@@ -224,7 +225,7 @@ fn shortfall(
     line: Option<Bytes>,
     required: u64,
 ) -> Option<String> {
-    let Some((limits, asked)) = limits.zip(vm.bandwidth.as_ref()) else {
+    let Some((limits, asked)) = limits.zip(vm.memory_budget.as_ref()) else {
         return Some(format!(
             "{}: it requires {required} B/s and has no budget of refills",
             vm.name
@@ -253,7 +254,7 @@ fn copiers(timing: &Timing) -> Vec<String> {
         })
     };
     let of = |(position, vm): (usize, &TimedVm)| {
-        let budget = vm.bandwidth.as_ref().is_some_and(|asked| asked.budget.is_some());
+        let budget = vm.memory_budget.as_ref().is_some_and(|asked| asked.budget.is_some());
         (budget && copies(position)).then(|| {
             format!(
                 "{}: the copies of its cores have the bandwidth of the file and count for nothing in its budget: give it a budget that suffices for both",
@@ -269,7 +270,7 @@ fn missing(timing: &Timing) -> Vec<Missing> {
     let platform = timing.platform.as_ref().map_or("the board", |platform| &platform.name);
     let mut missing = Vec::new();
     for vm in timing.vms.iter().filter(|_| timing.saturation.is_none()) {
-        let required = vm.bandwidth.as_ref().and_then(|asked| asked.required);
+        let required = vm.memory_budget.as_ref().and_then(|asked| asked.required);
         if let (Some(required), None) = (required, Limits::of(timing, vm)) {
             missing.push(Missing {
                 what: format!(
@@ -305,9 +306,10 @@ fn counted_by_interrupt(timing: &Timing) -> bool {
     let tasks = delays && timing.vms.iter().any(|vm| !vm.tasks.is_empty());
     // The overshoot of the counter page is bounded by the accesses between two polls.
     let by_interrupt = |vm: &TimedVm| {
-        let asked = vm.bandwidth.as_ref();
+        let asked = vm.memory_budget.as_ref();
         let period = asked.and_then(|asked| asked.budget).map_or(known.period, |its| its.1);
-        asked.is_some_and(|asked| tasks || !asked.has_debt()) && timing.looks(vm, period).is_none()
+        asked.is_some_and(|asked| tasks || !asked.has_debt())
+            && timing.polling(vm, period).is_none()
     };
     timing.vms.iter().any(by_interrupt)
 }
@@ -328,11 +330,11 @@ fn notes(timing: &Timing) -> Vec<String> {
         ));
     }
     for vm in &timing.vms {
-        let Some(asked) = vm.bandwidth.as_ref().filter(|asked| asked.required.is_some()) else {
+        let Some(asked) = vm.memory_budget.as_ref().filter(|asked| asked.required.is_some()) else {
             continue;
         };
         let name = &vm.name;
-        if Limits::of(timing, vm).is_some_and(|limits| limits.looks.is_some()) {
+        if Limits::of(timing, vm).is_some_and(|limits| limits.polling.is_some()) {
             notes.push(format!(
                 "{name}: the guaranteed bandwidth is what EL2's polls of the counter page leave of its budget, if its cores can spend all of it in a period without polls, and if polls of other cores take no time of them, which they do in QEMU with instruction counting"
             ));
@@ -378,7 +380,9 @@ fn counted_whole(vms: &[BudgetBound], of_table: Nanos) -> Option<String> {
 fn counted_more(timing: &Timing) -> String {
     let mut why = String::new();
     for vm in &timing.vms {
-        let (Some(limits), Some(asked)) = (Limits::of(timing, vm), &vm.bandwidth) else { continue };
+        let (Some(limits), Some(asked)) = (Limits::of(timing, vm), &vm.memory_budget) else {
+            continue;
+        };
         let beyond = forgiven(timing, vm);
         if beyond > 0 {
             let _ = write!(why, "; {} may take {beyond} beyond its budget: debt = false", vm.name);
@@ -420,7 +424,7 @@ impl BudgetBound {
             bandwidth_with_write_backs: rate(Budget::total_bandwidth),
             guaranteed: guaranteed
                 .map(|(limits, line)| limits.guaranteed().bandwidth_at_least(line).0),
-            required: vm.bandwidth.as_ref().and_then(|asked| asked.required).map(|rate| rate.0),
+            required: vm.memory_budget.as_ref().and_then(|asked| asked.required).map(|rate| rate.0),
         }
     }
 }
@@ -428,7 +432,7 @@ impl BudgetBound {
 impl MemoryReport {
     /// Returns a report on budgets that no saturation table is known for.
     fn new(timing: &Timing, vms: Vec<BudgetBound>, dma_bandwidth: u64) -> Self {
-        let mut asked = timing.vms.iter().filter_map(|vm| vm.bandwidth.as_ref());
+        let mut asked = timing.vms.iter().filter_map(|vm| vm.memory_budget.as_ref());
         Self {
             holds: None,
             verdict: Verdict::default(),
@@ -444,7 +448,7 @@ impl MemoryReport {
             notes: notes(timing),
             missing: missing(timing),
             saturated: None,
-            overcommits: asked.any(Bandwidth::overcommits),
+            overcommits: asked.any(MemoryBudget::overcommits),
         }
     }
 

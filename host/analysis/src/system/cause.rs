@@ -6,9 +6,9 @@ use crate::Nanos;
 use crate::time::Supply;
 use std::cmp::Reverse;
 use weir_model::Timing;
+use weir_model::timing::Entity;
 use weir_model::timing::Line;
 use weir_model::timing::Place;
-use weir_model::timing::Runner;
 use weir_model::timing::Schedule;
 use weir_model::timing::SharedCore;
 
@@ -32,18 +32,18 @@ const LONGER: u64 = 1 << 16;
 /// The suggestion if no longer slot is enough.
 const NONE_LONGER: &str = "give it longer ones, and each [[irq]] on the core a `rate`";
 
-/// Returns an interrupt without a `rate` that takes time of `runner` on its core, which is `shared`
-/// or dedicated: an interrupt of `runner`, or one that preempts it.
+/// Returns an interrupt without a `rate` that takes time of `entity` on its core, which is `shared`
+/// or dedicated: an interrupt of `entity`, or one that preempts it.
 pub fn unlimited<'a>(
     timing: &'a Timing,
-    runner: Runner,
+    entity: Entity,
     shared: Option<&SharedCore>,
 ) -> Option<&'a Line> {
     let takes = |line: &Line| {
-        Runner::Vm(line.vm) == runner
+        Entity::Vm(line.vm) == entity
             || shared.is_some_and(|core| {
                 line.preempt
-                    && runs(&core.schedule, Runner::Vm(line.vm))
+                    && runs(&core.schedule, Entity::Vm(line.vm))
                     && !matches!(core.schedule, Schedule::FixedPriority { .. })
             })
     };
@@ -52,10 +52,10 @@ pub fn unlimited<'a>(
 
 /// Returns the interrupt that keeps the file from being `good`: a single one whose lower `rate` is
 /// enough, else one without a `rate`, else all of them together. Of several, the one that takes
-/// most comes first. `shared` is the core in question, or none if it is dedicated to `runner`.
+/// most comes first. `shared` is the core in question, or none if it is dedicated to `entity`.
 pub fn by_interrupt(
     timing: &Timing,
-    runner: Runner,
+    entity: Entity,
     shared: Option<&SharedCore>,
     good: impl Fn(&Timing) -> bool,
 ) -> Option<Cause> {
@@ -82,12 +82,12 @@ pub fn by_interrupt(
             return Some(blamed(timing, line, Nanos(cost(line)), most));
         }
     }
-    if let Some(line) = unlimited(timing, runner, shared) {
+    if let Some(line) = unlimited(timing, entity, shared) {
         return Some(blamed(timing, line, Nanos(cost(line)), None));
     }
     let is_here = |line: &&Line| {
-        let owner = Runner::Vm(line.vm);
-        shared.map_or(owner == runner, |core| runs(&core.schedule, owner))
+        let owner = Entity::Vm(line.vm);
+        shared.map_or(owner == entity, |core| runs(&core.schedule, owner))
     };
     let rated: Vec<_> = timing.lines.iter().filter(is_here).collect();
     together(timing, &rated, good)
@@ -155,36 +155,36 @@ fn blamed(timing: &Timing, line: &Line, cost: Nanos, most: Option<u64>) -> Cause
     Cause { place: line.place.clone(), reason, suggestion }
 }
 
-/// Returns why no time is guaranteed to `runner` on a shared core; none if some is.
-pub fn nothing_guaranteed(timing: &Timing, core: &SharedCore, runner: Runner) -> Option<Cause> {
+/// Returns why no time is guaranteed to `entity` on a shared core; none if some is.
+pub fn nothing_guaranteed(timing: &Timing, core: &SharedCore, entity: Entity) -> Option<Cause> {
     let holds = |timing: &Timing, core: &SharedCore| {
-        guaranteed(timing, core, runner, closest_polling(timing, runner)).is_some()
+        guaranteed(timing, core, entity, closest_polling(timing, entity)).is_some()
     };
     if holds(timing, core) {
         return None;
     }
-    let short = switches_take_all(timing, core, runner);
-    let line = || by_interrupt(timing, runner, Some(core), |tried| holds(tried, core));
+    let short = switches_take_all(timing, core, entity);
+    let line = || by_interrupt(timing, entity, Some(core), |tried| holds(tried, core));
     let by_line = if short { None } else { line() };
-    by_line.or_else(|| Some(too_short(timing, core, runner, holds)))
+    by_line.or_else(|| Some(too_short(timing, core, entity, holds)))
 }
 
-/// Returns whether switches alone take all slots of `runner`.
-fn switches_take_all(timing: &Timing, core: &SharedCore, runner: Runner) -> bool {
-    let alone = partition(timing, core, runner).ok();
+/// Returns whether switches alone take all slots of `entity`.
+fn switches_take_all(timing: &Timing, core: &SharedCore, entity: Entity) -> bool {
+    let alone = partition(timing, core, entity).ok();
     let alone = alone.and_then(|partition| Supply::new(partition, Vec::new()).ok());
     alone.is_some_and(|supply| supply.linear().is_none())
 }
 
-/// Returns the cause that switches, and the work of EL2 in a slot, take all slots of `runner`.
+/// Returns the cause that switches, and the work of EL2 in a slot, take all slots of `entity`.
 fn too_short(
     timing: &Timing,
     core: &SharedCore,
-    runner: Runner,
+    entity: Entity,
     holds: impl Fn(&Timing, &SharedCore) -> bool,
 ) -> Cause {
     let sharing = timing.sharing(core).unwrap_or_default();
-    let turns = core.schedule.turns().into_iter().filter(|turn| turn.0 == runner);
+    let turns = core.schedule.turns().into_iter().filter(|turn| turn.0 == entity);
     let longest = turns.map(|turn| turn.1).max().unwrap_or(Nanos(0));
     let (what, count) = match core.schedule {
         Schedule::RoundRobin { .. } => ("time slices", 1),
@@ -192,7 +192,7 @@ fn too_short(
         Schedule::FixedPriority { .. } => ("budgets", 2),
     };
     let taken = Nanos(sharing.switch.0.saturating_mul(count));
-    let meanwhile = if switches_take_all(timing, core, runner) {
+    let meanwhile = if switches_take_all(timing, core, entity) {
         // What is left of a budget already contains the interrupts of servers with higher priority.
         let rest = if longest > taken {
             ", and interrupts of servers with higher priority the rest"
@@ -201,16 +201,16 @@ fn too_short(
         };
         rest.to_owned()
     } else {
-        let looks = closest_polling(timing, runner);
-        let looks = if looks.is_empty() { "" } else { "polls of the counter page and " };
+        let polls = closest_polling(timing, entity);
+        let polls = if polls.is_empty() { "" } else { "polls of the counter page and " };
         format!(
-            ", and {looks}events of VMs that are off the core, up to {} each, the rest",
+            ", and {polls}events of VMs that are off the core, up to {} each, the rest",
             sharing.interrupt
         )
     };
     let reason = format!(
         "{}'s {what} of {longest} are too short: switches take up to {taken} of each{meanwhile}",
-        runner.name(timing)
+        entity.name(timing)
     );
     let longer =
         |times: u64| SharedCore { schedule: longer(&core.schedule, times), ..core.clone() };
@@ -233,12 +233,12 @@ fn too_short(
 /// Returns the schedule with all times multiplied by `times`.
 fn longer(schedule: &Schedule, times: u64) -> Schedule {
     let long = |time: Nanos| Nanos(time.0.saturating_mul(times));
-    let both = |list: &[(Runner, Nanos, Nanos)]| {
-        list.iter().map(|(runner, one, two)| (*runner, long(*one), long(*two))).collect()
+    let both = |list: &[(Entity, Nanos, Nanos)]| {
+        list.iter().map(|(entity, one, two)| (*entity, long(*one), long(*two))).collect()
     };
     match schedule {
-        Schedule::RoundRobin { quantum, runners } => {
-            Schedule::RoundRobin { quantum: long(*quantum), runners: runners.clone() }
+        Schedule::RoundRobin { quantum, entities } => {
+            Schedule::RoundRobin { quantum: long(*quantum), entities: entities.clone() }
         }
         Schedule::Table { frame, slots } => {
             Schedule::Table { frame: long(*frame), slots: both(slots) }
@@ -249,6 +249,6 @@ fn longer(schedule: &Schedule, times: u64) -> Schedule {
 
 /// Returns why no time is guaranteed to a VM or the broker where it moves flows; none if some is,
 /// or the core is dedicated.
-pub fn why_none(timing: &Timing, runner: Runner) -> Option<Cause> {
-    nothing_guaranteed(timing, core_of_flows(timing, runner)?, runner)
+pub fn why_none(timing: &Timing, entity: Entity) -> Option<Cause> {
+    nothing_guaranteed(timing, core_of_flows(timing, entity)?, entity)
 }

@@ -17,7 +17,7 @@ use crate::{
 };
 use weir_model::{
     Code, Fault, Timing,
-    timing::{DataPath, Place, Runner},
+    timing::{DataPath, Entity, Place},
 };
 
 /// The greatest time of the analysis in ns, for flows without a period or deadline.
@@ -508,9 +508,9 @@ type Divided = (Option<String>, Vec<usize>, Vec<Task>, Vec<Task>);
 
 /// Splits a group into real-time tasks and best effort, on the supply of the core that serves them.
 fn divide(timing: &Timing, group: Group) -> Result<Divided, Vec<Fault>> {
-    let runner = group.vm.map_or(Runner::Broker, |vm| Runner::Vm(vm as usize));
+    let entity = group.vm.map_or(Entity::Broker, |vm| Entity::Vm(vm as usize));
     let mut tasks = group.tasks;
-    if let Some((core, place, supply)) = supply(timing, runner).map_err(|fault| vec![fault])? {
+    if let Some((core, place, supply)) = supply(timing, entity).map_err(|fault| vec![fault])? {
         let linear = supply.linear().ok_or_else(|| {
             let own_lines = || Cause {
                 place,
@@ -518,8 +518,8 @@ fn divide(timing: &Timing, group: Group) -> Result<Divided, Vec<Fault>> {
                 suggestion: "give each [[irq]] of it a `rate`, and a lower one".to_owned(),
             };
             let Cause { place, reason, suggestion } =
-                why_none(timing, runner).unwrap_or_else(own_lines);
-            let name = runner.name(timing);
+                why_none(timing, entity).unwrap_or_else(own_lines);
+            let name = entity.name(timing);
             let message = format!(
                 "{name} moves flows on {core}, where no time is guaranteed to it: {reason}"
             );

@@ -7,8 +7,8 @@ use crate::{
 };
 use std::fmt::Write as _;
 use weir_model::{
-    Code, Fault, Looks, Timing,
-    timing::{Bandwidth, Place, Saturation, TimedVm},
+    Code, Fault, Polling, Timing,
+    timing::{MemoryBudget, Place, Saturation, TimedVm},
 };
 
 /// A budget of refills while the system runs.
@@ -23,14 +23,14 @@ pub struct Limits {
     /// How it is spent.
     pub regulation: Regulation,
     /// How EL2 polls the counter page for it, if the counter page counts it.
-    pub looks: Option<Looks>,
+    pub polling: Option<Polling>,
     vcpus: u64,
 }
 
 impl Limits {
     /// Returns the limits of a VM; none if it has no budget of refills.
     pub fn of(timing: &Timing, vm: &TimedVm) -> Option<Self> {
-        let asked = vm.bandwidth.as_ref()?;
+        let asked = vm.memory_budget.as_ref()?;
         let ((written, _), (least, most, period)) = (asked.refills()?, asked.settable_refills()?);
         let budget = |accesses| Budget { accesses, period };
         let regulation = regulation(&timing.vms, vm, None);
@@ -39,7 +39,7 @@ impl Limits {
             least: budget(least),
             most: budget(most),
             regulation,
-            looks: timing.looks(vm, period),
+            polling: timing.polling(vm, period),
             vcpus: vcpus(vm).into(),
         })
     }
@@ -48,8 +48,8 @@ impl Limits {
     /// without EL2's polls.
     pub fn guaranteed(&self) -> Budget {
         let whole = self.regulation.guaranteed(self.least.accesses);
-        let beside = |looks: Looks| looks.beside(whole, self.period(), self.vcpus);
-        Budget { accesses: self.looks.map_or(whole, beside), ..self.least }
+        let beside = |polling: Polling| polling.beside(whole, self.period(), self.vcpus);
+        Budget { accesses: self.polling.map_or(whole, beside), ..self.least }
     }
 
     fn period(&self) -> Nanos {
@@ -57,7 +57,7 @@ impl Limits {
     }
 
     /// Returns why that is less than the budget in the file.
-    pub fn why_less(&self, asked: &Bandwidth) -> String {
+    pub fn why_less(&self, asked: &MemoryBudget) -> String {
         // Writing to a string does not fail.
         let mut why = String::new();
         if let Some(setter) = asked.setter().filter(|_| self.least != self.written) {
@@ -73,9 +73,9 @@ impl Limits {
             }
             _ => "",
         });
-        if let Some(looks) = self.looks {
+        if let Some(polling) = self.polling {
             let period = self.least.period.0.max(1);
-            let taken = u128::from(looks.taken(self.period()).0) * 100;
+            let taken = u128::from(polling.taken(self.period()).0) * 100;
             let percent = taken.div_ceil(period.into());
             let _ = write!(
                 why,
@@ -107,7 +107,7 @@ pub fn saturation(timing: &Timing, from: &Saturation) -> Result<SaturationTable,
 /// debt, they are taken off the next budget. Returns 0 without a table.
 pub fn forgiven(timing: &Timing, vm: &TimedVm) -> u64 {
     let Some(known) = &timing.saturation else { return 0 };
-    let Some(asked) = vm.bandwidth.as_ref().filter(|asked| !asked.has_debt()) else { return 0 };
+    let Some(asked) = vm.memory_budget.as_ref().filter(|asked| !asked.has_debt()) else { return 0 };
     let period = asked.budget.map_or(known.period, |(_, period)| period);
     let periods = known.period.0.div_ceil(period.0.max(1));
     let each = timing.overshoot(vm, period).unwrap_or(0);

@@ -8,7 +8,7 @@ use crate::{
     time::{OwnBudget, Spender},
 };
 use weir_model::Timing;
-use weir_model::timing::Bandwidth;
+use weir_model::timing::MemoryBudget;
 use weir_model::timing::Task;
 use weir_model::timing::TimedVm;
 
@@ -48,7 +48,7 @@ fn in_a_period<'a>(period: Nanos, tasks: impl Iterator<Item = &'a Task>) -> Opti
 /// Returns the effect of the VM's budget on its tasks on `core`. After a suspension it takes `back`
 /// until the VM has the core again.
 pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>, back: Nanos) -> Own {
-    let Some(asked) = vm.bandwidth.as_ref().filter(|asked| asked.budget.is_some()) else {
+    let Some(asked) = vm.memory_budget.as_ref().filter(|asked| asked.budget.is_some()) else {
         return Own::Enough;
     };
     let Some(limits) = Limits::of(timing, vm) else { return Own::Unknown };
@@ -87,14 +87,14 @@ pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>, back: Nanos) ->
 
 /// Returns the accesses that a VM can make before one of its budgets is spent. Each may write a
 /// line back, which a budget of writes counts.
-fn tightest(asked: &Bandwidth, limits: &Limits) -> u64 {
+fn tightest(asked: &MemoryBudget, limits: &Limits) -> u64 {
     asked.writes().map_or(limits.least.accesses, |writes| limits.least.accesses.min(writes))
 }
 
 /// Returns the least part of a VM's budget that a vCPU has to itself, and the period; none if no
 /// vCPU has a part to itself.
 fn part(timing: &Timing, vm: &TimedVm) -> Option<(u64, Nanos)> {
-    let asked = vm.bandwidth.as_ref().filter(|asked| asked.has_parts())?;
+    let asked = vm.memory_budget.as_ref().filter(|asked| asked.has_parts())?;
     let limits = Limits::of(timing, vm)?;
     Some((asked.least_part(tightest(asked, &limits), vcpus(vm) as usize), limits.least.period))
 }
@@ -105,7 +105,7 @@ fn part(timing: &Timing, vm: &TimedVm) -> Option<(u64, Nanos)> {
 pub fn unspent(timing: &Timing, vm: &TimedVm) -> u64 {
     let known = || {
         let (part, period) = part(timing, vm)?;
-        Some(part.saturating_sub(timing.looks(vm, period)?.most_in(period)))
+        Some(part.saturating_sub(timing.polling(vm, period)?.most_in(period)))
     };
     known().unwrap_or(0)
 }

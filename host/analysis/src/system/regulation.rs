@@ -1,11 +1,11 @@
 //! Regulators of the memory budgets of VMs, as the bounds need them.
 
 use crate::memory::Regulation;
-use weir_model::timing::{Bandwidth, TimedVm};
+use weir_model::timing::{MemoryBudget, TimedVm};
 
 /// Returns how VM `vm` of `vms` spends its budget, as the VM `seen_by` sees it.
 pub fn regulation(vms: &[TimedVm], vm: &TimedVm, seen_by: Option<&str>) -> Regulation {
-    let Some(bandwidth) = &vm.bandwidth else { return Regulation::Static };
+    let Some(bandwidth) = &vm.memory_budget else { return Regulation::Static };
     if bandwidth.is_memguard() {
         return Regulation::Memguard { spare: domain(vms).any(|(_, its)| its.spares()) };
     }
@@ -20,8 +20,8 @@ pub fn regulation(vms: &[TimedVm], vm: &TimedVm, seen_by: Option<&str>) -> Regul
 }
 
 /// Returns the VMs of the MemGuard domain.
-pub fn domain(vms: &[TimedVm]) -> impl Iterator<Item = (&TimedVm, &Bandwidth)> {
-    let regulated = vms.iter().filter_map(|vm| Some((vm, vm.bandwidth.as_ref()?)));
+pub fn domain(vms: &[TimedVm]) -> impl Iterator<Item = (&TimedVm, &MemoryBudget)> {
+    let regulated = vms.iter().filter_map(|vm| Some((vm, vm.memory_budget.as_ref()?)));
     regulated.filter(|(_, bandwidth)| bandwidth.is_memguard())
 }
 

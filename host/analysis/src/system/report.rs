@@ -222,7 +222,7 @@ const CHECK: Effort = Effort(1 << 26);
 pub fn check(timing: &Timing) -> Result<Vec<String>, Faults> {
     let mut notes = Vec::new();
     for vm in &timing.vms {
-        if vm.bandwidth.as_ref().is_some_and(|asked| asked.budget.is_none()) {
+        if vm.memory_budget.as_ref().is_some_and(|asked| asked.budget.is_none()) {
             let name = &vm.name;
             notes.push(format!(
                 "{name} is not limited: it has no budget, which `weir plan` would choose"

@@ -9,7 +9,7 @@ use crate::{
 use weir_model::{
     Timing,
     counters::Event,
-    timing::{Bandwidth, Saturation, TimedVm},
+    timing::{MemoryBudget, Saturation, TimedVm},
 };
 
 /// A VM whose budget does not hold.
@@ -29,12 +29,12 @@ pub struct Shortfall<'a> {
 impl Shortfall<'_> {
     /// Suggests a budget that guarantees `required` bytes/s.
     pub fn to_get(&self, required: u64) -> String {
-        let asked = self.vm.bandwidth.as_ref();
+        let asked = self.vm.memory_budget.as_ref();
         let period = asked.and_then(|asked| asked.budget).map_or(self.known.period, |its| its.1);
         let bytes = u128::from(required) * u128::from(period.0);
         let whole = bytes.div_ceil(u128::from(self.known.line.0.max(1)) * 1_000_000_000);
         let whole = u64::try_from(whole).unwrap_or(u64::MAX);
-        let polling = self.timing.looks(self.vm, period);
+        let polling = self.timing.polling(self.vm, period);
         let vcpus = u64::from(vcpus(self.vm));
         let whole = polling.map_or(Some(whole), |polling| polling.enough(whole, period, vcpus));
         let Some(whole) = whole else {
@@ -53,13 +53,16 @@ impl Shortfall<'_> {
                 self.known.period
             );
         }
-        let suggestion = match asked.and_then(Bandwidth::refills) {
+        let suggestion = match asked.and_then(MemoryBudget::refills) {
             Some((budget, _)) if budget >= enough => format!("write min = {written} in `adjust`"),
             Some(_) => {
-                let key =
-                    if asked.is_some_and(Bandwidth::limits_writes) { "reads" } else { "accesses" };
+                let key = if asked.is_some_and(MemoryBudget::limits_writes) {
+                    "reads"
+                } else {
+                    "accesses"
+                };
                 let adjust = asked
-                    .and_then(Bandwidth::setter)
+                    .and_then(MemoryBudget::setter)
                     .map_or("", |_| ", and in `adjust` the same for `min`, and no less for `max`");
                 format!("write {key} = {written}{adjust}")
             }
@@ -86,7 +89,7 @@ impl Shortfall<'_> {
     /// Suggests how to write this budget of refills.
     fn to_count(&self, budget: u64) -> String {
         let period = self.known.period;
-        let Some(asked) = &self.vm.bandwidth else {
+        let Some(asked) = &self.vm.memory_budget else {
             return format!(
                 "write memory_budget = {{ accesses = {budget}, period = \"{period}\" }} for {}",
                 self.vm.name
@@ -111,7 +114,7 @@ impl Shortfall<'_> {
 
     /// The largest budget, as the file writes it, that the memory still takes.
     fn room(&self) -> u64 {
-        let period = self.vm.bandwidth.as_ref().and_then(|asked| asked.budget).map(|its| its.1);
+        let period = self.vm.memory_budget.as_ref().and_then(|asked| asked.budget).map(|its| its.1);
         let periods = self.known.period.0.div_ceil(period.unwrap_or(self.known.period).0.max(1));
         let each = regulation(&self.timing.vms, self.vm, None).most(1, periods).unwrap_or(u64::MAX);
         let room = self.left / each.max(1) / self.share();
@@ -121,7 +124,7 @@ impl Shortfall<'_> {
 
     /// How many vCPUs have what the file writes each; 1 if all have it together.
     fn share(&self) -> u64 {
-        let each = self.vm.bandwidth.as_ref().is_some_and(Bandwidth::is_each);
+        let each = self.vm.memory_budget.as_ref().is_some_and(MemoryBudget::is_each);
         if each { u64::from(vcpus(self.vm)) } else { 1 }
     }
 }

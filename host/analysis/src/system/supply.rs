@@ -9,105 +9,105 @@ use crate::{
     },
 };
 use weir_model::{
-    Code, Fault, Looks, Timing,
-    timing::{Line, Place, Runner, Schedule, SharedCore},
+    Code, Fault, Polling, Timing,
+    timing::{Entity, Line, Place, Schedule, SharedCore},
 };
 
-/// Returns the supply of the core on which `runner` moves its flows, the name of the core and its
-/// place in the file. Returns none if `runner` has a core of its own without interrupts.
+/// Returns the supply of the core on which `entity` moves its flows, the name of the core and its
+/// place in the file. Returns none if `entity` has a core of its own without interrupts.
 ///
 /// # Errors
 ///
 /// A schedule that cannot be kept.
-pub fn supply(timing: &Timing, runner: Runner) -> Result<Option<(String, Place, Supply)>, Fault> {
-    let core = match runner {
-        Runner::Vm(vm) => timing.vms.get(vm).and_then(|vm| vm.cpus.first()).copied(),
-        Runner::Broker => timing.broker,
+pub fn supply(timing: &Timing, entity: Entity) -> Result<Option<(String, Place, Supply)>, Fault> {
+    let core = match entity {
+        Entity::Vm(vm) => timing.vms.get(vm).and_then(|vm| vm.cpus.first()).copied(),
+        Entity::Broker => timing.broker,
     };
-    if let Some(fault) = unshared(timing, runner, core) {
+    if let Some(fault) = unshared(timing, entity, core) {
         return Err(fault);
     }
     // A copy is no task, so it is not known how much of the budget is left.
-    let looks = closest_polling(timing, runner);
-    if let Some(core) = core_of_flows(timing, runner) {
-        let supply = supply_on(timing, core, runner, looks)?;
+    let polls = closest_polling(timing, entity);
+    if let Some(core) = core_of_flows(timing, entity) {
+        let supply = supply_on(timing, core, entity, polls)?;
         return Ok(Some((format!("core {}", core.id), core.place.clone(), supply)));
     }
-    match runner {
-        Runner::Vm(position) => {
+    match entity {
+        Entity::Vm(position) => {
             let Some(vm) = timing.vms.get(position) else { return Ok(None) };
-            if looks.is_empty() && timing.lines.iter().all(|line| line.vm != position) {
+            if polls.is_empty() && timing.lines.iter().all(|line| line.vm != position) {
                 return Ok(None);
             }
-            let supply = dedicated(timing, position, looks)?;
+            let supply = dedicated(timing, position, polls)?;
             Ok(Some(("its own core".to_owned(), vm.place.clone(), supply)))
         }
-        Runner::Broker => Ok(None),
+        Entity::Broker => Ok(None),
     }
 }
 
 /// Returns the shared core on which a VM or the broker moves flows.
-pub(super) fn core_of_flows(timing: &Timing, runner: Runner) -> Option<&SharedCore> {
-    let own = match runner {
-        Runner::Vm(vm) => timing.vms.get(vm).and_then(|vm| vm.cpus.first()).copied(),
-        Runner::Broker => None,
+pub(super) fn core_of_flows(timing: &Timing, entity: Entity) -> Option<&SharedCore> {
+    let own = match entity {
+        Entity::Vm(vm) => timing.vms.get(vm).and_then(|vm| vm.cpus.first()).copied(),
+        Entity::Broker => None,
     };
     let is_its =
-        |core: &&SharedCore| own.is_none_or(|own| own == core.id) && runs(&core.schedule, runner);
+        |core: &&SharedCore| own.is_none_or(|own| own == core.id) && runs(&core.schedule, entity);
     timing.cores.iter().find(is_its)
 }
 
-/// Returns the linear lower bound on the supply of `runner` on a shared core, less `looks`.
+/// Returns the linear lower bound on the supply of `entity` on a shared core, less `polls`.
 pub(super) fn guaranteed(
     timing: &Timing,
     core: &SharedCore,
-    runner: Runner,
-    looks: Vec<InterruptLine>,
+    entity: Entity,
+    polls: Vec<InterruptLine>,
 ) -> Option<Linear> {
-    supply_on(timing, core, runner, looks).ok()?.linear()
+    supply_on(timing, core, entity, polls).ok()?.linear()
 }
 
 /// Returns how EL2 polls the counter page for the budget of VM `vm`, and the period of the budget.
-pub(super) fn polled(timing: &Timing, vm: usize) -> Option<(Looks, Nanos)> {
+pub(super) fn polled(timing: &Timing, vm: usize) -> Option<(Polling, Nanos)> {
     let this = timing.vms.get(vm)?;
-    let (_, period) = this.bandwidth.as_ref().and_then(|asked| asked.budget)?;
-    Some((timing.looks(this, period)?, period))
+    let (_, period) = this.memory_budget.as_ref().and_then(|asked| asked.budget)?;
+    Some((timing.polling(this, period)?, period))
 }
 
 /// Returns the time of EL2's polls of the counter page on a core of VM `vm` while `left` accesses
 /// of its budget are left there: the polls within a period, and the one at its beginning, which
 /// takes less than two others.
 pub(super) fn polling(timing: &Timing, vm: usize, left: u64) -> Vec<InterruptLine> {
-    let Some((looks, period)) = polled(timing, vm) else { return Vec::new() };
+    let Some((polls, period)) = polled(timing, vm) else { return Vec::new() };
     let line = |interval: Nanos, cost| InterruptLine {
         admission: Some(Admission { burst: 1, interval }),
         cost: Nanos(cost),
         delay: Nanos(0),
     };
-    let cost = looks.cost.0;
-    vec![line(looks.apart(left, period), cost), line(period, cost.saturating_mul(2))]
+    let cost = polls.cost.0;
+    vec![line(polls.apart(left, period), cost), line(period, cost.saturating_mul(2))]
 }
 
 /// Returns the same for the VM that has the core, with nothing left of its budget.
-pub(super) fn closest_polling(timing: &Timing, runner: Runner) -> Vec<InterruptLine> {
-    match runner {
-        Runner::Vm(vm) => polling(timing, vm, 0),
-        Runner::Broker => Vec::new(),
+pub(super) fn closest_polling(timing: &Timing, entity: Entity) -> Vec<InterruptLine> {
+    match entity {
+        Entity::Vm(vm) => polling(timing, vm, 0),
+        Entity::Broker => Vec::new(),
     }
 }
 
 /// Returns the supply of a dedicated core, less all interrupts of the VM, as the file does not say
-/// to which of its cores they come, and less `looks`.
+/// to which of its cores they come, and less `polls`.
 pub(super) fn dedicated(
     timing: &Timing,
     vm: usize,
-    looks: Vec<InterruptLine>,
+    polls: Vec<InterruptLine>,
 ) -> Result<Supply, Fault> {
     let own = timing.lines.iter().filter(|line| line.vm == vm);
     let mut lines = own
         .map(|line| Ok(interrupt(line, cost_of(timing, line, 0)?, 0, 0)))
         .collect::<Result<Vec<_>, _>>()?;
-    lines.extend(looks);
+    lines.extend(polls);
     Supply::new(Partition::Dedicated, lines).map_err(|error| {
         let place = timing.vms.get(vm).map(|vm| vm.place.clone()).unwrap_or_default();
         timing.fault(
@@ -119,26 +119,15 @@ pub(super) fn dedicated(
     })
 }
 
-pub(super) fn runs(schedule: &Schedule, runner: Runner) -> bool {
-    runners(schedule).contains(&runner)
-}
-
-pub(super) fn runners(schedule: &Schedule) -> Vec<Runner> {
-    let mut all: Vec<Runner> = match schedule {
-        Schedule::RoundRobin { runners, .. } => runners.clone(),
-        Schedule::Table { slots, .. } => slots.iter().map(|slot| slot.0).collect(),
-        Schedule::FixedPriority { servers } => servers.iter().map(|server| server.0).collect(),
-    };
-    let mut seen = Vec::new();
-    all.retain(|runner| !seen.contains(runner) && (seen.push(*runner), true).1);
-    all
+pub(super) fn runs(schedule: &Schedule, entity: Entity) -> bool {
+    schedule.entities().contains(&entity)
 }
 
 /// Returns whether the schedule switches at all. A single entity switches at the end of a slot or
 /// of a budget.
 pub(super) fn switches(schedule: &Schedule) -> bool {
     match schedule {
-        Schedule::RoundRobin { runners, .. } => runners.len() > 1,
+        Schedule::RoundRobin { entities, .. } => entities.len() > 1,
         Schedule::Table { .. } => true,
         Schedule::FixedPriority { servers } => {
             servers.len() > 1 || servers.iter().any(|(_, budget, period)| budget.0 < period.0)
@@ -146,7 +135,7 @@ pub(super) fn switches(schedule: &Schedule) -> bool {
     }
 }
 
-/// Returns the schedule of a shared core as `runner` gets it, with the cost of switches.
+/// Returns the schedule of a shared core as `entity` gets it, with the cost of switches.
 ///
 /// # Errors
 ///
@@ -154,25 +143,25 @@ pub(super) fn switches(schedule: &Schedule) -> bool {
 pub(super) fn partition(
     timing: &Timing,
     core: &SharedCore,
-    runner: Runner,
+    entity: Entity,
 ) -> Result<Partition, Fault> {
     let sharing = timing.sharing(core).unwrap_or_default();
     let switch = Nanos(if switches(&core.schedule) { sharing.switch.0 } else { 0 });
     Ok(match &core.schedule {
-        Schedule::RoundRobin { quantum, runners } => {
-            let others = runners.len().saturating_sub(1) as u64;
+        Schedule::RoundRobin { quantum, entities } => {
+            let others = entities.len().saturating_sub(1) as u64;
             Partition::RoundRobin {
                 quantum: *quantum,
                 others: Nanos(quantum.0.saturating_mul(others)),
                 switch,
-                vms: u32::try_from(runners.len()).unwrap_or(u32::MAX),
+                vms: u32::try_from(entities.len()).unwrap_or(u32::MAX),
             }
         }
         Schedule::Table { frame, slots } => Partition::Table {
             frame: *frame,
             slots: slots
                 .iter()
-                .filter(|slot| slot.0 == runner)
+                .filter(|slot| slot.0 == entity)
                 .map(|(_, start, length)| (*start, *length))
                 .collect(),
             switch,
@@ -181,8 +170,8 @@ pub(super) fn partition(
             let budgets: Vec<_> = servers.iter().map(|(_, q, p)| (*q, *p)).collect();
             let least_switch = sharing.least_switch;
             let switching = Switching { most: switch, least: least_switch, entry: sharing.entry };
-            let beside = |(runner, _, period): &(Runner, _, Nanos)| {
-                let lines = charged_to_others(timing, core, *runner)?;
+            let beside = |(entity, _, period): &(Entity, _, Nanos)| {
+                let lines = charged_to_others(timing, core, *entity)?;
                 let taken = lines.iter().map(|line| line.taken(*period).0);
                 Ok(Nanos(taken.fold(0, u64::saturating_add)))
             };
@@ -198,7 +187,7 @@ pub(super) fn partition(
                 let help = shorter(&budgets, late, (&switching, &beside));
                 return Err(timing.fault(Code::ServerLate, &core.place, message, help));
             }
-            let own = servers.iter().position(|server| server.0 == runner);
+            let own = servers.iter().position(|server| server.0 == entity);
             let period = own.and_then(|own| budgets.get(own)).map_or(Nanos(1), |own| own.1);
             let budget = own.map_or(Nanos(0), |own| left_of_budget(&budgets, own, &switching));
             Partition::Server { budget, period, switch }
@@ -206,28 +195,28 @@ pub(super) fn partition(
     })
 }
 
-/// Returns the supply of `runner` on a shared core, less switches, interrupts, and EL2's `looks`
+/// Returns the supply of `entity` on a shared core, less switches, interrupts, and EL2's `polls`
 /// for its own budget.
 pub(super) fn supply_on(
     timing: &Timing,
     core: &SharedCore,
-    runner: Runner,
-    looks: Vec<InterruptLine>,
+    entity: Entity,
+    polls: Vec<InterruptLine>,
 ) -> Result<Supply, Fault> {
-    let partition = partition(timing, core, runner)?;
+    let partition = partition(timing, core, entity)?;
     let entry = timing.sharing(core).unwrap_or_default().entry;
-    let mut lines = looks;
+    let mut lines = polls;
     // EL2 polls for a vCPU that is off the core or waits only at the beginning of its periods, and
     // takes the core for that.
-    for other in (0..timing.vms.len()).filter(|other| Runner::Vm(*other) != runner) {
+    for other in (0..timing.vms.len()).filter(|other| Entity::Vm(*other) != entity) {
         if timing.vms[other].cpus.contains(&core.id) {
             lines.extend(polling(timing, other, 0).pop());
         }
     }
     for vm in here(timing, core) {
-        let mut its = lines_of(timing, core, vm, runner)?;
+        let mut its = lines_of(timing, core, vm, entity)?;
         // The VM that is charged with it gives the time back.
-        if Runner::Vm(vm) != runner && matches!(core.schedule, Schedule::FixedPriority { .. }) {
+        if Entity::Vm(vm) != entity && matches!(core.schedule, Schedule::FixedPriority { .. }) {
             for line in &mut its {
                 line.cost.0 = line.cost.0.min(entry.0);
             }
@@ -268,20 +257,20 @@ pub(super) fn here<'a>(
     core: &'a SharedCore,
 ) -> impl Iterator<Item = usize> + 'a {
     (0..timing.vms.len()).filter(|vm| {
-        timing.vms[*vm].cpus.contains(&core.id) || runs(&core.schedule, Runner::Vm(*vm))
+        timing.vms[*vm].cpus.contains(&core.id) || runs(&core.schedule, Entity::Vm(*vm))
     })
 }
 
-/// Returns what EL2 does for other VMs, and charges to them, while `runner` has budget. It delays
-/// `runner`.
+/// Returns what EL2 does for other VMs, and charges to them, while `entity` has budget. It delays
+/// `entity`.
 pub(super) fn charged_to_others(
     timing: &Timing,
     core: &SharedCore,
-    runner: Runner,
+    entity: Entity,
 ) -> Result<Vec<InterruptLine>, Fault> {
     let mut lines = Vec::new();
-    for vm in here(timing, core).filter(|vm| Runner::Vm(*vm) != runner) {
-        lines.extend(lines_of(timing, core, vm, runner)?);
+    for vm in here(timing, core).filter(|vm| Entity::Vm(*vm) != entity) {
+        lines.extend(lines_of(timing, core, vm, entity)?);
     }
     Ok(lines)
 }
@@ -305,26 +294,26 @@ pub(super) fn charged(timing: &Timing, vm: usize, costs: &[u64], known: u64) -> 
     arrivals_between_turns(timing, vm, costs, known).fold(0, u64::saturating_add)
 }
 
-/// Returns what the interrupts of VM `vm` on a shared core take from `runner`.
+/// Returns what the interrupts of VM `vm` on a shared core take from `entity`.
 pub(super) fn lines_of(
     timing: &Timing,
     core: &SharedCore,
     vm: usize,
-    runner: Runner,
+    entity: Entity,
 ) -> Result<Vec<InterruptLine>, Fault> {
-    let owner = Runner::Vm(vm);
+    let owner = Entity::Vm(vm);
     let sharing = timing.sharing(core).unwrap_or_default();
     let (switch, known) = (sharing.switch.0, sharing.interrupt.0);
     let rules: Vec<_> = timing.lines.iter().filter(|line| line.vm == vm).collect();
-    let pays = match runner {
-        Runner::Vm(vm) => {
+    let pays = match entity {
+        Entity::Vm(vm) => {
             let own = timing.lines.iter().filter(|line| line.vm == vm);
             let costs: Vec<_> = own.map(|line| line.cost.0.max(known)).collect();
             charged(timing, vm, &costs, known)
         }
-        Runner::Broker => 0,
+        Entity::Broker => 0,
     };
-    let waits = Some(waits(&core.schedule, owner, runner, pays));
+    let waits = Some(waits(&core.schedule, owner, entity, pays));
     let waiting = |cost| InterruptLine { admission: waits, cost: Nanos(cost), delay: Nanos(0) };
     let mut costs = Vec::new();
     for line in &rules {
@@ -335,7 +324,7 @@ pub(super) fn lines_of(
         arrivals_between_turns(timing, vm, &costs, known).map(waiting).collect();
     // In a table EL2 charges no VM: its work for a VM in the slots of others is a loss of these
     // alone.
-    if owner == runner && matches!(core.schedule, Schedule::Table { .. }) {
+    if owner == entity && matches!(core.schedule, Schedule::Table { .. }) {
         lines.clear();
     }
     // Everything that waits may come again after a slot that an interrupt brings its VM.
@@ -344,10 +333,10 @@ pub(super) fn lines_of(
     for (line, cost) in rules.iter().zip(costs) {
         // In a table, the slot that an interrupt brings its VM is no loss to that VM. In a round,
         // the round continues after that slot.
-        let admitted = if owner == runner && !(line.preempt && round) {
+        let admitted = if owner == entity && !(line.preempt && round) {
             Some((0, 0))
         } else if line.preempt {
-            preempted(&core.schedule, runner, switch)
+            preempted(&core.schedule, entity, switch)
                 .map(|(taken, delay)| (taken.saturating_add(anew), delay))
         } else {
             None
@@ -358,9 +347,9 @@ pub(super) fn lines_of(
     Ok(lines)
 }
 
-/// Returns how often an interrupt of `owner` comes while `runner` has the core, if it waits for the
-/// slot of its VM. `runner` pays `pays` ns of its own slot for the work of EL2.
-pub(super) fn waits(schedule: &Schedule, owner: Runner, runner: Runner, pays: u64) -> Admission {
+/// Returns how often an interrupt of `owner` comes while `entity` has the core, if it waits for the
+/// slot of its VM. `entity` pays `pays` ns of its own slot for the work of EL2.
+pub(super) fn waits(schedule: &Schedule, owner: Entity, entity: Entity, pays: u64) -> Admission {
     match schedule {
         Schedule::RoundRobin { quantum, .. } => Admission::once_a_round(*quantum, Nanos(pays)),
         Schedule::Table { frame, slots } => {
@@ -372,20 +361,20 @@ pub(super) fn waits(schedule: &Schedule, owner: Runner, runner: Runner, pays: u6
                 let own = servers.iter().find(|server| server.0 == of);
                 Nanos(own.map_or(u64::MAX, |server| server.2.0))
             };
-            Admission::once_a_period(period(owner), period(runner))
+            Admission::once_a_period(period(owner), period(entity))
         }
     }
 }
 
-/// Returns the most that an interrupt with `preempt` takes from the supply of `runner`, and by how
+/// Returns the most that an interrupt with `preempt` takes from the supply of `entity`, and by how
 /// much it delays the rest, in ns. Servers have priorities instead.
-pub(super) fn preempted(schedule: &Schedule, runner: Runner, switch: u64) -> Option<(u64, u64)> {
+pub(super) fn preempted(schedule: &Schedule, entity: Entity, switch: u64) -> Option<(u64, u64)> {
     match schedule {
-        Schedule::RoundRobin { quantum, runners } => {
-            Some((0, turns_of_others(*quantum, runners, switch).0))
+        Schedule::RoundRobin { quantum, entities } => {
+            Some((0, turns_of_others(*quantum, entities, switch).0))
         }
         Schedule::Table { slots, .. } => {
-            let own = slots.iter().filter(|slot| slot.0 == runner).map(|slot| slot.2.0);
+            let own = slots.iter().filter(|slot| slot.0 == entity).map(|slot| slot.2.0);
             Some((own.max().unwrap_or(0), 0))
         }
         Schedule::FixedPriority { .. } => None,
@@ -395,14 +384,14 @@ pub(super) fn preempted(schedule: &Schedule, runner: Runner, switch: u64) -> Opt
 /// Returns the bound on the time until a suspended VM has the core again. In a round the others
 /// have their slots first. Slots of a table and priorities of servers do not move.
 pub(super) fn back(timing: &Timing, core: &SharedCore) -> Nanos {
-    let Schedule::RoundRobin { quantum, runners } = &core.schedule else { return Nanos(0) };
+    let Schedule::RoundRobin { quantum, entities } = &core.schedule else { return Nanos(0) };
     let switch = timing.sharing(core).unwrap_or_default().switch;
-    turns_of_others(*quantum, runners, switch.0)
+    turns_of_others(*quantum, entities, switch.0)
 }
 
 /// Returns the bound on the delay by the slots of the others in a round.
-pub(super) fn turns_of_others(quantum: Nanos, runners: &[Runner], switch: u64) -> Nanos {
-    put_off(quantum, Nanos(switch), u32::try_from(runners.len()).unwrap_or(u32::MAX))
+pub(super) fn turns_of_others(quantum: Nanos, entities: &[Entity], switch: u64) -> Nanos {
+    put_off(quantum, Nanos(switch), u32::try_from(entities.len()).unwrap_or(u32::MAX))
 }
 
 /// Returns the time that one interrupt takes at EL2, in ns: the value of the file, or the one that
@@ -429,30 +418,30 @@ pub(super) fn interrupt(line: &Line, cost: u64, taken: u64, delay: u64) -> Inter
     InterruptLine { admission, cost: Nanos(cost), delay: Nanos(delay) }
 }
 
-/// Returns the fault that `runner` and another entity share a core without a schedule.
-pub(super) fn unshared(timing: &Timing, runner: Runner, core: Option<u64>) -> Option<Fault> {
+/// Returns the fault that `entity` and another entity share a core without a schedule.
+pub(super) fn unshared(timing: &Timing, entity: Entity, core: Option<u64>) -> Option<Fault> {
     let core = core.filter(|core| timing.cores.iter().all(|shared| shared.id != *core))?;
     let vms = timing.vms.iter().enumerate().filter(|(_, vm)| vm.cpus.contains(&core));
-    let vms = vms.map(|(vm, _)| Runner::Vm(vm));
+    let vms = vms.map(|(vm, _)| Entity::Vm(vm));
     let mut here: Vec<_> =
-        vms.chain((timing.broker == Some(core)).then_some(Runner::Broker)).collect();
-    here.retain(|other| *other != runner);
+        vms.chain((timing.broker == Some(core)).then_some(Entity::Broker)).collect();
+    here.retain(|other| *other != entity);
     let other = here.first()?;
     // The message is the same for both entities.
-    let [first, second] = match (runner, other) {
-        (Runner::Vm(one), Runner::Vm(other)) => {
-            [Runner::Vm(one.min(*other)), Runner::Vm(one.max(*other))]
+    let [first, second] = match (entity, other) {
+        (Entity::Vm(one), Entity::Vm(other)) => {
+            [Entity::Vm(one.min(*other)), Entity::Vm(one.max(*other))]
         }
-        (Runner::Broker, other) => [*other, Runner::Broker],
-        (vm, Runner::Broker) => [vm, Runner::Broker],
+        (Entity::Broker, other) => [*other, Entity::Broker],
+        (vm, Entity::Broker) => [vm, Entity::Broker],
     };
     let place = match first {
-        Runner::Vm(vm) => timing.vms.get(vm).map(|vm| vm.place.clone()).unwrap_or_default(),
-        Runner::Broker => Place::default(),
+        Entity::Vm(vm) => timing.vms.get(vm).map(|vm| vm.place.clone()).unwrap_or_default(),
+        Entity::Broker => Place::default(),
     };
-    let [first, second] = [first, second].map(|runner| match runner {
-        Runner::Vm(_) => runner.name(timing),
-        Runner::Broker => "the broker",
+    let [first, second] = [first, second].map(|entity| match entity {
+        Entity::Vm(_) => entity.name(timing),
+        Entity::Broker => "the broker",
     });
     let message = format!("{first} and {second} share core {core} without a schedule");
     let help = match second {
@@ -472,7 +461,7 @@ pub(super) fn not_its_own(timing: &Timing, position: usize, core: Option<u64>) -
         let help = "give them a `core` of the VM's `cpus`";
         return Some(timing.fault(Code::TaskCore, &vm.place, message, help));
     }
-    unshared(timing, Runner::Vm(position), Some(core))
+    unshared(timing, Entity::Vm(position), Some(core))
 }
 
 /// Returns the supply of VM `vm` on core `core`, or on the cores that it has. `shared` is the core
@@ -485,7 +474,7 @@ pub(super) fn supply_for(
     timing: &Timing,
     (vm, core): (usize, Option<u64>),
     shared: Option<&SharedCore>,
-    looks: Vec<InterruptLine>,
+    polls: Vec<InterruptLine>,
 ) -> Result<Supply, Fault> {
     let this = &timing.vms[vm];
     let elsewhere = core.and_then(|core| timing.cores.iter().find(|shared| shared.id == core));
@@ -495,7 +484,7 @@ pub(super) fn supply_for(
         return Err(fault);
     }
     match (shared, elsewhere) {
-        (Some(shared), _) => supply_on(timing, shared, Runner::Vm(vm), looks),
+        (Some(shared), _) => supply_on(timing, shared, Entity::Vm(vm), polls),
         (None, Some(shared)) => {
             let message = format!(
                 "{} has tasks on core {}, whose schedule leaves it out",
@@ -504,7 +493,7 @@ pub(super) fn supply_for(
             let help = "name the VM in the schedule, or give its tasks another `core`";
             Err(timing.fault(Code::TaskNotScheduled, &shared.place, message, help))
         }
-        (None, None) => dedicated(timing, vm, looks),
+        (None, None) => dedicated(timing, vm, polls),
     }
 }
 

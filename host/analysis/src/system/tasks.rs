@@ -8,8 +8,8 @@ use super::{
     own_budget::{self as own, Own},
     regulation::{regulation, vcpus},
     supply::{
-        back, closest_polling, cost_of, part, polled, polling, runners, runs, share, supply_for,
-        supply_on, switches,
+        back, closest_polling, cost_of, part, polled, polling, runs, share, supply_for, supply_on,
+        switches,
     },
 };
 use crate::{
@@ -20,8 +20,8 @@ use crate::{
 };
 use serde::Serialize;
 use weir_model::{
-    Code, Fault, Looks, Timing,
-    timing::{Bandwidth, Class, Flow, Line, Place, Runner, SharedCore, Task, TimedVm},
+    Code, Fault, Polling, Timing,
+    timing::{Class, Entity, Flow, Line, MemoryBudget, Place, SharedCore, Task, TimedVm},
 };
 
 /// The bounds of schedules, tasks and interrupts.
@@ -161,7 +161,7 @@ fn no_switch(timing: &Timing, core: &SharedCore) -> Option<Missing> {
 /// Returns notes on what is subtracted from the supply of a shared core.
 fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
     let id = core.id;
-    let here: Vec<_> = runners(&core.schedule);
+    let here: Vec<_> = core.schedule.entities();
     let mut said = Vec::new();
     match timing.sharing(core) {
         Some(sharing) if switches(&core.schedule) => {
@@ -177,15 +177,15 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
         _ => {}
     }
     let known = timing.sharing(core).map_or(0, |sharing| sharing.interrupt.0);
-    for runner in here {
-        let Runner::Vm(vm) = runner else { continue };
+    for entity in here {
+        let Entity::Vm(vm) = entity else { continue };
         let small = |line: &&Line| line.vm == vm && (1..known).contains(&line.cost.0);
         for line in timing.lines.iter().filter(small) {
             let platform = timing.platform.as_ref().map_or("the platform", |known| &known.name);
             said.push(format!(
                 "core {id}: interrupt {} of {} counts as {}, its `wcet` ({}), which is less than the {} of one on {platform}; leave `wcet` out",
                 line.name,
-                runner.name(timing),
+                entity.name(timing),
                 line.cost,
                 timing.location(&line.place),
                 Nanos(known),
@@ -196,7 +196,7 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
             said.push(format!(
                 "core {id}: interrupt {} of {} has no [[irq]]: it counts once per slot, and its handler is part of the VM's tasks",
                 lines.join(", "),
-                runner.name(timing)
+                entity.name(timing)
             ));
         }
     }
@@ -228,10 +228,10 @@ fn interference(
         if own && siblings == 0 {
             continue;
         }
-        let budget = other.bandwidth.as_ref().and_then(Bandwidth::settable_refills);
+        let budget = other.memory_budget.as_ref().and_then(MemoryBudget::settable_refills);
         let budget = budget.map(|(_, most, period)| (most, period));
         // The vCPU on the task's core has a part to itself.
-        let parts = other.bandwidth.as_ref().filter(|asked| own && asked.has_parts());
+        let parts = other.memory_budget.as_ref().filter(|asked| own && asked.has_parts());
         let part = |whole| parts.map_or(0, |asked| asked.least_part(whole, vcpus(other) as usize));
         let budget = budget.map(|(whole, period)| (whole - part(whole), period));
         // Without a budget there is no limit.
@@ -305,16 +305,16 @@ pub fn analyze(timing: &Timing) -> Result<Option<TimeReport>, Vec<Fault>> {
     let mut without = Vec::new();
     for core in &timing.cores {
         let mut vms = Vec::new();
-        for runner in runners(&core.schedule) {
-            let looks = closest_polling(timing, runner);
-            match supply_on(timing, core, runner, looks) {
+        for entity in core.schedule.entities() {
+            let polls = closest_polling(timing, entity);
+            match supply_on(timing, core, entity, polls) {
                 Ok(supply) => {
                     let guaranteed = supply.linear();
-                    if guaranteed.is_none() && !has_task(timing, core, runner) {
-                        without.push((core, runner));
+                    if guaranteed.is_none() && !has_task(timing, core, entity) {
+                        without.push((core, entity));
                     }
                     vms.push(VmSupply {
-                        name: runner.name(timing).to_owned(),
+                        name: entity.name(timing).to_owned(),
                         share: guaranteed.map(share),
                         delay_ns: guaranteed.map(|guaranteed| guaranteed.delay.0),
                     });
@@ -336,8 +336,8 @@ pub fn analyze(timing: &Timing) -> Result<Option<TimeReport>, Vec<Fault>> {
         tasks_of(timing, vm, (None, true), &mut time).map_err(|fault| vec![fault])?;
     }
     // After the tasks, whose causes come in the order of the tasks.
-    for (core, runner) in without {
-        nothing_for(timing, core, runner, &mut time);
+    for (core, entity) in without {
+        nothing_for(timing, core, entity, &mut time);
     }
     for line in &timing.lines {
         interrupt_of(timing, line, &mut time);
@@ -393,14 +393,14 @@ fn wait_for_core(
     line: &Line,
     deadline: Nanos,
 ) -> Result<u64, (Option<u64>, Late)> {
-    let (vm, runner) = (&timing.vms[line.vm], Runner::Vm(line.vm));
+    let (vm, entity) = (&timing.vms[line.vm], Entity::Vm(line.vm));
     let open = |reason: &str, supply: &str| {
         Late::Open(Missing {
             what: format!("{}: the deadline of interrupt {}, as {reason}", vm.name, line.name),
             supply: supply.to_owned(),
         })
     };
-    let its = |core: &&SharedCore| runs(&core.schedule, runner);
+    let its = |core: &&SharedCore| runs(&core.schedule, entity);
     let mut cores: Vec<_> = vm.cpus.iter().copied().map(Some).collect();
     if cores.is_empty() {
         cores.extend(timing.cores.iter().filter(its).map(|core| Some(core.id)));
@@ -422,16 +422,16 @@ fn wait_for_core(
             let reason = "only interrupts of devices of one VM alone are analyzed";
             return Err((None, open(reason, "take its `class` or the `deadline` out")));
         }
-        if let Some(other) = cause::unlimited(timing, runner, shared) {
+        if let Some(other) = cause::unlimited(timing, entity, shared) {
             let reason = format!("interrupt {} on its core has no `rate`", other.name);
             return Err((None, open(&reason, "add `rate` to that [[irq]]")));
         }
-        let budget = vm.bandwidth.as_ref().is_some_and(|asked| asked.budget.is_some());
+        let budget = vm.memory_budget.as_ref().is_some_and(|asked| asked.budget.is_some());
         if budget && own::unspent(timing, vm) == 0 {
             let reason = "the VM's own memory budget may suspend it";
             return Err((None, open(reason, "take the budget or the `deadline` out")));
         }
-        let supply = supply_for(timing, (line.vm, core), shared, closest_polling(timing, runner))
+        let supply = supply_for(timing, (line.vm, core), shared, closest_polling(timing, entity))
             .map_err(|fault| {
             let supply = fault.help.as_deref().unwrap_or("correct the schedule");
             (None, open(&fault.message, supply))
@@ -441,7 +441,7 @@ fn wait_for_core(
             VmTask { cost: Nanos(1), period: Nanos(1 << 50), jitter: Nanos(0), blocking: Nanos(0) };
         let wait = response_times_beside(&[moment], &supply, &[Some(0)], None, None);
         let Some(wait) = wait.first().copied().flatten() else {
-            let cause = shared.and_then(|core| cause::nothing_guaranteed(timing, core, runner));
+            let cause = shared.and_then(|core| cause::nothing_guaranteed(timing, core, entity));
             let (reason, suggestion) = cause.map_or_else(
                 || ("interrupts take its core".to_owned(), "write lower `rate`s".to_owned()),
                 |cause| (cause.reason, cause.suggestion),
@@ -468,24 +468,24 @@ fn wait_for_core(
     Ok(longest)
 }
 
-/// Returns whether `runner` has a task on a core. Its response then reports what is wrong there.
-fn has_task(timing: &Timing, core: &SharedCore, runner: Runner) -> bool {
-    let Runner::Vm(vm) = runner else { return false };
+/// Returns whether `entity` has a task on a core. Its response then reports what is wrong there.
+fn has_task(timing: &Timing, core: &SharedCore, entity: Entity) -> bool {
+    let Entity::Vm(vm) = entity else { return false };
     let Some(vm) = timing.vms.get(vm) else { return false };
     vm.tasks.iter().any(|task| own::core_of(vm, task).is_none_or(|its| its == core.id))
 }
 
-/// Reports that no time of a core is guaranteed to `runner`. A flow of `runner` does not hold then;
-/// without one, the file does not say what time `runner` needs, so it is not judged.
-fn nothing_for(timing: &Timing, core: &SharedCore, runner: Runner, time: &mut TimeReport) {
-    let Some(Cause { place, reason, suggestion }) = cause::nothing_guaranteed(timing, core, runner)
+/// Reports that no time of a core is guaranteed to `entity`. A flow of `entity` does not hold then;
+/// without one, the file does not say what time `entity` needs, so it is not judged.
+fn nothing_for(timing: &Timing, core: &SharedCore, entity: Entity, time: &mut TimeReport) {
+    let Some(Cause { place, reason, suggestion }) = cause::nothing_guaranteed(timing, core, entity)
     else {
         return;
     };
-    let name = runner.name(timing);
+    let name = entity.name(timing);
     let what = format!("core {}: no time is guaranteed to {name}: {reason}", core.id);
     let at = timing.location(&place);
-    match flow_at(timing, core, runner) {
+    match flow_at(timing, core, entity) {
         Some(flow) => {
             let reason = format!("{what}: its flow {flow} needs it");
             time.refute(timing, &place, reason, Some(suggestion));
@@ -494,15 +494,15 @@ fn nothing_for(timing: &Timing, core: &SharedCore, runner: Runner, time: &mut Ti
     }
 }
 
-/// Returns a flow with a deadline that `runner` sends, receives or copies on a core.
-fn flow_at<'a>(timing: &'a Timing, core: &SharedCore, runner: Runner) -> Option<&'a str> {
-    let is_here = match runner {
-        Runner::Vm(vm) => timing.vms.get(vm)?.cpus.first().is_none_or(|first| *first == core.id),
-        Runner::Broker => true,
+/// Returns a flow with a deadline that `entity` sends, receives or copies on a core.
+fn flow_at<'a>(timing: &'a Timing, core: &SharedCore, entity: Entity) -> Option<&'a str> {
+    let is_here = match entity {
+        Entity::Vm(vm) => timing.vms.get(vm)?.cpus.first().is_none_or(|first| *first == core.id),
+        Entity::Broker => true,
     };
-    let is_its = |flow: &&Flow| match runner {
-        Runner::Vm(vm) => flow.from == vm || flow.to.contains(&vm),
-        Runner::Broker => true,
+    let is_its = |flow: &&Flow| match entity {
+        Entity::Vm(vm) => flow.from == vm || flow.to.contains(&vm),
+        Entity::Broker => true,
     };
     let mut timed = timing.flows.iter().filter(|flow| is_here && !flow.best_effort);
     timed.find(is_its).map(|flow| flow.name.as_str())
@@ -538,11 +538,11 @@ pub fn tasks(
 /// whose budget the counter page counts.
 pub fn polling_shares(timing: &Timing) -> Vec<String> {
     let of = |(position, vm): (usize, &TimedVm)| {
-        let (looks, period) = polled(timing, position)?;
-        let Looks { cost, .. } = looks;
-        let every = looks.apart(own::unspent(timing, vm), period);
-        let percent = |looks: u128, interval: Nanos| {
-            (u128::from(cost.0) * 100 * looks).div_ceil(interval.0.max(1).into())
+        let (polls, period) = polled(timing, position)?;
+        let Polling { cost, .. } = polls;
+        let every = polls.apart(own::unspent(timing, vm), period);
+        let percent = |polls: u128, interval: Nanos| {
+            (u128::from(cost.0) * 100 * polls).div_ceil(interval.0.max(1).into())
         };
         let most = (percent(1, every) + percent(2, period)).min(100);
         // With a measured table, polls are no rarer than in the measurement.
@@ -558,7 +558,7 @@ pub fn polling_shares(timing: &Timing) -> Vec<String> {
 /// Returns the suggestion for late tasks with these `accesses` if the `closest` polls of the
 /// counter page are in their responses because `accesses` are missing.
 fn suggestion_for(vm: &TimedVm, accesses: &[Option<u64>], closest: bool) -> Option<&'static str> {
-    let parted = vm.bandwidth.as_ref().is_none_or(Bandwidth::has_parts);
+    let parted = vm.memory_budget.as_ref().is_none_or(MemoryBudget::has_parts);
     (closest && parted && accesses.contains(&None)).then_some(ADD)
 }
 
@@ -584,9 +584,9 @@ fn no_bound(
     suggestion: Option<&'static str>,
     bounded: impl Fn(&Timing) -> bool,
 ) -> Option<Cause> {
-    let runner = Runner::Vm(vm);
-    let nothing = || cause::nothing_guaranteed(timing, shared?, runner);
-    let cause = cause::by_interrupt(timing, runner, shared, bounded).or_else(nothing);
+    let entity = Entity::Vm(vm);
+    let nothing = || cause::nothing_guaranteed(timing, shared?, entity);
+    let cause = cause::by_interrupt(timing, entity, shared, bounded).or_else(nothing);
     cause.or_else(|| {
         let guaranteed = supply.linear().map_or(0.0, share);
         (asked > guaranteed).then(|| Cause {
@@ -617,7 +617,7 @@ fn delayed(
         (reason.to_owned(), "write a larger budget".to_owned())
     } else {
         let free = |(position, other): &(usize, &TimedVm)| {
-            other.bandwidth.as_ref().is_none_or(|asked| asked.refills().is_none())
+            other.memory_budget.as_ref().is_none_or(|asked| asked.refills().is_none())
                 && (*position != vm || vcpus(other) > 1)
         };
         let free: Vec<_> = timing.vms.iter().enumerate().filter(free).collect();
@@ -685,12 +685,12 @@ fn tasks_of(
     for core in cores {
         let tasks: Vec<_> = this.tasks.iter().filter(|task| core_of(task) == core).collect();
         let shared = timing.cores.iter().find(|shared| {
-            core.is_none_or(|core| core == shared.id) && runs(&shared.schedule, Runner::Vm(vm))
+            core.is_none_or(|core| core == shared.id) && runs(&shared.schedule, Entity::Vm(vm))
         });
         let left = own::left(timing, this, core);
-        let looks = polling(timing, vm, left);
-        looked |= !looks.is_empty();
-        let supply = supply_for(timing, (vm, core), shared, looks.clone())?;
+        let polls = polling(timing, vm, left);
+        looked |= !polls.is_empty();
+        let supply = supply_for(timing, (vm, core), shared, polls.clone())?;
         let load: Vec<VmTask> = copying.tasks.iter().copied().chain(load_of(&tasks)).collect();
         // The bandwidth of a copy contains the delay of its accesses.
         let own_accesses = tasks.iter().map(|task| task.accesses);
@@ -721,7 +721,7 @@ fn tasks_of(
             let response = response.filter(|_| copying.unlimited.is_none());
             let mut row = TaskBound::new(this, task, response, !missing.is_empty());
             let bounded = |tried: &Timing| {
-                let supply = supply_for(tried, (vm, core), shared, looks.clone());
+                let supply = supply_for(tried, (vm, core), shared, polls.clone());
                 // If more is needed than guaranteed, the search for a bound would take long.
                 supply.is_ok_and(|supply| {
                     supply.linear().is_some_and(|guaranteed| share(guaranteed) > asked)
@@ -777,7 +777,7 @@ fn no_delay(timing: &Timing, name: &str) -> Missing {
 
 /// Returns the missing number of accesses of tasks that spend the VM's budget.
 fn no_accesses(vm: &TimedVm) -> Missing {
-    let counts = vm.bandwidth.as_ref().is_some_and(|asked| asked.refills().is_some());
+    let counts = vm.memory_budget.as_ref().is_some_and(|asked| asked.refills().is_some());
     let (what, supply) = if counts {
         ("the `accesses` of its tasks are not known", "add `accesses` to each of its [[vm.task]]")
     } else {

@@ -10,7 +10,7 @@ use weir_model::{
 pub fn notes(timing: &Timing) -> impl Iterator<Item = String> {
     Event::ALL.into_iter().filter_map(|event| {
         let counts = |vm: &&TimedVm| {
-            let asked = vm.bandwidth.as_ref();
+            let asked = vm.memory_budget.as_ref();
             asked.is_some_and(|asked| asked.event().unwrap_or(Event::L2dRefill) == event)
         };
         let vms: Vec<&str> = timing.vms.iter().filter(counts).map(|vm| vm.name.as_str()).collect();

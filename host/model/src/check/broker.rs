@@ -12,7 +12,7 @@ use crate::raw;
 use crate::resolve::Source;
 use crate::timing::facts::Timing;
 use crate::timing::flow::{DEFAULT_PORT, Flow};
-use crate::timing::schedule::Runner;
+use crate::timing::schedule::Entity;
 use crate::vm::{BROKER, Board, Image, Piece, Spans, Vm};
 use std::ops::Range;
 use weir_units::{Bytes, CoreId, Ipa};
@@ -268,7 +268,7 @@ impl Checker<'_> {
             self.faults.push(fault.help(help));
         }
         match timing.cores.iter().find(|shared| shared.id == core.value) {
-            Some(shared) if !shared.schedule.runners().contains(&Runner::Broker) => {
+            Some(shared) if !shared.schedule.entities().contains(&Entity::Broker) => {
                 let message = format!(
                     "broker: core {} is in its `cpus`, but the schedule of the core does not name it",
                     core.value

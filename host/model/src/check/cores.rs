@@ -8,7 +8,7 @@ use crate::packed::schedule::{LEAST_TURN_NS, MAX_TURNS, MOST_TURN_NS};
 use crate::raw;
 use crate::text::hex;
 use crate::timing::facts::Timing;
-use crate::timing::schedule::{Runner, Schedule, SharedCore};
+use crate::timing::schedule::{Entity, Schedule, SharedCore};
 use crate::vm::{STOLEN_TIME, Vm};
 use std::{collections::HashMap, ops::Range};
 use weir_units::Nanos;
@@ -101,9 +101,9 @@ impl Checker<'_> {
     pub(super) fn schedules(&mut self, timing: &Timing) {
         for core in &timing.cores {
             self.turns(timing, core);
-            let named = core.schedule.runners();
+            let named = core.schedule.entities();
             for (position, vm) in timing.vms.iter().enumerate() {
-                if vm.cpus.contains(&core.id) && !named.contains(&Runner::Vm(position)) {
+                if vm.cpus.contains(&core.id) && !named.contains(&Entity::Vm(position)) {
                     let message = format!(
                         "vm `{}`: core {} is in its `cpus`, but the schedule of the core does not name it",
                         vm.name, core.id
@@ -115,8 +115,8 @@ impl Checker<'_> {
                     self.faults.push(fault.and(vm.place.0.clone(), "the VM").help(help));
                 }
             }
-            for runner in &named {
-                let Runner::Vm(position) = *runner else { continue };
+            for entity in &named {
+                let Entity::Vm(position) = *entity else { continue };
                 let Some(vm) = timing.vms.get(position) else { continue };
                 if !vm.cpus.contains(&core.id) {
                     let message = format!(
@@ -169,9 +169,9 @@ impl Checker<'_> {
         }
         let is_table = matches!(core.schedule, Schedule::Table { .. });
         let is_round = matches!(core.schedule, Schedule::RoundRobin { .. });
-        for (place, (runner, length)) in turns.iter().enumerate() {
-            let name = runner.name(timing);
-            if !is_table && turns.iter().take(place).any(|(other, _)| other == runner) {
+        for (place, (entity, length)) in turns.iter().enumerate() {
+            let name = entity.name(timing);
+            if !is_table && turns.iter().take(place).any(|(other, _)| other == entity) {
                 let message = format!("core {}: the schedule names {name} twice", core.id);
                 wrong(
                     Code::SlotTwice,

@@ -10,7 +10,6 @@ mod pci;
 mod socket;
 mod vm;
 
-use crate::keys::system::ABSENT;
 use crate::coloring::assign;
 use crate::coloring::division::Division;
 use crate::coloring::requests::{self, Requests};
@@ -19,6 +18,7 @@ use crate::coloring::work::Demand;
 use crate::diagnostics::Code;
 use crate::document::{self, At};
 use crate::fault::{self, Fault, Faults, File};
+use crate::keys::system::ABSENT;
 use crate::keys::system::SYSTEM;
 use crate::packed::{ADDRESS_LIMIT, MAX_CORES, MAX_VMS};
 use crate::platform::{self, Platform};

@@ -1,7 +1,7 @@
 //! What a system file says about time and bandwidth.
 
 use super::flow::{DataPath, Dma, Flow, PathSource};
-use super::schedule::{Class, Line, Runner, SharedCore};
+use super::schedule::{Class, Entity, Line, SharedCore};
 use super::vm::TimedVm;
 use crate::board::{BoardDevice, Irq};
 use crate::diagnostics::Code;
@@ -44,7 +44,7 @@ pub struct Timing {
     pub(crate) file: File,
 }
 
-impl Runner {
+impl Entity {
     /// What to call it.
     #[must_use]
     pub fn name(self, timing: &Timing) -> &str {
@@ -270,8 +270,9 @@ impl Timing {
         }
         for (place, line) in self.lines.iter().enumerate() {
             let (Some(intid), Some(vm)) = (line.intid(), self.vms.get(line.vm)) else { continue };
-            let runner = Runner::Vm(line.vm);
-            let has_turns = self.cores.iter().any(|core| core.schedule.runners().contains(&runner));
+            let entity = Entity::Vm(line.vm);
+            let has_turns =
+                self.cores.iter().any(|core| core.schedule.entities().contains(&entity));
             let is_shared = has_turns || self.is_shared(line.vm);
             if !is_shared && !matches!(line.class, Class::Active | Class::Dynamic) {
                 continue;
@@ -318,7 +319,7 @@ impl Timing {
 
     /// The schedules that name the broker.
     pub(crate) fn brokers(&self) -> impl Iterator<Item = &SharedCore> {
-        self.cores.iter().filter(|core| core.schedule.runners().contains(&Runner::Broker))
+        self.cores.iter().filter(|core| core.schedule.entities().contains(&Entity::Broker))
     }
 
     /// Where a place is, for a person.

@@ -1,9 +1,9 @@
 //! What a system file says about time and bandwidth: flows, budgets, schedules, tasks. `weir analyze` and `weir plan`
 //! read this part alone, so a file without images or cores is good enough for them.
 
-pub(crate) mod bandwidth;
 pub(crate) mod facts;
 pub(crate) mod flow;
+pub(crate) mod memory_budget;
 pub(crate) mod read;
 pub(crate) mod schedule;
 pub(crate) mod vm;
@@ -14,9 +14,9 @@ pub use crate::keys::workload::KERNELS;
 pub use crate::measured::{
     Interference, Larger, Origin, Overhead, OverheadTable, Overheads, Saturation, Sharing,
 };
-pub use bandwidth::Bandwidth;
 pub use facts::Timing;
 pub use flow::{DEFAULT_PORT, DataPath, Dma, Flow, PathSource};
-pub use schedule::{Class, Line, Runner, Schedule, SharedCore};
+pub use memory_budget::MemoryBudget;
+pub use schedule::{Class, Entity, Line, Schedule, SharedCore};
 pub use vm::{Task, TimedVm};
 pub use workload::{Kind, Mode, Network, Phase, Transfers, Workload};

@@ -3,7 +3,7 @@
 
 use super::facts::Timing;
 use super::flow::{DataPath, Dma, Flow, PathSource};
-use super::schedule::{Class, Line, Runner, Schedule, SharedCore};
+use super::schedule::{Class, Entity, Line, Schedule, SharedCore};
 use super::vm::{Task, TimedVm};
 use crate::diagnostics::Code;
 use crate::document::{At, Reader, Values, place, place_of, text};
@@ -101,7 +101,7 @@ impl SystemReader<'_> {
             None => Some(Vec::new()),
         };
         TimedVm {
-            bandwidth: bandwidth
+            memory_budget: bandwidth
                 .map(|(table, span)| self.reader.bandwidth(table, &span, &name, cpus.len())),
             cpus: cpus.iter().map(|core| core.value).collect(),
             memory: raw.memory.as_ref().and_then(|memory| memory.value.total()),
@@ -173,7 +173,7 @@ impl SystemReader<'_> {
                 memory: None,
                 criticality: 0,
                 working_set: None,
-                bandwidth: None,
+                memory_budget: None,
                 tasks: Vec::new(),
                 workload: None,
                 devices: Some(Vec::new()),
@@ -368,11 +368,11 @@ impl SystemReader<'_> {
         }
     }
 
-    fn runner(&mut self, name: &At<String>) -> Option<Runner> {
+    fn entity(&mut self, name: &At<String>) -> Option<Entity> {
         if name.value == "broker" && !self.by_name.contains_key("broker") {
-            return Some(Runner::Broker);
+            return Some(Entity::Broker);
         }
-        self.find(name).map(Runner::Vm)
+        self.find(name).map(Entity::Vm)
     }
 
     /// The shared cores, and those whose schedules have faults, which were reported.
@@ -438,27 +438,27 @@ impl SystemReader<'_> {
 
     fn round_robin(&mut self, table: &DeTable<'_>, owner: &str, core: u64) -> Option<Schedule> {
         let quantum = self.reader.time(table, "quantum", owner)?.value;
-        let runners = if let Some(names) = table.list("vms", text) {
-            names.value.iter().map(|name| self.runner(name)).collect::<Option<Vec<_>>>()?
+        let entities = if let Some(names) = table.list("vms", text) {
+            names.value.iter().map(|name| self.entity(name)).collect::<Option<Vec<_>>>()?
         } else {
             let on_core = |vm: &TimedVm| vm.cpus.contains(&core);
             let positions = self.vms.iter().enumerate().filter(|(_, vm)| on_core(vm));
-            let vms = positions.map(|(vm, _)| Runner::Vm(vm));
-            vms.chain((self.broker == Some(core)).then_some(Runner::Broker)).collect()
+            let vms = positions.map(|(vm, _)| Entity::Vm(vm));
+            vms.chain((self.broker == Some(core)).then_some(Entity::Broker)).collect()
         };
-        Some(Schedule::RoundRobin { quantum, runners })
+        Some(Schedule::RoundRobin { quantum, entities })
     }
 
     fn time_table(&mut self, table: &DeTable<'_>, owner: &str) -> Option<Schedule> {
         let frame = self.reader.time(table, "major_frame", owner)?;
-        let mut slots: Vec<(Runner, Nanos, Nanos)> = Vec::new();
+        let mut slots: Vec<(Entity, Nanos, Nanos)> = Vec::new();
         let mut sound = true;
         for (slot, span) in table.tables("slots") {
             let (Some(vm), Some(start)) = (slot.text("vm"), slot.duration("start")) else {
                 return None;
             };
-            let (Some(runner), Some(length)) = (
-                self.runner(&vm),
+            let (Some(entity), Some(length)) = (
+                self.entity(&vm),
                 self.reader.time(slot, "length", &format!("a slot of {}", vm.value)),
             ) else {
                 sound = false;
@@ -496,7 +496,7 @@ impl SystemReader<'_> {
                 sound = false;
                 continue;
             }
-            slots.push((runner, start, length));
+            slots.push((entity, start, length));
         }
         sound.then_some(Schedule::Table { frame: frame.value, slots })
     }
@@ -505,7 +505,7 @@ impl SystemReader<'_> {
         let mut servers = Vec::new();
         for (server, span) in table.tables("servers") {
             let vm = server.text("vm")?;
-            let runner = self.runner(&vm)?;
+            let entity = self.entity(&vm)?;
             let budget = self.reader.time(server, "budget", owner)?.value;
             let period = self.reader.time(server, "period", owner)?.value;
             if budget > period {
@@ -518,7 +518,7 @@ impl SystemReader<'_> {
                 );
                 return None;
             }
-            servers.push((runner, budget, period));
+            servers.push((entity, budget, period));
         }
         Some(Schedule::FixedPriority { servers })
     }

@@ -3,9 +3,9 @@
 use crate::fault::Place;
 use weir_units::Nanos;
 
-/// Who runs on a shared core: a VM by its position, or the broker.
+/// A schedulable entity of a shared core: a VM by its position, or the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Runner {
+pub enum Entity {
     /// A position in [`Timing::vms`].
     Vm(usize),
     /// The broker.
@@ -33,29 +33,29 @@ pub enum Schedule {
         /// The time slice.
         quantum: Nanos,
         /// The scheduled entities.
-        runners: Vec<Runner>,
+        entities: Vec<Entity>,
     },
     /// A time table.
     Table {
         /// After this it repeats.
         frame: Nanos,
         /// Who, start and length; in order and apart.
-        slots: Vec<(Runner, Nanos, Nanos)>,
+        slots: Vec<(Entity, Nanos, Nanos)>,
     },
     /// Budgets by falling priority.
     FixedPriority {
         /// Who, budget and period.
-        servers: Vec<(Runner, Nanos, Nanos)>,
+        servers: Vec<(Entity, Nanos, Nanos)>,
     },
 }
 
 impl Schedule {
     /// The entity of each time slice, slot or server, and its length.
     #[must_use]
-    pub fn turns(&self) -> Vec<(Runner, Nanos)> {
+    pub fn turns(&self) -> Vec<(Entity, Nanos)> {
         match self {
-            Self::RoundRobin { quantum, runners, .. } => {
-                runners.iter().map(|runner| (*runner, *quantum)).collect()
+            Self::RoundRobin { quantum, entities, .. } => {
+                entities.iter().map(|entity| (*entity, *quantum)).collect()
             }
             Self::Table { slots, .. } => slots.iter().map(|slot| (slot.0, slot.2)).collect(),
             Self::FixedPriority { servers } => {
@@ -66,14 +66,14 @@ impl Schedule {
 
     /// All scheduled entities, each once.
     #[must_use]
-    pub fn runners(&self) -> Vec<Runner> {
-        let mut runners = Vec::new();
-        for (runner, _) in self.turns() {
-            if !runners.contains(&runner) {
-                runners.push(runner);
+    pub fn entities(&self) -> Vec<Entity> {
+        let mut entities = Vec::new();
+        for (entity, _) in self.turns() {
+            if !entities.contains(&entity) {
+                entities.push(entity);
             }
         }
-        runners
+        entities
     }
 
     /// The longest after which it repeats: its frame or its longest period.

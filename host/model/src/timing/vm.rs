@@ -1,6 +1,6 @@
 //! What a file says about the time and bandwidth of a VM.
 
-use super::bandwidth::Bandwidth;
+use super::memory_budget::MemoryBudget;
 use super::workload::Workload;
 use crate::fault::Place;
 use weir_units::{Bytes, Nanos};
@@ -18,8 +18,8 @@ pub struct TimedVm {
     pub criticality: u64,
     /// What should stay in its part of the cache.
     pub working_set: Option<Bytes>,
-    /// Its memory bandwidth.
-    pub bandwidth: Option<Bandwidth>,
+    /// Its memory budget.
+    pub memory_budget: Option<MemoryBudget>,
     /// Its tasks by falling priority.
     pub tasks: Vec<Task>,
     /// What it does to memory in a simulation.

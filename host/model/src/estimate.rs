@@ -1,4 +1,4 @@
-//! Whether a system can be built, before all of it is there.
+//! The placement of a system, estimated before all of its files exist.
 
 use crate::devicetree;
 use crate::fault::Faults;
@@ -13,22 +13,22 @@ use crate::vm::Vm;
 use std::borrow::Cow;
 use weir_units::Bytes;
 
-/// A file of a VM's image, as far as it is known.
+/// A file of a VM's image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Foreseen<'a> {
+pub enum ImageFile<'a> {
     /// Its bytes.
-    There(&'a [u8]),
-    /// It is not there yet: what it will come from, and about how long it will be.
-    Likely(&'a Source, Bytes),
+    Known(&'a [u8]),
+    /// It does not exist yet: its source and its estimated length.
+    Estimated(&'a Source, Bytes),
 }
 
-/// A VM's image, as far as it is known.
+/// The files of a VM's image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prospect<'a> {
+pub struct ImageFiles<'a> {
     /// The program or kernel.
-    pub image: Foreseen<'a>,
+    pub image: ImageFile<'a>,
     /// The initial RAM disk, where the image has one.
-    pub initrd: Option<Foreseen<'a>>,
+    pub initrd: Option<ImageFile<'a>>,
 }
 
 /// What is, or will be, in a VM's RAM at its start.
@@ -47,26 +47,28 @@ impl Content for Stuff<'_> {
     }
 }
 
-/// Where everything will lie: what [`pack`](crate::pack()) says and refuses, as far as it follows from what is there. `prospects` has each
-/// VM's image in the order of [`System::vms`], and `hypervisor_len` is the length of the hypervisor's flat binary, in bytes.
+/// Estimates the placement of a system of which some files do not exist yet. Refuses what
+/// [`pack`](crate::pack()) refuses, as far as it follows from the files that exist. `images` has the
+/// files of each VM in the order of [`System::vms`], and `hypervisor_len` is the length of the
+/// hypervisor's flat binary, in bytes.
 ///
 /// # Errors
 ///
-/// Images that don't fit their VM, or VMs that don't fit the board.
+/// Images that do not fit their VM, or VMs that do not fit the board.
 ///
 /// # Panics
 ///
-/// When there are not as many prospects as VMs.
-pub fn foresee(
+/// If `images` has not one element for each VM.
+pub fn estimate(
     system: &System,
-    prospects: &[Prospect<'_>],
+    images: &[ImageFiles<'_>],
     hypervisor_len: u64,
 ) -> Result<Placement, Faults> {
-    assert_eq!(prospects.len(), system.vms.len(), "one prospect for each VM");
+    assert_eq!(images.len(), system.vms.len(), "the files of each VM");
     let mut faults = Faults::default();
     let mut starts = Vec::new();
-    for (vm, prospect) in system.vms.iter().zip(prospects) {
-        match likely_start(vm, &system.platform, prospect) {
+    for (vm, files) in system.vms.iter().zip(images) {
+        match estimated_start(vm, &system.platform, files) {
             Ok(start) => starts.push(start),
             Err(problems) => {
                 for problem in problems {
@@ -80,30 +82,30 @@ pub fn foresee(
 }
 
 /// What the VM will start with. Where in its RAM that lies is known only of what is there.
-fn likely_start<'a>(
+fn estimated_start<'a>(
     vm: &Vm,
     platform: &Platform,
-    prospect: &Prospect<'a>,
+    files: &ImageFiles<'a>,
 ) -> Result<Start<Stuff<'a>>, Vec<Problem>> {
     let somewhere = vm.memory.first().map_or(0, |piece| piece.base.0);
-    let stuff = |file: Foreseen<'a>| match file {
-        Foreseen::There(bytes) => Stuff::There(Cow::Borrowed(stored(bytes))),
+    let stuff = |file: ImageFile<'a>| match file {
+        ImageFile::Known(bytes) => Stuff::There(Cow::Borrowed(stored(bytes))),
         // Whether it fits is not to be guessed.
-        Foreseen::Likely(source, len) => Stuff::Likely(source, len.0.min(total(&vm.memory).0)),
+        ImageFile::Estimated(source, len) => Stuff::Likely(source, len.0.min(total(&vm.memory).0)),
     };
-    let (known, open) = match prospect.image {
-        Foreseen::There(image) => {
-            let (initrd, open) = match prospect.initrd {
-                Some(Foreseen::There(initrd)) => (Some(initrd), None),
+    let (known, open) = match files.image {
+        ImageFile::Known(image) => {
+            let (initrd, open) = match files.initrd {
+                Some(ImageFile::Known(initrd)) => (Some(initrd), None),
                 other => (None, other),
             };
             (start(&load(vm, platform, image, initrd)?), vec![open])
         }
-        likely @ Foreseen::Likely(..) => {
+        likely @ ImageFile::Estimated(..) => {
             let tree = devicetree::generate(vm, platform, None);
             let known =
                 Start { entry: somewhere, parts: vec![(vm.board.device_tree.0, Cow::Owned(tree))] };
-            (known, vec![Some(likely), prospect.initrd])
+            (known, vec![Some(likely), files.initrd])
         }
     };
     let open = open.into_iter().flatten().map(|file| (somewhere, stuff(file)));

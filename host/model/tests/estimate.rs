@@ -4,15 +4,15 @@ mod images;
 
 use std::fmt::Write as _;
 use weir_model::Catalog;
-use weir_model::Foreseen;
+use weir_model::ImageFile;
+use weir_model::ImageFiles;
 use weir_model::Owner;
 use weir_model::Payload;
 use weir_model::Placement;
-use weir_model::Prospect;
 use weir_model::Source;
 use weir_model::System;
 use weir_model::check_text;
-use weir_model::foresee;
+use weir_model::estimate;
 use weir_model::pack;
 use weir_units::Bytes;
 
@@ -28,7 +28,7 @@ fn system(memories: &[&str]) -> System {
         )
         .unwrap();
     }
-    let path = images::directory("foresee").join("system.toml");
+    let path = images::directory("estimate").join("system.toml");
     check_text(&path, &text, &Catalog::default()).unwrap_or_else(|faults| panic!("{faults}"))
 }
 
@@ -42,11 +42,11 @@ fn image(placement: &Placement) -> u64 {
 fn what_is_not_there_is_taken_for_likely_once() {
     let system = system(&["64MiB", "64MiB", "16MiB"]);
     let [kernel, disk] = ["debian-rt", "busybox"].map(|name| Source::Named(name.to_owned()));
-    let prospect = Prospect {
-        image: Foreseen::Likely(&kernel, Bytes(40 << 20)),
-        initrd: Some(Foreseen::Likely(&disk, Bytes(4 << 20))),
+    let files = ImageFiles {
+        image: ImageFile::Estimated(&kernel, Bytes(40 << 20)),
+        initrd: Some(ImageFile::Estimated(&disk, Bytes(4 << 20))),
     };
-    let placement = foresee(&system, &[prospect; 3], HYPERVISOR).unwrap();
+    let placement = estimate(&system, &[files; 3], HYPERVISOR).unwrap();
     // The third's is not taken to be longer than its RAM.
     let guests = (40 + 4 + 16) << 20;
     // A page of tables, and two device trees: the first two VMs' are alike.
@@ -62,11 +62,12 @@ fn what_is_there_is_refused_as_it_will_be() {
         [(images::linux(4096, 20 << 20, 0), false), (images::linux(4096, 11 << 20, 0), true)]
     {
         let there =
-            Prospect { image: Foreseen::There(&kernel), initrd: Some(Foreseen::There(&disk)) };
+            ImageFiles { image: ImageFile::Known(&kernel), initrd: Some(ImageFile::Known(&disk)) };
         let payload = Payload { image: &kernel, initrd: Some(&disk) };
         let packed = pack(&system, &[payload], HYPERVISOR).unwrap_err().to_string();
-        assert_eq!(foresee(&system, &[there], HYPERVISOR).unwrap_err().to_string(), packed);
-        let guessed = Prospect { initrd: Some(Foreseen::Likely(&long, Bytes(4 << 20))), ..there };
-        assert_eq!(foresee(&system, &[guessed], HYPERVISOR).is_ok(), fits_alone);
+        assert_eq!(estimate(&system, &[there], HYPERVISOR).unwrap_err().to_string(), packed);
+        let guessed =
+            ImageFiles { initrd: Some(ImageFile::Estimated(&long, Bytes(4 << 20))), ..there };
+        assert_eq!(estimate(&system, &[guessed], HYPERVISOR).is_ok(), fits_alone);
     }
 }

@@ -10,7 +10,7 @@ use weir_units::{BytesPerSec, Nanos};
 
 /// A VM's memory bandwidth.
 #[derive(Clone, Debug)]
-pub struct Bandwidth {
+pub struct MemoryBudget {
     /// What it must get.
     pub required: Option<BytesPerSec>,
     /// Accesses of all its vCPUs in each period, and the period. With two budgets the reads, or else the writes.
@@ -23,7 +23,7 @@ pub struct Bandwidth {
     pub place: Place,
 }
 
-impl Bandwidth {
+impl MemoryBudget {
     /// Returns what a file says that gives a VM of `vcpus` a budget of refills, for all its vCPUs,
     /// in addition to what it has `asked`.
     #[must_use]
@@ -303,7 +303,7 @@ impl Reader<'_> {
         span: &Range<usize>,
         vm: &str,
         vcpus: usize,
-    ) -> Bandwidth {
+    ) -> MemoryBudget {
         let owner = format!("the memory budget of vm `{vm}`");
         let period = self.time(table, "period", &owner);
         let (reads, writes) = self.amounts(table, span, &owner);
@@ -362,7 +362,7 @@ impl Reader<'_> {
         }
         let share = if each { vcpus.max(1) as u64 } else { 1 };
         let total = reads.as_ref().or(writes.as_ref()).zip(period);
-        Bandwidth {
+        MemoryBudget {
             required: self.rate(table, "required", &owner).map(|rate| rate.value),
             budget: total
                 .map(|(budget, period)| (budget.value.saturating_mul(share), period.value)),
