@@ -11,7 +11,7 @@ pub const DEFAULT_PORT: u32 = 5000;
 pub struct Flow {
     /// Its name.
     pub name: String,
-    /// The VM that sends, a position in [`Timing::vms`].
+    /// The VM that sends, a position in [`Timing::vms`](super::Timing::vms).
     pub from: usize,
     /// The VMs that receive, at least one.
     pub to: Vec<usize>,

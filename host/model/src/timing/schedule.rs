@@ -6,7 +6,7 @@ use weir_units::Nanos;
 /// A schedulable entity of a shared core: a VM by its position, or the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entity {
-    /// A position in [`Timing::vms`].
+    /// A position in [`Timing::vms`](super::Timing::vms).
     Vm(usize),
     /// The broker.
     Broker,

@@ -21,7 +21,7 @@ pub enum Kind {
     RowMiss,
     /// A file says it.
     Trace,
-    /// A program whose accesses were recorded; see [`KERNELS`].
+    /// A program whose accesses were recorded; see [`KERNELS`](super::KERNELS).
     Kernel,
     /// A DMA engine moves memory; see [`Transfers`].
     Dma,
@@ -100,7 +100,7 @@ pub struct Workload {
     pub outstanding: Option<usize>,
     /// The trace, as the file names it.
     pub file: Option<String>,
-    /// The program of [`Kind::Kernel`], one of [`KERNELS`].
+    /// The program of [`Kind::Kernel`], one of [`KERNELS`](super::KERNELS).
     pub kernel: Option<String>,
     /// Of [`Kind::Dma`]; of [`Kind::Network`] its device, of which a transfer is a packet.
     pub transfers: Option<Transfers>,
