@@ -56,9 +56,7 @@ fn planned(text: &str) -> Vec<Code> {
 fn built(text: &str) -> Vec<Code> {
     let system = check_text(Path::new("system.toml"), text, &catalog())
         .unwrap_or_else(|faults| panic!("{text}\n{faults}"));
-    let found = [system.can_run(), system.carried_out()];
-    let faults: Vec<_> = found.into_iter().filter_map(Result::err).flat_map(|f| f.0).collect();
-    codes(&faults)
+    codes(&system.unbuilt())
 }
 
 #[test]

@@ -183,11 +183,11 @@ pub fn taken(
     ignore_verdict: bool,
     json: bool,
 ) -> Result<System> {
-    let carried_out = |system: System| {
+    let to_build = |system: System| {
         Rules { planning: false, ignore_verdict }.judge(&system)?;
         Ok(image::to_build(system))
     };
-    let faults = match checked.and_then(carried_out) {
+    let faults = match checked.and_then(to_build) {
         Ok(system) => return Ok(system),
         Err(faults) => faults,
     };

@@ -164,7 +164,7 @@ impl Rules {
     ///
     /// What this version does not build or enforce, and what does not hold.
     pub fn judge(self, system: &System) -> std::result::Result<String, Faults> {
-        let mut faults = if self.planning { Vec::new() } else { image::unbuilt(system) };
+        let mut faults = if self.planning { Vec::new() } else { system.unbuilt() };
         let mut notes = String::new();
         match weir_analysis::check(&system.timing) {
             Ok(found) => notes = found.join("\n"),
@@ -172,7 +172,7 @@ impl Rules {
             Err(found) => faults.extend(found.0),
         }
         if self.planning {
-            for line in lines(&unkept(system.timing.carried_out())) {
+            for line in lines(&system.timing.not_enforced()) {
                 let end = if notes.is_empty() { "" } else { "\n" };
                 notes = format!("{notes}{end}not judged: {line}");
             }
@@ -192,12 +192,7 @@ fn lines(faults: &[Fault]) -> Vec<String> {
 
 /// What `weir build` refuses of a system that is good for planning.
 fn not_built(system: &System) -> Vec<String> {
-    lines(&image::unbuilt(system))
-}
-
-/// What is not enforced.
-fn unkept(enforced: std::result::Result<(), Faults>) -> Vec<Fault> {
-    enforced.err().map(|faults| faults.0).unwrap_or_default()
+    lines(&system.unbuilt())
 }
 
 /// Which sizes are guessed, in words.

@@ -26,5 +26,5 @@ pub use failure::{Failure, Result};
 pub use image::{Image, Options, build};
 pub use system::{
     catalog, check, check_platform, first_rendered, load, load_to_measure, name, needs_plugin,
-    rendered, to_build, unbuilt, whose,
+    rendered, to_build, whose,
 };

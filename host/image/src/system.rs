@@ -107,7 +107,7 @@ fn text_on(file: &Path, platform: &str) -> Option<String> {
 pub fn check(file: &Path, platform: Option<&str>, environment: &Environment) -> Result<System> {
     platform.map_or(Ok(()), check_platform)?;
     let checked = load(file, platform, environment).and_then(|system| {
-        let faults = unbuilt(&system);
+        let faults = system.unbuilt();
         if faults.is_empty() { Ok(to_build(system)) } else { Err(Faults(faults)) }
     });
     checked.map_err(|faults| Failure { status: whose(&faults), text: rendered(&faults) })
@@ -126,13 +126,6 @@ pub fn to_build(mut system: System) -> System {
     // The plug-in sees no DC ZVA: EL2 traps it.
     system.hypervisor.observed = needs_plugin(&system);
     system
-}
-
-/// Returns what a system asks for and this version of weir does not build or enforce.
-#[must_use]
-pub fn unbuilt(system: &System) -> Vec<Fault> {
-    let found = [system.can_run(), system.carried_out()];
-    found.into_iter().filter_map(std::result::Result::err).flat_map(|faults| faults.0).collect()
 }
 
 /// Returns the exit status of a command that found these faults: [`CALL`] if a system file cannot be

@@ -251,12 +251,17 @@ impl Faults {
     }
 
     /// `value` when nothing is wrong; sorts the faults by their place.
-    pub(crate) fn into_result<T>(mut self, value: T) -> Result<T, Self> {
+    pub(crate) fn into_result<T>(self, value: T) -> Result<T, Self> {
         if self.0.is_empty() {
             return Ok(value);
         }
+        Err(Self(self.sorted()))
+    }
+
+    /// The faults in the order of the file.
+    pub(crate) fn sorted(mut self) -> Vec<Fault> {
         self.0.sort_by_key(|fault| fault.span().start);
-        Err(self)
+        self.0
     }
 
     /// Faults that are shown with an excerpt; who has more will mend these first.

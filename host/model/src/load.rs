@@ -178,22 +178,18 @@ impl SystemFile {
     /// does not enforce. An incomplete file has none, as it cannot run.
     #[must_use]
     pub fn unenforced(&self) -> Vec<Fault> {
-        self.system().map_or_else(Vec::new, |system| not_enforced(system.timing.carried_out()))
+        self.system().map_or_else(Vec::new, |system| system.timing.not_enforced())
     }
 
     /// Returns what else the file asks for that this version of weir does not enforce.
     #[must_use]
     pub fn assumed(&self) -> Vec<Fault> {
-        let Some(system) = self.system() else { return not_enforced(self.timing().carried_out()) };
+        let Some(system) = self.system() else { return self.timing().not_enforced() };
         let rules = self.unenforced();
-        let mut assumed = not_enforced(system.carried_out());
+        let mut assumed = system.not_enforced();
         assumed.retain(|fault| rules.iter().all(|rule| rule.message != fault.message));
         assumed
     }
-}
-
-fn not_enforced(enforced: Result<(), Faults>) -> Vec<Fault> {
-    enforced.err().map(|faults| faults.0).unwrap_or_default()
 }
 
 /// Follows names from a table to a table in it.

@@ -66,14 +66,16 @@ impl System {
         }
     }
 
-    /// Whether everything in the file is carried out by this version.
-    ///
-    /// # Errors
-    ///
-    /// A fault for each key that is not.
-    pub fn carried_out(&self) -> Result<(), Faults> {
-        self.timing.carried_out()?;
+    /// Returns what the file asks for and this version of weir does not enforce: what the analysis
+    /// relies on if there is any of it, else what only a system with its platform shows. A fault for
+    /// each key, in the order of the file.
+    #[must_use]
+    pub fn not_enforced(&self) -> Vec<Fault> {
         let timing = &self.timing;
+        let relied_on = timing.not_enforced();
+        if !relied_on.is_empty() {
+            return relied_on;
+        }
         let mut faults = Faults::default();
         for line in timing.lines.iter().filter(|line| line.class == Class::Active) {
             if self.division.divided {
@@ -108,7 +110,15 @@ impl System {
                 refuse("event counters", "take its `pmu` out, or give it cores of its own");
             }
         }
-        faults.into_result(())
+        faults.sorted()
+    }
+
+    /// Returns what the file asks for and this version of weir does not build or enforce.
+    #[must_use]
+    pub fn unbuilt(&self) -> Vec<Fault> {
+        let mut faults = self.can_run().err().map_or_else(Vec::new, |faults| faults.0);
+        faults.extend(self.not_enforced());
+        faults
     }
 
     /// Whether this version of weir runs on the platform, or why not.

@@ -340,12 +340,10 @@ impl Timing {
         Fault::new(code, &self.file, place.0.clone(), message).label("this").help(help)
     }
 
-    /// What the hypervisor of this version would have to do and does not.
-    ///
-    /// # Errors
-    ///
-    /// A fault for each key that asks for it, if there is one.
-    pub fn carried_out(&self) -> Result<(), Faults> {
+    /// Returns what the analysis relies on and this version of weir does not enforce: a fault for
+    /// each key, in the order of the file.
+    #[must_use]
+    pub fn not_enforced(&self) -> Vec<Fault> {
         let mut faults = Faults::default();
         let help = "take the key out to build the system; `weir analyze` and `weir plan` use it";
         let mut refuse = |place: &Place, what: String| {
@@ -380,6 +378,6 @@ impl Timing {
                 );
             }
         }
-        faults.into_result(())
+        faults.sorted()
     }
 }
