@@ -3,15 +3,14 @@
 //! The thesis gives these figures without numbers: what its text says of them is checked. Budgets count BUS_ACCESS, here in lines, for each
 //! core.
 
-use crate::memory::{board, outcome, simulate, with};
+use crate::memory::{board, each, outcome, simulate, with};
 use crate::{
     Outcome, Request,
     statement::{Deviation, Paper, Relation, Source, Statement},
 };
-use rayon::prelude::*;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use weir_image::{Failure, Result, progress::Bar};
+use weir_image::{Failure, Result};
 use weir_report::{Picture, table};
 use weir_simulator::Board;
 
@@ -167,16 +166,7 @@ pub fn budgets(request: &Request) -> Result<Outcome> {
     let (programs, budgets) =
         if request.quick { (&QUICK.0[..], &QUICK.1[..]) } else { (&PROGRAMS[..], &BUDGETS[..]) };
     let points = points(programs, budgets);
-    let bar = Bar::new("simulating", points.len() as u64);
-    let measured = points
-        .par_iter()
-        .map(|point| {
-            let result = run_one(*point, request.quick);
-            bar.add(1);
-            result
-        })
-        .collect::<Result<_>>()?;
-    drop(bar);
+    let measured = each(&points, |point| run_one(*point, request.quick))?;
     let all = Table { points, times: measured };
     let statements = stated(programs, budgets, &all);
     let lines = programs.iter().filter(|program| **program != INSENSITIVE).flat_map(|program| {

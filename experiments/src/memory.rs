@@ -2,9 +2,10 @@
 //! all experiments; each statement says whether a parameter was fitted to its published value.
 
 use crate::{Outcome, statement::Statement, write};
+use rayon::prelude::*;
 use serde_json::{Value, json};
 use std::{fmt::Write as _, path::Path};
-use weir_image::{Failure, Result};
+use weir_image::{Failure, Result, progress::Bar};
 use weir_model::{Catalog, Sizes, check_text, place_all};
 use weir_simulator::{Board, Memory, Outcome as Simulated, Span};
 use weir_units::Nanos;
@@ -47,6 +48,21 @@ pub fn board(text: &str, memory: &str, values: &[(&str, String)]) -> Result<Boar
 pub fn simulate(board: &Board, warm_up_us: u64, length_us: u64) -> Result<Simulated> {
     let span = Span { warm_up: Nanos(warm_up_us * 1000), length: Nanos(length_us * 1000), seed: 1 };
     weir_simulator::run(board, span).map_err(|error| Failure::system(error.to_string()))
+}
+
+/// Simulates each point of an experiment, several at a time behind a progress bar, and returns what
+/// `run` made of them in their order.
+pub fn each<T: Sync, R: Send>(
+    points: &[T],
+    run: impl Fn(&T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let bar = Bar::new("simulating", points.len() as u64);
+    let counted = |point: &T| {
+        let result = run(point);
+        bar.add(1);
+        result
+    };
+    points.par_iter().map(counted).collect()
 }
 
 /// Megabytes a second that a VM moves.

@@ -1,12 +1,11 @@
 //! rt-virtio, section V-A.2 and V-A.3: bandwidth of a DMA engine by chunk and QoS level, Figure 4 and Table I.
 
-use crate::memory::{board, mb_per_s, outcome, simulate};
+use crate::memory::{board, each, mb_per_s, outcome, simulate};
 use crate::{
     Outcome, Request,
     statement::{Deviation, Paper, Relation, Source, Statement},
 };
-use rayon::prelude::*;
-use weir_image::{Result, progress::Bar};
+use weir_image::Result;
 use weir_report::Picture;
 
 const MEMORY: &str = "zcu102";
@@ -84,25 +83,13 @@ pub fn bandwidth(request: &Request) -> Result<Outcome> {
     levels.sort_unstable();
     let points: Vec<(u64, u64)> =
         levels.iter().flat_map(|level| CHUNKS.map(|(chunk, _)| (chunk, *level))).collect();
-    let bar = Bar::new("simulating", (points.len() + 2 * pairs.len()) as u64);
-    let alone = points
-        .par_iter()
-        .map(|&(chunk, level)| {
-            let mb = alone(chunk, level);
-            bar.add(1);
-            Ok(Alone { chunk, level, mb: mb? })
-        })
-        .collect::<Result<_>>()?;
-    let beside = pairs
-        .par_iter()
-        .map(|&(budget, _, level)| {
-            let (cores, dma) = with(budget, level, true)?;
-            let (cores_alone, _) = with(budget, level, false)?;
-            bar.add(2);
-            Ok(Beside { budget, cores, cores_alone, dma })
-        })
-        .collect::<Result<_>>()?;
-    drop(bar);
+    let alone =
+        each(&points, |&(chunk, level)| Ok(Alone { chunk, level, mb: alone(chunk, level)? }))?;
+    let beside = each(pairs, |&(budget, _, level)| {
+        let (cores, dma) = with(budget, level, true)?;
+        let (cores_alone, _) = with(budget, level, false)?;
+        Ok(Beside { budget, cores, cores_alone, dma })
+    })?;
     let measured = Measured { alone, beside };
     let line = |name: String, value: &dyn Fn(u64) -> f64| {
         let regulated = levels.iter().filter(|level| **level > 0);

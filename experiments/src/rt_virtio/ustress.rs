@@ -1,13 +1,12 @@
 //! rt-virtio, section V-A.1 and Figure 3: writes that each open another row of one bank, from cores with growing budgets.
 
-use crate::memory::{board, mb_per_s, outcome, simulate, with};
+use crate::memory::{board, each, mb_per_s, outcome, simulate, with};
 use crate::{
     Outcome, Request,
     statement::{Deviation, Paper, Relation, Source, Statement},
 };
-use rayon::prelude::*;
 use serde_json::json;
-use weir_image::{Result, progress::Bar};
+use weir_image::Result;
 use weir_report::Picture;
 
 const MEMORY: &str = "zcu102";
@@ -103,16 +102,7 @@ pub fn fig3(request: &Request) -> Result<Outcome> {
     for debt in [true, false] {
         points.extend(small_ones.iter().map(|budget| Point { cores: 1, budget: *budget, debt }));
     }
-    let bar = Bar::new("simulating", points.len() as u64);
-    let results: Vec<_> = points
-        .par_iter()
-        .map(|point| {
-            let result = run_one(*point, request.quick);
-            bar.add(1);
-            result
-        })
-        .collect::<Result<_>>()?;
-    drop(bar);
+    let results = each(&points, |point| run_one(*point, request.quick))?;
     let of = |point: Point| {
         let at = points.iter().position(|other| *other == point).unwrap_or(0);
         &results[at]
