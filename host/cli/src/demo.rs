@@ -63,9 +63,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let outcome = weir_runner::run(&system, &options, &mut console)?;
     drop(console);
     if arguments.json {
-        let json = serde_json::to_string_pretty(&outcome.report)
-            .map_err(|error| Failure::environment(error.to_string()))?;
-        writeln!(std::io::stdout(), "{json}")?;
+        writeln!(std::io::stdout(), "{:#}", outcome.report.json())?;
     }
     writeln!(out, "\n{}", account(&outcome.report))?;
     writeln!(out, "logs and report: {}", outcome.directory.display())?;

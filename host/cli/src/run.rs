@@ -101,7 +101,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         .with_attached(arguments.attach.as_deref())?;
     let outcome = weir_runner::run(&system, &options, &mut console)?;
     drop(console);
-    let json = serde_json::to_string_pretty(&outcome.report).context(|| "write the report")? + "\n";
+    let json = format!("{:#}\n", outcome.report.json());
     if let Some(path) = arguments.json.as_deref().filter(|_| !to_stdout) {
         fs::write(path, &json).context(|| format!("write {}", path.display()))?;
     }
@@ -120,8 +120,10 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
 
 /// Returns the options of a run of `system` with its bounds, and nothing else asked for.
 pub fn options(system: &System, environment: &Environment) -> Options {
+    let judged = system.broker().map(|_| &system.timing);
+    let serialized = |timing| bounds(timing, Cores::Serialized, Effort::default()).of;
     Options {
-        bounds: bounds(&system.timing, Cores::Serialized, Effort::default()).of,
+        bounds: judged.map_or_else(Vec::new, serialized),
         overheads: json!(overhead_sources(&system.timing.tables, build_id::of_checkout())),
         ..Options::new(environment.clone())
     }

@@ -153,8 +153,7 @@ impl Record {
     pub fn finish(&mut self, report: &RunReport, summary: &str) -> Result {
         self.flush()?;
         self.write_file(SUMMARY, format!("{summary}\n").as_bytes())?;
-        let json = serde_json::to_string_pretty(report).context(|| "write the report")? + "\n";
-        self.write_file(REPORT, json.as_bytes())?;
+        self.write_file(REPORT, format!("{:#}\n", report.json()).as_bytes())?;
         self.remove(super::control::SOCKET);
         Ok(())
     }

@@ -9,8 +9,10 @@ use super::{
     syndrome,
 };
 use serde::Serialize;
+use serde_json::json;
 use std::{collections::BTreeMap, fmt::Write as _};
 use weir_paging::smmu;
+use weir_report::Json;
 use weir_trace::wire::{
     self, Counters, Denial, Denials, Event, ExitCause, FaultKind, HYPERVISOR, VcpuState, VmState,
     What,
@@ -329,8 +331,6 @@ pub struct Totals {
 /// The report of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunReport {
-    /// The version of the form: [`weir_report::JSON_VERSION`].
-    pub version: u32,
     /// The system file's name without its ending.
     pub system: String,
     /// The platform that it ran on.
@@ -635,7 +635,6 @@ impl Tally {
         }
         totals.records_lost = totals.records_lost.max(self.records_lost);
         RunReport {
-            version: weir_report::JSON_VERSION,
             system: system.into(),
             platform: platform.into(),
             started: self.started,
@@ -653,6 +652,12 @@ impl Tally {
 }
 
 impl RunReport {
+    /// Returns the report as JSON, as `weir run --json` and `report.json` have it.
+    #[must_use]
+    pub fn json(&self) -> Json {
+        weir_report::versioned(json!(self))
+    }
+
     /// Until when the flows were counted.
     #[must_use]
     pub fn flows_counted(&self) -> Counted {
