@@ -70,37 +70,22 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use crate::report::examples::{case, report};
 
     #[test]
     fn failures_are_escaped() {
-        let case = |name: &str, outcome| Case {
-            binary: "b".into(),
-            name: name.into(),
-            outcome,
-            took: Duration::from_millis(1500),
-        };
-        let cases = vec![
-            case("good", Outcome::Passed),
-            case("bad", Outcome::Failed("a < \"b\" & \u{1b}[0m\nmore".into())),
-            case("not", Outcome::Ignored),
-        ];
-        let took = Duration::from_secs(2);
-        let report = StageReport {
-            name: "qemu",
-            cases,
-            took,
-            binaries: Vec::new(),
-            note: None,
-            interrupted: false,
-        };
+        let report = report(vec![
+            case("good", Outcome::Passed, 1),
+            case("bad", Outcome::Failed("a < \"b\" & \u{1b}[0m\nmore".into()), 1),
+            case("not", Outcome::Ignored, 1),
+        ]);
         let expected = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>
 <testsuites>
-  <testsuite name=\"qemu\" tests=\"3\" failures=\"1\" skipped=\"1\" time=\"2.000\">
-    <testcase classname=\"b\" name=\"good\" time=\"1.500\"/>
-    <testcase classname=\"b\" name=\"bad\" time=\"1.500\"><failure message=\"more\">a &lt; &quot;b&quot; &amp; \u{fffd}[0m
+  <testsuite name=\"qemu\" tests=\"3\" failures=\"1\" skipped=\"1\" time=\"5.000\">
+    <testcase classname=\"x\" name=\"good\" time=\"1.000\"/>
+    <testcase classname=\"x\" name=\"bad\" time=\"1.000\"><failure message=\"more\">a &lt; &quot;b&quot; &amp; \u{fffd}[0m
 more</failure></testcase>
-    <testcase classname=\"b\" name=\"not\" time=\"1.500\"><skipped/></testcase>
+    <testcase classname=\"x\" name=\"not\" time=\"1.000\"><skipped/></testcase>
   </testsuite>
 </testsuites>
 ";

@@ -3,7 +3,7 @@
 use crate::{
     Context,
     cargo::TestBinary,
-    libtest,
+    libtest::{self, Counts},
     process::{self, End},
     progress,
     report::{Case, Outcome},
@@ -121,19 +121,17 @@ fn one(
     let (end, took) = process::run(&mut command, &output_file(file)?, limit)?;
     let output = fs::read(file)?;
     let text = String::from_utf8_lossy(&output);
-    let counts = libtest::counts(&text).unwrap_or_default();
+    let counts = libtest::counts(&text);
+    let Counts { passed, ignored, .. } = counts.unwrap_or_default();
+    let failed = |why: String| Outcome::Failed(libtest::own_output(&text) + &why);
     let outcome = match end {
-        End::Exited(status) if status.success() && counts.passed == 1 => Outcome::Passed,
-        End::Exited(status) if status.success() && counts.ignored == 1 => Outcome::Ignored,
-        End::Exited(status) if libtest::counts(&text).is_none() => {
-            let text = libtest::own_output(&text);
-            Outcome::Failed(format!("{text}\nthe test process ended early: {status}"))
+        End::Exited(status) if status.success() && passed == 1 => Outcome::Passed,
+        End::Exited(status) if status.success() && ignored == 1 => Outcome::Ignored,
+        End::Exited(status) if counts.is_none() => {
+            failed(format!("\nthe test process ended early: {status}"))
         }
-        End::Exited(_) => Outcome::Failed(libtest::own_output(&text)),
-        End::TimedOut => {
-            let (text, limit) = (libtest::own_output(&text), humantime::format_duration(limit));
-            Outcome::Failed(format!("{text}\nkilled: it exceeded the time limit of {limit}"))
-        }
+        End::Exited(_) => failed(String::new()),
+        End::TimedOut => failed(process::timed_out(limit)),
         End::Interrupted => return Ok(None),
     };
     let (binary, name) = (job.binary.name.clone(), job.name.clone());

@@ -51,6 +51,11 @@ pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
+/// Returns the line that tells that a process exceeded `limit`, after its output.
+pub fn timed_out(limit: Duration) -> String {
+    format!("\nkilled: it exceeded the time limit of {}", humantime::format_duration(limit))
+}
+
 /// Runs a command to its end with its output in `output`, and ends its process group when it
 /// exceeds `limit` or the runner is interrupted.
 pub fn run(command: &mut Command, output: &File, limit: Duration) -> io::Result<(End, Duration)> {

@@ -123,16 +123,17 @@ pub fn slowest(reports: &[StageReport]) -> String {
     "slowest:\n".to_owned() + &all.iter().take(10).map(line).collect::<String>()
 }
 
+/// Results that tests make up.
 #[cfg(test)]
-mod tests {
+pub mod examples {
     use super::*;
 
-    fn case(name: &str, outcome: Outcome, seconds: u64) -> Case {
+    pub fn case(name: &str, outcome: Outcome, seconds: u64) -> Case {
         let took = Duration::from_secs(seconds);
         Case { binary: "x".into(), name: name.into(), outcome, took }
     }
 
-    fn report(cases: Vec<Case>) -> StageReport {
+    pub fn report(cases: Vec<Case>) -> StageReport {
         let took = Duration::from_secs(5);
         StageReport {
             name: "qemu",
@@ -143,6 +144,14 @@ mod tests {
             interrupted: false,
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        examples::{case, report},
+        *,
+    };
 
     #[test]
     fn a_stage_is_one_line() {

@@ -226,10 +226,7 @@ fn harness(
         End::Interrupted => return Ok(took),
         End::Exited(status) if status.success() || known => return Ok(took),
         End::Exited(status) => format!("{output}\nit ended early: {status}"),
-        End::TimedOut => {
-            let limit = humantime::format_duration(context.time_limit);
-            format!("{output}\nkilled: it exceeded the time limit of {limit}")
-        }
+        End::TimedOut => format!("{output}{}", process::timed_out(context.time_limit)),
     };
     let (binary, outcome) = (name.to_owned(), Outcome::Failed(why));
     report.cases.push(Case { binary, name: String::new(), outcome, took });
