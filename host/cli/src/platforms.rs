@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::io::Write;
 use weir_model::platform::{Gic, Memory, Platform};
 use weir_paging::cells::Cells;
-use weir_report::table;
+use weir_report::{paragraph, table};
 
 /// Lists the platforms that a system file may name, and what they have.
 #[derive(Debug, clap::Args)]
@@ -49,7 +49,8 @@ pub fn run(arguments: &Arguments) -> Result {
     writeln!(out, "{rows}")?;
     for platform in Platform::all() {
         if let Some(reason) = &platform.places.planned {
-            writeln!(out, "{} can be checked and planned for, not run: {reason}", platform.name)?;
+            let label = format!("{} can be checked and planned for, not run: ", platform.name);
+            write!(out, "{}", paragraph(&label, reason))?;
         }
     }
     Ok(())

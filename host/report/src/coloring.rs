@@ -1,6 +1,6 @@
 //! Whose cells are whose, as a table, as JSON, and as a picture.
 
-use crate::table::table;
+use crate::table::{paragraph, table};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use weir_model::Audited;
@@ -37,7 +37,8 @@ pub fn report(system: &System, placement: &Placement) -> String {
         cells.bank_groups()
     );
     if !division.divided {
-        text += "memory is not divided: everybody can evict everybody's lines and close everybody's rows";
+        let effect = "everybody can evict everybody's lines and close everybody's rows";
+        text += paragraph("memory is not divided: ", effect).trim_end();
         return text;
     }
     let mut rows = table([

@@ -205,7 +205,12 @@ impl fmt::Display for Table {
                 let parts: Vec<_> = parts.iter().map(|part| self.render(part, true)).collect();
                 f.write_str(&parts.join("\n\n"))
             }
-            _ => f.write_str(&whole),
+            Some(width) => {
+                // The rule covers blanks behind the last column, too.
+                let cut = |line: &str| line.chars().take(width).collect::<String>();
+                f.write_str(&whole.lines().map(cut).collect::<Vec<_>>().join("\n"))
+            }
+            None => f.write_str(&whole),
         }
     }
 }
@@ -238,6 +243,18 @@ mod tests {
         );
         assert!(text.contains("a\\u{1b}[2J"), "{text}");
     }
+
+    #[test]
+    fn the_rule_of_a_table_that_just_fits_ends_at_the_terminals_end() {
+        let mut table = Table::new(["name", "value"]);
+        table.add_row(["first", "1234"]);
+        for width in 8..30 {
+            table.width = Some(width);
+            let text = table.to_string();
+            assert!(text.lines().all(|line| line.chars().count() <= width.into()), "{text}");
+        }
+    }
+
     /// A table of many columns at each width: no line is wider, no word is broken, and each part
     /// begins with the first column.
     #[test]

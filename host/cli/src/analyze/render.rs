@@ -140,10 +140,10 @@ fn assumptions(assumed: &FlowAssumptions) -> String {
         DataPath::Sender => "the sender's core copies",
         DataPath::Receiver => "the receiver's core copies",
     };
-    let mut text = format!(
-        "data path: {moves} in chunks of {} B ({})\ncores: concurrent, waits for locks included; bandwidth: {}\n",
-        assumed.chunk, assumed.data_path_from, assumed.bandwidth_from
-    );
+    let path = format!("{moves} in chunks of {} B ({})", assumed.chunk, assumed.data_path_from);
+    let cores =
+        format!("concurrent, waits for locks included; bandwidth: {}", assumed.bandwidth_from);
+    let mut text = paragraph("data path: ", &path) + &paragraph("cores: ", &cores);
     text.push_str(&overheads(&assumed.overheads, assumed.build.as_deref()));
     text
 }
