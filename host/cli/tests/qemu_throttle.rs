@@ -186,7 +186,11 @@ fn a_budget_is_had_beside_a_core_that_never_pauses() {
         let used = periods(&budgets(&outcome), "a", 0);
         let what = format!("core {core}{event}: {used:?}");
         assert!(used.len() > 30, "{what}");
-        assert!((900 * budget..=1001 * budget).contains(&mean(&used)), "{what}");
+        // What is beyond a budget is taken off the next, so that all periods together are beyond
+        // theirs by the greatest overshoot at most, wherever QEMU's turns lie in them.
+        let (sum, span) = (used.iter().sum::<u64>(), budget * used.len() as u64);
+        let beyond = outcome.vm("a")["budgets"][0]["max_beyond"].as_u64().expect("a number");
+        assert!((9 * span / 10..=span + beyond).contains(&sum), "{sum} of {span}: {what}");
     }
 }
 
