@@ -81,7 +81,7 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
     check_cache(system);
     if system.is_divided() {
         // SAFETY: the boot core, and no other runs; `packed` is in slot 0.
-        let Err(_) = unsafe { Stage1::move_in(system) };
+        let Err(_) = unsafe { Stage1::move_in(system, vm::kept_page) };
         console::refuse(&["the memory that weir build chose for the hypervisor does not hold it"]);
     }
     if let Some(pa) = system.partition() {

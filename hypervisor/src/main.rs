@@ -3,6 +3,7 @@
 //! - `arch`: registers, vectors, page tables, the board's GIC and timers.
 //! - `boot`: from the loader to the first guest.
 //! - `console`: the board's UART, shared by all VMs.
+//! - `entry`: the start of a core and the exception vectors.
 //! - `cpu`: what each core keeps to itself, and messages between cores.
 //! - `meter`: memory budgets: counts, and the vCPU that must wait.
 //! - `platform`: the board's addresses.
@@ -20,6 +21,7 @@ mod arch;
 mod boot;
 mod console;
 mod cpu;
+mod entry;
 mod meter;
 mod platform;
 mod trace;

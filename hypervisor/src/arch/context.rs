@@ -4,7 +4,7 @@
 //! back. The list registers are part of it; what they hold is the virtual GIC's, so who takes a vCPU off for another
 //! tells that as well (`vboard::gic`, `save` and `restore`), which sees to the physical side of its interrupts.
 
-use super::{Frame, gic, isb, sysreg};
+use super::{Frame, gic, isb, memory, sysreg};
 use core::arch::asm;
 
 macro_rules! el1_registers {
@@ -209,6 +209,24 @@ impl Context {
         self.simd.load();
         self.gic.load();
         isb();
+    }
+}
+
+unsafe extern "C" {
+    fn resume(frame: *const Frame) -> !;
+}
+
+/// Enters the guest on core `core`, the calling one, with the registers of `frame` and what stands
+/// in the system registers, and gives up this stack.
+pub fn enter_guest(core: usize, frame: Frame) -> ! {
+    let top = memory::stack_top(core);
+    // SAFETY: the top of this core's stack is mapped memory of its own (boot.s), and no value of the
+    // frames above that are overwritten here is used again, as this function doesn't return. `frame` is a
+    // parameter and may lie there itself, so it is copied with overlap allowed.
+    unsafe {
+        let place = (top as *mut Frame).sub(1);
+        core::ptr::copy(&raw const frame, place, 1);
+        resume(place)
     }
 }
 

@@ -4,9 +4,6 @@ use super::{memory::device, mmio};
 use crate::platform::ECAM;
 use weir_vdev::pci::Config;
 
-/// Bytes of bus 0: 32 devices of 8 functions.
-pub const BUS_LEN: u64 = 0x10_0000;
-
 /// A function of bus 0.
 #[derive(Clone, Copy)]
 pub struct Function {

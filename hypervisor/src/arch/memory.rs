@@ -184,7 +184,7 @@ impl Stage1 {
     }
 
     /// Moves the image, and the packed system behind it, to the pages of the hypervisor's cells that `weir build` chose, what is
-    /// kept of each VM to that VM's own, and goes on at `boot::boot_moved`, by tables that know the new places alone.
+    /// kept of each VM to that VM's own (`kept_page` returns the page for an address of the image), and continues at `boot::boot_moved`, by tables that know the new places alone.
     ///
     /// # Safety
     ///
@@ -193,13 +193,15 @@ impl Stage1 {
     /// # Errors
     ///
     /// [`MapError`] when the pages or the tables don't suffice. Nothing has moved then.
-    pub unsafe fn move_in(system: &System<'static>) -> Result<Infallible, MapError> {
+    pub unsafe fn move_in(
+        system: &System<'static>,
+        kept_page: impl Fn(&System<'static>, u64) -> Option<u64>,
+    ) -> Result<Infallible, MapError> {
         let image_pages = (image_len() / PAGE) as usize;
         let packed_len = u64::from(system.header.tables_len).next_multiple_of(PAGE);
         let pages = system.hypervisor_pages();
         let home = |page: usize| -> Option<u64> {
-            crate::vm::kept_page(system, HYP_BASE + page as u64 * PAGE)
-                .or_else(|| pages.nth_page(page as u64))
+            kept_page(system, HYP_BASE + page as u64 * PAGE).or_else(|| pages.nth_page(page as u64))
         };
         let homes = || (0..image_pages + (packed_len / PAGE) as usize).map_while(home);
         if homes().count() as u64 * PAGE != image_len() + packed_len {

@@ -5,7 +5,7 @@ pub mod cache;
 pub mod context;
 pub mod ecam;
 pub mod gic;
-mod lock;
+pub mod lock;
 pub mod memory;
 mod mmio;
 pub mod pmu;
@@ -15,36 +15,7 @@ pub mod smmu;
 pub mod sysreg;
 pub mod timer;
 
-use core::arch::{asm, global_asm};
-pub use lock::Lock;
-
-global_asm!(
-    include_str!("boot.s"),
-    stage1 = sym memory::STAGE1,
-    boot_main = sym crate::boot::boot_main,
-    boot_moved = sym crate::boot::boot_moved,
-    secondary_main = sym crate::boot::secondary_main,
-    code = const weir_paging::table::stage1::CODE.page(0),
-    read = const weir_paging::table::stage1::READ.page(0),
-    read_write = const weir_paging::table::stage1::READ_WRITE.page(0),
-    hyp_base = const memory::HYP_BASE,
-    stack_size = const memory::STACK_SIZE,
-    stack_guard = const memory::STACK_GUARD,
-    max_cores = const weir_model::packed::MAX_CORES,
-    mair = const memory::MAIR,
-    tcr = const memory::TCR,
-    sctlr = const memory::SCTLR,
-    uart = const crate::platform::UART,
-);
-
-global_asm!(
-    include_str!("vectors.s"),
-    handle_irq = sym crate::vm::traps::handle_irq,
-    handle_sync = sym crate::vm::traps::handle_sync,
-    handle_serror = sym crate::vm::traps::handle_serror,
-    handle_message = sym crate::vm::traps::handle_message,
-    own_exception = sym crate::boot::own_exception,
-);
+use core::arch::asm;
 
 /// The general registers of a guest, as the exception vectors store them.
 #[derive(Clone, Copy, Debug)]
@@ -78,30 +49,6 @@ impl Frame {
             *x = value;
         }
     }
-}
-
-unsafe extern "C" {
-    fn resume(frame: *const Frame) -> !;
-}
-
-/// Enters the guest with the registers of `frame` and what stands in the system registers, and gives up
-/// this stack.
-pub fn enter_guest(frame: Frame) -> ! {
-    let top = memory::stack_top(current_core());
-    // SAFETY: the top of this core's stack is mapped memory of its own (boot.s), and no value of the
-    // frames above that are overwritten here is used again, as this function doesn't return. `frame` is a
-    // parameter and may lie there itself, so it is copied with overlap allowed.
-    unsafe {
-        let place = (top as *mut Frame).sub(1);
-        core::ptr::copy(&raw const frame, place, 1);
-        resume(place)
-    }
-}
-
-/// Number of this core, as the platform counts.
-#[must_use]
-pub fn current_core() -> usize {
-    crate::cpu::this()
 }
 
 /// Waits until an interrupt is pending, masked or not.

@@ -5,7 +5,7 @@
 //! time that the UART takes is never a guest's on another core, and nobody waits for a lock of another VM's.
 
 use crate::{
-    arch::{Lock, memory::device, psci, relax, timer, wait_for_interrupt},
+    arch::{lock::Lock, memory::device, psci, relax, timer, wait_for_interrupt},
     cpu, platform, vm,
 };
 use arm_pl011_uart::{

@@ -20,8 +20,11 @@ pub const EL2_DEVICES: &[(u64, u64)] = &[(UART, 0x1000), (GICD, 0x1_0000), (GICR
 pub const EL2_DEVICES: &[(u64, u64)] =
     &[(UART, 0x1000), (GICD, 0x1000), (GICC, 0x2000), (GICH, 0x1000)];
 
+/// Bytes of bus 0 of the PCI configuration space: 32 devices of 8 functions.
+const ECAM_BUS_LEN: u64 = 0x10_0000;
+
 /// What it drives only where the system has PCI functions: the SMMU need not be there otherwise.
 pub const PCI_DEVICES: &[(u64, u64)] = &[
     (SMMU, if SMMU == 0 { 0 } else { 0x2_0000 }),
-    (ECAM, if ECAM == 0 { 0 } else { crate::arch::ecam::BUS_LEN }),
+    (ECAM, if ECAM == 0 { 0 } else { ECAM_BUS_LEN }),
 ];

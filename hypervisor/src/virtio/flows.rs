@@ -1,7 +1,7 @@
 //! What is kept of each flow: its pace, its connections, its counts.
 
 use super::Fair;
-use crate::{arch::Lock, boot, console, vm::Vm};
+use crate::{arch::lock::Lock, boot, console, vm::Vm};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use spin::Once;
 use weir_broker::transfer::{Bucket, Pace, Stamp};

@@ -18,7 +18,7 @@ mod send;
 mod socket;
 
 use crate::{
-    arch::{Lock, memory::Peephole, relax, timer},
+    arch::{lock::Lock, memory::Peephole, relax, timer},
     boot,
     cpu::Seat,
     vm::{

@@ -8,7 +8,7 @@
 
 use super::{OWNERS, Vm, all};
 use crate::{
-    arch::{Lock, gic::Line, memory},
+    arch::{gic::Line, lock::Lock, memory},
     console, cpu,
 };
 use core::sync::atomic::{AtomicU8, Ordering};

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     arch::{
-        context::{Context, stop_timers},
-        enter_guest, gic, memory, pmu, serror, sysreg, timer, wait_for_interrupt,
+        context::{Context, enter_guest, stop_timers},
+        gic, memory, pmu, serror, sysreg, timer, wait_for_interrupt,
     },
     console,
     cpu::{self, Core, Seat},
@@ -206,7 +206,7 @@ fn come_on(core: &mut Core, seat: &'static Seat, entry: u64, x0: u64) -> ! {
     meter::note(core, seat, true);
     meter::hold(core, seat);
     gic::enable_virtual(true);
-    enter_guest(context.frame)
+    enter_guest(core.index, context.frame)
 }
 
 /// Notes that a vCPU has come on; on its core.
@@ -219,15 +219,15 @@ pub fn started(seat: &Seat) {
 }
 
 /// Goes on with a vCPU that was taken off for a while.
-pub fn resume(context: &Context) -> ! {
+pub fn resume(core: &Core, context: &Context) -> ! {
     context.load();
     gic::enable_virtual(true);
-    enter_guest(context.frame)
+    enter_guest(core.index, context.frame)
 }
 
 /// Goes on with a vCPU that was powered down in CPU_SUSPEND: what its list registers hold goes
 /// through the model of its GIC, as the virtual interface is reset with the rest of its core.
-pub fn wake(seat: &'static Seat, context: &Context) -> ! {
+pub fn wake(core: &Core, seat: &'static Seat, context: &Context) -> ! {
     let Seat { vm, vcpu, .. } = *seat;
     let others = vm.gic.lock().save(vcpu, &mut Lines::new(vm));
     kick(vm, others);
@@ -235,7 +235,7 @@ pub fn wake(seat: &'static Seat, context: &Context) -> ! {
     let others = vm.gic.lock().restore(vcpu, &mut Lines::new(vm));
     kick(vm, others);
     gic::enable_virtual(true);
-    enter_guest(context.frame)
+    enter_guest(core.index, context.frame)
 }
 
 /// Turns vCPU `vcpu` on at `entry` with `x0`; its core carries it out.

@@ -14,7 +14,7 @@ pub mod space;
 pub mod traps;
 
 use crate::{
-    arch::{Lock, context::Context, memory},
+    arch::{context::Context, lock::Lock, memory},
     console, cpu, trace,
     virtio::{self, Fair, Socket, net},
 };

@@ -3,9 +3,10 @@
 use super::Vm;
 use crate::{
     arch::{
-        Lock, dsb_ishst,
+        dsb_ishst,
         ecam::Function as Registers,
         gic::{self, Line},
+        lock::Lock,
         smmu::{self, Domain, Silent},
         timer,
     },

@@ -24,8 +24,8 @@ use super::{
 use crate::{
     arch::{
         Frame,
-        context::{Context, stop_timers},
-        enter_guest, gic, memory, serror,
+        context::{Context, enter_guest, stop_timers},
+        gic, memory, serror,
         sysreg::{self, cntpct_el0},
         timer, wait_for_interrupt as sleep,
     },
@@ -402,7 +402,7 @@ fn enter(core: &mut Core, party: u8) {
     }
     arm(core);
     gic::enable_virtual(true);
-    enter_guest(context.frame)
+    enter_guest(index, context.frame)
 }
 
 /// Takes the current vCPU off the core; what its general registers hold is in `frame`. Its member.

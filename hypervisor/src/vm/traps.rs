@@ -679,7 +679,7 @@ fn power(frame: &mut Frame, core: &mut Core, seat: &'static Seat, request: Reque
             // The vCPU's state leaves the core and comes back, as when another had it meanwhile.
             let context = Context::save(frame);
             Context::reset(0, 0).load();
-            life::resume(&context);
+            life::resume(core, &context);
         }
         Action::PowerDown { entry, context } => {
             if core.share.is_some() {
@@ -688,7 +688,7 @@ fn power(frame: &mut Frame, core: &mut Core, seat: &'static Seat, request: Reque
             suspend(core, seat);
             // As on a shared core, its timers and what its list registers hold are not lost.
             let timers = Context::save(frame);
-            life::wake(seat, &Context::reset(entry, context).with_timers_of(&timers));
+            life::wake(core, seat, &Context::reset(entry, context).with_timers_of(&timers));
         }
         Action::SystemOff => life::end(core, seat, Ending::Off, vm.event(What::VmOff, vcpu)),
         Action::SystemReset => life::end(core, seat, Ending::Reset, vm.event(What::VmReset, vcpu)),

@@ -5,6 +5,7 @@
 //! splits the end of an interrupt: EL2 drops the priority, and who handles the interrupt deactivates it (a
 //! guest by its own EOI, through the HW bit of the list register).
 
+mod distributor;
 #[cfg(feature = "gicv2")]
 mod v2;
 #[cfg(feature = "gicv3")]
@@ -18,8 +19,11 @@ pub use v3::*;
 #[cfg(all(feature = "gicv2", feature = "gicv3"))]
 compile_error!("one hypervisor drives one kind of GIC: choose gicv2 or gicv3");
 
-use super::{memory::device, mmio};
+pub use distributor::LISTS;
+
+use super::{lock::Lock, memory::device, mmio};
 use crate::platform::GICD;
+use distributor::{CTLR, gicd_read, gicd_write};
 
 /// SGI by which a core says that it put something into another's mailbox.
 pub const SGI_MESSAGE: u32 = 0;
@@ -38,17 +42,10 @@ pub const SPECIAL: u32 = 1020;
 /// What [`acknowledge`] gives when there is nothing.
 pub const NOTHING: u64 = 1023;
 
-/// Most list registers that are used: what Cortex-A53 and A72 have. A switch over sixteen at each access would cost more than it
-/// gains.
-pub const LISTS: usize = 4;
-
 /// Priority of the hypervisor's own interrupts.
 const OWN: u8 = 0x80;
 /// Priority of all others.
 const GUESTS: u8 = 0xa0;
-/// The priority mask that lets the hypervisor's own through.
-const OWN_ONLY: u8 = 0x90;
-
 /// Registers of the distributor (IHI0069, 12.9; the same in IHI0048, 4.3). Those that act where a one is
 /// written, and only there, are written by [`Line::act`] one bit at a time, and never read first.
 #[derive(Clone, Copy)]
@@ -62,23 +59,9 @@ enum Bits {
     ClearActive = 0x380,
 }
 
-const CTLR: u64 = 0x000;
 const TYPER: u64 = 0x004;
 const PRIORITIES: u64 = 0x400;
 const CONFIG: u64 = 0xc00;
-
-/// Reads the distributor.
-fn gicd_read(offset: u64) -> u32 {
-    // SAFETY: `Stage1::begin` maps the distributor's 4 KiB (GICv2) or 64 KiB, and callers stay within.
-    // Reading its registers changes nothing.
-    unsafe { mmio::read32(device(GICD) + offset) }
-}
-
-/// Writes the distributor.
-fn gicd_write(offset: u64, value: u32) {
-    // SAFETY: as above; interrupts reach EL2 or a guest, never memory.
-    unsafe { mmio::write32(device(GICD) + offset, value) }
-}
 
 /// Where the word of register group `bits` for `intid` lies: in the distributor, or for the first 32 in the place that
 /// belongs to a core.
@@ -124,12 +107,7 @@ impl Line {
     pub fn withhold(self) {
         self.set_enabled(false);
         // GICD_CTLR.RWP, which a GICv2 does not have, and does not need (IHI0069, 12.9.4).
-        let waits = || {
-            // SAFETY: the distributor is mapped by `Stage1::begin`; reading its control register changes nothing.
-            let control = unsafe { mmio::read32(device(GICD) + CTLR) };
-            cfg!(feature = "gicv3") && control >> 31 != 0
-        };
-        while waits() {
+        while cfg!(feature = "gicv3") && gicd_read(CTLR) >> 31 != 0 {
             super::relax();
         }
     }
@@ -181,6 +159,13 @@ impl Line {
         word & 2 << (self.intid % 16 * 2) != 0
     }
 
+    /// Sends a shared interrupt to core `core`.
+    pub fn route(self, core: usize) {
+        if self.intid >= 32 {
+            route(self.intid, core);
+        }
+    }
+
     fn set_priority(self, priority: u8) {
         let base = if self.intid < 32 { self.private } else { device(GICD) };
         // SAFETY: as in `act`; a byte of its own for each line.
@@ -196,7 +181,26 @@ impl Line {
 }
 
 /// Serialises the read-modify-write of words that several lines share.
-pub static DISTRIBUTOR: super::Lock<()> = super::Lock::new(());
+pub static DISTRIBUTOR: Lock<()> = Lock::new(());
+
+/// Brings up the distributor; on the boot core, once.
+pub fn init() {
+    gicd_write(CTLR, OFF);
+    reset_shared();
+    gicd_write(CTLR, ON);
+}
+
+/// Brings up this core's part of the GIC, its CPU interface and its virtual interface.
+///
+/// # Errors
+///
+/// Why this core's redistributor can't be used.
+pub fn init_core(core: usize) -> Result<(), &'static str> {
+    wake(core)?;
+    reset_private(core);
+    start_interface();
+    Ok(())
+}
 
 /// Puts every shared interrupt into a known state: disabled, inactive, of EL2's priority and group.
 fn reset_shared() {

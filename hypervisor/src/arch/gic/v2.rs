@@ -1,6 +1,6 @@
 //! GICv2 (IHI0048): everything in memory; the guest's CPU interface is GICV, mapped into the VM.
 
-use super::{CTLR, LISTS, Line, OWN_ONLY, gicd_read, gicd_write, reset_private, reset_shared};
+use super::distributor::{LISTS, OWN_ONLY, gicd_read, gicd_write};
 use crate::{
     arch::{dsb_ishst, dsb_sy, memory::device, mmio},
     platform::{GICC, GICD, GICH},
@@ -56,26 +56,27 @@ pub(crate) fn gich_write(offset: u64, value: u32) {
     unsafe { mmio::write32(device(GICH) + offset, value) }
 }
 
-/// Brings up the distributor; on the boot core, once.
-pub fn init() {
-    gicd_write(CTLR, 0);
-    reset_shared();
-    gicd_write(CTLR, 1);
-}
+/// GICD_CTLR: forwards interrupts, or none.
+pub(super) const ON: u32 = 1;
+/// The same for none.
+pub(super) const OFF: u32 = 0;
 
-/// Brings up this core's CPU interface and virtual interface.
+/// Finds this core's part of the GIC: here it is at the same place for each core.
 ///
 /// # Errors
 ///
 /// None.
 #[allow(clippy::unnecessary_wraps, reason = "a GICv3 can refuse")]
-pub fn init_core(core: usize) -> Result<(), &'static str> {
-    reset_private(core);
+pub(super) fn wake(_core: usize) -> Result<(), &'static str> {
+    Ok(())
+}
+
+/// Brings up this core's CPU interface and virtual interface.
+pub(super) fn start_interface() {
     gicc_write(GICC_PMR, 0xff);
     gicc_write(GICC_CTLR, GICC_ENABLE);
     gich_write(GICH_HCR, 0);
     dsb_sy();
-    Ok(())
 }
 
 /// The interrupt of highest priority, now active; [`super::SPECIAL`] or above when there is none. For an SGI bits
@@ -114,16 +115,10 @@ pub fn send(core: usize, sgi: u32) {
     gicd_write(SGIR, 1 << (16 + (core & 7)) | sgi);
 }
 
-impl Line {
-    /// Sends a shared interrupt to core `core`: the platform counts cores as the GIC counts its interfaces.
-    pub fn route(self, core: usize) {
-        if self.intid >= 32 {
-            // SAFETY: GICD_ITARGETSR has a byte of its own for each line.
-            unsafe {
-                mmio::write8(device(GICD) + ITARGETSR + u64::from(self.intid), 1 << (core & 7));
-            }
-        }
-    }
+/// Sends shared interrupt `intid` to core `core`: the platform counts cores as the GIC counts its interfaces.
+pub(super) fn route(intid: u32, core: usize) {
+    // SAFETY: GICD_ITARGETSR has a byte of its own for each line.
+    unsafe { mmio::write8(device(GICD) + ITARGETSR + u64::from(intid), 1 << (core & 7)) }
 }
 
 /// How many list registers are in use: those of this core, of the first [`LISTS`].

@@ -1,6 +1,6 @@
 //! GICv3 (IHI0069): CPU interface by system registers, redistributor a core.
 
-use super::{CTLR, LISTS, Line, OWN_ONLY, gicd_write, reset_private, reset_shared};
+use super::distributor::{LISTS, OWN_ONLY};
 use crate::{
     arch::{
         dsb_ishst, isb,
@@ -18,7 +18,9 @@ pub(super) const GROUP: u32 = u32::MAX;
 
 /// GICD_CTLR: affinity routing, group 1. With one security state bit 1 enables group 1, with two it does so for the
 /// non-secure copy that EL2 sees.
-const ENABLE: u32 = 1 << 4 | 1 << 1;
+pub(super) const ON: u32 = OFF | 1 << 1;
+/// The same with no group enabled.
+pub(super) const OFF: u32 = 1 << 4;
 const IROUTER: u64 = 0x6000;
 const GICR_WAKER: u64 = 0x14;
 /// ICC_CTLR_EL1.EOImode.
@@ -32,7 +34,8 @@ const SRE_EL2: u64 = 7;
 /// ICC_SRE_EL1: the same, and what a guest reads there.
 const SRE_EL1: u64 = 7;
 
-/// Where each core's redistributor is, from the first one on; set by [`init_core`] on that core.
+/// Where each core's redistributor is, from the first one on; set by [`super::init_core`] on that
+/// core.
 static REDISTRIBUTORS: [AtomicU64; CORES.len()] = [const { AtomicU64::new(0) }; CORES.len()];
 
 /// The redistributors, as `Stage1::begin` maps them.
@@ -58,19 +61,12 @@ pub(super) fn private_registers(core: usize) -> u64 {
     device(GICR) + at + 0x1_0000
 }
 
-/// Brings up the distributor; on the boot core, once.
-pub fn init() {
-    gicd_write(CTLR, 1 << 4);
-    reset_shared();
-    gicd_write(CTLR, ENABLE);
-}
-
-/// Brings up this core's redistributor, CPU interface and virtual interface.
+/// Finds this core's redistributor and wakes it.
 ///
 /// # Errors
 ///
 /// Why this core's redistributor can't be used.
-pub fn init_core(core: usize) -> Result<(), &'static str> {
+pub(super) fn wake(core: usize) -> Result<(), &'static str> {
     let index = core.min(CORES.len() - 1);
     let at = redistributor::find(&mut Redistributors, GICR_LEN, CORES[index])
         .ok_or("no redistributor has its affinity")?;
@@ -86,7 +82,11 @@ pub fn init_core(core: usize) -> Result<(), &'static str> {
             crate::arch::relax();
         }
     }
-    reset_private(core);
+    Ok(())
+}
+
+/// Brings up this core's CPU interface and virtual interface.
+pub(super) fn start_interface() {
     icc::sre_el2::write(SRE_EL2);
     isb();
     icc::sre_el1::write(SRE_EL1);
@@ -95,7 +95,6 @@ pub fn init_core(core: usize) -> Result<(), &'static str> {
     icc::igrpen1::write(1);
     icc::ich_hcr::write(0);
     isb();
-    Ok(())
 }
 
 /// The interrupt of highest priority, now active; [`super::SPECIAL`] or above when there is none.
@@ -142,15 +141,11 @@ pub fn send(core: usize, sgi: u32) {
     );
 }
 
-impl Line {
-    /// Sends a shared interrupt to core `core`.
-    pub fn route(self, core: usize) {
-        if self.intid >= 32
-            && let Some(&mpidr) = CORES.get(core)
-        {
-            // SAFETY: GICD_IROUTER of this line, in the 64 KiB of the distributor.
-            unsafe { mmio::write64(device(GICD) + IROUTER + u64::from(self.intid) * 8, mpidr) }
-        }
+/// Sends shared interrupt `intid` to core `core`.
+pub(super) fn route(intid: u32, core: usize) {
+    if let Some(&mpidr) = CORES.get(core) {
+        // SAFETY: GICD_IROUTER of this line, in the 64 KiB of the distributor.
+        unsafe { mmio::write64(device(GICD) + IROUTER + u64::from(intid) * 8, mpidr) }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::{Domain, STREAMS, Silent};
 use crate::{
-    arch::{Lock, dsb_sy, memory, mmio, relax, timer},
+    arch::{dsb_sy, lock::Lock, memory, mmio, relax, timer},
     platform::SMMU,
 };
 use core::ptr;

@@ -1,0 +1,32 @@
+//! Where execution enters EL2: the start of each core, and the exception vectors.
+
+use crate::{arch::memory, boot, platform, vm::traps};
+use core::arch::global_asm;
+
+global_asm!(
+    include_str!("arch/boot.s"),
+    stage1 = sym memory::STAGE1,
+    boot_main = sym boot::boot_main,
+    boot_moved = sym boot::boot_moved,
+    secondary_main = sym boot::secondary_main,
+    code = const weir_paging::table::stage1::CODE.page(0),
+    read = const weir_paging::table::stage1::READ.page(0),
+    read_write = const weir_paging::table::stage1::READ_WRITE.page(0),
+    hyp_base = const memory::HYP_BASE,
+    stack_size = const memory::STACK_SIZE,
+    stack_guard = const memory::STACK_GUARD,
+    max_cores = const weir_model::packed::MAX_CORES,
+    mair = const memory::MAIR,
+    tcr = const memory::TCR,
+    sctlr = const memory::SCTLR,
+    uart = const platform::UART,
+);
+
+global_asm!(
+    include_str!("arch/vectors.s"),
+    handle_irq = sym traps::handle_irq,
+    handle_sync = sym traps::handle_sync,
+    handle_serror = sym traps::handle_serror,
+    handle_message = sym traps::handle_message,
+    own_exception = sym boot::own_exception,
+);
