@@ -230,9 +230,9 @@ def modules():
     f.text(20, 26, "Entry", kind="title")
     f.box(110, 12, 235, 50, "e", "arch/boot.s, boot.rs",
           ["boot_main, start_core; then each core"])
-    f.box(357, 12, 235, 50, "e", "arch/vectors.s, vm/traps.rs",
+    f.box(357, 12, 235, 50, "e", "entry.rs, vm/traps.rs",
           ["handle_sync, handle_irq"])
-    f.box(604, 12, 236, 50, "e", "cpu.rs", ["per-CPU data, messages between cores"])
+    f.box(604, 12, 236, 50, "e", "cpu.rs, mail.rs", ["per-CPU data, messages between cores"])
     f.text(20, 96, "Topics", kind="title")
     topics = [
         ("VM lifecycle", ["vm/life.rs: start, stop, restart", "arch/context.rs: vCPU context"]),

@@ -11,18 +11,17 @@ use crate::{
     cpu,
     meter::Meter,
     platform::{CORES, LOAD_ADDRESS, RAM_BASE, UART_INTID},
-    virtio,
+    system, virtio,
     vm::{
         self, life,
         ownership::{self, Found},
-        share, space,
+        report, share, space,
     },
 };
 use dtoolkit::{
     Node, Property,
     fdt::{Fdt, FdtNode},
 };
-use spin::Once;
 use weir_model::packed::{MAX_CORES, System};
 use weir_paging::{
     cache::{Difference, Quantity},
@@ -30,18 +29,6 @@ use weir_paging::{
 };
 use weir_trace::wire::What;
 use weir_vdev::smccc::{ARCH_WORKAROUND_2, Mitigations};
-
-/// The packed system; set by the boot core before it starts the others.
-static SYSTEM: Once<System<'static>> = Once::new();
-
-/// The packed system.
-///
-/// # Panics
-///
-/// Never: the boot core sets it before it starts a VM or another core.
-pub fn system() -> &'static System<'static> {
-    SYSTEM.get().expect("set by boot_main")
-}
 
 /// On the boot core, at its high address, with the MMU on. `device_tree` and `image` are physical addresses.
 pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
@@ -67,7 +54,7 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
     let packed = unsafe { stage1.read_only(0, image + memory::image_len(), 0x1_0000) };
     let Ok(packed) = packed else { console::refuse(&["no room to map the packed system"]) };
     let system = match System::parse(packed, cfg!(feature = "gicv2")) {
-        Ok(system) => SYSTEM.call_once(|| system),
+        Ok(system) => system::set(system),
         Err(damage) => console::refuse(&["refuses its image: ", damage.message()]),
     };
     // SAFETY: the system has its tables alone of these bytes.
@@ -96,17 +83,14 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
 pub extern "C" fn boot_moved() -> ! {
     // SAFETY: the boot core is core 0; `boot_main`, which had the reference before, does not go on.
     let core = unsafe { cpu::claim(0) };
-    match SYSTEM.get() {
-        Some(system) => bring_up(core, system),
-        None => console::refuse(&["lost its system while it moved"]),
-    }
+    bring_up(core, system::get())
 }
 
 /// Everything that the boot core does where the hypervisor stays.
 fn bring_up(core: &'static mut cpu::Core, system: &'static System<'static>) -> ! {
     if system.broker().is_some() {
         // SAFETY: `System::parse` checked that it is RAM that nobody else has, and the callers have mapped it; no VM runs yet.
-        virtio::init(unsafe { memory::shared() });
+        virtio::link::init(unsafe { memory::shared() });
     }
     console::init(system.header.console_core as usize);
     gic::init();
@@ -164,7 +148,7 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static System<'static>) -> !
             ]),
         }
     }
-    vm::system_event(What::SystemStart);
+    report::system_event(What::SystemStart);
     start_core(core)
 }
 
@@ -187,8 +171,8 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
     if core.mitigations.needs_workaround_2() {
         psci::forward(ARCH_WORKAROUND_2, 1);
     }
-    let header = SYSTEM.get().map(|system| system.header);
-    core.ticks.interval_ns = header.map_or(0, |header| u64::from(header.slice_us) * 1000);
+    let header = system::get().header;
+    core.ticks.interval_ns = u64::from(header.slice_us) * 1000;
     if vm::all().any(|vm| vm.view().vm.regulation.is_on()) {
         // Relaxed: each core stores the same, before its own first tick.
         cpu::LENT_NS.store(core.ticks.interval_ns, core::sync::atomic::Ordering::Relaxed);
@@ -197,8 +181,7 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
         // SAFETY: on the console core, once; `Stage1::begin` was before this core started.
         core.wire = Some(unsafe { Wire::take() });
         gic::Line::new(UART_INTID as u32, core.index).claim(core.index);
-        let heartbeat_ms = header.map_or(0, |header| header.heartbeat_ms);
-        core.ticks.report_ns = u64::from(heartbeat_ms) * 1_000_000;
+        core.ticks.report_ns = u64::from(header.heartbeat_ms) * 1_000_000;
         if core.ticks.interval_ns == 0 {
             core.ticks.interval_ns = core.ticks.report_ns;
         }

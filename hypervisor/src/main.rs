@@ -4,9 +4,11 @@
 //! - `boot`: from the loader to the first guest.
 //! - `console`: the board's UART, shared by all VMs.
 //! - `entry`: the start of a core and the exception vectors.
-//! - `cpu`: what each core keeps to itself, and messages between cores.
+//! - `cpu`: what each core keeps to itself.
+//! - `mail`: messages between cores.
 //! - `meter`: memory budgets: counts, and the vCPU that must wait.
 //! - `platform`: the board's addresses.
+//! - `system`: the packed system.
 //! - `trace`: what happened when, for whoever reads along.
 //! - `virtio`: the socket devices of VMs in flows.
 //! - `vm`: what a VM is, how its lives begin and end, and its traps.
@@ -22,8 +24,10 @@ mod boot;
 mod console;
 mod cpu;
 mod entry;
+mod mail;
 mod meter;
 mod platform;
+mod system;
 mod trace;
 mod virtio;
 mod vm;

@@ -12,11 +12,12 @@ use crate::{
         pmu::Pmu,
         timer, wait_for_interrupt,
     },
-    boot,
-    cpu::{self, Core, Seat},
+    cpu::Core,
+    mail,
     platform::PMU_INTIDS,
+    system,
     trace::{self, Kind, MOST_OTHER, Meter as Which},
-    vm::{self, Vm, life},
+    vm::{self, Seat, Vm, life},
 };
 use core::sync::atomic::Ordering;
 use weir_budget::Counts;
@@ -106,7 +107,7 @@ impl Meter {
     /// The meter of the vCPU at `seat`, running from now on; none if its VM's bandwidth is not regulated. On its core.
     #[must_use]
     pub fn start(core: usize, seat: &Seat) -> Option<Self> {
-        let system = boot::system();
+        let system = system::get();
         let view = seat.vm.view();
         let setting = system.setting(view.index, seat.vcpu)?;
         let its = &view.vm.regulation;
@@ -367,13 +368,13 @@ fn shared(seat: &Seat) -> &'static Shared {
 fn wake_members(core: usize, with: &'static Shared, wake: u32) {
     let is_named = |seat: &Seat| {
         let view = seat.vm.view();
-        let setting = boot::system().setting(view.index, seat.vcpu);
+        let setting = system::get().setting(view.index, seat.vcpu);
         setting.is_some_and(|setting| setting.member_bit() & wake != 0)
             && core::ptr::eq(shared(seat), with)
     };
     for other in (0..MAX_CORES).filter(|other| *other != core) {
         if vm::seats(other).any(is_named) {
-            cpu::tell(other, cpu::BUDGET);
+            mail::tell(other, mail::BUDGET);
         }
     }
 }
@@ -414,13 +415,13 @@ pub fn hold(core: &mut Core, seat: &'static Seat) {
         // What came meanwhile is pending still, and ends the wait at once.
         wait_for_interrupt();
         life::attend(core);
-        if !is_held(core) || cpu::is_told(core.index, cpu::STOP) {
+        if !is_held(core) || mail::is_told(core.index, mail::STOP) {
             break;
         }
     }
     gic::hold_guests(false);
     // Its SGI may have been what ended the wait.
-    if cpu::take(core.index, cpu::STOP) != 0 {
+    if mail::take(core.index, mail::STOP) != 0 {
         life::park(core, seat);
     }
 }

@@ -130,7 +130,7 @@ registers! {
     /// Debug control of the vCPU that has the core; guests' accesses trap.
     mdscr_el1 = "mdscr_el1": read write;
     /// EL2's per-core pointer.
-    tpidr_el2 = "tpidr_el2": read write;
+    tpidr_el2 = "tpidr_el2": write;
 }
 
 /// The GICv3 CPU interface and virtual interface control (IHI0069, chapter 12).

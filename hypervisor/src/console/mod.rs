@@ -6,7 +6,7 @@
 
 use crate::{
     arch::{lock::Lock, memory::device, psci, relax, timer, wait_for_interrupt},
-    cpu, platform, vm,
+    mail, platform, system,
 };
 use arm_pl011_uart::{
     DataBits, Interrupts, LineConfig, PL011Registers, Parity, StopBits, Uart, UniqueMmioPointer,
@@ -43,6 +43,8 @@ pub struct Channel {
     dropped: AtomicU32,
     /// The guest was shown a full FIFO and waits for room.
     waits: AtomicBool,
+    /// The core of the VM's first vCPU.
+    core: AtomicU8,
 }
 
 impl Channel {
@@ -52,7 +54,17 @@ impl Channel {
             input: ByteRing::new(),
             dropped: AtomicU32::new(0),
             waits: AtomicBool::new(false),
+            core: AtomicU8::new(0),
         }
+    }
+
+    /// Says which core the VM's first vCPU is on; on the boot core.
+    pub fn connect(&self, core: u8) {
+        self.core.store(core, Ordering::Relaxed);
+    }
+
+    fn tell(&self, message: u32) {
+        mail::tell(self.core.load(Ordering::Relaxed).into(), message);
     }
 
     /// The next byte that a person typed.
@@ -197,7 +209,7 @@ fn ring_bell() {
     // AcqRel: the bytes were put in before the bell is seen, and the console core takes the bell down before it
     // looks for bytes.
     if !BELL.swap(true, Ordering::AcqRel) {
-        cpu::tell(core(), cpu::CONSOLE);
+        mail::tell(core(), mail::CONSOLE);
     }
 }
 
@@ -213,6 +225,15 @@ pub struct Wire {
     mark: Frame,
     sent: usize,
     input: Input,
+}
+
+/// What the host asked for by [`Wire::receive`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked {
+    /// A report of the counters.
+    pub report: bool,
+    /// That the active devices follow the console's input.
+    pub hand_over: bool,
 }
 
 /// Where in a command from the host the console is.
@@ -242,13 +263,13 @@ pub fn tell_standstill() {
     /// UARTFR (PL011 TRM, 3.3.3) and its bit "receive FIFO empty".
     const FLAGS: u64 = 0x18;
     const EMPTY: u32 = 1 << 4;
-    if crate::boot::system().header.slice_us == 0 {
+    if system::get().header.slice_us == 0 {
         return;
     }
     let flags = (device(platform::UART) + FLAGS) as *const u32;
     // SAFETY: a PL011's page is mapped there on every core (`Stage1::begin`), and a read of its flags changes nothing.
     if unsafe { flags.read_volatile() } & EMPTY == 0 {
-        cpu::tell_all(cpu::STANDSTILL);
+        mail::tell_all(mail::STANDSTILL);
     }
 }
 
@@ -355,15 +376,16 @@ impl Wire {
                 && channel.output.room() >= OUTPUT / 2
                 && channel.waits.swap(false, Ordering::SeqCst)
             {
-                vm::tell_first_core(source, cpu::ROOM);
+                channel.tell(mail::ROOM);
             }
             return byte;
         }
         None
     }
 
-    /// Takes what a person typed, at most what the UART's FIFO holds, and carries out the host's commands.
-    pub fn receive(&mut self) {
+    /// Takes what a person typed, at most what the UART's FIFO holds, and the host's commands.
+    pub fn receive(&mut self) -> Asked {
+        let mut asked = Asked::default();
         tell_standstill();
         for _ in 0..32 {
             let byte = match self.uart.read_word() {
@@ -376,20 +398,21 @@ impl Wire {
                 (Input::Text, wire::DLE) => Input::Escape,
                 (Input::Escape, wire::FOCUS) => Input::Focus,
                 (Input::Escape, wire::REPORT) => {
-                    vm::report();
+                    asked.report = true;
                     Input::Text
                 }
                 // Said above.
                 (Input::Text, wire::STANDSTILL) => Input::Text,
                 (Input::Focus, vm) => {
                     give_input_to(vm);
+                    asked.hand_over = true;
                     Input::Text
                 }
                 (Input::Text, _) | (Input::Escape, wire::DLE | wire::STANDSTILL) => {
                     let focus = usize::from(FOCUS.load(Ordering::Relaxed));
                     if let Some(channel) = CHANNELS.get(focus) {
                         if channel.input.push(byte) {
-                            vm::tell_first_core(focus, cpu::INPUT);
+                            channel.tell(mail::INPUT);
                         } else {
                             channel.dropped.fetch_add(1, Ordering::Relaxed);
                         }
@@ -400,6 +423,7 @@ impl Wire {
             };
         }
         // The receive interrupts fall when the FIFO has been read empty. Cleared by hand, that of a byte that came since would be lost.
+        asked
     }
 }
 
@@ -409,10 +433,9 @@ pub fn focus() -> usize {
     FOCUS.load(Ordering::Relaxed).into()
 }
 
-/// From here on what a person types is this VM's, and the active devices are to be.
+/// From here on what a person types is this VM's.
 pub fn give_input_to(vm: u8) {
     FOCUS.store(vm, Ordering::Relaxed);
-    vm::focus::hand_over();
 }
 
 /// Says which core serves the UART; before any other core runs.

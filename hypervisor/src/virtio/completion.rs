@@ -1,14 +1,18 @@
 //! What the broker is done with goes back to the drivers.
 
 use super::{
-    LINK, Link, Socket, flows, lock::Held, memory::Memory, multicast, raise, receive::offer,
-    socket::Sent,
+    flows,
+    link::{LINK, Link, raise},
+    lock::Held,
+    memory::Memory,
+    multicast,
+    receive::offer,
+    socket::{Sent, Socket},
 };
 use crate::{
     arch::{memory::Peephole, timer},
-    cpu::{Core, Seat},
     trace::Ring,
-    vm::{self, Vm},
+    vm::{self, Seat, Vm},
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use weir_broker::shared::{Completion, Outcome, Partition, RING};
@@ -35,11 +39,11 @@ pub fn take_tail() -> u64 {
 const TURN: u32 = 4;
 
 /// The broker has completions; on its core. Gives how long that took, in ticks; nothing for a VM that is not the broker.
-pub fn complete(core: &Core, seat: &Seat) -> Option<u64> {
+pub fn complete(core: usize, seat: &Seat) -> Option<u64> {
     let begun = timer::ticks();
     let link = LINK.get().filter(|link| link.broker == seat.vm.index())?;
     // SAFETY: on this core, in a trap of its guest.
-    let mut peephole = unsafe { Peephole::open(core.index) };
+    let mut peephole = unsafe { Peephole::open(core) };
     let mut taken = link.taken.lock();
     // The receiver's interrupt is pending before the packet counts as arrived: the receiver's completions come first.
     let (mut device, mut raised): (Option<Device>, _) = (None, timer::now_ns());

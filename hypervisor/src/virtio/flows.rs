@@ -1,7 +1,7 @@
 //! What is kept of each flow: its pace, its connections, its counts.
 
-use super::Fair;
-use crate::{arch::lock::Lock, boot, console, vm::Vm};
+use super::lock::Fair;
+use crate::{arch::lock::Lock, console, system};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use spin::Once;
 use weir_broker::transfer::{Bucket, Pace, Stamp};
@@ -56,7 +56,7 @@ static FLOWS: [Once<Flow>; MAX_FLOWS] = [const { Once::new() }; MAX_FLOWS];
 
 /// Takes the system's flows in; on the boot core.
 pub fn init() {
-    for (index, (flow, place)) in boot::system().flows().iter().zip(&FLOWS).enumerate() {
+    for (index, (flow, place)) in system::get().flows().iter().zip(&FLOWS).enumerate() {
         GROUPS.fetch_or(flow.members > 1, Ordering::Relaxed);
         place.call_once(|| Flow {
             pace: Lock::new(Pace::new(flow.period, flow.deadline)),
@@ -94,7 +94,7 @@ fn group(index: usize, flow: &packed::Flow) -> Option<Group> {
         size: flow.size,
         patience: if flow.deadline == 0 { BEST_EFFORT } else { flow.deadline },
     };
-    let members = boot::system().flows().iter().skip(index).take(flow.members as usize);
+    let members = system::get().flows().iter().skip(index).take(flow.members as usize);
     Some(Group::new(rules, members.map(|flow| cid(flow.to))))
 }
 
@@ -106,13 +106,13 @@ fn control_rate(period: u64) -> u64 {
 
 /// Flow `index`, if there is one: what the system file says, and what is kept.
 pub fn get(index: usize) -> Option<(&'static packed::Flow, &'static Flow)> {
-    boot::system().flows().get(index).zip(FLOWS.get(index)?.get())
+    system::get().flows().get(index).zip(FLOWS.get(index)?.get())
 }
 
 /// What becomes of a packet.
 pub fn judge(header: &Header, operation: Operation) -> Verdict {
     let cid = |vm: u32| FIRST_CID + u64::from(vm);
-    let all = || boot::system().flows().iter();
+    let all = || system::get().flows().iter();
     if header.dst_cid >= FIRST_GROUP {
         // The sender knows its receivers by one name.
         let is = |flow: &packed::Flow| flow.members > 1 && flow.destination() == header.dst_cid;
@@ -143,7 +143,7 @@ pub fn judge(header: &Header, operation: Operation) -> Verdict {
 /// What each flow allows.
 fn rules() -> impl Iterator<Item = Rule> {
     let cid = |vm: u32| FIRST_CID + u64::from(vm);
-    let flows = boot::system().flows().iter();
+    let flows = system::get().flows().iter();
     flows.map(move |flow| Rule { from: cid(flow.from), to: cid(flow.to), port: flow.port })
 }
 
@@ -279,9 +279,9 @@ fn dropped(index: usize) -> u32 {
     group.map_or(0, |group| group.lock().dropped(index - first))
 }
 
-/// The flows that `vm` is an end of.
-pub fn of(vm: &Vm) -> impl Iterator<Item = (&'static packed::Flow, &'static Flow)> {
-    let index = vm.index() as u32;
+/// The flows that the VM at place `vm` of the system is an end of.
+pub fn of(vm: usize) -> impl Iterator<Item = (&'static packed::Flow, &'static Flow)> {
+    let index = vm as u32;
     let all = (0..MAX_FLOWS).map_while(get);
     all.filter(move |(flow, _)| flow.from == index || flow.to == index)
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     arch::{dmb_ish, memory::Peephole},
-    boot,
+    system,
 };
 use weir_model::packed::{RAM, Span, VmView};
 use weir_paging::table::PAGE;
@@ -24,7 +24,7 @@ impl<'a> Memory<'a> {
     fn physical(&self, ipa: u64) -> Option<u64> {
         let mut regions = self.view.regions.iter().filter(|region| region.kind == RAM);
         let region = regions.find(|region| ipa.wrapping_sub(region.ipa) < region.len)?;
-        let (offset, system) = (ipa - region.ipa, boot::system());
+        let (offset, system) = (ipa - region.ipa, system::get());
         if system.is_divided() {
             let pages = system.pages(self.view, Span { pa: region.pa, len: region.len });
             return Some(pages.nth_page(offset / PAGE)? + offset % PAGE);

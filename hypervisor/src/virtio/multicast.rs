@@ -1,10 +1,9 @@
 //! Flows to several receivers: what `weir_vsock::multicast` decides is carried out here.
 
 use super::{
-    LINK,
     flows::{self, Flow},
+    link::{LINK, wake_broker},
     receive::deliver,
-    wake_broker,
 };
 use crate::{
     arch::{memory::Peephole, timer},

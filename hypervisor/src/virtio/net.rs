@@ -7,13 +7,15 @@
 //!
 //! A [`Port`]'s lock is taken alone or with the VM's GIC inside, never with another port's.
 
-use super::memory::Memory;
+use super::{
+    memory::Memory,
+    port::{Counts, Port},
+};
 use crate::{
     arch::{memory::Peephole, sysreg, timer},
-    boot, console,
-    cpu::Seat,
+    console, system,
     vm::{
-        self, Vm,
+        self, Seat, Vm,
         interrupts::{kick, settle},
     },
 };
@@ -30,52 +32,6 @@ use weir_vsock::{
 
 /// Marker for those who count from outside: a frame has gone to those that it is for.
 const MARK_FRAME: u32 = 38;
-
-/// A VM's network device.
-pub struct Port {
-    registers: Registers,
-    /// How many frames may be sent, and how many bytes.
-    limits: Option<[Bucket; 2]>,
-}
-
-impl Port {
-    /// Of no VM.
-    pub const fn new() -> Self {
-        Self { registers: Registers::new(Kind::Network(0)), limits: None }
-    }
-
-    /// Whether a frame of `len` bytes may go at `now`; if so it counts.
-    fn admits(&mut self, now: u64, len: u64) -> bool {
-        let Some([frames, bytes]) = &mut self.limits else { return true };
-        let admitted = frames.ready_at(1) <= now && bytes.ready_at(len) <= now;
-        if admitted {
-            frames.take(now, 1);
-            bytes.take(now, len);
-        }
-        admitted
-    }
-}
-
-/// What became of a VM's frames since the system started.
-pub struct Counts {
-    sent: AtomicU64,
-    received: AtomicU64,
-    over_rate: AtomicU64,
-    refused: AtomicU64,
-    missed: AtomicU64,
-}
-
-impl Counts {
-    pub const fn new() -> Self {
-        Self {
-            sent: AtomicU64::new(0),
-            received: AtomicU64::new(0),
-            over_rate: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            missed: AtomicU64::new(0),
-        }
-    }
-}
 
 fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
@@ -215,7 +171,7 @@ fn take(
 
 /// Gives a frame to those that it is for.
 fn pass(vm: &'static Vm, frame: &Frame, peephole: &mut Peephole) {
-    let ports = (0..boot::system().vms()).map(|index| {
+    let ports = (0..system::get().vms()).map(|index| {
         let net = vm::all().nth(index).and_then(port_of);
         // Nobody has the address 0, so where there is no device nobody is found.
         net.map_or(Station { mac: 0, uplink: false }, |net| Station {

@@ -1,12 +1,13 @@
 //! The ring by which a driver receives: buffers for control packets, and buffers that the broker fills.
 
 use super::{
-    LINK, Link, Socket, break_down, broker_pieces, memory::Memory, raise, raise_own, wake_broker,
+    link::{LINK, Link, break_down, broker_pieces, raise, raise_own, wake_broker},
+    memory::Memory,
+    socket::{Socket, WAITING},
 };
 use crate::{
     arch::memory::Peephole,
-    cpu::Seat,
-    vm::{self, Vm},
+    vm::{self, Seat, Vm},
 };
 use weir_broker::shared::RING;
 use weir_model::packed::FIRST_CID;
@@ -23,9 +24,6 @@ const RESERVE: u16 = 8;
 /// The part that the broker has at most. What is kept and what the broker has are together less than half of the ring: Linux makes no
 /// buffers available before more than half of them have come back.
 const OFFERED: u16 = 4;
-/// Control packets that wait for a buffer; more are dropped.
-pub(super) const WAITING: usize = 32;
-
 /// Takes new receive buffers in: for control packets that wait, for the stock, and for the broker. The device is free between two of them:
 /// the broker's core may wait for it.
 pub(super) fn supply(seat: &Seat, peephole: &mut Peephole) {

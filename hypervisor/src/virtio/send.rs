@@ -1,13 +1,16 @@
 //! The ring by which a driver sends: packets are taken, judged, and handed to the broker or passed on.
 
 use super::{
-    LINK, Link, Socket, break_down, broker_pieces, flows, memory::Memory, multicast, raise_own,
-    receive::deliver, socket::Sent, wake_broker,
+    flows,
+    link::{LINK, Link, break_down, broker_pieces, raise_own, wake_broker},
+    memory::Memory,
+    multicast,
+    receive::deliver,
+    socket::{Sent, Socket},
 };
 use crate::{
     arch::{memory::Peephole, sysreg, timer},
-    cpu::Seat,
-    vm::Vm,
+    vm::{Seat, Vm},
 };
 use core::sync::atomic::Ordering;
 use weir_broker::shared::Packet;

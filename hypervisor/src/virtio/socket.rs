@@ -1,10 +1,13 @@
 //! What a VM's socket device is made of.
 
-use super::{flows, receive::WAITING};
+use super::flows;
 use weir_broker::shared::RING;
 use weir_vsock::{
     device::Kind, mmio::Registers, queue::Chain, transport::Transport, vsock::Header,
 };
+
+/// Control packets that wait for a buffer; more are dropped.
+pub(super) const WAITING: usize = 32;
 
 /// A packet that the broker has.
 #[derive(Clone, Copy)]

@@ -4,35 +4,15 @@
 //! A line of a VM that is off the core comes once, and then stays active until the VM has dealt with it. So what is limited is how often a line
 //! takes the core for its VM (`preempt`), and how often it comes while its VM has the core.
 
-use super::{Vm, interrupts::Lines};
-use crate::{arch::gic::Line, cpu::Seat, trace::Kind};
-use core::sync::atomic::{AtomicU32, Ordering};
-use weir_model::packed::{INTID_LIMIT, Irq};
+use super::{
+    Seat, Vm,
+    interrupts::{Lines, set_masked},
+};
+use crate::{arch::gic::Line, trace::Kind};
+use weir_model::packed::Irq;
 use weir_sched::admission::Bucket;
 use weir_units::Nanos;
 use weir_vdev::gic::Hardware;
-
-/// The lines that are masked.
-static MASKED: [AtomicU32; INTID_LIMIT as usize / 32] =
-    [const { AtomicU32::new(0) }; INTID_LIMIT as usize / 32];
-
-/// Whether interrupt `intid` is masked for want of credit.
-#[must_use]
-pub fn is_masked(intid: u32) -> bool {
-    let word = MASKED.get(intid as usize / 32);
-    // Relaxed: written and read under the VM's lock of the GIC.
-    word.is_some_and(|word| word.load(Ordering::Relaxed) >> (intid % 32) & 1 != 0)
-}
-
-fn set_masked(intid: u32, masked: bool) {
-    let Some(word) = MASKED.get(intid as usize / 32) else { return };
-    let bit = 1 << (intid % 32);
-    if masked {
-        word.fetch_or(bit, Ordering::Relaxed);
-    } else {
-        word.fetch_and(!bit, Ordering::Relaxed);
-    }
-}
 
 /// The rule of a line on one core.
 pub struct Rule {

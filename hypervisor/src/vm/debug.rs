@@ -4,11 +4,8 @@
 //! The model of a vCPU always has its values, as each access traps. The hardware has them while
 //! they are armed.
 
-use super::{VMS, ids};
-use crate::{
-    arch::{Frame, isb, sysreg},
-    cpu::Seat,
-};
+use super::{Seat, VMS, ids};
+use crate::arch::{Frame, isb, sysreg};
 use weir_model::packed::{MAX_CORES, MAX_VMS};
 use weir_trace::wire::ExitCause;
 use weir_vdev::{

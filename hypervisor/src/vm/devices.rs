@@ -1,11 +1,15 @@
 //! Accesses of a guest to its virtual devices: the GIC's registers, the PL011, the virtio devices, the configuration space of PCI functions.
 
 use super::{
-    Vm,
-    interrupts::{GIC_VERSION, Lines, fold_others, kick, settle},
+    Seat, Vm,
+    interrupts::{Lines, fold_others, kick, settle},
     pci,
 };
-use crate::{console, cpu::Seat, virtio};
+use crate::{
+    arch::gic::VERSION,
+    console,
+    virtio::{device as socket, net},
+};
 use weir_trace::wire::ExitCause;
 use weir_vdev::{
     esr::MmioAccess,
@@ -36,7 +40,7 @@ pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, value: u64)
         seat.exit(ExitCause::Uart);
         return Some(uart(seat, access, offset, value));
     }
-    if matches!(GIC_VERSION, GicVersion::V3) {
+    if matches!(VERSION, GicVersion::V3) {
         let offset = access.ipa.wrapping_sub(board.gic_cpu);
         if offset < REDISTRIBUTOR * vm.vcpu_count() as u64 {
             seat.exit(ExitCause::Gic);
@@ -44,13 +48,13 @@ pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, value: u64)
             return Some(gic(seat, core, access, target, offset % REDISTRIBUTOR, value));
         }
     }
-    if let Some(place) = virtio::place(vm, access.ipa) {
+    if let Some(place) = socket::place(vm, access.ipa) {
         seat.exit(ExitCause::Virtio);
-        return Some(virtio::access(seat, core, access, place, value));
+        return Some(socket::access(seat, core, access, place, value));
     }
-    if let Some(offset) = virtio::net::offset(vm, access.ipa) {
+    if let Some(offset) = net::offset(vm, access.ipa) {
         seat.exit(ExitCause::Virtio);
-        return Some(virtio::net::access(seat, core, access, offset, value));
+        return Some(net::access(seat, core, access, offset, value));
     }
     let offset = pci::offset(vm, access.ipa)?;
     seat.exit(ExitCause::Pci);
@@ -136,14 +140,14 @@ pub fn uart_attention(seat: &'static Seat) {
 #[must_use]
 pub fn covers(vm: &Vm, ipa: u64) -> bool {
     let board = vm.view().vm;
-    let redistributors = match GIC_VERSION {
+    let redistributors = match VERSION {
         GicVersion::V3 => REDISTRIBUTOR * vm.vcpu_count() as u64,
         GicVersion::V2 => 0,
     };
     ipa.wrapping_sub(board.distributor) < DISTRIBUTOR
         || ipa.wrapping_sub(board.uart) < UART
         || ipa.wrapping_sub(board.gic_cpu) < redistributors
-        || virtio::place(vm, ipa).is_some()
-        || virtio::net::offset(vm, ipa).is_some()
+        || socket::place(vm, ipa).is_some()
+        || net::offset(vm, ipa).is_some()
         || pci::offset(vm, ipa).is_some()
 }

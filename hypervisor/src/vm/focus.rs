@@ -6,10 +6,13 @@
 //!
 //! When a life of the VM that has the focus ends, the focus goes to the first other VM of the file that lives and has active devices, but for a new life of the first one.
 
-use super::{OWNERS, Vm, all};
+use super::{
+    OWNERS, Vm, all,
+    interrupts::{Lines, set_movable},
+};
 use crate::{
     arch::{gic::Line, lock::Lock, memory},
-    console, cpu,
+    console,
 };
 use core::sync::atomic::{AtomicU8, Ordering};
 use weir_model::packed::{ACTIVE, Irq, Region};
@@ -60,7 +63,13 @@ pub fn init() {
             line(vm, irq).set_edge(irq.edge != 0);
         }
     }
-    console::give_input_to(home.index() as u8);
+    give_to(home);
+}
+
+/// Gives the console's input to `vm`, and the active devices as soon as that can be.
+fn give_to(vm: &Vm) {
+    console::give_input_to(vm.index() as u8);
+    hand_over();
 }
 
 /// Whether the active devices are VM `vm`'s now.
@@ -85,20 +94,11 @@ pub fn request(vm: &Vm, to: u64) -> bool {
     let Some(there) = there.filter(lives).filter(|_| vm.view().vm.focus != 0) else {
         return false;
     };
-    console::give_input_to(there.index() as u8);
+    give_to(there);
     true
 }
 
-/// Interrupt `intid` of VM `vm` was deactivated: devices that wait for that can go on.
-#[inline(never)]
-pub fn ended(vm: &Vm, intid: u32) {
-    if HOLDER.load(Ordering::Relaxed) != NOBODY && lines(vm).any(|irq| irq.intid == intid) {
-        // Not here: the caller holds the VM's lock.
-        cpu::tell(cpu::this(), cpu::HAND_OVER);
-    }
-}
-
-/// Moves the devices to the VM that has the console's input, unless they are there, or in the midst of an interrupt: then [`ended`] leads here again.
+/// Moves the devices to the VM that has the console's input, unless they are there, or in the midst of an interrupt: then the end of that leads here again.
 pub fn hand_over() {
     let _moving = MOVING.lock();
     let to = console::focus();
@@ -115,6 +115,7 @@ pub fn hand_over() {
     let to = holder(to);
     HOLDER.store(to.map_or(NOBODY, |to| to.index() as u8), Ordering::Relaxed);
     let Some(to) = to else { return };
+    set_movable();
     show(to, true);
     for irq in lines(to) {
         if let Some(owner) = OWNERS.get(irq.intid as usize) {
@@ -162,7 +163,7 @@ pub fn give_back(vm: &'static Vm, follows: bool) {
         return;
     }
     // Whatever it was in the midst of.
-    vm.gic.lock().reset(&mut super::interrupts::Lines::new(vm));
+    vm.gic.lock().reset(&mut Lines::new(vm));
     let lives = |heir: &&Vm| {
         !core::ptr::eq(*heir, vm)
             && !heir.halted.load(Ordering::Relaxed)
@@ -171,6 +172,6 @@ pub fn give_back(vm: &'static Vm, follows: bool) {
     if console::focus() == vm.index()
         && let Some(heir) = all().find(lives)
     {
-        console::give_input_to(heir.index() as u8);
+        give_to(heir);
     }
 }

@@ -4,29 +4,55 @@
 use crate::arch::gic::{gich_read, gich_write};
 use crate::{
     arch::{
-        gic::{self, Line},
+        gic::{self, Line, Version},
         relax,
     },
-    cpu,
-    vm::{Vm, admission, focus},
+    mail,
+    vm::{self, Vm},
 };
-use core::sync::atomic::Ordering;
-use weir_model::packed::{MAX_CORES, VmView};
-use weir_vdev::{
-    gic::{Hardware, ListRegisters, Maintenance, VcpuMask},
-    id::GicVersion,
-};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use weir_model::packed::{INTID_LIMIT, Irq, MAX_CORES};
+use weir_vdev::gic::{Hardware, ListRegisters, Maintenance, VcpuMask};
 
-/// The virtual GIC is of the board's version.
-#[cfg(feature = "gicv2")]
-pub type Version = weir_vdev::gic::V2;
-/// The virtual GIC is of the board's version.
-#[cfg(feature = "gicv3")]
-pub type Version = weir_vdev::gic::V3;
+/// The lines that are masked for want of credit: see `admission`.
+static MASKED: [AtomicU32; INTID_LIMIT as usize / 32] =
+    [const { AtomicU32::new(0) }; INTID_LIMIT as usize / 32];
 
-/// The same as a value.
-pub const GIC_VERSION: GicVersion =
-    if cfg!(feature = "gicv3") { GicVersion::V3 } else { GicVersion::V2 };
+/// Whether interrupt `intid` is masked for want of credit.
+fn is_masked(intid: u32) -> bool {
+    let word = MASKED.get(intid as usize / 32);
+    // Relaxed: written and read under the VM's lock of the GIC.
+    word.is_some_and(|word| word.load(Ordering::Relaxed) >> (intid % 32) & 1 != 0)
+}
+
+/// Masks interrupt `intid`, or no longer; under the lock of its VM's GIC.
+pub fn set_masked(intid: u32, masked: bool) {
+    let Some(word) = MASKED.get(intid as usize / 32) else { return };
+    let bit = 1 << (intid % 32);
+    if masked {
+        word.fetch_or(bit, Ordering::Relaxed);
+    } else {
+        word.fetch_and(!bit, Ordering::Relaxed);
+    }
+}
+
+/// A VM has the active devices: their lines may have to move when they end.
+static MOVABLE: AtomicBool = AtomicBool::new(false);
+
+/// Says that a VM has the active devices.
+pub fn set_movable() {
+    MOVABLE.store(true, Ordering::Relaxed);
+}
+
+/// Interrupt `intid` of VM `vm` was deactivated: devices that wait for that can be handed over.
+#[inline(never)]
+fn ended(vm: &Vm, intid: u32) {
+    let is_active = |irq: &Irq| irq.active != 0 && irq.intid == intid;
+    if MOVABLE.load(Ordering::Relaxed) && vm.view().irqs.iter().any(is_active) {
+        // Not here: the caller holds the VM's lock.
+        mail::tell(vm.core_of(0), mail::HAND_OVER);
+    }
+}
 
 /// The list registers of this core, and the physical lines that a VM was given.
 pub struct Lines {
@@ -112,7 +138,7 @@ impl Lines {
 impl Hardware<Version> for Lines {
     fn set_enabled(&mut self, vcpu: usize, intid: u32, on: bool) {
         // What is masked for want of credit, which only shared lines can be, is enabled when there is some.
-        let on = on && (intid < 32 || !admission::is_masked(intid));
+        let on = on && (intid < 32 || !is_masked(intid));
         self.line(vcpu, intid).set_enabled(on);
     }
 
@@ -146,24 +172,7 @@ impl Hardware<Version> for Lines {
     fn set_active(&mut self, vcpu: usize, intid: u32, on: bool) {
         self.line(vcpu, intid).set_active(on);
         if !on {
-            focus::ended(self.vm, intid);
-        }
-    }
-}
-
-/// Gives a VM its virtual GIC; on the boot core. Not part of who calls it: its stack is needed no more when guests run.
-#[inline(never)]
-pub fn init(vm: &'static Vm, view: &VmView<'static>) {
-    let mut gic = vm.gic.lock();
-    *gic = weir_vdev::gic::Gic::new(view.cores().len(), gic::list_registers());
-    for timer in [gic::PPI_VIRTUAL_TIMER, gic::PPI_PHYSICAL_TIMER] {
-        gic.link(timer, timer);
-    }
-    for irq in view.irqs {
-        if irq.active == 0 {
-            gic.link(irq.intid, irq.intid);
-        } else {
-            gic.relay(irq.intid, irq.intid);
+            ended(self.vm, intid);
         }
     }
 }
@@ -202,7 +211,7 @@ pub fn fold_others(vm: &'static Vm, vcpu: usize, core: usize, mask: VcpuMask) {
     for (other, ticket) in tickets.iter_mut().enumerate() {
         if others.contains(other) {
             *ticket = vm.vcpu(other).folds_asked.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-            cpu::tell(vm.core_of(other), cpu::FOLD);
+            mail::tell(vm.core_of(other), mail::FOLD);
         }
     }
     for (other, ticket) in tickets.into_iter().enumerate() {
@@ -214,7 +223,7 @@ pub fn fold_others(vm: &'static Vm, vcpu: usize, core: usize, mask: VcpuMask) {
         while (vm.vcpu(other).folds_done.load(Ordering::Acquire).wrapping_sub(ticket)).cast_signed()
             < 0
         {
-            if cpu::take(core, cpu::FOLD) != 0 {
+            if mail::take(core, mail::FOLD) != 0 {
                 fold_all(core);
             }
             relax();
@@ -224,7 +233,7 @@ pub fn fold_others(vm: &'static Vm, vcpu: usize, core: usize, mask: VcpuMask) {
 
 /// The same for every vCPU on core `core`, the caller's; of those that are off it nothing is in the list registers.
 pub fn fold_all(core: usize) {
-    for seat in super::seats(core) {
+    for seat in vm::seats(core) {
         fold_own(seat.vm, seat.vcpu);
     }
 }

@@ -5,7 +5,7 @@
 //! other VM is touched, and none of its locks is taken.
 
 use super::{
-    ALIVE, Ending, Start, Vm, debug, devices, focus,
+    ALIVE, Ending, Seat, Start, Vm, debug, devices, focus,
     interrupts::{Lines, kick},
     pci, share, space,
 };
@@ -15,8 +15,9 @@ use crate::{
         gic, memory, pmu, serror, sysreg, timer, wait_for_interrupt,
     },
     console,
-    cpu::{self, Core, Seat},
-    meter, trace, virtio,
+    cpu::Core,
+    mail, meter, system, trace,
+    virtio::{device as virtio, link},
 };
 use core::sync::atomic::{AtomicBool, Ordering};
 use weir_budget::Event as Budget;
@@ -58,7 +59,7 @@ const HCR_TDZ: u64 = 1 << 28;
 
 /// What a guest can't change, on the calling core, once.
 pub fn prepare_core(shared: bool) {
-    let observed = crate::boot::system().is_observed();
+    let observed = system::get().is_observed();
     let observed = if observed { HCR_TDZ } else { 0 };
     let shared = if shared { HCR_TWI } else { 0 };
     sysreg::hcr_el2::write(HCR | observed | shared);
@@ -108,7 +109,7 @@ fn begin(core: &mut Core, seat: &'static Seat) -> ! {
         load_charged(core, seat);
     } else {
         let index = core.index;
-        space::load(crate::boot::system(), seat.vm.view(), index, || attend(core));
+        space::load(system::get(), seat.vm.view(), index, || attend(core));
     }
     if seat.vm.restarts() == 0 {
         await_broker(core, seat.vm);
@@ -123,7 +124,7 @@ fn begin(core: &mut Core, seat: &'static Seat) -> ! {
 #[inline(never)]
 fn await_broker(core: &mut Core, vm: &Vm) {
     let begun = timer::now_ns();
-    while let Some(longest) = virtio::wait_for_broker(vm) {
+    while let Some(longest) = link::wait_for_broker(vm) {
         let now = timer::now_ns();
         if now - begun >= longest {
             console::event(vm.event(What::BrokerLate, 0));
@@ -153,7 +154,7 @@ fn load_charged(core: &mut Core, seat: &'static Seat) {
             continue;
         }
         let pieces = space::Load::CHARGED;
-        let done = load.step(crate::boot::system(), seat.vm.view(), index, pieces);
+        let done = load.step(system::get(), seat.vm.view(), index, pieces);
         meter.charge(seat, index, pieces.accesses());
         if done {
             return;
@@ -242,7 +243,7 @@ pub fn wake(core: &Core, seat: &'static Seat, context: &Context) -> ! {
 pub fn turn_on(vm: &Vm, vcpu: usize, entry: u64, x0: u64) {
     let life = vm.restarts.load(Ordering::Relaxed);
     *vm.vcpu(vcpu).start.lock() = Start { entry, x0, life, asked: true };
-    cpu::tell(vm.core_of(vcpu), cpu::START);
+    mail::tell(vm.core_of(vcpu), mail::START);
 }
 
 /// Ends the life of the VM on this core; `detail` is the event that tells of it. The first to end a life says why.
@@ -265,7 +266,7 @@ pub fn end(core: &mut Core, seat: &'static Seat, ending: Ending, detail: Event) 
         vm.count_ending(ending, detail.detail);
         console::event(detail);
         for vcpu in on.iter() {
-            cpu::tell(vm.core_of(vcpu), cpu::STOP);
+            mail::tell(vm.core_of(vcpu), mail::STOP);
         }
     }
     park(core, seat)
@@ -283,7 +284,7 @@ pub fn stop(vm: &'static Vm, kind: FaultKind) {
     vm.count_ending(Ending::Fault, kind as u32);
     console::event(Event { detail: kind as u32, ..vm.event(What::VmFault, 0) });
     for &core in vm.cores() {
-        cpu::tell(core.into(), cpu::STOP);
+        mail::tell(core.into(), mail::STOP);
     }
 }
 
@@ -316,7 +317,7 @@ pub fn parked(seat: &Seat, core: usize) {
     let leader = vm.core_of(0);
     // Who goes off in the midst of a life is no news to the leader: when that ends, whoever ends it sees under the lock that this one is off.
     if leader != core && vm.ending.lock().is_some() {
-        cpu::tell(leader, cpu::ENDED);
+        mail::tell(leader, mail::ENDED);
     }
 }
 
@@ -337,7 +338,7 @@ fn wait(core: &mut Core) -> ! {
     loop {
         attend(core);
         if let Some(seat) = core.seat {
-            if cpu::take(core.index, cpu::START) != 0
+            if mail::take(core.index, mail::START) != 0
                 && let Some((entry, x0)) = claim_start(seat)
             {
                 come_on(core, seat, entry, x0);
@@ -388,45 +389,45 @@ pub fn attend(core: &mut Core) {
 /// Carries out the messages that concern the core rather than its guest.
 #[inline(always)]
 pub fn serve(core: &mut Core) {
-    if !cpu::is_quiet(core.index) {
+    if !mail::is_quiet(core.index) {
         serve_each(core);
     }
 }
 
 #[inline(never)]
 fn serve_each(core: &mut Core) {
-    if cpu::take(core.index, cpu::FOLD) != 0 {
+    if mail::take(core.index, mail::FOLD) != 0 {
         super::interrupts::fold_all(core.index);
     }
-    if cpu::take(core.index, cpu::INPUT | cpu::ROOM) != 0 {
+    if mail::take(core.index, mail::INPUT | mail::ROOM) != 0 {
         super::seats(core.index).for_each(devices::uart_attention);
     }
     if core.share.is_some() {
         share::serve(core);
     }
-    if cpu::take(core.index, cpu::BUDGET) != 0
+    if mail::take(core.index, mail::BUDGET) != 0
         && let (Some(meter), Some(seat)) = (&mut core.meter, core.seat)
     {
         meter.step(seat, core.index, timer::now_ns(), Budget::Count);
         core.arm();
     }
-    if cpu::take(core.index, cpu::HAND_OVER) != 0 {
+    if mail::take(core.index, mail::HAND_OVER) != 0 {
         focus::hand_over();
     }
-    if cpu::take(core.index, cpu::CONSOLE) != 0
+    if mail::take(core.index, mail::CONSOLE) != 0
         && let Some(wire) = &mut core.wire
     {
         wire.drain();
     }
     // A guest that runs here was looked at before.
-    let _ = cpu::take(core.index, cpu::STANDSTILL);
-    if cpu::take(core.index, cpu::SHUTDOWN) != 0 {
+    let _ = mail::take(core.index, mail::STANDSTILL);
+    if mail::take(core.index, mail::SHUTDOWN) != 0 {
         shut_down(core);
     }
     // Already off: nothing to stop, and the leader looks at `ending` itself.
     let is_off = |seat: &Seat| seat.vm.vcpu(seat.vcpu).parked.load(Ordering::Relaxed);
     if core.seat.is_none_or(is_off) && core.share.is_none() {
-        let _ = cpu::take(core.index, cpu::STOP | cpu::ENDED);
+        let _ = mail::take(core.index, mail::STOP | mail::ENDED);
     }
 }
 
@@ -493,7 +494,7 @@ pub fn lead(core: &mut Core, seat: &'static Seat) -> Next {
 fn stop_system() {
     static STOPPING: AtomicBool = AtomicBool::new(false);
     if !STOPPING.swap(true, Ordering::AcqRel) {
-        cpu::tell(console::core(), cpu::SHUTDOWN);
+        mail::tell(console::core(), mail::SHUTDOWN);
     }
 }
 
@@ -502,8 +503,8 @@ fn shut_down(core: &mut Core) -> ! {
     if let Some(wire) = &mut core.wire {
         wire.flush();
     }
-    super::report();
-    super::system_event(What::SystemStop);
+    super::report::report();
+    super::report::system_event(What::SystemStop);
     if let Some(wire) = &mut core.wire {
         wire.flush();
     }

@@ -9,34 +9,41 @@ pub mod life;
 pub mod ownership;
 pub mod pci;
 pub mod pmu;
+pub mod report;
 pub mod share;
 pub mod space;
 pub mod traps;
 
 use crate::{
-    arch::{context::Context, lock::Lock, memory},
-    console, cpu, trace,
-    virtio::{self, Fair, Socket, net},
+    arch::{
+        context::Context,
+        gic::{self, Version},
+        lock::Lock,
+        memory, sysreg,
+    },
+    console, system,
+    trace::{self, Ring, Who},
+    virtio::{
+        lock::Fair,
+        port::{self, Port},
+        socket::Socket,
+    },
 };
 use core::{
     cell::UnsafeCell,
     sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
 };
-use interrupts::Version;
 use spin::Once;
 use weir_budget::Shared;
 use weir_model::packed::{INTID_LIMIT, MAX_CORES, MAX_VMS, System, VM_LEN, VmView};
 use weir_paging::table::PAGE;
-use weir_trace::wire::{
-    Counters, DENIALS, Denial, Denials, EXIT_CAUSES, Event, ExitCause, FAULT_KINDS, HYPERVISOR,
-    Kind, Lives, VcpuState, VmState, What,
-};
+use weir_trace::wire::{DENIALS, Denial, EXIT_CAUSES, Event, ExitCause, FAULT_KINDS, What};
 use weir_vdev::{
     debug::Debug,
     gic::{Gic, Mailboxes},
     id::IdRegisters,
     pl011::Pl011,
-    psci::{Power, State},
+    psci::Power,
     stolen::StolenTime,
 };
 
@@ -91,6 +98,43 @@ pub struct Vcpu {
     folds_done: AtomicU32,
 }
 
+/// A vCPU's place on a core.
+#[derive(Clone, Copy)]
+pub struct Seat {
+    /// The VM.
+    pub vm: &'static Vm,
+    /// The vCPU's number in it.
+    pub vcpu: usize,
+    /// Where its exits are counted.
+    pub counts: &'static Counts,
+    /// Where its core records what happens to it.
+    pub ring: &'static Ring,
+    /// Who it is in there.
+    pub who: Who,
+}
+
+impl Seat {
+    /// Records something that befell it, off the paths that a guest feels.
+    #[inline(never)]
+    pub fn record(&self, kind: trace::Kind, detail: u32, count: u64, other: u64) {
+        trace::push(self.ring, self.who.tag(kind, detail), count, other);
+    }
+
+    /// Counts a synchronous exit, and records it.
+    pub fn exit(&self, cause: ExitCause) {
+        self.counts.exit(cause);
+        let syndrome = sysreg::esr_el2::read();
+        trace::push(self.ring, self.who.tag(trace::Kind::Exit, cause as u32), syndrome, 0);
+    }
+
+    /// Counts an exit by interrupt `intid`, and records the interrupt.
+    #[inline(always)]
+    pub fn interrupt(&self, cause: ExitCause, intid: u32) {
+        self.counts.exit(cause);
+        trace::push(self.ring, self.who.tag(trace::Kind::Interrupt, intid), 0, 0);
+    }
+}
+
 /// A place that one core alone uses.
 struct Place<T>(UnsafeCell<T>);
 
@@ -135,9 +179,9 @@ pub struct Vm {
     /// The socket device, of a VM in a flow.
     pub socket: Fair<Socket>,
     /// The network device, where it has one.
-    pub port: Lock<net::Port>,
+    pub port: Lock<Port>,
     /// What became of its frames.
-    pub frames: net::Counts,
+    pub frames: port::Counts,
     /// What its cores share of its memory budget.
     pub bandwidth: Shared,
     /// The budget that it was last set to, reads and writes.
@@ -166,7 +210,7 @@ pub struct Vm {
 struct Kept {
     vm: Vm,
     /// Each vCPU's place on its core; set once.
-    seats: [Once<cpu::Seat>; MAX_CORES],
+    seats: [Once<Seat>; MAX_CORES],
     /// What each vCPU is while another has the core that they share.
     contexts: [Place<Context>; MAX_CORES],
     /// Each vCPU's debug registers.
@@ -197,8 +241,8 @@ impl Vm {
             mail: Mailboxes::new(),
             uart: Lock::new(Pl011::new()),
             socket: Fair::new(Socket::new()),
-            port: Lock::new(net::Port::new()),
-            frames: net::Counts::new(),
+            port: Lock::new(Port::new()),
+            frames: port::Counts::new(),
             bandwidth: Shared::new(),
             budget: [const { AtomicU64::new(0) }; 2],
             budget_changes: AtomicU32::new(0),
@@ -303,7 +347,7 @@ impl Vm {
 
     /// Whether it moves the packets of the others' flows.
     pub fn is_broker(&self) -> bool {
-        crate::boot::system().header.broker as usize == self.index()
+        system::get().header.broker as usize == self.index()
     }
 
     /// Whether none of its vCPUs runs.
@@ -325,7 +369,7 @@ impl Vm {
             console::event(Event {
                 detail: denial as u32,
                 syndrome,
-                pc: crate::arch::sysreg::elr_el2::read(),
+                pc: sysreg::elr_el2::read(),
                 ..self.event(What::Denied, vcpu)
             });
         }
@@ -341,74 +385,6 @@ impl Vm {
         if let Some(counter) = counter {
             counter.fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    /// What it is doing.
-    fn state(&self) -> VmState {
-        match *self.ending.lock() {
-            Some(Ending::Off) => VmState::Off,
-            Some(Ending::Fault) if self.halted.load(Ordering::Relaxed) => VmState::Halted,
-            _ if self.began.load(Ordering::Relaxed) == 0 => VmState::NotStarted,
-            _ => VmState::Running,
-        }
-    }
-
-    fn report(&self) {
-        // Before what it is the time of: an event that is not in the counts is later.
-        let time_ns = crate::arch::timer::now_ns();
-        let vm = self.index();
-        let mut faults = [0; FAULT_KINDS];
-        for (to, from) in faults.iter_mut().zip(&self.faults) {
-            *to = from.load(Ordering::Relaxed).into();
-        }
-        console::record(
-            Kind::Lives,
-            &Lives {
-                time_ns,
-                vm: vm as u8,
-                state: self.state() as u8,
-                reserved: [0; 2],
-                restarts: self.restarts.load(Ordering::Relaxed),
-                resets: self.resets.load(Ordering::Relaxed),
-                lost: console::lost(vm),
-                faults,
-            },
-        );
-        for vcpu in 0..self.cores().len() {
-            let shared = self.vcpu(vcpu);
-            let on = self
-                .power
-                .lock()
-                .as_ref()
-                .is_some_and(|power| power.state(vcpu as u8) != State::Off);
-            let state = match (self.halted.load(Ordering::Relaxed), on) {
-                (true, _) => VcpuState::Halted,
-                (false, true) => VcpuState::On,
-                (false, false) => VcpuState::Off,
-            };
-            let mut exits = [0; EXIT_CAUSES];
-            for (to, from) in exits.iter_mut().zip(&shared.counts.exits) {
-                *to = from.load(Ordering::Relaxed);
-            }
-            console::record(
-                Kind::Counters,
-                &Counters {
-                    time_ns,
-                    vm: vm as u8,
-                    vcpu: vcpu as u8,
-                    state: state as u8,
-                    reserved: 0,
-                    restarts: self.restarts.load(Ordering::Relaxed),
-                    exits,
-                    injected: shared.counts.all_injected(),
-                },
-            );
-        }
-        let mut counts = [0; DENIALS];
-        for (to, from) in counts.iter_mut().zip(&self.denials) {
-            *to = from.load(Ordering::Relaxed);
-        }
-        console::record(Kind::Denials, &Denials { time_ns, vm: vm as u32, reserved: 0, counts });
     }
 }
 
@@ -446,8 +422,8 @@ pub fn all() -> impl Iterator<Item = &'static Vm> {
 /// The ID registers that guests see.
 fn ids() -> &'static IdRegisters {
     IDS.call_once(|| {
-        IdRegisters::from_hardware(interrupts::GIC_VERSION, |register| {
-            crate::arch::sysreg::id_register(register.crm(), register.op2())
+        IdRegisters::from_hardware(gic::VERSION, |register| {
+            sysreg::id_register(register.crm(), register.op2())
         })
     })
 }
@@ -459,7 +435,8 @@ pub fn init(view: VmView<'static>, root: u64) {
         vcpu.core.store(core, Ordering::Relaxed);
     }
     vm.count.store(view.vm.vcpus, Ordering::Relaxed);
-    interrupts::init(vm, &view);
+    furnish(vm, &view);
+    console::channel(view.index).connect(view.vm.cores[0]);
     for irq in view.irqs {
         if let Some(owner) = OWNERS.get(irq.intid as usize) {
             owner.store(view.index as u8, Ordering::Relaxed);
@@ -473,21 +450,38 @@ pub fn init(view: VmView<'static>, root: u64) {
     let _ = ids();
 }
 
+/// Gives a VM its virtual GIC; on the boot core. Not part of who calls it: its stack is needed no more when guests run.
+#[inline(never)]
+fn furnish(vm: &'static Vm, view: &VmView<'static>) {
+    let mut gic = vm.gic.lock();
+    *gic = Gic::new(view.cores().len(), gic::list_registers());
+    for timer in [gic::PPI_VIRTUAL_TIMER, gic::PPI_PHYSICAL_TIMER] {
+        gic.link(timer, timer);
+    }
+    for irq in view.irqs {
+        if irq.active == 0 {
+            gic.link(irq.intid, irq.intid);
+        } else {
+            gic.relay(irq.intid, irq.intid);
+        }
+    }
+}
+
 /// The vCPUs that belong on core `core`: at most one, unless the core has a schedule.
-pub fn seats(core: usize) -> impl Iterator<Item = &'static cpu::Seat> {
+pub fn seats(core: usize) -> impl Iterator<Item = &'static Seat> {
     all().filter_map(move |vm| seat_of(vm, core))
 }
 
 /// VM `vm`'s vCPU that belongs on core `core`.
 #[must_use]
-pub fn seat_of(vm: &'static Vm, core: usize) -> Option<&'static cpu::Seat> {
+pub fn seat_of(vm: &'static Vm, core: usize) -> Option<&'static Seat> {
     let vcpu = vm.cores().iter().position(|&its| usize::from(its) == core)?;
-    Some(VMS[vm.index() % MAX_VMS].seats[vcpu % MAX_CORES].call_once(|| cpu::Seat {
+    Some(VMS[vm.index() % MAX_VMS].seats[vcpu % MAX_CORES].call_once(|| Seat {
         vm,
         vcpu,
         counts: vm.counts(vcpu),
         ring: trace::ring(core),
-        who: trace::Who::new(vm.index() as u8, vcpu as u8),
+        who: Who::new(vm.index() as u8, vcpu as u8),
     }))
 }
 
@@ -500,25 +494,4 @@ static OWNERS: [AtomicU8; INTID_LIMIT as usize] =
 pub fn owner(intid: u32) -> Option<&'static Vm> {
     let owner = OWNERS.get(intid as usize)?.load(Ordering::Relaxed);
     all().nth(owner.into())
-}
-
-/// Tells the core of VM `vm`'s first vCPU something.
-pub fn tell_first_core(vm: usize, message: u32) {
-    if let Some(vm) = all().nth(vm) {
-        cpu::tell(vm.core_of(0), message);
-    }
-}
-
-/// Sends the counters of every VM.
-pub fn report() {
-    for vm in all() {
-        vm.report();
-    }
-    virtio::report();
-    net::report();
-}
-
-/// An event of the whole system.
-pub fn system_event(what: What) {
-    console::event(Event { what: what as u16, vm: HYPERVISOR, ..Event::default() });
 }

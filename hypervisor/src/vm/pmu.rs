@@ -1,6 +1,6 @@
 //! The PMU of a vCPU that was granted one: between its model (`vboard::pmu`), which decides, and the core's counters.
 
-use super::{interrupts::settle, traps::inject_undefined};
+use super::{Seat, interrupts::settle, traps::inject_undefined};
 use crate::{
     arch::{
         Frame,
@@ -9,7 +9,7 @@ use crate::{
         sysreg,
     },
     console::{self, Text},
-    cpu::{Core, Seat},
+    cpu::Core,
     meter::pmu_intid,
 };
 use weir_model::packed::{KEPT_COUNTERS, MAX_PMU_COUNTERS};

@@ -14,7 +14,7 @@
 //! So no VM can take the core's time in another's turn more than once a line and once a turn of its own. What that takes is charged to it ([`Share::charge`]).
 
 use super::{
-    Place,
+    Place, Seat,
     admission::{Rule, Verdict},
     debug,
     interrupts::{Lines, kick},
@@ -29,9 +29,10 @@ use crate::{
         sysreg::{self, cntpct_el0},
         timer, wait_for_interrupt as sleep,
     },
-    boot, cpu,
-    cpu::{Core, Seat},
+    cpu::Core,
+    mail,
     meter::Meter,
+    system,
     trace::{self, Kind},
 };
 use core::{cell::UnsafeCell, sync::atomic::Ordering};
@@ -117,7 +118,7 @@ pub struct Share {
 impl Share {
     /// Core `core`'s, if it is shared.
     fn new(core: usize) -> Option<Self> {
-        let schedule = boot::system().shared(core)?;
+        let schedule = system::get().shared(core)?;
         let mut members = [const { None }; MAX_VMS];
         for (member, vm) in members.iter_mut().zip(schedule.vms()) {
             let seat = super::all().nth((*vm).into()).and_then(|vm| seat_of(vm, core))?;
@@ -319,7 +320,7 @@ pub fn run(core: &mut Core) -> ! {
                 let meter = member.meter.as_mut().filter(|meter| meter.is_loading());
                 let pieces =
                     if meter.is_some() { space::Load::CHARGED } else { space::Load::SHARED };
-                let done = load.step(boot::system(), seat.vm.view(), index, pieces);
+                let done = load.step(system::get(), seat.vm.view(), index, pieces);
                 if let Some(meter) = meter {
                     meter.charge(seat, index, pieces.accesses());
                 }
@@ -437,7 +438,7 @@ pub fn handle_message(frame: &Frame, core: &mut Core) {
     if core.acknowledged != gic::NOTHING || core.report {
         traps::own_interrupt(core);
     }
-    if let Some(seat) = core.current().filter(|_| !cpu::is_quiet(core.index)) {
+    if let Some(seat) = core.current().filter(|_| !mail::is_quiet(core.index)) {
         traps::end_standstill(core, seat);
     }
     life::serve(core);
@@ -526,16 +527,16 @@ fn lead(core: &mut Core, party: u8) {
 /// How much time there is at least between the beginnings of two lives of a VM that vCPU `seat` leads: a round of any core that its other vCPUs share.
 #[must_use]
 pub fn round(seat: &Seat) -> u64 {
-    boot::system().round(seat.vm.index(), seat.vm.core_of(seat.vcpu)).0
+    system::get().round(seat.vm.index(), seat.vm.core_of(seat.vcpu)).0
 }
 
 /// Messages that concern the vCPUs of this core.
 pub fn serve(core: &mut Core) {
     let index = core.index;
-    let budget = cpu::take(index, cpu::BUDGET) != 0;
-    let start = cpu::take(index, cpu::START) != 0;
-    let stop = cpu::take(index, cpu::STOP) != 0;
-    let ended = cpu::take(index, cpu::ENDED) != 0;
+    let budget = mail::take(index, mail::BUDGET) != 0;
+    let start = mail::take(index, mail::START) != 0;
+    let stop = mail::take(index, mail::STOP) != 0;
+    let ended = mail::take(index, mail::ENDED) != 0;
     let Some(share) = core.share.as_deref_mut() else { return };
     share.rouse();
     let current = share.current.map(usize::from);

@@ -1,7 +1,7 @@
 //! Exceptions of a guest: what arrives at the vectors, and who deals with it.
 
 use super::{
-    Ending, debug, devices, focus, ids,
+    Ending, Seat, debug, devices, focus, ids,
     interrupts::{Lines, kick},
     life, share,
 };
@@ -9,10 +9,12 @@ use crate::{
     arch::{
         Frame, context::Context, gic, isb, psci as firmware, sysreg, timer, wait_for_interrupt,
     },
-    cpu::{self, Core, Seat},
-    meter,
+    console,
+    cpu::Core,
+    mail, meter,
     platform::{SMMU_EVENT, UART_INTID},
-    trace, virtio,
+    trace,
+    virtio::completion,
 };
 use weir_budget::{Counts, Event as Budget};
 use weir_model::packed::{INTID_LIMIT, OnOutside};
@@ -166,7 +168,7 @@ pub extern "C" fn handle_message(frame: &mut Frame, core: &mut Core) {
     if core.acknowledged != gic::NOTHING || core.report {
         own_interrupt(core);
     }
-    if !cpu::is_quiet(core.index) {
+    if !mail::is_quiet(core.index) {
         serve_guest(core, seat);
     }
     meter::hold(core, seat);
@@ -235,8 +237,12 @@ pub fn own_interrupt(core: &mut Core) {
         _ if intid == UART_INTID as u32 => {
             count(ExitCause::OwnIrq);
             if let Some(wire) = &mut core.wire {
-                wire.receive();
+                let console::Asked { report, hand_over } = wire.receive();
+                core.report |= report;
                 wire.drain();
+                if hand_over {
+                    focus::hand_over();
+                }
             }
             gic::end(iar);
         }
@@ -257,7 +263,7 @@ pub fn own_interrupt(core: &mut Core) {
         _ => gic::end(iar),
     }
     if core::mem::take(&mut core.report) {
-        super::report();
+        super::report::report();
     }
 }
 
@@ -265,14 +271,14 @@ pub fn own_interrupt(core: &mut Core) {
 fn serve_guest(core: &mut Core, seat: &'static Seat) {
     end_standstill(core, seat);
     life::serve(core);
-    if cpu::take(core.index, cpu::STOP) != 0 {
+    if mail::take(core.index, mail::STOP) != 0 {
         life::park(core, seat);
     }
 }
 
 /// If the host says that virtual time stands still, and this core's guest is why: ends its life.
 pub fn end_standstill(core: &mut Core, seat: &'static Seat) {
-    if cpu::take(core.index, cpu::STANDSTILL) == 0 {
+    if mail::take(core.index, mail::STANDSTILL) == 0 {
         return;
     }
     let guest = interrupted();
@@ -617,7 +623,7 @@ fn call(frame: &mut Frame, core: &mut Core, seat: &'static Seat) {
         Call::HasDevices => frame.x[0] = focus::is_with(vm).into(),
         Call::HasStolenTime | Call::StolenTime => stolen_time(frame, seat),
         Call::Complete => {
-            let taken = virtio::complete(core, seat);
+            let taken = completion::complete(core.index, seat);
             if taken.is_none() {
                 vm.deny(vcpu, Denial::Call, x0);
             }
@@ -702,7 +708,7 @@ fn suspend(core: &mut Core, seat: &'static Seat) {
     let mut noted = false;
     loop {
         life::attend(core);
-        if cpu::take(core.index, cpu::STOP) != 0 {
+        if mail::take(core.index, mail::STOP) != 0 {
             life::park(core, seat);
         }
         let pending = {

@@ -19,6 +19,7 @@ pub use v3::*;
 #[cfg(all(feature = "gicv2", feature = "gicv3"))]
 compile_error!("one hypervisor drives one kind of GIC: choose gicv2 or gicv3");
 
+#[cfg(feature = "gicv3")]
 pub use distributor::LISTS;
 
 use super::{lock::Lock, memory::device, mmio};

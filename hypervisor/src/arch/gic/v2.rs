@@ -6,6 +6,11 @@ use crate::{
     platform::{GICC, GICD, GICH},
 };
 
+/// The virtual GIC is of the board's version.
+pub type Version = weir_vdev::gic::V2;
+/// The same as a value.
+pub const VERSION: weir_vdev::id::GicVersion = weir_vdev::id::GicVersion::V2;
+
 /// All interrupts are of group 0, the only one that a GIC without the Security Extensions has; they come as IRQ
 /// because FIQEn stays clear.
 pub(super) const GROUP: u32 = 0;

@@ -13,6 +13,11 @@ use crate::{
 use core::sync::atomic::{AtomicU64, Ordering};
 use weir_vdev::gic::redistributor::{self, Frames};
 
+/// The virtual GIC is of the board's version.
+pub type Version = weir_vdev::gic::V3;
+/// The same as a value.
+pub const VERSION: weir_vdev::id::GicVersion = weir_vdev::id::GicVersion::V3;
+
 /// All interrupts are of group 1: EL2 takes them as IRQ.
 pub(super) const GROUP: u32 = u32::MAX;
 

@@ -1,0 +1,76 @@
+//! Messages between cores: one mailbox per core, and the SGI that makes the core look.
+
+use crate::{arch::gic, system};
+use core::sync::atomic::{AtomicU32, Ordering};
+use weir_model::packed::MAX_CORES;
+
+/// Message: fold the list registers for another vCPU that reads the distributor.
+pub const FOLD: u32 = 1 << 0;
+/// Message: stop the vCPU, its VM's life ends.
+pub const STOP: u32 = 1 << 1;
+/// Message: turn the vCPU on.
+pub const START: u32 = 1 << 2;
+/// Message: a life of the VM whose first vCPU is here has ended.
+pub const ENDED: u32 = 1 << 3;
+/// Message: a person typed something for this VM.
+pub const INPUT: u32 = 1 << 4;
+/// Message: the VM's output has room again.
+pub const ROOM: u32 = 1 << 5;
+/// Message: bytes wait for the UART; to the console core.
+pub const CONSOLE: u32 = 1 << 6;
+/// Message: the system ends; to the console core.
+pub const SHUTDOWN: u32 = 1 << 7;
+/// Message: memory budget has come free; ask again.
+pub const BUDGET: u32 = 1 << 8;
+/// Message: hand the active devices over, if they are to go elsewhere.
+pub const HAND_OVER: u32 = 1 << 10;
+
+/// Message: virtual time stands still; end a guest that takes exceptions and executes nothing.
+pub const STANDSTILL: u32 = 1 << 11;
+
+static MAIL: [AtomicU32; MAX_CORES] = [const { AtomicU32::new(0) }; MAX_CORES];
+
+/// Core `core`'s mailbox. Masked, so that no number can reach beyond; cores are below [`MAX_CORES`] anyway (`packed`).
+fn mail(core: usize) -> &'static AtomicU32 {
+    &MAIL[core % MAX_CORES]
+}
+
+/// Puts `message` into core `core`'s mailbox and makes it look.
+pub fn tell(core: usize, message: u32) {
+    // Release: what the message speaks of was written before; the receiver's `take` acquires. A message that is already there
+    // has its SGI under way or not yet looked at, and needs no second one.
+    if mail(core).fetch_or(message, Ordering::Release) & message != message {
+        gic::send(core, gic::SGI_MESSAGE);
+    }
+}
+
+/// Puts `message` into the mailbox of every core of the system.
+pub fn tell_all(message: u32) {
+    let cores = system::get().header.cores as usize;
+    for core in 0..cores.min(MAX_CORES) {
+        tell(core, message);
+    }
+}
+
+/// Takes those of `messages` that are in core `core`'s mailbox.
+#[must_use]
+pub fn take(core: usize, messages: u32) -> u32 {
+    // Acquire: see `tell`.
+    mail(core).fetch_and(!messages, Ordering::Acquire) & messages
+}
+
+/// Whether nothing is in core `core`'s mailbox. What is put there later comes with an SGI.
+#[inline(always)]
+#[must_use]
+pub fn is_quiet(core: usize) -> bool {
+    // Relaxed: who finds something takes it, and acquires then.
+    mail(core).load(Ordering::Relaxed) == 0
+}
+
+/// Whether one of `messages` is in core `core`'s mailbox. One that is put there later comes with an SGI.
+#[inline(always)]
+#[must_use]
+pub fn is_told(core: usize, messages: u32) -> bool {
+    // Relaxed: see `is_quiet`.
+    mail(core).load(Ordering::Relaxed) & messages != 0
+}

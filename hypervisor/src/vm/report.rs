@@ -1,0 +1,98 @@
+//! Reports to the host: the counters of each VM, flow and network device, and events of the system.
+
+use super::{self as vm, Ending, Vm};
+use crate::{
+    arch::timer,
+    console,
+    virtio::{flows, net},
+};
+use core::sync::atomic::Ordering;
+use weir_trace::wire::{
+    Counters, DENIALS, Denials, EXIT_CAUSES, Event, FAULT_KINDS, HYPERVISOR, Kind, Lives,
+    VcpuState, VmState, What,
+};
+use weir_vdev::psci::State;
+
+impl Vm {
+    /// What it is doing.
+    fn state(&self) -> VmState {
+        match *self.ending.lock() {
+            Some(Ending::Off) => VmState::Off,
+            Some(Ending::Fault) if self.halted.load(Ordering::Relaxed) => VmState::Halted,
+            _ if self.began.load(Ordering::Relaxed) == 0 => VmState::NotStarted,
+            _ => VmState::Running,
+        }
+    }
+
+    fn report(&self) {
+        // Before what it is the time of: an event that is not in the counts is later.
+        let time_ns = timer::now_ns();
+        let vm = self.index();
+        let mut faults = [0; FAULT_KINDS];
+        for (to, from) in faults.iter_mut().zip(&self.faults) {
+            *to = from.load(Ordering::Relaxed).into();
+        }
+        console::record(
+            Kind::Lives,
+            &Lives {
+                time_ns,
+                vm: vm as u8,
+                state: self.state() as u8,
+                reserved: [0; 2],
+                restarts: self.restarts.load(Ordering::Relaxed),
+                resets: self.resets.load(Ordering::Relaxed),
+                lost: console::lost(vm),
+                faults,
+            },
+        );
+        for vcpu in 0..self.cores().len() {
+            let shared = self.vcpu(vcpu);
+            let on = self
+                .power
+                .lock()
+                .as_ref()
+                .is_some_and(|power| power.state(vcpu as u8) != State::Off);
+            let state = match (self.halted.load(Ordering::Relaxed), on) {
+                (true, _) => VcpuState::Halted,
+                (false, true) => VcpuState::On,
+                (false, false) => VcpuState::Off,
+            };
+            let mut exits = [0; EXIT_CAUSES];
+            for (to, from) in exits.iter_mut().zip(&shared.counts.exits) {
+                *to = from.load(Ordering::Relaxed);
+            }
+            console::record(
+                Kind::Counters,
+                &Counters {
+                    time_ns,
+                    vm: vm as u8,
+                    vcpu: vcpu as u8,
+                    state: state as u8,
+                    reserved: 0,
+                    restarts: self.restarts.load(Ordering::Relaxed),
+                    exits,
+                    injected: shared.counts.all_injected(),
+                },
+            );
+        }
+        let mut counts = [0; DENIALS];
+        for (to, from) in counts.iter_mut().zip(&self.denials) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        console::record(Kind::Denials, &Denials { time_ns, vm: vm as u32, reserved: 0, counts });
+    }
+}
+
+/// Sends the counters of every VM.
+pub fn report() {
+    for vm in vm::all() {
+        vm.report();
+    }
+    flows::report();
+    net::report();
+}
+
+/// An event of the whole system.
+pub fn system_event(what: What) {
+    console::event(Event { what: what as u16, vm: HYPERVISOR, ..Event::default() });
+}
