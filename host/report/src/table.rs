@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_of_a_table_that_just_fits_ends_at_the_terminals_end() {
+    fn the_rule_of_a_table_fits_the_terminal() {
         let mut table = Table::new(["name", "value"]);
         table.add_row(["first", "1234"]);
         for width in 8..30 {
