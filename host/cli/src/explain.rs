@@ -7,7 +7,7 @@ use weir_image::{
     first_rendered, screen,
 };
 use weir_model::{Example, Explanation, explain, explanations, similar_code};
-use weir_report::{columns, table};
+use weir_report::{columns, table, wrap};
 
 /// Explains diagnostics: why the rule exists, an example that breaks it, and the fix.
 ///
@@ -106,29 +106,10 @@ fn indented(example: &Example) -> String {
     example.text.lines().map(line).collect()
 }
 
-/// Paragraphs with lines of at most `width` columns. A longer word has a line of its own.
+/// Returns paragraphs with lines of at most `width` columns.
 fn wrapped(prose: &str, width: usize) -> String {
-    let mut text = String::new();
-    for paragraph in prose.split("\n\n") {
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        let mut column = 0;
-        for word in paragraph.split_whitespace() {
-            let length = word.chars().count();
-            if column > 0 && column + 1 + length > width {
-                text.push('\n');
-                column = 0;
-            } else if column > 0 {
-                text.push(' ');
-                column += 1;
-            }
-            text.push_str(word);
-            column += length;
-        }
-        text.push('\n');
-    }
-    text
+    let paragraphs = prose.split("\n\n").map(|text| wrap(text, Some(width), [0, 0]));
+    paragraphs.collect::<Vec<_>>().join("\n")
 }
 
 fn describe(page: &Explanation) -> Value {

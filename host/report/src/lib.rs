@@ -22,7 +22,7 @@ pub mod trace;
 
 pub use json::{JSON_VERSION, Json, versioned};
 pub use picture::Picture;
-pub use table::{Table, columns, paragraph, paragraphs, table};
+pub use table::{Table, columns, paragraph, paragraphs, table, wrap};
 
 /// The name of the summary in the directory of a run.
 pub const SUMMARY: &str = "summary.txt";

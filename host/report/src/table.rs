@@ -8,6 +8,7 @@ use std::{
     env, fmt,
     io::{self, IsTerminal as _},
 };
+use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 use weir_model::printable;
 
 /// Columns that a table on standard output may take: `COLUMNS`, or those of the terminal. In a pipe
@@ -36,23 +37,25 @@ pub fn paragraphs(label: &str, texts: &[String]) -> String {
 }
 
 fn wrapped(label: &str, text: &str, width: Option<usize>) -> String {
-    let indent = label.chars().take_while(|c| *c == ' ').count() + 2;
-    let mut lines = vec![label.to_owned()];
-    for word in text.split_whitespace() {
-        let Some(line) = lines.last_mut() else { continue };
-        let used = line.chars().count();
-        let is_first = line.ends_with(' ') || line.is_empty();
-        let blank = usize::from(!is_first);
-        let fits = width.is_none_or(|width| used + blank + word.chars().count() <= width);
-        if fits || line.trim().is_empty() {
-            line.push_str(if is_first { "" } else { " " });
-            line.push_str(word);
-        } else {
-            lines.push(format!("{:indent$}{word}", ""));
-        }
-    }
-    let lines: Vec<_> = lines.iter().map(|line| line.trim_end()).collect();
-    lines.join("\n") + "\n"
+    let words = label.trim_start();
+    let indent = label.len() - words.len();
+    wrap(&format!("{words}{text}"), width, [indent, indent + 2])
+}
+
+/// Returns the words of `text` in lines of at most `width` columns, with a line end behind each. A
+/// longer word has a line of its own. `indents` are blanks before the first line and the others.
+#[must_use]
+pub fn wrap(text: &str, width: Option<usize>, indents: [usize; 2]) -> String {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let [first, further] = indents.map(|indent| " ".repeat(indent));
+    let options = Options::new(width.unwrap_or(usize::MAX))
+        .initial_indent(&first)
+        .subsequent_indent(&further)
+        .break_words(false)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation)
+        .wrap_algorithm(WrapAlgorithm::FirstFit);
+    textwrap::fill(&text, options) + "\n"
 }
 
 /// A table in weir's style: a header with a rule below it, then rows. Cells may have several lines.
@@ -183,12 +186,12 @@ impl Table {
     }
 }
 
-/// Text for cells, without what a terminal would obey.
 /// Returns a table with these headings, as wide as the terminal allows.
 pub fn table(header: impl IntoIterator<Item: AsRef<str>>) -> Table {
     Table::new(header)
 }
 
+/// Returns text for cells, without what a terminal would obey.
 fn cells(texts: impl IntoIterator<Item: AsRef<str>>) -> Vec<String> {
     texts.into_iter().map(|text| printable(text.as_ref()).into_owned()).collect()
 }
