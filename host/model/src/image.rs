@@ -5,7 +5,10 @@ use crate::fault::{Fault, File};
 use crate::ranges::{overlap, span};
 use crate::text::hex;
 use crate::vm::{Image, Piece, Vm};
-use elf::{ElfBytes, abi, endian::LittleEndian};
+use object::{
+    LittleEndian as LE, elf,
+    read::elf::{FileHeader as _, ProgramHeader as _},
+};
 use std::ops::Range;
 use weir_units::{Bytes, Ipa};
 
@@ -143,35 +146,38 @@ fn elf(bytes: &[u8]) -> Result<Program<'_>, Vec<Problem>> {
         return fail(Code::NotElf, "the image is not an ELF file", help);
     }
     let target = "build it for aarch64-unknown-none or with aarch64-linux-gnu-gcc";
-    if bytes.get(4) != Some(&abi::ELFCLASS64) {
+    if bytes.get(4) != Some(&elf::ELFCLASS64) {
         return fail(Code::Elf32Bit, "the image is a 32-bit ELF file", target);
     }
-    if bytes.get(5) != Some(&abi::ELFDATA2LSB) {
+    if bytes.get(5) != Some(&elf::ELFDATA2LSB) {
         return fail(Code::ElfBigEndian, "the image is a big-endian ELF file", target);
     }
-    let damaged = |error: elf::ParseError| {
+    let damaged = |error: object::Error| {
         vec![problem(
             Code::ElfDamaged,
             format!("the ELF file is damaged: {error}"),
             "build it again",
         )]
     };
-    let file = ElfBytes::<LittleEndian>::minimal_parse(bytes).map_err(damaged)?;
-    if file.ehdr.e_machine != abi::EM_AARCH64 {
-        let machine = elf::to_str::e_machine_to_human_str(file.ehdr.e_machine).unwrap_or("another");
+    let file = elf::FileHeader64::<LE>::parse(bytes).map_err(damaged)?;
+    if file.e_machine(LE) != elf::EM_AARCH64 {
+        let machine = match file.e_machine(LE) {
+            elf::EM_X86_64 => "x86-64",
+            elf::EM_RISCV => "RISC-V",
+            _ => "another processor",
+        };
         return fail(
             Code::ElfMachine,
             &format!("the ELF file is for {machine}, not AArch64"),
             target,
         );
     }
-    let headers: Vec<_> =
-        file.segments().into_iter().flat_map(|segments| segments.iter()).collect();
-    if headers.iter().any(|header| header.p_type == abi::PT_INTERP) {
+    let headers = file.program_headers(LE, bytes).map_err(damaged)?;
+    if headers.iter().any(|header| header.p_type(LE) == elf::PT_INTERP) {
         return fail(Code::ElfDynamic, "the ELF file needs a dynamic linker", "link it statically");
     }
     let loaded =
-        headers.iter().filter(|header| header.p_type == abi::PT_LOAD && header.p_memsz > 0);
+        headers.iter().filter(|header| header.p_type(LE) == elf::PT_LOAD && header.p_memsz(LE) > 0);
     // Each two of them are compared, and each takes a place in the packed system.
     if loaded.clone().count() > MOST_SEGMENTS {
         let message = format!("the ELF file has more than {MOST_SEGMENTS} segments to load");
@@ -179,8 +185,11 @@ fn elf(bytes: &[u8]) -> Result<Program<'_>, Vec<Problem>> {
     }
     let mut parts = Vec::new();
     for (index, header) in loaded.clone().enumerate() {
-        let data = file.segment_data(header).map_err(damaged)?;
-        if header.p_filesz > header.p_memsz {
+        let Ok(data) = header.data(LE, bytes) else {
+            let message = format!("the ELF file is damaged: segment {index} is cut short");
+            return fail(Code::ElfDamaged, &message, "build it again");
+        };
+        if header.p_filesz(LE) > header.p_memsz(LE) {
             return fail(
                 Code::ElfDamaged,
                 "the ELF file is damaged: a segment is larger in the file than in memory",
@@ -188,7 +197,7 @@ fn elf(bytes: &[u8]) -> Result<Program<'_>, Vec<Problem>> {
             );
         }
         let what = format!("segment {index} of the ELF file");
-        parts.push(Part { what, start: header.p_paddr, data, len: header.p_memsz });
+        parts.push(Part { what, start: header.p_paddr(LE), data, len: header.p_memsz(LE) });
     }
     if parts.is_empty() {
         return fail(
@@ -199,15 +208,15 @@ fn elf(bytes: &[u8]) -> Result<Program<'_>, Vec<Problem>> {
     }
     // The entry is a virtual address, and the VM starts with its MMU off.
     let entry = loaded.into_iter().find_map(|header| {
-        let offset = file.ehdr.e_entry.checked_sub(header.p_vaddr)?;
-        (offset < header.p_memsz).then(|| header.p_paddr.checked_add(offset))?
+        let offset = file.e_entry(LE).checked_sub(header.p_vaddr(LE))?;
+        (offset < header.p_memsz(LE)).then(|| header.p_paddr(LE).checked_add(offset))?
     });
     match entry {
         Some(entry) if entry.is_multiple_of(4) => Ok(Program { entry, parts, initrd: None }),
         _ => {
             let message = format!(
                 "the ELF file's entry {} is in none of its segments",
-                hex(file.ehdr.e_entry)
+                hex(file.e_entry(LE))
             );
             fail(
                 Code::EntryOutside,

@@ -120,43 +120,9 @@ impl Image {
     }
 }
 
-/// Returns the path of a symbol in Rust's legacy mangling (`_ZN`, lengths and names, `E`) without
-/// its hash; other names as they are.
+/// Returns the path of a symbol in one of Rust's manglings, without its hash; other names as they are.
 pub(crate) fn demangle(symbol: &str) -> String {
-    let parts = || {
-        let mut rest = symbol.strip_prefix("_ZN")?;
-        let mut parts = Vec::new();
-        while let Some(digits) = rest.find(|c: char| !c.is_ascii_digit()).filter(|n| *n > 0) {
-            let (length, name) = rest.split_at_checked(digits)?;
-            let (part, behind) = name.split_at_checked(length.parse().ok()?)?;
-            parts.push(part);
-            rest = behind;
-        }
-        rest.starts_with('E').then_some(parts)
-    };
-    let Some(mut parts) = parts() else { return symbol.to_owned() };
-    let is_hash = |part: &&str| part.len() == 17 && part.starts_with('h');
-    if parts.len() > 1 && parts.last().is_some_and(is_hash) {
-        parts.pop();
-    }
-    let mut name = parts.join("::");
-    for (code, text) in [
-        ("$LT$", "<"),
-        ("$GT$", ">"),
-        ("$RF$", "&"),
-        ("$BP$", "*"),
-        ("$C$", ","),
-        ("$u20$", " "),
-        ("$u7b$", "{"),
-        ("$u7d$", "}"),
-        ("$u5b$", "["),
-        ("$u5d$", "]"),
-        ("$u27$", "'"),
-        ("..", "::"),
-    ] {
-        name = name.replace(code, text);
-    }
-    name
+    format!("{:#}", rustc_demangle::demangle(symbol))
 }
 
 #[cfg(test)]
