@@ -13,7 +13,7 @@ use std::{
 };
 use weir_image::{self as image, Environment, Failure, Result, failure::GOOD, progress::Bar};
 use weir_qemu_plugin::caches::{Counts, Observed};
-use weir_report::table;
+use weir_report::{Picture, table};
 use weir_runner::{Options, Silent, observe, show::summary, watch_signals};
 
 /// With fewer evictions or closed rows than this the run without colors or banks shows nothing.
@@ -306,11 +306,6 @@ fn share_table(curves: &[Curve]) -> String {
     )
 }
 
-/// Width and height of the drawing's field, and where it begins.
-const FIELD: (f64, f64) = (560.0, 260.0);
-const CORNER: (f64, f64) = (60.0, 40.0);
-const STROKES: [(&str, &str); 3] = [("#0072b2", "none"), ("#009e73", "6 4"), ("#d55e00", "none")];
-
 fn draw(curves: &[Curve], directory: &Path) -> Result<Vec<PathBuf>> {
     let mut csv = String::from("bytes");
     for (name, _) in curves {
@@ -324,65 +319,18 @@ fn draw(curves: &[Curve], directory: &Path) -> Result<Vec<PathBuf>> {
         }
         csv.push('\n');
     }
-    let x = |place: f64| CORNER.0 + FIELD.0 * place / f64::from(SIZES - 1);
-    let y = |percent: f64| CORNER.1 + FIELD.1 * (1.0 - percent / 100.0);
-    let mut svg = String::from(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 660 410\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"660\" height=\"410\" fill=\"#ffffff\"/>\n\
-         <text x=\"60\" y=\"24\" font-size=\"15\">L2 misses in a hundred loads, over the working set in KiB</text>\n",
-    );
-    for place in 0..SIZES {
-        let at = x(f64::from(place));
-        let _ = writeln!(
-            svg,
-            "<text x=\"{at:.0}\" y=\"318\" text-anchor=\"middle\">{}</text>",
-            (SMALLEST << place) >> 10
-        );
-    }
-    for percent in [0.0, 25.0, 50.0, 75.0, 100.0] {
-        let at = y(percent);
-        let _ = writeln!(
-            svg,
-            "<path d=\"M{} {at:.0} h{}\" stroke=\"#dddddd\"/><text x=\"{}\" y=\"{:.0}\" text-anchor=\"end\">{percent:.0}</text>",
-            CORNER.0,
-            FIELD.0,
-            CORNER.0 - 6.0,
-            at + 4.0
-        );
-    }
-    let share = x(f64::from((SHARE / SMALLEST).ilog2()));
-    let _ = writeln!(
-        svg,
-        "<path d=\"M{share:.0} {} v{}\" stroke=\"#5f6b7a\" stroke-dasharray=\"2 3\"/>\
-         <text x=\"{:.0}\" y=\"{}\">its share</text>",
-        CORNER.1,
-        FIELD.1,
-        share + 4.0,
-        CORNER.1 + 12.0
-    );
-    for (((name, points), (stroke, dashes)), line) in curves.iter().zip(STROKES).zip(0_u32..) {
-        let path = points.iter().enumerate().map(|(place, point)| {
-            format!(
-                "{:.1} {:.1}",
-                x(f64::from(u8::try_from(place).unwrap_or(u8::MAX))),
-                y(point.percent())
-            )
-        });
-        let path = path.collect::<Vec<_>>().join(" L");
-        let at = 345 + 20 * line;
-        let _ = writeln!(
-            svg,
-            "<path d=\"M{path}\" fill=\"none\" stroke=\"{stroke}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\"/>\
-             <path d=\"M60 {at} h30\" stroke=\"{stroke}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\"/>\
-             <text x=\"98\" y=\"{}\">{name}</text>",
-            at + 4
-        );
-    }
-    svg += "</svg>\n";
-    let files = [directory.join("cache-share.csv"), directory.join("cache-share.svg")];
-    write(&files[0], &csv)?;
-    write(&files[1], &svg)?;
-    Ok(files.into())
+    let kib = |size: u64| f64::from((size >> 10).ilog2());
+    let line = |points: &[Point]| points.iter().map(|at| (kib(at.size), at.percent())).collect();
+    let share = ("its share".to_owned(), vec![(kib(SHARE), 0.0), (kib(SHARE), 100.0)]);
+    let lines = curves.iter().map(|(name, points)| ((*name).to_owned(), line(points)));
+    let picture = Picture {
+        x: "log2 of the working set in KiB",
+        y: "L2 misses in a hundred loads",
+        lines: lines.chain([share]).collect(),
+    };
+    let file = directory.join("cache-share.csv");
+    write(&file, &csv)?;
+    Ok(vec![file, picture.write(directory.join("cache-share.svg"))?])
 }
 
 #[cfg(test)]
