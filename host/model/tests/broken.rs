@@ -1,10 +1,11 @@
 //! Every broken file of `broken/` is refused with the messages beside it.
 //!
-//! `UPDATE_EXPECTED=1 cargo test` writes them anew.
+//! `SNAPSHOTS=overwrite cargo test` writes them anew.
 
 mod images;
 
-use std::{env, fs, path::Path};
+use snapbox::{Assert, Data, assert::DEFAULT_ACTION_ENV};
+use std::{fs, path::Path};
 use weir_model::{Catalog, Faults, Style, check_file, check_text};
 
 fn catalog() -> Catalog {
@@ -49,6 +50,7 @@ fn every_broken_file_is_refused_with_its_message() {
         .collect();
     names.sort();
     assert!(names.len() >= 100, "{} files", names.len());
+    let snapshots = Assert::new().action_env(DEFAULT_ACTION_ENV);
     let mut differ = Vec::new();
     for path in names {
         let name = path.file_name().unwrap().to_str().unwrap();
@@ -58,14 +60,11 @@ fn every_broken_file_is_refused_with_its_message() {
         };
         assert_complete(&faults, name);
         let shown = shown(&faults, &directory);
-        let expected = path.with_extension("expected");
-        if env::var_os("UPDATE_EXPECTED").is_some() {
-            fs::write(&expected, &shown).unwrap();
-        } else if fs::read_to_string(&expected).unwrap_or_default() != shown {
-            differ.push(format!("{name}:\n{shown}"));
-        }
+        let expected = Data::read_from(&path.with_extension("expected"), None).raw();
+        differ.extend(snapshots.try_eq(Some(&name), shown.into(), expected).err());
     }
-    assert!(differ.is_empty(), "not as in .expected:\n{}", differ.join("\n"));
+    let differ: String = differ.iter().map(ToString::to_string).collect();
+    assert!(differ.is_empty(), "not as in .expected:\n{differ}");
 }
 
 /// The only message of a file with these bytes, and its place.

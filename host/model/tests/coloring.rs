@@ -3,6 +3,7 @@
 mod images;
 
 use proptest::prelude::*;
+use snapbox::{Data, assert_data_eq};
 use std::{
     collections::{BTreeMap, BTreeSet},
     env,
@@ -53,7 +54,7 @@ fn has(share: &Share, colors: &str, banks: &str) {
 
 /// The cells of every platform and DRAM map. Checked by hand against the facts: see the head of each block.
 ///
-/// `UPDATE_EXPECTED=1 cargo test` writes the table anew.
+/// `SNAPSHOTS=overwrite cargo test` writes the table anew.
 #[test]
 fn cells_of_the_platforms() {
     let mut table = String::new();
@@ -83,10 +84,7 @@ fn cells_of_the_platforms() {
         }
     }
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cells.expected");
-    if env::var_os("UPDATE_EXPECTED").is_some() {
-        fs::write(&golden, &table).unwrap();
-    }
-    assert_eq!(table, fs::read_to_string(golden).unwrap());
+    assert_data_eq!(table, Data::read_from(&golden, None).raw());
 }
 
 /// The facts in figures, by addresses.

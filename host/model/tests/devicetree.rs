@@ -7,6 +7,7 @@ use dtoolkit::{
     fdt::Fdt,
     model::{DeviceTree, DeviceTreeNode},
 };
+use snapbox::{Data, assert_data_eq};
 use std::{fmt::Write, fs, path::Path, process::Command};
 use weir_model::{Catalog, Payload, Platform, check_text, pack};
 
@@ -82,12 +83,7 @@ fn shown(text: &str) -> String {
 
 fn assert_golden(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/devicetree").join(name);
-    let shown = shown(text);
-    if std::env::var_os("UPDATE_EXPECTED").is_some() {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, &shown).unwrap();
-    }
-    assert_eq!(fs::read_to_string(&path).unwrap_or_default(), shown, "{}", path.display());
+    assert_data_eq!(shown(text), Data::read_from(&path, None).raw());
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Where everything lies. Systems without colors lie where they lay before there were any.
 //!
-//! `UPDATE_EXPECTED=1 cargo test` writes the maps in `placement/` anew.
+//! `SNAPSHOTS=overwrite cargo test` writes the maps in `placement/` anew.
 
 #[path = "../../../tests/checkout.rs"]
 mod checkout;
 
 use checkout::guests;
-use std::{env, fs, path::Path};
+use snapbox::{Data, assert_data_eq};
+use std::{fs, path::Path};
 use weir_model::{Catalog, check_file, place};
 
 fn catalog() -> Catalog {
@@ -31,9 +32,6 @@ fn systems_lie_where_they_lay() {
         let placed = place(&system, 45_678_901).unwrap_or_else(|faults| panic!("{name}: {faults}"));
         let rows = placed.table().map(|row| row.join("  ") + "\n");
         let text = placed.header().0.join("  ") + "\n" + &rows.collect::<String>();
-        if env::var_os("UPDATE_EXPECTED").is_some() {
-            fs::write(&map, &text).unwrap();
-        }
-        assert_eq!(text, fs::read_to_string(&map).unwrap(), "{name}");
+        assert_data_eq!(text, Data::read_from(&map, None).raw());
     }
 }

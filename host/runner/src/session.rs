@@ -209,12 +209,7 @@ mod tests {
     fn the_report_of_a_synthetic_wire_is_as_recorded() {
         let (_, end, report) = run(plan(), wire().bytes(), 7);
         assert_eq!(end, Some(End::AllMet));
-        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/src/golden.json");
-        if std::env::var_os("WEIR_BLESS").is_some() {
-            std::fs::write(golden, &report).expect("the golden file can be written");
-        }
-        let recorded = std::fs::read_to_string(golden).expect("a golden file");
-        assert_eq!(report, recorded, "WEIR_BLESS=1 records a new one");
+        snapbox::assert_data_eq!(report, snapbox::file!["golden.json": Text].raw());
     }
 
     #[test]
