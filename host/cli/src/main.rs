@@ -144,3 +144,20 @@ fn report_failure(failure: &Failure) -> ExitCode {
     }
     ExitCode::from(failure.status)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verb_has_an_example() {
+        let command = Command::command();
+        for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+            let name = verb.get_name();
+            let below = verb.get_subcommands().filter_map(clap::Command::get_after_help);
+            let help: String =
+                below.chain(verb.get_after_help()).map(ToString::to_string).collect();
+            assert!(help.contains("Example") && help.contains(&format!("  weir {name}")), "{name}");
+        }
+    }
+}

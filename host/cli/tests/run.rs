@@ -146,51 +146,6 @@ fn the_report_alone_goes_to_standard_output() {
 }
 
 #[test]
-fn where_the_report_goes_is_looked_at_before_the_run() {
-    let fake = fake(WELL);
-    for (file, status, why) in [
-        ("./system.toml", 2, "--json would overwrite ./system.toml"),
-        ("image", 2, "--json would overwrite image"),
-        ("nowhere/report.json", 3, "cannot write nowhere/report.json"),
-        (".", 3, "cannot write ."),
-    ] {
-        let said = say(&mut fake.run(&["--json", file]));
-        assert_eq!(said.status, Some(status), "{}", said.err);
-        assert!(said.err.contains(why), "{}", said.err);
-    }
-    let mut observe = fake.weir();
-    let said = say(observe.args(["observe", "system.toml", "--output", "system.toml"]));
-    assert_eq!(said.status, Some(2), "{}", said.err);
-    for (image, status, why) in [
-        ("system.toml", 2, "-o would overwrite system.toml"),
-        ("x.map", 2, "the map goes to x.map"),
-        ("nowhere/x.img", 3, "cannot write nowhere/x.img"),
-    ] {
-        let said = say(fake.weir().args(["build", "system.toml", "-o", image]));
-        assert_eq!(said.status, Some(status), "{}", said.err);
-        assert!(said.err.contains(why), "{}", said.err);
-    }
-    let board = include_str!("../../../boards/qemu-virt/board.toml");
-    fake.write("board.toml", board.replace("qemu-virt.dtb", "board.dtb").as_bytes());
-    fake.write("board.dtb", include_bytes!("../../../boards/qemu-virt/qemu-virt.dtb"));
-    for call in [
-        "check system.toml --output system.toml",
-        "build system.toml --platform board.toml -o board.toml",
-        "run system.toml --platform board.toml --json board.toml",
-        "calibrate system.toml -o system.toml",
-        "plan system.toml -o system.toml",
-        "simulate sweep system.toml --vary seed=1 --output system.toml",
-        "simulate merge system.toml --output system.toml",
-    ] {
-        let said = say(fake.weir().args(call.split(' ')));
-        assert_eq!(said.status, Some(2), "{call}: {}", said.err);
-        assert!(said.err.contains(" would overwrite "), "{call}: {}", said.err);
-    }
-    assert_eq!(fake.read("system.toml"), SYSTEM);
-    assert_eq!((fake.read("image").as_str(), fake.runs().len()), ("an image", 0));
-}
-
-#[test]
 fn a_missed_line_is_the_systems_fault() {
     let fake = fake("head -c 200 good; exec sleep 100");
     let said = say(&mut fake.run(&["--for", "1s"]));

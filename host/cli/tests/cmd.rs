@@ -1,0 +1,9 @@
+//! The cases in `cmd/`: calls of `weir` with what they print and their exit status.
+
+#[test]
+fn calls_print_what_the_cases_say() {
+    trycmd::TestCases::new()
+        .default_bin_name("weir")
+        .env("WEIR_ROOT", ".")
+        .case("tests/cmd/*.trycmd");
+}
