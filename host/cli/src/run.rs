@@ -120,10 +120,10 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
 
 /// Returns the options of a run of `system` with its bounds, and nothing else asked for.
 pub fn options(system: &System, environment: &Environment) -> Options {
-    let judged = system.broker().map(|_| &system.timing);
-    let serialized = |timing| bounds(timing, Cores::Serialized, Effort::default()).of;
+    let has_flows = system.broker().is_some();
+    let serialized = || bounds(&system.timing, Cores::Serialized, Effort::default()).of;
     Options {
-        bounds: judged.map_or_else(Vec::new, serialized),
+        bounds: if has_flows { serialized() } else { Vec::new() },
         overheads: json!(overhead_sources(&system.timing.tables, build_id::of_checkout())),
         ..Options::new(environment.clone())
     }

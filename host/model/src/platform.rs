@@ -296,7 +296,7 @@ fn parse(
     match platform.flatten() {
         Some(platform) => faults.into_result(platform),
         // What is not there was reported as missing.
-        None => Err(faults.into_result(()).err().unwrap_or_default()),
+        None => Err(Faults(faults.sorted())),
     }
 }
 

@@ -194,7 +194,7 @@ fn check_for(
             faults.into_result(Checked::Complete(Box::new(system)))
         }
         // Without a platform at least that is a fault.
-        None => Err(faults.into_result(()).err().unwrap_or_default()),
+        None => Err(Faults(faults.sorted())),
     }
 }
 
@@ -220,7 +220,7 @@ fn parse(file: &File) -> Result<Parsed, Faults> {
         Some(((raw, requests, timing), absent)) => {
             Ok(Parsed { raw, requests, timing, faults, absent })
         }
-        None => Err(faults.into_result(()).err().unwrap_or_default()),
+        None => Err(Faults(faults.sorted())),
     }
 }
 
