@@ -230,16 +230,16 @@ def modules():
     f.text(20, 26, "Entry", kind="title")
     f.box(110, 12, 235, 50, "e", "arch/boot.s, boot.rs",
           ["boot_main, start_core; then each core"])
-    f.box(357, 12, 235, 50, "e", "entry.rs, vm/traps.rs",
+    f.box(357, 12, 235, 50, "e", "entry.rs, vcpu/traps.rs",
           ["handle_sync, handle_irq"])
     f.box(604, 12, 236, 50, "e", "cpu.rs, mail.rs", ["per-CPU data, messages between cores"])
     f.text(20, 96, "Topics", kind="title")
     topics = [
-        ("VM lifecycle", ["vm/life.rs: start, stop, restart", "arch/context.rs: vCPU context"]),
+        ("VM lifecycle", ["vm/lifecycle.rs, vm/ending.rs", "start, stop, restart"]),
         ("Memory of VMs", ["vm/space.rs: stage 2", "vm/ownership.rs: read-back"]),
-        ("Interrupts", ["vm/interrupts.rs, vm/traps.rs", "core/vdev/src/gic: deliver_hw"]),
-        ("Virtual devices", ["vm/devices.rs, vm/pmu.rs, vm/debug.rs", "core/vdev"]),
-        ("Shared cores", ["vm/share.rs: schedules", "vm/admission.rs: interrupt rules"]),
+        ("Interrupts", ["vcpu/interrupts.rs", "core/vdev/src/gic: deliver_hw"]),
+        ("Virtual devices", ["vm/devices.rs, vcpu/pmu.rs", "core/vdev"]),
+        ("vCPUs of a core", ["vcpu/run.rs: run loop, vCPU switch", "vcpu/schedule.rs, vcpu/admission.rs"]),
         ("Handed-over devices", ["vm/focus.rs", "core/vdev/src/gic/mod.rs: relay"]),
         ("Memory budgets", ["meter.rs: throttle, replenish, poll", "core/budget"]),
         ("Passthrough and DMA", ["vm/pci.rs: configuration, streams", "arch/smmu, arch/ecam.rs"]),

@@ -9,13 +9,14 @@ use crate::{
     },
     console::{self, Text, Wire},
     cpu,
-    meter::Meter,
     platform::{CORES, LOAD_ADDRESS, RAM_BASE, UART_INTID},
-    system, virtio,
+    system,
+    vcpu::{pmu, prepare::prepare_core, run::run, schedule},
+    virtio,
     vm::{
-        self, life,
+        self,
         ownership::{self, Found},
-        report, share, space,
+        report, space,
     },
 };
 use dtoolkit::{
@@ -164,9 +165,10 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
         let core = Text::number(core.index as u64, 10);
         console::refuse(&["GIC of core ", core.as_str(), ": ", reason]);
     }
-    share::furnish(core);
-    life::prepare_core(core.share.is_some());
-    core.seat = vm::seats(core.index).next().filter(|_| core.share.is_none());
+    core.schedule = schedule::of_core(core.index);
+    let shared = core.schedule.as_deref().is_some_and(|schedule| schedule.partition.is_some());
+    prepare_core(shared);
+    core.sole = vm::seats(core.index).next().filter(|_| !shared);
     core.mitigations = Mitigations::from_firmware(psci::arch_features);
     if core.mitigations.needs_workaround_2() {
         psci::forward(ARCH_WORKAROUND_2, 1);
@@ -188,19 +190,12 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
     }
     crate::trace::begin(core.index);
     core.ticks.start(timer::now_ns());
-    start_meters(core);
-    vm::pmu::start(core);
-    core.arm();
-    life::run(core)
-}
-
-/// Not part of who calls it: its stack is needed no more when guests run.
-#[inline(never)]
-fn start_meters(core: &mut cpu::Core) {
-    core.meter = core.seat.and_then(|seat| Meter::start(core.index, seat));
-    if let Some(share) = &mut core.share {
-        share.start_meters(core.index);
+    if let Some(schedule) = &mut core.schedule {
+        schedule.start_meters(core.index);
     }
+    pmu::start(core);
+    core.arm();
+    run(core)
 }
 
 /// Refuses to go on when a table maps a page outside of its owner's cells or ranges.
@@ -319,24 +314,4 @@ fn machine(stage1: &mut Stage1, device_tree: u64, needs_smmu: bool) -> Option<(u
         node.property("compatible").is_some_and(|names| names.value().starts_with(b"arm,smmu-v3\0"))
     };
     Some((end, needs_smmu && tree.root().children().any(is_smmu)))
-}
-
-/// An exception of EL2 itself. Nothing a guest does leads here; a mistake of ours or a broken machine does. This core stops, the
-/// others go on.
-pub extern "C" fn own_exception(esr: u64, elr: u64, far: u64) -> ! {
-    let texts = [esr, elr, far].map(|value| Text::number(value, 16));
-    console::last_words(&[
-        "exception at EL2: ESR 0x",
-        texts[0].as_str(),
-        ", ELR 0x",
-        texts[1].as_str(),
-        ", FAR 0x",
-        texts[2].as_str(),
-    ])
-}
-
-#[panic_handler]
-fn panic(info: &core::panic::PanicInfo) -> ! {
-    let (file, line) = info.location().map_or(("?", 0), |place| (place.file(), place.line()));
-    console::last_words(&["panic at ", file, ":", Text::number(line.into(), 10).as_str()])
 }

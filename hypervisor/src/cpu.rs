@@ -4,7 +4,11 @@ use crate::{
     arch::{gic, relax, sysreg, timer},
     console::{self, Wire},
     meter::Meter,
-    vm::{Seat, share::Share},
+    vcpu::{
+        action::{Action, Exit},
+        schedule::Schedule,
+    },
+    vm::Seat,
 };
 use core::{
     cell::UnsafeCell,
@@ -17,10 +21,18 @@ use weir_vdev::{pmu::Pmu, smccc::Mitigations};
 pub struct Core {
     /// Its number, as the platform counts.
     pub index: usize,
-    /// The vCPU that has it for itself; none on a core that several share, or that none has.
-    pub seat: Option<&'static Seat>,
-    /// The vCPUs that share it, and its schedule.
-    pub share: Option<&'static mut Share>,
+    /// Its only vCPU; `None` on a core that several share, or that has none.
+    pub sole: Option<&'static Seat>,
+    /// The vCPU whose state is on the core.
+    pub current: Option<&'static Seat>,
+    /// Its vCPUs, and which of them has it.
+    pub schedule: Option<&'static mut Schedule>,
+    /// What a handler asked the run loop to do with the current vCPU.
+    pub action: Option<Action>,
+    /// The current vCPU waits for an interrupt, its state on the core.
+    pub waits: bool,
+    /// The interrupts of guests are held back by their priority.
+    pub holds_guests: bool,
     /// An interrupt that was acknowledged on the fast path and is handled on the slow one.
     pub acknowledged: u64,
     /// The board's UART, on the console core.
@@ -32,7 +44,7 @@ pub struct Core {
     /// A report of the counters is due.
     pub report: bool,
     /// Counts what the vCPU that it runs takes of a memory budget.
-    pub meter: Option<Meter>,
+    pub meter: Option<&'static mut Meter>,
     /// The vCPU's own PMU, if it was granted one.
     pub pmu: Option<Pmu>,
     /// The interrupt of the PMU where only the meter uses that.
@@ -40,10 +52,17 @@ pub struct Core {
 }
 
 impl Core {
-    /// The vCPU whose guest was interrupted, or that EL2 does something for.
+    /// Asks the run loop for `action`, unless another one was asked for.
+    pub fn ask(&mut self, action: Action) -> Exit {
+        self.action.get_or_insert(action);
+        Exit::Act
+    }
+
+    /// Whether the memory budget of the current vCPU is spent.
+    #[inline(always)]
     #[must_use]
-    pub fn current(&self) -> Option<&'static Seat> {
-        self.seat.or_else(|| self.share.as_deref().and_then(Share::current))
+    pub fn holds(&self) -> bool {
+        self.meter.as_deref().is_some_and(Meter::holds)
     }
 
     /// Gives the other cores QEMU's turn, at a tick, and plans the next; whether a report is due. A core with a meter loses its turn whenever it arms its timer for a look or a
@@ -57,7 +76,7 @@ impl Core {
         console::tell_standstill();
         relax();
         let lent_ns = LENT_NS.load(Ordering::Relaxed);
-        if lent_ns > 0 && self.meter.is_none() && self.current().is_some() {
+        if lent_ns > 0 && self.meter.is_none() && self.current.is_some() {
             lend(now, lent_ns);
         }
         self.report |= self.ticks.tick(clock_ns());
@@ -73,7 +92,7 @@ impl Core {
     /// The same, or for `due`.
     #[inline(always)]
     pub fn arm_before(&self, due: u64) {
-        let meter = self.meter.as_ref().map_or(u64::MAX, |meter| meter.deadline);
+        let meter = self.meter.as_deref().map_or(u64::MAX, |meter| meter.deadline);
         timer::fire_at(meter.min(self.ticks.next).min(due));
     }
 }
@@ -150,8 +169,12 @@ unsafe impl Sync for Local {}
 static LOCAL: [Local; MAX_CORES] = [const {
     Local(UnsafeCell::new(Core {
         index: 0,
-        seat: None,
-        share: None,
+        sole: None,
+        current: None,
+        schedule: None,
+        action: None,
+        waits: false,
+        holds_guests: false,
         acknowledged: gic::NOTHING,
         wire: None,
         mitigations: Mitigations::NONE,

@@ -1,7 +1,13 @@
 //! Where execution enters EL2: the start of each core, and the exception vectors.
 
-use crate::{arch::memory, boot, platform, vm::traps};
+use crate::{
+    arch::memory,
+    boot, halt, platform,
+    vcpu::{interrupts, run, traps},
+};
 use core::arch::global_asm;
+
+global_asm!(include_str!("arch/copy.s"));
 
 global_asm!(
     include_str!("arch/boot.s"),
@@ -24,9 +30,10 @@ global_asm!(
 
 global_asm!(
     include_str!("arch/vectors.s"),
-    handle_irq = sym traps::handle_irq,
+    handle_irq = sym interrupts::handle_irq,
     handle_sync = sym traps::handle_sync,
     handle_serror = sym traps::handle_serror,
-    handle_message = sym traps::handle_message,
-    own_exception = sym boot::own_exception,
+    handle_interrupt = sym run::handle_interrupt,
+    handle_action = sym run::handle_action,
+    own_exception = sym halt::own_exception,
 );

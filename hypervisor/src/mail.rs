@@ -66,11 +66,3 @@ pub fn is_quiet(core: usize) -> bool {
     // Relaxed: who finds something takes it, and acquires then.
     mail(core).load(Ordering::Relaxed) == 0
 }
-
-/// Whether one of `messages` is in core `core`'s mailbox. One that is put there later comes with an SGI.
-#[inline(always)]
-#[must_use]
-pub fn is_told(core: usize, messages: u32) -> bool {
-    // Relaxed: see `is_quiet`.
-    mail(core).load(Ordering::Relaxed) & messages != 0
-}

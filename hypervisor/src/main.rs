@@ -5,13 +5,15 @@
 //! - `console`: the board's UART, shared by all VMs.
 //! - `entry`: the start of a core and the exception vectors.
 //! - `cpu`: what each core keeps to itself.
+//! - `halt`: faults of EL2 itself.
 //! - `mail`: messages between cores.
 //! - `meter`: memory budgets: counts, and the vCPU that must wait.
 //! - `platform`: the board's addresses.
 //! - `system`: the packed system.
 //! - `trace`: what happened when, for whoever reads along.
 //! - `virtio`: the socket devices of VMs in flows.
-//! - `vm`: what a VM is, how its lives begin and end, and its traps.
+//! - `vcpu`: the vCPUs of a core: their schedule, their exceptions, the run loop.
+//! - `vm`: what a VM is, and its lifecycle.
 #![no_std]
 #![no_main]
 #![expect(
@@ -24,10 +26,12 @@ mod boot;
 mod console;
 mod cpu;
 mod entry;
+mod halt;
 mod mail;
 mod meter;
 mod platform;
 mod system;
 mod trace;
+mod vcpu;
 mod virtio;
 mod vm;

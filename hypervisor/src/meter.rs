@@ -10,14 +10,14 @@ use crate::{
         gic::{self, Line},
         mark,
         pmu::Pmu,
-        timer, wait_for_interrupt,
+        timer,
     },
-    cpu::Core,
     mail,
     platform::PMU_INTIDS,
     system,
     trace::{self, Kind, MOST_OTHER, Meter as Which},
-    vm::{self, Seat, Vm, life},
+    vcpu::action::Exit,
+    vm::{self, Seat, Vm},
 };
 use core::sync::atomic::Ordering;
 use weir_budget::Counts;
@@ -154,6 +154,12 @@ impl Meter {
         self.step(seat, core, timer::now_ns(), Event::Descheduled);
     }
 
+    /// Whether its vCPU has nothing to run.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.off
+    }
+
     /// Whether EL2 loads its VM's image on its budget.
     #[must_use]
     pub fn is_loading(&self) -> bool {
@@ -169,7 +175,13 @@ impl Meter {
             Source::Pmu(pmu) => pmu.charge(accesses),
             Source::Monitor { .. } => self.others = self.others.wrapping_minus(accesses),
         }
+        let limit = self.limit;
         self.step(seat, core, timer::now_ns(), Event::Descheduled);
+        // Steps of a load that change nothing are not recorded. The run's report needs the limit.
+        if self.runs && self.limit != limit {
+            let used = self.counts(core).minus(self.begun);
+            self.record(seat, Kind::Poll, used);
+        }
     }
 
     /// Its vCPU, which does not have the core, is to run from now on.
@@ -318,22 +330,24 @@ impl Meter {
     pub fn holds(&self) -> bool {
         !self.runs
     }
+
+    /// How the exception ends in which the meter was asked.
+    #[inline(always)]
+    pub fn exit(&self) -> Exit {
+        if self.runs { Exit::Resume } else { Exit::Act }
+    }
+
+    /// Its vCPU, which keeps the core, goes off or waits, or (`on`) is about to run again.
+    pub fn note(&mut self, seat: &Seat, core: usize, on: bool) {
+        let event = if on { Event::Count } else { Event::Stop };
+        (self.off, self.loads) = (!on, false);
+        self.step(seat, core, timer::now_ns(), event);
+    }
 }
 
 #[cold]
 fn record_writes(seat: &Seat, kind: Kind, used: u64, budget: u64) {
     trace::push(seat.ring, seat.who.tag(kind, Which::Writes as u32), used, budget);
-}
-
-/// Tells the meter that its vCPU goes off or waits in EL2, or (`on`) that it is about to run again.
-pub fn note(core: &mut Core, seat: &Seat, on: bool) {
-    if let Some(meter) = &mut core.meter {
-        let event = if on { Event::Count } else { Event::Stop };
-        meter.off = !on;
-        meter.loads = false;
-        meter.step(seat, core.index, timer::now_ns(), event);
-        core.arm();
-    }
 }
 
 /// The interrupt of core `core`'s PMU.
@@ -400,28 +414,4 @@ pub fn set_budget(setter: &Vm, target: u64, budget: Counts) -> bool {
     // Release: see `Meter::follow`.
     target.budget_changes.fetch_add(1, Ordering::Release);
     true
-}
-
-/// Keeps the vCPU off its core until it may run. Its interrupts stay pending in the GIC: those of guests are held back by their
-/// priority, so that none of them, however many come, ends the wait. The caller has dealt with the messages whose SGIs it took.
-#[inline(always)]
-pub fn hold(core: &mut Core, seat: &'static Seat) {
-    let is_held = |core: &Core| core.meter.as_ref().is_some_and(Meter::holds);
-    if !is_held(core) {
-        return;
-    }
-    gic::hold_guests(true);
-    loop {
-        // What came meanwhile is pending still, and ends the wait at once.
-        wait_for_interrupt();
-        life::attend(core);
-        if !is_held(core) || mail::is_told(core.index, mail::STOP) {
-            break;
-        }
-    }
-    gic::hold_guests(false);
-    // Its SGI may have been what ended the wait.
-    if mail::take(core.index, mail::STOP) != 0 {
-        life::park(core, seat);
-    }
 }

@@ -97,11 +97,13 @@ fn repeated_suspends_interrupt_no_running_vm() {
 
 #[test]
 fn returned_budget_wakes_a_vcpu_once_per_period() {
-    // The victim is spent early in each period of 1 ms; the attacker returns its own every 3 us.
+    // The victim is spent early in each period of 1 ms; the attacker returns its own every us. (If
+    // it has returned before the victim is spent, the victim takes that from the pool, unwoken.)
     let budget = |budget: u32| format!("memory_budget = {{ accesses = {budget}, {MEMGUARD} }}");
     let keys = format!("{}\nexpect = [\"reader: \"]", budget(500));
     let victim = vm("victim", "[0]", "reader", "for_us=20000 size=0x180000", &keys);
-    let attacker = vm("attacker", "[1]", "budget-weapon", "do=suspend", &budget(4000));
+    let attacker =
+        vm("attacker", "[1]", "budget-weapon", "do=suspend every_ns=1000", &budget(4000));
     let disturbed = felt(&run(&[victim, attacker]));
     println!("{} messages", disturbed.messages);
     // Measured: 19. One in each of 20 periods, and one in that in which the victim begins.

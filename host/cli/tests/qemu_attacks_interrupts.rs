@@ -115,13 +115,13 @@ fn a_cross_core_line_costs_one_interrupt_per_slot() {
             println!("{platform} by={by}: {most} in a slot, {us} us of work, {quiet} without");
             // With QEMU's GICv2 this attack disarms itself. If core 0 has acknowledged the line and
             // the second vCPU ends it, on core 1, by a list register with the HW bit, the line is
-            // not deactivated: QEMU's trace of its GIC shows that it cannot be raised again. Here
-            // that is after eleven times, all of them in a slot of the attacker's. With a GICv3 the
-            // attack goes on.
+            // not deactivated: QEMU's trace of its GIC shows that it cannot be raised again. That
+            // is a matter of chance, after two times to eleven in the builds so far, all of them in
+            // a slot of the attacker's. With a GICv3 the attack goes on.
             let disarmed = (platform, *by) == ("qemu-virt-gicv2", "route");
             let lines = raised(&outcome);
             println!("the line came {lines} times to core 0");
-            assert!(lines >= if disarmed { 5 } else { 100 }, "{platform} by={by}: {lines} times");
+            assert!(lines >= if disarmed { 1 } else { 100 }, "{platform} by={by}: {lines} times");
             // The line, and one message for what changed in the distributor.
             let least = usize::from(!disarmed);
             assert!((least..=2).contains(&most), "{platform} by={by}: {most} interrupts in a slot");

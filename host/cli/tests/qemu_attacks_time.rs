@@ -170,10 +170,9 @@ schedule = { kind = "table", major_frame = "1ms", slots = [{ vm = "victim", star
     let line = lines.iter().find(|line| line.starts_with("reader: ")).expect("a report");
     let numbers: Vec<u64> = line.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
     let (gaps, longest) = (numbers[1], numbers[3]);
-    // Half of each ms, two switches of 6 us each, and what EL2 does in one piece at the end of the
-    // attacker's slot: measured 507,215 ns. The switches are at most 25 us long by the platform's
-    // file.
-    assert!(gaps == 0 && longest <= 500_000 + 25_000, "{line}");
+    // Half of each ms, two switches of 3 us each, and what EL2 does in one piece at the end of the
+    // attacker's slot. The switches are at most 15 us long by the platform's file.
+    assert!(gaps == 0 && longest <= 500_000 + 15_000, "{line}");
     // Each restart has its 100 ms, and is counted once; the last reset may be under way.
     let restarts = outcome.vm("attacker")["restarts"].as_u64().expect("a number");
     assert!((1..=3).contains(&restarts), "{restarts} restarts in 250 ms");

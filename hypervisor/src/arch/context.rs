@@ -16,13 +16,11 @@ macro_rules! el1_registers {
         impl El1 {
             const RESET: Self = Self { $($name: $reset,)* };
 
-            fn save() -> Self {
+            fn save(&mut self) {
                 $(
-                    let $name: u64;
                     // SAFETY: reading a register of EL1 changes nothing.
-                    unsafe { asm!(concat!("mrs {}, ", stringify!($name)), out(reg) $name, options(nostack, preserves_flags)) }
+                    unsafe { asm!(concat!("mrs {}, ", stringify!($name)), out(reg) self.$name, options(nostack, preserves_flags)) }
                 )*
-                Self { $($name,)* }
             }
 
             fn load(&self) {
@@ -103,15 +101,13 @@ macro_rules! simd {
 impl Simd {
     const RESET: Self = Self { q: [0; 32], fpcr: 0, fpsr: 0 };
 
-    fn save() -> Self {
-        let mut simd = Self::RESET;
-        simd!("stp", &raw mut simd.q);
+    fn save(&mut self) {
+        simd!("stp", &raw mut self.q);
         // FPCR and FPSR by their encodings: the assembler knows their names only with FP.
         // SAFETY: reading the two registers changes nothing.
         unsafe {
-            asm!("mrs {}, S3_3_C4_C4_0", "mrs {}, S3_3_C4_C4_1", out(reg) simd.fpcr, out(reg) simd.fpsr, options(nostack));
+            asm!("mrs {}, S3_3_C4_C4_0", "mrs {}, S3_3_C4_C4_1", out(reg) self.fpcr, out(reg) self.fpsr, options(nostack));
         }
-        simd
     }
 
     fn load(&self) {
@@ -189,16 +185,13 @@ impl Context {
     }
 
     /// Takes the context of this core's guest, whose general registers are in `frame`.
-    #[must_use]
-    pub fn save(frame: &Frame) -> Self {
-        Self {
-            frame: *frame,
-            pc: sysreg::elr_el2::read(),
-            pstate: sysreg::spsr_el2::read(),
-            el1: El1::save(),
-            simd: Simd::save(),
-            gic: gic::Interface::save(),
-        }
+    pub fn save(&mut self, frame: &Frame) {
+        self.frame = *frame;
+        self.pc = sysreg::elr_el2::read();
+        self.pstate = sysreg::spsr_el2::read();
+        self.el1.save();
+        self.simd.save();
+        self.gic = gic::Interface::save();
     }
 
     /// Puts all but the general registers onto this core; `frame` is left to the way back into the guest.
@@ -216,18 +209,43 @@ unsafe extern "C" {
     fn resume(frame: *const Frame) -> !;
 }
 
-/// Enters the guest on core `core`, the calling one, with the registers of `frame` and what stands
-/// in the system registers, and gives up this stack.
-pub fn enter_guest(core: usize, frame: Frame) -> ! {
-    let top = memory::stack_top(core);
+/// The place of the guest's general registers at the top of the stack of core `core`.
+fn frame_of(core: usize) -> *mut Frame {
+    (memory::stack_top(core) as *mut Frame).wrapping_sub(1)
+}
+
+/// The general registers of the guest of core `core`, the calling one.
+///
+/// # Safety
+///
+/// Called while a vCPU's state is on the core, in an exception of its guest.
+#[must_use]
+pub unsafe fn guest_frame(core: usize) -> &'static Frame {
+    // SAFETY: the vectors have put the registers there; by the contract they still are.
+    unsafe { &*frame_of(core) }
+}
+
+/// Enters the guest on core `core`, the calling one, with the registers of `frame`, which is not on
+/// this stack, and the content of the system registers. Gives up this stack.
+pub fn enter_guest(core: usize, frame: &Frame) -> ! {
+    let place = frame_of(core);
     // SAFETY: the top of this core's stack is mapped memory of its own (boot.s), and no value of the
-    // frames above that are overwritten here is used again, as this function doesn't return. `frame` is a
-    // parameter and may lie there itself, so it is copied with overlap allowed.
+    // frames above that are overwritten here is used again, as this function does not return.
     unsafe {
-        let place = (top as *mut Frame).sub(1);
-        core::ptr::copy(&raw const frame, place, 1);
+        core::ptr::copy_nonoverlapping(frame, place, 1);
         resume(place)
     }
+}
+
+/// Goes on with the guest on core `core`, the calling one, whose state has stayed on the core. Gives
+/// up this stack.
+///
+/// # Safety
+///
+/// As for [`guest_frame`].
+pub unsafe fn resume_guest(core: usize) -> ! {
+    // SAFETY: by the contract the guest's registers are there.
+    unsafe { resume(frame_of(core)) }
 }
 
 /// Stops this core's guest timers, so that no interrupt of a vCPU that is off comes.

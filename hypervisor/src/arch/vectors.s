@@ -2,7 +2,7 @@
 //
 // While a guest runs, SP_EL2 is the top of its core's stack and TPIDR_EL2 the core's `Core`. An exception puts the
 // guest's registers into a `Frame` there. An interrupt saves only what a Rust function may change; the rest
-// follows when `handle_irq` says (by a non-zero return) that more than an injection is to be done.
+// follows when `handle_irq` returns non-zero: `handle_interrupt` does what is more than an injection.
 
     .equ    FRAME, 256                      // x0 to x30 and a word of padding
 
@@ -79,7 +79,7 @@ vectors:
     mov     x0, sp
     mrs     x1, tpidr_el2
     bl      {handle_serror}
-    b       resume_sp
+    b       sync_done
     .endr
 
 sync:
@@ -87,6 +87,8 @@ sync:
     mov     x0, sp
     mrs     x1, tpidr_el2
     bl      {handle_sync}
+sync_done:
+    cbnz    x0, act
 resume_sp:
     ldr     x19, [sp, #152]
     ldp     x20, x21, [sp, #160]
@@ -101,7 +103,13 @@ irq_slow:
     save_rest
     mov     x0, sp
     mrs     x1, tpidr_el2
-    bl      {handle_message}
+    bl      {handle_interrupt}
+    b       resume_sp
+
+act:
+    mov     x0, sp
+    mrs     x1, tpidr_el2
+    bl      {handle_action}
     b       resume_sp
 
     .section .text.resume, "ax"

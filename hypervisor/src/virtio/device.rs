@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     arch::{memory::Peephole, relax, timer},
-    vm::{self, Seat, Vm, interrupts::settle, life},
+    vm::{self, Seat, Vm, ending, interrupts::settle},
 };
 use core::sync::atomic::Ordering;
 use weir_model::packed::{MAX_FLOWS, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT};
@@ -209,7 +209,7 @@ fn reset(vm: &'static Vm, renew: impl FnOnce(&mut Socket)) {
             break;
         };
         if timer::now_ns().saturating_sub(begun) > link.longest_copy {
-            life::stop(broker, FaultKind::Stuck);
+            ending::stop(broker, FaultKind::Stuck);
         }
         relax();
     }

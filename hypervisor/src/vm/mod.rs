@@ -1,18 +1,15 @@
 //! The virtual machines: what cores share of each.
 
-pub mod admission;
-mod debug;
+pub mod debug;
 pub mod devices;
+pub mod ending;
 pub mod focus;
 pub mod interrupts;
-pub mod life;
+pub mod lifecycle;
 pub mod ownership;
 pub mod pci;
-pub mod pmu;
 pub mod report;
-pub mod share;
 pub mod space;
-pub mod traps;
 
 use crate::{
     arch::{
@@ -136,9 +133,10 @@ impl Seat {
 }
 
 /// A place that one core alone uses.
-struct Place<T>(UnsafeCell<T>);
+pub struct Place<T>(pub UnsafeCell<T>);
 
-// SAFETY: who reaches for the content is on that core, see `Vm::context`.
+// SAFETY: each access to the content is made on that core, see `Vm::context` and
+// `vcpu::schedule`.
 unsafe impl<T> Sync for Place<T> {}
 
 /// Where a vCPU comes on, and in which of the VM's lives that was asked for.
@@ -169,7 +167,7 @@ pub struct Vm {
     /// Number of vCPUs; set once, by [`init`].
     count: AtomicU8,
     /// Physical address of its stage 2 tables.
-    root: AtomicU64,
+    pub root: AtomicU64,
     /// The virtual GIC.
     pub gic: Lock<Gic<Version>>,
     /// SGIs on their way between its vCPUs.
@@ -188,7 +186,8 @@ pub struct Vm {
     pub budget: [AtomicU64; 2],
     /// How often that was.
     pub budget_changes: AtomicU32,
-    power: Lock<Option<Power>>,
+    /// The PSCI state of its vCPUs, while it runs.
+    pub power: Lock<Option<Power>>,
     vcpus: [Vcpu; MAX_CORES],
     ending: Lock<Option<Ending>>,
     /// When its life began, in ns.
@@ -318,13 +317,13 @@ impl Vm {
         clippy::mut_from_ref,
         reason = "what is shared of a VM is in one static; the contract says who may"
     )]
-    unsafe fn context(&self, vcpu: usize) -> &mut Context {
+    pub unsafe fn context(&self, vcpu: usize) -> &mut Context {
         // SAFETY: the contract.
         unsafe { &mut *VMS[self.index() % MAX_VMS].contexts[vcpu % MAX_CORES].0.get() }
     }
 
     /// What its vCPUs are told of the time that others took from them.
-    fn stolen_time(&self) -> &'static StolenTime {
+    pub fn stolen_time(&self) -> &'static StolenTime {
         &VMS[self.index() % MAX_VMS].stolen_time
     }
 
@@ -341,7 +340,7 @@ impl Vm {
     }
 
     /// An event of this VM's.
-    fn event(&self, what: What, vcpu: usize) -> Event {
+    pub fn event(&self, what: What, vcpu: usize) -> Event {
         Event { what: what as u16, vm: self.index() as u8, vcpu: vcpu as u8, ..Event::default() }
     }
 
@@ -352,7 +351,7 @@ impl Vm {
 
     /// Whether none of its vCPUs runs.
     pub fn is_parked(&self) -> bool {
-        // Acquire: see `life::park`.
+        // Acquire: see `ending::parked`.
         (0..self.vcpu_count()).all(|vcpu| self.vcpu(vcpu).parked.load(Ordering::Acquire))
     }
 
@@ -420,7 +419,7 @@ pub fn all() -> impl Iterator<Item = &'static Vm> {
 }
 
 /// The ID registers that guests see.
-fn ids() -> &'static IdRegisters {
+pub fn ids() -> &'static IdRegisters {
     IDS.call_once(|| {
         IdRegisters::from_hardware(gic::VERSION, |register| {
             sysreg::id_register(register.crm(), register.op2())

@@ -149,28 +149,6 @@ fn in_chunks(len: u64, mut body: impl FnMut(u64, u64)) {
     }
 }
 
-/// Makes the VM's memory what it is at the start of each life: zero but for its image. `between` is called every 2 MiB or less.
-pub fn load(system: &System, view: &VmView, core: usize, mut between: impl FnMut()) {
-    // SAFETY: this is core `core`, and the pair lives only in this function, which doesn't call itself.
-    let [mut to, mut from] = unsafe { Window::take(core) };
-    for region in view.regions.iter().filter(|region| region.kind == RAM) {
-        let span = Span { pa: region.pa, len: region.len };
-        with_pages(system, view, span, 0, |pages| {
-            while to.zero(pages, system.is_observed()) > 0 {
-                between();
-            }
-        });
-    }
-    for segment in view.segments {
-        let Some(region) = region_of(view, segment) else { continue };
-        in_chunks(segment.len, |done, len| {
-            restore(system, view, (region, segment), (done, len), (&mut to, &mut from));
-            between();
-        });
-    }
-    memory::sync_instructions();
-}
-
 fn region_of<'a>(view: &VmView<'a>, segment: &Segment) -> Option<&'a Region> {
     view.regions.iter().find(|region| segment.ipa.wrapping_sub(region.ipa) < region.len)
 }
@@ -178,7 +156,8 @@ fn region_of<'a>(view: &VmView<'a>, segment: &Segment) -> Option<&'a Region> {
 /// Bytes of a cache line, as budgets count them.
 const LINE: u64 = 64;
 
-/// How far a load has come that is done piece by piece, in the VM's turns on a core that it shares.
+/// Progress of the load of a VM's image, which makes its memory what it is at each start: zero but
+/// for the image. It is done in pieces, between which the core serves interrupts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
     /// Regions, then segments, that are done.
@@ -206,6 +185,8 @@ impl Pieces {
 }
 
 impl Load {
+    /// Pieces on a core without another vCPU.
+    pub const SOLE: Pieces = Pieces { zero: memory::WINDOW, copy: memory::WINDOW / 2 };
     /// Pieces on a core that VMs share: what a turn can be late by, some us.
     pub const SHARED: Pieces = Pieces { zero: 0x1_0000, copy: 0x2000 };
     /// Pieces that a memory budget is charged for: by so much it can be exceeded.

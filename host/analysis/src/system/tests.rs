@@ -77,9 +77,9 @@ fn interrupts_too_frequent_together_get_a_factor() {
 fn slots_that_switches_take_get_a_sufficient_length() {
     let round =
         |quantum: u64| faults(&format!("kind = \"round-robin\", quantum = \"{quantum}us\" }}\n"));
-    let said = round(20);
+    let said = round(10);
     assert!(
-        said.contains("rtos's time slices of 20us are too short: switches take up to 25us of each"),
+        said.contains("rtos's time slices of 10us are too short: switches take up to 15us of each"),
         "{said}"
     );
     assert!(!said.contains("the rest"), "{said}");
@@ -87,29 +87,29 @@ fn slots_that_switches_take_get_a_sufficient_length() {
     let better = round(enough);
     assert!(!better.contains("too short") && round(enough - 20).contains("too short"), "{better}");
     assert!(
-        round(34).contains("and events of VMs that are off the core, up to 10us each, the rest")
+        round(24).contains("and events of VMs that are off the core, up to 10us each, the rest")
     );
     let table = |times: u64| {
-        let [length, second, frame] = [40, 50, 1000].map(|time| time * times);
+        let [length, second, frame] = [20, 50, 1000].map(|time| time * times);
         faults(&format!(
             "kind = \"table\", major_frame = \"{frame}us\", slots = [{{ vm = \"rtos\", start = \"0us\", length = \"{length}us\" }}, {{ vm = \"gpos\", start = \"{length}us\", length = \"{second}us\" }}] }}\n"
         ))
     };
     let said = table(1);
     assert!(
-        said.contains("rtos's slots of 40us are too short: switches take up to 50us of each"),
+        said.contains("rtos's slots of 20us are too short: switches take up to 30us of each"),
         "{said}"
     );
     assert!(!table(number(&said, "make the slots and the major frame ")).contains("too short"));
     let servers = |times: u64| {
-        let [budget, period] = [50, 2000].map(|time| time * times);
+        let [budget, period] = [20, 2000].map(|time| time * times);
         faults(&format!(
             "kind = \"fixed-priority\", servers = [{{ vm = \"rtos\", budget = \"{budget}us\", period = \"{period}us\" }}, {{ vm = \"gpos\", budget = \"500us\", period = \"{period}us\" }}] }}\n"
         ))
     };
     let said = servers(1);
     assert!(
-        said.contains("rtos's budgets of 50us are too short: switches take up to 50us of each"),
+        said.contains("rtos's budgets of 20us are too short: switches take up to 30us of each"),
         "{said}"
     );
     assert!(!servers(number(&said, "make all budgets and periods ")).contains("too short"));

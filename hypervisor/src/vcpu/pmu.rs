@@ -1,6 +1,6 @@
 //! The PMU of a vCPU that was granted one: between its model (`vboard::pmu`), which decides, and the core's counters.
 
-use super::{Seat, interrupts::settle, traps::inject_undefined};
+use super::inject::inject_undefined;
 use crate::{
     arch::{
         Frame,
@@ -11,6 +11,7 @@ use crate::{
     console::{self, Text},
     cpu::Core,
     meter::pmu_intid,
+    vm::{Seat, interrupts::settle},
 };
 use weir_model::packed::{KEPT_COUNTERS, MAX_PMU_COUNTERS};
 use weir_trace::wire::ExitCause;
@@ -23,7 +24,7 @@ const _: () = assert!(MAX_PMU_COUNTERS as usize <= MOST, "the model has them all
 
 /// Gives core `core` its part in the PMU: what its VM was granted, and who takes the interrupt. After its meter has started.
 pub fn start(core: &mut Core) {
-    let Some(seat) = core.seat else { return };
+    let Some(seat) = core.sole else { return };
     let count = seat.vm.view().vm.pmu;
     let intid = pmu_intid(core.index);
     if count == 0 {
@@ -48,7 +49,7 @@ pub fn start(core: &mut Core) {
 
 /// The vCPU comes on, or goes off: its counters stand still at 0.
 pub fn reset(core: &mut Core) {
-    if let (Some(pmu), Some(seat)) = (&mut core.pmu, core.seat) {
+    if let (Some(pmu), Some(seat)) = (&mut core.pmu, core.sole) {
         pmu.reset(&mut Granted(seat.vm.view().vm.pmu));
         update(core, seat);
     }

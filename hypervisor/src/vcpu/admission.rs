@@ -4,11 +4,14 @@
 //! A line of a VM that is off the core comes once, and then stays active until the VM has dealt with it. So what is limited is how often a line
 //! takes the core for its VM (`preempt`), and how often it comes while its VM has the core.
 
-use super::{
-    Seat, Vm,
-    interrupts::{Lines, set_masked},
+use crate::{
+    arch::gic::Line,
+    trace::Kind,
+    vm::{
+        Seat, Vm,
+        interrupts::{Lines, set_masked},
+    },
 };
-use crate::{arch::gic::Line, trace::Kind};
 use weir_model::packed::Irq;
 use weir_sched::admission::Bucket;
 use weir_units::Nanos;

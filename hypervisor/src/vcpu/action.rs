@@ -1,0 +1,33 @@
+//! What a handler asks of the run loop.
+
+use crate::vm::Ending;
+use weir_trace::wire::Event;
+
+/// How an exception ends. The vectors test for zero.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[must_use]
+#[repr(u64)]
+pub enum Exit {
+    /// The vCPU goes on.
+    Resume = 0,
+    /// The run loop is called, which carries out the core's [`Action`], if it has one.
+    Act = 1,
+}
+
+/// What becomes of the current vCPU.
+pub enum Action {
+    /// It waits for an interrupt (WFI, `CPU_SUSPEND`).
+    Wait,
+    /// It waits for an interrupt and then starts at `entry` with `x0`; all its state but that of its
+    /// timers and of its GIC is lost.
+    PowerDown {
+        /// Its first instruction.
+        entry: u64,
+        /// The value of x0.
+        x0: u64,
+    },
+    /// It goes off.
+    Off,
+    /// Its VM stops; the event tells the host why.
+    Stop(Ending, Event),
+}

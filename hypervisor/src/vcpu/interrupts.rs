@@ -1,0 +1,285 @@
+//! Interrupts: the fast path while a guest runs, and EL2's own.
+
+use super::{action::Exit, admission::Verdict, fault::fault, pmu};
+use crate::{
+    arch::{gic, isb, timer},
+    console,
+    cpu::Core,
+    meter,
+    platform::{SMMU_EVENT, UART_INTID},
+    trace,
+    vm::{
+        self, Seat, focus,
+        interrupts::{Lines, kick},
+        pci, report, seat_of,
+    },
+};
+use weir_budget::Event as Budget;
+use weir_model::packed::INTID_LIMIT;
+use weir_trace::wire::{ExitCause, FaultKind};
+
+/// An interrupt while a guest ran. The fast path serves the core's only vCPU; whatever else comes is
+/// left to [`own_interrupt`].
+#[inline(always)]
+pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
+    let iar = gic::acknowledge();
+    let intid = gic::intid(iar);
+    let Some(seat) = core.sole else { return slow(core, iar) };
+    match intid {
+        // Device interrupts are tested first: each comparison here costs every one of them an
+        // instruction.
+        32.. if intid < u32::from(INTID_LIMIT)
+            && !meter::is_pmu(intid)
+            && intid != UART_INTID as u32
+            && intid != SMMU_EVENT as u32 =>
+        {
+            gic::drop_priority(iar);
+            seat.interrupt(ExitCause::DeviceIrq, intid);
+            if !seat.vm.gic.lock().put_shared(seat.vcpu, intid, &mut Lines::new(seat.vm)) {
+                return deliver(seat, intid);
+            }
+        }
+        gic::PPI_VIRTUAL_TIMER | gic::PPI_PHYSICAL_TIMER => {
+            gic::drop_priority(iar);
+            seat.interrupt(ExitCause::Timer, intid);
+            if !seat.vm.gic.lock().put_private(seat.vcpu, intid, &mut Lines::new(seat.vm)) {
+                return deliver(seat, intid);
+            }
+        }
+        gic::SGI_GUEST => {
+            gic::end(iar);
+            seat.interrupt(ExitCause::Message, intid);
+            return drain(seat);
+        }
+        gic::PPI_HYP_TIMER => {
+            seat.counts.exit(ExitCause::OwnIrq);
+            return clock(core, Some(seat), iar);
+        }
+        _ if intid == core.meter_intid => {
+            seat.counts.exit(ExitCause::OwnIrq);
+            return overflow(core, Some(seat), iar);
+        }
+        _ => return slow(core, iar),
+    }
+    Exit::Resume
+}
+
+/// The core's own timer: ticks, and the periods and polls of the memory budget. Asks for the run loop
+/// if the vCPU must not go on, or a report is due.
+#[inline(never)]
+fn clock(core: &mut Core, seat: Option<&'static Seat>, iar: u64) -> Exit {
+    let now = timer::now_ns();
+    let mut exit = Exit::Resume;
+    if let (Some(meter), Some(seat)) = (&mut core.meter, seat)
+        && now >= meter.deadline
+    {
+        meter.step(seat, core.index, now, Budget::Count);
+        exit = meter.exit();
+        if !meter.is_counted() {
+            exit = fault(core, seat, FaultKind::Uncounted, 0);
+        }
+    }
+    if now >= core.ticks.next {
+        return tick(exit, core, iar);
+    }
+    core.arm();
+    isb();
+    gic::end(iar);
+    exit
+}
+
+/// The rest of [`clock`] where a tick is due: the short way pays neither for its registers nor for
+/// moving `exit`, which is in the first register here and there.
+#[cold]
+#[inline(never)]
+fn tick(exit: Exit, core: &mut Core, iar: u64) -> Exit {
+    // QEMU 7.2 gives the next core no time when a deadline has ended this core's turn. Here the next
+    // core runs at once, and this core has its interval from when it is back.
+    let exit = if core.give_turn() { Exit::Act } else { exit };
+    core.arm();
+    isb();
+    gic::end(iar);
+    exit
+}
+
+/// A counter reached the limit of the memory budget. Asks for the run loop if the vCPU must not go
+/// on.
+#[inline(never)]
+fn overflow(core: &mut Core, seat: Option<&'static Seat>, iar: u64) -> Exit {
+    let mut exit = Exit::Resume;
+    if let (Some(meter), Some(seat)) = (&mut core.meter, seat) {
+        let deadline = meter.deadline;
+        meter.step(seat, core.index, timer::now_ns(), Budget::Count);
+        exit = meter.exit();
+        // Only if a period has begun.
+        if meter.deadline != deadline {
+            core.arm();
+        }
+    }
+    gic::end(iar);
+    exit
+}
+
+#[cold]
+fn slow(core: &mut Core, iar: u64) -> Exit {
+    core.acknowledged = iar;
+    Exit::Act
+}
+
+/// Puts a physical interrupt into a list register, or where it waits for one.
+#[inline(never)]
+fn deliver(seat: &'static Seat, intid: u32) -> Exit {
+    let Seat { vm, vcpu, .. } = *seat;
+    let mask = vm.gic.lock().deliver_hw(vcpu, intid, &mut Lines::new(vm));
+    kick(vm, mask);
+    Exit::Resume
+}
+
+/// The same for an interrupt that did not come by the fast path, which counts it as an exit.
+fn deliver_slowly(seat: &'static Seat, intid: u32) {
+    seat.counts.injected();
+    let _ = deliver(seat, intid);
+}
+
+/// Delivers the SGIs that other vCPUs sent to this core's.
+#[inline(never)]
+pub fn drain(seat: &'static Seat) -> Exit {
+    let Seat { vm, vcpu, counts, .. } = *seat;
+    counts.injected();
+    let mask = vm.gic.lock().drain(vcpu, &vm.mail, &mut Lines::new(vm));
+    kick(vm, mask);
+    Exit::Resume
+}
+
+/// Handles the interrupt in `core.acknowledged`, if any, and sends the report that is due.
+pub fn own_interrupt(core: &mut Core) {
+    let iar = core::mem::replace(&mut core.acknowledged, gic::NOTHING);
+    let intid = gic::intid(iar);
+    let seat = core.current;
+    let count = |cause| {
+        if let Some(seat) = seat {
+            seat.interrupt(cause, intid);
+        }
+    };
+    // Not recorded: the consequences are, and under QEMU's instruction counting most ticks have none.
+    let tick = || {
+        if let Some(seat) = seat {
+            seat.counts.exit(ExitCause::OwnIrq);
+        }
+    };
+    match intid {
+        gic::SGI_MESSAGE => {
+            count(ExitCause::Message);
+            gic::end(iar);
+        }
+        gic::SGI_GUEST => {
+            gic::end(iar);
+            match core.sole {
+                Some(seat) => _ = drain(seat),
+                None => message(core),
+            }
+        }
+        gic::PPI_MAINTENANCE => {
+            count(ExitCause::Maintenance);
+            if let Some(&Seat { vm, vcpu, .. }) = seat {
+                let mask = vm.gic.lock().refresh(vcpu, &mut Lines::new(vm));
+                kick(vm, mask);
+            }
+            // Its level falls with what the model just changed; ended before, it would come again.
+            isb();
+            gic::end(iar);
+        }
+        gic::PPI_HYP_TIMER => {
+            tick();
+            let _ = clock(core, seat, iar);
+        }
+        _ if meter::is_pmu(intid) => {
+            tick();
+            if let Some(seat) = seat {
+                pmu::update(core, seat);
+            }
+            let _ = overflow(core, seat, iar);
+        }
+        gic::PPI_VIRTUAL_TIMER | gic::PPI_PHYSICAL_TIMER => {
+            match seat {
+                Some(seat) => {
+                    gic::drop_priority(iar);
+                    deliver_slowly(seat, intid);
+                }
+                // Of a vCPU that has just left the core: it comes again when the vCPU is back.
+                None => gic::end(iar),
+            }
+        }
+        _ if intid == UART_INTID as u32 => {
+            count(ExitCause::OwnIrq);
+            if let Some(wire) = &mut core.wire {
+                let console::Asked { report, hand_over } = wire.receive();
+                core.report |= report;
+                wire.drain();
+                if hand_over {
+                    focus::hand_over();
+                }
+            }
+            gic::end(iar);
+        }
+        _ if intid == SMMU_EVENT as u32 => {
+            count(ExitCause::OwnIrq);
+            pci::report_faults();
+            gic::end(iar);
+        }
+        32.. if intid < u32::from(INTID_LIMIT) => {
+            gic::drop_priority(iar);
+            match core.sole {
+                Some(seat) => deliver_slowly(seat, intid),
+                None => share_out(core, intid),
+            }
+        }
+        gic::SPECIAL.. => {}
+        // A private interrupt that was not enabled.
+        _ => gic::end(iar),
+    }
+    if core::mem::take(&mut core.report) {
+        report::report();
+    }
+}
+
+/// A device interrupt came on a core that vCPUs share, was acknowledged, and its priority dropped.
+fn share_out(core: &mut Core, intid: u32) {
+    let index = core.index;
+    let seat = vm::owner(intid).and_then(|vm| seat_of(vm, index));
+    let is_current =
+        seat.is_some_and(|seat| core.current.is_some_and(|current| core::ptr::eq(current, seat)));
+    let (Some(schedule), Some(seat)) = (core.schedule.as_deref_mut(), seat) else {
+        return gic::Line::new(intid, index).set_active(false);
+    };
+    trace::push(seat.ring, seat.who.tag(trace::Kind::Interrupt, intid), 0, 0);
+    let now = timer::now_ns();
+    let party = schedule.party(seat.vm.index());
+    let partition = schedule.partition.as_ref().map(|shared| &shared.partition);
+    let may_take = |priority| partition.is_some_and(|partition| partition.may_take(priority));
+    let rule = schedule.rules.iter_mut().flatten().find(|rule| rule.is_of(intid));
+    let verdict =
+        rule.map_or(Verdict::Deliver, |rule| rule.come(seat, index, now, is_current, may_take));
+    schedule.stale |= verdict != Verdict::Deliver;
+    if verdict != Verdict::Mask {
+        deliver_slowly(seat, intid);
+        schedule.rouse();
+    }
+    let (Some(party), false) = (party, is_current) else { return };
+    if let (Verdict::Preempt(priority), Some(shared)) = (verdict, &mut schedule.partition) {
+        shared.partition.preempt(party, priority);
+    }
+    schedule.account = schedule.account.with(party);
+}
+
+/// SGIs of guests, or changes that other vCPUs made in a distributor, on a core that vCPUs share.
+fn message(core: &mut Core) {
+    if let Some(seat) = core.current {
+        seat.interrupt(ExitCause::Message, gic::SGI_GUEST);
+        let _ = drain(seat);
+    }
+    if let Some(schedule) = core.schedule.as_deref_mut() {
+        schedule.blame();
+        schedule.rouse();
+    }
+}

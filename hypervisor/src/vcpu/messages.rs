@@ -1,0 +1,129 @@
+//! Messages from other cores and from the host.
+
+use super::{
+    action::Action,
+    fault::fault,
+    inject::interrupted,
+    schedule::{State, off},
+};
+use crate::{
+    arch::{sysreg, timer, wait_for_interrupt},
+    cpu::Core,
+    mail, trace,
+    vm::{self, devices, ending, focus, interrupts, report},
+};
+use weir_budget::Event as Budget;
+use weir_trace::wire::{FaultKind, What};
+use weir_vdev::inject::is_stuck;
+
+/// Carries out the messages in this core's mailbox.
+#[inline(always)]
+pub fn serve(core: &mut Core) {
+    if !mail::is_quiet(core.index) {
+        serve_each(core);
+    }
+}
+
+#[inline(never)]
+fn serve_each(core: &mut Core) {
+    if mail::take(core.index, mail::FOLD) != 0 {
+        interrupts::fold_all(core.index);
+    }
+    if mail::take(core.index, mail::INPUT | mail::ROOM) != 0 {
+        vm::seats(core.index).for_each(devices::uart_attention);
+    }
+    serve_vcpus(core);
+    if mail::take(core.index, mail::HAND_OVER) != 0 {
+        focus::hand_over();
+    }
+    if mail::take(core.index, mail::CONSOLE) != 0
+        && let Some(wire) = &mut core.wire
+    {
+        wire.drain();
+    }
+    // The caller has handled it for a guest that runs.
+    let _ = mail::take(core.index, mail::STANDSTILL);
+    if mail::take(core.index, mail::SHUTDOWN) != 0 {
+        shut_down(core);
+    }
+}
+
+/// Messages that concern the vCPUs of this core.
+fn serve_vcpus(core: &mut Core) {
+    let index = core.index;
+    let budget = mail::take(index, mail::BUDGET) != 0;
+    let start = mail::take(index, mail::START) != 0;
+    let stop = mail::take(index, mail::STOP) != 0;
+    let ended = mail::take(index, mail::ENDED) != 0;
+    let Some(schedule) = core.schedule.as_deref_mut() else { return };
+    schedule.rouse();
+    schedule.stale |= start | stop | ended | budget;
+    let (current, mut account) = (schedule.current, schedule.account);
+    for (place, member) in schedule.members() {
+        let is_current = current == Some(place);
+        if start
+            && matches!(member.state, State::Off)
+            && let Some((entry, x0)) = ending::claim_start(member.seat)
+        {
+            member.come_on(index, entry, x0);
+            account = account.with(place);
+        }
+        let stops = stop && !is_current && ending::must_stop(member.seat);
+        if stops && !matches!(member.state, State::Loading(_)) {
+            member.state = off(member.seat);
+            member.seat.record(trace::Kind::VcpuOff, 0, 0, 0);
+            ending::parked(member.seat, index);
+            account = account.with(place);
+        }
+        if ended && matches!(member.state, State::Off) {
+            member.state = off(member.seat);
+            if matches!(member.state, State::Ending(_)) {
+                account = account.with(place);
+            }
+        }
+        let meter = if is_current { &mut core.meter } else { &mut member.meter };
+        let Some(meter) = meter else { continue };
+        if budget && (is_current || meter.holds()) {
+            let event = if is_current { Budget::Count } else { Budget::Descheduled };
+            meter.step(member.seat, index, timer::now_ns(), event);
+            account = account.with(place);
+        }
+    }
+    schedule.account = account;
+    if budget {
+        core.arm();
+    }
+    if stop && core.current.is_some_and(ending::must_stop) {
+        let _ = core.ask(Action::Off);
+    }
+}
+
+/// Stops the VM of the current vCPU if the host says that virtual time stands still and the vCPU is
+/// why.
+pub fn end_standstill(core: &mut Core) {
+    let Some(seat) = core.current else { return };
+    if mail::take(core.index, mail::STANDSTILL) == 0 {
+        return;
+    }
+    let guest = interrupted();
+    if is_stuck(&guest, sysreg::elr_el1::read()) {
+        let _ = fault(core, seat, FaultKind::Vectors, guest.elr);
+    }
+}
+
+/// Sends what waits for the host, then the last report, and turns the machine off.
+fn shut_down(core: &mut Core) -> ! {
+    // First what waits, to make room: the last counts must not be lost.
+    if let Some(wire) = &mut core.wire {
+        wire.flush();
+    }
+    report::report();
+    report::system_event(What::SystemStop);
+    if let Some(wire) = &mut core.wire {
+        wire.flush();
+    }
+    crate::arch::psci::system_off();
+    loop {
+        wait_for_interrupt();
+    }
+}

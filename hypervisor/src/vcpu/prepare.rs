@@ -1,0 +1,69 @@
+//! The registers of a core that its guests can't change.
+
+use crate::{
+    arch::{context::stop_timers, pmu, sysreg},
+    system,
+};
+use weir_vdev::id::Controls;
+
+/// HCR_EL2: stage 2 on; interrupts and SErrors to EL2; set/way operations, SMC, ID registers, ACTLR and
+/// implementation-defined registers trap, as do LORegions and error records; EL1 is 64-bit; broadcasts of the guest reach its other cores (FB, BSU); a
+/// page-table walk to device memory faults (PTW).
+const HCR: u64 = 1 // VM
+    | 1 << 1 // SWIO
+    | 1 << 2 // PTW
+    | 1 << 3 // FMO
+    | 1 << 4 // IMO
+    | 1 << 5 // AMO
+    | 1 << 9 // FB
+    | 1 << 10 // BSU: inner shareable
+    | 1 << 18 // TID3
+    | 1 << 19 // TSC
+    | 1 << 20 // TIDCP
+    | 1 << 21 // TACR
+    | 1 << 22 // TSW
+    | 1 << 31 // RW
+    | 1 << 35 // TLOR
+    | 1 << 36; // TERR
+
+/// CPTR_EL2: trace, activity monitors and SVE trap; FP and SIMD don't. The rest is RES1.
+const CPTR: u64 = 0x33ff & !(1 << 10) | 1 << 20 | 1 << 30;
+/// MDCR_EL2: PMU, debug registers and the statistical profiler trap.
+const MDCR: u64 = 1 << 5 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 14;
+/// CNTHCTL_EL2: EL1 reads the physical counter and uses its physical timer.
+const CNTHCTL: u64 = 3;
+
+/// HCR_EL2.TWI: WFI traps, on a core that others can use meanwhile.
+const HCR_TWI: u64 = 1 << 13;
+/// HCR_EL2.TDZ: DC ZVA is prohibited, and DCZID_EL0 says so.
+const HCR_TDZ: u64 = 1 << 28;
+
+/// Sets what a guest can't change, on the calling core, once. `shared` says whether vCPUs share it.
+pub fn prepare_core(shared: bool) {
+    let observed = system::get().is_observed();
+    let observed = if observed { HCR_TDZ } else { 0 };
+    let shared = if shared { HCR_TWI } else { 0 };
+    sysreg::hcr_el2::write(HCR | observed | shared);
+    sysreg::cptr_el2::write(CPTR);
+    // MDCR_EL2.HPMN must not exceed the number of counters.
+    match pmu::counters() {
+        0 => sysreg::mdcr_el2::write(MDCR),
+        counters => {
+            sysreg::mdcr_el2::write(MDCR | counters);
+            sysreg::pmuserenr_el0::write(0);
+        }
+    }
+    sysreg::hstr_el2::write(0);
+    sysreg::cnthctl_el2::write(CNTHCTL);
+    // No offset: QEMU 7.2 adds it to a guest's deadline without a look at the overflow, and a guest that sets the latest deadline there is
+    // would hang the machine.
+    sysreg::cntvoff_el2::write(0);
+    sysreg::mdscr_el1::write(0);
+    sysreg::clear_controls(Controls::of(
+        sysreg::id_register(7, 0),
+        sysreg::id_register(7, 1),
+        sysreg::id_register(4, 0),
+    ));
+    sysreg::vpidr_el2::write(sysreg::midr_el1::read());
+    stop_timers();
+}

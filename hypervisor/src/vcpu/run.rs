@@ -1,0 +1,516 @@
+//! The run loop: gives the core to a vCPU, and carries out what the handlers ask for.
+//!
+//! The *current* vCPU is the one whose state is on the core. On a core that vCPUs share, its state
+//! leaves the core when another one runs or when it waits: the general registers and those of EL1 go
+//! to its place in the VM ([`Vm::context`](crate::vm::Vm::context)), the list registers into the
+//! model of the GIC, and its timers stop. On a core with one vCPU the state stays while the vCPU
+//! waits; it leaves only when the vCPU is powered down or off.
+
+use super::{
+    action::Action,
+    interrupts::{drain, own_interrupt},
+    messages::{end_standstill, serve},
+    pmu,
+    schedule::{Calls, Member, State, is_called, off},
+};
+use crate::{
+    arch::{
+        Frame,
+        context::{Context, enter_guest, guest_frame, resume_guest, stop_timers},
+        gic, memory, serror,
+        sysreg::{self, cntpct_el0},
+        timer, wait_for_interrupt,
+    },
+    console,
+    cpu::Core,
+    mail,
+    meter::Meter,
+    system,
+    trace::Kind,
+    virtio::link,
+    vm::{
+        Ending, Seat, debug, ending,
+        interrupts::{Lines, kick},
+        lifecycle::{self, Next},
+        space::Load,
+    },
+};
+use core::sync::atomic::Ordering;
+use weir_model::packed::schedule::LOSE_TICKS;
+use weir_sched::partition::Ready;
+use weir_trace::{
+    record::outgoing,
+    wire::{Event, FaultKind, What},
+};
+use weir_units::Nanos;
+
+/// Marker for a plug-in that counts instructions: another vCPU than before gets the core.
+const MARK_SWITCH: u32 = 37;
+
+/// Nanoseconds between two checks whether the broker is ready.
+const BROKER_POLL: u64 = 10_000;
+
+/// What a synchronous exception or an SError asked for. Called by the vectors if a handler returned
+/// [`Exit::Act`](super::action::Exit::Act).
+pub extern "C" fn handle_action(_frame: &mut Frame, core: &mut Core) {
+    if !carry_out(core) {
+        run(core);
+    }
+}
+
+/// What an interrupt left to do. Called by the vectors if the fast path returned
+/// [`Exit::Act`](super::action::Exit::Act).
+pub extern "C" fn handle_interrupt(_frame: &mut Frame, core: &mut Core) {
+    if core.sole.is_none() {
+        return handle_shared(core);
+    }
+    serve_interrupt(core);
+    if core.holds() {
+        hold(core);
+        rest(core);
+        choose(core);
+    }
+}
+
+/// The same on a core that vCPUs share: goes on with the current one, or with the one that has the
+/// core now.
+#[inline(never)]
+fn handle_shared(core: &mut Core) {
+    let (index, came) = (core.index, timer::now_ns());
+    serve_interrupt(core);
+    let held = core.holds();
+    let Some(schedule) = core.schedule.as_deref_mut() else { return };
+    schedule.charge(came);
+    let now = timer::now_ns();
+    if schedule.stale || held || now >= schedule.until {
+        let party = schedule.decide(index, now, held);
+        if party != schedule.current {
+            leave(core);
+            give_to(core, party);
+            run(core);
+        }
+        // For vCPUs whose timers were due, and that do not get the core.
+        schedule.charge(now);
+    }
+    arm(core);
+}
+
+/// Handles an interrupt and the messages that came with it.
+#[inline(always)]
+fn serve_interrupt(core: &mut Core) {
+    // The fast path may have handled its interrupt already.
+    if core.acknowledged != gic::NOTHING || core.report {
+        own_interrupt(core);
+    }
+    if !mail::is_quiet(core.index) {
+        end_standstill(core);
+        serve(core);
+    }
+    if !carry_out(core) {
+        run(core);
+    }
+}
+
+/// Carries out the action that a handler asked for. Returns whether the current vCPU goes on.
+#[inline(always)]
+fn carry_out(core: &mut Core) -> bool {
+    core.action.is_none() || act(core)
+}
+
+#[inline(never)]
+fn act(core: &mut Core) -> bool {
+    match core.action.take() {
+        None => return true,
+        Some(Action::Wait) => return !wait(core),
+        Some(Action::PowerDown { entry, x0 }) => power_down(core, entry, x0),
+        Some(Action::Off) => park(core),
+        Some(Action::Stop(ending, event)) => stop(core, ending, event),
+    }
+    false
+}
+
+/// Runs the vCPUs of this core.
+pub fn run(core: &mut Core) -> ! {
+    if core.current.is_some() {
+        rest(core);
+    }
+    choose(core)
+}
+
+/// Gives the core, which no vCPU has, to one after the other of its vCPUs.
+#[inline(never)]
+fn choose(core: &mut Core) -> ! {
+    loop {
+        attend(core);
+        let (index, now) = (core.index, timer::now_ns());
+        let schedule = core.schedule.as_deref_mut();
+        let party = schedule.and_then(|schedule| schedule.decide(index, now, false));
+        give_to(core, party);
+    }
+}
+
+/// Gives the core to entity `party`, or lets it idle. Returns if that has not entered a guest.
+fn give_to(core: &mut Core, party: Option<u8>) {
+    let Some(schedule) = core.schedule.as_deref_mut() else { return wait_for_interrupt() };
+    // No vCPU has the core, so none is delayed.
+    schedule.account = Ready::NONE;
+    let state = party.and_then(|party| schedule.member(party)).map(|member| &member.state);
+    let (Some(party), Some(state)) = (party, state) else {
+        arm(core);
+        return wait_for_interrupt();
+    };
+    match *state {
+        State::Ending(_) => lead(core, party),
+        State::Loading(_) => load(core, party),
+        State::Awaiting(since, _) => await_broker(core, party, since),
+        _ => enter(core, party),
+    }
+}
+
+/// Handles the pending interrupts and the messages to this core, while no guest runs.
+fn attend(core: &mut Core) {
+    loop {
+        let iar = gic::acknowledge();
+        if gic::intid(iar) >= gic::SPECIAL {
+            break;
+        }
+        core.acknowledged = iar;
+        own_interrupt(core);
+        carry_out(core);
+    }
+    serve(core);
+    carry_out(core);
+}
+
+/// Holds the interrupts of guests back, so that none of them, however many come, ends the wait of the
+/// current vCPU for its memory budget.
+#[inline(always)]
+fn hold(core: &mut Core) {
+    core.holds_guests = true;
+    gic::hold_guests(true);
+}
+
+/// Lets the current vCPU rest, its state on the core, until it may go on. Returns if it went off. Only
+/// the one vCPU of a core rests: there is nothing to decide meanwhile, and the core's timer is armed
+/// for what the core itself needs.
+#[inline(always)]
+fn rest(core: &mut Core) {
+    loop {
+        wait_for_interrupt();
+        attend(core);
+        let Some(seat) = core.current else { return };
+        if core.waits {
+            if !has_pending(seat) {
+                continue;
+            }
+            core.waits = false;
+            note(core, seat, true);
+        }
+        if !core.holds() {
+            resume(core);
+        }
+        hold(core);
+    }
+}
+
+/// Arms the core's timer for what is due first.
+fn arm(core: &Core) {
+    core.arm_before(core.schedule.as_deref().map_or(u64::MAX, |schedule| schedule.until));
+}
+
+/// Returns whether the current vCPU `seat` has an interrupt pending.
+fn has_pending(seat: &'static Seat) -> bool {
+    let Seat { vm, vcpu, .. } = *seat;
+    let mut gic = vm.gic.lock();
+    gic.fold(vcpu, &Lines::new(vm));
+    gic.has_pending(vcpu) || !vm.mail.is_empty(vcpu)
+}
+
+/// Tells the meter that the current vCPU waits or goes off, or (`on`) that it is about to run again.
+fn note(core: &mut Core, seat: &Seat, on: bool) {
+    let index = core.index;
+    if let Some(meter) = &mut core.meter {
+        meter.note(seat, index, on);
+        core.arm();
+    }
+}
+
+/// Goes on with the load of the image of `party`'s VM.
+fn load(core: &mut Core, party: u8) {
+    arm(core);
+    let index = core.index;
+    let Some(schedule) = core.schedule.as_deref_mut() else { return };
+    let shares = schedule.partition.is_some();
+    let Some(member) = schedule.member(party) else { return };
+    let State::Loading(progress) = &mut member.state else { return };
+    let seat = member.seat;
+    let meter = member.meter.as_mut().filter(|meter| meter.is_loading());
+    let pieces = match &meter {
+        Some(_) => Load::CHARGED,
+        None if shares => Load::SHARED,
+        None => Load::SOLE,
+    };
+    let done = progress.step(system::get(), seat.vm.view(), index, pieces);
+    if let Some(meter) = meter {
+        meter.charge(seat, index, pieces.accesses());
+    }
+    if done {
+        let now = timer::now_ns();
+        member.state = State::Awaiting(now, now);
+        schedule.stale = true;
+    }
+}
+
+/// Starts the VM of `party`, whose image is loaded. At its first start a VM in a flow waits until
+/// the broker is ready, so that no packet waits for the broker's start; the wait is bounded, because
+/// a broker may never become ready. A VM in a flow shares no core, so it delays no other VM.
+fn await_broker(core: &mut Core, party: u8, since: u64) {
+    let index = core.index;
+    let Some(schedule) = core.schedule.as_deref_mut() else { return };
+    schedule.stale = true;
+    let Some(member) = schedule.member(party) else { return };
+    let vm = member.seat.vm;
+    if vm.restarts() == 0
+        && let Some(longest) = link::wait_for_broker(vm)
+    {
+        let now = timer::now_ns();
+        if now - since < longest {
+            member.state = State::Awaiting(since, now + BROKER_POLL);
+            return;
+        }
+        console::event(vm.event(What::BrokerLate, 0));
+    }
+    let (entry, device_tree) = lifecycle::start(member.seat);
+    member.come_on(index, entry, device_tree);
+}
+
+impl Member {
+    /// Makes the vCPU, which is off, ready to start at `entry` with `x0`; on core `core`.
+    pub fn come_on(&mut self, core: usize, entry: u64, x0: u64) {
+        let seat = self.seat;
+        // SAFETY: on its core, which has no other reference.
+        unsafe { *seat.vm.context(seat.vcpu) = Context::reset(entry, x0) };
+        self.state = State::Ready;
+        self.since = timer::now_ns();
+        self.fresh = true;
+        if let Some(meter) = &mut self.meter {
+            meter.come_on(seat, core);
+        }
+        lifecycle::started(seat);
+    }
+}
+
+/// Gives the core to `party`, which is ready. Returns only if its memory budget is spent.
+fn enter(core: &mut Core, party: u8) {
+    let index = core.index;
+    let Some(schedule) = core.schedule.as_deref_mut() else { return };
+    let (last, shares) = (schedule.last, schedule.partition.is_some());
+    let Some(member) = schedule.member(party) else { return };
+    let seat = member.seat;
+    let Seat { vm, vcpu, .. } = *seat;
+    if let Some(meter) = &mut member.meter {
+        meter.enter(index);
+        meter.resume(seat, index);
+        if meter.holds() {
+            return meter.leave(index);
+        }
+    }
+    vm.stolen_time().add(vcpu, timer::now_ns().saturating_sub(member.since));
+    member.called = Calls::default();
+    let fresh = core::mem::take(&mut member.fresh);
+    core.meter = member.meter.take();
+    core.current = Some(seat);
+    schedule.current = Some(party);
+    schedule.last = outgoing(vm.index() as u8, vcpu as u8);
+    let switched = shares && schedule.last != last;
+    core.acknowledged = gic::NOTHING;
+    let (root, vmid) = (vm.root.load(Ordering::Relaxed), vm.index() as u64 + 1);
+    if fresh {
+        memory::enter_stage2(root, vmid);
+    } else {
+        memory::switch_stage2(root, vmid);
+    }
+    sysreg::vmpidr_el2::write(1 << 31 | vcpu as u64);
+    // SAFETY: on its core, which has no other reference.
+    let context = unsafe { vm.context(vcpu) };
+    if vm.view().vm.ticks == LOSE_TICKS {
+        context.lose_ticks(cntpct_el0::read());
+    }
+    context.load();
+    debug::enter(seat);
+    let others = vm.gic.lock().restore(vcpu, &mut Lines::new(vm));
+    kick(vm, others);
+    if fresh {
+        pmu::reset(core);
+    }
+    let _ = drain(seat);
+    if switched {
+        // A vCPU's first time takes longer.
+        if !fresh {
+            crate::arch::mark::<MARK_SWITCH>();
+        }
+        seat.record(Kind::VcpuSwitch, last, 0, 0);
+        seat.record(Kind::Enter, 0, 0, 0);
+    }
+    if let Some(schedule) = core.schedule.as_deref_mut()
+        && let Some(shared) = &mut schedule.partition
+    {
+        shared.partition.entered(Nanos(timer::now_ns()));
+    }
+    arm(core);
+    gic::enable_virtual(true);
+    enter_guest(index, &context.frame)
+}
+
+/// Goes on with the current vCPU, whose state has stayed on the core.
+fn resume(core: &mut Core) -> ! {
+    if core::mem::take(&mut core.holds_guests) {
+        gic::hold_guests(false);
+    } else {
+        gic::enable_virtual(true);
+    }
+    core.acknowledged = gic::NOTHING;
+    // SAFETY: its state is on the core, and the exception that led here was its guest's.
+    unsafe { resume_guest(core.index) }
+}
+
+/// Takes the current vCPU off the core. It stays ready.
+fn leave(core: &mut Core) {
+    blame_serror(core);
+    let index = core.index;
+    let Some(seat) = core.current.take() else { return };
+    let meter = core.meter.take();
+    if core::mem::take(&mut core.holds_guests) {
+        gic::hold_guests(false);
+    }
+    let Seat { vm, vcpu, .. } = *seat;
+    gic::enable_virtual(false);
+    // Before the context is taken: it empties the list registers into the model.
+    let others = vm.gic.lock().save(vcpu, &mut Lines::new(vm));
+    kick(vm, others);
+    // SAFETY: on its core, which has no other reference to the context; the vCPU is current, so its
+    // general registers are in the frame.
+    unsafe { vm.context(vcpu).save(guest_frame(index)) };
+    stop_timers();
+    vacate(core, meter, State::Ready);
+}
+
+/// Notes that the vCPU that had the core is in `state`, and gives it its `meter` back.
+fn vacate(core: &mut Core, mut meter: Option<&'static mut Meter>, state: State) {
+    if let Some(meter) = &mut meter {
+        meter.leave(core.index);
+    }
+    let Some(schedule) = core.schedule.as_deref_mut() else { return };
+    schedule.stale = true;
+    core.waits = false;
+    if let Some(member) = schedule.current.take().and_then(|party| schedule.member(party)) {
+        member.meter = meter;
+        member.state = state;
+        member.since = timer::now_ns();
+    }
+}
+
+/// Lets the current vCPU wait if it has no interrupt pending. Returns whether it waits.
+fn wait(core: &mut Core) -> bool {
+    let Some(seat) = core.current.filter(|seat| !has_pending(seat)) else { return false };
+    if core.sole.is_none() {
+        suspend(core, seat, |_| ());
+        return true;
+    }
+    core.waits = true;
+    note(core, seat, false);
+    // Held back, the interrupts in its list registers do not keep the core from sleeping.
+    gic::enable_virtual(false);
+    true
+}
+
+/// Lets the current vCPU wait and then start at `entry` with `x0`, all of its state but the timers
+/// lost.
+fn power_down(core: &mut Core, entry: u64, x0: u64) {
+    let Some(seat) = core.current else { return };
+    if core.sole.is_some() {
+        note(core, seat, false);
+    }
+    suspend(core, seat, |context| *context = Context::reset(entry, x0).with_timers_of(context));
+}
+
+/// Takes the current vCPU off the core until it has an interrupt. `change` changes its state.
+fn suspend(core: &mut Core, seat: &'static Seat, change: impl FnOnce(&mut Context)) {
+    let party = core.schedule.as_deref().and_then(|schedule| schedule.current);
+    leave(core);
+    let member = core.schedule.as_deref_mut().and_then(|schedule| schedule.member(party?));
+    // If its VM was stopped for an SError, it is off now.
+    let Some(member) = member.filter(|member| matches!(member.state, State::Ready)) else { return };
+    // SAFETY: on its core, which has no other reference.
+    let context = unsafe { seat.vm.context(seat.vcpu) };
+    let due = context.deadline().map_or(u64::MAX, timer::due_ns);
+    change(context);
+    // What came before the vCPU left the core is in the model now.
+    if !is_called(seat) {
+        member.state = State::Waiting(due);
+    }
+}
+
+/// Stops the VM of the current vCPU, and takes the vCPU off the core.
+fn stop(core: &mut Core, ending: Ending, event: Event) {
+    if let Some(seat) = core.current {
+        ending::end(seat, ending, event);
+    }
+    park(core);
+}
+
+/// Turns the current vCPU off.
+fn park(core: &mut Core) {
+    let Some(seat) = core.current else { return };
+    let vm = seat.vm;
+    // Before the leader sees that this vCPU is off, and before another VM has the core.
+    if core.sole.is_none() && serror::take() {
+        ending::stop(vm, FaultKind::SError);
+    }
+    seat.record(Kind::VcpuOff, 0, 0, 0);
+    note(core, seat, false);
+    stop_timers();
+    pmu::reset(core);
+    if core::mem::take(&mut core.holds_guests) {
+        gic::hold_guests(false);
+    }
+    gic::enable_virtual(false);
+    let others = vm.gic.lock().save(seat.vcpu, &mut Lines::new(vm));
+    kick(vm, others);
+    ending::parked(seat, core.index);
+    core.current = None;
+    let meter = core.meter.take();
+    vacate(core, meter, off(seat));
+}
+
+/// Stops the current VM if its accesses have raised an SError that is pending: the next VM must not
+/// be blamed for it.
+fn blame_serror(core: &mut Core) {
+    if let Some(seat) = core.current
+        && core.sole.is_none()
+        && serror::take()
+    {
+        let _ = super::fault::fault(core, seat, FaultKind::SError, 0);
+        carry_out(core);
+    }
+}
+
+/// Goes on with a VM that is stopping, in the time of its first vCPU `party`.
+fn lead(core: &mut Core, party: u8) {
+    arm(core);
+    let index = core.index;
+    let Some(schedule) = core.schedule.as_deref_mut() else { return };
+    schedule.stale = true;
+    let Some(member) = schedule.member(party) else { return };
+    let seat = member.seat;
+    member.state = match lifecycle::lead(index, seat) {
+        Next::Nothing => State::Off,
+        Next::Later(due) => State::Ending(due.max(1)),
+        Next::Restart => {
+            if let Some(meter) = &mut member.meter {
+                meter.begin_load(seat, index);
+            }
+            State::Loading(Load::default())
+        }
+    };
+}

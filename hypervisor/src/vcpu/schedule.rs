@@ -1,0 +1,323 @@
+//! The vCPUs of a core and which of them has it. `weir_sched::partition` decides where there are
+//! several; a core with one has no schedule.
+//!
+//! While a vCPU is off its core, the following become due for it:
+//! - its timers: EL2's own timer is set to the first of them;
+//! - its device interrupts: EL2 takes them as they come and puts them into the model of the GIC. A
+//!   line stays active, and so interrupts once, until its vCPU has been on the core and has handled
+//!   it;
+//! - SGIs and changes in the distributor by its VM's other vCPUs: they stay where they are until it
+//!   is back, and this core is told once;
+//! - `CPU_ON`, and the end of its VM: a VM restarts at most once per round of the cores that it
+//!   shares. The work after its end is done in the VM's own time ([`State::Ending`]).
+//!
+//! So no VM can take the core in another's time more than once per line and once per time slice of
+//! its own. [`Schedule::charge`] charges that time to it.
+
+use super::admission::Rule;
+use crate::{
+    arch::timer,
+    meter::Meter,
+    system,
+    vm::{self, Place, Seat, ending, seat_of, space::Load},
+};
+use core::cell::UnsafeCell;
+use weir_budget::Event as Budget;
+use weir_model::packed::{MAX_CORES, MAX_VMS, Shared, schedule::MAX_RULES};
+use weir_sched::partition::Ready;
+use weir_trace::record::{NO_VM, outgoing};
+use weir_units::Nanos;
+
+/// What a vCPU does while it is off the core.
+#[derive(Clone, Copy)]
+pub enum State {
+    /// Off, by PSCI or because its VM has stopped.
+    Off,
+    /// The first vCPU of a VM that is stopping. From this time on it wants the core to go on with
+    /// that.
+    Ending(u64),
+    /// Its VM's image is being loaded.
+    Loading(Load),
+    /// Its VM's image is loaded, and the VM waits for the broker: since the first time, and until
+    /// the second one it does not ask.
+    Awaiting(u64, u64),
+    /// It wants the core.
+    Ready,
+    /// It waits for an interrupt, that of its timers at this time.
+    Waiting(u64),
+}
+
+/// A vCPU of the core.
+pub struct Member {
+    /// Which vCPU it is.
+    pub seat: &'static Seat,
+    /// What it does.
+    pub state: State,
+    /// Since when it wants the core, in ns, if it is ready.
+    pub since: u64,
+    /// Its memory budget; while it is current, the core has it.
+    pub meter: Option<&'static mut Meter>,
+    /// It has not had the core since it came on.
+    pub fresh: bool,
+    /// Why EL2 was interrupted for it since it last had the core.
+    pub called: Calls,
+}
+
+/// What others left for a vCPU.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// SGIs.
+    mail: bool,
+    /// Changes of its interrupts in the distributor.
+    changes: bool,
+}
+
+impl Calls {
+    fn of(seat: &Seat) -> Self {
+        let Seat { vm, vcpu, .. } = *seat;
+        Self { mail: !vm.mail.is_empty(vcpu), changes: vm.gic.lock().is_wanted(vcpu) }
+    }
+}
+
+/// The vCPUs of a core.
+pub struct Schedule {
+    /// Decides between the vCPUs; `None` on a core that has one vCPU or none.
+    pub partition: Option<Shared>,
+    members: [Option<Member>; MAX_VMS],
+    /// Whose state is on the core.
+    pub current: Option<u8>,
+    /// Of the lines that have a rule.
+    pub rules: [Option<Rule>; MAX_RULES],
+    /// Which vCPU had the core last, as in `Kind::VcpuSwitch`.
+    pub last: u32,
+    /// When the schedule is asked again at the latest.
+    pub until: u64,
+    /// The set of vCPUs that want the core has changed.
+    pub stale: bool,
+    /// For whom, other than the current vCPU, EL2 has the core now.
+    pub account: Ready,
+}
+
+impl Schedule {
+    /// The schedule of core `core`.
+    fn new(core: usize) -> Option<Self> {
+        let partition = system::get().shared(core);
+        let mut members = [const { None }; MAX_VMS];
+        let add = |place: &mut Option<Member>, seat: &'static Seat| {
+            let state = if seat.vcpu == 0 { State::Loading(Load::default()) } else { State::Off };
+            let called = Calls::default();
+            *place = Some(Member { seat, state, since: 0, meter: None, fresh: true, called });
+        };
+        if let Some(shared) = &partition {
+            for (place, vm) in members.iter_mut().zip(shared.vms()) {
+                add(place, vm::all().nth((*vm).into()).and_then(|vm| seat_of(vm, core))?);
+            }
+        } else {
+            members
+                .iter_mut()
+                .zip(vm::seats(core).take(1))
+                .for_each(|(place, seat)| add(place, seat));
+        }
+        let mut rules = [const { None }; MAX_RULES];
+        let lines = members.iter().flatten().filter(|_| partition.is_some()).flat_map(|member| {
+            let vm = member.seat.vm;
+            vm.view().irqs.iter().filter_map(move |irq| Rule::new(vm, irq))
+        });
+        for (place, rule) in rules.iter_mut().zip(lines) {
+            *place = Some(rule);
+        }
+        Some(Self {
+            partition,
+            members,
+            current: None,
+            rules,
+            last: outgoing(NO_VM, 0),
+            until: 0,
+            stale: true,
+            account: Ready::NONE,
+        })
+    }
+
+    /// Starts the meters of the vCPUs with a memory budget; on core `core`.
+    pub fn start_meters(&mut self, core: usize) {
+        for (place, member) in self.members.iter_mut().flatten().enumerate() {
+            // SAFETY: each core calls this once, and no other code accesses its elements.
+            let meter = unsafe { &mut *METERS[core % MAX_CORES][place % MAX_VMS].0.get() };
+            *meter = Meter::start(core, member.seat);
+            member.meter = meter.as_mut();
+            if let Some(meter) = &mut member.meter {
+                meter.leave(core);
+            }
+        }
+    }
+
+    /// The vCPU of entity `party`.
+    pub fn member(&mut self, party: u8) -> Option<&mut Member> {
+        self.members.get_mut(usize::from(party))?.as_mut()
+    }
+
+    /// All vCPUs, with their places.
+    pub fn members(&mut self) -> impl Iterator<Item = (u8, &mut Member)> {
+        self.members.iter_mut().flatten().enumerate().map(|(place, it)| (place as u8, it))
+    }
+
+    /// The entity of VM `vm`.
+    #[must_use]
+    pub fn party(&self, vm: usize) -> Option<u8> {
+        self.partition.as_ref().and_then(|shared| shared.party(vm))
+    }
+
+    /// Decides which entity has the core at `now`. `held` says whether the memory budget of the
+    /// current vCPU is spent.
+    pub fn decide(&mut self, core: usize, now: u64, held: bool) -> Option<u8> {
+        let (ready, wake) = self.ready(core, now, held);
+        self.stale = false;
+        let Some(shared) = &mut self.partition else {
+            self.until = wake;
+            return ready.has(0).then_some(0);
+        };
+        let mut credit = u64::MAX;
+        for rule in self.rules.iter_mut().flatten() {
+            if now >= rule.masked_until {
+                rule.unmask();
+            }
+            credit = credit.min(rule.masked_until);
+        }
+        let decision = shared.partition.step(Nanos(now), ready);
+        self.until = decision.until.0.min(wake).min(credit);
+        decision.run
+    }
+
+    /// Returns which entities are ready at `now`, and when the next one is that waits for its time.
+    fn ready(&mut self, core: usize, now: u64, held: bool) -> (Ready, u64) {
+        let (mut ready, mut wake) = (Ready::NONE, u64::MAX);
+        let current = self.current.map(usize::from);
+        for (place, member) in self.members.iter_mut().enumerate() {
+            let Some(member) = member else { break };
+            // The budget of a vCPU that is off goes to others in each period. On a core that vCPUs
+            // share, it does not: that would interrupt the others.
+            if let Some(meter) = &mut member.meter
+                && meter.is_off()
+                && self.partition.is_none()
+            {
+                if now >= meter.deadline {
+                    meter.step(member.seat, core, now, Budget::Descheduled);
+                }
+                wake = wake.min(meter.deadline);
+            }
+            let due = match member.state {
+                State::Waiting(due) | State::Ending(due) | State::Awaiting(_, due) => due,
+                _ => 0,
+            };
+            if due > now {
+                wake = wake.min(due);
+                continue;
+            }
+            if let State::Waiting(due) = member.state {
+                member.state = State::Ready;
+                member.since = member.since.max(due);
+                self.account = self.account.with(place as u8);
+            }
+            if let State::Ending(1..) = member.state {
+                member.state = State::Ending(0);
+                self.account = self.account.with(place as u8);
+            }
+            let held = match (&member.state, &mut member.meter) {
+                (State::Off, _) => true,
+                (State::Ready, _) if current == Some(place) => held,
+                // The load at the system's start is not charged.
+                (State::Loading(_), Some(meter)) if !meter.is_loading() => false,
+                (State::Ready | State::Loading(_), Some(meter)) => {
+                    if meter.is_off() {
+                        meter.come_on(member.seat, core);
+                    }
+                    if meter.holds() && now >= meter.deadline {
+                        meter.step(member.seat, core, now, Budget::Descheduled);
+                    }
+                    if meter.holds() {
+                        wake = wake.min(meter.deadline);
+                    }
+                    meter.holds()
+                }
+                _ => false,
+            };
+            if !held {
+                ready = ready.with(place as u8);
+            }
+        }
+        (ready, wake)
+    }
+
+    /// Charges the time that EL2 has used since `came`, while another vCPU has the core, to those
+    /// for whom it was, in equal parts.
+    pub fn charge(&mut self, came: u64) {
+        let account = core::mem::take(&mut self.account);
+        let (Some(current), Some(shared)) = (self.current, &mut self.partition) else { return };
+        let parties = (0..MAX_VMS as u8).filter(|party| *party != current && account.has(*party));
+        let count = parties.clone().count() as u64;
+        if let Some(each) = timer::now_ns().saturating_sub(came).checked_div(count) {
+            parties.for_each(|party| shared.partition.charge(party, Nanos(each)));
+        }
+    }
+
+    /// Charges this interrupt to the vCPUs off the core for which something was left since they were
+    /// last charged for that.
+    pub fn blame(&mut self) {
+        let current = self.current;
+        let mut account = self.account;
+        for (place, member) in self.members() {
+            let calls = Calls::of(member.seat);
+            if current != Some(place) && calls != member.called {
+                member.called = calls;
+                account = account.with(place);
+            }
+        }
+        self.account = account;
+    }
+
+    /// Makes ready the vCPUs off the core that wait and have something to handle.
+    pub fn rouse(&mut self) {
+        let mut stale = self.stale;
+        for (_, member) in self.members() {
+            if matches!(member.state, State::Waiting(_)) && is_called(member.seat) {
+                member.state = State::Ready;
+                member.since = timer::now_ns();
+                stale = true;
+            }
+        }
+        self.stale = stale;
+    }
+}
+
+/// In addition to the cores' own data, which are small so that one instruction reaches each field.
+static SCHEDULES: [Place<Option<Schedule>>; MAX_CORES] =
+    [const { Place(UnsafeCell::new(None)) }; MAX_CORES];
+static METERS: [[Place<Option<Meter>>; MAX_VMS]; MAX_CORES] =
+    [const { [const { Place(UnsafeCell::new(None)) }; MAX_VMS] }; MAX_CORES];
+
+/// Makes the schedule of core `core`; on that core, once. Not inlined, so that its stack frame does
+/// not outlive it.
+#[inline(never)]
+pub fn of_core(core: usize) -> Option<&'static mut Schedule> {
+    // SAFETY: each core calls this once, and no other code accesses its element.
+    let place = unsafe { &mut *SCHEDULES[core % MAX_CORES].0.get() };
+    *place = Schedule::new(core);
+    place.as_mut()
+}
+
+/// Returns whether a vCPU that is off its core has an interrupt to handle.
+pub fn is_called(seat: &Seat) -> bool {
+    let Seat { vm, vcpu, .. } = *seat;
+    if !vm.mail.is_empty(vcpu) {
+        return true;
+    }
+    let gic = vm.gic.lock();
+    gic.is_wanted(vcpu) || gic.has_pending(vcpu)
+}
+
+/// The state of a vCPU that is off. If it is the first one of a VM that is stopping, the rest is done
+/// in its time.
+#[must_use]
+pub fn off(seat: &Seat) -> State {
+    if seat.vcpu == 0 && ending::is_ending(seat.vm) { State::Ending(0) } else { State::Off }
+}

@@ -1,0 +1,390 @@
+//! Synchronous exceptions and SErrors of a guest: chooses the handler of each and carries it out. A
+//! handler returns what the run loop does next; it never switches vCPUs itself.
+
+use super::{
+    action::{Action, Exit},
+    fault::fault,
+    inject::{inject, inject_undefined, prepare, take},
+    interrupts::drain,
+    pmu,
+};
+use crate::{
+    arch::{Frame, psci as firmware, sysreg},
+    cpu::Core,
+    meter,
+    virtio::completion,
+    vm::{Ending, Seat, debug, devices, ending, focus, ids, interrupts::kick},
+};
+use weir_budget::Counts;
+use weir_model::packed::OnOutside;
+use weir_trace::wire::{Denial, ExitCause, FaultKind, What};
+use weir_vdev::{
+    esr::{self, DataAbort, Exception, InstructionAbort, Syndrome, SysRegAccess},
+    gic::{SgiRegister, decode_sgi_register},
+    inject::Kind,
+    pmu::Pmu,
+    psci::{ALREADY_ON, Action as Power, ON_PENDING, Request},
+    smccc::{self, Call},
+    stolen::StolenTime,
+    sysreg::{Denied, Outcome},
+};
+
+/// An SError while a guest ran.
+pub extern "C" fn handle_serror(_frame: &mut Frame, core: &mut Core) -> Exit {
+    match core.current {
+        Some(seat) => fault(core, seat, FaultKind::SError, 0),
+        // Only a guest's exceptions lead here, and a guest has a vCPU.
+        None => Exit::Act,
+    }
+}
+
+/// A synchronous exception of a guest. It only chooses: each handler is a function of its own, so
+/// that the short ones do not pay for the registers of the long ones.
+pub extern "C" fn handle_sync(frame: &mut Frame, core: &mut Core) -> Exit {
+    let syndrome = Syndrome(sysreg::esr_el2::read());
+    let Some(seat) = core.current else { return Exit::Act };
+    match syndrome.class() {
+        esr::EC_HVC64 if syndrome.0 & 0xffff == 0 => call(frame, core, seat),
+        esr::EC_SYSREG => system_register(frame, core, seat, SysRegAccess(syndrome.iss())),
+        esr::EC_DATA_ABORT => data_abort(frame, core, seat, DataAbort(syndrome.iss())),
+        _ => rare(frame, core, seat, syndrome),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn rare(frame: &mut Frame, core: &mut Core, seat: &'static Seat, syndrome: Syndrome) -> Exit {
+    match syndrome.decode() {
+        Exception::Smc { imm: 0 } => {
+            skip();
+            return call(frame, core, seat);
+        }
+        // The calling convention has no other immediate than 0.
+        Exception::Hvc { .. } => refuse_call(frame, seat, syndrome),
+        Exception::Smc { .. } => {
+            skip();
+            refuse_call(frame, seat, syndrome);
+        }
+        Exception::InstructionAbort(abort) => return instruction_abort(core, seat, abort),
+        // WFIT, which the ID registers do not offer: it ends at once, as WFI may, since its timeout
+        // would be lost.
+        Exception::Wfx(WFIT) => skip(),
+        Exception::Wfx(_) => {
+            skip();
+            return core.ask(Action::Wait);
+        }
+        Exception::Coprocessor(access) => {
+            if syndrome.condition_passed(sysreg::spsr_el2::read()) {
+                let denied = weir_vdev::sysreg::coprocessor(access);
+                seat.exit(ExitCause::SystemRegister);
+                seat.vm.deny(seat.vcpu, denial(denied), syndrome.0);
+                inject(Kind::Undefined);
+            } else {
+                sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_add(syndrome.skip()));
+            }
+        }
+        Exception::Hvc32 { .. } | Exception::Smc32 | Exception::FpTrap | Exception::Unknown(_) => {
+            seat.exit(ExitCause::Other);
+            seat.vm.deny(seat.vcpu, Denial::Register, syndrome.0);
+            inject(Kind::Undefined);
+        }
+        Exception::SError(_) => return fault(core, seat, FaultKind::SError, 0),
+        _ => return fault(core, seat, FaultKind::Unexpected, sysreg::far_el2::read()),
+    }
+    Exit::Resume
+}
+
+/// TI of a trapped WFIT (DDI0487, D24.2, ISS of WF* instructions).
+const WFIT: u8 = 2;
+/// SPSR_EL2.SS: the instruction to be stepped was not executed yet.
+const SPSR_SS: u64 = 1 << 21;
+
+/// Steps over the instruction that trapped.
+fn skip() {
+    advance();
+    // It was carried out here, so single step is done with it.
+    sysreg::spsr_el2::write(sysreg::spsr_el2::read() & !SPSR_SS);
+}
+
+/// The same without a look at single step, for the path of an SGI.
+#[inline(always)]
+fn advance() {
+    sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_add(4));
+}
+
+fn denial(denied: Denied) -> Denial {
+    match denied {
+        Denied::Pmu => Denial::Pmu,
+        Denied::Debug => Denial::Debug,
+        Denied::Trace => Denial::Trace,
+        Denied::ImplementationDefined => Denial::ImplementationDefined,
+        Denied::SetWay => Denial::SetWay,
+        Denied::Other => Denial::Register,
+    }
+}
+
+/// ISS of `msr icc_sgi1r_el1, xt`, without the register (op0 3, op1 0, CRn 12, CRm 11, op2 5, write).
+const WRITE_SGI1R: u32 = SysRegAccess::new([3, 0, 12, 11, 5], 0, true).0;
+const RT: u32 = 0x1f << 5;
+
+#[inline(never)]
+fn system_register(
+    frame: &mut Frame,
+    core: &mut Core,
+    seat: &'static Seat,
+    access: SysRegAccess,
+) -> Exit {
+    advance();
+    if access.0 & !RT == WRITE_SGI1R {
+        send_sgi(seat, SgiRegister::Sgi1, frame.get(access.rt()))
+    } else {
+        other_register(frame, core, seat, access)
+    }
+}
+
+#[inline(never)]
+fn other_register(
+    frame: &mut Frame,
+    core: &mut Core,
+    seat: &'static Seat,
+    access: SysRegAccess,
+) -> Exit {
+    // As in `skip`.
+    sysreg::spsr_el2::write(sysreg::spsr_el2::read() & !SPSR_SS);
+    if access.op0() == 2 && debug::access(frame, seat, access)
+        || pmu::access(frame, core, seat, access)
+    {
+        return Exit::Resume;
+    }
+    let value = if access.is_write() { frame.get(access.rt()) } else { 0 };
+    let outcome = weir_vdev::sysreg::access(access, value, ids());
+    if let Some(denied) = outcome.denied() {
+        seat.vm.deny(seat.vcpu, denial(denied), access.0.into());
+    }
+    seat.exit(if matches!(outcome, Outcome::Read(_)) {
+        ExitCause::IdRegister
+    } else {
+        ExitCause::SystemRegister
+    });
+    match outcome {
+        Outcome::Read(value) => {
+            let value = if core.pmu.is_some() { Pmu::shown(access, value) } else { value };
+            frame.set(access.rt(), value);
+        }
+        Outcome::Masked(_) if !access.is_write() => frame.set(access.rt(), 0),
+        Outcome::WriteIgnored | Outcome::SetWay | Outcome::Masked(_) => {}
+        Outcome::SendSgi { register, value } => return send_sgi(seat, register, value),
+        Outcome::Undefined(_) => inject_undefined(),
+    }
+    Exit::Resume
+}
+
+fn send_sgi(seat: &'static Seat, register: SgiRegister, value: u64) -> Exit {
+    let Seat { vm, vcpu, .. } = *seat;
+    seat.exit(ExitCause::Sgi);
+    let sgi = decode_sgi_register(register, value, vcpu, vm.vcpu_count());
+    let mask = vm.mail.post(vcpu, sgi);
+    if mask.contains(vcpu) {
+        let _ = drain(seat);
+    }
+    kick(vm, mask.without(vcpu));
+    Exit::Resume
+}
+
+#[inline(never)]
+fn data_abort(frame: &mut Frame, core: &mut Core, seat: &'static Seat, abort: DataAbort) -> Exit {
+    let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
+    if let Some(access) = abort.mmio(hpfar, far) {
+        let value = access.truncate(frame.get(access.reg));
+        if let Some(result) = devices::access(seat, core.index, &access, value) {
+            if !access.write {
+                frame.set(access.reg, access.extend(result));
+            }
+            skip();
+            return Exit::Resume;
+        }
+    }
+    let address = abort.ipa(hpfar, far);
+    if let Some(access) = abort.mmio(hpfar, far)
+        && focus::covers(seat.vm, access.ipa)
+    {
+        // Another VM has the device: it reads as zero, and takes nothing.
+        seat.exit(ExitCause::Other);
+        if !access.write {
+            frame.set(access.reg, 0);
+        }
+        skip();
+        return Exit::Resume;
+    }
+    let kind = match abort.fault() {
+        esr::Fault::External | esr::Fault::ExternalOnWalk(_) => FaultKind::External,
+        _ if abort.is_on_walk() => FaultKind::TableWalk,
+        _ if address.is_some_and(|ipa| devices::covers(seat.vm, ipa)) => FaultKind::Undescribed,
+        _ if abort.is_write() => FaultKind::Write,
+        _ => FaultKind::Read,
+    };
+    let walk = walk(abort.is_on_walk(), abort.fault());
+    let write = abort.is_write();
+    if aborts(seat, kind, abort.0, || Kind::DataAbort { far, write, walk }) {
+        return Exit::Resume;
+    }
+    fault(core, seat, kind, address.unwrap_or(far))
+}
+
+/// The level of the guest's own table walk that failed, where one did. The architecture's first
+/// levels are negative; a guest has 48 bits of address and so none of these.
+fn walk(is_on_walk: bool, fault: esr::Fault) -> Option<u8> {
+    let level = match fault {
+        esr::Fault::Translation(level) | esr::Fault::Permission(level) => level,
+        _ => 0,
+    };
+    is_on_walk.then(|| level.clamp(0, 3).unsigned_abs())
+}
+
+/// Whether the guest takes an external abort for what would be a fault of this kind, as its
+/// `on_outside` says.
+#[cold]
+fn aborts(
+    seat: &'static Seat,
+    kind: FaultKind,
+    syndrome: u32,
+    abort: impl FnOnce() -> Kind,
+) -> bool {
+    let outside = matches!(
+        kind,
+        FaultKind::Read | FaultKind::Write | FaultKind::Fetch | FaultKind::TableWalk
+    );
+    if !outside || seat.vm.view().vm.on_outside != OnOutside::Abort as u8 {
+        return false;
+    }
+    let injection = prepare(abort());
+    if injection.is_endless() {
+        return false;
+    }
+    seat.exit(ExitCause::Other);
+    seat.vm.deny(seat.vcpu, Denial::Outside, syndrome.into());
+    take(&injection);
+    true
+}
+
+fn instruction_abort(core: &mut Core, seat: &'static Seat, abort: InstructionAbort) -> Exit {
+    let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
+    let kind = match abort.fault() {
+        esr::Fault::External | esr::Fault::ExternalOnWalk(_) => FaultKind::External,
+        _ if abort.is_on_walk() => FaultKind::TableWalk,
+        _ => FaultKind::Fetch,
+    };
+    let walk = walk(abort.is_on_walk(), abort.fault());
+    if aborts(seat, kind, abort.0, || Kind::InstructionAbort { far, walk }) {
+        return Exit::Resume;
+    }
+    fault(core, seat, kind, abort.ipa(hpfar, far).unwrap_or(far))
+}
+
+fn refuse_call(frame: &mut Frame, seat: &'static Seat, syndrome: Syndrome) {
+    seat.exit(ExitCause::Call);
+    seat.vm.deny(seat.vcpu, Denial::Call, syndrome.0);
+    frame.x[0] = smccc::NOT_SUPPORTED;
+}
+
+/// HVC or SMC with immediate 0.
+#[inline(never)]
+fn call(frame: &mut Frame, core: &mut Core, seat: &'static Seat) -> Exit {
+    let Seat { vm, vcpu, .. } = *seat;
+    seat.exit(ExitCause::Call);
+    let [x0, x1, x2, x3, ..] = frame.x;
+    match smccc::decode(&[x0, x1, x2, x3], core.mitigations) {
+        Call::Return(value) => frame.x[0] = value,
+        Call::Registers(words) => {
+            for (register, word) in frame.x.iter_mut().zip(words) {
+                *register = word.into();
+            }
+        }
+        Call::Restarts => frame.x[0] = vm.restarts(),
+        Call::SetBudget { vm: target, reads, writes } => {
+            let granted = meter::set_budget(vm, target, Counts { reads, writes });
+            if !granted {
+                vm.deny(vcpu, Denial::Call, x0);
+            }
+            frame.x[0] = if granted { 0 } else { smccc::DENIED };
+        }
+        Call::HandOver(to) => {
+            let granted = focus::request(vm, to);
+            if !granted {
+                vm.deny(vcpu, Denial::Call, x0);
+            }
+            frame.x[0] = if granted { 0 } else { smccc::DENIED };
+        }
+        Call::HasDevices => frame.x[0] = focus::is_with(vm).into(),
+        Call::HasStolenTime | Call::StolenTime => stolen_time(frame, seat),
+        Call::Complete => {
+            let taken = completion::complete(core.index, seat);
+            if taken.is_none() {
+                vm.deny(vcpu, Denial::Call, x0);
+            }
+            frame.x[0] = if taken.is_some() { 0 } else { smccc::DENIED };
+            frame.x[1] = taken.unwrap_or(0);
+        }
+        Call::Mitigate(function) => {
+            firmware::forward(function, x1);
+            frame.x[0] = 0;
+        }
+        Call::Unknown => {
+            vm.deny(vcpu, Denial::Call, x0);
+            frame.x[0] = smccc::NOT_SUPPORTED;
+        }
+        Call::Psci(request) => return power(frame, core, seat, request),
+    }
+    Exit::Resume
+}
+
+/// PV_TIME_FEATURES and PV_TIME_ST, and what SMCCC_ARCH_FEATURES says of the first.
+#[cold]
+#[inline(never)]
+fn stolen_time(frame: &mut Frame, seat: &'static Seat) {
+    let page = seat.vm.view().vm.stolen_time;
+    frame.x[0] = match frame.x[0] as u32 {
+        _ if page == 0 => smccc::NOT_SUPPORTED,
+        smccc::PV_TIME_ST => StolenTime::address(page, seat.vcpu),
+        _ => 0,
+    };
+}
+
+#[inline(never)]
+fn power(frame: &mut Frame, core: &mut Core, seat: &'static Seat, request: Request) -> Exit {
+    let Seat { vm, vcpu, .. } = *seat;
+    let action = {
+        let mut power = vm.power.lock();
+        let Some(power) = power.as_mut() else { return Exit::Resume };
+        power.call(vcpu as u8, request, |address| vm.view().is_ram(address))
+    };
+    match action {
+        Power::Return(value) => {
+            // To turn on a vCPU that is on already is no offense.
+            let harmless: [i64; 2] = [ALREADY_ON.into(), ON_PENDING.into()];
+            if value.cast_signed() < 0 && !harmless.contains(&value.cast_signed()) {
+                vm.deny(vcpu, Denial::Psci, frame.x[1]);
+            }
+            frame.x[0] = value;
+        }
+        Power::Start { vcpu: target, entry, context } => {
+            frame.x[0] = 0;
+            ending::turn_on(vm, usize::from(target), entry, context);
+        }
+        Power::StopSelf => return core.ask(Action::Off),
+        Power::Standby => {
+            frame.x[0] = 0;
+            return core.ask(Action::Wait);
+        }
+        Power::PowerDown { entry, context } => {
+            return core.ask(Action::PowerDown { entry, x0: context });
+        }
+        Power::SystemOff => {
+            return core.ask(Action::Stop(Ending::Off, vm.event(What::VmOff, vcpu)));
+        }
+        Power::SystemReset => {
+            return core.ask(Action::Stop(Ending::Reset, vm.event(What::VmReset, vcpu)));
+        }
+    }
+    Exit::Resume
+}

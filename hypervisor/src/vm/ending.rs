@@ -1,0 +1,104 @@
+//! The end of a run of a VM: who asked for it and why, and which vCPUs are off.
+//!
+//! The core of a VM's first vCPU leads. Whoever stops a VM (a call, a fault) records the reason here,
+//! and each core of the VM takes its vCPU off. When all are off, the leader decides what follows
+//! (`lifecycle::lead`). No other VM is touched, and none of its locks is taken.
+
+use super::{Ending, Seat, Start, Vm};
+use crate::{console, mail};
+use core::sync::atomic::Ordering;
+use weir_trace::wire::{Event, FaultKind, What};
+use weir_vdev::gic::VcpuMask;
+
+/// Asks the core of vCPU `vcpu` to turn it on at `entry` with `x0`.
+pub fn turn_on(vm: &Vm, vcpu: usize, entry: u64, x0: u64) {
+    let life = vm.restarts.load(Ordering::Relaxed);
+    *vm.vcpu(vcpu).start.lock() = Start { entry, x0, life, asked: true };
+    mail::tell(vm.core_of(vcpu), mail::START);
+}
+
+/// Records that the VM of `seat`, which runs on the calling core, stops, and tells the cores of its
+/// other vCPUs. `detail` is the event for the host. The first to stop a VM gives the reason.
+pub fn end(seat: &Seat, ending: Ending, detail: Event) {
+    let vm = seat.vm;
+    let mut on = VcpuMask::NONE;
+    let first = {
+        let mut place = vm.ending.lock();
+        let first = place.is_none();
+        place.get_or_insert(ending);
+        // A vCPU that is off stays off, because `claim_start` takes this lock. Its core has nothing
+        // to stop.
+        for vcpu in (0..vm.vcpu_count()).filter(|vcpu| *vcpu != seat.vcpu) {
+            if !vm.vcpu(vcpu).parked.load(Ordering::Relaxed) {
+                on = on | VcpuMask::only(vcpu);
+            }
+        }
+        first
+    };
+    if first {
+        vm.count_ending(ending, detail.detail);
+        console::event(detail);
+        for vcpu in on.iter() {
+            mail::tell(vm.core_of(vcpu), mail::STOP);
+        }
+    }
+}
+
+/// Stops a VM for a fault, from any core, which does not wait for it.
+pub fn stop(vm: &'static Vm, kind: FaultKind) {
+    {
+        let mut place = vm.ending.lock();
+        if place.is_some() {
+            return;
+        }
+        *place = Some(Ending::Fault);
+    }
+    vm.count_ending(Ending::Fault, kind as u32);
+    console::event(Event { detail: kind as u32, ..vm.event(What::VmFault, 0) });
+    for &core in vm.cores() {
+        mail::tell(core.into(), mail::STOP);
+    }
+}
+
+/// Tells the leader that a vCPU is off, from its core `core`.
+pub fn parked(seat: &Seat, core: usize) {
+    let vm = seat.vm;
+    // Release: orders all accesses of this vCPU before the leader's next step, which acquires.
+    vm.vcpu(seat.vcpu).parked.store(true, Ordering::Release);
+    let leader = vm.core_of(0);
+    // While the VM is not stopping, the leader need not know: whoever stops it sees under the lock
+    // that this vCPU is off.
+    if leader != core && vm.ending.lock().is_some() {
+        mail::tell(leader, mail::ENDED);
+    }
+}
+
+/// Returns whether `vm` is stopping and has not stopped for good.
+pub fn is_ending(vm: &Vm) -> bool {
+    vm.ending.lock().is_some() && !vm.halted.load(Ordering::Relaxed)
+}
+
+/// Returns whether the VM of `seat` is stopping and this vCPU is not off yet.
+pub fn must_stop(seat: &Seat) -> bool {
+    let ended = seat.vm.ending.lock().is_some();
+    ended && !seat.vm.vcpu(seat.vcpu).parked.load(Ordering::Relaxed)
+}
+
+/// Returns where a vCPU that was turned on starts; `None` if the VM has stopped or restarted since.
+/// This takes the lock under which the leader decides, so that either the leader sees the vCPU
+/// running or this call sees the end.
+pub fn claim_start(seat: &'static Seat) -> Option<(u64, u64)> {
+    let vcpu = seat.vm.vcpu(seat.vcpu);
+    let ending = seat.vm.ending.lock();
+    let Start { entry, x0, life, asked } = {
+        let mut start = vcpu.start.lock();
+        let found = *start;
+        start.asked = false;
+        found
+    };
+    if !asked || ending.is_some() || life != seat.vm.restarts.load(Ordering::Relaxed) {
+        return None;
+    }
+    vcpu.parked.store(false, Ordering::Relaxed);
+    Some((entry, x0))
+}

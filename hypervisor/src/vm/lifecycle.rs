@@ -1,0 +1,115 @@
+//! The lifecycle of a VM: what starts it once its image is loaded, and what follows when it has
+//! stopped. The run loop of the core of its first vCPU calls both.
+
+use super::{ALIVE, Ending, Seat, debug, focus, interrupts::Lines, pci};
+use crate::{arch::timer, console, mail, system, trace, virtio::device as virtio};
+use core::sync::atomic::{AtomicBool, Ordering};
+use weir_model::packed::OnFault;
+use weir_trace::wire::{Event, What};
+use weir_vdev::{pl011::Pl011, psci::Power};
+
+/// Starts a VM whose image is loaded: sets everything else to its initial state. Returns the entry
+/// point of the first vCPU and the value of its x0, the address of the device tree.
+pub fn start(seat: &'static Seat) -> (u64, u64) {
+    let vm = seat.vm;
+    let (entry, device_tree) = (vm.view().vm.entry, vm.view().vm.device_tree);
+    vm.gic.lock().reset(&mut Lines::new(vm));
+    vm.mail.clear();
+    vm.stolen_time().reset();
+    *vm.uart.lock() = Pl011::new();
+    *vm.power.lock() = Some(Power::new(vm.vcpu_count() as u8));
+    vm.denied.store(0, Ordering::Relaxed);
+    pci::open(vm);
+    virtio::open(vm);
+    {
+        let mut ending = vm.ending.lock();
+        *ending = None;
+        vm.vcpu(0).parked.store(false, Ordering::Relaxed);
+    }
+    vm.began.store(timer::now_ns(), Ordering::Relaxed);
+    seat.record(trace::Kind::VmStart, vm.restarts.load(Ordering::Relaxed), 0, 0);
+    console::event(Event {
+        detail: vm.restarts.load(Ordering::Relaxed),
+        pc: entry,
+        ..vm.event(What::VmStart, 0)
+    });
+    (entry, device_tree)
+}
+
+/// Records that a vCPU has come on; called on its core.
+pub fn started(seat: &Seat) {
+    if let Some(power) = seat.vm.power.lock().as_mut() {
+        power.started(seat.vcpu as u8);
+    }
+    debug::reset(seat);
+    seat.record(trace::Kind::VcpuOn, 0, 0, 0);
+}
+
+/// What the leader of a VM does next.
+pub enum Next {
+    /// Nothing: the VM is not stopping, has vCPUs that are on, or has stopped for good.
+    Nothing,
+    /// Asks again at this time.
+    Later(u64),
+    /// Loads the VM's image and starts it again.
+    Restart,
+}
+
+/// Decides what follows when a VM is stopping and all its vCPUs are off; on core `core`, that of its
+/// first vCPU `seat`.
+pub fn lead(core: usize, seat: &'static Seat) -> Next {
+    let vm = seat.vm;
+    let ending = {
+        let ending = vm.ending.lock();
+        if vm.halted.load(Ordering::Relaxed) || !vm.is_parked() {
+            return Next::Nothing;
+        }
+        let Some(ending) = *ending else { return Next::Nothing };
+        ending
+    };
+    // A restart interrupts the cores that the VM shares: at most once per round of their schedules.
+    if vm.vcpu_count() > 1 {
+        let round = system::get().round(vm.index(), vm.core_of(seat.vcpu)).0;
+        let due = vm.began.load(Ordering::Relaxed).saturating_add(round);
+        if timer::now_ns() < due {
+            return Next::Later(due);
+        }
+    }
+    if let Some(due) = pci::close(vm) {
+        return Next::Later(due);
+    }
+    virtio::close(vm, core);
+    let life = vm.restarts.load(Ordering::Relaxed);
+    seat.record(trace::Kind::VmStop, life, 0, 0);
+    match (ending, vm.view().on_fault()) {
+        (Ending::Reset, _) | (Ending::Fault, OnFault::Restart) => {
+            focus::give_back(vm, true);
+            vm.restarts.fetch_add(1, Ordering::Relaxed);
+            seat.record(trace::Kind::VmRestart, life.wrapping_add(1), 0, 0);
+            return Next::Restart;
+        }
+        (Ending::Off, _) => {}
+        (Ending::Fault, OnFault::Halt) => console::event(vm.event(What::VmHalted, 0)),
+        (Ending::Fault, OnFault::StopSystem) => {
+            console::event(vm.event(What::VmHalted, 0));
+            stop_system();
+        }
+    }
+    vm.halted.store(true, Ordering::Relaxed);
+    *vm.power.lock() = None;
+    // No interrupt of a stopped VM may reach a core.
+    vm.gic.lock().reset(&mut Lines::new(vm));
+    focus::give_back(vm, false);
+    if !vm.is_broker() && ALIVE.fetch_sub(1, Ordering::AcqRel) == 1 {
+        stop_system();
+    }
+    Next::Nothing
+}
+
+/// Ends the system: the console core sends the last records and turns the machine off.
+fn stop_system() {
+    static STOPPING: AtomicBool = AtomicBool::new(false);
+    if !STOPPING.swap(true, Ordering::AcqRel) {
+        mail::tell(console::core(), mail::SHUTDOWN);
+    }
+}
