@@ -2,7 +2,7 @@
 //!
 //! Sources: IHI0069H 12.4.4 (`ICH_LR<n>_EL2`), 12.4.5 (`ICH_ELRSR_EL2`), IHI0048B 5.3.9 (`GICH_LRn`).
 
-use super::sgi::Mail;
+use super::mail::{Mail, MailV2, MailV3};
 use core::fmt::Debug;
 
 /// The bits of a list register that say "pending" and "active".
@@ -103,7 +103,7 @@ pub enum V2 {}
 
 impl Version for V3 {
     type Raw = u64;
-    type Mail = super::sgi::MailV3;
+    type Mail = MailV3;
     const EMPTY: u64 = 0;
     const V3: bool = true;
 
@@ -158,7 +158,7 @@ impl Version for V3 {
 
 impl Version for V2 {
     type Raw = u32;
-    type Mail = super::sgi::MailV2;
+    type Mail = MailV2;
     const EMPTY: u32 = 0;
     const V3: bool = false;
 

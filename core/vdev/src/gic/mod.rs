@@ -57,6 +57,7 @@
 
 mod lists;
 mod lr;
+mod mail;
 mod mmio;
 pub mod redistributor;
 mod sgi;
@@ -66,8 +67,9 @@ mod tests;
 pub use lr::{
     Backing, Entry, Hardware, ListRegisters, Maintenance, State, V2, V3, Version, free_of, used,
 };
+pub use mail::Mail;
 pub use mmio::Access;
-pub use sgi::{Mail, Mailboxes, Sgi, SgiRegister, decode_sgi_register, decode_sgir};
+pub use sgi::{Mailboxes, Sgi, SgiRegister, decode_sgi_register, decode_sgir};
 
 use core::ops::BitOr;
 

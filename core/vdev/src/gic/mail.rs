@@ -1,0 +1,103 @@
+//! The words through which software-generated interrupts reach one vCPU, for each GIC version.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// The words of one receiver. Not for callers.
+pub trait Mail {
+    /// Nothing posted.
+    const EMPTY: Self;
+    /// What one word holds.
+    type Bits: Copy;
+    /// Posts; true if nothing was waiting before.
+    fn post(&self, sender: usize, intid: u32, group1: bool) -> bool;
+    /// Takes all.
+    fn take(&self) -> Self::Bits;
+    /// Whether nothing waits.
+    fn is_empty(&self) -> bool;
+    /// The SGIs among `bits` for a receiver whose group 1 has `group1`, one bit an INTID.
+    fn intids(bits: &Self::Bits, group1: u32) -> u32;
+    /// The senders of an SGI, one bit a vCPU (0 on GICv3, which keeps none).
+    fn senders(bits: &Self::Bits, intid: u32) -> u8;
+}
+
+/// GICv3: bits 0 to 15 are posted as group 1, bits 16 to 31 as group 0.
+#[derive(Debug)]
+pub struct MailV3(AtomicU32);
+
+impl Mail for MailV3 {
+    const EMPTY: Self = Self(AtomicU32::new(0));
+    type Bits = u32;
+
+    #[inline]
+    fn post(&self, _sender: usize, intid: u32, group1: bool) -> bool {
+        let bit = if group1 { 1 } else { 1 << 16 } << (intid & 15);
+        // Release: orders the sender's stores before its SGI (the guest's, and EL2's on its behalf)
+        // before this one. It pairs with the Acquire in `take`.
+        self.0.fetch_or(bit, Ordering::Release) == 0
+    }
+
+    #[inline]
+    fn take(&self) -> u32 {
+        // Acquire: orders this load before the receiver's loads in its handler, so that they see what
+        // the sender stored before `post`.
+        self.0.swap(0, Ordering::Acquire)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+
+    #[inline]
+    fn intids(bits: &u32, group1: u32) -> u32 {
+        (bits & group1 | bits >> 16 & !group1) & 0xffff
+    }
+
+    #[inline]
+    fn senders(_bits: &u32, _intid: u32) -> u8 {
+        0
+    }
+}
+
+/// GICv2: 16 bits a sender, four senders a word.
+#[derive(Debug)]
+pub struct MailV2([AtomicU64; 2]);
+
+impl Mail for MailV2 {
+    const EMPTY: Self = Self([AtomicU64::new(0), AtomicU64::new(0)]);
+    type Bits = [u64; 2];
+
+    #[inline]
+    fn post(&self, sender: usize, intid: u32, _group1: bool) -> bool {
+        let bit = 1 << ((sender & 3) * 16) << (intid & 15);
+        // Release: orders the sender's stores before its SGI (the guest's, and EL2's on its behalf)
+        // before this one. It pairs with the Acquire in `take`.
+        self.0[sender >> 2 & 1].fetch_or(bit, Ordering::Release) == 0
+    }
+
+    #[inline]
+    fn take(&self) -> [u64; 2] {
+        // Acquire: orders these loads before the receiver's loads in its handler, so that they see
+        // what the sender stored before `post`.
+        [self.0[0].swap(0, Ordering::Acquire), self.0[1].swap(0, Ordering::Acquire)]
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| word.load(Ordering::Relaxed) == 0)
+    }
+
+    #[inline]
+    fn intids(bits: &[u64; 2], _group1: u32) -> u32 {
+        let both = bits[0] | bits[1];
+        let half = both | both >> 32;
+        (half | half >> 16) as u32 & 0xffff
+    }
+
+    #[inline]
+    fn senders(bits: &[u64; 2], intid: u32) -> u8 {
+        let spread = |word: u64| {
+            let b = word >> (intid & 15) & 0x0001_0001_0001_0001;
+            (b | b >> 15 | b >> 30 | b >> 45) as u8 & 15
+        };
+        spread(bits[0]) | spread(bits[1]) << 4
+    }
+}
