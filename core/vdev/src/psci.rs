@@ -25,6 +25,9 @@ pub const INVALID_ADDRESS: i32 = -9;
 /// Most vCPUs that a VM can have.
 pub const MAX_VCPUS: u8 = 8;
 
+/// SMCCC_VERSION, which PSCI_FEATURES reports (DEN0028, 7.2.1).
+pub const SMCCC_VERSION: u32 = 0x8000_0000;
+
 const VERSION_1_1: u64 = 1 << 16 | 1;
 /// MIGRATE_INFO_TYPE: no trusted OS, or one that needs no migration.
 const MIGRATION_NOT_REQUIRED: u64 = 2;
@@ -142,9 +145,9 @@ pub fn decode(id: u32, args: [u64; 3]) -> Decoded {
 }
 
 /// PSCI_FEATURES (5.15): CPU_SUSPEND has the original format and no OS-initiated mode, so every
-/// feature word is 0. SMCCC_VERSION is asked for here too (DEN0028, 7.2.1).
+/// feature word is 0.
 const fn features(id: u32) -> i32 {
-    if is_implemented(id) || id == crate::smccc::VERSION { SUCCESS } else { NOT_SUPPORTED }
+    if is_implemented(id) || id == SMCCC_VERSION { SUCCESS } else { NOT_SUPPORTED }
 }
 
 /// What the hypervisor has to do. The vCPU that called goes on unless it is said otherwise.

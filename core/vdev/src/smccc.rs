@@ -26,10 +26,8 @@
 //! Source: SMCCC (DEN0028): section 2.5 and table 6-2 for identifiers, section 6.2 for general
 //! queries, section 7 for the Arm architecture calls; DEN0070 is the background of the workarounds.
 
-use crate::psci;
+use crate::psci::{self, SMCCC_VERSION};
 
-/// SMCCC_VERSION.
-pub const VERSION: u32 = 0x8000_0000;
 /// SMCCC_ARCH_FEATURES.
 pub const ARCH_FEATURES: u32 = 0x8000_0001;
 /// SMCCC_ARCH_WORKAROUND_1, against Spectre variant 2.
@@ -114,7 +112,7 @@ impl Mitigations {
             ARCH_WORKAROUND_2 if self.store_bypass == 0 => return NOT_REQUIRED,
             ARCH_WORKAROUND_2 => self.store_bypass,
             ARCH_WORKAROUND_3 => self.branch_history,
-            VERSION | ARCH_FEATURES => 0,
+            SMCCC_VERSION | ARCH_FEATURES => 0,
             _ => return psci::NOT_SUPPORTED,
         };
         code as i32
@@ -182,7 +180,7 @@ fn decode_other(id: u32, x: &[u64; 4], mitigations: Mitigations) -> Call {
         COMPLETE => Call::Complete,
         HAND_OVER => Call::HandOver(x[1]),
         HAS_DEVICES => Call::HasDevices,
-        VERSION => Call::Return(SMCCC_1_2),
+        SMCCC_VERSION => Call::Return(SMCCC_1_2),
         ARCH_FEATURES if x[1] as u32 == PV_TIME_FEATURES => Call::HasStolenTime,
         PV_TIME_FEATURES if [PV_TIME_FEATURES, PV_TIME_ST].contains(&(x[1] as u32)) => {
             Call::HasStolenTime

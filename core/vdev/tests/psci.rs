@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use weir_vdev::psci::{
     ALREADY_ON, Action, INVALID_ADDRESS, INVALID_PARAMETERS, NOT_SUPPORTED, ON_PENDING, Power,
-    Request, State, code,
+    Request, SMCCC_VERSION, State, code,
 };
 use weir_vdev::smccc::{self, Call, Mitigations, decode};
 
@@ -129,11 +129,11 @@ fn psci_arguments() {
 
 #[test]
 fn arm_architecture_calls() {
-    assert_eq!(call(smccc::VERSION, [0; 3]), Call::Return(0x1_0002));
+    assert_eq!(call(SMCCC_VERSION, [0; 3]), Call::Return(0x1_0002));
     let features = |mitigations, id: u32| {
         decode(&[u64::from(smccc::ARCH_FEATURES), u64::from(id), 0, 0], mitigations)
     };
-    assert_eq!(features(Mitigations::NONE, smccc::VERSION), returned(0));
+    assert_eq!(features(Mitigations::NONE, SMCCC_VERSION), returned(0));
     assert_eq!(features(Mitigations::NONE, smccc::ARCH_FEATURES), returned(0));
     // DEN0057: asked by SMCCC_ARCH_FEATURES first, then by its own call.
     let asks_time = |id: u32| call(smccc::PV_TIME_FEATURES, [id.into(), 0, 0]);
