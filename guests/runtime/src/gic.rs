@@ -46,7 +46,7 @@ const GICC_EOIR: u64 = 0x10;
 
 /// Numbers from here on are not interrupts (1023: nothing is pending).
 const FIRST_SPECIAL: u32 = 1020;
-/// The priority that [`init`] and [`cpu::start`] give to every interrupt.
+/// The priority that [`init`] and [`start_core`](crate::psci::start_core) give to every interrupt.
 pub const DEFAULT_PRIORITY: u8 = 0xa0;
 
 /// Where an SGI goes.

@@ -51,7 +51,7 @@ fn main(board: &'static Board) -> ! {
         attack(0);
     }
     // SAFETY: a core that is not the first is off when the machine starts.
-    let started = unsafe { cpu::start(last, attack) };
+    let started = unsafe { psci::start_core(last, attack) };
     assert!(started.is_ok(), "CPU_ON of core {last}: {started:?}");
     let (start, size) = (board.ram.base + IMAGE, args.number("size", 1 << 20));
     assert!(size <= board.ram.size.saturating_sub(IMAGE), "size={size}: too large");
@@ -70,7 +70,7 @@ fn cycle(last: usize) -> ! {
         let state = psci::affinity_info(board().cores()[last]);
         if state == Ok(psci::AffinityState::Off) {
             // SAFETY: the core is off, and this core alone starts it.
-            let started = unsafe { cpu::start(last, read_a_while) };
+            let started = unsafe { psci::start_core(last, read_a_while) };
             assert!(started.is_ok(), "CPU_ON of core {last}: {started:?}");
             rounds += 1;
             if rounds.is_multiple_of(20) {

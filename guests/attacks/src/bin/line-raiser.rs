@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use weir_guest::{
     Board, board, cpu, entry,
     gic::{self, Interrupt},
-    println,
+    println, psci,
 };
 
 entry!(main);
@@ -36,7 +36,7 @@ fn main(board: &'static Board) -> ! {
     gic::init(count);
     gic::enable(board.args.number("line", 34) as u32);
     // SAFETY: the core is off, and this is the only start.
-    let _ = unsafe { cpu::start(1, raise) };
+    let _ = unsafe { psci::start_core(1, raise) };
     cpu::unmask_interrupts();
     loop {
         cpu::relax();

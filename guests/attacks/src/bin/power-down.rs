@@ -34,7 +34,7 @@ fn sleep() -> ! {
     gic::enable(board().virtual_timer);
     arm(100_000);
     // SAFETY: nothing on the stack is used again.
-    let refused = unsafe { cpu::power_down(woken) };
+    let refused = unsafe { psci::power_down(woken) };
     println!("power-down: FAILED: {refused:?}");
     psci::system_off()
 }

@@ -45,7 +45,7 @@ fn main(board: &'static Board) -> ! {
     gic::init(|_| {});
     for other in 1..board.cores().len() {
         // SAFETY: off since the VM started, and started once.
-        unsafe { cpu::start(other, work) }.expect("it was off");
+        unsafe { psci::start_core(other, work) }.expect("it was off");
     }
     work(0);
     psci::system_off()

@@ -67,7 +67,7 @@ fn main(board: &'static Board) -> ! {
         reset(board)
     }
     // SAFETY: the core is off, and this is the only start.
-    let _ = unsafe { cpu::start(1, flood) };
+    let _ = unsafe { psci::start_core(1, flood) };
     let _ = hypercall::call(CPU_OFF, [0; 3]);
     println!("flood: FAILED: did not go off");
     loop {

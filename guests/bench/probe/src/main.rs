@@ -273,7 +273,7 @@ fn start_and_stop(mpidr: u64) {
         },
         |()| {
             // SAFETY: `wait_until_off` has seen the core off.
-            unsafe { cpu::start(1, count_start) }.expect("a core that is off can be started");
+            unsafe { psci::start_core(1, count_start) }.expect("a core that is off can be started");
         },
     );
     wait_until_off(mpidr, WARM_UP + REPETITIONS);
@@ -296,7 +296,7 @@ fn wait_until_off(mpidr: u64, starts: u32) {
 
 fn exchange_sgis(mpidr: u64) {
     // SAFETY: `start_and_stop` has seen the core off.
-    unsafe { cpu::start(1, receive) }.expect("a core that is off can be started");
+    unsafe { psci::start_core(1, receive) }.expect("a core that is off can be started");
     let mut round = 0;
     take::<{ marker::SGI_SEND }, _>(
         || {

@@ -68,7 +68,7 @@ fn main(board: &'static Board) -> ! {
     let last = board.cores().len() - 1;
     if last > 0 {
         // SAFETY: a core that is not the first is off when the machine starts.
-        let started = unsafe { cpu::start(last, spend) };
+        let started = unsafe { psci::start_core(last, spend) };
         assert!(started.is_ok(), "CPU_ON of core {last}: {started:?}");
     }
     let pause = || time::spin_for_ns(args.number("after_us", 1000) * 1000);

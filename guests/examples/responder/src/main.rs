@@ -151,7 +151,7 @@ fn loaded(board: &'static Board) -> ! {
     }
     if board.cores().len() > 1 {
         // SAFETY: the core is off, and this is the only start.
-        let _ = unsafe { cpu::start(1, raise) };
+        let _ = unsafe { psci::start_core(1, raise) };
     }
     cpu::unmask_interrupts();
     let mut next = report;

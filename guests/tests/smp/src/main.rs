@@ -88,7 +88,7 @@ fn main(board: &'static Board) -> ! {
             "core {core} is not off at the start",
         );
         // SAFETY: the line above has seen the core off.
-        let started = unsafe { cpu::start(core, run) };
+        let started = unsafe { psci::start_core(core, run) };
         check!(started.is_ok(), "CPU_ON of core {core}: {started:?}");
     }
     run(0);
@@ -426,7 +426,7 @@ fn check_restarts(board: &'static Board) {
             wait("CPU_OFF", || psci::affinity_info(mpidr) == Ok(psci::AffinityState::Off));
             let before = RESTARTED.load(SeqCst);
             // SAFETY: the line above has seen the core off.
-            let started = unsafe { cpu::start(core, restarted) };
+            let started = unsafe { psci::start_core(core, restarted) };
             check!(started.is_ok(), "CPU_ON of core {core}, round {round}: {started:?}");
             wait("a core that was started again", || RESTARTED.load(SeqCst) > before);
         }

@@ -36,7 +36,7 @@ fn main(board: &'static Board) -> ! {
     gic::init(|_| ());
     for core in 1..board.cores().len() {
         // SAFETY: the boot core is the only one that was started.
-        unsafe { cpu::start(core, storm) }.expect("a core that is off can be started");
+        unsafe { psci::start_core(core, storm) }.expect("a core that is off can be started");
     }
     storm(0);
     while DONE.load(Ordering::Acquire) < board.cores().len() {
