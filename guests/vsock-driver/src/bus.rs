@@ -1,6 +1,6 @@
 //! Finding a device: on the MMIO transport at a known address, on PCI by enumeration.
 
-use crate::driver::Memory;
+use crate::memory::Memory;
 use core::{
     ptr::NonNull,
     sync::atomic::{AtomicU64, Ordering},

@@ -3,14 +3,10 @@
 use crate::{
     Header,
     bus::{self, Reason},
+    memory::Memory,
 };
-use core::{
-    cell::UnsafeCell,
-    ptr::NonNull,
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use core::cell::UnsafeCell;
 use virtio_drivers::{
-    BufferDirection, Hal, PAGE_SIZE, PhysAddr,
     queue::VirtQueue,
     transport::{DeviceType, SomeTransport, Transport},
 };
@@ -32,44 +28,6 @@ const QUEUE: usize = 64;
 const SLOTS: usize = 4;
 /// Bytes of a receive buffer behind its header.
 const RECEIVE: usize = 4096;
-/// Pages for a socket device's three queues, or two network devices' four, two areas each.
-const PAGES: usize = 8;
-
-#[repr(C, align(4096))]
-struct Pages(UnsafeCell<[[u8; PAGE_SIZE]; PAGES]>);
-
-// SAFETY: each page is given out once, by `Memory::dma_alloc`.
-unsafe impl Sync for Pages {}
-
-static POOL: Pages = Pages(UnsafeCell::new([[0; PAGE_SIZE]; PAGES]));
-static USED: AtomicUsize = AtomicUsize::new(0);
-
-/// Memory as the device sees it: where the guest sees it.
-pub(crate) struct Memory;
-
-// SAFETY: `dma_alloc` gives zeroed pages of the pool, each once.
-unsafe impl Hal for Memory {
-    fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
-        let first = USED.fetch_add(pages, Ordering::Relaxed);
-        assert!(first + pages <= PAGES, "the pool is for so many drivers");
-        let place = POOL.0.get().cast::<u8>().wrapping_add(first * PAGE_SIZE);
-        (place as u64, NonNull::new(place).expect("a static has an address"))
-    }
-
-    unsafe fn dma_dealloc(_: PhysAddr, _: NonNull<u8>, _: usize) -> i32 {
-        0
-    }
-
-    unsafe fn mmio_phys_to_virt(address: PhysAddr, _: usize) -> NonNull<u8> {
-        NonNull::new(address as *mut u8).expect("no device is at 0")
-    }
-
-    unsafe fn share(buffer: NonNull<[u8]>, _: BufferDirection) -> PhysAddr {
-        buffer.cast::<u8>().as_ptr() as u64
-    }
-
-    unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
-}
 
 struct Slot {
     header: [u8; HEADER_LEN],
@@ -131,7 +89,7 @@ impl Socket {
         // By words, as the configuration is aligned to no more (virtio 1.2, section 2.5).
         let word = |at| transport.read_config_space::<u32>(at).expect("a context identifier");
         let cid = u64::from(word(0)) | u64::from(word(4)) << 32;
-        assert_eq!(USED.load(Ordering::Relaxed), 6, "opened once");
+        assert_eq!(Memory::pages_used(), 6, "opened once");
         // SAFETY: the assertion says that this is the first call.
         let buffers = unsafe { &mut *BUFFERS.0.get() };
         let mut socket = Self { transport, rx, tx, _events: events, buffers, cid };

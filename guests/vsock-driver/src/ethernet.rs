@@ -2,7 +2,7 @@
 
 use crate::{
     bus::{self, Reason},
-    driver::Memory,
+    memory::Memory,
 };
 use core::{
     cell::UnsafeCell,

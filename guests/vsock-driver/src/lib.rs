@@ -14,6 +14,8 @@ mod bus;
 mod driver;
 #[cfg(all(target_os = "none", feature = "driver"))]
 pub mod ethernet;
+#[cfg(all(target_os = "none", feature = "driver"))]
+mod memory;
 
 #[cfg(all(target_os = "none", feature = "driver"))]
 pub use driver::Socket;
