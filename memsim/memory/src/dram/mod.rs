@@ -11,13 +11,15 @@ mod queue;
 mod request;
 mod rules;
 mod schedule;
+mod shape;
 pub mod timing;
 pub mod trace;
 
 pub use address::{AddressFields, AddressMap, Location, MapError, plain_bits};
 pub use banks::{BankStats, Banks, RowOutcome};
 pub use controller::Channel;
-pub use device::{Device, Illegal, Shape};
+pub use device::{Device, Illegal};
 pub use policy::{ChannelError, DEFAULT_POLICY, Policy};
 pub use request::{ChannelStats, Done, Full, Request, RowUse};
+pub use shape::Shape;
 pub use timing::{Command, RULES, Timing};

@@ -1,8 +1,8 @@
 //! The rules between commands, compiled for one channel: which bank has to wait how long after a command to another.
 
 use crate::dram::{
-    device::Shape,
     lanes::{AllBanks, BANKS, LANES, Lanes, chunk_of, set},
+    shape::Shape,
     timing::{RULES, Scope, Timing},
 };
 

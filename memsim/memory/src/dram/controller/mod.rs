@@ -11,12 +11,13 @@ mod wants;
 use crate::{
     dram::{
         address::{AddressMap, Location},
-        device::{Device, Shape},
+        device::Device,
         policy::{ChannelError, Policy},
         queue::{Queue, Slot},
         request::{ChannelStats, Done, Full, Request, RowUse},
         rules::LONGEST_GAP,
         schedule::{ACTIVATE, AGES, First, PRECHARGE, Schedule},
+        shape::Shape,
         timing::{Command, Timing},
     },
     matrix::Matrix,
