@@ -1,13 +1,14 @@
 //! A system file's VMs on a chip's memory.
 
 use crate::{
+    error::BoardError,
     flows::Broker,
     kernels,
     memory::{Chip, Memory},
     meter::Counter,
-    trace::{self, Traces},
+    trace,
+    vm::{Vcpu, Vm},
 };
-use std::fmt;
 use weir_budget::{Kind as Regulates, Setting};
 use weir_memory::{AddressMap, Pa};
 use weir_model::Owner;
@@ -22,40 +23,6 @@ use weir_units::Bytes;
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
-
-/// Why a system can't be simulated.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BoardError(pub String);
-
-impl fmt::Display for BoardError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for BoardError {}
-
-/// A vCPU.
-#[derive(Clone, Debug)]
-pub(crate) struct Vcpu {
-    pub core: usize,
-    /// How it is regulated, by what counters, and with which of the [`weir_budget::Shared`].
-    pub regulation: Option<(Setting, [Counter; 2], usize)>,
-}
-
-/// A VM.
-#[derive(Clone, Debug)]
-pub(crate) struct Vm {
-    pub name: String,
-    pub vcpus: Vec<Vcpu>,
-    pub workload: Option<Workload>,
-    /// What each vCPU replays, if it does.
-    pub traces: Traces,
-    /// Its RAM, by the physical addresses of its pages.
-    pub pages: Vec<u64>,
-    /// The DMA engine that works for it, the first of its channels there, and the bytes of a descriptor.
-    pub engine: Option<(usize, usize, u64)>,
-}
 
 /// VMs on a chip.
 #[derive(Clone, Debug)]

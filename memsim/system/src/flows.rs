@@ -1,6 +1,6 @@
 //! A system's flows, and the broker that moves their packets by a DMA engine, as rt-virtio has it.
 
-use crate::{BoardError, Histogram, board::Vm, memory::Memory};
+use crate::{Histogram, error::BoardError, memory::Memory, vm::Vm};
 use std::sync::Arc;
 use weir_memory::Picos;
 use weir_model::Timing;

@@ -9,6 +9,7 @@
 
 mod board;
 mod core;
+mod error;
 mod flows;
 mod histogram;
 mod jobs;
@@ -21,8 +22,10 @@ mod prefetch;
 mod program;
 mod run;
 mod trace;
+mod vm;
 
-pub use board::{Board, BoardError, ram_pages};
+pub use board::{Board, ram_pages};
+pub use error::BoardError;
 pub use flows::FlowOutcome;
 pub use histogram::Histogram;
 pub use jobs::JobsOutcome;

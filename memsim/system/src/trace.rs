@@ -1,6 +1,6 @@
 //! Recordings that a VM's vCPUs replay, see [`weir_memory::recording`]. Offsets count from the start of the VM's RAM.
 
-use crate::board::BoardError;
+use crate::error::BoardError;
 use std::{path::Path, sync::Arc};
 use weir_memory::recording::{Line, Step};
 use weir_model::timing::{Kind, Workload};
