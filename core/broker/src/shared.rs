@@ -12,6 +12,7 @@ use core::{
     sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 use weir_trace::phases::pack;
+use weir_units::IntId;
 use weir_vsock::{
     queue::{MAX_SEGMENTS, Segment},
     vsock::HEADER_LEN,
@@ -22,7 +23,7 @@ pub const ADDRESS: u64 = 0x60_0000_0000;
 /// Where it sees the VMs in flows, those that it needs.
 pub const WINDOWS: Range<u64> = 1 << 35..9 << 35;
 /// The SGI by which it learns that there is something new in the partition.
-pub const SGI: u32 = 1;
+pub const SGI: IntId = IntId(1);
 
 /// Entries of the ring of completions: every buffer and every packet of every port at once.
 pub(super) const COMPLETIONS: usize = 2 * PORTS * RING;

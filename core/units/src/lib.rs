@@ -50,6 +50,27 @@ quantity! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CoreId(pub u8);
 
+/// An interrupt's number at the interrupt controller (GIC INTID): 0 to 15 are SGIs, 16 to 31 PPIs,
+/// those from 32 on SPIs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IntId(pub u32);
+
+impl IntId {
+    /// Whether it is an SGI, which software sends.
+    #[inline]
+    #[must_use]
+    pub const fn is_sgi(self) -> bool {
+        self.0 < 16
+    }
+
+    /// Whether each core has its own: an SGI or a PPI.
+    #[inline]
+    #[must_use]
+    pub const fn is_private(self) -> bool {
+        self.0 < 32
+    }
+}
+
 /// A VM's place among the system's VMs, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VmId(pub u8);

@@ -13,9 +13,10 @@
 //! Source: Arm ARM (DDI0487), D11 "The Performance Monitors Extension", D24.5 for each register.
 
 use crate::esr::SysRegAccess;
+use weir_units::IntId;
 
 /// The INTID of the guest's overflow interrupt, as on QEMU's `virt` board.
-pub const INTID: u32 = 23;
+pub const INTID: IntId = IntId(23);
 /// Most event counters that a guest has.
 pub const MOST: usize = 29;
 /// The bit of the cycle counter among those of the counters.

@@ -24,7 +24,7 @@ fn begin(board: &'static Board) -> &'static Partition {
     // SAFETY: the partition is there for good, all of it atomics, which the hypervisor accesses as such, too.
     let partition: &'static Partition = unsafe { &*(shared::ADDRESS as *const Partition) };
     gic::init(|_: Interrupt| time::disarm());
-    gic::enable(shared::SGI);
+    gic::enable(shared::SGI.0);
     gic::enable(board.virtual_timer);
     partition
 }

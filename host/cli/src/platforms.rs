@@ -127,7 +127,7 @@ fn describe(platform: &Platform) -> Value {
         "planned": platform.places.planned,
         "load_address": hex(platform.load_address.0),
         "gic": gic,
-        "uart": { "base": hex(platform.uart.base.0), "intid": platform.uart.intid },
+        "uart": { "base": hex(platform.uart.base.0), "intid": platform.uart.intid.0 },
         "psci": platform.psci_conduit,
         "qemu": platform.qemu.as_ref().map(|qemu| json!({
             "machine": qemu.machine,

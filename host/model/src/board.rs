@@ -5,7 +5,7 @@ use dtoolkit::{
     fdt::Fdt,
     model::{DeviceTree, DeviceTreeNode},
 };
-use weir_units::{Bytes, Pa};
+use weir_units::{Bytes, IntId, Pa};
 
 /// A piece of RAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) struct BoardDevice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Irq {
     /// Its INTID.
-    pub intid: u32,
+    pub intid: IntId,
     /// Edge-triggered, or else level-sensitive.
     pub edge: bool,
 }
@@ -249,7 +249,7 @@ fn device(
     for interrupt in cells(node, "interrupts").unwrap_or_default().chunks(3) {
         match interrupt {
             [0, number, flags] if on_gic => {
-                irqs.push(Irq { intid: number.saturating_add(32), edge: flags & 0b11 != 0 });
+                irqs.push(Irq { intid: IntId(number.saturating_add(32)), edge: flags & 0b11 != 0 });
             }
             _ => obstacle = Some("its interrupt is not a shared one of the board's GIC".to_owned()),
         }

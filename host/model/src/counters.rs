@@ -6,7 +6,7 @@ use crate::document::{At, Values, number, text};
 use crate::fault::{Fault, Faults, File};
 use crate::shape::suggestion;
 use toml::de::DeTable;
-use weir_units::Nanos;
+use weir_units::{IntId, Nanos};
 
 /// Something that a core's counters count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ pub struct Pmu {
     /// What they count.
     pub events: Vec<Event>,
     /// The interrupt of an overflow: one that is private to each core, or one for each core; empty where it is not wired.
-    pub intids: Vec<u32>,
+    pub intids: Vec<IntId>,
     /// Event counters of each core, 0 where the file does not say.
     pub counters: u8,
     /// The shortest period that leaves a VM 95 % of its time at the cost of a replenishment and of an overflow.
@@ -153,7 +153,7 @@ pub(crate) fn read(table: &DeTable<'_>, file: &File, faults: &mut Faults) -> Cou
     };
     let pmu = table.inner("pmu").and_then(|(table, _)| {
         let intids = table.list("intids", number).map_or(Vec::new(), |intids| intids.value);
-        let intids = intids.iter().map(|intid| intid.value as u32).collect();
+        let intids = intids.iter().map(|intid| IntId(intid.value as u32)).collect();
         let counters = table.number("counters").map_or(0, |counters| counters.value as u8);
         let min_period = time(table, "min_period")?;
         Some(Pmu { events: events(table), intids, counters, min_period })

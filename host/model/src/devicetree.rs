@@ -18,6 +18,7 @@ use dtoolkit::{
     model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty},
 };
 use std::{collections::BTreeMap, ops::Range};
+use weir_units::IntId;
 
 /// Phandle of the VM's GIC.
 const GIC: u32 = 1;
@@ -344,17 +345,17 @@ fn uart(vm: &Vm) -> DeviceTreeNode {
     let mut uart = node(uart_name(vm));
     add(&mut uart, "clock-names", vec!["uartclk", "apb_pclk"]);
     add(&mut uart, "clocks", [CLOCK, CLOCK]);
-    add(&mut uart, "interrupts", [SPI, vm.board.uart_intid.saturating_sub(32), LEVEL_HIGH]);
+    add(&mut uart, "interrupts", [SPI, vm.board.uart_intid.0.saturating_sub(32), LEVEL_HIGH]);
     add(&mut uart, "reg", reg([(vm.board.uart.0, PAGE)]));
     add(&mut uart, "compatible", vec!["arm,pl011", "arm,primecell"]);
     uart
 }
 
 /// A virtio device on the MMIO transport (Linux, Documentation/devicetree/bindings/virtio/mmio.yaml).
-fn virtio(registers: u64, intid: u32) -> DeviceTreeNode {
+fn virtio(registers: u64, intid: IntId) -> DeviceTreeNode {
     let mut device = node(format!("virtio_mmio@{registers:x}"));
     add(&mut device, "dma-coherent", "".as_bytes());
-    add(&mut device, "interrupts", [SPI, intid - 32, LEVEL_HIGH]);
+    add(&mut device, "interrupts", [SPI, intid.0 - 32, LEVEL_HIGH]);
     add(&mut device, "reg", reg([(registers, VIRTIO_LEN)]));
     add(&mut device, "compatible", "virtio,mmio");
     device

@@ -17,7 +17,7 @@ use crate::timing::schedule::{Class, Entity, Line};
 use crate::vm::{NET, NET_INTID, Net, Piece, STOLEN_TIME, Socket, VSOCK_INTID, Vm};
 use crc::{CRC_32_ISCSI, Crc, Digest, Table};
 use std::borrow::Cow;
-use weir_units::{Bytes, Nanos};
+use weir_units::{Bytes, IntId, Nanos};
 
 /// Bytes that the broker moves between two decisions where the file does not say (rt-virtio, section V).
 const DEFAULT_CHUNK: u64 = 4096;
@@ -371,8 +371,9 @@ fn add_vm(
         .devices
         .iter()
         .flat_map(|device| &device.irqs)
-        .map(|irq| packed::Irq::new(irq.intid, irq.edge))
+        .copied()
         .chain(vm.pci_lines())
+        .map(|irq| packed::Irq::new(irq.intid.0, irq.edge))
         .map(|irq| ruled(system, index, irq))
         .collect();
     tables.vms.push(packed::Vm {
@@ -382,9 +383,9 @@ fn add_vm(
         distributor: vm.board.distributor.0,
         gic_cpu: vm.board.gic_cpu.0,
         uart: vm.board.uart.0,
-        uart_intid: vm.board.uart_intid,
+        uart_intid: vm.board.uart_intid.0,
         stolen_time: if vm.stolen_time { STOLEN_TIME } else { 0 },
-        vsock_intid: vm.socket.map_or(0, |_| VSOCK_INTID),
+        vsock_intid: vm.socket.map_or(0, |_| VSOCK_INTID.0),
         vsock: vm.socket.map_or(0, |socket| socket.registers().start),
         vsock_ecam: if vm.socket == Some(Socket::Pci) { vm.board.ecam.0 } else { 0 },
         first_region: tables.regions.len() as u32,
@@ -421,7 +422,7 @@ fn port(net: Net) -> packed::Net {
         rate: net.rate,
         burst: net.burst,
         bandwidth: net.bandwidth,
-        intid: NET_INTID,
+        intid: NET_INTID.0,
         uplink: net.uplink.into(),
     }
 }
@@ -429,7 +430,7 @@ fn port(net: Net) -> packed::Net {
 /// An interrupt with the rule that the file gives it.
 fn ruled(system: &System, vm: usize, irq: packed::Irq) -> packed::Irq {
     let lines = &system.timing.lines;
-    let its = |line: &&Line| line.vm == vm && line.intid() == Some(irq.intid);
+    let its = |line: &&Line| line.vm == vm && line.intid() == Some(IntId(irq.intid));
     let Some(line) = lines.iter().find(its) else { return irq };
     let (interval_ns, burst) = line.admission.map_or((0, 0), |(rate, burst)| {
         // Rounded down, as the analysis takes it.

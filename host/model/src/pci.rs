@@ -6,7 +6,7 @@ use crate::fault::{Fault, Faults, File};
 use crate::packed::{ADDRESS_LIMIT, ECAM_LEN, PAGE, STREAM_LIMIT};
 use std::{fmt, ops::Range};
 use toml::de::DeTable;
-use weir_units::{Bytes, Pa};
+use weir_units::{Bytes, IntId, Pa};
 
 /// PCI as a board has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Pci {
     /// What each function that is passed through gets of it.
     pub aperture: Bytes,
     /// The INTIDs of the four interrupt lines: INTA of device `n` is line `n` modulo 4.
-    pub intx: [u32; 4],
+    pub intx: [IntId; 4],
     /// What the SMMU distinguishes.
     pub streams: Streams,
 }
@@ -43,7 +43,7 @@ pub struct Smmu {
     /// Its registers, 128 KiB.
     pub base: Pa,
     /// The interrupt of its event queue.
-    pub event_intid: u32,
+    pub event_intid: IntId,
     /// What makes QEMU's machine have one: `iommu=smmuv3`.
     pub machine: Option<String>,
 }
@@ -67,7 +67,7 @@ pub struct Function {
     /// Its number at the SMMU.
     pub stream: u32,
     /// Its interrupt.
-    pub intid: u32,
+    pub intid: IntId,
     /// Where its base addresses are, on the board and for the VM.
     pub bars: Pa,
     /// How many bytes they may take.
@@ -116,7 +116,7 @@ impl Function {
 impl Pci {
     /// The INTID of a function that interrupts by INTA.
     #[must_use]
-    pub fn intid(&self, address: Address) -> u32 {
+    pub fn intid(&self, address: Address) -> IntId {
         self.intx[usize::from(address.device % 4)]
     }
 
@@ -184,9 +184,13 @@ impl Reader<'_> {
             self.fault(aperture.span, "an aperture of this size has no alignment", help);
             return None;
         }
-        let lines: Vec<_> =
-            pci.list("intx", number)?.value.into_iter().map(|line| line.value as u32).collect();
-        let Ok(intx) = <[u32; 4]>::try_from(lines) else {
+        let lines: Vec<_> = pci
+            .list("intx", number)?
+            .value
+            .into_iter()
+            .map(|line| IntId(line.value as u32))
+            .collect();
+        let Ok(intx) = <[IntId; 4]>::try_from(lines) else {
             self.fault(span, "`intx` has not four lines", "write intx = [35, 36, 37, 38]");
             return None;
         };
@@ -213,7 +217,7 @@ impl Reader<'_> {
         }
         Some(Smmu {
             base: Pa(base.value),
-            event_intid: smmu.number("event_intid")?.value as u32,
+            event_intid: IntId(smmu.number("event_intid")?.value as u32),
             machine: smmu.text("machine").map(|machine| machine.value),
         })
     }
@@ -245,11 +249,11 @@ mod tests {
             window: Pa(0),
             window_len: Bytes(0),
             aperture: Bytes(0),
-            intx: [35, 36, 37, 38],
+            intx: [35, 36, 37, 38].map(IntId),
             streams,
         };
         let address = Address { bus: 0, device: 6, function: 1 };
-        assert_eq!(pci(Streams::Function).intid(address), 37);
+        assert_eq!(pci(Streams::Function).intid(address), IntId(37));
         let stream = |streams| pci(streams).stream(address);
         assert_eq!([Streams::Function, Streams::Device, Streams::Bus].map(stream), [0x31, 0x30, 0]);
     }

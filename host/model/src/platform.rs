@@ -19,7 +19,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 use toml::de::DeTable;
-use weir_units::Pa;
+use weir_units::{IntId, Pa};
 
 /// Longest flattened device tree of a board, in bytes; boards' are below 100 KiB.
 const TREE_LIMIT: u64 = 1 << 20;
@@ -111,7 +111,7 @@ pub struct Uart {
     /// Its registers, one page.
     pub base: Pa,
     /// Its interrupt.
-    pub intid: u32,
+    pub intid: IntId,
 }
 
 /// How to start a board in QEMU.
@@ -460,7 +460,7 @@ impl Reader<'_, '_> {
 
     fn uart(&mut self) -> Option<Uart> {
         let (uart, _) = self.table.inner("uart")?;
-        let intid = uart.number("intid")?.value as u32;
+        let intid = IntId(uart.number("intid")?.value as u32);
         Some(Uart { base: self.registers(uart, "base")?, intid })
     }
 

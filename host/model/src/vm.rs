@@ -1,12 +1,12 @@
 //! A virtual machine as it is built: its RAM, its image, its devices, its virtual board.
 
 use crate::board::Irq;
-use crate::packed::{self, OnFault, OnOutside, VIRTIO_LEN, VSOCK_BAR_LEN};
+use crate::packed::{OnFault, OnOutside, VIRTIO_LEN, VSOCK_BAR_LEN};
 use crate::pci::Function;
 use crate::ranges::overlap;
 use crate::resolve::Source;
 use std::ops::Range;
-use weir_units::{Bytes, CoreId, Ipa, Pa};
+use weir_units::{Bytes, CoreId, IntId, Ipa, Pa};
 
 /// Length of a GIC distributor, GICv2 or GICv3.
 pub(crate) const DISTRIBUTOR_LEN: u64 = 0x1_0000;
@@ -27,13 +27,13 @@ pub(crate) const VSOCK: u64 = 0x0a00_0000;
 pub(crate) const VSOCK_BAR: u64 = 0x3eff_0000 - VSOCK_BAR_LEN;
 
 /// Its interrupt.
-pub(crate) const VSOCK_INTID: u32 = 48;
+pub(crate) const VSOCK_INTID: IntId = IntId(48);
 
 /// Where a VM finds its network device: the ninth virtio-mmio slot of QEMU's `virt`, the first one of a page of its own.
 pub(crate) const NET: Range<u64> = 0x0a00_1000..0x0a00_1000 + VIRTIO_LEN;
 
 /// Its interrupt.
-pub(crate) const NET_INTID: u32 = 56;
+pub(crate) const NET_INTID: IntId = IntId(56);
 
 /// Where a VM that shares a core finds its vCPUs' stolen time: as on QEMU's `virt`.
 pub(crate) const STOLEN_TIME: u64 = 0x090a_0000;
@@ -205,7 +205,7 @@ pub struct Board {
     /// The PL011.
     pub uart: Ipa,
     /// The PL011's interrupt.
-    pub uart_intid: u32,
+    pub uart_intid: IntId,
     /// The PCI configuration space, where it has functions or its socket device on PCI.
     pub ecam: Ipa,
     /// The device tree.
@@ -219,7 +219,7 @@ impl Board {
             distributor: Ipa(0x0800_0000),
             gic_cpu: Ipa(if gic_v2 { 0x0801_0000 } else { 0x080a_0000 }),
             uart: Ipa(0x0900_0000),
-            uart_intid: 33,
+            uart_intid: IntId(33),
             ecam: Ipa(0x40_1000_0000),
             device_tree: Ipa(0x4000_0000),
         }
@@ -262,11 +262,11 @@ impl Vm {
     }
 
     /// The interrupts of its PCI functions; functions on one line share it.
-    pub(crate) fn pci_lines(&self) -> impl Iterator<Item = packed::Irq> {
+    pub(crate) fn pci_lines(&self) -> impl Iterator<Item = Irq> {
         let mut lines: Vec<_> = self.functions.iter().map(|function| function.intid).collect();
         lines.sort_unstable();
         lines.dedup();
-        lines.into_iter().map(|intid| packed::Irq::new(intid, false))
+        lines.into_iter().map(|intid| Irq { intid, edge: false })
     }
 }
 

@@ -299,7 +299,7 @@ fn platform_files_agree_with_their_device_trees() {
         let contains = |text: String| assert!(content.contains(&text), "{text} in\n{content}");
         contains(format!("memory@{:x}\n  reg <0 {:x} 0 {:x}>", base.0, base.0, size.0));
         contains(format!("pl011@{:x}\n", platform.uart.base.0));
-        contains(format!("interrupts <0 {:x} 4>", platform.uart.intid - 32));
+        contains(format!("interrupts <0 {:x} 4>", platform.uart.intid.0 - 32));
         contains(format!("method \"{}\"", platform.psci_conduit));
         let regions = match platform.gic {
             weir_model::platform::Gic::V3 { distributor, redistributors } => {

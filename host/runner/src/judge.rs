@@ -10,7 +10,7 @@ use weir_analysis::verdict::Verdict;
 use weir_model::System;
 use weir_model::packed::regulation;
 use weir_trace::record::{MOST_OTHER, Meter};
-use weir_units::Nanos;
+use weir_units::{IntId, Nanos};
 
 /// How a run is judged.
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,7 +86,7 @@ pub struct LineFacts {
     /// The VM's place in the system file.
     pub vm: u8,
     /// The interrupt's number.
-    pub intid: u32,
+    pub intid: IntId,
     /// The most time from its arrival until its VM has the core.
     pub deadline_ns: u64,
 }
@@ -121,7 +121,7 @@ fn interrupt(facts: LineFacts, observed: Option<&Observed>, conditions: Conditio
     };
     let seen = seen.unwrap_or_default();
     Interrupt {
-        intid: facts.intid,
+        intid: facts.intid.0,
         deadline_ns: facts.deadline_ns,
         delivered: seen.times,
         late: seen.late,

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, io::Read};
 use weir_image::Result;
 use weir_report::trace::file::{self as trace, Trace};
 use weir_trace::record::{Kind, Record};
+use weir_units::IntId;
 
 /// A packet that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub struct Use {
 }
 
 /// An interrupt line: VM and interrupt number.
-pub type LineKey = (u8, u32);
+pub type LineKey = (u8, IntId);
 
 /// How soon a VM had the core for an interrupt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -210,7 +211,7 @@ impl Observed {
         now: u64,
         deadline: impl Fn(LineKey) -> Option<u64>,
     ) {
-        let (key, core) = ((record.vm, record.detail), trace::core(record));
+        let (key, core) = ((record.vm, IntId(record.detail)), trace::core(record));
         match kind {
             Kind::Interrupt if deadline(key).is_some() => {
                 // What has been delivered came before.
@@ -404,20 +405,23 @@ mod tests {
             at(1300, Kind::Interrupt, 0, 36, 0),
         ];
         let facts = Facts { frequency: 1_000_000_000, ..Facts::default() };
-        let deadline = |(_, intid)| (intid != 35).then_some(250);
+        let deadline = |(_, intid)| (intid != IntId(35)).then_some(250);
         let read = |records: &[Record]| {
             Observed::read(&mut trace(facts.clone(), records), |_| None, deadline).expect("a trace")
         };
         let observed = read(&records);
         let expected = Delivery { times: 4, late: 2, max_ns: 300 };
-        assert_eq!(observed.delivery((1, 34)), Some(expected), "the last waits to the end");
-        assert_eq!(observed.delivery((1, 35)), None);
-        assert_eq!(observed.delivery((0, 36)), Some(Delivery { times: 1, late: 0, max_ns: 0 }));
+        assert_eq!(observed.delivery((1, IntId(34))), Some(expected), "the last waits to the end");
+        assert_eq!(observed.delivery((1, IntId(35))), None);
+        assert_eq!(
+            observed.delivery((0, IntId(36))),
+            Some(Delivery { times: 1, late: 0, max_ns: 0 })
+        );
         // What waits for a VM that ends is not late.
         let mut ended = records.to_vec();
         ended.push(at(1301, Kind::VmStop, 1, 0, 0));
         assert_eq!(
-            read(&ended).delivery((1, 34)),
+            read(&ended).delivery((1, IntId(34))),
             Some(Delivery { times: 3, late: 1, max_ns: 300 })
         );
     }

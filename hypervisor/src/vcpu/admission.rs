@@ -14,7 +14,7 @@ use crate::{
 };
 use weir_model::packed::Irq;
 use weir_sched::admission::Bucket;
-use weir_units::Nanos;
+use weir_units::{IntId, Nanos};
 use weir_vdev::gic::Hardware;
 
 /// The rule of a line on one core.
@@ -100,7 +100,7 @@ impl Rule {
         self.masked_until = until;
         let line = Line::new(self.intid, core);
         line.set_enabled(false);
-        if line.is_edge() || gic.is_latched(self.intid) {
+        if line.is_edge() || gic.is_latched(IntId(self.intid)) {
             line.set_pending(true);
         }
         line.set_active(false);
@@ -111,8 +111,8 @@ impl Rule {
         self.masked_until = u64::MAX;
         let gic = self.vm.gic.lock();
         set_masked(self.intid, false);
-        if gic.is_forwarded(self.intid) {
-            Lines::new(self.vm).set_enabled(0, self.intid, true);
+        if gic.is_forwarded(IntId(self.intid)) {
+            Lines::new(self.vm).set_enabled(0, IntId(self.intid), true);
         }
     }
 }

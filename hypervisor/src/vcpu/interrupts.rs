@@ -17,6 +17,7 @@ use crate::{
 use weir_budget::Event as Budget;
 use weir_model::packed::INTID_LIMIT;
 use weir_trace::wire::{ExitCause, FaultKind};
+use weir_units::IntId;
 
 /// An interrupt while a guest ran. The fast path serves the core's only vCPU; whatever else comes is
 /// left to [`own_interrupt`].
@@ -35,14 +36,14 @@ pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
         {
             gic::drop_priority(iar);
             seat.interrupt(ExitCause::DeviceIrq, intid);
-            if !seat.vm.gic.lock().put_shared(seat.vcpu, intid, &mut Lines::new(seat.vm)) {
+            if !seat.vm.gic.lock().put_shared(seat.vcpu, IntId(intid), &mut Lines::new(seat.vm)) {
                 return deliver(seat, intid);
             }
         }
         gic::PPI_VIRTUAL_TIMER | gic::PPI_PHYSICAL_TIMER => {
             gic::drop_priority(iar);
             seat.interrupt(ExitCause::Timer, intid);
-            if !seat.vm.gic.lock().put_private(seat.vcpu, intid, &mut Lines::new(seat.vm)) {
+            if !seat.vm.gic.lock().put_private(seat.vcpu, IntId(intid), &mut Lines::new(seat.vm)) {
                 return deliver(seat, intid);
             }
         }
@@ -130,7 +131,7 @@ fn slow(core: &mut Core, iar: u64) -> Exit {
 #[inline(never)]
 fn deliver(seat: &'static Seat, intid: u32) -> Exit {
     let Seat { vm, vcpu, .. } = *seat;
-    let mask = vm.gic.lock().deliver_hw(vcpu, intid, &mut Lines::new(vm));
+    let mask = vm.gic.lock().deliver_hw(vcpu, IntId(intid), &mut Lines::new(vm));
     kick(vm, mask);
     Exit::Resume
 }

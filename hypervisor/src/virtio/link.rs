@@ -11,7 +11,7 @@ use spin::Once;
 use weir_broker::shared::{self, Doorbell, PORTS, Partition, Pieces, Settings};
 use weir_model::packed::{PARTITION_IPA, PARTITION_LEN, VSOCK_BAR_LEN, WINDOWS};
 use weir_trace::wire::Denial;
-use weir_units::Nanos;
+use weir_units::{IntId, Nanos};
 use weir_vdev::gic::{Sgi, VcpuMask};
 use weir_vsock::{
     device::{RX, TX},
@@ -105,7 +105,7 @@ pub fn wait_for_broker(vm: &Vm) -> Option<u64> {
 
 /// Gives the interrupt the level that the registers say.
 pub(super) fn line(vm: &Vm, socket: &Socket) -> VcpuMask {
-    vm.gic.lock().set_level(vm.view().vm.vsock_intid, socket.transport.line())
+    vm.gic.lock().set_level(IntId(vm.view().vm.vsock_intid), socket.transport.line())
 }
 
 /// Asks the driver whether it wants an interrupt for what it got back, and raises it. Gives the time at which it was pending.

@@ -23,6 +23,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use weir_broker::transfer::Bucket;
 use weir_model::packed::{Net, VIRTIO_LEN};
 use weir_trace::wire::{self, Denial};
+use weir_units::IntId;
 use weir_vdev::{esr::MmioAccess, gic::VcpuMask};
 use weir_vsock::{
     mmio::{Effect, Kind, RX, Registers, TX},
@@ -99,7 +100,7 @@ pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, at: u64, va
 /// Gives the interrupt the level that the registers say.
 fn line(vm: &Vm, port: &Port) -> VcpuMask {
     let intid = port_of(vm).map_or(0, |net| net.intid);
-    vm.gic.lock().set_level(intid, port.registers.line())
+    vm.gic.lock().set_level(IntId(intid), port.registers.line())
 }
 
 /// Asks the driver whether it wants an interrupt for what it got back from queue `index`.

@@ -11,6 +11,7 @@ use crate::{
     virtio::{device as socket, net},
 };
 use weir_trace::wire::ExitCause;
+use weir_units::IntId;
 use weir_vdev::{
     esr::MmioAccess,
     gic::{self, VcpuMask},
@@ -122,7 +123,7 @@ fn type_in(vm: &Vm, uart: &mut weir_vdev::pl011::Pl011) -> Option<bool> {
 }
 
 fn line(vm: &Vm, high: bool) -> VcpuMask {
-    vm.gic.lock().set_level(vm.view().vm.uart_intid, high)
+    vm.gic.lock().set_level(IntId(vm.view().vm.uart_intid), high)
 }
 
 /// The console has input for the VM, or room for its output.

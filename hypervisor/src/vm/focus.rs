@@ -16,6 +16,7 @@ use crate::{
 };
 use core::sync::atomic::{AtomicU8, Ordering};
 use weir_model::packed::{ACTIVE, Irq, Region};
+use weir_units::IntId;
 
 /// Nobody.
 const NOBODY: u8 = u8::MAX;
@@ -139,8 +140,8 @@ fn let_go(vm: &'static Vm) -> bool {
             continue;
         }
         let mut gic = vm.gic.lock();
-        let came = gic.is_high(irq.intid);
-        if !came || !gic.withdraw(irq.intid) {
+        let came = gic.is_high(IntId(irq.intid));
+        if !came || !gic.withdraw(IntId(irq.intid)) {
             // What was withdrawn already comes again.
             for irq in lines(vm) {
                 self::line(vm, irq).set_enabled(true);

@@ -12,6 +12,7 @@ use crate::{
 };
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use weir_model::packed::{INTID_LIMIT, Irq, MAX_CORES};
+use weir_units::IntId;
 use weir_vdev::gic::{Hardware, ListRegisters, Maintenance, VcpuMask};
 
 /// The lines that are masked for want of credit: see `admission`.
@@ -130,19 +131,19 @@ impl Lines {
         Self { vm }
     }
 
-    fn line(&self, vcpu: usize, intid: u32) -> Line {
-        Line::new(intid, self.vm.core_of(vcpu))
+    fn line(&self, vcpu: usize, intid: IntId) -> Line {
+        Line::new(intid.0, self.vm.core_of(vcpu))
     }
 }
 
 impl Hardware<Version> for Lines {
-    fn set_enabled(&mut self, vcpu: usize, intid: u32, on: bool) {
+    fn set_enabled(&mut self, vcpu: usize, intid: IntId, on: bool) {
         // What is masked for want of credit, which only shared lines can be, is enabled when there is some.
-        let on = on && (intid < 32 || !is_masked(intid));
+        let on = on && (intid.is_private() || !is_masked(intid.0));
         self.line(vcpu, intid).set_enabled(on);
     }
 
-    fn set_edge(&mut self, vcpu: usize, intid: u32, edge: bool) {
+    fn set_edge(&mut self, vcpu: usize, intid: IntId, edge: bool) {
         let line = self.line(vcpu, intid);
         // At most switches of vCPUs nothing changes: no line is waited for then, and no lock is
         // taken.
@@ -153,26 +154,26 @@ impl Hardware<Version> for Lines {
         line.withhold();
         // The configuration of private interrupts is a word of the core, which only the VM's vCPU
         // there changes, under the lock of its virtual GIC.
-        let _words = (intid >= 32).then(|| gic::DISTRIBUTOR.lock());
+        let _words = (!intid.is_private()).then(|| gic::DISTRIBUTOR.lock());
         line.set_edge(edge);
     }
 
-    fn route(&mut self, intid: u32, vcpu: usize) {
+    fn route(&mut self, intid: IntId, vcpu: usize) {
         self.line(vcpu, intid).route(self.vm.core_of(vcpu));
     }
 
-    fn pending(&mut self, vcpu: usize, intid: u32) -> bool {
+    fn pending(&mut self, vcpu: usize, intid: IntId) -> bool {
         self.line(vcpu, intid).is_pending()
     }
 
-    fn set_pending(&mut self, vcpu: usize, intid: u32, on: bool) {
+    fn set_pending(&mut self, vcpu: usize, intid: IntId, on: bool) {
         self.line(vcpu, intid).set_pending(on);
     }
 
-    fn set_active(&mut self, vcpu: usize, intid: u32, on: bool) {
+    fn set_active(&mut self, vcpu: usize, intid: IntId, on: bool) {
         self.line(vcpu, intid).set_active(on);
         if !on {
-            ended(self.vm, intid);
+            ended(self.vm, intid.0);
         }
     }
 }

@@ -35,6 +35,7 @@ use weir_budget::Shared;
 use weir_model::packed::{INTID_LIMIT, MAX_CORES, MAX_VMS, System, VM_LEN, VmView};
 use weir_paging::table::PAGE;
 use weir_trace::wire::{DENIALS, Denial, EXIT_CAUSES, Event, ExitCause, FAULT_KINDS, What};
+use weir_units::IntId;
 use weir_vdev::{
     debug::Debug,
     gic::{Gic, Mailboxes},
@@ -455,13 +456,14 @@ fn furnish(vm: &'static Vm, view: &VmView<'static>) {
     let mut gic = vm.gic.lock();
     *gic = Gic::new(view.cores().len(), gic::list_registers());
     for timer in [gic::PPI_VIRTUAL_TIMER, gic::PPI_PHYSICAL_TIMER] {
-        gic.link(timer, timer);
+        gic.link(IntId(timer), IntId(timer));
     }
     for irq in view.irqs {
+        let intid = IntId(irq.intid);
         if irq.active == 0 {
-            gic.link(irq.intid, irq.intid);
+            gic.link(intid, intid);
         } else {
-            gic.relay(irq.intid, irq.intid);
+            gic.relay(intid, intid);
         }
     }
 }

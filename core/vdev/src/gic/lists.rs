@@ -2,6 +2,7 @@
 
 use super::lr::{Backing, Entry, Hardware, ListRegisters, Maintenance, State, Version};
 use super::{Bits, CROWDED, Gic, INTENDED, MAX_LIST_REGISTERS, OFF, SGIS, VcpuMask, place};
+use weir_units::IntId;
 
 /// A set of interrupts.
 #[derive(Clone, Copy)]
@@ -197,9 +198,9 @@ impl<V: Version> Gic<V> {
         let (w, bit) = place(entry.intid);
         let cancel = self.cpu(vcpu).cancel[w] & bit != 0;
         let linked = matches!(entry.backing, Backing::Hardware { .. });
-        let sgi = (entry.intid & 15) as usize;
+        let sgi = (entry.intid.0 & 15) as usize;
         let sender = match entry.backing {
-            Backing::Software { source, .. } if !V::V3 && entry.intid < 16 => Some(source),
+            Backing::Software { source, .. } if !V::V3 && entry.intid.is_sgi() => Some(source),
             _ => None,
         };
         if entry.state.pending {
@@ -210,7 +211,7 @@ impl<V: Version> Gic<V> {
                 }
             } else if linked && self.has_fallen(vcpu, entry.intid, hw) {
                 self.deactivate(vcpu, w, bit, hw);
-            } else if linked || entry.intid < 16 || latched {
+            } else if linked || entry.intid.is_sgi() || latched {
                 self.lines_mut(vcpu, w).pending |= bit;
                 if let Some(source) = sender {
                     self.cpu_mut(vcpu).sources[sgi] |= 1 << (source & 7);
@@ -224,7 +225,7 @@ impl<V: Version> Gic<V> {
                 if let Some(source) = sender {
                     cpu.active_source[sgi] = source as u8;
                 }
-                self.lines_mut(vcpu, w).taken_at[entry.intid as usize & 31] = entry.priority;
+                self.lines_mut(vcpu, w).taken_at[entry.intid.0 as usize & 31] = entry.priority;
             } else if cpu.active[w] & bit == 0 {
                 self.deactivate(vcpu, w, bit, hw);
             }
@@ -236,11 +237,11 @@ impl<V: Version> Gic<V> {
     /// physical interrupt that is active still reads as pending while its line is high (IHI0069H
     /// 4.1.2, IHI0048B 3.2.4).
     #[inline(never)]
-    pub(super) fn has_fallen(&self, vcpu: usize, intid: u32, hw: &mut impl Hardware<V>) -> bool {
+    pub(super) fn has_fallen(&self, vcpu: usize, intid: IntId, hw: &mut impl Hardware<V>) -> bool {
         let (w, bit) = place(intid);
         w == 0
             && self.lines(vcpu, w).latched & bit == 0
-            && !hw.pending(vcpu, self.pintid(w, intid as usize))
+            && !hw.pending(vcpu, self.pintid(w, intid.0 as usize))
     }
 
     /// Takes such PPIs out of this vCPU's list registers. Fold first.
@@ -317,7 +318,7 @@ impl<V: Version> Gic<V> {
 
     /// The most urgent interrupt of a set of pending or of active ones.
     #[inline(never)]
-    fn best(&self, vcpu: usize, set: &Set, active: bool) -> Option<u32> {
+    fn best(&self, vcpu: usize, set: &Set, active: bool) -> Option<IntId> {
         let mut best = None;
         let mut lowest = u32::MAX;
         for w in Bits(set.used) {
@@ -327,7 +328,7 @@ impl<V: Version> Gic<V> {
                 let p = u32::from(priority[bit & 31]);
                 if p < lowest {
                     lowest = p;
-                    best = Some((w << 5 | bit) as u32);
+                    best = Some(IntId((w << 5 | bit) as u32));
                 }
             }
         }
@@ -387,8 +388,8 @@ impl<V: Version> Gic<V> {
                 }
                 was[w] &= !bit;
                 raw = self.put_entry(vcpu, intid, is_active);
-                if intid < 16 {
-                    self.cpu_mut(vcpu).slot[intid as usize & 15] = i as u8;
+                if intid.is_sgi() {
+                    self.cpu_mut(vcpu).slot[intid.0 as usize & 15] = i as u8;
                 }
             }
             let shadow = &mut self.cpu_mut(vcpu).shadow[i & (MAX_LIST_REGISTERS - 1)];
@@ -446,7 +447,7 @@ impl<V: Version> Gic<V> {
         }
         let i = free.trailing_zeros() as usize & (MAX_LIST_REGISTERS - 1);
         let bit = bits.trailing_zeros() as usize;
-        let raw = self.put_entry(vcpu, (w << 5 | bit) as u32, false);
+        let raw = self.put_entry(vcpu, IntId((w << 5 | bit) as u32), false);
         let cpu = self.cpu_mut(vcpu);
         cpu.shadow[i] = raw;
         if w == 0 && bit < 16 {
@@ -458,17 +459,17 @@ impl<V: Version> Gic<V> {
 
     /// Moves an interrupt's state from the model into a list register value.
     #[inline(never)]
-    fn put_entry(&mut self, vcpu: usize, intid: u32, active: bool) -> V::Raw {
+    fn put_entry(&mut self, vcpu: usize, intid: IntId, active: bool) -> V::Raw {
         let (w, bit) = place(intid);
         let cpu = self.cpu_mut(vcpu);
         cpu.active[w] &= !bit;
-        let sgi = intid as usize & 15;
+        let sgi = intid.0 as usize & 15;
         let state = State { pending: !active, active };
         let mut source = 0;
         let relayed = w != 0 && self.is_relayed(w, bit.trailing_zeros());
         let lines = self.lines_mut(vcpu, w);
         let mut eoi = lines.edge & bit == 0 || relayed;
-        let shared = !V::V3 && intid < 16;
+        let shared = !V::V3 && intid.is_sgi();
         // What is pending besides being active is looked at again at its end: in the same list register it
         // would come next even where something more urgent waits for one.
         if state.pending && !shared {
@@ -496,10 +497,10 @@ impl<V: Version> Gic<V> {
 
     /// The list register value of an interrupt in a given state.
     #[inline(never)]
-    fn compose(&self, vcpu: usize, intid: u32, state: State, eoi: bool, source: u32) -> V::Raw {
+    fn compose(&self, vcpu: usize, intid: IntId, state: State, eoi: bool, source: u32) -> V::Raw {
         let (w, bit) = place(intid);
         let lines = self.lines(vcpu, w);
-        let n = intid as usize & 31;
+        let n = intid.0 as usize & 31;
         let backing = if lines.hw & bit != 0 {
             Backing::Hardware { pintid: self.pintid(w, n) }
         } else {
@@ -529,7 +530,7 @@ impl<V: Version> Gic<V> {
         for bit in Bits(short) {
             let raw = if at_once >> bit & 1 != 0 {
                 let state = State { pending: true, active: false };
-                self.compose(vcpu, (w << 5 | bit) as u32, state, false, 0)
+                self.compose(vcpu, IntId((w << 5 | bit) as u32), state, false, 0)
             } else {
                 V::EMPTY
             };

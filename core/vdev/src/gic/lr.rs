@@ -4,6 +4,7 @@
 
 use super::mail::{Mail, MailV2, MailV3};
 use core::fmt::Debug;
+use weir_units::IntId;
 
 /// The bits of a list register that say "pending" and "active".
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -36,7 +37,7 @@ pub enum Backing {
     /// A physical interrupt, which the guest's deactivation deactivates too.
     Hardware {
         /// The physical INTID, below 1020.
-        pintid: u32,
+        pintid: IntId,
     },
     /// Software.
     Software {
@@ -51,7 +52,7 @@ pub enum Backing {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Entry {
     /// The virtual INTID.
-    pub intid: u32,
+    pub intid: IntId,
     /// Pending, active.
     pub state: State,
     /// Priority, of which the five upper bits are implemented.
@@ -84,7 +85,7 @@ pub trait Version: sealed::Sealed + 'static {
     /// The entry of a register value.
     fn decode(raw: Self::Raw) -> Entry;
     /// The virtual INTID in a register value.
-    fn intid(raw: Self::Raw) -> u32;
+    fn intid(raw: Self::Raw) -> IntId;
     /// The state in a register value.
     fn state(raw: Self::Raw) -> State;
     /// Whether the end of the interrupt in a register value raises the maintenance interrupt.
@@ -109,12 +110,12 @@ impl Version for V3 {
 
     #[inline]
     fn encode(e: &Entry) -> u64 {
-        let common = u64::from(e.intid)
+        let common = u64::from(e.intid.0)
             | u64::from(e.priority) << 48
             | u64::from(e.group1) << 60
             | u64::from(e.state.bits()) << 62;
         match e.backing {
-            Backing::Hardware { pintid } => common | 1 << 61 | u64::from(pintid & 0x3ff) << 32,
+            Backing::Hardware { pintid } => common | 1 << 61 | u64::from(pintid.0 & 0x3ff) << 32,
             Backing::Software { eoi, .. } => common | u64::from(eoi) << 41,
         }
     }
@@ -122,7 +123,7 @@ impl Version for V3 {
     #[inline]
     fn decode(raw: u64) -> Entry {
         let backing = if raw >> 61 & 1 != 0 {
-            Backing::Hardware { pintid: (raw >> 32) as u32 & 0x3ff }
+            Backing::Hardware { pintid: IntId((raw >> 32) as u32 & 0x3ff) }
         } else {
             Backing::Software { eoi: raw >> 41 & 1 != 0, source: 0 }
         };
@@ -136,8 +137,8 @@ impl Version for V3 {
     }
 
     #[inline]
-    fn intid(raw: u64) -> u32 {
-        raw as u32
+    fn intid(raw: u64) -> IntId {
+        IntId(raw as u32)
     }
 
     #[inline]
@@ -164,12 +165,12 @@ impl Version for V2 {
 
     #[inline]
     fn encode(e: &Entry) -> u32 {
-        let common = e.intid & 0x3ff
+        let common = e.intid.0 & 0x3ff
             | u32::from(e.priority >> 3) << 23
             | e.state.bits() << 28
             | u32::from(e.group1) << 30;
         match e.backing {
-            Backing::Hardware { pintid } => common | 1 << 31 | (pintid & 0x3ff) << 10,
+            Backing::Hardware { pintid } => common | 1 << 31 | (pintid.0 & 0x3ff) << 10,
             Backing::Software { eoi, source } => common | u32::from(eoi) << 19 | (source & 7) << 10,
         }
     }
@@ -177,7 +178,7 @@ impl Version for V2 {
     #[inline]
     fn decode(raw: u32) -> Entry {
         let backing = if raw >> 31 != 0 {
-            Backing::Hardware { pintid: raw >> 10 & 0x3ff }
+            Backing::Hardware { pintid: IntId(raw >> 10 & 0x3ff) }
         } else {
             Backing::Software { eoi: raw >> 19 & 1 != 0, source: raw >> 10 & 7 }
         };
@@ -191,8 +192,8 @@ impl Version for V2 {
     }
 
     #[inline]
-    fn intid(raw: u32) -> u32 {
-        raw & 0x3ff
+    fn intid(raw: u32) -> IntId {
+        IntId(raw & 0x3ff)
     }
 
     #[inline]
@@ -283,15 +284,15 @@ pub trait ListRegisters<V: Version> {
 /// registers serve them.
 pub trait Hardware<V: Version>: ListRegisters<V> {
     /// Forwards the line or not (GICD_ISENABLER, GICD_ICENABLER).
-    fn set_enabled(&mut self, vcpu: usize, pintid: u32, on: bool);
+    fn set_enabled(&mut self, vcpu: usize, pintid: IntId, on: bool);
     /// Edge-triggered or level-sensitive (GICD_ICFGR).
-    fn set_edge(&mut self, vcpu: usize, pintid: u32, edge: bool);
+    fn set_edge(&mut self, vcpu: usize, pintid: IntId, edge: bool);
     /// Sends an SPI to the core that runs `vcpu` (GICD_IROUTER, GICD_ITARGETSR).
-    fn route(&mut self, pintid: u32, vcpu: usize);
+    fn route(&mut self, pintid: IntId, vcpu: usize);
     /// Whether the line is pending (GICD_ISPENDR).
-    fn pending(&mut self, vcpu: usize, pintid: u32) -> bool;
+    fn pending(&mut self, vcpu: usize, pintid: IntId) -> bool;
     /// Sets or clears the pending state (GICD_ISPENDR, GICD_ICPENDR).
-    fn set_pending(&mut self, vcpu: usize, pintid: u32, on: bool);
+    fn set_pending(&mut self, vcpu: usize, pintid: IntId, on: bool);
     /// Sets or clears the active state (GICD_ISACTIVER, GICD_ICACTIVER).
-    fn set_active(&mut self, vcpu: usize, pintid: u32, on: bool);
+    fn set_active(&mut self, vcpu: usize, pintid: IntId, on: bool);
 }

@@ -1,6 +1,7 @@
 //! The words through which software-generated interrupts reach one vCPU, for each GIC version.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use weir_units::IntId;
 
 /// The words of one receiver. Not for callers.
 pub trait Mail {
@@ -9,7 +10,7 @@ pub trait Mail {
     /// What one word holds.
     type Bits: Copy;
     /// Posts; true if nothing was waiting before.
-    fn post(&self, sender: usize, intid: u32, group1: bool) -> bool;
+    fn post(&self, sender: usize, intid: IntId, group1: bool) -> bool;
     /// Takes all.
     fn take(&self) -> Self::Bits;
     /// Whether nothing waits.
@@ -17,7 +18,7 @@ pub trait Mail {
     /// The SGIs among `bits` for a receiver whose group 1 has `group1`, one bit an INTID.
     fn intids(bits: &Self::Bits, group1: u32) -> u32;
     /// The senders of an SGI, one bit a vCPU (0 on GICv3, which keeps none).
-    fn senders(bits: &Self::Bits, intid: u32) -> u8;
+    fn senders(bits: &Self::Bits, intid: IntId) -> u8;
 }
 
 /// GICv3: bits 0 to 15 are posted as group 1, bits 16 to 31 as group 0.
@@ -29,8 +30,8 @@ impl Mail for MailV3 {
     type Bits = u32;
 
     #[inline]
-    fn post(&self, _sender: usize, intid: u32, group1: bool) -> bool {
-        let bit = if group1 { 1 } else { 1 << 16 } << (intid & 15);
+    fn post(&self, _sender: usize, intid: IntId, group1: bool) -> bool {
+        let bit = if group1 { 1 } else { 1 << 16 } << (intid.0 & 15);
         // Release: orders the sender's stores before its SGI (the guest's, and EL2's on its behalf)
         // before this one. It pairs with the Acquire in `take`.
         self.0.fetch_or(bit, Ordering::Release) == 0
@@ -53,7 +54,7 @@ impl Mail for MailV3 {
     }
 
     #[inline]
-    fn senders(_bits: &u32, _intid: u32) -> u8 {
+    fn senders(_bits: &u32, _intid: IntId) -> u8 {
         0
     }
 }
@@ -67,8 +68,8 @@ impl Mail for MailV2 {
     type Bits = [u64; 2];
 
     #[inline]
-    fn post(&self, sender: usize, intid: u32, _group1: bool) -> bool {
-        let bit = 1 << ((sender & 3) * 16) << (intid & 15);
+    fn post(&self, sender: usize, intid: IntId, _group1: bool) -> bool {
+        let bit = 1 << ((sender & 3) * 16) << (intid.0 & 15);
         // Release: orders the sender's stores before its SGI (the guest's, and EL2's on its behalf)
         // before this one. It pairs with the Acquire in `take`.
         self.0[sender >> 2 & 1].fetch_or(bit, Ordering::Release) == 0
@@ -93,9 +94,9 @@ impl Mail for MailV2 {
     }
 
     #[inline]
-    fn senders(bits: &[u64; 2], intid: u32) -> u8 {
+    fn senders(bits: &[u64; 2], intid: IntId) -> u8 {
         let spread = |word: u64| {
-            let b = word >> (intid & 15) & 0x0001_0001_0001_0001;
+            let b = word >> (intid.0 & 15) & 0x0001_0001_0001_0001;
             (b | b >> 15 | b >> 30 | b >> 45) as u8 & 15
         };
         spread(bits[0]) | spread(bits[1]) << 4

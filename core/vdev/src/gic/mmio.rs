@@ -7,6 +7,7 @@
 
 use super::lr::{Hardware, ListRegisters, Version};
 use super::{Bits, Gic, INTENDED, Lines, PRIORITY_MASK, SGIS, VcpuMask, place};
+use weir_units::IntId;
 
 /// Implementer 0x43b with a product of its own, 'W' (IHI0069H 12.9.16).
 const IIDR: u32 = 0x5700_043b;
@@ -315,8 +316,8 @@ impl<V: Version> Gic<V> {
                 let sgi = super::decode_sgir(value as u32, vcpu, self.vcpu_count());
                 for target in sgi.targets.iter() {
                     let cpu = self.cpu_mut(target);
-                    cpu.sources[sgi.intid as usize & 15] |= 1 << (vcpu & 7);
-                    cpu.private.pending |= 1 << sgi.intid;
+                    cpu.sources[sgi.intid.0 as usize & 15] |= 1 << (vcpu & 7);
+                    cpu.private.pending |= 1 << sgi.intid.0;
                 }
                 kick = sgi.targets;
             }
@@ -609,7 +610,7 @@ impl<V: Version> Gic<V> {
     ) -> VcpuMask {
         let count = self.vcpu_count();
         let route = if V::V3 { route } else { route & u32::from(VcpuMask::first(count).bits()) };
-        let (w, bit) = place(intid as u32);
+        let (w, bit) = place(IntId(intid as u32));
         let Some(slot) = self.route.get_mut(intid) else {
             return VcpuMask::NONE;
         };
@@ -642,7 +643,7 @@ impl<V: Version> Gic<V> {
     fn sgi_senders(&self, vcpu: usize, intid: usize) -> u8 {
         let mut senders = self.cpu(vcpu).sources[intid & 15];
         for &raw in self.shadow(vcpu) {
-            if V::intid(raw) == intid as u32
+            if V::intid(raw).0 == intid as u32
                 && V::state(raw).pending
                 && let super::Backing::Software { source, .. } = V::decode(raw).backing
             {

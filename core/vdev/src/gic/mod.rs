@@ -72,6 +72,7 @@ pub use mmio::Access;
 pub use sgi::{Mailboxes, Sgi, SgiRegister, decode_sgi_register, decode_sgir};
 
 use core::ops::BitOr;
+use weir_units::IntId;
 
 /// The largest number of vCPUs of a VM.
 pub const MAX_VCPUS: usize = 8;
@@ -378,13 +379,13 @@ impl<V: Version> Gic<V> {
     /// Links a line to a physical interrupt of the same kind: the PPI `intid` of every vCPU to the PPI
     /// `pintid` of its core, or an SPI to an SPI. Called before the guest runs, with the physical line
     /// disabled, inactive and not pending. SGIs and INTIDs from 256 up are ignored.
-    pub fn link(&mut self, intid: u32, pintid: u32) {
-        if !(16..INTIDS).contains(&intid) {
+    pub fn link(&mut self, intid: IntId, pintid: IntId) {
+        if !(16..INTIDS).contains(&intid.0) {
             return;
         }
         let (w, bit) = place(intid);
-        if let Some(p) = self.pintid.get_mut(intid as usize) {
-            *p = (pintid & 0x3ff) as u16;
+        if let Some(p) = self.pintid.get_mut(intid.0 as usize) {
+            *p = (pintid.0 & 0x3ff) as u16;
         }
         if w == 0 {
             for vcpu in &mut self.vcpu {
@@ -396,22 +397,22 @@ impl<V: Version> Gic<V> {
     }
 
     /// Relays the physical SPI `pintid` to the SPI `intid`: it is delivered by [`Gic::deliver_hw`] like a linked one. Called before the guest runs.
-    pub fn relay(&mut self, intid: u32, pintid: u32) {
-        if (32..INTIDS).contains(&intid) {
-            self.pintid[intid as usize & 255] = (pintid & 0x3ff) as u16;
+    pub fn relay(&mut self, intid: IntId, pintid: IntId) {
+        if (32..INTIDS).contains(&intid.0) {
+            self.pintid[intid.0 as usize & 255] = (pintid.0 & 0x3ff) as u16;
         }
     }
 
     /// Whether the relayed line `intid` has come to the guest and not been ended.
     #[must_use]
-    pub fn is_high(&self, intid: u32) -> bool {
+    pub fn is_high(&self, intid: IntId) -> bool {
         let (w, bit) = place(intid);
         self.is_relayed(w, bit.trailing_zeros()) && self.spi[w & 7].level & bit != 0
     }
 
     /// Takes the relayed line `intid` back from a guest that has not taken it, if it was high. Whether the guest has nothing to do with it now;
     /// while it is in a list register or active it has. The physical interrupt is the caller's.
-    pub fn withdraw(&mut self, intid: u32) -> bool {
+    pub fn withdraw(&mut self, intid: IntId) -> bool {
         let (w, bit) = place(intid);
         if !self.is_high(intid) {
             return true;
@@ -471,8 +472,8 @@ impl<V: Version> Gic<V> {
     /// Delivers the physical interrupt behind a linked line: this core has acknowledged it and dropped
     /// its priority, and has not deactivated it. Returns whom to kick.
     #[inline]
-    pub fn deliver_hw(&mut self, vcpu: usize, intid: u32, hw: &mut impl Hardware<V>) -> VcpuMask {
-        let put = if intid < 32 {
+    pub fn deliver_hw(&mut self, vcpu: usize, intid: IntId, hw: &mut impl Hardware<V>) -> VcpuMask {
+        let put = if intid.is_private() {
             self.put_private(vcpu, intid, hw)
         } else {
             self.put_shared(vcpu, intid, hw)
@@ -483,25 +484,25 @@ impl<V: Version> Gic<V> {
     /// The short path of [`Gic::deliver_hw`] for a private line, INTID 16 to 31: one look-up and one list register write. Taken, as it says, when
     /// the line can be taken by the guest, a list register is free and nothing is outstanding for the vCPU; otherwise nothing is done.
     #[inline]
-    pub fn put_private(&mut self, vcpu: usize, intid: u32, hw: &mut impl Hardware<V>) -> bool {
+    pub fn put_private(&mut self, vcpu: usize, intid: IntId, hw: &mut impl Hardware<V>) -> bool {
         let cpu = &mut self.vcpu[vcpu & (MAX_VCPUS - 1)];
-        let raw = cpu.ready[intid as usize & 31];
+        let raw = cpu.ready[intid.0 as usize & 31];
         cpu.put(raw, hw)
     }
 
     /// The same for a shared line, INTID 32 to 255.
     #[inline]
-    pub fn put_shared(&mut self, vcpu: usize, intid: u32, hw: &mut impl Hardware<V>) -> bool {
-        let raw = self.ready[intid as usize & 255];
+    pub fn put_shared(&mut self, vcpu: usize, intid: IntId, hw: &mut impl Hardware<V>) -> bool {
+        let raw = self.ready[intid.0 as usize & 255];
         self.vcpu[vcpu & (MAX_VCPUS - 1)].put(raw, hw)
     }
 
     #[cold]
     #[inline(never)]
-    fn deliver_slowly(&mut self, vcpu: usize, intid: u32, hw: &mut impl Hardware<V>) -> VcpuMask {
+    fn deliver_slowly(&mut self, vcpu: usize, intid: IntId, hw: &mut impl Hardware<V>) -> VcpuMask {
         let (w, bit) = place(intid);
         let is_off = w != 0 && self.cpu(vcpu).busy & OFF != 0;
-        if (32..INTIDS).contains(&intid) && self.is_relayed(w, bit.trailing_zeros()) {
+        if (32..INTIDS).contains(&intid.0) && self.is_relayed(w, bit.trailing_zeros()) {
             if is_off {
                 self.cpu_mut(vcpu).masked[w] |= bit;
             }
@@ -510,7 +511,7 @@ impl<V: Version> Gic<V> {
             return told.without(vcpu) | more.without(vcpu);
         }
         let lines = self.lines_mut(vcpu, w);
-        if intid >= INTIDS || lines.hw & bit == 0 {
+        if intid.0 >= INTIDS || lines.hw & bit == 0 {
             return VcpuMask::NONE;
         }
         lines.pending |= bit;
@@ -542,12 +543,12 @@ impl<V: Version> Gic<V> {
         let mut free = hw.empty_mask();
         while posted != 0 {
             let intid = posted.trailing_zeros() as usize & 15;
-            let senders = V::Mail::senders(&bits, intid as u32);
+            let senders = V::Mail::senders(&bits, IntId(intid as u32));
             let raw = cpu.ready[intid];
             let mut slot = cpu.slot[intid] as usize & (MAX_LIST_REGISTERS - 1);
             if free >> slot & 1 == 0 {
                 // Its last list register is in use: by itself, or by another interrupt.
-                if V::intid(cpu.shadow[slot]) == intid as u32 || free == 0 {
+                if V::intid(cpu.shadow[slot]).0 == intid as u32 || free == 0 {
                     break;
                 }
                 slot = free.trailing_zeros() as usize & (MAX_LIST_REGISTERS - 1);
@@ -581,7 +582,7 @@ impl<V: Version> Gic<V> {
         let cpu = self.cpu_mut(vcpu);
         cpu.private.pending |= posted;
         for intid in Bits(posted & SGIS) {
-            cpu.sources[intid & 15] |= V::Mail::senders(bits, intid as u32);
+            cpu.sources[intid & 15] |= V::Mail::senders(bits, IntId(intid as u32));
         }
         self.refresh(vcpu, hw)
     }
@@ -590,20 +591,24 @@ impl<V: Version> Gic<V> {
     /// perhaps among them, for which it calls [`Gic::refresh`] instead). A line that the guest made
     /// edge-triggered becomes pending as it rises. Linked lines and INTIDs outside 32 to 255 are
     /// ignored.
-    pub fn set_level(&mut self, intid: u32, high: bool) -> VcpuMask {
-        if intid < 32 { VcpuMask::NONE } else { self.set_line(0, intid, high) }
+    pub fn set_level(&mut self, intid: IntId, high: bool) -> VcpuMask {
+        if intid.is_private() { VcpuMask::NONE } else { self.set_line(0, intid, high) }
     }
 
     /// As [`Gic::set_level`], of the emulated PPI `intid` of vCPU `vcpu`.
-    pub fn set_private_level(&mut self, vcpu: usize, intid: u32, high: bool) -> VcpuMask {
-        if (16..32).contains(&intid) { self.set_line(vcpu, intid, high) } else { VcpuMask::NONE }
+    pub fn set_private_level(&mut self, vcpu: usize, intid: IntId, high: bool) -> VcpuMask {
+        if intid.is_private() && !intid.is_sgi() {
+            self.set_line(vcpu, intid, high)
+        } else {
+            VcpuMask::NONE
+        }
     }
 
-    fn set_line(&mut self, vcpu: usize, intid: u32, high: bool) -> VcpuMask {
+    fn set_line(&mut self, vcpu: usize, intid: IntId, high: bool) -> VcpuMask {
         let (w, bit) = place(intid);
         let lines = self.lines_mut(vcpu, w);
         let same = (lines.level & bit != 0) == high;
-        if intid >= INTIDS || lines.hw & bit != 0 || same {
+        if intid.0 >= INTIDS || lines.hw & bit != 0 || same {
             return VcpuMask::NONE;
         }
         lines.level ^= bit;
@@ -659,13 +664,13 @@ impl<V: Version> Gic<V> {
     }
 
     #[inline]
-    fn pintid(&self, w: usize, bit: usize) -> u32 {
-        u32::from(self.pintid[(w & 7) << 5 | bit & 31])
+    fn pintid(&self, w: usize, bit: usize) -> IntId {
+        IntId(u32::from(self.pintid[(w & 7) << 5 | bit & 31]))
     }
 
     /// Whether bit `bit` of word `w`, of shared lines, is relayed: it has a physical interrupt without being linked to it.
     fn is_relayed(&self, w: usize, bit: u32) -> bool {
-        self.spi[w & 7].hw >> (bit & 31) & 1 == 0 && self.pintid(w, bit as usize) != 0
+        self.spi[w & 7].hw >> (bit & 31) & 1 == 0 && self.pintid(w, bit as usize).0 != 0
     }
 
     /// The lines of a word that the distributor forwards when they are pending (IHI0069H 4.1.1: enabled,
@@ -699,7 +704,7 @@ impl<V: Version> Gic<V> {
             if raw == V::EMPTY {
                 continue;
             }
-            let intid = V::intid(raw);
+            let IntId(intid) = V::intid(raw);
             if intid >> 5 == w as u32 {
                 let state = V::state(raw);
                 let shift = intid & 31;
@@ -740,7 +745,7 @@ impl<V: Version> Gic<V> {
                 if raw == V::EMPTY {
                     continue;
                 }
-                let intid = V::intid(raw);
+                let IntId(intid) = V::intid(raw);
                 let here = intid >> 5 == w as u32 && mask >> (intid & 31) & 1 != 0;
                 if here && !V::state(raw).is_invalid() {
                     chosen = chosen | VcpuMask::only(cpu);
@@ -772,7 +777,7 @@ impl<V: Version> Gic<V> {
 
     /// Whether ISPENDR's latch of the linked SPI `intid` came, or is to come, with its interrupt.
     #[must_use]
-    pub fn is_latched(&self, intid: u32) -> bool {
+    pub fn is_latched(&self, intid: IntId) -> bool {
         let (w, bit) = place(intid);
         self.spi[w & 7].asked & bit != 0
     }
@@ -780,10 +785,10 @@ impl<V: Version> Gic<V> {
     /// Whether the linked SPI `intid` is to come: it is enabled, its group too, and it is routed to
     /// a vCPU for which it is not masked.
     #[must_use]
-    pub fn is_forwarded(&self, intid: u32) -> bool {
+    pub fn is_forwarded(&self, intid: IntId) -> bool {
         let (w, bit) = place(intid);
         let routed = self.routed(w) & bit != 0;
-        (32..INTIDS).contains(&intid) && routed && self.forwarded(&self.spi[w & 7]) & bit != 0
+        (32..INTIDS).contains(&intid.0) && routed && self.forwarded(&self.spi[w & 7]) & bit != 0
     }
 
     /// Whether a vCPU that is on no core was to be told something since [`Gic::save`], or when it was called.
@@ -794,6 +799,6 @@ impl<V: Version> Gic<V> {
 }
 
 /// The word and the bit of an INTID below 256.
-const fn place(intid: u32) -> (usize, u32) {
-    ((intid >> 5) as usize & 7, 1 << (intid & 31))
+const fn place(intid: IntId) -> (usize, u32) {
+    ((intid.0 >> 5) as usize & 7, 1 << (intid.0 & 31))
 }

@@ -7,12 +7,13 @@
 use super::lr::Version;
 use super::mail::Mail;
 use super::{MAX_VCPUS, VcpuMask};
+use weir_units::IntId;
 
 /// One SGI as its sender asked for it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Sgi {
     /// INTID, 0 to 15.
-    pub intid: u32,
+    pub intid: IntId,
     /// Whether the receiver takes it as group 1 or group 0. It is dropped where the receiver has this
     /// INTID in the other group. GICv2 does not look at it.
     pub group1: bool,
@@ -48,7 +49,8 @@ pub fn decode_sgi_register(register: SgiRegister, value: u64, sender: usize, vcp
     } else {
         VcpuMask::NONE
     };
-    Sgi { intid: (value >> 24) as u32 & 15, group1: matches!(register, SgiRegister::Sgi1), targets }
+    let intid = IntId((value >> 24) as u32 & 15);
+    Sgi { intid, group1: matches!(register, SgiRegister::Sgi1), targets }
 }
 
 /// Decodes a write to `GICD_SGIR` (IHI0048B 4.3.15: SGIINTID in bits 3:0, CPUTargetList in 23:16,
@@ -63,7 +65,7 @@ pub fn decode_sgir(value: u32, sender: usize, vcpus: usize) -> Sgi {
         2 => VcpuMask::only(sender),
         _ => VcpuMask::NONE,
     };
-    Sgi { intid: value & 15, group1: false, targets }
+    Sgi { intid: IntId(value & 15), group1: false, targets }
 }
 
 /// The SGIs posted to the vCPUs of one VM and not yet drained. It lies beside the VM's lock, not under

@@ -191,7 +191,7 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
                 Nanos(known),
             ));
         }
-        let lines: Vec<_> = timing.unruled(vm).iter().map(u32::to_string).collect();
+        let lines: Vec<_> = timing.unruled(vm).iter().map(ToString::to_string).collect();
         if !lines.is_empty() {
             said.push(format!(
                 "core {id}: interrupt {} of {} has no [[irq]]: it counts once per slot, and its handler is part of the VM's tasks",

@@ -13,7 +13,7 @@ use crate::timing::facts::Timing;
 use crate::vm::{CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Device, REDISTRIBUTOR_LEN};
 use crate::{devicetree, raw};
 use std::{collections::HashMap, ops::Range, sync::Arc};
-use weir_units::{Bytes, Pa};
+use weir_units::{Bytes, IntId, Pa};
 
 /// A device that a VM gets, and where the file says so.
 pub(super) struct Taken {
@@ -194,7 +194,7 @@ fn refusal(
     if own.iter().any(|own| own.end > ADDRESS_LIMIT) {
         return Some("its registers are above 39 bits".to_owned());
     }
-    if let Some(irq) = device.irqs.iter().find(|irq| irq.intid >= u32::from(INTID_LIMIT)) {
+    if let Some(irq) = device.irqs.iter().find(|irq| irq.intid >= IntId(u32::from(INTID_LIMIT))) {
         return Some(format!(
             "its interrupt {} is above the virtual GIC's last, {}",
             irq.intid,

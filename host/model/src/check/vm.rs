@@ -18,7 +18,7 @@ use crate::vm::{
 };
 use crate::{pack, raw};
 use std::{collections::BTreeSet, ops::Range};
-use weir_units::{Bytes, CoreId, Ipa};
+use weir_units::{Bytes, CoreId, IntId, Ipa};
 
 /// Where RAM starts when the file does not say.
 const DEFAULT_RAM: u64 = 0x4000_0000;
@@ -79,7 +79,7 @@ impl Checker<'_> {
         let pci_lines = functions
             .iter()
             .map(|taken| (taken.function.name(), &taken.span, vec![taken.function.intid]));
-        let lines: Vec<(_, _, Vec<u32>)> = lines.chain(pci_lines).collect();
+        let lines: Vec<(_, _, Vec<IntId>)> = lines.chain(pci_lines).collect();
         for (name, place, intids) in lines {
             if intids.contains(&board.uart_intid) {
                 let span = raw.board.uart_intid.as_ref().map_or(place, |intid| &intid.span);
@@ -340,7 +340,8 @@ impl Checker<'_> {
             }
         }
         let device_tree = self.device_tree(raw, memory);
-        let uart_intid = raw.board.uart_intid.as_ref().map_or(33, |intid| intid.value as u32);
+        let uart_intid =
+            raw.board.uart_intid.as_ref().map_or(IntId(33), |intid| IntId(intid.value as u32));
         let board = Board {
             distributor: Ipa(distributor.value),
             gic_cpu: Ipa(gic_cpu.value),

@@ -9,6 +9,7 @@ use dtoolkit::{
     Node,
     model::{DeviceTree, DeviceTreeNode},
 };
+use weir_units::IntId;
 
 /// First cell of an address: 32-bit memory.
 const MEMORY_32: u32 = 0x0200_0000;
@@ -44,8 +45,8 @@ pub(super) fn bridge(vm: &Vm, pci: Option<&Pci>, board: &DeviceTree) -> DeviceTr
 }
 
 /// An entry of the interrupt map: INTA of a device, and its interrupt at the GIC.
-fn line((device, intid): (u32, u32)) -> [u32; 10] {
-    [device << 11, 0, 0, 1, GIC, 0, 0, SPI, intid.saturating_sub(32), LEVEL_HIGH]
+fn line((device, intid): (u32, IntId)) -> [u32; 10] {
+    [device << 11, 0, 0, 1, GIC, 0, 0, SPI, intid.0.saturating_sub(32), LEVEL_HIGH]
 }
 
 /// Whether the devices behind the board's host bridge see the caches.

@@ -10,7 +10,7 @@ use crate::measured::{Overhead, OverheadTable, Saturation, Sharing};
 use crate::packed::schedule::MAX_RULES;
 use crate::pci;
 use crate::platform::Platform;
-use weir_units::{Bytes, Nanos};
+use weir_units::{Bytes, IntId, Nanos};
 
 /// What a file says about time and bandwidth.
 #[derive(Clone, Debug)]
@@ -195,16 +195,17 @@ impl Timing {
 
     /// The interrupts of VM `vm`'s devices that no `[[irq]]` is about, as far as the platform knows the devices.
     #[must_use]
-    pub fn unruled(&self, vm: usize) -> Vec<u32> {
-        let ruled =
-            |line: &u32| self.lines.iter().any(|rule| rule.vm == vm && rule.intid() == Some(*line));
+    pub fn unruled(&self, vm: usize) -> Vec<IntId> {
+        let ruled = |line: &IntId| {
+            self.lines.iter().any(|rule| rule.vm == vm && rule.intid() == Some(*line))
+        };
         let mut unruled = self.lines_of(vm);
         unruled.retain(|line| !ruled(line));
         unruled
     }
 
     /// The interrupts of VM `vm`'s devices, as far as the platform knows the devices.
-    fn lines_of(&self, vm: usize) -> Vec<u32> {
+    fn lines_of(&self, vm: usize) -> Vec<IntId> {
         let (Some(platform), Some(this)) = (&self.platform, self.vms.get(vm)) else {
             return Vec::new();
         };
@@ -237,7 +238,7 @@ impl Timing {
     }
 
     /// The same if the file says which devices it has, and all of them are known. One of which it says neither a device nor an image may have any.
-    pub(crate) fn known_lines(&self, vm: usize) -> Option<Vec<u32>> {
+    pub(crate) fn known_lines(&self, vm: usize) -> Option<Vec<IntId>> {
         let (platform, this) = (self.platform.as_ref()?, self.vms.get(vm)?);
         let is_known = |name: &String| {
             let Some(address) = name.strip_prefix(pci::PREFIX) else {
@@ -252,7 +253,7 @@ impl Timing {
     }
 
     /// What is wrong with rules of interrupts: there are too many, or two for one, or the interrupt is none of its VM's, where `own` knows which are.
-    pub(crate) fn wrong_rules(&self, own: impl Fn(usize) -> Option<Vec<u32>>) -> Vec<Fault> {
+    pub(crate) fn wrong_rules(&self, own: impl Fn(usize) -> Option<Vec<IntId>>) -> Vec<Fault> {
         let mut faults = Vec::new();
         let mut wrong = |code, place: &Place, label, message: String, help: String| {
             let fault = Fault::new(code, &self.file, place.0.clone(), message);
@@ -279,7 +280,7 @@ impl Timing {
             }
             let same = |other: &Line| other.intid() == Some(intid) && other.vm == line.vm;
             if let Some(own) = own(line.vm).filter(|own| !own.contains(&intid)) {
-                let own: Vec<_> = own.iter().map(u32::to_string).collect();
+                let own: Vec<_> = own.iter().map(ToString::to_string).collect();
                 let help = if own.is_empty() {
                     format!("{} has none: give it a device", vm.name)
                 } else {

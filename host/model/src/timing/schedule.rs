@@ -1,7 +1,7 @@
 //! Cores that VMs share: their schedules, and the interrupts that take time on them.
 
 use crate::fault::Place;
-use weir_units::Nanos;
+use weir_units::{IntId, Nanos};
 
 /// A schedulable entity of a shared core: a VM by its position, or the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ impl Line {
 
     /// Its number, if it goes by that.
     #[must_use]
-    pub fn intid(&self) -> Option<u32> {
-        self.name.parse().ok()
+    pub fn intid(&self) -> Option<IntId> {
+        self.name.parse().ok().map(IntId)
     }
 }

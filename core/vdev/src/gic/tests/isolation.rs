@@ -4,6 +4,7 @@
 use super::super::{V2, V3, VcpuMask, lr};
 use super::{Access, Core, Rig, Version};
 use proptest::prelude::*;
+use weir_units::IntId;
 
 /// A level-sensitive and an edge-triggered SPI, linked to physical lines.
 const LINKS: [(u32, u32); 3] = [(27, 27), (40, 140), (41, 141)];
@@ -83,7 +84,7 @@ impl<V: Version> Rig<V> {
         while seen.len() < 8
             && let Some(entry) = self.acknowledge(vcpu)
         {
-            seen.push(entry.intid);
+            seen.push(entry.intid.0);
             self.end(vcpu);
             self.settle_but(0);
         }
@@ -142,7 +143,7 @@ fn loops<V: Version>() {
         rig.run();
         route(rig, 1, 40, 1);
         rig.settle_but(0);
-        assert_eq!(rig.acknowledge(1).map(|entry| entry.intid), Some(40));
+        assert_eq!(rig.acknowledge(1).map(|entry| entry.intid.0), Some(40));
         rig.board.line(0, 140).high = false;
         rig.end(1);
         route(rig, 1, 40, 0);
@@ -165,7 +166,7 @@ fn waits_while_active<V: Version>() {
     route(&mut rig, 1, 40, 1);
     rig.word_write(1, ISPENDR, 1, 1 << 8);
     rig.settle_but(0);
-    assert_eq!(rig.cores[1].entries().filter(|entry| entry.intid == 40).count(), 1);
+    assert_eq!(rig.cores[1].entries().filter(|entry| entry.intid.0 == 40).count(), 1);
     assert_eq!(rig.handle_all(1)[0], 40);
 }
 
@@ -189,7 +190,7 @@ fn comes_again<V: Version>() {
     rig.prompt = true;
     enter(&mut rig, 0);
     assert_eq!(rig.taken[0], 2);
-    assert_eq!(rig.acknowledge(0).map(|entry| entry.intid), Some(40));
+    assert_eq!(rig.acknowledge(0).map(|entry| entry.intid.0), Some(40));
     rig.board.line(0, 140).high = false;
     rig.end(0);
     assert!(rig.board.line(0, 140).enabled && rig.acknowledge(0).is_none());
@@ -204,7 +205,7 @@ fn a_masked_line_is_not_lost() {
 /// A relayed line stays active when another vCPU ends it, until the one that it came to is back.
 fn relayed<V: Version>() {
     let mut rig = Rig::<V>::new(2, 4, &[]);
-    rig.gic.relay(39, 39);
+    rig.gic.relay(IntId(39), IntId(39));
     rig.links = vec![(39, 39)];
     rig.write(0, 0, 4, 3);
     rig.word_write(0, ISENABLER, 1, 1 << 7);
@@ -222,7 +223,7 @@ fn relayed<V: Version>() {
     assert!(rig.board.line(0, 39).active && rig.gic.has_pending(0));
     enter(&mut rig, 0);
     assert_eq!(rig.taken[0], 2);
-    assert_eq!(rig.acknowledge(0).map(|entry| entry.intid), Some(39));
+    assert_eq!(rig.acknowledge(0).map(|entry| entry.intid.0), Some(39));
     rig.board.line(0, 39).high = false;
     rig.end(0);
     assert!(!rig.board.line(0, 39).active);
@@ -301,7 +302,7 @@ fn hostile<V: Version>(writes: &[Write]) {
     }
     let mut seen = Vec::new();
     while let Some(entry) = rig.acknowledge(0) {
-        seen.push(entry.intid);
+        seen.push(entry.intid.0);
         rig.end(0);
         assert!(seen.len() < 40, "without end: {seen:?}");
     }
@@ -359,7 +360,7 @@ fn falls<V: Version>() {
     rig.word_write(0, ISENABLER, 0, TIMER);
     rig.board.line(0, 27).high = true;
     rig.run();
-    assert_eq!(rig.acknowledge(0).map(|entry| entry.intid), Some(27));
+    assert_eq!(rig.acknowledge(0).map(|entry| entry.intid.0), Some(27));
     rig.end(0);
     rig.board.line(0, 27).high = false;
     // Its pending state reads as the line's, and from then on nothing is left of it.
@@ -384,7 +385,7 @@ fn falls<V: Version>() {
     }
     rig.board.line(0, 27).high = true;
     rig.run();
-    assert_eq!(rig.acknowledge(0).map(|entry| entry.intid), Some(27));
+    assert_eq!(rig.acknowledge(0).map(|entry| entry.intid.0), Some(27));
 }
 
 #[test]
@@ -416,7 +417,8 @@ fn many<V: Version>(implemented: usize) {
     rig.board.line(0, 141).latch = true;
     rig.run();
     for sgi in 0..16 {
-        let sgi = super::super::Sgi { intid: sgi, group1: false, targets: VcpuMask::only(0) };
+        let sgi =
+            super::super::Sgi { intid: IntId(sgi), group1: false, targets: VcpuMask::only(0) };
         let _ = rig.mail.post(0, sgi);
         let kick = rig.on(0, |gic, mail, hw| gic.drain(0, mail, hw));
         rig.kick(kick);
@@ -424,9 +426,10 @@ fn many<V: Version>(implemented: usize) {
     let mut seen = Vec::new();
     while let Some(entry) = rig.acknowledge(0) {
         for pintid in [27, 140] {
-            rig.board.line(0, pintid).high &= entry.intid != pintid && entry.intid + 100 != pintid;
+            rig.board.line(0, pintid).high &=
+                entry.intid.0 != pintid && entry.intid.0 + 100 != pintid;
         }
-        seen.push(entry.intid);
+        seen.push(entry.intid.0);
         rig.end(0);
     }
     seen.sort_unstable();

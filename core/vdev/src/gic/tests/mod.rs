@@ -7,6 +7,7 @@ mod relayed;
 
 use super::lr::{Backing, Entry, State, free_of};
 use super::{Access, Gic, Hardware, ListRegisters, Mailboxes, Maintenance, VcpuMask, Version};
+use weir_units::IntId;
 
 /// The list registers of one core, and the virtual CPU interface that a guest drives them with
 /// (IHI0069H 4.8: highest priority first, `EOImode` 0, `EOIcount`, maintenance conditions).
@@ -104,7 +105,7 @@ impl<V: Version> Core<V> {
     pub fn check(&self) {
         let valid: Vec<Entry> = self.entries().filter(|e| !e.state.is_invalid()).collect();
         for (i, e) in valid.iter().enumerate() {
-            assert!(valid[i + 1..].iter().all(|f| f.intid != e.intid), "twice: {valid:?}");
+            assert!(valid[i + 1..].iter().all(|f| f.intid.0 != e.intid.0), "twice: {valid:?}");
             if matches!(e.backing, Backing::Hardware { .. }) {
                 assert!(!(e.state.pending && e.state.active), "{e:?}");
             }
@@ -121,7 +122,7 @@ impl<V: Version> Core<V> {
         self.entries()
             .enumerate()
             .filter(|(_, e)| pending(e) && u16::from(e.priority) < self.running_priority())
-            .min_by_key(|(_, e)| (e.priority, e.intid))
+            .min_by_key(|(_, e)| (e.priority, e.intid.0))
     }
 
     pub fn acknowledge(&mut self) -> Option<Entry> {
@@ -132,7 +133,7 @@ impl<V: Version> Core<V> {
             Backing::Software { source, .. } => source,
             Backing::Hardware { .. } => 0,
         };
-        self.running.push((entry.intid, source, entry.priority));
+        self.running.push((entry.intid.0, source, entry.priority));
         Some(entry)
     }
 
@@ -144,12 +145,12 @@ impl<V: Version> Core<V> {
                 Backing::Software { source: s, .. } => s == source || intid >= 16,
                 Backing::Hardware { .. } => true,
             };
-            e.intid == intid && e.state.active && same_source
+            e.intid.0 == intid && e.state.active && same_source
         });
         if let Some((i, e)) = found {
             let state = State { active: false, ..e.state };
             self.lrs[i] = V::encode(&Entry { state, ..e });
-            if let Backing::Hardware { pintid } = e.backing {
+            if let Backing::Hardware { pintid: IntId(pintid) } = e.backing {
                 board.line(vcpu, pintid).active = false;
             }
         } else {
@@ -219,29 +220,29 @@ impl Board {
 }
 
 impl<V: Version> Hardware<V> for Machine<'_, V> {
-    fn set_enabled(&mut self, vcpu: usize, pintid: u32, on: bool) {
+    fn set_enabled(&mut self, vcpu: usize, IntId(pintid): IntId, on: bool) {
         self.board.own(vcpu, pintid);
         self.board.line(vcpu, pintid).enabled = on;
     }
 
-    fn set_edge(&mut self, vcpu: usize, pintid: u32, edge: bool) {
+    fn set_edge(&mut self, vcpu: usize, IntId(pintid): IntId, edge: bool) {
         assert!(!self.board.line(vcpu, pintid).enabled, "{pintid} is enabled (IHI0069H 12.9.9)");
         self.board.line(vcpu, pintid).edge = edge;
     }
 
-    fn route(&mut self, pintid: u32, vcpu: usize) {
+    fn route(&mut self, IntId(pintid): IntId, vcpu: usize) {
         self.board.line(vcpu, pintid).target = vcpu;
     }
 
-    fn pending(&mut self, vcpu: usize, pintid: u32) -> bool {
+    fn pending(&mut self, vcpu: usize, IntId(pintid): IntId) -> bool {
         self.board.line(vcpu, pintid).is_pending()
     }
 
-    fn set_pending(&mut self, vcpu: usize, pintid: u32, on: bool) {
+    fn set_pending(&mut self, vcpu: usize, IntId(pintid): IntId, on: bool) {
         self.board.line(vcpu, pintid).latch = on;
     }
 
-    fn set_active(&mut self, vcpu: usize, pintid: u32, on: bool) {
+    fn set_active(&mut self, vcpu: usize, IntId(pintid): IntId, on: bool) {
         self.board.line(vcpu, pintid).active = on;
     }
 }
@@ -277,7 +278,7 @@ impl<V: Version> Rig<V> {
             told: vec![0; vcpus],
         };
         for &(intid, pintid) in links {
-            rig.gic.link(intid, pintid);
+            rig.gic.link(IntId(intid), IntId(pintid));
         }
         for vcpu in 0..vcpus {
             assert!(rig.on(vcpu, |gic, _, hw| gic.restore(vcpu, hw)).is_empty());
@@ -346,7 +347,7 @@ impl<V: Version> Rig<V> {
                         line.active = true;
                         line.latch = false;
                         self.taken[vcpu] += 1;
-                        self.alone(vcpu, |gic, _, hw| gic.deliver_hw(vcpu, intid, hw));
+                        self.alone(vcpu, |gic, _, hw| gic.deliver_hw(vcpu, IntId(intid), hw));
                     }
                 }
                 if self.prompt && self.kicks.contains(vcpu) {
@@ -403,7 +404,7 @@ impl<V: Version> Rig<V> {
 
     /// The input line of an emulated SPI.
     pub fn set_level(&mut self, intid: u32, high: bool) {
-        let kick = self.gic.set_level(intid, high);
+        let kick = self.gic.set_level(IntId(intid), high);
         self.kick(kick);
     }
 

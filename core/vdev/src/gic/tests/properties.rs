@@ -387,7 +387,7 @@ impl<V: Version> Play<V> {
         let Some(entry) = self.rig.cores[vcpu].acknowledge() else {
             return;
         };
-        let at = USED.iter().position(|&u| u == entry.intid).expect("never raised");
+        let at = USED.iter().position(|&u| u == entry.intid.0).expect("never raised");
         let quiet = self.rig.kicks.is_empty();
         let again = (0..USED.len()).any(|at| self.reference.get(vcpu, at).again);
         if quiet && self.rig.prompt && !again {
@@ -397,7 +397,7 @@ impl<V: Version> Play<V> {
         assert!(self.lately[vcpu][at] || again, "{entry:?} could not be taken lately");
         let one = self.reference.one(vcpu, at);
         match entry.backing {
-            Backing::Software { source, .. } if !V::V3 && entry.intid < 16 => {
+            Backing::Software { source, .. } if !V::V3 && entry.intid.0 < 16 => {
                 assert!(one.sources >> source & 1 != 0 || one.again || !quiet);
                 one.sources &= !(1 << source);
             }

@@ -7,6 +7,7 @@ use super::super::{
 };
 use super::Rig;
 use proptest::prelude::*;
+use weir_units::IntId;
 
 const PENDING: State = State { pending: true, active: false };
 
@@ -26,15 +27,15 @@ fn with_33<V: Version>(vcpus: usize, priority: u64) -> Rig<V> {
 #[test]
 fn list_register_of_gicv3() {
     let hardware = Entry {
-        intid: 27,
+        intid: IntId(27),
         state: PENDING,
         priority: 0xa8,
         group1: true,
-        backing: Backing::Hardware { pintid: 27 },
+        backing: Backing::Hardware { pintid: IntId(27) },
     };
     assert_eq!(V3::encode(&hardware), 0x70a8_001b_0000_001b);
     let software = Entry {
-        intid: 33,
+        intid: IntId(33),
         state: State { pending: true, active: true },
         priority: 0x10,
         group1: false,
@@ -48,15 +49,15 @@ fn list_register_of_gicv3() {
 #[test]
 fn list_register_of_gicv2() {
     let hardware = Entry {
-        intid: 27,
+        intid: IntId(27),
         state: PENDING,
         priority: 0xa8,
         group1: true,
-        backing: Backing::Hardware { pintid: 27 },
+        backing: Backing::Hardware { pintid: IntId(27) },
     };
     assert_eq!(V2::encode(&hardware), 0xda80_6c1b);
     let sgi = Entry {
-        intid: 3,
+        intid: IntId(3),
         state: State { pending: false, active: true },
         priority: 0xf8,
         group1: false,
@@ -72,12 +73,12 @@ proptest! {
         linked: bool, pintid in 16u32..1020, eoi: bool, source in 0u32..8,
     ) {
         let backing = if linked {
-            Backing::Hardware { pintid }
+            Backing::Hardware { pintid: IntId(pintid) }
         } else {
             Backing::Software { eoi, source: if intid < 16 { source } else { 0 } }
         };
         let state = State { pending, active };
-        let entry = Entry { intid, state, priority: priority & 0xf8, group1, backing };
+        let entry = Entry { intid: IntId(intid), state, priority: priority & 0xf8, group1, backing };
         prop_assert_eq!(V2::decode(V2::encode(&entry)), entry);
         let backing = match backing {
             Backing::Software { eoi, .. } => Backing::Software { eoi, source: 0 },
@@ -196,20 +197,20 @@ fn routes_of_gicv3() {
     assert_eq!(rig.read(0, offset, 4), 0x80ff_0102);
     assert_eq!(rig.read(0, offset + 4, 4), 0xaa);
     // Any vCPU: vCPU 0 takes it.
-    assert_eq!(rig.gic.set_level(33, true), VcpuMask::only(0));
-    assert_eq!(rig.gic.set_level(33, false), VcpuMask::NONE);
+    assert_eq!(rig.gic.set_level(IntId(33), true), VcpuMask::only(0));
+    assert_eq!(rig.gic.set_level(IntId(33), false), VcpuMask::NONE);
     rig.write(0, offset, 4, 2);
-    assert_eq!(rig.gic.set_level(33, true), VcpuMask::NONE, "affinity 0xaa.0.0.2 is nobody");
-    rig.gic.set_level(33, false).iter().for_each(drop);
+    assert_eq!(rig.gic.set_level(IntId(33), true), VcpuMask::NONE, "affinity 0xaa.0.0.2 is nobody");
+    rig.gic.set_level(IntId(33), false).iter().for_each(drop);
     rig.write(0, offset + 4, 4, 0);
-    let kick = rig.gic.set_level(33, true);
+    let kick = rig.gic.set_level(IntId(33), true);
     assert_eq!(kick, VcpuMask::only(2));
     rig.kick(kick);
-    assert_eq!(rig.cores[2].highest().unwrap().1.intid, 33);
+    assert_eq!(rig.cores[2].highest().unwrap().1.intid.0, 33);
     // It moves with its route.
     rig.write(0, offset, 8, 1);
     assert!(rig.cores[2].highest().is_none());
-    assert_eq!(rig.cores[1].highest().unwrap().1.intid, 33);
+    assert_eq!(rig.cores[1].highest().unwrap().1.intid.0, 33);
 }
 
 /// IHI0048B 4.3.12, GICD_ITARGETSR.
@@ -220,7 +221,7 @@ fn targets_of_gicv2() {
     assert_eq!(rig.read(1, 0x81f, 1), 2);
     rig.write(0, 0x820, 4, 0x00ff_0600);
     assert_eq!(rig.read(0, 0x820, 4), 0x0007_0600);
-    assert_eq!(rig.gic.set_level(33, true), VcpuMask::only(1), "the lowest of 1 and 2");
+    assert_eq!(rig.gic.set_level(IntId(33), true), VcpuMask::only(1), "the lowest of 1 and 2");
     let mut alone = Rig::<V2>::new(1, 4, &[]);
     alone.write(0, 0x820, 4, !0);
     assert_eq!(alone.read(0, 0x820, 4), 0, "RAZ/WI with one vCPU");
@@ -233,7 +234,7 @@ fn sgi_system_registers() {
     let decode = |value, sender| decode_sgi_register(SgiRegister::Sgi1, value, sender, 4);
     assert_eq!(
         decode(5 << 24 | 0xfff3, 0),
-        Sgi { intid: 5, group1: true, targets: VcpuMask::from_bits(3) }
+        Sgi { intid: IntId(5), group1: true, targets: VcpuMask::from_bits(3) }
     );
     assert_eq!(decode(1 << 40 | 15 << 24, 2).targets.bits(), 0b1011);
     for elsewhere in [1 << 16, 1 << 32, 1 << 44, 1 << 48] {
@@ -265,7 +266,7 @@ fn sgi_registers_of_gicv2() {
     // Each sender's comes once, with its number.
     let mut seen = Vec::new();
     while let Some(entry) = rig.acknowledge(0) {
-        seen.push((entry.intid, entry.backing));
+        seen.push((entry.intid.0, entry.backing));
         rig.end(0);
     }
     let from = |source| Backing::Software { eoi: false, source };
@@ -318,7 +319,7 @@ fn an_sgi_to_oneself_needs_no_kick() {
     let tell = rig.mail.post(0, decode_sgi_register(SgiRegister::Sgi0, 1, 0, 2));
     assert_eq!(tell, VcpuMask::only(0));
     assert!(rig.on(0, |gic, mail, hw| gic.drain(0, mail, hw)).is_empty());
-    assert_eq!(rig.cores[0].highest().unwrap().1.intid, 0);
+    assert_eq!(rig.cores[0].highest().unwrap().1.intid.0, 0);
     assert_eq!(rig.cores[0].writes, 1, "one list register write");
 }
 
@@ -327,12 +328,14 @@ fn mail_keeps_senders_apart() {
     let mail = Mailboxes::<V2>::new();
     for sender in 0..8 {
         let targets = VcpuMask::only(5);
-        mail.post(sender, Sgi { intid: 2 * sender as u32, group1: false, targets }).iter().count();
+        mail.post(sender, Sgi { intid: IntId(2 * sender as u32), group1: false, targets })
+            .iter()
+            .count();
     }
     let bits = mail.take(5);
     assert_eq!(<V2 as Version>::Mail::intids(&bits, 0), 0x5555);
     for sender in 0..8 {
-        assert_eq!(<V2 as Version>::Mail::senders(&bits, 2 * sender), 1 << sender);
+        assert_eq!(<V2 as Version>::Mail::senders(&bits, IntId(2 * sender)), 1 << sender);
     }
     assert_eq!(mail.take(5), [0, 0]);
 }
@@ -348,7 +351,7 @@ fn timer_interrupt() {
     rig.cores[1].writes = 0;
     rig.run();
     assert_eq!(rig.cores[1].writes, 1, "one list register write");
-    assert_eq!(rig.acknowledge(1).unwrap().backing, Backing::Hardware { pintid: 27 });
+    assert_eq!(rig.acknowledge(1).unwrap().backing, Backing::Hardware { pintid: IntId(27) });
     assert_eq!(rig.redist_read(0, 1, 0x1_0300, 4), 1 << 27);
     rig.board.line(1, 27).high = false;
     rig.end(1);
@@ -401,7 +404,7 @@ fn intentions_for_another_core() {
     rig.write(1, 0x304, 4, 2);
     assert_eq!(rig.read(1, 0x304, 4), 2);
     rig.settle();
-    assert!(rig.cores[0].entries().any(|e| e.state.active && e.intid == 33));
+    assert!(rig.cores[0].entries().any(|e| e.state.active && e.intid.0 == 33));
 }
 
 /// An edge that is set pending while nothing stands in its way costs one list register write.
@@ -414,7 +417,7 @@ fn set_pending_at_oneself() {
         rig.write(0, 0x204, 4, 2);
         assert_eq!(rig.cores[0].writes, 1);
         rig.write(0, 0x204, 4, 2);
-        assert_eq!(rig.acknowledge(0).unwrap().intid, 33);
+        assert_eq!(rig.acknowledge(0).unwrap().intid.0, 33);
         rig.end(0);
         assert!(rig.acknowledge(0).is_none());
     }
@@ -429,12 +432,12 @@ fn moved_while_active() {
     rig.pulse(33);
     rig.acknowledge(0);
     rig.write(0, 0x6000 + 8 * 33, 8, 1);
-    let kick = rig.gic.set_level(33, true);
+    let kick = rig.gic.set_level(IntId(33), true);
     assert_eq!(kick, VcpuMask::only(1));
     rig.kick(kick);
     assert!(rig.cores[1].highest().is_none());
     rig.end(0);
-    assert_eq!(rig.acknowledge(1).unwrap().intid, 33);
+    assert_eq!(rig.acknowledge(1).unwrap().intid.0, 33);
 }
 
 /// More waits than there are list registers: the most urgent have one, and NPIE asks for the rest.
@@ -447,12 +450,12 @@ fn more_interrupts_than_list_registers() {
         rig.write(0, 0x400 + u64::from(intid), 1, 0xf8 - 8 * i as u64);
         rig.pulse(intid);
     }
-    let mut held: Vec<u32> = rig.cores[0].entries().map(|e| e.intid).collect();
+    let mut held: Vec<u32> = rig.cores[0].entries().map(|e| e.intid.0).collect();
     held.sort_unstable();
     assert_eq!(held, [36, 37, 38, 39]);
     assert_eq!(rig.cores[0].maintenance, Maintenance::NO_PENDING);
     for intid in (32..40u32).rev() {
-        assert_eq!(rig.acknowledge(0).unwrap().intid, intid);
+        assert_eq!(rig.acknowledge(0).unwrap().intid.0, intid);
         rig.end(0);
     }
     assert_eq!(rig.cores[0].maintenance, Maintenance::NONE);
@@ -468,11 +471,11 @@ fn a_free_list_register_goes_to_the_most_urgent() {
     for intid in 32..38u32 {
         rig.pulse(intid);
     }
-    assert_eq!(rig.acknowledge(0).unwrap().intid, 32);
+    assert_eq!(rig.acknowledge(0).unwrap().intid.0, 32);
     rig.end(0);
     rig.board.line(0, 140).latch = true;
     rig.run();
-    let mut held: Vec<u32> = rig.cores[0].entries().map(|e| e.intid).collect();
+    let mut held: Vec<u32> = rig.cores[0].entries().map(|e| e.intid.0).collect();
     held.sort_unstable();
     assert_eq!(held, [33, 34, 35, 36]);
     assert!(rig.board.line(0, 140).active, "it waits");
@@ -506,7 +509,7 @@ fn reset() {
     rig.cores[0].running.clear();
     rig.write(0, 0, 4, 3);
     rig.write(0, 0x104, 4, 1 << 8);
-    assert_eq!(rig.acknowledge(0).unwrap().intid, 40);
+    assert_eq!(rig.acknowledge(0).unwrap().intid.0, 40);
 }
 
 /// What comes while a vCPU is on no core (taken off, or powered down) waits for its return.
@@ -528,11 +531,11 @@ fn interrupts_for_a_switched_out_vcpu() {
     let kick = rig.on(0, |gic, _, hw| gic.restore(0, hw));
     rig.kick(kick);
     for intid in [0, 27] {
-        assert_eq!(rig.acknowledge(0).unwrap().intid, intid);
+        assert_eq!(rig.acknowledge(0).unwrap().intid.0, intid);
         rig.board.line(0, 27).high = false;
         rig.end(0);
     }
-    assert_eq!(rig.acknowledge(0).unwrap().intid, 40);
+    assert_eq!(rig.acknowledge(0).unwrap().intid.0, 40);
     rig.end(0);
     assert!(!rig.board.line(0, 140).active);
 }
@@ -561,7 +564,7 @@ fn latch<V: Version>(intid: u32) {
         rig.write(0, 0x828, 1, 1);
     }
     rig.word_write(0, ISENABLER, w, bit);
-    let comes = |rig: &mut Rig<V>| rig.acknowledge(0).map(|entry| entry.intid) == Some(intid);
+    let comes = |rig: &mut Rig<V>| rig.acknowledge(0).map(|entry| entry.intid.0) == Some(intid);
 
     // The latch alone, acknowledged; then the line, which is no latch when it is made active.
     rig.word_write(0, ISPENDR, w, bit);
@@ -640,14 +643,14 @@ fn a_repeated_edge_queues_behind_more_urgent_ones() {
     rig.write(0, 0xc08, 4, !0);
     rig.write(0, 0x420, 4, 0x0010_1080);
     rig.pulse(32);
-    assert_eq!(rig.acknowledge(0).unwrap().intid, 32);
+    assert_eq!(rig.acknowledge(0).unwrap().intid.0, 32);
     for intid in [32, 33, 34] {
         rig.pulse(intid);
     }
     // The guest masks interrupts until it has ended the first one.
     rig.end(0);
     for intid in [33, 34, 32] {
-        assert_eq!(rig.acknowledge(0).unwrap().intid, intid);
+        assert_eq!(rig.acknowledge(0).unwrap().intid.0, intid);
         rig.end(0);
     }
     assert!(rig.acknowledge(0).is_none());
@@ -664,7 +667,7 @@ fn nested_interrupts_end_in_their_order() {
     rig.write(0, 0x420, 4, 0x0000_4080);
     for intid in [32, 33] {
         rig.pulse(intid);
-        assert_eq!(rig.acknowledge(0).unwrap().intid, intid);
+        assert_eq!(rig.acknowledge(0).unwrap().intid.0, intid);
     }
     rig.write(0, 0x420, 4, 0x0000_c080);
     rig.pulse(34);
@@ -683,7 +686,7 @@ fn an_end_that_was_seen_early_is_not_forgotten() {
     rig.write(0, 0x104, 4, 1 << 8);
     rig.board.line(0, 140).high = true;
     rig.run();
-    assert_eq!(rig.acknowledge(0).unwrap().intid, 40);
+    assert_eq!(rig.acknowledge(0).unwrap().intid.0, 40);
     for intid in [33, 40] {
         rig.write(0, 0x6000 + 8 * intid, 8, 1);
     }
@@ -692,12 +695,12 @@ fn an_end_that_was_seen_early_is_not_forgotten() {
     rig.set_level(33, true);
     rig.end(0);
     rig.arrive(1);
-    assert_eq!(rig.cores[1].highest().unwrap().1.intid, 33);
+    assert_eq!(rig.cores[1].highest().unwrap().1.intid.0, 33);
     assert_eq!(rig.read(0, 0x304, 4), 0);
     rig.settle();
-    assert!(rig.cores[1].entries().any(|e| e.intid == 40 && e.state == PENDING));
+    assert!(rig.cores[1].entries().any(|e| e.intid.0 == 40 && e.state == PENDING));
     for intid in [33, 40] {
-        assert_eq!(rig.acknowledge(1).unwrap().intid, intid);
+        assert_eq!(rig.acknowledge(1).unwrap().intid.0, intid);
         rig.set_level(33, false);
         rig.end(1);
     }
@@ -712,14 +715,22 @@ fn private_level<V: Version>() {
         rig.bank_write(vcpu, vcpu, 0x100, 4, 1 << intid);
     }
     rig.write(0, 0, 4, 3);
-    assert_eq!(rig.gic.set_private_level(0, 15, true), VcpuMask::NONE, "an SGI has no line");
-    assert_eq!(rig.gic.set_private_level(0, 32, true), VcpuMask::NONE, "nor is an SPI private");
-    let kick = rig.gic.set_private_level(1, intid, true);
+    assert_eq!(rig.gic.set_private_level(0, IntId(15), true), VcpuMask::NONE, "an SGI has no line");
+    assert_eq!(
+        rig.gic.set_private_level(0, IntId(32), true),
+        VcpuMask::NONE,
+        "nor is an SPI private"
+    );
+    let kick = rig.gic.set_private_level(1, IntId(intid), true);
     rig.kick(kick);
     assert!(rig.cores[0].highest().is_none());
-    assert_eq!(rig.cores[1].highest().map(|(_, its)| its.intid), Some(intid));
-    assert_eq!(rig.gic.set_private_level(1, intid, true), VcpuMask::NONE, "it is high already");
-    let kick = rig.gic.set_private_level(1, intid, false);
+    assert_eq!(rig.cores[1].highest().map(|(_, its)| its.intid.0), Some(intid));
+    assert_eq!(
+        rig.gic.set_private_level(1, IntId(intid), true),
+        VcpuMask::NONE,
+        "it is high already"
+    );
+    let kick = rig.gic.set_private_level(1, IntId(intid), false);
     rig.kick(kick);
     assert!(rig.cores[1].highest().is_none());
 }

@@ -2,13 +2,14 @@
 
 use super::{Rig, Version};
 use crate::gic::{V2, V3};
+use weir_units::IntId;
 
 const LINE: u32 = 39;
 
 /// One vCPU with the line relayed, not linked; the board's run() delivers it as if it were linked.
 fn rig<V: Version>() -> Rig<V> {
     let mut rig = Rig::<V>::new(1, 4, &[]);
-    rig.gic.relay(LINE, LINE);
+    rig.gic.relay(IntId(LINE), IntId(LINE));
     rig.links = vec![(LINE, LINE)];
     rig.write(0, 0, 4, 3);
     rig.write(0, 0x80 + 4, 4, 0xffff_ffff);
@@ -35,7 +36,7 @@ fn comes_once_for_each_end<V: Version>(edge: bool) {
     assert!(is_active(&mut rig) && rig.acknowledge(0).is_none(), "not enabled");
     enable(&mut rig);
     rig.run();
-    assert_eq!(rig.acknowledge(0).map(|entry| entry.intid), Some(LINE));
+    assert_eq!(rig.acknowledge(0).map(|entry| entry.intid.0), Some(LINE));
     assert!(is_active(&mut rig));
     // Its device is quiet when it ends; then not.
     rig.board.line(0, LINE).high = false;
@@ -43,7 +44,7 @@ fn comes_once_for_each_end<V: Version>(edge: bool) {
     assert!(!is_active(&mut rig) && rig.acknowledge(0).is_none());
     rig.board.line(0, LINE).high = true;
     rig.run();
-    assert_eq!(rig.acknowledge(0).map(|entry| entry.intid), Some(LINE));
+    assert_eq!(rig.acknowledge(0).map(|entry| entry.intid.0), Some(LINE));
     assert_eq!(rig.end(0), Some(LINE));
     assert!(is_active(&mut rig), "again, as the device still asks for it");
     assert!(rig.acknowledge(0).is_some());
@@ -60,9 +61,9 @@ fn a_relayed_line_is_the_guests_to_its_end() {
 #[test]
 fn only_interrupts_not_yet_taken_can_be_withdrawn() {
     let mut rig = rig::<V3>();
-    assert!(rig.gic.withdraw(LINE), "quiet");
+    assert!(rig.gic.withdraw(IntId(LINE)), "quiet");
     rig.run();
-    assert!(rig.gic.withdraw(LINE), "not enabled, so it waits in the model");
+    assert!(rig.gic.withdraw(IntId(LINE)), "not enabled, so it waits in the model");
     rig.board.line(0, LINE).high = false;
     enable(&mut rig);
     rig.run();
@@ -70,16 +71,16 @@ fn only_interrupts_not_yet_taken_can_be_withdrawn() {
     rig.board.line(0, LINE).active = false;
     rig.board.line(0, LINE).high = true;
     rig.run();
-    assert!(!rig.gic.withdraw(LINE), "in a list register");
+    assert!(!rig.gic.withdraw(IntId(LINE)), "in a list register");
     assert!(rig.acknowledge(0).is_some());
-    assert!(!rig.gic.withdraw(LINE), "being handled");
+    assert!(!rig.gic.withdraw(IntId(LINE)), "being handled");
     // Off the core it still is.
     let _ = rig.on(0, |gic, _, hw| gic.save(0, hw));
-    assert!(!rig.gic.withdraw(LINE));
+    assert!(!rig.gic.withdraw(IntId(LINE)));
     rig.board.line(0, LINE).high = false;
     let _ = rig.on(0, |gic, _, hw| gic.restore(0, hw));
     assert_eq!(rig.end(0), Some(LINE));
-    assert!(rig.gic.withdraw(LINE) && !is_active(&mut rig));
+    assert!(rig.gic.withdraw(IntId(LINE)) && !is_active(&mut rig));
 }
 
 /// What a guest does to its own view of a line that another has is no end of that one's.
@@ -90,7 +91,7 @@ fn a_guest_ends_only_what_came_to_it() {
     rig.board.line(0, LINE).active = true;
     enable(&mut rig);
     rig.write(0, 0x200 + 4, 4, 1 << (LINE - 32));
-    assert_eq!(rig.acknowledge(0).map(|entry| entry.intid), Some(LINE));
+    assert_eq!(rig.acknowledge(0).map(|entry| entry.intid.0), Some(LINE));
     assert_eq!(rig.end(0), Some(LINE));
     assert!(is_active(&mut rig));
     rig.on(0, |gic, _, hw| {
@@ -110,6 +111,6 @@ fn a_life_that_ends_lets_go_of_the_line() {
         let _ = gic.save(0, hw);
         gic.reset(hw);
     });
-    assert!(!is_active(&mut rig) && rig.gic.withdraw(LINE));
+    assert!(!is_active(&mut rig) && rig.gic.withdraw(IntId(LINE)));
     enable(&mut rig);
 }
