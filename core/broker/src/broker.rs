@@ -4,12 +4,11 @@ use super::shared::{
     Completion, FLOWS, Flow, Outcome, PORTS, Partition, Pieces, RING, retired_before,
 };
 use crate::transfer::{Bucket, Edf};
+use weir_units::Cid;
 use weir_vsock::vsock::{HEADER_LEN, Header, SEQPACKET};
 
 /// Flags of a message's last packet: end of message, end of record (virtio 1.2, section 5.10.6.6).
 const ENDS: u32 = 3;
-/// The context identifier of port 0's VM.
-const FIRST_CID: u64 = 3;
 /// No packet.
 const NONE: u8 = u8::MAX;
 
@@ -304,7 +303,7 @@ impl<'a> Broker<'a> {
                     header.flags
                 },
                 dst_cid: if line.is_one_of_several() {
-                    FIRST_CID + u64::from(line.flow.to)
+                    Cid::of_vm(line.flow.to.into())
                 } else {
                     header.dst_cid
                 },

@@ -6,6 +6,7 @@ use weir_broker::{
     broker::{Broker, Mover, Step},
     shared::{Flow, Outcome, Packet, Partition, Pieces, Settings},
 };
+use weir_units::Cid;
 use weir_vsock::{
     queue::Segment,
     vsock::{HEADER_LEN, Header, Operation, STREAM},
@@ -98,7 +99,7 @@ impl World {
             return;
         }
         let header = Header {
-            dst_cid: 256,
+            dst_cid: Cid(256),
             len: 100,
             kind: STREAM,
             op: Operation::Data as u16,
@@ -179,7 +180,7 @@ impl World {
                 let at = (place(64 * one.port + usize::from(one.head)) - BASE) as usize;
                 let bytes = &self.ram.0[at..at + written as usize];
                 let header = Header::from_bytes(bytes[..HEADER_LEN].try_into().unwrap());
-                prop_assert_eq!(header.dst_cid, 3 + one.port as u64, "its own");
+                prop_assert_eq!(header.dst_cid, Cid::of_vm(one.port as u32), "its own");
                 let number = header.src_port;
                 prop_assert!(bytes[HEADER_LEN..].iter().all(|&byte| byte == number as u8));
                 let got = &mut self.got[one.port - 1];

@@ -50,6 +50,30 @@ quantity! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CoreId(pub u8);
 
+/// A context identifier: the address of one end of a virtio socket (virtio 1.2, section 5.10.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cid(pub u64);
+
+impl Cid {
+    /// The first VM's; those below are reserved (virtio 1.2, section 5.10.4).
+    const FIRST_VM: u64 = 3;
+
+    /// Returns the context identifier of the system's VM `vm`.
+    #[inline]
+    #[must_use]
+    pub const fn of_vm(vm: u32) -> Self {
+        Self(Self::FIRST_VM + vm as u64)
+    }
+
+    /// Returns the place that a VM with this context identifier has in the system. There may be no
+    /// such VM.
+    #[inline]
+    #[must_use]
+    pub const fn vm(self) -> Option<u64> {
+        self.0.checked_sub(Self::FIRST_VM)
+    }
+}
+
 /// An interrupt's number at the interrupt controller (GIC INTID): 0 to 15 are SGIs, 16 to 31 PPIs,
 /// those from 32 on SPIs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

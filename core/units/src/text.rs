@@ -1,6 +1,6 @@
 //! Quantities as a person writes them.
 
-use crate::{Bytes, BytesPerSec, CoreId, IntId, Ipa, Nanos, Pa};
+use crate::{Bytes, BytesPerSec, Cid, CoreId, IntId, Ipa, Nanos, Pa};
 use core::fmt;
 
 const SIZES: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
@@ -146,17 +146,17 @@ impl fmt::Display for Pa {
     }
 }
 
-impl fmt::Display for CoreId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
+macro_rules! numbers {
+    ($($name:ident),*) => {$(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )*};
 }
 
-impl fmt::Display for IntId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
+numbers!(Cid, CoreId, IntId);
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@ use crate::{
     memory::GuestMemory,
     queue::{Layout, MAX_SIZE, Options, Queue},
 };
+use weir_units::Cid;
 
 /// Number of the queue by which the driver receives.
 pub const RX: usize = 0;
@@ -17,7 +18,7 @@ pub const QUEUES: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A socket device (section 5.10): the guest's context identifier.
-    Socket(u64),
+    Socket(Cid),
     /// A network device (section 5.1): its MAC address, the first byte in the lowest eight bits.
     Network(u64),
 }
@@ -54,7 +55,7 @@ impl Kind {
     const fn configuration(self) -> u64 {
         match self {
             Self::Network(mac) => mac,
-            Self::Socket(cid) => cid,
+            Self::Socket(cid) => cid.0,
         }
     }
 }

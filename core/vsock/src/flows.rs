@@ -4,14 +4,15 @@
 //! ways, and only the sender asks for a connection.
 
 use crate::vsock::{Header, Operation};
+use weir_units::Cid;
 
 /// What a flow allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// The sender's context identifier.
-    pub from: u64,
+    pub from: Cid,
     /// The receiver's.
-    pub to: u64,
+    pub to: Cid,
     /// The receiver's port.
     pub port: u32,
 }

@@ -1,5 +1,7 @@
 //! Packets of a socket device (virtio 1.2, section 5.10).
 
+use weir_units::Cid;
+
 /// Bytes of a [`Header`].
 pub const HEADER_LEN: usize = 44;
 /// Most bytes of a packet's payload: what Linux sends at most.
@@ -46,9 +48,9 @@ impl Operation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// The sending VM's context identifier.
-    pub src_cid: u64,
+    pub src_cid: Cid,
     /// The receiving VM's.
-    pub dst_cid: u64,
+    pub dst_cid: Cid,
     /// The sending socket's port.
     pub src_port: u32,
     /// The receiving socket's.
@@ -83,8 +85,8 @@ pub enum Malformed {
 impl Header {
     /// All zeros.
     pub const ZERO: Self = Self {
-        src_cid: 0,
-        dst_cid: 0,
+        src_cid: Cid(0),
+        dst_cid: Cid(0),
         src_port: 0,
         dst_port: 0,
         len: 0,
@@ -105,8 +107,8 @@ impl Header {
         };
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         Self {
-            src_cid: long(0),
-            dst_cid: long(8),
+            src_cid: Cid(long(0)),
+            dst_cid: Cid(long(8)),
             src_port: word(16),
             dst_port: word(20),
             len: word(24),
@@ -122,8 +124,8 @@ impl Header {
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
-        bytes[..8].copy_from_slice(&self.src_cid.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.dst_cid.to_le_bytes());
+        bytes[..8].copy_from_slice(&self.src_cid.0.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.dst_cid.0.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.src_port.to_le_bytes());
         bytes[20..24].copy_from_slice(&self.dst_port.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.len.to_le_bytes());
@@ -146,7 +148,7 @@ impl Header {
     /// # Errors
     ///
     /// What is [`Malformed`].
-    pub fn check(&self, cid: u64, room: u64) -> Result<Operation, Malformed> {
+    pub fn check(&self, cid: Cid, room: u64) -> Result<Operation, Malformed> {
         let operation = self.operation().ok_or(Malformed::Unknown)?;
         // First, as an answer goes to where the packet says that it is from.
         if self.src_cid != cid {

@@ -3,6 +3,7 @@
 mod support;
 
 use support::{Device, Driver, Memory, RAM, layout};
+use weir_units::Cid;
 use weir_vsock::{
     device::{Effect, Kind, QUEUES, RX, TX},
     mmio::Registers,
@@ -10,7 +11,7 @@ use weir_vsock::{
     vsock::{Header, Malformed, Operation, SEQPACKET, STREAM},
 };
 
-const CID: u64 = 5;
+const CID: Cid = Cid(5);
 const ACKNOWLEDGE: u64 = 1;
 const DRIVER: u64 = 2;
 const DRIVER_OK: u64 = 4;
@@ -175,7 +176,7 @@ fn section_2_4_1_a_reset_at_any_moment_ends_all() {
 #[test]
 fn section_2_5_2_configuration_precedes_features_ok() {
     let device = Device::new(CID);
-    assert_eq!(device.registers.read(0x100, 8), CID);
+    assert_eq!(device.registers.read(0x100, 8), CID.0);
     assert_eq!(device.read(0xfc), 0, "the generation, of what never changes");
 }
 
@@ -399,17 +400,17 @@ fn section_5_10_4_the_context_id_is_not_reserved() {
 
 #[test]
 fn section_5_10_6_5_an_unknown_type_is_reset() {
-    let packet = Header { src_cid: CID, dst_cid: 4, kind: STREAM, op: 1, ..Header::ZERO };
+    let packet = Header { src_cid: CID, dst_cid: Cid(4), kind: STREAM, op: 1, ..Header::ZERO };
     for kind in [0, 3, 4, u16::MAX] {
         let strange = Header { kind, ..packet };
         assert_eq!(strange.check(CID, 0), Err(Malformed::Kind));
         let answer = strange.refusal().expect("an answer");
         assert_eq!((answer.operation(), answer.kind), (Some(Operation::Reset), kind));
-        assert_eq!((answer.src_cid, answer.dst_cid), (4, CID));
+        assert_eq!((answer.src_cid, answer.dst_cid), (Cid(4), CID));
     }
     for kind in [STREAM, SEQPACKET] {
         assert_eq!(Header { kind, ..packet }.check(CID, 0), Ok(Operation::Request));
     }
-    let lied = Header { kind: 9, src_cid: CID + 1, ..packet };
+    let lied = Header { kind: 9, src_cid: Cid(CID.0 + 1), ..packet };
     assert_eq!(lied.check(CID, 0), Err(Malformed::Source), "nobody else gets the answer");
 }

@@ -4,9 +4,10 @@ mod support;
 
 use proptest::prelude::*;
 use support::{Device, RAM};
+use weir_units::Cid;
 use weir_vsock::mmio::{Effect, Kind, QUEUES, RX, Registers, TX};
 
-const CID: u64 = 0x1_0000_0005;
+const CID: Cid = Cid(0x1_0000_0005);
 const FEATURES_OK: u64 = 8;
 const RUNNING: u64 = 15;
 
@@ -64,7 +65,7 @@ fn it_says_what_it_is() {
 #[test]
 fn the_configuration_is_the_context_identifier() {
     let device = Device::new(CID);
-    assert_eq!(device.registers.read(0x100, 8), CID);
+    assert_eq!(device.registers.read(0x100, 8), CID.0);
     assert_eq!((device.read(0x100), device.read(0x104)), (5, 1));
     assert_eq!((device.registers.read(0x104, 1), device.registers.read(0x100, 2)), (1, 5));
     assert_eq!((device.read(0x108), device.registers.read(u64::MAX, 8)), (0, 0));

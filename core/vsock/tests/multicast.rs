@@ -1,6 +1,7 @@
 //! One sender and several receivers: who is slow, refuses or dies keeps nobody else waiting.
 
 use proptest::prelude::*;
+use weir_units::Cid;
 use weir_vsock::{
     multicast::{Group, Post, RETRY, Rules},
     vsock::{Header, Operation, STREAM},
@@ -11,13 +12,14 @@ const GROUP: u64 = 256;
 const PORT: u32 = 5000;
 const SIZE: u32 = 4096;
 const PATIENCE: u64 = 1_000_000;
-const RULES: Rules = Rules { from: FROM, group: GROUP, port: PORT, size: SIZE, patience: PATIENCE };
+const RULES: Rules =
+    Rules { from: Cid(FROM), group: Cid(GROUP), port: PORT, size: SIZE, patience: PATIENCE };
 
 /// What was posted: to whom, what, and the credit in it.
 fn shown(post: &Post) -> Vec<(u64, Operation, u32)> {
     let seen = |header: &Header| {
         let operation = header.operation().expect("an operation");
-        (header.dst_cid, operation, header.buf_alloc.wrapping_add(header.fwd_cnt))
+        (header.dst_cid.0, operation, header.buf_alloc.wrapping_add(header.fwd_cnt))
     };
     post.headers().iter().map(seen).collect()
 }
@@ -29,7 +31,7 @@ struct World {
 
 impl World {
     fn new(members: u64) -> Self {
-        Self { group: Group::new(RULES, FROM + 1..=FROM + members), now: 0 }
+        Self { group: Group::new(RULES, (FROM + 1..=FROM + members).map(Cid)), now: 0 }
     }
 
     fn sender(&mut self, operation: Operation) -> Vec<(u64, Operation, u32)> {
@@ -46,8 +48,8 @@ impl World {
         (room, taken): (u32, u32),
     ) -> (Vec<(u64, Operation, u32)>, u8) {
         let header = Header {
-            src_cid: FROM + 1 + index as u64,
-            dst_cid: FROM,
+            src_cid: Cid(FROM + 1 + index as u64),
+            dst_cid: Cid(FROM),
             src_port: PORT,
             dst_port: 1024,
             kind: STREAM,
@@ -95,8 +97,8 @@ impl World {
 
 fn of_sender(operation: Operation, len: u32) -> Header {
     Header {
-        src_cid: FROM,
-        dst_cid: GROUP,
+        src_cid: Cid(FROM),
+        dst_cid: Cid(GROUP),
         src_port: 1024,
         dst_port: PORT,
         len,

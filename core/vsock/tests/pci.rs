@@ -4,12 +4,13 @@ mod support;
 
 use proptest::prelude::*;
 use support::{Memory, RAM};
+use weir_units::Cid;
 use weir_vsock::{
     device::{Effect, QUEUES, RX, TX},
     pci::{Function, LEN},
 };
 
-const CID: u64 = 0x1_0000_0005;
+const CID: Cid = Cid(0x1_0000_0005);
 const BASE: u64 = 0x3efe_c000;
 const COMMAND: u64 = 4;
 const BAR: u64 = 0x10;
@@ -318,7 +319,7 @@ fn the_configuration_is_the_context_identifier() {
     let mut device = Device::new();
     device.set_space(COMMAND, 2, ON);
     let at = device.capability(4).offset;
-    assert_eq!((device.read(at, 8), device.read(at, 4), device.read(at + 4, 4)), (CID, 5, 1));
+    assert_eq!((device.read(at, 8), device.read(at, 4), device.read(at + 4, 4)), (CID.0, 5, 1));
     assert_eq!((device.read(at + 4, 8), device.read(at + 8, 4)), (0, 0), "behind its end");
 }
 

@@ -1,6 +1,7 @@
 //! Packets and who may send them.
 
 use proptest::prelude::*;
+use weir_units::Cid;
 use weir_vsock::{
     flows::{Rule, Verdict, admit},
     vsock::{HEADER_LEN, Header, MAX_PAYLOAD, Malformed, Operation, STREAM},
@@ -28,12 +29,12 @@ proptest! {
 
 #[test]
 fn malformed_packets_have_names() {
-    let good = Header { src_cid: 3, len: 8, kind: STREAM, op: 5, ..Header::ZERO };
-    assert_eq!(good.check(3, 8), Ok(Operation::Data));
+    let good = Header { src_cid: Cid(3), len: 8, kind: STREAM, op: 5, ..Header::ZERO };
+    assert_eq!(good.check(Cid(3), 8), Ok(Operation::Data));
     let cases = [
-        (Header { src_cid: 4, ..good }, Malformed::Source),
+        (Header { src_cid: Cid(4), ..good }, Malformed::Source),
         (Header { kind: 3, ..good }, Malformed::Kind),
-        (Header { kind: 3, src_cid: 4, ..good }, Malformed::Source),
+        (Header { kind: 3, src_cid: Cid(4), ..good }, Malformed::Source),
         (Header { op: 0, ..good }, Malformed::Unknown),
         (Header { op: 8, ..good }, Malformed::Unknown),
         (Header { len: 9, ..good }, Malformed::Length),
@@ -41,22 +42,27 @@ fn malformed_packets_have_names() {
         (Header { op: 1, ..good }, Malformed::Length),
     ];
     for (header, malformed) in cases {
-        assert_eq!(header.check(3, 8), Err(malformed), "{header:?}");
+        assert_eq!(header.check(Cid(3), 8), Err(malformed), "{header:?}");
     }
     let long = Header { len: MAX_PAYLOAD + 1, ..good };
-    assert_eq!(long.check(3, 1 << 20), Err(Malformed::Length));
+    assert_eq!(long.check(Cid(3), 1 << 20), Err(Malformed::Length));
 }
 
 /// Two flows from 3 to 4, one back, as (from, to, port).
 const RULES: [Rule; 3] = [
-    Rule { from: 3, to: 4, port: 5000 },
-    Rule { from: 3, to: 4, port: 5001 },
-    Rule { from: 4, to: 3, port: 6000 },
+    Rule { from: Cid(3), to: Cid(4), port: 5000 },
+    Rule { from: Cid(3), to: Cid(4), port: 5001 },
+    Rule { from: Cid(4), to: Cid(3), port: 6000 },
 ];
 
 fn verdict(from: (u64, u32), to: (u64, u32), operation: Operation) -> Verdict {
-    let header =
-        Header { src_cid: from.0, src_port: from.1, dst_cid: to.0, dst_port: to.1, ..Header::ZERO };
+    let header = Header {
+        src_cid: Cid(from.0),
+        src_port: from.1,
+        dst_cid: Cid(to.0),
+        dst_port: to.1,
+        ..Header::ZERO
+    };
     admit(RULES, &header, operation)
 }
 
@@ -92,8 +98,8 @@ fn a_flow_has_data_one_way_and_control_both_ways() {
 #[test]
 fn a_refusal_goes_back_and_is_not_refused_itself() {
     let packet = Header {
-        src_cid: 3,
-        dst_cid: 9,
+        src_cid: Cid(3),
+        dst_cid: Cid(9),
         src_port: 1,
         dst_port: 2,
         kind: STREAM,
@@ -103,7 +109,7 @@ fn a_refusal_goes_back_and_is_not_refused_itself() {
     let refusal = packet.refusal().unwrap();
     assert_eq!(
         (refusal.src_cid, refusal.src_port, refusal.dst_cid, refusal.dst_port),
-        (9, 2, 3, 1)
+        (Cid(9), 2, Cid(3), 1)
     );
     assert_eq!(refusal.operation(), Some(Operation::Reset));
     assert_eq!(refusal.refusal(), None);

@@ -10,6 +10,7 @@ use virtio_drivers::{
     queue::VirtQueue,
     transport::{DeviceType, SomeTransport, Transport},
 };
+use weir_units::Cid;
 use weir_vsock::vsock::{HEADER_LEN, MAX_PAYLOAD};
 
 bitflags::bitflags! {
@@ -67,7 +68,7 @@ pub struct Socket {
     tx: VirtQueue<Memory, QUEUE>,
     _events: VirtQueue<Memory, QUEUE>,
     buffers: &'static mut Buffers,
-    cid: u64,
+    cid: Cid,
 }
 
 impl Socket {
@@ -88,7 +89,7 @@ impl Socket {
         transport.finish_init();
         // By words, as the configuration is aligned to no more (virtio 1.2, section 2.5).
         let word = |at| transport.read_config_space::<u32>(at).expect("a context identifier");
-        let cid = u64::from(word(0)) | u64::from(word(4)) << 32;
+        let cid = Cid(u64::from(word(0)) | u64::from(word(4)) << 32);
         assert_eq!(Memory::pages_used(), 6, "opened once");
         // SAFETY: the assertion says that this is the first call.
         let buffers = unsafe { &mut *BUFFERS.0.get() };
@@ -102,7 +103,7 @@ impl Socket {
 
     /// The guest's context identifier.
     #[must_use]
-    pub const fn cid(&self) -> u64 {
+    pub const fn cid(&self) -> Cid {
         self.cid
     }
 

@@ -21,4 +21,5 @@ mod memory;
 pub use driver::Socket;
 #[cfg(all(target_os = "none", feature = "driver"))]
 pub use driver::acknowledge;
+pub use weir_units::Cid;
 pub use weir_vsock::vsock::{Header, MAX_PAYLOAD};

@@ -1,5 +1,6 @@
 //! One end of a stream connection (virtio 1.2, section 5.10.6).
 
+use weir_units::Cid;
 use weir_vsock::vsock::{Header, Operation, STREAM};
 
 /// Room for data that are received and not yet taken, in bytes.
@@ -21,8 +22,8 @@ pub enum Event {
 /// One end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
-    local: (u64, u32),
-    peer: (u64, u32),
+    local: (Cid, u32),
+    peer: (Cid, u32),
     peer_room: u32,
     peer_taken: u32,
     sent: u32,
@@ -33,13 +34,13 @@ pub struct Stream {
 }
 
 impl Stream {
-    const fn new(local: (u64, u32), peer: (u64, u32)) -> Self {
+    const fn new(local: (Cid, u32), peer: (Cid, u32)) -> Self {
         Self { local, peer, peer_room: 0, peer_taken: 0, sent: 0, taken: 0, told: 0, open: false }
     }
 
     /// Asks for a connection from one context identifier and port to another: the packet to send.
     #[must_use]
-    pub fn connect(local: (u64, u32), peer: (u64, u32)) -> (Self, Header) {
+    pub fn connect(local: (Cid, u32), peer: (Cid, u32)) -> (Self, Header) {
         let mut stream = Self::new(local, peer);
         let header = stream.header(Operation::Request, 0);
         (stream, header)
@@ -144,7 +145,7 @@ mod tests {
 
     #[test]
     fn two_ends_agree_on_credit() {
-        let (mut a, request) = Stream::connect((3, 9), (4, 5000));
+        let (mut a, request) = Stream::connect((Cid(3), 9), (Cid(4), 5000));
         let (mut b, response) = Stream::accept(&request);
         assert_eq!(a.receive(&response), (Event::Connected, None));
         assert!(a.is_open() && b.is_open());
@@ -170,7 +171,7 @@ mod tests {
 
     #[test]
     fn strangers_are_reset() {
-        let (mut a, request) = Stream::connect((3, 9), (4, 5000));
+        let (mut a, request) = Stream::connect((Cid(3), 9), (Cid(4), 5000));
         let stranger = Header { src_port: 1, ..request };
         let (event, answer) = a.receive(&stranger);
         assert_eq!((event, answer), (Event::None, stranger.refusal()));

@@ -233,7 +233,7 @@ fn describe(file: &Path, system: &System, map: &Placement) -> Value {
             "name": flow.name,
             "from": system.vms[flow.from].name,
             "to": receivers(system, flow),
-            "cid": system.destination(index),
+            "cid": system.destination(index).0,
             "port": flow.port.unwrap_or(DEFAULT_PORT),
         })
     });

@@ -16,7 +16,7 @@ mod stage2;
 #[cfg(feature = "std")]
 pub(crate) use flows::window;
 pub use flows::{
-    FIRST_CID, FIRST_GROUP, FLOW_TIME_LIMIT, Flow, MAX_FLOWS, NO_BROKER, PARTITION, PARTITION_IPA,
+    FIRST_GROUP, FLOW_TIME_LIMIT, Flow, MAX_FLOWS, NO_BROKER, PARTITION, PARTITION_IPA,
     PARTITION_LEN, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS,
 };
 pub use memory::{Cache, Functions, Span, VM_LEN};

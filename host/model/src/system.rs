@@ -3,13 +3,13 @@
 use crate::coloring::division::Division;
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults, File};
-use crate::packed::{FIRST_CID, FIRST_GROUP, Regulation};
+use crate::packed::{FIRST_GROUP, Regulation};
 use crate::platform::Platform;
 use crate::timing::facts::Timing;
 use crate::timing::schedule::Class;
 use crate::vm::Vm;
 use std::{ops::Range, path::PathBuf};
-use weir_units::{CoreId, Nanos};
+use weir_units::{Cid, CoreId, Nanos};
 
 /// A system in which everything that can be known of it was found to be right.
 #[derive(Clone, Debug)]
@@ -57,12 +57,12 @@ impl System {
 
     /// The context identifier by which the sender of flow `index` knows its receiver, or all of them.
     #[must_use]
-    pub fn destination(&self, index: usize) -> u64 {
+    pub fn destination(&self, index: usize) -> Cid {
         let flows = &self.timing.flows;
         let before = || flows.iter().take(index).map(|flow| flow.to.len() as u64).sum::<u64>();
         match flows.get(index).map(|flow| flow.to.as_slice()) {
-            Some([to]) => FIRST_CID + *to as u64,
-            _ => FIRST_GROUP + before(),
+            Some([to]) => Cid::of_vm(*to as u32),
+            _ => Cid(FIRST_GROUP.0 + before()),
         }
     }
 

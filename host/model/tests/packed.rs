@@ -11,7 +11,7 @@ use weir_model::packed::{
 use weir_paging::cells::{CellSet, Cells, Geometry};
 use weir_sched::partition::Decision;
 use weir_sched::partition::Ready;
-use weir_units::Nanos;
+use weir_units::{Cid, Nanos};
 use zerocopy::IntoBytes;
 
 /// Bytes at an 8-byte boundary, as the hypervisor has them.
@@ -715,7 +715,7 @@ fn a_flow_to_several_has_an_entry_for_each() {
     };
     assert_eq!(parsed(alone), Ok(()));
     let flow = Flow { to: 2, first: 4, members: 2, ..Flow::default() };
-    assert_eq!((flow.destination(), Flow { members: 1, ..flow }.destination()), (260, 5));
+    assert_eq!((flow.destination(), Flow { members: 1, ..flow }.destination()), (Cid(260), Cid(5)));
 }
 
 /// What the broker sees of a VM is as long as the VM's RAM, and nobody else's.
@@ -736,7 +736,7 @@ fn the_brokers_windows_are_apart() {
         first
     });
     assert!(seen[1] >= seen[0] + 0x20_0000);
-    assert_eq!(system.vm(1).unwrap().cid(), 4);
+    assert_eq!(system.vm(1).unwrap().cid(), Cid(4));
 }
 
 /// RAM that lies in two places, where memory is divided, is one piece for the VM and for its devices.

@@ -5,8 +5,9 @@ use crate::{arch::lock::Lock, console, system};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use spin::Once;
 use weir_broker::transfer::{Bucket, Pace, Stamp};
-use weir_model::packed::{self, FIRST_CID, FIRST_GROUP, MAX_FLOWS};
+use weir_model::packed::{self, FIRST_GROUP, MAX_FLOWS};
 use weir_trace::wire;
+use weir_units::Cid;
 use weir_vsock::{
     flows::{Rule, Verdict, admit},
     multicast::{Group, Rules},
@@ -86,16 +87,15 @@ fn group(index: usize, flow: &packed::Flow) -> Option<Group> {
     if flow.members <= 1 || flow.first as usize != index {
         return None;
     }
-    let cid = |vm: u32| FIRST_CID + u64::from(vm);
     let rules = Rules {
-        from: cid(flow.from),
+        from: Cid::of_vm(flow.from),
         group: flow.destination(),
         port: flow.port,
         size: flow.size,
         patience: if flow.deadline == 0 { BEST_EFFORT } else { flow.deadline },
     };
     let members = system::get().flows().iter().skip(index).take(flow.members as usize);
-    Some(Group::new(rules, members.map(|flow| cid(flow.to))))
+    Some(Group::new(rules, members.map(|flow| Cid::of_vm(flow.to))))
 }
 
 /// Control packets a second of a flow with this period in ns.
@@ -111,14 +111,13 @@ pub fn get(index: usize) -> Option<(&'static packed::Flow, &'static Flow)> {
 
 /// What becomes of a packet.
 pub fn judge(header: &Header, operation: Operation) -> Verdict {
-    let cid = |vm: u32| FIRST_CID + u64::from(vm);
     let all = || system::get().flows().iter();
     if header.dst_cid >= FIRST_GROUP {
         // The sender knows its receivers by one name.
         let is = |flow: &packed::Flow| flow.members > 1 && flow.destination() == header.dst_cid;
         let Some(first) = all().position(is) else { return Verdict::Refuse };
         let rule = all().nth(first).map(|flow| Rule {
-            from: cid(flow.from),
+            from: Cid::of_vm(flow.from),
             to: flow.destination(),
             port: flow.port,
         });
@@ -130,9 +129,9 @@ pub fn judge(header: &Header, operation: Operation) -> Verdict {
     }
     match admit(rules(), header, operation) {
         Verdict::Transfer(flow) | Verdict::Pass(flow)
-            if all()
-                .nth(flow)
-                .is_some_and(|flow| flow.members > 1 && cid(flow.from) == header.src_cid) =>
+            if all().nth(flow).is_some_and(|flow| {
+                flow.members > 1 && Cid::of_vm(flow.from) == header.src_cid
+            }) =>
         {
             Verdict::Refuse
         }
@@ -142,9 +141,12 @@ pub fn judge(header: &Header, operation: Operation) -> Verdict {
 
 /// What each flow allows.
 fn rules() -> impl Iterator<Item = Rule> {
-    let cid = |vm: u32| FIRST_CID + u64::from(vm);
     let flows = system::get().flows().iter();
-    flows.map(move |flow| Rule { from: cid(flow.from), to: cid(flow.to), port: flow.port })
+    flows.map(move |flow| Rule {
+        from: Cid::of_vm(flow.from),
+        to: Cid::of_vm(flow.to),
+        port: flow.port,
+    })
 }
 
 impl Flow {
@@ -232,7 +234,7 @@ impl Flow {
         for (gone, connection) in connections.iter_mut().zip(self.connections.lock().iter_mut()) {
             *gone = connection.take_if(|connection| connection.ended);
         }
-        let (flow, cid) = (*flow, |vm: u32| FIRST_CID + u64::from(vm));
+        let flow = *flow;
         connections.into_iter().flatten().map(move |connection| {
             let (src_port, dst_port, to) = if ended == flow.from {
                 (connection.port, flow.port, flow.to)
@@ -240,8 +242,8 @@ impl Flow {
                 (flow.port, connection.port, flow.from)
             };
             Header {
-                src_cid: cid(ended),
-                dst_cid: cid(to),
+                src_cid: Cid::of_vm(ended),
+                dst_cid: Cid::of_vm(to),
                 src_port,
                 dst_port,
                 kind: connection.kind,

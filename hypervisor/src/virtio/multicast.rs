@@ -10,7 +10,8 @@ use crate::{
     vm::{self, Vm},
 };
 use core::sync::atomic::Ordering;
-use weir_model::packed::{self, FIRST_CID, MAX_FLOWS};
+use weir_model::packed::{self, MAX_FLOWS};
+use weir_units::Cid;
 use weir_vsock::{
     multicast::{Group, MEMBERS, Post},
     vsock::{Header, Operation},
@@ -70,17 +71,17 @@ fn refused(first: usize, group: &mut Group, answer: &Header, post: &mut Post) {
         Some(index) => {
             group.from_member(index, answer, Operation::Reset, timer::now_ns(), post);
         }
-        None if answer.src_cid == FIRST_CID + u64::from(entry.from) => group.end_sender(post),
+        None if answer.src_cid == Cid::of_vm(entry.from) => group.end_sender(post),
         None => {}
     }
 }
 
 /// Which receiver of the group that begins at flow `first` has this context identifier.
-fn member(first: usize, cid: u64) -> Option<usize> {
+fn member(first: usize, cid: Cid) -> Option<usize> {
     let (entry, _) = flows::get(first)?;
     (0..entry.members as usize).find(|index| {
         let flow = flows::get(first + index);
-        flow.is_some_and(|(flow, _)| FIRST_CID + u64::from(flow.to) == cid)
+        flow.is_some_and(|(flow, _)| Cid::of_vm(flow.to) == cid)
     })
 }
 

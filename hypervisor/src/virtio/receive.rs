@@ -10,7 +10,6 @@ use crate::{
     vm::{self, Seat, Vm},
 };
 use weir_broker::shared::RING;
-use weir_model::packed::FIRST_CID;
 use weir_trace::wire::Denial;
 use weir_vsock::{
     GuestMemory,
@@ -119,7 +118,7 @@ fn give(
 
 /// Passes a control packet to the VM that it is for. Gives the answer if there is nobody.
 pub(super) fn deliver(header: &Header, peephole: &mut Peephole) -> Option<Header> {
-    let index = header.dst_cid.checked_sub(FIRST_CID).and_then(|index| usize::try_from(index).ok());
+    let index = header.dst_cid.vm().and_then(|index| usize::try_from(index).ok());
     let Some(vm) = index.and_then(|index| vm::all().nth(index)) else { return header.refusal() };
     let mut socket = vm.socket.lock();
     if socket.transport.queue(RX).is_none() {

@@ -14,12 +14,12 @@ use crate::{
 };
 use core::sync::atomic::Ordering;
 use weir_broker::shared::Packet;
-use weir_model::packed::FIRST_CID;
 use weir_trace::{
     phases::pack,
     record::{Kind, packet},
     wire::Denial,
 };
+use weir_units::Cid;
 use weir_vsock::{
     GuestMemory,
     device::TX,
@@ -129,7 +129,7 @@ fn pass(
         multicast::control(entry, header, operation, now, peephole);
         return None;
     }
-    let forth = header.src_cid == FIRST_CID + u64::from(entry.from);
+    let forth = header.src_cid == Cid::of_vm(entry.from);
     let noted = kept.note(header, operation, forth);
     // Looked at behind the note: see `abandon`.
     if !noted || is_in_vain() && operation == Operation::Request {

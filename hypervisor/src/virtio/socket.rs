@@ -2,6 +2,7 @@
 
 use super::flows;
 use weir_broker::shared::RING;
+use weir_units::Cid;
 use weir_vsock::{
     device::Kind, mmio::Registers, queue::Chain, transport::Transport, vsock::Header,
 };
@@ -39,7 +40,7 @@ impl Socket {
     /// Of no VM.
     pub const fn new() -> Self {
         Self {
-            transport: Transport::Mmio(Registers::new(Kind::Socket(0))),
+            transport: Transport::Mmio(Registers::new(Kind::Socket(Cid(0)))),
             stock: [const { Chain::EMPTY }; RING],
             stocked: 0,
             waiting: [Header::ZERO; WAITING],

@@ -1,5 +1,7 @@
 //! The two kinds of ends of a flow to several receivers, as the device knows them.
 
+use weir_units::Cid;
+
 /// How the device stands with a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
@@ -13,7 +15,7 @@ pub(super) enum Standing {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Member {
-    pub cid: u64,
+    pub cid: Cid,
     /// The sender's port and the kind of socket by which it is connected, or was last.
     pub peer: (u32, u16),
     pub standing: Standing,
@@ -56,7 +58,7 @@ impl Sender {
 impl Member {
     /// Of no receiver.
     pub const NONE: Self = Self {
-        cid: 0,
+        cid: Cid(0),
         peer: (0, 0),
         standing: Standing::Apart(0),
         room: 0,

@@ -12,6 +12,7 @@ mod post;
 use crate::vsock::{Header, Operation};
 use ends::{Member, Sender, Standing};
 pub use post::Post;
+use weir_units::Cid;
 
 /// Most receivers.
 pub const MEMBERS: usize = 8;
@@ -22,9 +23,9 @@ pub const RETRY: u64 = 10_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// The sender's context identifier.
-    pub from: u64,
+    pub from: Cid,
     /// That by which it knows them all.
-    pub group: u64,
+    pub group: Cid,
     /// The receivers' port.
     pub port: u32,
     /// Most bytes of a packet.
@@ -44,7 +45,7 @@ pub struct Group {
 
 impl Group {
     /// Without a connection; `cids` are the receivers' context identifiers, at most [`MEMBERS`].
-    pub fn new(rules: Rules, cids: impl IntoIterator<Item = u64>) -> Self {
+    pub fn new(rules: Rules, cids: impl IntoIterator<Item = Cid>) -> Self {
         let (mut members, mut count) = ([Member::NONE; MEMBERS], 0);
         for (place, cid) in members.iter_mut().zip(cids) {
             place.cid = cid;

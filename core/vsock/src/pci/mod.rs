@@ -14,6 +14,7 @@ use crate::{
 };
 use registers::Registers;
 use space::{Space, Window};
+use weir_units::Cid;
 
 /// Bytes behind the base address.
 pub const LEN: u64 = 0x4000;
@@ -31,7 +32,7 @@ pub struct Function {
 impl Function {
     /// After a reset of the whole function; the guest's context identifier is `cid`, the registers are at `base`, a multiple of [`LEN`].
     #[must_use]
-    pub const fn new(cid: u64, base: u32) -> Self {
+    pub const fn new(cid: Cid, base: u32) -> Self {
         Self {
             device: Device::new(Kind::Socket(cid), MAX_SIZE),
             registers: Registers::new(),

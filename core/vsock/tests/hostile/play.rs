@@ -3,6 +3,7 @@
 //! short twin in the tests.
 
 use std::collections::BTreeMap;
+use weir_units::Cid;
 use weir_vsock::{
     GuestMemory, Outside,
     flows::{Rule, Verdict, admit},
@@ -16,8 +17,9 @@ use weir_vsock::{
 /// RAM at 0, so that addresses are easily found.
 const LEN: usize = 0x800;
 const DESCRIPTOR: usize = 16;
-const CID: u64 = 3;
-const RULES: [Rule; 2] = [Rule { from: 3, to: 4, port: 5000 }, Rule { from: 4, to: 3, port: 5000 }];
+const CID: Cid = Cid(3);
+const RULES: [Rule; 2] =
+    [Rule { from: Cid(3), to: Cid(4), port: 5000 }, Rule { from: Cid(4), to: Cid(3), port: 5000 }];
 
 struct Input<'a>(&'a [u8]);
 
@@ -205,7 +207,7 @@ fn judge(header: &Header) {
     let Ok(operation) = header.check(CID, 1000) else { return };
     assert!(header.len <= MAX_PAYLOAD.min(1000) && header.src_cid == CID);
     if let Verdict::Transfer(flow) = admit(RULES, header, operation) {
-        assert!(flow == 0 && (header.dst_cid, header.dst_port) == (4, 5000));
+        assert!(flow == 0 && (header.dst_cid, header.dst_port) == (Cid(4), 5000));
         assert!(!matches!(operation, Operation::Request | Operation::Response));
     }
 }

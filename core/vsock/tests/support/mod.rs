@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 use std::collections::BTreeSet;
+use weir_units::Cid;
 use weir_vsock::{
     GuestMemory, Outside,
     mmio::{Effect, Kind, Registers},
@@ -201,7 +202,7 @@ pub struct Device {
 
 impl Device {
     /// After a reset, of the guest with this context identifier.
-    pub fn new(cid: u64) -> Self {
+    pub fn new(cid: Cid) -> Self {
         Self { registers: Registers::new(Kind::Socket(cid)), memory: Memory::new() }
     }
 

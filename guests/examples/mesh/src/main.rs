@@ -20,7 +20,7 @@ use weir_guest::{
 };
 use weir_vsock::vsock::{Header, Operation};
 use weir_vsock_driver::{
-    Socket, acknowledge,
+    Cid, Socket, acknowledge,
     pattern::{fill, wrong},
     stream::{Event, Stream},
 };
@@ -70,7 +70,7 @@ fn main(board: &'static Board) -> ! {
     gic::enable(device.intid);
     gic::enable(board.virtual_timer);
     let socket = Socket::open(device.base);
-    let own = (socket.cid() - first) as usize;
+    let own = (socket.cid().0 - first) as usize;
     let mut mesh = Mesh { socket, own, first, peers: [Peer::default(); ENDS], ends };
     mesh.connect();
     let mut due = ticks("start_us", 20_000);
@@ -119,7 +119,7 @@ impl Mesh {
                 if self.peers[peer].outgoing.is_none() {
                     let local = (self.socket.cid(), OWN_PORT + peer as u32);
                     let (stream, request) =
-                        Stream::connect(local, (self.first + peer as u64, port));
+                        Stream::connect(local, (Cid(self.first + peer as u64), port));
                     if self.socket.send(&request, |_| ()) {
                         self.peers[peer].outgoing = Some(stream);
                     }
@@ -159,7 +159,7 @@ impl Mesh {
             let (peers, first) = (&mut self.peers, self.first);
             let mut answer = None;
             let came = self.socket.receive(|header, payload| {
-                let from = header.src_cid.wrapping_sub(first) as usize;
+                let from = header.src_cid.0.wrapping_sub(first) as usize;
                 answer = match peers.get_mut(from) {
                     Some(peer) => peer.take(header, payload, from as u32),
                     None => header.refusal(),

@@ -18,7 +18,7 @@ use weir_guest::{
 };
 use weir_vsock::vsock::{Header, Operation};
 use weir_vsock_driver::{
-    Socket, acknowledge,
+    Cid, Socket, acknowledge,
     pattern::{fill, wrong},
     stream::{Event, Stream},
 };
@@ -42,7 +42,7 @@ struct End {
 fn main(board: &'static Board) -> ! {
     let args = board.args;
     let device = board.socket.expect("a VM in a flow has a socket device");
-    let (to, port) = (args.number("to", 4), args.number("port", 5000) as u32);
+    let (to, port) = (Cid(args.number("to", 4)), args.number("port", 5000) as u32);
     let own = args.number("own", 5001) as u32;
     let (rounds, size) = (args.number("rounds", 1000), args.number("size", 64).max(1));
     let answers = args.number("answer", 0) == 1;
@@ -83,7 +83,7 @@ fn main(board: &'static Board) -> ! {
 
 impl End {
     /// Asks until the other end listens, and waits until it has asked, too.
-    fn connect(&mut self, peer: (u64, u32)) {
+    fn connect(&mut self, peer: (Cid, u32)) {
         while !self.outgoing.as_ref().is_some_and(Stream::is_open) || self.incoming.is_none() {
             if self.outgoing.is_none() {
                 let (stream, request) = Stream::connect((self.socket.cid(), FROM), peer);

@@ -19,7 +19,7 @@ use weir_guest::{
     hypercall, mmio, println, psci, time,
 };
 use weir_vsock_driver::{
-    MAX_PAYLOAD, Socket, acknowledge,
+    Cid, MAX_PAYLOAD, Socket, acknowledge,
     pattern::{Sum, fill},
     stream::{Event, Stream},
 };
@@ -30,7 +30,7 @@ fn main(board: &'static Board) -> ! {
     let args = board.args;
     let device = board.socket.expect("a VM in a flow has a socket device");
     let port = |key, default| args.number(key, default) as u32;
-    let peer = (args.number("to", 4), port("port", 5000));
+    let peer = (Cid(args.number("to", 4)), port("port", 5000));
     let size = args.number("size", 4096).max(1);
     let messages = args.number("messages", 1000);
     let period = time::ns_to_ticks(args.number("period_us", 1000) * 1000, time::frequency());
@@ -96,7 +96,7 @@ fn main(board: &'static Board) -> ! {
 }
 
 /// Asks until the receiver listens.
-fn connect(socket: &mut Socket, local: (u64, u32), peer: (u64, u32)) -> Stream {
+fn connect(socket: &mut Socket, local: (Cid, u32), peer: (Cid, u32)) -> Stream {
     loop {
         let (mut stream, request) = Stream::connect(local, peer);
         while !socket.send(&request, |_| ()) {

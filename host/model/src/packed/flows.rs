@@ -6,6 +6,7 @@ use super::{
 use core::ops::Range;
 use weir_paging::cells::Pages;
 use weir_paging::table::{Attributes, Builder, MapError, stage2};
+use weir_units::Cid;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Most flows of a system.
@@ -28,11 +29,8 @@ pub const VSOCK_BAR_LEN: u64 = 0x4000;
 pub const VSOCK_SLOT: u32 = 31;
 /// [`Header::broker`](super::Header::broker) of a system without one.
 pub const NO_BROKER: u32 = u32::MAX;
-/// The first context identifier: 0 to 2 are reserved (virtio 1.2, section 5.10.4).
-pub const FIRST_CID: u64 = 3;
-
 /// The first context identifier of the receivers of a flow to several: those of VMs are below.
-pub const FIRST_GROUP: u64 = 256;
+pub const FIRST_GROUP: Cid = Cid(256);
 
 /// Where the broker sees the RAM of the system's first VM; the next ones' follow at this distance each.
 const WINDOW: u64 = 1 << 35;
@@ -76,8 +74,8 @@ impl Flow {
 
     /// The context identifier by which the sender knows the receivers.
     #[must_use]
-    pub const fn destination(&self) -> u64 {
-        if self.members > 1 { FIRST_GROUP + self.first as u64 } else { FIRST_CID + self.to as u64 }
+    pub const fn destination(&self) -> Cid {
+        if self.members > 1 { Cid(FIRST_GROUP.0 + self.first as u64) } else { Cid::of_vm(self.to) }
     }
 
     /// Whether each end is in the system and nothing about it overflows. `place` is its own.
@@ -107,8 +105,8 @@ impl Flow {
 impl VmView<'_> {
     /// The vsock context identifier.
     #[must_use]
-    pub const fn cid(&self) -> u64 {
-        FIRST_CID + self.index as u64
+    pub const fn cid(&self) -> Cid {
+        Cid::of_vm(self.index as u32)
     }
 
     /// Where the broker sees the `len` bytes at `ipa`, if they are in one piece of the VM's RAM, or in some that follow each other.
