@@ -44,6 +44,24 @@ quantity! {
     Nanos;
     /// A rate in bytes per second.
     BytesPerSec;
+    /// A number of memory accesses, or of other events that a regulator counts.
+    Events;
+}
+
+impl Events {
+    /// Returns the sum, at most `u64::MAX`.
+    #[inline]
+    #[must_use]
+    pub const fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// Returns the events of `times` times as many, at most `u64::MAX`.
+    #[inline]
+    #[must_use]
+    pub const fn saturating_mul(self, times: u64) -> Self {
+        Self(self.0.saturating_mul(times))
+    }
 }
 
 /// A core's place among the board's cores, from 0.

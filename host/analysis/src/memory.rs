@@ -7,7 +7,7 @@ use core::fmt;
 
 pub use regulation::Regulation;
 
-use crate::units::{Bytes, BytesPerSec, Nanos};
+use crate::units::{Bytes, BytesPerSec, Events, Nanos};
 
 /// (a b) / c rounded up, saturating.
 fn scale_up(a: u64, b: u64, c: u64) -> u64 {
@@ -196,7 +196,7 @@ pub struct Interferer {
     /// How the budget is spent.
     pub regulation: Regulation,
     /// Accesses that still pass in each period between the overflow and the stop.
-    pub overshoot: u64,
+    pub overshoot: Events,
     /// Whether each counted access can cause a write-back beside it that nobody counts.
     pub write_back: bool,
     /// How many VMs it stands for: those of MemGuard's domain have one budget together.
@@ -225,7 +225,7 @@ impl Interferer {
             return u64::MAX;
         };
         let overshoots = self.overshoot.saturating_mul(periods);
-        most.saturating_add(overshoots).saturating_mul(1 + u64::from(self.write_back))
+        most.saturating_add(overshoots.0).saturating_mul(1 + u64::from(self.write_back))
     }
 
     /// The most transactions of it that a VM can meet in a window of length `t`, if each of the latter's accesses meets at
@@ -237,7 +237,7 @@ impl Interferer {
             return issued;
         };
         let n = u64::from(window.max(1));
-        let each = self.budget.accesses.saturating_add(self.overshoot).saturating_mul(n);
+        let each = self.budget.accesses.saturating_add(self.overshoot.0).saturating_mul(n);
         let period = Nanos(self.budget.period.0.max(1).saturating_mul(n));
         let windows = Budget { accesses: each, period }.most_in(t);
         windows.saturating_mul(1 + u64::from(self.write_back)).min(issued)
@@ -402,7 +402,7 @@ mod tests {
             let i = Interferer {
                 budget: Budget { accesses: q, period: Nanos(10) },
                 regulation: Regulation::Compensation { window, critical: true },
-                overshoot: 0,
+                overshoot: Events(0),
                 write_back: false,
                 vms: 1,
             };
@@ -431,7 +431,7 @@ mod tests {
             let interferers: Vec<_> = budgets.iter().map(|&(accesses, p)| Interferer {
                 budget: Budget { accesses, period: Nanos(p) },
                 regulation: Regulation::Static,
-                overshoot: 1,
+                overshoot: Events(1),
                 write_back: true,
                 vms: 1,
             }).collect();

@@ -648,6 +648,7 @@ fn response_time(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Events;
     use proptest::prelude::*;
 
     /// A round of equal turns, as `weir_sched::partition::RoundRobin` has it while all are ready, step by step. At some times the last VM takes the rest of the
@@ -741,7 +742,7 @@ mod tests {
         let interferer = Interferer {
             budget: Budget { accesses: 50, period: Nanos(30_000) },
             regulation: Regulation::Static,
-            overshoot: 0,
+            overshoot: Events(0),
             write_back: false,
             vms: 1,
         };

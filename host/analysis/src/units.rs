@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-pub use weir_units::{Bytes, BytesPerSec, Nanos};
+pub use weir_units::{Bytes, BytesPerSec, Events, Nanos};
 
 /// Half a nanosecond, the grain of transformed times: Eq. 19, 20 and 22 of rt-virtio halve the hypercall time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,7 +6,7 @@ use crate::document::{At, Reader, Values};
 use crate::keys::measured::{GROWING, STEPS};
 use std::ops::Range;
 use toml::de::DeTable;
-use weir_units::{Bytes, BytesPerSec, Nanos};
+use weir_units::{Bytes, BytesPerSec, Events, Nanos};
 
 /// Where measured values come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ pub struct Saturation {
     /// The shortest period whose budgets are enforced well; 0 if it was not measured.
     pub min_period: Nanos,
     /// Accesses between a budget's end and the stop, if known.
-    pub overshoot: Option<u64>,
+    pub overshoot: Option<Events>,
     /// Delay by one access of another VM.
     pub delay: Option<Nanos>,
     /// Accesses of each other VM that can delay one access.
@@ -124,7 +124,7 @@ pub struct Interference {
     /// Accesses of each other VM that can delay one access.
     pub per_access: Option<u64>,
     /// Accesses between a budget's end and the stop by the PMU's interrupt.
-    pub overshoot: Option<u64>,
+    pub overshoot: Option<Events>,
     /// Where the values come from: a kind such as `paper` or `assumed`, a colon and a text.
     pub source: String,
 }
@@ -220,7 +220,7 @@ impl Reader<'_> {
             points,
             min_accesses: free("min_accesses").unwrap_or(0),
             min_period: table.duration("min_period").map_or(Nanos(0), |least| least.value),
-            overshoot: free("overshoot"),
+            overshoot: free("overshoot").map(Events),
             delay: table.duration("delay").map(|delay| delay.value),
             per_access: free("per_access"),
             qos: table.size("qos_block").map(|size| size.value).zip(free("qos_clock")),
@@ -272,7 +272,7 @@ impl Reader<'_> {
         Some(Interference {
             delay: table.duration("delay")?.value,
             per_access: free("per_access"),
-            overshoot: free("overshoot"),
+            overshoot: free("overshoot").map(Events),
             source: source?,
         })
     }

@@ -14,7 +14,7 @@ use crate::timing::facts::Timing;
 use crate::timing::memory_budget::{MemoryBudget, Regulator, Rules, Source, Split};
 use crate::timing::vm::TimedVm;
 use weir_budget::Refused;
-use weir_units::Nanos;
+use weir_units::{Events, Nanos};
 
 /// The shortest interval of polls: shorter ones leave a vCPU hardly any time.
 const LEAST_POLL: Nanos = Nanos(500);
@@ -67,7 +67,7 @@ impl Timing {
     /// `period`, and its stop: with a counter page, the most that a core can do between two polls,
     /// else the measured value of `[saturation]`. None if it is unknown.
     #[must_use]
-    pub fn overshoot(&self, vm: &TimedVm, period: Nanos) -> Option<u64> {
+    pub fn overshoot(&self, vm: &TimedVm, period: Nanos) -> Option<Events> {
         let bound = self.polling(vm, period).map(|polling| polling.between());
         bound.max(self.measured_overshoot())
     }
@@ -75,7 +75,7 @@ impl Timing {
     /// Returns the accesses that were measured, or are taken, to pass between a budget's end and
     /// the stop: those of `[saturation]` before those of the platform's `[interference]`.
     #[must_use]
-    pub fn measured_overshoot(&self) -> Option<u64> {
+    pub fn measured_overshoot(&self) -> Option<Events> {
         let own = self.saturation.as_ref().and_then(|saturation| saturation.overshoot);
         let platform = self.platform.as_ref().and_then(|platform| platform.interference.as_ref());
         own.or_else(|| platform?.overshoot)
@@ -125,8 +125,8 @@ pub struct Polling {
 impl Polling {
     /// Upper bound on the accesses of the core between two polls: the overshoot of a budget.
     #[must_use]
-    pub fn between(&self) -> u64 {
-        self.most_in(self.every)
+    pub fn between(&self) -> Events {
+        Events(self.most_in(self.every))
     }
 
     /// Upper bound on the accesses of the core in `time`.
@@ -730,8 +730,8 @@ impl Checker<'_> {
             let periods = saturation.period.0.div_ceil(period.0.max(1));
             let times = periods.saturating_mul(bandwidth.window.unwrap_or(1).into());
             let overshoot = self.timing.overshoot(vm, period).filter(|_| !bandwidth.rules.debt);
-            let beyond = overshoot.unwrap_or(0).saturating_mul(vm.cpus.len().max(1) as u64);
-            Some((budget, times, beyond.saturating_mul(periods)))
+            let beyond = overshoot.unwrap_or_default().saturating_mul(vm.cpus.len().max(1) as u64);
+            Some((budget, times, beyond.saturating_mul(periods).0))
         };
         let of_others = others.iter().filter_map(|vm| counted(vm));
         let taken = of_others.fold(0_u64, |sum, (budget, times, beyond)| {

@@ -10,7 +10,7 @@ use weir_analysis::verdict::Verdict;
 use weir_model::System;
 use weir_model::packed::regulation;
 use weir_trace::record::{MOST_OTHER, Meter};
-use weir_units::{IntId, Nanos};
+use weir_units::{Events, IntId, Nanos};
 
 /// How a run is judged.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,7 +40,7 @@ pub struct BudgetFacts {
     /// The period.
     pub period_ns: u64,
     /// The most accesses that may be counted above a limit, if the file or the platform states it.
-    pub overshoot: Option<u64>,
+    pub overshoot: Option<Events>,
     /// The counter counts more than the vCPU's own events, as QEMU's PMU does.
     pub counts_others: bool,
 }
@@ -299,7 +299,7 @@ fn budget(facts: &BudgetFacts, observed: Option<&Observed>, conditions: Conditio
         max_used: used.most.min(MOST_OTHER),
         throttled_periods: used.throttled,
         max_beyond: used.most_beyond,
-        overshoot: facts.overshoot,
+        overshoot: facts.overshoot.map(Events::get),
         exceeded_periods: used.exceeded,
         finding,
     }
@@ -541,16 +541,16 @@ mod tests {
             let observed = Observed::of_use((0, 0, 0), Use { exceeded, ..used }, lost);
             budget(&facts, Some(&observed), conditions).finding
         };
-        let exceeded = judged(2, Some(200), false, 0, COUNTED);
+        let exceeded = judged(2, Some(Events(200)), false, 0, COUNTED);
         assert_eq!(exceeded.verdict, DoesNotHold);
         let text =
             "2 of 9 periods exceeded the limit by more than the overshoot of 200, by 300 at most";
         assert_eq!(exceeded.reason, text);
-        assert_eq!(judged(2, Some(200), false, 0, HOST).verdict, DoesNotHold);
-        assert_eq!(judged(2, Some(200), false, 0, ACCEPTED).verdict, NotJudged);
-        assert_eq!(judged(2, Some(200), true, 0, COUNTED).verdict, NotJudged);
-        assert_eq!(judged(0, Some(300), false, 0, HOST).verdict, Holds);
-        assert_eq!(judged(0, Some(300), false, 7, COUNTED).verdict, NotJudged);
+        assert_eq!(judged(2, Some(Events(200)), false, 0, HOST).verdict, DoesNotHold);
+        assert_eq!(judged(2, Some(Events(200)), false, 0, ACCEPTED).verdict, NotJudged);
+        assert_eq!(judged(2, Some(Events(200)), true, 0, COUNTED).verdict, NotJudged);
+        assert_eq!(judged(0, Some(Events(300)), false, 0, HOST).verdict, Holds);
+        assert_eq!(judged(0, Some(Events(300)), false, 7, COUNTED).verdict, NotJudged);
         assert_eq!(judged(0, None, false, 0, COUNTED).verdict, NotJudged);
         assert_eq!(budget(&BudgetFacts::default(), None, COUNTED).finding.verdict, NotJudged);
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, io::Read};
 use weir_image::Result;
 use weir_report::trace::file::{self as trace, Trace};
 use weir_trace::record::{Kind, Record};
-use weir_units::IntId;
+use weir_units::{Events, IntId};
 
 /// A packet that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Observed {
     /// A trace that cannot be read.
     pub fn read<R: Read>(
         trace: &mut Trace<R>,
-        overshoot: impl Fn(MeterKey) -> Option<u64>,
+        overshoot: impl Fn(MeterKey) -> Option<Events>,
         deadline: impl Fn(LineKey) -> Option<u64>,
     ) -> Result<Self> {
         let facts = trace.facts.clone();
@@ -127,7 +127,12 @@ impl Observed {
         Ok(observed)
     }
 
-    fn budget(&mut self, kind: Kind, record: &Record, overshoot: impl Fn(MeterKey) -> Option<u64>) {
+    fn budget(
+        &mut self,
+        kind: Kind,
+        record: &Record,
+        overshoot: impl Fn(MeterKey) -> Option<Events>,
+    ) {
         let key = (record.vm, record.vcpu, record.detail);
         let limit = record.other();
         match kind {
@@ -140,7 +145,7 @@ impl Observed {
                 used.most = used.most.max(record.count);
                 used.most_beyond = used.most_beyond.max(beyond);
                 used.throttled += u64::from(ended.throttled);
-                let exceeded = overshoot(key).is_some_and(|overshoot| beyond > overshoot);
+                let exceeded = overshoot(key).is_some_and(|overshoot| beyond > overshoot.0);
                 used.exceeded += u64::from(exceeded);
             }
             // A limit can only grow within a period: others' budgets are added to it.
@@ -364,7 +369,7 @@ mod tests {
         Record { kind: kind as u16, vm: 1, detail, count, rest: other, ..Record::default() }
     }
 
-    fn read(records: &[Record], overshoot: Option<u64>) -> Observed {
+    fn read(records: &[Record], overshoot: Option<Events>) -> Observed {
         let facts =
             Facts { frequency: 1_000_000_000, records: records.len() as u64, ..Facts::default() };
         Observed::read(&mut trace(facts, records), |_| overshoot, |_| None).expect("a trace")
@@ -474,10 +479,10 @@ mod tests {
             // The period under way is not judged.
             record(Kind::Throttle, 0, 900, 70),
         ];
-        let used = read(&records, Some(10)).used((1, 0, 0)).expect("periods");
+        let used = read(&records, Some(Events(10))).used((1, 0, 0)).expect("periods");
         let expected = Use { periods: 3, most: 150, most_beyond: 30, throttled: 2, exceeded: 1 };
         assert_eq!(used, expected);
-        assert_eq!(read(&records, Some(30)).used((1, 0, 0)).expect("periods").exceeded, 0);
+        assert_eq!(read(&records, Some(Events(30))).used((1, 0, 0)).expect("periods").exceeded, 0);
         assert_eq!(read(&records, None).used((1, 0, 0)).expect("periods").exceeded, 0);
         assert_eq!(read(&records, None).used((1, 0, 1)), None);
     }

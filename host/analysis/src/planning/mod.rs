@@ -28,6 +28,7 @@ use weir_model::{
     timing::{MemoryBudget, Saturation, TimedVm},
 };
 
+use crate::units::Events;
 pub use refusal::{Conflict, Shortage};
 
 /// How to plan.
@@ -310,11 +311,12 @@ fn short_table(timing: &Timing, saturation: &Saturation) -> Result<(), Faults> {
 
 /// Returns the table less what VMs without debt may take beyond their budgets.
 fn less_forgiven(timing: &Timing, from: &Saturation) -> Result<Saturation, Vec<Fault>> {
-    let without = || timing.vms.iter().filter(|vm| system::forgiven(timing, vm) > 0);
-    let forgiven = without().fold(0u64, |sum, vm| sum.saturating_add(system::forgiven(timing, vm)));
+    let without = || timing.vms.iter().filter(|vm| system::forgiven(timing, vm) > Events(0));
+    let forgiven =
+        without().fold(Events(0), |sum, vm| sum.saturating_add(system::forgiven(timing, vm)));
     let points = from.points.iter();
     let points: Vec<_> =
-        points.filter_map(|(budget, dma)| Some((budget.checked_sub(forgiven)?, *dma))).collect();
+        points.filter_map(|(budget, dma)| Some((budget.checked_sub(forgiven.0)?, *dma))).collect();
     if let (true, Some(first)) = (points.is_empty(), without().next()) {
         let place = first.memory_budget.as_ref().map_or(&first.place, |asked| &asked.place);
         let names: Vec<_> = without().map(|vm| vm.name.as_str()).collect();
@@ -457,7 +459,7 @@ fn system(
             min_accesses: least,
             saturation: table.clone(),
             chunks,
-            overshoot: overshoots.max().flatten().unwrap_or(0),
+            overshoot: overshoots.max().flatten().unwrap_or_default(),
             banks_are_colors: board.is_some_and(|board| board.banks.is_none()),
         },
         vms,

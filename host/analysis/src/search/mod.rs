@@ -17,7 +17,7 @@ use crate::flows::{Analyzer, Effort, Flow, MinBandwidth, Overheads, Setting, Ver
 use crate::memory::{
     Bound, Budget, CriticalTask, Interferer, Regulation, SaturationTable, execution_bound,
 };
-use crate::units::{Bytes, BytesPerSec, Nanos};
+use crate::units::{Bytes, BytesPerSec, Events, Nanos};
 
 pub use check::check;
 pub use conflict::{Conflict, Shortage, shortages};
@@ -43,7 +43,7 @@ pub struct Platform {
     /// Chunk sizes to choose from, with the DMA bandwidth that each can reach.
     pub chunks: Vec<(Bytes, BytesPerSec)>,
     /// Accesses that still pass between overflow and stop.
-    pub overshoot: u64,
+    pub overshoot: Events,
     /// A color's part of DRAM comes with it and no other does, so that what is said of banks is said of colors.
     pub banks_are_colors: bool,
 }

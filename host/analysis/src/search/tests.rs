@@ -54,7 +54,7 @@ fn small_system(r: &mut fastrand::Rng) -> System {
                 (Bytes(4096), BytesPerSec(700_000_000)),
                 (Bytes(8192), BytesPerSec(800_000_000)),
             ],
-            overshoot: r.u64(0..2),
+            overshoot: Events(r.u64(0..2)),
             banks_are_colors: false,
         },
         vms,

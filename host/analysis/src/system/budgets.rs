@@ -7,6 +7,7 @@ use super::{
     regulation::why_unlimited,
     suggestion::{Shortfall, to_fit, to_limit_dma},
 };
+use crate::units::Events;
 use crate::{
     Bytes, BytesPerSec, Nanos,
     memory::{Budget, qos_bandwidth, qos_level},
@@ -102,7 +103,8 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
             .zip(table.as_ref())
             .map(|(limits, table)| table.counted(limits.most, limits.regulation));
         let beyond = forgiven(timing, vm);
-        let counted = counted.map(|counted| counted.map(|counted| counted.saturating_add(beyond)));
+        let counted =
+            counted.map(|counted| counted.map(|counted| counted.saturating_add(beyond.0)));
         match counted {
             Some(Some(counted)) => total = total.saturating_add(counted),
             Some(None) => free.push((vm, why_unlimited(&vm.name))),
@@ -146,7 +148,7 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
     }
     let short_of = |vm, left| Shortfall { timing, vm, known, table: &table, left };
     for (vm, own, required, why) in short {
-        let left = most.saturating_sub(total - own).saturating_sub(forgiven(timing, vm));
+        let left = most.saturating_sub(total - own).saturating_sub(forgiven(timing, vm).0);
         let help = short_of(vm, left).to_get(required.unwrap_or(0));
         memory.causes.push(fault(&place(vm), why, help));
     }
@@ -384,7 +386,7 @@ fn counted_more(timing: &Timing) -> String {
             continue;
         };
         let beyond = forgiven(timing, vm);
-        if beyond > 0 {
+        if beyond > Events(0) {
             let _ = write!(why, "; {} may take {beyond} beyond its budget: debt = false", vm.name);
         }
         if let Some(setter) = asked.setter().filter(|_| limits.most != limits.written) {

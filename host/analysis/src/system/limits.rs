@@ -1,6 +1,7 @@
 //! The limits of a VM's budget while the system runs, and the saturation table that they are compared with.
 
 use super::regulation::{regulation, vcpus};
+use crate::units::Events;
 use crate::{
     Nanos,
     memory::{Budget, Regulation, SaturationPoint, SaturationTable},
@@ -105,11 +106,13 @@ pub fn saturation(timing: &Timing, from: &Saturation) -> Result<SaturationTable,
 /// Returns the accesses that the vCPUs of a VM without debt may make beyond its budget in any
 /// window of the table's period: one overshoot for each vCPU in each period of the budget. With
 /// debt, they are taken off the next budget. Returns 0 without a table.
-pub fn forgiven(timing: &Timing, vm: &TimedVm) -> u64 {
-    let Some(known) = &timing.saturation else { return 0 };
-    let Some(asked) = vm.memory_budget.as_ref().filter(|asked| !asked.has_debt()) else { return 0 };
+pub fn forgiven(timing: &Timing, vm: &TimedVm) -> Events {
+    let Some(known) = &timing.saturation else { return Events(0) };
+    let Some(asked) = vm.memory_budget.as_ref().filter(|asked| !asked.has_debt()) else {
+        return Events(0);
+    };
     let period = asked.budget.map_or(known.period, |(_, period)| period);
     let periods = known.period.0.div_ceil(period.0.max(1));
-    let each = timing.overshoot(vm, period).unwrap_or(0);
+    let each = timing.overshoot(vm, period).unwrap_or_default();
     each.saturating_mul(u64::from(vcpus(vm))).saturating_mul(periods)
 }

@@ -2,6 +2,7 @@
 //! then.
 
 use super::{limits::Limits, regulation::vcpus};
+use crate::units::Events;
 use crate::{
     Nanos,
     memory::Regulation,
@@ -66,13 +67,13 @@ pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>, back: Nanos) ->
     if made == 0 || made < guaranteed && !lends {
         return Own::Enough;
     }
-    let overshoot = timing.overshoot(vm, period).unwrap_or(0);
+    let overshoot = timing.overshoot(vm, period).unwrap_or_default();
     let sharers = if pool { u64::from(vcpus) } else { 1 };
     let others = vm.tasks.iter().filter(|task| pool && core_of(vm, task) != core);
     Own::Waits(OwnBudget {
         guaranteed,
         period,
-        debt: if asked.has_debt() { overshoot.saturating_mul(sharers) } else { 0 },
+        debt: if asked.has_debt() { overshoot.saturating_mul(sharers) } else { Events(0) },
         late: if lends { 2 } else { 1 },
         back,
         others: others

@@ -12,6 +12,7 @@ use super::{
         switches,
     },
 };
+use crate::units::Events;
 use crate::{
     Nanos,
     memory::{Budget, Interferer, Regulation},
@@ -238,7 +239,7 @@ fn interference(
         let (accesses, period) = budget.unwrap_or((u64::MAX, of_table));
         let vms = u64::from(position != vm || own);
         let cores = if own { siblings } else { u64::from(vcpus(other)) };
-        let overshoot = timing.overshoot(other, period).unwrap_or(0);
+        let overshoot = timing.overshoot(other, period).unwrap_or_default();
         let interferer = Interferer {
             budget: Budget { accesses, period },
             regulation,
@@ -265,7 +266,7 @@ fn interference(
                 period: of_table,
             },
             regulation: Regulation::Static,
-            overshoot: 0,
+            overshoot: Events(0),
             write_back: true,
             vms: 1,
         });

@@ -1,6 +1,6 @@
 //! What a VM's own memory budget does to its tasks.
 
-use crate::units::Nanos;
+use crate::units::{Events, Nanos};
 
 /// A budget that a core's tasks may spend, and then wait for the next period.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub struct OwnBudget {
     /// Its period.
     pub period: Nanos,
     /// Accesses that may have been made beyond it before, and are taken off it.
-    pub debt: u64,
+    pub debt: Events,
     /// Periods that may give nothing. The first may be spent as a task arrives; a member of MemGuard may have lent the next one.
     pub late: u64,
     /// How long it takes to have the core again behind a suspension: in a round that goes on without who is suspended, the turns of all others.
@@ -36,7 +36,7 @@ impl OwnBudget {
     /// However the periods lie, it waits once for what was spent before, and each further time behind a whole budget. So with A accesses
     /// the waits are late + floor((A + debt) / sure), each shorter than a period and what it takes to have the core again.
     pub(super) fn wait(&self, window: u64, accesses: u128) -> Option<u128> {
-        let mut sum = accesses.checked_add(self.debt.into())?;
+        let mut sum = accesses.checked_add(self.debt.0.into())?;
         for other in &self.others {
             let reach = u128::from(window) + u128::from(other.deadline.0);
             let jobs = reach.div_ceil(other.period.0.max(1).into());
@@ -119,7 +119,7 @@ mod tests {
                 cost: Nanos(task.cost), period: Nanos(task.period), jitter: Nanos(0), blocking: Nanos(0),
             }).collect();
             let accesses: Vec<Option<u64>> = tasks.iter().map(|task| Some(task.accesses)).collect();
-            let own = OwnBudget { guaranteed: budget, period: Nanos(period), debt: 0, late: 1, back: Nanos(0), others: Vec::new() };
+            let own = OwnBudget { guaranteed: budget, period: Nanos(period), debt: Events(0), late: 1, back: Nanos(0), others: Vec::new() };
             let supply = Supply::new(Schedule::Dedicated, vec![]).unwrap();
             let bounds = response_times_beside(&load, &supply, &accesses, None, Some(&own));
             for (bound, worst) in bounds.iter().zip(run(&tasks, budget, period)) {
@@ -135,7 +135,7 @@ mod tests {
         let own = OwnBudget {
             guaranteed: 10,
             period: Nanos(100),
-            debt: 0,
+            debt: Events(0),
             late: 1,
             back: Nanos(0),
             others: Vec::new(),
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(own.wait(0, 9), Some(100));
         assert_eq!(own.wait(0, 10), Some(200));
         assert_eq!(own.wait(0, 20), Some(300));
-        assert_eq!(OwnBudget { debt: 1, ..own.clone() }.wait(0, 9), Some(200));
+        assert_eq!(OwnBudget { debt: Events(1), ..own.clone() }.wait(0, 9), Some(200));
         let other = Spender { period: Nanos(50), deadline: Nanos(50), accesses: 3 };
         // Three jobs of the other core's task reach into a window of 100.
         assert_eq!(OwnBudget { others: vec![other], ..own }.wait(100, 1), Some(200));
