@@ -31,7 +31,7 @@ impl Frame {
         self.bytes.get(HEADER_LEN..self.len).unwrap_or(&[])
     }
 
-    /// The station that it is for, and the one that it says it is from; see [`Port::mac`].
+    /// The station that it is for, and the one that it says it is from; see [`Station::mac`].
     #[must_use]
     pub fn addresses(&self) -> (u64, u64) {
         let mac = |at: usize| {
@@ -111,12 +111,12 @@ pub fn give(
     Ok(fits)
 }
 
-/// A port of a switch.
+/// The station at a port of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Port {
-    /// The address of its station, the first byte in the lowest eight bits.
+pub struct Station {
+    /// Its address, the first byte in the lowest eight bits.
     pub mac: u64,
-    /// Whether stations that are at no port are behind it.
+    /// Whether stations that are at no port are behind its port.
     pub uplink: bool,
 }
 
@@ -132,7 +132,7 @@ pub struct Foreign;
 ///
 /// [`Foreign`].
 pub fn targets(
-    ports: impl Iterator<Item = Port> + Clone,
+    ports: impl Iterator<Item = Station> + Clone,
     from: usize,
     (to, source): (u64, u64),
 ) -> Result<u32, Foreign> {

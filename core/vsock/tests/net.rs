@@ -8,7 +8,7 @@ use weir_vsock::{
     GuestMemory,
     mmio::{Effect, Kind, RX, Registers, TX},
     net::{
-        Foreign, Frame, HEADER_LEN, LEAST_FRAME, MOST_FRAME, Port, give, is_group, length, take,
+        Foreign, Frame, HEADER_LEN, LEAST_FRAME, MOST_FRAME, Station, give, is_group, length, take,
         targets,
     },
     queue::{Broken, Options, Queue},
@@ -138,8 +138,8 @@ fn a_changing_frame_is_checked_as_forwarded() {
 }
 
 /// Ports with the addresses 2, 4, 6 and so on; port `uplink` is that.
-fn ports(count: usize, uplink: usize) -> Vec<Port> {
-    (0..count).map(|at| Port { mac: 2 * at as u64 + 2, uplink: at == uplink }).collect()
+fn ports(count: usize, uplink: usize) -> Vec<Station> {
+    (0..count).map(|at| Station { mac: 2 * at as u64 + 2, uplink: at == uplink }).collect()
 }
 
 #[test]

@@ -27,7 +27,7 @@ use weir_units::IntId;
 use weir_vdev::{esr::MmioAccess, gic::VcpuMask};
 use weir_vsock::{
     mmio::{Effect, Kind, RX, Registers, TX},
-    net::{self, Frame, HEADER_LEN, MOST_FRAME, Port as Station},
+    net::{self, Frame, HEADER_LEN, MOST_FRAME, Station},
     queue::Broken,
 };
 
