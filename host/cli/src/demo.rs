@@ -12,7 +12,7 @@ use std::{fmt::Write as _, io::Write, time::Duration};
 use weir_report::table;
 use weir_runner::{
     Options, RunReport,
-    report::{State, Vm},
+    report::{State, VmRun},
     show::{counts, seconds},
     watch_signals,
 };
@@ -83,7 +83,7 @@ fn role(vm: &str) -> &'static str {
     }
 }
 
-fn result(vm: &Vm) -> String {
+fn result(vm: &VmRun) -> String {
     let met = vm.expect.iter().filter(|expected| expected.met).count();
     let all = vm.expect.len();
     match vm.state {

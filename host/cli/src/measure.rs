@@ -16,7 +16,7 @@ use crate::{
 };
 use std::{io::Write, path::Path};
 use weir_experiments::{statement::Judged, throttling::paths};
-use weir_runner::{Lab, Options, Silent, elf::Image, show::summary, watch_signals};
+use weir_runner::{Lab, Options, Silent, elf::LinkedHypervisor, show::summary, watch_signals};
 
 /// Measures what weir costs.
 #[derive(Debug, clap::Args)]
@@ -95,7 +95,7 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
     let programs = Programs::new(environment, false);
     let hypervisor = programs.hypervisor(environment, false)?;
     let figures = measure(Needs {
-        hypervisor: &Image::read(&hypervisor)?,
+        hypervisor: &LinkedHypervisor::read(&hypervisor)?,
         plugin: &programs.plugin(environment)?,
         scratch: &environment.build().join("bench"),
         systems: &Systems {

@@ -41,7 +41,7 @@ pub struct Symbol {
 
 /// The hypervisor as it is linked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Image {
+pub struct LinkedHypervisor {
     /// Sizes of its sections.
     pub sizes: Sizes,
     /// Its virtual addresses.
@@ -62,7 +62,7 @@ fn compiler(strings: &[u8]) -> Option<String> {
     Some(format!("rustc {}", std::str::from_utf8(text).ok()?.strip_suffix(')')?))
 }
 
-impl Image {
+impl LinkedHypervisor {
     /// Reads the ELF file at `path`, which must have its symbols.
     ///
     /// # Errors
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn each_loaded_section_counts_in_one_place() {
-        let image = Image::parse(&sample(b"vectors")).unwrap();
+        let image = LinkedHypervisor::parse(&sample(b"vectors")).unwrap();
         assert_eq!(image.sizes, Sizes { text: 128, rodata: 40, data: 24, bss: 4096 });
         assert_eq!(image.vectors, 16);
         assert_eq!(image.symbols, [super::Symbol { name: "vectors".to_owned(), bytes: 12 }]);
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_the_hypervisor_is_refused() {
-        assert!(Image::parse(b"no ELF").is_err());
-        assert!(Image::parse(&sample(b"others")).unwrap_err().contains("vectors"));
+        assert!(LinkedHypervisor::parse(b"no ELF").is_err());
+        assert!(LinkedHypervisor::parse(&sample(b"others")).unwrap_err().contains("vectors"));
     }
 }

@@ -89,7 +89,7 @@ impl Latency {
 
 /// How a vCPU used its memory budget.
 #[derive(Clone, Debug, Serialize)]
-pub struct Budget {
+pub struct BudgetFinding {
     /// The vCPU.
     pub vcpu: u8,
     /// What is counted: `all`, `reads` or `writes`.
@@ -117,7 +117,7 @@ pub struct Budget {
 
 /// A task that a VM's lines report of.
 #[derive(Clone, Debug, Serialize)]
-pub struct Task {
+pub struct TaskFinding {
     /// Its name.
     pub name: String,
     /// Its deadline.
@@ -133,7 +133,7 @@ pub struct Task {
 
 /// How soon a VM had the core for an interrupt.
 #[derive(Clone, Debug, Serialize)]
-pub struct Interrupt {
+pub struct InterruptFinding {
     /// The interrupt's number.
     pub intid: u32,
     /// Its deadline.

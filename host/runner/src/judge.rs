@@ -1,7 +1,7 @@
 //! The verdicts on a run: what was observed against deadlines, bounds and memory budgets.
 
 use crate::{
-    findings::{Budget, Clock, Finding, Interrupt, Latency, Task},
+    findings::{BudgetFinding, Clock, Finding, InterruptFinding, Latency, TaskFinding},
     observed::{MeterKey, Observed},
     report::{Counted, RunReport},
 };
@@ -102,7 +102,11 @@ pub fn lines(system: &System) -> Vec<LineFacts> {
     lines.filter_map(facts).collect()
 }
 
-fn interrupt(facts: LineFacts, observed: Option<&Observed>, conditions: Conditions) -> Interrupt {
+fn interrupt(
+    facts: LineFacts,
+    observed: Option<&Observed>,
+    conditions: Conditions,
+) -> InterruptFinding {
     let seen = observed.and_then(|observed| observed.delivery((facts.vm, facts.intid)));
     let finding = match seen {
         Some(seen) if seen.late > 0 => {
@@ -120,7 +124,7 @@ fn interrupt(facts: LineFacts, observed: Option<&Observed>, conditions: Conditio
         },
     };
     let seen = seen.unwrap_or_default();
-    Interrupt {
+    InterruptFinding {
         intid: facts.intid.0,
         deadline_ns: facts.deadline_ns,
         delivered: seen.times,
@@ -266,7 +270,11 @@ fn flows(report: &mut RunReport, observed: Option<&Observed>, conditions: Condit
     }
 }
 
-fn budget(facts: &BudgetFacts, observed: Option<&Observed>, conditions: Conditions) -> Budget {
+fn budget(
+    facts: &BudgetFacts,
+    observed: Option<&Observed>,
+    conditions: Conditions,
+) -> BudgetFinding {
     let used = observed.and_then(|observed| observed.used(facts.meter));
     let finding = match (used, facts.overshoot) {
         (None, _) if observed.is_none() => Finding::not_judged("the run left no trace"),
@@ -290,7 +298,7 @@ fn budget(facts: &BudgetFacts, observed: Option<&Observed>, conditions: Conditio
         },
     };
     let used = used.unwrap_or_default();
-    Budget {
+    BudgetFinding {
         vcpu: facts.meter.1,
         counts: facts.counts,
         budget: facts.budget,
@@ -305,7 +313,7 @@ fn budget(facts: &BudgetFacts, observed: Option<&Observed>, conditions: Conditio
     }
 }
 
-fn task(task: &Task, conditions: Conditions) -> Finding {
+fn task(task: &TaskFinding, conditions: Conditions) -> Finding {
     match (task.activations, task.misses) {
         (Some(activations), Some(misses)) if misses > 0 => {
             let text = format!(

@@ -1,7 +1,7 @@
 //! Runs of small systems under instruction counting, with the plug-in's ledger of what their guests did in each period.
 
 use crate::{
-    elf::Image,
+    elf::LinkedHypervisor,
     plugin::{Watch, ledger_argument, plugin_arguments},
     run::{Options, Silent, run},
     show,
@@ -47,7 +47,7 @@ pub struct Lab<'a> {
     environment: &'a Environment,
     directory: &'a Path,
     plugin: PathBuf,
-    hypervisor: Image,
+    hypervisor: LinkedHypervisor,
 }
 
 /// What was seen of a run.
@@ -91,7 +91,7 @@ impl<'a> Lab<'a> {
             environment,
             directory,
             plugin: programs.plugin(environment)?,
-            hypervisor: Image::read(&hypervisor)?,
+            hypervisor: LinkedHypervisor::read(&hypervisor)?,
         })
     }
 

@@ -1,9 +1,9 @@
 //! The plug-in in one run of QEMU: what it is told, and with which arguments it is loaded.
 
 use crate::{
-    elf::Image,
+    elf::LinkedHypervisor,
     ram::Ram,
-    statics::{Static, Statics},
+    statics::{StaticMemory, Statics},
 };
 use serde_json::{Value, json};
 use std::{
@@ -105,7 +105,7 @@ impl Watch {
         let telling = || "write what the plug-in is told";
         let told = serde_json::to_vec(&self.setup).context(telling)?;
         fs::write(scratch.join(CACHES), told).context(telling)?;
-        let hypervisor = Image::read(&self.hypervisor)?;
+        let hypervisor = LinkedHypervisor::read(&self.hypervisor)?;
         let out = self.out.clone().unwrap_or_else(|| scratch.join("seen.json"));
         let mut arguments = plugin_arguments(&self.library, &hypervisor, &out, Some(scratch));
         let elf =
@@ -123,7 +123,7 @@ impl Watch {
         if let Some(file) = &self.ledger {
             told.push_str(&ledger_argument(file));
         }
-        if let Some(pa) = page.as_ref().and_then(Static::address) {
+        if let Some(pa) = page.as_ref().and_then(StaticMemory::address) {
             let _ = write!(told, ",monitor={:#x},ram={}", pa.0, ram.path());
         }
         Ok(Loaded { arguments, page, cores: self.setup.cores.len() })
@@ -145,7 +145,7 @@ pub struct Loaded {
     /// QEMU's arguments.
     pub arguments: [String; 2],
     /// The page that it counts in, if the hypervisor has one.
-    page: Option<Static>,
+    page: Option<StaticMemory>,
     cores: usize,
 }
 
@@ -171,7 +171,7 @@ impl Loaded {
 }
 
 /// The page to count in, in an image whose guests do nothing that is not counted.
-fn page(elf: &[u8], image: &[u8], gic_v2: bool) -> std::result::Result<Static, String> {
+fn page(elf: &[u8], image: &[u8], gic_v2: bool) -> std::result::Result<StaticMemory, String> {
     let statics = Statics::new(elf, image, gic_v2)?;
     if !statics.is_observed() {
         return Err("the image lets guests zero lines by DC ZVA, which QEMU's plug-ins are not told of: let `weir run` build it".into());
@@ -195,7 +195,7 @@ pub fn ledger_argument(file: &Path) -> String {
 #[must_use]
 pub fn plugin_arguments(
     plugin: &Path,
-    hypervisor: &Image,
+    hypervisor: &LinkedHypervisor,
     out: &Path,
     caches: Option<&Path>,
 ) -> [String; 2] {
@@ -256,7 +256,11 @@ mod tests {
 
     #[test]
     fn paths_with_commas_reach_the_plugin() {
-        let hypervisor = Image { addresses: 0x1000..0x3000, vectors: 0x1800, ..Image::default() };
+        let hypervisor = LinkedHypervisor {
+            addresses: 0x1000..0x3000,
+            vectors: 0x1800,
+            ..LinkedHypervisor::default()
+        };
         let arguments =
             plugin_arguments(Path::new("a,b.so"), &hypervisor, Path::new("o"), Some("c".as_ref()));
         let told =

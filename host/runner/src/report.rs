@@ -5,7 +5,9 @@
 use super::{
     demux::{Source, Step},
     expect::Expectations,
-    findings::{self, Activations, Budget, Clock, Finding, Interrupt, Latency, Task},
+    findings::{
+        self, Activations, BudgetFinding, Clock, Finding, InterruptFinding, Latency, TaskFinding,
+    },
     syndrome,
 };
 use serde::Serialize;
@@ -182,7 +184,7 @@ pub struct Expected {
 
 /// A VM's part of the report.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Vm {
+pub struct VmRun {
     /// Its name.
     pub name: String,
     /// What became of it.
@@ -231,13 +233,13 @@ pub struct Vm {
     pub expect: Vec<Expected>,
     /// How its vCPUs used their memory budgets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub budgets: Vec<Budget>,
+    pub budgets: Vec<BudgetFinding>,
     /// How soon it had the core for its interrupts, where these have deadlines.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub interrupts: Vec<Interrupt>,
+    pub interrupts: Vec<InterruptFinding>,
     /// Its tasks, as far as the system file names them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<TaskFinding>,
 }
 
 /// The frames of a VM's network device.
@@ -257,7 +259,7 @@ pub struct Frames {
 
 /// A flow's part of the report.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Flow {
+pub struct FlowRun {
     /// Its name.
     pub name: String,
     /// Packets that arrived.
@@ -349,10 +351,10 @@ pub struct RunReport {
     /// Which of them have this verdict.
     pub verdict_of: Vec<String>,
     /// The VMs in the order of the file.
-    pub vms: Vec<Vm>,
+    pub vms: Vec<VmRun>,
     /// The flows in the order of the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub flows: Vec<Flow>,
+    pub flows: Vec<FlowRun>,
     /// All of them together.
     pub totals: Totals,
     /// What the hypervisor printed itself.
@@ -373,7 +375,7 @@ pub struct VmFacts {
 /// Adds up what the wire says.
 #[derive(Clone, Debug)]
 pub struct Tally {
-    vms: Vec<Vm>,
+    vms: Vec<VmRun>,
     started: bool,
     stopped: bool,
     damaged: u64,
@@ -400,7 +402,7 @@ impl Tally {
             exits: None,
             injected: None,
         };
-        let task = |(name, deadline_ns): &(String, u64)| Task {
+        let task = |(name, deadline_ns): &(String, u64)| TaskFinding {
             name: name.clone(),
             deadline_ns: *deadline_ns,
             activations: None,
@@ -409,11 +411,11 @@ impl Tally {
         };
         let vms = vms
             .iter()
-            .map(|facts| Vm {
+            .map(|facts| VmRun {
                 name: facts.name.clone(),
                 vcpus: facts.cores.iter().enumerate().map(vcpu).collect(),
                 tasks: facts.tasks.iter().map(task).collect(),
-                ..Vm::default()
+                ..VmRun::default()
             })
             .collect();
         Self {
@@ -567,10 +569,10 @@ impl Tally {
 
     /// What became of these flows.
     #[must_use]
-    pub fn flows(&self, facts: &[FlowFacts]) -> Vec<Flow> {
+    pub fn flows(&self, facts: &[FlowFacts]) -> Vec<FlowRun> {
         let flow = |(place, facts): (u32, &FlowFacts)| {
             let counts = self.flows.get(&place);
-            Flow {
+            FlowRun {
                 name: facts.name.clone(),
                 packets: counts.map_or(0, |counts| counts.packets),
                 lost: counts.map_or(0, |counts| counts.lost),
@@ -678,7 +680,7 @@ impl RunReport {
     }
 }
 
-impl Vm {
+impl VmRun {
     fn fault(&mut self, event: &Event) {
         let kind = fault_name(event.detail);
         *self.fault_counts.entry(kind.clone()).or_default() += 1;
@@ -986,7 +988,7 @@ mod tests {
             ..FlowFacts::default()
         };
         let flows = tally(&wire).flows(&[facts("a", None), facts("b", Some(90))]);
-        let numbers = |flow: &Flow| (flow.packets, flow.lost, flow.worst_ns, flow.bound_ns);
+        let numbers = |flow: &FlowRun| (flow.packets, flow.lost, flow.worst_ns, flow.bound_ns);
         assert_eq!([flows[0].dropped, flows[1].dropped], [None, Some(0)]);
         assert_eq!(
             flows.iter().map(numbers).collect::<Vec<_>>(),

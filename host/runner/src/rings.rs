@@ -4,7 +4,7 @@
 
 use super::{
     ram::Ram,
-    statics::{Static, Statics},
+    statics::{StaticMemory, Statics},
 };
 use serde_json::{Value, json};
 use std::{
@@ -43,7 +43,7 @@ const LIMIT: u64 = 1 << 26;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     /// Those of all cores.
-    all: Arc<Static>,
+    all: Arc<StaticMemory>,
     /// Where in them it begins.
     offset: usize,
     bytes: usize,
@@ -51,7 +51,7 @@ struct Place {
 
 impl Place {
     /// Those of the first `cores` cores.
-    fn each(all: Static, cores: usize) -> Vec<Self> {
+    fn each(all: StaticMemory, cores: usize) -> Vec<Self> {
         let (bytes, all) = (all.len() / MAX_CORES, Arc::new(all));
         let place = |core| Self { all: Arc::clone(&all), offset: core * bytes, bytes };
         (0..cores.min(MAX_CORES)).map(place).collect()
@@ -76,7 +76,7 @@ impl Memory for View<'_> {
 #[derive(Clone, Debug)]
 pub struct Rings {
     places: Vec<Place>,
-    progress: Option<Static>,
+    progress: Option<StaticMemory>,
     facts: Facts,
 }
 
@@ -107,7 +107,7 @@ impl Rings {
     }
 
     /// What each core's ticks change, if the hypervisor has it.
-    pub fn progress(&self) -> Option<&Static> {
+    pub fn progress(&self) -> Option<&StaticMemory> {
         self.progress.as_ref()
     }
 
@@ -349,7 +349,7 @@ mod tests {
     struct Board {
         ram: Arc<Ram>,
         rings: Vec<Ring<SLOTS>>,
-        all: Static,
+        all: StaticMemory,
     }
 
     impl Board {
@@ -359,7 +359,7 @@ mod tests {
             let piece = |n: usize| (Pa(BASE + 0x7000 - 0x1000 * (n as u64)), 1000);
             let pieces = (0..).map(piece).take(MAX_CORES * RING / 1000);
             let rest = (Pa(BASE + 0x9000), MAX_CORES * RING % 1000);
-            Self { ram, rings, all: Static::of(pieces.chain([rest]).collect()) }
+            Self { ram, rings, all: StaticMemory::of(pieces.chain([rest]).collect()) }
         }
 
         fn begin(&self, core: usize) {

@@ -739,7 +739,7 @@ fn forgive(result: io::Result<()>) -> Result {
 /// its bound.
 fn add_turns(
     observed: &mut Observed,
-    flows: &[report::Flow],
+    flows: &[report::FlowRun],
     system: &System,
     trace: &Path,
 ) -> Result {

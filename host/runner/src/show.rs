@@ -2,7 +2,7 @@
 
 use super::{
     findings::{Clock, Finding, Latency},
-    report::{Counted, End, Flow, Frames, RunReport, Vm, WITHOUT_BROKER},
+    report::{Counted, End, FlowRun, Frames, RunReport, VmRun, WITHOUT_BROKER},
 };
 use std::fmt::Write as _;
 use weir_report::{Table, table};
@@ -32,7 +32,7 @@ fn or_dash(count: Option<u64>) -> String {
 }
 
 /// The latencies of the flows' packets, with deadline, bound and verdict.
-fn flows(flows: &[Flow]) -> Table {
+fn flows(flows: &[FlowRun]) -> Table {
     let mut rows = table([
         "flow",
         "packets",
@@ -121,7 +121,7 @@ fn about_flows(report: &RunReport) -> String {
 }
 
 /// How vCPUs used their memory budgets, with the reasons of verdicts.
-fn budgets(vms: &[Vm]) -> String {
+fn budgets(vms: &[VmRun]) -> String {
     let mut rows = table([
         "budget",
         "accesses",
@@ -161,7 +161,7 @@ fn budgets(vms: &[Vm]) -> String {
 }
 
 /// How soon VMs had the core for their interrupts, with the reasons of verdicts.
-fn interrupts(vms: &[Vm]) -> String {
+fn interrupts(vms: &[VmRun]) -> String {
     let mut rows =
         table(["interrupt", "VM", "delivered", "late", "max ns", "deadline ns", "verdict"]);
     let mut text = String::new();
@@ -183,7 +183,7 @@ fn interrupts(vms: &[Vm]) -> String {
 }
 
 /// What VMs reported of their tasks, with the reasons of verdicts.
-fn tasks(vms: &[Vm]) -> String {
+fn tasks(vms: &[VmRun]) -> String {
     let mut rows = table(["task", "VM", "activations", "missed", "deadline ns", "verdict"]);
     let mut text = String::new();
     for vm in vms {
@@ -203,7 +203,7 @@ fn tasks(vms: &[Vm]) -> String {
 }
 
 /// The first faults of a VM, with address and cause.
-fn faults(vm: &Vm) -> String {
+fn faults(vm: &VmRun) -> String {
     let mut text = String::new();
     for fault in vm.faults.iter().take(FAULTS_SHOWN) {
         let _ = write!(

@@ -5,7 +5,7 @@
 //! interrupt it. Input on the wire can: its interrupt makes QEMU leave the core and run the next ones, until the round comes
 //! back to the core that stands still. One of them must have told all cores by then (`console::tell_standstill`).
 
-use super::{ram::Ram, statics::Static};
+use super::{ram::Ram, statics::StaticMemory};
 use rustix::param::clock_ticks_per_second;
 use std::{fs, sync::Arc, time::Duration};
 
@@ -45,14 +45,14 @@ impl Judge {
 #[derive(Debug)]
 pub struct Standstill {
     judge: Judge,
-    progress: Static,
+    progress: StaticMemory,
     ram: Arc<Ram>,
     qemu: u32,
 }
 
 impl Standstill {
     /// Of the machine with this memory, which process `qemu` runs.
-    pub fn new(progress: Static, ram: Arc<Ram>, qemu: u32) -> Self {
+    pub fn new(progress: StaticMemory, ram: Arc<Ram>, qemu: u32) -> Self {
         Self { judge: Judge::default(), progress, ram, qemu }
     }
 

@@ -29,12 +29,12 @@ pub struct Statics {
 
 /// A static in the machine's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Static {
+pub struct StaticMemory {
     /// Its parts, none of which crosses the end of a page: where each is, and its bytes.
     parts: Vec<(Pa, usize)>,
 }
 
-impl Static {
+impl StaticMemory {
     /// Made of these parts.
     #[cfg(test)]
     pub fn of(parts: Vec<(Pa, usize)>) -> Self {
@@ -68,7 +68,7 @@ impl Static {
     /// Fills `into` with its bytes from `offset` on.
     ///
     /// # Errors
-    /// As for [`Static::read`].
+    /// As for [`StaticMemory::read`].
     pub fn read_at(&self, ram: &Ram, offset: usize, into: &mut [u8]) -> io::Result<()> {
         let (mut skipped, mut rest) = (offset, into);
         for &(pa, len) in &self.parts {
@@ -148,7 +148,7 @@ impl Statics {
     }
 
     /// The static that is exported as `symbol`; `None` if there is none, or an empty one.
-    pub fn find(&self, symbol: &str) -> Option<Static> {
+    pub fn find(&self, symbol: &str) -> Option<StaticMemory> {
         let Range { start, end } = self.symbols.get(symbol)?.clone();
         let mut parts = Vec::new();
         let mut at = start;
@@ -158,7 +158,7 @@ impl Statics {
             parts.push((Pa(page.0 + at % PAGE), (next - at) as usize));
             at = next;
         }
-        (!parts.is_empty()).then_some(Static { parts })
+        (!parts.is_empty()).then_some(StaticMemory { parts })
     }
 
     /// Whether the image keeps guests from accesses that QEMU's plug-ins do not see.

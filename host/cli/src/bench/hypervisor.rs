@@ -24,7 +24,7 @@ use weir_qemu_plugin::{
 use crate::failure::{Context, Failure, Result};
 use weir_report::Table;
 use weir_runner::{
-    elf::{Image, Sizes, Symbol},
+    elf::{LinkedHypervisor, Sizes, Symbol},
     plugin::plugin_arguments,
 };
 
@@ -92,7 +92,7 @@ where
     R: FnMut(&Path, &[String]) -> Result,
 {
     /// The hypervisor for GICv3, as it is in the images that `run` boots.
-    pub hypervisor: &'a Image,
+    pub hypervisor: &'a LinkedHypervisor,
     /// `libweir_qemu_plugin.so`.
     pub plugin: &'a Path,
     /// A directory for the plug-in's reports; created if missing.
@@ -221,7 +221,7 @@ where
 }
 
 impl Figures {
-    fn new(report: &Report, boot: [u64; 2], image: &Image) -> Result<Self> {
+    fn new(report: &Report, boot: [u64; 2], image: &LinkedHypervisor) -> Result<Self> {
         let missing: Vec<_> = PEERS
             .iter()
             .map(|peer| peer.path)
@@ -396,13 +396,13 @@ mod tests {
 
     const SIZES: Sizes = Sizes { text: 40_000, rodata: 8_000, data: 64, bss: 4_096 };
 
-    fn image() -> Image {
+    fn image() -> LinkedHypervisor {
         let symbol = |bytes| Symbol { name: "run".to_owned(), bytes };
-        Image {
+        LinkedHypervisor {
             sizes: SIZES,
             compiler: "rustc 1.2.3".to_owned(),
             symbols: (1..=SYMBOLS as u64 + 1).rev().map(symbol).collect(),
-            ..Image::default()
+            ..LinkedHypervisor::default()
         }
     }
 
@@ -477,11 +477,11 @@ mod tests {
 
     #[test]
     fn the_plugin_gets_the_hypervisors_addresses() {
-        let image = Image {
+        let image = LinkedHypervisor {
             sizes: SIZES,
             addresses: 0x40_0000_0000..0x40_0005_0000,
             vectors: 0x40_0000_1000,
-            ..Image::default()
+            ..LinkedHypervisor::default()
         };
         assert_eq!(
             plugin_arguments(Path::new("/a,b/x.so"), &image, Path::new("/c/out.json"), None),
