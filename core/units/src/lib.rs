@@ -68,6 +68,10 @@ impl Events {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CoreId(pub u8);
 
+/// A vCPU's place among its VM's vCPUs, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VcpuId(pub u8);
+
 /// A context identifier: the address of one end of a virtio socket (virtio 1.2, section 5.10.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cid(pub u64);

@@ -1,6 +1,6 @@
 //! Quantities as a person writes them.
 
-use crate::{Bytes, BytesPerSec, Cid, CoreId, Events, IntId, Ipa, Nanos, Pa};
+use crate::{Bytes, BytesPerSec, Cid, CoreId, Events, IntId, Ipa, Nanos, Pa, VcpuId};
 use core::fmt;
 
 const SIZES: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
@@ -156,7 +156,7 @@ macro_rules! numbers {
     )*};
 }
 
-numbers!(Cid, CoreId, Events, IntId);
+numbers!(Cid, CoreId, Events, IntId, VcpuId);
 
 #[cfg(test)]
 mod tests {

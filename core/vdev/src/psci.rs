@@ -9,6 +9,8 @@
 //! Source: PSCI (DEN0022) section 5 for each function, 5.2.2 for return codes, 6.6 for the order of
 //! errors and ON_PENDING.
 
+use weir_units::VcpuId;
+
 /// Success.
 pub const SUCCESS: i32 = 0;
 /// The function is not implemented.
@@ -159,7 +161,7 @@ pub enum Action {
     /// run; [`Power::started`] when it does. x0 of the caller is 0.
     Start {
         /// Index of the vCPU, below the number of vCPUs.
-        vcpu: u8,
+        vcpu: VcpuId,
         /// Entry point, an IPA.
         entry: u64,
         /// For its x0.
@@ -214,13 +216,13 @@ impl Power {
         Self { vcpus, on: 1, pending: 0 }
     }
 
-    const fn bit(vcpu: u8) -> u8 {
-        if vcpu < MAX_VCPUS { 1 << vcpu } else { 0 }
+    const fn bit(vcpu: VcpuId) -> u8 {
+        if vcpu.0 < MAX_VCPUS { 1 << vcpu.0 } else { 0 }
     }
 
     /// State of a vCPU; off if there is no such one.
     #[must_use]
-    pub const fn state(&self, vcpu: u8) -> State {
+    pub const fn state(&self, vcpu: VcpuId) -> State {
         if self.on & Self::bit(vcpu) != 0 {
             State::On
         } else if self.pending & Self::bit(vcpu) != 0 {
@@ -231,7 +233,7 @@ impl Power {
     }
 
     /// A vCPU that [`Action::Start`] named begins to run.
-    pub const fn started(&mut self, vcpu: u8) {
+    pub const fn started(&mut self, vcpu: VcpuId) {
         let bit = Self::bit(vcpu) & self.pending;
         self.pending &= !bit;
         self.on |= bit;
@@ -239,7 +241,7 @@ impl Power {
 
     /// Decides a request of `vcpu`, which is on. `in_ram` says whether an IPA lies in the VM's
     /// memory.
-    pub fn call(&mut self, vcpu: u8, request: Request, in_ram: impl Fn(u64) -> bool) -> Action {
+    pub fn call(&mut self, vcpu: VcpuId, request: Request, in_ram: impl Fn(u64) -> bool) -> Action {
         let can_enter = |entry: u64| entry.is_multiple_of(4) && in_ram(entry);
         match request {
             Request::Suspend { power_down: false, .. } => Action::Standby,
@@ -276,7 +278,7 @@ impl Power {
         if target >= u64::from(self.vcpus) {
             return Action::Return(code(INVALID_PARAMETERS));
         }
-        let vcpu = target as u8;
+        let vcpu = VcpuId(target as u8);
         match self.state(vcpu) {
             State::On => Action::Return(code(ALREADY_ON)),
             State::OnPending => Action::Return(code(ON_PENDING)),
@@ -295,7 +297,7 @@ impl Power {
         // Aff3 is at bit 32, so that bits 31:24 lie between it and Aff2; they are zero in an
         // argument (5.1.4).
         let (within, vcpus) = match level {
-            0 => (target < u64::from(self.vcpus), Self::bit(target as u8)),
+            0 => (target < u64::from(self.vcpus), Self::bit(VcpuId(target as u8))),
             1 => (target & !0xff == 0, 0xff),
             2 => (target & !0xffff == 0, 0xff),
             3 => (target & !0x00ff_ffff == 0, 0xff),

@@ -1,6 +1,7 @@
 //! Power state coordination (DEN0022) and the calling convention (DEN0028).
 
 use proptest::prelude::*;
+use weir_units::VcpuId;
 use weir_vdev::psci::{
     ALREADY_ON, Action, INVALID_ADDRESS, INVALID_PARAMETERS, NOT_SUPPORTED, ON_PENDING, Power,
     Request, SMCCC_VERSION, State, code,
@@ -80,7 +81,8 @@ fn psci_functions() {
 #[test]
 fn affinity_levels() {
     let mut power = Power::new(2);
-    let mut info = |target, level| power.call(0, Request::AffinityInfo { target, level }, in_ram);
+    let mut info =
+        |target, level| power.call(VcpuId(0), Request::AffinityInfo { target, level }, in_ram);
     let invalid = Action::Return(code(INVALID_PARAMETERS));
     assert_eq!(info(0, 0), Action::Return(0));
     assert_eq!(info(1, 0), Action::Return(1));
@@ -183,32 +185,36 @@ fn in_ram(ipa: u64) -> bool {
 #[test]
 fn cpu_on_errors() {
     let mut power = Power::new(3);
-    let mut on = |target, entry| power.call(0, Request::On { target, entry, context: 7 }, in_ram);
+    let mut on =
+        |target, entry| power.call(VcpuId(0), Request::On { target, entry, context: 7 }, in_ram);
     assert_eq!(on(3, 0x4000_0000), Action::Return(code(INVALID_PARAMETERS)));
     assert_eq!(on(1 << 8 | 1, 0x4000_0000), Action::Return(code(INVALID_PARAMETERS)));
     assert_eq!(on(1 << 31 | 1, 0x4000_0000), Action::Return(code(INVALID_PARAMETERS)));
     assert_eq!(on(1, 0x5000_0000), Action::Return(code(INVALID_ADDRESS)));
     assert_eq!(on(1, 0x4000_0002), Action::Return(code(INVALID_ADDRESS)));
     assert_eq!(on(0, 0x4000_0000), Action::Return(code(ALREADY_ON)));
-    assert_eq!(on(1, 0x4000_0000), Action::Start { vcpu: 1, entry: 0x4000_0000, context: 7 });
+    assert_eq!(
+        on(1, 0x4000_0000),
+        Action::Start { vcpu: VcpuId(1), entry: 0x4000_0000, context: 7 }
+    );
     assert_eq!(on(1, 0x4000_0000), Action::Return(code(ON_PENDING)));
-    power.started(1);
-    assert_eq!(power.state(1), State::On);
+    power.started(VcpuId(1));
+    assert_eq!(power.state(VcpuId(1)), State::On);
     // The last vCPU to leave ends the VM.
-    assert_eq!(power.call(0, Request::Off, in_ram), Action::StopSelf);
-    assert_eq!(power.call(1, Request::Off, in_ram), Action::SystemOff);
+    assert_eq!(power.call(VcpuId(0), Request::Off, in_ram), Action::StopSelf);
+    assert_eq!(power.call(VcpuId(1), Request::Off, in_ram), Action::SystemOff);
 }
 
 #[test]
 fn suspend() {
     let mut power = Power::new(1);
     let mut to = |power_down, entry| {
-        power.call(0, Request::Suspend { power_down, entry, context: 3 }, in_ram)
+        power.call(VcpuId(0), Request::Suspend { power_down, entry, context: 3 }, in_ram)
     };
     assert_eq!(to(false, 0), Action::Standby);
     assert_eq!(to(true, 0x4000_0004), Action::PowerDown { entry: 0x4000_0004, context: 3 });
     assert_eq!(to(true, 0), Action::Return(code(INVALID_ADDRESS)));
-    assert_eq!(power.state(0), State::On);
+    assert_eq!(power.state(VcpuId(0)), State::On);
 }
 
 #[test]
@@ -216,9 +222,9 @@ fn out_of_range_is_brought_in() {
     assert_eq!(Power::new(0), Power::new(1));
     assert_eq!(Power::new(200), Power::new(8));
     let mut power = Power::new(8);
-    power.started(255);
-    assert_eq!(power.state(255), State::Off);
-    assert_eq!(power.call(99, Request::Off, in_ram), Action::StopSelf);
+    power.started(VcpuId(255));
+    assert_eq!(power.state(VcpuId(255)), State::Off);
+    assert_eq!(power.call(VcpuId(99), Request::Off, in_ram), Action::StopSelf);
 }
 
 /// The state machine written down naively: one state a vCPU.
@@ -252,7 +258,7 @@ impl Reference {
                     State::Off if !in_ram(entry) || entry % 4 != 0 => error(INVALID_ADDRESS),
                     State::Off => {
                         self.0[vcpu] = State::OnPending;
-                        Action::Start { vcpu: vcpu as u8, entry, context }
+                        Action::Start { vcpu: VcpuId(vcpu as u8), entry, context }
                     }
                 }
             }
@@ -322,24 +328,24 @@ proptest! {
         for (who, request, start) in steps {
             // Only a vCPU that runs can call; now and then one that was switched on begins to.
             let vcpu = who % vcpus;
-            match power.state(vcpu) {
+            match power.state(VcpuId(vcpu)) {
                 State::On => {
-                    prop_assert_eq!(power.call(vcpu, request, in_ram), reference.call(vcpu, request));
+                    prop_assert_eq!(power.call(VcpuId(vcpu), request, in_ram), reference.call(vcpu, request));
                 }
                 State::OnPending if start => {
-                    power.started(vcpu);
+                    power.started(VcpuId(vcpu));
                     reference.0[usize::from(vcpu)] = State::On;
                 }
                 _ => {
                     let before = power.clone();
-                    if power.state(vcpu) == State::Off {
-                        power.started(vcpu);
+                    if power.state(VcpuId(vcpu)) == State::Off {
+                        power.started(VcpuId(vcpu));
                         prop_assert_eq!(&power, &before);
                     }
                 }
             }
             for n in 0..vcpus {
-                prop_assert_eq!(power.state(n), reference.0[usize::from(n)]);
+                prop_assert_eq!(power.state(VcpuId(n)), reference.0[usize::from(n)]);
             }
         }
     }
@@ -371,10 +377,10 @@ proptest! {
             Request::AffinityInfo { target, level },
             Request::Off,
         ] {
-            if let Action::Start { vcpu, .. } = power.call(vcpu, request, |_| true) {
+            if let Action::Start { vcpu: VcpuId(vcpu), .. } = power.call(VcpuId(vcpu), request, |_| true) {
                 prop_assert!(vcpu < vcpus.clamp(1, 8));
             }
         }
-        power.started(vcpu);
+        power.started(VcpuId(vcpu));
     }
 }

@@ -18,6 +18,7 @@ use crate::{
 use weir_budget::Counts;
 use weir_model::packed::OnOutside;
 use weir_trace::wire::{Denial, ExitCause, FaultKind, What};
+use weir_units::VcpuId;
 use weir_vdev::{
     esr::{self, DataAbort, Exception, InstructionAbort, Syndrome, SysRegAccess},
     gic::{SgiRegister, decode_sgi_register},
@@ -356,7 +357,7 @@ fn power(frame: &mut Frame, core: &mut Core, seat: &'static Seat, request: Reque
     let action = {
         let mut power = vm.power.lock();
         let Some(power) = power.as_mut() else { return Exit::Resume };
-        power.call(vcpu as u8, request, |address| vm.view().is_ram(address))
+        power.call(VcpuId(vcpu as u8), request, |address| vm.view().is_ram(address))
     };
     match action {
         Power::Return(value) => {
@@ -369,7 +370,7 @@ fn power(frame: &mut Frame, core: &mut Core, seat: &'static Seat, request: Reque
         }
         Power::Start { vcpu: target, entry, context } => {
             frame.x[0] = 0;
-            ending::turn_on(vm, usize::from(target), entry, context);
+            ending::turn_on(vm, usize::from(target.0), entry, context);
         }
         Power::StopSelf => return core.ask(Action::Off),
         Power::Standby => {

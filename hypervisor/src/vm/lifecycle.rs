@@ -6,6 +6,7 @@ use crate::{arch::timer, console, mail, system, trace, virtio::device as virtio}
 use core::sync::atomic::{AtomicBool, Ordering};
 use weir_model::packed::OnFault;
 use weir_trace::wire::{Event, What};
+use weir_units::VcpuId;
 use weir_vdev::{pl011::Pl011, psci::Power};
 
 /// Starts a VM whose image is loaded: sets everything else to its initial state. Returns the entry
@@ -39,7 +40,7 @@ pub fn start(seat: &'static Seat) -> (u64, u64) {
 /// Records that a vCPU has come on; called on its core.
 pub fn started(seat: &Seat) {
     if let Some(power) = seat.vm.power.lock().as_mut() {
-        power.started(seat.vcpu as u8);
+        power.started(VcpuId(seat.vcpu as u8));
     }
     debug::reset(seat);
     seat.record(trace::Kind::VcpuOn, 0, 0, 0);

@@ -11,6 +11,7 @@ use weir_trace::wire::{
     Counters, DENIALS, Denials, EXIT_CAUSES, Event, FAULT_KINDS, HYPERVISOR, Kind, Lives,
     VcpuState, VmState, What,
 };
+use weir_units::VcpuId;
 use weir_vdev::psci::State;
 
 impl Vm {
@@ -51,7 +52,7 @@ impl Vm {
                 .power
                 .lock()
                 .as_ref()
-                .is_some_and(|power| power.state(vcpu as u8) != State::Off);
+                .is_some_and(|power| power.state(VcpuId(vcpu as u8)) != State::Off);
             let state = match (self.halted.load(Ordering::Relaxed), on) {
                 (true, _) => VcpuState::Halted,
                 (false, true) => VcpuState::On,
