@@ -167,12 +167,7 @@ fn fetch(
         _ => None,
     };
     let _spinner = Spinner::new(format!("looking for Debian's {name}"));
-    let path = match what {
-        Kept::Linux => debian::linux_rt(&cache).map(|linux| linux.image),
-        Kept::Initramfs(kind) => debian::initramfs(&cache, kind, talk),
-        Kept::UBoot => debian::u_boot(&cache),
-    };
-    path.map_err(|error| Failure::environment(error.to_string()))
+    debian::make(&cache, what, talk)
 }
 
 /// The hypervisor as it lies in memory: its PT_LOAD segments at their physical addresses, from the
