@@ -18,6 +18,7 @@ mod platforms;
 mod report;
 mod reproduce;
 mod run;
+mod setup;
 mod simulate;
 mod terminal;
 mod trace;
@@ -36,7 +37,7 @@ use weir_report::coloring;
     name = "weir",
     version,
     arg_required_else_help = true,
-    after_help = "Examples:\n  weir demo\n  weir new my-system\n  weir run my-system/system.toml\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment lacks something."
+    after_help = "Examples:\n  weir demo\n  weir new my-system\n  weir run my-system/system.toml\n\nThe script ./weir of a checkout has two commands more:\n  ./weir test   Runs weir's tests\n  ./weir cargo  Calls cargo as the script does, for developers\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment lacks something."
 )]
 struct Command {
     /// When to color what is printed.
@@ -86,6 +87,7 @@ enum Verb {
     Simulate(simulate::Arguments),
     Reproduce(reproduce::Arguments),
     Calibrate(calibrate::Arguments),
+    Setup(setup::Arguments),
     Completions(documentation::Completions),
     Man(documentation::Directory),
     Reference(documentation::Reference),
@@ -126,6 +128,7 @@ fn main() -> ExitCode {
         Verb::Simulate(arguments) => simulate::run(arguments, &environment),
         Verb::Reproduce(arguments) => reproduce::run(arguments, &environment),
         Verb::Calibrate(arguments) => calibrate::run(arguments, &environment),
+        Verb::Setup(setup::Arguments {}) => setup::run(&environment),
         Verb::Completions(arguments) => documentation::completions(arguments, Command::command()),
         Verb::Man(arguments) => documentation::man(arguments, Command::command()),
         Verb::Reference(arguments) => documentation::reference(arguments, Command::command()),

@@ -173,6 +173,10 @@ impl Programs {
             .args(["--profile", "bare", "--target", TARGET])
             .args(arguments)
             .args(&environment.bare_flags);
+        if !environment.bare_flags.is_empty() {
+            // Their options are not stable; crates for the host must not see this variable.
+            command.env("RUSTC_BOOTSTRAP", "1");
+        }
         for path in call(&mut command, what, executable)? {
             let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
             if let Some(kept) = keep(name) {

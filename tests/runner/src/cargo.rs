@@ -85,6 +85,10 @@ impl Cargo {
     }
 
     fn add_bare(&self, command: &mut Command, arguments: &[&str]) {
+        if !self.bare_flags.is_empty() {
+            // Their options are not stable.
+            command.env("RUSTC_BOOTSTRAP", "1");
+        }
         command.args(&self.bare_flags).args(["--target", TARGET, "--profile", "bare"]);
         command.args(arguments);
     }

@@ -1,0 +1,61 @@
+//! `weir setup`: the tools that the script `./weir` found or installed.
+
+use crate::{
+    environment::Environment,
+    failure::{Context as _, Result},
+    screen,
+};
+use std::{ffi::OsStr, process::Command};
+
+/// The toolchain's version whose instruction counts are published.
+const TOOLCHAIN: &str = include_str!("../../../rust-toolchain.toml");
+
+/// Sets the machine up as every call of `./weir` does first, and prints the versions of the tools.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  weir setup")]
+pub struct Arguments {}
+
+/// Prints the versions.
+pub fn run(environment: &Environment) -> Result {
+    let rustc = version(environment.rustc.as_deref().unwrap_or(OsStr::new("rustc")))?;
+    let qemu = version(&environment.qemu)?;
+    screen::say(format_args!("weir: set up: {rustc}, {qemu}"));
+    let pinned = pinned().unwrap_or_default();
+    if rustc.split(' ').nth(1) != Some(pinned) {
+        screen::say(format_args!(
+            "weir: published instruction counts are of Rust {pinned}; those of another version \
+             differ a little"
+        ));
+    }
+    Ok(())
+}
+
+/// Returns the first line that a program prints about its version.
+fn version(program: &OsStr) -> Result<String> {
+    let name = program.display();
+    let output = Command::new(program).arg("--version").output();
+    let output = output.context(|| format!("start {name}; `./weir setup` installs it"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+fn pinned() -> Option<&'static str> {
+    let line = TOOLCHAIN.lines().find_map(|line| line.strip_prefix("channel = "))?;
+    Some(line.trim_matches('"'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pinned_version_is_a_version() {
+        assert!(pinned().is_some_and(|version| version.split('.').count() == 3));
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let error = version(OsStr::new("weir-has-no-such-program")).unwrap_err().text;
+        assert!(error.starts_with("cannot start weir-has-no-such-program"), "{error}");
+    }
+}
