@@ -236,7 +236,8 @@ fn auto_makes_no_wish_impossible() {
     let refused = check(&text).unwrap_err();
     assert!(refused.0[0].message.contains("b: cannot have color"), "{refused}");
     let help = refused.0[0].help.as_ref().unwrap();
-    assert!(help.contains("or leave `banks` out of a"), "{refused}");
+    assert!(help.ends_with("; write colors = \"1-7,9\" for b"), "{refused}");
+    check(&text.replace("0-7", "1-7,9")).unwrap_or_else(|faults| panic!("{faults}"));
 }
 
 /// A file of VMs with memory, `colors` and `banks` that are `"auto"` or not there, a working set in KiB, and a criticality.
@@ -359,7 +360,7 @@ fn what_there_is_one_of_is_not_divided() {
     let both = wish("a", 0, "0") + &wish("b", 1, "1");
     let found = refused(&text, &both);
     assert!(found.contains("no color is left for the hypervisor"), "{found}");
-    assert!(found.contains("or let a and b have colors \"0\" by the name of one"), "{found}");
+    assert!(found.contains("; leave `colors` out of b"), "{found}");
     let one = text.replacen("128KiB", "64KiB", 1);
     for colors in ["0", "auto", "0-3"] {
         let found = refused(&one, &wish("a", 0, colors));
@@ -816,9 +817,10 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever is wished: who always follows the first way that the first message tells comes to a file that checks.
+    /// The suggestions of the first diagnostics, followed one after the other, lead to a file that
+    /// checks.
     #[test]
-    fn the_first_ways_out_lead_out(
+    fn suggestions_lead_to_a_file_that_checks(
         wishes in prop::collection::vec(wish(), 1..5), platform in prop::sample::select(vec!["qemu-virt", "zcu102", "rpi4"]),
     ) {
         let mut wished = Wished::new(platform, &[], &[]);
@@ -835,10 +837,9 @@ proptest! {
             let fault = &faults.0[0];
             prop_assert!(!before.contains(&fault.message), "again: {faults}");
             before.push(fault.message.clone());
-            let help = fault.help.as_ref().unwrap().rsplit("; ").next().unwrap();
-            let way = help.split(", or ").next().unwrap();
-            let next = wished.followed(way);
-            prop_assert!(next.is_some() && before.len() < 30, "{way}: {faults}");
+            let suggestion = fault.help.as_ref().unwrap().rsplit("; ").next().unwrap();
+            let next = wished.followed(suggestion);
+            prop_assert!(next.is_some() && before.len() < 30, "{suggestion}: {faults}");
             wished = next.unwrap();
         }
     }
@@ -891,8 +892,8 @@ struct Wished {
     platform: &'static str,
     /// Colors and banks of groups.
     groups: Vec<(String, [Option<String>; 2])>,
-    /// Name, further keys, colors and banks of the hypervisor, of VMs and, with a flow, of the broker.
-    parties: Vec<(String, String, [Option<String>; 2])>,
+    /// The hypervisor, VMs and, with a flow, the broker.
+    parties: Vec<Party>,
 }
 
 const KEYS: [&str; 2] = ["colors", "banks"];
@@ -940,45 +941,38 @@ impl Wished {
         text
     }
 
-    /// One of the ways that a help tells, followed to the letter; none if it is none of these.
-    fn followed(&self, way: &str) -> Option<Self> {
+    /// The file after a suggestion, followed to the letter; none if it is not understood.
+    fn followed(&self, suggestion: &str) -> Option<Self> {
         let mut changed = self.clone();
-        let key = |word: &str| KEYS.iter().position(|key| *key == word.trim_matches('`'));
-        let steps = way.split(" and write ").flat_map(|change| change.split(" and leave `"));
-        for change in steps {
-            let change = change.strip_prefix("write ").unwrap_or(change);
-            let change = change.strip_prefix("leave `").unwrap_or(change);
-            if let Some((many, name)) = change.split_once("` out of ") {
-                *changed.keys(name, key(many)?)? = None;
-            } else if let Some(rest) = change.strip_prefix("let ") {
-                let (names, rest) = rest.split_once(" have ")?;
-                let (many, rest) = rest.split_once(' ')?;
-                let group = format!("new{}", changed.groups.len());
-                for name in names.split(" and ") {
-                    *changed.keys(name, key(many)?)? = Some(group.clone());
-                }
-                let mut wish = [None, None];
-                wish[key(many)?] = Some(rest.split('"').nth(1)?.to_owned());
-                changed.groups.push((group, wish));
-            } else {
-                let (many, rest) = change.split_once(" = \"")?;
-                let (value, name) = rest.split_once("\" for ")?;
-                *changed.keys(name, key(many)?)? = Some(value.to_owned());
-            }
+        let key = |word: &str| KEYS.iter().position(|key| *key == word);
+        if let Some(rest) = suggestion.strip_prefix("leave `") {
+            let (many, name) = rest.split_once("` out of ")?;
+            changed.party(name)?.2[key(many)?] = None;
+        } else if let Some(rest) = suggestion.strip_prefix("write ") {
+            let (many, rest) = rest.split_once(" = \"")?;
+            let (value, name) = rest.split_once("\" for ")?;
+            changed.party(name)?.2[key(many)?] = Some(value.to_owned());
+        } else {
+            let rest = suggestion.strip_prefix("give ")?;
+            let (size, name) = rest.split_once(" or less to ")?;
+            let (line, other) = match size.strip_prefix("a `working_set` of ") {
+                Some(set) => (format!("working_set = \"{set}\""), "working_set"),
+                None => (format!("memory = \"{}\"", size.strip_suffix(" of memory")?), "memory"),
+            };
+            let more = &mut changed.party(name)?.1;
+            let kept = more.lines().filter(|line| !line.starts_with(other));
+            *more = kept.chain([line.as_str()]).collect::<Vec<_>>().join("\n");
         }
         Some(changed)
     }
 
-    /// The key of a party or group that has this name in messages.
-    fn keys(&mut self, name: &str, key: usize) -> Option<&mut Option<String>> {
-        if let Some(name) = name.strip_prefix("the [[group]] ") {
-            let (_, wish) = self.groups.iter_mut().find(|(group, _)| group == name)?;
-            return Some(&mut wish[key]);
-        }
-        Some(&mut self.parties.iter_mut().find(|(party, ..)| party == name)?.2[key])
+    /// The party that has this name in messages.
+    fn party(&mut self, name: &str) -> Option<&mut Party> {
+        self.parties.iter_mut().find(|(party, ..)| party == name)
     }
 
-    /// Follows every way that the first fault tells, to its end. Gives how many were followed.
+    /// Follows the suggestion of the first fault, and so on, to a file that checks. Gives how many
+    /// were followed.
     fn follow(&self, before: &[String]) -> usize {
         let Err(faults) = check(&self.text()) else { return 0 };
         let fault = &faults.0[0];
@@ -986,17 +980,16 @@ impl Wished {
         let message = format!("{}: {}", fault.code, fault.message);
         assert!(!before.contains(&message), "{before:?} and again\n{}\n{faults}", self.text());
         let help = fault.help.clone().unwrap();
-        let ways = help.rsplit("; ").next().unwrap();
-        let mut followed = 0;
-        for way in ways.split(", or ").filter(|way| !way.starts_with("give ")) {
-            let changed = self.followed(way).unwrap_or_else(|| panic!("{way}\n{faults}"));
-            let before: Vec<_> = before.iter().cloned().chain([message.clone()]).collect();
-            assert!(before.len() < 5, "{before:?}");
-            followed += 1 + changed.follow(&before);
-        }
-        followed
+        let suggestion = help.rsplit("; ").next().unwrap();
+        let changed = self.followed(suggestion).unwrap_or_else(|| panic!("{suggestion}\n{faults}"));
+        let before: Vec<_> = before.iter().cloned().chain([message]).collect();
+        assert!(before.len() < 5, "{before:?}");
+        1 + changed.follow(&before)
     }
 }
+
+/// Name, further keys, colors and banks.
+type Party = (String, String, [Option<String>; 2]);
 
 /// Platform, groups and parties.
 type Wishes<'a> = (&'static str, &'a [[&'a str; 3]], &'a [[&'a str; 4]]);
@@ -1007,35 +1000,32 @@ fn help(platform: &'static str, parties: &[[&str; 4]]) -> String {
     faults.0[0].help.clone().unwrap()
 }
 
-/// What is told to have instead, be it memory, a working set or wider other numbers, is enough.
+/// The amount of a suggestion, of memory or of a working set, is enough.
 #[test]
-fn amounts_that_are_told_are_enough() {
+fn suggested_amounts_are_enough() {
     let hypervisor = ["the hypervisor", "", "15", ""];
-    let a = |memory, colors| {
-        let keys = ["a", memory, colors, "auto"];
-        [hypervisor, keys]
-    };
-    let said = help("qemu-virt", &a("memory = \"512MiB\"\ncriticality = 1", "0-1"));
+    let a = |memory| [hypervisor, ["a", memory, "0-1", "auto"]];
+    let said = help("qemu-virt", &a("memory = \"512MiB\"\ncriticality = 1"));
     assert_eq!(
         said,
-        "a bank is 256MiB of RAM; in a's colors 0-1 it is 32MiB; write colors = \"0-4\" for a, or give 213MiB of memory or less to a"
+        "a bank is 256MiB of RAM; in a's colors 0-1 it is 32MiB; give 213MiB of memory or less to a"
     );
     let good = |platform, parties: &[[&str; 4]]| check(&Wished::new(platform, &[], parties).text());
-    good("qemu-virt", &a("memory = \"512MiB\"\ncriticality = 1", "0-4")).unwrap();
-    good("qemu-virt", &a("memory = \"213MiB\"\ncriticality = 1", "0-1")).unwrap();
+    good("qemu-virt", &a("memory = \"213MiB\"\ncriticality = 1")).unwrap();
     let b = ["b", "memory = \"8MiB\"\ncriticality = 9", "", "auto"];
     let said = help("rpi4", &[["a", "criticality = 1\nworking_set = \"960KiB\"", "auto", ""], b]);
     assert!(said.contains("give a `working_set` of 832KiB or less to a"), "{said}");
     good("rpi4", &[["a", "criticality = 1\nworking_set = \"832KiB\"", "auto", ""], b]).unwrap();
 }
 
-/// So is the memory where the cells are told: it finds room beside its tables, and beside what shares its cells.
+/// Suggested memory finds room in addition to its tables and to the VMs that share its cells.
 #[test]
-fn memory_that_is_told_finds_room() {
+fn suggested_memory_finds_room() {
     let of =
         |name: &'static str, memory: &'static str, colors, banks| [name, memory, colors, banks];
+    let full = of("the hypervisor", "", "1-15", "");
     let cases = [
-        vec![of("a", "memory = \"64MiB\"", "0", "0")],
+        vec![of("a", "memory = \"64MiB\"", "0", "0"), full],
         vec![of("a", "memory = \"300MiB\"", "13-14", ""), of("b", "", "0-12", "")],
         vec![
             of("a", "memory = \"300MiB\"", "", ""),
@@ -1044,28 +1034,23 @@ fn memory_that_is_told_finds_room() {
         ],
     ];
     for parties in cases {
+        let wished = Wished::new("qemu-virt", &[], &parties);
         let said = help("qemu-virt", &parties);
-        let told =
-            said.split("give ").nth(1).and_then(|rest| rest.split(" of memory or less").next());
-        let memory = format!("memory = \"{}\"", told.unwrap_or_else(|| panic!("{said}")));
-        let mut less = parties.clone();
-        less[0][1] = &memory;
-        let text = Wished::new("qemu-virt", &[], &less).text();
-        let system = check(&text).unwrap_or_else(|faults| panic!("{said}: {faults}"));
+        let followed = wished.followed(said.rsplit("; ").next().unwrap()).unwrap();
+        let system = check(&followed.text()).unwrap_or_else(|faults| panic!("{said}: {faults}"));
         place(&system, 4 << 20).unwrap_or_else(|faults| panic!("{said}: {faults}"));
     }
 }
 
-/// Not told: to take from one what it then lacks, after which the file would tell the way back.
+/// A suggestion does not take from one owner what it then lacks.
 #[test]
-fn no_way_leads_back() {
+fn no_suggestion_leads_back() {
     let a = ["a", "memory = \"1700MiB\"", "0-11", ""];
     let said = help("zcu104", &[a, ["b", "", "12-15", ""]]);
-    let ways = "; leave `colors` out of a, or leave `colors` out of b";
-    assert!(said.ends_with(ways), "{said}");
+    assert!(said.ends_with("; leave `colors` out of a"), "{said}");
 }
 
-/// Who may have more of what is free leaves one for those who share.
+/// A suggestion of more colors leaves one for the owners without a key.
 #[test]
 fn more_colors_are_not_all_colors() {
     let said = help("zcu104", &[["a", "memory = \"1900MiB\"", "0-13", ""], ["b", "", "", ""]]);
@@ -1073,17 +1058,17 @@ fn more_colors_are_not_all_colors() {
 }
 
 #[test]
-fn a_working_set_that_never_fits_is_told() {
+fn a_working_set_that_never_fits_is_named() {
     let keys = "criticality = 1\nworking_set = \"2MiB\"";
     let said = help("qemu-virt", &[["a", keys, "auto", ""]]);
     let cause = "a's `working_set` of 2MiB never fits: the whole cache has 1MiB";
     assert!(said.starts_with(cause), "{said}");
-    assert!(said.contains("give a `working_set` of 960KiB or less to a"), "{said}");
+    assert!(said.ends_with("; give a `working_set` of 960KiB or less to a"), "{said}");
 }
 
-/// Each way out that a message tells leads to a file that checks, if it is followed to the letter, and then the next one, if there is.
+/// Each suggestion, followed to the letter, leads to a file that checks, or to the next one.
 #[test]
-fn ways_out_lead_out() {
+fn suggestions_lead_on() {
     let critical = "criticality = 2";
     let big = "memory = \"64MiB\"";
     let tables: &[Wishes<'_>] = &[

@@ -6,10 +6,10 @@
 
 use super::auto::{HYPERVISOR_MEMORY, without_image};
 use super::division::Division;
-use super::edit::{Edit, Refusal};
 use super::numbers;
 use super::owner::{Owner, Part, with_tables};
 use super::requests::{Request, Requests};
+use super::suggestions::{Edit, Refusal};
 use super::tlb::{self, Vms};
 use super::work::{Demand, Work, named_groups};
 use crate::diagnostics::Code;
@@ -100,7 +100,6 @@ impl Work<'_> {
             division.hypervisor = *hypervisor;
             division.vms = vms.to_vec();
             division.divided = true;
-            division.common = Part::ALL.map(|part| self.free(&owners, part));
         }
         self.mend(&as_asked, before);
         if divided {
@@ -247,33 +246,16 @@ impl Work<'_> {
             let others = free.iter().take(both.len()).copied();
             rest(all).into_iter().chain(others).collect::<BTreeSet<u16>>()
         };
-        let write = |who, numbers| Edit::write(owners, who, part, numbers);
-        let mut edits: Vec<Option<Edit>> = Vec::new();
-        if grouped {
-            // The more critical one leaves the group, or both divide what it has.
-            let order =
+        let write = |who, numbers| Edit::numbers(who, part, numbers);
+        let (edits, last) = if grouped {
+            // The more critical owner gets its own numbers, or the other one leaves the group.
+            let [more, less] =
                 if one.criticality > two.criticality { [first, second] } else { [second, first] };
-            let [more, less] = order;
-            let own: BTreeSet<u16> = free.iter().take(both.len()).copied().collect();
-            edits.push((!own.is_empty()).then(|| Edit::own(more, part, own)));
-            let half: BTreeSet<u16> = both.iter().take(both.len() / 2).copied().collect();
-            let other: BTreeSet<u16> = both.difference(&half).copied().collect();
-            edits
-                .push((!half.is_empty()).then(|| Edit::apart(part, [(more, half), (less, other)])));
+            (vec![write(more, free.iter().take(both.len()).copied().collect())], less)
         } else {
-            edits.push(write(second, moved(b)));
-            edits.push(write(first, rest(a)));
-            if alike {
-                let ungrouped = mine.group.is_none() && theirs.group.is_none();
-                let all = a.union(b).copied().collect();
-                edits.push(Edit::join(owners, second, first, part));
-                edits.push(Edit::join(owners, first, second, part));
-                edits.push(ungrouped.then(|| Edit::share([first, second], part, all)));
-            }
-            edits.push(write(second, rest(b)));
-            edits.push(write(first, moved(a)));
-        }
-        edits.extend([second, first].map(|who| Some(Edit::nothing(who, part))));
+            (vec![write(second, moved(b)), write(second, rest(b)), write(first, rest(a))], second)
+        };
+        let edits = edits.into_iter().flatten().chain([Edit::nothing(last, part)]);
         let free = if free.is_empty() {
             "none is free".to_owned()
         } else {
@@ -282,7 +264,7 @@ impl Work<'_> {
         let fault = self
             .fault(code, &mine.span, message)
             .and(theirs.span.clone(), format!("{} has them", one.name));
-        Some(Refusal::new(fault, edits.into_iter().flatten()).cause(free))
+        Some(Refusal::new(fault, edits).cause(free))
     }
 
     /// The cells of an owner: of its own colors, or else of those without an owner, and likewise of

@@ -2,7 +2,7 @@
 
 use super::owner::Part;
 use super::tlb::TlbColors;
-use std::{collections::BTreeSet, ops::Range};
+use std::ops::Range;
 use weir_paging::cells::{CellSet, Cells, Geometry};
 
 /// Whose cells are whose.
@@ -21,8 +21,6 @@ pub struct Division {
     pub hypervisor: CellSet,
     /// The cells of each VM.
     pub vms: Vec<CellSet>,
-    /// The colors and the banks without a request: all owners without a request share them.
-    pub(crate) common: [BTreeSet<u16>; 2],
     /// The TLB sets of each VM that asked for some.
     pub tlb: Vec<Option<TlbColors>>,
     /// Where the file speaks of the hypervisor's.
@@ -47,7 +45,6 @@ impl Division {
             divided: false,
             hypervisor: all,
             vms: vec![all; vms],
-            common: [BTreeSet::new(), BTreeSet::new()],
             tlb: vec![None; vms],
             hypervisor_span: 0..0,
         }

@@ -4,7 +4,6 @@
 pub(crate) mod assign;
 mod auto;
 pub(crate) mod division;
-mod edit;
 pub(crate) mod groups;
 pub(crate) mod numbers;
 pub(crate) mod owner;
@@ -13,7 +12,6 @@ mod refuse;
 pub(crate) mod requests;
 mod suggestions;
 pub(crate) mod tlb;
-mod wider;
 pub(crate) mod work;
 
 pub use groups::Group;

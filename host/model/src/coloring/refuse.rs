@@ -1,9 +1,9 @@
 //! Diagnostics of requests for cells: the owners of the numbers, and the keys that can release
 //! them.
 
-use super::edit::{Edit, Refusal};
 use super::numbers;
 use super::owner::{Owner, Part, with_tables, without_tables};
+use super::suggestions::{Edit, Refusal};
 use super::work::Work;
 use crate::diagnostics::Code;
 use crate::fault::Fault;
@@ -105,27 +105,22 @@ impl Work<'_> {
         rest.iter().fold(fault, |fault, claim| fault.and(claim.span.clone(), claim.text()))
     }
 
-    /// Changes that take some of `numbers` from an owner: each that has some gives `count` of them
-    /// up, the highest, or its key.
+    /// Changes that take `count` of `numbers`, the highest, from one other owner each, which keeps
+    /// some.
     fn given_up(
         owners: &[Owner],
         index: usize,
         part: Part,
         (numbers, count): (&BTreeSet<u16>, usize),
     ) -> Vec<Edit> {
-        let others = (0..owners.len()).filter(|&other| other != index);
-        let owns = |&other: &usize| {
-            owners[other].part(part).numbers.as_ref().is_some_and(|own| !own.is_disjoint(numbers))
-        };
-        let owning: Vec<usize> = others.filter(owns).collect();
-        let less = owning.iter().filter_map(|&other| {
-            let own = owners[other].part(part).numbers.as_ref()?;
-            let lost: BTreeSet<u16> =
-                own.iter().rev().filter(|own| numbers.contains(own)).take(count).copied().collect();
-            Edit::write(owners, other, part, own.difference(&lost).copied().collect())
+        let others = owners.iter().enumerate().filter(|(other, _)| *other != index);
+        let less = others.filter_map(|(other, owner)| {
+            let own = owner.part(part).numbers.as_ref().filter(|own| !own.is_disjoint(numbers))?;
+            let lost = own.iter().rev().filter(|number| numbers.contains(number));
+            let lost = lost.take(count).copied().collect();
+            Edit::numbers(other, part, own.difference(&lost).copied().collect())
         });
-        let nothing = owning.iter().map(|&other| Edit::nothing(other, part));
-        less.chain(nothing).collect()
+        less.collect()
     }
 
     /// That an owner needs numbers without an owner, but all have one.
@@ -136,17 +131,7 @@ impl Work<'_> {
         let message = format!("no {one} is left for {name}: {}", texts(&claims));
         let all: BTreeSet<u16> = (0..part.count(&self.cells)).collect();
         let mut edits = Self::given_up(owners, index, part, (&all, 1));
-        // Two with a number each may have one of them together.
-        let single = |index: &usize| {
-            let assigned = owners[*index].part(part);
-            assigned.group.is_none()
-                && assigned.numbers.as_ref().is_some_and(|numbers| numbers.len() == 1)
-        };
-        let singles: Vec<usize> = (0..owners.len()).filter(single).collect();
-        if let [first, second, ..] = singles[..] {
-            let numbers = owners[first].part(part).numbers.clone().unwrap_or_default();
-            edits.push(Edit::share([first, second], part, numbers));
-        }
+        edits.extend(Edit::leave_out(owners, index, &[part]));
         let fault = self.marked(Code::PageClassNoneLeft, &owner.span, message, &claims);
         Refusal::new(fault, edits)
             .cause(format!("{name} has the numbers that no key takes, at least one {one}"))
@@ -183,6 +168,7 @@ impl Work<'_> {
         let others = self.beside(Part::Colors, banks);
         let mut edits = Self::given_up(owners, index, Part::Banks, (&beside, 1));
         edits.extend(Self::given_up(owners, index, Part::Colors, (&others, 1)));
+        edits.extend(Edit::leave_out(owners, index, &Part::ALL));
         let fault = self.marked(Code::PageClassNoneLeft, &owner.span, message, &all);
         Some(Refusal::new(fault, edits).cause(SAME_BITS))
     }
@@ -214,16 +200,16 @@ impl Work<'_> {
         let kept: BTreeSet<u16> = own.difference(missing).copied().collect();
         let moved = kept.iter().copied().chain(possible.iter().copied().take(missing.len()));
         let mut edits: Vec<Edit> =
-            Edit::write(owners, index, part, moved.collect()).into_iter().collect();
-        let fewer = Edit::write(owners, index, part, kept.clone());
+            Edit::numbers(index, part, moved.collect()).into_iter().collect();
+        let fallback = Edit::numbers(index, part, kept.clone())
+            .into_iter()
+            .chain([Edit::nothing(index, part)]);
         if owner.names(other) {
             // Both keys are its own: the owner of those banks, or colors, is not the cause.
             let message =
                 format!("{}: cannot have {lost} with {}: {lie}", owner.name, other.with(allowed));
-            edits.extend(Edit::write(owners, index, other, self.beside(other, &own)));
-            edits.push(Edit::nothing(index, other));
-            edits.push(Edit::nothing(index, part));
-            edits.extend(fewer);
+            edits.extend(Edit::numbers(index, other, self.beside(other, &own)));
+            edits.extend(fallback);
             let fault = self
                 .marked(Code::PageClassImpossible, span, message, &[])
                 .and(owner.part(other).span.clone(), format!("these {}", other.many()));
@@ -232,8 +218,7 @@ impl Work<'_> {
         let claims = claims(owners, index, other, |number| place.contains(&number));
         let message = format!("{}: cannot have {lost}: {lie}, and {}", owner.name, texts(&claims));
         edits.extend(Self::given_up(owners, index, other, (&place, place.len())));
-        edits.extend(fewer);
-        edits.push(Edit::nothing(index, part));
+        edits.extend(fallback);
         let fault = self.marked(Code::PageClassImpossible, span, message, &claims);
         Refusal::new(fault, edits).cause(SAME_BITS)
     }
@@ -282,9 +267,9 @@ impl Work<'_> {
         let lack = (need + rest).saturating_sub(free) as usize;
         let mut edits = Self::given_up(owners, index, part, (&all, lack));
         edits.extend(self.amounts(owners, index, part, left));
-        edits.extend(choosers.iter().map(|(chooser, _)| Edit::nothing(*chooser, part)));
+        edits.push(Edit::nothing(index, part));
         let fault = self.marked(Code::PageClassTooFew, &owner.part(part).span, message, &claims);
-        Refusal::new(fault, edits).cause(self.reason(owner, part)).rest(self.smaller(owner, part))
+        Refusal::new(fault, edits).cause(self.reason(owner, part))
     }
 
     /// That too few numbers go with what the owner may have of the other part: it needs `need`, and
@@ -323,44 +308,27 @@ impl Work<'_> {
             possible.difference(&claimed_numbers(owners, index, part)).copied().collect();
         let lack = need.saturating_sub(free.len() as u64) as usize;
         let mut edits = Self::given_up(owners, index, part, (&possible, lack));
-        edits.extend((1..=shut.len()).flat_map(|count| {
-            let edits = Self::given_up(owners, index, other, (&shut, count));
-            edits.into_iter().filter(move |edit| count == 1 || !edit.leaves_out())
-        }));
+        edits.extend(Self::given_up(owners, index, other, (&shut, 1)));
         edits.extend(self.amounts(owners, index, part, left));
-        edits.push(Edit::nothing(index, other));
         edits.push(Edit::nothing(index, part));
         let fault = self.marked(Code::PageClassTooFew, &owner.part(part).span, message, &claims);
-        Refusal::new(fault, edits).cause(self.reason(owner, part)).rest(self.smaller(owner, part))
+        Refusal::new(fault, edits).cause(self.reason(owner, part))
     }
 
-    /// Changes with which `left` numbers of a part may do for an owner: more of the other part if
-    /// it has some, less memory, a smaller working set.
+    /// Changes with which `left` numbers of a part are enough for an owner: less memory, a smaller
+    /// working set.
     fn amounts(&self, owners: &[Owner], index: usize, part: Part, left: u64) -> Vec<Edit> {
-        let (owner, other) = (&owners[index], part.other());
-        let ram = self.ram();
-        let holds = |others: &BTreeSet<u16>| self.reach(Some(others), part, ram) * left;
-        let mut edits = Vec::new();
-        let own = owner.part(other).numbers.as_ref().filter(|_| owner.names(other));
-        if let Some(own) = own {
-            let free: Vec<u16> = self.free(owners, other).into_iter().collect();
-            let wider = (1..=free.len())
-                .map(|more| own.iter().chain(&free[..more]).copied().collect::<BTreeSet<u16>>())
-                .find(|all| holds(all) >= owner.memory);
-            edits.extend(wider.and_then(|all| Edit::write(owners, index, other, all)));
-        }
+        let owner = &owners[index];
+        let others = self.others(owners, owner, part);
+        let holds = self.reach(Some(&others), part, self.ram()) * left;
         let image = owner.memory.saturating_sub(with_tables(owner.ram.0));
-        let less = without_tables(holds(&self.others(owners, owner, part)), image);
-        if less > 0 && less < owner.ram.0 {
-            edits.push(Edit::ram(index, part, Bytes(less)));
-        }
+        let less = Edit::ram(index, owner, without_tables(holds, image));
         let count = u64::from(part.count(&self.cells));
         let cache = self.places().cache.filter(|_| part == Part::Colors);
         let fills = cache.map_or(0, |cache| cache.size.0 / count * left);
-        if fills > 0 && owner.working_set.is_some_and(|set| set.0 > fills) {
-            edits.push(Edit::working_set(index, part, Bytes(fills)));
-        }
-        edits
+        let smaller = fills > 0 && owner.working_set.is_some_and(|set| set.0 > fills);
+        let smaller = smaller.then(|| Edit::working_set(index, Bytes(fills)));
+        less.into_iter().chain(smaller).collect()
     }
 
     /// Whether its working set alone is more than the cache, however it is divided.
@@ -403,20 +371,6 @@ impl Work<'_> {
         )
     }
 
-    /// What an owner may want less of, so that fewer numbers of a part do.
-    fn smaller(&self, owner: &Owner, part: Part) -> String {
-        if self.never_fits(owner, part).is_some() {
-            return format!("give a smaller `working_set` to {}", owner.name);
-        }
-        let working_set = part == Part::Colors && self.places().cache.is_some();
-        let working_set = working_set && owner.working_set.is_some();
-        format!(
-            "give less memory{} to {}",
-            if working_set { " or a smaller `working_set`" } else { "" },
-            owner.name
-        )
-    }
-
     /// Why the RAM of the VM that is owner number `index` does not fit into its cells. `None` if it
     /// does; placement decides whether there is room. `sets` are the cells of all.
     pub(super) fn too_large(
@@ -456,18 +410,17 @@ impl Work<'_> {
             let more = usize::try_from(more).unwrap_or(usize::MAX);
             if let Some(own) = &owner.part(part).numbers {
                 let all = own.iter().chain(free.iter().take(more.min(most))).copied().collect();
-                edits.extend(Edit::write(owners, index, part, all));
+                edits.extend(Edit::numbers(index, part, all));
             } else {
                 let all = (0..part.count(&self.cells)).collect();
                 edits.extend(Self::given_up(owners, index, part, (&all, more)));
                 marked.extend(claims(owners, index, part, |_| true));
             }
         }
-        // Among the first, because the number of suggestions is limited.
-        let less = self.fitting(owners, index, sets);
-        edits.splice(edits.len().min(2)..edits.len().min(2), less);
+        edits.extend(self.fitting(owners, index, sets));
+        edits.extend(Edit::leave_out(owners, index, &Part::ALL));
         let fault = self.marked(Code::PageClassTooSmall, &demand.span, message, &marked);
-        Some(Refusal::new(fault, edits).rest(format!("give less memory to {}", owner.name)))
+        Some(Refusal::new(fault, edits))
     }
 
     /// So much RAM of owner number `index` as its cells hold in addition to its tables, its image
@@ -481,8 +434,7 @@ impl Work<'_> {
         let others = owners.iter().zip(sets).enumerate().filter(|(other, _)| *other != index);
         let beside = others.filter(|(_, (_, its))| meets(its)).map(|(_, (other, _))| other.memory);
         let image = owner.memory.saturating_sub(with_tables(owner.ram.0));
-        let ram = without_tables(room.saturating_sub(beside.sum()), image);
-        (ram > 0 && ram < owner.ram.0).then(|| Edit::ram(index, Part::Colors, Bytes(ram)))
+        Edit::ram(index, owner, without_tables(room.saturating_sub(beside.sum()), image))
     }
 }
 

@@ -28,8 +28,6 @@ pub struct TlbColors {
 
 /// Most pieces that a VM's RAM is cut into.
 const MAX_PIECES: usize = 256;
-/// Most pieces that a message writes out.
-const WRITTEN: usize = 4;
 
 impl TlbColors {
     /// Those of VM number `index`, and those that no VM has.
@@ -106,17 +104,8 @@ impl TlbColors {
                 "{ram} does not lie in the {own} alone, but in {} of {sets}, too",
                 numbers::text(beyond)
             );
-            let written =
-                |piece: &Piece| format!("{{ base = {}, size = \"{}\" }}", piece.base, piece.size);
-            let pieces = self.spread_below(piece, limit).unwrap_or_default();
-            let first: Vec<String> = pieces.iter().take(WRITTEN).map(written).collect();
-            let instead = match (first.join(", "), pieces.len()) {
-                (_, 0) => String::new(),
-                (first, 1..=WRITTEN) => format!("write {first}, or "),
-                (first, all) => format!("write {first} and so on, {all} in all, or "),
-            };
             let help = format!(
-                "a page's set is its number modulo {sets}: {instead}memory = \"SIZE\", which weir cuts itself"
+                "a page's set is its number modulo {sets}: write the memory as one size, like memory = \"{size}\", which weir cuts itself"
             );
             return (message, help);
         }
@@ -125,18 +114,13 @@ impl TlbColors {
         } else {
             format!("{ram} in {own} of {sets} ends above 39 bits")
         };
-        (message, self.suggestions(name, piece, (free, limit)))
+        (message, self.suggestion(name, piece, (free, limit)))
     }
 
-    /// More sets, or less memory, with which a piece does lie below `limit`; each is tried.
-    fn suggestions(
-        &self,
-        name: &str,
-        piece: Piece,
-        (free, limit): (&BTreeSet<u16>, u64),
-    ) -> String {
-        let mut suggestions = Vec::new();
-        // Side by side with its own, so that the pieces get longer.
+    /// Returns how to write the key so that a piece lies below `limit`: with the fewest more of the
+    /// `free` sets, or not at all.
+    fn suggestion(&self, name: &str, piece: Piece, (free, limit): (&BTreeSet<u16>, u64)) -> String {
+        // Adjacent to its own, so that the pieces get longer.
         let top = self.numbers.last().copied().unwrap_or(0);
         let more: Vec<u16> = free.range(top..).chain(free.range(..top).rev()).copied().collect();
         let wider = (1..=more.len()).find_map(|count| {
@@ -144,32 +128,10 @@ impl TlbColors {
             let wider = Self { numbers, ..self.clone() };
             wider.spread_below(piece, limit).map(|_| wider)
         });
-        suggestions.extend(wider.map(|wider| {
-            if wider.numbers.len() == usize::from(self.sets) {
-                format!("leave `tlb_colors` out of {name}")
-            } else {
-                format!("write tlb_colors = \"{}\" for {name}", wider.text())
-            }
-        }));
-        let fits = |pages: u64| {
-            self.spread_below(Piece { size: Bytes(pages * PAGE), ..piece }, limit).is_some()
-        };
-        let (mut good, mut bad) = (0, piece.size.0 / PAGE);
-        while bad - good > 1 {
-            let middle = good.midpoint(bad);
-            if fits(middle) {
-                good = middle;
-            } else {
-                bad = middle;
-            }
+        match wider.filter(|wider| wider.numbers.len() < usize::from(self.sets)) {
+            Some(wider) => format!("write tlb_colors = \"{}\" for {name}", wider.text()),
+            None => format!("leave `tlb_colors` out of {name}"),
         }
-        if good > 0 {
-            suggestions.push(format!("give {name} {} or less", Bytes(good * PAGE)));
-        }
-        if suggestions.is_empty() {
-            suggestions.push(format!("leave `tlb_colors` out of {name}"));
-        }
-        suggestions.join(", or ")
     }
 
     /// Whether every page of `piece` is in one of these sets.
@@ -236,28 +198,16 @@ pub(super) fn assign(
             let taken = found.iter().flatten().flat_map(|tlb| &tlb.numbers);
             let taken: BTreeSet<u16> = taken.copied().collect();
             let free: Vec<u16> = (0..mine.sets).filter(|set| !taken.contains(set)).collect();
-            let wanted = mine.numbers.len();
             let written = |name: &str, sets: &mut dyn Iterator<Item = u16>| {
                 let sets = numbers::text(sets);
                 (!sets.is_empty()).then(|| format!("write tlb_colors = \"{sets}\" for {name}"))
             };
-            // Others of the free ones, its own without theirs, theirs without its own.
-            let rest = mine.numbers.iter().filter(|set| !taken.contains(set)).copied();
-            let less = theirs.numbers.difference(&mine.numbers).copied();
-            let mut suggestions: Vec<String> = [
-                written(name(index), &mut free.iter().copied().take(wanted)),
-                written(name(index), &mut { rest }),
-                written(name(other), &mut { less }),
-            ]
-            .into_iter()
-            .flatten()
-            .collect();
-            suggestions.dedup();
-            let suggestions = if suggestions.is_empty() {
-                "leave `tlb_colors` out of one".to_owned()
-            } else {
-                suggestions.join(", or ")
-            };
+            // As many of the free ones, else those that are its own alone.
+            let mut rest = mine.numbers.iter().filter(|set| !taken.contains(set)).copied();
+            let suggestion =
+                written(name(index), &mut free.iter().copied().take(mine.numbers.len()))
+                    .or_else(|| written(name(index), &mut rest))
+                    .unwrap_or_else(|| format!("leave `tlb_colors` out of {}", name(index)));
             let (word, are) = if both.len() == 1 { ("set", "is") } else { ("sets", "are") };
             let message = format!(
                 "TLB {word} {} {are} given to {} and to {}",
@@ -269,7 +219,7 @@ pub(super) fn assign(
             let fault =
                 fault.and(theirs.span.clone(), format!("{} has {}", name(other), theirs.text()));
             faults.push(fault.help(format!(
-                "{suggestions}; \"auto\" shares sets only among VMs with the `colors` of one [[group]]"
+                "{suggestion}; \"auto\" shares sets only among VMs with the `colors` of one [[group]]"
             )));
         }
         found.push(mine);
@@ -294,7 +244,11 @@ fn following(
     sets: u16,
     count: u16,
 ) -> Result<Option<BTreeSet<u16>>, (String, String)> {
-    let explicit = format!("numbers from 0 to {} as `tlb_colors`", sets - 1);
+    let explicit = format!(
+        "write numbers from 0 to {} as `tlb_colors`, like \"0-{}\"",
+        sets - 1,
+        (sets / 2).saturating_sub(1)
+    );
     if let Some(colors) = &owner.colors.numbers {
         let color = |set: u16| (u32::from(set) * u32::from(count) / u32::from(sets)) as u16;
         let numbers: BTreeSet<u16> =
@@ -302,37 +256,30 @@ fn following(
         if numbers.is_empty() {
             // Fewer sets than colors: these colors have none of their own.
             let message = format!("{name}'s colors are less than one of the {sets} TLB sets");
-            let first: BTreeSet<u16> = (0..sets).map(color).collect();
-            let first = numbers::text(first);
-            return Err((
-                message,
-                format!("give it one of the colors {first}, or write {explicit}"),
-            ));
+            return Err((message, explicit));
         }
         return Ok(Some(numbers));
     }
     if request.colors.is_none() {
         let message = format!("vm `{name}`: `tlb_colors` follows its `colors`, but it has none");
-        let help = format!(
-            "write `colors`, too, numbers or, with a `criticality` that is not 0, \"auto\"; or write {explicit}, like \"0-{}\"; or leave `tlb_colors` out of {name}",
-            sets / 2 - 1
-        );
-        return Err((message, help));
+        return Err((message, explicit));
     }
     if owner.colors.auto && owner.criticality == 0 {
         let message = format!(
             "vm `{name}`: `tlb_colors` follows its `colors`, but \"auto\" at criticality 0 gives shared colors"
         );
-        let help = format!("write `criticality = 1`, numbers as `colors`, or {explicit}");
-        return Err((message, help));
+        return Err((message, explicit));
     }
     Ok(None)
 }
 
 /// What the file lists.
 fn numbered(text: &str, board: &str, sets: u16) -> Result<BTreeSet<u16>, (String, String)> {
-    let help =
-        format!("write numbers from 0 to {}, like \"0-{}\", or \"auto\"", sets - 1, sets / 2 - 1);
+    let help = format!(
+        "write numbers from 0 to {}, like \"0-{}\", or \"auto\"",
+        sets - 1,
+        (sets / 2).saturating_sub(1)
+    );
     match numbers::parse(text) {
         Some(numbers) if numbers.iter().all(|&number| number < sets) => Ok(numbers),
         Some(_) => Err((format!("{board} has TLB sets 0 to {} only", sets - 1), help)),
@@ -346,18 +293,15 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn more_sets_or_less_memory_mean_fewer_pieces() {
+    fn more_sets_mean_fewer_pieces() {
         let colors = TlbColors { sets: 128, numbers: (0..64).collect(), span: 0..0 };
         let piece = Piece { base: Ipa(1 << 30), size: Bytes(80 << 20) };
-        let suggestions =
-            |free: Range<u16>| colors.suggestions("a", piece, (&free.collect(), 1 << 39));
-        assert_eq!(
-            suggestions(64..128),
-            "write tlb_colors = \"0-79\" for a, or give a 64MiB or less"
-        );
-        assert_eq!(suggestions(64..79), "give a 64MiB or less");
+        let suggestion =
+            |free: Range<u16>| colors.suggestion("a", piece, (&free.collect(), 1 << 39));
+        assert_eq!(suggestion(64..128), "write tlb_colors = \"0-79\" for a");
+        assert_eq!(suggestion(64..79), "leave `tlb_colors` out of a");
         // Sets that are apart from its own cut each piece in two.
-        assert_eq!(suggestions(90..120), "give a 64MiB or less");
+        assert_eq!(suggestion(90..120), "leave `tlb_colors` out of a");
     }
 
     proptest! {

@@ -1,11 +1,11 @@
 //! The board and the file while page classes are given out.
 
-use super::edit::Open;
 use super::groups::{self, Group, beyond};
 use super::numbers;
 use super::owner::{Owned, Owner, Part, shortened};
 use super::places::Places;
 use super::requests::{Request, Requests};
+use super::suggestions::Open;
 use crate::diagnostics::Code;
 use crate::document::At;
 use crate::fault::{Fault, Faults, File};
@@ -33,7 +33,7 @@ pub(super) struct Work<'a> {
     pub pools: Vec<Range<u64>>,
     pub cells: Cells,
     pub groups: Vec<Group>,
-    /// Diagnostics without suggestions so far.
+    /// Diagnostics that have no suggestion yet.
     pub open: Vec<Open>,
     /// What the VMs want, in their order.
     pub demands: &'a [Demand],

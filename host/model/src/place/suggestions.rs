@@ -1,5 +1,5 @@
-//! Suggestions for a board that is too small. A suggestion is reported only if a trial shows fewer
-//! diagnostics.
+//! Suggestions for a board that is too small: the amount of memory of one VM with which a trial
+//! shows fewer diagnostics.
 
 use super::{Placement, Sizes, attempt};
 use crate::fault::{Fault, Faults};
@@ -9,8 +9,6 @@ use crate::system::System;
 use std::ops::Range;
 use weir_units::Bytes;
 
-/// The most suggestions in a message.
-const MAX_SUGGESTIONS: usize = 3;
 /// Memory of this size and more is suggested in steps of 1 MiB.
 const COARSE: u64 = 4 << 20;
 
@@ -32,16 +30,14 @@ pub(super) struct Refused {
 /// The suggestion if the memory is too small for all VMs.
 pub(super) const LESS: &str = "no change of one VM is enough: give less memory to several";
 
-/// Returns the diagnostics with their suggestions.
+/// Returns the diagnostics with one suggestion each.
 pub(super) fn mend(system: &System, sizes: &Sizes, refused: Vec<Refused>) -> Faults {
     let spans: Vec<_> = refused.iter().map(|refused| refused.fault.span()).collect();
     let faults = refused.into_iter().map(|Refused { fault, cause, vm, fallback }| {
         let span = fault.span();
         let better = |other: &System| is_better(other, sizes, &spans, &span);
-        let suggestions = suggestions(system, sizes, vm, better);
-        let suggestions =
-            if suggestions.is_empty() { fallback.to_owned() } else { suggestions.join(", or ") };
-        fault.help(format!("{cause}; {suggestions}"))
+        let suggestion = suggestion(system, sizes, vm, better).unwrap_or(fallback.to_owned());
+        fault.help(format!("{cause}; {suggestion}"))
     });
     let mut faults: Vec<Fault> = faults.collect();
     faults.sort_by_key(|fault| fault.span().start);
@@ -58,37 +54,23 @@ fn is_better(system: &System, sizes: &Sizes, before: &[Range<usize>], span: &Ran
             < here(&mut before.iter().cloned())
 }
 
-fn suggestions(
+/// Returns the least change of the memory of one VM that makes the trial better. Tries the VM
+/// itself, then the others, the largest first.
+fn suggestion(
     system: &System,
     sizes: &Sizes,
     vm: Option<usize>,
     better: impl Fn(&System) -> bool,
-) -> Vec<String> {
-    let mut suggestions = Vec::new();
-    for wider in system.division.wider(vm) {
-        let suggestion = wider.into_iter().find_map(|(division, numbers)| {
-            let target = vm.and_then(|vm| system.vms.get(vm));
-            let target = target.map_or("in [hypervisor]".into(), |vm| format!("for {}", vm.name));
-            better(&System { division, ..system.clone() })
-                .then(|| format!("write {numbers} {target}"))
-        });
-        suggestions.extend(suggestion);
-    }
-    // Its own memory, then the others', the largest first.
+) -> Option<String> {
     let size = |vm: usize| total(&system.vms[vm].memory).0;
     let mut order: Vec<usize> =
         (0..system.vms.len()).filter(|&vm| Some(vm) != system.broker()).collect();
     order.sort_by_key(|&other| (Some(other) != vm, std::cmp::Reverse(size(other))));
-    for other in order {
-        if suggestions.len() >= MAX_SUGGESTIONS {
-            break;
-        }
+    order.into_iter().find_map(|other| {
         let least = sizes.pristine.get(other).copied().unwrap_or(0);
         let most = most((least, size(other)), |size| better(&with_memory(system, other, size)));
-        let name = &system.vms[other].name;
-        suggestions.extend(most.map(|most| format!("give {name} {} or less", Bytes(most))));
-    }
-    suggestions
+        most.map(|most| format!("give {} {} or less", system.vms[other].name, Bytes(most)))
+    })
 }
 
 /// Returns the most memory, below `size` and at least `least`, that makes the trial better.
