@@ -22,7 +22,7 @@ use weir_report::{paragraph, versioned};
 ///
 /// The result is the input with the choices written into it, comments kept. Demands are `criticality`, `memory_budget =
 /// { required = .. }`, `working_set`, `[[vm.task]]` and `[[flow]]`; what the file says already is kept. If demands conflict,
-/// the smallest set that conflicts is named, with what there is too little of.
+/// a minimal set that conflicts is named, with what there is too little of.
 ///
 /// Budgets are the least in which all tasks hold, also where a task waits for a replenishment of
 /// its VM's budget, and best effort gets the most that leaves the tasks in time. No budget is
@@ -39,8 +39,8 @@ pub struct Arguments {
     output: Option<PathBuf>,
     /// How much may be spent on the whole search, in steps of about 1 ns.
     ///
-    /// If it is spent before there is a plan, there is no answer; if it is spent on the search for the smallest set of
-    /// demands that conflict, the set that is named is perhaps not the smallest.
+    /// If it is spent before there is a plan, there is no answer; if it is spent on the search for a minimal set of
+    /// demands that conflict, the set that is named is perhaps not minimal.
     #[arg(long, value_name = "STEPS", default_value_t = 10_000_000_000)]
     max_steps: u64,
     /// Exit with status 0 also where something of the plan is not judged because an input is
@@ -177,16 +177,9 @@ fn render(conflict: &Conflict) -> String {
     for shortage in &conflict.shortages {
         let _ = write!(text, "\n{}", shortage.text);
     }
-    if !conflict.smallest {
-        let why = if conflict.is_effort_spent {
-            "the effort was spent (--max-steps)"
-        } else {
-            "it takes too many steps"
-        };
-        let _ = write!(
-            text,
-            "\na smaller set of at least {} demands may conflict: {why} before that was known",
-            conflict.at_least.max(1)
+    if !conflict.minimal {
+        text.push_str(
+            "\nperhaps fewer of these demands conflict: the effort was spent before that was known (--max-steps)",
         );
     }
     text

@@ -60,11 +60,6 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// Returns whether the whole effort is spent.
-    pub fn spent(&self) -> bool {
-        self.left.get() == 0
-    }
-
     /// Allows the effort of an explanation.
     pub fn allow_explanation(&self) {
         self.left.set(EXPLANATION);

@@ -2,7 +2,7 @@
 //!
 //! `judge` answers the questions of [`crate::search`] by analyzing the file with what is being
 //! tried, `board` counts colors and banks, `obstacle` finds budgets that cannot be chosen, `edit`
-//! writes the choices into the text, and `refusal` says why there is no plan.
+//! writes the choices into the text, and `refusal` explains why there is no plan.
 
 mod board;
 mod edit;
@@ -383,11 +383,10 @@ fn choose(timing: &Timing, text: &str, options: &PlanOptions) -> Result<Choice, 
             Err(PlanError::Faults(Faults(vec![fault])))
         }
         Err(Refusal::Conflict(conflict)) => {
-            let spent = asker.spent();
             asker.allow_explanation();
             let last = systems.last().map(|system| shortages(system, &conflict.demands, &asker));
             let last = last.unwrap_or_default();
-            Err(PlanError::Conflict(Conflict::new(&conflict, last, &asker, spent)))
+            Err(PlanError::Conflict(Conflict::new(&conflict, last, &asker)))
         }
         Err(Refusal::GaveUp) => Err(PlanError::GaveUp),
     }

@@ -1,4 +1,4 @@
-//! Why there is no plan: the smallest set of demands that conflict, and what they are short of.
+//! Why there is no plan: a minimal set of demands that conflict, and what they are short of.
 
 use super::judge::Asker;
 use crate::{
@@ -18,15 +18,10 @@ use weir_model::{
 pub struct Conflict {
     /// What conflicts; empty if what the file and the platform give is too much already.
     pub demands: Vec<String>,
-    /// Whether no smaller set of demands conflicts.
-    pub smallest: bool,
-    /// No conflict has fewer demands than this.
-    pub at_least: usize,
+    /// Whether the demands have a plan without any one of them.
+    pub minimal: bool,
     /// What the demands are short of.
     pub shortages: Vec<Shortage>,
-    /// Whether `max_steps` ended the search for a smaller set.
-    #[serde(skip)]
-    pub is_effort_spent: bool,
 }
 
 /// Something that there is too little of.
@@ -59,14 +54,11 @@ impl Conflict {
         conflict: &search::Conflict,
         shortages: Vec<search::Shortage>,
         asker: &Asker,
-        is_effort_spent: bool,
     ) -> Self {
         Self {
             demands: conflict.demands.iter().map(|demand| name(asker.timing, *demand)).collect(),
-            smallest: conflict.smallest,
-            at_least: conflict.at_least,
+            minimal: conflict.minimal,
             shortages: shortages.into_iter().flat_map(|short| shortage(asker, short)).collect(),
-            is_effort_spent,
         }
     }
 }

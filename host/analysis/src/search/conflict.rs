@@ -1,24 +1,21 @@
-//! Why there is no plan: the smallest set of demands that can't live together, and what they are short of.
+//! Why there is no plan: a minimal set of demands that conflict, and what they are short of.
 //!
-//! Dropping a demand never hurts, so demands either *live* (there is a plan for them) or *conflict*, and conflict stays
-//! conflict when demands are added. A conflict meets the rest of every set that lives in at least one demand, so a
-//! smallest set that meets all rests known so far is no larger than the smallest conflict: where it conflicts, it is
-//! one; where it lives, what it can't be extended to is one more rest (implicit hitting sets, Ignatiev and others 2015).
+//! Without a demand a plan stays a plan, so that one pass over the demands finds a minimal set: it
+//! drops each demand without which the others still conflict.
 
 use super::{
     Demand, Judge, Moved, Need, Raised, System, Unsure, flows_among, need, place, raise, sum,
 };
 use crate::units::{Bytes, BytesPerSec};
 
-/// Demands that can't live together.
+/// Demands that cannot be met together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// Without any one of them the others can, unless that was not found out in time.
+    /// The demands.
     pub demands: Vec<Demand>,
-    /// Whether no smaller set conflicts.
-    pub smallest: bool,
-    /// No conflict has fewer demands than this.
-    pub at_least: usize,
+    /// Whether the demands have a plan without any one of them. If not, the effort was spent before
+    /// that was decided.
+    pub minimal: bool,
 }
 
 /// What demands are short of.
@@ -153,80 +150,23 @@ fn lives(system: &System, kept: &[Demand], judge: &dyn Judge) -> Result<bool, Un
     if unsure { Err(Unsure) } else { Ok(false) }
 }
 
-/// Steps in the search for sets that meet all rests.
-const STEPS: u64 = 1 << 20;
-
-/// The smallest conflict among demands that conflict. What is not found out in time is taken to live, so that the result is
-/// a conflict for sure.
-pub(super) fn smallest(systems: &[&System], all: &[Demand], judge: &dyn Judge) -> Conflict {
-    // Whatever can be dropped, what asks least first: the more each asks, the fewer it takes.
+/// Returns a minimal conflict among demands that conflict. A demand is kept if it is not decided
+/// whether the others conflict without it.
+pub(super) fn minimal(systems: &[&System], all: &[Demand], judge: &dyn Judge) -> Conflict {
+    // Demands that ask least are dropped first: the more each one asks, the fewer are left.
     let mut order = all.to_vec();
     order.sort_by_cached_key(|demand| weight(systems, *demand));
-    let mut kept = all.to_vec();
+    let (mut demands, mut minimal) = (all.to_vec(), true);
     for demand in order {
-        let without: Vec<Demand> = kept.iter().copied().filter(|other| *other != demand).collect();
-        if live(systems, &without, judge) == Ok(false) {
-            kept = without;
-        }
-    }
-    let mut rests: Vec<Vec<usize>> = Vec::new();
-    let mut at_least = 0;
-    let mut left = STEPS;
-    loop {
-        let mut met = Vec::new();
-        while at_least < kept.len() && !meet(&rests, &mut met, at_least, &mut left) {
-            if left == 0 {
-                return Conflict { demands: kept, smallest: false, at_least };
-            }
-            at_least += 1;
-        }
-        if at_least >= kept.len() {
-            return Conflict { demands: kept, smallest: true, at_least };
-        }
-        met.sort_unstable();
-        let mut alive: Vec<Demand> = met.iter().map(|i| all[*i]).collect();
-        match live(systems, &alive, judge) {
+        let without: Vec<Demand> =
+            demands.iter().copied().filter(|other| *other != demand).collect();
+        match live(systems, &without, judge) {
             Ok(true) => {}
-            Ok(false) => return Conflict { demands: alive, smallest: true, at_least },
-            Err(Unsure) => return Conflict { demands: kept, smallest: false, at_least },
+            Ok(false) => demands = without,
+            Err(Unsure) => minimal = false,
         }
-        let mut rest = Vec::new();
-        for (i, demand) in all.iter().enumerate() {
-            if met.contains(&i) {
-                continue;
-            }
-            alive.push(*demand);
-            match live(systems, &alive, judge) {
-                Ok(true) => {}
-                Ok(false) => {
-                    alive.pop();
-                    rest.push(i);
-                }
-                Err(Unsure) => return Conflict { demands: kept, smallest: false, at_least },
-            }
-        }
-        rests.push(rest);
     }
-}
-
-/// Adds at most `more` to `met` so that it meets every rest; false if that can't be done or no step is left.
-fn meet(rests: &[Vec<usize>], met: &mut Vec<usize>, more: usize, left: &mut u64) -> bool {
-    let missed = rests.iter().filter(|rest| !rest.iter().any(|i| met.contains(i)));
-    let Some(next) = missed.min_by_key(|rest| rest.len()) else {
-        return true;
-    };
-    for &i in next {
-        if more == 0 || *left == 0 {
-            return false;
-        }
-        *left -= 1;
-        met.push(i);
-        if meet(rests, met, more - 1, left) {
-            return true;
-        }
-        met.pop();
-    }
-    false
+    Conflict { demands, minimal }
 }
 
 /// How much a demand asks, for the order in which demands are dropped; flows by their rate in 2^-20 B/ns.

@@ -303,7 +303,7 @@ pub fn plan_by(systems: &[&System], judge: &dyn Judge) -> Result<(usize, Plan), 
     }
     all.sort_unstable();
     all.dedup();
-    Err(Refusal::Conflict(conflict::smallest(systems, &all, judge)))
+    Err(Refusal::Conflict(conflict::minimal(systems, &all, judge)))
 }
 
 fn demands(system: &System) -> Vec<Demand> {

@@ -145,7 +145,7 @@ fn demands_that_conflict_are_named() {
     assert_eq!(said.status, Some(1));
     assert!(json["plan"].is_null());
     let demands = json["conflict"]["demands"].as_array().expect("demands");
-    assert!(!demands.is_empty() && json["conflict"]["smallest"] == true, "{json}");
+    assert!(!demands.is_empty() && json["conflict"]["minimal"] == true, "{json}");
     assert!(said.err.contains("cannot be met together"), "{}", said.err);
     let (said, json) = plan(&unplanned().replace("50MB/s", "900MB/s"));
     assert_eq!((said.status, &json["conflict"]["demands"]), (Some(1), &json!(["bandwidth of rt"])));
@@ -260,22 +260,22 @@ fn the_search_ends_by_its_limit_and_says_so() {
     let conflict = &json["conflict"];
     assert_eq!(said.status, Some(1), "{}", said.err);
     assert_eq!(conflict["demands"], json!(["flow x", "flow y"]));
-    assert_eq!((&conflict["smallest"], &conflict["at_least"]), (&true.into(), &2.into()));
-    // With less effort they are told without the claim.
+    assert_eq!(conflict["minimal"], true);
+    // With less effort the set is named without the claim that it is minimal.
     let claims: Vec<_> = (16..34)
         .map(|bits| {
             let (said, json) = planned(&many(&pair), &["--max-steps", &(1u64 << bits).to_string()]);
             assert_eq!(said.status, Some(1), "{}", said.err);
-            let smallest = json["conflict"]["smallest"].as_bool();
+            let minimal = json["conflict"]["minimal"].as_bool();
             let told = said.err.contains("DMA bandwidth: ");
-            assert_eq!(told, smallest.is_some(), "{}", said.err);
+            assert_eq!(told, minimal.is_some(), "{}", said.err);
             assert_eq!(
-                smallest == Some(false),
-                said.err.contains("the effort was spent (--max-steps)"),
+                minimal == Some(false),
+                said.err.contains("the effort was spent before that was known (--max-steps)"),
                 "{}",
                 said.err
             );
-            smallest
+            minimal
         })
         .collect();
     assert_eq!((claims[0], claims[17]), (None, Some(true)), "{claims:?}");
