@@ -490,7 +490,7 @@ impl<'a> Checker<'a> {
         let own = bandwidth.budget;
         if found == index {
             let message = format!("vm `{}`: `critical` names the VM itself", vm.name);
-            let help = format!("name another VM, or {LEAVE_COMPENSATION}");
+            let help = LEAVE_COMPENSATION.to_owned();
             self.fault(Code::CompensationCritical, &place, message, help);
         } else if !open
             && (its.is_none()
@@ -701,10 +701,7 @@ impl<'a> Checker<'a> {
                 saturation.period,
                 self.platform_name()
             );
-            let help = format!(
-                "{}, or write overcommit = true, which `weir check` accepts and `weir analyze` does not",
-                self.to_fit(&vms, saturation, most)
-            );
+            let help = self.to_fit(&vms, saturation, most);
             self.fault(
                 Code::BudgetsOverSaturation,
                 &last.rules.places.budget.clone(),
@@ -747,7 +744,7 @@ impl Checker<'_> {
             return all;
         }
         let adjust = bandwidth.rules.adjust.as_ref().map_or("", |_| ", also for `max` of `adjust`");
-        format!("write at most {room}{adjust}, or lower the others")
+        format!("write at most {room}{adjust}")
     }
 }
 
@@ -801,10 +798,7 @@ fn unkept(
             "vm `{}`: {set} of {least} gives a vCPU less than the `min_accesses` of [saturation] ({})",
             vm.name, saturation.min_accesses
         );
-        let help = format!(
-            "write at least {}{key}; or remove `debt = false`: an excess then reduces the next budget",
-            enough.div_ceil(rules.share.max(1))
-        );
+        let help = format!("write at least {}{key}", enough.div_ceil(rules.share.max(1)));
         return Some(Unkept { code: Code::BudgetTooSmall, place, message, help });
     }
     None
@@ -822,7 +816,7 @@ fn coarse_poll(platform: &Platform, vm: &TimedVm, bandwidth: &MemoryBudget) -> O
         "vm `{}`: poll = \"{}\" is coarser than the {most} at which [saturation] was measured",
         vm.name, poll.value
     );
-    let help = format!("write at most \"{most}\", or leave `poll` out");
+    let help = format!("write at most \"{most}\"");
     Some(Unkept { code: Code::BudgetPoll, place: Place(poll.span.clone()), message, help })
 }
 
