@@ -6,10 +6,10 @@
 
 use super::auto::{HYPERVISOR_MEMORY, without_image};
 use super::division::Division;
+use super::edit::{Edit, Refusal};
 use super::numbers;
 use super::owner::{Owner, Part, with_tables};
 use super::requests::{Request, Requests};
-use super::suggestions::{Edit, Refusal};
 use super::tlb::{self, Vms};
 use super::work::{Demand, Work, named_groups};
 use crate::diagnostics::Code;

@@ -1,7 +1,7 @@
 //! `"auto"`: how many colors or banks a VM gets, and which.
 
+use super::edit::Refusal;
 use super::owner::{Owner, Part};
-use super::suggestions::Refusal;
 use super::work::Work;
 use crate::packed::PAGE;
 use crate::place::SPARE;

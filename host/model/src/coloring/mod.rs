@@ -4,6 +4,7 @@
 pub(crate) mod assign;
 mod auto;
 pub(crate) mod division;
+mod edit;
 pub(crate) mod groups;
 pub(crate) mod numbers;
 pub(crate) mod owner;

@@ -1,9 +1,9 @@
 //! Diagnostics of requests for cells: the owners of the numbers, and the keys that can release
 //! them.
 
+use super::edit::{Edit, Refusal};
 use super::numbers;
 use super::owner::{Owner, Part, with_tables, without_tables};
-use super::suggestions::{Edit, Refusal};
 use super::work::Work;
 use crate::diagnostics::Code;
 use crate::fault::Fault;

@@ -1,11 +1,11 @@
 //! The board and the file while page classes are given out.
 
+use super::edit::Open;
 use super::groups::{self, Group, beyond};
 use super::numbers;
 use super::owner::{Owned, Owner, Part, shortened};
 use super::places::Places;
 use super::requests::{Request, Requests};
-use super::suggestions::Open;
 use crate::diagnostics::Code;
 use crate::document::At;
 use crate::fault::{Fault, Faults, File};
