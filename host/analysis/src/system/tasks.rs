@@ -1,140 +1,33 @@
 //! Schedules, tasks and interrupts: the supply of shared cores, response-time bounds with
 //! interrupts and memory accesses of other VMs, and bounds on the wait of interrupts.
 
+mod interference;
+mod interrupts;
+mod report;
+
 use super::{
     cause::{self, Cause},
     flows::Copying,
-    messages,
     own_budget::{self as own, Own},
-    regulation::{regulation, vcpus},
+    regulation::vcpus,
     supply::{
-        back, closest_polling, cost_of, part, polled, polling, runs, share, supply_for, supply_on,
-        switches,
+        back, closest_polling, part, polled, polling, runs, share, supply_for, supply_on, switches,
     },
 };
-use crate::units::Events;
 use crate::{
     Nanos,
-    memory::{Budget, Interferer, Regulation},
-    time::{Interference, Supply, VmTask, response_times_beside},
-    verdict::{Judgement, Missing, Verdict},
+    time::{Supply, VmTask, response_times_beside},
+    verdict::Missing,
 };
-use serde::Serialize;
+use interference::{interference, is_exposed};
+use interrupts::interrupt_of;
+use report::MORE_TIME;
 use weir_model::{
-    Code, Fault, Polling, Timing,
-    timing::{Class, Entity, Flow, Line, MemoryBudget, Place, SharedCore, Task, TimedVm},
+    Fault, Polling, Timing,
+    timing::{Entity, Flow, Line, MemoryBudget, SharedCore, Task, TimedVm},
 };
 
-/// The bounds of schedules, tasks and interrupts.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct TimeReport {
-    /// Whether all of them hold; none if an input is missing.
-    pub holds: Option<bool>,
-    /// The verdict on all of them.
-    pub verdict: Verdict,
-    /// What each shared core supplies.
-    pub cores: Vec<CoreSupply>,
-    /// The tasks.
-    pub tasks: Vec<TaskBound>,
-    /// The interrupts that have a deadline.
-    pub interrupts: Vec<InterruptBound>,
-    /// Whether the responses contain the delay by memory accesses of other VMs.
-    pub memory_interference: bool,
-    /// Why something does not hold, with a suggestion each.
-    #[serde(rename = "reasons", serialize_with = "messages")]
-    pub causes: Vec<Fault>,
-    /// What the bounds contain, and what they take for granted.
-    pub notes: Vec<String>,
-    /// Inputs without which something is not judged.
-    #[serde(skip)]
-    pub missing: Vec<Missing>,
-}
-
-/// What the schedule of a shared core guarantees to each VM.
-#[derive(Clone, Debug, Serialize)]
-pub struct CoreSupply {
-    /// The number of the core.
-    pub id: u64,
-    /// Its VMs, and the broker.
-    pub vms: Vec<VmSupply>,
-}
-
-/// A linear lower bound on the supply of a VM: `share` of any window, less `delay_ns`.
-#[derive(Clone, Debug, Serialize)]
-pub struct VmSupply {
-    /// The VM.
-    pub name: String,
-    /// The part of the core, 0 to 1; none if no time is guaranteed.
-    pub share: Option<f64>,
-    /// The delay in ns; none if no time is guaranteed.
-    pub delay_ns: Option<u64>,
-}
-
-/// The response-time bound of a task.
-#[derive(Clone, Debug, Serialize)]
-pub struct TaskBound {
-    /// The VM of the task.
-    pub vm: String,
-    /// The task.
-    pub name: String,
-    /// The bound on its response time in ns; none if there is no bound.
-    pub response_ns: Option<u64>,
-    /// Its relative deadline in ns.
-    pub deadline_ns: u64,
-    /// Whether it meets its deadline; none if an input is missing.
-    pub holds: Option<bool>,
-    /// The verdict on its deadline.
-    pub verdict: Verdict,
-    /// Why it is late.
-    #[serde(skip)]
-    pub cause: Option<String>,
-}
-
-impl TaskBound {
-    fn new(vm: &TimedVm, task: &Task, response: Option<Nanos>, is_open: bool) -> Self {
-        let verdict = match response {
-            Some(response) if response <= task.deadline && is_open => Verdict::NotJudged,
-            response => Verdict::of(response.is_some_and(|response| response <= task.deadline)),
-        };
-        Self {
-            vm: vm.name.clone(),
-            name: task.name.clone(),
-            response_ns: response.map(|response| response.0),
-            deadline_ns: task.deadline.0,
-            holds: verdict.truth(),
-            verdict,
-            cause: None,
-        }
-    }
-}
-
-/// The bound on the time that an interrupt waits for its VM.
-#[derive(Clone, Debug, Serialize)]
-pub struct InterruptBound {
-    /// The VM that the interrupt belongs to.
-    pub vm: String,
-    /// The number or name of the interrupt.
-    pub interrupt: String,
-    /// The bound on the time until its VM has the core, in ns; none if there is no bound.
-    pub wait_ns: Option<u64>,
-    /// Its deadline in ns.
-    pub deadline_ns: u64,
-    /// Whether it meets its deadline; none if an input is missing.
-    pub holds: Option<bool>,
-    /// The verdict on its deadline.
-    pub verdict: Verdict,
-}
-
-/// Why an interrupt may be late.
-enum Late {
-    /// The deadline does not hold: the reason and the suggestion.
-    Refuted(String, String),
-    /// The deadline is not judged.
-    Open(Missing),
-}
-
-/// The suggestion for a late task that has no other one.
-const MORE_TIME: &str = "give the VM a larger share of the core";
+pub use report::{CoreSupply, InterruptBound, TaskBound, TimeReport, VmSupply};
 
 /// The suggestion if the closest polls of the counter page are in the responses.
 const ADD: &str = "add `accesses` to each of its tasks: without them, the polls of the counter page count as if little were left of the budget";
@@ -204,88 +97,6 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
     said
 }
 
-/// Returns the interference of all others that use the memory with VM `vm`; none if the delay by an
-/// access is not known.
-fn interference(
-    timing: &Timing,
-    vm: usize,
-    tried: Option<crate::BytesPerSec>,
-) -> Option<Interference> {
-    let (delay, per_access) = timing.delay()?;
-    let mut interferers = Vec::new();
-    if delay.0 == 0 {
-        return Some(Interference { interferers, delay, per_access });
-    }
-    // Without a budget, any period is right.
-    let of_table = timing.saturation.as_ref().map_or(Nanos(1_000_000), |known| known.period);
-    // MemGuard's VMs lend to each other, so all of them count as one budget. It contains what this
-    // VM lends, if it is one of them.
-    let mut domain: Option<Interferer> = None;
-    for (position, other) in timing.vms.iter().enumerate() {
-        let regulation = regulation(&timing.vms, other, Some(&timing.vms[vm].name));
-        let lends = matches!(regulation, Regulation::Memguard { .. });
-        let own = position == vm && !lends;
-        let siblings = u64::from(vcpus(other)) - 1;
-        if own && siblings == 0 {
-            continue;
-        }
-        let budget = other.memory_budget.as_ref().and_then(MemoryBudget::settable_refills);
-        let budget = budget.map(|(_, most, period)| (most, period));
-        // The vCPU on the task's core has a part to itself.
-        let parts = other.memory_budget.as_ref().filter(|asked| own && asked.has_parts());
-        let part = |whole| parts.map_or(0, |asked| asked.least_part(whole, vcpus(other) as usize));
-        let budget = budget.map(|(whole, period)| (whole - part(whole), period));
-        // Without a budget there is no limit.
-        let (accesses, period) = budget.unwrap_or((u64::MAX, of_table));
-        let vms = u64::from(position != vm || own);
-        let cores = if own { siblings } else { u64::from(vcpus(other)) };
-        let overshoot = timing.overshoot(other, period).unwrap_or_default();
-        let interferer = Interferer {
-            budget: Budget { accesses, period },
-            regulation,
-            overshoot: overshoot.saturating_mul(cores * vms),
-            write_back: true,
-            vms,
-        };
-        match &mut domain {
-            _ if !lends => interferers.push(interferer),
-            Some(domain) => domain.join(&interferer),
-            None => domain = Some(interferer),
-        }
-    }
-    interferers.extend(domain.filter(|domain| domain.vms > 0));
-    if moves_for_vms(timing) {
-        // Each line is read and written. Without a bandwidth there is no limit.
-        let dma = timing.dma.bandwidth.or(tried).map_or(u64::MAX, |dma| dma.0);
-        let bytes = u128::from(dma) * u128::from(of_table.0);
-        let line = timing.line().map_or(1, |line| line.0.max(1));
-        let accesses = bytes.div_ceil(u128::from(line) * 1_000_000_000);
-        interferers.push(Interferer {
-            budget: Budget {
-                accesses: u64::try_from(accesses).unwrap_or(u64::MAX),
-                period: of_table,
-            },
-            regulation: Regulation::Static,
-            overshoot: Events(0),
-            write_back: true,
-            vms: 1,
-        });
-    }
-    Some(Interference { interferers, delay, per_access })
-}
-
-/// Returns whether a DMA engine or the broker moves flows for the VMs.
-fn moves_for_vms(timing: &Timing) -> bool {
-    !timing.flows.is_empty() && !timing.dma.path.is_of_vms()
-}
-
-/// Returns whether anything else uses the memory while a task of VM `vm` runs.
-fn is_exposed(timing: &Timing, vm: usize) -> bool {
-    timing.vms.len() > 1
-        || timing.vms.get(vm).is_some_and(|vm| vcpus(vm) > 1)
-        || moves_for_vms(timing)
-}
-
 /// The platform as a message names it.
 fn platform_name(timing: &Timing) -> &str {
     timing.platform.as_ref().map_or("the board (the file names no platform)", |known| &known.name)
@@ -344,129 +155,6 @@ pub fn analyze(timing: &Timing) -> Result<Option<TimeReport>, Vec<Fault>> {
         interrupt_of(timing, line, &mut time);
     }
     Ok(Some(time.judged()))
-}
-
-/// Judges the deadline of an interrupt: from its arrival until its VM has the core.
-fn interrupt_of(timing: &Timing, line: &Line, time: &mut TimeReport) {
-    let (Some(deadline), Some(vm)) = (line.deadline, timing.vms.get(line.vm)) else { return };
-    let (wait, late) = match wait_for_core(timing, line, deadline) {
-        Ok(wait) => (Some(wait), None),
-        Err((wait, late)) => (wait, Some(late)),
-    };
-    let verdict = match late {
-        None => {
-            if line.admission.is_some() {
-                time.notes.push(format!(
-                    "{}: interrupt {} keeps its deadline while it comes no more often than its `rate`",
-                    vm.name, line.name
-                ));
-            }
-            Verdict::Holds
-        }
-        Some(Late::Open(missing)) => {
-            time.missing.push(missing);
-            Verdict::NotJudged
-        }
-        Some(Late::Refuted(reason, suggestion)) => {
-            let reason = format!("{}: interrupt {} {reason}", vm.name, line.name);
-            time.refute(timing, &line.place, reason, Some(suggestion));
-            Verdict::DoesNotHold
-        }
-    };
-    time.interrupts.push(InterruptBound {
-        vm: vm.name.clone(),
-        interrupt: line.name.clone(),
-        wait_ns: wait,
-        deadline_ns: deadline.0,
-        holds: verdict.truth(),
-        verdict,
-    });
-}
-
-/// Returns the bound on the wait of an interrupt for a core of its VM, in ns. As the file does not
-/// say to which core it comes, it is the greatest of all cores.
-///
-/// # Errors
-///
-/// Why the wait may exceed the deadline, with the bound if there is one.
-fn wait_for_core(
-    timing: &Timing,
-    line: &Line,
-    deadline: Nanos,
-) -> Result<u64, (Option<u64>, Late)> {
-    let (vm, entity) = (&timing.vms[line.vm], Entity::Vm(line.vm));
-    let open = |reason: &str, supply: &str| {
-        Late::Open(Missing {
-            what: format!("{}: the deadline of interrupt {}, as {reason}", vm.name, line.name),
-            supply: supply.to_owned(),
-        })
-    };
-    let its = |core: &&SharedCore| runs(&core.schedule, entity);
-    let mut cores: Vec<_> = vm.cpus.iter().copied().map(Some).collect();
-    if cores.is_empty() {
-        cores.extend(timing.cores.iter().filter(its).map(|core| Some(core.id)));
-    }
-    if cores.is_empty() {
-        cores.push(None);
-    }
-    let mut longest = 0;
-    for core in cores {
-        let shared = timing.cores.iter().filter(its).find(|shared| Some(shared.id) == core);
-        let sharing = shared.and_then(|shared| timing.sharing(shared)).unwrap_or_default();
-        let cost = cost_of(timing, line, sharing.interrupt.0).unwrap_or(0);
-        if cost > deadline.0 {
-            let reason = format!("takes {} itself, its deadline is {deadline}", Nanos(cost));
-            let suggestion = format!("write a `deadline` of more than {}", Nanos(cost));
-            return Err((Some(cost), Late::Refuted(reason, suggestion)));
-        }
-        if line.class != Class::Dedicated {
-            let reason = "only interrupts of devices of one VM alone are analyzed";
-            return Err((None, open(reason, "take its `class` or the `deadline` out")));
-        }
-        if let Some(other) = cause::unlimited(timing, entity, shared) {
-            let reason = format!("interrupt {} on its core has no `rate`", other.name);
-            return Err((None, open(&reason, "add `rate` to that [[irq]]")));
-        }
-        let budget = vm.memory_budget.as_ref().is_some_and(|asked| asked.budget.is_some());
-        if budget && own::unspent(timing, vm) == 0 {
-            let reason = "the VM's own memory budget may suspend it";
-            return Err((None, open(reason, "take the budget or the `deadline` out")));
-        }
-        let supply = supply_for(timing, (line.vm, core), shared, closest_polling(timing, entity))
-            .map_err(|fault| {
-            let supply = fault.help.as_deref().unwrap_or("correct the schedule");
-            (None, open(&fault.message, supply))
-        })?;
-        // The wait is the response time of a task of 1 ns.
-        let moment =
-            VmTask { cost: Nanos(1), period: Nanos(1 << 50), jitter: Nanos(0), blocking: Nanos(0) };
-        let wait = response_times_beside(&[moment], &supply, &[Some(0)], None, None);
-        let Some(wait) = wait.first().copied().flatten() else {
-            let cause = shared.and_then(|core| cause::nothing_guaranteed(timing, core, entity));
-            let (reason, suggestion) = cause.map_or_else(
-                || ("interrupts take its core".to_owned(), "write lower `rate`s".to_owned()),
-                |cause| (cause.reason, cause.suggestion),
-            );
-            return Err((None, Late::Refuted(format!("has no bound: {reason}"), suggestion)));
-        };
-        longest = longest.max(wait.0);
-        if wait > deadline {
-            // An interrupt with `preempt` does not wait for the slot of its VM, so this is no
-            // proof.
-            let late = if line.preempt && shared.is_some() {
-                let reason = format!(
-                    "the slots of its VM bound its wait by {wait}, and how much `preempt` shortens that is not known"
-                );
-                open(&reason, &format!("write a `deadline` of {wait} or more"))
-            } else {
-                let reason = format!("may wait {wait} for the core, its deadline is {deadline}");
-                let suggestion = "give its VM shorter slots that come more often";
-                Late::Refuted(reason, suggestion.to_owned())
-            };
-            return Err((Some(wait.0), late));
-        }
-    }
-    Ok(longest)
 }
 
 /// Returns whether `entity` has a task on a core. Its response then reports what is wrong there.
@@ -804,36 +492,4 @@ fn notes(name: &str, hold: [bool; 4]) -> impl Iterator<Item = String> {
     ];
     let holding = notes.into_iter().zip(hold).filter(|(_, holds)| *holds);
     holding.map(move |(note, _)| format!("{name}: {note}"))
-}
-
-impl TimeReport {
-    /// Sets the verdict, once all parts are known.
-    fn judged(mut self) -> Self {
-        self.verdict = self.judgement().verdict();
-        self.holds = self.verdict.truth();
-        self
-    }
-
-    /// Returns the verdict on all schedules, tasks and interrupts, with the missing inputs.
-    #[must_use]
-    pub fn judgement(&self) -> Judgement {
-        let missing = self.missing.iter().cloned().map(Judgement::from);
-        missing.fold(Judgement::of(self.causes.is_empty()), Judgement::and)
-    }
-
-    /// Returns the tasks that are late or have no bound.
-    pub fn late(&self) -> impl Iterator<Item = &TaskBound> {
-        self.tasks.iter().filter(|task| task.cause.is_some())
-    }
-
-    fn refute(
-        &mut self,
-        timing: &Timing,
-        place: &Place,
-        reason: String,
-        suggestion: Option<String>,
-    ) {
-        let suggestion = suggestion.unwrap_or_else(|| MORE_TIME.to_owned());
-        self.causes.push(timing.fault(Code::TaskDeadlineMissed, place, reason, suggestion));
-    }
 }

@@ -1,5 +1,6 @@
 //! What is passed over without a look at every task, against a look at every point.
 
+use super::alignments::GROUP_REACH;
 use super::*;
 
 const BANDWIDTH: u64 = 1_000_000_000;

@@ -1,0 +1,119 @@
+//! What the demand test answers, and the effort that an answer may take.
+
+use crate::units::{BytesPerSec, HalfNanos};
+use core::fmt;
+
+/// How much may be spent on one question, in evaluations of one task's demand at one instant (about 1 ns each).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort(pub u64);
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self(1 << 31)
+    }
+}
+
+/// Why a set can't be scheduled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// D' - J' <= 0: the overheads leave this task no time at all.
+    NoTime {
+        /// Position of the task.
+        task: usize,
+        /// D' - J'.
+        window: HalfNanos,
+    },
+    /// P' <= 0: the spread of the send overhead exceeds the period.
+    NoPeriod {
+        /// Position of the task.
+        task: usize,
+        /// P'.
+        period: HalfNanos,
+    },
+    /// U' > 1 at the bandwidth asked.
+    Overload,
+    /// The overheads alone load the broker fully: no bandwidth helps (Eq. 16).
+    OverheadOverload,
+    /// Eq. 10 fails at the bandwidth asked.
+    Demand(Failure),
+    /// Eq. 10 fails at any bandwidth: the overheads alone exceed the interval (Eq. 17).
+    OverheadDemand(Failure),
+    /// Only a bandwidth over 1 PiB/s would do.
+    BeyondLimit,
+}
+
+/// An instant at which Eq. 10 fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// t, a point of D.
+    pub at: HalfNanos,
+    /// Demand and blocking at `at` in half ns, rounded up; of the overheads alone for [`Cause::OverheadDemand`].
+    pub demand: u64,
+    /// The task whose non-preemptive stretch blocks, if one does.
+    pub blocker: Option<usize>,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NoTime { task, window } => {
+                write!(f, "flow {task}: the overheads leave D' - J' = {window}")
+            }
+            Self::NoPeriod { task, period } => {
+                write!(f, "flow {task}: the spread of the send overhead leaves P' = {period}")
+            }
+            Self::Overload => {
+                f.write_str("U' > 1: the sum of C'/P' over all flows is over 1 at this bandwidth")
+            }
+            Self::OverheadOverload => f.write_str(
+                "the sum of overhead/P' over all flows is 1 or more: no bandwidth helps",
+            ),
+            Self::Demand(at) => write!(f, "demand exceeds the interval: {at}"),
+            Self::OverheadDemand(at) => {
+                write!(f, "the overheads alone fill the interval, no bandwidth helps: {at}")
+            }
+            Self::BeyondLimit => f.write_str("only a bandwidth over 1 PiB/s would do"),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let demand = HalfNanos(i64::try_from(self.demand).unwrap_or(i64::MAX));
+        write!(f, "{demand} in {}", self.at)?;
+        match self.blocker {
+            Some(task) => write!(f, ", with blocking by flow {task}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether a set is schedulable at a bandwidth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every deadline is met.
+    Schedulable,
+    /// The condition of Theorem 1 does not hold.
+    Unschedulable(Cause),
+    /// The effort was spent before the last instant to test.
+    GaveUp {
+        /// No failure at or before this instant.
+        checked: HalfNanos,
+    },
+}
+
+/// The smallest bandwidth at which a set is schedulable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MinBandwidth {
+    /// The smallest integer number of bytes/s that is schedulable.
+    Exactly(BytesPerSec),
+    /// No bandwidth is enough.
+    Never(Cause),
+    /// The effort was spent: at least this much is needed, and the second, if found, is enough.
+    GaveUp {
+        /// One byte/s less is unschedulable.
+        at_least: BytesPerSec,
+        /// Proven to be schedulable.
+        enough: Option<BytesPerSec>,
+    },
+}
