@@ -295,11 +295,11 @@ pub struct FlowRun {
 pub struct FlowFacts {
     /// Its name, and its receiver's behind a slash where there are several.
     pub name: String,
-    /// See [`Flow::bound_ns`].
+    /// See [`FlowRun::bound_ns`].
     pub bound_ns: Option<u64>,
-    /// See [`Flow::deadline_ns`].
+    /// See [`FlowRun::deadline_ns`].
     pub deadline_ns: Option<u64>,
-    /// See [`Flow::period_ns`].
+    /// See [`FlowRun::period_ns`].
     pub period_ns: Option<u64>,
     /// Whether there are several receivers.
     pub shared: bool,

@@ -101,7 +101,7 @@ fn strict_refuses_other_packages() {
 }
 
 #[test]
-fn an_index_counts_only_with_its_signature_and_check_sum() {
+fn an_index_needs_its_signature_and_check_sum() {
     let mirror = mirror_of(&newest());
     write(mirror.path(), "dists/bookworm/Release.gpg", b"other");
     assert_eq!(fetch(&mirror, Locking::Prefer).unwrap_err().text, "no signature");
