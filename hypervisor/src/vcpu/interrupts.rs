@@ -196,7 +196,8 @@ pub fn own_interrupt(core: &mut Core) {
         }
         _ if meter::is_pmu(intid) => {
             tick();
-            if let Some(seat) = seat {
+            // Also of a vCPU that is powered down: its line stays high until the model masks it.
+            if let Some(seat) = seat.or(core.sole) {
                 pmu::update(core, seat);
             }
             let _ = overflow(core, seat, iar);

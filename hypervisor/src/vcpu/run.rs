@@ -86,7 +86,6 @@ fn handle_shared(core: &mut Core) {
         let party = schedule.decide(index, now, held);
         if party != schedule.current {
             leave(core);
-            give_to(core, party);
             run(core);
         }
         // For vCPUs whose timers were due, and that do not get the core.
@@ -144,7 +143,13 @@ fn choose(core: &mut Core) -> ! {
         attend(core);
         let (index, now) = (core.index, timer::now_ns());
         let schedule = core.schedule.as_deref_mut();
-        let party = schedule.and_then(|schedule| schedule.decide(index, now, false));
+        let party = schedule.and_then(|schedule| {
+            // An interrupt for the core's only vCPU, which is powered down, went to the model.
+            if schedule.partition.is_none() {
+                schedule.rouse();
+            }
+            schedule.decide(index, now, false)
+        });
         give_to(core, party);
     }
 }
