@@ -173,6 +173,22 @@ expect = ["power-down: 20 rounds, 40 interrupts"]
     }
 }
 
+/// A core that is powered down without a timer is woken by its VM's other vCPU.
+#[test]
+fn an_sgi_wakes_a_core_that_is_powered_down() {
+    for platform in ["qemu-virt", "qemu-virt-gicv2"] {
+        let vm = r#"
+[[vm]]
+name = "sleeper"
+cpus = [0, 1]
+memory = "4MiB"
+image = { elf = "power-down", args = "by=sgi" }
+expect = ["power-down: 20 rounds by SGIs"]
+"#;
+        let _ = run_system(&format!("platform = \"{platform}\"\n{vm}"), &Options::default()).good();
+    }
+}
+
 /// ICC_SRE_EL1 is written when a core starts and whenever a vCPU comes on its core, so that none
 /// finds what another one wrote. QEMU fixes the register, so that no guest can show it there; hence
 /// the instruction is looked for in the program.
